@@ -1,0 +1,6 @@
+//go:build !race
+
+package proto
+
+// raceEnabled is true in builds with the race detector, which allocates.
+const raceEnabled = false
