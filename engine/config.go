@@ -1,0 +1,147 @@
+package engine
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Config says how a relay behaves. The zero value of every field means its
+// default. It is not modified after New.
+type Config struct {
+	// Listen are the addresses of the relay's UDP sockets, one port number for
+	// all if a port is 0. Default: 127.0.0.1 with a free port.
+	Listen []netip.AddrPort
+	// Workers is the number of sockets and threads per listen address. Default:
+	// the number of processors that Go may use.
+	Workers int
+	// Batch is the number of datagrams per system call. Default 64, at most 256.
+	Batch int
+	// ReadBuffer and WriteBuffer are the sizes of the sockets' buffers in
+	// bytes. Default: see sock.Config.
+	ReadBuffer, WriteBuffer int
+
+	// MaxAllocations is how many allocations the relay holds at once. Default
+	// alloc.DefaultMaxAllocations.
+	MaxAllocations int
+	// MaxConnections is the ceiling of players that a host may ask for.
+	// Default 100, as published for the original; at most 65,535.
+	MaxConnections int
+	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as
+	// published; at most 1434, beyond which no client sends.
+	MaxContent int
+
+	// IdleTimeout ends an allocation that neither sent nor received for so
+	// long. Default 10 s. All time-outs are rounded up to 250 ms.
+	IdleTimeout time.Duration
+	// HostAloneTimeout is the idle time-out of a bound host before its first
+	// link. Default 60 s.
+	HostAloneTimeout time.Duration
+	// BindTimeout ends an allocation that was reserved and never bound.
+	// Default 10 s.
+	BindTimeout time.Duration
+	// HearTimeout ends an allocation whose owner itself sent nothing for so
+	// long, or for the idle time-out in force if that is longer, whatever it
+	// was sent. Default 30 s.
+	HearTimeout time.Duration
+
+	// Unlimited switches off the budgets of ERROR replies; the rules stay.
+	// For tests and development.
+	Unlimited bool
+
+	// Region is what reservations are told. Default "default".
+	Region string
+	// Advertise is how players reach the relay. Default: one udp endpoint with
+	// the first listen address.
+	Advertise []alloc.ServerEndpoint
+
+	// Hooks are told what changed.
+	Hooks Hooks
+	// Logger is told of starts, stops and troubles, never of datagrams. Nil:
+	// silent.
+	Logger *slog.Logger
+}
+
+// rules are the configured limits in the units of the data plane.
+type rules struct {
+	maxContent int
+	bindWithin alloc.Tick
+	idle       alloc.Tick
+	idleAlone  alloc.Tick
+	hear       alloc.Tick
+	deferral   alloc.Tick
+}
+
+// nonceDeferral is how long an allocation lives on after an authentic BIND of
+// its owner that failed for its nonce, once.
+const nonceDeferral = 60 * time.Second
+
+// maxMaxConnections keeps counts of links in 16 bits.
+const maxMaxConnections = 1<<16 - 1
+
+// DefaultMaxConnections is the ceiling that the original published.
+const DefaultMaxConnections = 100
+
+func (c *Config) rules() rules {
+	return rules{
+		maxContent: or(c.MaxContent, proto.DefaultMaxContent),
+		bindWithin: ticks(or(c.BindTimeout, 10*time.Second)),
+		idle:       ticks(or(c.IdleTimeout, 10*time.Second)),
+		idleAlone:  ticks(or(c.HostAloneTimeout, 60*time.Second)),
+		hear:       ticks(or(c.HearTimeout, 30*time.Second)),
+		deferral:   ticks(nonceDeferral),
+	}
+}
+
+func or[T comparable](value, otherwise T) T {
+	var zero T
+	if value == zero {
+		return otherwise
+	}
+	return value
+}
+
+// ticks rounds up.
+func ticks(d time.Duration) alloc.Tick {
+	const tick = alloc.TickMillis * time.Millisecond
+	return alloc.Tick((d + tick - 1) / tick)
+}
+
+// validate returns the first problem, with the field's name.
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		{"Workers", c.Workers, 256},
+		{"Batch", c.Batch, 256},
+		{"ReadBuffer", c.ReadBuffer, 1 << 30},
+		{"WriteBuffer", c.WriteBuffer, 1 << 30},
+		{"MaxAllocations", c.MaxAllocations, 1 << 26},
+		{"MaxConnections", c.MaxConnections, maxMaxConnections},
+		{"MaxContent", c.MaxContent, proto.MaxContent},
+		{"Listen", len(c.Listen), 255},
+	} {
+		if f.value < 0 || f.value > f.max {
+			return fmt.Errorf("engine: Config.%s is %d, want 0 to %d", f.name, f.value, f.max)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"IdleTimeout", c.IdleTimeout},
+		{"HostAloneTimeout", c.HostAloneTimeout},
+		{"BindTimeout", c.BindTimeout},
+		{"HearTimeout", c.HearTimeout},
+	} {
+		if f.value < 0 || f.value > 24*time.Hour {
+			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,104 @@
+package engine
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// commandsPerPump is how many commands of one worker control decides before
+// it turns to the next worker.
+const commandsPerPump = 128
+
+// control makes every change of state: bindings, links, reservations, ends. It
+// belongs to the goroutine in run; others reach it through rings and calls.
+type control struct {
+	*relay
+	hooks  Hooks
+	rings  []*ring
+	wheel  wheel
+	queue  queue
+	out    outbox
+	buf    [replySize]byte
+	counts counters
+
+	wake  chan struct{}
+	calls chan call
+
+	transmit func(*outbox) sock.SendResult // sends; a simulation collects
+}
+
+// call is a question to control from another goroutine.
+type call struct {
+	do   func(*control)
+	done chan struct{}
+}
+
+// run decides until ctx ends.
+func (c *control) run(ctx context.Context) {
+	ticker := time.NewTicker(alloc.TickMillis * time.Millisecond)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-c.wake:
+		case <-ticker.C:
+		case call := <-c.calls:
+			c.answer(call)
+		}
+		for c.pump(c.clock()) && ctx.Err() == nil {
+		}
+		c.counts.publish(0)
+	}
+}
+
+func (c *control) answer(call call) {
+	call.do(c)
+	close(call.done)
+}
+
+// pump does a bounded amount of everything that waits and reports whether
+// there may be more.
+func (c *control) pump(now int64) bool {
+	more := false
+	for _, r := range c.rings {
+		n := r.drain(commandsPerPump, func(cmd *command) { c.counts.add(c.commit(cmd)) })
+		more = more || n == commandsPerPump
+	}
+	more = c.expireSome(tick(now)) || more
+	for range len(c.calls) {
+		c.answer(<-c.calls)
+	}
+	c.release(now)
+	c.flush()
+	return more
+}
+
+// release does the deeds whose grace period is over.
+func (c *control) release(now int64) {
+	for {
+		d := c.queue.pop(c.grace.poll())
+		if d == nil {
+			return
+		}
+		switch d.does {
+		case sendReply:
+			if c.out.full() {
+				c.flush()
+			}
+			c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
+		case recycleSlot:
+			c.table.Recycle(d.handle)
+		case expire:
+			c.expireMarked(d.handle, tick(now))
+		}
+	}
+}
+
+func (c *control) flush() {
+	c.counts.sent(c.transmit(&c.out))
+	c.out.reset()
+}

@@ -1,0 +1,63 @@
+package engine
+
+import (
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// batchBuckets is the number of buckets of batch sizes: 1, 2, 3-4, 5-8, up to
+// 129-256.
+const batchBuckets = 9
+
+// counters count what one goroutine did. It counts in plain words and
+// publishes those that changed once per batch.
+type counters struct {
+	received, receivedBytes  uint64
+	sentDatagrams, sentBytes uint64
+	sendFailed               uint64
+	outcomes                 [NumOutcomes]uint64
+	batches                  [batchBuckets]uint64
+	touched                  uint64 // outcomes that changed, one bit each
+	pub                      published
+}
+
+// published is what others read.
+type published struct {
+	received, receivedBytes  atomic.Uint64
+	sentDatagrams, sentBytes atomic.Uint64
+	sendFailed               atomic.Uint64
+	outcomes                 [NumOutcomes]atomic.Uint64
+	batches                  [batchBuckets]atomic.Uint64
+}
+
+func (c *counters) add(o Outcome) {
+	c.outcomes[o]++
+	c.touched |= 1 << o
+}
+
+func (c *counters) sent(r sock.SendResult) {
+	c.sentDatagrams += uint64(r.Sent)
+	c.sentBytes += uint64(r.Bytes)
+	c.sendFailed += uint64(r.Failed)
+}
+
+// publish makes the counts of a batch of n datagrams visible to others.
+func (c *counters) publish(n int) {
+	if n > 0 {
+		b := bits.Len(uint(n - 1))
+		c.batches[b]++
+		c.pub.batches[b].Store(c.batches[b])
+		c.pub.received.Store(c.received)
+		c.pub.receivedBytes.Store(c.receivedBytes)
+	}
+	c.pub.sentDatagrams.Store(c.sentDatagrams)
+	c.pub.sentBytes.Store(c.sentBytes)
+	c.pub.sendFailed.Store(c.sendFailed)
+	for t := c.touched; t != 0; t &= t - 1 {
+		o := bits.TrailingZeros64(t)
+		c.pub.outcomes[o].Store(c.outcomes[o])
+	}
+	c.touched = 0
+}

@@ -1,0 +1,133 @@
+package engine
+
+import (
+	"flag"
+	"fmt"
+	"maps"
+	"math/rand/v2"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+var (
+	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 10000, or 300 with the race detector or -short")
+	modelSteps     = flag.Int("model.steps", 200, "steps per sequence")
+	modelSeed      = flag.Uint64("model.seed", 0, "first seed; 0: by the clock")
+)
+
+// minHits is how often a run must hit every rule.
+const minHits = 100
+
+// modelRules are the rules that a run must hit, besides every outcome.
+var modelRules = []string{
+	"bind: first", "bind: takes an endpoint over", "bind: ended, ERROR 4 whatever the nonce",
+	"nonce: same endpoint, lower", "nonce: same endpoint, equal", "nonce: same endpoint, higher",
+	"nonce: other endpoint, not higher", "nonce: other endpoint, higher",
+	"connect: wrong role or match, ERROR 2", "connect: ticket of another player, ERROR 2",
+	"connect: another ticket of the same player", "connect: host ended, ERROR 4", "connect: repeated",
+	"link: first of a host restarts its clocks",
+	"disconnect: forwarded and echoed", "disconnect: no link, same match, echoed",
+	"mute: three ERROR 3, then silence", "mute: a BIND is on its way",
+	"mute: ERROR 5 once a second per pair", "mute: ERROR 5 about four peers a second",
+	"budget: mismatch", "budget: mismatch of a live allocation", "budget: version", "budget: control",
+	"budget: not connected",
+	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: not heard",
+	"expiry: deferred after a bad nonce",
+	"grace: a reply waits for a busy worker", "grace: an overdue allocation was heard in time",
+}
+
+// unreachable are outcomes that a simulation without sockets, or within the
+// size of the ring, cannot make; TestDropReasons raises them.
+var unreachable = []Outcome{DropTruncated, DropSource, DropBusy, OutProbe}
+
+// TestModel compares the engine with the reference model over random
+// sequences, and fails when a rule was hardly tested.
+func TestModel(t *testing.T) {
+	sequences := *modelSequences
+	if sequences == 0 {
+		sequences = 10_000
+		if raceEnabled || testing.Short() {
+			sequences = 300
+		}
+	}
+	seed := *modelSeed
+	if seed == 0 {
+		seed = uint64(time.Now().UnixNano())
+	}
+	t.Logf("%d sequences of %d steps, first seed %d", sequences, *modelSteps, seed)
+	sealer := testSealer(t)
+	hits := map[string]int{}
+	for i := range uint64(sequences) {
+		script := randomScript(rand.New(rand.NewPCG(seed+i, 0)), *modelSteps)
+		fresh := func() *sim { return newSim(sealer, i%2 == 0) }
+		s := simFor(fresh)
+		if err := s.play(script); err != nil {
+			short := shrink(fresh, script[:s.failedAt+1])
+			t.Fatalf("seed %d, step %d: %v\na short script that fails:\n%s", seed+i, s.failedAt, err, showScript(short))
+		}
+		for rule, n := range s.hits {
+			hits[rule] += n
+		}
+	}
+	report(t, hits, sequences)
+}
+
+// simFor makes simulations until the hash of its budgets keeps prefixes apart.
+func simFor(make func() *sim) *sim {
+	for {
+		if s := make(); s.budgetsApart() {
+			return s
+		}
+	}
+}
+
+func report(t *testing.T, hits map[string]int, sequences int) {
+	want := slices.Clone(modelRules)
+	for o := range NumOutcomes {
+		if !slices.Contains(unreachable, o) {
+			want = append(want, "outcome: "+o.String())
+		}
+	}
+	for _, rule := range want {
+		hits[rule] += 0
+	}
+	var b strings.Builder
+	for _, rule := range slices.Sorted(maps.Keys(hits)) {
+		fmt.Fprintf(&b, "%9d  %s\n", hits[rule], rule)
+	}
+	t.Logf("hits of each rule:\n%s", b.String())
+	if sequences < 5000 {
+		t.Logf("no verdict on rules that were hit seldom: %d sequences are too few for one", sequences)
+		return
+	}
+	for _, rule := range want {
+		if hits[rule] < minHits {
+			t.Errorf("rule %q was hit %d times, want at least %d", rule, hits[rule], minHits)
+		}
+	}
+}
+
+// shrink removes steps as long as the script still fails.
+func shrink(newSim func() *sim, script []op) []op {
+	for size := len(script) / 2; size > 0; size /= 2 {
+		for at := 0; at+size <= len(script); {
+			shorter := slices.Concat(script[:at], script[at+size:])
+			if simFor(newSim).play(shorter) != nil {
+				script = shorter
+			} else {
+				at += size
+			}
+		}
+	}
+	return script
+}
+
+func showScript(script []op) string {
+	var b strings.Builder
+	for _, o := range script {
+		fmt.Fprintf(&b, "\t{%d, %d, %d, %d, %d},\n", o.kind, o.a, o.b, o.c, o.d)
+	}
+	return b.String()
+}

@@ -1,0 +1,89 @@
+package enginetest
+
+import (
+	"encoding/binary"
+	"slices"
+	"time"
+)
+
+// Connect asks for the host, again and again until it is accepted.
+func (u *UTP) Connect() {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.wanted, u.lastConn = true, time.Time{}
+}
+
+// Send sends content to a peer.
+func (u *UTP) Send(to [16]byte, content string) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	pkt := message(10, u.Cred.ID[:], to[:])
+	pkt = binary.BigEndian.AppendUint16(pkt, uint16(len(content)))
+	u.send(time.Now(), append(pkt, content...))
+}
+
+// Leave closes the connection to a peer as the real client does: the
+// transport's own disconnect inside a RELAY, and then DISCONNECT.
+func (u *UTP) Leave(peer [16]byte) {
+	u.Send(peer, goodbye)
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.wanted = false
+	u.forget(peer)
+	u.send(time.Now(), message(9, u.Cred.ID[:], peer[:]))
+}
+
+// Pause stops the client, or lets it go on: an app in the background neither
+// sends nor reads.
+func (u *UTP) Pause(paused bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.paused = paused
+}
+
+// State returns the client's status and its peers.
+func (u *UTP) State() (Status, [][16]byte) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.status, slices.Clone(u.peers)
+}
+
+// Inbox returns what arrived so far.
+func (u *UTP) Inbox() []Message {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.inbox)
+}
+
+// Log returns what the game's log would show.
+func (u *UTP) Log() []string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return slices.Clone(u.logged)
+}
+
+// Binds returns how many BINDs the client has sent, and its next nonce.
+func (u *UTP) Binds() (sent int, nonce uint16) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.binds, u.nonce
+}
+
+// Violation describes a datagram that no relay may send, or is empty.
+func (u *UTP) Violation() string {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	return u.violation
+}
+
+// Eventually waits until cond holds, for 15 s at the most, and reports whether
+// it did.
+func Eventually(cond func() bool) bool {
+	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
+		if cond() {
+			return true
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return cond()
+}

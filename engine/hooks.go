@@ -1,0 +1,58 @@
+package engine
+
+import (
+	"net/netip"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Hooks are called by the control goroutine when something has changed, with
+// no lock held. All are optional. They must not block: while one runs, nobody
+// can bind. There is no hook per relayed datagram; [Stats] is for that.
+type Hooks struct {
+	OnBind       func(BindEvent)
+	OnConnect    func(ConnectEvent)
+	OnDisconnect func(DisconnectEvent)
+	OnEnd        func(EndEvent)
+}
+
+// BindEvent: an allocation was bound to an endpoint, for the first time or
+// after its player roamed.
+type BindEvent struct {
+	ID    proto.AllocationID
+	Role  alloc.Role
+	From  netip.AddrPort
+	First bool
+}
+
+// ConnectEvent: a link was opened.
+type ConnectEvent struct{ Host, Joiner proto.AllocationID }
+
+// DisconnectEvent: From closed its link with To.
+type DisconnectEvent struct{ From, To proto.AllocationID }
+
+// EndEvent: an allocation ended, and its links with it.
+type EndEvent struct {
+	ID     proto.AllocationID
+	Role   alloc.Role
+	Reason EndReason
+}
+
+// EndReason says why an allocation ended.
+type EndReason uint8
+
+const (
+	// EndExpired: nobody bound it in time, or it was silent for too long.
+	EndExpired EndReason = iota
+	// EndClosed: its owner sent CLOSE.
+	EndClosed
+)
+
+// String returns "expired" or "closed".
+func (r EndReason) String() string {
+	if r == EndClosed {
+		return "closed"
+	}
+	return "expired"
+}

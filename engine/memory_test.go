@@ -1,0 +1,126 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
+// nothing, in either address family.
+func TestAllocs(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	sealer := testSealer(t)
+	for _, c := range outcomeCases {
+		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
+			s := newMatch(t, sealer)
+			from, pkt := c.make(s)
+			w, ep := s.workers[workerOf(from)], sock.UDPEndpoint(simAddrs[from], 0, 0)
+			allocs := testing.AllocsPerRun(100, func() {
+				w.step(s.now, ep, pkt, c.truncated)
+				w.out.reset()
+				w.ring.head.Store(w.ring.tail.Load()) // as if control had decided
+			})
+			if allocs != 0 {
+				t.Errorf("%v allocations per datagram", allocs)
+			}
+		})
+	}
+}
+
+// TestAllocsIPv6 is TestAllocs for a match over IPv6.
+func TestAllocsIPv6(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := newMatch(t, testSealer(t))
+	const v6 = 8
+	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
+	w, ep := s.workers[workerOf(v6)], sock.UDPEndpoint(simAddrs[v6], 0, 0)
+	for name, pkt := range map[string][]byte{
+		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
+	} {
+		allocs := testing.AllocsPerRun(100, func() {
+			if o := w.step(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
+				t.Fatalf("%s: %v", name, o)
+			}
+			w.out.reset()
+		})
+		if allocs != 0 {
+			t.Errorf("%s: %v allocations per datagram", name, allocs)
+		}
+	}
+}
+
+// TestAllocsCommit: control's verdict on a BIND allocates nothing once its
+// queue has grown.
+func TestAllocsCommit(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := newMatch(t, testSealer(t))
+	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	w := s.workers[workerOf(atBob)]
+	pkt, ep := signed(s.bob(), 6, s.bob().key), sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+	allocs := testing.AllocsPerRun(100, func() {
+		w.step(s.now, ep, pkt, false)
+		s.control.pump(s.now)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations per BIND", allocs)
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		make func(s *sim) (int, []byte)
+	}{
+		{"RelayToHost", func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 112) }},
+		{"RelayToJoiner", func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 112) }},
+		{"Ping", func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
+		{"JunkBind", func(s *sim) (int, []byte) {
+			pkt := signed(s.bob(), 6, s.bob().key)
+			pkt[99] ^= 1
+			return atBob, pkt
+		}},
+		{"WrongMAC", func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.host().key) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newMatch(b, testSealer(b))
+			from, pkt := c.make(s)
+			w, ep := s.workers[workerOf(from)], sock.UDPEndpoint(simAddrs[from], 0, 0)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.step(s.now, ep, pkt, false)
+				w.out.reset()
+			}
+		})
+	}
+}
+
+// BenchmarkAdmission is an honest BIND, from the datagram to the reply: the
+// worker's part and control's.
+func BenchmarkAdmission(b *testing.B) {
+	s := newMatch(b, testSealer(b))
+	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	w := s.workers[workerOf(atBob)]
+	ep := sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+	pkt := signed(s.bob(), 6, s.bob().key)
+	b.Run("SameEndpoint", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.step(s.now, ep, pkt, false)
+			s.control.pump(s.now)
+		}
+	})
+	b.Run("WorkerPart", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.step(s.now, ep, pkt, false)
+			w.ring.head.Store(w.ring.tail.Load())
+		}
+	})
+}

@@ -1,0 +1,76 @@
+package engine
+
+import "github.com/ferryrelay/ferry/engine/sock"
+
+const (
+	// mismatchesPerEndpoint is how many ERROR 3 an endpoint gets that does not
+	// bind. UTP 1.x does not react to ERROR 3 and binds again only after
+	// silence, so telling it more often would keep it out.
+	mismatchesPerEndpoint = 3
+	// muteMillis is how long such an endpoint meets silence, in milliseconds.
+	muteMillis = 10_000
+
+	muteSets = 1024 // 4,096 endpoints: about 200 KiB per worker
+	muteWays = 4
+)
+
+// muted is what a worker remembers of an endpoint that is not bound to what it
+// claims.
+type muted struct {
+	from  sock.Endpoint
+	until int64  // ms; silence before
+	last  int64  // ms; last use
+	bind  uint64 // number of its last BIND in the ring
+	count uint8  // ERROR 3 since it last sent an authentic BIND
+}
+
+// muteTable is a fixed-size memory of such endpoints, so that strangers cannot
+// make it grow. It belongs to one worker, which is enough: the kernel hands all
+// datagrams of an endpoint to the same one.
+type muteTable struct {
+	sets   [muteSets][muteWays]muted
+	secret uint64
+}
+
+// find returns the entry of an endpoint, a fresh one if it has none, or nil if
+// all places are taken by endpoints that were seen within muteMillis.
+func (t *muteTable) find(from sock.Endpoint, now int64) *muted {
+	set := &t.sets[t.set(from)]
+	oldest := &set[0]
+	for i := range set {
+		m := &set[i]
+		if m.from == from {
+			m.last = now
+			return m
+		}
+		if m.last < oldest.last {
+			oldest = m
+		}
+	}
+	if !oldest.from.IsZero() && now-oldest.last <= muteMillis {
+		return nil
+	}
+	*oldest = muted{from: from, last: now}
+	return oldest
+}
+
+func (t *muteTable) set(ep sock.Endpoint) uint64 {
+	x := (ep[0]^t.secret)*0x9E3779B97F4A7C15 ^ ep[1]
+	x = (x ^ x>>29) * 0xBF58476D1CE4E5B9
+	x = (x ^ ep[2] ^ t.secret>>7) * 0x94D049BB133111EB
+	return (x ^ x>>32) % muteSets
+}
+
+// silent reports whether the endpoint meets silence now.
+func (m *muted) silent(now int64) bool { return now < m.until }
+
+// told notes that the endpoint was sent an ERROR 3.
+func (m *muted) told(now int64) {
+	m.count++
+	if m.count >= mismatchesPerEndpoint {
+		m.count, m.until = 0, now+muteMillis
+	}
+}
+
+// bound notes that the endpoint sent an authentic BIND, as command number n.
+func (m *muted) bound(n uint64) { m.count, m.until, m.bind = 0, 0, n }

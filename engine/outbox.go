@@ -1,0 +1,71 @@
+package engine
+
+import "github.com/ferryrelay/ferry/engine/sock"
+
+// replySize is the room for one reply: the largest, an echoed DISCONNECT, has
+// 36 bytes.
+const replySize = 40
+
+// outgoing is one datagram on its way out. The endpoint names the egress, so a
+// datagram may leave another way than it came in.
+type outgoing struct {
+	to  sock.Endpoint
+	pkt []byte
+}
+
+// outbox collects what one batch sends: borrowed slices of the receive batch,
+// and replies in an arena of its own. Both are free again after the flush. It
+// belongs to the goroutine that fills it.
+type outbox struct {
+	queue []outgoing
+	arena []byte
+	used  int
+}
+
+func newOutbox(n int) outbox {
+	return outbox{queue: make([]outgoing, 0, n), arena: make([]byte, n*replySize)}
+}
+
+// forward queues a datagram that stays where it is until the flush.
+func (o *outbox) forward(to sock.Endpoint, pkt []byte) {
+	o.queue = append(o.queue, outgoing{to, pkt})
+}
+
+// reply returns room for a reply of up to replySize bytes.
+func (o *outbox) reply() []byte {
+	room := o.arena[o.used : o.used : o.used+replySize]
+	o.used += replySize
+	return room
+}
+
+func (o *outbox) full() bool { return len(o.queue) == cap(o.queue) }
+
+func (o *outbox) reset() {
+	o.queue = o.queue[:0]
+	o.used = 0
+}
+
+// egress sends what an outbox holds: one socket and one send batch per
+// listener. It belongs to the goroutine that owns the outbox.
+type egress struct {
+	conns []*sock.Conn
+	tx    []*sock.SendBatch
+}
+
+// send offers every datagram to the kernel, all destinations of a listener in
+// one go.
+func (e *egress) send(o *outbox) (sum sock.SendResult) {
+	for i := range o.queue {
+		out := &o.queue[i]
+		e.tx[out.to.Listener()].Add(out.to, out.pkt)
+	}
+	for i, tx := range e.tx {
+		if tx.Len() > 0 {
+			r := e.conns[i].Send(tx)
+			sum.Sent += r.Sent
+			sum.Bytes += r.Bytes
+			sum.Failed += r.Failed
+		}
+	}
+	return sum
+}

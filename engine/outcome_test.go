@@ -1,0 +1,241 @@
+package engine
+
+import (
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// TestDropReasons raises each outcome by one datagram and checks that exactly
+// that outcome is counted, and that drops answer nothing.
+func TestDropReasons(t *testing.T) {
+	sealer := testSealer(t)
+	covered := map[Outcome]bool{}
+	for _, c := range outcomeCases {
+		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
+			s := newMatch(t, sealer)
+			from, pkt := c.make(s)
+			before := s.totals()
+			s.sent = nil
+			s.enter(workerOf(from))
+			w := s.workers[workerOf(from)]
+			ep := sock.UDPEndpoint(simAddrs[from], 0, 0)
+			if c.noSource {
+				ep = sock.Endpoint{}
+			}
+			w.count(w.step(s.now, ep, pkt, c.truncated), len(pkt))
+			s.leave(workerOf(from))
+			s.control.pump(s.now)
+			s.control.pump(s.now)
+			after := s.totals()
+			for o := range NumOutcomes {
+				want := before[o]
+				if o == c.want || o == c.also && c.also != 0 {
+					want++
+				}
+				if after[o] != want {
+					t.Errorf("outcome %v counted %d times, want %d", o, after[o]-before[o], want-before[o])
+				}
+			}
+			if c.want.Dropped() && c.also == 0 && len(s.sent) != 0 {
+				t.Errorf("dropped, yet sent\n%s", show(s.sent))
+			}
+			if !c.want.Dropped() && c.want != OutClosed && len(s.sent) == 0 {
+				t.Error("nothing was sent")
+			}
+		})
+		covered[c.want] = true
+	}
+	for o := range NumOutcomes {
+		if !covered[o] {
+			t.Errorf("no case raises %v", o)
+		}
+	}
+}
+
+func (s *sim) totals() (sum [NumOutcomes]uint64) {
+	for o := range sum {
+		sum[o] = s.control.counts.outcomes[o]
+		for _, w := range s.workers {
+			sum[o] += w.counts.outcomes[o]
+		}
+	}
+	return sum
+}
+
+// Where the members of a match are, and a stranger.
+const (
+	atHost = iota
+	atBob
+	atCid
+	atStranger
+	atOther
+)
+
+// newMatch is a relay with a host for two, who is linked with bob, and cid,
+// who is bound and not linked.
+func newMatch(t testing.TB, sealer *alloc.Sealer) *sim {
+	t.Helper()
+	s := simFor(func() *sim { return newSim(sealer, true) })
+	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
+	for _, player := range []string{"bob", "cid", "dan"} {
+		s.reserve(alloc.RoleJoiner, s.cards[0], "p", player, 0)
+	}
+	for i := range 3 {
+		s.datagram(i, signed(s.cards[i], 5, s.cards[i].key))
+	}
+	s.datagram(atBob, connectMessage(s.bob().id, s.bob().ticket))
+	s.settle()
+	s.compare()
+	if s.err != nil || len(s.model.allocs[s.host().id].links) != 1 {
+		t.Fatal("set-up:", s.err)
+	}
+	return s
+}
+
+func (s *sim) host() *mCard { return s.cards[0] }
+func (s *sim) bob() *mCard  { return s.cards[1] }
+func (s *sim) cid() *mCard  { return s.cards[2] }
+func (s *sim) dan() *mCard  { return s.cards[3] } // reserved, never bound
+
+type outcomeCase struct {
+	want      Outcome
+	name      string
+	make      func(s *sim) (from int, pkt []byte)
+	truncated bool
+	noSource  bool
+	also      Outcome // of another datagram, which this one needs under way
+}
+
+func probeOf(s *sim) []byte {
+	pkt := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
+	s.relay.probe.block.Encrypt(pkt[probeReplyLen:], pkt[len(probeMagic):probeReplyLen])
+	return pkt
+}
+
+var outcomeCases = []outcomeCase{
+	{want: OutRelayed, name: "to host", make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 10) }},
+	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 0) }},
+	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 1400) }},
+	{want: OutPong, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
+	{want: OutBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.dan(), 0, s.dan().key) }},
+	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.cid().ticket) }},
+	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) { return atBob, connectMessage(s.bob().id, s.bob().ticket) }},
+	{want: OutAccepted, name: "host's own data", make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.host().data) }},
+	{want: OutRejected, make: func(s *sim) (int, []byte) {
+		s.datagram(atCid, connectMessage(s.cid().id, s.cid().ticket))
+		s.datagram(atStranger, signed(s.dan(), 0, s.dan().key))
+		return atStranger, connectMessage(s.dan().id, s.dan().ticket)
+	}},
+	{want: OutDisconnected, name: "linked", make: func(s *sim) (int, []byte) { return atHost, message(9, s.host().id, s.bob().id) }},
+	{want: OutDisconnected, name: "same match", make: func(s *sim) (int, []byte) { return atCid, message(9, s.cid().id, s.bob().id) }},
+	{want: OutClosed, make: func(s *sim) (int, []byte) { return atBob, message(11, s.bob().id) }},
+	{want: OutProbe, make: func(s *sim) (int, []byte) { return atStranger, probeOf(s) }},
+
+	{want: OutErrorVersion, make: func(s *sim) (int, []byte) {
+		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(s.bob().id)[3:]...)
+	}},
+	{want: OutErrorUnauthorized, make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.bob().data) }},
+	{want: OutErrorMismatch, name: "unknown id", make: func(*sim) (int, []byte) { return atStranger, pingMessage(mID{9}) }},
+	{want: OutErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) { return atCid, relayMessage(s.bob().id, s.host().id, 1) }},
+	{want: OutErrorNotFound, name: "bind", make: func(s *sim) (int, []byte) {
+		s.datagram(atBob, message(11, s.bob().id))
+		return atBob, signed(s.bob(), 0, s.bob().key)
+	}},
+	{want: OutErrorNotFound, name: "connect", make: func(s *sim) (int, []byte) {
+		s.datagram(atHost, message(11, s.host().id))
+		return atCid, connectMessage(s.cid().id, s.cid().ticket)
+	}},
+	{want: OutErrorNotConnected, name: "relay", make: func(s *sim) (int, []byte) { return atCid, relayMessage(s.cid().id, s.host().id, 1) }},
+	{want: OutErrorNotConnected, name: "disconnect", make: func(s *sim) (int, []byte) { return atCid, message(9, s.cid().id, mID{7}) }},
+	{want: OutErrorSelf, make: func(s *sim) (int, []byte) { return atHost, connectMessage(s.host().id, s.host().data) }},
+
+	{want: DropTruncated, truncated: true, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
+	{want: DropSource, noSource: true, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
+	{want: DropShort, name: "empty", make: func(*sim) (int, []byte) { return atBob, nil }},
+	{want: DropShort, name: "three bytes", make: func(*sim) (int, []byte) { return atBob, []byte{0xDA, 0x72, 0} }},
+	{want: DropSignature, make: func(s *sim) (int, []byte) { return atBob, append([]byte{0x72, 0xDA}, pingMessage(s.bob().id)[2:]...) }},
+	{want: DropSignature, name: "probe of another process", make: func(s *sim) (int, []byte) {
+		pkt := probeOf(s)
+		pkt[len(pkt)-1] ^= 1
+		return atStranger, pkt
+	}},
+	{want: DropVersion, name: "short", make: func(s *sim) (int, []byte) {
+		return atBob, append([]byte{0xDA, 0x72, 1}, message(11, s.bob().id)[3:]...)
+	}},
+	{want: DropVersion, name: "server type", make: func(*sim) (int, []byte) { return atBob, append([]byte{0xDA, 0x72, 1, 12}, make([]byte, 40)...) }},
+	{want: DropServerType, name: "error", make: func(s *sim) (int, []byte) { return atBob, []byte(mError(s.bob().id, 3)) }},
+	{want: DropServerType, name: "bind received", make: func(*sim) (int, []byte) { return atBob, message(1) }},
+	{want: DropUnknownType, make: func(s *sim) (int, []byte) { return atBob, message(4, s.bob().id) }},
+	{want: DropSize, name: "ping", make: func(s *sim) (int, []byte) { return atBob, append(pingMessage(s.bob().id), 0) }},
+	{want: DropSize, name: "relay", make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 5)[:42] }},
+	{want: DropSize, name: "connect", make: func(s *sim) (int, []byte) { return atBob, connectMessage(s.bob().id, s.bob().ticket[:254]) }},
+	{want: DropSize, name: "bind", make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.bob().key)[:294] }},
+	{want: DropSize, name: "disconnect", make: func(s *sim) (int, []byte) { return atBob, message(9, s.bob().id) }},
+	{want: DropSize, name: "close", make: func(s *sim) (int, []byte) { return atBob, message(11, s.bob().id)[:19] }},
+	{want: DropOversize, make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 1401) }},
+	{want: DropAcceptMode, make: func(s *sim) (int, []byte) {
+		pkt := signed(s.bob(), 6, s.bob().key)
+		pkt[4] = 1
+		return atBob, pkt
+	}},
+	{want: DropSeal, name: "bind", make: func(s *sim) (int, []byte) {
+		pkt := signed(s.bob(), 6, s.bob().key)
+		pkt[100] ^= 1
+		return atBob, pkt
+	}},
+	{want: DropSeal, name: "connect", make: func(s *sim) (int, []byte) {
+		pkt := connectMessage(s.bob().id, s.bob().ticket)
+		pkt[100] ^= 1
+		return atBob, pkt
+	}},
+	{want: DropTicket, make: func(s *sim) (int, []byte) {
+		card := *s.bob()
+		card.data = card.ticket
+		return atBob, signed(&card, 6, card.key)
+	}},
+	{want: DropMAC, make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.host().key) }},
+	{want: DropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 4, s.bob().key) }},
+	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.bob(), 5, s.bob().key) }},
+	{want: DropBusy, make: func(s *sim) (int, []byte) {
+		w := s.workers[workerOf(atBob)]
+		for w.ring.tail.Load()-w.ring.head.Load() < ringSize {
+			w.ring.push(&command{kind: 0xFF})
+		}
+		s.control.rings = nil // control is stuck
+		return atBob, message(11, s.bob().id)
+	}},
+	{want: DropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.bob().id) }},
+	{want: DropHostUnbound, make: func(s *sim) (int, []byte) {
+		s.datagram(atHost, signed(s.dan(), 0, s.dan().key)) // dan takes the host's endpoint
+		return atCid, connectMessage(s.cid().id, s.cid().ticket)
+	}},
+	{want: DropPeerUnbound, make: func(s *sim) (int, []byte) {
+		s.datagram(atHost, signed(s.dan(), 0, s.dan().key))
+		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+	}},
+	{want: DropMuted, name: "third ERROR 3", make: func(s *sim) (int, []byte) {
+		for range 3 {
+			s.datagram(atStranger, pingMessage(mID{9}))
+		}
+		return atStranger, pingMessage(mID{9})
+	}},
+	{want: DropMuted, name: "same pair", make: func(s *sim) (int, []byte) {
+		s.datagram(atCid, relayMessage(s.cid().id, s.host().id, 1))
+		return atCid, relayMessage(s.cid().id, s.host().id, 1)
+	}},
+	{want: DropBudget, make: func(s *sim) (int, []byte) {
+		for range 20 {
+			s.datagram(atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
+		}
+		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...)
+	}},
+	{want: DropStale, also: OutBound, make: func(s *sim) (int, []byte) {
+		// Bob's worker takes his CONNECT_REQUEST while control already has
+		// his BIND from elsewhere, on the ring of the other worker.
+		w := s.workers[workerOf(atOther)]
+		w.step(s.now, sock.UDPEndpoint(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
+		return atBob, connectMessage(s.bob().id, s.bob().ticket)
+	}},
+}

@@ -1,0 +1,110 @@
+package engine
+
+import (
+	"context"
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/rand"
+	"crypto/subtle"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// A probe is a datagram that only this process can make: a magic word, a
+// random nonce, and the nonce encrypted under a key that never leaves the
+// process. The answer, the magic word and the nonce, is smaller.
+const (
+	probeMagic    = "FERRYPRB"
+	probeNonceLen = aes.BlockSize
+	probeReplyLen = len(probeMagic) + probeNonceLen
+	probeLen      = probeReplyLen + aes.BlockSize
+)
+
+// prober makes and checks probes. It is fixed after construction.
+type prober struct{ block cipher.Block }
+
+func newProber() (prober, error) {
+	var key [32]byte
+	rand.Read(key[:])
+	block, err := aes.NewCipher(key[:])
+	return prober{block}, err
+}
+
+// probed answers a probe of this process; anything else is not for us.
+func (w *worker) probed(from sock.Endpoint, pkt []byte) Outcome {
+	if len(pkt) != probeLen || string(pkt[:len(probeMagic)]) != probeMagic {
+		return DropSignature
+	}
+	tag := w.seal.scratch[:aes.BlockSize]
+	w.probe.block.Encrypt(tag, pkt[len(probeMagic):probeReplyLen])
+	if subtle.ConstantTimeCompare(tag, pkt[probeReplyLen:]) != 1 {
+		return DropSignature
+	}
+	w.out.forward(from, append(w.out.reply(), pkt[:probeReplyLen]...))
+	return OutProbe
+}
+
+// probeTries is how many times a probe is sent before the relay counts as
+// dead: one datagram may be lost while the socket's queue is full.
+const probeTries = 3
+
+// Probe sends a probe through the relay's first UDP socket and waits for the
+// answer, until ctx ends. It proves that datagrams come in, are handled and go
+// out.
+func (s *Server) Probe(ctx context.Context) error {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(reachable(s.Addr())))
+	if err != nil {
+		return fmt.Errorf("engine: probe: %w", err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
+
+	probe := make([]byte, 0, probeLen)
+	probe = append(probe, probeMagic...)
+	probe = probe[:probeLen]
+	rand.Read(probe[len(probeMagic):probeReplyLen])
+	s.relay.probe.block.Encrypt(probe[probeReplyLen:], probe[len(probeMagic):probeReplyLen])
+	for range probeTries {
+		if err = probeOnce(ctx, conn, probe); err == nil {
+			return nil
+		}
+	}
+	return fmt.Errorf("engine: probe: %w", err)
+}
+
+var errProbeAnswer = errors.New("wrong answer")
+
+func probeOnce(ctx context.Context, conn *net.UDPConn, probe []byte) error {
+	if _, err := conn.Write(probe); err != nil {
+		return err
+	}
+	if ctx.Err() != nil {
+		return ctx.Err()
+	}
+	conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+	var answer [probeLen]byte
+	n, err := conn.Read(answer[:])
+	if err != nil {
+		return err
+	}
+	if string(answer[:n]) != string(probe[:probeReplyLen]) {
+		return errProbeAnswer
+	}
+	return nil
+}
+
+// reachable returns an address at which this machine reaches its own listener.
+func reachable(addr netip.AddrPort) netip.AddrPort {
+	if !addr.Addr().IsUnspecified() {
+		return addr
+	}
+	if addr.Addr().Is4() {
+		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addr.Port())
+	}
+	return netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
+}

@@ -1,0 +1,84 @@
+package engine
+
+import (
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// minForError is the smallest datagram in bytes that may earn an ERROR. An
+// ERROR has 21 bytes, and a reply to a stranger is strictly smaller than what
+// it answers, so that nobody gains by forging a source.
+const minForError = proto.ErrorLen + 1
+
+// errorOutcomes are the outcomes under which each ERROR is counted. ERROR 1 is
+// not among them: it answers no datagram.
+var errorOutcomes = [...]Outcome{
+	proto.ErrorVersion:      OutErrorVersion,
+	proto.ErrorUnauthorized: OutErrorUnauthorized,
+	proto.ErrorMismatch:     OutErrorMismatch,
+	proto.ErrorNotFound:     OutErrorNotFound,
+	proto.ErrorNotConnected: OutErrorNotConnected,
+	proto.ErrorSelfConnect:  OutErrorSelf,
+}
+
+// refuse handles a datagram without a good header: silence, but ERROR 0 for a
+// client of another version, and an answer for our own probe.
+func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
+	switch {
+	case err == proto.ErrShort:
+		return DropShort
+	case err == proto.ErrSignature:
+		return w.probed(from, pkt)
+	case !t.FromClient() || len(pkt) < minForError:
+		return DropVersion
+	case !w.take(from, now):
+		return DropBudget
+	}
+	return w.error(from, proto.AllocationID{}, proto.ErrorVersion)
+}
+
+// mismatch answers a datagram whose endpoint is not bound to the id it names
+// with ERROR 3, on which UTP 2.x binds again with a new nonce.
+func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) Outcome {
+	named, live := w.table.ByID(id)
+	m := w.mute.find(from, now)
+	if m == nil && !live {
+		return DropMuted
+	}
+	if m != nil && (m.silent(now) || w.ring.pending(m.bind)) {
+		return DropMuted
+	}
+	if !w.mismatchBudget(now, from, named.Handle, live) {
+		return DropBudget
+	}
+	if m != nil {
+		m.told(now)
+	}
+	return w.error(from, id, proto.ErrorMismatch)
+}
+
+func (w *worker) mismatchBudget(now int64, from sock.Endpoint, named alloc.Handle, live bool) bool {
+	if live && !w.unlimited {
+		return w.table.Mismatch(named, mismatchRate, now)
+	}
+	return w.take(from, now)
+}
+
+// stranger answers a RELAY for which there is no link with ERROR 5, the first
+// at once and then at most once a second per pair: each is a line in the log
+// of a game.
+func (w *worker) stranger(now int64, sender *alloc.Entry, to proto.AllocationID) Outcome {
+	if !w.table.Stranger(sender.Handle, to, now) {
+		return DropMuted
+	}
+	if !w.take(sender.Endpoint, now) {
+		return DropBudget
+	}
+	return w.error(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
+}
+
+func (w *worker) error(to sock.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
+	w.out.forward(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
+	return errorOutcomes[code]
+}

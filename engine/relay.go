@@ -1,0 +1,61 @@
+package engine
+
+import (
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// relay is what all workers and control share. Only the table, the budgets and
+// the grace change, each by rules of its own; the rest is fixed before Run.
+type relay struct {
+	rules  rules
+	table  *alloc.Table
+	sealer *alloc.Sealer
+	*budgets
+	grace *grace
+	probe prober
+	clock func() int64 // milliseconds since some time before the start
+}
+
+// relayed forwards a RELAY: the endpoint must be bound to From, and From be
+// linked to To. The datagram leaves as it came.
+func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseRelay(pkt)
+	if err != nil {
+		return DropSize
+	}
+	if len(m.Payload) > w.rules.maxContent {
+		return DropOversize
+	}
+	sender, ok := w.table.ByEndpoint(from)
+	if !ok || sender.ID != m.From {
+		return w.mismatch(now, from, m.From)
+	}
+	w.table.Heard(sender.Handle, tick(now))
+	peer, ok := w.table.Peer(&sender, m.To)
+	if !ok {
+		return w.stranger(now, &sender, m.To)
+	}
+	if peer.Endpoint.IsZero() {
+		return DropPeerUnbound
+	}
+	w.table.Active(peer.Handle, tick(now))
+	w.out.forward(peer.Endpoint, pkt)
+	return OutRelayed
+}
+
+// ping echoes a PING to the endpoint that is bound to its id.
+func (w *worker) ping(now int64, from sock.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParsePing(pkt)
+	if err != nil {
+		return DropSize
+	}
+	sender, ok := w.table.ByEndpoint(from)
+	if !ok || sender.ID != m.ID {
+		return w.mismatch(now, from, m.ID)
+	}
+	w.table.Heard(sender.Handle, tick(now))
+	w.out.forward(from, pkt)
+	return OutPong
+}

@@ -1,0 +1,321 @@
+package engine
+
+// Random scripts: what clients, attackers and time do to a relay.
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// deedKind is a kind of step of a script.
+type deedKind uint8
+
+const (
+	opHost deedKind = iota
+	opJoiner
+	opBind
+	opBindForged
+	opPing
+	opConnect
+	opRelay
+	opDisconnect
+	opClose
+	opJunk
+	opAdvance
+	opKeepAlive
+	opFeedSilent
+	opMatch
+	opRoam
+	opMismatchFlood
+	opBindPending
+	opStraddle
+	opLateStamp
+	opBatch
+	opStrangers
+	numOps
+)
+
+// opWeights say how often each kind comes up.
+var opWeights = [numOps]int{
+	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
+	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
+	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
+}
+
+// op is one step. Its numbers are taken modulo what there is, so a step stays
+// meaningful when others are removed from the script.
+type op struct {
+	kind       deedKind
+	a, b, c, d uint16
+}
+
+func randomScript(r *rand.Rand, steps int) []op {
+	total := 0
+	for _, w := range opWeights {
+		total += w
+	}
+	script := make([]op, steps)
+	for i := range script {
+		n, kind := r.IntN(total), deedKind(0)
+		for ; n >= opWeights[kind]; kind++ {
+			n -= opWeights[kind]
+		}
+		bits := r.Uint64()
+		script[i] = op{kind, uint16(bits), uint16(bits >> 16), uint16(bits >> 32), uint16(bits >> 48)}
+	}
+	return script
+}
+
+// play runs a script and returns the first difference.
+func (s *sim) play(script []op) error {
+	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
+	for i, o := range script {
+		s.do(o)
+		s.settle()
+		s.compare()
+		if s.err != nil {
+			s.failedAt = i
+			return s.err
+		}
+	}
+	return nil
+}
+
+// card picks one, mostly of those that live; addr picks an endpoint. Both
+// pick from few, so that steps collide.
+func (s *sim) card(n uint16) *mCard {
+	var live []*mCard
+	for _, c := range s.cards {
+		if s.model.allocs[c.id] != nil {
+			live = append(live, c)
+		}
+	}
+	if len(live) > 0 && n%8 != 0 {
+		recent := min(len(live), 8)
+		return live[len(live)-1-int(n/8)%recent]
+	}
+	recent := min(len(s.cards), 8)
+	return s.cards[len(s.cards)-1-int(n/8)%recent]
+}
+
+func addr(n uint16) int {
+	if n%10 < 7 {
+		return int(n/10) % 5
+	}
+	return int(n/10) % len(simAddrs)
+}
+
+// home returns where a card is bound, or a picked address.
+func (s *sim) home(c *mCard, n uint16) int {
+	if a := s.model.allocs[c.id]; a != nil && a.at != "" && n%8 != 0 {
+		for i, ap := range simAddrs {
+			if mAddr(ap.String()) == a.at {
+				return i
+			}
+		}
+	}
+	return addr(n / 8)
+}
+
+func (s *sim) do(o op) {
+	switch o.kind {
+	case opHost:
+		if len(s.cards) < 40 {
+			s.reserve(alloc.RoleHost, nil, [...]string{"p", "q"}[o.a%4/3], [...]string{"host", "ann"}[o.b%2], 1+int(o.c%3))
+		}
+	case opJoiner:
+		s.join(o)
+	case opAdvance:
+		steps := [...]time.Duration{1, 1, 40, 40, 200, 250, 600, 600, 1000, 1000, 3000, 5000, 9900, 10_000, 10_300, 31_000, 61_000}
+		s.advance(steps[int(o.a)%len(steps)] * time.Millisecond)
+	case opKeepAlive:
+		s.keepAlive(12 + int(o.a%40))
+	case opFeedSilent:
+		s.feedSilent(o)
+	case opMatch:
+		s.match(o)
+	case opRoam:
+		s.roam(o)
+	case opMismatchFlood:
+		if o.d%4 == 0 { // a client of another version that does not give up
+			for range 25 {
+				s.datagram(addr(o.b), append([]byte{0xDA, 0x72, 1}, pingMessage(s.card(o.a).id)[3:]...))
+			}
+			return
+		}
+		for range 3 + o.c%8 {
+			s.datagram(addr(o.b), pingMessage(s.card(o.a).id))
+		}
+	case opBindPending:
+		s.bindPending(o)
+	case opStraddle:
+		s.straddle(o)
+	case opLateStamp:
+		s.lateStamp(o)
+	case opBatch:
+		s.mixedBatch(o)
+	case opStrangers:
+		c := s.card(o.a)
+		for i := range byte(3 + o.b%4) {
+			s.datagram(s.home(c, 1), relayMessage(c.id, mID{i, byte(o.c)}, 1))
+		}
+	default:
+		from, pkt := s.packet(o)
+		s.datagram(from, pkt)
+	}
+}
+
+func (s *sim) join(o op) {
+	host := s.card(o.a)
+	tenant := host.tenant
+	if o.b%16 == 0 {
+		tenant += "x"
+	}
+	if len(s.cards) < 40 {
+		s.reserve(alloc.RoleJoiner, host, tenant, [...]string{"bob", "cid", "dan"}[o.c%3], 0)
+	}
+}
+
+// packet builds one datagram of the kind of o.
+func (s *sim) packet(o op) (from int, pkt []byte) {
+	c := s.card(o.a)
+	switch o.kind {
+	case opBind, opBindForged:
+		return s.bindPacket(o, c)
+	case opPing:
+		return s.home(c, o.b), pingMessage(c.id)
+	case opConnect:
+		return s.home(c, o.b), connectMessage(c.id, s.ticketFor(c, o))
+	case opRelay:
+		return s.home(c, o.b), relayMessage(c.id, s.peerOf(c, o), s.content(o))
+	case opDisconnect:
+		return s.home(c, o.b), message(9, c.id, s.peerOf(c, o))
+	case opClose:
+		return s.home(c, o.b), message(11, c.id)
+	}
+	return s.junk(o, c)
+}
+
+func (s *sim) bindPacket(o op, c *mCard) (int, []byte) {
+	nonce := uint16(0)
+	if a := s.model.allocs[c.id]; a != nil {
+		nonce = uint16(a.nonce) + uint16([...]int{0, 0, 1, 1, 1, -1, 300, 1}[o.c%8])
+	}
+	if o.c%251 == 7 {
+		nonce = 65535
+	}
+	from := s.home(c, o.b)
+	if o.d%3 == 0 {
+		from = addr(o.d / 3)
+	}
+	pkt := signed(c, nonce, c.key)
+	if o.kind == opBindForged {
+		switch o.d % 5 {
+		case 0: // somebody else's key
+			pkt = signed(c, nonce, s.card(o.d/5).key)
+		case 1:
+			pkt[len(pkt)-1-int(o.d/5)%32] ^= 1
+		case 2:
+			pkt[8+int(o.d/5)%255] ^= 0x10
+		case 3:
+			pkt[4] = byte(1 + o.d/5%255)
+		case 4: // a ticket in place of its own data
+			if c.ticket != "" {
+				copied := *c
+				copied.data = c.ticket
+				pkt = signed(&copied, nonce, c.key)
+			}
+		}
+	}
+	return from, pkt
+}
+
+// ticketFor is mostly what the card was given, sometimes anything.
+func (s *sim) ticketFor(c *mCard, o op) string {
+	other := s.card(o.c)
+	switch o.d % 12 {
+	case 0:
+		return other.data
+	case 1:
+		if other.ticket != "" {
+			return other.ticket
+		}
+		return c.data
+	case 2:
+		broken := []byte(c.data)
+		broken[o.d%255] ^= 1
+		return string(broken)
+	case 3:
+		if c.role == "joiner" { // a ticket for its match, issued to another
+			for _, x := range s.cards {
+				if x.ticket != "" && x.match == c.match && x != c {
+					return x.ticket
+				}
+			}
+		}
+		return c.data
+	case 4:
+		for _, x := range s.cards {
+			if x.id == c.match {
+				return x.data
+			}
+		}
+	}
+	if c.ticket != "" {
+		return c.ticket
+	}
+	return c.data
+}
+
+func (s *sim) peerOf(c *mCard, o op) mID {
+	if o.d%4 == 0 {
+		return s.card(o.c).id
+	}
+	if a := s.model.allocs[c.id]; a != nil {
+		for _, x := range s.cards { // the first linked one: maps have no order
+			if a.links[x.id] {
+				return x.id
+			}
+		}
+	}
+	return c.match
+}
+
+func (s *sim) content(o op) int {
+	if o.d%32 == 5 {
+		return [...]int{0, 1399, 1400, 1401, 1434, 1435}[o.c%6]
+	}
+	return int(o.c % 60)
+}
+
+// junk is a datagram that no client sends.
+func (s *sim) junk(o op, c *mCard) (int, []byte) {
+	from := s.home(c, o.b)
+	pkt := [][]byte{
+		pingMessage(c.id), relayMessage(c.id, c.match, 9), message(9, c.id, c.match), message(11, c.id),
+		connectMessage(c.id, c.data), signed(c, 1, c.key),
+	}[o.c%6]
+	switch o.d % 8 {
+	case 0:
+		pkt = pkt[:int(o.d/8)%len(pkt)]
+	case 1:
+		pkt = append(pkt, 0)
+	case 2: // the version, at every length from 4
+		pkt[2] = byte(1 + o.d/8%255)
+		pkt = pkt[:max(4, len(pkt)-int(o.d/8%2)*(len(pkt)-20))]
+	case 3:
+		pkt[3] = byte(o.d / 8)
+	case 4:
+		pkt[3] = [...]byte{1, 6, 8, 12}[o.d/8%4]
+	case 5:
+		pkt[o.d/8%2] ^= 0x80
+	case 6:
+		pkt = connectMessage(c.id, c.data[:int(o.d/8)%255])
+	case 7:
+		pkt = binary.LittleEndian.AppendUint64(nil, uint64(o.d)<<32)[:o.d/8%9]
+	}
+	return from, pkt
+}

@@ -1,0 +1,235 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"net/netip"
+	"runtime"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// ErrAlreadyRun is returned by a second call of Run.
+var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
+
+// Server is a relay. Its fields are fixed by New, but for those that say whose
+// they are.
+type Server struct {
+	relay   *relay
+	cfg     Config
+	log     *slog.Logger
+	groups  []*sock.Group // by listener
+	workers []*worker
+	control *control
+
+	ran     atomic.Bool
+	closing sync.Once
+	stopped chan struct{} // closed when control has stopped answering
+}
+
+// New opens the sockets of a relay and starts nothing. The sealer says who the
+// relay is; the connection data of its reservations is sealed with it.
+func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	if len(cfg.Listen) == 0 {
+		cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
+	}
+	cfg.Workers = or(cfg.Workers, runtime.GOMAXPROCS(0))
+	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.Region = or(cfg.Region, "default")
+	probe, err := newProber()
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	s := &Server{cfg: cfg, log: cfg.Logger, stopped: make(chan struct{})}
+	if s.log == nil {
+		s.log = slog.New(slog.NewTextHandler(io.Discard, nil))
+	}
+	if err := s.listen(); err != nil {
+		return nil, err
+	}
+	s.relay = &relay{
+		rules: cfg.rules(), table: alloc.NewTable(cfg.MaxAllocations), sealer: sealer,
+		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
+	}
+	s.build()
+	if len(s.cfg.Advertise) == 0 {
+		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
+	}
+	return s, nil
+}
+
+// UDPServerEndpoint is the entry of [Config].Advertise for plain UDP at addr.
+func UDPServerEndpoint(addr netip.AddrPort) alloc.ServerEndpoint {
+	return alloc.ServerEndpoint{
+		ConnectionType: "udp", Network: "udp", Host: addr.Addr().String(), Port: addr.Port(),
+	}
+}
+
+// newClock returns a clock in milliseconds that only goes forward. It begins
+// late enough that no time-out reaches below zero.
+func newClock() func() int64 {
+	start := sock.Now()
+	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
+}
+
+// clockStart leaves a minute below the first time, so that a stamp of zero is
+// in the past of every rule that lasts seconds.
+const clockStart = 60_000
+
+func (s *Server) listen() error {
+	for i, addr := range s.cfg.Listen {
+		if i > 0 && addr.Port() == 0 {
+			addr = netip.AddrPortFrom(addr.Addr(), s.groups[0].Addr().Port())
+		}
+		group, err := sock.Listen(sock.Config{
+			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
+			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer,
+		}, s.cfg.Workers)
+		if err != nil {
+			s.closeSockets()
+			return fmt.Errorf("engine: listen on %v: %w", addr, err)
+		}
+		s.groups = append(s.groups, group)
+	}
+	return nil
+}
+
+// build makes the workers, one per socket, and control.
+func (s *Server) build() {
+	var epochs []*epoch
+	wake := make(chan struct{}, 1)
+	c := newControl(s.relay, s.cfg.Hooks, wake)
+	for _, group := range s.groups {
+		for core, conn := range group.Conns() {
+			w := newWorker(s.relay, or(s.cfg.Batch, defaultBatch), wake)
+			w.conn, w.rx = conn, conn.NewRecvBatch()
+			w.egress = s.egress(core, cap(w.out.queue))
+			s.workers = append(s.workers, w)
+			epochs = append(epochs, w.epoch)
+			c.rings = append(c.rings, w.ring)
+		}
+	}
+	s.relay.grace = newGrace(epochs)
+	out := s.egress(0, controlBatch)
+	c.transmit = out.send
+	s.control = c
+}
+
+const (
+	// defaultBatch is the number of datagrams per system call: more bring no
+	// gain that we could measure, and cost memory.
+	defaultBatch = 64
+	// controlBatch is how many replies control sends per system call.
+	controlBatch = 64
+	// callQueue is how many calls of other goroutines may wait for control
+	// before the next caller waits too.
+	callQueue = 64
+)
+
+func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
+	return &control{
+		relay: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
+		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
+	}
+}
+
+func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
+	w := &worker{relay: r, ring: new(ring), wake: wake, epoch: new(epoch), out: newOutbox(batch)}
+	w.seal.deriver = r.sealer.NewDeriver()
+	w.mute.secret = r.budgets.secret
+	return w
+}
+
+// egress returns a core's socket of every listener, with a batch to send each.
+func (s *Server) egress(core, batch int) (e egress) {
+	for _, group := range s.groups {
+		all := group.Conns()
+		conn := all[core%len(all)]
+		e.conns = append(e.conns, conn)
+		e.tx = append(e.tx, conn.NewSendBatch(batch))
+	}
+	return e
+}
+
+// Addr returns the first listen address, with its real port.
+func (s *Server) Addr() netip.AddrPort { return s.groups[0].Addr() }
+
+// Addrs returns all listen addresses, with their real ports.
+func (s *Server) Addrs() []netip.AddrPort {
+	addrs := make([]netip.AddrPort, len(s.groups))
+	for i, g := range s.groups {
+		addrs[i] = g.Addr()
+	}
+	return addrs
+}
+
+// Capabilities returns what the kernel offers on the first listener.
+func (s *Server) Capabilities() sock.Capabilities { return s.groups[0].Capabilities() }
+
+// Run relays until ctx ends or Close is called, and then returns nil; or until
+// a socket fails for good, and then returns why. No goroutine is left when it
+// returns. It can be called once.
+func (s *Server) Run(ctx context.Context) error {
+	if !s.ran.CompareAndSwap(false, true) {
+		return ErrAlreadyRun
+	}
+	ctx, cancel := context.WithCancelCause(ctx)
+	defer cancel(nil)
+	var workers, control sync.WaitGroup
+	for i, w := range s.workers {
+		workers.Go(func() {
+			runtime.LockOSThread()
+			defer runtime.UnlockOSThread()
+			if err := w.run(); err != nil && !errors.Is(err, net.ErrClosed) {
+				cancel(fmt.Errorf("engine: worker %d: %w", i, err))
+			} else {
+				cancel(nil) // Close was called.
+			}
+		})
+	}
+	control.Go(func() { s.control.run(ctx) })
+	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers))
+
+	<-ctx.Done()
+	cause := context.Cause(ctx)
+	control.Wait()
+	close(s.stopped)
+	s.closeSockets()
+	workers.Wait()
+	s.log.Info("relay stopped")
+	if cause == context.Canceled || cause == ctx.Err() || errors.Is(cause, context.DeadlineExceeded) {
+		return nil
+	}
+	return cause
+}
+
+// Close frees the sockets of a server, whether it runs or never ran. A running
+// Run returns. It may be called more than once.
+func (s *Server) Close() error {
+	if s.ran.CompareAndSwap(false, true) {
+		close(s.stopped)
+	}
+	s.closeSockets()
+	return nil
+}
+
+func (s *Server) closeSockets() {
+	s.closing.Do(func() {
+		for _, w := range s.workers {
+			w.stop.Store(true)
+		}
+		for _, g := range s.groups {
+			g.Close()
+		}
+	})
+}

@@ -1,0 +1,200 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func newServer(t *testing.T, cfg engine.Config) *engine.Server {
+	t.Helper()
+	srv, err := engine.New(cfg, enginetest.Sealer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return srv
+}
+
+// TestLifecycle runs, cancels and closes in every order.
+func TestLifecycle(t *testing.T) {
+	t.Run("never run", func(t *testing.T) {
+		srv := newServer(t, engine.Config{})
+		if err := srv.Close(); err != nil {
+			t.Error(err)
+		}
+		if err := srv.Run(context.Background()); !errors.Is(err, engine.ErrAlreadyRun) {
+			t.Errorf("Run after Close: %v", err)
+		}
+		if _, err := srv.ReserveHost(context.Background(), alloc.HostRequest{MaxConnections: 1}); !errors.Is(err, alloc.ErrUnavailable) {
+			t.Errorf("reservation after Close: %v", err)
+		}
+	})
+	t.Run("cancelled before", func(t *testing.T) {
+		ctx, cancel := context.WithCancel(context.Background())
+		cancel()
+		if err := newServer(t, engine.Config{}).Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Run("closed while it runs, twice", func(t *testing.T) {
+		srv := newServer(t, engine.Config{Workers: 3})
+		done := make(chan error, 1)
+		go func() { done <- srv.Run(context.Background()) }()
+		if err := probe(srv); err != nil {
+			t.Error(err)
+		}
+		srv.Close()
+		srv.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+		if err := srv.Run(context.Background()); !errors.Is(err, engine.ErrAlreadyRun) {
+			t.Errorf("second Run: %v", err)
+		}
+	})
+	t.Run("address is free again", func(t *testing.T) {
+		srv := newServer(t, engine.Config{})
+		addr := srv.Addr()
+		if _, err := engine.New(engine.Config{Listen: []netip.AddrPort{addr}}, enginetest.Sealer(t)); err == nil {
+			t.Error("two servers share an address")
+		}
+		srv.Close()
+		newServer(t, engine.Config{Listen: []netip.AddrPort{addr}}).Close()
+	})
+}
+
+func probe(srv *engine.Server) error {
+	ctx, cancel := context.WithTimeout(context.Background(), 10*time.Second)
+	defer cancel()
+	return srv.Probe(ctx)
+}
+
+func TestProbe(t *testing.T) {
+	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}})
+	if err := probe(r.Server); err != nil {
+		t.Error(err)
+	}
+	other := enginetest.Start(t, engine.Config{})
+	ctx, cancel := context.WithTimeout(context.Background(), 100*time.Millisecond)
+	defer cancel()
+	dead := newServer(t, engine.Config{})
+	defer dead.Close()
+	if err := dead.Probe(ctx); err == nil {
+		t.Error("a relay that does not run answers probes")
+	}
+	if st := other.Stats(); st.Received != 0 {
+		t.Error("probe went to another relay")
+	}
+}
+
+func TestConfigErrors(t *testing.T) {
+	for _, cfg := range []engine.Config{
+		{Workers: -1}, {Batch: 257}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1},
+		{IdleTimeout: -time.Second}, {BindTimeout: 25 * time.Hour},
+		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
+	} {
+		srv, err := engine.New(cfg, enginetest.Sealer(t))
+		if err == nil {
+			srv.Close()
+			t.Errorf("%+v was accepted", cfg)
+		}
+	}
+}
+
+func TestReserve(t *testing.T) {
+	r := enginetest.Start(t, engine.Config{MaxConnections: 7, MaxAllocations: 3, Region: "here"})
+	ctx := context.Background()
+	for _, max := range []int{-1, 0, 8, 1 << 40} {
+		if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: max}); !errors.Is(err, alloc.ErrMaxConnections) {
+			t.Errorf("MaxConnections %d: %v", max, err)
+		}
+	}
+	host := r.Host("host", 7)
+	if host.Region != "here" || len(host.Endpoints) != 1 || host.Endpoints[0].Port != r.Addr().Port() {
+		t.Errorf("reservation says %q, %v", host.Region, host.Endpoints)
+	}
+	foreign := alloc.Tenant{Project: "other"}
+	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: foreign, Host: host.ID}); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("joiner of another tenant: %v", err)
+	}
+	joiner := r.Joiner("p", host.ID)
+	if _, err := r.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: joiner.ID}); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("joiner of a joiner: %v", err)
+	}
+	d, err := r.Describe(ctx, joiner.ID)
+	if err != nil || d.Role != alloc.RoleJoiner || d.Bound || d.Player != alloc.HashPlayer(enginetest.Tenant, "p") {
+		t.Errorf("Describe: %+v, %v", d, err)
+	}
+	r.Joiner("q", host.ID)
+	if _, err := r.ReserveHost(ctx, alloc.HostRequest{Tenant: enginetest.Tenant, MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("one more than the relay holds: %v", err)
+	}
+	if _, err := r.Describe(ctx, [16]byte{1}); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("Describe of an unknown id: %v", err)
+	}
+}
+
+// TestSourceAddress: a relay on a wildcard address answers from the address
+// that the client sent to.
+func TestSourceAddress(t *testing.T) {
+	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}})
+	host := r.Host("host", 4)
+	for nonce, to := range []string{"127.0.0.1", "127.0.0.9"} {
+		conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+		if err != nil {
+			t.Fatal(err)
+		}
+		relay := netip.AddrPortFrom(netip.MustParseAddr(to), r.Addr().Port())
+		cred := r.Credentials(host)
+		conn.WriteToUDPAddrPort(enginetest.SignedBind(cred, uint16(nonce)), relay)
+		conn.SetReadDeadline(time.Now().Add(5 * time.Second))
+		buf := make([]byte, 100)
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if err != nil || n != 4 || from != relay {
+			t.Errorf("asked %v, got %d bytes from %v, %v", relay, n, from, err)
+		}
+		conn.Close()
+	}
+}
+
+// TestBothFamilies: a host on IPv6 and a player on IPv4 play through one relay
+// with a listener for each.
+func TestBothFamilies(t *testing.T) {
+	probe, err := net.ListenPacket("udp6", "[::1]:0")
+	if err != nil {
+		if os.Getenv("CI") != "" {
+			t.Fatal("CI needs IPv6 on loopback: ", err)
+		}
+		t.Skip("this machine has no ::1: ", err)
+	}
+	probe.Close()
+	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{
+		netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("[::1]:0"),
+	}})
+	hostRes := r.Host("host", 4)
+	host := player(t, r, enginetest.UTP2, hostRes)
+	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
+	host.Cred.Relay = r.Addrs()[1]
+	if err := host.Roam(); err != nil {
+		t.Fatal(err)
+	}
+	wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
+	p.Connect()
+	wait(t, "accepted", peers(p, 1))
+	p.Send(host.Cred.ID, "over four")
+	wait(t, "host hears", got(host, p.Cred.ID, "over four"))
+	host.Send(p.Cred.ID, "over six")
+	wait(t, "player hears", got(p, host.Cred.ID, "over six"))
+}

@@ -1,0 +1,411 @@
+package engine
+
+// The simulation: the whole engine but its sockets and threads, driven by one
+// goroutine with a clock of its own, next to the reference model.
+
+import (
+	"bytes"
+	"crypto/rand"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+const simWorkers = 2
+
+// sim is one relay and its model.
+type sim struct {
+	now     int64
+	relay   *relay
+	workers []*worker
+	control *control
+	sent    []mSend // what the engine sent since the last comparison
+
+	model    *model
+	outcomes map[string]int
+	decide   [simWorkers][]func() string
+	open     [simWorkers]bool // in the middle of a batch
+	cards    []*mCard
+	hits     map[string]int
+	err      error
+	failedAt int
+}
+
+// testSealer is a sealer of a random relay.
+func testSealer(t testing.TB) *alloc.Sealer {
+	t.Helper()
+	master, err := alloc.NewMasterKey(rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	s, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: alloc.RelayID{1}, Boot: 7})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func newSim(sealer *alloc.Sealer, limits bool) *sim {
+	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
+	s.hits = s.model.hits
+	s.model.now = s.now
+	probe, err := newProber()
+	if err != nil {
+		panic(err)
+	}
+	s.relay = &relay{
+		rules: (&Config{}).rules(), table: alloc.NewTable(64), sealer: sealer,
+		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
+	}
+	wake := make(chan struct{}, 1)
+	var epochs []*epoch
+	s.control = newControl(s.relay, Hooks{}, wake)
+	for range simWorkers {
+		w := newWorker(s.relay, 64, wake)
+		s.workers = append(s.workers, w)
+		epochs = append(epochs, w.epoch)
+		s.control.rings = append(s.control.rings, w.ring)
+	}
+	s.relay.grace = newGrace(epochs)
+	s.control.transmit = s.collect
+	return s
+}
+
+func (s *sim) collect(o *outbox) sock.SendResult {
+	for _, out := range o.queue {
+		s.sent = append(s.sent, mSend{to: addrOf(out.to), bytes: string(out.pkt)})
+	}
+	return sock.SendResult{Sent: len(o.queue)}
+}
+
+// simAddrs are the endpoints that clients use. Each belongs to one worker.
+var simAddrs = func() (all []netip.AddrPort) {
+	for i := range 8 {
+		all = append(all, netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, 2, byte(1 + i/2)}), uint16(5000+i)))
+	}
+	for i := range 2 {
+		all = append(all, netip.AddrPortFrom(netip.MustParseAddr(fmt.Sprintf("2001:db8::%d", i+1)), 6000))
+	}
+	return all
+}()
+
+func addrOf(ep sock.Endpoint) mAddr { return mAddr(ep.AddrPort().String()) }
+
+// prefix is what the ERROR budget of an address is shared by: the address, or
+// for IPv6 its first 56 bits.
+func (a mAddr) prefix() string {
+	ip := netip.MustParseAddrPort(string(a)).Addr()
+	if ip.Is4() {
+		return ip.String()
+	}
+	return netip.PrefixFrom(ip, 56).Masked().String()
+}
+
+// budgetsApart reports whether the prefixes of the clients have budgets of
+// their own, as the model assumes: the engine's table is small on purpose.
+func (s *sim) budgetsApart() bool {
+	gates := map[uint64]string{}
+	for _, a := range simAddrs {
+		gate := s.relay.gate(sock.UDPEndpoint(a, 0, 0))
+		prefix := mAddr(a.String()).prefix()
+		if other, ok := gates[gate]; ok && other != prefix {
+			return false
+		}
+		gates[gate] = prefix
+	}
+	return true
+}
+
+// reserve sets an allocation aside in both.
+func (s *sim) reserve(role alloc.Role, host *mCard, tenant, player string, max int) {
+	id, _ := newID()
+	c := alloc.Claims{
+		Role: role, ID: id, Match: id, Tenant: alloc.Tenant{Project: tenant}.Hash(), Project: []byte(tenant),
+		Player: alloc.HashPlayer(alloc.Tenant{Project: tenant}, player), MaxConnections: uint16(max),
+	}
+	card := &mCard{role: role.String(), id: mID(id), match: mID(id), tenant: tenant, player: player, max: max}
+	if host != nil {
+		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
+		card.ticket = s.seal(alloc.Claims{
+			Role: alloc.RoleTicket, ID: c.Match, Match: c.Match, Joiner: id, Tenant: c.Tenant, Player: c.Player,
+			Project: c.Project,
+		})
+	}
+	card.data = s.seal(c)
+	var key proto.Key
+	s.relay.sealer.NewDeriver().Key(id, &key)
+	card.key = key[:]
+	var named *proto.AllocationID
+	if host != nil {
+		named = (*proto.AllocationID)(&host.id)
+	}
+	err := s.control.reserve(alloc.Spec{
+		ID: id, Role: role, Match: c.Match, Player: c.Player, Tenant: c.Tenant, MaxConnections: c.MaxConnections,
+	}, named, tick(s.now))
+	if ok := s.model.reserve(card); ok != (err == nil) {
+		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
+	} else if ok {
+		s.cards = append(s.cards, card)
+	}
+}
+
+func (s *sim) seal(c alloc.Claims) string {
+	data, err := s.relay.sealer.Seal(c)
+	if err != nil {
+		panic(err)
+	}
+	return string(data[:])
+}
+
+func (s *sim) fail(format string, args ...any) {
+	if s.err == nil {
+		s.err = fmt.Errorf(format, args...)
+	}
+}
+
+// workerOf is the worker to whom the kernel hands all datagrams of an address.
+func workerOf(addr int) int { return addr % simWorkers }
+
+// arrive hands one datagram to the worker of its address, in the engine and in
+// the model. Replies stay in the outbox until the worker's batch is over.
+func (s *sim) arrive(addr int, pkt []byte, at int64) {
+	i := workerOf(addr)
+	w, ap := s.workers[i], simAddrs[addr]
+	from := mAddr(ap.String())
+	bound := s.model.byAddr[from] != nil
+	queued := len(w.out.queue)
+	got := w.step(at, sock.UDPEndpoint(ap, 0, 0), pkt, false)
+	w.count(got, len(pkt))
+	want, decide := s.model.arrive(from, pkt)
+	if decide != nil {
+		s.decide[i] = append(s.decide[i], decide)
+		want = handedOver.String()
+	} else {
+		s.outcomes[want]++
+		s.hits["outcome: "+want]++
+	}
+	if got.String() != want {
+		s.fail("datagram %x from %v: engine says %v, model says %s", head(pkt), ap, got, want)
+	}
+	s.checkReplies(w.out.queue[queued:], pkt, from, bound)
+}
+
+// checkReplies holds what a worker answers against the rules of amplification.
+func (s *sim) checkReplies(out []outgoing, pkt []byte, from mAddr, bound bool) {
+	if len(out) > 1 {
+		s.fail("%d datagrams for one", len(out))
+	}
+	for _, o := range out {
+		switch back := addrOf(o.to) == from; {
+		case len(o.pkt) > len(pkt):
+			s.fail("reply of %d bytes to %d", len(o.pkt), len(pkt))
+		case back && !bound && len(o.pkt) >= len(pkt):
+			s.fail("reply of %d bytes to %d from an unbound endpoint", len(o.pkt), len(pkt))
+		case !back && !bytes.Equal(o.pkt, pkt):
+			s.fail("forwarded datagram was changed")
+		}
+	}
+}
+
+func head(b []byte) []byte { return b[:min(len(b), 24)] }
+
+// enter and leave are the ends of a worker's batch.
+func (s *sim) enter(i int) {
+	s.workers[i].epoch.enter()
+	s.open[i] = true
+}
+
+func (s *sim) leave(i int) {
+	w := s.workers[i]
+	s.collect(&w.out)
+	w.out.reset()
+	w.epoch.leave()
+	s.open[i] = false
+}
+
+// pump lets control do everything it can, and the model decide in the order in
+// which control takes the rings.
+func (s *sim) pump() {
+	s.control.pump(s.now)
+	for i := range s.decide {
+		for _, decide := range s.decide[i] {
+			outcome := decide()
+			s.outcomes[outcome]++
+			s.hits["outcome: "+outcome]++
+		}
+		s.decide[i] = s.decide[i][:0]
+	}
+}
+
+// datagram is a batch of one.
+func (s *sim) datagram(addr int, pkt []byte) {
+	s.enter(workerOf(addr))
+	s.arrive(addr, pkt, s.now)
+	s.leave(workerOf(addr))
+	s.pump()
+}
+
+// advance moves both clocks, tick by tick.
+func (s *sim) advance(d time.Duration) {
+	until := s.now + d.Milliseconds()
+	for s.now < until {
+		s.now = min(until, (s.now/alloc.TickMillis+1)*alloc.TickMillis)
+		s.model.now = s.now
+		if s.now%alloc.TickMillis == 0 {
+			s.control.pump(s.now)
+			s.model.tick()
+		}
+	}
+}
+
+// settle ends open batches and lets control finish.
+func (s *sim) settle() {
+	for i := range s.open {
+		if s.open[i] {
+			s.leave(i)
+		}
+	}
+	for range 4 { // A marked expiry needs one grace period to end, one to tell.
+		s.pump()
+	}
+}
+
+// compare holds what both sent, counted and know against each other.
+func (s *sim) compare() {
+	if !sameSends(s.sent, s.model.out) {
+		s.fail("engine sent\n%s\nmodel sent\n%s", show(s.sent), show(s.model.out))
+	}
+	s.sent, s.model.out = s.sent[:0], s.model.out[:0]
+	s.compareState()
+	if !s.control.queue.empty() {
+		s.fail("control has deeds left although every worker has passed")
+	}
+	if s.err == nil {
+		s.compareCounts()
+	}
+}
+
+func sameSends(a, b []mSend) bool {
+	equal := func(x, y mSend) bool { return x.to == y.to && x.bytes == y.bytes }
+	if slices.EqualFunc(a, b, equal) {
+		return true
+	}
+	order := func(x, y mSend) int {
+		if c := strings.Compare(string(x.to), string(y.to)); c != 0 {
+			return c
+		}
+		return strings.Compare(x.bytes, y.bytes)
+	}
+	a, b = slices.Clone(a), slices.Clone(b)
+	slices.SortFunc(a, order)
+	slices.SortFunc(b, order)
+	return slices.EqualFunc(a, b, equal)
+}
+
+func show(sends []mSend) string {
+	var b strings.Builder
+	for _, x := range sends {
+		fmt.Fprintf(&b, "  to %s: %x (%d bytes)\n", x.to, head([]byte(x.bytes)), len(x.bytes))
+	}
+	return b.String()
+}
+
+// compareState checks every allocation: who is bound where, the links, the
+// nonce, and that look-ups by id and by endpoint agree.
+func (s *sim) compareState() {
+	t := s.relay.table
+	links := 0
+	for _, c := range s.cards {
+		a := s.model.allocs[c.id]
+		e, ok := t.ByID(proto.AllocationID(c.id))
+		if ok != (a != nil) {
+			s.fail("allocation %x: engine has it: %v, model: %v", c.id, ok, a != nil)
+			return
+		}
+		if !ok {
+			continue
+		}
+		account := t.Account(e.Handle)
+		at := mAddr("")
+		if !e.Endpoint.IsZero() {
+			at = addrOf(e.Endpoint)
+			if back, ok := t.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+				s.fail("allocation %x is not the one at its endpoint", c.id)
+			}
+		}
+		if at != a.at || int(account.Nonce) != a.nonce || account.EverBound != a.bound {
+			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, account.Nonce, a.at, a.nonce)
+		}
+		for peer := range a.links {
+			if p, ok := t.Peer(&e, proto.AllocationID(peer)); !ok || p.ID != proto.AllocationID(peer) {
+				s.fail("link %x to %x is missing", c.id, peer)
+			}
+		}
+		if c.role == "host" {
+			links += len(a.links)
+			if int(account.Links) != len(a.links) || len(a.links) > c.max {
+				s.fail("host %x: engine counts %d links, model %d of %d", c.id, account.Links, len(a.links), c.max)
+			}
+		}
+	}
+	if n, bound, open := t.Counts(); n != len(s.model.allocs) || bound != len(s.model.byAddr) || open != links {
+		s.fail("engine has %d allocations, %d bound, %d links; model %d, %d, %d",
+			n, bound, open, len(s.model.allocs), len(s.model.byAddr), links)
+	}
+}
+
+// compareCounts checks that outcomes agree and add up to what was received.
+func (s *sim) compareCounts() {
+	var sum, received uint64
+	for o := range NumOutcomes {
+		n := s.control.counts.outcomes[o]
+		for _, w := range s.workers {
+			n += w.counts.outcomes[o]
+		}
+		sum += n
+		if int(n) != s.outcomes[o.String()] {
+			s.fail("outcome %v: engine counts %d, model %d", o, n, s.outcomes[o.String()])
+		}
+	}
+	for _, w := range s.workers {
+		received += w.counts.received
+	}
+	if sum != received {
+		s.fail("%d outcomes for %d datagrams", sum, received)
+	}
+}
+
+// signed returns a BIND of a card.
+func signed(c *mCard, nonce uint16, key []byte) []byte {
+	var signer proto.Signer
+	k := proto.Key(key)
+	return signer.Append(nil, proto.Bind{Nonce: nonce, ConnectionData: []byte(c.data)}, &k)
+}
+
+func message(t byte, ids ...mID) []byte {
+	pkt := []byte{0xDA, 0x72, 0, t}
+	for _, id := range ids {
+		pkt = append(pkt, id[:]...)
+	}
+	return pkt
+}
+
+func relayMessage(from, to mID, content int) []byte {
+	pkt := message(10, from, to)
+	pkt = binary.BigEndian.AppendUint16(pkt, uint16(content))
+	return append(pkt, make([]byte, content)...)
+}
+
+func pingMessage(id mID) []byte { return append(message(2, id), 1, 0) }
+
+func connectMessage(id mID, data string) []byte {
+	return append(append(message(3, id), byte(len(data))), data...)
+}

@@ -1,0 +1,59 @@
+// Package sock moves UDP datagrams in batches between the kernel and the engine.
+//
+// It owns the listening sockets, the memory that datagrams are received into,
+// the coding of socket addresses and control messages, and the rules for what
+// the kernel's errors mean. It knows nothing of what the datagrams say.
+//
+// # Words
+//
+//	datagram  what one peer sent or is to be sent, possibly empty
+//	slot      the memory for one datagram in a batch: header, address, bytes
+//	batch     the slots of one call, owned by one goroutine
+//	entry     a datagram in a SendBatch
+//	endpoint  the 24-byte key of a peer: address or serial, kind, listener, local
+//	local     a small number for the local address that a peer sent to
+//	listener  the number that the engine gave to a Group
+//	group     the sockets that share one address and port
+//
+// # Quarantine
+//
+// System calls of Linux are made here and nowhere else: no other package of the
+// module imports x/sys/unix, and unsafe is imported by mmsg_linux.go alone,
+// which a test enforces for this package.
+//
+// # Two builds
+//
+// On Linux the package calls recvmmsg(2) and sendmmsg(2) itself, on slots that
+// are wired once; after a call only the slots that were used are reset. Every
+// other platform, and Linux with the tag sockportable, goes through package net
+// and the batches of x/net/ipv4 and ipv6, which allocate per received datagram.
+// Both builds share the code that decides what to do with a result, and pass
+// the same tests. What a platform lacks is told by [Capabilities]: outside
+// Linux a group has one socket; on Windows, and for IPv4 on some BSDs, replies
+// from a wildcard listener leave from the address the kernel chooses, and
+// Windows moves one datagram per call.
+//
+// # Blocking
+//
+// On Linux a receiver blocks in recvmmsg on a blocking descriptor, with
+// MSG_WAITFORONE so that the call returns with what there is, and with
+// SO_RCVTIMEO so that its caller gets to look at flags. The alternative is a
+// non-blocking descriptor in Go's poller. Blocking was chosen for its short
+// path: one system call per batch with no poller state around it, and a worker
+// per core with a thread of its own is what the engine wants anyway. Each
+// blocked receiver costs a thread. Neither way has been measured against the
+// other yet; the choice is contained in socket_linux.go. Sends never block: a
+// full buffer fails the entry after one more try.
+//
+// A socket is closed in two steps. Wake or Close marks the Conn and shuts the
+// socket down, which makes a blocked receiver return; the descriptor is closed
+// by the last goroutine to leave a system call on it, so that its number cannot
+// be reused under anyone.
+//
+// # Errors
+//
+// Receiving ends on Close and Wake and on nothing else: other errors are
+// counted, slowed down and tried again. Sending goes through the whole batch:
+// an entry that the kernel refuses costs only itself. ICMP errors stay off the
+// sockets (IP_RECVERR), since they would hit a send to some other peer.
+package sock

@@ -1,0 +1,120 @@
+package sock
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"os"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// patience bounds waits that end at once unless something is broken.
+const patience = 10 * time.Second
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+func listen(t testing.TB, cfg Config, n int) *Group {
+	t.Helper()
+	g, err := Listen(cfg, n)
+	if err != nil {
+		t.Fatalf("Listen(%v, %d): %v", cfg.Addr, n, err)
+	}
+	t.Cleanup(func() {
+		if err := g.Close(); err != nil {
+			t.Errorf("Close: %v", err)
+		}
+	})
+	return g
+}
+
+func listenOn(t testing.TB, addr string) *Group {
+	t.Helper()
+	return listen(t, Config{Addr: netip.MustParseAddrPort(addr)}, 1)
+}
+
+// dial opens a connected client, which hears nobody but the address it dialled.
+func dial(t testing.TB, from, to netip.AddrPort) *net.UDPConn {
+	t.Helper()
+	var local *net.UDPAddr
+	if from.IsValid() {
+		local = net.UDPAddrFromAddrPort(from)
+	}
+	c, err := net.DialUDP("udp", local, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		t.Fatalf("dial %v: %v", to, err)
+	}
+	t.Cleanup(func() { _ = c.Close() })
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func write(t testing.TB, c *net.UDPConn, pkt []byte) {
+	t.Helper()
+	if _, err := c.Write(pkt); err != nil {
+		t.Fatalf("client write: %v", err)
+	}
+}
+
+func read(t testing.TB, c *net.UDPConn) []byte {
+	t.Helper()
+	buf := make([]byte, 1<<16)
+	n, err := c.Read(buf)
+	if err != nil {
+		t.Fatalf("client read: %v", err)
+	}
+	return buf[:n]
+}
+
+// recvSome calls Recv until it returns datagrams.
+func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
+	t.Helper()
+	for end := time.Now().Add(patience); time.Now().Before(end); {
+		n, err := c.Recv(b)
+		if err != nil {
+			t.Fatalf("Recv: %v", err)
+		}
+		if n > 0 {
+			return n
+		}
+	}
+	t.Fatalf("no datagram within %v", patience)
+	return 0
+}
+
+// serve echoes until the socket is closed.
+func serve(c *Conn) error {
+	rx, tx := c.NewRecvBatch(), c.NewSendBatch(MaxBatch)
+	for {
+		n, err := c.Recv(rx)
+		if errors.Is(err, net.ErrClosed) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		for i := range n {
+			from, pkt, _ := rx.At(i)
+			tx.Add(from, pkt)
+		}
+		c.Send(tx)
+	}
+}
+
+// needV6 skips the test on a host without ::1, except in CI.
+func needV6(t testing.TB) {
+	t.Helper()
+	c, err := net.ListenUDP("udp6", &net.UDPAddr{IP: net.IPv6loopback})
+	if err == nil {
+		_ = c.Close()
+		return
+	}
+	if os.Getenv("CI") != "" {
+		t.Fatalf("CI must have IPv6 on loopback: %v", err)
+	}
+	t.Skipf("no IPv6 on loopback: %v", err)
+}

@@ -1,0 +1,55 @@
+//go:build linux && !sockportable
+
+package sock
+
+import (
+	"syscall"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// This is the only file of the package, and of the module, that imports unsafe.
+// The kernel's three calls below have no wrapper in x/sys/unix.
+
+// mmsghdr is struct mmsghdr of recvmmsg(2). Go pads it as C does.
+type mmsghdr struct {
+	hdr unix.Msghdr
+	len uint32 // bytes received or sent, written by the kernel
+}
+
+// recvmmsg fills hdrs, which must not be empty, and returns how many.
+func recvmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_RECVMMSG, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// sendmmsg offers hdrs, which must not be empty, and returns how many were taken.
+func sendmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
+	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// meminfoDrops is SK_MEMINFO_DROPS of linux/sock_diag.h, the index of the drop
+// counter in what SO_MEMINFO returns (Linux 4.12 and later).
+const meminfoDrops = 8
+
+// socketDrops asks the kernel how many datagrams it has dropped on a socket.
+func socketDrops(fd int) (uint64, bool) {
+	var info [16]uint32
+	size := uint32(unsafe.Sizeof(info))
+	_, _, errno := unix.Syscall6(unix.SYS_GETSOCKOPT, uintptr(fd), unix.SOL_SOCKET, unix.SO_MEMINFO,
+		uintptr(unsafe.Pointer(&info)), uintptr(unsafe.Pointer(&size)), 0)
+	if errno != 0 || size < 4*(meminfoDrops+1) {
+		return 0, false
+	}
+	return uint64(info[meminfoDrops]), true
+}

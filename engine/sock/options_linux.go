@@ -1,0 +1,77 @@
+package sock
+
+import (
+	"net/netip"
+	"os"
+
+	"golang.org/x/sys/unix"
+)
+
+// canShare says that several sockets can share a port and that the kernel
+// spreads the peers over them.
+const canShare = true
+
+// setOptions prepares a socket before it is bound, in both builds.
+func setOptions(fd int, cfg *Config, join bool) (Capabilities, error) {
+	v4 := cfg.Addr.Addr().Is4()
+	if join {
+		if err := setShared(fd); err != nil {
+			return Capabilities{}, err
+		}
+	}
+	if !v4 {
+		if err := unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_V6ONLY, 1); err != nil {
+			return Capabilities{}, os.NewSyscallError("setsockopt IPV6_V6ONLY", err)
+		}
+	}
+	return Capabilities{
+		PathMTU:      setPathMTU(fd, v4),
+		LocalAddress: setLocalAddress(fd, cfg.Addr.Addr()),
+		ReadBuffer:   setBuffer(fd, unix.SO_RCVBUFFORCE, unix.SO_RCVBUF, cfg.ReadBuffer),
+		WriteBuffer:  setBuffer(fd, unix.SO_SNDBUFFORCE, unix.SO_SNDBUF, cfg.WriteBuffer),
+	}, nil
+}
+
+// setShared lets further sockets of this user bind the port of a bound socket.
+func setShared(fd int) error {
+	return os.NewSyscallError("setsockopt SO_REUSEPORT",
+		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
+}
+
+// setPathMTU makes the kernel ignore path MTUs learnt from ICMP, which anybody
+// can forge, and keeps ICMP errors off the socket: an error raised by one dead
+// peer would otherwise be handed to a send to another. The latter is the default,
+// so its result does not matter.
+func setPathMTU(fd int, v4 bool) bool {
+	if v4 {
+		_ = unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_RECVERR, 0)
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_MTU_DISCOVER, unix.IP_PMTUDISC_OMIT) == nil
+	}
+	_ = unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVERR, 0)
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT) == nil
+}
+
+// setLocalAddress asks for the local address of each datagram where it is not
+// known anyway.
+func setLocalAddress(fd int, ip netip.Addr) bool {
+	switch {
+	case !ip.IsUnspecified():
+		return true
+	case ip.Is4():
+		return unix.SetsockoptInt(fd, unix.IPPROTO_IP, unix.IP_PKTINFO, 1) == nil
+	}
+	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1) == nil
+}
+
+// setBuffer tries the privileged option first and returns what was granted.
+// The kernel doubles the size for its own use and reports the double.
+func setBuffer(fd, force, plain, size int) int {
+	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
+		_ = unix.SetsockoptInt(fd, unix.SOL_SOCKET, plain, size)
+	}
+	granted, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, plain)
+	if err != nil {
+		return 0
+	}
+	return granted / 2
+}

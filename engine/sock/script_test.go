@@ -1,0 +1,252 @@
+package sock
+
+import (
+	"errors"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// fate is what a scripted kernel does with one entry.
+type fate struct {
+	refuse bool          // for ever, with errno, which may be 0
+	errno  syscall.Errno // of the refusal or of the hiccups
+	hiccup int           // calls that fail before the entry is taken
+}
+
+// script is a kernel that behaves as sendmmsg does: it stops at the first
+// entry it cannot take, and tells why only if that is the first of the call.
+type script struct {
+	rng   *rand.Rand
+	fates []fate
+	taken []*byte
+	calls int
+}
+
+func (s *script) send(b *SendBatch, first int) (int, syscall.Errno) {
+	s.calls++
+	for i := first; i < b.n; i++ {
+		f := &s.fates[i]
+		if i > first && (f.refuse || f.hiccup > 0 || s.rng.IntN(8) == 0) {
+			return i - first, 0
+		}
+		if f.refuse {
+			return 0, f.errno
+		}
+		if f.hiccup > 0 {
+			f.hiccup--
+			return 0, f.errno
+		}
+		s.taken = append(s.taken, entryBase(b, i))
+	}
+	return b.n - first, 0
+}
+
+var refusals = []syscall.Errno{
+	0, syscall.EAGAIN, syscall.EINTR, syscall.EIO, syscall.EPERM, syscall.EBADF, syscall.EACCES,
+	syscall.EINVAL, syscall.ENOMEM, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOBUFS,
+	syscall.EMSGSIZE, syscall.ECONNREFUSED,
+}
+
+func randomFate(rng *rand.Rand) fate {
+	switch rng.IntN(6) {
+	case 0:
+		return fate{refuse: true, errno: refusals[rng.IntN(len(refusals))]}
+	case 1:
+		return fate{errno: syscall.EINTR, hiccup: 1 + rng.IntN(maxInterrupts)}
+	case 2:
+		once := []syscall.Errno{0, syscall.EAGAIN, syscall.ECONNREFUSED}
+		return fate{errno: once[rng.IntN(len(once))], hiccup: 1}
+	}
+	return fate{}
+}
+
+// TestSendScripts runs random kernels and expects that every entry that is not
+// refused for good leaves exactly once, in order.
+func TestSendScripts(t *testing.T) {
+	c := listenOn(t, "127.0.0.1:0").Conns()[0]
+	b := c.NewSendBatch(64)
+	to := UDPEndpoint(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
+	wrong := SerialEndpoint(KindWS, 1)
+	payload := make([]byte, 64*64)
+	scripts := 10_000
+	if raceEnabled {
+		scripts = 1_000
+	}
+	for seed := range uint64(scripts) {
+		rng := rand.New(rand.NewPCG(seed, 1))
+		s := &script{rng: rng}
+		var want []*byte
+		var res SendResult
+		for i := range 1 + rng.IntN(64) {
+			pkt := payload[i*64:][:1+rng.IntN(64)]
+			if rng.IntN(20) == 0 {
+				b.Add(wrong, pkt)
+				res.Failed++
+				continue
+			}
+			f := randomFate(rng)
+			s.fates = append(s.fates, f)
+			b.Add(to, pkt)
+			if f.refuse {
+				res.Failed++
+				continue
+			}
+			want = append(want, &pkt[0])
+			res.Sent++
+			res.Bytes += len(pkt)
+		}
+		c.send = s.send
+		if got := c.Send(b); got != res || !slices.Equal(s.taken, want) || b.Len() != 0 {
+			t.Fatalf("seed %d: %+v, want %+v; %d taken, want %d; %d left in the batch",
+				seed, got, res, len(s.taken), len(want), b.Len())
+		}
+		if limit := len(s.fates) * (maxInterrupts + 2); s.calls > limit {
+			t.Fatalf("seed %d: %d calls, limit %d", seed, s.calls, limit)
+		}
+	}
+}
+
+// TestSendFixedScripts states the rules one by one.
+func TestSendFixedScripts(t *testing.T) {
+	type step struct {
+		n     int
+		errno syscall.Errno
+	}
+	for _, tt := range []struct {
+		name    string
+		entries int
+		steps   []step
+		want    SendResult // Bytes is the number of entries sent
+		stats   Stats
+	}{
+		{"all", 3, []step{{3, 0}}, SendResult{3, 3, 0}, Stats{}},
+		{"partial", 3, []step{{1, 0}, {2, 0}}, SendResult{3, 3, 0}, Stats{}},
+		{"refused in the middle", 5, []step{{2, 0}, {0, syscall.EPERM}, {2, 0}}, SendResult{4, 4, 1}, Stats{SendErrors: 1}},
+		{"no progress once", 2, []step{{0, 0}, {2, 0}}, SendResult{2, 2, 0}, Stats{SendRetries: 1}},
+		{"no progress twice", 2, []step{{0, 0}, {0, 0}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1, SendRetries: 1}},
+		{"interrupted", 1, []step{{0, syscall.EINTR}, {0, syscall.EINTR}, {1, 0}}, SendResult{1, 1, 0}, Stats{SendRetries: 2}},
+		{"full buffer passes", 1, []step{{0, syscall.EAGAIN}, {1, 0}}, SendResult{1, 1, 0}, Stats{SendRetries: 1}},
+		{"full buffer stays", 2, []step{{0, syscall.EAGAIN}, {0, syscall.EAGAIN}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1, SendRetries: 1}},
+		{"device queue full", 2, []step{{0, syscall.ENOBUFS}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1}},
+		{"error of an earlier datagram", 2, []step{{0, syscall.ECONNREFUSED}, {2, 0}}, SendResult{2, 2, 0}, Stats{SendRetries: 1}},
+		{"all refused", 2, []step{{0, syscall.EIO}, {0, syscall.EBADF}}, SendResult{0, 0, 2}, Stats{SendErrors: 2}},
+		{"more than asked", 2, []step{{9, 0}}, SendResult{2, 2, 0}, Stats{}},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			c := listenOn(t, "127.0.0.1:0").Conns()[0]
+			steps := tt.steps
+			c.send = func(*SendBatch, int) (int, syscall.Errno) {
+				if len(steps) == 0 {
+					t.Fatal("one call too many")
+				}
+				s := steps[0]
+				steps = steps[1:]
+				return s.n, s.errno
+			}
+			b := c.NewSendBatch(tt.entries)
+			for range tt.entries {
+				b.Add(UDPEndpoint(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0), []byte{1})
+			}
+			if got := c.Send(b); got != tt.want || len(steps) != 0 {
+				t.Errorf("%+v, want %+v; %d steps left", got, tt.want, len(steps))
+			}
+			if got := c.Stats(); got != tt.stats {
+				t.Errorf("stats %+v, want %+v", got, tt.stats)
+			}
+		})
+	}
+}
+
+// TestRecvScript feeds 10^5 results, most of them errors, to a receive loop,
+// which must see every datagram and end on Close only.
+func TestRecvScript(t *testing.T) {
+	c := listenOn(t, "127.0.0.1:0").Conns()[0]
+	from := netip.MustParseAddrPort("10.1.2.3:4567")
+	rng := rand.New(rand.NewPCG(1, 2))
+	var sent, failed uint64
+	var longest time.Duration
+	calls := 0
+	c.sleep = func(d time.Duration) { longest = max(longest, d) }
+	c.recv = func(b *RecvBatch) (int, syscall.Errno) {
+		if calls++; calls == 100_000 {
+			c.gate.mark(gateMuted) // what Wake does, without leaving the script
+			c.leave()
+			return fill(b, from, [][]byte{nil}), 0
+		}
+		if rng.IntN(4) == 0 {
+			n := 1 + rng.IntN(3)
+			sent += uint64(n)
+			return fill(b, from, make([][]byte, n)), 0
+		}
+		errno := refusals[rng.IntN(len(refusals))]
+		if errno != 0 && errno != syscall.EAGAIN && errno != syscall.EINTR {
+			failed++
+		}
+		return 0, errno
+	}
+	b := c.NewRecvBatch()
+	var got uint64
+	for {
+		n, err := c.Recv(b)
+		got += uint64(n)
+		if err != nil {
+			if !errors.Is(err, net.ErrClosed) {
+				t.Fatalf("Recv: %v", err)
+			}
+			break
+		}
+	}
+	if calls != 100_000 || got != sent || c.Stats().RecvErrors != failed {
+		t.Errorf("%d calls, %d of %d datagrams, %d of %d errors", calls, got, sent, c.Stats().RecvErrors, failed)
+	}
+	if longest != maxBackOff {
+		t.Errorf("longest pause %v, want %v", longest, maxBackOff)
+	}
+}
+
+func TestRecvBackOff(t *testing.T) {
+	c := listenOn(t, "127.0.0.1:0").Conns()[0]
+	var pauses []time.Duration
+	c.sleep = func(d time.Duration) { pauses = append(pauses, d) }
+	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.ENOMEM }
+	b := c.NewRecvBatch()
+	for range 7 {
+		if n, err := c.Recv(b); n != 0 || err != nil {
+			t.Fatalf("Recv = %d, %v", n, err)
+		}
+	}
+	const ms = time.Millisecond
+	if want := []time.Duration{ms, 2 * ms, 4 * ms, 8 * ms, 10 * ms, 10 * ms}; !slices.Equal(pauses, want) {
+		t.Errorf("pauses %v, want %v", pauses, want)
+	}
+	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.EAGAIN }
+	if _, err := c.Recv(b); err != nil || b.failures != 0 {
+		t.Errorf("a time-out does not end a row of errors: %d, %v", b.failures, err)
+	}
+}
+
+func TestRecvSlots(t *testing.T) {
+	c := listenOn(t, "127.0.0.1:0").Conns()[0]
+	from := netip.MustParseAddrPort("10.1.2.3:4567")
+	long := make([]byte, SlotSize+1)
+	pkts := [][]byte{{1, 2, 3}, {}, long, long[:SlotSize]}
+	c.recv = func(b *RecvBatch) (int, syscall.Errno) { return fill(b, from, pkts), 0 }
+	b := c.NewRecvBatch()
+	if n, err := c.Recv(b); n != len(pkts) || err != nil {
+		t.Fatalf("Recv = %d, %v", n, err)
+	}
+	for i, pkt := range pkts {
+		ep, got, truncated := b.At(i)
+		if ep != UDPEndpoint(from, 0, 0) || truncated != (len(pkt) > SlotSize) {
+			t.Errorf("slot %d: from %v, truncated %v", i, ep, truncated)
+		}
+		if len(got) != min(len(pkt), SlotSize) || cap(got) != len(got) || !slices.Equal(got, pkt[:len(got)]) {
+			t.Errorf("slot %d: %d bytes, cap %d", i, len(got), cap(got))
+		}
+	}
+}

@@ -1,0 +1,129 @@
+//go:build linux && !sockportable
+
+package sock
+
+import (
+	"net"
+	"net/netip"
+	"os"
+	"strconv"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+)
+
+// socket is a blocking UDP descriptor. It is immutable; Conn.gate says how long
+// the descriptor is valid.
+type socket struct {
+	fd   int
+	v4   bool
+	caps Capabilities
+}
+
+func openSocket(cfg *Config, join bool) (*socket, error) {
+	domain := unix.AF_INET6
+	if cfg.Addr.Addr().Is4() {
+		domain = unix.AF_INET
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+	if err != nil {
+		return nil, os.NewSyscallError("socket", err)
+	}
+	s := &socket{fd: fd, v4: domain == unix.AF_INET}
+	if err := s.bind(cfg, join); err != nil {
+		_ = unix.Close(fd)
+		return nil, err
+	}
+	return s, nil
+}
+
+func (s *socket) bind(cfg *Config, join bool) error {
+	caps, err := setOptions(s.fd, cfg, join)
+	if err != nil {
+		return err
+	}
+	timeout := unix.NsecToTimeval(recvTimeout.Nanoseconds())
+	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
+		return os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
+	}
+	caps.Path = "mmsg"
+	_, caps.DropCounter = socketDrops(s.fd)
+	s.caps = caps
+	sa, err := sockaddr(cfg.Addr)
+	if err != nil {
+		return err
+	}
+	return os.NewSyscallError("bind", unix.Bind(s.fd, sa))
+}
+
+func sockaddr(addr netip.AddrPort) (unix.Sockaddr, error) {
+	ip := addr.Addr()
+	if ip.Is4() {
+		return &unix.SockaddrInet4{Port: int(addr.Port()), Addr: ip.As4()}, nil
+	}
+	sa := &unix.SockaddrInet6{Port: int(addr.Port()), Addr: ip.As16()}
+	if zone := ip.Zone(); zone != "" {
+		if n, err := strconv.ParseUint(zone, 10, 32); err == nil {
+			sa.ZoneId = uint32(n)
+			return sa, nil
+		}
+		ifi, err := net.InterfaceByName(zone)
+		if err != nil {
+			return nil, err
+		}
+		sa.ZoneId = uint32(ifi.Index)
+	}
+	return sa, nil
+}
+
+// share lets further sockets of this user bind the same port.
+func (s *socket) share() error { return setShared(s.fd) }
+
+func (s *socket) addr() (netip.AddrPort, error) {
+	sa, err := unix.Getsockname(s.fd)
+	if err != nil {
+		return netip.AddrPort{}, os.NewSyscallError("getsockname", err)
+	}
+	switch sa := sa.(type) {
+	case *unix.SockaddrInet4:
+		return netip.AddrPortFrom(netip.AddrFrom4(sa.Addr), uint16(sa.Port)), nil
+	case *unix.SockaddrInet6:
+		ip := netip.AddrFrom16(sa.Addr)
+		if sa.ZoneId != 0 {
+			ip = ip.WithZone(strconv.FormatUint(uint64(sa.ZoneId), 10))
+		}
+		return netip.AddrPortFrom(ip, uint16(sa.Port)), nil
+	}
+	return netip.AddrPort{}, ErrAddress
+}
+
+// calls returns the two system calls of the hot path.
+func (s *socket) calls(*Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int) (int, syscall.Errno)) {
+	recv := func(b *RecvBatch) (int, syscall.Errno) {
+		b.rearm()
+		n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_WAITFORONE)
+		b.used = n
+		return n, errno
+	}
+	send := func(b *SendBatch, first int) (int, syscall.Errno) {
+		return sendmmsg(s.fd, b.hdrs[first:b.n], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	}
+	return recv, send
+}
+
+// shutdown wakes a receiver that is blocked in the kernel. On a socket without
+// a peer it does that and says ENOTCONN, which is no news.
+func (s *socket) shutdown(both bool) {
+	how := unix.SHUT_RD
+	if both {
+		how = unix.SHUT_RDWR
+	}
+	_ = unix.Shutdown(s.fd, how)
+}
+
+func (s *socket) drops() uint64 {
+	n, _ := socketDrops(s.fd)
+	return n
+}
+
+func (s *socket) close() error { return os.NewSyscallError("close", unix.Close(s.fd)) }

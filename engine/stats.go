@@ -1,0 +1,68 @@
+package engine
+
+// Stats are counts since the server was made, and gauges of now. The counts of
+// one worker are consistent to within a batch; nobody is made to wait for them.
+type Stats struct {
+	// Received and ReceivedBytes count datagrams handled, and their bytes.
+	Received, ReceivedBytes uint64
+	// Sent and SentBytes count datagrams that the kernel took.
+	Sent, SentBytes uint64
+	// SendFailed counts datagrams that the kernel refused.
+	SendFailed uint64
+	// KernelDrops counts datagrams that the kernel dropped because a socket's
+	// receive queue was full.
+	KernelDrops uint64
+	// Outcomes counts what became of the datagrams, by Outcome.
+	Outcomes [NumOutcomes]uint64
+	// Batches counts receive batches by size: 1, 2, 3-4, 5-8, … 129-256.
+	Batches [batchBuckets]uint64
+
+	// Allocations, Bound and Links are how many there are now.
+	Allocations, Bound, Links int
+
+	// Workers has one row per worker, to see how the kernel spreads the load.
+	Workers []WorkerStats
+}
+
+// WorkerStats are the counts of one worker.
+type WorkerStats struct {
+	Received uint64
+	// Busy is set while the worker handles a batch, and Batches counts those
+	// it began. A worker that stays busy at one count is stuck.
+	Busy    bool
+	Batches uint64
+}
+
+// Stats returns the counts. It may be called at any time.
+func (s *Server) Stats() Stats {
+	var st Stats
+	for _, w := range s.workers {
+		st.add(&w.counts.pub)
+		epoch := w.epoch.count.Load()
+		st.Workers = append(st.Workers, WorkerStats{
+			Received: w.counts.pub.received.Load(), Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
+		})
+	}
+	st.add(&s.control.counts.pub)
+	for _, g := range s.groups {
+		for _, c := range g.Conns() {
+			st.KernelDrops += c.Stats().KernelDrops
+		}
+	}
+	st.Allocations, st.Bound, st.Links = s.relay.table.Counts()
+	return st
+}
+
+func (st *Stats) add(p *published) {
+	st.Received += p.received.Load()
+	st.ReceivedBytes += p.receivedBytes.Load()
+	st.Sent += p.sentDatagrams.Load()
+	st.SentBytes += p.sentBytes.Load()
+	st.SendFailed += p.sendFailed.Load()
+	for i := range p.outcomes {
+		st.Outcomes[i] += p.outcomes[i].Load()
+	}
+	for i := range p.batches {
+		st.Batches[i] += p.batches[i].Load()
+	}
+}

@@ -1,0 +1,129 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// worker serves one socket. It belongs to the goroutine in run, on a thread of
+// its own; what others read of it is atomic.
+type worker struct {
+	*relay
+	conn *sock.Conn
+	rx   *sock.RecvBatch
+	out  outbox
+	egress
+
+	ring  *ring
+	wake  chan<- struct{}
+	epoch *epoch
+
+	mute   muteTable
+	seal   admission
+	counts counters
+
+	stop atomic.Bool
+}
+
+// run forwards datagrams until the socket is closed. One receive batch is one
+// send batch.
+func (w *worker) run() error {
+	for !w.stop.Load() {
+		n, err := w.conn.Recv(w.rx)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			continue
+		}
+		w.epoch.enter()
+		now := w.clock()
+		for i := range n {
+			from, pkt, truncated := w.rx.At(i)
+			w.count(w.step(now, from, pkt, truncated), len(pkt))
+		}
+		w.flush()
+		w.epoch.leave()
+		w.counts.publish(n)
+		if w.grace.waiting.Load() {
+			w.wakeControl()
+		}
+	}
+	return nil
+}
+
+// step decides about one datagram. It does no I/O, takes no lock and allocates
+// nothing: what is to be sent goes to the outbox, what changes state to the
+// ring. The time is in milliseconds.
+func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool) Outcome {
+	if truncated {
+		return DropTruncated
+	}
+	if from.IsZero() {
+		return DropSource
+	}
+	t, err := proto.ParseType(pkt)
+	if err != nil {
+		return w.refuse(now, from, pkt, t, err)
+	}
+	switch t {
+	case proto.TypeRelay:
+		return w.relayed(now, from, pkt)
+	case proto.TypePing:
+		return w.ping(now, from, pkt)
+	case proto.TypeBind:
+		return w.bind(now, from, pkt)
+	case proto.TypeConnectRequest:
+		return w.connect(now, from, pkt)
+	case proto.TypeDisconnect:
+		return w.disconnect(now, from, pkt)
+	case proto.TypeClose:
+		return w.close(now, from, pkt)
+	}
+	if t.FromServer() {
+		return DropServerType
+	}
+	return DropUnknownType
+}
+
+// flush sends the outbox. Nothing refers to the receive batch afterwards.
+func (w *worker) flush() {
+	w.counts.sent(w.send(&w.out))
+	w.out.reset()
+}
+
+func (w *worker) count(o Outcome, size int) {
+	w.counts.received++
+	w.counts.receivedBytes += uint64(size)
+	if o != handedOver {
+		w.counts.add(o)
+	}
+}
+
+// wakeControl tells control that there is something to do, and never waits.
+func (w *worker) wakeControl() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
+	}
+}
+
+// handedOver is what a step returns for a datagram that now waits for control,
+// which counts its outcome.
+const handedOver = NumOutcomes
+
+// hand gives a command to control.
+func (w *worker) hand(c *command) (uint64, Outcome) {
+	n, ok := w.ring.push(c)
+	if !ok {
+		return 0, DropBusy
+	}
+	w.wakeControl()
+	return n, handedOver
+}
+
+// tick returns the tick of a time in milliseconds.
+func tick(now int64) alloc.Tick { return alloc.Tick(now / alloc.TickMillis) }
