@@ -19,7 +19,12 @@ import (
 // if the relay ever sent it what no relay may send.
 func player(t *testing.T, r *enginetest.Relay, v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
 	t.Helper()
-	u, err := enginetest.NewUTP(v, r.Credentials(res))
+	return playerWith(t, v, r.Credentials(res))
+}
+
+func playerWith(t *testing.T, v enginetest.Version, cred enginetest.Credentials) *enginetest.UTP {
+	t.Helper()
+	u, err := enginetest.NewUTP(v, cred)
 	if err != nil {
 		t.Fatal(err)
 	}

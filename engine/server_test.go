@@ -184,12 +184,10 @@ func TestBothFamilies(t *testing.T) {
 		netip.MustParseAddrPort("127.0.0.1:0"), netip.MustParseAddrPort("[::1]:0"),
 	}})
 	hostRes := r.Host("host", 4)
-	host := player(t, r, enginetest.UTP2, hostRes)
+	cred := r.Credentials(hostRes)
+	cred.Relay = r.Addrs()[1]
+	host := playerWith(t, enginetest.UTP2, cred)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	host.Cred.Relay = r.Addrs()[1]
-	if err := host.Roam(); err != nil {
-		t.Fatal(err)
-	}
 	wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
 	p.Connect()
 	wait(t, "accepted", peers(p, 1))
