@@ -83,8 +83,8 @@ const nonceDeferral = 60 * time.Second
 // maxMaxConnections keeps counts of links in 16 bits.
 const maxMaxConnections = 1<<16 - 1
 
-// DefaultMaxConnections is the ceiling that the original published.
-const DefaultMaxConnections = 100
+// DefaultMaxConnections is the ceiling of players besides the host.
+const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
 	return rules{

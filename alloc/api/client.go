@@ -1,0 +1,190 @@
+package api
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+	"time"
+)
+
+// DefaultTimeout is the time-out of a call, the same as that of the SDK.
+const DefaultTimeout = 10 * time.Second
+
+// MaxResponseBody is the largest answer in bytes that a [Client] reads.
+const MaxResponseBody = 64 << 10
+
+// Client calls the Relay Allocations API. It has no state of its own and may
+// be used by several goroutines as long as its fields stay as they are.
+//
+// A refusal of the server is a [*Problem]; an answer that is not as the API
+// requires wraps [ErrAnswer]; whatever the network said is wrapped.
+type Client struct {
+	// BaseURL is the server's address with the scheme, such as
+	// "https://relay.example.org:7777". A slash at its end is ignored.
+	BaseURL string
+	// Token is the bearer token; empty sends none, which only a server that
+	// admits anonymous callers accepts.
+	Token string
+	// HTTP does the calls. Nil means a client with a time-out of
+	// [DefaultTimeout] that follows no redirection, since a token must not
+	// travel further than to the server it was given to.
+	HTTP *http.Client
+}
+
+// String returns the server's address without any password, and no token.
+func (c Client) String() string {
+	u, err := url.Parse(c.BaseURL)
+	if err != nil {
+		return "api.Client"
+	}
+	return "api.Client(" + u.Redacted() + ")"
+}
+
+// Format writes what String returns, whatever the verb.
+func (c Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.String()) }
+
+// LogValue returns what String returns.
+func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
+
+// Allocate sets an allocation aside for a host. It is lost unless the host
+// binds within 10 s.
+func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
+	var out AllocationResponse
+	err := c.post(ctx, "/v1/allocate", r, &out, http.StatusCreated)
+	if err != nil {
+		return Allocation{}, fmt.Errorf("allocate: %w", err)
+	}
+	if err := out.Data.Allocation.Validate(); err != nil {
+		return Allocation{}, fmt.Errorf("allocate: %w", err)
+	}
+	return out.Data.Allocation, nil
+}
+
+// JoinCode returns the join code of the caller's own allocation, which is
+// named by the text of its id. The same allocation has the same code always.
+func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, error) {
+	var out JoinCodeResponse
+	in := JoinCodeRequest{AllocationID: allocationID}
+	err := c.post(ctx, "/v1/joincode", in, &out, http.StatusCreated, http.StatusOK)
+	if err != nil {
+		return "", fmt.Errorf("joincode: %w", err)
+	}
+	if out.Data.JoinCode == "" {
+		return "", fmt.Errorf("joincode: %w", missing("joinCode"))
+	}
+	return out.Data.JoinCode, nil
+}
+
+// Join sets an allocation aside for a player of the host that the code leads
+// to. It is lost unless the player binds within 10 s.
+func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) {
+	var out AllocationResponse
+	err := c.post(ctx, "/v1/join", JoinRequest{JoinCode: joinCode}, &out, http.StatusOK)
+	if err != nil {
+		return Allocation{}, fmt.Errorf("join: %w", err)
+	}
+	a := out.Data.Allocation
+	if err := a.Validate(); err != nil {
+		return Allocation{}, fmt.Errorf("join: %w", err)
+	}
+	if len(a.HostConnectionData) == 0 {
+		return Allocation{}, fmt.Errorf("join: %w", missing("hostConnectionData"))
+	}
+	return a, nil
+}
+
+// Regions returns the regions that Allocate accepts.
+func (c *Client) Regions(ctx context.Context) ([]Region, error) {
+	var out RegionsResponse
+	err := c.call(ctx, http.MethodGet, "/v1/regions", nil, &out, http.StatusOK)
+	if err != nil {
+		return nil, fmt.Errorf("regions: %w", err)
+	}
+	if out.Data.Regions == nil {
+		return nil, fmt.Errorf("regions: %w", missing("regions"))
+	}
+	return out.Data.Regions, nil
+}
+
+func (c *Client) post(ctx context.Context, path string, in, out any, want ...int) error {
+	body, err := json.Marshal(in)
+	if err != nil {
+		return fmt.Errorf("api: encode request: %w", err)
+	}
+	return c.call(ctx, http.MethodPost, path, body, out, want...)
+}
+
+// call sends one request and decodes its answer into out when the status is
+// one of those wanted.
+func (c *Client) call(ctx context.Context, method, path string, body []byte, out any, want ...int) error {
+	req, err := c.request(ctx, method, path, body)
+	if err != nil {
+		return err
+	}
+	res, err := c.client().Do(req)
+	if err != nil {
+		return fmt.Errorf("api: %w", err)
+	}
+	defer func() { _ = res.Body.Close() }()
+	answer, err := readBounded(res.Body)
+	if err != nil {
+		return err
+	}
+	switch {
+	case slices.Contains(want, res.StatusCode):
+		if err := json.Unmarshal(answer, out); err != nil {
+			return fmt.Errorf("%w: %w", ErrAnswer, err)
+		}
+		return nil
+	case res.StatusCode >= http.StatusBadRequest:
+		return parseProblem(res.StatusCode, res.Header, answer)
+	}
+	return fmt.Errorf("%w: status %d", ErrAnswer, res.StatusCode)
+}
+
+func (c *Client) request(ctx context.Context, method, path string, body []byte) (*http.Request, error) {
+	target := strings.TrimRight(c.BaseURL, "/") + path
+	req, err := http.NewRequestWithContext(ctx, method, target, bytes.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("api: %w", err)
+	}
+	req.Header.Set("Accept", "application/json")
+	if body != nil {
+		req.Header.Set("Content-Type", "application/json")
+	}
+	if c.Token != "" {
+		req.Header.Set("Authorization", "Bearer "+c.Token)
+	}
+	return req, nil
+}
+
+func (c *Client) client() *http.Client {
+	if c.HTTP != nil {
+		return c.HTTP
+	}
+	return &http.Client{
+		Timeout: DefaultTimeout,
+		CheckRedirect: func(*http.Request, []*http.Request) error {
+			return http.ErrUseLastResponse
+		},
+	}
+}
+
+// readBounded reads a whole answer of at most [MaxResponseBody] bytes.
+func readBounded(r io.Reader) ([]byte, error) {
+	body, err := io.ReadAll(io.LimitReader(r, MaxResponseBody+1))
+	if err != nil {
+		return nil, fmt.Errorf("api: read answer: %w", err)
+	}
+	if len(body) > MaxResponseBody {
+		return nil, fmt.Errorf("%w: more than %d bytes", ErrAnswer, MaxResponseBody)
+	}
+	return body, nil
+}

@@ -1,0 +1,221 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+func TestHostAndJoiner(t *testing.T) {
+	x := newHouse(t, Config{})
+	id := x.allocate(t, tokenAnna)
+	code := x.code(t, tokenAnna, id)
+	if again := x.code(t, tokenAnna, strings.ToUpper(id)); again != code {
+		t.Errorf("second code %q, first %q", again, code)
+	}
+	for _, c := range []string{code, strings.ToLower(code)} {
+		rec := x.post("/v1/join", tokenBert, `{"joinCode":"`+c+`"}`)
+		wantStatus(t, rec, http.StatusOK)
+		if got := sdkAllocation(t, rec, true); got == id {
+			t.Error("the joiner was given the host's allocation")
+		}
+		if got := rec.Header().Get("Content-Type"); got != "application/json" {
+			t.Errorf("Content-Type = %q", got)
+		}
+		if got := rec.Header().Get("Cache-Control"); got != "no-store" {
+			t.Errorf("Cache-Control = %q", got)
+		}
+	}
+}
+
+func TestRegions(t *testing.T) {
+	x := newHouse(t, Config{})
+	rec := x.do(newRequest(http.MethodGet, "/v1/regions", tokenAnna, ""))
+	wantStatus(t, rec, http.StatusOK)
+	o := sdkObject(t, rec.Body.Bytes())
+	sdkMeta(o, rec)
+	regions := o.object("data").list("regions")
+	if len(regions) != 2 || regions[0].text("id") != "local" || regions[1].text("description") != "There" {
+		t.Errorf("regions: %s", rec.Body)
+	}
+}
+
+func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
+	x := newHouse(t, Config{})
+	tests := map[string]string{
+		`{"maxConnections":1}`:                 "local",
+		`{"maxConnections":1,"region":null}`:   "local",
+		`{"maxConnections":1,"region":""}`:     "local",
+		`{"maxConnections":1,"region":"far"}`:  "far",
+		`{"maxConnections":100,"unknown":[1]}`: "local",
+	}
+	for body, want := range tests {
+		rec := x.post("/v1/allocate", tokenAnna, body)
+		wantStatus(t, rec, http.StatusCreated)
+		sdkAllocation(t, rec, false)
+		a := sdkObject(t, rec.Body.Bytes()).object("data").object("allocation")
+		if got := a.text("region"); got != want {
+			t.Errorf("%s: region %q, want %q", body, got, want)
+		}
+	}
+}
+
+func TestBadInput(t *testing.T) {
+	const unknownID = "6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"
+	tests := []struct {
+		path, body   string
+		status, code int
+	}{
+		{"/v1/allocate", ``, 400, 15001},
+		{"/v1/allocate", `{`, 400, 15001},
+		{"/v1/allocate", `null`, 400, 15001},
+		{"/v1/allocate", `[]`, 400, 15001},
+		{"/v1/allocate", `"maxConnections"`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":4} x`, 400, 15001},
+		{"/v1/allocate", "\x1f\x8b\x08\x00", 400, 15001},
+		{"/v1/allocate", `{}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":null}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":0}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":-1}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":101}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":1000000000}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":1e9}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":99999999999999999999}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":2.5}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":"4"}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":true}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":4,"region":7}`, 400, 15001},
+		{"/v1/allocate", `{"maxConnections":4,"region":"moon"}`, 400, 15007},
+		{"/v1/allocate", strings.Repeat("[", 16000), 400, 15001},
+
+		{"/v1/joincode", `{}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":7}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":""}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":"x"}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":"{` + unknownID + `}"}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":"` + strings.ReplaceAll(unknownID, "-", "") + `"}`, 400, 15001},
+		{"/v1/joincode", `{"allocationId":"` + unknownID + `"}`, 404, 15008},
+
+		{"/v1/join", `{}`, 400, 15001},
+		{"/v1/join", `{"joinCode":null}`, 400, 15001},
+		{"/v1/join", `{"joinCode":678999}`, 400, 15001},
+		{"/v1/join", `{"joinCode":""}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"6789B"}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"6789BCDFGHJKL"}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"AAAAAA"}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"6789B\u0000"}`, 400, 15001},
+		{"/v1/join", `{"joinCode":"6789BC"}`, 404, 15009},
+		{"/v1/join", `{"joinCode":"6789bcdfghjk"}`, 404, 15009},
+	}
+	x := newHouse(t, Config{Unlimited: true})
+	for _, tt := range tests {
+		t.Run(tt.path+" "+tt.body[:min(len(tt.body), 40)], func(t *testing.T) {
+			wantProblem(t, x.post(tt.path, tokenAnna, tt.body), tt.status, tt.code)
+		})
+	}
+}
+
+func TestUnknownCodeHasTheWordsThatGamesLookFor(t *testing.T) {
+	x := newHouse(t, Config{})
+	rec := x.post("/v1/join", tokenAnna, `{"joinCode":"6789BC"}`)
+	wantProblem(t, rec, 404, 15009)
+	o := sdkObject(t, rec.Body.Bytes())
+	if o.text("title") != "Not Found" || o.text("detail") != "join code not found" {
+		t.Errorf("problem: %s", rec.Body)
+	}
+}
+
+func TestJoinCodeIsTheOwners(t *testing.T) {
+	x := newHouse(t, Config{})
+	id := x.allocate(t, tokenAnna)
+	body := `{"allocationId":"` + id + `"}`
+	for name, token := range map[string]string{
+		"another player": tokenBert, "another environment": tokenStaging, "another project's server": tokenOther,
+	} {
+		t.Run(name, func(t *testing.T) {
+			wantProblem(t, x.post("/v1/joincode", token, body), 404, 15008)
+		})
+	}
+	code := x.code(t, tokenServer, id)
+	if own := x.code(t, tokenAnna, id); own != code {
+		t.Errorf("the server got %q, the owner %q", code, own)
+	}
+	rec := x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`)
+	wantStatus(t, rec, http.StatusOK)
+	joiner := sdkAllocation(t, rec, true)
+	for _, token := range []string{tokenBert, tokenServer} {
+		wantProblem(t, x.post("/v1/joincode", token, `{"allocationId":"`+joiner+`"}`), 404, 15008)
+	}
+	for _, token := range []string{tokenStaging, tokenOther} {
+		wantProblem(t, x.post("/v1/join", token, `{"joinCode":"`+code+`"}`), 404, 15009)
+	}
+}
+
+func TestEndedHost(t *testing.T) {
+	x := newHouse(t, Config{})
+	id := x.allocate(t, tokenAnna)
+	code := x.code(t, tokenAnna, id)
+	x.relay.end()
+	wantProblem(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 404, 15009)
+	wantProblem(t, x.post("/v1/joincode", tokenAnna, `{"allocationId":"`+id+`"}`), 404, 15008)
+}
+
+func TestRelayFails(t *testing.T) {
+	tests := []struct {
+		err          error
+		status, code int
+		retry        bool
+	}{
+		{alloc.ErrFull, 503, 15010, true},
+		{alloc.ErrUnavailable, 503, 15503, true},
+		{context.DeadlineExceeded, 503, 15503, true},
+		{errors.New("canary of the inside"), 500, 15500, false},
+	}
+	for _, tt := range tests {
+		t.Run(tt.err.Error(), func(t *testing.T) {
+			x := newHouse(t, Config{})
+			id := x.allocate(t, tokenAnna)
+			code := x.code(t, tokenAnna, id)
+			x.relay.failWith(tt.err)
+			for path, body := range map[string]string{
+				"/v1/allocate": `{"maxConnections":4}`,
+				"/v1/joincode": `{"allocationId":"` + id + `"}`,
+				"/v1/join":     `{"joinCode":"` + code + `"}`,
+			} {
+				rec := x.post(path, tokenAnna, body)
+				wantProblem(t, rec, tt.status, tt.code)
+				if got := rec.Header().Get("Retry-After"); (got != "") != tt.retry {
+					t.Errorf("%s: Retry-After = %q", path, got)
+				}
+				if strings.Contains(rec.Body.String(), "canary") {
+					t.Errorf("%s tells about the inside: %s", path, rec.Body)
+				}
+			}
+		})
+	}
+}
+
+func TestRelayServer(t *testing.T) {
+	wss := alloc.ServerEndpoint{ConnectionType: "wss", Host: "relay.example.org", Port: 443}
+	six := alloc.ServerEndpoint{ConnectionType: "udp", Host: "2001:db8::1", Port: 6}
+	four := alloc.ServerEndpoint{ConnectionType: "udp", Host: "192.0.2.1", Port: 4}
+	tests := []struct {
+		in   []alloc.ServerEndpoint
+		host string
+		port int
+	}{
+		{[]alloc.ServerEndpoint{wss, six, four}, "192.0.2.1", 4},
+		{[]alloc.ServerEndpoint{wss, six}, "2001:db8::1", 6},
+		{[]alloc.ServerEndpoint{wss}, "relay.example.org", 443},
+		{nil, "", 0},
+	}
+	for _, tt := range tests {
+		if got := relayServer(tt.in); got.IPv4 != tt.host || got.Port != tt.port {
+			t.Errorf("relayServer(%v) = %+v", tt.in, got)
+		}
+	}
+}

@@ -1,0 +1,102 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/url"
+	"slices"
+	"strings"
+)
+
+// anyOrigin is the entry of Config.AllowOrigins that stands for all origins.
+const anyOrigin = "*"
+
+// preflightAge is for how many seconds a browser may remember a pre-flight.
+const preflightAge = "600"
+
+// baseHeaders are the request headers that a page may always send. The
+// wildcard of CORS does not cover Authorization, so they are named.
+const baseHeaders = "Authorization, Content-Type, Accept"
+
+// maxHeaderNames bounds how many names of a pre-flight are echoed.
+const maxHeaderNames = 32
+
+// origins decides which web pages may read answers. It does not change.
+type origins struct {
+	all  bool
+	list []string // lower case
+}
+
+func newOrigins(allowed []string) origins {
+	if allowed == nil || slices.Contains(allowed, anyOrigin) {
+		return origins{all: true}
+	}
+	o := origins{list: make([]string, len(allowed))}
+	for i, a := range allowed {
+		o.list[i] = strings.ToLower(a)
+	}
+	return o
+}
+
+// validOrigin reports whether s can be an entry of Config.AllowOrigins: "*",
+// "null", or scheme and host as a browser writes them.
+func validOrigin(s string) bool {
+	if s == anyOrigin || s == "null" {
+		return true
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(u.Scheme+"://"+u.Host, s)
+}
+
+// decorate sets the headers that let a page read the answer.
+func (o origins) decorate(h http.Header, origin string) {
+	switch {
+	case o.all:
+		h.Set("Access-Control-Allow-Origin", anyOrigin)
+	default:
+		h.Add("Vary", "Origin")
+		if !slices.Contains(o.list, strings.ToLower(origin)) {
+			return
+		}
+		h.Set("Access-Control-Allow-Origin", origin)
+	}
+	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After")
+}
+
+// preflight answers OPTIONS for a path that takes the method.
+func preflight(w http.ResponseWriter, r *http.Request, method string) int {
+	h := w.Header()
+	h.Set("Allow", allow(method))
+	if h.Get("Access-Control-Allow-Origin") != "" {
+		h.Set("Access-Control-Allow-Methods", method)
+		h.Set("Access-Control-Allow-Headers", allowedHeaders(r.Header.Get("Access-Control-Request-Headers")))
+		h.Set("Access-Control-Max-Age", preflightAge)
+	}
+	h.Add("Vary", "Access-Control-Request-Headers")
+	w.WriteHeader(http.StatusNoContent)
+	return http.StatusNoContent
+}
+
+// allowedHeaders returns the base headers and those asked for that Unity's
+// web requests add, whose names differ from version to version.
+func allowedHeaders(asked string) string {
+	allowed := baseHeaders
+	names := strings.Split(asked, ",")
+	for _, name := range names[:min(len(names), maxHeaderNames)] {
+		name = strings.ToLower(strings.TrimSpace(name))
+		if (strings.HasPrefix(name, "unity-") || strings.HasPrefix(name, "x-unity-")) && isHeaderName(name) {
+			allowed += ", " + name
+		}
+	}
+	return allowed
+}
+
+// isHeaderName reports whether a lower-case name has only letters, digits and
+// dashes, and a length that is worth echoing.
+func isHeaderName(name string) bool {
+	return len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
+		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
+	})
+}
+
+// allow is the Allow header of a path that takes the method.
+func allow(method string) string { return method + ", " + http.MethodOptions }

@@ -1,0 +1,127 @@
+package httpapi
+
+import (
+	"net/http"
+	"strings"
+	"testing"
+)
+
+func preflightRequest(path, origin, headers string) *http.Request {
+	r := newRequest(http.MethodOptions, path, "", "")
+	r.Header.Set("Origin", origin)
+	r.Header.Set("Access-Control-Request-Method", "POST")
+	r.Header.Set("Access-Control-Request-Headers", headers)
+	return r
+}
+
+func TestPreflight(t *testing.T) {
+	x := newHouse(t, Config{})
+	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b"
+	for path, call := range x.calls {
+		rec := x.do(preflightRequest(path, "https://game.example.org", asked))
+		wantStatus(t, rec, http.StatusNoContent)
+		want := map[string]string{
+			"Access-Control-Allow-Origin":  "*",
+			"Access-Control-Allow-Methods": call.method,
+			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, " +
+				"unity-client-mode, unity-client-version, x-unity-version",
+			"Access-Control-Max-Age": "600",
+			"Allow":                  call.method + ", OPTIONS",
+		}
+		for name, value := range want {
+			if got := rec.Header().Get(name); got != value {
+				t.Errorf("%s: %s = %q, want %q", path, name, got, value)
+			}
+		}
+		if rec.Body.Len() != 0 {
+			t.Errorf("%s: body %q", path, rec.Body)
+		}
+	}
+}
+
+func TestPreflightNeedsNoTokenAndCostsNothing(t *testing.T) {
+	x := newHouse(t, Config{PlayerPerMinute: 1})
+	for range 5 {
+		wantStatus(t, x.do(preflightRequest("/v1/join", "https://a.org", "authorization")), 204)
+	}
+	wantStatus(t, x.do(regionsOf(tokenAnna)()), 200)
+}
+
+func TestAllowedHeadersAreBounded(t *testing.T) {
+	many := strings.Repeat("unity-x,", 1000)
+	if got := strings.Count(allowedHeaders(many), "unity-x"); got != maxHeaderNames {
+		t.Errorf("%d names echoed", got)
+	}
+	for _, name := range []string{"unity-\r\nx", "unity-ä", "unity-" + strings.Repeat("x", 100), ""} {
+		if got := allowedHeaders(name); got != baseHeaders {
+			t.Errorf("allowedHeaders(%q) = %q", name, got)
+		}
+	}
+}
+
+func TestOrigins(t *testing.T) {
+	const listed = "https://game.example.org"
+	tests := []struct {
+		name    string
+		allowed []string
+		origin  string
+		want    string
+	}{
+		{"nil is all", nil, listed, "*"},
+		{"nil, no origin", nil, "", "*"},
+		{"star in a list", []string{"https://a.org", "*"}, listed, "*"},
+		{"listed", []string{"https://a.org", listed}, listed, listed},
+		{"listed in capitals", []string{"https://GAME.example.org"}, listed, listed},
+		{"not listed", []string{listed}, "https://evil.org", ""},
+		{"a longer name", []string{listed}, listed + ".evil.org", ""},
+		{"another scheme", []string{listed}, "http://game.example.org", ""},
+		{"another port", []string{listed}, listed + ":8443", ""},
+		{"null listed", []string{"null"}, "null", "null"},
+		{"no origin", []string{listed}, "", ""},
+		{"empty is none", []string{}, listed, ""},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			x := newHouse(t, Config{AllowOrigins: tt.allowed})
+			r := newRequest(http.MethodGet, "/v1/regions", tokenAnna, "")
+			r.Header.Set("Origin", tt.origin)
+			rec := x.do(r)
+			wantStatus(t, rec, 200)
+			if got := rec.Header().Get("Access-Control-Allow-Origin"); got != tt.want {
+				t.Errorf("Access-Control-Allow-Origin = %q, want %q", got, tt.want)
+			}
+			if varies := rec.Header().Get("Vary") == "Origin"; varies != (tt.want != "*") {
+				t.Errorf("Vary = %q", rec.Header().Values("Vary"))
+			}
+			pre := x.do(preflightRequest("/v1/join", tt.origin, "authorization"))
+			if granted := pre.Header().Get("Access-Control-Allow-Headers") != ""; granted != (tt.want != "") {
+				t.Errorf("pre-flight granted: %v", granted)
+			}
+		})
+	}
+}
+
+func TestErrorsCanBeReadByPages(t *testing.T) {
+	x := newHouse(t, Config{})
+	rec := x.post("/v1/join", "", `{}`)
+	wantProblem(t, rec, 401, 15401)
+	if got := rec.Header().Get("Access-Control-Allow-Origin"); got != "*" {
+		t.Errorf("Access-Control-Allow-Origin = %q", got)
+	}
+	if got := rec.Header().Get("Access-Control-Expose-Headers"); got != "X-Request-Id, Retry-After" {
+		t.Errorf("Access-Control-Expose-Headers = %q", got)
+	}
+}
+
+func TestValidOrigin(t *testing.T) {
+	tests := map[string]bool{
+		"*": true, "null": true, "https://a.org": true, "http://localhost:8080": true, "https://A.org": true,
+		"": false, "a.org": false, "https://": false, "https://a.org/": false, "https://a.org/x": false,
+		"https://u@a.org": false, "https://a.org?x": false, "https://a.org\n": false,
+	}
+	for in, want := range tests {
+		if got := validOrigin(in); got != want {
+			t.Errorf("validOrigin(%q) = %v", in, got)
+		}
+	}
+}

@@ -1,0 +1,53 @@
+package httpapi
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// maxAnswer is the largest answer in bytes that any request may cause (H4).
+const maxAnswer = 16 << 10
+
+// FuzzHandler sends what callers with and without a token may come up with.
+// Nothing of it is the server's fault, so no answer is a 5xx, and every error
+// is a problem document.
+func FuzzHandler(f *testing.F) {
+	paths := []string{"/v1/allocate", "/v1/joincode", "/v1/join", "/v1/regions", "/openapi.yaml", "/v1/x"}
+	f.Add(uint8(0), "POST", true, "application/json", []byte(`{"maxConnections":4,"region":"far"}`))
+	f.Add(uint8(0), "POST", true, "", []byte(`{"maxConnections":1e400,"region":[[[[{}]]]]}`))
+	f.Add(uint8(0), "POST", true, "text/plain", []byte(strings.Repeat("[", 10001)))
+	f.Add(uint8(1), "POST", true, "application/json", []byte(`{"allocationId":"6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"}`))
+	f.Add(uint8(2), "POST", true, "application/json", []byte(`{"joinCode":"6789bc"}`))
+	f.Add(uint8(2), "POST", true, "application/json", []byte("{\"joinCode\":\"\\ud800\xff\"}"))
+	f.Add(uint8(2), "POST", true, "application/json", make([]byte, MaxBody+1))
+	f.Add(uint8(3), "GET", false, "", []byte(nil))
+	f.Add(uint8(4), "GET", false, "", []byte(nil))
+	f.Add(uint8(5), "OPTIONS", false, "*/*", []byte(`{}`))
+	x := newHouse(f, Config{Unlimited: true})
+	f.Fuzz(func(t *testing.T, path uint8, method string, known bool, header string, body []byte) {
+		r := httptest.NewRequest(http.MethodPost, paths[int(path)%len(paths)], strings.NewReader(string(body)))
+		r.Method = method
+		for _, name := range []string{"Content-Type", "Origin", "Access-Control-Request-Headers", "X-Forwarded-For"} {
+			r.Header.Set(name, header)
+		}
+		r.Header.Set("Authorization", header)
+		if known {
+			r.Header.Set("Authorization", "Bearer "+tokenAnna)
+		}
+		rec := x.do(r)
+		if rec.Code >= 500 || rec.Code < 200 {
+			t.Fatalf("status %d: %s", rec.Code, rec.Body)
+		}
+		if rec.Body.Len() > maxAnswer {
+			t.Fatalf("%d bytes", rec.Body.Len())
+		}
+		if rec.Code >= 400 {
+			sdkProblem(t, rec)
+		} else if rec.Header().Get("Content-Type") == typeJSON && !json.Valid(rec.Body.Bytes()) {
+			t.Fatalf("not JSON: %s", rec.Body)
+		}
+	})
+}

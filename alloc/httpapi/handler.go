@@ -1,0 +1,178 @@
+package httpapi
+
+import (
+	"context"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/api"
+)
+
+// serviceTimeout bounds the service's part of a request. It leaves time to
+// answer before the SDK gives up (10 s).
+const serviceTimeout = 8 * time.Second
+
+// callName names a call in limits, metrics and logs.
+type callName string
+
+// The names of calls. The last two are no calls of the API.
+const (
+	callAllocate  callName = "allocate"
+	callJoinCode  callName = "joincode"
+	callJoin      callName = "join"
+	callRegions   callName = "regions"
+	callSpec      callName = "openapi"
+	callPreflight callName = "preflight"
+	callOther     callName = "other"
+)
+
+// call is one thing that the API does.
+type call struct {
+	name   callName
+	method string
+	serve  func(ctx context.Context, r request) (answer, *api.Problem)
+}
+
+// request is what a call gets to see.
+type request struct {
+	id     string
+	caller alloc.Caller
+	body   []byte
+}
+
+// answer is what a call returns when it succeeds.
+type answer struct {
+	status int
+	body   any
+}
+
+// Handler serves the API. It does not change after [New], except for its
+// limits, which have locks of their own; many goroutines may use it.
+type Handler struct {
+	service  *alloc.Service
+	calls    map[string]call // by path
+	tokens   tokenTable
+	limits   *limiter // nil means unlimited
+	failures failures // empty means unlimited
+	origins  origins
+	proxies  []netip.Prefix
+	cfg      Config
+	log      *slog.Logger
+	now      func() time.Time
+}
+
+// New returns a handler. It refuses a configuration that nobody could call,
+// tokens without project or environment, and secrets that are too short, not
+// printable or given twice.
+func New(cfg Config) (*Handler, error) {
+	if err := cfg.validate(); err != nil {
+		return nil, err
+	}
+	tokens, err := newTokenTable(cfg.Tokens)
+	if err != nil {
+		return nil, err
+	}
+	h := &Handler{
+		service: cfg.Service,
+		tokens:  tokens,
+		origins: newOrigins(cfg.AllowOrigins),
+		proxies: cfg.TrustedProxies,
+		cfg:     cfg,
+		log:     cfg.Logger,
+		now:     time.Now,
+	}
+	h.cfg.Tokens = nil
+	if h.log == nil {
+		h.log = slog.New(slog.DiscardHandler)
+	}
+	if !cfg.Unlimited {
+		h.limits = newLimiter(maxBuckets)
+		h.failures = newFailures(tokens, cfg.Anonymous, cfg.failedJoins())
+	}
+	h.calls = map[string]call{
+		"/v1/allocate":  {callAllocate, http.MethodPost, h.allocate},
+		"/v1/joincode":  {callJoinCode, http.MethodPost, h.joinCode},
+		"/v1/join":      {callJoin, http.MethodPost, h.join},
+		"/v1/regions":   {callRegions, http.MethodGet, h.regions},
+		"/openapi.yaml": {callSpec, http.MethodGet, nil},
+	}
+	return h, nil
+}
+
+// ServeHTTP answers one request.
+func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	start := h.now()
+	id := uuid.NewString()
+	header := w.Header()
+	header.Set(headerRequestID, id)
+	header.Set("Cache-Control", "no-store")
+	header.Set("X-Content-Type-Options", "nosniff")
+	h.origins.decorate(header, r.Header.Get("Origin"))
+
+	name, status := h.dispatch(w, r, id)
+	took := h.now().Sub(start)
+	if h.cfg.OnRequest != nil {
+		h.cfg.OnRequest(string(name), status, took)
+	}
+	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id)
+}
+
+// dispatch does what needs no principal, and hands over the rest.
+func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
+	c, ok := h.calls[r.URL.Path]
+	switch {
+	case !ok:
+		return callOther, writeProblem(w, statusProblem(http.StatusNotFound, "there is no such path"))
+	case r.Method == http.MethodOptions:
+		return callPreflight, preflight(w, r, c.method)
+	case r.Method != c.method:
+		w.Header().Set("Allow", allow(c.method))
+		return c.name, writeProblem(w, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
+	case c.name == callSpec:
+		return c.name, writeSpec(w)
+	}
+	a, problem := h.perform(w, r, c, id)
+	if problem != nil {
+		return c.name, writeProblem(w, problem)
+	}
+	return c.name, writeJSON(w, a.status, a.body)
+}
+
+// perform admits the caller, reads the body and does the call.
+func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
+	p, problem := h.admit(r, c.name)
+	if problem != nil {
+		return answer{}, problem
+	}
+	body, problem := readBody(w, r)
+	if problem != nil {
+		return answer{}, problem
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
+	defer cancel()
+	return c.serve(ctx, request{id: id, caller: p.caller(c.name), body: body})
+}
+
+// admit finds out who is calling and whether it is within its rate.
+func (h *Handler) admit(r *http.Request, name callName) (principal, *api.Problem) {
+	p, ok := h.tokens.find(r.Header)
+	if !ok {
+		if !h.cfg.Anonymous {
+			return p, statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
+		}
+		p = anonymousFrom(clientAddress(r, h.proxies))
+	}
+	if h.limits == nil {
+		return p, nil
+	}
+	wait := h.limits.take(bucketKey{p.name, name}, h.cfg.perMinute(p.kind), h.now())
+	if wait > 0 {
+		return p, later(statusProblem(http.StatusTooManyRequests, "too many requests"), wait)
+	}
+	return p, nil
+}

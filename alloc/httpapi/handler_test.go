@@ -1,0 +1,238 @@
+package httpapi
+
+import (
+	"bytes"
+	"errors"
+	"io"
+	"log/slog"
+	"math"
+	"net/http"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+)
+
+func TestNewRefuses(t *testing.T) {
+	service := newHouse(t, Config{}).service
+	tests := map[string]struct {
+		cfg  Config
+		want error
+	}{
+		"no service":         {Config{Anonymous: true}, ErrNoService},
+		"nobody":             {Config{Service: service}, ErrNoCredential},
+		"a negative limit":   {Config{Service: service, Anonymous: true, PlayerPerMinute: -1}, ErrLimit},
+		"failures not a one": {Config{Service: service, Anonymous: true, FailedJoinsPerSecond: math.NaN()}, ErrLimit},
+		"infinite failures":  {Config{Service: service, Anonymous: true, FailedJoinsPerSecond: math.Inf(1)}, ErrLimit},
+		"an invalid proxy":   {Config{Service: service, Anonymous: true, TrustedProxies: []netip.Prefix{{}}}, ErrProxy},
+		"a strange origin":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"example.org"}}, ErrOrigin},
+		"an origin's page":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"https://a.org/x"}}, ErrOrigin},
+		"a bad token":        {Config{Service: service, Tokens: []Token{{}}}, ErrSecret},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			if h, err := New(tt.cfg); !errors.Is(err, tt.want) || h != nil {
+				t.Errorf("New = %v, %v, want %v", h, err, tt.want)
+			}
+		})
+	}
+}
+
+func TestUnauthorized(t *testing.T) {
+	x := newHouse(t, Config{})
+	tests := map[string][]string{
+		"none":        nil,
+		"empty":       {""},
+		"scheme only": {"Bearer"},
+		"no token":    {"Bearer "},
+		"unknown":     {"Bearer nobody-0123456789abcdef"},
+		"prefix":      {"Bearer " + tokenAnna[:len(tokenAnna)-1]},
+		"longer":      {"Bearer " + tokenAnna + "x"},
+		"upper case":  {"Bearer " + strings.ToUpper(tokenAnna)},
+		"basic":       {"Basic " + tokenAnna},
+		"bare":        {tokenAnna},
+		"two":         {"Bearer " + tokenAnna, "Bearer " + tokenAnna},
+	}
+	for name, values := range tests {
+		for path, call := range x.calls {
+			if call.name == callSpec {
+				continue
+			}
+			t.Run(name+" "+path, func(t *testing.T) {
+				r := newRequest(call.method, path, "", `{"maxConnections":4}`)
+				r.Header["Authorization"] = values
+				rec := x.do(r)
+				wantProblem(t, rec, 401, 15401)
+				if got := rec.Header().Get("WWW-Authenticate"); got != "Bearer" {
+					t.Errorf("WWW-Authenticate = %q", got)
+				}
+			})
+		}
+	}
+	if n := x.relay.called(); n != 0 {
+		t.Errorf("the relay was asked %d times", n)
+	}
+}
+
+func TestBearerSchemeInAnyCase(t *testing.T) {
+	x := newHouse(t, Config{})
+	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {
+		r := newRequest(http.MethodGet, "/v1/regions", "", "")
+		r.Header.Set("Authorization", scheme+"  "+tokenAnna)
+		wantStatus(t, x.do(r), 200)
+	}
+}
+
+func TestWrongMethod(t *testing.T) {
+	x := newHouse(t, Config{})
+	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "get"}
+	for path, call := range x.calls {
+		for _, method := range methods {
+			if method == call.method {
+				continue
+			}
+			rec := x.do(newRequest(method, path, tokenAnna, ""))
+			wantProblem(t, rec, 405, 15405)
+			if got := rec.Header().Get("Allow"); got != call.method+", OPTIONS" {
+				t.Errorf("%s %s: Allow = %q", method, path, got)
+			}
+		}
+	}
+}
+
+func TestUnknownPath(t *testing.T) {
+	x := newHouse(t, Config{})
+	for _, path := range []string{
+		"/", "/v1", "/v1/", "/v1/allocate/", "//v1/allocate", "/V1/allocate", "/v2/allocate",
+		"/v1/../v1/allocate", "/v1/regions%00", "/v1%2Fallocate/x",
+	} {
+		for _, method := range []string{"GET", "POST", "OPTIONS"} {
+			wantProblem(t, x.do(newRequest(method, path, tokenAnna, "{}")), 404, 15404)
+		}
+	}
+}
+
+func TestBodyTooLarge(t *testing.T) {
+	x := newHouse(t, Config{})
+	const start, end = `{"maxConnections":4,"x":"`, `"}`
+	fill := MaxBody - len(start) - len(end)
+	fits := start + strings.Repeat("x", fill) + end
+	wantStatus(t, x.post("/v1/allocate", tokenAnna, fits), 201)
+	tooLong := start + strings.Repeat("x", fill+1) + end
+	wantProblem(t, x.post("/v1/allocate", tokenAnna, tooLong), 413, 15413)
+
+	chunked := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, "")
+	chunked.Body, chunked.ContentLength = io.NopCloser(strings.NewReader(tooLong)), -1
+	wantProblem(t, x.do(chunked), 413, 15413)
+}
+
+// brokenBody is a body whose sender has gone.
+type brokenBody struct{}
+
+func (brokenBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
+func (brokenBody) Close() error             { return nil }
+
+func TestBodyThatBreaksOff(t *testing.T) {
+	x := newHouse(t, Config{})
+	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, "")
+	r.Body, r.ContentLength = brokenBody{}, 20
+	wantProblem(t, x.do(r), 400, 15001)
+	r.ContentLength = MaxBody + 1 // announced too long: refused unread
+	wantProblem(t, x.do(r), 413, 15413)
+}
+
+func TestMediaTypeIsTolerated(t *testing.T) {
+	x := newHouse(t, Config{})
+	for _, mediaType := range []string{"", "application/json; charset=utf-8", "text/plain", "nonsense"} {
+		r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
+		r.Header.Set("Content-Type", mediaType)
+		wantStatus(t, x.do(r), 201)
+	}
+}
+
+func TestAnonymous(t *testing.T) {
+	x := newHouse(t, Config{Anonymous: true, Unlimited: true, Tokens: testTokens()})
+	for _, token := range []string{"", "the.token.of-a-game"} {
+		id := x.allocate(t, token)
+		code := x.code(t, token, id)
+		rec := x.post("/v1/join", token, `{"joinCode":"`+code+`"}`)
+		wantStatus(t, rec, 200)
+		joiner := sdkAllocation(t, rec, true)
+		wantProblem(t, x.post("/v1/joincode", token, `{"allocationId":"`+joiner+`"}`), 404, 15008)
+	}
+	theirs := x.allocate(t, tokenAnna)
+	wantProblem(t, x.post("/v1/joincode", "", `{"allocationId":"`+theirs+`"}`), 404, 15008)
+	if a, b := anonymousFrom("a"), anonymousFrom("a"); a.player == b.player {
+		t.Error("two anonymous calls are one player")
+	}
+}
+
+func TestRequestIDIsFresh(t *testing.T) {
+	x := newHouse(t, Config{})
+	seen := make(map[string]bool)
+	for range 20 {
+		r := newRequest(http.MethodGet, "/v1/regions", tokenAnna, "")
+		r.Header.Set("X-Request-Id", "mine")
+		seen[x.do(r).Header().Get("X-Request-Id")] = true
+	}
+	if len(seen) != 20 || seen["mine"] {
+		t.Errorf("%d ids in 20 requests: %v", len(seen), seen)
+	}
+}
+
+func TestOnRequest(t *testing.T) {
+	type event struct {
+		call   string
+		status int
+	}
+	var got []event
+	x := newHouse(t, Config{OnRequest: func(call string, status int, d time.Duration) {
+		got = append(got, event{call, status})
+		if d < 0 {
+			t.Errorf("%s took %v", call, d)
+		}
+	}})
+	x.allocate(t, tokenAnna)
+	x.post("/v1/join", "", "")
+	x.post("/v1/joincode", tokenAnna, "")
+	x.do(newRequest("GET", "/v1/regions", tokenAnna, ""))
+	x.do(newRequest("GET", "/openapi.yaml", "", ""))
+	x.do(newRequest("OPTIONS", "/v1/join", "", ""))
+	x.do(newRequest("GET", "/a/path/of/the/callers/choice", "", ""))
+	want := []event{
+		{"allocate", 201}, {"join", 401}, {"joincode", 400}, {"regions", 200},
+		{"openapi", 200}, {"preflight", 204}, {"other", 404},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("events %v, want %v", got, want)
+	}
+}
+
+// TestLogHoldsNoSecret looks for what must not be logged after a whole match
+// and an internal error, at the most talkative level.
+func TestLogHoldsNoSecret(t *testing.T) {
+	var out bytes.Buffer
+	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
+	x := newHouse(t, Config{Logger: log})
+	rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
+	a := sdkObject(t, rec.Body.Bytes()).object("data").object("allocation")
+	code := x.code(t, tokenAnna, a.text("allocationId"))
+	x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`)
+	x.post("/v1/join", "a-wrong-canary-token", `{"joinCode":"`+code+`"}`)
+	x.relay.failWith(errors.New("the relay broke"))
+	wantProblem(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 500, api.StatusCode(500))
+	if !strings.Contains(out.String(), "the relay broke") {
+		t.Error("the internal error is not in the log")
+	}
+	secrets := []string{
+		tokenAnna, tokenBert, "canary", code, a.text("key"), a.text("connectionData"), "192.0.2.1",
+	}
+	for _, s := range secrets {
+		if strings.Contains(out.String(), s) {
+			t.Errorf("logged %q", s)
+		}
+	}
+}

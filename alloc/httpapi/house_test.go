@@ -1,0 +1,119 @@
+package httpapi
+
+import (
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/store"
+)
+
+// The tokens of the tests: two players and a backend of one tenant, a second
+// environment and a second project.
+const (
+	tokenAnna    = "anna-0123456789abcdef"
+	tokenBert    = "bert-0123456789abcdef"
+	tokenServer  = "server-0123456789abcdef"
+	tokenStaging = "staging-0123456789abcdef"
+	tokenOther   = "other-0123456789abcdef"
+)
+
+func testTokens() []Token {
+	return []Token{
+		{Secret: tokenAnna, Project: "game", Environment: "live"},
+		{Secret: tokenBert, Project: "game", Environment: "live", Player: "bert"},
+		{Secret: tokenServer, Project: "game", Environment: "live", Kind: KindServer},
+		{Secret: tokenStaging, Project: "game", Environment: "staging", Player: "bert"},
+		{Secret: tokenOther, Project: "other", Environment: "live", Kind: KindServer},
+	}
+}
+
+// house is a handler with everything below it, and a clock that stands still.
+type house struct {
+	*Handler
+	relay *fakeRelay
+	clock time.Time
+}
+
+func newHouse(t testing.TB, cfg Config) *house {
+	t.Helper()
+	relay := newFakeRelay()
+	service, err := alloc.NewService(alloc.ServiceConfig{
+		Relay: relay,
+		Store: store.NewMemory(),
+		Regions: []alloc.Region{
+			{ID: "local", Description: "Here"}, {ID: "far", Description: "There"},
+		},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Service = service
+	if cfg.Tokens == nil && !cfg.Anonymous {
+		cfg.Tokens = testTokens()
+	}
+	h, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x := &house{Handler: h, relay: relay, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	h.now = func() time.Time { return x.clock }
+	return x
+}
+
+// newRequest returns a request as the SDK sends it; an empty token sends none.
+func newRequest(method, path, token, body string) *http.Request {
+	r := httptest.NewRequest(method, path, strings.NewReader(body))
+	r.Header.Set("Accept", "application/json")
+	if method == http.MethodPost {
+		r.Header.Set("Content-Type", "application/json")
+	}
+	if token != "" {
+		r.Header.Set("authorization", "Bearer "+token)
+	}
+	return r
+}
+
+func (x *house) do(r *http.Request) *httptest.ResponseRecorder {
+	rec := httptest.NewRecorder()
+	x.ServeHTTP(rec, r)
+	return rec
+}
+
+func (x *house) post(path, token, body string) *httptest.ResponseRecorder {
+	return x.do(newRequest(http.MethodPost, path, token, body))
+}
+
+// allocate returns the id of a new allocation of the token's holder.
+func (x *house) allocate(t *testing.T, token string) string {
+	t.Helper()
+	rec := x.post("/v1/allocate", token, `{"maxConnections":4}`)
+	wantStatus(t, rec, http.StatusCreated)
+	return sdkAllocation(t, rec, false)
+}
+
+// code returns the join code of the token holder's allocation.
+func (x *house) code(t *testing.T, token, id string) string {
+	t.Helper()
+	rec := x.post("/v1/joincode", token, `{"allocationId":"`+id+`"}`)
+	wantStatus(t, rec, http.StatusCreated)
+	return sdkJoinCode(t, rec)
+}
+
+func wantStatus(t *testing.T, rec *httptest.ResponseRecorder, status int) {
+	t.Helper()
+	if rec.Code != status {
+		t.Fatalf("status %d, want %d: %.300s", rec.Code, status, rec.Body)
+	}
+}
+
+func wantProblem(t *testing.T, rec *httptest.ResponseRecorder, status, code int) {
+	t.Helper()
+	wantStatus(t, rec, status)
+	if got := sdkProblem(t, rec); got != code {
+		t.Fatalf("code %d, want %d: %s", got, code, rec.Body)
+	}
+}

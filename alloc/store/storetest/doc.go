@@ -1,0 +1,3 @@
+// Package storetest holds the tests that every store of join codes has to
+// pass. It owns what alloc.Store promises beyond its signatures.
+package storetest

@@ -1,0 +1,200 @@
+package client
+
+import (
+	"context"
+	"math"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+const (
+	// rebindPause is the least time between two BINDs that answer ERROR 3: one
+	// lost endpoint earns an ERROR for each datagram that is on its way.
+	rebindPause = 100 * time.Millisecond
+	// sendsPerNonce is how many BINDs share a nonce. The relay takes an equal
+	// nonce from an equal endpoint only, and a NAT may change the endpoint
+	// while answers are lost, so unanswered BINDs move on.
+	sendsPerNonce = 4
+	// silentPings is how many PING periods of silence make a session bind
+	// again; Unity's clients count the same.
+	silentPings = 3
+)
+
+// binding is the state of BIND. It belongs to the lock of its session.
+type binding struct {
+	retry
+	next      uint16        // the nonce of the next BIND
+	last      uint16        // the nonce of the newest BIND
+	used      bool          // next was sent already
+	sentAt    int64         // time of the newest BIND
+	confirmed chan struct{} // closed when the relay has confirmed
+}
+
+func newBinding(nonce uint16) binding {
+	return binding{next: nonce, last: nonce, sentAt: math.MinInt64 / 2, confirmed: make(chan struct{})}
+}
+
+// renew makes sure that the next BIND has a nonce of its own. It is false when
+// there is none left.
+func (b *binding) renew() bool {
+	if !b.used {
+		return true
+	}
+	if b.next == math.MaxUint16 {
+		return false
+	}
+	b.next++
+	b.used = false
+	return true
+}
+
+// begin starts a series of BINDs at a time, or hurries one that runs. The
+// series counts as one for its time-out.
+func (b *binding) begin(now, at int64) {
+	if !b.active {
+		if isClosed(b.confirmed) {
+			b.confirmed = make(chan struct{})
+		}
+		b.start(now)
+	}
+	b.sends, b.retry.next = 0, at
+}
+
+// Bind binds the allocation and waits until the relay has confirmed it; when
+// that is done and holds, it returns at once. Run has to be under way.
+//
+// Errors: ctx.Err(), after which binding still goes on; or why the session
+// ended, ErrBindTimeout and ErrEnded first of all.
+func (s *Session) Bind(ctx context.Context) error {
+	s.mu.Lock()
+	if s.err != nil {
+		defer s.mu.Unlock()
+		return s.err
+	}
+	if !s.bind.active && !s.bound.Load() {
+		now := s.now()
+		s.bind.begin(now, now)
+		s.kick()
+	}
+	confirmed := s.bind.confirmed
+	s.mu.Unlock()
+	select {
+	case <-confirmed:
+		return nil
+	case <-s.done:
+		return s.Err()
+	case <-ctx.Done():
+		return ctx.Err()
+	}
+}
+
+// dueBind is the part of due that keeps the session bound.
+func (s *Session) dueBind(now int64, buf []byte) ([]byte, int64) {
+	b := &s.bind
+	limit := s.cfg.BindTimeout
+	if s.bound.Load() {
+		limit = s.cfg.RebindTimeout
+	}
+	if b.expired(now, limit) {
+		s.log.Warn("relay does not answer BIND", "after", limit)
+		s.endLocked(ErrBindTimeout)
+		return nil, never
+	}
+	if !b.active {
+		if !s.bound.Load() {
+			return nil, never
+		}
+		silent := s.heard.Load() + silentPings*int64(s.cfg.PingPeriod)
+		if now < silent {
+			return nil, silent
+		}
+		s.log.Info("relay is silent, binding again")
+		s.rebind(now, now)
+	}
+	if !b.due(now) {
+		return nil, min(b.at(), b.expiry(limit))
+	}
+	return s.sendBind(now, buf), now
+}
+
+// sendBind appends the next BIND. It may end the session instead, for want of
+// a nonce.
+func (s *Session) sendBind(now int64, buf []byte) []byte {
+	b := &s.bind
+	if b.sends > 0 && b.sends%sendsPerNonce == 0 && !b.renew() {
+		s.endLocked(ErrNonceExhausted)
+		return nil
+	}
+	b.sent(now, s.cfg.RetryPeriod)
+	b.last, b.used, b.sentAt = b.next, true, now
+	s.counters.binds.Add(1)
+	t := &s.cfg.Ticket
+	return s.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
+}
+
+// rebind starts to bind anew with a nonce of its own, not before a time.
+func (s *Session) rebind(now, at int64) {
+	if !s.bind.renew() {
+		s.endLocked(ErrNonceExhausted)
+		return
+	}
+	s.counters.rebinds.Add(1)
+	s.bind.begin(now, at)
+	s.kick()
+}
+
+// onBindReceived takes the relay's word that the binding holds.
+func (s *Session) onBindReceived(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil || !s.bind.active {
+		return
+	}
+	s.log.Debug("bound", "nonce", s.bind.last, "first", !s.bound.Load())
+	s.bind.stop()
+	s.bound.Store(true)
+	s.ping.next = now
+	close(s.bind.confirmed)
+	s.kick()
+}
+
+// onMismatch takes ERROR 3. While a BIND is on its way it says nothing new
+// unless that BIND is old, because then it has been lost or ignored.
+func (s *Session) onMismatch(now int64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	b := &s.bind
+	fresh := now-b.sentAt < int64(rebindPause)
+	if s.err != nil || !s.bound.Load() && !b.active || b.active && fresh {
+		return
+	}
+	s.rebind(now, max(now, b.sentAt+int64(rebindPause)))
+}
+
+// Roam moves the session to a new local socket, as a phone does that changes
+// networks, and binds it; Bind waits until that is done. What was waiting in
+// the old socket is lost. Errors are the system's, which leave everything as
+// it was, or why the session ended.
+func (s *Session) Roam() error {
+	conn, err := s.cfg.listen()
+	if err != nil {
+		return err
+	}
+	s.cfg.tune(conn)
+	s.mu.Lock()
+	if s.err != nil {
+		defer s.mu.Unlock()
+		_ = conn.Close()
+		return s.err
+	}
+	old := s.conn.Swap(conn)
+	if s.bound.Load() || s.bind.active {
+		now := s.now()
+		s.rebind(now, now)
+	}
+	err = s.err
+	s.mu.Unlock()
+	_ = old.Close()
+	return err
+}

@@ -1,0 +1,294 @@
+package client
+
+import (
+	"context"
+	"errors"
+	"math"
+	"net"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestBindRepeatsWithTheSameNonceAndThenMovesOn(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere), RetryPeriod: 400 * time.Millisecond})
+	beginBind(s, 0)
+	var at []int64
+	var sent []uint16
+	for now := int64(0); now <= ms(2000); now += ms(50) {
+		if n := nonces(drain(t, s, now)); len(n) > 0 {
+			at, sent = append(at, now), append(sent, n...)
+		}
+	}
+	if want := []int64{0, ms(100), ms(300), ms(700), ms(1100), ms(1500), ms(1900)}; !slices.Equal(at, want) {
+		t.Errorf("sent at %v, want %v", at, want)
+	}
+	if want := []uint16{0, 0, 0, 0, 1, 1, 1}; !slices.Equal(sent, want) {
+		t.Errorf("nonces %v, want %v", sent, want)
+	}
+}
+
+func TestBindIsSigned(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: 7})
+	beginBind(s, 0)
+	pkt, _ := s.due(0, nil)
+	b, err := proto.ParseBind(pkt)
+	if err != nil || b.Nonce != 7 || b.AcceptMode != 0 || !slices.Equal(b.ConnectionData, s.cfg.Ticket.ConnectionData) {
+		t.Fatalf("BIND is %v, %v", b, err)
+	}
+	var signer proto.Signer
+	if !signer.Verify(pkt, &s.cfg.Ticket.Key) {
+		t.Error("MAC is wrong")
+	}
+}
+
+func TestBindGivesUp(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere)})
+	beginBind(s, 0)
+	drain(t, s, ms(9999))
+	if err := s.Err(); err != nil {
+		t.Fatalf("ended early: %v", err)
+	}
+	drain(t, s, ms(10000))
+	if err := s.Err(); err != ErrBindTimeout {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+func TestRebindGivesUpLater(t *testing.T) {
+	s := idleHost(t, Config{})
+	drain(t, s, ms(3000))
+	drain(t, s, ms(62999))
+	if err := s.Err(); err != nil {
+		t.Fatalf("ended early: %v", err)
+	}
+	drain(t, s, ms(63000))
+	if err := s.Err(); err != ErrBindTimeout {
+		t.Fatalf("ended with %v", err)
+	}
+}
+
+func TestSilenceBindsAgainWithAGreaterNonce(t *testing.T) {
+	s := idleHost(t, Config{})
+	feed(s, ms(500), proto.Ping{ID: hostID, Number: 1})
+	if n := nonces(drain(t, s, ms(3499))); n != nil {
+		t.Fatalf("binds with %v before three periods", n)
+	}
+	if n := nonces(drain(t, s, ms(3500))); !slices.Equal(n, []uint16{1}) {
+		t.Fatalf("binds with %v", n)
+	}
+	if got := drain(t, s, ms(3600)); got != nil {
+		t.Errorf("sends %v while it binds", got)
+	}
+	feed(s, ms(3700), proto.BindReceived{})
+	got := drain(t, s, ms(3700))
+	if len(got) != 1 || nonces(got) != nil {
+		t.Errorf("sends %v after it is bound, want a PING", got)
+	}
+	if st := s.Stats(); !st.Bound || st.Nonce != 1 || st.Rebinds != 1 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
+func TestErrorMismatchStorm(t *testing.T) {
+	s := idleHost(t, Config{})
+	mismatch := proto.Error{ID: hostID, Code: proto.ErrorMismatch}
+	var sent []uint16
+	for now := ms(50); now < ms(450); now += ms(1) {
+		feed(s, now, mismatch)
+		sent = append(sent, nonces(drain(t, s, now))...)
+	}
+	// BIND went out at 0, so the next ones are due at 100, 200, 300 and 400.
+	if want := []uint16{1, 2, 3, 4}; !slices.Equal(sent, want) {
+		t.Errorf("nonces %v, want %v", sent, want)
+	}
+	if st := s.Stats(); st.Errors[proto.ErrorMismatch] != 400 {
+		t.Errorf("counted %d", st.Errors[proto.ErrorMismatch])
+	}
+}
+
+func TestErrorMismatchBeforeBindIsNothing(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere)})
+	feed(s, ms(1000), proto.Error{ID: hostID, Code: proto.ErrorMismatch})
+	if got := drain(t, s, ms(1000)); got != nil {
+		t.Errorf("sends %v", got)
+	}
+}
+
+func TestNonceNeverWraps(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: math.MaxUint16})
+	bindIdle(t, s)
+	feed(s, ms(500), proto.Error{ID: hostID, Code: proto.ErrorMismatch})
+	if got := nonces(drain(t, s, ms(500))); got != nil {
+		t.Errorf("binds with %v", got)
+	}
+	if err := s.Err(); err != ErrNonceExhausted {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestRetriesRunOutOfNonces(t *testing.T) {
+	s := idle(t, Config{Ticket: hostTicket(nowhere), FirstNonce: math.MaxUint16})
+	beginBind(s, 0)
+	for now := int64(0); now < ms(9000) && s.Err() == nil; now += ms(250) {
+		drain(t, s, now)
+	}
+	if err := s.Err(); err != ErrNonceExhausted {
+		t.Errorf("ended with %v", err)
+	}
+}
+
+func TestBindSurvivesLoss(t *testing.T) {
+	f := newFakeRelay(t)
+	lost := 0
+	f.lose(func(m proto.Message) bool {
+		_, ok := m.(proto.Bind)
+		if ok {
+			lost++
+		}
+		return ok && lost <= 5
+	})
+	s := running(t, brisk(hostTicket(f.addr)))
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	if n := f.binds(); len(n) < 6 || n[0] != 0 || n[5] != 1 {
+		t.Errorf("nonces %v", n)
+	}
+	if err := s.Bind(within(t)); err != nil {
+		t.Errorf("second Bind: %v", err)
+	}
+}
+
+func TestBindTimeoutAgainstSilence(t *testing.T) {
+	f := newFakeRelay(t)
+	f.lose(func(proto.Message) bool { return true })
+	cfg := brisk(hostTicket(f.addr))
+	cfg.BindTimeout = 60 * time.Millisecond
+	s := running(t, cfg)
+	if err := s.Bind(within(t)); err != ErrBindTimeout {
+		t.Errorf("Bind: %v", err)
+	}
+	if err := s.Bind(within(t)); err != ErrBindTimeout {
+		t.Errorf("Bind after the end: %v", err)
+	}
+	if err := s.Roam(); err != ErrBindTimeout {
+		t.Errorf("Roam after the end: %v", err)
+	}
+}
+
+func TestBindHeedsItsContext(t *testing.T) {
+	f := newFakeRelay(t)
+	f.lose(func(proto.Message) bool { return true })
+	s := running(t, brisk(hostTicket(f.addr)))
+	ctx, cancel := context.WithCancel(context.Background())
+	cancel()
+	if err := s.Bind(ctx); err != context.Canceled {
+		t.Fatalf("Bind: %v", err)
+	}
+	f.lose(nil)
+	if err := s.Bind(within(t)); err != nil {
+		t.Errorf("Bind again: %v", err)
+	}
+}
+
+func TestRoam(t *testing.T) {
+	f := newFakeRelay(t)
+	atHost, atJoiner := linked(t, f)
+	before := atJoiner.s.LocalAddr()
+	for range 3 {
+		if err := atJoiner.s.Roam(); err != nil {
+			t.Fatal(err)
+		}
+		if err := atJoiner.s.Bind(within(t)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if after := atJoiner.s.LocalAddr(); after == before {
+		t.Errorf("still at %v", after)
+	}
+	if st := atJoiner.s.Stats(); st.Nonce < 3 || st.Rebinds < 3 {
+		t.Errorf("stats are %+v", st)
+	}
+	for _, c := range [][2]*Peer{{atHost, atJoiner}, {atJoiner, atHost}} {
+		if _, err := c[0].Write([]byte("again")); err != nil {
+			t.Fatal(err)
+		}
+		if got := read(t, c[1]); got != "again" {
+			t.Errorf("read %q", got)
+		}
+	}
+}
+
+// TestRelayForgets is a relay that lost the binding: ERROR 3 heals it.
+func TestRelayForgets(t *testing.T) {
+	f := newFakeRelay(t)
+	s := running(t, brisk(hostTicket(f.addr)))
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	f.with(func() { f.places[hostID].endpoint = nowhere })
+	eventually(t, "bound again", func() bool {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.places[hostID].endpoint == loopback(s) && f.places[hostID].nonce > 0
+	})
+}
+
+// TestRelayFallsSilent is a relay that answers nothing for a while.
+func TestRelayFallsSilent(t *testing.T) {
+	f := newFakeRelay(t)
+	cfg := brisk(hostTicket(f.addr))
+	cfg.PingPeriod = 20 * time.Millisecond
+	s := running(t, cfg)
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	f.lose(func(proto.Message) bool { return true })
+	eventually(t, "binds again", func() bool { return slices.Max(f.binds()) > 0 })
+	f.lose(nil)
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	echoes := s.Stats().Echoes
+	eventually(t, "PINGs come back", func() bool { return s.Stats().Echoes > echoes })
+}
+
+func TestFatalErrors(t *testing.T) {
+	for _, code := range []proto.ErrorCode{proto.ErrorTimeout, proto.ErrorNotFound} {
+		s := idleHost(t, Config{})
+		feed(s, ms(1), proto.Error{ID: joinerID, Code: code})
+		if err := s.Err(); err != nil {
+			t.Errorf("ERROR %d about somebody else ended the session: %v", code, err)
+		}
+		feed(s, ms(1), proto.Error{ID: hostID, Code: code})
+		var ended ErrEnded
+		err := s.Bind(context.Background())
+		if !errors.As(err, &ended) || ended.Code != code || !errors.Is(err, net.ErrClosed) {
+			t.Errorf("ERROR %d gives %v", code, err)
+		}
+		if st := s.Stats(); st.OtherErrors != 1 || st.Errors[code] != 1 {
+			t.Errorf("stats are %+v", st)
+		}
+	}
+}
+
+// TestLateErrorMismatch is an ERROR 3 that was on its way when the BIND that
+// cures it left.
+func TestLateErrorMismatch(t *testing.T) {
+	s := idleHost(t, Config{})
+	mismatch := proto.Error{ID: hostID, Code: proto.ErrorMismatch}
+	feed(s, ms(500), mismatch)
+	if n := nonces(drain(t, s, ms(500))); !slices.Equal(n, []uint16{1}) {
+		t.Fatalf("binds with %v", n)
+	}
+	feed(s, ms(520), mismatch)
+	if got := drain(t, s, ms(749)); got != nil {
+		t.Errorf("sends %v before the repetition is due", got)
+	}
+	if n := nonces(drain(t, s, ms(750))); !slices.Equal(n, []uint16{1}) {
+		t.Errorf("repeats with %v", n)
+	}
+}

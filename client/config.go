@@ -1,0 +1,129 @@
+package client
+
+import (
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Config says what a session does. Negative values are refused.
+type Config struct {
+	// Ticket is the allocation to bind. Required.
+	Ticket Ticket
+	// PingPeriod is the time between PINGs. Three of them without a word from
+	// the relay make the session bind again. 0 means 1 s, as the published text
+	// advises; the relay ends an allocation that is silent for 10 s.
+	PingPeriod time.Duration
+	// RetryPeriod is the time between repetitions of an unanswered request. The
+	// first two come sooner, after a quarter and after half of it: a lost first
+	// datagram should not cost a second. 0 means 1 s.
+	RetryPeriod time.Duration
+	// BindTimeout is how long the first BIND may stay without an answer before
+	// the session ends with ErrBindTimeout. 0 means 10 s, after which the relay
+	// has dropped the reservation anyway.
+	BindTimeout time.Duration
+	// RebindTimeout is the same for a later BIND. 0 means 60 s, the time in
+	// which a relay that was restarted takes its allocations back.
+	RebindTimeout time.Duration
+	// ConnectTimeout is how long Connect asks. 0 means 60 s.
+	ConnectTimeout time.Duration
+	// MaxContent is the largest datagram in bytes that may be sent. 0 means
+	// 1400, the relay's default; the limit is 1434. Received ones may be up to
+	// 1434 bytes whatever it is.
+	MaxContent int
+	// ReceiveQueue is how many datagrams of one peer may wait to be read before
+	// the newest is dropped. 0 means 256.
+	ReceiveQueue int
+	// MaxPeers is how many peers a host keeps at a time. When there are more,
+	// the one that was silent longest makes room if that is at least 60 s;
+	// otherwise the newcomer is ignored. 0 means 1024.
+	MaxPeers int
+	// SocketBuffer is the size in bytes asked of the system for each direction
+	// of the UDP socket; the system may grant less. 0 means 1 MiB.
+	SocketBuffer int
+	// FirstNonce is the nonce of the first BIND. 0 suits a fresh allocation. A
+	// program that takes up an allocation after its own crash gives one more
+	// than Stats.Nonce was.
+	FirstNonce uint16
+	// LocalAddr is the address that sockets are bound to, ports are the
+	// system's choice. Zero means any.
+	LocalAddr netip.Addr
+	// Conn, when not nil, is the first socket, unconnected. The session owns
+	// and closes it.
+	Conn *net.UDPConn
+	// Logger hears about changes of state and refusals of the relay, never
+	// about datagrams. Nil is silence.
+	Logger *slog.Logger
+}
+
+// withDefaults returns the configuration with every zero replaced.
+func (c Config) withDefaults() Config {
+	c.PingPeriod = orDefault(c.PingPeriod, time.Second)
+	c.RetryPeriod = orDefault(c.RetryPeriod, time.Second)
+	c.BindTimeout = orDefault(c.BindTimeout, 10*time.Second)
+	c.RebindTimeout = orDefault(c.RebindTimeout, time.Minute)
+	c.ConnectTimeout = orDefault(c.ConnectTimeout, time.Minute)
+	c.MaxContent = orDefault(c.MaxContent, proto.DefaultMaxContent)
+	c.ReceiveQueue = orDefault(c.ReceiveQueue, 256)
+	c.MaxPeers = orDefault(c.MaxPeers, 1024)
+	c.SocketBuffer = orDefault(c.SocketBuffer, 1<<20)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	server := c.Ticket.Server
+	c.Ticket.Server = netip.AddrPortFrom(server.Addr().Unmap(), server.Port())
+	return c
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+func (c Config) check() error {
+	if err := c.Ticket.check(); err != nil {
+		return err
+	}
+	for _, d := range []time.Duration{c.PingPeriod, c.RetryPeriod, c.BindTimeout, c.RebindTimeout, c.ConnectTimeout} {
+		if d < 0 {
+			return fmt.Errorf("%w: a duration is %v", ErrConfig, d)
+		}
+	}
+	if c.ReceiveQueue < 0 || c.MaxPeers < 0 || c.SocketBuffer < 0 {
+		return fmt.Errorf("%w: a size is negative", ErrConfig)
+	}
+	if c.MaxContent < 0 || c.MaxContent > proto.MaxContent {
+		return fmt.Errorf("%w: MaxContent %d is not within 0 and %d", ErrConfig, c.MaxContent, proto.MaxContent)
+	}
+	return nil
+}
+
+// listen opens a local socket of the relay's address family.
+func (c Config) listen() (*net.UDPConn, error) {
+	network := "udp6"
+	if c.Ticket.Server.Addr().Is4() {
+		network = "udp4"
+	}
+	var local *net.UDPAddr
+	if c.LocalAddr.IsValid() {
+		local = net.UDPAddrFromAddrPort(netip.AddrPortFrom(c.LocalAddr, 0))
+	}
+	conn, err := net.ListenUDP(network, local)
+	if err != nil {
+		return nil, fmt.Errorf("client: open socket: %w", err)
+	}
+	return conn, nil
+}
+
+// tune asks for buffers. A system that grants less only loses more in bursts,
+// which is no reason to fail.
+func (c Config) tune(conn *net.UDPConn) {
+	_ = conn.SetReadBuffer(c.SocketBuffer)
+	_ = conn.SetWriteBuffer(c.SocketBuffer)
+}

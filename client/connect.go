@@ -1,0 +1,137 @@
+package client
+
+import (
+	"context"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// connecting is the state of CONNECT_REQUEST. It belongs to the lock of its
+// session; each Connect gets a channel of its own and at most one verdict.
+type connecting struct {
+	retry
+	peer     *Peer        // the host, once linked
+	verdicts chan verdict // capacity one
+}
+
+// verdict is how a Connect ends: a peer or an error.
+type verdict struct {
+	peer *Peer
+	err  error
+}
+
+// Connect asks the relay for a link to the host that the ticket leads to,
+// repeats until there is a verdict, and returns the host as a peer; while that
+// link lives, later calls return the same peer. It binds first if need be. Run
+// has to be under way.
+//
+// Errors: ErrRejected, ErrRefused, ErrConnectTimeout, ErrRole, ErrConnecting,
+// ctx.Err(), or why the session ended.
+func (s *Session) Connect(ctx context.Context) (*Peer, error) {
+	if s.host {
+		return nil, ErrRole
+	}
+	if err := s.Bind(ctx); err != nil {
+		return nil, err
+	}
+	peer, verdicts, err := s.beginConnect()
+	if peer != nil || err != nil {
+		return peer, err
+	}
+	select {
+	case v := <-verdicts:
+		return v.peer, v.err
+	case <-s.done:
+		return nil, s.Err()
+	case <-ctx.Done():
+		s.abandonConnect(verdicts)
+		return nil, ctx.Err()
+	}
+}
+
+// abandonConnect stops asking, unless there was a verdict in the same moment
+// and another Connect has begun since.
+func (s *Session) abandonConnect(verdicts chan verdict) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.connect.verdicts == verdicts {
+		s.connect.stop()
+	}
+}
+
+func (s *Session) beginConnect() (*Peer, chan verdict, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	c := &s.connect
+	switch {
+	case s.err != nil:
+		return nil, nil, s.err
+	case c.peer != nil && c.peer.state == peerOpen:
+		return c.peer, nil, nil
+	case c.active:
+		return nil, nil, ErrConnecting
+	}
+	c.peer, c.verdicts = nil, make(chan verdict, 1)
+	c.start(s.now())
+	s.kick()
+	return nil, c.verdicts, nil
+}
+
+// dueConnect is the part of due that asks for the link. A DISCONNECT that is
+// still repeated would end the new link too, so the request waits for its end.
+func (s *Session) dueConnect(now int64, buf []byte) ([]byte, int64) {
+	c := &s.connect
+	if c.expired(now, s.cfg.ConnectTimeout) {
+		c.decide(verdict{err: ErrConnectTimeout})
+	}
+	if !c.active || s.bind.active || s.leaving > 0 {
+		return nil, c.expiry(s.cfg.ConnectTimeout)
+	}
+	if !c.due(now) {
+		return nil, min(c.at(), c.expiry(s.cfg.ConnectTimeout))
+	}
+	c.sent(now, s.cfg.RetryPeriod)
+	s.counters.connects.Add(1)
+	return proto.ConnectRequest{ID: s.own, ConnectionData: s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
+}
+
+// decide ends a Connect that waits; later words of the relay change nothing.
+func (c *connecting) decide(v verdict) bool {
+	if !c.active {
+		return false
+	}
+	c.stop()
+	c.verdicts <- v
+	return true
+}
+
+// onAccepted takes the host's id from the relay's ACCEPTED.
+func (s *Session) onAccepted(now int64, m proto.Accepted) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if m.To != s.own || !s.connect.active {
+		s.counters.unexpected.Add(1)
+		return
+	}
+	p := s.peers[m.From]
+	switch {
+	case p == nil:
+		p = s.addPeer(now, m.From)
+	case p.state != peerOpen:
+		s.counters.late.Add(1)
+		return
+	}
+	s.connect.peer = p
+	s.connect.decide(verdict{peer: p})
+	s.log.Debug("connected", "host", p.remote)
+}
+
+// onVerdict takes a refusal of a request that waits. Only the type of REJECTED
+// is looked at, since its body is not published.
+func (s *Session) onVerdict(err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if !s.connect.decide(verdict{err: err}) {
+		s.counters.unexpected.Add(1)
+	}
+}

@@ -1,0 +1,67 @@
+package client
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// The errors of this package that carry nothing but their name. A session or a
+// peer that was closed on this side answers with net.ErrClosed, a deadline that
+// passed is os.ErrDeadlineExceeded, and a peer that left is io.EOF on Read.
+var (
+	// ErrConfig is wrapped by every refusal of a Config or Ticket.
+	ErrConfig = errors.New("client: configuration is not usable")
+	// ErrRunning is Run called a second time.
+	ErrRunning = errors.New("client: session was run before")
+	// ErrBindTimeout ends a session whose BIND stays without an answer.
+	ErrBindTimeout = errors.New("client: relay does not answer BIND")
+	// ErrNonceExhausted ends a session that needs a nonce above 65535: nonces
+	// never wrap, since the relay would ignore the BIND.
+	ErrNonceExhausted = errors.New("client: no greater nonce is left")
+	// ErrNotBound is a datagram written before the relay first confirmed the BIND.
+	ErrNotBound = errors.New("client: session is not bound yet")
+	// ErrTooLarge is a datagram above Config.MaxContent; nothing was sent.
+	ErrTooLarge = errors.New("client: datagram is larger than the content limit")
+	// ErrAddr is WriteTo with an address that is not an Addr.
+	ErrAddr = errors.New("client: address is not an allocation")
+	// ErrRole is Connect on a host or Accept on a joiner.
+	ErrRole = errors.New("client: call belongs to the other role")
+	// ErrConnecting is Connect while another Connect waits.
+	ErrConnecting = errors.New("client: a Connect is under way")
+	// ErrConnectTimeout is Connect without any verdict of the relay.
+	ErrConnectTimeout = errors.New("client: relay does not answer CONNECT_REQUEST")
+	// ErrRejected is Connect to a host that has all the players it may have.
+	ErrRejected = errors.New("client: host is full")
+	// ErrPeerLeft is Write to a peer that ended the link, or that made room for
+	// another one after a long silence.
+	ErrPeerLeft = errors.New("client: peer has left")
+)
+
+// ErrEnded ends a session on the relay's word: ERROR 1, the allocation timed
+// out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
+// that loops written for net.Conn stop.
+type ErrEnded struct {
+	Code proto.ErrorCode
+}
+
+// Error says what the relay said.
+func (e ErrEnded) Error() string {
+	return fmt.Sprintf("client: allocation has ended: %v (ERROR %d)", e.Code, uint8(e.Code))
+}
+
+// Is reports whether target is net.ErrClosed.
+func (ErrEnded) Is(target error) bool { return target == net.ErrClosed }
+
+// ErrRefused is Connect refused for good: ERROR 2, the ticket is not for this
+// player, or ERROR 6, it leads to the player's own allocation.
+type ErrRefused struct {
+	Code proto.ErrorCode
+}
+
+// Error says what the relay said.
+func (e ErrRefused) Error() string {
+	return fmt.Sprintf("client: connection refused: %v (ERROR %d)", e.Code, uint8(e.Code))
+}

@@ -1,0 +1,119 @@
+package client
+
+import (
+	"net"
+	"os"
+	"sync/atomic"
+	"time"
+)
+
+// packetConn is the whole session as a net.PacketConn.
+type packetConn struct {
+	s        *Session
+	out      outgoing
+	deadline deadline
+	limit    atomic.Int64 // write deadline, Unix nanoseconds; 0: none
+}
+
+func newPacketConn(s *Session) *packetConn {
+	return &packetConn{s: s, deadline: newDeadline()}
+}
+
+// PacketConn returns the session as a net.PacketConn, the same one each time.
+// Addresses are Addr values.
+//
+//   - ReadFrom returns the datagrams of all peers, each peer in turn.
+//   - WriteTo takes any Addr; the relay drops what has no link behind it. It
+//     fails with ErrAddr, ErrTooLarge, ErrNotBound, os.ErrDeadlineExceeded or
+//     why the session ended, and never because of the network.
+//   - Close closes the session.
+//   - Deadlines are those of a Peer.
+//
+// A joiner still has to Connect first. QUIC fits: its datagrams of 1200 to 1280
+// bytes are below the content limit.
+func (s *Session) PacketConn() net.PacketConn {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.packeted = true
+	return s.packets
+}
+
+func (c *packetConn) LocalAddr() net.Addr { return c.s.localAddr }
+
+func (c *packetConn) Close() error { return c.s.Close() }
+
+func (c *packetConn) SetDeadline(t time.Time) error {
+	_ = c.SetReadDeadline(t)
+	return c.SetWriteDeadline(t)
+}
+
+func (c *packetConn) SetReadDeadline(t time.Time) error {
+	c.deadline.set(t)
+	return nil
+}
+
+func (c *packetConn) SetWriteDeadline(t time.Time) error {
+	c.limit.Store(unixNano(t))
+	return nil
+}
+
+// SetReadBuffer asks for a receive buffer of the UDP socket, in bytes. QUIC
+// libraries look for it.
+func (c *packetConn) SetReadBuffer(n int) error { return c.s.conn.Load().SetReadBuffer(n) }
+
+// SetWriteBuffer asks for a send buffer of the UDP socket, in bytes.
+func (c *packetConn) SetWriteBuffer(n int) error { return c.s.conn.Load().SetWriteBuffer(n) }
+
+func (c *packetConn) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		expired := c.deadline.passed()
+		if isClosed(expired) {
+			return 0, nil, os.ErrDeadlineExceeded
+		}
+		n, from, err := c.next(b)
+		if from != nil || err != nil {
+			return n, from, err
+		}
+		select {
+		case <-c.s.readable:
+		case <-expired:
+		case <-c.s.done:
+		}
+	}
+}
+
+// next copies a datagram of the peer whose turn it is, if any waits.
+func (c *packetConn) next(b []byte) (int, net.Addr, error) {
+	s := c.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, nil, s.err
+	}
+	p := s.ready.first
+	if p == nil {
+		return 0, nil, nil
+	}
+	s.ready.remove(p)
+	d := p.queue.pop()
+	n := copy(b, d.content())
+	s.give(d)
+	if p.queue.count > 0 {
+		s.ready.add(p)
+	}
+	if s.ready.first != nil {
+		signal(s.readable)
+	}
+	return n, p.remote, nil
+}
+
+func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
+	to, ok := addr.(Addr)
+	if !ok {
+		return 0, ErrAddr
+	}
+	if past(&c.limit) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return c.s.send(&c.out, to.ID, b)
+}

@@ -1,0 +1,246 @@
+package client
+
+import (
+	"io"
+	"net"
+	"os"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// peerState is what has become of a link, as far as this side knows.
+type peerState uint8
+
+const (
+	peerOpen    peerState = iota
+	peerLeaving           // this side ended it, the relay has not confirmed
+	peerClosed            // this side ended it
+	peerLeft              // the other side ended it
+)
+
+// Peer is the other end of a link: a net.Conn that keeps the bounds of
+// datagrams. Read returns one datagram, cut to the buffer as UDP does; Write
+// sends one. Read and Write may be called from several goroutines and allocate
+// nothing once the session runs steadily.
+type Peer struct {
+	s        *Session
+	id       proto.AllocationID
+	remote   net.Addr // Addr of id, boxed once
+	out      outgoing
+	deadline deadline
+	limit    atomic.Int64  // write deadline, Unix nanoseconds; 0: none
+	readable chan struct{} // a datagram may be waiting
+	gone     chan struct{} // closed when state leaves peerOpen
+
+	// The lock of the session guards these.
+	state         peerState
+	leave         retry
+	heard         int64
+	queue         queue
+	listed        bool
+	before, after *Peer
+}
+
+var _ net.Conn = (*Peer)(nil)
+
+func newPeer(s *Session, id proto.AllocationID) *Peer {
+	return &Peer{
+		s:        s,
+		id:       id,
+		remote:   Addr{id},
+		deadline: newDeadline(),
+		readable: make(chan struct{}, 1),
+		gone:     make(chan struct{}),
+		queue:    newQueue(s.cfg.ReceiveQueue),
+	}
+}
+
+// ID returns the peer's allocation.
+func (p *Peer) ID() proto.AllocationID { return p.id }
+
+// LocalAddr returns the Addr of the session.
+func (p *Peer) LocalAddr() net.Addr { return p.s.localAddr }
+
+// RemoteAddr returns the Addr of the peer.
+func (p *Peer) RemoteAddr() net.Addr { return p.remote }
+
+// SetDeadline sets the deadlines of Read and Write.
+func (p *Peer) SetDeadline(t time.Time) error {
+	_ = p.SetReadDeadline(t)
+	return p.SetWriteDeadline(t)
+}
+
+// SetReadDeadline makes Read fail with os.ErrDeadlineExceeded from t on, also
+// one that waits already. Zero means never. It always returns nil.
+func (p *Peer) SetReadDeadline(t time.Time) error {
+	p.deadline.set(t)
+	return nil
+}
+
+// SetWriteDeadline makes Write fail with os.ErrDeadlineExceeded from t on. Zero
+// means never. Write does not wait for the network, so that a deadline does
+// not interrupt it. It always returns nil.
+func (p *Peer) SetWriteDeadline(t time.Time) error {
+	p.limit.Store(unixNano(t))
+	return nil
+}
+
+// Read waits for the next datagram of the peer and copies it to b; what does
+// not fit is lost. An empty datagram is 0 bytes without an error.
+//
+// Errors: os.ErrDeadlineExceeded; io.EOF after the last datagram of a peer that
+// left; net.ErrClosed after Close; or why the session ended.
+func (p *Peer) Read(b []byte) (int, error) {
+	for {
+		expired := p.deadline.passed()
+		if isClosed(expired) {
+			return 0, os.ErrDeadlineExceeded
+		}
+		n, ok, err := p.next(b)
+		if ok || err != nil {
+			return n, err
+		}
+		select {
+		case <-p.readable:
+		case <-expired:
+		case <-p.gone:
+		case <-p.s.done:
+		}
+	}
+}
+
+// next copies the datagram that waits longest, if there is one.
+func (p *Peer) next(b []byte) (n int, ok bool, err error) {
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return 0, false, s.err
+	}
+	d := p.queue.pop()
+	if d == nil {
+		return 0, false, p.readError()
+	}
+	n = copy(b, d.content())
+	s.give(d)
+	if p.queue.count > 0 {
+		signal(p.readable)
+	} else {
+		s.ready.remove(p)
+	}
+	return n, true, nil
+}
+
+func (p *Peer) readError() error {
+	switch p.state {
+	case peerOpen:
+		return nil
+	case peerLeft:
+		return io.EOF
+	default:
+		return net.ErrClosed
+	}
+}
+
+// Write sends b to the peer as one datagram. Success means that it is on its
+// way or lost: nothing is repeated, and a datagram that the system refuses,
+// because there is no network for example, is counted in Stats.Unsent.
+//
+// Errors: ErrTooLarge, os.ErrDeadlineExceeded, ErrPeerLeft, net.ErrClosed, or
+// why the session ended.
+func (p *Peer) Write(b []byte) (int, error) {
+	if isClosed(p.gone) {
+		return 0, p.writeError()
+	}
+	if past(&p.limit) {
+		return 0, os.ErrDeadlineExceeded
+	}
+	return p.s.send(&p.out, p.id, b)
+}
+
+func (p *Peer) writeError() error {
+	p.s.mu.Lock()
+	defer p.s.mu.Unlock()
+	switch {
+	case p.s.err != nil:
+		return p.s.err
+	case p.state == peerLeft:
+		return ErrPeerLeft
+	default:
+		return net.ErrClosed
+	}
+}
+
+// Close ends the link: what waits to be read is dropped, and the session tells
+// the relay, repeatedly, until it confirms. Both sides may ask for a new link
+// after that. It does not wait, always returns nil and may be called again.
+func (p *Peer) Close() error {
+	s := p.s
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	for d := p.queue.pop(); d != nil; d = p.queue.pop() {
+		s.give(d)
+	}
+	s.ready.remove(p)
+	if s.err != nil || p.state != peerOpen {
+		return nil
+	}
+	p.closeAs(peerLeaving)
+	p.leave.start(s.now())
+	s.leaving++
+	s.kick()
+	return nil
+}
+
+// Disconnect is Close under the name that the protocol has for it.
+func (p *Peer) Disconnect() error { return p.Close() }
+
+// closeAs ends an open link. The caller holds the session's lock.
+func (p *Peer) closeAs(state peerState) {
+	p.state = state
+	p.deadline.stop()
+	close(p.gone)
+}
+
+// outgoing is the buffer that a writer builds its datagrams in, one at a time.
+type outgoing struct {
+	mu  sync.Mutex
+	buf [maxDatagram]byte
+}
+
+// send sends one RELAY.
+func (s *Session) send(out *outgoing, to proto.AllocationID, b []byte) (int, error) {
+	switch {
+	case s.ended():
+		return 0, s.Err()
+	case !s.bound.Load():
+		return 0, ErrNotBound
+	case len(b) > s.cfg.MaxContent:
+		return 0, ErrTooLarge
+	}
+	out.mu.Lock()
+	defer out.mu.Unlock()
+	pkt := proto.Relay{From: s.own, To: to, Payload: b}.Append(out.buf[:0])
+	if s.transmit(pkt) {
+		s.counters.sent.Add(1)
+		s.counters.sentBytes.Add(uint64(len(b)))
+	}
+	return len(b), nil
+}
+
+// unixNano returns a deadline as a number, 0 for none.
+func unixNano(t time.Time) int64 {
+	if t.IsZero() {
+		return 0
+	}
+	return t.UnixNano()
+}
+
+// past reports whether a deadline is set and over.
+func past(limit *atomic.Int64) bool {
+	at := limit.Load()
+	return at != 0 && time.Now().UnixNano() >= at
+}

@@ -1,0 +1,135 @@
+package client
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// evictAfter is how long a peer has to be silent before it may make room. The
+// relay tells nobody that a peer's allocation has ended, so a host that runs
+// for days would otherwise fill its table with players long gone.
+const evictAfter = time.Minute
+
+// Accept waits for a peer that the host does not know yet and returns it. The
+// relay tells a host nothing about joiners: a peer is learned from its first
+// datagram, which is then the first that Read returns. A peer that leaves
+// before it is accepted is forgotten.
+//
+// Errors: ErrRole, ctx.Err(), or why the session ended.
+func (s *Session) Accept(ctx context.Context) (*Peer, error) {
+	if !s.host {
+		return nil, ErrRole
+	}
+	for {
+		p, err := s.nextAccepted()
+		if p != nil || err != nil {
+			return p, err
+		}
+		select {
+		case <-s.acceptable:
+		case <-s.done:
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		}
+	}
+}
+
+func (s *Session) nextAccepted() (*Peer, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.err != nil {
+		return nil, s.err
+	}
+	if len(s.accept) == 0 {
+		return nil, nil
+	}
+	p := s.accept[0]
+	s.accept = slices.Delete(s.accept, 0, 1)
+	if len(s.accept) > 0 {
+		signal(s.acceptable)
+	}
+	return p, nil
+}
+
+// Peer returns the peer with this id, if it is linked as far as this side
+// knows. It is for code that uses PacketConn and wants to end one link.
+func (s *Session) Peer(id proto.AllocationID) (*Peer, bool) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peers[id]
+	return p, p != nil && p.state == peerOpen
+}
+
+// peerOf returns the peer that a RELAY came from, learning it if this side may.
+// Nil means that the datagram is dropped. The caller holds the session's lock.
+func (s *Session) peerOf(now int64, id proto.AllocationID) *Peer {
+	p := s.peers[id]
+	switch {
+	case s.err != nil:
+		return nil
+	case p != nil && p.state != peerOpen:
+		s.counters.late.Add(1)
+		return nil
+	case p != nil:
+		return p
+	case !s.host && !s.connect.active:
+		// A joiner has no peer but its host, whose first datagram may
+		// overtake ACCEPTED.
+		s.counters.unexpected.Add(1)
+		return nil
+	case len(s.peers) >= s.cfg.MaxPeers && !s.evict(now):
+		s.counters.refused.Add(1)
+		return nil
+	}
+	p = s.addPeer(now, id)
+	if s.host {
+		s.accept = append(s.accept, p)
+		signal(s.acceptable)
+	}
+	return p
+}
+
+func (s *Session) addPeer(now int64, id proto.AllocationID) *Peer {
+	p := newPeer(s, id)
+	p.heard = now
+	s.peers[id] = p
+	return p
+}
+
+// evict makes room in the table if a peer has been silent long enough.
+func (s *Session) evict(now int64) bool {
+	var oldest *Peer
+	for _, p := range s.peers {
+		if oldest == nil || p.heard < oldest.heard {
+			oldest = p
+		}
+	}
+	if oldest == nil || oldest.state != peerOpen || now-oldest.heard < int64(evictAfter) {
+		return false
+	}
+	s.counters.evicted.Add(1)
+	oldest.closeAs(peerLeft)
+	s.forget(oldest)
+	return true
+}
+
+// forget takes a peer out of the table. What waits in its queue stays for its
+// Read, and for ReadFrom if that is how this session reads: the last datagrams
+// of a protocol are often its farewell.
+func (s *Session) forget(p *Peer) {
+	if p.state == peerLeaving {
+		s.leaving--
+		p.state = peerClosed
+		s.kick()
+	}
+	delete(s.peers, p.id)
+	if i := slices.Index(s.accept, p); i >= 0 {
+		s.accept = slices.Delete(s.accept, i, i+1)
+	}
+	if !s.packeted {
+		s.ready.remove(p)
+	}
+}

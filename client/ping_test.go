@@ -1,0 +1,70 @@
+package client
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestPingMeasures(t *testing.T) {
+	s := idleHost(t, Config{})
+	echo := func(number uint16, at int) { feed(s, ms(at), proto.Ping{ID: hostID, Number: number}) }
+	echo(1, 80)
+	if got := s.RTT(); got != 80*time.Millisecond {
+		t.Errorf("first RTT is %v", got)
+	}
+	got := drain(t, s, ms(1000))
+	if len(got) != 1 || got[0] != proto.Message(proto.Ping{ID: hostID, Number: 2}) {
+		t.Fatalf("sends %v", got)
+	}
+	echo(2, 1160)
+	echo(2, 1900)
+	echo(77, 1900)
+	st := s.Stats()
+	if st.RTT != 90*time.Millisecond || st.RTTLast != 160*time.Millisecond {
+		t.Errorf("RTT is %v, last %v", st.RTT, st.RTTLast)
+	}
+	if st.Pings != 2 || st.Echoes != 2 || st.Unexpected != 2 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
+func TestPingKeepsItsPeriod(t *testing.T) {
+	s := idleHost(t, Config{PingPeriod: 100 * time.Millisecond})
+	sent := 0
+	for now := ms(1); now <= ms(1000); now += ms(1) {
+		for _, m := range drain(t, s, now) {
+			feed(s, now, m)
+			sent++
+		}
+	}
+	if sent != 10 {
+		t.Errorf("%d PINGs in 1 s", sent)
+	}
+}
+
+func TestPingNumberWraps(t *testing.T) {
+	s := idleHost(t, Config{})
+	s.ping.number = 65535
+	got := drain(t, s, ms(1000))
+	if len(got) != 1 || got[0] != proto.Message(proto.Ping{ID: hostID, Number: 0}) {
+		t.Fatalf("sends %v", got)
+	}
+	feed(s, ms(1010), proto.Ping{ID: hostID, Number: 0})
+	if got := s.RTT(); got != 10*time.Millisecond {
+		t.Errorf("RTT is %v", got)
+	}
+}
+
+func TestRTTOverTheRelay(t *testing.T) {
+	f := newFakeRelay(t)
+	s := running(t, brisk(hostTicket(f.addr)))
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a round trip", func() bool { return s.RTT() > 0 })
+	if rtt := s.RTT(); rtt > patience {
+		t.Errorf("RTT is %v", rtt)
+	}
+}

@@ -1,0 +1,182 @@
+package client
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// readPause is how long the reader waits after an error of the socket, which a
+// network that goes away may cause again at once.
+const readPause = 10 * time.Millisecond
+
+// read is the reader: it takes datagrams off the present socket until the
+// session ends.
+func (s *Session) read() {
+	d := new(datagram)
+	for {
+		conn := s.conn.Load()
+		n, from, err := conn.ReadFromUDPAddrPort(d.buf[:])
+		if err != nil {
+			if !s.survive(conn, err) {
+				return
+			}
+			continue
+		}
+		if !s.fromRelay(from) {
+			s.counters.foreign.Add(1)
+			continue
+		}
+		d.n = n
+		d = s.handle(s.now(), d)
+	}
+}
+
+func (s *Session) fromRelay(from netip.AddrPort) bool {
+	return from.Port() == s.server.Port() && from.Addr().Unmap() == s.server.Addr()
+}
+
+// survive reports whether reading goes on after an error: on another socket
+// after Roam, on the same one after a passing trouble.
+func (s *Session) survive(conn *net.UDPConn, err error) bool {
+	if s.ended() {
+		return false
+	}
+	if conn != s.conn.Load() {
+		return true
+	}
+	if errors.Is(err, net.ErrClosed) {
+		s.end(err)
+		return false
+	}
+	pause := time.NewTimer(readPause)
+	defer pause.Stop()
+	select {
+	case <-s.done:
+		return false
+	case <-pause.C:
+		return true
+	}
+}
+
+// handle takes one datagram from the relay, and returns the buffer for the
+// next one: another one when this one waits in a queue now.
+func (s *Session) handle(now int64, d *datagram) *datagram {
+	kind, err := proto.ParseType(d.bytes())
+	if err != nil {
+		s.counters.malformed.Add(1)
+		return d
+	}
+	if kind == proto.TypeRelay {
+		return s.handleRelay(now, d)
+	}
+	known, err := s.handleControl(now, kind, d.bytes())
+	switch {
+	case err != nil:
+		s.counters.malformed.Add(1)
+	case !known:
+		s.counters.unexpected.Add(1)
+	default:
+		s.heard.Store(now)
+	}
+	return d
+}
+
+// handleRelay queues a datagram for its peer.
+func (s *Session) handleRelay(now int64, d *datagram) *datagram {
+	m, err := proto.ParseRelay(d.bytes())
+	if err != nil {
+		s.counters.malformed.Add(1)
+		return d
+	}
+	if m.To != s.own {
+		s.counters.unexpected.Add(1)
+		return d
+	}
+	s.heard.Store(now)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	p := s.peerOf(now, m.From)
+	if p == nil {
+		return d
+	}
+	p.heard = now
+	if !p.queue.push(d) {
+		s.counters.queueDropped.Add(1)
+		return d
+	}
+	s.counters.received.Add(1)
+	s.counters.receivedBytes.Add(uint64(len(m.Payload)))
+	s.ready.add(p)
+	signal(p.readable)
+	signal(s.readable)
+	return s.take()
+}
+
+// handleControl takes a message that is not RELAY. It reports whether the
+// message is one that a relay sends to this session.
+func (s *Session) handleControl(now int64, kind proto.Type, pkt []byte) (bool, error) {
+	switch kind {
+	case proto.TypeBindReceived:
+		_, err := proto.ParseBindReceived(pkt)
+		if err == nil {
+			s.heard.Store(now)
+			s.onBindReceived(now)
+		}
+		return true, err
+	case proto.TypePing:
+		m, err := proto.ParsePing(pkt)
+		if err != nil || m.ID != s.own {
+			return false, err
+		}
+		s.onEcho(now, m.Number)
+		return true, nil
+	case proto.TypeAccepted:
+		m, err := proto.ParseAccepted(pkt)
+		if err == nil {
+			s.onAccepted(now, m)
+		}
+		return true, err
+	case proto.TypeRejected:
+		s.onVerdict(ErrRejected)
+		return true, nil
+	case proto.TypeDisconnect:
+		m, err := proto.ParseDisconnect(pkt)
+		if err == nil {
+			s.onDisconnect(m)
+		}
+		return true, err
+	case proto.TypeError:
+		m, err := proto.ParseError(pkt)
+		if err == nil {
+			s.onError(now, m)
+		}
+		return true, err
+	}
+	return false, nil
+}
+
+// onError takes the relay's ERROR. One about another allocation is counted and
+// nothing else: 1 and 4 end a game. ERROR 0 names no allocation.
+func (s *Session) onError(now int64, m proto.Error) {
+	if int(m.Code) >= errorCodes || m.ID != s.own && m.Code != proto.ErrorVersion {
+		s.counters.other.Add(1)
+		return
+	}
+	s.counters.errors[m.Code].Add(1)
+	switch m.Code {
+	case proto.ErrorTimeout, proto.ErrorNotFound:
+		s.log.Warn("allocation has ended", "error", m.Code.String())
+		s.end(ErrEnded{m.Code})
+	case proto.ErrorMismatch:
+		s.onMismatch(now)
+	case proto.ErrorUnauthorized, proto.ErrorSelfConnect:
+		s.log.Warn("connection refused", "error", m.Code.String())
+		s.onVerdict(ErrRefused{m.Code})
+	default:
+		s.log.Debug("relay reports an error", "error", m.Code.String())
+	}
+}

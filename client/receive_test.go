@@ -1,0 +1,207 @@
+package client
+
+import (
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// everyMessage is one of each type, to the host's session where it names one.
+var everyMessage = []proto.Message{
+	proto.Bind{Nonce: 1, ConnectionData: []byte("data")},
+	proto.BindReceived{},
+	proto.Ping{ID: hostID, Number: 1},
+	proto.ConnectRequest{ID: hostID, ConnectionData: []byte("data")},
+	proto.Accepted{From: joinerID, To: hostID},
+	proto.Rejected{From: joinerID, To: hostID},
+	proto.Disconnect{From: joinerID, To: hostID},
+	proto.Disconnect{From: hostID, To: joinerID},
+	proto.Relay{From: joinerID, To: hostID, Payload: []byte("content")},
+	proto.Close{ID: hostID},
+	proto.Error{ID: hostID, Code: proto.ErrorMismatch},
+	proto.Error{ID: hostID, Code: proto.ErrorTimeout},
+	proto.Error{ID: hostID, Code: 99},
+}
+
+func FuzzHandle(f *testing.F) {
+	for _, m := range everyMessage {
+		f.Add(m.Append(nil), false)
+		f.Add(m.Append(nil)[:m.Len()-1], true)
+	}
+	f.Fuzz(func(t *testing.T, pkt []byte, joins bool) {
+		s := idleHost(t, Config{ReceiveQueue: 2, MaxPeers: 2})
+		if joins {
+			s = idleJoiner(t, Config{ReceiveQueue: 2})
+			if _, _, err := s.beginConnect(); err != nil {
+				t.Fatal(err)
+			}
+		}
+		defer s.end(net.ErrClosed)
+		for i := range 4 {
+			now := ms(1000 * i)
+			feedBytes(s, now, pkt)
+			drain(t, s, now)
+		}
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		if len(s.peers) > 2 || s.leaving != 0 {
+			t.Errorf("%d peers, %d leaving", len(s.peers), s.leaving)
+		}
+	})
+}
+
+func TestWhatARelayDoesNotSend(t *testing.T) {
+	s := idleHost(t, Config{})
+	cut := proto.Relay{From: joinerID, To: hostID, Payload: []byte("content")}.Append(nil)
+	for _, c := range []struct {
+		name  string
+		pkt   []byte
+		count func(Stats) uint64
+	}{
+		{"empty", nil, func(s Stats) uint64 { return s.Malformed }},
+		{"cut RELAY", cut[:len(cut)-1], func(s Stats) uint64 { return s.Malformed }},
+		{"long PING", append(proto.Ping{ID: hostID}.Append(nil), 0), func(s Stats) uint64 { return s.Malformed }},
+		{"RELAY to another", proto.Relay{From: joinerID, To: otherID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"PING of another", proto.Ping{ID: otherID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"ACCEPTED to a host", proto.Accepted{From: joinerID, To: hostID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"DISCONNECT of nobody", proto.Disconnect{From: joinerID, To: hostID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"BIND", everyMessage[0].Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"type 7", []byte{0xDA, 0x72, 0, 7}, func(s Stats) uint64 { return s.Unexpected }},
+		{"unknown ERROR", proto.Error{ID: hostID, Code: 200}.Append(nil), func(s Stats) uint64 { return s.OtherErrors }},
+		{"ERROR 0", proto.Error{}.Append(nil), func(s Stats) uint64 { return s.Errors[proto.ErrorVersion] }},
+		{"ERROR 5", proto.Error{ID: hostID, Code: proto.ErrorNotConnected}.Append(nil), func(s Stats) uint64 { return s.Errors[proto.ErrorNotConnected] }},
+	} {
+		before := c.count(s.Stats())
+		feedBytes(s, ms(10), c.pkt)
+		after := s.Stats()
+		if c.count(after) != before+1 || after.Peers != 0 || s.Err() != nil {
+			t.Errorf("%s: %+v, %v", c.name, after, s.Err())
+		}
+	}
+}
+
+func TestOversizeDatagram(t *testing.T) {
+	s := idleHost(t, Config{})
+	pkt := proto.Relay{From: joinerID, To: hostID, Payload: make([]byte, proto.MaxContent)}.Append(nil)
+	feedBytes(s, 0, append(pkt, 0))
+	if st := s.Stats(); st.Malformed != 1 {
+		t.Errorf("stats are %+v", st)
+	}
+	feedBytes(s, 0, pkt)
+	if st := s.Stats(); st.Received != 1 {
+		t.Errorf("stats are %+v", st)
+	}
+}
+
+// TestStrangersAreIgnored is a correct datagram from the wrong address.
+func TestStrangersAreIgnored(t *testing.T) {
+	f := newFakeRelay(t)
+	s := running(t, brisk(hostTicket(f.addr)))
+	if err := s.Bind(within(t)); err != nil {
+		t.Fatal(err)
+	}
+	stranger, err := net.Dial("udp4", loopback(s).String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer stranger.Close()
+	for _, m := range everyMessage {
+		if _, err := stranger.Write(m.Append(nil)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	eventually(t, "all counted", func() bool { return s.Stats().Foreign == uint64(len(everyMessage)) })
+	if st := s.Stats(); st.Peers != 0 || s.Err() != nil {
+		t.Errorf("stats are %+v, ended with %v", st, s.Err())
+	}
+}
+
+func TestSteadyStateDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := idleHost(t, Config{})
+	d := new(datagram)
+	pkt := proto.Relay{From: joinerID, To: hostID, Payload: make([]byte, 1200)}.Append(nil)
+	receive := func() {
+		d.n = copy(d.buf[:], pkt)
+		d = s.handle(0, d)
+	}
+	receive()
+	p, err := s.Accept(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	receive()
+	buf, control, packets := make([]byte, 1500), make([]byte, 0, proto.MaxBindLen), s.PacketConn()
+	to, now := p.RemoteAddr(), int64(0)
+	for name, do := range map[string]func() error{
+		"Read": func() error { receive(); _, err := p.Read(buf); return err },
+		"Read with deadline": func() error {
+			receive()
+			_ = p.SetReadDeadline(time.Now().Add(time.Hour))
+			_, err := p.Read(buf)
+			return err
+		},
+		"ReadFrom": func() error { receive(); _, _, err := packets.ReadFrom(buf); return err },
+		"Write":    func() error { _, err := p.Write(buf[:1200]); return err },
+		"WriteTo":  func() error { _, err := packets.WriteTo(buf[:1200], to); return err },
+		"PING": func() error {
+			now += ms(1000)
+			ping, _ := s.due(now, control)
+			d.n = copy(d.buf[:], ping)
+			d = s.handle(now, d)
+			return nil
+		},
+	} {
+		if n := testing.AllocsPerRun(200, func() {
+			if err := do(); err != nil {
+				t.Fatalf("%s: %v", name, err)
+			}
+		}); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
+	}
+}
+
+// TestTheWholePathDoesNotAllocate counts the reader's goroutine too.
+func TestTheWholePathDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	relay, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer relay.Close()
+	cfg := Config{Ticket: hostTicket(relay.LocalAddr().(*net.UDPAddr).AddrPort()), PingPeriod: time.Hour}
+	s := running(t, cfg)
+	s.mu.Lock()
+	s.bound.Store(true)
+	s.mu.Unlock()
+	pkt := proto.Relay{From: joinerID, To: hostID, Payload: make([]byte, 1200)}.Append(nil)
+	to, buf := loopback(s), make([]byte, 1500)
+	if _, err := relay.WriteToUDPAddrPort(pkt, to); err != nil {
+		t.Fatal(err)
+	}
+	p, err := s.Accept(within(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := testing.AllocsPerRun(500, func() {
+		if _, err := relay.WriteToUDPAddrPort(pkt, to); err != nil {
+			t.Fatal(err)
+		}
+		n, err := p.Read(buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := p.Write(buf[:n]); err != nil {
+			t.Fatal(err)
+		}
+	}); n != 0 {
+		t.Errorf("a datagram in and out allocates %v times", n)
+	}
+}

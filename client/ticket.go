@@ -1,0 +1,99 @@
+package client
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Ticket is all that a session needs to know about its allocation. It holds a
+// secret, Key, which prints as "[redacted]".
+type Ticket struct {
+	// Server is the relay's UDP endpoint. Datagrams from any other are ignored.
+	Server netip.AddrPort
+	// ID is the player's own allocation.
+	ID proto.AllocationID
+	// Key signs the BIND.
+	Key proto.Key
+	// ConnectionData is the player's own, 1 to 255 bytes.
+	ConnectionData []byte
+	// HostConnectionData is the ticket to the host, at most 255 bytes. Empty
+	// makes the session a host, anything else a joiner.
+	HostConnectionData []byte
+}
+
+// Reserve asks the API for a host's allocation for up to maxConnections
+// players; an empty region lets the server choose. The allocation is lost
+// unless the session binds within 10 s. Its join code is
+// c.JoinCode(ctx, ticket.ID.String()).
+func Reserve(ctx context.Context, c *api.Client, maxConnections int, region string) (Ticket, error) {
+	a, err := c.Allocate(ctx, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
+	if err != nil {
+		return Ticket{}, err
+	}
+	return TicketFrom(a)
+}
+
+// Redeem asks the API for a joiner's allocation by join code. The allocation is
+// lost unless the session binds within 10 s.
+func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error) {
+	a, err := c.Join(ctx, joinCode)
+	if err != nil {
+		return Ticket{}, err
+	}
+	return TicketFrom(a)
+}
+
+// TicketFrom takes what a session needs out of an answer of the API: the first
+// "udp" endpoint, which has to be an IP address, and the secrets, whose sizes
+// it checks. The error wraps ErrConfig.
+func TicketFrom(a api.Allocation) (Ticket, error) {
+	if len(a.AllocationIDBytes) != proto.IDLen || len(a.Key) != proto.KeyLen {
+		return Ticket{}, fmt.Errorf("%w: allocation id of %d bytes and key of %d bytes, need %d and %d",
+			ErrConfig, len(a.AllocationIDBytes), len(a.Key), proto.IDLen, proto.KeyLen)
+	}
+	server, err := udpServer(a)
+	if err != nil {
+		return Ticket{}, err
+	}
+	t := Ticket{
+		Server:             server,
+		ID:                 proto.AllocationID(a.AllocationIDBytes),
+		Key:                proto.Key(a.Key),
+		ConnectionData:     a.ConnectionData,
+		HostConnectionData: a.HostConnectionData,
+	}
+	return t, t.check()
+}
+
+func udpServer(a api.Allocation) (netip.AddrPort, error) {
+	e, ok := a.Endpoint("udp")
+	if !ok {
+		return netip.AddrPort{}, fmt.Errorf("%w: relay offers no udp endpoint", ErrConfig)
+	}
+	addr, err := netip.ParseAddr(e.Host)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%w: udp endpoint: %w", ErrConfig, err)
+	}
+	if e.Port < 1 || e.Port > 65535 {
+		return netip.AddrPort{}, fmt.Errorf("%w: udp endpoint has port %d", ErrConfig, e.Port)
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(e.Port)), nil
+}
+
+func (t Ticket) check() error {
+	switch {
+	case !t.Server.IsValid() || t.Server.Port() == 0 || t.Server.Addr().IsUnspecified():
+		return fmt.Errorf("%w: relay address %v", ErrConfig, t.Server)
+	case t.ID.IsZero():
+		return fmt.Errorf("%w: allocation id is zero", ErrConfig)
+	case len(t.ConnectionData) == 0 || len(t.ConnectionData) > proto.MaxConnectionData:
+		return fmt.Errorf("%w: connection data of %d bytes", ErrConfig, len(t.ConnectionData))
+	case len(t.HostConnectionData) > proto.MaxConnectionData:
+		return fmt.Errorf("%w: host connection data of %d bytes", ErrConfig, len(t.HostConnectionData))
+	}
+	return nil
+}

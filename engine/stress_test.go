@@ -1,0 +1,146 @@
+package engine_test
+
+import (
+	"context"
+	"encoding/binary"
+	"math/rand/v2"
+	"net"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestStress lets several real workers and control run against each other:
+// sockets change owners, links open and close, allocations end. It checks what
+// must hold at any instant: nobody gets a RELAY that is not addressed to the
+// allocation last confirmed there, and the outcomes add up.
+func TestStress(t *testing.T) {
+	r := enginetest.Start(t, engine.Config{Workers: 3, Unlimited: true, MaxConnections: 5000})
+	const clients, rounds = 6, 600
+	host := r.Host("host", 5000)
+	var all sync.WaitGroup
+	stop := make(chan struct{})
+	all.Go(func() { feedAll(t, r, host, stop) })
+	var players sync.WaitGroup
+	for i := range clients {
+		players.Go(func() { hop(t, r, host, rand.New(rand.NewPCG(1, uint64(i))), rounds) })
+	}
+	players.Wait()
+	close(stop)
+	all.Wait()
+	if !enginetest.Eventually(func() bool { return outcomesAddUp(r.Stats()) }) {
+		t.Errorf("outcomes do not add up: %+v", r.Stats())
+	}
+	if st := r.Stats(); st.Outcomes[engine.OutRelayed] < 1000 || st.Outcomes[engine.OutBound] < clients*rounds/2 {
+		t.Errorf("hardly anything happened: %v", st.Outcomes)
+	}
+}
+
+func outcomesAddUp(st engine.Stats) bool {
+	var sum uint64
+	for _, n := range st.Outcomes {
+		sum += n
+	}
+	return sum == st.Received
+}
+
+// feedAll is a host that relays to who relays to it, and to those who did so
+// lately, whether they are still there or not.
+func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop chan struct{}) {
+	conn := dial(t, r)
+	defer conn.Close()
+	var lately [32]proto.AllocationID
+	cred := r.Credentials(host)
+	conn.Write(enginetest.SignedBind(cred, 1))
+	buf := make([]byte, 2048)
+	for i := 0; ; i++ {
+		select {
+		case <-stop:
+			return
+		default:
+		}
+		conn.SetReadDeadline(time.Now().Add(5 * time.Millisecond))
+		n, err := conn.Read(buf)
+		if err != nil {
+			continue
+		}
+		m, err := proto.ParseRelay(buf[:n])
+		if err != nil {
+			continue
+		}
+		lately[i%len(lately)] = m.From
+		for _, id := range [...]proto.AllocationID{m.From, lately[(i+7)%len(lately)], lately[(i+1)%len(lately)]} {
+			conn.Write(proto.Relay{From: host.ID, To: id, Payload: id[:]}.Append(nil))
+		}
+	}
+}
+
+// hop is a socket that is bound to one new allocation after another. After each
+// BIND_RECEIVED only datagrams for the new one may come.
+func hop(t *testing.T, r *enginetest.Relay, host alloc.Reservation, rnd *rand.Rand, rounds int) {
+	conn := dial(t, r)
+	defer conn.Close()
+	for range rounds {
+		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host.ID})
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		cred := r.Credentials(res)
+		conn.Write(enginetest.SignedBind(cred, uint16(rnd.IntN(100))))
+		if !await(conn, 1, nil) {
+			continue // Lost, or the host is too quick for this socket's buffer.
+		}
+		conn.Write(proto.ConnectRequest{ID: res.ID, ConnectionData: res.HostConnectionData[:]}.Append(nil))
+		foreign := func(pkt []byte) {
+			if m, err := proto.ParseRelay(pkt); err == nil && m.To != res.ID {
+				t.Errorf("a RELAY for %v came after BIND_RECEIVED of %v", m.To, res.ID)
+			}
+		}
+		if !await(conn, 6, foreign) {
+			continue
+		}
+		for range 5 {
+			conn.Write(proto.Relay{From: res.ID, To: host.ID, Payload: binary.BigEndian.AppendUint64(nil, rnd.Uint64())}.Append(nil))
+		}
+		await(conn, 10, foreign)
+		switch rnd.IntN(3) {
+		case 0:
+			conn.Write(proto.Disconnect{From: res.ID, To: host.ID}.Append(nil))
+			await(conn, 9, foreign)
+		case 1:
+			conn.Write(proto.Close{ID: res.ID}.Append(nil))
+		}
+	}
+}
+
+func dial(t *testing.T, r *enginetest.Relay) *net.UDPConn {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(r.Addr()))
+	if err != nil {
+		t.Error(err)
+	}
+	return conn
+}
+
+// await reads until a message of type want comes, for a quarter of a second.
+func await(conn *net.UDPConn, want byte, each func([]byte)) bool {
+	buf := make([]byte, 2048)
+	conn.SetReadDeadline(time.Now().Add(250 * time.Millisecond))
+	for {
+		n, err := conn.Read(buf)
+		if err != nil {
+			return false
+		}
+		if n >= 4 && buf[3] == want {
+			return true
+		}
+		if each != nil {
+			each(buf[:n])
+		}
+	}
+}
