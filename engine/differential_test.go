@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"encoding/binary"
 	"flag"
 	"fmt"
 	"maps"
@@ -130,4 +131,29 @@ func showScript(script []op) string {
 		fmt.Fprintf(&b, "\t{%d, %d, %d, %d, %d},\n", o.kind, o.a, o.b, o.c, o.d)
 	}
 	return b.String()
+}
+
+// FuzzModel lets the fuzzer write the scripts: nine bytes a step.
+func FuzzModel(f *testing.F) {
+	for seed := range uint64(4) {
+		var data []byte
+		for _, o := range randomScript(rand.New(rand.NewPCG(seed, 1)), 40) {
+			data = append(data, byte(o.kind))
+			for _, n := range []uint16{o.a, o.b, o.c, o.d} {
+				data = binary.LittleEndian.AppendUint16(data, n)
+			}
+		}
+		f.Add(data)
+	}
+	sealer := testSealer(f)
+	f.Fuzz(func(t *testing.T, data []byte) {
+		var script []op
+		for ; len(data) >= 9 && len(script) < 100; data = data[9:] {
+			n := func(i int) uint16 { return binary.LittleEndian.Uint16(data[1+2*i:]) }
+			script = append(script, op{deedKind(data[0] % byte(numOps)), n(0), n(1), n(2), n(3)})
+		}
+		if err := simFor(func() *sim { return newSim(sealer, true) }).play(script); err != nil {
+			t.Fatalf("%v\n%s", err, showScript(script))
+		}
+	})
 }

@@ -145,3 +145,10 @@ func (b *SendBatch) Reset() {
 }
 
 func (b *SendBatch) size(i int) int { return len(b.ms[i].Buffers[0]) }
+
+// There are no runs here: every message is one datagram.
+func (b *SendBatch) seal()              {}
+func (b *SendBatch) count(int) int      { return 1 }
+func (b *SendBatch) segment(int) int    { return 0 }
+func (b *SendBatch) part(int, int) bool { return false }
+func (b *SendBatch) partSize(i int) int { return b.size(i) }

@@ -54,6 +54,10 @@ type Config struct {
 
 	// Batch is the most datagrams one Recv returns. 0 = DefaultBatch, at most MaxBatch.
 	Batch int
+
+	// Unmerged sends every datagram as a message of its own, even where the
+	// kernel could take several at once; for measurements.
+	Unmerged bool
 }
 
 // Capabilities says what the kernel granted to a [Group].
@@ -63,6 +67,7 @@ type Capabilities struct {
 	LocalAddress bool   // replies leave from the address the peer sent to (always so on a specific address)
 	PathMTU      bool   // IP_PMTUDISC_OMIT is on: no path MTU learnt from outside is believed
 	DropCounter  bool   // Stats.KernelDrops counts
+	Merge        bool   // datagrams of a batch to one endpoint may leave as one message
 	ReadBuffer   int    // granted, in bytes; 0 = unknown
 	WriteBuffer  int    // granted, in bytes; 0 = unknown
 }

@@ -31,12 +31,14 @@ type Conn struct {
 	sock  *socket
 
 	// The kernel, or a script in tests. Immutable after Listen. The receive
-	// function fills slots from 0 on. The send function offers the entries
-	// from first on and returns how many were taken; 0 with an errno says
-	// that entry first was refused.
+	// function fills slots from 0 on. The send function offers messages first
+	// to end-1 and returns how many were taken; 0 with an errno says that
+	// message first was refused.
 	recv  func(b *RecvBatch) (int, syscall.Errno)
-	send  func(b *SendBatch, first int) (int, syscall.Errno)
+	send  func(b *SendBatch, first, end int) (int, syscall.Errno)
 	sleep func(time.Duration)
+
+	segments segmentLimit
 
 	recvErrors  atomic.Uint64
 	sendErrors  atomic.Uint64
@@ -47,18 +49,19 @@ type Conn struct {
 	closeErr error         // written before done is closed
 }
 
-// SendResult is what became of the entries of a batch.
+// SendResult is what became of the datagrams of a batch.
 type SendResult struct {
-	Sent   int // entries the kernel took
-	Bytes  int // payload bytes of those
-	Failed int // entries the kernel refused or that this socket cannot reach
+	Sent     int // datagrams the kernel took
+	Bytes    int // payload bytes of those
+	Messages int // messages they left in: fewer than datagrams where some were merged
+	Failed   int // datagrams the kernel refused or that this socket cannot reach
 }
 
 // Stats counts what went wrong on a socket since it was opened.
 type Stats struct {
 	RecvErrors  uint64 // receive calls that failed and were tried again
-	SendErrors  uint64 // entries that were refused
-	SendRetries uint64 // send calls repeated for the same entry
+	SendErrors  uint64 // datagrams that were refused
+	SendRetries uint64 // send calls repeated for the same message
 	KernelDrops uint64 // datagrams the kernel dropped, modulo 2^32, because the read buffer was full or the checksum wrong
 }
 
@@ -96,17 +99,18 @@ func (c *Conn) backOff(b *RecvBatch) {
 	b.failures++
 }
 
-// Send offers every entry of b to the kernel in order, never blocks, and
-// resets b. An entry that is refused costs only itself. After Close every
-// entry has failed. b must come from c.
+// Send offers every datagram of b to the kernel, never blocks, and resets b. A
+// datagram that is refused costs only itself. After Close every datagram has
+// failed. b must come from c.
 func (c *Conn) Send(b *SendBatch) SendResult {
 	res := SendResult{Failed: b.refused}
 	if b.n > 0 {
 		if c.gate.enter(gateShut) {
+			b.seal()
 			c.transmit(b, &res)
 			c.leave()
 		} else {
-			res.Failed += b.n
+			res.Failed = b.Len()
 		}
 	}
 	if res.Failed > 0 {
@@ -116,31 +120,62 @@ func (c *Conn) Send(b *SendBatch) SendResult {
 	return res
 }
 
-// transmit goes on after a partial success with the entry that stopped it: the
-// kernel tells that entry's error only when it is the first of a call.
+// transmit goes on after a partial success with the message that stopped it:
+// the kernel tells that message's error only when it is the first of a call.
 func (c *Conn) transmit(b *SendBatch, res *SendResult) {
-	tries := 0
 	for first := 0; first < b.n; {
-		n, errno := c.send(b, first)
-		switch n = min(n, b.n-first); {
-		case n > 0:
-			for i := first; i < first+n; i++ {
-				res.Bytes += b.size(i)
-			}
-			res.Sent += n
-			first += n
-			tries = 0
-		case c.retry(errno, tries):
-			tries++
-		default:
-			res.Failed++
+		n, errno := c.offer(b, first, b.n)
+		for i := first; i < first+n; i++ {
+			res.Bytes += b.size(i)
+			res.Sent += b.count(i)
+		}
+		res.Messages += n
+		first += n
+		if n == 0 {
+			c.refused(b, first, errno, res)
 			first++
-			tries = 0
 		}
 	}
 }
 
-// retry reports whether the same entry is worth another call: after a signal,
+// offer calls the kernel until it takes something or refuses message first.
+func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
+	for tries := 0; ; tries++ {
+		n, errno := c.send(b, first, end)
+		if n > 0 {
+			return min(n, end-first), 0
+		}
+		if !c.retry(errno, tries) {
+			return 0, errno
+		}
+	}
+}
+
+// refused gives up on message i, or, if it is a run and the kernel may only
+// have refused the merging, sends its datagrams one by one.
+func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult) {
+	count := b.count(i)
+	if count == 1 || !mergeRefused(errno) {
+		res.Failed += count
+		return
+	}
+	sent := 0
+	for k := 0; b.part(i, k); k++ {
+		if n, _ := c.offer(b, i, i+1); n == 0 {
+			continue
+		}
+		sent++
+		res.Bytes += b.partSize(i)
+	}
+	res.Sent += sent
+	res.Messages += sent
+	res.Failed += count - sent
+	if sent > 0 { // It was the merging, not the destination.
+		c.segments.lower(errno, b.segment(i))
+	}
+}
+
+// retry reports whether the same message is worth another call: after a signal,
 // once after a full buffer or a call without progress, and once after an error
 // that belongs to a datagram sent earlier.
 func (c *Conn) retry(errno syscall.Errno, tries int) bool {

@@ -53,6 +53,9 @@ func (g *Group) open(join, share bool) error {
 	}
 	c := &Conn{group: g, sock: s, sleep: time.Sleep, done: make(chan struct{})}
 	c.recv, c.send = s.calls(c)
+	if s.caps.Merge {
+		c.segments.Store(maxRunBytes)
+	}
 	g.conns = append(g.conns, c)
 	if join {
 		return nil

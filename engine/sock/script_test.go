@@ -27,9 +27,9 @@ type script struct {
 	calls int
 }
 
-func (s *script) send(b *SendBatch, first int) (int, syscall.Errno) {
+func (s *script) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	s.calls++
-	for i := first; i < b.n; i++ {
+	for i := first; i < end; i++ {
 		f := &s.fates[i]
 		if i > first && (f.refuse || f.hiccup > 0 || s.rng.IntN(8) == 0) {
 			return i - first, 0
@@ -43,7 +43,7 @@ func (s *script) send(b *SendBatch, first int) (int, syscall.Errno) {
 		}
 		s.taken = append(s.taken, entryBase(b, i))
 	}
-	return b.n - first, 0
+	return end - first, 0
 }
 
 var refusals = []syscall.Errno{
@@ -65,10 +65,16 @@ func randomFate(rng *rand.Rand) fate {
 	return fate{}
 }
 
+// listenUnmerged returns a socket on which a message is one datagram.
+func listenUnmerged(t *testing.T) *Conn {
+	t.Helper()
+	return listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: true}, 1).Conns()[0]
+}
+
 // TestSendScripts runs random kernels and expects that every entry that is not
 // refused for good leaves exactly once, in order.
 func TestSendScripts(t *testing.T) {
-	c := listenOn(t, "127.0.0.1:0").Conns()[0]
+	c := listenUnmerged(t)
 	b := c.NewSendBatch(64)
 	to := UDPEndpoint(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
 	wrong := SerialEndpoint(KindWS, 1)
@@ -99,6 +105,7 @@ func TestSendScripts(t *testing.T) {
 			want = append(want, &pkt[0])
 			res.Sent++
 			res.Bytes += len(pkt)
+			res.Messages++
 		}
 		c.send = s.send
 		if got := c.Send(b); got != res || !slices.Equal(s.taken, want) || b.Len() != 0 {
@@ -124,23 +131,23 @@ func TestSendFixedScripts(t *testing.T) {
 		want    SendResult // Bytes is the number of entries sent
 		stats   Stats
 	}{
-		{"all", 3, []step{{3, 0}}, SendResult{3, 3, 0}, Stats{}},
-		{"partial", 3, []step{{1, 0}, {2, 0}}, SendResult{3, 3, 0}, Stats{}},
-		{"refused in the middle", 5, []step{{2, 0}, {0, syscall.EPERM}, {2, 0}}, SendResult{4, 4, 1}, Stats{SendErrors: 1}},
-		{"no progress once", 2, []step{{0, 0}, {2, 0}}, SendResult{2, 2, 0}, Stats{SendRetries: 1}},
-		{"no progress twice", 2, []step{{0, 0}, {0, 0}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1, SendRetries: 1}},
-		{"interrupted", 1, []step{{0, syscall.EINTR}, {0, syscall.EINTR}, {1, 0}}, SendResult{1, 1, 0}, Stats{SendRetries: 2}},
-		{"full buffer passes", 1, []step{{0, syscall.EAGAIN}, {1, 0}}, SendResult{1, 1, 0}, Stats{SendRetries: 1}},
-		{"full buffer stays", 2, []step{{0, syscall.EAGAIN}, {0, syscall.EAGAIN}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1, SendRetries: 1}},
-		{"device queue full", 2, []step{{0, syscall.ENOBUFS}, {1, 0}}, SendResult{1, 1, 1}, Stats{SendErrors: 1}},
-		{"error of an earlier datagram", 2, []step{{0, syscall.ECONNREFUSED}, {2, 0}}, SendResult{2, 2, 0}, Stats{SendRetries: 1}},
-		{"all refused", 2, []step{{0, syscall.EIO}, {0, syscall.EBADF}}, SendResult{0, 0, 2}, Stats{SendErrors: 2}},
-		{"more than asked", 2, []step{{9, 0}}, SendResult{2, 2, 0}, Stats{}},
+		{"all", 3, []step{{3, 0}}, SendResult{Sent: 3, Bytes: 3, Messages: 3, Failed: 0}, Stats{}},
+		{"partial", 3, []step{{1, 0}, {2, 0}}, SendResult{Sent: 3, Bytes: 3, Messages: 3, Failed: 0}, Stats{}},
+		{"refused in the middle", 5, []step{{2, 0}, {0, syscall.EPERM}, {2, 0}}, SendResult{Sent: 4, Bytes: 4, Messages: 4, Failed: 1}, Stats{SendErrors: 1}},
+		{"no progress once", 2, []step{{0, 0}, {2, 0}}, SendResult{Sent: 2, Bytes: 2, Messages: 2, Failed: 0}, Stats{SendRetries: 1}},
+		{"no progress twice", 2, []step{{0, 0}, {0, 0}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 1}, Stats{SendErrors: 1, SendRetries: 1}},
+		{"interrupted", 1, []step{{0, syscall.EINTR}, {0, syscall.EINTR}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 0}, Stats{SendRetries: 2}},
+		{"full buffer passes", 1, []step{{0, syscall.EAGAIN}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 0}, Stats{SendRetries: 1}},
+		{"full buffer stays", 2, []step{{0, syscall.EAGAIN}, {0, syscall.EAGAIN}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 1}, Stats{SendErrors: 1, SendRetries: 1}},
+		{"device queue full", 2, []step{{0, syscall.ENOBUFS}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 1}, Stats{SendErrors: 1}},
+		{"error of an earlier datagram", 2, []step{{0, syscall.ECONNREFUSED}, {2, 0}}, SendResult{Sent: 2, Bytes: 2, Messages: 2, Failed: 0}, Stats{SendRetries: 1}},
+		{"all refused", 2, []step{{0, syscall.EIO}, {0, syscall.EBADF}}, SendResult{Sent: 0, Bytes: 0, Messages: 0, Failed: 2}, Stats{SendErrors: 2}},
+		{"more than asked", 2, []step{{9, 0}}, SendResult{Sent: 2, Bytes: 2, Messages: 2, Failed: 0}, Stats{}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			c := listenOn(t, "127.0.0.1:0").Conns()[0]
+			c := listenUnmerged(t)
 			steps := tt.steps
-			c.send = func(*SendBatch, int) (int, syscall.Errno) {
+			c.send = func(*SendBatch, int, int) (int, syscall.Errno) {
 				if len(steps) == 0 {
 					t.Fatal("one call too many")
 				}

@@ -48,6 +48,7 @@ func (s *socket) bind(cfg *Config, join bool) error {
 	}
 	caps.Path = "mmsg"
 	_, caps.DropCounter = socketDrops(s.fd)
+	caps.Merge = !cfg.Unmerged && canMerge(s.fd)
 	s.caps = caps
 	sa, err := sockaddr(cfg.Addr)
 	if err != nil {
@@ -98,15 +99,15 @@ func (s *socket) addr() (netip.AddrPort, error) {
 }
 
 // calls returns the two system calls of the hot path.
-func (s *socket) calls(*Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int) (int, syscall.Errno)) {
+func (s *socket) calls(*Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int, int) (int, syscall.Errno)) {
 	recv := func(b *RecvBatch) (int, syscall.Errno) {
 		b.rearm()
 		n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_WAITFORONE)
 		b.used = n
 		return n, errno
 	}
-	send := func(b *SendBatch, first int) (int, syscall.Errno) {
-		return sendmmsg(s.fd, b.hdrs[first:b.n], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
+	send := func(b *SendBatch, first, end int) (int, syscall.Errno) {
+		return sendmmsg(s.fd, b.hdrs[first:end], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	return recv, send
 }

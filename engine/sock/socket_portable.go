@@ -75,7 +75,7 @@ func (s *socket) addr() (netip.AddrPort, error) {
 // calls returns the two calls that Conn makes for each batch. The deadline is
 // set before the gate is looked at, and shutdown does it the other way round,
 // so that one of them sees the other.
-func (s *socket) calls(c *Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int) (int, syscall.Errno)) {
+func (s *socket) calls(c *Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int, int) (int, syscall.Errno)) {
 	recv := func(b *RecvBatch) (int, syscall.Errno) {
 		if err := s.conn.SetReadDeadline(time.Now().Add(recvTimeout)); err != nil {
 			return 0, errnoOf(err)
@@ -86,8 +86,8 @@ func (s *socket) calls(c *Conn) (func(*RecvBatch) (int, syscall.Errno), func(*Se
 		n, err := s.io.ReadBatch(b.ms, 0)
 		return max(n, 0), errnoOf(err)
 	}
-	send := func(b *SendBatch, first int) (int, syscall.Errno) {
-		n, err := s.io.WriteBatch(b.ms[first:b.n], sendFlags)
+	send := func(b *SendBatch, first, end int) (int, syscall.Errno) {
+		n, err := s.io.WriteBatch(b.ms[first:end], sendFlags)
 		return max(n, 0), errnoOf(err)
 	}
 	return recv, send
