@@ -1,0 +1,156 @@
+package alloc
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Sealed connection data is always 255 bytes. Integers are big-endian; the
+// header is the additional data of the AES-256-GCM that seals the body.
+//
+//	header                       body, encrypted
+//	  0   1  version (1)            0  16  relay id
+//	  1   2  epoch                 16   8  boot id
+//	  3  12  random nonce          24   1  role
+//	body                           25   2  maximum of connections
+//	 15 224  ciphertext            27   8  issued, Unix seconds
+//	239  16  tag                   35  16  allocation id
+//	                               51  16  match id (the host's)
+//	                               67  16  joiner's id (tickets only)
+//	                               83   8  tenant hash
+//	                               91  16  player hash
+//	                              107   1  length of project
+//	                              108   1  length of environment
+//	                              109  56  project, zero-padded
+//	                              165  56  environment, zero-padded
+//	                              221   3  zero
+const (
+	sealVersion = 1
+
+	epochAt   = 1
+	nonceAt   = epochAt + 2
+	nonceLen  = 12
+	headerLen = nonceAt + nonceLen
+	tagLen    = 16
+	plainLen  = ConnectionDataLen - headerLen - tagLen
+
+	relayAt       = 0
+	bootAt        = relayAt + 16
+	roleAt        = bootAt + 8
+	maxAt         = roleAt + 1
+	issuedAt      = maxAt + 2
+	idAt          = issuedAt + 8
+	matchAt       = idAt + proto.IDLen
+	joinerAt      = matchAt + proto.IDLen
+	tenantAt      = joinerAt + proto.IDLen
+	playerAt      = tenantAt + 8
+	projectLenAt  = playerAt + 16
+	environLenAt  = projectLenAt + 1
+	projectAt     = environLenAt + 1
+	environmentAt = projectAt + MaxTenantName
+	paddingAt     = environmentAt + MaxTenantName
+)
+
+// The layout fills 255 bytes: neither array compiles if a part outgrows it.
+var (
+	_ [plainLen - 224]byte
+	_ [224 - plainLen]byte
+	_ [plainLen - paddingAt]byte
+)
+
+// ErrClaims is returned by [Sealer.Seal] for claims that no connection data
+// may carry.
+var ErrClaims = errors.New("alloc: claims do not fit their role")
+
+// Claims is what connection data says about an allocation. Which ids it names
+// depends on the role:
+//
+//	RoleHost    ID and Match are the host's, Joiner is zero
+//	RoleJoiner  ID is the joiner's, Match the host's, Joiner is zero
+//	RoleTicket  ID and Match are the host's, Joiner is whom it was issued to
+type Claims struct {
+	Epoch uint16  // week it was sealed in, counted from the Unix epoch
+	Relay RelayID // relay that sealed it
+	Boot  uint64  // run of that relay's process
+	Role  Role
+
+	ID     proto.AllocationID
+	Match  proto.AllocationID
+	Joiner proto.AllocationID
+
+	Tenant uint64 // Tenant.Hash
+	// Project and Environment hold at most MaxTenantName bytes each. In opened
+	// claims they alias the Scratch and change with its next use.
+	Project, Environment []byte
+
+	MaxConnections uint16
+	Issued         int64 // Unix seconds
+	Player         PlayerHash
+}
+
+// validate reports the first reason why c cannot be sealed.
+func (c *Claims) validate() error {
+	names := Tenant{Project: string(c.Project), Environment: string(c.Environment)}
+	if err := names.Validate(); err != nil {
+		return err
+	}
+	if c.ID.IsZero() || c.Match.IsZero() {
+		return ErrClaims
+	}
+	ok := false
+	switch c.Role {
+	case RoleHost:
+		ok = c.ID == c.Match && c.Joiner.IsZero()
+	case RoleJoiner:
+		ok = c.ID != c.Match && c.Joiner.IsZero()
+	case RoleTicket:
+		ok = c.ID == c.Match && !c.Joiner.IsZero() && c.Joiner != c.ID
+	}
+	if !ok {
+		return ErrClaims
+	}
+	return nil
+}
+
+// put writes everything but the epoch, which is in the header, to p. The
+// claims are valid and p is zero.
+func (c *Claims) put(p *[plainLen]byte) {
+	copy(p[relayAt:], c.Relay[:])
+	binary.BigEndian.PutUint64(p[bootAt:], c.Boot)
+	p[roleAt] = byte(c.Role)
+	binary.BigEndian.PutUint16(p[maxAt:], c.MaxConnections)
+	binary.BigEndian.PutUint64(p[issuedAt:], uint64(c.Issued))
+	copy(p[idAt:], c.ID[:])
+	copy(p[matchAt:], c.Match[:])
+	copy(p[joinerAt:], c.Joiner[:])
+	binary.BigEndian.PutUint64(p[tenantAt:], c.Tenant)
+	copy(p[playerAt:], c.Player[:])
+	p[projectLenAt] = byte(len(c.Project))
+	p[environLenAt] = byte(len(c.Environment))
+	copy(p[projectAt:], c.Project)
+	copy(p[environmentAt:], c.Environment)
+}
+
+// get reads what put wrote. It reports false for lengths that put never
+// writes, which would have to come from another version of this program.
+func (c *Claims) get(p *[plainLen]byte) bool {
+	project, environment := int(p[projectLenAt]), int(p[environLenAt])
+	if project > MaxTenantName || environment > MaxTenantName {
+		return false
+	}
+	copy(c.Relay[:], p[relayAt:])
+	c.Boot = binary.BigEndian.Uint64(p[bootAt:])
+	c.Role = Role(p[roleAt])
+	c.MaxConnections = binary.BigEndian.Uint16(p[maxAt:])
+	c.Issued = int64(binary.BigEndian.Uint64(p[issuedAt:]))
+	copy(c.ID[:], p[idAt:])
+	copy(c.Match[:], p[matchAt:])
+	copy(c.Joiner[:], p[joinerAt:])
+	c.Tenant = binary.BigEndian.Uint64(p[tenantAt:])
+	copy(c.Player[:], p[playerAt:])
+	c.Project = p[projectAt : projectAt+project : projectAt+project]
+	c.Environment = p[environmentAt : environmentAt+environment : environmentAt+environment]
+	return true
+}

@@ -1,0 +1,145 @@
+package alloc
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Tick is a point in time in units of 250 ms, the resolution of every timer
+// of the relay. 32 bits of it last for 34 years.
+type Tick uint32
+
+// TickMillis is the length of a [Tick] in milliseconds.
+const TickMillis = 250
+
+// Handle names one allocation in the table: a slot and the slot's generation.
+// It turns stale when the allocation ends, and the zero Handle is never valid.
+type Handle uint64
+
+func makeHandle(slot, generation uint32) Handle {
+	return Handle(uint64(slot)<<32 | uint64(generation))
+}
+
+func (h Handle) slot() uint32       { return uint32(h >> 32) }
+func (h Handle) generation() uint32 { return uint32(h) }
+
+// identity is what workers read for each datagram, in one cache line. Control
+// alone writes it, under the sequence number; every word is an atomic.
+type identity struct {
+	seq      atomic.Uint64    // odd while control writes
+	meta     atomic.Uint64    // generation in the low half, role above it; role 0: no allocation
+	id       [2]atomic.Uint64 // the wire's id
+	endpoint [3]atomic.Uint64 // where its owner is bound; zero: nowhere
+	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
+}
+
+// activity is what workers write, on a line of its own so that writing never
+// takes a line of identities away from the readers.
+type activity struct {
+	heard     atomic.Uint32 // Tick of the last datagram of its own
+	active    atomic.Uint32 // Tick of the last datagram from it or to it
+	mismatch  atomic.Uint64 // Gate of ERROR 3 that names this allocation
+	strangers [StrangerSlots]atomic.Uint64
+	_         [16]byte
+}
+
+// Entry is a consistent copy of what the table says of one allocation.
+type Entry struct {
+	Handle   Handle
+	Link     Handle // of a joiner: the host it was linked to; stale once that has ended
+	Endpoint sock.Endpoint
+	ID       proto.AllocationID
+	Role     Role
+}
+
+// snapshot copies the identity. It reports false when the slot is empty. A
+// reader that meets control in the middle of a write waits for it.
+func (r *identity) snapshot(slot uint32, e *Entry) bool {
+	for spins := 0; ; spins++ {
+		before := r.seq.Load()
+		if before&1 == 0 {
+			meta := r.meta.Load()
+			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
+			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
+			e.Endpoint = sock.Endpoint{r.endpoint[0].Load(), r.endpoint[1].Load(), r.endpoint[2].Load()}
+			e.Link = Handle(r.link.Load())
+			if r.seq.Load() == before {
+				e.Handle = makeHandle(slot, uint32(meta))
+				e.Role = Role(meta >> 32)
+				return e.Role != RoleNone
+			}
+		}
+		pause(spins)
+	}
+}
+
+// pause lets control finish a write. Control may have been descheduled in the
+// middle of one, so a reader that spins for long gives its processor away.
+//
+//go:noinline
+func pause(spins int) {
+	if spins > 64 {
+		runtime.Gosched()
+	}
+}
+
+// write runs change with the sequence number odd. Only control calls it.
+func (r *identity) write(change func(r *identity)) {
+	r.seq.Add(1)
+	change(r)
+	r.seq.Add(1)
+}
+
+func (r *identity) setID(id proto.AllocationID) {
+	r.id[0].Store(binary.LittleEndian.Uint64(id[:8]))
+	r.id[1].Store(binary.LittleEndian.Uint64(id[8:]))
+}
+
+func (r *identity) setEndpoint(ep sock.Endpoint) {
+	for i := range ep {
+		r.endpoint[i].Store(ep[i])
+	}
+}
+
+func (r *identity) setMeta(generation uint32, role Role) {
+	r.meta.Store(uint64(role)<<32 | uint64(generation))
+}
+
+// Account is what only control knows of an allocation. Pointers to it are
+// valid until the allocation ends.
+type Account struct {
+	Match  proto.AllocationID // id of the host of its match; a host's own id
+	Player PlayerHash         // whom it was issued to
+	Tenant uint64             // Tenant.Hash
+
+	Reserved Tick // when it was set aside
+	Deferred Tick // not to expire before this; zero: never deferred
+
+	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
+	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
+
+	Epoch          uint16 // key epoch of its connection data
+	Nonce          uint16 // of the last BIND that was accepted
+	MaxConnections uint16 // of a host
+	Links          uint16 // open links of a host
+
+	EverBound  bool // a BIND was accepted
+	EverLinked bool // a host that had a link once
+	Ending     bool // expiry has been marked and waits for grace
+}
+
+// chunkSlots is the number of allocations in one slab: large enough that the
+// collector sees few objects, small enough that an idle relay stays small.
+const chunkSlots = 1024
+
+// chunk is one slab. It holds no pointers, so the collector never scans it,
+// and it never moves.
+type chunk struct {
+	identities [chunkSlots]identity
+	activities [chunkSlots]activity
+	accounts   [chunkSlots]Account
+}

@@ -1,0 +1,87 @@
+package alloc
+
+import (
+	"reflect"
+	"testing"
+)
+
+// cacheLine is the unit in which processors take memory away from each other.
+const cacheLine = 64
+
+// TestRecordLayout is where the sizes in doc.go are proved.
+func TestRecordLayout(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		typ  reflect.Type
+		size uintptr
+	}{
+		{reflect.TypeFor[identity](), cacheLine},
+		{reflect.TypeFor[activity](), cacheLine},
+		{reflect.TypeFor[Account](), 72},
+		{reflect.TypeFor[line](), cacheLine},
+		{reflect.TypeFor[shard](), cacheLine},
+		{reflect.TypeFor[chunk](), chunkSlots * (2*cacheLine + 72)},
+	} {
+		if got := c.typ.Size(); got != c.size {
+			t.Errorf("%v has %d bytes, want %d", c.typ, got, c.size)
+		}
+	}
+}
+
+// TestContract3StampsHaveLinesOfTheirOwn: what workers write shares no cache
+// line with what they read for each datagram, nor with another allocation's.
+func TestContract3StampsHaveLinesOfTheirOwn(t *testing.T) {
+	t.Parallel()
+	typ := reflect.TypeFor[chunk]()
+	for i := range typ.NumField() - 1 {
+		if f := typ.Field(i); f.Offset%cacheLine != 0 || f.Type.Elem().Size() != cacheLine {
+			t.Errorf("%s begins at %d, %d bytes each, want whole lines", f.Name, f.Offset, f.Type.Elem().Size())
+		}
+	}
+	for range 4 {
+		if at := reflect.ValueOf(new(chunk)).Pointer(); at%cacheLine != 0 {
+			t.Errorf("a chunk lies at %#x, not at the beginning of a line", at)
+		}
+	}
+	if at := reflect.ValueOf(newCells(minLines).lines).Pointer(); at%cacheLine != 0 {
+		t.Errorf("cells lie at %#x, not at the beginning of a line", at)
+	}
+}
+
+// TestSlabsHoldNoPointers: the collector skips memory without pointers, so a
+// million allocations cost it nothing.
+func TestSlabsHoldNoPointers(t *testing.T) {
+	t.Parallel()
+	for _, typ := range []reflect.Type{reflect.TypeFor[chunk](), reflect.TypeFor[line]()} {
+		if path := findPointer(typ); path != "" {
+			t.Errorf("%v holds a pointer at %v%s", typ, typ, path)
+		}
+	}
+	// The walk itself must be able to fail.
+	type hides struct{ a [2]struct{ b map[int]int } }
+	if path := findPointer(reflect.TypeFor[hides]()); path != ".a[].b (map)" {
+		t.Errorf("pointer of hides found at %q", path)
+	}
+}
+
+// findPointer returns where typ holds something that the collector would
+// follow, or "" if it holds nothing of the kind.
+func findPointer(typ reflect.Type) string {
+	switch k := typ.Kind(); {
+	case k >= reflect.Bool && k <= reflect.Complex128 && k != reflect.Uintptr:
+		return ""
+	case k == reflect.Array:
+		if path := findPointer(typ.Elem()); path != "" {
+			return "[]" + path
+		}
+		return ""
+	case k == reflect.Struct:
+		for i := range typ.NumField() {
+			if path := findPointer(typ.Field(i).Type); path != "" {
+				return "." + typ.Field(i).Name + path
+			}
+		}
+		return ""
+	}
+	return " (" + typ.Kind().String() + ")"
+}

@@ -1,0 +1,174 @@
+package alloc
+
+import (
+	"crypto/cipher"
+	"crypto/hkdf"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha512"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"hash"
+	"io"
+	"sync"
+	"sync/atomic"
+	"time"
+)
+
+// SealerConfig is what a [Sealer] is made of.
+type SealerConfig struct {
+	// Master is the relay's master key. Zero is refused.
+	Master MasterKey
+	// Relay is the relay's id, kept next to the master key. Zero is refused.
+	Relay RelayID
+	// Boot names this run of the process and must differ from run to run.
+	// Zero: drawn from Rand.
+	Boot uint64
+	// Now is the wall clock, which names the epoch. Nil: time.Now.
+	Now func() time.Time
+	// Rand gives nonces. Nil: crypto/rand. It is read by one goroutine at a time.
+	Rand io.Reader
+}
+
+// Errors of [NewSealer].
+var (
+	ErrNoMasterKey = errors.New("alloc: sealer without a master key")
+	ErrNoRelayID   = errors.New("alloc: sealer without a relay id")
+)
+
+// Scratch is where [Sealer.Open] decrypts into. It belongs to one goroutine;
+// the claims opened into it alias it until its next use. Keep it in a
+// long-lived struct: on the stack it would be moved to the heap.
+type Scratch [plainLen]byte
+
+// Sealer seals and opens the connection data of one relay. Its methods may be
+// called from several goroutines. Nonces are random, so that one epoch's key
+// is good for 2^32 seals (NIST SP 800-38D, 8.3): 7,100 a second for a week.
+type Sealer struct {
+	relay RelayID
+	boot  uint64
+	now   func() time.Time
+
+	// The secrets are held by closures, because fmt walks into unexported
+	// fields without asking a type how it wants to be printed.
+	epochKey func(epoch uint16) (cipher.AEAD, error)
+	newMAC   func() hash.Hash
+
+	keys atomic.Pointer[keyring]
+
+	mu       sync.Mutex // guards what follows, and every change of keys
+	rand     io.Reader
+	retained map[uint16]int // allocations by epoch
+}
+
+// NewSealer returns a sealer that knows the epochs around cfg.Now. It returns
+// ErrNoMasterKey, ErrNoRelayID or what Rand failed with.
+func NewSealer(cfg SealerConfig) (*Sealer, error) {
+	if cfg.Master.IsZero() {
+		return nil, ErrNoMasterKey
+	}
+	if cfg.Relay.IsZero() {
+		return nil, ErrNoRelayID
+	}
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Rand == nil {
+		cfg.Rand = rand.Reader
+	}
+	for cfg.Boot == 0 {
+		var b [8]byte
+		if _, err := io.ReadFull(cfg.Rand, b[:]); err != nil {
+			return nil, fmt.Errorf("alloc: boot id: %w", err)
+		}
+		cfg.Boot = binary.BigEndian.Uint64(b[:])
+	}
+	root, err := hkdf.Extract(sha512.New, cfg.Master[:], []byte(deriverSalt))
+	if err != nil {
+		return nil, fmt.Errorf("alloc: derive from the master key: %w", err)
+	}
+	s := &Sealer{
+		relay:    cfg.Relay,
+		boot:     cfg.Boot,
+		now:      cfg.Now,
+		epochKey: func(epoch uint16) (cipher.AEAD, error) { return cfg.Master.sealingKey(cfg.Relay, epoch) },
+		newMAC:   func() hash.Hash { return hmac.New(sha512.New, root) },
+		rand:     cfg.Rand,
+		retained: make(map[uint16]int),
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if err := s.roll(epochOf(s.now())); err != nil {
+		return nil, err
+	}
+	return s, nil
+}
+
+// Boot returns the id of this run of the process.
+func (s *Sealer) Boot() uint64 { return s.boot }
+
+// Relay returns the id of the relay.
+func (s *Sealer) Relay() RelayID { return s.relay }
+
+// Seal returns c as connection data. It sets Epoch, Relay, Boot and Issued
+// itself. Errors: ErrTenantName, ErrClaims, or what Rand failed with.
+func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
+	var data ConnectionData
+	if err := c.validate(); err != nil {
+		return data, err
+	}
+	now := s.now()
+	c.Relay, c.Boot, c.Issued = s.relay, s.boot, now.Unix()
+	key, err := s.begin(epochOf(now), data[nonceAt:headerLen])
+	if err != nil {
+		return ConnectionData{}, err
+	}
+	data[0] = sealVersion
+	binary.BigEndian.PutUint16(data[epochAt:], key.epoch)
+	var plain [plainLen]byte
+	c.put(&plain)
+	key.aead.Seal(data[:headerLen], data[nonceAt:headerLen], plain[:], data[:headerLen])
+	return data, nil
+}
+
+// begin draws a nonce and returns the key of epoch, rolling over to it first
+// if it is another than last time.
+func (s *Sealer) begin(epoch uint16, nonce []byte) (epochKey, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.keys.Load().current != epoch {
+		if err := s.roll(epoch); err != nil {
+			return epochKey{}, err
+		}
+	}
+	if _, err := io.ReadFull(s.rand, nonce); err != nil {
+		return epochKey{}, fmt.Errorf("alloc: nonce: %w", err)
+	}
+	return epochKey{epoch: epoch, aead: s.keys.Load().find(epoch)}, nil
+}
+
+// Open returns the claims sealed in data, and false for anything that this
+// relay did not seal, or sealed in an epoch that it no longer keeps. Junk
+// costs one look at the epoch and at most one AEAD open; no key is ever
+// derived for it. Open neither locks nor allocates. The scratch must not
+// overlap data.
+func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
+	if len(data) != ConnectionDataLen || data[0] != sealVersion {
+		return Claims{}, false
+	}
+	epoch := binary.BigEndian.Uint16(data[epochAt:])
+	aead := s.keys.Load().find(epoch)
+	if aead == nil {
+		return Claims{}, false
+	}
+	header := data[:headerLen]
+	if _, err := aead.Open(scratch[:0], header[nonceAt:], data[headerLen:], header); err != nil {
+		return Claims{}, false
+	}
+	c := Claims{Epoch: epoch}
+	if !c.get((*[plainLen]byte)(scratch)) || c.Relay != s.relay {
+		return Claims{}, false
+	}
+	return c, true
+}

@@ -1,0 +1,375 @@
+package alloc_test
+
+import (
+	"bytes"
+	"errors"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var (
+	testMaster = alloc.MasterKey(bytes.Repeat([]byte{0x5A}, alloc.MasterKeyLen))
+	testRelay  = alloc.RelayID{15: 1}
+	testHost   = proto.AllocationID{0: 0xA0, 15: 1}
+	testJoiner = proto.AllocationID{0: 0xB0, 15: 2}
+)
+
+const week = 7 * 24 * time.Hour
+
+// testClock stands still some time after the first second of week 2900.
+func testClock(after time.Duration) func() time.Time {
+	return func() time.Time { return time.Unix(2900*7*24*60*60, 0).Add(after) }
+}
+
+func newTestSealer(t testing.TB, change func(*alloc.SealerConfig)) *alloc.Sealer {
+	t.Helper()
+	cfg := alloc.SealerConfig{Master: testMaster, Relay: testRelay, Boot: 77, Now: testClock(0)}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := alloc.NewSealer(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func hostClaims() alloc.Claims {
+	return alloc.Claims{
+		Role: alloc.RoleHost, ID: testHost, Match: testHost, Tenant: 0x0123456789abcdef,
+		Project: []byte("project-id"), Environment: []byte("production"),
+		MaxConnections: 8, Player: alloc.PlayerHash{1, 2, 3},
+	}
+}
+
+func mustSeal(t testing.TB, s *alloc.Sealer, c alloc.Claims) alloc.ConnectionData {
+	t.Helper()
+	data, err := s.Seal(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return data
+}
+
+func opens(s *alloc.Sealer, data []byte) bool {
+	_, ok := s.Open(new(alloc.Scratch), data)
+	return ok
+}
+
+// sameClaims compares claims by value, names included.
+func sameClaims(a, b alloc.Claims) bool {
+	return bytes.Equal(a.Project, b.Project) && bytes.Equal(a.Environment, b.Environment) &&
+		a.Epoch == b.Epoch && a.Relay == b.Relay && a.Boot == b.Boot && a.Role == b.Role &&
+		a.ID == b.ID && a.Match == b.Match && a.Joiner == b.Joiner && a.Tenant == b.Tenant &&
+		a.MaxConnections == b.MaxConnections && a.Issued == b.Issued && a.Player == b.Player
+}
+
+func TestSealRoundTrip(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = testClock(90 * time.Minute) })
+	joiner, ticket, bare, longest := hostClaims(), hostClaims(), hostClaims(), hostClaims()
+	joiner.Role, joiner.ID = alloc.RoleJoiner, testJoiner
+	ticket.Role, ticket.Joiner = alloc.RoleTicket, testJoiner
+	bare.Project, bare.Environment, bare.MaxConnections, bare.Player = nil, nil, 0, alloc.PlayerHash{}
+	longest.Project = bytes.Repeat([]byte("p"), alloc.MaxTenantName)
+	longest.Environment = bytes.Repeat([]byte{0xFF}, alloc.MaxTenantName)
+	longest.MaxConnections, longest.Tenant = 65535, ^uint64(0)
+	longest.Player = alloc.PlayerHash(bytes.Repeat([]byte{0xFF}, 16))
+
+	scratch := new(alloc.Scratch) // one for all: nothing of one may show in the next
+	for name, want := range map[string]alloc.Claims{
+		"host": hostClaims(), "joiner": joiner, "ticket": ticket, "bare": bare, "longest": longest,
+	} {
+		data := mustSeal(t, s, want)
+		got, ok := s.Open(scratch, data[:])
+		if !ok {
+			t.Errorf("%s: does not open", name)
+			continue
+		}
+		want.Epoch, want.Relay, want.Boot = 2900, testRelay, 77
+		want.Issued = testClock(90 * time.Minute)().Unix()
+		if !sameClaims(got, want) {
+			t.Errorf("%s: opened %+v, want %+v", name, got, want)
+		}
+	}
+}
+
+func TestSealSetsItsOwnFields(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	forged := hostClaims()
+	forged.Epoch, forged.Relay, forged.Boot, forged.Issued = 1, alloc.RelayID{9}, 9, 9
+	data := mustSeal(t, s, forged)
+	got, ok := s.Open(new(alloc.Scratch), data[:])
+	if !ok || got.Epoch != 2900 || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != testClock(0)().Unix() {
+		t.Errorf("opened %+v, %v", got, ok)
+	}
+}
+
+// TestSealHidesAndVaries: the names are not to be read off the wire, and the
+// same claims never look the same.
+func TestSealHidesAndVaries(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	a, b := mustSeal(t, s, hostClaims()), mustSeal(t, s, hostClaims())
+	if a == b {
+		t.Error("two seals of the same claims are equal")
+	}
+	if bytes.Contains(a[:], []byte("project-id")) || bytes.Contains(a[:], testHost[:]) {
+		t.Error("claims show through the seal")
+	}
+}
+
+func TestOpenRefusesOtherLengths(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	data := mustSeal(t, s, hostClaims())
+	if !opens(s, data[:]) {
+		t.Fatal("the whole does not open")
+	}
+	for n := range data {
+		if opens(s, data[:n]) {
+			t.Errorf("the first %d bytes open", n)
+		}
+		if opens(s, data[n+1:]) {
+			t.Errorf("the last %d bytes open", len(data)-n-1)
+		}
+	}
+	for extra := 1; extra <= 64; extra++ {
+		if opens(s, append(data[:], make([]byte, extra)...)) {
+			t.Errorf("%d bytes more open", extra)
+		}
+	}
+	if opens(s, nil) {
+		t.Error("nothing opens")
+	}
+}
+
+func TestOpenRefusesEveryFlippedBit(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	data := mustSeal(t, s, hostClaims())
+	for bit := range len(data) * 8 {
+		bad := data
+		bad[bit/8] ^= 1 << (bit % 8)
+		if opens(s, bad[:]) {
+			t.Errorf("opens with bit %d flipped", bit)
+		}
+	}
+}
+
+// TestOpenRefusesSplices puts any piece of one sealed blob into another.
+func TestOpenRefusesSplices(t *testing.T) {
+	t.Parallel()
+	s := newTestSealer(t, nil)
+	other := hostClaims()
+	other.ID, other.Match = testJoiner, testJoiner
+	a, b := mustSeal(t, s, hostClaims()), mustSeal(t, s, other)
+	for cut := 4; cut < len(a); cut++ { // the first three bytes are equal
+		if mixed := append(bytes.Clone(a[:cut]), b[cut:]...); opens(s, mixed) {
+			t.Errorf("head of one and tail of another open, cut at %d", cut)
+		}
+	}
+}
+
+func TestOpenAcrossSealers(t *testing.T) {
+	t.Parallel()
+	data := mustSeal(t, newTestSealer(t, nil), hostClaims())
+	tests := []struct {
+		name   string
+		change func(*alloc.SealerConfig)
+		want   bool
+	}{
+		{"same relay, later boot", func(c *alloc.SealerConfig) { c.Boot = 78 }, true},
+		{"other relay, same master key", func(c *alloc.SealerConfig) { c.Relay[0] ^= 1 }, false},
+		{"same relay, other master key", func(c *alloc.SealerConfig) { c.Master[31] ^= 1 }, false},
+		{"clock 4 minutes ahead", func(c *alloc.SealerConfig) { c.Now = testClock(4 * time.Minute) }, true},
+		{"clock 4 minutes behind, a week before", func(c *alloc.SealerConfig) { c.Now = testClock(-4 * time.Minute) }, true},
+		{"two weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(2 * week) }, true},
+		{"three weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(3 * week) }, false},
+		{"two weeks before", func(c *alloc.SealerConfig) { c.Now = testClock(-2 * week) }, false},
+	}
+	for _, tt := range tests {
+		s := newTestSealer(t, tt.change)
+		got, ok := s.Open(new(alloc.Scratch), data[:])
+		if ok != tt.want {
+			t.Errorf("%s: opened %v, want %v", tt.name, ok, tt.want)
+		}
+		if ok && got.Boot != 77 {
+			t.Errorf("%s: boot %d, want that of the sealing process, 77", tt.name, got.Boot)
+		}
+	}
+}
+
+func TestNewSealerRefuses(t *testing.T) {
+	t.Parallel()
+	dry := errors.New("dry")
+	tests := []struct {
+		name   string
+		change func(*alloc.SealerConfig)
+		want   error
+	}{
+		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrNoMasterKey},
+		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrNoRelayID},
+		{"no boot id and nothing to draw it from", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{dry} }, dry},
+	}
+	for _, tt := range tests {
+		cfg := alloc.SealerConfig{Master: testMaster, Relay: testRelay, Boot: 1, Now: testClock(0)}
+		tt.change(&cfg)
+		if _, err := alloc.NewSealer(cfg); !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
+		}
+	}
+}
+
+func TestNewSealerDrawsABoot(t *testing.T) {
+	t.Parallel()
+	zeroFirst := func(c *alloc.SealerConfig) {
+		c.Boot, c.Rand = 0, strings.NewReader("\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01\x02")
+	}
+	if got := newTestSealer(t, zeroFirst).Boot(); got != 0x0102 {
+		t.Errorf("boot %#x, want the first eight bytes that are not all zero, 0x102", got)
+	}
+	a := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot = 0 })
+	b := newTestSealer(t, func(c *alloc.SealerConfig) { c.Boot = 0 })
+	if a.Boot() == b.Boot() {
+		t.Error("two runs drew the same boot id")
+	}
+}
+
+func TestSealReportsRandFailure(t *testing.T) {
+	t.Parallel()
+	dry := errors.New("dry")
+	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = failingReader{dry} })
+	data, err := s.Seal(hostClaims())
+	if !errors.Is(err, dry) || data != (alloc.ConnectionData{}) {
+		t.Errorf("Seal without randomness: %x, error %v", data, err)
+	}
+}
+
+// failingReader fails with err.
+type failingReader struct{ err error }
+
+func (r failingReader) Read([]byte) (int, error) { return 0, r.err }
+
+func TestOpenDoesNotAllocate(t *testing.T) {
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := newTestSealer(t, nil)
+	good := mustSeal(t, s, hostClaims())
+	flipped, unknown := good, good
+	flipped[200] ^= 1
+	unknown[1] ^= 0x80
+	scratch := new(alloc.Scratch)
+	for name, data := range map[string][]byte{"good": good[:], "flipped bit": flipped[:], "unknown epoch": unknown[:], "short": good[:80]} {
+		opened := false
+		if n := testing.AllocsPerRun(200, func() { _, opened = s.Open(scratch, data) }); n != 0 {
+			t.Errorf("%s: Open allocates %v times", name, n)
+		}
+		if opened != (name == "good") {
+			t.Errorf("%s: opened %v", name, opened)
+		}
+	}
+}
+
+// TestOpenWhileRotating seals, opens, retains and releases at once while the
+// clock runs on by a week again and again.
+func TestOpenWhileRotating(t *testing.T) {
+	t.Parallel()
+	clock := newMovingClock()
+	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
+	s.Retain(2900)
+	first := mustSeal(t, s, hostClaims())
+	stop := make(chan struct{})
+	var readers, writers sync.WaitGroup
+	for range 3 {
+		readers.Go(func() {
+			scratch := new(alloc.Scratch)
+			for {
+				select {
+				case <-stop:
+					return
+				default:
+				}
+				if c, ok := s.Open(scratch, first[:]); !ok || c.ID != testHost || c.Epoch != 2900 {
+					t.Errorf("retained data opened %v as %+v", ok, c)
+					return
+				}
+			}
+		})
+	}
+	for range 2 {
+		writers.Go(func() {
+			scratch := new(alloc.Scratch)
+			for range 40 {
+				clock.Advance(week / 3)
+				data, err := s.Seal(hostClaims())
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				if c, ok := s.Open(scratch, data[:]); ok {
+					s.Retain(c.Epoch)
+					s.Release(c.Epoch)
+				} else {
+					t.Error("fresh data does not open")
+				}
+			}
+		})
+	}
+	writers.Wait()
+	close(stop)
+	readers.Wait()
+}
+
+// movingClock is a clock that is moved by hand, from several goroutines.
+type movingClock struct {
+	mu  sync.Mutex
+	now time.Time
+}
+
+func newMovingClock() *movingClock { return &movingClock{now: testClock(0)()} }
+
+func (c *movingClock) Now() time.Time {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return c.now
+}
+
+func (c *movingClock) Advance(d time.Duration) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.now = c.now.Add(d)
+}
+
+func BenchmarkSeal(b *testing.B) {
+	s, c := newTestSealer(b, nil), hostClaims()
+	b.ReportAllocs()
+	for b.Loop() {
+		mustSeal(b, s, c)
+	}
+}
+
+func BenchmarkOpen(b *testing.B) {
+	s := newTestSealer(b, nil)
+	good := mustSeal(b, s, hostClaims())
+	junk := good
+	junk[200] ^= 1
+	for name, data := range map[string][]byte{"good": good[:], "junk": junk[:]} {
+		b.Run(name, func(b *testing.B) {
+			scratch := new(alloc.Scratch)
+			b.ReportAllocs()
+			for b.Loop() {
+				if _, ok := s.Open(scratch, data); ok != (name == "good") {
+					b.Fatal(ok)
+				}
+			}
+		})
+	}
+}

@@ -1,0 +1,331 @@
+package alloc_test
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"sync"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// faultyStore is a memory store whose answers can be replaced by err.
+type faultyStore struct {
+	*store.Memory
+	put, hostOf, codeOf, codes error
+	stores                     bool // PutCode fails, but has stored the code
+}
+
+func (f *faultyStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
+	if f.put == nil || f.stores {
+		ok, err := f.Memory.PutCode(ctx, t, code, host)
+		if f.put == nil {
+			return ok, err
+		}
+	}
+	return false, f.put
+}
+
+func (f *faultyStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+	if f.hostOf != nil {
+		return proto.AllocationID{}, f.hostOf
+	}
+	return f.Memory.HostOf(ctx, t, code)
+}
+
+func (f *faultyStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+	if f.codeOf != nil {
+		return "", f.codeOf
+	}
+	return f.Memory.CodeOf(ctx, t, host)
+}
+
+func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
+	if f.codes != nil {
+		return 0, f.codes
+	}
+	return f.Memory.Codes(ctx, t)
+}
+
+// wantCodes expects the tenant to have n codes in codes.
+func wantCodes(t *testing.T, codes alloc.Store, n int) {
+	t.Helper()
+	if got, err := codes.Codes(t.Context(), testTenant); err != nil || got != n {
+		t.Errorf("%d codes in the store, error %v; want %d", got, err, n)
+	}
+}
+
+func TestStoreFailures(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, fail := range map[string]func(*faultyStore){
+		"PutCode": func(f *faultyStore) { f.put = broken },
+		"CodeOf":  func(f *faultyStore) { f.codeOf = broken },
+		"Codes":   func(f *faultyStore) { f.codes = broken },
+	} {
+		faulty := &faultyStore{Memory: store.NewMemory()}
+		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
+		host := mustAllocate(t, s, alice)
+		fail(faulty)
+		if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) || code != "" {
+			t.Errorf("%s fails: code %q, error %v", name, code, err)
+		}
+		wantCodes(t, faulty.Memory, 0)
+	}
+	faulty := &faultyStore{Memory: store.NewMemory(), hostOf: broken}
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
+	if _, err := s.Join(t.Context(), bob, "6789BC"); !errors.Is(err, broken) || errors.Is(err, alloc.ErrCodeNotFound) {
+		t.Errorf("HostOf fails: error %v", err)
+	}
+}
+
+// TestStoreFailsAfterStoring: a code that was stored although PutCode failed is
+// the host's code from then on, and does not outlive a host that has gone.
+func TestStoreFailsAfterStoring(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	relay := newFakeRelay()
+	faulty := &faultyStore{Memory: store.NewMemory(), put: broken, stores: true}
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = faulty })
+	host := mustAllocate(t, s, alice)
+	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) {
+		t.Fatalf("error %v", err)
+	}
+	if code, err := s.JoinCode(t.Context(), alice, host); err != nil {
+		t.Errorf("asked again: code %q, error %v", code, err)
+	}
+	relay.end(s, host)
+	wantCodes(t, faulty.Memory, 0)
+
+	next := mustAllocate(t, s, alice)
+	first := relay.describes + 1
+	relay.onDescribe = func(call int) {
+		if call == first {
+			relay.end(s, next)
+		}
+	}
+	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("the host ended meanwhile: error %v", err)
+	}
+	wantCodes(t, faulty.Memory, 0)
+}
+
+func TestEndedForgets(t *testing.T) {
+	t.Parallel()
+	relay, codes := newFakeRelay(), store.NewMemory()
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
+	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
+	code, otherCode := mustCode(t, s, alice, host), mustCode(t, s, alice, other)
+	relay.end(s, host)
+	s.Ended(proto.AllocationID{1})
+	wantCodes(t, codes, 1)
+	if _, err := s.Join(t.Context(), bob, code); !errors.Is(err, alloc.ErrCodeNotFound) {
+		t.Errorf("join of an ended host: error %v", err)
+	}
+	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("code of an ended host: error %v", err)
+	}
+	if _, err := s.Join(t.Context(), bob, otherCode); err != nil {
+		t.Errorf("join of the other host: %v", err)
+	}
+}
+
+// TestJoinForgetsDeadHost: a host that the relay no longer knows, for whatever
+// reason nobody was told, loses its code at the first join.
+func TestJoinForgetsDeadHost(t *testing.T) {
+	t.Parallel()
+	relay, codes := newFakeRelay(), store.NewMemory()
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
+	host := mustAllocate(t, s, alice)
+	code := mustCode(t, s, alice, host)
+	delete(relay.live, host)
+	wantCodes(t, codes, 1)
+	_, err := s.Join(t.Context(), bob, code)
+	if !errors.Is(err, alloc.ErrCodeNotFound) || errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("join of a dead host: error %v", err)
+	}
+	wantCodes(t, codes, 0)
+}
+
+// TestCodeNeverOutlivesItsHost ends the host just before its code is stored:
+// after the first Describe has said that it lives.
+func TestCodeNeverOutlivesItsHost(t *testing.T) {
+	t.Parallel()
+	relay, codes := newFakeRelay(), store.NewMemory()
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
+	host := mustAllocate(t, s, alice)
+	relay.onDescribe = func(call int) {
+		if call == 1 {
+			relay.end(s, host)
+		}
+	}
+	if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrNotFound) || code != "" {
+		t.Errorf("code %q, error %v; want ErrNotFound", code, err)
+	}
+	wantCodes(t, codes, 0)
+}
+
+// TestCallerLeaves: the second look goes on for a caller that has left, whose
+// code is good, while a relay that has gone costs the code.
+func TestCallerLeaves(t *testing.T) {
+	t.Parallel()
+	relay, codes := newFakeRelay(), store.NewMemory()
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
+	host := mustAllocate(t, s, alice)
+	ctx, cancel := context.WithCancel(t.Context())
+	relay.onDescribe = func(call int) {
+		if call == 2 {
+			cancel()
+		}
+	}
+	if _, err := s.JoinCode(ctx, alice, host); err != nil {
+		t.Errorf("the caller left during the second look: %v", err)
+	}
+	wantCodes(t, codes, 1)
+
+	next := mustAllocate(t, s, alice)
+	relay.onDescribe = func(call int) {
+		if call == 3 {
+			relay.mu.Lock()
+			relay.describeErr = alloc.ErrUnavailable
+			relay.mu.Unlock()
+		}
+	}
+	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("the relay went away: error %v", err)
+	}
+	wantCodes(t, codes, 1)
+}
+
+func TestCollisionDrawsAnew(t *testing.T) {
+	t.Parallel()
+	// Three draws of six symbols: 666666 twice, then 777777.
+	source := bytes.NewReader(append(make([]byte, 12), bytes.Repeat([]byte{1}, 6)...))
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = source })
+	a, b := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
+	if got := mustCode(t, s, alice, a); got != "666666" {
+		t.Errorf("first code %s, want 666666", got)
+	}
+	if got := mustCode(t, s, alice, b); got != "777777" {
+		t.Errorf("second code %s, want 777777", got)
+	}
+	if got := mustCode(t, s, alice, a); got != "666666" {
+		t.Errorf("first host's code is now %s", got)
+	}
+}
+
+func TestCollisionsEnd(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = zeros{} })
+	a, b := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
+	mustCode(t, s, alice, a)
+	if _, err := s.JoinCode(t.Context(), alice, b); !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("a source that repeats itself: error %v", err)
+	}
+	dry := errors.New("dry")
+	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{dry} })
+	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, dry) {
+		t.Errorf("a source that fails: error %v", err)
+	}
+}
+
+// zeros is a random source that is stuck.
+type zeros struct{}
+
+func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
+
+// TestCodesGrowWithTheTenant: at 10 failures a second the third code has seven
+// symbols and the 53rd eight, and another tenant starts anew.
+func TestCodesGrowWithTheTenant(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, newFakeRelay(), nil)
+	for n := 1; n <= 60; n++ {
+		want := 8
+		if n <= 2 {
+			want = 6
+		} else if n <= 52 {
+			want = 7
+		}
+		if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != want {
+			t.Errorf("code %d is %s, want %d symbols", n, code, want)
+		}
+	}
+	if code := mustCode(t, s, mallory, mustAllocate(t, s, mallory)); len(code) != 6 {
+		t.Errorf("first code of another tenant is %s", code)
+	}
+	slow := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.FailuresPerSecond = 1000 })
+	if code := mustCode(t, slow, alice, mustAllocate(t, slow, alice)); len(code) != 8 {
+		t.Errorf("first code at 1000 failures a second is %s, want 8 symbols", code)
+	}
+}
+
+func TestJoinCodeAtOnce(t *testing.T) {
+	t.Parallel()
+	codes := store.NewMemory()
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = codes })
+	host := mustAllocate(t, s, alice)
+	got := make([]string, 24)
+	var wg sync.WaitGroup
+	for n := range got {
+		wg.Go(func() {
+			var err error
+			if got[n], err = s.JoinCode(t.Context(), alice, host); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	wg.Wait()
+	for _, code := range got {
+		if code != got[0] {
+			t.Errorf("one allocation has codes %s and %s", got[0], code)
+		}
+	}
+	wantCodes(t, codes, 1)
+}
+
+// TestEverythingAtOnce has hosts allocated, asked for codes, joined and ended
+// by many goroutines; in the end no code is left.
+func TestEverythingAtOnce(t *testing.T) {
+	t.Parallel()
+	relay, codes := newFakeRelay(), store.NewMemory()
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
+	var wg sync.WaitGroup
+	for g := range 8 {
+		wg.Go(func() {
+			c := alloc.Caller{Tenant: testTenant, Player: fmt.Sprint("player ", g)}
+			for range 25 {
+				res, err := s.Allocate(t.Context(), c, 1, "")
+				if err != nil {
+					t.Error(err)
+					return
+				}
+				var asking sync.WaitGroup
+				asking.Go(func() { relay.end(s, res.ID) })
+				asking.Go(func() { askAndJoin(t, s, c, res.ID) })
+				askAndJoin(t, s, c, res.ID)
+				asking.Wait()
+			}
+		})
+	}
+	wg.Wait()
+	wantCodes(t, codes, 0)
+}
+
+// askAndJoin asks for a code and joins with it, while the host may end.
+func askAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
+	code, err := s.JoinCode(t.Context(), c, host)
+	if err != nil {
+		if !errors.Is(err, alloc.ErrNotFound) {
+			t.Errorf("JoinCode: %v", err)
+		}
+		return
+	}
+	if _, err := s.Join(t.Context(), bob, strings.ToLower(code)); err != nil && !errors.Is(err, alloc.ErrCodeNotFound) {
+		t.Errorf("Join: %v", err)
+	}
+}

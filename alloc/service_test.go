@@ -1,0 +1,275 @@
+package alloc_test
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var (
+	testTenant  = alloc.Tenant{Project: "game", Environment: "production"}
+	otherTenant = alloc.Tenant{Project: "game", Environment: "staging"}
+	alice       = alloc.Caller{Tenant: testTenant, Player: "alice"}
+	bob         = alloc.Caller{Tenant: testTenant, Player: "bob"}
+	mallory     = alloc.Caller{Tenant: otherTenant, Player: "alice"}
+	nobody      = alloc.Caller{Tenant: testTenant}
+	backend     = alloc.Caller{Tenant: testTenant, Server: true}
+	longTenant  = alloc.Caller{Tenant: alloc.Tenant{Project: strings.Repeat("p", 57)}, Player: "alice"}
+)
+
+var testRegions = []alloc.Region{{ID: "eu-north", Description: "Helsinki"}, {ID: "eu-west", Description: "Paris"}}
+
+func newTestService(t testing.TB, relay alloc.Relay, change func(*alloc.ServiceConfig)) *alloc.Service {
+	t.Helper()
+	cfg := alloc.ServiceConfig{Relay: relay, Store: store.NewMemory(), Regions: testRegions}
+	if change != nil {
+		change(&cfg)
+	}
+	s, err := alloc.NewService(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+func mustAllocate(t testing.TB, s *alloc.Service, c alloc.Caller) proto.AllocationID {
+	t.Helper()
+	res, err := s.Allocate(t.Context(), c, 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return res.ID
+}
+
+func mustCode(t testing.TB, s *alloc.Service, c alloc.Caller, id proto.AllocationID) string {
+	t.Helper()
+	code, err := s.JoinCode(t.Context(), c, id)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return code
+}
+
+func TestNewServiceRefuses(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*alloc.ServiceConfig){
+		"Relay":             func(c *alloc.ServiceConfig) { c.Relay = nil },
+		"Store":             func(c *alloc.ServiceConfig) { c.Store = nil },
+		"Regions":           func(c *alloc.ServiceConfig) { c.Regions = nil },
+		"Regions has \"\"":  func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{}} },
+		"Regions has \"a\"": func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{ID: "a"}, {ID: "a"}} },
+		"MaxConnections -1": func(c *alloc.ServiceConfig) { c.MaxConnections = -1 },
+		"MaxConnections 6":  func(c *alloc.ServiceConfig) { c.MaxConnections = 65536 },
+		"FailuresPerSecond": func(c *alloc.ServiceConfig) { c.FailuresPerSecond = -1 },
+		"FailuresPerSecond NaN": func(c *alloc.ServiceConfig) {
+			c.FailuresPerSecond = math.NaN()
+		},
+	} {
+		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: store.NewMemory(), Regions: testRegions}
+		change(&cfg)
+		_, err := alloc.NewService(cfg)
+		if !errors.Is(err, alloc.ErrServiceConfig) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v does not name the field", name, err)
+		}
+	}
+}
+
+func TestAllocate(t *testing.T) {
+	t.Parallel()
+	tests := []struct {
+		name    string
+		caller  alloc.Caller
+		max     int
+		region  string
+		hostErr error
+		want    error
+	}{
+		{"one connection", alice, 1, "", nil, nil},
+		{"the ceiling", alice, 100, "eu-west", nil, nil},
+		{"a backend", backend, 4, "eu-north", nil, nil},
+		{"none", alice, 0, "", nil, alloc.ErrMaxConnections},
+		{"negative", alice, -1, "", nil, alloc.ErrMaxConnections},
+		{"above the ceiling", alice, 101, "", nil, alloc.ErrMaxConnections},
+		{"unknown region", alice, 4, "mars", nil, alloc.ErrRegion},
+		{"region in capitals", alice, 4, "EU-NORTH", nil, alloc.ErrRegion},
+		{"tenant too long", longTenant, 4, "", nil, alloc.ErrTenantName},
+		{"relay full", alice, 4, "", alloc.ErrFull, alloc.ErrFull},
+		{"relay away", alice, 4, "", alloc.ErrUnavailable, alloc.ErrUnavailable},
+		{"relay has a lower ceiling", alice, 4, "", alloc.ErrMaxConnections, alloc.ErrMaxConnections},
+	}
+	for _, tt := range tests {
+		relay := newFakeRelay()
+		relay.hostErr = tt.hostErr
+		res, err := newTestService(t, relay, nil).Allocate(t.Context(), tt.caller, tt.max, tt.region)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
+		}
+		if tt.want != nil {
+			if !res.ID.IsZero() || len(relay.hosts) != 0 {
+				t.Errorf("%s: reserved %v beside an error", tt.name, res.ID)
+			}
+			continue
+		}
+		if wantRegion := map[string]string{"": "eu-north"}[tt.region] + tt.region; res.Region != wantRegion {
+			t.Errorf("%s: region %q, want %q", tt.name, res.Region, wantRegion)
+		}
+		q := relay.hosts[0]
+		if q.Tenant != tt.caller.Tenant || q.MaxConnections != tt.max || q.Player == (alloc.PlayerHash{}) {
+			t.Errorf("%s: asked the relay for %+v", tt.name, q)
+		}
+	}
+}
+
+func TestAllocateLimitsFromConfig(t *testing.T) {
+	t.Parallel()
+	relay := newFakeRelay()
+	relay.region = "where-the-relay-stands"
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.MaxConnections = 250 })
+	res, err := s.Allocate(t.Context(), alice, 250, "")
+	if err != nil || res.Region != "where-the-relay-stands" {
+		t.Errorf("Allocate up to a higher ceiling: region %q, error %v", res.Region, err)
+	}
+	if _, err := s.Allocate(t.Context(), alice, 251, ""); !errors.Is(err, alloc.ErrMaxConnections) {
+		t.Errorf("above it: error %v", err)
+	}
+}
+
+// TestNamelessCallersAreApart: two calls without a name are two players, and
+// two calls with one name are one.
+func TestNamelessCallersAreApart(t *testing.T) {
+	t.Parallel()
+	relay := newFakeRelay()
+	s := newTestService(t, relay, nil)
+	for _, c := range []alloc.Caller{alice, alice, bob, nobody, nobody, backend} {
+		mustAllocate(t, s, c)
+	}
+	players := make(map[alloc.PlayerHash]int)
+	for _, q := range relay.hosts {
+		players[q.Player]++
+	}
+	if len(players) != 5 || players[alloc.HashPlayer(testTenant, "alice")] != 2 || players[alloc.HashPlayer(testTenant, "")] != 0 {
+		t.Errorf("%d players: %v; want alice twice and four others", len(players), players)
+	}
+	dry := errors.New("dry")
+	s = newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Rand = failingReader{dry} })
+	if _, err := s.Allocate(t.Context(), nobody, 4, ""); !errors.Is(err, dry) {
+		t.Errorf("nameless without randomness: error %v", err)
+	}
+}
+
+func TestRegionsAreACopy(t *testing.T) {
+	t.Parallel()
+	regions := []alloc.Region{{ID: "a"}, {ID: "b"}}
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Regions = regions })
+	regions[0].ID = "changed by the embedder"
+	s.Regions()[1].ID = "changed by a caller"
+	if got := s.Regions(); len(got) != 2 || got[0].ID != "a" || got[1].ID != "b" {
+		t.Errorf("Regions() = %v", got)
+	}
+}
+
+func TestJoinCodeOwnership(t *testing.T) {
+	t.Parallel()
+	relay := newFakeRelay()
+	s := newTestService(t, relay, nil)
+	host := mustAllocate(t, s, alice)
+	code := mustCode(t, s, alice, host)
+	joined, err := s.Join(t.Context(), bob, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	anonymous := mustAllocate(t, s, nobody)
+	tests := []struct {
+		name   string
+		caller alloc.Caller
+		id     proto.AllocationID
+		want   error
+	}{
+		{"owner", alice, host, nil},
+		{"backend of the tenant", backend, host, nil},
+		{"backend, for a nameless host", backend, anonymous, nil},
+		{"other player", bob, host, alloc.ErrNotFound},
+		{"nameless player", nobody, host, alloc.ErrNotFound},
+		{"nameless player, nameless host", nobody, anonymous, alloc.ErrNotFound},
+		{"same name in another environment", mallory, host, alloc.ErrNotFound},
+		{"backend of another environment", alloc.Caller{Tenant: otherTenant, Server: true}, host, alloc.ErrNotFound},
+		{"joiner's own allocation", bob, joined.ID, alloc.ErrNotFound},
+		{"backend, for a joiner's allocation", backend, joined.ID, alloc.ErrNotFound},
+		{"never there", alice, proto.AllocationID{1}, alloc.ErrNotFound},
+		{"zero id", alice, proto.AllocationID{}, alloc.ErrNotFound},
+		{"tenant too long", longTenant, host, alloc.ErrTenantName},
+	}
+	for _, tt := range tests {
+		got, err := s.JoinCode(t.Context(), tt.caller, tt.id)
+		if !errors.Is(err, tt.want) || (got == "") != (tt.want != nil) {
+			t.Errorf("%s: %q, error %v; want %v", tt.name, got, err, tt.want)
+		}
+		if tt.id == host && tt.want == nil && got != code {
+			t.Errorf("%s: code %s, want the same again, %s", tt.name, got, code)
+		}
+	}
+	// However such an allocation came about, the empty name owns nothing.
+	empty := proto.AllocationID{2}
+	relay.live[empty] = alloc.Description{
+		Tenant: testTenant.Hash(), Player: alloc.HashPlayer(testTenant, ""), Role: alloc.RoleHost,
+	}
+	if _, err := s.JoinCode(t.Context(), nobody, empty); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("nameless player, host of the empty name: error %v", err)
+	}
+	relay.describeErr = alloc.ErrUnavailable
+	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("relay away: error %v", err)
+	}
+}
+
+func TestJoin(t *testing.T) {
+	t.Parallel()
+	relay := newFakeRelay()
+	s := newTestService(t, relay, nil)
+	host := mustAllocate(t, s, alice)
+	code := mustCode(t, s, alice, host)
+	absent := strings.Map(func(r rune) rune { return map[bool]rune{true: '7', false: '6'}[r == '6'] }, code)
+	tests := []struct {
+		name    string
+		caller  alloc.Caller
+		code    string
+		joinErr error
+		want    error
+	}{
+		{"as handed out", bob, code, nil, nil},
+		{"in lower case", bob, strings.ToLower(code), nil, nil},
+		{"the host's own player", alice, code, nil, nil},
+		{"nameless", nobody, code, nil, nil},
+		{"absent", bob, absent, nil, alloc.ErrCodeNotFound},
+		{"one symbol more", bob, code + "6", nil, alloc.ErrCodeNotFound},
+		{"foreign tenant", mallory, code, nil, alloc.ErrCodeNotFound},
+		{"empty", bob, "", nil, alloc.ErrCodeMalformed},
+		{"one symbol too many", bob, "6789BCDFGHJKL", nil, alloc.ErrCodeMalformed},
+		{"a vowel", bob, "6789BA", nil, alloc.ErrCodeMalformed},
+		{"tenant too long", longTenant, code, nil, alloc.ErrTenantName},
+		{"relay full", bob, code, alloc.ErrFull, alloc.ErrFull},
+		{"relay away", bob, code, alloc.ErrUnavailable, alloc.ErrUnavailable},
+		{"still there afterwards", bob, code, nil, nil},
+	}
+	for _, tt := range tests {
+		relay.joinErr, relay.joins = tt.joinErr, nil
+		res, err := s.Join(t.Context(), tt.caller, tt.code)
+		if !errors.Is(err, tt.want) {
+			t.Errorf("%s: error %v, want %v", tt.name, err, tt.want)
+		}
+		if tt.want != nil {
+			if !res.ID.IsZero() || errors.Is(err, alloc.ErrNotFound) {
+				t.Errorf("%s: %v beside error %v", tt.name, res.ID, err)
+			}
+			continue
+		}
+		if len(relay.joins) != 1 || relay.joins[0].Host != host || relay.joins[0].Tenant != testTenant || res.Region != "eu-north" {
+			t.Errorf("%s: asked the relay for %+v, region %q", tt.name, relay.joins, res.Region)
+		}
+	}
+}

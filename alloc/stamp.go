@@ -1,0 +1,109 @@
+package alloc
+
+import (
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Heard notes at tick that the owner of h sent a datagram. Stamps are written
+// only when they change, four times a second at the most.
+func (t *Table) Heard(h Handle, tick Tick) {
+	a := t.activity(h.slot())
+	stamp(&a.heard, tick)
+	stamp(&a.active, tick)
+}
+
+// Active notes at tick that a datagram goes to the owner of h.
+func (t *Table) Active(h Handle, tick Tick) {
+	stamp(&t.activity(h.slot()).active, tick)
+}
+
+// stamp reports whether it wrote. It never goes back, as a worker may be late,
+// and of two that write at once the later time stays.
+func stamp(s *atomic.Uint32, tick Tick) bool {
+	for old := s.Load(); old < uint32(tick); old = s.Load() {
+		if s.CompareAndSwap(old, uint32(tick)) {
+			return true
+		}
+	}
+	return false
+}
+
+// Stamps returns when h was last heard, and when it last sent or received.
+func (t *Table) Stamps(h Handle) (heard, active Tick) {
+	a := t.activity(h.slot())
+	return Tick(a.heard.Load()), Tick(a.active.Load())
+}
+
+// StrangerSlots is how many peers to whom it has no link an allocation may be
+// told of within a second. Beyond that it is told nothing, so that the memory
+// of what it was told stays small and is never outrun.
+const StrangerSlots = 4
+
+// StrangerMillis is the shortest time in milliseconds between two ERROR 5 to
+// one allocation about one peer.
+const StrangerMillis = 1000
+
+// Stranger reports whether the owner of h may be told now, at nowMillis, that
+// it has no link to peer: at once, then once a second for each peer.
+func (t *Table) Stranger(h Handle, peer proto.AllocationID, nowMillis int64) bool {
+	a := t.activity(h.slot())
+	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
+	for {
+		free, old := a.stranger(now, tag)
+		if free == nil {
+			return false
+		}
+		if free.CompareAndSwap(old, uint64(tag)<<32|uint64(now)) {
+			return true
+		}
+	}
+}
+
+// stranger returns a place to note that the owner is told of the peer with
+// that tag, and what it holds, or nil if the owner is to be told nothing.
+func (a *activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) {
+	for i := range a.strangers {
+		old := a.strangers[i].Load()
+		// A worker whose clock is behind may find a time that is still to come.
+		recent := old != 0 && now-uint32(old)+StrangerMillis < 2*StrangerMillis
+		if recent && uint32(old>>32) == tag {
+			return nil, 0
+		}
+		if !recent && free == nil {
+			free, held = &a.strangers[i], old
+		}
+	}
+	return free, held
+}
+
+// Mismatch reports whether an ERROR 3 that names the live allocation h may be
+// sent now, within rate.
+func (t *Table) Mismatch(h Handle, rate Rate, nowMillis int64) bool {
+	return rate.Take(&t.activity(h.slot()).mismatch, nowMillis)
+}
+
+// Rate is a limit of events: one each Interval microseconds on average, and up
+// to Burst at once.
+type Rate struct {
+	Interval int64
+	Burst    int64
+}
+
+// Take draws one event from the gate at nowMillis and reports whether there
+// was one left. The gate is a single word, the time at which it will be full
+// again (generic cell rate algorithm), so several goroutines may share it.
+func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	for {
+		old := gate.Load()
+		full := max(int64(old), now) + r.Interval
+		if full-now > r.Burst*r.Interval {
+			return false
+		}
+		if gate.CompareAndSwap(old, uint64(full)) {
+			return true
+		}
+	}
+}

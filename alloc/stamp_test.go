@@ -1,0 +1,246 @@
+package alloc
+
+import (
+	"math/rand/v2"
+	"sync"
+	"sync/atomic"
+	"testing"
+)
+
+// TestContract3StampsAreWrittenOnChangeOnly: a worker that relays a thousand
+// datagrams within a tick takes the line away from the others once.
+func TestContract3StampsAreWrittenOnChangeOnly(t *testing.T) {
+	t.Parallel()
+	var s atomic.Uint32
+	for _, c := range []struct {
+		tick  Tick
+		wrote bool
+		want  uint32
+	}{
+		{5, true, 5}, {5, false, 5}, {4, false, 5}, {0, false, 5}, {6, true, 6}, {6, false, 6}, {5, false, 6},
+	} {
+		if wrote := stamp(&s, c.tick); wrote != c.wrote || s.Load() != c.want {
+			t.Errorf("tick %d: wrote %v, stamp %d, want %v, %d", c.tick, wrote, s.Load(), c.wrote, c.want)
+		}
+	}
+}
+
+func TestContract3StampsNeverGoBack(t *testing.T) {
+	t.Parallel()
+	table := NewTable(0)
+	h, err := table.Reserve(Spec{ID: testID(1), Role: RoleHost}, 10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	steps := []struct {
+		do            func(Handle, Tick)
+		tick          Tick
+		heard, active Tick
+	}{
+		{table.Active, 9, 10, 10},
+		{table.Heard, 9, 10, 10},
+		{table.Active, 12, 10, 12},
+		{table.Heard, 11, 11, 12},
+		{table.Heard, 13, 13, 13},
+		{table.Active, 12, 13, 13},
+	}
+	for i, s := range steps {
+		s.do(h, s.tick)
+		if heard, active := table.Stamps(h); heard != s.heard || active != s.active {
+			t.Errorf("step %d: stamps %d, %d, want %d, %d", i, heard, active, s.heard, s.active)
+		}
+	}
+	// A new owner of the slot does not inherit them.
+	table.End(h)
+	table.Recycle(h)
+	h = reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
+	if heard, active := table.Stamps(h); heard != 1 || active != 1 {
+		t.Errorf("stamps of a fresh allocation %d, %d, want 1", heard, active)
+	}
+}
+
+// TestContract3LatestStampStays: of stamps that workers write at once, none is
+// lost to an earlier one.
+func TestContract3LatestStampStays(t *testing.T) {
+	t.Parallel()
+	const workers, ticks = 4, 20_000
+	table := NewTable(0)
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
+	var wg sync.WaitGroup
+	for w := range workers {
+		wg.Go(func() {
+			r := rand.New(rand.NewPCG(uint64(w), 0))
+			for i := Tick(2); i < ticks; i++ {
+				table.Heard(h, i-Tick(r.IntN(2)))
+				table.Active(h, i)
+				if heard, active := table.Stamps(h); heard < i-1 || active < i {
+					t.Errorf("stamps %d, %d after tick %d", heard, active, i)
+					return
+				}
+			}
+			table.Heard(h, ticks)
+		})
+	}
+	wg.Wait()
+	if heard, active := table.Stamps(h); heard != ticks || active != ticks {
+		t.Errorf("stamps %d, %d, want %d", heard, active, ticks)
+	}
+}
+
+func TestStranger(t *testing.T) {
+	t.Parallel()
+	const wrap = 1<<32 - 60_000 // when 32 bits of milliseconds begin again
+	type step struct {
+		ms   int64
+		peer int
+		told bool
+	}
+	cases := map[string][]step{
+		"once a second": {{0, 1, true}, {0, 1, false}, {999, 1, false}, {1000, 1, true}, {1999, 1, false}, {2000, 1, true}},
+		"by peer":       {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, true}, {4, 1, false}, {4, 4, false}},
+		"no fifth peer": {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, true}, {4, 5, false}, {999, 5, false}, {1000, 5, true}, {1000, 1, false}, {1001, 1, true}},
+		"late worker":   {{5000, 1, true}, {4999, 1, false}, {4001, 1, false}, {5999, 1, false}, {6000, 1, true}},
+		"32 bits":       {{wrap - 1, 1, true}, {wrap, 1, false}, {wrap + 998, 1, false}, {wrap + 999, 1, true}},
+		"after long":    {{0, 1, true}, {1 << 31, 1, true}, {1<<32 - 2000, 1, true}},
+	}
+	for name, steps := range cases {
+		t.Run(name, func(t *testing.T) {
+			table := NewTable(0)
+			h := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
+			other := reserve(t, table, Spec{ID: testID(100), Role: RoleHost})
+			for i, s := range steps {
+				if got := table.Stranger(h, testID(s.peer), 60_000+s.ms); got != s.told {
+					t.Errorf("step %d: told %v, want %v", i, got, s.told)
+				}
+			}
+			if !table.Stranger(other, testID(1), 60_000) {
+				t.Error("another allocation's peers count")
+			}
+			table.End(h)
+			table.Recycle(h)
+			h = reserve(t, table, Spec{ID: testID(101), Role: RoleHost})
+			if last := steps[len(steps)-1]; !table.Stranger(h, testID(last.peer), 60_000+last.ms) {
+				t.Error("a fresh allocation inherits what the last one was told")
+			}
+		})
+	}
+}
+
+// TestStrangerOfSeveralWorkers: one of them tells, the others know.
+func TestStrangerOfSeveralWorkers(t *testing.T) {
+	t.Parallel()
+	const workers, seconds = 4, 500
+	table := NewTable(0)
+	h := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
+	for s := range int64(seconds) {
+		var told atomic.Int32
+		var wg sync.WaitGroup
+		for range workers {
+			wg.Go(func() {
+				if table.Stranger(h, testID(1), 60_000+s*StrangerMillis) {
+					told.Add(1)
+				}
+			})
+		}
+		wg.Wait()
+		if n := told.Load(); n != 1 {
+			t.Fatalf("second %d: told %d times, want once", s, n)
+		}
+	}
+}
+
+// bucket is the rate limit that everybody knows, exact and slow: it holds up
+// to burst tokens and gains one each interval. It counts in microseconds.
+type bucket struct {
+	interval, room int64
+	level, last    int64
+}
+
+func newBucket(r Rate) *bucket {
+	return &bucket{interval: r.Interval, room: r.Burst * r.Interval, level: r.Burst * r.Interval}
+}
+
+func (b *bucket) take(nowMillis int64) bool {
+	now := nowMillis * 1000
+	b.level = min(b.room, b.level+now-b.last)
+	b.last = now
+	if b.level < b.interval {
+		return false
+	}
+	b.level -= b.interval
+	return true
+}
+
+func TestRateIsATokenBucket(t *testing.T) {
+	t.Parallel()
+	seed := rand.Uint64()
+	r := rand.New(rand.NewPCG(seed, 0))
+	for range 300 {
+		rate := Rate{Interval: 1 + r.Int64N(1<<(1+r.IntN(22))), Burst: 1 + r.Int64N(20)}
+		slow, now := newBucket(rate), int64(60_000)
+		var gate atomic.Uint64
+		for i := range 500 {
+			if r.IntN(3) == 0 {
+				now += r.Int64N(2 + rate.Interval/500*r.Int64N(20))
+			}
+			want := slow.take(now)
+			if got := rate.Take(&gate, now); got != want {
+				t.Fatalf("seed %d, %+v: event %d at %d ms: %v, want %v", seed, rate, i, now, got, want)
+			}
+		}
+	}
+}
+
+// TestRateOfLateWorkers: clocks that are behind gain nothing.
+func TestRateOfLateWorkers(t *testing.T) {
+	t.Parallel()
+	rate := Rate{Interval: 10_000, Burst: 5}
+	r := rand.New(rand.NewPCG(5, 6))
+	const start, millis, behind = 60_000, 10_000, 100
+	var gate atomic.Uint64
+	taken := int64(0)
+	for now := int64(start); now < start+millis; now++ {
+		for range 3 {
+			if rate.Take(&gate, now-r.Int64N(behind)) {
+				taken++
+			}
+		}
+	}
+	if most := rate.Burst + (millis+behind)*1000/rate.Interval; taken > most || taken < most*9/10 {
+		t.Errorf("%d events, want %d at the most and not many fewer", taken, most)
+	}
+}
+
+// TestMismatchIsPerAllocation: each has a gate of its own, full when it is
+// reserved, and workers that draw at once draw no more than there is.
+func TestMismatchIsPerAllocation(t *testing.T) {
+	t.Parallel()
+	table := NewTable(0)
+	rate := Rate{Interval: 1_000_000, Burst: 50}
+	draw := func(h Handle) int64 {
+		var drawn atomic.Int64
+		var wg sync.WaitGroup
+		for range 4 {
+			wg.Go(func() {
+				for range 40 {
+					if table.Mismatch(h, rate, 60_000) {
+						drawn.Add(1)
+					}
+				}
+			})
+		}
+		wg.Wait()
+		return drawn.Load()
+	}
+	a, b := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
+	for _, h := range []Handle{a, b} {
+		if n := draw(h); n != rate.Burst {
+			t.Errorf("%d events, want %d", n, rate.Burst)
+		}
+	}
+	table.End(a)
+	table.Recycle(a)
+	if n := draw(reserve(t, table, Spec{ID: testID(3), Role: RoleHost})); n != rate.Burst {
+		t.Errorf("%d events of a fresh allocation, want %d", n, rate.Burst)
+	}
+}

@@ -1,0 +1,143 @@
+package alloc
+
+import (
+	"crypto/rand"
+	"encoding/binary"
+	"math/bits"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// DefaultMaxAllocations is how many allocations a table holds unless told
+// otherwise: one million of them stay within 512 MiB of memory.
+const DefaultMaxAllocations = 1_000_000
+
+// Table knows every allocation, by the endpoint it is bound to and by its id.
+//
+// Methods in this file may be called by any goroutine at any time and take no
+// lock. Those in writer.go belong to the one control goroutine.
+type Table struct {
+	secret     [4]uint64
+	chunks     []atomic.Pointer[chunk]
+	byEndpoint index
+	byID       index
+
+	w writer
+}
+
+// NewTable returns an empty table for at most max allocations; zero or less
+// means [DefaultMaxAllocations]. Memory is taken as allocations come.
+func NewTable(max int) *Table {
+	if max <= 0 {
+		max = DefaultMaxAllocations
+	}
+	t := &Table{chunks: make([]atomic.Pointer[chunk], (max+chunkSlots-1)/chunkSlots)}
+	var seed [32]byte
+	rand.Read(seed[:])
+	for i := range t.secret {
+		t.secret[i] = binary.LittleEndian.Uint64(seed[i*8:])
+	}
+	t.byEndpoint.init()
+	t.byID.init()
+	t.w.max = max
+	return t
+}
+
+// ByEndpoint returns the allocation that is bound to ep.
+func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
+	hash := t.hashEndpoint(&ep)
+	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
+	for c := shard.cells.Load(); ; {
+		for at := hash; ; at++ {
+			line := c.line(at)
+			for found := line.match(tag); found != 0; found &= found - 1 {
+				slot, ok := line.slot(found, tag)
+				if ok && t.identity(slot).snapshot(slot, &e) && e.Endpoint == ep {
+					return e, true
+				}
+			}
+			if line.open() {
+				break
+			}
+		}
+		// A miss counts only on the cells that are current.
+		current := shard.cells.Load()
+		if current == c {
+			return Entry{}, false
+		}
+		c = current
+	}
+}
+
+// ByID returns the allocation with that id, bound or not.
+func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
+	hash := t.hashID(id)
+	tag, shard := tagOf(hash), t.byID.shard(hash)
+	for c := shard.cells.Load(); ; {
+		for at := hash; ; at++ {
+			line := c.line(at)
+			for found := line.match(tag); found != 0; found &= found - 1 {
+				slot, ok := line.slot(found, tag)
+				if ok && t.identity(slot).snapshot(slot, &e) && e.ID == id {
+					return e, true
+				}
+			}
+			if line.open() {
+				break
+			}
+		}
+		current := shard.cells.Load()
+		if current == c {
+			return Entry{}, false
+		}
+		c = current
+	}
+}
+
+// At returns the allocation that h names, unless it has ended.
+func (t *Table) At(h Handle) (e Entry, ok bool) {
+	if h == 0 {
+		return Entry{}, false
+	}
+	if !t.identity(h.slot()).snapshot(h.slot(), &e) || e.Handle != h {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+// Peer returns the allocation with id to, if it and from are linked.
+func (t *Table) Peer(from *Entry, to proto.AllocationID) (e Entry, ok bool) {
+	if from.Role == RoleJoiner {
+		e, ok = t.At(from.Link)
+		return e, ok && e.ID == to
+	}
+	e, ok = t.ByID(to)
+	return e, ok && e.Link == from.Handle
+}
+
+func (t *Table) identity(slot uint32) *identity {
+	return &t.chunks[slot/chunkSlots].Load().identities[slot%chunkSlots]
+}
+
+func (t *Table) activity(slot uint32) *activity {
+	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
+}
+
+// hashEndpoint and hashID are seeded per table, so that nobody outside can
+// choose endpoints that collide.
+func (t *Table) hashEndpoint(ep *sock.Endpoint) uint64 {
+	return fold(fold(ep[0]^t.secret[0], ep[1]^t.secret[1]), ep[2]^t.secret[2])
+}
+
+func (t *Table) hashID(id proto.AllocationID) uint64 {
+	a, b := binary.LittleEndian.Uint64(id[:8]), binary.LittleEndian.Uint64(id[8:])
+	return fold(fold(a^t.secret[1], b^t.secret[2]), t.secret[3])
+}
+
+// fold mixes two words: the halves of their 128-bit product.
+func fold(a, b uint64) uint64 {
+	hi, lo := bits.Mul64(a, b)
+	return hi ^ lo
+}
