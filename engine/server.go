@@ -93,7 +93,7 @@ func (s *Server) listen() error {
 		}
 		group, err := sock.Listen(sock.Config{
 			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
-			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer,
+			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, Unmerged: s.cfg.Unmerged,
 		}, s.cfg.Workers)
 		if err != nil {
 			s.closeSockets()
@@ -113,6 +113,7 @@ func (s *Server) build() {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.relay, or(s.cfg.Batch, defaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
+			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: cap(w.out.queue) / 2}
 			w.egress = s.egress(core, cap(w.out.queue))
 			s.workers = append(s.workers, w)
 			epochs = append(epochs, w.epoch)

@@ -101,7 +101,7 @@ func TestProbe(t *testing.T) {
 
 func TestConfigErrors(t *testing.T) {
 	for _, cfg := range []engine.Config{
-		{Workers: -1}, {Batch: 257}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1},
+		{Workers: -1}, {Batch: 257}, {MaxContent: 1435}, {MaxConnections: 1 << 16}, {MaxAllocations: -1}, {ReceiveDelay: time.Second},
 		{IdleTimeout: -time.Second}, {BindTimeout: 25 * time.Hour},
 		{Listen: []netip.AddrPort{netip.MustParseAddrPort("203.0.113.1:1")}},
 	} {

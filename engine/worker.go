@@ -24,6 +24,7 @@ type worker struct {
 	mute   muteTable
 	seal   admission
 	counts counters
+	pace   pacer
 
 	stop atomic.Bool
 }
@@ -51,8 +52,18 @@ func (w *worker) run() error {
 		if w.grace.waiting.Load() {
 			w.wakeControl()
 		}
+		if w.pace.delay > 0 {
+			w.rest(n)
+		}
 	}
 	return nil
+}
+
+// rest waits for company, see pacer.
+func (w *worker) rest(n int) {
+	if d := w.pace.rest(sock.Now(), n); d > 0 {
+		sock.Nap(d)
+	}
 }
 
 // step decides about one datagram. It does no I/O, takes no lock and allocates

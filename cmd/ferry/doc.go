@@ -1,0 +1,18 @@
+// Command ferry is the one binary of Ferry, a relay for multiplayer games.
+//
+//	ferry demo      a whole match on this machine, with a verdict
+//	ferry dev       relay and API on loopback, for a developer
+//	ferry serve     relay and API for the public, on one machine
+//	ferry check     reads a configuration as serve does and prints it
+//	ferry version   says what was built
+//
+// Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
+// one line per listener and then one that begins with "ready" to standard
+// output; logs go to standard error. The exit code is 0 when all went well, 1
+// when something failed, and 2 when the command line or the settings are not
+// usable. The first SIGINT or SIGTERM ends the process in order, the second one
+// at once.
+//
+// There is one file per subcommand. What a library could offer is not here but
+// in the packages above; what only this binary needs is in internal.
+package main

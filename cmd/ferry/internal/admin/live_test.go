@@ -1,0 +1,75 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+)
+
+func answers(context.Context) error { return nil }
+
+// looks returns workers that change from look to look, and stay at the last.
+func looks(rows ...[]engine.WorkerStats) func() []engine.WorkerStats {
+	return func() []engine.WorkerStats {
+		now := rows[0]
+		if len(rows) > 1 {
+			rows = rows[1:]
+		}
+		return now
+	}
+}
+
+func TestWorkers(t *testing.T) {
+	idle := engine.WorkerStats{Batches: 5}
+	busy := engine.WorkerStats{Busy: true, Batches: 5}
+	next := engine.WorkerStats{Busy: true, Batches: 6}
+	for _, c := range []struct {
+		name  string
+		looks [][]engine.WorkerStats
+		want  string // in the error; empty: none
+	}{
+		{"idle", [][]engine.WorkerStats{{idle, idle}}, ""},
+		{"busy, then idle", [][]engine.WorkerStats{{busy, idle}, {busy, idle}, {idle, idle}}, ""},
+		{"always busy, but moving", [][]engine.WorkerStats{{busy}, {next}}, ""},
+		{"stuck", [][]engine.WorkerStats{{idle, busy}}, "workers [1]"},
+		{"all stuck", [][]engine.WorkerStats{{busy, busy}}, "workers [0 1]"},
+		{"one gets on", [][]engine.WorkerStats{{busy, busy}, {next, busy}}, "workers [1]"},
+	} {
+		synctest.Test(t, func(t *testing.T) {
+			began := time.Now()
+			err := live(t.Context(), answers, looks(c.looks...))
+			took := time.Since(began)
+			switch {
+			case c.want == "" && (err != nil || took >= liveWithin):
+				t.Errorf("%s: %v after %v", c.name, err, took)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || took != liveWithin):
+				t.Errorf("%s: %v after %v, want %q after %v", c.name, err, took, c.want, liveWithin)
+			}
+		})
+	}
+}
+
+func TestProbeHasATimeOut(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
+		began := time.Now()
+		err := live(t.Context(), silent, looks([]engine.WorkerStats{{}}))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != liveWithin {
+			t.Errorf("%v after %v", err, time.Since(began))
+		}
+	})
+}
+
+func TestClientGoesAway(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	stuck := looks([]engine.WorkerStats{{Busy: true}})
+	if err := live(ctx, answers, stuck); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,60 @@
+package app
+
+import (
+	"errors"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+)
+
+// ErrNoToken is returned for serve without a token. Its text is for the user of
+// a fresh installation.
+var ErrNoToken = errors.New(`app: no token is configured, and serve does not run an open relay. A file that is enough:
+
+    # ferry.yaml
+    advertise: 203.0.113.7            # the public address of this machine
+    tls_cert: /etc/ferry/cert.pem     # or behind_proxy: true
+    tls_key: /etc/ferry/key.pem
+    tokens:
+      - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
+        project: my-game
+        environment: production
+
+    ferry serve --config ferry.yaml
+
+On your own machine, ferry dev needs none of this`)
+
+// Check reports everything that New would refuse about a configuration before
+// it opens anything. It reads files that the settings name and looks at the
+// machine's addresses.
+func Check(c config.Config, mode Mode) error {
+	var errs []error
+	if mode == Serve {
+		errs = append(errs, checkPublic(&c))
+	}
+	errs = append(errs, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic))
+	_, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	errs = append(errs, err)
+	_, err = loadTLS(&c)
+	errs = append(errs, err)
+	if len(c.Tokens) > 0 {
+		// The handler is thrown away: it is asked about the tokens only.
+		_, err = newAPI(&c, mode, httpapi.Config{Service: new(alloc.Service)})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkPublic refuses what must not stand on the Internet.
+func checkPublic(c *config.Config) error {
+	var errs []error
+	if len(c.Tokens) == 0 {
+		errs = append(errs, ErrNoToken)
+	}
+	if c.TLSCert == "" {
+		errs = append(errs, httpapi.PlainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
+	}
+	return errors.Join(errs...)
+}

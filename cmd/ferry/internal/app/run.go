@@ -1,0 +1,121 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"sync"
+	"time"
+)
+
+var (
+	// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
+	ErrAlreadyRun = errors.New("app: Run was called before, or the app is closed")
+	// errEnded is for a part that ended although nobody asked it to.
+	errEnded = errors.New("ended unexpectedly")
+)
+
+const (
+	// answerWithin is how long calls that the API has taken may go on when the
+	// end has come.
+	answerWithin = 2 * time.Second
+	// probeWithin bounds one attempt to reach the relay at the start.
+	probeWithin = 2 * time.Second
+)
+
+// Run serves until ctx ends or Close is called, and then returns nil; or until
+// a part fails, and then returns its error. No goroutine is left when it
+// returns. It can be called once.
+func (a *App) Run(ctx context.Context) error {
+	if !a.ran.CompareAndSwap(false, true) {
+		return ErrAlreadyRun
+	}
+	defer close(a.done)
+	alive, fail := context.WithCancelCause(ctx)
+	defer fail(nil)
+	relay, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
+	defer stopRelay()
+
+	var parts sync.WaitGroup
+	start := func(name string, run func() error) {
+		parts.Go(func() {
+			err := run()
+			if err == nil {
+				err = errEnded
+			}
+			fail(fmt.Errorf("app: %s: %w", name, err))
+		})
+	}
+	start("relay", func() error { return a.relay.Run(relay) })
+	start("api", a.api.run)
+	start("admin", a.admin.run)
+	parts.Go(func() { a.announce(alive) })
+
+	var err error
+	select {
+	case <-a.quit:
+	case <-alive.Done():
+		if err = context.Cause(alive); ctx.Err() != nil && err == context.Cause(ctx) {
+			err = nil
+		}
+	}
+	fail(nil)
+	a.ready.Store(false)
+	a.opts.Logger.Info("stopping")
+	a.api.stop(answerWithin)
+	stopRelay()
+	a.admin.stop(answerWithin)
+	parts.Wait()
+	return err
+}
+
+// announce says that the process is ready, when the relay has answered. Under
+// a flood that may take several attempts, which is no reason to give up.
+func (a *App) announce(ctx context.Context) {
+	for ctx.Err() == nil {
+		attempt, cancel := context.WithTimeout(ctx, probeWithin)
+		err := a.relay.Probe(attempt)
+		cancel()
+		if err == nil {
+			a.ready.Store(true)
+			if a.opts.OnReady != nil {
+				a.opts.OnReady()
+			}
+			return
+		}
+		if ctx.Err() == nil {
+			a.opts.Logger.Warn("the relay does not answer itself yet", "error", err)
+		}
+	}
+}
+
+// Close frees everything: that of an App that was never run, or by making Run
+// return, for which it waits. It may be called more than once.
+func (a *App) Close() error {
+	first := a.ran.CompareAndSwap(false, true)
+	a.closing.Do(func() { close(a.quit) })
+	if !first {
+		<-a.done
+		return nil
+	}
+	defer close(a.done)
+	var errs []error
+	if a.relay != nil {
+		errs = append(errs, a.relay.Close())
+	}
+	for _, w := range []*web{a.api, a.admin} {
+		if w != nil {
+			errs = append(errs, w.listener.Close())
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// ignoreClosed leaves out the error that only says that a server was stopped.
+func ignoreClosed(err error) error {
+	if errors.Is(err, http.ErrServerClosed) {
+		return nil
+	}
+	return err
+}

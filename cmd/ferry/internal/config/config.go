@@ -1,0 +1,108 @@
+package config
+
+import (
+	"errors"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Config is every setting of ferry serve and ferry dev. The tags say the YAML
+// key, from which flag and variable follow, the group and the text in the help
+// with its placeholder in braces, and the range or the choices. What a
+// setting does is said in its help text and nowhere else.
+type Config struct {
+	UDP         []Addr `key:"udp" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 takes a free one; give it twice for IPv4 and IPv6"`
+	HTTP        Addr   `key:"http" group:"listen" usage:"address of the Allocations API, {HOST:PORT}; [::] hears IPv4 as well"`
+	Admin       Addr   `key:"admin" group:"listen" usage:"address of metrics and health, {HOST:PORT}; it has no authentication"`
+	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that others can reach"`
+	Advertise   []Host `key:"advertise" group:"listen" usage:"public {IP} of the relay that players are told, one per address family; IP:PORT where a router maps the port"`
+	TLSCert     string `key:"tls_cert" group:"listen" usage:"certificate {FILE} (PEM, with its chain) for the API"`
+	TLSKey      string `key:"tls_key" group:"listen" usage:"private key {FILE} (PEM) for the API"`
+	BehindProxy bool   `key:"behind_proxy" group:"listen" usage:"a reverse proxy in front ends TLS: allow plain HTTP on a public address"`
+
+	StateDir         string        `key:"state_dir" group:"relay" usage:"{DIR} that keeps the relay's id and master key"`
+	Region           string        `key:"region" group:"relay" usage:"{ID} of the region that this relay stands in"`
+	MaxConnections   int           `key:"max_connections" group:"relay" usage:"most players that a host may ask for" min:"1" max:"65535"`
+	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"most allocations at once" min:"1" max:"67108864"`
+	MaxContent       int           `key:"max_content" group:"relay" usage:"largest content of a relayed datagram in {BYTES}" min:"1" max:"1434"`
+	IdleTimeout      time.Duration `key:"idle_timeout" group:"relay" usage:"end an allocation that neither sent nor received for so long" min:"250ms" max:"24h"`
+	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"the same for a host that no player has connected to yet" min:"250ms" max:"24h"`
+	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that nobody bound within this time" min:"250ms" max:"24h"`
+	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose owner itself sent nothing for so long, whatever it was sent" min:"250ms" max:"24h"`
+	Workers          int           `key:"workers" group:"relay" usage:"sockets and threads per UDP address; 0 is one per processor" min:"0" max:"256"`
+
+	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
+	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT}: text or json" oneof:"text,json"`
+
+	// Tokens are the callers that the API lets in.
+	Tokens []Token `key:"tokens"`
+}
+
+// Token is a bearer token of the API and what it stands for. It is written in
+// the file only.
+type Token struct {
+	// Secret is what a caller sends. In the file it is either here or in the
+	// file that SecretFile names; after [Load] it is here in both cases.
+	Secret     Secret `key:"secret"`
+	SecretFile string `key:"secret_file"`
+	// Project and Environment name the tenant.
+	Project     string `key:"project"`
+	Environment string `key:"environment"`
+	// Player names the player; empty derives one from the secret.
+	Player string `key:"player"`
+	// Kind is "player", the default, or "server".
+	Kind string `key:"kind" oneof:"player,server"`
+}
+
+const (
+	// port is the one number of UDP and HTTP, adminPort that of the operator.
+	port      = 7777
+	adminPort = 7778
+)
+
+// Serve returns the defaults of ferry serve.
+func Serve() Config {
+	c := Dev()
+	any4 := Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}
+	c.UDP, c.HTTP = []Addr{any4}, any4
+	return c
+}
+
+// Dev returns the defaults of ferry dev: those of serve, on loopback.
+func Dev() Config {
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	return Config{
+		UDP:              []Addr{{netip.AddrPortFrom(local, port)}},
+		HTTP:             Addr{netip.AddrPortFrom(local, port)},
+		Admin:            Addr{netip.AddrPortFrom(local, adminPort)},
+		StateDir:         "/var/lib/ferry",
+		Region:           "default",
+		MaxConnections:   alloc.DefaultMaxConnections,
+		MaxAllocations:   alloc.DefaultMaxAllocations,
+		MaxContent:       proto.DefaultMaxContent,
+		IdleTimeout:      10 * time.Second,
+		HostAloneTimeout: 60 * time.Second,
+		BindTimeout:      10 * time.Second,
+		HearTimeout:      30 * time.Second,
+		LogLevel:         "info",
+		LogFormat:        "text",
+	}
+}
+
+// validate reports what no single value can be blamed for.
+func (c *Config) validate() error {
+	var errs []error
+	if len(c.UDP) == 0 {
+		errs = append(errs, errors.New("udp: no address is given"))
+	}
+	if c.Region == "" {
+		errs = append(errs, errors.New("region: is empty"))
+	}
+	if (c.TLSCert == "") != (c.TLSKey == "") {
+		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))
+	}
+	return errors.Join(errs...)
+}

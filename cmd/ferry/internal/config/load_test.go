@@ -1,0 +1,225 @@
+package config
+
+import (
+	"context"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/urfave/cli/v3"
+)
+
+// load parses args as ferry would and loads with defaults of dev.
+func load(t *testing.T, environ []string, args ...string) (Loaded, error) {
+	t.Helper()
+	var loaded Loaded
+	var err error
+	cmd := &cli.Command{
+		Name: "test", Flags: Flags(Dev()),
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			loaded, err = Load(cmd, environ, Dev())
+			return nil
+		},
+		ExitErrHandler: func(context.Context, *cli.Command, error) {},
+	}
+	if runErr := cmd.Run(t.Context(), append([]string{"test"}, args...)); runErr != nil {
+		t.Fatalf("command line: %v", runErr)
+	}
+	return loaded, err
+}
+
+func write(t *testing.T, text string) string {
+	t.Helper()
+	path := filepath.Join(t.TempDir(), "ferry.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// others are two further values for every setting that has a flag, as text.
+var others = map[string][2]string{
+	"udp": {"127.0.0.1:1,[::1]:1", "0.0.0.0:2"}, "http": {"127.0.0.1:3", "127.0.0.1:4"},
+	"admin": {"127.0.0.1:5", "127.0.0.1:6"}, "admin_public": {"true", "false"},
+	"advertise": {"203.0.113.1", "203.0.113.2:3,2001:db8::1"},
+	"tls_cert":  {"a.pem", "b.pem"}, "tls_key": {"a.key", "b.key"}, "behind_proxy": {"true", "false"},
+	"state_dir": {"/a", "/b"}, "region": {"eu", "us"},
+	"max_connections": {"5", "6"}, "max_allocations": {"7", "8"}, "max_content": {"100", "200"},
+	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
+	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "workers": {"3", "4"},
+	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
+}
+
+// value returns a setting's value as the texts of others write it.
+func value(c Config, key string) string {
+	v := reflect.ValueOf(c)
+	for _, s := range settings(v.Type()) {
+		if s.key == key {
+			return strings.Join(formats(v.Field(s.index)), ",")
+		}
+	}
+	return "no such key"
+}
+
+// companion keeps the rule that certificate and key come together.
+var companion = map[string]string{"tls_cert": "tls_key", "tls_key": "tls_cert"}
+
+// TestSources goes through every setting and every order of sources.
+func TestSources(t *testing.T) {
+	for _, s := range flagged() {
+		two, ok := others[s.key]
+		if !ok {
+			t.Errorf("the test has no values for %s", s.key)
+			continue
+		}
+		t.Run(s.key, func(t *testing.T) {
+			text := s.key + ": \"" + two[0] + "\"\n"
+			if c := companion[s.key]; c != "" {
+				text += c + ": x\n"
+			}
+			file := write(t, text)
+			env := []string{s.env() + "=" + two[1], "PATH=/bin", "FERRY_CONFIG=" + file}
+			flag := "--" + s.flag() + "=" + two[0]
+			for _, step := range []struct {
+				name         string
+				env, args    []string
+				want, source string
+			}{
+				{"default", nil, nil, value(Dev(), s.key), "default"},
+				{"file", nil, []string{"-c", file}, two[0], file + ":1"},
+				{"file by variable", env[2:], nil, two[0], file + ":1"},
+				{"environment over file", env, nil, two[1], s.env()},
+				{"flag over environment", env, []string{flag}, two[0], "--" + s.flag()},
+				{"empty variable", []string{s.env() + "="}, nil, value(Dev(), s.key), "default"},
+			} {
+				l, err := load(t, step.env, step.args...)
+				if err != nil {
+					t.Fatalf("%s: %v", step.name, err)
+				}
+				if got := value(l.Config, s.key); got != step.want || l.Source(s.key) != step.source {
+					t.Errorf("%s: %q from %q, want %q from %q", step.name, got, l.Source(s.key), step.want, step.source)
+				}
+			}
+		})
+	}
+}
+
+// TestFlagsAreTheStruct: one flag for each field but the tokens, plus --config.
+func TestFlagsAreTheStruct(t *testing.T) {
+	var names []string
+	for _, f := range Flags(Serve()) {
+		names = append(names, f.Names()[0])
+	}
+	want := []string{"config"}
+	config := reflect.TypeFor[Config]()
+	for i := range config.NumField() {
+		if f := config.Field(i); f.Name != "Tokens" {
+			want = append(want, strings.ReplaceAll(f.Tag.Get("key"), "_", "-"))
+		}
+	}
+	if !slices.Equal(names, want) {
+		t.Errorf("flags %v\nwant  %v", names, want)
+	}
+	for _, s := range flagged() {
+		if s.key == "" || s.usage == "" || s.group == "" {
+			t.Errorf("field %d has no key, group or usage", s.index)
+		}
+	}
+}
+
+// TestTags: limits can be read, and the defaults are within them.
+func TestTags(t *testing.T) {
+	for _, c := range []Config{Serve(), Dev()} {
+		for _, s := range flagged() {
+			if s.min != "" && s.bound(s.min) >= s.bound(s.max) {
+				t.Errorf("%s: limits %q and %q", s.key, s.min, s.max)
+			}
+			if err := s.check(reflect.ValueOf(c).Field(s.index)); err != nil {
+				t.Errorf("%s: default: %v", s.key, err)
+			}
+		}
+		if err := c.validate(); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+func TestRepeatedFlag(t *testing.T) {
+	l, err := load(t, nil, "--udp", "127.0.0.1:1", "--udp", "[::1]:1, localhost:2")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if got, want := value(l.Config, "udp"), "127.0.0.1:1,[::1]:1,127.0.0.1:2"; got != want {
+		t.Errorf("udp is %q, want %q", got, want)
+	}
+}
+
+func TestBadText(t *testing.T) {
+	for _, c := range []struct{ env, arg, want string }{
+		{"FERRY_HTTP=relay.example.org:1", "", `FERRY_HTTP: "relay.example.org:1" is not HOST:PORT`},
+		{"FERRY_IDLE_TIMEOUT=10", "", `FERRY_IDLE_TIMEOUT: "10" is not a time span`},
+		{"FERRY_IDLE_TIMEOUT=25h", "", "FERRY_IDLE_TIMEOUT: 25h0m0s is not within 250ms to 24h"},
+		{"FERRY_BEHIND_PROXY=yes", "", `FERRY_BEHIND_PROXY: "yes" is neither true nor false`},
+		{"FERRY_WORKERS=many", "", `FERRY_WORKERS: "many" is not a whole number`},
+		{"FERRY_PROT=1", "", "FERRY_PROT: unknown environment variable"},
+		{"FERRY_TOKENS=x", "", "FERRY_TOKENS: unknown environment variable"},
+		{"", "--max-content=1435", "--max-content: 1435 is not within 1 to 1434"},
+		{"", "--max-connections=0", "--max-connections: 0 is not within 1 to 65535"},
+		{"", "--log-format=xml", `--log-format: "xml" is not one of text, json`},
+		{"", "--log-level=loud", `--log-level: "loud" is not one of`},
+		{"", "--udp=1.2.3.4:65536", `port "65536" is not a number`},
+		{"", "--advertise=relay.example.org", "is not an IP address"},
+		{"", "--advertise=0.0.0.0", "is not an IP address"},
+		{"", "--region=", "region: is empty"},
+		{"", "--tls-cert=x", "one without the other"},
+		{"", "--config=/nowhere/ferry.yaml", "no such file"},
+	} {
+		var args []string
+		if c.arg != "" {
+			args = []string{c.arg}
+		}
+		if _, err := load(t, []string{c.env}, args...); err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s %s: %v, want %q", c.env, c.arg, err, c.want)
+		}
+	}
+}
+
+// TestKubernetes: a service named ferry gives every pod these variables.
+func TestKubernetes(t *testing.T) {
+	env := []string{"FERRY_SERVICE_HOST=10.0.0.1", "FERRY_PORT=udp://10.0.0.1:7777", "FERRY_PORT_7777_UDP=x"}
+	if _, err := load(t, env); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAllProblemsAtOnce(t *testing.T) {
+	file := write(t, "regoin: eu\nworkers: -1\n")
+	_, err := load(t, []string{"FERRY_HTTP=x"}, "-c", file, "--max-content=0")
+	if err == nil {
+		t.Fatal("no error")
+	}
+	for _, want := range []string{file + `:1: unknown key "regoin"`, file + ":2: workers: -1", "FERRY_HTTP", "--max-content"} {
+		if !strings.Contains(err.Error(), want) {
+			t.Errorf("%q is missing in\n%v", want, err)
+		}
+	}
+}
+
+func TestAddrText(t *testing.T) {
+	for text, want := range map[string]string{
+		"localhost:1": "127.0.0.1:1", ":1": "0.0.0.0:1", "[::]:0": "[::]:0", "[::ffff:1.2.3.4]:5": "1.2.3.4:5",
+	} {
+		var a Addr
+		if err := a.UnmarshalText([]byte(text)); err != nil || a.AddrPort != netip.MustParseAddrPort(want) {
+			t.Errorf("%q is %v (%v), want %s", text, a, err, want)
+		}
+	}
+	if Dev().IdleTimeout != 10*time.Second {
+		t.Error("the published idle limit is 10 s")
+	}
+}

@@ -1,0 +1,236 @@
+package demo
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// match is one host and its players. The goroutine of Run owns it; those of the
+// players have their player and read what is fixed.
+type match struct {
+	api     *api.Client
+	fail    func(error)
+	count   uint32 // datagrams that each side sends
+	options Options
+	started time.Time // the clock of the datagrams
+
+	code    string
+	host    *client.Session
+	players []*player
+	byID    map[proto.AllocationID]*player // not yet accepted; accept's, once that runs
+
+	all     sync.WaitGroup // every goroutine of the match
+	sending sync.WaitGroup // those that still have datagrams to send
+	leaving sync.Once
+	left    chan struct{} // closed when sessions begin to be closed
+}
+
+func newMatch(url string, o Options, fail func(error)) *match {
+	return &match{
+		api: &api.Client{BaseURL: url}, fail: fail, options: o, started: time.Now(),
+		count: max(1, uint32(o.Duration.Seconds()*rate)),
+		byID:  make(map[proto.AllocationID]*player), left: make(chan struct{}),
+	}
+}
+
+// now is the demo's clock in nanoseconds.
+func (m *match) now() int64 { return int64(time.Since(m.started)) }
+
+// gather lets the host allocate and bind, and every player join, bind and
+// connect.
+func (m *match) gather(ctx context.Context) error {
+	within, cancel := context.WithTimeoutCause(ctx, gatherWithin,
+		fmt.Errorf("demo: not all were connected within %v", gatherWithin))
+	defer cancel()
+	err := m.gatherAll(within)
+	if err != nil && within.Err() != nil {
+		return cause(within)
+	}
+	return err
+}
+
+func (m *match) gatherAll(ctx context.Context) error {
+	ticket, err := client.Reserve(ctx, m.api, m.options.Players, "")
+	if err != nil {
+		return fmt.Errorf("demo: allocate: %w", err)
+	}
+	if m.code, err = m.api.JoinCode(ctx, ticket.ID.String()); err != nil {
+		return fmt.Errorf("demo: join code: %w", err)
+	}
+	if m.host, err = m.open("host", ticket); err != nil {
+		return err
+	}
+	if err := m.host.Bind(ctx); err != nil {
+		return fmt.Errorf("demo: bind host: %w", err)
+	}
+	for number := 1; number <= m.options.Players; number++ {
+		if err := m.join(ctx, number); err != nil {
+			return fmt.Errorf("demo: player %d: %w", number, err)
+		}
+	}
+	return nil
+}
+
+func (m *match) join(ctx context.Context, number int) error {
+	ticket, err := client.Redeem(ctx, m.api, m.code)
+	if err != nil {
+		return fmt.Errorf("join: %w", err)
+	}
+	p := newPlayer(m, number)
+	if p.session, err = m.open(fmt.Sprintf("player %d", number), ticket); err != nil {
+		return err
+	}
+	m.players = append(m.players, p)
+	m.byID[p.session.ID()] = p
+	if p.host, err = p.session.Connect(ctx); err != nil {
+		return fmt.Errorf("connect: %w", err)
+	}
+	return nil
+}
+
+// open makes a session and runs it until leave.
+func (m *match) open(name string, t client.Ticket) (*client.Session, error) {
+	s, err := client.New(client.Config{Ticket: t})
+	if err != nil {
+		return nil, err
+	}
+	m.all.Go(func() {
+		err := s.Run(context.Background())
+		select {
+		case <-m.left: // It was closed.
+		default:
+			m.fail(fmt.Errorf("demo: %s: the session ended: %w", name, orClosed(err)))
+		}
+	})
+	return s, nil
+}
+
+func orClosed(err error) error {
+	if err == nil {
+		return net.ErrClosed
+	}
+	return err
+}
+
+// errSlow ends a match in which a player's datagrams never came to its host, or
+// the machine could not keep up.
+var errSlow = errors.New("demo: not everything could be sent in time")
+
+// exchange lets both sides send what they have to send and waits until it has
+// arrived, or the time for that is over.
+func (m *match) exchange(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, 2*m.options.Duration+gatherWithin, errSlow)
+	defer cancel()
+	sent := make(chan struct{})
+	m.sending.Add(2 * len(m.players)) // player and host, for each player
+	for _, p := range m.players {
+		m.all.Go(func() { p.receive() })
+		m.all.Go(func() { defer m.sending.Done(); m.send(ctx, p.host, fromPlayer, &p.toHost) })
+	}
+	m.all.Go(func() { m.accept(ctx) })
+	m.all.Go(func() { m.sending.Wait(); close(sent) })
+	select {
+	case <-sent:
+	case <-ctx.Done():
+		return cause(ctx)
+	}
+	return m.drain(ctx)
+}
+
+// accept learns of the players from what they send first, and serves them.
+func (m *match) accept(ctx context.Context) {
+	waiting := len(m.players)
+	defer func() { m.sending.Add(-waiting) }()
+	for waiting > 0 {
+		peer, err := m.host.Accept(ctx)
+		if err != nil {
+			m.fail(fmt.Errorf("demo: host: accept: %w", err))
+			return
+		}
+		p := m.byID[peer.ID()]
+		if p == nil {
+			m.fail(fmt.Errorf("demo: host: a stranger: %v", peer.ID()))
+			return
+		}
+		delete(m.byID, peer.ID()) // Each is accepted once.
+		waiting--
+		m.all.Go(func() { p.serve(peer) })
+		m.all.Go(func() { defer m.sending.Done(); m.send(ctx, peer, fromHost, &p.fromHost) })
+	}
+}
+
+// send sends the numbered datagrams of one side, each at its time.
+func (m *match) send(ctx context.Context, to net.Conn, k kind, t *tally) {
+	begin := time.Now()
+	var b [size]byte
+	for number := range m.count {
+		due := begin.Add(time.Duration(number) * time.Second / rate)
+		select {
+		case <-ctx.Done():
+			return
+		case <-time.After(time.Until(due)):
+		}
+		datagram{k, number, m.now()}.put(&b)
+		t.sent.Add(1)
+		if _, err := to.Write(b[:]); err != nil {
+			m.fail(fmt.Errorf("demo: send: %w", err))
+			return
+		}
+	}
+}
+
+// errDrain is only a marker: the tallies say what is missing.
+var errDrain = errors.New("demo: drain time is over")
+
+// drain waits until every datagram has arrived, but not for ever. What is
+// missing then is for the verdict.
+func (m *match) drain(ctx context.Context) error {
+	ctx, cancel := context.WithTimeoutCause(ctx, drainWithin, errDrain)
+	defer cancel()
+	for !m.settled() {
+		select {
+		case <-ctx.Done():
+			if err := cause(ctx); err != errDrain {
+				return err
+			}
+			return nil
+		case <-time.After(5 * time.Millisecond):
+		}
+	}
+	return nil
+}
+
+// settled reports whether everything has arrived. The host returns a datagram
+// before it counts it, so that no echo can be overlooked.
+func (m *match) settled() bool {
+	for _, p := range m.players {
+		if !p.toHost.settled() || !p.fromHost.settled() {
+			return false
+		}
+	}
+	return true
+}
+
+// leave closes all sessions and waits until nothing of the match runs.
+func (m *match) leave() {
+	m.leaving.Do(func() {
+		close(m.left)
+		var closing sync.WaitGroup
+		for _, p := range m.players {
+			closing.Go(func() { _ = p.session.Close() }) // always nil
+		}
+		closing.Wait()
+		if m.host != nil {
+			_ = m.host.Close() // always nil
+		}
+		m.all.Wait()
+	})
+}

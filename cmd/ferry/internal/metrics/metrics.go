@@ -1,0 +1,62 @@
+package metrics
+
+import (
+	"bytes"
+	"io"
+	"time"
+
+	vm "github.com/VictoriaMetrics/metrics"
+
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// Config says what is shown.
+type Config struct {
+	// Stats returns the counts of the relay. Required.
+	Stats func() engine.Stats
+	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
+	Version, Revision, GoVersion string
+}
+
+// Metrics collects the requests of the API and writes all metrics. Its methods
+// may be called from several goroutines.
+type Metrics struct {
+	cfg Config
+	set *vm.Set
+	api requests
+}
+
+// New returns the metrics of one relay. They are in a set of their own, so that
+// several relays of one process do not meet.
+func New(cfg Config) *Metrics {
+	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
+	m.set.RegisterMetricsWriter(m.writeBuild)
+	m.set.RegisterMetricsWriter(m.writeRelay)
+	m.set.RegisterMetricsWriter(m.api.write)
+	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)
+	m.set.RegisterMetricsWriter(vm.WriteFDMetrics)
+	return m
+}
+
+// OnRequest counts a request of the API that has been answered; it has the form
+// of httpapi.Config.OnRequest.
+func (m *Metrics) OnRequest(call string, status int, d time.Duration) {
+	m.api.add(call, status, d)
+}
+
+// Write writes all metrics.
+func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }
+
+func (m *Metrics) writeBuild(w io.Writer) {
+	var p page
+	p.family("ferry_build_info", gauge, "What was built; the value is always 1.")
+	p.sample("ferry_build_info", 1,
+		"version", m.cfg.Version, "revision", m.cfg.Revision, "goversion", m.cfg.GoVersion)
+	p.flush(w)
+}
+
+// page is a piece of the text format that is being written.
+type page struct{ bytes.Buffer }
+
+// flush writes the page. The error is the reader's own, who has gone away.
+func (p *page) flush(w io.Writer) { _, _ = w.Write(p.Bytes()) }

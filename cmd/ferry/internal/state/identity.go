@@ -1,0 +1,84 @@
+package state
+
+import (
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// Identity is who a relay is. The master key prints as "[redacted]".
+type Identity struct {
+	Relay  alloc.RelayID
+	Master alloc.MasterKey
+}
+
+// NewIdentity draws an identity: a random UUID and 32 random bytes.
+func NewIdentity() (Identity, error) {
+	id, err := uuid.NewRandom()
+	if err != nil {
+		return Identity{}, fmt.Errorf("state: relay id: %w", err)
+	}
+	master, err := alloc.NewMasterKey(rand.Reader)
+	if err != nil {
+		return Identity{}, fmt.Errorf("state: %w", err)
+	}
+	return Identity{alloc.RelayID(id), master}, nil
+}
+
+// ErrDamaged is wrapped by the error about an identity file that is not as it
+// was written.
+var ErrDamaged = errors.New("is damaged; restore it from a copy, or move it away to make a new identity, which ends all matches")
+
+// The words of the identity file. The version changes with its form.
+const (
+	identityTitle = "ferry relay identity 1"
+	relayWord     = "relay "
+	masterWord    = "master "
+	sumWord       = "sha256 "
+)
+
+// encode returns the identity file: a title, two values and the checksum of
+// the lines before it.
+func (i Identity) encode() []byte {
+	text := fmt.Sprintf("%s\n%s%s\n%s%s\n",
+		identityTitle, relayWord, i.Relay, masterWord, hex.EncodeToString(i.Master[:]))
+	sum := sha256.Sum256([]byte(text))
+	return fmt.Appendf(nil, "%s%s%x\n", text, sumWord, sum)
+}
+
+// decode is the reverse of encode. Its errors quote nothing of the file.
+func decode(file []byte) (Identity, error) {
+	text := string(file)
+	at := strings.LastIndex(text, sumWord)
+	if at < 0 || !strings.HasPrefix(text, identityTitle+"\n") {
+		return Identity{}, ErrDamaged
+	}
+	sum := sha256.Sum256([]byte(text[:at]))
+	if text[at:] != fmt.Sprintf("%s%x\n", sumWord, sum) {
+		return Identity{}, ErrDamaged
+	}
+	lines := strings.Split(text[:at], "\n")
+	if len(lines) != 4 || lines[3] != "" {
+		return Identity{}, ErrDamaged
+	}
+	id, err := uuid.Parse(strings.TrimPrefix(lines[1], relayWord))
+	if err != nil || id == uuid.Nil {
+		return Identity{}, ErrDamaged
+	}
+	master, err := hex.DecodeString(strings.TrimPrefix(lines[2], masterWord))
+	if err != nil || len(master) != alloc.MasterKeyLen {
+		return Identity{}, ErrDamaged
+	}
+	i := Identity{alloc.RelayID(id), alloc.MasterKey(master)}
+	if i.Master.IsZero() {
+		return Identity{}, ErrDamaged
+	}
+	return i, nil
+}

@@ -1,0 +1,16 @@
+//go:build !(darwin || dragonfly || freebsd || linux || netbsd || openbsd || windows)
+
+package state
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"runtime"
+)
+
+// takeLock refuses: two processes with one identity would hand out the same
+// keys, and here nothing would keep them apart.
+func takeLock(path string) (*os.File, error) {
+	return nil, fmt.Errorf("state: lock %s: %w on %s", path, errors.ErrUnsupported, runtime.GOOS)
+}

@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/VictoriaMetrics/metrics"
+	"github.com/urfave/cli/v3"
+)
+
+// The exit codes.
+const (
+	exitOK     = 0
+	exitFailed = 1
+	exitUsage  = 2
+)
+
+func main() {
+	// The metrics of the process carry their type only if this switch of the
+	// library, which is one per process, is on.
+	metrics.ExposeMetadata(true)
+	ctx, stop := untilSignal(os.Stderr)
+	code := run(ctx, os.Args, os.Environ(), os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
+// second one ends the process. Stop gives signals back to the system.
+func untilSignal(stderr io.Writer) (ctx context.Context, stop func()) {
+	ctx, cancel := context.WithCancel(context.Background())
+	signals := make(chan os.Signal, 2)
+	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
+	go func() {
+		<-signals
+		cancel()
+		<-signals
+		fmt.Fprintln(stderr, "ferry: second signal, exiting at once")
+		os.Exit(exitFailed)
+	}()
+	return ctx, func() { signal.Stop(signals); cancel() }
+}
+
+// run executes one command line and returns the exit code. Tests call it too.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	s := streams{environ, stdout, stderr}
+	err := s.root().Run(ctx, args)
+	var usage usageError
+	switch {
+	case err == nil:
+		return exitOK
+	case errors.As(err, &usage):
+		fmt.Fprintf(stderr, "ferry: %v\nSee: %s --help\n", err, usage.command)
+		return exitUsage
+	}
+	fmt.Fprintf(stderr, "ferry: %v\n", err)
+	return exitFailed
+}
+
+// streams are what a command has of the world besides its flags.
+type streams struct {
+	environ        []string
+	stdout, stderr io.Writer
+}
+
+// usageError says that the user asked for something that cannot be.
+type usageError struct {
+	command string // the full name of the command
+	err     error
+}
+
+func (e usageError) Error() string { return e.err.Error() }
+func (e usageError) Unwrap() error { return e.err }
+
+func usage(cmd *cli.Command, err error) error { return usageError{cmd.FullName(), err} }
+
+func (s streams) root() *cli.Command {
+	root := &cli.Command{
+		Name:  "ferry",
+		Usage: "a relay for multiplayer games that speaks the Unity Relay protocol",
+		Description: `Try it:
+   ferry demo                         a whole match on this machine
+   ferry dev                          a relay and its API on loopback
+   ferry serve --config ferry.yaml    the same for players everywhere`,
+		Version:        readBuild().version,
+		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.version()},
+		Writer:         s.stdout,
+		ErrWriter:      s.stderr,
+		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it
+		OnUsageError:   onUsageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usage(cmd, fmt.Errorf("no command is named %q", cmd.Args().First()))
+			}
+			return cli.ShowRootCommandHelp(cmd)
+		},
+	}
+	return root
+}
+
+func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
+	return usage(cmd, err)
+}
+
+// command completes a subcommand: it takes flags only.
+func (s streams) command(c *cli.Command) *cli.Command {
+	action := c.Action
+	c.HideHelpCommand = true
+	c.OnUsageError = onUsageError
+	c.Action = func(ctx context.Context, cmd *cli.Command) error {
+		if cmd.Args().Present() {
+			return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().First()))
+		}
+		return action(ctx, cmd)
+	}
+	return c
+}

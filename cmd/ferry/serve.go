@@ -1,0 +1,53 @@
+package main
+
+import (
+	"context"
+	"errors"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
+)
+
+func (s streams) serve() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "serve",
+		Usage: "relay and API for the public, on one machine",
+		Description: `Callers of the API need a bearer token; tokens stand in the file, each with its
+project and environment. Answers of the API carry keys: plain HTTP is refused on
+a public address unless a reverse proxy is declared.
+
+Examples:
+   ferry serve --config /etc/ferry/ferry.yaml
+   ferry serve -c ferry.yaml --advertise 203.0.113.7 --udp 0.0.0.0:7777,[::]:7777
+   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --behind-proxy
+
+   # ferry.yaml
+   advertise: 203.0.113.7
+   tls_cert: /etc/ferry/cert.pem
+   tls_key: /etc/ferry/key.pem
+   tokens:
+     - secret_file: /etc/ferry/token
+       project: my-game
+       environment: production
+       kind: server                  # or player, the default
+
+ferry check -c ferry.yaml shows what is in force.`,
+		Flags: config.Flags(config.Serve()),
+		Action: func(ctx context.Context, cmd *cli.Command) (err error) {
+			loaded, err := s.load(cmd, app.Serve)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			log := newLogger(s.stderr, loaded.Config)
+			dir, err := state.Open(loaded.StateDir, log)
+			if err != nil {
+				return err
+			}
+			defer func() { err = errors.Join(err, dir.Close()) }()
+			return s.start(ctx, loaded.Config, app.Serve, dir.Identity, log)
+		},
+	})
+}
