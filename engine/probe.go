@@ -53,20 +53,28 @@ func (w *worker) probed(from sock.Endpoint, pkt []byte) Outcome {
 // dead: one datagram may be lost while the socket's queue is full.
 const probeTries = 3
 
-// Probe sends a probe through the relay's first UDP socket and waits for the
-// answer, until ctx ends. It proves that datagrams come in, are handled and go
-// out.
+// Probe sends a probe through the UDP sockets of every listen address and waits
+// for the answers, until ctx ends. It proves that datagrams come in, are handled
+// and go out.
 func (s *Server) Probe(ctx context.Context) error {
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(reachable(s.Addr())))
+	for _, addr := range s.Addrs() {
+		if err := s.probeAt(ctx, reachable(addr)); err != nil {
+			return fmt.Errorf("engine: probe %v: %w", addr, err)
+		}
+	}
+	return nil
+}
+
+func (s *Server) probeAt(ctx context.Context, addr netip.AddrPort) error {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(addr))
 	if err != nil {
-		return fmt.Errorf("engine: probe: %w", err)
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetReadDeadline(time.Unix(1, 0)) })()
 
-	probe := make([]byte, 0, probeLen)
-	probe = append(probe, probeMagic...)
-	probe = probe[:probeLen]
+	probe := make([]byte, probeLen)
+	copy(probe, probeMagic)
 	rand.Read(probe[len(probeMagic):probeReplyLen])
 	s.relay.probe.block.Encrypt(probe[probeReplyLen:], probe[len(probeMagic):probeReplyLen])
 	for range probeTries {
@@ -74,7 +82,7 @@ func (s *Server) Probe(ctx context.Context) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("engine: probe: %w", err)
+	return err
 }
 
 var errProbeAnswer = errors.New("wrong answer")

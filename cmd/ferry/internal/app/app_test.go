@@ -243,8 +243,8 @@ func TestCallUnderWay(t *testing.T) {
 	defer conn.Close()
 	body := `{"maxConnections":4}`
 	io.WriteString(conn, "POST /v1/allocate HTTP/1.1\r\nHost: x\r\nContent-Length: 20\r\n\r\n"+body[:10])
-	// The server has begun with the call when it has counted the connection as
-	// busy; that cannot be seen from outside, so another call has to do.
+	// Connections are taken in their order: when a later one has been served,
+	// this one is no longer in the queue of the kernel.
 	if _, err := r.caller("").Regions(t.Context()); err != nil {
 		t.Fatal(err)
 	}
