@@ -111,7 +111,7 @@ func (s *Server) build() {
 	c := newControl(s.relay, s.cfg.Hooks, wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
-			w := newWorker(s.relay, or(s.cfg.Batch, defaultBatch), wake)
+			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
 			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: cap(w.out.queue) / 2}
 			w.egress = s.egress(core, cap(w.out.queue))
@@ -127,9 +127,6 @@ func (s *Server) build() {
 }
 
 const (
-	// defaultBatch is the number of datagrams per system call: more bring no
-	// gain that we could measure, and cost memory.
-	defaultBatch = 64
 	// controlBatch is how many replies control sends per system call.
 	controlBatch = 64
 	// callQueue is how many calls of other goroutines may wait for control

@@ -122,7 +122,7 @@ func (a *App) buildRelay() error {
 	}
 	c := &a.opts.Config
 	a.relay, err = engine.New(engine.Config{
-		Listen: listen(c), Workers: c.Workers,
+		Listen: listen(c), Workers: c.Workers, Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
 		MaxAllocations: c.MaxAllocations, MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,

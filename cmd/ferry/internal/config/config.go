@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -33,6 +34,9 @@ type Config struct {
 	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that nobody bound within this time" min:"250ms" max:"24h"`
 	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose owner itself sent nothing for so long, whatever it was sent" min:"250ms" max:"24h"`
 	Workers          int           `key:"workers" group:"relay" usage:"sockets and threads per UDP address; 0 is one per processor" min:"0" max:"256"`
+	Batch            int           `key:"batch" group:"relay" usage:"most datagrams per system call" min:"1" max:"256"`
+	Merge            bool          `key:"merge" group:"relay" usage:"let datagrams of a batch to one player leave as one message, where the kernel can"`
+	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"at middling load, rest so long before receiving again: saves processor time, adds latency; 0 never rests" min:"0s" max:"10ms"`
 
 	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT}: text or json" oneof:"text,json"`
@@ -87,6 +91,8 @@ func Dev() Config {
 		HostAloneTimeout: 60 * time.Second,
 		BindTimeout:      10 * time.Second,
 		HearTimeout:      30 * time.Second,
+		Batch:            sock.DefaultBatch,
+		Merge:            true,
 		LogLevel:         "info",
 		LogFormat:        "text",
 	}

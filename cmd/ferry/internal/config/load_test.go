@@ -52,6 +52,7 @@ var others = map[string][2]string{
 	"max_connections": {"5", "6"}, "max_allocations": {"7", "8"}, "max_content": {"100", "200"},
 	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
 	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "workers": {"3", "4"},
+	"batch": {"32", "16"}, "merge": {"false", "true"}, "receive_delay": {"200µs", "1ms"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
 }
 
