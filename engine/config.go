@@ -17,7 +17,10 @@ type Config struct {
 	// all if a port is 0. Default: 127.0.0.1 with a free port.
 	Listen []netip.AddrPort
 	// Workers is the number of sockets and threads per listen address. Default:
-	// the number of processors that Go may use.
+	// the number of processors that Go may use. While GOMAXPROCS is larger than
+	// the number of all workers, a busy worker keeps its processor of Go's
+	// scheduler, which saves much of the cost of waking up; so a process that is
+	// mostly a relay sets GOMAXPROCS to one more before it calls New.
 	Workers int
 	// Batch is the number of datagrams per system call. Default 64, at most 256.
 	Batch int

@@ -55,6 +55,13 @@ type Config struct {
 	// Batch is the most datagrams one Recv returns. 0 = DefaultBatch, at most MaxBatch.
 	Batch int
 
+	// HoldProcessor lets a receiver keep its processor of Go's scheduler while
+	// it waits for datagrams that keep coming. That saves a third and more of
+	// the processor time at middling loads, see doc.go, but GOMAXPROCS must be
+	// larger than the number of such receivers, or nothing else gets to run.
+	// The portable build ignores it.
+	HoldProcessor bool
+
 	// Unmerged sends every datagram as a message of its own, even where the
 	// kernel could take several at once; for measurements.
 	Unmerged bool

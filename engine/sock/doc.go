@@ -9,7 +9,7 @@
 //	datagram  what one peer sent or is to be sent, possibly empty
 //	slot      the memory for one datagram in a batch: header, address, bytes
 //	batch     the slots of one call, owned by one goroutine
-//	entry     a datagram in a SendBatch
+//	entry     a datagram in a SendBatch; several may leave as one message, see merge.go
 //	endpoint  the 24-byte key of a peer: address or serial, kind, listener, local
 //	local     a small number for the local address that a peer sent to
 //	listener  the number that the engine gave to a Group
@@ -37,13 +37,18 @@
 //
 // On Linux a receiver blocks in recvmmsg on a blocking descriptor, with
 // MSG_WAITFORONE so that the call returns with what there is, and with
-// SO_RCVTIMEO so that its caller gets to look at flags. The alternative is a
-// non-blocking descriptor in Go's poller. Blocking was chosen for its short
-// path: one system call per batch with no poller state around it, and a worker
-// per core with a thread of its own is what the engine wants anyway. Each
-// blocked receiver costs a thread. Neither way has been measured against the
-// other yet; the choice is contained in socket_linux.go. Sends never block: a
-// full buffer fails the entry after one more try.
+// SO_RCVTIMEO so that its caller gets to look at flags: one system call per
+// batch, and no poller around it. Each receiver has a thread.
+//
+// Go's scheduler takes the processor (its P) away from a goroutine that is in a
+// system call for long, and its watchdog thread then stays awake, at 20 µs, to
+// do that again: with one datagram per wake-up that costs more than the
+// datagram. So with Config.HoldProcessor a receiver blocks without telling the
+// scheduler, for at most 10 ms, while datagrams keep coming; after that it waits
+// in poll(2), of which the scheduler knows. The collector is not kept waiting:
+// the signal by which it stops a goroutine also interrupts the call. Sends do
+// not tell the scheduler either; they never block: a full buffer fails the entry
+// after one more try.
 //
 // A socket is closed in two steps. Wake or Close marks the Conn and shuts the
 // socket down, which makes a blocked receiver return; the descriptor is closed

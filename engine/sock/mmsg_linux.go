@@ -28,9 +28,21 @@ func recvmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// sendmmsg offers hdrs, which must not be empty, and returns how many were taken.
+// recvmmsgHeld is recvmmsg that Go's scheduler does not learn of: the calling
+// goroutine keeps its processor while it blocks. See doc.go.
+func recvmmsgHeld(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
+		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
+	if errno != 0 {
+		return 0, errno
+	}
+	return int(n), 0
+}
+
+// sendmmsg offers hdrs, which must not be empty, and returns how many were
+// taken. It must not block: the scheduler does not learn of it.
 func sendmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
-	n, _, errno := unix.Syscall6(unix.SYS_SENDMMSG, uintptr(fd),
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
 	if errno != 0 {
 		return 0, errno

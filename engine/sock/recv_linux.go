@@ -17,8 +17,10 @@ type RecvBatch struct {
 	names    []byte
 	ctrls    []byte // empty unless the group listens on a wildcard
 	buf      []byte
-	used     int // slots the kernel wrote in the last call
-	failures int // receive errors in a row
+	used     int  // slots the kernel wrote in the last call
+	failures int  // receive errors in a row
+	idle     bool // nothing came for heldTimeout
+	poll     [1]unix.PollFd
 	nameLen  int
 	ctrlLen  int
 	tail     uint64 // kind and listener of every endpoint
@@ -48,6 +50,7 @@ func (c *Conn) NewRecvBatch() *RecvBatch {
 	for i := range b.hdrs {
 		b.wire(i)
 	}
+	b.poll[0] = unix.PollFd{Fd: int32(c.sock.fd), Events: unix.POLLIN}
 	return b
 }
 

@@ -8,6 +8,7 @@ import (
 	"os"
 	"strconv"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -17,6 +18,7 @@ import (
 type socket struct {
 	fd   int
 	v4   bool
+	held bool // Config.HoldProcessor
 	caps Capabilities
 }
 
@@ -29,7 +31,7 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 	if err != nil {
 		return nil, os.NewSyscallError("socket", err)
 	}
-	s := &socket{fd: fd, v4: domain == unix.AF_INET}
+	s := &socket{fd: fd, v4: domain == unix.AF_INET, held: cfg.HoldProcessor}
 	if err := s.bind(cfg, join); err != nil {
 		_ = unix.Close(fd)
 		return nil, err
@@ -43,6 +45,9 @@ func (s *socket) bind(cfg *Config, join bool) error {
 		return err
 	}
 	timeout := unix.NsecToTimeval(recvTimeout.Nanoseconds())
+	if s.held {
+		timeout = unix.NsecToTimeval(heldTimeout.Nanoseconds())
+	}
 	if err := unix.SetsockoptTimeval(s.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &timeout); err != nil {
 		return os.NewSyscallError("setsockopt SO_RCVTIMEO", err)
 	}
@@ -106,10 +111,37 @@ func (s *socket) calls(*Conn) (func(*RecvBatch) (int, syscall.Errno), func(*Send
 		b.used = n
 		return n, errno
 	}
+	if s.held {
+		recv = s.recvHeld
+	}
 	send := func(b *SendBatch, first, end int) (int, syscall.Errno) {
 		return sendmmsg(s.fd, b.hdrs[first:end], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 	}
 	return recv, send
+}
+
+// heldTimeout is how long a receiver keeps its processor while nothing comes.
+// It bounds what the garbage collector may have to wait for, should the signal
+// that interrupts the call be switched off.
+const heldTimeout = 10 * time.Millisecond
+
+// recvHeld receives without telling Go's scheduler while datagrams keep coming,
+// and waits in a way that it knows of when they do not.
+func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
+	b.rearm()
+	if b.idle {
+		n, err := unix.Poll(b.poll[:], int(recvTimeout.Milliseconds()))
+		if errno, ok := err.(syscall.Errno); ok && errno != 0 {
+			return 0, errno
+		}
+		if n == 0 {
+			return 0, syscall.EAGAIN
+		}
+	}
+	n, errno := recvmmsgHeld(s.fd, b.hdrs, unix.MSG_WAITFORONE)
+	b.used = n
+	b.idle = errno == syscall.EAGAIN
+	return n, errno
 }
 
 // shutdown wakes a receiver that is blocked in the kernel. On a socket without

@@ -7,6 +7,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"runtime"
 	"sync"
 	"sync/atomic"
 
@@ -122,7 +123,7 @@ func (a *App) buildRelay() error {
 	}
 	c := &a.opts.Config
 	a.relay, err = engine.New(engine.Config{
-		Listen: listen(c), Workers: c.Workers, Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
+		Listen: listen(c), Workers: processors(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
 		MaxAllocations: c.MaxAllocations, MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
@@ -130,6 +131,20 @@ func (a *App) buildRelay() error {
 		Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) { a.service.Ended(e.ID) }},
 	}, sealer)
 	return err
+}
+
+// processors returns the number of workers per listen address, and sees to it
+// that Go's scheduler has a processor for each and one more: the engine then
+// lets a busy worker keep its own.
+func processors(c *config.Config) int {
+	workers := c.Workers
+	if workers == 0 {
+		workers = runtime.NumCPU()
+	}
+	if need := workers*len(c.UDP) + 1; runtime.GOMAXPROCS(0) < need {
+		runtime.GOMAXPROCS(need)
+	}
+	return workers
 }
 
 func listen(c *config.Config) []netip.AddrPort {
