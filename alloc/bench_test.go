@@ -7,7 +7,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/engine/sock"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // benchSizes are the numbers of bound allocations at which a look-up is timed.
@@ -19,8 +18,8 @@ var benchSink struct {
 	ok    bool
 }
 
-// bench is a full table: half of the allocations are hosts, each with one
-// joiner that is linked to it. All numbers are in one random order.
+// bench is a full table with links, and what to ask it for in random order:
+// matches of one host and one joiner.
 type bench struct {
 	table   *Table
 	keys    []sock.Endpoint
@@ -31,13 +30,7 @@ type bench struct {
 func newBench(b *testing.B, n int) *bench {
 	b.Helper()
 	x := &bench{table: NewTable(n)}
-	for i := range n {
-		bind(b, x.table, Spec{ID: testID(i), Role: Role(1 + i%2)}, testEndpoint(i))
-	}
-	for i := 0; i+1 < n; i += 2 {
-		host, joiner := at(b, x.table, testID(i)), at(b, x.table, testID(i+1))
-		x.table.Link(joiner.Handle, host.Handle)
-	}
+	fill(b, x.table, n)
 	r := rand.New(rand.NewPCG(1, 2))
 	for _, i := range r.Perm(n) {
 		x.keys = append(x.keys, testEndpoint(i))
@@ -55,8 +48,7 @@ func BenchmarkByEndpoint(b *testing.B) {
 			x := newBench(b, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				key := &x.keys[i%n]
-				benchSink.entry, benchSink.ok = x.table.ByEndpoint(*key)
+				benchSink.entry, benchSink.ok = x.table.ByEndpoint(x.keys[i%n])
 			}
 		})
 		b.Run(fmt.Sprintf("rwmutex/%d", n), func(b *testing.B) { benchMutexMap(b, n) })
@@ -64,15 +56,7 @@ func BenchmarkByEndpoint(b *testing.B) {
 	}
 }
 
-// benchEntry is what the maps that we compare with point to.
-type benchEntry struct {
-	endpoint sock.Endpoint
-	id       proto.AllocationID
-	rest     [24]byte
-}
-
-var benchFound *benchEntry
-
+// shuffledKeys returns the endpoints of n allocations in random order.
 func shuffledKeys(n int) (keys []sock.Endpoint) {
 	for _, i := range rand.New(rand.NewPCG(1, 2)).Perm(n) {
 		keys = append(keys, testEndpoint(i))
@@ -82,9 +66,9 @@ func shuffledKeys(n int) (keys []sock.Endpoint) {
 
 func benchMutexMap(b *testing.B, n int) {
 	var mu sync.RWMutex
-	m := make(map[sock.Endpoint]*benchEntry)
+	m := make(map[sock.Endpoint]*Entry)
 	for i := range n {
-		m[testEndpoint(i)] = &benchEntry{endpoint: testEndpoint(i), id: testID(i)}
+		m[testEndpoint(i)] = &Entry{Endpoint: testEndpoint(i), ID: testID(i)}
 	}
 	keys := shuffledKeys(n)
 	b.ReportAllocs()
@@ -92,21 +76,20 @@ func benchMutexMap(b *testing.B, n int) {
 		mu.RLock()
 		e := m[keys[i%n]]
 		mu.RUnlock()
-		benchFound, benchSink.entry.ID, benchSink.entry.Endpoint = e, e.id, e.endpoint
+		benchSink.entry = *e
 	}
 }
 
 func benchSyncMap(b *testing.B, n int) {
 	var m sync.Map
 	for i := range n {
-		m.Store(testEndpoint(i), &benchEntry{endpoint: testEndpoint(i), id: testID(i)})
+		m.Store(testEndpoint(i), &Entry{Endpoint: testEndpoint(i), ID: testID(i)})
 	}
 	keys := shuffledKeys(n)
 	b.ReportAllocs()
 	for i := 0; b.Loop(); i++ {
 		v, _ := m.Load(keys[i%n])
-		e := v.(*benchEntry)
-		benchFound, benchSink.entry.ID, benchSink.entry.Endpoint = e, e.id, e.endpoint
+		benchSink.entry = *v.(*Entry)
 	}
 }
 
@@ -143,21 +126,17 @@ func BenchmarkPeer(b *testing.B) {
 func BenchmarkChurn(b *testing.B) {
 	for _, n := range benchSizes {
 		b.Run(fmt.Sprint(n), func(b *testing.B) {
-			x := newBench(b, n)
-			spare := NewTable(n + 1)
-			for i := range n {
-				bind(b, spare, Spec{ID: testID(i), Role: RoleHost}, testEndpoint(i))
-			}
-			x.table = spare
+			table := NewTable(n + 1)
+			fill(b, table, n)
 			b.ReportAllocs()
 			for i := n; b.Loop(); i++ {
-				h, err := spare.Reserve(Spec{ID: testID(i), Role: RoleHost}, 1)
+				h, err := table.Reserve(Spec{ID: testID(i), Role: RoleHost}, 1)
 				if err != nil {
 					b.Fatal(err)
 				}
-				spare.Bind(h, testEndpoint(i))
-				spare.End(h)
-				spare.Recycle(h)
+				table.Bind(h, testEndpoint(i))
+				table.End(h)
+				table.Recycle(h)
 			}
 		})
 	}

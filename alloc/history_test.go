@@ -3,6 +3,7 @@ package alloc
 import (
 	"math"
 	"math/rand/v2"
+	"sort"
 	"sync/atomic"
 	"testing"
 
@@ -42,8 +43,25 @@ func (p past[K]) held(key K, before, after int64, what func(Entry) bool) bool {
 	if len(spans) == 0 {
 		return what(Entry{})
 	}
-	for _, s := range spans {
-		if s.from <= after && before <= s.to && what(s.e) {
+	first := sort.Search(len(spans), func(i int) bool { return before <= spans[i].to })
+	for _, s := range spans[first:] {
+		if s.from > after {
+			return false
+		}
+		if what(s.e) {
+			return true
+		}
+	}
+	return false
+}
+
+// left reports whether key, which led to e at some time from before to between,
+// may have ceased to at some time up to after.
+func (p past[K]) left(key K, e Entry, before, between, after int64) bool {
+	spans := p[key]
+	first := sort.Search(len(spans), func(i int) bool { return before <= spans[i].to })
+	for i := first; i+1 < len(spans) && spans[i].from <= between; i++ {
+		if spans[i].e == e && spans[i+1].from <= after {
 			return true
 		}
 	}
@@ -53,6 +71,7 @@ func (p past[K]) held(key K, before, after int64, what func(Entry) bool) bool {
 // scribe is the writer of a table under test. Only the atomics are read while
 // it writes.
 type scribe struct {
+	seed  uint64
 	max   int // allocations
 	room  int // endpoints
 	table *Table
@@ -72,7 +91,7 @@ type scribe struct {
 // take a number of endpoints from each other.
 func newScribe(seed uint64, max, endpoints int) *scribe {
 	return &scribe{
-		max: max, room: endpoints,
+		seed: seed, max: max, room: endpoints,
 		table: NewTable(max), r: rand.New(rand.NewPCG(seed, 0)),
 		byOwner: make(map[sock.Endpoint]*Entry), endpoints: make(past[sock.Endpoint]),
 		ids: make(past[proto.AllocationID]), handles: make(past[Handle]),
@@ -193,13 +212,13 @@ func (s *scribe) end(i int) {
 
 // sight is what one look-up of a reader gave.
 type sight struct {
-	before, after int64
-	look          look
-	endpoint      sock.Endpoint
-	id            proto.AllocationID
-	from          Entry // of At: the handle in it
-	got           Entry
-	ok            bool
+	before, between, after int64
+	look                   look
+	endpoint               sock.Endpoint
+	id                     proto.AllocationID
+	from                   Entry // of At: the handle in it
+	got                    Entry
+	ok                     bool
 }
 
 func (x *sight) duringChange() bool { return x.before != x.after || x.before%2 == 1 }
@@ -211,6 +230,7 @@ const (
 	lookID
 	lookHandle
 	lookPeer
+	lookAgain // the endpoint, or the id, that the table has just told of a handle
 	looks
 )
 
@@ -256,6 +276,14 @@ func (s *scribe) look(x *sight) {
 		x.got, x.ok = s.table.At(x.from.Handle)
 	case lookPeer:
 		x.got, x.ok = s.table.Peer(&x.from, x.id)
+	case lookAgain:
+		x.from, x.ok = s.table.At(x.from.Handle)
+		x.between = s.clock.Load()
+		if x.endpoint = x.from.Endpoint; !x.endpoint.IsZero() {
+			x.got, _ = s.table.ByEndpoint(x.endpoint)
+		} else {
+			x.got, _ = s.table.ByID(x.from.ID)
+		}
 	}
 	x.after = s.clock.Load()
 }
@@ -271,6 +299,8 @@ func (s *scribe) wasTrue(x *sight) bool {
 		return s.ids.held(x.id, x.before, x.after, same)
 	case lookHandle:
 		return s.handles.held(x.from.Handle, x.before, x.after, same)
+	case lookAgain:
+		return !x.ok || x.got == x.from || s.handles.left(x.from.Handle, x.from, x.before, x.between, x.after)
 	}
 	linked := func(e Entry) bool { return e.ID == x.id && e != Entry{} }
 	if x.from.Role != RoleJoiner {

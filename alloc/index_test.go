@@ -92,6 +92,9 @@ func (m *shardModel) check(t *testing.T) {
 			if s == slot {
 				hits++
 			}
+			if _, there := m.hash[s]; !there {
+				t.Fatalf("a reader is led to slot %d, which is not there", s)
+			}
 		}
 		if hits != 1 {
 			t.Fatalf("slot %d under %#x found %d times", slot, hash, hits)

@@ -128,12 +128,20 @@ func (t *Table) activity(slot uint32) *activity {
 // hashEndpoint and hashID are seeded per table, so that nobody outside can
 // choose endpoints that collide.
 func (t *Table) hashEndpoint(ep *sock.Endpoint) uint64 {
-	return fold(fold(ep[0]^t.secret[0], ep[1]^t.secret[1]), ep[2]^t.secret[2])
+	return t.mix(fold(ep[0]^t.secret[0], ep[1]^t.secret[1]), ep[2]^t.secret[2])
 }
 
 func (t *Table) hashID(id proto.AllocationID) uint64 {
 	a, b := binary.LittleEndian.Uint64(id[:8]), binary.LittleEndian.Uint64(id[8:])
-	return fold(fold(a^t.secret[1], b^t.secret[2]), t.secret[3])
+	return t.mix(a^t.secret[1], b^t.secret[2])
+}
+
+// mix folds a and b, and the result with itself: where only one of them
+// varies, as in a row of ports, a single product would be as even as its
+// factor happens to be.
+func (t *Table) mix(a, b uint64) uint64 {
+	h := fold(a, b)
+	return fold(h, h^t.secret[3])
 }
 
 // fold mixes two words: the halves of their 128-bit product.

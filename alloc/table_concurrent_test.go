@@ -5,6 +5,7 @@ import (
 	"math/rand/v2"
 	"runtime"
 	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ferryrelay/ferry/engine/sock"
@@ -41,7 +42,7 @@ func witness(t *testing.T, s *scribe, changes int) {
 	sights := make([][]sight, 3)
 	var wg sync.WaitGroup
 	for i := range sights {
-		wg.Go(func() { sights[i] = s.read(uint64(i), 150_000) })
+		wg.Go(func() { sights[i] = s.read(s.seed+uint64(i), 150_000) })
 	}
 	s.write(t, changes)
 	wg.Wait()
@@ -51,7 +52,7 @@ func witness(t *testing.T, s *scribe, changes int) {
 		for i := range seen {
 			x := &seen[i]
 			if !s.wasTrue(x) {
-				t.Fatalf("never true from time %d to %d: %+v", x.before, x.after, *x)
+				t.Fatalf("seed %d: never true from time %d to %d: %+v", s.seed, x.before, x.after, *x)
 			}
 			if x.ok {
 				hits[x.look]++
@@ -61,7 +62,7 @@ func witness(t *testing.T, s *scribe, changes int) {
 			}
 		}
 	}
-	t.Logf("hits by kind %v, looks during a change %v", hits, during)
+	t.Logf("seed %d: hits by kind %v, looks during a change %v", s.seed, hits, during)
 	for kind := range looks {
 		if hits[kind] == 0 {
 			t.Errorf("no look of kind %d found anything", kind)
@@ -69,21 +70,77 @@ func witness(t *testing.T, s *scribe, changes int) {
 	}
 }
 
-// waitForReader returns when some goroutine is inside snapshot. The caller has
-// made the sequence number of a record odd, so it stays there.
-func waitForReader() {
-	buf := make([]byte, 1<<20)
-	for {
-		if n := runtime.Stack(buf, true); bytes.Contains(buf[:n], []byte("alloc.(*identity).snapshot(")) {
-			return
-		}
-		runtime.Gosched()
+// TestContract2NoTornReads: all words of a record are written together, over
+// and over, and none is ever seen with a word of another time.
+func TestContract2NoTornReads(t *testing.T) {
+	t.Parallel()
+	writes := uint64(300_000)
+	if raceEnabled || testing.Short() {
+		writes = 100_000
+	}
+	var r identity
+	r.write(func(r *identity) { r.setMeta(0, RoleHost) })
+	var wg sync.WaitGroup
+	for range 3 {
+		wg.Go(func() {
+			for last, e := uint64(0), (Entry{}); last < writes; {
+				r.snapshot(0, &e)
+				n := uint64(e.Link)
+				if e != tornEntry(n) {
+					t.Errorf("torn: %+v", e)
+					return
+				}
+				if n < last {
+					t.Errorf("write %d seen after write %d", n, last)
+					return
+				}
+				last = n
+			}
+		})
+	}
+	for n := range writes + 1 {
+		e := tornEntry(n)
+		r.write(func(r *identity) {
+			r.setMeta(uint32(n), e.Role)
+			r.setID(e.ID)
+			r.setEndpoint(e.Endpoint)
+			r.link.Store(n)
+		})
+	}
+	wg.Wait()
+}
+
+// tornEntry is what the n-th write makes of a record: each word tells n.
+func tornEntry(n uint64) Entry {
+	if n == 0 {
+		return Entry{Role: RoleHost}
+	}
+	return Entry{
+		Handle: Handle(n), Link: Handle(n), ID: testID(int(n)), Endpoint: testEndpoint(int(n)), Role: Role(1 + n%2),
 	}
 }
 
 type answer struct {
 	e  Entry
 	ok bool
+}
+
+// waitForReader returns when some goroutine is inside snapshot, or when the
+// answer is there already, and reports which. The caller has made the sequence
+// number of a record odd, so the reader should stay.
+func waitForReader(answers <-chan answer) (a answer, inside bool) {
+	buf := make([]byte, 1<<20)
+	for {
+		if n := runtime.Stack(buf, true); bytes.Contains(buf[:n], []byte("alloc.(*identity).snapshot(")) {
+			return answer{}, true
+		}
+		select {
+		case a := <-answers:
+			return a, false
+		default:
+			runtime.Gosched()
+		}
+	}
 }
 
 // TestContract2ReaderWaitsForTheWriter: a reader that comes in the middle of a
@@ -99,11 +156,8 @@ func TestContract2ReaderWaitsForTheWriter(t *testing.T) {
 			e, ok := table.At(h)
 			answers <- answer{e, ok}
 		}()
-		waitForReader()
-		select {
-		case a := <-answers:
-			t.Errorf("saw half a write: %+v", a)
-		default:
+		if a, inside := waitForReader(answers); !inside {
+			t.Fatalf("saw half a write: %+v", a)
 		}
 		r.setID(testID(2))
 		r.link.Store(77)
@@ -153,7 +207,9 @@ func TestContract1MissIsRetried(t *testing.T) {
 		e, ok := table.ByEndpoint(wanted)
 		answers <- answer{e, ok}
 	}()
-	waitForReader()
+	if a, inside := waitForReader(answers); !inside {
+		t.Fatalf("did not wait for the record in mid-write: %+v", a)
+	}
 	cell.Store(0)
 
 	for i, ep := range eps {
@@ -192,4 +248,50 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 	if e, ok := table.ByEndpoint(testEndpoint(0)); !ok || e.Handle != h {
 		t.Errorf("found %+v, %v, want %x", e, ok, h)
 	}
+}
+
+// TestContract1BoundIsFound: what a record says is what the index finds, for
+// as long as the record says it. Of all misses while an allocation moves, and
+// ends, and begins again, each comes with a change of the record.
+func TestContract1BoundIsFound(t *testing.T) {
+	changes := 300_000
+	if raceEnabled || testing.Short() {
+		changes = 60_000
+	}
+	table := NewTable(1)
+	first := reserve(t, table, Spec{ID: testID(-1), Role: RoleHost})
+	table.End(first)
+	table.Recycle(first)
+	var done atomic.Bool
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for !done.Load() {
+				e, ok := table.At(table.HandleAt(0))
+				if !ok {
+					continue
+				}
+				_, found := table.ByID(e.ID)
+				if now, _ := table.At(e.Handle); !found && now.Handle == e.Handle {
+					t.Errorf("not found by id: %+v", e)
+				}
+				if _, found = table.ByEndpoint(e.Endpoint); found || e.Endpoint.IsZero() {
+					continue
+				}
+				if now, _ := table.At(e.Handle); now == e {
+					t.Errorf("not found by endpoint: %+v", e)
+				}
+			}
+		})
+	}
+	for n := 0; n < changes && !t.Failed(); n += 4 {
+		h := reserve(t, table, Spec{ID: testID(n), Role: RoleHost})
+		for i := range 4 {
+			table.Bind(h, testEndpoint(n+i))
+		}
+		table.End(h)
+		table.Recycle(h)
+	}
+	done.Store(true)
+	wg.Wait()
 }
