@@ -1,0 +1,67 @@
+package bench
+
+import (
+	"slices"
+	"testing"
+	"time"
+)
+
+func TestJudge(t *testing.T) {
+	open, closed := Config{Rate: 1000, Align: AlignEven}, Config{Window: 8, Align: AlignEven}
+	late := Generator{Lag: Latency{P99: 5 * time.Millisecond}}
+	for name, test := range map[string]struct {
+		r    Result
+		cfg  Config
+		want Limit
+	}{
+		"all well":           {Result{}, open, LimitNone},
+		"lost":               {Result{Lost: 1}, open, LimitServer},
+		"own drops":          {Result{Lost: 1, Generator: Generator{Drops: 1}}, open, LimitGenerator},
+		"refused":            {Result{SendFailed: 1}, open, LimitGenerator},
+		"not sent":           {Result{Unsent: 1}, open, LimitGenerator},
+		"behind":             {Result{Lost: 1, Generator: late}, open, LimitGenerator},
+		"a tick takes long":  {Result{Generator: late, Load: Load{Flows: 20}}, Config{Rate: 1000, Align: AlignTick}, LimitNone},
+		"a tick too long":    {Result{Generator: late, Load: Load{Flows: 4}}, Config{Rate: 1000, Align: AlignTick}, LimitGenerator},
+		"closed, time left":  {Result{Generator: Generator{Busy: 0.5}}, closed, LimitServer},
+		"closed, none left":  {Result{Generator: Generator{Busy: 0.99}}, closed, LimitGenerator},
+		"closed, late start": {Result{Generator: late}, closed, LimitServer},
+	} {
+		r := test.r
+		if r.judge(&test.cfg); r.Limit != test.want || (r.Limit == LimitNone) != (r.LimitReason == "") {
+			t.Errorf("%s: %s (%s), want %s", name, r.Limit, r.LimitReason, test.want)
+		}
+	}
+}
+
+func TestSummarise(t *testing.T) {
+	h := newHistogram(3)
+	if l := summarise(h, true); l.Samples != 0 || l.Max != 0 || l.Series != nil {
+		t.Errorf("without samples: %+v", l)
+	}
+	for i := range int64(10_000) {
+		record(h, (i+1)*1000)
+	}
+	l := summarise(h, true)
+	near := func(got, want time.Duration) bool {
+		return got > want-want/200 && got < want+want/200
+	}
+	for got, want := range map[time.Duration]time.Duration{
+		l.P50: 5 * time.Millisecond, l.P99: 9900 * time.Microsecond, l.P999: 9990 * time.Microsecond,
+		l.Max: 10 * time.Millisecond, l.Mean: 5 * time.Millisecond,
+	} {
+		if !near(got, want) {
+			t.Errorf("%v, want %v", got, want)
+		}
+	}
+	rising := slices.IsSortedFunc(l.Series, func(a, b Quantile) int {
+		return int(max(-1, min(1, (a.Percent-b.Percent)*1e9)))
+	})
+	if n := len(l.Series); n != 47 || !rising || l.Series[n-1].Percent != 100 || l.Series[n-1].Value != l.Max {
+		t.Errorf("%d points, rising %v: %v", n, rising, l.Series)
+	}
+	record(h, -5)
+	record(h, 1<<62)
+	if h.TotalCount() != 10_002 {
+		t.Error("a value outside of the range was not recorded")
+	}
+}

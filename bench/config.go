@@ -1,0 +1,273 @@
+package bench
+
+import (
+	"errors"
+	"fmt"
+	"math"
+	"net/netip"
+	"time"
+)
+
+// Errors of [Run] and [FindMax].
+var (
+	ErrConfig = errors.New("bench: invalid configuration")
+	ErrRemote = errors.New("bench: destination outside of loopback")
+)
+
+// Shape is the form of a load.
+type Shape string
+
+// The shapes.
+const (
+	ShapePairs Shape = "pairs" // many unrelated hosts with one player each
+	ShapeStar  Shape = "star"  // matches of one host and Players players
+	ShapeHot   Shape = "hot"   // one pair
+	ShapeChurn Shape = "churn" // sessions that come and go, with pairs in the background
+	ShapeIdle  Shape = "idle"  // very many pairs, nearly silent
+)
+
+// Direction says which way datagrams go in a match.
+type Direction string
+
+// The directions.
+const (
+	DirectionBoth Direction = "both"
+	DirectionUp   Direction = "up"   // players to host
+	DirectionDown Direction = "down" // host to players
+)
+
+// Align says which datagrams are due at the same time.
+type Align string
+
+// The alignments. In each the flows take turns, and each sends once per tick.
+const (
+	AlignEven  Align = "even"  // none: due times are spread evenly
+	AlignMatch Align = "match" // those of a match; matches are spread evenly over the tick
+	AlignTick  Align = "tick"  // all of them
+)
+
+// Defaults and limits of [Config].
+const (
+	DefaultPayload   = 112 // 38 bytes of RELAY header make it 150
+	DefaultDuration  = 10 * time.Second
+	DefaultWarmup    = 2 * time.Second
+	DefaultDrain     = 500 * time.Millisecond
+	DefaultKeepalive = 3 * time.Second
+	DefaultBatch     = 256
+	DefaultPlayers   = 10 // of a star
+
+	MaxPayload  = 1434 // of a RELAY
+	MaxDatagram = 1472 // with the dialect's header: one Ethernet frame
+	MaxPlayers  = 255
+	MaxMatches  = 1 << 20
+	MaxWindow   = 1 << 16 // and 2^22 with all flows together
+	MaxDuration = time.Hour
+)
+
+// Config is one run. The zero value of a field means its default.
+type Config struct {
+	// Name labels the run in tables and plots. Default: the dialect's name.
+	Name string
+	// Limits names the profile of limits that the server runs with, such as
+	// "dev" or "off". It is only repeated.
+	Limits string
+	// Commit and Command are only repeated.
+	Commit  string
+	Command []string
+
+	// Shape. Default ShapePairs.
+	Shape Shape
+	// Direction. Default DirectionBoth.
+	Direction Direction
+	// Align. Default AlignMatch for stars, else AlignEven.
+	Align Align
+	// Matches is the number of hosts. Default 200; hot: always 1.
+	Matches int
+	// Players per host. Default 10 for stars and 1 for idle, where more of them
+	// save calls of the API; always 1 for all other shapes.
+	Players int
+
+	// Rate is the number of datagrams per second in all, in an open loop. 0
+	// with Window 0 sends nothing but keep-alives.
+	Rate float64
+	// Window, if not 0, closes the loop: each flow keeps so many datagrams
+	// under way, and Rate has to be 0. It finds saturation; its latency is
+	// that of full queues.
+	Window int
+	// Payload is the content of a datagram in bytes without the dialect's
+	// header. Default 112, StampLen to MaxPayload.
+	Payload int
+	// Duration of the measured interval. Default 10 s, at most 1 h.
+	Duration time.Duration
+	// Warmup comes before it and is not counted. Default 2 s; negative = none.
+	Warmup time.Duration
+	// Drain is how long arrivals are waited for after the last was due.
+	// Default 500 ms.
+	Drain time.Duration
+
+	// Keepalive is the time after which a silent endpoint says something.
+	// Default 3 s; negative = never.
+	Keepalive time.Duration
+	// BindRate is the number of repeated handshakes per second, beside Rate.
+	BindRate float64
+
+	// ServerPID is the relay's process, for CPU and memory. 0 = not measured.
+	ServerPID int
+
+	// Pin ties the generator's thread to processor CPU. Other threads of this
+	// process are not pinned: start it with taskset(1) for that.
+	Pin bool
+	CPU int
+	// Sources are the IPv4 addresses that endpoints have. Default 127.1.0.0/16
+	// and those after it up to 127.254.0.0/16, which are this machine's already.
+	// Others have to be made local first ("ip route add local 10.128.0.0/12 dev
+	// lo") and routed back by the relay's side. A single address (/32) gives
+	// each endpoint a socket of its own, for a relay on another machine: costly,
+	// and at most 1,024 endpoints.
+	Sources netip.Prefix
+	// Sockets of the generator. Default 1 per 32,768 endpoints, at most 64.
+	Sockets int
+	// Batch is the most datagrams of one system call. Default and limit 256.
+	Batch int
+	// ReadBuffer per socket in bytes. Default: as of sock.Config.
+	ReadBuffer int
+
+	// ChurnRate is the number of sessions per second of the shape churn.
+	ChurnRate float64
+	// ChurnPlay is how long a session plays. Default 1 s.
+	ChurnPlay time.Duration
+
+	// AllowRemote permits targets outside of loopback. Never point it at a
+	// machine that is not yours: a load generator is a flood.
+	AllowRemote bool
+
+	// Progress is called once a second from a goroutine of its own with the
+	// second that has just passed. It costs the generator's processor time.
+	Progress func(Second)
+}
+
+// defaultSources are the addresses of this machine that no server uses; of
+// them the first 127.1.0.0 is taken.
+var defaultSources = netip.MustParsePrefix("127.0.0.0/8")
+
+// maxOwnSockets bounds the endpoints that have a socket of their own.
+const maxOwnSockets = 1024
+
+// maxCredits bounds the datagrams under way in a closed loop.
+const maxCredits = 1 << 22
+
+func (cfg Config) withDefaults(d Dialect) (Config, error) {
+	setDefault(&cfg.Name, d.Name())
+	setDefault(&cfg.Shape, ShapePairs)
+	setDefault(&cfg.Direction, DirectionBoth)
+	setDefault(&cfg.Matches, 200)
+	switch cfg.Shape {
+	case ShapeStar:
+		setDefault(&cfg.Players, DefaultPlayers)
+		setDefault(&cfg.Align, AlignMatch)
+	case ShapeHot:
+		cfg.Matches, cfg.Players = 1, 1
+	case ShapeIdle:
+		setDefault(&cfg.Players, 1)
+	case ShapePairs, ShapeChurn:
+		cfg.Players = 1
+	default:
+		return cfg, fmt.Errorf("%w: shape %q", ErrConfig, cfg.Shape)
+	}
+	setDefault(&cfg.Align, AlignEven)
+	setDefault(&cfg.Payload, DefaultPayload)
+	setDefault(&cfg.Duration, DefaultDuration)
+	setDefault(&cfg.Warmup, DefaultWarmup)
+	setDefault(&cfg.Drain, DefaultDrain)
+	setDefault(&cfg.Keepalive, DefaultKeepalive)
+	setDefault(&cfg.Batch, DefaultBatch)
+	setDefault(&cfg.ChurnPlay, time.Second)
+	cfg.Warmup = max(cfg.Warmup, 0)
+	if !cfg.Sources.IsValid() {
+		cfg.Sources = defaultSources
+	}
+	if err := cfg.check(d); err != nil {
+		return cfg, err
+	}
+	endpoints := cfg.Matches * (1 + cfg.Players)
+	if cfg.Sources.IsSingleIP() {
+		cfg.Sockets, cfg.Batch = endpoints, min(cfg.Batch, 16)
+		if endpoints > maxOwnSockets {
+			return cfg, fmt.Errorf("%w: %d endpoints on one address, limit %d", ErrConfig, endpoints, maxOwnSockets)
+		}
+	}
+	if flows := 2 * cfg.Matches * cfg.Players; cfg.Window*flows > maxCredits {
+		return cfg, fmt.Errorf("%w: a window of %d for %d flows, limit %d in all", ErrConfig, cfg.Window, flows, maxCredits)
+	}
+	setDefault(&cfg.Sockets, 1+(endpoints-1)>>15)
+	return cfg, nil
+}
+
+// setDefault replaces a zero value.
+func setDefault[T comparable](v *T, value T) {
+	var zero T
+	if *v == zero {
+		*v = value
+	}
+}
+
+func (cfg *Config) check(d Dialect) error {
+	if err := cfg.checkNames(d); err != nil {
+		return err
+	}
+	for _, c := range []struct {
+		name          string
+		value, lo, hi float64
+	}{
+		{"Matches", float64(cfg.Matches), 1, MaxMatches},
+		{"Players", float64(cfg.Players), 1, MaxPlayers},
+		{"Rate", cfg.Rate, 0, 1e8},
+		{"Window", float64(cfg.Window), 0, MaxWindow},
+		{"Payload", float64(cfg.Payload), StampLen, MaxPayload},
+		{"Duration", cfg.Duration.Seconds(), 1e-3, MaxDuration.Seconds()},
+		{"Warmup", cfg.Warmup.Seconds(), 0, MaxDuration.Seconds()},
+		{"Drain", cfg.Drain.Seconds(), 0, 60},
+		{"BindRate", cfg.BindRate, 0, 1e7},
+		{"CPU", float64(cfg.CPU), 0, 1023},
+		{"Sockets", float64(cfg.Sockets), 0, 64},
+		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
+		{"ChurnRate", cfg.ChurnRate, 0, 1e5},
+		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, MaxDuration.Seconds()},
+	} {
+		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
+			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
+		}
+	}
+	if cfg.Rate > 0 && cfg.Window > 0 {
+		return fmt.Errorf("%w: Rate and Window exclude each other", ErrConfig)
+	}
+	if !cfg.Sources.Addr().Is4() {
+		return fmt.Errorf("%w: sources %v are not IPv4", ErrConfig, cfg.Sources)
+	}
+	if cfg.Sockets > cfg.Matches {
+		return fmt.Errorf("%w: more sockets than matches", ErrConfig)
+	}
+	return nil
+}
+
+func (cfg *Config) checkNames(d Dialect) error {
+	switch cfg.Direction {
+	case DirectionBoth, DirectionUp, DirectionDown:
+	default:
+		return fmt.Errorf("%w: direction %q", ErrConfig, cfg.Direction)
+	}
+	switch cfg.Align {
+	case AlignEven, AlignMatch, AlignTick:
+	default:
+		return fmt.Errorf("%w: align %q", ErrConfig, cfg.Align)
+	}
+	if cfg.Shape == ShapeChurn {
+		if _, ok := d.(Churner); !ok {
+			return fmt.Errorf("%w: %s cannot play sessions", ErrConfig, d.Name())
+		}
+		if cfg.ChurnRate <= 0 {
+			return fmt.Errorf("%w: shape churn needs ChurnRate", ErrConfig)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,188 @@
+package bench_test
+
+import (
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// startDefault starts a relay with the zero configuration, whose type is none
+// of this package's business.
+func startDefault[C any](t *testing.T, start func(testing.TB, C) *enginetest.Relay) *enginetest.Relay {
+	var cfg C
+	return start(t, cfg)
+}
+
+// serveAPI answers the three calls of the API with reservations of the relay. A
+// join code is the text of the host's id.
+func serveAPI(t *testing.T, relay *enginetest.Relay) (base string, calls *atomic.Int64) {
+	calls = new(atomic.Int64)
+	mux := http.NewServeMux()
+	answer := func(w http.ResponseWriter, status int, body any) {
+		calls.Add(1)
+		w.Header().Set("Content-Type", "application/json")
+		w.WriteHeader(status)
+		if err := json.NewEncoder(w).Encode(body); err != nil {
+			t.Error(err)
+		}
+	}
+	place := func(id proto.AllocationID, key proto.Key, data, hostData []byte) api.AllocationResponse {
+		addr := relay.Addr()
+		return api.AllocationResponse{Data: api.AllocationData{Allocation: api.Allocation{
+			AllocationID: id.String(), AllocationIDBytes: id[:], Key: key[:],
+			ConnectionData: data, HostConnectionData: hostData, Region: "test",
+			RelayServer: api.RelayServer{IPv4: addr.Addr().String(), Port: int(addr.Port())},
+			ServerEndpoints: []api.ServerEndpoint{{
+				ConnectionType: "udp", Network: "udp", Host: addr.Addr().String(), Port: int(addr.Port()),
+			}},
+		}}}
+	}
+	mux.HandleFunc("POST /v1/allocate", func(w http.ResponseWriter, r *http.Request) {
+		var req api.AllocateRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			t.Error(err)
+		}
+		res := relay.Host("host", req.MaxConnections)
+		answer(w, http.StatusCreated, place(res.ID, res.Key, res.ConnectionData[:], nil))
+	})
+	mux.HandleFunc("POST /v1/joincode", func(w http.ResponseWriter, r *http.Request) {
+		var req api.JoinCodeRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			t.Error(err)
+		}
+		answer(w, http.StatusCreated, api.JoinCodeResponse{Data: api.JoinCodeData{JoinCode: req.AllocationID}})
+	})
+	mux.HandleFunc("POST /v1/join", func(w http.ResponseWriter, r *http.Request) {
+		var req api.JoinRequest
+		if err := json.NewDecoder(r.Body).Decode(&req); err != nil {
+			t.Error(err)
+		}
+		host, err := parseID(req.JoinCode)
+		if err != nil {
+			t.Error(err)
+		}
+		res := relay.Joiner("player", host)
+		answer(w, http.StatusOK, place(res.ID, res.Key, res.ConnectionData[:], res.HostConnectionData[:]))
+	})
+	srv := httptest.NewServer(mux)
+	t.Cleanup(srv.Close)
+	return srv.URL, calls
+}
+
+func parseID(text string) (id proto.AllocationID, err error) {
+	err = json.Unmarshal([]byte(`"`+text+`"`), &jsonID{&id})
+	return id, err
+}
+
+// jsonID reads the text of a UUID.
+type jsonID struct{ id *proto.AllocationID }
+
+func (j *jsonID) UnmarshalText(text []byte) error {
+	const digits = "0123456789abcdef"
+	n := 0
+	for _, c := range strings.ToLower(string(text)) {
+		if v := strings.IndexRune(digits, c); v >= 0 {
+			j.id[n/2] = j.id[n/2]<<4 | byte(v)
+			n++
+		}
+	}
+	return nil
+}
+
+func ferryConfig(shape bench.Shape) bench.Config {
+	return bench.Config{
+		Shape: shape, Matches: 8, Players: 3, Rate: 4800,
+		Warmup: 50 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 2 * time.Second,
+	}
+}
+
+func TestFerry(t *testing.T) {
+	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
+		t.Run(string(shape), func(t *testing.T) {
+			relay := startDefault(t, enginetest.Start)
+			base, calls := serveAPI(t, relay)
+			d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := ferryConfig(shape)
+			cfg.BindRate, cfg.Keepalive = 1000, 100*time.Millisecond
+			r, err := bench.Run(t.Context(), cfg, d)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if want := uint64(576); r.Offered != want || r.Delivered != want || r.Reordered+r.Duplicated+r.Misdelivered+r.Corrupt != 0 {
+				t.Errorf("delivered %d of %d: %s, %v", r.Delivered, r.Offered, r.LimitReason, r.Errors)
+			}
+			if len(r.Errors) != 0 || r.BindsSent != 170 || r.BindsAnswers == 0 {
+				t.Errorf("errors %v, %d BINDs, %d answers", r.Errors, r.BindsSent, r.BindsAnswers)
+			}
+			if r.WireBytes != 150 || r.Setup.Requests != uint64(calls.Load()) || r.Setup.Handshake < uint64(r.Load.Endpoints) {
+				t.Errorf("%d bytes, set-up %+v after %d calls", r.WireBytes, r.Setup, calls.Load())
+			}
+		})
+	}
+}
+
+func TestFerryIdle(t *testing.T) {
+	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Workers: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := ferryConfig(bench.ShapeIdle)
+	cfg.Rate, cfg.Keepalive, cfg.Drain = 0, 50*time.Millisecond, 10*time.Millisecond
+	r, err := bench.Run(t.Context(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Sent != 0 || r.Keepalives < 16 || len(r.Errors) != 0 {
+		t.Errorf("sent %d, %d keep-alives, errors %v", r.Sent, r.Keepalives, r.Errors)
+	}
+}
+
+func TestFerryChurn(t *testing.T) {
+	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := ferryConfig(bench.ShapeChurn)
+	cfg.Rate, cfg.Matches, cfg.ChurnRate, cfg.ChurnPlay = 100, 1, 20, 50*time.Millisecond
+	r, err := bench.Run(t.Context(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := r.Churn
+	if c == nil || c.Started < 4 || c.Finished != c.Started || c.Failed+c.Skipped != 0 || len(c.Steps) != 7 {
+		t.Fatalf("%+v", c)
+	}
+	for i, name := range []string{"allocate", "joincode", "join", "bind", "connect", "play", "leave"} {
+		if s := c.Steps[i]; s.Name != name || s.Failed != 0 || s.Latency.Samples != c.Started {
+			t.Errorf("step %d: %+v", i, s)
+		}
+	}
+}
+
+// TestFerryRefused: a server that reserves nothing ends the set-up.
+func TestFerryRefused(t *testing.T) {
+	srv := httptest.NewServer(http.NotFoundHandler())
+	defer srv.Close()
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: srv.URL, Relay: netip.MustParseAddrPort("127.0.0.1:9")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := bench.Run(t.Context(), ferryConfig(bench.ShapePairs), d); err == nil || !strings.Contains(err.Error(), "allocate") {
+		t.Errorf("error %v", err)
+	}
+}

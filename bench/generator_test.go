@@ -1,0 +1,282 @@
+package bench
+
+import (
+	"context"
+	"encoding/json"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// startNull runs a null relay for the length of the test.
+func startNull(t *testing.T, cfg NullConfig) netip.AddrPort {
+	t.Helper()
+	n, err := NewNullRelay(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- n.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-done; err != nil {
+			t.Errorf("null relay: %v", err)
+		}
+	})
+	return n.Addr()
+}
+
+// small is a load that a busy machine can carry.
+func small(shape Shape) Config {
+	return Config{
+		Shape: shape, Matches: 20, Players: 3, Rate: 6000,
+		Warmup: 40 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 2 * time.Second,
+	}
+}
+
+// checkClean fails unless every datagram of the run has arrived where it
+// should. Lateness is no failure: the machine may be busy.
+func checkClean(t *testing.T, r Result) {
+	t.Helper()
+	// Times are whole nanoseconds, so that one datagram more may be due.
+	planned := uint64(r.Load.Rate * r.Load.Duration.Seconds())
+	want := r.Offered
+	if want-planned > 1 || r.Sent != want || r.Delivered != want {
+		t.Errorf("offered %d, sent %d, delivered %d of %d: %s", r.Offered, r.Sent, r.Delivered, planned, r.LimitReason)
+	}
+	if r.Duplicated+r.Late+r.Corrupt+r.Misdelivered+r.Reordered != 0 || len(r.Errors) != 0 {
+		t.Errorf("duplicated %d, late %d, corrupt %d, misdelivered %d, reordered %d, errors %v",
+			r.Duplicated, r.Late, r.Corrupt, r.Misdelivered, r.Reordered, r.Errors)
+	}
+	if r.Latency.Samples != want || r.Latency.Min <= 0 || r.Latency.Max < r.Latency.P50 {
+		t.Errorf("latency %+v", r.Latency)
+	}
+	var perSecond uint64
+	for _, s := range r.Seconds {
+		perSecond += s.Offered
+	}
+	if whole := uint64(r.Load.Rate * (r.Load.Duration + r.Load.Warmup).Seconds()); perSecond-whole > 1 {
+		t.Errorf("%d offered in all seconds, want %d", perSecond, whole)
+	}
+}
+
+func TestRunNullRelay(t *testing.T) {
+	for _, shape := range []Shape{ShapePairs, ShapeStar, ShapeHot} {
+		t.Run(string(shape), func(t *testing.T) {
+			relay := startNull(t, NullConfig{Star: shape == ShapeStar})
+			cfg := small(shape)
+			if shape == ShapePairs {
+				cfg.Sockets = 3
+			}
+			r, err := Run(t.Context(), cfg, Swap{Relay: relay})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkClean(t, r)
+			if r.WireBytes != DefaultHeader+DefaultPayload || r.Dialect != "swap" || r.Name != "swap" {
+				t.Errorf("%d bytes, dialect %q, name %q", r.WireBytes, r.Dialect, r.Name)
+			}
+			if _, err := json.Marshal(r); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// TestRunNoRelay: a relay that does not answer is told at once.
+func TestRunNoRelay(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
+	defer cancel()
+	if _, err := Run(ctx, small(ShapePairs), Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
+		t.Error("a load on nothing")
+	}
+}
+
+func TestRunClosedLoop(t *testing.T) {
+	cfg := small(ShapePairs)
+	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
+	cfg.Duration = 50 * time.Millisecond
+	r, err := Run(t.Context(), cfg, Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Delivered == 0 || r.Lost != 0 || r.Offered != r.Sent || r.Limit == LimitNone {
+		t.Errorf("offered %d, sent %d, delivered %d, lost %d, limit %q", r.Offered, r.Sent, r.Delivered, r.Lost, r.Limit)
+	}
+}
+
+func TestRunProgress(t *testing.T) {
+	cfg := small(ShapeHot)
+	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
+	var seen []Second
+	cfg.Progress = func(s Second) { seen = append(seen, s) }
+	r, err := Run(t.Context(), cfg, Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	// Seconds end where the measured interval begins: one has the warm-up.
+	if len(seen) == 0 || seen[0].At != -1 || seen[0].Offered != 40 {
+		t.Fatalf("progress %+v", seen)
+	}
+	if seen[0] != r.Seconds[0] {
+		t.Errorf("told %+v, reported %+v", seen[0], r.Seconds[0])
+	}
+}
+
+func TestRunCancelled(t *testing.T) {
+	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	cfg := small(ShapePairs)
+	cfg.Duration = time.Minute
+	if _, err := Run(ctx, cfg, Direct{}); err == nil {
+		t.Error("a cancelled run has a result")
+	}
+}
+
+// remote is a dialect whose relay is not on this machine.
+type remote struct{ Direct }
+
+func (d remote) Open(ctx context.Context, p Plan) (*Rig, error) {
+	r, err := d.Direct.Open(ctx, p)
+	if err != nil {
+		return nil, err
+	}
+	r.Flows[0].Dst = netip.MustParseAddrPort("192.0.2.1:9")
+	return r, nil
+}
+
+// TestRemoteRefused: nothing leaves this machine by mistake.
+func TestRemoteRefused(t *testing.T) {
+	if _, err := Run(t.Context(), small(ShapePairs), remote{}); err == nil {
+		t.Error("a load on another machine")
+	}
+	r, err := NewRig(planOf(t, small(ShapePairs)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer r.Close()
+	if err := r.SendTo(0, netip.MustParseAddrPort("192.0.2.1:9"), nil); err == nil {
+		t.Error("a datagram to another machine")
+	}
+	if _, err := NewFerry(FerryConfig{BaseURL: "http://192.0.2.1:7777"}); err == nil {
+		t.Error("an API on another machine")
+	}
+}
+
+// TestRoundAllocs plays rounds of the loop that send, receive and account.
+func TestRoundAllocs(t *testing.T) {
+	for name, cfg := range map[string]Config{
+		"open":   {Matches: 50, Rate: 20_000, Warmup: -1, Duration: time.Minute},
+		"closed": {Matches: 4, Window: 2, Warmup: -1, Duration: time.Minute},
+		"star":   {Shape: ShapeStar, Matches: 2, Rate: 20_000, Warmup: -1, Duration: time.Minute},
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg, err := cfg.withDefaults(Direct{})
+			if err != nil {
+				t.Fatal(err)
+			}
+			rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+			if err != nil {
+				t.Fatal(err)
+			}
+			defer rig.Close()
+			if raceEnabled || rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
+				t.Skip("the race detector and the portable build allocate")
+			}
+			g := newGenerator(&cfg, rig, 1)
+			for sock.Now() < g.start {
+			}
+			allocs := testing.AllocsPerRun(2000, func() {
+				if _, err := g.round(); err != nil {
+					t.Fatal(err)
+				}
+			})
+			if allocs != 0 {
+				t.Errorf("%v allocations per round", allocs)
+			}
+			if g.count.delivered == 0 {
+				t.Error("no datagram arrived")
+			}
+		})
+	}
+}
+
+// TestAccounting feeds the generator with what a bad relay might send.
+func TestAccounting(t *testing.T) {
+	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer rig.Close()
+	g := newGenerator(&cfg, rig, 77)
+	f := &g.flows[0]
+	f.seq = 10
+	to := rig.Endpoints[rig.Flows[0].To].Addr
+	inject := func(ep int, size int, s stamp) {
+		pkt := make([]byte, size)
+		s.put(pkt)
+		if err := rig.SendTo(ep, to, pkt); err != nil {
+			t.Fatal(err)
+		}
+	}
+	due := g.measure
+	inject(0, cfg.Payload, stamp{77, 0, 3, due})
+	inject(0, cfg.Payload, stamp{77, 0, 3, due})     // twice
+	inject(0, cfg.Payload, stamp{77, 0, 1, due})     // late
+	inject(0, cfg.Payload, stamp{77, 0, 10, due})    // never sent
+	inject(0, cfg.Payload-1, stamp{77, 0, 4, due})   // cut off
+	inject(0, cfg.Payload, stamp{77, 1, 0, due})     // the other direction's
+	inject(0, cfg.Payload, stamp{76, 0, 5, due})     // of another run
+	inject(0, cfg.Payload, stamp{77, 999, 5, due})   // no such flow
+	inject(0, cfg.Payload, stamp{77, 0, 6, due - 1}) // of the warm-up
+	if err := rig.SendTo(0, to, []byte("what?")); err != nil {
+		t.Fatal(err)
+	}
+	for total, begin := 0, time.Now(); total < 10 && time.Since(begin) < 5*time.Second; {
+		n, err := g.receive()
+		if err != nil {
+			t.Fatal(err)
+		}
+		total += n
+	}
+	got := g.count
+	if got.delivered != 2 || got.duplicated != 1 || got.reordered != 1 || got.corrupt != 2 ||
+		got.misdelivered != 1 || got.allDelivered != 3 || got.arrived != 7 {
+		t.Errorf("%+v", got)
+	}
+	if g.errors["straggler"] != 2 || g.errors["foreign"] != 1 || len(g.errors) != 2 {
+		t.Errorf("%v", g.errors)
+	}
+}
+
+func TestNullSwap(t *testing.T) {
+	at := func(s string) sock.Endpoint { return sock.UDPEndpoint(netip.MustParseAddrPort(s), 3, 0) }
+	for _, test := range []struct {
+		star     bool
+		from, to string
+		pkt      []byte
+	}{
+		{false, "127.1.0.4:9", "127.1.0.5:9", nil},
+		{false, "127.1.0.5:9", "127.1.0.4:9", []byte{7}},
+		{true, "127.1.3.5:9", "127.1.3.0:9", []byte{7}},
+		{true, "127.1.3.0:9", "127.1.3.7:9", []byte{7, 1}},
+		{true, "127.1.3.0:9", "", nil},
+		{false, "[::1]:9", "", nil},
+	} {
+		want := sock.Endpoint{}
+		if test.to != "" {
+			want = at(test.to)
+		}
+		n := NullRelay{cfg: NullConfig{Star: test.star}}
+		if got := n.swap(at(test.from), test.pkt); got != want {
+			t.Errorf("%+v goes to %v", test, got)
+		}
+	}
+}

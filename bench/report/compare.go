@@ -1,0 +1,177 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+// ErrIncomparable says that a ratio between two runs would mean nothing. The
+// error that wraps it names every reason.
+var ErrIncomparable = errors.New("runs cannot be compared")
+
+// Comparison is what two runs of one machine under one load have in proportion.
+type Comparison struct {
+	A       string        `json:"a"` // label of the base
+	B       string        `json:"b"`
+	Figures []FigureRatio `json:"figures"`
+	// Warnings say that a run tells nothing about its server, or little.
+	Warnings []string `json:"warnings,omitempty"`
+	// Notes are differences between the runs that a reader has to know.
+	Notes []string `json:"notes,omitempty"`
+}
+
+// FigureRatio is one figure of both runs. Ratio is B divided by A, 0 if one of
+// them was not measured or is 0.
+type FigureRatio struct {
+	Name  string  `json:"name"`
+	A     Figure  `json:"a"`
+	B     Figure  `json:"b"`
+	Ratio float64 `json:"ratio"`
+}
+
+// Compare sets b in proportion to a. It returns [ErrIncomparable] for runs of
+// different machines, and for loads that differ in shape, direction, alignment,
+// payload, or in how the loop is driven. Other differences, such as the rate or
+// the number of matches, are allowed and noted.
+func Compare(a, b bench.Result) (Comparison, error) {
+	if reasons := obstacles(a, b); len(reasons) > 0 {
+		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
+	}
+	names := labels([]bench.Result{a, b})
+	c := Comparison{A: names[0], B: names[1], Notes: differences(a, b)}
+	c.Warnings = append(warnings(names[0], a), warnings(names[1], b)...)
+	c.Figures = ratios(Figures(a), Figures(b))
+	return c, nil
+}
+
+// obstacles are the reasons why a comparison would mean nothing.
+func obstacles(a, b bench.Result) (reasons []string) {
+	if a.Machine.ID == "" || b.Machine.ID == "" {
+		reasons = append(reasons, "a run does not say which machine it was made on")
+	} else if a.Machine.ID != b.Machine.ID {
+		reasons = append(reasons, fmt.Sprintf("different machines: %s (%s, %d cores, kernel %s) and %s (%s, %d cores, kernel %s)",
+			a.Machine.ID, a.Machine.CPU, a.Machine.Cores, a.Machine.Kernel,
+			b.Machine.ID, b.Machine.CPU, b.Machine.Cores, b.Machine.Kernel))
+	}
+	for _, d := range differ([]aspect{
+		{"shape", a.Load.Shape, b.Load.Shape},
+		{"direction", a.Load.Direction, b.Load.Direction},
+		{"align", a.Load.Align, b.Load.Align},
+		{"players per match", a.Load.Players, b.Load.Players},
+		{"payload", a.Load.Payload, b.Load.Payload},
+		{"loop", loop(a.Load), loop(b.Load)},
+	}) {
+		reasons = append(reasons, "different "+d)
+	}
+	return reasons
+}
+
+func loop(l bench.Load) string {
+	if l.Window > 0 {
+		return "closed"
+	}
+	return "open"
+}
+
+// differences do not forbid a comparison, but belong beside it.
+func differences(a, b bench.Result) []string {
+	return differ([]aspect{
+		{"dialect", a.Dialect, b.Dialect},
+		{"limits", a.Limits, b.Limits},
+		{"commit", a.Commit, b.Commit},
+		{"matches", a.Load.Matches, b.Load.Matches},
+		{"flows", a.Load.Flows, b.Load.Flows},
+		{"rate", UnitRate.Format(a.Load.Rate), UnitRate.Format(b.Load.Rate)},
+		{"window", a.Load.Window, b.Load.Window},
+		{"duration", a.Load.Duration, b.Load.Duration},
+		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
+		{"pinning", pinning(a.Load), pinning(b.Load)},
+		{"wire bytes", a.WireBytes, b.WireBytes},
+		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
+		{"governor", a.Machine.Governor, b.Machine.Governor},
+	})
+}
+
+// aspect is something that two runs may have alike.
+type aspect struct {
+	name string
+	a, b any
+}
+
+func differ(aspects []aspect) (list []string) {
+	for _, s := range aspects {
+		if s.a != s.b {
+			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
+				printable(orNone(fmt.Sprint(s.a))), printable(orNone(fmt.Sprint(s.b)))))
+		}
+	}
+	return list
+}
+
+func warnings(name string, r bench.Result) (list []string) {
+	if r.Limit == bench.LimitGenerator || r.Interrupted {
+		list = append(list, name+": "+Verdict(r))
+	}
+	for _, d := range doubts(r) {
+		list = append(list, name+": "+d)
+	}
+	return list
+}
+
+// ratios takes the figures of a in their order; what only b has is left out,
+// because there is nothing to compare it with.
+func ratios(a, b []Figure) (list []FigureRatio) {
+	byName := map[string]Figure{}
+	for _, f := range b {
+		byName[f.Name] = f
+	}
+	for _, f := range a {
+		other, ok := byName[f.Name]
+		if !ok {
+			continue
+		}
+		r := FigureRatio{Name: f.Name, A: f, B: other}
+		if f.Known && other.Known && f.Value > 0 && other.Value > 0 {
+			r.Ratio = other.Value / f.Value
+		}
+		list = append(list, r)
+	}
+	return list
+}
+
+// Text writes the comparison as a table, warnings first.
+func (c Comparison) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "B = %s against A = %s, ratios are B/A\n", c.B, c.A)
+	remarks(&b, c.Warnings, c.Notes)
+	table := [][]string{{"", "A", "B", "B/A", "better"}}
+	for _, f := range c.Figures {
+		if f.A.Known || f.B.Known {
+			table = append(table, []string{printable(f.Name), f.A.Text(), f.B.Text(), ratio(f.Ratio), better(f.A)})
+		}
+	}
+	rows(&b, table)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+func better(f Figure) string {
+	if f.More {
+		return "higher"
+	}
+	return "lower"
+}
+
+func remarks(b *strings.Builder, warnings, notes []string) {
+	for _, s := range warnings {
+		fmt.Fprintf(b, "CAREFUL: %s\n", s)
+	}
+	for _, s := range notes {
+		fmt.Fprintf(b, "different %s\n", s)
+	}
+	fmt.Fprintln(b)
+}

@@ -1,0 +1,190 @@
+package report
+
+import (
+	"errors"
+	"math"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+func figure(t *testing.T, c Comparison, name string) FigureRatio {
+	t.Helper()
+	for _, f := range c.Figures {
+		if f.Name == name {
+			return f
+		}
+	}
+	t.Fatalf("no figure %q", name)
+	return FigureRatio{}
+}
+
+func TestCompare(t *testing.T) {
+	c, err := Compare(sample("base", 1), sample("other", 2))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, want := range map[string]float64{
+		"offered": 1, "delivered": 0.5, "loss": 1, "latency p50": 2, "latency p99.9": 2, "latency max": 2,
+		"server CPU per datagram": 2, "server CPU": 2, "server memory (RSS)": 1, "setup": 2, "generator lag p99": 2,
+	} {
+		if got := figure(t, c, name).Ratio; math.Abs(got-want) > 1e-9 {
+			t.Errorf("%s: ratio %v, want %v", name, got, want)
+		}
+	}
+	if len(c.Figures) != len(Figures(sample("x", 1))) {
+		t.Error("not every figure is compared")
+	}
+	if len(c.Notes)+len(c.Warnings) != 0 {
+		t.Errorf("equal runs have remarks: %v %v", c.Notes, c.Warnings)
+	}
+}
+
+func TestCompareRefuses(t *testing.T) {
+	for name, tc := range map[string]struct {
+		change func(*bench.Result)
+		want   string
+	}{
+		"machine":   {func(r *bench.Result) { r.Machine.ID = "other" }, "different machines: c0ffee"},
+		"nameless":  {func(r *bench.Result) { r.Machine.ID = "" }, "does not say which machine"},
+		"shape":     {func(r *bench.Result) { r.Load.Shape = bench.ShapeStar }, "different shape: pairs and star"},
+		"payload":   {func(r *bench.Result) { r.Load.Payload = 1000 }, "different payload: 112 and 1000"},
+		"direction": {func(r *bench.Result) { r.Load.Direction = bench.DirectionUp }, "different direction: both and up"},
+		"align":     {func(r *bench.Result) { r.Load.Align = bench.AlignTick }, "different align"},
+		"players":   {func(r *bench.Result) { r.Load.Players = 9 }, "different players per match: 1 and 9"},
+		"loop":      {func(r *bench.Result) { r.Load.Window, r.Load.Rate = 4, 0 }, "different loop: open and closed"},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b := sample("b", 1)
+			tc.change(&b)
+			_, err := Compare(sample("a", 1), b)
+			if !errors.Is(err, ErrIncomparable) || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+			if _, err := CompareRounds([]bench.Result{sample("a", 1), b}); !errors.Is(err, ErrIncomparable) {
+				t.Errorf("rounds: %v", err)
+			}
+			if page := render(t, sample("a", 1), b); !strings.Contains(page, tc.want) || strings.Contains(page, `id="comparison"`) {
+				t.Error("the page does not say why it compares nothing")
+			}
+		})
+	}
+}
+
+func TestCompareRemarks(t *testing.T) {
+	a, b := sample("a", 1), sample("b", 1)
+	b.Limit, b.LimitReason = bench.LimitGenerator, "it fell behind"
+	b.Dialect, b.Load.Matches, b.Limits = "swap", 1000000, "dev"
+	a.System.Steal = time.Second
+	c, err := Compare(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := c.Text(&out); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{
+		"CAREFUL: b: THE GENERATOR WAS THE LIMIT. it fell behind", "CAREFUL: a: the hypervisor took 4.76 %",
+		"different dialect: ferry and swap", "different matches: 200 and 1000000", "different limits: off and dev",
+		"latency p99", "143 µs", "1.000", "B/A",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in:\n%s", want, out.String())
+		}
+	}
+}
+
+func TestCompareOfBrokenRuns(t *testing.T) {
+	for name, r := range broken() {
+		r.Machine, r.Load = sample("", 1).Machine, sample("", 1).Load
+		c, err := Compare(sample("good", 1), r)
+		if err != nil {
+			t.Fatal(name, err)
+		}
+		for _, f := range c.Figures {
+			if math.IsNaN(f.Ratio) || f.Ratio < 0 {
+				t.Errorf("%s: %s has ratio %v", name, f.Name, f.Ratio)
+			}
+		}
+	}
+}
+
+func TestMedian(t *testing.T) {
+	nan, inf := math.NaN(), math.Inf(1)
+	for _, tc := range []struct {
+		in   []float64
+		want Spread
+	}{
+		{nil, Spread{}},
+		{[]float64{nan, inf}, Spread{}},
+		{[]float64{3}, Spread{3, 3, 3, 1}},
+		{[]float64{5, 1, 3}, Spread{3, 1, 5, 3}},
+		{[]float64{4, 1, nan, 2, 9}, Spread{3, 1, 9, 4}},
+	} {
+		if got := Median(tc.in); got != tc.want {
+			t.Errorf("%v: got %v, want %v", tc.in, got, tc.want)
+		}
+	}
+	if got, want := PairedRatio([]float64{1, 2, 0, 4}, []float64{2, 2, 7, 2}), (Spread{1, 0.5, 2, 3}); got != want {
+		t.Errorf("paired: got %v, want %v", got, want)
+	}
+}
+
+// The machine drifts by more than the sides differ; pairs do not see it.
+func TestCompareRounds(t *testing.T) {
+	var runs []bench.Result
+	for _, drift := range []float64{1, 3, 2, 1.5} {
+		runs = append(runs, sample("base", drift), sample("other", drift*0.9))
+	}
+	r, err := CompareRounds(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.A != "base" || r.B != "other" || r.Pairs != 4 {
+		t.Errorf("%s, %s, %d pairs", r.A, r.B, r.Pairs)
+	}
+	for _, f := range r.Figures {
+		if f.Name != "latency p50" {
+			continue
+		}
+		if math.Abs(f.Ratio.Median-0.9) > 1e-3 || math.Abs(f.Ratio.Max-0.9) > 1e-3 || f.Ratio.N != 4 || f.A.Min != 47000 || f.A.Max != 141000 {
+			t.Errorf("p50: %+v", f)
+		}
+		return
+	}
+	t.Error("no p50")
+}
+
+func TestCompareRoundsLeavesOutDisturbed(t *testing.T) {
+	runs := []bench.Result{sample("a", 1), sample("b", 1), sample("a", 1), sample("b", 5)}
+	runs[3].System.Steal = time.Second
+	r, err := CompareRounds(runs)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if r.Pairs != 1 || !strings.Contains(strings.Join(r.Warnings, "\n"), "1 of 2 rounds left out") {
+		t.Errorf("%d pairs, warnings %q", r.Pairs, r.Warnings)
+	}
+	var out strings.Builder
+	if err := r.Text(&out); err != nil || !strings.Contains(out.String(), "1 interleaved rounds") {
+		t.Errorf("%v\n%s", err, out.String())
+	}
+	runs[1].System.Steal = time.Second
+	if r, err = CompareRounds(runs); err != nil || r.Pairs != 2 {
+		t.Errorf("all disturbed: %d pairs, %v", r.Pairs, err)
+	}
+}
+
+func TestCompareRoundsWantsPairs(t *testing.T) {
+	a, b := sample("a", 1), sample("b", 1)
+	for name, runs := range map[string][]bench.Result{
+		"none": nil, "one": {a}, "odd": {a, b, a}, "blocks": {a, a, b, b},
+	} {
+		if _, err := CompareRounds(runs); !errors.Is(err, ErrRounds) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+}

@@ -1,0 +1,154 @@
+package report
+
+import (
+	_ "embed"
+	"errors"
+	"fmt"
+	"html/template"
+	"io"
+	"slices"
+	"strconv"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+//go:embed report.html
+var page string
+
+// ErrNoRuns says that there is nothing to report on.
+var ErrNoRuns = errors.New("report: no runs")
+
+// maxOverTime is the number of runs that have plots over time: a search for the
+// highest rate makes dozens.
+const maxOverTime = 6
+
+// maxCards is the number of runs that have a large header each.
+const maxCards = 4
+
+// sheet is what the template shows.
+type sheet struct {
+	Title   string
+	Common  []fact // true of all runs, if there are several
+	Runs    []runView
+	Many    bool // Runs are shown in a few lines each
+	Figures table
+	Drops   table
+	Plots   []plot
+	Refused []string // why runs are not compared with the first
+	Notes   []string
+}
+
+// runView is the header of one run.
+type runView struct {
+	Name    string
+	Verdict string
+	Limit   string // class of the verdict
+	Doubts  []string
+	Facts   []fact
+}
+
+// HTML writes one self-contained page about one run or several. It refers to
+// nothing outside of itself and has no script. All text of the runs is escaped.
+func HTML(w io.Writer, runs []bench.Result) error {
+	if len(runs) == 0 {
+		return ErrNoRuns
+	}
+	t, err := template.New("report").Parse(page)
+	if err != nil {
+		return fmt.Errorf("report: template: %w", err)
+	}
+	return t.Execute(w, newSheet(runs))
+}
+
+func newSheet(runs []bench.Result) sheet {
+	names := labels(runs)
+	s := sheet{Title: "ferry bench: " + names[0]}
+	if len(runs) > 1 {
+		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
+	}
+	s.Many = len(runs) > maxCards
+	if len(runs) > 1 {
+		s.Common = common(runs)
+	}
+	for i, r := range runs {
+		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
+		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), doubts(r), own})
+	}
+	s.Figures = sideBySide("Figures", names, runs, Figures)
+	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
+	s.Plots = append(s.Plots, percentilePlot(runs, names))
+	if len(runs) > 1 {
+		s.compare(runs, names)
+		s.Plots = append(s.Plots, ratesOverRuns(runs, names))
+	}
+	s.Plots = append(s.Plots, cpuPlot(runs, names))
+	for i, r := range runs[:min(len(runs), maxOverTime)] {
+		s.Plots = append(s.Plots, latencyOverTime(i, r, names[i], runs), ratesOverTime(i, r, names[i]))
+	}
+	if len(runs) > maxOverTime {
+		s.Notes = append(s.Notes, fmt.Sprintf("Plots over time are drawn for the first %d of %d runs.", maxOverTime, len(runs)))
+	}
+	return s
+}
+
+// common returns the facts that are the same for all runs.
+func common(runs []bench.Result) []fact {
+	list := facts(runs[0])
+	for _, r := range runs[1:] {
+		others := facts(r)
+		list = slices.DeleteFunc(list, func(f fact) bool { return !slices.Contains(others, f) })
+	}
+	return list
+}
+
+// compare adds the plot that sets all comparable runs against the first.
+func (s *sheet) compare(runs []bench.Result, names []string) {
+	var comparisons []Comparison
+	var order []int
+	for i := 1; i < len(runs); i++ {
+		c, err := Compare(runs[0], runs[i])
+		if err != nil {
+			s.Refused = append(s.Refused, fmt.Sprintf("%s and %s: %v", names[0], names[i], err))
+			continue
+		}
+		for _, n := range c.Notes {
+			s.Notes = append(s.Notes, fmt.Sprintf("%s and %s differ in %s", names[0], names[i], n))
+		}
+		comparisons, order = append(comparisons, c), append(order, i)
+	}
+	if len(comparisons) == 0 {
+		return
+	}
+	s.Plots = append(s.Plots, comparisonPlot(comparisons, order, names))
+}
+
+// sideBySide makes a table with a column per run and a row for each name that
+// any of them has.
+func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
+	t := table{Caption: caption, Head: append([]string{""}, names...)}
+	row := map[string]int{}
+	for column, r := range runs {
+		for _, f := range get(r) {
+			at, ok := row[f.Name]
+			if !ok {
+				at = len(t.Rows)
+				row[f.Name] = at
+				t.Rows = append(t.Rows, blank(printable(f.Name), len(runs)))
+			}
+			t.Rows[at][column+1] = f.Text()
+		}
+	}
+	return t
+}
+
+// blank is a row of which nothing is known yet.
+func blank(name string, columns int) []string {
+	row := []string{name}
+	for range columns {
+		row = append(row, none)
+	}
+	return row
+}
+
+func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }

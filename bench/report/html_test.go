@@ -1,0 +1,238 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"fmt"
+	"io"
+	"regexp"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+func render(t *testing.T, runs ...bench.Result) string {
+	t.Helper()
+	var b strings.Builder
+	if err := HTML(&b, runs); err != nil {
+		t.Fatal(err)
+	}
+	return b.String()
+}
+
+// element is what a test wants to know of a parsed page.
+type element struct {
+	name  string
+	attrs map[string]string
+	depth int
+}
+
+// parse reads the page as strict XML, which it is by intention: a page that a
+// name could break out of would not parse.
+func parse(t *testing.T, page string) (elements []element, text string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(page))
+	d.Strict = true
+	depth := 0
+	var words strings.Builder
+	for {
+		token, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return elements, words.String()
+		}
+		if err != nil {
+			t.Fatalf("the page does not parse: %v", err)
+		}
+		switch v := token.(type) {
+		case xml.StartElement:
+			e := element{name: v.Name.Local, attrs: map[string]string{}, depth: depth}
+			for _, a := range v.Attr {
+				e.attrs[a.Name.Local] = a.Value
+			}
+			elements = append(elements, e)
+			depth++
+		case xml.EndElement:
+			depth--
+			words.WriteByte('\n')
+		case xml.CharData:
+			words.Write(v)
+		}
+	}
+}
+
+func count(elements []element, name string) (n int) {
+	for _, e := range elements {
+		if e.name == name {
+			n++
+		}
+	}
+	return n
+}
+
+func TestHTMLShowsAllNumbers(t *testing.T) {
+	a, b := sample("first", 1), sample("second", 1.5)
+	elements, text := parse(t, render(t, a, b))
+	for _, r := range []bench.Result{a, b} {
+		for _, f := range append(Figures(r), drops(r)...) {
+			if !strings.Contains(text, f.Name) || !strings.Contains(text, f.Text()) {
+				t.Errorf("%s: %s = %s is missing", r.Name, f.Name, f.Text())
+			}
+		}
+		for _, f := range facts(r) {
+			if !strings.Contains(text, f.Value) {
+				t.Errorf("%s: %s %q is missing", r.Name, f.Name, f.Value)
+			}
+		}
+		for _, q := range r.Latency.Series {
+			if want := micros(float64(q.Value)); !strings.Contains(text, want) {
+				t.Errorf("%s: quantile %s is missing", r.Name, want)
+			}
+		}
+		for _, s := range r.Seconds {
+			for _, want := range []string{micros(float64(s.P99)), rateLabel(float64(s.Delivered))} {
+				if !strings.Contains(text, want) {
+					t.Errorf("%s: %s of second %d is missing", r.Name, want, s.At)
+				}
+			}
+		}
+		if !strings.Contains(text, Verdict(r)) {
+			t.Errorf("%s: no verdict", r.Name)
+		}
+	}
+	// Percentiles, comparison, rates by run, CPU, and two for each run.
+	if n := count(elements, "figure"); n != 8 {
+		t.Errorf("%d figures, want 8", n)
+	}
+	if !strings.Contains(text, "1.500") {
+		t.Error("the ratio of the runs is missing")
+	}
+}
+
+func TestHTMLPlotsAreAccessible(t *testing.T) {
+	elements, _ := parse(t, render(t, sample("one", 1), sample("two", 2)))
+	ids := map[string]bool{}
+	for _, e := range elements {
+		if id := e.attrs["id"]; id != "" {
+			if ids[id] {
+				t.Errorf("id %s twice", id)
+			}
+			ids[id] = true
+		}
+	}
+	plots := 0
+	for i, e := range elements {
+		if e.name != "svg" || e.attrs["class"] != "plot" {
+			continue
+		}
+		plots++
+		if e.attrs["role"] != "img" || elements[i+1].name != "title" || elements[i+2].name != "desc" {
+			t.Errorf("plot %d has no role, title or description", plots)
+		}
+		for _, id := range strings.Fields(e.attrs["aria-labelledby"]) {
+			if !ids[id] {
+				t.Errorf("no element has id %s", id)
+			}
+		}
+	}
+	if details := count(elements, "details"); plots != 8 || details != plots {
+		t.Errorf("%d plots and %d tables of their numbers, want 8 of each", plots, details)
+	}
+}
+
+// A search makes dozens of runs: all have their numbers, the first their plots.
+func TestHTMLOfManyRuns(t *testing.T) {
+	var runs []bench.Result
+	for i := range 20 {
+		runs = append(runs, sample("step", 1+float64(i)/10))
+	}
+	elements, text := parse(t, render(t, runs...))
+	if want := 4 + 2*maxOverTime; count(elements, "figure") != want {
+		t.Errorf("%d figures, want %d", count(elements, "figure"), want)
+	}
+	for _, want := range []string{"step #20", "Plots over time are drawn for the first 6 of 20 runs."} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+}
+
+func TestHTMLIsSelfContained(t *testing.T) {
+	text := render(t, sample("one", 1))
+	if m := regexp.MustCompile(`(?i)https?://|url\(|@import|src=|<script|<link|javascript:`).FindString(text); m != "" {
+		t.Errorf("the page contains %q", m)
+	}
+	for _, want := range []string{"prefers-color-scheme: dark", `lang="en"`, `charset="utf-8"`, "<title>"} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %s", want)
+		}
+	}
+}
+
+func TestHTMLEscapes(t *testing.T) {
+	const evil = `</title></svg><script>alert("x")</script>'&\`
+	r := sample(evil, 1)
+	r.Commit, r.Dialect, r.Limits, r.LimitReason = evil, evil, evil, evil
+	r.Command = []string{evil}
+	r.Machine.CPU, r.Machine.Kernel = evil, evil
+	r.Errors = map[string]uint64{evil: 5}
+	r.Load.Shape = evil
+	r.Churn = &bench.Churn{Steps: []bench.Step{{Name: evil, Latency: bench.Latency{Samples: 1}}}}
+	other := r
+	other.Name = evil + " again"
+	other.Machine.ID = evil
+	page := render(t, r, other, sample("plain", 1))
+	elements, text := parse(t, page)
+	if n := count(elements, "script"); n != 0 || strings.Contains(page, "<script") {
+		t.Errorf("%d scripts", n)
+	}
+	if !strings.Contains(text, evil) {
+		t.Error("the name is not shown as it is")
+	}
+}
+
+var numberAttrs = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
+
+func TestHTMLOfBrokenRuns(t *testing.T) {
+	all := []bench.Result{}
+	for name, r := range broken() {
+		all = append(all, r)
+		t.Run(name, func(t *testing.T) { checkDrawing(t, render(t, r)) })
+		t.Run(name+" and sample", func(t *testing.T) { checkDrawing(t, render(t, sample("good", 1), r)) })
+	}
+	t.Run("all", func(t *testing.T) { checkDrawing(t, render(t, all...)) })
+	if err := HTML(io.Discard, nil); !errors.Is(err, ErrNoRuns) {
+		t.Errorf("no runs: %v", err)
+	}
+}
+
+// checkDrawing demands that every position is a number within the plot's reach.
+func checkDrawing(t *testing.T, page string) {
+	t.Helper()
+	elements, _ := parse(t, page)
+	for _, e := range elements {
+		for _, name := range []string{"x", "y", "cx", "cy", "width", "height", "r"} {
+			v, ok := e.attrs[name]
+			if !ok {
+				continue
+			}
+			var n float64
+			if _, err := fmt.Sscan(v, &n); err != nil || !numberAttrs.MatchString(v) || n < -50 || n > 5000 {
+				t.Errorf("<%s %s=%q>", e.name, name, v)
+			}
+			if n < 0 && (name == "width" || name == "height") {
+				t.Errorf("<%s %s=%q> is negative", e.name, name, v)
+			}
+		}
+		if d := e.attrs["d"] + e.attrs["transform"]; strings.Contains(d, "NaN") || strings.Contains(d, "Inf") {
+			t.Errorf("<%s> is drawn at %q", e.name, d)
+		}
+	}
+}
+
+func TestLabelsAreUnique(t *testing.T) {
+	got := fmt.Sprint(labels([]bench.Result{sample("a", 1), sample("b", 1), sample("a", 1), {Dialect: "swap", Load: bench.Load{Shape: "hot"}}}))
+	if want := "[a #1 b a #2 swap hot]"; got != want {
+		t.Errorf("got %s, want %s", got, want)
+	}
+}

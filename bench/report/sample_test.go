@@ -1,0 +1,68 @@
+package report
+
+import (
+	"math"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+// sample is a run as the generator would report it. Its figures follow from
+// slower, so that two samples differ everywhere by a known factor.
+func sample(name string, slower float64) bench.Result {
+	us := func(v float64) time.Duration { return time.Duration(v * slower * 1000) }
+	r := bench.Result{
+		Version: bench.ResultVersion, Name: name, Dialect: "ferry", Limits: "off", Commit: "0123abc",
+		Command: []string{"ferry", "bench", "--fail", "p99<5ms,loss<0.1%"},
+		Started: time.Date(2026, 11, 21, 2, 3, 4, 0, time.UTC),
+		Machine: bench.Machine{ID: "c0ffee", CPU: "Some CPU", Cores: 2, Kernel: "6.1.0", OS: "linux/amd64", Go: "go1.26"},
+		Load: bench.Load{Shape: bench.ShapePairs, Direction: bench.DirectionBoth, Align: bench.AlignEven, Matches: 200, Players: 1,
+			Endpoints: 400, Flows: 400, Sockets: 1, Rate: 20000, Payload: 112, Duration: 10 * time.Second, Warmup: 2 * time.Second, Pinned: true},
+		Setup:   bench.Setup{Duration: us(250000), Requests: 600, Handshake: 800, RSSBefore: 20 << 20, RSSAfter: 22 << 20},
+		Offered: 200000, Sent: 200000, Delivered: 199950, Lost: 50, Reordered: 7,
+		OfferedRate: 20000, DeliveredRate: 19995 / slower, LossRatio: 0.00025, WireBytes: 150,
+		Server: bench.Process{PID: 4242, Run: us(720000), User: us(200000), System: us(520000), Wall: 10 * time.Second,
+			Datagrams: 199950, PerDatagram: 3600.9 * slower, RSS: 23 << 20, Threads: 6, Voluntary: 100000},
+		System: bench.System{User: 5 * time.Second, Kernel: 7 * time.Second, SoftIRQ: time.Second, Idle: 7 * time.Second, RcvbufErrors: 43},
+		Limit:  bench.LimitServer, LimitReason: "50 datagrams were lost",
+		Errors: map[string]uint64{"foreign": 3},
+	}
+	r.Generator.Lag = bench.Latency{Samples: 200000, P99: us(11)}
+	r.Generator.Busy = 0.4
+	r.Latency = bench.Latency{Samples: 199950, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}
+	for _, p := range []float64{0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999, 100} {
+		n := nines(p, 199950)
+		r.Latency.Series = append(r.Latency.Series, bench.Quantile{Percent: p, Value: us(20 + 20*math.Pow(n, 3.3))})
+	}
+	for at := -2; at <= 10; at++ {
+		wave := 1 + 0.3*math.Sin(float64(at))
+		s := bench.Second{At: at, Offered: 20000, Sent: 20000, Delivered: uint64(20000 - 100*max(at-7, 0)),
+			P50: us(47 * wave), P99: us(143 * wave * wave), Max: us(1200 * wave * wave * wave)}
+		if at == 10 {
+			s = bench.Second{At: at, Delivered: 12, P50: us(50), P99: us(60), Max: us(61)}
+		}
+		r.Seconds = append(r.Seconds, s)
+	}
+	return r
+}
+
+// broken are runs that have nothing, one of everything, or nonsense.
+func broken() map[string]bench.Result {
+	nan := sample("nan", 1)
+	nan.OfferedRate, nan.DeliveredRate, nan.LossRatio = math.NaN(), math.Inf(1), math.NaN()
+	nan.Server.PerDatagram = math.NaN()
+	nan.Latency.Series = []bench.Quantile{{Percent: math.NaN(), Value: 5}, {Percent: 50, Value: 0}, {Percent: 200, Value: -1}}
+	nan.Generator.Busy = math.Inf(-1)
+	one := sample("one", 1)
+	one.Latency = bench.Latency{Samples: 1, Mean: 1, Min: 1, P50: 1, P90: 1, P99: 1, P999: 1, Max: 1, Series: []bench.Quantile{{Percent: 100, Value: 1}}}
+	one.Seconds = one.Seconds[:1]
+	silent := sample("silent", 1)
+	silent.Latency, silent.Delivered, silent.DeliveredRate = bench.Latency{}, 0, 0
+	for i := range silent.Seconds {
+		silent.Seconds[i].P50, silent.Seconds[i].P99, silent.Seconds[i].Max, silent.Seconds[i].Delivered = 0, 0, 0, 0
+	}
+	huge := sample("huge", 1)
+	huge.OfferedRate, huge.Server.PerDatagram = math.MaxFloat64, math.MaxFloat64
+	huge.Seconds = []bench.Second{{At: math.MaxInt, Offered: math.MaxUint64, Sent: math.MaxUint64, P50: math.MaxInt64, P99: math.MaxInt64, Max: math.MaxInt64}}
+	return map[string]bench.Result{"zero": {}, "nan": nan, "one": one, "silent": silent, "huge": huge}
+}

@@ -1,0 +1,140 @@
+package bench
+
+import "github.com/ferryrelay/ferry/engine/sock"
+
+// send queues what is due at now, hands it to the kernel, and returns how many
+// datagrams that were. Nothing is due any more after the measured interval,
+// but what is late is still sent in the drain.
+func (g *generator) send(now int64) int {
+	n := 0
+	switch {
+	case now < g.start:
+		return 0
+	case g.cfg.Rate > 0:
+		n = g.sendDue(now)
+	case g.cfg.Window > 0 && now < g.end:
+		n = g.sendCredits(now)
+	}
+	if g.binds.rate > 0 {
+		n += g.sendBinds(now)
+	}
+	for i := range g.out {
+		if g.out[i].batch.Len() > 0 {
+			g.flush(&g.out[i])
+		}
+	}
+	return n
+}
+
+// sendDue queues the datagrams of the open loop.
+func (g *generator) sendDue(now int64) int {
+	for n := range burst {
+		due := g.sched.due(g.tick, g.turn)
+		if due > now || due >= g.end {
+			return n
+		}
+		g.queue(g.turn, due)
+		if g.turn++; g.turn == len(g.flows) {
+			g.turn = 0
+			g.tick++
+		}
+	}
+	return burst
+}
+
+// sendCredits queues the datagrams that the closed loop permits.
+func (g *generator) sendCredits(now int64) int {
+	for n := range burst {
+		i, ok := g.loop.take()
+		if !ok {
+			return n
+		}
+		g.flows[i].inFlight++
+		g.queue(int(i), now)
+	}
+	return burst
+}
+
+// queue puts the next datagram of a flow into the batch of its socket.
+func (g *generator) queue(i int, due int64) {
+	f := &g.flows[i]
+	o := &g.out[f.socket]
+	if o.batch.Len() == len(o.bufs) {
+		g.flush(o)
+	}
+	buf := o.bufs[o.used][:len(f.prefix)+g.cfg.Payload]
+	copy(buf, f.prefix)
+	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
+	s.put(buf[len(f.prefix):])
+	o.batch.Add(f.dst, buf)
+	if o.load == 0 {
+		o.oldest = due
+	}
+	o.used++
+	o.load++
+	if due >= g.measure {
+		o.measured++
+	}
+	f.seq++
+	g.keep.spoke(f.from, due)
+}
+
+// flush hands a batch to the kernel. When it refuses datagrams of a batch that
+// has some of the measured interval, they count as of that.
+func (g *generator) flush(o *outgoing) {
+	n := o.batch.Len()
+	if n == 0 {
+		return
+	}
+	res := o.conn.Send(o.batch)
+	g.now.sent += uint64(min(res.Sent, o.load))
+	failed := uint64(min(res.Failed, o.load))
+	g.count.allQueued += uint64(o.load)
+	g.count.allFailed += failed
+	if o.measured > 0 {
+		g.count.queued += uint64(o.measured)
+		g.count.failed += min(failed, uint64(o.measured))
+		g.count.sendCalls++
+		g.count.sendEntries += uint64(n)
+		recordMany(g.lag, sock.Now()-o.oldest, int64(o.measured))
+	}
+	o.used, o.load, o.measured = 0, 0, 0
+}
+
+// add queues a datagram that is none of ours: a keep-alive or a handshake.
+func (g *generator) add(ep int, pkt []byte) {
+	e := &g.rig.Endpoints[ep]
+	o := &g.out[e.Socket]
+	if o.batch.Len() == len(o.bufs) {
+		g.flush(o)
+	}
+	o.batch.Add(g.keep.relays[ep], pkt)
+}
+
+// turns gives the repeated handshakes their times: number n is due at
+// start + n/rate, and endpoints take turns.
+type turns struct {
+	start int64
+	rate  float64 // per second
+	next  int64
+}
+
+// due returns the time of the next one.
+func (t *turns) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9) }
+
+// sendBinds queues the handshakes that are due.
+func (g *generator) sendBinds(now int64) int {
+	for n := range burst {
+		due := g.binds.due()
+		if due > now || due >= g.end {
+			return n
+		}
+		ep := int(g.binds.next % int64(len(g.rig.Endpoints)))
+		g.binds.next++
+		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
+			g.add(ep, pkt)
+			g.count.bindsSent++
+		}
+	}
+	return burst
+}

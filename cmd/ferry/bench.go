@@ -1,0 +1,303 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+// The dialects that the load generator speaks.
+const (
+	dialectFerry  = "ferry"
+	dialectSwap   = "swap"
+	dialectDirect = "direct"
+)
+
+// defaultRate is what is offered when nothing else is said, datagrams/s.
+const defaultRate = 10_000
+
+func (s streams) bench() *cli.Command {
+	c := s.command(&cli.Command{
+		Name:  "bench",
+		Usage: "put load on a relay and measure what it does to the datagrams",
+		Description: `Opens many endpoints on this machine, lets them find one another over the API as
+games do, and sends datagrams on a fixed schedule. Latency counts from the time
+at which a datagram was meant to be sent. The exit code is 0 when the run was
+made and every condition of --fail holds, 1 otherwise. Ctrl-C ends the run and
+reports what was seen until then.
+
+A load generator is a flood: only loopback is allowed without --allow-remote.
+
+Examples:
+   ferry dev                                        in another terminal
+   ferry bench
+   ferry bench --matches 100 --tick 30 --duration 5s --html report.html
+   ferry bench --shape star --matches 20 --players 10 --rate 20000 --server-pid $(pidof ferry)
+   ferry bench --closed 4 --profile dev --json closed.json
+   ferry bench --find-max 'loss<0.1%' --duration 2s
+   ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
+   ferry bench --shape churn --churn-rate 20 --duration 5s
+   ferry bench --dialect direct --rate 20000       no relay: what this machine costs
+
+   ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
+   ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
+   ferry bench --json ferry.json
+   ferry bench compare null.json ferry.json`,
+		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench null [options]",
+		Flags:     benchFlags(),
+		Action:    s.runBench,
+	})
+	c.Commands = []*cli.Command{s.benchCompare(), s.benchNull()}
+	return c
+}
+
+func benchFlags() []cli.Flag {
+	return append(append(targetFlags(), loadFlags()...), outputFlags()...)
+}
+
+func targetFlags() []cli.Flag {
+	const category = "Whom to load"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "dialect", Value: dialectFerry, Usage: "`NAME` of what the target speaks: ferry, swap (sends back by address, see ferry bench null) or direct (no relay)"},
+		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
+		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},
+		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
+		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to ask for"},
+		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
+		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
+		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay that speaks swap"},
+		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "permit targets outside of loopback: machines of your own only"},
+		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the limits that the server runs with, only repeated in the report"},
+	}
+}
+
+func loadFlags() []cli.Flag {
+	const category = "Load"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn or idle"},
+		&cli.IntFlag{Category: category, Name: "matches", Usage: "`NUMBER` of hosts", Value: 200},
+		&cli.IntFlag{Category: category, Name: "players", Usage: "`NUMBER` of players of each host of a star, 1 to 255", Value: bench.DefaultPlayers},
+		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`WAY` of the datagrams: both, up (to the host) or down"},
+		&cli.StringFlag{Category: category, Name: "align", Usage: "what is due at the same time: `HOW` is even (nothing), match or tick (everything); default match for stars, else even"},
+		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, and 0 for churn and idle", defaultRate), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow under way, instead of --rate", HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "find-max", Usage: "look for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; begins at --rate"},
+		&cli.IntFlag{Category: category, Name: "payload", Usage: "`BYTES` of a datagram without the relay's header", Value: bench.DefaultPayload},
+		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
+		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before it that does not count", Value: bench.DefaultWarmup},
+		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` that the last datagrams have to arrive", Value: bench.DefaultDrain},
+		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint says something, 0 for never", Value: bench.DefaultKeepalive},
+		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second beside the datagrams", HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},
+		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that such a session plays", Value: time.Second},
+		&cli.IntFlag{Category: category, Name: "pin", Usage: "tie the generator's thread to processor `NUMBER`", Value: -1, HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "sockets", Usage: "`NUMBER` of sockets; default one for 32,768 endpoints", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "batch", Usage: "most datagrams of one system call, 1 to 256", Value: bench.DefaultBatch},
+		&cli.IntFlag{Category: category, Name: "read-buffer", Usage: "receive buffer of each socket in `BYTES`; default 4 MiB", HideDefault: true},
+	}
+}
+
+func outputFlags() []cli.Flag {
+	const category = "Report"
+	return []cli.Flag{
+		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
+		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered"},
+		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare"},
+		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
+		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "no progress: telling costs processor time"},
+	}
+}
+
+// job is a run as the flags describe it.
+type job struct {
+	cfg      bench.Config
+	dialect  bench.Dialect
+	findMax  []bench.Threshold
+	fail     []bench.Threshold
+	json     string
+	html     string
+	progress bool
+}
+
+// newJob reads the flags. Every error is one of usage.
+func newJob(cmd *cli.Command) (j job, err error) {
+	j = job{cfg: benchConfig(cmd), json: cmd.String("json"), html: cmd.String("html"), progress: !cmd.Bool("quiet")}
+	if err := setRate(&j.cfg, cmd); err != nil {
+		return job{}, err
+	}
+	if j.dialect, err = newDialect(cmd); err != nil {
+		return job{}, err
+	}
+	if j.findMax, err = bench.ParseThresholds(cmd.String("find-max")); err != nil {
+		return job{}, fmt.Errorf("--find-max: %w", err)
+	}
+	if j.fail, err = bench.ParseThresholds(cmd.String("fail")); err != nil {
+		return job{}, fmt.Errorf("--fail: %w", err)
+	}
+	if cmd.IsSet("find-max") && len(j.findMax) == 0 {
+		return job{}, errors.New("--find-max: no condition")
+	}
+	return j, nil
+}
+
+func benchConfig(cmd *cli.Command) bench.Config {
+	cfg := bench.Config{
+		Name: cmd.String("name"), Limits: cmd.String("profile"),
+		Commit: readBuild().revision, Command: commandLine(cmd),
+		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")), Align: bench.Align(cmd.String("align")),
+		Matches: cmd.Int("matches"), Players: cmd.Int("players"),
+		Window: cmd.Int("closed"), Payload: cmd.Int("payload"),
+		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
+		Keepalive: cmd.Duration("keepalive"), BindRate: cmd.Float("bind-rate"),
+		ServerPID: cmd.Int("server-pid"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
+		Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
+		ChurnPlay: cmd.Duration("churn-play"), AllowRemote: cmd.Bool("allow-remote"),
+	}
+	if cfg.Shape == bench.ShapeChurn {
+		cfg.ChurnRate = cmd.Float("churn-rate")
+	}
+	// 0 means a default there, and none here.
+	if cfg.Warmup == 0 {
+		cfg.Warmup = -1
+	}
+	if cfg.Keepalive == 0 {
+		cfg.Keepalive = -1
+	}
+	return cfg
+}
+
+// setRate turns --rate, --tick and --closed into one pace.
+func setRate(cfg *bench.Config, cmd *cli.Command) error {
+	ways := 0
+	for _, name := range []string{"rate", "tick", "closed"} {
+		if cmd.IsSet(name) {
+			ways++
+		}
+	}
+	quiet := cfg.Shape == bench.ShapeChurn || cfg.Shape == bench.ShapeIdle
+	switch {
+	case ways > 1:
+		return errors.New("--rate, --tick and --closed exclude each other")
+	case cmd.IsSet("rate"):
+		cfg.Rate = cmd.Float("rate")
+	case cmd.IsSet("tick"):
+		cfg.Rate = cmd.Float("tick") * float64(flows(cfg))
+	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max"):
+	default:
+		cfg.Rate = defaultRate
+	}
+	return nil
+}
+
+// flows is how many directions have datagrams.
+func flows(cfg *bench.Config) int {
+	n := cfg.Matches
+	switch cfg.Shape {
+	case bench.ShapeHot:
+		n = 1
+	case bench.ShapeStar:
+		n *= cfg.Players
+	}
+	if cfg.Direction == bench.DirectionBoth {
+		n *= 2
+	}
+	return n
+}
+
+func newDialect(cmd *cli.Command) (bench.Dialect, error) {
+	switch name := cmd.String("dialect"); name {
+	case dialectDirect:
+		return bench.Direct{Header: bench.DefaultHeader}, nil
+	case dialectSwap:
+		target, err := addrFlag(cmd, "target")
+		if err == nil && !target.IsValid() {
+			err = errors.New("--dialect swap needs --target")
+		}
+		if err != nil {
+			return nil, err
+		}
+		return bench.Swap{Relay: target}, nil
+	case dialectFerry:
+		token, err := benchToken(cmd)
+		if err != nil {
+			return nil, err
+		}
+		relay, err := addrFlag(cmd, "relay")
+		if err != nil {
+			return nil, err
+		}
+		return bench.NewFerry(bench.FerryConfig{
+			BaseURL: cmd.String("api"), Token: token, Region: cmd.String("region"), Relay: relay,
+			Workers: cmd.Int("setup-workers"), AllowRemote: cmd.Bool("allow-remote"),
+		})
+	default:
+		return nil, fmt.Errorf("--dialect: %q is none of ferry, swap and direct", name)
+	}
+}
+
+// addrFlag reads an address with its port; without the flag it is the zero one.
+func addrFlag(cmd *cli.Command, name string) (netip.AddrPort, error) {
+	text := cmd.String(name)
+	if text == "" {
+		return netip.AddrPort{}, nil
+	}
+	addr, err := netip.ParseAddrPort(text)
+	if err != nil {
+		return addr, fmt.Errorf("--%s: %w", name, err)
+	}
+	return addr, nil
+}
+
+func benchToken(cmd *cli.Command) (string, error) {
+	file := cmd.String("token-file")
+	switch {
+	case file == "":
+		return cmd.String("token"), nil
+	case cmd.IsSet("token"):
+		return "", errors.New("--token and --token-file exclude each other")
+	}
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return "", fmt.Errorf("--token-file: %w", err)
+	}
+	return strings.TrimSpace(string(text)), nil
+}
+
+// commandLine repeats what was asked for, for the report, without the token.
+func commandLine(cmd *cli.Command) []string {
+	line := strings.Fields(cmd.FullName())
+	for _, f := range cmd.Flags {
+		name := f.Names()[0]
+		switch {
+		case !cmd.IsSet(name) || name == "help":
+		case name == "token":
+			line = append(line, "--token=[hidden]")
+		default:
+			line = append(line, fmt.Sprintf("--%s=%v", name, cmd.Value(name)))
+		}
+	}
+	return line
+}
+
+// runBench is the action of ferry bench.
+func (s streams) runBench(ctx context.Context, cmd *cli.Command) error {
+	j, err := newJob(cmd)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	err = s.play(ctx, j)
+	if errors.Is(err, bench.ErrConfig) || errors.Is(err, bench.ErrRemote) {
+		return usage(cmd, err)
+	}
+	return err
+}

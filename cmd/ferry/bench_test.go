@@ -1,0 +1,229 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/bench/report"
+)
+
+// ferry runs a command line in this process.
+func ferry(ctx context.Context, args ...string) (code int, stdout, stderr string) {
+	var out, err text
+	code = run(ctx, append([]string{"ferry"}, args...), nil, &out, &err)
+	return code, out.String(), err.String()
+}
+
+// shortly is a load that a slow machine carries, over soon.
+func shortly(args ...string) []string {
+	return append([]string{"bench", "--matches", "5", "--rate", "500", "--duration", "1s", "--warmup", "100ms"}, args...)
+}
+
+func TestBenchUsage(t *testing.T) {
+	for _, c := range []struct {
+		args, want string
+		code       int
+	}{
+		{"bench --help", "", 0},
+		{"bench compare --help", "", 0},
+		{"bench null --help", "", 0},
+		{"bench extra", `unexpected argument "extra"`, 2},
+		{"bench --rate 5 --tick 3", "exclude each other", 2},
+		{"bench --closed 5 --tick 3", "exclude each other", 2},
+		{"bench --shape cube", `shape "cube"`, 2},
+		{"bench --direction along", `direction "along"`, 2},
+		{"bench --payload 5000", "Payload is 5000", 2},
+		{"bench --dialect latin", `"latin" is none of`, 2},
+		{"bench --dialect swap", "needs --target", 2},
+		{"bench --dialect swap --target nowhere", "--target:", 2},
+		{"bench --relay nowhere", "--relay:", 2},
+		{"bench --api http://203.0.113.7:7777", "outside of loopback", 2},
+		{"bench --fail p99", "--fail:", 2},
+		{"bench --find-max speed>3", "--find-max:", 2},
+		{"bench --find-max=", "no condition", 2},
+		{"bench --token a --token-file b", "exclude each other", 2},
+		{"bench --token-file /nowhere", "/nowhere", 2},
+		{"bench --api http://127.0.0.1:1", "refused", 1},
+		{"bench compare", "two files or more", 2},
+		{"bench compare a.json", "two files or more", 2},
+		{"bench compare /nowhere/a /nowhere/b", "/nowhere/a", 1},
+		{"bench null --udp nowhere", "--udp:", 2},
+	} {
+		code, stdout, stderr := ferry(t.Context(), strings.Fields(c.args)...)
+		if code != c.code || !strings.Contains(stderr, c.want) {
+			t.Errorf("ferry %s: code %d, want %d with %q: %s", c.args, code, c.code, c.want, stderr)
+		}
+		if c.code == 0 && !strings.Contains(stdout, "Examples:") {
+			t.Errorf("ferry %s has no examples:\n%s", c.args, stdout)
+		}
+	}
+}
+
+// TestBench loads the real relay, measures it, and reads what was written.
+func TestBench(t *testing.T) {
+	server, at := dev(t)
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "run.json"), filepath.Join(dir, "report.html")
+	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid),
+		"--profile", "none", "--name", "the run", "--token", "a-secret", "--json", file, "--html", page, "--fail", "delivered>1,p99<1m")...)
+	if code != exitOK {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	for _, want := range []string{"the run: ", "pairs, open loop at 500/s", "limits none", "server CPU per datagram", "--token=[hidden]"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in:\n%s", want, stdout)
+		}
+	}
+	if !strings.Contains(stderr, "delivered ") || !strings.Contains(stderr, "setting up ferry pairs") {
+		t.Errorf("no progress: %s", stderr)
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil || len(runs) != 1 {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	r := runs[0]
+	if r.Offered != 500 || r.Delivered == 0 || r.Server.PID != server.Process.Pid || r.Load.Flows != 10 || r.Interrupted {
+		t.Errorf("result %+v", r)
+	}
+	html, err := os.ReadFile(page)
+	if err != nil || !strings.Contains(string(html), "the run") {
+		t.Errorf("page of %d bytes, %v", len(html), err)
+	}
+	if strings.Contains(stdout+stderr+string(html)+fmt.Sprint(r), "a-secret") {
+		t.Error("the token is shown")
+	}
+}
+
+func TestBenchFails(t *testing.T) {
+	_, at := dev(t)
+	code, _, stderr := ferry(t.Context(), shortly("--api", at["http"], "--quiet", "--fail", "p50<1ns,loss<100%,cpu<1s")...)
+	if code != exitFailed || !strings.Contains(stderr, "p50<1ns does not hold: ") || !strings.Contains(stderr, "cpu<1s does not hold: not measured") ||
+		strings.Contains(stderr, "loss") || strings.Contains(stderr, "setting up") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+}
+
+func TestBenchTicks(t *testing.T) {
+	_, at := dev(t)
+	file := filepath.Join(t.TempDir(), "star.json")
+	code, _, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "star", "--matches", "2", "--players", "3", "--tick", "20",
+		"--duration", "1s", "--warmup", "0", "--json", file)
+	if code != exitOK {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil || runs[0].Load.Rate != 20*2*3*2 || runs[0].Load.Warmup != 0 {
+		t.Errorf("%v, load %+v", err, runs[0].Load)
+	}
+}
+
+// TestBenchInterrupted stops a long run after its first seconds.
+func TestBenchInterrupted(t *testing.T) {
+	_, at := dev(t)
+	for _, extra := range [][]string{nil, {"--fail", "loss<100%"}} {
+		ctx, cancel := context.WithCancel(t.Context())
+		var stdout, stderr text
+		file := filepath.Join(t.TempDir(), "part.json")
+		args := append([]string{"ferry", "bench", "--api", at["http"], "--matches", "5", "--rate", "500", "--duration", "10m", "--warmup", "0", "--json", file}, extra...)
+		ended := make(chan int, 1)
+		go func() { ended <- run(ctx, args, nil, &stdout, &stderr) }()
+		for deadline := time.Now().Add(patience); !strings.Contains(stderr.String(), "   2 s"); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("no progress: %s", stderr.String())
+			}
+		}
+		cancel()
+		want := exitOK
+		if extra != nil {
+			want = exitFailed // What is not known cannot hold.
+		}
+		if code := <-ended; code != want {
+			t.Errorf("code %d, want %d: %s", code, want, stderr.String())
+		}
+		runs, err := report.ReadFile(file)
+		if err != nil || !runs[0].Interrupted || runs[0].Delivered == 0 || len(runs[0].Seconds) < 2 {
+			t.Errorf("%v, %+v", err, runs)
+		}
+		if !strings.Contains(stdout.String(), "INTERRUPTED") {
+			t.Errorf("it does not say so:\n%s", stdout.String())
+		}
+	}
+}
+
+// TestBenchNull starts the null relay, loads it, and compares two runs.
+func TestBenchNull(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr text
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"ferry", "bench", "null", "--udp", "127.0.0.1:0"}, nil, &stdout, &stderr)
+	}()
+	for deadline := time.Now().Add(patience); !strings.Contains(stdout.String(), "ready"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("not ready: %s", stderr.String())
+		}
+	}
+	target := addresses(stdout.String())["udp"]
+	dir := t.TempDir()
+	var files []string
+	for _, name := range []string{"a", "b"} {
+		files = append(files, filepath.Join(dir, name))
+		if code, _, stderr := ferry(t.Context(), shortly("--dialect", "swap", "--target", target, "--name", name, "--json", files[len(files)-1])...); code != exitOK {
+			t.Fatalf("code %d: %s", code, stderr)
+		}
+	}
+	cancel()
+	if code := <-ended; code != exitOK {
+		t.Errorf("null relay: code %d: %s", code, stderr.String())
+	}
+	page := filepath.Join(dir, "page")
+	for want, args := range map[string][]string{
+		"B = b against A = a, ratios are B/A":               {"--html", page},
+		"B = b against A = a, 1 interleaved rounds: median": {"--rounds"},
+	} {
+		code, stdout, stderr := ferry(t.Context(), append(append([]string{"bench", "compare"}, args...), files...)...)
+		if code != exitOK || !strings.Contains(stdout, want) || !strings.Contains(stdout, "latency p99") {
+			t.Errorf("code %d, %s\n%s", code, stderr, stdout)
+		}
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), `id="comparison"`) {
+		t.Errorf("%v, no comparison on the page", err)
+	}
+}
+
+func TestBenchCompareRefuses(t *testing.T) {
+	dir := t.TempDir()
+	var files []string
+	for i, id := range []string{"one", "two"} {
+		files = append(files, filepath.Join(dir, id))
+		r := bench.Result{Version: bench.ResultVersion, Machine: bench.Machine{ID: id}}
+		if err := report.WriteFile(files[i], r); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, args := range [][]string{nil, {"--rounds"}} {
+		code, _, stderr := ferry(t.Context(), append(append([]string{"bench", "compare"}, args...), files...)...)
+		if code != exitFailed || !strings.Contains(stderr, "different machines: one") {
+			t.Errorf("code %d: %s", code, stderr)
+		}
+	}
+}
+
+func TestBestFirst(t *testing.T) {
+	at := func(s int) bench.Result { return bench.Result{Started: time.Unix(int64(s), 0)} }
+	var got []int64
+	for _, r := range bestFirst(at(2), []bench.Result{at(1), at(2), at(3)}) {
+		got = append(got, r.Started.Unix())
+	}
+	if fmt.Sprint(got) != "[2 1 3]" {
+		t.Errorf("order %v", got)
+	}
+}
