@@ -212,7 +212,7 @@ func TestHashIsSeeded(t *testing.T) {
 	t.Parallel()
 	a, b := NewTable(1), NewTable(1)
 	ep, id := testEndpoint(1), testID(1)
-	if a.secret == b.secret || a.hashEndpoint(&ep) == b.hashEndpoint(&ep) || a.hashID(id) == b.hashID(id) {
+	if a.secret == b.secret || a.hashEndpoint(ep) == b.hashEndpoint(ep) || a.hashID(id) == b.hashID(id) {
 		t.Error("two tables hash alike")
 	}
 }
@@ -241,7 +241,7 @@ func TestHashSpreads(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			table := NewTable(1)
-			hash := func(slot uint32) uint64 { ep := key(int(slot)); return table.hashEndpoint(&ep) }
+			hash := func(slot uint32) uint64 { ep := key(int(slot)); return table.hashEndpoint(ep) }
 			checkSpread(t, n, hash)
 		})
 	}

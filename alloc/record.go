@@ -65,7 +65,7 @@ func (r *identity) snapshot(slot uint32, e *Entry) bool {
 			meta := r.meta.Load()
 			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
 			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
-			e.Endpoint = sock.Endpoint{r.endpoint[0].Load(), r.endpoint[1].Load(), r.endpoint[2].Load()}
+			e.Endpoint = sock.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
 			e.Link = Handle(r.link.Load())
 			if r.seq.Load() == before {
 				e.Handle = makeHandle(slot, uint32(meta))
@@ -100,9 +100,9 @@ func (r *identity) setID(id proto.AllocationID) {
 }
 
 func (r *identity) setEndpoint(ep sock.Endpoint) {
-	for i := range ep {
-		r.endpoint[i].Store(ep[i])
-	}
+	r.endpoint[0].Store(ep.Hi)
+	r.endpoint[1].Store(ep.Lo)
+	r.endpoint[2].Store(ep.Tail)
 }
 
 func (r *identity) setMeta(generation uint32, role Role) {

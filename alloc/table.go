@@ -47,7 +47,7 @@ func NewTable(max int) *Table {
 
 // ByEndpoint returns the allocation that is bound to ep.
 func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
-	hash := t.hashEndpoint(&ep)
+	hash := t.hashEndpoint(ep)
 	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
 	for c := shard.cells.Load(); ; {
 		for at := hash; ; at++ {
@@ -127,8 +127,8 @@ func (t *Table) activity(slot uint32) *activity {
 
 // hashEndpoint and hashID are seeded per table, so that nobody outside can
 // choose endpoints that collide.
-func (t *Table) hashEndpoint(ep *sock.Endpoint) uint64 {
-	return t.mix(fold(ep[0]^t.secret[0], ep[1]^t.secret[1]), ep[2]^t.secret[2])
+func (t *Table) hashEndpoint(ep sock.Endpoint) uint64 {
+	return t.mix(fold(ep.Hi^t.secret[0], ep.Lo^t.secret[1]), ep.Tail^t.secret[2])
 }
 
 func (t *Table) hashID(id proto.AllocationID) uint64 {

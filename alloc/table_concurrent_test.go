@@ -172,7 +172,7 @@ func TestContract2ReaderWaitsForTheWriter(t *testing.T) {
 func shardEndpoints(table *Table, n int) (shard *shard, eps []sock.Endpoint) {
 	for i := 0; len(eps) < n; i++ {
 		ep := testEndpoint(i)
-		of := table.byEndpoint.shard(table.hashEndpoint(&ep))
+		of := table.byEndpoint.shard(table.hashEndpoint(ep))
 		if shard == nil {
 			shard = of
 		}
@@ -198,7 +198,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 
 	// A false lead in the line of the endpoint, to a record in mid-write.
 	trap := table.identity(reserve(t, table, Spec{ID: testID(-5), Role: RoleHost}).slot())
-	hash := table.hashEndpoint(&wanted)
+	hash := table.hashEndpoint(wanted)
 	cell := &old.line(hash)[0]
 	cell.Store(makeCell(hash, uint32(others)+1))
 	trap.seq.Add(1)

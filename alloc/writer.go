@@ -129,13 +129,13 @@ func (t *Table) Bind(h Handle, ep sock.Endpoint) (displaced Handle) {
 func (t *Table) setEndpoint(h Handle, old, ep sock.Endpoint) {
 	slot := h.slot()
 	if !ep.IsZero() {
-		hash := t.hashEndpoint(&ep)
+		hash := t.hashEndpoint(ep)
 		t.byEndpoint.shard(hash).insert(hash, slot, t.rehashEndpoint)
 		t.w.bound.Add(1)
 	}
 	t.identity(slot).write(func(r *identity) { r.setEndpoint(ep) })
 	if !old.IsZero() {
-		hash := t.hashEndpoint(&old)
+		hash := t.hashEndpoint(old)
 		t.byEndpoint.shard(hash).remove(hash, slot)
 		t.w.bound.Add(-1)
 	}
@@ -183,7 +183,7 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	hash := t.hashID(e.ID)
 	t.byID.shard(hash).remove(hash, h.slot())
 	if !e.Endpoint.IsZero() {
-		hash = t.hashEndpoint(&e.Endpoint)
+		hash = t.hashEndpoint(e.Endpoint)
 		t.byEndpoint.shard(hash).remove(hash, h.slot())
 		t.w.bound.Add(-1)
 	}
@@ -206,5 +206,5 @@ func (t *Table) rehashID(slot uint32) uint64 {
 func (t *Table) rehashEndpoint(slot uint32) uint64 {
 	var e Entry
 	t.identity(slot).snapshot(slot, &e)
-	return t.hashEndpoint(&e.Endpoint)
+	return t.hashEndpoint(e.Endpoint)
 }

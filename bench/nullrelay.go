@@ -96,13 +96,13 @@ func (n *NullRelay) swap(from sock.Endpoint, pkt []byte) sock.Endpoint {
 	case from.Kind() != sock.KindUDP4:
 		return sock.Endpoint{}
 	case !n.cfg.Star:
-		from[1] ^= 1
-	case from[1]&0xff != 0:
-		from[1] &^= 0xff
+		from.Lo ^= 1
+	case from.Lo&0xff != 0:
+		from.Lo &^= 0xff
 	case len(pkt) == 0:
 		return sock.Endpoint{}
 	default:
-		from[1] |= uint64(pkt[0])
+		from.Lo |= uint64(pkt[0])
 	}
 	return from
 }

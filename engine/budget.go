@@ -53,9 +53,9 @@ func (b *budgets) take(to sock.Endpoint, now int64) bool {
 
 // gate returns the gate of an endpoint's prefix.
 func (b *budgets) gate(ep sock.Endpoint) uint64 {
-	prefix := ep[1]
+	prefix := ep.Lo
 	if ep.Kind() == sock.KindUDP6 {
-		prefix = ep[0] &^ 0xFF
+		prefix = ep.Hi &^ 0xFF
 	}
 	x := (prefix ^ b.secret) * 0x9E3779B97F4A7C15
 	return (x ^ x>>29) * 0xBF58476D1CE4E5B9 >> 52

@@ -55,9 +55,9 @@ func (t *muteTable) find(from sock.Endpoint, now int64) *muted {
 }
 
 func (t *muteTable) set(ep sock.Endpoint) uint64 {
-	x := (ep[0]^t.secret)*0x9E3779B97F4A7C15 ^ ep[1]
+	x := (ep.Hi^t.secret)*0x9E3779B97F4A7C15 ^ ep.Lo
 	x = (x ^ x>>29) * 0xBF58476D1CE4E5B9
-	x = (x ^ ep[2] ^ t.secret>>7) * 0x94D049BB133111EB
+	x = (x ^ ep.Tail ^ t.secret>>7) * 0x94D049BB133111EB
 	return (x ^ x>>32) % muteSets
 }
 

@@ -32,7 +32,7 @@ func (g *Group) Locals(addrs []netip.Addr) ([]uint16, error) {
 			return nil, fmt.Errorf("%w: %v on %v", ErrLocals, addr, g.cfg.Addr)
 		}
 		e := UDPEndpoint(netip.AddrPortFrom(addr, 0), 0, 0)
-		keys[i] = localAddr{hi: e[0], lo: e[1]}
+		keys[i] = localAddr{hi: e.Hi, lo: e.Lo}
 	}
 	return g.locals.assign(keys)
 }

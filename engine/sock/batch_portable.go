@@ -64,7 +64,7 @@ func (b *RecvBatch) local(m *ipv4.Message) uint16 {
 		return 0
 	}
 	e := UDPEndpoint(netip.AddrPortFrom(ip, 0), 0, 0)
-	a := localAddr{hi: e[0], lo: e[1]}
+	a := localAddr{hi: e.Hi, lo: e.Lo}
 	if ip.Is6() && ip.IsLinkLocalUnicast() {
 		a.zone = zone
 	}

@@ -40,15 +40,18 @@ func (k Kind) String() string {
 // Endpoint is the key of a peer as a socket sees it: 24 bytes without a
 // pointer, comparable, usable as a map key. The zero value means none.
 //
-//	[0], [1]  address words; IPv4: [0] = 0 and [1] = the 32-bit address;
-//	          a serial kind: [0] = 0 and [1] = the serial
-//	[2]       port | local<<16 | kind<<32 | listener<<40
+//	Hi, Lo  address words; IPv4: Hi = 0 and Lo = the 32-bit address;
+//	        a serial kind: Hi = 0 and Lo = the serial
+//	Tail    port | local<<16 | kind<<32 | listener<<40
 //
 // local is a number that a [Group] gave to the local address the peer sent to,
 // 0 when the kernel may choose; listener is [Config].Listener. IPv6 zones are
 // not kept: a peer with a link-local address is answered through the interface
 // of the local address instead.
-type Endpoint [3]uint64
+//
+// It is a struct and no array because Go passes a struct of words in registers,
+// and look-ups wait for their key.
+type Endpoint struct{ Hi, Lo, Tail uint64 }
 
 const (
 	localShift    = 16
@@ -82,20 +85,20 @@ func SerialEndpoint(k Kind, serial uint64) Endpoint {
 }
 
 // Kind returns the kind; KindNone for the zero Endpoint.
-func (e Endpoint) Kind() Kind { return Kind(e[2] >> kindShift) }
+func (e Endpoint) Kind() Kind { return Kind(e.Tail >> kindShift) }
 
 // Local returns the number of the local address the peer sent to, 0 = any.
-func (e Endpoint) Local() uint16 { return uint16(e[2] >> localShift) }
+func (e Endpoint) Local() uint16 { return uint16(e.Tail >> localShift) }
 
 // Listener returns [Config].Listener of the socket the peer was heard on.
-func (e Endpoint) Listener() uint8 { return uint8(e[2] >> listenerShift) }
+func (e Endpoint) Listener() uint8 { return uint8(e.Tail >> listenerShift) }
 
 // Serial returns the serial of a [SerialEndpoint], 0 for a UDP endpoint.
 func (e Endpoint) Serial() uint64 {
 	if k := e.Kind(); k == KindUDP4 || k == KindUDP6 {
 		return 0
 	}
-	return e[1]
+	return e.Lo
 }
 
 // IsZero reports whether e is the zero Endpoint.
@@ -107,13 +110,13 @@ func (e Endpoint) AddrPort() netip.AddrPort {
 	switch e.Kind() {
 	case KindUDP4:
 		var a [4]byte
-		binary.BigEndian.PutUint32(a[:], uint32(e[1]))
-		return netip.AddrPortFrom(netip.AddrFrom4(a), uint16(e[2]))
+		binary.BigEndian.PutUint32(a[:], uint32(e.Lo))
+		return netip.AddrPortFrom(netip.AddrFrom4(a), uint16(e.Tail))
 	case KindUDP6:
 		var a [16]byte
-		binary.BigEndian.PutUint64(a[:8], e[0])
-		binary.BigEndian.PutUint64(a[8:], e[1])
-		return netip.AddrPortFrom(netip.AddrFrom16(a), uint16(e[2]))
+		binary.BigEndian.PutUint64(a[:8], e.Hi)
+		binary.BigEndian.PutUint64(a[8:], e.Lo)
+		return netip.AddrPortFrom(netip.AddrFrom16(a), uint16(e.Tail))
 	}
 	return netip.AddrPort{}
 }
@@ -127,6 +130,6 @@ func (e Endpoint) String() string {
 	case KindUDP4, KindUDP6:
 		return e.AddrPort().String()
 	default:
-		return k.String() + "#" + strconv.FormatUint(e[1], 10)
+		return k.String() + "#" + strconv.FormatUint(e.Lo, 10)
 	}
 }

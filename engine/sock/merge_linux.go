@@ -119,7 +119,7 @@ func base(pkt []byte) *byte {
 }
 
 func (m *merger) hash(to Endpoint) uint64 {
-	x := (to[0] ^ to[1] ^ to[2]*0x9E3779B97F4A7C15) * m.secret
+	x := (to.Hi ^ to.Lo ^ to.Tail*0x9E3779B97F4A7C15) * m.secret
 	return x ^ x>>32
 }
 

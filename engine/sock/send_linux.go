@@ -98,12 +98,12 @@ func (b *SendBatch) Add(to Endpoint, pkt []byte) bool {
 	}
 	i := b.n
 	name := b.names[i*b.nameLen : (i+1)*b.nameLen]
-	binary.BigEndian.PutUint16(name[2:4], uint16(to[2]))
+	binary.BigEndian.PutUint16(name[2:4], uint16(to.Tail))
 	if b.v4 {
-		binary.BigEndian.PutUint32(name[4:8], uint32(to[1]))
+		binary.BigEndian.PutUint32(name[4:8], uint32(to.Lo))
 	} else {
-		binary.BigEndian.PutUint64(name[8:16], to[0])
-		binary.BigEndian.PutUint64(name[16:24], to[1])
+		binary.BigEndian.PutUint64(name[8:16], to.Hi)
+		binary.BigEndian.PutUint64(name[16:24], to.Lo)
 	}
 	b.iovs[i].Base = base(pkt)
 	b.iovs[i].SetLen(len(pkt))
