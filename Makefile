@@ -68,6 +68,17 @@ fuzz: ## each fuzz target for FUZZ executions
 micro: ## micro-benchmarks of codec, table, step and admission
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./alloc ./engine ./engine/sock
 
+# PEERS are options: make peers PEERS='--quick --only c,ferry'
+.PHONY: peers
+peers: ## Ferry next to coturn, pion/turn and a bare loop of C: one table of ratios
+	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
+	bin/peers $(PEERS)
+
+.PHONY: peers-test
+peers-test: ## tests of what make peers runs: a module of its own
+	$(GO) -C scripts/peers vet ./...
+	$(GO) -C scripts/peers test ./...
+
 .PHONY: clean
 clean: ## remove what make made
 	rm -rf bin out
