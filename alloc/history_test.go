@@ -234,11 +234,12 @@ const (
 	looks
 )
 
-// read looks things up until the scribe is done, or most sights are noted.
+// read looks things up until the scribe is done, or most sights are noted, and
+// a thousand times in any case: a reader may be scheduled after all is written.
 func (s *scribe) read(seed uint64, most int) (sights []sight) {
 	r := rand.New(rand.NewPCG(seed, 1))
 	var known [64]Entry // what to look at again, long after it has ended
-	for i := 0; !s.done.Load() && len(sights) < most; i++ {
+	for i := 0; (i < 1000 || !s.done.Load()) && len(sights) < most; i++ {
 		x := sight{look: look(r.IntN(int(looks))), from: known[r.IntN(len(known))]}
 		x.endpoint = testEndpoint(r.IntN(s.room))
 		x.id = testID(int(s.born.Load()) + 1 - r.IntN(min(64, 2*s.max)))

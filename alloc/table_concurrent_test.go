@@ -39,7 +39,6 @@ func TestContract2SnapshotsWereTrue(t *testing.T) {
 // with the history.
 func witness(t *testing.T, s *scribe, changes int) {
 	t.Helper()
-	s.write(t, 500) // so that there is something to find, however the readers are scheduled
 	sights := make([][]sight, 3)
 	var wg sync.WaitGroup
 	for i := range sights {
