@@ -13,11 +13,10 @@ func TestPacer(t *testing.T) {
 		n     int   // datagrams per batch
 		rests bool
 	}{
-		{"off", 0, 50_000, 1, false},
 		{"20,000/s one by one", delay, 50_000, 1, true},
 		{"20,000/s after rests", delay, 200_000, 4, true},
 		{"idle: 1,000/s", delay, 1_000_000, 1, false},
-		{"5,000/s gathers too few", delay, 200_000, 1, false},
+		{"5,000/s one by one gathers too few", delay, 200_000, 1, false},
 		{"deep queue", delay, 100_000, 32, false},
 		{"bursts of a tick", delay, 33_000_000, 20, false},
 	} {
@@ -35,22 +34,23 @@ func TestPacer(t *testing.T) {
 	}
 }
 
-// TestPacerWakesUp: after a pause the first datagrams are not kept waiting.
-func TestPacerWakesUp(t *testing.T) {
-	p := pacer{delay: 200_000, deep: 32}
+// TestPacerBurst: of a burst after a pause the first datagram does not wait, and
+// the rest of it comes together.
+func TestPacerBurst(t *testing.T) {
+	p := pacer{delay: 100_000, deep: 32}
 	now := int64(1e9)
-	for range 100 {
-		now += 50_000
-		p.rest(now, 1)
-	}
-	idle := 0
-	for range 20 {
-		now += 50_000_000
-		if p.rest(now, 1) > 0 {
-			idle++
+	for range 3 {
+		now += 33_000_000
+		if d := p.rest(now, 1); d != 0 {
+			t.Errorf("rested %v after the first datagram", d)
 		}
-	}
-	if idle > 8 {
-		t.Errorf("rested %d times while idle", idle)
+		now += 3_000
+		if p.rest(now, 1) == 0 {
+			t.Error("did not rest in the middle of a burst")
+		}
+		now += 150_000
+		if d := p.rest(now, 8); d == 0 {
+			t.Error("did not rest although the burst may go on")
+		}
 	}
 }

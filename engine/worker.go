@@ -62,7 +62,7 @@ func (w *worker) run() error {
 // rest waits for company, see pacer.
 func (w *worker) rest(n int) {
 	if d := w.pace.rest(sock.Now(), n); d > 0 {
-		sock.Nap(d)
+		w.conn.Nap(d)
 	}
 }
 

@@ -91,6 +91,10 @@ func (c *Conn) Recv(b *RecvBatch) (int, error) {
 	return 0, nil
 }
 
+// Nap rests for d, which may be far below a millisecond, in the way in which
+// Recv blocks. Only the goroutine that calls Recv may call it.
+func (c *Conn) Nap(d time.Duration) { c.sock.nap(d) }
+
 // backOff pauses after the second and each further error in a row.
 func (c *Conn) backOff(b *RecvBatch) {
 	if b.failures > 0 {

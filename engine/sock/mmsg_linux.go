@@ -50,6 +50,12 @@ func sendmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
+// napHeld is clock_nanosleep(2), of which Go's scheduler does not learn either.
+// A signal ends it early.
+func napHeld(ts *unix.Timespec) {
+	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
+}
+
 // meminfoDrops is SK_MEMINFO_DROPS of linux/sock_diag.h, the index of the drop
 // counter in what SO_MEMINFO returns (Linux 4.12 and later).
 const meminfoDrops = 8

@@ -144,6 +144,18 @@ func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
 	return n, errno
 }
 
+// nap blocks the calling thread for d. time.Sleep would round up to a
+// millisecond. The kernel adds its timer slack, 50 µs unless the process
+// changed it.
+func (s *socket) nap(d time.Duration) {
+	ts := unix.NsecToTimespec(d.Nanoseconds())
+	if s.held {
+		napHeld(&ts)
+		return
+	}
+	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
+}
+
 // shutdown wakes a receiver that is blocked in the kernel. On a socket without
 // a peer it does that and says ENOTCONN, which is no news.
 func (s *socket) shutdown(both bool) {

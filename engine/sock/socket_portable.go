@@ -107,6 +107,9 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
+// nap rounds up to a millisecond and more, which is the best there is here.
+func (s *socket) nap(d time.Duration) { time.Sleep(d) }
+
 // shutdown wakes a receiver that waits in the poller.
 func (s *socket) shutdown(both bool) {
 	past := time.Unix(1, 0)

@@ -3,7 +3,6 @@ package sock
 import (
 	"fmt"
 	"runtime"
-	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -27,12 +26,4 @@ func PinThread(cpu int) error {
 		return fmt.Errorf("sock: pin to cpu %d: %w", cpu, err)
 	}
 	return nil
-}
-
-// Nap blocks the calling thread for d, which may be far below a millisecond:
-// time.Sleep rounds up to one. The kernel adds its timer slack, 50 µs unless
-// the process changed it.
-func Nap(d time.Duration) {
-	ts := unix.NsecToTimespec(d.Nanoseconds())
-	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
 }
