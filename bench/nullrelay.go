@@ -43,7 +43,7 @@ func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 	}
 	g, err := sock.Listen(sock.Config{
 		Addr: cfg.Addr, Batch: cfg.Batch, ReadBuffer: cfg.ReadBuffer, WriteBuffer: cfg.WriteBuffer,
-		Unmerged: !cfg.Merge,
+		Unmerged: !cfg.Merge, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
 	}, 1)
 	if err != nil {
 		return nil, err

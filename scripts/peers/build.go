@@ -1,0 +1,109 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+)
+
+// requirement is a program that a peer needs and Debian has.
+type requirement struct {
+	program  string
+	packages []string
+	peer     string // that needs it
+}
+
+var requirements = []requirement{
+	{"gcc", []string{"gcc", "libc6-dev"}, "c"},
+	{"turnserver", []string{"coturn"}, "coturn"},
+}
+
+// install gets what is missing.
+func install(ctx context.Context, o options) error {
+	for _, r := range requirements {
+		if !wants(o.only, r.peer) {
+			continue
+		}
+		if _, err := exec.LookPath(r.program); err == nil {
+			continue
+		}
+		if err := r.install(ctx, o.install); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (r requirement) install(ctx context.Context, allowed bool) error {
+	missing := fmt.Errorf("%s is missing: install %s, or leave the peer %q out with --only",
+		r.program, strings.Join(r.packages, " and "), r.peer)
+	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 || !allowed {
+		return missing
+	}
+	fmt.Println("installing", strings.Join(r.packages, ", "))
+	if err := command(ctx, "/", "apt-get", "update", "-qq"); err != nil {
+		return err
+	}
+	args := append([]string{"install", "-y", "-qq", "--no-install-recommends"}, r.packages...)
+	if err := command(ctx, "/", "apt-get", args...); err != nil {
+		return err
+	}
+	if _, err := os.Stat("/run/systemd/system"); err == nil && r.peer == "coturn" {
+		// The package starts a server on public addresses, which nobody asked for.
+		if err := command(ctx, "/", "systemctl", "disable", "--now", "coturn"); err != nil {
+			return err
+		}
+	}
+	if _, err := exec.LookPath(r.program); err != nil {
+		return missing
+	}
+	return nil
+}
+
+// build makes all programs that the chosen peers need.
+func build(ctx context.Context, o options) error {
+	if err := os.MkdirAll(o.bin(""), 0o755); err != nil {
+		return err
+	}
+	here := filepath.Join(o.root, "scripts", "peers")
+	for _, step := range []struct {
+		peer, dir string
+		argv      []string
+	}{
+		{"c", here, []string{"gcc", "-O2", "-Wall", "-o", o.bin("swap"), filepath.Join("swap", "swap.c")}},
+		{"pion", here, []string{"go", "build", "-o", o.bin("pionserver"), "./pionserver"}},
+		{"ferry", o.root, []string{"go", "build", "-o", o.bin("ferry"), "./cmd/ferry"}},
+	} {
+		if !wants(o.only, step.peer) {
+			continue
+		}
+		fmt.Println("building", filepath.Base(step.argv[len(step.argv)-2]))
+		if err := command(ctx, step.dir, step.argv[0], step.argv[1:]...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// command runs a program to its end; its output is shown.
+func command(ctx context.Context, dir, name string, args ...string) error {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
+	cmd.Env = append(os.Environ(), "DEBIAN_FRONTEND=noninteractive")
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s %s: %w", name, strings.Join(args, " "), err)
+	}
+	return nil
+}
+
+// commit names what is measured; empty outside of a clone.
+func commit(ctx context.Context, root string) string {
+	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(out))
+}

@@ -1,0 +1,24 @@
+module github.com/ferryrelay/ferry/scripts/peers
+
+go 1.26.0
+
+require (
+	github.com/ferryrelay/ferry v0.0.0
+	github.com/pion/stun/v3 v3.0.1
+	github.com/pion/turn/v4 v4.1.4
+)
+
+require (
+	github.com/HdrHistogram/hdrhistogram-go v1.4.0 // indirect
+	github.com/pion/dtls/v3 v3.0.7 // indirect
+	github.com/pion/logging v0.2.4 // indirect
+	github.com/pion/randutil v0.1.0 // indirect
+	github.com/pion/transport/v3 v3.0.8 // indirect
+	github.com/pion/transport/v4 v4.0.1 // indirect
+	github.com/wlynxg/anet v0.0.5 // indirect
+	golang.org/x/crypto v0.58.0 // indirect
+	golang.org/x/net v0.62.0 // indirect
+	golang.org/x/sys v0.49.0 // indirect
+)
+
+replace github.com/ferryrelay/ferry => ../..

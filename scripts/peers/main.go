@@ -1,0 +1,103 @@
+// Command peers measures Ferry next to other relays: the same work, the same
+// generator, one run, interleaved in rounds, and nothing but ratios for an
+// answer. It starts every relay itself on loopback, on a processor of its own,
+// and ends them all.
+//
+//	peers [options]       build, measure, print, write out/peers.json and .html
+//	peers pin CPU CMD...  run CMD on one processor
+//	peers null [--star]   the null relay of package bench as a process
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"os/signal"
+	"runtime"
+	"strconv"
+	"syscall"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+func main() {
+	// The kernel ends a child when the thread that started it ends (see
+	// start), so all children are started by this one, which lasts.
+	runtime.LockOSThread()
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := dispatch(ctx, os.Args[1:])
+	stop()
+	switch {
+	case errors.Is(err, flag.ErrHelp):
+	case err != nil:
+		fmt.Fprintln(os.Stderr, "peers:", err)
+		os.Exit(1)
+	}
+}
+
+func dispatch(ctx context.Context, args []string) error {
+	if len(args) > 2 && args[0] == "pin" {
+		return pin(args[1], args[2:])
+	}
+	if len(args) > 0 && args[0] == "null" {
+		return null(ctx, len(args) > 1 && args[1] == "--star")
+	}
+	o, err := parseOptions(args, os.Stderr)
+	if err != nil {
+		return err
+	}
+	if o.pinned {
+		return measure(ctx, o)
+	}
+	return prepare(ctx, o, args)
+}
+
+// prepare builds everything with all processors, and becomes a pinned process
+// that measures.
+func prepare(ctx context.Context, o options, args []string) error {
+	if n := runtime.NumCPU(); n < 2 {
+		return fmt.Errorf("this process may use %d processor; the relay and the generator need one each", n)
+	}
+	if err := install(ctx, o); err != nil {
+		return err
+	}
+	if err := build(ctx, o); err != nil {
+		return err
+	}
+	self, err := os.Executable()
+	if err != nil {
+		return err
+	}
+	return pin(strconv.Itoa(o.generatorCPU), append([]string{self, "--pinned"}, args...))
+}
+
+// pin becomes another program that may use one processor only, with all the
+// threads it will have.
+func pin(cpu string, argv []string) error {
+	n, err := strconv.Atoi(cpu)
+	if err != nil {
+		return fmt.Errorf("processor %q: %w", cpu, err)
+	}
+	if err := sock.PinThread(n); err != nil {
+		return err
+	}
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return err
+	}
+	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
+}
+
+// null is the null relay: the least that a relay on Ferry's sockets can cost.
+func null(ctx context.Context, star bool) error {
+	relay, err := bench.NewNullRelay(bench.NullConfig{Star: star})
+	if err != nil {
+		return err
+	}
+	fmt.Println(relay.Addr())
+	return relay.Run(ctx)
+}

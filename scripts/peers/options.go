@@ -1,0 +1,135 @@
+package main
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// maxDuration keeps a search for the highest rate, which is some 30 runs on
+// one rig, within the lifetime of what it set up on a TURN server.
+const maxDuration = time.Minute
+
+// options are the command line.
+type options struct {
+	root, out               string
+	rounds                  int
+	duration, warmup        time.Duration
+	retries                 int
+	maxStep                 time.Duration // of a run in a search for the highest rate; 0: no search
+	payload                 int           // bytes
+	rates                   []float64     // datagrams per second, rising
+	only, shapes            []string      // names; empty: all
+	serverCPU, generatorCPU int
+	install, pinned         bool
+}
+
+// parseOptions reads the command line.
+func parseOptions(args []string, help io.Writer) (options, error) {
+	var o options
+	f := flag.NewFlagSet("peers", flag.ContinueOnError)
+	f.SetOutput(help)
+	f.StringVar(&o.root, "root", ".", "`directory` of Ferry's repository")
+	f.StringVar(&o.out, "out", "out", "`directory` for results and what is built, from the root")
+	f.IntVar(&o.rounds, "rounds", 6, "rounds; the first does not count unless it is the only one")
+	f.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of a run")
+	f.DurationVar(&o.warmup, "warmup", time.Second, "time before it that does not count")
+	f.DurationVar(&o.maxStep, "max-step", 2*time.Second, "time of each run when looking for the highest rate without loss; 0 does not look")
+	f.IntVar(&o.retries, "retries", 2, "how often a run is repeated that does not count for a reason that is not the relay's")
+	f.IntVar(&o.payload, "payload", 112, "application payload in `bytes`; Ferry's datagrams have 38 more")
+	rates := f.String("rate", "20000,50000,100000", "`list` of datagrams per second")
+	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
+	shapes := f.String("shapes", "", "`list` of: "+strings.Join(scenarioNames(), ", ")+" (default all)")
+	quick := f.Bool("quick", false, "see that everything works: 2 rounds of half a second at 20,000/s, pairs and star-up unless --shapes says else; no figures worth quoting")
+	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
+	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
+	f.BoolVar(&o.install, "install", true, "as root, install with apt-get what is missing")
+	f.BoolVar(&o.pinned, "pinned", false, "everything is built and this process is on its processor: peers starts itself so")
+	if err := f.Parse(args); err != nil {
+		return o, err
+	}
+	if *quick {
+		o.rounds, o.duration, o.warmup, o.maxStep, o.retries = 2, 500*time.Millisecond, 200*time.Millisecond, 0, 0
+		*rates = "20000"
+		if *shapes == "" {
+			*shapes = "pairs,star-up"
+		}
+	}
+	var err error
+	if o.rates, err = parseRates(*rates); err != nil {
+		return o, err
+	}
+	if o.only, err = names(*only, peerNames()); err != nil {
+		return o, err
+	}
+	if o.shapes, err = names(*shapes, scenarioNames()); err != nil {
+		return o, err
+	}
+	return o, o.check(f.NArg())
+}
+
+func (o *options) check(extra int) (err error) {
+	switch {
+	case extra > 0:
+		return fmt.Errorf("%d arguments that are no options", extra)
+	case o.rounds < 1 || o.rounds > 1000:
+		return fmt.Errorf("--rounds %d is not in 1 to 1000", o.rounds)
+	case o.duration < 100*time.Millisecond || o.duration > maxDuration:
+		return fmt.Errorf("--duration %v is not in 100ms to %v", o.duration, maxDuration)
+	case o.warmup < 0 || o.warmup > maxDuration:
+		return fmt.Errorf("--warmup %v is not in 0 to %v", o.warmup, maxDuration)
+	case o.retries < 0 || o.retries > 10:
+		return fmt.Errorf("--retries %d is not in 0 to 10", o.retries)
+	case o.maxStep < 0 || o.maxStep > 10*time.Second:
+		return fmt.Errorf("--max-step %v is not in 0 to 10s", o.maxStep)
+	case o.serverCPU == o.generatorCPU:
+		return fmt.Errorf("relay and generator cannot share processor %d", o.serverCPU)
+	}
+	if o.root, err = filepath.Abs(o.root); err != nil {
+		return err
+	}
+	if !filepath.IsAbs(o.out) {
+		o.out = filepath.Join(o.root, o.out)
+	}
+	return nil
+}
+
+// bin is the path of something that build makes.
+func (o *options) bin(name string) string { return filepath.Join(o.out, "peers", name) }
+
+// wants reports whether a name is on a list; an empty list has all.
+func wants(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
+
+func split(list string) []string {
+	return strings.FieldsFunc(list, func(r rune) bool { return r == ',' || r == ' ' })
+}
+
+func names(list string, known []string) ([]string, error) {
+	all := split(list)
+	for _, name := range all {
+		if !slices.Contains(known, name) {
+			return nil, fmt.Errorf("%q is none of %s", name, strings.Join(known, ", "))
+		}
+	}
+	return all, nil
+}
+
+func parseRates(list string) (rates []float64, err error) {
+	for _, s := range split(list) {
+		r, err := strconv.ParseFloat(s, 64)
+		if err != nil || !(r >= 1 && r <= 1e7) {
+			return nil, fmt.Errorf("--rate %q is not in 1 to 10000000", s)
+		}
+		rates = append(rates, r)
+	}
+	slices.Sort(rates)
+	if rates = slices.Compact(rates); len(rates) == 0 {
+		return nil, fmt.Errorf("--rate is empty")
+	}
+	return rates, nil
+}

@@ -1,0 +1,140 @@
+package main
+
+import (
+	_ "embed"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"html/template"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/bench/report"
+)
+
+//go:embed page.html
+var page string
+
+// document is out/peers.json, and what the page shows.
+type document struct {
+	Written      time.Time     `json:"written"`
+	Command      []string      `json:"command"`
+	Commit       string        `json:"commit"`
+	Machine      bench.Machine `json:"machine"`
+	Rounds       int           `json:"rounds"` // the first is not counted unless it is the only one
+	Peers        []about       `json:"peers"`
+	Ratios       []table       `json:"ratios"`
+	Goals        []outcome     `json:"goals"`
+	Medians      []table       `json:"medians"`
+	Incomparable []string      `json:"incomparable"`
+	Faults       []string      `json:"faults,omitempty"`
+	Samples      []sample      `json:"samples"`
+
+	GoalTable table  `json:"-"`
+	Runs      string `json:"-"` // the page with plots, "" if there is none
+}
+
+// about says what a peer is.
+type about struct {
+	Name  string `json:"name"`
+	Title string `json:"title"`
+	About string `json:"about"`
+}
+
+func (s *session) document() document {
+	d := document{
+		Written: time.Now().UTC().Truncate(time.Second), Command: os.Args, Commit: s.commit,
+		Machine: bench.ThisMachine(), Rounds: s.o.rounds,
+		Ratios: s.ratios(), Goals: s.outcomes(), GoalTable: s.goalTable(), Medians: s.absolute(),
+		Incomparable: incomparable, Faults: s.faults, Samples: s.samples,
+	}
+	for _, list := range [][]peer{peers, variants} {
+		for _, p := range list {
+			if wants(s.o.only, p.base()) {
+				d.Peers = append(d.Peers, about{p.name, p.title, p.about})
+			}
+		}
+	}
+	return d
+}
+
+// report prints everything and writes the files.
+func (s *session) report() error {
+	d := s.document()
+	if err := s.print(&d); err != nil {
+		return err
+	}
+	err := s.plots(&d)
+	return errors.Join(err, s.writeJSON(&d), s.writePage(&d))
+}
+
+func (s *session) print(d *document) error {
+	counted := fmt.Sprintf("round 1 of %d does not count", d.Rounds)
+	if d.Rounds == 1 {
+		counted = "1 round: no median"
+	}
+	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: median (lowest–highest) of the ratios of paired runs, %s.\n"+
+		"CPU, p50, p99: below 1 is better for the one in front. Rate: above 1 is.\n%s, %d processors, Linux %s, commit %s\n",
+		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit)
+	all := append(append([]table{}, d.Ratios...), d.GoalTable)
+	for _, t := range append(all, d.Medians...) {
+		if err := t.write(s.out); err != nil {
+			return err
+		}
+	}
+	_, err := fmt.Fprintf(s.out, "\nNot comparable:\n  - %s\n\n", strings.Join(d.Incomparable, "\n  - "))
+	return err
+}
+
+// plots writes the page with the plots of single runs: of each peer in each
+// scenario the last that counts at the highest rate.
+func (s *session) plots(d *document) error {
+	var runs []bench.Result
+	for _, sc := range chosen(s.o) {
+		r := row{sc.name, kindCPU, sc.rates[len(sc.rates)-1]}
+		for _, name := range s.took(sc) {
+			for round := s.o.rounds; round >= 1; round-- {
+				if one := s.find(r, name, round); one != nil && one.Bad == "" {
+					run := one.Result
+					run.Name = sc.name + " " + name
+					runs = append(runs, run)
+					break
+				}
+			}
+		}
+	}
+	if len(runs) == 0 {
+		return nil
+	}
+	d.Runs = "peers-runs.html"
+	return report.WriteHTMLFile(filepath.Join(s.o.out, d.Runs), runs)
+}
+
+func (s *session) writeJSON(d *document) error {
+	b, err := json.MarshalIndent(d, "", " ")
+	if err != nil {
+		return err
+	}
+	return s.write("peers.json", b)
+}
+
+func (s *session) writePage(d *document) error {
+	t, err := template.New("peers").Parse(page)
+	if err != nil {
+		return err
+	}
+	var b strings.Builder
+	if err := t.Execute(&b, d); err != nil {
+		return err
+	}
+	return s.write("peers.html", []byte(b.String()))
+}
+
+func (s *session) write(name string, b []byte) error {
+	path := filepath.Join(s.o.out, name)
+	fmt.Fprintln(s.out, "written:", path)
+	return os.WriteFile(path, b, 0o644)
+}

@@ -1,0 +1,183 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/scripts/peers/turn"
+)
+
+// errEnded says that a relay's process has ended by itself.
+var errEnded = errors.New("the process has ended")
+
+// Credentials of the TURN servers, which live as long as a run.
+const (
+	turnUser     = "u"
+	turnPassword = "p"
+	turnRealm    = "bench"
+)
+
+// peer is a relay that takes part.
+type peer struct {
+	name  string // on the command line and in JSON
+	title string // in tables
+	about string // what it is, for readers of the table
+	// start runs it and waits until it can be used. star tells relays that
+	// swap by address by which rule.
+	start func(ctx context.Context, o options, star bool) (*server, error)
+}
+
+// peers are all that may take part, in the order of the first round. The first
+// is the one that is compared with the others; variants belong to the scenario of low load.
+var (
+	peers = []peer{
+		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},
+		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
+		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap(0)},
+		{"coturn", "coturn", "coturn of Debian, one relay thread, TURN ChannelData", startCoturn},
+		{"pion", "pion/turn", "pion/turn v4.1.4, one listener, TURN ChannelData", startPion},
+	}
+	variants = []peer{
+		{"ferry-200us", "ferry, delay 200 µs", "ferry dev --receive-delay 200us", startFerry(200 * time.Microsecond)},
+		{"ferry-500us", "ferry, delay 500 µs", "ferry dev --receive-delay 500us", startFerry(500 * time.Microsecond)},
+		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap(200 * time.Microsecond)},
+		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap(500 * time.Microsecond)},
+	}
+)
+
+func peerNames() (list []string) {
+	for _, p := range peers {
+		list = append(list, p.name)
+	}
+	return list
+}
+
+// base is the peer that a variant is one of: it takes part if that does.
+func (p peer) base() string { return strings.SplitN(p.name, "-", 2)[0] }
+
+// title returns a peer's name for tables.
+func title(name string) string {
+	for _, list := range [][]peer{peers, variants} {
+		for _, p := range list {
+			if p.name == name {
+				return p.title
+			}
+		}
+	}
+	return name
+}
+
+// swapDialect reads the address that the process prints first.
+func swapDialect(ctx context.Context, s *server, label string) (*server, error) {
+	addr, err := s.address(ctx)
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("%s: %w", label, err)
+	}
+	s.dialect = bench.Swap{Relay: addr, Label: label}
+	return s, nil
+}
+
+func startNull(ctx context.Context, o options, star bool) (*server, error) {
+	argv := []string{"/proc/self/exe", "null"}
+	if star {
+		argv = append(argv, "--star")
+	}
+	s, err := start(o.serverCPU, o.out, argv...)
+	if err != nil {
+		return nil, err
+	}
+	return swapDialect(ctx, s, "null")
+}
+
+func startSwap(delay time.Duration) func(context.Context, options, bool) (*server, error) {
+	return func(ctx context.Context, o options, star bool) (*server, error) {
+		mode := "pairs"
+		if star {
+			mode = "star"
+		}
+		s, err := start(o.serverCPU, o.out, o.bin("swap"), "--port", "0", "--mode", mode,
+			"--delay-us", strconv.FormatInt(delay.Microseconds(), 10))
+		if err != nil {
+			return nil, err
+		}
+		return swapDialect(ctx, s, "c")
+	}
+}
+
+func startFerry(delay time.Duration) func(context.Context, options, bool) (*server, error) {
+	return func(ctx context.Context, o options, _ bool) (*server, error) {
+		const local = "127.0.0.1:0"
+		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", local, "--log-level", "error"}
+		if delay > 0 {
+			argv = append(argv, "--receive-delay", delay.String())
+		}
+		s, err := start(o.serverCPU, o.out, argv...)
+		if err != nil {
+			return nil, err
+		}
+		var url string
+		err = s.line(ctx, func(l string) bool {
+			_, rest, ok := strings.Cut(l, "ready ")
+			for _, word := range strings.Fields(rest) {
+				if u, found := strings.CutPrefix(word, "http="); found {
+					url = u
+				}
+			}
+			return ok
+		})
+		if err == nil {
+			s.dialect, err = bench.NewFerry(bench.FerryConfig{BaseURL: url})
+		}
+		if err != nil {
+			s.stop()
+			return nil, fmt.Errorf("ferry: %w", err)
+		}
+		return s, nil
+	}
+}
+
+// startCoturn starts it as performance.md, 6.2 says. Permissions live longer
+// than 5 minutes, so that they need not be refreshed in a run.
+func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	s, err := start(o.serverCPU, o.bin(""), "turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1",
+		"-p", strconv.Itoa(port), "--no-tls", "--no-dtls", "--no-cli", "--lt-cred-mech", "--realm="+turnRealm,
+		"-u", turnUser+":"+turnPassword, "--allow-loopback-peers", "-m", "1",
+		"--permission-lifetime=3600", "--channel-lifetime=3600", "--no-stdout-log", "--log-file=/dev/null", "--simple-log",
+		"--pidfile="+o.bin("coturn.pid"), "--userdb="+o.bin("coturn.db"))
+	if err != nil {
+		return nil, err
+	}
+	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+	err = s.until(ctx, func() error { return turn.Probe(addr, 200*time.Millisecond) })
+	return turnDialect(s, addr, "coturn", err)
+}
+
+func startPion(ctx context.Context, o options, _ bool) (*server, error) {
+	s, err := start(o.serverCPU, o.out, o.bin("pionserver"), "-listen", "127.0.0.1:0", "-realm", turnRealm,
+		"-user", turnUser, "-password", turnPassword)
+	if err != nil {
+		return nil, err
+	}
+	addr, err := s.address(ctx)
+	return turnDialect(s, addr, "pion", err)
+}
+
+func turnDialect(s *server, addr netip.AddrPort, label string, err error) (*server, error) {
+	if err != nil {
+		s.stop()
+		return nil, fmt.Errorf("%s: %w", label, err)
+	}
+	s.dialect = turn.New(turn.Config{Server: addr, Username: turnUser, Password: turnPassword})
+	return s, nil
+}

@@ -1,0 +1,125 @@
+package main
+
+import (
+	"slices"
+
+	"github.com/ferryrelay/ferry/bench/report"
+)
+
+// What is compared.
+const (
+	kindCPU = "CPU"
+	kindP50 = "p50"
+	kindP99 = "p99"
+	kindMax = "max"
+	// kindBusy is CPU per datagram in a closed loop.
+	kindBusy = "busy"
+)
+
+// value is a sample's figure of a kind: nanoseconds, or datagrams per second.
+func (s *sample) value(kind string) float64 {
+	switch kind {
+	case kindCPU, kindBusy:
+		return s.Result.Server.PerDatagram
+	case kindP50:
+		return float64(s.Result.Latency.P50)
+	case kindP99:
+		return float64(s.Result.Latency.P99)
+	}
+	return s.Result.DeliveredRate
+}
+
+// row is one quantity of one scenario.
+type row struct {
+	scenario, kind string
+	rate           float64 // 0 for kindMax and kindBusy
+}
+
+// rows are all quantities that a scenario has samples of, in their order.
+func (s *session) rows(sc scenario) (list []row) {
+	for _, rate := range sc.rates {
+		list = append(list, row{sc.name, kindCPU, rate})
+	}
+	if sc.closed {
+		list = append(list, row{sc.name, kindBusy, 0})
+	}
+	for _, kind := range []string{kindP50, kindP99} {
+		for _, rate := range sc.rates {
+			list = append(list, row{sc.name, kind, rate})
+		}
+	}
+	if sc.max {
+		list = append(list, row{sc.name, kindMax, 0})
+	}
+	return slices.DeleteFunc(list, func(r row) bool {
+		return !slices.ContainsFunc(s.samples, func(one sample) bool { return r.of(&one) })
+	})
+}
+
+// of reports whether a sample is one of the row.
+func (r row) of(s *sample) bool {
+	kind := stepRate
+	switch r.kind {
+	case kindMax:
+		kind = stepSearch
+	case kindBusy:
+		kind = stepClosed
+	}
+	return s.Scenario == r.scenario && s.Rate == r.rate && s.Step == kind
+}
+
+// comparison is one peer against another in one row.
+type comparison struct {
+	Ratio report.Spread
+	Left  int // pairs that did not count
+}
+
+// compare pairs the runs of each round. The first round does not count unless
+// it is the only one.
+func (s *session) compare(r row, ours, base string) (c comparison) {
+	var a, b []float64
+	for round := 1; round <= s.o.rounds; round++ {
+		x, y := s.find(r, base, round), s.find(r, ours, round)
+		if x == nil || y == nil || round == 1 && s.o.rounds > 1 {
+			continue
+		}
+		if x.Bad != "" || y.Bad != "" {
+			c.Left++
+			continue
+		}
+		a, b = append(a, x.value(r.kind)), append(b, y.value(r.kind))
+	}
+	c.Ratio = report.PairedRatio(a, b)
+	return c
+}
+
+func (s *session) find(r row, peer string, round int) *sample {
+	i := slices.IndexFunc(s.samples, func(one sample) bool {
+		return one.Peer == peer && one.Round == round && r.of(&one)
+	})
+	if i < 0 {
+		return nil
+	}
+	return &s.samples[i]
+}
+
+// spread is a peer's own figure over the rounds that count.
+func (s *session) spread(r row, peer string) report.Spread {
+	var list []float64
+	for round := 1; round <= s.o.rounds; round++ {
+		if one := s.find(r, peer, round); one != nil && one.Bad == "" && (round > 1 || s.o.rounds == 1) {
+			list = append(list, one.value(r.kind))
+		}
+	}
+	return report.Median(list)
+}
+
+// took are the peers of a scenario that have samples.
+func (s *session) took(sc scenario) (list []string) {
+	for _, p := range sc.players(s.o) {
+		if slices.ContainsFunc(s.samples, func(one sample) bool { return one.Scenario == sc.name && one.Peer == p.name }) {
+			list = append(list, p.name)
+		}
+	}
+	return list
+}

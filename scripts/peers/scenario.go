@@ -1,0 +1,174 @@
+package main
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+// scenario is one work that all its peers do.
+type scenario struct {
+	name      string
+	about     string
+	shape     bench.Shape
+	direction bench.Direction
+	matches   int
+	max       bool      // look for the highest rate without loss
+	closed    bool      // a closed loop too: both sides as busy as they can be
+	rates     []float64 // nil: those of the command line
+	variants  bool      // ferry and the C loop with and without delay, nobody else
+}
+
+// window is how many datagrams of each flow are under way in a closed loop:
+// with hundreds of flows the relay always finds some, and no buffer overflows.
+const window = 8
+
+// step is one measurement of a scenario.
+type step struct {
+	kind string  // stepRate, stepClosed or stepSearch
+	rate float64 // of stepRate, else 0
+}
+
+// The kinds of steps.
+const (
+	stepRate   = "rate"   // an open loop
+	stepClosed = "closed" // a closed loop
+	stepSearch = "search" // for the highest rate without loss
+)
+
+// steps are the measurements of a round in their order.
+func (s *scenario) steps() (list []step) {
+	for _, rate := range s.rates {
+		list = append(list, step{stepRate, rate})
+	}
+	if s.closed {
+		list = append(list, step{stepClosed, 0})
+	}
+	if s.max {
+		list = append(list, step{stepSearch, 0})
+	}
+	return list
+}
+
+// lowRate is where waking up costs more than a datagram.
+const lowRate = 20_000
+
+var scenarios = []scenario{
+	{
+		name: "pairs", about: "200 hosts with 1 player each, both ways, spread evenly",
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, max: true, closed: true,
+	},
+	{
+		name: "star-up", about: "20 hosts with 10 players each, players to host, all of a match at once",
+		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, closed: true,
+	},
+	{
+		name: "star-both", about: "20 hosts with 10 players each, both ways, all of a match at once",
+		shape: bench.ShapeStar, direction: bench.DirectionBoth, matches: 20, closed: true,
+	},
+	{
+		name: "low-load", about: "pairs at 20,000/s, with and without a rest before each receive",
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: true,
+	},
+}
+
+func scenarioNames() (list []string) {
+	for _, s := range scenarios {
+		list = append(list, s.name)
+	}
+	return list
+}
+
+// chosen returns the scenarios of the command line, with their rates.
+func chosen(o options) (list []scenario) {
+	for _, s := range scenarios {
+		if !wants(o.shapes, s.name) {
+			continue
+		}
+		if s.rates == nil {
+			s.rates = o.rates
+		}
+		s.max = s.max && o.maxStep > 0
+		list = append(list, s)
+	}
+	return list
+}
+
+// players are those that take part, in the order of the first round.
+func (s *scenario) players(o options) (list []peer) {
+	for _, p := range peers {
+		if wants(o.only, p.name) && (!s.variants || p.name == "ferry" || p.name == "c") {
+			list = append(list, p)
+		}
+	}
+	for _, p := range variants {
+		if s.variants && wants(o.only, p.base()) {
+			list = append(list, p)
+		}
+	}
+	return list
+}
+
+// config is the run of a peer.
+func (s *scenario) config(o options, st step) bench.Config {
+	cfg := bench.Config{
+		Limits: "off", Shape: s.shape, Direction: s.direction, Matches: s.matches,
+		Rate: st.rate, Payload: o.payload, Duration: o.duration, Warmup: noneIfZero(o.warmup),
+		Pin: true, CPU: o.generatorCPU,
+	}
+	if st.kind == stepClosed {
+		cfg.Window = window
+	}
+	return cfg
+}
+
+// noneIfZero says "none" as bench.Config does.
+func noneIfZero(d time.Duration) time.Duration {
+	if d == 0 {
+		return -1
+	}
+	return d
+}
+
+// searchRuns is about how many runs a search for the highest rate takes.
+const searchRuns = 13
+
+// estimate says about how long everything will take.
+func estimate(o options) (total time.Duration) {
+	const around = 700 * time.Millisecond // set-up and drain
+	for _, s := range chosen(o) {
+		var one time.Duration
+		for _, st := range s.steps() {
+			if st.kind == stepSearch {
+				one += searchRuns * (o.maxStep + searchWarmup + around)
+				continue
+			}
+			one += o.duration + o.warmup + around
+		}
+		total += time.Duration(o.rounds*len(s.players(o))) * one
+	}
+	return total
+}
+
+// measureName is a measured quantity at a rate as tables have it.
+func measureName(kind string, rate float64) string {
+	switch kind {
+	case kindBusy:
+		return fmt.Sprintf("CPU per datagram, closed loop of %d", window)
+	case kindCPU:
+		return fmt.Sprintf("CPU per datagram at %s/s", thousands(rate))
+	case kindP50, kindP99:
+		return fmt.Sprintf("%s at %s/s", kind, thousands(rate))
+	}
+	return "rate without loss"
+}
+
+// thousands writes a rate with separators.
+func thousands(v float64) string {
+	s := fmt.Sprintf("%.0f", v)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
+}

@@ -1,0 +1,178 @@
+package main
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+const (
+	// startWithin is how long a relay may take until it can be used.
+	startWithin = 10 * time.Second
+	// stopWithin is how long it may take to end when asked to.
+	stopWithin = time.Second
+)
+
+// server is a relay that runs as a process of its own.
+type server struct {
+	dialect bench.Dialect
+
+	cmd    *exec.Cmd
+	lines  chan string   // what it prints
+	ended  chan struct{} // closed once it has ended
+	errors tail
+}
+
+// tail keeps the last of what a process complains about.
+type tail struct {
+	mu   sync.Mutex
+	text []byte
+}
+
+const tailSize = 1024
+
+func (t *tail) Write(p []byte) (int, error) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.text = append(t.text, p...)
+	t.text = t.text[max(0, len(t.text)-tailSize):]
+	return len(p), nil
+}
+
+func (t *tail) String() string {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	return string(bytes.TrimSpace(t.text))
+}
+
+// start runs a program on one processor. The kernel kills it when the calling
+// thread ends, however that comes. It gets none of this process's environment
+// but the path, so that no setting of the Go runtime favours anybody.
+func start(cpu int, dir string, argv ...string) (*server, error) {
+	self, err := os.Executable()
+	if err != nil {
+		return nil, err
+	}
+	s := &server{lines: make(chan string, 16), ended: make(chan struct{})}
+	s.cmd = exec.Command(self, append([]string{"pin", strconv.Itoa(cpu)}, argv...)...)
+	s.cmd.Dir, s.cmd.Stderr = dir, &s.errors
+	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
+	// A group of its own: the terminal's interrupt is for us, and we end it.
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
+	out, err := s.cmd.StdoutPipe()
+	if err != nil {
+		return nil, err
+	}
+	if err := s.cmd.Start(); err != nil {
+		return nil, err
+	}
+	go s.follow(out)
+	return s, nil
+}
+
+// follow hands over what the process prints, and then waits for its end. What
+// nobody reads is dropped.
+func (s *server) follow(out io.Reader) {
+	in := bufio.NewScanner(out)
+	for in.Scan() {
+		select {
+		case s.lines <- in.Text():
+		default:
+		}
+	}
+	_ = s.cmd.Wait()
+	close(s.ended)
+}
+
+// pid is the process that is measured.
+func (s *server) pid() int { return s.cmd.Process.Pid }
+
+// line waits for the first line that accept takes.
+func (s *server) line(ctx context.Context, accept func(string) bool) error {
+	timeout := time.NewTimer(startWithin)
+	defer timeout.Stop()
+	for {
+		select {
+		case l := <-s.lines:
+			if accept(l) {
+				return nil
+			}
+		case <-s.ended:
+			return fmt.Errorf("%w: %s", errEnded, s.errors.String())
+		case <-timeout.C:
+			return fmt.Errorf("not ready within %v", startWithin)
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+	}
+}
+
+// address waits for a line that is the relay's address.
+func (s *server) address(ctx context.Context) (addr netip.AddrPort, err error) {
+	err = s.line(ctx, func(l string) bool {
+		addr, err = netip.ParseAddrPort(l)
+		return err == nil
+	})
+	return addr, err
+}
+
+// until tries until try succeeds.
+func (s *server) until(ctx context.Context, try func() error) error {
+	deadline := time.Now().Add(startWithin)
+	for {
+		err := try()
+		switch {
+		case err == nil:
+			return nil
+		case ctx.Err() != nil:
+			return ctx.Err()
+		case s.dead():
+			return fmt.Errorf("%w: %s", errEnded, s.errors.String())
+		case time.Now().After(deadline):
+			return fmt.Errorf("not ready within %v: %w", startWithin, err)
+		}
+		time.Sleep(50 * time.Millisecond)
+	}
+}
+
+func (s *server) dead() bool {
+	select {
+	case <-s.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop ends the process, and returns when it has ended.
+func (s *server) stop() {
+	_ = s.cmd.Process.Signal(syscall.SIGTERM)
+	select {
+	case <-s.ended:
+	case <-time.After(stopWithin):
+		_ = s.cmd.Process.Kill()
+		<-s.ended
+	}
+}
+
+// freePort returns a UDP port of loopback that is free now.
+func freePort() (int, error) {
+	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		return 0, err
+	}
+	defer c.Close()
+	return c.LocalAddr().(*net.UDPAddr).Port, nil
+}

@@ -1,0 +1,168 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// need skips a test without a program, except in CI, where it has to be there.
+func need(t *testing.T, program string) {
+	t.Helper()
+	_, err := exec.LookPath(program)
+	switch {
+	case err == nil:
+	case os.Getenv("CI") != "":
+		t.Fatalf("CI lacks %s", program)
+	default:
+		t.Skipf("%s is not installed", program)
+	}
+}
+
+// smoke are options for runs that only show that things work.
+func smoke(t *testing.T, only string) options {
+	t.Helper()
+	runtime.LockOSThread() // Children die with the thread that started them.
+	o, err := parseOptions([]string{
+		"--root", "../..", "--out", t.TempDir(), "--only", only, "--rounds", "1", "--rate", "1000",
+		"--duration", "200ms", "--warmup", "0s", "--max-step", "0", "--retries", "0", "--install=false",
+	}, io.Discard)
+	if err != nil {
+		t.Fatal(err)
+	}
+	o.serverCPU = runtime.NumCPU() - 1
+	return o
+}
+
+// TestPeers: each peer is a process of its own, and delivers the datagrams of
+// each shape to the right endpoints. Some losses are the machine's.
+func TestPeers(t *testing.T) {
+	for _, p := range peers {
+		t.Run(p.name, func(t *testing.T) {
+			for _, r := range requirements {
+				if r.peer == p.name {
+					need(t, r.program)
+				}
+			}
+			o := smoke(t, p.name)
+			if err := build(t.Context(), o); err != nil {
+				t.Fatal(err)
+			}
+			s := &session{o: o, out: io.Discard}
+			for _, sc := range chosen(o) {
+				if sc.matches = 6; sc.variants {
+					continue
+				}
+				if err := s.scenario(t.Context(), sc); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if len(s.faults) > 0 || len(s.samples) != 6 {
+				t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
+			}
+			for i := range s.samples {
+				r := &s.samples[i].Result
+				if r.Delivered == 0 || 2*r.Delivered < r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+					t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Scenario,
+						r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
+				}
+			}
+		})
+	}
+}
+
+// TestReport: files and tables of a real run with the variants of low load.
+func TestReport(t *testing.T) {
+	need(t, "gcc")
+	o := smoke(t, "c,ferry")
+	o.shapes = []string{"low-load"}
+	if err := build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	s := &session{o: o, out: &out}
+	sc := chosen(o)[0]
+	sc.rates = o.rates
+	if err := s.scenario(t.Context(), sc); err != nil || len(s.faults) > 0 {
+		t.Fatal(err, s.faults)
+	}
+	for i := range s.samples {
+		s.samples[i].Bad, s.samples[i].Rate = "", lowRate // A busy machine shall not empty the table.
+	}
+	if err := s.report(); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(filepath.Join(o.out, "peers.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var d document
+	if err := json.Unmarshal(text, &d); err != nil || len(d.Samples) != 6 || len(d.Goals) != len(goals) || len(d.Ratios) != 1 {
+		t.Errorf("peers.json has %d samples, %d goals, %d tables: %v", len(d.Samples), len(d.Goals), len(d.Ratios), err)
+	}
+	page, err := os.ReadFile(filepath.Join(o.out, "peers.html"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"C loop, sleep 200 µs / C loop", "ferry, delay 500 µs / C loop", "Not comparable", "peers-runs.html"} {
+		if !strings.Contains(string(page), want) {
+			t.Errorf("the page does not say %q", want)
+		}
+	}
+	if !strings.Contains(out.String(), "Goals of issue 3") || !strings.Contains(out.String(), "low-load: CPU per datagram at 20,000/s, ferry, delay 200 µs / C loop") {
+		t.Errorf("the text is\n%s", out.String())
+	}
+}
+
+// TestServerEnds: a relay that gives up is told from one that is slow, with its
+// own words.
+func TestServerEnds(t *testing.T) {
+	need(t, "sh")
+	o := smoke(t, "null")
+	s, err := start(o.serverCPU, o.out, "sh", "-c", "echo broken >&2; exit 3")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.address(t.Context()); !errors.Is(err, errEnded) || !strings.Contains(err.Error(), "broken") {
+		t.Errorf("a relay that ends gives %v", err)
+	}
+	s.stop()
+}
+
+// TestStop: a relay that does not listen is killed.
+func TestStop(t *testing.T) {
+	need(t, "sh")
+	o := smoke(t, "null")
+	s, err := start(o.serverCPU, o.out, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := s.line(t.Context(), func(l string) bool { return l == "ready" }); err != nil {
+		t.Fatal(err)
+	}
+	s.stop()
+	if err := syscall.Kill(s.pid(), 0); !errors.Is(err, syscall.ESRCH) {
+		t.Errorf("the process is still there: %v", err)
+	}
+}
+
+// TestInterrupt: the end of the context ends a session and its relays at once.
+func TestInterrupt(t *testing.T) {
+	o := smoke(t, "null")
+	o.duration = 20 * time.Second
+	ctx, cancel := context.WithCancel(t.Context())
+	time.AfterFunc(300*time.Millisecond, cancel)
+	s := &session{o: o, out: io.Discard}
+	if err := s.scenario(ctx, chosen(o)[0]); !errors.Is(err, context.Canceled) || len(s.faults) > 0 {
+		t.Errorf("an interrupted session ends with %v, faults %v", err, s.faults)
+	}
+}

@@ -1,0 +1,202 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"strings"
+	"unicode/utf8"
+
+	"github.com/ferryrelay/ferry/bench/report"
+)
+
+// table is what text and page both show.
+type table struct {
+	Title string     `json:"title"`
+	Note  string     `json:"note,omitempty"`
+	Head  []string   `json:"head"`
+	Rows  [][]string `json:"rows"`
+	Foot  []string   `json:"foot,omitempty"`
+}
+
+// incomparable is what the ratios hide.
+var incomparable = []string{
+	"TURN: a server adds or strips 4 bytes of ChannelData header per datagram (a copy for some), and knows its clients by address; it does not check the ids of sender and receiver in each datagram, as Ferry does. Towards hosts the generator puts 4 bytes more in front of the payload, so that it finds all payloads at one offset.",
+	"TURN: each client has a relayed port, and so the server a socket, of its own; a host of Ferry, the null relay and the C loop has one address for all.",
+	"C loop and null relay: no look-up, no checks, no state. What Ferry costs more than they is what a relay is for.",
+	"Merging: Ferry lets datagrams of one batch to one destination leave as one message (UDP_SEGMENT); on loopback such a message is not taken apart on its way, which no network card does as cheaply. The C loop does not merge. The generator does not either.",
+	"Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
+	"Closed loop: the side that is slower limits, and where that is the generator the relay still has time left; batches are as long as they get. Rates are not compared there, only CPU per datagram.",
+	"CPU is the run time of the relay's process (all its threads) divided by the datagrams that arrived at the generator.",
+}
+
+func ratioText(s report.Spread) string {
+	switch s.N {
+	case 0:
+		return "–"
+	case 1:
+		return fmt.Sprintf("%.2f", s.Median)
+	}
+	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.Median, s.Min, s.Max)
+}
+
+// ratios is the one table that may be quoted: Ferry against each peer.
+func (s *session) ratios() (list []table) {
+	for _, sc := range chosen(s.o) {
+		ours, bases := s.sides(sc)
+		if len(ours) == 0 || len(bases) == 0 {
+			continue
+		}
+		t := table{
+			Title: sc.name + ": " + sc.about,
+			Note:  fmt.Sprintf("payload %d B; datagrams to the relay: %s", s.o.payload, s.wire(sc)),
+			Head:  []string{""}, Foot: s.leftOut(sc),
+		}
+		for _, o := range ours {
+			for _, b := range bases {
+				t.Head = append(t.Head, title(o)+" / "+title(b))
+			}
+		}
+		for _, r := range s.rows(sc) {
+			line := []string{measureName(r.kind, r.rate)}
+			for _, o := range ours {
+				for _, b := range bases {
+					line = append(line, s.cell(r, o, b))
+				}
+			}
+			t.Rows = append(t.Rows, line)
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// sides are the columns: Ferry against the rest, or with variants everything
+// against the C loop without delay.
+func (s *session) sides(sc scenario) (ours, bases []string) {
+	for _, name := range s.took(sc) {
+		switch {
+		case name == "ferry", sc.variants && name != "c":
+			ours = append(ours, name)
+		default:
+			bases = append(bases, name)
+		}
+	}
+	return ours, bases
+}
+
+// cell is a ratio, with the number of pairs that are not in it.
+func (s *session) cell(r row, ours, base string) string {
+	c := s.compare(r, ours, base)
+	if c.Left > 0 {
+		return fmt.Sprintf("%s, %d left out", ratioText(c.Ratio), c.Left)
+	}
+	return ratioText(c.Ratio)
+}
+
+// leftOut says of each peer how many runs do not count, and why the first.
+func (s *session) leftOut(sc scenario) (list []string) {
+	for _, name := range s.took(sc) {
+		all, bad, why := 0, 0, ""
+		for i := range s.samples {
+			one := &s.samples[i]
+			if one.Scenario != sc.name || one.Peer != name || one.Round == 1 && s.o.rounds > 1 {
+				continue
+			}
+			if all++; one.Bad == "" {
+				continue
+			}
+			if bad++; why == "" {
+				why = one.Bad
+			}
+		}
+		if bad > 0 {
+			list = append(list, fmt.Sprintf("%s: %d of %d runs do not count, the first because %s", title(name), bad, all, why))
+		}
+	}
+	return list
+}
+
+// wire lists the sizes of what the relays received.
+func (s *session) wire(sc scenario) string {
+	var parts []string
+	for _, name := range s.took(sc) {
+		for i := range s.samples {
+			if one := &s.samples[i]; one.Scenario == sc.name && one.Peer == name {
+				parts = append(parts, fmt.Sprintf("%s %d B", title(name), one.Result.WireBytes))
+				break
+			}
+		}
+	}
+	return strings.Join(parts, ", ")
+}
+
+// absolute is the context of the ratios: medians of each peer.
+func (s *session) absolute() (list []table) {
+	for _, sc := range chosen(s.o) {
+		names := s.took(sc)
+		if len(names) == 0 {
+			continue
+		}
+		t := table{Title: sc.name + ": medians, which are true of this machine only", Head: []string{""}}
+		for _, n := range names {
+			t.Head = append(t.Head, title(n))
+		}
+		for _, r := range s.rows(sc) {
+			unit := report.UnitTime
+			if r.kind == kindMax {
+				unit = report.UnitRate
+			}
+			line := []string{measureName(r.kind, r.rate)}
+			for _, n := range names {
+				text := "–"
+				if sp := s.spread(r, n); sp.N > 0 {
+					text = unit.Format(sp.Median)
+				}
+				line = append(line, text)
+			}
+			t.Rows = append(t.Rows, line)
+		}
+		list = append(list, t)
+	}
+	return list
+}
+
+// goalTable shows what became of the goals.
+func (s *session) goalTable() table {
+	t := table{
+		Title: "Goals of issue 3",
+		Note:  "measured by other commands: " + strings.Join(elsewhere, "; "),
+		Head:  []string{"what", "goal", "measured", ""},
+	}
+	for _, o := range s.outcomes() {
+		t.Rows = append(t.Rows, []string{o.What, o.Goal, o.Measured, o.Verdict})
+	}
+	return t
+}
+
+// write prints a table with columns as wide as they need.
+func (t *table) write(w io.Writer) error {
+	widths := make([]int, len(t.Head))
+	for _, line := range append([][]string{t.Head}, t.Rows...) {
+		for i, cell := range line {
+			widths[i] = max(widths[i], utf8.RuneCountInString(cell))
+		}
+	}
+	var b strings.Builder
+	b.WriteString("\n" + t.Title + "\n")
+	if t.Note != "" {
+		b.WriteString("(" + t.Note + ")\n")
+	}
+	for _, line := range append([][]string{t.Head}, t.Rows...) {
+		text := ""
+		for i, cell := range line {
+			text += cell + strings.Repeat(" ", widths[i]-utf8.RuneCountInString(cell)+2)
+		}
+		b.WriteString("  " + strings.TrimRight(text, " ") + "\n")
+	}
+	for _, line := range t.Foot {
+		b.WriteString("  " + line + "\n")
+	}
+	_, err := io.WriteString(w, b.String())
+	return err
+}
