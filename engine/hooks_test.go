@@ -1,0 +1,56 @@
+package engine_test
+
+import (
+	"fmt"
+	"slices"
+	"sync"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+// TestHooks: each change is told once, in order, and a repeated message is no
+// change.
+func TestHooks(t *testing.T) {
+	var mu sync.Mutex
+	var told []string
+	tell := func(format string, args ...any) {
+		mu.Lock()
+		defer mu.Unlock()
+		told = append(told, fmt.Sprintf(format, args...))
+	}
+	r := enginetest.Start(t, engine.Config{Hooks: engine.Hooks{
+		OnBind:       func(e engine.BindEvent) { tell("bind %v %v %v", e.ID, e.Role, e.First) },
+		OnConnect:    func(e engine.ConnectEvent) { tell("connect %v %v", e.Host, e.Joiner) },
+		OnDisconnect: func(e engine.DisconnectEvent) { tell("disconnect %v %v", e.From, e.To) },
+		OnEnd:        func(e engine.EndEvent) { tell("end %v %v %v", e.ID, e.Role, e.Reason) },
+	}})
+	hostRes := r.Host("host", 4)
+	joinRes := r.Joiner("p", hostRes.ID)
+	host := player(t, r, enginetest.UTP2, hostRes)
+	wait(t, "host is bound", status(host, enginetest.Established))
+	p := player(t, r, enginetest.UTP2, joinRes)
+	wait(t, "player is bound", status(p, enginetest.Established))
+	p.Inject(enginetest.SignedBind(p.Cred, 50)) // the same endpoint: no change
+	p.Connect()
+	wait(t, "accepted", peers(p, 1))
+	p.Connect()
+	p.Leave(hostRes.ID)
+	wait(t, "left", func() bool { return r.Stats().Links == 0 })
+	p.Pause(true)
+	p.Inject(append([]byte{0xDA, 0x72, 0, 11}, joinRes.ID[:]...))
+	wait(t, "closed", func() bool { return r.Stats().Allocations == 1 })
+	want := []string{
+		fmt.Sprintf("bind %v host true", hostRes.ID),
+		fmt.Sprintf("bind %v joiner true", joinRes.ID),
+		fmt.Sprintf("connect %v %v", hostRes.ID, joinRes.ID),
+		fmt.Sprintf("disconnect %v %v", joinRes.ID, hostRes.ID),
+		fmt.Sprintf("end %v joiner closed", joinRes.ID),
+	}
+	mu.Lock()
+	defer mu.Unlock()
+	if !slices.Equal(told, want) {
+		t.Errorf("told\n%q\nwant\n%q", told, want)
+	}
+}
