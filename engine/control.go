@@ -24,6 +24,10 @@ type control struct {
 	buf    [replySize]byte
 	counts counters
 
+	expires   int   // expiresPerMilli; a simulation takes all at once
+	expiredAt int64 // ms; when expireSome last looked
+	behind    bool  // and it left some for later
+
 	wake  chan struct{}
 	calls chan call
 
@@ -40,16 +44,22 @@ type call struct {
 func (c *control) run(ctx context.Context) {
 	ticker := time.NewTicker(alloc.TickMillis * time.Millisecond)
 	defer ticker.Stop()
+	later := time.NewTimer(time.Hour)
+	defer later.Stop()
 	for {
 		select {
 		case <-ctx.Done():
 			return
 		case <-c.wake:
 		case <-ticker.C:
+		case <-later.C:
 		case call := <-c.calls:
 			c.answer(call)
 		}
 		for c.pump(c.clock()) && ctx.Err() == nil {
+		}
+		if c.behind {
+			later.Reset(time.Millisecond)
 		}
 		c.counts.publish(0)
 	}
@@ -68,7 +78,7 @@ func (c *control) pump(now int64) bool {
 		n := r.drain(commandsPerPump, func(cmd *command) { c.counts.add(c.commit(cmd)) })
 		more = more || n == commandsPerPump
 	}
-	more = c.expireSome(tick(now)) || more
+	c.expireSome(now)
 	for range len(c.calls) {
 		c.answer(<-c.calls)
 	}

@@ -139,6 +139,7 @@ func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
 	return &control{
 		relay: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
+		expires: expiresPerMilli,
 	}
 }
 

@@ -68,6 +68,7 @@ func newSim(sealer *alloc.Sealer, limits bool) *sim {
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.relay, Hooks{}, wake)
+	s.control.expires = 1 << 20
 	for range simWorkers {
 		w := newWorker(s.relay, 64, wake)
 		s.workers = append(s.workers, w)
