@@ -29,18 +29,18 @@ func TestHooks(t *testing.T) {
 	hostRes := r.Host("host", 4)
 	joinRes := r.Joiner("p", hostRes.ID)
 	host := player(t, r, enginetest.UTP2, hostRes)
-	wait(t, "host is bound", status(host, enginetest.Established))
+	enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
 	p := player(t, r, enginetest.UTP2, joinRes)
-	wait(t, "player is bound", status(p, enginetest.Established))
+	enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
 	p.Inject(enginetest.SignedBind(p.Cred, 50)) // the same endpoint: no change
 	p.Connect()
-	wait(t, "accepted", peers(p, 1))
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	p.Connect()
 	p.Leave(hostRes.ID)
-	wait(t, "left", func() bool { return r.Stats().Links == 0 })
+	enginetest.Wait(t, "left", func() bool { return r.Stats().Links == 0 })
 	p.Pause(true)
 	p.Inject(append([]byte{0xDA, 0x72, 0, 11}, joinRes.ID[:]...))
-	wait(t, "closed", func() bool { return r.Stats().Allocations == 1 })
+	enginetest.Wait(t, "closed", func() bool { return r.Stats().Allocations == 1 })
 	want := []string{
 		fmt.Sprintf("bind %v host true", hostRes.ID),
 		fmt.Sprintf("bind %v joiner true", joinRes.ID),

@@ -186,13 +186,13 @@ func TestBothFamilies(t *testing.T) {
 	hostRes := r.Host("host", 4)
 	cred := r.Credentials(hostRes)
 	cred.Relay = r.Addrs()[1]
-	host := playerWith(t, enginetest.UTP2, cred)
+	host := enginetest.Play(t, enginetest.UTP2, cred)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
+	enginetest.Wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
 	p.Connect()
-	wait(t, "accepted", peers(p, 1))
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	p.Send(host.Cred.ID, "over four")
-	wait(t, "host hears", got(host, p.Cred.ID, "over four"))
+	enginetest.Wait(t, "host hears", host.Got(p.Cred.ID, "over four"))
 	host.Send(p.Cred.ID, "over six")
-	wait(t, "player hears", got(p, host.Cred.ID, "over six"))
+	enginetest.Wait(t, "player hears", p.Got(host.Cred.ID, "over six"))
 }

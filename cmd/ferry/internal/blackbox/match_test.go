@@ -1,12 +1,9 @@
 package blackbox
 
 import (
-	"context"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -15,50 +12,14 @@ import (
 
 func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
 	t.Helper()
-	u, err := enginetest.NewUTP(v, a.credentials(t))
-	if err != nil {
-		t.Fatal(err)
-	}
-	u.Retry, u.PingPeriod = 300*time.Millisecond, 500*time.Millisecond
-	ctx, cancel := context.WithCancel(context.Background())
-	var running sync.WaitGroup
-	running.Go(func() { u.Run(ctx) })
-	t.Cleanup(func() {
-		cancel()
-		running.Wait()
-		if v := u.Violation(); v != "" {
-			t.Errorf("a client saw %s", v)
-		}
-	})
-	return u
-}
-
-func wait(t *testing.T, what string, cond func() bool) {
-	t.Helper()
-	if !enginetest.Eventually(cond) {
-		t.Fatalf("never happened: %s", what)
-	}
-}
-
-func is(u *enginetest.UTP, want enginetest.Status) func() bool {
-	return func() bool { s, _ := u.State(); return s == want }
-}
-
-func has(u *enginetest.UTP, peers int) func() bool {
-	return func() bool { _, p := u.State(); return len(p) == peers }
-}
-
-func logs(u *enginetest.UTP, line string) func() bool {
-	return func() bool { return slices.Contains(u.Log(), line) }
+	return enginetest.Play(t, v, a.credentials(t))
 }
 
 // talk sends content from one to the other and waits for it.
 func talk(t *testing.T, from, to *enginetest.UTP, content string) {
 	t.Helper()
 	from.Send(to.Cred.ID, content)
-	wait(t, content+" arrives", func() bool {
-		return slices.Contains(to.Inbox(), enginetest.Message{From: from.Cred.ID, Content: content})
-	})
+	enginetest.Wait(t, content+" arrives", to.Got(from.Cred.ID, content))
 }
 
 // TestSession is a session of four as both generations of clients play it: from
@@ -70,13 +31,13 @@ func TestSession(t *testing.T) {
 			f := dev(t)
 			a, code := f.allocate(4)
 			host := play(t, v, a)
-			wait(t, "host is bound", is(host, enginetest.Established))
+			enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
 			var players []*enginetest.UTP
 			for i := range 3 {
 				p := play(t, v, f.join(strings.ToLower(code)))
-				wait(t, "player is bound", is(p, enginetest.Established))
+				enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
 				p.Connect()
-				wait(t, "player is accepted", has(p, 1))
+				enginetest.Wait(t, "player is accepted", p.HasPeers(1))
 				talk(t, p, host, fmt.Sprint("hello from ", i))
 				talk(t, host, p, fmt.Sprint("welcome ", i))
 				players = append(players, p)
@@ -85,19 +46,19 @@ func TestSession(t *testing.T) {
 				if err := players[0].Roam(); err != nil {
 					t.Fatal(err)
 				}
-				wait(t, "the roamed player has bound again", logs(players[0], "error 3"))
+				enginetest.Wait(t, "the roamed player has bound again", players[0].Logs("error 3"))
 				time.Sleep(50 * time.Millisecond)
 				talk(t, players[0], host, "from a new port")
 			}
 			players[1].Leave(host.Cred.ID)
-			wait(t, "the host forgets who left", has(host, 2))
+			enginetest.Wait(t, "the host forgets who left", host.HasPeers(2))
 			players[1].Connect()
-			wait(t, "a new link by CONNECT_REQUEST after a DISCONNECT", has(players[1], 1))
+			enginetest.Wait(t, "a new link by CONNECT_REQUEST after a DISCONNECT", players[1].HasPeers(1))
 			talk(t, players[1], host, "back again")
 			for _, p := range players {
 				p.Leave(host.Cred.ID)
 			}
-			wait(t, "everybody has left", has(host, 0))
+			enginetest.Wait(t, "everybody has left", host.HasPeers(0))
 		})
 	}
 }
@@ -110,12 +71,12 @@ func TestFullHost(t *testing.T) {
 	host := play(t, enginetest.UTP2, a)
 	first, second := play(t, enginetest.UTP2, f.join(code)), play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, first, second} {
-		wait(t, "bound", is(u, enginetest.Established))
+		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
 	}
 	first.Connect()
-	wait(t, "first is accepted", has(first, 1))
+	enginetest.Wait(t, "first is accepted", first.HasPeers(1))
 	second.Connect()
-	wait(t, "second is rejected", logs(second, "limit of players reached"))
+	enginetest.Wait(t, "second is rejected", second.Logs("limit of players reached"))
 }
 
 // TestSilence: after ten seconds of silence, with the real time-outs, a player
@@ -127,14 +88,14 @@ func TestSilence(t *testing.T) {
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
 	late := play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, p, late} {
-		wait(t, "bound", is(u, enginetest.Established))
+		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
 	}
 	p.Connect()
-	wait(t, "accepted", has(p, 1))
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	talk(t, p, host, "hello")
 	start := time.Now()
 	host.Pause(true)
-	wait(t, "the join code dies with its host", func() bool {
+	enginetest.Wait(t, "the join code dies with its host", func() bool {
 		status, answer := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404 && answer["code"] == 15009.0 && answer["detail"] == "join code not found"
 	})
@@ -142,11 +103,11 @@ func TestSilence(t *testing.T) {
 		t.Errorf("the host ended after %v of silence, before 10 s", d)
 	}
 	p.Send(host.Cred.ID, "anybody there?")
-	wait(t, "the joiner learns by ERROR 5", logs(p, "error 5"))
+	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
 	late.Connect()
-	wait(t, "a CONNECT_REQUEST to it earns ERROR 4", logs(late, "error 4"))
+	enginetest.Wait(t, "a CONNECT_REQUEST to it earns ERROR 4", late.Logs("error 4"))
 	host.Pause(false)
-	wait(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
+	enginetest.Wait(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
 }
 
 // TestClose: CLOSE ends an allocation at once and silently; repeated it is
@@ -156,9 +117,9 @@ func TestClose(t *testing.T) {
 	f := dev(t)
 	a, code := f.allocate(4)
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
-	wait(t, "bound", func() bool { return is(host, enginetest.Established)() && is(p, enginetest.Established)() })
+	enginetest.Wait(t, "bound", func() bool { return host.Is(enginetest.Established)() && p.Is(enginetest.Established)() })
 	p.Connect()
-	wait(t, "accepted", has(p, 1))
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	bye := append([]byte{0xDA, 0x72, 0, 11}, a.AllocationIDBytes...)
 
 	elsewhere, err := net.Dial("udp", f.udp.String())
@@ -178,12 +139,12 @@ func TestClose(t *testing.T) {
 	for range 3 {
 		host.Inject(bye)
 	}
-	wait(t, "the join code dies", func() bool {
+	enginetest.Wait(t, "the join code dies", func() bool {
 		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404
 	})
 	p.Send(host.Cred.ID, "anybody there?")
-	wait(t, "the joiner learns by ERROR 5", logs(p, "error 5"))
+	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
 	if log := host.Log(); len(log) != 0 {
 		t.Errorf("CLOSE was answered: %q", log)
 	}
@@ -195,7 +156,7 @@ func TestCodeDies(t *testing.T) {
 	f := dev(t, "--bind-timeout", "1s")
 	_, code := f.allocate(4)
 	f.join(code)
-	wait(t, "the code of a host that never bound dies", func() bool {
+	enginetest.Wait(t, "the code of a host that never bound dies", func() bool {
 		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404
 	})
@@ -208,13 +169,13 @@ func TestRoamUTP1(t *testing.T) {
 	f := dev(t)
 	a, _ := f.allocate(4)
 	host := play(t, enginetest.UTP1, a)
-	wait(t, "bound", is(host, enginetest.Established))
+	enginetest.Wait(t, "bound", host.Is(enginetest.Established))
 	fresh, err := net.ListenUDP("udp", &net.UDPAddr{IP: f.udp.Addr().AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := host.Swap(fresh)
-	wait(t, "its PING earns ERROR 3", logs(host, "error 3"))
+	enginetest.Wait(t, "its PING earns ERROR 3", host.Logs("error 3"))
 	host.Inject(enginetest.SignedBind(host.Cred, 0))
 	host.Swap(old).Close()
 	before := len(host.Log())
