@@ -85,7 +85,7 @@ func loadFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn or idle"},
 		&cli.IntFlag{Category: category, Name: "matches", Usage: "`NUMBER` of hosts", Value: 200},
-		&cli.IntFlag{Category: category, Name: "players", Usage: "`NUMBER` of players of each host of a star, 1 to 255", Value: bench.DefaultPlayers},
+		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and 1 for idle, all others have one", bench.DefaultPlayers), HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`WAY` of the datagrams: both, up (to the host) or down"},
 		&cli.StringFlag{Category: category, Name: "align", Usage: "what is due at the same time: `HOW` is even (nothing), match or tick (everything); default match for stars, else even"},
 		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, and 0 for churn and idle", defaultRate), HideDefault: true},
