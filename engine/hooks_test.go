@@ -36,7 +36,7 @@ func TestHooks(t *testing.T) {
 	p.Connect()
 	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	p.Connect()
-	p.Leave(hostRes.ID)
+	p.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 9}, joinRes.ID[:], hostRes.ID[:]))
 	enginetest.Wait(t, "left", func() bool { return r.Stats().Links == 0 })
 	p.Pause(true)
 	p.Inject(append([]byte{0xDA, 0x72, 0, 11}, joinRes.ID[:]...))
