@@ -60,9 +60,9 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 			t.Errorf("a client's log shows %q", log)
 		}
 	}
-	if n := r.Stats().Outcomes[engine.OutDisconnected]; n < 6 {
-		t.Errorf("%d DISCONNECTs were answered, want two for each of 3 links", n)
-	}
+	enginetest.Wait(t, "two DISCONNECTs for each of 3 links are answered", func() bool {
+		return r.Stats().Outcomes[engine.OutDisconnected] >= 6
+	})
 }
 
 // TestRoamUTP2: a 2.x client moves to a new port in the middle of a match and
