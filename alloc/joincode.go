@@ -59,6 +59,46 @@ func ParseCode(s string) (string, error) {
 	return string(code[:len(s)]), nil
 }
 
+// PackCode returns a well-formed code, in either case, as a number of 52 bits
+// other than 0, and false for anything else. Different codes have different
+// numbers, whatever their length: the symbols are the digits 1 to 20 of a
+// number to the base of 20, and 12 of them stay below 2^52.
+func PackCode(code string) (uint64, bool) {
+	if len(code) < MinCodeLen || len(code) > MaxCodeLen {
+		return 0, false
+	}
+	var packed uint64
+	for i := range len(code) {
+		c := code[i]
+		if 'a' <= c && c <= 'z' {
+			c -= 'a' - 'A'
+		}
+		digit := strings.IndexByte(CodeAlphabet, c)
+		if digit < 0 {
+			return 0, false
+		}
+		packed = packed*uint64(len(CodeAlphabet)) + uint64(digit) + 1
+	}
+	return packed, true
+}
+
+// UnpackCode returns the code, in upper case, that [PackCode] made packed of,
+// and "" for a number that it makes of none.
+func UnpackCode(packed uint64) string {
+	var code [MaxCodeLen]byte
+	at := MaxCodeLen
+	for packed > 0 && at > 0 {
+		packed--
+		at--
+		code[at] = CodeAlphabet[packed%uint64(len(CodeAlphabet))]
+		packed /= uint64(len(CodeAlphabet))
+	}
+	if packed > 0 || MaxCodeLen-at < MinCodeLen {
+		return ""
+	}
+	return string(code[at:])
+}
+
 // fairBytes is the number of byte values that newCode accepts: the largest
 // multiple of the alphabet's size, so that all symbols are equally likely.
 const fairBytes = 256 / len(CodeAlphabet) * len(CodeAlphabet)

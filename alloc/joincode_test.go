@@ -162,6 +162,42 @@ func TestNewCodeRefusesBadBytes(t *testing.T) {
 	}
 }
 
+func TestPackCode(t *testing.T) {
+	t.Parallel()
+	// 666666 is 1·20^5 + … + 1, and the largest is 20·(20^11 + … + 1).
+	for code, want := range map[string]uint64{
+		"666666": 3368421, "666667": 3368422, "WWWWWW": 67368420, "6666666": 67368421,
+		"wwwwwwwwwwww": 4311578947368420,
+	} {
+		if got, ok := PackCode(code); !ok || got != want || got >= 1<<52 {
+			t.Errorf("PackCode(%s) = %d, %v; want %d", code, got, ok, want)
+		}
+		if got := UnpackCode(want); got != strings.ToUpper(code) {
+			t.Errorf("UnpackCode(%d) = %q, want %s", want, got, code)
+		}
+	}
+	for _, bad := range []string{"", "66666", "6666666666666", "66666A", "66666\x00", "6666é"} {
+		if got, ok := PackCode(bad); ok || got != 0 {
+			t.Errorf("PackCode(%q) = %d, %v", bad, got, ok)
+		}
+	}
+	for _, bad := range []uint64{0, 1, 3368420, 4311578947368421, 1 << 52, math.MaxUint64} {
+		if got := UnpackCode(bad); got != "" {
+			t.Errorf("UnpackCode(%d) = %q", bad, got)
+		}
+	}
+	source := rand.NewChaCha8([32]byte{2})
+	for i := range 7000 {
+		code, err := newCode(source, MinCodeLen+i%7)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if packed, ok := PackCode(strings.ToLower(code)); !ok || UnpackCode(packed) != code {
+			t.Fatalf("%s packed is %d, %v, and back %s", code, packed, ok, UnpackCode(packed))
+		}
+	}
+}
+
 func FuzzParseCode(f *testing.F) {
 	for _, seed := range []string{"6789BC", "lmnpqrtw", "", "6789BCDFGHJKL", "AEIOUS", "6789B\u212a"} {
 		f.Add(seed)
@@ -169,10 +205,14 @@ func FuzzParseCode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		code, err := ParseCode(in)
 		if err != nil {
-			if code != "" {
-				t.Errorf("ParseCode(%q) = %q beside an error", in, code)
+			if _, ok := PackCode(in); code != "" || ok {
+				t.Errorf("ParseCode(%q) = %q beside an error, PackCode takes it: %v", in, code, ok)
 			}
 			return
+		}
+		packed, ok := PackCode(in)
+		if !ok || UnpackCode(packed) != code {
+			t.Errorf("PackCode(%q) = %d, %v, which is %q", in, packed, ok, UnpackCode(packed))
 		}
 		again, err := ParseCode(code)
 		if err != nil || again != code || !strings.EqualFold(code, in) || len(code) != len(in) {

@@ -25,8 +25,14 @@ var (
 	ErrRegion = errors.New("alloc: region not found")
 	// ErrFull: the relay holds as many allocations as it may; try again later.
 	ErrFull = errors.New("alloc: no room on the relay")
-	// ErrUnavailable: the relay is not running, or did not answer in time.
+	// ErrUnavailable: the relay is not running, did not answer in time, or
+	// cannot tell yet: after a restart a host may still be on its way back.
 	ErrUnavailable = errors.New("alloc: relay unavailable")
+	// ErrDraining: the relay ends what it has and takes no new hosts.
+	ErrDraining = errors.New("alloc: relay is draining")
+	// ErrOutstanding: the player has reserved as many allocations as it may
+	// without binding them; each counts until it is bound or has lapsed.
+	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 )
 
 // Role says what an allocation or a piece of connection data is for.
@@ -130,14 +136,15 @@ type Region struct {
 // called from several goroutines. The in-process relay is engine.Server.
 type Relay interface {
 	// ReserveHost sets a host's allocation aside. Errors: ErrFull,
-	// ErrMaxConnections, ErrUnavailable.
+	// ErrMaxConnections, ErrDraining, ErrUnavailable.
 	ReserveHost(ctx context.Context, r HostRequest) (Reservation, error)
 	// ReserveJoiner sets an allocation aside for a joiner of r.Host. Errors:
 	// ErrNotFound when the host has ended or is of another tenant, ErrFull,
-	// ErrUnavailable.
+	// ErrDraining, and ErrUnavailable, also while the host may still come back
+	// after a restart. A relay that drains takes joiners for its live hosts.
 	ReserveJoiner(ctx context.Context, r JoinerRequest) (Reservation, error)
-	// Describe tells about a live allocation. Errors: ErrNotFound,
-	// ErrUnavailable.
+	// Describe tells about a live allocation. Errors: ErrNotFound, and
+	// ErrUnavailable, also while the allocation may still come back.
 	Describe(ctx context.Context, id proto.AllocationID) (Description, error)
 }
 

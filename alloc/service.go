@@ -18,17 +18,16 @@ import (
 // ask for where the operator says nothing else (Relay Allocations API).
 const DefaultMaxConnections = 100
 
-// DefaultFailuresPerSecond is the number of failed joins per second that a
-// tenant is permitted where the operator says nothing else.
+// DefaultFailuresPerSecond is the rate of failed joins that join codes of a
+// tenant withstand at the least, where the operator says nothing else.
 const DefaultFailuresPerSecond = 10
 
-// codeAttempts bounds the draws for one join code. A code is taken with a
-// chance far below one in a thousand, so a second draw is already rare.
-const codeAttempts = 16
-
-// recheckTimeout bounds the second look at a host after its code was stored,
-// which goes on when the caller has left: somebody has to take the code back.
-const recheckTimeout = 5 * time.Second
+// The defaults of the bound on reservations that nobody has bound yet
+// (reliability-security.md 4.8, H2).
+const (
+	DefaultMaxOutstanding = 20
+	DefaultBindTimeout    = 10 * time.Second
+)
 
 // ErrServiceConfig is returned by [NewService], with the field's name.
 var ErrServiceConfig = errors.New("alloc: bad service configuration")
@@ -56,10 +55,31 @@ type ServiceConfig struct {
 	// MaxConnections is the largest maximum a host may ask for, in players
 	// besides itself. Zero: 100. At most 65535.
 	MaxConnections int
-	// FailuresPerSecond is how many joins per second may fail for one tenant
-	// before the HTTP layer refuses more. It sets the length of join codes.
-	// Zero: 10.
+	// FailuresPerSecond is the least rate of failed joins per second and tenant
+	// for which join codes are made: guessing at it takes 28 days on average
+	// until the first hit. A tenant whose joins are observed to fail more often
+	// gets longer codes from then on, by the observed rate: that of the last
+	// minute, or a former peak, which counts half after each hour. Nothing is
+	// refused for it. Zero: 10.
 	FailuresPerSecond float64
+	// MaxOutstanding is how many allocations one player may have reserved that
+	// nobody has bound yet. Backends, and callers without a name, have no such
+	// bound. Zero: 20. At most 65536.
+	MaxOutstanding int
+	// BindTimeout is that of the relay, after which a reservation has lapsed.
+	// Zero: 10 s.
+	BindTimeout time.Duration
+	// Unlimited switches the bound on outstanding reservations off, for a
+	// developer's machine.
+	Unlimited bool
+	// Keep makes the code of a host outlive a crash. It is called after the
+	// store has taken the code and before anybody is told, by one call per host
+	// at a time. If it fails, the code is forgotten and the call fails with
+	// ErrUnavailable, or with ErrNotFound if that is what Keep says. Nil: codes
+	// are kept by the store alone.
+	Keep func(ctx context.Context, host proto.AllocationID, code string) error
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
 	// Rand gives join codes. Nil: crypto/rand. One goroutine at a time reads it.
 	Rand io.Reader
 }
@@ -77,6 +97,10 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: MaxConnections %d is not within 0 to 65535", ErrServiceConfig, c.MaxConnections)
 	case !(c.FailuresPerSecond >= 0): // catches NaN as well
 		return fmt.Errorf("%w: FailuresPerSecond %v is not a rate", ErrServiceConfig, c.FailuresPerSecond)
+	case c.MaxOutstanding < 0 || c.MaxOutstanding > maxOutstandingKnown:
+		return fmt.Errorf("%w: MaxOutstanding %d is not within 0 to %d", ErrServiceConfig, c.MaxOutstanding, maxOutstandingKnown)
+	case c.BindTimeout < 0:
+		return fmt.Errorf("%w: BindTimeout %v is negative", ErrServiceConfig, c.BindTimeout)
 	}
 	seen := make(map[string]bool)
 	for _, r := range c.Regions {
@@ -88,15 +112,45 @@ func (c *ServiceConfig) validate() error {
 	return nil
 }
 
+// setDefaults fills in what zero stands for.
+func (c *ServiceConfig) setDefaults() {
+	if c.MaxConnections == 0 {
+		c.MaxConnections = DefaultMaxConnections
+	}
+	if c.FailuresPerSecond == 0 {
+		c.FailuresPerSecond = DefaultFailuresPerSecond
+	}
+	if c.MaxOutstanding == 0 {
+		c.MaxOutstanding = DefaultMaxOutstanding
+	}
+	if c.BindTimeout == 0 {
+		c.BindTimeout = DefaultBindTimeout
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+}
+
 // Service is the Allocations service: it decides who may have an allocation,
 // hands out join codes and turns them back into hosts. Its methods may be
-// called from several goroutines.
+// called from several goroutines. What it remembers of players and of failed
+// joins has a fixed bound, below 10 MiB.
 type Service struct {
 	relay    Relay
 	store    Store
 	regions  []Region
 	ceiling  int
 	failures float64
+	keep     func(context.Context, proto.AllocationID, string) error
+	now      func() time.Time
+	start    time.Time
+
+	outstanding *outstanding // nil: no bound
+	guessing    guessing
+	turns       turns
 
 	mu   sync.Mutex // guards rand; held for no call of relay or store
 	rand io.Reader
@@ -107,23 +161,23 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	if cfg.MaxConnections == 0 {
-		cfg.MaxConnections = DefaultMaxConnections
-	}
-	if cfg.FailuresPerSecond == 0 {
-		cfg.FailuresPerSecond = DefaultFailuresPerSecond
-	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Reader
-	}
-	return &Service{
+	cfg.setDefaults()
+	s := &Service{
 		relay:    cfg.Relay,
 		store:    cfg.Store,
 		regions:  slices.Clone(cfg.Regions),
 		ceiling:  cfg.MaxConnections,
 		failures: cfg.FailuresPerSecond,
+		keep:     cfg.Keep,
+		now:      cfg.Now,
+		start:    cfg.Now(),
+		turns:    turns{taken: make(map[proto.AllocationID]chan struct{})},
 		rand:     cfg.Rand,
-	}, nil
+	}
+	if !cfg.Unlimited {
+		s.outstanding = newOutstanding(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingKnown)
+	}
+	return s, nil
 }
 
 // Regions returns the regions that Allocate accepts; the first is the default.
@@ -131,7 +185,8 @@ func (s *Service) Regions() []Region { return slices.Clone(s.regions) }
 
 // Allocate reserves an allocation for a host that will take maxConnections
 // players besides itself. An empty region is the default one. Errors:
-// ErrTenantName, ErrMaxConnections, ErrRegion, ErrFull, ErrUnavailable.
+// ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrFull,
+// ErrDraining, ErrUnavailable.
 func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, region string) (Reservation, error) {
 	if err := c.Tenant.Validate(); err != nil {
 		return Reservation{}, err
@@ -149,7 +204,9 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if err != nil {
 		return Reservation{}, err
 	}
-	res, err := s.relay.ReserveHost(ctx, HostRequest{Tenant: c.Tenant, Player: player, MaxConnections: maxConnections})
+	res, err := s.reserve(c, player, func() (Reservation, error) {
+		return s.relay.ReserveHost(ctx, HostRequest{Tenant: c.Tenant, Player: player, MaxConnections: maxConnections})
+	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a host: %w", err)
 	}
@@ -159,65 +216,19 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	return res, nil
 }
 
-// JoinCode returns the join code of the caller's host, the same one each time.
-// Errors: ErrTenantName, ErrUnavailable, and ErrNotFound for an allocation that
-// has ended, is a joiner's, or belongs to somebody else.
-func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID) (string, error) {
-	if err := c.Tenant.Validate(); err != nil {
-		return "", err
-	}
-	d, err := s.relay.Describe(ctx, id)
-	if err != nil {
-		return "", fmt.Errorf("join code: %w", err)
-	}
-	if d.Role != RoleHost || d.Tenant != c.Tenant.Hash() || !c.owns(d) {
-		return "", ErrNotFound
-	}
-	for range codeAttempts {
-		code, err := s.store.CodeOf(ctx, c.Tenant, id)
-		if err == nil {
-			return code, nil
-		}
-		if !errors.Is(err, ErrCodeNotFound) {
-			return "", fmt.Errorf("look up the join code: %w", err)
-		}
-		fresh, err := s.draw(ctx, c.Tenant)
-		if err != nil {
-			return "", err
-		}
-		stored, err := s.store.PutCode(ctx, c.Tenant, fresh, id)
-		if !stored && err == nil {
-			continue // the code is taken, or the host has just got one
-		}
-		if gone := s.confirm(ctx, id); gone != nil {
-			return "", gone
-		}
-		if err != nil {
-			return "", fmt.Errorf("store the join code: %w", err)
-		}
-		return fresh, nil
-	}
-	return "", fmt.Errorf("join code: %d draws, all taken: %w", codeAttempts, ErrUnavailable)
-}
-
-// confirm looks whether host is still there, and forgets its code if not. A
-// host that ended before its code was stored has had its Ended already, and
-// nobody else would forget the code; one that ends later has its Ended to come.
-// A relay that does not answer counts as gone: the player asks again.
-func (s *Service) confirm(ctx context.Context, host proto.AllocationID) error {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), recheckTimeout)
-	defer cancel()
-	if _, err := s.relay.Describe(ctx, host); err != nil {
-		s.store.Forget(host)
-		return fmt.Errorf("join code: %w", err)
-	}
-	return nil
-}
-
 // Join reserves an allocation for a joiner of the host that code, in either
 // case, leads to. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// ErrFull, ErrUnavailable.
+// ErrOutstanding, ErrFull, ErrDraining, and ErrUnavailable, which costs a host
+// that the relay is still waiting for after a restart nothing of its code.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {
+	res, err := s.join(ctx, c, code)
+	if errors.Is(err, ErrCodeNotFound) {
+		s.guessing.add(c.Tenant.Hash(), s.since())
+	}
+	return res, err
+}
+
+func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation, error) {
 	if err := c.Tenant.Validate(); err != nil {
 		return Reservation{}, err
 	}
@@ -233,7 +244,9 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation,
 	if err != nil {
 		return Reservation{}, err
 	}
-	res, err := s.relay.ReserveJoiner(ctx, JoinerRequest{Tenant: c.Tenant, Player: player, Host: host})
+	res, err := s.reserve(c, player, func() (Reservation, error) {
+		return s.relay.ReserveJoiner(ctx, JoinerRequest{Tenant: c.Tenant, Player: player, Host: host})
+	})
 	if errors.Is(err, ErrNotFound) {
 		s.store.Forget(host)
 		return Reservation{}, ErrCodeNotFound
@@ -247,10 +260,43 @@ func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation,
 	return res, nil
 }
 
+// reserve makes a reservation, and counts it until its player has bound it.
+func (s *Service) reserve(c Caller, player PlayerHash, ask func() (Reservation, error)) (Reservation, error) {
+	if s.outstanding == nil || c.Server || c.Player == "" {
+		return ask()
+	}
+	if !s.outstanding.begin(player, s.since()) {
+		return Reservation{}, ErrOutstanding
+	}
+	res, err := ask()
+	if err != nil {
+		s.outstanding.cancel(player)
+		return Reservation{}, err
+	}
+	s.outstanding.made(player, res.ID, s.since())
+	return res, nil
+}
+
+// Bound tells that an allocation was bound to an endpoint, so that it is no
+// outstanding reservation any more. Telling it again does no harm. It does not
+// block.
+func (s *Service) Bound(id proto.AllocationID) {
+	if s.outstanding != nil {
+		s.outstanding.settle(id)
+	}
+}
+
 // Ended forgets the join code of an allocation that has ended. The relay calls
 // it after Describe has begun to answer ErrNotFound for id, never before. It
 // does not block.
-func (s *Service) Ended(id proto.AllocationID) { s.store.Forget(id) }
+func (s *Service) Ended(id proto.AllocationID) {
+	s.Bound(id) // or it ended unbound
+	s.store.Forget(id)
+}
+
+// since returns the time since the service was made, whatever happens to the
+// wall clock.
+func (s *Service) since() time.Duration { return s.now().Sub(s.start) }
 
 // owns reports whether the caller may act for the allocation that d describes,
 // which is known to be of its tenant.
@@ -274,15 +320,4 @@ func (s *Service) player(c Caller) (PlayerHash, error) {
 		return PlayerHash{}, fmt.Errorf("draw a player: %w", err)
 	}
 	return p, nil
-}
-
-// draw returns a code of the length that the tenant's next one needs.
-func (s *Service) draw(ctx context.Context, t Tenant) (string, error) {
-	active, err := s.store.Codes(ctx, t)
-	if err != nil {
-		return "", fmt.Errorf("count join codes: %w", err)
-	}
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return newCode(s.rand, CodeLen(active+1, s.failures))
 }

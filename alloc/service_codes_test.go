@@ -325,7 +325,9 @@ func askAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.Alloc
 		}
 		return
 	}
-	if _, err := s.Join(t.Context(), bob, strings.ToLower(code)); err != nil && !errors.Is(err, alloc.ErrCodeNotFound) {
+	res, err := s.Join(t.Context(), bob, strings.ToLower(code))
+	if err != nil && !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("Join: %v", err)
 	}
+	s.Bound(res.ID)
 }

@@ -37,12 +37,14 @@ func newTestService(t testing.TB, relay alloc.Relay, change func(*alloc.ServiceC
 	return s
 }
 
+// mustAllocate returns an allocation that its player has bound.
 func mustAllocate(t testing.TB, s *alloc.Service, c alloc.Caller) proto.AllocationID {
 	t.Helper()
 	res, err := s.Allocate(t.Context(), c, 4, "")
 	if err != nil {
 		t.Fatal(err)
 	}
+	s.Bound(res.ID)
 	return res.ID
 }
 
@@ -65,6 +67,9 @@ func TestNewServiceRefuses(t *testing.T) {
 		"Regions has \"a\"": func(c *alloc.ServiceConfig) { c.Regions = []alloc.Region{{ID: "a"}, {ID: "a"}} },
 		"MaxConnections -1": func(c *alloc.ServiceConfig) { c.MaxConnections = -1 },
 		"MaxConnections 6":  func(c *alloc.ServiceConfig) { c.MaxConnections = 65536 },
+		"MaxOutstanding -1": func(c *alloc.ServiceConfig) { c.MaxOutstanding = -1 },
+		"MaxOutstanding 6":  func(c *alloc.ServiceConfig) { c.MaxOutstanding = 65537 },
+		"BindTimeout":       func(c *alloc.ServiceConfig) { c.BindTimeout = -1 },
 		"FailuresPerSecond": func(c *alloc.ServiceConfig) { c.FailuresPerSecond = -1 },
 		"FailuresPerSecond NaN": func(c *alloc.ServiceConfig) {
 			c.FailuresPerSecond = math.NaN()
@@ -100,6 +105,7 @@ func TestAllocate(t *testing.T) {
 		{"tenant too long", longTenant, 4, "", nil, alloc.ErrTenantName},
 		{"relay full", alice, 4, "", alloc.ErrFull, alloc.ErrFull},
 		{"relay away", alice, 4, "", alloc.ErrUnavailable, alloc.ErrUnavailable},
+		{"relay draining", alice, 4, "", alloc.ErrDraining, alloc.ErrDraining},
 		{"relay has a lower ceiling", alice, 4, "", alloc.ErrMaxConnections, alloc.ErrMaxConnections},
 	}
 	for _, tt := range tests {

@@ -7,12 +7,35 @@ import (
 	"strings"
 )
 
-// clientAddress returns what an anonymous caller is counted under: its IPv4
-// address, or the /64 of its IPv6 address, which is what one household has.
-func clientAddress(r *http.Request, trusted []netip.Prefix) string {
+// The prefixes that count as one address: an IPv4 address, and the /56 of an
+// IPv6 address, which is what one household is given, with all its /64.
+const (
+	bitsIPv4 = 32
+	bitsIPv6 = 56
+)
+
+// networkOf returns the prefix that addr counts under, the zero one for no
+// address.
+func networkOf(addr netip.Addr) netip.Prefix {
+	addr = addr.Unmap().WithZone("")
+	bits := bitsIPv4
+	if addr.Is6() {
+		bits = bitsIPv6
+	}
+	p, err := addr.Prefix(bits)
+	if err != nil {
+		return netip.Prefix{}
+	}
+	return p
+}
+
+// clientAddress returns what a caller is counted under, and whether that is its
+// own. It is not for a caller behind a trusted proxy that does not say who
+// called: all of those would share the proxy's.
+func clientAddress(r *http.Request, trusted []netip.Prefix) (netip.Prefix, bool) {
 	peer, err := netip.ParseAddrPort(r.RemoteAddr)
 	if err != nil {
-		return "unknown"
+		return netip.Prefix{}, true
 	}
 	addr := peer.Addr().Unmap().WithZone("")
 	hops := forwarded(r.Header)
@@ -24,10 +47,7 @@ func clientAddress(r *http.Request, trusted []netip.Prefix) string {
 		addr = next.Unmap().WithZone("")
 		hops = hops[:len(hops)-1]
 	}
-	if addr.Is6() {
-		return netip.PrefixFrom(addr, 64).Masked().String()
-	}
-	return addr.String()
+	return networkOf(addr), !contains(trusted, addr)
 }
 
 // forwarded returns the hops of X-Forwarded-For. Each proxy adds the address

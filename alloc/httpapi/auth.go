@@ -4,6 +4,7 @@ import (
 	"crypto/sha256"
 	"fmt"
 	"net/http"
+	"net/netip"
 	"strings"
 
 	"github.com/google/uuid"
@@ -88,9 +89,9 @@ func bearer(h http.Header) (string, bool) {
 
 // anonymousFrom returns a player that has never called before, counted under
 // its address.
-func anonymousFrom(address string) principal {
+func anonymousFrom(address netip.Prefix) principal {
 	return principal{
-		name:      "address\x00" + address,
+		name:      "address\x00" + address.String(),
 		tenant:    devTenant(),
 		player:    "anonymous-" + uuid.NewString(),
 		kind:      KindPlayer,

@@ -68,12 +68,12 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if in.JoinCode == "" {
 		return answer{}, invalidMember("joinCode", "is missing")
 	}
-	if wait := h.failures.wait(r.caller.Tenant, h.now()); wait > 0 {
-		return answer{}, later(statusProblem(http.StatusTooManyRequests, "too many failed joins"), wait)
+	if problem := h.mayGuess(r.from); problem != nil {
+		return answer{}, problem
 	}
 	res, err := h.service.Join(ctx, r.caller, in.JoinCode)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		h.failures.add(r.caller.Tenant, h.now())
+		h.guessed(r.from)
 	}
 	if err != nil {
 		return answer{}, h.refuse(r, err)

@@ -171,6 +171,7 @@ func TestRelayFails(t *testing.T) {
 		retry        bool
 	}{
 		{alloc.ErrFull, 503, 15010, true},
+		{alloc.ErrDraining, 503, 15010, true},
 		{alloc.ErrUnavailable, 503, 15503, true},
 		{context.DeadlineExceeded, 503, 15503, true},
 		{errors.New("canary of the inside"), 500, 15500, false},
@@ -195,6 +196,8 @@ func TestRelayFails(t *testing.T) {
 					t.Errorf("%s tells about the inside: %s", path, rec.Body)
 				}
 			}
+			x.relay.failWith(nil) // whatever it was, the code was not lost
+			wantStatus(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 200)
 		})
 	}
 }

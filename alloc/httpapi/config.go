@@ -17,9 +17,20 @@ const (
 	DefaultServerPerMinute = 6000
 )
 
-// maxFailedJoins bounds Config.FailedJoinsPerSecond: codes of 12 symbols could
-// not make up for more.
-const maxFailedJoins = 1e6
+// DefaultAddressPerMinute is how many requests per minute may come from one
+// address when the configuration does not say (reliability-security.md 7.3).
+const DefaultAddressPerMinute = 120
+
+// The failed joins per minute and principal when the configuration does not
+// say. Ten is many for somebody who types codes; a backend speaks for many,
+// and the rate of its default is the one that join codes withstand anyway.
+const (
+	DefaultFailedJoinsPerMinute       = 10
+	DefaultServerFailedJoinsPerMinute = 600
+)
+
+// maxPerMinute bounds all limits: a larger one limits nothing.
+const maxPerMinute = 1e9
 
 // Errors of [New] about the configuration as a whole.
 var (
@@ -54,16 +65,24 @@ type Config struct {
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int
-	// FailedJoinsPerSecond is how many joins of one tenant may name no live
-	// code, a minute's worth at once; then joins of that tenant are refused. It
-	// is to be the FailuresPerSecond of the service, whose join codes are as
-	// long as this rate makes necessary; 0 means the same default, 10.
-	FailedJoinsPerSecond float64
+	// AddressPerMinute is how many requests may come from one client address
+	// per minute, of all calls and tokens together but those of backends; 0
+	// means 120. An IPv6 address counts by its /56.
+	AddressPerMinute int
+	// FailedJoinsPerMinute is how many joins of one player, and how many from
+	// one client address, may name no live code per minute, as many at once;
+	// beyond that its joins pause. Others of the tenant notice nothing, but for
+	// longer join codes (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
+	FailedJoinsPerMinute int
+	// ServerFailedJoinsPerMinute is the same for a backend, whose address does
+	// not count; 0 means 600.
+	ServerFailedJoinsPerMinute int
 	// AllowOrigins are the web origins whose pages may call, such as
 	// "https://game.example.org". Nil means "*", any; empty means none.
 	AllowOrigins []string
 	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For
-	// is believed when an anonymous caller's address is wanted. Nil means none.
+	// is believed about a caller's address. Nil means none: then all callers
+	// behind a proxy have the proxy's address, and share its limits.
 	TrustedProxies []netip.Prefix
 	// Logger gets one line per request at debug level and one per internal
 	// error. Nil means no log. Tokens, keys, join codes and addresses are never
@@ -82,9 +101,14 @@ func (c Config) validate() error {
 		return ErrNoService
 	case len(c.Tokens) == 0 && !c.Anonymous:
 		return ErrNoCredential
-	case c.PlayerPerMinute < 0 || c.ServerPerMinute < 0,
-		!(c.FailedJoinsPerSecond >= 0 && c.FailedJoinsPerSecond <= maxFailedJoins): // NaN too
-		return ErrLimit
+	}
+	for _, n := range []int{
+		c.PlayerPerMinute, c.ServerPerMinute, c.AddressPerMinute,
+		c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute,
+	} {
+		if n < 0 || n > maxPerMinute {
+			return ErrLimit
+		}
 	}
 	for _, p := range c.TrustedProxies {
 		if !p.IsValid() {
@@ -106,11 +130,18 @@ func (c Config) perMinute(k Kind) int {
 	return withDefault(c.PlayerPerMinute, DefaultPlayerPerMinute)
 }
 
-func (c Config) failedJoins() float64 {
-	return withDefault(c.FailedJoinsPerSecond, alloc.DefaultFailuresPerSecond)
+func (c Config) perAddress() int {
+	return withDefault(c.AddressPerMinute, DefaultAddressPerMinute)
 }
 
-func withDefault[T int | float64](n, otherwise T) T {
+func (c Config) failedJoins(k Kind) int {
+	if k == KindServer {
+		return withDefault(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
+	}
+	return withDefault(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
+}
+
+func withDefault(n, otherwise int) int {
 	if n == 0 {
 		return otherwise
 	}

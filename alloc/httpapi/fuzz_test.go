@@ -4,8 +4,10 @@ import (
 	"encoding/json"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
+	"time"
 )
 
 // maxAnswer is the largest answer in bytes that any request may cause (H4).
@@ -26,7 +28,11 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(3), "GET", false, "", []byte(nil))
 	f.Add(uint8(4), "GET", false, "", []byte(nil))
 	f.Add(uint8(5), "OPTIONS", false, "*/*", []byte(`{}`))
-	x := newHouse(f, Config{Unlimited: true})
+	f.Add(uint8(2), "POST", true, "203.0.113.7, 198.51.100.1", []byte(`{"joinCode":"6789bcdfghjk"}`))
+	f.Add(uint8(1), "POST", false, "fe80::1%\x00,::ffff:10.0.0.1, junk", []byte(`{"allocationId":"\u0000"}`))
+	f.Add(uint8(0), "POST", true, "Bearer ", []byte(`{"maxConnections":1,"maxConnections":-9223372036854775808}`))
+	f.Add(uint8(3), "GET", true, "unity-client-mode,unity-\r\nx", []byte(strings.Repeat(`{"a":`, 3000)))
+	x := newHouse(f, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	f.Fuzz(func(t *testing.T, path uint8, method string, known bool, header string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, paths[int(path)%len(paths)], strings.NewReader(string(body)))
 		r.Method = method
@@ -37,7 +43,11 @@ func FuzzHandler(f *testing.F) {
 		if known {
 			r.Header.Set("Authorization", "Bearer "+tokenAnna)
 		}
+		x.clock = x.clock.Add(10 * time.Second) // so that no limit is all that is seen
 		rec := x.do(r)
+		if rec.Code == http.StatusTooManyRequests {
+			t.Fatalf("within its limits: %s", rec.Body)
+		}
 		if rec.Code >= 500 || rec.Code < 200 {
 			t.Fatalf("status %d: %s", rec.Code, rec.Body)
 		}

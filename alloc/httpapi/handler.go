@@ -41,6 +41,7 @@ type call struct {
 // request is what a call gets to see.
 type request struct {
 	id     string
+	from   from
 	caller alloc.Caller
 	body   []byte
 }
@@ -54,16 +55,15 @@ type answer struct {
 // Handler serves the API. It does not change after [New], except for its
 // limits, which have locks of their own; many goroutines may use it.
 type Handler struct {
-	service  *alloc.Service
-	calls    map[string]call // by path
-	tokens   tokenTable
-	limits   *limiter // nil means unlimited
-	failures failures // empty means unlimited
-	origins  origins
-	proxies  []netip.Prefix
-	cfg      Config
-	log      *slog.Logger
-	now      func() time.Time
+	service *alloc.Service
+	calls   map[string]call // by path
+	tokens  tokenTable
+	limits  *limits // nil means unlimited
+	origins origins
+	proxies []netip.Prefix
+	cfg     Config
+	log     *slog.Logger
+	now     func() time.Time
 }
 
 // New returns a handler. It refuses a configuration that nobody could call,
@@ -91,8 +91,7 @@ func New(cfg Config) (*Handler, error) {
 		h.log = slog.New(slog.DiscardHandler)
 	}
 	if !cfg.Unlimited {
-		h.limits = newLimiter(maxBuckets)
-		h.failures = newFailures(tokens, cfg.Anonymous, cfg.failedJoins())
+		h.limits = newLimits()
 	}
 	h.calls = map[string]call{
 		"/v1/allocate":  {callAllocate, http.MethodPost, h.allocate},
@@ -145,7 +144,7 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (c
 
 // perform admits the caller, reads the body and does the call.
 func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
-	p, problem := h.admit(r, c.name)
+	f, problem := h.admit(r, c.name)
 	if problem != nil {
 		return answer{}, problem
 	}
@@ -155,24 +154,25 @@ func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id str
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	return c.serve(ctx, request{id: id, caller: p.caller(c.name), body: body})
+	return c.serve(ctx, request{id: id, from: f, caller: f.principal.caller(c.name), body: body})
 }
 
-// admit finds out who is calling and whether it is within its rate.
-func (h *Handler) admit(r *http.Request, name callName) (principal, *api.Problem) {
+// admit finds out who is calling and whether it is within its rates.
+func (h *Handler) admit(r *http.Request, name callName) (from, *api.Problem) {
+	address, own := clientAddress(r, h.proxies)
 	p, ok := h.tokens.find(r.Header)
-	if !ok {
-		if !h.cfg.Anonymous {
-			return p, statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
+	switch {
+	case ok:
+	case h.cfg.Anonymous:
+		p = anonymousFrom(address)
+	default:
+		if own {
+			if problem := h.strange(address); problem != nil {
+				return from{}, problem
+			}
 		}
-		p = anonymousFrom(clientAddress(r, h.proxies))
+		return from{}, statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
 	}
-	if h.limits == nil {
-		return p, nil
-	}
-	wait := h.limits.take(bucketKey{p.name, name}, h.cfg.perMinute(p.kind), h.now())
-	if wait > 0 {
-		return p, later(statusProblem(http.StatusTooManyRequests, "too many requests"), wait)
-	}
-	return p, nil
+	f := from{principal: p, address: address, counted: own && p.kind != KindServer}
+	return f, h.admitted(f, name)
 }

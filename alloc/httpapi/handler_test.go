@@ -2,10 +2,12 @@ package httpapi
 
 import (
 	"bytes"
+	"encoding/base64"
+	"encoding/hex"
 	"errors"
+	"fmt"
 	"io"
 	"log/slog"
-	"math"
 	"net/http"
 	"net/netip"
 	"slices"
@@ -13,6 +15,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
@@ -25,8 +28,9 @@ func TestNewRefuses(t *testing.T) {
 		"no service":         {Config{Anonymous: true}, ErrNoService},
 		"nobody":             {Config{Service: service}, ErrNoCredential},
 		"a negative limit":   {Config{Service: service, Anonymous: true, PlayerPerMinute: -1}, ErrLimit},
-		"failures not a one": {Config{Service: service, Anonymous: true, FailedJoinsPerSecond: math.NaN()}, ErrLimit},
-		"infinite failures":  {Config{Service: service, Anonymous: true, FailedJoinsPerSecond: math.Inf(1)}, ErrLimit},
+		"negative, address":  {Config{Service: service, Anonymous: true, AddressPerMinute: -1}, ErrLimit},
+		"negative, failures": {Config{Service: service, Anonymous: true, FailedJoinsPerMinute: -1}, ErrLimit},
+		"beyond reason":      {Config{Service: service, Anonymous: true, ServerFailedJoinsPerMinute: 1e9 + 1}, ErrLimit},
 		"an invalid proxy":   {Config{Service: service, Anonymous: true, TrustedProxies: []netip.Prefix{{}}}, ErrProxy},
 		"a strange origin":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"example.org"}}, ErrOrigin},
 		"an origin's page":   {Config{Service: service, Anonymous: true, AllowOrigins: []string{"https://a.org/x"}}, ErrOrigin},
@@ -165,7 +169,7 @@ func TestAnonymous(t *testing.T) {
 	}
 	theirs := x.allocate(t, tokenAnna)
 	wantProblem(t, x.post("/v1/joincode", "", `{"allocationId":"`+theirs+`"}`), 404, 15008)
-	if a, b := anonymousFrom("a"), anonymousFrom("a"); a.player == b.player {
+	if a, b := anonymousFrom(netip.Prefix{}), anonymousFrom(netip.Prefix{}); a.player == b.player {
 		t.Error("two anonymous calls are one player")
 	}
 }
@@ -233,6 +237,32 @@ func TestLogHoldsNoSecret(t *testing.T) {
 	for _, s := range secrets {
 		if strings.Contains(out.String(), s) {
 			t.Errorf("logged %q", s)
+		}
+	}
+}
+
+// TestReservationIsNotPrinted: not even a struct that somebody logs as a whole
+// shows the key in it (H8).
+func TestReservationIsNotPrinted(t *testing.T) {
+	x := newHouse(t, Config{})
+	res, err := x.service.Allocate(t.Context(), alloc.Caller{Player: "p"}, 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out bytes.Buffer
+	for _, v := range []any{res, &res, hostAllocation(res), joinerAllocation(res)} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {
+			fmt.Fprintf(&out, verb+"\n", v)
+		}
+		slog.New(slog.NewTextHandler(&out, nil)).Info("x", "value", v)
+	}
+	key := res.Key[:]
+	for _, s := range []string{
+		string(key), hex.EncodeToString(key), base64.StdEncoding.EncodeToString(key),
+		strings.Trim(fmt.Sprint(key), "[]"), strings.Trim(fmt.Sprintf("%#v", key), "[]byte{}"),
+	} {
+		if strings.Contains(out.String(), s) {
+			t.Errorf("printed %q", s)
 		}
 	}
 }

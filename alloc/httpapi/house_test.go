@@ -40,10 +40,13 @@ type house struct {
 
 func newHouse(t testing.TB, cfg Config) *house {
 	t.Helper()
-	relay := newFakeRelay()
+	x := &house{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	now := func() time.Time { return x.clock }
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay: relay,
-		Store: store.NewMemory(),
+		Relay:     x.relay,
+		Store:     store.NewMemory(),
+		Unlimited: cfg.Unlimited,
+		Now:       now,
 		Regions: []alloc.Region{
 			{ID: "local", Description: "Here"}, {ID: "far", Description: "There"},
 		},
@@ -59,8 +62,8 @@ func newHouse(t testing.TB, cfg Config) *house {
 	if err != nil {
 		t.Fatal(err)
 	}
-	x := &house{Handler: h, relay: relay, clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
-	h.now = func() time.Time { return x.clock }
+	h.now = now
+	x.Handler = h
 	return x
 }
 

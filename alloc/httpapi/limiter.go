@@ -1,59 +1,68 @@
 package httpapi
 
 import (
-	"container/list"
+	"hash/maphash"
 	"sync"
 	"time"
 
 	"golang.org/x/time/rate"
 )
 
-// maxBuckets is the most principals and calls that are counted at once. A
-// bucket takes some 300 bytes, so the table stays below 32 MiB.
-const maxBuckets = 65536
+// setWays is how many buckets of a limiter are compared when one of them has to
+// make room. With a keyed hash nobody can choose whom to meet there.
+const setWays = 8
 
-// evictScan is how many of the oldest buckets are looked at for a full one. A
-// bucket that nobody touched for a minute is always full, so more than one
-// look is needed only while callers come faster than maxBuckets a minute.
-const evictScan = 16
-
-// bucketKey names a bucket: who calls what.
-type bucketKey struct {
-	principal string
-	call      callName
-}
-
-// bucket holds the requests that one principal may still make.
+// bucket holds what one key may still do.
 type bucket struct {
-	key   bucketKey
-	limit *rate.Limiter
+	key   uint64        // hash of the key
+	limit *rate.Limiter // nil in an empty place
 }
 
-// limiter counts requests per principal and call, in bounded memory. When the
-// table is full the oldest full bucket is forgotten, which forgives nothing: a
-// new one would be full as well.
-type limiter struct {
-	max int
+// limiter counts by key in a table of fixed size; a bucket takes some 110
+// bytes. When all places that a key can have are taken, the fullest bucket
+// there is forgotten. If it is full, as one that nobody touched for a minute
+// is, that forgives nothing; otherwise memory is the harder limit.
+type limiter[K comparable] struct {
+	seed maphash.Seed
 
-	mu      sync.Mutex // guards the following fields
-	buckets map[bucketKey]*list.Element
-	order   *list.List // of *bucket, the one used last in front
+	mu   sync.Mutex // guards sets
+	sets [][setWays]bucket
 }
 
-func newLimiter(most int) *limiter {
-	return &limiter{max: most, buckets: make(map[bucketKey]*list.Element), order: list.New()}
+// newLimiter returns a limiter of that many buckets, a multiple of setWays.
+func newLimiter[K comparable](buckets int) *limiter[K] {
+	return &limiter[K]{seed: maphash.MakeSeed(), sets: make([][setWays]bucket, buckets/setWays)}
 }
 
-// take counts one request. It returns 0, or how long to wait for the next one
-// to be permitted; a request that is refused costs nothing.
-func (l *limiter) take(key bucketKey, perMinute int, now time.Time) time.Duration {
+// take counts one event of a key that may have perMinute, as many at once. It
+// returns 0, or how long to wait for the next one to be permitted; an event
+// that is refused costs nothing.
+func (l *limiter[K]) take(key K, perMinute int, now time.Time) time.Duration {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	limit := l.bucket(key, perMinute, now).limit
+	limit := l.bucket(key, perMinute, now)
 	if limit.AllowN(now, 1) {
 		return 0
 	}
 	return untilOne(limit, now)
+}
+
+// wait returns what take would, and counts nothing.
+func (l *limiter[K]) wait(key K, now time.Time) time.Duration {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, b := l.find(key); b != nil {
+		return untilOne(b.limit, now)
+	}
+	return 0
+}
+
+// charge counts an event that has happened already. It may leave less than
+// nothing, which lengthens the wait.
+func (l *limiter[K]) charge(key K, perMinute int, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bucket(key, perMinute, now).ReserveN(now, 1)
 }
 
 // untilOne returns how long it takes until the bucket holds a whole token, or
@@ -67,31 +76,41 @@ func untilOne(limit *rate.Limiter, now time.Time) time.Duration {
 	return max(wait, time.Nanosecond)
 }
 
-func (l *limiter) bucket(key bucketKey, perMinute int, now time.Time) *bucket {
-	if e, ok := l.buckets[key]; ok {
-		l.order.MoveToFront(e)
-		return e.Value.(*bucket)
-	}
-	if l.order.Len() >= l.max {
-		l.evict(now)
-	}
-	every := rate.Limit(float64(perMinute) / 60)
-	b := &bucket{key: key, limit: rate.NewLimiter(every, perMinute)}
-	l.buckets[key] = l.order.PushFront(b)
-	return b
-}
-
-// evict forgets the oldest full bucket, or the oldest one when none of those
-// looked at is full: memory is the harder limit.
-func (l *limiter) evict(now time.Time) {
-	victim := l.order.Back()
-	for e, n := victim, 0; e != nil && n < evictScan; e, n = e.Prev(), n+1 {
-		limit := e.Value.(*bucket).limit
-		if limit.TokensAt(now) >= float64(limit.Burst()) {
-			victim = e
-			break
+// find returns the key's hash and its bucket, nil if it has none. The caller
+// holds mu, as those of bucket and victim do.
+func (l *limiter[K]) find(key K) (uint64, *bucket) {
+	hash := maphash.Comparable(l.seed, key)
+	set := &l.sets[hash%uint64(len(l.sets))]
+	for i := range set {
+		if b := &set[i]; b.limit != nil && b.key == hash {
+			return hash, b
 		}
 	}
-	delete(l.buckets, victim.Value.(*bucket).key)
-	l.order.Remove(victim)
+	return hash, nil
+}
+
+// bucket returns the limit of the key's bucket, a new one if need be.
+func (l *limiter[K]) bucket(key K, perMinute int, now time.Time) *rate.Limiter {
+	hash, b := l.find(key)
+	if b == nil {
+		b = victim(&l.sets[hash%uint64(len(l.sets))], now)
+		b.key, b.limit = hash, rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)
+	}
+	return b.limit
+}
+
+// victim returns an empty place of the set, or its fullest bucket.
+func victim(set *[setWays]bucket, now time.Time) *bucket {
+	var best *bucket
+	most := 0.0
+	for i := range set {
+		b := &set[i]
+		if b.limit == nil {
+			return b
+		}
+		if full := b.limit.TokensAt(now) / float64(b.limit.Burst()); best == nil || full > most {
+			best, most = b, full
+		}
+	}
+	return best
 }

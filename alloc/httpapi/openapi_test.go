@@ -150,7 +150,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		wantStatus(t, d.post(t, x, path, "", body), 401)
 		wantStatus(t, d.post(t, x, path, tokenAnna, `{}`), 400)
 		wantStatus(t, d.post(t, x, path, tokenAnna, long), 413)
-		for _, failure := range []error{alloc.ErrFull, alloc.ErrUnavailable, errors.New("broken")} {
+		for _, failure := range []error{alloc.ErrFull, alloc.ErrDraining, alloc.ErrUnavailable, errors.New("broken")} {
 			x.relay.failWith(failure)
 			if rec := d.post(t, x, path, tokenAnna, body); rec.Code < 500 {
 				t.Errorf("%s: status %d with %v", path, rec.Code, failure)

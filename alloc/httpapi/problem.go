@@ -12,10 +12,14 @@ import (
 
 // How long a caller is asked to wait when the relay cannot serve it: a full
 // one has room when a match ends or a reservation lapses (10 s), one that does
-// not answer is usually just starting.
+// not answer is usually just starting, and one that drains is replaced or
+// started anew. Reservations of the caller's own have been bound or have lapsed
+// after 10 s, the default bind time-out.
 const (
 	retryFull        = 5 * time.Second
 	retryUnavailable = 2 * time.Second
+	retryDraining    = 10 * time.Second
+	retryOutstanding = 10 * time.Second
 )
 
 // statusProblem is a problem whose code follows from its status.
@@ -62,6 +66,12 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrFull):
 		return later(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"no relay has room"), retryFull)
+	case errors.Is(err, alloc.ErrDraining):
+		return later(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
+			"the relay takes no new allocations"), retryDraining)
+	case errors.Is(err, alloc.ErrOutstanding):
+		return later(statusProblem(http.StatusTooManyRequests,
+			"too many allocations that nobody has bound yet"), retryOutstanding)
 	case errors.Is(err, alloc.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
 		return later(statusProblem(http.StatusServiceUnavailable, "relay unavailable"), retryUnavailable)

@@ -1,0 +1,326 @@
+package httpapi
+
+import (
+	"fmt"
+	"maps"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// spend makes n requests that are within the limit and returns the next one.
+func spend(t *testing.T, x *house, r func() *http.Request, n int) *httptest.ResponseRecorder {
+	t.Helper()
+	for i := range n {
+		if rec := x.do(r()); rec.Code == http.StatusTooManyRequests {
+			t.Fatalf("request %d of %d: %s", i+1, n, rec.Body)
+		}
+	}
+	return x.do(r())
+}
+
+func regionsOf(token string) func() *http.Request {
+	return func() *http.Request { return newRequest(http.MethodGet, "/v1/regions", token, "") }
+}
+
+func TestTooManyRequests(t *testing.T) {
+	x := newHouse(t, Config{})
+	rec := spend(t, x, regionsOf(tokenAnna), DefaultPlayerPerMinute)
+	wantProblem(t, rec, 429, 15429)
+	if got := rec.Header().Get("Retry-After"); got != "1" {
+		t.Errorf("Retry-After = %q", got)
+	}
+	wantStatus(t, x.do(regionsOf(tokenBert)()), 200)
+	x.allocate(t, tokenAnna) // another call, another bucket
+	x.clock = x.clock.Add(time.Second)
+	wantStatus(t, x.do(regionsOf(tokenAnna)()), 200)
+	wantProblem(t, x.do(regionsOf(tokenAnna)()), 429, 15429)
+}
+
+func TestBadRequestsCount(t *testing.T) {
+	x := newHouse(t, Config{})
+	for range DefaultPlayerPerMinute {
+		wantProblem(t, x.post("/v1/allocate", tokenAnna, `{`), 400, 15001)
+	}
+	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
+}
+
+func TestLimitsOfKinds(t *testing.T) {
+	x := newHouse(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
+	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 2), 429)
+	wantStatus(t, spend(t, x, regionsOf(tokenServer), 5), 429)
+	x = newHouse(t, Config{})
+	wantStatus(t, spend(t, x, regionsOf(tokenServer), 200), 200)
+	x = newHouse(t, Config{Unlimited: true, PlayerPerMinute: 1})
+	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 200), 200)
+}
+
+func TestAnonymousAreCountedByAddress(t *testing.T) {
+	x := newHouse(t, Config{Anonymous: true, PlayerPerMinute: 3})
+	from := func(addr string) func() *http.Request {
+		return func() *http.Request {
+			r := newRequest(http.MethodGet, "/v1/regions", "", "")
+			r.RemoteAddr = addr
+			return r
+		}
+	}
+	wantStatus(t, spend(t, x, from("192.0.2.1:1000"), 3), 429)
+	wantStatus(t, x.do(from("192.0.2.1:2000")()), 429)
+	wantStatus(t, x.do(from("192.0.2.2:1000")()), 200)
+}
+
+// joinFrom returns a request from an address to join with a code.
+func joinFrom(addr, token, code string) *http.Request {
+	r := newRequest(http.MethodPost, "/v1/join", token, `{"joinCode":"`+code+`"}`)
+	r.RemoteAddr = netip.AddrPortFrom(netip.MustParseAddr(addr), 4000).String()
+	return r
+}
+
+const wrongCode = "6666666"
+
+// TestFailedJoinsPauseThePlayer: whose joins fail pauses, wherever it calls
+// from, and nobody else of the tenant does.
+func TestFailedJoinsPauseThePlayer(t *testing.T) {
+	x := newHouse(t, Config{})
+	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	for i := range 10 { // what is no code at all is no guess, nor is a success
+		from := fmt.Sprint("198.51.100.", i)
+		wantStatus(t, x.do(joinFrom(from, tokenBert, "short")), 400)
+		wantStatus(t, x.do(joinFrom(from, tokenBert, code)), 200)
+		wantProblem(t, x.do(joinFrom(from, tokenBert, wrongCode)), 404, 15009)
+	}
+	rec := x.do(joinFrom("198.51.100.99", tokenBert, code))
+	wantProblem(t, rec, 429, 15429)
+	if got := rec.Header().Get("Retry-After"); got != "6" {
+		t.Errorf("Retry-After = %q", got)
+	}
+	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
+	wantStatus(t, x.do(joinFrom("203.0.113.1", tokenServer, code)), 200)
+	x.clock = x.clock.Add(6 * time.Second)
+	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, wrongCode)), 404, 15009)
+	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
+}
+
+// TestFailedJoinsPauseTheAddress: players of one address share what may fail
+// there, and the /56 of IPv6 is one address.
+func TestFailedJoinsPauseTheAddress(t *testing.T) {
+	for _, addrs := range [][2]string{{"198.51.100.1", "203.0.113.1"}, {"2001:db8:0:1::1", "2001:db8:0:100::1"}} {
+		x := newHouse(t, Config{})
+		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+		near := strings.Replace(addrs[0], ":1::1", ":ff::2", 1)
+		for range 5 {
+			wantProblem(t, x.do(joinFrom(addrs[0], tokenBert, wrongCode)), 404, 15009)
+			wantProblem(t, x.do(joinFrom(near, tokenStaging, wrongCode)), 404, 15009)
+		}
+		wantProblem(t, x.do(joinFrom(near, tokenAnna, code)), 429, 15429)
+		wantStatus(t, x.do(joinFrom(addrs[1], tokenAnna, code)), 200)
+		wantStatus(t, x.do(joinFrom(addrs[0], tokenServer, code)), 200) // a backend has no address
+	}
+}
+
+func TestFailedJoinsOfBackends(t *testing.T) {
+	x := newHouse(t, Config{})
+	for i := range DefaultServerFailedJoinsPerMinute {
+		if rec := x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)); rec.Code != 404 {
+			t.Fatalf("failed join %d: status %d", i, rec.Code)
+		}
+	}
+	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)), 429, 15429)
+	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
+	x = newHouse(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
+	for token, n := range map[string]int{tokenBert: 1, tokenServer: 2} {
+		for range n {
+			wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 404, 15009)
+		}
+		wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 429, 15429)
+	}
+	x = newHouse(t, Config{Unlimited: true})
+	for range 100 {
+		wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
+	}
+}
+
+// TestFailedJoinsLengthenCodes: a tenant's guessers, each within its limits,
+// refuse nobody; they make the codes that come after longer.
+func TestFailedJoinsLengthenCodes(t *testing.T) {
+	x := newHouse(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
+	before := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	for range 300 {
+		for range 100 {
+			x.do(joinFrom("198.51.100.1", tokenBert, wrongCode))
+		}
+		x.clock = x.clock.Add(time.Second)
+	}
+	after := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	if len(before) != 6 || len(after) != alloc.CodeLen(2, 99) {
+		t.Errorf("codes %s and %s, want 6 and %d symbols", before, after, alloc.CodeLen(2, 99))
+	}
+	for _, code := range []string{before, after} {
+		wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
+	}
+}
+
+// TestCodeThatIsNotThere: nobody can tell from an answer whether a code was
+// ever there, has expired or is somebody else's (H1).
+func TestCodeThatIsNotThere(t *testing.T) {
+	x := newHouse(t, Config{})
+	foreign := x.code(t, tokenStaging, x.allocate(t, tokenStaging))
+	expired := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	x.relay.end()
+	want := x.post("/v1/join", tokenBert, `{"joinCode":"`+wrongCode+`"}`)
+	for _, code := range []string{expired, expired, foreign} {
+		rec := x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`)
+		wantProblem(t, rec, 404, 15009)
+		rec.Header().Del(headerRequestID)
+		want.Header().Del(headerRequestID)
+		if rec.Body.String() != want.Body.String() || !maps.EqualFunc(rec.Header(), want.Header(), slices.Equal) {
+			t.Errorf("%s is answered %v %s, one that never was %v %s",
+				code, rec.Header(), rec.Body, want.Header(), want.Body)
+		}
+	}
+}
+
+// TestRequestsOfAnAddress: all tokens of an address share a limit, also those
+// that nobody knows; backends do not count, and no player is the worse for
+// another one's being refused by name.
+func TestRequestsOfAnAddress(t *testing.T) {
+	x := newHouse(t, Config{})
+	regions := func(addr, token string) *httptest.ResponseRecorder {
+		r := regionsOf(token)()
+		r.RemoteAddr = addr + ":4000"
+		return x.do(r)
+	}
+	count := func(n int, addr, token string) (fine int) {
+		for range n {
+			if rec := regions(addr, token); rec.Code != http.StatusTooManyRequests {
+				fine++
+			} else if rec.Header().Get("Retry-After") == "" {
+				t.Fatal("429 without Retry-After")
+			}
+		}
+		return fine
+	}
+	if n := count(300, "198.51.100.1", tokenAnna); n != 60 {
+		t.Errorf("%d requests of one player, want 60", n)
+	}
+	if n := count(300, "198.51.100.1", tokenServer); n != 300 {
+		t.Errorf("%d requests of a backend, want all", n)
+	}
+	if n := count(20, "198.51.100.1", "nobody-0123456789abcdef"); n != 20 {
+		t.Errorf("%d requests of a stranger, want 20", n)
+	}
+	if n := count(300, "198.51.100.1", tokenBert); n != 40 {
+		t.Errorf("%d requests left for another player of the address, want 40", n)
+	}
+	wantProblem(t, regions("198.51.100.1", "nobody-0123456789abcdef"), 429, 15429)
+	if n := count(20, "198.51.100.2", tokenBert); n != 20 {
+		t.Errorf("%d requests of 20 from another address", n)
+	}
+	x.clock = x.clock.Add(time.Second)
+	if n := count(10, "198.51.100.1", tokenAnna); n != 1 {
+		t.Errorf("%d requests a second later, want 1 by name", n)
+	}
+}
+
+// TestRequestsBehindAProxy: callers are told apart by what the proxy says, and
+// not counted together when it says nothing.
+func TestRequestsBehindAProxy(t *testing.T) {
+	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
+	x := newHouse(t, cfg)
+	ask := func(client string) int {
+		r := regionsOf(tokenAnna)()
+		r.RemoteAddr = "10.1.1.1:4000"
+		if client != "" {
+			r.Header.Set("X-Forwarded-For", client)
+		}
+		return x.do(r).Code
+	}
+	for range 5 {
+		ask("198.51.100.1")
+	}
+	for client, want := range map[string]int{"198.51.100.1": 429, "198.51.100.2": 200, "": 200} {
+		if got := ask(client); got != want {
+			t.Errorf("client %q: status %d, want %d", client, got, want)
+		}
+	}
+	for range 20 {
+		if got := ask(""); got != 200 {
+			t.Fatalf("of unknown address: status %d", got)
+		}
+	}
+}
+
+// TestHostilePlayerLocksNobodyOut has one player and its address send ten times
+// what they may, of everything that can be refused; everybody else is served.
+func TestHostilePlayerLocksNobodyOut(t *testing.T) {
+	x := newHouse(t, Config{})
+	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
+	var served, asked, refused int
+	honest := func(r *http.Request) {
+		asked++
+		r.RemoteAddr = fmt.Sprintf("203.0.113.%d:4000", asked%200)
+		if x.do(r).Code < 300 {
+			served++
+		}
+	}
+	for range 60 {
+		for range 20 { // of each call and a minute's worth in three seconds
+			for _, r := range []*http.Request{
+				joinFrom("198.51.100.1", tokenBert, wrongCode),
+				newRequest(http.MethodPost, "/v1/allocate", tokenBert, `{"maxConnections":4}`),
+				regionsOf("nobody-0123456789abcdef")(),
+			} {
+				r.RemoteAddr = "198.51.100.1:4000"
+				if x.do(r).Code == http.StatusTooManyRequests {
+					refused++
+				}
+			}
+		}
+		honest(newRequest(http.MethodPost, "/v1/join", tokenAnna, `{"joinCode":"`+code+`"}`))
+		honest(regionsOf(tokenAnna)())
+		for range 5 {
+			honest(newRequest(http.MethodPost, "/v1/join", tokenServer, `{"joinCode":"`+code+`"}`))
+		}
+		x.clock = x.clock.Add(time.Second)
+	}
+	if served != asked {
+		t.Errorf("%d of %d honest requests were served", served, asked)
+	}
+	if refused < 3000 {
+		t.Errorf("only %d of 3600 hostile requests were refused", refused)
+	}
+}
+
+// TestOutstandingAllocations: who reserves without binding is told to wait.
+func TestOutstandingAllocations(t *testing.T) {
+	x := newHouse(t, Config{})
+	ids := make([]string, alloc.DefaultMaxOutstanding)
+	for i := range ids {
+		ids[i] = x.allocate(t, tokenAnna)
+	}
+	rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
+	wantProblem(t, rec, 429, 15429)
+	if got := rec.Header().Get("Retry-After"); got != "10" {
+		t.Errorf("Retry-After = %q", got)
+	}
+	code := x.code(t, tokenAnna, ids[0])
+	wantProblem(t, x.post("/v1/join", tokenAnna, `{"joinCode":"`+code+`"}`), 429, 15429)
+	wantStatus(t, x.post("/v1/join", tokenBert, `{"joinCode":"`+code+`"}`), 200)
+	for range 40 {
+		x.allocate(t, tokenServer)
+	}
+	x.service.Bound(proto.AllocationID(uuid.MustParse(ids[3])))
+	x.allocate(t, tokenAnna)
+	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
+	x.clock = x.clock.Add(10 * time.Second)
+	x.allocate(t, tokenAnna)
+}
