@@ -1,0 +1,209 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// TestFreeze is F9: the relay stands still for two seconds under a flood. What
+// did not fit into its sockets is lost, and nothing else.
+func TestFreeze(t *testing.T) {
+	l := newLab(t, nil)
+	f, _ := l.fleet(l.players(50, 30))
+	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
+	ctx, cancel := context.WithCancel(t.Context())
+	s := l.spoofer(l.net.Clients)
+	var flood sync.WaitGroup
+	flood.Go(func() { s.Flood(ctx, 20_000, rubbish) })
+	defer flood.Wait()
+	defer cancel()
+	l.pause(2 * time.Second)
+	l.alive(f, 10*time.Second)
+	cancel()
+	flood.Wait()
+	t.Logf("kernel dropped %.0f; %v", l.metric(kernelDrops), f.Settle())
+	l.unharmed(f.Counts())
+}
+
+// pause stops the process for a time.
+func (l *lab) pause(d time.Duration) {
+	l.Helper()
+	if err := l.relay.Signal(syscall.SIGSTOP); err != nil {
+		l.Fatal(err)
+	}
+	defer l.relay.Signal(syscall.SIGCONT)
+	time.Sleep(d)
+}
+
+// TestPause is F13 and G15: a pause of the process ends no game.
+func TestPause(t *testing.T) {
+	l := newLab(t, nil)
+	f, codes := l.fleet(l.players(60, 30))
+	l.pause(*faultDuration)
+	l.resumes(f, codes)
+}
+
+// TestLinkDown is F11 and G15: links that are down end no game.
+func TestLinkDown(t *testing.T) {
+	l := newLab(t, nil)
+	f, codes := l.fleet(l.players(60, 30))
+	links := []string{LinkClients, LinkPeers}
+	for _, name := range links {
+		if err := l.net.SetLink(name, false); err != nil {
+			t.Fatal(err)
+		}
+	}
+	time.Sleep(*faultDuration)
+	for _, name := range links {
+		if err := l.net.SetLink(name, true); err != nil {
+			t.Fatal(err)
+		}
+	}
+	l.resumes(f, codes)
+}
+
+// resumes demands that every match goes on after a fault, that nobody was told
+// that it was over, and that join codes still lead to their hosts.
+func (l *lab) resumes(f *Fleet, codes []string) {
+	l.Helper()
+	f.Mark()
+	for begin := time.Now(); f.Resumed(time.Minute) < len(codes) && time.Since(begin) < 15*time.Second; {
+		time.Sleep(20 * time.Millisecond)
+	}
+	l.Logf("of %d matches %d went on within 1 s, %d within 5 s, %d at all", len(codes),
+		f.Resumed(time.Second), f.Resumed(5*time.Second), f.Resumed(time.Minute))
+	if n := f.Resumed(time.Minute); n < len(codes) {
+		l.Errorf("%d of %d matches go on", n, len(codes))
+	}
+	// Whoever is to be told of an expiry is told now.
+	time.Sleep(time.Second)
+	l.Log(f.Counts())
+	l.unharmed(f.Counts())
+	l.joinable(codes[:min(len(codes), 20)])
+}
+
+// joinable demands that join codes still work.
+func (l *lab) joinable(codes []string) {
+	l.Helper()
+	c := l.relay.API(l.net.Clients, 0)
+	for _, code := range codes {
+		if _, err := c.Join(l.Context(), code); err != nil {
+			l.Errorf("a join code is lost: %v", err)
+			return
+		}
+	}
+}
+
+// TestRoutes: some players cannot be sent to, in every way in which a kernel
+// says so or does not. All others get every datagram.
+func TestRoutes(t *testing.T) {
+	l := newLab(t, nil)
+	others, _ := l.fleet(l.players(20, 30))
+	cfg := l.players(5, 100)
+	cfg.Joiners = Place{Do: l.net.Victim.Do, First: FirstVictim}
+	cfg.Hosts.First = netip.MustParseAddr("198.19.200.1")
+	cfg.Payload = 1000
+	choked, _ := l.fleet(cfg)
+	for _, c := range []struct {
+		name string
+		do   func() error
+		undo func() error
+	}{
+		{"prohibit", l.route("prohibit"), l.unroute},
+		{"unreachable", l.route("unreachable"), l.unroute},
+		{"blackhole", l.route("blackhole"), l.unroute},
+		{"queue full", func() error {
+			return l.net.Relay.TC("qdisc add dev " + LinkVictim + " root tbf rate 100kbit burst 4kb limit 4kb")
+		}, func() error { return l.net.Relay.TC("qdisc del dev " + LinkVictim + " root") }},
+		{"link down", func() error { return l.net.SetLink(LinkVictim, false) }, func() error { return l.net.SetLink(LinkVictim, true) }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			before, lost := others.Settle(), choked.Counts().Lost()
+			if err := c.do(); err != nil {
+				t.Fatal(err)
+			}
+			time.Sleep(700 * time.Millisecond)
+			got := others.Settle().Since(before)
+			hit := choked.Counts().Lost() - lost
+			if err := c.undo(); err != nil {
+				t.Fatal(err)
+			}
+			t.Logf("others: %v; the players concerned lost %d", got, hit)
+			if got.Lost() != 0 || got.Sent == 0 {
+				t.Errorf("others lost %d of %d", got.Lost(), got.Sent)
+			}
+			if hit == 0 {
+				t.Error("the fault hit nobody: this test decides nothing")
+			}
+		})
+	}
+	l.unharmed(others.Counts())
+	l.alive(choked, 10*time.Second)
+}
+
+// concerned is the network whose players a route is for.
+const concerned = victimRange
+
+// route and unroute change the relay's way to some players.
+func (l *lab) route(kind string) func() error {
+	return func() error {
+		return l.net.Relay.IP(fmt.Sprintf("route replace %s %s", kind, concerned))
+	}
+}
+
+func (l *lab) unroute() error {
+	for _, link := range l.net.links() {
+		if link.name == LinkVictim {
+			// A replaced route of another kind would stay beside the old one.
+			err := l.net.Relay.IP("route flush " + concerned)
+			if err != nil && !strings.Contains(err.Error(), "No such") {
+				return err
+			}
+			return link.route(l.net.Relay)
+		}
+	}
+	return nil
+}
+
+// TestFaultyNetwork: joiners behind an address translator that loses, doubles,
+// delays and reorders, and forgets each of them now and then.
+func TestFaultyNetwork(t *testing.T) {
+	l := newLab(t, nil)
+	open := func(addr string) func() (*net.UDPConn, error) {
+		return func() (conn *net.UDPConn, err error) {
+			err = l.net.Clients.Do(func() error {
+				conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 0)))
+				return err
+			})
+			return conn, err
+		}
+	}
+	faults := Faults{Loss: 0.05, Duplicate: 0.02, Reorder: 0.05, ReorderBy: 20 * time.Millisecond, Delay: 20 * time.Millisecond, Jitter: 10 * time.Millisecond}
+	p, err := NewProxy(ProxyConfig{
+		Target: RelayAddr, Listen: open("198.18.100.1"), Dial: open("198.18.100.2"), Up: faults, Down: faults, Seed: 7, RemapEvery: 90,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l.background(p.Run)
+	cfg := l.players(20, 30)
+	cfg.Joiners.Via = p.Addr()
+	f, codes := l.fleet(cfg)
+	time.Sleep(2 * time.Second)
+	p.Remap()
+	time.Sleep(time.Second)
+	t.Logf("%v; proxy %+v", f.Settle(), p.Stats())
+	if p.Stats().Remaps == 0 || p.Stats().Lost == 0 {
+		t.Error("the network was too good: this test decides nothing")
+	}
+	l.resumes(f, codes)
+}

@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// ErrFleet is wrapped by errors about a FleetConfig.
+var ErrFleet = errors.New("lab: invalid fleet")
+
+const (
+	// maxFleet bounds the matches: each player has an address of its own in
+	// the first 4,096 of its side.
+	maxFleet = 4000
+	// cycle is how long the fleet rests between looking at its sockets. It is
+	// the precision of its latencies.
+	cycle = time.Millisecond
+	// maxDelays bounds the delays that are kept between two calls of Delays.
+	maxDelays = 1 << 20
+)
+
+// Place opens the sockets of one side, hosts or joiners.
+type Place struct {
+	// Do calls a function where sockets are to be made; nil calls it here.
+	Do func(func() error) error
+	// First is the address of player 0; player n has the n-th one after it. All
+	// of them must be local addresses of the place.
+	First netip.Addr
+	// Via is where the players send to, such as a Proxy; zero: the relay.
+	Via netip.AddrPort
+}
+
+// FleetConfig describes players.
+type FleetConfig struct {
+	Hosts, Joiners Place
+	Relay          netip.AddrPort // where they send to; required
+	Matches        int            // most matches, 1 to 4,000
+	Rate           int            // datagrams per second and direction; 0: PINGs only
+	Payload        int            // bytes, at least 16; 0: 64
+	Ports          int            // sockets per side, between which players roam; 0: 1
+	RoamEvery      time.Duration  // each player changes its port so often; 0: never
+	RebindEvery    time.Duration  // each player binds with a higher nonce so often; 0: when it must
+	Seed           uint64         // of the phases at which players send
+}
+
+// Fleet is many matches of a host and a joiner, who behave as Unity Transport
+// 2.x does, on few sockets. Its methods may be called while Run runs.
+type Fleet struct {
+	cfg      FleetConfig
+	interval int64 // ns between a player's datagrams
+	sides    [2]side
+	out      func(p *player, pkt []byte) // sends a copy
+
+	mu      sync.Mutex // guards the following fields; Run holds it in each cycle
+	players []*player  // host and joiner of match n are 2n and 2n+1
+	paused  bool
+	mark    int64
+	counts  Counts
+	rebinds []int64 // ns
+	roams   []int64 // ns
+	delays  []int64 // ns, at most maxDelays
+	signer  proto.Signer
+	payload []byte
+	scratch []byte
+	rng     *rand.Rand
+}
+
+// NewFleet opens the sockets. On error none stays open.
+func NewFleet(cfg FleetConfig) (*Fleet, error) {
+	if cfg.Matches < 1 || cfg.Matches > maxFleet || !cfg.Relay.IsValid() || cfg.Rate < 0 {
+		return nil, fmt.Errorf("%w: %d matches, relay %v, rate %d", ErrFleet, cfg.Matches, cfg.Relay, cfg.Rate)
+	}
+	cfg.Ports, cfg.Payload = max(cfg.Ports, 1), max(cfg.Payload, minPayload)
+	f := &Fleet{cfg: cfg, payload: make([]byte, cfg.Payload), rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
+	if cfg.Rate > 0 {
+		f.interval = int64(time.Second) / int64(cfg.Rate)
+	}
+	f.out = f.emit
+	var err error
+	for i, place := range []Place{cfg.Hosts, cfg.Joiners} {
+		f.sides[i], err = openSide(place, cfg.Relay, cfg.Ports, cfg.Matches)
+		if err != nil {
+			return nil, errors.Join(err, f.close())
+		}
+	}
+	return f, nil
+}
+
+func (f *Fleet) close() error {
+	return errors.Join(f.sides[0].close(), f.sides[1].close())
+}
+
+// Add lets a match begin: the host that was allocated and who joined it.
+func (f *Fleet) Add(host, joiner api.Allocation) error {
+	h, j := newPlayer(host), newPlayer(joiner)
+	if !h.host() || j.host() {
+		return fmt.Errorf("%w: an allocation of a host and one of a joiner are needed", ErrFleet)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if len(f.players) == 2*f.cfg.Matches {
+		return fmt.Errorf("%w: more than %d matches", ErrFleet, f.cfg.Matches)
+	}
+	h.other, j.other = j, h
+	h.number, j.number = len(f.players)/2, len(f.players)/2
+	f.players = append(f.players, h, j)
+	f.phase(h, j, sock.Now())
+	return nil
+}
+
+// phase decides when the players of a match act. They roam half a period apart,
+// so that each roam is over before the other's begins.
+func (f *Fleet) phase(h, j *player, now int64) {
+	roam, rebind := int64(f.cfg.RoamEvery), int64(f.cfg.RebindEvery)
+	first := now + roam + f.within(roam)
+	for _, p := range []*player{h, j} {
+		p.lastHeard = now
+		p.nextSend = now + f.within(f.interval)
+		if roam > 0 {
+			p.nextRoam = first
+			first += roam / 2
+		}
+		if rebind > 0 {
+			p.nextRebind = now + rebind + f.within(rebind)
+		}
+	}
+}
+
+func (f *Fleet) within(n int64) int64 {
+	if n <= 0 {
+		return 0
+	}
+	return f.rng.Int64N(n)
+}
+
+// Run plays until ctx ends and closes the sockets. Like games that quit, the
+// players say nothing to the relay then. It can be called once.
+func (f *Fleet) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		f.mu.Lock()
+		for s := range f.sides {
+			f.sides[s].receive(f, s)
+		}
+		now := sock.Now()
+		for _, p := range f.players {
+			f.step(p, now)
+		}
+		for s := range f.sides {
+			f.counts.Unsent += f.sides[s].flush()
+		}
+		f.mu.Unlock()
+		time.Sleep(cycle)
+	}
+	return f.close()
+}
+
+// step lets one player act.
+func (f *Fleet) step(p *player, now int64) {
+	if p.status == bound {
+		f.roam(p, now)
+		f.rebind(p, now)
+	}
+	interval := f.interval
+	if f.paused {
+		interval = 0
+	}
+	p.tick(f, now, interval)
+}
+
+// roam moves a player to its next port when it is time.
+func (f *Fleet) roam(p *player, now int64) {
+	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.knows {
+		return
+	}
+	if p.roamedAt != noRoam {
+		f.counts.Stranded++
+	}
+	p.port = (p.port + 1) % f.cfg.Ports
+	p.roamedAt, p.upAgain, p.downAgain = now, false, false
+	p.nextRoam += int64(f.cfg.RoamEvery)
+	f.counts.Roams++
+}
+
+// back notes that a player has been heard and has heard since it roamed.
+func (f *Fleet) back(p *player, now int64) {
+	if p.upAgain && p.downAgain {
+		f.roams = append(f.roams, now-p.roamedAt)
+		p.roamedAt = noRoam
+	}
+}
+
+// rebind lets a player bind with a higher nonce when it is time.
+func (f *Fleet) rebind(p *player, now int64) {
+	if p.nextRebind == 0 || now < p.nextRebind || f.paused {
+		return
+	}
+	if p.boundAt != 0 {
+		f.counts.RebindsLate++
+	}
+	p.nextRebind += int64(f.cfg.RebindEvery)
+	p.nonce++
+	p.boundAt = now
+	f.counts.Rebinds++
+	p.bind(f, now)
+}
+
+func (f *Fleet) die(p *player) {
+	if p.status != dead {
+		p.status = dead
+		f.counts.Dead++
+	}
+}
+
+// emit queues a copy of a datagram of a player.
+func (f *Fleet) emit(p *player, pkt []byte) {
+	side := 0
+	if !p.host() {
+		side = 1
+	}
+	f.counts.Unsent += f.sides[side].send(p, pkt)
+}

@@ -1,0 +1,101 @@
+package lab
+
+import (
+	"bufio"
+	"context"
+	"net/netip"
+	"os/exec"
+	"strings"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+)
+
+// TestFleet plays on loopback, where every address of 127/8 is local and root
+// is not needed, against the built `ferry dev`: with roaming and with BINDs of
+// choice.
+func TestFleet(t *testing.T) {
+	relay, base := dev(t)
+	f, err := NewFleet(FleetConfig{
+		Hosts: Place{First: netip.MustParseAddr("127.19.0.1")}, Joiners: Place{First: netip.MustParseAddr("127.18.0.1")},
+		Relay: relay, Matches: 10, Rate: 50, Ports: 3, RoamEvery: 300 * time.Millisecond, RebindEvery: 200 * time.Millisecond,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := f.Run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	defer run.Wait()
+	defer cancel()
+	codes, err := Enrol(ctx, &api.Client{BaseURL: base}, f, 10)
+	if err != nil || len(codes) != 10 || codes[9] == "" {
+		t.Fatalf("%q, %v", codes, err)
+	}
+	until(t, "everybody plays", func() bool { return f.Counts().Playing == 20 })
+	until(t, "players roam and bind", func() bool { return len(f.Roams()) > 20 && len(f.Rebinds()) > 20 })
+	f.Mark()
+	until(t, "all matches go on", func() bool { return f.Resumed(time.Minute) == 10 })
+	if len(f.Captured()) != 20 || len(f.Delays()) == 0 {
+		t.Error("nothing was captured or measured")
+	}
+	c := f.Settle()
+	t.Log(c)
+	if c.Fatal() != 0 || c.Dead != 0 || c.Strange != 0 || c.Received == 0 || c.Duplicates != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// dev starts `ferry dev` on free ports and returns where it listens.
+func dev(t *testing.T) (relay netip.AddrPort, base string) {
+	t.Helper()
+	path, err := Binary(t.TempDir())
+	if err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command(path, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Error(err)
+		}
+	})
+	lines := bufio.NewScanner(out)
+	for lines.Scan() && !strings.HasPrefix(lines.Text(), "ready") {
+	}
+	for _, f := range strings.Fields(lines.Text()) {
+		if v, ok := strings.CutPrefix(f, "udp="); ok {
+			relay = netip.MustParseAddrPort(v)
+		}
+		if v, ok := strings.CutPrefix(f, "http="); ok {
+			base = v
+		}
+	}
+	if !relay.IsValid() || base == "" {
+		t.Fatalf("cannot read %q", lines.Text())
+	}
+	return relay, base
+}
+
+func TestFleetConfig(t *testing.T) {
+	relay := netip.MustParseAddrPort("127.0.0.1:7777")
+	for _, cfg := range []FleetConfig{{}, {Relay: relay}, {Relay: relay, Matches: maxFleet + 1}, {Matches: 1}, {Relay: relay, Matches: 1, Rate: -1}} {
+		if _, err := NewFleet(cfg); err == nil {
+			t.Errorf("%+v was taken", cfg)
+		}
+	}
+}

@@ -1,0 +1,132 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestFloodMalformed is F1 and G2: rubbish from everywhere costs the relay
+// nothing that lasts and its players nothing that they notice.
+func TestFloodMalformed(t *testing.T) {
+	l := newLab(t, nil)
+	f, _ := l.fleet(l.players(100, 30))
+	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
+	l.flood(100_000, 500*time.Millisecond, rubbish) // what is made once is made now
+	f.Settle()
+	f.Delays()
+	time.Sleep(*floodDuration / 3)
+	calm := Quantile(f.Delays(), 0.99)
+	before, heap, files := f.Settle(), l.rss(), l.files()
+	in, drops := l.metric(datagramsIn), l.metric(kernelDrops)
+	o := l.flood(100_000, *floodDuration, rubbish)
+	p99 := Quantile(f.Delays(), 0.99)
+	c := f.Settle().Since(before)
+	grown := l.rss() - heap
+	t.Logf("honest flows: %v; p99 of delay %v, before the flood %v", c, p99, calm)
+	t.Logf("relay took %.0f, kernel dropped %.0f; RSS %+d KiB to %d MiB", l.metric(datagramsIn)-in, l.metric(kernelDrops)-drops, grown>>10, l.rss()/mebi)
+	if grown > 32*mebi {
+		t.Errorf("RSS grew by %d MiB under %d datagrams", grown/mebi, o.Sent)
+	}
+	if n := l.files(); n > files {
+		t.Errorf("%d descriptors became %d", files, n)
+	}
+	if *long && float64(c.Lost()) > 0.001*float64(c.Sent) {
+		t.Errorf("honest flows lost %d of %d, goal 0.1 %%", c.Lost(), c.Sent)
+	}
+	if *long && p99 > calm+2*time.Millisecond {
+		t.Errorf("p99 of delay rose from %v to %v, goal at most 2 ms more", calm, p99)
+	}
+	l.unharmed(f.Counts())
+	l.alive(f, 10*time.Second)
+}
+
+// files returns how many descriptors the relay has open, those of the API's
+// idle connections not counted, since nobody calls.
+func (l *lab) files() int {
+	l.Helper()
+	n, err := l.relay.Files()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return n
+}
+
+// TestFloodTiny is F2: two bytes from random sources, which grew another relay
+// by 18 KB each, are met with silence and leave nothing.
+func TestFloodTiny(t *testing.T) {
+	l := newLab(t, nil)
+	heard := l.counter(l.net.Clients, StrangersRange())
+	tiny := l.pool(func() []byte { return []byte{byte(l.rng.Uint32()), byte(l.rng.Uint32())} })
+	l.flood(100_000, 200*time.Millisecond, tiny)
+	in, heap := l.metric(datagramsIn), l.rss()
+	o := l.flood(100_000, *floodDuration/3, tiny)
+	time.Sleep(200 * time.Millisecond)
+	grown, took := l.rss()-heap, l.metric(datagramsIn)-in
+	t.Logf("%d offered, %.0f taken, %d replies, RSS %+d KiB", o.Sent, took, heard.Heard().Datagrams, grown>>10)
+	if h := heard.Heard(); h.Datagrams != 0 {
+		t.Errorf("strangers got replies: %+v", h)
+	}
+	if grown > 8*mebi {
+		t.Errorf("RSS grew by %d KiB", grown>>10)
+	}
+	if took == 0 {
+		t.Error("nothing reached the relay")
+	}
+}
+
+// TestFloodBinds is F3 and G4: a thousand honest BINDs a second are answered
+// while others knock without a key. Honest players bind again and again with a
+// higher nonce, since allocations cannot be made so fast.
+func TestFloodBinds(t *testing.T) {
+	l := newLab(t, nil)
+	cfg := l.players(500, 2)
+	cfg.RebindEvery = time.Second
+	f, _ := l.fleet(cfg)
+	heard := l.counter(l.net.Clients, StrangersRange())
+	captured := f.Captured()
+	for _, c := range []struct {
+		name string
+		rate int
+		next func() []byte
+	}{
+		{"junk", 100_000, func() []byte { return Messages(l.rng)[0] }},
+		{"right seal, wrong signature", 50_000, func() []byte {
+			b := append([]byte(nil), captured[l.rng.IntN(len(captured))]...)
+			b[6] = 0xff // A nonce that would win.
+			b[len(b)-1-l.rng.IntN(proto.MACLen)] ^= 1 << l.rng.IntN(8)
+			return b
+		}},
+		{"replay", 50_000, func() []byte { return captured[l.rng.IntN(len(captured))] }},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+			packets := l.pool(c.next)
+			before, answers := f.Settle(), len(f.Rebinds())
+			l.flood(c.rate, *floodDuration/2, packets)
+			time.Sleep(time.Second) // What is late is known now.
+			got := f.Settle().Since(before)
+			all := f.Rebinds()
+			t.Logf("honest: %v", got)
+			t.Logf("%d answers, over all floods p50 %v, p99 %v, longest %v",
+				len(all)-answers, Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 1))
+			if got.Rebinds == 0 {
+				t.Error("nobody bound")
+			}
+			if *long && float64(got.RebindsLate) > 0.001*float64(got.Rebinds) {
+				t.Errorf("%d of %d honest BINDs had no answer within 1 s, goal 0.1 %%", got.RebindsLate, got.Rebinds)
+			}
+			if *long && float64(got.Lost()) > 0.001*float64(got.Sent) {
+				t.Errorf("RELAY lost %d of %d, goal 0.1 %%", got.Lost(), got.Sent)
+			}
+			if h := heard.Heard(); h.Types[int(proto.TypeBindReceived)] != 0 {
+				t.Errorf("a BIND of a stranger was accepted: %+v", h)
+			}
+			l.unharmed(f.Counts())
+		})
+	}
+	l.alive(f, 10*time.Second)
+}

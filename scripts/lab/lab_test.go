@@ -1,0 +1,250 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"sync"
+	"testing"
+	"time"
+)
+
+// Flags turn the quick forms into the long ones, which decide by all goals.
+var (
+	given          = flag.String("ferry", "", "test this binary; empty builds one")
+	long           = flag.Bool("long", false, "decide by every goal, not only by what a busy machine keeps")
+	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
+	faultDuration  = flag.Duration("fault.duration", 5*time.Second, "of pauses and of links that are down")
+	recoverMatches = flag.Int("recover.matches", 50, "matches that go on while the relay is killed")
+	stormClients   = flag.Int("storm.clients", 100, "clients who change their port each second")
+	stormDuration  = flag.Duration("storm.duration", 4*time.Second, "of the roam storm")
+	memoryCap      = flag.Int("memory.cap", 256, "MiB that the relay may use")
+	memoryDuration = flag.Duration("memory.duration", 4*time.Second, "of flood and allocations under the memory cap")
+)
+
+// ferry is the binary, built once for all tests.
+var ferry string
+
+func TestMain(m *testing.M) {
+	flag.Parse()
+	dir, err := os.MkdirTemp("", "ferrylab")
+	if ferry = *given; err == nil && ferry == "" {
+		ferry, err = Binary(dir)
+	}
+	if err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// lab is a network with a relay in it, for one test.
+type lab struct {
+	*testing.T
+	net   *Network
+	relay *Relay
+	cfg   RelayConfig
+	rng   *rand.Rand
+}
+
+// newLab makes a network and starts the relay; both end with the test, and a
+// relay that ended by itself fails it.
+func newLab(t *testing.T, change func(*RelayConfig)) *lab {
+	t.Helper()
+	if why := Missing(); why != "" {
+		if os.Getenv("CI") == "true" {
+			t.Fatal(why)
+		}
+		t.Skip(why)
+	}
+	n, err := NewNetwork()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := n.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	l := &lab{T: t, net: n, rng: rand.New(rand.NewPCG(42, 42))}
+	l.cfg = RelayConfig{Network: n, Binary: ferry, Dir: t.TempDir()}
+	if change != nil {
+		change(&l.cfg)
+	}
+	l.start()
+	t.Cleanup(func() {
+		if err := l.relay.Stop(); err != nil {
+			t.Errorf("%v; log: %s", err, l.relay.Log())
+		}
+	})
+	return l
+}
+
+func (l *lab) start() {
+	l.Helper()
+	var err error
+	if l.relay, err = StartRelay(l.cfg); err != nil {
+		l.Fatal(err)
+	}
+}
+
+// players returns a configuration of hosts in peers and joiners in clients.
+func (l *lab) players(matches, rate int) FleetConfig {
+	return FleetConfig{
+		Hosts: Place{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: Place{Do: l.net.Clients.Do, First: FirstClient},
+		Relay: RelayAddr, Matches: matches, Rate: rate, Payload: 64, Seed: 42,
+	}
+}
+
+// fleet starts matches and waits until all players play. It returns their join
+// codes as well.
+func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
+	l.Helper()
+	f, err := NewFleet(cfg)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.background(func(ctx context.Context) {
+		if err := f.Run(ctx); err != nil {
+			l.Error(err)
+		}
+	})
+	codes, err := Enrol(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
+	if err != nil {
+		l.Fatal(err)
+	}
+	ready := func(c Counts) bool {
+		return c.Bound == 2*cfg.Matches && (cfg.Rate == 0 || c.Playing == 2*cfg.Matches)
+	}
+	for range 2000 {
+		c := f.Counts()
+		if ready(c) {
+			return f, codes
+		}
+		if c.Dead > 0 {
+			break
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+	l.Fatal("not all players play: ", f.Counts())
+	return nil, nil
+}
+
+// background runs f until the test ends.
+func (l *lab) background(f func(context.Context)) {
+	ctx, cancel := context.WithCancel(context.Background())
+	var done sync.WaitGroup
+	done.Go(func() { f(ctx) })
+	l.Cleanup(func() { cancel(); done.Wait() })
+}
+
+// spoofer opens a raw socket towards the relay.
+func (l *lab) spoofer(ns Namespace) *Spoofer {
+	l.Helper()
+	s, err := NewSpoofer(ns, RelayAddr.Addr())
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(s.Close)
+	return s
+}
+
+// flood sends for a time and prints what was offered.
+func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offered {
+	l.Helper()
+	s := l.spoofer(l.net.Clients)
+	defer s.Close()
+	ctx, cancel := context.WithTimeout(l.Context(), d)
+	defer cancel()
+	o := s.Flood(ctx, rate, next)
+	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Took.Round(time.Millisecond), o.Failed)
+	if *long && o.PerSecond() < 0.95*float64(rate) {
+		l.Errorf("the generator did not reach %d/s: this run decides nothing", rate)
+	}
+	if o.Sent == 0 {
+		l.Error("nothing was offered")
+	}
+	return o
+}
+
+// pool returns a source of packets that come from strangers and repeat the
+// payloads of make, of which it takes some thousand first.
+func (l *lab) pool(payload func() []byte) func(n uint64) []byte {
+	packets := make([][]byte, 4096)
+	for i := range packets {
+		packets[i] = AppendIPv4UDP(nil, Stranger(l.rng), RelayAddr, payload())
+	}
+	return func(n uint64) []byte {
+		p := packets[n%uint64(len(packets))]
+		SetSource(p, Stranger(l.rng))
+		return p
+	}
+}
+
+// counter counts what the relay sends to a range of a namespace.
+func (l *lab) counter(ns Namespace, to netip.Prefix) *Counter {
+	l.Helper()
+	c, err := NewCounter(ns, to)
+	if err != nil {
+		l.Fatal(err)
+	}
+	l.Cleanup(c.Close)
+	return c
+}
+
+// rss returns the relay's resident memory in bytes.
+func (l *lab) rss() int {
+	l.Helper()
+	n, err := l.relay.RSS()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return n
+}
+
+// metric returns a figure of the relay.
+func (l *lab) metric(name string) float64 {
+	l.Helper()
+	all, err := l.relay.Metrics()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return all[name]
+}
+
+// Metrics that tests ask for.
+const (
+	datagramsIn  = `ferry_datagrams_total{direction="in"}`
+	datagramsOut = `ferry_datagrams_total{direction="out"}`
+	kernelDrops  = `ferry_kernel_drops_total`
+)
+
+// alive demands that every match carries traffic both ways from now on.
+func (l *lab) alive(f *Fleet, within time.Duration) {
+	l.Helper()
+	f.Mark()
+	matches := f.Counts().Players / 2
+	for deadline := time.Now().Add(within); f.Resumed(within) < matches; time.Sleep(20 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			l.Errorf("%d of %d matches carry traffic both ways; %v", f.Resumed(within), matches, f.Counts())
+			return
+		}
+	}
+}
+
+// unharmed demands that no game was ended.
+func (l *lab) unharmed(c Counts) {
+	l.Helper()
+	if c.Fatal() > 0 || c.Dead > 0 || c.Disconnects > 0 || c.Strange > 0 {
+		l.Errorf("games were ended or disturbed: %v", c)
+	}
+}
+
+const mebi = 1 << 20

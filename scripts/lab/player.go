@@ -1,0 +1,228 @@
+package lab
+
+import (
+	"encoding/binary"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Times of Unity Transport 2.x, in nanoseconds.
+const (
+	retryPeriod = 1e9         // between BINDs and between CONNECT_REQUESTs
+	pingPeriod  = 3e9         // of silence of its own
+	deafPeriod  = 3 * 3e9     // of the relay's silence, before it binds again
+	maxBinds    = 60          // before it gives up
+	stampLen    = 8 + 8       // time and number at the front of a payload
+	minPayload  = stampLen    // bytes
+	never       = -1 << 62    // a time long ago
+	noRoam      = int64(-1e9) // the player has not moved
+)
+
+// status is what the game sees of its relay.
+type status uint8
+
+const (
+	unbound status = iota
+	bound
+	dead // ERROR 1 or 4, or nobody ever answered: the end of the game
+)
+
+// player models the relay layer of Unity Transport 2.x, strictly: it counts its
+// nonce up, answers ERROR 3 with a BIND with the next nonce, binds again with
+// the same one after three silent PING periods, and is dead after ERROR 1 or 4.
+// The goroutine of its Fleet owns it.
+type player struct {
+	number    int // of its match
+	id        proto.AllocationID
+	key       proto.Key
+	data      []byte // connection data of its own
+	ticket    []byte // to the host; nil: this is the host
+	other     *player
+	knows     bool // it may send: it was accepted, or heard the joiner
+	status    status
+	nonce     uint16
+	binds     int
+	lastBind  int64
+	lastSent  int64
+	lastHeard int64
+	lastAsked int64 // its last CONNECT_REQUEST
+
+	nextSend int64 // of the game's datagrams
+	sent     uint64
+	in       flow
+
+	port       int   // number of its socket
+	nextRoam   int64 // 0: it stays where it is
+	roamedAt   int64 // noRoam: it is where the relay knows it
+	upAgain    bool  // since it roamed: the other one heard it
+	downAgain  bool  // since it roamed: it heard the other one
+	nextRebind int64 // 0: it binds only when it must
+	boundAt    int64 // a BIND of choice waits for its answer since; 0: none does
+
+	bindPkt []byte // the last BIND, which an attacker may have seen
+	resumed int64  // first arrival of what was sent after the Fleet's mark; 0: none
+}
+
+// newPlayer takes what the API hands out. The ticket is empty for a host.
+func newPlayer(a api.Allocation) *player {
+	return &player{
+		id: proto.AllocationID(a.AllocationIDBytes), key: proto.Key(a.Key), data: a.ConnectionData,
+		ticket: a.HostConnectionData, lastBind: never, lastAsked: never, roamedAt: noRoam,
+	}
+}
+
+func (p *player) host() bool { return len(p.ticket) == 0 }
+
+// tick sends what is due. interval is that of the game's datagrams in
+// nanoseconds, 0 for a player who only waits.
+func (p *player) tick(f *Fleet, now, interval int64) {
+	switch p.status {
+	case unbound:
+		if now-p.lastBind > retryPeriod {
+			if p.binds == maxBinds {
+				f.die(p)
+				return
+			}
+			p.bind(f, now)
+			p.nonce++
+		}
+	case bound:
+		p.keep(f, now)
+		if p.knows && interval > 0 && now >= p.nextSend {
+			// After a pause it keeps its phase and does not make up for it.
+			if late := (now - p.nextSend) / interval; late > 0 {
+				p.nextSend += late * interval
+			}
+			p.play(f, now)
+			p.nextSend += interval
+		}
+	}
+}
+
+// keep does what a bound client does beside the game.
+func (p *player) keep(f *Fleet, now int64) {
+	if now-p.lastSent > pingPeriod {
+		p.send(f, now, proto.Ping{ID: p.id, Number: 1})
+	}
+	if now-p.lastHeard > deafPeriod {
+		p.bind(f, now) // The same nonce, and it stays.
+		p.lastHeard = now
+	}
+	if !p.host() && !p.knows && now-p.lastAsked >= retryPeriod {
+		p.lastAsked = now
+		p.send(f, now, proto.ConnectRequest{ID: p.id, ConnectionData: p.ticket})
+	}
+}
+
+func (p *player) bind(f *Fleet, now int64) {
+	p.binds++
+	p.lastBind, p.lastSent = now, now
+	p.bindPkt = f.signer.Append(p.bindPkt[:0], proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key)
+	f.counts.Binds++
+	f.out(p, p.bindPkt)
+}
+
+// play sends a datagram of the game: time, number, zeros.
+func (p *player) play(f *Fleet, now int64) {
+	binary.LittleEndian.PutUint64(f.payload, uint64(now))
+	binary.LittleEndian.PutUint64(f.payload[8:], p.sent)
+	p.sent++
+	p.lastSent = now
+	f.scratch = proto.Relay{From: p.id, To: p.other.id, Payload: f.payload}.Append(f.scratch[:0])
+	f.out(p, f.scratch)
+}
+
+func (p *player) send(f *Fleet, now int64, m proto.Message) {
+	p.lastSent = now
+	f.scratch = m.Append(f.scratch[:0])
+	f.out(p, f.scratch)
+}
+
+// take handles a datagram from the relay.
+func (p *player) take(f *Fleet, now int64, pkt []byte) {
+	t, err := proto.ParseType(pkt)
+	if err != nil {
+		f.counts.Strange++
+		return
+	}
+	p.lastHeard = now
+	switch t {
+	case proto.TypeBindReceived:
+		p.received(f, now)
+	case proto.TypeAccepted:
+		if m, err := proto.ParseAccepted(pkt); err == nil && m.To == p.id && m.From == p.other.id {
+			p.knows = true
+		} else {
+			f.counts.Strange++
+		}
+	case proto.TypeRelay:
+		p.relayed(f, now, pkt)
+	case proto.TypeError:
+		if m, err := proto.ParseError(pkt); err == nil {
+			p.refused(f, now, m.Code)
+		}
+	case proto.TypeDisconnect:
+		f.counts.Disconnects++
+		p.knows = false
+	case proto.TypePing:
+	case proto.TypeRejected:
+		f.die(p)
+	default:
+		f.counts.Strange++
+	}
+}
+
+func (p *player) received(f *Fleet, now int64) {
+	f.counts.BindsAnswered++
+	if p.status == unbound {
+		p.status = bound
+	}
+	if p.boundAt != 0 {
+		f.rebinds = append(f.rebinds, now-p.boundAt)
+		p.boundAt = 0
+	}
+}
+
+func (p *player) relayed(f *Fleet, now int64, pkt []byte) {
+	m, err := proto.ParseRelay(pkt)
+	if err != nil || m.To != p.id || m.From != p.other.id || len(m.Payload) < stampLen {
+		f.counts.Strange++
+		return
+	}
+	at := int64(binary.LittleEndian.Uint64(m.Payload))
+	p.knows = true
+	if !p.in.take(binary.LittleEndian.Uint64(m.Payload[8:])) {
+		return
+	}
+	if len(f.delays) < maxDelays {
+		f.delays = append(f.delays, now-at)
+	}
+	if p.resumed == 0 && at >= f.mark {
+		p.resumed = now
+	}
+	if p.roamedAt != noRoam {
+		p.downAgain = true
+		f.back(p, now)
+	}
+	if o := p.other; o.roamedAt != noRoam && at >= o.roamedAt {
+		o.upAgain = true
+		f.back(o, now)
+	}
+}
+
+// refused takes an ERROR.
+func (p *player) refused(f *Fleet, now int64, code proto.ErrorCode) {
+	if int(code) < len(f.counts.Errors) {
+		f.counts.Errors[code]++
+	}
+	switch code {
+	case proto.ErrorTimeout, proto.ErrorNotFound:
+		f.die(p)
+	case proto.ErrorMismatch:
+		if p.status != dead {
+			p.nonce++
+			p.bind(f, now)
+		}
+	}
+}

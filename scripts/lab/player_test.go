@@ -1,0 +1,187 @@
+package lab
+
+import (
+	"slices"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// stage is a fleet of one match without sockets, whose clock the test turns.
+type stage struct {
+	*testing.T
+	f            *Fleet
+	host, joiner *player
+	now          int64
+	said         map[*player][]proto.Message
+}
+
+func newStage(t *testing.T) *stage {
+	t.Helper()
+	s := &stage{T: t, now: 1e12, said: map[*player][]proto.Message{}}
+	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2}, payload: make([]byte, minPayload)}
+	s.f.out = func(p *player, pkt []byte) {
+		m, err := proto.Decode(slices.Clone(pkt))
+		if err != nil {
+			t.Fatalf("a player said %x: %v", pkt, err)
+		}
+		s.said[p] = append(s.said[p], m)
+	}
+	host := api.Allocation{AllocationIDBytes: slices.Repeat([]byte{1}, 16), Key: make(api.Key, 64), ConnectionData: make([]byte, 255)}
+	joiner := host
+	joiner.AllocationIDBytes, joiner.HostConnectionData = slices.Repeat([]byte{2}, 16), make([]byte, 255)
+	if err := s.f.Add(host, joiner); err != nil {
+		t.Fatal(err)
+	}
+	s.host, s.joiner = s.f.players[0], s.f.players[1]
+	for _, p := range []*player{s.host, s.joiner} {
+		p.lastHeard, p.lastSent, p.nextSend = s.now, s.now, s.now
+	}
+	return s
+}
+
+// tick lets both act after some nanoseconds.
+func (s *stage) tick(after int64) {
+	s.now += after
+	s.host.tick(s.f, s.now, 33e6)
+	s.joiner.tick(s.f, s.now, 33e6)
+}
+
+// tell hands a player a message of the relay.
+func (s *stage) tell(p *player, m proto.Message) { p.take(s.f, s.now, m.Append(nil)) }
+
+// last demands the newest message of a player and forgets all.
+func (s *stage) last(p *player) proto.Message {
+	s.Helper()
+	if len(s.said[p]) == 0 {
+		s.Fatal("the player said nothing")
+	}
+	m := s.said[p][len(s.said[p])-1]
+	s.said = map[*player][]proto.Message{}
+	return m
+}
+
+func (s *stage) nonce(p *player) uint16 {
+	s.Helper()
+	b, ok := s.last(p).(proto.Bind)
+	if !ok {
+		s.Fatal("no BIND")
+	}
+	return b.Nonce
+}
+
+// TestBinding: a client counts its nonce up, gives up after a minute, and
+// answers ERROR 3 with the next nonce.
+func TestBinding(t *testing.T) {
+	s := newStage(t)
+	s.tick(0)
+	if n := s.nonce(s.joiner); n != 0 {
+		t.Errorf("first nonce %d", n)
+	}
+	s.tick(retryPeriod)
+	if len(s.said[s.joiner]) != 0 {
+		t.Error("it repeats too early")
+	}
+	s.tick(1)
+	if n := s.nonce(s.joiner); n != 1 {
+		t.Errorf("second nonce %d", n)
+	}
+	s.tell(s.joiner, proto.BindReceived{})
+	s.tell(s.joiner, proto.Error{Code: proto.ErrorMismatch})
+	if n := s.nonce(s.joiner); n != 3 {
+		t.Errorf("nonce after ERROR 3: %d", n)
+	}
+	for range 2 * maxBinds {
+		s.tick(retryPeriod + 1)
+	}
+	if s.host.status != dead || s.f.counts.Dead != 1 || s.joiner.status != bound {
+		t.Errorf("host %d, joiner %d", s.host.status, s.joiner.status)
+	}
+}
+
+// TestFatal: ERROR 1 and 4 end the game, other codes do not.
+func TestFatal(t *testing.T) {
+	for code := range proto.ErrorCode(8) {
+		s := newStage(t)
+		s.tell(s.host, proto.BindReceived{})
+		s.tell(s.host, proto.Error{Code: code})
+		want := code == proto.ErrorTimeout || code == proto.ErrorNotFound
+		if got := s.host.status == dead; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
+			t.Errorf("ERROR %d: dead %v", code, got)
+		}
+	}
+}
+
+// TestConversation: a joiner asks until it is accepted; a host speaks when it
+// has heard the joiner; both count what arrives once.
+func TestConversation(t *testing.T) {
+	s := newStage(t)
+	s.tell(s.host, proto.BindReceived{})
+	s.tell(s.joiner, proto.BindReceived{})
+	s.tick(0)
+	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
+		t.Error("the joiner does not ask")
+	}
+	s.tick(retryPeriod)
+	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
+		t.Error("the joiner does not ask again")
+	}
+	s.tell(s.joiner, proto.Accepted{From: s.host.id, To: s.joiner.id})
+	s.tick(33e6)
+	if len(s.said[s.host]) > 0 {
+		t.Errorf("the host said %v before it heard anybody", s.said[s.host])
+	}
+	m := s.last(s.joiner)
+	s.tell(s.host, m)
+	s.tell(s.host, m)
+	s.tick(33e6)
+	if _, ok := s.last(s.host).(proto.Relay); !ok {
+		t.Error("the host does not answer")
+	}
+	if c := s.f.Counts(); c.Received != 1 || c.Duplicates != 1 || c.Sent != 3 || c.Playing != 2 || c.Strange != 0 {
+		t.Errorf("%+v", c)
+	}
+}
+
+// TestKeeping: PING after three seconds of own silence, the same BIND again
+// after nine of the relay's.
+func TestKeeping(t *testing.T) {
+	s := newStage(t)
+	s.tick(0)
+	s.tell(s.host, proto.BindReceived{})
+	s.tick(pingPeriod + 1)
+	if _, ok := s.last(s.host).(proto.Ping); !ok {
+		t.Error("no PING")
+	}
+	nonce := s.host.nonce
+	s.tick(deafPeriod)
+	if n := s.nonce(s.host); n != nonce || s.host.nonce != nonce {
+		t.Errorf("nonce %d, want %d as before", n, nonce)
+	}
+}
+
+// TestRoam: a roam is over when datagrams sent after it have arrived both ways.
+func TestRoam(t *testing.T) {
+	s := newStage(t)
+	s.f.cfg.RoamEvery = 1e9
+	for _, p := range []*player{s.host, s.joiner} {
+		s.tell(p, proto.BindReceived{})
+		p.knows = true
+	}
+	s.tick(0)
+	old := map[*player]proto.Message{s.host: s.said[s.host][0], s.joiner: s.said[s.joiner][0]}
+	s.now += 10e6
+	s.joiner.nextRoam = s.now
+	s.f.roam(s.joiner, s.now)
+	s.tell(s.host, old[s.joiner])
+	s.tell(s.joiner, old[s.host])
+	if s.joiner.port != 1 || len(s.f.roams) != 0 {
+		t.Fatalf("port %d, over %v, before the other one heard it", s.joiner.port, s.f.roams)
+	}
+	s.tick(33e6)
+	s.tell(s.host, s.last(s.joiner))
+	if len(s.f.roams) != 1 || s.f.roams[0] != 33e6 || s.joiner.roamedAt != noRoam {
+		t.Errorf("over: %v", s.f.roams)
+	}
+}

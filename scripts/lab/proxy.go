@@ -1,0 +1,262 @@
+package lab
+
+import (
+	"container/heap"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// ErrProxy is wrapped by the errors of NewProxy about its configuration.
+var ErrProxy = errors.New("lab: invalid proxy configuration")
+
+// ProxyConfig describes a faulty network between players and a relay.
+type ProxyConfig struct {
+	// Target is the relay. Required.
+	Target netip.AddrPort
+	// Listen opens the socket that players send to. Nil: a free port of 127.0.0.1.
+	Listen func() (*net.UDPConn, error)
+	// Dial opens a socket towards the relay, one per player and mapping. Nil: a
+	// free port of 127.0.0.1.
+	Dial func() (*net.UDPConn, error)
+	// Up are the faults from players to the relay, Down those of the other way.
+	Up, Down Faults
+	// Seed decides every fault.
+	Seed uint64
+	// RemapEvery gives a player another port towards the relay after so many of
+	// its datagrams, as an address translator does that forgot it. 0: never.
+	RemapEvery int
+}
+
+// ProxyStats counts what a Proxy did, in datagrams of both directions.
+type ProxyStats struct {
+	Received, Lost, Duplicated, Sent uint64
+	Remaps                           uint64 // ports given to players that had one
+	Sessions                         uint64 // players seen
+}
+
+// Proxy is a faulty network in user space: an address translator that loses,
+// doubles, delays and reorders datagrams as its seed says. What one player's
+// datagrams meet does not depend on the other players' if they come in one order.
+type Proxy struct {
+	cfg    ProxyConfig
+	front  *net.UDPConn
+	closed chan struct{}
+	wake   chan struct{}
+	tasks  sync.WaitGroup
+
+	mu       sync.Mutex // guards the following fields
+	sessions map[netip.AddrPort]*session
+	due      queue
+	stats    ProxyStats
+	ended    bool
+}
+
+// session is one player of a Proxy, guarded by the lock of it.
+type session struct {
+	player   netip.AddrPort
+	back     *net.UDPConn // towards the relay; nil makes a new one
+	up, down dice
+	mapped   int // datagrams sent through back
+}
+
+// NewProxy opens the socket that players send to. The error wraps ErrProxy or
+// is that of Listen.
+func NewProxy(cfg ProxyConfig) (*Proxy, error) {
+	if !cfg.Target.IsValid() || cfg.RemapEvery < 0 {
+		return nil, fmt.Errorf("%w: target %v, remap every %d", ErrProxy, cfg.Target, cfg.RemapEvery)
+	}
+	local := func() (*net.UDPConn, error) {
+		return net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	}
+	if cfg.Listen == nil {
+		cfg.Listen = local
+	}
+	if cfg.Dial == nil {
+		cfg.Dial = local
+	}
+	front, err := cfg.Listen()
+	if err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	return &Proxy{
+		cfg: cfg, front: front, closed: make(chan struct{}), wake: make(chan struct{}, 1),
+		sessions: make(map[netip.AddrPort]*session),
+	}, nil
+}
+
+// Addr is where players send to.
+func (p *Proxy) Addr() netip.AddrPort { return p.front.LocalAddr().(*net.UDPAddr).AddrPort() }
+
+// Stats returns the counts so far.
+func (p *Proxy) Stats() ProxyStats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.stats
+}
+
+// Remap gives every player another port with its next datagram.
+func (p *Proxy) Remap() {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, s := range p.sessions {
+		s.forget(&p.stats)
+	}
+}
+
+// forget gives up the port towards the relay.
+func (s *session) forget(stats *ProxyStats) {
+	if s.back != nil {
+		s.back.Close()
+		s.back = nil
+		stats.Remaps++
+	}
+	s.mapped = 0
+}
+
+// Run carries datagrams until ctx ends. No goroutine is left when it returns.
+// It can be called once.
+func (p *Proxy) Run(ctx context.Context) {
+	p.tasks.Go(p.players)
+	p.tasks.Go(p.deliver)
+	<-ctx.Done()
+	close(p.closed)
+	p.front.Close()
+	p.mu.Lock()
+	p.ended = true
+	for _, s := range p.sessions {
+		if s.back != nil {
+			s.back.Close()
+		}
+	}
+	p.mu.Unlock()
+	p.tasks.Wait()
+}
+
+// players takes what players send.
+func (p *Proxy) players() {
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := p.front.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err == nil {
+			p.fromPlayer(netip.AddrPortFrom(from.Addr().Unmap(), from.Port()), buf[:n])
+		}
+	}
+}
+
+func (p *Proxy) fromPlayer(from netip.AddrPort, pkt []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := p.sessions[from]
+	if s == nil {
+		number := uint32(len(p.sessions))
+		s = &session{
+			player: from,
+			up:     newDice(p.cfg.Up, p.cfg.Seed, number, true), down: newDice(p.cfg.Down, p.cfg.Seed, number, false),
+		}
+		p.sessions[from] = s
+		p.stats.Sessions++
+	}
+	if p.cfg.RemapEvery > 0 && s.mapped == p.cfg.RemapEvery {
+		s.forget(&p.stats)
+	}
+	if s.back == nil && !p.open(s) {
+		return
+	}
+	s.mapped++
+	p.schedule(s.up, parcel{conn: s.back, to: p.cfg.Target}, pkt)
+}
+
+// open gives a player a port. The lock is held.
+func (p *Proxy) open(s *session) bool {
+	if p.ended {
+		return false
+	}
+	conn, err := p.cfg.Dial()
+	if err != nil {
+		return false
+	}
+	s.back = conn
+	p.tasks.Go(func() { p.relay(s, conn) })
+	return true
+}
+
+// relay takes what the relay sends to one mapping.
+func (p *Proxy) relay(s *session, conn *net.UDPConn) {
+	buf := make([]byte, 2048)
+	for {
+		n, from, err := conn.ReadFromUDPAddrPort(buf)
+		if errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil || netip.AddrPortFrom(from.Addr().Unmap(), from.Port()) != p.cfg.Target {
+			continue
+		}
+		p.mu.Lock()
+		p.schedule(s.down, parcel{conn: p.front, to: s.player}, buf[:n])
+		p.mu.Unlock()
+	}
+}
+
+// schedule decides a datagram's fate. The lock is held.
+func (p *Proxy) schedule(d dice, to parcel, pkt []byte) {
+	p.stats.Received++
+	delays, copies := d.throw()
+	if copies == 0 {
+		p.stats.Lost++
+	}
+	if copies == 2 {
+		p.stats.Duplicated++
+	}
+	now := time.Now()
+	for _, delay := range delays[:copies] {
+		to.at, to.pkt = now.Add(delay), append([]byte(nil), pkt...)
+		p.due.number++
+		to.number = p.due.number
+		heap.Push(&p.due, to)
+	}
+	select {
+	case p.wake <- struct{}{}:
+	default:
+	}
+}
+
+// deliver sends what is due.
+func (p *Proxy) deliver() {
+	timer := time.NewTimer(time.Hour)
+	defer timer.Stop()
+	for {
+		timer.Reset(p.flush())
+		select {
+		case <-timer.C:
+		case <-p.wake:
+		case <-p.closed:
+			return
+		}
+	}
+}
+
+// flush sends what is due and returns the time until more is.
+func (p *Proxy) flush() time.Duration {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for len(p.due.parcels) > 0 {
+		next := p.due.parcels[0]
+		if wait := time.Until(next.at); wait > 0 {
+			return wait
+		}
+		heap.Pop(&p.due)
+		// A mapping that has gone meanwhile takes its datagrams with it.
+		if _, err := next.conn.WriteToUDPAddrPort(next.pkt, next.to); err == nil {
+			p.stats.Sent++
+		}
+	}
+	return time.Hour
+}

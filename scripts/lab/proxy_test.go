@@ -1,0 +1,170 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+// echo is a server that sends every datagram back and remembers the ports it
+// heard and the numbers in the order they came.
+type echo struct {
+	conn  *net.UDPConn
+	mu    sync.Mutex
+	ports map[uint16]bool
+	heard []uint32
+}
+
+func newEcho(t *testing.T) *echo {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	e := &echo{conn: conn, ports: map[uint16]bool{}}
+	var done sync.WaitGroup
+	t.Cleanup(func() { conn.Close(); done.Wait() })
+	done.Go(func() {
+		buf := make([]byte, 2048)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			e.mu.Lock()
+			e.ports[from.Port()] = true
+			e.heard = append(e.heard, binary.BigEndian.Uint32(buf))
+			e.mu.Unlock()
+			conn.WriteToUDPAddrPort(buf[:n], from)
+		}
+	})
+	return e
+}
+
+// through sends n numbered datagrams through a proxy, one at a time, and
+// returns the proxy's counts when all of them have met their fate.
+func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
+	t.Helper()
+	cfg.Target = e.conn.LocalAddr().(*net.UDPAddr).AddrPort()
+	p, err := NewProxy(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { p.Run(ctx) })
+	defer run.Wait()
+	defer cancel()
+	conn, err := net.DialUDP("udp4", nil, net.UDPAddrFromAddrPort(p.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	settled := func(sent int) bool {
+		s := p.Stats()
+		e.mu.Lock()
+		defer e.mu.Unlock()
+		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.heard))
+	}
+	for i := range n {
+		between(i, p)
+		conn.Write(binary.BigEndian.AppendUint32(nil, uint32(i)))
+		// A few at a time, or socket buffers would overflow.
+		if step := cfg.Up == (Faults{}); step || i%20 == 19 {
+			until(t, "everything arrives", func() bool { return settled(i + 1) })
+		}
+	}
+	return p.Stats()
+}
+
+// until waits for a condition.
+func until(t *testing.T, what string, ok func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
+		if time.Now().After(deadline) {
+			t.Fatal("waited in vain: ", what)
+		}
+	}
+}
+
+func nothing(int, *Proxy) {}
+
+// TestProxyPerfect: without faults everything arrives, in order, from one port,
+// and from another one after a remapping.
+func TestProxyPerfect(t *testing.T) {
+	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
+	once := func(i int, p *Proxy) {
+		if i == 100 {
+			p.Remap()
+		}
+	}
+	for _, c := range []struct {
+		name    string
+		cfg     ProxyConfig
+		between func(int, *Proxy)
+		remaps  uint64
+	}{
+		{"on command", ProxyConfig{}, once, 1},
+		{"by number", ProxyConfig{RemapEvery: 40}, nothing, 4},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			e := newEcho(t)
+			s := through(t, e, c.cfg, 200, c.between)
+			// A free port may be given twice, so their number only bounds.
+			if s.Received != 400 || s.Sent != 400 || s.Lost != 0 || s.Sessions != 1 || s.Remaps != c.remaps || len(e.ports) < 2 {
+				t.Errorf("%+v, ports %v", s, e.ports)
+			}
+			for i, v := range e.heard {
+				if v != uint32(i) {
+					t.Fatalf("datagram %d came as number %d", v, i)
+				}
+			}
+		})
+	}
+}
+
+// TestProxyFaults: each fault happens about as often as asked, and one seed
+// gives one fate.
+func TestProxyFaults(t *testing.T) {
+	cfg := ProxyConfig{Up: Faults{Loss: 0.2, Duplicate: 0.1, Reorder: 0.2, ReorderBy: 3 * time.Millisecond}, Seed: 7}
+	var lost []uint64
+	for range 2 {
+		e := newEcho(t)
+		s := through(t, e, cfg, 1000, nothing)
+		if n := len(e.heard); n < 780 || n > 980 {
+			t.Errorf("%d of 1,000 arrived", n)
+		}
+		if s.Lost < 130 || s.Lost > 270 || s.Duplicated < 40 || s.Duplicated > 130 {
+			t.Errorf("%+v", s)
+		}
+		swapped := 0
+		for i := 1; i < len(e.heard); i++ {
+			if e.heard[i] < e.heard[i-1] {
+				swapped++
+			}
+		}
+		if swapped == 0 {
+			t.Error("nothing was reordered")
+		}
+		lost = append(lost, s.Lost)
+	}
+	if lost[0] != lost[1] {
+		t.Errorf("one seed, two fates: %v", lost)
+	}
+}
+
+func TestProxyConfig(t *testing.T) {
+	ok := netip.MustParseAddrPort("127.0.0.1:1")
+	for _, cfg := range []ProxyConfig{{}, {Target: ok, RemapEvery: -1}} {
+		if p, err := NewProxy(cfg); err == nil {
+			p.front.Close()
+			t.Errorf("%+v was taken", cfg)
+		}
+	}
+}

@@ -1,0 +1,120 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestRecover is F12 and G11: the relay is killed under load and started again
+// on what it left behind. The matches go on, nobody is told that it was over,
+// and whoever has seen the old BINDs gets nowhere with them.
+func TestRecover(t *testing.T) {
+	n := *recoverMatches
+	l := newLab(t, nil)
+	f, codes := l.fleet(l.players(n, 30))
+	l.alive(f, 10*time.Second)
+	captured := f.Captured()
+	heard := l.counter(l.net.Clients, StrangersRange())
+	before := f.Counts()
+
+	f.Mark()
+	killed := time.Now()
+	l.relay.Kill()
+	l.start()
+	t.Logf("serving %v after it was started, %v after the kill", l.relay.Started.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
+	if *long && l.relay.Started > time.Second {
+		t.Errorf("serving %v after the start, goal 1 s", l.relay.Started)
+	}
+	l.replay(captured)
+	for f.Resumed(time.Minute) < n && time.Since(killed) < 15*time.Second && f.Counts().Dead < 2*n {
+		time.Sleep(10 * time.Millisecond)
+	}
+	in5, in10, ever := f.Resumed(5*time.Second), f.Resumed(10*time.Second), f.Resumed(time.Minute)
+	t.Logf("of %d matches %d carried traffic both ways within 1 s, %d within 5 s, %d within 10 s", n, f.Resumed(time.Second), in5, in10)
+	t.Log(f.Settle().Since(before))
+	if ever < n {
+		t.Errorf("%d of %d matches go on", ever, n)
+	}
+	if *long && (float64(in5) < 0.99*float64(n) || in10 < n) {
+		t.Errorf("within 5 s %d, within 10 s %d of %d matches; goals 99 %% and all", in5, in10, n)
+	}
+	l.replay(captured)
+	l.replay(f.Captured())
+	if h := heard.Heard(); h.Types[int(proto.TypeBindReceived)] != 0 {
+		t.Errorf("%d replayed BINDs were accepted", h.Types[int(proto.TypeBindReceived)])
+	}
+	l.unharmed(f.Counts())
+	l.joinable(codes[:min(n, 50)])
+	l.alive(f, 10*time.Second)
+}
+
+// replay sends BINDs from strangers' endpoints, over half a second.
+func (l *lab) replay(binds [][]byte) {
+	l.Helper()
+	s := l.spoofer(l.net.Clients)
+	defer s.Close()
+	for i, b := range binds {
+		if err := s.Send(AppendIPv4UDP(nil, Stranger(l.rng), RelayAddr, b)); err != nil {
+			l.Fatal(err)
+		}
+		if i%64 == 63 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	time.Sleep(500 * time.Millisecond)
+}
+
+// TestRoamStorm is F24: every client changes its port each second and is back
+// before the next one. Half of the clients are hosts.
+func TestRoamStorm(t *testing.T) {
+	l := newLab(t, nil)
+	cfg := l.players(max(*stormClients/2, 1), 30)
+	cfg.Ports, cfg.RoamEvery = 16, time.Second
+	f, codes := l.fleet(cfg)
+	before := f.Counts()
+	time.Sleep(*stormDuration)
+	c := f.Settle()
+	all := f.Roams()
+	t.Logf("%v", c.Since(before))
+	t.Logf("%d roams were over after p50 %v, p99 %v, at most %v; a client sends every 33 ms", len(all),
+		Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 1))
+	if c.Roams == 0 || len(all) == 0 {
+		t.Error("nobody roamed")
+	}
+	if *long && c.Stranded > 0 {
+		t.Errorf("%d of %d roams were not over when the next one began", c.Stranded, c.Roams)
+	}
+	// The relay learns of a roam by the first datagram after it, which may take
+	// 33 ms on each side; the path itself takes microseconds.
+	if worst := Quantile(all, 1); *long && worst > 200*time.Millisecond+2*33*time.Millisecond {
+		t.Errorf("a roam took %v, goal a round trip + 200 ms", worst)
+	}
+	l.unharmed(c)
+	l.resumes(f, codes)
+}
+
+// TestTakeover is B10 in small: an endpoint passes to another allocation, and
+// the former owner, who is told so by ERROR 3, moves and lives on.
+func TestTakeover(t *testing.T) {
+	l := newLab(t, nil)
+	f, codes := l.fleet(l.players(2, 30))
+	victim := f.players[1]
+	at := netip.AddrPortFrom(FirstClient, f.sides[1].sockets[0].group.Addr().Port())
+	thief := l.reserve(l.relay.API(l.net.Clients, 0))
+	var signer proto.Signer
+	s := l.spoofer(l.net.Clients)
+	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: thief.data}, &thief.key)
+	if err := s.Send(AppendIPv4UDP(nil, at, RelayAddr, bind)); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
+	l.resumes(f, codes)
+	if victim.nonce < 2 {
+		t.Errorf("nonce %d", victim.nonce)
+	}
+}

@@ -1,0 +1,195 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// allowed is how many datagrams somebody may get who did nothing, after a time:
+// the budget of ERRORs to one source prefix.
+func allowed(since time.Time) int { return 20 + int(10*time.Since(since).Seconds()) + 1 }
+
+// TestReflection is F4: whoever forges the victim's address makes the relay
+// send it next to nothing, and nothing that is as large as what was forged.
+func TestReflection(t *testing.T) {
+	l := newLab(t, nil)
+	f, _ := l.fleet(l.players(1, 5))
+	live := f.players[0].id
+	bind, ticket := f.Captured()[0], f.players[1].ticket
+	wrong := proto.Relay{From: live, To: live}.Append(nil)
+	wrong[2] = 1
+	begin := time.Now()
+	for _, c := range []struct {
+		name    string
+		message []byte
+		replies bool // it earns some
+	}{
+		{"PING", proto.Ping{Number: 1}.Append(nil), true},
+		{"PING of a live allocation", proto.Ping{ID: live, Number: 1}.Append(nil), true},
+		{"RELAY", proto.Relay{From: live, To: live, Payload: make([]byte, 64)}.Append(nil), true},
+		{"CONNECT_REQUEST", proto.ConnectRequest{ID: live, ConnectionData: ticket}.Append(nil), true},
+		{"DISCONNECT", proto.Disconnect{From: live, To: f.players[1].id}.Append(nil), true},
+		{"CLOSE", proto.Close{ID: live}.Append(nil), false},
+		{"replayed BIND", bind, false},
+		{"another version", wrong, true},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			heard := l.counter(l.net.Victim, netip.Prefix{})
+			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+			packet := AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, 1024), RelayAddr, c.message)
+			o := l.flood(50_000, 400*time.Millisecond, func(n uint64) []byte {
+				SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
+				return packet
+			})
+			time.Sleep(200 * time.Millisecond)
+			h := heard.Heard()
+			t.Logf("%d forged, the victim got %d datagrams of at most %d bytes: %v", o.Sent, h.Datagrams, h.Largest, h.Types)
+			if limit := allowed(begin); h.Datagrams > limit {
+				t.Errorf("the victim got %d datagrams, limit %d", h.Datagrams, limit)
+			}
+			if h.Datagrams > 0 && h.Largest >= len(c.message) {
+				t.Errorf("a reply of %d bytes to a message of %d", h.Largest, len(c.message))
+			}
+			if !c.replies && h.Datagrams > 0 {
+				t.Errorf("it earns silence, not %v", h.Types)
+			}
+			if h.Strangers > 0 {
+				t.Errorf("%d datagrams from elsewhere than the relay's address", h.Strangers)
+			}
+		})
+	}
+	l.unharmed(f.Counts())
+	if n := l.metric(datagramsOut); n == 0 {
+		t.Error("the relay sent nothing at all")
+	}
+}
+
+// TestLowPorts is E2: services that answer anything are not spoken to, so that
+// the relay and they cannot be set on each other.
+func TestLowPorts(t *testing.T) {
+	l := newLab(t, nil)
+	heard := l.counter(l.net.Victim, netip.Prefix{})
+	s := l.spoofer(l.net.Clients)
+	for _, port := range []uint16{1, 7, 13, 17, 19, 53, 69, 123, 161, 389, 1023} {
+		for _, m := range Messages(l.rng) {
+			if err := s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, m)); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	until(t, "all are taken", func() bool { return l.metric(datagramsIn) >= 66 })
+	time.Sleep(100 * time.Millisecond)
+	if h := heard.Heard(); h.Datagrams != 0 {
+		t.Errorf("ports below 1024 were answered: %+v", h)
+	}
+	send := func(port uint16) { // The same from an honest port, or the silence would say nothing.
+		s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, proto.Ping{Number: 1}.Append(nil)))
+	}
+	send(1024)
+	until(t, "a port from 1024 is answered", func() bool { return heard.Heard().Datagrams == 1 })
+}
+
+// TestLoops is F5: one datagram from the relay's own address, or from another
+// relay's, causes at most one more.
+func TestLoops(t *testing.T) {
+	l := newLab(t, nil)
+	for _, knob := range []string{"all", LinkClients, LinkVictim} {
+		if err := l.net.Relay.Set("net.ipv4.conf."+knob+".accept_local", "1"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	other, err := StartRelay(RelayConfig{
+		Network: l.net, Binary: ferry, Dir: t.TempDir(), In: l.net.Victim, Addr: netip.AddrPortFrom(VictimAddr, relayPort),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(other.Kill)
+	mine := l.reserve(l.relay.API(l.net.Clients, 0))
+	s := l.spoofer(l.net.Clients)
+	for _, source := range []netip.AddrPort{RelayAddr, netip.AddrPortFrom(VictimAddr, relayPort)} {
+		for i, m := range l.loopMessages(mine) {
+			in, out := l.metric(datagramsIn), l.metric(datagramsOut)
+			if err := s.Send(AppendIPv4UDP(nil, source, RelayAddr, m)); err != nil {
+				t.Fatal(err)
+			}
+			until(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
+			time.Sleep(50 * time.Millisecond)
+			gotIn, gotOut := l.metric(datagramsIn)-in, l.metric(datagramsOut)-out
+			if gotIn > 2 || gotOut > 1 {
+				t.Errorf("message %d (%x…) from %v: the relay took %.0f and sent %.0f", i, m[:4], source, gotIn, gotOut)
+			}
+		}
+	}
+	all, err := other.Metrics()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("the other relay took %.0f and sent %.0f", all[datagramsIn], all[datagramsOut])
+	if all[datagramsOut] > all[datagramsIn] {
+		t.Error("the other relay sent more than it took")
+	}
+}
+
+// reserve asks for a host's allocation, as a client with a key has it.
+func (l *lab) reserve(c *api.Client) *player {
+	l.Helper()
+	a, err := c.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 1})
+	if err != nil {
+		l.Fatal(err)
+	}
+	return newPlayer(a)
+}
+
+// loopMessages are what a holder of a key sends to make a relay talk to itself:
+// first the BIND of a forged source, then all that an endpoint may say, then
+// all that a relay says.
+func (l *lab) loopMessages(p *player) [][]byte {
+	var signer proto.Signer
+	p.nonce++
+	return append([][]byte{
+		signer.Append(nil, proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key),
+		proto.Ping{ID: p.id, Number: 1}.Append(nil),
+		proto.Disconnect{From: p.id, To: p.id}.Append(nil),
+		proto.Relay{From: p.id, To: p.id, Payload: []byte("round")}.Append(nil),
+		proto.ConnectRequest{ID: p.id, ConnectionData: p.data}.Append(nil),
+		proto.BindReceived{}.Append(nil),
+		proto.Accepted{From: p.id, To: p.id}.Append(nil),
+		proto.Rejected{From: p.id, To: p.id}.Append(nil),
+		proto.Error{ID: p.id, Code: proto.ErrorMismatch}.Append(nil),
+	}, Messages(l.rng)...)
+}
+
+// TestJanitor: what a test leaves behind when it dies is removed, with what
+// runs in it.
+func TestJanitor(t *testing.T) {
+	l := newLab(t, nil)
+	sleeper, err := StartRelay(RelayConfig{
+		Network: l.net, Binary: ferry, Dir: t.TempDir(), In: l.net.Victim, Addr: netip.AddrPortFrom(VictimAddr, relayPort),
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	only := []string{l.net.Victim.Name}
+	j, err := startJanitor(only)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := j.finish(); err != nil {
+		t.Fatal(err)
+	}
+	until(t, "the process is killed", func() bool { return !sleeper.Alive() })
+	if left, _ := filepath.Glob(netnsDir + l.net.Victim.Name); len(left) != 0 {
+		t.Errorf("left over: %v", left)
+	}
+	if !l.relay.Alive() {
+		t.Error("another namespace was touched")
+	}
+}

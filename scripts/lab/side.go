@@ -1,0 +1,157 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// sideBatch is how many datagrams a socket of a Fleet sends or takes at once.
+const sideBatch = 256
+
+// side is all hosts or all joiners: a few sockets, each of which speaks for the
+// addresses of all of them. The goroutine of the Fleet owns it.
+type side struct {
+	sockets []*socket
+}
+
+// socket is one port of a side.
+type socket struct {
+	group *sock.Group
+	conn  *sock.Conn
+	rx    *sock.RecvBatch
+	tx    *sock.SendBatch
+	arena []byte          // datagrams that tx has borrowed
+	to    []sock.Endpoint // the relay, by player: from the address of that one
+	who   []int32         // player by number of the local address; -1: nobody
+}
+
+// openSide opens ports for n players.
+func openSide(place Place, relay netip.AddrPort, ports, n int) (s side, err error) {
+	if place.Via.IsValid() {
+		relay = place.Via
+	}
+	addrs := make([]netip.Addr, n)
+	next := place.First
+	for i := range addrs {
+		addrs[i], next = next, next.Next()
+	}
+	for range ports {
+		one := new(socket)
+		do := place.Do
+		if do == nil {
+			do = func(f func() error) error { return f() }
+		}
+		if err := do(func() error { return one.open(relay, addrs) }); err != nil {
+			return s, errors.Join(err, s.close())
+		}
+		s.sockets = append(s.sockets, one)
+	}
+	return s, nil
+}
+
+func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
+	// Merged datagrams would cross a veth as one.
+	group, err := sock.Listen(sock.Config{
+		Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Batch: sideBatch, Unmerged: true,
+	}, 1)
+	if err != nil {
+		return fmt.Errorf("lab: %w", err)
+	}
+	numbers, err := group.Locals(addrs)
+	if err != nil {
+		return errors.Join(fmt.Errorf("lab: %w", err), group.Close())
+	}
+	s.group, s.conn = group, group.Conns()[0]
+	s.rx, s.tx = s.conn.NewRecvBatch(), s.conn.NewSendBatch(sideBatch)
+	s.arena = make([]byte, 0, sideBatch*sock.SlotSize)
+	for i, number := range numbers {
+		s.to = append(s.to, sock.UDPEndpoint(relay, number, 0))
+		for len(s.who) <= int(number) {
+			s.who = append(s.who, -1)
+		}
+		s.who[number] = int32(i)
+	}
+	return nil
+}
+
+func (s *side) close() error {
+	var errs []error
+	for _, one := range s.sockets {
+		errs = append(errs, one.group.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// send queues a copy of a datagram of a player and returns how many datagrams
+// the kernel refused.
+func (s *side) send(p *player, pkt []byte) uint64 {
+	one := s.sockets[p.port]
+	var unsent uint64
+	if one.tx.Len() == sideBatch {
+		unsent = one.flush()
+	}
+	start := len(one.arena)
+	one.arena = append(one.arena, pkt...)
+	one.tx.Add(one.to[p.number], one.arena[start:len(one.arena):len(one.arena)])
+	return unsent
+}
+
+func (s *side) flush() (unsent uint64) {
+	for _, one := range s.sockets {
+		unsent += one.flush()
+	}
+	return unsent
+}
+
+func (s *socket) flush() uint64 {
+	if s.tx.Len() == 0 {
+		return 0
+	}
+	result := s.conn.Send(s.tx)
+	s.arena = s.arena[:0]
+	return uint64(result.Failed)
+}
+
+// receive hands every datagram that is there to its player.
+func (s *side) receive(f *Fleet, role int) {
+	for port, one := range s.sockets {
+		for {
+			n, err := one.conn.TryRecv(one.rx)
+			if err != nil || n == 0 {
+				break
+			}
+			one.deliver(f, role, port, n)
+			if n < sideBatch {
+				break
+			}
+		}
+	}
+}
+
+func (s *socket) deliver(f *Fleet, role, port, n int) {
+	now := sock.Now()
+	for i := range n {
+		from, pkt, truncated := s.rx.At(i)
+		p := f.at(s, role, from.Local())
+		if p == nil || truncated || p.port != port {
+			f.counts.Stray++ // For an address of nobody, or a port that was left.
+			continue
+		}
+		p.take(f, now, pkt)
+	}
+}
+
+// at returns the player of a local address.
+func (f *Fleet) at(s *socket, role int, local uint16) *player {
+	if int(local) >= len(s.who) || s.who[local] < 0 {
+		return nil
+	}
+	i := 2*int(s.who[local]) + role
+	if i >= len(f.players) {
+		return nil
+	}
+	return f.players[i]
+}
