@@ -31,7 +31,7 @@ func (h Handle) generation() uint32 { return uint32(h) }
 // alone writes it, under the sequence number; every word is an atomic.
 type identity struct {
 	seq      atomic.Uint64    // odd while control writes
-	meta     atomic.Uint64    // generation in the low half, role above it; role 0: no allocation
+	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
 	id       [2]atomic.Uint64 // the wire's id
 	endpoint [3]atomic.Uint64 // where its owner is bound; zero: nowhere
 	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
@@ -40,12 +40,32 @@ type identity struct {
 // activity is what workers write, on a line of its own so that writing never
 // takes a line of identities away from the readers.
 type activity struct {
-	heard     atomic.Uint32 // Tick of the last datagram of its own
-	active    atomic.Uint32 // Tick of the last datagram from it or to it
-	mismatch  atomic.Uint64 // Gate of ERROR 3 that names this allocation
-	strangers [StrangerSlots]atomic.Uint64
-	_         [16]byte
+	heard      atomic.Uint32 // Tick of the last datagram of its own
+	active     atomic.Uint32 // Tick of the last datagram from it or to it
+	fromHost   atomic.Uint32 // of a joiner: Tick of the last RELAY of its host to it
+	fromJoiner atomic.Uint32 // of a joiner: Tick of its last RELAY to its host
+	mismatch   atomic.Uint64 // Gate of ERROR 3 that names this allocation
+	meter      atomic.Uint64 // what it relays, see Quota
+	strangers  [StrangerSlots]atomic.Uint64
+	unproven   atomic.Uint32 // bytes that may yet go to its endpoint, see Prove
+	_          [4]byte
 }
+
+// Flags are what workers know of the BINDs of an allocation.
+type Flags uint8
+
+const (
+	// EverBound: a BIND was accepted, and Entry.Nonce is its nonce.
+	EverBound Flags = 1 << iota
+	// Told: the BIND_RECEIVED for its present endpoint has left, so that the
+	// same BIND may be answered at once.
+	Told
+	// Deferred: its expiry was put off once for a BIND that failed for its
+	// nonce, so that no other such BIND matters.
+	Deferred
+	// Rebuilt: it came back after a restart of the relay.
+	Rebuilt
+)
 
 // Entry is a consistent copy of what the table says of one allocation.
 type Entry struct {
@@ -54,7 +74,12 @@ type Entry struct {
 	Endpoint sock.Endpoint
 	ID       proto.AllocationID
 	Role     Role
+	Flags    Flags
+	Nonce    uint16 // of the last BIND that was accepted
 }
+
+// Is reports whether all of the flags are set.
+func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
 
 // snapshot copies the identity. It reports false when the slot is empty. A
 // reader that meets control in the middle of a write waits for it.
@@ -69,7 +94,7 @@ func (r *identity) snapshot(slot uint32, e *Entry) bool {
 			e.Link = Handle(r.link.Load())
 			if r.seq.Load() == before {
 				e.Handle = makeHandle(slot, uint32(meta))
-				e.Role = Role(meta >> 32)
+				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
 				return e.Role != RoleNone
 			}
 		}
@@ -105,8 +130,14 @@ func (r *identity) setEndpoint(ep sock.Endpoint) {
 	r.endpoint[2].Store(ep.Tail)
 }
 
+// setMeta begins an allocation, or ends one: nothing was bound yet.
 func (r *identity) setMeta(generation uint32, role Role) {
 	r.meta.Store(uint64(role)<<32 | uint64(generation))
+}
+
+func (r *identity) setBinding(flags Flags, nonce uint16) {
+	const rest = 1<<40 - 1
+	r.meta.Store(uint64(nonce)<<48 | uint64(flags)<<40 | r.meta.Load()&rest)
 }
 
 // Account is what only control knows of an allocation. Pointers to it are
@@ -118,17 +149,23 @@ type Account struct {
 
 	Reserved Tick // when it was set aside
 	Deferred Tick // not to expire before this; zero: never deferred
+	Closing  Tick // a CLOSE takes effect after this unless it is heard of; zero: none
+	Leaving  Tick // of a joiner: its link ends after this unless LeftBy relays; zero: none
+	Linked   Tick // of a joiner: when its link was opened, until the first RELAY on it; zero after
+
+	Kept uint32 // place of its record in the state file; zero: none
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
 
 	Epoch          uint16 // key epoch of its connection data
-	Nonce          uint16 // of the last BIND that was accepted
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
+	Awaited        uint16 // of a host that came back: links that it had and that have not come back
 
-	EverBound  bool // a BIND was accepted
+	LeftBy     Role // who sent the DISCONNECT of Leaving
 	EverLinked bool // a host that had a link once
+	Banned     bool // of a joiner that came back: it had no link, so none comes back
 	Ending     bool // expiry has been marked and waits for grace
 }
 

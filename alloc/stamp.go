@@ -36,10 +36,65 @@ func (t *Table) Stamps(h Handle) (heard, active Tick) {
 	return Tick(a.heard.Load()), Tick(a.active.Load())
 }
 
+// Relayed notes at tick that a RELAY of from goes over its link to peer.
+func (t *Table) Relayed(from, peer *Entry, tick Tick) {
+	if from.Role == RoleHost {
+		stamp(&t.activity(peer.Handle.slot()).fromHost, tick)
+		return
+	}
+	stamp(&t.activity(from.Handle.slot()).fromJoiner, tick)
+}
+
+// LinkStamps returns when the host and the joiner last relayed to each other
+// over the link of a joiner, or over one that it had before.
+func (t *Table) LinkStamps(joiner Handle) (fromHost, fromJoiner Tick) {
+	a := t.activity(joiner.slot())
+	return Tick(a.fromHost.Load()), Tick(a.fromJoiner.Load())
+}
+
+// proven is the unproven allowance of an endpoint whose owner was heard there.
+const proven = 1<<32 - 1
+
+// Unprove lets no more than so many bytes go to the endpoint of h until its
+// owner is heard there. Control calls it when it binds h to an endpoint, since
+// the source of a BIND may be forged.
+func (t *Table) Unprove(h Handle, allowance uint32) {
+	t.activity(h.slot()).unproven.Store(min(allowance, proven-1))
+}
+
+// Prove notes that the owner of h was heard at its endpoint with more than a
+// BIND.
+func (t *Table) Prove(h Handle) {
+	if u := &t.activity(h.slot()).unproven; u.Load() != proven {
+		u.Store(proven)
+	}
+}
+
+// Proven reports whether the owner of h was heard at its endpoint.
+func (t *Table) Proven(h Handle) bool { return t.activity(h.slot()).unproven.Load() == proven }
+
+// Spend reports whether size bytes may go to the endpoint of h, and takes them
+// from its allowance while it is unproven.
+func (t *Table) Spend(h Handle, size int) bool {
+	u := &t.activity(h.slot()).unproven
+	for {
+		left := u.Load()
+		if left == proven {
+			return true
+		}
+		if left < uint32(size) {
+			return false
+		}
+		if u.CompareAndSwap(left, left-uint32(size)) {
+			return true
+		}
+	}
+}
+
 // StrangerSlots is how many peers to whom it has no link an allocation may be
 // told of within a second. Beyond that it is told nothing, so that the memory
 // of what it was told stays small and is never outrun.
-const StrangerSlots = 4
+const StrangerSlots = 3
 
 // StrangerMillis is the shortest time in milliseconds between two ERROR 5 to
 // one allocation about one peer.

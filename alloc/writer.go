@@ -102,7 +102,11 @@ func (t *Table) resetActivity(slot uint32, now Tick) {
 	a := t.activity(slot)
 	a.heard.Store(uint32(now))
 	a.active.Store(uint32(now))
+	a.fromHost.Store(0)
+	a.fromJoiner.Store(0)
 	a.mismatch.Store(0)
+	a.meter.Store(0)
+	a.unproven.Store(proven)
 	for i := range a.strangers {
 		a.strangers[i].Store(0)
 	}
@@ -122,6 +126,30 @@ func (t *Table) Bind(h Handle, ep sock.Endpoint) (displaced Handle) {
 	old, _ := t.At(h)
 	t.setEndpoint(h, old.Endpoint, ep)
 	return displaced
+}
+
+// Admit notes the nonce of a BIND that was accepted.
+func (t *Table) Admit(h Handle, nonce uint16) {
+	e, _ := t.At(h)
+	t.setBinding(h, e.Flags|EverBound, nonce)
+}
+
+// Mark sets flags of h.
+func (t *Table) Mark(h Handle, f Flags) {
+	if e, ok := t.At(h); ok && !e.Is(f) {
+		t.setBinding(h, e.Flags|f, e.Nonce)
+	}
+}
+
+// Unmark clears flags of h.
+func (t *Table) Unmark(h Handle, f Flags) {
+	if e, ok := t.At(h); ok && e.Flags&f != 0 {
+		t.setBinding(h, e.Flags&^f, e.Nonce)
+	}
+}
+
+func (t *Table) setBinding(h Handle, flags Flags, nonce uint16) {
+	t.identity(h.slot()).write(func(r *identity) { r.setBinding(flags, nonce) })
 }
 
 // setEndpoint moves h from old to ep; either may be none. The index learns of

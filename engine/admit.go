@@ -13,10 +13,11 @@ type admission struct {
 	deriver *alloc.Deriver
 	signer  proto.Signer
 	key     proto.Key
+	memory  bindMemory
 }
 
-// bind filters a BIND: form, then seal, then signature, the cheapest first.
-// Control decides about the nonce and the state.
+// bind filters a BIND, the cheapest check first: form, seal, what is known
+// already, signature. Control decides about the state.
 func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
@@ -25,24 +26,69 @@ func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if m.AcceptMode != 0 {
 		return DropAcceptMode
 	}
-	claims, ok := w.sealer.Open(&w.seal.scratch, m.ConnectionData)
+	c, ok := w.sealer.Open(&w.seal.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
-	if claims.Role == alloc.RoleTicket {
+	if c.Role == alloc.RoleTicket {
 		return DropTicket
 	}
-	w.seal.deriver.Key(claims.ID, &w.seal.key)
+	e, live := w.table.ByID(c.ID)
+	if live {
+		if w.seal.memory.has(&e, from, &m) {
+			return w.bindAgain(now, &e)
+		}
+		if e.Is(alloc.EverBound|alloc.Deferred) && nonceOld(&e, from, m.Nonce) {
+			return DropNonce
+		}
+	}
+	if w.inbox.loaded(now) && !w.mayVerify(now, from, c.ID, &e) {
+		return DropLoad
+	}
+	w.seal.deriver.Key(c.ID, &w.seal.key)
 	if !w.seal.signer.Verify(pkt, &w.seal.key) {
 		return DropMAC
 	}
-	n, outcome := w.hand(&command{kind: proto.TypeBind, from: from, id: claims.ID, nonce: m.Nonce, now: now})
+	return w.bindAuthentic(now, from, &m, claimsOf(&c), &e)
+}
+
+// bindAuthentic hands a BIND with a good signature to control. The entry is
+// empty if its allocation is not in the table.
+func (w *worker) bindAuthentic(now int64, from sock.Endpoint, m *proto.Bind, c claims, e *alloc.Entry) Outcome {
+	q := fresh
+	if e.Is(alloc.EverBound) {
+		q = known
+	}
+	if e.Handle != 0 {
+		w.seal.memory.note(e.Handle, from, m)
+	}
+	n, outcome := w.hand(q, &command{kind: proto.TypeBind, from: from, claims: c, nonce: m.Nonce, now: now})
 	if outcome == handedOver {
 		if m := w.mute.find(from, now); m != nil {
 			m.bound(n)
 		}
 	}
 	return outcome
+}
+
+// bindAgain answers a BIND that is the last one once more: its BIND_RECEIVED
+// was lost, or its client has heard nothing for a while.
+func (w *worker) bindAgain(now int64, e *alloc.Entry) Outcome {
+	if m := w.mute.find(e.Endpoint, now); m != nil {
+		m.forgive()
+	}
+	w.table.Heard(e.Handle, tick(now))
+	if !w.unlimited && !w.seal.memory.take(e.Handle, now) {
+		return DropRate
+	}
+	w.out.forward(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
+	return OutBound
+}
+
+// nonceOld is the rule of nonces: from the same endpoint equal or higher, from
+// another one higher.
+func nonceOld(e *alloc.Entry, from sock.Endpoint, nonce uint16) bool {
+	return nonce < e.Nonce || nonce == e.Nonce && from != e.Endpoint
 }
 
 // connect filters a CONNECT_REQUEST: form, sender, then seal.
@@ -55,14 +101,13 @@ func (w *worker) connect(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if !ok || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
-	w.table.Heard(sender.Handle, tick(now))
+	w.heard(&sender, now)
 	c, ok := w.sealer.Open(&w.seal.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
-	_, outcome := w.hand(&command{
-		kind: proto.TypeConnectRequest, from: from, sender: sender, now: now,
-		target: target{role: c.Role, id: c.ID, match: c.Match, joiner: c.Joiner, player: c.Player, tenant: c.Tenant},
+	_, outcome := w.hand(known, &command{
+		kind: proto.TypeConnectRequest, from: from, sender: sender, now: now, claims: claimsOf(&c),
 	})
 	return outcome
 }
@@ -77,8 +122,8 @@ func (w *worker) disconnect(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if !ok || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	w.table.Heard(sender.Handle, tick(now))
-	_, outcome := w.hand(&command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
+	w.heard(&sender, now)
+	_, outcome := w.hand(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
 	return outcome
 }
 
@@ -90,8 +135,27 @@ func (w *worker) close(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	}
 	sender, ok := w.table.ByEndpoint(from)
 	if !ok || sender.ID != m.ID {
+		if named, live := w.table.ByID(m.ID); live {
+			w.spoof.wrong(named.Handle, now)
+		}
 		return DropUnbound
 	}
-	_, outcome := w.hand(&command{kind: proto.TypeClose, from: from, sender: sender, now: now})
+	_, outcome := w.hand(known, &command{kind: proto.TypeClose, from: from, sender: sender, now: now})
 	return outcome
+}
+
+// heard notes that the owner of e sent a message that only it should send.
+func (w *worker) heard(e *alloc.Entry, now int64) {
+	w.table.Heard(e.Handle, tick(now))
+	w.table.Prove(e.Handle)
+}
+
+// hand gives a command to control.
+func (w *worker) hand(q class, c *command) (uint64, Outcome) {
+	c.share = uint8(w.gate(c.from))
+	n, outcome := w.inbox.push(q, c)
+	if outcome == handedOver {
+		w.wakeControl()
+	}
+	return n, outcome
 }

@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // The budgets of ERROR replies. A relay answers strangers, and its answers must
@@ -20,23 +21,40 @@ var (
 	// mismatchRate: ERROR 3 that names one live allocation. It is apart from
 	// the others, because roaming lives on it.
 	mismatchRate = alloc.Rate{Interval: 200_000, Burst: 5}
+	// endpointRate: ERRORs of one code to one endpoint. 200 ms are more than
+	// most round trips, so a client does not spend two nonces on one move.
+	endpointRate = alloc.Rate{Interval: 200_000, Burst: 1}
+	// verifyRate: signatures of BINDs that are checked for one allocation while
+	// a worker is under load, and for one prefix of those.
+	verifyRate       = alloc.Rate{Interval: 5_000, Burst: 200}
+	verifyPrefixRate = alloc.Rate{Interval: 50_000, Burst: 20}
 )
 
 // prefixGates is the number of gates that prefixes share by a secret hash. Two
 // prefixes that share one share its budget.
 const prefixGates = 4096
 
+// endpointGates and verifyGates are the numbers of gates that endpoints share
+// for each code, and allocations for signatures, by the same hash.
+const (
+	endpointGates = 1 << 15
+	verifyGates   = 1 << 13
+)
+
 // budgets hold the gates of all workers and control. Every word is an atomic.
 type budgets struct {
 	unlimited bool
 	secret    uint64
+	perPrefix alloc.Rate // prefixRate; a simulation has less
 	process   atomic.Uint64
 	_         [56]byte
 	prefixes  [prefixGates]atomic.Uint64
+	endpoints [endpointGates]atomic.Uint64
+	verifies  [verifyGates]atomic.Uint64
 }
 
 func newBudgets(unlimited bool) *budgets {
-	b := &budgets{unlimited: unlimited}
+	b := &budgets{unlimited: unlimited, perPrefix: prefixRate}
 	var seed [8]byte
 	rand.Read(seed[:])
 	b.secret = binary.LittleEndian.Uint64(seed[:])
@@ -44,11 +62,44 @@ func newBudgets(unlimited bool) *budgets {
 }
 
 // take reports whether an ERROR may go to an endpoint now.
-func (b *budgets) take(to sock.Endpoint, now int64) bool {
-	if b.unlimited {
+func (b *budgets) take(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
+	return b.unlimited || b.takeOne(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)
+}
+
+func (b *budgets) takeOne(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
+	return endpointRate.Take(&b.endpoints[b.endpointGate(to, code)], now)
+}
+
+func (b *budgets) takePrefix(to sock.Endpoint, now int64) bool {
+	return b.perPrefix.Take(&b.prefixes[b.gate(to)], now)
+}
+
+func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
+
+// mayVerify reports whether a worker under load may check a signature. Those
+// from the prefix where the allocation is bound do not count against the rest,
+// so that a stranger with a good seal cannot keep its owner from binding.
+func (b *budgets) mayVerify(now int64, from sock.Endpoint, id proto.AllocationID, e *alloc.Entry) bool {
+	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
+	prefix := b.gate(from)
+	if !verifyPrefixRate.Take(&b.verifies[scatter(at+prefix)>>(64-13)], now) {
+		return false
+	}
+	if !e.Endpoint.IsZero() && b.gate(e.Endpoint) == prefix {
 		return true
 	}
-	return prefixRate.Take(&b.prefixes[b.gate(to)], now) && processRate.Take(&b.process, now)
+	return verifyRate.Take(&b.verifies[scatter(^at)>>(64-13)], now)
+}
+
+func (b *budgets) endpointGate(ep sock.Endpoint, code proto.ErrorCode) uint64 {
+	x := scatter(ep.Hi^b.secret) ^ ep.Lo
+	return scatter(scatter(x)^ep.Tail^uint64(code)<<48) >> (64 - 15)
+}
+
+// scatter spreads what x says over its upper bits.
+func scatter(x uint64) uint64 {
+	x *= 0x9E3779B97F4A7C15
+	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
 }
 
 // gate returns the gate of an endpoint's prefix.
@@ -57,6 +108,5 @@ func (b *budgets) gate(ep sock.Endpoint) uint64 {
 	if ep.Kind() == sock.KindUDP6 {
 		prefix = ep.Hi &^ 0xFF
 	}
-	x := (prefix ^ b.secret) * 0x9E3779B97F4A7C15
-	return (x ^ x>>29) * 0xBF58476D1CE4E5B9 >> 52
+	return scatter(prefix^b.secret) >> 52
 }

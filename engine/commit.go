@@ -22,50 +22,68 @@ func (c *control) commit(cmd *command) Outcome {
 		return c.commitConnect(cmd, &sender)
 	case proto.TypeDisconnect:
 		return c.commitDisconnect(cmd, &sender)
+	case proto.TypeRelay:
+		return c.commitRelink(cmd, &sender)
 	default:
-		c.end(sender.Handle, EndClosed)
-		return OutClosed
+		return c.commitClose(cmd, &sender)
 	}
 }
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	e, ok := c.table.ByID(cmd.id)
-	if !ok {
-		// It was sealed under this boot, so it was here and has ended.
-		return c.refuse(cmd, cmd.id, proto.ErrorNotFound)
+	if c.sources.Load().refused(cmd.from) {
+		return DropForbidden
 	}
-	a := c.table.Account(e.Handle)
-	same := e.Endpoint == cmd.from
-	if a.EverBound && (cmd.nonce < a.Nonce || cmd.nonce == a.Nonce && !same) {
+	e, ok := c.table.ByID(cmd.claims.id)
+	if !ok {
+		if outcome := c.rebuild(cmd); outcome != handedOver {
+			return outcome
+		}
+		e, _ = c.table.ByID(cmd.claims.id)
+	}
+	if e.Is(alloc.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
 		// Its owner lives, but cannot prove that this BIND is not a replay.
-		if a.Deferred == 0 {
+		if a := c.table.Account(e.Handle); a.Deferred == 0 {
 			a.Deferred = tick(cmd.now) + c.rules.deferral
+			c.table.Mark(e.Handle, alloc.Deferred)
 		}
 		return DropNonce
 	}
-	first := !a.EverBound
-	a.Nonce, a.EverBound = cmd.nonce, true
+	c.bind(&e, cmd)
+	return OutBound
+}
+
+// bind binds e to the endpoint of the command, and answers.
+func (c *control) bind(e *alloc.Entry, cmd *command) {
+	first, moved := !e.Is(alloc.EverBound), e.Endpoint != cmd.from
 	c.table.Heard(e.Handle, tick(cmd.now))
 	var after uint64
-	if !same {
-		c.table.Bind(e.Handle, cmd.from)
+	if moved {
+		c.table.Unmark(e.Handle, alloc.Told)
+		c.table.Unprove(e.Handle, c.rules.unproven)
+	}
+	c.table.Admit(e.Handle, cmd.nonce)
+	if moved {
+		if displaced := c.table.Bind(e.Handle, cmd.from); displaced != 0 {
+			c.ledger.SetEndpoint(c.place(displaced), 0)
+		}
 		after = c.grace.next()
 	}
+	c.recordBind(e.Handle)
 	if first {
 		c.schedule(e.Handle)
 	}
-	c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
-	if !same && c.hooks.OnBind != nil {
+	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
+	d.does, d.handle = sendBound, e.Handle
+	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: e.Role, From: cmd.from.AddrPort(), First: first})
 	}
-	return OutBound
 }
 
 // commitConnect opens the link that a joiner asks for. The order of the checks
 // is part of the protocol: see the table in doc.go.
 func (c *control) commitConnect(cmd *command, sender *alloc.Entry) Outcome {
-	t := &cmd.target
+	t := &cmd.claims
 	if t.id == sender.ID {
 		return c.refuse(cmd, sender.ID, proto.ErrorSelfConnect)
 	}
@@ -73,17 +91,24 @@ func (c *control) commitConnect(cmd *command, sender *alloc.Entry) Outcome {
 		return c.refuse(cmd, sender.ID, proto.ErrorUnauthorized)
 	}
 	host, ok := c.table.ByID(t.id)
-	if !ok {
+	switch {
+	case !ok && c.mayReturn(t.id, t.boot, cmd.now):
+		return DropRecovering
+	case !ok:
 		return c.refuse(cmd, sender.ID, proto.ErrorNotFound)
-	}
-	if host.Endpoint.IsZero() {
+	case host.Endpoint.IsZero():
 		return DropHostUnbound
 	}
 	if sender.Link != host.Handle {
 		a := c.table.Account(host.Handle)
-		if a.Links >= a.MaxConnections {
+		switch {
+		case a.Links >= a.MaxConnections:
 			c.reply(0, cmd.from, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 			return OutRejected
+		case c.promised(sender, &host, cmd.now):
+			return DropRecovering
+		case !c.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
+			return DropRate
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
@@ -94,7 +119,7 @@ func (c *control) commitConnect(cmd *command, sender *alloc.Entry) Outcome {
 // admits reports whether connection data opens a link for the sender: it names
 // the host of the sender's own match, and is either the host's own data or a
 // ticket issued to this joiner, or to the same player.
-func admits(t *target, sender *alloc.Entry, a *alloc.Account) bool {
+func admits(t *claims, sender *alloc.Entry, a *alloc.Account) bool {
 	if sender.Role != alloc.RoleJoiner || t.tenant != a.Tenant || t.match != a.Match {
 		return false
 	}
@@ -111,11 +136,17 @@ func admits(t *target, sender *alloc.Entry, a *alloc.Account) bool {
 // limit to the short one, so its clocks start again.
 func (c *control) link(joiner, host *alloc.Entry, now alloc.Tick) {
 	c.table.Link(joiner.Handle, host.Handle)
-	if a := c.table.Account(host.Handle); !a.EverLinked {
+	a := c.table.Account(host.Handle)
+	if !a.EverLinked {
 		a.EverLinked = true
 		c.table.Heard(host.Handle, now)
 		c.schedule(host.Handle)
 	}
+	c.arrived(joiner)
+	j := c.table.Account(joiner.Handle)
+	j.Linked, j.Leaving, j.Banned = now, 0, false
+	c.schedule(joiner.Handle)
+	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
 		c.hooks.OnConnect(ConnectEvent{Host: host.ID, Joiner: joiner.ID})
 	}
@@ -124,29 +155,78 @@ func (c *control) link(joiner, host *alloc.Entry, now alloc.Tick) {
 // commitDisconnect closes a link, tells the peer and echoes. Real clients send
 // two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *alloc.Entry) Outcome {
-	m := proto.Disconnect{From: sender.ID, To: cmd.peer}
 	if peer, ok := c.table.Peer(sender, cmd.peer); ok {
-		joiner := sender
-		if sender.Role == alloc.RoleHost {
-			joiner = &peer
+		if c.spoof.suspects(sender.Handle, cmd.now) {
+			c.holdDisconnect(sender, &peer, tick(cmd.now))
+			return OutHeld
 		}
-		c.table.Unlink(joiner.Handle)
-		after := c.grace.next()
-		if !peer.Endpoint.IsZero() {
-			c.table.Active(peer.Handle, tick(cmd.now))
-			c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
-		}
-		c.reply(after, cmd.from, m.Append(c.buf[:0]))
-		if c.hooks.OnDisconnect != nil {
-			c.hooks.OnDisconnect(DisconnectEvent{From: sender.ID, To: cmd.peer})
-		}
+		c.part(sender, &peer, tick(cmd.now))
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
+		if c.recovering(cmd.now) && sender.Is(alloc.Rebuilt) {
+			return DropRecovering
+		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
-	c.reply(0, cmd.from, m.Append(c.buf[:0]))
+	c.ban(sender, cmd.peer)
+	c.reply(0, cmd.from, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
 	return OutDisconnected
+}
+
+// part closes the link between two, and tells both that from closed it.
+func (c *control) part(from, peer *alloc.Entry, now alloc.Tick) {
+	c.unlink(from, peer)
+	after := c.grace.next()
+	m := proto.Disconnect{From: from.ID, To: peer.ID}
+	if !peer.Endpoint.IsZero() {
+		c.table.Active(peer.Handle, now)
+		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
+	}
+	if !from.Endpoint.IsZero() {
+		c.reply(after, from.Endpoint, m.Append(c.buf[:0]))
+	}
+	if c.hooks.OnDisconnect != nil {
+		c.hooks.OnDisconnect(DisconnectEvent{From: from.ID, To: peer.ID})
+	}
+}
+
+// unlink closes the link between two and tells nobody.
+func (c *control) unlink(a, b *alloc.Entry) {
+	joiner, host := a, b
+	if a.Role == alloc.RoleHost {
+		joiner, host = b, a
+	}
+	c.table.Unlink(joiner.Handle)
+	j := c.table.Account(joiner.Handle)
+	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(alloc.Rebuilt)
+	c.recordLink(joiner.Handle, host.Handle)
+}
+
+// holdDisconnect lets a DISCONNECT wait, which somebody may have forged.
+func (c *control) holdDisconnect(sender, peer *alloc.Entry, now alloc.Tick) {
+	joiner := sender
+	if sender.Role == alloc.RoleHost {
+		joiner = peer
+	}
+	if a := c.table.Account(joiner.Handle); a.Leaving == 0 {
+		a.Leaving, a.LeftBy = now+lingerTicks, sender.Role
+		c.schedule(joiner.Handle)
+	}
+}
+
+// commitClose ends an allocation at its owner's wish, after a while if somebody
+// may have forged it.
+func (c *control) commitClose(cmd *command, sender *alloc.Entry) Outcome {
+	if !c.spoof.suspects(sender.Handle, cmd.now) {
+		c.end(sender.Handle, EndClosed)
+		return OutClosed
+	}
+	if a := c.table.Account(sender.Handle); a.Closing == 0 {
+		a.Closing = tick(cmd.now) + lingerTicks
+		c.schedule(sender.Handle)
+	}
+	return OutHeld
 }
 
 // sameMatch reports whether peer is another member of the sender's match. The
@@ -165,7 +245,7 @@ func (c *control) sameMatch(sender *alloc.Entry, peer proto.AllocationID) bool {
 
 // refuse answers a command with an ERROR, within the budgets.
 func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCode) Outcome {
-	if !c.take(cmd.from, cmd.now) {
+	if !c.take(cmd.from, code, cmd.now) {
 		return DropBudget
 	}
 	c.reply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0]))
@@ -178,12 +258,23 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	a := c.table.Account(h)
 	c.wheel.remove(h)
 	c.sealer.Release(a.Epoch)
+	c.ledger.Remove(c.place(h))
+	proven := c.table.Proven(h)
+	if e, ok := c.table.At(h); ok {
+		c.arrived(&e)
+	}
 	e, ok := c.table.End(h)
 	if !ok {
 		return
 	}
+	if host, ok := c.table.At(e.Link); ok {
+		c.recordHost(&host)
+	}
+	if e.Is(alloc.Rebuilt) && c.recovery.ended != nil {
+		c.recovery.ended[e.ID] = struct{}{}
+	}
 	after := c.grace.next()
-	if why == EndExpired && !e.Endpoint.IsZero() {
+	if why == EndExpired && !e.Endpoint.IsZero() && proven {
 		c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 	}
 	c.queue.push(after, recycleSlot, h)
@@ -193,9 +284,11 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 }
 
 // reply queues a datagram that leaves when grace period after is over, and
-// after everything queued before it. It copies pkt.
-func (c *control) reply(after uint64, to sock.Endpoint, pkt []byte) {
+// after everything queued before it. It copies pkt. The deed is valid until the
+// next is queued.
+func (c *control) reply(after uint64, to sock.Endpoint, pkt []byte) *deferred {
 	d := c.queue.add()
 	d.after, d.does, d.to = after, sendReply, to
 	d.size = uint8(copy(d.room[:], pkt))
+	return d
 }

@@ -3,10 +3,12 @@ package engine
 import (
 	"fmt"
 	"log/slog"
+	"math"
 	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -59,9 +61,27 @@ type Config struct {
 	// was sent. Default 30 s.
 	HearTimeout time.Duration
 
-	// Unlimited switches off the budgets of ERROR replies; the rules stay.
-	// For tests and development.
+	// Limits bound what clients may do.
+	Limits Limits
+	// Unlimited switches off Limits and the budgets of ERROR replies; the rules
+	// stay. For tests and development.
 	Unlimited bool
+
+	// AllowPrivateSources lets clients in from private networks although players
+	// are told a public address. While they are told none, it is so anyway.
+	AllowPrivateSources bool
+	// Siblings are the UDP addresses of other relays, from which no datagram is
+	// handled, so that nobody makes relays talk to each other.
+	Siblings []netip.AddrPort
+
+	// Ledger is what a restart must know, in a file; Left is what was found
+	// there. The server closes it at the end of Run, or in Close. Nil: recovery
+	// after a restart is lenient, as nobody knows what had ended.
+	Ledger *ledger.Ledger
+	Left   ledger.Left
+	// RecoverFor is the time after New in which allocations of earlier runs may
+	// come back. Default 60 s; negative: never.
+	RecoverFor time.Duration
 
 	// Region is what reservations are told. Default "default".
 	Region string
@@ -76,6 +96,20 @@ type Config struct {
 	Logger *slog.Logger
 }
 
+// Limits bound what one allocation may do per second, with a burst of one
+// second. Zero means the default, negative unlimited.
+type Limits struct {
+	// JoinerDatagrams and JoinerBytes are what a joiner may relay. Default 1,000
+	// datagrams, 512 KiB.
+	JoinerDatagrams, JoinerBytes int
+	// HostDatagrams and HostBytes are what a host may relay. Default 12,000
+	// datagrams (100 players at 60 Hz, twice), 8 MiB.
+	HostDatagrams, HostBytes int
+	// UnprovenBytes is how much may go to an endpoint from which nothing but a
+	// BIND has come, whose source may be forged. Default 256 KiB.
+	UnprovenBytes int
+}
+
 // rules are the configured limits in the units of the data plane.
 type rules struct {
 	maxContent int
@@ -84,7 +118,25 @@ type rules struct {
 	idleAlone  alloc.Tick
 	hear       alloc.Tick
 	deferral   alloc.Tick
+	linkUnused alloc.Tick
+
+	joiner, host alloc.Quota
+	unproven     uint32 // bytes
+
+	recoverUntil, recoverFor int64 // ms
 }
+
+// quota is what an allocation of that role may relay.
+func (r *rules) quota(role alloc.Role) alloc.Quota {
+	if role == alloc.RoleHost {
+		return r.host
+	}
+	return r.joiner
+}
+
+// linkUnused is how long a link lives over which nobody has relayed yet, so
+// that tickets alone do not fill a host's places.
+const linkUnused = 10 * time.Second
 
 // nonceDeferral is how long an allocation lives on after an authentic BIND of
 // its owner that failed for its nonce, once.
@@ -100,7 +152,15 @@ const maxMaxConnections = 1<<16 - 1
 const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
+	l := c.Limits.withDefaults(c.Unlimited)
+	window := max(or(c.RecoverFor, 60*time.Second), 0).Milliseconds()
 	return rules{
+		joiner:       alloc.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
+		host:         alloc.NewQuota(l.HostDatagrams, l.HostBytes),
+		unproven:     uint32(l.UnprovenBytes),
+		recoverUntil: clockStart + window, recoverFor: window,
+		linkUnused: ticks(linkUnused),
+
 		maxContent: or(c.MaxContent, proto.DefaultMaxContent),
 		bindWithin: ticks(or(c.BindTimeout, 10*time.Second)),
 		idle:       ticks(or(c.IdleTimeout, 10*time.Second)),
@@ -108,6 +168,25 @@ func (c *Config) rules() rules {
 		hear:       ticks(or(c.HearTimeout, 30*time.Second)),
 		deferral:   ticks(nonceDeferral),
 	}
+}
+
+// withDefaults turns what is unlimited into what no rate reaches.
+func (l Limits) withDefaults(unlimited bool) Limits {
+	for _, f := range []struct {
+		value     *int
+		otherwise int
+		endless   int
+	}{
+		{&l.JoinerDatagrams, 1000, 0}, {&l.JoinerBytes, 512 << 10, 0},
+		{&l.HostDatagrams, 12_000, 0}, {&l.HostBytes, 8 << 20, 0},
+		{&l.UnprovenBytes, 256 << 10, math.MaxInt32},
+	} {
+		*f.value = or(*f.value, f.otherwise)
+		if unlimited || *f.value < 0 {
+			*f.value = f.endless
+		}
+	}
+	return l
 }
 
 func or[T comparable](value, otherwise T) T {

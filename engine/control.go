@@ -2,31 +2,40 @@ package engine
 
 import (
 	"context"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/engine/sock"
 )
 
-// commandsPerPump is how many commands of one worker control decides before
-// it turns to the next worker.
-const commandsPerPump = 128
+// linkRate is how many new links a host gets per second, so that strangers with
+// tickets cannot keep it busy.
+var linkRate = alloc.Rate{Interval: 50_000, Burst: 20}
 
 // control makes every change of state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; others reach it through rings and calls.
 type control struct {
 	*relay
-	hooks  Hooks
-	rings  []*ring
-	wheel  wheel
-	queue  queue
-	out    outbox
-	buf    [replySize]byte
-	counts counters
+	hooks   Hooks
+	inboxes []*inbox
+	wheel   wheel
+	queue   queue
+	out     outbox
+	buf     [replySize]byte
+	counts  counters
 
 	expires   int   // expiresPerMilli; a simulation takes all at once
 	expiredAt int64 // ms; when expireSome last looked
 	behind    bool  // and it left some for later
+	brake     brake
+	recovery  recovery
+	drain     drain
+	rebuilt   uint64
+	sendsDown func() uint64             // sends that failed since the network was down
+	ledger    *ledger.Ledger            // nil methods do nothing
+	links     [spoofGates]atomic.Uint64 // gates of linkRate
 
 	wake  chan struct{}
 	calls chan call
@@ -74,11 +83,13 @@ func (c *control) answer(call call) {
 // there may be more.
 func (c *control) pump(now int64) bool {
 	more := false
-	for _, r := range c.rings {
-		n := r.drain(commandsPerPump, func(cmd *command) { c.counts.add(c.commit(cmd)) })
-		more = more || n == commandsPerPump
+	c.brake.stalled(now)
+	for _, b := range c.inboxes {
+		more = b.pump(func(cmd *command) { c.counts.add(c.commit(cmd)) }) || more
 	}
+	c.recoverSome(now)
 	c.expireSome(now)
+	c.drainSome(now)
 	for range len(c.calls) {
 		c.answer(<-c.calls)
 	}
@@ -95,16 +106,26 @@ func (c *control) release(now int64) {
 			return
 		}
 		switch d.does {
-		case sendReply:
+		case sendReply, sendBound:
 			if c.out.full() {
 				c.flush()
 			}
 			c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
+			if d.does == sendBound {
+				c.told(d.handle, d.to)
+			}
 		case recycleSlot:
 			c.table.Recycle(d.handle)
 		case expire:
 			c.expireMarked(d.handle, tick(now))
 		}
+	}
+}
+
+// told notes that the BIND_RECEIVED for an endpoint leaves.
+func (c *control) told(h alloc.Handle, at sock.Endpoint) {
+	if e, ok := c.table.At(h); ok && e.Endpoint == at {
+		c.table.Mark(h, alloc.Told)
 	}
 }
 

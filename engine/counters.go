@@ -16,7 +16,7 @@ const batchBuckets = 9
 type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
-	sendFailed               uint64
+	sendFailed, sendDown     uint64
 	outcomes                 [NumOutcomes]uint64
 	batches                  [batchBuckets]uint64
 	touched                  uint64 // outcomes that changed, one bit each
@@ -27,7 +27,7 @@ type counters struct {
 type published struct {
 	received, receivedBytes  atomic.Uint64
 	sentDatagrams, sentBytes atomic.Uint64
-	sendFailed               atomic.Uint64
+	sendFailed, sendDown     atomic.Uint64
 	outcomes                 [NumOutcomes]atomic.Uint64
 	batches                  [batchBuckets]atomic.Uint64
 }
@@ -41,6 +41,7 @@ func (c *counters) sent(r sock.SendResult) {
 	c.sentDatagrams += uint64(r.Sent)
 	c.sentBytes += uint64(r.Bytes)
 	c.sendFailed += uint64(r.Failed)
+	c.sendDown += uint64(r.Down)
 }
 
 // publish makes the counts of a batch of n datagrams visible to others.
@@ -55,6 +56,7 @@ func (c *counters) publish(n int) {
 	c.pub.sentDatagrams.Store(c.sentDatagrams)
 	c.pub.sentBytes.Store(c.sentBytes)
 	c.pub.sendFailed.Store(c.sendFailed)
+	c.pub.sendDown.Store(c.sendDown)
 	for t := c.touched; t != 0; t &= t - 1 {
 		o := bits.TrailingZeros64(t)
 		c.pub.outcomes[o].Store(c.outcomes[o])

@@ -12,23 +12,26 @@ const expiresPerMilli = 20
 // at once: its timer is seldom on time.
 const maxExpiresMillis = 8
 
-// expireSome marks allocations that are overdue at now, a time in
-// milliseconds. A marked one ends only when every worker has passed, and if it
-// is still overdue then. What is too much for this millisecond is left for
-// later, which behind says.
+// expireSome marks allocations for which something is overdue at now, a time in
+// milliseconds. What is overdue happens only when every worker has passed, and
+// if it is still overdue then. What is too much for this millisecond is left
+// for later, which behind says.
 func (c *control) expireSome(now int64) {
 	if now == c.expiredAt {
 		return
 	}
 	quota := c.expires * int(min(now-c.expiredAt, maxExpiresMillis))
 	c.expiredAt, c.behind = now, false
+	if c.watch(now) {
+		return
+	}
 	for range quota {
 		h, ok := c.wheel.due(tick(now))
 		if !ok {
 			return
 		}
-		if last := c.lastTick(h); tick(now) <= last {
-			c.wheel.put(h, last+1)
+		if next := c.nextTick(h); tick(now) <= next {
+			c.wheel.put(h, next+1)
 			continue
 		}
 		c.table.Account(h).Ending = true
@@ -37,17 +40,66 @@ func (c *control) expireSome(now int64) {
 	c.behind = true
 }
 
-// expireMarked ends h unless it was heard of since it was marked.
+// expireMarked does what is overdue for h, unless it was heard of since it was
+// marked.
 func (c *control) expireMarked(h alloc.Handle, now alloc.Tick) {
 	if _, ok := c.table.At(h); !ok {
 		return
 	}
-	c.table.Account(h).Ending = false
-	if last := c.lastTick(h); now <= last {
-		c.wheel.put(h, last+1)
+	a := c.table.Account(h)
+	a.Ending = false
+	if why, over := c.over(h, now); over {
+		c.end(h, why)
 		return
 	}
-	c.end(h, EndExpired)
+	if now > a.Closing {
+		a.Closing = 0 // Its owner goes on, so the CLOSE was forged.
+	}
+	c.expireLink(h, a, now)
+	c.wheel.put(h, c.nextTick(h)+1)
+}
+
+// over reports whether h ends now, and why.
+func (c *control) over(h alloc.Handle, now alloc.Tick) (EndReason, bool) {
+	if a := c.table.Account(h); a.Closing != 0 && now > a.Closing {
+		if heard, _ := c.table.Stamps(h); heard <= a.Closing-lingerTicks {
+			return EndClosed, true
+		}
+	}
+	return EndExpired, now > c.lifeTick(h) && !c.brake.holds
+}
+
+// expireLink does what is overdue for the link of a joiner: a DISCONNECT that
+// had to wait, and the end of a link that nobody uses.
+func (c *control) expireLink(h alloc.Handle, a *alloc.Account, now alloc.Tick) {
+	joiner, _ := c.table.At(h)
+	host, linked := c.table.At(joiner.Link)
+	if linked {
+		_, over := c.over(host.Handle, now)
+		linked = !over // Whichever of both comes first in this tick.
+	}
+	if !linked {
+		a.Leaving, a.Linked = 0, 0
+		return
+	}
+	fromHost, fromJoiner := c.table.LinkStamps(h)
+	if a.Leaving != 0 && now > a.Leaving {
+		by, left, stays := fromJoiner, &joiner, &host
+		if a.LeftBy == alloc.RoleHost {
+			by, left, stays = fromHost, &host, &joiner
+		}
+		if by <= a.Leaving-lingerTicks {
+			c.part(left, stays, now)
+			return
+		}
+		a.Leaving = 0
+	}
+	if a.Linked != 0 && now > a.Linked+c.rules.linkUnused {
+		if max(fromHost, fromJoiner) < a.Linked {
+			c.unlink(&joiner, &host)
+		}
+		a.Linked = 0
+	}
 }
 
 // schedule files h anew after its limits changed.
@@ -56,22 +108,41 @@ func (c *control) schedule(h alloc.Handle) {
 		return // It is looked at again when the grace period is over.
 	}
 	c.wheel.remove(h)
-	c.wheel.put(h, c.lastTick(h)+1)
+	c.wheel.put(h, c.nextTick(h)+1)
 }
 
-// lastTick returns the last tick at which h lives if nothing more happens:
-// the idle limit after it last sent or received, and the hear limit after it
-// last sent, whichever comes first.
-func (c *control) lastTick(h alloc.Handle) alloc.Tick {
+// nextTick returns the last tick before something is overdue for h if nothing
+// more happens.
+func (c *control) nextTick(h alloc.Handle) alloc.Tick {
+	next := c.lifeTick(h)
 	a := c.table.Account(h)
-	if !a.EverBound {
-		return a.Reserved + c.rules.bindWithin
+	if a.Closing != 0 {
+		next = min(next, a.Closing)
+	}
+	if a.Leaving != 0 {
+		next = min(next, a.Leaving)
+	}
+	if a.Linked != 0 {
+		next = min(next, a.Linked+c.rules.linkUnused)
+	}
+	return next
+}
+
+// lifeTick returns the last tick at which h lives if nothing more happens: the
+// idle limit after it last sent or received, and the hear limit after it last
+// sent, whichever comes first. Time in which the relay stood still does not
+// count.
+func (c *control) lifeTick(h alloc.Handle) alloc.Tick {
+	a := c.table.Account(h)
+	e, _ := c.table.At(h)
+	if !e.Is(alloc.EverBound) {
+		return c.brake.extend(a.Reserved, c.rules.bindWithin)
 	}
 	idle := c.rules.idle
-	if e, _ := c.table.At(h); e.Role == alloc.RoleHost && !a.EverLinked {
+	if e.Role == alloc.RoleHost && !a.EverLinked {
 		idle = c.rules.idleAlone
 	}
 	heard, active := c.table.Stamps(h)
-	last := min(active+idle, heard+max(c.rules.hear, idle))
+	last := min(c.brake.extend(active, idle), c.brake.extend(heard, max(c.rules.hear, idle)))
 	return max(last, a.Deferred)
 }

@@ -18,7 +18,7 @@ func TestExpiryPace(t *testing.T) {
 	}
 	s.control.pump(s.now)
 	s.now += (10*time.Second + alloc.TickMillis*time.Millisecond).Milliseconds()
-	s.control.expiredAt = s.now - 1
+	s.control.expiredAt, s.control.brake.lastPump = s.now-1, s.now-1 // it did not stand still
 	for left := many; left > 0; s.now++ {
 		for range 3 { // However often control is woken up in a millisecond.
 			s.control.pump(s.now)

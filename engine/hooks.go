@@ -47,12 +47,17 @@ const (
 	EndExpired EndReason = iota
 	// EndClosed: its owner sent CLOSE.
 	EndClosed
+	// EndLost: it was there before a restart and did not come back in time.
+	EndLost
 )
 
-// String returns "expired" or "closed".
+// String returns "expired", "closed" or "lost".
 func (r EndReason) String() string {
-	if r == EndClosed {
+	switch r {
+	case EndClosed:
 		return "closed"
+	case EndLost:
+		return "lost"
 	}
 	return "expired"
 }

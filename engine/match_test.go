@@ -158,6 +158,9 @@ func TestExpiry(t *testing.T) {
 	p.Connect()
 	enginetest.Wait(t, "accepted", p.HasPeers(1))
 
+	// Who has sent nothing but a BIND is not told, since its source may be forged.
+	host.Send(p.Cred.ID, "welcome")
+	enginetest.Wait(t, "the host was heard", p.Got(host.Cred.ID, "welcome"))
 	host.Pause(true)
 	enginetest.Wait(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
 	host.Pause(false)

@@ -3,6 +3,7 @@ package engine
 import (
 	"testing"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
 )
 
@@ -12,16 +13,16 @@ func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	sealer := testSealer(t)
+	house := newHouse(t)
 	for _, c := range outcomeCases {
 		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
-			s := newMatch(t, sealer)
+			s := newMatch(t, house)
 			from, pkt := c.make(s)
-			w, ep := s.workers[workerOf(from)], sock.UDPEndpoint(simAddrs[from], 0, 0)
+			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			allocs := testing.AllocsPerRun(100, func() {
 				w.step(s.now, ep, pkt, c.truncated)
 				w.out.reset()
-				w.ring.head.Store(w.ring.tail.Load()) // as if control had decided
+				w.inbox.clear()
 			})
 			if allocs != 0 {
 				t.Errorf("%v allocations per datagram", allocs)
@@ -30,15 +31,27 @@ func TestAllocs(t *testing.T) {
 	}
 }
 
+// clear empties the rings, as if control had decided.
+func (b *inbox) clear() {
+	for q := range b.rings {
+		b.rings[q].head.Store(b.rings[q].tail.Load())
+		for i := range b.held[q] {
+			b.held[q][i].Store(0)
+		}
+	}
+}
+
 // TestAllocsIPv6 is TestAllocs for a match over IPv6.
 func TestAllocsIPv6(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	s := newMatch(t, testSealer(t))
+	s := newMatch(t, newHouse(t))
 	const v6 = 8
 	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
+	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 	w, ep := s.workers[workerOf(v6)], sock.UDPEndpoint(simAddrs[v6], 0, 0)
+	s.relay.rules.host, s.relay.rules.joiner = alloc.Quota{}, alloc.NewQuota(1<<20, 1<<30)
 	for name, pkt := range map[string][]byte{
 		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
 	} {
@@ -60,7 +73,7 @@ func TestAllocsCommit(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	s := newMatch(t, testSealer(t))
+	s := newMatch(t, newHouse(t))
 	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	pkt, ep := signed(s.bob(), 6, s.bob().key), sock.UDPEndpoint(simAddrs[atBob], 0, 0)
@@ -89,9 +102,9 @@ func BenchmarkStep(b *testing.B) {
 		{"WrongMAC", func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.host().key) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := newMatch(b, testSealer(b))
+			s := newMatch(b, newHouse(b))
 			from, pkt := c.make(s)
-			w, ep := s.workers[workerOf(from)], sock.UDPEndpoint(simAddrs[from], 0, 0)
+			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			b.ReportAllocs()
 			for b.Loop() {
 				w.step(s.now, ep, pkt, false)
@@ -104,7 +117,7 @@ func BenchmarkStep(b *testing.B) {
 // BenchmarkAdmission is an honest BIND, from the datagram to the reply: the
 // worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
-	s := newMatch(b, testSealer(b))
+	s := newMatch(b, newHouse(b))
 	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	ep := sock.UDPEndpoint(simAddrs[atBob], 0, 0)
@@ -120,7 +133,7 @@ func BenchmarkAdmission(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
 			w.step(s.now, ep, pkt, false)
-			w.ring.head.Store(w.ring.tail.Load())
+			w.inbox.clear()
 		}
 	})
 }

@@ -6,8 +6,6 @@ package engine
 // with the engine; see sim_test.go.
 
 import (
-	"crypto/hmac"
-	"crypto/sha256"
 	"encoding/binary"
 	"slices"
 )
@@ -34,6 +32,7 @@ type mCard struct {
 	max          int
 	key          []byte
 	data, ticket string
+	boot         int // run of the relay that issued it
 }
 
 type mAlloc struct {
@@ -47,11 +46,39 @@ type mAlloc struct {
 	deferred   int64
 	links      map[mID]bool
 	everLinked bool
+
+	told       bool // BIND_RECEIVED for its endpoint has left
+	proven     bool
+	allowance  int   // bytes that may go to an unproven endpoint
+	closing    int64 // tick after which a CLOSE takes effect; 0: none
+	leaving    int64 // of a joiner: tick after which its link ends; 0: none
+	leftByHost bool
+	linkedAt   int64 // of a joiner: tick of its link, until a RELAY on it; 0: none
+	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
+	fromJoiner int64
+	mRecovered
 }
 
 type mMute struct {
 	count int
 	until int64
+}
+
+// mKey is what a worker remembers of the last good BIND of an allocation.
+type mKept struct {
+	from  mAddr
+	nonce int
+	mac   string
+}
+
+type mSlot struct {
+	worker int
+	id     mID
+}
+
+type mCode struct {
+	to   mAddr
+	code byte
 }
 
 type mData struct {
@@ -71,9 +98,32 @@ type model struct {
 	prefix    map[string]*mBucket
 	process   mBucket
 	mismatch  map[mID]*mBucket
-	out       []mSend
-	hits      map[string]int
+	one       map[mCode]*mBucket
+	wrongs    map[mID]*mBucket
+	spoofed   map[mID]int64
+	newLinks  map[mID]*mBucket
+	meters    map[mID]*[2]int64
+	kept      map[mSlot]mKept
+	repeats   map[mSlot]*mBucket
+	stalls    [][2]int64 // in ticks
+	settle    int64
+	mRecovery
+	fresh bool // what arrived is the first BIND of an allocation
+	out   []mSend
+	hits  map[string]int
 }
+
+// What the simulation sets instead of the defaults, so that it reaches them:
+// datagrams and bytes per second, and bytes to an unproven endpoint.
+var (
+	mJoinerQuota = [2]int64{30, 8 << 10}
+	mHostQuota   = [2]int64{40, 16 << 10}
+)
+
+const (
+	mAllowance   = 3000
+	mPrefixBurst = 3
+)
 
 // mBucket is a token bucket: tokens in millionths, refilled by time.
 type mBucket struct {
@@ -100,6 +150,8 @@ func newModel(limits bool) *model {
 		limits: limits, allocs: map[mID]*mAlloc{}, byAddr: map[mAddr]*mAlloc{}, known: map[string]mData{},
 		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, strangers: map[[2]mID]int64{},
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, hits: map[string]int{},
+		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
+		meters: map[mID]*[2]int64{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
 	}
 }
 
@@ -117,7 +169,8 @@ func (m *model) reserve(c *mCard) bool {
 			return false
 		}
 	}
-	m.allocs[c.id] = &mAlloc{mCard: c, reserved: m.now, heard: m.now, active: m.now, links: map[mID]bool{}}
+	c.boot = m.boot
+	m.enter(c)
 	m.known[c.data] = mData{c, false}
 	if c.ticket != "" {
 		m.known[c.ticket] = mData{c, true}
@@ -129,17 +182,52 @@ func mError(id mID, code byte) string {
 	return "\xda\x72\x00\x0c" + string(id[:]) + string(code)
 }
 
+// enter adds an allocation that is not bound.
+func (m *model) enter(c *mCard) *mAlloc {
+	a := &mAlloc{mCard: c, reserved: m.now, heard: m.now, active: m.now, links: map[mID]bool{}}
+	m.allocs[c.id] = a
+	return a
+}
+
+// bucket returns the bucket of a key, a full one if it has none yet.
+func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
+	if all[key] == nil {
+		all[key] = &mBucket{}
+	}
+	return all[key]
+}
+
+// wrong counts a message in the name of somebody else: more than a hundred a
+// second, and it counts as spoofed at for ten.
+func (m *model) wrong(id mID) {
+	if m.allocs[id] != nil && !bucketOf(m.wrongs, id).take(m.now, 100, 100) {
+		m.spoofed[id] = m.now + 10_000
+	}
+}
+
+// budgetOne draws one ERROR of a code to an address.
+func (m *model) budgetOne(to mAddr, code byte) bool {
+	if m.limits && !bucketOf(m.one, mCode{to, code}).take(m.now, 5, 1) {
+		m.hit("budget: one of a code in 200 ms")
+		return false
+	}
+	return true
+}
+
 // budget draws one ERROR to an address.
-func (m *model) budget(to mAddr, rule string) bool {
+func (m *model) budget(to mAddr, code byte, rule string) bool {
 	if !m.limits {
 		return true
+	}
+	if !m.budgetOne(to, code) {
+		return false
 	}
 	p := m.prefix[to.prefix()]
 	if p == nil {
 		p = &mBucket{}
 		m.prefix[to.prefix()] = p
 	}
-	if !p.take(m.now, 10, 20) || !m.process.take(m.now, 20_000, 20_000) {
+	if !p.take(m.now, 10, mPrefixBurst) || !m.process.take(m.now, 20_000, 20_000) {
 		m.hit("budget: " + rule)
 		return false
 	}
@@ -167,7 +255,7 @@ func (m *model) arrive(from mAddr, pkt []byte) (outcome string, decide func() st
 	case 9:
 		return m.disconnect(from, pkt)
 	case 10:
-		return m.relay(from, pkt), nil
+		return m.relay(from, pkt)
 	case 11:
 		return m.close(from, pkt)
 	case 1, 6, 8, 12:
@@ -180,7 +268,7 @@ func (m *model) version(from mAddr, pkt []byte) string {
 	if !slices.Contains([]byte{0, 2, 3, 9, 10, 11}, pkt[3]) || len(pkt) < 22 {
 		return "version"
 	}
-	if !m.budget(from, "version") {
+	if !m.budget(from, 0, "version") {
 		return "budget"
 	}
 	m.send(from, mError(mID{}, 0), false)
@@ -198,11 +286,13 @@ func (m *model) sender(from mAddr, id mID) *mAlloc {
 	}
 	a.heard = max(a.heard, m.now)
 	a.active = max(a.active, m.now)
+	a.proven = true
 	return a
 }
 
 // notBound is the answer to who is not bound to the id named: ERROR 3.
 func (m *model) notBound(from mAddr, id mID) string {
+	m.wrong(id)
 	mute := m.mutes[from]
 	if mute == nil {
 		mute = &mMute{}
@@ -216,15 +306,22 @@ func (m *model) notBound(from mAddr, id mID) string {
 		m.hit("mute: a BIND is on its way")
 		return "muted"
 	}
-	if named := m.allocs[id]; named != nil && m.limits {
-		if m.mismatch[id] == nil {
-			m.mismatch[id] = &mBucket{}
+	named := m.allocs[id]
+	switch {
+	case !m.limits:
+	case named != nil:
+		if !m.budgetOne(from, 3) {
+			return "budget"
 		}
-		if !m.mismatch[id].take(m.now, 5, 5) {
+		if !bucketOf(m.mismatch, id).take(m.now, 5, 5) {
 			m.hit("budget: mismatch of a live allocation")
 			return "budget"
 		}
-	} else if !m.budget(from, "mismatch") {
+	case m.recovering() && m.expects(id):
+		if !m.budgetOne(from, 3) {
+			return "budget"
+		}
+	case !m.budget(from, 3, "mismatch"):
 		return "budget"
 	}
 	mute.count++
@@ -246,32 +343,73 @@ func (m *model) ping(from mAddr, pkt []byte) string {
 	return "pong"
 }
 
-func (m *model) relay(from mAddr, pkt []byte) string {
+func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	if len(pkt) < 38 || len(pkt) != 38+int(binary.BigEndian.Uint16(pkt[36:])) || len(pkt) > 38+1434 {
-		return "size"
+		return "size", nil
 	}
 	if len(pkt) > 38+1400 {
-		return "oversize"
+		return "oversize", nil
 	}
 	a := m.sender(from, mAt(pkt, 4))
 	if a == nil {
-		return m.notBound(from, mAt(pkt, 4))
+		return m.notBound(from, mAt(pkt, 4)), nil
 	}
 	to := mAt(pkt, 20)
 	if !a.links[to] {
-		return m.stranger(a, to)
+		if doubt, decide := m.relink(a, to); doubt || decide != nil {
+			return "recovering", decide
+		}
+		return m.stranger(a, to), nil
 	}
 	peer := m.allocs[to]
-	if peer.at == "" {
-		return "peer_unbound"
+	switch {
+	case peer.at == "":
+		return "peer_unbound", nil
+	case !m.metered(a, len(pkt)):
+		return "rate", nil
+	case !peer.proven && peer.allowance < len(pkt):
+		return "unproven", nil
+	}
+	if !peer.proven {
+		peer.allowance -= len(pkt)
+	}
+	if a.role == "host" {
+		peer.fromHost = m.now / 250
+	} else {
+		a.fromJoiner = m.now / 250
 	}
 	peer.active = max(peer.active, m.now)
 	m.send(peer.at, string(pkt), false)
-	return "relayed"
+	return "relayed", nil
+}
+
+// metered draws a datagram and its bytes from what an allocation may relay. A
+// bucket is the time, in eighths of a microsecond, until which it is paid.
+func (m *model) metered(a *mAlloc, size int) bool {
+	if !m.limits {
+		return true
+	}
+	quota := mJoinerQuota
+	if a.role == "host" {
+		quota = mHostQuota
+	}
+	if m.meters[a.id] == nil {
+		m.meters[a.id] = &[2]int64{}
+	}
+	const second = 8_000_000
+	now, paid, ok := m.now*8000, [2]int64{}, true
+	for i, price := range [2]int64{(second + quota[0]/2) / quota[0], second * int64(size) / quota[1]} {
+		paid[i] = max(m.meters[a.id][i], now) + price
+		ok = ok && paid[i]-now <= second
+	}
+	if ok {
+		*m.meters[a.id] = paid
+	}
+	return ok
 }
 
 // stranger answers a RELAY without a link: ERROR 5 at once, then once a second
-// per ordered pair, and for at most four peers of a sender within a second.
+// per ordered pair, and for at most three peers of a sender within a second.
 func (m *model) stranger(a *mAlloc, to mID) string {
 	told := 0
 	for pair, at := range m.strangers {
@@ -283,260 +421,14 @@ func (m *model) stranger(a *mAlloc, to mID) string {
 			}
 		}
 	}
-	if told >= 4 {
-		m.hit("mute: ERROR 5 about four peers a second")
+	if told >= 3 {
+		m.hit("mute: ERROR 5 about three peers a second")
 		return "muted"
 	}
 	m.strangers[[2]mID{a.id, to}] = m.now
-	if !m.budget(a.at, "not connected") {
+	if !m.budget(a.at, 5, "not connected") {
 		return "budget"
 	}
 	m.send(a.at, mError(a.id, 5), false)
 	return "error_not_connected"
-}
-
-func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
-	if len(pkt) < 40 || len(pkt) != 40+int(pkt[7]) {
-		return "size", nil
-	}
-	if pkt[4] != 0 {
-		return "accept_mode", nil
-	}
-	n := int(pkt[7])
-	d, ok := m.known[string(pkt[8:8+n])]
-	if !ok {
-		return "seal", nil
-	}
-	if d.ticket {
-		return "ticket", nil
-	}
-	mac := hmac.New(sha256.New, d.card.key)
-	mac.Write(pkt[:8+n])
-	if !hmac.Equal(mac.Sum(nil), pkt[8+n:]) {
-		return "mac", nil
-	}
-	m.pending[from]++
-	m.mutes[from] = &mMute{}
-	nonce := int(binary.LittleEndian.Uint16(pkt[5:]))
-	arrived := m.now
-	return "", func() string {
-		m.pending[from]--
-		return m.bound(from, d.card.id, nonce, arrived)
-	}
-}
-
-func (m *model) bound(from mAddr, id mID, nonce int, arrived int64) string {
-	a := m.allocs[id]
-	if a == nil {
-		m.hit("bind: ended, ERROR 4 whatever the nonce")
-		return m.answer(from, id, 4)
-	}
-	same := a.at == from
-	switch {
-	case !a.bound:
-		m.hit("bind: first")
-	case same && nonce < a.nonce, !same && nonce <= a.nonce:
-		m.hit(map[bool]string{true: "nonce: same endpoint, lower", false: "nonce: other endpoint, not higher"}[same])
-		if a.deferred == 0 {
-			a.deferred = arrived + 60_000
-		}
-		return "nonce"
-	case same && nonce == a.nonce:
-		m.hit("nonce: same endpoint, equal")
-	case same:
-		m.hit("nonce: same endpoint, higher")
-	default:
-		m.hit("nonce: other endpoint, higher")
-	}
-	a.bound, a.nonce = true, nonce
-	a.heard, a.active = max(a.heard, arrived), max(a.active, arrived)
-	if !same {
-		if owner := m.byAddr[from]; owner != nil {
-			m.hit("bind: takes an endpoint over")
-			owner.at = ""
-		}
-		delete(m.byAddr, a.at)
-		a.at, m.byAddr[from] = from, a
-	}
-	m.send(from, "\xda\x72\x00\x01", !same)
-	return "bound"
-}
-
-// answer sends an ERROR that control decided on.
-func (m *model) answer(to mAddr, id mID, code byte) string {
-	if !m.budget(to, "control") {
-		return "budget"
-	}
-	m.send(to, mError(id, code), false)
-	return map[byte]string{2: "error_unauthorized", 4: "error_not_found", 5: "error_not_connected", 6: "error_self_connect"}[code]
-}
-
-// stillBound repeats control's check that the sender is where it was.
-func (m *model) stillBound(a *mAlloc, from mAddr) bool {
-	return m.allocs[a.id] == a && a.at == from
-}
-
-func (m *model) connect(from mAddr, pkt []byte) (string, func() string) {
-	if len(pkt) != 276 || pkt[20] != 255 {
-		return "size", nil
-	}
-	a := m.sender(from, mAt(pkt, 4))
-	if a == nil {
-		return m.notBound(from, mAt(pkt, 4)), nil
-	}
-	d, ok := m.known[string(pkt[21:])]
-	if !ok {
-		return "seal", nil
-	}
-	arrived := m.now
-	return "", func() string {
-		if !m.stillBound(a, from) {
-			return "stale"
-		}
-		return m.connected(a, d, arrived)
-	}
-}
-
-func (m *model) connected(a *mAlloc, d mData, arrived int64) string {
-	target := d.card.id
-	if d.ticket {
-		target = d.card.match
-	}
-	switch {
-	case target == a.id:
-		return m.answer(a.at, a.id, 6)
-	case d.card.role == "joiner" && !d.ticket, a.role != "joiner", target != a.match, d.card.tenant != a.tenant:
-		m.hit("connect: wrong role or match, ERROR 2")
-		return m.answer(a.at, a.id, 2)
-	case d.ticket && d.card.id != a.id && d.card.player != a.player:
-		m.hit("connect: ticket of another player, ERROR 2")
-		return m.answer(a.at, a.id, 2)
-	}
-	if d.ticket && d.card.id != a.id {
-		m.hit("connect: another ticket of the same player")
-	}
-	host := m.allocs[target]
-	switch {
-	case host == nil:
-		m.hit("connect: host ended, ERROR 4")
-		return m.answer(a.at, a.id, 4)
-	case host.at == "":
-		return "host_unbound"
-	case host.links[a.id]:
-		m.hit("connect: repeated")
-	case len(host.links) >= host.max:
-		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
-		return "rejected"
-	default:
-		host.links[a.id], a.links[host.id] = true, true
-		if !host.everLinked {
-			m.hit("link: first of a host restarts its clocks")
-			host.everLinked = true
-			host.heard, host.active = max(host.heard, arrived), max(host.active, arrived)
-		}
-	}
-	m.send(a.at, "\xda\x72\x00\x06"+string(host.id[:])+string(a.id[:]), false)
-	return "accepted"
-}
-
-func (m *model) disconnect(from mAddr, pkt []byte) (string, func() string) {
-	if len(pkt) != 36 {
-		return "size", nil
-	}
-	a := m.sender(from, mAt(pkt, 4))
-	if a == nil {
-		return m.notBound(from, mAt(pkt, 4)), nil
-	}
-	arrived := m.now
-	return "", func() string {
-		if !m.stillBound(a, from) {
-			return "stale"
-		}
-		return m.disconnected(a, mAt(pkt, 20), string(pkt), arrived)
-	}
-}
-
-func (m *model) disconnected(a *mAlloc, to mID, pkt string, arrived int64) string {
-	peer := m.allocs[to]
-	if a.links[to] {
-		delete(a.links, to)
-		delete(peer.links, a.id)
-		if peer.at != "" {
-			m.hit("disconnect: forwarded and echoed")
-			peer.active = max(peer.active, arrived)
-			m.send(peer.at, pkt, true)
-		}
-		m.send(a.at, pkt, true)
-		return "disconnected"
-	}
-	if to != a.id && (to == a.match || peer != nil && peer.match == a.match) {
-		m.hit("disconnect: no link, same match, echoed")
-		m.send(a.at, pkt, false)
-		return "disconnected"
-	}
-	return m.answer(a.at, a.id, 5)
-}
-
-func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
-	if len(pkt) != 20 {
-		return "size", nil
-	}
-	a := m.byAddr[from]
-	if a == nil || a.id != mAt(pkt, 4) {
-		return "unbound", nil
-	}
-	return "", func() string {
-		if !m.stillBound(a, from) {
-			return "stale"
-		}
-		m.end(a)
-		return "closed"
-	}
-}
-
-// end removes an allocation with its links; peers are told nothing.
-func (m *model) end(a *mAlloc) {
-	for id := range a.links {
-		delete(m.allocs[id].links, a.id)
-	}
-	if a.at != "" {
-		delete(m.byAddr, a.at)
-	}
-	delete(m.allocs, a.id)
-}
-
-// tick expires what is overdue; it is called at every multiple of 250 ms.
-// A limit of n ms is over at the first tick more than n ms, rounded to ticks,
-// after the tick in which the clock began.
-func (m *model) tick() {
-	over := func(since, limit int64) bool { return m.now/250-since/250 > limit/250 }
-	for _, a := range m.allocs {
-		if a.deferred != 0 && m.now/250 <= a.deferred/250 {
-			if a.bound && (over(a.active, 10_000) && a.everLinked) {
-				m.hit("expiry: deferred after a bad nonce")
-			}
-			continue
-		}
-		idle := int64(10_000)
-		if a.role == "host" && !a.everLinked {
-			idle = 60_000
-		}
-		switch {
-		case !a.bound:
-			if !over(a.reserved, 10_000) {
-				continue
-			}
-			m.hit("expiry: never bound")
-		case over(a.active, idle):
-			m.hit(map[int64]string{10_000: "expiry: idle", 60_000: "expiry: host alone"}[idle])
-		case over(a.heard, max(30_000, idle)):
-			m.hit("expiry: not heard")
-		default:
-			continue
-		}
-		if a.at != "" {
-			m.send(a.at, mError(a.id, 1), true)
-		}
-		m.end(a)
-	}
 }

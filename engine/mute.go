@@ -20,7 +20,7 @@ type muted struct {
 	from  sock.Endpoint
 	until int64  // ms; silence before
 	last  int64  // ms; last use
-	bind  uint64 // number of its last BIND in the ring
+	bind  uint64 // number of its last BIND in the inbox
 	count uint8  // ERROR 3 since it last sent an authentic BIND
 }
 
@@ -55,10 +55,8 @@ func (t *muteTable) find(from sock.Endpoint, now int64) *muted {
 }
 
 func (t *muteTable) set(ep sock.Endpoint) uint64 {
-	x := (ep.Hi^t.secret)*0x9E3779B97F4A7C15 ^ ep.Lo
-	x = (x ^ x>>29) * 0xBF58476D1CE4E5B9
-	x = (x ^ ep.Tail ^ t.secret>>7) * 0x94D049BB133111EB
-	return (x ^ x>>32) % muteSets
+	x := scatter(ep.Hi^t.secret) ^ ep.Lo
+	return scatter(scatter(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
 }
 
 // silent reports whether the endpoint meets silence now.
@@ -73,4 +71,10 @@ func (m *muted) told(now int64) {
 }
 
 // bound notes that the endpoint sent an authentic BIND, as command number n.
-func (m *muted) bound(n uint64) { m.count, m.until, m.bind = 0, 0, n }
+func (m *muted) bound(n uint64) {
+	m.forgive()
+	m.bind = n
+}
+
+// forgive starts the count of ERROR 3 again.
+func (m *muted) forgive() { m.count, m.until = 0, 0 }

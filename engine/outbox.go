@@ -65,6 +65,7 @@ func (e *egress) send(o *outbox) (sum sock.SendResult) {
 			sum.Sent += r.Sent
 			sum.Bytes += r.Bytes
 			sum.Failed += r.Failed
+			sum.Down += r.Down
 		}
 	}
 	return sum

@@ -23,6 +23,12 @@ const (
 	OutClosed
 	// OutProbe: a probe of this process was answered.
 	OutProbe
+	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is
+	// being spoofed at.
+	OutHeld
+	// OutRelinked: a RELAY of a host that came back after a restart restored its
+	// link; the datagram itself is not forwarded.
+	OutRelinked
 	// OutErrorVersion to OutErrorSelf: the datagram earned that ERROR.
 	OutErrorVersion
 	OutErrorUnauthorized
@@ -35,6 +41,10 @@ const (
 	DropTruncated
 	// DropSource: the kernel gave no source address that can be answered.
 	DropSource
+	// DropForbidden: from a source that no honest client has, see sources.go.
+	DropForbidden
+	// DropPanic: a fault of ours; only this datagram is lost.
+	DropPanic
 	// DropShort: shorter than the four bytes of a header.
 	DropShort
 	// DropSignature: does not begin with 0xDA72.
@@ -60,8 +70,19 @@ const (
 	DropMAC
 	// DropNonce: an authentic BIND whose nonce is not new enough.
 	DropNonce
-	// DropBusy: the ring to the control goroutine was full.
+	// DropBusy: the ring to the control goroutine, or the table, was full.
 	DropBusy
+	// DropLoad: under load, and its prefix or allocation had its share.
+	DropLoad
+	// DropRate: more than one allocation may relay, links than a host may get,
+	// or times than a BIND is answered, per second.
+	DropRate
+	// DropUnproven: more than may go to an endpoint from which nothing but a
+	// BIND has come.
+	DropUnproven
+	// DropRecovering: soon after a restart, and about something that may yet
+	// come back.
+	DropRecovering
 	// DropUnbound: a CLOSE from an endpoint that is not bound to the id.
 	DropUnbound
 	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint; the
@@ -85,13 +106,15 @@ const (
 var outcomeNames = [NumOutcomes]string{
 	OutRelayed: "relayed", OutPong: "pong", OutBound: "bound", OutAccepted: "accepted",
 	OutRejected: "rejected", OutDisconnected: "disconnected", OutClosed: "closed", OutProbe: "probe",
+	OutHeld: "held", OutRelinked: "relinked",
 	OutErrorVersion: "error_version", OutErrorUnauthorized: "error_unauthorized",
 	OutErrorMismatch: "error_mismatch", OutErrorNotFound: "error_not_found",
 	OutErrorNotConnected: "error_not_connected", OutErrorSelf: "error_self_connect",
-	DropTruncated: "truncated", DropSource: "source", DropShort: "short", DropSignature: "signature", DropVersion: "version",
+	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
-	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropUnbound: "unbound",
+	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnproven: "unproven",
+	DropRecovering: "recovering", DropUnbound: "unbound",
 	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",
 }

@@ -1,31 +1,35 @@
 package engine
 
 import (
+	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestDropReasons raises each outcome by one datagram and checks that exactly
 // that outcome is counted, and that drops answer nothing.
 func TestDropReasons(t *testing.T) {
-	sealer := testSealer(t)
+	house := newHouse(t)
 	covered := map[Outcome]bool{}
 	for _, c := range outcomeCases {
 		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
-			s := newMatch(t, sealer)
+			s := newMatch(t, house)
 			from, pkt := c.make(s)
 			before := s.totals()
 			s.sent = nil
-			s.enter(workerOf(from))
-			w := s.workers[workerOf(from)]
-			ep := sock.UDPEndpoint(simAddrs[from], 0, 0)
+			s.enter(workerOf(max(from, 0)))
+			w := s.workers[workerOf(max(from, 0))]
+			ep := endpointAt(from)
 			if c.noSource {
 				ep = sock.Endpoint{}
 			}
 			w.count(w.step(s.now, ep, pkt, c.truncated), len(pkt))
-			s.leave(workerOf(from))
+			s.leave(workerOf(max(from, 0)))
 			s.control.pump(s.now)
 			s.control.pump(s.now)
 			after := s.totals()
@@ -41,12 +45,13 @@ func TestDropReasons(t *testing.T) {
 			if c.want.Dropped() && c.also == 0 && len(s.sent) != 0 {
 				t.Errorf("dropped, yet sent\n%s", show(s.sent))
 			}
-			if !c.want.Dropped() && c.want != OutClosed && len(s.sent) == 0 {
+			if !c.want.Dropped() && c.want != OutClosed && c.want != OutHeld && c.want != OutRelinked && len(s.sent) == 0 {
 				t.Error("nothing was sent")
 			}
 		})
 		covered[c.want] = true
 	}
+	covered[DropPanic] = true // TestFault
 	for o := range NumOutcomes {
 		if !covered[o] {
 			t.Errorf("no case raises %v", o)
@@ -75,9 +80,9 @@ const (
 
 // newMatch is a relay with a host for two, who is linked with bob, and cid,
 // who is bound and not linked.
-func newMatch(t testing.TB, sealer *alloc.Sealer) *sim {
+func newMatch(t testing.TB, house *house) *sim {
 	t.Helper()
-	s := simFor(func() *sim { return newSim(sealer, true) })
+	s := simFor(func() *sim { return house.sim(true) })
 	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
 	for _, player := range []string{"bob", "cid", "dan"} {
 		s.reserve(alloc.RoleJoiner, s.cards[0], "p", player, 0)
@@ -92,6 +97,34 @@ func newMatch(t testing.TB, sealer *alloc.Sealer) *sim {
 		t.Fatal("set-up:", s.err)
 	}
 	return s
+}
+
+// atLowPort is the address of a service, not of a game.
+const atLowPort = -1
+
+// endpointAt returns an endpoint by its number.
+func endpointAt(at int) sock.Endpoint {
+	if at == atLowPort {
+		return sock.UDPEndpoint(netip.MustParseAddrPort("192.0.2.9:53"), 0, 0)
+	}
+	return sock.UDPEndpoint(simAddrs[at], 0, 0)
+}
+
+// spoof is somebody who tries all ports in bob's name.
+func (s *sim) spoof() {
+	for range wrongRate.Burst + 1 {
+		s.datagram(atStranger, message(11, s.bob().id))
+	}
+}
+
+// comesBack restarts the relay, and some members of the match bind again.
+func (s *sim) comesBack(members ...int) {
+	s.model.restart(false)
+	s.boot(s.house.sealer(s.model.boot), true, ledger.Left{})
+	for _, i := range members {
+		s.datagram(i, signed(s.cards[i], 6, s.cards[i].key))
+	}
+	s.settle()
 }
 
 func (s *sim) host() *mCard { return s.cards[0] }
@@ -200,11 +233,69 @@ var outcomeCases = []outcomeCase{
 	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.bob(), 5, s.bob().key) }},
 	{want: DropBusy, make: func(s *sim) (int, []byte) {
 		w := s.workers[workerOf(atBob)]
-		for w.ring.tail.Load()-w.ring.head.Load() < ringSize {
-			w.ring.push(&command{kind: 0xFF})
+		for range knownRing {
+			w.inbox.rings[known].push(&command{kind: 0xFF})
 		}
-		s.control.rings = nil // control is stuck
+		s.control.inboxes = nil // control is stuck
 		return atBob, message(11, s.bob().id)
+	}},
+	{want: DropLoad, name: "share", make: func(s *sim) (int, []byte) {
+		w := s.workers[workerOf(atBob)]
+		w.inbox.strained(s.now)
+		ep := sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+		w.inbox.held[known][uint8(w.gate(ep))].Store(shareUnderLoad)
+		return atBob, message(11, s.bob().id)
+	}},
+	{want: DropLoad, name: "signatures", make: func(s *sim) (int, []byte) {
+		w := s.workers[workerOf(atBob)]
+		w.inbox.strained(s.now)
+		for range verifyPrefixRate.Burst {
+			w.step(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), nil, false)
+			w.mayVerify(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), proto.AllocationID(s.bob().id), new(alloc.Entry))
+		}
+		return atBob, signed(s.bob(), 6, s.bob().key)
+	}},
+	{want: DropRate, name: "relay", make: func(s *sim) (int, []byte) {
+		for range mJoinerQuota[0] {
+			s.datagram(atBob, relayMessage(s.bob().id, s.host().id, 1))
+		}
+		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+	}},
+	{want: DropRate, name: "bind once more", make: func(s *sim) (int, []byte) {
+		for range repeatRate.Burst {
+			s.datagram(atBob, signed(s.bob(), 5, s.bob().key))
+		}
+		return atBob, signed(s.bob(), 5, s.bob().key)
+	}},
+	{want: DropUnproven, make: func(s *sim) (int, []byte) {
+		s.datagram(atStranger, signed(s.bob(), 6, s.bob().key))
+		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
+		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
+		return atHost, relayMessage(s.host().id, s.bob().id, 1400)
+	}},
+	{want: DropForbidden, name: "low port", make: func(s *sim) (int, []byte) { return atLowPort, pingMessage(s.bob().id) }},
+	{want: DropForbidden, name: "version", make: func(s *sim) (int, []byte) {
+		return atLowPort, append([]byte{0xDA, 0x72, 1}, pingMessage(s.bob().id)[3:]...)
+	}},
+	{want: OutHeld, name: "close", make: func(s *sim) (int, []byte) {
+		s.spoof()
+		return atBob, message(11, s.bob().id)
+	}},
+	{want: OutHeld, name: "disconnect", make: func(s *sim) (int, []byte) {
+		s.spoof()
+		return atBob, message(9, s.bob().id, s.host().id)
+	}},
+	{want: OutRelinked, make: func(s *sim) (int, []byte) {
+		s.comesBack(0, 1)
+		return atHost, relayMessage(s.host().id, s.bob().id, 1)
+	}},
+	{want: DropRecovering, name: "joiner relays first", make: func(s *sim) (int, []byte) {
+		s.comesBack(0, 1)
+		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+	}},
+	{want: DropRecovering, name: "host is not back", make: func(s *sim) (int, []byte) {
+		s.comesBack(1)
+		return atBob, connectMessage(s.bob().id, s.bob().ticket)
 	}},
 	{want: DropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.bob().id) }},
 	{want: DropHostUnbound, make: func(s *sim) (int, []byte) {
@@ -218,6 +309,7 @@ var outcomeCases = []outcomeCase{
 	{want: DropMuted, name: "third ERROR 3", make: func(s *sim) (int, []byte) {
 		for range 3 {
 			s.datagram(atStranger, pingMessage(mID{9}))
+			s.advance(200 * time.Millisecond)
 		}
 		return atStranger, pingMessage(mID{9})
 	}},
@@ -226,9 +318,7 @@ var outcomeCases = []outcomeCase{
 		return atCid, relayMessage(s.cid().id, s.host().id, 1)
 	}},
 	{want: DropBudget, make: func(s *sim) (int, []byte) {
-		for range 20 {
-			s.datagram(atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
-		}
+		s.datagram(atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
 		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...)
 	}},
 	{want: DropStale, also: OutBound, make: func(s *sim) (int, []byte) {

@@ -10,6 +10,7 @@ type deed uint8
 
 const (
 	sendReply   deed = iota // send the first size bytes of room
+	sendBound               // the same, a BIND_RECEIVED for handle
 	recycleSlot             // let the slot of an ended allocation be used again
 	expire                  // end handle if it is still overdue
 )

@@ -32,7 +32,9 @@ func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type,
 		return w.probed(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:
 		return DropVersion
-	case !w.take(from, now):
+	case w.sources.Load().refused(from):
+		return DropForbidden
+	case !w.take(from, proto.ErrorVersion, now):
 		return DropBudget
 	}
 	return w.error(from, proto.AllocationID{}, proto.ErrorVersion)
@@ -42,14 +44,17 @@ func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type,
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
 func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) Outcome {
 	named, live := w.table.ByID(id)
+	if live {
+		w.spoof.wrong(named.Handle, now)
+	}
 	m := w.mute.find(from, now)
 	if m == nil && !live {
 		return DropMuted
 	}
-	if m != nil && (m.silent(now) || w.ring.pending(m.bind)) {
+	if m != nil && (m.silent(now) || w.inbox.pending(m.bind)) {
 		return DropMuted
 	}
-	if !w.mismatchBudget(now, from, named.Handle, live) {
+	if !w.mismatchBudget(now, from, id, named.Handle, live) {
 		return DropBudget
 	}
 	if m != nil {
@@ -58,21 +63,33 @@ func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) 
 	return w.error(from, id, proto.ErrorMismatch)
 }
 
-func (w *worker) mismatchBudget(now int64, from sock.Endpoint, named alloc.Handle, live bool) bool {
-	if live && !w.unlimited {
+func (w *worker) mismatchBudget(now int64, from sock.Endpoint, id proto.AllocationID, named alloc.Handle, live bool) bool {
+	switch {
+	case w.unlimited:
+		return true
+	case !w.takeOne(from, proto.ErrorMismatch, now):
+		return false
+	case live:
 		return w.table.Mismatch(named, mismatchRate, now)
+	case w.recovering(now) && w.earlier.expects(id):
+		return w.takeProcess(now)
 	}
-	return w.take(from, now)
+	return w.takePrefix(from, now) && w.takeProcess(now)
 }
 
 // stranger answers a RELAY for which there is no link with ERROR 5, the first
 // at once and then at most once a second per pair: each is a line in the log
 // of a game.
 func (w *worker) stranger(now int64, sender *alloc.Entry, to proto.AllocationID) Outcome {
+	if w.recovering(now) && sender.Is(alloc.Rebuilt) {
+		if outcome, doubt := w.relink(now, sender, to); doubt {
+			return outcome
+		}
+	}
 	if !w.table.Stranger(sender.Handle, to, now) {
 		return DropMuted
 	}
-	if !w.take(sender.Endpoint, now) {
+	if !w.take(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return DropBudget
 	}
 	return w.error(sender.Endpoint, sender.ID, proto.ErrorNotConnected)

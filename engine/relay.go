@@ -1,22 +1,33 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// relay is what all workers and control share. Only the table, the budgets and
-// the grace change, each by rules of its own; the rest is fixed before Run.
+// relay is what all workers and control share. The table, the budgets, the
+// spoof guard, the grace and the pointer to the sources change, each by rules of
+// its own; the rest is fixed before Run.
 type relay struct {
 	rules  rules
 	table  *alloc.Table
 	sealer *alloc.Sealer
 	*budgets
-	grace *grace
-	probe prober
-	clock func() int64 // milliseconds since some time before the start
+	spoof   spoofGuard
+	faults  faults
+	grace   *grace
+	earlier *earlier // what was, before a restart
+	probe   prober
+	sources atomic.Pointer[sources]
+	clock   func() int64 // milliseconds since some time before the start
 }
+
+// recovering reports whether now is within the recovery window, in which
+// allocations of an earlier run of the process may come back.
+func (r *relay) recovering(now int64) bool { return now < r.rules.recoverUntil }
 
 // relayed forwards a RELAY: the endpoint must be bound to From, and From be
 // linked to To. The datagram leaves as it came.
@@ -32,7 +43,7 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if !ok || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	w.table.Heard(sender.Handle, tick(now))
+	w.heard(&sender, now)
 	peer, ok := w.table.Peer(&sender, m.To)
 	if !ok {
 		return w.stranger(now, &sender, m.To)
@@ -40,6 +51,13 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if peer.Endpoint.IsZero() {
 		return DropPeerUnbound
 	}
+	if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), len(pkt), now) {
+		return DropRate
+	}
+	if !w.table.Spend(peer.Handle, len(pkt)) {
+		return DropUnproven
+	}
+	w.table.Relayed(&sender, &peer, tick(now))
 	w.table.Active(peer.Handle, tick(now))
 	w.out.forward(peer.Endpoint, pkt)
 	return OutRelayed
@@ -55,7 +73,7 @@ func (w *worker) ping(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if !ok || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
-	w.table.Heard(sender.Handle, tick(now))
+	w.heard(&sender, now)
 	w.out.forward(from, pkt)
 	return OutPong
 }

@@ -7,6 +7,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -96,13 +97,51 @@ func (s *Server) seal(c alloc.Claims) (alloc.Reservation, error) {
 // reserve enters what was sealed into the table, if host, where one is named,
 // lives and has the same tenant.
 func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.ConnectionData, host *proto.AllocationID) error {
-	epoch := data.Epoch()
+	claims.Epoch = data.Epoch()
+	sealed := claimsOf(&claims)
 	var verdict error
-	err := s.ask(ctx, func(c *control) {
-		verdict = c.reserve(alloc.Spec{
-			ID: claims.ID, Role: claims.Role, Match: claims.Match, Player: claims.Player,
-			Tenant: claims.Tenant, Epoch: epoch, MaxConnections: claims.MaxConnections,
-		}, host, tick(c.clock()))
+	err := s.ask(ctx, func(c *control) { verdict = c.reserve(&sealed, host, c.clock()) })
+	if err != nil {
+		return err
+	}
+	return verdict
+}
+
+func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error {
+	if host == nil && c.drain.active.Load() {
+		return alloc.ErrDraining
+	}
+	if host != nil {
+		e, ok := c.table.ByID(*host)
+		switch {
+		case !ok && c.unknown(*host, now):
+			return alloc.ErrUnavailable
+		case !ok || e.Role != alloc.RoleHost || c.table.Account(e.Handle).Tenant != m.tenant:
+			return alloc.ErrNotFound
+		}
+	}
+	h, err := c.enter(m, tick(now))
+	if err != nil {
+		return err
+	}
+	c.keep(h)
+	return nil
+}
+
+// KeepCode makes the join code of a live host survive a crash of the process:
+// it is in the ledger when KeepCode returns. Without a ledger it does nothing.
+// Errors: alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
+func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
+	packed, err := ledger.ParseCode(code)
+	if err != nil {
+		return alloc.ErrCodeMalformed
+	}
+	verdict := alloc.ErrNotFound
+	err = s.ask(ctx, func(c *control) {
+		if e, ok := c.table.ByID(id); ok && e.Role == alloc.RoleHost {
+			c.ledger.SetCode(c.place(e.Handle), packed)
+			verdict = nil
+		}
 	})
 	if err != nil {
 		return err
@@ -110,34 +149,41 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	return verdict
 }
 
-func (c *control) reserve(spec alloc.Spec, host *proto.AllocationID, now alloc.Tick) error {
-	if host != nil {
-		e, ok := c.table.ByID(*host)
-		if !ok || e.Role != alloc.RoleHost || c.table.Account(e.Handle).Tenant != spec.Tenant {
-			return alloc.ErrNotFound
-		}
-	}
-	h, err := c.table.Reserve(spec, now)
-	if err != nil {
-		return err
-	}
-	c.sealer.Retain(spec.Epoch)
-	c.wheel.put(h, c.lastTick(h)+1)
-	return nil
+// KeptCode is a join code that a run before this one kept.
+type KeptCode struct {
+	Tenant uint64 // alloc.Tenant.Hash
+	Host   proto.AllocationID
+	Code   string
 }
 
-// Describe tells about a live allocation.
+// KeptCodes returns the join codes of hosts that may come back. It is called
+// before Run.
+func (s *Server) KeptCodes() (codes []KeptCode) {
+	for _, r := range s.control.recovery.records {
+		if !r.Code.IsZero() {
+			codes = append(codes, KeptCode{Tenant: r.Tenant, Host: r.ID, Code: r.Code.String()})
+		}
+	}
+	return codes
+}
+
+// Describe tells about a live allocation. Soon after a restart it answers
+// alloc.ErrUnavailable for one that may yet come back.
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (d alloc.Description, err error) {
+	verdict := alloc.ErrNotFound
 	err = s.ask(ctx, func(c *control) {
 		if e, ok := c.table.ByID(id); ok {
 			a := c.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: e.Role, Bound: !e.Endpoint.IsZero()}
+			verdict = nil
+		} else if c.unknown(id, c.clock()) {
+			verdict = alloc.ErrUnavailable
 		}
 	})
-	if err == nil && d.Role == alloc.RoleNone {
-		err = alloc.ErrNotFound
+	if err != nil {
+		return d, err
 	}
-	return d, err
+	return d, verdict
 }
 
 // newID returns a random (version 4) UUID: 122 random bits, so that nobody

@@ -35,6 +35,13 @@ const (
 	opLateStamp
 	opBatch
 	opStrangers
+	opRestart
+	opReturn
+	opStall
+	opScan
+	opFlood
+	opBindAgain
+	opNewLinks
 	numOps
 )
 
@@ -43,6 +50,7 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -157,6 +165,24 @@ func (s *sim) do(o op) {
 		s.lateStamp(o)
 	case opBatch:
 		s.mixedBatch(o)
+	case opRestart:
+		if s.house != nil && o.a%2 == 0 {
+			s.restart(o.b%3 != 0)
+		}
+	case opReturn:
+		s.comeBack(o)
+	case opStall:
+		s.settle()
+		s.compare()
+		s.stall(time.Duration([...]int{900, 1500, 4000, 12_000, 25_000}[o.a%5]) * time.Millisecond)
+	case opScan:
+		s.scan(o)
+	case opFlood:
+		s.flood(o)
+	case opBindAgain:
+		s.bindOften(o)
+	case opNewLinks:
+		s.linkOften(o)
 	case opStrangers:
 		c := s.card(o.a)
 		for i := range byte(3 + o.b%4) {

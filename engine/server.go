@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
@@ -61,10 +62,12 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		rules: cfg.rules(), table: alloc.NewTable(cfg.MaxAllocations), sealer: sealer,
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
-	s.build()
+	s.relay.faults.log = s.log
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
 	}
+	s.relay.sources.Store(newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg))
+	s.build()
 	return s, nil
 }
 
@@ -118,9 +121,12 @@ func (s *Server) build() {
 			w.egress = s.egress(core, cap(w.out.queue))
 			s.workers = append(s.workers, w)
 			epochs = append(epochs, w.epoch)
-			c.rings = append(c.rings, w.ring)
+			c.inboxes = append(c.inboxes, w.inbox)
 		}
 	}
+	c.ledger, c.recovery = s.cfg.Ledger, newRecovery(s.cfg.Left)
+	s.relay.earlier = &c.recovery.earlier
+	c.sendsDown = s.sendsDown
 	s.relay.grace = newGrace(epochs)
 	out := s.egress(0, controlBatch)
 	c.transmit = out.send
@@ -144,7 +150,7 @@ func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
 }
 
 func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
-	w := &worker{relay: r, ring: new(ring), wake: wake, epoch: new(epoch), out: newOutbox(batch)}
+	w := &worker{relay: r, inbox: newInbox(), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch)}
 	w.seal.deriver = r.sealer.NewDeriver()
 	w.mute.secret = r.budgets.secret
 	return w
@@ -185,6 +191,7 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	ctx, cancel := context.WithCancelCause(ctx)
 	defer cancel(nil)
+	s.control.drain.finish = func() { cancel(nil) }
 	var workers, control sync.WaitGroup
 	for i, w := range s.workers {
 		workers.Go(func() {
@@ -198,6 +205,7 @@ func (s *Server) Run(ctx context.Context) error {
 		})
 	}
 	control.Go(func() { s.control.run(ctx) })
+	control.Go(func() { s.watchLinks(ctx) })
 	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers))
 
 	<-ctx.Done()
@@ -206,6 +214,7 @@ func (s *Server) Run(ctx context.Context) error {
 	close(s.stopped)
 	s.closeSockets()
 	workers.Wait()
+	s.closeLedger()
 	s.log.Info("relay stopped")
 	if cause == context.Canceled || cause == ctx.Err() || errors.Is(cause, context.DeadlineExceeded) {
 		return nil
@@ -218,9 +227,50 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
+		s.closeLedger()
 	}
 	s.closeSockets()
 	return nil
+}
+
+// watchEvery is how often the state of the links is looked at.
+const watchEvery = 500 * time.Millisecond
+
+// watchLinks tells control when an interface with a listen address is down.
+func (s *Server) watchLinks(ctx context.Context) {
+	links := sock.WatchLinks(s.Addrs())
+	ticker := time.NewTicker(watchEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		name, down := links.Down()
+		if s.control.brake.down.Swap(down) != down {
+			s.log.Warn("link", "interface", name, "down", down)
+		}
+	}
+}
+
+// sendsDown counts sends that failed since the network was down.
+func (s *Server) sendsDown() uint64 {
+	sum := s.control.counts.pub.sendDown.Load()
+	for _, w := range s.workers {
+		sum += w.counts.pub.sendDown.Load()
+	}
+	return sum
+}
+
+// closeLedger closes the file when nobody writes to it any more.
+func (s *Server) closeLedger() {
+	if s.cfg.Ledger == nil {
+		return
+	}
+	if err := s.cfg.Ledger.Close(); err != nil {
+		s.log.Warn("state file", "error", err)
+	}
 }
 
 func (s *Server) closeSockets() {

@@ -8,13 +8,17 @@ import (
 	"crypto/rand"
 	"encoding/binary"
 	"fmt"
+	"log/slog"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -29,55 +33,158 @@ type sim struct {
 	control *control
 	sent    []mSend // what the engine sent since the last comparison
 
+	house    *house
+	path     string // of the state file
+	pumped   int64  // ms; when control last did something
 	model    *model
 	outcomes map[string]int
-	decide   [simWorkers][]func() string
-	open     [simWorkers]bool // in the middle of a batch
+	decide   [simWorkers][2][]func() string // by class
+	open     [simWorkers]bool               // in the middle of a batch
 	cards    []*mCard
 	hits     map[string]int
 	err      error
 	failedAt int
 }
 
-// testSealer is a sealer of a random relay.
-func testSealer(t testing.TB) *alloc.Sealer {
+// house is where simulations get what outlives a run of a relay: the master key
+// and the state file.
+type house struct {
+	master  alloc.MasterKey
+	dir     string
+	sealers []*alloc.Sealer // by boot
+	files   int
+}
+
+func newHouse(t testing.TB) *house {
 	t.Helper()
 	master, err := alloc.NewMasterKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	s, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: alloc.RelayID{1}, Boot: 7})
-	if err != nil {
-		t.Fatal(err)
+	h := &house{master: master, dir: t.TempDir()}
+	if dir, err := os.MkdirTemp("/dev/shm", "ferry"); err == nil { // it never waits for a disk
+		h.dir = dir
+		t.Cleanup(func() { os.RemoveAll(dir) })
 	}
+	return h
+}
+
+// sealer returns that of a run of the relay.
+func (h *house) sealer(boot int) *alloc.Sealer {
+	for boot >= len(h.sealers) {
+		s, err := alloc.NewSealer(alloc.SealerConfig{
+			Master: h.master, Relay: alloc.RelayID{1}, Boot: uint64(len(h.sealers) + 7),
+		})
+		if err != nil {
+			panic(err)
+		}
+		h.sealers = append(h.sealers, s)
+	}
+	return h.sealers[boot]
+}
+
+// testSealer is a sealer of a random relay.
+func testSealer(t testing.TB) *alloc.Sealer {
+	t.Helper()
+	return newHouse(t).sealer(0)
+}
+
+// sim returns a fresh simulation, of a relay that was started long ago.
+func (h *house) sim(limits bool) *sim {
+	s := newSim(h.sealer(0), limits)
+	h.files++
+	s.house, s.path = h, filepath.Join(h.dir, fmt.Sprint(h.files))
 	return s
 }
 
 func newSim(sealer *alloc.Sealer, limits bool) *sim {
 	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
-	s.model.now = s.now
+	s.boot(sealer, limits, ledger.Left{})
+	s.relay.rules.recoverUntil = 0
+	s.model.now, s.model.boots, s.model.settled = s.now, []int{0}, true
+	return s
+}
+
+// boot makes a relay with an empty table.
+func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 	probe, err := newProber()
 	if err != nil {
 		panic(err)
 	}
+	cfg := &Config{Unlimited: !limits, Limits: Limits{
+		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
+		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnprovenBytes: mAllowance,
+	}}
 	s.relay = &relay{
-		rules: (&Config{}).rules(), table: alloc.NewTable(64), sealer: sealer,
+		rules: cfg.rules(), table: alloc.NewTable(64), sealer: sealer,
 		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
+	s.relay.rules.recoverUntil += s.now - clockStart
+	s.relay.perPrefix.Burst = mPrefixBurst
+	s.relay.faults.log = slog.New(slog.DiscardHandler)
+	s.relay.sources.Store(newSources(nil, nil, nil, cfg))
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.relay, Hooks{}, wake)
 	s.control.expires = 1 << 20
+	s.control.recovery = newRecovery(left)
+	s.relay.earlier = &s.control.recovery.earlier
+	s.control.sendsDown = func() uint64 { return 0 }
+	s.control.drain.finish = func() {}
+	s.workers = nil
 	for range simWorkers {
 		w := newWorker(s.relay, 64, wake)
 		s.workers = append(s.workers, w)
 		epochs = append(epochs, w.epoch)
-		s.control.rings = append(s.control.rings, w.ring)
+		s.control.inboxes = append(s.control.inboxes, w.inbox)
 	}
 	s.relay.grace = newGrace(epochs)
 	s.control.transmit = s.collect
-	return s
+	s.pumped = s.now
+}
+
+// restart ends the run of the relay and begins another, with the state file or
+// without it. A first run has no file: nothing of it is known afterwards.
+func (s *sim) restart(file bool) {
+	s.settle()
+	s.compare()
+	file = file && s.control.ledger != nil
+	if s.control.ledger != nil {
+		if err := s.control.ledger.Close(); err != nil {
+			s.fail("state file: %v", err)
+		}
+		s.control.ledger = nil
+	}
+	if !file {
+		os.Remove(s.path)
+	}
+	s.model.restart(file)
+	sealer := s.house.sealer(s.model.boot)
+	l, left, err := ledger.Open(ledger.Config{Path: s.path, Capacity: 256, Relay: sealer.Relay(), Boot: sealer.Boot()})
+	if err != nil || left.Complete != file {
+		s.fail("state file: kept %v, %v, %v", file, left.Err, err)
+	}
+	for {
+		s.boot(sealer, s.model.limits, left)
+		if s.budgetsApart() {
+			break
+		}
+	}
+	s.control.ledger = l
+	s.outcomes = map[string]int{}
+}
+
+// stall lets the relay stand still.
+func (s *sim) stall(d time.Duration) {
+	from := s.pumped
+	s.now += d.Milliseconds()
+	s.model.now = s.now
+	if s.now-from > stallMillis {
+		s.model.stalled(from, s.now)
+	}
+	s.pump()
+	s.model.tick()
 }
 
 func (s *sim) collect(o *outbox) sock.SendResult {
@@ -100,6 +207,16 @@ var simAddrs = func() (all []netip.AddrPort) {
 
 func addrOf(ep sock.Endpoint) mAddr { return mAddr(ep.AddrPort().String()) }
 
+// worker is the worker to whom the kernel hands all datagrams of an address.
+func (a mAddr) worker() int {
+	for i, ap := range simAddrs {
+		if mAddr(ap.String()) == a {
+			return workerOf(i)
+		}
+	}
+	panic("an address that no client has")
+}
+
 // prefix is what the ERROR budget of an address is shared by: the address, or
 // for IPv6 its first 56 bits.
 func (a mAddr) prefix() string {
@@ -113,14 +230,22 @@ func (a mAddr) prefix() string {
 // budgetsApart reports whether the prefixes of the clients have budgets of
 // their own, as the model assumes: the engine's table is small on purpose.
 func (s *sim) budgetsApart() bool {
-	gates := map[uint64]string{}
+	gates, ends := map[uint64]string{}, map[uint64]bool{}
 	for _, a := range simAddrs {
-		gate := s.relay.gate(sock.UDPEndpoint(a, 0, 0))
+		ep := sock.UDPEndpoint(a, 0, 0)
+		gate := s.relay.gate(ep)
 		prefix := mAddr(a.String()).prefix()
 		if other, ok := gates[gate]; ok && other != prefix {
 			return false
 		}
 		gates[gate] = prefix
+		for _, code := range []proto.ErrorCode{0, 2, 3, 4, 5, 6} {
+			end := s.relay.endpointGate(ep, code)
+			if ends[end] {
+				return false
+			}
+			ends[end] = true
+		}
 	}
 	return true
 }
@@ -148,9 +273,8 @@ func (s *sim) reserve(role alloc.Role, host *mCard, tenant, player string, max i
 	if host != nil {
 		named = (*proto.AllocationID)(&host.id)
 	}
-	err := s.control.reserve(alloc.Spec{
-		ID: id, Role: role, Match: c.Match, Player: c.Player, Tenant: c.Tenant, MaxConnections: c.MaxConnections,
-	}, named, tick(s.now))
+	sealed := claimsOf(&c)
+	err := s.control.reserve(&sealed, named, s.now)
 	if ok := s.model.reserve(card); ok != (err == nil) {
 		s.fail("reserve %s: engine says %v, model says %v", role, err, ok)
 	} else if ok {
@@ -185,9 +309,14 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	queued := len(w.out.queue)
 	got := w.step(at, sock.UDPEndpoint(ap, 0, 0), pkt, false)
 	w.count(got, len(pkt))
+	s.model.fresh = false
 	want, decide := s.model.arrive(from, pkt)
 	if decide != nil {
-		s.decide[i] = append(s.decide[i], decide)
+		class := known
+		if s.model.fresh {
+			class = fresh
+		}
+		s.decide[i][class] = append(s.decide[i][class], decide)
 		want = handedOver.String()
 	} else {
 		s.outcomes[want]++
@@ -237,13 +366,24 @@ func (s *sim) leave(i int) {
 func (s *sim) pump() {
 	s.control.pump(s.now)
 	for i := range s.decide {
-		for _, decide := range s.decide[i] {
-			outcome := decide()
-			s.outcomes[outcome]++
-			s.hits["outcome: "+outcome]++
+		for class := range s.decide[i] {
+			for _, decide := range s.decide[i][class] {
+				outcome := decide()
+				s.outcomes[outcome]++
+				s.hits["outcome: "+outcome]++
+			}
+			s.decide[i][class] = s.decide[i][class][:0]
 		}
-		s.decide[i] = s.decide[i][:0]
 	}
+	s.pumped = s.now
+	s.model.tell(s.told)
+}
+
+// told reports whether the BIND_RECEIVED for an allocation has left the engine:
+// the model knows nothing of grace.
+func (s *sim) told(id mID) bool {
+	e, ok := s.relay.table.ByID(proto.AllocationID(id))
+	return ok && e.Is(alloc.Told)
 }
 
 // datagram is a batch of one.
@@ -262,6 +402,7 @@ func (s *sim) advance(d time.Duration) {
 		s.model.now = s.now
 		if s.now%alloc.TickMillis == 0 {
 			s.control.pump(s.now)
+			s.pumped = s.now
 			s.model.tick()
 		}
 	}
@@ -334,7 +475,6 @@ func (s *sim) compareState() {
 		if !ok {
 			continue
 		}
-		account := t.Account(e.Handle)
 		at := mAddr("")
 		if !e.Endpoint.IsZero() {
 			at = addrOf(e.Endpoint)
@@ -342,8 +482,8 @@ func (s *sim) compareState() {
 				s.fail("allocation %x is not the one at its endpoint", c.id)
 			}
 		}
-		if at != a.at || int(account.Nonce) != a.nonce || account.EverBound != a.bound {
-			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, account.Nonce, a.at, a.nonce)
+		if at != a.at || int(e.Nonce) != a.nonce || e.Is(alloc.EverBound) != a.bound {
+			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, e.Nonce, a.at, a.nonce)
 		}
 		for peer := range a.links {
 			if p, ok := t.Peer(&e, proto.AllocationID(peer)); !ok || p.ID != proto.AllocationID(peer) {
@@ -352,6 +492,7 @@ func (s *sim) compareState() {
 		}
 		if c.role == "host" {
 			links += len(a.links)
+			account := t.Account(e.Handle)
 			if int(account.Links) != len(a.links) || len(a.links) > c.max {
 				s.fail("host %x: engine counts %d links, model %d of %d", c.id, account.Links, len(a.links), c.max)
 			}

@@ -13,7 +13,8 @@ const wheelBuckets = 1024
 type wheel struct {
 	table *alloc.Table
 	heads [wheelBuckets]uint32 // slot+1
-	now   alloc.Tick           // the last tick that was begun
+	sizes [wheelBuckets]int
+	now   alloc.Tick // the last tick that was begun
 }
 
 // put files h under the tick at, or as late as the wheel reaches. What is
@@ -30,7 +31,12 @@ func (w *wheel) put(h alloc.Handle, at alloc.Tick) {
 		w.table.AccountAt(a.Next - 1).Prev = h.Slot() + 1
 	}
 	w.heads[bucket] = h.Slot() + 1
+	w.sizes[bucket]++
 }
+
+// first returns the first slot of a bucket, plus one; 0 if it is empty. The
+// others follow by Account.Next.
+func (w *wheel) first(at alloc.Tick) uint32 { return w.heads[at%wheelBuckets] }
 
 // remove takes h out, if it is in.
 func (w *wheel) remove(h alloc.Handle) {
@@ -46,6 +52,7 @@ func (w *wheel) remove(h alloc.Handle) {
 	} else {
 		w.heads[a.Bucket-1] = a.Next
 	}
+	w.sizes[a.Bucket-1]--
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
 }
 

@@ -17,12 +17,13 @@ type worker struct {
 	out  outbox
 	egress
 
-	ring  *ring
+	inbox *inbox
 	wake  chan<- struct{}
 	epoch *epoch
 
 	mute   muteTable
 	seal   admission
+	full   int // size of a batch that came full
 	counts counters
 	pace   pacer
 
@@ -42,13 +43,15 @@ func (w *worker) run() error {
 		}
 		w.epoch.enter()
 		now := w.clock()
-		for i := range n {
-			from, pkt, truncated := w.rx.At(i)
-			w.count(w.step(now, from, pkt, truncated), len(pkt))
+		for i := 0; i < n; {
+			i = w.steps(now, i, n)
 		}
 		w.flush()
 		w.epoch.leave()
 		w.counts.publish(n)
+		if n == w.full {
+			w.inbox.strained(now)
+		}
 		if w.grace.waiting.Load() {
 			w.wakeControl()
 		}
@@ -57,6 +60,23 @@ func (w *worker) run() error {
 		}
 	}
 	return nil
+}
+
+// steps decides about datagrams i to n-1 of the batch and returns n. A fault of
+// ours on one of them costs that datagram: it is counted, and steps returns the
+// number of the next.
+func (w *worker) steps(now int64, i, n int) (next int) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			w.panicked(now, i, fault)
+			next = i + 1
+		}
+	}()
+	for ; i < n; i++ {
+		from, pkt, truncated := w.rx.At(i)
+		w.count(w.step(now, from, pkt, truncated), len(pkt))
+	}
+	return n
 }
 
 // rest waits for company, see pacer.
@@ -79,6 +99,9 @@ func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool)
 	t, err := proto.ParseType(pkt)
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)
+	}
+	if w.sources.Load().refused(from) {
+		return DropForbidden
 	}
 	switch t {
 	case proto.TypeRelay:
@@ -125,16 +148,6 @@ func (w *worker) wakeControl() {
 // handedOver is what a step returns for a datagram that now waits for control,
 // which counts its outcome.
 const handedOver = NumOutcomes
-
-// hand gives a command to control.
-func (w *worker) hand(c *command) (uint64, Outcome) {
-	n, ok := w.ring.push(c)
-	if !ok {
-		return 0, DropBusy
-	}
-	w.wakeControl()
-	return n, handedOver
-}
 
 // tick returns the tick of a time in milliseconds.
 func tick(now int64) alloc.Tick { return alloc.Tick(now / alloc.TickMillis) }

@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// To end a match that lives is the worst that a relay can do, and it would do
+// it to all of them at once: when its process stood still, when its network was
+// down, when a receive queue overflowed. So expiry holds on when the fault may
+// be its own.
+const (
+	// stallMillis: control looks four times a second, so a longer gap means that
+	// the process, or its machine, stood still.
+	stallMillis = 1000
+	// settleTicks is how long nobody expires after that, so that the workers
+	// empty the receive queues first: 1 s.
+	settleTicks = 1000 / alloc.TickMillis
+	// maxStalls is how many are remembered; older ones matter to no limit.
+	maxStalls = 16
+
+	// The brake goes on when so many, and more than a fifth of all that are
+	// bound, would expire within the next second.
+	brakeAtLeast = 100
+	brakeShare   = 5
+	// brakeSample is how many allocations of a tick are looked at to know.
+	brakeSample = 1024
+	// holdMillis is how long it holds, and releaseMillis how long it then lets
+	// go, at the least.
+	holdMillis    = 30_000
+	releaseMillis = 60_000
+	// downMillis is how long after the network was down expiry goes on holding.
+	downMillis = 15_000
+)
+
+// stall is a time in which the relay stood still.
+type stall struct{ from, to alloc.Tick }
+
+// brake knows when nobody is to expire. It belongs to the control goroutine but
+// for down.
+type brake struct {
+	stalls   [maxStalls]stall
+	count    int        // stalls ever
+	lastPump int64      // ms; 0: never
+	settle   alloc.Tick // nobody expires up to then
+
+	looked  alloc.Tick // last tick whose bucket was looked at
+	ahead   [4]int     // of the next four ticks: how many of the bound would expire
+	holds   bool
+	until   int64 // ms; end of the hold
+	release int64 // ms; no hold before
+
+	holdsEver, stallsEver atomic.Uint64
+	engaged               atomic.Bool
+	down                  atomic.Bool // an interface of ours is down; the watch writes it
+	downAt                int64       // ms; when the network was last known to be down; 0: never
+	failures              uint64      // sends that failed for it, as of the last look
+}
+
+// stalled notices that control was away for long.
+func (b *brake) stalled(now int64) {
+	if gap := now - b.lastPump; b.lastPump != 0 && gap > stallMillis {
+		b.stalls[b.count%maxStalls] = stall{tick(b.lastPump), tick(now)}
+		b.count++
+		b.stallsEver.Add(1)
+		b.settle = tick(now) + settleTicks
+	}
+	b.lastPump = now
+}
+
+// extend returns the last tick of a limit that began at since, and lasts for
+// limit without counting the time in which the relay stood still.
+func (b *brake) extend(since, limit alloc.Tick) alloc.Tick {
+	last := since + limit
+	for i := max(0, b.count-maxStalls); i < b.count; i++ {
+		if s := b.stalls[i%maxStalls]; since < s.to && last >= s.from {
+			last += s.to - s.from
+		}
+	}
+	return last
+}
+
+// watch reports whether nobody is to expire now.
+func (c *control) watch(now int64) bool {
+	b := &c.brake
+	c.lookAhead(tick(now))
+	if c.networkDown(now) || c.lapseSoon() {
+		c.hold(now)
+	}
+	if b.holds && now >= b.until {
+		b.holds, b.release = false, now+releaseMillis
+		b.engaged.Store(false)
+	}
+	return b.holds || tick(now) <= b.settle
+}
+
+// hold puts the brake on, unless it was on just before: what has been silent
+// for that long is gone.
+func (c *control) hold(now int64) {
+	b := &c.brake
+	if b.holds || now < b.release {
+		return
+	}
+	b.holds, b.until = true, now+holdMillis
+	b.holdsEver.Add(1)
+	b.engaged.Store(true)
+}
+
+// networkDown reports whether the network is down, or was a moment ago.
+func (c *control) networkDown(now int64) bool {
+	b := &c.brake
+	if failures := c.sendsDown(); failures != b.failures || b.down.Load() {
+		b.failures, b.downAt = failures, now
+	}
+	return b.downAt != 0 && now-b.downAt < downMillis
+}
+
+// lapseSoon reports whether very many would expire within a second.
+func (c *control) lapseSoon() bool {
+	sum := 0
+	for _, n := range c.brake.ahead {
+		sum += n
+	}
+	if sum < brakeAtLeast {
+		return false
+	}
+	_, bound, _ := c.table.Counts()
+	return sum*brakeShare > bound
+}
+
+// lookAhead counts, once a tick, who would expire a second later.
+func (c *control) lookAhead(now alloc.Tick) {
+	b := &c.brake
+	span := alloc.Tick(len(b.ahead))
+	if b.looked+span < now {
+		b.looked = now - span
+	}
+	for ; b.looked < now; b.looked++ {
+		at := b.looked + 1 + span
+		b.ahead[at%span] = c.lapsing(at)
+	}
+}
+
+// lapsing estimates how many of the bound expire at a tick to come. It looks at
+// a sample, as a bucket may hold everybody.
+func (c *control) lapsing(at alloc.Tick) int {
+	seen, bound := 0, 0
+	for slot := c.wheel.first(at); slot != 0 && seen < brakeSample; seen++ {
+		h := c.table.HandleAt(slot - 1)
+		if e, ok := c.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) < at {
+			bound++
+		}
+		slot = c.table.Account(h).Next
+	}
+	if seen < brakeSample {
+		return bound
+	}
+	return bound * c.wheel.sizes[at%wheelBuckets] / seen
+}

@@ -1,0 +1,96 @@
+package engine
+
+import "sync/atomic"
+
+// class sorts commands, so that a rush of one sort does not keep the other out.
+type class uint8
+
+const (
+	// known: whoever asks has been here before: a further BIND of a bound
+	// allocation, or a message of a bound endpoint.
+	known class = iota
+	// fresh: the first BIND of an allocation.
+	fresh
+)
+
+// The sizes of the two rings of an inbox, and how many commands of each control
+// decides before it turns to the next worker: known goes before fresh, three to
+// one. 1,024 commands are a few milliseconds of control's work; beyond that the
+// newest is dropped, and its client repeats it within a second.
+const (
+	knownRing, freshRing = 768, 256
+	knownPump, freshPump = 96, 32
+)
+
+const (
+	// shares is the number of buckets of source prefixes, by a secret hash.
+	shares = 256
+	// shareUnderLoad is how many commands of one bucket and class may wait while
+	// the worker is under load, so that nobody fills the rings alone.
+	shareUnderLoad = 16
+	// loadedMillis is how long a worker counts as under load after the last sign
+	// of it (WireGuard's rule).
+	loadedMillis = 1000
+)
+
+// inbox is how commands of one worker reach control: two bounded rings.
+type inbox struct {
+	rings [2]ring
+	held  [2][shares]atomic.Int32 // commands that wait, by class and bucket
+
+	loadedUntil int64 // ms; the worker's
+}
+
+func newInbox() *inbox {
+	b := &inbox{}
+	b.rings[known].slots = make([]command, knownRing)
+	b.rings[fresh].slots = make([]command, freshRing)
+	return b
+}
+
+// strained notes a sign of load: a ring that is an eighth full, or a receive
+// batch that came full.
+func (b *inbox) strained(now int64) { b.loadedUntil = now + loadedMillis }
+
+// loaded reports whether the worker is under load.
+func (b *inbox) loaded(now int64) bool {
+	for i := range b.rings {
+		if r := &b.rings[i]; r.waiting() >= len(r.slots)/8 {
+			b.strained(now)
+		}
+	}
+	return now < b.loadedUntil
+}
+
+// push hands a command over. The number says which command it is, see pending.
+func (b *inbox) push(q class, c *command) (uint64, Outcome) {
+	held := &b.held[q][c.share]
+	if held.Load() >= shareUnderLoad && b.loaded(c.now) {
+		return 0, DropLoad
+	}
+	n, ok := b.rings[q].push(c)
+	if !ok {
+		return 0, DropBusy
+	}
+	held.Add(1)
+	return n<<1 | uint64(q), handedOver
+}
+
+// pending reports whether the command of that number still waits; zero is the
+// number of none.
+func (b *inbox) pending(n uint64) bool { return b.rings[n&1].pending(n >> 1) }
+
+// pump lets control decide a bounded number of commands, and reports whether
+// more may wait.
+func (b *inbox) pump(decide func(*command)) bool {
+	k := b.drain(known, knownPump, decide)
+	f := b.drain(fresh, freshPump, decide)
+	return k == knownPump || f == freshPump
+}
+
+func (b *inbox) drain(q class, max int, decide func(*command)) int {
+	return b.rings[q].drain(max, func(c *command) {
+		decide(c)
+		b.held[q][c.share].Add(-1)
+	})
+}

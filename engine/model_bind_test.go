@@ -1,0 +1,197 @@
+package engine
+
+// The rules of BIND and CONNECT_REQUEST, once more.
+
+import (
+	"crypto/hmac"
+	"crypto/sha256"
+	"encoding/binary"
+)
+
+func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
+	if len(pkt) < 40 || len(pkt) != 40+int(pkt[7]) {
+		return "size", nil
+	}
+	if pkt[4] != 0 {
+		return "accept_mode", nil
+	}
+	n := int(pkt[7])
+	d, ok := m.known[string(pkt[8:8+n])]
+	if !ok {
+		return "seal", nil
+	}
+	if d.ticket {
+		return "ticket", nil
+	}
+	nonce := int(binary.LittleEndian.Uint16(pkt[5:]))
+	id := d.card.id
+	slot, kept := mSlot{from.worker(), id}, mKept{from, nonce, string(pkt[8+n:])}
+	a := m.allocs[id]
+	if a != nil {
+		if a.told && a.at == from && a.nonce == nonce && m.kept[slot] == kept {
+			return m.again(a, slot), nil
+		}
+		if a.bound && a.deferred != 0 && (nonce < a.nonce || nonce == a.nonce && a.at != from) {
+			m.hit("bind: old nonce once more, no signature checked")
+			return "nonce", nil
+		}
+	}
+	mac := hmac.New(sha256.New, d.card.key)
+	mac.Write(pkt[:8+n])
+	if !hmac.Equal(mac.Sum(nil), pkt[8+n:]) {
+		return "mac", nil
+	}
+	if a != nil {
+		m.kept[slot] = kept
+	}
+	m.fresh = a == nil || !a.bound
+	m.pending[from]++
+	m.mutes[from] = &mMute{}
+	arrived := m.now
+	return "", func() string {
+		m.pending[from]--
+		return m.bound(from, d.card, nonce, arrived)
+	}
+}
+
+// again answers a BIND that is the last one once more.
+func (m *model) again(a *mAlloc, slot mSlot) string {
+	m.mutes[a.at] = &mMute{}
+	a.heard, a.active = max(a.heard, m.now), max(a.active, m.now)
+	if m.limits && !bucketOf(m.repeats, slot).take(m.now, 20, 20) {
+		m.hit("bind: answered once more too often")
+		return "rate"
+	}
+	m.hit("bind: answered once more, from memory")
+	m.send(a.at, "\xda\x72\x00\x01", false)
+	return "bound"
+}
+
+func (m *model) bound(from mAddr, card *mCard, nonce int, arrived int64) string {
+	id := card.id
+	a := m.allocs[id]
+	if a == nil {
+		if !m.mayReturn(card) {
+			m.hit("bind: ended, ERROR 4 whatever the nonce")
+			return m.answer(from, id, 4)
+		}
+		if a = m.rebuild(card, from, nonce); a == nil {
+			return "nonce"
+		}
+	}
+	same := a.at == from
+	switch {
+	case !a.bound:
+		m.hit("bind: first")
+	case same && nonce < a.nonce, !same && nonce <= a.nonce:
+		m.hit(map[bool]string{true: "nonce: same endpoint, lower", false: "nonce: other endpoint, not higher"}[same])
+		if a.deferred == 0 {
+			a.deferred = arrived + 60_000
+		}
+		return "nonce"
+	case same && nonce == a.nonce:
+		m.hit("nonce: same endpoint, equal")
+	case same:
+		m.hit("nonce: same endpoint, higher")
+	default:
+		m.hit("nonce: other endpoint, higher")
+	}
+	a.bound, a.nonce = true, nonce
+	a.heard, a.active = max(a.heard, arrived), max(a.active, arrived)
+	if !same {
+		if owner := m.byAddr[from]; owner != nil {
+			m.hit("bind: takes an endpoint over")
+			owner.at = ""
+		}
+		delete(m.byAddr, a.at)
+		a.at, m.byAddr[from] = from, a
+		a.told, a.proven, a.allowance = false, false, mAllowance
+		if !m.limits {
+			a.allowance = 1 << 40
+		}
+	}
+	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
+	m.telling = append(m.telling, mTelling{a, from})
+	return "bound"
+}
+
+// answer sends an ERROR that control decided on.
+func (m *model) answer(to mAddr, id mID, code byte) string {
+	if !m.budget(to, code, "control") {
+		return "budget"
+	}
+	m.send(to, mError(id, code), false)
+	return map[byte]string{2: "error_unauthorized", 4: "error_not_found", 5: "error_not_connected", 6: "error_self_connect"}[code]
+}
+
+// stillBound repeats control's check that the sender is where it was.
+func (m *model) stillBound(a *mAlloc, from mAddr) bool {
+	return m.allocs[a.id] == a && a.at == from
+}
+
+func (m *model) connect(from mAddr, pkt []byte) (string, func() string) {
+	if len(pkt) != 276 || pkt[20] != 255 {
+		return "size", nil
+	}
+	a := m.sender(from, mAt(pkt, 4))
+	if a == nil {
+		return m.notBound(from, mAt(pkt, 4)), nil
+	}
+	d, ok := m.known[string(pkt[21:])]
+	if !ok {
+		return "seal", nil
+	}
+	arrived := m.now
+	return "", func() string {
+		if !m.stillBound(a, from) {
+			return "stale"
+		}
+		return m.connected(a, d, arrived)
+	}
+}
+
+func (m *model) connected(a *mAlloc, d mData, arrived int64) string {
+	target := d.card.id
+	if d.ticket {
+		target = d.card.match
+	}
+	switch {
+	case target == a.id:
+		return m.answer(a.at, a.id, 6)
+	case d.card.role == "joiner" && !d.ticket, a.role != "joiner", target != a.match, d.card.tenant != a.tenant:
+		m.hit("connect: wrong role or match, ERROR 2")
+		return m.answer(a.at, a.id, 2)
+	case d.ticket && d.card.id != a.id && d.card.player != a.player:
+		m.hit("connect: ticket of another player, ERROR 2")
+		return m.answer(a.at, a.id, 2)
+	}
+	if d.ticket && d.card.id != a.id {
+		m.hit("connect: another ticket of the same player")
+	}
+	host := m.allocs[target]
+	switch {
+	case host == nil && m.mayReturn(&mCard{id: target, boot: d.card.boot}):
+		m.hit("connect: host may yet come back")
+		return "recovering"
+	case host == nil:
+		m.hit("connect: host ended, ERROR 4")
+		return m.answer(a.at, a.id, 4)
+	case host.at == "":
+		return "host_unbound"
+	case host.links[a.id]:
+		m.hit("connect: repeated")
+	case len(host.links) >= host.max:
+		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
+		return "rejected"
+	case m.promised(a, host):
+		m.hit("connect: places are kept for who had them")
+		return "recovering"
+	case m.limits && !bucketOf(m.newLinks, host.id).take(arrived, 20, 20):
+		m.hit("link: more than 20 a second")
+		return "rate"
+	default:
+		m.link(a, host, arrived)
+	}
+	m.send(a.at, "\xda\x72\x00\x06"+string(host.id[:])+string(a.id[:]), false)
+	return "accepted"
+}

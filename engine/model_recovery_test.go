@@ -1,0 +1,217 @@
+package engine
+
+import "slices"
+
+// The rules of a restart, once more.
+
+// mRecovered is what an allocation has of an earlier run.
+type mRecovered struct {
+	rebuilt  bool
+	banned   bool // its link will not come back
+	hadLink  bool // of a joiner: had one that nobody closed, even if its host has ended
+	awaited  int  // of a host: links that have not come back
+	recorded int  // of a host: links, as the file has it
+}
+
+// mRecord is what the file holds of an allocation when the relay starts.
+type mRecord struct {
+	bound  bool
+	nonce  int
+	at     mAddr
+	linked bool
+	links  int
+}
+
+type mTelling struct {
+	a  *mAlloc
+	at mAddr
+}
+
+// mRecovery is what the relay knows of the runs before.
+type mRecovery struct {
+	boot     int
+	until    int64 // end of the window
+	complete bool  // there was a file
+	before   map[mID]mRecord
+	in       map[mID]bool // what was in it
+	proof    []int        // boots of which all that live are in the file
+	ended    map[mID]bool // rebuilt and ended again
+	boots    []int        // of the present file, newest first
+	settled  bool         // and it accounts for all of them
+	telling  []mTelling   // BIND_RECEIVED that have yet to leave
+}
+
+func (m *model) recovering() bool { return m.now < m.until }
+
+// restart makes the relay forget everything but the file, if that is kept.
+func (m *model) restart(file bool) {
+	before := map[mID]mRecord{}
+	if file {
+		for id, r := range m.before {
+			before[id] = r
+		}
+		for id, a := range m.allocs {
+			r := mRecord{bound: a.bound, nonce: a.nonce, at: a.at, linked: a.hadLink, links: a.recorded}
+			if a.role == "host" {
+				r.linked = a.everLinked
+			} else if a.rebuilt && !a.banned {
+				r.linked = true
+			}
+			before[id] = r
+		}
+	}
+	old := *m
+	*m = *newModel(m.limits)
+	m.now, m.known, m.hits = old.now, old.known, old.hits
+	m.boot = old.boot + 1
+	m.until = m.now + 60_000
+	m.before, m.ended, m.complete = before, map[mID]bool{}, file
+	m.in = map[mID]bool{}
+	for id := range before {
+		m.in[id] = true
+	}
+	m.boots = []int{m.boot}
+	if file {
+		m.proof = old.boots[:1]
+		if old.settled {
+			m.proof = old.boots
+		}
+		m.boots, m.settled = append(m.boots, old.boots...), old.settled
+	}
+}
+
+// endWindow is when nobody comes back any more.
+func (m *model) endWindow() {
+	if !m.recovering() && m.before != nil {
+		m.before, m.ended, m.settled = nil, nil, true
+	}
+}
+
+// expects: an id may be one of the run before.
+func (m *model) expects(id mID) bool { return m.in[id] || !m.complete }
+
+func (m *model) mayReturn(c *mCard) bool {
+	if c.boot == m.boot || !m.recovering() || m.ended[c.id] {
+		return false
+	}
+	if _, ok := m.before[c.id]; ok {
+		return true
+	}
+	for _, b := range m.proof {
+		if b == c.boot {
+			return false
+		}
+	}
+	return true
+}
+
+// rebuild enters an allocation of an earlier run again, or returns nil if its
+// BIND may be a replay.
+func (m *model) rebuild(c *mCard, from mAddr, nonce int) *mAlloc {
+	r, found := m.before[c.id]
+	if found && r.bound && (nonce < r.nonce || nonce == r.nonce && from != r.at) {
+		m.hit("restart: a BIND from before is worthless")
+		return nil
+	}
+	if found && r.bound && nonce == r.nonce {
+		m.hit("restart: same endpoint, equal nonce")
+	}
+	m.hit("restart: allocation rebuilt")
+	a := m.enter(c)
+	a.rebuilt = true
+	if found {
+		delete(m.before, c.id)
+		a.awaited, a.recorded, a.everLinked = r.links, r.links, r.linked
+		a.banned = c.role == "joiner" && !r.linked
+	}
+	return a
+}
+
+// relink says whether there is doubt about a link that is not there, and what
+// control does about it.
+func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
+	if !m.recovering() || !a.rebuilt {
+		return false, nil
+	}
+	peer := m.allocs[to]
+	if peer != nil && !peer.rebuilt {
+		return false, nil
+	}
+	if peer == nil || a.role != "host" || peer.role != "joiner" {
+		return true, nil
+	}
+	from, arrived := a.at, m.now
+	return true, func() string {
+		peer := m.allocs[to]
+		switch {
+		case !m.stillBound(a, from):
+			return "stale"
+		case peer == nil || len(peer.links) > 0 || peer.match != a.id || peer.tenant != a.tenant:
+			return "recovering"
+		case peer.banned:
+			m.hit("restart: who was kicked stays out")
+			return "recovering"
+		case len(a.links) >= a.max:
+			return "recovering"
+		}
+		m.link(peer, a, arrived)
+		return "relinked"
+	}
+}
+
+// promised: the places of a host that came back belong to who had them.
+func (m *model) promised(a, host *mAlloc) bool {
+	if !m.recovering() || !host.rebuilt || a.rebuilt && !a.banned {
+		return false
+	}
+	if m.complete {
+		return len(host.links)+host.awaited >= host.max
+	}
+	return m.now < m.until-60_000+15_000
+}
+
+// arrived: the place that was kept for a joiner is not kept any more.
+func (m *model) arrived(a, host *mAlloc) {
+	if a.role == "joiner" && a.rebuilt && !a.banned && host != nil && host.awaited > 0 {
+		host.awaited--
+		m.record(host)
+	}
+}
+
+// gone is for a joiner that ends, with or without its link.
+func (m *model) gone(a *mAlloc) {
+	if len(a.links) == 0 {
+		m.arrived(a, m.allocs[a.match])
+	}
+	if a.rebuilt && m.ended != nil {
+		m.ended[a.id] = true
+	}
+}
+
+// ban: one side has said that there is no link, so none comes back.
+func (m *model) ban(a *mAlloc, to mID) {
+	joiner := a
+	if a.role == "host" {
+		joiner = m.allocs[to]
+	} else if to != a.match {
+		return
+	}
+	if joiner != nil && joiner.rebuilt && len(joiner.links) == 0 {
+		m.arrived(joiner, m.allocs[joiner.match])
+		joiner.banned = true
+	}
+}
+
+// record is what the file says of a host's links.
+func (m *model) record(host *mAlloc) { host.recorded = len(host.links) + host.awaited }
+
+// tell is when BIND_RECEIVED has left.
+func (m *model) tell(left func(mID) bool) {
+	m.telling = slices.DeleteFunc(m.telling, func(t mTelling) bool {
+		if m.allocs[t.a.id] != t.a || t.a.at != t.at {
+			return true
+		}
+		t.a.told = left(t.a.id)
+		return t.a.told
+	})
+}

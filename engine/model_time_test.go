@@ -1,0 +1,119 @@
+package engine
+
+// What time does, once more.
+
+// over reports whether a limit that began at since has passed: at the first tick
+// that is later by more than the limit, and by the time that the relay stood
+// still meanwhile.
+func (m *model) over(since, limit int64) bool {
+	last := since/250 + limit/250
+	for _, s := range m.stalls {
+		if since/250 < s[1] && last >= s[0] {
+			last += s[1] - s[0]
+		}
+	}
+	return m.now/250 > last
+}
+
+// stalled is what a relay makes of a time in which it stood still.
+func (m *model) stalled(from, to int64) {
+	m.stalls = append(m.stalls, [2]int64{from / 250, to / 250})
+	m.settle = to/250 + 4
+}
+
+// tick does what is overdue; it is called at every multiple of 250 ms. Of one
+// allocation it is a CLOSE first, then the end of its life, then its link.
+func (m *model) tick() {
+	m.endWindow()
+	if m.now/250 <= m.settle {
+		return
+	}
+	now := m.now / 250
+	for _, a := range m.allocs {
+		if a.closing != 0 && now > a.closing {
+			if a.heard/250 <= a.closing-4 {
+				m.hit("close: takes effect after a second")
+				m.end(a)
+			} else {
+				m.hit("close: cancelled by traffic")
+				a.closing = 0
+			}
+		}
+	}
+	m.expire()
+	for _, a := range m.allocs {
+		if a.role == "joiner" {
+			m.tickLink(a, now)
+		}
+	}
+}
+
+// tickLink does what is overdue for the link of a joiner.
+func (m *model) tickLink(a *mAlloc, now int64) {
+	host := m.allocs[a.match]
+	if host == nil || !a.links[a.match] {
+		a.leaving, a.linkedAt = 0, 0
+		return
+	}
+	if a.leaving != 0 && now > a.leaving {
+		by, left, stays := a.fromJoiner, a, host
+		if a.leftByHost {
+			by, left, stays = a.fromHost, host, a
+		}
+		if by <= a.leaving-4 {
+			m.hit("disconnect: takes effect after a second")
+			m.part(left, stays, m.now)
+			return
+		}
+		m.hit("disconnect: cancelled by traffic")
+		a.leaving = 0
+	}
+	if a.linkedAt != 0 && now > a.linkedAt+40 {
+		if max(a.fromHost, a.fromJoiner) < a.linkedAt {
+			m.hit("link: unused for 10 s, closed silently")
+			m.unlink(a, host)
+		}
+		a.linkedAt = 0
+	}
+}
+
+// expire ends what has been silent for too long.
+func (m *model) expire() {
+	over := m.over
+	for _, a := range m.allocs {
+		if a.deferred != 0 && m.now/250 <= a.deferred/250 {
+			if a.bound && (over(a.active, 10_000) && a.everLinked) {
+				m.hit("expiry: deferred after a bad nonce")
+			}
+			continue
+		}
+		if len(m.stalls) > 0 && a.bound && m.now/250-a.active/250 > 40 && !over(a.active, 10_000) {
+			m.hit("expiry: put off since the relay stood still")
+		}
+		idle := int64(10_000)
+		if a.role == "host" && !a.everLinked {
+			idle = 60_000
+		}
+		switch {
+		case !a.bound:
+			if !over(a.reserved, 10_000) {
+				continue
+			}
+			m.hit("expiry: never bound")
+		case over(a.active, idle):
+			m.hit(map[int64]string{10_000: "expiry: idle", 60_000: "expiry: host alone"}[idle])
+		case over(a.heard, max(30_000, idle)):
+			m.hit("expiry: not heard")
+		default:
+			continue
+		}
+		if a.at != "" {
+			if a.proven {
+				m.send(a.at, mError(a.id, 1), true)
+			} else {
+				m.hit("expiry: an unproven endpoint is not told")
+			}
+		}
+		m.end(a)
+	}
+}

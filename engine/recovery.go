@@ -1,0 +1,314 @@
+package engine
+
+import (
+	"encoding/binary"
+	"errors"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// After a restart the table is empty and the clients go on. Each of them meets
+// ERROR 3, binds again, and its allocation is rebuilt from its connection data;
+// a link comes back when its host relays. The ledger makes this strict: who had
+// ended stays out, and a BIND captured before is worthless.
+
+// unsureMillis is for how long after a restart without a complete ledger a
+// player who joins anew waits, so that it takes no slot of one who was there.
+const unsureMillis = 15_000
+
+// lostPerMilli bounds how many records of allocations that did not come back
+// are dropped per call at the end of the window.
+const lostPerMilli = 20
+
+// recovery is what is known of the run before. It belongs to control, but for
+// what is in earlier.
+type recovery struct {
+	earlier
+	records []ledger.Found
+	back    []bool                          // by record: it has come back
+	ended   map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
+	next    int                             // record to look at when the window is over
+	over    bool
+}
+
+// earlier is what the ledger says of the run before. It does not change.
+type earlier struct {
+	left  ledger.Left // without the records
+	index map[proto.AllocationID]int
+}
+
+func newRecovery(left ledger.Left) recovery {
+	r := recovery{
+		records: left.Records, back: make([]bool, len(left.Records)),
+		ended: make(map[proto.AllocationID]struct{}),
+	}
+	r.index = make(map[proto.AllocationID]int, len(left.Records))
+	for i := range left.Records {
+		r.index[left.Records[i].ID] = i
+	}
+	left.Records = nil
+	r.left = left
+	return r
+}
+
+// expects reports whether an id may be one of the run before: it is in the
+// ledger, or the ledger does not say.
+func (e *earlier) expects(id proto.AllocationID) bool {
+	_, ok := e.index[id]
+	return ok || !e.left.Complete
+}
+
+// awaited returns the record of an allocation that has not come back.
+func (r *recovery) awaited(id proto.AllocationID) (i int, ok bool) {
+	i, ok = r.index[id]
+	return i, ok && !r.over && !r.back[i]
+}
+
+// mayReturn reports whether an allocation that is not in the table, and was
+// sealed under boot, may yet come back.
+func (c *control) mayReturn(id proto.AllocationID, boot uint64, now int64) bool {
+	if boot == c.sealer.Boot() || !c.recovering(now) {
+		return false
+	}
+	if _, ended := c.recovery.ended[id]; ended {
+		return false
+	}
+	_, awaited := c.recovery.awaited(id)
+	return awaited || !c.recovery.left.Ended(boot)
+}
+
+// unknown reports whether an id of which nothing but its name is known may yet
+// come back.
+func (c *control) unknown(id proto.AllocationID, now int64) bool {
+	if !c.recovering(now) {
+		return false
+	}
+	_, awaited := c.recovery.awaited(id)
+	err := c.recovery.left.Err
+	return awaited || err != nil && !errors.Is(err, ledger.ErrAbsent)
+}
+
+// rebuild enters the allocation of an authentic BIND into the table again. It
+// returns handedOver if it did, else the outcome of the BIND.
+func (c *control) rebuild(cmd *command) Outcome {
+	id := cmd.claims.id
+	if !c.mayReturn(id, cmd.claims.boot, cmd.now) {
+		return c.refuse(cmd, id, proto.ErrorNotFound)
+	}
+	var before ledger.Found
+	i, found := c.recovery.awaited(id)
+	if found {
+		before = c.recovery.records[i]
+		if before.Flags&ledger.Bound != 0 && (cmd.nonce < before.Nonce ||
+			cmd.nonce == before.Nonce && c.digest(cmd.from) != before.Endpoint) {
+			return DropNonce
+		}
+	}
+	h, err := c.enter(&cmd.claims, tick(cmd.now))
+	if err != nil {
+		return DropBusy
+	}
+	c.table.Mark(h, alloc.Rebuilt)
+	a := c.table.Account(h)
+	if found {
+		c.recovery.back[i] = true
+		a.Kept, a.Awaited = uint32(before.Place), before.Links
+		a.EverLinked = before.Flags&ledger.Linked != 0
+		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
+	} else {
+		c.keep(h)
+	}
+	c.rebuilt++
+	return handedOver
+}
+
+// enter reserves a place in the table for what was sealed.
+func (c *control) enter(m *claims, now alloc.Tick) (alloc.Handle, error) {
+	h, err := c.table.Reserve(alloc.Spec{
+		ID: m.id, Role: m.role, Match: m.match, Player: m.player, Tenant: m.tenant,
+		Epoch: m.epoch, MaxConnections: m.most,
+	}, now)
+	if err != nil {
+		return 0, err
+	}
+	c.sealer.Retain(m.epoch)
+	c.wheel.put(h, c.nextTick(h)+1)
+	return h, nil
+}
+
+// relink is for a RELAY without a link of somebody who came back: the link may
+// come back too. It reports false if there is no doubt that it will not.
+func (w *worker) relink(now int64, sender *alloc.Entry, to proto.AllocationID) (Outcome, bool) {
+	peer, ok := w.table.ByID(to)
+	if ok && !peer.Is(alloc.Rebuilt) {
+		return 0, false
+	}
+	if !ok || sender.Role != alloc.RoleHost || peer.Role != alloc.RoleJoiner {
+		return DropRecovering, true
+	}
+	_, outcome := w.hand(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
+	return outcome, true
+}
+
+// commitRelink restores the link of a host to a joiner of its match, if it had
+// one: a host relays only to those that it knows.
+func (c *control) commitRelink(cmd *command, host *alloc.Entry) Outcome {
+	joiner, ok := c.table.ByID(cmd.peer)
+	if !ok || joiner.Link != 0 || !joiner.Is(alloc.Rebuilt) || !host.Is(alloc.Rebuilt) {
+		return DropRecovering
+	}
+	a, j := c.table.Account(host.Handle), c.table.Account(joiner.Handle)
+	if j.Match != host.ID || j.Tenant != a.Tenant || j.Banned || a.Links >= a.MaxConnections {
+		return DropRecovering
+	}
+	c.link(&joiner, host, tick(cmd.now))
+	return OutRelinked
+}
+
+// promised reports whether the places that a host has left may belong to
+// players who have yet to come back.
+func (c *control) promised(joiner, host *alloc.Entry, now int64) bool {
+	if !c.recovering(now) || !host.Is(alloc.Rebuilt) {
+		return false
+	}
+	if joiner.Is(alloc.Rebuilt) && !c.table.Account(joiner.Handle).Banned {
+		return false
+	}
+	if a := c.table.Account(host.Handle); c.recovery.left.Complete {
+		return int(a.Links)+int(a.Awaited) >= int(a.MaxConnections)
+	}
+	return now < c.rules.recoverUntil-c.rules.recoverFor+unsureMillis
+}
+
+// ban keeps a joiner who came back from getting its link back: one side has
+// said that there is none.
+func (c *control) ban(sender *alloc.Entry, peer proto.AllocationID) {
+	joiner := *sender
+	if sender.Role == alloc.RoleHost {
+		e, ok := c.table.ByID(peer)
+		if !ok {
+			return
+		}
+		joiner = e
+	} else if peer != c.table.Account(sender.Handle).Match {
+		return // It has no link with other joiners anyway.
+	}
+	if joiner.Is(alloc.Rebuilt) && joiner.Link == 0 {
+		c.arrived(&joiner)
+		c.table.Account(joiner.Handle).Banned = true
+		c.ledger.SetLinks(c.place(joiner.Handle), 0, c.flags(&joiner))
+	}
+}
+
+// arrived gives up the place that a host keeps for a joiner who came back, and
+// whose link will come back now or never.
+func (c *control) arrived(joiner *alloc.Entry) {
+	a := c.table.Account(joiner.Handle)
+	if joiner.Role != alloc.RoleJoiner || !joiner.Is(alloc.Rebuilt) || a.Banned || joiner.Link != 0 {
+		return
+	}
+	if host, ok := c.table.ByID(a.Match); ok {
+		if h := c.table.Account(host.Handle); h.Awaited > 0 {
+			h.Awaited--
+			c.recordHost(&host)
+		}
+	}
+}
+
+// recoverSome drops, when the window is over, the records of who did not come
+// back, a few at a time.
+func (c *control) recoverSome(now int64) {
+	r := &c.recovery
+	if r.over || c.recovering(now) {
+		return
+	}
+	for range lostPerMilli {
+		if r.next == len(r.records) {
+			r.over, r.records, r.back, r.ended = true, nil, nil, nil
+			c.ledger.Settle()
+			return
+		}
+		lost, back := &r.records[r.next], r.back[r.next]
+		r.back[r.next] = true
+		r.next++
+		if back {
+			continue
+		}
+		c.ledger.Remove(lost.Place)
+		if c.hooks.OnEnd != nil {
+			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleOf(lost.Flags), Reason: EndLost})
+		}
+	}
+	c.behind = true
+}
+
+func roleOf(f ledger.Flags) alloc.Role {
+	if f&ledger.Host != 0 {
+		return alloc.RoleHost
+	}
+	return alloc.RoleJoiner
+}
+
+// keep makes the record of an allocation that was just reserved.
+func (c *control) keep(h alloc.Handle) {
+	e, _ := c.table.At(h)
+	c.table.Account(h).Kept = uint32(c.ledger.Add(&ledger.Record{
+		ID: e.ID, Tenant: c.table.Account(h).Tenant, Flags: c.flags(&e),
+	}))
+}
+
+func (c *control) place(h alloc.Handle) ledger.Place { return ledger.Place(c.table.Account(h).Kept) }
+
+// recordBind, recordLink and recordHost write what changed to the ledger.
+func (c *control) recordBind(h alloc.Handle) {
+	e, _ := c.table.At(h)
+	c.ledger.SetBinding(c.place(h), e.Nonce, c.digest(e.Endpoint), c.flags(&e))
+}
+
+func (c *control) recordLink(joiner, host alloc.Handle) {
+	if e, ok := c.table.At(joiner); ok {
+		c.ledger.SetLinks(c.place(joiner), 0, c.flags(&e))
+	}
+	if e, ok := c.table.At(host); ok {
+		c.recordHost(&e)
+	}
+}
+
+func (c *control) recordHost(e *alloc.Entry) {
+	a := c.table.Account(e.Handle)
+	c.ledger.SetLinks(c.place(e.Handle), a.Links+a.Awaited, c.flags(e))
+}
+
+func (c *control) flags(e *alloc.Entry) (f ledger.Flags) {
+	a := c.table.Account(e.Handle)
+	linked := e.Link != 0
+	if e.Role == alloc.RoleHost {
+		f, linked = ledger.Host, a.EverLinked
+	} else if e.Is(alloc.Rebuilt) && !a.Banned {
+		linked = true // It had a link, which may yet come back.
+	}
+	if e.Is(alloc.EverBound) {
+		f |= ledger.Bound
+	}
+	if linked {
+		f |= ledger.Linked
+	}
+	return f
+}
+
+// digest names an endpoint in the ledger. It is keyed, so that nobody outside
+// finds two with the same, and it is the same for every run of this relay.
+func (c *control) digest(ep sock.Endpoint) uint64 {
+	if ep.IsZero() {
+		return 0
+	}
+	const portAndKind = 0xFF_0000_FFFF
+	relay := c.sealer.Relay()
+	x := scatter(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
+	x = scatter(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
+	x = scatter(x ^ x>>32 ^ ep.Tail&portAndKind)
+	return x ^ x>>31 | 1
+}

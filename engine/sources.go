@@ -1,0 +1,149 @@
+package engine
+
+import (
+	"net"
+	"net/netip"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// lowestPort is the lowest source port that is answered: below it are services
+// that might answer a reply in turn (echo, chargen, DNS, NTP, TFTP), and no
+// game client.
+const lowestPort = 1024
+
+// sources knows the source addresses that no honest client has. A forged one
+// must not make the relay talk to itself, to another relay, or to what only its
+// own machine can reach. It does not change after newSources.
+type sources struct {
+	loopback bool // allowed, since the relay listens there, or players are told so
+	private  bool // allowed
+	ports    []uint16
+	relays   map[netip.AddrPort]struct{} // our own sockets, and other relays
+}
+
+func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.ServerEndpoint, cfg *Config) *sources {
+	s := &sources{private: cfg.AllowPrivateSources || !anyPublic(advertised), relays: map[netip.AddrPort]struct{}{}}
+	add := func(a netip.AddrPort) {
+		s.relays[a] = struct{}{}
+		s.ports = append(s.ports, a.Port())
+	}
+	for _, l := range listen {
+		s.loopback = s.loopback || l.Addr().IsLoopback()
+		if !l.Addr().IsUnspecified() {
+			add(l)
+			continue
+		}
+		for _, ip := range own {
+			add(netip.AddrPortFrom(ip, l.Port()))
+		}
+	}
+	for _, e := range advertised {
+		ip, err := netip.ParseAddr(e.Host)
+		s.loopback = s.loopback || err == nil && ip.IsLoopback()
+	}
+	for _, a := range cfg.Siblings {
+		add(netip.AddrPortFrom(a.Addr().Unmap(), a.Port()))
+	}
+	return s
+}
+
+// anyPublic reports whether players are told a public address. A relay that
+// says so has no business with sources of the operator's own networks.
+func anyPublic(advertised []alloc.ServerEndpoint) bool {
+	for _, e := range advertised {
+		if ip, err := netip.ParseAddr(e.Host); err == nil && ip.IsGlobalUnicast() && !privateAddr(ip) {
+			return true
+		}
+	}
+	return false
+}
+
+// privateAddr: RFC 1918, RFC 4193 and the shared space of RFC 6598.
+func privateAddr(ip netip.Addr) bool {
+	return ip.IsPrivate() || sharedSpace.Contains(ip)
+}
+
+var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
+
+// refused reports whether nothing from ep is handled. Sessions that are no UDP
+// sources have shown that somebody is there.
+func (s *sources) refused(ep sock.Endpoint) bool {
+	switch ep.Kind() {
+	case sock.KindUDP4:
+		if s.refused4(uint32(ep.Lo)) {
+			return true
+		}
+	case sock.KindUDP6:
+		if s.refused6(ep.Hi, ep.Lo) {
+			return true
+		}
+	default:
+		return false
+	}
+	port := ep.Port()
+	if port < lowestPort {
+		return true
+	}
+	for _, p := range s.ports {
+		if p == port {
+			_, ok := s.relays[ep.AddrPort()]
+			return ok
+		}
+	}
+	return false
+}
+
+// refused4: this network, loopback, link-local, multicast, reserved, broadcast,
+// and private networks.
+func (s *sources) refused4(ip uint32) bool {
+	switch ip >> 24 {
+	case 0:
+		return true
+	case 127:
+		return !s.loopback
+	case 10:
+		return !s.private
+	case 100:
+		return !s.private && ip>>22 == 100<<2|1
+	case 169:
+		return ip>>16 == 169<<8|254
+	case 172:
+		return !s.private && ip>>20 == 172<<4|1
+	case 192:
+		return !s.private && ip>>16 == 192<<8|168
+	}
+	return ip>>24 >= 224
+}
+
+// refused6: loopback, what is left of ::/64, link-local, multicast, and private
+// networks.
+func (s *sources) refused6(hi, lo uint64) bool {
+	switch {
+	case hi == 0:
+		return lo != 1 || !s.loopback
+	case hi>>56 == 0xFF, hi>>54 == 0xFE80>>6:
+		return true
+	case hi>>57 == 0xFC>>1:
+		return !s.private
+	}
+	return false
+}
+
+// ownAddresses returns the addresses of this machine's interfaces, none if the
+// system does not tell.
+func ownAddresses() (all []netip.Addr) {
+	addrs, err := net.InterfaceAddrs()
+	if err != nil {
+		return nil
+	}
+	for _, a := range addrs {
+		if n, ok := a.(*net.IPNet); ok {
+			if ip, ok := netip.AddrFromSlice(n.IP); ok {
+				all = append(all, ip.Unmap())
+			}
+		}
+	}
+	return all
+}
