@@ -18,9 +18,14 @@
 // PING). The rest, by what it answers:
 //
 //	admit.go      what a worker checks of the other messages
+//	              bindmemory.go: a BIND that comes again; sources.go: who is not heard
 //	refuse.go     which ERROR a datagram earns; mute.go, budget.go: when it is withheld
 //	commit.go     control's verdicts; expiry.go, wheel.go: what time does
-//	control.go    the control goroutine; ring.go: how commands reach it
+//	control.go    the control goroutine; inbox.go, ring.go: how commands reach it
+//	brake.go      when nobody expires, since the fault may be ours
+//	spoofed.go    who is being spoofed at; fault.go: a panic costs one datagram
+//	recovery.go   what comes back after a restart; ledger/: what is known of before
+//	drain.go      how a relay runs dry
 //	grace.go      how control knows that every worker has passed; queue.go: what waits for it
 //	reserve.go    reservations for the Allocations service
 //	outcome.go    what can become of a datagram; counters.go, stats.go: how it is counted
@@ -31,8 +36,10 @@
 //	worker, its batches, outbox, scratch     the goroutine in worker.run
 //	bytes of a received datagram             the worker; lent to the outbox until the flush
 //	identities of the table, accounts        control writes; see alloc's doc.go for readers
-//	stamps, gates, strangers in the table    workers, atomics
-//	wheel, queue, grace, hooks               control
+//	stamps, gates, meters in the table       workers, atomics
+//	wheel, queue, grace, hooks, ledger       control
+//	BINDs remembered, mutes                  their worker
+//	budgets, spoof guard                     anybody, atomics
 //	counters                                 their goroutine; published once per batch
 //
 // No lock is held on the data path, and none while a hook runs.
@@ -58,7 +65,9 @@
 // what a datagram earns, in the order of the checks. Where no reply is named
 // there is none, only a counter ([Outcome]).
 //
-//	any message      < 4 bytes, no 0xDA72, server-only or reserved type: silence
+//	any message      from port 0 to 1023, an address of a relay, or a source that no
+//	                 client has (sources.go): silence
+//	                 < 4 bytes, no 0xDA72, server-only or reserved type: silence
 //	                 other version: ERROR 0 with a zero id, if the type is one that
 //	                 clients send and it has ≥ 22 bytes
 //	                 not exactly the size of its type: silence, whoever sent it
@@ -67,26 +76,40 @@
 //	DISCONNECT       after three of them; an authentic BIND starts the count again
 //	PING             echoed
 //	RELAY            content above the limit: silence; no link: ERROR 5, once a second
-//	                 per ordered pair and for at most 4 peers a second; peer without
-//	                 an endpoint: silence; else forwarded as it came
+//	                 per ordered pair and for at most 3 peers a second; peer without
+//	                 an endpoint, sender beyond its quota, peer unproven and beyond its
+//	                 allowance: silence; else forwarded as it came
 //	BIND             accept mode not 0, data that does not open, a ticket in place of
-//	                 own data, wrong MAC: silence; ended allocation: ERROR 4, whatever
-//	                 the nonce; nonce: same endpoint equal or higher, other endpoint
-//	                 higher, else silence and the allocation lives on for 60 s from
-//	                 there, once; else BIND_RECEIVED, and the endpoint's former owner
-//	                 is without one
+//	                 own data: silence; the last one that was accepted, at the same
+//	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and
+//	                 one such was authentic before: silence; wrong MAC: silence; ended
+//	                 allocation: ERROR 4, whatever the nonce; nonce: same endpoint equal
+//	                 or higher, other endpoint higher, else silence and the allocation
+//	                 lives on for 60 s from there, once; else BIND_RECEIVED, and the
+//	                 endpoint's former owner is without one
 //	CONNECT_REQUEST  data that does not open: silence; own id: ERROR 6; not the host of
 //	                 the own match, or a ticket of another player: ERROR 2; host ended:
 //	                 ERROR 4; host without an endpoint: silence; linked already:
-//	                 ACCEPTED again; host full: REJECTED; else linked, then ACCEPTED
+//	                 ACCEPTED again; host full: REJECTED; more than 20 new links of the
+//	                 host a second: silence; else linked, then ACCEPTED
 //	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
 //	                 echoed; else ERROR 5
 //	CLOSE            not bound to the id: silence; else the allocation ends, silently
 //
+// More than 100 messages a second in the name of an allocation, from endpoints
+// to which it is not bound, and for 10 s its DISCONNECT and CLOSE wait for a
+// second: a RELAY of the same sender over that link cancels the one, any message
+// of the owner the other.
+//
+// An endpoint from which nothing but a BIND has come is unproven: at most
+// [Limits].UnprovenBytes go there, and no ERROR 1.
+//
 // A link needs one match: a joiner, its host, one tenant. The id in an ERROR is
 // the one named for 3, and for 4 on a BIND; the sender's own for 2, 4 on a
-// CONNECT_REQUEST, 5 and 6. ERRORs but 1 draw on budgets (budget.go), unless
-// [Config].Unlimited.
+// CONNECT_REQUEST, 5 and 6. ERRORs but 1 draw on budgets (budget.go): one of a
+// code per endpoint in 200 ms; for 3 that names a live allocation, 5 a second of
+// it; for others 10 a second and source prefix, and 20,000 in all. Budgets and
+// quotas are off with [Config].Unlimited; rules stay.
 //
 // Time runs in ticks of 250 ms. A limit is over at the first tick that is later
 // than the clock's start by more than the limit, so never early.
@@ -97,10 +120,46 @@
 //	                             sent: ends, ERROR 1 to its endpoint if it has one
 //	host before its first link   HostAloneTimeout in place of IdleTimeout; its clocks
 //	                             start again with the first link
+//	link without a RELAY         10 s after it was opened: closed silently
+//
+// Time in which the relay stood still (control was away for more than a second)
+// does not count, and nobody expires in the second after it. Nobody expires for
+// 30 s, and then not again within a minute, when more than a fifth of the bound,
+// and at least 100, would within a second, or when the network is down.
 //
 // Every datagram with the right size from the endpoint bound to the id it names
 // counts as sent, answered or not. RELAY and DISCONNECT count as received by
 // the peer to whom they go.
+//
+// # After a restart
+//
+// For [Config].RecoverFor from the start, a BIND that was sealed under an
+// earlier boot rebuilds its allocation, unless the ledger says that it has ended
+// (ERROR 4) or that the nonce is not new (silence; equal is good from the same
+// endpoint).
+//
+//	CONNECT_REQUEST   to a host that may yet come back: silence; to one that did, by
+//	                  a player who had no link: silence while its other places may
+//	                  belong to those who had them
+//	RELAY, no link    the host came back, and so did the joiner, who had a link: the
+//	                  link is restored, the datagram lost; other doubt: silence
+//	DISCONNECT        no link, same match: echoed, and no link comes back; other
+//	                  doubt: silence
+//	ERROR 3           about an id that may have been there: not limited by prefix
+//
+// What the ledger does not know it does not forbid: without one, who had ended
+// may come back within the window, and a captured BIND is good.
+//
+// # Where this differs from the design
+//
+//	ERROR 5 for at most 3 peers of one sender a second, so that its memory is bounded
+//	every BIND to a new endpoint waits for grace: it may have been freed a moment ago
+//	the first link of a host restarts both its clocks, or one that was silent for half
+//	a minute would end at its first player
+//	a ticket serves another allocation of the same player only within the match
+//	the ratio of bytes to and from a proven endpoint is not limited: counting it would
+//	write to the receiver's cache line for each datagram, and spectators live on it
+//	all that leaves the relay has no ceiling: the quota of each allocation has
 //
 // # What was measured, kept and deleted
 //
