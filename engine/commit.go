@@ -31,7 +31,7 @@ func (c *control) commit(cmd *command) Outcome {
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	if c.sources.Load().refused(cmd.from) {
+	if c.sources.refused(cmd.from) {
 		return DropForbidden
 	}
 	e, ok := c.table.ByID(cmd.claims.id)

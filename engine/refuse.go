@@ -32,7 +32,7 @@ func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type,
 		return w.probed(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:
 		return DropVersion
-	case w.sources.Load().refused(from):
+	case w.sources.refused(from):
 		return DropForbidden
 	case !w.take(from, proto.ErrorVersion, now):
 		return DropBudget

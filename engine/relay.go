@@ -1,16 +1,14 @@
 package engine
 
 import (
-	"sync/atomic"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // relay is what all workers and control share. The table, the budgets, the
-// spoof guard, the grace and the pointer to the sources change, each by rules of
-// its own; the rest is fixed before Run.
+// spoof guard and the grace change, each by rules of its own; the rest is fixed
+// before Run.
 type relay struct {
 	rules  rules
 	table  *alloc.Table
@@ -21,7 +19,7 @@ type relay struct {
 	grace   *grace
 	earlier *earlier // what was, before a restart
 	probe   prober
-	sources atomic.Pointer[sources]
+	sources *sources
 	clock   func() int64 // milliseconds since some time before the start
 }
 

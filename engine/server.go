@@ -66,7 +66,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
 	}
-	s.relay.sources.Store(newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg))
+	s.relay.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
 	return s, nil
 }

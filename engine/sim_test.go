@@ -123,7 +123,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 	s.relay.rules.recoverUntil += s.now - clockStart
 	s.relay.perPrefix.Burst = mPrefixBurst
 	s.relay.faults.log = slog.New(slog.DiscardHandler)
-	s.relay.sources.Store(newSources(nil, nil, nil, cfg))
+	s.relay.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.relay, Hooks{}, wake)

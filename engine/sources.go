@@ -3,6 +3,7 @@ package engine
 import (
 	"net"
 	"net/netip"
+	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
@@ -17,9 +18,9 @@ const lowestPort = 1024
 // must not make the relay talk to itself, to another relay, or to what only its
 // own machine can reach. It does not change after newSources.
 type sources struct {
-	loopback bool // allowed, since the relay listens there, or players are told so
-	private  bool // allowed
-	ports    []uint16
+	loopback bool                        // allowed, since the relay listens there, or players are told so
+	private  bool                        // allowed
+	ports    []uint16                    // of relays
 	relays   map[netip.AddrPort]struct{} // our own sockets, and other relays
 }
 
@@ -27,7 +28,9 @@ func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.Se
 	s := &sources{private: cfg.AllowPrivateSources || !anyPublic(advertised), relays: map[netip.AddrPort]struct{}{}}
 	add := func(a netip.AddrPort) {
 		s.relays[a] = struct{}{}
-		s.ports = append(s.ports, a.Port())
+		if !slices.Contains(s.ports, a.Port()) {
+			s.ports = append(s.ports, a.Port())
+		}
 	}
 	for _, l := range listen {
 		s.loopback = s.loopback || l.Addr().IsLoopback()

@@ -100,7 +100,7 @@ func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool)
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)
 	}
-	if w.sources.Load().refused(from) {
+	if w.sources.refused(from) {
 		return DropForbidden
 	}
 	switch t {
