@@ -33,6 +33,9 @@ func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if c.Role == alloc.RoleTicket {
 		return DropTicket
 	}
+	if w.otherIdentity(&c) {
+		return DropIdentity
+	}
 	e, live := w.table.ByID(c.ID)
 	if live {
 		if w.seal.memory.has(&e, from, &m) {

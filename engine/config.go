@@ -89,6 +89,12 @@ type Config struct {
 	// the first listen address.
 	Advertise []alloc.ServerEndpoint
 
+	// Records carries messages in DTLS records over the same sockets. Nil: none.
+	Records Records
+	// Transports are further ways in, such as WebSocket. A kind of endpoint has
+	// one at most.
+	Transports []Transport
+
 	// Hooks are told what changed.
 	Hooks Hooks
 	// Logger is told of starts, stops and troubles, never of datagrams. Nil:

@@ -32,7 +32,7 @@ type control struct {
 	brake     brake
 	recovery  recovery
 	drain     drain
-	rebuilt   uint64
+	rebuilt   atomic.Uint64
 	sendsDown func() uint64             // sends that failed since the network was down
 	ledger    *ledger.Ledger            // nil methods do nothing
 	links     [spoofGates]atomic.Uint64 // gates of linkRate

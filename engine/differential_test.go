@@ -38,7 +38,7 @@ var modelRules = []string{
 	"bind: answered once more, from memory", "bind: answered once more too often",
 	"bind: old nonce once more, no signature checked",
 	"connect: host may yet come back", "connect: places are kept for who had them",
-	"link: more than 20 a second", "link: unused for 10 s, closed silently",
+	"qos: more than 40 of a prefix at once", "link: more than 20 a second", "link: unused for 10 s, closed silently",
 	"close: takes effect after a second", "close: cancelled by traffic",
 	"disconnect: takes effect after a second", "disconnect: cancelled by traffic",
 	"restart: allocation rebuilt", "restart: a BIND from before is worthless",
@@ -52,7 +52,7 @@ var modelRules = []string{
 // unreachable are outcomes that a simulation without sockets, or within the
 // size of the ring, cannot make; TestDropReasons raises them.
 var unreachable = []Outcome{
-	DropTruncated, DropSource, DropBusy, OutProbe, DropForbidden, DropPanic, DropLoad,
+	DropTruncated, DropSource, DropBusy, OutProbe, DropForbidden, DropPanic, DropLoad, OutRecord, DropPlain, DropIdentity,
 }
 
 // TestModel compares the engine with the reference model over random

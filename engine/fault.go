@@ -21,8 +21,7 @@ type faults struct {
 }
 
 // panicked counts a datagram on which step panicked, and writes about it.
-func (w *worker) panicked(now int64, i int, fault any) {
-	_, pkt, _ := w.rx.At(i)
+func (w *worker) panicked(now int64, pkt []byte, fault any) {
 	w.count(DropPanic, len(pkt))
 	last := w.faults.last.Load()
 	if last != 0 && now-last < faultLogMillis || !w.faults.last.CompareAndSwap(last, now) {

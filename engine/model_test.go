@@ -103,6 +103,7 @@ type model struct {
 	spoofed   map[mID]int64
 	newLinks  map[mID]*mBucket
 	meters    map[mID]*[2]int64
+	probes    map[string]*mBucket // of QoS, by prefix
 	kept      map[mSlot]mKept
 	repeats   map[mSlot]*mBucket
 	stalls    [][2]int64 // in ticks
@@ -151,7 +152,7 @@ func newModel(limits bool) *model {
 		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, strangers: map[[2]mID]int64{},
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
-		meters: map[mID]*[2]int64{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
+		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
 	}
 }
 
@@ -240,6 +241,8 @@ func (m *model) arrive(from mAddr, pkt []byte) (outcome string, decide func() st
 	switch {
 	case len(pkt) < 4:
 		return "short", nil
+	case pkt[0] == 0x59:
+		return m.qos(from, pkt), nil
 	case pkt[0] != 0xDA || pkt[1] != 0x72:
 		return "signature", nil
 	case pkt[2] != 0:
@@ -262,6 +265,21 @@ func (m *model) arrive(from mAddr, pkt []byte) (outcome string, decide func() st
 		return "server_type", nil
 	}
 	return "unknown_type", nil
+}
+
+// qos answers a QoS probe: 14 bytes and a title, whose length plus one is in the
+// third.
+func (m *model) qos(from mAddr, pkt []byte) string {
+	if pkt[1]>>4 != 0 || pkt[2] == 0 || len(pkt) != 13+int(pkt[2]) {
+		return "size"
+	}
+	if m.limits && !bucketOf(m.probes, from.prefix()).take(m.now, 20, 40) {
+		m.hit("qos: more than 40 of a prefix at once")
+		return "rate"
+	}
+	rest := pkt[len(pkt)-11:]
+	m.send(from, "\x95\x00"+string(rest), false)
+	return "qos"
 }
 
 func (m *model) version(from mAddr, pkt []byte) string {

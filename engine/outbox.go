@@ -46,18 +46,31 @@ func (o *outbox) reset() {
 }
 
 // egress sends what an outbox holds: one socket and one send batch per
-// listener. It belongs to the goroutine that owns the outbox.
+// listener, and the transports. It belongs to the goroutine that owns the
+// outbox.
 type egress struct {
-	conns []*sock.Conn
-	tx    []*sock.SendBatch
+	conns      []*sock.Conn
+	tx         []*sock.SendBatch
+	transports []Transport
+	records    Records
+	sealed     []byte // room for what records seals, as many as a batch
 }
+
+// recordRoom is the room for one sealed record in bytes.
+const recordRoom = sock.SlotSize
 
 // send offers every datagram to the kernel, all destinations of a listener in
 // one go.
 func (e *egress) send(o *outbox) (sum sock.SendResult) {
 	for i := range o.queue {
-		out := &o.queue[i]
-		e.tx[out.to.Listener()].Add(out.to, out.pkt)
+		if out := &o.queue[i]; out.to.Kind() <= sock.KindUDP6 {
+			e.tx[out.to.Listener()].Add(out.to, out.pkt)
+		} else if !e.session(out, i) {
+			sum.Failed++
+		} else if out.to.Kind() != sock.KindDTLS {
+			sum.Sent++
+			sum.Bytes += len(out.pkt)
+		}
 	}
 	for i, tx := range e.tx {
 		if tx.Len() > 0 {
@@ -69,4 +82,20 @@ func (e *egress) send(o *outbox) (sum sock.SendResult) {
 		}
 	}
 	return sum
+}
+
+// session sends to a session, or adds its record to the batch of its listener.
+func (e *egress) session(out *outgoing, i int) bool {
+	kind, serial := out.to.Kind(), out.to.Serial()
+	if kind == sock.KindDTLS && e.records != nil {
+		room := e.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
+		record, to, ok := e.records.Seal(room, serial, out.pkt)
+		return ok && e.tx[to.Listener()].Add(to, record)
+	}
+	for _, t := range e.transports {
+		if t.Kind() == kind {
+			return t.Send(serial, out.pkt)
+		}
+	}
+	return false
 }

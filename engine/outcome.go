@@ -23,6 +23,11 @@ const (
 	OutClosed
 	// OutProbe: a probe of this process was answered.
 	OutProbe
+	// OutQoS: a QoS probe was answered.
+	OutQoS
+	// OutRecord: a record of DTLS without a message: part of a handshake, or what
+	// the DTLS layer dropped, which counts it by reason.
+	OutRecord
 	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is
 	// being spoofed at.
 	OutHeld
@@ -43,6 +48,10 @@ const (
 	DropSource
 	// DropForbidden: from a source that no honest client has, see sources.go.
 	DropForbidden
+	// DropPlain: plain, from where a session of DTLS lives.
+	DropPlain
+	// DropIdentity: a BIND in the session of another allocation.
+	DropIdentity
 	// DropPanic: a fault of ours; only this datagram is lost.
 	DropPanic
 	// DropShort: shorter than the four bytes of a header.
@@ -106,11 +115,11 @@ const (
 var outcomeNames = [NumOutcomes]string{
 	OutRelayed: "relayed", OutPong: "pong", OutBound: "bound", OutAccepted: "accepted",
 	OutRejected: "rejected", OutDisconnected: "disconnected", OutClosed: "closed", OutProbe: "probe",
-	OutHeld: "held", OutRelinked: "relinked",
+	OutQoS: "qos", OutRecord: "record", OutHeld: "held", OutRelinked: "relinked",
 	OutErrorVersion: "error_version", OutErrorUnauthorized: "error_unauthorized",
 	OutErrorMismatch: "error_mismatch", OutErrorNotFound: "error_not_found",
 	OutErrorNotConnected: "error_not_connected", OutErrorSelf: "error_self_connect",
-	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
+	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
 	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnproven: "unproven",

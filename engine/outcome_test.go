@@ -45,7 +45,7 @@ func TestDropReasons(t *testing.T) {
 			if c.want.Dropped() && c.also == 0 && len(s.sent) != 0 {
 				t.Errorf("dropped, yet sent\n%s", show(s.sent))
 			}
-			if !c.want.Dropped() && c.want != OutClosed && c.want != OutHeld && c.want != OutRelinked && len(s.sent) == 0 {
+			if !c.want.Dropped() && c.want != OutClosed && c.want != OutHeld && c.want != OutRelinked && c.want != OutRecord && len(s.sent) == 0 {
 				t.Error("nothing was sent")
 			}
 		})
@@ -276,6 +276,28 @@ var outcomeCases = []outcomeCase{
 	{want: DropForbidden, name: "low port", make: func(s *sim) (int, []byte) { return atLowPort, pingMessage(s.bob().id) }},
 	{want: DropForbidden, name: "version", make: func(s *sim) (int, []byte) {
 		return atLowPort, append([]byte{0xDA, 0x72, 1}, pingMessage(s.bob().id)[3:]...)
+	}},
+	{want: OutQoS, make: func(*sim) (int, []byte) {
+		return atStranger, append([]byte{0x59, 0, 1}, make([]byte, 11)...)
+	}},
+	{want: DropSize, name: "qos", make: func(*sim) (int, []byte) {
+		return atStranger, append([]byte{0x59, 0, 2}, make([]byte, 11)...)
+	}},
+	{want: OutRecord, make: func(s *sim) (int, []byte) {
+		s.secure(Session{})
+		return atStranger, []byte{22, 1, 2, 3}
+	}},
+	{want: DropPlain, make: func(s *sim) (int, []byte) {
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
+		return atStranger, pingMessage(s.bob().id)
+	}},
+	{want: DropIdentity, make: func(s *sim) (int, []byte) {
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
+		return atStranger, append([]byte{23}, signed(s.bob(), 9, s.bob().key)...)
+	}},
+	{want: OutBound, name: "in a session", make: func(s *sim) (int, []byte) {
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
+		return atStranger, append([]byte{23}, signed(s.dan(), 0, s.dan().key)...)
 	}},
 	{want: OutHeld, name: "close", make: func(s *sim) (int, []byte) {
 		s.spoof()

@@ -121,7 +121,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	} else {
 		c.keep(h)
 	}
-	c.rebuilt++
+	c.rebuilt.Add(1)
 	return handedOver
 }
 

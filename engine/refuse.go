@@ -23,11 +23,13 @@ var errorOutcomes = [...]Outcome{
 }
 
 // refuse handles a datagram without a good header: silence, but ERROR 0 for a
-// client of another version, and an answer for our own probe.
+// client of another version, and an answer for our own probe and for QoS probes.
 func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
 	switch {
 	case err == proto.ErrShort:
 		return DropShort
+	case err == proto.ErrSignature && pkt[0] == proto.QoSMagic:
+		return w.qos(now, from, pkt)
 	case err == proto.ErrSignature:
 		return w.probed(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:

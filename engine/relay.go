@@ -14,8 +14,9 @@ type relay struct {
 	table  *alloc.Table
 	sealer *alloc.Sealer
 	*budgets
-	spoof   spoofGuard
-	faults  faults
+	spoof  spoofGuard
+	faults faults
+	qosGates
 	grace   *grace
 	earlier *earlier // what was, before a restart
 	probe   prober

@@ -112,3 +112,22 @@ func (s *sim) bindOften(o op) {
 		}
 	}
 }
+
+// probe is a client that looks for the nearest region, and who only looks like
+// one.
+func (s *sim) probe(o op) {
+	title := "QoS request"[:o.b%12]
+	pkt := append([]byte{0x59, 0, byte(len(title) + 1)}, title...)
+	pkt = append(pkt, byte(o.a), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+	switch o.c % 8 {
+	case 0:
+		pkt[o.d%3] ^= 0x10
+	case 1:
+		pkt = pkt[:4+int(o.d)%(len(pkt)-4)]
+	case 2:
+		for range 40 {
+			s.datagram(addr(o.d), pkt)
+		}
+	}
+	s.datagram(addr(o.d), pkt)
+}

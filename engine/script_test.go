@@ -42,6 +42,7 @@ const (
 	opFlood
 	opBindAgain
 	opNewLinks
+	opQoS
 	numOps
 )
 
@@ -50,7 +51,7 @@ var opWeights = [numOps]int{
 	opHost: 5, opJoiner: 9, opBind: 26, opBindForged: 3, opPing: 12, opConnect: 16, opRelay: 22, opDisconnect: 8,
 	opClose: 2, opJunk: 8, opAdvance: 6, opKeepAlive: 1, opFeedSilent: 1, opMatch: 9, opRoam: 6, opMismatchFlood: 2,
 	opBindPending: 3, opStraddle: 8, opLateStamp: 2, opBatch: 5, opStrangers: 1,
-	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1,
+	opRestart: 1, opReturn: 9, opStall: 1, opScan: 2, opFlood: 3, opBindAgain: 4, opNewLinks: 1, opQoS: 3,
 }
 
 // op is one step. Its numbers are taken modulo what there is, so a step stays
@@ -181,6 +182,8 @@ func (s *sim) do(o op) {
 		s.flood(o)
 	case opBindAgain:
 		s.bindOften(o)
+	case opQoS:
+		s.probe(o)
 	case opNewLinks:
 		s.linkOften(o)
 	case opStrangers:

@@ -27,7 +27,8 @@ type Server struct {
 	cfg     Config
 	log     *slog.Logger
 	groups  []*sock.Group // by listener
-	workers []*worker
+	workers []*worker     // those of the sockets first
+	intakes []intakes     // by transport
 	control *control
 
 	ran     atomic.Bool
@@ -119,10 +120,14 @@ func (s *Server) build() {
 			w.conn, w.rx = conn, conn.NewRecvBatch()
 			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: cap(w.out.queue) / 2}
 			w.egress = s.egress(core, cap(w.out.queue))
+			w.path.records = s.cfg.Records
 			s.workers = append(s.workers, w)
-			epochs = append(epochs, w.epoch)
-			c.inboxes = append(c.inboxes, w.inbox)
 		}
+	}
+	s.buildIntakes(wake)
+	for _, w := range s.workers {
+		epochs = append(epochs, w.epoch)
+		c.inboxes = append(c.inboxes, w.inbox)
 	}
 	c.ledger, c.recovery = s.cfg.Ledger, newRecovery(s.cfg.Left)
 	s.relay.earlier = &c.recovery.earlier
@@ -131,6 +136,21 @@ func (s *Server) build() {
 	out := s.egress(0, controlBatch)
 	c.transmit = out.send
 	s.control = c
+}
+
+// buildIntakes makes the workers of the transports, as many for each as there
+// are sockets per listener.
+func (s *Server) buildIntakes(wake chan struct{}) {
+	for _, t := range s.cfg.Transports {
+		var all intakes
+		for core := range s.cfg.Workers {
+			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
+			w.egress = s.egress(core, cap(w.out.queue))
+			s.workers = append(s.workers, w)
+			all = append(all, newIntake(w, t.Kind()))
+		}
+		s.intakes = append(s.intakes, all)
+	}
 }
 
 const (
@@ -164,6 +184,10 @@ func (s *Server) egress(core, batch int) (e egress) {
 		e.conns = append(e.conns, conn)
 		e.tx = append(e.tx, conn.NewSendBatch(batch))
 	}
+	e.transports, e.records = s.cfg.Transports, s.cfg.Records
+	if e.records != nil {
+		e.sealed = make([]byte, batch*recordRoom)
+	}
 	return e
 }
 
@@ -194,6 +218,9 @@ func (s *Server) Run(ctx context.Context) error {
 	s.control.drain.finish = func() { cancel(nil) }
 	var workers, control sync.WaitGroup
 	for i, w := range s.workers {
+		if w.conn == nil {
+			continue // fed by an intake
+		}
 		workers.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
@@ -206,12 +233,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })
+	s.runTransports(ctx, &workers, &control, cancel)
 	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers))
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
 	control.Wait()
 	close(s.stopped)
+	s.closeIntakes()
 	s.closeSockets()
 	workers.Wait()
 	s.closeLedger()
@@ -231,6 +260,32 @@ func (s *Server) Close() error {
 	}
 	s.closeSockets()
 	return nil
+}
+
+// runTransports starts what carries messages besides plain UDP.
+func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
+	fail := func(what string, err error) {
+		if err != nil && ctx.Err() == nil {
+			cancel(fmt.Errorf("engine: %s: %w", what, err))
+		}
+	}
+	for i, t := range s.cfg.Transports {
+		for _, in := range s.intakes[i] {
+			workers.Go(in.run)
+		}
+		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
+	}
+	if r := s.cfg.Records; r != nil {
+		others.Go(func() { fail("records", r.Run(ctx, newPostman(s).send)) })
+	}
+}
+
+func (s *Server) closeIntakes() {
+	for _, all := range s.intakes {
+		for _, in := range all {
+			in.close()
+		}
+	}
 }
 
 // watchEvery is how often the state of the links is looked at.

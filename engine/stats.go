@@ -20,6 +20,18 @@ type Stats struct {
 	// Allocations, Bound and Links are how many there are now.
 	Allocations, Bound, Links int
 
+	// Rebuilt counts allocations of earlier runs that came back.
+	Rebuilt uint64
+	// Stalls counts times in which the relay stood still, and Holds those in
+	// which the brake kept everybody from expiring; Braking is set while it does.
+	Stalls, Holds uint64
+	Braking       bool
+	// Loaded is how many workers have so much waiting for control that they hold
+	// each source prefix to its share.
+	Loaded int
+	// Draining is set while the relay runs dry.
+	Draining bool
+
 	// Workers has one row per worker, to see how the kernel spreads the load.
 	Workers []WorkerStats
 }
@@ -42,6 +54,9 @@ func (s *Server) Stats() Stats {
 		st.Workers = append(st.Workers, WorkerStats{
 			Received: w.counts.pub.received.Load(), Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
 		})
+		if w.inbox.filling() {
+			st.Loaded++
+		}
 	}
 	st.add(&s.control.counts.pub)
 	for _, g := range s.groups {
@@ -50,7 +65,20 @@ func (s *Server) Stats() Stats {
 		}
 	}
 	st.Allocations, st.Bound, st.Links = s.relay.table.Counts()
+	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
+	b := &s.control.brake
+	st.Stalls, st.Holds, st.Braking = b.stallsEver.Load(), b.holdsEver.Load(), b.engaged.Load()
 	return st
+}
+
+// filling reports whether a ring is an eighth full. Any goroutine may ask.
+func (b *inbox) filling() bool {
+	for i := range b.rings {
+		if r := &b.rings[i]; r.waiting() >= len(r.slots)/8 {
+			return true
+		}
+	}
+	return false
 }
 
 func (st *Stats) add(p *published) {

@@ -15,6 +15,7 @@ type worker struct {
 	conn *sock.Conn
 	rx   *sock.RecvBatch
 	out  outbox
+	path recordPath
 	egress
 
 	inbox *inbox
@@ -68,7 +69,8 @@ func (w *worker) run() error {
 func (w *worker) steps(now int64, i, n int) (next int) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			w.panicked(now, i, fault)
+			_, pkt, _ := w.rx.At(i)
+			w.panicked(now, pkt, fault)
 			next = i + 1
 		}
 	}()
@@ -96,6 +98,16 @@ func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool)
 	if from.IsZero() {
 		return DropSource
 	}
+	if w.path.records != nil {
+		if o, ok := w.record(now, from, pkt); ok {
+			return o
+		}
+	}
+	return w.handle(now, from, pkt)
+}
+
+// handle decides about one message, however it came.
+func (w *worker) handle(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)

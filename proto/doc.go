@@ -136,4 +136,12 @@
 // packets in testdata/vectors.json were computed from these layouts by another
 // program; they are not captures. HMAC is RFC 2104, the text form of an id is
 // RFC 9562.
+//
+// # QoS probes
+//
+// They share the relay's UDP port, begin with a byte of their own and are no
+// messages: integers are little-endian, the reply is always smaller.
+//
+//	request, 14 + n:  59, 00, n+1 (u8), title (n bytes), sequence (u8), id (u16), time (u64)
+//	response, 13:     95, 00, sequence (u8), id (u16), time (u64)
 package proto

@@ -1,0 +1,24 @@
+package engine
+
+import (
+	"sync"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// postman sends single datagrams for the handshakes of [Records], which belong
+// to no batch. Any goroutine may use it.
+type postman struct {
+	mu  sync.Mutex // guards out
+	out egress
+}
+
+func newPostman(s *Server) *postman { return &postman{out: s.egress(0, 1)} }
+
+func (p *postman) send(to sock.Endpoint, pkt []byte) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if tx := p.out.tx[to.Listener()]; tx.Add(to, pkt) {
+		p.out.conns[to.Listener()].Send(tx)
+	}
+}

@@ -1,0 +1,32 @@
+package engine
+
+import (
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// qosRate is how many QoS probes of one source prefix are answered: a client
+// sends five to each region.
+var qosRate = alloc.Rate{Interval: 50_000, Burst: 40}
+
+// qosGates are shared by prefixes as those of the ERROR budgets are. Any worker
+// may use them.
+type qosGates [prefixGates]atomic.Uint64
+
+// qos answers a QoS probe with less than was asked.
+func (w *worker) qos(now int64, from sock.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseQoSRequest(pkt)
+	switch {
+	case err != nil:
+		return DropSize
+	case w.sources.refused(from):
+		return DropForbidden
+	case !w.unlimited && !qosRate.Take(&w.qosGates[w.gate(from)], now):
+		return DropRate
+	}
+	w.out.forward(from, m.Response().Append(w.out.reply()))
+	return OutQoS
+}

@@ -1,0 +1,38 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// fakeRecords has one session, at atStranger: its records are a byte of 23 and
+// the message.
+type fakeRecords struct{ session Session }
+
+func (f *fakeRecords) Open(from sock.Endpoint, pkt []byte) (Session, []byte) {
+	if pkt[0] != 23 || !f.Alive(from) {
+		return Session{}, nil
+	}
+	return f.session, pkt[1:]
+}
+
+func (f *fakeRecords) Alive(from sock.Endpoint) bool {
+	return f.session.Serial != 0 && from == endpointAt(atStranger)
+}
+
+func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, sock.Endpoint, bool) {
+	return append(append(dst, 23), msg...), endpointAt(atStranger), serial == f.session.Serial
+}
+
+func (f *fakeRecords) Run(ctx context.Context, _ func(sock.Endpoint, []byte)) error {
+	<-ctx.Done()
+	return nil
+}
+
+// secure gives all workers records.
+func (s *sim) secure(session Session) {
+	for _, w := range s.workers {
+		w.path.records = &fakeRecords{session}
+	}
+}

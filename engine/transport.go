@@ -1,0 +1,65 @@
+package engine
+
+import (
+	"context"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Transport is a further way into the relay than plain UDP: sessions, each of
+// which carries one message of the relay protocol per unit, such as a WebSocket.
+// A session has a serial that no other session of the process ever has.
+type Transport interface {
+	// Kind says which endpoints are this transport's.
+	Kind() sock.Kind
+	// Send hands a message to a session. It copies pkt, never blocks, and
+	// reports false, so that a drop is counted, when the session is gone, its
+	// queue is full, or pkt is too large for it. Any goroutine may call it.
+	Send(serial uint64, pkt []byte) bool
+	// Run serves sessions until ctx ends, and leaves no goroutine behind. What
+	// comes in goes to in.
+	Run(ctx context.Context, in Intake) error
+}
+
+// Records carries messages in records over the relay's own UDP sockets, as DTLS
+// does: a datagram that is a record is opened before, and one to a session is
+// sealed after, the relay's decision. Open and Seal are called by any worker,
+// take no lock for established sessions, and allocate nothing.
+type Records interface {
+	// Open looks at a datagram that begins with a byte of 20 to 63, and may
+	// change it. If it is a record with a message of an established session it
+	// returns the session and the message, which lies within pkt. Else it
+	// returns zero: it was for the handshake, which copied what it needs and
+	// never blocks, or is dropped.
+	Open(from sock.Endpoint, pkt []byte) (s Session, msg []byte)
+	// Alive reports whether an established session lives at a UDP source, from
+	// which no plain message is handled then.
+	Alive(from sock.Endpoint) bool
+	// Seal appends the record with msg for a session to dst, and says where it
+	// goes. It reports false when the session is gone.
+	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to sock.Endpoint, ok bool)
+	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
+	// sends their datagrams with send, which copies, never blocks and may be
+	// called by any goroutine.
+	Run(ctx context.Context, send func(to sock.Endpoint, pkt []byte)) error
+}
+
+// Session is an established session of [Records].
+type Session struct {
+	Serial uint64
+	// ID is the allocation with whose key the session was made: the BIND inside
+	// must name it.
+	ID proto.AllocationID
+}
+
+// RecordOverhead is the most bytes by which a record is longer than its message.
+const RecordOverhead = 64
+
+// Intake is where the sessions of a [Transport] deliver what they receive.
+type Intake interface {
+	// Deliver hands a message of a session to the relay. It copies pkt, never
+	// blocks, and reports false when the relay is busy and drops it. Any
+	// goroutine may call it.
+	Deliver(serial uint64, pkt []byte) bool
+}
