@@ -68,6 +68,45 @@ fuzz: ## each fuzz target for FUZZ executions
 micro: ## micro-benchmarks of codec, table, step and admission
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./alloc ./engine ./engine/sock
 
+# The laboratory needs root and iproute2. It makes network namespaces, and takes
+# them away again; nothing leaves them.
+LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
+
+.PHONY: lab
+lab: ## attacks and faults against the binary in namespaces, quick forms (root)
+	$(LAB)
+
+.PHONY: flood
+flood: ## floods of 100,000/s for a minute, BIND floods for half of that (root)
+	$(LAB) -run Flood -flood.duration 60s -long -timeout 20m
+
+.PHONY: recover
+recover: ## kill -9 under 1,000 matches, and what comes back (root)
+	$(LAB) -run TestRecover -recover.matches 1000 -long
+
+.PHONY: storm
+storm: ## 1,000 clients that change their port each second for a minute (root)
+	$(LAB) -run TestRoamStorm -storm.clients 1000 -storm.duration 60s -long
+
+.PHONY: faults
+faults: ## the process or the network stands still for 25 s (root)
+	$(LAB) -run 'TestPause|TestLinkDown|TestFreeze|TestRoutes' -fault.duration 25s -long
+
+.PHONY: memory
+memory: ## a cap of 256 MiB under flood and reservations for a minute (root)
+	$(LAB) -run TestMemoryCap -memory.duration 60s -long
+
+# SOAK is how long clients come and go.
+SOAK ?= 1h
+
+.PHONY: soak
+soak: ## clients come and go for SOAK; memory, goroutines and tables afterwards (root)
+	$(LAB) -run TestSoak -soak.duration $(SOAK) -long -timeout 26h
+
+.PHONY: mutants
+mutants: ## each rule broken once, and the test that notices
+	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
+
 # PEERS are options: make peers PEERS='--quick --only c,ferry'
 .PHONY: peers
 peers: ## Ferry next to coturn, pion/turn and a bare loop of C: one table of ratios
