@@ -12,9 +12,9 @@ import (
 // RecvBatch is the memory for the datagrams of one Recv. The goroutine that
 // calls Recv owns it.
 type RecvBatch struct {
-	ms       []ipv4.Message
-	failures int // receive errors in a row
-	conn     *Conn
+	ms   []ipv4.Message
+	conn *Conn
+	row
 }
 
 // NewRecvBatch allocates a batch of [Config].Batch slots for c.

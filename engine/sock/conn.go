@@ -2,25 +2,14 @@ package sock
 
 import (
 	"net"
-	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
 )
 
-const (
-	// recvTimeout bounds the time Recv blocks, so that its caller can look
-	// at flags even when nothing arrives.
-	recvTimeout = 250 * time.Millisecond
-
-	// minBackOff and maxBackOff bound the pause after repeated receive
-	// errors: long enough not to burn a core, short enough not to be felt.
-	minBackOff = time.Millisecond
-	maxBackOff = 10 * time.Millisecond
-
-	// maxInterrupts bounds the retries of a send that signals interrupt.
-	maxInterrupts = 16
-)
+// recvTimeout bounds the time Recv blocks, so that its caller can look at flags
+// even when nothing arrives.
+const recvTimeout = 250 * time.Millisecond
 
 // Conn is one socket of a [Group]. One goroutine may call Recv. Send may be
 // called by several goroutines at a time, each with a SendBatch of its own.
@@ -55,6 +44,7 @@ type SendResult struct {
 	Bytes    int // payload bytes of those
 	Messages int // messages they left in: fewer than datagrams where some were merged
 	Failed   int // datagrams the kernel refused or that this socket cannot reach
+	Down     int // of Failed, those refused because the network is down (ENETDOWN, ENETUNREACH)
 }
 
 // Stats counts what went wrong on a socket since it was opened.
@@ -68,40 +58,36 @@ type Stats struct {
 // Recv blocks until at least one datagram is there and returns the number of
 // datagrams in b, which stay valid until the next Recv with b. It returns
 // (0, nil) after about 250 ms without a datagram and after errors that may
-// pass, which are counted and slowed down; both mean: call again. The only
-// error is net.ErrClosed, after Close or Wake. b must come from c.
+// pass, which are counted and, when they repeat, followed by a pause of at most
+// 10 ms; both mean: call again. The error is net.ErrClosed after Close or Wake.
+// Any other wraps EBADF or ENOTSOCK and says that something else in this
+// process has closed the descriptor: the socket will never hear again. b must
+// come from c.
 func (c *Conn) Recv(b *RecvBatch) (int, error) {
 	const ended = gateShut | gateMuted
 	if !c.gate.enter(ended) {
 		return 0, net.ErrClosed
 	}
 	n, errno := c.recv(b)
-	over := c.gate.has(ended)
+	over, lost := c.gate.has(ended), c.lost(errno)
 	c.leave()
 	switch {
 	case over:
 		// A shut-down socket reports a datagram that never was.
 		return 0, net.ErrClosed
-	case errno == 0 || errno == syscall.EAGAIN || errno == syscall.EINTR:
-		b.failures = 0
-		return n, nil
+	case lost != nil:
+		return 0, lost
 	}
-	c.recvErrors.Add(1)
-	c.backOff(b)
-	return 0, nil
+	if b.failed(n, errno) {
+		c.recvErrors.Add(1)
+		c.backOff(b)
+	}
+	return n, nil
 }
 
 // Nap rests for d, which may be far below a millisecond, in the way in which
 // Recv blocks. Only the goroutine that calls Recv may call it.
 func (c *Conn) Nap(d time.Duration) { c.sock.nap(d) }
-
-// backOff pauses after the second and each further error in a row.
-func (c *Conn) backOff(b *RecvBatch) {
-	if b.failures > 0 {
-		c.sleep(min(maxBackOff, minBackOff<<min(b.failures-1, 10)))
-	}
-	b.failures++
-}
 
 // Send offers every datagram of b to the kernel, never blocks, and resets b. A
 // datagram that is refused costs only itself. After Close every datagram has
@@ -160,12 +146,13 @@ func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult) {
 	count := b.count(i)
 	if count == 1 || !mergeRefused(errno) {
-		res.Failed += count
+		res.fail(count, errno)
 		return
 	}
 	sent := 0
 	for k := 0; b.part(i, k); k++ {
-		if n, _ := c.offer(b, i, i+1); n == 0 {
+		if n, alone := c.offer(b, i, i+1); n == 0 {
+			res.fail(1, alone)
 			continue
 		}
 		sent++
@@ -173,31 +160,9 @@ func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult
 	}
 	res.Sent += sent
 	res.Messages += sent
-	res.Failed += count - sent
 	if sent > 0 { // It was the merging, not the destination.
 		c.segments.lower(errno, b.segment(i))
 	}
-}
-
-// retry reports whether the same message is worth another call: after a signal,
-// once after a full buffer or a call without progress, and once after an error
-// that belongs to a datagram sent earlier.
-func (c *Conn) retry(errno syscall.Errno, tries int) bool {
-	limit := 0
-	switch errno {
-	case syscall.EINTR:
-		limit = maxInterrupts
-	case 0, syscall.ECONNREFUSED:
-		limit = 1
-	case syscall.EAGAIN:
-		limit = 1
-		runtime.Gosched()
-	}
-	if tries >= limit {
-		return false
-	}
-	c.sendRetries.Add(1)
-	return true
 }
 
 // Wake ends receiving: Recv returns net.ErrClosed from now on, also when it is

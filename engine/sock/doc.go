@@ -57,8 +57,31 @@
 //
 // # Errors
 //
-// Receiving ends on Close and Wake and on nothing else: other errors are
-// counted, slowed down and tried again. Sending goes through the whole batch:
-// an entry that the kernel refuses costs only itself. ICMP errors stay off the
-// sockets (IP_RECVERR), since they would hit a send to some other peer.
+// An error costs what it is about and nothing else; faults.go has the rules.
+//
+// Receiving ends on Close and Wake. Every other error, and a call that returns
+// nothing without one, is counted and tried again, with a pause of 1 to 10 ms
+// from the second in a row on. Signals and time-outs are no errors. There is one
+// exception: EBADF or ENOTSOCK from a descriptor that the kernel confirms to be
+// none of ours any more. Something else in the process has closed it, nothing
+// will arrive there again, and a relay that is restarted serves while one that
+// is deaf does not; so Recv returns it.
+//
+// Sending goes through the whole batch: the kernel stops at the message that it
+// refuses, and the next call begins behind it. The same message is tried again
+// once after EAGAIN, after a call without progress, and after ECONNREFUSED, which
+// is about a datagram sent earlier; up to 16 times after EINTR; and datagram by
+// datagram where the kernel may only have refused to cut a run. Otherwise it is
+// lost: SendResult.Failed counts it, and Down if the network is down. ICMP errors
+// stay off the sockets (IP_RECVERR), since they would hit a send to some other
+// peer, and path MTUs learnt from ICMP are not believed (IP_PMTUDISC_OMIT).
+//
+// A datagram that is longer than its slot is told as truncated and never to be
+// parsed. An empty one is a datagram like others.
+//
+// # Besides
+//
+// [Links] tells whether an interface with a listen address is down, and
+// [MapFile] maps a file; package engine and its ledger use them. They are here
+// because what is told about the machine, and how, differs between systems.
 package sock

@@ -87,6 +87,9 @@ func SerialEndpoint(k Kind, serial uint64) Endpoint {
 // Kind returns the kind; KindNone for the zero Endpoint.
 func (e Endpoint) Kind() Kind { return Kind(e.Tail >> kindShift) }
 
+// Port returns the peer's port, 0 for a kind that has a serial.
+func (e Endpoint) Port() uint16 { return uint16(e.Tail) }
+
 // Local returns the number of the local address the peer sent to, 0 = any.
 func (e Endpoint) Local() uint16 { return uint16(e.Tail >> localShift) }
 

@@ -14,9 +14,6 @@ import (
 //	run        datagrams to one endpoint that leave as one message
 //	message    what the kernel takes: a run, or a datagram alone
 const (
-	// maxRun is the largest number of datagrams in a run: UDP_MAX_SEGMENTS of
-	// kernels before 6.9; later ones take 128.
-	maxRun = 64
 	// maxRunBytes keeps a run within the length field of an IP packet.
 	maxRunBytes = 65_000
 	// minSegment is the size in bytes below which a refusal switches merging off

@@ -10,6 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
+// maxRun is the largest number of datagrams in a run: UDP_MAX_SEGMENTS of
+// kernels before 6.9; later ones take 128.
+const maxRun = 64
+
 // canMerge reports whether a socket may merge: not where the kernel lacks
 // UDP_SEGMENT, or is one of those that corrupt runs of equal datagrams (7.0 to
 // 7.1.4; tailscale/tailscale#20547).

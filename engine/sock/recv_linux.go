@@ -12,22 +12,22 @@ import (
 // header, an iovec, a name, room for a control message, and SlotSize bytes. All
 // are wired once in NewRecvBatch. The goroutine that calls Recv owns it.
 type RecvBatch struct {
-	hdrs     []mmsghdr
-	iovs     []unix.Iovec
-	names    []byte
-	ctrls    []byte // empty unless the group listens on a wildcard
-	buf      []byte
-	used     int  // slots the kernel wrote in the last call
-	failures int  // receive errors in a row
-	idle     bool // nothing came for heldTimeout
-	poll     [1]unix.PollFd
-	nameLen  int
-	ctrlLen  int
-	tail     uint64 // kind and listener of every endpoint
-	v4       bool
-	locals   *locals
-	last     localAddr // the local address seen last and its number
-	lastID   uint16
+	hdrs    []mmsghdr
+	iovs    []unix.Iovec
+	names   []byte
+	ctrls   []byte // empty unless the group listens on a wildcard
+	buf     []byte
+	used    int  // slots the kernel wrote in the last call
+	idle    bool // nothing came for heldTimeout
+	poll    [1]unix.PollFd
+	nameLen int
+	ctrlLen int
+	tail    uint64 // kind and listener of every endpoint
+	v4      bool
+	locals  *locals
+	last    localAddr // the local address seen last and its number
+	lastID  uint16
+	row
 }
 
 // NewRecvBatch allocates a batch of [Config].Batch slots for c.

@@ -1,14 +1,11 @@
 package sock
 
 import (
-	"errors"
 	"math/rand/v2"
-	"net"
 	"net/netip"
 	"slices"
 	"syscall"
 	"testing"
-	"time"
 )
 
 // fate is what a scripted kernel does with one entry.
@@ -49,7 +46,15 @@ func (s *script) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 var refusals = []syscall.Errno{
 	0, syscall.EAGAIN, syscall.EINTR, syscall.EIO, syscall.EPERM, syscall.EBADF, syscall.EACCES,
 	syscall.EINVAL, syscall.ENOMEM, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOBUFS,
-	syscall.EMSGSIZE, syscall.ECONNREFUSED,
+	syscall.EMSGSIZE, syscall.ECONNREFUSED, syscall.ENETDOWN,
+}
+
+// scripts is how many random kernels a test tries.
+func scripts() uint64 {
+	if raceEnabled {
+		return 2_000
+	}
+	return 100_000
 }
 
 func randomFate(rng *rand.Rand) fate {
@@ -79,11 +84,7 @@ func TestSendScripts(t *testing.T) {
 	to := UDPEndpoint(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
 	wrong := SerialEndpoint(KindWS, 1)
 	payload := make([]byte, 64*64)
-	scripts := 10_000
-	if raceEnabled {
-		scripts = 1_000
-	}
-	for seed := range uint64(scripts) {
+	for seed := range scripts() {
 		rng := rand.New(rand.NewPCG(seed, 1))
 		s := &script{rng: rng}
 		var want []*byte
@@ -99,7 +100,7 @@ func TestSendScripts(t *testing.T) {
 			s.fates = append(s.fates, f)
 			b.Add(to, pkt)
 			if f.refuse {
-				res.Failed++
+				res.fail(1, f.errno)
 				continue
 			}
 			want = append(want, &pkt[0])
@@ -141,6 +142,8 @@ func TestSendFixedScripts(t *testing.T) {
 		{"full buffer stays", 2, []step{{0, syscall.EAGAIN}, {0, syscall.EAGAIN}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 1}, Stats{SendErrors: 1, SendRetries: 1}},
 		{"device queue full", 2, []step{{0, syscall.ENOBUFS}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 1}, Stats{SendErrors: 1}},
 		{"error of an earlier datagram", 2, []step{{0, syscall.ECONNREFUSED}, {2, 0}}, SendResult{Sent: 2, Bytes: 2, Messages: 2, Failed: 0}, Stats{SendRetries: 1}},
+		{"one of the network down, one of a peer", 3, []step{{0, syscall.ENETUNREACH}, {0, syscall.EHOSTUNREACH}, {1, 0}}, SendResult{Sent: 1, Bytes: 1, Messages: 1, Failed: 2, Down: 1}, Stats{SendErrors: 2}},
+		{"link down", 2, []step{{0, syscall.ENETDOWN}, {0, syscall.ENETDOWN}}, SendResult{Failed: 2, Down: 2}, Stats{SendErrors: 2}},
 		{"all refused", 2, []step{{0, syscall.EIO}, {0, syscall.EBADF}}, SendResult{Sent: 0, Bytes: 0, Messages: 0, Failed: 2}, Stats{SendErrors: 2}},
 		{"more than asked", 2, []step{{9, 0}}, SendResult{Sent: 2, Bytes: 2, Messages: 2, Failed: 0}, Stats{}},
 	} {
@@ -166,94 +169,5 @@ func TestSendFixedScripts(t *testing.T) {
 				t.Errorf("stats %+v, want %+v", got, tt.stats)
 			}
 		})
-	}
-}
-
-// TestRecvScript feeds 10^5 results, most of them errors, to a receive loop,
-// which must see every datagram and end on Close only.
-func TestRecvScript(t *testing.T) {
-	c := listenOn(t, "127.0.0.1:0").Conns()[0]
-	from := netip.MustParseAddrPort("10.1.2.3:4567")
-	rng := rand.New(rand.NewPCG(1, 2))
-	var sent, failed uint64
-	var longest time.Duration
-	calls := 0
-	c.sleep = func(d time.Duration) { longest = max(longest, d) }
-	c.recv = func(b *RecvBatch) (int, syscall.Errno) {
-		if calls++; calls == 100_000 {
-			c.gate.mark(gateMuted) // what Wake does, without leaving the script
-			c.leave()
-			return fill(b, from, [][]byte{nil}), 0
-		}
-		if rng.IntN(4) == 0 {
-			n := 1 + rng.IntN(3)
-			sent += uint64(n)
-			return fill(b, from, make([][]byte, n)), 0
-		}
-		errno := refusals[rng.IntN(len(refusals))]
-		if errno != 0 && errno != syscall.EAGAIN && errno != syscall.EINTR {
-			failed++
-		}
-		return 0, errno
-	}
-	b := c.NewRecvBatch()
-	var got uint64
-	for {
-		n, err := c.Recv(b)
-		got += uint64(n)
-		if err != nil {
-			if !errors.Is(err, net.ErrClosed) {
-				t.Fatalf("Recv: %v", err)
-			}
-			break
-		}
-	}
-	if calls != 100_000 || got != sent || c.Stats().RecvErrors != failed {
-		t.Errorf("%d calls, %d of %d datagrams, %d of %d errors", calls, got, sent, c.Stats().RecvErrors, failed)
-	}
-	if longest != maxBackOff {
-		t.Errorf("longest pause %v, want %v", longest, maxBackOff)
-	}
-}
-
-func TestRecvBackOff(t *testing.T) {
-	c := listenOn(t, "127.0.0.1:0").Conns()[0]
-	var pauses []time.Duration
-	c.sleep = func(d time.Duration) { pauses = append(pauses, d) }
-	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.ENOMEM }
-	b := c.NewRecvBatch()
-	for range 7 {
-		if n, err := c.Recv(b); n != 0 || err != nil {
-			t.Fatalf("Recv = %d, %v", n, err)
-		}
-	}
-	const ms = time.Millisecond
-	if want := []time.Duration{ms, 2 * ms, 4 * ms, 8 * ms, 10 * ms, 10 * ms}; !slices.Equal(pauses, want) {
-		t.Errorf("pauses %v, want %v", pauses, want)
-	}
-	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.EAGAIN }
-	if _, err := c.Recv(b); err != nil || b.failures != 0 {
-		t.Errorf("a time-out does not end a row of errors: %d, %v", b.failures, err)
-	}
-}
-
-func TestRecvSlots(t *testing.T) {
-	c := listenOn(t, "127.0.0.1:0").Conns()[0]
-	from := netip.MustParseAddrPort("10.1.2.3:4567")
-	long := make([]byte, SlotSize+1)
-	pkts := [][]byte{{1, 2, 3}, {}, long, long[:SlotSize]}
-	c.recv = func(b *RecvBatch) (int, syscall.Errno) { return fill(b, from, pkts), 0 }
-	b := c.NewRecvBatch()
-	if n, err := c.Recv(b); n != len(pkts) || err != nil {
-		t.Fatalf("Recv = %d, %v", n, err)
-	}
-	for i, pkt := range pkts {
-		ep, got, truncated := b.At(i)
-		if ep != UDPEndpoint(from, 0, 0) || truncated != (len(pkt) > SlotSize) {
-			t.Errorf("slot %d: from %v, truncated %v", i, ep, truncated)
-		}
-		if len(got) != min(len(pkt), SlotSize) || cap(got) != len(got) || !slices.Equal(got, pkt[:len(got)]) {
-			t.Errorf("slot %d: %d bytes, cap %d", i, len(got), cap(got))
-		}
 	}
 }

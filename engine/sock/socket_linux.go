@@ -166,6 +166,13 @@ func (s *socket) shutdown(both bool) {
 	_ = unix.Shutdown(s.fd, how)
 }
 
+// gone reports whether the descriptor is no socket any more. It does not notice
+// a number that another socket has got meanwhile.
+func (s *socket) gone() bool {
+	_, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TYPE)
+	return err == unix.EBADF || err == unix.ENOTSOCK
+}
+
 func (s *socket) drops() uint64 {
 	n, _ := socketDrops(s.fd)
 	return n

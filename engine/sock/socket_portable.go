@@ -119,6 +119,9 @@ func (s *socket) shutdown(both bool) {
 	}
 }
 
+// gone is false: package net keeps the descriptor to itself.
+func (s *socket) gone() bool { return false }
+
 func (s *socket) drops() uint64 { return 0 }
 
 func (s *socket) close() error { return s.conn.Close() }
