@@ -55,7 +55,7 @@ type brake struct {
 	engaged               atomic.Bool
 	down                  atomic.Bool // an interface of ours is down; the watch writes it
 	downAt                int64       // ms; when the network was last known to be down; 0: never
-	failures              uint64      // sends that failed for it, as of the last look
+	sends                 sendCounts  // as of the last look
 }
 
 // stalled notices that control was away for long.
@@ -107,11 +107,20 @@ func (c *control) hold(now int64) {
 	b.engaged.Store(true)
 }
 
-// networkDown reports whether the network is down, or was a moment ago.
+// sendCounts are sends ever tried, and those of them that failed since the
+// network was down.
+type sendCounts struct{ tried, down uint64 }
+
+// networkDown reports whether the network is down, or was a moment ago: an
+// interface is, or most sends fail. A single one does not count: it may go to a
+// forged source for which there is no route.
 func (c *control) networkDown(now int64) bool {
 	b := &c.brake
-	if failures := c.sendsDown(); failures != b.failures || b.down.Load() {
-		b.failures, b.downAt = failures, now
+	sends := c.sends()
+	failed, tried := sends.down-b.sends.down, sends.tried-b.sends.tried
+	b.sends = sends
+	if failed*2 > tried || b.down.Load() {
+		b.downAt = now
 	}
 	return b.downAt != 0 && now-b.downAt < downMillis
 }

@@ -33,7 +33,7 @@ type control struct {
 	recovery  recovery
 	drain     drain
 	rebuilt   atomic.Uint64
-	sendsDown func() uint64             // sends that failed since the network was down
+	sends     func() sendCounts
 	ledger    *ledger.Ledger            // nil methods do nothing
 	links     [spoofGates]atomic.Uint64 // gates of linkRate
 

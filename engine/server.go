@@ -131,7 +131,7 @@ func (s *Server) build() {
 	}
 	c.ledger, c.recovery = s.cfg.Ledger, newRecovery(s.cfg.Left)
 	s.relay.earlier = &c.recovery.earlier
-	c.sendsDown = s.sendsDown
+	c.sends = s.sends
 	s.relay.grace = newGrace(epochs)
 	out := s.egress(0, controlBatch)
 	c.transmit = out.send
@@ -291,31 +291,45 @@ func (s *Server) closeIntakes() {
 // watchEvery is how often the state of the links is looked at.
 const watchEvery = 500 * time.Millisecond
 
+// forgetAfter is after how many looks at an interface that is down it counts as
+// gone for good.
+const forgetAfter = int(time.Minute / watchEvery)
+
 // watchLinks tells control when an interface with a listen address is down.
 func (s *Server) watchLinks(ctx context.Context) {
 	links := sock.WatchLinks(s.Addrs())
 	ticker := time.NewTicker(watchEvery)
 	defer ticker.Stop()
-	for {
+	for looks := 0; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 		}
 		name, down := links.Down()
+		if looks++; !down {
+			looks = 0
+		} else if looks == forgetAfter {
+			links = sock.WatchLinks(s.Addrs())
+		}
 		if s.control.brake.down.Swap(down) != down {
 			s.log.Warn("link", "interface", name, "down", down)
 		}
 	}
 }
 
-// sendsDown counts sends that failed since the network was down.
-func (s *Server) sendsDown() uint64 {
-	sum := s.control.counts.pub.sendDown.Load()
+// sends counts what was sent, by anybody.
+func (s *Server) sends() (sum sendCounts) {
+	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
-		sum += w.counts.pub.sendDown.Load()
+		sum.add(&w.counts.pub)
 	}
 	return sum
+}
+
+func (n *sendCounts) add(p *published) {
+	n.tried += p.sentDatagrams.Load() + p.sendFailed.Load()
+	n.down += p.sendDown.Load()
 }
 
 // closeLedger closes the file when nobody writes to it any more.

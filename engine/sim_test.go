@@ -130,7 +130,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 	s.control.expires = 1 << 20
 	s.control.recovery = newRecovery(left)
 	s.relay.earlier = &s.control.recovery.earlier
-	s.control.sendsDown = func() uint64 { return 0 }
+	s.control.sends = func() (n sendCounts) { return n }
 	s.control.drain.finish = func() {}
 	s.workers = nil
 	for range simWorkers {

@@ -1,0 +1,184 @@
+package engine
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// pipe is a transport whose sessions are in this process.
+type pipe struct {
+	sent  [3]chan []byte // by serial
+	in    chan Intake
+	ended atomic.Bool
+}
+
+func newPipe() *pipe {
+	p := &pipe{in: make(chan Intake, 1)}
+	for i := range p.sent {
+		p.sent[i] = make(chan []byte, 8)
+	}
+	return p
+}
+
+func (p *pipe) Kind() sock.Kind { return sock.KindWS }
+
+func (p *pipe) Send(serial uint64, pkt []byte) bool {
+	if serial >= uint64(len(p.sent)) {
+		return false
+	}
+	select {
+	case p.sent[serial] <- bytes.Clone(pkt):
+		return true
+	default:
+		return false
+	}
+}
+
+func (p *pipe) Run(ctx context.Context, in Intake) error {
+	p.in <- in
+	<-ctx.Done()
+	p.ended.Store(true)
+	return nil
+}
+
+// next returns the next message to a session.
+func (p *pipe) next(t *testing.T, serial uint64) []byte {
+	t.Helper()
+	select {
+	case pkt := <-p.sent[serial]:
+		return pkt
+	case <-time.After(10 * time.Second):
+		t.Fatal("nothing came within 10 s")
+		return nil
+	}
+}
+
+// TestTransport: a host in a session and a player over UDP are in one match.
+func TestTransport(t *testing.T) {
+	p := newPipe()
+	s, err := New(Config{Workers: 2, Transports: []Transport{p}}, testSealer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan error, 1)
+	ctx, cancel := context.WithCancel(t.Context())
+	go func() { ended <- s.Run(ctx) }()
+	in := <-p.in
+	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	joiner, err := s.ReserveJoiner(ctx, alloc.JoinerRequest{Host: host.ID})
+	if err != nil {
+		t.Fatal(err)
+	}
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ask := func(pkt []byte) []byte {
+		conn.SetDeadline(time.Now().Add(10 * time.Second))
+		conn.Write(pkt)
+		answer := make([]byte, 2048)
+		n, err := conn.Read(answer)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return answer[:n]
+	}
+	bind := func(r alloc.Reservation) []byte {
+		var signer proto.Signer
+		return signer.Append(nil, proto.Bind{ConnectionData: r.ConnectionData[:]}, &r.Key)
+	}
+
+	if !in.Deliver(1, bind(host)) || len(p.next(t, 1)) != proto.BindReceivedLen {
+		t.Fatal("the host is not bound")
+	}
+	ask(bind(joiner))
+	accepted := ask(proto.ConnectRequest{ID: joiner.ID, ConnectionData: joiner.HostConnectionData[:]}.Append(nil))
+	if _, err := proto.ParseAccepted(accepted); err != nil {
+		t.Fatalf("%x: %v", accepted, err)
+	}
+	up := proto.Relay{From: joiner.ID, To: host.ID, Payload: []byte("up")}.Append(nil)
+	conn.Write(up)
+	if got := p.next(t, 1); !bytes.Equal(got, up) {
+		t.Errorf("the host got %x", got)
+	}
+	down := proto.Relay{From: host.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil)
+	in.Deliver(1, down)
+	answer := make([]byte, 2048)
+	if n, err := conn.Read(answer); err != nil || !bytes.Equal(answer[:n], down) {
+		t.Errorf("the player got %x, %v", answer[:n], err)
+	}
+	// A session is not a UDP source with the same number, nor another session.
+	in.Deliver(2, proto.Ping{ID: host.ID}.Append(nil))
+	if got := p.next(t, 2); len(got) != proto.ErrorLen {
+		t.Errorf("another session got %x", got)
+	}
+	if in.Deliver(1, make([]byte, intakeSlotSize+1)) {
+		t.Error("too large a message was taken")
+	}
+	cancel()
+	if err := <-ended; err != nil || !p.ended.Load() {
+		t.Errorf("Run returned %v, transport ended: %v", err, p.ended.Load())
+	}
+	if in.Deliver(1, down) {
+		t.Error("a message was taken after the end")
+	}
+}
+
+// TestIntakeFull: what finds no room is dropped and counted, and blocks nobody.
+func TestIntakeFull(t *testing.T) {
+	s := newMatch(t, newHouse(t))
+	in := newIntake(s.workers[0], sock.KindWS)
+	for i := range intakeSlots + 3 {
+		if got := in.deliver(1, []byte{1}); got != (i < intakeSlots) {
+			t.Fatalf("message %d: taken %v", i, got)
+		}
+	}
+	if in.drops() != 3 {
+		t.Errorf("%d drops, want 3", in.drops())
+	}
+}
+
+// TestRecords: a player of a match plays in records of DTLS.
+func TestRecords(t *testing.T) {
+	s := newMatch(t, newHouse(t))
+	session := Session{Serial: 7, ID: proto.AllocationID(s.dan().id)}
+	s.secure(session)
+	w := s.workers[workerOf(atStranger)]
+	e := egress{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
+	in := func(pkt []byte, want Outcome) {
+		t.Helper()
+		if o := w.step(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
+			t.Fatalf("%v, want %v", o, want)
+		}
+		w.out.reset()
+	}
+	in(signed(s.dan(), 0, s.dan().key), handedOver)
+	s.control.pump(s.now)
+	in(pingMessage(s.dan().id), OutPong)
+	in(connectMessage(s.dan().id, s.dan().ticket), handedOver)
+	s.control.pump(s.now)
+	in(relayMessage(s.dan().id, s.host().id, 5), OutRelayed)
+	if o := w.step(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != DropPlain {
+		t.Errorf("a plain PING from there: %v", o)
+	}
+	room := e.sealed[:0:recordRoom]
+	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atStranger) {
+		t.Errorf("%q to %v, %v", record, to, ok)
+	}
+	gone := outgoing{to: sock.SerialEndpoint(sock.KindWS, 7)}
+	if e.session(&gone, 0) {
+		t.Error("sent to a transport that is not there")
+	}
+}
