@@ -87,6 +87,9 @@ func (s *sessions) play(ctx context.Context, c Churner, play time.Duration) {
 		s.churn.Finished++
 		return
 	}
+	if ctx.Err() != nil {
+		return // The run was interrupted.
+	}
 	s.churn.Failed++
 	step := "other"
 	if failure := (*StepError)(nil); errors.As(err, &failure) {

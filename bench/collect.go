@@ -5,57 +5,83 @@ import (
 	"time"
 )
 
-// result collects what a generator that has ended counted.
-func (g *generator) result(o *observer) Result {
-	c := &g.count
-	r := Result{
-		Version: ResultVersion, Name: g.cfg.Name, Command: g.cfg.Command, Commit: g.cfg.Commit,
-		Machine: ThisMachine(), Limits: g.cfg.Limits, Load: g.load(),
-		Offered: c.queued, Sent: c.queued - c.failed, SendFailed: c.failed,
-		Delivered: c.delivered, Duplicated: c.duplicated, Reordered: c.reordered, Late: c.late,
-		Corrupt: c.corrupt, Misdelivered: c.misdelivered,
-		Latency:   summarise(g.total, true),
-		BindsSent: c.bindsSent, BindsAnswers: c.bindsAnswered, Keepalives: c.keepalives,
-		Errors: g.errors,
+// newResult repeats what was asked for. p may be the zero Plan.
+func newResult(cfg *Config, d Dialect, p *Plan) Result {
+	return Result{
+		Version: ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit,
+		Started: time.Now().UTC().Truncate(time.Millisecond),
+		Machine: ThisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
 	}
+}
+
+func (cfg *Config) load(p *Plan) Load {
+	return Load{
+		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
+		Matches: cfg.Matches, Players: cfg.Players,
+		Endpoints: p.Len(), Flows: len(p.Flows), Sockets: cfg.Sockets,
+		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload,
+		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Keepalive,
+		Pinned: cfg.Pin, CPU: cfg.CPU,
+		BindRate: cfg.BindRate, AllocateRate: cfg.AllocateRate, AllocateWorkers: cfg.AllocateWorkers, Baseline: cfg.Baseline,
+		ChurnRate: cfg.ChurnRate, ChurnPlay: cfg.ChurnPlay,
+	}
+}
+
+// collect fills in what a generator that has ended counted.
+func (g *generator) collect(r *Result, o *observer) {
+	c := &g.count
+	r.Duplicated, r.Reordered, r.Late = c.duplicated, c.reordered, c.late
+	r.Corrupt, r.Misdelivered = c.corrupt, c.misdelivered
+	r.BindsSent, r.BindsAnswers, r.Keepalives = c.bindsSent, c.bindsAnswered, c.keepalives
+	r.Errors = g.errors
+	for i := range g.portions {
+		p := &g.portions[i]
+		r.Sent += p.queued - p.failed
+		r.SendFailed += p.failed
+		r.Delivered += p.delivered
+	}
+	r.Offered = r.Sent + r.SendFailed
+	end := max(g.end, g.measure)
 	if g.cfg.Rate > 0 {
-		r.Offered = g.sched.before(g.end) - g.sched.before(g.measure)
-		r.Unsent = r.Offered - min(c.queued, r.Offered)
+		queued := r.Offered
+		r.Offered = g.sched.before(end) - g.sched.before(g.measure)
+		r.Unsent = r.Offered - min(queued, r.Offered)
 	}
 	r.Lost = r.Sent - min(r.Delivered, r.Sent)
-	if r.Sent > 0 {
-		r.LossRatio = float64(r.Lost) / float64(r.Sent)
+	r.LossRatio = ratio(r.Lost, r.Sent)
+	r.Measured = time.Duration(end - g.measure)
+	if s := r.Measured.Seconds(); s > 0 {
+		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/s, float64(r.Delivered)/s
 	}
-	seconds := g.cfg.Duration.Seconds()
-	r.OfferedRate, r.DeliveredRate = float64(r.Offered)/seconds, float64(r.Delivered)/seconds
 	for i := range g.flows {
 		r.WireBytes = max(r.WireBytes, len(g.flows[i].prefix)+g.cfg.Payload)
 	}
 	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
-		r.Seconds = append(r.Seconds, g.secondAt(i))
+		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))
 	}
-	g.usage(o, &r)
-	return r
+	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
+	r.Latency = summarise(all.latency, true)
+	r.Generator.Lag = summarise(all.lag, false)
+	g.usage(o, r)
 }
 
 // usage fills in what the observer has read.
 func (g *generator) usage(o *observer, r *Result) {
 	c := &g.count
-	r.Generator = Generator{
-		Busy: float64(c.busy) / float64(g.cfg.Duration), Lag: summarise(g.lag, false),
-		Drops: g.drops() - g.dropped, SendCalls: c.sendCalls,
-		SendBatch: ratio(c.sendEntries, c.sendCalls), RecvBatch: ratio(c.recvSlots, c.recvCalls),
-		ReadBuffer: g.rig.Sockets[0].Group.Capabilities().ReadBuffer,
+	r.Generator.Drops, r.Generator.SendCalls = g.drops()-g.dropped, c.sendCalls
+	r.Generator.SendBatch, r.Generator.RecvBatch = ratio(c.sendEntries, c.sendCalls), ratio(c.recvSlots, c.recvCalls)
+	r.Generator.ReadBuffer = g.rig.Sockets[0].Group.Capabilities().ReadBuffer
+	if r.Measured > 0 {
+		r.Generator.Busy = float64(c.busy) / float64(r.Measured)
 	}
-	if !o.measured {
+	last := len(o.readings) - 1
+	if last < 1 {
 		return
 	}
-	datagrams := o.arrived[1] - o.arrived[0]
-	r.Generator.Process = between(o.generatorPID, o.self[0], o.self[1], datagrams)
-	if o.serverPID != 0 {
-		r.Server = between(o.serverPID, o.server[0], o.server[1], datagrams)
-	}
-	r.System = since(o.system[0], o.system[1], o.before, readSystem())
+	a, b := &o.readings[0], &o.readings[last]
+	r.Generator.Process = between(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
+	r.Server = o.used(0, last)
+	r.System = since(a.system, b.system, o.before, readSystem())
 }
 
 func ratio(a, b uint64) float64 {
@@ -63,17 +89,6 @@ func ratio(a, b uint64) float64 {
 		return 0
 	}
 	return float64(a) / float64(b)
-}
-
-func (g *generator) load() Load {
-	return Load{
-		Shape: g.cfg.Shape, Direction: g.cfg.Direction, Align: g.cfg.Align,
-		Matches: g.cfg.Matches, Players: g.cfg.Players,
-		Endpoints: len(g.rig.Endpoints), Flows: len(g.flows), Sockets: len(g.rig.Sockets),
-		Rate: g.cfg.Rate, Window: g.cfg.Window, Payload: g.cfg.Payload,
-		Duration: g.cfg.Duration, Warmup: g.cfg.Warmup, BindRate: g.cfg.BindRate,
-		Pinned: g.cfg.Pin, CPU: g.cfg.CPU,
-	}
 }
 
 // What makes a generator guilty: below these its own delays are lost in what a
@@ -96,6 +111,10 @@ func (r *Result) judge(cfg *Config) {
 	generator := func(format string, args ...any) {
 		r.Limit, r.LimitReason = LimitGenerator, fmt.Sprintf(format, args...)
 	}
+	lag := r.Generator.Lag.P99
+	if c := r.Control; c != nil {
+		lag = max(lag, c.With.Lag.P99) // It is half of the run only.
+	}
 	switch {
 	case r.Generator.Drops > 0:
 		generator("The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
@@ -103,8 +122,8 @@ func (r *Result) judge(cfg *Config) {
 		generator("The kernel refused %d datagrams of the generator.", r.SendFailed)
 	case r.Unsent > 0:
 		generator("The generator did not get to %d datagrams.", r.Unsent)
-	case cfg.Rate > 0 && r.Generator.Lag.P99 > lagLimit:
-		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", r.Generator.Lag.P99)
+	case cfg.Rate > 0 && lag > lagLimit:
+		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", forPeople(lag))
 	case cfg.Window > 0 && r.Generator.Busy > maxBusy:
 		generator("The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
 	case r.Lost > 0:
@@ -114,4 +133,26 @@ func (r *Result) judge(cfg *Config) {
 	default:
 		r.Limit, r.LimitReason = LimitNone, ""
 	}
+}
+
+// forPeople rounds a time to three digits.
+func forPeople(d time.Duration) time.Duration {
+	unit := time.Duration(1)
+	for d/unit >= 1000 {
+		unit *= 10
+	}
+	return d.Round(unit)
+}
+
+// stopped says that the run ended before its time.
+func (r *Result) stopped() {
+	r.Interrupted = true
+	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", forPeople(r.Measured), r.Load.Duration)
+	if r.Measured == 0 {
+		reason = "It was stopped before anything was measured."
+	}
+	if r.LimitReason != "" {
+		reason += " " + r.LimitReason
+	}
+	r.LimitReason = reason
 }

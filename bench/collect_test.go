@@ -2,6 +2,7 @@ package bench
 
 import (
 	"slices"
+	"strings"
 	"testing"
 	"time"
 )
@@ -29,6 +30,39 @@ func TestJudge(t *testing.T) {
 		r := test.r
 		if r.judge(&test.cfg); r.Limit != test.want || (r.Limit == LimitNone) != (r.LimitReason == "") {
 			t.Errorf("%s: %s (%s), want %s", name, r.Limit, r.LimitReason, test.want)
+		}
+	}
+}
+
+// TestJudgeReadable: times in reasons have three digits.
+func TestJudgeReadable(t *testing.T) {
+	for d, want := range map[time.Duration]string{
+		1_234_567: "1.23ms", 999: "999ns", 98_765: "98.8µs", 2_500_000_000: "2.5s", 0: "0s", 999_999: "1ms",
+	} {
+		if got := forPeople(d).String(); got != want {
+			t.Errorf("%d: %s, want %s", d, got, want)
+		}
+	}
+	r := Result{Control: &Control{With: Part{Lag: Latency{P99: 1_234_567}}}}
+	if r.judge(&Config{Rate: 1000, Align: AlignEven}); r.Limit != LimitGenerator || !strings.Contains(r.LimitReason, " 1.23ms late") {
+		t.Errorf("%s: %s", r.Limit, r.LimitReason)
+	}
+}
+
+// TestKeptPace: what the generator sent too late was another rate.
+func TestKeptPace(t *testing.T) {
+	for name, c := range map[string]struct {
+		r    Result
+		want bool
+	}{
+		"all in time":  {Result{Offered: 5, Sent: 5, Measured: time.Second}, true},
+		"not all":      {Result{Offered: 5, Sent: 4, Measured: time.Second}, false},
+		"a bit behind": {Result{Measured: time.Second, Generator: Generator{Lag: Latency{P99: 20 * time.Millisecond}}}, true},
+		"far behind":   {Result{Measured: time.Second, Generator: Generator{Lag: Latency{P99: 21 * time.Millisecond}}}, false},
+		"a short run":  {Result{Measured: time.Millisecond, Generator: Generator{Lag: Latency{P99: 10 * time.Millisecond}}}, true},
+	} {
+		if got := c.r.keptPace(); got != c.want {
+			t.Errorf("%s: %v", name, got)
 		}
 	}
 }

@@ -56,6 +56,9 @@ const (
 	DefaultBatch     = 256
 	DefaultPlayers   = 10 // of a star
 
+	// DefaultAllocateWorkers is the number of calls under way with AllocateRate.
+	DefaultAllocateWorkers = 8
+
 	MaxPayload  = 1434 // of a RELAY
 	MaxDatagram = 1472 // with the dialect's header: one Ethernet frame
 	MaxPlayers  = 255
@@ -69,7 +72,7 @@ type Config struct {
 	// Name labels the run in tables and plots. Default: the dialect's name.
 	Name string
 	// Limits names the profile of limits that the server runs with, such as
-	// "dev" or "off". It is only repeated.
+	// "off" or "on, 60 calls a minute". It is only repeated.
 	Limits string
 	// Commit and Command are only repeated.
 	Commit  string
@@ -108,8 +111,21 @@ type Config struct {
 	// Keepalive is the time after which a silent endpoint says something.
 	// Default 3 s; negative = never.
 	Keepalive time.Duration
-	// BindRate is the number of repeated handshakes per second, beside Rate.
+	// BindRate is the number of repeated handshakes per second, beside Rate. An
+	// endpoint repeats its own when the last one was answered, or given up after
+	// 500 ms; what none of them could send in time is offered and not sent.
 	BindRate float64
+	// AllocateRate is the number of allocations per second that the API is asked
+	// for, beside Rate. Nobody binds them. 0 with AllocateWorkers: as many as
+	// are answered.
+	AllocateRate float64
+	// AllocateWorkers is how many of those calls may be under way. Default 8
+	// with AllocateRate, else 0: no calls; at most 1,024.
+	AllocateWorkers int
+	// Baseline is the first part of Duration, in which there are no handshakes
+	// and no calls yet, so that the result shows what they do to forwarding.
+	// Default half of Duration if there are any beside datagrams; negative = none.
+	Baseline time.Duration
 
 	// ServerPID is the relay's process, for CPU and memory. 0 = not measured.
 	ServerPID int
@@ -144,6 +160,9 @@ type Config struct {
 	// Progress is called once a second from a goroutine of its own with the
 	// second that has just passed. It costs the generator's processor time.
 	Progress func(Second)
+	// Tried is called by FindMax with the result of each run, in its own
+	// goroutine, between two of them.
+	Tried func(Result)
 }
 
 // defaultSources are the addresses of this machine that no server uses; of
@@ -183,6 +202,13 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	setDefault(&cfg.Batch, DefaultBatch)
 	setDefault(&cfg.ChurnPlay, time.Second)
 	cfg.Warmup = max(cfg.Warmup, 0)
+	if cfg.AllocateRate > 0 {
+		setDefault(&cfg.AllocateWorkers, DefaultAllocateWorkers)
+	}
+	if cfg.controls() && (cfg.Rate > 0 || cfg.Window > 0) {
+		setDefault(&cfg.Baseline, cfg.Duration/2)
+	}
+	cfg.Baseline = max(cfg.Baseline, 0)
 	if !cfg.Sources.IsValid() {
 		cfg.Sources = defaultSources
 	}
@@ -202,6 +228,9 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	setDefault(&cfg.Sockets, 1+(endpoints-1)>>15)
 	return cfg, nil
 }
+
+// controls reports whether there is work for the control plane beside the load.
+func (cfg *Config) controls() bool { return cfg.BindRate > 0 || cfg.AllocateWorkers > 0 }
 
 // setDefault replaces a zero value.
 func setDefault[T comparable](v *T, value T) {
@@ -228,6 +257,8 @@ func (cfg *Config) check(d Dialect) error {
 		{"Warmup", cfg.Warmup.Seconds(), 0, MaxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
 		{"BindRate", cfg.BindRate, 0, 1e7},
+		{"AllocateRate", cfg.AllocateRate, 0, 1e6},
+		{"AllocateWorkers", float64(cfg.AllocateWorkers), 0, 1024},
 		{"CPU", float64(cfg.CPU), 0, 1023},
 		{"Sockets", float64(cfg.Sockets), 0, 64},
 		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
@@ -240,6 +271,9 @@ func (cfg *Config) check(d Dialect) error {
 	}
 	if cfg.Rate > 0 && cfg.Window > 0 {
 		return fmt.Errorf("%w: Rate and Window exclude each other", ErrConfig)
+	}
+	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.controls()) {
+		return fmt.Errorf("%w: Baseline is a part of Duration before BINDs or allocations begin", ErrConfig)
 	}
 	if !cfg.Sources.Addr().Is4() {
 		return fmt.Errorf("%w: sources %v are not IPv4", ErrConfig, cfg.Sources)
@@ -260,6 +294,9 @@ func (cfg *Config) checkNames(d Dialect) error {
 	case AlignEven, AlignMatch, AlignTick:
 	default:
 		return fmt.Errorf("%w: align %q", ErrConfig, cfg.Align)
+	}
+	if _, ok := d.(Reserver); cfg.AllocateWorkers > 0 && !ok {
+		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())
 	}
 	if cfg.Shape == ShapeChurn {
 		if _, ok := d.(Churner); !ok {

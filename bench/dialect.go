@@ -28,6 +28,15 @@ type Churner interface {
 	Session(ctx context.Context, play time.Duration, done func(step string, took time.Duration)) error
 }
 
+// Reserver is a Dialect whose relay reserves allocations over an API, for
+// Config.AllocateWorkers.
+type Reserver interface {
+	Dialect
+	// Reserve asks for one allocation, of which nothing is made. Many
+	// goroutines call it.
+	Reserve(ctx context.Context) error
+}
+
 // Plan is what a Dialect has to set up: endpoints in matches of one host and
 // its players, and flows between them. Endpoint m*(1+Players) is the host of
 // match m, the next Players are its players. All flows are between a host and

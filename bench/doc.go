@@ -50,7 +50,21 @@
 //     is compared with nothing.
 //   - [FindMax] searches for the highest rate that meets a criterion. A rate has
 //     to fail twice, because a virtual machine that was put aside for some
-//     milliseconds overflows a socket buffer at any rate.
+//     milliseconds overflows a socket buffer at any rate, and once more when a
+//     rate near it has passed, because such times may last. What the generator
+//     did not send in time passes nothing; if it was the limit at the lowest rate
+//     that failed, what was found is a rate that the server carries at least.
+//   - Work of the control plane beside the datagrams: repeated BINDs and
+//     allocations over HTTP, at a rate or as fast as they are answered. It begins
+//     after [Config].Baseline, so that one result has forwarding without and with
+//     it ([Control]). An endpoint has one BIND under way, since answers carry
+//     nothing to tell them apart. Calls are made by the Go runtime of this
+//     process, which takes time from the generator's thread if they share a core:
+//     the generator's lag is reported for both parts, and the difference is the
+//     part of the movement that is not the server's.
+//   - A run whose context ends reports on the part that was seen. What was under
+//     way then still has the time of the drain to arrive, so that its losses are
+//     real.
 //
 // # Whose limit
 //
@@ -71,7 +85,9 @@
 //     generator's process with taskset(1) as well: [Config].Pin ties only its one
 //     thread, and the Go runtime has more.
 //   - Leave [Config].Progress nil: it takes processor time once a second.
-//   - Switch rate limits and logs of the server off and name that in Limits.
+//   - Switch rate limits and logs of the server off and name that in Limits. A
+//     report on saturation doubts itself unless Limits begins with "off", "none"
+//     or "dev".
 //   - Reject rounds with [System].Steal above 1 % of their time.
 //   - p99.9 needs a million samples.
 //

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -39,7 +40,10 @@ type Ferry struct {
 	http *http.Transport
 }
 
-var _ Churner = (*Ferry)(nil)
+var (
+	_ Churner  = (*Ferry)(nil)
+	_ Reserver = (*Ferry)(nil)
+)
 
 // NewFerry checks the configuration; nothing is sent yet.
 func NewFerry(cfg FerryConfig) (*Ferry, error) {
@@ -97,6 +101,13 @@ func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
 	}
 	s.finish()
 	return r, nil
+}
+
+// Reserve asks for an allocation of a host with one player. The relay takes it
+// back when nobody binds it.
+func (f *Ferry) Reserve(ctx context.Context) error {
+	_, err := client.Reserve(ctx, f.api, 1, f.cfg.Region)
+	return err
 }
 
 // explainFerry names what a relay says apart from RELAY.

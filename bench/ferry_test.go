@@ -116,7 +116,7 @@ func TestFerry(t *testing.T) {
 				t.Fatal(err)
 			}
 			cfg := ferryConfig(shape)
-			cfg.BindRate, cfg.Keepalive = 1000, 100*time.Millisecond
+			cfg.BindRate, cfg.Keepalive, cfg.Baseline = 1000, 100*time.Millisecond, -1
 			r, err := bench.Run(t.Context(), cfg, d)
 			if err != nil {
 				t.Fatal(err)
@@ -126,6 +126,9 @@ func TestFerry(t *testing.T) {
 			}
 			if len(r.Errors) != 0 || r.BindsSent != 170 || r.BindsAnswers == 0 {
 				t.Errorf("errors %v, %d BINDs, %d answers", r.Errors, r.BindsSent, r.BindsAnswers)
+			}
+			if c := r.Control; c == nil || c.Without != nil || c.With.Delivered != r.Delivered || c.Binds.Offered != 120 || c.Binds.Latency.Samples != c.Binds.Answered {
+				t.Errorf("control %+v", c)
 			}
 			if r.WireBytes != 150 || r.Setup.Requests != uint64(calls.Load()) || r.Setup.Handshake < uint64(r.Load.Endpoints) {
 				t.Errorf("%d bytes, set-up %+v after %d calls", r.WireBytes, r.Setup, calls.Load())

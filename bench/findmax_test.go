@@ -3,34 +3,99 @@ package bench
 import (
 	"context"
 	"errors"
+	"slices"
+	"strings"
 	"testing"
+	"time"
 )
+
+// play searches where each rate passes that passes says, and returns the rates
+// in order. Nothing may be tried below what has passed.
+func play(t *testing.T, s *search, passes func(rate float64, run int) bool) (tried []float64) {
+	t.Helper()
+	for !s.done() {
+		if s.next <= s.pass || len(tried) == findRuns {
+			t.Fatalf("run %d at %v, though %v has passed", len(tried), s.next, s.pass)
+		}
+		tried = append(tried, s.next)
+		s.note(passes(s.next, len(tried)), LimitServer, "")
+	}
+	return tried
+}
 
 // TestSearch finds the highest rate of servers of known capacity.
 func TestSearch(t *testing.T) {
 	for _, capacity := range []float64{1.5, 37, 9_999, 10_000, 123_456, 3e6} {
-		s := search{next: findStart}
-		steps := 0
-		for ; !s.done() && steps < findSteps; steps++ {
-			s.note(s.next <= capacity)
+		s := newSearch(findStart)
+		tried := play(t, &s, func(rate float64, _ int) bool { return rate <= capacity })
+		fail := s.fail().rate
+		if s.pass > capacity || s.pass < capacity*(1-2*findWithin) && fail > 1.6 {
+			t.Errorf("capacity %v: found %v after %d runs, %v failed", capacity, s.pass, len(tried), fail)
 		}
-		if s.pass > capacity || s.pass < capacity*(1-2*findWithin) && s.fail > 1 {
-			t.Errorf("capacity %v: found %v after %d steps", capacity, s.pass, steps)
+		if f := s.found(""); f.AtLeast || f.Limit != LimitServer || f.Failed != fail || f.Runs != len(tried) {
+			t.Errorf("capacity %v: %+v after %d runs", capacity, f, len(tried))
 		}
-		if steps > findSteps-2 {
-			t.Errorf("capacity %v: %d steps", capacity, steps)
+	}
+}
+
+// TestSearchSurvivesBadTimes: runs that fail at any rate, wherever they lie,
+// do not hide what the server can do.
+func TestSearchSurvivesBadTimes(t *testing.T) {
+	const capacity = 123_456
+	for _, length := range []int{1, 2, 4, 8} {
+		for from := 1; from < 20; from++ {
+			s := newSearch(findStart)
+			tried := play(t, &s, func(rate float64, run int) bool {
+				return rate <= capacity && (run < from || run >= from+length)
+			})
+			if s.pass > capacity || s.pass < 0.9*capacity {
+				t.Errorf("runs %d to %d are bad: found %v in %.0f", from, from+length-1, s.pass, tried)
+			}
 		}
 	}
 }
 
 func TestSearchNothingPasses(t *testing.T) {
-	s := search{next: findStart}
-	steps := 0
-	for ; !s.done() && steps < findSteps; steps++ {
-		s.note(false)
+	s := newSearch(findStart)
+	tried := play(t, &s, func(float64, int) bool { return false })
+	if s.pass != 0 || s.next > 1 || len(tried)%findTries != 0 {
+		t.Errorf("found %v after %d runs at %v", s.pass, len(tried), tried)
 	}
-	if s.pass != 0 || steps > 10 {
-		t.Errorf("found %v after %d steps", s.pass, steps)
+}
+
+func TestSearchEverythingPasses(t *testing.T) {
+	s := newSearch(findStart)
+	tried := play(t, &s, func(float64, int) bool { return true })
+	if f := s.found(""); f.Rate != findCeiling || !f.AtLeast || f.Limit != LimitNone {
+		t.Errorf("%+v after %d runs", f, len(tried))
+	}
+}
+
+// TestSearchBlames: one failure of the server among the tries of the lowest rate
+// that failed is proof; those of the generator alone are none.
+func TestSearchBlames(t *testing.T) {
+	for name, c := range map[string]struct {
+		limits []Limit // in turn
+		want   Limit
+	}{
+		"server":             {[]Limit{LimitServer}, LimitServer},
+		"generator":          {[]Limit{LimitGenerator}, LimitGenerator},
+		"a criterion missed": {[]Limit{LimitNone}, LimitServer},
+		"both":               {[]Limit{LimitGenerator, LimitGenerator, LimitServer}, LimitServer},
+	} {
+		s := newSearch(1000)
+		for n := 0; !s.done(); n++ {
+			s.note(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
+		}
+		f := s.found("")
+		if f.Limit != c.want || f.AtLeast != (c.want == LimitGenerator) || f.AtLeast && !strings.Contains(f.Reason, "It was slow.") {
+			t.Errorf("%s: %+v", name, f)
+		}
+	}
+	s := newSearch(1000)
+	s.note(true, LimitNone, "")
+	if f := s.found("The search was interrupted."); f.Rate != 1000 || !f.AtLeast || f.Reason != "The search was interrupted." {
+		t.Errorf("interrupted: %+v", f)
 	}
 }
 
@@ -46,5 +111,63 @@ func TestFindMaxRefused(t *testing.T) {
 	}
 	if _, _, err := FindMax(context.Background(), Config{}, Direct{}, nil); !errors.Is(err, ErrConfig) {
 		t.Errorf("no criterion: %v", err)
+	}
+}
+
+// TestFindMax searches until ctx ends. On a busy machine any run may fail.
+func TestFindMax(t *testing.T) {
+	criterion, err := ParseThresholds("p50<1m,dup<1%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	cfg := small(ShapePairs)
+	cfg.Rate, cfg.Warmup, cfg.Duration = 100, -1, 50*time.Millisecond
+	var told []Result
+	passed := 0.0
+	cfg.Tried = func(r Result) {
+		told = append(told, r)
+		if r.Search.Verdict == TryPassed {
+			passed = max(passed, r.Load.Rate)
+			cancel()
+		}
+	}
+	best, all, err := FindMax(ctx, cfg, Direct{}, criterion)
+	if !errors.Is(err, context.Canceled) || len(all) < len(told) || len(all) > len(told)+1 {
+		t.Fatalf("%v after %d runs, told of %d", err, len(all), len(told))
+	}
+	for i, r := range told {
+		s := r.Search
+		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil || (s.Verdict == TryPassed) != (len(s.Missed) == 0) {
+			t.Errorf("run %d: %+v", i, s)
+		}
+	}
+	f := best.Search.Found
+	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(told) || f.Reason != "The search was interrupted." {
+		t.Errorf("best %+v of %v", f, best.Load.Rate)
+	}
+	if last := all[len(all)-1]; len(all) > len(told) && last.Search.Verdict != TryStopped {
+		t.Errorf("last %+v", last.Search)
+	}
+}
+
+// TestFindMaxNothing: a condition that cannot hold ends the search, and every
+// run says which it was.
+func TestFindMaxNothing(t *testing.T) {
+	criterion, err := ParseThresholds("delivered>1M,loss<1%")
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := small(ShapeHot)
+	cfg.Rate, cfg.Warmup, cfg.Duration = 40, -1, 20*time.Millisecond
+	best, all, err := FindMax(t.Context(), cfg, Direct{}, criterion)
+	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
+		t.Fatalf("%v, best %+v, %d runs", err, best, len(all))
+	}
+	for _, r := range all {
+		if r.Search.Verdict != TryFailed || !slices.Contains(r.Search.Missed, "delivered>1M") {
+			t.Errorf("%+v", r.Search)
+		}
 	}
 }

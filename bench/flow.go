@@ -41,13 +41,13 @@ func newFlows(r *Rig) []flow {
 // outgoing is the batch of one socket that is being filled, with the memory of
 // its datagrams. The generator's goroutine owns it.
 type outgoing struct {
-	conn     *sock.Conn
-	batch    *sock.SendBatch
-	bufs     [][]byte // one per entry
-	used     int      // of bufs
-	load     int      // entries that are datagrams of ours
-	measured int      // of those, due in the measured interval
-	oldest   int64    // due time of the first of those
+	conn    *sock.Conn
+	batch   *sock.SendBatch
+	bufs    [][]byte // one per entry
+	used    int      // of bufs
+	load    int      // entries that are datagrams of ours
+	portion *portion // of all of those; nil outside of the measured interval
+	oldest  int64    // due time of the first of those
 }
 
 func newOutgoing(s *Socket, batch, size int) outgoing {

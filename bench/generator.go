@@ -33,34 +33,37 @@ type generator struct {
 	flows []flow
 	out   []outgoing // by socket
 
-	// The run in time, ns of sock.Now: warm-up, measured interval, drain.
-	start, measure, end, stop int64
+	// The run in time, ns of sock.Now: warm-up, measured interval, drain. The
+	// control plane has work from split on. An interrupt brings end and stop
+	// forward.
+	start, measure, split, end, stop int64
+	interrupted                      bool
 
 	sched schedule // open loop
 	tick  int64    // of the datagram that is due next
 	turn  int      // its flow
 	loop  credits  // closed loop
-	binds turns    // repeated handshakes
+	binds binds    // repeated handshakes
 	keep  keeper
 
 	count   tally
 	dropped uint64 // on the generator's own sockets before the measured interval
 	errors  map[string]uint64
-	total   *hdrhistogram.Histogram // latency of measured datagrams
-	lag     *hdrhistogram.Histogram // of a batch's oldest datagram, once per datagram
-	seconds []second
-	now     *second // the current one
-	nextSec int64
-	chores  int64 // when they are due next
+	// portions are those before and after split.
+	portions [2]portion
+	seconds  []second
+	now      *second // the current one
+	nextSec  int64
+	chores   int64 // when they are due next
 
 	live      live
 	cancelled atomic.Bool
 }
 
-// tally counts. Unless said otherwise, datagrams of the measured interval.
+// tally counts. Unless said otherwise, datagrams of the measured interval;
+// those sent and delivered are in its portions.
 type tally struct {
-	queued, failed                                uint64
-	delivered, duplicated, reordered, late        uint64
+	duplicated, reordered, late                   uint64
 	corrupt, misdelivered                         uint64
 	sendCalls, sendEntries, recvCalls, recvSlots  uint64
 	busy                                          int64 // ns
@@ -85,7 +88,10 @@ type live struct {
 func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	g := &generator{
 		cfg: cfg, rig: rig, run: run, flows: newFlows(rig),
-		errors: map[string]uint64{}, total: newHistogram(3), lag: newHistogram(3),
+		errors: map[string]uint64{},
+	}
+	for i := range g.portions {
+		g.portions[i].times = newTimes()
 	}
 	size := 0
 	for i := range rig.Flows {
@@ -101,7 +107,11 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	if cfg.Rate > 0 {
 		g.sched = newSchedule(g.start, cfg.Rate, rig.plan.Flows)
 	}
-	g.binds = turns{start: g.start, rate: cfg.BindRate}
+	from := g.start
+	if cfg.Baseline > 0 {
+		from = g.split
+	}
+	g.binds = newBinds(from, g.split, cfg.BindRate, len(rig.Endpoints))
 	return g
 }
 
@@ -111,6 +121,7 @@ func (g *generator) timetable() {
 	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
 	g.start = sock.Now() + lead
 	g.measure = g.start + int64(g.cfg.Warmup)
+	g.split = g.measure + int64(g.cfg.Baseline)
 	g.end = g.measure + int64(g.cfg.Duration)
 	g.stop = g.end + int64(g.cfg.Drain)
 	first := g.measure - warm*1e9
@@ -121,7 +132,8 @@ func (g *generator) timetable() {
 	g.now, g.nextSec = &g.seconds[0], first+1e9
 }
 
-// Run sends and receives until the end of the run or of ctx.
+// Run sends and receives until the end of the run. When ctx ends, nothing more
+// becomes due, and what is under way has the time of the drain to arrive.
 func (g *generator) Run(ctx context.Context) error {
 	if g.cfg.Pin {
 		if err := sock.PinThread(g.cfg.CPU); err != nil {
@@ -138,7 +150,7 @@ func (g *generator) Run(ctx context.Context) error {
 			return err
 		}
 		if done {
-			return ctx.Err()
+			return nil
 		}
 	}
 }
@@ -147,6 +159,9 @@ func (g *generator) Run(ctx context.Context) error {
 // would cost more than the precision that is asked of it.
 func (g *generator) round() (done bool, err error) {
 	now := sock.Now()
+	if g.cancelled.Load() {
+		g.interrupt(now)
+	}
 	g.keepTime(now)
 	moved := g.send(now)
 	got, err := g.receive()
@@ -179,13 +194,24 @@ func (g *generator) keepTime(now int64) {
 	}
 }
 
+// interrupt ends the measured interval at once.
+func (g *generator) interrupt(now int64) {
+	if g.interrupted || now >= g.end {
+		return
+	}
+	g.interrupted = true
+	g.end = now
+	g.stop = now + int64(g.cfg.Drain)
+}
+
 // finished reports whether nothing is left to send and nothing is missing, or
 // time is up.
 func (g *generator) finished(now int64) bool {
-	if g.cancelled.Load() || now >= g.stop {
+	if now >= g.stop {
 		return true
 	}
-	return now >= g.end && g.exhausted() && g.count.allDelivered+g.count.allFailed >= g.count.allQueued
+	return now >= g.end && g.exhausted() && g.binds.waitsFor == 0 &&
+		g.count.allDelivered+g.count.allFailed >= g.count.allQueued
 }
 
 // exhausted reports whether all that the schedule has is queued.

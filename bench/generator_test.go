@@ -3,7 +3,11 @@ package bench
 import (
 	"context"
 	"encoding/json"
+	"errors"
+	"math"
 	"net/netip"
+	"os"
+	"strings"
 	"testing"
 	"time"
 
@@ -126,13 +130,52 @@ func TestRunProgress(t *testing.T) {
 	}
 }
 
+// TestRunCancelled: what was seen until then is whole, losses included.
 func TestRunCancelled(t *testing.T) {
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	cfg := small(ShapePairs)
-	cfg.Duration = time.Minute
-	if _, err := Run(ctx, cfg, Direct{}); err == nil {
-		t.Error("a cancelled run has a result")
+	cfg.Duration, cfg.ServerPID = time.Minute, os.Getpid()
+	cfg.Progress = func(s Second) {
+		if s.At == 0 {
+			cancel()
+		}
+	}
+	r, err := Run(ctx, cfg, Direct{})
+	if !errors.Is(err, context.Canceled) || !r.Interrupted || r.Load.Duration != time.Minute {
+		t.Fatalf("%v, %+v", err, r)
+	}
+	if r.Measured < time.Second || r.Measured > 50*time.Second || r.Offered < 6000 || r.Sent != r.Offered || r.Delivered != r.Sent {
+		t.Errorf("offered %d, sent %d, delivered %d in %v: %s", r.Offered, r.Sent, r.Delivered, r.Measured, r.LimitReason)
+	}
+	if math.Abs(r.OfferedRate-6000) > 100 || r.Server.Datagrams == 0 || len(r.Seconds) < 2 || !strings.Contains(r.LimitReason, "It was stopped after ") {
+		t.Errorf("%v/s, server %+v, %d seconds: %s", r.OfferedRate, r.Server, len(r.Seconds), r.LimitReason)
+	}
+}
+
+// TestRunCancelledEarly: in the set-up and in the warm-up there is nothing yet
+// but what was asked for.
+func TestRunCancelledEarly(t *testing.T) {
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	soon, stop := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer stop()
+	for name, c := range map[string]struct {
+		ctx context.Context
+		d   Dialect
+	}{
+		"set-up":  {gone, Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
+		"warm-up": {soon, Direct{}},
+	} {
+		cfg := small(ShapeStar)
+		cfg.Warmup = time.Minute
+		r, err := Run(c.ctx, cfg, c.d)
+		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
+			t.Errorf("%s: %v, %+v", name, err, r)
+		}
+		if r.Version != ResultVersion || r.Load.Shape != ShapeStar || r.Load.Endpoints != 80 || r.Load.Flows != 120 || r.LimitReason == "" {
+			t.Errorf("%s: %+v, %q", name, r.Load, r.LimitReason)
+		}
 	}
 }
 
@@ -197,7 +240,7 @@ func TestRoundAllocs(t *testing.T) {
 			if allocs != 0 {
 				t.Errorf("%v allocations per round", allocs)
 			}
-			if g.count.delivered == 0 {
+			if g.portions[1].delivered == 0 {
 				t.Error("no datagram arrived")
 			}
 		})
@@ -247,7 +290,7 @@ func TestAccounting(t *testing.T) {
 		total += n
 	}
 	got := g.count
-	if got.delivered != 2 || got.duplicated != 1 || got.reordered != 1 || got.corrupt != 2 ||
+	if g.portions[1].delivered != 2 || got.duplicated != 1 || got.reordered != 1 || got.corrupt != 2 ||
 		got.misdelivered != 1 || got.allDelivered != 3 || got.arrived != 7 {
 		t.Errorf("%+v", got)
 	}

@@ -38,6 +38,21 @@ func quantile(h *hdrhistogram.Histogram, percent float64) time.Duration {
 	return time.Duration(min(h.ValueAtQuantile(percent), h.Max()))
 }
 
+// times are how long datagrams took to arrive, and how late they left: the lag
+// is that of a batch's oldest datagram, once per datagram.
+type times struct{ latency, lag *hdrhistogram.Histogram }
+
+func newTimes() times { return times{newHistogram(3), newHistogram(3)} }
+
+// merge adds what others have recorded.
+func (t times) merge(others ...times) times {
+	for _, o := range others {
+		t.latency.Merge(o.latency)
+		t.lag.Merge(o.lag)
+	}
+	return t
+}
+
 // summarise returns the figures of a histogram, with the series if asked for.
 func summarise(h *hdrhistogram.Histogram, series bool) Latency {
 	if h.TotalCount() == 0 {

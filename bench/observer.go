@@ -2,40 +2,59 @@ package bench
 
 import (
 	"context"
+	"os"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine/sock"
 )
 
 // observer reads the counters of processes and machine at both ends of the
-// measured interval, and tells of progress. It runs in a goroutine of its own,
-// so that the generator does not have to open files while it is being timed.
-// Its fields belong to that goroutine until it has ended.
+// measured interval, and where the control plane begins, and tells of progress.
+// It runs in a goroutine of its own, so that the generator does not have to
+// open files while it is being timed. Its fields belong to that goroutine until
+// it has ended.
 type observer struct {
 	g                       *generator
-	server, self            [2]processSample
-	system                  [2]systemSample
-	arrived                 [2]uint64
+	marks                   []int64 // times to read at, ns of sock.Now
+	end, stop               int64   // of the generator, as planned
+	readings                []reading
 	before                  systemSample // the run
 	told                    int64        // seconds
-	measured                bool         // both readings were made
 	err                     error
 	serverPID, generatorPID int
 }
 
+// reading is what the counters were at a time.
+type reading struct {
+	arrived      uint64
+	server, self processSample
+	system       systemSample
+}
+
+func newObserver(g *generator, serverPID int) *observer {
+	o := &observer{
+		g: g, marks: []int64{g.measure, g.end}, end: g.end, stop: g.stop,
+		serverPID: serverPID, generatorPID: os.Getpid(), before: readSystem(),
+	}
+	if g.cfg.Baseline > 0 {
+		o.marks = []int64{g.measure, g.split, g.end}
+	}
+	return o
+}
+
 // Run works until done is closed, which has to be after the generator ended, or
-// ctx ends.
+// ctx ends. A run that is over before its time is read then.
 func (o *observer) Run(ctx context.Context, done <-chan struct{}) {
-	if !o.wait(ctx, done, o.g.measure) {
-		return
+	for i, at := range o.marks {
+		reached := o.wait(ctx, done, at)
+		if reached || i > 0 {
+			o.read()
+		}
+		if !reached {
+			return
+		}
 	}
-	o.read(0)
-	if !o.wait(ctx, done, o.g.end) {
-		return
-	}
-	o.read(1)
-	o.measured = true
-	o.wait(ctx, done, o.g.stop+int64(time.Second))
+	o.wait(ctx, done, o.stop+int64(time.Second))
 }
 
 // wait returns true at the time, which is one of sock.Now, and tells of
@@ -69,19 +88,28 @@ func (o *observer) tell() {
 		return
 	}
 	for ; o.told < o.g.live.second.Load(); o.told++ {
-		o.g.cfg.Progress(o.g.secondAt(int(o.told)))
+		o.g.cfg.Progress(o.g.secondAt(int(o.told), o.end))
 	}
 }
 
-func (o *observer) read(i int) {
-	o.arrived[i] = o.g.live.arrived.Load()
-	o.system[i] = readSystem()
+func (o *observer) read() {
+	r := reading{arrived: o.g.live.arrived.Load(), system: readSystem()}
 	// A platform without /proc has nothing to say about this process.
-	o.self[i], _ = readProcess(o.generatorPID)
-	if o.serverPID == 0 || o.err != nil {
-		return
+	r.self, _ = readProcess(o.generatorPID)
+	if o.serverPID != 0 && o.err == nil {
+		r.server, o.err = readProcess(o.serverPID)
 	}
-	o.server[i], o.err = readProcess(o.serverPID)
+	o.readings = append(o.readings, r)
+}
+
+// used is what the server used from one reading to another; nothing if it was
+// not measured or there are no such readings.
+func (o *observer) used(i, j int) Process {
+	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
+		return Process{}
+	}
+	a, b := &o.readings[i], &o.readings[j]
+	return between(o.serverPID, a.server, b.server, b.arrived-a.arrived)
 }
 
 // drops counts the datagrams that the kernel has dropped on the sockets of the rig.
@@ -92,8 +120,9 @@ func (g *generator) drops() (n uint64) {
 	return n
 }
 
-// secondAt reports on second i, which must be over.
-func (g *generator) secondAt(i int) Second {
+// secondAt reports on second i, which must be over, of a run whose datagrams are
+// due before end.
+func (g *generator) secondAt(i int, end int64) Second {
 	s := &g.seconds[i]
 	first := g.seconds0()
 	from := first + int64(i)*1e9
@@ -103,7 +132,7 @@ func (g *generator) secondAt(i int) Second {
 		P50: quantile(s.latency, 50), P99: quantile(s.latency, 99), Max: quantile(s.latency, 100),
 	}
 	if g.cfg.Rate > 0 {
-		sec.Offered = g.sched.before(min(from+1e9, g.end)) - g.sched.before(min(from, g.end))
+		sec.Offered = g.sched.before(min(from+1e9, end)) - g.sched.before(min(from, end))
 	}
 	return sec
 }

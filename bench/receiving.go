@@ -39,7 +39,7 @@ func (g *generator) take(socket int32, s *Socket, n int, now int64) {
 		to, pkt, truncated := s.rx.At(i)
 		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-			g.explain(pkt, ok)
+			g.explain(pkt, ok, s.owner(to.Local()), now)
 			continue
 		}
 		g.count.arrived++
@@ -57,7 +57,7 @@ func (g *generator) take(socket int32, s *Socket, n int, now int64) {
 
 // measured is 1 for a datagram of the measured interval and 0 for others.
 func (g *generator) measured(due int64) uint64 {
-	if due >= g.measure && due < g.end {
+	if g.portionOf(due) != nil {
 		return 1
 	}
 	return 0
@@ -65,7 +65,7 @@ func (g *generator) measured(due int64) uint64 {
 
 // account notes the arrival of a datagram where it was meant to arrive.
 func (g *generator) account(f *flow, st *stamp, now int64) {
-	one := g.measured(st.due)
+	p, one := g.portionOf(st.due), g.measured(st.due)
 	credit := st.seq + 1 - f.window.next
 	switch f.window.arrive(st.seq, f.seq) {
 	case arrivedTwice:
@@ -82,20 +82,20 @@ func (g *generator) account(f *flow, st *stamp, now int64) {
 		credit = 0 // given when it was overtaken
 	}
 	g.count.allDelivered++
-	g.count.delivered += one
 	g.now.delivered++
 	record(g.now.latency, now-st.due)
-	if one == 1 {
-		record(g.total, now-st.due)
+	if p != nil {
+		p.delivered++
+		record(p.latency, now-st.due)
 	}
 	if g.cfg.Window > 0 {
 		g.loop.heard(f, int32(st.flow), credit, now)
 	}
 }
 
-// explain notes what is no datagram of this run. What has a stamp is a
-// straggler of an earlier one.
-func (g *generator) explain(pkt []byte, stamped bool) {
+// explain notes what is no datagram of this run and came to endpoint ep. What
+// has a stamp is a straggler of an earlier one.
+func (g *generator) explain(pkt []byte, stamped bool, ep int32, now int64) {
 	name := "foreign"
 	switch {
 	case stamped:
@@ -107,6 +107,7 @@ func (g *generator) explain(pkt []byte, stamped bool) {
 	case "":
 	case Answer:
 		g.count.bindsAnswered++
+		g.binds.answered(int(ep), now)
 	default:
 		g.errors[name]++
 	}

@@ -34,10 +34,13 @@ type Result struct {
 	Corrupt      uint64 `json:"corrupt"`      // wrong length or cut off
 	Misdelivered uint64 `json:"misdelivered"` // arrived at another endpoint than intended
 
-	OfferedRate   float64 `json:"offeredRate"`   // datagrams/s
-	DeliveredRate float64 `json:"deliveredRate"` // datagrams/s
-	LossRatio     float64 `json:"lossRatio"`     // Lost / Sent, 0 to 1
-	WireBytes     int     `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
+	// Measured is the length of the measured interval: Load.Duration, or what
+	// was seen of it.
+	Measured      time.Duration `json:"measuredNs"`
+	OfferedRate   float64       `json:"offeredRate"`   // datagrams/s
+	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
+	LossRatio     float64       `json:"lossRatio"`     // Lost / Sent, 0 to 1
+	WireBytes     int           `json:"wireBytes"`     // UDP payload of the largest datagram that the relay received
 
 	Latency   Latency   `json:"latency"` // from the intended send time to the arrival
 	Seconds   []Second  `json:"seconds"` // the whole run by the clock, warm-up and drain included
@@ -49,13 +52,15 @@ type Result struct {
 	BindsAnswers uint64 `json:"bindsAnswers"` // whole run
 	Keepalives   uint64 `json:"keepalives"`   // sent, whole run
 
-	Churn *Churn `json:"churn,omitempty"` // shape churn only
+	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
+	Control *Control `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
+	Search  *Search  `json:"search,omitempty"`  // runs of FindMax only
 
 	// Errors counts what arrived and was neither a datagram of ours nor an
 	// expected answer, and what went wrong, by name; whole run.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
-	Interrupted bool   `json:"interrupted,omitempty"` // ended before its time: rates are those of the part that was seen
+	Interrupted bool   `json:"interrupted,omitempty"` // ended before its time: everything is about the part that was seen
 	Limit       Limit  `json:"limit"`                 // who could not keep up
 	LimitReason string `json:"limitReason"`           // one sentence, empty for LimitNone
 }
@@ -101,9 +106,17 @@ type Load struct {
 	Payload   int           `json:"payload"` // bytes, without the dialect's header
 	Duration  time.Duration `json:"durationNs"`
 	Warmup    time.Duration `json:"warmupNs"`
-	BindRate  float64       `json:"bindRate"` // BINDs/s
+	Drain     time.Duration `json:"drainNs"`
+	Keepalive time.Duration `json:"keepaliveNs"` // negative: never
 	Pinned    bool          `json:"pinned"`
 	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
+
+	BindRate        float64       `json:"bindRate"`        // BINDs/s
+	AllocateRate    float64       `json:"allocateRate"`    // allocations/s, 0: as many as are answered
+	AllocateWorkers int           `json:"allocateWorkers"` // calls under way at most, 0: none
+	Baseline        time.Duration `json:"baselineNs"`      // first part of Duration without those
+	ChurnRate       float64       `json:"churnRate"`       // sessions/s, shape churn
+	ChurnPlay       time.Duration `json:"churnPlayNs"`     // that a session plays
 }
 
 // Setup is what it took to get all endpoints ready.

@@ -185,12 +185,21 @@ func (r *Rig) check() error {
 			return fmt.Errorf("%w: %d bytes of header and %d of payload are more than %d", ErrConfig, len(f.Prefix), r.plan.Payload, MaxDatagram)
 		}
 	}
+	rebinds := 0
 	for i := range r.Endpoints {
-		if e := &r.Endpoints[i]; e.Keepalive != nil || e.Rebind != nil {
-			if err := r.permit(e.Relay); err != nil {
-				return err
-			}
+		e := &r.Endpoints[i]
+		if e.Rebind != nil {
+			rebinds++
 		}
+		if e.Keepalive == nil && e.Rebind == nil {
+			continue
+		}
+		if err := r.permit(e.Relay); err != nil {
+			return err
+		}
+	}
+	if r.plan.BindRate > 0 && rebinds == 0 {
+		return fmt.Errorf("%w: the dialect has no handshake to repeat", ErrConfig)
 	}
 	return nil
 }

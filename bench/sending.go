@@ -59,7 +59,8 @@ func (g *generator) sendCredits(now int64) int {
 func (g *generator) queue(i int, due int64) {
 	f := &g.flows[i]
 	o := &g.out[f.socket]
-	if o.batch.Len() == len(o.bufs) {
+	p := g.portionOf(due)
+	if o.batch.Len() == len(o.bufs) || o.load > 0 && p != o.portion {
 		g.flush(o)
 	}
 	buf := o.bufs[o.used][:len(f.prefix)+g.cfg.Payload]
@@ -68,19 +69,15 @@ func (g *generator) queue(i int, due int64) {
 	s.put(buf[len(f.prefix):])
 	o.batch.Add(f.dst, buf)
 	if o.load == 0 {
-		o.oldest = due
+		o.oldest, o.portion = due, p
 	}
 	o.used++
 	o.load++
-	if due >= g.measure {
-		o.measured++
-	}
 	f.seq++
 	g.keep.spoke(f.from, due)
 }
 
-// flush hands a batch to the kernel. When it refuses datagrams of a batch that
-// has some of the measured interval, they count as of that.
+// flush hands a batch to the kernel.
 func (g *generator) flush(o *outgoing) {
 	n := o.batch.Len()
 	if n == 0 {
@@ -91,14 +88,14 @@ func (g *generator) flush(o *outgoing) {
 	failed := uint64(min(res.Failed, o.load))
 	g.count.allQueued += uint64(o.load)
 	g.count.allFailed += failed
-	if o.measured > 0 {
-		g.count.queued += uint64(o.measured)
-		g.count.failed += min(failed, uint64(o.measured))
+	if p := o.portion; p != nil && o.load > 0 {
+		p.queued += uint64(o.load)
+		p.failed += failed
 		g.count.sendCalls++
 		g.count.sendEntries += uint64(n)
-		recordMany(g.lag, sock.Now()-o.oldest, int64(o.measured))
+		recordMany(p.lag, sock.Now()-o.oldest, int64(o.load))
 	}
-	o.used, o.load, o.measured = 0, 0, 0
+	o.used, o.load, o.portion = 0, 0, nil
 }
 
 // add queues a datagram that is none of ours: a keep-alive or a handshake.
@@ -109,32 +106,4 @@ func (g *generator) add(ep int, pkt []byte) {
 		g.flush(o)
 	}
 	o.batch.Add(g.keep.relays[ep], pkt)
-}
-
-// turns gives the repeated handshakes their times: number n is due at
-// start + n/rate, and endpoints take turns.
-type turns struct {
-	start int64
-	rate  float64 // per second
-	next  int64
-}
-
-// due returns the time of the next one.
-func (t *turns) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9) }
-
-// sendBinds queues the handshakes that are due.
-func (g *generator) sendBinds(now int64) int {
-	for n := range burst {
-		due := g.binds.due()
-		if due > now || due >= g.end {
-			return n
-		}
-		ep := int(g.binds.next % int64(len(g.rig.Endpoints)))
-		g.binds.next++
-		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
-			g.add(ep, pkt)
-			g.count.bindsSent++
-		}
-	}
-	return burst
 }

@@ -57,6 +57,12 @@ func quantityOf(name string) (q quantity, ok bool) {
 		return quantity{parseDuration, func(r *Result) float64 { return r.Server.PerDatagram }}, true
 	case "delivered":
 		return quantity{parseRate, func(r *Result) float64 { return r.DeliveredRate }}, true
+	case "moved":
+		return quantity{parseDuration, func(r *Result) float64 { return float64(r.control().P99Moved) }}, true
+	case "binds":
+		return quantity{parseRate, func(r *Result) float64 { return r.control().Binds.AnsweredRate }}, true
+	case "allocations":
+		return quantity{parseRate, func(r *Result) float64 { return r.control().Allocations.AnsweredRate }}, true
 	}
 	return quantity{}, false
 }
@@ -68,6 +74,8 @@ func quantityOf(name string) (q quantity, ok bool) {
 //	loss dup reorder           share of what was sent: loss<0.1%, or loss<0.001
 //	cpu                        time of the server per datagram: cpu<3.5us
 //	delivered                  datagrams per second: delivered>=100k; k and M are allowed
+//	moved                      what BINDs and allocations add to the p99: moved<2ms
+//	binds allocations          answered per second: binds>=100k
 func ParseThresholds(s string) ([]Threshold, error) {
 	var all []Threshold
 	for part := range strings.SplitSeq(s, ",") {
@@ -130,6 +138,19 @@ func parseRate(s string) (float64, error) {
 	return v * unit, err
 }
 
+// control is what the run has, with zeros for what it has not.
+func (r *Result) control() (c Control) {
+	if r.Control != nil {
+		c = *r.Control
+	}
+	for _, calls := range []**Calls{&c.Binds, &c.Allocations} {
+		if *calls == nil {
+			*calls = &Calls{}
+		}
+	}
+	return c
+}
+
 // Check returns the value that a result has and whether it meets t. What was
 // not measured meets nothing: a latency without samples, a share of nothing, or
 // the CPU time of no process.
@@ -145,6 +166,12 @@ func (t Threshold) Check(r *Result) (value float64, ok bool) {
 		measured = r.Latency.Samples > 0
 	case "cpu":
 		measured = r.Server.Datagrams > 0
+	case "moved":
+		measured = r.Control.Compares()
+	case "binds":
+		measured = r.Control != nil && r.Control.Binds != nil
+	case "allocations":
+		measured = r.Control != nil && r.Control.Allocations != nil
 	}
 	switch t.Op {
 	case "<":

@@ -89,11 +89,21 @@ func differences(a, b bench.Result) []string {
 		{"window", a.Load.Window, b.Load.Window},
 		{"duration", a.Load.Duration, b.Load.Duration},
 		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
+		{"allocations", allocations(a.Load), allocations(b.Load)},
+		{"baseline", a.Load.Baseline, b.Load.Baseline},
+		{"sessions", UnitRate.Format(a.Load.ChurnRate), UnitRate.Format(b.Load.ChurnRate)},
 		{"pinning", pinning(a.Load), pinning(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
 		{"governor", a.Machine.Governor, b.Machine.Governor},
 	})
+}
+
+func allocations(l bench.Load) string {
+	if l.AllocateWorkers == 0 {
+		return ""
+	}
+	return allocateText(l)
 }
 
 // aspect is something that two runs may have alike.

@@ -19,13 +19,18 @@ type Figure struct {
 // Figures are the values of a run that tables and comparisons show, in their
 // order. Runs of the same shape have the same names in the same places.
 func Figures(r bench.Result) []Figure {
+	return append(loadFigures(r), controlFigures(r.Control)...)
+}
+
+// loadFigures are all but those of the control plane.
+func loadFigures(r bench.Result) []Figure {
 	got, server := r.Latency.Samples > 0, r.Server.PID != 0
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	list := []Figure{
 		known("offered", UnitRate, r.OfferedRate, true),
 		known("delivered", UnitRate, r.DeliveredRate, true),
-		{"loss", UnitShare, r.LossRatio, r.Sent > 0 && !r.Interrupted, false},
+		{"loss", UnitShare, r.LossRatio, r.Sent > 0, false},
 		lasting("latency mean", r.Latency.Mean, got),
 		lasting("latency p50", r.Latency.P50, got),
 		lasting("latency p90", r.Latency.P90, got),
@@ -40,10 +45,6 @@ func Figures(r bench.Result) []Figure {
 		lasting("setup", r.Setup.Duration, r.Setup.Duration > 0),
 		lasting("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
-	}
-	if r.BindsSent > 0 {
-		list = append(list, known("BINDs sent", UnitCount, float64(r.BindsSent), true),
-			known("BINDs answered", UnitCount, float64(r.BindsAnswers), true))
 	}
 	return append(list, churnFigures(r.Churn)...)
 }

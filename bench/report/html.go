@@ -34,6 +34,8 @@ type sheet struct {
 	Many    bool // Runs are shown in a few lines each
 	Figures table
 	Drops   table
+	Steps   table   // of a search, in its order
+	Control []table // of runs with work for the control plane
 	Plots   []plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
@@ -67,16 +69,28 @@ func newSheet(runs []bench.Result) sheet {
 	if len(runs) > 1 {
 		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
 	}
-	s.Many = len(runs) > maxCards
 	if len(runs) > 1 {
 		s.Common = common(runs)
 	}
 	for i, r := range runs {
+		if isStep(r) {
+			continue
+		}
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
 		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), doubts(r), own})
 	}
+	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, Figures)
 	s.Drops = sideBySide("What was lost, and where", names, runs, drops)
+	s.Steps = stepsTable(runs)
+	for i, r := range runs {
+		for _, t := range controlTables(r) {
+			if len(runs) > 1 {
+				t.Caption = names[i] + ": " + t.Caption
+			}
+			s.Control = append(s.Control, t)
+		}
+	}
 	s.Plots = append(s.Plots, percentilePlot(runs, names))
 	if len(runs) > 1 {
 		s.compare(runs, names)
@@ -91,6 +105,10 @@ func newSheet(runs []bench.Result) sheet {
 	}
 	return s
 }
+
+// isStep reports whether a run is one of a search other than what was found. Its
+// numbers are in the tables, and more would hide the rest.
+func isStep(r bench.Result) bool { return r.Search != nil && r.Search.Found == nil }
 
 // common returns the facts that are the same for all runs.
 func common(runs []bench.Result) []fact {
@@ -107,6 +125,9 @@ func (s *sheet) compare(runs []bench.Result, names []string) {
 	var comparisons []Comparison
 	var order []int
 	for i := 1; i < len(runs); i++ {
+		if isStep(runs[i]) {
+			continue // It differs in the rate, and that is its point.
+		}
 		c, err := Compare(runs[0], runs[i])
 		if err != nil {
 			s.Refused = append(s.Refused, fmt.Sprintf("%s and %s: %v", names[0], names[i], err))

@@ -26,16 +26,16 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	var values []float64
 	most := 0.0
 	numbers := table{Caption: title, Head: []string{"run", "percentile", "latency µs"}}
-	for i, r := range runs {
-		s := series{name: names[i], class: class(i)}
-		for _, q := range r.Latency.Series {
-			x, y := nines(q.Percent, r.Latency.Samples), float64(q.Value)
+	for i, d := range distributions(runs, names) {
+		s := series{name: d.name, class: class(i)}
+		for _, q := range d.latency.Series {
+			x, y := nines(q.Percent, d.latency.Samples), float64(q.Value)
 			most = max(most, x)
 			values = append(values, y)
 			percent := strconv.FormatFloat(q.Percent, 'f', -1, 64)
 			s.x, s.y = append(s.x, x), append(s.y, y)
-			s.titles = append(s.titles, fmt.Sprintf("%s: %s %% within %s", names[i], percent, timeLabel(y)))
-			numbers.Rows = append(numbers.Rows, []string{names[i], percent, micros(y)})
+			s.titles = append(s.titles, fmt.Sprintf("%s: %s %% within %s", d.name, percent, timeLabel(y)))
+			numbers.Rows = append(numbers.Rows, []string{d.name, percent, micros(y)})
 		}
 		all = append(all, s)
 	}
@@ -126,6 +126,7 @@ func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plo
 	p.XLabel, p.YLabel = "since the start of the measured interval", "latency from the intended time"
 	p.shadeEnds(a, r)
 	p.draw(a, timeSeries(r, latencies(), timeLabel)...)
+	p.split(a, r)
 	p.Numbers = table{Caption: title, Head: []string{"second", "p50 µs", "p99 µs", "max µs"}}
 	for _, s := range r.Seconds {
 		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), micros(float64(s.P50)), micros(float64(s.P99)), micros(float64(s.Max))})

@@ -29,6 +29,7 @@ func ratesOverTime(i int, r bench.Result, name string) plot {
 	p.XLabel, p.YLabel = "since the start of the measured interval", "datagrams in the second"
 	p.shadeEnds(a, r)
 	p.draw(a, timeSeries(r, counts(), rateLabel)...)
+	p.split(a, r)
 	p.Numbers = table{Caption: title, Head: []string{"second", "offered", "sent", "delivered"}}
 	for _, s := range r.Seconds {
 		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), rateLabel(float64(s.Offered)), rateLabel(float64(s.Sent)), rateLabel(float64(s.Delivered))})

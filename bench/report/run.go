@@ -51,6 +51,8 @@ func Verdict(r bench.Result) string {
 	switch {
 	case r.Interrupted:
 		return "INTERRUPTED." + reason + " Only what was seen until then is here."
+	case r.Search != nil && r.Search.Found != nil:
+		return foundText(r.Search)
 	case r.Limit == bench.LimitGenerator:
 		return "THE GENERATOR WAS THE LIMIT." + reason + " It does not show what the server can do."
 	case r.Limit == bench.LimitServer:
@@ -76,7 +78,26 @@ func doubts(r bench.Result) (list []string) {
 	if r.Load.Shape == "" {
 		list = append(list, "the run does not say what its load was")
 	}
-	return list
+	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
+		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNot(limits)))
+	}
+	return append(list, controlDoubts(r.Control)...)
+}
+
+// saturates reports whether a run asks for as much as the server can do.
+func saturates(r bench.Result) bool { return r.Load.Window > 0 || r.Search != nil }
+
+// limitsOff reports whether a profile of limits says that there are none.
+func limitsOff(profile string) bool {
+	word, _, _ := strings.Cut(strings.ToLower(profile), " ")
+	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
+}
+
+func orNot(limits string) string {
+	if limits == "" {
+		return "not told"
+	}
+	return limits
 }
 
 func steal(s bench.System) float64 {
@@ -153,6 +174,15 @@ func loadText(r bench.Result) string {
 	}
 	if l.BindRate > 0 {
 		text += ", with " + UnitRate.Format(l.BindRate) + " BINDs"
+	}
+	if l.AllocateWorkers > 0 {
+		text += ", with allocations: " + allocateText(l)
+	}
+	if l.Baseline > 0 {
+		text += ", after " + l.Baseline.String() + " without"
+	}
+	if l.ChurnRate > 0 {
+		text += fmt.Sprintf(", with %s sessions that play %s", UnitRate.Format(l.ChurnRate), l.ChurnPlay)
 	}
 	return text
 }

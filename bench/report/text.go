@@ -21,7 +21,11 @@ func Text(w io.Writer, r bench.Result) error {
 	fmt.Fprintln(&b)
 	rows(&b, factRows(facts(r)))
 	fmt.Fprintln(&b)
-	rows(&b, pairedUp(figureCells(Figures(r))))
+	rows(&b, pairedUp(figureCells(loadFigures(r))))
+	for _, t := range controlTables(r) {
+		fmt.Fprintln(&b)
+		rows(&b, append([][]string{t.Head}, t.Rows...))
+	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, usageLine(r))
 	fmt.Fprintln(&b, dropLine(r))
@@ -97,9 +101,6 @@ func dropLine(r bench.Result) string {
 		if f.Value > 0 {
 			parts = append(parts, printable(f.Name)+" "+f.Text())
 		}
-	}
-	if r.Interrupted {
-		return "drops    not counted: the run was interrupted"
 	}
 	if len(parts) == 0 {
 		return "drops    none of any kind"

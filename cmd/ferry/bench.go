@@ -44,6 +44,7 @@ Examples:
    ferry bench --closed 4 --profile dev --json closed.json
    ferry bench --find-max 'loss<0.1%' --duration 2s
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
+   ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
    ferry bench --shape churn --churn-rate 20 --duration 5s
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
 
@@ -76,7 +77,7 @@ func targetFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay that speaks swap"},
 		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "permit targets outside of loopback: machines of your own only"},
 		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
-		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the limits that the server runs with, only repeated in the report"},
+		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the limits that the server runs with, for the report; begins with off if there are none. Default: what --server-pid shows of a ferry"},
 	}
 }
 
@@ -98,6 +99,9 @@ func loadFlags() []cli.Flag {
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` that the last datagrams have to arrive", Value: bench.DefaultDrain},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint says something, 0 for never", Value: bench.DefaultKeepalive},
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second beside the datagrams", HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second asked of the API beside the datagrams; nobody binds them", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "allocate-workers", Usage: fmt.Sprintf("most such calls under way; without --allocate-rate one after the other, as fast as they are answered; default %d with it", bench.DefaultAllocateWorkers), HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "baseline", Usage: "first `TIME` of --duration without BINDs and allocations, to compare with; default half of it, 0 for none", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},
 		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that such a session plays", Value: time.Second},
 		&cli.IntFlag{Category: category, Name: "pin", Usage: "tie the generator's thread to processor `NUMBER`", Value: -1, HideDefault: true},
@@ -111,7 +115,7 @@ func outputFlags() []cli.Flag {
 	const category = "Report"
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
-		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered"},
+		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
 		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "no progress: telling costs processor time"},
@@ -159,6 +163,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 		Window: cmd.Int("closed"), Payload: cmd.Int("payload"),
 		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
 		Keepalive: cmd.Duration("keepalive"), BindRate: cmd.Float("bind-rate"),
+		AllocateRate: cmd.Float("allocate-rate"), AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
 		ServerPID: cmd.Int("server-pid"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
 		Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
 		ChurnPlay: cmd.Duration("churn-play"), AllowRemote: cmd.Bool("allow-remote"),
@@ -166,7 +171,17 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	if cfg.Shape == bench.ShapeChurn {
 		cfg.ChurnRate = cmd.Float("churn-rate")
 	}
+	switch {
+	case cfg.Limits != "":
+	case cmd.String("dialect") == dialectFerry:
+		cfg.Limits = limitsOf(cfg.ServerPID)
+	default:
+		cfg.Limits = "none"
+	}
 	// 0 means a default there, and none here.
+	if cmd.IsSet("baseline") && cfg.Baseline == 0 {
+		cfg.Baseline = -1
+	}
 	if cfg.Warmup == 0 {
 		cfg.Warmup = -1
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"runtime"
 	"strings"
 	"sync"
 	"time"
@@ -13,25 +14,14 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// progress tells of each second and keeps it, for a run that is interrupted.
-// The generator's observer and the command use it, under mu.
+// progress tells of each second and of each step of a search. The generator's
+// observer and the command use it, under mu.
 type progress struct {
-	w  io.Writer // nil: says nothing
+	w  io.Writer
 	mu sync.Mutex
-
-	seconds []bench.Second // of the latest run
 }
 
-func (p *progress) tell(s bench.Second) {
-	p.mu.Lock()
-	defer p.mu.Unlock()
-	if n := len(p.seconds); n > 0 && s.At <= p.seconds[n-1].At {
-		p.seconds = nil // The next step of a search began.
-	}
-	p.seconds = append(p.seconds, s)
-	if p.w == nil {
-		return
-	}
+func (p *progress) second(s bench.Second) {
 	of := ""
 	if s.At < 0 {
 		of = "  warm-up"
@@ -42,42 +32,17 @@ func (p *progress) tell(s bench.Second) {
 		}
 		return report.UnitTime.Format(float64(d))
 	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
 	fmt.Fprintf(p.w, "%4d s  offered %s  sent %s  delivered %s  p50 %s  p99 %s  max %s%s\n", s.At+1,
 		count.Format(float64(s.Offered)), count.Format(float64(s.Sent)), count.Format(float64(s.Delivered)),
 		span(s.P50), span(s.P99), span(s.Max), of)
 }
 
-// partial makes what can be made of a run that was interrupted: its seconds,
-// and what follows from those after the warm-up.
-func (p *progress) partial(cfg bench.Config, dialect string) bench.Result {
+func (p *progress) tried(r bench.Result) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	players := 1
-	if cfg.Shape == bench.ShapeStar {
-		players = cfg.Players
-	}
-	r := bench.Result{
-		Version: bench.ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit, Started: time.Now().UTC(),
-		Machine: bench.ThisMachine(), Dialect: dialect, Limits: cfg.Limits, Seconds: p.seconds,
-		Load: bench.Load{Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align, Matches: cfg.Matches, Players: players, Flows: flows(&cfg),
-			Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Duration: cfg.Duration, Warmup: max(cfg.Warmup, 0),
-			BindRate: cfg.BindRate, Pinned: cfg.Pin, CPU: cfg.CPU},
-		Interrupted: true, Limit: bench.LimitNone,
-	}
-	measured := 0.0
-	for _, s := range p.seconds {
-		if s.At < 0 {
-			continue
-		}
-		measured++
-		r.Offered, r.Sent, r.Delivered = r.Offered+s.Offered, r.Sent+s.Sent, r.Delivered+s.Delivered
-	}
-	r.LimitReason = fmt.Sprintf("It was stopped after %.0f of %.0f measured seconds", measured, cfg.Duration.Seconds())
-	if measured > 0 {
-		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/measured, float64(r.Delivered)/measured
-		r.Started = r.Started.Add(-time.Duration(measured * float64(time.Second)))
-	}
-	return r
+	fmt.Fprintln(p.w, report.Step(r))
 }
 
 // outcome is what a run or a search came to.
@@ -89,44 +54,54 @@ type outcome struct {
 
 // play makes the run, or the runs of a search, and reports.
 func (s streams) play(ctx context.Context, j job) error {
-	p := &progress{}
+	twoProcessors()
 	if j.progress {
-		p.w = s.stderr
+		p := &progress{w: s.stderr}
+		j.cfg.Progress, j.cfg.Tried = p.second, p.tried
 		fmt.Fprintf(s.stderr, "setting up %s %s ...\n", j.dialect.Name(), j.cfg.Shape)
 	}
-	j.cfg.Progress = p.tell
 	o, err := j.run(ctx)
-	if err != nil && ctx.Err() == nil {
+	switch {
+	case errors.Is(err, bench.ErrNoRate):
+		return errors.Join(report.Steps(s.stdout, o.runs), j.write(o.runs), err)
+	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
-	}
-	if err != nil {
-		o.stop(p, j)
+	case err != nil:
+		o.stopped = true
 		fmt.Fprintln(s.stderr, "interrupted: this is what was seen until then")
 	}
-	if len(j.findMax) > 0 && o.best.Sent > 0 && !o.best.Interrupted {
-		fmt.Fprintf(s.stdout, "%s is the highest rate that meets all conditions, of %d runs.\n\n", report.UnitRate.Format(o.best.Load.Rate), len(o.runs))
+	if err = report.Text(s.stdout, o.best); len(j.findMax) > 0 {
+		fmt.Fprintln(s.stdout)
+		err = errors.Join(err, report.Steps(s.stdout, o.runs))
 	}
-	return errors.Join(report.Text(s.stdout, o.best), j.write(o.runs), j.verdict(o))
+	return errors.Join(err, j.write(o.runs), j.verdict(o))
 }
 
-func (j job) run(ctx context.Context) (o outcome, err error) {
+// twoProcessors gives Go's scheduler a processor besides that of the
+// generator's thread, which never lets go of its own: under taskset(1) there
+// would be no other, and what runs beside it would wait for 10 ms each time.
+func twoProcessors() {
+	if runtime.GOMAXPROCS(0) < 2 {
+		runtime.GOMAXPROCS(2)
+	}
+}
+
+// run returns with an error what there is in spite of it.
+func (j job) run(ctx context.Context) (outcome, error) {
 	if len(j.findMax) == 0 {
-		o.best, err = bench.Run(ctx, j.cfg, j.dialect)
-		o.runs = []bench.Result{o.best}
-		return o, err
+		r, err := bench.Run(ctx, j.cfg, j.dialect)
+		return newOutcome(r, nil), err
 	}
 	best, all, err := bench.FindMax(ctx, j.cfg, j.dialect, j.findMax)
-	return outcome{best: best, runs: bestFirst(best, all)}, err
+	return newOutcome(best, all), err
 }
 
-// stop completes an outcome that was interrupted. The best run of a search is
-// whole; of a single run there are only the seconds.
-func (o *outcome) stop(p *progress, j job) {
-	o.stopped = true
-	if o.best.Version == 0 {
-		o.best = p.partial(j.cfg, j.dialect.Name())
-		o.runs = []bench.Result{o.best}
+// newOutcome leaves out results that are none.
+func newOutcome(best bench.Result, all []bench.Result) outcome {
+	if best.Version == 0 {
+		return outcome{runs: all}
 	}
+	return outcome{best: best, runs: bestFirst(best, all)}
 }
 
 // bestFirst puts what a search found before what it tried: the other runs in

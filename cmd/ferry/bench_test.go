@@ -48,6 +48,9 @@ func TestBenchUsage(t *testing.T) {
 		{"bench --fail p99", "--fail:", 2},
 		{"bench --find-max speed>3", "--find-max:", 2},
 		{"bench --find-max=", "no condition", 2},
+		{"bench --dialect direct --allocate-rate 5", "has no API", 2},
+		{"bench --dialect direct --bind-rate 5", "no handshake", 2},
+		{"bench --bind-rate 5 --baseline 1h", "Baseline", 2},
 		{"bench --token a --token-file b", "exclude each other", 2},
 		{"bench --token-file /nowhere", "/nowhere", 2},
 		{"bench --api http://127.0.0.1:1", "refused", 1},
@@ -124,6 +127,88 @@ func TestBenchTicks(t *testing.T) {
 	}
 }
 
+// TestBenchControl loads the control plane in the second half of a run.
+func TestBenchControl(t *testing.T) {
+	server, at := dev(t)
+	dir := t.TempDir()
+	file, page := filepath.Join(dir, "half.json"), filepath.Join(dir, "half.html")
+	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid), "--bind-rate", "100",
+		"--allocate-rate", "20", "--json", file, "--html", page, "--fail", "binds>1,allocations>1,moved<1m")...)
+	if code != exitOK {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)", "after 500ms without"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in:\n%s", want, stdout)
+		}
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil || runs[0].Control == nil || runs[0].Control.Allocations.Answered == 0 || runs[0].Control.Binds.Answered == 0 || runs[0].Limits != "off (ferry dev)" {
+		t.Errorf("%v, %+v", err, runs)
+	}
+	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), "Control plane beside forwarding") {
+		t.Errorf("page of %d bytes, %v", len(html), err)
+	}
+}
+
+// TestBenchFindMax makes a short search, in which nothing may be lost anyway.
+func TestBenchFindMax(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var stdout, stderr text
+	file := filepath.Join(t.TempDir(), "max.json")
+	ended := make(chan int, 1)
+	go func() {
+		ended <- run(ctx, []string{"ferry", "bench", "--dialect", "direct", "--matches", "5", "--rate", "100", "--duration", "50ms", "--warmup", "0",
+			"--find-max", "p50<1m", "--json", file}, nil, &stdout, &stderr)
+	}()
+	for deadline := time.Now().Add(patience); !strings.Contains(stderr.String(), "passed"); time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("no progress: %s", stderr.String())
+		}
+	}
+	cancel()
+	if code := <-ended; code != exitOK {
+		t.Errorf("code %d: %s", code, stderr.String())
+	}
+	for _, want := range []string{"AT LEAST ", " meets p50<1m, in ", "The search was interrupted.", "Steps of the search", "1     1    100/s", "passed"} {
+		if !strings.Contains(stdout.String(), want) {
+			t.Errorf("no %q in:\n%s", want, stdout.String())
+		}
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil || runs[0].Search.Found == nil || runs[0].Search.Verdict != bench.TryPassed {
+		t.Errorf("%v, %+v", err, runs)
+	}
+}
+
+// TestBenchFindMaxNothing: what was tried in vain is told as well.
+func TestBenchFindMaxNothing(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "none.json")
+	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",
+		"--quiet", "--find-max", "delivered>1M", "--json", file)
+	if code != exitFailed || !strings.Contains(stderr, "no rate meets") || !strings.Contains(stdout, "failed (delivered>1M)") {
+		t.Errorf("code %d: %s\n%s", code, stderr, stdout)
+	}
+	if runs, err := report.ReadFile(file); err != nil || len(runs) < 3 {
+		t.Errorf("%v, %d runs", err, len(runs))
+	}
+}
+
+func TestLimitsByCommand(t *testing.T) {
+	for line, want := range map[string]string{
+		"/usr/bin/ferry dev --workers 1": "off (ferry dev)", "ferry serve -c ferry.yaml": "on (ferry serve)",
+		"ferry": "", "ferry demo": "", "coturn dev": "",
+	} {
+		if got := limitsByCommand(strings.Fields(line)); got != want {
+			t.Errorf("%s: %q", line, got)
+		}
+	}
+	if limitsOf(0) != "" || limitsOf(os.Getpid()) != "" {
+		t.Error("this is no relay")
+	}
+}
+
 // TestBenchInterrupted stops a long run after its first seconds.
 func TestBenchInterrupted(t *testing.T) {
 	_, at := dev(t)
@@ -148,7 +233,7 @@ func TestBenchInterrupted(t *testing.T) {
 			t.Errorf("code %d, want %d: %s", code, want, stderr.String())
 		}
 		runs, err := report.ReadFile(file)
-		if err != nil || !runs[0].Interrupted || runs[0].Delivered == 0 || len(runs[0].Seconds) < 2 {
+		if err != nil || !runs[0].Interrupted || runs[0].Delivered == 0 || runs[0].Load.Endpoints != 10 || runs[0].Measured < time.Second || len(runs[0].Seconds) < 2 {
 			t.Errorf("%v, %+v", err, runs)
 		}
 		if !strings.Contains(stdout.String(), "INTERRUPTED") {

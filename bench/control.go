@@ -1,0 +1,133 @@
+package bench
+
+import "time"
+
+// Control is what the control plane did beside forwarding, and what forwarding
+// was like without it and with it.
+type Control struct {
+	// Without is the first part of the measured interval, in which there were
+	// neither BINDs nor calls of the API. Nil without Config.Baseline.
+	Without *Part `json:"without,omitempty"`
+	With    Part  `json:"with"` // the rest of it
+	// P99Moved is the p99 of the latency in With less that in Without, 0 unless
+	// both have samples.
+	P99Moved time.Duration `json:"p99MovedNs"`
+
+	Binds       *Calls `json:"binds,omitempty"`
+	Allocations *Calls `json:"allocations,omitempty"`
+}
+
+// Part is forwarding in a part of the measured interval. Datagrams belong to
+// the part in which they were due.
+type Part struct {
+	Duration      time.Duration `json:"durationNs"`
+	Offered       uint64        `json:"offered"`
+	Sent          uint64        `json:"sent"`
+	Delivered     uint64        `json:"delivered"`
+	Lost          uint64        `json:"lost"`
+	LossRatio     float64       `json:"lossRatio"`
+	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
+	Latency       Latency       `json:"latency"`
+	// Lag is that of the generator: as much of Latency is not the server's.
+	Lag    Latency `json:"lag"`
+	Server Process `json:"server"` // zero without Config.ServerPID
+}
+
+// Calls are requests of one kind to the control plane. Counts are of those that
+// were due while it had work and the interval was measured.
+type Calls struct {
+	Duration time.Duration `json:"durationNs"` // in which they were due
+	Offered  uint64        `json:"offered"`    // due; as many as are answered: same as Sent
+	Sent     uint64        `json:"sent"`
+	Answered uint64        `json:"answered"`
+	Refused  uint64        `json:"refused"` // answered with a refusal, or the call failed; see Result.Errors
+	// AnsweredRate is Answered per second.
+	AnsweredRate float64 `json:"answeredRate"`
+	// Latency is that of the answered ones, from the time at which they were
+	// due. A call of the API for which a worker was waiting counts from when it
+	// began instead: that it woke up late is not the server's doing.
+	Latency Latency `json:"latency"`
+}
+
+// Compares reports whether there are samples both without and with the work: only
+// then P99Moved means something. It may be asked of a nil Control.
+func (c *Control) Compares() bool {
+	return c != nil && c.Without != nil && c.Without.Latency.Samples > 0 && c.With.Latency.Samples > 0
+}
+
+// finish computes what follows from the counts.
+func (c *Calls) finish(lasted time.Duration) *Calls {
+	c.Duration = lasted
+	if lasted > 0 {
+		c.AnsweredRate = float64(c.Answered) / lasted.Seconds()
+	}
+	return c
+}
+
+// portion is what the generator counts in a part of the measured interval.
+type portion struct {
+	queued, failed, delivered uint64
+	times
+}
+
+// portionOf returns the portion that a datagram belongs to by the time it was
+// due; nil outside of the measured interval.
+func (g *generator) portionOf(due int64) *portion {
+	switch {
+	case due < g.measure || due >= g.end:
+		return nil
+	case due < g.split:
+		return &g.portions[0]
+	}
+	return &g.portions[1]
+}
+
+// part reports on a portion, which lasted from one time to another.
+func (g *generator) part(p *portion, from, to int64) Part {
+	r := Part{
+		Duration: time.Duration(to - from), Offered: p.queued, Sent: p.queued - p.failed, Delivered: p.delivered,
+		Latency: summarise(p.latency, true), Lag: summarise(p.lag, false),
+	}
+	if g.cfg.Rate > 0 {
+		r.Offered = g.sched.before(to) - g.sched.before(from)
+	}
+	r.Lost = r.Sent - min(r.Delivered, r.Sent)
+	r.LossRatio = ratio(r.Lost, r.Sent)
+	if to > from {
+		r.DeliveredRate = float64(r.Delivered) / r.Duration.Seconds()
+	}
+	return r
+}
+
+// control reports on the work of the control plane, nil if there was none.
+func (g *generator) control(o *observer, allocations *Calls) *Control {
+	if !g.cfg.controls() {
+		return nil
+	}
+	from, end := g.controlled()
+	c := &Control{With: g.part(&g.portions[1], from, end), Allocations: allocations}
+	if g.cfg.BindRate > 0 {
+		c.Binds = g.binds.report(from, end)
+	}
+	c.With.Server = o.used(len(o.readings)-2, len(o.readings)-1)
+	if g.cfg.Baseline == 0 {
+		return c
+	}
+	without := g.part(&g.portions[0], g.measure, from)
+	without.Server = o.used(0, 1)
+	c.Without = &without
+	if len(o.readings) < 3 {
+		c.With.Server = Process{}
+	}
+	if c.Compares() {
+		c.P99Moved = c.With.Latency.P99 - without.Latency.P99
+	}
+	return c
+}
+
+// controlled is the part of the measured interval with work for the control
+// plane, in ns of sock.Now. It is empty if the run ended before it.
+func (g *generator) controlled() (from, end int64) {
+	end = max(g.end, g.measure)
+	return min(max(g.split, g.measure), end), end
+}
