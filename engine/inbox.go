@@ -38,11 +38,12 @@ type inbox struct {
 	rings [2]ring
 	held  [2][shares]atomic.Int32 // commands that wait, by class and bucket
 
+	unshared    bool  // no shares, however loaded
 	loadedUntil int64 // ms; the worker's
 }
 
-func newInbox() *inbox {
-	b := &inbox{}
+func newInbox(unshared bool) *inbox {
+	b := &inbox{unshared: unshared}
 	b.rings[known].slots = make([]command, knownRing)
 	b.rings[fresh].slots = make([]command, freshRing)
 	return b
@@ -65,7 +66,7 @@ func (b *inbox) loaded(now int64) bool {
 // push hands a command over. The number says which command it is, see pending.
 func (b *inbox) push(q class, c *command) (uint64, Outcome) {
 	held := &b.held[q][c.share]
-	if held.Load() >= shareUnderLoad && b.loaded(c.now) {
+	if held.Load() >= shareUnderLoad && !b.unshared && b.loaded(c.now) {
 		return 0, DropLoad
 	}
 	n, ok := b.rings[q].push(c)

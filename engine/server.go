@@ -170,7 +170,7 @@ func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
 }
 
 func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
-	w := &worker{relay: r, inbox: newInbox(), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch)}
+	w := &worker{relay: r, inbox: newInbox(r.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch)}
 	w.seal.deriver = r.sealer.NewDeriver()
 	w.mute.secret = r.budgets.secret
 	return w
