@@ -130,6 +130,8 @@ type Description struct {
 type Region struct {
 	ID          string
 	Description string
+	// QoSAddress is where it answers QoS probes, host:port; empty: not told.
+	QoSAddress string
 }
 
 // Relay is what the Allocations service needs of a relay. Its methods may be

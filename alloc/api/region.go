@@ -4,4 +4,7 @@ package api
 type Region struct {
 	ID          string `json:"id"`
 	Description string `json:"description"`
+	// QoSAddress is where the region answers QoS probes, host:port over UDP. It
+	// is an addition of ours: the original has a service of its own for it.
+	QoSAddress string `json:"qosAddress,omitempty"`
 }

@@ -48,7 +48,7 @@ func newHouse(t testing.TB, cfg Config) *house {
 		Unlimited: cfg.Unlimited,
 		Now:       now,
 		Regions: []alloc.Region{
-			{ID: "local", Description: "Here"}, {ID: "far", Description: "There"},
+			{ID: "local", Description: "Here", QoSAddress: "203.0.113.1:7777"}, {ID: "far", Description: "There"},
 		},
 	})
 	if err != nil {

@@ -1,0 +1,173 @@
+package client
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
+	"net"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// The defaults of Measure are those of the real client: five probes for each
+// server, and half a second for the last answer (QoS SDK 1.3).
+const (
+	defaultProbes  = 5
+	defaultPatient = 500 * time.Millisecond
+	maxProbes      = 100
+	probeGap       = 20 * time.Millisecond
+)
+
+// qosTitle is what a probe says of itself.
+const qosTitle = "ferry"
+
+// Site is a place whose distance [Measure] finds out.
+type Site struct {
+	// Region is its name.
+	Region string
+	// Addr is the UDP address of a relay there, host:port.
+	Addr string
+}
+
+// Quality is how well a site can be reached.
+type Quality struct {
+	Site
+	// Sent and Received count probes.
+	Sent, Received int
+	// RTT is the mean round trip of those that were answered.
+	RTT time.Duration
+	// Err is why no probe was sent, or nil.
+	Err error
+}
+
+// Loss returns the share of probes without an answer, from 0 to 1.
+func (q Quality) Loss() float64 {
+	if q.Sent == 0 {
+		return 1
+	}
+	return float64(q.Sent-q.Received) / float64(q.Sent)
+}
+
+// MeasureConfig says how Measure asks.
+type MeasureConfig struct {
+	// Probes is how many are sent to each site. 0 means 5; at most 100. A relay
+	// answers 40 of one address at once and 20 a second.
+	Probes int
+	// Patience is how long to wait after the last probe. 0 means 500 ms.
+	Patience time.Duration
+}
+
+// Measure sends QoS probes to all sites at once and returns what it found, the
+// nearest first: by round trip, then by loss; sites that do not answer come
+// last. It returns early when ctx ends.
+func Measure(ctx context.Context, sites []Site, cfg MeasureConfig) []Quality {
+	if cfg.Probes <= 0 {
+		cfg.Probes = defaultProbes
+	}
+	cfg.Probes = min(cfg.Probes, maxProbes)
+	if cfg.Patience <= 0 {
+		cfg.Patience = defaultPatient
+	}
+	all := make([]Quality, len(sites))
+	var wg sync.WaitGroup
+	for i, site := range sites {
+		wg.Go(func() { all[i] = measure(ctx, site, cfg) })
+	}
+	wg.Wait()
+	slices.SortStableFunc(all, nearer)
+	return all
+}
+
+// nearer orders by what a player feels.
+func nearer(a, b Quality) int {
+	if (a.Received > 0) != (b.Received > 0) {
+		return cmp.Compare(b.Received, a.Received)
+	}
+	return cmp.Or(cmp.Compare(a.RTT, b.RTT), cmp.Compare(a.Loss(), b.Loss()))
+}
+
+func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
+	q := Quality{Site: site}
+	var dialer net.Dialer
+	conn, err := dialer.DialContext(ctx, "udp", site.Addr)
+	if err != nil {
+		q.Err = err
+		return q
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
+	p := prober{conn: conn, start: time.Now(), answered: make([]bool, cfg.Probes)}
+	rand.Read(p.id[:])
+	var wg sync.WaitGroup
+	wg.Go(func() { p.receive(&q) })
+	sent := p.send(ctx, cfg)
+	wg.Wait()
+	q.Sent = sent
+	if q.Received > 0 {
+		q.RTT = p.sum / time.Duration(q.Received)
+	}
+	return q
+}
+
+// prober measures one site. Sending and receiving share nothing that changes.
+type prober struct {
+	conn     net.Conn
+	start    time.Time
+	id       [2]byte
+	answered []bool        // the receiver's
+	sum      time.Duration // of round trips; the receiver's
+}
+
+// send sends the probes and sets the time by which answers must be there.
+func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
+	for i := range cfg.Probes {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(probeGap):
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		m := proto.QoSRequest{
+			Title: []byte(qosTitle), Sequence: uint8(i), ID: binary.LittleEndian.Uint16(p.id[:]),
+			Time: uint64(time.Since(p.start)),
+		}
+		p.conn.Write(m.Append(nil)) // One that the machine cannot send counts as lost.
+		sent++
+	}
+	p.conn.SetReadDeadline(time.Now().Add(cfg.Patience))
+	if ctx.Err() != nil {
+		p.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	return sent
+}
+
+// receive takes the answers until all are there or time is over. An error that
+// a closed port causes is no reason to stop before.
+func (p *prober) receive(q *Quality) {
+	buf := make([]byte, proto.QoSResponseLen+1)
+	for q.Received < len(p.answered) {
+		n, err := p.conn.Read(buf)
+		if timeout, ok := err.(net.Error); ok && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		m, err := proto.ParseQoSResponse(buf[:n])
+		if err != nil || m.ID != binary.LittleEndian.Uint16(p.id[:]) || int(m.Sequence) >= len(p.answered) || p.answered[m.Sequence] {
+			continue
+		}
+		p.answered[m.Sequence] = true
+		p.sum += time.Since(p.start) - time.Duration(m.Time)
+		q.Received++
+	}
+}

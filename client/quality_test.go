@@ -1,0 +1,81 @@
+package client_test
+
+import (
+	"context"
+	"net"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// slowSite answers QoS probes late, and only every other one.
+func slowSite(t *testing.T, delay time.Duration) string {
+	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	go func() {
+		buf := make([]byte, 64)
+		for {
+			n, from, err := conn.ReadFromUDPAddrPort(buf)
+			if err != nil {
+				return
+			}
+			m, err := proto.ParseQoSRequest(buf[:n])
+			if err != nil || m.Sequence%2 == 1 {
+				continue
+			}
+			time.Sleep(delay)
+			answer := m.Response().Append(nil)
+			conn.WriteToUDPAddrPort(answer, from)
+			conn.WriteToUDPAddrPort(answer, from) // a duplicate counts once
+		}
+	}()
+	return conn.LocalAddr().String()
+}
+
+func TestMeasure(t *testing.T) {
+	relay := enginetest.Start(t, engine.Config{})
+	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	all := client.Measure(t.Context(), []client.Site{
+		{Region: "silent", Addr: silent.LocalAddr().String()},
+		{Region: "slow", Addr: slowSite(t, 80*time.Millisecond)},
+		{Region: "nowhere", Addr: "no such host:1"},
+		{Region: "here", Addr: relay.Addr().String()},
+	}, client.MeasureConfig{Probes: 4, Patience: time.Second})
+	if all[0].Region != "here" || all[0].Sent != 4 || all[0].Received != 4 || all[0].RTT <= 0 || all[0].Err != nil {
+		t.Errorf("the nearest is %+v", all[0])
+	}
+	if all[1].Region != "slow" || all[1].Received != 2 || all[1].Loss() != 0.5 || all[1].RTT < 80*time.Millisecond {
+		t.Errorf("the next is %+v", all[1])
+	}
+	for _, q := range all[2:] {
+		if q.Received != 0 || q.Loss() != 1 || (q.Err != nil) != (q.Region == "nowhere") {
+			t.Errorf("%+v", q)
+		}
+	}
+}
+
+// TestMeasureEnds: with its context, whatever is missing.
+func TestMeasureEnds(t *testing.T) {
+	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer silent.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	all := client.Measure(ctx, []client.Site{{Addr: silent.LocalAddr().String()}}, client.MeasureConfig{Patience: time.Hour})
+	if len(all) != 1 || all[0].Received != 0 {
+		t.Errorf("%+v", all)
+	}
+}
