@@ -114,7 +114,7 @@ func TestClientReturns(t *testing.T) {
 		}
 	}
 	c = serve(t, &answer{status: 200, body: `{"data":{"regions":[{"id":"a","description":"A"}]}}`})
-	if got, err := c.Regions(t.Context()); err != nil || len(got) != 1 || got[0] != (Region{"a", "A"}) {
+	if got, err := c.Regions(t.Context()); err != nil || len(got) != 1 || got[0] != (Region{ID: "a", Description: "A"}) {
 		t.Errorf("Regions = %v, %v", got, err)
 	}
 }

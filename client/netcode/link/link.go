@@ -1,0 +1,112 @@
+package link
+
+import "time"
+
+// MaxDatagram is the largest datagram in bytes that a link carries: what a UDP
+// datagram holds on an Ethernet path with IPv4, 1500 - 20 - 8.
+const MaxDatagram = 1472
+
+// Link is an endpoint for datagrams that never waits. It belongs to one
+// goroutine.
+type Link interface {
+	// Advance tells the link the time, once per tick before Receive. A time
+	// before an earlier one is taken as that one.
+	Advance(now time.Time)
+	// Receive returns what comes next, Nothing if there is nothing now. A
+	// datagram is copied to b, which should have MaxDatagram bytes: one that
+	// does not fit is dropped and counted. A caller that may be flooded bounds
+	// how often it calls in one tick.
+	Receive(b []byte) Event
+	// Send sends b to a peer, at the latest with the next Flush. Nil means that
+	// it is on its way or lost: nothing is repeated. b is the caller's again
+	// when Send returns.
+	//
+	// Errors: ErrTooLarge, ErrAddr, ErrNoPeer, net.ErrClosed after Close, or
+	// why the link ended. Nothing was sent then.
+	Send(to Addr, b []byte) error
+	// Flush sends what Send has gathered, at the end of a tick.
+	Flush()
+	// Disconnect ends the transport's own connection to a peer, if it has such
+	// things; what was sent before goes first. No event follows, neither a Left
+	// nor what of the peer still waited to be received.
+	Disconnect(peer Addr)
+	// Local returns the address of this end.
+	Local() Addr
+	// Overhead returns how many bytes of each UDP datagram the link takes for
+	// itself: 38 on a relay, otherwise 0.
+	Overhead() int
+	// Stats returns what the link has counted.
+	Stats() Stats
+	// Close ends the link and everything that runs for it, and returns then. A
+	// closed link receives nothing. It may be called again.
+	Close() error
+}
+
+// Kind says what an Event is.
+type Kind uint8
+
+// The kinds of events.
+const (
+	// Nothing: there is nothing now.
+	Nothing Kind = iota
+	// Datagram: N bytes came from Addr.
+	Datagram
+	// Joined: a peer has appeared. On a relay this comes before its first
+	// datagram; a joiner's peer is its host.
+	Joined
+	// Left: a peer is gone, as the relay's DISCONNECT says. Nothing of it
+	// follows, unless it joins again.
+	Left
+	// NoLink: something that was sent had no link behind it, the relay's ERROR
+	// 5. Addr is the host on a joiner; a host is not told which of its players
+	// it was, and Addr is nowhere. It is a hint: the relay says so too while it
+	// recovers from a restart.
+	NoLink
+	// Refused: Relay.Dial failed; Err says why.
+	Refused
+	// Ended: the link is of no more use; Err says why. On a relay these are its
+	// ERROR 1 and 4, or its silence. It comes once and is the last event.
+	Ended
+)
+
+// String returns the name of the kind.
+func (k Kind) String() string {
+	switch k {
+	case Nothing:
+		return "nothing"
+	case Datagram:
+		return "datagram"
+	case Joined:
+		return "joined"
+	case Left:
+		return "left"
+	case NoLink:
+		return "no link"
+	case Refused:
+		return "refused"
+	case Ended:
+		return "ended"
+	}
+	return "unknown"
+}
+
+// Event is what Receive returns.
+type Event struct {
+	Kind Kind
+	Addr Addr  // of the peer; nowhere if the event is about none
+	N    int   // bytes of a Datagram in the caller's buffer, possibly 0
+	Err  error // of Refused and Ended
+}
+
+// Stats is what a link has counted since it was opened. Bytes are payload.
+type Stats struct {
+	Sent, SentBytes         uint64 // given to the transport
+	Received, ReceivedBytes uint64 // given to the caller
+
+	Unsent      uint64 // refused by the system: no network, no buffer
+	Unreachable uint64 // sent to where nobody is, as far as the link knows
+	QueueFull   uint64 // lost because a queue was full
+	TooLarge    uint64 // received above MaxDatagram or the caller's buffer
+	Unusable    uint64 // received from an address that cannot be answered
+	KernelDrops uint64 // lost by the kernel before the link could read them
+}

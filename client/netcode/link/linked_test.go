@@ -1,0 +1,128 @@
+package link_test
+
+import (
+	"errors"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+)
+
+// linkedPair returns two nodes of a network that plays a relay, joined.
+func linkedPair(t testing.TB) (w *link.Network, host, player *end) {
+	t.Helper()
+	w, host, player = pair(t, link.NetworkConfig{Linked: true})
+	join(t, w, host, player)
+	return w, host, player
+}
+
+func join(t testing.TB, w *link.Network, host, player *end) {
+	t.Helper()
+	if err := w.Link(host.Local(), player.Local()); err != nil {
+		t.Fatal(err)
+	}
+	w.Step()
+	host.expect(t, link.Joined, player.Local(), "")
+	player.expect(t, link.Joined, host.Local(), "")
+}
+
+func TestLinkedPasses(t *testing.T) {
+	w, host, player := linkedPair(t)
+	player.say(t, host.Local(), "hello")
+	if err := w.Link(player.Local(), host.Local()); err != nil {
+		t.Fatal(err)
+	}
+	w.Step()
+	host.expect(t, link.Datagram, player.Local(), "hello")
+	host.quiet(t) // A link that is there is not made again.
+	stranger := open(t, w, link.Addr{})
+	stranger.say(t, host.Local(), "psst")
+	w.Step()
+	host.quiet(t)
+	stranger.expect(t, link.NoLink, host.Local(), "")
+	if got := stranger.Stats().Unreachable; got != 1 {
+		t.Errorf("%d unreachable", got)
+	}
+	if err := w.Link(host.Local(), link.NodeAddr(99)); err != link.ErrNoPeer {
+		t.Errorf("a link to nobody: %v", err)
+	}
+	if err := network(t, link.NetworkConfig{}).Link(host.Local(), player.Local()); !errors.Is(err, link.ErrConfig) {
+		t.Errorf("a link on a network that plays UDP: %v", err)
+	}
+}
+
+// TestLinkedFarewell: last words come before the news, and nothing after it.
+func TestLinkedFarewell(t *testing.T) {
+	w, host, player := linkedPair(t)
+	player.say(t, host.Local(), "bye")
+	player.Disconnect(host.Local())
+	host.say(t, player.Local(), "too late")
+	w.Step()
+	host.expect(t, link.Datagram, player.Local(), "bye")
+	host.expect(t, link.Left, player.Local(), "")
+	host.quiet(t)
+	player.quiet(t)
+	host.say(t, player.Local(), "hello?")
+	w.Step()
+	host.expect(t, link.NoLink, player.Local(), "")
+}
+
+// TestLinkedDisconnectIsSilent: who hangs up hears nothing more of the peer.
+func TestLinkedDisconnectIsSilent(t *testing.T) {
+	w, host, player := linkedPair(t)
+	player.say(t, host.Local(), "waits to be read")
+	w.Step()
+	host.Disconnect(player.Local())
+	host.Disconnect(player.Local())
+	host.quiet(t)
+	w.Step()
+	player.expect(t, link.Left, host.Local(), "")
+	player.quiet(t)
+}
+
+// TestLinkedAgain: a link that ends and begins anew in one step is told so.
+func TestLinkedAgain(t *testing.T) {
+	w, host, player := linkedPair(t)
+	player.say(t, host.Local(), "old")
+	player.Disconnect(host.Local())
+	if err := w.Link(host.Local(), player.Local()); err != nil {
+		t.Fatal(err)
+	}
+	w.Step()
+	host.expect(t, link.Datagram, player.Local(), "old")
+	host.expect(t, link.Left, player.Local(), "")
+	host.expect(t, link.Joined, player.Local(), "")
+	player.expect(t, link.Joined, host.Local(), "")
+	player.say(t, host.Local(), "new")
+	w.Step()
+	host.expect(t, link.Datagram, player.Local(), "new")
+}
+
+func TestLinkedClose(t *testing.T) {
+	w := network(t, link.NetworkConfig{Linked: true})
+	host := open(t, w, link.Addr{})
+	var players []*end
+	for range 5 {
+		p := open(t, w, link.Addr{})
+		join(t, w, host, p)
+		players = append(players, p)
+	}
+	if err := players[2].Close(); err != nil {
+		t.Fatal(err)
+	}
+	w.Step()
+	host.expect(t, link.Left, players[2].Local(), "")
+	if err := host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if got := w.Step(); got != 4 {
+		t.Errorf("%d events, want one for each of 4 players", got)
+	}
+	for i, p := range players {
+		if i != 2 {
+			p.expect(t, link.Left, host.Local(), "")
+		}
+	}
+	if err := players[0].Link.(*link.Node).Move(link.NodeAddr(50)); err != link.ErrConfig {
+		t.Errorf("move on a linked network: %v", err)
+	}
+}

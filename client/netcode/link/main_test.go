@@ -1,0 +1,115 @@
+package link_test
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds what a test waits for; none waits that long when all is well.
+const patience = 20 * time.Second
+
+// end is a link in a test, with the buffer of its caller.
+type end struct {
+	link.Link
+	buf []byte
+}
+
+func newEnd(t testing.TB, l link.Link) *end {
+	t.Helper()
+	t.Cleanup(func() {
+		if err := l.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	})
+	return &end{l, make([]byte, link.MaxDatagram)}
+}
+
+// poll is one look at the link, as an event and what came with it.
+func (e *end) poll() (link.Event, string) {
+	e.Advance(time.Now())
+	ev := e.Receive(e.buf)
+	return ev, string(e.buf[:ev.N])
+}
+
+// next waits for the next event.
+func (e *end) next(t testing.TB) (link.Event, string) {
+	t.Helper()
+	for give := time.Now().Add(patience); ; {
+		ev, text := e.poll()
+		if ev.Kind != link.Nothing {
+			return ev, text
+		}
+		if time.Now().After(give) {
+			t.Fatalf("nothing came; stats %+v", e.Stats())
+		}
+		pause()
+	}
+}
+
+// expect waits for the next event, which has to be this one.
+func (e *end) expect(t testing.TB, kind link.Kind, from link.Addr, text string) link.Event {
+	t.Helper()
+	ev, got := e.next(t)
+	if ev.Kind != kind || ev.Addr != from || got != text {
+		t.Fatalf("%v %q from %v (%v), want %v %q from %v", ev.Kind, got, ev.Addr, ev.Err, kind, text, from)
+	}
+	return ev
+}
+
+// quiet fails the test if there is an event now.
+func (e *end) quiet(t testing.TB) {
+	t.Helper()
+	if ev, text := e.poll(); ev.Kind != link.Nothing {
+		t.Fatalf("%v %q from %v, want nothing", ev.Kind, text, ev.Addr)
+	}
+}
+
+// say sends a text at once.
+func (e *end) say(t testing.TB, to link.Addr, format string, args ...any) {
+	t.Helper()
+	if err := e.Send(to, fmt.Appendf(nil, format, args...)); err != nil {
+		t.Fatalf("send to %v: %v", to, err)
+	}
+	e.Flush()
+}
+
+// pause lets others run. Unlike runtime.Gosched it gives the processor away, of
+// which the machine may have few.
+func pause() { time.Sleep(20 * time.Microsecond) }
+
+// socketPath returns how package sock reaches the kernel in this build.
+func socketPath(t *testing.T) string {
+	t.Helper()
+	group, err := sock.Listen(sock.Config{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer group.Close()
+	return group.Capabilities().Path
+}
+
+// noAllocs fails the test if a call of f allocates.
+func noAllocs(t *testing.T, f func()) {
+	t.Helper()
+	if raceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	if path := socketPath(t); path != "mmsg" {
+		t.Skipf("sockets by way of %q allocate per datagram", path)
+	}
+	for range 300 {
+		f() // until every buffer is there
+	}
+	if n := testing.AllocsPerRun(500, f); n != 0 {
+		t.Errorf("%v allocations per datagram", n)
+	}
+}

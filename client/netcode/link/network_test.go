@@ -1,0 +1,179 @@
+package link_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"sync"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func network(t testing.TB, cfg link.NetworkConfig) *link.Network {
+	t.Helper()
+	w, err := link.NewNetwork(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return w
+}
+
+func open(t testing.TB, w *link.Network, at link.Addr) *end {
+	t.Helper()
+	n, err := w.Open(at)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEnd(t, n)
+}
+
+// pair returns two numbered nodes.
+func pair(t testing.TB, cfg link.NetworkConfig) (w *link.Network, a, b *end) {
+	t.Helper()
+	w = network(t, cfg)
+	return w, open(t, w, link.Addr{}), open(t, w, link.Addr{})
+}
+
+func TestStepDelivers(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{})
+	for i := range 3 {
+		a.say(t, b.Local(), "%d", i)
+	}
+	a.say(t, b.Local(), "")
+	b.quiet(t)
+	if got := w.InFlight(); got != 4 {
+		t.Errorf("%d in flight, want 4", got)
+	}
+	if got := w.Step(); got != 4 {
+		t.Errorf("%d arrived, want 4", got)
+	}
+	for _, want := range []string{"0", "1", "2", ""} {
+		b.expect(t, link.Datagram, a.Local(), want)
+	}
+	b.quiet(t)
+	if st := b.Stats(); st.Received != 4 || st.ReceivedBytes != 3 || a.Stats().Sent != 4 || a.Stats().SentBytes != 3 {
+		t.Errorf("stats %+v and %+v", a.Stats(), st)
+	}
+}
+
+// TestStepIsATick: an answer to what a step delivers waits for the next step.
+func TestStepIsATick(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{})
+	a.say(t, b.Local(), "ping")
+	w.Step()
+	b.expect(t, link.Datagram, a.Local(), "ping")
+	b.say(t, a.Local(), "pong")
+	a.quiet(t)
+	w.Step()
+	a.expect(t, link.Datagram, b.Local(), "pong")
+}
+
+func TestNetworkAddresses(t *testing.T) {
+	w := network(t, link.NetworkConfig{})
+	open(t, w, link.NodeAddr(1))
+	if got := open(t, w, link.Addr{}).Local(); got != link.NodeAddr(2) {
+		t.Errorf("the first free node is %v, want node 2", got)
+	}
+	id := link.AddrFromAllocation(proto.AllocationID{15: 1})
+	if got := open(t, w, id).Local(); got != id {
+		t.Errorf("node at %v, want %v", got, id)
+	}
+	if _, err := w.Open(link.NodeAddr(1)); err != link.ErrTaken {
+		t.Errorf("a second node 1: %v", err)
+	}
+	ap, _ := link.NodeAddr(9).UDP()
+	if _, err := w.Open(link.AddrFromUDP(netipPort(ap, 0))); err != link.ErrAddr {
+		t.Errorf("a node at port 0: %v", err)
+	}
+	if _, err := link.NewNetwork(link.NetworkConfig{Queue: -1}); !errors.Is(err, link.ErrConfig) {
+		t.Errorf("a negative queue: %v", err)
+	}
+}
+
+func TestNodeRefuses(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{})
+	if err := a.Send(b.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
+		t.Errorf("too large: %v", err)
+	}
+	if err := a.Send(link.Addr{}, nil); err != link.ErrAddr {
+		t.Errorf("to nowhere: %v", err)
+	}
+	a.say(t, link.NodeAddr(99), "anybody?")
+	if got := a.Stats().Unreachable; got != 1 || w.Step() != 0 {
+		t.Errorf("%d unreachable", got)
+	}
+	a.say(t, b.Local(), "does not fit")
+	a.say(t, b.Local(), "fits")
+	w.Step()
+	if ev := b.Receive(make([]byte, 4)); ev.N != 4 || b.Stats().TooLarge != 1 {
+		t.Errorf("%+v after %+v", ev, b.Stats())
+	}
+	if err := a.Close(); err != nil || a.Close() != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := a.Send(b.Local(), nil); err != net.ErrClosed {
+		t.Errorf("send after close: %v", err)
+	}
+	a.quiet(t)
+}
+
+func TestNetworkQueuesAreBounded(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{Queue: 3, InFlight: 5})
+	for i := range 7 {
+		a.say(t, b.Local(), "%d", i)
+	}
+	if got := w.Step(); got != 3 || a.Stats().QueueFull != 2 || b.Stats().QueueFull != 2 {
+		t.Errorf("%d arrived, %+v and %+v", got, a.Stats(), b.Stats())
+	}
+	for i := range 3 {
+		b.expect(t, link.Datagram, a.Local(), fmt.Sprint(i))
+	}
+	b.quiet(t)
+}
+
+func TestMove(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{})
+	old := a.Local()
+	b.say(t, old, "lost")
+	if err := a.Link.(*link.Node).Move(link.NodeAddr(77)); err != nil {
+		t.Fatal(err)
+	}
+	b.say(t, link.NodeAddr(77), "found")
+	a.say(t, b.Local(), "moved")
+	w.Step()
+	a.expect(t, link.Datagram, b.Local(), "found")
+	a.quiet(t)
+	b.expect(t, link.Datagram, link.NodeAddr(77), "moved")
+	if err := a.Link.(*link.Node).Move(b.Local()); err != link.ErrTaken {
+		t.Errorf("to where another is: %v", err)
+	}
+	if _, err := w.Open(old); err != nil {
+		t.Errorf("the old place is not free: %v", err)
+	}
+}
+
+func TestImmediate(t *testing.T) {
+	_, a, b := pair(t, link.NetworkConfig{Immediate: true})
+	var sender sync.WaitGroup
+	sender.Go(func() {
+		for i := range 100 {
+			a.say(t, b.Local(), "%d", i)
+		}
+	})
+	for i := range 100 {
+		b.expect(t, link.Datagram, a.Local(), fmt.Sprint(i))
+	}
+	sender.Wait()
+}
+
+func TestNodeAllocs(t *testing.T) {
+	w, a, b := pair(t, link.NetworkConfig{})
+	to, pkt := b.Local(), make([]byte, 1200)
+	noAllocs(t, func() {
+		if a.Send(to, pkt) != nil || w.Step() != 1 || b.Receive(b.buf).N != len(pkt) {
+			t.Fatal("a datagram went astray")
+		}
+	})
+}

@@ -1,0 +1,369 @@
+package link_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// game is a relay with a host on it.
+type game struct {
+	relay    *enginetest.Relay
+	reserved alloc.Reservation
+	host     *end
+}
+
+func newGame(t testing.TB, players int) *game {
+	t.Helper()
+	g := &game{relay: enginetest.Start(t, engine.Config{})}
+	g.reserved = g.relay.Host("host", players)
+	g.host = g.open(t, g.reserved, nil)
+	return g
+}
+
+func (g *game) ticket(res alloc.Reservation) client.Ticket {
+	ticket := client.Ticket{Server: g.relay.Addr(), ID: res.ID, Key: res.Key, ConnectionData: res.ConnectionData[:]}
+	if res.HostConnectionData != res.ConnectionData {
+		ticket.HostConnectionData = res.HostConnectionData[:]
+	}
+	return ticket
+}
+
+// config has quick timers. conn may be nil.
+func (g *game) config(res alloc.Reservation, conn *net.UDPConn) link.RelayConfig {
+	return link.RelayConfig{Session: client.Config{
+		Ticket: g.ticket(res), Conn: conn,
+		PingPeriod: 100 * time.Millisecond, RetryPeriod: 200 * time.Millisecond,
+	}}
+}
+
+func (g *game) open(t testing.TB, res alloc.Reservation, conn *net.UDPConn) *end {
+	t.Helper()
+	r, err := link.OpenRelay(within(t), g.config(res, conn))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEnd(t, r)
+}
+
+// player opens a joiner, who has learned of the host then.
+func (g *game) player(t testing.TB, name string, conn *net.UDPConn) *end {
+	t.Helper()
+	p := g.open(t, g.relay.Joiner(name, g.reserved.ID), conn)
+	if got := relayOf(p).Host(); got != g.host.Local() {
+		t.Fatalf("host is %v", got)
+	}
+	p.expect(t, link.Joined, g.host.Local(), "")
+	return p
+}
+
+// greet makes the host know a player.
+func (g *game) greet(t testing.TB, p *end) {
+	t.Helper()
+	p.say(t, g.host.Local(), "hello")
+	g.host.expect(t, link.Joined, p.Local(), "")
+	g.host.expect(t, link.Datagram, p.Local(), "hello")
+}
+
+func relayOf(e *end) *link.Relay { return e.Link.(*link.Relay) }
+
+func within(t testing.TB) context.Context {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	t.Cleanup(cancel)
+	return ctx
+}
+
+func TestRelay(t *testing.T) {
+	g := newGame(t, 8)
+	var players []*end
+	for i := range 8 {
+		p := g.player(t, fmt.Sprint("player", i), nil)
+		g.greet(t, p)
+		players = append(players, p)
+	}
+	for i, p := range players {
+		g.host.say(t, p.Local(), "you are %d", i)
+		p.expect(t, link.Datagram, g.host.Local(), fmt.Sprintf("you are %d", i))
+	}
+	p := players[3]
+	if p.Overhead() != 38 || p.Local() == g.host.Local() || p.Stats().Received != 1 || p.Stats().Sent != 1 {
+		t.Errorf("overhead %d, stats %+v", p.Overhead(), p.Stats())
+	}
+	p.say(t, g.host.Local(), "")
+	g.host.expect(t, link.Datagram, p.Local(), "")
+	g.host.quiet(t)
+}
+
+func TestRelayRefuses(t *testing.T) {
+	g := newGame(t, 1)
+	p := g.player(t, "player", nil)
+	g.greet(t, p)
+	for _, c := range []struct {
+		to   link.Addr
+		size int
+		want error
+	}{
+		{g.host.Local(), proto.DefaultMaxContent + 1, link.ErrTooLarge},
+		{link.AddrFromAllocation(proto.AllocationID{1}), 1, link.ErrNoPeer},
+		{link.NodeAddr(1), 1, link.ErrAddr},
+		{link.Addr{}, 1, link.ErrAddr},
+	} {
+		if err := p.Send(c.to, make([]byte, c.size)); err != c.want {
+			t.Errorf("%d bytes to %v: %v, want %v", c.size, c.to, err, c.want)
+		}
+	}
+	if err := relayOf(g.host).Dial(); err != client.ErrRole {
+		t.Errorf("a host that dials: %v", err)
+	}
+	cfg := g.config(g.relay.Joiner("third", g.reserved.ID), nil)
+	if r, err := link.OpenRelay(within(t), cfg); err == nil {
+		_ = r.Close()
+		t.Error("a host for one has two")
+	}
+	p.buf = p.buf[:5]
+	g.host.say(t, p.Local(), "larger")
+	g.host.say(t, p.Local(), "small")
+	if ev, text := p.next(t); text != "small" || p.Stats().TooLarge != 1 {
+		t.Errorf("%+v, stats %+v", ev, p.Stats())
+	}
+	if err := p.Close(); err != nil || p.Close() != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := p.Send(g.host.Local(), nil); err != net.ErrClosed {
+		t.Errorf("send after close: %v", err)
+	}
+	if err := relayOf(p).Dial(); err != net.ErrClosed {
+		t.Errorf("dial after close: %v", err)
+	}
+	p.quiet(t)
+}
+
+// TestRelayFarewell: what a player says before it leaves is read before the
+// news that it left.
+func TestRelayFarewell(t *testing.T) {
+	g := newGame(t, 4)
+	for round := range 20 {
+		p := g.player(t, fmt.Sprint("player", round), nil)
+		g.greet(t, p)
+		for range 10 {
+			p.say(t, g.host.Local(), "bye")
+		}
+		p.Disconnect(g.host.Local())
+		for range 10 {
+			g.host.expect(t, link.Datagram, p.Local(), "bye")
+		}
+		g.host.expect(t, link.Left, p.Local(), "")
+		if err := g.host.Send(p.Local(), []byte("too late")); err != link.ErrNoPeer {
+			t.Errorf("send to a player who left: %v", err)
+		}
+		p.quiet(t)
+		if err := p.Close(); err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+// TestRelayKickAndReturn: a player that was kicked hears of it, and may come
+// again over the same link.
+func TestRelayKickAndReturn(t *testing.T) {
+	g := newGame(t, 1)
+	p := g.player(t, "player", nil)
+	g.greet(t, p)
+	for range 5 {
+		p.say(t, g.host.Local(), "unread")
+		g.host.say(t, p.Local(), "out")
+		g.host.Disconnect(p.Local())
+		if err := g.host.Send(p.Local(), nil); err != link.ErrNoPeer {
+			t.Errorf("send to a kicked player: %v", err)
+		}
+		p.expect(t, link.Datagram, g.host.Local(), "out")
+		p.expect(t, link.Left, g.host.Local(), "")
+		if err := relayOf(p).Dial(); err != nil {
+			t.Fatal(err)
+		}
+		p.expect(t, link.Joined, g.host.Local(), "")
+		p.say(t, g.host.Local(), "again")
+		g.host.expect(t, link.Joined, p.Local(), "")
+		g.host.expect(t, link.Datagram, p.Local(), "again")
+	}
+	if err := relayOf(p).Dial(); err != nil {
+		t.Fatal(err)
+	}
+	g.host.say(t, p.Local(), "still here")
+	p.expect(t, link.Datagram, g.host.Local(), "still here") // and no Joined
+}
+
+func TestRelayDialRefused(t *testing.T) {
+	g := newGame(t, 1)
+	first := g.player(t, "first", nil)
+	g.greet(t, first)
+	first.Disconnect(g.host.Local())
+	g.host.expect(t, link.Left, first.Local(), "")
+	second := g.player(t, "second", nil)
+	g.greet(t, second)
+	if err := relayOf(first).Dial(); err != nil {
+		t.Fatal(err)
+	}
+	if ev := first.expect(t, link.Refused, link.Addr{}, ""); ev.Err == nil {
+		t.Error("refused without a reason")
+	}
+}
+
+func TestRelayHostCloses(t *testing.T) {
+	g := newGame(t, 3)
+	var players []*end
+	for i := range 3 {
+		p := g.player(t, fmt.Sprint("player", i), nil)
+		g.greet(t, p)
+		players = append(players, p)
+	}
+	if err := g.host.Close(); err != nil {
+		t.Fatal(err)
+	}
+	for _, p := range players {
+		p.expect(t, link.Left, g.host.Local(), "")
+	}
+}
+
+// socket is a socket that the test and a link share, so that the test can do
+// what the link would not.
+func socket(t testing.TB) *net.UDPConn {
+	t.Helper()
+	conn, err := net.ListenUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("127.0.0.1:0")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return conn
+}
+
+// vanish ends the allocation behind the link's back: the relay tells nobody.
+func (g *game) vanish(t testing.TB, conn *net.UDPConn, e *end) {
+	t.Helper()
+	id, _ := e.Local().Allocation()
+	if _, err := conn.WriteToUDPAddrPort(proto.Close{ID: id}.Append(nil), g.relay.Addr()); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestRelayEnds: ERROR 4 ends the link that was closed, and ERROR 5 tells the
+// other side, whoever speaks first.
+func TestRelayEnds(t *testing.T) {
+	g := newGame(t, 2)
+	conn := socket(t)
+	p := g.player(t, "player", conn)
+	g.greet(t, p)
+	g.vanish(t, conn, p)
+	ev := p.expect(t, link.Ended, link.Addr{}, "")
+	var ended client.ErrEnded
+	if !errors.As(ev.Err, &ended) || ended.Code != proto.ErrorNotFound {
+		t.Errorf("ended with %v, want ERROR 4", ev.Err)
+	}
+	if err := p.Send(g.host.Local(), nil); err != ev.Err {
+		t.Errorf("send then: %v", err)
+	}
+	p.quiet(t)
+	g.host.say(t, p.Local(), "are you there?")
+	g.host.expect(t, link.NoLink, link.Addr{}, "")
+}
+
+func TestRelayJoinerLearnsThatItsHostIsGone(t *testing.T) {
+	relay := enginetest.Start(t, engine.Config{})
+	conn := socket(t)
+	g := &game{relay: relay, reserved: relay.Host("host", 1)}
+	g.host = g.open(t, g.reserved, conn)
+	p := g.player(t, "player", nil)
+	g.greet(t, p)
+	g.vanish(t, conn, g.host)
+	g.host.expect(t, link.Ended, link.Addr{}, "")
+	p.say(t, g.host.Local(), "are you there?")
+	p.expect(t, link.NoLink, g.host.Local(), "")
+}
+
+// TestRelayOpenFails: nothing remains of a link that could not be opened, which
+// goleak looks at.
+func TestRelayOpenFails(t *testing.T) {
+	silent := socket(t)
+	defer silent.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 50*time.Millisecond)
+	defer cancel()
+	server := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(silent.LocalAddr().(*net.UDPAddr).Port))
+	ticket := client.Ticket{Server: server, ID: proto.AllocationID{1}, ConnectionData: make([]byte, 255)}
+	_, err := link.OpenRelay(ctx, link.RelayConfig{Session: client.Config{Ticket: ticket}})
+	if !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("a relay that is silent: %v", err)
+	}
+	if _, err := link.OpenRelay(ctx, link.RelayConfig{}); !errors.Is(err, client.ErrConfig) {
+		t.Errorf("no ticket: %v", err)
+	}
+	if _, err := link.OpenRelay(ctx, link.RelayConfig{ReceiveQueue: -1}); !errors.Is(err, link.ErrConfig) {
+		t.Errorf("a negative queue: %v", err)
+	}
+}
+
+// TestRelayQueueIsBounded: a host that does not look loses what is too much,
+// and hears of a player that joins nevertheless.
+func TestRelayQueueIsBounded(t *testing.T) {
+	g := newGame(t, 2)
+	g.reserved = g.relay.Host("another host", 2)
+	cfg := g.config(g.reserved, nil)
+	cfg.ReceiveQueue, cfg.Session.ReceiveQueue = 40, 30
+	r, err := link.OpenRelay(within(t), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g.host = newEnd(t, r)
+	loud, calm := g.player(t, "loud", nil), g.player(t, "calm", nil)
+	const sent = 200
+	for i := range sent {
+		loud.say(t, g.host.Local(), "%d", i)
+	}
+	enginetest.Wait(t, "everything came or was dropped", func() bool {
+		return r.Session().Stats().Received+r.Session().Stats().QueueDropped == sent && r.Stats().QueueFull >= sent-60
+	})
+	calm.say(t, g.host.Local(), "me too")
+	g.host.expect(t, link.Joined, loud.Local(), "")
+	for i := range 30 {
+		g.host.expect(t, link.Datagram, loud.Local(), fmt.Sprint(i))
+	}
+	for {
+		ev, text := g.host.next(t)
+		if ev.Addr == calm.Local() {
+			if ev.Kind != link.Joined {
+				t.Errorf("%v %q first", ev.Kind, text)
+			}
+			break
+		}
+	}
+	g.host.expect(t, link.Datagram, calm.Local(), "me too")
+}
+
+func TestRelayAllocs(t *testing.T) {
+	g := newGame(t, 1)
+	p := g.player(t, "player", nil)
+	g.greet(t, p)
+	to, pkt := p.Local(), make([]byte, 1200)
+	now := time.Now()
+	noAllocs(t, func() {
+		if err := g.host.Send(to, pkt); err != nil {
+			t.Fatal(err)
+		}
+		g.host.Flush()
+		g.host.Advance(now)
+		p.Advance(now)
+		for p.Receive(p.buf).Kind == link.Nothing {
+			pause()
+		}
+	})
+}

@@ -1,0 +1,172 @@
+package link
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// udpBatch is how many datagrams leave in one system call, 94 kB of copies.
+const udpBatch = 64
+
+// UDPConfig says how a UDP link is opened.
+type UDPConfig struct {
+	// Local is the address and port to bind. Zero means any IPv4 address and a
+	// free port; port 0 takes a free one. A link speaks the family of its
+	// address alone. A server on a machine with several addresses names one:
+	// answers from a wildcard leave from the address that the kernel chooses.
+	Local netip.AddrPort
+	// ReadBuffer and WriteBuffer are the kernel's buffers in bytes, of which it
+	// may grant less. The read buffer has to hold what arrives between two
+	// ticks; Stats.KernelDrops tells when it does not. 0 means 4 MiB.
+	ReadBuffer, WriteBuffer int
+}
+
+// UDP is a link over a socket. It has no goroutine: Receive asks the kernel for
+// as many datagrams as it has, up to 64 at a time, and Send gathers as many
+// before it hands them over.
+type UDP struct {
+	group *sock.Group
+	conn  *sock.Conn
+	local Addr
+	in    *sock.RecvBatch
+	next  int // datagram of in that is handed out next
+	have  int // datagrams in in
+	out   *sock.SendBatch
+	slab  []byte // copies of the datagrams of out
+	err   error  // why the link ended
+	told  bool   // of err
+	stats Stats
+}
+
+var _ Link = (*UDP)(nil)
+
+// OpenUDP binds a socket. Errors wrap ErrConfig or are the system's.
+func OpenUDP(cfg UDPConfig) (*UDP, error) {
+	if cfg.ReadBuffer < 0 || cfg.WriteBuffer < 0 {
+		return nil, fmt.Errorf("%w: a buffer is negative", ErrConfig)
+	}
+	if !cfg.Local.IsValid() {
+		cfg.Local = netip.AddrPortFrom(netip.IPv4Unspecified(), cfg.Local.Port())
+	}
+	group, err := sock.Listen(sock.Config{
+		Addr: cfg.Local, ReadBuffer: cfg.ReadBuffer, WriteBuffer: cfg.WriteBuffer,
+	}, 1)
+	if err != nil {
+		return nil, fmt.Errorf("link: open UDP: %w", err)
+	}
+	conn := group.Conns()[0]
+	return &UDP{
+		group: group,
+		conn:  conn,
+		local: AddrFromUDP(group.Addr()),
+		in:    conn.NewRecvBatch(),
+		out:   conn.NewSendBatch(udpBatch),
+		slab:  make([]byte, udpBatch*MaxDatagram),
+	}, nil
+}
+
+// Advance does nothing: a socket has the time of its own.
+func (u *UDP) Advance(time.Time) {}
+
+// Receive returns the next datagram, or Ended when the socket is lost.
+func (u *UDP) Receive(b []byte) Event {
+	for {
+		if u.next == u.have && !u.refill() {
+			return u.end()
+		}
+		from, pkt, truncated := u.in.At(u.next)
+		u.next++
+		switch addr := from.AddrPort(); {
+		case truncated || len(pkt) > min(len(b), MaxDatagram):
+			u.stats.TooLarge++
+		case !addr.IsValid() || addr.Port() == 0:
+			u.stats.Unusable++
+		default:
+			u.stats.Received++
+			u.stats.ReceivedBytes += uint64(len(pkt))
+			return Event{Kind: Datagram, Addr: AddrFromUDP(addr), N: copy(b, pkt)}
+		}
+	}
+}
+
+// refill reads a batch. It is false when there is none.
+func (u *UDP) refill() bool {
+	u.next, u.have = 0, 0
+	if u.err != nil {
+		return false
+	}
+	u.have, u.err = u.conn.TryRecv(u.in)
+	return u.have > 0
+}
+
+// end tells once that the link ended by itself.
+func (u *UDP) end() Event {
+	if u.err == nil || u.told {
+		return Event{}
+	}
+	u.told = true
+	return Event{Kind: Ended, Err: u.err}
+}
+
+// Send adds a datagram to the batch that the next Flush hands to the kernel, or
+// this call when it is full.
+func (u *UDP) Send(to Addr, b []byte) error {
+	addr, ok := to.UDP()
+	switch {
+	case u.err != nil:
+		return u.err
+	case len(b) > MaxDatagram:
+		return ErrTooLarge
+	case !ok || addr.Port() == 0 || addr.Addr().Is4() != u.local.host.Is4():
+		return ErrAddr
+	}
+	at := u.out.Len() * MaxDatagram
+	pkt := u.slab[at : at+copy(u.slab[at:at+MaxDatagram], b)]
+	u.out.Add(sock.UDPEndpoint(addr, 0, 0), pkt)
+	if u.out.Len() == udpBatch {
+		u.Flush()
+	}
+	return nil
+}
+
+// Flush hands the batch to the kernel.
+func (u *UDP) Flush() {
+	if u.out.Len() == 0 {
+		return
+	}
+	res := u.conn.Send(u.out)
+	u.stats.Sent += uint64(res.Sent)
+	u.stats.SentBytes += uint64(res.Bytes)
+	u.stats.Unsent += uint64(res.Failed)
+}
+
+// Disconnect does nothing: UDP has no connections.
+func (u *UDP) Disconnect(Addr) {}
+
+// Local returns the address and port that the socket is bound to.
+func (u *UDP) Local() Addr { return u.local }
+
+// Overhead returns 0.
+func (u *UDP) Overhead() int { return 0 }
+
+// Stats returns the counters.
+func (u *UDP) Stats() Stats {
+	st := u.stats
+	st.KernelDrops = u.conn.Stats().KernelDrops
+	return st
+}
+
+// Close sends what waits for Flush and closes the socket.
+func (u *UDP) Close() error {
+	if u.told && u.err == net.ErrClosed {
+		return nil
+	}
+	u.Flush()
+	u.next, u.have = 0, 0
+	u.err, u.told = net.ErrClosed, true
+	return u.group.Close()
+}

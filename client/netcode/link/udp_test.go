@@ -1,0 +1,143 @@
+package link_test
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+)
+
+func netipPort(ap netip.AddrPort, port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(ap.Addr(), port)
+}
+
+func udp(t testing.TB, local string) *end {
+	t.Helper()
+	u, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort(local)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return newEnd(t, u)
+}
+
+func TestUDP(t *testing.T) {
+	for _, local := range []string{"127.0.0.1:0", "[::1]:0"} {
+		t.Run(local, func(t *testing.T) {
+			if conn, err := net.ListenPacket("udp", local); err != nil {
+				t.Skipf("this machine has no %s: %v", local, err)
+			} else {
+				conn.Close()
+			}
+			a, b := udp(t, local), udp(t, local)
+			b.quiet(t)
+			for i := range 200 { // More than a batch either way.
+				if err := a.Send(b.Local(), fmt.Append(nil, i)); err != nil {
+					t.Fatal(err)
+				}
+			}
+			a.Flush()
+			for i := range 200 {
+				b.expect(t, link.Datagram, a.Local(), fmt.Sprint(i))
+			}
+			b.say(t, a.Local(), "")
+			a.expect(t, link.Datagram, b.Local(), "")
+			if st := a.Stats(); st.Sent != 200 || st.SentBytes != 10+2*90+3*100 || st.Received != 1 {
+				t.Errorf("stats %+v", st)
+			}
+		})
+	}
+}
+
+// TestUDPWaitsForFlush: Send gathers, and the buffer is the caller's at once.
+func TestUDPWaitsForFlush(t *testing.T) {
+	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
+	pkt := []byte("first")
+	if err := a.Send(b.Local(), pkt); err != nil {
+		t.Fatal(err)
+	}
+	copy(pkt, "XXXXX")
+	if got := a.Stats().Sent; got != 0 {
+		t.Errorf("%d sent before Flush", got)
+	}
+	a.Flush()
+	b.expect(t, link.Datagram, a.Local(), "first")
+	if err := a.Send(b.Local(), []byte("last")); err != nil || a.Close() != nil {
+		t.Fatal(err)
+	}
+	b.expect(t, link.Datagram, a.Local(), "last")
+}
+
+func TestUDPRefuses(t *testing.T) {
+	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
+	ap, _ := b.Local().UDP()
+	for _, c := range []struct {
+		to   link.Addr
+		size int
+		want error
+	}{
+		{b.Local(), link.MaxDatagram + 1, link.ErrTooLarge},
+		{link.Addr{}, 1, link.ErrAddr},
+		{link.AddrFromAllocation([16]byte{1}), 1, link.ErrAddr},
+		{link.AddrFromUDP(netipPort(ap, 0)), 1, link.ErrAddr},
+		{link.NodeAddr(1), 1, link.ErrAddr},
+	} {
+		if err := a.Send(c.to, make([]byte, c.size)); err != c.want {
+			t.Errorf("%d bytes to %v: %v, want %v", c.size, c.to, err, c.want)
+		}
+	}
+	if _, err := link.OpenUDP(link.UDPConfig{ReadBuffer: -1}); !errors.Is(err, link.ErrConfig) {
+		t.Errorf("a negative buffer: %v", err)
+	}
+	if _, err := link.OpenUDP(link.UDPConfig{Local: ap}); err == nil {
+		t.Error("a port was bound twice")
+	}
+	if err := a.Close(); err != nil || a.Close() != nil {
+		t.Errorf("close: %v", err)
+	}
+	if err := a.Send(b.Local(), nil); err != net.ErrClosed {
+		t.Errorf("send after close: %v", err)
+	}
+	a.quiet(t)
+}
+
+// TestUDPDropsWhatIsTooLarge: for the link, and for the caller.
+func TestUDPDropsWhatIsTooLarge(t *testing.T) {
+	b := udp(t, "127.0.0.1:0")
+	ap, _ := b.Local().UDP()
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(ap))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	for _, size := range []int{link.MaxDatagram + 1, 4000, link.MaxDatagram} {
+		if _, err := conn.Write(make([]byte, size)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if ev, _ := b.next(t); ev.N != link.MaxDatagram {
+		t.Errorf("%d bytes came", ev.N)
+	}
+	b.buf = b.buf[:5]
+	_, _ = conn.Write([]byte("larger"))
+	_, _ = conn.Write([]byte("small"))
+	if ev, text := b.next(t); text != "small" || b.Stats().TooLarge != 3 {
+		t.Errorf("%+v, stats %+v", ev, b.Stats())
+	}
+}
+
+func TestUDPAllocs(t *testing.T) {
+	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
+	to, pkt := b.Local(), make([]byte, 1200)
+	noAllocs(t, func() {
+		if err := a.Send(to, pkt); err != nil {
+			t.Fatal(err)
+		}
+		a.Flush()
+		for b.Receive(b.buf).Kind == link.Nothing {
+			pause()
+		}
+	})
+}

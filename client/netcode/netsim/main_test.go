@@ -1,0 +1,116 @@
+package netsim_test
+
+import (
+	"encoding/binary"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/netsim"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
+
+// bed is a node with a bad network in front of it, and another one without, on
+// a network in memory that delivers at once. Each tick is a millisecond.
+type bed struct {
+	network   *link.Network
+	far, bare *link.Node
+	sim       *netsim.Sim
+	ticks     int
+	buf       []byte
+}
+
+func newBed(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *bed {
+	t.Helper()
+	net.Immediate = true
+	w, err := link.NewNetwork(net)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{network: w, buf: make([]byte, link.MaxDatagram)}
+	if b.bare, err = w.Open(link.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	if b.far, err = w.Open(link.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	if b.sim, err = netsim.New(b.bare, cfg); err != nil {
+		t.Fatal(err)
+	}
+	b.sim.Advance(start)
+	return b
+}
+
+func (b *bed) tick() {
+	b.ticks++
+	b.sim.Advance(start.Add(time.Duration(b.ticks) * time.Millisecond))
+}
+
+// arrival is a numbered datagram that came out, and the tick when it did.
+type arrival struct {
+	number uint32
+	tick   int
+	bytes  string
+}
+
+// drain returns what has come to a link.
+func (b *bed) drain(l link.Link) (all []arrival) {
+	for e := l.Receive(b.buf); e.Kind != link.Nothing; e = l.Receive(b.buf) {
+		if e.Kind != link.Datagram {
+			continue
+		}
+		a := arrival{tick: b.ticks, bytes: string(b.buf[:e.N])}
+		if e.N >= 4 {
+			a.number = binary.BigEndian.Uint32(b.buf)
+		}
+		all = append(all, a)
+	}
+	return all
+}
+
+// through sends n numbered datagrams of 40 bytes, one a tick, from the near
+// side or to it, and returns what came out within 3 s after that.
+func (b *bed) through(t testing.TB, n int, in bool) (all []arrival) {
+	t.Helper()
+	from, to := link.Link(b.sim), link.Link(b.far)
+	if in {
+		from, to = to, from
+	}
+	pkt := make([]byte, 40)
+	for i := range n + 3000 {
+		if i < n {
+			binary.BigEndian.PutUint32(pkt, uint32(i))
+			if err := from.Send(to.Local(), pkt); err != nil {
+				t.Fatal(err)
+			}
+		}
+		all = append(all, b.drain(to)...)
+		b.tick()
+	}
+	return append(all, b.drain(to)...)
+}
+
+// both runs a test for each direction, with the same parameters.
+func both(t *testing.T, p netsim.Params, f func(t *testing.T, b *bed, in bool)) {
+	for _, in := range []bool{false, true} {
+		name := "out"
+		cfg := netsim.Config{Seed: 42, Out: p}
+		if in {
+			name, cfg = "in", netsim.Config{Seed: 42, In: p}
+		}
+		t.Run(name, func(t *testing.T) { f(t, newBed(t, cfg, link.NetworkConfig{}), in) })
+	}
+}
+
+func (b *bed) counts(in bool) netsim.Counts {
+	out, inward := b.sim.Counts()
+	if in {
+		return inward
+	}
+	return out
+}
