@@ -1,0 +1,172 @@
+package utp
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func request(n int) []byte { return Request{Token: Token(n)}.Append(nil) }
+
+// TestFull: above MaxConnections a client is refused, and nothing is kept.
+func TestFull(t *testing.T) {
+	s := server(t, Config{MaxConnections: 2})
+	s.Advance(0)
+	for i := range 2 {
+		feed(s, place(i), request(i))
+	}
+	sent(s)
+	if o := feed(s, place(9), request(9)); o != DropFull {
+		t.Errorf("outcome %v", o)
+	}
+	list := waiting(s)
+	if len(list) != 1 || slowPacket(list[0], nil) != "disconnect 0900000000000000" {
+		t.Errorf("answered %x", list)
+	}
+	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.Outcomes[DropFull] != 1 || told(s) != "incoming, incoming" {
+		t.Errorf("%+v", st)
+	}
+	// A client here takes that for the end of its attempt at once.
+	c := newEndpoint(t, Config{Rand: goldenRand()})
+	connect(t, c, serverAt, "")
+	feed(s, clientAt, sent(c)...)
+	feed(c, serverAt, sent(s)...)
+	if got := told(c); got != "disconnected ClosedByRemote" {
+		t.Errorf("the client sees %s", got)
+	}
+	// Room is made by an end.
+	feed(s, place(0), Disconnect{0}.Append(nil))
+	if o := feed(s, place(9), request(9)); o != Taken {
+		t.Errorf("with room again: %v", o)
+	}
+}
+
+// TestHalfOpenCaps: silence for those above, since an honest client asks again.
+func TestHalfOpenCaps(t *testing.T) {
+	s := server(t, Config{MaxHalfOpen: 4, MaxHalfOpenPerSource: 2})
+	s.Advance(0)
+	home := func(port uint16) Addr {
+		return AddrFromUDP(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
+	}
+	for i, want := range []Outcome{Taken, Taken, DropSource, DropSource} {
+		if o := feed(s, home(uint16(1000+i)), request(i)); o != want {
+			t.Errorf("request %d of one source: %v", i, o)
+		}
+	}
+	for i, want := range []Outcome{Taken, Taken, DropHalfOpen} {
+		if o := feed(s, place(i), request(100+i)); o != want {
+			t.Errorf("request %d of other sources: %v", i, o)
+		}
+	}
+	if got := kinds(t, sent(s)); got != "AAAA" || s.Stats().HalfOpen != 4 || s.Stats().Connections != 4 {
+		t.Errorf("sent %q, %+v", got, s.Stats())
+	}
+	// One that is heard makes room, for its source too.
+	feed(s, home(1000), Heartbeat{0}.Append(nil))
+	if o := feed(s, home(1002), request(2)); o != Taken || s.Stats().HalfOpen != 4 {
+		t.Errorf("%v, %+v", o, s.Stats())
+	}
+	// The others end in silence, and may then ask again with the same token.
+	told(s)
+	tick(s, ms(10000))
+	if s.Stats().Connections != 5 {
+		t.Errorf("after 10000 ms: %+v", s.Stats())
+	}
+	tick(s, ms(10001))
+	if st := s.Stats(); st.HalfOpen != 0 || st.Connections != 1 {
+		t.Errorf("after 10001 ms: %+v", st)
+	}
+	if got := told(s); got != "disconnected Timeout, disconnected Timeout, disconnected Timeout, disconnected Timeout" {
+		t.Errorf("events %s", got)
+	}
+	if got := kinds(t, sent(s)); got != "h" { // to the one that lives
+		t.Errorf("sent %q", got)
+	}
+	if o := feed(s, home(1001), request(1)); o != Taken {
+		t.Errorf("asked again: %v", o)
+	}
+}
+
+func TestSameSource(t *testing.T) {
+	host := func(id byte) Addr { return AddrFromAllocation(proto.AllocationID{15: id}) }
+	at := func(text string) Addr { return AddrFromUDP(udp(text)) }
+	for _, v := range []struct {
+		a, b Addr
+		want bool
+	}{
+		{at("1.2.3.4:5"), at("1.2.3.4:6"), true},
+		{at("1.2.3.4:5"), at("[::ffff:1.2.3.4]:6"), true},
+		{at("1.2.3.4:5"), at("1.2.3.5:5"), false},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:2:ff::]:6"), true},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:3::3]:5"), false},
+		{at("[::1]:5"), at("1.2.3.4:5"), false},
+		{host(1), host(1), true},
+		{host(1), host(2), false},
+		{host(1), at("[::1]:0"), false},
+		{Addr{}, Addr{}, true},
+	} {
+		if got := sameSource(v.a, v.b); got != v.want || sameSource(v.b, v.a) != got {
+			t.Errorf("%v and %v: %v", v.a, v.b, got)
+		}
+	}
+}
+
+func TestAddr(t *testing.T) {
+	u := AddrFromUDP(udp("[::ffff:1.2.3.4]:5"))
+	if u != AddrFromUDP(udp("1.2.3.4:5")) || u.String() != "1.2.3.4:5" || !u.IsValid() {
+		t.Error(u)
+	}
+	if ap, ok := u.UDP(); ap != udp("1.2.3.4:5") || !ok {
+		t.Error(ap, ok)
+	}
+	if id, ok := u.Allocation(); ok || !id.IsZero() {
+		t.Error(id)
+	}
+	id := proto.AllocationID{1, 2, 15: 3}
+	a := AddrFromAllocation(id)
+	if got, ok := a.Allocation(); got != id || !ok || a.String() != id.String() || !a.IsValid() {
+		t.Error(got, ok, a)
+	}
+	if ap, ok := a.UDP(); ok {
+		t.Error(ap)
+	}
+	if (Addr{}).IsValid() || (Addr{}).String() == "" {
+		t.Error("nowhere is somewhere")
+	}
+}
+
+// TestChurn: ten thousand connections come and go without a trace.
+func TestChurn(t *testing.T) {
+	s := server(t, NetcodeForGameObjects())
+	seen := map[ConnID]bool{}
+	for i := range 10000 {
+		tick(s, ms(i))
+		feed(s, clientAt, request(i), Heartbeat{Token(i)}.Append(nil))
+		ev, ok := s.NextEvent()
+		if !ok || ev.Kind != EventIncoming || seen[ev.Conn] || ev.Conn.Index() > farewellCopies {
+			t.Fatalf("connection %d: %+v", i, ev)
+		}
+		seen[ev.Conn] = true
+		must(t, s.Send(ev.Conn, GameObjectsReliable, []byte("hi")))
+		if i%2 == 0 {
+			s.Disconnect(ev.Conn)
+		} else {
+			feed(s, clientAt, Disconnect{Token(i)}.Append(nil))
+		}
+		if err := s.Send(ev.Conn, 0, nil); err != ErrConn {
+			t.Fatalf("Send after the end: %v", err)
+		}
+		events(s)
+		sent(s)
+	}
+	sent(s)
+	sent(s)
+	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.Farewells() != 0 || len(s.pool.small) != 1 || len(s.closed.tokens) != closedTokens {
+		t.Errorf("%d slots, %d tokens, %d free, %d farewells, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
+			len(s.free), s.Farewells(), len(s.pool.small), len(s.closed.tokens))
+	}
+	if c := s.Stats(); c.Connections != 0 || c.Incoming != 10000 {
+		t.Errorf("%+v", c)
+	}
+}

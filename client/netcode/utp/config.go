@@ -1,0 +1,185 @@
+package utp
+
+import (
+	"crypto/rand"
+	"fmt"
+	"io"
+	"time"
+)
+
+// Config says what an endpoint does. Durations count in whole milliseconds.
+type Config struct {
+	// Pipelines have the ids 1, 2, 3 and so on. At most 255; none is fine.
+	Pipelines []Pipeline
+	// Window is how many packets of a reliable pipeline may be unacknowledged,
+	// 1 to 64. 0 means 32. Both ends must agree on it: up to 32 and above have
+	// headers of different sizes.
+	Window int
+	// FragmentCapacity is the largest message in bytes on a pipeline with
+	// fragmentation, up to 1 MiB. 0 means 4096. A message may also not need
+	// more packets than Window on a reliable pipeline, or than half of SendQueue.
+	FragmentCapacity int
+	// MaxMessageSize is the largest datagram in bytes on the socket, Overhead
+	// included, up to 1472. 0 means 1400.
+	MaxMessageSize int
+	// Overhead is how many bytes of each datagram the link takes for itself: 38
+	// on a relay, 0 on UDP. It must leave 128 bytes of MaxMessageSize.
+	Overhead int
+
+	// ConnectTimeout is the time between requests. 0 means 1 s.
+	ConnectTimeout time.Duration
+	// ConnectAttempts is how many requests are sent before the attempt ends
+	// with ReasonMaxConnectionAttempts. 0 means 60.
+	ConnectAttempts int
+	// HeartbeatTimeout is how long nothing may be sent before a heartbeat is. 0
+	// means 500 ms, Never means no heartbeats.
+	HeartbeatTimeout time.Duration
+	// DisconnectTimeout is how long nothing may be heard before the connection
+	// ends with ReasonTimeout. 0 means 30 s, Never means no limit.
+	DisconnectTimeout time.Duration
+	// HalfOpenTimeout is how long an accepted client may stay unheard before
+	// its connection ends with ReasonTimeout. A client that lives sends within
+	// half a second, so its zero of 10 s is for lost packets only.
+	HalfOpenTimeout time.Duration
+	// MaxResendTime bounds the time after which an unacknowledged packet is
+	// sent again, 64 ms to 10 s. 0 means 200 ms. Where round trips are longer,
+	// packets are sent again for nothing.
+	MaxResendTime time.Duration
+	// MaxStep bounds by how much one Advance moves the clock, so that a process
+	// that was stopped does not time everybody out. 0 means no bound.
+	MaxStep time.Duration
+
+	// AcceptPayload goes with every accept, to clients of UTP 2.7 and later. It
+	// must fit into one packet. Nil means none.
+	AcceptPayload []byte
+	// MaxConnections bounds all connections, of both directions. 0 means 1024,
+	// the limit is 65536. A client above it is refused by a disconnect.
+	MaxConnections int
+	// MaxHalfOpen bounds the connections whose client has not been heard since
+	// its request, as forged ones never are. 0 means 256. A request above it
+	// stays without an answer, so that an honest client asks again.
+	MaxHalfOpen int
+	// MaxHalfOpenPerSource is the same for one IPv4 address, one IPv6 /64 or
+	// one allocation. 0 means 32, enough for a school behind one address.
+	MaxHalfOpenPerSource int
+	// MaxRefusals bounds the answers per second to clients that get no
+	// connection. 0 means 100. Beyond it there is silence.
+	MaxRefusals int
+	// FixedAddress drops what comes from another place than the connection
+	// began at. Without it an established connection follows its peer, with no
+	// proof but the token, as Unity's does.
+	FixedAddress bool
+
+	// SendQueue bounds the datagrams that wait for Next, 16 to 65536. 0 means
+	// 4096.
+	SendQueue int
+	// ReceiveQueue bounds the events that wait for NextEvent, up to 65536; data
+	// and requests beyond it are dropped as if lost. 0 means 4096.
+	ReceiveQueue int
+
+	// Rand gives the tokens. Nil means crypto/rand.
+	Rand io.Reader
+}
+
+// Never turns a timeout off where a Config says so.
+const Never time.Duration = -1
+
+const (
+	narrowWindow        = 32 // packets whose acknowledgements fit into 4 bytes
+	maxWindow           = 64 // larger ones exist since UTP 2.6; nobody advises them
+	maxPipelines        = 255
+	maxFragmentCapacity = 1 << 20
+	// minRoom holds every header and some payload, and bounds how many
+	// fragments a message can have: 2^20/100 is below 2^14.
+	minRoom     = 128
+	maxQueue    = 65536
+	minQueue    = 16
+	maxDuration = time.Hour // far from where sums of milliseconds could overflow
+	// packetsPerSend is a data packet and the accept that may go ahead of it.
+	packetsPerSend = 2
+
+	minResendMS   = 64
+	startResendMS = 50
+	maxResend     = 10 * time.Second
+)
+
+// withDefaults returns the configuration with every zero replaced.
+func (c Config) withDefaults() Config {
+	c.Window = orDefault(c.Window, 32)
+	c.FragmentCapacity = orDefault(c.FragmentCapacity, 4096)
+	c.MaxMessageSize = orDefault(c.MaxMessageSize, 1400)
+	c.ConnectTimeout = orDefault(c.ConnectTimeout, time.Second)
+	c.ConnectAttempts = orDefault(c.ConnectAttempts, 60)
+	c.HeartbeatTimeout = orDefault(c.HeartbeatTimeout, 500*time.Millisecond)
+	c.DisconnectTimeout = orDefault(c.DisconnectTimeout, 30*time.Second)
+	c.HalfOpenTimeout = orDefault(c.HalfOpenTimeout, 10*time.Second)
+	c.MaxResendTime = orDefault(c.MaxResendTime, 200*time.Millisecond)
+	c.MaxConnections = orDefault(c.MaxConnections, 1024)
+	c.MaxHalfOpen = orDefault(c.MaxHalfOpen, 256)
+	c.MaxHalfOpenPerSource = orDefault(c.MaxHalfOpenPerSource, 32)
+	c.MaxRefusals = orDefault(c.MaxRefusals, 100)
+	c.SendQueue = orDefault(c.SendQueue, 4096)
+	c.ReceiveQueue = orDefault(c.ReceiveQueue, 4096)
+	if c.Rand == nil {
+		c.Rand = rand.Reader
+	}
+	return c
+}
+
+func orDefault[T int | time.Duration](v, def T) T {
+	if v == 0 {
+		return def
+	}
+	return v
+}
+
+// room is how many bytes of a datagram are ours.
+func (c Config) room() int { return c.MaxMessageSize - c.Overhead }
+
+// check takes a configuration that has its defaults.
+func (c Config) check() error {
+	for _, n := range []struct {
+		name              string
+		value, low, limit int
+	}{
+		{"Pipelines", len(c.Pipelines), 0, maxPipelines},
+		{"Window", c.Window, 1, maxWindow},
+		{"FragmentCapacity", c.FragmentCapacity, 1, maxFragmentCapacity},
+		{"MaxMessageSize", c.MaxMessageSize, minRoom, MaxDatagram},
+		{"Overhead", c.Overhead, 0, c.MaxMessageSize - minRoom},
+		{"ConnectAttempts", c.ConnectAttempts, 1, 1 << 20},
+		{"AcceptPayload", len(c.AcceptPayload), 0, c.room() - HandshakeLen - lengthLen},
+		{"MaxConnections", c.MaxConnections, 1, 65536},
+		{"MaxHalfOpen", c.MaxHalfOpen, 1, 65536},
+		{"MaxHalfOpenPerSource", c.MaxHalfOpenPerSource, 1, 65536},
+		{"MaxRefusals", c.MaxRefusals, 1, 1 << 20},
+		{"SendQueue", c.SendQueue, minQueue, maxQueue},
+		{"ReceiveQueue", c.ReceiveQueue, 1, maxQueue},
+	} {
+		if n.value < n.low || n.value > n.limit {
+			return fmt.Errorf("%w: %s is %d, not within %d and %d", ErrConfig, n.name, n.value, n.low, n.limit)
+		}
+	}
+	return c.checkTimes()
+}
+
+func (c Config) checkTimes() error {
+	for _, d := range []struct {
+		name       string
+		value      time.Duration
+		low, limit time.Duration
+		never      bool
+	}{
+		{"ConnectTimeout", c.ConnectTimeout, time.Millisecond, maxDuration, false},
+		{"HeartbeatTimeout", c.HeartbeatTimeout, time.Millisecond, maxDuration, true},
+		{"DisconnectTimeout", c.DisconnectTimeout, time.Millisecond, maxDuration, true},
+		{"HalfOpenTimeout", c.HalfOpenTimeout, time.Millisecond, maxDuration, false},
+		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
+		{"MaxStep", c.MaxStep, 0, maxDuration, false},
+	} {
+		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == Never) {
+			return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, d.name, d.value, d.low, d.limit)
+		}
+	}
+	return nil
+}

@@ -1,0 +1,338 @@
+package utp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+	"time"
+)
+
+func addGolden(f *testing.F) {
+	for _, v := range golden {
+		pkt := unhex(f, v.hex)
+		f.Add(pkt)
+		f.Add(pkt[:len(pkt)-1])
+		f.Add(append(pkt, 0))
+	}
+	f.Add([]byte("UTP"))
+	f.Add([]byte{})
+}
+
+// FuzzPacket: the package and the reference decoder say the same of any bytes,
+// and what is parsed is appended as it was.
+func FuzzPacket(f *testing.F) {
+	addGolden(f)
+	f.Fuzz(func(t *testing.T, pkt []byte) {
+		for _, stages := range [][]string{entitiesStages, gameObjectsStages, {"fr", "fR", "u"}} {
+			if slow, fast := slowPacket(pkt, stages), fastPacket(pkt, stages); slow != fast {
+				t.Fatalf("%x\nreference %s\npackage   %s", pkt, slow, fast)
+			}
+		}
+		m, err := Decode(pkt)
+		if err != nil {
+			return
+		}
+		again := m.Append(nil)
+		switch m.(type) {
+		case Accept: // It may have had a payload that does not count.
+			again = again[:HandshakeLen]
+			pkt = pkt[:HandshakeLen]
+		case MTUCheck: // Its padding is not kept.
+			again, pkt = again[:MessageLen+lengthLen], pkt[:MessageLen+lengthLen]
+		}
+		if !bytes.Equal(again, pkt) {
+			t.Fatalf("%x came back as %x", pkt, again)
+		}
+	})
+}
+
+func FuzzReliableHeader(f *testing.F) {
+	for _, v := range golden {
+		if b := unhex(f, v.hex); len(b) > DataLen {
+			f.Add(b[DataLen:], true)
+			f.Add(b[DataLen:], false)
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte, wide bool) {
+		h, rest, err := ParseReliable(b, wide)
+		if err == nil && !bytes.Equal(append(h.Append(nil, wide), rest...), b) {
+			t.Fatalf("%x came back as %+v %x", b, h, rest)
+		}
+	})
+}
+
+func FuzzSequencedHeader(f *testing.F) {
+	f.Add([]byte{0, 0, 'h', 'i'})
+	f.Add([]byte{255, 255})
+	f.Add([]byte{1})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, rest, err := ParseSequenced(b)
+		if err == nil && !bytes.Equal(append(h.Append(nil), rest...), b) {
+			t.Fatalf("%x came back as %+v %x", b, h, rest)
+		}
+	})
+}
+
+// FuzzFragment: pieces in any order neither fail nor make more than there is.
+func FuzzFragment(f *testing.F) {
+	f.Add([]byte{0x05, 0x80, 'a', 0x06, 0x00, 'b', 0x07, 0x40, 'c'})
+	f.Add([]byte{0x00, 0xc0, 'a'})
+	f.Add([]byte{0xff, 0xbf, 'a', 0x00, 0x40, 'b'})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		const capacity = 20
+		var a assembly
+		fed := 0
+		for len(b) >= FragmentLen+1 {
+			h, rest, err := ParseFragment(b)
+			if err != nil || !bytes.Equal(h.Append(nil), b[:FragmentLen]) {
+				t.Fatalf("%x: %+v %v", b[:FragmentLen], h, err)
+			}
+			msg, o, whole := a.add(h, rest[:1], capacity)
+			fed++
+			if len(msg) > min(fed, capacity) || whole != (msg != nil) || whole && o != Taken || whole && a.open {
+				t.Fatalf("%+v: %d bytes of %d, %v, %v", h, len(msg), fed, o, whole)
+			}
+			b = rest[1:]
+		}
+	})
+}
+
+func FuzzBatch(f *testing.F) {
+	f.Add(AppendBatched(AppendBatched(nil, []byte("one")), nil), 3)
+	f.Add([]byte{255, 255, 255, 127, 0}, 1)
+	f.Fuzz(func(t *testing.T, b []byte, step int) {
+		whole, cut := BatchReader{Limit: 64}, BatchReader{Limit: 64}
+		whole.Add(b)
+		step = 1 + step&7
+		for at := 0; at < len(b); at += step {
+			cut.Add(b[at:min(at+step, len(b))])
+			for msg, ok, err := cut.Next(); ok; msg, ok, err = cut.Next() {
+				want, found, wantErr := whole.Next()
+				if !bytes.Equal(msg, want) || !found || err != wantErr {
+					t.Fatalf("%x in pieces, %x as a whole", msg, want)
+				}
+			}
+		}
+		if msg, ok, _ := whole.Next(); ok {
+			t.Fatalf("%x is missing in pieces", msg)
+		}
+	})
+}
+
+func FuzzRPC(f *testing.F) {
+	f.Add(unhex(f, "02 04030201 0700 0c00 ab0c 0800 0000"))
+	f.Add([]byte{2, 0, 0, 0, 0, 1, 0, 255, 255})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		sent, rest, err := ParseRPCPacket(b)
+		if err != nil {
+			return
+		}
+		again := AppendRPCPacket(nil, sent)
+		for len(rest) > 0 {
+			m, more, err := ParseRPC(rest)
+			if err != nil {
+				return
+			}
+			again, rest = m.Append(again), more
+		}
+		if !bytes.Equal(again, b) {
+			t.Fatalf("%x came back as %x", b, again)
+		}
+	})
+}
+
+// FuzzEndpoint: two endpoints that are driven by random bytes, and given random
+// datagrams with the right token, keep what they promise. A byte picks what to
+// do and the next ones are its arguments.
+func FuzzEndpoint(f *testing.F) {
+	f.Add([]byte{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11})
+	f.Add(bytes.Repeat([]byte{3, 200, 4, 4, 0, 10, 5, 5}, 20))
+	f.Add(append(bytes.Repeat([]byte{3, 100}, 40), bytes.Repeat([]byte{4, 0, 60, 5}, 10)...))
+	// Connect; then rounds of sending on a pipeline both ways, with some loss.
+	session := []byte{0, 0, 1, 0, 4, 5, 0, 0x12, 0x14, 0x15, 0, 2}
+	for i := range byte(30) {
+		session = append(session, 0, 1, 3, 0, i%5, i*9, 0x13, 0, i%5, i*7, 4, 5, i&1<<2, 0x12, 0x14, 0x15, i&2, 2)
+	}
+	f.Add(session)
+	f.Add(append([]byte{1}, session...))
+	for _, v := range golden {
+		pkt := unhex(f, v.hex)
+		script := append([]byte{1, 1, 5, 6, byte(len(pkt) - 9)}, pkt[9:]...)
+		f.Add(append(script, 4, 4, 7, byte(len(pkt)), pkt[0]))
+	}
+	f.Fuzz(func(t *testing.T, script []byte) {
+		p := newPlay(t, script)
+		for range 300 {
+			if !p.act() {
+				break
+			}
+		}
+		p.invariants()
+	})
+}
+
+// play is two endpoints and a script.
+type play struct {
+	t      *testing.T
+	script []byte
+	ends   [2]*Endpoint
+	conns  [2][]ConnID
+	now    time.Duration
+}
+
+func newPlay(t *testing.T, script []byte) *play {
+	p := &play{t: t, script: script}
+	cfg := NetcodeForGameObjects()
+	if len(script) > 0 && script[0]&1 == 1 {
+		cfg = NetcodeForEntities()
+	}
+	cfg.Pipelines = append(cfg.Pipelines, Pipeline{StageFragmentation, StageReliableSequenced})
+	cfg.MaxConnections, cfg.MaxHalfOpen, cfg.SendQueue, cfg.ReceiveQueue = 6, 4, 64, 32
+	for i := range p.ends {
+		cfg.Rand = newSeeded(uint64(i))
+		p.ends[i] = server(t, cfg)
+	}
+	return p
+}
+
+func (p *play) byte() int {
+	if len(p.script) == 0 {
+		return 0
+	}
+	b := p.script[0]
+	p.script = p.script[1:]
+	return int(b)
+}
+
+func (p *play) bytes(n int) []byte {
+	n = min(n, len(p.script))
+	b := p.script[:n]
+	p.script = p.script[n:]
+	return b
+}
+
+// act does one thing of the script. It is false at the end.
+func (p *play) act() bool {
+	if len(p.script) == 0 {
+		return false
+	}
+	op := p.byte()
+	side := op >> 4 & 1
+	e := p.ends[side]
+	switch op & 7 {
+	case 0:
+		p.now += time.Duration(int8(p.byte())) * 100 * time.Millisecond
+		for _, e := range p.ends {
+			e.Advance(p.now)
+		}
+	case 1:
+		if id, err := e.Connect(place(1-side), p.bytes(p.byte()&15)); err == nil {
+			p.conns[side] = append(p.conns[side], id)
+		}
+	case 2:
+		e.Update()
+		p.read(side)
+	case 3:
+		e.Send(p.pick(side), PipelineID(p.byte()&7), make([]byte, p.byte()*30))
+	case 4:
+		e.Flush()
+	case 5:
+		p.carry(side, p.byte())
+	case 6: // A message with the token of a connection, and anything behind it.
+		if st, ok := e.ConnStats(p.pick(side)); ok {
+			head := binary.LittleEndian.AppendUint64([]byte{byte(1 + p.byte()%5)}, uint64(st.Token))
+			e.Receive(st.Remote, append(head, p.bytes(p.byte())...))
+		}
+	case 7:
+		p.odd(side)
+	}
+	return true
+}
+
+// odd does what is rare.
+func (p *play) odd(side int) {
+	e := p.ends[side]
+	switch b := p.byte(); b & 3 {
+	case 0:
+		e.Disconnect(p.pick(side))
+	case 1:
+		e.Receive(place(b), p.bytes(p.byte()))
+	case 2:
+		e.Receive(place(b>>2), request(b))
+	case 3:
+		e.Gone(place(b >> 2))
+	}
+}
+
+func (p *play) pick(side int) ConnID {
+	if len(p.conns[side]) == 0 {
+		return ConnID{}
+	}
+	return p.conns[side][p.byte()%len(p.conns[side])]
+}
+
+// carry takes datagrams to the other side; the bits of mask say which are lost.
+func (p *play) carry(side, mask int) {
+	for i := 0; ; i++ {
+		d, ok := p.ends[side].Next()
+		if !ok {
+			return
+		}
+		if len(d.Data) > 1400 {
+			p.t.Fatalf("sent %d bytes", len(d.Data))
+		}
+		if _, err := Decode(d.Data); err != nil {
+			p.t.Fatalf("sent %x: %v", d.Data, err)
+		}
+		if mask>>(i&7)&1 == 0 && d.To == place(1-side) {
+			p.ends[1-side].Receive(place(side), d.Data)
+		}
+	}
+}
+
+func (p *play) read(side int) {
+	e := p.ends[side]
+	for ev, ok := e.NextEvent(); ok; ev, ok = e.NextEvent() {
+		if ev.Kind == EventIncoming {
+			p.conns[side] = append(p.conns[side], ev.Conn)
+		}
+		if ev.Kind == EventDisconnected && e.State(ev.Conn) != StateNone {
+			p.t.Fatalf("%v ended and is %v", ev.Conn, e.State(ev.Conn))
+		}
+	}
+}
+
+// invariants checks that the tables agree with each other.
+func (p *play) invariants() {
+	for side, e := range p.ends {
+		st := e.Stats()
+		live, halfOpen := 0, 0
+		for _, c := range e.conns {
+			if c.state != StateNone {
+				live++
+				if e.tokens[c.token] != c {
+					p.t.Fatalf("side %d: token %v leads elsewhere", side, c.token)
+				}
+			}
+			if c.state == StateHalfOpen {
+				halfOpen++
+				if e.halfOpen[c.halfOpen] != c {
+					p.t.Fatalf("side %d: half-open list is wrong", side)
+				}
+			}
+			for i := range c.lanes {
+				if r := c.lanes[i].reliable; r != nil && (r.sender.free() < 0 || r.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
+					p.t.Fatalf("side %d: %+v", side, r)
+				}
+			}
+		}
+		sum := uint64(0)
+		for _, n := range st.Outcomes {
+			sum += n
+		}
+		if live != st.Connections || halfOpen != st.HalfOpen || len(e.tokens) != live || len(e.free)+live != len(e.conns) ||
+			live > e.cfg.MaxConnections || halfOpen > e.cfg.MaxHalfOpen || st.Unsent > e.cfg.SendQueue || sum != st.Received {
+			p.t.Fatalf("side %d: %+v, %d live, %d tokens, %d free", side, st, live, len(e.tokens), len(e.free))
+		}
+	}
+}

@@ -1,0 +1,223 @@
+package utp
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// seeded gives the same bytes to every run.
+type seeded struct{ rng *rand.Rand }
+
+func newSeeded(seed uint64) io.Reader { return seeded{rand.New(rand.NewPCG(seed, 0))} }
+
+func (s seeded) Read(b []byte) (int, error) {
+	for i := range b {
+		b[i] = byte(s.rng.Uint32())
+	}
+	return len(b), nil
+}
+
+// goldenRand gives the token of the vectors once, and then others.
+func goldenRand() io.Reader {
+	return io.MultiReader(bytes.NewReader([]byte{0, 1, 2, 3, 4, 5, 6, 7}), newSeeded(9))
+}
+
+// place returns an address of its own for each number.
+func place(n int) Addr {
+	ip := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
+	return AddrFromUDP(netip.AddrPortFrom(ip, 7777))
+}
+
+func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
+
+func newEndpoint(t testing.TB, cfg Config) *Endpoint {
+	t.Helper()
+	if cfg.Rand == nil {
+		cfg.Rand = newSeeded(1)
+	}
+	e, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return e
+}
+
+// server is an endpoint that listens.
+func server(t testing.TB, cfg Config) *Endpoint {
+	e := newEndpoint(t, cfg)
+	e.Listen(true)
+	return e
+}
+
+func connect(t testing.TB, e *Endpoint, to Addr, payload string) ConnID {
+	t.Helper()
+	id, err := e.Connect(to, []byte(payload))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// sent flushes and returns copies of all datagrams.
+func sent(e *Endpoint) [][]byte {
+	e.Flush()
+	return waiting(e)
+}
+
+// waiting returns copies of the datagrams that were queued without a flush.
+func waiting(e *Endpoint) (list [][]byte) {
+	for d, ok := e.Next(); ok; d, ok = e.Next() {
+		list = append(list, bytes.Clone(d.Data))
+	}
+	return list
+}
+
+// kinds returns the kinds of packets, one letter each: Q request, A accept,
+// d data, x disconnect, h heartbeat, m mtu ack.
+func kinds(t testing.TB, list [][]byte) string {
+	t.Helper()
+	said := ""
+	for _, pkt := range list {
+		k, _, err := ParseKind(pkt)
+		if err != nil {
+			t.Fatalf("sent %x: %v", pkt, err)
+		}
+		said += map[Kind]string{KindRequest: "Q", KindAccept: "A", KindData: "d", KindDisconnect: "x", KindHeartbeat: "h", KindMTUAck: "m"}[k]
+	}
+	return said
+}
+
+// events returns copies of all events.
+func events(e *Endpoint) (list []Event) {
+	for ev, ok := e.NextEvent(); ok; ev, ok = e.NextEvent() {
+		ev.Data = bytes.Clone(ev.Data)
+		list = append(list, ev)
+	}
+	return list
+}
+
+// told describes the events that wait.
+func told(e *Endpoint) string { return describe(events(e)) }
+
+// describe puts events into one line.
+func describe(list []Event) string {
+	said := ""
+	for _, ev := range list {
+		if said != "" {
+			said += ", "
+		}
+		said += ev.Kind.String()
+		switch {
+		case ev.Kind == EventDisconnected:
+			said += " " + ev.Reason.String()
+		case ev.Kind == EventData:
+			said += fmt.Sprintf(" %d %q", ev.Pipeline, ev.Data)
+		case ev.Data != nil:
+			said += fmt.Sprintf(" %q", ev.Data)
+		}
+	}
+	return said
+}
+
+func feed(e *Endpoint, from Addr, list ...[]byte) (last Outcome) {
+	for _, pkt := range list {
+		last = e.Receive(from, pkt)
+	}
+	return last
+}
+
+// tick advances and updates.
+func tick(e *Endpoint, now time.Duration) {
+	e.Advance(now)
+	e.Update()
+}
+
+// pair is a client and a server with an established connection between them,
+// at time 0, whose first exchange is over.
+type pair struct {
+	t              testing.TB
+	now            time.Duration
+	client, server *Endpoint
+	up, down       ConnID // the client's and the server's name of it
+}
+
+var clientAt, serverAt = place(1), place(2)
+
+func newPair(t testing.TB, cfg Config) *pair {
+	t.Helper()
+	p := &pair{t: t, client: newEndpoint(t, cfg), server: server(t, cfg)}
+	p.client.Advance(0)
+	p.server.Advance(0)
+	p.up = connect(t, p.client, serverAt, "")
+	p.toServer()
+	ev, ok := p.server.NextEvent()
+	if !ok || ev.Kind != EventIncoming {
+		t.Fatalf("the server sees %+v", ev)
+	}
+	p.down = ev.Conn
+	p.toClient()
+	if said := told(p.client); said != "connected" {
+		t.Fatalf("the client sees %s", said)
+	}
+	// A word of the client establishes the server's side.
+	if o := p.server.Receive(clientAt, Heartbeat{p.token()}.Append(nil)); o != Taken || p.server.State(p.down) != StateEstablished {
+		t.Fatal(o, p.server.State(p.down))
+	}
+	return p
+}
+
+func (p *pair) token() Token {
+	s, ok := p.client.ConnStats(p.up)
+	if !ok {
+		p.t.Fatal("the connection is gone")
+	}
+	return s.Token
+}
+
+// pass moves both clocks on.
+func (p *pair) pass(d time.Duration) {
+	p.now += d
+	tick(p.client, p.now)
+	tick(p.server, p.now)
+}
+
+// toServer and toClient flush one side and feed the other.
+func (p *pair) toServer() (list [][]byte) {
+	list = sent(p.client)
+	feed(p.server, clientAt, list...)
+	return list
+}
+
+func (p *pair) toClient() (list [][]byte) {
+	list = sent(p.server)
+	feed(p.client, serverAt, list...)
+	return list
+}
+
+func (p *pair) send(pipeline PipelineID, payload string) {
+	p.t.Helper()
+	if err := p.client.Send(p.up, pipeline, []byte(payload)); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
+func udp(text string) netip.AddrPort { return netip.MustParseAddrPort(text) }
+
+// numbered returns a payload that says its number and has n bytes at least.
+func numbered(i, n int) []byte {
+	b := binary.BigEndian.AppendUint32(nil, uint32(i))
+	for len(b) < n {
+		b = append(b, byte(i))
+	}
+	return b
+}

@@ -1,0 +1,101 @@
+package utp
+
+import "testing"
+
+var elsewhere = place(77)
+
+func TestRoaming(t *testing.T) {
+	p := newPair(t, Config{})
+	p.send(0, "from a new port")
+	if o := feed(p.server, elsewhere, sent(p.client)...); o != Taken {
+		t.Fatal(o)
+	}
+	must(t, p.server.Send(p.down, 0, []byte("follows")))
+	d, ok := p.server.Next()
+	if !ok || d.To != elsewhere {
+		t.Errorf("sent to %v", d.To)
+	}
+	if st, _ := p.server.ConnStats(p.down); st.Roams != 1 || st.Remote != elsewhere {
+		t.Errorf("%+v", st)
+	}
+	// A request does not move it: only a client that has no accept asks.
+	if o := feed(p.server, place(78), Request{Token: p.token()}.Append(nil)); o != DropForeign {
+		t.Error(o)
+	}
+	if to, _ := p.server.Remote(p.down); to != elsewhere {
+		t.Errorf("a request moved it to %v", to)
+	}
+	// Nor does what is no valid message.
+	feed(p.server, place(78), append(Heartbeat{p.token()}.Append(nil), 0))
+	feed(p.server, place(78), Data{Token: p.token()}.Append(nil)[:MessageLen])
+	if to, _ := p.server.Remote(p.down); to != elsewhere {
+		t.Errorf("garbage moved it to %v", to)
+	}
+	// From there the client may also say goodbye.
+	if o := feed(p.server, place(78), Disconnect{p.token()}.Append(nil)); o != Taken || told(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
+		t.Error(o)
+	}
+}
+
+func TestFixedAddress(t *testing.T) {
+	p := newPair(t, Config{FixedAddress: true})
+	for _, m := range []Message{Heartbeat{p.token()}, Data{Token: p.token(), Body: []byte("x")}, Disconnect{p.token()},
+		MTUCheck{Token: p.token()}, MTUAck{Token: p.token()}} {
+		if o := feed(p.server, elsewhere, m.Append(nil)); o != DropForeign {
+			t.Errorf("%v: %v", m, o)
+		}
+	}
+	if got := told(p.server); got != "" || p.server.State(p.down) != StateEstablished {
+		t.Error(got)
+	}
+}
+
+// TestNoRoamingBefore: what is not established stays where it began, so a token
+// that is used from two places belongs to the first.
+func TestNoRoamingBefore(t *testing.T) {
+	s := server(t, Config{})
+	s.Advance(0)
+	feed(s, clientAt, request(5))
+	for _, m := range []Message{Request{Token: 5}, Heartbeat{5}, Data{Token: 5}, Disconnect{5}} {
+		if o := feed(s, elsewhere, m.Append(nil)); o != DropForeign {
+			t.Errorf("%v to a half-open connection: %v", m, o)
+		}
+	}
+	if st := s.Stats(); st.HalfOpen != 1 || told(s) != "incoming" {
+		t.Errorf("%+v", st)
+	}
+	c := newEndpoint(t, Config{Rand: goldenRand()})
+	id := connect(t, c, serverAt, "")
+	sent(c)
+	for _, m := range []Message{Accept{Token: goldenToken}, Heartbeat{goldenToken}, Disconnect{goldenToken}} {
+		if o := feed(c, elsewhere, m.Append(nil)); o != DropForeign || c.State(id) != StateConnecting {
+			t.Errorf("%v to an attempt: %v", m, o)
+		}
+	}
+}
+
+// TestMTU: the size is that of the datagram on the socket, the relay's header
+// included.
+func TestMTU(t *testing.T) {
+	for _, overhead := range []int{0, 38} {
+		p := newPair(t, Config{Overhead: overhead})
+		check := MTUCheck{Token: p.token(), Padding: uint16(1024 - MessageLen - lengthLen - overhead)}.Append(nil)
+		if len(check)+overhead != 1024 {
+			t.Fatal(len(check))
+		}
+		feed(p.server, clientAt, check)
+		list := waiting(p.server)
+		if len(list) != 1 {
+			t.Fatalf("overhead %d: %q", overhead, kinds(t, list))
+		}
+		if m, err := ParseMTUAck(list[0]); m != (MTUAck{Token: p.token(), Size: 1024}) || err != nil {
+			t.Errorf("overhead %d: %v %v", overhead, m, err)
+		}
+		if o := feed(p.client, serverAt, list[0]); o != Taken || len(sent(p.client)) != 0 || told(p.client) != "" {
+			t.Errorf("an answer that nobody asked for: %v", o)
+		}
+		if o := feed(p.server, clientAt, check[:len(check)-1]); o != DropLength {
+			t.Error(o)
+		}
+	}
+}
