@@ -28,7 +28,11 @@ Examples:
 			if err != nil {
 				return err
 			}
-			err = errors.Join(loaded.Print(s.stdout), app.Check(loaded.Config, app.Serve))
+			err = loaded.Print(s.stdout)
+			for _, w := range app.Warnings(loaded.Config, app.Serve) {
+				fmt.Fprintln(s.stderr, "warning:", w)
+			}
+			err = errors.Join(err, app.Check(loaded.Config, app.Serve))
 			if err == nil {
 				_, err = fmt.Fprintln(s.stdout, "# serve would start with these settings")
 			}

@@ -37,7 +37,7 @@ Examples:
 			if err != nil {
 				return err
 			}
-			return s.start(ctx, loaded.Config, app.Dev, identity, log)
+			return s.start(ctx, app.Options{Config: loaded.Config, Mode: app.Dev, Identity: identity, Logger: log})
 		},
 	})
 }

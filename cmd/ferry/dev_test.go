@@ -187,7 +187,7 @@ func TestSecondSignal(t *testing.T) {
 	p.signal(syscall.SIGTERM)
 	p.says("stopping")
 	p.signal(syscall.SIGTERM)
-	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "second signal") {
+	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "another signal") {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
 }

@@ -12,7 +12,7 @@
 // output; logs go to standard error. The exit code is 0 when all went well, 1
 // when something failed, and 2 when the command line or the settings are not
 // usable. The first SIGINT or SIGTERM ends the process in order, the second one
-// at once.
+// at once; with a drain time-out, the first one begins a drain.
 //
 // There is one file per subcommand. What a library could offer is not here but
 // in the packages above; what only this binary needs is in internal.

@@ -24,41 +24,34 @@ func main() {
 	// The metrics of the process carry their type only if this switch of the
 	// library, which is one per process, is on.
 	metrics.ExposeMetadata(true)
-	ctx, stop := untilSignal(os.Stderr)
-	code := run(ctx, os.Args, os.Environ(), os.Stdout, os.Stderr)
-	stop()
+	received := make(chan os.Signal, 3)
+	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
+	ctx, cancel := context.WithCancel(context.Background())
+	s := streams{os.Environ(), os.Stdout, os.Stderr, new(signals)}
+	go s.signals.obey(received, cancel, s.stderr, func() { os.Exit(exitFailed) })
+	code := s.run(ctx, os.Args)
+	signal.Stop(received)
+	cancel()
 	os.Exit(code)
 }
 
-// untilSignal returns a context that ends with the first SIGINT or SIGTERM. The
-// second one ends the process. Stop gives signals back to the system.
-func untilSignal(stderr io.Writer) (ctx context.Context, stop func()) {
-	ctx, cancel := context.WithCancel(context.Background())
-	signals := make(chan os.Signal, 2)
-	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
-	go func() {
-		<-signals
-		cancel()
-		<-signals
-		fmt.Fprintln(stderr, "ferry: second signal, exiting at once")
-		os.Exit(exitFailed)
-	}()
-	return ctx, func() { signal.Stop(signals); cancel() }
+// run executes one command line and returns the exit code, without signals.
+func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
+	return streams{environ, stdout, stderr, new(signals)}.run(ctx, args)
 }
 
-// run executes one command line and returns the exit code. Tests call it too.
-func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) int {
-	s := streams{environ, stdout, stderr}
+// run executes one command line and returns the exit code.
+func (s streams) run(ctx context.Context, args []string) int {
 	err := s.root().Run(ctx, args)
 	var usage usageError
 	switch {
 	case err == nil:
 		return exitOK
 	case errors.As(err, &usage):
-		fmt.Fprintf(stderr, "ferry: %v\nSee: %s --help\n", err, usage.command)
+		fmt.Fprintf(s.stderr, "ferry: %v\nSee: %s --help\n", err, usage.command)
 		return exitUsage
 	}
-	fmt.Fprintf(stderr, "ferry: %v\n", err)
+	fmt.Fprintf(s.stderr, "ferry: %v\n", err)
 	return exitFailed
 }
 
@@ -66,6 +59,7 @@ func run(ctx context.Context, args, environ []string, stdout, stderr io.Writer) 
 type streams struct {
 	environ        []string
 	stdout, stderr io.Writer
+	signals        *signals
 }
 
 // usageError says that the user asked for something that cannot be.

@@ -19,10 +19,16 @@ func (s streams) serve() *cli.Command {
 project and environment. Answers of the API carry keys: plain HTTP is refused on
 a public address unless a reverse proxy is declared.
 
+A restart ends no match: players come back by themselves within seconds, after a
+crash too, as long as --state-dir is the same. With --drain-timeout, the first
+SIGTERM or SIGINT lets the matches that run go on to their end; the second ends
+the process in order, the third at once.
+
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
    ferry serve -c ferry.yaml --advertise 203.0.113.7 --udp 0.0.0.0:7777,[::]:7777
-   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --behind-proxy
+   FERRY_LOG_FORMAT=json ferry serve -c ferry.yaml --behind-proxy --trusted-proxies 10.0.0.0/8
+   ferry serve -c ferry.yaml --drain-timeout 1h
 
    # ferry.yaml
    advertise: 203.0.113.7
@@ -47,7 +53,10 @@ ferry check -c ferry.yaml shows what is in force.`,
 				return err
 			}
 			defer func() { err = errors.Join(err, dir.Close()) }()
-			return s.start(ctx, loaded.Config, app.Serve, dir.Identity, log)
+			return s.start(ctx, app.Options{
+				Config: loaded.Config, Mode: app.Serve, Logger: log,
+				Identity: dir.Identity, Fresh: dir.Created, StateFile: dir.Allocations(),
+			})
 		},
 	})
 }

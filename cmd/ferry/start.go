@@ -3,13 +3,11 @@ package main
 import (
 	"context"
 	"fmt"
-	"log/slog"
 
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
 )
 
 // load reads the settings of a command and checks them for mode, before
@@ -26,18 +24,20 @@ func (s streams) load(cmd *cli.Command, mode app.Mode) (config.Loaded, error) {
 	return loaded, err
 }
 
-// start runs relay and API until ctx ends, and prints a line for each listener
-// and one when all is ready.
-func (s streams) start(ctx context.Context, c config.Config, mode app.Mode, identity state.Identity, log *slog.Logger) error {
+// start runs relay and API until ctx ends or a drain is over, and prints a line
+// for each listener and one when all is ready. If a signal is to begin a drain,
+// the first one does.
+func (s streams) start(ctx context.Context, o app.Options) error {
 	b := readBuild()
 	var a *app.App
-	a, err := app.New(app.Options{
-		Config: c, Mode: mode, Identity: identity, Logger: log,
-		Version: b.version, Revision: b.revision, GoVersion: b.goVersion,
-		OnReady: func() { fmt.Fprintln(s.stdout, "ready", a.Summary()) },
-	})
+	o.Version, o.Revision, o.GoVersion = b.version, b.revision, b.goVersion
+	o.OnReady = func() { fmt.Fprintln(s.stdout, "ready", a.Summary()) }
+	a, err := app.New(o)
 	if err != nil {
 		return err
+	}
+	if o.Mode == app.Serve && o.Config.DrainTimeout > 0 {
+		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
 	for _, l := range a.Listeners() {
 		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)

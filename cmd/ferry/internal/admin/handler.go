@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// Config says whom the pages ask. Every field but Title is required, and all
-// functions are called from several goroutines.
+// Config says whom the pages ask. All functions are required, and are called
+// from several goroutines.
 type Config struct {
 	// Title heads the index page, such as "ferry v1.2.3".
 	Title string
@@ -23,6 +23,17 @@ type Config struct {
 	// Ready returns nil while the process wants to be sent requests, otherwise
 	// why it does not.
 	Ready func() error
+	// AnyHost lets requests in whatever name they were sent to, for a listener
+	// that others are meant to reach by names that are not known here.
+	AnyHost bool
+
+	// Drain lets the relay run dry, or changes how a drain ends, and Undrain ends
+	// that, or returns ErrFinal. Draining tells about it.
+	Drain    func(context.Context, engine.DrainConfig) error
+	Undrain  func(context.Context) error
+	Draining func() DrainState
+	// DrainDefaults hold where a request to drain does not say.
+	DrainDefaults engine.DrainConfig
 }
 
 // New returns the handler of the admin pages.
@@ -39,7 +50,8 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		verdict(w, cfg.Ready())
 	})
-	return mux
+	drainPages(mux, cfg)
+	return guard(mux, cfg.AnyHost)
 }
 
 // verdict answers 200 "ok", or 503 and the reason.

@@ -46,12 +46,17 @@ func pages(relay *engine.Server, ready func() error) http.Handler {
 		Probe:   relay.Probe,
 		Workers: func() []engine.WorkerStats { return relay.Stats().Workers },
 		Ready:   ready,
+
+		Drain: relay.Drain, Undrain: relay.Undrain,
+		Draining: func() DrainState { return DrainState{Draining: relay.Draining()} },
 	})
 }
 
 func get(h http.Handler, method, path string) *httptest.ResponseRecorder {
 	w := httptest.NewRecorder()
-	h.ServeHTTP(w, httptest.NewRequest(method, path, nil))
+	r := httptest.NewRequest(method, path, nil)
+	r.Host = "127.0.0.1:7778"
+	h.ServeHTTP(w, r)
 	return w
 }
 
@@ -70,6 +75,8 @@ func TestPages(t *testing.T) {
 		{"GET", "/readyz", 200, "text/plain; charset=utf-8", "ok\n"},
 		{"HEAD", "/livez", 200, "text/plain; charset=utf-8", ""},
 		{"POST", "/livez", 405, "text/plain; charset=utf-8", "Method Not Allowed"},
+		{"GET", "/drain", 200, "application/json", `{"draining":false,"final":false,"threshold":0,"allocations":0}`},
+		{"PUT", "/drain", 405, "text/plain; charset=utf-8", "Method Not Allowed"},
 		{"GET", "/debug", 404, "text/plain; charset=utf-8", "404"},
 	} {
 		w := get(h, c.method, c.path)

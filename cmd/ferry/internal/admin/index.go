@@ -16,6 +16,7 @@ const index = `<!doctype html>
 <li><a href="/metrics">/metrics</a>: counters and gauges, in the text format of Prometheus
 <li><a href="/livez">/livez</a>: does the relay answer, and does every worker get on
 <li><a href="/readyz">/readyz</a>: does this process want requests
+<li><a href="/drain">/drain</a>: is it running dry; POST begins that (?deadline=1h&amp;threshold=0), DELETE ends it
 </ul>
 `
 

@@ -146,13 +146,19 @@ func public(ip netip.Addr) bool {
 
 // advertiser is the relay, except that its reservations name the addresses
 // that were found here, after the sockets had got their ports.
+//
+// It makes none when the memory is short.
 type advertiser struct {
 	*engine.Server
 	endpoints []alloc.ServerEndpoint
+	room      func() bool
 }
 
 // ReserveHost is that of the relay.
 func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	if !a.room() {
+		return alloc.Reservation{}, alloc.ErrFull
+	}
 	res, err := a.Server.ReserveHost(ctx, r)
 	res.Endpoints = a.endpoints
 	return res, err
@@ -160,6 +166,9 @@ func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc
 
 // ReserveJoiner is that of the relay.
 func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
+	if !a.room() {
+		return alloc.Reservation{}, alloc.ErrFull
+	}
 	res, err := a.Server.ReserveJoiner(ctx, r)
 	res.Endpoints = a.endpoints
 	return res, err
@@ -170,7 +179,7 @@ func (a *App) advertised() (alloc.Relay, error) {
 	if err != nil {
 		return nil, err
 	}
-	relay := advertiser{Server: a.relay}
+	relay := advertiser{Server: a.relay, room: a.room}
 	for _, addr := range told {
 		relay.endpoints = append(relay.endpoints, engine.UDPServerEndpoint(addr))
 	}

@@ -6,7 +6,6 @@ import (
 	"fmt"
 	"log/slog"
 	"net/http"
-	"net/netip"
 	"os"
 	"runtime"
 	"runtime/debug"
@@ -18,6 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc/store"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/foreign"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
 	"github.com/ferryrelay/ferry/engine"
@@ -40,6 +41,12 @@ type Options struct {
 	Mode   Mode
 	// Identity is who the relay is. Required.
 	Identity state.Identity
+	// Fresh says that the identity has just been made, so that nothing of an
+	// earlier run can come back.
+	Fresh bool
+	// StateFile is where what a restart must know of the allocations is kept. Its
+	// directory is this process's alone. Empty: nothing is kept.
+	StateFile string
 	// Logger is required. It hears of nothing per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.
@@ -58,6 +65,13 @@ type App struct {
 	tls     *tls.Config // nil: plain HTTP
 	api     *web
 	admin   *web
+
+	most     int           // allocations at once
+	memory   *memory.Guard // nil: not watched
+	foreign  *foreign.Watch
+	restart  restart
+	draining draining
+	refused  refusals
 
 	ready   atomic.Bool
 	ran     atomic.Bool
@@ -81,23 +95,21 @@ func New(o Options) (*App, error) {
 
 func (a *App) build() error {
 	collectEarly()
+	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
+		a.opts.Logger.Warn(w)
+	}
+	a.bound()
 	if err := a.buildRelay(); err != nil {
 		return err
 	}
+	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
+	if err := a.buildService(); err != nil {
+		return err
+	}
 	c := &a.opts.Config
-	relay, err := a.advertised()
-	if err != nil {
-		return err
-	}
-	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: store.NewMemory(), MaxConnections: c.MaxConnections,
-		Regions: []alloc.Region{{ID: c.Region, Description: c.Region}},
-	})
-	if err != nil {
-		return err
-	}
 	a.metrics = metrics.New(metrics.Config{
-		Stats: a.relay.Stats, Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
+		Stats: a.relay.Stats, Process: a.process,
+		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	})
 	handler, err := newAPI(c, a.opts.Mode, httpapi.Config{
 		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
@@ -111,12 +123,15 @@ func (a *App) build() error {
 	if a.api, err = newWeb(c.HTTP.AddrPort, handler, a.tls, a.opts.Logger); err != nil {
 		return err
 	}
+	if a.opts.Mode == Serve {
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
+	}
 	a.admin, err = newWeb(c.Admin.AddrPort, a.pages(), nil, a.opts.Logger)
 	return err
 }
 
-// buildRelay opens the UDP sockets. The service, which wants to hear of ends,
-// does not exist yet, but no hook is called before Run.
+// buildRelay opens the UDP sockets. The service, which wants to hear of binds
+// and ends, does not exist yet, but no hook is called before Run.
 func (a *App) buildRelay() error {
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
@@ -124,15 +139,41 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
+	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
+	if err != nil {
+		return err
+	}
+	cfg.MaxAllocations, cfg.Logger = a.most, a.opts.Logger
+	cfg.Hooks = engine.Hooks{OnBind: a.onBind, OnEnd: a.onEnd}
+	if a.opts.Fresh || a.opts.Mode == Dev {
+		cfg.RecoverFor = -1
+	}
+	cfg.Ledger, cfg.Left = a.openLedger(sealer.Boot())
+	a.relay, err = engine.New(cfg, sealer)
+	if err != nil && cfg.Ledger != nil {
+		err = errors.Join(err, cfg.Ledger.Close())
+	}
+	return err
+}
+
+// buildService makes the Allocations service, which knows the join codes of
+// the run before.
+func (a *App) buildService() error {
+	relay, err := a.advertised()
+	if err != nil {
+		return err
+	}
+	codes := store.NewMemory()
+	for _, kept := range a.relay.KeptCodes() {
+		codes.Restore(kept.Tenant, kept.Code, kept.Host)
+	}
 	c := &a.opts.Config
-	a.relay, err = engine.New(engine.Config{
-		Listen: listen(c), Workers: processors(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
-		MaxAllocations: c.MaxAllocations, MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
-		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
-		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
-		Unlimited: a.opts.Mode == Dev, Region: c.Region, Logger: a.opts.Logger,
-		Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) { a.service.Ended(e.ID) }},
-	}, sealer)
+	a.service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
+		Regions:        []alloc.Region{{ID: c.Region, Description: c.Region}},
+		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
+		Keep: a.relay.KeepCode,
+	})
 	return err
 }
 
@@ -162,18 +203,14 @@ func processors(c *config.Config) int {
 	return workers
 }
 
-func listen(c *config.Config) []netip.AddrPort {
-	addrs := make([]netip.AddrPort, len(c.UDP))
-	for i, a := range c.UDP {
-		addrs[i] = a.AddrPort
-	}
-	return addrs
-}
-
 // newAPI completes the configuration of the API's handler with what the
 // settings and the mode say.
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
 	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
+	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
+	h.AddressPerMinute = c.AddressPerMinute
+	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
+	h.TrustedProxies = trusted(c)
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)
 		if err != nil {
@@ -193,14 +230,24 @@ func (a *App) pages() http.Handler {
 		Probe:   a.relay.Probe,
 		Workers: func() []engine.WorkerStats { return a.relay.Stats().Workers },
 		Ready:   a.whyNotReady,
+		AnyHost: a.opts.Config.AdminPublic,
+
+		Drain: a.Drain, Undrain: a.Undrain, Draining: a.DrainState,
+		DrainDefaults: a.drainDefaults(),
 	})
 }
 
-var errNotReady = errors.New("app: starting or stopping")
+var (
+	errNotReady = errors.New("app: starting or stopping")
+	errDraining = errors.New("app: draining: new allocations are refused")
+)
 
 func (a *App) whyNotReady() error {
-	if a.ready.Load() {
-		return nil
+	switch {
+	case !a.ready.Load():
+		return errNotReady
+	case a.draining.is():
+		return errDraining
 	}
-	return errNotReady
+	return nil
 }

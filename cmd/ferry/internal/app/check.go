@@ -47,6 +47,14 @@ func Check(c config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
+// Warnings returns what a configuration may well be, but hardly was meant to be.
+func Warnings(c config.Config, mode Mode) []string {
+	if mode == Serve && c.BehindProxy && len(c.TrustedProxies) == 0 {
+		return []string{"behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins"}
+	}
+	return nil
+}
+
 // checkPublic refuses what must not stand on the Internet.
 func checkPublic(c *config.Config) error {
 	var errs []error

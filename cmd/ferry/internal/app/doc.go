@@ -6,7 +6,9 @@
 // It owns what belongs to the whole: what a configuration must have before
 // anything is opened ([Check]), how players are told to reach the relay, the
 // order of the end, and when the process is ready, which it is once the relay
-// has answered a datagram through its own socket.
+// has answered a datagram through its own socket. So does what watches over it:
+// the state file for the next start, the memory, the UDP port, and the drain,
+// at whose end Run returns.
 //
 // The end goes from outside in: the API answers the calls that it has taken and
 // takes no more, then the relay stops, then the admin pages. Nothing of it is

@@ -14,6 +14,8 @@ var (
 	ErrAlreadyRun = errors.New("app: Run was called before, or the app is closed")
 	// errEnded is for a part that ended although nobody asked it to.
 	errEnded = errors.New("ended unexpectedly")
+	// errDrained is for a relay that ended since it has run dry.
+	errDrained = errors.New("drained")
 )
 
 const (
@@ -24,8 +26,8 @@ const (
 	probeWithin = 2 * time.Second
 )
 
-// Run serves until ctx ends or Close is called, and then returns nil; or until
-// a part fails, and then returns its error. No goroutine is left when it
+// Run serves until ctx ends, Close is called or a drain is over, and then returns
+// nil; or until a part fails, and then returns its error. No goroutine is left when it
 // returns. It can be called once.
 func (a *App) Run(ctx context.Context) error {
 	if !a.ran.CompareAndSwap(false, true) {
@@ -44,19 +46,25 @@ func (a *App) Run(ctx context.Context) error {
 			if err == nil {
 				err = errEnded
 			}
-			fail(fmt.Errorf("app: %s: %w", name, err))
+			if err != errDrained {
+				err = fmt.Errorf("app: %s: %w", name, err)
+			}
+			fail(err)
 		})
 	}
-	start("relay", func() error { return a.relay.Run(relay) })
+	start("relay", func() error { return a.runRelay(relay) })
 	start("api", a.api.run)
 	start("admin", a.admin.run)
-	parts.Go(func() { a.announce(alive) })
+	for _, watch := range a.watches() {
+		parts.Go(func() { watch(alive) })
+	}
 
 	var err error
 	select {
 	case <-a.quit:
 	case <-alive.Done():
-		if err = context.Cause(alive); ctx.Err() != nil && err == context.Cause(ctx) {
+		err = context.Cause(alive)
+		if err == errDrained || ctx.Err() != nil && err == context.Cause(ctx) {
 			err = nil
 		}
 	}
@@ -67,6 +75,25 @@ func (a *App) Run(ctx context.Context) error {
 	stopRelay()
 	a.admin.stop(answerWithin)
 	parts.Wait()
+	return err
+}
+
+// watches are what goes on besides serving.
+func (a *App) watches() []func(context.Context) {
+	all := []func(context.Context){a.announce, a.foreign.Run, a.watchDrain}
+	if a.memory != nil {
+		all = append(all, a.memory.Run)
+	}
+	return all
+}
+
+// runRelay runs the relay, which ends by itself after a drain.
+func (a *App) runRelay(ctx context.Context) error {
+	err := a.relay.Run(ctx)
+	if err == nil && ctx.Err() == nil && a.relay.Draining() {
+		a.sayDrained()
+		return errDrained
+	}
 	return err
 }
 

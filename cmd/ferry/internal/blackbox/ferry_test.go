@@ -12,7 +12,9 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -41,20 +43,53 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// ferry is a running `ferry dev`.
+// ferry is a running `ferry dev` or `ferry serve`.
 type ferry struct {
-	t    *testing.T
-	api  string
-	udp  netip.AddrPort
-	log  bytes.Buffer
-	done chan error
-	cmd  *exec.Cmd
+	t     *testing.T
+	api   string
+	admin string
+	udp   netip.AddrPort
+	token string
+	log   text
+	done  chan error // how it ended, once
+	cmd   *exec.Cmd
+}
+
+// text is a log that is read while it is written.
+type text struct {
+	mu sync.Mutex
+	b  bytes.Buffer
+}
+
+func (l *text) Write(p []byte) (int, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.Write(p)
+}
+
+func (l *text) String() string {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.b.String()
 }
 
 // dev starts `ferry dev` on free ports and stops it when the test ends.
 func dev(t *testing.T, args ...string) *ferry {
 	t.Helper()
-	args = append([]string{"dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}, args...)
+	f := launch(t, append([]string{"dev"}, args...)...)
+	t.Cleanup(f.stop)
+	return f
+}
+
+// launch starts ferry on free ports and waits until it is ready. It is killed
+// when the test ends, if it is still there.
+func launch(t *testing.T, args ...string) *ferry {
+	t.Helper()
+	for _, flag := range []string{"--udp", "--http", "--admin"} {
+		if !slices.Contains(args, flag) {
+			args = append(args, flag, "127.0.0.1:0")
+		}
+	}
 	f := &ferry{t: t, cmd: exec.Command(binary, args...), done: make(chan error, 1)}
 	f.cmd.Stderr = &f.log
 	out, err := f.cmd.StdoutPipe()
@@ -64,6 +99,7 @@ func dev(t *testing.T, args ...string) *ferry {
 	if err := f.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	t.Cleanup(func() { _ = f.cmd.Process.Kill() }) // It has ended, if all is well.
 	ready := make(chan string, 1)
 	go func() {
 		lines := bufio.NewScanner(out)
@@ -74,7 +110,6 @@ func dev(t *testing.T, args ...string) *ferry {
 		}
 		f.done <- f.cmd.Wait()
 	}()
-	t.Cleanup(f.stop)
 	select {
 	case line := <-ready:
 		f.parse(line)
@@ -92,6 +127,9 @@ func (f *ferry) parse(line string) {
 		if v, ok := strings.CutPrefix(field, "http="); ok {
 			f.api = v
 		}
+		if v, ok := strings.CutPrefix(field, "admin="); ok {
+			f.admin = v
+		}
 	}
 	if f.api == "" || !f.udp.IsValid() {
 		f.t.Fatalf("cannot read %q", line)
@@ -100,22 +138,53 @@ func (f *ferry) parse(line string) {
 
 // stop ends the process as an operator would.
 func (f *ferry) stop() {
-	f.cmd.Process.Signal(syscall.SIGTERM)
+	f.signal(syscall.SIGTERM)
+	f.exits()
+}
+
+func (f *ferry) signal(s syscall.Signal) {
+	f.t.Helper()
+	if err := f.cmd.Process.Signal(s); err != nil {
+		f.t.Fatal(err)
+	}
+}
+
+// exits waits for the end of the process, which has to be a good one.
+func (f *ferry) exits() {
+	f.t.Helper()
 	select {
 	case err := <-f.done:
 		if err != nil {
 			f.t.Errorf("ferry ended with %v; log:\n%s", err, f.log.String())
 		}
-	case <-time.After(10 * time.Second):
-		f.cmd.Process.Kill()
-		f.t.Error("ferry does not stop; log:\n", f.log.String())
+	case <-time.After(20 * time.Second):
+		f.t.Fatal("ferry does not stop; log:\n", f.log.String())
 	}
 }
 
 // post sends JSON and returns the status and the decoded answer.
 func (f *ferry) post(path, body string) (int, map[string]any) {
 	f.t.Helper()
-	resp, err := http.Post(f.api+path, "application/json", strings.NewReader(body))
+	status, raw := f.ask("POST", f.api+path, body)
+	answer := map[string]any{}
+	if err := json.Unmarshal(raw, &answer); err != nil {
+		f.t.Fatalf("%s answered %q: %v", path, raw, err)
+	}
+	return status, answer
+}
+
+// ask sends a request and returns the status and the body of the answer.
+func (f *ferry) ask(method, url, body string) (int, []byte) {
+	f.t.Helper()
+	req, err := http.NewRequestWithContext(f.t.Context(), method, url, strings.NewReader(body))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	req.Header.Set("Content-Type", "application/json")
+	if f.token != "" {
+		req.Header.Set("Authorization", "Bearer "+f.token)
+	}
+	resp, err := http.DefaultClient.Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}
@@ -124,11 +193,7 @@ func (f *ferry) post(path, body string) (int, map[string]any) {
 	if err != nil {
 		f.t.Fatal(err)
 	}
-	answer := map[string]any{}
-	if err := json.Unmarshal(raw, &answer); err != nil {
-		f.t.Fatalf("%s answered %q: %v", path, raw, err)
-	}
-	return resp.StatusCode, answer
+	return resp.StatusCode, raw
 }
 
 // allocation is what the API calls so, as far as a client needs it.

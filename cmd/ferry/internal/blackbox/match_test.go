@@ -93,6 +93,7 @@ func TestSilence(t *testing.T) {
 	p.Connect()
 	enginetest.Wait(t, "accepted", p.HasPeers(1))
 	talk(t, p, host, "hello")
+	talk(t, host, p, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
 	start := time.Now()
 	host.Pause(true)
 	enginetest.Wait(t, "the join code dies with its host", func() bool {

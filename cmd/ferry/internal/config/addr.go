@@ -72,3 +72,40 @@ func (h Host) String() string {
 	}
 	return netip.AddrPortFrom(h.IP, h.Port).String()
 }
+
+// Network is a range of addresses: a prefix such as 10.0.0.0/8, or one address.
+type Network struct{ netip.Prefix }
+
+var errNetwork = errors.New("is not an IP address or a network such as 10.0.0.0/8")
+
+// UnmarshalText reads IP or IP/BITS.
+func (n *Network) UnmarshalText(text []byte) error {
+	p, err := netip.ParsePrefix(string(text))
+	if err != nil {
+		var ip netip.Addr
+		if ip, err = netip.ParseAddr(string(text)); err == nil {
+			ip = ip.Unmap()
+			p = netip.PrefixFrom(ip, ip.BitLen())
+		}
+	}
+	if err != nil || p.Addr().Zone() != "" {
+		return fmt.Errorf("%q %w", text, errNetwork)
+	}
+	n.Prefix = p.Masked()
+	return nil
+}
+
+// Sibling is the UDP address of another relay.
+type Sibling struct{ netip.AddrPort }
+
+var errSibling = errors.New("is not IP:PORT of another relay, such as 203.0.113.8:7777")
+
+// UnmarshalText reads IP:PORT.
+func (s *Sibling) UnmarshalText(text []byte) error {
+	a, err := netip.ParseAddrPort(string(text))
+	if err != nil || a.Port() == 0 || a.Addr().IsUnspecified() || a.Addr().Zone() != "" {
+		return fmt.Errorf("%q %w", text, errSibling)
+	}
+	s.AddrPort = netip.AddrPortFrom(a.Addr().Unmap(), a.Port())
+	return nil
+}

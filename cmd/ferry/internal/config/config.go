@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -24,19 +25,41 @@ type Config struct {
 	TLSKey      string `key:"tls_key" group:"listen" usage:"private key {FILE} (PEM) for the API"`
 	BehindProxy bool   `key:"behind_proxy" group:"listen" usage:"a reverse proxy in front ends TLS: allow plain HTTP on a public address"`
 
-	StateDir         string        `key:"state_dir" group:"relay" usage:"{DIR} that keeps the relay's id and master key"`
+	TrustedProxies      []Network `key:"trusted_proxies" group:"listen" usage:"{NETWORK} or IP of reverse proxies whose X-Forwarded-For is believed"`
+	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"let clients in from private networks although players are told a public address"`
+	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays: nothing that comes from them is handled, so that nobody makes relays talk to each other"`
+
+	StateDir         string        `key:"state_dir" group:"relay" usage:"{DIR} that keeps the relay's id, its master key, and what a restart must know of its allocations"`
 	Region           string        `key:"region" group:"relay" usage:"{ID} of the region that this relay stands in"`
 	MaxConnections   int           `key:"max_connections" group:"relay" usage:"most players that a host may ask for" min:"1" max:"65535"`
-	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"most allocations at once" min:"1" max:"67108864"`
+	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"most allocations at once; 0 is a million, or as many as fit into the memory limit" min:"0" max:"67108864"`
 	MaxContent       int           `key:"max_content" group:"relay" usage:"largest content of a relayed datagram in {BYTES}" min:"1" max:"1434"`
 	IdleTimeout      time.Duration `key:"idle_timeout" group:"relay" usage:"end an allocation that neither sent nor received for so long" min:"250ms" max:"24h"`
-	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"the same for a host that no player has connected to yet" min:"250ms" max:"24h"`
+	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host that no player has connected to yet when it was silent for so long" min:"250ms" max:"24h"`
 	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that nobody bound within this time" min:"250ms" max:"24h"`
 	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose owner itself sent nothing for so long, whatever it was sent" min:"250ms" max:"24h"`
+	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, let allocations of the run before come back for so long; 0 lets none" min:"0s" max:"1h"`
+	DrainTimeout     time.Duration `key:"drain_timeout" group:"relay" usage:"on SIGTERM, take no new allocations and go on until all have ended, at most for so long; 0 exits at once" min:"0s" max:"168h"`
+	DrainThreshold   int           `key:"drain_threshold" group:"relay" usage:"a drain is over when no more allocations than that are left" min:"0" max:"67108864"`
 	Workers          int           `key:"workers" group:"relay" usage:"sockets and threads per UDP address; 0 is one per processor" min:"0" max:"256"`
 	Batch            int           `key:"batch" group:"relay" usage:"most datagrams per system call" min:"1" max:"256"`
 	Merge            bool          `key:"merge" group:"relay" usage:"let datagrams of a batch to one player leave as one message, where the kernel can"`
 	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"at middling load, rest so long before receiving again: saves processor time, adds latency; 0 never rests" min:"0s" max:"10ms"`
+
+	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"datagrams that a joiner may relay per second; 0: no limit" min:"0" max:"8000000"`
+	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"bytes that a joiner may relay per second; 0: no limit" min:"0" max:"2147483647"`
+	HostDatagrams   int `key:"host_datagrams" group:"limits" usage:"datagrams that a host may relay per second; 0: no limit" min:"0" max:"8000000"`
+	HostBytes       int `key:"host_bytes" group:"limits" usage:"bytes that a host may relay per second; 0: no limit" min:"0" max:"2147483647"`
+	UnprovenBytes   int `key:"unproven_bytes" group:"limits" usage:"bytes that may go to an endpoint from which nothing but a BIND has come, whose source may be forged; 0: no limit" min:"0" max:"2147483647"`
+
+	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"requests per minute and API call that a player's token may make" min:"1" max:"1000000000"`
+	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"requests per minute and API call that a token of kind server may make" min:"1" max:"1000000000"`
+	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"requests per minute that may come from one address, except with tokens of kind server" min:"1" max:"1000000000"`
+	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"join codes that lead nowhere, per minute, that one player or one address may try" min:"1" max:"1000000000"`
+	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"join codes that lead nowhere, per minute, that a token of kind server may try" min:"1" max:"1000000000"`
+	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"allocations that a player may have reserved and not bound yet" min:"1" max:"65536"`
+	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"connections to the API at once, of all callers" min:"1" max:"1000000"`
+	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"connections to the API at once from one address; those of a trusted proxy do not count" min:"1" max:"1000000"`
 
 	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT}: text or json" oneof:"text,json"`
@@ -85,16 +108,28 @@ func Dev() Config {
 		StateDir:         "/var/lib/ferry",
 		Region:           "default",
 		MaxConnections:   alloc.DefaultMaxConnections,
-		MaxAllocations:   alloc.DefaultMaxAllocations,
 		MaxContent:       proto.DefaultMaxContent,
 		IdleTimeout:      10 * time.Second,
 		HostAloneTimeout: 60 * time.Second,
 		BindTimeout:      10 * time.Second,
 		HearTimeout:      30 * time.Second,
+		RecoverFor:       60 * time.Second,
 		Batch:            sock.DefaultBatch,
 		Merge:            true,
 		LogLevel:         "info",
 		LogFormat:        "text",
+
+		JoinerDatagrams: 1000, JoinerBytes: 512 << 10,
+		HostDatagrams: 12_000, HostBytes: 8 << 20,
+		UnprovenBytes: 256 << 10,
+
+		PlayerPerMinute: httpapi.DefaultPlayerPerMinute, ServerPerMinute: httpapi.DefaultServerPerMinute,
+		AddressPerMinute:           httpapi.DefaultAddressPerMinute,
+		FailedJoinsPerMinute:       httpapi.DefaultFailedJoinsPerMinute,
+		ServerFailedJoinsPerMinute: httpapi.DefaultServerFailedJoinsPerMinute,
+		MaxOutstanding:             alloc.DefaultMaxOutstanding,
+		MaxHTTPConnections:         httpapi.DefaultConnections,
+		MaxAddressConnections:      httpapi.DefaultAddressConnections,
 	}
 }
 

@@ -53,6 +53,14 @@ var others = map[string][2]string{
 	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
 	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "workers": {"3", "4"},
 	"batch": {"32", "16"}, "merge": {"false", "true"}, "receive_delay": {"200µs", "1ms"},
+	"trusted_proxies":       {"10.0.0.0/8,192.0.2.1/32", "fd00::/8"},
+	"allow_private_sources": {"true", "false"}, "siblings": {"203.0.113.8:7777,[2001:db8::8]:7777", "192.0.2.1:1"},
+	"recover_for": {"0s", "10s"}, "drain_timeout": {"1h0m0s", "5s"}, "drain_threshold": {"1", "2"},
+	"joiner_datagrams": {"10", "0"}, "joiner_bytes": {"11", "0"}, "host_datagrams": {"12", "0"},
+	"host_bytes": {"13", "0"}, "unproven_bytes": {"14", "0"},
+	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"}, "address_per_minute": {"19", "20"},
+	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
+	"max_outstanding": {"25", "26"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
 }
 
@@ -176,6 +184,11 @@ func TestBadText(t *testing.T) {
 		{"", "--udp=1.2.3.4:65536", `port "65536" is not a number`},
 		{"", "--advertise=relay.example.org", "is not an IP address"},
 		{"", "--advertise=0.0.0.0", "is not an IP address"},
+		{"", "--trusted-proxies=proxy.example.org", "is not an IP address or a network such as"},
+		{"", "--trusted-proxies=10.0.0.0/33", "is not an IP address or a network such as"},
+		{"", "--siblings=203.0.113.8", "is not IP:PORT of another relay"},
+		{"", "--siblings=0.0.0.0:7777", "is not IP:PORT of another relay"},
+		{"", "--drain-timeout=169h", "drain-timeout: 169h0m0s is not within 0s to 168h"},
 		{"", "--region=", "region: is empty"},
 		{"", "--tls-cert=x", "one without the other"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
@@ -218,6 +231,14 @@ func TestAddrText(t *testing.T) {
 		var a Addr
 		if err := a.UnmarshalText([]byte(text)); err != nil || a.AddrPort != netip.MustParseAddrPort(want) {
 			t.Errorf("%q is %v (%v), want %s", text, a, err, want)
+		}
+	}
+	for text, want := range map[string]string{
+		"10.1.2.3": "10.1.2.3/32", "10.1.2.3/8": "10.0.0.0/8", "::ffff:10.1.2.3": "10.1.2.3/32", "2001:db8::1": "2001:db8::1/128",
+	} {
+		var n Network
+		if err := n.UnmarshalText([]byte(text)); err != nil || n.String() != want {
+			t.Errorf("%q is %v (%v), want %s", text, n, err, want)
 		}
 	}
 	if Dev().IdleTimeout != 10*time.Second {

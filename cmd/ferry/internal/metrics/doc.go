@@ -1,7 +1,7 @@
 // Package metrics writes what /metrics shows, in the text format of Prometheus.
 //
-// It owns the names of the metrics and turns [engine.Stats] and the requests of
-// the API into them. Everything of the data plane is read when it is asked for:
+// It owns the names of the metrics and turns [engine.Stats], the requests of the
+// API and what the process knows besides into them. Everything of the data plane is read when it is asked for:
 // the relay counts in words of its own and this package adds nothing to the way
 // of a datagram.
 //

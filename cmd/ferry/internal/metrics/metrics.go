@@ -14,6 +14,8 @@ import (
 type Config struct {
 	// Stats returns the counts of the relay. Required.
 	Stats func() engine.Stats
+	// Process returns what the process knows besides. Required.
+	Process func() Process
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -32,6 +34,7 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
 	m.set.RegisterMetricsWriter(m.writeBuild)
 	m.set.RegisterMetricsWriter(m.writeRelay)
+	m.set.RegisterMetricsWriter(m.writeProcess)
 	m.set.RegisterMetricsWriter(m.api.write)
 	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)
 	m.set.RegisterMetricsWriter(vm.WriteFDMetrics)

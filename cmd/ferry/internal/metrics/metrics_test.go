@@ -89,6 +89,7 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
+		Rebuilt: base + 12, Stalls: base + 13, Holds: base + 14, Braking: true, Loaded: int(base + 15), Draining: true,
 		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}},
 	}
 	for i := range st.Outcomes {
@@ -98,6 +99,13 @@ func stats(base uint64) engine.Stats {
 		st.Batches[i] = uint64(i + 1)
 	}
 	return st
+}
+
+func process() Process {
+	return Process{
+		MaxAllocations: 31, Awaited: 32, Lost: 33, Storing: true, ForeignSockets: 34, MemoryLimit: 35, MemoryTight: true,
+		MemoryRefused: 36, RefusedTotal: 37, RefusedAddress: 38,
+	}
 }
 
 func page1(t *testing.T, m *Metrics) parsed {
@@ -110,28 +118,45 @@ func page1(t *testing.T, m *Metrics) parsed {
 func TestRelayMetrics(t *testing.T) {
 	p := page1(t, New(Config{
 		Stats:   func() engine.Stats { return stats(1000) },
+		Process: process,
 		Version: `v1 "quoted\`, Revision: "abc", GoVersion: "go1.26",
 	}))
 	for name, want := range map[string]float64{
-		"ferry_allocations":                                                           1007,
-		"ferry_bound":                                                                 1008,
-		"ferry_links":                                                                 1009,
-		`ferry_datagrams_total{direction="in"}`:                                       1001,
-		`ferry_datagrams_total{direction="out"}`:                                      1003,
-		`ferry_bytes_total{direction="in"}`:                                           1002,
-		`ferry_bytes_total{direction="out"}`:                                          1004,
-		"ferry_send_failed_total":                                                     1005,
-		"ferry_kernel_drops_total":                                                    1006,
-		`ferry_worker_received_total{worker="0"}`:                                     1010,
-		`ferry_worker_received_total{worker="1"}`:                                     1011,
-		`ferry_outcomes_total{outcome="relayed"}`:                                     float64(1100 + int(engine.OutRelayed)),
-		`ferry_drops_total{reason="nonce"}`:                                           float64(1100 + int(engine.DropNonce)),
-		`ferry_receive_batch_size_bucket{le="1"}`:                                     1,
-		`ferry_receive_batch_size_bucket{le="2"}`:                                     3,
-		`ferry_receive_batch_size_bucket{le="256"}`:                                   45,
-		`ferry_receive_batch_size_bucket{le="+Inf"}`:                                  45,
-		"ferry_receive_batch_size_count":                                              45,
-		"ferry_receive_batch_size_sum":                                                1001,
+		"ferry_allocations":                                      1007,
+		"ferry_bound":                                            1008,
+		"ferry_links":                                            1009,
+		`ferry_datagrams_total{direction="in"}`:                  1001,
+		`ferry_datagrams_total{direction="out"}`:                 1003,
+		`ferry_bytes_total{direction="in"}`:                      1002,
+		`ferry_bytes_total{direction="out"}`:                     1004,
+		"ferry_send_failed_total":                                1005,
+		"ferry_kernel_drops_total":                               1006,
+		`ferry_worker_received_total{worker="0"}`:                1010,
+		`ferry_worker_received_total{worker="1"}`:                1011,
+		"ferry_recovery_rebuilt_total":                           1012,
+		"ferry_stalls_total":                                     1013,
+		"ferry_brake_holds_total":                                1014,
+		"ferry_brake_engaged":                                    1,
+		"ferry_workers_under_load":                               1015,
+		"ferry_draining":                                         1,
+		"ferry_max_allocations":                                  31,
+		"ferry_recovery_awaited":                                 32,
+		"ferry_recovery_lost_total":                              33,
+		"ferry_ledger_storing":                                   1,
+		"ferry_foreign_sockets":                                  34,
+		"ferry_memory_limit_bytes":                               35,
+		"ferry_memory_short":                                     1,
+		`ferry_allocations_refused_total{reason="memory"}`:       36,
+		`ferry_http_connections_refused_total{reason="total"}`:   37,
+		`ferry_http_connections_refused_total{reason="address"}`: 38,
+		`ferry_outcomes_total{outcome="relayed"}`:                float64(1100 + int(engine.OutRelayed)),
+		`ferry_drops_total{reason="nonce"}`:                      float64(1100 + int(engine.DropNonce)),
+		`ferry_receive_batch_size_bucket{le="1"}`:                1,
+		`ferry_receive_batch_size_bucket{le="2"}`:                3,
+		`ferry_receive_batch_size_bucket{le="256"}`:              45,
+		`ferry_receive_batch_size_bucket{le="+Inf"}`:             45,
+		"ferry_receive_batch_size_count":                         45,
+		"ferry_receive_batch_size_sum":                           1001,
 		`ferry_build_info{version="v1 \"quoted\\",revision="abc",goversion="go1.26"}`: 1,
 	} {
 		if got, ok := p.values[name]; !ok || got != want {
@@ -151,7 +176,7 @@ func TestRelayMetrics(t *testing.T) {
 
 // TestTypes: every series has a type, and the types are those of the format.
 func TestTypes(t *testing.T) {
-	m := New(Config{Stats: func() engine.Stats { return stats(0) }})
+	m := New(Config{Stats: func() engine.Stats { return stats(0) }, Process: process})
 	m.OnRequest("join", 200, time.Millisecond)
 	p := page1(t, m)
 	for name := range p.values {
@@ -177,7 +202,7 @@ func TestTypes(t *testing.T) {
 }
 
 func TestRequests(t *testing.T) {
-	m := New(Config{Stats: func() engine.Stats { return engine.Stats{} }})
+	m := New(Config{Stats: func() engine.Stats { return engine.Stats{} }, Process: process})
 	for _, d := range []time.Duration{0, 500 * time.Microsecond, 501 * time.Microsecond, 3 * time.Second, time.Minute} {
 		m.OnRequest("allocate", 201, d)
 	}
@@ -207,7 +232,7 @@ func TestRequests(t *testing.T) {
 // TestSeriesStay: more traffic and more players bring no more series.
 func TestSeriesStay(t *testing.T) {
 	base := uint64(0)
-	m := New(Config{Stats: func() engine.Stats { return stats(base) }})
+	m := New(Config{Stats: func() engine.Stats { return stats(base) }, Process: process})
 	m.OnRequest("join", 200, time.Millisecond)
 	before := page1(t, m).series()
 	base = 1 << 40
@@ -234,7 +259,7 @@ var labels = []string{
 var labelName = regexp.MustCompile(`([a-zA-Z_]+)="`)
 
 func TestTogether(t *testing.T) {
-	m := New(Config{Stats: func() engine.Stats { return stats(0) }})
+	m := New(Config{Stats: func() engine.Stats { return stats(0) }, Process: process})
 	var all sync.WaitGroup
 	for range 4 {
 		all.Go(func() {

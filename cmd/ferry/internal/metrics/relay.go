@@ -24,6 +24,13 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.single("ferry_send_failed_total", counter, "Datagrams that the kernel did not take.", st.SendFailed)
 	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because a receive queue was full.", st.KernelDrops)
 
+	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the run before that came back.", st.Rebuilt)
+	p.single("ferry_brake_engaged", gauge, "1 while nobody expires, since the fault may be the relay's own.", truth(st.Braking))
+	p.single("ferry_brake_holds_total", counter, "Times in which nobody was let expire.", st.Holds)
+	p.single("ferry_stalls_total", counter, "Times in which the process stood still for more than a second.", st.Stalls)
+	p.single("ferry_workers_under_load", gauge, "Workers that hold each source prefix to its share.", count(st.Loaded))
+	p.single("ferry_draining", gauge, "1 while no new allocations are taken, before the end.", truth(st.Draining))
+
 	p.outcomes(&st)
 	p.batches(&st)
 	p.workers(st.Workers)
@@ -32,6 +39,14 @@ func (m *Metrics) writeRelay(w io.Writer) {
 
 // count makes a gauge of a number of things.
 func count(n int) uint64 { return uint64(max(n, 0)) }
+
+// truth makes a gauge of what is so or not.
+func truth(b bool) uint64 {
+	if b {
+		return 1
+	}
+	return 0
+}
 
 // outcomes writes what became of the datagrams: those that something was done
 // about, and those that were dropped.

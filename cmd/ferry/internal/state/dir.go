@@ -14,6 +14,7 @@ import (
 const (
 	identityName = "identity"
 	lockName     = "lock"
+	ledgerName   = "allocations"
 	tempName     = "identity.new"
 	// mountName is what a freshly made file system brings along.
 	mountName = "lost+found"
@@ -41,8 +42,13 @@ type Dir struct {
 	// Created is set when Open made the identity.
 	Created bool
 
+	path string
 	lock *os.File
 }
+
+// Allocations returns the name of the file that holds what a restart must know
+// of each allocation. Package ledger makes and reads it.
+func (d *Dir) Allocations() string { return filepath.Join(d.path, ledgerName) }
 
 // Open takes the directory at path for this process, and makes it and the
 // identity on first use, which it tells the logger. Errors wrap ErrInUse,
@@ -58,7 +64,7 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{lock: lock}
+	d := &Dir{path: path, lock: lock}
 	if err := d.load(path); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}

@@ -3,8 +3,9 @@
 //
 // It owns what must outlive the process. The directory holds
 //
-//	identity   id, master key and a checksum, mode 0600, written once
-//	lock       held while a process uses the directory, with its process id
+//	identity    id, master key and a checksum, mode 0600, written once
+//	lock        held while a process uses the directory, with its process id
+//	allocations what a restart must know of each allocation, see engine/ledger
 //
 // The identity is one file, so that there is never half of one, and it comes
 // into being complete or not at all: it is written to a temporary name, synced,

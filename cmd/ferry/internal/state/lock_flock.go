@@ -15,6 +15,10 @@ import (
 // files of one name.
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+	if errors.Is(err, syscall.EROFS) {
+		// A disk that has become read-only must not keep a relay from coming back.
+		f, err = os.Open(path)
+	}
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
@@ -24,31 +28,26 @@ func takeLock(path string) (*os.File, error) {
 	} else if err != nil {
 		err = fmt.Errorf("state: lock %s: %w", path, err)
 	}
-	if err == nil {
-		err = leaveName(f)
-	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
+	leaveName(f)
 	return f, nil
 }
 
 // leaveName writes the process id into the lock, for whoever finds it held.
-func leaveName(f *os.File) error {
-	if err := f.Truncate(0); err != nil {
-		return fmt.Errorf("state: %w", err)
+// The lock holds without it, so that a full disk does no harm.
+func leaveName(f *os.File) {
+	if f.Truncate(0) == nil {
+		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
-	if _, err := fmt.Fprintf(f, "%d\n", os.Getpid()); err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	return nil
 }
 
 func holder(f *os.File) string {
 	var text [32]byte
 	n, err := f.Read(text[:])
 	if err != nil {
-		return ""
+		return "" // It could not leave its name.
 	}
 	return " with id " + strings.TrimSpace(string(text[:n]))
 }

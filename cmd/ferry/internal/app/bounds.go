@@ -1,0 +1,99 @@
+package app
+
+import (
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/metrics"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// bound decides how many allocations the relay holds, and has the memory
+// watched. A developer's machine has neither limit.
+func (a *App) bound() {
+	c, log := &a.opts.Config, a.opts.Logger
+	a.most = c.MaxAllocations
+	if a.most == 0 {
+		a.most = alloc.DefaultMaxAllocations
+	}
+	if a.opts.Mode == Dev {
+		return
+	}
+	a.memory = memory.NewGuard(memory.OfProcess(a.allocations, log))
+	limit := a.memory.Stats().Limit
+	if limit == 0 {
+		return
+	}
+	fits := memory.Fits(limit, buffers(c))
+	switch {
+	case fits >= a.most:
+	case c.MaxAllocations == 0:
+		a.most = fits
+		log.Info("max_allocations is what fits into the memory limit", "max_allocations", fits)
+	default:
+		log.Warn("max_allocations is more than fits into the memory limit: allocations may be refused before",
+			"max_allocations", c.MaxAllocations, "fits", fits)
+	}
+}
+
+// buffers returns the bytes that the sockets' buffers may take.
+func buffers(c *config.Config) int64 {
+	return int64(processors(c)*len(c.UDP)) * 2 * sock.DefaultBuffer
+}
+
+// allocations returns how many there are.
+func (a *App) allocations() int { return a.relay.Stats().Allocations }
+
+// room reports whether the memory suffices for one more allocation.
+func (a *App) room() bool { return a.memory == nil || a.memory.Admit() }
+
+// refusals count connections to the API that were closed unread.
+type refusals struct{ total, address atomic.Uint64 }
+
+func (r *refusals) add(why httpapi.Refusal) {
+	if why == httpapi.RefusedAddress {
+		r.address.Add(1)
+	} else {
+		r.total.Add(1)
+	}
+}
+
+// connLimits returns the limits of connections to the API. Behind a proxy of
+// which only that is known, all of them are the proxy's.
+func connLimits(c *config.Config, r *refusals) httpapi.ConnLimits {
+	limits := httpapi.ConnLimits{
+		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
+		TrustedProxies: trusted(c), OnRefuse: r.add,
+	}
+	if c.BehindProxy && len(c.TrustedProxies) == 0 {
+		limits.PerAddress = c.MaxHTTPConnections
+	}
+	return limits
+}
+
+func trusted(c *config.Config) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range c.TrustedProxies {
+		all = append(all, n.Prefix)
+	}
+	return all
+}
+
+// process returns what the metrics show of the process.
+func (a *App) process() metrics.Process {
+	p := metrics.Process{
+		MaxAllocations: a.most,
+		Awaited:        a.restart.awaited(a.relay.Stats().Rebuilt), Lost: a.restart.lost.Load(),
+		Storing: a.restart.storing.Load(), ForeignSockets: a.foreign.Sockets(),
+		RefusedTotal: a.refused.total.Load(), RefusedAddress: a.refused.address.Load(),
+	}
+	if a.memory != nil {
+		st := a.memory.Stats()
+		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = st.Limit, st.Tight, st.Refused
+	}
+	return p
+}

@@ -1,0 +1,84 @@
+package app
+
+import (
+	"net/netip"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// engineConfig returns what settings and mode say about the relay.
+func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
+	told, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
+	if err != nil {
+		return engine.Config{}, err
+	}
+	cfg := engine.Config{
+		Listen: listen(c), Workers: processors(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
+		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
+		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
+		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
+		Limits: engine.Limits{
+			JoinerDatagrams: orEndless(c.JoinerDatagrams), JoinerBytes: orEndless(c.JoinerBytes),
+			HostDatagrams: orEndless(c.HostDatagrams), HostBytes: orEndless(c.HostBytes),
+			UnprovenBytes: orEndless(c.UnprovenBytes),
+		},
+		Unlimited: mode == Dev, Region: c.Region,
+		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
+		RecoverFor:          c.RecoverFor,
+	}
+	if c.RecoverFor == 0 {
+		cfg.RecoverFor = -1
+	}
+	for _, s := range c.Siblings {
+		cfg.Siblings = append(cfg.Siblings, s.AddrPort)
+	}
+	for _, addr := range told {
+		// Ports may be missing yet: the relay wants to know the addresses. Behind
+		// an address translator they are its own without being the machine's.
+		cfg.Advertise = append(cfg.Advertise, engine.UDPServerEndpoint(addr))
+		if addr.Port() != 0 {
+			cfg.Siblings = append(cfg.Siblings, addr)
+		}
+	}
+	if mode == Dev {
+		cfg.Advertise = append(cfg.Advertise, engine.UDPServerEndpoint(loopback))
+	}
+	return cfg, nil
+}
+
+// loopback lets a developer's own machine in wherever the relay listens.
+var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
+
+// orEndless turns the settings' 0, no limit, into the engine's.
+func orEndless(limit int) int {
+	if limit == 0 {
+		return -1
+	}
+	return limit
+}
+
+func listen(c *config.Config) []netip.AddrPort {
+	addrs := make([]netip.AddrPort, len(c.UDP))
+	for i, a := range c.UDP {
+		addrs[i] = a.AddrPort
+	}
+	return addrs
+}
+
+// onBind and onEnd are told by the relay, and must not block.
+func (a *App) onBind(e engine.BindEvent) {
+	if e.First {
+		a.service.Bound(e.ID)
+	}
+}
+
+func (a *App) onEnd(e engine.EndEvent) {
+	a.service.Ended(e.ID)
+	if e.Reason == engine.EndLost {
+		a.restart.lost.Add(1)
+	}
+}
+
+var _ alloc.Relay = advertiser{}

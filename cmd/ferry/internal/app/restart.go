@@ -1,0 +1,68 @@
+package app
+
+import (
+	"errors"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/ledger"
+)
+
+// restart is what is known of the run before, and for the next one.
+type restart struct {
+	left    int           // allocations that the run before left
+	lost    atomic.Uint64 // of them, those that did not come back in time
+	storing atomic.Bool   // the state file takes what a restart must know
+}
+
+// awaited returns how many allocations may yet come back.
+func (r *restart) awaited(rebuilt uint64) int {
+	return max(r.left-int(rebuilt)-int(r.lost.Load()), 0)
+}
+
+// openLedger opens the state file and says what was found there. Without it the
+// relay runs as well, so no error ends the start.
+func (a *App) openLedger(boot uint64) (*ledger.Ledger, ledger.Left) {
+	if a.opts.StateFile == "" {
+		return nil, ledger.Left{}
+	}
+	a.restart.storing.Store(true)
+	l, left, err := ledger.Open(ledger.Config{
+		Path: a.opts.StateFile, Capacity: min(2*a.most, ledger.MaxCapacity),
+		Relay: a.opts.Identity.Relay, Boot: boot, OnError: a.onLedgerError,
+	})
+	if err != nil {
+		a.onLedgerError(err)
+		return nil, ledger.Left{Err: err}
+	}
+	a.restart.left = len(left.Records)
+	a.sayLeft(&left)
+	return l, left
+}
+
+// sayLeft writes one line about what the run before left.
+func (a *App) sayLeft(left *ledger.Left) {
+	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond)
+	switch {
+	case a.opts.Fresh:
+		log.Info("state file: new")
+	case left.Complete:
+		log.Info("state file: complete", "allocations", len(left.Records), "may_come_back_within", window)
+	case errors.Is(left.Err, ledger.ErrAbsent):
+		log.Warn("state file: none was there, so after this start whoever was here before is believed", "may_come_back_within", window)
+	default:
+		log.Warn("state file: not complete, so after this start it is a hint only, and whoever was here before is believed",
+			"why", left.Err, "allocations", len(left.Records), "damaged", left.Damaged, "may_come_back_within", window)
+	}
+}
+
+// onLedgerError raises the alarm once: the relay runs on.
+func (a *App) onLedgerError(err error) {
+	if errors.Is(err, ledger.ErrFull) {
+		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
+		return
+	}
+	a.restart.storing.Store(false)
+	a.opts.Logger.Error("state file: it cannot be written. The relay goes on; but after a crash join codes are lost, and allocations that had ended may come back",
+		"file", a.opts.StateFile, "error", err)
+}

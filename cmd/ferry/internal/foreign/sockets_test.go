@@ -1,0 +1,94 @@
+package foreign
+
+import (
+	"net/netip"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+	"testing"
+)
+
+// The tables as Linux on a little-endian machine shows them.
+const (
+	title = "   sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode ref pointer drops\n"
+	udp   = title +
+		"  100: 00000000:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 11 2 0000000000000000 0\n" + // 0.0.0.0:7777, ours
+		"  101: 00000000:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 12 2 0000000000000000 0\n" + // the same, not ours
+		"  102: 017100CB:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 13 2 0000000000000000 0\n" + // 203.0.113.1:7777
+		"  103: 0100007F:1E62 00000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 14 2 0000000000000000 0\n" + // another port
+		"  104: 00000000:1E61 00000000:0000 07 00000000:00000000 00:00000000 00000000     0        0 15 2 0000000000000000 0\n" + // another user
+		"  105: rubbish\n"
+	udp6 = title +
+		"  106: 00000000000000000000000000000000:1E61 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 16 2 0000000000000000 0\n" + // [::]:7777
+		"  107: B80D0120000000000000000001000000:1E61 00000000000000000000000000000000:0000 07 00000000:00000000 00:00000000 00000000  1000        0 17 2 0000000000000000 0\n" // [2001:db8::1]:7777
+)
+
+// proc makes a directory like /proc in which this process has the sockets with
+// those inodes.
+func proc(t *testing.T, inodes ...string) string {
+	t.Helper()
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no links for everybody, and no /proc")
+	}
+	dir := t.TempDir()
+	for _, d := range []string{"self/net", "self/fd"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for name, text := range map[string]string{"udp": udp, "udp6": udp6} {
+		if err := os.WriteFile(filepath.Join(dir, "self/net", name), []byte(text), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i, inode := range append(inodes, "") {
+		target := "socket:[" + inode + "]"
+		if inode == "" {
+			target = "/dev/null"
+		}
+		if err := os.Symlink(target, filepath.Join(dir, "self/fd", string(rune('0'+i)))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return dir
+}
+
+func TestCount(t *testing.T) {
+	for _, c := range []struct {
+		name, addrs string
+		own         []string
+		want        int
+	}{
+		{"the same, one more specific, and one of IPv6 that may hear IPv4", "0.0.0.0:7777", []string{"11"}, 3},
+		{"all ours", "0.0.0.0:7777", []string{"11", "12", "13", "16"}, 0},
+		{"another address", "198.51.100.1:7777", []string{"11", "12", "16"}, 0},
+		{"our own address", "203.0.113.1:7777", []string{"11", "12", "16"}, 1},
+		{"both families", "0.0.0.0:7777 [::]:7777", []string{"11", "16"}, 3},
+		{"IPv6 only", "[::]:7777", []string{"16"}, 1},
+		{"a port of nobody", "0.0.0.0:7779", []string{"11"}, 0},
+		{"nothing ours, so no user", "0.0.0.0:7777", nil, 0},
+	} {
+		var addrs []netip.AddrPort
+		for _, a := range strings.Fields(c.addrs) {
+			addrs = append(addrs, netip.MustParseAddrPort(a))
+		}
+		if n, err := count(proc(t, c.own...), addrs); err != nil || n != c.want {
+			t.Errorf("%s: %d (%v), want %d", c.name, n, err, c.want)
+		}
+	}
+	if _, err := count(t.TempDir(), nil); err == nil {
+		t.Error("no error where nobody tells")
+	}
+}
+
+func TestParse(t *testing.T) {
+	if s, ok := parse(strings.Split(udp6, "\n")[2]); !ok || s.local.String() != "[2001:db8::1]:7777" || s.uid != "1000" || s.inode != "17" {
+		t.Errorf("%+v, %v", s, ok)
+	}
+	for _, line := range []string{"", title, "1: 2 3 4 5 6 7 8 9 10", "1: 00:1E61 3 4 5 6 7 8 9 10", "1: 00000000:FFFFF 3 4 5 6 7 8 9 10", "1: 0000000000000000:1 3 4 5 6 7 8 9 10"} {
+		if s, ok := parse(line); ok {
+			t.Errorf("%q is %+v", line, s)
+		}
+	}
+}

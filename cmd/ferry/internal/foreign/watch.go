@@ -1,0 +1,63 @@
+package foreign
+
+import (
+	"context"
+	"log/slog"
+	"net/netip"
+	"sync/atomic"
+	"time"
+)
+
+// lookEvery is the time between two looks (reliability-security.md 4.9, K1).
+const lookEvery = 10 * time.Second
+
+// Watch compares the sockets on the relay's addresses with our own. Its fields
+// are fixed by NewWatch, but for the count.
+type Watch struct {
+	addrs []netip.AddrPort
+	log   *slog.Logger
+	proc  string
+	every time.Duration
+	count atomic.Int64
+}
+
+// NewWatch returns a watch over the addresses of a relay, with their real
+// ports. Nothing runs before Run.
+func NewWatch(addrs []netip.AddrPort, log *slog.Logger) *Watch {
+	return &Watch{addrs: addrs, log: log, proc: procDir, every: lookEvery}
+}
+
+// Sockets returns how many sockets of others were there at the last look.
+func (w *Watch) Sockets() int { return int(w.count.Load()) }
+
+// Run looks every 10 s until ctx ends. It ends at once where the system does
+// not tell.
+func (w *Watch) Run(ctx context.Context) {
+	ticker := time.NewTicker(w.every)
+	defer ticker.Stop()
+	for {
+		n, err := count(w.proc, w.addrs)
+		if err != nil {
+			w.log.Debug("nobody tells which sockets are on the UDP port, so they are not watched", "error", err)
+			return
+		}
+		w.note(n)
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+	}
+}
+
+// note raises the alarm when the count has changed, and only then.
+func (w *Watch) note(n int) {
+	switch before := w.count.Swap(int64(n)); {
+	case int64(n) == before:
+	case n > 0:
+		w.log.Error("ANOTHER PROCESS HAS A SOCKET ON THE UDP PORT and is given datagrams of players: find and end it (ss -ulpn)",
+			"sockets", n, "addresses", w.addrs)
+	default:
+		w.log.Info("no other process has a socket on the UDP port any more", "addresses", w.addrs)
+	}
+}

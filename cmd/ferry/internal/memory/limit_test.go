@@ -1,0 +1,123 @@
+package memory
+
+import (
+	"os"
+	"runtime"
+	"runtime/debug"
+	"testing"
+	"testing/fstest"
+)
+
+func file(text string) *fstest.MapFile { return &fstest.MapFile{Data: []byte(text)} }
+
+func TestReadLimit(t *testing.T) {
+	const meminfo = "MemTotal:        4194304 kB\nMemFree:          100000 kB\n"
+	for _, c := range []struct {
+		name  string
+		soft  int64
+		files fstest.MapFS
+		want  Limit
+	}{
+		{"nothing is known", 0, fstest.MapFS{}, Limit{}},
+		{"machine", 0, fstest.MapFS{"proc/meminfo": file(meminfo)}, Limit{4 << 30, "machine"}},
+		{"version 2", 0, fstest.MapFS{
+			"proc/meminfo":                                        file(meminfo),
+			"proc/self/cgroup":                                    file("0::/system.slice/ferry.service\n"),
+			"sys/fs/cgroup/system.slice/memory.max":               file("max\n"),
+			"sys/fs/cgroup/system.slice/ferry.service/memory.max": file("268435456\n"),
+		}, Limit{256 << 20, "cgroup"}},
+		{"version 2, the group above is smaller", 0, fstest.MapFS{
+			"proc/self/cgroup":                       file("0::/pod/container\n"),
+			"sys/fs/cgroup/pod/memory.max":           file("134217728\n"),
+			"sys/fs/cgroup/pod/container/memory.max": file("268435456\n"),
+		}, Limit{128 << 20, "cgroup"}},
+		{"version 2, in a container", 0, fstest.MapFS{
+			"proc/self/cgroup":         file("0::/kubepods/pod1/c1\n"),
+			"sys/fs/cgroup/memory.max": file("268435456\n"),
+		}, Limit{256 << 20, "cgroup"}},
+		{"version 1", 0, fstest.MapFS{
+			"proc/meminfo":     file(meminfo),
+			"proc/self/cgroup": file("9:name=systemd:/\n5:cpu,memory:/docker/x\n1:cpu:/\n0::/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes":          file("9223372036854771712\n"),
+			"sys/fs/cgroup/memory/docker/x/memory.limit_in_bytes": file("67108864\n"),
+		}, Limit{64 << 20, "cgroup"}},
+		{"version 1 without a limit", 0, fstest.MapFS{
+			"proc/meminfo":     file(meminfo),
+			"proc/self/cgroup": file("4:memory:/\n"),
+			"sys/fs/cgroup/memory/memory.limit_in_bytes": file("9223372036854771712\n"),
+		}, Limit{4 << 30, "machine"}},
+		{"operator's, below the group's", 100 << 20, fstest.MapFS{
+			"proc/self/cgroup":         file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("268435456\n"),
+		}, Limit{100 << 20, "GOMEMLIMIT"}},
+		{"operator's, above the group's", 300 << 20, fstest.MapFS{
+			"proc/self/cgroup":         file("0::/\n"),
+			"sys/fs/cgroup/memory.max": file("268435456\n"),
+		}, Limit{256 << 20, "cgroup"}},
+		{"rubbish", 0, fstest.MapFS{
+			"proc/meminfo":             file("MemTotal: many kB\n"),
+			"proc/self/cgroup":         file("0\n::\n0::/../..\n"),
+			"sys/fs/cgroup/memory.max": file("-5\n"),
+		}, Limit{}},
+	} {
+		if got := ReadLimit(c.files, c.soft); got != c.want {
+			t.Errorf("%s: %+v, want %+v", c.name, got, c.want)
+		}
+	}
+}
+
+// TestProcessLimit: this process has a limit that it can be within.
+func TestProcessLimit(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skip("only Linux tells")
+	}
+	if l := ProcessLimit(); l.Bytes < used() || l.Bytes > unlimited {
+		t.Errorf("limit %+v, used %d", l, used())
+	}
+	t.Setenv(softEnv, "64MiB")
+	before := debug.SetMemoryLimit(64 << 20)
+	defer debug.SetMemoryLimit(before)
+	if l := ProcessLimit(); l != (Limit{64 << 20, softEnv}) {
+		t.Errorf("with %s=%s: %+v", softEnv, os.Getenv(softEnv), l)
+	}
+	soften(1 << 20)
+	if now := debug.SetMemoryLimit(-1); now != 64<<20 {
+		t.Errorf("the operator's limit was changed to %d", now)
+	}
+}
+
+func TestUsed(t *testing.T) {
+	runtime.GC()
+	before := used()
+	kept := make([]byte, 64*mebi)
+	for i := range kept {
+		kept[i] = 1
+	}
+	runtime.GC()
+	with := used()
+	runtime.KeepAlive(kept)
+	kept = nil
+	runtime.GC()
+	if after := used(); with-before < 60*mebi || with-after < 60*mebi {
+		t.Errorf("before %d, with 64 MiB more %d, without %d MiB", before/mebi, with/mebi, after/mebi)
+	}
+}
+
+func TestFits(t *testing.T) {
+	for _, c := range []struct {
+		limit, buffers int64
+		least, most    int
+	}{
+		{256 * mebi, 16 * mebi, 300_000, 400_000},
+		{1024 * mebi, 16 * mebi, 1_500_000, 2_000_000},
+		{64 * mebi, 512 * mebi, 25_000, 35_000},
+	} {
+		n := Fits(c.limit, c.buffers)
+		if n < c.least || n > c.most {
+			t.Errorf("%d MiB: %d allocations", c.limit/mebi, n)
+		}
+		if need := int64(n) * perAllocation; need > calm(c.limit) {
+			t.Errorf("%d MiB: %d allocations take %d MiB and would be refused for ever", c.limit/mebi, n, need/mebi)
+		}
+	}
+}

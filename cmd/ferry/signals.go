@@ -1,0 +1,61 @@
+package main
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"sync"
+)
+
+// signals are what SIGINT and SIGTERM do: each one more than the one before.
+// The first begins a drain if the command wants that, the next ends the command
+// in order, and the last one ends the process at once.
+type signals struct {
+	mu    sync.Mutex
+	first func() error // nil: no drain
+}
+
+// onFirst lets the first signal do something else than end the command, until
+// undo is called. An error ends the command after all.
+func (s *signals) onFirst(do func() error) (undo func()) {
+	s.set(do)
+	return func() { s.set(nil) }
+}
+
+func (s *signals) set(do func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = do
+}
+
+// take returns what the first signal is to do, once.
+func (s *signals) take() (do func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do, s.first = s.first, nil
+	return do
+}
+
+// obey does what signals ask for, until the channel is closed.
+func (s *signals) obey(received <-chan os.Signal, end func(), stderr io.Writer, exit func()) {
+	ending := false
+	for range received {
+		drain := s.take()
+		switch {
+		case ending:
+			fmt.Fprintln(stderr, "ferry: another signal, exiting at once")
+			exit()
+		case drain == nil:
+			ending = true
+			end()
+		default:
+			// In the background, so that the next signal is heard whatever happens.
+			go func() {
+				if err := drain(); err != nil {
+					fmt.Fprintf(stderr, "ferry: no drain, so this is the end: %v\n", err)
+					end()
+				}
+			}()
+		}
+	}
+}
