@@ -24,7 +24,8 @@ type drain struct {
 
 // Drain lets the relay run dry: it takes no more allocations for hosts, still
 // takes players for hosts that live, and relays as before. When no more than
-// cfg.Threshold allocations are left, or at the deadline, Run returns nil. A
+// cfg.Threshold allocations are left, those included that may yet come back after
+// a restart, or at the deadline, Run returns nil. A
 // second Drain replaces what the first one said. Error: alloc.ErrUnavailable
 // when the relay does not run.
 func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
@@ -53,6 +54,9 @@ func (c *control) drainSome(now int64) {
 		return
 	}
 	left, _, _ := c.table.Counts()
+	if c.recovering(now) {
+		left += c.recovery.missing // They may yet come back.
+	}
 	if left <= d.threshold || d.until != 0 && now >= d.until {
 		d.finish()
 	}

@@ -30,6 +30,7 @@ type recovery struct {
 	records []ledger.Found
 	back    []bool                          // by record: it has come back
 	ended   map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
+	missing int                             // how many have not
 	next    int                             // record to look at when the window is over
 	over    bool
 }
@@ -42,7 +43,7 @@ type earlier struct {
 
 func newRecovery(left ledger.Left) recovery {
 	r := recovery{
-		records: left.Records, back: make([]bool, len(left.Records)),
+		records: left.Records, missing: len(left.Records), back: make([]bool, len(left.Records)),
 		ended: make(map[proto.AllocationID]struct{}),
 	}
 	r.index = make(map[proto.AllocationID]int, len(left.Records))
@@ -115,6 +116,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	a := c.table.Account(h)
 	if found {
 		c.recovery.back[i] = true
+		c.recovery.missing--
 		a.Kept, a.Awaited = uint32(before.Place), before.Links
 		a.EverLinked = before.Flags&ledger.Linked != 0
 		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
