@@ -61,6 +61,43 @@ func (p *pipe) next(t *testing.T, serial uint64) []byte {
 	}
 }
 
+// asker is a client over UDP that waits for each answer.
+type asker struct {
+	t    *testing.T
+	conn *net.UDPConn
+}
+
+func newAsker(t *testing.T, s *Server) asker {
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	conn.SetDeadline(time.Now().Add(20 * time.Second))
+	return asker{t, conn}
+}
+
+func (a asker) ask(pkt []byte) []byte {
+	a.t.Helper()
+	a.conn.Write(pkt)
+	return a.hear()
+}
+
+func (a asker) hear() []byte {
+	a.t.Helper()
+	answer := make([]byte, 2048)
+	n, err := a.conn.Read(answer)
+	if err != nil {
+		a.t.Fatal(err)
+	}
+	return answer[:n]
+}
+
+func bindOf(r alloc.Reservation) []byte {
+	var signer proto.Signer
+	return signer.Append(nil, proto.Bind{ConnectionData: r.ConnectionData[:]}, &r.Key)
+}
+
 // TestTransport: a host in a session and a player over UDP are in one match.
 func TestTransport(t *testing.T) {
 	p := newPipe()
@@ -80,44 +117,24 @@ func TestTransport(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer conn.Close()
-	ask := func(pkt []byte) []byte {
-		conn.SetDeadline(time.Now().Add(10 * time.Second))
-		conn.Write(pkt)
-		answer := make([]byte, 2048)
-		n, err := conn.Read(answer)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return answer[:n]
-	}
-	bind := func(r alloc.Reservation) []byte {
-		var signer proto.Signer
-		return signer.Append(nil, proto.Bind{ConnectionData: r.ConnectionData[:]}, &r.Key)
-	}
-
-	if !in.Deliver(1, bind(host)) || len(p.next(t, 1)) != proto.BindReceivedLen {
+	udp := newAsker(t, s)
+	if !in.Deliver(1, bindOf(host)) || len(p.next(t, 1)) != proto.BindReceivedLen {
 		t.Fatal("the host is not bound")
 	}
-	ask(bind(joiner))
-	accepted := ask(proto.ConnectRequest{ID: joiner.ID, ConnectionData: joiner.HostConnectionData[:]}.Append(nil))
+	udp.ask(bindOf(joiner))
+	accepted := udp.ask(proto.ConnectRequest{ID: joiner.ID, ConnectionData: joiner.HostConnectionData[:]}.Append(nil))
 	if _, err := proto.ParseAccepted(accepted); err != nil {
 		t.Fatalf("%x: %v", accepted, err)
 	}
 	up := proto.Relay{From: joiner.ID, To: host.ID, Payload: []byte("up")}.Append(nil)
-	conn.Write(up)
+	udp.conn.Write(up)
 	if got := p.next(t, 1); !bytes.Equal(got, up) {
 		t.Errorf("the host got %x", got)
 	}
 	down := proto.Relay{From: host.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil)
 	in.Deliver(1, down)
-	answer := make([]byte, 2048)
-	if n, err := conn.Read(answer); err != nil || !bytes.Equal(answer[:n], down) {
-		t.Errorf("the player got %x, %v", answer[:n], err)
+	if got := udp.hear(); !bytes.Equal(got, down) {
+		t.Errorf("the player got %x", got)
 	}
 	// A session is not a UDP source with the same number, nor another session.
 	in.Deliver(2, proto.Ping{ID: host.ID}.Append(nil))

@@ -1,0 +1,232 @@
+package dtls
+
+import (
+	"encoding/binary"
+	"fmt"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// starts counts what becomes of hellos from some sources that go on with a
+// cookie when they are asked to.
+func starts(g *rig, sources []sock.Endpoint) (answered int) {
+	g.t.Helper()
+	for i, from := range sources {
+		if newPeer(g, from, i).start() {
+			answered++
+		}
+	}
+	return answered
+}
+
+func sourcesOf(n int, format string) (out []sock.Endpoint) {
+	for i := range n {
+		out = append(out, at(fmt.Sprintf(format, i+1)))
+	}
+	return out
+}
+
+func TestHalfOpenPerPrefix(t *testing.T) {
+	for _, c := range []struct {
+		name, format string
+		want         int
+	}{
+		{"ports of one IPv4 address", "192.0.2.1:%d", 8},
+		{"addresses of one /24", "192.0.2.%d:7", 20},
+		{"addresses of one /64", "[2001:db8::%x]:7", 8},
+		{"networks of one /56", "[2001:db8:0:%x::1]:7", 8},
+		{"networks of one /48", "[2001:db8:0:%x00::1]:7", 20},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newRig(t, Config{HalfOpenPerPrefix: 8})
+			if got := starts(g, sourcesOf(20, c.format)); got != c.want {
+				t.Fatalf("%d were answered, want %d", got, c.want)
+			}
+			g.wantCounts(map[Event]uint64{DropPrefixFull: uint64(20 - c.want)})
+			mustConnect(t, newPeer(g, at("203.0.113.1:1"), 1))
+		})
+	}
+}
+
+// TestForgedPrefix: forged hellos do not use up what a prefix may have.
+func TestForgedPrefix(t *testing.T) {
+	g := newRig(t, Config{HalfOpenPerPrefix: 8})
+	for i := range 100 {
+		g.put(at(fmt.Sprintf("192.0.2.1:%d", 100+i)), newPeer(g, home, i).hello(nil))
+	}
+	if st := g.Stats(); st.HalfOpen != 4 || st.Direct != 4 {
+		t.Fatalf("%+v", st)
+	}
+	mustConnect(t, newPeer(g, home, 1))
+}
+
+func TestHalfOpenInAll(t *testing.T) {
+	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: time.Minute})
+	if got := starts(g, sourcesOf(50, "192.0.2.%d:7")); got != 10 {
+		t.Fatalf("%d were answered", got)
+	}
+	st := g.Stats()
+	if st.HalfOpen != 10 || st.Direct != 4 || st.Counts[DropHalfOpenFull] != 40 || st.Counts[CookieSent] != 46 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// TestHandshakeTimeout: places come back, and the books are right.
+func TestHandshakeTimeout(t *testing.T) {
+	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
+	starts(g, sourcesOf(10, "192.0.2.%d:7"))
+	g.wait("the time-outs", func() bool { return g.Stats().HalfOpen == 0 })
+	st := g.Stats()
+	if st.Direct != 0 || st.Counts[TimedOut] != st.Counts[Answered] {
+		t.Fatalf("%+v", st)
+	}
+	late := newPeer(g, home, 1)
+	late.flight = appendServerFlight(nil, &hello{}, &suites[0], 0, make([]byte, randomLen))
+	if got := g.put(home, append(late.wrap(late.exchange()), late.finished()...)); got != nil {
+		t.Fatalf("a handshake that is over was answered: % x", got)
+	}
+	g.wantCounts(map[Event]uint64{DropStray: 2, Established: 0})
+}
+
+func TestSessionsInAll(t *testing.T) {
+	g := newRig(t, Config{MaxSessions: 2, Quiet: time.Millisecond, Idle: 2 * time.Second})
+	sources := sourcesOf(3, "192.0.2.%d:7")
+	first := newPeer(g, sources[0], 0)
+	mustConnect(t, first)
+	mustConnect(t, newPeer(g, sources[1], 1))
+	if newPeer(g, sources[2], 2).connect() {
+		t.Fatal("a third session")
+	}
+	g.wantCounts(map[Event]uint64{DropSessionsFull: 1})
+	checkEcho(t, first, testID(0))
+	again := newPeer(g, sources[0], 0)
+	g.wait("an answer", again.start)
+	if !again.accepted(g.put(again.from, append(again.wrap(again.exchange()), again.finished()...))) {
+		t.Fatal("a full table does not let a session be replaced")
+	}
+	g.wait("room", func() bool { return newPeer(g, sources[2], 2).connect() })
+}
+
+// TestPerIdentity: one key does not fill the table; its longest silent session
+// makes room.
+func TestPerIdentity(t *testing.T) {
+	g := newRig(t, Config{PerIdentity: 2})
+	sources := sourcesOf(20, "192.0.2.%d:7")
+	for _, from := range sources {
+		mustConnect(t, newPeer(g, from, 5))
+	}
+	if n := g.Stats().Sessions; n != 2 {
+		t.Fatalf("%d sessions", n)
+	}
+	if !g.Alive(sources[19]) || !g.Alive(sources[18]) || g.Alive(sources[17]) {
+		t.Fatal("not the latest two are left")
+	}
+	g.wantCounts(map[Event]uint64{Outnumbered: 18})
+}
+
+// TestQueue: what comes while nobody serves is bounded, and counted.
+func TestQueue(t *testing.T) {
+	r, err := New(Config{PSK: testKey, Queue: 10, Workers: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &rig{t: t, Records: r}
+	hello := newPeer(g, home, 1).hello(nil)
+	for range 25 {
+		r.Open(home, hello)
+	}
+	r.Open(home, append(hello, make([]byte, maxLetter)...))
+	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})
+}
+
+// TestDerivations: who sends one ClientKeyExchange after the other has keys
+// derived for few of them, with new hellos as well.
+func TestDerivations(t *testing.T) {
+	asked := 0
+	g := newRig(t, Config{HandshakeTimeout: time.Minute, PSK: func(id proto.AllocationID) (proto.Key, bool) {
+		asked++
+		return testKey(id)
+	}})
+	for range 5 {
+		p := newPeer(g, home, 1)
+		p.key[0] ^= 1
+		if !p.start() {
+			break
+		}
+		p.finished()
+		for range 2 {
+			p.identity[7]++
+			g.put(home, append(p.wrap(p.exchange()), p.again()...))
+			g.put(home, append(p.wrap(p.exchange()), p.again()...))
+		}
+	}
+	g.wantCounts(map[Event]uint64{DropKey: 2 * maxDerivations, DropAttempts: 1, Established: 0})
+	mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
+	if asked != maxDerivations+1 {
+		t.Fatalf("%d keys were asked for", asked)
+	}
+}
+
+// fragments cuts a message.
+func fragments(p *peer, m []byte, size int) (out [][]byte) {
+	body := m[messageHeaderLen:]
+	for at := 0; at < len(body); at += size {
+		part := body[at:min(at+size, len(body))]
+		f := appendMessageHeader(nil, m[0], binary.BigEndian.Uint16(m[4:]), len(body))
+		f[8] = byte(at)
+		f[11] = byte(len(part))
+		out = append(out, p.wrap(append(f, part...)))
+	}
+	return out
+}
+
+func TestFragments(t *testing.T) {
+	for _, c := range []struct {
+		name  string
+		cap   int
+		size  int
+		order func([][]byte) [][]byte
+		want  bool
+		drops uint64
+	}{
+		{"small", 0, 5, nil, true, 0},
+		{"repeated from the start", 0, 7, func(f [][]byte) [][]byte { return append(f[:2:2], f...) }, true, 0},
+		{"each twice", 0, 6, func(f [][]byte) [][]byte { return append(f, f[1:]...) }, true, 2},
+		{"one missing", 0, 6, func(f [][]byte) [][]byte { return append(f[:1:1], f[2:]...) }, false, 1},
+		{"beyond the cap", 17, 6, nil, false, 3},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			g := newRig(t, Config{FragmentCap: c.cap})
+			p := newPeer(g, home, 1)
+			if !p.start() {
+				t.Fatal("no answer")
+			}
+			all := fragments(p, p.exchange(), c.size)
+			if c.order != nil {
+				all = c.order(all)
+			}
+			for _, f := range all {
+				g.put(home, f)
+			}
+			if got := p.accepted(g.put(home, p.finished())); got != c.want {
+				t.Fatalf("a session: %v", got)
+			}
+			g.wantCounts(map[Event]uint64{DropFragments: c.drops})
+		})
+	}
+}
+
+func TestHelloInFragments(t *testing.T) {
+	g := newRig(t, Config{})
+	p := newPeer(g, home, 1)
+	p.hello(nil)
+	for _, f := range fragments(p, p.first, 30) {
+		if got := g.put(home, f); got != nil {
+			t.Fatalf("answered % x", got)
+		}
+	}
+	g.wantCounts(map[Event]uint64{Hello: 0, DropFragments: 3})
+}

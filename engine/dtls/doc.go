@@ -1,0 +1,90 @@
+// Package dtls is the way into the relay by DTLS 1.2 with a pre-shared key, on
+// the relay's UDP port. It owns the handshakes, the keys and the records; the
+// messages inside are the engine's.
+//
+//	r, err := dtls.New(dtls.Config{PSK: keyOf})
+//	// r is an engine.Records: the engine calls Open, Alive, Seal and Run
+//
+// # One session's life
+//
+//	ClientHello           67 bytes or more: parsed, and a suite chosen
+//	  HelloVerifyRequest  44 bytes, and nothing is remembered
+//	  ServerHello(Done)   75 to 86 bytes: a handshake is under way
+//	ClientKeyExchange     kept; it names the allocation
+//	Finished              keys are derived and the Finished is checked: a session
+//	  Finished            75 bytes
+//	application data      opened and sealed by the relay's workers
+//	close_notify          authentic: the session ends. So it does when idle
+//
+// The key of the handshake is the allocation's (Config.PSK), the identity its id:
+// 16 bytes, or text. Cipher suites: TLS_PSK_WITH_AES_128_GCM_SHA256 and
+// TLS_PSK_WITH_AES_256_GCM_SHA384. With a pre-shared key alone there is no forward
+// secrecy: who records a session and learns the key of the allocation later can
+// read it. Real clients have no other key.
+//
+// # Who owns what
+//
+//	handshakes of a source prefix    the worker that the prefix is given to
+//	sessions in the table            whoever holds the table's lock adds and removes;
+//	                                 anybody reads, without a lock
+//	window, sequence number, clocks  atomics of the session
+//	letters                          a ring per worker: Open fills, the worker empties
+//
+// Goroutines: Config.Workers and one that keeps the time, none per handshake or
+// session. Memory: Config.Queue letters of 1.5 KB per worker, below 1 KB per
+// handshake, 2 KB per session; all bounded by Config.
+//
+// # Why the flights are ours
+//
+// The key schedule is pion's (github.com/pion/dtls/v3/pkg/crypto/prf). Its
+// connections are not used: a pion server makes its cookie at random and keeps it
+// with some goroutines and timers for each ClientHello, forged or not, and the
+// cookie is part of what both Finished cover, so a stateless one cannot be put
+// around it, nor can the messages be renumbered. It also answers failures with
+// plain alerts, at which real clients give up. With a pre-shared key alone there
+// are four messages to understand; pion's client, OpenSSL's and Mbed TLS's agree
+// with what is made here.
+//
+// # What a stranger can do
+//
+// An answer to a hello without a cookie is never larger than that hello, and each
+// datagram earns one at most: we repeat nothing on our own. Below Config.Direct
+// handshakes under way, and below half of HalfOpenPerPrefix of one prefix, a hello
+// is answered with a ServerHello at once, since clients of UTP 2.0.2 to 2.6.0 that
+// re-home understand nothing else; above, if the ServerHello were larger than the
+// hello, and where another handshake is under way, it earns a cookie first. The
+// rest of the places are for those with a cookie, so forged sources cannot take
+// them. Who has sources of his own can hold HalfOpenPerPrefix places of each
+// prefix, and HalfOpen in all, for HandshakeTimeout.
+//
+// What cannot be decrypted, alerts in plain text, unknown identities and wrong
+// keys are met with silence and counted ([Event]). A ClientKeyExchange is plain
+// and may be forged: the latest is tried, and a wrong Finished ends nothing. A
+// ClientHello has to come in one piece, as with OpenSSL's and Mbed TLS's servers.
+//
+// # Sizes
+//
+// In bytes of UDP content, as measured by the tests (Mbed TLS: by hand, 2.28.3):
+//
+//	ClientHello                                      answer directly
+//	  67  no extensions, one suite                   44, a cookie: 75 would be more
+//	  82  extended master secret, renegotiation,     44, a cookie: 86 would be more
+//	      one suite and nothing else
+//	 122  pion, one suite                            86
+//	 126  Mbed TLS, one suite, name of 12 letters    86
+//	 136  pion, one suite, name "relay"              86
+//	 416  Mbed TLS, all suites                       86
+//
+// Mbed TLS without a name sends 105. A record is 37 bytes longer than its message.
+//
+// # A hello where a session lives
+//
+// A real client that heard nothing for 2 s says hello beside its session, again
+// each second, and gives that up when the answer to its PING comes; so a lone host
+// does all the time. One that was killed and started again on the same port says
+// hello too, and its session is silent. So nothing is answered there while records
+// of the session come, nor for Config.Quiet after the first hello since the last
+// record. After that a handshake runs beside the session, and takes its place when
+// it is finished; the session is heard until then. A hello with a good cookie is
+// always answered: its client has left the old session already.
+package dtls

@@ -1,0 +1,148 @@
+package dtls
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/pion/dtls/v3/pkg/protocol/handshake"
+	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
+)
+
+// seedFlight is a client's handshake, for the seeds.
+func seedFlight(plain bool) (hello, exchange []byte) {
+	p := &peer{identity: []byte("0123456789abcdef"), suites: []uint16{0xA8, 0xFF}, padding: 4, plain: plain}
+	hello = p.hello(make([]byte, cookieLen))
+	return hello, p.wrap(p.exchange())
+}
+
+func FuzzRecord(f *testing.F) {
+	hello, exchange := seedFlight(false)
+	f.Add(hello)
+	f.Add(append(hello, exchange...))
+	f.Add([]byte{22, 0xFE, 0xFD, 0, 0, 0, 0, 0, 0, 0, 1, 0, 0})
+	f.Fuzz(func(t *testing.T, b []byte) {
+		r, rest, ok := parseRecord(b)
+		if !ok {
+			return
+		}
+		if !bytes.Equal(append(bytes.Clone(r.whole), rest...), b) || len(r.body) != len(r.whole)-headerLen {
+			t.Fatalf("the parts do not make up % x", b)
+		}
+		var theirs recordlayer.Header
+		if err := theirs.Unmarshal(r.whole); err != nil {
+			t.Fatalf("pion refuses % x: %v", r.whole, err)
+		}
+		if theirs.Epoch != r.epoch || theirs.SequenceNumber != r.seq || byte(theirs.ContentType) != r.kind {
+			t.Fatalf("pion reads %+v", theirs)
+		}
+	})
+}
+
+func FuzzMessage(f *testing.F) {
+	hello, exchange := seedFlight(false)
+	f.Add(hello[headerLen:])
+	f.Add(exchange[headerLen:])
+	f.Add(make([]byte, messageHeaderLen))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		m, rest, ok := parseMessage(b)
+		if !ok {
+			return
+		}
+		if len(rest)+len(m.body)+messageHeaderLen != len(b) || m.offset+len(m.body) > m.size {
+			t.Fatalf("%+v in % x", m, b)
+		}
+		if m.whole() && !bytes.Equal(appendMessage(nil, m.kind, m.seq, m.body), b[:messageHeaderLen+m.size]) {
+			t.Fatalf("%+v does not make % x", m, b)
+		}
+	})
+}
+
+// FuzzHello compares with pion's codec, which must agree with what is taken.
+func FuzzHello(f *testing.F) {
+	for _, plain := range []bool{false, true} {
+		hello, _ := seedFlight(plain)
+		f.Add(hello[headerLen+messageHeaderLen:])
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		h, ok := parseHello(b)
+		if !ok {
+			return
+		}
+		if n := len(h.before) + 1 + len(h.cookie) + len(h.after); n > len(b) || !bytes.HasPrefix(b, h.before) {
+			t.Fatalf("the parts have %d bytes of %d", n, len(b))
+		}
+		var theirs handshake.MessageClientHello
+		if err := theirs.Unmarshal(b); err != nil {
+			return // it knows, and refuses, extensions that we ignore
+		}
+		if !bytes.Equal(theirs.Cookie, h.cookie) || len(theirs.CipherSuiteIDs) != len(h.suites)/2 {
+			t.Fatalf("pion reads %+v", theirs)
+		}
+		random := theirs.Random.MarshalFixed()
+		if !bytes.Equal(random[:], h.random) {
+			t.Fatalf("pion reads the random % x", random)
+		}
+		for _, s := range theirs.CipherSuiteIDs {
+			if !h.offers(s) {
+				t.Fatalf("suite %x is missing", s)
+			}
+		}
+	})
+}
+
+func FuzzIdentity(f *testing.F) {
+	id := testID(1)
+	f.Add(id[:])
+	f.Add([]byte(id.String()))
+	f.Add([]byte("0123456789abcdef0123456789ABCDEF"))
+	f.Fuzz(func(t *testing.T, b []byte) {
+		id, ok := parseIdentity(b)
+		if !ok && !id.IsZero() {
+			t.Fatal("an id that is not good")
+		}
+		if again, good := parseIdentity([]byte(id.String())); ok && (!good || again != id) {
+			t.Fatalf("%v does not come back", id)
+		}
+	})
+}
+
+// FuzzDatagrams gives a worker any two datagrams of one source: what it sends is
+// not larger than what it got, and its books are right.
+func FuzzDatagrams(f *testing.F) {
+	hello, exchange := seedFlight(false)
+	plain, _ := seedFlight(true)
+	noCookie := (&peer{suites: []uint16{0xA9}, padding: 30}).hello(nil)
+	fin := binary.BigEndian.AppendUint16([]byte{22, 0xFE, 0xFD, 0, 1, 0, 0, 0, 0, 0, 0}, 40)
+	f.Add(hello, exchange)
+	f.Add(plain, noCookie)
+	f.Add(noCookie, append(append(exchange, fin...), make([]byte, 40)...))
+	r, err := New(Config{PSK: testKey, Workers: 1, Queue: 1, MaxSessions: 16})
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Fuzz(func(t *testing.T, a, b []byte) {
+		w := newWorker(r)
+		for _, pkt := range [][]byte{a, b, a} {
+			pkt = pkt[:min(len(pkt), maxLetter)]
+			sent := 0
+			w.send = func(_ sock.Endpoint, out []byte) { sent += len(out) }
+			w.datagram(home, pkt)
+			if sent > len(pkt) {
+				t.Fatalf("%d bytes earned %d", len(pkt), sent)
+			}
+			if int(r.halfOpen.Load()) != len(w.open) || w.prefixes[prefixOf(home)] != len(w.open) || len(w.open) > 1 {
+				t.Fatalf("%d half open, %d counted", len(w.open), r.halfOpen.Load())
+			}
+		}
+		w.expire(1 << 62)
+		if r.halfOpen.Load() != 0 || r.direct.Load() != 0 || len(w.prefixes) != 0 {
+			t.Fatal("the books are not closed")
+		}
+		s, msg := r.Open(home, a)
+		if msg != nil || s.Serial != 0 {
+			t.Fatal("a message without a session")
+		}
+	})
+}

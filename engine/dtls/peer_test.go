@@ -1,0 +1,196 @@
+package dtls
+
+import (
+	"bytes"
+	"encoding/binary"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// peer is a client that does one step at a time, so that a test can do the wrong
+// thing. It shares code with what is tested; clients that do not are in
+// pion_test.go and openssl_test.go.
+type peer struct {
+	g        *rig
+	from     sock.Endpoint
+	identity []byte
+	key      proto.Key
+	random   [randomLen]byte
+	suites   []uint16
+	padding  int // bytes of an extension that nobody knows
+	plain    bool
+	seq      uint16
+	record   uint64
+	first    []byte // the last ClientHello, as a message
+	flight   []byte // the answer to it, as messages
+	keys     secrets
+	s        *session // in reverse: in is what the server sends
+}
+
+func newPeer(g *rig, from sock.Endpoint, n int) *peer {
+	id := testID(n)
+	p := &peer{g: g, from: from, identity: id[:], suites: []uint16{0x00A8}, padding: 16}
+	p.key, _ = testKey(id)
+	binary.BigEndian.PutUint64(p.random[:], random64())
+	return p
+}
+
+// hello makes the datagram of a ClientHello.
+func (p *peer) hello(cookie []byte) []byte {
+	b := binary.BigEndian.AppendUint16(nil, version12)
+	b = append(append(b, p.random[:]...), 0, byte(len(cookie)))
+	b = append(b, cookie...)
+	b = binary.BigEndian.AppendUint16(b, uint16(2*len(p.suites)))
+	for _, s := range p.suites {
+		b = binary.BigEndian.AppendUint16(b, s)
+	}
+	b = append(b, 1, 0)
+	if !p.plain {
+		ext := append([]byte{0, extExtendedMasterSecret, 0, 0, 0xFF, 0x01, 0, 1, 0, 0x77, 0x77, 0, byte(p.padding)}, make([]byte, p.padding)...)
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(ext))), ext...)
+	}
+	p.first = appendMessage(nil, msgClientHello, p.seq, b)
+	return p.wrap(p.first)
+}
+
+func (p *peer) wrap(message []byte) []byte {
+	p.record++
+	return appendPlain(nil, typeHandshake, version12, p.record-1, message)
+}
+
+// start sends a ClientHello, with a cookie if it is asked for one, and reports
+// whether it got a ServerHello.
+func (p *peer) start() bool {
+	p.g.t.Helper()
+	got := p.g.put(p.from, p.hello(nil))
+	if len(got) == 1 && cookieIn(got[0]) != nil {
+		p.seq++
+		got = p.g.put(p.from, p.hello(cookieIn(got[0])))
+	}
+	return p.answered(got)
+}
+
+func (p *peer) answered(got [][]byte) bool {
+	p.g.t.Helper()
+	if len(got) != 1 || cookieIn(got[0]) != nil {
+		return false
+	}
+	r, _, ok := parseRecord(got[0])
+	if !ok || r.kind != typeHandshake {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	p.flight = bytes.Clone(r.body)
+	return true
+}
+
+// cookieIn returns the cookie of a HelloVerifyRequest, or nil.
+func cookieIn(b []byte) []byte {
+	r, _, _ := parseRecord(b)
+	if m, _, ok := parseMessage(r.body); ok && m.kind == msgHelloVerifyRequest {
+		return m.body[3:]
+	}
+	return nil
+}
+
+// exchange is the ClientKeyExchange as a message.
+func (p *peer) exchange() []byte {
+	body := binary.BigEndian.AppendUint16(nil, uint16(len(p.identity)))
+	return appendMessage(nil, msgClientKeyExchange, p.seq+1, append(body, p.identity...))
+}
+
+// finished derives the keys and makes the records ChangeCipherSpec and Finished.
+func (p *peer) finished() []byte {
+	p.g.t.Helper()
+	hello, _, ok := parseMessage(p.flight)
+	if !ok || hello.kind != msgServerHello {
+		p.g.t.Fatalf("no ServerHello in % x", p.flight)
+	}
+	chosen := &suites[0]
+	if id := binary.BigEndian.Uint16(hello.body[2+randomLen+1:]); id == suites[1].id {
+		chosen = &suites[1]
+	}
+	h := chosen.hash()
+	for _, b := range [][]byte{p.first, p.flight, p.exchange()} {
+		h.Write(b)
+	}
+	var err error
+	before := h.Sum(nil)
+	if p.keys, err = derive(chosen, &p.key, p.random[:], hello.body[2:2+randomLen], !p.plain, before); err != nil {
+		p.g.t.Fatal(err)
+	}
+	p.s = &session{from: p.from, in: p.keys.out, out: p.keys.in}
+	data, err := p.keys.verifyData("client finished", before)
+	if err != nil {
+		p.g.t.Fatal(err)
+	}
+	p.s.finished = appendMessage(nil, msgFinished, p.seq+2, data)
+	return p.again()
+}
+
+// again makes the last two records once more, with the next numbers.
+func (p *peer) again() []byte {
+	p.record++
+	out := appendPlain(nil, typeChangeCipherSpec, version12, p.record-1, []byte{1})
+	out, _ = p.s.seal(out, typeHandshake, p.s.finished)
+	return out
+}
+
+// connect does the whole handshake and reports whether it succeeded.
+func (p *peer) connect() bool {
+	p.g.t.Helper()
+	if !p.start() {
+		return false
+	}
+	b := append(p.wrap(p.exchange()), p.finished()...)
+	return p.accepted(p.g.put(p.from, b))
+}
+
+// accepted checks the server's last flight.
+func (p *peer) accepted(got [][]byte) bool {
+	p.g.t.Helper()
+	if len(got) != 1 {
+		return false
+	}
+	ccs, rest, ok := parseRecord(got[0])
+	if !ok || ccs.kind != typeChangeCipherSpec {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	fin, rest, ok := parseRecord(rest)
+	if !ok || len(rest) > 0 {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	body, why := p.g.openRecord(p.s, &fin)
+	if m, _, ok := parseMessage(body); why != Established || !ok || m.kind != msgFinished {
+		p.g.t.Fatalf("%v: answer % x", why, got[0])
+	}
+	return true
+}
+
+func mustConnect(t *testing.T, p *peer) {
+	t.Helper()
+	if !p.connect() {
+		t.Fatalf("no session for %v: %v", p.from, p.g.Stats())
+	}
+}
+
+// say makes a record with a message.
+func (p *peer) say(msg string) []byte {
+	out, _ := p.s.seal(nil, typeData, []byte(msg))
+	return out
+}
+
+// hears opens a datagram for the peer and returns its message.
+func (p *peer) hears(b []byte) string {
+	p.g.t.Helper()
+	r, _, ok := parseRecord(b)
+	if !ok {
+		p.g.t.Fatalf("no record: % x", b)
+	}
+	body, why := p.g.openRecord(p.s, &r)
+	if why != Established {
+		p.g.t.Fatalf("%v: % x", why, b)
+	}
+	return string(body)
+}

@@ -1,0 +1,253 @@
+package dtls
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+	pion "github.com/pion/dtls/v3"
+)
+
+// tap is a client's socket whose datagrams a test may look at, lose or repeat.
+type tap struct {
+	net.PacketConn
+	mu     sync.Mutex
+	all    [][]byte                       // what was sent, in order
+	change func(n int, b []byte) [][]byte // nil sends as it is
+}
+
+func newTap(t *testing.T, local string) *tap {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", local)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return &tap{PacketConn: conn}
+}
+
+func (c *tap) WriteTo(b []byte, to net.Addr) (int, error) {
+	c.mu.Lock()
+	n := len(c.all)
+	c.all = append(c.all, bytes.Clone(b))
+	c.mu.Unlock()
+	all := [][]byte{b}
+	if c.change != nil {
+		all = c.change(n, b)
+	}
+	for _, x := range all {
+		if _, err := c.PacketConn.WriteTo(x, to); err != nil {
+			return 0, err
+		}
+	}
+	return len(b), nil
+}
+
+func (c *tap) sent() [][]byte {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	return append([][]byte(nil), c.all...)
+}
+
+func (c *tap) endpoint(t *testing.T) sock.Endpoint {
+	t.Helper()
+	return at(c.LocalAddr().String())
+}
+
+// pionConnect lets pion's client try until it has a session or the time is over.
+func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, limit time.Duration, opts ...pion.ClientOption) (*pion.Conn, error) {
+	t.Helper()
+	opts = append([]pion.ClientOption{
+		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }),
+		pion.WithPSKIdentityHint(identity),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256),
+		pion.WithFlightInterval(100 * time.Millisecond),
+	}, opts...)
+	conn, err := pion.ClientWithOptions(c, l.addr(), opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	ctx, cancel := context.WithTimeout(context.Background(), limit)
+	defer cancel()
+	return conn, conn.HandshakeContext(ctx)
+}
+
+func mustPion(t *testing.T, c *tap, l *loop, n int, opts ...pion.ClientOption) *pion.Conn {
+	t.Helper()
+	id := testID(n)
+	key, _ := testKey(id)
+	conn, err := pionConnect(t, c, l, id[:], key, 20*time.Second, opts...)
+	if err != nil {
+		t.Fatalf("%v: %v", err, l.Stats())
+	}
+	return conn
+}
+
+// pionEcho sends a message until its echo comes.
+func pionEcho(t *testing.T, conn *pion.Conn, msg string) {
+	t.Helper()
+	got := make([]byte, 2048)
+	for range 40 {
+		if _, err := conn.Write([]byte(msg)); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(time.Now().Add(500 * time.Millisecond))
+		if n, err := conn.Read(got); err == nil && string(got[:n]) == msg {
+			return
+		}
+	}
+	t.Fatal("no echo")
+}
+
+func TestPion(t *testing.T) {
+	id := testID(5)
+	key, _ := testKey(id)
+	for _, c := range []struct {
+		name     string
+		identity []byte
+		direct   int
+		opts     []pion.ClientOption
+	}{
+		{"raw identity", id[:], 0, nil},
+		{"text identity", []byte(id.String()), 0, nil},
+		{"cookie", id[:], -1, nil},
+		{"no extended master secret", id[:], 0, []pion.ClientOption{pion.WithExtendedMasterSecret(pion.DisableExtendedMasterSecret)}},
+		{"all its suites", id[:], 0, []pion.ClientOption{pion.WithCipherSuites(
+			pion.TLS_PSK_WITH_AES_128_CCM, pion.TLS_ECDHE_PSK_WITH_AES_128_CBC_SHA256, pion.TLS_PSK_WITH_AES_128_GCM_SHA256)}},
+		{"server name", id[:], 0, []pion.ClientOption{pion.WithServerName("relay")}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := newLoop(t, Config{Direct: c.direct})
+			conn, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, c.identity, key, 20*time.Second, c.opts...)
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, size := range []int{1, 20, 295, 1200, 1400} {
+				pionEcho(t, conn, strings.Repeat("m", size))
+			}
+			if st := l.Stats(); (st.Counts[CookieSent] > 0) != (c.direct < 0) {
+				t.Errorf("%d cookies", st.Counts[CookieSent])
+			}
+		})
+	}
+}
+
+func TestPionWrongKey(t *testing.T) {
+	l := newLoop(t, Config{})
+	id := testID(5)
+	waitFor(t, "a Finished", func() bool {
+		if _, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, id[:], proto.Key{1}, time.Second); err == nil {
+			t.Fatal("a wrong key made a session")
+		}
+		return l.Stats().Counts[DropKey] > 0
+	})
+	if st := l.Stats(); st.Sessions != 0 || st.Counts[Established] != 0 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// TestPionLosses: each datagram of the client's handshake is lost or doubled, one
+// at a time.
+func TestPionLosses(t *testing.T) {
+	for n := range 3 {
+		for name, change := range map[string]func(b []byte) [][]byte{
+			"lost":    func([]byte) [][]byte { return nil },
+			"doubled": func(b []byte) [][]byte { return [][]byte{b, b} },
+		} {
+			t.Run(name, func(t *testing.T) {
+				l := newLoop(t, Config{Direct: -1})
+				c := newTap(t, "127.0.0.1:0")
+				c.change = func(i int, b []byte) [][]byte {
+					if i == n {
+						return change(b)
+					}
+					return [][]byte{b}
+				}
+				pionEcho(t, mustPion(t, c, l, 6), "through")
+			})
+		}
+	}
+}
+
+// TestPionAnswersLost: the server's last flight is lost, so the client repeats
+// its own.
+func TestPionAnswersLost(t *testing.T) {
+	l := newLoop(t, Config{})
+	c := &deaf{tap: newTap(t, "127.0.0.1:0"), lose: 1}
+	id := testID(5)
+	key, _ := testKey(id)
+	conn, err := pion.ClientWithOptions(c, l.addr(),
+		pion.WithPSK(func([]byte) ([]byte, error) { return key[:], nil }), pion.WithPSKIdentityHint(id[:]),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(50*time.Millisecond))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	if err := conn.HandshakeContext(ctx); err != nil {
+		t.Fatal(err)
+	}
+	pionEcho(t, conn, "at last")
+	if st := l.Stats(); st.Counts[Resent] == 0 || st.Counts[Established] != 1 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// deaf does not hear the first datagrams that begin with a ChangeCipherSpec.
+type deaf struct {
+	*tap
+	lose int
+}
+
+func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
+	for {
+		n, from, err := d.tap.ReadFrom(b)
+		if err == nil && n > 0 && b[0] == typeChangeCipherSpec && d.lose > 0 {
+			d.lose--
+			continue
+		}
+		return n, from, err
+	}
+}
+
+// TestPionReplay: an onlooker sends again all that a client ever sent.
+func TestPionReplay(t *testing.T) {
+	l := newLoop(t, Config{})
+	c := newTap(t, "127.0.0.1:0")
+	conn := mustPion(t, c, l, 5)
+	pionEcho(t, conn, "one")
+	before := l.Stats()
+	for _, b := range c.sent() {
+		if _, err := c.PacketConn.WriteTo(b, l.addr()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	waitFor(t, "the replay to be dropped", func() bool { return l.Stats().Counts[DropReplayed] > before.Counts[DropReplayed] })
+	pionEcho(t, conn, "two")
+	if st := l.Stats(); st.Counts[Established] != 1 || st.Sessions != 1 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+func TestPionCloses(t *testing.T) {
+	l := newLoop(t, Config{})
+	c := newTap(t, "127.0.0.1:0")
+	conn := mustPion(t, c, l, 5)
+	pionEcho(t, conn, "hello")
+	if !l.Alive(c.endpoint(t)) {
+		t.Fatal("no session")
+	}
+	conn.Close()
+	waitFor(t, "close_notify", func() bool { return !l.Alive(c.endpoint(t)) })
+	if n := l.Stats().Counts[Closed]; n != 1 {
+		t.Fatalf("closed %d times", n)
+	}
+}

@@ -1,0 +1,5 @@
+//go:build race
+
+package dtls
+
+const raceEnabled = true

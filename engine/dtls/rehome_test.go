@@ -1,0 +1,168 @@
+package dtls
+
+import (
+	"testing"
+	"time"
+)
+
+// TestProbes: a quiet host says hello on its living session every so often, and
+// goes on with the old one when that is answered.
+func TestProbes(t *testing.T) {
+	g := newRig(t, Config{Quiet: time.Minute})
+	p := newPeer(g, home, 1)
+	mustConnect(t, p)
+	s := checkEcho(t, p, testID(1))
+	for range 20 {
+		probe := newPeer(g, home, 1)
+		for range 2 {
+			if got := g.put(home, probe.hello(nil)); got != nil {
+				t.Fatalf("answered % x", got)
+			}
+		}
+		if s != checkEcho(t, p, testID(1)) {
+			t.Fatal("another session")
+		}
+	}
+	g.wantCounts(map[Event]uint64{DropQuiet: 40, Established: 1, TakenOver: 0, CookieSent: 0})
+}
+
+// TestProbeStartsAnew: an authentic record ends the wait of a hello before it,
+// however long ago that was.
+func TestProbeStartsAnew(t *testing.T) {
+	g := newRig(t, Config{Quiet: time.Minute})
+	p := newPeer(g, home, 1)
+	mustConnect(t, p)
+	g.put(home, newPeer(g, home, 1).hello(nil))
+	s := g.table.source(home)
+	s.probe.Add(-int64(2 * time.Minute))
+	checkEcho(t, p, testID(1))
+	if got := g.put(home, newPeer(g, home, 1).hello(nil)); got != nil {
+		t.Fatalf("answered % x", got)
+	}
+	s.probe.Add(-int64(2 * time.Minute))
+	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
+		t.Fatal("not answered after the wait")
+	}
+}
+
+// TestTakeOver: the old session lives until the new one is made, and not longer.
+func TestTakeOver(t *testing.T) {
+	for name, direct := range map[string]int{"direct": 0, "cookie": -1} {
+		t.Run(name, func(t *testing.T) {
+			g := newRig(t, Config{Quiet: time.Millisecond, Direct: direct})
+			old := newPeer(g, home, 1)
+			mustConnect(t, old)
+			was := checkEcho(t, old, testID(1))
+			p := newPeer(g, home, 2)
+			g.wait("an answer", p.start)
+			if was != checkEcho(t, old, testID(1)) {
+				t.Fatal("the old session changed")
+			}
+			if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
+				t.Fatal("no session")
+			}
+			is := checkEcho(t, p, testID(2))
+			if is.Serial == was.Serial {
+				t.Fatal("a serial was used again")
+			}
+			if _, _, ok := g.Seal(nil, was.Serial, []byte("x")); ok {
+				t.Fatal("the old session lives")
+			}
+			if _, msg := g.Open(home, old.say("x")); msg != nil {
+				t.Fatal("the old session is heard")
+			}
+			g.wantCounts(map[Event]uint64{TakenOver: 1, Established: 2})
+			if n := g.Stats().Sessions; n != 1 {
+				t.Fatalf("%d sessions", n)
+			}
+		})
+	}
+}
+
+// TestRoaming: the same identity from elsewhere is another session.
+func TestRoaming(t *testing.T) {
+	g := newRig(t, Config{})
+	p, moved := newPeer(g, home, 1), newPeer(g, at("[2001:db8::1]:9"), 1)
+	mustConnect(t, p)
+	mustConnect(t, moved)
+	if checkEcho(t, p, testID(1)).Serial == checkEcho(t, moved, testID(1)).Serial {
+		t.Fatal("one serial for two sessions")
+	}
+}
+
+// TestHelloOverHandshake: where a handshake is under way another hello needs a
+// cookie, so that a forged one cannot take its place.
+func TestHelloOverHandshake(t *testing.T) {
+	g := newRig(t, Config{})
+	p, forger := newPeer(g, home, 1), newPeer(g, home, 2)
+	if !p.start() {
+		t.Fatal("no answer")
+	}
+	got := g.put(home, forger.hello(nil))
+	if len(got) != 1 || cookieIn(got[0]) == nil {
+		t.Fatalf("answered % x", got)
+	}
+	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
+		t.Fatal("no session")
+	}
+}
+
+// TestHelloAgain: the same hello gets the same answer, and one handshake.
+func TestHelloAgain(t *testing.T) {
+	g := newRig(t, Config{})
+	p := newPeer(g, home, 1)
+	if !p.start() {
+		t.Fatal("no answer")
+	}
+	flight := string(p.flight)
+	for range 3 {
+		if got := g.put(home, p.wrap(p.first)); !p.answered(got) || string(p.flight) != flight {
+			t.Fatalf("answered % x", got)
+		}
+	}
+	small := *p
+	small.plain = true
+	if got := g.put(home, small.hello(nil)); got != nil {
+		t.Fatalf("a smaller one with the same random was answered: % x", got)
+	}
+	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
+		t.Fatal("no session")
+	}
+	g.wantCounts(map[Event]uint64{Answered: 1, Resent: 3, DropStray: 1, Established: 1})
+}
+
+// TestPionRestart: a client that was killed and started again on the same
+// address, so without close_notify.
+func TestPionRestart(t *testing.T) {
+	l := newLoop(t, Config{Quiet: 300 * time.Millisecond})
+	c := newTap(t, "127.0.0.1:0")
+	pionEcho(t, mustPion(t, c, l, 5), "before")
+	addr := c.LocalAddr().String()
+	c.PacketConn.Close()
+	c = newTap(t, addr)
+	pionEcho(t, mustPion(t, c, l, 5), "after")
+	if st := l.Stats(); st.Counts[TakenOver] != 1 || st.Counts[DropQuiet] == 0 || st.Sessions != 1 {
+		t.Fatalf("%+v", st)
+	}
+}
+
+// TestPionProbes: pion's client hears no alert and keeps its session.
+func TestPionProbes(t *testing.T) {
+	l := newLoop(t, Config{})
+	c := newTap(t, "127.0.0.1:0")
+	conn := mustPion(t, c, l, 5)
+	hello := c.sent()[0]
+	hello[headerLen+messageHeaderLen+5] ^= 1 // another random
+	for range 10 {
+		for range 2 {
+			if _, err := c.PacketConn.WriteTo(hello, l.addr()); err != nil {
+				t.Fatal(err)
+			}
+		}
+		pionEcho(t, conn, "still here")
+	}
+	waitFor(t, "the hellos", func() bool { return l.Stats().Counts[Hello] == 21 })
+	if st := l.Stats(); st.Counts[DropQuiet] != 20 || st.Counts[Established] != 1 || st.HalfOpen != 0 {
+		t.Fatalf("%+v", st)
+	}
+}
