@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"strings"
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -103,12 +104,18 @@ func BenchmarkStep(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s := newMatch(b, newHouse(b))
+			generous := alloc.NewQuota(1<<30, 1<<40) // metered, but never refused
+			s.relay.rules.host, s.relay.rules.joiner = generous, generous
+			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			b.ReportAllocs()
 			for b.Loop() {
-				w.step(s.now, ep, pkt, false)
+				w.count(w.step(s.now, ep, pkt, false), len(pkt))
 				w.out.reset()
+			}
+			if sent := w.counts.outcomes[OutRelayed]; sent == 0 && strings.HasPrefix(c.name, "Relay") {
+				b.Error("nothing was relayed")
 			}
 		})
 	}
