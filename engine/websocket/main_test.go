@@ -1,0 +1,207 @@
+package websocket
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"crypto/tls"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+// patience bounds waits that end at once unless something is broken.
+const patience = 15 * time.Second
+
+// arrival is a message that a connection delivered.
+type arrival struct {
+	serial uint64
+	pkt    []byte
+}
+
+// intake is a relay that keeps what it is given, as long as there is room.
+type intake chan arrival
+
+func (in intake) Deliver(serial uint64, pkt []byte) bool {
+	select {
+	case in <- arrival{serial, bytes.Clone(pkt)}:
+		return true
+	default:
+		return false
+	}
+}
+
+func (in intake) next(t testing.TB) arrival {
+	t.Helper()
+	select {
+	case a := <-in:
+		return a
+	case <-time.After(patience):
+		t.Fatal("no message came")
+		return arrival{}
+	}
+}
+
+// rig is a transport that runs behind an HTTP server.
+type rig struct {
+	*Transport
+	t      testing.TB
+	url    string
+	client *http.Client
+	in     intake
+	// stop ends Run and waits for it.
+	stop func()
+}
+
+func start(t testing.TB, cfg Config) *rig {
+	t.Helper()
+	return startOn(t, cfg, httptest.NewServer)
+}
+
+// startOn is start with a server of plain HTTP or of TLS.
+func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Server) *rig {
+	t.Helper()
+	tr, err := New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := server(tr)
+	t.Cleanup(srv.Close)
+	r := &rig{Transport: tr, t: t, url: srv.URL, client: srv.Client(), in: make(intake, 1024)}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- tr.Run(ctx, r.in) }()
+	r.stop = func() {
+		t.Helper()
+		cancel()
+		select {
+		case err := <-ended:
+			if err != nil {
+				t.Errorf("Run: %v", err)
+			}
+			ended <- nil
+		case <-time.After(patience):
+			t.Fatal("Run does not return")
+		}
+	}
+	t.Cleanup(func() { r.stop() })
+	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+	return r
+}
+
+// dial opens a connection, which is closed when the test ends.
+func (r *rig) dial() *ws.Conn {
+	r.t.Helper()
+	c, resp, err := ws.Dial(context.Background(), r.url, &ws.DialOptions{HTTPClient: r.client})
+	if err != nil {
+		r.t.Fatal(err, resp)
+	}
+	r.t.Cleanup(func() { c.CloseNow() })
+	return c
+}
+
+// hello sends a message and returns the connection's serial.
+func (r *rig) hello(c *ws.Conn) uint64 {
+	r.t.Helper()
+	write(r.t, c, []byte("hello"))
+	return r.in.next(r.t).serial
+}
+
+// rawRequest is a handshake as a native client sends it.
+const rawRequest = "GET / HTTP/1.1\r\nHost: relay\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
+	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
+
+// raw opens a connection without a library, with further headers.
+func (r *rig) raw(headers string) (net.Conn, *bufio.Reader, string) {
+	r.t.Helper()
+	scheme, host, _ := strings.Cut(r.url, "://")
+	conn, err := net.Dial("tcp", host)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	conn.(*net.TCPConn).SetReadBuffer(4 << 10) // For those who are slow.
+	if scheme == "https" {
+		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	conn.SetReadDeadline(time.Now().Add(patience))
+	io.WriteString(conn, rawRequest+headers+"\r\n")
+	reader := bufio.NewReader(conn)
+	var answer strings.Builder
+	for !strings.HasSuffix(answer.String(), "\r\n\r\n") {
+		line, err := reader.ReadString('\n')
+		if err != nil {
+			r.t.Fatalf("%q: %v", answer.String(), err)
+		}
+		answer.WriteString(line)
+	}
+	return conn, reader, answer.String()
+}
+
+func write(t testing.TB, c *ws.Conn, pkt []byte) {
+	t.Helper()
+	if err := c.Write(context.Background(), ws.MessageBinary, pkt); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func read(t testing.TB, c *ws.Conn) []byte {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	kind, pkt, err := c.Read(ctx)
+	if err != nil || kind != ws.MessageBinary {
+		t.Fatalf("%v, %v", kind, err)
+	}
+	return pkt
+}
+
+// closedWith fails the test unless the next thing that a client sees is the end
+// of the connection, with that status.
+func closedWith(t testing.TB, c *ws.Conn, want ws.StatusCode) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	defer cancel()
+	if _, pkt, err := c.Read(ctx); ws.CloseStatus(err) != want {
+		t.Fatalf("read %x, %v, want status %v", pkt, err, want)
+	}
+}
+
+// endedAs waits until one connection has ended for that reason, and all are gone.
+func (r *rig) endedAs(why End) {
+	r.t.Helper()
+	enginetest.Wait(r.t, why.String(), func() bool { s := r.Stats(); return s.Ended[why] == 1 && s.Open == 0 })
+}
+
+// get returns the answer to a request with headers, which come in pairs.
+func get(t testing.TB, url string, headers ...string) (status int, header http.Header, body string) {
+	t.Helper()
+	req, _ := http.NewRequest(http.MethodGet, url, nil)
+	for i := 0; i < len(headers); i += 2 {
+		req.Header.Set(headers[i], headers[i+1])
+	}
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, _ := io.ReadAll(resp.Body)
+	return resp.StatusCode, resp.Header, string(text)
+}
+
+// onBoth runs a test without and with TLS.
+func onBoth(t *testing.T, test func(t *testing.T, server func(http.Handler) *httptest.Server)) {
+	t.Run("ws", func(t *testing.T) { test(t, httptest.NewServer) })
+	t.Run("wss", func(t *testing.T) { test(t, httptest.NewTLSServer) })
+}

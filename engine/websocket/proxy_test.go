@@ -1,0 +1,278 @@
+package websocket
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+// v2 returns a header of version 2.
+func v2(command, family byte, body string) string {
+	return proxyV2Start + string([]byte{command, family, byte(len(body) >> 8), byte(len(body))}) + body
+}
+
+const (
+	v4Body = "\xc0\x00\x02\x01\xc6\x33\x64\x01\x12\x34\x01\xbb"
+	v6Body = "\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x01" +
+		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x12\x34\x01\xbb"
+)
+
+// proxyHeaders are whole headers and what they say: an address, "-" for the
+// connection's own, or nothing for a fault.
+var proxyHeaders = []struct{ header, want string }{
+	{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 443\r\n", "192.0.2.1:4660"},
+	{"PROXY TCP6 2001:db8::1 2001:db8::2 4660 443\r\n", "[2001:db8::1]:4660"},
+	{"PROXY UNKNOWN\r\n", "-"},
+	{"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "-"},
+	{v2(0x21, 0x11, v4Body), "192.0.2.1:4660"},
+	{v2(0x21, 0x21, v6Body), "[2001:db8::1]:4660"},
+	{v2(0x21, 0x11, v4Body+"\x04\x00\x01\x00"), "192.0.2.1:4660"}, // with an extension
+	{v2(0x20, 0x00, ""), "-"},
+	{v2(0x20, 0x11, "junk"), "-"},
+	{v2(0x21, 0x00, ""), "-"},
+	{v2(0x21, 0x12, v4Body), "-"},
+	{v2(0x21, 0x31, strings.Repeat("x", 216)), "-"},
+
+	{"GET / HTTP/1.1\r\n", ""},
+	{"PROXY\r\n", ""},
+	{"PROXY \r\n", ""},
+	{"PROXY TCP4 192.0.2.1 198.51.100.1 4660\r\n", ""},
+	{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 443 1\r\n", ""},
+	{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 65536\r\n", ""},
+	{"PROXY TCP4 192.0.2.1  198.51.100.1 4660 443\r\n", ""},
+	{"PROXY TCP4 2001:db8::1 198.51.100.1 4660 443\r\n", ""},
+	{"PROXY TCP6 192.0.2.1 2001:db8::2 4660 443\r\n", ""},
+	{"PROXY TCP6 fe80::1%eth0 2001:db8::2 4660 443\r\n", ""},
+	{"PROXY UDP4 192.0.2.1 198.51.100.1 4660 443\r\n", ""},
+	{"PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ""}, // 108 bytes
+	{v2(0x22, 0x11, v4Body), ""},
+	{v2(0x11, 0x11, v4Body), ""},
+	{v2(0x21, 0x13, v4Body), ""},
+	{v2(0x21, 0x41, v4Body), ""},
+	{v2(0x21, 0x11, v4Body[:11]), ""},
+	{v2(0x21, 0x21, v6Body[:35]), ""},
+	{v2(0x21, 0x11, strings.Repeat("x", proxyMax)), ""},
+}
+
+func TestProxyHeader(t *testing.T) {
+	for _, test := range proxyHeaders {
+		client, n, err := parseProxyHeader([]byte(test.header + "more"))
+		if test.want == "" {
+			if err != ErrProxyHeader {
+				t.Errorf("%q: %v, %d, %v", test.header, client, n, err)
+			}
+			continue
+		}
+		if err != nil || n != len(test.header) || client.IsValid() != (test.want != "-") || client.IsValid() && client.String() != test.want {
+			t.Errorf("%q: %v, %d, %v, want %s", test.header, client, n, err, test.want)
+		}
+		for cut := range test.header {
+			if _, _, err := parseProxyHeader([]byte(test.header[:cut])); err != errMoreHeader {
+				t.Errorf("%q: %v, want more", test.header[:cut], err)
+			}
+		}
+	}
+}
+
+func FuzzProxyHeader(f *testing.F) {
+	for _, test := range proxyHeaders {
+		if len(test.header) < 300 {
+			f.Add([]byte(test.header))
+		}
+	}
+	f.Fuzz(func(t *testing.T, b []byte) {
+		client, n, err := parseProxyHeader(b)
+		switch {
+		case err == nil:
+			if n <= 0 || n > len(b) || n > proxyMax || client.Addr().Is4In6() || client.Addr().Zone() != "" {
+				t.Fatalf("%x: %v, %d", b, client, n)
+			}
+			// Neither what follows nor what is missing may change the verdict.
+			if client2, n2, err2 := parseProxyHeader(b[:n]); client2 != client || n2 != n || err2 != nil {
+				t.Fatalf("%x alone: %v, %d, %v", b[:n], client2, n2, err2)
+			}
+			if _, _, err2 := parseProxyHeader(b[:n-1]); err2 != errMoreHeader {
+				t.Fatalf("%x: %v, want more", b[:n-1], err2)
+			}
+		case err == errMoreHeader:
+			if len(b) >= proxyMax {
+				t.Fatalf("%d bytes are not enough", len(b))
+			}
+		case err != ErrProxyHeader:
+			t.Fatal(err)
+		}
+	})
+}
+
+// proxied returns the server's end of a connection on which a proxy writes that.
+func proxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server net.Conn) {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	client, err = net.Dial("tcp", l.Addr().String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { client.Close() })
+	server, err = ProxyListener(l, cfg).Accept()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { server.Close() })
+	go func() {
+		for _, w := range writes {
+			io.WriteString(client, w)
+			time.Sleep(time.Millisecond)
+		}
+	}()
+	return client, server
+}
+
+var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
+
+// TestProxyListener: what follows the header arrives whole, however it was cut.
+func TestProxyListener(t *testing.T) {
+	header, rest := proxyHeaders[0].header, strings.Repeat("rest", 1000)
+	for _, writes := range [][]string{{header + rest}, {header[:3], header[3:], rest}, {header, rest}, {v2(0x21, 0x11, v4Body) + rest}} {
+		_, server := proxied(t, ProxyConfig{Proxies: loopback}, writes...)
+		server.SetReadDeadline(time.Now().Add(patience))
+		got := make([]byte, len(rest))
+		if _, err := io.ReadFull(server, got); err != nil || string(got) != rest {
+			t.Errorf("%d bytes, %v", len(got), err)
+		}
+		if got := server.RemoteAddr().String(); got != "192.0.2.1:4660" {
+			t.Errorf("the client is %s", got)
+		}
+	}
+}
+
+// TestProxyAddress: RemoteAddr waits for the header, and a header without an
+// address leaves the proxy's.
+func TestProxyAddress(t *testing.T) {
+	_, server := proxied(t, ProxyConfig{Proxies: loopback}, "", "", proxyHeaders[1].header)
+	if got := server.RemoteAddr().String(); got != "[2001:db8::1]:4660" {
+		t.Errorf("the client is %s", got)
+	}
+	client, server := proxied(t, ProxyConfig{Proxies: loopback}, "PROXY UNKNOWN\r\n")
+	if got := server.RemoteAddr().String(); got != client.LocalAddr().String() {
+		t.Errorf("the client is %s", got)
+	}
+}
+
+// TestProxyOthers: who is no proxy cannot tell an address.
+func TestProxyOthers(t *testing.T) {
+	header := proxyHeaders[0].header
+	client, server := proxied(t, ProxyConfig{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
+	got := make([]byte, len(header))
+	if _, err := io.ReadFull(server, got); err != nil || string(got) != header || server.RemoteAddr().String() != client.LocalAddr().String() {
+		t.Errorf("%q, %v, from %v", got, err, server.RemoteAddr())
+	}
+}
+
+// TestProxyRefused: a proxy's connection without a good header is closed and
+// counted, and the wait for one ends.
+func TestProxyRefused(t *testing.T) {
+	for _, test := range []struct {
+		write string
+		want  error
+	}{
+		{"GET / HTTP/1.1\r\n\r\n", ErrProxyHeader},
+		{"PROXY TC", os.ErrDeadlineExceeded},
+		{"", os.ErrDeadlineExceeded},
+	} {
+		var refused []netip.Addr
+		client, server := proxied(t, ProxyConfig{
+			Proxies: loopback, Timeout: 100 * time.Millisecond,
+			OnRefuse: func(a netip.Addr, err error) { refused = append(refused, a) },
+		}, test.write)
+		for range 2 {
+			if n, err := server.Read(make([]byte, 10)); n != 0 || !errors.Is(err, test.want) {
+				t.Errorf("%q: read %d, %v", test.write, n, err)
+			}
+		}
+		if server.RemoteAddr().String() != client.LocalAddr().String() || len(refused) != 1 || refused[0].String() != "127.0.0.1" {
+			t.Errorf("%q: from %v, refused %v", test.write, server.RemoteAddr(), refused)
+		}
+		client.SetReadDeadline(time.Now().Add(patience))
+		if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
+			t.Errorf("%q: the connection is open: %v", test.write, err)
+		}
+	}
+}
+
+// TestProxyDeadline: a deadline that was set before the header came still holds
+// after it.
+func TestProxyDeadline(t *testing.T) {
+	_, server := proxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
+	server.SetDeadline(time.Now().Add(200 * time.Millisecond))
+	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("got %v", err)
+	}
+	_, server = proxied(t, ProxyConfig{Proxies: loopback})
+	server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
+	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
+		t.Errorf("before the header: %v", err)
+	}
+}
+
+// TestProxyCaps: behind such a proxy, over TLS, callers are counted by the
+// address that it tells.
+func TestProxyCaps(t *testing.T) {
+	tr, err := New(Config{MaxConnsPerAddress: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewUnstartedServer(tr)
+	srv.Listener = ProxyListener(srv.Listener, ProxyConfig{Proxies: loopback})
+	srv.StartTLS()
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	in := make(intake, 9)
+	go func() { done <- tr.Run(ctx, in) }()
+	defer func() { cancel(); <-done }()
+	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+
+	for i, want := range []int{101, 429, 101} {
+		header := strings.Replace(proxyHeaders[0].header, "192.0.2.1", []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"}[i], 1)
+		transport := srv.Client().Transport.(*http.Transport).Clone()
+		transport.DialContext = func(ctx context.Context, network, addr string) (net.Conn, error) {
+			conn, err := new(net.Dialer).DialContext(ctx, network, srv.Listener.Addr().String())
+			if err == nil {
+				io.WriteString(conn, header)
+			}
+			return conn, err
+		}
+		defer transport.CloseIdleConnections()
+		c, resp, err := ws.Dial(t.Context(), srv.URL, &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+		if resp == nil || resp.StatusCode != want {
+			t.Fatalf("connection %d: %v, %v", i, resp, err)
+		}
+		if want != 101 {
+			continue
+		}
+		defer c.CloseNow()
+		write(t, c, []byte("a"))
+		a := in.next(t)
+		tr.Send(a.serial, bytes.ToUpper(a.pkt))
+		if got := read(t, c); string(got) != "A" {
+			t.Errorf("got %q", got)
+		}
+	}
+}

@@ -1,0 +1,252 @@
+package websocket
+
+import (
+	"context"
+	"net/http"
+	"net/http/httptest"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+// TestUpgradeAnswer: what is asked for beyond RFC 6455's minimum is not
+// confirmed, and the answer is small.
+func TestUpgradeAnswer(t *testing.T) {
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("X-Request-Id", strings.Repeat("x", 3000)) // Somebody's middleware.
+		tr.ServeHTTP(w, r)
+	}))
+	defer srv.Close()
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan error, 1)
+	go func() { done <- tr.Run(ctx, make(intake, 1)) }()
+	defer func() { cancel(); <-done }()
+	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+
+	r := &rig{Transport: tr, t: t, url: srv.URL}
+	conn, _, answer := r.raw("Sec-WebSocket-Protocol: relay, chat\r\n" +
+		"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nOrigin: https://game.example\r\n")
+	defer conn.Close()
+	lower := strings.ToLower(answer)
+	for _, want := range []string{
+		"http/1.1 101 ", "\r\nupgrade: websocket\r\n", "\r\nconnection: upgrade\r\n",
+		"\r\nsec-websocket-accept: s3pplmbitxaq9kygzzhzrbk+xoo=\r\n",
+	} {
+		if !strings.Contains(lower, want) {
+			t.Errorf("%q lacks %q", answer, want)
+		}
+	}
+	for _, not := range []string{"sec-websocket-protocol", "sec-websocket-extensions", "x-request-id"} {
+		if strings.Contains(lower, not) {
+			t.Errorf("%q has %s", answer, not)
+		}
+	}
+	if len(answer) > 500 {
+		t.Errorf("the answer has %d bytes", len(answer))
+	}
+}
+
+// TestAsked: a client of the library that asks for both gets neither.
+func TestAsked(t *testing.T) {
+	r := start(t, Config{})
+	c, resp, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{
+		Subprotocols: []string{"relay"}, CompressionMode: ws.CompressionContextTakeover,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.CloseNow()
+	if c.Subprotocol() != "" || resp.Header.Get("Sec-WebSocket-Extensions") != "" {
+		t.Errorf("%q, %v", c.Subprotocol(), resp.Header)
+	}
+	serial := r.hello(c)
+	r.Send(serial, []byte(strings.Repeat("a", 1000)))
+	if got := read(t, c); len(got) != 1000 {
+		t.Errorf("got %d bytes", len(got))
+	}
+}
+
+// TestRefusals: who does not get a WebSocket is told why, and counted.
+func TestRefusals(t *testing.T) {
+	handshake := []string{
+		"Upgrade", "WebSocket", "Connection", "keep-alive, upgrade", "Sec-WebSocket-Version", "13",
+		"Sec-WebSocket-Key", "dGhlIHNhbXBsZSBub25jZQ==",
+	}
+	r := start(t, Config{AllowOrigins: []string{"https://game.example"}})
+	stopped := start(t, Config{})
+	stopped.stop()
+	for _, test := range []struct {
+		name    string
+		rig     *rig
+		headers []string
+		status  int
+		text    string
+		why     Refusal
+	}{
+		{"a browser", r, nil, 426, "reverse proxy", RefusedPlain},
+		{"a proxy that passes on half", r, handshake[:2], 426, "Connection", RefusedPlain},
+		{"another page", r, append([]string{"Origin", "https://evil.example"}, handshake...), 403, "origin", RefusedOrigin},
+		{"no key", r, handshake[:6], 400, "Key", RefusedHandshake},
+		{"an old version", r, append([]string{"Sec-WebSocket-Version", "8"}, handshake[:4]...), 400, "version", RefusedHandshake},
+		{"stopped", stopped, handshake, 503, "does not run", RefusedStopped},
+	} {
+		before := test.rig.Stats().Refused[test.why]
+		status, _, body := get(t, test.rig.url, test.headers...)
+		if status != test.status || !strings.Contains(body, test.text) {
+			t.Errorf("%s: %d %q", test.name, status, body)
+		}
+		if got := test.rig.Stats().Refused[test.why]; got != before+1 {
+			t.Errorf("%s: %v counted %d times", test.name, test.why, got-before)
+		}
+	}
+	for _, origin := range []string{"", "HTTPS://game.example"} {
+		c, _, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{HTTPHeader: http.Header{"Origin": {origin}}})
+		if err != nil {
+			t.Errorf("origin %q: %v", origin, err)
+			continue
+		}
+		c.CloseNow()
+	}
+	enginetest.Wait(t, "nobody is left inside", func() bool { return r.Stats().Open == 0 })
+}
+
+// TestNotRunning: nobody gets in before Run and after it, and it runs once.
+func TestNotRunning(t *testing.T) {
+	tr, err := New(Config{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	srv := httptest.NewServer(tr)
+	defer srv.Close()
+	if _, resp, err := ws.Dial(t.Context(), srv.URL, nil); err == nil || resp.StatusCode != 503 || resp.Header.Get("Retry-After") == "" {
+		t.Errorf("before Run: %v, %v", resp, err)
+	}
+	if tr.Send(1, nil) {
+		t.Error("a message was taken for nobody")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	if err := tr.Run(ctx, nil); err != nil {
+		t.Error(err)
+	}
+	if err := tr.Run(ctx, nil); err != ErrAlreadyRun {
+		t.Errorf("the second Run: %v", err)
+	}
+}
+
+// TestCaps: connections are counted in all and by address, and leave.
+func TestCaps(t *testing.T) {
+	r := start(t, Config{
+		MaxConns: 5, MaxConnsPerAddress: 2, CloseTimeout: 50 * time.Millisecond,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	})
+	dial := func(from string) (*ws.Conn, int) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		defer cancel()
+		header := http.Header{}
+		if from != "" {
+			header.Set("X-Forwarded-For", from)
+		}
+		c, resp, err := ws.Dial(ctx, r.url, &ws.DialOptions{HTTPHeader: header})
+		if err != nil {
+			return nil, resp.StatusCode
+		}
+		t.Cleanup(func() { c.CloseNow() })
+		return c, resp.StatusCode
+	}
+	var first *ws.Conn
+	for i, test := range []struct {
+		from string
+		want int
+	}{
+		{"2001:db8:0:1::1", 101}, {"2001:db8:0:ff::2", 101},
+		{"2001:db8:0:7::3", 429},        // one /56
+		{"192.0.2.1, 2001:db8::4", 429}, // The first entry is what the client wrote.
+		{"2001:db8:0:100::1", 101},      // another /56
+		{"", 101}, {"", 101}, {"", 503}, // a proxy that does not tell: in all only
+		{"192.0.2.7, 127.0.0.9, ::1", 503}, // full
+	} {
+		c, got := dial(test.from)
+		if got != test.want {
+			t.Errorf("%d, from %q: %d, want %d", i, test.from, got, test.want)
+		}
+		if i == 0 {
+			first = c
+		}
+	}
+	if s := r.Stats(); s.Open != 5 || s.Refused[RefusedAddress] != 2 || s.Refused[RefusedTotal] != 2 {
+		t.Errorf("%+v", s)
+	}
+	first.Close(ws.StatusNormalClosure, "")
+	enginetest.Wait(t, "the first has left", func() bool { return r.Stats().Open == 4 })
+	if _, got := dial("2001:db8::4"); got != 101 {
+		t.Errorf("in place of the first: %d", got)
+	}
+	r.stop()
+	if len(r.door.by) != 0 {
+		t.Errorf("addresses are left: %v", r.door.by)
+	}
+}
+
+// TestCaller: X-Forwarded-For is believed as far as the proxies reach.
+func TestCaller(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
+	for _, test := range []struct {
+		remote string
+		via    []string
+		want   string // empty: not known
+	}{
+		{"192.0.2.1:5", nil, "192.0.2.1/32"},
+		{"[::ffff:192.0.2.1]:5", nil, "192.0.2.1/32"},
+		{"[2001:db8:1:23ff::9]:5", nil, "2001:db8:1:2300::/56"},
+		{"[fe80::1%eth0]:5", nil, "fe80::/56"},
+		{"192.0.2.1:5", []string{"203.0.113.9"}, "192.0.2.1/32"},
+		{"10.1.1.1:5", []string{"203.0.113.9"}, "203.0.113.9/32"},
+		{"10.1.1.1:5", []string{"8.8.8.8, 203.0.113.9"}, "203.0.113.9/32"},
+		{"10.1.1.1:5", []string{"8.8.8.8", "203.0.113.9 , fd00::7"}, "203.0.113.9/32"},
+		{"10.1.1.1:5", nil, ""},
+		{"10.1.1.1:5", []string{"10.2.2.2"}, ""},
+		{"10.1.1.1:5", []string{"203.0.113.9, junk"}, ""},
+		{"@", nil, ""},
+	} {
+		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.via}}
+		got, known := caller(r, proxies)
+		if known != (test.want != "") || known && got.String() != test.want {
+			t.Errorf("%s via %q: %v, %v, want %q", test.remote, test.via, got, known, test.want)
+		}
+	}
+}
+
+// TestConfig: a mistake is named.
+func TestConfig(t *testing.T) {
+	for _, test := range []struct {
+		cfg  Config
+		want string
+	}{
+		{Config{MaxOutgoing: 35}, "MaxOutgoing is 35, want 36 to 1472"},
+		{Config{MaxOutgoing: 1473}, "MaxOutgoing"},
+		{Config{QueueMessages: -1}, "QueueMessages"},
+		{Config{QueueBytes: 100}, "QueueBytes"},
+		{Config{SendBuffer: 1 << 31}, "SendBuffer"},
+		{Config{MaxConns: -1}, "MaxConns"},
+		{Config{WriteTimeout: -1}, "WriteTimeout"},
+		{Config{PingInterval: 25 * time.Hour}, "PingInterval"},
+		{Config{AllowOrigins: []string{"game.example"}}, `AllowOrigins has "game.example"`},
+		{Config{SendBuffer: -1, MaxConnsPerAddress: -1, IdleTimeout: -1, AllowOrigins: []string{"null", "*", "http://localhost:80"}}, ""},
+	} {
+		_, err := New(test.cfg)
+		if (err == nil) != (test.want == "") || err != nil && !strings.Contains(err.Error(), test.want) {
+			t.Errorf("%+v: %v", test.cfg, err)
+		}
+	}
+}
