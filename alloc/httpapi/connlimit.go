@@ -136,6 +136,10 @@ type limitedConn struct {
 	leave func()
 }
 
+// NetConn returns the connection below, as tls.Conn does, so that its options can
+// be set.
+func (c *limitedConn) NetConn() net.Conn { return c.Conn }
+
 // Close closes the connection.
 func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
