@@ -44,11 +44,18 @@
 // all of it, and the operations on them have one order that all goroutines
 // agree on (Go memory model). Who writes which word:
 //
-//	identity           control only, under its sequence number
+//	identity           control only, under its sequence number; generation, role,
+//	                   flags and nonce share its meta word
 //	cells, their swap  control only
 //	chunk pointers     control only, once each
-//	activity           workers and control, by compare-and-swap; control stores
-//	                   it anew in Reserve, when no worker can hold the slot
+//	activity           workers and control, as follows; control stores all of it
+//	                   anew in Reserve, when no worker can hold the slot
+//	  heard, active, fromHost, fromJoiner, mismatch, strangers
+//	                   by compare-and-swap; fromHost and fromJoiner are those of a
+//	                   joiner, for both directions of its link
+//	  meter            workers, by a plain store: of two at once one is not counted
+//	  unproven         control in Unprove, workers in Prove, by plain stores;
+//	                   workers take from it by compare-and-swap
 //	account, lists     control only, and only control reads them: plain words
 //	counts             control only; anybody reads them, each for itself
 //
@@ -68,15 +75,18 @@
 // 2. A snapshot is true as a whole. Control makes the sequence number odd,
 // stores the words, and makes it even. A reader takes the number, the words and
 // the number again, and begins anew if it was odd or has changed; it may wait
-// for control, never control for it. Generation, role, id, endpoint and link
-// are under one number, so a slot that was reused cannot lend its endpoint to
-// an id, nor a link to a host that came later.
+// for control, never control for it. Generation, role, flags, nonce, id,
+// endpoint and link are under one number, so a slot that was reused cannot lend
+// its endpoint to an id, nor a link to a host that came later, nor an endpoint
+// the nonce of another.
 //
 // 3. Stamps are written by workers, only when they change, which is four times
 // a second at the most; and they lie on a line of their own, so that writing
 // one takes no identity away from the readers. They never go back, and of two
-// written at once the later stays. What limits ERROR 3 and ERROR 5 lies there
-// too. Counters are not in the table: each worker has its own.
+// written at once the later stays. What limits ERROR 3 and ERROR 5, what goes to
+// an unproven endpoint, and what an allocation relays lies there too; only the
+// last is written for each RELAY, by the worker of its sender. Counters are not
+// in the table: each worker has its own.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after grace. It then has another generation, so no handle from before leads
@@ -95,6 +105,8 @@
 //	Bind      the old owner: its record, then its cell is freed;
 //	          the new owner: cell for the new endpoint, then the record,
 //	          then the cell of its old endpoint is freed
+//	Admit, Mark, Unmark
+//	          the record
 //	Link      the joiner's record, which is both directions
 //	Unlink    the joiner's record
 //	End       Unlink; then the record; then its cells are freed
@@ -115,11 +127,12 @@
 //
 // # What the caller owes
 //
-// Methods in table.go and stamp.go, and Counts, are for any goroutine; the rest
-// of writer.go is for control alone. Handles given to control's methods, but
-// for [Table.At] and [Table.End], are of live allocations of this table; an id
-// is reserved once at a time, a link opened only where there is none. Control
-// lets every worker pass, that is end the batch it is in,
+// Methods in table.go, quota.go and stamp.go but Unprove, and Counts, are for
+// any goroutine; Unprove and the rest of writer.go are for control alone.
+// Handles given to control's methods, but for [Table.At] and [Table.End], are of
+// live allocations of this table; an id is reserved once at a time, a link
+// opened only where there is none. Control lets every worker pass, that is end
+// the batch it is in,
 //
 //   - after Bind of another endpoint, before it tells the new owner: else a
 //     datagram for the old owner could reach it afterwards;
@@ -135,9 +148,9 @@
 //
 // # Sizes
 //
-// An allocation takes 200 bytes of slabs: 64 of identity, 64 of activity and
-// 72 of account; and two cells of 8 bytes, of which a quarter to five eighths
-// stay empty. That is 234 bytes for each of a million, and 250 MiB resident
+// An allocation takes 216 bytes of slabs: 64 of identity, 64 of activity and
+// 88 of account; and two cells of 8 bytes, of which a quarter to five eighths
+// stay empty. That is 250 bytes for each of a million, and 265 MiB resident
 // with the program around them; TestMillion measures it. No slab and no cell
 // holds a pointer, so a collection takes well under a millisecond whatever the
 // number of allocations, and stops the process for tens of microseconds.

@@ -133,8 +133,10 @@ func (s *scribe) write(t *testing.T, n int) {
 		switch k := s.r.IntN(100); {
 		case len(s.live) < 2 || k < 45-fewer:
 			s.reserve(t)
-		case k < 70-fewer:
+		case k < 65-fewer:
 			s.bind(s.any())
+		case k < 70-fewer:
+			s.mark(s.any())
 		case k < 85-fewer:
 			s.link(s.any(), s.any())
 		default:
@@ -172,6 +174,19 @@ func (s *scribe) bind(e *Entry) {
 		nowhere.Endpoint = sock.Endpoint{}
 		s.becomes(owner, nowhere, began, ended)
 	}
+	s.becomes(e, next, began, ended)
+}
+
+// mark changes flags and nonce, which are in the record but in no index.
+func (s *scribe) mark(e *Entry) {
+	next := *e
+	next.Flags, next.Nonce = e.Flags|EverBound, uint16(s.r.Uint32())
+	do := func() { s.table.Admit(e.Handle, next.Nonce) }
+	if flags := Flags(s.r.IntN(16)); e.Flags&flags != 0 {
+		next.Flags, next.Nonce = e.Flags&^flags, e.Nonce
+		do = func() { s.table.Unmark(e.Handle, flags) }
+	}
+	began, ended := s.change(do)
 	s.becomes(e, next, began, ended)
 }
 

@@ -15,6 +15,7 @@ type Quota struct {
 const (
 	quotaUnitsPerMilli = 8000
 	quotaBurst         = 1000 * quotaUnitsPerMilli
+	quotaLate          = 100 * quotaUnitsPerMilli // how far behind a worker's clock may be
 )
 
 // NewQuota returns a quota of so many datagrams and bytes per second; zero of
@@ -56,10 +57,11 @@ func (t *Table) Meter(h Handle, q Quota, size int, nowMillis int64) bool {
 }
 
 // spend moves a paid-until time forward by price. A time that is further ahead
-// than a burst can be is one from before the clock went round.
+// than a burst can be, for a worker that is late, is one from before the clock
+// went round.
 func spend(paid, now, price uint32) (uint32, bool) {
 	ahead := paid - now
-	if ahead > quotaBurst {
+	if ahead > quotaBurst+quotaLate {
 		ahead = 0
 	}
 	return now + ahead + price, ahead+price <= quotaBurst

@@ -99,12 +99,12 @@ func TestStranger(t *testing.T) {
 		told bool
 	}
 	cases := map[string][]step{
-		"once a second": {{0, 1, true}, {0, 1, false}, {999, 1, false}, {1000, 1, true}, {1999, 1, false}, {2000, 1, true}},
-		"by peer":       {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, true}, {4, 1, false}, {4, 4, false}},
-		"no fifth peer": {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, true}, {4, 5, false}, {999, 5, false}, {1000, 5, true}, {1000, 1, false}, {1001, 1, true}},
-		"late worker":   {{5000, 1, true}, {4999, 1, false}, {4001, 1, false}, {5999, 1, false}, {6000, 1, true}},
-		"32 bits":       {{wrap - 1, 1, true}, {wrap, 1, false}, {wrap + 998, 1, false}, {wrap + 999, 1, true}},
-		"after long":    {{0, 1, true}, {1 << 31, 1, true}, {1<<32 - 2000, 1, true}},
+		"once a second":  {{0, 1, true}, {0, 1, false}, {999, 1, false}, {1000, 1, true}, {1999, 1, false}, {2000, 1, true}},
+		"by peer":        {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 1, false}, {3, 2, false}, {3, 3, false}},
+		"no fourth peer": {{0, 1, true}, {1, 2, true}, {2, 3, true}, {3, 4, false}, {999, 4, false}, {1000, 4, true}, {1000, 1, false}, {1001, 1, true}},
+		"late worker":    {{5000, 1, true}, {4999, 1, false}, {4001, 1, false}, {5999, 1, false}, {6000, 1, true}},
+		"32 bits":        {{wrap - 1, 1, true}, {wrap, 1, false}, {wrap + 998, 1, false}, {wrap + 999, 1, true}},
+		"after long":     {{0, 1, true}, {1 << 31, 1, true}, {1<<32 - 2000, 1, true}},
 	}
 	for name, steps := range cases {
 		t.Run(name, func(t *testing.T) {
@@ -254,5 +254,158 @@ func TestMismatchIsPerAllocation(t *testing.T) {
 	table.Recycle(a)
 	if n := draw(reserve(t, table, Spec{ID: testID(3), Role: RoleHost})); n != rate.Burst {
 		t.Errorf("%d events of a fresh allocation, want %d", n, rate.Burst)
+	}
+}
+
+// TestUnproven: to an endpoint of which nothing is known no more goes than its
+// allowance, however it is drawn, until its owner is heard there.
+func TestUnproven(t *testing.T) {
+	t.Parallel()
+	table := NewTable(0)
+	h, other := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
+	if !table.Proven(h) || !table.Spend(h, 1<<30) {
+		t.Error("an allocation without an endpoint begins unproven")
+	}
+	type step struct {
+		size int
+		want bool
+	}
+	for _, c := range []struct {
+		name      string
+		allowance uint32
+		steps     []step
+	}{
+		{"exactly", 100, []step{{60, true}, {41, false}, {40, true}, {1, false}, {0, true}}},
+		{"nothing", 0, []step{{1, false}, {0, true}}},
+		{"smaller ones go on", 1000, []step{{1001, false}, {1000, true}, {1, false}}},
+		{"most", 1<<32 - 1, []step{{1472, true}, {1472, true}}},
+		{"endless", 1<<31 - 1, []step{{1472, true}}},
+	} {
+		table.Unprove(h, c.allowance)
+		for i, s := range c.steps {
+			if got := table.Spend(h, s.size); got != s.want {
+				t.Errorf("%s, step %d: %v, want %v", c.name, i, got, s.want)
+			}
+		}
+		if table.Proven(h) || !table.Proven(other) {
+			t.Errorf("%s: proven %v, and the other one %v", c.name, table.Proven(h), table.Proven(other))
+		}
+		table.Prove(h)
+		if !table.Proven(h) || !table.Spend(h, 1<<30) || !table.Spend(h, 1<<30) {
+			t.Errorf("%s: who was heard is still limited", c.name)
+		}
+	}
+	table.Unprove(h, 5)
+	table.End(h)
+	table.Recycle(h)
+	if !table.Proven(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})) {
+		t.Error("the next owner of a slot inherits an allowance")
+	}
+}
+
+// TestUnprovenOfSeveralWorkers: those that draw at once draw no more than there
+// is, and what one of them proves stays proven.
+func TestUnprovenOfSeveralWorkers(t *testing.T) {
+	t.Parallel()
+	const workers, allowance, size = 4, 100_000, 7
+	table := NewTable(1)
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
+	for round := range 50 {
+		table.Unprove(h, allowance)
+		var drawn atomic.Int64
+		var wg sync.WaitGroup
+		for i := range workers {
+			wg.Go(func() {
+				for table.Spend(h, size) && !table.Proven(h) {
+					drawn.Add(size)
+				}
+				if i == 0 && round%2 == 1 {
+					table.Prove(h)
+				}
+			})
+		}
+		wg.Wait()
+		if n := drawn.Load(); n > allowance || round%2 == 0 && n <= allowance-size {
+			t.Fatalf("%d bytes were drawn of %d", n, allowance)
+		}
+		if table.Proven(h) != (round%2 == 1) {
+			t.Fatal("proven ", table.Proven(h))
+		}
+	}
+}
+
+// TestLinkStamps: both directions of each link have stamps of their own, which
+// lie with the joiner, and a slot's next owner has none.
+func TestLinkStamps(t *testing.T) {
+	t.Parallel()
+	table := NewTable(0)
+	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
+	a, b := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner}), reserve(t, table, Spec{ID: testID(2), Role: RoleJoiner})
+	table.Link(a, host)
+	table.Link(b, host)
+	relayed := func(from, to Handle, tick Tick) {
+		sender, _ := table.At(from)
+		peer, _ := table.At(to)
+		table.Relayed(&sender, &peer, tick)
+	}
+	type stamps struct{ fromHost, fromJoiner Tick }
+	for i, s := range []struct {
+		from, to     Handle
+		tick         Tick
+		wantA, wantB stamps
+	}{
+		{host, a, 10, stamps{10, 0}, stamps{}},
+		{a, host, 12, stamps{10, 12}, stamps{}},
+		{b, host, 11, stamps{10, 12}, stamps{0, 11}},
+		{host, b, 13, stamps{10, 12}, stamps{13, 11}},
+		{host, a, 9, stamps{10, 12}, stamps{13, 11}}, // a worker that is late
+		{host, a, 14, stamps{14, 12}, stamps{13, 11}},
+	} {
+		relayed(s.from, s.to, s.tick)
+		for _, c := range []struct {
+			joiner Handle
+			want   stamps
+		}{{a, s.wantA}, {b, s.wantB}} {
+			if h, j := table.LinkStamps(c.joiner); (stamps{h, j}) != c.want {
+				t.Errorf("step %d: link of %x: %d, %d, want %v", i, c.joiner, h, j, c.want)
+			}
+		}
+	}
+	if h, j := table.LinkStamps(host); h != 0 || j != 0 {
+		t.Errorf("the host has stamps %d, %d of its own", h, j)
+	}
+	table.End(a)
+	table.Recycle(a)
+	fresh := reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})
+	if h, j := table.LinkStamps(fresh); h != 0 || j != 0 {
+		t.Errorf("a fresh allocation has stamps %d, %d", h, j)
+	}
+}
+
+// TestLinkStampsOfSeveralWorkers: of stamps written at once the latest stays,
+// in both directions.
+func TestLinkStampsOfSeveralWorkers(t *testing.T) {
+	t.Parallel()
+	const workers, ticks = 4, 20_000
+	table := NewTable(0)
+	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
+	joiner := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner})
+	table.Link(joiner, host)
+	hostEntry, joinerEntry := at(t, table, testID(0)), at(t, table, testID(1))
+	var wg sync.WaitGroup
+	for i := range workers {
+		wg.Go(func() {
+			for now := range Tick(ticks) {
+				if i%2 == 0 {
+					table.Relayed(&hostEntry, &joinerEntry, now)
+				} else {
+					table.Relayed(&joinerEntry, &hostEntry, now+1)
+				}
+			}
+		})
+	}
+	wg.Wait()
+	if h, j := table.LinkStamps(joiner); h != ticks-1 || j != ticks {
+		t.Errorf("stamps %d, %d, want %d, %d", h, j, ticks-1, ticks)
 	}
 }

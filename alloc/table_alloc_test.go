@@ -14,7 +14,7 @@ func TestTableDoesNotAllocate(t *testing.T) {
 	single := bind(t, table, Spec{ID: testID(2), Role: RoleJoiner}, testEndpoint(2))
 	table.Link(joiner, host)
 	hostEntry, joinerEntry := at(t, table, testID(0)), at(t, table, testID(1))
-	now, moves := int64(60_000), 0
+	now, moves, quota := int64(60_000), 0, NewQuota(1000, 512<<10)
 	for name, do := range map[string]func(){
 		"ByEndpoint":       func() { table.ByEndpoint(testEndpoint(0)) },
 		"ByEndpoint, miss": func() { table.ByEndpoint(testEndpoint(9)) },
@@ -27,6 +27,10 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"Active":           func() { now++; table.Active(host, Tick(now)) },
 		"Stranger":         func() { now += 200; table.Stranger(host, testID(9), now) },
 		"Mismatch":         func() { now += 200; table.Mismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
+		"Meter":            func() { now++; table.Meter(host, quota, 100, now) },
+		"Relayed":          func() { now++; table.Relayed(&hostEntry, &joinerEntry, Tick(now)) },
+		"Prove and Spend":  func() { table.Unprove(host, 100); table.Spend(host, 60); table.Prove(host) },
+		"Admit and Mark":   func() { table.Admit(host, 5); table.Mark(host, Told); table.Unmark(host, Told) },
 		"Link and Unlink":  func() { table.Link(single, host); table.Unlink(single) },
 		"Bind, moving":     func() { moves++; table.Bind(single, testEndpoint(2+moves%2)) },
 		"Bind, taking over": func() {

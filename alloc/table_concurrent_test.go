@@ -102,6 +102,7 @@ func TestContract2NoTornReads(t *testing.T) {
 		e := tornEntry(n)
 		r.write(func(r *identity) {
 			r.setMeta(uint32(n), e.Role)
+			r.setBinding(e.Flags, e.Nonce)
 			r.setID(e.ID)
 			r.setEndpoint(e.Endpoint)
 			r.link.Store(n)
@@ -117,6 +118,7 @@ func tornEntry(n uint64) Entry {
 	}
 	return Entry{
 		Handle: Handle(n), Link: Handle(n), ID: testID(int(n)), Endpoint: testEndpoint(int(n)), Role: Role(1 + n%2),
+		Flags: Flags(n), Nonce: uint16(n),
 	}
 }
 

@@ -15,6 +15,8 @@ type modelAllocation struct {
 	handle   Handle
 	endpoint sock.Endpoint
 	host     *modelAllocation // of a joiner: to whom it is linked
+	flags    Flags
+	nonce    uint16
 	ended    bool
 }
 
@@ -44,7 +46,9 @@ func newModel(t *testing.T, max, endpoints int) *model {
 
 // entry is what the table should say of m.
 func (m *modelAllocation) entry() Entry {
-	e := Entry{Handle: m.handle, Endpoint: m.endpoint, ID: m.spec.ID, Role: m.spec.Role}
+	e := Entry{
+		Handle: m.handle, Endpoint: m.endpoint, ID: m.spec.ID, Role: m.spec.Role, Flags: m.flags, Nonce: m.nonce,
+	}
 	if m.host != nil {
 		e.Link = m.host.handle
 	}
@@ -59,7 +63,7 @@ func linked(a, b *modelAllocation) bool {
 // step does one operation in both. The numbers choose who takes part.
 func (m *model) step(op byte, x, y int) {
 	m.t.Helper()
-	op %= 8
+	op %= 9
 	if len(m.live) == 0 && op != 7 {
 		op = 0
 	}
@@ -76,6 +80,8 @@ func (m *model) step(op byte, x, y int) {
 		m.end(x % len(m.live))
 	case 7:
 		m.recycle(x)
+	case 8:
+		m.mark(m.live[x%len(m.live)], y)
 	}
 }
 
@@ -109,6 +115,21 @@ func (m *model) bind(a *modelAllocation, ep sock.Endpoint) {
 	a.endpoint, m.owners[ep] = ep, a
 	if got := m.table.Bind(a.handle, ep); got != want {
 		m.t.Fatalf("bind of %x displaced %x, want %x", a.handle, got, want)
+	}
+}
+
+// mark changes what the table says of the BINDs of an allocation.
+func (m *model) mark(a *modelAllocation, y int) {
+	switch flags := Flags(y >> 2 & 15); y % 3 {
+	case 0:
+		m.table.Admit(a.handle, uint16(y))
+		a.flags, a.nonce = a.flags|EverBound, uint16(y)
+	case 1:
+		m.table.Mark(a.handle, flags)
+		a.flags |= flags
+	case 2:
+		m.table.Unmark(a.handle, flags)
+		a.flags &^= flags
 	}
 }
 
@@ -237,9 +258,9 @@ func TestTableModel(t *testing.T) {
 		max, endpoints, steps, each int
 		ops                         []byte // drawn from, so that some come more often
 	}{
-		{"small", 12, 8, 20_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7}},
-		{"two", 2, 2, 5_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7}},
-		{"large", 6000, 5000, 24_000, 6000, []byte{0, 0, 0, 0, 2, 2, 4, 4, 5, 6, 7}},
+		{"small", 12, 8, 20_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8}},
+		{"two", 2, 2, 5_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8}},
+		{"large", 6000, 5000, 24_000, 6000, []byte{0, 0, 0, 0, 2, 2, 4, 4, 5, 6, 7, 8}},
 	} {
 		if raceEnabled {
 			c.steps /= 4 // There is one goroutine: the detector finds nothing here.
@@ -270,6 +291,7 @@ func TestTableModel(t *testing.T) {
 // bytes each.
 func FuzzTable(f *testing.F) {
 	f.Add([]byte{0, 0, 0, 0, 1, 0, 2, 0, 1, 2, 1, 1, 4, 1, 0, 6, 0, 0, 7, 0, 0, 0, 0, 0})
+	f.Add([]byte{0, 0, 0, 2, 0, 0, 8, 0, 33, 8, 0, 13, 8, 0, 5, 6, 0, 0, 7, 0, 0, 0, 0, 0})
 	f.Add([]byte{0, 1, 0, 0, 0, 0, 4, 0, 1, 6, 1, 0, 5, 0, 0, 6, 0, 0, 7, 1, 0, 7, 0, 0, 1, 1, 1})
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		m := newModel(t, 4, 3)

@@ -3,7 +3,6 @@ package enginetest
 import (
 	"context"
 	"crypto/rand"
-	"errors"
 	"net/netip"
 	"testing"
 
@@ -12,10 +11,16 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Relay is a relay that runs for the length of a test.
+// Relay is a relay that runs for the length of a test, or until Stop.
 type Relay struct {
 	*engine.Server
-	t testing.TB
+	// Kept are the join codes that it found in its state file.
+	Kept []engine.KeptCode
+
+	t      testing.TB
+	cancel context.CancelFunc
+	ended  chan struct{} // closed when Run has returned
+	err    error         // what it returned, from then on
 }
 
 // Tenant is the tenant of everything that [Relay.Host] and [Relay.Joiner]
@@ -26,33 +31,79 @@ var Tenant = alloc.Tenant{Project: "enginetest", Environment: "test"}
 // ends; the test fails if it does not stop cleanly.
 func Start(t testing.TB, cfg engine.Config) *Relay {
 	t.Helper()
-	srv, err := engine.New(cfg, Sealer(t))
+	return StartAs(t, cfg, Sealer(t))
+}
+
+// StartAs is Start for a relay whose identity is given, so that another one can
+// be started after it that is the same relay.
+func StartAs(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Relay {
+	t.Helper()
+	srv, err := engine.New(cfg, sealer)
 	if err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- srv.Run(ctx) }()
-	t.Cleanup(func() {
-		cancel()
-		if err := <-done; err != nil {
-			t.Errorf("enginetest: relay ended with %v", err)
-		}
-	})
-	return &Relay{srv, t}
+	r := &Relay{Server: srv, Kept: srv.KeptCodes(), t: t, cancel: cancel, ended: make(chan struct{})}
+	go func() {
+		r.err = srv.Run(ctx)
+		close(r.ended)
+	}()
+	t.Cleanup(r.Stop)
+	return r
+}
+
+// Stop ends the relay and waits until it has.
+func (r *Relay) Stop() {
+	r.t.Helper()
+	r.cancel()
+	<-r.ended
+	if r.err != nil {
+		r.t.Errorf("enginetest: relay ended with %v", r.err)
+	}
+}
+
+// Ended reports whether the relay has ended, by itself or by Stop.
+func (r *Relay) Ended() bool {
+	select {
+	case <-r.ended:
+		return true
+	default:
+		return false
+	}
+}
+
+// Identity is what stays of a relay when it is started again.
+type Identity struct {
+	Master alloc.MasterKey
+	Relay  alloc.RelayID
+}
+
+// NewIdentity returns a random one.
+func NewIdentity(t testing.TB) Identity {
+	t.Helper()
+	var i Identity
+	var err error
+	if i.Master, err = alloc.NewMasterKey(rand.Reader); err != nil {
+		t.Fatal(err)
+	}
+	rand.Read(i.Relay[:])
+	return i
+}
+
+// Sealer returns the sealer of a further run.
+func (i Identity) Sealer(t testing.TB) *alloc.Sealer {
+	t.Helper()
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: i.Master, Relay: i.Relay})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return sealer
 }
 
 // Sealer returns a sealer with a random master key and relay id.
 func Sealer(t testing.TB) *alloc.Sealer {
 	t.Helper()
-	master, err := alloc.NewMasterKey(rand.Reader)
-	var id alloc.RelayID
-	rand.Read(id[:])
-	sealer, err2 := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
-	if err := errors.Join(err, err2); err != nil {
-		t.Fatal(err)
-	}
-	return sealer
+	return NewIdentity(t).Sealer(t)
 }
 
 // Host reserves an allocation for a host with up to max players.

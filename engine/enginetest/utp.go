@@ -27,8 +27,9 @@ type Version int
 
 // The generations. UTP1 checks exact lengths, takes datagrams only from the
 // address it sends to, never changes its nonce and only logs ERROR 3. UTP2
-// counts its nonce up, answers ERROR 3 with a new BIND, binds again after three
-// silent PING periods and takes DISCONNECT.
+// counts its nonce up, answers ERROR 3 with a new BIND and takes DISCONNECT.
+// Both bind again, with the nonce that they have, after three silent PING
+// periods (1.x since 1.3.4).
 const (
 	UTP1 Version = 1
 	UTP2 Version = 2
@@ -153,7 +154,7 @@ func (u *UTP) update(now time.Time) {
 		if now.Sub(u.lastSent) > u.PingPeriod {
 			u.send(now, append(message(2, u.Cred.ID[:]), 1, 0))
 		}
-		if u.Version == UTP2 && now.Sub(u.lastHeard) > 3*u.PingPeriod {
+		if now.Sub(u.lastHeard) > 3*u.PingPeriod {
 			u.bind(now) // The stored nonce, and it stays.
 			u.lastHeard = now
 		}

@@ -1,0 +1,252 @@
+package engine
+
+import (
+	"flag"
+	"math/rand/v2"
+	"runtime"
+	"sync"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, which takes a minute of processor time")
+
+// TestBindMemory: the last BIND that was accepted is answered again without
+// cryptography and without control, and no other one is.
+func TestBindMemory(t *testing.T) {
+	t.Parallel()
+	home, away := udpN(0), udpN(1)
+	for _, c := range []struct {
+		name string
+		from sock.Endpoint // the repetition's
+		want Outcome
+		make func(r *rig, card *mCard) []byte
+	}{
+		{"the same", home, OutBound, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
+		{"higher nonce", home, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 2, card.key) }},
+		{"lower nonce", home, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 0, card.key) }},
+		{"other endpoint", away, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
+		{"wrong signature", home, DropMAC, func(_ *rig, card *mCard) []byte {
+			pkt := signed(card, 1, card.key)
+			pkt[len(pkt)-1] ^= 1
+			return pkt
+		}},
+		{"after a roam, from there", home, handedOver, func(r *rig, card *mCard) []byte {
+			pkt := signed(card, 1, card.key)
+			r.bind(card, away, 2)
+			return pkt
+		}},
+		{"after a roam and back", home, handedOver, func(r *rig, card *mCard) []byte {
+			r.bind(card, away, 2)
+			r.bind(card, home, 3)
+			return signed(card, 1, card.key)
+		}},
+		{"after a higher nonce", home, handedOver, func(r *rig, card *mCard) []byte {
+			r.bind(card, home, 2)
+			return signed(card, 1, card.key)
+		}},
+		{"after another took the endpoint", home, handedOver, func(r *rig, card *mCard) []byte {
+			r.unlinked(home, card)
+			return signed(card, 1, card.key)
+		}},
+		{"after its end", home, handedOver, func(r *rig, card *mCard) []byte {
+			r.feed(home, message(11, card.id))
+			r.take()
+			return signed(card, 1, card.key)
+		}},
+		{"another allocation in its row", home, handedOver, func(r *rig, card *mCard) []byte {
+			row := r.worker(home).seal.memory.row(r.entry(card).Handle)
+			row.handle += 1 << 32 * bindRows
+			return signed(card, 1, card.key)
+		}},
+	} {
+		r := newRig(t, Config{})
+		card := r.host(home, 4)
+		pkt := c.make(r, card)
+		if o := r.step(c.from, pkt); o != c.want {
+			t.Errorf("%s: %v, want %v", c.name, o, c.want)
+		}
+		if sent := r.take(); (len(sent) == 1) != (c.want == OutBound) {
+			t.Errorf("%s: %d datagrams were sent at once", c.name, len(sent))
+		}
+	}
+}
+
+// TestBindMemoryNeedsNoKey: the answer from memory costs no signature.
+func TestBindMemoryNeedsNoKey(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	card := r.host(udpN(0), 4)
+	r.worker(udpN(0)).seal.deriver = nil // any use panics
+	for range repeatRate.Burst {
+		if o := r.step(udpN(0), signed(card, 1, card.key)); o != OutBound {
+			t.Fatal(o)
+		}
+	}
+	if o := r.step(udpN(0), signed(card, 1, card.key)); o != DropRate {
+		t.Errorf("more than %d at once: %v", repeatRate.Burst, o)
+	}
+	if sent := r.take(); len(sent) != int(repeatRate.Burst) || len(sent[0].pkt) != 4 || sent[0].to != udpN(0) {
+		t.Errorf("%d were sent", len(sent))
+	}
+}
+
+// TestBindMemoryGrace: while a worker is in the middle of a batch, it may yet
+// send to an endpoint what was meant for its former owner. So the BIND of the
+// new one is answered by nobody before, however often it comes.
+func TestBindMemoryGrace(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	old := r.joiner(udpN(1), host)
+	busy := r.worker(udpN(0))
+	busy.epoch.enter()
+	if o := busy.step(r.now, udpN(0), relayMessage(host.id, old.id, 5), false); o != OutRelayed {
+		t.Fatal(o)
+	}
+	card, err := r.reserve(alloc.RoleJoiner, host, "new", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	other := r.workers[0]
+	if other == busy {
+		other = r.workers[1]
+	}
+	for range 5 {
+		other.epoch.enter()
+		if o := other.step(r.now, udpN(1), signed(card, 1, card.key), false); o != handedOver {
+			t.Errorf("before the answer has left: %v", o)
+		}
+		r.collect(&other.out)
+		other.out.reset()
+		other.epoch.leave()
+		r.pump()
+	}
+	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(alloc.Told) {
+		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(alloc.Told))
+	}
+	if sent := r.take(); len(sent) != 0 {
+		t.Fatalf("%x left while a worker was busy", sent[0].pkt)
+	}
+	r.collect(&busy.out) // its flush
+	busy.out.reset()
+	busy.epoch.leave()
+	r.pump()
+	sent := r.take()
+	if len(sent) != 6 || sent[0].pkt[3] != 10 {
+		t.Fatalf("%d datagrams, the first of type %d", len(sent), sent[0].pkt[3])
+	}
+	for _, s := range sent[1:] {
+		if s.pkt[3] != 1 || s.to != udpN(1) {
+			t.Errorf("type %d to %v", s.pkt[3], s.to)
+		}
+	}
+	if o := other.step(r.now, udpN(1), signed(card, 1, card.key), false); o != OutBound {
+		t.Errorf("after it has left: %v", o)
+	}
+}
+
+// TestNonceRule holds the rule against six lines that say the same: all pairs
+// of a last and a next nonce, from the same endpoint and from another one.
+func TestNonceRule(t *testing.T) {
+	t.Parallel()
+	lasts := []uint16{0, 1, 2, 127, 128, 255, 256, 32_766, 32_767, 32_768, 32_769, 65_533, 65_534, 65_535}
+	for range 200 {
+		lasts = append(lasts, uint16(rand.Uint32()))
+	}
+	if *nonceAll {
+		lasts = lasts[:0]
+		for n := range 1 << 16 {
+			lasts = append(lasts, uint16(n))
+		}
+	}
+	refused := func(last, next int, same bool) bool {
+		if same {
+			return next < last
+		}
+		return next <= last
+	}
+	var wg sync.WaitGroup
+	parts := runtime.GOMAXPROCS(0)
+	for part := range parts {
+		wg.Go(func() {
+			e := alloc.Entry{Endpoint: udpN(0)}
+			for i := part; i < len(lasts); i += parts {
+				e.Nonce = lasts[i]
+				for next := range 1 << 16 {
+					same, other := nonceOld(&e, udpN(0), uint16(next)), nonceOld(&e, udpN(1), uint16(next))
+					if same != refused(int(e.Nonce), next, true) || other != refused(int(e.Nonce), next, false) {
+						t.Errorf("%d after %d: same endpoint refused %v, other %v", next, e.Nonce, same, other)
+						return
+					}
+				}
+			}
+		})
+	}
+	wg.Wait()
+}
+
+// TestNonceDoesNotWrap (B3): after 65,535 an allocation binds only from where
+// it is, and from anywhere else never again.
+func TestNonceDoesNotWrap(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	card := r.host(udpN(0), 4)
+	r.bind(card, udpN(1), 65_535)
+	for _, nonce := range []uint16{0, 1, 32_768, 65_534, 65_535} {
+		r.feed(udpN(2), signed(card, nonce, card.key))
+		if e := r.entry(card); e.Endpoint != udpN(1) {
+			t.Fatalf("nonce %d moved it to %v", nonce, e.Endpoint)
+		}
+	}
+	if sent := r.take(); len(sent) != 0 {
+		t.Errorf("%d answers", len(sent))
+	}
+	r.now += 1000
+	r.feed(udpN(1), signed(card, 65_535, card.key))
+	if sent := r.take(); len(sent) != 1 || sent[0].pkt[3] != 1 {
+		t.Errorf("from where it is: %d answers", len(sent))
+	}
+}
+
+// TestFlippedBits (B1): a BIND with one of its 2,360 bits flipped is worth
+// nothing, be the allocation bound or not.
+func TestFlippedBits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{Unlimited: true})
+	host := r.host(udpN(0), 4)
+	unbound, err := r.reserve(alloc.RoleJoiner, host, "p", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	bound := r.unlinked(udpN(1), host)
+	accepted, answered := r.counted(OutBound), 0
+	for _, card := range []*mCard{unbound, bound} {
+		pkt := signed(card, 6, card.key)
+		for bit := range len(pkt) * 8 {
+			pkt[bit/8] ^= 1 << (bit % 8)
+			for _, from := range []sock.Endpoint{udpN(1), udpN(9)} {
+				r.step(from, pkt)
+				answered += len(r.take())
+				// A version that is not 0 earns ERROR 0, whoever sent it and why.
+				if bit/8 == 2 {
+					answered--
+				}
+			}
+			pkt[bit/8] ^= 1 << (bit % 8)
+		}
+		if len(pkt)*8 != 2360 {
+			t.Errorf("a BIND has %d bits", len(pkt)*8)
+		}
+	}
+	r.pump()
+	if answered += len(r.take()); answered != 0 || r.counted(OutBound) != accepted {
+		t.Errorf("%d answers, %d accepted", answered, r.counted(OutBound)-accepted)
+	}
+	if e, never := r.entry(bound), r.entry(unbound); e.Nonce != 1 || never.Is(alloc.EverBound) {
+		t.Errorf("%+v, %+v", e, never)
+	}
+	r.bind(unbound, udpN(9), 6) // as it was, it is good
+}

@@ -1,0 +1,311 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// crowd is a host and its players, who are all bound, and all silent unless
+// they are let ping.
+type crowd struct {
+	*rig
+	host    *mCard
+	players []*mCard
+}
+
+const crowdHost = 1 << 20 // number of the host's endpoint
+
+func newCrowd(t *testing.T, n int) *crowd {
+	c := &crowd{rig: newRig(t, Config{})}
+	c.control.expires = 1 << 20 // TestExpiryPace is about the pace
+	c.host = c.rig.host(udpN(crowdHost), 1)
+	c.join(n)
+	return c
+}
+
+func (c *crowd) join(n int) {
+	for range n {
+		c.players = append(c.players, c.unlinked(udpN(len(c.players)), c.host))
+	}
+}
+
+// ping lets players from number from on, and the host, ping once.
+func (c *crowd) ping(from int) {
+	c.feed(udpN(crowdHost), pingMessage(c.host.id))
+	for i := from; i < len(c.players); i++ {
+		c.feed(udpN(i), pingMessage(c.players[i].id))
+	}
+	c.take()
+}
+
+// pass lets time pass in which players from number from on ping.
+func (c *crowd) pass(d time.Duration, from int) {
+	c.each(2*time.Second, d, func(int) { c.ping(from) })
+}
+
+func (c *crowd) holds() uint64 { return c.control.brake.holdsEver.Load() }
+
+// TestBrakeHolds: when everybody is silent at once, nobody ends for half a
+// minute. Who is still silent then ends, and the brake does not hold again at
+// once.
+func TestBrakeHolds(t *testing.T) {
+	t.Parallel()
+	const n = 150
+	c := newCrowd(t, n)
+	start := c.now
+	c.pass(38*time.Second, n) // the host alone pings
+	if c.live() != n+1 || c.holds() != 1 || !c.control.brake.holds || !c.control.brake.engaged.Load() {
+		t.Fatalf("%d live, %d holds, holding: %v, said: %v", c.live(), c.holds(), c.control.brake.holds, c.control.brake.engaged.Load())
+	}
+	for _, e := range c.players[:n/3] { // a third comes back in time
+		c.feed(c.entry(e).Endpoint, pingMessage(e.id))
+	}
+	c.each(250*time.Millisecond, 3*time.Second, func(int) { c.feed(udpN(crowdHost), pingMessage(c.host.id)) })
+	if c.live() != n/3+1 || c.holds() != 1 || c.control.brake.engaged.Load() {
+		t.Fatalf("after %v s: %d live, %d holds, said: %v", (c.now-start)/1000, c.live(), c.holds(), c.control.brake.engaged.Load())
+	}
+	// Another crowd falls silent: it ends on time.
+	c.join(n)
+	c.pass(12*time.Second, 2*n)
+	if c.live() != 1 || c.holds() != 1 {
+		t.Fatalf("%d live, %d holds so soon after one", c.live(), c.holds())
+	}
+	c.pass(60*time.Second, len(c.players))
+	c.join(n)
+	c.pass(14*time.Second, len(c.players))
+	if c.live() != n+1 || c.holds() != 2 {
+		t.Errorf("a minute later: %d live, %d holds", c.live(), c.holds())
+	}
+}
+
+// TestBrakeShare: fewer than a hundred, or a fifth, are no sign of a fault.
+func TestBrakeShare(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		silent, all int
+		holds       bool
+	}{
+		{99, 99, false}, {100, 100, true}, {100, 498, true}, {100, 499, false}, {101, 503, true}, {140, 900, false},
+		{250, 1000, true},
+	} {
+		r := newCrowd(t, c.all)
+		r.pass(14*time.Second, c.silent)
+		want := 1 + c.all
+		if !c.holds {
+			want -= c.silent
+		}
+		if (r.holds() > 0) != c.holds || r.live() != want {
+			t.Errorf("%d of %d silent: %d holds, %d live, want %v, %d", c.silent, c.all, r.holds(), r.live(), c.holds, want)
+		}
+	}
+}
+
+// TestBrakeUnbound: reservations that nobody binds lapse in any number.
+func TestBrakeUnbound(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 10)
+	for range 300 {
+		if _, err := c.reserve(alloc.RoleJoiner, c.host, "p", 0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	c.pass(12*time.Second, 0)
+	if c.live() != 11 || c.holds() != 0 {
+		t.Errorf("%d live, %d holds", c.live(), c.holds())
+	}
+}
+
+// TestBrakeNetworkDown: while the network is down, and for a while after, not
+// even one ends; but a network that never comes back does not hold for ever.
+func TestBrakeNetworkDown(t *testing.T) {
+	t.Parallel()
+	var sends sendCounts
+	for name, down := range map[string]func(c *crowd, down bool){
+		"link": func(c *crowd, down bool) { c.control.brake.down.Store(down) },
+		"sends": func(_ *crowd, down bool) {
+			sends.tried += 3
+			if down {
+				sends.down += 2
+			}
+		},
+	} {
+		for _, seconds := range []int{2, 12, 25} {
+			c := newCrowd(t, 5)
+			c.control.sends = func() sendCounts { return sends }
+			c.control.brake.sends = sends
+			c.each(time.Second, time.Duration(seconds)*time.Second, func(int) { down(c, true) })
+			down(c, false)
+			if c.live() != 6 || c.holds() != 1 {
+				t.Fatalf("%s, %d s: %d live, %d holds", name, seconds, c.live(), c.holds())
+			}
+			c.pass(20*time.Second, 0)
+			if c.live() != 6 {
+				t.Errorf("%s, %d s: %d live once it is back", name, seconds, c.live())
+			}
+			c.pass(45*time.Second, 5)
+			if c.live() != 1 {
+				t.Errorf("%s, %d s: %d live, yet all but the host are silent", name, seconds, c.live())
+			}
+		}
+	}
+	// Some that fail among many are no sign of it, and neither is silence.
+	c := newCrowd(t, 5)
+	sends = sendCounts{}
+	c.control.sends = func() sendCounts { return sends }
+	c.each(time.Second, 12*time.Second, func(int) { sends.tried, sends.down = sends.tried+10, sends.down+5 })
+	if c.live() != 1 || c.holds() != 0 {
+		t.Errorf("half of the sends fail: %d live, %d holds", c.live(), c.holds())
+	}
+	c = newCrowd(t, 5)
+	c.control.brake.down.Store(true)
+	c.advance(29 * time.Second)
+	if c.live() != 6 {
+		t.Errorf("%d live after 29 s without a network", c.live())
+	}
+	c.advance(3 * time.Second)
+	if c.live() != 1 { // the host, alone, has a minute
+		t.Errorf("%d live after 32 s without a network", c.live())
+	}
+}
+
+// TestBrakeStalls: a limit is longer by every stall that falls into it, and by
+// no other.
+func TestBrakeStalls(t *testing.T) {
+	t.Parallel()
+	for i, c := range []struct {
+		stalls             []stall
+		since, limit, want alloc.Tick
+	}{
+		{nil, 100, 40, 140},
+		{[]stall{{110, 130}}, 100, 40, 160},
+		{[]stall{{50, 90}}, 100, 40, 140},   // before it began
+		{[]stall{{50, 100}}, 100, 40, 140},  // ended when it began
+		{[]stall{{50, 101}}, 100, 40, 191},  // heard within: in doubt, longer
+		{[]stall{{140, 150}}, 100, 40, 150}, // began at the last tick
+		{[]stall{{141, 150}}, 100, 40, 140}, // it was over
+		{[]stall{{110, 120}, {130, 140}}, 100, 40, 160},
+		{[]stall{{110, 120}, {145, 165}}, 100, 40, 170}, // the second falls into what the first added
+		{[]stall{{110, 120}, {151, 165}}, 100, 40, 150},
+		{[]stall{{50, 60}, {110, 120}, {300, 310}}, 100, 40, 150},
+	} {
+		var b brake
+		for _, s := range c.stalls {
+			b.stalls[b.count%maxStalls] = s
+			b.count++
+		}
+		if got := b.extend(c.since, c.limit); got != c.want {
+			t.Errorf("case %d: %d, want %d", i, got, c.want)
+		}
+	}
+	// The oldest are forgotten, in order.
+	var b brake
+	for n := range int64(3 * maxStalls) {
+		b.lastPump = 1000 * (1 + 10*n)
+		b.stalled(b.lastPump + 2000)
+	}
+	if got := b.extend(0, 1<<20); got != 1<<20+maxStalls*8 {
+		t.Errorf("with all stalls %d, want those of the last %d", got-1<<20, maxStalls)
+	}
+	if got := b.stallsEver.Load(); got != 3*maxStalls {
+		t.Errorf("%d stalls were counted", got)
+	}
+	for gap, want := range map[int64]uint64{stallMillis: 0, stallMillis + 1: 1, 5: 0} {
+		b := brake{lastPump: 5000}
+		if b.stalled(5000 + gap); b.stallsEver.Load() != want {
+			t.Errorf("%d ms counted as %d stalls", gap, b.stallsEver.Load())
+		}
+	}
+}
+
+// TestBrakeSample: when a tick holds more than are looked at, the share of the
+// sample stands for all.
+func TestBrakeSample(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct{ silent, all, least, most int }{
+		{3000, 3000, 3000, 3000}, {0, 3000, 0, 0}, {1500, 3000, 1200, 1800}, {500, 500, 500, 500},
+	} {
+		r := newRig(t, Config{})
+		host := r.host(udpN(crowdHost), 1)
+		var players []*mCard
+		for i := range c.all {
+			players = append(players, r.unlinked(udpN(i), host))
+		}
+		at := r.control.nextTick(r.entry(players[0]).Handle) + 1
+		for i, p := range players { // those who are not silent are spread over the bucket
+			if (i+1)*(c.all-c.silent)/c.all > i*(c.all-c.silent)/c.all {
+				r.relay.table.Heard(r.entry(p).Handle, tick(r.now)+8)
+			}
+		}
+		if size := r.control.wheel.sizes[at%wheelBuckets]; size < c.all {
+			t.Fatalf("%d are filed under the tick, want %d", size, c.all)
+		}
+		if got := r.control.lapsing(at); got < c.least || got > c.most {
+			t.Errorf("%d of %d silent: %d are expected to lapse", c.silent, c.all, got)
+		}
+	}
+}
+
+// TestStandstill: a process that stood still for 25 s, with a hundred clients
+// and their datagrams in its receive queues, ends none of them; who was silent
+// before and after ends 10 s later, not counting that time.
+func TestStandstill(t *testing.T) {
+	t.Parallel()
+	for _, controlFirst := range []bool{true, false} {
+		for _, n := range []int{5, 120} {
+			c := newCrowd(t, n)
+			quiet := n / 5
+			c.pass(4*time.Second, 0)
+			c.now += 25_000 // SIGSTOP
+			for range 3 {
+				if controlFirst {
+					c.pump()
+				}
+				c.now += 10
+			}
+			for i := quiet; i < n; i++ { // the queues are emptied, some of it late
+				c.step(udpN(i), pingMessage(c.players[i].id))
+				if i%20 == 0 {
+					c.advance(40 * time.Millisecond)
+				}
+			}
+			c.feed(udpN(crowdHost), pingMessage(c.host.id))
+			if c.live() != n+1 || c.control.brake.stallsEver.Load() != 1 {
+				t.Fatalf("%d of %d live, %d stalls", c.live(), n+1, c.control.brake.stallsEver.Load())
+			}
+			c.pass(6*time.Second, quiet)
+			if c.live() != n+1 {
+				t.Fatalf("%d live soon after", c.live())
+			}
+			c.pass(6*time.Second, quiet)
+			if c.live() != n+1-quiet {
+				t.Errorf("%d live, want %d: a fifth was silent for more than 10 s besides", c.live(), n+1-quiet)
+			}
+			for _, s := range c.take() {
+				if s.pkt[3] == 12 {
+					t.Errorf("an ERROR %d went to %v", s.pkt[20], s.to)
+				}
+			}
+		}
+	}
+}
+
+// TestStandstillSettles: who was about to end when the process stopped, and
+// whose datagrams wait in the receive queues, has a second to be heard.
+func TestStandstillSettles(t *testing.T) {
+	t.Parallel()
+	c := newCrowd(t, 5)
+	c.each(2*time.Second, 10*time.Second, func(int) { c.feed(udpN(crowdHost), pingMessage(c.host.id)) })
+	c.now += 12_000 // SIGSTOP, at the last moment
+	c.pump()
+	c.advance(700 * time.Millisecond)
+	if c.live() != 6 {
+		t.Fatalf("%d live before the queues were emptied", c.live())
+	}
+	c.ping(1)
+	c.advance(time.Second)
+	if c.live() != 5 {
+		t.Errorf("%d live, want all but the one who is silent", c.live())
+	}
+}

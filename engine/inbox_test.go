@@ -1,0 +1,322 @@
+package engine
+
+import (
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// fill pushes commands of a class, each of another bucket than the last, until
+// one does not go in, and returns how many did and why it did not.
+func (b *inbox) fill(q class, now int64) (n int, why Outcome) {
+	for ; ; n++ {
+		if _, why = b.push(q, &command{share: uint8(n), now: now}); why != handedOver {
+			return n, why
+		}
+	}
+}
+
+// TestInboxClasses: commands of one class do not keep those of the other out,
+// and control takes both, three to one.
+func TestInboxClasses(t *testing.T) {
+	t.Parallel()
+	for full, other := range map[class]class{known: fresh, fresh: known} {
+		b := newInbox(false)
+		n, why := b.fill(full, 0)
+		if n != len(b.rings[full].slots) || why != DropBusy {
+			t.Errorf("class %d took %d commands, then %v", full, n, why)
+		}
+		if _, why := b.push(other, &command{}); why != handedOver {
+			t.Errorf("class %d is full, and a command of the other: %v", full, why)
+		}
+		b.fill(other, 0)
+		want := [2]int{knownPump, freshPump}
+		for range 3 {
+			before := [2]int{b.rings[known].waiting(), b.rings[fresh].waiting()}
+			decided := 0
+			if !b.pump(func(*command) { decided++ }) {
+				t.Error("more waits, and pump says no")
+			}
+			for q := range want {
+				if got := before[q] - b.rings[q].waiting(); got != want[q] {
+					t.Errorf("%d of class %d were decided, want %d", got, q, want[q])
+				}
+			}
+			if decided != knownPump+freshPump {
+				t.Errorf("%d were decided", decided)
+			}
+		}
+		for b.pump(func(*command) {}) {
+		}
+		for q := range b.held {
+			for i := range b.held[q] {
+				if n := b.held[q][i].Load(); n != 0 {
+					t.Errorf("class %d, bucket %d: %d are held of none that wait", q, i, n)
+				}
+			}
+		}
+	}
+}
+
+// TestInboxPending: a worker can tell which of its commands still wait, of
+// either class.
+func TestInboxPending(t *testing.T) {
+	t.Parallel()
+	b := newInbox(false)
+	if b.pending(0) {
+		t.Error("no command is pending")
+	}
+	var numbers [2][]uint64
+	for i := range 200 {
+		q := class(i % 2)
+		n, why := b.push(q, &command{share: uint8(i)})
+		if why != handedOver || n == 0 || !b.pending(n) {
+			t.Fatalf("command %d: number %d, %v, pending %v", i, n, why, b.pending(n))
+		}
+		numbers[q] = append(numbers[q], n)
+	}
+	b.pump(func(*command) {})
+	for q, decided := range [2]int{knownPump, freshPump} {
+		for i, n := range numbers[q] {
+			if b.pending(n) != (i >= decided) {
+				t.Errorf("class %d, command %d: pending %v", q, i, b.pending(n))
+			}
+		}
+	}
+}
+
+// TestInboxLoad: a ring that is an eighth full, or a batch that came full, is a
+// sign of load, which lasts for a second from the last one.
+func TestInboxLoad(t *testing.T) {
+	t.Parallel()
+	for q, size := range map[class]int{known: knownRing, fresh: freshRing} {
+		b := newInbox(false)
+		for i := range size/8 - 1 {
+			b.push(q, &command{share: uint8(i)})
+		}
+		if b.loaded(1000) {
+			t.Errorf("class %d: under load with %d of %d", q, size/8-1, size)
+		}
+		b.push(q, &command{share: 200})
+		if !b.loaded(1000) || !b.loaded(1500) {
+			t.Errorf("class %d: not under load with %d of %d", q, size/8, size)
+		}
+		b.pump(func(*command) {})
+		if !b.loaded(1500+loadedMillis-1) || b.loaded(1500+loadedMillis) {
+			t.Errorf("class %d: load does not last for a second", q)
+		}
+	}
+	b := newInbox(false)
+	b.strained(5000)
+	b.strained(5200)
+	if !b.loaded(5200+loadedMillis-1) || b.loaded(5200+loadedMillis) {
+		t.Error("a full batch is no sign of load for a second")
+	}
+}
+
+// TestInboxShares: a bucket has no bound without load, and with it a share in
+// each class.
+func TestInboxShares(t *testing.T) {
+	t.Parallel()
+	b := newInbox(false)
+	push := func(q class, share uint8, now int64) Outcome {
+		_, why := b.push(q, &command{share: share, now: now})
+		return why
+	}
+	for range shareUnderLoad + 10 {
+		if why := push(known, 7, 0); why != handedOver {
+			t.Fatal("without load: ", why)
+		}
+	}
+	b.strained(0)
+	if why := push(known, 7, 0); why != DropLoad {
+		t.Error("more than its share: ", why)
+	}
+	for range shareUnderLoad {
+		if why := push(fresh, 7, 0); why != handedOver {
+			t.Fatal("of the other class: ", why)
+		}
+	}
+	if why := push(fresh, 7, 0); why != DropLoad {
+		t.Error("more than its share of the other class: ", why)
+	}
+	if why := push(known, 8, 0); why != handedOver {
+		t.Error("another bucket: ", why)
+	}
+	b.pump(func(*command) {})
+	if why := push(known, 7, 0); why != handedOver {
+		t.Error("after all were decided: ", why)
+	}
+}
+
+// siege is a hundred honest players, and one prefix with twenty hostile ones.
+type siege struct {
+	*rig
+	honest, hostile     []*mCard
+	honestAt, hostileAt []sock.Endpoint
+}
+
+// newSiege makes relays until the secret hash keeps the hostile prefix apart
+// from the others: who shares a bucket shares its budget.
+func newSiege(t *testing.T) *siege {
+	t.Helper()
+	for {
+		s := &siege{rig: newRig(t, Config{})}
+		host, buckets, cells := s.host(udpN(crowdHost), 100), map[uint8]bool{}, map[uint64]bool{}
+		for i := range 20 {
+			ep := sock.UDPEndpoint(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
+			card := s.unlinked(ep, host)
+			s.hostile, s.hostileAt = append(s.hostile, card), append(s.hostileAt, ep)
+			buckets[uint8(s.relay.gate(ep))] = true
+			for _, c := range s.cells(card, ep) {
+				cells[c] = true
+			}
+		}
+		apart := true
+		for i := range 100 {
+			card := s.unlinked(udpN(i), host)
+			s.honest, s.honestAt = append(s.honest, card), append(s.honestAt, udpN(i))
+			own := s.cells(card, udpN(i))
+			apart = apart && !buckets[uint8(s.relay.gate(udpN(i)))] && !cells[own[0]] && !cells[own[1]]
+		}
+		if apart {
+			return s
+		}
+	}
+}
+
+// cells are the gates of signatures that a BIND draws on.
+func (s *siege) cells(card *mCard, from sock.Endpoint) [2]uint64 {
+	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.relay.secret
+	return [2]uint64{scatter(at+s.relay.gate(from)) >> (64 - 13), scatter(^at) >> (64 - 13)}
+}
+
+// TestFairness: one prefix that sends as much as it can does not keep a hundred
+// others from being decided, each of their commands.
+func TestFairness(t *testing.T) {
+	t.Parallel()
+	const flood, rounds = 2000, 60
+	r := newSiege(t)
+	players, enemies, cards := r.honest, r.hostileAt, r.hostile
+	before, nonce := r.counted(OutBound), uint16(2)
+	for range rounds {
+		for _, w := range r.workers {
+			w.inbox.strained(r.now)
+		}
+		nonce++
+		for i := range flood { // as many BINDs as fill all rings many times
+			k := i % len(enemies)
+			r.step(enemies[k], signed(cards[k], nonce+uint16(i), cards[k].key))
+			if each := flood / len(players); i%each == 0 {
+				p := i / each
+				if o := r.step(udpN(p), signed(players[p], nonce, players[p].key)); o != handedOver {
+					t.Fatalf("honest player %d: %v", p, o)
+				}
+			}
+		}
+		r.now += 300
+		r.pump()
+		for i, p := range players {
+			if e := r.entry(p); e.Nonce != nonce {
+				t.Fatalf("player %d was not decided: nonce %d, want %d", i, e.Nonce, nonce)
+			}
+		}
+	}
+	if dropped := r.counted(DropLoad) + r.counted(DropNonce); dropped < flood*rounds/2 {
+		t.Errorf("of the flood only %d datagrams were dropped", dropped)
+	}
+	t.Logf("%d BINDs decided, %d dropped", r.counted(OutBound)-before, r.counted(DropLoad))
+}
+
+// TestVerifyUnderFlood: 20,000 BINDs a second for one allocation, with its true
+// sealed data and a wrong signature, from sources all over, do not keep its
+// owner from binding again where it is at home; and cost 200 signatures a second.
+func TestVerifyUnderFlood(t *testing.T) {
+	t.Parallel()
+	const seconds, perMilli = 30, 20
+	r := newRig(t, Config{})
+	rnd := rand.New(rand.NewPCG(rand.Uint64(), 2))
+	home := netip.MustParseAddr("203.0.113.5")
+	at := func(port int) sock.Endpoint { return sock.UDPEndpoint(netip.AddrPortFrom(home, uint16(port)), 0, 0) }
+	card := r.host(at(40_000), 4)
+	e := r.entry(card)
+	refused, checked := 0, 0
+	for i := range seconds * 1000 {
+		for range perMilli {
+			ip := netip.AddrFrom4([4]byte{11, byte(rnd.Uint32()), byte(rnd.Uint32()), byte(rnd.Uint32())})
+			if r.relay.mayVerify(r.now, sock.UDPEndpoint(netip.AddrPortFrom(ip, 9999), 0, 0), e.ID, &e) {
+				checked++
+			}
+		}
+		if r.now++; i%1000 == 999 && !r.relay.mayVerify(r.now, at(41_000+i), e.ID, &e) {
+			refused++
+		}
+	}
+	// One in 4,096 sources shares the gate of the home, and may verify as it does.
+	if most := seconds*(200+20) + 200 + 20; checked > most || checked < seconds*150 {
+		t.Errorf("%d signatures of strangers were checked in %d s, want %d at the most", checked, seconds, most)
+	}
+	if refused > seconds/5 {
+		t.Errorf("%d of %d BINDs of the owner were refused", refused, seconds)
+	}
+}
+
+// TestVerifyPerPrefix: one prefix gets 20 signatures a second, and who has its
+// home there no more; of others nobody suffers from that.
+func TestVerifyPerPrefix(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	card := r.host(udpN(0), 4)
+	e := r.entry(card)
+	count := func(from sock.Endpoint, each int) (n int) {
+		for range 10_000 {
+			r.now++
+			for range each {
+				if r.relay.mayVerify(r.now, from, e.ID, &e) {
+					n++
+				}
+			}
+		}
+		return n
+	}
+	for i, from := range []sock.Endpoint{udpN(0), udpN(1)} {
+		if n := count(from, 3); n < 200 || n > 225 {
+			t.Errorf("prefix %d: %d in 10 s, want 220", i, n)
+		}
+	}
+	unbound := alloc.Entry{ID: e.ID}
+	if !r.relay.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
+		t.Error("an allocation without an endpoint cannot bind")
+	}
+}
+
+// TestFloodOfWrongSignatures plays it through a worker: while it is under load,
+// the owner's next BIND is decided.
+func TestFloodOfWrongSignatures(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	card := r.host(udpN(0), 4)
+	wrong := signed(card, 500, new(proto.Key)[:])
+	for second := range 5 {
+		for i := range 2000 {
+			from := udpN(100 + second*2000 + i)
+			r.worker(from).inbox.strained(r.now)
+			if o := r.step(from, wrong); o != DropMAC && o != DropLoad {
+				t.Fatal(o)
+			}
+		}
+		again := sock.UDPEndpoint(netip.AddrPortFrom(udpN(0).AddrPort().Addr(), uint16(41_000+second)), 0, 0)
+		r.worker(again).inbox.strained(r.now)
+		r.bind(card, again, uint16(2+second))
+		r.advance(time.Second)
+	}
+	if n := r.counted(DropMAC); n > 5*220+200 {
+		t.Errorf("%d signatures were checked", n)
+	}
+}

@@ -1,0 +1,316 @@
+package engine
+
+// A network in virtual time, between one relay and many clients: it loses,
+// delays, reorders and duplicates, and gives the address of one client to
+// another. What it does is drawn from a seed.
+
+import (
+	"bytes"
+	"container/heap"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// flight is a datagram on its way, to the relay or from it.
+type flight struct {
+	at      int64 // ms; when it arrives
+	seq     int
+	toRelay bool
+	client  sock.Endpoint // where it comes from, or goes to
+	pkt     []byte
+}
+
+type flights []flight
+
+func (f flights) Len() int      { return len(f) }
+func (f flights) Swap(i, j int) { f[i], f[j] = f[j], f[i] }
+func (f flights) Less(i, j int) bool {
+	return f[i].at < f[j].at || f[i].at == f[j].at && f[i].seq < f[j].seq
+}
+func (f *flights) Push(x any) { *f = append(*f, x.(flight)) }
+func (f *flights) Pop() any {
+	old := *f
+	x := old[len(old)-1]
+	*f = old[:len(old)-1]
+	return x
+}
+
+// weather is how bad the network is, in parts of a hundred, and milliseconds.
+type weather struct{ loss, dup, delay, jitter int }
+
+// netsim belongs to the test's goroutine.
+type netsim struct {
+	*rig
+	rnd     *rand.Rand
+	weather weather
+	air     flights
+	seq     int
+	ports   int
+	at      map[sock.Endpoint]*player // who is behind an address
+	players []*player
+	story   []string     // of the round
+	leavers map[mID]bool // who has left, and is not met again
+
+	downUntil  int64    // ms; the relay does not run before
+	stallUntil int64    // ms; it stands still before
+	darkUntil  int64    // ms; nothing gets through before
+	backlog    []flight // in its receive queue meanwhile
+	law        law
+}
+
+func (n *netsim) fail(format string, args ...any) {
+	n.t.Helper()
+	n.t.Fatalf("at %d ms: %s\nwhat happened:\n%s", n.now-clockStart, fmt.Sprintf(format, args...), strings.Join(n.story, "\n"))
+}
+
+// address returns one that nobody had; half a dozen share an IP.
+func (n *netsim) address() sock.Endpoint {
+	n.ports++
+	ip := netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + n.ports/6)})
+	return sock.UDPEndpoint(netip.AddrPortFrom(ip, uint16(20_000+n.ports)), 0, 0)
+}
+
+// move puts a player behind another address.
+func (n *netsim) move(p *player, to sock.Endpoint) {
+	if n.at[p.ep] == p {
+		delete(n.at, p.ep)
+	}
+	p.ep, n.at[to] = to, p
+}
+
+// launch lets a datagram fly.
+func (n *netsim) launch(f flight) {
+	if n.rnd.IntN(100) < n.weather.loss || n.now < n.darkUntil {
+		return
+	}
+	for again := true; again; again = n.rnd.IntN(100) < n.weather.dup {
+		n.seq++
+		f.seq, f.at = n.seq, n.now+1+int64(n.weather.delay+n.rnd.IntN(n.weather.jitter+1))
+		heap.Push(&n.air, f)
+	}
+}
+
+// pass lets time pass.
+func (n *netsim) pass(d time.Duration) {
+	for end := n.now + d.Milliseconds(); n.now < end; {
+		n.now++
+		for len(n.air) > 0 && n.air[0].at <= n.now {
+			n.land(heap.Pop(&n.air).(flight))
+		}
+		if n.now >= n.stallUntil && n.now >= n.downUntil {
+			for _, f := range n.backlog {
+				n.relayGets(f)
+			}
+			n.backlog = nil
+			if n.now%25 == 0 {
+				n.pump()
+				n.emit(nil)
+			}
+		}
+		for i, p := range n.players {
+			if (n.now+int64(i)*7)%50 == 0 && !p.paused && !p.gone {
+				p.update()
+			}
+		}
+		if n.now%1000 == 0 {
+			n.law.check(n)
+		}
+	}
+}
+
+// land is the arrival of a datagram.
+func (n *netsim) land(f flight) {
+	if f.toRelay {
+		switch {
+		case n.now < n.downUntil:
+		case n.now < n.stallUntil:
+			n.backlog = append(n.backlog, f)
+		default:
+			n.relayGets(f)
+		}
+		return
+	}
+	if p := n.at[f.client]; p != nil && !p.paused && !p.gone {
+		p.handle(f.pkt)
+	}
+}
+
+func (n *netsim) relayGets(f flight) {
+	n.feed(f.client, f.pkt)
+	n.emit(&f)
+}
+
+// emit sends on what the relay sent, after a look at whether it may.
+func (n *netsim) emit(cause *flight) {
+	out := n.take()
+	n.law.sent(n, cause, out)
+	for _, o := range out {
+		n.launch(flight{client: o.to, pkt: o.pkt})
+	}
+}
+
+// crash ends the relay's process; another one runs after a while.
+func (n *netsim) crash(file bool, down time.Duration) {
+	if n.control.ledger == nil { // the first run has no file
+		file = false
+	}
+	n.law.add(n)
+	for _, p := range n.players {
+		// The host of a link that is so young does not know of it, and will not
+		// restore it; the player asks no more.
+		if p.host != nil && n.entry(p.card).Link != 0 && p.host.peers[p.card.id] == nil {
+			p.gone, n.leavers[p.card.id] = true, true
+		}
+	}
+	n.restart(file)
+	clear(n.law.errors) // budgets begin anew
+	n.downUntil = n.now + down.Milliseconds()
+	n.relay.rules.recoverUntil += down.Milliseconds()
+	n.control.brake.lastPump = n.downUntil
+	n.backlog = nil
+	n.stallUntil = 0
+	if !file {
+		n.law.nonces = map[mID]binding{}
+	}
+}
+
+// law is what must hold of all that the relay does (reliability-security.md,
+// 9.2).
+type law struct {
+	nonces           map[mID]binding // where each was when it was last looked at
+	errors           map[errorTo]int64
+	prefixes         map[netip.Addr]int // ERRORs to an IP, but 1 and 3
+	received, counts uint64             // in runs that have ended
+}
+
+type binding struct {
+	at    sock.Endpoint
+	nonce uint16
+}
+
+type errorTo struct {
+	to   sock.Endpoint
+	code byte
+}
+
+// sent holds what one datagram caused, or time did, against the rules of
+// replies: I1, I2, I7, I12, I13.
+func (l *law) sent(n *netsim, cause *flight, out []sending) {
+	replies := 0
+	for _, o := range out {
+		relayed := o.pkt[3] == 10 || o.pkt[3] == 9
+		replies++
+		switch {
+		case o.pkt[3] == 12 && o.pkt[20] == 1: // an end, which time brought about
+			replies--
+		case cause == nil && o.pkt[3] != 9:
+			n.fail("type %d to %v for nothing", o.pkt[3], o.to)
+		case cause != nil && len(o.pkt) > len(cause.pkt):
+			n.fail("%d bytes for %d", len(o.pkt), len(cause.pkt))
+		case cause != nil && o.to != cause.client && !relayed:
+			n.fail("type %d to %v for a datagram from %v", o.pkt[3], o.to, cause.client)
+		}
+		if o.pkt[3] == 10 {
+			l.relayed(n, cause, o)
+		}
+		if o.pkt[3] == 12 {
+			l.erred(n, o)
+		}
+		for _, p := range n.players {
+			if len(o.pkt) >= 36 && bytes.Contains(o.pkt, p.card.key[:16]) {
+				n.fail("a key in type %d", o.pkt[3])
+			}
+		}
+	}
+	if cause != nil && replies > 1 && (replies > 2 || cause.pkt[3] != 9) {
+		n.fail("%d datagrams for one", replies)
+	}
+}
+
+func (l *law) relayed(n *netsim, cause *flight, o sending) {
+	if cause == nil || !bytes.Equal(o.pkt, cause.pkt) {
+		n.fail("a RELAY that nobody sent so")
+	}
+	from, to := n.relay.table, mID(o.pkt[20:36])
+	sender, ok := from.ByEndpoint(cause.client)
+	if !ok || mID(sender.ID) != mID(o.pkt[4:20]) {
+		n.fail("a RELAY from who is not there")
+	}
+	if peer, ok := from.Peer(&sender, [16]byte(to)); !ok || peer.Endpoint != o.to {
+		n.fail("a RELAY to %v, who is not a peer there", o.to)
+	}
+}
+
+func (l *law) erred(n *netsim, o sending) {
+	key := errorTo{o.to, o.pkt[20]}
+	if last, ok := l.errors[key]; ok && n.now-last < 200 && key.code != 1 {
+		n.fail("two ERROR %d to %v within %d ms", key.code, o.to, n.now-last)
+	}
+	l.errors[key] = n.now
+	if key.code != 1 && key.code != 3 {
+		ip := o.to.AddrPort().Addr()
+		if l.prefixes[ip]++; int64(l.prefixes[ip]) > 20*int64(n.run+1)+(n.now-clockStart)/100 {
+			n.fail("%d ERRORs to %v", l.prefixes[ip], ip)
+		}
+	}
+}
+
+// check holds the state against the rules of state: I3 to I6.
+func (l *law) check(n *netsim) {
+	links, bound, total := map[mID]int{}, 0, 0
+	for _, p := range n.players {
+		e := n.entry(p.card)
+		if e.Handle == 0 {
+			continue
+		}
+		if total++; !e.Endpoint.IsZero() {
+			bound++
+			if back, ok := n.relay.table.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+				n.fail("%s is not the one at its endpoint", p.name)
+			}
+		}
+		was, known := l.nonces[p.card.id]
+		if known && e.Nonce < was.nonce || known && !e.Endpoint.IsZero() && e.Endpoint != was.at && e.Nonce == was.nonce && !was.at.IsZero() {
+			n.fail("%s went from %v, nonce %d, to %v, nonce %d", p.name, was.at, was.nonce, e.Endpoint, e.Nonce)
+		}
+		l.nonces[p.card.id] = binding{e.Endpoint, e.Nonce}
+		if host, ok := n.relay.table.At(e.Link); ok {
+			if mID(host.ID) != p.card.match {
+				n.fail("%s is linked to another match", p.name)
+			}
+			links[p.card.match]++
+		}
+	}
+	sum := 0
+	for _, p := range n.players {
+		if e := n.entry(p.card); e.Handle != 0 && p.host == nil {
+			a := n.relay.table.Account(e.Handle)
+			if sum += int(a.Links); int(a.Links) != links[p.card.id] || a.Links > a.MaxConnections {
+				n.fail("%s has %d links, counts %d of %d", p.name, links[p.card.id], a.Links, a.MaxConnections)
+			}
+		}
+	}
+	if all, at, open := n.relay.table.Counts(); all != total || at != bound || open != sum {
+		n.fail("counts %d, %d, %d, want %d, %d, %d", all, at, open, total, bound, sum)
+	}
+}
+
+// add takes what a run counted before it ends (I9).
+func (l *law) add(n *netsim) {
+	n.pump()
+	n.emit(nil)
+	for _, w := range n.workers {
+		l.received += w.counts.received
+	}
+	for o := range NumOutcomes {
+		l.counts += n.counted(o)
+	}
+	if l.received != l.counts {
+		n.fail("%d outcomes for %d datagrams", l.counts, l.received)
+	}
+}

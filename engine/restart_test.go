@@ -1,0 +1,361 @@
+package engine_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// site is where one relay runs again and again: an address, an identity, a
+// state file.
+type site struct {
+	t     *testing.T
+	id    enginetest.Identity
+	cfg   engine.Config
+	path  string
+	relay *enginetest.Relay
+}
+
+func newSite(t *testing.T, cfg engine.Config) *site {
+	t.Helper()
+	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "ledger")}
+	s.start()
+	s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
+	return s
+}
+
+// start begins a run, with what is in the state file.
+func (s *site) start() {
+	s.t.Helper()
+	sealer := s.id.Sealer(s.t)
+	cfg := s.cfg
+	var err error
+	cfg.Ledger, cfg.Left, err = ledger.Open(ledger.Config{
+		Path: s.path, Capacity: 1000, Relay: sealer.Relay(), Boot: sealer.Boot(),
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	s.relay = enginetest.StartAs(s.t, cfg, sealer)
+}
+
+// restart ends the run as kind says, and begins another.
+func (s *site) restart(kind string) {
+	s.t.Helper()
+	switch kind {
+	case "closed":
+		s.relay.Stop()
+	case "crashed": // what a kill leaves: the file as it is in the middle of a run
+		file, err := os.ReadFile(s.path)
+		if err == nil {
+			s.path += ".left"
+			err = os.WriteFile(s.path, file, 0o600)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+		s.relay.Stop()
+	case "file lost":
+		s.relay.Stop()
+		s.path += ".new"
+	}
+	s.start()
+}
+
+// play plays a reservation of the present run.
+func (s *site) play(v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
+	s.t.Helper()
+	u := enginetest.Play(s.t, v, s.relay.Credentials(res))
+	enginetest.Wait(s.t, "a client is bound", u.Is(enginetest.Established))
+	return u
+}
+
+// join lets a player into a host's match.
+func (s *site) join(v enginetest.Version, player string, host *enginetest.UTP) *enginetest.UTP {
+	s.t.Helper()
+	p := s.play(v, s.relay.Joiner(player, host.Cred.ID))
+	p.Connect()
+	enginetest.Wait(s.t, player+" is let in", p.HasPeers(1))
+	s.talk("at first", host, p)
+	return p
+}
+
+// talk waits until two hear each other.
+func (s *site) talk(when string, a, b *enginetest.UTP) {
+	s.t.Helper()
+	for _, pair := range [][2]*enginetest.UTP{{a, b}, {b, a}} {
+		from, to := pair[0], pair[1]
+		enginetest.Wait(s.t, "they talk "+when, func() bool {
+			from.Send(to.Cred.ID, when)
+			time.Sleep(10 * time.Millisecond)
+			return to.Got(from.Cred.ID, when)()
+		})
+	}
+}
+
+func pause(paused bool, all ...*enginetest.UTP) {
+	for _, u := range all {
+		u.Pause(paused)
+	}
+}
+
+// lastBind returns the last BIND that a client sent, as somebody on its path
+// has it.
+func lastBind(u *enginetest.UTP) []byte {
+	_, next := u.Binds()
+	if u.Version == enginetest.UTP2 && next > 0 {
+		next--
+	}
+	return enginetest.SignedBind(u.Cred, next)
+}
+
+// wellAlive fails the test if a client was told that its game is over.
+func wellAlive(t *testing.T, all ...*enginetest.UTP) {
+	t.Helper()
+	for _, u := range all {
+		status, _ := u.State()
+		if log := u.Log(); status != enginetest.Established || slices.Contains(log, "error 1") || slices.Contains(log, "error 4") {
+			t.Errorf("client %x: %s, its log shows %q", u.Cred.ID[:4], status, log)
+		}
+	}
+}
+
+// TestRestart: after an end of the process, by itself or by a kill, clients of
+// both generations come back by themselves, to the links that they had. Who was
+// kicked or has closed stays out, nobody takes the place of one who is late, and
+// what somebody recorded before is worth nothing.
+func TestRestart(t *testing.T) {
+	for _, c := range []struct {
+		kind     string
+		host     enginetest.Version
+		versions [4]enginetest.Version
+	}{
+		{"closed", enginetest.UTP2, [4]enginetest.Version{enginetest.UTP2, enginetest.UTP2, enginetest.UTP2, enginetest.UTP2}},
+		{"crashed", enginetest.UTP2, [4]enginetest.Version{enginetest.UTP2, enginetest.UTP1, enginetest.UTP2, enginetest.UTP2}},
+		{"crashed", enginetest.UTP1, [4]enginetest.Version{enginetest.UTP1, enginetest.UTP1, enginetest.UTP1, enginetest.UTP1}},
+	} {
+		t.Run(fmt.Sprintf("%s, UTP%d", c.kind, c.host), func(t *testing.T) {
+			t.Parallel()
+			s := newSite(t, engine.Config{})
+			host := s.play(c.host, s.relay.Host("host", 4))
+			kicked := s.join(enginetest.UTP2, "kicked", host)
+			host.Leave(kicked.Cred.ID)
+			kicked.Leave(host.Cred.ID)
+			enginetest.Wait(t, "it is out", func() bool { return s.relay.Stats().Links == 0 })
+			closed := s.join(enginetest.UTP2, "closed", host)
+			closed.Pause(true)
+			closed.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, closed.Cred.ID[:]))
+			enginetest.Wait(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
+			var players []*enginetest.UTP
+			for i, v := range c.versions {
+				players = append(players, s.join(v, fmt.Sprint("player ", i), host))
+			}
+			everybody := append([]*enginetest.UTP{host, kicked}, players...)
+			pause(true, everybody...)
+
+			s.restart(c.kind)
+			s.awaits(host.Cred.ID, closed.Cred.ID)
+			thief := dial(t, s.relay)
+			defer thief.Close()
+			captured := append([]*enginetest.UTP{host}, players...)
+			for _, u := range captured {
+				thief.Write(lastBind(u))
+			}
+			enginetest.Wait(t, "what was captured is refused", func() bool {
+				return s.relay.Stats().Outcomes[engine.DropNonce] == uint64(len(captured))
+			})
+			if st := s.relay.Stats(); st.Allocations != 0 {
+				t.Errorf("%d allocations came back by it", st.Allocations)
+			}
+			s.comeBack(host, kicked, closed, players)
+			wellAlive(t, append(players, host)...)
+		})
+	}
+}
+
+// comeBack lets all but the last of four players go on, then one who is new try
+// to take its place, and then the last one.
+func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginetest.UTP) {
+	s.t.Helper()
+	late := players[3]
+	pause(false, host, kicked, closed, players[0], players[1], players[2])
+	for _, p := range players[:3] {
+		s.talk("after all", host, p)
+	}
+	fifth := s.play(enginetest.UTP2, s.relay.Joiner("fifth", host.Cred.ID))
+	fifth.Connect()
+	kicked.Connect()
+	enginetest.Wait(s.t, "both are left waiting", func() bool {
+		host.Inject(proto.Relay{From: host.Cred.ID, To: kicked.Cred.ID, Payload: []byte("come in")}.Append(nil))
+		time.Sleep(10 * time.Millisecond)
+		return s.relay.Stats().Outcomes[engine.DropRecovering] > 10
+	})
+	if links := s.relay.Stats().Links; links != 3 {
+		s.t.Errorf("%d links, want those of three players", links)
+	}
+	late.Pause(false)
+	s.talk("at last", host, late)
+	enginetest.Wait(s.t, "the match is full", func() bool {
+		return fifth.Is(enginetest.Invalid)() && kicked.Is(enginetest.Invalid)()
+	})
+	if kicked.Got(host.Cred.ID, "come in")() || s.relay.Stats().Links != 4 {
+		s.t.Errorf("who was kicked is in; %d links", s.relay.Stats().Links)
+	}
+	enginetest.Wait(s.t, "who has closed learns that it is over", closed.Logs("error 4"))
+}
+
+// awaits checks what the service is told before anybody has come back.
+func (s *site) awaits(host, ended [16]byte) {
+	s.t.Helper()
+	ctx := context.Background()
+	join := func(host proto.AllocationID) error {
+		_, err := s.relay.ReserveJoiner(ctx, alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host})
+		return err
+	}
+	describe := func(id proto.AllocationID) error {
+		_, err := s.relay.Describe(ctx, id)
+		return err
+	}
+	for name, c := range map[string]struct{ got, want error }{
+		"join one who is awaited":     {join(host), alloc.ErrUnavailable},
+		"describe one who is awaited": {describe(host), alloc.ErrUnavailable},
+		"describe one who has ended":  {describe(ended), alloc.ErrNotFound},
+		"join nobody":                 {join([16]byte{9}), alloc.ErrNotFound},
+		"describe nobody":             {describe([16]byte{9}), alloc.ErrNotFound},
+	} {
+		if !errors.Is(c.got, c.want) {
+			s.t.Errorf("%s: %v, want %v", name, c.got, c.want)
+		}
+	}
+}
+
+// TestRestartWithoutFile: when the state file is lost, a captured BIND is good
+// for a while, and a client of the second generation has its binding back with
+// its next message.
+func TestRestartWithoutFile(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, engine.Config{})
+	host := s.play(enginetest.UTP2, s.relay.Host("host", 4))
+	p := s.join(enginetest.UTP2, "p", host)
+	q := s.join(enginetest.UTP1, "q", host)
+	pause(true, host, p, q)
+	s.restart("file lost")
+	thief := dial(t, s.relay)
+	defer thief.Close()
+	thief.Write(lastBind(p))
+	if !await(thief, 1, nil) {
+		t.Error("without the file nothing tells a captured BIND from a fresh one, yet it was refused")
+	}
+	pause(false, host, p, q)
+	s.talk("after all", host, p)
+	s.talk("after all", host, q)
+	wellAlive(t, host, p, q)
+	if !p.Logs("error 3")() {
+		t.Error("it came back without ERROR 3")
+	}
+	thief.Write(proto.Relay{From: p.Cred.ID, To: host.Cred.ID, Payload: []byte("it is me")}.Append(nil))
+	if !await(thief, 12, nil) || host.Got(p.Cred.ID, "it is me")() {
+		t.Error("the thief still speaks for its victim")
+	}
+}
+
+// TestLost: who does not come back within the window is gone for good, and it
+// is told.
+func TestLost(t *testing.T) {
+	t.Parallel()
+	var mu sync.Mutex
+	var lost []string
+	s := newSite(t, engine.Config{RecoverFor: 1500 * time.Millisecond, Hooks: engine.Hooks{OnEnd: func(e engine.EndEvent) {
+		mu.Lock()
+		defer mu.Unlock()
+		lost = append(lost, fmt.Sprint(e.ID, e.Role, e.Reason))
+	}}})
+	host := s.play(enginetest.UTP2, s.relay.Host("host", 4))
+	p, stays := s.join(enginetest.UTP2, "p", host), s.play(enginetest.UTP2, s.relay.Host("another", 1))
+	pause(true, host, p)
+	s.restart("closed")
+	enginetest.Wait(t, "two are given up", func() bool {
+		mu.Lock()
+		defer mu.Unlock()
+		return len(lost) >= 2
+	})
+	want := []string{
+		fmt.Sprint(proto.AllocationID(host.Cred.ID), alloc.RoleHost, engine.EndLost),
+		fmt.Sprint(proto.AllocationID(p.Cred.ID), alloc.RoleJoiner, engine.EndLost),
+	}
+	mu.Lock()
+	slices.Sort(lost)
+	slices.Sort(want)
+	if !slices.Equal(lost, want) {
+		t.Errorf("told of %v, want %v", lost, want)
+	}
+	mu.Unlock()
+	if _, err := s.relay.Describe(t.Context(), host.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("Describe of the lost host: %v", err)
+	}
+	host.Pause(false)
+	enginetest.Wait(t, "it learns so", host.Logs("error 4"))
+	wellAlive(t, stays)
+	s.restart("closed") // and the file knows
+	if st := s.relay.Stats(); st.Allocations > 1 {
+		t.Errorf("%d allocations", st.Allocations)
+	}
+	if _, err := s.relay.Describe(t.Context(), p.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("Describe of the lost player in the next run: %v", err)
+	}
+}
+
+// TestKeepCode: the join code of a host that lives is there after a kill, and
+// that of one that has ended is not.
+func TestKeepCode(t *testing.T) {
+	t.Parallel()
+	s := newSite(t, engine.Config{})
+	ctx := t.Context()
+	host, gone := s.relay.Host("host", 4), s.relay.Host("gone", 4)
+	joiner := s.relay.Joiner("p", host.ID)
+	for _, c := range []struct {
+		name string
+		id   proto.AllocationID
+		code string
+		want error
+	}{
+		{"good", host.ID, "6789BC", nil},
+		{"again", host.ID, "BCDFGHJKLMNP", nil},
+		{"of another host", gone.ID, "QRTW66", nil},
+		{"of a joiner", joiner.ID, "6789BC", alloc.ErrNotFound},
+		{"of nobody", proto.AllocationID{9}, "6789BC", alloc.ErrNotFound},
+		{"too short", host.ID, "6789B", alloc.ErrCodeMalformed},
+		{"too long", host.ID, strings.Repeat("6", 13), alloc.ErrCodeMalformed},
+		{"another alphabet", host.ID, "ABCDEF", alloc.ErrCodeMalformed},
+	} {
+		if err := s.relay.KeepCode(ctx, c.id, c.code); !errors.Is(err, c.want) {
+			t.Errorf("%s: %v, want %v", c.name, err, c.want)
+		}
+	}
+	if err := s.relay.KeepCode(ctx, host.ID, "JKLMNP"); err != nil {
+		t.Error(err)
+	}
+	leaving := s.play(enginetest.UTP2, gone)
+	leaving.Pause(true)
+	leaving.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, leaving.Cred.ID[:]))
+	enginetest.Wait(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
+	s.restart("crashed")
+	want := []engine.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.ID, Code: "JKLMNP"}}
+	if got := s.relay.Kept; !slices.Equal(got, want) {
+		t.Errorf("kept %v, want %v", got, want)
+	}
+}

@@ -1,0 +1,284 @@
+package engine
+
+// The rig: one relay without sockets and threads, in virtual time, for tests
+// that say themselves what they expect. Where a model does, there is sim.
+
+import (
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// sending is a datagram that the relay sent.
+type sending struct {
+	to  sock.Endpoint
+	pkt []byte
+}
+
+// rig belongs to the test's goroutine.
+type rig struct {
+	t       testing.TB
+	now     int64 // ms
+	cfg     Config
+	house   *house
+	run     int // of the relay, from 0
+	path    string
+	relay   *relay
+	workers []*worker
+	control *control
+	sent    []sending // what nobody has taken yet
+	ended   []EndEvent
+	row     bool // ids come in a row, so that two rigs have the same
+	born    byte
+}
+
+const rigWorkers = 3
+
+// newRig starts a relay that has no earlier run.
+func newRig(t testing.TB, cfg Config) *rig {
+	t.Helper()
+	return newRigIn(t, newHouse(t), cfg)
+}
+
+func newRigIn(t testing.TB, house *house, cfg Config) *rig {
+	t.Helper()
+	r := &rig{t: t, now: clockStart, cfg: cfg, house: house}
+	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
+	r.path = filepath.Join(r.house.dir, "ledger")
+	r.boot(ledger.Left{})
+	r.relay.rules.recoverUntil = 0
+	return r
+}
+
+// boot makes the parts of a relay as New does, but for its sockets.
+func (r *rig) boot(left ledger.Left) {
+	probe, err := newProber()
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.relay = &relay{
+		rules: r.cfg.rules(), table: alloc.NewTable(r.cfg.MaxAllocations), sealer: r.house.sealer(r.run),
+		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
+		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
+	}
+	r.relay.rules.recoverUntil += r.now - clockStart
+	r.relay.faults.log = slog.New(slog.DiscardHandler)
+	wake := make(chan struct{}, 1)
+	hooks := r.cfg.Hooks
+	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }
+	c := newControl(r.relay, hooks, wake)
+	c.recovery = newRecovery(left)
+	c.sends = func() (n sendCounts) { return n }
+	c.drain.finish = func() {}
+	c.transmit = r.collect
+	r.relay.earlier = &c.recovery.earlier
+	r.control, r.workers = c, nil
+	var epochs []*epoch
+	for range rigWorkers {
+		w := newWorker(r.relay, 64, wake)
+		r.workers = append(r.workers, w)
+		epochs = append(epochs, w.epoch)
+		c.inboxes = append(c.inboxes, w.inbox)
+	}
+	r.relay.grace = newGrace(epochs)
+}
+
+// restart ends the run, and begins another with the state file or without it.
+func (r *rig) restart(file bool) {
+	r.t.Helper()
+	if r.control.ledger != nil {
+		if err := r.control.ledger.Close(); err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	if !file {
+		r.path += "x"
+	}
+	r.run++
+	sealer := r.house.sealer(r.run)
+	l, left, err := ledger.Open(ledger.Config{
+		Path: r.path, Capacity: 2 * r.cfg.MaxAllocations, Relay: sealer.Relay(), Boot: sealer.Boot(),
+	})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.boot(left)
+	r.control.ledger = l
+}
+
+func (r *rig) collect(o *outbox) sock.SendResult {
+	for _, out := range o.queue {
+		r.sent = append(r.sent, sending{out.to, append([]byte(nil), out.pkt...)})
+	}
+	return sock.SendResult{Sent: len(o.queue)}
+}
+
+// take returns what was sent since the last call.
+func (r *rig) take() []sending {
+	sent := r.sent
+	r.sent = nil
+	return sent
+}
+
+// worker is the one to whom the kernel hands all datagrams of an endpoint.
+func (r *rig) worker(from sock.Endpoint) *worker {
+	return r.workers[scatter(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
+}
+
+// step hands one datagram to its worker, as a batch of one.
+func (r *rig) step(from sock.Endpoint, pkt []byte) Outcome {
+	w := r.worker(from)
+	w.epoch.enter()
+	o := w.step(r.now, from, pkt, false)
+	w.count(o, len(pkt))
+	r.collect(&w.out)
+	w.out.reset()
+	w.epoch.leave()
+	return o
+}
+
+// feed is step, and control decides about it.
+func (r *rig) feed(from sock.Endpoint, pkt []byte) Outcome {
+	o := r.step(from, pkt)
+	r.pump()
+	return o
+}
+
+func (r *rig) pump() {
+	for r.control.pump(r.now) {
+	}
+	r.control.pump(r.now)
+}
+
+// advance lets time pass, with a look of control at each tick and at the end.
+func (r *rig) advance(d time.Duration) {
+	for until := r.now + d.Milliseconds(); r.now < until; {
+		r.now = min(until, (r.now/alloc.TickMillis+1)*alloc.TickMillis)
+		r.pump()
+	}
+}
+
+// each calls do for every so many milliseconds of virtual time, which passes.
+func (r *rig) each(every, d time.Duration, do func(i int)) {
+	for i := range int(d / every) {
+		do(i)
+		r.advance(every)
+	}
+}
+
+// reserve sets an allocation aside, or returns nil and the error.
+func (r *rig) reserve(role alloc.Role, host *mCard, player string, max int) (*mCard, error) {
+	id, _ := newID()
+	if r.row {
+		r.born++
+		id = proto.AllocationID{0xF0, 15: r.born}
+	}
+	t := alloc.Tenant{Project: "p"}
+	c := alloc.Claims{
+		Role: role, ID: id, Match: id, Tenant: t.Hash(), Project: []byte(t.Project), Player: alloc.HashPlayer(t, player),
+		MaxConnections: uint16(max),
+	}
+	card := &mCard{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
+	var match *proto.AllocationID
+	if host != nil {
+		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
+		match = &c.Match
+		ticket := c
+		ticket.Role, ticket.ID, ticket.Joiner = alloc.RoleTicket, c.Match, id
+		card.ticket = r.seal(ticket)
+	}
+	card.data = r.seal(c)
+	c.Boot = r.relay.sealer.Boot()
+	var key proto.Key
+	r.relay.sealer.NewDeriver().Key(id, &key)
+	card.key = key[:]
+	sealed := claimsOf(&c)
+	return card, r.control.reserve(&sealed, match, r.now)
+}
+
+func (r *rig) seal(c alloc.Claims) string {
+	data, err := r.relay.sealer.Seal(c)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return string(data[:])
+}
+
+// host and joiner reserve and bind, and the joiner gets its link.
+func (r *rig) host(at sock.Endpoint, max int) *mCard {
+	r.t.Helper()
+	card, err := r.reserve(alloc.RoleHost, nil, "host", max)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.bind(card, at, 1)
+	return card
+}
+
+func (r *rig) joiner(at sock.Endpoint, host *mCard) *mCard {
+	r.t.Helper()
+	card := r.unlinked(at, host)
+	r.feed(at, connectMessage(card.id, card.ticket))
+	if e := r.entry(card); e.Link == 0 {
+		r.t.Fatal("no link")
+	}
+	r.take()
+	return card
+}
+
+func (r *rig) unlinked(at sock.Endpoint, host *mCard) *mCard {
+	r.t.Helper()
+	card, err := r.reserve(alloc.RoleJoiner, host, fmt.Sprint("player", at), 0)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.bind(card, at, 1)
+	return card
+}
+
+func (r *rig) bind(card *mCard, at sock.Endpoint, nonce uint16) {
+	r.t.Helper()
+	r.feed(at, signed(card, nonce, card.key))
+	if e := r.entry(card); e.Endpoint != at || e.Nonce != nonce {
+		r.t.Fatalf("bound at %v with nonce %d, want %v, %d", e.Endpoint, e.Nonce, at, nonce)
+	}
+	r.take()
+}
+
+// entry returns what the table says of a card; zero if it has ended.
+func (r *rig) entry(card *mCard) alloc.Entry {
+	e, _ := r.relay.table.ByID(proto.AllocationID(card.id))
+	return e
+}
+
+// counted returns how many datagrams had that outcome.
+func (r *rig) counted(o Outcome) (n uint64) {
+	n = r.control.counts.outcomes[o]
+	for _, w := range r.workers {
+		n += w.counts.outcomes[o]
+	}
+	return n
+}
+
+// live returns how many allocations there are.
+func (r *rig) live() int {
+	n, _, _ := r.relay.table.Counts()
+	return n
+}
+
+// udp returns the endpoint of "ip:port".
+func udp(addr string) sock.Endpoint { return sock.UDPEndpoint(netip.MustParseAddrPort(addr), 0, 0) }
+
+// udpN returns the n-th of a row of endpoints, each of another IPv4 address.
+func udpN(n int) sock.Endpoint {
+	ip := netip.AddrFrom4([4]byte{198, 18 + byte(n>>16), byte(n >> 8), byte(n)})
+	return sock.UDPEndpoint(netip.AddrPortFrom(ip, 40_000), 0, 0)
+}

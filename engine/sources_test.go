@@ -1,0 +1,160 @@
+package engine
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+func addrPorts(all ...string) (out []netip.AddrPort) {
+	for _, a := range all {
+		out = append(out, netip.MustParseAddrPort(a))
+	}
+	return out
+}
+
+func advertise(hosts ...string) (out []alloc.ServerEndpoint) {
+	for _, h := range hosts {
+		out = append(out, alloc.ServerEndpoint{ConnectionType: "udp", Network: "udp", Host: h, Port: 7777})
+	}
+	return out
+}
+
+// The relays of TestSources: what they listen on, what players are told, and
+// what the operator allows.
+var (
+	publicRelay = newSources(addrPorts("0.0.0.0:7777", "[::]:7777"),
+		[]netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("203.0.113.7"), netip.MustParseAddr("10.0.0.7"), netip.MustParseAddr("2001:db8::7")},
+		advertise("203.0.113.7"), &Config{Siblings: addrPorts("203.0.113.8:7778", "[2001:db8::8]:7777", "[::ffff:203.0.113.9]:7777")})
+	homeRelay     = newSources(addrPorts("192.168.1.2:7777"), nil, advertise("192.168.1.2"), &Config{})
+	loopbackRelay = newSources(addrPorts("127.0.0.1:7777", "[::1]:7777"), nil, advertise("127.0.0.1"), &Config{})
+	lenientRelay  = newSources(addrPorts("0.0.0.0:7777"), nil, advertise("203.0.113.7"), &Config{AllowPrivateSources: true})
+	namedRelay    = newSources(addrPorts("0.0.0.0:7777"), nil, advertise("relay.example"), &Config{})
+)
+
+// TestSources goes through every range of addresses that no client has, and
+// its neighbours on both sides.
+func TestSources(t *testing.T) {
+	t.Parallel()
+	const public, home, loopback, lenient, named = 1, 2, 4, 8, 16
+	const all, none = 31, 0
+	for _, c := range []struct {
+		name    string
+		refused int // by whom
+		from    []string
+	}{
+		{"anybody", none, []string{"203.0.113.1:40000", "8.8.8.8:1024", "1.0.0.0:65535", "223.255.255.255:5000", "[2001:db8::1]:40000", "[3fff::1]:40000"}},
+		{"this network", all, []string{"0.0.0.0:40000", "0.0.0.1:40000", "0.255.255.255:40000"}},
+		{"loopback", public | home | lenient | named, []string{"127.0.0.1:40000", "127.0.0.0:40000", "127.255.255.255:40000", "[::1]:40000", "[::ffff:127.0.0.1]:40000"}},
+		{"beside loopback", none, []string{"126.255.255.255:40000", "128.0.0.0:40000"}},
+		{"link-local", all, []string{"169.254.0.0:40000", "169.254.169.254:40000", "169.254.255.255:40000"}},
+		{"beside link-local", none, []string{"169.253.255.255:40000", "169.255.0.0:40000"}},
+		{"multicast, reserved, broadcast", all, []string{"224.0.0.0:40000", "239.255.255.255:40000", "240.0.0.1:40000", "255.255.255.255:40000"}},
+		{"RFC 1918", public, []string{
+			"10.0.0.0:40000", "10.255.255.255:40000", "172.16.0.0:40000", "172.31.255.255:40000",
+			"192.168.0.0:40000", "192.168.255.255:40000", "[::ffff:10.1.2.3]:40000",
+		}},
+		{"beside RFC 1918", none, []string{
+			"9.255.255.255:40000", "11.0.0.0:40000", "172.15.255.255:40000", "172.32.0.0:40000",
+			"192.167.255.255:40000", "192.169.0.0:40000",
+		}},
+		{"RFC 6598", public, []string{"100.64.0.0:40000", "100.127.255.255:40000"}},
+		{"beside RFC 6598", none, []string{"100.63.255.255:40000", "100.128.0.0:40000"}},
+		{"unspecified, and IPv4 in IPv6", all, []string{"[::]:40000", "[::2]:40000", "[::127.0.0.1]:40000", "[::8.8.8.8]:40000", "[::ffff:0.0.0.0]:40000", "[::ffff:224.0.0.1]:40000", "[::fffe:0:1]:40000"}},
+		{"link-local of IPv6", all, []string{"[fe80::1]:40000", "[fe80:ffff::1]:40000", "[febf:ffff::1]:40000"}},
+		{"beside link-local of IPv6", none, []string{"[fe7f:ffff::1]:40000", "[fec0::1]:40000"}},
+		{"multicast of IPv6", all, []string{"[ff00::]:40000", "[ff02::1]:40000", "[ffff:ffff::1]:40000"}},
+		{"RFC 4193", public, []string{"[fc00::1]:40000", "[fd12:3456::1]:40000", "[fdff:ffff::1]:40000"}},
+		{"beside RFC 4193", none, []string{"[fbff:ffff::1]:40000", "[fe00::1]:40000"}},
+		{"ports of services", all, []string{"203.0.113.1:0", "203.0.113.1:1", "203.0.113.1:53", "203.0.113.1:1023", "[2001:db8::1]:0", "[2001:db8::1]:123", "[2001:db8::1]:1023"}},
+		{"own address, relay's port", public, []string{"203.0.113.7:7777", "[2001:db8::7]:7777", "[::ffff:203.0.113.7]:7777", "10.0.0.7:7777"}},
+		{"own address, another port", none, []string{"203.0.113.7:7776", "203.0.113.7:7778", "[2001:db8::7]:40000"}},
+		{"another address, relay's port", none, []string{"203.0.113.6:7777", "[2001:db8::6]:7777"}},
+		{"own address of the home relay", home | public, []string{"192.168.1.2:7777"}},
+		{"own address on loopback", all, []string{"127.0.0.1:7777", "[::1]:7777"}},
+		{"sibling", public, []string{"203.0.113.8:7778", "[2001:db8::8]:7777", "203.0.113.9:7777", "[::ffff:203.0.113.8]:7778"}},
+		{"sibling's address, another port", none, []string{"203.0.113.8:7777", "203.0.113.8:40000", "203.0.113.9:7778"}},
+	} {
+		for i, s := range []*sources{publicRelay, homeRelay, loopbackRelay, lenientRelay, namedRelay} {
+			for _, from := range c.from {
+				want := c.refused>>i&1 == 1
+				if got := s.refused(udp(from)); got != want {
+					t.Errorf("%s: relay %d refuses %s: %v, want %v", c.name, i, from, got, want)
+				}
+				// On which listener, and at which of its addresses, makes no difference.
+				if got := s.refused(sock.UDPEndpoint(netip.MustParseAddrPort(from), 3, 1)); got != want {
+					t.Errorf("%s: relay %d refuses %s at another listener: %v, want %v", c.name, i, from, got, want)
+				}
+			}
+		}
+	}
+	for _, kind := range []sock.Kind{sock.KindDTLS, sock.KindWS} {
+		if publicRelay.refused(sock.SerialEndpoint(kind, 7777)) {
+			t.Errorf("a session of kind %v is refused", kind)
+		}
+	}
+}
+
+// TestPrivateSources: what players are told decides whether private networks
+// are heard.
+func TestPrivateSources(t *testing.T) {
+	t.Parallel()
+	private := udp("192.168.1.9:40000")
+	for _, c := range []struct {
+		told    []string
+		allow   bool
+		refused bool
+	}{
+		{nil, false, false},
+		{[]string{"192.168.1.2"}, false, false},
+		{[]string{"127.0.0.1"}, false, false},
+		{[]string{"100.64.1.1"}, false, false},
+		{[]string{"fd00::1"}, false, false},
+		{[]string{"relay.example"}, false, false},
+		{[]string{"203.0.113.7"}, false, true},
+		{[]string{"2001:db8::7"}, false, true},
+		{[]string{"192.168.1.2", "203.0.113.7"}, false, true},
+		{[]string{"203.0.113.7"}, true, false},
+	} {
+		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.told...), &Config{AllowPrivateSources: c.allow})
+		if got := s.refused(private); got != c.refused {
+			t.Errorf("told %v, allowed %v: refused %v, want %v", c.told, c.allow, got, c.refused)
+		}
+	}
+}
+
+// TestServicePorts (E2): services that might answer an answer get none, whatever
+// is sent in their name, and nothing changes for it.
+func TestServicePorts(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{Unlimited: true})
+	host := r.host(udpN(0), 4)
+	bob := r.unlinked(udpN(1), host)
+	ports := []string{"7", "13", "17", "19", "53", "69", "123", "161", "389", "0", "1023"}
+	for _, port := range ports {
+		from := udp("203.0.113.9:" + port)
+		for _, pkt := range [][]byte{
+			signed(bob, 2, bob.key), pingMessage(bob.id), pingMessage(mID{9}), connectMessage(bob.id, bob.ticket),
+			relayMessage(bob.id, host.id, 9), message(9, bob.id, host.id), message(11, bob.id),
+			append([]byte{0xDA, 0x72, 1}, pingMessage(bob.id)[3:]...), []byte(mError(bob.id, 3)), message(1),
+		} {
+			if o := r.feed(from, pkt); o != DropForbidden {
+				t.Errorf("port %s, %x: %v", port, head(pkt), o)
+			}
+		}
+		// Not even if a worker let it pass.
+		cmd := command{kind: 0, from: from, nonce: 9, now: r.now, claims: claims{id: r.entry(bob).ID}}
+		if o := r.control.commit(&cmd); o != DropForbidden {
+			t.Errorf("port %s: control says %v", port, o)
+		}
+	}
+	r.pump()
+	if sent := r.take(); len(sent) != 0 {
+		t.Errorf("%d datagrams were sent", len(sent))
+	}
+	if e := r.entry(bob); e.Endpoint != udpN(1) || e.Nonce != 1 {
+		t.Errorf("bob is at %v with nonce %d", e.Endpoint, e.Nonce)
+	}
+}
