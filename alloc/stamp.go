@@ -146,6 +146,12 @@ type Rate struct {
 	Burst    int64
 }
 
+// Left reports whether Take would draw an event from the gate at nowMillis.
+func (r Rate) Left(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	return max(int64(gate.Load()), now)+r.Interval-now <= r.Burst*r.Interval
+}
+
 // Take draws one event from the gate at nowMillis and reports whether there
 // was one left. The gate is a single word, the time at which it will be full
 // again (generic cell rate algorithm), so several goroutines may share it.

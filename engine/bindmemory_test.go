@@ -250,3 +250,37 @@ func TestFlippedBits(t *testing.T) {
 	}
 	r.bind(unbound, udpN(9), 6) // as it was, it is good
 }
+
+// TestToldOfAnEarlierStay: an endpoint goes from A to X and back to A within one
+// grace period. The BIND_RECEIVED of A's first stay says nothing of its second:
+// a worker may still hold a RELAY for X.
+func TestToldOfAnEarlierStay(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	e, away := udpN(1), udpN(2)
+	a, x := r.unlinked(away, host), r.joiner(udpN(3), host)
+	w0, w1, w2 := r.workers[0], r.workers[1], r.workers[2]
+	bind := func(c *mCard, nonce uint16) {
+		w2.epoch.enter()
+		w2.step(r.now, e, signed(c, nonce, c.key), false)
+		r.collect(&w2.out)
+		w2.out.reset()
+		w2.epoch.leave()
+		r.pump()
+	}
+	w0.epoch.enter()
+	bind(a, 2)
+	bind(x, 2)
+	w1.epoch.enter()
+	if o := w1.step(r.now, udpN(0), relayMessage(host.id, x.id, 5), false); o != OutRelayed {
+		t.Fatal(o)
+	}
+	bind(a, 3)
+	w0.epoch.leave()
+	r.pump()
+	r.take()
+	bind(a, 3) // the client repeats
+	if sent := r.take(); len(sent) != 0 {
+		t.Errorf("%x left for %v while a worker holds a RELAY for its former owner", sent[0].pkt, sent[0].to)
+	}
+}

@@ -27,11 +27,12 @@ const (
 	// brakeSample is how many allocations of a tick are looked at to know.
 	brakeSample = 1024
 	// holdMillis is how long it holds, and releaseMillis how long it then lets
-	// go, at the least.
+	// go, at the least, unless another outage begins.
 	holdMillis    = 30_000
 	releaseMillis = 60_000
-	// downMillis is how long after the network was down expiry goes on holding.
-	downMillis = 15_000
+	// Sends are looked at once a second, if there were so many.
+	sendsMillis  = 1000
+	sendsAtLeast = 8
 )
 
 // stall is a time in which the relay stood still.
@@ -54,8 +55,9 @@ type brake struct {
 	holdsEver, stallsEver atomic.Uint64
 	engaged               atomic.Bool
 	down                  atomic.Bool // an interface of ours is down; the watch writes it
-	downAt                int64       // ms; when the network was last known to be down; 0: never
-	sends                 sendCounts  // as of the last look
+	wasDown               bool
+	sends                 sendCounts // as of the last look
+	sendsAt               int64      // ms; of the last look
 }
 
 // stalled notices that control was away for long.
@@ -85,8 +87,11 @@ func (b *brake) extend(since, limit alloc.Tick) alloc.Tick {
 func (c *control) watch(now int64) bool {
 	b := &c.brake
 	c.lookAhead(tick(now))
-	if c.networkDown(now) || c.lapseSoon() {
-		c.hold(now)
+	switch {
+	case b.outage():
+		b.hold(now)
+	case now >= b.release && (c.sendsFail(now) || c.lapseSoon()):
+		b.hold(now)
 	}
 	if b.holds && now >= b.until {
 		b.holds, b.release = false, now+releaseMillis
@@ -95,11 +100,9 @@ func (c *control) watch(now int64) bool {
 	return b.holds || tick(now) <= b.settle
 }
 
-// hold puts the brake on, unless it was on just before: what has been silent
-// for that long is gone.
-func (c *control) hold(now int64) {
-	b := &c.brake
-	if b.holds || now < b.release {
+// hold puts the brake on.
+func (b *brake) hold(now int64) {
+	if b.holds {
 		return
 	}
 	b.holds, b.until = true, now+holdMillis
@@ -107,22 +110,31 @@ func (c *control) hold(now int64) {
 	b.engaged.Store(true)
 }
 
+// outage reports whether an interface went down just now. Each outage holds
+// once: one that lasts is no fault that will pass.
+func (b *brake) outage() bool {
+	down := b.down.Load()
+	began := down && !b.wasDown
+	b.wasDown = down
+	return began
+}
+
 // sendCounts are sends ever tried, and those of them that failed since the
 // network was down.
 type sendCounts struct{ tried, down uint64 }
 
-// networkDown reports whether the network is down, or was a moment ago: an
-// interface is, or most sends fail. A single one does not count: it may go to a
-// forged source for which there is no route.
-func (c *control) networkDown(now int64) bool {
+// sendsFail reports whether most sends of the last second failed since the
+// network was down. A few do not count: they may go to forged sources for which
+// there is no route.
+func (c *control) sendsFail(now int64) bool {
 	b := &c.brake
+	if now-b.sendsAt < sendsMillis {
+		return false
+	}
 	sends := c.sends()
 	failed, tried := sends.down-b.sends.down, sends.tried-b.sends.tried
-	b.sends = sends
-	if failed*2 > tried || b.down.Load() {
-		b.downAt = now
-	}
-	return b.downAt != 0 && now-b.downAt < downMillis
+	b.sends, b.sendsAt = sends, now
+	return tried >= sendsAtLeast && failed*2 > tried
 }
 
 // lapseSoon reports whether very many would expire within a second.

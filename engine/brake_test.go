@@ -125,9 +125,9 @@ func TestBrakeNetworkDown(t *testing.T) {
 	for name, down := range map[string]func(c *crowd, down bool){
 		"link": func(c *crowd, down bool) { c.control.brake.down.Store(down) },
 		"sends": func(_ *crowd, down bool) {
-			sends.tried += 3
+			sends.tried += 12
 			if down {
-				sends.down += 2
+				sends.down += 9
 			}
 		},
 	} {
@@ -307,5 +307,32 @@ func TestStandstillSettles(t *testing.T) {
 	c.advance(time.Second)
 	if c.live() != 5 {
 		t.Errorf("%d live, want all but the one who is silent", c.live())
+	}
+}
+
+// TestFlap: of two outages, each holds.
+func TestFlap(t *testing.T) {
+	c := newCrowd(t, 20)
+	for range 2 {
+		c.control.brake.down.Store(true)
+		c.advance(12 * time.Second)
+		c.control.brake.down.Store(false)
+		c.pass(20*time.Second, 0)
+	}
+	if c.live() != 21 {
+		t.Errorf("%d of 21 live", c.live())
+	}
+}
+
+// TestOneUnreachable: one reply without a route, on a quiet relay, is no outage.
+func TestOneUnreachable(t *testing.T) {
+	c := newCrowd(t, 5)
+	var n sendCounts
+	c.control.sends = func() sendCounts { return n }
+	c.advance(5 * time.Second)
+	n = sendCounts{1, 1}
+	c.advance(7 * time.Second)
+	if c.holds() != 0 {
+		t.Errorf("%d holds for one datagram", c.holds())
 	}
 }

@@ -43,14 +43,15 @@ const (
 
 // budgets hold the gates of all workers and control. Every word is an atomic.
 type budgets struct {
-	unlimited bool
-	secret    uint64
-	perPrefix alloc.Rate // prefixRate; a simulation has less
-	process   atomic.Uint64
-	_         [56]byte
-	prefixes  [prefixGates]atomic.Uint64
-	endpoints [endpointGates]atomic.Uint64
-	verifies  [verifyGates]atomic.Uint64
+	unlimited                    bool
+	secret                       uint64
+	perPrefix                    alloc.Rate // prefixRate; a simulation has less
+	process                      atomic.Uint64
+	_                            [56]byte
+	prefixes                     [prefixGates]atomic.Uint64
+	endpoints                    [endpointGates]atomic.Uint64
+	verifies                     [verifyGates]atomic.Uint64 // by allocation
+	prefixVerifies, homeVerifies [verifyGates]atomic.Uint64 // by allocation and prefix
 }
 
 func newBudgets(unlimited bool) *budgets {
@@ -78,17 +79,18 @@ func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.proce
 
 // mayVerify reports whether a worker under load may check a signature. Those
 // from the prefix where the allocation is bound do not count against the rest,
-// so that a stranger with a good seal cannot keep its owner from binding.
+// so that a stranger with a good seal cannot keep its owner from binding; and
+// what the allocation's own limit refuses draws nothing that others share.
 func (b *budgets) mayVerify(now int64, from sock.Endpoint, id proto.AllocationID, e *alloc.Entry) bool {
 	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
 	prefix := b.gate(from)
-	if !verifyPrefixRate.Take(&b.verifies[scatter(at+prefix)>>(64-13)], now) {
-		return false
-	}
+	both := scatter(at+prefix) >> (64 - 13)
 	if !e.Endpoint.IsZero() && b.gate(e.Endpoint) == prefix {
-		return true
+		return verifyPrefixRate.Take(&b.homeVerifies[both], now)
 	}
-	return verifyRate.Take(&b.verifies[scatter(^at)>>(64-13)], now)
+	return verifyPrefixRate.Left(&b.prefixVerifies[both], now) &&
+		verifyRate.Take(&b.verifies[scatter(at)>>(64-13)], now) &&
+		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
 func (b *budgets) endpointGate(ep sock.Endpoint, code proto.ErrorCode) uint64 {

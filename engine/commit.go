@@ -74,7 +74,7 @@ func (c *control) bind(e *alloc.Entry, cmd *command) {
 		c.schedule(e.Handle)
 	}
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
-	d.does, d.handle = sendBound, e.Handle
+	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: e.Role, From: cmd.from.AddrPort(), First: first})
 	}
@@ -275,7 +275,8 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	}
 	after := c.grace.next()
 	if why == EndExpired && !e.Endpoint.IsZero() && proven {
-		c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
+		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
+		d.does = sendLast
 	}
 	c.queue.push(after, recycleSlot, h)
 	if c.hooks.OnEnd != nil {

@@ -106,13 +106,14 @@ func (c *control) release(now int64) {
 			return
 		}
 		switch d.does {
-		case sendReply, sendBound:
-			if c.out.full() {
-				c.flush()
-			}
-			c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
-			if d.does == sendBound {
-				c.told(d.handle, d.to)
+		case sendReply:
+			c.deliver(d)
+		case sendBound:
+			c.deliver(d)
+			c.told(d)
+		case sendLast:
+			if _, taken := c.table.ByEndpoint(d.to); !taken {
+				c.deliver(d)
 			}
 		case recycleSlot:
 			c.table.Recycle(d.handle)
@@ -122,10 +123,22 @@ func (c *control) release(now int64) {
 	}
 }
 
-// told notes that the BIND_RECEIVED for an endpoint leaves.
-func (c *control) told(h alloc.Handle, at sock.Endpoint) {
-	if e, ok := c.table.At(h); ok && e.Endpoint == at {
-		c.table.Mark(h, alloc.Told)
+// deliver puts what is due into the outbox.
+func (c *control) deliver(d *deferred) {
+	if c.out.full() {
+		c.flush()
+	}
+	c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
+}
+
+// told notes that a BIND_RECEIVED leaves, if its BIND is still the last one: the
+// same endpoint may have been left and taken again. Every worker has passed, so
+// whoever was heard at the former endpoint proves nothing any more.
+func (c *control) told(d *deferred) {
+	e, ok := c.table.At(d.handle)
+	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(alloc.Told) {
+		c.table.Unprove(d.handle, c.rules.unproven)
+		c.table.Mark(d.handle, alloc.Told)
 	}
 }
 

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // TestExpiryPace: many allocations that are overdue at once end a few per
@@ -31,5 +32,46 @@ func TestExpiryPace(t *testing.T) {
 			t.Errorf("%d are left, behind is %v", want, s.control.behind)
 		}
 		left = want
+	}
+}
+
+// TestLastWord: who has taken the endpoint of an allocation that ended is not
+// told of that end, since clients do not look at whose it is.
+func TestLastWord(t *testing.T) {
+	for _, taken := range []bool{false, true} {
+		s := newMatch(t, newHouse(t))
+		busy := 1 - workerOf(atBob)
+		dan := signed(s.dan(), 0, s.dan().key)
+		s.now += 10_000
+		s.control.brake.lastPump = s.now - 1
+		s.control.pump(s.now) // dan was reserved when bob was last heard
+		s.control.reserve(&claims{role: alloc.RoleHost, id: proto.AllocationID{1}, match: proto.AllocationID{1}}, nil, s.now)
+		s.workers[busy].epoch.enter()
+		s.now += 250
+		s.control.pump(s.now) // marks bob
+		s.workers[busy].epoch.leave()
+		s.workers[busy].epoch.enter()
+		s.sent = nil
+		s.control.pump(s.now) // ends him; his ERROR 1 waits for the busy worker
+		if taken {
+			w := s.workers[workerOf(atBob)]
+			w.step(s.now, endpointAt(atBob), dan, false)
+			c := s.control
+			var cmd *command
+			w.inbox.pump(func(got *command) { cmd = got })
+			cmd.claims.id = proto.AllocationID{1}
+			c.commit(cmd)
+		}
+		s.workers[busy].epoch.leave()
+		s.control.pump(s.now)
+		told := 0
+		for _, x := range s.sent {
+			if x.to == addrOf(endpointAt(atBob)) && len(x.bytes) == proto.ErrorLen {
+				told++
+			}
+		}
+		if want := map[bool]int{false: 1}[taken]; told != want {
+			t.Errorf("endpoint taken: %v; %d ERRORs, want %d", taken, told, want)
+		}
 	}
 }

@@ -105,10 +105,7 @@ func (m *model) bound(from mAddr, card *mCard, nonce int, arrived int64) string 
 		}
 		delete(m.byAddr, a.at)
 		a.at, m.byAddr[from] = from, a
-		a.told, a.proven, a.allowance = false, false, mAllowance
-		if !m.limits {
-			a.allowance = 1 << 40
-		}
+		a.told, a.proven, a.allowance = false, false, m.allowance()
 	}
 	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
 	m.telling = append(m.telling, mTelling{a, from})
@@ -194,4 +191,12 @@ func (m *model) connected(a *mAlloc, d mData, arrived int64) string {
 	}
 	m.send(a.at, "\xda\x72\x00\x06"+string(host.id[:])+string(a.id[:]), false)
 	return "accepted"
+}
+
+// allowance is what may go to an endpoint that nobody has proven.
+func (m *model) allowance() int {
+	if m.limits {
+		return mAllowance
+	}
+	return 1 << 40
 }

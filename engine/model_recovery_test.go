@@ -211,7 +211,12 @@ func (m *model) tell(left func(mID) bool) {
 		if m.allocs[t.a.id] != t.a || t.a.at != t.at {
 			return true
 		}
-		t.a.told = left(t.a.id)
-		return t.a.told
+		if !left(t.a.id) {
+			return false
+		}
+		if !t.a.told {
+			t.a.told, t.a.proven, t.a.allowance = true, false, m.allowance()
+		}
+		return true
 	})
 }

@@ -2,6 +2,8 @@ package engine
 
 // What time does, once more.
 
+import "slices"
+
 // over reports whether a limit that began at since has passed: at the first tick
 // that is later by more than the limit, and by the time that the relay stood
 // still meanwhile.
@@ -116,4 +118,14 @@ func (m *model) expire() {
 		}
 		m.end(a)
 	}
+}
+
+// lasts takes back each ERROR 1 that was not sent because its endpoint has a new
+// owner, who must not hear of the end of the old one. The model does not know
+// when it left; that it did not, and that there is a new owner, is all it checks.
+func (m *model) lasts(sent []mSend) {
+	m.out = slices.DeleteFunc(m.out, func(x mSend) bool {
+		last := len(x.bytes) == 21 && x.bytes[20] == 1 && m.byAddr[x.to] != nil
+		return last && !slices.ContainsFunc(sent, func(y mSend) bool { return y.to == x.to && y.bytes == x.bytes })
+	})
 }

@@ -251,7 +251,8 @@ var outcomeCases = []outcomeCase{
 		w.inbox.strained(s.now)
 		for range verifyPrefixRate.Burst {
 			w.step(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), nil, false)
-			w.mayVerify(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), proto.AllocationID(s.bob().id), new(alloc.Entry))
+			bob, _ := w.table.ByID(proto.AllocationID(s.bob().id))
+			w.mayVerify(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), bob.ID, &bob)
 		}
 		return atBob, signed(s.bob(), 6, s.bob().key)
 	}},

@@ -11,6 +11,7 @@ type deed uint8
 const (
 	sendReply   deed = iota // send the first size bytes of room
 	sendBound               // the same, a BIND_RECEIVED for handle
+	sendLast                // the same, an ERROR 1, unless somebody else is there by now
 	recycleSlot             // let the slot of an ended allocation be used again
 	expire                  // end handle if it is still overdue
 )
@@ -22,6 +23,7 @@ type deferred struct {
 	handle alloc.Handle
 	to     sock.Endpoint
 	size   uint8
+	nonce  uint16 // sendBound: of the BIND
 	room   [replySize]byte
 }
 

@@ -2,7 +2,6 @@ package engine
 
 import (
 	"encoding/binary"
-	"errors"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/ledger"
@@ -84,12 +83,11 @@ func (c *control) mayReturn(id proto.AllocationID, boot uint64, now int64) bool 
 // unknown reports whether an id of which nothing but its name is known may yet
 // come back.
 func (c *control) unknown(id proto.AllocationID, now int64) bool {
-	if !c.recovering(now) {
+	if _, ended := c.recovery.ended[id]; ended || !c.recovering(now) {
 		return false
 	}
 	_, awaited := c.recovery.awaited(id)
-	err := c.recovery.left.Err
-	return awaited || err != nil && !errors.Is(err, ledger.ErrAbsent)
+	return awaited || c.ledger != nil && !c.recovery.left.Settled
 }
 
 // rebuild enters the allocation of an authentic BIND into the table again. It

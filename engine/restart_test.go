@@ -33,7 +33,9 @@ type site struct {
 func newSite(t *testing.T, cfg engine.Config) *site {
 	t.Helper()
 	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "ledger")}
+	s.cfg.RecoverFor = -1 // a relay that was just made: nothing can come back
 	s.start()
+	s.cfg.RecoverFor = cfg.RecoverFor
 	s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
 	return s
 }

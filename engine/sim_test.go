@@ -422,6 +422,7 @@ func (s *sim) settle() {
 
 // compare holds what both sent, counted and know against each other.
 func (s *sim) compare() {
+	s.model.lasts(s.sent)
 	if !sameSends(s.sent, s.model.out) {
 		s.fail("engine sent\n%s\nmodel sent\n%s", show(s.sent), show(s.model.out))
 	}

@@ -19,6 +19,9 @@ type Left struct {
 	// allocation that was issued under one of them and is not among Records has
 	// ended. None if the file is not complete.
 	Boots []uint64
+	// Settled says that the file accounts for all that was ever issued, by any
+	// boot.
+	Settled bool
 	// Damaged is how many places hold neither a record nor nothing.
 	Damaged int
 	// Err is why the file is not complete, for the log; nil if it is.
@@ -146,8 +149,8 @@ func (s *scan) top() int {
 func (s *scan) left() Left {
 	l := Left{Records: s.found, Complete: s.err == nil, Damaged: len(s.damaged), Err: s.err}
 	if l.Complete {
-		l.Boots = s.head.boots
-		if !s.settled() {
+		l.Boots, l.Settled = s.head.boots, s.settled()
+		if !l.Settled {
 			l.Boots = l.Boots[:min(len(l.Boots), 1)]
 		}
 	}
