@@ -4,6 +4,7 @@
 //	ferry dev       relay and API on loopback, for a developer
 //	ferry serve     relay and API for the public, on one machine
 //	ferry check     reads a configuration as serve does and prints it
+//	ferry ping      measures the way to relays
 //	ferry bench     puts load on a relay and measures it
 //	ferry version   says what was built
 //

@@ -82,7 +82,7 @@ func (s streams) root() *cli.Command {
    ferry dev                          a relay and its API on loopback
    ferry serve --config ferry.yaml    the same for players everywhere`,
 		Version:        readBuild().version,
-		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.bench(), s.version()},
+		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.ping(), s.bench(), s.version()},
 		Writer:         s.stdout,
 		ErrWriter:      s.stderr,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it

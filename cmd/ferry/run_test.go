@@ -68,6 +68,17 @@ func TestExitCodes(t *testing.T) {
 		{"check --workers 3", "FERRY_CONFIG=" + good, 0, "# --workers", ""},
 		{"check -c " + public + " --http 0.0.0.0:0", "", 1, "behind_proxy: false", "plain HTTP is refused"},
 		{"check -c " + good + " --workers 257", "", 1, "", "--workers: 257"},
+		{"check -c " + good + " --behind-proxy --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
+		{"check -c " + good + " --allow-origins game.example.org", "", 1, "allow_origins: [game.example.org]", "game.example.org"},
+		{"serve -c " + good + " --advertise-name 203.0.113.7", "", 2, "", "is not a DNS name"},
+		{"ping --help", "", 0, "ferry ping --api", ""},
+		{"ping", "", 2, "", "either --api or relays"},
+		{"ping --api http://127.0.0.1:1 127.0.0.1:1", "", 2, "", "either --api or relays"},
+		{"ping --token a 127.0.0.1:1", "", 2, "", "are for --api"},
+		{"ping 127.0.0.1", "", 2, "", "is not HOST:PORT"},
+		{"ping --probes 101 127.0.0.1:1", "", 2, "", "1 to 100"},
+		{"ping --patience 2m 127.0.0.1:1", "", 2, "", "at most 1m"},
+		{"ping --api http://127.0.0.1:1", "", 1, "", "regions:"},
 		{"check --nonsense", "", 2, "", "nonsense"},
 	} {
 		var stdout, stderr strings.Builder

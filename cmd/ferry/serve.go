@@ -24,6 +24,11 @@ crash too, as long as --state-dir is the same. With --drain-timeout, the first
 SIGTERM or SIGINT lets the matches that run go on to their end; the second ends
 the process in order, the third at once.
 
+Players come in by UDP and DTLS on one UDP port, and by WebSocket at / of the
+API's port, which is wss with a certificate or behind a proxy. Players are told of
+wss only with --advertise-name, the name in the certificate. The certificate's
+files are read again within 10 s of a change.
+
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
    ferry serve -c ferry.yaml --advertise 203.0.113.7 --udp 0.0.0.0:7777,[::]:7777
@@ -32,6 +37,7 @@ Examples:
 
    # ferry.yaml
    advertise: 203.0.113.7
+   advertise_name: relay.example.org
    tls_cert: /etc/ferry/cert.pem
    tls_key: /etc/ferry/key.pem
    tokens:

@@ -116,7 +116,10 @@ var rooms = []room{
 }
 
 // testOnly are modules that tests of any room may import.
-var testOnly = []string{goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid}
+var testOnly = []string{
+	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid,
+	"github.com/coder/websocket", "github.com/pion/dtls/v3", // players that are not ours
+}
 
 func roomOf(t *testing.T, dir string) room {
 	t.Helper()

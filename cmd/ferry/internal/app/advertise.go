@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
@@ -174,15 +175,27 @@ func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (a
 	return res, err
 }
 
-func (a *App) advertised() (alloc.Relay, error) {
+// qos returns where QoS probes are answered: at the first UDP address that
+// players are told.
+func (a advertiser) qos() string {
+	for _, e := range a.endpoints {
+		if e.ConnectionType == "udp" {
+			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+		}
+	}
+	return ""
+}
+
+func (a *App) advertised() (advertiser, error) {
 	told, err := advertise(a.relay.Addrs(), a.opts.Config.Advertise, ownAddresses(a.opts.Mode))
 	if err != nil {
-		return nil, err
+		return advertiser{}, err
 	}
-	relay := advertiser{Server: a.relay, room: a.room}
-	for _, addr := range told {
-		relay.endpoints = append(relay.endpoints, engine.UDPServerEndpoint(addr))
+	relay := advertiser{Server: a.relay, room: a.room, endpoints: endpoints(&a.opts.Config, told, a.api.addr())}
+	var texts []string
+	for _, e := range relay.endpoints {
+		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 	}
-	a.opts.Logger.Info("players are told to send to", "addresses", told)
+	a.opts.Logger.Info("players are told to send to", "endpoints", texts)
 	return relay, nil
 }

@@ -1,7 +1,6 @@
 package app
 
 import (
-	"crypto/tls"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -22,6 +21,8 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
 // Mode says for whom the process is there.
@@ -62,9 +63,12 @@ type App struct {
 	relay   *engine.Server
 	service *alloc.Service
 	metrics *metrics.Metrics
-	tls     *tls.Config // nil: plain HTTP
 	api     *web
 	admin   *web
+
+	certificate *certificate         // nil: plain HTTP
+	dtls        *dtls.Records        // nil: no DTLS
+	websocket   *websocket.Transport // nil: no WebSocket
 
 	most     int           // allocations at once
 	memory   *memory.Guard // nil: not watched
@@ -103,30 +107,49 @@ func (a *App) build() error {
 		return err
 	}
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
-	if err := a.buildService(); err != nil {
+	a.buildMetrics()
+	if err := a.buildAPI(); err != nil {
 		return err
 	}
-	c := &a.opts.Config
-	a.metrics = metrics.New(metrics.Config{
+	var err error
+	a.admin, err = newWeb(a.opts.Config.Admin.AddrPort, a.pages(), nil, a.opts.Logger)
+	return err
+}
+
+func (a *App) buildMetrics() {
+	cfg := metrics.Config{
 		Stats: a.relay.Stats, Process: a.process,
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
-	})
-	handler, err := newAPI(c, a.opts.Mode, httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
-	})
-	if err != nil {
+	}
+	if a.dtls != nil {
+		cfg.DTLS = a.dtls.Stats
+	}
+	if a.websocket != nil {
+		cfg.WebSocket = a.websocket.Stats
+	}
+	a.metrics = metrics.New(cfg)
+}
+
+// buildAPI opens the API's port, of which the service tells players, before it
+// makes the service that answers there.
+func (a *App) buildAPI() (err error) {
+	c := &a.opts.Config
+	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}
-	if a.tls, err = loadTLS(c); err != nil {
-		return err
-	}
-	if a.api, err = newWeb(c.HTTP.AddrPort, handler, a.tls, a.opts.Logger); err != nil {
+	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.certificate, a.opts.Logger); err != nil {
 		return err
 	}
 	if a.opts.Mode == Serve {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
 	}
-	a.admin, err = newWeb(c.Admin.AddrPort, a.pages(), nil, a.opts.Logger)
+	if err := a.buildService(); err != nil {
+		return err
+	}
+	handler, err := newAPI(c, a.opts.Mode, httpapi.Config{
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+	})
+	a.api.server.Handler = a.front(handler)
 	return err
 }
 
@@ -145,6 +168,9 @@ func (a *App) buildRelay() error {
 	}
 	cfg.MaxAllocations, cfg.Logger = a.most, a.opts.Logger
 	cfg.Hooks = engine.Hooks{OnBind: a.onBind, OnEnd: a.onEnd}
+	if err := a.addWays(&cfg, sealer); err != nil {
+		return err
+	}
 	if a.opts.Fresh || a.opts.Mode == Dev {
 		cfg.RecoverFor = -1
 	}
@@ -170,7 +196,7 @@ func (a *App) buildService() error {
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
-		Regions:        []alloc.Region{{ID: c.Region, Description: c.Region}},
+		Regions:        []alloc.Region{{ID: c.Region, Description: c.Region, QoSAddress: relay.qos()}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		Keep: a.relay.KeepCode,
 	})
@@ -210,7 +236,7 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error)
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
 	h.AddressPerMinute = c.AddressPerMinute
 	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
-	h.TrustedProxies = trusted(c)
+	h.TrustedProxies, h.AllowOrigins = trusted(c), origins(c)
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)
 		if err != nil {

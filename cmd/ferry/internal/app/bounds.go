@@ -62,15 +62,20 @@ func (r *refusals) add(why httpapi.Refusal) {
 	}
 }
 
-// connLimits returns the limits of connections to the API. Behind a proxy of
-// which only that is known, all of them are the proxy's.
+// connLimits returns the limits of connections to the API's port, where there is
+// room for WebSockets besides: they stay, and must not shut out the calls. Behind
+// a proxy of which only that is known, all of them are the proxy's.
 func connLimits(c *config.Config, r *refusals) httpapi.ConnLimits {
 	limits := httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
 		TrustedProxies: trusted(c), OnRefuse: r.add,
 	}
+	if c.WebSocket {
+		limits.Total += c.MaxWebSockets
+		limits.PerAddress += c.MaxAddressWebSockets
+	}
 	if c.BehindProxy && len(c.TrustedProxies) == 0 {
-		limits.PerAddress = c.MaxHTTPConnections
+		limits.PerAddress = limits.Total
 	}
 	return limits
 }

@@ -21,11 +21,12 @@ func network(text string) config.Network {
 }
 
 func TestWarnings(t *testing.T) {
+	public := []config.Addr{addr("203.0.113.1:0")}
 	c := local()
 	if w := Warnings(c, Serve); len(w) != 0 {
 		t.Errorf("warnings %q", w)
 	}
-	c.BehindProxy = true
+	c.BehindProxy, c.AdvertiseName.Host = true, "relay.example.org"
 	if w := Warnings(c, Serve); len(w) != 1 || !strings.Contains(w[0], "trusted_proxies") {
 		t.Errorf("warnings %q", w)
 	}
@@ -36,13 +37,24 @@ func TestWarnings(t *testing.T) {
 	if w := Warnings(c, Serve); len(w) != 0 {
 		t.Errorf("warnings %q", w)
 	}
+	for want, change := range map[string]func(*config.Config){
+		"set advertise_name": func(c *config.Config) { c.AdvertiseName = config.Name{} },
+		"not told of ws":     func(c *config.Config) { c.BehindProxy, c.AdvertiseName, c.UDP = false, config.Name{}, public },
+		"has no effect":      func(c *config.Config) { c.WebSocket = false },
+	} {
+		other := c
+		change(&other)
+		if w := Warnings(other, Serve); len(w) != 1 || !strings.Contains(w[0], want) {
+			t.Errorf("%s: warnings %q", want, w)
+		}
+	}
 }
 
 func TestConnLimits(t *testing.T) {
 	c := local()
 	r := new(refusals)
 	limits := connLimits(&c, r)
-	if limits.Total != 4096 || limits.PerAddress != 64 || limits.TrustedProxies != nil {
+	if limits.Total != 4096+4096 || limits.PerAddress != 64+64 || limits.TrustedProxies != nil {
 		t.Errorf("%+v", limits)
 	}
 	limits.OnRefuse(httpapi.RefusedAddress)
@@ -52,12 +64,16 @@ func TestConnLimits(t *testing.T) {
 		t.Errorf("counted %d and %d", r.address.Load(), r.total.Load())
 	}
 	c.BehindProxy = true
-	if limits := connLimits(&c, r); limits.PerAddress != 4096 {
+	if limits := connLimits(&c, r); limits.PerAddress != 4096+4096 {
 		t.Errorf("an unnamed proxy may have %d connections", limits.PerAddress)
 	}
 	c.TrustedProxies = []config.Network{network("10.0.0.0/8")}
-	if limits := connLimits(&c, r); limits.PerAddress != 64 || len(limits.TrustedProxies) != 1 {
+	if limits := connLimits(&c, r); limits.PerAddress != 64+64 || len(limits.TrustedProxies) != 1 {
 		t.Errorf("%+v", limits)
+	}
+	c.WebSocket = false
+	if limits := connLimits(&c, r); limits.Total != 4096 || limits.PerAddress != 64 {
+		t.Errorf("without WebSockets: %+v", limits)
 	}
 }
 
@@ -66,7 +82,7 @@ func TestConnLimits(t *testing.T) {
 func TestConnectionsAreLimited(t *testing.T) {
 	for mode, refused := range map[Mode]bool{Serve: true, Dev: false} {
 		c := local()
-		c.MaxAddressConnections = 2
+		c.MaxAddressConnections, c.WebSocket = 2, false
 		r := start(t, options(c, mode))
 		for range 2 {
 			conn, err := net.Dial("tcp", r.api.addr().String())
@@ -122,7 +138,7 @@ func TestShortMemory(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	short := relay.(advertiser)
+	short := relay
 	short.room = func() bool { return false }
 	if _, err := short.ReserveHost(t.Context(), alloc.HostRequest{MaxConnections: 1}); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("ReserveHost: %v", err)

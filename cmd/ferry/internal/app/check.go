@@ -7,6 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
 // ErrNoToken is returned for serve without a token. Its text is for the user of
@@ -15,6 +16,7 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
 
     # ferry.yaml
     advertise: 203.0.113.7            # the public address of this machine
+    advertise_name: relay.example.org # its name in the certificate, for wss
     tls_cert: /etc/ferry/cert.pem     # or behind_proxy: true
     tls_key: /etc/ferry/key.pem
     tokens:
@@ -37,8 +39,12 @@ func Check(c config.Config, mode Mode) error {
 	errs = append(errs, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic))
 	_, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	errs = append(errs, err)
-	_, err = loadTLS(&c)
+	_, err = loadCertificate(&c, nil)
 	errs = append(errs, err)
+	if c.WebSocket {
+		_, err = websocket.New(websocketConfig(&c, mode))
+		errs = append(errs, err)
+	}
 	if len(c.Tokens) > 0 {
 		// The handler is thrown away: it is asked about the tokens only.
 		_, err = newAPI(&c, mode, httpapi.Config{Service: new(alloc.Service)})
@@ -48,11 +54,21 @@ func Check(c config.Config, mode Mode) error {
 }
 
 // Warnings returns what a configuration may well be, but hardly was meant to be.
-func Warnings(c config.Config, mode Mode) []string {
+func Warnings(c config.Config, mode Mode) (all []string) {
 	if mode == Serve && c.BehindProxy && len(c.TrustedProxies) == 0 {
-		return []string{"behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins"}
+		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
 	}
-	return nil
+	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	if err != nil {
+		return all // Check says so.
+	}
+	if _, why := webEndpoints(&c, told, c.HTTP.AddrPort); why != "" {
+		all = append(all, why)
+	}
+	if c.AdvertiseName.Host != "" && (!c.WebSocket || c.TLSCert == "" && !c.BehindProxy) {
+		all = append(all, "advertise_name has no effect: it is for wss, which there is not")
+	}
+	return all
 }
 
 // checkPublic refuses what must not stand on the Internet.

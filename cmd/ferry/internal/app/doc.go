@@ -1,5 +1,6 @@
-// Package app puts the parts of Ferry together in one process: the relay, the
-// Allocations service with its store, the HTTP API, and the admin pages. It is
+// Package app puts the parts of Ferry together in one process: the relay with its
+// ways in, the Allocations service with its store, the HTTP API, which shares its
+// port with the WebSocket, and the admin pages. It is
 // what ferry serve, ferry dev and ferry demo run, so that none of them takes a
 // way of its own.
 //
@@ -11,6 +12,6 @@
 // at whose end Run returns.
 //
 // The end goes from outside in: the API answers the calls that it has taken and
-// takes no more, then the relay stops, then the admin pages. Nothing of it is
-// left when Run returns.
+// takes no more, then the relay stops and the WebSockets with it, then the admin
+// pages. Nothing of it is left when Run returns.
 package app

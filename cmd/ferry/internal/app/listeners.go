@@ -23,7 +23,7 @@ func (a *App) Listeners() []Listener {
 }
 
 func (a *App) scheme() string {
-	if a.tls != nil {
+	if a.certificate != nil {
 		return "https"
 	}
 	return "http"

@@ -49,12 +49,19 @@ type running struct {
 // start runs an app and waits until it is ready.
 func start(t *testing.T, o Options) running {
 	t.Helper()
+	return startChanged(t, o, func(*App) {})
+}
+
+// startChanged is start with a change to the app before it runs.
+func startChanged(t *testing.T, o Options, change func(*App)) running {
+	t.Helper()
 	ready := make(chan struct{})
 	o.OnReady = func() { close(ready) }
 	a, err := New(o)
 	if err != nil {
 		t.Fatal(err)
 	}
+	change(a)
 	ctx, cancel := context.WithCancel(context.Background())
 	r := running{a, cancel, make(chan error, 1)}
 	go func() { r.ended <- a.Run(ctx) }()
@@ -72,6 +79,16 @@ func start(t *testing.T, o Options) running {
 		t.Fatal("not ready after 20 s")
 	}
 	return r
+}
+
+// eventually waits for what has to come.
+func eventually(t *testing.T, what string, is func() bool) {
+	t.Helper()
+	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("waited 20 s for %s", what)
+		}
+	}
 }
 
 // caller is a client of the app's API that keeps no connection open.

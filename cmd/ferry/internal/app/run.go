@@ -84,6 +84,9 @@ func (a *App) watches() []func(context.Context) {
 	if a.memory != nil {
 		all = append(all, a.memory.Run)
 	}
+	if a.certificate != nil {
+		all = append(all, a.certificate.run)
+	}
 	return all
 }
 

@@ -2,7 +2,6 @@ package app
 
 import (
 	"context"
-	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -12,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/httpapi"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 )
 
 // web is an HTTP server and its listener. Its fields are fixed by newWeb.
@@ -24,11 +22,12 @@ type web struct {
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
-// newWeb opens a listener. A nil certificate means plain HTTP.
+// newWeb opens a listener. A nil certificate means plain HTTP. The handler may
+// be set later, before run.
 //
 // HTTP/2 is off: its handlers outlive their connection, so that they could not
 // be waited for, and calls this small gain nothing from it.
-func newWeb(addr netip.AddrPort, h http.Handler, certificate *tls.Config, log *slog.Logger) (*web, error) {
+func newWeb(addr netip.AddrPort, h http.Handler, k *certificate, log *slog.Logger) (*web, error) {
 	network := "tcp"
 	if addr.Addr().Is4() {
 		network = "tcp4" // package net would turn 0.0.0.0 into [::]
@@ -38,9 +37,11 @@ func newWeb(addr netip.AddrPort, h http.Handler, certificate *tls.Config, log *s
 		return nil, fmt.Errorf("app: %w", err)
 	}
 	w := &web{
-		listener: listener, server: httpapi.NewServer(h), tls: certificate != nil, served: make(chan struct{}),
+		listener: listener, server: httpapi.NewServer(h), tls: k != nil, served: make(chan struct{}),
 	}
-	w.server.TLSConfig = certificate
+	if k != nil {
+		w.server.TLSConfig = k.tls()
+	}
 	w.server.Protocols = new(http.Protocols)
 	w.server.Protocols.SetHTTP1(true)
 	w.server.ConnState = w.track
@@ -49,7 +50,8 @@ func newWeb(addr netip.AddrPort, h http.Handler, certificate *tls.Config, log *s
 	return w, nil
 }
 
-// track counts connections from before their goroutine starts until it ends.
+// track counts connections from before their goroutine starts until it ends, or
+// until it serves a WebSocket, for which the relay waits.
 func (w *web) track(_ net.Conn, s http.ConnState) {
 	switch s {
 	case http.StateNew:
@@ -83,16 +85,4 @@ func (w *web) stop(within time.Duration) {
 	}
 	<-w.served
 	w.conns.Wait()
-}
-
-// loadTLS returns the certificate that the settings name, nil if there is none.
-func loadTLS(c *config.Config) (*tls.Config, error) {
-	if c.TLSCert == "" {
-		return nil, nil
-	}
-	pair, err := tls.LoadX509KeyPair(c.TLSCert, c.TLSKey)
-	if err != nil {
-		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
-	}
-	return &tls.Config{Certificates: []tls.Certificate{pair}, MinVersion: tls.VersionTLS12}, nil
 }

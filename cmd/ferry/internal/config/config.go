@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -21,11 +22,16 @@ type Config struct {
 	Admin       Addr   `key:"admin" group:"listen" usage:"address of metrics and health, {HOST:PORT}; it has no authentication"`
 	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that others can reach"`
 	Advertise   []Host `key:"advertise" group:"listen" usage:"public {IP} of the relay that players are told, one per address family; IP:PORT where a router maps the port"`
-	TLSCert     string `key:"tls_cert" group:"listen" usage:"certificate {FILE} (PEM, with its chain) for the API"`
-	TLSKey      string `key:"tls_key" group:"listen" usage:"private key {FILE} (PEM) for the API"`
-	BehindProxy bool   `key:"behind_proxy" group:"listen" usage:"a reverse proxy in front ends TLS: allow plain HTTP on a public address"`
+	DTLS        bool   `key:"dtls" group:"listen" usage:"let players in by DTLS too, on the UDP port"`
+	WebSocket   bool   `key:"websocket" group:"listen" usage:"let players in by WebSocket too, at / of the API's port: wss with a certificate, else ws"`
+
+	AdvertiseName Name   `key:"advertise_name" group:"listen" usage:"DNS {NAME} by which players reach wss; NAME:PORT where the port is not the API's (behind a proxy: not 443). Without it players are not told of wss"`
+	TLSCert       string `key:"tls_cert" group:"listen" usage:"certificate {FILE} (PEM, with its chain) for the API; it is read again when it changes"`
+	TLSKey        string `key:"tls_key" group:"listen" usage:"private key {FILE} (PEM) for the API; it is read again when it changes"`
+	BehindProxy   bool   `key:"behind_proxy" group:"listen" usage:"a reverse proxy in front ends TLS: allow plain HTTP on a public address"`
 
 	TrustedProxies      []Network `key:"trusted_proxies" group:"listen" usage:"{NETWORK} or IP of reverse proxies whose X-Forwarded-For is believed"`
+	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; none given: all pages"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"let clients in from private networks although players are told a public address"`
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays: nothing that comes from them is handled, so that nobody makes relays talk to each other"`
 
@@ -60,6 +66,10 @@ type Config struct {
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"allocations that a player may have reserved and not bound yet" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"connections to the API at once, of all callers" min:"1" max:"1000000"`
 	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"connections to the API at once from one address; those of a trusted proxy do not count" min:"1" max:"1000000"`
+
+	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"WebSockets at once, of all players; they do not take the API's connections" min:"1" max:"1000000"`
+	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"WebSockets at once from one address" min:"1" max:"1000000"`
+	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"DTLS sessions at once, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT}: text or json" oneof:"text,json"`
@@ -105,6 +115,8 @@ func Dev() Config {
 		UDP:              []Addr{{netip.AddrPortFrom(local, port)}},
 		HTTP:             Addr{netip.AddrPortFrom(local, port)},
 		Admin:            Addr{netip.AddrPortFrom(local, adminPort)},
+		DTLS:             true,
+		WebSocket:        true,
 		StateDir:         "/var/lib/ferry",
 		Region:           "default",
 		MaxConnections:   alloc.DefaultMaxConnections,
@@ -130,6 +142,9 @@ func Dev() Config {
 		MaxOutstanding:             alloc.DefaultMaxOutstanding,
 		MaxHTTPConnections:         httpapi.DefaultConnections,
 		MaxAddressConnections:      httpapi.DefaultAddressConnections,
+		MaxWebSockets:              websocket.DefaultConns,
+		MaxAddressWebSockets:       websocket.DefaultAddressConns,
+		MaxDTLSSessions:            65_536,
 	}
 }
 

@@ -61,6 +61,9 @@ var others = map[string][2]string{
 	"player_per_minute": {"15", "16"}, "server_per_minute": {"17", "18"}, "address_per_minute": {"19", "20"},
 	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
 	"max_outstanding": {"25", "26"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"},
+	"dtls": {"false", "true"}, "websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
+	"allow_origins":  {"https://a.example,null", "https://b.example"},
+	"max_websockets": {"31", "32"}, "max_address_websockets": {"33", "34"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
 }
 

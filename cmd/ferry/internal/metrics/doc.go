@@ -1,12 +1,13 @@
 // Package metrics writes what /metrics shows, in the text format of Prometheus.
 //
-// It owns the names of the metrics and turns [engine.Stats], the requests of the
-// API and what the process knows besides into them. Everything of the data plane is read when it is asked for:
-// the relay counts in words of its own and this package adds nothing to the way
-// of a datagram.
+// It owns the names of the metrics and turns [engine.Stats], the counts of DTLS
+// and WebSocket, the requests of the API and what the process knows besides into
+// them. Everything of the data plane is read when it is asked for: the relay
+// counts in words of its own and this package adds nothing to the way of a
+// datagram.
 //
 // The number of series is bounded by the build and the machine: outcomes,
-// workers, calls and statuses. No label holds anything of a player, a match, a
+// events, workers, calls and statuses. No label holds anything of a player, a match, a
 // project or an address.
 //
 // Histograms have the classic le buckets, cumulative, which every Prometheus

@@ -8,6 +8,8 @@ import (
 	vm "github.com/VictoriaMetrics/metrics"
 
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
 // Config says what is shown.
@@ -16,6 +18,10 @@ type Config struct {
 	Stats func() engine.Stats
 	// Process returns what the process knows besides. Required.
 	Process func() Process
+	// DTLS and WebSocket return the counts of the further ways in. Nil: there is
+	// no such way, and its metrics are not shown.
+	DTLS      func() dtls.Stats
+	WebSocket func() websocket.Stats
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -34,6 +40,12 @@ func New(cfg Config) *Metrics {
 	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
 	m.set.RegisterMetricsWriter(m.writeBuild)
 	m.set.RegisterMetricsWriter(m.writeRelay)
+	if cfg.DTLS != nil {
+		m.set.RegisterMetricsWriter(m.writeDTLS)
+	}
+	if cfg.WebSocket != nil {
+		m.set.RegisterMetricsWriter(m.writeWebSocket)
+	}
 	m.set.RegisterMetricsWriter(m.writeProcess)
 	m.set.RegisterMetricsWriter(m.api.write)
 	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)

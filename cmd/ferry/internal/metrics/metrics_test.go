@@ -253,7 +253,7 @@ func TestSeriesStay(t *testing.T) {
 
 // labels are those whose values are bounded by the build and the machine.
 var labels = []string{
-	"direction", "outcome", "reason", "worker", "le", "call", "status", "version", "revision", "goversion",
+	"direction", "outcome", "reason", "event", "worker", "le", "call", "status", "version", "revision", "goversion",
 }
 
 var labelName = regexp.MustCompile(`([a-zA-Z_]+)="`)

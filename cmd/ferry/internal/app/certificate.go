@@ -1,0 +1,109 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"log/slog"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+)
+
+// certificateEvery is the time between two looks at the files of the
+// certificate: whoever renews one does so days before it is due.
+const certificateEvery = 10 * time.Second
+
+// certificate is the API's certificate, which follows its files: programs that
+// renew it know nothing of us.
+type certificate struct {
+	cert, key string
+	logger    *slog.Logger
+	every     time.Duration
+	current   atomic.Pointer[tls.Certificate]
+	seen      [2]os.FileInfo // as of the last look; the loop's once it runs
+}
+
+// loadCertificate reads the certificate that the settings name, nil if there is
+// none.
+func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error) {
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	k := &certificate{cert: c.TLSCert, key: c.TLSKey, logger: logger, every: certificateEvery}
+	k.seen = k.look()
+	if err := k.load(); err != nil {
+		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
+	}
+	return k, nil
+}
+
+// look returns what tells a version of the files from the next one; nil for a
+// file that is not there.
+func (k *certificate) look() (files [2]os.FileInfo) {
+	for i, name := range []string{k.cert, k.key} {
+		if info, err := os.Stat(name); err == nil {
+			files[i] = info
+		}
+	}
+	return files
+}
+
+func (k *certificate) load() error {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		return err
+	}
+	k.current.Store(&pair)
+	return nil
+}
+
+// tls returns the settings of a server that has the certificate.
+func (k *certificate) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.current.Load(), nil },
+	}
+}
+
+// run reads the files again when they have changed, until ctx ends.
+func (k *certificate) run(ctx context.Context) {
+	ticker := time.NewTicker(k.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			k.reload()
+		}
+	}
+}
+
+// reload reads the files if they have changed since the last look. A pair that
+// is broken, or half written, is complained of once and changes nothing: the
+// rest of it is another change.
+func (k *certificate) reload() {
+	files := k.look()
+	if same(files[0], k.seen[0]) && same(files[1], k.seen[1]) {
+		return
+	}
+	k.seen = files
+	if err := k.load(); err != nil {
+		k.logger.Error("the certificate has changed and cannot be used: the one before stays in force",
+			"tls_cert", k.cert, "tls_key", k.key, "error", err)
+		return
+	}
+	k.logger.Info("the certificate was read again", "tls_cert", k.cert, "not_after", k.current.Load().Leaf.NotAfter)
+}
+
+// same reports whether a file is as it was. A link that leads elsewhere now is
+// another file.
+func same(a, b os.FileInfo) bool {
+	if a == nil || b == nil {
+		return a == nil && b == nil
+	}
+	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
+}

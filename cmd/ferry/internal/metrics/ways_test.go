@@ -1,0 +1,86 @@
+package metrics
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+)
+
+// ways returns a configuration with the counts of DTLS and WebSocket.
+func ways() Config {
+	return Config{
+		Stats: func() engine.Stats { return stats(0) }, Process: process,
+		DTLS: func() dtls.Stats {
+			st := dtls.Stats{Sessions: 1, HalfOpen: 2, Direct: 3}
+			for e := range st.Counts {
+				st.Counts[e] = 100 + uint64(e)
+			}
+			return st
+		},
+		WebSocket: func() websocket.Stats {
+			st := websocket.Stats{Open: 4, Opened: 5, Received: 6, ReceivedBytes: 7, Sent: 8, SentBytes: 9, Pings: 10}
+			for i := range st.Refused {
+				st.Refused[i] = 200 + uint64(i)
+			}
+			for i := range st.Dropped {
+				st.Dropped[i] = 300 + uint64(i)
+			}
+			for i := range st.Ended {
+				st.Ended[i] = 400 + uint64(i)
+			}
+			return st
+		},
+	}
+}
+
+func TestWays(t *testing.T) {
+	p := page1(t, New(ways()))
+	want := map[string]float64{
+		"ferry_dtls_sessions": 1, "ferry_dtls_half_open": 2, "ferry_dtls_half_open_direct": 3,
+		"ferry_websocket_connections": 4, "ferry_websocket_opened_total": 5,
+		`ferry_websocket_messages_total{direction="in"}`: 6, `ferry_websocket_bytes_total{direction="in"}`: 7,
+		`ferry_websocket_messages_total{direction="out"}`: 8, `ferry_websocket_bytes_total{direction="out"}`: 9,
+		"ferry_websocket_pings_total": 10,
+	}
+	for e := range dtls.Events {
+		want[`ferry_dtls_events_total{event="`+e.String()+`"}`] = 100 + float64(e)
+	}
+	for r := range websocket.NumRefusals {
+		want[`ferry_websocket_refused_total{reason="`+r.String()+`"}`] = 200 + float64(r)
+	}
+	for d := range websocket.NumDrops {
+		want[`ferry_websocket_drops_total{reason="`+d.String()+`"}`] = 300 + float64(d)
+	}
+	for e := websocket.EndPeer; e < websocket.NumEnds; e++ {
+		want[`ferry_websocket_ended_total{reason="`+e.String()+`"}`] = 400 + float64(e)
+	}
+	for _, name := range p.series() {
+		if !strings.HasPrefix(name, "ferry_dtls_") && !strings.HasPrefix(name, "ferry_websocket_") {
+			continue
+		}
+		if got := p.values[name]; got != want[name] {
+			t.Errorf("%s is %v, want %v", name, got, want[name])
+		}
+		if family, _, _ := strings.Cut(name, "{"); p.types[family] == "" {
+			t.Errorf("%s has no type", name)
+		}
+		delete(want, name)
+	}
+	if len(want) > 0 {
+		t.Errorf("missing: %v", want)
+	}
+}
+
+// TestWaysThatAreOff: what is not there has no metrics.
+func TestWaysThatAreOff(t *testing.T) {
+	cfg := ways()
+	cfg.DTLS, cfg.WebSocket = nil, nil
+	for _, name := range page1(t, New(cfg)).series() {
+		if strings.Contains(name, "dtls") || strings.Contains(name, "websocket") {
+			t.Errorf("%s is shown", name)
+		}
+	}
+}

@@ -1,0 +1,103 @@
+package main
+
+import (
+	"encoding/json"
+	"io"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+	"time"
+)
+
+// silence is a UDP address at which nobody answers.
+func silence(t *testing.T) string {
+	t.Helper()
+	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn.LocalAddr().String()
+}
+
+// TestPing measures the running program, by its address and by its API.
+func TestPing(t *testing.T) {
+	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
+	lines := p.untilReady()
+	at := addresses(lines[len(lines)-1])
+	mute := silence(t)
+	for _, c := range []struct {
+		args  []string
+		code  int
+		first []string // words of the first row
+		last  []string
+	}{
+		{[]string{mute, at["udp"]}, 0, []string{"-", at["udp"], "ms", " 0%"}, []string{"-", mute, "-", "100%"}},
+		{[]string{"--api", at["http"], "--probes", "20"}, 0, []string{"eu", at["udp"], "ms", " 0%"}, []string{"eu"}},
+		{[]string{mute, "--patience", "1ms"}, 1, []string{mute, "100%"}, []string{mute}},
+	} {
+		// Where the machine is so busy that an answer is late, another try may do.
+		var table string
+		good := false
+		for deadline := time.Now().Add(patience); !good && time.Now().Before(deadline); {
+			var stdout, stderr strings.Builder
+			code := run(t.Context(), append([]string{"ferry", "ping"}, c.args...), nil, &stdout, &stderr)
+			table = stdout.String() + stderr.String()
+			rows := strings.Split(strings.TrimSpace(stdout.String()), "\n")
+			good = code == c.code && len(rows) > 1 && contains(rows[1], c.first) && contains(rows[len(rows)-1], c.last) &&
+				(code == 0) == (stderr.Len() == 0)
+		}
+		if !good {
+			t.Errorf("ferry ping %q:\n%s", c.args, table)
+		}
+	}
+}
+
+func contains(row string, words []string) bool {
+	for _, w := range words {
+		if !strings.Contains(row, w) {
+			return false
+		}
+	}
+	return true
+}
+
+func TestPingJSON(t *testing.T) {
+	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	lines := p.untilReady()
+	var stdout, stderr strings.Builder
+	mute := silence(t)
+	code := run(t.Context(), []string{"ferry", "ping", "--json", "--patience", "10s", addresses(lines[len(lines)-1])["udp"], mute}, nil, &stdout, &stderr)
+	var report struct{ Sites []pinged }
+	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || code != 0 || len(report.Sites) != 2 {
+		t.Fatalf("code %d, %v\n%s%s", code, err, stdout.String(), stderr.String())
+	}
+	if s := report.Sites[0]; s.RTT == nil || *s.RTT <= 0 || s.Sent != 5 || s.Received == 0 || s.Loss != float64(5-s.Received)/5 {
+		t.Errorf("%+v", s)
+	}
+	if s := report.Sites[1]; s.RTT != nil || s.Received != 0 || s.Loss != 1 || s.Address != mute {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestPingRegions: one that tells no address is shown as such.
+func TestPingRegions(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.Header.Get("Authorization") != "Bearer the-token-of-this-test" {
+			w.WriteHeader(http.StatusUnauthorized)
+			return
+		}
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"data":{"regions":[{"id":"moon","description":"far away"}]}}`)
+	}))
+	defer api.Close()
+	for token, want := range map[string]string{"the-token-of-this-test": "does not say where", "another-token": "regions:"} {
+		var out strings.Builder
+		code := run(t.Context(), []string{"ferry", "ping", "--api", api.URL, "--token", token}, nil, &out, &out)
+		if code != exitFailed || !strings.Contains(out.String(), want) {
+			t.Errorf("code %d: %s", code, out.String())
+		}
+	}
+}
