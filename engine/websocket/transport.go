@@ -22,6 +22,7 @@ type Transport struct {
 	holds  sync.Pool // of *[holdSize]byte
 	serial atomic.Uint64
 	ran    atomic.Bool
+	began  chan struct{} // closed when callers are let in
 	door   door
 	shards [numShards]shard
 	counts counters
@@ -43,7 +44,7 @@ func New(cfg Config) (*Transport, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg}
+	t := &Transport{cfg: cfg, began: make(chan struct{})}
 	t.holds.New = func() any { return new([holdSize]byte) }
 	t.door = door{maxTotal: cfg.MaxConns, maxAddress: cfg.MaxConnsPerAddress, by: make(map[netip.Prefix]int)}
 	for i := range t.shards {
@@ -63,6 +64,7 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 		return ErrAlreadyRun
 	}
 	t.door.unlock(in)
+	close(t.began)
 	<-ctx.Done()
 	t.door.lock()
 	for i := range t.shards {
@@ -73,6 +75,9 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 	t.door.inward.Wait()
 	return nil
 }
+
+// Running returns a channel that is closed once callers are let in.
+func (t *Transport) Running() <-chan struct{} { return t.began }
 
 // Send queues a message for a connection. It copies pkt, never blocks, and
 // reports false when the connection is gone, its queue is full, or pkt is larger

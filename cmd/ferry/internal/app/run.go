@@ -100,9 +100,17 @@ func (a *App) runRelay(ctx context.Context) error {
 	return err
 }
 
-// announce says that the process is ready, when the relay has answered. Under
-// a flood that may take several attempts, which is no reason to give up.
+// announce says that the process is ready, when callers of WebSocket are let in
+// and the relay has answered. Under a flood that may take several attempts, which
+// is no reason to give up.
 func (a *App) announce(ctx context.Context) {
+	if a.websocket != nil {
+		select {
+		case <-a.websocket.Running():
+		case <-ctx.Done():
+			return
+		}
+	}
 	for ctx.Err() == nil {
 		attempt, cancel := context.WithTimeout(ctx, probeWithin)
 		err := a.relay.Probe(attempt)
