@@ -1,0 +1,188 @@
+package netcode_test
+
+import (
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+func TestKick(t *testing.T) {
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	s.SetUserData("somebody")
+	if s.UserData() != "somebody" {
+		t.Error("user data is lost")
+	}
+	s.Disconnect(netcode.ReasonApprovalFailure, "go away")
+	s.Disconnect(netcode.ReasonTimeout, "second thoughts")
+	if s.State() != netcode.StateConnected {
+		t.Error("it ends inside the call")
+	}
+	b.tick(10)
+	b.expect("6 S: 1 disconnected, approval failure", "7 C1: 1 disconnected, closed by remote (approval failure: go away)")
+	if s.UserData() != nil || c.State() != netcode.StateDisconnected {
+		t.Error("something is left")
+	}
+	for _, err := range []error{s.Approve(), s.SendRPC(netcode.RPC{}), s.SendSnapshot(1, nil), c.SendCommand(1, nil)} {
+		if err != netcode.ErrGone {
+			t.Errorf("a call after the end: %v", err)
+		}
+	}
+	if n := b.server.Stats().Transport.Connections; n != 0 {
+		t.Errorf("%d connections linger", n)
+	}
+}
+
+func TestLeaveWithoutNotice(t *testing.T) {
+	b, _, c := pair(t, netcode.Config{}, netcode.Config{NoCloseNotice: true})
+	c.Disconnect(netcode.ReasonConnectionClose, "unsaid")
+	b.tick(10)
+	b.expect("6 C1: 1 disconnected, connection closed", "7 S: 1 disconnected, closed by remote")
+}
+
+// TestNoticeIsLost: what the notice lacks, the disconnects of the transport
+// still bring, within the linger time.
+func TestNoticeIsLost(t *testing.T) {
+	b, s, _ := pair(t, netcode.Config{Transport: utp.Config{MaxResendTime: 10 * time.Second}}, netcode.Config{})
+	s.Disconnect(netcode.ReasonServerFull, "lost")
+	b.update()
+	at := b.nodes[0].Local()
+	if err := b.nodes[0].Move(link.NodeAddr(99)); err != nil {
+		t.Fatal(err)
+	}
+	b.flush()
+	b.log = b.log[:0]
+	for range 2 {
+		b.now = b.now.Add(200 * ms)
+		if err := b.server.Update(b.now); err != nil {
+			t.Fatal(err)
+		}
+		if b.now.Sub(start) > 500*ms { // 250 ms are over
+			if err := b.nodes[0].Move(at); err != nil {
+				t.Fatal(err)
+			}
+		}
+		b.server.Flush()
+		b.net.Step()
+	}
+	b.tick(2)
+	b.expect("7 C1: 1 disconnected, closed by remote")
+}
+
+func TestSilence(t *testing.T) {
+	b, _, _ := pair(t, netcode.Config{}, netcode.Config{})
+	b.clients = nil
+	b.tick(1) // What the client sent last arrives.
+	b.step = 30 * time.Second
+	b.tick(1)
+	b.expect()
+	b.step = ms
+	b.tick(1)
+	b.expect("8 S: 1 disconnected, timeout")
+}
+
+func TestNobodyAnswers(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	d, _ := b.join(netcode.Config{Transport: utp.Config{ConnectAttempts: 2}})
+	b.server, b.clients = d, nil // The server is not there.
+	b.step = 501 * ms
+	b.tick(6)
+	b.expect("1 S: 0 connecting", "5 S: 0 disconnected, too many connection attempts")
+	if _, err := d.Connect(b.node.Local()); err != nil {
+		t.Errorf("another try: %v", err)
+	}
+}
+
+// TestWindowMismatch: the headers differ in size, so that the first message is
+// not even an RPC packet.
+func TestWindowMismatch(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	b.join(netcode.Config{Transport: utp.Config{Window: 64}})
+	b.tick(10)
+	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
+		"3 C1: 0 disconnected, protocol error", "4 S: 0 disconnected, protocol error")
+}
+
+// TestLinkLosesPeers: over a link that knows its peers, as a relay does.
+func TestLinkLosesPeers(t *testing.T) {
+	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := w.Open(link.Addr{})
+	player, _ := w.Open(link.Addr{})
+	b := &bed{t: t, net: w, node: host, now: start, step: 20 * ms}
+	b.server = b.driver(netcode.NewServer, netcode.Config{Link: host, Rand: newChance(0)})
+	d := b.driver(netcode.NewClient, netcode.Config{Link: player, Rand: newChance(1)})
+	b.clients = []*netcode.Driver{d}
+	if err := b.server.Listen(link.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := w.Link(host.Local(), player.Local()); err != nil {
+		t.Fatal(err)
+	}
+	w.Step()
+	c := b.connect(d)
+	b.tick(5)
+	b.log = b.log[:0]
+	host.Disconnect(player.Local())
+	b.net.Step()
+	b.update()
+	ev := d.ConnectionEventsForTick()
+	if len(ev) != 1 || ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != utp.ErrPeerGone || ev[0].Conn != c {
+		t.Errorf("%v", ev)
+	}
+}
+
+func TestClose(t *testing.T) {
+	b, _, _ := pair(t, netcode.Config{}, netcode.Config{})
+	server := b.server
+	for range 2 {
+		if err := server.Close(); err != nil {
+			t.Errorf("close: %v", err)
+		}
+	}
+	if err := server.Update(b.now); err != net.ErrClosed {
+		t.Errorf("update after close: %v", err)
+	}
+	server.Flush()
+	b.net.Step()
+	b.server, b.clients = b.clients[0], nil
+	b.tick(1)
+	b.expect("6 S: 1 disconnected, closed by remote (connection closed: )")
+	if err := server.Listen(link.Addr{}); err == nil {
+		t.Error("a closed server listens")
+	}
+}
+
+func TestCaps(t *testing.T) {
+	b := newBed(t, netcode.Config{MaxConnections: 3, MaxHandshaking: 2, RequireApproval: true})
+	for range 4 {
+		b.join(netcode.Config{})
+	}
+	b.tick(6)
+	counts := map[netcode.State]int{}
+	for _, d := range b.clients {
+		st := netcode.StateDisconnected
+		for c := range d.Conns() {
+			st = c.State()
+		}
+		counts[st]++
+	}
+	if counts[netcode.StateApproval] != 2 || counts[netcode.StateDisconnected] != 2 {
+		t.Errorf("%v", counts)
+	}
+	st := b.server.Stats()
+	if st.Handshaking != 2 || st.Refused == 0 {
+		t.Errorf("%+v", st)
+	}
+	for _, line := range b.log {
+		if strings.Contains(line, "S: 0 disconnected") {
+			t.Errorf("a refused client is an event: %s", line)
+		}
+	}
+}

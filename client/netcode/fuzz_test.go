@@ -1,0 +1,98 @@
+package netcode_test
+
+import (
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// FuzzSession lets a client of the bare transport, and a stranger, say anything
+// to a live server, which must still take an honest client afterwards. The input
+// is a list of: what to do, how many bytes, the bytes.
+func FuzzSession(f *testing.F) {
+	version := []byte{2, 1, 0, 0, 0, 0xFE, 0xFF, 224, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
+	f.Add([]byte{0, 13, 'U', 'T', 'P', 1, 1, 1, 2, 3, 4, 5, 6, 7, 8})
+	f.Add(append([]byte{1, byte(len(version))}, version...))
+	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0, 0, 0, 0, 2, 1, 0})
+	f.Add([]byte{1, 10, 2, 1, 0, 0, 0, 0xFB, 0xFF, 8, 0, 3})
+	f.Add([]byte{1, 9, 2, 1, 0, 0, 0, 0xFF, 0xFF, 0, 0})
+	f.Add([]byte{2, 1, 0, 2, 18, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 0, 0xC0})
+	f.Fuzz(func(t *testing.T, script []byte) {
+		rpc := newCalls(t)
+		b := newBed(t, netcode.Config{RPCs: rpc.reg})
+		r := newRude(t, b)
+		for len(script) >= 2 && b.ticks < 50 {
+			do, n := script[0], min(int(script[1]), len(script)-2)
+			data := script[2 : 2+n]
+			script = script[2+n:]
+			switch {
+			case do%4 == 0:
+				_ = r.node.Send(b.node.Local(), data)
+			default: // Refused when the connection is over, which is fine.
+				_ = r.Send(r.conn, [...]utp.PipelineID{0, utp.EntitiesReliable, utp.EntitiesUnreliable, utp.EntitiesFragmented}[do%4], data)
+			}
+			r.pass(b)
+			b.tick(1)
+			for c := range b.server.Conns() {
+				c.SetInGame(true)
+				_, _, _ = c.Command()
+			}
+		}
+		_, c := b.join(netcode.Config{RPCs: rpc.reg})
+		b.tick(6)
+		if c.State() != netcode.StateConnected {
+			t.Errorf("an honest client is %v", c.State())
+		}
+	})
+}
+
+// FuzzClient lets a server of the bare transport say anything to a client.
+func FuzzClient(f *testing.F) {
+	f.Add([]byte{2, 1, 0, 0, 0, 0xFD, 0xFF, 0, 0}, true)
+	f.Add([]byte{2, 1, 0, 0, 0, 0xFC, 0xFF, 96, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}, true)
+	f.Add([]byte{2, 1, 0, 0, 0, 0xFB, 0xFF, 24, 0, 101, 0xFF, 'x'}, true)
+	f.Add([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 7, 0, 0, 0}, false)
+	f.Fuzz(func(t *testing.T, data []byte, reliable bool) {
+		b := newBed(t, netcode.Config{})
+		d, c := b.join(netcode.Config{})
+		server, err := utp.New(utp.NetcodeForEntities())
+		if err != nil {
+			t.Fatal(err)
+		}
+		server.Listen(true)
+		r := &rude{Endpoint: server, node: b.node}
+		b.server, b.clients = d, nil
+		r.answer(b)
+		b.tick(1)
+		r.answer(b)
+		ev, ok := server.NextEvent()
+		if !ok || ev.Kind != utp.EventIncoming {
+			t.Fatalf("%+v", ev)
+		}
+		p := utp.EntitiesUnreliable
+		if reliable {
+			p = utp.EntitiesReliable
+		}
+		if server.Send(ev.Conn, p, data) == nil {
+			r.answer(b)
+		}
+		b.tick(1)
+		c.SetInGame(true)
+		b.tick(2)
+	})
+}
+
+// answer is pass for a server.
+func (r *rude) answer(b *bed) {
+	buf := make([]byte, utp.MaxDatagram)
+	for ev := r.node.Receive(buf); ev.N > 0; ev = r.node.Receive(buf) {
+		at, _ := ev.Addr.UDP()
+		r.Receive(utp.AddrFromUDP(at), buf[:ev.N])
+	}
+	r.Flush()
+	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
+		_ = r.node.Send(b.nodes[0].Local(), pkt.Data)
+	}
+	b.net.Step()
+}

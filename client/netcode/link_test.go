@@ -1,0 +1,146 @@
+package netcode_test
+
+import (
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+	"unicode/utf8"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// scripted is a link that says what a test wants, once.
+type scripted struct {
+	link.Link
+	next link.Event
+}
+
+func (s *scripted) Receive(b []byte) link.Event {
+	if ev := s.next; ev.Kind != link.Nothing {
+		s.next = link.Event{}
+		return ev
+	}
+	return s.Link.Receive(b)
+}
+
+// scriptedPair is a connected client over a scripted link.
+func scriptedPair(t *testing.T) (*bed, *scripted, netcode.Conn) {
+	t.Helper()
+	b := newBed(t, netcode.Config{})
+	node, err := b.net.Open(link.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := &scripted{Link: node}
+	d := b.driver(netcode.NewClient, netcode.Config{Link: l, Rand: newChance(1)})
+	b.clients = append(b.clients, d)
+	c := b.connect(d)
+	b.tick(5)
+	if c.State() != netcode.StateConnected {
+		t.Fatal(c.State())
+	}
+	return b, l, c
+}
+
+func TestLinkEnds(t *testing.T) {
+	b, l, _ := scriptedPair(t)
+	d := b.clients[0]
+	why := errors.New("the relay is gone")
+	l.next = link.Event{Kind: link.Ended, Err: why}
+	for range 2 {
+		if err := d.Update(b.now); err != why {
+			t.Errorf("update: %v", err)
+		}
+		if ev := d.ConnectionEventsForTick(); len(ev) == 1 {
+			if ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != why {
+				t.Errorf("%+v", ev[0])
+			}
+			why = ev[0].Cause
+		}
+		d.Flush()
+	}
+	if _, err := d.Connect(b.node.Local()); err != why {
+		t.Errorf("connect: %v", err)
+	}
+}
+
+func TestLinkRefuses(t *testing.T) {
+	b, l, c := scriptedPair(t)
+	l.next = link.Event{Kind: link.NoLink}
+	b.tick(1)
+	l.next = link.Event{Kind: link.Refused, Err: errors.New("host is full")}
+	b.tick(1)
+	if c.State() != netcode.StateDisconnected || b.clients[0].Stats().NoLink != 1 {
+		t.Errorf("%v, %+v", c.State(), b.clients[0].Stats())
+	}
+}
+
+func TestRoaming(t *testing.T) {
+	for _, fixed := range []bool{false, true} {
+		rpc := newCalls(t)
+		cfg := netcode.Config{RPCs: rpc.reg, Transport: utp.Config{FixedAddress: fixed}}
+		b, s, c := pair(t, cfg, cfg)
+		if err := b.nodes[0].Move(link.NodeAddr(77)); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.SendRPC(rpc.say.New([]byte("from afar"))); err != nil {
+			t.Fatal(err)
+		}
+		b.flush()
+		b.update()
+		at, ok := s.Remote()
+		if moved := at == link.NodeAddr(77); moved == fixed || !ok || len(read(s, rpc.say)) == 1 == fixed {
+			t.Errorf("fixed %v: the client is at %v", fixed, at)
+		}
+	}
+}
+
+func TestCloseTextIsCut(t *testing.T) {
+	b, s, _ := pair(t, netcode.Config{}, netcode.Config{})
+	s.Disconnect(netcode.ReasonConnectionClose, "x"+strings.Repeat("ü", 100))
+	b.tick(1)
+	b.update()
+	ev := b.clients[0].ConnectionEventsForTick()
+	if len(ev) != 1 || ev[0].Remote == nil {
+		t.Fatalf("%v", ev)
+	}
+	if text := ev[0].Remote.Text; len(text) != netcode.MaxCloseText || !utf8.ValidString(text) {
+		t.Errorf("%d bytes: %q", len(text), text)
+	}
+}
+
+func TestAutoConnectFails(t *testing.T) {
+	taken, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer taken.Close()
+	at, _ := taken.Local().UDP()
+	b := &bed{t: t}
+	d := b.driver(netcode.NewServer, netcode.Config{Auto: netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}})
+	if err := d.Update(start); err == nil {
+		t.Error("a port was taken twice")
+	}
+	if err := d.Update(start); err != nil || d.Listening() {
+		t.Errorf("the second update: %v", err)
+	}
+}
+
+// TestZeroConn: a Conn of nobody answers as one that has ended.
+func TestZeroConn(t *testing.T) {
+	var c netcode.Conn
+	c.Disconnect(netcode.ReasonConnectionClose, "")
+	c.SetInGame(true)
+	c.SetUserData(1)
+	_, stats := c.Stats()
+	_, remote := c.Remote()
+	if !c.IsZero() || c.State() != netcode.StateUnknown || c.NetworkID() != 0 || stats || remote || c.UserData() != nil {
+		t.Error("the zero Conn is somebody")
+	}
+	if c.Approve() != netcode.ErrGone || c.SendRPC(netcode.RPC{}) != netcode.ErrGone || c.Acks() != (netcode.Acks{}) {
+		t.Error("the zero Conn does something")
+	}
+}

@@ -1,0 +1,206 @@
+package netcode_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"strings"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+)
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
+
+const ms = time.Millisecond
+
+var start = time.Unix(1_700_000_000, 0)
+
+// chance is a source of tokens that is the same in each run.
+type chance struct{ r *rand.ChaCha8 }
+
+func newChance(n byte) chance { return chance{rand.NewChaCha8([32]byte{n})} }
+
+func (c chance) Read(b []byte) (int, error) { return c.r.Read(b) }
+
+// bed is a server and its clients in one network, with a common clock.
+type bed struct {
+	t       testing.TB
+	net     *link.Network
+	node    *link.Node
+	server  *netcode.Driver
+	clients []*netcode.Driver
+	nodes   []*link.Node
+	now     time.Time
+	step    time.Duration
+	ticks   int
+	log     []string // of events, as "tick side: id state reason"
+}
+
+// calls are the RPCs of the tests.
+type calls struct {
+	reg          *netcode.RPCRegistry
+	say, approve netcode.Call[[]byte]
+}
+
+func newCalls(t testing.TB) calls {
+	t.Helper()
+	c := calls{reg: new(netcode.RPCRegistry)}
+	var err error
+	if c.say, err = netcode.RegisterRPC(c.reg, "say", netcode.Raw()); err != nil {
+		t.Fatal(err)
+	}
+	if c.approve, err = netcode.RegisterRPC(c.reg, "approve", netcode.Raw(), netcode.DuringApproval); err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func newBed(t testing.TB, cfg netcode.Config) *bed {
+	t.Helper()
+	w, err := link.NewNetwork(link.NetworkConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, net: w, now: start, step: 20 * ms}
+	b.node, err = w.Open(link.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg.Link = b.node
+	cfg.Rand = newChance(0)
+	b.server = b.driver(netcode.NewServer, cfg)
+	if err := b.server.Listen(link.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+func (b *bed) driver(make func(netcode.Config) (*netcode.Driver, error), cfg netcode.Config) *netcode.Driver {
+	b.t.Helper()
+	d, err := make(cfg)
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	b.t.Cleanup(func() {
+		if err := d.Close(); err != nil {
+			b.t.Errorf("close: %v", err)
+		}
+	})
+	return d
+}
+
+// join makes a client that connects.
+func (b *bed) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
+	b.t.Helper()
+	node, err := b.net.Open(link.Addr{})
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	cfg.Link = node
+	cfg.Rand = newChance(byte(len(b.clients) + 1))
+	d := b.driver(netcode.NewClient, cfg)
+	b.clients, b.nodes = append(b.clients, d), append(b.nodes, node)
+	return d, b.connect(d)
+}
+
+func (b *bed) connect(d *netcode.Driver) netcode.Conn {
+	b.t.Helper()
+	c, err := d.Connect(b.node.Local())
+	if err != nil {
+		b.t.Fatal(err)
+	}
+	return c
+}
+
+// update makes the first half of a tick on all sides.
+func (b *bed) update() {
+	b.t.Helper()
+	b.ticks++
+	b.now = b.now.Add(b.step)
+	for i, d := range append([]*netcode.Driver{b.server}, b.clients...) {
+		if err := d.Update(b.now); err != nil {
+			b.t.Fatalf("tick %d: %v", b.ticks, err)
+		}
+		side := "S"
+		if i > 0 {
+			side = fmt.Sprint("C", i)
+		}
+		for _, ev := range d.ConnectionEventsForTick() {
+			b.log = append(b.log, fmt.Sprintf("%d %s: %s", b.ticks, side, text(ev)))
+		}
+	}
+}
+
+func text(ev netcode.ConnectionEvent) string {
+	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
+	if ev.State == netcode.StateDisconnected {
+		s += fmt.Sprintf(", %v", ev.Reason)
+	}
+	if ev.Remote != nil {
+		s += fmt.Sprintf(" (%v: %s)", ev.Remote.Reason, ev.Remote.Text)
+	}
+	return s
+}
+
+func (b *bed) flush() {
+	b.server.Flush()
+	for _, d := range b.clients {
+		d.Flush()
+	}
+	b.net.Step()
+}
+
+func (b *bed) tick(n int) {
+	b.t.Helper()
+	for range n {
+		b.update()
+		b.flush()
+	}
+}
+
+// expect compares and forgets the log of events.
+func (b *bed) expect(want ...string) {
+	b.t.Helper()
+	got, wanted := strings.Join(b.log, "\n"), strings.Join(want, "\n")
+	if got != wanted {
+		b.t.Errorf("events:\n%s\nwant:\n%s", got, wanted)
+	}
+	b.log = b.log[:0]
+}
+
+// only returns the one connection of a server.
+func (b *bed) only() netcode.Conn {
+	b.t.Helper()
+	var all []netcode.Conn
+	for c := range b.server.Conns() {
+		all = append(all, c)
+	}
+	if len(all) != 1 {
+		b.t.Fatalf("the server has %d connections", len(all))
+	}
+	return all[0]
+}
+
+// pair is a connected client and the server's side of it.
+func pair(t testing.TB, server, client netcode.Config) (b *bed, atServer, atClient netcode.Conn) {
+	t.Helper()
+	b = newBed(t, server)
+	_, atClient = b.join(client)
+	b.tick(5)
+	b.log = b.log[:0]
+	return b, b.only(), atClient
+}
+
+// read returns the received RPCs as texts.
+func read(c netcode.Conn, call netcode.Call[[]byte]) (all []string) {
+	for r := range c.RPCs() {
+		if v, ok := call.From(r); ok {
+			all = append(all, string(v))
+		}
+	}
+	return all
+}

@@ -1,0 +1,158 @@
+package netcode_test
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+func TestRequests(t *testing.T) {
+	w, err := link.NewNetwork(link.NetworkConfig{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{t: t, net: w, now: start, step: 20 * ms}
+	b.server = b.driver(netcode.NewServer, netcode.Config{Open: func(at link.Addr) (link.Link, error) { return w.Open(at) }})
+	d := b.driver(netcode.NewClient, netcode.Config{Open: func(at link.Addr) (link.Link, error) { return w.Open(at) }})
+	b.clients = []*netcode.Driver{d}
+	home := link.NodeAddr(50)
+	taken, err := w.Open(link.NodeAddr(51))
+	if err != nil {
+		t.Fatal(err)
+	}
+	failed := b.server.RequestListen(taken.Local())
+	b.tick(1)
+	if failed.Result() != netcode.ResultFailed || failed.Err() != link.ErrTaken || failed.Addr() != taken.Local() {
+		t.Errorf("%v, %v", failed.Result(), failed.Err())
+	}
+	first, second := b.server.RequestListen(home), b.server.RequestListen(home)
+	up, up2 := d.RequestConnect(home), d.RequestConnect(home)
+	if first.Result() != netcode.ResultPending || up.Result() != netcode.ResultPending {
+		t.Error("served inside the call")
+	}
+	b.tick(1)
+	third, up3 := b.server.RequestListen(home), d.RequestConnect(home)
+	b.tick(4)
+	for i, k := range []struct{ got, want netcode.RequestResult }{
+		{first.Result(), netcode.ResultSucceeded}, {second.Result(), netcode.ResultRefusedMultiple},
+		{third.Result(), netcode.ResultRefusedAlready}, {up.Result(), netcode.ResultSucceeded},
+		{up2.Result(), netcode.ResultRefusedMultiple}, {up3.Result(), netcode.ResultRefusedAlready},
+	} {
+		if k.got != k.want {
+			t.Errorf("request %d: %v, want %v", i, k.got, k.want)
+		}
+	}
+	if up.Conn().State() != netcode.StateConnected || !up2.Conn().IsZero() || up.Addr() != home {
+		t.Errorf("connection is %v", up.Conn().State())
+	}
+	b.expect("2 C1: 0 connecting", "3 S: 0 handshake", "4 C1: 0 handshake", "5 S: 1 connected", "6 C1: 1 connected")
+}
+
+func TestRefusedCalls(t *testing.T) {
+	b, _, c := pair(t, netcode.Config{}, netcode.Config{})
+	d := b.clients[0]
+	_, server := b.server.Connect(b.node.Local())
+	_, busy := d.Connect(b.node.Local())
+	c.Disconnect(netcode.ReasonConnectionClose, "")
+	b.tick(1)
+	_, zero := d.Connect(link.AddrFromUDP(netip.MustParseAddrPort("127.0.0.1:0")))
+	_, nowhere := d.Connect(link.Addr{})
+	for i, k := range []struct{ got, want error }{
+		{server, netcode.ErrNotClient}, {busy, netcode.ErrAlreadyConnecting},
+		{zero, netcode.ErrPortZero}, {nowhere, netcode.ErrAddr},
+		{b.server.Listen(link.Addr{}), netcode.ErrAlreadyListening}, {d.Listen(link.Addr{}), netcode.ErrNotServer},
+		{b.only().Approve(), netcode.ErrApprovalNotRequired},
+	} {
+		if k.got != k.want {
+			t.Errorf("call %d: %v, want %v", i, k.got, k.want)
+		}
+	}
+}
+
+func TestConfigIsRefused(t *testing.T) {
+	for i, cfg := range []netcode.Config{
+		{HandshakeApprovalTimeout: time.Second - 1}, {ClientHandshakeTimeout: -5}, {MaxConnections: -1},
+		{MaxHandshaking: -1}, {MaxRPCQueue: -1}, {MaxReceive: -1},
+		{Transport: utp.Config{Overhead: 38}}, {Transport: utp.Config{MaxConnections: 1}},
+		{Transport: utp.Config{Pipelines: []utp.Pipeline{}}},
+	} {
+		if _, err := netcode.NewServer(cfg); !errors.Is(err, netcode.ErrConfig) {
+			t.Errorf("%d: %v", i, err)
+		}
+	}
+	if _, err := netcode.NewClient(netcode.Config{Transport: utp.Config{Window: 65}}); !errors.Is(err, utp.ErrConfig) {
+		t.Errorf("window 65: %v", err)
+	}
+}
+
+func TestAutoConnect(t *testing.T) {
+	far := netip.MustParseAddr("192.0.2.7")
+	for _, c := range []struct {
+		auto            netcode.AutoConnect
+		listen, connect string
+	}{
+		{netcode.AutoConnect{}, "", ""},
+		{netcode.AutoConnect{Port: 7979}, "0.0.0.0:7979", "127.0.0.1:7979"},
+		{netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified()}, "0.0.0.0:1", ""},
+		{netcode.AutoConnect{Port: 1, ConnectAddress: netip.IPv4Unspecified(), Local: true}, "0.0.0.0:1", ""},
+		{netcode.AutoConnect{Port: 1, ConnectAddress: far, ListenAddress: far}, "192.0.2.7:1", "192.0.2.7:1"},
+		{netcode.AutoConnect{Port: 9, ConnectAddress: far, Local: true}, "0.0.0.0:9", "127.0.0.1:9"},
+	} {
+		l, listens := c.auto.Listen()
+		to, connects := c.auto.Connect()
+		if listens != (c.listen != "") || listens && l.String() != c.listen {
+			t.Errorf("%+v listens at %v, %v", c.auto, l, listens)
+		}
+		if connects != (c.connect != "") || connects && to.String() != c.connect {
+			t.Errorf("%+v connects to %v, %v", c.auto, to, connects)
+		}
+	}
+}
+
+// TestRun plays over real sockets, each side in a goroutine of its own, found
+// by the port alone.
+func TestRun(t *testing.T) {
+	free, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("127.0.0.1:0")})
+	if err != nil {
+		t.Fatal(err)
+	}
+	at, _ := free.Local().UDP()
+	if err := free.Close(); err != nil {
+		t.Fatal(err)
+	}
+	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
+	b := &bed{t: t}
+	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})
+	client := b.driver(netcode.NewClient, netcode.Config{Auto: auto})
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	var work sync.WaitGroup
+	work.Go(func() {
+		if err := server.Run(ctx, 200, nil); err != ctx.Err() {
+			t.Errorf("server: %v", err)
+		}
+	})
+	connected := false
+	err = client.Run(ctx, 200, func() {
+		for c := range client.Conns() {
+			if c.State() == netcode.StateConnected {
+				connected = true
+				cancel()
+			}
+		}
+	})
+	work.Wait()
+	if !connected || err != context.Canceled {
+		t.Errorf("connected is %v, %v", connected, err)
+	}
+	if err := client.Run(ctx, 0, nil); !errors.Is(err, netcode.ErrConfig) {
+		t.Errorf("no tick rate: %v", err)
+	}
+}

@@ -1,0 +1,244 @@
+package netcode_test
+
+import (
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+)
+
+func TestScheduleWithoutApproval(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	_, c := b.join(netcode.Config{})
+	b.tick(20)
+	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
+		"4 S: 1 connected", "5 C1: 1 connected")
+	if c.NetworkID() != 1 || b.only().NetworkID() != 1 || c.State() != netcode.StateConnected {
+		t.Errorf("client %v %d", c.State(), c.NetworkID())
+	}
+	if b.server.Stats().Handshaking != 0 {
+		t.Error("somebody is still in handshake")
+	}
+}
+
+func TestScheduleWithApproval(t *testing.T) {
+	rpc := newCalls(t)
+	b := newBed(t, netcode.Config{RequireApproval: true, RPCs: rpc.reg})
+	_, c := b.join(netcode.Config{RPCs: rpc.reg})
+	for range 12 {
+		b.update()
+		if b.ticks == 5 {
+			if err := c.SendRPC(rpc.approve.New([]byte("it is me"))); err != nil {
+				t.Fatal(err)
+			}
+		}
+		for s := range b.server.Conns() {
+			if got := read(s, rpc.approve); len(got) == 1 && got[0] == "it is me" {
+				b.log = append(b.log, "game approves")
+				for range 2 {
+					if err := s.Approve(); err != nil {
+						t.Errorf("approval: %v", err)
+					}
+				}
+			}
+		}
+		b.flush()
+	}
+	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake", "4 S: 0 approval",
+		"5 C1: 0 approval", "game approves", "7 S: 1 connected", "8 C1: 1 connected")
+}
+
+// TestScheduleOfThree: the order is that of the connections, whatever order
+// their datagrams came in, and approval during the handshake is not lost.
+func TestScheduleOfThree(t *testing.T) {
+	b := newBed(t, netcode.Config{RequireApproval: true})
+	for range 3 {
+		b.join(netcode.Config{})
+	}
+	for range 9 {
+		b.update()
+		if b.ticks == 2 {
+			for c := range b.server.Conns() {
+				if err := c.Approve(); err != nil {
+					t.Error(err)
+				}
+			}
+		}
+		b.flush()
+	}
+	b.expect("1 C1: 0 connecting", "1 C2: 0 connecting", "1 C3: 0 connecting",
+		"2 S: 0 handshake", "2 S: 0 handshake", "2 S: 0 handshake",
+		"3 C1: 0 handshake", "3 C2: 0 handshake", "3 C3: 0 handshake",
+		"4 S: 0 approval", "4 S: 1 connected", "4 S: 0 approval", "4 S: 2 connected", "4 S: 0 approval", "4 S: 3 connected",
+		"5 C1: 0 approval", "5 C1: 1 connected", "5 C2: 0 approval", "5 C2: 2 connected", "5 C3: 0 approval", "5 C3: 3 connected")
+}
+
+func TestEventsAreOfOneTick(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	d, c := b.join(netcode.Config{})
+	b.update()
+	first, second := d.ConnectionEventsForTick(), d.ConnectionEventsForTick()
+	if len(first) != 1 || len(second) != 1 || first[0] != second[0] || first[0].Conn != c {
+		t.Errorf("%v, %v", first, second)
+	}
+	b.flush()
+	b.update()
+	if len(d.ConnectionEventsForTick()) != 0 {
+		t.Error("an event stays")
+	}
+	b.flush()
+	b.tick(3)
+	c.Disconnect(netcode.ReasonConnectionClose, "")
+	b.update()
+	ev := d.ConnectionEventsForTick()
+	if len(ev) != 1 || ev[0].Conn != c || c.State() != netcode.StateDisconnected || c.NetworkID() != 0 {
+		t.Errorf("%v, the connection is %v", ev, c.State())
+	}
+}
+
+// budget runs a client up to a state, and then nothing but the clock.
+func budget(t *testing.T, cfg netcode.Config, ticks int, after time.Duration) *bed {
+	b := newBed(t, cfg)
+	b.join(netcode.Config{ClientHandshakeTimeout: netcode.Never})
+	b.tick(ticks)
+	b.log = b.log[:0]
+	b.step = after
+	return b
+}
+
+func TestHandshakeTimeout(t *testing.T) {
+	b := budget(t, netcode.Config{}, 2, 4999*ms) // accepted in tick 2
+	b.clients = nil                              // The client falls silent.
+	b.tick(1)
+	b.expect()
+	b.step = ms
+	b.tick(1)
+	b.expect("4 S: 0 disconnected, handshake timeout")
+	b.tick(600)
+	b.expect()
+}
+
+// TestApprovalTimeout: one budget for handshake and approval, and who approves
+// too late is told so.
+func TestApprovalTimeout(t *testing.T) {
+	b := budget(t, netcode.Config{RequireApproval: true}, 4, 4959*ms) // 40 ms of it are gone
+	c := b.only()
+	b.clients = nil
+	b.tick(1)
+	b.expect()
+	b.step = ms
+	b.tick(1)
+	b.expect("6 S: 0 disconnected, approval timeout")
+	if err := c.Approve(); err != netcode.ErrGone {
+		t.Errorf("late approval: %v", err)
+	}
+}
+
+func TestApprovalTimeoutOfClient(t *testing.T) {
+	b := newBed(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
+	b.join(netcode.Config{})
+	b.tick(5)
+	b.log = b.log[:0]
+	b.step = 10 * ms
+	for range 600 {
+		b.tick(1)
+	}
+	// In handshake at 60 ms, 40 ms before the fifth tick.
+	b.expect("501 C1: 0 disconnected, approval timeout",
+		"502 S: 0 disconnected, closed by remote (approval timeout: )")
+}
+
+func TestHandshakeGuardOfClient(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	d, c := b.join(netcode.Config{ClientHandshakeTimeout: 2 * time.Second})
+	b.tick(2)
+	for i := range 101 { // The server has accepted, and is never heard again.
+		if want := i > 0; (c.State() == netcode.StateHandshake) != want {
+			t.Fatalf("tick %d: %v", i, c.State())
+		}
+		b.now = b.now.Add(20 * ms)
+		if err := d.Update(b.now); err != nil {
+			t.Fatal(err)
+		}
+		d.Flush()
+	}
+	ev := d.ConnectionEventsForTick()
+	if len(ev) != 1 || ev[0].Reason != netcode.ReasonHandshakeTimeout {
+		t.Errorf("after 2 s: %v", ev)
+	}
+}
+
+func TestVersions(t *testing.T) {
+	other := newCalls(t)
+	for _, c := range []struct {
+		name   string
+		cfg    netcode.Config
+		detail string
+	}{
+		{"game", netcode.Config{GameVersion: 7}, "game version"},
+		{"rpcs", netcode.Config{RPCs: other.reg}, "RPC collection"},
+		{"components", netcode.Config{ComponentsHash: 5}, "components hash"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			b := newBed(t, netcode.Config{})
+			b.join(c.cfg)
+			b.tick(30)
+			b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
+				"3 C1: 0 disconnected, bad protocol version", "4 S: 0 disconnected, bad protocol version")
+			relaxed := newBed(t, netcode.Config{RelaxedVersion: true})
+			c.cfg.RelaxedVersion = true
+			relaxed.join(c.cfg)
+			relaxed.tick(5)
+			connected := strings.Contains(strings.Join(relaxed.log, "\n"), "C1: 1 connected")
+			if want := c.name != "game"; connected != want {
+				t.Errorf("relaxed: connected is %v, want %v", connected, want)
+			}
+		})
+	}
+}
+
+func TestNetworkIDsAreReused(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	var conns []netcode.Conn
+	for range 3 {
+		_, c := b.join(netcode.Config{})
+		conns = append(conns, c)
+	}
+	b.tick(5)
+	for _, i := range []int{1, 0} { // 2 is freed before 1
+		conns[i].Disconnect(netcode.ReasonConnectionClose, "")
+		b.tick(5)
+	}
+	for i, want := range []netcode.NetworkID{2, 1} {
+		c := b.connect(b.clients[i])
+		b.tick(5)
+		if c.NetworkID() != want {
+			t.Errorf("id %d, want %d", c.NetworkID(), want)
+		}
+	}
+	_, c := b.join(netcode.Config{})
+	b.tick(5)
+	if c.NetworkID() != 4 {
+		t.Errorf("a fourth client has id %d", c.NetworkID())
+	}
+}
+
+func TestReconnects(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	d, c := b.join(netcode.Config{})
+	for range 10_000 {
+		b.tick(5)
+		if c.NetworkID() != 1 {
+			t.Fatalf("tick %d: id is %d", b.ticks, c.NetworkID())
+		}
+		c.Disconnect(netcode.ReasonConnectionClose, "")
+		b.tick(3)
+		c = b.connect(d)
+		b.log = b.log[:0]
+	}
+	b.tick(5)
+	if n := b.server.Stats().Transport.Connections; n != 1 {
+		t.Errorf("%d connections are left", n)
+	}
+}
