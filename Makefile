@@ -18,7 +18,7 @@ test: ## all tests, as README says
 	$(GO) test ./...
 
 .PHONY: check
-check: fmt vet staticcheck tidy race portable ## what CI runs before the tests: all of it must be green
+check: fmt vet staticcheck tidy race portable rows ## what CI runs before the tests: all of it must be green
 
 .PHONY: fmt
 fmt:
@@ -103,8 +103,13 @@ SOAK ?= 1h
 soak: ## clients come and go for SOAK; memory, goroutines and tables afterwards (root)
 	$(LAB) -run TestSoak -soak.duration $(SOAK) -long -timeout 26h
 
+.PHONY: rows
+rows:
+	$(GO) test -tags mutants -run TestTable ./scripts/mutants
+	$(GO) vet -tags 'lab mutants' ./scripts/...
+
 .PHONY: mutants
-mutants: ## each rule broken once, and the test that notices
+mutants: ## 239 rules broken, one at a time, and the test that notices (about 6 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'

@@ -1,0 +1,103 @@
+//go:build mutants
+
+package mutants
+
+// The path of a forwarded datagram.
+var inData = []mutant{
+	{
+		rule: "a truncated datagram is not handled",
+		file: "engine/worker.go",
+		old:  "if truncated {", now: "if truncated && len(pkt) == 0 {",
+		by: reason("truncated"),
+	},
+	{
+		rule: "a datagram without a source is not handled",
+		file: "engine/worker.go",
+		old:  "if from.IsZero() {", now: "if from.IsZero() && len(pkt) == 0 {",
+		by: reason("source"),
+	},
+	{
+		rule: "who relays is bound to From, not to To",
+		file: "engine/relay.go",
+		old:  "sender.ID != m.From {", now: "sender.ID != m.To {",
+		by: reason("relayed/to_host"),
+	},
+	{
+		rule: "who relays is bound to From at all",
+		file: "engine/relay.go",
+		old:  "if !ok || sender.ID != m.From {", now: "if !ok {",
+		by: reason("error_mismatch/spoofed_id"),
+	},
+	{
+		rule: "a PING is echoed to its owner only",
+		file: "engine/relay.go",
+		old:  "if !ok || sender.ID != m.ID {", now: "if !ok {",
+		by: model,
+	},
+	{
+		rule: "a RELAY of 1400 bytes is forwarded",
+		file: "engine/relay.go",
+		old:  "if len(m.Payload) > w.rules.maxContent {", now: "if len(m.Payload) >= w.rules.maxContent {",
+		by: reason("relayed/largest"),
+	},
+	{
+		rule: "a RELAY above the limit is not forwarded",
+		file: "engine/relay.go",
+		old:  "if len(m.Payload) > w.rules.maxContent {", now: "if len(m.Payload) > w.rules.maxContent+1 {",
+		by: reason("oversize"),
+	},
+	{
+		rule: "nothing goes to a peer without an endpoint",
+		file: "engine/relay.go",
+		old:  "if peer.Endpoint.IsZero() {", now: "if peer.Endpoint == from {",
+		by: reason("peer_unbound"),
+	},
+	{
+		rule: "an allocation relays no more than its quota",
+		file: "engine/relay.go",
+		old:  "if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), len(pkt), now) {", now: "if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), 0, now) && len(pkt) == 0 {",
+		by: reason("rate/relay"),
+	},
+	{
+		rule: "an unproven peer gets no more than its allowance",
+		file: "engine/relay.go",
+		old:  "if !w.table.Spend(peer.Handle, len(pkt)) {", now: "if !w.table.Spend(peer.Handle, 0) {",
+		by: reason("unproven"),
+	},
+	{
+		rule: "what a player receives does not count as sent",
+		file: "engine/relay.go",
+		old:  "w.table.Active(peer.Handle, tick(now))", now: "w.table.Heard(peer.Handle, tick(now))",
+		by: model,
+	},
+	{
+		rule: "what a player receives keeps it for a while",
+		file: "engine/relay.go",
+		old:  "w.table.Active(peer.Handle, tick(now))", now: "_ = peer.Handle",
+		by: model,
+	},
+	{
+		rule: "a RELAY over a link keeps the link",
+		file: "engine/relay.go",
+		old:  "w.table.Relayed(&sender, &peer, tick(now))", now: "_ = peer.Handle",
+		by: model,
+	},
+	{
+		rule: "a RELAY without a link earns ERROR 5 in the sender's name",
+		file: "engine/refuse.go",
+		old:  "return w.error(sender.Endpoint, sender.ID, proto.ErrorNotConnected)", now: "return w.error(sender.Endpoint, to, proto.ErrorNotConnected)",
+		by: model,
+	},
+	{
+		rule: "a fault of ours costs one datagram",
+		file: "engine/worker.go",
+		old:  "next = i + 1", now: "next = n",
+		by: engineTest("TestFault"),
+	},
+	{
+		rule: "every datagram is counted",
+		file: "engine/worker.go",
+		old:  "if o != handedOver {", now: "if o != handedOver && !o.Dropped() {",
+		by: model,
+	},
+}
