@@ -66,9 +66,10 @@ func (w *worker) bindAuthentic(now int64, from sock.Endpoint, m *proto.Bind, c c
 		w.seal.memory.note(e.Handle, from, m)
 	}
 	n, outcome := w.hand(q, &command{kind: proto.TypeBind, from: from, claims: c, nonce: m.Nonce, now: now})
-	if outcome == handedOver {
-		if m := w.mute.find(from, now); m != nil {
-			m.bound(n)
+	if m := w.mute.find(from, now); m != nil {
+		m.forgive(now) // It is who it says, also when we are too busy for it.
+		if outcome == handedOver {
+			m.bind = n
 		}
 	}
 	return outcome
@@ -78,7 +79,7 @@ func (w *worker) bindAuthentic(now int64, from sock.Endpoint, m *proto.Bind, c c
 // was lost, or its client has heard nothing for a while.
 func (w *worker) bindAgain(now int64, e *alloc.Entry) Outcome {
 	if m := w.mute.find(e.Endpoint, now); m != nil {
-		m.forgive()
+		m.forgive(now)
 	}
 	w.table.Heard(e.Handle, tick(now))
 	if !w.unlimited && !w.seal.memory.take(e.Handle, now) {

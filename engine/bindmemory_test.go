@@ -3,6 +3,7 @@ package engine
 import (
 	"flag"
 	"math/rand/v2"
+	"net/netip"
 	"runtime"
 	"sync"
 	"testing"
@@ -282,5 +283,42 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 	bind(a, 3) // the client repeats
 	if sent := r.take(); len(sent) != 0 {
 		t.Errorf("%x left for %v while a worker holds a RELAY for its former owner", sent[0].pkt, sent[0].to)
+	}
+}
+
+// TestBusyForgives: a relay that is too busy for a BIND, as after a restart with
+// everybody coming back at once, must not then be silent for ten seconds.
+func TestBusyForgives(t *testing.T) {
+	s := newMatch(t, newHouse(t))
+	w := s.workers[workerOf(atStranger)]
+	for range 2 * mismatchesPerEndpoint {
+		if o := w.step(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != OutErrorMismatch {
+			t.Fatalf("a PING earns %v", o)
+		}
+		for range freshRing {
+			w.inbox.rings[fresh].push(&command{kind: 0xFF})
+		}
+		if o := w.step(s.now, endpointAt(atStranger), signed(s.dan(), 0, s.dan().key), false); o != DropBusy {
+			t.Fatalf("the BIND: %v", o)
+		}
+		w.inbox.clear()
+		s.now += 250
+	}
+}
+
+// TestManyComeBack: after a restart everybody is a stranger, more of them than a
+// worker remembers, and each is told to bind again, those later that share a gate
+// of 200 ms with another.
+func TestManyComeBack(t *testing.T) {
+	s := newMatch(t, newHouse(t))
+	w := s.workers[0]
+	w.rules.recoverUntil = s.now + 1
+	const many = 3 * muteSets * muteWays
+	for i := range uint32(many) {
+		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
+		if o := w.step(s.now, sock.UDPEndpoint(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
+			t.Fatalf("endpoint %d: %v", i, o)
+		}
+		w.out.reset()
 	}
 }

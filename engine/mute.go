@@ -70,11 +70,8 @@ func (m *muted) told(now int64) {
 	}
 }
 
-// bound notes that the endpoint sent an authentic BIND, as command number n.
-func (m *muted) bound(n uint64) {
-	m.forgive()
-	m.bind = n
+// forgive starts the count of ERROR 3 again: the endpoint sent an authentic BIND.
+// Its place may be taken by whoever needs one.
+func (m *muted) forgive(now int64) {
+	m.count, m.until, m.last = 0, 0, now-muteMillis-1
 }
-
-// forgive starts the count of ERROR 3 again.
-func (m *muted) forgive() { m.count, m.until = 0, 0 }

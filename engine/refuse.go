@@ -50,8 +50,8 @@ func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) 
 		w.spoof.wrong(named.Handle, now)
 	}
 	m := w.mute.find(from, now)
-	if m == nil && !live {
-		return DropMuted
+	if m == nil && !live && !(w.recovering(now) && w.earlier.expects(id)) {
+		return DropMuted // Too many strangers to remember whom we told.
 	}
 	if m != nil && (m.silent(now) || w.inbox.pending(m.bind)) {
 		return DropMuted
