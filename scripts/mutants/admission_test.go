@@ -176,7 +176,7 @@ var inAdmission = []mutant{
 	{
 		rule: "an authentic BIND ends the silence",
 		file: "engine/mute.go",
-		old:  "m.count, m.until = 0, 0", now: "m.count = 0",
+		old:  "m.count, m.until, m.last = 0, 0,", now: "m.count, m.last = 0,",
 		by: model,
 	},
 	{
