@@ -20,6 +20,7 @@ type Counts struct {
 	Strange                    uint64 // datagrams that a relay must never send
 	Stray                      uint64 // datagrams for a port that the player has left
 	Unsent                     uint64 // datagrams that the kernel did not take
+	Ended                      uint64 // matches that both players have left
 	Errors                     [16]uint64
 }
 
@@ -44,6 +45,7 @@ func (c Counts) Since(o Counts) Counts {
 	c.Strange -= o.Strange
 	c.Stray -= o.Stray
 	c.Unsent -= o.Unsent
+	c.Ended -= o.Ended
 	for i := range c.Errors {
 		c.Errors[i] -= o.Errors[i]
 	}
@@ -62,7 +64,7 @@ func (c Counts) String() string {
 		n    uint64
 	}{
 		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late", c.RebindsLate},
-		{"roams", c.Roams}, {"stranded", c.Stranded}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Strange}, {"unsent", c.Unsent},
+		{"roams", c.Roams}, {"stranded", c.Stranded}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Strange}, {"unsent", c.Unsent}, {"matches over", c.Ended},
 	} {
 		if extra.n > 0 {
 			s += fmt.Sprintf(", %s %d", extra.name, extra.n)
@@ -82,8 +84,10 @@ func (f *Fleet) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.counts
-	c.Players = len(f.players)
 	for _, p := range f.players {
+		if p.status != gone {
+			c.Players++
+		}
 		if p.status == bound {
 			c.Bound++
 			if p.knows {
@@ -179,7 +183,9 @@ func (f *Fleet) Captured() (binds [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	for _, p := range f.players {
-		binds = append(binds, slices.Clone(p.bindPkt))
+		if p.bindPkt != nil {
+			binds = append(binds, slices.Clone(p.bindPkt))
+		}
 	}
 	return binds
 }

@@ -21,11 +21,15 @@
 //	203.0.113.77       the relay
 //	203.0.113.130      the victim
 //
+// Tests of both families add 2001:db8:18::/64 in clients, 2001:db8:19::/64 in
+// peers and 2001:db8:77::77 for the relay.
+//
 // # Cleaning up
 //
 // A shell that waits for the end of the test's process deletes the namespaces and
 // control groups and kills what runs in them, also after a panic or a kill. A
-// test that ends well does it itself.
+// test that ends well does it itself. File systems of a test are the relay's
+// alone and end with it.
 //
 // # Running it
 //
@@ -34,6 +38,7 @@
 //	go test ./scripts/lab                          the parts that need no root
 //	go test -tags lab ./scripts/lab                the quick form of everything
 //	go test -tags lab ./scripts/lab -run Flood -flood.duration 60s
+//	go test -tags lab ./scripts/lab -run Soak -soak.duration 1h -long -timeout 2h
 //
 // Quick forms decide by counts. Long forms, by flags, decide by the goals of
 // reliability-security.md 6.4 as well.

@@ -49,7 +49,11 @@ type FleetConfig struct {
 	Ports          int            // sockets per side, between which players roam; 0: 1
 	RoamEvery      time.Duration  // each player changes its port so often; 0: never
 	RebindEvery    time.Duration  // each player binds with a higher nonce so often; 0: when it must
-	Seed           uint64         // of the phases at which players send
+	// Life is how long a match lasts on average, between half of it and one and
+	// a half. Then both players leave, in a way that chance decides, and their
+	// place is free for others; to one host in eight nobody comes. 0: they stay.
+	Life time.Duration
+	Seed uint64 // of the phases at which players send
 }
 
 // Fleet is many matches of a host and a joiner, who behave as Unity Transport
@@ -62,6 +66,7 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards the following fields; Run holds it in each cycle
 	players []*player  // host and joiner of match n are 2n and 2n+1
+	free    []int      // matches that both players have left
 	paused  bool
 	mark    int64
 	counts  Counts
@@ -107,14 +112,33 @@ func (f *Fleet) Add(host, joiner api.Allocation) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	if len(f.players) == 2*f.cfg.Matches {
-		return fmt.Errorf("%w: more than %d matches", ErrFleet, f.cfg.Matches)
+	n, err := f.place(h, j)
+	if err != nil {
+		return err
 	}
 	h.other, j.other = j, h
-	h.number, j.number = len(f.players)/2, len(f.players)/2
-	f.players = append(f.players, h, j)
-	f.phase(h, j, sock.Now())
+	h.number, j.number = n, n
+	now := sock.Now()
+	f.phase(h, j, now)
+	f.live(h, j, now)
 	return nil
+}
+
+// place puts two players into the place of a match that is over, at the port
+// that its players have not used for longest, or into a new one.
+func (f *Fleet) place(h, j *player) (n int, err error) {
+	if last := len(f.free) - 1; last >= 0 {
+		n, f.free = f.free[last], f.free[:last]
+		h.port, j.port = f.players[2*n].port, f.players[2*n+1].port
+		f.players[2*n], f.players[2*n+1] = h, j
+		return n, nil
+	}
+	n = len(f.players) / 2
+	if n == f.cfg.Matches {
+		return 0, fmt.Errorf("%w: more than %d matches", ErrFleet, n)
+	}
+	f.players = append(f.players, h, j)
+	return n, nil
 }
 
 // phase decides when the players of a match act. They roam half a period apart,
@@ -154,6 +178,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 		for _, p := range f.players {
 			f.step(p, now)
 		}
+		f.depart(now)
 		for s := range f.sides {
 			f.counts.Unsent += f.sides[s].flush()
 		}

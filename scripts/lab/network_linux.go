@@ -97,6 +97,9 @@ func (n *Network) build() error {
 				return err
 			}
 		}
+		if err := ns.quickIPv6(); err != nil {
+			return err
+		}
 	}
 	if err := n.Relay.IP("addr add " + RelayAddr.Addr().String() + "/32 dev lo"); err != nil {
 		return err

@@ -26,6 +26,7 @@ const (
 	unbound status = iota
 	bound
 	dead // ERROR 1 or 4, or nobody ever answered: the end of the game
+	gone // it has left, or never came
 )
 
 // player models the relay layer of Unity Transport 2.x, strictly: it counts its
@@ -49,6 +50,7 @@ type player struct {
 	lastAsked int64 // its last CONNECT_REQUEST
 
 	nextSend int64 // of the game's datagrams
+	leaveAt  int64 // 0: it stays
 	sent     uint64
 	in       flow
 
@@ -159,8 +161,10 @@ func (p *player) take(f *Fleet, now int64, pkt []byte) {
 	case proto.TypeRelay:
 		p.relayed(f, now, pkt)
 	case proto.TypeError:
-		if m, err := proto.ParseError(pkt); err == nil {
+		if m, err := proto.ParseError(pkt); err == nil && (m.ID == p.id || m.ID == proto.AllocationID{}) {
 			p.refused(f, now, m.Code)
+		} else {
+			f.counts.Strange++
 		}
 	case proto.TypeDisconnect:
 		f.counts.Disconnects++

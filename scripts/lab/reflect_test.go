@@ -12,9 +12,30 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// allowed is how many datagrams somebody may get who did nothing, after a time:
-// the budget of ERRORs to one source prefix.
-func allowed(since time.Time) int { return 20 + int(10*time.Since(since).Seconds()) + 1 }
+// victim is somebody who did nothing, and what the relay may have sent there by
+// now: the budget of ERRORs to one source prefix, and that of ERROR 3 which
+// names the one live allocation that is named.
+type victim struct {
+	heard             *Counter
+	begin             time.Time
+	byPrefix, byNamed int // datagrams so far
+}
+
+func (l *lab) victim() *victim {
+	l.Helper()
+	return &victim{heard: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
+}
+
+// count adds datagrams and returns all of their budget, and its limit.
+func (v *victim) count(n int, named bool) (all, limit int) {
+	since := time.Since(v.begin).Seconds()
+	if named {
+		v.byNamed += n
+		return v.byNamed, 5 + int(5*since) + 1
+	}
+	v.byPrefix += n
+	return v.byPrefix, 20 + int(10*since) + 1
+}
 
 // TestReflection is F4: whoever forges the victim's address makes the relay
 // send it next to nothing, and nothing that is as large as what was forged.
@@ -25,50 +46,86 @@ func TestReflection(t *testing.T) {
 	bind, ticket := f.Captured()[0], f.players[1].ticket
 	wrong := proto.Relay{From: live, To: live}.Append(nil)
 	wrong[2] = 1
-	begin := time.Now()
-	for _, c := range []struct {
-		name    string
-		message []byte
-		replies bool // it earns some
-	}{
-		{"PING", proto.Ping{Number: 1}.Append(nil), true},
-		{"PING of a live allocation", proto.Ping{ID: live, Number: 1}.Append(nil), true},
-		{"RELAY", proto.Relay{From: live, To: live, Payload: make([]byte, 64)}.Append(nil), true},
-		{"CONNECT_REQUEST", proto.ConnectRequest{ID: live, ConnectionData: ticket}.Append(nil), true},
-		{"DISCONNECT", proto.Disconnect{From: live, To: f.players[1].id}.Append(nil), true},
-		{"CLOSE", proto.Close{ID: live}.Append(nil), false},
-		{"replayed BIND", bind, false},
-		{"another version", wrong, true},
+	v := l.victim()
+	for _, c := range []reflection{
+		{"PING", proto.Ping{Number: 1}.Append(nil), true, false},
+		{"PING of a live allocation", proto.Ping{ID: live, Number: 1}.Append(nil), true, true},
+		{"RELAY", proto.Relay{From: live, To: live, Payload: make([]byte, 64)}.Append(nil), true, true},
+		{"CONNECT_REQUEST", proto.ConnectRequest{ID: live, ConnectionData: ticket}.Append(nil), true, true},
+		{"DISCONNECT", proto.Disconnect{From: live, To: f.players[1].id}.Append(nil), true, true},
+		{"CLOSE", proto.Close{ID: live}.Append(nil), false, true},
+		{"replayed BIND", bind, false, true},
+		{"another version", wrong, true, false},
 	} {
-		t.Run(c.name, func(t *testing.T) {
-			heard := l.counter(l.net.Victim, netip.Prefix{})
-			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
-			packet := AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, 1024), RelayAddr, c.message)
-			o := l.flood(50_000, 400*time.Millisecond, func(n uint64) []byte {
-				SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
-				return packet
-			})
-			time.Sleep(200 * time.Millisecond)
-			h := heard.Heard()
-			t.Logf("%d forged, the victim got %d datagrams of at most %d bytes: %v", o.Sent, h.Datagrams, h.Largest, h.Types)
-			if limit := allowed(begin); h.Datagrams > limit {
-				t.Errorf("the victim got %d datagrams, limit %d", h.Datagrams, limit)
-			}
-			if h.Datagrams > 0 && h.Largest >= len(c.message) {
-				t.Errorf("a reply of %d bytes to a message of %d", h.Largest, len(c.message))
-			}
-			if !c.replies && h.Datagrams > 0 {
-				t.Errorf("it earns silence, not %v", h.Types)
-			}
-			if h.Strangers > 0 {
-				t.Errorf("%d datagrams from elsewhere than the relay's address", h.Strangers)
-			}
-		})
+		l.reflect(c, v)
 	}
 	l.unharmed(f.Counts())
 	if n := l.metric(datagramsOut); n == 0 {
 		t.Error("the relay sent nothing at all")
 	}
+}
+
+// TestReflectionAfterRestart: the window in which allocations of the run before
+// come back is no gap in that. Who names none of them gets no more than ever.
+func TestReflectionAfterRestart(t *testing.T) {
+	l := newLab(t, nil)
+	f, _ := l.fleet(l.players(20, 5))
+	l.relay.Kill()
+	l.start()
+	l.alive(f, 10*time.Second)
+	var unknown [16]byte
+	fill(l.rng, unknown[:])
+	wrong := proto.Relay{}.Append(nil)
+	wrong[2] = 1
+	v := l.victim()
+	l.reflect(reflection{"PING", proto.Ping{ID: unknown, Number: 1}.Append(nil), true, false}, v)
+	l.reflect(reflection{"RELAY", proto.Relay{From: unknown, To: f.players[0].id, Payload: make([]byte, 64)}.Append(nil), true, false}, v)
+	l.reflect(reflection{"PING of who came back", proto.Ping{ID: f.players[0].id, Number: 1}.Append(nil), true, true}, v)
+	l.reflect(reflection{"another version", wrong, true, false}, v)
+	if n := l.metric("ferry_recovery_rebuilt_total"); n == 0 {
+		t.Error("nobody came back: there was no window to test")
+	}
+	l.unharmed(f.Counts())
+}
+
+// reflection is a message that is sent in the victim's name.
+type reflection struct {
+	name    string
+	message []byte
+	replies bool // it earns some
+	named   bool // it names a live allocation
+}
+
+// reflect floods with a message. All that the victim has heard is within its
+// budget.
+func (l *lab) reflect(c reflection, v *victim) {
+	l.Helper()
+	l.Run(c.name, func(t *testing.T) {
+		l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+		before := v.heard.Heard().Datagrams
+		packet := AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, 1024), RelayAddr, c.message)
+		o := l.flood(50_000, 400*time.Millisecond, func(n uint64) []byte {
+			SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
+			return packet
+		})
+		time.Sleep(200 * time.Millisecond)
+		h := v.heard.Heard()
+		got := h.Datagrams - before
+		all, limit := v.count(got, c.named)
+		t.Logf("%d forged, the victim got %d datagrams of at most %d bytes; %d of this budget, limit %d", o.Sent, got, h.Largest, all, limit)
+		if all > limit {
+			t.Errorf("the victim got %d datagrams, limit %d: %v", all, limit, h.Types)
+		}
+		if got > 0 && h.Largest >= len(c.message) {
+			t.Errorf("a reply of %d bytes to a message of %d", h.Largest, len(c.message))
+		}
+		if !c.replies && got > 0 {
+			t.Errorf("it earns silence, not %v", h.Types)
+		}
+		if h.Strangers > 0 {
+			t.Errorf("%d datagrams from elsewhere than the relay's address", h.Strangers)
+		}
+	})
 }
 
 // TestLowPorts is E2: services that answer anything are not spoken to, so that

@@ -15,11 +15,14 @@ import (
 	"syscall"
 	"time"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
 const (
 	adminAddr = "127.0.0.1:7778" // in the relay's namespace
+	stateName = "state"          // of the state directory, in RelayConfig.Dir
 	// startWithin is how long the relay may take to say that it is ready.
 	startWithin = 20 * time.Second
 	// secret is what the laboratory's backends show to the API, with a number.
@@ -57,13 +60,16 @@ func Binary(dir string) (string, error) {
 // RelayConfig says how ferry is started.
 type RelayConfig struct {
 	Network *Network
-	Binary  string         // as Binary returns it
-	Dir     string         // for configuration, state and log; the state of a relay before is found there
-	Flags   []string       // of `ferry serve`, besides the configuration
-	Env     []string       // besides that of this process
-	Cap     *MemoryCap     // a bound of its memory; nil: none
-	Tokens  int            // backends that may call the API; 0: 1
-	In      Namespace      // where it runs; zero: the relay's
+	Binary  string     // as Binary returns it
+	Dir     string     // for configuration, state and log; the state of a relay before is found there
+	Flags   []string   // of `ferry serve`, besides the configuration
+	Env     []string   // besides that of this process
+	Cap     *MemoryCap // a bound of its memory; nil: none
+	Tokens  int        // backends that may call the API; 0: 1
+	In      Namespace  // where it runs; zero: the relay's
+	// Prepare is called on the thread that then starts the process, in its
+	// network namespace: what it unshares is the process's. Nil: nothing.
+	Prepare func() error
 	Addr    netip.AddrPort // where it listens; zero: RelayAddr
 }
 
@@ -86,7 +92,7 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 		cfg.Addr = RelayAddr
 	}
 	path := filepath.Join(cfg.Dir, "ferry.yaml")
-	text := fmt.Sprintf(settings, cfg.Addr, filepath.Join(cfg.Dir, "state"))
+	text := fmt.Sprintf(settings, cfg.Addr, filepath.Join(cfg.Dir, stateName))
 	for i := range max(cfg.Tokens, 1) {
 		text += fmt.Sprintf(credential, i)
 	}
@@ -123,6 +129,9 @@ func (r *Relay) start(out io.Reader) error {
 	started, ready := make(chan error, 1), make(chan struct{})
 	onThread(func() {
 		err := r.cfg.In.enter()
+		if err == nil && r.cfg.Prepare != nil {
+			err = r.cfg.Prepare()
+		}
 		if err == nil {
 			err = r.cmd.Start()
 		}
@@ -223,6 +232,23 @@ func (r *Relay) Stop() error {
 		return fmt.Errorf("lab: ferry ended: %v", r.cmd.ProcessState)
 	}
 	return nil
+}
+
+// StateDir is where the process keeps its state, as it sees it itself.
+func (r *Relay) StateDir() string { return filepath.Join(r.cfg.Dir, stateName) }
+
+// Root is the process's root directory, as others reach it: with the file
+// systems that only it has.
+func (r *Relay) Root() string { return fmt.Sprintf("/proc/%d/root", r.cmd.Process.Pid) }
+
+// LimitFiles bounds how many descriptors the process may have open.
+func (r *Relay) LimitFiles(n uint64) error {
+	var old unix.Rlimit
+	if err := unix.Prlimit(r.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
+		return os.NewSyscallError("prlimit", err)
+	}
+	old.Cur = n
+	return os.NewSyscallError("prlimit", unix.Prlimit(r.cmd.Process.Pid, unix.RLIMIT_NOFILE, &old, nil))
 }
 
 // RSS returns the resident memory of the process in bytes.

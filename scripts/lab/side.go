@@ -53,10 +53,12 @@ func openSide(place Place, relay netip.AddrPort, ports, n int) (s side, err erro
 }
 
 func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
+	any := netip.IPv4Unspecified()
+	if relay.Addr().Is6() {
+		any = netip.IPv6Unspecified()
+	}
 	// Merged datagrams would cross a veth as one.
-	group, err := sock.Listen(sock.Config{
-		Addr: netip.AddrPortFrom(netip.IPv4Unspecified(), 0), Batch: sideBatch, Unmerged: true,
-	}, 1)
+	group, err := sock.Listen(sock.Config{Addr: netip.AddrPortFrom(any, 0), Batch: sideBatch, Unmerged: true}, 1)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}
@@ -136,7 +138,7 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 	for i := range n {
 		from, pkt, truncated := s.rx.At(i)
 		p := f.at(s, role, from.Local())
-		if p == nil || truncated || p.port != port {
+		if p == nil || truncated || p.port != port || p.status == gone {
 			f.counts.Stray++ // For an address of nobody, or a port that was left.
 			continue
 		}

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"math/rand/v2"
+	"slices"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestLeave: the four ways to leave say what they should, once.
+func TestLeave(t *testing.T) {
+	for how, want := range map[leaving][]proto.Type{
+		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},
+		byBoth: {proto.TypeDisconnect, proto.TypeClose},
+	} {
+		s := newStage(t)
+		s.tell(s.joiner, proto.BindReceived{})
+		s.joiner.knows, s.joiner.sent = true, 5
+		s.f.leave(s.joiner, s.now, how)
+		var said []proto.Type
+		for _, m := range s.said[s.joiner] {
+			kind, err := proto.ParseType(m.Append(nil))
+			if err != nil {
+				t.Fatal(err)
+			}
+			said = append(said, kind)
+		}
+		c := s.f.Counts()
+		if !slices.Equal(said, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
+			t.Errorf("way %d: said %v, port %d, %+v", how, said, s.joiner.port, c)
+		}
+		s.tick(10 * deafPeriod)
+		if len(s.said[s.joiner]) != len(want) {
+			t.Errorf("way %d: it speaks after it has left", how)
+		}
+	}
+}
+
+// TestLife: a match ends within one and a half lives, another one takes its
+// place, and one host in eight waits in vain.
+func TestLife(t *testing.T) {
+	const life = 4e9
+	s := newStage(t)
+	s.f.cfg.Life, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
+	host := api.Allocation{AllocationIDBytes: make([]byte, 16), Key: make(api.Key, 64), ConnectionData: []byte{1}}
+	joiner := host
+	joiner.HostConnectionData = []byte{1}
+	if s.f.Add(host, joiner) == nil {
+		t.Fatal("there is room for two")
+	}
+	absent := 0
+	s.f.live(s.host, s.joiner, s.now)
+	for range 800 {
+		at := s.f.players[0].leaveAt
+		s.f.depart(at - 1)
+		if len(s.f.free) != 0 {
+			t.Fatal("over too early")
+		}
+		s.f.depart(at)
+		s.f.depart(at + 10*life)
+		if len(s.f.free) != 1 || s.f.Counts().Players != 0 || s.f.Matches() != 0 {
+			t.Fatalf("free %v, %v", s.f.free, s.f.Counts())
+		}
+		if err := s.f.Add(host, joiner); err != nil {
+			t.Fatal(err)
+		}
+		absent += 2 - s.f.Counts().Players
+	}
+	if c := s.f.Counts(); c.Ended != 800 {
+		t.Errorf("%d are over", c.Ended)
+	}
+	if absent < 50 || absent > 150 {
+		t.Errorf("to %d of 800 hosts nobody came", absent)
+	}
+}
+
+// TestStrangeError: an ERROR that names somebody else is not for this player.
+func TestStrangeError(t *testing.T) {
+	s := newStage(t)
+	s.tell(s.host, proto.BindReceived{})
+	s.tell(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
+	if c := s.f.Counts(); s.host.status != bound || c.Strange != 1 || c.Fatal() != 0 {
+		t.Errorf("%+v", c)
+	}
+	s.tell(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
+	if s.host.status != dead {
+		t.Error("it lives")
+	}
+}

@@ -1,0 +1,261 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+)
+
+const (
+	// soakMatches go on at a time, soakCallers set them up.
+	soakMatches = 150
+	soakCallers = 4
+	// soakRate is of the datagrams per player and second.
+	soakRate = 5
+	// unboundOne is one reservation in how many that nobody ever binds.
+	unboundOne = 10
+	// keptCodes is how many of the last join codes are tried in the end.
+	keptCodes = 50
+	// slackGoroutines are those of calls that are under way: of each caller one
+	// for the connection and one that waits for its end, and of whoever reads
+	// the metrics.
+	slackGoroutines = 2*soakCallers + 2
+	// slackFiles are the connections of the callers and of the metrics.
+	slackFiles = soakCallers + 2
+)
+
+// soakForm is what differs between the quick form and the long one.
+type soakForm struct {
+	life  time.Duration // of a match
+	every time.Duration // between samples
+	// empty is from the last client to empty tables: the limits, and the half
+	// minute for which the relay lets nobody expire when very many would at once,
+	// since the fault may be its own network's.
+	empty time.Duration
+	// abrupt: the last clients fall silent all at once, which is such a case.
+	abrupt bool
+	flags  []string // of the relay
+}
+
+func newSoakForm() soakForm {
+	if *long {
+		return soakForm{life: 20 * time.Second, every: 10 * time.Second, empty: 100 * time.Second, abrupt: true}
+	}
+	return soakForm{life: 3 * time.Second, every: 250 * time.Millisecond, empty: 45 * time.Second, flags: []string{
+		"--bind-timeout", "4s", "--idle-timeout", "4s", "--hear-timeout", "4s", "--host-alone-timeout", "6s",
+	}}
+}
+
+// usage is what a relay takes of its machine at a time.
+type usage struct {
+	at                     time.Duration
+	rss, goroutines, files int
+	anon, heap             float64 // bytes of memory that is in no file; of the heap in use
+}
+
+// usage reads it. The descriptors are read first, without those of the metrics.
+func (l *lab) usage(begin time.Time) usage {
+	l.Helper()
+	u := usage{files: l.files(), rss: l.rss(), at: time.Since(begin)}
+	all, err := l.relay.Metrics()
+	if err != nil {
+		l.Fatal(err)
+	}
+	u.goroutines = int(all["go_goroutines"])
+	u.anon, u.heap = all["process_resident_memory_anon_bytes"], all["go_memstats_heap_inuse_bytes"]
+	return u
+}
+
+// TestSoak is G22: clients come and go, in all ways. Memory, goroutines and
+// descriptors stay as they are, and when nobody is left nothing of them is.
+func TestSoak(t *testing.T) {
+	form := newSoakForm()
+	l := newLab(t, func(c *RelayConfig) { c.Flags = form.flags })
+	caller := l.relay.API(l.net.Clients, 0)
+	if _, err := caller.Regions(t.Context()); err != nil {
+		t.Fatal(err) // What is made at the first call is made now.
+	}
+	caller.HTTP.CloseIdleConnections()
+	time.Sleep(time.Second)
+	idle := l.usage(time.Now())
+
+	codes, all := l.soak(form, caller)
+	l.steady(all, idle)
+	last := time.Now()
+	for l.left() > 0 && time.Since(last) < form.empty {
+		time.Sleep(100 * time.Millisecond)
+	}
+	t.Logf("%.1f s after the last client %v entries are left in the tables", time.Since(last).Seconds(), l.left())
+	if n := l.left(); n > 0 {
+		t.Errorf("%v entries are left in the tables", n)
+	}
+	l.forgotten(caller, codes)
+	caller.HTTP.CloseIdleConnections()
+	var end usage
+	until(t, "goroutines and descriptors are as before", func() bool {
+		end = l.usage(last)
+		return end.goroutines == idle.goroutines && end.files == idle.files
+	})
+	t.Logf("idle before: %d goroutines, %d descriptors, RSS %d KiB; after: %d, %d, %d KiB",
+		idle.goroutines, idle.files, idle.rss>>10, end.goroutines, end.files, end.rss>>10)
+}
+
+// left is how many allocations, bindings and links there are.
+func (l *lab) left() float64 {
+	l.Helper()
+	all, err := l.relay.Metrics()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return all["ferry_allocations"] + all["ferry_bound"] + all["ferry_links"]
+}
+
+// soak lets clients come and go and returns the last join codes and what was
+// sampled meanwhile.
+func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usage) {
+	l.Helper()
+	cfg := l.players(soakMatches+soakCallers, soakRate)
+	cfg.Ports, cfg.Life = 8, form.life
+	f, err := NewFleet(cfg)
+	if err != nil {
+		l.Fatal(err)
+	}
+	playing, quit := context.WithCancel(l.Context())
+	defer quit()
+	coming, enough := context.WithTimeout(playing, *soakDuration)
+	defer enough()
+	var game, callers sync.WaitGroup
+	game.Go(func() {
+		if err := f.Run(playing); err != nil {
+			l.Error(err)
+		}
+	})
+	kept := make(chan string, keptCodes)
+	for range soakCallers {
+		callers.Go(func() { l.come(coming, caller, f, kept) })
+	}
+	begin := time.Now()
+	for coming.Err() == nil {
+		all = append(all, l.usage(begin))
+		select {
+		case <-coming.Done():
+		case <-time.After(form.every):
+		}
+	}
+	callers.Wait()
+	for !form.abrupt && f.Matches() > 0 {
+		time.Sleep(10 * time.Millisecond)
+	}
+	quit()
+	game.Wait()
+	close(kept)
+	for code := range kept {
+		codes = append(codes, code)
+	}
+	c := f.Counts()
+	l.Log(c)
+	l.unharmed(c)
+	if c.Ended == 0 || c.Received == 0 || len(codes) == 0 {
+		l.Error("nobody came and went: this run decides nothing")
+	}
+	return codes, all
+}
+
+// come sets up matches wherever there is room, and now and then an allocation
+// that nobody binds. Of the join codes the last ones are kept.
+func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan string) {
+	for n := 1; ctx.Err() == nil; n++ {
+		if f.Matches() >= soakMatches {
+			time.Sleep(5 * time.Millisecond)
+			continue
+		}
+		var err error
+		if n%unboundOne == 0 {
+			_, err = caller.Allocate(ctx, api.AllocateRequest{MaxConnections: 10})
+		} else {
+			var code string
+			if code, err = enrol(ctx, caller, f); err == nil {
+				keep(kept, code)
+			}
+		}
+		if err != nil && ctx.Err() == nil {
+			l.Errorf("a client could not come: %v", err)
+			return
+		}
+	}
+}
+
+// keep adds to a full channel in place of its oldest value.
+func keep(kept chan string, code string) {
+	for {
+		select {
+		case kept <- code:
+			return
+		default:
+		}
+		select {
+		case <-kept:
+		default:
+		}
+	}
+}
+
+// steady demands that after the first third nothing grows.
+func (l *lab) steady(all []usage, idle usage) {
+	l.Helper()
+	all = all[len(all)/3:]
+	if len(all) < 3 {
+		l.Fatal("too few samples")
+	}
+	low, high := all[0], all[0]
+	var rss, anon, heap, goroutines []Point
+	for _, u := range all {
+		low.rss, high.rss = min(low.rss, u.rss), max(high.rss, u.rss)
+		low.goroutines, high.goroutines = min(low.goroutines, u.goroutines), max(high.goroutines, u.goroutines)
+		low.files, high.files = min(low.files, u.files), max(high.files, u.files)
+		rss = append(rss, Point{u.at, float64(u.rss) / mebi})
+		anon, heap = append(anon, Point{u.at, u.anon / mebi}), append(heap, Point{u.at, u.heap / mebi})
+		goroutines = append(goroutines, Point{u.at, float64(u.goroutines)})
+	}
+	l.Logf("%d samples after the warm-up: RSS %.1f to %.1f MiB, first %.1f, last %.1f; goroutines %d to %d; descriptors %d to %d",
+		len(all), float64(low.rss)/mebi, float64(high.rss)/mebi, rss[0].Value, rss[len(rss)-1].Value,
+		low.goroutines, high.goroutines, low.files, high.files)
+	if *long { // Over seconds a slope says nothing.
+		slope := Slope(rss, time.Hour)
+		l.Logf("slopes: RSS %+.3f MiB/h, of it in no file %+.3f, heap in use %+.3f; goroutines %+.2f/h", slope,
+			Slope(anon, time.Hour), Slope(heap, time.Hour), Slope(goroutines, time.Hour))
+		if slope > 1 {
+			l.Errorf("RSS grows by %.2f MiB/h, goal at most 1", slope)
+		}
+	}
+	if grown := high.rss - all[0].rss; grown > 16*mebi {
+		l.Errorf("RSS grew by %d KiB after the warm-up", grown>>10)
+	}
+	if high.goroutines > idle.goroutines+slackGoroutines {
+		l.Errorf("%d goroutines, idle %d", high.goroutines, idle.goroutines)
+	}
+	if high.files > idle.files+slackFiles {
+		l.Errorf("%d descriptors, idle %d", high.files, idle.files)
+	}
+}
+
+// forgotten demands that join codes of allocations that have ended are unknown.
+func (l *lab) forgotten(caller *api.Client, codes []string) {
+	l.Helper()
+	for _, code := range codes {
+		_, err := caller.Join(l.Context(), code)
+		var problem *api.Problem
+		if !errors.As(err, &problem) || problem.Status != http.StatusNotFound {
+			l.Errorf("a join code of a match that is over: %v", err)
+			return
+		}
+	}
+	l.Logf("%d join codes tried, all unknown", len(codes))
+}
