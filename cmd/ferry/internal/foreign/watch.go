@@ -36,12 +36,13 @@ func (w *Watch) Run(ctx context.Context) {
 	ticker := time.NewTicker(w.every)
 	defer ticker.Stop()
 	for {
-		n, err := count(w.proc, w.addrs)
-		if err != nil {
-			w.log.Debug("nobody tells which sockets are on the UDP port, so they are not watched", "error", err)
-			return
+		// A system that does not tell costs one look in ten seconds; one that has
+		// no descriptor left now may have one then.
+		if n, err := count(w.proc, w.addrs); err == nil {
+			w.note(n)
+		} else {
+			w.log.Debug("nobody tells which sockets are on the UDP port", "error", err)
 		}
-		w.note(n)
 		select {
 		case <-ctx.Done():
 			return

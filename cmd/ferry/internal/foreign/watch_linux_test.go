@@ -135,9 +135,16 @@ func until(t *testing.T, cond func() bool) {
 	}
 }
 
-// TestNobodyTells: the watch ends where there is no /proc.
+// TestNobodyTells: the watch goes on where one look fails, and finds a stranger
+// with the next.
 func TestNobodyTells(t *testing.T) {
 	w := NewWatch(nil, slog.New(slog.DiscardHandler))
-	w.proc = t.TempDir()
-	w.Run(t.Context())
+	w.every, w.proc = time.Millisecond, t.TempDir()
+	w.count.Store(3)
+	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	w.Run(ctx)
+	if w.count.Load() != 3 || ctx.Err() == nil {
+		t.Errorf("%d sockets after looks that failed, ended early: %v", w.count.Load(), ctx.Err() == nil)
+	}
 }
