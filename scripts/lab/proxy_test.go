@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"net"
 	"net/netip"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -47,6 +48,13 @@ func newEcho(t *testing.T) *echo {
 	return e
 }
 
+// got returns what was heard until now.
+func (e *echo) got() []uint32 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	return slices.Clone(e.heard)
+}
+
 // through sends n numbered datagrams through a proxy, one at a time, and
 // returns the proxy's counts when all of them have met their fate.
 func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
@@ -70,7 +78,7 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 		s := p.Stats()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.heard))
+		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.got()))
 	}
 	for i := range n {
 		between(i, p)
@@ -120,7 +128,7 @@ func TestProxyPerfect(t *testing.T) {
 			if s.Received != 400 || s.Sent != 400 || s.Lost != 0 || s.Sessions != 1 || s.Remaps != c.remaps || len(e.ports) < 2 {
 				t.Errorf("%+v, ports %v", s, e.ports)
 			}
-			for i, v := range e.heard {
+			for i, v := range e.got() {
 				if v != uint32(i) {
 					t.Fatalf("datagram %d came as number %d", v, i)
 				}
@@ -137,15 +145,16 @@ func TestProxyFaults(t *testing.T) {
 	for range 2 {
 		e := newEcho(t)
 		s := through(t, e, cfg, 1000, nothing)
-		if n := len(e.heard); n < 780 || n > 980 {
+		heard := e.got()
+		if n := len(heard); n < 780 || n > 980 {
 			t.Errorf("%d of 1,000 arrived", n)
 		}
 		if s.Lost < 130 || s.Lost > 270 || s.Duplicated < 40 || s.Duplicated > 130 {
 			t.Errorf("%+v", s)
 		}
 		swapped := 0
-		for i := 1; i < len(e.heard); i++ {
-			if e.heard[i] < e.heard[i-1] {
+		for i := 1; i < len(heard); i++ {
+			if heard[i] < heard[i-1] {
 				swapped++
 			}
 		}
