@@ -78,7 +78,7 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 		s := p.Stats()
 		e.mu.Lock()
 		defer e.mu.Unlock()
-		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.got()))
+		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.heard))
 	}
 	for i := range n {
 		between(i, p)
