@@ -42,21 +42,11 @@ func CodeLen(active int, failuresPerSecond float64) int {
 // ParseCode returns s in upper case if it is 6 to 12 symbols of the alphabet,
 // in either case, and ErrCodeMalformed otherwise.
 func ParseCode(s string) (string, error) {
-	if len(s) < MinCodeLen || len(s) > MaxCodeLen {
+	packed, ok := PackCode(s)
+	if !ok {
 		return "", ErrCodeMalformed
 	}
-	var code [MaxCodeLen]byte
-	for i := range len(s) {
-		c := s[i]
-		if 'a' <= c && c <= 'z' {
-			c -= 'a' - 'A'
-		}
-		if strings.IndexByte(CodeAlphabet, c) < 0 {
-			return "", ErrCodeMalformed
-		}
-		code[i] = c
-	}
-	return string(code[:len(s)]), nil
+	return UnpackCode(packed), nil
 }
 
 // PackCode returns a well-formed code, in either case, as a number of 52 bits

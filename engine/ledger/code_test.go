@@ -3,6 +3,8 @@ package ledger
 import (
 	"strings"
 	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
 )
 
 func TestCode(t *testing.T) {
@@ -28,9 +30,9 @@ func TestCode(t *testing.T) {
 func TestCodesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[Code]string{}
-	for n := minCodeLen; n <= maxCodeLen; n++ {
+	for n := alloc.MinCodeLen; n <= alloc.MaxCodeLen; n++ {
 		for i := range n {
-			for _, symbol := range codeAlphabet[1:] {
+			for _, symbol := range alloc.CodeAlphabet[1:] {
 				s := strings.Repeat("6", i) + string(symbol) + strings.Repeat("6", n-i-1)
 				if other, ok := seen[code(t, s)]; ok {
 					t.Fatalf("%q and %q pack alike", s, other)
@@ -43,8 +45,10 @@ func TestCodesDiffer(t *testing.T) {
 
 func TestCodeInvalid(t *testing.T) {
 	t.Parallel()
+	// The largest numbers of 5 and 12 digits that are 1 to 20 each.
+	const fiveLast, twelveLast = 20 * (1 + 20*(1+20*(1+20*(1+20)))), 4_311_578_947_368_420
 	for _, packed := range []uint64{
-		1, 5 << codeLenShift, 13 << codeLenShift, 1<<56 - 1, 6<<codeLenShift | 64_000_000, 12<<codeLenShift | 4_096_000_000_000_000,
+		1, fiveLast, twelveLast + 1, 1 << 52, 1<<56 - 1,
 	} {
 		if (Code{packed}).valid() {
 			t.Errorf("%x is valid", packed)

@@ -203,7 +203,7 @@ func TestMoved(t *testing.T) {
 
 	file, _, _ = image(t, testConfig(t, true))
 	raw := (*rawRecord)(file[offset(1):])
-	raw.setCode(Code{13 << codeLenShift})
+	raw.setCode(Code{1 << 52})
 	raw.seal(recordSeed(cfg.Relay), 1)
 	wantIncomplete(t, scanBytes(file, cfg), ErrDamaged)
 }

@@ -16,7 +16,7 @@ import (
 //	16  16  relay id                256 56  journal
 const (
 	magic       = "FERRYLDG"
-	version     = 1
+	version     = 2
 	versionAt   = 8
 	sizeAt      = 10
 	capacityAt  = 12

@@ -65,7 +65,7 @@ func (s *script) step(l *Ledger, places map[proto.AllocationID]Place) bool {
 			l.SetEndpoint(p, number)
 		}
 	case 7:
-		r.Code = Code{8<<codeLenShift | number%25_600_000_000}
+		r.Code = Code{3_368_421 + number%4_000_000_000_000_000} // 666666 and beyond
 		if l != nil {
 			l.SetCode(p, r.Code)
 		}
