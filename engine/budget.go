@@ -21,25 +21,23 @@ var (
 	// mismatchRate: ERROR 3 that names one live allocation. It is apart from
 	// the others, because roaming lives on it.
 	mismatchRate = alloc.Rate{Interval: 200_000, Burst: 5}
-	// endpointRate: ERRORs of one code to one endpoint. 200 ms are more than
-	// most round trips, so a client does not spend two nonces on one move.
-	endpointRate = alloc.Rate{Interval: 200_000, Burst: 1}
 	// verifyRate: signatures of BINDs that are checked for one allocation while
 	// a worker is under load, and for one prefix of those.
 	verifyRate       = alloc.Rate{Interval: 5_000, Burst: 200}
 	verifyPrefixRate = alloc.Rate{Interval: 50_000, Burst: 20}
 )
 
+// endpointMillis is how long an endpoint gets no second ERROR of one code: longer
+// than most round trips, so a client does not spend two nonces on one move.
+const endpointMillis = 200
+
 // prefixGates is the number of gates that prefixes share by a secret hash. Two
 // prefixes that share one share its budget.
 const prefixGates = 4096
 
-// endpointGates and verifyGates are the numbers of gates that endpoints share
-// for each code, and allocations for signatures, by the same hash.
-const (
-	endpointGates = 1 << 15
-	verifyGates   = 1 << 13
-)
+// verifyGates is the number of gates that allocations share for signatures, by
+// the same hash.
+const verifyGates = 1 << 13
 
 // budgets hold the gates of all workers and control. Every word is an atomic.
 type budgets struct {
@@ -49,7 +47,7 @@ type budgets struct {
 	process                      atomic.Uint64
 	_                            [56]byte
 	prefixes                     [prefixGates]atomic.Uint64
-	endpoints                    [endpointGates]atomic.Uint64
+	endpoints                    recent                     // by endpoint and code
 	verifies                     [verifyGates]atomic.Uint64 // by allocation
 	prefixVerifies, homeVerifies [verifyGates]atomic.Uint64 // by allocation and prefix
 }
@@ -68,7 +66,7 @@ func (b *budgets) take(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
 }
 
 func (b *budgets) takeOne(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
-	return endpointRate.Take(&b.endpoints[b.endpointGate(to, code)], now)
+	return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)
 }
 
 func (b *budgets) takePrefix(to sock.Endpoint, now int64) bool {
@@ -93,9 +91,9 @@ func (b *budgets) mayVerify(now int64, from sock.Endpoint, id proto.AllocationID
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
-func (b *budgets) endpointGate(ep sock.Endpoint, code proto.ErrorCode) uint64 {
+func (b *budgets) endpointHash(ep sock.Endpoint, code proto.ErrorCode) uint64 {
 	x := scatter(ep.Hi^b.secret) ^ ep.Lo
-	return scatter(scatter(x)^ep.Tail^uint64(code)<<48) >> (64 - 15)
+	return scatter(scatter(x) ^ ep.Tail ^ uint64(code)<<48)
 }
 
 // scatter spreads what x says over its upper bits.

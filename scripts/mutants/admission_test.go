@@ -182,7 +182,7 @@ var inAdmission = []mutant{
 	{
 		rule: "one ERROR of a code per endpoint in 200 ms",
 		file: "engine/budget.go",
-		old:  "return endpointRate.Take(&b.endpoints[b.endpointGate(to, code)], now)", now: "return endpointRate.Take(&b.endpoints[b.endpointGate(to, code)], now) || true",
+		old:  "return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)", now: "return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis) || true",
 		by: model,
 	},
 	{
