@@ -76,9 +76,12 @@ LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)
 	$(LAB)
 
+# FLOOD is how long the flood of malformed datagrams lasts.
+FLOOD ?= 60s
+
 .PHONY: flood
-flood: ## floods of 100,000/s for a minute, BIND floods for half of that (root)
-	$(LAB) -run Flood -flood.duration 60s -long -timeout 20m
+flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
+	$(LAB) -run Flood -flood.duration $(FLOOD) -long -timeout 40m
 
 .PHONY: recover
 recover: ## kill -9 under 1,000 matches, and what comes back (root)
@@ -93,7 +96,7 @@ faults: ## the process or the network stands still for 25 s (root)
 	$(LAB) -run 'TestPause|TestLinkDown|TestFreeze|TestRoutes' -fault.duration 25s -long
 
 .PHONY: memory
-memory: ## a cap of 256 MiB under flood and reservations for a minute (root)
+memory: ## a cap of 256 MiB under flood and reservations, until it is full and a minute more (root)
 	$(LAB) -run TestMemoryCap -memory.duration 60s -long
 
 # SOAK is how long clients come and go.

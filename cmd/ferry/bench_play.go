@@ -149,7 +149,7 @@ func measured(t bench.Threshold, v float64) string {
 	switch t.Name {
 	case "loss", "dup", "reorder":
 		return report.UnitShare.Format(v)
-	case "delivered":
+	case "delivered", "binds", "allocations":
 		return report.UnitRate.Format(v)
 	}
 	if v == 0 {

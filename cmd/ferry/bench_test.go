@@ -312,3 +312,20 @@ func TestBestFirst(t *testing.T) {
 		t.Errorf("order %v", got)
 	}
 }
+
+// TestMeasured: what was measured is shown in the unit of what was asked for.
+func TestMeasured(t *testing.T) {
+	t.Parallel()
+	for condition, want := range map[string]string{
+		"p99<5ms": "2.00 µs", "moved<2ms": "2.00 µs", "cpu<1us": "2.00 µs", "loss<0.1%": "200,000 %",
+		"delivered>=1k": "2,000/s", "binds>=99k": "2,000/s", "allocations>=1k": "2,000/s",
+	} {
+		thresholds, err := bench.ParseThresholds(condition)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := measured(thresholds[0], 2000); got != want {
+			t.Errorf("%s: %q, want %q", condition, got, want)
+		}
+	}
+}
