@@ -19,7 +19,7 @@ func (cfg *Config) load(p *Plan) Load {
 		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
 		Endpoints: p.Len(), Flows: len(p.Flows), Sockets: cfg.Sockets,
-		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload,
+		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Snapshot: cfg.Snapshot,
 		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Keepalive,
 		Pinned: cfg.Pin, CPU: cfg.CPU,
 		BindRate: cfg.BindRate, AllocateRate: cfg.AllocateRate, AllocateWorkers: cfg.AllocateWorkers, Baseline: cfg.Baseline,
@@ -54,7 +54,8 @@ func (g *generator) collect(r *Result, o *observer) {
 		r.OfferedRate, r.DeliveredRate = float64(r.Offered)/s, float64(r.Delivered)/s
 	}
 	for i := range g.flows {
-		r.WireBytes = max(r.WireBytes, len(g.flows[i].prefix)+g.cfg.Payload)
+		f := &g.flows[i]
+		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.overhead(int(f.from)))
 	}
 	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
 		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))
@@ -62,6 +63,9 @@ func (g *generator) collect(r *Result, o *observer) {
 	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
 	r.Latency = summarise(all.latency, true)
 	r.Generator.Lag = summarise(all.lag, false)
+	if g.play != nil {
+		r.Netcode, r.WireBytes = g.play.report(g), g.play.wire
+	}
 	g.usage(o, r)
 }
 
@@ -120,12 +124,14 @@ func (r *Result) judge(cfg *Config) {
 		generator("The kernel dropped %d datagrams on the generator's own sockets.", r.Generator.Drops)
 	case r.SendFailed > 0:
 		generator("The kernel refused %d datagrams of the generator.", r.SendFailed)
-	case r.Unsent > 0:
+	case r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid):
 		generator("The generator did not get to %d datagrams.", r.Unsent)
 	case cfg.Rate > 0 && lag > lagLimit:
 		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", forPeople(lag))
 	case cfg.Window > 0 && r.Generator.Busy > maxBusy:
 		generator("The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
+	case r.Netcode != nil && r.Netcode.Ended > 0:
+		r.Limit, r.LimitReason = LimitServer, fmt.Sprintf("%d sides lost their connection.", r.Netcode.Ended)
 	case r.Lost > 0:
 		r.Limit, r.LimitReason = LimitServer, fmt.Sprintf("%d datagrams were lost between the generator's sockets.", r.Lost)
 	case cfg.Window > 0:

@@ -24,6 +24,9 @@ const (
 	ShapeHot   Shape = "hot"   // one pair
 	ShapeChurn Shape = "churn" // sessions that come and go, with pairs in the background
 	ShapeIdle  Shape = "idle"  // very many pairs, nearly silent
+	// ShapeNetcode is matches as games have them: connections of package
+	// netcode, with a command per player and tick up and a snapshot down.
+	ShapeNetcode Shape = "netcode"
 )
 
 // Direction says which way datagrams go in a match.
@@ -55,6 +58,8 @@ const (
 	DefaultKeepalive = 3 * time.Second
 	DefaultBatch     = 256
 	DefaultPlayers   = 10 // of a star
+	DefaultCommand   = 40 // Payload of the shape netcode
+	DefaultSnapshot  = 600
 
 	// DefaultAllocateWorkers is the number of calls under way with AllocateRate.
 	DefaultAllocateWorkers = 8
@@ -62,6 +67,7 @@ const (
 	MaxPayload  = 1434 // of a RELAY
 	MaxDatagram = 1472 // with the dialect's header: one Ethernet frame
 	MaxPlayers  = 255
+	MaxSnapshot = 16<<10 - 18 // what the transport carries in fragments
 	MaxMatches  = 1 << 20
 	MaxWindow   = 1 << 16 // and 2^22 with all flows together
 	MaxDuration = time.Hour
@@ -86,7 +92,7 @@ type Config struct {
 	Align Align
 	// Matches is the number of hosts. Default 200; hot: always 1.
 	Matches int
-	// Players per host. Default 10 for stars and 1 for idle, where more of them
+	// Players per host. Default 10 for stars and netcode, and 1 for idle, where more of them
 	// save calls of the API; always 1 for all other shapes.
 	Players int
 
@@ -100,6 +106,10 @@ type Config struct {
 	// Payload is the content of a datagram in bytes without the dialect's
 	// header. Default 112, StampLen to MaxPayload.
 	Payload int
+	// Snapshot is the size of one in the shape netcode, in bytes; Payload is
+	// that of a command then, with 40 for a default. Default 600, StampLen to
+	// MaxSnapshot. What does not fit into one datagram goes in fragments.
+	Snapshot int
 	// Duration of the measured interval. Default 10 s, at most 1 h.
 	Duration time.Duration
 	// Warmup comes before it and is not counted. Default 2 s; negative = none.
@@ -186,6 +196,11 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 		setDefault(&cfg.Align, AlignMatch)
 	case ShapeHot:
 		cfg.Matches, cfg.Players = 1, 1
+	case ShapeNetcode:
+		setDefault(&cfg.Players, DefaultPlayers)
+		setDefault(&cfg.Align, AlignMatch)
+		setDefault(&cfg.Payload, DefaultCommand)
+		setDefault(&cfg.Snapshot, DefaultSnapshot)
 	case ShapeIdle:
 		setDefault(&cfg.Players, 1)
 	case ShapePairs, ShapeChurn:
@@ -272,6 +287,9 @@ func (cfg *Config) check(d Dialect) error {
 	if cfg.Rate > 0 && cfg.Window > 0 {
 		return fmt.Errorf("%w: Rate and Window exclude each other", ErrConfig)
 	}
+	if err := cfg.checkNetcode(); err != nil {
+		return err
+	}
 	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.controls()) {
 		return fmt.Errorf("%w: Baseline is a part of Duration before BINDs or allocations begin", ErrConfig)
 	}
@@ -280,6 +298,21 @@ func (cfg *Config) check(d Dialect) error {
 	}
 	if cfg.Sockets > cfg.Matches {
 		return fmt.Errorf("%w: more sockets than matches", ErrConfig)
+	}
+	return nil
+}
+
+// checkNetcode refuses what the shape netcode cannot do, and what only it can.
+func (cfg *Config) checkNetcode() error {
+	switch {
+	case cfg.Shape != ShapeNetcode && cfg.Snapshot != 0:
+		return fmt.Errorf("%w: Snapshot is for the shape netcode", ErrConfig)
+	case cfg.Shape != ShapeNetcode:
+		return nil
+	case cfg.Snapshot < StampLen || cfg.Snapshot > MaxSnapshot:
+		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, StampLen, MaxSnapshot)
+	case cfg.Rate == 0 || cfg.Direction != DirectionBoth:
+		return fmt.Errorf("%w: the shape netcode needs Rate, and both directions", ErrConfig)
 	}
 	return nil
 }

@@ -84,6 +84,10 @@ type Rig struct {
 	Flows     []Flow     // flow i is Plan.Flows[i]
 	Setup     Setup      // the Dialect counts Requests; the rest is filled in by the core
 
+	// Sized says that each Prefix ends with the length of the payload, a
+	// big-endian u16, which a load whose datagrams differ in size has to set.
+	Sized bool
+
 	// Explain names an arriving packet that is no datagram of ours, without
 	// allocating. "" is an answer that was to be expected, such as that to a
 	// keep-alive; Answer is one to a Rebind; everything else is counted in
@@ -128,6 +132,9 @@ type Endpoint struct {
 	Keepalive []byte
 	// Rebind is a handshake that an endpoint may repeat at any time. Nil: none.
 	Rebind []byte
+	// Cipher is for all that the endpoint sends and hears, once the Dialect has
+	// set it. Nil: datagrams go as they are. The shape netcode has none.
+	Cipher Cipher
 }
 
 // Flow is one direction between two endpoints. What is sent is Prefix and then

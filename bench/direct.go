@@ -1,6 +1,9 @@
 package bench
 
-import "context"
+import (
+	"context"
+	"encoding/binary"
+)
 
 // Direct is the Dialect without a relay: datagrams go straight to the other
 // endpoint. It is the baseline of a machine: what it costs the generator to
@@ -19,11 +22,16 @@ func (d Direct) Open(_ context.Context, p Plan) (*Rig, error) {
 	if err != nil {
 		return nil, err
 	}
-	header := make([]byte, max(d.Header, 0))
+	size := max(d.Header, 0)
 	for _, s := range r.Sockets {
-		s.Offset = len(header)
+		s.Offset = size
 	}
-	for _, l := range p.Flows {
+	headers := make([]byte, size*len(p.Flows))
+	for i, l := range p.Flows {
+		header := headers[i*size : (i+1)*size : (i+1)*size]
+		if size >= 4 { // So that a receiver can tell whom a datagram is from.
+			binary.BigEndian.PutUint32(header, uint32(i))
+		}
 		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: r.Endpoints[l.To].Addr, Prefix: header})
 	}
 	return r, nil

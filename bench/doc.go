@@ -66,6 +66,19 @@
 //     way then still has the time of the drain to arrive, so that its losses are
 //     real.
 //
+// # Games
+//
+// The shape netcode plays matches as games do: each endpoint is a driver of
+// package netcode, connected through the relay, with a command per player and
+// tick up and a snapshot down. Offered, sent, delivered and lost are then these
+// messages, from the game that says them to the game that hears them, and
+// latency includes the drivers of both sides, which run in the generator's
+// thread; CPU per datagram counts what the relay forwarded, acknowledgements and
+// heartbeats too. Drivers take what arrives at once, not with their next tick.
+// There are no sockets, goroutines or allocations per player, so that one core
+// carries thousands. The dialect has to tell in its header whom a datagram is
+// from: ferry does, and direct with a header, for comparison; swap does not.
+//
 // # Whose limit
 //
 // [Result].Limit names who could not keep up. It is the generator when datagrams

@@ -30,7 +30,14 @@ type FerryConfig struct {
 	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
+	// Secure makes the way of an endpoint to the relay an encrypted one and sets
+	// its Cipher, before its BIND. What arrives for other endpoints meanwhile goes
+	// to others. Nil: plain UDP.
+	Secure func(ctx context.Context, r *Rig, ep int, t client.Ticket, others Handler) error
 }
+
+// Handler takes a datagram that came to an endpoint; it is valid during the call.
+type Handler func(ep int, from netip.AddrPort, pkt []byte)
 
 // Ferry is the Dialect of this project's relay. Its fields are not changed
 // after NewFerry; one rig at a time may be open.

@@ -137,6 +137,29 @@ func TestFerry(t *testing.T) {
 	}
 }
 
+// TestFerryNetcode plays matches through the real relay.
+func TestFerryNetcode(t *testing.T) {
+	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+	if err != nil {
+		t.Fatal(err)
+	}
+	cfg := ferryConfig(bench.ShapeNetcode)
+	cfg.Rate, cfg.Duration, cfg.Drain = 30*8*3*2, 300*time.Millisecond, 10*time.Second
+	r, err := bench.Run(t.Context(), cfg, d)
+	if err != nil {
+		t.Fatal(err)
+	}
+	n := r.Netcode
+	if n == nil || n.Players != 24 || n.Connect.Samples != 24 || n.Ended != 0 || len(r.Errors) != 0 {
+		t.Fatalf("%+v, errors %v", n, r.Errors)
+	}
+	if r.Sent != r.Offered || r.Delivered != r.Sent || n.Commands.Delivered != n.Commands.Sent || n.Snapshots.Delivered != n.Snapshots.Sent ||
+		n.Commands.Delivered+n.Snapshots.Delivered != r.Delivered {
+		t.Errorf("offered %d, sent %d, delivered %d: %s; %+v", r.Offered, r.Sent, r.Delivered, r.LimitReason, n)
+	}
+}
+
 func TestFerryIdle(t *testing.T) {
 	base, _ := serveAPI(t, startDefault(t, enginetest.Start))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base, Workers: 2})

@@ -137,7 +137,7 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 		func() bool { return s.ready == len(s.peers) },
 		func(now time.Time) error {
 			var err error
-			if tickets, err = s.admit(tickets, now); err != nil {
+			if tickets, err = s.admit(ctx, tickets, now); err != nil {
 				return err
 			}
 			return s.sweep(now)
@@ -148,14 +148,14 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 
 // admit takes tickets that are there. The channel that it returns is nil once
 // all have come.
-func (s *ferrySetup) admit(tickets <-chan ferryTicket, now time.Time) (<-chan ferryTicket, error) {
+func (s *ferrySetup) admit(ctx context.Context, tickets <-chan ferryTicket, now time.Time) (<-chan ferryTicket, error) {
 	for tickets != nil && s.inFlight < pace {
 		select {
 		case t, ok := <-tickets:
 			if !ok {
 				return nil, nil
 			}
-			if err := s.begin(t, now); err != nil {
+			if err := s.begin(ctx, t, now); err != nil {
 				return tickets, err
 			}
 		default:
@@ -166,7 +166,7 @@ func (s *ferrySetup) admit(tickets <-chan ferryTicket, now time.Time) (<-chan fe
 }
 
 // begin binds an endpoint to its allocation.
-func (s *ferrySetup) begin(t ferryTicket, now time.Time) error {
+func (s *ferrySetup) begin(ctx context.Context, t ferryTicket, now time.Time) error {
 	p := &s.peers[t.ep]
 	*p = ferryPeer{id: t.ticket.ID, relay: t.ticket.Server, state: ferryBinding}
 	if s.f.cfg.Relay.IsValid() {
@@ -175,6 +175,12 @@ func (s *ferrySetup) begin(t ferryTicket, now time.Time) error {
 	p.bind = s.signer.Append(nil, proto.Bind{ConnectionData: t.ticket.ConnectionData}, &t.ticket.Key)
 	if s.rig.plan.Host(t.ep) != t.ep {
 		p.ask = proto.ConnectRequest{ID: p.id, ConnectionData: t.ticket.HostConnectionData}.Append(nil)
+	}
+	if s.f.cfg.Secure != nil {
+		t.ticket.Server = p.relay
+		if err := s.f.cfg.Secure(ctx, s.rig, t.ep, t.ticket, s.handle); err != nil {
+			return err
+		}
 	}
 	s.inFlight++
 	s.progress = now
@@ -291,6 +297,7 @@ func (s *ferrySetup) finish() {
 		prefix := append([]byte(nil), relay[:proto.RelayOverhead]...)
 		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: from.relay, Prefix: prefix})
 	}
+	r.Sized = true
 	r.Explain = explainFerry
 	r.Leave = s.leave
 }

@@ -7,6 +7,7 @@ import "github.com/ferryrelay/ferry/engine/sock"
 type flow struct {
 	dst    sock.Endpoint // destination, with the number of the source address
 	prefix []byte
+	cipher Cipher // of the endpoint that it leaves; nil: none
 	seq    uint32 // the next number to send
 	socket int32  // it leaves from
 	from   int32  // endpoint
@@ -28,7 +29,7 @@ func newFlows(r *Rig) []flow {
 		f := &r.Flows[i]
 		from, to := &r.Endpoints[f.From], &r.Endpoints[f.To]
 		flows[i] = flow{
-			dst: sock.UDPEndpoint(f.Dst, from.Local, 0), prefix: f.Prefix,
+			dst: sock.UDPEndpoint(f.Dst, from.Local, 0), prefix: f.Prefix, cipher: from.Cipher,
 			socket: int32(from.Socket), from: int32(f.From),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,

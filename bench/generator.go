@@ -32,6 +32,7 @@ type generator struct {
 	run   uint32 // in each stamp
 	flows []flow
 	out   []outgoing // by socket
+	plain []byte     // a datagram that is being encrypted
 
 	// The run in time, ns of sock.Now: warm-up, measured interval, drain. The
 	// control plane has work from split on. An interrupt brings end and stop
@@ -45,6 +46,7 @@ type generator struct {
 	loop  credits  // closed loop
 	binds binds    // repeated handshakes
 	keep  keeper
+	play  *netplay // of the shape netcode, else nil
 
 	count   tally
 	dropped uint64 // on the generator's own sockets before the measured interval
@@ -95,7 +97,11 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	}
 	size := 0
 	for i := range rig.Flows {
-		size = max(size, len(rig.Flows[i].Prefix)+cfg.Payload)
+		f := &rig.Flows[i]
+		size = max(size, len(f.Prefix)+cfg.Payload+rig.overhead(f.From))
+	}
+	if cfg.Shape == ShapeNetcode {
+		size = MaxDatagram
 	}
 	for _, s := range rig.Sockets {
 		g.out = append(g.out, newOutgoing(s, cfg.Batch, size))

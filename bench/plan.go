@@ -17,7 +17,7 @@ func (cfg *Config) plan() (Plan, error) {
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
 		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
 	}
-	if cfg.Players > 1 || cfg.Shape == ShapeStar {
+	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
 		p.Stride = 256
 	}
 	if err := p.place(cfg.Sources); err != nil {

@@ -35,8 +35,13 @@ func (g *generator) take(socket int32, s *Socket, n int, now int64) {
 		g.count.recvCalls++
 		g.count.recvSlots += uint64(n)
 	}
+	if g.play != nil {
+		g.takePlay(s, n, now)
+		return
+	}
 	for i := range n {
 		to, pkt, truncated := s.rx.At(i)
+		pkt = g.rig.decrypt(s.owner(to.Local()), pkt)
 		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
 			g.explain(pkt, ok, s.owner(to.Local()), now)
@@ -63,20 +68,21 @@ func (g *generator) measured(due int64) uint64 {
 	return 0
 }
 
-// account notes the arrival of a datagram where it was meant to arrive.
-func (g *generator) account(f *flow, st *stamp, now int64) {
+// account notes the arrival of a datagram where it was meant to arrive, and
+// reports whether it was the first of its number.
+func (g *generator) account(f *flow, st *stamp, now int64) bool {
 	p, one := g.portionOf(st.due), g.measured(st.due)
 	credit := st.seq + 1 - f.window.next
 	switch f.window.arrive(st.seq, f.seq) {
 	case arrivedTwice:
 		g.count.duplicated += one
-		return
+		return false
 	case arrivedLate:
 		g.count.late += one
-		return
+		return false
 	case arrivedForeign:
 		g.count.corrupt += one
-		return
+		return false
 	case arrivedReordered:
 		g.count.reordered += one
 		credit = 0 // given when it was overtaken
@@ -91,6 +97,7 @@ func (g *generator) account(f *flow, st *stamp, now int64) {
 	if g.cfg.Window > 0 {
 		g.loop.heard(f, int32(st.flow), credit, now)
 	}
+	return true
 }
 
 // explain notes what is no datagram of this run and came to endpoint ep. What

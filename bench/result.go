@@ -53,6 +53,7 @@ type Result struct {
 	Keepalives   uint64 `json:"keepalives"`   // sent, whole run
 
 	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
+	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
 	Control *Control `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
 	Search  *Search  `json:"search,omitempty"`  // runs of FindMax only
 
@@ -100,10 +101,11 @@ type Load struct {
 	Players   int           `json:"players"` // per match, the host not counted
 	Endpoints int           `json:"endpoints"`
 	Flows     int           `json:"flows"`
-	Sockets   int           `json:"sockets"` // of the generator
-	Rate      float64       `json:"rate"`    // datagrams/s in all, 0 in a closed loop
-	Window    int           `json:"window"`  // per flow, 0 in an open loop
-	Payload   int           `json:"payload"` // bytes, without the dialect's header
+	Sockets   int           `json:"sockets"`            // of the generator
+	Rate      float64       `json:"rate"`               // datagrams/s in all, 0 in a closed loop
+	Window    int           `json:"window"`             // per flow, 0 in an open loop
+	Payload   int           `json:"payload"`            // bytes, without the dialect's header
+	Snapshot  int           `json:"snapshot,omitempty"` // bytes, shape netcode; Payload is a command then
 	Duration  time.Duration `json:"durationNs"`
 	Warmup    time.Duration `json:"warmupNs"`
 	Drain     time.Duration `json:"drainNs"`
@@ -213,6 +215,36 @@ type System struct {
 	SndbufErrors uint64 `json:"sndbufErrors"`
 	InErrors     uint64 `json:"inErrors"`
 	NoPorts      uint64 `json:"noPorts"`
+}
+
+// Netcode is what became of the connections of the shape netcode.
+type Netcode struct {
+	TickRate float64 `json:"tickRate"` // per second
+	Players  int     `json:"players"`  // in all matches
+	// Connect is how long a player took from its wish to connect until it was
+	// connected.
+	Connect Latency `json:"connect"`
+	Ended   uint64  `json:"ended"`  // sides of connections that ended, whole run
+	Unsaid  uint64  `json:"unsaid"` // messages that were due on such, whole run
+
+	Commands  Stream `json:"commands"`  // players to host
+	Snapshots Stream `json:"snapshots"` // host to players
+
+	// Of the whole run, from the first request on: what all drivers sent, with
+	// acknowledgements and heartbeats; without the dialect's header.
+	Datagrams     uint64 `json:"datagrams"`
+	DatagramBytes uint64 `json:"datagramBytes"`
+	Resent        uint64 `json:"resent"` // reliable packets sent again
+	Late          uint64 `json:"late"`   // messages that came after a newer one, which a game does not see: lost
+}
+
+// Stream is one kind of messages of the shape netcode in the measured interval.
+type Stream struct {
+	Bytes     int     `json:"bytes"`     // of a message
+	Sent      uint64  `json:"sent"`      // given to the driver of this side
+	Delivered uint64  `json:"delivered"` // given to the game of the other side, each once
+	LossRatio float64 `json:"lossRatio"` // 0 to 1
+	Latency   Latency `json:"latency"`   // from the intended send time until the game has it
 }
 
 // Churn is what became of the sessions of the shape churn. A session is a host

@@ -79,7 +79,7 @@ func (r *Rig) SendTo(ep int, dst netip.AddrPort, pkt []byte) error {
 	}
 	e := &r.Endpoints[ep]
 	s := r.Sockets[e.Socket]
-	s.tx.Add(sock.UDPEndpoint(dst, e.Local, 0), pkt)
+	s.tx.Add(sock.UDPEndpoint(dst, e.Local, 0), r.encrypt(ep, pkt))
 	r.Setup.Handshake++
 	if res := s.Conn.Send(s.tx); res.Sent != 1 {
 		return fmt.Errorf("bench: the kernel refused a datagram from %v to %v", e.Addr, dst)
@@ -111,7 +111,8 @@ func (r *Rig) Poll(handle func(ep int, from netip.AddrPort, pkt []byte)) (int, e
 		total += n
 		for i := range n {
 			from, pkt, _ := s.rx.At(i)
-			if ep := s.owner(from.Local()); ep >= 0 {
+			ep := s.owner(from.Local())
+			if pkt = r.decrypt(ep, pkt); ep >= 0 && pkt != nil {
 				handle(int(ep), from.AddrPort(), pkt)
 			}
 		}
@@ -181,8 +182,8 @@ func (r *Rig) check() error {
 		if err := r.permit(f.Dst); err != nil {
 			return err
 		}
-		if len(f.Prefix)+r.plan.Payload > MaxDatagram {
-			return fmt.Errorf("%w: %d bytes of header and %d of payload are more than %d", ErrConfig, len(f.Prefix), r.plan.Payload, MaxDatagram)
+		if size := len(f.Prefix) + r.overhead(f.From); size+r.plan.Payload > MaxDatagram {
+			return fmt.Errorf("%w: %d bytes of header and %d of payload are more than %d", ErrConfig, size, r.plan.Payload, MaxDatagram)
 		}
 	}
 	rebinds := 0

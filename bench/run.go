@@ -82,7 +82,12 @@ func (b *bed) open(ctx context.Context) (err error) {
 // ctx's error it returns what was seen until then.
 func (b *bed) measure(ctx context.Context, cfg Config) (Result, error) {
 	res := newResult(&cfg, b.dialect, &b.plan)
+	play, err := b.newPlay(ctx, &cfg)
+	if err != nil {
+		return res, err
+	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
+	g.join(play)
 	o := newObserver(g, cfg.ServerPID)
 	clock := time.Now().Add(-time.Duration(sock.Now()))
 	res.Started = clock.Add(time.Duration(g.measure)).UTC().Truncate(time.Millisecond)
@@ -98,7 +103,7 @@ func (b *bed) measure(ctx context.Context, cfg Config) (Result, error) {
 	go func() { defer close(observed); o.Run(ctx, done) }()
 	ran := make(chan error, 1)
 	go func() { ran <- g.Run(ctx) }() // Its thread may end with it.
-	err := <-ran
+	err = <-ran
 	close(done)
 	<-observed
 	res.Churn = <-sessions

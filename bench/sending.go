@@ -10,6 +10,8 @@ func (g *generator) send(now int64) int {
 	switch {
 	case now < g.start:
 		return 0
+	case g.play != nil:
+		n = g.sendPlay(now)
 	case g.cfg.Rate > 0:
 		n = g.sendDue(now)
 	case g.cfg.Window > 0 && now < g.end:
@@ -22,6 +24,9 @@ func (g *generator) send(now int64) int {
 		if g.out[i].batch.Len() > 0 {
 			g.flush(&g.out[i])
 		}
+	}
+	if g.play != nil {
+		g.spoken()
 	}
 	return n
 }
@@ -67,6 +72,9 @@ func (g *generator) queue(i int, due int64) {
 	copy(buf, f.prefix)
 	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
 	s.put(buf[len(f.prefix):])
+	if f.cipher != nil {
+		buf = g.seal(f, o.bufs[o.used], buf)
+	}
 	o.batch.Add(f.dst, buf)
 	if o.load == 0 {
 		o.oldest, o.portion = due, p
@@ -95,6 +103,9 @@ func (g *generator) flush(o *outgoing) {
 		g.count.sendEntries += uint64(n)
 		recordMany(p.lag, sock.Now()-o.oldest, int64(o.load))
 	}
+	if g.play != nil {
+		g.carried(n, res.Failed)
+	}
 	o.used, o.load, o.portion = 0, 0, nil
 }
 
@@ -105,5 +116,5 @@ func (g *generator) add(ep int, pkt []byte) {
 	if o.batch.Len() == len(o.bufs) {
 		g.flush(o)
 	}
-	o.batch.Add(g.keep.relays[ep], pkt)
+	o.batch.Add(g.keep.relays[ep], g.rig.encrypt(ep, pkt))
 }

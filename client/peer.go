@@ -99,7 +99,7 @@ func (p *Peer) Read(b []byte) (int, error) {
 		if isClosed(expired) {
 			return 0, os.ErrDeadlineExceeded
 		}
-		n, ok, err := p.next(b)
+		n, ok, err := p.TryRead(b)
 		if ok || err != nil {
 			return n, err
 		}
@@ -112,8 +112,10 @@ func (p *Peer) Read(b []byte) (int, error) {
 	}
 }
 
-// next copies the datagram that waits longest, if there is one.
-func (p *Peer) next(b []byte) (n int, ok bool, err error) {
+// TryRead is Read for who looks now and then instead of waiting, as a game does
+// in each tick: ok is false when no datagram waits. Errors are those of Read
+// but for the deadline, of which it knows nothing.
+func (p *Peer) TryRead(b []byte) (n int, ok bool, err error) {
 	s := p.s
 	s.mu.Lock()
 	defer s.mu.Unlock()

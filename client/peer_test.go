@@ -38,6 +38,48 @@ func TestDatagramsKeepTheirBounds(t *testing.T) {
 	}
 }
 
+// TestTry: looks that never wait see what waiting calls would return.
+func TestTry(t *testing.T) {
+	s := idleHost(t, Config{})
+	if p, err := s.TryAccept(); p != nil || err != nil {
+		t.Fatalf("nobody came: %v, %v", p, err)
+	}
+	for _, text := range []string{"", "abcdef"} {
+		feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: []byte(text)})
+	}
+	p, err := s.TryAccept()
+	if err != nil || p == nil || p.ID() != joinerID {
+		t.Fatalf("TryAccept: %v, %v", p, err)
+	}
+	if again, err := s.TryAccept(); again != nil || err != nil {
+		t.Errorf("accepted twice: %v, %v", again, err)
+	}
+	b := make([]byte, 3)
+	for _, want := range []struct {
+		n   int
+		ok  bool
+		err error
+	}{{0, true, nil}, {3, true, nil}, {0, false, nil}} {
+		if n, ok, err := p.TryRead(b); n != want.n || ok != want.ok || err != want.err {
+			t.Errorf("TryRead: %d, %v, %v, want %+v", n, ok, err, want)
+		}
+	}
+	feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: []byte("bye")})
+	feed(s, 0, proto.Disconnect{From: joinerID, To: hostID})
+	if n, ok, err := p.TryRead(b); n != 3 || !ok || err != nil {
+		t.Errorf("the last words: %d, %v, %v", n, ok, err)
+	}
+	if _, ok, err := p.TryRead(b); ok || err != io.EOF {
+		t.Errorf("after the last words: %v, %v", ok, err)
+	}
+	if err := s.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if p, err := s.TryAccept(); p != nil || err != net.ErrClosed {
+		t.Errorf("TryAccept after Close: %v, %v", p, err)
+	}
+}
+
 func TestAcceptLearnsEachPeerOnce(t *testing.T) {
 	s := idleHost(t, Config{})
 	for _, from := range []proto.AllocationID{joinerID, otherID, joinerID} {

@@ -20,11 +20,8 @@ const evictAfter = time.Minute
 //
 // Errors: ErrRole, ctx.Err(), or why the session ended.
 func (s *Session) Accept(ctx context.Context) (*Peer, error) {
-	if !s.host {
-		return nil, ErrRole
-	}
 	for {
-		p, err := s.nextAccepted()
+		p, err := s.TryAccept()
 		if p != nil || err != nil {
 			return p, err
 		}
@@ -37,7 +34,12 @@ func (s *Session) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-func (s *Session) nextAccepted() (*Peer, error) {
+// TryAccept is Accept for who looks now and then instead of waiting: the peer
+// is nil when there is no new one. Errors: ErrRole, or why the session ended.
+func (s *Session) TryAccept() (*Peer, error) {
+	if !s.host {
+		return nil, ErrRole
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil {

@@ -46,7 +46,28 @@ func loadFigures(r bench.Result) []Figure {
 		lasting("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
-	return append(list, churnFigures(r.Churn)...)
+	return append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...)
+}
+
+// netcodeFigures are what the games of the shape netcode saw.
+func netcodeFigures(r bench.Result) (list []Figure) {
+	n := r.Netcode
+	if n == nil {
+		return nil
+	}
+	for _, s := range []struct {
+		name string
+		of   *bench.Stream
+	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
+		got := s.of.Latency.Samples > 0
+		list = append(list, known(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
+			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
+			lasting(s.name+" p50", s.of.Latency.P50, got), lasting(s.name+" p99", s.of.Latency.P99, got))
+	}
+	return append(list, lasting("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
+		known("connections ended", UnitCount, float64(n.Ended), false),
+		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
+			r.Server.Wall > 0 && n.Players > 0, false})
 }
 
 func churnFigures(c *bench.Churn) (list []Figure) {

@@ -169,6 +169,9 @@ func loadText(r bench.Result) string {
 	text := fmt.Sprintf("%s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
 		orNone(string(l.Shape)), pace(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
 		UnitCount.Format(float64(l.Flows)), orNone(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+	if n := r.Netcode; n != nil {
+		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))
+	}
 	if l.Align != "" {
 		text += ", align " + string(l.Align)
 	}

@@ -3,7 +3,7 @@ package netcode
 import (
 	"net/netip"
 
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // AutoConnect lets a game find its server without a menu, as its developers
@@ -37,16 +37,16 @@ func (a AutoConnect) withDefaults() AutoConnect {
 }
 
 // Listen returns where a server listens, and false if it does not.
-func (a AutoConnect) Listen() (link.Addr, bool) {
+func (a AutoConnect) Listen() (address.Addr, bool) {
 	a = a.withDefaults()
-	return link.AddrFromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
+	return address.FromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
 }
 
 // Connect returns where a client connects to, and false if it does not.
-func (a AutoConnect) Connect() (link.Addr, bool) {
+func (a AutoConnect) Connect() (address.Addr, bool) {
 	a = a.withDefaults()
 	on := a.Port != 0 && a.ConnectAddress != netip.IPv4Unspecified()
-	return link.AddrFromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
+	return address.FromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
 }
 
 // auto makes the requests of Config.Auto.

@@ -3,7 +3,7 @@ package netcode
 import (
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
@@ -16,7 +16,7 @@ const partingFlushes = 3
 
 // parting is a peer that the link will be told to forget.
 type parting struct {
-	at   link.Addr
+	at   address.Addr
 	left int
 }
 
@@ -36,8 +36,7 @@ func (d *Driver) over(s *session, ev ConnectionEvent) {
 // shut ends a connection from this side, and tells the peer why if it may.
 func (d *Driver) shut(s *session, r DisconnectReason, text string) {
 	d.over(s, ConnectionEvent{Reason: r})
-	at, _ := d.ep.Remote(s.conn)
-	s.at = toLink(at)
+	s.at, _ = d.ep.Remote(s.conn)
 	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
 		d.part(s)
 		return
@@ -72,7 +71,7 @@ func (d *Driver) parted(s *session) {
 }
 
 // release makes the link forget a peer, a little later.
-func (d *Driver) release(at link.Addr) {
+func (d *Driver) release(at address.Addr) {
 	for i := range d.partings {
 		if d.partings[i].at == at {
 			d.partings[i].left = partingFlushes
@@ -98,12 +97,12 @@ func (d *Driver) flushPartings() {
 }
 
 // peers reports whether there is a connection with a place.
-func (d *Driver) peers(at link.Addr) bool {
+func (d *Driver) peers(at address.Addr) bool {
 	for _, s := range d.sessions {
 		if s == nil {
 			continue
 		}
-		if remote, ok := d.ep.Remote(s.conn); ok && toLink(remote) == at {
+		if remote, ok := d.ep.Remote(s.conn); ok && remote == at {
 			return true
 		}
 	}

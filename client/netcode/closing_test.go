@@ -1,12 +1,14 @@
 package netcode_test
 
 import (
+	"bytes"
 	"net"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -73,6 +75,37 @@ func TestNoticeIsLost(t *testing.T) {
 	b.expect("7 C1: 1 disconnected, closed by remote")
 }
 
+// TestNoticeIsLate: one that comes behind the end of the transport is of nobody.
+func TestNoticeIsLate(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	r := newRude(t, b)
+	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+	b.tick(1)
+	r.pass(b)
+	if err := r.Send(r.conn, utp.EntitiesReliable, packet(system(0xFFFB, 101, 'l', 'a', 't', 'e'))); err != nil {
+		t.Fatal(err)
+	}
+	var late [][]byte
+	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
+		late = append(late, bytes.Clone(pkt.Data))
+	}
+	if len(late) != 1 {
+		t.Fatalf("the notice has %d packets", len(late))
+	}
+	r.Disconnect(r.conn)
+	r.pass(b)
+	before := b.server.Stats().Transport.Outcomes[utp.DropToken]
+	if err := r.node.Send(b.node.Local(), late[0]); err != nil {
+		t.Fatal(err)
+	}
+	b.net.Step()
+	b.tick(2)
+	b.expect("1 S: 0 handshake", "2 S: 1 connected", "3 S: 1 disconnected, closed by remote")
+	if got := b.server.Stats().Transport.Outcomes[utp.DropToken]; got <= before {
+		t.Errorf("%d datagrams of nobody, as before", got)
+	}
+}
+
 func TestSilence(t *testing.T) {
 	b, _, _ := pair(t, netcode.Config{}, netcode.Config{})
 	b.clients = nil
@@ -109,32 +142,92 @@ func TestWindowMismatch(t *testing.T) {
 
 // TestLinkLosesPeers: over a link that knows its peers, as a relay does.
 func TestLinkLosesPeers(t *testing.T) {
-	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
-	if err != nil {
-		t.Fatal(err)
-	}
-	host, _ := w.Open(link.Addr{})
-	player, _ := w.Open(link.Addr{})
-	b := &bed{t: t, net: w, node: host, now: start, step: 20 * ms}
-	b.server = b.driver(netcode.NewServer, netcode.Config{Link: host, Rand: newChance(0)})
-	d := b.driver(netcode.NewClient, netcode.Config{Link: player, Rand: newChance(1)})
-	b.clients = []*netcode.Driver{d}
-	if err := b.server.Listen(link.Addr{}); err != nil {
-		t.Fatal(err)
-	}
-	if err := w.Link(host.Local(), player.Local()); err != nil {
-		t.Fatal(err)
-	}
-	w.Step()
+	b, at := linkedPair(t)
+	d := b.clients[0]
 	c := b.connect(d)
-	b.tick(5)
+	b.tick(6)
 	b.log = b.log[:0]
-	host.Disconnect(player.Local())
+	b.node.Disconnect(at.Local())
 	b.net.Step()
 	b.update()
 	ev := d.ConnectionEventsForTick()
 	if len(ev) != 1 || ev[0].Reason != netcode.ReasonProtocolError || ev[0].Cause != utp.ErrPeerGone || ev[0].Conn != c {
 		t.Errorf("%v", ev)
+	}
+}
+
+// dialling is a node of a Linked network that gets its link when it dials, one
+// step later.
+type dialling struct {
+	*link.Node
+	dial  func() error
+	dials int
+}
+
+func (d *dialling) Dial() error {
+	d.dials++
+	return d.dial()
+}
+
+// linkedPair is a server and a client that is not connected yet, over a network
+// that plays a relay.
+func linkedPair(t *testing.T) (b *bed, at *dialling) {
+	t.Helper()
+	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
+	if err != nil {
+		t.Fatal(err)
+	}
+	host, _ := w.Open(address.Addr{})
+	player, _ := w.Open(address.Addr{})
+	b = &bed{t: t, net: w, node: host, now: start, step: 20 * ms}
+	b.server = b.driver(netcode.NewServer, netcode.Config{Link: host, Rand: newChance(0)})
+	if err := b.server.Listen(address.Addr{}); err != nil {
+		t.Fatal(err)
+	}
+	at = &dialling{Node: player, dial: func() error { return w.Link(host.Local(), player.Local()) }}
+	b.clients = []*netcode.Driver{b.driver(netcode.NewClient, netcode.Config{Link: at, Rand: newChance(1)})}
+	return b, at
+}
+
+// TestAttemptSurvivesTheOldLink: the relay's word about a former connection
+// does not end the attempt that came after it.
+func TestAttemptSurvivesTheOldLink(t *testing.T) {
+	b, at := linkedPair(t)
+	d := b.clients[0]
+	b.connect(d)
+	b.tick(5)
+	b.only().Disconnect(netcode.ReasonConnectionClose, "")
+	b.tick(2)
+	b.expect("1 C1: 0 connecting", "3 S: 0 handshake", "4 C1: 0 handshake", "5 S: 1 connected",
+		"6 S: 1 disconnected, connection closed", "6 C1: 1 connected", "7 C1: 1 disconnected, closed by remote (connection closed: )")
+	c := b.connect(d)
+	b.node.Disconnect(at.Local()) // The relay is told now.
+	b.net.Step()
+	b.tick(8) // The first request finds no link, the second leaves with it.
+	b.expect("8 C1: 0 connecting", "10 S: 0 handshake", "11 C1: 0 handshake", "12 S: 1 connected", "13 C1: 1 connected")
+	if at.dials != 3 || c.State() != netcode.StateConnected {
+		t.Errorf("%d dials, the connection is %v", at.dials, c.State())
+	}
+}
+
+// TestAttemptOverNoLink: a server whose relay ends each link at once is given up.
+func TestAttemptOverNoLink(t *testing.T) {
+	b, at := linkedPair(t)
+	link := at.dial
+	at.dial = func() error {
+		if err := link(); err != nil {
+			return err
+		}
+		b.node.Disconnect(at.Local())
+		return nil
+	}
+	b.connect(b.clients[0])
+	for range 20 {
+		b.node.Disconnect(at.Local())
+		b.tick(1)
+	}
+	if at.dials != 4 || len(b.log) != 2 || !strings.HasSuffix(b.log[1], "C1: 0 disconnected, protocol error") {
+		t.Errorf("%d dials, events %q", at.dials, b.log)
 	}
 }
 
@@ -154,7 +247,7 @@ func TestClose(t *testing.T) {
 	b.server, b.clients = b.clients[0], nil
 	b.tick(1)
 	b.expect("6 S: 1 disconnected, closed by remote (connection closed: )")
-	if err := server.Listen(link.Addr{}); err == nil {
+	if err := server.Listen(address.Addr{}); err == nil {
 		t.Error("a closed server listens")
 	}
 }

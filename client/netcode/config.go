@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -21,7 +22,7 @@ type Config struct {
 	Link link.Link
 	// Open makes the link of Listen, at the address to listen at, or of Connect,
 	// at nowhere. Nil means a UDP socket.
-	Open func(local link.Addr) (link.Link, error)
+	Open func(local address.Addr) (link.Link, error)
 	// Transport is the layer below. The driver sets its Pipelines, which must be
 	// nil, and its Overhead, and its FragmentCapacity to 16 KiB if that is 0.
 	// Window must be the same on both sides.
@@ -134,7 +135,7 @@ func (c Config) transport(overhead int) utp.Config {
 	return t
 }
 
-func openUDP(local link.Addr) (link.Link, error) {
+func openUDP(local address.Addr) (link.Link, error) {
 	ap, ok := local.UDP()
 	if local.IsValid() && !ok {
 		return nil, ErrAddr

@@ -3,7 +3,7 @@ package netcode
 import (
 	"iter"
 
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
@@ -47,12 +47,11 @@ func (c Conn) NetworkID() NetworkID {
 }
 
 // Remote returns where the peer is now.
-func (c Conn) Remote() (link.Addr, bool) {
+func (c Conn) Remote() (address.Addr, bool) {
 	if c.live() == nil {
-		return link.Addr{}, false
+		return address.Addr{}, false
 	}
-	at, ok := c.d.ep.Remote(c.id)
-	return toLink(at), ok
+	return c.d.ep.Remote(c.id)
 }
 
 // Approve lets a client in; it is connected with the next Update. During the

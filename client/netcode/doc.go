@@ -39,6 +39,9 @@
 // connection of who sent it. Commands and snapshots further need SetInGame on
 // both sides; before that they are counted and ignored.
 //
+// Who was thrown out may connect again at once. Over a relay the end of the former
+// link may still be on its way then: the attempt asks for a new link and goes on.
+//
 // # Where Unity does otherwise
 //
 //   - RPCs that arrive in an Update are offered in it, not in the next

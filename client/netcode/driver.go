@@ -7,6 +7,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -84,7 +85,7 @@ func (d *Driver) attach(l link.Link) error {
 }
 
 // open makes the link if there is none.
-func (d *Driver) open(local link.Addr) error {
+func (d *Driver) open(local address.Addr) error {
 	switch {
 	case d.closed:
 		return net.ErrClosed
@@ -108,7 +109,7 @@ func (d *Driver) open(local link.Addr) error {
 //
 // Errors: ErrNotServer, ErrAlreadyListening, ErrAddr, and those of Config.Open.
 // A server that failed may be told again.
-func (d *Driver) Listen(at link.Addr) error {
+func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
 		return ErrNotServer
 	}
@@ -142,36 +143,31 @@ func (d *Driver) SetRequireApproval(on bool) error {
 	return nil
 }
 
-// dialer is a link that must find its peer, as a relay's.
-type dialer interface{ Dial() error }
-
 // Connect begins to connect to a server; StateConnecting is an event of the
 // next Update.
 //
 // Errors: ErrNotClient, ErrAlreadyConnecting, ErrPortZero, ErrAddr, and those of
 // Config.Open, of the link, and of Config.Rand.
-func (d *Driver) Connect(to link.Addr) (Conn, error) {
+func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	if d.server {
 		return Conn{}, ErrNotClient
 	}
 	if d.busy() {
 		return Conn{}, ErrAlreadyConnecting
 	}
-	if ap, udp := to.UDP(); udp && ap.Port() == 0 {
+	switch {
+	case !to.IsValid():
+		return Conn{}, ErrAddr
+	case !to.Reachable():
 		return Conn{}, ErrPortZero
 	}
-	if !to.IsValid() {
-		return Conn{}, ErrAddr
-	}
-	if err := d.open(link.Addr{}); err != nil {
+	if err := d.open(address.Addr{}); err != nil {
 		return Conn{}, err
 	}
-	if l, ok := d.link.(dialer); ok {
-		if err := l.Dial(); err != nil {
-			return Conn{}, err
-		}
+	if err := d.link.Dial(); err != nil {
+		return Conn{}, err
 	}
-	id, err := d.ep.Connect(toTransport(to), nil)
+	id, err := d.ep.Connect(to, nil)
 	if err != nil {
 		return Conn{}, err
 	}

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -71,19 +72,19 @@ func Example() {
 	rpcs := new(netcode.RPCRegistry)
 	hello, _ := netcode.RegisterRPC(rpcs, "hello", netcode.Raw(), netcode.DuringApproval)
 	network, _ := link.NewNetwork(link.NetworkConfig{})
-	home, _ := network.Open(link.Addr{})
+	home, _ := network.Open(address.Addr{})
 	d, err := netcode.NewServer(netcode.Config{Link: home, RPCs: rpcs, RequireApproval: true})
 	if err != nil {
 		fmt.Println(err)
 		return
 	}
 	defer d.Close()
-	_ = d.Listen(link.Addr{})
+	_ = d.Listen(address.Addr{})
 	s := &server{Driver: d, hello: hello}
 
 	var bots []*bot
 	for i := range 2 {
-		node, _ := network.Open(link.Addr{})
+		node, _ := network.Open(address.Addr{})
 		d, err := netcode.NewClient(netcode.Config{Link: node, RPCs: rpcs})
 		if err != nil {
 			fmt.Println(err)

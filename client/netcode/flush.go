@@ -22,7 +22,7 @@ func (d *Driver) flush() {
 	}
 	d.ep.Flush()
 	for pkt, ok := d.ep.Next(); ok; pkt, ok = d.ep.Next() {
-		if d.link.Send(toLink(pkt.To), pkt.Data) != nil {
+		if d.link.Send(pkt.To, pkt.Data) != nil {
 			d.counts.Unsent++ // As if the network had lost it.
 		}
 	}

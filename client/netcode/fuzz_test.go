@@ -56,25 +56,12 @@ func FuzzClient(f *testing.F) {
 	f.Fuzz(func(t *testing.T, data []byte, reliable bool) {
 		b := newBed(t, netcode.Config{})
 		d, c := b.join(netcode.Config{})
-		server, err := utp.New(utp.NetcodeForEntities())
-		if err != nil {
-			t.Fatal(err)
-		}
-		server.Listen(true)
-		r := &rude{Endpoint: server, node: b.node}
-		b.server, b.clients = d, nil
-		r.answer(b)
-		b.tick(1)
-		r.answer(b)
-		ev, ok := server.NextEvent()
-		if !ok || ev.Kind != utp.EventIncoming {
-			t.Fatalf("%+v", ev)
-		}
+		r := newRudeServer(t, b, d)
 		p := utp.EntitiesUnreliable
 		if reliable {
 			p = utp.EntitiesReliable
 		}
-		if server.Send(ev.Conn, p, data) == nil {
+		if r.Send(r.conn, p, data) == nil {
 			r.answer(b)
 		}
 		b.tick(1)
@@ -83,16 +70,47 @@ func FuzzClient(f *testing.F) {
 	})
 }
 
-// answer is pass for a server.
-func (r *rude) answer(b *bed) {
-	buf := make([]byte, utp.MaxDatagram)
-	for ev := r.node.Receive(buf); ev.N > 0; ev = r.node.Receive(buf) {
-		at, _ := ev.Addr.UDP()
-		r.Receive(utp.AddrFromUDP(at), buf[:ev.N])
+// FuzzRPC lets a client say any RPCs in one packet to a server that is as far as
+// the state says. What the game gets is allowed there, and a connection that does
+// not end is still where it was, or further.
+func FuzzRPC(f *testing.F) {
+	version := func(v netcode.ProtocolVersion) []byte { return versionRPC(v).Append(nil) }
+	plain := netcode.ProtocolVersion{Protocol: 1}
+	for state := range byte(3) {
+		f.Add(state, false, named("say", 1, 2).Append(nil))
+		f.Add(state, true, named("approve", 1).Append(named("approve").Append(nil)))
+		f.Add(state, false, version(plain))
+		f.Add(state, true, version(plain))
+		f.Add(state, false, getApproved.Append(nil))
+		f.Add(state, false, approved.Append(nil))
+		f.Add(state, true, system(0xFFFB, 101, 'n', 'o').Append(nil))
+		f.Add(state, false, utp.RPC{Index: 1, Bits: 9, Payload: []byte{1, 2}}.Append(nil))
+		f.Add(state, false, []byte{0, 0, 0xFF, 0xFF, 1})
 	}
-	r.Flush()
-	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
-		_ = r.node.Send(b.nodes[0].Local(), pkt.Data)
-	}
-	b.net.Step()
+	f.Fuzz(func(t *testing.T, state byte, relaxed bool, rpcs []byte) {
+		rpc := newCalls(t)
+		state %= 3
+		b := newBed(t, netcode.Config{RPCs: rpc.reg, RelaxedVersion: relaxed, RequireApproval: state == 1})
+		r := newRude(t, b)
+		if state > 0 {
+			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+			b.tick(1)
+			r.pass(b)
+		}
+		s := b.only()
+		before := s.State()
+		if r.Send(r.conn, utp.EntitiesReliable, append(packet(), rpcs...)) != nil {
+			return // More than a packet.
+		}
+		r.pass(b)
+		b.update()
+		if s.State() != netcode.StateDisconnected && s.State() < before {
+			t.Fatalf("%v became %v", before, s.State())
+		}
+		if got := read(s, rpc.say); len(got) > 0 && s.State() != netcode.StateConnected {
+			t.Fatalf("the game got %q while %v", got, s.State())
+		}
+		b.flush()
+		b.tick(2)
+	})
 }

@@ -8,6 +8,7 @@ import (
 	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -30,7 +31,7 @@ func (s *scripted) Receive(b []byte) link.Event {
 func scriptedPair(t *testing.T) (*bed, *scripted, netcode.Conn) {
 	t.Helper()
 	b := newBed(t, netcode.Config{})
-	node, err := b.net.Open(link.Addr{})
+	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -10,6 +10,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -66,14 +67,14 @@ func newBed(t testing.TB, cfg netcode.Config) *bed {
 		t.Fatal(err)
 	}
 	b := &bed{t: t, net: w, now: start, step: 20 * ms}
-	b.node, err = w.Open(link.Addr{})
+	b.node, err = w.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	cfg.Link = b.node
 	cfg.Rand = newChance(0)
 	b.server = b.driver(netcode.NewServer, cfg)
-	if err := b.server.Listen(link.Addr{}); err != nil {
+	if err := b.server.Listen(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
 	return b
@@ -96,12 +97,12 @@ func (b *bed) driver(make func(netcode.Config) (*netcode.Driver, error), cfg net
 // join makes a client that connects.
 func (b *bed) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
 	b.t.Helper()
-	node, err := b.net.Open(link.Addr{})
+	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		b.t.Fatal(err)
 	}
 	cfg.Link = node
-	cfg.Rand = newChance(byte(len(b.clients) + 1))
+	cfg.Rand = newChance(byte(len(b.nodes) + 1))
 	d := b.driver(netcode.NewClient, cfg)
 	b.clients, b.nodes = append(b.clients, d), append(b.nodes, node)
 	return d, b.connect(d)

@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"runtime"
 	"slices"
 	"sync"
 	"testing"
@@ -12,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 	"github.com/ferryrelay/ferry/engine"
@@ -27,7 +29,7 @@ type match struct {
 	rpc     calls
 	relay   *enginetest.Relay
 	host    *link.Relay
-	at      link.Addr
+	at      address.Addr
 	server  *netcode.Driver
 	players []*player
 	bad     netsim.Params // on both hops, in both directions
@@ -60,7 +62,7 @@ func newMatch(t testing.TB, cfg engine.Config, players int, bad netsim.Params, a
 	}
 	m.server = d
 	t.Cleanup(m.close)
-	if err := d.Listen(link.Addr{}); err != nil {
+	if err := d.Listen(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
 	m.join(res, players)
@@ -265,29 +267,38 @@ func TestRelayMatch(t *testing.T) {
 	}
 }
 
-// TestRelayReconnect: who was kicked may come again over the same link.
+// TestRelayReconnect: who was kicked may come again at once over the same link.
+// The host tells the relay of the kick three flushes later, when the new attempt
+// is on its way, and that attempt survives it.
 func TestRelayReconnect(t *testing.T) {
 	m := newMatch(t, engine.Config{}, 1, netsim.Params{}, false)
 	p := m.players[0]
-	back := func() bool {
-		if p.conn.State() == netcode.StateDisconnected {
-			// The news that the link is over may have met the first attempt.
-			p.conn, _ = p.Connect(m.at)
-		}
-		return p.connected()
-	}
-	for range 3 {
-		m.wait("the player", back)
+	const kicks = 5
+	for kick := range kicks {
+		m.wait("the player", p.connected)
 		m.wait("the server", func() bool { return len(slices.Collect(m.server.Conns())) == 1 })
 		for c := range m.server.Conns() {
 			c.Disconnect(netcode.ReasonConnectionClose, "")
 		}
 		m.wait("the end", func() bool { return !p.connected() })
-		for range 10 {
-			m.turn() // Three flushes later the relay is told, too.
+		for range 3 * kick {
+			m.turn() // The attempt begins before, with and after the end of the link.
+		}
+		var err error
+		if p.conn, err = p.Connect(m.at); err != nil {
+			t.Fatal(err)
 		}
 	}
-	m.wait("the player", back)
+	m.wait("the player", p.connected)
+	ends := 0
+	for _, ev := range p.events {
+		if ev.State == netcode.StateDisconnected {
+			ends++
+		}
+	}
+	if ends != kicks {
+		t.Errorf("%d kicks, and %d ends", kicks, ends)
+	}
 }
 
 func TestRelay200Players(t *testing.T) {
@@ -295,6 +306,7 @@ func TestRelay200Players(t *testing.T) {
 		t.Skip("opens 200 sessions")
 	}
 	const players = 200
+	before := heapInUse()
 	m := newMatch(t, engine.Config{MaxConnections: players, Unlimited: true}, players, netsim.Params{}, false)
 	m.wait("200 players", m.all((*player).connected))
 	ids := map[netcode.NetworkID]bool{}
@@ -308,4 +320,20 @@ func TestRelay200Players(t *testing.T) {
 	if n := m.server.Stats().Transport.Connections; n != players {
 		t.Errorf("%d connections", n)
 	}
+	// Both sides of each player with their sessions, sockets and queues, and the
+	// relay. A goroutine or a queue too many shows.
+	const limit = 128 << 10
+	if each := (heapInUse() - before) / players; each > limit {
+		t.Errorf("%d bytes per player, limit %d", each, limit)
+	} else {
+		t.Logf("%d bytes per player", each)
+	}
+}
+
+// heapInUse is what is left after a collection, in bytes.
+func heapInUse() int64 {
+	runtime.GC()
+	var m runtime.MemStats
+	runtime.ReadMemStats(&m)
+	return int64(m.HeapAlloc)
 }

@@ -3,7 +3,7 @@ package netcode
 import (
 	"fmt"
 
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // RequestResult is what became of a request.
@@ -44,13 +44,13 @@ func (r RequestResult) String() string {
 // ListenRequest is a Listen that the next Update makes. It belongs to the
 // goroutine of its driver.
 type ListenRequest struct {
-	at     link.Addr
+	at     address.Addr
 	result RequestResult
 	err    error
 }
 
 // Addr returns the address to listen at.
-func (r *ListenRequest) Addr() link.Addr { return r.at }
+func (r *ListenRequest) Addr() address.Addr { return r.at }
 
 // Result returns what became of it.
 func (r *ListenRequest) Result() RequestResult { return r.result }
@@ -61,14 +61,14 @@ func (r *ListenRequest) Err() error { return r.err }
 // ConnectRequest is a Connect that the next Update makes. It belongs to the
 // goroutine of its driver.
 type ConnectRequest struct {
-	to     link.Addr
+	to     address.Addr
 	result RequestResult
 	err    error
 	conn   Conn
 }
 
 // Addr returns the address to connect to.
-func (r *ConnectRequest) Addr() link.Addr { return r.to }
+func (r *ConnectRequest) Addr() address.Addr { return r.to }
 
 // Result returns what became of it.
 func (r *ConnectRequest) Result() RequestResult { return r.result }
@@ -81,7 +81,7 @@ func (r *ConnectRequest) Conn() Conn { return r.conn }
 
 // RequestListen asks the next Update for a Listen. Of several requests in one
 // tick it serves the first.
-func (d *Driver) RequestListen(at link.Addr) *ListenRequest {
+func (d *Driver) RequestListen(at address.Addr) *ListenRequest {
 	r := &ListenRequest{at: at}
 	d.listens = append(d.listens, r)
 	return r
@@ -89,7 +89,7 @@ func (d *Driver) RequestListen(at link.Addr) *ListenRequest {
 
 // RequestConnect asks the next Update for a Connect. Of several requests in one
 // tick it serves the first.
-func (d *Driver) RequestConnect(to link.Addr) *ConnectRequest {
+func (d *Driver) RequestConnect(to address.Addr) *ConnectRequest {
 	r := &ConnectRequest{to: to}
 	d.connects = append(d.connects, r)
 	return r

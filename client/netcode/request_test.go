@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -19,8 +20,8 @@ func TestRequests(t *testing.T) {
 		t.Fatal(err)
 	}
 	b := &bed{t: t, net: w, now: start, step: 20 * ms}
-	b.server = b.driver(netcode.NewServer, netcode.Config{Open: func(at link.Addr) (link.Link, error) { return w.Open(at) }})
-	d := b.driver(netcode.NewClient, netcode.Config{Open: func(at link.Addr) (link.Link, error) { return w.Open(at) }})
+	b.server = b.driver(netcode.NewServer, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
+	d := b.driver(netcode.NewClient, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
 	b.clients = []*netcode.Driver{d}
 	home := link.NodeAddr(50)
 	taken, err := w.Open(link.NodeAddr(51))
@@ -62,12 +63,12 @@ func TestRefusedCalls(t *testing.T) {
 	_, busy := d.Connect(b.node.Local())
 	c.Disconnect(netcode.ReasonConnectionClose, "")
 	b.tick(1)
-	_, zero := d.Connect(link.AddrFromUDP(netip.MustParseAddrPort("127.0.0.1:0")))
-	_, nowhere := d.Connect(link.Addr{})
+	_, zero := d.Connect(address.FromUDP(netip.MustParseAddrPort("127.0.0.1:0")))
+	_, nowhere := d.Connect(address.Addr{})
 	for i, k := range []struct{ got, want error }{
 		{server, netcode.ErrNotClient}, {busy, netcode.ErrAlreadyConnecting},
 		{zero, netcode.ErrPortZero}, {nowhere, netcode.ErrAddr},
-		{b.server.Listen(link.Addr{}), netcode.ErrAlreadyListening}, {d.Listen(link.Addr{}), netcode.ErrNotServer},
+		{b.server.Listen(address.Addr{}), netcode.ErrAlreadyListening}, {d.Listen(address.Addr{}), netcode.ErrNotServer},
 		{b.only().Approve(), netcode.ErrApprovalNotRequired},
 	} {
 		if k.got != k.want {

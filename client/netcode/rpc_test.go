@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
@@ -64,7 +64,7 @@ func TestCoalescing(t *testing.T) {
 func TestOrderOverFullWindow(t *testing.T) {
 	rpc := newCalls(t)
 	b := newBed(t, netcode.Config{RPCs: rpc.reg})
-	node, err := b.net.Open(link.Addr{})
+	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -162,23 +162,9 @@ func TestClasses(t *testing.T) {
 	}
 }
 
-// rude is a client made of the transport alone, which can say anything.
-type rude struct {
-	*utp.Endpoint
-	node *link.Node
-	conn utp.ConnID
-}
-
 // TestInvalid: whatever breaks the rules ends the connection with the reason
 // that says so, and nothing of it reaches the game.
 func TestInvalid(t *testing.T) {
-	packet := func(rpcs ...utp.RPC) []byte {
-		b := utp.AppendRPCPacket(nil, 1)
-		for _, r := range rpcs {
-			b = r.Append(b)
-		}
-		return b
-	}
 	for _, c := range []struct {
 		name  string
 		bytes []byte
@@ -204,52 +190,6 @@ func TestInvalid(t *testing.T) {
 			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, invalid RPC")
 		})
 	}
-}
-
-func newRude(t testing.TB, b *bed) *rude {
-	t.Helper()
-	node, err := b.net.Open(link.Addr{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = node.Close() })
-	cfg := utp.NetcodeForEntities()
-	cfg.Rand = newChance(77)
-	ep, err := utp.New(cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r := &rude{Endpoint: ep, node: node}
-	at, _ := b.node.Local().UDP()
-	if r.conn, err = ep.Connect(utp.AddrFromUDP(at), nil); err != nil {
-		t.Fatal(err)
-	}
-	r.pass(b)
-	b.tick(1)
-	r.pass(b)
-	return r
-}
-
-// pass carries what waits in both directions.
-func (r *rude) pass(b *bed) {
-	buf := make([]byte, link.MaxDatagram)
-	for ev := r.node.Receive(buf); ev.Kind != link.Nothing; ev = r.node.Receive(buf) {
-		at, _ := ev.Addr.UDP()
-		r.Receive(utp.AddrFromUDP(at), buf[:ev.N])
-	}
-	r.Flush()
-	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
-		_ = r.node.Send(b.node.Local(), pkt.Data)
-	}
-	b.net.Step()
-}
-
-func (r *rude) say(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
-	t.Helper()
-	if err := r.Send(r.conn, p, data); err != nil {
-		t.Fatal(err)
-	}
-	r.pass(b)
 }
 
 func TestRegistry(t *testing.T) {

@@ -3,7 +3,7 @@ package netcode
 import (
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
@@ -15,6 +15,7 @@ type session struct {
 	id       NetworkID
 	since    time.Duration // when the handshake began
 	unsaid   bool          // StateConnecting was not published yet
+	dials    int           // times that the attempt had to find its peer again
 	heard    bool          // the peer's version came, and fits
 	approved bool
 	inGame   bool
@@ -25,7 +26,7 @@ type session struct {
 	closeText   string
 	lingers     bool // ended, but the notice may still be on its way
 	until       time.Duration
-	at          link.Addr // where the peer was then
+	at          address.Addr // where the peer was then
 
 	queue rpcQueue
 	rpcs  []RPC

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
 func TestScheduleWithoutApproval(t *testing.T) {
@@ -196,6 +197,51 @@ func TestVersions(t *testing.T) {
 			}
 		})
 	}
+}
+
+// TestVersionFields lets a peer differ in each field alone, and says which on
+// the wire: with the relaxed version only the first two count.
+func TestVersionFields(t *testing.T) {
+	for _, c := range []struct {
+		change  func(*netcode.ProtocolVersion)
+		detail  string
+		relaxed bool // it matters then, too
+	}{
+		{func(v *netcode.ProtocolVersion) { v.Protocol++ }, "protocol version is 1, the peer's is 2", true},
+		{func(v *netcode.ProtocolVersion) { v.Game = -3 }, "game version is 0, the peer's is -3", true},
+		{func(v *netcode.ProtocolVersion) { v.RPCs = 5 }, "RPC collection is ", false},
+		{func(v *netcode.ProtocolVersion) { v.Components = 6 }, "components hash is 0000000000000000, the peer's is 0000000000000006", false},
+	} {
+		for _, relaxed := range []bool{false, true} {
+			b := newBed(t, netcode.Config{RelaxedVersion: relaxed})
+			r := newRude(t, b)
+			v := b.server.Version()
+			c.change(&v)
+			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(v)))
+			b.tick(1)
+			r.pass(b)
+			if relaxed && !c.relaxed {
+				b.expect("1 S: 0 handshake", "2 S: 1 connected")
+				continue
+			}
+			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, bad protocol version")
+			if text := r.heard(); !strings.Contains(text, c.detail) {
+				t.Errorf("relaxed %v: the peer is told %q, want %q", relaxed, text, c.detail)
+			}
+		}
+	}
+}
+
+// TestVersionOnAClient: the client looks as well, whatever the server thinks.
+func TestVersionOnAClient(t *testing.T) {
+	b := newBed(t, netcode.Config{})
+	d, _ := b.join(netcode.Config{})
+	r := newRudeServer(t, b, d)
+	v := d.Version()
+	v.Protocol = 0
+	r.speak(t, b, utp.EntitiesReliable, packet(versionRPC(v), approved))
+	b.tick(1)
+	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version")
 }
 
 func TestNetworkIDsAreReused(t *testing.T) {

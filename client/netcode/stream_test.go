@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/client/netcode"
-	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 )
 
@@ -158,7 +158,7 @@ func TestLargeSnapshots(t *testing.T) {
 // TestRoundTrip: what streams measure, over a network with a known delay.
 func TestRoundTrip(t *testing.T) {
 	b := newBed(t, netcode.Config{})
-	node, err := b.net.Open(link.Addr{})
+	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -274,7 +274,7 @@ func transcript(t *testing.T, seed uint64) string {
 	bad.Loss, bad.Duplicate, bad.Corrupt = 5, 5, 2
 	var taps []*netsim.Tap
 	for i := range 4 {
-		node, err := b.net.Open(link.Addr{})
+		node, err := b.net.Open(address.Addr{})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -80,9 +80,11 @@ func (d *Driver) receive() {
 		case link.Nothing:
 			return
 		case link.Datagram:
-			d.ep.Receive(toTransport(ev.Addr), d.buf[:ev.N])
+			d.ep.Receive(ev.Addr, d.buf[:ev.N])
+		case link.Joined:
+			d.joined(ev.Addr)
 		case link.Left:
-			d.ep.Gone(toTransport(ev.Addr))
+			d.left(ev.Addr)
 		case link.NoLink:
 			d.counts.NoLink++
 		case link.Refused:
@@ -93,18 +95,6 @@ func (d *Driver) receive() {
 			d.log.Error("the link ended", "error", ev.Err)
 			d.goneAll()
 			return
-		}
-	}
-}
-
-// goneAll ends every connection, since the link lost all peers.
-func (d *Driver) goneAll() {
-	for _, s := range d.sessions {
-		if s == nil {
-			continue
-		}
-		if at, ok := d.ep.Remote(s.conn); ok {
-			d.ep.Gone(at)
 		}
 	}
 }

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -24,6 +25,12 @@ const (
 // defaultRate is what is offered when nothing else is said, datagrams/s.
 const defaultRate = 10_000
 
+// What the shape netcode plays when nothing else is said.
+const (
+	defaultTick    = 30 // per second
+	defaultMatches = 20
+)
+
 func (s streams) bench() *cli.Command {
 	c := s.command(&cli.Command{
 		Name:  "bench",
@@ -46,6 +53,7 @@ Examples:
    ferry bench --rate 5000 --fail 'p99<5ms,loss<0.1%'
    ferry bench --rate 5000 --bind-rate 1000 --allocate-rate 50 --fail 'moved<2ms'
    ferry bench --shape churn --churn-rate 20 --duration 5s
+   ferry bench --shape netcode --matches 20 --players 10 --tick 30 --snapshot 600
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
 
    ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
@@ -84,16 +92,17 @@ func targetFlags() []cli.Flag {
 func loadFlags() []cli.Flag {
 	const category = "Load"
 	return []cli.Flag{
-		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn or idle"},
-		&cli.IntFlag{Category: category, Name: "matches", Usage: "`NUMBER` of hosts", Value: 200},
-		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and 1 for idle, all others have one", bench.DefaultPlayers), HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn, idle, or netcode: games with a command up and a snapshot down per player and tick"},
+		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode", defaultMatches), Value: 200, HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode and 1 for idle, all others have one", bench.DefaultPlayers), HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`WAY` of the datagrams: both, up (to the host) or down"},
 		&cli.StringFlag{Category: category, Name: "align", Usage: "what is due at the same time: `HOW` is even (nothing), match or tick (everything); default match for stars, else even"},
-		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, and 0 for churn and idle", defaultRate), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, and %d ticks per second for netcode", defaultRate, defaultTick), HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow under way, instead of --rate", HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "find-max", Usage: "look for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; begins at --rate"},
-		&cli.IntFlag{Category: category, Name: "payload", Usage: "`BYTES` of a datagram without the relay's header", Value: bench.DefaultPayload},
+		&cli.IntFlag{Category: category, Name: "payload", Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header, or of a command; default %d, and %d for netcode", bench.DefaultPayload, bench.DefaultCommand), HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "snapshot", Usage: fmt.Sprintf("`BYTES` of a snapshot of netcode; default %d", bench.DefaultSnapshot), HideDefault: true},
 		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
 		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before it that does not count", Value: bench.DefaultWarmup},
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` that the last datagrams have to arrive", Value: bench.DefaultDrain},
@@ -160,13 +169,16 @@ func benchConfig(cmd *cli.Command) bench.Config {
 		Commit: readBuild().revision, Command: commandLine(cmd),
 		Shape: bench.Shape(cmd.String("shape")), Direction: bench.Direction(cmd.String("direction")), Align: bench.Align(cmd.String("align")),
 		Matches: cmd.Int("matches"), Players: cmd.Int("players"),
-		Window: cmd.Int("closed"), Payload: cmd.Int("payload"),
+		Window: cmd.Int("closed"), Payload: cmd.Int("payload"), Snapshot: cmd.Int("snapshot"),
 		Duration: cmd.Duration("duration"), Warmup: cmd.Duration("warmup"), Drain: cmd.Duration("drain"),
 		Keepalive: cmd.Duration("keepalive"), BindRate: cmd.Float("bind-rate"),
 		AllocateRate: cmd.Float("allocate-rate"), AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
 		ServerPID: cmd.Int("server-pid"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
 		Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
 		ChurnPlay: cmd.Duration("churn-play"), AllowRemote: cmd.Bool("allow-remote"),
+	}
+	if cfg.Shape == bench.ShapeNetcode && !cmd.IsSet("matches") {
+		cfg.Matches = defaultMatches
 	}
 	if cfg.Shape == bench.ShapeChurn {
 		cfg.ChurnRate = cmd.Float("churn-rate")
@@ -208,6 +220,8 @@ func setRate(cfg *bench.Config, cmd *cli.Command) error {
 	case cmd.IsSet("tick"):
 		cfg.Rate = cmd.Float("tick") * float64(flows(cfg))
 	case cmd.IsSet("closed") || quiet || cmd.IsSet("find-max"):
+	case cfg.Shape == bench.ShapeNetcode:
+		cfg.Rate = defaultTick * float64(flows(cfg))
 	default:
 		cfg.Rate = defaultRate
 	}
@@ -220,8 +234,8 @@ func flows(cfg *bench.Config) int {
 	switch cfg.Shape {
 	case bench.ShapeHot:
 		n = 1
-	case bench.ShapeStar:
-		n *= cfg.Players
+	case bench.ShapeStar, bench.ShapeNetcode:
+		n *= cmp.Or(cfg.Players, bench.DefaultPlayers)
 	}
 	if cfg.Direction == bench.DirectionBoth {
 		n *= 2

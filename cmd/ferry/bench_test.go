@@ -329,3 +329,26 @@ func TestMeasured(t *testing.T) {
 		}
 	}
 }
+
+// TestBenchNetcode plays matches through the real relay.
+func TestBenchNetcode(t *testing.T) {
+	server, at := dev(t)
+	file := filepath.Join(t.TempDir(), "netcode.json")
+	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--shape", "netcode", "--matches", "2", "--players", "3", "--quiet",
+		"--server-pid", strconv.Itoa(server.Process.Pid), "--duration", "1s", "--warmup", "100ms", "--json", file, "--fail", "delivered>1")
+	if code != exitOK {
+		t.Fatalf("code %d: %s", code, stderr)
+	}
+	for _, want := range []string{"commands of 40 B and snapshots of 600 B at 30.0 ticks/s", "commands delivered", "snapshots p99", "connecting p99", "server CPU per player"} {
+		if !strings.Contains(stdout, want) {
+			t.Errorf("no %q in:\n%s", want, stdout)
+		}
+	}
+	runs, err := report.ReadFile(file)
+	if err != nil || len(runs) != 1 || runs[0].Netcode == nil {
+		t.Fatalf("%d runs, %v", len(runs), err)
+	}
+	if n := runs[0].Netcode; n.Players != 6 || n.Connect.Samples != 6 || n.Commands.Delivered == 0 || n.Snapshots.Delivered == 0 || runs[0].Load.Rate != 30*6*2 {
+		t.Errorf("%+v at %v/s", n, runs[0].Load.Rate)
+	}
+}

@@ -24,8 +24,8 @@
 // A Link belongs to one goroutine. Buffers belong to the caller: Send is done
 // with its datagram when it returns, Receive copies into the buffer it is given.
 // Once a link runs steadily, no call allocates; outside Linux a UDP link does,
-// see package sock. UDP and memory have no goroutine; a Relay has those of its
-// client.Session and one per peer, from OpenRelay to Close.
+// see package sock. UDP and memory have no goroutine; a Relay has the two of its
+// client.Session, from OpenRelay to Close, and one while it dials.
 //
 // Queues are bounded, and what does not fit is lost and counted: see [Stats].
 // Nothing here panics, whatever arrives.

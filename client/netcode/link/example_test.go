@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -14,8 +15,8 @@ func Example() {
 		fmt.Println(err)
 		return
 	}
-	server, _ := network.Open(link.Addr{})
-	player, _ := network.Open(link.Addr{})
+	server, _ := network.Open(address.Addr{})
+	player, _ := network.Open(address.Addr{})
 	defer server.Close()
 	defer player.Close()
 

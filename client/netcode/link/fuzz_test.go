@@ -3,6 +3,7 @@ package link_test
 import (
 	"testing"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -15,9 +16,9 @@ func FuzzLinked(f *testing.F) {
 	f.Fuzz(func(t *testing.T, ops []byte) {
 		w := network(t, link.NetworkConfig{Linked: true, Queue: 8, InFlight: 16})
 		var nodes [4]*end
-		var joined [4]map[link.Addr]bool
+		var joined [4]map[address.Addr]bool
 		for i := range nodes {
-			nodes[i], joined[i] = open(t, w, link.Addr{}), map[link.Addr]bool{}
+			nodes[i], joined[i] = open(t, w, address.Addr{}), map[address.Addr]bool{}
 		}
 		for _, op := range ops {
 			a := int(op>>4) % 4
@@ -46,7 +47,7 @@ func FuzzLinked(f *testing.F) {
 }
 
 // see reads all events of a node.
-func see(t *testing.T, e *end, joined map[link.Addr]bool) {
+func see(t *testing.T, e *end, joined map[address.Addr]bool) {
 	t.Helper()
 	for ev := e.Receive(e.buf); ev.Kind != link.Nothing; ev = e.Receive(e.buf) {
 		switch ev.Kind {

@@ -1,6 +1,10 @@
 package link
 
-import "time"
+import (
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+)
 
 // MaxDatagram is the largest datagram in bytes that a link carries: what a UDP
 // datagram holds on an Ethernet path with IPv4, 1500 - 20 - 8.
@@ -23,15 +27,22 @@ type Link interface {
 	//
 	// Errors: ErrTooLarge, ErrAddr, ErrNoPeer, net.ErrClosed after Close, or
 	// why the link ended. Nothing was sent then.
-	Send(to Addr, b []byte) error
+	Send(to address.Addr, b []byte) error
 	// Flush sends what Send has gathered, at the end of a tick.
 	Flush()
+	// Dial asks the transport for its own connection to the peer of a joiner, if
+	// it has such things: before each attempt to connect, and when one was lost.
+	// It does not wait: Joined or Refused follows, nothing while there is one.
+	//
+	// Errors: client.ErrRole on the host of a relay, net.ErrClosed after Close, or
+	// why the link ended.
+	Dial() error
 	// Disconnect ends the transport's own connection to a peer, if it has such
 	// things; what was sent before goes first. No event follows, neither a Left
 	// nor what of the peer still waited to be received.
-	Disconnect(peer Addr)
+	Disconnect(peer address.Addr)
 	// Local returns the address of this end.
-	Local() Addr
+	Local() address.Addr
 	// Overhead returns how many bytes of each UDP datagram the link takes for
 	// itself: 38 on a relay, otherwise 0.
 	Overhead() int
@@ -62,7 +73,7 @@ const (
 	// it was, and Addr is nowhere. It is a hint: the relay says so too while it
 	// recovers from a restart.
 	NoLink
-	// Refused: Relay.Dial failed; Err says why.
+	// Refused: Dial failed; Err says why.
 	Refused
 	// Ended: the link is of no more use; Err says why. On a relay these are its
 	// ERROR 1 and 4, or its silence. It comes once and is the last event.
@@ -93,9 +104,9 @@ func (k Kind) String() string {
 // Event is what Receive returns.
 type Event struct {
 	Kind Kind
-	Addr Addr  // of the peer; nowhere if the event is about none
-	N    int   // bytes of a Datagram in the caller's buffer, possibly 0
-	Err  error // of Refused and Ended
+	Addr address.Addr // of the peer; nowhere if the event is about none
+	N    int          // bytes of a Datagram in the caller's buffer, possibly 0
+	Err  error        // of Refused and Ended
 }
 
 // Stats is what a link has counted since it was opened. Bytes are payload.

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"testing"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -34,7 +35,7 @@ func TestLinkedPasses(t *testing.T) {
 	w.Step()
 	host.expect(t, link.Datagram, player.Local(), "hello")
 	host.quiet(t) // A link that is there is not made again.
-	stranger := open(t, w, link.Addr{})
+	stranger := open(t, w, address.Addr{})
 	stranger.say(t, host.Local(), "psst")
 	w.Step()
 	host.quiet(t)
@@ -99,10 +100,10 @@ func TestLinkedAgain(t *testing.T) {
 
 func TestLinkedClose(t *testing.T) {
 	w := network(t, link.NetworkConfig{Linked: true})
-	host := open(t, w, link.Addr{})
+	host := open(t, w, address.Addr{})
 	var players []*end
 	for range 5 {
-		p := open(t, w, link.Addr{})
+		p := open(t, w, address.Addr{})
 		join(t, w, host, p)
 		players = append(players, p)
 	}

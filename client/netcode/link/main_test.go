@@ -8,6 +8,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine/sock"
 )
@@ -56,7 +57,7 @@ func (e *end) next(t testing.TB) (link.Event, string) {
 }
 
 // expect waits for the next event, which has to be this one.
-func (e *end) expect(t testing.TB, kind link.Kind, from link.Addr, text string) link.Event {
+func (e *end) expect(t testing.TB, kind link.Kind, from address.Addr, text string) link.Event {
 	t.Helper()
 	ev, got := e.next(t)
 	if ev.Kind != kind || ev.Addr != from || got != text {
@@ -74,7 +75,7 @@ func (e *end) quiet(t testing.TB) {
 }
 
 // say sends a text at once.
-func (e *end) say(t testing.TB, to link.Addr, format string, args ...any) {
+func (e *end) say(t testing.TB, to address.Addr, format string, args ...any) {
 	t.Helper()
 	if err := e.Send(to, fmt.Appendf(nil, format, args...)); err != nil {
 		t.Fatalf("send to %v: %v", to, err)

@@ -1,8 +1,12 @@
 package link
 
 import (
+	"encoding/binary"
 	"fmt"
+	"net/netip"
 	"sync"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // NetworkConfig says how a network in memory behaves.
@@ -28,7 +32,7 @@ type Network struct {
 	cfg NetworkConfig
 
 	mu       sync.Mutex
-	nodes    map[Addr]*Node
+	nodes    map[address.Addr]*Node
 	numbered uint32 // the newest node that the network gave an address
 	flying   messages
 	spare    messages
@@ -45,12 +49,12 @@ func NewNetwork(cfg NetworkConfig) (*Network, error) {
 	if cfg.InFlight == 0 {
 		cfg.InFlight = 65536
 	}
-	return &Network{cfg: cfg, nodes: make(map[Addr]*Node)}, nil
+	return &Network{cfg: cfg, nodes: make(map[address.Addr]*Node)}, nil
 }
 
 // Open adds a node at an address of any kind; nowhere means the next free
 // NodeAddr, from 1 on. Errors: ErrTaken, and ErrAddr for port 0.
-func (w *Network) Open(at Addr) (*Node, error) {
+func (w *Network) Open(at address.Addr) (*Node, error) {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	if !at.IsValid() {
@@ -61,14 +65,27 @@ func (w *Network) Open(at Addr) (*Node, error) {
 	}
 	n := &Node{network: w, at: at}
 	if w.cfg.Linked {
-		n.links = make(map[Addr]uint64)
+		n.links = make(map[address.Addr]uint64)
 	}
 	w.nodes[at] = n
 	return n, nil
 }
 
+// nodePort is the port of numbered nodes.
+const nodePort = 7777
+
+// NodeAddr returns the place of a node of a network in memory. It is a UDP
+// address of the prefix that RFC 3849 keeps for documentation, in a /64 of its
+// own, so that code which knows only UDP and allocations can hold it: node 7 is
+// [2001:db8:0:7::]:7777.
+func NodeAddr(n uint32) address.Addr {
+	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8}
+	binary.BigEndian.PutUint32(ip[4:], n)
+	return address.FromUDP(netip.AddrPortFrom(netip.AddrFrom16(ip), nodePort))
+}
+
 // number returns the next numbered address that is free.
-func (w *Network) number() Addr {
+func (w *Network) number() address.Addr {
 	for {
 		w.numbered++
 		if at := NodeAddr(w.numbered); w.nodes[at] == nil {
@@ -78,9 +95,9 @@ func (w *Network) number() Addr {
 }
 
 // free reports why no node can be at an address.
-func (w *Network) free(at Addr) error {
+func (w *Network) free(at address.Addr) error {
 	switch {
-	case !at.allocation && at.port == 0:
+	case !at.Reachable():
 		return ErrAddr
 	case w.nodes[at] != nil:
 		return ErrTaken
@@ -91,7 +108,7 @@ func (w *Network) free(at Addr) error {
 // Link joins two nodes of a Linked network, as a relay does with a host and a
 // player. The link is there, and both are told, with the next Step. Errors: ErrNoPeer when a node is
 // missing, ErrConfig when the network is not Linked.
-func (w *Network) Link(a, b Addr) error {
+func (w *Network) Link(a, b address.Addr) error {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	left, right := w.nodes[a], w.nodes[b]
@@ -129,7 +146,7 @@ func (w *Network) InFlight() int {
 
 // launch takes what a node sends. It is false when there is no room, which
 // there always is for the news that a peer joined or left.
-func (w *Network) launch(kind Kind, from, to Addr, b []byte) bool {
+func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
 	if bounded(kind) && w.flying.count >= w.cfg.InFlight {
 		return false
 	}
@@ -170,7 +187,7 @@ func bounded(kind Kind) bool { return kind == Datagram || kind == NoLink }
 type message struct {
 	next     *message
 	kind     Kind
-	from, to Addr
+	from, to address.Addr
 	n        int
 	buf      [MaxDatagram]byte
 }

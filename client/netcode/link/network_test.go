@@ -7,6 +7,7 @@ import (
 	"sync"
 	"testing"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -20,7 +21,7 @@ func network(t testing.TB, cfg link.NetworkConfig) *link.Network {
 	return w
 }
 
-func open(t testing.TB, w *link.Network, at link.Addr) *end {
+func open(t testing.TB, w *link.Network, at address.Addr) *end {
 	t.Helper()
 	n, err := w.Open(at)
 	if err != nil {
@@ -33,7 +34,7 @@ func open(t testing.TB, w *link.Network, at link.Addr) *end {
 func pair(t testing.TB, cfg link.NetworkConfig) (w *link.Network, a, b *end) {
 	t.Helper()
 	w = network(t, cfg)
-	return w, open(t, w, link.Addr{}), open(t, w, link.Addr{})
+	return w, open(t, w, address.Addr{}), open(t, w, address.Addr{})
 }
 
 func TestStepDelivers(t *testing.T) {
@@ -73,18 +74,21 @@ func TestStepIsATick(t *testing.T) {
 func TestNetworkAddresses(t *testing.T) {
 	w := network(t, link.NetworkConfig{})
 	open(t, w, link.NodeAddr(1))
-	if got := open(t, w, link.Addr{}).Local(); got != link.NodeAddr(2) {
+	if got := open(t, w, address.Addr{}).Local(); got != link.NodeAddr(2) {
 		t.Errorf("the first free node is %v, want node 2", got)
 	}
-	id := link.AddrFromAllocation(proto.AllocationID{15: 1})
+	id := address.FromAllocation(proto.AllocationID{15: 1})
 	if got := open(t, w, id).Local(); got != id {
 		t.Errorf("node at %v, want %v", got, id)
 	}
 	if _, err := w.Open(link.NodeAddr(1)); err != link.ErrTaken {
 		t.Errorf("a second node 1: %v", err)
 	}
+	if got := link.NodeAddr(7).String(); got != "[2001:db8:0:7::]:7777" {
+		t.Errorf("node 7 is at %s", got)
+	}
 	ap, _ := link.NodeAddr(9).UDP()
-	if _, err := w.Open(link.AddrFromUDP(netipPort(ap, 0))); err != link.ErrAddr {
+	if _, err := w.Open(address.FromUDP(netipPort(ap, 0))); err != link.ErrAddr {
 		t.Errorf("a node at port 0: %v", err)
 	}
 	if _, err := link.NewNetwork(link.NetworkConfig{Queue: -1}); !errors.Is(err, link.ErrConfig) {
@@ -97,7 +101,7 @@ func TestNodeRefuses(t *testing.T) {
 	if err := a.Send(b.Local(), make([]byte, link.MaxDatagram+1)); err != link.ErrTooLarge {
 		t.Errorf("too large: %v", err)
 	}
-	if err := a.Send(link.Addr{}, nil); err != link.ErrAddr {
+	if err := a.Send(address.Addr{}, nil); err != link.ErrAddr {
 		t.Errorf("to nowhere: %v", err)
 	}
 	a.say(t, link.NodeAddr(99), "anybody?")

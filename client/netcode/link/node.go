@@ -5,16 +5,18 @@ import (
 	"net"
 	"slices"
 	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // Node is a link of a network in memory. Unlike other links it may be used from
 // several goroutines, since the lock of its network guards it.
 type Node struct {
 	network *Network
-	at      Addr
+	at      address.Addr
 	inbox   messages
-	links   map[Addr]uint64 // on a Linked network: the peers, numbered as they joined
-	linked  uint64          // the number of the newest
+	links   map[address.Addr]uint64 // on a Linked network: the peers, numbered as they joined
+	linked  uint64                  // the number of the newest
 	closed  bool
 	stats   Stats
 }
@@ -72,7 +74,7 @@ func (n *Node) Receive(b []byte) Event {
 
 // Send puts a datagram on its way. On a Linked network one without a link comes
 // to nothing but the event NoLink, which names the peer.
-func (n *Node) Send(to Addr, b []byte) error {
+func (n *Node) Send(to address.Addr, b []byte) error {
 	w := n.network
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -81,7 +83,7 @@ func (n *Node) Send(to Addr, b []byte) error {
 		return net.ErrClosed
 	case len(b) > MaxDatagram:
 		return ErrTooLarge
-	case !to.IsValid() || !to.allocation && to.port == 0:
+	case !to.Reachable():
 		return ErrAddr
 	}
 	if _, ok := n.links[to]; n.links != nil && !ok {
@@ -104,9 +106,19 @@ func (n *Node) Send(to Addr, b []byte) error {
 // Flush does nothing: Step delivers.
 func (n *Node) Flush() {}
 
+// Dial does nothing: on a Linked network, Network.Link makes the links.
+func (n *Node) Dial() error {
+	n.network.mu.Lock()
+	defer n.network.mu.Unlock()
+	if n.closed {
+		return net.ErrClosed
+	}
+	return nil
+}
+
 // Disconnect ends the link to a peer of a Linked network, which is told. Over a
 // network that plays UDP it does nothing.
-func (n *Node) Disconnect(peer Addr) {
+func (n *Node) Disconnect(peer address.Addr) {
 	w := n.network
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -121,7 +133,7 @@ func (n *Node) Disconnect(peer Addr) {
 }
 
 // forget drops what of a peer waits to be received.
-func (n *Node) forget(peer Addr) {
+func (n *Node) forget(peer address.Addr) {
 	for range n.inbox.count {
 		m := n.inbox.pop()
 		if m.from == peer {
@@ -133,7 +145,7 @@ func (n *Node) forget(peer Addr) {
 }
 
 // Local returns the node's address.
-func (n *Node) Local() Addr {
+func (n *Node) Local() address.Addr {
 	n.network.mu.Lock()
 	defer n.network.mu.Unlock()
 	return n.at
@@ -152,7 +164,7 @@ func (n *Node) Stats() Stats {
 // Move gives the node another address, as a player gets who changes networks:
 // what is on its way to the old one is lost. Errors: ErrTaken, ErrAddr,
 // net.ErrClosed, and ErrConfig on a Linked network, where peers have ids.
-func (n *Node) Move(to Addr) error {
+func (n *Node) Move(to address.Addr) error {
 	w := n.network
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -194,11 +206,11 @@ func (n *Node) Close() error {
 }
 
 // peers returns the linked peers in the order in which they joined.
-func (n *Node) peers() []Addr {
-	peers := make([]Addr, 0, len(n.links))
+func (n *Node) peers() []address.Addr {
+	peers := make([]address.Addr, 0, len(n.links))
 	for peer := range n.links {
 		peers = append(peers, peer)
 	}
-	slices.SortFunc(peers, func(a, b Addr) int { return cmp.Compare(n.links[a], n.links[b]) })
+	slices.SortFunc(peers, func(a, b address.Addr) int { return cmp.Compare(n.links[a], n.links[b]) })
 	return peers
 }

@@ -2,12 +2,14 @@ package link
 
 import (
 	"context"
-	"fmt"
+	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -15,52 +17,62 @@ import (
 type RelayConfig struct {
 	// Session is the client's configuration; its Ticket makes the link a host's
 	// or a joiner's. ReceiveQueue in it is how many datagrams of one peer may
-	// wait, MaxPeers how many peers a host has.
+	// wait to be received before the newest is dropped, MaxPeers how many peers
+	// a host has: what both come to, at 1.5 KB each, is what a host that does
+	// not look may have to hold.
 	Session client.Config
-	// ReceiveQueue is how many datagrams of all peers may wait to be received
-	// before the newest is dropped. 0 means 4096, 6 MB when full.
-	ReceiveQueue int
 }
 
 // Relay is a link of a host or joiner through a Ferry relay. Its addresses are
 // allocation ids.
 //
-// A client.Session does the work; one goroutine accepts peers, and one per peer
-// reads, so that the farewell of a peer comes before the news that it left.
+// A client.Session does the work, in two goroutines of its own. Receive looks
+// at its peers in turn, so that a loud one leaves the others theirs.
 type Relay struct {
 	session *client.Session
-	ctx     context.Context // ends with the session
-	stop    context.CancelFunc
 	joiner  bool
-	in      inbox
-	room    chan struct{}  // a token per peer that has not been reported as gone
-	work    sync.WaitGroup // goroutines that end with the session; Dial adds under the lock of in
-	run     sync.WaitGroup // the goroutine that runs the session
+	work    sync.WaitGroup // the session's Run, and a Dial
+	dialled chan dialled   // capacity one: there is one Dial at a time
 
 	// The caller's goroutine owns these.
-	peers   map[Addr]*relayPeer // from Joined to Left
-	host    Addr                // a joiner's
-	noLinks uint64              // ERROR 5 that were reported
-	err     error               // why the link ended
+	peers   map[address.Addr]*client.Peer // from Joined to Left
+	order   []*client.Peer                // the same, in the order of their turns
+	turn    int                           // whose it is; len(order): that of the news
+	next    *client.Peer                  // will join when an earlier link to it has Left
+	host    address.Addr                  // a joiner's
+	dials   bool
+	noLinks uint64 // ERROR 5 that were reported
+	noLink  bool   // one is to be reported
+	err     error  // why the link ended
 	stats   Stats
+	scratch [MaxDatagram]byte // of who receives into a small buffer
+}
+
+// dialled is what a Dial came to.
+type dialled struct {
+	peer *client.Peer
+	err  error
 }
 
 var _ Link = (*Relay)(nil)
 
 // OpenRelay binds the allocation of the ticket and, for a joiner, connects it
 // to its host, whose Joined is then the first event. It waits for the relay
-// until ctx ends. Errors wrap client.ErrConfig or ErrConfig, or are those of
-// Bind and Connect of the session; nothing runs then.
+// until ctx ends. Errors wrap client.ErrConfig, or are those of Bind and Connect
+// of the session; nothing runs then.
 func OpenRelay(ctx context.Context, cfg RelayConfig) (*Relay, error) {
-	if cfg.ReceiveQueue < 0 {
-		return nil, fmt.Errorf("%w: ReceiveQueue is negative", ErrConfig)
-	}
 	session, err := client.New(cfg.Session)
 	if err != nil {
 		return nil, err
 	}
-	r := newRelay(session, cfg)
-	r.run.Go(r.serve)
+	r := &Relay{
+		session: session,
+		joiner:  len(cfg.Session.Ticket.HostConnectionData) > 0,
+		dialled: make(chan dialled, 1),
+		peers:   make(map[address.Addr]*client.Peer),
+	}
+	// What Run returns is also what Err of the session says.
+	r.work.Go(func() { _ = session.Run(context.Background()) })
 	if err := r.begin(ctx); err != nil {
 		_ = r.Close()
 		return nil, err
@@ -68,83 +80,37 @@ func OpenRelay(ctx context.Context, cfg RelayConfig) (*Relay, error) {
 	return r, nil
 }
 
-func newRelay(session *client.Session, cfg RelayConfig) *Relay {
-	maxPeers := orDefault(cfg.Session.MaxPeers, 1024)
-	r := &Relay{
-		session: session,
-		joiner:  len(cfg.Session.Ticket.HostConnectionData) > 0,
-		in:      newInbox(orDefault(cfg.ReceiveQueue, 4096), orDefault(cfg.Session.ReceiveQueue, 256)),
-		// Twice as many, so that players may come while the game has not yet
-		// looked who went.
-		room:  make(chan struct{}, 2*maxPeers),
-		peers: make(map[Addr]*relayPeer),
-	}
-	r.ctx, r.stop = context.WithCancel(context.Background())
-	return r
-}
-
-func orDefault(v, def int) int {
-	if v == 0 {
-		return def
-	}
-	return v
-}
-
-// serve runs the session, and says that it ended when all has been said that
-// came before.
-func (r *Relay) serve() {
-	err := r.session.Run(context.Background())
-	r.stop()
-	r.in.seal()
-	r.work.Wait()
-	if err == nil {
-		err = net.ErrClosed
-	}
-	r.in.tell(Ended, nil, err)
-}
-
-// begin binds and starts to accept or connects.
-func (r *Relay) begin(ctx context.Context) error {
-	if err := r.session.Bind(ctx); err != nil {
+// begin binds, and connects a joiner.
+func (r *Relay) begin(ctx context.Context) (err error) {
+	if err = r.session.Bind(ctx); err != nil || !r.joiner {
 		return err
 	}
-	if !r.joiner {
-		r.spawn(r.accept)
-		return nil
-	}
-	peer, err := r.session.Connect(ctx)
-	if err != nil {
+	if r.next, err = r.session.Connect(ctx); err != nil {
 		return err
 	}
-	r.join(peer)
-	r.host = AddrFromAllocation(peer.ID())
+	r.host = addrOf(r.next)
 	return nil
 }
 
-// spawn starts a goroutine, unless the session has ended.
-func (r *Relay) spawn(f func()) bool {
-	r.in.mu.Lock()
-	defer r.in.mu.Unlock()
-	if r.in.sealed {
-		return false
-	}
-	r.work.Go(f)
-	return true
-}
+func addrOf(p *client.Peer) address.Addr { return address.FromAllocation(p.ID()) }
 
 // Dial makes a joiner ask for its host again, after the link was lost. It does
 // not wait: Joined or Refused follows; while the link lives, nothing does.
 // Errors: client.ErrRole on a host, net.ErrClosed, or why the link ended.
 func (r *Relay) Dial() error {
-	if !r.joiner {
+	switch {
+	case !r.joiner:
 		return client.ErrRole
-	}
-	if r.err != nil {
+	case r.err != nil:
 		return r.err
+	case r.dials:
+		return nil
 	}
-	if !r.spawn(r.dial) {
-		return net.ErrClosed
-	}
+	r.dials = true
+	r.work.Go(func() {
+		peer, err := r.session.Connect(context.Background()) // It ends with the session.
+		r.dialled <- dialled{peer, err}
+	})
 	return nil
 }
 
@@ -155,83 +121,138 @@ func (r *Relay) Session() *client.Session { return r.session }
 // Advance looks whether the relay has complained of a missing link.
 func (r *Relay) Advance(time.Time) {
 	if n := r.refusals(); n > r.noLinks {
-		r.noLinks = n
-		r.in.tell(NoLink, nil, nil)
+		r.noLinks, r.noLink = n, true
 	}
 }
 
 // refusals returns how many ERROR 5 the session has received.
 func (r *Relay) refusals() uint64 { return r.session.Stats().Errors[proto.ErrorNotConnected] }
 
-// Receive returns what came from the relay.
+// Receive returns what came from the relay: a datagram of each peer in turn,
+// and the news after each round.
 func (r *Relay) Receive(b []byte) Event {
-	for r.err == nil {
-		e, p := r.in.next(b)
-		if e.Kind == Nothing {
-			return e
+	for silent := 0; r.err == nil && silent <= len(r.order); silent++ {
+		var e Event
+		if r.turn < len(r.order) {
+			e = r.read(b)
+		} else {
+			r.turn = 0
+			e = r.news()
 		}
-		if p != nil {
-			e.Addr = p.addr
-		}
-		if r.keep(&e, p, len(b)) {
+		if e.Kind != Nothing {
 			return e
 		}
 	}
 	return Event{}
 }
 
-// keep does what an event brings with it. It is false for one that the caller
-// shall not see.
-func (r *Relay) keep(e *Event, p *relayPeer, size int) bool {
-	if p != nil && p.dropped {
-		return false
-	}
-	switch e.Kind {
-	case Datagram:
-		if e.N > size {
+// read takes a datagram of the peer whose turn it is, or its end.
+func (r *Relay) read(b []byte) Event {
+	p := r.order[r.turn]
+	for {
+		n, ok, err := r.take(p, b)
+		switch {
+		case err == io.EOF: // Behind the last datagram.
+			r.forget(addrOf(p))
+			return Event{Kind: Left, Addr: addrOf(p)}
+		case ok && n > len(b):
 			r.stats.TooLarge++
-			return false
+			continue
+		}
+		r.turn++
+		if !ok || err != nil { // The end of the session is among the news.
+			return Event{}
 		}
 		r.stats.Received++
-		r.stats.ReceivedBytes += uint64(e.N)
-	case Joined:
-		r.peers[p.addr] = p
-		if r.joiner {
-			r.host = p.addr
-			r.noLinks = r.refusals() // They are about an earlier link.
-		}
-	case Left:
-		r.release(p)
-	case NoLink:
-		e.Addr = r.host
-		return !r.joiner || r.peers[r.host] != nil
-	case Ended:
-		r.err = e.Err
-		clear(r.peers)
+		r.stats.ReceivedBytes += uint64(n)
+		return Event{Kind: Datagram, Addr: addrOf(p), N: n}
 	}
-	return true
 }
 
-// release forgets a peer and makes room for another.
-func (r *Relay) release(p *relayPeer) {
-	p.dropped = true
-	delete(r.peers, p.addr)
-	<-r.room
+// take reads a datagram. n may be above len(b): then it did not fit.
+func (r *Relay) take(p *client.Peer, b []byte) (n int, ok bool, err error) {
+	if len(b) >= len(r.scratch) {
+		return p.TryRead(b)
+	}
+	n, ok, err = p.TryRead(r.scratch[:])
+	copy(b, r.scratch[:n])
+	return n, ok, err
+}
+
+// news is what has happened besides datagrams.
+func (r *Relay) news() Event {
+	if err := r.session.Err(); err != nil {
+		r.err = err
+		r.drop()
+		return Event{Kind: Ended, Err: err}
+	}
+	select {
+	case d := <-r.dialled:
+		r.dials = false
+		switch {
+		case d.err != nil:
+			return Event{Kind: Refused, Err: d.err}
+		case r.peers[addrOf(d.peer)] != d.peer:
+			r.next = d.peer
+		}
+	default:
+	}
+	if r.next == nil && !r.joiner {
+		r.next, _ = r.session.TryAccept() // An error is told with the next news.
+	}
+	if p := r.next; p != nil && r.peers[addrOf(p)] == nil {
+		r.next = nil
+		r.join(p)
+		return Event{Kind: Joined, Addr: addrOf(p)}
+	}
+	told := r.noLink && (!r.joiner || r.peers[r.host] != nil)
+	r.noLink = false
+	if told {
+		return Event{Kind: NoLink, Addr: r.host}
+	}
+	return Event{}
+}
+
+func (r *Relay) join(p *client.Peer) {
+	r.peers[addrOf(p)] = p
+	r.order = append(r.order, p)
+	if r.joiner {
+		r.host = addrOf(p)
+		r.noLinks, r.noLink = r.refusals(), false // They are about an earlier link.
+	}
+}
+
+// forget takes a peer out.
+func (r *Relay) forget(at address.Addr) {
+	i := slices.Index(r.order, r.peers[at])
+	r.order = slices.Delete(r.order, i, i+1)
+	if i < r.turn {
+		r.turn--
+	}
+	delete(r.peers, at)
+}
+
+// drop takes out all.
+func (r *Relay) drop() {
+	clear(r.peers)
+	clear(r.order)
+	r.order, r.next = r.order[:0], nil
 }
 
 // Send sends a datagram to a peer that has joined.
-func (r *Relay) Send(to Addr, b []byte) error {
+func (r *Relay) Send(to address.Addr, b []byte) error {
 	p := r.peers[to]
+	_, relayed := to.Allocation()
 	switch {
 	case r.err != nil:
 		return r.err
-	case !to.allocation:
+	case !relayed:
 		return ErrAddr
 	case p == nil:
 		r.stats.Unreachable++
 		return ErrNoPeer
 	}
-	_, err := p.peer.Write(b)
+	_, err := p.Write(b)
 	switch err {
 	case nil:
 		r.stats.Sent++
@@ -250,27 +271,26 @@ func (r *Relay) Send(to Addr, b []byte) error {
 func (r *Relay) Flush() {}
 
 // Disconnect tells the relay that the link to a peer is over.
-func (r *Relay) Disconnect(peer Addr) {
+func (r *Relay) Disconnect(peer address.Addr) {
 	if p := r.peers[peer]; p != nil {
-		_ = p.peer.Close()
-		r.release(p)
+		_ = p.Close()
+		r.forget(peer)
 	}
 }
 
 // Local returns the own allocation.
-func (r *Relay) Local() Addr { return AddrFromAllocation(r.session.ID()) }
+func (r *Relay) Local() address.Addr { return address.FromAllocation(r.session.ID()) }
 
 // Host returns the host of a joiner, known from the start; nowhere on a host.
-func (r *Relay) Host() Addr { return r.host }
+func (r *Relay) Host() address.Addr { return r.host }
 
 // Overhead returns 38, the header of RELAY.
 func (r *Relay) Overhead() int { return proto.RelayOverhead }
 
-// Stats returns the counters. Unsent and some of QueueFull are the session's.
+// Stats returns the counters. Unsent and QueueFull are the session's.
 func (r *Relay) Stats() Stats {
 	st, session := r.stats, r.session.Stats()
-	st.Unsent = session.Unsent
-	st.QueueFull = session.QueueDropped + r.in.lost()
+	st.Unsent, st.QueueFull = session.Unsent, session.QueueDropped
 	return st
 }
 
@@ -278,8 +298,8 @@ func (r *Relay) Stats() Stats {
 // ms, and returns when nothing of it runs any more.
 func (r *Relay) Close() error {
 	err := r.session.Close()
-	r.run.Wait()
+	r.work.Wait()
 	r.err = net.ErrClosed
-	clear(r.peers)
+	r.drop()
 	return err
 }

@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/engine/sock"
 )
 
@@ -31,7 +32,8 @@ type UDPConfig struct {
 type UDP struct {
 	group *sock.Group
 	conn  *sock.Conn
-	local Addr
+	local address.Addr
+	ipv4  bool // the family of local
 	in    *sock.RecvBatch
 	next  int // datagram of in that is handed out next
 	have  int // datagrams in in
@@ -62,7 +64,8 @@ func OpenUDP(cfg UDPConfig) (*UDP, error) {
 	return &UDP{
 		group: group,
 		conn:  conn,
-		local: AddrFromUDP(group.Addr()),
+		local: address.FromUDP(group.Addr()),
+		ipv4:  group.Addr().Addr().Unmap().Is4(),
 		in:    conn.NewRecvBatch(),
 		out:   conn.NewSendBatch(udpBatch),
 		slab:  make([]byte, udpBatch*MaxDatagram),
@@ -88,7 +91,7 @@ func (u *UDP) Receive(b []byte) Event {
 		default:
 			u.stats.Received++
 			u.stats.ReceivedBytes += uint64(len(pkt))
-			return Event{Kind: Datagram, Addr: AddrFromUDP(addr), N: copy(b, pkt)}
+			return Event{Kind: Datagram, Addr: address.FromUDP(addr), N: copy(b, pkt)}
 		}
 	}
 }
@@ -114,14 +117,14 @@ func (u *UDP) end() Event {
 
 // Send adds a datagram to the batch that the next Flush hands to the kernel, or
 // this call when it is full.
-func (u *UDP) Send(to Addr, b []byte) error {
+func (u *UDP) Send(to address.Addr, b []byte) error {
 	addr, ok := to.UDP()
 	switch {
 	case u.err != nil:
 		return u.err
 	case len(b) > MaxDatagram:
 		return ErrTooLarge
-	case !ok || addr.Port() == 0 || addr.Addr().Is4() != u.local.host.Is4():
+	case !ok || addr.Port() == 0 || addr.Addr().Is4() != u.ipv4:
 		return ErrAddr
 	}
 	at := u.out.Len() * MaxDatagram
@@ -144,11 +147,14 @@ func (u *UDP) Flush() {
 	u.stats.Unsent += uint64(res.Failed)
 }
 
+// Dial does nothing but tell why the link ended: UDP has no connections.
+func (u *UDP) Dial() error { return u.err }
+
 // Disconnect does nothing: UDP has no connections.
-func (u *UDP) Disconnect(Addr) {}
+func (u *UDP) Disconnect(address.Addr) {}
 
 // Local returns the address and port that the socket is bound to.
-func (u *UDP) Local() Addr { return u.local }
+func (u *UDP) Local() address.Addr { return u.local }
 
 // Overhead returns 0.
 func (u *UDP) Overhead() int { return 0 }

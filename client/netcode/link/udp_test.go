@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"testing"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -74,14 +75,14 @@ func TestUDPRefuses(t *testing.T) {
 	a, b := udp(t, "127.0.0.1:0"), udp(t, "127.0.0.1:0")
 	ap, _ := b.Local().UDP()
 	for _, c := range []struct {
-		to   link.Addr
+		to   address.Addr
 		size int
 		want error
 	}{
 		{b.Local(), link.MaxDatagram + 1, link.ErrTooLarge},
-		{link.Addr{}, 1, link.ErrAddr},
-		{link.AddrFromAllocation([16]byte{1}), 1, link.ErrAddr},
-		{link.AddrFromUDP(netipPort(ap, 0)), 1, link.ErrAddr},
+		{address.Addr{}, 1, link.ErrAddr},
+		{address.FromAllocation([16]byte{1}), 1, link.ErrAddr},
+		{address.FromUDP(netipPort(ap, 0)), 1, link.ErrAddr},
 		{link.NodeAddr(1), 1, link.ErrAddr},
 	} {
 		if err := a.Send(c.to, make([]byte, c.size)); err != c.want {

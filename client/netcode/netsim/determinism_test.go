@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 )
@@ -18,8 +19,8 @@ func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]b
 	if err != nil {
 		t.Fatal(err)
 	}
-	far, _ := w.Open(link.Addr{})
-	bare, _ := w.Open(link.Addr{})
+	far, _ := w.Open(address.Addr{})
+	bare, _ := w.Open(address.Addr{})
 	inner := netsim.NewTap(bare)
 	sim, err := netsim.New(inner, netsim.Config{Seed: seed, Out: p, In: p})
 	if err != nil {

@@ -1,6 +1,9 @@
 package netsim
 
-import "github.com/ferryrelay/ferry/client/netcode/link"
+import (
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+)
 
 // Counts is what became of the datagrams of one direction.
 type Counts struct {
@@ -104,7 +107,7 @@ func (d *direction) due(now int64, jitter uint64) int64 {
 }
 
 // hold keeps a datagram until it is due. It is false when there is no room.
-func (d *direction) hold(peer link.Addr, b []byte, due int64) bool {
+func (d *direction) hold(peer address.Addr, b []byte, due int64) bool {
 	if len(d.queue.heap) >= d.limit {
 		d.counts.QueueFull++
 		return false
@@ -143,7 +146,7 @@ func (d *direction) corrupt(b []byte) {
 }
 
 // forget drops what of a peer waits. Its news goes too.
-func (d *direction) forget(peer link.Addr) {
+func (d *direction) forget(peer address.Addr) {
 	kept := d.queue.heap[:0]
 	for _, it := range d.queue.heap {
 		if it.event.Addr == peer {

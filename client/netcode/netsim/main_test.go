@@ -7,6 +7,7 @@ import (
 
 	"go.uber.org/goleak"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 )
@@ -33,10 +34,10 @@ func newBed(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *bed {
 		t.Fatal(err)
 	}
 	b := &bed{network: w, buf: make([]byte, link.MaxDatagram)}
-	if b.bare, err = w.Open(link.Addr{}); err != nil {
+	if b.bare, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
-	if b.far, err = w.Open(link.Addr{}); err != nil {
+	if b.far, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
 	if b.sim, err = netsim.New(b.bare, cfg); err != nil {

@@ -5,6 +5,7 @@ import (
 	"net"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -28,9 +29,9 @@ type Config struct {
 type Sim struct {
 	inner   link.Link
 	out, in direction
-	start   time.Time          // of the first Advance, the zero of now
-	now     int64              // ns
-	leaving map[link.Addr]bool // peers whose Disconnect is delayed: nothing of them is wanted
+	start   time.Time             // of the first Advance, the zero of now
+	now     int64                 // ns
+	leaving map[address.Addr]bool // peers whose Disconnect is delayed: nothing of them is wanted
 	scratch [link.MaxDatagram]byte
 	closed  bool
 }
@@ -56,7 +57,7 @@ func New(inner link.Link, cfg Config) (*Sim, error) {
 		inner:   inner,
 		out:     newDirection(cfg.Out, cfg.Seed, 0, cfg.Queue),
 		in:      newDirection(cfg.In, cfg.Seed, 1, cfg.Queue),
-		leaving: make(map[link.Addr]bool),
+		leaving: make(map[address.Addr]bool),
 	}, nil
 }
 
@@ -111,7 +112,7 @@ func (s *Sim) release(now int64) {
 
 // forward sends a datagram whose sender is told nothing any more: an error is a
 // loss that the link below counts.
-func (s *Sim) forward(to link.Addr, b []byte) {
+func (s *Sim) forward(to address.Addr, b []byte) {
 	if s.inner.Send(to, b) == nil {
 		s.out.counts.Passed++
 	}
@@ -120,7 +121,7 @@ func (s *Sim) forward(to link.Addr, b []byte) {
 // Send sends a datagram through the bad network. What the network loses is no
 // error, and what the link below says of a delayed datagram comes too late to
 // be one.
-func (s *Sim) Send(to link.Addr, b []byte) error {
+func (s *Sim) Send(to address.Addr, b []byte) error {
 	switch {
 	case s.closed:
 		return net.ErrClosed
@@ -144,7 +145,7 @@ func (s *Sim) Send(to link.Addr, b []byte) error {
 }
 
 // put sends a datagram now or when it is due.
-func (s *Sim) put(to link.Addr, b []byte, due int64) error {
+func (s *Sim) put(to address.Addr, b []byte, due int64) error {
 	if due > s.now {
 		s.out.hold(to, b, due)
 		return nil
@@ -229,7 +230,7 @@ func (s *Sim) Flush() { s.inner.Flush() }
 
 // Disconnect ends the connection to a peer when all that was sent before has
 // left. What of the peer is delayed on its way in is dropped.
-func (s *Sim) Disconnect(peer link.Addr) {
+func (s *Sim) Disconnect(peer address.Addr) {
 	s.in.forget(peer)
 	if !s.out.follow(link.Event{Kind: link.Left, Addr: peer}) {
 		s.inner.Disconnect(peer)
@@ -238,8 +239,17 @@ func (s *Sim) Disconnect(peer link.Addr) {
 	s.leaving[peer] = true
 }
 
+// Dial is that of the link below: what a transport says to itself is not
+// simulated.
+func (s *Sim) Dial() error {
+	if s.closed {
+		return net.ErrClosed
+	}
+	return s.inner.Dial()
+}
+
 // Local returns the address of the link below.
-func (s *Sim) Local() link.Addr { return s.inner.Local() }
+func (s *Sim) Local() address.Addr { return s.inner.Local() }
 
 // Overhead returns that of the link below.
 func (s *Sim) Overhead() int { return s.inner.Overhead() }

@@ -6,6 +6,7 @@ import (
 	"hash"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
@@ -54,7 +55,7 @@ func (t *Tap) Receive(b []byte) link.Event {
 }
 
 // Send notes what is sent, and whether that failed.
-func (t *Tap) Send(to link.Addr, b []byte) error {
+func (t *Tap) Send(to address.Addr, b []byte) error {
 	err := t.Link.Send(to, b)
 	var failed uint64
 	if err != nil {
@@ -65,7 +66,7 @@ func (t *Tap) Send(to link.Addr, b []byte) error {
 }
 
 // Disconnect notes who is disconnected.
-func (t *Tap) Disconnect(peer link.Addr) {
+func (t *Tap) Disconnect(peer address.Addr) {
 	t.note('D', link.Event{Kind: link.Left, Addr: peer}, 0, nil)
 	t.Link.Disconnect(peer)
 }

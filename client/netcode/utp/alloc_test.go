@@ -4,6 +4,8 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // crowd is a server with established clients, all in this process. A tick takes
@@ -13,7 +15,7 @@ type crowd struct {
 	now     time.Duration
 	server  *Endpoint
 	clients []*Endpoint
-	at      map[Addr]*Endpoint
+	at      map[address.Addr]*Endpoint
 	up      []ConnID
 	down    []ConnID
 	got     int
@@ -22,7 +24,7 @@ type crowd struct {
 func newCrowd(t testing.TB, cfg Config, n int) *crowd {
 	t.Helper()
 	cfg.MaxHalfOpenPerSource = n
-	c := &crowd{t: t, server: server(t, cfg), at: map[Addr]*Endpoint{}}
+	c := &crowd{t: t, server: server(t, cfg), at: map[address.Addr]*Endpoint{}}
 	for i := range n {
 		cfg.Rand = newSeeded(uint64(i))
 		e := newEndpoint(t, cfg)

@@ -4,7 +4,7 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ferryrelay/ferry/proto"
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 func request(n int) []byte { return Request{Token: Token(n)}.Append(nil) }
@@ -46,8 +46,8 @@ func TestFull(t *testing.T) {
 func TestHalfOpenCaps(t *testing.T) {
 	s := server(t, Config{MaxHalfOpen: 4, MaxHalfOpenPerSource: 2})
 	s.Advance(0)
-	home := func(port uint16) Addr {
-		return AddrFromUDP(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
+	home := func(port uint16) address.Addr {
+		return address.FromUDP(netip.AddrPortFrom(netip.MustParseAddr("192.0.2.1"), port))
 	}
 	for i, want := range []Outcome{Taken, Taken, DropSource, DropSource} {
 		if o := feed(s, home(uint16(1000+i)), request(i)); o != want {
@@ -85,54 +85,6 @@ func TestHalfOpenCaps(t *testing.T) {
 	}
 	if o := feed(s, home(1001), request(1)); o != Taken {
 		t.Errorf("asked again: %v", o)
-	}
-}
-
-func TestSameSource(t *testing.T) {
-	host := func(id byte) Addr { return AddrFromAllocation(proto.AllocationID{15: id}) }
-	at := func(text string) Addr { return AddrFromUDP(udp(text)) }
-	for _, v := range []struct {
-		a, b Addr
-		want bool
-	}{
-		{at("1.2.3.4:5"), at("1.2.3.4:6"), true},
-		{at("1.2.3.4:5"), at("[::ffff:1.2.3.4]:6"), true},
-		{at("1.2.3.4:5"), at("1.2.3.5:5"), false},
-		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:2:ff::]:6"), true},
-		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:3::3]:5"), false},
-		{at("[::1]:5"), at("1.2.3.4:5"), false},
-		{host(1), host(1), true},
-		{host(1), host(2), false},
-		{host(1), at("[::1]:0"), false},
-		{Addr{}, Addr{}, true},
-	} {
-		if got := sameSource(v.a, v.b); got != v.want || sameSource(v.b, v.a) != got {
-			t.Errorf("%v and %v: %v", v.a, v.b, got)
-		}
-	}
-}
-
-func TestAddr(t *testing.T) {
-	u := AddrFromUDP(udp("[::ffff:1.2.3.4]:5"))
-	if u != AddrFromUDP(udp("1.2.3.4:5")) || u.String() != "1.2.3.4:5" || !u.IsValid() {
-		t.Error(u)
-	}
-	if ap, ok := u.UDP(); ap != udp("1.2.3.4:5") || !ok {
-		t.Error(ap, ok)
-	}
-	if id, ok := u.Allocation(); ok || !id.IsZero() {
-		t.Error(id)
-	}
-	id := proto.AllocationID{1, 2, 15: 3}
-	a := AddrFromAllocation(id)
-	if got, ok := a.Allocation(); got != id || !ok || a.String() != id.String() || !a.IsValid() {
-		t.Error(got, ok, a)
-	}
-	if ap, ok := a.UDP(); ok {
-		t.Error(ap)
-	}
-	if (Addr{}).IsValid() || (Addr{}).String() == "" {
-		t.Error("nowhere is somewhere")
 	}
 }
 

@@ -3,6 +3,8 @@ package utp
 import (
 	"fmt"
 	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // ConnID names one connection of an endpoint. It is comparable, is never used
@@ -59,7 +61,7 @@ type conn struct {
 	state    State
 	incoming bool
 	token    Token
-	addr     Addr
+	addr     address.Addr
 
 	opened   int64
 	heard    int64 // last valid message
@@ -80,7 +82,7 @@ type conn struct {
 // datagrams, without the link's own.
 type ConnStats struct {
 	State  State
-	Remote Addr
+	Remote address.Addr
 	Token  Token
 
 	// RTT and RTTVariation are the smoothed round trip and its variation, of the
@@ -114,7 +116,7 @@ func (e *Endpoint) conn(id ConnID) *conn {
 }
 
 // newConn puts a connection into the table, in a slot that is free.
-func (e *Endpoint) newConn(token Token, to Addr, s State) *conn {
+func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 	var c *conn
 	if n := len(e.free); n > 0 {
 		c = e.conns[e.free[n-1]]

@@ -4,6 +4,8 @@ import (
 	"encoding/binary"
 	"fmt"
 	"io"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // Connect begins to ask for a connection; the first request leaves with the
@@ -11,8 +13,8 @@ import (
 // payload goes with every request, to servers of UTP 2.2 and later.
 //
 // Errors: ErrAddr, ErrTooLarge, ErrFull, and those of Config.Rand.
-func (e *Endpoint) Connect(to Addr, payload []byte) (ConnID, error) {
-	if ap, udp := to.UDP(); !to.IsValid() || udp && ap.Port() == 0 {
+func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
+	if !to.Reachable() {
 		return ConnID{}, ErrAddr
 	}
 	if HandshakeLen+lengthLen+len(payload) > e.cfg.room() {
@@ -60,10 +62,23 @@ func (e *Endpoint) Disconnect(id ConnID) {
 	}
 }
 
+// AskAgain makes an attempt ask with the next Flush, without waiting for its
+// time, if it has asked before: who knows that its last request was lost says
+// so. It still counts as one of ConnectAttempts.
+func (e *Endpoint) AskAgain(id ConnID) {
+	c := e.conn(id)
+	if c == nil || c.state != StateConnecting {
+		return
+	}
+	if c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
+		c.asked = e.now - e.times.connect - 1
+	}
+}
+
 // Gone takes the link's word that nobody is at a place any more, as a relay
 // gives it by DISCONNECT. Every connection there ends with ReasonProtocolError,
 // as Unity reports it, and with the Cause ErrPeerGone. It returns how many did.
-func (e *Endpoint) Gone(at Addr) int {
+func (e *Endpoint) Gone(at address.Addr) int {
 	n := 0
 	for _, c := range e.conns {
 		if c.state != StateNone && c.addr == at {

@@ -5,6 +5,8 @@ import (
 	"errors"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // TestSchedule is the tick model of the reference on this layer: packets
@@ -304,8 +306,8 @@ func TestNotListening(t *testing.T) {
 
 func TestConnectErrors(t *testing.T) {
 	e := newEndpoint(t, Config{MaxConnections: 1})
-	zero := AddrFromUDP(udp("10.0.0.1:0"))
-	for _, to := range []Addr{{}, zero} {
+	zero := address.FromUDP(udp("10.0.0.1:0"))
+	for _, to := range []address.Addr{{}, zero} {
 		if _, err := e.Connect(to, nil); err != ErrAddr {
 			t.Errorf("%v: %v", to, err)
 		}

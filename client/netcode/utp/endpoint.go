@@ -1,6 +1,10 @@
 package utp
 
-import "time"
+import (
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+)
 
 // Endpoint is one end of any number of connections: it takes datagrams, calls
 // and the time, and gives datagrams and events. It does no I/O. One goroutine
@@ -170,11 +174,11 @@ func (e *Endpoint) State(id ConnID) State {
 }
 
 // Remote returns where the peer of a live connection is.
-func (e *Endpoint) Remote(id ConnID) (Addr, bool) {
+func (e *Endpoint) Remote(id ConnID) (address.Addr, bool) {
 	if c := e.conn(id); c != nil {
 		return c.addr, true
 	}
-	return Addr{}, false
+	return address.Addr{}, false
 }
 
 // ConnStats returns the counters of a live connection.

@@ -5,14 +5,15 @@ import (
 	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
 // A client and a server that are driven by hand: what one of them sends in a
 // tick, the other one receives in the next.
 func Example() {
-	here := utp.AddrFromUDP(netip.MustParseAddrPort("10.0.0.1:7777"))
-	there := utp.AddrFromUDP(netip.MustParseAddrPort("10.0.0.2:7777"))
+	here := address.FromUDP(netip.MustParseAddrPort("10.0.0.1:7777"))
+	there := address.FromUDP(netip.MustParseAddrPort("10.0.0.2:7777"))
 	client, _ := utp.New(utp.NetcodeForEntities())
 	server, _ := utp.New(utp.NetcodeForEntities())
 	server.Listen(true)
@@ -49,7 +50,7 @@ func Example() {
 }
 
 // carry is the network.
-func carry(from, to *utp.Endpoint, source utp.Addr) {
+func carry(from, to *utp.Endpoint, source address.Addr) {
 	for d, ok := from.Next(); ok; d, ok = from.Next() {
 		to.Receive(source, d.Data)
 	}

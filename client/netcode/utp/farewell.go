@@ -1,8 +1,10 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // farewell is a disconnect that is repeated, since nobody acknowledges it.
 type farewell struct {
-	to    Addr
+	to    address.Addr
 	token Token
 	left  int // copies to send
 }

@@ -1,5 +1,7 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // A request proves nothing about its source, so what it can cost is bounded:
 // how many such connections there are, how long they last, and what is sent to
 // their clients.
@@ -24,7 +26,7 @@ func (e *Endpoint) leaveHalfOpen(c *conn) {
 
 // crowded says why a client at this place may not have a connection now, or
 // Taken if it may.
-func (e *Endpoint) crowded(from Addr) Outcome {
+func (e *Endpoint) crowded(from address.Addr) Outcome {
 	if e.live >= e.cfg.MaxConnections {
 		return DropFull
 	}
@@ -33,7 +35,7 @@ func (e *Endpoint) crowded(from Addr) Outcome {
 	}
 	same := 0
 	for _, c := range e.halfOpen {
-		if sameSource(c.addr, from) {
+		if c.addr.SameSource(from) {
 			same++
 		}
 	}

@@ -1,8 +1,10 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // request takes a client's wish for a connection. It is established at once:
 // the wire has no challenge.
-func (e *Endpoint) request(from Addr, pkt []byte) Outcome {
+func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
 	m, err := ParseRequest(pkt)
 	if err != nil {
 		return dropOf(err)
@@ -36,7 +38,7 @@ func (e *Endpoint) request(from Addr, pkt []byte) Outcome {
 
 // requestAgain takes a request of a known token: the accept was lost, or is
 // still on its way.
-func (e *Endpoint) requestAgain(c *conn, from Addr) Outcome {
+func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
 	if !c.incoming {
 		return DropState
 	}
@@ -52,7 +54,7 @@ func (e *Endpoint) requestAgain(c *conn, from Addr) Outcome {
 // turnAway tells a client, without any state, that it gets no connection: a
 // lone disconnect ends its attempt. A side that does not listen accepts first,
 // as Unity's does.
-func (e *Endpoint) turnAway(to Addr, token Token, acceptFirst bool) {
+func (e *Endpoint) turnAway(to address.Addr, token Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.allow() {
 		e.stats.Unrefused++
 		return
@@ -65,7 +67,7 @@ func (e *Endpoint) turnAway(to Addr, token Token, acceptFirst bool) {
 }
 
 // accept takes the answer to a request of this side. Servers repeat it.
-func (e *Endpoint) accept(c *conn, from Addr, pkt []byte) Outcome {
+func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
 	m, err := ParseAccept(pkt)
 	if err != nil {
 		return dropOf(err)

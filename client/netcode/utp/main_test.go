@@ -11,6 +11,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -33,9 +35,9 @@ func goldenRand() io.Reader {
 }
 
 // place returns an address of its own for each number.
-func place(n int) Addr {
+func place(n int) address.Addr {
 	ip := netip.AddrFrom4([4]byte{10, byte(n >> 16), byte(n >> 8), byte(n)})
-	return AddrFromUDP(netip.AddrPortFrom(ip, 7777))
+	return address.FromUDP(netip.AddrPortFrom(ip, 7777))
 }
 
 func ms(n int) time.Duration { return time.Duration(n) * time.Millisecond }
@@ -59,7 +61,7 @@ func server(t testing.TB, cfg Config) *Endpoint {
 	return e
 }
 
-func connect(t testing.TB, e *Endpoint, to Addr, payload string) ConnID {
+func connect(t testing.TB, e *Endpoint, to address.Addr, payload string) ConnID {
 	t.Helper()
 	id, err := e.Connect(to, []byte(payload))
 	if err != nil {
@@ -129,7 +131,7 @@ func describe(list []Event) string {
 	return said
 }
 
-func feed(e *Endpoint, from Addr, list ...[]byte) (last Outcome) {
+func feed(e *Endpoint, from address.Addr, list ...[]byte) (last Outcome) {
 	for _, pkt := range list {
 		last = e.Receive(from, pkt)
 	}

@@ -7,6 +7,8 @@ import (
 	"slices"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // weather is what a network does to datagrams, in percent and in steps.
@@ -28,7 +30,7 @@ type network struct {
 	w     weather
 	rng   *rand.Rand
 	ends  []*Endpoint // at place(i)
-	at    map[Addr]int
+	at    map[address.Addr]int
 	air   []flight
 	steps int
 	// transcript sums up every datagram that was sent, in order.
@@ -43,7 +45,7 @@ type flight struct {
 }
 
 func newNetwork(t testing.TB, seed uint64, w weather, ends ...*Endpoint) *network {
-	n := &network{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 42)), ends: ends, at: map[Addr]int{}}
+	n := &network{t: t, w: w, rng: rand.New(rand.NewPCG(seed, 42)), ends: ends, at: map[address.Addr]int{}}
 	for i := range ends {
 		n.at[place(i)] = i
 	}

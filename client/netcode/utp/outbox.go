@@ -1,8 +1,10 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // Datagram is one that the caller has to send.
 type Datagram struct {
-	To   Addr
+	To   address.Addr
 	Data []byte
 }
 
@@ -18,7 +20,7 @@ type outbox struct {
 
 // parcel is a datagram that ends at a place of the buffer.
 type parcel struct {
-	to  Addr
+	to  address.Addr
 	end int
 }
 
@@ -47,7 +49,7 @@ func (o *outbox) compact() {
 }
 
 // close queues what was appended since open and returns its size.
-func (o *outbox) close(to Addr, buf []byte) int {
+func (o *outbox) close(to address.Addr, buf []byte) int {
 	size := len(buf) - len(o.buf)
 	o.buf = buf
 	o.parcels = append(o.parcels, parcel{to: to, end: len(buf)})

@@ -4,6 +4,8 @@ import (
 	"bytes"
 	"errors"
 	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
 )
 
 // TestSendQueue: a full queue refuses, and what is due anyway waits.
@@ -99,7 +101,7 @@ func TestFairFlush(t *testing.T) {
 		feed(s, place(i), request(i), Heartbeat{Token(i)}.Append(nil))
 	}
 	events(s)
-	served := map[Addr]int{}
+	served := map[address.Addr]int{}
 	for i := range 20 {
 		tick(s, ms(501*(i+1)))
 		s.Flush()

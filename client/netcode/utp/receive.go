@@ -1,10 +1,12 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // Receive takes a datagram from the network. The bytes are the caller's again
 // when it returns. What it brought about is to be asked of NextEvent, and
 // leaves with the next Flush. It never fails: the outcome is for tests and
 // logs, and is counted.
-func (e *Endpoint) Receive(from Addr, pkt []byte) Outcome {
+func (e *Endpoint) Receive(from address.Addr, pkt []byte) Outcome {
 	o := e.receive(from, pkt)
 	e.stats.Received++
 	e.stats.ReceivedBytes += uint64(len(pkt))
@@ -12,7 +14,7 @@ func (e *Endpoint) Receive(from Addr, pkt []byte) Outcome {
 	return o
 }
 
-func (e *Endpoint) receive(from Addr, pkt []byte) Outcome {
+func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
 	if len(pkt) > MaxDatagram {
 		return DropLarge
 	}
@@ -50,7 +52,7 @@ func (e *Endpoint) receive(from Addr, pkt []byte) Outcome {
 // hear notes a valid message of a connection. It answers the attempt of a
 // client, even if the accept was lost; it proves that a client exists; and it
 // moves an established connection to where its peer is now.
-func (e *Endpoint) hear(c *conn, from Addr, size int) Outcome {
+func (e *Endpoint) hear(c *conn, from address.Addr, size int) Outcome {
 	if from != c.addr {
 		if c.state != StateEstablished || e.cfg.FixedAddress {
 			return DropForeign
@@ -78,7 +80,7 @@ func (e *Endpoint) connected(c *conn, payload []byte) {
 }
 
 // disconnect takes the peer's word that it is over.
-func (e *Endpoint) disconnect(c *conn, from Addr, pkt []byte) Outcome {
+func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) Outcome {
 	if _, err := ParseDisconnect(pkt); err != nil {
 		return dropOf(err)
 	}
@@ -93,7 +95,7 @@ func (e *Endpoint) disconnect(c *conn, from Addr, pkt []byte) Outcome {
 }
 
 // mtuCheck answers with the size of the datagram as it was on the socket.
-func (e *Endpoint) mtuCheck(c *conn, from Addr, pkt []byte) Outcome {
+func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) Outcome {
 	if _, err := ParseMTUCheck(pkt); err != nil {
 		return dropOf(err)
 	}
@@ -108,7 +110,7 @@ func (e *Endpoint) mtuCheck(c *conn, from Addr, pkt []byte) Outcome {
 }
 
 // data takes a data packet through the stages of its pipeline.
-func (e *Endpoint) data(c *conn, from Addr, pkt []byte) Outcome {
+func (e *Endpoint) data(c *conn, from address.Addr, pkt []byte) Outcome {
 	m, err := ParseData(pkt)
 	if err != nil {
 		return dropOf(err)

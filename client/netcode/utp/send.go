@@ -1,5 +1,7 @@
 package utp
 
+import "github.com/ferryrelay/ferry/client/netcode/address"
+
 // Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
 // again when it returns. A message on a pipeline with fragmentation leaves
 // whole or not at all.
@@ -122,7 +124,7 @@ func (e *Endpoint) sendAccept(c *conn) {
 	e.emit(c, Accept{Token: c.token, Payload: e.cfg.AcceptPayload}.Append(e.out.open()))
 }
 
-func (e *Endpoint) emitDisconnect(to Addr, token Token) {
+func (e *Endpoint) emitDisconnect(to address.Addr, token Token) {
 	e.queue(to, Disconnect{Token: token}.Append(e.out.open()))
 }
 
@@ -133,7 +135,7 @@ func (e *Endpoint) emit(c *conn, pkt []byte) {
 	c.stats.SentBytes += uint64(e.queue(c.addr, pkt))
 }
 
-func (e *Endpoint) queue(to Addr, pkt []byte) int {
+func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
 	size := e.out.close(to, pkt)
 	e.stats.Sent++
 	e.stats.SentBytes += uint64(size)

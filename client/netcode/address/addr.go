@@ -1,7 +1,6 @@
-package link
+package address
 
 import (
-	"encoding/binary"
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -16,31 +15,18 @@ type Addr struct {
 	allocation bool
 }
 
-// AddrFromUDP returns the place of an address and port. An IPv4 address mapped
-// into IPv6 is the same place as the IPv4 address.
-func AddrFromUDP(ap netip.AddrPort) Addr {
+// FromUDP returns the place of an address and port. An IPv4 address mapped into
+// IPv6 is the same place as the IPv4 address.
+func FromUDP(ap netip.AddrPort) Addr {
 	if !ap.IsValid() {
 		return Addr{}
 	}
 	return Addr{host: ap.Addr().Unmap(), port: ap.Port()}
 }
 
-// AddrFromAllocation returns the place of an allocation.
-func AddrFromAllocation(id proto.AllocationID) Addr {
+// FromAllocation returns the place of an allocation.
+func FromAllocation(id proto.AllocationID) Addr {
 	return Addr{host: netip.AddrFrom16(id), allocation: true}
-}
-
-// nodePort is the port of numbered nodes.
-const nodePort = 7777
-
-// NodeAddr returns the place of a node of a network in memory. It is a UDP
-// address of the prefix that RFC 3849 keeps for documentation, in a /64 of its
-// own, so that code which knows only UDP and allocations can hold it: node 7 is
-// [2001:db8:0:7::]:7777.
-func NodeAddr(n uint32) Addr {
-	ip := [16]byte{0x20, 0x01, 0x0d, 0xb8}
-	binary.BigEndian.PutUint32(ip[4:], n)
-	return Addr{host: netip.AddrFrom16(ip), port: nodePort}
 }
 
 // UDP returns the address and port. It is false for an allocation and for nowhere.
@@ -61,6 +47,24 @@ func (a Addr) Allocation() (proto.AllocationID, bool) {
 
 // IsValid reports whether a is somewhere.
 func (a Addr) IsValid() bool { return a.host.IsValid() }
+
+// Reachable reports whether a datagram can be sent to a: it is somewhere, and
+// its port is not 0.
+func (a Addr) Reachable() bool { return a.allocation || a.host.IsValid() && a.port != 0 }
+
+// SameSource reports whether one sender could own both places: ports do not
+// count, and neither does the lower half of an IPv6 address, since a household
+// has 2^64 of those.
+func (a Addr) SameSource(b Addr) bool {
+	if a.allocation != b.allocation || a.host.BitLen() != b.host.BitLen() {
+		return false
+	}
+	if a.allocation || a.host.Is4() || !a.host.IsValid() {
+		return a.host == b.host
+	}
+	left, right := a.host.As16(), b.host.As16()
+	return [8]byte(left[:8]) == [8]byte(right[:8])
+}
 
 // Compare orders places: nowhere, then UDP by address and port, then
 // allocations by their bytes. It returns -1, 0 or 1.

@@ -1,0 +1,189 @@
+package bench
+
+import (
+	"errors"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine/sock"
+)
+
+// matches is a load of the shape netcode that a busy machine can carry.
+func matches() Config {
+	return Config{
+		Shape: ShapeNetcode, Matches: 4, Players: 3, Rate: 30 * 4 * 3 * 2,
+		Warmup: 100 * time.Millisecond, Duration: 300 * time.Millisecond, Drain: 10 * time.Second,
+	}
+}
+
+// checkMatches fails unless every command and snapshot reached its game.
+func checkMatches(t *testing.T, r Result) {
+	t.Helper()
+	n := r.Netcode
+	if n == nil {
+		t.Fatal("nothing about connections")
+	}
+	if r.Offered == 0 || r.Sent != r.Offered || r.Delivered != r.Sent || n.Commands.Sent+n.Snapshots.Sent != r.Sent {
+		t.Errorf("offered %d, sent %d (%d and %d), delivered %d: %s", r.Offered, r.Sent, n.Commands.Sent, n.Snapshots.Sent, r.Delivered, r.LimitReason)
+	}
+	for _, s := range []Stream{n.Commands, n.Snapshots} {
+		if s.Delivered != s.Sent || s.Sent == 0 || s.LossRatio != 0 || s.Latency.Samples != s.Delivered || s.Latency.Min <= 0 {
+			t.Errorf("stream %+v", s)
+		}
+	}
+	if r.Duplicated+r.Late+r.Corrupt+r.Misdelivered+r.Reordered+n.Late+n.Ended+n.Unsaid != 0 || len(r.Errors) != 0 {
+		t.Errorf("%+v, errors %v", n, r.Errors)
+	}
+	if int(n.Connect.Samples) != n.Players || n.Players != r.Load.Matches*r.Load.Players || n.TickRate != 30 {
+		t.Errorf("%d players at %v, %d connected", n.Players, n.TickRate, n.Connect.Samples)
+	}
+	if n.Datagrams < r.Sent || n.DatagramBytes < n.Datagrams*10 {
+		t.Errorf("%d datagrams of %d bytes for %d messages", n.Datagrams, n.DatagramBytes, r.Sent)
+	}
+}
+
+func TestNetcodeDirect(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"plain":      func(*Config) {},
+		"fragmented": func(c *Config) { c.Snapshot = 5000 },
+		"at once":    func(c *Config) { c.Align = AlignTick },
+		"one pair":   func(c *Config) { c.Matches, c.Players, c.Rate = 1, 1, 60 },
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := matches()
+			change(&cfg)
+			r, err := Run(t.Context(), cfg, Direct{Header: DefaultHeader})
+			if err != nil {
+				t.Fatal(err)
+			}
+			checkMatches(t, r)
+			// A snapshot of 600 bytes with 18 of package netcode, 10 of the transport and the header.
+			if want := 600 + 18 + 10 + DefaultHeader; name == "plain" && r.WireBytes != want {
+				t.Errorf("%d bytes, want %d", r.WireBytes, want)
+			}
+		})
+	}
+}
+
+// TestNetcodeCatchesUp: what a generator that fell behind says late is still said,
+// each message for itself.
+func TestNetcodeCatchesUp(t *testing.T) {
+	cfg := matches()
+	cfg.Warmup = -1
+	cfg, err := cfg.withDefaults(Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
+	if err := b.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.rig.Close()
+	play, err := b.newPlay(t.Context(), &cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGenerator(&cfg, b.rig, 1)
+	g.join(play)
+	for sock.Now() < g.end {
+		time.Sleep(time.Millisecond) // The generator was not there.
+	}
+	if err := g.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	r := Result{Load: cfg.load(&b.plan), Errors: map[string]uint64{}}
+	g.collect(&r, newObserver(g, 0))
+	checkMatches(t, r)
+}
+
+// TestNetcodeRefused: what the shape can not do is said before anything is sent.
+func TestNetcodeRefused(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"no rate":      func(c *Config) { c.Rate = 0 },
+		"closed loop":  func(c *Config) { c.Rate, c.Window = 0, 1 },
+		"one way":      func(c *Config) { c.Direction = DirectionUp },
+		"no stamp":     func(c *Config) { c.Snapshot = StampLen - 1 },
+		"too large":    func(c *Config) { c.Snapshot = MaxSnapshot + 1 },
+		"other shapes": func(c *Config) { c.Shape, c.Snapshot = ShapeStar, 100 },
+	} {
+		cfg := matches()
+		change(&cfg)
+		if _, err := Run(t.Context(), cfg, Direct{Header: DefaultHeader}); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
+	}
+	if _, err := Run(t.Context(), matches(), Direct{}); !errors.Is(err, ErrConfig) {
+		t.Errorf("a header that tells nothing: %v", err)
+	}
+}
+
+// TestNetcodeAllocs plays ticks of the loop, with all that drivers do.
+func TestNetcodeAllocs(t *testing.T) {
+	cfg := matches()
+	cfg.Rate, cfg.Warmup, cfg.Duration = 20_000, -1, time.Minute
+	cfg, err := cfg.withDefaults(Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
+	if err := b.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.rig.Close()
+	if raceEnabled || b.rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
+		t.Skip("the race detector and the portable build allocate")
+	}
+	play, err := b.newPlay(t.Context(), &cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGenerator(&cfg, b.rig, 1)
+	g.join(play)
+	round := func() {
+		if _, err := g.round(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for sock.Now() < g.start+int64(100*time.Millisecond) {
+		round() // until every buffer is there
+	}
+	before := g.portions[1].delivered
+	if allocs := testing.AllocsPerRun(2000, round); allocs != 0 {
+		t.Errorf("%v allocations per round", allocs)
+	}
+	if g.portions[1].delivered == before {
+		t.Error("no message arrived")
+	}
+}
+
+// TestNetcodeLosesItsRelay: connections that end are told, and are no fault of
+// the generator.
+func TestNetcodeLosesItsRelay(t *testing.T) {
+	cfg, err := matches().withDefaults(Direct{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
+	if err := b.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	defer b.rig.Close()
+	play, err := b.newPlay(t.Context(), &cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGenerator(&cfg, b.rig, 1)
+	g.join(play)
+	play.drivers[0].conns[1].Disconnect(0, "")
+	if err := g.Run(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	var r Result
+	r.Errors = map[string]uint64{}
+	g.collect(&r, newObserver(g, 0))
+	r.Generator = Generator{} // It may have been late, which is not asked here.
+	r.judge(&cfg)
+	if r.Netcode.Ended != 2 || r.Netcode.Unsaid == 0 || r.Limit != LimitServer || r.Errors["connection ended: closed by remote"] != 1 {
+		t.Errorf("%+v, errors %v, limit %s: %s", r.Netcode, r.Errors, r.Limit, r.LimitReason)
+	}
+}

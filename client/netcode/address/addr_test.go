@@ -1,0 +1,95 @@
+package address_test
+
+import (
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestAddr(t *testing.T) {
+	v4 := netip.MustParseAddrPort("192.0.2.1:7777")
+	v6 := netip.MustParseAddrPort("[2001:db8::1]:7777")
+	id := proto.AllocationID{0: 0x20, 1: 0x01, 15: 9}
+	for _, c := range []struct {
+		addr       address.Addr
+		text       string
+		udp, relay bool
+	}{
+		{address.Addr{}, "nowhere", false, false},
+		{address.FromUDP(netip.AddrPort{}), "nowhere", false, false},
+		{address.FromUDP(v4), "192.0.2.1:7777", true, false},
+		{address.FromUDP(v6), "[2001:db8::1]:7777", true, false},
+		{address.FromAllocation(id), id.String(), false, true},
+		{address.FromAllocation(proto.AllocationID{}), proto.AllocationID{}.String(), false, true},
+	} {
+		ap, udp := c.addr.UDP()
+		got, relay := c.addr.Allocation()
+		if udp != c.udp || relay != c.relay || c.addr.IsValid() != (udp || relay) || c.addr.String() != c.text {
+			t.Errorf("%v: UDP %v, allocation %v, want %v", c.addr, udp, relay, c.text)
+		}
+		if udp && address.FromUDP(ap) != c.addr || relay && address.FromAllocation(got) != c.addr {
+			t.Errorf("%v does not survive the way there and back", c.addr)
+		}
+	}
+	mapped := netip.AddrPortFrom(netip.AddrFrom16(v4.Addr().As16()), v4.Port())
+	if address.FromUDP(mapped) != address.FromUDP(v4) {
+		t.Error("a mapped address is another place")
+	}
+}
+
+func TestAddrCompare(t *testing.T) {
+	sorted := []address.Addr{
+		{},
+		address.FromUDP(netip.MustParseAddrPort("10.0.0.1:1")),
+		address.FromUDP(netip.MustParseAddrPort("10.0.0.1:2")),
+		address.FromUDP(netip.MustParseAddrPort("[2001:db8::1]:1")),
+		address.FromUDP(netip.MustParseAddrPort("[2001:db8::2]:1")),
+		address.FromAllocation(proto.AllocationID{15: 1}),
+		address.FromAllocation(proto.AllocationID{0: 1}),
+	}
+	for i, a := range sorted {
+		for j, b := range sorted {
+			if got, want := a.Compare(b), slices.Compare([]int{i}, []int{j}); got != want {
+				t.Errorf("compare %v with %v: %d, want %d", a, b, got, want)
+			}
+		}
+	}
+}
+
+func TestReachable(t *testing.T) {
+	for text, want := range map[string]bool{"192.0.2.1:1": true, "192.0.2.1:0": false, "[2001:db8::1]:0": false} {
+		if got := address.FromUDP(netip.MustParseAddrPort(text)).Reachable(); got != want {
+			t.Errorf("%s: %v", text, got)
+		}
+	}
+	if !address.FromAllocation(proto.AllocationID{}).Reachable() || (address.Addr{}).Reachable() {
+		t.Error("an allocation is not reachable, or nowhere is")
+	}
+}
+
+func TestSameSource(t *testing.T) {
+	host := func(id byte) address.Addr { return address.FromAllocation(proto.AllocationID{15: id}) }
+	at := func(text string) address.Addr { return address.FromUDP(netip.MustParseAddrPort(text)) }
+	for _, v := range []struct {
+		a, b address.Addr
+		want bool
+	}{
+		{at("1.2.3.4:5"), at("1.2.3.4:6"), true},
+		{at("1.2.3.4:5"), at("[::ffff:1.2.3.4]:6"), true},
+		{at("1.2.3.4:5"), at("1.2.3.5:5"), false},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:2:ff::]:6"), true},
+		{at("[2001:db8:1:2::3]:5"), at("[2001:db8:1:3::3]:5"), false},
+		{at("[::1]:5"), at("1.2.3.4:5"), false},
+		{host(1), host(1), true},
+		{host(1), host(2), false},
+		{host(1), at("[::1]:0"), false},
+		{address.Addr{}, address.Addr{}, true},
+	} {
+		if got := v.a.SameSource(v.b); got != v.want || v.b.SameSource(v.a) != got {
+			t.Errorf("%v and %v: %v", v.a, v.b, got)
+		}
+	}
+}

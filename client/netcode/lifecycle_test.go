@@ -1,0 +1,225 @@
+package netcode_test
+
+import (
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// witness knows where each connection of one side stands, by its events alone.
+type witness struct {
+	server bool
+	states map[netcode.Conn]netcode.State
+	ids    map[netcode.NetworkID]netcode.Conn // of those that are connected
+	seen   map[netcode.State]int
+}
+
+// takes says what is wrong with an event, "" if nothing is.
+func (w *witness) takes(ev netcode.ConnectionEvent) string {
+	before := w.states[ev.Conn]
+	w.states[ev.Conn] = ev.State
+	w.seen[ev.State]++
+	switch {
+	case before == netcode.StateDisconnected:
+		return "an event after the end"
+	case ev.State == netcode.StateUnknown, w.server && ev.State == netcode.StateConnecting:
+		return "a state that has no event"
+	case ev.State != netcode.StateDisconnected && ev.State <= before:
+		return "a state that was left behind, or comes twice"
+	case w.server && before == netcode.StateUnknown && ev.State != netcode.StateHandshake,
+		!w.server && before == netcode.StateUnknown && ev.State != netcode.StateConnecting:
+		return "the first event is another one"
+	case ev.State < netcode.StateConnected && ev.State != netcode.StateDisconnected && ev.NetworkID != 0:
+		return "an id before it is connected"
+	case ev.State == netcode.StateConnected && ev.NetworkID == 0:
+		return "connected without an id"
+	case ev.State == netcode.StateDisconnected && (before == netcode.StateConnected) != (ev.NetworkID != 0):
+		return "an id that it did not have, or the loss of one that it had"
+	}
+	if ev.State == netcode.StateConnected {
+		if _, taken := w.ids[ev.NetworkID]; taken && w.server {
+			return "the id of another one"
+		}
+		w.ids[ev.NetworkID] = ev.Conn
+	}
+	if ev.State == netcode.StateDisconnected {
+		delete(w.ids, ev.NetworkID)
+	}
+	return ""
+}
+
+// TestEventsAreLegal plays a wild hour of a lobby over a bad network: whatever
+// comes and goes, no side sees what cannot be.
+func TestEventsAreLegal(t *testing.T) {
+	rpc := newCalls(t)
+	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	bad := netsim.Params{Loss: 15, Duplicate: 15, Delay: 30 * ms, Jitter: 40 * ms, Corrupt: 1}
+	for i := range 5 {
+		node, err := b.net.Open(address.Addr{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		sim, err := netsim.New(node, netsim.Config{Seed: uint64(i), In: bad, Out: bad})
+		if err != nil {
+			t.Fatal(err)
+		}
+		b.clients = append(b.clients, b.driver(netcode.NewClient, netcode.Config{
+			RPCs: rpc.reg, Link: sim, Rand: newChance(byte(i + 1)), ClientHandshakeTimeout: 2 * time.Second,
+		}))
+	}
+	sides := append([]*netcode.Driver{b.server}, b.clients...)
+	witnesses := make([]witness, len(sides))
+	for i := range witnesses {
+		witnesses[i] = witness{i == 0, map[netcode.Conn]netcode.State{}, map[netcode.NetworkID]netcode.Conn{}, map[netcode.State]int{}}
+	}
+	chance := rand.New(rand.NewPCG(7, 7))
+	for range 20_000 {
+		b.update()
+		for i, d := range sides {
+			for _, ev := range d.ConnectionEventsForTick() {
+				if wrong := witnesses[i].takes(ev); wrong != "" {
+					t.Fatalf("tick %d, side %d: %s: %s", b.ticks, i, text(ev), wrong)
+				}
+			}
+			for c := range d.Conns() {
+				switch chance.IntN(400) {
+				case 0:
+					c.Disconnect(netcode.ReasonConnectionClose, "enough")
+				case 1, 2, 3, 4, 5, 6, 7, 8:
+					_ = c.Approve()
+				}
+			}
+			if i > 0 && chance.IntN(50) == 0 {
+				d.RequestConnect(b.node.Local())
+			}
+		}
+		b.flush()
+		b.log = b.log[:0]
+	}
+	for i, w := range witnesses {
+		for st := netcode.StateDisconnected; st <= netcode.StateConnected; st++ {
+			if w.seen[st] == 0 && (i > 0 || st != netcode.StateConnecting) {
+				t.Errorf("side %d never saw %v", i, st)
+			}
+		}
+	}
+}
+
+// TestDeny: who is denied learns why, and has used up no id.
+func TestDeny(t *testing.T) {
+	rpc := newCalls(t)
+	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	d, _ := b.join(netcode.Config{RPCs: rpc.reg})
+	b.tick(5)
+	s := b.only()
+	s.Disconnect(netcode.ReasonApprovalFailure, "wrong password")
+	if err := s.Approve(); err != netcode.ErrNotAllowedInState {
+		t.Errorf("approval of who is denied: %v", err)
+	}
+	b.tick(5)
+	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake", "4 S: 0 approval", "5 C1: 0 approval",
+		"6 S: 0 disconnected, approval failure", "7 C1: 0 disconnected, closed by remote (approval failure: wrong password)")
+	c := b.connect(d)
+	for range 8 {
+		b.update()
+		for s := range b.server.Conns() {
+			_ = s.Approve()
+		}
+		b.flush()
+	}
+	if c.NetworkID() != 1 {
+		t.Errorf("the first who is let in has id %d", c.NetworkID())
+	}
+}
+
+// TestNetworkIDIsFreed: however a connection ends, its id is the next one's.
+func TestNetworkIDIsFreed(t *testing.T) {
+	for name, end := range map[string]func(b *bed, s, c netcode.Conn){
+		"kick":  func(_ *bed, s, _ netcode.Conn) { s.Disconnect(netcode.ReasonConnectionClose, "") },
+		"leave": func(_ *bed, _, c netcode.Conn) { c.Disconnect(netcode.ReasonConnectionClose, "") },
+		"close": func(b *bed, _, _ netcode.Conn) {
+			if err := b.clients[0].Close(); err != nil {
+				t.Error(err)
+			}
+			b.clients = nil
+		},
+		"silence": func(b *bed, _, _ netcode.Conn) {
+			b.clients = nil
+			b.tick(1) // What the client sent last arrives.
+			b.now = b.now.Add(31 * time.Second)
+		},
+		"both at once": func(_ *bed, s, c netcode.Conn) {
+			s.Disconnect(netcode.ReasonConnectionClose, "")
+			c.Disconnect(netcode.ReasonConnectionClose, "")
+		},
+	} {
+		b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+		end(b, s, c)
+		b.tick(2)
+		_, next := b.join(netcode.Config{})
+		b.tick(5)
+		if next.NetworkID() != 1 || s.State() != netcode.StateDisconnected {
+			t.Errorf("%s: the next one has id %d, the first is %v", name, next.NetworkID(), s.State())
+		}
+	}
+	b := newBed(t, netcode.Config{})
+	r := newRude(t, b)
+	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+	b.tick(1)
+	r.pass(b)
+	r.say(t, b, utp.EntitiesReliable, packet(getApproved))
+	b.tick(1)
+	b.expect("1 S: 0 handshake", "2 S: 1 connected", "3 S: 1 disconnected, invalid RPC")
+	_, next := b.join(netcode.Config{})
+	b.tick(5)
+	if next.NetworkID() != 1 {
+		t.Errorf("invalid RPC: the next one has id %d", next.NetworkID())
+	}
+}
+
+// TestRPCLength: one whose codec leaves something over, or wants more, is not
+// for the game.
+func TestRPCLength(t *testing.T) {
+	four := netcode.Codec[[4]byte]{
+		Append: func(dst []byte, v [4]byte) []byte { return append(dst, v[:]...) },
+		Parse: func(b []byte) (v [4]byte, rest []byte, err error) {
+			if len(b) < 4 {
+				return v, nil, errors.New("too short")
+			}
+			return [4]byte(b), b[4:], nil
+		},
+	}
+	for size := range 7 {
+		t.Run(fmt.Sprint(size, " bytes"), func(t *testing.T) {
+			reg := new(netcode.RPCRegistry)
+			call, err := netcode.RegisterRPC(reg, "four", four)
+			if err != nil {
+				t.Fatal(err)
+			}
+			b := newBed(t, netcode.Config{RPCs: reg})
+			r := newRude(t, b)
+			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
+			b.tick(1)
+			r.pass(b)
+			s := b.only()
+			r.say(t, b, utp.EntitiesReliable, packet(named("four", make([]byte, size)...)))
+			b.update()
+			got := 0
+			for rpc := range s.RPCs() {
+				if _, ok := call.From(rpc); ok {
+					got++
+				}
+			}
+			if alive := s.State() == netcode.StateConnected; alive != (size == 4) || got == 1 != alive {
+				t.Errorf("%v, %d RPCs", s.State(), got)
+			}
+		})
+	}
+}

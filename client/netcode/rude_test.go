@@ -1,0 +1,160 @@
+package netcode_test
+
+import (
+	"encoding/binary"
+	"hash/fnv"
+	"testing"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// rude is a side made of the transport alone, which can say anything.
+type rude struct {
+	*utp.Endpoint
+	node *link.Node
+	conn utp.ConnID
+}
+
+func newRude(t testing.TB, b *bed) *rude {
+	t.Helper()
+	node, err := b.net.Open(address.Addr{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = node.Close() })
+	cfg := utp.NetcodeForEntities()
+	cfg.Rand = newChance(77)
+	ep, err := utp.New(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := &rude{Endpoint: ep, node: node}
+	if r.conn, err = ep.Connect(b.node.Local(), nil); err != nil {
+		t.Fatal(err)
+	}
+	r.pass(b)
+	b.tick(1)
+	r.pass(b)
+	return r
+}
+
+// pass carries what waits in both directions.
+func (r *rude) pass(b *bed) {
+	buf := make([]byte, link.MaxDatagram)
+	for ev := r.node.Receive(buf); ev.Kind != link.Nothing; ev = r.node.Receive(buf) {
+		r.Receive(ev.Addr, buf[:ev.N])
+	}
+	r.Flush()
+	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
+		_ = r.node.Send(b.node.Local(), pkt.Data)
+	}
+	b.net.Step()
+}
+
+func (r *rude) say(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
+	t.Helper()
+	if err := r.Send(r.conn, p, data); err != nil {
+		t.Fatal(err)
+	}
+	r.pass(b)
+}
+
+// newRudeServer takes the place of the bed's server. The client d, whose Connect
+// was called, has its first event afterwards, and its request is answered.
+func newRudeServer(t testing.TB, b *bed, d *netcode.Driver) *rude {
+	t.Helper()
+	ep, err := utp.New(utp.NetcodeForEntities())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ep.Listen(true)
+	r := &rude{Endpoint: ep, node: b.node}
+	b.server, b.clients = d, nil
+	b.tick(1)
+	r.answer(b)
+	ev, ok := ep.NextEvent()
+	if !ok || ev.Kind != utp.EventIncoming {
+		t.Fatalf("%+v", ev)
+	}
+	r.conn = ev.Conn
+	return r
+}
+
+// answer is pass for a server.
+func (r *rude) answer(b *bed) {
+	buf := make([]byte, utp.MaxDatagram)
+	for ev := r.node.Receive(buf); ev.N > 0; ev = r.node.Receive(buf) {
+		r.Receive(ev.Addr, buf[:ev.N])
+	}
+	r.Flush()
+	for pkt, ok := r.Next(); ok; pkt, ok = r.Next() {
+		_ = r.node.Send(b.nodes[0].Local(), pkt.Data)
+	}
+	b.net.Step()
+}
+
+// packet is a packet of RPCs.
+func packet(rpcs ...utp.RPC) []byte {
+	b := utp.AppendRPCPacket(nil, 1)
+	for _, r := range rpcs {
+		b = r.Append(b)
+	}
+	return b
+}
+
+// system is an RPC of package netcode.
+func system(index uint16, body ...byte) utp.RPC {
+	return utp.RPC{Index: index, Bits: uint16(8 * len(body)), Payload: body}
+}
+
+// named is a game's RPC by the hash of its name, which any version takes.
+func named(name string, body ...byte) utp.RPC {
+	h := fnv.New64a()
+	_, _ = h.Write([]byte(name))
+	return system(0xFFFF, append(binary.LittleEndian.AppendUint64(nil, h.Sum64()), body...)...)
+}
+
+// versionRPC is written down here once more, from the documentation.
+func versionRPC(v netcode.ProtocolVersion) utp.RPC {
+	b := binary.LittleEndian.AppendUint32(nil, uint32(v.Protocol))
+	b = binary.LittleEndian.AppendUint32(b, uint32(v.Game))
+	b = binary.LittleEndian.AppendUint64(b, v.RPCs)
+	b = binary.LittleEndian.AppendUint64(b, v.Components)
+	return system(0xFFFE, append(b, 0, 0, 0, 0)...)
+}
+
+// What a server says.
+var (
+	getApproved = system(0xFFFD)
+	approved    = system(0xFFFC, 7, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0)
+)
+
+// speak is say for a server.
+func (r *rude) speak(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
+	t.Helper()
+	if err := r.Send(r.conn, p, data); err != nil {
+		t.Fatal(err)
+	}
+	r.answer(b)
+}
+
+// heard returns the text of the close notice that came, "" if none did.
+func (r *rude) heard() string {
+	for ev, ok := r.NextEvent(); ok; ev, ok = r.NextEvent() {
+		if ev.Kind != utp.EventData || ev.Pipeline != utp.EntitiesReliable {
+			continue
+		}
+		_, rest, err := utp.ParseRPCPacket(ev.Data)
+		for err == nil && len(rest) > 0 {
+			var rpc utp.RPC
+			rpc, rest, err = utp.ParseRPC(rest)
+			if err == nil && rpc.Index == 0xFFFB && len(rpc.Payload) > 0 {
+				return string(rpc.Payload[1:])
+			}
+		}
+	}
+	return ""
+}

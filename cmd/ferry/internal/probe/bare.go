@@ -1,0 +1,200 @@
+package probe
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
+)
+
+// maxReceive bounds the datagrams of one tick.
+const maxReceive = 4096
+
+// bare is a side that speaks the transport alone, as a Unity peer hears it. It is
+// one goroutine's.
+type bare struct {
+	*utp.Endpoint
+	o     Options
+	out   *printer
+	link  link.Link
+	start time.Time
+	conns []utp.ConnID // in the order in which they came
+	buf   []byte
+	body  []byte
+	ended error // why the link did
+}
+
+var _ side = (*bare)(nil)
+
+// newBare listens or begins to connect. The link remains the caller's if that
+// fails.
+func newBare(o Options, w way, out *printer) (*bare, error) {
+	cfg := utp.NetcodeForEntities()
+	if o.Speak == GameObjects {
+		cfg = utp.NetcodeForGameObjects()
+		if o.Host != 0 || o.Join != "" {
+			cfg.MaxResendTime = 750 * time.Millisecond // as NGO has it over a relay
+		}
+	}
+	cfg.Overhead = w.sim.Overhead()
+	ep, err := utp.New(cfg)
+	if err != nil {
+		return nil, err
+	}
+	if limit := ep.MaxPayload(utp.PipelineID(o.Pipeline)); o.Send > limit {
+		return nil, fmt.Errorf("%w: --send: pipeline %d takes %d bytes", ErrOptions, o.Pipeline, limit)
+	}
+	b := &bare{
+		Endpoint: ep, o: o, out: out, link: w.sim, start: time.Now(),
+		buf: make([]byte, link.MaxDatagram), body: make([]byte, o.Send),
+	}
+	if o.serves() {
+		ep.Listen(true)
+		return b, nil
+	}
+	if err := w.sim.Dial(); err != nil {
+		return nil, err
+	}
+	id, err := ep.Connect(w.to, nil)
+	b.conns = append(b.conns, id)
+	return b, err
+}
+
+func (b *bare) turn(now time.Time) error {
+	b.link.Advance(now)
+	b.Advance(now.Sub(b.start))
+	b.receive()
+	b.Update()
+	for ev, ok := b.NextEvent(); ok; ev, ok = b.NextEvent() {
+		b.tell(ev)
+	}
+	if b.ended != nil {
+		return b.ended
+	}
+	for _, id := range b.conns {
+		if b.o.Send > 0 && b.State(id) == utp.StateEstablished {
+			_ = b.Send(id, utp.PipelineID(b.o.Pipeline), b.body) // A full window shows as in flight.
+		}
+	}
+	b.flush()
+	return nil
+}
+
+func (b *bare) receive() {
+	for range maxReceive {
+		switch ev := b.link.Receive(b.buf); ev.Kind {
+		case link.Nothing:
+			return
+		case link.Datagram:
+			b.Receive(ev.Addr, b.buf[:ev.N])
+		case link.Left:
+			b.Gone(ev.Addr)
+		case link.Ended, link.Refused:
+			b.ended = ev.Err
+			return
+		}
+	}
+}
+
+func (b *bare) flush() {
+	b.Flush()
+	for pkt, ok := b.Next(); ok; pkt, ok = b.Next() {
+		_ = b.link.Send(pkt.To, pkt.Data) // As if the network had lost it.
+	}
+	b.link.Flush()
+}
+
+// tell prints an event.
+func (b *bare) tell(ev utp.Event) {
+	l := Line{Event: "state", Connection: fmt.Sprint("#", ev.Conn), State: ev.Kind.String()}
+	if at, ok := b.Remote(ev.Conn); ok {
+		l.Address = at.String()
+	}
+	switch ev.Kind {
+	case utp.EventIncoming:
+		b.conns = append(b.conns, ev.Conn)
+		b.payload(&l, ev.Data)
+	case utp.EventConnected:
+		b.payload(&l, ev.Data)
+	case utp.EventData:
+		l.Event, l.State, l.Data, l.Address = "data", "", "message", ""
+		l.Bytes, l.Head, l.Pipeline = len(ev.Data), head(ev.Data), int(ev.Pipeline)
+	case utp.EventDisconnected:
+		l.Reason = ev.Reason.String()
+		if ev.Cause != nil {
+			l.Error = ev.Cause.Error()
+		}
+	}
+	b.out.print(l)
+}
+
+// payload shows what came with a request or an accept.
+func (b *bare) payload(l *Line, data []byte) {
+	if len(data) > 0 {
+		l.Data, l.Bytes, l.Head = "payload", len(data), head(data)
+	}
+}
+
+func (b *bare) peers() (connecting, connected int) {
+	kept := b.conns[:0]
+	for _, id := range b.conns {
+		switch b.State(id) {
+		case utp.StateNone:
+			continue
+		case utp.StateEstablished:
+			connected++
+		default:
+			connecting++
+		}
+		kept = append(kept, id)
+	}
+	b.conns = kept
+	return connecting, connected
+}
+
+func (b *bare) stats() (lines []Line) {
+	for _, id := range b.conns {
+		t, ok := b.ConnStats(id)
+		if !ok {
+			continue
+		}
+		lines = append(lines, Line{Connection: fmt.Sprint("#", id), State: t.State.String(), Stats: &Stats{
+			RTT: milliseconds(t.RTT), Variation: milliseconds(t.RTTVariation),
+			Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes,
+			Resent: t.Resent, Duplicates: t.Duplicates, InFlight: t.InFlight, StreamLost: t.Lost, StreamLate: t.Late,
+		}})
+	}
+	return lines
+}
+
+func (b *bare) total() Stats { return totalOf(b.Endpoint.Stats()) }
+
+// totalOf are the counters of a whole endpoint.
+func totalOf(t utp.Stats) Stats {
+	s := Stats{Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes, Drops: map[string]uint64{}}
+	for o, n := range t.Outcomes {
+		if utp.Outcome(o) != utp.Taken {
+			s.Drops[utp.Outcome(o).String()] = n
+		}
+	}
+	s.Drops = counts(s.Drops)
+	return s
+}
+
+// close says goodbye as often as the transport repeats it.
+func (b *bare) close() error {
+	for _, id := range b.conns {
+		b.Disconnect(id)
+	}
+	for range maxFarewells {
+		if b.Farewells() == 0 {
+			break
+		}
+		b.flush()
+	}
+	return b.link.Close()
+}
+
+// maxFarewells is more often than the transport repeats a goodbye.
+const maxFarewells = 10

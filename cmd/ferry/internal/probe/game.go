@@ -1,0 +1,164 @@
+package probe
+
+import (
+	"fmt"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode"
+	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/client/netcode/netsim"
+)
+
+// game is a side that speaks Netcode. It is one goroutine's.
+type game struct {
+	*netcode.Driver
+	o     Options
+	out   *printer
+	hello netcode.Call[[]byte]
+	names map[netcode.Conn]string // of those that have not ended
+	named int
+	tick  uint32
+	body  []byte
+}
+
+var _ side = (*game)(nil)
+
+// newGame listens or begins to connect. The link remains the caller's if that
+// fails.
+func newGame(o Options, w way, out *printer) (*game, error) {
+	g := &game{o: o, out: out, names: map[netcode.Conn]string{}, body: make([]byte, o.Send)}
+	rpcs := new(netcode.RPCRegistry)
+	var err error
+	if g.hello, err = netcode.RegisterRPC(rpcs, "ferry.probe.hello", netcode.Raw(), netcode.DuringApproval); err != nil {
+		return nil, err
+	}
+	cfg := netcode.Config{Link: w.sim, RPCs: rpcs, GameVersion: o.GameVersion, RequireApproval: o.Approve}
+	if o.serves() {
+		if g.Driver, err = netcode.NewServer(cfg); err == nil {
+			err = g.Listen(address.Addr{})
+		}
+		return g, err
+	}
+	cfg.RequireApproval = false
+	if g.Driver, err = netcode.NewClient(cfg); err == nil {
+		_, err = g.Connect(w.to)
+	}
+	return g, err
+}
+
+func (g *game) turn(now time.Time) error {
+	g.tick++
+	err := g.Update(now)
+	for _, ev := range g.ConnectionEventsForTick() {
+		g.tell(ev)
+	}
+	for c := range g.Conns() {
+		g.play(c)
+	}
+	if err == nil {
+		g.Flush()
+	}
+	return err
+}
+
+// tell prints an event, and does what is due then.
+func (g *game) tell(ev netcode.ConnectionEvent) {
+	l := Line{Event: "state", Connection: g.name(ev.Conn), State: ev.State.String(), NetworkID: int32(ev.NetworkID)}
+	if at, ok := ev.Conn.Remote(); ok {
+		l.Address = at.String()
+	}
+	switch ev.State {
+	case netcode.StateDisconnected:
+		l.Reason = ev.Reason.String()
+		if ev.Remote != nil {
+			l.PeerReason, l.PeerText = ev.Remote.Reason.String(), ev.Remote.Text
+		}
+		if ev.Cause != nil {
+			l.Error = ev.Cause.Error()
+		}
+		delete(g.names, ev.Conn)
+	case netcode.StateApproval:
+		if !g.o.serves() {
+			_ = ev.Conn.SendRPC(g.hello.New([]byte("hello"))) // Refused only if the connection is over.
+		}
+	case netcode.StateConnected:
+		ev.Conn.SetInGame(true)
+	}
+	g.out.print(l)
+}
+
+func (g *game) name(c netcode.Conn) string {
+	if g.names[c] == "" {
+		g.named++
+		g.names[c] = fmt.Sprint("#", g.named)
+	}
+	return g.names[c]
+}
+
+// play is what a connection has brought, and what it gets.
+func (g *game) play(c netcode.Conn) {
+	for r := range c.RPCs() {
+		v, ok := g.hello.From(r)
+		if !ok {
+			continue
+		}
+		g.out.print(Line{Event: "data", Connection: g.name(c), Data: "hello", Bytes: len(v), Head: head(v)})
+		if g.o.serves() {
+			_ = c.Approve() // An error only says that nobody asked for it.
+		}
+	}
+	if g.o.Send == 0 || c.State() != netcode.StateConnected {
+		return
+	}
+	// Either is refused to the side that may not.
+	if g.o.serves() {
+		_ = c.SendSnapshot(g.tick, g.body)
+	} else {
+		_ = c.SendCommand(g.tick, g.body)
+	}
+}
+
+func (g *game) peers() (connecting, connected int) {
+	for c := range g.Conns() {
+		if c.State() == netcode.StateConnected {
+			connected++
+		} else {
+			connecting++
+		}
+	}
+	return connecting, connected
+}
+
+func (g *game) stats() (lines []Line) {
+	for c := range g.Conns() {
+		st, ok := c.Stats()
+		if !ok {
+			continue
+		}
+		t := st.Transport
+		s := Stats{
+			RTT: milliseconds(t.RTT), Variation: milliseconds(t.RTTVariation),
+			Sent: t.Sent, SentBytes: t.SentBytes, Received: t.Received, RecvBytes: t.ReceivedBytes,
+			Resent: t.Resent, Duplicates: t.Duplicates, InFlight: t.InFlight,
+			RPCsSent: st.RPCsSent, RPCsReceived: st.RPCsReceived,
+			StreamSent: st.Sent, StreamGot: st.Received, StreamLate: st.Late, StreamLost: st.Lost,
+		}
+		if st.RTT > 0 { // That of the streams has the wait for a tick in it, as the game has.
+			s.RTT, s.Variation = milliseconds(st.RTT), milliseconds(st.RTTVariation)
+		}
+		lines = append(lines, Line{Connection: g.name(c), State: c.State().String(), NetworkID: int32(c.NetworkID()), Stats: &s})
+	}
+	return lines
+}
+
+func (g *game) total() Stats {
+	return totalOf(g.Driver.Stats().Transport)
+}
+
+// close says goodbye, and gives a simulated network no time to lose it.
+func (g *game) close() error {
+	if sim, ok := g.Link().(*netsim.Sim); ok {
+		_, _ = sim.SetIn(netsim.Params{}), sim.SetOut(netsim.Params{})
+	}
+	return g.Close()
+}
