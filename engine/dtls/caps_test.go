@@ -64,14 +64,47 @@ func TestForgedPrefix(t *testing.T) {
 }
 
 func TestHalfOpenInAll(t *testing.T) {
-	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: time.Minute})
-	if got := starts(g, sourcesOf(50, "192.0.2.%d:7")); got != 10 {
+	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: time.Minute, Workers: 1})
+	if got := starts(g, sourcesOf(10, "192.0.2.%d:7")); got != 10 {
 		t.Fatalf("%d were answered", got)
 	}
-	st := g.Stats()
-	if st.HalfOpen != 10 || st.Direct != 4 || st.Counts[DropHalfOpenFull] != 40 || st.Counts[CookieSent] != 46 {
+	if st := g.Stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[CookieSent] != 6 {
 		t.Fatalf("%+v", st)
 	}
+	forge := func() { // Without a cookie there is no place for anybody.
+		for i := range 100 {
+			g.put(at(fmt.Sprintf("203.0.113.%d:9", 1+i)), newPeer(g, home, i).hello(nil))
+		}
+	}
+	forge()
+	if st := g.Stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[Evicted] != 0 {
+		t.Fatalf("%+v", st)
+	}
+	last := newPeer(g, home, 1)
+	if got := starts(g, sourcesOf(40, "198.51.100.%d:7")); got != 40 || !last.start() {
+		t.Fatalf("%d were answered", got)
+	}
+	forge()
+	st := g.Stats()
+	if st.HalfOpen != 10 || st.Direct != 0 || st.Counts[Evicted] != 41 || st.Counts[DropHalfOpenFull] != 0 {
+		t.Fatalf("%+v", st)
+	}
+	starts(g, sourcesOf(9, "198.51.100.%d:8"))
+	if !last.accepted(g.put(home, append(last.wrap(last.exchange()), last.finished()...))) {
+		t.Fatal("one that nine others came after is not under way any more")
+	}
+}
+
+// TestFullOfOthers: a worker that has nothing to evict drops what is too much.
+func TestFullOfOthers(t *testing.T) {
+	g := newRig(t, Config{HalfOpen: 10, Direct: -1})
+	g.halfOpen.Add(10)
+	if newPeer(g, home, 1).start() {
+		t.Fatal("answered")
+	}
+	g.wantCounts(map[Event]uint64{DropHalfOpenFull: 1, Evicted: 0})
+	g.halfOpen.Add(-10)
+	mustConnect(t, newPeer(g, home, 1))
 }
 
 // TestHandshakeTimeout: places come back, and the books are right.
@@ -125,6 +158,32 @@ func TestPerIdentity(t *testing.T) {
 		t.Fatal("not the latest two are left")
 	}
 	g.wantCounts(map[Event]uint64{Outnumbered: 18})
+}
+
+// TestEndedFirst: sessions that their client has ended make room before one that
+// lives, however silent that is.
+func TestEndedFirst(t *testing.T) {
+	tb := newTable(64, 3)
+	add := func(n int, heard int64) *session {
+		s := &session{id: testID(1), from: home}
+		s.from.Lo += uint64(n)
+		s.heard.Store(heard)
+		if _, ok := tb.add(s); !ok {
+			t.Fatal("no room")
+		}
+		return s
+	}
+	quiet, gone, last := add(1, 1), add(2, 2), add(3, 3)
+	gone.ended.Store(true)
+	next := add(4, 4)
+	for _, s := range []*session{quiet, last, next} {
+		if tb.source(s.from) != s {
+			t.Errorf("the session heard at %d has ended", s.heard.Load())
+		}
+	}
+	if n := tb.sessions.Load(); n != 3 {
+		t.Errorf("%d sessions are counted", n)
+	}
 }
 
 // TestQueue: what comes while nobody serves is bounded, and counted.

@@ -81,9 +81,13 @@ func (w *worker) answerProven(from sock.Endpoint, rec *record, m *message, c *he
 			w.count(DropAttempts)
 			return
 		}
-		w.drop(from, old)
+		w.drop(old)
 	}
-	if why := w.admit(prefixOf(from)); why != Answered {
+	why := w.admit(prefixOf(from))
+	if why == DropHalfOpenFull && w.evict() {
+		why = w.admit(prefixOf(from))
+	}
+	if why != Answered {
 		w.count(why)
 		return
 	}
@@ -94,7 +98,7 @@ func (w *worker) answerProven(from sock.Endpoint, rec *record, m *message, c *he
 // answer starts a handshake for which there is a place.
 func (w *worker) answer(from sock.Endpoint, rec *record, m *message, c *hello, suite *suite, proven bool) {
 	h := &halfOpen{
-		suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
+		from: from, suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
 		extended: c.extendedMaster, proven: proven, seq: m.seq,
 		deadline: w.r.now() + int64(w.r.conf.HandshakeTimeout),
 	}
@@ -103,7 +107,7 @@ func (w *worker) answer(from sock.Endpoint, rec *record, m *message, c *hello, s
 	h.transcript.Write(appendMessageHeader(nil, msgClientHello, m.seq, len(m.body)))
 	h.transcript.Write(m.body)
 	h.transcript.Write(h.flight)
-	w.open[from] = h
+	w.keep(h)
 	w.count(Answered)
 	w.sendFlight(from, h, rec.seq)
 }

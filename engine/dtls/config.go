@@ -22,8 +22,8 @@ type Config struct {
 	// client that roams has two. One more ends the one that was silent for
 	// longest. Zero means 4; at most 64.
 	PerIdentity int
-	// HalfOpen is how many handshakes may be under way at once, below 1 KB each.
-	// Zero means 4096; at most 1,048,576.
+	// HalfOpen is how many handshakes may be under way at once, up to 3 KB each.
+	// One more, with a good cookie, ends the oldest. Zero means 4096; at most 1,048,576.
 	HalfOpen int
 	// HalfOpenPerPrefix is how many of them one source prefix may have: an IPv4
 	// address, or an IPv6 /56. Zero means 64; at most 65,536.

@@ -32,7 +32,7 @@
 //
 // Goroutines: Config.Workers and one that keeps the time, none per handshake or
 // session. Memory: Config.Queue letters of 1.5 KB per worker, below 1 KB per
-// handshake, 2 KB per session; all bounded by Config.
+// handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
 //
 // # Why the flights are ours
 //
@@ -48,14 +48,16 @@
 // # What a stranger can do
 //
 // An answer to a hello without a cookie is never larger than that hello, and each
-// datagram earns one at most: we repeat nothing on our own. Below Config.Direct
+// datagram earns one at most, however many messages and records are in it: what
+// follows a ClientHello is not heard. We repeat nothing on our own. Below Config.Direct
 // handshakes under way, and below half of HalfOpenPerPrefix of one prefix, a hello
 // is answered with a ServerHello at once, since clients of UTP 2.0.2 to 2.6.0 that
 // re-home understand nothing else; above, if the ServerHello were larger than the
 // hello, and where another handshake is under way, it earns a cookie first. The
 // rest of the places are for those with a cookie, so forged sources cannot take
 // them. Who has sources of his own can hold HalfOpenPerPrefix places of each
-// prefix, and HalfOpen in all, for HandshakeTimeout.
+// prefix for HandshakeTimeout; where all HalfOpen are taken the oldest handshake
+// makes room for the next one with a cookie.
 //
 // What cannot be decrypted, alerts in plain text, unknown identities and wrong
 // keys are met with silence and counted ([Event]). A ClientKeyExchange is plain
@@ -85,6 +87,8 @@
 // hello too, and its session is silent. So nothing is answered there while records
 // of the session come, nor for Config.Quiet after the first hello since the last
 // record. After that a handshake runs beside the session, and takes its place when
-// it is finished; the session is heard until then. A hello with a good cookie is
-// always answered: its client has left the old session already.
+// it is finished; the session is heard until then. If it is of the same allocation
+// it keeps the serial, so what is bound to it goes on: a real client says no BIND
+// in its new session. A hello with a good cookie is always answered: its client
+// has left the old session already.
 package dtls

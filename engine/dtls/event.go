@@ -20,6 +20,9 @@ const (
 	Established
 	// TimedOut: a handshake was not finished in time.
 	TimedOut
+	// Evicted: the oldest handshake ended, since [Config].HalfOpen were under way
+	// and another client had proven that it is there.
+	Evicted
 	// TakenOver: a session ended since another one was made at its source.
 	TakenOver
 	// Outnumbered: a session ended since its allocation made more than
@@ -46,7 +49,8 @@ const (
 	DropUndecryptable
 	// DropReplayed: a record that was received before, or is too old to tell.
 	DropReplayed
-	// DropTrailing: what followed the first message in a datagram.
+	// DropTrailing: what followed the first message in a datagram, or in one of a
+	// handshake a ClientHello or what was answered.
 	DropTrailing
 	// DropUnexpected: an authentic record that is neither a message nor an alert
 	// nor a Finished, such as the wish to negotiate again.
@@ -64,7 +68,8 @@ const (
 	DropCookie
 	// DropPrefixFull: a handshake beyond [Config].HalfOpenPerPrefix.
 	DropPrefixFull
-	// DropHalfOpenFull: a handshake beyond [Config].HalfOpen.
+	// DropHalfOpenFull: a handshake beyond [Config].HalfOpen, none of which could
+	// be evicted.
 	DropHalfOpenFull
 	// DropSessionsFull: a finished handshake beyond [Config].MaxSessions.
 	DropSessionsFull
@@ -80,7 +85,7 @@ const (
 )
 
 var eventNames = [Events]string{
-	"hello", "cookie_sent", "answered", "resent", "established", "timed_out",
+	"hello", "cookie_sent", "answered", "resent", "established", "timed_out", "evicted",
 	"taken_over", "outnumbered", "closed", "idle",
 	"drop_malformed", "drop_foreign", "drop_oversize", "drop_queue", "drop_alert",
 	"drop_no_session", "drop_undecryptable", "drop_replayed", "drop_trailing",

@@ -58,7 +58,7 @@ func (w *worker) finish(from sock.Endpoint, h *halfOpen, rec *record) bool {
 		w.count(why)
 		return false
 	}
-	w.drop(from, h)
+	w.drop(h)
 	s.from = from
 	s.heard.Store(w.r.clock.Load())
 	s.plain = h.recordSeq

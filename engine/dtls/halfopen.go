@@ -17,6 +17,7 @@ const maxDerivations = 4
 // halfOpen is a handshake that was answered with a ServerHello. The worker of
 // its source's prefix owns it.
 type halfOpen struct {
+	from       sock.Endpoint
 	suite      *suite
 	transcript hash.Hash // over ClientHello, ServerHello and ServerHelloDone
 	client     [randomLen]byte
@@ -31,6 +32,8 @@ type halfOpen struct {
 	candidate  *candidate
 	derived    int   // how often keys were derived
 	deadline   int64 // since the start of Records
+
+	older, newer *halfOpen // neighbours by age, of the same worker
 }
 
 // candidate is what follows from a ClientKeyExchange: nothing is proven yet.
@@ -86,10 +89,45 @@ func (w *worker) admitDirect(prefix sock.Endpoint) bool {
 	return true
 }
 
+// evict makes a place where there is none, by forgetting the oldest handshake of
+// this worker. An honest one is over within two round trips; those that are never
+// finished are the oldest, so who has very many sources of his own does not lock
+// everybody out for as long as handshakes may take.
+func (w *worker) evict() bool {
+	if w.oldest == nil {
+		return false
+	}
+	w.drop(w.oldest)
+	w.count(Evicted)
+	return true
+}
+
+// keep remembers a handshake for which there is a place.
+func (w *worker) keep(h *halfOpen) {
+	w.open[h.from] = h
+	h.older = w.newest
+	if h.older != nil {
+		h.older.newer = h
+	} else {
+		w.oldest = h
+	}
+	w.newest = h
+}
+
 // drop forgets a handshake.
-func (w *worker) drop(from sock.Endpoint, h *halfOpen) {
-	delete(w.open, from)
-	prefix := prefixOf(from)
+func (w *worker) drop(h *halfOpen) {
+	if h.older != nil {
+		h.older.newer = h.newer
+	} else {
+		w.oldest = h.newer
+	}
+	if h.newer != nil {
+		h.newer.older = h.older
+	} else {
+		w.newest = h.older
+	}
+	delete(w.open, h.from)
+	prefix := prefixOf(h.from)
 	if w.prefixes[prefix]--; w.prefixes[prefix] == 0 {
 		delete(w.prefixes, prefix)
 	}
@@ -101,10 +139,8 @@ func (w *worker) drop(from sock.Endpoint, h *halfOpen) {
 
 // expire forgets the handshakes whose time is over.
 func (w *worker) expire(now int64) {
-	for from, h := range w.open {
-		if now >= h.deadline {
-			w.drop(from, h)
-			w.count(TimedOut)
-		}
+	for w.oldest != nil && now >= w.oldest.deadline {
+		w.drop(w.oldest)
+		w.count(TimedOut)
 	}
 }

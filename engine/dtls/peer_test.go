@@ -154,7 +154,7 @@ func (p *peer) accepted(got [][]byte) bool {
 		return false
 	}
 	ccs, rest, ok := parseRecord(got[0])
-	if !ok || ccs.kind != typeChangeCipherSpec {
+	if !ok || ccs.kind != typeChangeCipherSpec || len(got[0]) != 75 {
 		p.g.t.Fatalf("answer % x", got[0])
 	}
 	fin, rest, ok := parseRecord(rest)

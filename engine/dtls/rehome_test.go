@@ -79,6 +79,66 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
+// TestKeepsSerial: who makes a new session for the same allocation at the same
+// source keeps the serial, so that its binding goes on; the old keys are over.
+func TestKeepsSerial(t *testing.T) {
+	g := newRig(t, Config{Quiet: time.Millisecond})
+	old := newPeer(g, home, 1)
+	mustConnect(t, old)
+	was := checkEcho(t, old, testID(1))
+	for range 3 {
+		p := newPeer(g, home, 1)
+		g.wait("an answer", p.start)
+		if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
+			t.Fatal("no session")
+		}
+		b, to, ok := g.Seal(nil, was.Serial, []byte("from the game"))
+		if !ok || to != home || p.hears(b) != "from the game" {
+			t.Fatal("what is for the old session does not reach the new one")
+		}
+		if is := checkEcho(t, p, testID(1)); is != was {
+			t.Fatalf("%v became %v", was, is)
+		}
+		if _, msg := g.Open(home, old.say("x")); msg != nil {
+			t.Fatal("the old keys are heard")
+		}
+		old = p
+	}
+	g.wantCounts(map[Event]uint64{TakenOver: 3, Established: 4})
+	if n := g.Stats().Sessions; n != 1 {
+		t.Fatalf("%d sessions", n)
+	}
+	bye, _ := old.s.seal(nil, typeAlert, []byte{1, alertCloseNotify})
+	g.put(home, bye)
+	fresh := newPeer(g, home, 1)
+	mustConnect(t, fresh)
+	if is := checkEcho(t, fresh, testID(1)); is.Serial == was.Serial {
+		t.Fatal("a session that its client ended came to life again")
+	}
+}
+
+// TestCookieOverSession: a hello with a good cookie is answered at once where a
+// session lives, and the session is heard until the end of the handshake.
+func TestCookieOverSession(t *testing.T) {
+	g := newRig(t, Config{Quiet: time.Minute, Direct: -1})
+	p := newPeer(g, home, 1)
+	got := g.put(home, p.hello(nil))
+	if len(got) != 1 || cookieIn(got[0]) == nil {
+		t.Fatalf("answered % x", got)
+	}
+	old := newPeer(g, home, 2)
+	mustConnect(t, old)
+	p.seq++
+	if !p.answered(g.put(home, p.hello(cookieIn(got[0])))) {
+		t.Fatal("no answer")
+	}
+	checkEcho(t, old, testID(2))
+	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
+		t.Fatal("no session")
+	}
+	checkEcho(t, p, testID(1))
+}
+
 // TestRoaming: the same identity from elsewhere is another session.
 func TestRoaming(t *testing.T) {
 	g := newRig(t, Config{})

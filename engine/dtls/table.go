@@ -38,7 +38,7 @@ func newTable(maxSessions, each int) *table {
 		max:     maxSessions, each: each,
 		// Serials begin at a random number, so that those of the process before
 		// this one, in logs and in memory of others, mean nothing now.
-		next: random64() >> 16,
+		next: random64()>>16 | 1, // never 0, which is no session
 		ids:  make(map[proto.AllocationID][]*session),
 	}
 	return t
@@ -94,6 +94,10 @@ type replaced struct{ source, identity int }
 // add gives a session its serial and publishes it, in place of one at the same
 // source and of the oldest of its identity if there are too many. It reports
 // false when the table is full.
+//
+// Who proves again at the same source to be the same allocation keeps the
+// serial, and with it what the relay has bound to it: real clients that make a
+// new session do not say BIND in it (protocol.md 3.1).
 func (t *table) add(s *session) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -101,16 +105,23 @@ func (t *table) add(s *session) (r replaced, ok bool) {
 	if old == nil && int(t.sessions.Load()) >= t.max {
 		return r, false
 	}
-	s.serial = t.next
-	t.next++
+	if old != nil && old.id == s.id {
+		s.serial = old.serial
+	} else {
+		s.serial = t.next
+		t.next++
+	}
 	t.publish(s)
 	if old != nil {
 		t.remove(old)
 		r.source++
 	}
 	if mine := t.ids[s.id]; len(mine) > t.each {
-		t.remove(longestSilent(mine, s))
-		r.identity++
+		out := expendable(mine, s)
+		if !out.ended.Load() {
+			r.identity++
+		}
+		t.remove(out)
 	}
 	return r, true
 }
@@ -126,11 +137,16 @@ func (t *table) publish(s *session) {
 	t.sessions.Add(1)
 }
 
-// longestSilent returns the session other than s that was heard first.
-func longestSilent(mine []*session, s *session) *session {
+// expendable returns a session other than s that has ended already, or else the
+// one that was heard first.
+func expendable(mine []*session, s *session) *session {
 	var out *session
 	for _, x := range mine {
-		if x != s && (out == nil || x.heard.Load() < out.heard.Load()) {
+		switch {
+		case x == s:
+		case x.ended.Load():
+			return x
+		case out == nil || x.heard.Load() < out.heard.Load():
 			out = x
 		}
 	}

@@ -28,9 +28,12 @@ type worker struct {
 	cookies  cookies
 	open     map[sock.Endpoint]*halfOpen
 	prefixes map[sock.Endpoint]int // half-open handshakes of each
-	out      []byte                // the datagram being made
-	copied   []byte                // a record that two keys may be tried on
+	oldest   *halfOpen             // of open
+	newest   *halfOpen
+	out      []byte // the datagram being made
+	copied   []byte // a record that two keys may be tried on
 	aad      scratch
+	over     bool // the rest of the datagram in hand is not heard
 }
 
 func newWorker(r *Records) *worker {
@@ -80,9 +83,16 @@ func (w *worker) run(ctx context.Context, send func(to sock.Endpoint, pkt []byte
 	}
 }
 
-// datagram goes through the records of a datagram.
+// datagram goes through the records of a datagram, until one of them is answered
+// or has a ClientHello. A second answer would be more than the datagram's source,
+// which may be forged, has paid for.
 func (w *worker) datagram(from sock.Endpoint, pkt []byte) {
+	w.over = false
 	for len(pkt) > 0 {
+		if w.over {
+			w.count(DropTrailing)
+			return
+		}
 		rec, rest, ok := parseRecord(pkt)
 		if !ok {
 			w.count(DropMalformed)
@@ -107,6 +117,10 @@ func (w *worker) datagram(from sock.Endpoint, pkt []byte) {
 // messages goes through the handshake messages of a plain record.
 func (w *worker) messages(from sock.Endpoint, rec *record) {
 	for b := rec.body; ; {
+		if w.over {
+			w.count(DropTrailing)
+			return
+		}
 		m, rest, ok := parseMessage(b)
 		if !ok {
 			w.count(DropMalformed)
@@ -114,6 +128,7 @@ func (w *worker) messages(from sock.Endpoint, rec *record) {
 		}
 		switch m.kind {
 		case msgClientHello:
+			w.over = true
 			w.clientHello(from, rec, &m)
 		case msgClientKeyExchange:
 			w.keyExchange(from, &m)
@@ -130,6 +145,7 @@ func (w *worker) count(e Event) { w.r.counters.count(e) }
 
 // emit sends what was made in w.out.
 func (w *worker) emit(to sock.Endpoint) {
+	w.over = true
 	w.send(to, w.out)
 	w.out = w.out[:0]
 }

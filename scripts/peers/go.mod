@@ -4,13 +4,13 @@ go 1.26.0
 
 require (
 	github.com/ferryrelay/ferry v0.0.0
+	github.com/pion/dtls/v3 v3.1.15
 	github.com/pion/stun/v3 v3.0.1
 	github.com/pion/turn/v4 v4.1.4
 )
 
 require (
 	github.com/HdrHistogram/hdrhistogram-go v1.4.0 // indirect
-	github.com/pion/dtls/v3 v3.1.15 // indirect
 	github.com/pion/logging v0.2.4 // indirect
 	github.com/pion/randutil v0.1.0 // indirect
 	github.com/pion/transport/v3 v3.0.8 // indirect

@@ -45,7 +45,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	rates := f.String("rate", "20000,50000,100000", "`list` of datagrams per second")
 	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
 	shapes := f.String("shapes", "", "`list` of: "+strings.Join(scenarioNames(), ", ")+" (default all)")
-	quick := f.Bool("quick", false, "see that everything works: 2 rounds of half a second at 20,000/s, pairs and star-up unless --shapes says else; no figures worth quoting")
+	quick := f.Bool("quick", false, "see that everything works: 2 rounds of half a second at 20,000/s, pairs, star-up and dtls unless --shapes says else; no figures worth quoting")
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.BoolVar(&o.install, "install", true, "as root, install with apt-get what is missing")
@@ -57,7 +57,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 		o.rounds, o.duration, o.warmup, o.maxStep, o.retries = 2, 500*time.Millisecond, 200*time.Millisecond, 0, 0
 		*rates = "20000"
 		if *shapes == "" {
-			*shapes = "pairs,star-up"
+			*shapes = "pairs,star-up,dtls"
 		}
 	}
 	var err error

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/scripts/peers/secure"
 	"github.com/ferryrelay/ferry/scripts/peers/turn"
 )
 
@@ -49,6 +51,11 @@ var (
 		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap(200 * time.Microsecond)},
 		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap(500 * time.Microsecond)},
 	}
+	// secured speak DTLS with their clients.
+	secured = []peer{
+		{"ferry-dtls", "ferry, DTLS", "ferry dev --workers 1; DTLS with the allocation's key, host and player", startFerryDTLS},
+		{"coturn-dtls", "coturn, DTLS", "coturn of Debian over DTLS with a certificate, one relay thread; hosts are plain peers", startCoturnDTLS},
+	}
 )
 
 func peerNames() (list []string) {
@@ -63,7 +70,7 @@ func (p peer) base() string { return strings.SplitN(p.name, "-", 2)[0] }
 
 // title returns a peer's name for tables.
 func title(name string) string {
-	for _, list := range [][]peer{peers, variants} {
+	for _, list := range [][]peer{peers, variants, secured} {
 		for _, p := range list {
 			if p.name == name {
 				return p.title
@@ -112,6 +119,19 @@ func startSwap(delay time.Duration) func(context.Context, options, bool) (*serve
 }
 
 func startFerry(delay time.Duration) func(context.Context, options, bool) (*server, error) {
+	return runFerry(delay, bench.FerryConfig{})
+}
+
+// startFerryDTLS is startFerry, but all datagrams travel in DTLS.
+func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
+	return runFerry(0, bench.FerryConfig{
+		Secure: func(ctx context.Context, r *bench.Rig, ep int, t client.Ticket, others bench.Handler) error {
+			return secure.Handshake(ctx, r, ep, t.Server, secure.PSK(t.ID[:], t.Key[:]), others)
+		},
+	})(ctx, o, star)
+}
+
+func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, options, bool) (*server, error) {
 	return func(ctx context.Context, o options, _ bool) (*server, error) {
 		const local = "127.0.0.1:0"
 		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", local, "--log-level", "error"}
@@ -122,18 +142,18 @@ func startFerry(delay time.Duration) func(context.Context, options, bool) (*serv
 		if err != nil {
 			return nil, err
 		}
-		var url string
+		cfg := cfg
 		err = s.line(ctx, func(l string) bool {
 			_, rest, ok := strings.Cut(l, "ready ")
 			for _, word := range strings.Fields(rest) {
 				if u, found := strings.CutPrefix(word, "http="); found {
-					url = u
+					cfg.BaseURL = u
 				}
 			}
 			return ok
 		})
 		if err == nil {
-			s.dialect, err = bench.NewFerry(bench.FerryConfig{BaseURL: url})
+			s.dialect, err = bench.NewFerry(cfg)
 		}
 		if err != nil {
 			s.stop()
@@ -150,17 +170,58 @@ func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(o.serverCPU, o.bin(""), "turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1",
-		"-p", strconv.Itoa(port), "--no-tls", "--no-dtls", "--no-cli", "--lt-cred-mech", "--realm="+turnRealm,
-		"-u", turnUser+":"+turnPassword, "--allow-loopback-peers", "-m", "1",
-		"--permission-lifetime=3600", "--channel-lifetime=3600", "--no-stdout-log", "--log-file=/dev/null", "--simple-log",
-		"--pidfile="+o.bin("coturn.pid"), "--userdb="+o.bin("coturn.db"))
+	s, err := start(o.serverCPU, o.bin(""), coturn(o, "coturn", port, "--no-tls", "--no-dtls")...)
 	if err != nil {
 		return nil, err
 	}
-	addr := netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
+	addr := loopback(port)
 	err = s.until(ctx, func() error { return turn.Probe(addr, 200*time.Millisecond) })
-	return turnDialect(s, addr, "coturn", err)
+	return turnDialect(s, turn.Config{Server: addr}, "coturn", err)
+}
+
+// coturn is its command line; everything that two of them must not share has
+// the name in it.
+func coturn(o options, name string, port int, more ...string) []string {
+	argv := []string{
+		"turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1",
+		"-p", strconv.Itoa(port), "--no-cli", "--lt-cred-mech", "--realm=" + turnRealm,
+		"-u", turnUser + ":" + turnPassword, "--allow-loopback-peers", "-m", "1",
+		"--permission-lifetime=3600", "--channel-lifetime=3600", "--no-stdout-log", "--log-file=/dev/null", "--simple-log",
+		"--pidfile=" + o.bin(name+".pid"), "--userdb=" + o.bin(name+".db"),
+	}
+	return append(argv, more...)
+}
+
+// startCoturnDTLS is startCoturn with clients who come by DTLS, to a port of
+// its own. The suite is that of the same cipher as Ferry's.
+func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
+	plain, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	port, err := freePort()
+	if err != nil {
+		return nil, err
+	}
+	cert, key := o.bin("coturn.crt"), o.bin("coturn.key")
+	if err := secure.WriteCertificate(cert, key); err != nil {
+		return nil, err
+	}
+	s, err := start(o.serverCPU, o.bin(""), coturn(o, "coturn-dtls", plain, "--no-tls",
+		"--tls-listening-port="+strconv.Itoa(port), "--cert="+cert, "--pkey="+key, "--cipher-list=ECDHE-ECDSA-AES128-GCM-SHA256")...)
+	if err != nil {
+		return nil, err
+	}
+	err = s.until(ctx, func() error { return turn.Probe(loopback(plain), 200*time.Millisecond) })
+	cfg := turn.Config{Server: loopback(port)}
+	cfg.Secure = func(ctx context.Context, r *bench.Rig, ep int, others bench.Handler) error {
+		return secure.Handshake(ctx, r, ep, cfg.Server, secure.AnyCertificate(), others)
+	}
+	return turnDialect(s, cfg, "coturn, DTLS", err)
+}
+
+func loopback(port int) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
 }
 
 func startPion(ctx context.Context, o options, _ bool) (*server, error) {
@@ -170,14 +231,15 @@ func startPion(ctx context.Context, o options, _ bool) (*server, error) {
 		return nil, err
 	}
 	addr, err := s.address(ctx)
-	return turnDialect(s, addr, "pion", err)
+	return turnDialect(s, turn.Config{Server: addr}, "pion", err)
 }
 
-func turnDialect(s *server, addr netip.AddrPort, label string, err error) (*server, error) {
+func turnDialect(s *server, cfg turn.Config, label string, err error) (*server, error) {
 	if err != nil {
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect = turn.New(turn.Config{Server: addr, Username: turnUser, Password: turnPassword})
+	cfg.Username, cfg.Password = turnUser, turnPassword
+	s.dialect = turn.New(cfg)
 	return s, nil
 }

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
@@ -18,6 +19,7 @@ type scenario struct {
 	closed    bool      // a closed loop too: both sides as busy as they can be
 	rates     []float64 // nil: those of the command line
 	variants  bool      // ferry and the C loop with and without delay, nobody else
+	secure    bool      // ferry and coturn over DTLS, and ferry over plain UDP
 }
 
 // window is how many datagrams of each flow are under way in a closed loop:
@@ -71,6 +73,10 @@ var scenarios = []scenario{
 		name: "low-load", about: "pairs at 20,000/s, with and without a rest before each receive",
 		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: true,
 	},
+	{
+		name: "dtls", about: "pairs over DTLS",
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate, 2 * lowRate}, closed: true, secure: true,
+	},
 }
 
 func scenarioNames() (list []string) {
@@ -97,6 +103,14 @@ func chosen(o options) (list []scenario) {
 
 // players are those that take part, in the order of the first round.
 func (s *scenario) players(o options) (list []peer) {
+	if s.secure {
+		for _, p := range append(slices.Clone(secured), peers[0]) {
+			if wants(o.only, p.base()) {
+				list = append(list, p)
+			}
+		}
+		return list
+	}
 	for _, p := range peers {
 		if wants(o.only, p.name) && (!s.variants || p.name == "ferry" || p.name == "c") {
 			list = append(list, p)

@@ -59,7 +59,7 @@ func TestPeers(t *testing.T) {
 			}
 			s := &session{o: o, out: io.Discard}
 			for _, sc := range chosen(o) {
-				if sc.matches = 6; sc.variants {
+				if sc.matches = 6; sc.variants || sc.secure {
 					continue
 				}
 				if err := s.scenario(t.Context(), sc); err != nil {
@@ -77,6 +77,37 @@ func TestPeers(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestSecured: over DTLS as well, and what is on the wire is longer by a record.
+func TestSecured(t *testing.T) {
+	need(t, "turnserver")
+	o := smoke(t, "ferry,coturn")
+	o.shapes = []string{"dtls"}
+	if err := build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s := &session{o: o, out: io.Discard}
+	sc := chosen(o)[0]
+	sc.matches, sc.rates = 6, o.rates
+	if err := s.scenario(t.Context(), sc); err != nil {
+		t.Fatal(err)
+	}
+	if len(s.faults) > 0 || len(s.samples) != 6 {
+		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
+	}
+	wire := map[string]int{}
+	for i := range s.samples {
+		r := &s.samples[i].Result
+		wire[s.samples[i].Peer] = r.WireBytes
+		if r.Delivered == 0 || 2*r.Delivered < r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+			t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Peer,
+				r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
+		}
+	}
+	if plain := wire["ferry"]; plain == 0 || wire["ferry-dtls"] != plain+37 || wire["coturn-dtls"] == 0 {
+		t.Errorf("on the wire: %v", wire)
 	}
 }
 

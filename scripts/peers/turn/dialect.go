@@ -30,6 +30,10 @@ type Config struct {
 	Server netip.AddrPort
 	// Username and Password are its long-term credentials.
 	Username, Password string
+	// Secure makes the way of an endpoint to the server an encrypted one and sets
+	// its Cipher, before its first request. What arrives for other endpoints
+	// meanwhile goes to others. Nil: plain UDP.
+	Secure func(ctx context.Context, r *bench.Rig, ep int, others bench.Handler) error
 }
 
 // Dialect is TURN over UDP. It implements [bench.Dialect].

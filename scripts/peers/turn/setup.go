@@ -67,11 +67,12 @@ func newSetup(cfg Config, p *bench.Plan, r *bench.Rig) *setup {
 
 // run ends when all players are ready, with ctx, or without progress.
 func (s *setup) run(ctx context.Context) error {
-	return s.rig.Await(ctx, func() bool { return s.missing == 0 }, s.idle, s.handle)
+	return s.rig.Await(ctx, func() bool { return s.missing == 0 },
+		func(now time.Time) error { return s.idle(ctx, now) }, s.handle)
 }
 
 // idle begins what may begin and repeats what was lost.
-func (s *setup) idle(now time.Time) error {
+func (s *setup) idle(ctx context.Context, now time.Time) error {
 	if s.err != nil {
 		return s.err
 	}
@@ -81,6 +82,12 @@ func (s *setup) idle(now time.Time) error {
 	for ; s.underWay < maxUnderWay && s.next < len(s.clients); s.next++ {
 		if s.plan.Host(s.next) == s.next {
 			continue
+		}
+		if s.cfg.Secure != nil {
+			if err := s.cfg.Secure(ctx, s.rig, s.next, s.handle); err != nil {
+				return err
+			}
+			s.progress = time.Now()
 		}
 		s.underWay++
 		if err := s.ask(s.next, typeAllocate); err != nil {

@@ -7,14 +7,35 @@ const (
 	// perAllocation is what one takes in bytes: 300 in the relay's table, 48 in
 	// the state file, up to 100 for a join code.
 	perAllocation = 448
+	// perSession is what a session of DTLS takes (engine/dtls, TestFootprint).
+	perSession = 2 << 10
+	// perWebSocket is what one takes that nothing is queued for: two goroutines,
+	// the buffers of HTTP and ours.
+	perWebSocket = 32 << 10
 )
 
+// Ways says what players may take who reach the relay otherwise than over plain
+// UDP.
+type Ways struct {
+	Sessions   int   // of DTLS, at once
+	WebSockets int   // at once
+	Queue      int64 // the most bytes that wait for one WebSocket, here and in the kernel
+}
+
 // Fits returns how many allocations a relay can hold and still be calm, within
-// a limit in bytes, when its sockets' buffers may take as many as buffers. A
-// fifth of the memory is theirs in any case: buffers are seldom full.
-func Fits(limit, buffers int64) int {
-	room := max(calm(limit)-base-buffers, limit/5)
-	return int(room / perAllocation)
+// a limit in bytes, when its sockets' buffers may take as many as buffers. Each
+// allocation is counted with a session of DTLS, as long as there may be more of
+// these, since who has one will use it; WebSockets are few and dear, and counted
+// as if they were all there and all queues full. A fifth of the memory is the
+// allocations' and sessions' in any case: buffers and queues are seldom full.
+func Fits(limit, buffers int64, w Ways) int {
+	sockets := int64(w.WebSockets) * (perWebSocket + w.Queue)
+	room := max(calm(limit)-base-buffers-sockets, limit/5)
+	sessions := int64(w.Sessions)
+	if n := room / (perAllocation + perSession); n <= sessions {
+		return int(n)
+	}
+	return int((room - sessions*perSession) / perAllocation)
 }
 
 // line is the use at which nothing new is taken on: four fifths.

@@ -1,0 +1,313 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Times of a [Visitor].
+const (
+	// visitorPing is the time between PINGs, as Netcode for GameObjects has it.
+	visitorPing = 500 * time.Millisecond
+	// visitorRetry is the time between BINDs and between CONNECT_REQUESTs.
+	visitorRetry = time.Second
+	// visitorDeaf is how long the relay may be silent before a visitor looks
+	// for it anew: UTP's limit before it makes a new session of DTLS.
+	visitorDeaf = 2 * time.Second
+)
+
+// VisitorConfig says who comes, and how.
+type VisitorConfig struct {
+	Way    string // "udp", "dtls" or "ws"
+	From   Namespace
+	Local  netip.Addr // its own address
+	Relay  netip.AddrPort
+	Player api.Allocation
+	Peer   proto.AllocationID // whom it plays with
+	Rate   int                // datagrams a second
+}
+
+// Visitor is one player on a connection of its own, by any way in. Like the
+// project's own client, and unlike Unity's in two points, it makes a new
+// connection when the relay was silent for 2 s: over DTLS a new handshake from the
+// same port, which Unity's client begins beside the old session; over WebSocket a
+// new one, where Unity's client gives the game up. It then says PING, and BIND
+// with the next nonce when that earns ERROR 3. Its methods may be called by any
+// goroutine while Run runs.
+type Visitor struct {
+	cfg VisitorConfig
+
+	mu     sync.Mutex // guards what follows
+	at     netip.AddrPort
+	state  visitorState
+	counts VisitorCounts
+	in     flow
+	paused bool
+	mark   uint64   // how often it was marked
+	after  bool     // something has arrived from a peer that was marked as often
+	wire   [][]byte // the first datagrams that it sent over DTLS
+}
+
+// visitorState is what a visitor knows.
+type visitorState struct {
+	nonce  uint16
+	bound  bool
+	linked bool // it may send to its peer
+	binds  int  // since it was bound last
+}
+
+// VisitorCounts are what a visitor lived through.
+type VisitorCounts struct {
+	Sent, Received, Duplicates uint64
+	Connections                int // that it made
+	Fatal                      int // ERROR 1 and 4
+}
+
+// NewVisitor returns a visitor; nothing is opened before Run.
+func NewVisitor(cfg VisitorConfig) *Visitor { return &Visitor{cfg: cfg} }
+
+func (v *Visitor) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
+
+func (v *Visitor) id() proto.AllocationID {
+	return proto.AllocationID(v.cfg.Player.AllocationIDBytes)
+}
+
+// Run plays until ctx ends.
+func (v *Visitor) Run(ctx context.Context) {
+	for ctx.Err() == nil {
+		line, err := v.dial(ctx)
+		if err != nil {
+			pause(ctx, visitorRetry/4)
+			continue
+		}
+		v.mu.Lock()
+		v.counts.Connections++
+		if v.cfg.Way == "ws" {
+			v.state.bound = false // The relay knows a WebSocket by itself alone.
+		}
+		v.mu.Unlock()
+		v.live(ctx, line)
+		line.hangUp()
+	}
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+// live uses a connection until it fails or the relay is silent.
+func (v *Visitor) live(ctx context.Context, l line) {
+	came := make(chan []byte, 256)
+	go func() {
+		defer close(came)
+		for {
+			m, err := l.hear()
+			if err != nil {
+				return
+			}
+			came <- m
+		}
+	}()
+	defer func() {
+		l.hangUp()
+		for range came {
+		}
+	}()
+	tick := time.NewTicker(time.Second / time.Duration(v.cfg.Rate))
+	defer tick.Stop()
+	var said, asked time.Time
+	heard := time.Now()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case m, ok := <-came:
+			if !ok {
+				return
+			}
+			heard = time.Now()
+			if again := v.take(m); again {
+				asked = time.Time{}
+			}
+		case now := <-tick.C:
+			if now.Sub(heard) > visitorDeaf {
+				return
+			}
+			if now.Sub(asked) >= visitorRetry {
+				asked = now
+				v.ask(l)
+			}
+			if now.Sub(said) >= visitorPing {
+				said = now
+				_ = l.say(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
+			}
+			v.play(l)
+		}
+	}
+}
+
+// ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
+// lost, as on any network.
+func (v *Visitor) ask(l line) {
+	v.mu.Lock()
+	var m []byte
+	switch s := &v.state; {
+	case !s.bound:
+		if s.binds++; s.binds > 1 || v.counts.Connections > 1 {
+			s.nonce++
+		}
+		var signer proto.Signer
+		key := proto.Key(v.cfg.Player.Key)
+		m = signer.Append(nil, proto.Bind{Nonce: s.nonce, ConnectionData: v.cfg.Player.ConnectionData}, &key)
+	case !v.host() && !s.linked:
+		m = proto.ConnectRequest{ID: v.id(), ConnectionData: v.cfg.Player.HostConnectionData}.Append(nil)
+	}
+	v.mu.Unlock()
+	if m != nil {
+		_ = l.say(m)
+	}
+}
+
+// take handles a message, and reports whether the visitor has to ask at once.
+func (v *Visitor) take(m []byte) (again bool) {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	s := &v.state
+	switch kind, _ := proto.ParseType(m); kind {
+	case proto.TypeBindReceived:
+		s.bound, s.binds = true, 0
+		return true
+	case proto.TypeAccepted:
+		s.linked = true
+	case proto.TypeError:
+		e, err := proto.ParseError(m)
+		switch {
+		case err != nil:
+		case e.Code == proto.ErrorMismatch && s.bound:
+			s.bound, s.binds = false, 1
+			return true
+		case e.Code == proto.ErrorNotFound, e.Code == proto.ErrorTimeout:
+			v.counts.Fatal++
+		}
+	case proto.TypeRelay:
+		r, err := proto.ParseRelay(m)
+		if err != nil || len(r.Payload) < 16 {
+			return false
+		}
+		s.linked = true
+		v.in.take(binary.BigEndian.Uint64(r.Payload))
+		v.after = v.after || binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark
+	}
+	return false
+}
+
+// play sends the next datagram of the game: its number, and how often the
+// visitor was marked.
+func (v *Visitor) play(l line) {
+	v.mu.Lock()
+	if !v.state.bound || !v.state.linked || v.paused {
+		v.mu.Unlock()
+		return
+	}
+	content := binary.BigEndian.AppendUint64(nil, v.counts.Sent)
+	content = binary.BigEndian.AppendUint64(content, v.mark)
+	content = append(content, make([]byte, 48)...)
+	v.counts.Sent++
+	m := proto.Relay{From: v.id(), To: v.cfg.Peer, Payload: content}.Append(nil)
+	v.mu.Unlock()
+	_ = l.say(m)
+}
+
+// Counts returns what was counted so far.
+func (v *Visitor) Counts() VisitorCounts {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	c := v.counts
+	c.Received, c.Duplicates = v.in.unique, v.in.duplicates
+	return c
+}
+
+// Pause stops the game or lets it go on.
+func (v *Visitor) Pause(on bool) {
+	v.mu.Lock()
+	v.paused = on
+	v.mu.Unlock()
+}
+
+// Mark begins anew for Since. Both players of a match are marked.
+func (v *Visitor) Mark() {
+	v.mu.Lock()
+	v.mark, v.after = v.mark+1, false
+	v.mu.Unlock()
+}
+
+// Since reports whether something has arrived that was sent since both were
+// marked.
+func (v *Visitor) Since() bool {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.after
+}
+
+// At is where the relay sees the visitor; zero before it was there.
+func (v *Visitor) At() netip.AddrPort {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.at
+}
+
+// Wire returns the first datagrams that the visitor sent over DTLS, as somebody
+// on the path may have seen them.
+func (v *Visitor) Wire() [][]byte {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.wire
+}
+
+// String is one line for people.
+func (v *Visitor) String() string {
+	c := v.Counts()
+	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Way, v.At(), c.Sent, c.Received, c.Connections, c.Fatal)
+}
+
+// line is a connection: one message in, one out.
+type line struct {
+	say    func(m []byte) error
+	hear   func() ([]byte, error)
+	hangUp func() // without a word; may be called twice
+}
+
+// socket opens a UDP socket of the visitor's, at the port that it had before.
+func (v *Visitor) socket() (conn *net.UDPConn, err error) {
+	v.mu.Lock()
+	at := v.at
+	v.mu.Unlock()
+	if !at.IsValid() {
+		at = netip.AddrPortFrom(v.cfg.Local, 0)
+	}
+	err = v.cfg.From.Do(func() (err error) {
+		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
+		return err
+	})
+	if err == nil {
+		v.seen(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+	}
+	return conn, err
+}
+
+func (v *Visitor) seen(at netip.AddrPort) {
+	v.mu.Lock()
+	v.at = at
+	v.mu.Unlock()
+}

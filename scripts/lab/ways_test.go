@@ -1,0 +1,407 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"math/rand/v2"
+	"net"
+	"net/http"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var (
+	waysPairs = flag.Int("ways.pairs", 8, "matches by each way in, under attack")
+	webFlood  = flag.Int("ways.websockets", 1000, "WebSockets that attackers hold at once")
+)
+
+// ways are those by which a match plays: host and player.
+var ways = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
+
+// visit is a match of a host and a player.
+type visit struct{ host, player *Visitor }
+
+func (v visit) both() []*Visitor { return []*Visitor{v.host, v.player} }
+
+// visits begins matches by all ways and waits until all of them play.
+func (l *lab) visits(each int) (all []visit) {
+	l.Helper()
+	calls := l.relay.API(l.net.Clients, 0)
+	hostAt, playerAt := FirstPeer, FirstClient
+	for range each {
+		for _, way := range ways {
+			host, err := calls.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 2})
+			if err != nil {
+				l.Fatal(err)
+			}
+			code, err := calls.JoinCode(l.Context(), host.AllocationID)
+			if err != nil {
+				l.Fatal(err)
+			}
+			player, err := calls.Join(l.Context(), code)
+			if err != nil {
+				l.Fatal(err)
+			}
+			cfg := VisitorConfig{Way: way[0], From: l.net.Peers, Local: hostAt, Relay: RelayAddr, Player: host, Peer: idOf(player), Rate: 30}
+			v := visit{host: NewVisitor(cfg)}
+			cfg.Way, cfg.From, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
+			v.player = NewVisitor(cfg)
+			for _, x := range v.both() {
+				l.background(x.Run)
+			}
+			all = append(all, v)
+			hostAt, playerAt = hostAt.Next(), playerAt.Next()
+		}
+	}
+	l.playing(all, 30*time.Second)
+	return all
+}
+
+func idOf(a api.Allocation) proto.AllocationID { return proto.AllocationID(a.AllocationIDBytes) }
+
+// playing demands that every match carries traffic both ways from now on.
+func (l *lab) playing(all []visit, within time.Duration) {
+	l.Helper()
+	for _, v := range all {
+		v.host.Mark()
+		v.player.Mark()
+	}
+	begin := time.Now()
+	for _, v := range all {
+		for !v.host.Since() || !v.player.Since() {
+			if time.Since(begin) > within {
+				l.Fatalf("after %v a match does not play: %v; %v; log: %s", within, v.host, v.player, l.relay.Log())
+			}
+			time.Sleep(10 * time.Millisecond)
+		}
+	}
+}
+
+// settle stops all games until nothing is under way or half a second has passed,
+// and returns the sums by way.
+func settle(all []visit) map[string]VisitorCounts {
+	stop := func(on bool) {
+		for _, v := range all {
+			v.host.Pause(on)
+			v.player.Pause(on)
+		}
+	}
+	stop(true)
+	defer stop(false)
+	sums := summed(all)
+	for range 50 {
+		time.Sleep(10 * time.Millisecond)
+		lost := uint64(0)
+		sums = summed(all)
+		for _, c := range sums {
+			lost += c.Sent - c.Received
+		}
+		if lost == 0 {
+			break
+		}
+	}
+	return sums
+}
+
+// summed adds up what the matches of each pair of ways have sent and received.
+func summed(all []visit) map[string]VisitorCounts {
+	sums := map[string]VisitorCounts{}
+	for _, v := range all {
+		name := v.host.cfg.Way + "-" + v.player.cfg.Way
+		s := sums[name]
+		for _, x := range v.both() {
+			c := x.Counts()
+			s.Sent += c.Sent
+			s.Received += c.Received
+			s.Duplicates += c.Duplicates
+			s.Connections += c.Connections
+			s.Fatal += c.Fatal
+		}
+		sums[name] = s
+	}
+	return sums
+}
+
+// suffered holds honest flows to the goal: 0.1 % in the long form, and in the
+// quick one that nobody was thrown out.
+func (l *lab) suffered(before, after map[string]VisitorCounts) {
+	l.Helper()
+	for name, c := range after {
+		b := before[name]
+		sent, lost := c.Sent-b.Sent, int64(c.Sent-b.Sent)-int64(c.Received-b.Received)
+		l.Logf("%-9s sent %d, lost %d, new connections %d, fatal %d", name, sent, lost, c.Connections-b.Connections, c.Fatal)
+		if sent == 0 || c.Fatal > 0 || c.Duplicates > 0 {
+			l.Errorf("%s: sent %d, fatal ERRORs %d, duplicates %d", name, sent, c.Fatal, c.Duplicates)
+		}
+		if *long && (float64(lost) > 0.001*float64(sent) || c.Connections != b.Connections) {
+			l.Errorf("%s lost %d of %d and made %d new connections, goals 0.1 %% and none", name, lost, sent, c.Connections-b.Connections)
+		}
+	}
+}
+
+// addressesOf are where the relay sees sessions of DTLS in a namespace.
+func addressesOf(all []visit, in Namespace) (at []netip.AddrPort, wire [][]byte) {
+	for _, v := range all {
+		for _, x := range v.both() {
+			if x.cfg.Way == "dtls" && x.cfg.From == in {
+				at = append(at, x.At())
+				wire = append(wire, x.Wire()...)
+			}
+		}
+	}
+	return at, wire
+}
+
+// TestFloodHandshakes: whoever floods the handshake, with forged sources or his
+// own, replays what he saw, or throws records at living sessions, costs honest
+// players by all ways nothing, gets no more bytes than he sent, and takes bounded
+// memory.
+func TestFloodHandshakes(t *testing.T) {
+	l := newLab(t, nil)
+	all := l.visits(*waysPairs)
+	at, wire := addressesOf(all, l.net.Clients)
+	if len(at) == 0 || len(wire) == 0 {
+		t.Fatal("no sessions to attack")
+	}
+	honest := func() netip.AddrPort { return at[l.rng.IntN(len(at))] }
+	forged := func(from func() netip.AddrPort, payload func() []byte) func(uint64) []byte {
+		packets := make([][]byte, 4096)
+		for i := range packets {
+			packets[i] = AppendIPv4UDP(nil, from(), RelayAddr, payload())
+		}
+		return func(n uint64) []byte { return packets[n%uint64(len(packets))] }
+	}
+	hello := func() []byte { return ClientHello(Random(l.rng), nil) }
+	captured := func() []byte { return wire[l.rng.IntN(len(wire))] }
+	stranger := func() netip.AddrPort { return Stranger(l.rng) }
+	heard := l.counter(l.net.Clients, StrangersRange())
+	l.flood(50_000, 300*time.Millisecond, l.pool(hello)) // what is made once is made now
+	for _, c := range []struct {
+		name string
+		next func(uint64) []byte
+	}{
+		{"hellos of strangers", l.pool(hello)},
+		{"one stranger's hellos", func() func(uint64) []byte {
+			from := Stranger(l.rng)
+			return forged(func() netip.AddrPort { return from }, hello)
+		}()},
+		{"a replayed handshake, from strangers", l.pool(captured)},
+		{"a replayed handshake, from its own address", forged(honest, captured)},
+		{"hellos where sessions live", forged(honest, hello)},
+		{"junk records where sessions live", forged(honest, func() []byte { return JunkRecord(l.rng) })},
+		{"junk records of strangers", forged(stranger, func() []byte { return JunkRecord(l.rng) })},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
+			before, rss, answers := settle(all), l.rss(), heard.Heard()
+			o := l.flood(50_000, *floodDuration/2, c.next)
+			time.Sleep(100 * time.Millisecond)
+			h := heard.Heard()
+			t.Logf("strangers got %d datagrams, %d bytes; %.0f half open, %.0f established ever, RSS %+d KiB",
+				h.Datagrams-answers.Datagrams, h.Bytes-answers.Bytes, l.metric("ferry_dtls_half_open"),
+				l.metric(`ferry_dtls_events_total{event="established"}`), (l.rss()-rss)>>10)
+			if uint64(h.Datagrams-answers.Datagrams) > o.Sent || h.Largest > 128 {
+				t.Errorf("%d datagrams earned %d, the largest of %d bytes", o.Sent, h.Datagrams-answers.Datagrams, h.Largest)
+			}
+			if n := l.metric("ferry_dtls_half_open"); n > 4096 {
+				t.Errorf("%v handshakes are half open", n)
+			}
+			if grown := l.rss() - rss; grown > 32*mebi {
+				t.Errorf("RSS grew by %d MiB", grown/mebi)
+			}
+			l.suffered(before, settle(all))
+			l.playing(all, 30*time.Second)
+		})
+	}
+}
+
+// TestFloodCookies: attackers who hear what is sent to them get as far as a
+// handshake that never ends, and no further than the places there are; who is
+// new gets in among them.
+func TestFloodCookies(t *testing.T) {
+	l := newLab(t, nil)
+	all := l.visits(*waysPairs)
+	before, rss := settle(all), l.rss()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	var answered atomic.Int64
+	const attackers = 128
+	done := make(chan error, attackers)
+	for i := range attackers {
+		local := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 200, byte(1 + i)}), 0)
+		seed := l.rng.Uint64()
+		go func() { done <- l.knock(ctx, local, seed, &answered) }()
+	}
+	time.Sleep(*floodDuration)
+	open, grown := l.metric("ferry_dtls_half_open"), l.rss()-rss
+	l.visits(1) // New players come meanwhile, by every way.
+	cancel()
+	for range attackers {
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+	t.Logf("%d handshakes begun by %d addresses, %.0f half open, %.0f evicted, RSS %+d KiB", answered.Load(), attackers, open,
+		l.metric(`ferry_dtls_events_total{event="evicted"}`), grown>>10)
+	if answered.Load() == 0 {
+		t.Error("nobody got an answer")
+	}
+	if open > 4096 {
+		t.Errorf("%v handshakes are half open", open)
+	}
+	if grown > 32*mebi {
+		t.Errorf("RSS grew by %d MiB", grown/mebi)
+	}
+	l.suffered(before, settle(all))
+	l.playing(all, 30*time.Second)
+}
+
+// knock begins one handshake after the other from ports of one address, with
+// cookies as they are asked for, and never goes on.
+func (l *lab) knock(ctx context.Context, local netip.AddrPort, seed uint64, answered *atomic.Int64) error {
+	rng := rand.New(rand.NewPCG(seed, 1))
+	var conn *net.UDPConn
+	buf := make([]byte, 2048)
+	for n := 0; ctx.Err() == nil; n++ {
+		if n%8 == 0 {
+			if conn != nil {
+				conn.Close()
+			}
+			if err := l.net.Clients.Do(func() (err error) {
+				conn, err = net.DialUDP("udp4", net.UDPAddrFromAddrPort(local), net.UDPAddrFromAddrPort(RelayAddr))
+				return err
+			}); err != nil {
+				return fmt.Errorf("an attacker's socket: %w", err)
+			}
+		}
+		random, cookie := Random(rng), []byte(nil)
+		for range 2 {
+			// What the kernel does not take is lost.
+			_, _ = conn.Write(ClientHello(random, cookie))
+			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
+			m, err := conn.Read(buf)
+			if err != nil {
+				break
+			}
+			if cookie = CookieIn(buf[:m]); cookie == nil {
+				answered.Add(1)
+				break
+			}
+		}
+		time.Sleep(2 * time.Millisecond)
+	}
+	return conn.Close()
+}
+
+// TestFloodWebSockets: callers who begin an upgrade byte by byte, and others who
+// hold a WebSocket and never bind, are cut off and cost nobody anything.
+func TestFloodWebSockets(t *testing.T) {
+	l := newLab(t, nil)
+	all := l.visits(*waysPairs)
+	before, rss := settle(all), l.rss()
+	slow := NewSlowCallers(l.net.Clients, RelayAddr, netip.AddrFrom4([4]byte{198, 18, 210, 1}), *webFlood/2, 4)
+	l.background(slow.Run)
+	ctx, cancel := context.WithTimeout(t.Context(), max(*floodDuration, 3*time.Second))
+	defer cancel()
+	var opened, refused, cut atomic.Int64
+	const dialling = 50
+	done := make(chan struct{}, dialling)
+	for range dialling {
+		go func() {
+			defer func() { done <- struct{}{} }()
+			l.squat(ctx, *webFlood/dialling, &opened, &refused, &cut)
+		}()
+	}
+	peak, held := 0, 0.0
+	for finished := 0; finished < dialling; {
+		select {
+		case <-done:
+			finished++
+		case <-time.After(200 * time.Millisecond):
+			peak, held = max(peak, l.rss()), max(held, l.metric("ferry_websocket_connections"))
+		}
+	}
+	t.Logf("%d WebSockets opened, %d refused, %d cut off, at most %.0f at once; %d slow callers, %d cut off; RSS at most %+d KiB",
+		opened.Load(), refused.Load(), cut.Load(), held, slow.Open(), slow.Cut(), (peak-rss)>>10)
+	if opened.Load() == 0 || held == 0 {
+		t.Error("no WebSocket was opened")
+	}
+	if each := (peak - rss) / max(int(held), 1); held > 100 && each > 96<<10 {
+		t.Errorf("%d bytes for each WebSocket", each)
+	}
+	l.suffered(before, settle(all))
+	l.playing(all, 30*time.Second)
+	until(t, "the attackers' WebSockets are gone", func() bool {
+		return l.metric("ferry_websocket_connections") <= float64(4**waysPairs)
+	})
+}
+
+// squat holds n WebSockets, says junk over each, and never binds. Who is cut off
+// comes again.
+func (l *lab) squat(ctx context.Context, n int, opened, refused, cut *atomic.Int64) {
+	client := &http.Client{Transport: &http.Transport{DialContext: l.net.Clients.Dial}}
+	conns := make([]*ws.Conn, n)
+	defer func() {
+		for _, c := range conns {
+			if c != nil {
+				_ = c.CloseNow()
+			}
+		}
+	}()
+	for ctx.Err() == nil {
+		for i, c := range conns {
+			if ctx.Err() != nil {
+				return
+			}
+			if c == nil {
+				c, _, err := ws.Dial(ctx, "ws://"+RelayAddr.String()+"/", &ws.DialOptions{HTTPClient: client})
+				if err != nil {
+					refused.Add(1)
+					continue
+				}
+				opened.Add(1)
+				conns[i] = c
+				continue
+			}
+			if err := c.Write(ctx, ws.MessageBinary, []byte("junk")); err != nil {
+				cut.Add(1)
+				_ = c.CloseNow()
+				conns[i] = nil
+			}
+		}
+		pause(ctx, 100*time.Millisecond)
+	}
+}
+
+// TestRecoverWays: the relay is killed and started again on what it left behind.
+// Players come back by every way they came, to the same match.
+func TestRecoverWays(t *testing.T) {
+	l := newLab(t, nil)
+	all := l.visits(*waysPairs)
+	for round := range 2 {
+		killed := time.Now()
+		l.relay.Kill()
+		l.start()
+		l.playing(all, 40*time.Second)
+		t.Logf("round %d: all %d matches play %v after the kill", round, len(all), time.Since(killed).Round(time.Millisecond))
+	}
+	for name, c := range summed(all) {
+		t.Logf("%-9s %+v", name, c)
+		if c.Fatal > 0 {
+			t.Errorf("%s: %d times somebody was told that it is over", name, c.Fatal)
+		}
+	}
+	if n := l.metric(`ferry_dtls_events_total{event="established"}`); n < float64(3**waysPairs) {
+		t.Errorf("%v sessions of DTLS were made anew", n)
+	}
+}

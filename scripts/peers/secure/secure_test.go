@@ -1,0 +1,100 @@
+package secure
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"net"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/pion/dtls/v3"
+
+	"github.com/ferryrelay/ferry/bench"
+)
+
+// echo serves one client of pion's server at a time and sends back what it says.
+func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
+	t.Helper()
+	l, err := dtls.ListenWithOptions("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, opts...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			go func() {
+				defer c.Close()
+				buf := make([]byte, 2048)
+				for {
+					n, err := c.Read(buf)
+					if err != nil {
+						return
+					}
+					_, _ = c.Write(buf[:n])
+				}
+			}()
+		}
+	}()
+	return l.Addr().(*net.UDPAddr).AddrPort()
+}
+
+// errUsed says that the rig was used and is not wanted any more.
+var errUsed = errors.New("used")
+
+// plan is a dialect that only wants its rig.
+type plan struct {
+	use func(ctx context.Context, r *bench.Rig)
+}
+
+func (plan) Name() string { return "plan" }
+
+func (p plan) Open(ctx context.Context, pl bench.Plan) (*bench.Rig, error) {
+	r, err := bench.NewRig(pl)
+	if err != nil {
+		return nil, err
+	}
+	p.use(ctx, r)
+	return nil, errors.Join(errUsed, r.Close())
+}
+
+// TestHandshake: after the handshake, pion's server understands what is sealed
+// here, and we what it says; with a wrong key there is no session.
+func TestHandshake(t *testing.T) {
+	key, id := bytes.Repeat([]byte{7}, 64), []byte("0123456789abcdef")
+	server := echo(t, dtls.WithPSK(func([]byte) ([]byte, error) { return key, nil }),
+		dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
+	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *bench.Rig) {
+		nobody := func(int, netip.AddrPort, []byte) {}
+		if err := Handshake(ctx, r, 0, server, PSK(id, key), nobody); err != nil {
+			t.Error(err)
+			return
+		}
+		for _, size := range []int{1, 150, 1200} {
+			msg, got := bytes.Repeat([]byte{byte(size)}, size), []byte(nil)
+			if err := r.SendTo(0, server, msg); err != nil {
+				t.Error(err)
+			}
+			limited, cancel := context.WithTimeout(ctx, 10*time.Second)
+			err := r.Await(limited, func() bool { return got != nil }, func(time.Time) error { return nil },
+				func(_ int, _ netip.AddrPort, pkt []byte) { got = bytes.Clone(pkt) })
+			cancel()
+			if err != nil || !bytes.Equal(got, msg) {
+				t.Errorf("%d bytes came back as %d: %v", size, len(got), err)
+			}
+		}
+		limited, cancel := context.WithTimeout(ctx, time.Second)
+		defer cancel()
+		if err := Handshake(limited, r, 1, server, PSK(id, id), nobody); err == nil || r.Endpoints[1].Cipher != nil {
+			t.Errorf("a wrong key made a session: %v", err)
+		}
+	}})
+	if !errors.Is(err, errUsed) {
+		t.Error(err)
+	}
+}
