@@ -6,6 +6,7 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -25,7 +26,8 @@ func host(n int) proto.AllocationID {
 }
 
 // Run puts stores made by new through the tests. Each call of new returns an
-// empty store; what has to be closed is closed by t.Cleanup.
+// empty store; what has to be closed is closed by t.Cleanup. What Forget drops
+// may be there for a while yet.
 func Run(t *testing.T, new func(t *testing.T) alloc.Store) {
 	t.Run("Empty", func(t *testing.T) { testEmpty(t, new(t)) })
 	t.Run("BothDirections", func(t *testing.T) { testBothDirections(t, new(t)) })
@@ -83,7 +85,7 @@ func testTenantsApart(t *testing.T, s alloc.Store) {
 		put(t, s, other, "6789BC", host(10+n), true)
 		wantHost(t, s, other, "6789BC", host(10+n))
 	}
-	s.Forget(host(10))
+	forget(t, s, staging, host(10))
 	wantHost(t, s, staging, "6789BC", proto.AllocationID{})
 	wantHost(t, s, production, "6789BC", host(1))
 	wantHost(t, s, runTogether, "6789BC", host(11))
@@ -93,7 +95,7 @@ func testTenantsApart(t *testing.T, s alloc.Store) {
 func testForget(t *testing.T, s alloc.Store) {
 	put(t, s, production, "6789BC", host(1), true)
 	put(t, s, production, "DFGHJK", host(2), true)
-	s.Forget(host(1))
+	forget(t, s, production, host(1))
 	s.Forget(host(1))
 	s.Forget(host(9))
 	wantHost(t, s, production, "6789BC", proto.AllocationID{})
@@ -168,7 +170,7 @@ func testEverything(t *testing.T, s alloc.Store) {
 					t.Errorf("HostOf %s = %v, %v", code(id), got, err)
 				}
 				if n%2 == 0 {
-					s.Forget(host(id + 1))
+					forget(t, s, production, host(id+1))
 				}
 				if _, err := s.Codes(t.Context(), production); err != nil {
 					t.Error(err)
@@ -188,6 +190,29 @@ func code(n int) string {
 		n /= len(alloc.CodeAlphabet)
 	}
 	return string(b)
+}
+
+// soon bounds how long what was forgotten may still be there.
+const soon = 10 * time.Second
+
+// forget has the store forget the code of a host, and waits until it has.
+func forget(t *testing.T, s alloc.Store, tenant alloc.Tenant, host proto.AllocationID) {
+	t.Helper()
+	code, err := s.CodeOf(t.Context(), tenant, host)
+	if err != nil {
+		t.Errorf("CodeOf(%v, %v) before Forget: %v", tenant, host, err)
+		return
+	}
+	s.Forget(host)
+	gone := func(err error) bool { return errors.Is(err, alloc.ErrCodeNotFound) }
+	for deadline := time.Now().Add(soon); time.Now().Before(deadline); time.Sleep(time.Millisecond) {
+		_, byHost := s.CodeOf(t.Context(), tenant, host)
+		_, byCode := s.HostOf(t.Context(), tenant, code)
+		if gone(byHost) && gone(byCode) {
+			return
+		}
+	}
+	t.Errorf("the code of %v is there %v after Forget", host, soon)
 }
 
 func put(t *testing.T, s alloc.Store, tenant alloc.Tenant, code string, host proto.AllocationID, want bool) {

@@ -1,0 +1,70 @@
+package redisstore
+
+import (
+	"context"
+	"log/slog"
+	"testing"
+	"time"
+
+	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestMain(m *testing.M) {
+	LogTo(slog.New(slog.DiscardHandler))
+	goleak.VerifyTestMain(m)
+}
+
+// patient is a time-out for tests that are not about it.
+const patient = 20 * time.Second
+
+// tenant is the tenant of most tests.
+var tenant = alloc.Tenant{Project: "game", Environment: "production"}
+
+// hostID returns an id of a host; ids of different n differ.
+func hostID(n int) proto.AllocationID {
+	return proto.AllocationID{0: 0xC0, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
+}
+
+// codeText returns a code of eight symbols; codes of different n differ.
+func codeText(n int) string {
+	smallest, _ := alloc.PackCode("66666666")
+	return alloc.UnpackCode(smallest + uint64(n))
+}
+
+// open returns a store that runs until the test ends.
+func open(t testing.TB, c Config) *Store {
+	t.Helper()
+	s, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- s.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Errorf("Run: %v", err)
+		}
+		if err := s.Close(); err != nil {
+			t.Error(err)
+		}
+	})
+	return s
+}
+
+// eventually waits until ready returns nothing, and fails with what it returned
+// last when it never does.
+func eventually(t testing.TB, what string, ready func() string) {
+	t.Helper()
+	var last string
+	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		if last = ready(); last == "" {
+			return
+		}
+	}
+	t.Fatalf("%s: never: %s", what, last)
+}

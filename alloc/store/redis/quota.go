@@ -1,0 +1,128 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxName bounds the names of scopes, holders and buckets, in bytes.
+const maxName = 512
+
+// maxUsed bounds what one holder may use of a scope: what a script can add up
+// for 2,000 holders.
+const maxUsed = 1 << 42
+
+// Use is how much one holder uses of one scope.
+type Use struct {
+	Scope string
+	Used  int64 // 0 ends the lease
+}
+
+// setLease writes what a holder uses: "used:end". KEYS: scope. ARGV: holder,
+// used, milliseconds.
+var setLease = redis.NewScript(luaNow + `
+if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3]))
+if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
+return 1
+`)
+
+// sumLeases adds up what all holders use, and takes off those whose lease has
+// ended. KEYS: scope.
+var sumLeases = redis.NewScript(luaNow + `
+local all = redis.call('HGETALL', KEYS[1])
+local sum = 0
+for i = 1, #all, 2 do
+  local used, stop = string.match(all[i + 1], '^(%d+):(%d+)$')
+  if used and tonumber(stop) > now then
+    sum = sum + tonumber(used)
+  else
+    redis.call('HDEL', KEYS[1], all[i])
+  end
+end
+return sum
+`)
+
+// takeToken takes one of a bucket that holds a minute's tokens: it knows the
+// time in microseconds at which the bucket is full again. It returns 0, or the
+// microseconds to wait. KEYS: bucket. ARGV: microseconds for one token,
+// microseconds for all.
+var takeToken = redis.NewScript(`
+local t = redis.call('TIME')
+local now = t[1] * 1000000 + t[2]
+local full = tonumber(redis.call('GET', KEYS[1])) or 0
+full = math.min(math.max(full, now), now + ARGV[2]) + ARGV[1]
+local wait = full - now - ARGV[2]
+if wait > 0 then return math.ceil(wait) end
+redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - now) / 1000))
+return 0
+`)
+
+// Lease says that holder, a relay for example, uses that much of scope, say of
+// the allocations of a project, for the next ttl. What it said before is
+// replaced: a holder that dies takes nothing with it for longer than ttl.
+// Errors: alloc.ErrUnavailable, and one for names or numbers that are too large.
+func (s *Store) Lease(ctx context.Context, scope, holder string, used int64, ttl time.Duration) error {
+	return s.Leases(ctx, holder, ttl, []Use{{scope, used}})
+}
+
+// Leases does what Lease does for many scopes of one holder, in batches.
+func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, uses []Use) error {
+	if ttl < time.Millisecond || ttl > maxAge || holder == "" || len(holder) > maxName {
+		return fmt.Errorf("redisstore: lease for %v of a holder with a name of %d bytes: at least 1ms, and 1 to %d bytes", ttl, len(holder), maxName)
+	}
+	for _, u := range uses {
+		if u.Scope == "" || len(u.Scope) > maxName || u.Used < 0 || u.Used > maxUsed {
+			return fmt.Errorf("redisstore: lease of %d of a scope with a name of %d bytes: 0 to %d, and 1 to %d bytes", u.Used, len(u.Scope), int64(maxUsed), maxName)
+		}
+	}
+	for part := range slices.Chunk(uses, batch) {
+		all := make([]invocation, len(part))
+		for i, u := range part {
+			all[i] = invocation{setLease, []string{s.keys.lease(u.Scope)}, []any{holder, u.Used, milliseconds(ttl)}}
+		}
+		if _, err := s.runAll(ctx, "write leases", all); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// Used returns how much all holders use of scope. Error: alloc.ErrUnavailable.
+func (s *Store) Used(ctx context.Context, scope string) (int64, error) {
+	reply, err := s.run(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
+	if err != nil {
+		return 0, err
+	}
+	sum, ok := reply.(int64)
+	if !ok {
+		s.damaged.Add(1)
+		return 0, errDamaged
+	}
+	return sum, nil
+}
+
+// Take counts one event of key, which may have perMinute, as many at once. It
+// reports true, or false and how long to wait for the next one; an event that
+// is refused costs nothing. Error: alloc.ErrUnavailable, on which a caller
+// should count for itself and not refuse.
+func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
+	if perMinute <= 0 {
+		return false, time.Minute, nil
+	}
+	each := max(time.Minute.Microseconds()/int64(perMinute), 1)
+	reply, err := s.run(ctx, "take a token", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
+	if err != nil {
+		return false, 0, err
+	}
+	wait, isInt := reply.(int64)
+	if !isInt {
+		s.damaged.Add(1)
+		return false, 0, errDamaged
+	}
+	return wait == 0, time.Duration(wait) * time.Microsecond, nil
+}

@@ -1,0 +1,7 @@
+// Package redistest starts real Redis servers for tests: one, sentinels with a
+// master and its replica, or a cluster. It owns their processes, which end with
+// the test, and with the test program if that is killed.
+//
+// A machine without redis-server fails the test where CI is true, and skips it
+// with the reason elsewhere.
+package redistest
