@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"crypto/sha256"
+	"errors"
 	"fmt"
 	"net/http"
 	"net/netip"
@@ -10,6 +11,7 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/api"
 )
 
 // devTenant is the tenant of anonymous callers.
@@ -24,6 +26,86 @@ type principal struct {
 	player    string
 	kind      Kind
 	anonymous bool
+}
+
+// Identity is who holds a bearer token, as Config.Authenticate found out.
+type Identity struct {
+	// Tenant is whose project and environment the caller is in. Both names are
+	// required.
+	Tenant alloc.Tenant
+	// Player is the name of the player, or of the backend. It is required.
+	Player string
+	Kind   Kind
+}
+
+// principal returns the caller as it is counted. Static tokens and those that
+// Config.Authenticate knows are one principal if they name the same player.
+func (i Identity) principal() principal {
+	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
+	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind}
+}
+
+// Errors of Config.Authenticate that callers are told of, with errors.Is.
+var (
+	// ErrTokenExpired: a new token will do; 401 says so.
+	ErrTokenExpired = errors.New("httpapi: token has expired")
+	// ErrCannotTell: nobody can say now whether the token is good; 503.
+	ErrCannotTell = errors.New("httpapi: nobody can say now whether the token is good")
+)
+
+// errNoToken is for a request without one bearer token.
+var errNoToken = errors.New("httpapi: no bearer token")
+
+// errUnknownToken is for a token that is none of ours.
+var errUnknownToken = errors.New("httpapi: unknown token")
+
+// errForged wraps why a token was refused after it had to be looked at, which
+// costs more than to make it up.
+var errForged = errors.New("httpapi: token was refused")
+
+// identify finds out who is calling. If the address is the caller's own and too
+// many bad tokens came from there, the error is the problem to answer with.
+func (h *Handler) identify(r *http.Request, address netip.Prefix, own bool) (principal, error) {
+	token, ok := bearer(r.Header)
+	if !ok {
+		return principal{}, errNoToken
+	}
+	if p, ok := h.tokens.find(token); ok {
+		return p, nil
+	}
+	if h.cfg.Authenticate == nil {
+		return principal{}, errUnknownToken
+	}
+	if own {
+		if problem := h.forger(address); problem != nil {
+			return principal{}, problem
+		}
+	}
+	who, err := h.cfg.Authenticate(r.Context(), token)
+	if err != nil {
+		return principal{}, fmt.Errorf("%w: %w", errForged, err)
+	}
+	return who.principal(), nil
+}
+
+// unauthorized returns the problem of a caller that nobody knows. A caller
+// without a token is told the scheme and no error (RFC 6750, 3.1).
+func unauthorized(err error) *api.Problem {
+	if errors.Is(err, ErrCannotTell) {
+		return later(statusProblem(http.StatusServiceUnavailable, "tokens cannot be checked now"), retryUnavailable)
+	}
+	return statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
+}
+
+// challenge returns the header that goes with a 401.
+func challenge(err error) string {
+	switch {
+	case errors.Is(err, errNoToken):
+		return "Bearer"
+	case errors.Is(err, ErrTokenExpired):
+		return `Bearer error="invalid_token", error_description="the token has expired"`
+	}
+	return `Bearer error="invalid_token"`
 }
 
 // caller returns the principal as the service knows it. An anonymous caller
@@ -52,23 +134,13 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 		if _, ok := table[key]; ok {
 			return nil, fmt.Errorf("httpapi: token %d: %w", i, ErrDuplicate)
 		}
-		name := []string{"token", t.Kind.String(), t.Project, t.Environment, t.player()}
-		table[key] = principal{
-			name:   strings.Join(name, "\x00"),
-			tenant: t.tenant(),
-			player: t.player(),
-			kind:   t.Kind,
-		}
+		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.principal()
 	}
 	return table, nil
 }
 
-// find returns the principal of the token in the header.
-func (t tokenTable) find(h http.Header) (principal, bool) {
-	secret, ok := bearer(h)
-	if !ok {
-		return principal{}, false
-	}
+// find returns the principal of a token.
+func (t tokenTable) find(secret string) (principal, bool) {
 	p, ok := t[digest(sha256.Sum256([]byte(secret)))]
 	return p, ok
 }

@@ -27,7 +27,9 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if in.MaxConnections == nil {
 		return answer{}, invalidMember("maxConnections", "is missing")
 	}
-	res, err := h.service.Allocate(ctx, r.caller, *in.MaxConnections, in.Region)
+	caller := r.caller
+	caller.Address = r.from.hint()
+	res, err := h.service.Allocate(ctx, caller, *in.MaxConnections, in.Region)
 	if err != nil {
 		return answer{}, h.refuse(r, err)
 	}
@@ -73,7 +75,7 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	}
 	res, err := h.service.Join(ctx, r.caller, in.JoinCode)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		h.guessed(r.from)
+		h.guessed(ctx, r.from)
 	}
 	if err != nil {
 		return answer{}, h.refuse(r, err)

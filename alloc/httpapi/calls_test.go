@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net/http"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -60,6 +61,30 @@ func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
 		a := sdkObject(t, rec.Body.Bytes()).object("data").object("allocation")
 		if got := a.text("region"); got != want {
 			t.Errorf("%s: region %q, want %q", body, got, want)
+		}
+	}
+}
+
+// TestHint: a player's address goes with its request, as far as it is its own;
+// a backend's does not.
+func TestHint(t *testing.T) {
+	x := newHouse(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	for _, tt := range []struct{ token, remote, forwarded, want string }{
+		{tokenAnna, "192.0.2.1:5", "", "192.0.2.1"},
+		{tokenAnna, "[2001:db8:1:2:3::4]:5", "", "2001:db8:1::"},
+		{tokenAnna, "10.1.1.1:5", "198.51.100.1", "198.51.100.1"},
+		{tokenAnna, "10.1.1.1:5", "", "invalid IP"},
+		{tokenServer, "192.0.2.1:5", "", "invalid IP"},
+	} {
+		r := newRequest(http.MethodPost, "/v1/allocate", tt.token, `{"maxConnections":4,"region":"far"}`)
+		r.RemoteAddr = tt.remote
+		if tt.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", tt.forwarded)
+		}
+		wantStatus(t, x.do(r), http.StatusCreated)
+		got := x.relay.hosts[len(x.relay.hosts)-1]
+		if got.Hint.String() != tt.want || got.Region != "far" {
+			t.Errorf("%s from %s: asked for %+v, want the hint %s", tt.token, tt.remote, got, tt.want)
 		}
 	}
 }

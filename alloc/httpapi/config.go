@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -36,9 +37,9 @@ const maxPerMinute = 1e9
 var (
 	// ErrNoService: Config.Service is nil.
 	ErrNoService = errors.New("httpapi: no service")
-	// ErrNoCredential: neither a token nor anonymous callers, so that nobody
-	// could call.
-	ErrNoCredential = errors.New("httpapi: no token is configured and anonymous callers are not let in")
+	// ErrNoCredential: neither a token, nor somebody who knows tokens, nor
+	// anonymous callers, so that nobody could call.
+	ErrNoCredential = errors.New("httpapi: no token and no issuer is configured and anonymous callers are not let in")
 	// ErrLimit: a limit that is negative or beyond reason.
 	ErrLimit = errors.New("httpapi: a limit is negative or beyond reason")
 	// ErrProxy: a trusted proxy that is no network.
@@ -52,8 +53,16 @@ type Config struct {
 	// Service does the work. It is required.
 	Service *alloc.Service
 	// Tokens are the callers that are let in. At least one is required unless
-	// Anonymous is set.
+	// Authenticate or Anonymous is set.
 	Tokens []Token
+	// Authenticate says who holds a token that is none of Tokens. Its error is
+	// for the log, and must hold nothing of the token; what a caller is told is
+	// said at ErrTokenExpired and ErrCannotTell. It is called from many goroutines,
+	// and bounds what it does by itself. Nil: Tokens are all there are.
+	Authenticate func(ctx context.Context, token string) (Identity, error)
+	// Taker counts requests and failed joins of players for several processes
+	// together, besides the counts of each. Nil: each process counts alone.
+	Taker Taker
 	// Anonymous lets callers in whose token is missing or unknown: each call is
 	// a player of its own in project "dev", environment "dev". Unknown tokens
 	// are let in too, since a game always sends the one of its own account.
@@ -99,7 +108,7 @@ func (c Config) validate() error {
 	switch {
 	case c.Service == nil:
 		return ErrNoService
-	case len(c.Tokens) == 0 && !c.Anonymous:
+	case len(c.Tokens) == 0 && c.Authenticate == nil && !c.Anonymous:
 		return ErrNoCredential
 	}
 	for _, n := range []int{

@@ -12,7 +12,9 @@
 //
 // # Who is calling
 //
-// A token of kind player is one player: it owns what it allocates and can ask
+// A token is one of Config.Tokens, or one that Config.Authenticate knows, such as
+// a JSON Web Token; both are one thing from there on, and one player if they name
+// the same one. A token of kind player is one player: it owns what it allocates and can ask
 // for join codes of nothing else. A token of kind server is a backend: it owns
 // every allocation of its project and environment. With Config.Anonymous a
 // caller without a known token is let in as a new player at every call, in
@@ -31,6 +33,8 @@
 //	                together, those that nobody knows among them
 //	10 a minute     joins of one player that name no live code; 600 of a backend
 //	10 a minute     the same of all players of one client address
+//	120 a minute    tokens from one client address that Config.Authenticate
+//	                refuses: further ones are not looked at
 //	20              allocations of one player, reserved and not bound yet: the
 //	                service counts those (alloc.ServiceConfig.MaxOutstanding)
 //
@@ -64,6 +68,9 @@
 //
 // TLS and the refusal of plain HTTP belong to whoever listens;
 // [PlainHTTPAllowed] is the rule for the latter. All limits are per process: of
-// two that serve one tenant, each permits the whole. Somebody with 64 addresses
+// two that serve one tenant, each permits the whole. With Config.Taker the two of
+// a principal hold for all processes together, and for each alone when nobody
+// answers there; a guesser may still make one more failed join at each. A token
+// that was refused is looked at anew each time, and so is one that was not. Somebody with 64 addresses
 // can take all connections, for as long as the time-outs let each of them.
 package httpapi

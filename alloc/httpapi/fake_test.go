@@ -16,6 +16,7 @@ type fakeRelay struct {
 	live  map[proto.AllocationID]alloc.Description
 	ways  []alloc.ServerEndpoint
 	calls int
+	hosts []alloc.HostRequest
 }
 
 // fakeCapacity bounds a fake relay that a fuzzer feeds; the oldest do not
@@ -34,6 +35,9 @@ func newFakeRelay() *fakeRelay {
 }
 
 func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	f.mu.Lock()
+	f.hosts = append(f.hosts[max(len(f.hosts)-fakeCapacity, 0):], r)
+	f.mu.Unlock()
 	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost})
 }
 

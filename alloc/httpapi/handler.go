@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"context"
+	"errors"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -144,7 +145,7 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (c
 
 // perform admits the caller, reads the body and does the call.
 func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
-	f, problem := h.admit(r, c.name)
+	f, problem := h.admit(w.Header(), r, c.name)
 	if problem != nil {
 		return answer{}, problem
 	}
@@ -157,22 +158,31 @@ func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id str
 	return c.serve(ctx, request{id: id, from: f, caller: f.principal.caller(c.name), body: body})
 }
 
-// admit finds out who is calling and whether it is within its rates.
-func (h *Handler) admit(r *http.Request, name callName) (from, *api.Problem) {
+// admit finds out who is calling and whether it is within its rates. The header
+// is that of the answer.
+func (h *Handler) admit(header http.Header, r *http.Request, name callName) (from, *api.Problem) {
 	address, own := clientAddress(r, h.proxies)
-	p, ok := h.tokens.find(r.Header)
+	p, err := h.identify(r, address, own)
+	var problem *api.Problem
 	switch {
-	case ok:
+	case err == nil:
+	case errors.As(err, &problem):
+		return from{}, problem
 	case h.cfg.Anonymous:
 		p = anonymousFrom(address)
 	default:
+		h.log.Debug("no caller", "call", string(name), "why", err)
 		if own {
-			if problem := h.strange(address); problem != nil {
+			if problem := h.strange(address, err); problem != nil {
 				return from{}, problem
 			}
 		}
-		return from{}, statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
+		problem = unauthorized(err)
+		if problem.Status == http.StatusUnauthorized {
+			header.Set("WWW-Authenticate", challenge(err))
+		}
+		return from{}, problem
 	}
 	f := from{principal: p, address: address, counted: own && p.kind != KindServer}
-	return f, h.admitted(f, name)
+	return f, h.admitted(r.Context(), f, name)
 }

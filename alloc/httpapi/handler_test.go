@@ -70,8 +70,12 @@ func TestUnauthorized(t *testing.T) {
 				r.Header["Authorization"] = values
 				rec := x.do(r)
 				wantProblem(t, rec, 401, 15401)
-				if got := rec.Header().Get("WWW-Authenticate"); got != "Bearer" {
-					t.Errorf("WWW-Authenticate = %q", got)
+				want := "Bearer"
+				if slices.Contains([]string{"unknown", "prefix", "longer", "upper case"}, name) {
+					want = `Bearer error="invalid_token"`
+				}
+				if got := rec.Header().Get("WWW-Authenticate"); got != want {
+					t.Errorf("WWW-Authenticate = %q, want %q", got, want)
 				}
 			})
 		}

@@ -2,6 +2,7 @@ package httpapi
 
 import (
 	"hash/maphash"
+	"math"
 	"sync"
 	"time"
 
@@ -63,6 +64,19 @@ func (l *limiter[K]) charge(key K, perMinute int, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.bucket(key, perMinute, now).ReserveN(now, 1)
+}
+
+// pause makes the key wait for at least that long, up to a minute.
+func (l *limiter[K]) pause(key K, perMinute int, wait time.Duration, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	limit := l.bucket(key, perMinute, now)
+	seconds := min(wait, time.Minute).Seconds()
+	for spend := int(math.Ceil(seconds*float64(limit.Limit()) - 1 + limit.TokensAt(now))); spend > 0; {
+		n := min(spend, limit.Burst())
+		limit.ReserveN(now, n)
+		spend -= n
+	}
 }
 
 // untilOne returns how long it takes until the bucket holds a whole token, or

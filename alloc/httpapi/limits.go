@@ -1,6 +1,8 @@
 package httpapi
 
 import (
+	"context"
+	"errors"
 	"net/http"
 	"net/netip"
 	"time"
@@ -14,6 +16,7 @@ const (
 	requestBuckets = 65536
 	addressBuckets = 65536
 	failedBuckets  = 16384
+	forgerBuckets  = 8192
 )
 
 // bucketKey names a bucket of requests: who calls what.
@@ -29,6 +32,7 @@ type limits struct {
 	addresses *limiter[netip.Prefix] // requests of players, whatever their token
 	failed    *limiter[string]       // failed joins by principal
 	failedAt  *limiter[netip.Prefix] // failed joins of players by address
+	forgers   *limiter[netip.Prefix] // tokens that were looked at in vain
 }
 
 func newLimits() *limits {
@@ -37,6 +41,7 @@ func newLimits() *limits {
 		addresses: newLimiter[netip.Prefix](addressBuckets),
 		failed:    newLimiter[string](failedBuckets),
 		failedAt:  newLimiter[netip.Prefix](failedBuckets),
+		forgers:   newLimiter[netip.Prefix](forgerBuckets),
 	}
 }
 
@@ -45,6 +50,15 @@ type from struct {
 	principal principal
 	address   netip.Prefix
 	counted   bool // by address: a player whose address is known
+}
+
+// hint returns where the player is, the zero address if that is not known. That
+// of a backend says nothing about players.
+func (f from) hint() netip.Addr {
+	if !f.counted {
+		return netip.Addr{}
+	}
+	return f.address.Addr()
 }
 
 const fromAddress = "too many requests from this address"
@@ -57,10 +71,23 @@ func tooMany(what string, wait time.Duration) *api.Problem {
 	return later(statusProblem(http.StatusTooManyRequests, what), wait)
 }
 
-// strange counts a request whose token nobody knows, by its address alone.
-func (h *Handler) strange(address netip.Prefix) *api.Problem {
+// forger refuses an address from which so many bad tokens came that no more are
+// looked at: a signature costs more to check than to make up.
+func (h *Handler) forger(address netip.Prefix) *api.Problem {
 	if h.limits == nil {
 		return nil
+	}
+	return tooMany(fromAddress, h.limits.forgers.wait(address, h.now()))
+}
+
+// strange counts a request that nobody is known to have sent, by its address
+// alone, and whether its token had to be looked at.
+func (h *Handler) strange(address netip.Prefix, why error) *api.Problem {
+	if h.limits == nil {
+		return nil
+	}
+	if errors.Is(why, errForged) && !errors.Is(why, ErrCannotTell) {
+		h.limits.forgers.charge(address, h.cfg.perAddress(), h.now())
 	}
 	return tooMany(fromAddress, h.limits.addresses.take(address, h.cfg.perAddress(), h.now()))
 }
@@ -68,7 +95,7 @@ func (h *Handler) strange(address netip.Prefix) *api.Problem {
 // admitted counts a request by principal and by address. One that is refused
 // for either is not counted for the other: who is beyond its own rate must not
 // use up what others at its address may, nor lose what it may elsewhere.
-func (h *Handler) admitted(f from, name callName) *api.Problem {
+func (h *Handler) admitted(ctx context.Context, f from, name callName) *api.Problem {
 	if h.limits == nil {
 		return nil
 	}
@@ -80,10 +107,15 @@ func (h *Handler) admitted(f from, name callName) *api.Problem {
 	}
 	key := bucketKey{f.principal.name, name}
 	p := tooMany("too many requests", h.limits.requests.take(key, h.cfg.perMinute(f.principal.kind), now))
-	if p != nil || !f.counted {
+	if p != nil {
 		return p
 	}
-	return tooMany(fromAddress, h.limits.addresses.take(f.address, h.cfg.perAddress(), now))
+	if f.counted {
+		if p := tooMany(fromAddress, h.limits.addresses.take(f.address, h.cfg.perAddress(), now)); p != nil {
+			return p
+		}
+	}
+	return tooMany("too many requests", h.takeTogether(ctx, f, string(name), h.cfg.perMinute(f.principal.kind)))
 }
 
 // mayGuess refuses a join of somebody too many of whose joins have failed.
@@ -100,11 +132,15 @@ func (h *Handler) mayGuess(f from) *api.Problem {
 
 // guessed counts a join that named no live code. Joins that were under way
 // together may go beyond the limit, which lengthens the pause.
-func (h *Handler) guessed(f from) {
+func (h *Handler) guessed(ctx context.Context, f from) {
 	if h.limits == nil {
 		return
 	}
-	h.limits.failed.charge(f.principal.name, h.cfg.failedJoins(f.principal.kind), h.now())
+	most := h.cfg.failedJoins(f.principal.kind)
+	h.limits.failed.charge(f.principal.name, most, h.now())
+	if wait := h.takeTogether(ctx, f, failedJoin, most); wait > 0 {
+		h.limits.failed.pause(f.principal.name, most, wait, h.now())
+	}
 	if f.counted {
 		h.limits.failedAt.charge(f.address, h.cfg.failedJoins(KindPlayer), h.now())
 	}

@@ -122,9 +122,11 @@ func (d *description) described() []string {
 // TestAnswersAreAsDescribed provokes every answer that the description knows,
 // and fails when one of them was not seen or looks different.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 30})
+	x := newHouse(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
 	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
+	wantStatus(t, d.get(t, x, "/v1/regions", "untold", ""), 503)
+	wantStatus(t, d.get(t, x, "/v1/regions", "expired", ""), 401)
 
 	rec := d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"far"}`)
 	wantStatus(t, rec, 201)
@@ -155,6 +157,13 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 			if rec := d.post(t, x, path, tokenAnna, body); rec.Code < 500 {
 				t.Errorf("%s: status %d with %v", path, rec.Code, failure)
 			}
+		}
+		x.relay.failWith(nil)
+	}
+	for _, path := range []string{"/v1/allocate", "/v1/join"} {
+		for _, failure := range []error{alloc.Denied{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
+			x.relay.failWith(failure)
+			d.post(t, x, path, tokenAnna, bodies[path])
 		}
 		x.relay.failWith(nil)
 	}

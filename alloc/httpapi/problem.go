@@ -20,6 +20,7 @@ const (
 	retryUnavailable = 2 * time.Second
 	retryDraining    = 10 * time.Second
 	retryOutstanding = 10 * time.Second
+	retryQuota       = 10 * time.Second
 )
 
 // statusProblem is a problem whose code follows from its status.
@@ -48,10 +49,26 @@ func later(p *api.Problem, wait time.Duration) *api.Problem {
 	return p
 }
 
+// denied returns the problem of a caller whom the operator's own rules refuse,
+// with what they have to say to it.
+func denied(d alloc.Denied) *api.Problem {
+	if d.Reason == "" {
+		d.Reason = "not admitted"
+	}
+	return statusProblem(http.StatusForbidden, d.Reason)
+}
+
 // problemOf maps an error of the service to the API's terms. What it does not
 // know is the server's own fault.
 func problemOf(err error) *api.Problem {
+	var no alloc.Denied
 	switch {
+	case errors.As(err, &no):
+		return denied(no)
+	case errors.Is(err, alloc.ErrProjectInactive):
+		return api.NewProblem(http.StatusForbidden, api.CodeInactiveProject, "the project is not active")
+	case errors.Is(err, alloc.ErrProjectQuota):
+		return later(statusProblem(http.StatusTooManyRequests, "the project has as much as it may"), retryQuota)
 	case errors.Is(err, alloc.ErrMaxConnections):
 		return invalidMember("maxConnections", "is out of range")
 	case errors.Is(err, alloc.ErrCodeMalformed):

@@ -30,9 +30,6 @@ func writeProblem(w http.ResponseWriter, p *api.Problem) int {
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))
 	}
-	if p.Status == http.StatusUnauthorized {
-		w.Header().Set("WWW-Authenticate", "Bearer")
-	}
 	return write(w, p.Status, typeProblem, p)
 }
 

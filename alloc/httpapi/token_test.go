@@ -73,7 +73,7 @@ func TestPrincipals(t *testing.T) {
 		t.Fatal(err)
 	}
 	find := func(secret string) principal {
-		p, ok := table.find(newRequest("GET", "/", secret, "").Header)
+		p, ok := table.find(secret)
 		if !ok {
 			t.Fatalf("%s not found", secret)
 		}

@@ -1,0 +1,197 @@
+package hooks
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"encoding/json"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/outcall"
+)
+
+// The defaults of [WebhookConfig].
+const (
+	DefaultQueue    = 4096
+	DefaultSenders  = 4
+	DefaultAttempts = 5
+	DefaultBackoff  = time.Second
+)
+
+// EventHeader is the name of the header with the id of an event.
+const EventHeader = "Ferry-Event-Id"
+
+// WebhookConfig is what [Webhooks] are made of. Zero stands for the defaults.
+type WebhookConfig struct {
+	// URL is whom to tell: https, or http on this machine, or with AllowPrivate on
+	// a private network.
+	URL          string
+	AllowPrivate bool
+	// Secret signs events. Required.
+	Secret []byte
+	// Queue is how many events wait at most, Senders how many are sent at once.
+	Queue, Senders int
+	// Attempts is how often an event is sent at most. Backoff is the wait after
+	// the first attempt; it doubles with each further one.
+	Attempts int
+	Backoff  time.Duration
+	// Timeout bounds one attempt; 0 means 5 s.
+	Timeout time.Duration
+	// Transport replaces the way to the network, for tests. Nil: an own one.
+	Transport http.RoundTripper
+	// Logger hears of events that were dropped. Nil: nobody.
+	Logger *slog.Logger
+	// Now is the clock. Nil: time.Now.
+	Now func() time.Time
+}
+
+// Webhooks tell a program of the operator's what happens. Many goroutines may
+// send; what waits is in a channel, the counters are atomic.
+type Webhooks struct {
+	cfg      WebhookConfig
+	endpoint *outcall.Endpoint
+	queue    chan Event
+
+	sent, retried, full, failed atomic.Uint64
+	lastFull                    atomic.Int64 // Unix time of the last word about a full queue
+}
+
+// NewWebhooks returns webhooks, or an error that wraps ErrConfig. Nothing is sent
+// before Run.
+func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
+	cfg.Queue, cfg.Senders = cmp.Or(cfg.Queue, DefaultQueue), cmp.Or(cfg.Senders, DefaultSenders)
+	cfg.Attempts, cfg.Backoff = cmp.Or(cfg.Attempts, DefaultAttempts), cmp.Or(cfg.Backoff, DefaultBackoff)
+	if cfg.Now == nil {
+		cfg.Now = time.Now
+	}
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
+	}
+	if err := checkSecret(cfg.Secret); err != nil {
+		return nil, err
+	}
+	e, err := outcall.New(outcall.Config{
+		URL: cfg.URL, AllowPrivate: cfg.AllowPrivate, Timeout: cfg.Timeout,
+		KeepAlive: cfg.Senders, Transport: cfg.Transport,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &Webhooks{cfg: cfg, endpoint: e, queue: make(chan Event, cfg.Queue)}, nil
+}
+
+// Send queues an event, which gets an id and a time if it has none. It does not
+// block: where too many wait, the event is dropped and counted.
+func (w *Webhooks) Send(e Event) {
+	if e.ID == "" {
+		e.ID = rand.Text()
+	}
+	if e.Time.IsZero() {
+		e.Time = w.cfg.Now()
+	}
+	select {
+	case w.queue <- e:
+	default:
+		w.full.Add(1)
+		w.sayFull()
+	}
+}
+
+// sayFull complains once a minute, since Send is called for each event.
+func (w *Webhooks) sayFull() {
+	now, last := w.cfg.Now().Unix(), w.lastFull.Load()
+	if now-last >= 60 && w.lastFull.CompareAndSwap(last, now) {
+		w.cfg.Logger.Warn("webhooks: events are dropped, since too many wait", "host", w.endpoint.Host(), "dropped", w.full.Load())
+	}
+}
+
+// Run sends events until ctx ends. What waits then is lost, and counted as
+// failed. No goroutine is left when it returns.
+func (w *Webhooks) Run(ctx context.Context) {
+	var senders sync.WaitGroup
+	for range w.cfg.Senders {
+		senders.Go(func() { w.sendAll(ctx) })
+	}
+	senders.Wait()
+	w.endpoint.Close()
+	for {
+		select {
+		case <-w.queue:
+			w.failed.Add(1)
+		default:
+			return
+		}
+	}
+}
+
+func (w *Webhooks) sendAll(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case e := <-w.queue:
+			w.deliver(ctx, e)
+		}
+	}
+}
+
+// deliver sends one event until it is heard, or for the last time.
+func (w *Webhooks) deliver(ctx context.Context, e Event) {
+	body, err := json.Marshal(e)
+	for attempt := 1; err == nil; attempt++ {
+		var status int
+		if status, err = w.attempt(ctx, e.ID, body); err == nil && status/100 == 2 {
+			w.sent.Add(1)
+			return
+		}
+		if err == nil {
+			err = fmt.Errorf("%s answered with status %d", w.endpoint.Host(), status)
+		}
+		if attempt >= w.cfg.Attempts || !pause(ctx, w.cfg.Backoff<<(attempt-1)) {
+			break
+		}
+		w.retried.Add(1)
+		err = nil
+	}
+	w.failed.Add(1)
+	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
+}
+
+func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) (int, error) {
+	header := make(http.Header)
+	header.Set(SignatureHeader, Sign(w.cfg.Secret, body, w.cfg.Now()))
+	header.Set(EventHeader, id)
+	a, err := w.endpoint.Post(ctx, header, body, maxAnswer)
+	return a.Status, err
+}
+
+// pause waits, and reports whether it is worth going on.
+func pause(ctx context.Context, d time.Duration) bool {
+	timer := time.NewTimer(d)
+	defer timer.Stop()
+	select {
+	case <-timer.C:
+		return true
+	case <-ctx.Done():
+		return false
+	}
+}
+
+// WebhookStats are counts since the start.
+type WebhookStats struct {
+	Sent    uint64 // heard
+	Retried uint64 // attempts after the first
+	Full    uint64 // dropped since too many waited
+	Failed  uint64 // dropped after the last attempt, or at the end
+	Waiting int
+}
+
+// Stats returns the counts.
+func (w *Webhooks) Stats() WebhookStats {
+	return WebhookStats{w.sent.Load(), w.retried.Load(), w.full.Load(), w.failed.Load(), len(w.queue)}
+}

@@ -1,0 +1,264 @@
+package httpapi
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// known is somebody who knows tokens of the form "carl" and "backend", that of
+// somebody else that has expired, and one about which it cannot tell now.
+func known(_ context.Context, token string) (Identity, error) {
+	who := Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: token}
+	switch {
+	case strings.HasPrefix(token, "carl"), token == "bert":
+		return who, nil
+	case token == "backend":
+		who.Kind = KindServer
+		return who, nil
+	case token == "expired":
+		return Identity{}, fmt.Errorf("%w: at dawn", ErrTokenExpired)
+	case token == "untold":
+		return Identity{}, ErrCannotTell
+	}
+	return Identity{}, errors.New("a stranger")
+}
+
+func TestAuthenticate(t *testing.T) {
+	x := newHouse(t, Config{Authenticate: known})
+	code := x.code(t, "carl", x.allocate(t, "carl"))
+	for _, token := range []string{"carl", "backend", tokenAnna} {
+		wantStatus(t, x.post("/v1/join", token, `{"joinCode":"`+code+`"}`), 200)
+	}
+	for _, c := range []struct {
+		token, challenge string
+		status           int
+	}{
+		{"", "Bearer", 401},
+		{"stranger", `Bearer error="invalid_token"`, 401},
+		{"expired", `Bearer error="invalid_token", error_description="the token has expired"`, 401},
+		{"untold", "", 503},
+	} {
+		rec := x.post("/v1/allocate", c.token, `{"maxConnections":4}`)
+		wantProblem(t, rec, c.status, 15000+c.status)
+		if got := rec.Header().Get("WWW-Authenticate"); got != c.challenge {
+			t.Errorf("%q: WWW-Authenticate = %q, want %q", c.token, got, c.challenge)
+		}
+		if retry := rec.Header().Get("Retry-After"); (retry != "") != (c.status == 503) {
+			t.Errorf("%q: Retry-After = %q", c.token, retry)
+		}
+		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "stranger") {
+			t.Errorf("%q: a caller is told why: %s", c.token, body)
+		}
+	}
+}
+
+// TestOneself: static tokens and others are one player if they name the same one.
+func TestOneself(t *testing.T) {
+	x := newHouse(t, Config{Authenticate: known, PlayerPerMinute: 2})
+	id := x.allocate(t, tokenBert)
+	x.code(t, "bert", id)
+	wantProblem(t, x.post("/v1/joincode", "carl", `{"allocationId":"`+id+`"}`), 404, 15008)
+	wantStatus(t, x.post("/v1/joincode", tokenBert, `{"allocationId":"`+id+`"}`), 201)
+	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 429)
+}
+
+// TestAnonymousWithIssuer: in dev a token that is good counts, and one that is
+// not lets in somebody new.
+func TestAnonymousWithIssuer(t *testing.T) {
+	x := newHouse(t, Config{Anonymous: true, Authenticate: known})
+	code := x.code(t, "carl", x.allocate(t, "carl"))
+	wantProblem(t, x.post("/v1/join", "stranger", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
+	wantStatus(t, x.post("/v1/join", "carl2", `{"joinCode":"`+code+`"}`), 200)
+}
+
+// TestForgersPause: an address from which bad tokens come has no more of them
+// looked at. Static tokens from there, and other addresses, notice nothing.
+func TestForgersPause(t *testing.T) {
+	var mu sync.Mutex
+	looked := 0
+	x := newHouse(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
+		mu.Lock()
+		looked++
+		mu.Unlock()
+		return known(ctx, token)
+	}})
+	from := func(addr, token string) *httptest.ResponseRecorder {
+		r := newRequest(http.MethodGet, "/v1/regions", token, "")
+		r.RemoteAddr = addr + ":4000"
+		return x.do(r)
+	}
+	for range 5 {
+		wantStatus(t, from("198.51.100.1", "stranger"), 401)
+	}
+	for range 100 {
+		wantProblem(t, from("198.51.100.1", "stranger"), 429, 15429)
+	}
+	if looked != 5 {
+		t.Errorf("%d tokens of a forger were looked at, want 5", looked)
+	}
+	wantStatus(t, from("198.51.100.1", tokenServer), 200)
+	wantStatus(t, from("198.51.100.2", "carl"), 200)
+	x.clock = x.clock.Add(time.Minute)
+	wantStatus(t, from("198.51.100.1", "carl"), 200)
+
+	looked = 0
+	for range 10 { // Nobody can tell, which is not the caller's fault.
+		from("198.51.100.9", "untold")
+	}
+	if looked != 10 {
+		t.Errorf("%d tokens were looked at about which nobody can tell, want 10", looked)
+	}
+}
+
+func TestRefusedByRules(t *testing.T) {
+	x := newHouse(t, Config{})
+	for _, c := range []struct {
+		err          error
+		status, code int
+		says         string
+	}{
+		{alloc.Denied{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
+		{alloc.Denied{}, 403, 15403, "not admitted"},
+		{alloc.ErrProjectInactive, 403, 15006, "not active"},
+		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
+	} {
+		x.relay.failWith(c.err)
+		rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
+		wantProblem(t, rec, c.status, c.code)
+		if !strings.Contains(rec.Body.String(), c.says) {
+			t.Errorf("%v: %s", c.err, rec.Body)
+		}
+		if retry := rec.Header().Get("Retry-After"); (retry != "") != (c.status == 429) {
+			t.Errorf("%v: Retry-After %q", c.err, retry)
+		}
+	}
+}
+
+// together counts for several processes, as a store would.
+type together struct {
+	mu    sync.Mutex
+	taken map[string]int
+	fails error
+}
+
+func (s *together) Take(_ context.Context, key string, perMinute int) (bool, time.Duration, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.fails != nil {
+		return false, 0, s.fails
+	}
+	if s.taken[key] >= perMinute {
+		return false, 6 * time.Second, nil
+	}
+	s.taken[key]++
+	return true, 0, nil
+}
+
+// TestTaker: two processes with one store permit together what one does, and
+// each by itself when the store is gone.
+func TestTaker(t *testing.T) {
+	s := &together{taken: make(map[string]int)}
+	cfg := Config{PlayerPerMinute: 10, Taker: s}
+	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
+	fine := 0
+	for i := range 30 {
+		rec := nodes[i%2].do(regionsOf(tokenAnna)())
+		if rec.Code == 200 {
+			fine++
+		} else if got := rec.Header().Get("Retry-After"); rec.Code != 429 || got == "" {
+			t.Fatalf("status %d, Retry-After %q", rec.Code, got)
+		}
+	}
+	if fine != 10 {
+		t.Errorf("%d of 30 requests through two nodes, want 10", fine)
+	}
+	wantStatus(t, nodes[0].do(regionsOf(tokenBert)()), 200)
+	for key := range s.taken {
+		if strings.Contains(key, "bert") || strings.Contains(key, "game") {
+			t.Errorf("the store is told who plays: %q", key)
+		}
+	}
+	s.fails = errors.New("the store is gone")
+	for _, x := range nodes {
+		x.clock = x.clock.Add(time.Minute)
+		wantStatus(t, spend(t, x, regionsOf(tokenBert), 10), 429)
+	}
+}
+
+// TestTakerOfFailedJoins: whose joins have failed elsewhere pauses here after its
+// next one.
+func TestTakerOfFailedJoins(t *testing.T) {
+	s := &together{taken: make(map[string]int)}
+	cfg := Config{Taker: s, FailedJoinsPerMinute: 4}
+	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
+	status := func(x *house, n int) int {
+		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), tokenBert, wrongCode)).Code
+	}
+	var missed int
+	for i := range 12 {
+		if status(nodes[i%2], i) == 404 {
+			missed++
+		}
+	}
+	if missed < 4 || missed > 6 {
+		t.Errorf("%d guesses through two nodes, want 4 and at most one more for each", missed)
+	}
+	for _, x := range nodes {
+		x.clock = x.clock.Add(5 * time.Second)
+		if got := status(x, 50); got != 429 {
+			t.Errorf("after 5 s: %d", got)
+		}
+	}
+}
+
+// TestTakerIsNotAsked: nor of anonymous callers, who have no name, nor where
+// nothing is limited.
+func TestTakerIsNotAsked(t *testing.T) {
+	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
+		s := &together{taken: make(map[string]int)}
+		cfg.Taker = s
+		x := newHouse(t, cfg)
+		token := ""
+		if cfg.Unlimited {
+			token = tokenAnna
+		}
+		wantStatus(t, x.do(regionsOf(token)()), 200)
+		if len(s.taken) != 0 {
+			t.Errorf("%+v: %v", cfg, s.taken)
+		}
+	}
+}
+
+func TestPause(t *testing.T) {
+	now := time.Unix(1000, 0)
+	for _, c := range []struct {
+		perMinute, taken int
+		pause, want      time.Duration
+	}{
+		{60, 0, 3 * time.Second, 3 * time.Second},
+		{60, 59, 3 * time.Second, 3 * time.Second},
+		{60, 60, time.Millisecond, time.Second}, // It waits for longer anyway.
+		{10, 3, time.Second, time.Second},
+		{10, 3, time.Hour, time.Minute},
+		{maxPerMinute, 0, time.Minute, time.Minute},
+	} {
+		l := newLimiter[string](setWays)
+		for range c.taken {
+			l.take("a", c.perMinute, now)
+		}
+		l.pause("a", c.perMinute, c.pause, now)
+		step := time.Minute / time.Duration(c.perMinute) // What one event takes.
+		if got := l.wait("a", now); got < c.want-time.Microsecond || got > c.want+step {
+			t.Errorf("%+v: waits for %v", c, got)
+		}
+	}
+}

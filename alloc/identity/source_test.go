@@ -1,0 +1,242 @@
+package identity
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/golang-jwt/jwt/v5"
+)
+
+// verifies reports whether a token with that key is let in.
+func verifies(t testing.TB, v *Verifier, id string) error {
+	t.Helper()
+	_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, id, ecKey, good()))
+	return err
+}
+
+// TestRotation: a new key is known as soon as a token has it, and the old one is
+// not known any more.
+func TestRotation(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "old", ecKey)))
+	v := p.trusting(t, nil)
+	if err := verifies(t, v, "old"); err != nil {
+		t.Fatal(err)
+	}
+	p.publish(jwks(t, published(t, "new", ecKey)))
+	if err := verifies(t, v, "old"); err != nil {
+		t.Errorf("nobody has told us of another key: %v", err)
+	}
+	if err := verifies(t, v, "new"); err != nil {
+		t.Errorf("after a rotation: %v", err)
+	}
+	if err := verifies(t, v, "old"); !errors.Is(err, ErrKey) {
+		t.Errorf("a key that was withdrawn: %v", err)
+	}
+	if n := p.called(); n != 2 {
+		t.Errorf("%d fetches, want 2", n)
+	}
+}
+
+// TestStorm: however many tokens have unknown keys, at once and one after the
+// other, they cause one fetch.
+func TestStorm(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
+	v := p.trusting(t, nil)
+	if err := verifies(t, v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	var all sync.WaitGroup
+	var known atomic.Int64
+	for i := range 20 {
+		all.Go(func() {
+			for j := range 50 {
+				if err := verifies(t, v, fmt.Sprint("stranger-", i, j)); !errors.Is(err, ErrKey) {
+					known.Add(1)
+				}
+			}
+		})
+	}
+	all.Wait()
+	if known.Load() != 0 {
+		t.Errorf("%d of 1000 strangers were not called unknown", known.Load())
+	}
+	if n := p.called(); n != 2 {
+		t.Errorf("%d fetches for 1000 unknown keys, want the first and one more", n)
+	}
+	if err := verifies(t, v, "a"); err != nil {
+		t.Errorf("after the storm: %v", err)
+	}
+}
+
+// TestWrongTypeFetchesNothing: a key that is known but does not fit the algorithm
+// is no reason to fetch.
+func TestWrongTypeFetchesNothing(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
+	v := p.trusting(t, nil)
+	if err := verifies(t, v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodRS256, "a", rsaKey, good())); !errors.Is(err, ErrAlgorithm) {
+		t.Error(err)
+	}
+	if n := p.called(); n != 1 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
+// TestFailures: whatever becomes of the publisher, the last good keys stay in
+// force.
+func TestFailures(t *testing.T) {
+	good := jwks(t, published(t, "a", ecKey), published(t, "b", rsaKey))
+	weak := published(t, "a", smallRSA)
+	for name, answer := range map[string]http.HandlerFunc{
+		"cut off": func(w http.ResponseWriter, _ *http.Request) { w.Write(good[:len(good)/2]) },
+		"cut off within its length": func(w http.ResponseWriter, _ *http.Request) {
+			w.Header().Set("Content-Length", fmt.Sprint(len(good)))
+			w.Write(good[:len(good)-3])
+		},
+		"no connection": func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) },
+		"error":         func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(500); w.Write(good) },
+		"redirect":      func(w http.ResponseWriter, r *http.Request) { http.Redirect(w, r, "/elsewhere", http.StatusFound) },
+		"not found":     func(w http.ResponseWriter, r *http.Request) { http.NotFound(w, r) },
+		"empty":         func(http.ResponseWriter, *http.Request) {},
+		"no keys":       func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte(`{"keys":[]}`)) },
+		"weak keys":     func(w http.ResponseWriter, _ *http.Request) { w.Write(jwks(t, weak)) },
+		"too large": func(w http.ResponseWriter, _ *http.Request) {
+			w.Write(append(bytes.Repeat([]byte(" "), maxJWKS), good...))
+		},
+		"two documents": func(w http.ResponseWriter, _ *http.Request) { w.Write(append(good, good...)) },
+		"HTML":          func(w http.ResponseWriter, _ *http.Request) { w.Write([]byte("<html>log in</html>")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			p := newPublisher(t, good)
+			v := p.trusting(t, nil)
+			if err := verifies(t, v, "a"); err != nil {
+				t.Fatal(err)
+			}
+			p.serve(answer)
+			if err := verifies(t, v, "unknown"); !errors.Is(err, ErrKeysUnavailable) {
+				t.Errorf("a key that may be new: %v", err)
+			}
+			if s := v.Stats(); s.Failures != 1 || s.Fetches != 2 || s.Keyless != 0 {
+				t.Fatalf("%+v", s)
+			}
+			if err := verifies(t, v, "a"); err != nil {
+				t.Errorf("with the last good keys: %v", err)
+			}
+		})
+	}
+}
+
+// TestServerGone: without its publisher a relay that has keys goes on, and one
+// that never had any says that it cannot tell.
+func TestServerGone(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
+	v := p.trusting(t, nil)
+	if err := verifies(t, v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	p.Close()
+	if err := verifies(t, v, "b"); !errors.Is(err, ErrKeysUnavailable) {
+		t.Errorf("an unknown key: %v", err)
+	}
+	if err := verifies(t, v, "a"); err != nil {
+		t.Errorf("with the last good keys: %v", err)
+	}
+	late := p.trusting(t, nil)
+	eventually(t, "a failed fetch", func() bool { return late.Stats().Failures == 1 })
+	for range 100 {
+		if err := verifies(t, late, "a"); !errors.Is(err, ErrKeysUnavailable) {
+			t.Errorf("without any key: %v", err)
+		}
+	}
+	if s := late.Stats(); s.Fetches != 1 || s.Keyless != 1 {
+		t.Errorf("%+v, want no fetch while it rests after a failure", s)
+	}
+}
+
+// TestComesBack: failed fetches are repeated, without anybody asking.
+func TestComesBack(t *testing.T) {
+	p := newPublisher(t, nil)
+	v := p.trusting(t, func(c *Config) { c.RetryAfter, c.MaxRetryAfter = time.Millisecond, 5*time.Millisecond })
+	eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
+	p.publish(jwks(t, published(t, "a", ecKey)))
+	eventually(t, "the keys", func() bool { return verifies(t, v, "a") == nil })
+	if n := p.called(); v.Stats().Fetches < 4 || n < 4 {
+		t.Errorf("%d fetches", n)
+	}
+}
+
+// TestAge: keys are fetched anew after their time, so that one that was
+// withdrawn does not live for ever.
+func TestAge(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
+	v := p.trusting(t, func(c *Config) { c.TTL = 2 * time.Millisecond })
+	if err := verifies(t, v, "a"); err != nil {
+		t.Fatal(err)
+	}
+	p.publish(jwks(t, published(t, "b", ecKey)))
+	eventually(t, "a withdrawn key to be unknown", func() bool { return errors.Is(verifies(t, v, "a"), ErrKey) })
+}
+
+// TestWaitIsBounded: a publisher that does not answer holds nobody up for longer
+// than Wait, and has one fetch under way.
+func TestWaitIsBounded(t *testing.T) {
+	p := newPublisher(t, nil)
+	release := make(chan struct{})
+	p.serve(func(http.ResponseWriter, *http.Request) { <-release })
+	v := p.trusting(t, func(c *Config) { c.Wait, c.FetchTimeout = time.Millisecond, time.Hour })
+	defer close(release)
+	var all sync.WaitGroup
+	for range 20 {
+		all.Go(func() {
+			if err := verifies(t, v, "a"); !errors.Is(err, ErrKeysUnavailable) {
+				t.Errorf("%v", err)
+			}
+		})
+	}
+	all.Wait() // Without the bound it would wait for release.
+	eventually(t, "the fetch", func() bool { return p.called() == 1 })
+	if s := v.Stats(); s.Fetches != 1 {
+		t.Errorf("%+v", s)
+	}
+}
+
+// TestSharedKeys: two issuers, or two rules, with one document have it fetched
+// once.
+func TestSharedKeys(t *testing.T) {
+	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
+	v := p.trusting(t, func(c *Config) {
+		staging, other := own(p.URL), own(p.URL)
+		c.Issuers[0].Environment, staging.Audience, other.Issuer = "live", []string{"staging"}, iss+"/2"
+		c.Issuers = append(c.Issuers, staging, other)
+	})
+	for name, c := range map[string]struct {
+		claims jwt.MapClaims
+		want   string // environment
+	}{
+		"first rule":               {good(), "live"},
+		"second rule":              {with("aud", "staging"), "live"},
+		"first rule's environment": {with("environment", "test"), ""},
+		"the other issuer":         {with("iss", iss+"/2"), "live"},
+		"none of its audiences":    {with("aud", "elsewhere"), ""},
+		"an issuer with no rule":   {with("iss", iss+"/3"), ""},
+		"both rules' audiences":    {with("aud", []string{"staging", "relay"}), "live"},
+		"the other one's audience": {with("iss", strings.ToUpper(iss)), ""},
+	} {
+		who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "a", ecKey, c.claims))
+		if who.Tenant.Environment != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %+v, %v", name, who, err)
+		}
+	}
+	if n := p.called(); n != 1 {
+		t.Errorf("%d fetches", n)
+	}
+}

@@ -1,0 +1,160 @@
+package outcall
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/url"
+	"time"
+)
+
+// DefaultTimeout is how long a call may take where the configuration does not
+// say.
+const DefaultTimeout = 5 * time.Second
+
+// maxHeader bounds the headers of an answer, in bytes.
+const maxHeader = 16 << 10
+
+// Errors of calls and of [New]. Texts name the host of a URL and nothing else
+// of it: a path or a query may hold a secret.
+var (
+	// ErrURL: not an absolute http or https URL, or one with a user or a
+	// fragment.
+	ErrURL = errors.New("outcall: not a usable URL")
+	// ErrPlain: plain HTTP to where it is not permitted.
+	ErrPlain = errors.New("outcall: plain HTTP is for loopback only, and for private networks where the operator says so: use https")
+	// ErrTooLarge: the answer has more bytes than the caller takes.
+	ErrTooLarge = errors.New("outcall: the answer is too large")
+)
+
+// Config says whom to call and how.
+type Config struct {
+	// URL is absolute, http or https. Plain http goes to loopback only.
+	URL string
+	// AllowPrivate lets plain http go to private networks too (RFC 1918 and
+	// RFC 4193).
+	AllowPrivate bool
+	// Timeout bounds one call with all that belongs to it; 0 means 5 s.
+	Timeout time.Duration
+	// KeepAlive is how many idle connections stay open for the next call. With
+	// 0 each call has a connection of its own, and nothing outlives a call.
+	KeepAlive int
+	// Transport replaces the way to the network, rules for plain http included.
+	// It is for tests. Nil: an own one.
+	Transport http.RoundTripper
+}
+
+// Endpoint is one URL that can be called. Its fields do not change; many
+// goroutines may use it.
+type Endpoint struct {
+	url    string
+	host   string
+	client *http.Client
+}
+
+// New returns an endpoint, ErrURL or ErrPlain. It connects to nothing.
+func New(cfg Config) (*Endpoint, error) {
+	u, err := check(cfg.URL, cfg.AllowPrivate)
+	if err != nil {
+		return nil, err
+	}
+	if cfg.Timeout == 0 {
+		cfg.Timeout = DefaultTimeout
+	}
+	transport := cfg.Transport
+	if transport == nil {
+		transport = newTransport(u.Scheme == "http", cfg)
+	}
+	return &Endpoint{
+		url: u.String(), host: u.Host,
+		client: &http.Client{
+			Transport: transport, Timeout: cfg.Timeout,
+			// A redirect would lead to where the operator has not looked.
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
+	}, nil
+}
+
+// newTransport returns a transport of HTTP/1.1, whose goroutines end with its
+// connections.
+func newTransport(plain bool, cfg Config) *http.Transport {
+	dialer := &net.Dialer{Timeout: cfg.Timeout}
+	t := &http.Transport{
+		DialContext: dialer.DialContext, TLSHandshakeTimeout: cfg.Timeout, ResponseHeaderTimeout: cfg.Timeout,
+		MaxResponseHeaderBytes: maxHeader,
+		DisableKeepAlives:      cfg.KeepAlive == 0, MaxIdleConnsPerHost: cfg.KeepAlive, IdleConnTimeout: 30 * time.Second,
+		Proxy: http.ProxyFromEnvironment,
+	}
+	t.Protocols = new(http.Protocols)
+	t.Protocols.SetHTTP1(true)
+	if plain {
+		t.Proxy = nil // It would stand between, on somebody else's network.
+		dialer.Control = nearOnly(cfg.AllowPrivate)
+	}
+	return t
+}
+
+// Host returns the host of the URL, for messages.
+func (e *Endpoint) Host() string { return e.host }
+
+// Close closes idle connections. Calls after it still work.
+func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
+
+// Answer is what a call brought.
+type Answer struct {
+	Status int
+	Body   []byte
+}
+
+// Get fetches the URL and takes up to limit bytes. An answer with any status is
+// no error; a redirect is such an answer.
+func (e *Endpoint) Get(ctx context.Context, accept string, limit int64) (Answer, error) {
+	return e.do(ctx, http.MethodGet, http.Header{"Accept": {accept}}, nil, limit)
+}
+
+// Post sends a body as JSON with further headers and takes up to limit bytes of
+// the answer.
+func (e *Endpoint) Post(ctx context.Context, header http.Header, body []byte, limit int64) (Answer, error) {
+	h := header.Clone()
+	if h == nil {
+		h = make(http.Header)
+	}
+	h.Set("Content-Type", "application/json")
+	h.Set("Accept", "application/json")
+	return e.do(ctx, http.MethodPost, h, body, limit)
+}
+
+func (e *Endpoint) do(ctx context.Context, method string, header http.Header, body []byte, limit int64) (Answer, error) {
+	req, err := http.NewRequestWithContext(ctx, method, e.url, bytes.NewReader(body))
+	if err != nil {
+		return Answer{}, e.fail(err)
+	}
+	req.Header = header
+	req.Header.Set("User-Agent", "ferry")
+	resp, err := e.client.Do(req)
+	if err != nil {
+		return Answer{}, e.fail(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(io.LimitReader(resp.Body, limit+1))
+	switch {
+	case err != nil:
+		return Answer{}, e.fail(err)
+	case int64(len(text)) > limit:
+		return Answer{}, e.fail(fmt.Errorf("%w: more than %d bytes", ErrTooLarge, limit))
+	}
+	return Answer{resp.StatusCode, text}, nil
+}
+
+// fail leaves the URL out of an error and names the host.
+func (e *Endpoint) fail(err error) error {
+	var inner *url.Error
+	if errors.As(err, &inner) {
+		err = inner.Err
+	}
+	return fmt.Errorf("call %s: %w", e.host, err)
+}

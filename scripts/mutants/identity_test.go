@@ -1,0 +1,124 @@
+//go:build mutants
+
+package mutants
+
+func identityTest(name string) killer { return killer{"./alloc/identity", name, ""} }
+func hooksTest(name string) killer    { return killer{"./alloc/hooks", name, ""} }
+
+// Whose token is believed, and who else has a say in who plays.
+var inIdentity = []mutant{
+	{
+		rule: "tokens: a public key is no secret",
+		file: "alloc/identity/verifier.go",
+		old:  "if (alg == algHS256) != (known.source == nil) {", now: "if alg != algHS256 && known.source == nil {",
+		by: identityTest("TestConfusion"),
+	},
+	{
+		rule: "tokens: alg is one of five",
+		file: "alloc/identity/verifier.go",
+		old:  "jwt.WithValidMethods(permitted), ", now: "",
+		by: identityTest("TestAlgorithms"),
+	},
+	{
+		rule: "tokens: exp is required",
+		file: "alloc/identity/verifier.go",
+		old:  "jwt.WithExpirationRequired(), ", now: "",
+		by: identityTest("TestClaims"),
+	},
+	{
+		rule: "tokens: iat is not in the future",
+		file: "alloc/identity/verifier.go",
+		old:  "jwt.WithIssuedAt(),", now: "",
+		by: identityTest("TestClaims"),
+	},
+	{
+		rule: "tokens: extensions that have to be understood are refused",
+		file: "alloc/identity/verifier.go",
+		old:  `t.Header["crit"]`, now: `t.Header["crit "]`,
+		by: identityTest("TestShapes"),
+	},
+	{
+		rule: "tokens: at most 8 KiB",
+		file: "alloc/identity/verifier.go",
+		old:  "if len(token) > MaxToken {", now: "if len(token) > 4*MaxToken {",
+		by: identityTest("TestShapes"),
+	},
+	{
+		rule: "tokens: a key serves the algorithms of its type",
+		file: "alloc/identity/key.go",
+		old:  "if slices.Contains(k.alg, alg) {", now: "if slices.Contains(permitted, alg) {",
+		by: identityTest("TestFind"),
+	},
+	{
+		rule: "tokens: RSA keys have 2048 bits",
+		file: "alloc/identity/key.go",
+		old:  "bits < minRSABits ||", now: "bits < 1024 ||",
+		by: identityTest("TestKeys"),
+	},
+	{
+		rule: "tokens: the audience is ours",
+		file: "alloc/identity/rules.go",
+		old:  "!slices.ContainsFunc(audience, ours)", now: "!slices.ContainsFunc(audience, ours) && len(audience) == 0",
+		by: identityTest("TestClaims"),
+	},
+	{
+		rule: "tokens: the project is the one that the rule names",
+		file: "alloc/identity/rules.go",
+		old:  `if wanted != "" && name != wanted {`, now: `if wanted != "" && name == "" {`,
+		by: identityTest("TestUnity"),
+	},
+	{
+		rule: "tokens: a failed fetch leaves the keys in force",
+		file: "alloc/identity/source.go",
+		old:  "s.failures.Add(1)", now: "s.failures.Add(1); s.current.Store(nil)",
+		by: identityTest("TestFailures"),
+	},
+	{
+		rule: "tokens: unknown keys cause one fetch",
+		file: "alloc/identity/source.go",
+		old:  "now.Sub(s.asked) < s.cfg.MinInterval", now: "now.Sub(s.asked) < 0",
+		by: identityTest("TestStorm"),
+	},
+	{
+		rule: "admission: without an answer nobody comes in, unless the operator says so",
+		file: "alloc/hooks/admission.go",
+		old:  "if a.cfg.FailOpen {", now: "if true {",
+		by: hooksTest("TestAnswers"),
+	},
+	{
+		rule: "admission: who fails too often has a rest",
+		file: "alloc/hooks/breaker.go",
+		old:  "if b.failed < breakAfter {", now: "if b.failed >= 0 {",
+		by: hooksTest("TestBreaker"),
+	},
+	{
+		rule: "hooks: the signature covers the time",
+		file: "alloc/hooks/signature.go",
+		old:  "mac.Write([]byte(t))", now: "_ = t",
+		by: hooksTest("TestSignature"),
+	},
+	{
+		rule: "calls to an operator's URL follow no redirect",
+		file: "alloc/outcall/endpoint.go",
+		old:  "return http.ErrUseLastResponse", now: "return nil",
+		by: killer{"./alloc/outcall", "TestCalls", ""},
+	},
+	{
+		rule: "HTTP: an address that forges tokens has no more looked at",
+		file: "alloc/httpapi/limits.go",
+		old:  "h.limits.forgers.charge(address, h.cfg.perAddress(), h.now())", now: "_ = address",
+		by: httpapiTest("TestForgersPause"),
+	},
+	{
+		rule: "a reservation that somebody objects to is not made",
+		file: "alloc/service_admit.go",
+		old:  "if err := s.admit(ctx, a); err != nil {", now: "if err := s.admit(ctx, a); err != nil && false {",
+		by: allocTest("TestAdmit"),
+	},
+	{
+		rule: "a project has as much as its quota and no more",
+		file: "alloc/quota/guard.go",
+		old:  "u.Allocations >= l.Allocations", now: "u.Allocations > l.Allocations",
+		by: killer{"./alloc/quota", "TestGuard", ""},
+	},
+}
