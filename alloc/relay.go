@@ -5,6 +5,7 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -96,6 +97,11 @@ type HostRequest struct {
 	Tenant         Tenant
 	Player         PlayerHash
 	MaxConnections int // players besides the host
+	// Region is where the host wants to be, empty where that is left to whoever
+	// places it. Hint is the client's address, or its network, for that choice;
+	// the zero address if it is not known. A relay looks at neither.
+	Region string
+	Hint   netip.Addr
 }
 
 // JoinerRequest asks the relay of a host for an allocation for one joiner.

@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math"
+	"net/netip"
 	"slices"
 	"sync"
 	"time"
@@ -41,6 +42,9 @@ type Caller struct {
 	Player string
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
+	// Address is where the caller is, or its network; the zero address if that
+	// is not known. It decides nothing but the region of a host that names none.
+	Address netip.Addr
 }
 
 // ServiceConfig is what a [Service] is made of.
@@ -50,8 +54,14 @@ type ServiceConfig struct {
 	// Store remembers the join codes. Required.
 	Store Store
 	// Regions are those that callers may name; the first is the default. At
-	// least one; ids are distinct and not empty.
+	// least one, unless RegionsOf is set; ids are distinct and not empty.
 	Regions []Region
+	// RegionsOf returns the regions of a fleet as they are now, in place of
+	// Regions; it is called for each request that needs them. The relay then
+	// decides which regions there are: it is passed what the caller named, and
+	// nothing if that was nothing, and says where it placed the host. Nil: the
+	// regions are Regions.
+	RegionsOf func() []Region
 	// MaxConnections is the largest maximum a host may ask for, in players
 	// besides itself. Zero: 100. At most 65535.
 	MaxConnections int
@@ -78,6 +88,14 @@ type ServiceConfig struct {
 	// ErrUnavailable, or with ErrNotFound if that is what Keep says. Nil: codes
 	// are kept by the store alone.
 	Keep func(ctx context.Context, host proto.AllocationID, code string) error
+	// Admit is asked before each reservation that the other rules permit, and
+	// its error refuses it: Denied, ErrProjectQuota, ErrProjectInactive or
+	// ErrUnavailable. It may take as long as ctx lets it, and is called from many
+	// goroutines. Nil: nobody objects.
+	Admit func(ctx context.Context, a Ask) error
+	// OnReserve is told of each reservation before its caller is. It must not
+	// block, and is called from many goroutines. Nil is allowed.
+	OnReserve func(m Made)
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
 	// Rand gives join codes. Nil: crypto/rand. One goroutine at a time reads it.
@@ -91,7 +109,7 @@ func (c *ServiceConfig) validate() error {
 		return fmt.Errorf("%w: Relay is nil", ErrServiceConfig)
 	case c.Store == nil:
 		return fmt.Errorf("%w: Store is nil", ErrServiceConfig)
-	case len(c.Regions) == 0:
+	case len(c.Regions) == 0 && c.RegionsOf == nil:
 		return fmt.Errorf("%w: Regions is empty", ErrServiceConfig)
 	case c.MaxConnections < 0 || c.MaxConnections > math.MaxUint16:
 		return fmt.Errorf("%w: MaxConnections %d is not within 0 to 65535", ErrServiceConfig, c.MaxConnections)
@@ -139,14 +157,17 @@ func (c *ServiceConfig) setDefaults() {
 // called from several goroutines. What it remembers of players and of failed
 // joins has a fixed bound, below 10 MiB.
 type Service struct {
-	relay    Relay
-	store    Store
-	regions  []Region
-	ceiling  int
-	failures float64
-	keep     func(context.Context, proto.AllocationID, string) error
-	now      func() time.Time
-	start    time.Time
+	relay     Relay
+	store     Store
+	regions   []Region
+	live      func() []Region // nil: regions
+	ceiling   int
+	failures  float64
+	keep      func(context.Context, proto.AllocationID, string) error
+	admit     func(context.Context, Ask) error
+	onReserve func(Made)
+	now       func() time.Time
+	start     time.Time
 
 	outstanding *outstanding // nil: no bound
 	guessing    guessing
@@ -163,16 +184,19 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	cfg.setDefaults()
 	s := &Service{
-		relay:    cfg.Relay,
-		store:    cfg.Store,
-		regions:  slices.Clone(cfg.Regions),
-		ceiling:  cfg.MaxConnections,
-		failures: cfg.FailuresPerSecond,
-		keep:     cfg.Keep,
-		now:      cfg.Now,
-		start:    cfg.Now(),
-		turns:    turns{taken: make(map[proto.AllocationID]chan struct{})},
-		rand:     cfg.Rand,
+		relay:     cfg.Relay,
+		store:     cfg.Store,
+		regions:   slices.Clone(cfg.Regions),
+		live:      cfg.RegionsOf,
+		ceiling:   cfg.MaxConnections,
+		failures:  cfg.FailuresPerSecond,
+		keep:      cfg.Keep,
+		admit:     cfg.Admit,
+		onReserve: cfg.OnReserve,
+		now:       cfg.Now,
+		start:     cfg.Now(),
+		turns:     turns{taken: make(map[proto.AllocationID]chan struct{})},
+		rand:      cfg.Rand,
 	}
 	if !cfg.Unlimited {
 		s.outstanding = newOutstanding(cfg.MaxOutstanding, cfg.BindTimeout, maxOutstandingKnown)
@@ -181,12 +205,32 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 }
 
 // Regions returns the regions that Allocate accepts; the first is the default.
-func (s *Service) Regions() []Region { return slices.Clone(s.regions) }
+// In a fleet these are the ones that it has now, and there may be none.
+func (s *Service) Regions() []Region {
+	if s.live != nil {
+		return s.live()
+	}
+	return slices.Clone(s.regions)
+}
+
+// region returns what the relay is asked for: in a fleet what the caller named,
+// else one of the regions, of which the first is the default.
+func (s *Service) region(named string) (string, error) {
+	switch {
+	case s.live != nil:
+		return named, nil
+	case named == "":
+		return s.regions[0].ID, nil
+	case !slices.ContainsFunc(s.regions, func(r Region) bool { return r.ID == named }):
+		return "", ErrRegion
+	}
+	return named, nil
+}
 
 // Allocate reserves an allocation for a host that will take maxConnections
 // players besides itself. An empty region is the default one. Errors:
 // ErrTenantName, ErrMaxConnections, ErrRegion, ErrOutstanding, ErrFull,
-// ErrDraining, ErrUnavailable.
+// ErrDraining, ErrUnavailable, and those of ServiceConfig.Admit.
 func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, region string) (Reservation, error) {
 	if err := c.Tenant.Validate(); err != nil {
 		return Reservation{}, err
@@ -194,18 +238,19 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if maxConnections < 1 || maxConnections > s.ceiling {
 		return Reservation{}, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.ceiling)
 	}
-	if region == "" {
-		region = s.regions[0].ID
-	}
-	if !slices.ContainsFunc(s.regions, func(r Region) bool { return r.ID == region }) {
-		return Reservation{}, ErrRegion
+	region, err := s.region(region)
+	if err != nil {
+		return Reservation{}, err
 	}
 	player, err := s.player(c)
 	if err != nil {
 		return Reservation{}, err
 	}
-	res, err := s.reserve(c, player, func() (Reservation, error) {
-		return s.relay.ReserveHost(ctx, HostRequest{Tenant: c.Tenant, Player: player, MaxConnections: maxConnections})
+	a := Ask{Caller: c, Role: RoleHost, MaxConnections: maxConnections, Region: region}
+	res, err := s.reserve(ctx, a, player, func() (Reservation, error) {
+		return s.relay.ReserveHost(ctx, HostRequest{
+			Tenant: c.Tenant, Player: player, MaxConnections: maxConnections, Region: region, Hint: c.Address,
+		})
 	})
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a host: %w", err)
@@ -218,8 +263,9 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 
 // Join reserves an allocation for a joiner of the host that code, in either
 // case, leads to. Errors: ErrTenantName, ErrCodeMalformed, ErrCodeNotFound,
-// ErrOutstanding, ErrFull, ErrDraining, and ErrUnavailable, which costs a host
-// that the relay is still waiting for after a restart nothing of its code.
+// ErrOutstanding, ErrFull, ErrDraining, those of ServiceConfig.Admit, and
+// ErrUnavailable, which costs a host that the relay is still waiting for after a
+// restart nothing of its code.
 func (s *Service) Join(ctx context.Context, c Caller, code string) (Reservation, error) {
 	res, err := s.join(ctx, c, code)
 	if errors.Is(err, ErrCodeNotFound) {
@@ -244,7 +290,8 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	if err != nil {
 		return Reservation{}, err
 	}
-	res, err := s.reserve(c, player, func() (Reservation, error) {
+	a := Ask{Caller: c, Role: RoleJoiner, Host: host}
+	res, err := s.reserve(ctx, a, player, func() (Reservation, error) {
 		return s.relay.ReserveJoiner(ctx, JoinerRequest{Tenant: c.Tenant, Player: player, Host: host})
 	})
 	if errors.Is(err, ErrNotFound) {
@@ -254,26 +301,9 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	if err != nil {
 		return Reservation{}, fmt.Errorf("reserve a joiner: %w", err)
 	}
-	if res.Region == "" {
+	if res.Region == "" && s.live == nil {
 		res.Region = s.regions[0].ID
 	}
-	return res, nil
-}
-
-// reserve makes a reservation, and counts it until its player has bound it.
-func (s *Service) reserve(c Caller, player PlayerHash, ask func() (Reservation, error)) (Reservation, error) {
-	if s.outstanding == nil || c.Server || c.Player == "" {
-		return ask()
-	}
-	if !s.outstanding.begin(player, s.since()) {
-		return Reservation{}, ErrOutstanding
-	}
-	res, err := ask()
-	if err != nil {
-		s.outstanding.cancel(player)
-		return Reservation{}, err
-	}
-	s.outstanding.made(player, res.ID, s.since())
 	return res, nil
 }
 

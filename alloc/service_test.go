@@ -3,6 +3,7 @@ package alloc_test
 import (
 	"errors"
 	"math"
+	"net/netip"
 	"strings"
 	"testing"
 
@@ -277,5 +278,44 @@ func TestJoin(t *testing.T) {
 		if len(relay.joins) != 1 || relay.joins[0].Host != host || relay.joins[0].Tenant != testTenant || res.Region != "eu-north" {
 			t.Errorf("%s: asked the relay for %+v, region %q", tt.name, relay.joins, res.Region)
 		}
+	}
+}
+
+// TestRegionsOfAFleet: they are those of now, and the relay decides about what
+// the caller named.
+func TestRegionsOfAFleet(t *testing.T) {
+	t.Parallel()
+	relay := newFakeRelay()
+	var live []alloc.Region
+	s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
+		c.Regions, c.RegionsOf = nil, func() []alloc.Region { return live }
+	})
+	if got := s.Regions(); len(got) != 0 {
+		t.Errorf("regions %v", got)
+	}
+	live = testRegions[1:]
+	if got := s.Regions(); len(got) != 1 || got[0].ID != "eu-west" {
+		t.Errorf("regions %v", got)
+	}
+	caller := alice
+	caller.Address = netip.MustParseAddr("192.0.2.1")
+	for n, region := range []string{"", "mars"} {
+		res, err := s.Allocate(t.Context(), caller, 4, region)
+		if err != nil || res.Region != region {
+			t.Errorf("%q: region %q, error %v", region, res.Region, err)
+		}
+		if q := relay.hosts[n]; q.Region != region || q.Hint != caller.Address {
+			t.Errorf("%q: asked the relay for %+v", region, q)
+		}
+	}
+	relay.region = "eu-west"
+	host := mustAllocate(t, s, alice)
+	relay.region = ""
+	if res, err := s.Join(t.Context(), bob, mustCode(t, s, alice, host)); err != nil || res.Region != "" {
+		t.Errorf("join: region %q, error %v", res.Region, err)
+	}
+	relay.hostErr = alloc.ErrRegion
+	if _, err := s.Allocate(t.Context(), alice, 4, "mars"); !errors.Is(err, alloc.ErrRegion) {
+		t.Errorf("unknown to the relay: error %v", err)
 	}
 }

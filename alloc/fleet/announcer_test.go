@@ -1,0 +1,454 @@
+package fleet
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func TestNewAnnouncerRefuses(t *testing.T) {
+	t.Parallel()
+	for name, change := range map[string]func(*AnnouncerConfig){
+		"Registry":  func(c *AnnouncerConfig) { c.Registry = nil },
+		"Directory": func(c *AnnouncerConfig) { c.Directory = nil },
+		"Node":      func(c *AnnouncerConfig) { c.Node = nil },
+	} {
+		cfg := AnnouncerConfig{
+			Registry: newFakeStore(), Directory: newFakeStore(), Node: func() Node { return Node{} },
+		}
+		change(&cfg)
+		if _, err := NewAnnouncer(cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), name) {
+			t.Errorf("%s: error %v does not name the field", name, err)
+		}
+	}
+}
+
+// teller is an announcer in a bubble.
+type teller struct {
+	*Announcer
+	store *fakeStore
+	lost  []proto.AllocationID
+	stop  func()
+}
+
+func inTeller(t *testing.T, test func(t *testing.T, x *teller)) {
+	t.Helper()
+	synctest.Test(t, func(t *testing.T) {
+		x := &teller{store: newFakeStore()}
+		var err error
+		x.Announcer, err = NewAnnouncer(AnnouncerConfig{
+			Registry: x.store, Directory: x.store,
+			Node:   func() Node { return testNode(0, "eu", 100) },
+			OnLost: func(id proto.AllocationID) { x.lost = append(x.lost, id) },
+		})
+		if err != nil {
+			t.Fatal(err)
+		}
+		ctx, cancel := context.WithCancel(t.Context())
+		done := make(chan error, 1)
+		go func() { done <- x.Run(ctx) }()
+		stopped := false
+		x.stop = func() {
+			if !stopped {
+				stopped = true
+				cancel()
+				if err := <-done; err != nil {
+					t.Errorf("Run: %v", err)
+				}
+			}
+		}
+		synctest.Wait()
+		test(t, x)
+		x.stop()
+	})
+}
+
+// reserve is a host whose home an API process sets at once.
+func (x *teller) reserve(t *testing.T, n int) proto.AllocationID {
+	id := hostID(n)
+	x.Reserved(id, testTenant.Hash())
+	if err := x.store.SetHome(t.Context(), id, Home{relayID(0), 1}); err != nil {
+		t.Fatal(err)
+	}
+	return id
+}
+
+// healing reports what the relay announced.
+func (x *teller) healing(t *testing.T) bool {
+	nodes, err := x.store.Nodes(t.Context())
+	if err != nil || len(nodes) != 1 {
+		t.Fatalf("nodes %v, %v", nodes, err)
+	}
+	return nodes[0].Healing
+}
+
+// missing returns how many of n hosts the store does not know.
+func (x *teller) missing(n int) (missing int) {
+	x.store.mu.Lock()
+	defer x.store.mu.Unlock()
+	for i := range n {
+		if _, ok := x.store.alive(hostID(i)); !ok {
+			missing++
+		}
+	}
+	return missing
+}
+
+func testCode(n int) string {
+	b := []byte("66666666")
+	for i := len(b) - 1; n > 0; i-- {
+		b[i] = alloc.CodeAlphabet[n%len(alloc.CodeAlphabet)]
+		n /= len(alloc.CodeAlphabet)
+	}
+	return string(b)
+}
+
+func TestHeartbeat(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		time.Sleep(time.Minute - time.Second)
+		synctest.Wait()
+		if got := x.store.called("Announce"); got != 30 {
+			t.Errorf("%d heartbeats in a minute", got)
+		}
+		x.Soon()
+		synctest.Wait()
+		if got := x.store.called("Announce"); got != 31 {
+			t.Errorf("%d heartbeats after Soon", got)
+		}
+		if got := x.store.called("Hold") + x.store.called("Drop"); got != 0 {
+			t.Errorf("%d calls about no hosts", got)
+		}
+	})
+}
+
+// TestManyHosts: each of 100,000 is told of in time, in few calls, evenly.
+func TestManyHosts(t *testing.T) {
+	t.Parallel()
+	const hosts = 100_000
+	inTeller(t, func(t *testing.T, x *teller) {
+		time.Sleep(time.Second) // so that none of them was there before the first heartbeat
+		synctest.Wait()
+		for n := range hosts {
+			x.reserve(t, n)
+		}
+		for range 40 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n := x.missing(hosts); n != 0 {
+				t.Fatalf("%d hosts have lapsed", n)
+			}
+		}
+		st := x.Stats()
+		if st.Hosts != hosts || st.Held < 5*hosts || st.Held > 7*hosts {
+			t.Errorf("%+v", st)
+		}
+		if most := uint64(7*hosts/holdBatch) * 5 / 4; st.Holds > most {
+			t.Errorf("%d calls, want at most %d", st.Holds, most)
+		}
+		perSecond := make(map[int64]int)
+		for i, at := range x.store.heldAt {
+			perSecond[at.Unix()] += x.store.held[i]
+		}
+		for at, n := range perSecond {
+			if n > 2*hosts/60+2*holdBatch {
+				t.Errorf("%d hosts in second %d", n, at)
+			}
+		}
+	})
+}
+
+// TestFewHosts: they cost few calls as well.
+func TestFewHosts(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		for n := range 5 {
+			x.reserve(t, n)
+		}
+		for range 60 {
+			time.Sleep(10 * time.Second)
+			synctest.Wait()
+			if n := x.missing(5); n != 0 {
+				t.Fatalf("%d hosts have lapsed", n)
+			}
+		}
+		if got := x.store.called("Hold"); got < 20 || got > 120 {
+			t.Errorf("%d calls for 5 hosts in 10 minutes", got)
+		}
+	})
+}
+
+// TestStoreLosesAll: within five seconds it has everything again, codes too.
+func TestStoreLosesAll(t *testing.T) {
+	t.Parallel()
+	const hosts = 20_000
+	inTeller(t, func(t *testing.T, x *teller) {
+		for n := range hosts {
+			x.KeepCode(x.reserve(t, n), testCode(n))
+		}
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		x.store.lose()
+		time.Sleep(HeartbeatEvery)
+		synctest.Wait()
+		if !x.healing(t) {
+			t.Error("the relay does not say that the store lacks something")
+		}
+		time.Sleep(catchUp)
+		synctest.Wait()
+		if n := x.missing(hosts); n != 0 {
+			t.Fatalf("%d of %d hosts are missing", n, hosts)
+		}
+		if x.healing(t) {
+			t.Error("the relay still says that the store lacks something")
+		}
+		for n := range hosts {
+			if host, err := x.store.HostOf(t.Context(), testTenant, testCode(n)); err != nil || host != hostID(n) {
+				t.Fatalf("code %d: %v, %v", n, host, err)
+			}
+		}
+		// And no more often than that: the next round is even again.
+		held := x.Stats().Held
+		time.Sleep(20 * time.Second)
+		synctest.Wait()
+		if got := x.Stats().Held - held; got > hosts/2 {
+			t.Errorf("%d hosts were told of in the next 20 s", got)
+		}
+	})
+}
+
+// TestStoreOutage: it is asked now and then, and has everything within five
+// seconds of its return, however long it was gone.
+func TestStoreOutage(t *testing.T) {
+	t.Parallel()
+	const hosts = 10_000
+	for _, outage := range []time.Duration{time.Minute, 10 * time.Minute} {
+		inTeller(t, func(t *testing.T, x *teller) {
+			for n := range hosts {
+				x.KeepCode(x.reserve(t, n), testCode(n))
+			}
+			time.Sleep(90 * time.Second)
+			synctest.Wait()
+			x.store.fail(errBroken)
+			before := x.store.called("Announce")
+			for n := range 100 {
+				time.Sleep(outage / 100)
+				synctest.Wait()
+				x.Ended(hostID(n)) // and games go on to end
+			}
+			calls := x.store.called("Announce") - before
+			if calls < int(outage/(2*time.Second)) || calls > int(outage/(500*time.Millisecond))+5 {
+				t.Errorf("%d heartbeats were tried in %v", calls, outage)
+			}
+			x.store.fail(nil)
+			time.Sleep(5 * time.Second)
+			synctest.Wait()
+			if n := x.missing(hosts); n != 100 {
+				t.Errorf("%d of %d hosts are missing, want those 100 that ended", n, hosts)
+			}
+			if st := x.Stats(); st.Ends != 0 || st.Drops == 0 {
+				t.Errorf("%+v", st)
+			}
+		})
+	}
+}
+
+// TestStoreHangs: nobody who tells waits for the store.
+func TestStoreHangs(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		x.store.mu.Lock()
+		x.store.hang = make(chan struct{})
+		x.store.mu.Unlock()
+		time.Sleep(HeartbeatEvery + time.Millisecond) // A call is under way.
+		synctest.Wait()
+		began := time.Now()
+		for n := range 1000 {
+			x.Reserved(hostID(n), 1)
+			x.KeepCode(hostID(n), testCode(n))
+			x.Returned(hostID(5000+n), 1)
+			x.Ended(hostID(n))
+		}
+		if took := time.Since(began); took != 0 { // in the bubble's time
+			t.Errorf("waited for %v", took)
+		}
+		x.store.mu.Lock()
+		close(x.store.hang)
+		x.store.hang = nil
+		x.store.mu.Unlock()
+		time.Sleep(6 * time.Second)
+		synctest.Wait()
+		if st := x.Stats(); st.Hosts != 1000 || st.Ends != 0 || st.Held < 1000 {
+			t.Errorf("%+v", st)
+		}
+	})
+}
+
+// TestEnd: host and code are gone within a second, in batches, and neither
+// joiners nor strangers are told of.
+func TestEnd(t *testing.T) {
+	t.Parallel()
+	const hosts = 2000
+	inTeller(t, func(t *testing.T, x *teller) {
+		for n := range hosts {
+			x.KeepCode(x.reserve(t, n), testCode(n))
+			x.KeepCode(hostID(n), "not a code")
+		}
+		x.store.mu.Lock()
+		for n := range hosts {
+			key := fakeCode{testTenant.Hash(), testCode(n)}
+			x.store.codes[key], x.store.byHost[hostID(n)] = hostID(n), key
+		}
+		x.store.mu.Unlock()
+		for n := range hosts {
+			x.Ended(hostID(n))
+			x.Ended(hostID(n))
+			x.Ended(hostID(hosts + n))
+		}
+		x.KeepCode(hostID(0), testCode(0))
+		time.Sleep(time.Second)
+		synctest.Wait()
+		if n := x.missing(hosts); n != hosts || len(x.store.codes) != 0 {
+			t.Errorf("%d hosts and %d codes are left", hosts-n, len(x.store.codes))
+		}
+		if got := x.store.called("Drop"); got != hosts/holdBatch {
+			t.Errorf("%d calls", got)
+		}
+	})
+}
+
+// TestCodeLost: of two hosts with one code the older keeps it, and the other
+// one's relay is told, and claims it no more.
+func TestCodeLost(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		older := hostID(99)
+		if _, err := x.store.Hold(t.Context(), Home{relayID(5), 1},
+			[]Held{{Host: older, Tenant: testTenant.Hash(), Code: "6789BC", Since: time.Now().Add(-time.Hour)}}); err != nil {
+			t.Fatal(err)
+		}
+		x.KeepCode(x.reserve(t, 0), "6789BC")
+		x.KeepCode(x.reserve(t, 1), "6789BD")
+		time.Sleep(100 * time.Second)
+		synctest.Wait()
+		if !slices.Equal(x.lost, []proto.AllocationID{hostID(0)}) || x.Stats().Lost != 1 {
+			t.Errorf("lost %v, %+v", x.lost, x.Stats())
+		}
+		if host, err := x.store.HostOf(t.Context(), testTenant, "6789BC"); err != nil || host != older {
+			t.Errorf("the code leads to %v, %v", host, err)
+		}
+		if x.missing(2) != 0 {
+			t.Error("a host that lost its code is held no more")
+		}
+		x.KeepCode(hostID(0), "6789BF") // It may get another one.
+		time.Sleep(70 * time.Second)
+		synctest.Wait()
+		if host, err := x.store.HostOf(t.Context(), testTenant, "6789BF"); err != nil || host != hostID(0) {
+			t.Errorf("its next code leads to %v, %v", host, err)
+		}
+	})
+}
+
+// TestReturned: hosts of the run before are told of before others.
+func TestReturned(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		for n := range 5000 {
+			x.reserve(t, 1000+n)
+		}
+		for n := range 1000 {
+			x.Returned(hostID(n), testTenant.Hash())
+			x.KeepCode(hostID(n), testCode(n))
+		}
+		time.Sleep(catchUp)
+		synctest.Wait()
+		if n := x.missing(1000); n != 0 {
+			t.Errorf("%d of 1000 are missing", n)
+		}
+		if host, err := x.store.HostOf(t.Context(), testTenant, testCode(500)); err != nil || host != hostID(500) {
+			t.Errorf("a code of theirs leads to %v, %v", host, err)
+		}
+	})
+}
+
+// TestFarewell: with nothing left the relay is withdrawn; with hosts that may
+// come back it takes nothing new, and keeps them.
+func TestFarewell(t *testing.T) {
+	t.Parallel()
+	inTeller(t, func(t *testing.T, x *teller) {
+		x.reserve(t, 0)
+		time.Sleep(time.Second)
+		synctest.Wait()
+		x.Ended(hostID(0))
+		x.stop()
+		if nodes, _ := x.store.Nodes(t.Context()); len(nodes) != 0 || x.missing(1) != 1 {
+			t.Errorf("%d relays are left, %d hosts", len(nodes), 1-x.missing(1))
+		}
+	})
+	inTeller(t, func(t *testing.T, x *teller) {
+		x.reserve(t, 0)
+		x.stop()
+		nodes, _ := x.store.Nodes(t.Context())
+		if len(nodes) != 1 || !nodes[0].Draining || x.missing(1) != 0 {
+			t.Errorf("relays %v, %d hosts", nodes, 1-x.missing(1))
+		}
+		wantErr(t, "second Run", x.Run(t.Context()), ErrAlreadyRun)
+	})
+	inTeller(t, func(t *testing.T, x *teller) {
+		x.reserve(t, 0)
+		x.store.fail(errBroken)
+		began := time.Now()
+		x.stop()
+		if took := time.Since(began); took > farewell {
+			t.Errorf("took %v to leave a store that is gone", took)
+		}
+	})
+}
+
+// TestBounds: more ends, and more hosts, than are remembered are counted.
+func TestBounds(t *testing.T) {
+	t.Parallel()
+	a, err := NewAnnouncer(AnnouncerConfig{
+		Registry: newFakeStore(), Directory: newFakeStore(), Node: func() Node { return Node{} },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for n := range mostEnds + 10 {
+		a.Reserved(hostID(n), 1)
+		a.Ended(hostID(n))
+	}
+	if st := a.Stats(); st.Forgotten != 10 || st.Ends != mostEnds {
+		t.Errorf("%+v", st)
+	}
+	for n := range mostHosts + 10 {
+		a.Reserved(hostID(n), 1)
+	}
+	if st := a.Stats(); st.Unheld != 10 || st.Hosts != mostHosts {
+		t.Errorf("%+v", st)
+	}
+}
+
+func ExampleAnnouncer() {
+	store := newFakeStore()
+	a, _ := NewAnnouncer(AnnouncerConfig{
+		Registry: store, Directory: store,
+		Node: func() Node { return Node{Region: "eu", Seats: 1000} },
+	})
+	a.Reserved(proto.AllocationID{1}, 42) // from Local, when the engine has reserved a host
+	a.KeepCode(proto.AllocationID{1}, "6789BC")
+	fmt.Println(a.Stats().Hosts)
+	a.Ended(proto.AllocationID{1}) // from the engine's hook
+	fmt.Println(a.Stats().Hosts, a.Stats().Ends)
+	// Output:
+	// 1
+	// 0 1
+}

@@ -1,0 +1,158 @@
+package fleet
+
+import (
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// heldChunk is how many hosts a slab has: 56 KiB.
+const heldChunk = 1024
+
+// hosts are those of a relay, with what the store should know of them, in the
+// order in which the store was told last. A host takes 56 bytes and its entry
+// in the map, and nothing of it holds a pointer. Its owner's lock guards it.
+type hosts struct {
+	index  map[proto.AllocationID]uint32
+	slabs  [][]host
+	used   uint32 // places that were ever used, the first of which stays empty
+	free   uint32 // the first of those that are not any more
+	oldest uint32
+	newest uint32
+}
+
+// host is one of them. Places are numbers from 1; 0 is none.
+type host struct {
+	id     proto.AllocationID
+	tenant uint64
+	code   uint64 // as alloc.PackCode has it; 0: none
+	since  int64  // ms since 1970
+	told   uint32 // stamp of when the store was told; 0: never, by this run
+
+	older, newer uint32
+}
+
+func newHosts() hosts { return hosts{index: make(map[proto.AllocationID]uint32), used: 1} }
+
+func (h *hosts) len() int { return len(h.index) }
+
+func (h *hosts) at(place uint32) *host { return &h.slabs[place/heldChunk][place%heldChunk] }
+
+// find returns a host, nil for one that is not there.
+func (h *hosts) find(id proto.AllocationID) *host {
+	place, ok := h.index[id]
+	if !ok {
+		return nil
+	}
+	return h.at(place)
+}
+
+// add enters a host that is not there: one of which the store was told at that
+// stamp, which is now, or, with 0, one of which it must be told before others.
+func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, told uint32) *host {
+	place := h.free
+	if place != 0 {
+		h.free = h.at(place).newer
+	} else {
+		place = h.used
+		h.used++
+		if int(place/heldChunk) == len(h.slabs) {
+			h.slabs = append(h.slabs, make([]host, heldChunk))
+		}
+	}
+	h.index[id] = place
+	*h.at(place) = host{id: id, tenant: tenant, since: since.UnixMilli(), told: told}
+	if told == 0 {
+		h.linkOldest(place)
+	} else {
+		h.linkNewest(place)
+	}
+	return h.at(place)
+}
+
+// remove takes a host out and returns it.
+func (h *hosts) remove(id proto.AllocationID) (host, bool) {
+	place, ok := h.index[id]
+	if !ok {
+		return host{}, false
+	}
+	h.unlink(place)
+	delete(h.index, id)
+	gone := *h.at(place)
+	*h.at(place) = host{newer: h.free}
+	h.free = place
+	return gone, true
+}
+
+// first appends to dst the n hosts of which the store was told the longest ago,
+// but none of which it was told at the stamp before or later.
+func (h *hosts) first(dst []Held, n int, before uint32) []Held {
+	for place := h.oldest; place != 0 && n > 0; n-- {
+		x := h.at(place)
+		if x.told >= before {
+			break
+		}
+		dst = append(dst, x.held())
+		place = x.newer
+	}
+	return dst
+}
+
+// tell notes that the store was told of a host at that stamp, which is now.
+func (h *hosts) tell(id proto.AllocationID, now uint32) {
+	if place, ok := h.index[id]; ok {
+		h.unlink(place)
+		h.linkNewest(place)
+		h.at(place).told = now
+	}
+}
+
+// longest returns the stamp of the host of which the store was told the longest
+// ago, and false if there is none.
+func (h *hosts) longest() (uint32, bool) {
+	if h.oldest == 0 {
+		return 0, false
+	}
+	return h.at(h.oldest).told, true
+}
+
+func (h *hosts) linkNewest(place uint32) {
+	x := h.at(place)
+	x.older, x.newer = h.newest, 0
+	if h.newest != 0 {
+		h.at(h.newest).newer = place
+	} else {
+		h.oldest = place
+	}
+	h.newest = place
+}
+
+func (h *hosts) linkOldest(place uint32) {
+	x := h.at(place)
+	x.older, x.newer = 0, h.oldest
+	if h.oldest != 0 {
+		h.at(h.oldest).older = place
+	} else {
+		h.newest = place
+	}
+	h.oldest = place
+}
+
+func (h *hosts) unlink(place uint32) {
+	x := h.at(place)
+	if x.older != 0 {
+		h.at(x.older).newer = x.newer
+	} else {
+		h.oldest = x.newer
+	}
+	if x.newer != 0 {
+		h.at(x.newer).older = x.older
+	} else {
+		h.newest = x.older
+	}
+}
+
+func (x *host) held() Held {
+	return Held{Host: x.id, Tenant: x.tenant, Code: alloc.UnpackCode(x.code), Since: time.UnixMilli(x.since)}
+}

@@ -1,0 +1,132 @@
+package fleet
+
+import (
+	"context"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Node is what a relay announces about itself.
+type Node struct {
+	// Relay names it for as long as its master key lives, Boot this run of it.
+	Relay alloc.RelayID
+	Boot  uint64
+	// Region is the id of the region that it stands in, Description the region's
+	// name for people, QoSAddress where it answers probes, host:port or empty.
+	Region, Description, QoSAddress string
+	// Control is host:port of its cluster listener.
+	Control string
+	// Endpoints are those that players are told.
+	Endpoints []alloc.ServerEndpoint
+	// Seats is how many players it takes, hosts among them, Taken how many are
+	// promised: a host and the players it asked for, whether they came or not.
+	Seats, Taken int
+	// Load is the busiest of its workers' part of a processor, 0 to 1.
+	Load float64
+	// Players and Matches are the allocations and the hosts that are bound.
+	Players, Matches int
+	// Version is that of the program.
+	Version string
+	// Draining says that it takes no new hosts.
+	Draining bool
+	// Healing says that the store may not know all hosts of the relay yet: what
+	// it does not have may be one of them.
+	Healing bool
+	// RecoverFor is how long after a restart it lets players come back.
+	RecoverFor time.Duration
+}
+
+// Seen is a node as the store has it.
+type Seen struct {
+	Node
+	// Age is the time since its last heartbeat, by the store's clock.
+	Age time.Duration
+}
+
+// The heartbeat. A node that is older than DeadAfter gets nothing new.
+const (
+	HeartbeatEvery = 2 * time.Second
+	DeadAfter      = 3 * HeartbeatEvery
+)
+
+// Registry is where relays announce themselves. Its methods may be called from
+// several goroutines.
+type Registry interface {
+	// Announce writes the node's entry and its age, 0. It reports whether the
+	// store still has what the run of this relay announced before: false means
+	// that the store is new or has lost writes, so that everything which the
+	// relay holds must be announced again. The first Announce of a run reports
+	// false.
+	Announce(ctx context.Context, n Node) (intact bool, err error)
+	// Nodes returns all entries, those of dead relays too, for as long as
+	// their RecoverFor and DeadAfter together and a minute more.
+	Nodes(ctx context.Context) ([]Seen, error)
+	// Withdraw removes the entry of a relay that ends on purpose and comes back
+	// no more, if it is still that boot's.
+	Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error
+}
+
+// Home is the relay that holds an allocation, and the run of it that made it.
+type Home struct {
+	Relay alloc.RelayID
+	Boot  uint64
+}
+
+// Held is a host that a relay holds, with its join code if it has one.
+type Held struct {
+	Host   proto.AllocationID
+	Tenant uint64 // alloc.Tenant.Hash
+	Code   string // empty: none
+	// Since is when the relay reserved it, or learned of it again.
+	Since time.Time
+}
+
+// HoldFor is how long the store keeps a host and its code that nobody refreshes.
+// It outlasts a relay's death by its recovery window.
+const HoldFor = 3 * time.Minute
+
+// Directory is where hosts and their join codes live in a fleet. What alloc.Store
+// does for a code, it does for all API processes together. Its methods may be
+// called from several goroutines.
+type Directory interface {
+	alloc.Store
+	// SetHome remembers for HoldFor where a new host is.
+	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
+	// HomeOf returns it, or alloc.ErrNotFound.
+	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
+	// Hold makes hosts and codes last for another HoldFor, and puts back those
+	// that the store has lost. A code that leads to another host by now goes to
+	// the one with the earlier Since, and where these are equal to the one with
+	// the lower id. It returns the hosts of held that lost their code.
+	Hold(ctx context.Context, home Home, held []Held) (lost []proto.AllocationID, err error)
+	// Drop removes hosts that have ended, and their codes, as far as they still
+	// are those of home.
+	Drop(ctx context.Context, home Home, held []Held) error
+}
+
+// Dialer reaches the relays of a fleet. Its methods may be called from several
+// goroutines.
+type Dialer interface {
+	// Relay returns the relay with that control address. It does not connect:
+	// the calls do, and keep what they have opened.
+	Relay(n Node) Remote
+}
+
+// Remote is a relay of the fleet as the API reaches it. Besides the errors of
+// alloc.Relay all its calls return alloc.ErrUnavailable for a relay that did not
+// answer in time. A reservation whose answer was lost is cancelled.
+type Remote interface {
+	alloc.Relay
+	// KeepCode tells the relay the code of its host, so that it outlives crashes
+	// of either. Errors: alloc.ErrNotFound.
+	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
+}
+
+// Ender is a [Remote] that can also end a reservation which it has answered,
+// for a caller that cannot use it after all. One that is no Ender leaves it to
+// lapse when nobody binds it. Errors: alloc.ErrNotFound.
+type Ender interface {
+	End(ctx context.Context, host proto.AllocationID) error
+}

@@ -1,0 +1,191 @@
+package fleet
+
+import (
+	"cmp"
+	"math/rand/v2"
+	"slices"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// Candidate is a node as placement looks at it.
+type Candidate struct {
+	Seen
+	// Suspect says that it did not answer a moment ago, whatever it announces:
+	// it is tried when all others have been.
+	Suspect bool
+}
+
+// Request is what a new host needs.
+type Request struct {
+	// Region is where it must be. Empty: anywhere.
+	Region string
+	// Prefer are the regions in which it should be rather than elsewhere, the
+	// best one first. They count where Region is empty.
+	Prefer []string
+	// Seats is how many players it brings: itself, and those whom it may take.
+	Seats int
+}
+
+// suspicion is how much less likely a suspect is drawn than others.
+const suspicion = 1e-6
+
+// busiest bounds the part of its weight that a node loses to its measured
+// load: one with room is never out of the draw.
+const busiest = 1 - 1.0/64
+
+// Place returns the nodes that a host should try, as indexes, the best first,
+// and at most as many as asked for. Nodes that are dead, drain, or lack the
+// seats are not among them.
+//
+// In a region two nodes are drawn at random, weighed by their free seats and by
+// what their processors have left, and the one with more to spare comes first
+// (the power of two choices): whoever places by an old picture does not pile up
+// where everybody else does. Without a demanded region those preferred come
+// first, and then the others, the least loaded first.
+//
+// It changes nothing, and with the same rnd it returns the same. Errors:
+// alloc.ErrRegion if no node, dead or alive, is of the demanded region, and
+// alloc.ErrFull.
+func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error) {
+	d := draw{nodes: nodes, seats: q.Seats, most: most, rnd: rnd}
+	if q.Region == "" {
+		for _, region := range d.regions(q.Prefer) {
+			d.from(region)
+		}
+	} else if !slices.ContainsFunc(nodes, func(c Candidate) bool { return c.Region == q.Region }) {
+		return nil, alloc.ErrRegion
+	} else {
+		d.from(q.Region)
+	}
+	if len(d.drawn) == 0 {
+		return nil, alloc.ErrFull
+	}
+	return d.drawn, nil
+}
+
+// draw is one placement under way.
+type draw struct {
+	nodes []Candidate
+	seats int
+	most  int
+	rnd   *rand.Rand
+	drawn []int
+}
+
+// from draws in one region, two by two, until there are enough.
+func (d *draw) from(region string) {
+	for len(d.drawn) < d.most {
+		first := d.one(region)
+		if first < 0 {
+			return
+		}
+		d.drawn = append(d.drawn, first)
+		second := d.one(region)
+		if second < 0 {
+			return
+		}
+		d.drawn = append(d.drawn, second)
+		if d.fuller(first) > d.fuller(second) {
+			n := len(d.drawn)
+			d.drawn[n-2], d.drawn[n-1] = second, first
+		}
+		d.drawn = d.drawn[:min(len(d.drawn), d.most)]
+	}
+}
+
+// one draws a node of a region that has not been drawn, or returns -1.
+func (d *draw) one(region string) int {
+	var total float64
+	for i := range d.nodes {
+		total += d.weight(i, region)
+	}
+	at, last := d.rnd.Float64()*total, -1
+	for i := range d.nodes {
+		w := d.weight(i, region)
+		if w == 0 {
+			continue
+		}
+		last = i
+		if at -= w; at < 0 {
+			break
+		}
+	}
+	return last
+}
+
+// weight returns the share of a node in the draw, 0 for one that is not in it.
+func (d *draw) weight(i int, region string) float64 {
+	c := &d.nodes[i]
+	if c.Region != region || !d.fits(c) || slices.Contains(d.drawn, i) {
+		return 0
+	}
+	w := float64(c.Seats-c.Taken) * (1 - min(c.load(), busiest))
+	if c.Suspect {
+		w *= suspicion
+	}
+	return w
+}
+
+// fuller returns how full a node would be: by seats or by load, whichever is
+// more. A suspect is fuller than any other.
+func (d *draw) fuller(i int) float64 {
+	c := &d.nodes[i]
+	full := max(float64(c.Taken+d.seats)/float64(c.Seats), c.load())
+	if c.Suspect {
+		full++
+	}
+	return full
+}
+
+// fits reports whether the host may go to the node.
+func (d *draw) fits(c *Candidate) bool {
+	return c.Age <= DeadAfter && !c.Draining && d.seats > 0 && c.Seats-c.Taken >= d.seats
+}
+
+// load returns the announced load, within its bounds whatever was announced.
+func (c *Candidate) load() float64 {
+	if !(c.Load > 0) { // catches NaN as well
+		return 0
+	}
+	return min(c.Load, 1)
+}
+
+// regions returns the regions that have room: first the preferred ones, then
+// the least loaded.
+func (d *draw) regions(prefer []string) []string {
+	type region struct {
+		id           string
+		rank         int
+		seats, taken int
+	}
+	var all []region
+	for i := range d.nodes {
+		c := &d.nodes[i]
+		if !d.fits(c) {
+			continue
+		}
+		at := slices.IndexFunc(all, func(r region) bool { return r.id == c.Region })
+		if at < 0 {
+			rank := slices.Index(prefer, c.Region)
+			if rank < 0 {
+				rank = len(prefer)
+			}
+			at, all = len(all), append(all, region{id: c.Region, rank: rank})
+		}
+		all[at].seats += c.Seats
+		all[at].taken += c.Taken
+	}
+	slices.SortFunc(all, func(a, b region) int {
+		return cmp.Or(
+			cmp.Compare(a.rank, b.rank),
+			cmp.Compare(float64(a.taken)/float64(a.seats), float64(b.taken)/float64(b.seats)),
+			cmp.Compare(a.id, b.id),
+		)
+	})
+	ids := make([]string, len(all))
+	for i, r := range all {
+		ids[i] = r.id
+	}
+	return ids
+}
