@@ -122,9 +122,14 @@ peers: ## Ferry next to coturn, pion/turn and a bare loop of C: one table of rat
 	bin/peers $(PEERS)
 
 .PHONY: peers-test
-peers-test: ## tests of what make peers runs: a module of its own
+peers-test: ## tests of what make peers and netcode-peers run: modules of their own (libenet-dev)
 	$(GO) -C scripts/peers vet ./...
 	$(GO) -C scripts/peers test ./...
+	$(GO) -C scripts/netcodepeers vet ./...
+
+.PHONY: netcode-peers
+netcode-peers: ## client/netcode next to ENet: processor time and memory per player (libenet-dev)
+	$(GO) -C scripts/netcodepeers run .
 
 .PHONY: clean
 clean: ## remove what make made

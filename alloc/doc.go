@@ -54,6 +54,7 @@
 //	                   by compare-and-swap; fromHost and fromJoiner are those of a
 //	                   joiner, for both directions of its link
 //	  meter            workers, by a plain store: of two at once one is not counted
+//	  tally            control, in Reserve
 //	  unproven         control in Unprove, workers in Prove, by plain stores;
 //	                   workers take from it by compare-and-swap
 //	account, lists     control only, and only control reads them: plain words

@@ -241,3 +241,18 @@ func TestQuotaIsPerAllocation(t *testing.T) {
 		t.Error("the next owner of a slot pays for the last one")
 	}
 }
+
+// TestTally: an allocation keeps the number that it was reserved with, and the
+// next one in its slot has its own.
+func TestTally(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	for _, tally := range []uint32{7, 0, 1<<32 - 1} {
+		h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost, Tally: tally})
+		if got := table.Tally(h); got != tally || table.Slots() != 1 {
+			t.Errorf("tally %d, want %d; %d slots", got, tally, table.Slots())
+		}
+		table.End(h)
+		table.Recycle(h)
+	}
+}

@@ -48,7 +48,7 @@ type activity struct {
 	meter      atomic.Uint64 // what it relays, see Quota
 	strangers  [StrangerSlots]atomic.Uint64
 	unproven   atomic.Uint32 // bytes that may yet go to its endpoint, see Prove
-	_          [4]byte
+	tally      atomic.Uint32 // Spec.Tally; control's, and fixed from Reserve on
 }
 
 // Flags are what workers know of the BINDs of an allocation.

@@ -26,6 +26,9 @@ type Spec struct {
 	Tenant         uint64
 	Epoch          uint16
 	MaxConnections uint16
+	// Tally is a number of the caller's: under which it counts what the
+	// allocation relays. See [Table.Tally].
+	Tally uint32
 }
 
 // Counts returns how many allocations the table holds, how many of them have
@@ -48,6 +51,10 @@ func (t *Table) HandleAt(slot uint32) Handle {
 	return makeHandle(slot, uint32(t.identity(slot).meta.Load()))
 }
 
+// Slots returns how many slots were ever used: HandleAt and At, for each slot
+// below, meet every allocation there is.
+func (t *Table) Slots() uint32 { return t.w.next }
+
 // Slot returns the slot of h, for lists that link slots.
 func (h Handle) Slot() uint32 { return h.slot() }
 
@@ -68,7 +75,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 		Match: s.Match, Player: s.Player, Tenant: s.Tenant, Reserved: now,
 		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
-	t.resetActivity(slot, now)
+	t.resetActivity(slot, now, s.Tally)
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
 	r.write(func(r *identity) {
@@ -98,7 +105,7 @@ func (t *Table) takeSlot() (uint32, bool) {
 	return slot, true
 }
 
-func (t *Table) resetActivity(slot uint32, now Tick) {
+func (t *Table) resetActivity(slot uint32, now Tick, tally uint32) {
 	a := t.activity(slot)
 	a.heard.Store(uint32(now))
 	a.active.Store(uint32(now))
@@ -107,6 +114,7 @@ func (t *Table) resetActivity(slot uint32, now Tick) {
 	a.mismatch.Store(0)
 	a.meter.Store(0)
 	a.unproven.Store(proven)
+	a.tally.Store(tally)
 	for i := range a.strangers {
 		a.strangers[i].Store(0)
 	}

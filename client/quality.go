@@ -3,15 +3,10 @@ package client
 import (
 	"cmp"
 	"context"
-	"crypto/rand"
-	"encoding/binary"
-	"errors"
 	"net"
 	"slices"
 	"sync"
 	"time"
-
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // The defaults of Measure are those of the real client: five probes for each
@@ -22,9 +17,6 @@ const (
 	maxProbes      = 100
 	probeGap       = 20 * time.Millisecond
 )
-
-// qosTitle is what a probe says of itself.
-const qosTitle = "ferry"
 
 // Site is a place whose distance [Measure] finds out.
 type Site struct {
@@ -53,18 +45,32 @@ func (q Quality) Loss() float64 {
 	return float64(q.Sent-q.Received) / float64(q.Sent)
 }
 
+// Probe is what Measure asks a relay with.
+type Probe uint8
+
+// The probes.
+const (
+	// ProbeQoS is the probe of the real client (protocol.md 5).
+	ProbeQoS Probe = iota
+	// ProbeDTLS is a ClientHello without a cookie, and so short that a server may
+	// only answer it with a cookie (RFC 6347 4.2.1). That is the first round trip of
+	// every handshake; it needs no key, and a Ferry relay remembers nothing of it.
+	ProbeDTLS
+)
+
 // MeasureConfig says how Measure asks.
 type MeasureConfig struct {
+	// Probe is what is sent. The zero value is ProbeQoS.
+	Probe Probe
 	// Probes is how many are sent to each site. 0 means 5; at most 100. A relay
-	// answers 40 of one address at once and 20 a second.
+	// answers 40 QoS probes of one address at once and 20 a second.
 	Probes int
 	// Patience is how long to wait after the last probe. 0 means 500 ms.
 	Patience time.Duration
 }
 
-// Measure sends QoS probes to all sites at once and returns what it found, the
-// nearest first: by round trip, then by loss; sites that do not answer come
-// last. It returns early when ctx ends.
+// Measure sends probes to all sites at once and returns what it found, the nearest
+// first, as [SortByDistance] does. It returns early when ctx ends.
 func Measure(ctx context.Context, sites []Site, cfg MeasureConfig) []Quality {
 	if cfg.Probes <= 0 {
 		cfg.Probes = defaultProbes
@@ -79,9 +85,13 @@ func Measure(ctx context.Context, sites []Site, cfg MeasureConfig) []Quality {
 		wg.Go(func() { all[i] = measure(ctx, site, cfg) })
 	}
 	wg.Wait()
-	slices.SortStableFunc(all, nearer)
+	SortByDistance(all)
 	return all
 }
+
+// SortByDistance puts the nearest site first: by round trip, then by loss. Sites
+// that do not answer come last.
+func SortByDistance(all []Quality) { slices.SortStableFunc(all, nearer) }
 
 // nearer orders by what a player feels.
 func nearer(a, b Quality) int {
@@ -101,8 +111,7 @@ func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.SetDeadline(time.Unix(1, 0)) })()
-	p := prober{conn: conn, start: time.Now(), answered: make([]bool, cfg.Probes)}
-	rand.Read(p.id[:])
+	p := newProber(conn, cfg)
 	var wg sync.WaitGroup
 	wg.Go(func() { p.receive(&q) })
 	sent := p.send(ctx, cfg)
@@ -112,62 +121,4 @@ func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
 		q.RTT = p.sum / time.Duration(q.Received)
 	}
 	return q
-}
-
-// prober measures one site. Sending and receiving share nothing that changes.
-type prober struct {
-	conn     net.Conn
-	start    time.Time
-	id       [2]byte
-	answered []bool        // the receiver's
-	sum      time.Duration // of round trips; the receiver's
-}
-
-// send sends the probes and sets the time by which answers must be there.
-func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
-	for i := range cfg.Probes {
-		if i > 0 {
-			select {
-			case <-ctx.Done():
-			case <-time.After(probeGap):
-			}
-		}
-		if ctx.Err() != nil {
-			break
-		}
-		m := proto.QoSRequest{
-			Title: []byte(qosTitle), Sequence: uint8(i), ID: binary.LittleEndian.Uint16(p.id[:]),
-			Time: uint64(time.Since(p.start)),
-		}
-		p.conn.Write(m.Append(nil)) // One that the machine cannot send counts as lost.
-		sent++
-	}
-	p.conn.SetReadDeadline(time.Now().Add(cfg.Patience))
-	if ctx.Err() != nil {
-		p.conn.SetReadDeadline(time.Unix(1, 0))
-	}
-	return sent
-}
-
-// receive takes the answers until all are there or time is over. An error that
-// a closed port causes is no reason to stop before.
-func (p *prober) receive(q *Quality) {
-	buf := make([]byte, proto.QoSResponseLen+1)
-	for q.Received < len(p.answered) {
-		n, err := p.conn.Read(buf)
-		if timeout, ok := err.(net.Error); ok && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
-			return
-		}
-		if err != nil {
-			time.Sleep(time.Millisecond)
-			continue
-		}
-		m, err := proto.ParseQoSResponse(buf[:n])
-		if err != nil || m.ID != binary.LittleEndian.Uint16(p.id[:]) || int(m.Sequence) >= len(p.answered) || p.answered[m.Sequence] {
-			continue
-		}
-		p.answered[m.Sequence] = true
-		p.sum += time.Since(p.start) - time.Duration(m.Time)
-		q.Received++
-	}
 }

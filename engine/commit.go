@@ -60,7 +60,7 @@ func (c *control) bind(e *alloc.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.table.Unmark(e.Handle, alloc.Told)
-		c.table.Unprove(e.Handle, c.rules.unproven)
+		c.table.Unprove(e.Handle, c.live.Load().unproven)
 	}
 	c.table.Admit(e.Handle, cmd.nonce)
 	if moved {
@@ -72,6 +72,7 @@ func (c *control) bind(e *alloc.Entry, cmd *command) {
 	c.recordBind(e.Handle)
 	if first {
 		c.schedule(e.Handle)
+		c.project(e.Handle).players(1, c.clock())
 	}
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
 	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
@@ -262,6 +263,7 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	proven := c.table.Proven(h)
 	if e, ok := c.table.At(h); ok {
 		c.arrived(&e)
+		c.strike(&e)
 	}
 	e, ok := c.table.End(h)
 	if !ok {

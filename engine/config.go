@@ -40,6 +40,9 @@ type Config struct {
 	// MaxAllocations is how many allocations the relay holds at once. Default
 	// alloc.DefaultMaxAllocations.
 	MaxAllocations int
+	// MaxSeats is how many seats there are for new hosts: each takes one and one
+	// for each player that it asks for. Default 0: no limit. See [Stats].Seats.
+	MaxSeats int
 	// MaxConnections is the ceiling of players that a host may ask for.
 	// Default 100, as published for the original; at most 65,535.
 	MaxConnections int
@@ -126,18 +129,7 @@ type rules struct {
 	deferral   alloc.Tick
 	linkUnused alloc.Tick
 
-	joiner, host alloc.Quota
-	unproven     uint32 // bytes
-
 	recoverUntil, recoverFor int64 // ms
-}
-
-// quota is what an allocation of that role may relay.
-func (r *rules) quota(role alloc.Role) alloc.Quota {
-	if role == alloc.RoleHost {
-		return r.host
-	}
-	return r.joiner
 }
 
 // linkUnused is how long a link lives over which nobody has relayed yet, so
@@ -158,12 +150,8 @@ const maxMaxConnections = 1<<16 - 1
 const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
-	l := c.Limits.withDefaults(c.Unlimited)
 	window := max(or(c.RecoverFor, 60*time.Second), 0).Milliseconds()
 	return rules{
-		joiner:       alloc.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
-		host:         alloc.NewQuota(l.HostDatagrams, l.HostBytes),
-		unproven:     uint32(l.UnprovenBytes),
 		recoverUntil: clockStart + window, recoverFor: window,
 		linkUnused: ticks(linkUnused),
 
@@ -220,6 +208,7 @@ func (c *Config) validate() error {
 		{"ReadBuffer", c.ReadBuffer, 1 << 30},
 		{"WriteBuffer", c.WriteBuffer, 1 << 30},
 		{"MaxAllocations", c.MaxAllocations, 1 << 26},
+		{"MaxSeats", c.MaxSeats, maxMaxSeats},
 		{"MaxConnections", c.MaxConnections, maxMaxConnections},
 		{"MaxContent", c.MaxContent, proto.MaxContent},
 		{"Listen", len(c.Listen), 255},

@@ -32,6 +32,8 @@ type control struct {
 	brake     brake
 	recovery  recovery
 	drain     drain
+	seats     seats
+	projects  projects
 	rebuilt   atomic.Uint64
 	sends     func() sendCounts
 	ledger    *ledger.Ledger            // nil methods do nothing
@@ -137,7 +139,7 @@ func (c *control) deliver(d *deferred) {
 func (c *control) told(d *deferred) {
 	e, ok := c.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(alloc.Told) {
-		c.table.Unprove(d.handle, c.rules.unproven)
+		c.table.Unprove(d.handle, c.live.Load().unproven)
 		c.table.Mark(d.handle, alloc.Told)
 	}
 }

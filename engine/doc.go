@@ -27,7 +27,9 @@
 //	recovery.go   what comes back after a restart; ledger/: what is known of before
 //	drain.go      how a relay runs dry
 //	grace.go      how control knows that every worker has passed; queue.go: what waits for it
-//	reserve.go    reservations for the Allocations service
+//	reserve.go    reservations for the Allocations service; seats.go: how many
+//	listing.go    what an operator sees, end.go: closes; projects.go: who used how much
+//	limits.go     what may change while it runs
 //	outcome.go    what can become of a datagram; counters.go, stats.go: how it is counted
 //	server.go     sockets, goroutines, life and death; probe.go: is it alive?
 //
@@ -38,6 +40,8 @@
 //	identities of the table, accounts        control writes; see alloc's doc.go for readers
 //	stamps, gates, meters in the table       workers, atomics
 //	wheel, queue, grace, hooks, ledger       control
+//	seats, projects                          control
+//	limits per second                        replaced as a whole; workers load them
 //	BINDs remembered, mutes                  their worker
 //	budgets, spoof guard                     anybody, atomics
 //	counters                                 their goroutine; published once per batch
@@ -95,6 +99,10 @@
 //	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
 //	                 echoed; else ERROR 5
 //	CLOSE            not bound to the id: silence; else the allocation ends, silently
+//
+// An operator ends an allocation as CLOSE does ([Server.End]). A player who is
+// kicked ([Server.Kick]) loses its link first, and each side gets a DISCONNECT
+// from the other.
 //
 // More than 100 messages a second in the name of an allocation, from endpoints
 // to which it is not bound, and for 10 s its DISCONNECT and CLOSE wait for a

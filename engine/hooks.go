@@ -15,6 +15,7 @@ type Hooks struct {
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
+	OnReturn     func(ReturnEvent)
 }
 
 // BindEvent: an allocation was bound to an endpoint, for the first time or
@@ -31,6 +32,13 @@ type ConnectEvent struct{ Host, Joiner proto.AllocationID }
 
 // DisconnectEvent: From closed its link with To.
 type DisconnectEvent struct{ From, To proto.AllocationID }
+
+// ReturnEvent: a host of the run before came back.
+type ReturnEvent struct {
+	ID             proto.AllocationID
+	Tenant         uint64 // alloc.Tenant.Hash
+	MaxConnections int
+}
 
 // EndEvent: an allocation ended, and its links with it.
 type EndEvent struct {
@@ -49,15 +57,19 @@ const (
 	EndClosed
 	// EndLost: it was there before a restart and did not come back in time.
 	EndLost
+	// EndOperator: closed by the operator, or a reservation that was cancelled.
+	EndOperator
 )
 
-// String returns "expired", "closed" or "lost".
+// String returns "expired", "closed", "lost" or "closed by the operator".
 func (r EndReason) String() string {
 	switch r {
 	case EndClosed:
 		return "closed"
 	case EndLost:
 		return "lost"
+	case EndOperator:
+		return "closed by the operator"
 	}
 	return "expired"
 }

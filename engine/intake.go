@@ -121,7 +121,7 @@ func (in *intake) run() {
 		w.flush()
 		w.epoch.leave()
 		in.done(n)
-		w.counts.publish(n)
+		w.publish(n)
 		if w.grace.waiting.Load() {
 			w.wakeControl()
 		}

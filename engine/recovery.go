@@ -54,6 +54,15 @@ func newRecovery(left ledger.Left) recovery {
 	return r
 }
 
+// recover takes over what the run before left.
+func (c *control) recover(left ledger.Left) {
+	c.recovery = newRecovery(left)
+	c.earlier = &c.recovery.earlier
+	for i := range c.recovery.records {
+		c.seats.awaited += awaitedSeats(&c.recovery.records[i].Record)
+	}
+}
+
 // expects reports whether an id may be one of the run before: it is in the
 // ledger, or the ledger does not say.
 func (e *earlier) expects(id proto.AllocationID) bool {
@@ -115,6 +124,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if found {
 		c.recovery.back[i] = true
 		c.recovery.missing--
+		c.seats.awaited -= awaitedSeats(&before.Record)
 		a.Kept, a.Awaited = uint32(before.Place), before.Links
 		a.EverLinked = before.Flags&ledger.Linked != 0
 		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
@@ -122,6 +132,9 @@ func (c *control) rebuild(cmd *command) Outcome {
 		c.keep(h)
 	}
 	c.rebuilt.Add(1)
+	if m := &cmd.claims; m.role == alloc.RoleHost && c.hooks.OnReturn != nil {
+		c.hooks.OnReturn(ReturnEvent{ID: m.id, Tenant: m.tenant, MaxConnections: int(m.most)})
+	}
 	return handedOver
 }
 
@@ -129,12 +142,13 @@ func (c *control) rebuild(cmd *command) Outcome {
 func (c *control) enter(m *claims, now alloc.Tick) (alloc.Handle, error) {
 	h, err := c.table.Reserve(alloc.Spec{
 		ID: m.id, Role: m.role, Match: m.match, Player: m.player, Tenant: m.tenant,
-		Epoch: m.epoch, MaxConnections: m.most,
+		Epoch: m.epoch, MaxConnections: m.most, Tally: c.projects.tally(m.tenant),
 	}, now)
 	if err != nil {
 		return 0, err
 	}
 	c.sealer.Retain(m.epoch)
+	c.enrol(h, m.role)
 	c.wheel.put(h, c.nextTick(h)+1)
 	return h, nil
 }
@@ -238,6 +252,7 @@ func (c *control) recoverSome(now int64) {
 			continue
 		}
 		c.ledger.Remove(lost.Place)
+		c.seats.awaited -= awaitedSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
 			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleOf(lost.Flags), Reason: EndLost})
 		}

@@ -1,16 +1,19 @@
 package engine
 
 import (
+	"sync/atomic"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // relay is what all workers and control share. The table, the budgets, the
-// spoof guard and the grace change, each by rules of its own; the rest is fixed
-// before Run.
+// spoof guard, the grace and what is live of the limits change, each by rules of
+// its own; the rest is fixed before Run.
 type relay struct {
 	rules  rules
+	live   atomic.Pointer[live]
 	table  *alloc.Table
 	sealer *alloc.Sealer
 	*budgets
@@ -50,7 +53,7 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if peer.Endpoint.IsZero() {
 		return DropPeerUnbound
 	}
-	if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), len(pkt), now) {
+	if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), len(pkt), now) {
 		return DropRate
 	}
 	if !w.table.Spend(peer.Handle, len(pkt)) {
@@ -58,6 +61,7 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	}
 	w.table.Relayed(&sender, &peer, tick(now))
 	w.table.Active(peer.Handle, tick(now))
+	w.traffic.add(w.table.Tally(sender.Handle), len(pkt))
 	w.out.forward(peer.Endpoint, pkt)
 	return OutRelayed
 }

@@ -100,7 +100,12 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	claims.Epoch = data.Epoch()
 	sealed := claimsOf(&claims)
 	var verdict error
-	err := s.ask(ctx, func(c *control) { verdict = c.reserve(&sealed, host, c.clock()) })
+	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
+	err := s.ask(ctx, func(c *control) {
+		if verdict = c.reserve(&sealed, host, c.clock()); verdict == nil {
+			c.projects.name(sealed.tenant, name)
+		}
+	})
 	if err != nil {
 		return err
 	}
@@ -119,6 +124,9 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		case !ok || e.Role != alloc.RoleHost || c.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
+	}
+	if host == nil && !c.seated(m.most) {
+		return alloc.ErrFull
 	}
 	h, err := c.enter(m, tick(now))
 	if err != nil {
@@ -169,9 +177,10 @@ func (s *Server) KeptCodes() (codes []KeptCode) {
 
 // Describe tells about a live allocation. Soon after a restart it answers
 // alloc.ErrUnavailable for one that may yet come back.
-func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (d alloc.Description, err error) {
+func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
+	var d alloc.Description
 	verdict := alloc.ErrNotFound
-	err = s.ask(ctx, func(c *control) {
+	err := s.ask(ctx, func(c *control) {
 		if e, ok := c.table.ByID(id); ok {
 			a := c.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: e.Role, Bound: !e.Endpoint.IsZero()}
@@ -181,7 +190,7 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (d alloc.D
 		}
 	})
 	if err != nil {
-		return d, err
+		return alloc.Description{}, err // d may still be written to.
 	}
 	return d, verdict
 }

@@ -69,17 +69,18 @@ func (r *rig) boot(left ledger.Left) {
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
+	r.relay.live.Store(r.cfg.Limits.live(r.cfg.Unlimited))
 	r.relay.rules.recoverUntil += r.now - clockStart
 	r.relay.faults.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)
 	hooks := r.cfg.Hooks
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }
 	c := newControl(r.relay, hooks, wake)
-	c.recovery = newRecovery(left)
+	c.seats.most = int64(r.cfg.MaxSeats)
+	c.recover(left)
 	c.sends = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
 	c.transmit = r.collect
-	r.relay.earlier = &c.recovery.earlier
 	r.control, r.workers = c, nil
 	var epochs []*epoch
 	for range rigWorkers {

@@ -64,6 +64,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
 	s.relay.faults.log = s.log
+	s.SetLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
 	}
@@ -129,8 +130,8 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.ledger, c.recovery = s.cfg.Ledger, newRecovery(s.cfg.Left)
-	s.relay.earlier = &c.recovery.earlier
+	c.ledger, c.seats.most = s.cfg.Ledger, int64(s.cfg.MaxSeats)
+	c.recover(s.cfg.Left)
 	c.sends = s.sends
 	s.relay.grace = newGrace(epochs)
 	out := s.egress(0, controlBatch)
@@ -165,12 +166,12 @@ func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
 	return &control{
 		relay: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		expires: expiresPerMilli,
+		expires: expiresPerMilli, projects: newProjects(),
 	}
 }
 
 func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
-	w := &worker{relay: r, inbox: newInbox(r.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch)}
+	w := &worker{relay: r, inbox: newInbox(r.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
 	w.seal.deriver = r.sealer.NewDeriver()
 	w.mute.secret = r.budgets.secret
 	return w

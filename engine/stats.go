@@ -19,6 +19,9 @@ type Stats struct {
 
 	// Allocations, Bound and Links are how many there are now.
 	Allocations, Bound, Links int
+	// Seats are taken: one for each host and one for each player that it asked
+	// for, whether they came or not.
+	Seats int
 
 	// Rebuilt counts allocations of earlier runs that came back.
 	Rebuilt uint64
@@ -65,6 +68,7 @@ func (s *Server) Stats() Stats {
 		}
 	}
 	st.Allocations, st.Bound, st.Links = s.relay.table.Counts()
+	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	b := &s.control.brake
 	st.Stalls, st.Holds, st.Braking = b.stallsEver.Load(), b.holdsEver.Load(), b.engaged.Load()

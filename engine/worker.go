@@ -28,6 +28,8 @@ type worker struct {
 	counts counters
 	pace   pacer
 
+	traffic *traffic
+
 	stop atomic.Bool
 }
 
@@ -49,7 +51,7 @@ func (w *worker) run() error {
 		}
 		w.flush()
 		w.epoch.leave()
-		w.counts.publish(n)
+		w.publish(n)
 		if n == w.full {
 			w.inbox.strained(now)
 		}
@@ -139,6 +141,12 @@ func (w *worker) handle(now int64, from sock.Endpoint, pkt []byte) Outcome {
 func (w *worker) flush() {
 	w.counts.sent(w.send(&w.out))
 	w.out.reset()
+}
+
+// publish makes the counts of a batch of n datagrams visible to others.
+func (w *worker) publish(n int) {
+	w.counts.publish(n)
+	w.traffic.publish()
 }
 
 func (w *worker) count(o Outcome, size int) {

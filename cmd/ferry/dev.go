@@ -31,13 +31,16 @@ Examples:
 			if err != nil {
 				return usage(cmd, err)
 			}
-			log := newLogger(s.stderr, loaded.Config)
+			log, level := newLogger(s.stderr, loaded.Config)
 			warnOfDev(log, loaded.Config)
 			identity, err := state.NewIdentity()
 			if err != nil {
 				return err
 			}
-			return s.start(ctx, app.Options{Config: loaded.Config, Mode: app.Dev, Identity: identity, Logger: log})
+			return s.start(ctx, app.Options{
+				Config: loaded.Config, Mode: app.Dev, Identity: identity, Logger: log, Level: level,
+				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, app.Dev) },
+			})
 		},
 	})
 }

@@ -7,16 +7,18 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 )
 
-// newLogger returns the logger that the settings ask for. The level has been
-// checked when it was read.
-func newLogger(w io.Writer, c config.Config) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		level = slog.LevelInfo
+// newLogger returns the logger that the settings ask for, and its level, which
+// may change. The setting has been checked when it was read.
+func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
+	var set slog.Level
+	if err := set.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		set = slog.LevelInfo
 	}
+	level := new(slog.LevelVar)
+	level.Set(set)
 	options := &slog.HandlerOptions{Level: level}
 	if c.LogFormat == "json" {
-		return slog.New(slog.NewJSONHandler(w, options))
+		return slog.New(slog.NewJSONHandler(w, options)), level
 	}
-	return slog.New(slog.NewTextHandler(w, options))
+	return slog.New(slog.NewTextHandler(w, options)), level
 }

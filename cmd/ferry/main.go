@@ -26,6 +26,9 @@ func main() {
 	metrics.ExposeMetadata(true)
 	received := make(chan os.Signal, 3)
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
+	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+		signal.Notify(received, syscall.SIGHUP)
+	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := streams{os.Environ(), os.Stdout, os.Stderr, new(signals)}
 	go s.signals.obey(received, cancel, s.stderr, func() { os.Exit(exitFailed) })
@@ -82,7 +85,7 @@ func (s streams) root() *cli.Command {
    ferry dev                          a relay and its API on loopback
    ferry serve --config ferry.yaml    the same for players everywhere`,
 		Version:        readBuild().version,
-		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.ping(), s.bench(), s.version()},
+		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
 		Writer:         s.stdout,
 		ErrWriter:      s.stderr,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it

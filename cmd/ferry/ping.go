@@ -30,22 +30,33 @@ func (s streams) ping() *cli.Command {
 		Name:      "ping",
 		Usage:     "measure round trip and loss to regions or relays",
 		ArgsUsage: "[HOST:PORT ...]",
-		Description: `Sends QoS probes over UDP, as game clients do to choose a region, to the regions
-of an API or to the relays that are named. Prints the mean round trip of the
-answers and the share of probes without one, the nearest first. The exit code is
-1 if nothing answered.
+		Description: `Asks the regions of an API, or the relays that are named, and prints the mean
+round trip of the answers and the share of questions without one, the nearest
+first. The exit code is 1 if nothing answered. No way needs an allocation:
 
-A relay answers a source 40 probes at once and 20 a second; more count as lost.
+   udp   QoS probes, as game clients send to choose a region. A relay answers a
+         source 40 at once and 20 a second; more count as lost.
+   dtls  the first round trip of a handshake: a ClientHello too short for any
+         answer but a cookie. The relay remembers nothing of it.
+   ws, wss
+         opens a WebSocket, with TCP, TLS and upgrade, which is shown as OPENING,
+         and then sends pings, each after the pong to the one before.
+
+The regions of an API tell one UDP address, for udp and dtls. They tell none for
+ws and wss: with --api the API's own host is asked, where a relay on one machine
+has its WebSockets; those of a fleet are to be named.
 
 Examples:
    ferry ping relay.example.org:7777 203.0.113.7:7777
    ferry ping --api https://relay.example.org:7777 --token-file token
-   ferry ping --api http://127.0.0.1:7777 --json`,
+   ferry ping --by wss relay.example.org:7777
+   ferry ping --by dtls --api http://127.0.0.1:7777 --json`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "api", Usage: "`URL` of an API, whose regions are asked for"},
 			&cli.StringFlag{Name: "token", Usage: "bearer `TOKEN` for the API"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the bearer token"},
-			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of probes to each relay, 1 to 100", Value: 5},
+			&cli.StringFlag{Name: "by", Usage: "`WAY` to ask by: udp, dtls, ws or wss", Value: wayUDP},
+			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of questions to each relay, 1 to 100", Value: 5},
 			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for the last answer, up to 1m", Value: 500 * time.Millisecond},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
 		},
@@ -67,10 +78,7 @@ func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	found := client.Measure(ctx, sites, client.MeasureConfig{
-		Probes: cmd.Int("probes"), Patience: cmd.Duration("patience"),
-	})
-	found = append(found, silent...)
+	found := append(pingAll(ctx, cmd, sites), silent...)
 	print := printPings
 	if cmd.Bool("json") {
 		print = printPingsJSON
@@ -84,9 +92,45 @@ func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
+// The ways to ask.
+const (
+	wayUDP  = "udp"
+	wayDTLS = "dtls"
+	wayWS   = "ws"
+	wayWSS  = "wss"
+)
+
+// overTCP reports whether a way is one by WebSocket.
+func overTCP(way string) bool { return way == wayWS || way == wayWSS }
+
+// reached is how well a site can be reached.
+type reached struct {
+	client.Quality
+	opening time.Duration // of the connection; 0: there is none
+}
+
+// pingAll asks all sites at once, and returns the nearest first.
+func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site) (all []reached) {
+	way, probes, patience := cmd.String("by"), cmd.Int("probes"), cmd.Duration("patience")
+	if overTCP(way) {
+		return pingWebSockets(ctx, way, sites, probes, patience)
+	}
+	cfg := client.MeasureConfig{Probes: probes, Patience: patience}
+	if way == wayDTLS {
+		cfg.Probe = client.ProbeDTLS
+	}
+	for _, q := range client.Measure(ctx, sites, cfg) {
+		all = append(all, reached{Quality: q})
+	}
+	return all
+}
+
 func checkPing(cmd *cli.Command) error {
 	named := cmd.Args().Present()
+	way := cmd.String("by")
 	switch probes, patience := cmd.Int("probes"), cmd.Duration("patience"); {
+	case !overTCP(way) && way != wayUDP && way != wayDTLS:
+		return fmt.Errorf("--by: %q is not udp, dtls, ws or wss", way)
 	case named == cmd.IsSet("api"):
 		return errors.New("give either --api or relays as HOST:PORT")
 	case named && (cmd.IsSet("token") || cmd.IsSet("token-file")):
@@ -105,7 +149,7 @@ func checkPing(cmd *cli.Command) error {
 }
 
 // pingSites returns whom to probe, and the regions that cannot be.
-func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []client.Site, silent []client.Quality, err error) {
+func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []client.Site, silent []reached, err error) {
 	for _, addr := range cmd.Args().Slice() {
 		sites = append(sites, client.Site{Addr: addr})
 	}
@@ -117,10 +161,14 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 	if err != nil {
 		return nil, nil, err
 	}
+	if overTCP(cmd.String("by")) {
+		site, err := ownWebSocket(caller.BaseURL, regions)
+		return []client.Site{site}, nil, err
+	}
 	for _, r := range regions {
 		site := client.Site{Region: r.ID, Addr: r.QoSAddress}
 		if r.QoSAddress == "" {
-			silent = append(silent, client.Quality{Site: site, Err: errNoAddress})
+			silent = append(silent, reached{Quality: client.Quality{Site: site, Err: errNoAddress}})
 			continue
 		}
 		sites = append(sites, site)
@@ -129,18 +177,21 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 }
 
 // printPings writes a table. What did not answer has no round trip.
-func printPings(w io.Writer, all []client.Quality) error {
+func printPings(w io.Writer, all []reached) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(table, "REGION\tADDRESS\tROUND TRIP\tLOSS")
+	fmt.Fprintln(table, "REGION\tADDRESS\tOPENING\tROUND TRIP\tLOSS")
 	for _, q := range all {
-		trip, why := "-", ""
+		open, trip, why := "-", "-", ""
+		if q.opening > 0 {
+			open = fmt.Sprintf("%.2f ms", milliseconds(q.opening))
+		}
 		if q.Received > 0 {
 			trip = fmt.Sprintf("%.2f ms", milliseconds(q.RTT))
 		}
 		if q.Err != nil {
 			why = "\t" + q.Err.Error()
 		}
-		fmt.Fprintf(table, "%s\t%s\t%s\t%.0f%%%s\n", cmp.Or(q.Region, "-"), cmp.Or(q.Addr, "-"), trip, 100*q.Loss(), why)
+		fmt.Fprintf(table, "%s\t%s\t%s\t%s\t%.0f%%%s\n", cmp.Or(q.Region, "-"), cmp.Or(q.Addr, "-"), open, trip, 100*q.Loss(), why)
 	}
 	return table.Flush()
 }
@@ -152,17 +203,22 @@ type pinged struct {
 	Sent     int      `json:"sent"`
 	Received int      `json:"received"`
 	Loss     float64  `json:"loss"`
-	RTT      *float64 `json:"round_trip_ms"` // null: no answer
+	Opening  *float64 `json:"opening_ms,omitempty"` // absent: no connection was needed, or there was none
+	RTT      *float64 `json:"round_trip_ms"`        // null: no answer
 	Error    string   `json:"error,omitempty"`
 }
 
-func printPingsJSON(w io.Writer, all []client.Quality) error {
+func printPingsJSON(w io.Writer, all []reached) error {
 	sites := make([]pinged, len(all))
 	for i, q := range all {
 		sites[i] = pinged{Region: q.Region, Address: q.Addr, Sent: q.Sent, Received: q.Received, Loss: q.Loss()}
 		if q.Received > 0 {
 			ms := milliseconds(q.RTT)
 			sites[i].RTT = &ms
+		}
+		if q.opening > 0 {
+			ms := milliseconds(q.opening)
+			sites[i].Opening = &ms
 		}
 		if q.Err != nil {
 			sites[i].Error = q.Err.Error()

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/json"
 	"io"
+	"log"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -52,6 +53,101 @@ func TestPing(t *testing.T) {
 		if !good {
 			t.Errorf("ferry ping %q:\n%s", c.args, table)
 		}
+	}
+}
+
+// TestPingWays: every way is answered by the running program, tells the opening
+// where there is one, and leaves nothing at the relay.
+func TestPingWays(t *testing.T) {
+	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--region", "eu")
+	lines := p.untilReady()
+	at := addresses(lines[len(lines)-1])
+	host := strings.TrimPrefix(at["http"], "http://")
+	for _, c := range []struct {
+		by     string
+		target []string
+		region string
+	}{
+		{"dtls", []string{at["udp"]}, ""},
+		{"dtls", []string{"--api", at["http"]}, "eu"},
+		{"ws", []string{host}, ""},
+		{"ws", []string{"--api", at["http"]}, "eu"},
+	} {
+		var out, stderr strings.Builder
+		args := append([]string{"ferry", "ping", "--json", "--probes", "7", "--patience", "10s", "--by", c.by}, c.target...)
+		code := run(t.Context(), args, nil, &out, &stderr)
+		var report struct{ Sites []pinged }
+		if err := json.Unmarshal([]byte(out.String()), &report); err != nil || code != 0 || len(report.Sites) != 1 {
+			t.Fatalf("%q: code %d, %v\n%s%s", args, code, err, out.String(), stderr.String())
+		}
+		s := report.Sites[0]
+		if s.Received != 7 || s.Sent != 7 || s.RTT == nil || *s.RTT <= 0 || s.Region != c.region || (s.Opening != nil) != (c.by == "ws") {
+			t.Errorf("%q: %+v", args, s)
+		}
+	}
+	res, err := http.Get(at["admin"] + "/metrics")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	page := string(text)
+	for _, want := range []string{
+		`ferry_dtls_events_total{event="cookie_sent"} 14`, "ferry_dtls_half_open 0", "ferry_dtls_sessions 0",
+		"ferry_websocket_opened_total 2",
+	} {
+		if !strings.Contains(page, "\n"+want+"\n") {
+			t.Errorf("%q is missing in\n%s", want, page)
+		}
+	}
+}
+
+// TestPingTLS: a certificate that is not good for the name is no way in, and the
+// reason is shown; so is that of a port where nobody listens.
+func TestPingTLS(t *testing.T) {
+	secure := httptest.NewTLSServer(http.NotFoundHandler())
+	defer secure.Close()
+	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
+	gone := httptest.NewServer(nil)
+	gone.Close()
+	for addr, want := range map[string]string{
+		secure.Listener.Addr().String(): "certificate", gone.Listener.Addr().String(): "refused",
+	} {
+		var out strings.Builder
+		code := run(t.Context(), []string{"ferry", "ping", "--by", "wss", "--patience", "10s", addr}, nil, &out, &out)
+		if code != exitFailed || !strings.Contains(out.String(), want) || !strings.Contains(out.String(), "100%") {
+			t.Errorf("code %d: %s", code, out.String())
+		}
+	}
+}
+
+// TestPingUsage: what cannot be asked is refused before anything is sent.
+func TestPingUsage(t *testing.T) {
+	for _, args := range [][]string{
+		{"--by", "tcp", "127.0.0.1:1"}, {"--by", "ws"}, {"--probes", "101", "127.0.0.1:1"}, {"127.0.0.1"},
+	} {
+		var out strings.Builder
+		if code := run(t.Context(), append([]string{"ferry", "ping"}, args...), nil, &out, &out); code != exitUsage {
+			t.Errorf("%q: code %d: %s", args, code, out.String())
+		}
+	}
+}
+
+// TestPingFleet: regions do not tell where they take WebSockets, and nothing is
+// guessed.
+func TestPingFleet(t *testing.T) {
+	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		w.Header().Set("Content-Type", "application/json")
+		_, _ = io.WriteString(w, `{"data":{"regions":[{"id":"a"},{"id":"b"}]}}`)
+	}))
+	defer api.Close()
+	var out strings.Builder
+	code := run(t.Context(), []string{"ferry", "ping", "--by", "ws", "--api", api.URL}, nil, &out, &out)
+	if code != exitFailed || !strings.Contains(out.String(), "several regions") {
+		t.Errorf("code %d: %s", code, out.String())
 	}
 }
 

@@ -27,7 +27,9 @@ the process in order, the third at once.
 Players come in by UDP and DTLS on one UDP port, and by WebSocket at / of the
 API's port, which is wss with a certificate or behind a proxy. Players are told of
 wss only with --advertise-name, the name in the certificate. The certificate's
-files are read again within 10 s of a change.
+files are read again within 10 s of a change; with --acme-domains it is fetched and
+renewed by ACME instead. Behind a proxy that passes TCP on, --proxy-protocol tells
+players apart.
 
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
@@ -45,6 +47,12 @@ Examples:
        project: my-game
        environment: production
        kind: server                  # or player, the default
+   issuers:                          # whose tokens players bring
+     - issuer: https://id.example.org
+       audience: my-relay
+       jwks_url: https://id.example.org/.well-known/jwks.json
+       project: my-game
+       environment: production
 
 ferry check -c ferry.yaml shows what is in force.`,
 		Flags: config.Flags(config.Serve()),
@@ -53,14 +61,15 @@ ferry check -c ferry.yaml shows what is in force.`,
 			if err != nil {
 				return usage(cmd, err)
 			}
-			log := newLogger(s.stderr, loaded.Config)
+			log, level := newLogger(s.stderr, loaded.Config)
 			dir, err := state.Open(loaded.StateDir, log)
 			if err != nil {
 				return err
 			}
 			defer func() { err = errors.Join(err, dir.Close()) }()
 			return s.start(ctx, app.Options{
-				Config: loaded.Config, Mode: app.Serve, Logger: log,
+				Config: loaded.Config, Mode: app.Serve, Logger: log, Level: level,
+				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, app.Serve) },
 				Identity: dir.Identity, Fresh: dir.Created, StateFile: dir.Allocations(),
 			})
 		},

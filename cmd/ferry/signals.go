@@ -5,14 +5,37 @@ import (
 	"io"
 	"os"
 	"sync"
+	"syscall"
 )
 
 // signals are what SIGINT and SIGTERM do: each one more than the one before.
 // The first begins a drain if the command wants that, the next ends the command
-// in order, and the last one ends the process at once.
+// in order, and the last one ends the process at once. SIGHUP lets a command that
+// has settings read them again; another one it ends, as a terminal that goes
+// away should.
 type signals struct {
-	mu    sync.Mutex
-	first func() error // nil: no drain
+	mu     sync.Mutex
+	first  func() error // nil: no drain
+	reload func()       // nil: SIGHUP is one like the others
+}
+
+// onReload lets SIGHUP do something else than end the command, until undo is
+// called.
+func (s *signals) onReload(do func()) (undo func()) {
+	set := func(do func()) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reload = do
+	}
+	set(do)
+	return func() { set(nil) }
+}
+
+// onHangUp returns what SIGHUP is to do, nil if it is one like the others.
+func (s *signals) onHangUp() func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reload
 }
 
 // onFirst lets the first signal do something else than end the command, until
@@ -39,7 +62,11 @@ func (s *signals) take() (do func() error) {
 // obey does what signals ask for, until the channel is closed.
 func (s *signals) obey(received <-chan os.Signal, end func(), stderr io.Writer, exit func()) {
 	ending := false
-	for range received {
+	for sig := range received {
+		if reload := s.onHangUp(); sig == syscall.SIGHUP && reload != nil {
+			go reload() // The next signal is heard whatever happens.
+			continue
+		}
 		drain := s.take()
 		switch {
 		case ending:

@@ -2,10 +2,12 @@ package main
 
 import (
 	"errors"
+	"io"
 	"os"
 	"slices"
 	"strings"
 	"sync"
+	"syscall"
 	"testing"
 )
 
@@ -65,4 +67,30 @@ func TestSignals(t *testing.T) {
 	if s.take() != nil {
 		t.Error("a command that has ended is still asked")
 	}
+}
+
+// TestHangUp: SIGHUP reads the settings again where there are any, and is no step
+// towards the end then; elsewhere it is a signal like the others.
+func TestHangUp(t *testing.T) {
+	did := make(chan string, 10)
+	s, received := new(signals), make(chan os.Signal)
+	undo := s.onReload(func() { did <- "reload" })
+	var obeying sync.WaitGroup
+	obeying.Go(func() {
+		s.obey(received, func() { did <- "end" }, io.Discard, func() { did <- "exit" })
+	})
+	for i, step := range []struct {
+		signal os.Signal
+		want   string
+	}{{syscall.SIGHUP, "reload"}, {syscall.SIGHUP, "reload"}, {os.Interrupt, "end"}, {syscall.SIGHUP, "exit"}} {
+		if i == 3 {
+			undo()
+		}
+		received <- step.signal
+		if got := <-did; got != step.want {
+			t.Errorf("signal %d, %v: %s, want %s", i, step.signal, got, step.want)
+		}
+	}
+	close(received)
+	obeying.Wait()
 }

@@ -39,6 +39,7 @@ func (s streams) start(ctx context.Context, o app.Options) error {
 	if o.Mode == app.Serve && o.Config.DrainTimeout > 0 {
 		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
+	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
 	for _, l := range a.Listeners() {
 		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)
 	}

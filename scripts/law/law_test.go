@@ -92,6 +92,8 @@ const (
 	xtime  = "golang.org/x/time"
 	uuid   = "github.com/google/uuid"
 	goleak = "go.uber.org/goleak"
+
+	goredis = "github.com/redis/go-redis/v9"
 )
 
 // rooms is the import law. A room is found by its longest matching directory.
@@ -100,19 +102,29 @@ var rooms = []room{
 	{"engine/sock", nil, []string{xnet, xsys}, "the kernel: it knows nothing of the protocol"},
 	{"alloc", []string{"proto", "engine/sock"}, []string{uuid}, "who embeds the engine must not inherit a web stack"},
 	{"alloc/api", nil, nil, "a leaf: JSON types and a small client for anybody"},
-	{"alloc/store", []string{"alloc", "proto"}, nil, "a store knows codes and ids"},
+	{"alloc/store", []string{"alloc", "alloc/fleet", "proto"}, nil, "a store knows codes and ids"},
+	{"alloc/store/redis", []string{"alloc", "alloc/fleet", "proto"}, []string{goredis}, "a leaf: Redis, for who has many machines"},
+	{"alloc/fleet", []string{"alloc", "proto"}, nil, "where a new match goes, and where an old one is"},
+	{"alloc/keyfile", nil, nil, "a leaf: files, not what is in them"},
+	{"alloc/cluster", []string{"alloc", "proto"}, nil, "the call from an API to a relay: what either does with it is elsewhere"},
+	{"alloc/outcall", nil, nil, "a leaf: calls to whom the operator has named, for who makes some"},
+	{"alloc/identity", []string{"alloc", "alloc/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "a leaf: whose token it is, for who wants tokens"},
+	{"alloc/hooks", []string{"alloc", "alloc/outcall", "proto"}, nil, "what the operator's own programs are asked and told"},
+	{"alloc/quota", []string{"alloc", "proto"}, nil, "what a project may use; who counts it is somebody else's"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "engine/sock", "alloc/api"}, nil, "a player's machine has no relay in it"},
 	{"engine", []string{"proto", "engine/sock", "engine/ledger", "alloc"}, []string{uuid}, "who embeds the engine must not inherit a web stack"},
-	{"engine/ledger", []string{"proto", "engine/sock"}, nil, "a file of records, of which the engine knows the meaning"},
+	{"engine/ledger", []string{"proto", "engine/sock", "alloc"}, nil, "a file of records, of which the engine knows the meaning"},
 	{"engine/dtls", []string{"proto", "engine/sock", "engine"}, []string{"github.com/pion/dtls/v3"}, "a leaf: DTLS, for who wants it"},
 	{"engine/websocket", []string{"proto", "engine/sock", "engine"}, []string{"github.com/coder/websocket"}, "a leaf: WebSocket, for who wants it"},
 	{"bench", []string{"proto", "engine/sock", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"a black box that knows only addresses: it measures engine, so it must not share its code"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "cmd"},
-		[]string{uuid, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
+		[]string{uuid, "github.com/coder/websocket", "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the one place where everything meets"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench"}, []string{xsys}, "laboratory and law"},
+	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench"},
+		[]string{xsys, "github.com/coder/websocket", "github.com/pion/dtls/v3"}, "players by every way in, with libraries that real ones may have"},
 }
 
 // testOnly are modules that tests of any room may import.

@@ -326,7 +326,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a former endpoint proves nothing of the new one",
 		file: "engine/control.go",
-		old:  "c.table.Unprove(d.handle, c.rules.unproven)", now: "_ = c.rules.unproven",
+		old:  "c.table.Unprove(d.handle, c.live.Load().unproven)", now: "_ = c.live.Load().unproven",
 		by: model,
 	},
 	{

@@ -55,7 +55,7 @@ var inData = []mutant{
 	{
 		rule: "an allocation relays no more than its quota",
 		file: "engine/relay.go",
-		old:  "if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), len(pkt), now) {", now: "if !w.table.Meter(sender.Handle, w.rules.quota(sender.Role), 0, now) && len(pkt) == 0 {",
+		old:  "if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",
 		by: reason("rate/relay"),
 	},
 	{

@@ -22,7 +22,7 @@ const (
 )
 
 // all is the table.
-var all = slices.Concat(inProto, inAlloc, inService, inAdmission, inData, inState, inTime, inRecovery, inSock, inLedger, inClient)
+var all = slices.Concat(inProto, inAlloc, inService, inAdmission, inData, inState, inTime, inRecovery, inSock, inLedger, inClient, inDTLS, inOperator, inIdentity)
 
 // root returns the directory of the repository.
 func root(t *testing.T) string {

@@ -91,7 +91,7 @@ var inService = []mutant{
 	{
 		rule: "HTTP: ten failed joins pause a player",
 		file: "alloc/httpapi/calls.go",
-		old:  "h.guessed(r.from)", now: "_ = r.from",
+		old:  "h.guessed(ctx, r.from)", now: "_ = r.from",
 		by: httpapiTest("TestFailedJoinsPauseThePlayer"),
 	},
 	{

@@ -2,15 +2,12 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"strconv"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 )
 
@@ -45,69 +42,37 @@ const (
 // that a slip of the pen does not become a drain without a deadline.
 func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainConfig, error) {
 	cfg := defaults
-	for name, values := range query {
-		var err error
-		switch value := values[len(values)-1]; name {
-		case "deadline":
-			cfg.Deadline, err = time.ParseDuration(value)
+	err := parse(query, map[string]func(string) error{
+		"deadline": func(text string) (err error) {
+			cfg.Deadline, err = time.ParseDuration(text)
 			if err != nil || cfg.Deadline < 0 || cfg.Deadline > maxDeadline {
-				return cfg, fmt.Errorf("admin: deadline %q is not a time span such as 1h, up to 168h, or 0 for none", value)
+				return fmt.Errorf("%q is not a time span such as 1h, up to 168h, or 0 for none", text)
 			}
-		case "threshold":
-			cfg.Threshold, err = strconv.Atoi(value)
-			if err != nil || cfg.Threshold < 0 || cfg.Threshold > maxThreshold {
-				return cfg, fmt.Errorf("admin: threshold %q is not a number of allocations", value)
-			}
-		default:
-			return cfg, fmt.Errorf("admin: unknown parameter %q; there are deadline and threshold", name)
-		}
-	}
-	return cfg, nil
+			return nil
+		},
+		"threshold": func(text string) error {
+			n, err := number(text, maxThreshold)
+			cfg.Threshold = int(n)
+			return err
+		},
+	})
+	return cfg, err
 }
 
 // drainPages answers GET, POST and DELETE /drain with the state afterwards.
-func drainPages(mux *http.ServeMux, cfg Config) {
+func drainPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) {
-		writeDrain(w, cfg.Draining(), nil)
+		answer(w, cfg.Draining(), nil)
 	})
 	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
 		want, err := drainConfig(r.URL.Query(), cfg.DrainDefaults)
-		if err != nil {
-			http.Error(w, err.Error(), http.StatusBadRequest)
-			return
+		if err == nil {
+			err = within(r.Context(), func(ctx context.Context) error { return cfg.Drain(ctx, want) })
 		}
-		err = within(r.Context(), func(ctx context.Context) error { return cfg.Drain(ctx, want) })
-		writeDrain(w, cfg.Draining(), err)
+		answer(w, cfg.Draining(), err)
 	})
 	mux.HandleFunc("DELETE /drain", func(w http.ResponseWriter, r *http.Request) {
 		err := within(r.Context(), cfg.Undrain)
-		writeDrain(w, cfg.Draining(), err)
+		answer(w, cfg.Draining(), err)
 	})
-}
-
-// drainWithin is how long the relay may take to take note.
-const drainWithin = 5 * time.Second
-
-func within(ctx context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(ctx, drainWithin)
-	defer cancel()
-	return do(ctx)
-}
-
-func writeDrain(w http.ResponseWriter, state DrainState, err error) {
-	switch {
-	case errors.Is(err, ErrFinal):
-		http.Error(w, err.Error(), http.StatusConflict)
-		return
-	case errors.Is(err, alloc.ErrUnavailable):
-		http.Error(w, err.Error(), http.StatusServiceUnavailable)
-		return
-	case err != nil:
-		http.Error(w, err.Error(), http.StatusInternalServerError)
-		return
-	}
-	w.Header().Set("Content-Type", "application/json")
-	w.Header().Set("Cache-Control", "no-store")
-	// The error is the reader's own, who has gone away.
-	_ = json.NewEncoder(w).Encode(state)
 }

@@ -4,13 +4,16 @@ import (
 	"context"
 	"fmt"
 	"io"
+	"log/slog"
 	"net/http"
+	"time"
 
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// Config says whom the pages ask. All functions are required, and are called
-// from several goroutines.
+// Config says whom the pages ask. All functions are required unless it says
+// otherwise, and are called from several goroutines.
 type Config struct {
 	// Title heads the index page, such as "ferry v1.2.3".
 	Title string
@@ -34,6 +37,31 @@ type Config struct {
 	Draining func() DrainState
 	// DrainDefaults hold where a request to drain does not say.
 	DrainDefaults engine.DrainConfig
+
+	// Relay is the relay of this process. Nil: there is none, and no pages about
+	// allocations and usage.
+	Relay Relay
+	// Nodes returns the processes of the fleet, alone this one. Nil: no page.
+	Nodes func(context.Context) ([]Node, error)
+	// Settings returns what is in force, with secrets hidden. Nil: no page.
+	Settings func() []config.Shown
+	// Reload reads the settings again, and takes all of them or none. It returns
+	// ErrRefused. Required with Settings, as Level is, which is that of the log.
+	Reload func(context.Context) (Reloaded, error)
+	Level  *slog.LevelVar
+	// Token is what every request but those of probes must carry. Empty: none.
+	Token string
+	// Since is the start of the process.
+	Since time.Time
+	// Logger hears what an operator changed. Nil: nobody does.
+	Logger *slog.Logger
+}
+
+func (c *Config) log() *slog.Logger {
+	if c.Logger == nil {
+		return slog.New(slog.DiscardHandler)
+	}
+	return c.Logger
 }
 
 // New returns the handler of the admin pages.
@@ -50,8 +78,18 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		verdict(w, cfg.Ready())
 	})
-	drainPages(mux, cfg)
-	return guard(mux, cfg.AnyHost)
+	drainPages(mux, &cfg)
+	if cfg.Relay != nil {
+		allocationPages(mux, &cfg)
+		usagePages(mux, &cfg)
+	}
+	if cfg.Nodes != nil {
+		nodePages(mux, &cfg)
+	}
+	if cfg.Settings != nil {
+		settingPages(mux, &cfg)
+	}
+	return guard(newAccess(&cfg).limit(mux), cfg.AnyHost)
 }
 
 // verdict answers 200 "ok", or 503 and the reason.

@@ -114,21 +114,25 @@ func TestNotReady(t *testing.T) {
 
 func TestAddrAllowed(t *testing.T) {
 	for _, c := range []struct {
-		addr   string
-		public bool
-		ok     bool
+		addr               string
+		public, token, tls bool
+		ok                 bool
 	}{
-		{"127.0.0.1:7778", false, true},
-		{"127.9.9.9:1", false, true},
-		{"[::1]:7778", false, true},
-		{"[::ffff:127.0.0.1]:7778", false, true},
-		{"0.0.0.0:7778", false, false},
-		{"[::]:7778", false, false},
-		{"10.0.0.1:7778", false, false},
-		{"203.0.113.1:7778", false, false},
-		{"203.0.113.1:7778", true, true},
+		{"127.0.0.1:7778", false, false, false, true},
+		{"127.9.9.9:1", false, false, false, true},
+		{"[::1]:7778", false, false, false, true},
+		{"[::ffff:127.0.0.1]:7778", false, false, false, true},
+		{"0.0.0.0:7778", false, false, false, false},
+		{"[::]:7778", false, false, false, false},
+		{"10.0.0.1:7778", false, false, false, false},
+		{"203.0.113.1:7778", false, false, false, false},
+		{"203.0.113.1:7778", true, false, false, true},
+		{"203.0.113.1:7778", false, true, true, true},
+		{"203.0.113.1:7778", false, true, false, false},
+		{"203.0.113.1:7778", false, false, true, false},
+		{"203.0.113.1:7778", true, true, false, true},
 	} {
-		err := AddrAllowed(netip.MustParseAddrPort(c.addr), c.public)
+		err := AddrAllowed(netip.MustParseAddrPort(c.addr), c.public, c.token, c.tls)
 		if (err == nil) != c.ok || err != nil && !errors.Is(err, ErrPublic) {
 			t.Errorf("%s, public %v: %v", c.addr, c.public, err)
 		}

@@ -10,11 +10,11 @@ import (
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/alloc/store"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
@@ -52,6 +52,12 @@ type Options struct {
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.
 	Version, Revision, GoVersion string
+	// Loaded says where each of the settings came from. Zero: not known.
+	Loaded config.Loaded
+	// Reload reads the settings anew, as they are now. Nil: they cannot be.
+	Reload func() (config.Loaded, error)
+	// Level is that of Logger. Nil: it cannot be changed while the process runs.
+	Level *slog.LevelVar
 	// OnReady is called once, when the process is ready. Nil is allowed.
 	OnReady func()
 }
@@ -65,14 +71,20 @@ type App struct {
 	metrics *metrics.Metrics
 	api     *web
 	admin   *web
+	calls   swapped // what answers the API's calls
+	inside  swapped // what answers the operator
+	since   time.Time
+	reload  reload
 
-	certificate *certificate         // nil: plain HTTP
+	certificate *certificate         // nil: none in files
+	issued      *issued              // nil: none by ACME
 	dtls        *dtls.Records        // nil: no DTLS
 	websocket   *websocket.Transport // nil: no WebSocket
 
 	most     int           // allocations at once
 	memory   *memory.Guard // nil: not watched
 	foreign  *foreign.Watch
+	players  players
 	restart  restart
 	draining draining
 	refused  refusals
@@ -90,7 +102,7 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
-	a := &App{opts: o, quit: make(chan struct{}), done: make(chan struct{})}
+	a := &App{opts: o, since: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
@@ -111,9 +123,7 @@ func (a *App) build() error {
 	if err := a.buildAPI(); err != nil {
 		return err
 	}
-	var err error
-	a.admin, err = newWeb(a.opts.Config.Admin.AddrPort, a.pages(), nil, a.opts.Logger)
-	return err
+	return a.buildAdmin()
 }
 
 func (a *App) buildMetrics() {
@@ -134,23 +144,39 @@ func (a *App) buildMetrics() {
 // makes the service that answers there.
 func (a *App) buildAPI() (err error) {
 	c := &a.opts.Config
+	if a.players, err = newPlayers(c, a.opts.Logger); err != nil {
+		return err
+	}
 	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}
-	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.certificate, a.opts.Logger); err != nil {
+	if a.issued, err = newIssued(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.secure(), a.opts.Logger); err != nil {
 		return err
 	}
 	if a.opts.Mode == Serve {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
 	}
+	if c.ProxyProtocol {
+		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.refused))
+	}
 	if err := a.buildService(); err != nil {
 		return err
 	}
-	handler, err := newAPI(c, a.opts.Mode, httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
-	})
-	a.api.server.Handler = a.front(handler)
+	handler, err := a.handler(c)
+	a.calls.serve(handler)
+	a.api.server.Handler = a.front(&a.calls)
 	return err
+}
+
+// handler returns what answers the API's calls by these settings.
+func (a *App) handler(c *config.Config) (http.Handler, error) {
+	return newAPI(c, a.opts.Mode, httpapi.Config{
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+		Authenticate: a.players.authenticate(),
+	})
 }
 
 // buildRelay opens the UDP sockets. The service, which wants to hear of binds
@@ -167,7 +193,10 @@ func (a *App) buildRelay() error {
 		return err
 	}
 	cfg.MaxAllocations, cfg.Logger = a.most, a.opts.Logger
-	cfg.Hooks = engine.Hooks{OnBind: a.onBind, OnEnd: a.onEnd}
+	cfg.Hooks = engine.Hooks{
+		OnBind: a.onBind, OnEnd: a.onEnd,
+		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
+	}
 	if err := a.addWays(&cfg, sealer); err != nil {
 		return err
 	}
@@ -198,7 +227,7 @@ func (a *App) buildService() error {
 		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
 		Regions:        []alloc.Region{{ID: c.Region, Description: c.Region, QoSAddress: relay.qos()}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		Keep: a.relay.KeepCode,
+		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
 	return err
 }
@@ -247,20 +276,6 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error)
 		})
 	}
 	return httpapi.New(h)
-}
-
-func (a *App) pages() http.Handler {
-	return admin.New(admin.Config{
-		Title:   "ferry " + a.opts.Version,
-		Metrics: a.metrics.Write,
-		Probe:   a.relay.Probe,
-		Workers: func() []engine.WorkerStats { return a.relay.Stats().Workers },
-		Ready:   a.whyNotReady,
-		AnyHost: a.opts.Config.AdminPublic,
-
-		Drain: a.Drain, Undrain: a.Undrain, Draining: a.DrainState,
-		DrainDefaults: a.drainDefaults(),
-	})
 }
 
 var (

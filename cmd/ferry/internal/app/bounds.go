@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
 // bound decides how many allocations the relay holds, and has the memory
@@ -28,7 +29,7 @@ func (a *App) bound() {
 	if limit == 0 {
 		return
 	}
-	fits := memory.Fits(limit, buffers(c))
+	fits := memory.Fits(limit, buffers(c), reserved(c))
 	switch {
 	case fits >= a.most:
 	case c.MaxAllocations == 0:
@@ -45,14 +46,26 @@ func buffers(c *config.Config) int64 {
 	return int64(processors(c)*len(c.UDP)) * 2 * sock.DefaultBuffer
 }
 
+// reserved returns what players may take who come by DTLS or WebSocket.
+func reserved(c *config.Config) (w memory.Ways) {
+	if c.DTLS {
+		w.Sessions = c.MaxDTLSSessions
+	}
+	if c.WebSocket {
+		w.WebSockets, w.Queue = c.MaxWebSockets, websocket.DefaultQueueBytes+websocket.DefaultSendBuffer
+	}
+	return w
+}
+
 // allocations returns how many there are.
 func (a *App) allocations() int { return a.relay.Stats().Allocations }
 
 // room reports whether the memory suffices for one more allocation.
 func (a *App) room() bool { return a.memory == nil || a.memory.Admit() }
 
-// refusals count connections to the API that were closed unread.
-type refusals struct{ total, address atomic.Uint64 }
+// refusals count connections to the API that were closed unread: for the limit
+// of all, for that of one address, and those of a proxy without a PROXY header.
+type refusals struct{ total, address, header atomic.Uint64 }
 
 func (r *refusals) add(why httpapi.Refusal) {
 	if why == httpapi.RefusedAddress {
@@ -80,6 +93,16 @@ func connLimits(c *config.Config, r *refusals) httpapi.ConnLimits {
 	return limits
 }
 
+// proxyConfig says that trusted proxies tell their callers' addresses in front of
+// each connection. The limit of connections per address, below, does not see
+// these: it counts nobody whom a trusted proxy sent.
+func proxyConfig(c *config.Config, r *refusals) websocket.ProxyConfig {
+	return websocket.ProxyConfig{
+		Proxies:  trusted(c),
+		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
+	}
+}
+
 func trusted(c *config.Config) []netip.Prefix {
 	var all []netip.Prefix
 	for _, n := range c.TrustedProxies {
@@ -95,6 +118,7 @@ func (a *App) process() metrics.Process {
 		Awaited:        a.restart.awaited(a.relay.Stats().Rebuilt), Lost: a.restart.lost.Load(),
 		Storing: a.restart.storing.Load(), ForeignSockets: a.foreign.Sockets(),
 		RefusedTotal: a.refused.total.Load(), RefusedAddress: a.refused.address.Load(),
+		RefusedHeader: a.refused.header.Load(),
 	}
 	if a.memory != nil {
 		st := a.memory.Stats()

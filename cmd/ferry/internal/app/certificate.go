@@ -12,6 +12,20 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 )
 
+// secured reports whether the API's port speaks TLS.
+func secured(c *config.Config) bool { return c.TLSCert != "" || len(c.ACMEDomains) > 0 }
+
+// secure returns the settings of the API's TLS, nil for plain HTTP.
+func (a *App) secure() *tls.Config {
+	switch {
+	case a.certificate != nil:
+		return a.certificate.tls()
+	case a.issued != nil:
+		return a.issued.tls()
+	}
+	return nil
+}
+
 // certificateEvery is the time between two looks at the files of the
 // certificate: whoever renews one does so days before it is due.
 const certificateEvery = 10 * time.Second

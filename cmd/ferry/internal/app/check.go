@@ -2,6 +2,8 @@ package app
 
 import (
 	"errors"
+	"fmt"
+	"strings"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
@@ -28,6 +30,9 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
 
 On your own machine, ferry dev needs none of this`)
 
+// ErrProxyProtocol is returned for a PROXY protocol that nobody may speak.
+var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies names nobody, and a header of anybody else would not be believed")
+
 // Check reports everything that New would refuse about a configuration before
 // it opens anything. It reads files that the settings name and looks at the
 // machine's addresses.
@@ -36,15 +41,23 @@ func Check(c config.Config, mode Mode) error {
 	if mode == Serve {
 		errs = append(errs, checkPublic(&c))
 	}
-	errs = append(errs, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic))
-	_, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	_, err := adminToken(&c)
+	errs = append(errs, err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", secured(&c)))
+	_, err = advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	errs = append(errs, err)
 	_, err = loadCertificate(&c, nil)
 	errs = append(errs, err)
+	_, err = newIssued(&c, nil)
+	errs = append(errs, err, checkName(&c))
+	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
+		errs = append(errs, ErrProxyProtocol)
+	}
 	if c.WebSocket {
 		_, err = websocket.New(websocketConfig(&c, mode))
 		errs = append(errs, err)
 	}
+	_, err = newPlayers(&c, nil)
+	errs = append(errs, err)
 	if len(c.Tokens) > 0 {
 		// The handler is thrown away: it is asked about the tokens only.
 		_, err = newAPI(&c, mode, httpapi.Config{Service: new(alloc.Service)})
@@ -58,6 +71,7 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	if mode == Serve && c.BehindProxy && len(c.TrustedProxies) == 0 {
 		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
 	}
+	all = append(all, sayWho(&c)...)
 	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	if err != nil {
 		return all // Check says so.
@@ -65,19 +79,33 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	if _, why := webEndpoints(&c, told, c.HTTP.AddrPort); why != "" {
 		all = append(all, why)
 	}
-	if c.AdvertiseName.Host != "" && (!c.WebSocket || c.TLSCert == "" && !c.BehindProxy) {
+	if c.AdvertiseName.Host != "" && (!c.WebSocket || !secured(&c) && !c.BehindProxy) {
 		all = append(all, "advertise_name has no effect: it is for wss, which there is not")
 	}
 	return all
 }
 
+// checkName refuses a name told to players for which no certificate is fetched.
+func checkName(c *config.Config) error {
+	name := c.AdvertiseName.Host
+	if len(c.ACMEDomains) == 0 || name == "" {
+		return nil
+	}
+	for _, n := range c.ACMEDomains {
+		if strings.EqualFold(n.Host, name) {
+			return nil
+		}
+	}
+	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so that its certificate would not bear it", name)
+}
+
 // checkPublic refuses what must not stand on the Internet.
 func checkPublic(c *config.Config) error {
 	var errs []error
-	if len(c.Tokens) == 0 {
+	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {
 		errs = append(errs, ErrNoToken)
 	}
-	if c.TLSCert == "" {
+	if !secured(c) {
 		errs = append(errs, httpapi.PlainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
 	}
 	return errors.Join(errs...)

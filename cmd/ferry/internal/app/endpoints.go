@@ -35,15 +35,19 @@ func endpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) []al
 // webEndpoints returns the ways in by WebSocket or, if it is on and there are
 // none, why not.
 func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
+	name := c.AdvertiseName
+	if name.Host == "" && len(c.ACMEDomains) > 0 {
+		name.Host = c.ACMEDomains[0].Host
+	}
 	switch {
 	case !c.WebSocket:
 		return nil, ""
-	case c.TLSCert == "" && !c.BehindProxy:
+	case !secured(c) && !c.BehindProxy:
 		return plainEndpoints(told, api)
-	case c.AdvertiseName.Host == "":
+	case name.Host == "":
 		return nil, "websocket: players are not told of wss, since clients hold its certificate against a name: set advertise_name, or websocket: false"
 	}
-	port := c.AdvertiseName.Port
+	port := name.Port
 	if port == 0 && c.BehindProxy {
 		port = proxyPort
 	}
@@ -51,7 +55,7 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 		port = api.Port()
 	}
 	return []alloc.ServerEndpoint{{
-		ConnectionType: "wss", Network: "tcp", Host: c.AdvertiseName.Host, Port: port, Reliable: true, Secure: true,
+		ConnectionType: "wss", Network: "tcp", Host: name.Host, Port: port, Reliable: true, Secure: true,
 	}}, ""
 }
 

@@ -12,6 +12,7 @@ import (
 func TestEndpoints(t *testing.T) {
 	proxy := func(c *config.Config) { c.BehindProxy = true }
 	secure := func(c *config.Config) { c.TLSCert = "cert.pem" }
+	issuing := func(c *config.Config) { c.ACMEDomains = []config.Name{{Host: "a.example"}, {Host: "b.example"}} }
 	named := func(name string, port uint16) func(*config.Config) {
 		return func(c *config.Config) { c.AdvertiseName = config.Name{Host: name, Port: port} }
 	}
@@ -33,6 +34,8 @@ func TestEndpoints(t *testing.T) {
 		{"TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 0)}, "wss r.example 8 true"},
 		{"TLS, mapped", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 9)}, "wss r.example 9 true"},
 		{"TLS, no name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure}, "!set advertise_name"},
+		{"ACME", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing}, "wss a.example 8 true"},
+		{"ACME, its second name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing, named("b.example", 443)}, "wss b.example 443 true"},
 		{"proxy", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 0)}, "wss r.example 443 true"},
 		{"proxy, port", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 9)}, "wss r.example 9 true"},
 		{"proxy, no name", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy}, "!set advertise_name"},

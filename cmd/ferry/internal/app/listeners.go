@@ -23,7 +23,7 @@ func (a *App) Listeners() []Listener {
 }
 
 func (a *App) scheme() string {
-	if a.certificate != nil {
+	if a.api.tls {
 		return "https"
 	}
 	return "http"
@@ -33,7 +33,13 @@ func (a *App) scheme() string {
 func (a *App) URL() string { return a.scheme() + "://" + a.api.addr().String() }
 
 // AdminURL returns the address of the admin pages.
-func (a *App) AdminURL() string { return "http://" + a.admin.addr().String() }
+func (a *App) AdminURL() string {
+	scheme := "http"
+	if a.admin.tls {
+		scheme = "https"
+	}
+	return scheme + "://" + a.admin.addr().String()
+}
 
 // Summary names all addresses in one line: udp=…,… http=… admin=….
 func (a *App) Summary() string {

@@ -19,11 +19,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
-		Limits: engine.Limits{
-			JoinerDatagrams: orEndless(c.JoinerDatagrams), JoinerBytes: orEndless(c.JoinerBytes),
-			HostDatagrams: orEndless(c.HostDatagrams), HostBytes: orEndless(c.HostBytes),
-			UnprovenBytes: orEndless(c.UnprovenBytes),
-		},
+		Limits: limits(c), MaxSeats: c.MaxSeats,
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
 		RecoverFor:          c.RecoverFor,
@@ -48,6 +44,15 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	return cfg, nil
 }
 
+// limits are what one allocation may do.
+func limits(c *config.Config) engine.Limits {
+	return engine.Limits{
+		JoinerDatagrams: orEndless(c.JoinerDatagrams), JoinerBytes: orEndless(c.JoinerBytes),
+		HostDatagrams: orEndless(c.HostDatagrams), HostBytes: orEndless(c.HostBytes),
+		UnprovenBytes: orEndless(c.UnprovenBytes),
+	}
+}
+
 // loopback lets a developer's own machine in wherever the relay listens.
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
@@ -69,6 +74,7 @@ func listen(c *config.Config) []netip.AddrPort {
 
 // onBind and onEnd are told by the relay, and must not block.
 func (a *App) onBind(e engine.BindEvent) {
+	a.players.bound(e)
 	if e.First {
 		a.service.Bound(e.ID)
 	}
@@ -76,6 +82,7 @@ func (a *App) onBind(e engine.BindEvent) {
 
 func (a *App) onEnd(e engine.EndEvent) {
 	a.service.Ended(e.ID)
+	a.players.ended(e)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}

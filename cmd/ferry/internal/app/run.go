@@ -75,6 +75,7 @@ func (a *App) Run(ctx context.Context) error {
 	stopRelay()
 	a.admin.stop(answerWithin)
 	parts.Wait()
+	a.players.close()
 	return err
 }
 
@@ -86,6 +87,10 @@ func (a *App) watches() []func(context.Context) {
 	}
 	if a.certificate != nil {
 		all = append(all, a.certificate.run)
+	}
+	all = append(all, a.players.watches()...)
+	if a.issued != nil {
+		all = append(all, a.issued.run)
 	}
 	return all
 }

@@ -56,13 +56,19 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	w := websocket.Config{
 		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
 		TrustedProxies: trusted(c), AllowOrigins: origins(c),
-		IdleTimeout: patience(c, websocket.DefaultIdleTimeout),
+		IdleTimeout:   patience(c, websocket.DefaultIdleTimeout),
+		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
+		QueueBytes: max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2),
 	}
 	if mode == Dev || c.BehindProxy && len(c.TrustedProxies) == 0 {
 		w.MaxConnsPerAddress = -1
 	}
 	return w
 }
+
+// queuedBytes is what a queued message may take on average, as with the defaults
+// of package websocket.
+const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
 
 // patience returns how long a session of a player may be silent, which must not
 // be shorter than the relay waits.

@@ -2,6 +2,7 @@ package app
 
 import (
 	"context"
+	"crypto/tls"
 	"fmt"
 	"log/slog"
 	"net"
@@ -22,12 +23,12 @@ type web struct {
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
-// newWeb opens a listener. A nil certificate means plain HTTP. The handler may
-// be set later, before run.
+// newWeb opens a listener. Without settings of TLS it is for plain HTTP. The
+// handler may be set later, before run.
 //
 // HTTP/2 is off: its handlers outlive their connection, so that they could not
 // be waited for, and calls this small gain nothing from it.
-func newWeb(addr netip.AddrPort, h http.Handler, k *certificate, log *slog.Logger) (*web, error) {
+func newWeb(addr netip.AddrPort, h http.Handler, secure *tls.Config, log *slog.Logger) (*web, error) {
 	network := "tcp"
 	if addr.Addr().Is4() {
 		network = "tcp4" // package net would turn 0.0.0.0 into [::]
@@ -37,11 +38,9 @@ func newWeb(addr netip.AddrPort, h http.Handler, k *certificate, log *slog.Logge
 		return nil, fmt.Errorf("app: %w", err)
 	}
 	w := &web{
-		listener: listener, server: httpapi.NewServer(h), tls: k != nil, served: make(chan struct{}),
+		listener: listener, server: httpapi.NewServer(h), tls: secure != nil, served: make(chan struct{}),
 	}
-	if k != nil {
-		w.server.TLSConfig = k.tls()
-	}
+	w.server.TLSConfig = secure
 	w.server.Protocols = new(http.Protocols)
 	w.server.Protocols.SetHTTP1(true)
 	w.server.ConnState = w.track

@@ -50,6 +50,7 @@ type ferry struct {
 	admin string
 	udp   netip.AddrPort
 	token string
+	http  *http.Client // what is asked with
 	log   text
 	done  chan error // how it ended, once
 	cmd   *exec.Cmd
@@ -90,7 +91,7 @@ func launch(t *testing.T, args ...string) *ferry {
 			args = append(args, flag, "127.0.0.1:0")
 		}
 	}
-	f := &ferry{t: t, cmd: exec.Command(binary, args...), done: make(chan error, 1)}
+	f := &ferry{t: t, http: http.DefaultClient, cmd: exec.Command(binary, args...), done: make(chan error, 1)}
 	f.cmd.Stderr = &f.log
 	out, err := f.cmd.StdoutPipe()
 	if err != nil {
@@ -184,7 +185,7 @@ func (f *ferry) ask(method, url, body string) (int, []byte) {
 	if f.token != "" {
 		req.Header.Set("Authorization", "Bearer "+f.token)
 	}
-	resp, err := http.DefaultClient.Do(req)
+	resp, err := f.http.Do(req)
 	if err != nil {
 		f.t.Fatal(err)
 	}

@@ -33,6 +33,19 @@ func newPlace(t *testing.T) place {
 	return p
 }
 
+// settle adds lines to the settings.
+func (p place) settle(lines string) {
+	p.t.Helper()
+	f, err := os.OpenFile(filepath.Join(p.dir, "ferry.yaml"), os.O_APPEND|os.O_WRONLY, 0)
+	if err != nil {
+		p.t.Fatal(err)
+	}
+	defer f.Close()
+	if _, err := f.WriteString(lines); err != nil {
+		p.t.Fatal(err)
+	}
+}
+
 // serve starts `ferry serve`.
 func (p place) serve(args ...string) *ferry {
 	p.t.Helper()

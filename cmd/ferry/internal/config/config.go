@@ -2,7 +2,9 @@ package config
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -19,8 +21,9 @@ import (
 type Config struct {
 	UDP         []Addr `key:"udp" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 takes a free one; give it twice for IPv4 and IPv6"`
 	HTTP        Addr   `key:"http" group:"listen" usage:"address of the Allocations API, {HOST:PORT}; [::] hears IPv4 as well"`
-	Admin       Addr   `key:"admin" group:"listen" usage:"address of metrics and health, {HOST:PORT}; it has no authentication"`
-	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that others can reach"`
+	Admin       Addr   `key:"admin" group:"listen" usage:"address of the operator's pages, {HOST:PORT}; without admin_token_file they have no authentication"`
+	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that others can reach; without admin_token_file these see metrics and health only"`
+	AdminToken  string `key:"admin_token_file" group:"listen" usage:"{FILE} with a bearer token, 16 characters or more, that all admin pages but /livez and /readyz ask for; with it and a certificate --admin may be public, over TLS"`
 	Advertise   []Host `key:"advertise" group:"listen" usage:"public {IP} of the relay that players are told, one per address family; IP:PORT where a router maps the port"`
 	DTLS        bool   `key:"dtls" group:"listen" usage:"let players in by DTLS too, on the UDP port"`
 	WebSocket   bool   `key:"websocket" group:"listen" usage:"let players in by WebSocket too, at / of the API's port: wss with a certificate, else ws"`
@@ -28,9 +31,14 @@ type Config struct {
 	AdvertiseName Name   `key:"advertise_name" group:"listen" usage:"DNS {NAME} by which players reach wss; NAME:PORT where the port is not the API's (behind a proxy: not 443). Without it players are not told of wss"`
 	TLSCert       string `key:"tls_cert" group:"listen" usage:"certificate {FILE} (PEM, with its chain) for the API; it is read again when it changes"`
 	TLSKey        string `key:"tls_key" group:"listen" usage:"private key {FILE} (PEM) for the API; it is read again when it changes"`
+	ACMEDomains   []Name `key:"acme_domains" group:"listen" usage:"{NAME} for which a certificate is fetched and renewed by ACME; it has to lead to port 443, and that to the API's port; this accepts the terms of the authority"`
+	ACMEEmail     string `key:"acme_email" group:"listen" usage:"{ADDRESS} at which the authority may warn of trouble with a certificate"`
+	ACMEDir       string `key:"acme_dir" group:"listen" usage:"{DIR} that keeps those certificates; empty: acme below state_dir"`
+	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the authority's directory"`
 	BehindProxy   bool   `key:"behind_proxy" group:"listen" usage:"a reverse proxy in front ends TLS: allow plain HTTP on a public address"`
 
 	TrustedProxies      []Network `key:"trusted_proxies" group:"listen" usage:"{NETWORK} or IP of reverse proxies whose X-Forwarded-For is believed"`
+	ProxyProtocol       bool      `key:"proxy_protocol" group:"listen" usage:"every connection of trusted_proxies to the API's port begins with a PROXY header, version 1 or 2, that tells the player's address"`
 	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; none given: all pages"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"let clients in from private networks although players are told a public address"`
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays: nothing that comes from them is handled, so that nobody makes relays talk to each other"`
@@ -39,6 +47,7 @@ type Config struct {
 	Region           string        `key:"region" group:"relay" usage:"{ID} of the region that this relay stands in"`
 	MaxConnections   int           `key:"max_connections" group:"relay" usage:"most players that a host may ask for" min:"1" max:"65535"`
 	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"most allocations at once; 0 is a million, or as many as fit into the memory limit" min:"0" max:"67108864"`
+	MaxSeats         int           `key:"max_seats" group:"relay" usage:"most seats promised at once: a host takes one, and one for each player that it asks for; 0: no limit" min:"0" max:"2147483647"`
 	MaxContent       int           `key:"max_content" group:"relay" usage:"largest content of a relayed datagram in {BYTES}" min:"1" max:"1434"`
 	IdleTimeout      time.Duration `key:"idle_timeout" group:"relay" usage:"end an allocation that neither sent nor received for so long" min:"250ms" max:"24h"`
 	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host that no player has connected to yet when it was silent for so long" min:"250ms" max:"24h"`
@@ -69,13 +78,27 @@ type Config struct {
 
 	MaxWebSockets        int `key:"max_websockets" group:"limits" usage:"WebSockets at once, of all players; they do not take the API's connections" min:"1" max:"1000000"`
 	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"WebSockets at once from one address" min:"1" max:"1000000"`
+	WebSocketQueue       int `key:"websocket_queue" group:"limits" usage:"messages that may wait for one WebSocket, of 512 bytes on average; the newest are dropped" min:"1" max:"4096"`
+	WebSocketMaxMessage  int `key:"websocket_max_message" group:"limits" usage:"largest message to a WebSocket in {BYTES}; larger ones are dropped, since clients give up at more than they were set to" min:"36" max:"1472"`
 	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"DTLS sessions at once, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT}: text or json" oneof:"text,json"`
 
-	// Tokens are the callers that the API lets in.
-	Tokens []Token `key:"tokens"`
+	AdmissionURL        string        `key:"admission_url" group:"hooks" usage:"{URL} that is asked about each allocation before it is made; empty: nobody is"`
+	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs those questions"`
+	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"how long an answer may take" min:"10ms" max:"5s"`
+	AdmissionFailOpen   bool          `key:"admission_fail_open" group:"hooks" usage:"let players in when there is no answer; else they are asked to come again"`
+	WebhookURL          string        `key:"webhook_url" group:"hooks" usage:"{URL} that is told of allocations and players; empty: nobody is"`
+	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs those messages; required with webhook_url"`
+	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url to private networks too, not only to this machine"`
+
+	// Tokens are the callers that the API lets in, Issuers are whose tokens it
+	// lets in.
+	Tokens  []Token  `key:"tokens"`
+	Issuers []Issuer `key:"issuers"`
+	// Quotas are those of projects that have any.
+	Quotas []Quota `key:"quotas"`
 }
 
 // Token is a bearer token of the API and what it stands for. It is written in
@@ -98,6 +121,8 @@ const (
 	// port is the one number of UDP and HTTP, adminPort that of the operator.
 	port      = 7777
 	adminPort = 7778
+
+	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 )
 
 // Serve returns the defaults of ferry serve.
@@ -128,6 +153,8 @@ func Dev() Config {
 		RecoverFor:       60 * time.Second,
 		Batch:            sock.DefaultBatch,
 		Merge:            true,
+		ACMEServer:       letsEncrypt,
+		AdmissionTimeout: time.Second,
 		LogLevel:         "info",
 		LogFormat:        "text",
 
@@ -144,6 +171,8 @@ func Dev() Config {
 		MaxAddressConnections:      httpapi.DefaultAddressConnections,
 		MaxWebSockets:              websocket.DefaultConns,
 		MaxAddressWebSockets:       websocket.DefaultAddressConns,
+		WebSocketQueue:             websocket.DefaultQueueMessages,
+		WebSocketMaxMessage:        websocket.DefaultMaxOutgoing,
 		MaxDTLSSessions:            65_536,
 	}
 }
@@ -159,6 +188,14 @@ func (c *Config) validate() error {
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))
+	}
+	if len(c.ACMEDomains) > 0 && c.TLSCert != "" {
+		errs = append(errs, errors.New("acme_domains, tls_cert: a certificate is either fetched or in files"))
+	}
+	for _, name := range c.ACMEDomains {
+		if name.Port != 0 || !strings.Contains(name.Host, ".") {
+			errs = append(errs, fmt.Errorf("acme_domains: %q is not a full name without a port, such as relay.example.org", name))
+		}
 	}
 	return errors.Join(errs...)
 }

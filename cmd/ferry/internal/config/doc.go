@@ -9,8 +9,9 @@
 //	FERRY_STATE_DIR=/srv/ferry      environment
 //
 // A flag beats the environment, which beats the file, which beats the default.
-// An empty environment variable counts as unset. Tokens are a list with secrets
-// in it and stand in the file only; a secret may be in a file of its own.
+// An empty environment variable counts as unset. Lists of structs, such as tokens
+// and issuers, stand in the file only; a secret in them may be in a file of its
+// own.
 //
 // Nothing is guessed: an unknown key, a key given twice, an unknown FERRY_
 // variable and a value out of its range are errors that say where they stand,

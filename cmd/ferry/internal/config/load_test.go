@@ -46,6 +46,7 @@ func write(t *testing.T, text string) string {
 var others = map[string][2]string{
 	"udp": {"127.0.0.1:1,[::1]:1", "0.0.0.0:2"}, "http": {"127.0.0.1:3", "127.0.0.1:4"},
 	"admin": {"127.0.0.1:5", "127.0.0.1:6"}, "admin_public": {"true", "false"},
+	"admin_token_file": {"/a", "/b"}, "max_seats": {"101", "102"},
 	"advertise": {"203.0.113.1", "203.0.113.2:3,2001:db8::1"},
 	"tls_cert":  {"a.pem", "b.pem"}, "tls_key": {"a.key", "b.key"}, "behind_proxy": {"true", "false"},
 	"state_dir": {"/a", "/b"}, "region": {"eu", "us"},
@@ -62,9 +63,16 @@ var others = map[string][2]string{
 	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
 	"max_outstanding": {"25", "26"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"},
 	"dtls": {"false", "true"}, "websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
-	"allow_origins":  {"https://a.example,null", "https://b.example"},
+	"allow_origins": {"https://a.example,null", "https://b.example"},
+	"acme_domains":  {"relay.example.org,r.example", "r.example"}, "acme_email": {"a@r.example", "b@r.example"},
+	"acme_dir": {"/a", "/b"}, "acme_server": {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},
+	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"},
 	"max_websockets": {"31", "32"}, "max_address_websockets": {"33", "34"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
+	"admission_url": {"https://a.example/x", "https://b.example/y"}, "admission_secret_file": {"/a", "/b"},
+	"admission_timeout": {"2s", "500ms"}, "admission_fail_open": {"true", "false"},
+	"webhook_url": {"https://a.example/x", "https://b.example/y"}, "webhook_secret_file": {"/a", "/b"},
+	"hooks_plain_http": {"true", "false"},
 }
 
 // value returns a setting's value as the texts of others write it.
@@ -121,7 +129,8 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestFlagsAreTheStruct: one flag for each field but the tokens, plus --config.
+// TestFlagsAreTheStruct: one flag for each field but the lists of structs, plus
+// --config.
 func TestFlagsAreTheStruct(t *testing.T) {
 	var names []string
 	for _, f := range Flags(Serve()) {
@@ -130,7 +139,7 @@ func TestFlagsAreTheStruct(t *testing.T) {
 	want := []string{"config"}
 	config := reflect.TypeFor[Config]()
 	for i := range config.NumField() {
-		if f := config.Field(i); f.Name != "Tokens" {
+		if f := config.Field(i); !slices.Contains([]string{"Tokens", "Issuers", "Quotas"}, f.Name) {
 			want = append(want, strings.ReplaceAll(f.Tag.Get("key"), "_", "-"))
 		}
 	}
@@ -194,13 +203,18 @@ func TestBadText(t *testing.T) {
 		{"", "--drain-timeout=169h", "drain-timeout: 169h0m0s is not within 0s to 168h"},
 		{"", "--region=", "region: is empty"},
 		{"", "--tls-cert=x", "one without the other"},
+		{"", "--acme-domains=localhost", "is not a full name"},
+		{"", "--acme-domains=relay.example.org:443", "is not a full name"},
+		{"", "--acme-domains=*.example.org", "is not a DNS name"},
+		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "is either fetched or in files"},
+		{"", "--websocket-max-message=1473", "is not within 36 to 1472"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
 	} {
 		var args []string
 		if c.arg != "" {
 			args = []string{c.arg}
 		}
-		if _, err := load(t, []string{c.env}, args...); err == nil || !strings.Contains(err.Error(), c.want) {
+		if _, err := load(t, strings.Fields(c.env), args...); err == nil || !strings.Contains(err.Error(), c.want) {
 			t.Errorf("%s %s: %v, want %q", c.env, c.arg, err, c.want)
 		}
 	}

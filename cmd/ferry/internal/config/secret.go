@@ -47,15 +47,25 @@ func (t *Token) resolve() error {
 	if t.SecretFile == "" {
 		return nil
 	}
-	text, err := readAtMost(t.SecretFile, maxSecretFile)
+	secret, err := ReadSecret(t.SecretFile)
 	if err != nil {
 		return fmt.Errorf("secret_file: %w", err)
 	}
-	t.Secret = Secret(strings.TrimRight(string(text), "\r\n"))
-	if t.Secret == "" {
-		return fmt.Errorf("secret_file: %s is empty", t.SecretFile)
-	}
+	t.Secret = secret
 	return nil
+}
+
+// ReadSecret reads a file that holds one secret, without the end of its line.
+func ReadSecret(path string) (Secret, error) {
+	text, err := readAtMost(path, maxSecretFile)
+	if err != nil {
+		return "", err
+	}
+	secret := Secret(strings.TrimRight(string(text), "\r\n"))
+	if secret == "" {
+		return "", fmt.Errorf("%s is empty", path)
+	}
+	return secret, nil
 }
 
 func readAtMost(path string, limit int64) ([]byte, error) {

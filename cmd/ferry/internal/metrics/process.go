@@ -22,6 +22,9 @@ type Process struct {
 	// RefusedTotal and RefusedAddress count connections to the API that were
 	// closed unread, for the limit of all and for that of one address.
 	RefusedTotal, RefusedAddress uint64
+	// RefusedHeader counts connections of a proxy that did not begin with a PROXY
+	// header.
+	RefusedHeader uint64
 }
 
 func (m *Metrics) writeProcess(w io.Writer) {
@@ -37,8 +40,9 @@ func (m *Metrics) writeProcess(w io.Writer) {
 	p.single("ferry_memory_short", gauge, "1 while allocations are refused, since the memory is short.", truth(st.MemoryTight))
 	p.family("ferry_allocations_refused_total", counter, "Allocations that were refused by this process, by reason.")
 	p.sample("ferry_allocations_refused_total", st.MemoryRefused, "reason", "memory")
-	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by the limit they met.")
+	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by the limit they met, or for want of a PROXY header.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
 	p.sample("ferry_http_connections_refused_total", st.RefusedAddress, "reason", "address")
+	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
 	p.flush(w)
 }

@@ -8,6 +8,8 @@ import (
 	"os"
 	"path/filepath"
 	"runtime"
+
+	"github.com/ferryrelay/ferry/alloc/keyfile"
 )
 
 // The names in a state directory.
@@ -15,7 +17,7 @@ const (
 	identityName = "identity"
 	lockName     = "lock"
 	ledgerName   = "allocations"
-	tempName     = "identity.new"
+	tempName     = identityName + keyfile.Suffix
 	// mountName is what a freshly made file system brings along.
 	mountName = "lost+found"
 )
@@ -118,7 +120,7 @@ func (d *Dir) create(path string) error {
 	if err != nil {
 		return err
 	}
-	if err := writeAtomic(path, tempName, identityName, identity.encode()); err != nil {
+	if err := keyfile.Write(filepath.Join(path, identityName), identity.encode()); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	d.Identity, d.Created = identity, true

@@ -1,0 +1,263 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
+)
+
+// operated is a running ferry and what an operator types about it.
+type operated struct {
+	*process
+	admin, http string
+	more        []string // flags of every command
+}
+
+func operate(t *testing.T, args ...string) *operated {
+	t.Helper()
+	p := launch(t, nil, args...)
+	lines := p.untilReady()
+	at := addresses(lines[len(lines)-1])
+	return &operated{process: p, admin: at["admin"], http: at["http"]}
+}
+
+// ctl runs a command against it, which has to end with that code.
+func (o *operated) ctl(code int, args ...string) (stdout, stderr string) {
+	o.t.Helper()
+	var out, errs strings.Builder
+	line := append(append([]string{"ferry"}, args...), append([]string{"--admin", o.admin}, o.more...)...)
+	if got := run(o.t.Context(), line, nil, &out, &errs); got != code {
+		o.t.Errorf("%s: code %d, want %d\n%s%s", strings.Join(line, " "), got, code, out.String(), errs.String())
+	}
+	return out.String(), errs.String()
+}
+
+// wants runs a command that has to work and to show all of that.
+func (o *operated) wants(args string, want ...string) string {
+	o.t.Helper()
+	out, _ := o.ctl(exitOK, strings.Fields(args)...)
+	for _, text := range want {
+		if !strings.Contains(out, text) {
+			o.t.Errorf("ferry %s: %q is missing in\n%s", args, text, out)
+		}
+	}
+	return out
+}
+
+// refuses runs a command that has to fail with that text.
+func (o *operated) refuses(args, want string) {
+	o.t.Helper()
+	if _, errs := o.ctl(exitFailed, strings.Fields(args)...); !strings.Contains(errs, want) {
+		o.t.Errorf("ferry %s: %q is missing in\n%s", args, want, errs)
+	}
+}
+
+// session is a player of package client until the test ends.
+func session(t *testing.T, ticket client.Ticket) *client.Session {
+	t.Helper()
+	s, err := client.New(client.Config{Ticket: ticket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ended := make(chan struct{})
+	go func() {
+		_ = s.Run(context.Background()) // It ends as the operator or the test lets it.
+		close(ended)
+	}()
+	t.Cleanup(func() {
+		_ = s.Close()
+		<-ended
+	})
+	ctx, cancel := context.WithTimeout(t.Context(), patience)
+	defer cancel()
+	if err := s.Bind(ctx); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// match is a host with one player, who have heard each other.
+type match struct {
+	host, player     *client.Session
+	hostID, playerID string
+}
+
+func (o *operated) match() (m match) {
+	o.t.Helper()
+	caller := &api.Client{BaseURL: o.http}
+	ctx, cancel := context.WithTimeout(o.t.Context(), patience)
+	defer cancel()
+	ticket, err := client.Reserve(ctx, caller, 4, "")
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	m.host, m.hostID = session(o.t, ticket), ticket.ID.String()
+	code, err := caller.JoinCode(ctx, ticket.ID.String())
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	joined, err := client.Redeem(ctx, caller, code)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	m.player, m.playerID = session(o.t, joined), joined.ID.String()
+	peer, err := m.player.Connect(ctx)
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := peer.Write([]byte("hello")); err != nil {
+		o.t.Fatal(err)
+	}
+	if _, err := m.host.Accept(ctx); err != nil {
+		o.t.Fatal(err)
+	}
+	return m
+}
+
+// TestCtl: an operator looks at a match, kicks its player, closes its host and
+// lets the process run dry.
+func TestCtl(t *testing.T) {
+	o := operate(t, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--workers", "1")
+	nodes := o.wants("ctl nodes", "dev", "ready", o.http)
+	m := o.match()
+	o.wants("ctl allocations", m.hostID, m.playerID, "dev/dev", "udp4", "1 of 4")
+	if out := o.wants("ctl allocations --role joiner", m.playerID); strings.Contains(strings.ReplaceAll(out, "  "+m.hostID, ""), m.hostID) {
+		t.Errorf("the host is among the joiners:\n%s", out)
+	}
+	o.wants("ctl allocations --project dev --environment dev --bound true --transport udp4 --match "+m.hostID, m.playerID)
+	o.wants("ctl players "+m.hostID+" --watch --every 100ms -n 2", m.playerID)
+	o.refuses("ctl players "+m.playerID, "its host is "+m.hostID)
+	o.wants("ctl usage", "dev/dev  2            1      2")
+	o.wants("top -n 2 --every 100ms", "allocations   2", "relayed", "dev/dev")
+	o.wants("ctl config", "idle_timeout", "--workers")
+	o.wants("ctl log-level", "info\n")
+	o.wants("ctl log-level debug", "debug\n")
+	o.says("the log level was changed")
+	o.wants("ctl reload", "no setting has changed")
+	var all admin.Allocations
+	if err := json.Unmarshal([]byte(o.wants("ctl allocations -o json")), &all); err != nil || len(all.Allocations) != 2 {
+		t.Errorf("%v: %+v", err, all)
+	}
+	o.refuses("ctl kick "+m.hostID, "cannot be kicked")
+	o.wants("ctl kick "+m.playerID+" --curl", "curl -sS --fail-with-body -X POST '"+o.admin+"/allocations/"+m.playerID+"/kick'\n")
+	o.wants("ctl kick "+m.playerID, m.playerID+" kicked\n")
+	o.refuses("ctl kick "+m.playerID, "not found")
+	if out := o.wants("ctl allocations", m.hostID); strings.Contains(out, m.playerID) {
+		t.Errorf("who was kicked is still there:\n%s", out)
+	}
+	o.wants("ctl close "+m.hostID, m.hostID+" closed\n")
+	o.refuses("ctl close "+m.hostID, "not found")
+
+	second := o.match() // Or the drain ends it at once.
+	o.refuses("ctl drain 0000 --deadline 1h", "is not node")
+	id := strings.Fields(strings.Split(nodes, "\n")[1])[0]
+	o.wants("ctl drain "+id[:8]+" --deadline 1h", "draining: 2 allocations are left")
+	o.wants("ctl nodes", "draining")
+	o.wants("ctl undrain", "not draining, 2 allocations")
+	o.wants("ctl drain --threshold 1", "ends at 1")
+	o.wants("ctl close " + second.playerID)
+	if code := o.exit(); code != exitOK {
+		t.Errorf("it ended with %d after the drain", code)
+	}
+	o.refuses("ctl nodes", "nothing listens at "+o.admin)
+}
+
+// TestReloadBySignal: SIGHUP and ctl read the file again, and a bad one is
+// refused with its line.
+func TestReloadBySignal(t *testing.T) {
+	const token = "an-admin-token-of-the-tests"
+	tokenFile := filepath.Join(t.TempDir(), "token")
+	file := settings(t, "state_dir: "+t.TempDir(), "admin_token_file: "+tokenFile, "region: eu")
+	put := func(name, text string) {
+		t.Helper()
+		if err := os.WriteFile(name, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	put(tokenFile, token+"\n")
+	o := operate(t, "serve", "-c", file, "--workers", "1")
+	o.refuses("ctl nodes", "--token-file")
+	o.more = []string{"--token-file", tokenFile}
+	o.wants("ctl config", "region", "eu", file+":", `tokens[0].secret`, `"[hidden]"`)
+	good, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	put(file, string(good)+"max_seats: many\nlog_level: debug\n")
+	o.signal(syscall.SIGHUP)
+	o.says("reload: refused")
+	o.refuses("ctl reload", "max_seats: \"many\" is not a whole number (status 422)")
+	o.wants("ctl log-level", "info\n")
+
+	put(file, strings.Replace(string(good), "region: eu", "region: us", 1)+"max_seats: 50\nlog_level: debug\n")
+	o.signal(syscall.SIGHUP)
+	o.says("reload: done")
+	o.wants("ctl log-level", "debug\n")
+	o.wants("ctl nodes", "0 of 50", "eu")
+	o.wants("ctl reload", "region   eu   us  after a restart")
+	o.signal(syscall.SIGTERM)
+	if code := o.exit(); code != exitOK {
+		t.Errorf("it ended with %d", code)
+	}
+	if log := o.stderr.String(); strings.Contains(log, token) || strings.Contains(log, "a-secret-of-the-tests") {
+		t.Errorf("the log shows a secret:\n%s", log)
+	}
+}
+
+// TestCtlUsage: what cannot be asked for is refused before anybody is asked.
+func TestCtlUsage(t *testing.T) {
+	for args, want := range map[string]string{
+		"ctl sing":                                   `ctl has no command "sing"`,
+		"ctl nodes extra":                            `unexpected argument "extra"`,
+		"ctl kick":                                   "PLAYER is missing",
+		"ctl kick a b":                               `unexpected argument "b"`,
+		"ctl players":                                "HOST is missing",
+		"ctl close":                                  "ID is missing",
+		"ctl log-level debug info":                   "unexpected argument",
+		"ctl nodes -o yaml":                          "neither table nor json",
+		"ctl nodes --admin 127.0.0.1:7778":           "is not the URL of admin pages",
+		"ctl nodes --token-file /nowhere":            "/nowhere",
+		"ctl nodes --ca /nowhere":                    "/nowhere",
+		"ctl nodes --every 1s":                       "are for --watch",
+		"ctl nodes -w --every 1ms":                   "100ms to 1h",
+		"ctl nodes -w -n -1":                         "is negative",
+		"ctl allocations --limit -1":                 "is negative",
+		"top extra":                                  "unexpected argument",
+		"top --every 2h":                             "100ms to 1h",
+		"top --nonsense":                             "See: ferry top --help",
+		"ctl drain --deadline soon":                  "See: ferry ctl drain --help",
+		"ctl nodes --nonsense --admin http://x:7778": "See: ferry ctl nodes --help",
+	} {
+		var out, errs strings.Builder
+		code := run(t.Context(), append([]string{"ferry"}, strings.Fields(args)...), nil, &out, &errs)
+		if code != exitUsage || !strings.Contains(errs.String(), want) {
+			t.Errorf("ferry %s: code %d, %s, want %q", args, code, errs.String(), want)
+		}
+	}
+}
+
+// TestCtlHelp: every command has an example that begins as it is typed, and ctl
+// without one shows all of them.
+func TestCtlHelp(t *testing.T) {
+	var out strings.Builder
+	if code := run(t.Context(), []string{"ferry", "ctl"}, nil, &out, &out); code != exitOK {
+		t.Errorf("code %d", code)
+	}
+	for _, cmd := range (streams{}).ctl().Commands {
+		if !strings.Contains(cmd.Description, "ferry ctl "+cmd.Name) || !strings.Contains(cmd.Description, "Example") {
+			t.Errorf("ctl %s has no example", cmd.Name)
+		}
+		if !strings.Contains(out.String(), fmt.Sprint(cmd.Name, "  ")) || !strings.Contains(out.String(), cmd.Usage) {
+			t.Errorf("ctl %s is missing in\n%s", cmd.Name, out.String())
+		}
+	}
+}

@@ -1,0 +1,106 @@
+package admin
+
+import (
+	"context"
+	"net/http"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// Usage is what /usage shows.
+type Usage struct {
+	// Since is when counting began: the start of the process.
+	Since    time.Time      `json:"since"`
+	Projects []ProjectUsage `json:"projects"`
+}
+
+// ProjectUsage is what one project and environment used.
+type ProjectUsage struct {
+	// Project and Environment are empty where they are not known, as after a
+	// restart; Tenant is a digest of both, in hexadecimal.
+	Project     string `json:"project,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Tenant      string `json:"tenant,omitempty"`
+	// Others is set for the sum of all projects beyond the first 1,023.
+	Others        bool    `json:"others,omitempty"`
+	Allocations   int     `json:"allocations"`
+	Hosts         int     `json:"hosts"`
+	Players       int     `json:"players"` // bound, hosts among them
+	PlayerSeconds float64 `json:"player_seconds"`
+	// Datagrams and Bytes were relayed.
+	Datagrams uint64 `json:"datagrams"`
+	Bytes     uint64 `json:"bytes"`
+}
+
+func usagePages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
+		usage := Usage{Since: cfg.Since, Projects: []ProjectUsage{}}
+		err := within(r.Context(), func(ctx context.Context) error {
+			all, err := cfg.Relay.Usage(ctx)
+			for _, u := range all {
+				usage.Projects = append(usage.Projects, projectOf(u))
+			}
+			return err
+		})
+		answer(w, usage, err)
+	})
+	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
+		answer(w, statsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
+	})
+}
+
+func projectOf(u engine.Usage) ProjectUsage {
+	p := ProjectUsage{
+		Project: u.Name.Project, Environment: u.Name.Environment, Others: u.Others,
+		Allocations: u.Allocations, Hosts: u.Hosts, Players: u.Players,
+		PlayerSeconds: u.PlayerSeconds, Datagrams: u.Datagrams, Bytes: u.Bytes,
+	}
+	if !u.Others {
+		p.Tenant = hex(u.Tenant)
+	}
+	return p
+}
+
+// Stats is what /stats shows: gauges, and counts since the start.
+type Stats struct {
+	Now           time.Time         `json:"now"`
+	Since         time.Time         `json:"since"`
+	Allocations   int               `json:"allocations"`
+	Bound         int               `json:"bound"`
+	Links         int               `json:"links"`
+	Seats         int               `json:"seats"`
+	Draining      bool              `json:"draining"`
+	Received      uint64            `json:"datagrams_in"`
+	ReceivedBytes uint64            `json:"bytes_in"`
+	Sent          uint64            `json:"datagrams_out"`
+	SentBytes     uint64            `json:"bytes_out"`
+	SendFailed    uint64            `json:"send_failed"`
+	KernelDrops   uint64            `json:"kernel_drops"`
+	Outcomes      map[string]uint64 `json:"outcomes"` // what was done, without zeros
+	Drops         map[string]uint64 `json:"drops"`    // by reason, without zeros
+	Workers       []uint64          `json:"workers"`  // datagrams received by each
+	UnderLoad     int               `json:"workers_under_load"`
+}
+
+func statsOf(st engine.Stats, now, since time.Time) Stats {
+	s := Stats{
+		Now: now, Since: since, Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
+		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
+		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
+		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.Loaded,
+	}
+	for o := range engine.NumOutcomes {
+		into := s.Outcomes
+		if o.Dropped() {
+			into = s.Drops
+		}
+		if n := st.Outcomes[o]; n > 0 {
+			into[o.String()] = n
+		}
+	}
+	for _, w := range st.Workers {
+		s.Workers = append(s.Workers, w.Received)
+	}
+	return s
+}

@@ -1,0 +1,165 @@
+package engine
+
+import (
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+func idOf(card *mCard) proto.AllocationID { return proto.AllocationID(card.id) }
+
+// usage adds up what all workers counted, as Server.Usage does.
+func (r *rig) usage() []Usage {
+	s := Server{relay: r.relay, control: r.control, workers: r.workers}
+	for _, w := range r.workers {
+		w.publish(0)
+	}
+	return s.carried(r.control.projects.usage(r.now))
+}
+
+// TestUsage: players count from their first BIND to their end, also when
+// nothing else happens in between; what is relayed counts for the sender's
+// tenant, and what is dropped does not.
+func TestUsage(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	host := r.host(udpN(1), 4)
+	p := r.joiner(udpN(2), host)
+	r.advance(3 * time.Second)
+	for range 5 {
+		r.feed(udpN(2), relayMessage(p.id, host.id, 100))
+	}
+	r.feed(udpN(1), relayMessage(host.id, p.id, 50))
+	r.feed(udpN(3), relayMessage(p.id, host.id, 100)) // from nobody
+	reserved, err := r.reserve(alloc.RoleHost, nil, "h", 2)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := r.usage()
+	want := Usage{
+		Tenant: alloc.Tenant{Project: "p"}.Hash(), Allocations: 3, Hosts: 2, Players: 2,
+		PlayerSeconds: 6, Datagrams: 6, Bytes: 5*138 + 88,
+	}
+	if len(got) != 1 || got[0] != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	r.advance(time.Second)
+	if got := r.usage()[0]; got.PlayerSeconds != 8 {
+		t.Errorf("a second later: %v", got.PlayerSeconds)
+	}
+	r.control.end(r.entry(p).Handle, EndOperator)
+	r.control.end(r.entry(reserved).Handle, EndOperator)
+	r.advance(2 * time.Second)
+	want.Allocations, want.Hosts, want.Players, want.PlayerSeconds = 1, 1, 1, 10
+	if got := r.usage()[0]; got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+}
+
+// TestUsageRoams: a player who binds again, elsewhere or not, is one player.
+func TestUsageRoams(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	host := r.host(udpN(1), 4)
+	r.bind(host, udpN(1), 2)
+	r.bind(host, udpN(7), 3)
+	taken := r.host(udpN(7), 4) // and the first one is without an endpoint
+	if got := r.usage()[0]; got.Players != 2 {
+		t.Errorf("%d players", got.Players)
+	}
+	for _, card := range []*mCard{host, taken} {
+		r.control.end(r.entry(card).Handle, EndClosed)
+	}
+	if got := r.usage()[0]; got.Players != 0 || got.Allocations != 0 || got.Hosts != 0 {
+		t.Errorf("%+v", got)
+	}
+}
+
+// TestProjectsAreBounded: tenants beyond the limit are counted together.
+func TestProjectsAreBounded(t *testing.T) {
+	t.Parallel()
+	p := newProjects()
+	for i := range uint64(2 * maxProjects) {
+		tally := p.tally(i + 1)
+		if want := i + 1; want < maxProjects && tally != uint32(want) || want >= maxProjects && tally != 0 {
+			t.Fatalf("tenant %d has tally %d", i+1, tally)
+		}
+		p.name(i+1, alloc.Tenant{Project: "x"})
+		p.all[tally].players(1, 1000)
+	}
+	all := p.usage(2000)
+	if len(all) != maxProjects || len(p.index) != maxProjects-1 {
+		t.Fatalf("%d projects, %d known", len(all), len(p.index))
+	}
+	if o := all[0]; !o.Others || o.Players != maxProjects+1 || o.PlayerSeconds != maxProjects+1 || o.Name.Project != "" {
+		t.Errorf("the others: %+v", o)
+	}
+	if o := all[1]; o.Others || o.Players != 1 || o.PlayerSeconds != 1 || o.Name.Project != "x" {
+		t.Errorf("the first: %+v", o)
+	}
+}
+
+// TestTraffic: what is published is what was added, for every index.
+func TestTraffic(t *testing.T) {
+	w := newTraffic()
+	for tally := range uint32(maxProjects) {
+		w.add(tally, int(tally))
+		w.add(tally, 1)
+	}
+	if d, b := w.read(5); d != 0 || b != 0 {
+		t.Errorf("before it is published: %d, %d", d, b)
+	}
+	w.publish()
+	w.add(5, 100)
+	w.publish()
+	for tally := range uint32(maxProjects) {
+		datagrams, bytes := w.read(tally)
+		wantDatagrams, wantBytes := uint64(2), uint64(tally)+1
+		if tally == 5 {
+			wantDatagrams, wantBytes = 3, 106
+		}
+		if datagrams != wantDatagrams || bytes != wantBytes {
+			t.Errorf("tally %d: %d datagrams, %d bytes", tally, datagrams, bytes)
+		}
+	}
+	if allocs := testing.AllocsPerRun(10, func() {
+		for tally := range uint32(maxProjects) {
+			w.add(tally, 1)
+		}
+		w.publish()
+	}); allocs != 0 {
+		t.Errorf("%v allocations", allocs)
+	}
+}
+
+// TestSetLimits: another quota holds from the next datagram on.
+func TestSetLimits(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{Limits: Limits{JoinerDatagrams: 10}})
+	host := r.host(udpN(1), 4)
+	p := r.joiner(udpN(2), host)
+	r.feed(udpN(1), pingMessage(host.id))
+	relayed := func(n int) (passed int) {
+		for range n {
+			if r.feed(udpN(2), relayMessage(p.id, host.id, 10)) == OutRelayed {
+				passed++
+			}
+		}
+		return passed
+	}
+	if n := relayed(30); n != 10 {
+		t.Errorf("%d passed, want 10", n)
+	}
+	s := Server{relay: r.relay, cfg: r.cfg}
+	s.SetLimits(Limits{JoinerDatagrams: -1, JoinerBytes: -1})
+	if n := relayed(30); n != 30 {
+		t.Errorf("%d passed without a limit", n)
+	}
+	s.SetLimits(Limits{JoinerDatagrams: 20})
+	r.advance(5 * time.Second)
+	if n := relayed(60); n != 20 {
+		t.Errorf("%d passed, want 20", n)
+	}
+}
