@@ -2,16 +2,16 @@ package main
 
 import (
 	"bufio"
-	"bytes"
 	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/testlog"
 )
 
 // binary is ferry itself, built once by TestMain and only read afterwards.
@@ -38,22 +38,7 @@ func buildAndRun(m *testing.M) int {
 const patience = 30 * time.Second
 
 // text collects what a process writes.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (t *text) Write(p []byte) (int, error) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.Write(p)
-}
-
-func (t *text) String() string {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	return t.b.String()
-}
+type text = testlog.Buffer
 
 // process is ferry as the system sees it.
 type process struct {

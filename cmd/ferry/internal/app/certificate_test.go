@@ -1,7 +1,6 @@
 package app
 
 import (
-	"bytes"
 	"context"
 	"crypto/ecdsa"
 	"crypto/elliptic"
@@ -15,9 +14,10 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/testlog"
 )
 
 // newCertificate writes a certificate for 127.0.0.1 and relay.example.org that
@@ -75,22 +75,7 @@ func replace(t *testing.T, name string, content []byte) {
 }
 
 // buffer is a log that a test may read.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
-}
+type buffer = testlog.Buffer
 
 // TestCertificateIsRenewed: the running server shows the new certificate, keeps
 // the old one for a broken pair, and complains of that once.

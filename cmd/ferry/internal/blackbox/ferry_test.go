@@ -2,7 +2,6 @@ package blackbox
 
 import (
 	"bufio"
-	"bytes"
 	"encoding/json"
 	"fmt"
 	"io"
@@ -14,11 +13,11 @@ import (
 	"runtime"
 	"slices"
 	"strings"
-	"sync"
 	"syscall"
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/testlog"
 	"github.com/ferryrelay/ferry/engine/enginetest"
 )
 
@@ -57,22 +56,7 @@ type ferry struct {
 }
 
 // text is a log that is read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type text = testlog.Buffer
 
 // dev starts `ferry dev` on free ports and stops it when the test ends.
 func dev(t *testing.T, args ...string) *ferry {

@@ -13,6 +13,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/testlog"
 )
 
 // joinEnv makes the test's binary join the group at that address and wait for
@@ -83,22 +85,7 @@ func join(t *testing.T, addr netip.AddrPort) (leave func()) {
 }
 
 // text is a log that is read while it is written.
-type text struct {
-	mu sync.Mutex
-	b  strings.Builder
-}
-
-func (l *text) Write(p []byte) (int, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.Write(p)
-}
-
-func (l *text) String() string {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	return l.b.String()
-}
+type text = testlog.Buffer
 
 // TestWatch is K1: one alarm for a second process in the group, and one line
 // when it has gone.
