@@ -112,7 +112,7 @@ rows:
 	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
-mutants: ## 239 rules broken, one at a time, and the test that notices (about 6 minutes)
+mutants: ## each rule of a table broken, one at a time, and the test that notices (about 10 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'
