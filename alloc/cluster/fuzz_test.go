@@ -1,0 +1,88 @@
+package cluster
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/json"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+)
+
+// FuzzCalls sends what an API might come up with. Every answer is JSON within
+// its bound, none is the relay's fault, and what is made is what is answered.
+func FuzzCalls(f *testing.F) {
+	x := newHouse(f)
+	issued, err := x.ca.Issue(Request{Role: RoleAPI})
+	if err != nil {
+		f.Fatal(err)
+	}
+	state := &tls.ConnectionState{PeerCertificates: []*x509.Certificate{issued.cert}}
+	good := key{1}.String()
+	f.Add(uint8(0), "1000", good, []byte(testHostOf4))
+	f.Add(uint8(0), "1000", good, []byte(`{"project":"a","Project":"b"}`))
+	f.Add(uint8(1), "1000", good, []byte(`{"project":"game","environment":"live","player":"`+testPlayer+`","host":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
+	f.Add(uint8(2), "1", "", []byte(`{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
+	f.Add(uint8(3), "10000", "", []byte(`{"host":"10111213-1415-1617-1819-1a1b1c1d1e1f","code":"\u0000"}`))
+	f.Add(uint8(4), "1000", "", []byte(`{"keys":["`+good+`"]}`))
+	f.Add(uint8(4), "1000", "", []byte(`{"keys":[null,[],{}]}`))
+	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
+	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
+	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
+	f.Fuzz(func(t *testing.T, path uint8, deadline, k string, body []byte) {
+		r := httptest.NewRequest(http.MethodPost, calls[int(path)%len(calls)].path, strings.NewReader(string(body)))
+		r.TLS = state
+		r.Header.Set(headerDeadline, deadline)
+		r.Header.Set(headerKey, k)
+		made := x.server.Stats().Reserved + x.server.Stats().Repeated
+		rec := httptest.NewRecorder()
+		x.server.ServeHTTP(rec, r)
+		switch {
+		case rec.Body.Len() > maxAnswer || !json.Valid(rec.Body.Bytes()):
+			t.Fatalf("%d bytes: %.300s", rec.Body.Len(), rec.Body)
+		case rec.Code != 200 && (rec.Code < 400 || rec.Code >= 500):
+			// A machine so busy that a millisecond passes may say so.
+			if verdictOf(t, rec.Body.String()) != "unavailable" {
+				t.Fatalf("%d %s", rec.Code, rec.Body)
+			}
+		case rec.Code == 200 && strings.Contains(r.URL.Path, "reserve"):
+			var a reservationAnswer
+			if err := json.Unmarshal(rec.Body.Bytes(), &a); err != nil {
+				t.Fatal(err)
+			}
+			if _, err := a.reservation(); err != nil {
+				t.Fatal(err)
+			}
+			if x.server.Stats().Reserved+x.server.Stats().Repeated == made {
+				t.Fatal("an answer without a reservation")
+			}
+		}
+	})
+}
+
+// FuzzAnswers lets a relay say anything. It becomes a reservation, or an error.
+func FuzzAnswers(f *testing.F) {
+	res := alloc.Reservation{Endpoints: fakeWays}
+	good, err := json.Marshal(answerOf(&res))
+	if err != nil {
+		f.Fatal(err)
+	}
+	f.Add(good)
+	f.Add([]byte(`{"id":"","key":null}`))
+	f.Add([]byte(`{"error":"full"}`))
+	f.Fuzz(func(t *testing.T, body []byte) {
+		var a reservationAnswer
+		if json.Unmarshal(body, &a) == nil {
+			if got, err := a.reservation(); err != nil && got.Endpoints != nil {
+				t.Error("half a reservation")
+			}
+		}
+		l := line{}
+		if _, err := l.refused(503, body); err == nil {
+			t.Error("a refusal that is none")
+		}
+	})
+}

@@ -1,0 +1,234 @@
+package cluster
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestReplayIsIdentical: a call that is sent again gets the same bytes, and
+// nothing is made twice.
+func TestReplayIsIdentical(t *testing.T) {
+	x := startHouse(t)
+	c := x.apiClient(t)
+	k := newKey()
+	status, first := x.post(t, c, pathReserveHost, keyed(k), testHostOf4)
+	if status != 200 {
+		t.Fatalf("%d %s", status, first)
+	}
+	var host reservationAnswer
+	if err := json.Unmarshal([]byte(first), &host); err != nil {
+		t.Fatal(err)
+	}
+	joiner := `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"` + host.ID + `"}`
+	joinKey := newKey()
+	_, firstJoin := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner)
+	x.relay.failWith(alloc.ErrFull)
+	for range 3 {
+		if _, again := x.post(t, c, pathReserveHost, keyed(k), testHostOf4); again != first {
+			t.Errorf("another answer:\n%s\n%s", first, again)
+		}
+		if _, again := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner); again != firstJoin {
+			t.Errorf("another answer:\n%s\n%s", firstJoin, again)
+		}
+	}
+	// A refusal is remembered as well: what was refused is not made later.
+	full := newKey()
+	_, refused := x.post(t, c, pathReserveHost, keyed(full), testHostOf4)
+	x.relay.failWith(nil)
+	if _, again := x.post(t, c, pathReserveHost, keyed(full), testHostOf4); again != refused || verdictOf(t, again) != "full" {
+		t.Errorf("at first %s, then %s", refused, again)
+	}
+	if made, live := x.relay.counts(); made != 2 || live != 2 {
+		t.Errorf("%d made, %d live, want 2", made, live)
+	}
+	for path, body := range map[string]string{
+		pathReserveHost:   testHostOf4[:len(testHostOf4)-1] + " }",
+		pathReserveJoiner: joiner,
+	} {
+		if status, body := x.post(t, c, path, keyed(k), body); status != 409 || verdictOf(t, body) != "key-reused" {
+			t.Errorf("the key with another call: %d %s", status, body)
+		}
+	}
+	if st := x.server.Stats(); st.Repeated != 7 || st.Remembered != 3 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestConcurrentDuplicates: calls that meet wait for the first one.
+func TestConcurrentDuplicates(t *testing.T) {
+	x := newHouse(t)
+	release, entered := make(chan struct{}), make(chan struct{}, 100)
+	x.relay.before = func(context.Context) {
+		entered <- struct{}{}
+		<-release
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	const callers = 20
+	k, c := newKey(), x.apiClient(t)
+	answers := make([]string, callers)
+	var all sync.WaitGroup
+	for i := range callers {
+		all.Go(func() { _, answers[i] = x.post(t, c, pathReserveHost, keyed(k), testHostOf4) })
+	}
+	<-entered
+	eventually(t, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
+	close(release)
+	all.Wait()
+	for i, a := range answers {
+		if a != answers[0] || len(a) < 500 {
+			t.Errorf("answer %d: %s", i, a)
+		}
+	}
+	if made, _ := x.relay.counts(); made != 1 || len(entered) != 0 {
+		t.Errorf("%d made, %d more entered", made, len(entered))
+	}
+}
+
+// done settles an attempt that has made a reservation with that id.
+func done(t *testing.T, m *memory, k key, id byte, now time.Duration) (a *attempt, end bool) {
+	t.Helper()
+	a, isNew, err := m.begin(k, [32]byte{1}, now)
+	if err != nil || !isNew {
+		t.Fatalf("key %v: new %v, %v", k, isNew, err)
+	}
+	return a, m.settle(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
+}
+
+// TestMemoryForgets: an outcome is remembered for 10 s, and what it held is gone
+// then even if nobody calls.
+func TestMemoryForgets(t *testing.T) {
+	m := newMemory(8)
+	done(t, m, key{1}, 1, 0)
+	done(t, m, key{2}, 2, time.Second)
+	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, rememberFor-1); isNew {
+		t.Error("forgotten before its time")
+	}
+	m.sweep(rememberFor)
+	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.by) != 1 || forgot != 0 {
+		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.by), forgot)
+	}
+	if a, _ := done(t, m, key{1}, 3, rememberFor); a.id != (proto.AllocationID{3}) {
+		t.Error("the second reservation of a forgotten key is the first one")
+	}
+}
+
+// TestMemoryIsBounded: beyond its size the oldest outcome goes early and is
+// counted; what is under way never goes.
+func TestMemoryIsBounded(t *testing.T) {
+	m := newMemory(4)
+	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i := range 100 {
+		if i%2 == 0 {
+			done(t, m, key{byte(i)}, byte(i+1), time.Duration(i))
+		} else {
+			m.cancel(key{byte(i)}, time.Duration(i))
+		}
+		if len(m.by) > 5 {
+			t.Fatalf("%d are remembered", len(m.by))
+		}
+	}
+	if _, remembered, forgot := m.sizes(); remembered != 4 || forgot != 96 {
+		t.Errorf("%d remembered, %d forgotten", remembered, forgot)
+	}
+	if again, isNew, _ := m.begin(key{0xFF}, [32]byte{1}, 100); again != running || isNew {
+		t.Error("what was under way has been forgotten")
+	}
+	for i := range maxRunning - 1 {
+		if _, isNew, err := m.begin(key{1, byte(i), byte(i >> 8)}, [32]byte{1}, 100); !isNew || err != nil {
+			t.Fatalf("attempt %d: %v", i, err)
+		}
+	}
+	_, _, err = m.begin(key{2}, [32]byte{1}, 100)
+	if r, ok := errors.AsType[refusal](err); !ok || r.name != "busy" {
+		t.Errorf("one too many: %v", err)
+	}
+}
+
+// refusedOutcome reports whether an outcome gives nobody a reservation.
+func refusedOutcome(o outcome) bool {
+	r, ok := errors.AsType[refusal](o.err)
+	return ok && o.res == nil && (r.name == "cancelled" || r.name == "unavailable")
+}
+
+// oneAttempt returns a memory with an attempt under way, and what the relay will
+// have made for it.
+func oneAttempt(t *testing.T) (*memory, *attempt, outcome) {
+	t.Helper()
+	m := newMemory(8)
+	a, isNew, err := m.begin(key{1}, [32]byte{1}, 0)
+	if err != nil || !isNew {
+		t.Fatal(isNew, err)
+	}
+	return m, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{7}}}
+}
+
+// TestMemoryCancels: whenever a key is cancelled, nobody gets its reservation
+// afterwards, and somebody has to end it.
+func TestMemoryCancels(t *testing.T) {
+	m := newMemory(8)
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("before it came: there is something to end")
+	}
+	if _, _, err := m.begin(key{1}, [32]byte{1}, 1); !refusedOutcome(outcome{err: err}) {
+		t.Errorf("before it came: %v", err)
+	}
+
+	m, a, res := oneAttempt(t)
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("under way: there is something to end")
+	}
+	if !m.settle(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) {
+		t.Errorf("under way: it is not ended, or given away: %+v", m.outcome(a))
+	}
+	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID {
+		t.Error("under way, cancelled again before it has ended: nobody ends it")
+	}
+	m.gone(key{1})
+	if _, end := m.cancel(key{1}, 0); end {
+		t.Error("cancelled again after it has ended: somebody ends it")
+	}
+
+	m, a, _ = oneAttempt(t)
+	m.cancel(key{1}, 0)
+	if m.settle(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !refusedOutcome(m.outcome(a)) {
+		t.Error("under way, and it fails: there is something to end")
+	}
+
+	m, a, res = oneAttempt(t)
+	if m.settle(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.giveUp(a).res == nil {
+		t.Error("in time: it is ended")
+	}
+	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !refusedOutcome(m.outcome(a)) {
+		t.Error("afterwards: nobody ends it, or it is given away")
+	}
+	if running, _, _ := m.sizes(); running != 0 {
+		t.Errorf("%d are under way", running)
+	}
+}
+
+// TestMemoryLate: what comes after its deadline is ended and given to nobody.
+func TestMemoryLate(t *testing.T) {
+	m, a, res := oneAttempt(t)
+	if !m.settle(key{1}, a, res, true, 0) || !refusedOutcome(m.outcome(a)) {
+		t.Error("too late: it is not ended, or given away")
+	}
+	if _, end := m.cancel(key{1}, 0); !end {
+		t.Error("too late, and cancelled before it has ended: nobody ends it")
+	}
+
+	m, a, res = oneAttempt(t)
+	if !refusedOutcome(m.giveUp(a)) || !m.settle(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) || !refusedOutcome(m.giveUp(a)) {
+		t.Error("somebody was told that it is late: it is not ended, or given away")
+	}
+}

@@ -1,0 +1,185 @@
+package cluster
+
+import (
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// The paths of the calls, all of them POST.
+const (
+	pathReserveHost   = "/cluster/v1/reserve-host"
+	pathReserveJoiner = "/cluster/v1/reserve-joiner"
+	pathDescribe      = "/cluster/v1/describe"
+	pathKeepCode      = "/cluster/v1/keep-code"
+	pathCancel        = "/cluster/v1/cancel"
+)
+
+// The headers of calls, in the form of net/http. Every call has the first,
+// reservations have the second too: package net/http sends a request that has
+// it once more when a connection turns out to be dead.
+const (
+	headerDeadline = "Ferry-Deadline-Ms" // milliseconds from arrival, no clocks are compared
+	headerKey      = "Idempotency-Key"   // 32 hexadecimal digits
+)
+
+// The bodies of calls. Ids are UUIDs in lower case, digests hexadecimal.
+type (
+	reserveHostCall struct {
+		Project        string `json:"project"`
+		Environment    string `json:"environment"`
+		Player         string `json:"player"`
+		MaxConnections int    `json:"maxConnections"`
+	}
+	reserveJoinerCall struct {
+		Project     string `json:"project"`
+		Environment string `json:"environment"`
+		Player      string `json:"player"`
+		Host        string `json:"host"`
+	}
+	describeCall struct {
+		ID string `json:"id"`
+	}
+	keepCodeCall struct {
+		Host string `json:"host"`
+		Code string `json:"code"`
+	}
+	cancelCall struct {
+		Keys []string `json:"keys"`
+	}
+)
+
+// The bodies of answers.
+type (
+	reservationAnswer struct {
+		ID                 string     `json:"id"`
+		Key                []byte     `json:"key"`
+		ConnectionData     []byte     `json:"connectionData"`
+		HostConnectionData []byte     `json:"hostConnectionData"`
+		Endpoints          []endpoint `json:"endpoints"`
+		Region             string     `json:"region"`
+	}
+	endpoint struct {
+		ConnectionType string `json:"connectionType"`
+		Network        string `json:"network"`
+		Host           string `json:"host"`
+		Port           uint16 `json:"port"`
+		Reliable       bool   `json:"reliable"`
+		Secure         bool   `json:"secure"`
+	}
+	descriptionAnswer struct {
+		Tenant uint64 `json:"tenant,string"`
+		Player string `json:"player"`
+		Role   string `json:"role"`
+		Bound  bool   `json:"bound"`
+	}
+	emptyAnswer   struct{}
+	refusalAnswer struct {
+		Error  string `json:"error"`
+		Detail string `json:"detail"`
+	}
+)
+
+// errAnswer is returned for an answer that no relay of ours gives.
+var errAnswer = errors.New("cluster: not a relay's answer")
+
+func reserveHostBody(r alloc.HostRequest) reserveHostCall {
+	return reserveHostCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), MaxConnections: r.MaxConnections,
+	}
+}
+
+func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
+	r = alloc.HostRequest{
+		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, MaxConnections: c.MaxConnections,
+	}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.because("player is not 32 hexadecimal digits")
+	}
+	return r, r.Tenant.Validate()
+}
+
+func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
+	return reserveJoinerCall{
+		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
+		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+	}
+}
+
+func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
+	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
+	if !parseHex(c.Player, r.Player[:]) {
+		return r, malformed.because("player is not 32 hexadecimal digits")
+	}
+	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	return r, r.Tenant.Validate()
+}
+
+// parseID reads what AllocationID.String returns, and nothing else.
+func parseID(member, s string) (id proto.AllocationID, err error) {
+	const textLen = 36
+	if len(s) == textLen && parseHex(strings.ReplaceAll(s, "-", ""), id[:]) && id.String() == s {
+		return id, nil
+	}
+	return proto.AllocationID{}, malformed.because("%s is not a UUID in lower case", member)
+}
+
+func answerOf(r *alloc.Reservation) reservationAnswer {
+	a := reservationAnswer{
+		ID: r.ID.String(), Key: r.Key[:], ConnectionData: r.ConnectionData[:],
+		HostConnectionData: r.HostConnectionData[:], Region: r.Region,
+		Endpoints: make([]endpoint, len(r.Endpoints)),
+	}
+	for i, e := range r.Endpoints {
+		a.Endpoints[i] = endpoint(e)
+	}
+	return a
+}
+
+func (a *reservationAnswer) reservation() (r alloc.Reservation, err error) {
+	if r.ID, err = parseID("id", a.ID); err != nil {
+		return alloc.Reservation{}, fmt.Errorf("%w: %w", errAnswer, err)
+	}
+	for _, part := range []struct {
+		name     string
+		to, from []byte
+	}{
+		{"key", r.Key[:], a.Key},
+		{"connectionData", r.ConnectionData[:], a.ConnectionData},
+		{"hostConnectionData", r.HostConnectionData[:], a.HostConnectionData},
+	} {
+		if len(part.from) != len(part.to) {
+			return alloc.Reservation{}, fmt.Errorf("%w: %s of %d bytes, not %d", errAnswer, part.name, len(part.from), len(part.to))
+		}
+		copy(part.to, part.from)
+	}
+	r.Region = a.Region
+	r.Endpoints = make([]alloc.ServerEndpoint, len(a.Endpoints))
+	for i, e := range a.Endpoints {
+		r.Endpoints[i] = alloc.ServerEndpoint(e)
+	}
+	return r, nil
+}
+
+func (a *descriptionAnswer) description() (alloc.Description, error) {
+	d := alloc.Description{Tenant: a.Tenant, Bound: a.Bound}
+	switch a.Role {
+	case alloc.RoleHost.String():
+		d.Role = alloc.RoleHost
+	case alloc.RoleJoiner.String():
+		d.Role = alloc.RoleJoiner
+	default:
+		return alloc.Description{}, fmt.Errorf("%w: role %q", errAnswer, a.Role)
+	}
+	if !parseHex(a.Player, d.Player[:]) {
+		return alloc.Description{}, fmt.Errorf("%w: player is not 32 hexadecimal digits", errAnswer)
+	}
+	return d, nil
+}
