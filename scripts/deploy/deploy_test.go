@@ -1,0 +1,180 @@
+package deploy
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"debug/elf"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"runtime"
+	"strings"
+	"syscall"
+	"testing"
+
+	"go.yaml.in/yaml/v3"
+)
+
+// root is the root of the repository, where container files are read from.
+const root = "../.."
+
+// binary is built once for all tests, by the line of the container file.
+var binary string
+
+func TestMain(m *testing.M) {
+	dir, err := os.MkdirTemp("", "ferry-deploy")
+	if err != nil {
+		panic(err)
+	}
+	binary = filepath.Join(dir, "ferry")
+	if err := build(binary); err != nil {
+		fmt.Println(err)
+		os.Exit(1)
+	}
+	code := m.Run()
+	os.RemoveAll(dir)
+	os.Exit(code)
+}
+
+// buildLine is how the container file builds: variables, flags, what is built.
+var buildLine = regexp.MustCompile(`(?m)^RUN ((?:[A-Z0-9_]+=\S+ )*)go build (.*) -o /out/ferry (\S+)$`)
+
+func build(out string) error {
+	file, err := os.ReadFile("container/Containerfile")
+	if err != nil {
+		return err
+	}
+	line := buildLine.FindStringSubmatch(string(file))
+	if line == nil {
+		return fmt.Errorf("the container file has no line %s", buildLine)
+	}
+	args := append([]string{"build"}, strings.Fields(line[2])...)
+	cmd := exec.Command("go", append(args, "-o", out, line[3])...)
+	cmd.Dir = root
+	cmd.Env = append(os.Environ(), strings.Fields(line[1])...)
+	if text, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("%s: %w\n%s", line[0], err, text)
+	}
+	return nil
+}
+
+// TestStatic: the image has no library that the binary could ask for.
+func TestStatic(t *testing.T) {
+	if runtime.GOOS != "linux" {
+		t.Skipf("on %s no binary for the image is built", runtime.GOOS)
+	}
+	f, err := elf.Open(binary)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer f.Close()
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP || p.Type == elf.PT_DYNAMIC {
+			t.Errorf("the binary has a segment %v: it is not static", p.Type)
+		}
+	}
+}
+
+// run returns what the binary prints, and its exit code.
+func run(t *testing.T, args ...string) (text string, code int) {
+	t.Helper()
+	cmd := exec.Command(binary, args...)
+	cmd.Env = []string{} // None of its variables.
+	out, err := cmd.CombinedOutput()
+	if err != nil && cmd.ProcessState == nil {
+		t.Fatal(err)
+	}
+	return string(out), cmd.ProcessState.ExitCode()
+}
+
+// dev starts ferry dev and returns the addresses of its API and its admin pages.
+func dev(t *testing.T) (api, admin string) {
+	t.Helper()
+	cmd := exec.Command(binary, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	cmd.Env = []string{}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	log := new(bytes.Buffer)
+	cmd.Stderr = log
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		_, _ = io.Copy(io.Discard, out)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ferry dev: %v\n%s", err, log)
+		}
+	})
+	for lines := bufio.NewScanner(out); lines.Scan(); {
+		word := strings.Fields(lines.Text())
+		switch {
+		case len(word) == 3 && word[1] == "http":
+			api = "http://" + word[2]
+		case len(word) == 3 && word[1] == "admin":
+			admin = "http://" + word[2]
+		case len(word) > 0 && word[0] == "ready" && api != "" && admin != "":
+			return api, admin
+		}
+	}
+	t.Fatal("ferry dev does not become ready")
+	return "", ""
+}
+
+// get returns a page and its status.
+func get(t *testing.T, url string) (body string, status int) {
+	t.Helper()
+	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return do(t, req)
+}
+
+func do(t *testing.T, req *http.Request) (body string, status int) {
+	t.Helper()
+	resp, err := http.DefaultClient.Do(req)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer resp.Body.Close()
+	text, err := io.ReadAll(resp.Body)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text), resp.StatusCode
+}
+
+// read returns a file of this directory.
+func read(t *testing.T, name string) string {
+	t.Helper()
+	text, err := os.ReadFile(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(text)
+}
+
+// strict decodes one YAML document, and takes no key that into has not.
+func strict(text []byte, into any) error {
+	d := yaml.NewDecoder(bytes.NewReader(text))
+	d.KnownFields(true)
+	return d.Decode(into)
+}
+
+// tool returns the path of a program, or skips the test and says why.
+func tool(t *testing.T, name string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		t.Skipf("%s is not here; the forms that it knows are not looked at, everything else is by other tests", name)
+	}
+	return path
+}

@@ -1,0 +1,78 @@
+package deploy
+
+import (
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// spare is how much longer than a drain whoever waits for it waits: the process
+// says farewell, and its last datagrams leave.
+const spare = 30 * time.Second
+
+// longestCall is how long a call of the API may take.
+const longestCall = 10 * time.Second
+
+// seconds reads a time of systemd or of a compose file.
+func seconds(t *testing.T, text string) time.Duration {
+	t.Helper()
+	text = strings.NewReplacer("min", "m", " ", "").Replace(text)
+	if regexp.MustCompile(`^[0-9]+$`).MatchString(text) {
+		text += "s"
+	}
+	d, err := time.ParseDuration(text)
+	if err != nil {
+		t.Error(err)
+	}
+	return d
+}
+
+// TestDrainTimes: nobody kills a relay that still drains, all drain for as long, and
+// README says for how long.
+func TestDrainTimes(t *testing.T) {
+	type place struct {
+		where string
+		line  commandLine
+		waits time.Duration
+	}
+	var all []place
+	for _, name := range units(t) {
+		lines := parseUnit(t, name)
+		start := values(lines, "ExecStart")[0]
+		all = append(all, place{name, commandLine{name, strings.Fields(start)[1:]}, seconds(t, values(lines, "TimeoutStopSec")[0])})
+	}
+	for name, s := range readCompose(t).Services {
+		if s.Image == "ferry" {
+			all = append(all, place{"compose: " + name, commandLine{name, s.Command}, seconds(t, s.StopGracePeriod)})
+		}
+	}
+	for _, w := range workloads(t) {
+		waits := time.Duration(w.pod().Grace-w.container().Lifecycle.PreStop.Sleep.Seconds) * time.Second
+		all = append(all, place{"kubernetes: " + w.name, w.line(), waits})
+	}
+	drains := 0
+	for _, p := range all {
+		text := p.line.flag("drain-timeout")
+		relay := p.line.words[0] == "relay"
+		if relay != (text != "") {
+			t.Errorf("%s: ferry %s with --drain-timeout %q: relays of a fleet drain, nobody else", p.where, p.line.words[0], text)
+		}
+		if !relay {
+			if p.waits < longestCall {
+				t.Errorf("%s: calls may take %v, and it is given %v", p.where, longestCall, p.waits)
+			}
+			continue
+		}
+		drains++
+		if drain := seconds(t, text); p.waits < drain+spare {
+			t.Errorf("%s: drains for %v and is killed after %v", p.where, drain, p.waits)
+		}
+		if !strings.Contains(read(t, "README.md"), "`--drain-timeout "+text+"`") {
+			t.Errorf("%s: README does not say that relays drain for %s", p.where, text)
+		}
+	}
+	if drains != 3 {
+		t.Errorf("%d relays", drains)
+	}
+}

@@ -1,0 +1,290 @@
+package deploy
+
+import (
+	"encoding/json"
+	"maps"
+	"net/http"
+	"os/exec"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+)
+
+// page is what /metrics shows: types of metrics, and values of labels by metric.
+type page struct {
+	types  map[string]string
+	labels map[string]map[string]map[string]bool
+}
+
+// The lines of the text format.
+var (
+	typeLine   = regexp.MustCompile(`^# TYPE (\S+) (\S+)$`)
+	sampleLine = regexp.MustCompile(`^([a-z_A-Z0-9:]+)(?:\{(.*)\})? \S+$`)
+	labelPair  = regexp.MustCompile(`([a-zA-Z_]+)="([^"]*)"`)
+)
+
+// scraped returns the metrics of a running process that has been asked something.
+func scraped(t *testing.T) page {
+	t.Helper()
+	api, admin := dev(t)
+	for _, body := range []string{`{"maxConnections": 4}`, `{`} {
+		req, err := http.NewRequestWithContext(t.Context(), http.MethodPost, api+"/v1/allocate", strings.NewReader(body))
+		if err != nil {
+			t.Fatal(err)
+		}
+		do(t, req)
+	}
+	text, _ := get(t, admin+"/metrics")
+	p := page{make(map[string]string), make(map[string]map[string]map[string]bool)}
+	for line := range strings.Lines(text) {
+		line = strings.TrimSuffix(line, "\n")
+		if m := typeLine.FindStringSubmatch(line); m != nil {
+			p.types[m[1]] = m[2]
+		} else if m := sampleLine.FindStringSubmatch(line); m != nil {
+			p.add(m[1], m[2])
+		}
+	}
+	if len(p.types) < 40 {
+		t.Fatalf("only %d metrics were read", len(p.types))
+	}
+	p.addFleet(t)
+	return p
+}
+
+// The lines of the source that write what only a fleet has.
+var (
+	familyCall = regexp.MustCompile(`p\.(?:single|family)\("(\w+)", (\w+), `)
+	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", .*?(?:, "(\w+)", (?:"(\w+)"|\w+))?\)\n`)
+)
+
+// addFleet adds the metrics of relays and APIs of a fleet. They come from the
+// source: a fleet of processes and a store would say no more about names.
+func (p page) addFleet(t *testing.T) {
+	t.Helper()
+	text, before := read(t, root+"/cmd/ferry/internal/metrics/fleet.go"), len(p.types)
+	for _, m := range familyCall.FindAllStringSubmatch(text, -1) {
+		p.types[m[1]] = m[2]
+		p.add(m[1], "")
+	}
+	for _, m := range sampleCall.FindAllStringSubmatch(text, -1) {
+		if m[2] != "" {
+			p.add(m[1], m[2]+`="`+m[3]+`"`)
+		}
+	}
+	if n := len(p.types) - before; n < 10 || p.labels["ferry_fleet_relays"]["state"] == nil {
+		t.Errorf("only %d metrics of a fleet were found in the source", n)
+	}
+}
+
+func (p page) add(name, labels string) {
+	if p.labels[name] == nil {
+		p.labels[name] = make(map[string]map[string]bool)
+	}
+	for _, pair := range labelPair.FindAllStringSubmatch(labels, -1) {
+		if p.labels[name][pair[1]] == nil {
+			p.labels[name][pair[1]] = make(map[string]bool)
+		}
+		p.labels[name][pair[1]][pair[2]] = true
+	}
+}
+
+// kind returns the type of a series, empty if there is none of that name.
+func (p page) kind(name string) string {
+	if name == "up" { // Prometheus writes it.
+		return "gauge"
+	}
+	if p.types[name] == "histogram" {
+		return "" // It is there by its buckets.
+	}
+	if kind := p.types[name]; kind != "" {
+		return kind
+	}
+	for _, end := range []string{"_bucket", "_sum", "_count"} {
+		if base, ok := strings.CutSuffix(name, end); ok && p.types[base] == "histogram" {
+			return "counter"
+		}
+	}
+	return ""
+}
+
+// TestDashboard: every panel shows something that is there.
+func TestDashboard(t *testing.T) {
+	var d struct {
+		Title  string `json:"title"`
+		UID    string `json:"uid"`
+		Panels []struct {
+			ID      int            `json:"id"`
+			Type    string         `json:"type"`
+			Title   string         `json:"title"`
+			GridPos map[string]int `json:"gridPos"`
+			Targets []struct {
+				RefID  string `json:"refId"`
+				Expr   string `json:"expr"`
+				Legend string `json:"legendFormat"`
+			} `json:"targets"`
+		} `json:"panels"`
+		Annotations struct {
+			List []struct {
+				Expr string `json:"expr"`
+			} `json:"list"`
+		} `json:"annotations"`
+	}
+	if err := json.Unmarshal([]byte(read(t, "grafana/ferry.json")), &d); err != nil {
+		t.Fatal(err)
+	}
+	p, ids, shown := scraped(t), make(map[int]bool), make(map[string]bool)
+	see := func(where, expr string) {
+		names, faults := p.check(strings.NewReplacer("$__rate_interval", "5m", "$job", ".*", "$instance", ".*").Replace(expr))
+		for _, fault := range faults {
+			t.Errorf("%s: %s\n%s", where, fault, expr)
+		}
+		for _, name := range names {
+			shown[name] = true
+		}
+	}
+	for _, panel := range d.Panels {
+		if ids[panel.ID] || panel.GridPos["x"]+panel.GridPos["w"] > 24 || panel.Type != "row" && len(panel.Targets) == 0 {
+			t.Errorf("panel %d, %q: twice, too broad, or empty", panel.ID, panel.Title)
+		}
+		ids[panel.ID] = true
+		for _, target := range panel.Targets {
+			see(panel.Title, target.Expr)
+		}
+	}
+	for _, a := range d.Annotations.List {
+		see("annotation", a.Expr)
+	}
+	if d.UID == "" || d.Title == "" || len(shown) < 30 {
+		t.Errorf("%q, %q: %d metrics are shown", d.UID, d.Title, len(shown))
+	}
+	var missing []string
+	for name := range p.types {
+		if strings.HasPrefix(name, "ferry_") && !shown[name] && !shown[name+"_bucket"] && !slices.Contains(notShown, name) {
+			missing = append(missing, name)
+		}
+	}
+	if len(missing) > 0 {
+		slices.Sort(missing)
+		t.Errorf("no panel shows %q: give them one, or say in notShown why not", missing)
+	}
+}
+
+// notShown are metrics that no panel needs: what they count is in others.
+var notShown = []string{
+	"ferry_dtls_half_open_direct",  // a part of ferry_dtls_half_open
+	"ferry_websocket_opened_total", // connections, and how they ended
+	"ferry_websocket_bytes_total",  // messages say as much
+	"ferry_websocket_pings_total",  // one each time that nothing else is sent
+}
+
+// alertRules is a file of rules of Prometheus.
+type alertRules struct {
+	Groups []struct {
+		Name  string `yaml:"name"`
+		Rules []struct {
+			Alert       string            `yaml:"alert"`
+			Expr        string            `yaml:"expr"`
+			For         string            `yaml:"for"`
+			Labels      map[string]string `yaml:"labels"`
+			Annotations map[string]string `yaml:"annotations"`
+		} `yaml:"rules"`
+	} `yaml:"groups"`
+}
+
+// annotationLabel is a label in the text of an alert.
+var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
+
+// TestAlerts: every rule asks for what is there, and says what to do.
+func TestAlerts(t *testing.T) {
+	var file alertRules
+	if err := strict([]byte(read(t, "prometheus/alerts.yaml")), &file); err != nil {
+		t.Fatal(err)
+	}
+	p, seen := scraped(t), make(map[string]bool)
+	for _, group := range file.Groups {
+		for _, r := range group.Rules {
+			names, faults := p.check(r.Expr)
+			for _, fault := range faults {
+				t.Errorf("%s: %s", r.Alert, fault)
+			}
+			if seen[r.Alert] || !regexp.MustCompile(`^Ferry[A-Za-z]+$`).MatchString(r.Alert) || len(names) == 0 {
+				t.Errorf("%q: twice, or no name, or about nothing", r.Alert)
+			}
+			seen[r.Alert] = true
+			if s := r.Labels["severity"]; s != "page" && s != "ticket" || len(r.Labels) != 1 {
+				t.Errorf("%s: labels %v", r.Alert, r.Labels)
+			}
+			if r.Annotations["summary"] == "" || r.Annotations["action"] == "" || len(r.Annotations) != 2 {
+				t.Errorf("%s: annotations %v", r.Alert, r.Annotations)
+			}
+			if _, err := time.ParseDuration(r.For); r.For != "" && err != nil {
+				t.Errorf("%s: %v", r.Alert, err)
+			}
+			for _, m := range annotationLabel.FindAllStringSubmatch(r.Annotations["summary"]+r.Annotations["action"], -1) {
+				if m[1] != "instance" && !strings.Contains(r.Expr, m[1]) {
+					t.Errorf("%s: its text has the label %s, which the expression does not keep", r.Alert, m[1])
+				}
+			}
+		}
+	}
+	if len(seen) < 15 {
+		t.Errorf("%d rules", len(seen))
+	}
+}
+
+// TestPromtool: Prometheus itself takes the rules.
+func TestPromtool(t *testing.T) {
+	path := tool(t, "promtool")
+	if out, err := exec.Command(path, "check", "rules", "prometheus/alerts.yaml").CombinedOutput(); err != nil {
+		t.Errorf("%v\n%s", err, out)
+	}
+}
+
+// TestPrometheusFiles: the other files are YAML, and ask for the job and the metric
+// that everything else is about.
+func TestPrometheusFiles(t *testing.T) {
+	var scrape struct {
+		RuleFiles []string `yaml:"rule_files"`
+		Configs   []struct {
+			Job      string `yaml:"job_name"`
+			Interval string `yaml:"scrape_interval"`
+			Static   []struct {
+				Targets []string `yaml:"targets"`
+			} `yaml:"static_configs"`
+		} `yaml:"scrape_configs"`
+	}
+	if err := strict([]byte(read(t, "prometheus/scrape.yaml")), &scrape); err != nil {
+		t.Fatal(err)
+	}
+	if c := scrape.Configs; len(c) != 1 || c[0].Job != "ferry" || c[0].Static[0].Targets[0] != defaultOf(t, "serve", "admin") {
+		t.Errorf("%+v", c)
+	}
+	var adapter struct {
+		Rules []struct {
+			Series    string                       `yaml:"seriesQuery"`
+			Resources map[string]any               `yaml:"resources"`
+			Name      struct{ Matches, As string } `yaml:"name"`
+			Query     string                       `yaml:"metricsQuery"`
+		} `yaml:"rules"`
+	}
+	if err := strict([]byte(read(t, "prometheus/adapter.yaml")), &adapter); err != nil {
+		t.Fatal(err)
+	}
+	p, passed := scraped(t), make(map[string]bool)
+	for _, r := range adapter.Rules {
+		name, _, _ := strings.Cut(r.Series, "{")
+		if p.kind(name) != "gauge" || name != r.Name.As {
+			t.Errorf("the adapter passes %s on as %s, which is no gauge of ours", name, r.Name.As)
+		}
+		passed[r.Name.As] = true
+	}
+	for _, o := range objects(t, "kubernetes/autoscale.yaml") {
+		for _, m := range o.body.(*autoscaler).Spec.Metrics {
+			if m.Pods != nil && !passed[m.Pods.Metric.Name] {
+				t.Errorf("%s is scaled by %s, which the adapter does not pass on: %v", o.name, m.Pods.Metric.Name, slices.Collect(maps.Keys(passed)))
+			}
+		}
+	}
+}

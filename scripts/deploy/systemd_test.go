@@ -1,0 +1,195 @@
+package deploy
+
+import (
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+// unitLine is one setting of a unit.
+type unitLine struct{ section, key, value string }
+
+// unitKeys are the settings of systemd 247 and later that our units use; a slip of
+// the pen is only a warning to systemd, and the hardening is not there.
+var unitKeys = map[string][]string{
+	"Unit":    {"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec"},
+	"Install": {"WantedBy"},
+	"Service": {
+		"Type", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartPreventExitStatus", "RestartSec",
+		"KillSignal", "KillMode", "TimeoutStopSec", "DynamicUser", "SupplementaryGroups", "StateDirectory",
+		"StateDirectoryMode", "UMask", "CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges",
+		"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables",
+		"ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock", "ProtectHostname",
+		"ProtectProc", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
+		"LockPersonality", "MemoryDenyWriteExecute", "SystemCallArchitectures", "SystemCallFilter",
+		"SystemCallErrorNumber", "RemoveIPC", "KeyringMode", "LimitNOFILE", "LimitCORE", "OOMPolicy", "MemoryMax",
+	},
+}
+
+// units are the names of all units.
+func units(t *testing.T) []string {
+	t.Helper()
+	names, err := filepath.Glob("systemd/*.service")
+	if err != nil || len(names) != 3 {
+		t.Fatalf("units: %v, %v", names, err)
+	}
+	return names
+}
+
+// parseUnit reads a unit; lines that end in a backslash go on in the next.
+func parseUnit(t *testing.T, name string) (all []unitLine) {
+	t.Helper()
+	section := ""
+	for line := range strings.Lines(strings.ReplaceAll(read(t, name), "\\\n", " ")) {
+		line = strings.TrimSpace(line)
+		switch key, value, ok := strings.Cut(line, "="); {
+		case line == "" || line[0] == '#':
+		case line[0] == '[':
+			section = strings.Trim(line, "[]")
+		case !ok || !slices.Contains(unitKeys[section], key):
+			t.Errorf("%s: %q is no setting of [%s] that is known here", name, line, section)
+		default:
+			all = append(all, unitLine{section, key, strings.Join(strings.Fields(value), " ")})
+		}
+	}
+	return all
+}
+
+// values returns what a unit says for a key.
+func values(lines []unitLine, key string) (all []string) {
+	for _, l := range lines {
+		if l.key == key {
+			all = append(all, l.value)
+		}
+	}
+	return all
+}
+
+// TestUnits: what a unit must say, for what it protects.
+func TestUnits(t *testing.T) {
+	want := map[string]string{
+		"Type": "exec", "DynamicUser": "yes", "SupplementaryGroups": "ferry", "ProtectSystem": "strict",
+		"NoNewPrivileges": "yes", "CapabilityBoundingSet": "", "AmbientCapabilities": "", "UMask": "0077",
+		"SystemCallErrorNumber": "EPERM", "MemoryDenyWriteExecute": "yes", "LimitCORE": "0", "KillSignal": "SIGTERM",
+		"KillMode": "mixed", "Restart": "on-failure", "RestartPreventExitStatus": strconv.Itoa(exitUsage),
+	}
+	for _, name := range units(t) {
+		lines := parseUnit(t, name)
+		for key, value := range want {
+			if got := values(lines, key); len(got) != 1 || got[0] != value {
+				t.Errorf("%s: %s is %q, want %q", name, key, got, value)
+			}
+		}
+		if got := values(lines, "SystemCallFilter"); !slices.Equal(got, []string{"@system-service", "~@privileged @resources"}) {
+			t.Errorf("%s: filter %q", name, got)
+		}
+		if got := values(lines, "ExecReload"); len(got) == 0 || got[len(got)-1] != "/bin/kill -HUP $MAINPID" {
+			t.Errorf("%s: reload by %q, want SIGHUP", name, got)
+		}
+		role := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(name), "ferry-"), ".service")
+		if start := values(lines, "ExecStart"); len(start) != 1 || !strings.HasPrefix(start[0], "/usr/local/bin/ferry "+role+" ") {
+			t.Errorf("%s starts %q", name, start)
+		}
+		checkFilesLimit(t, name, role, lines)
+		state := values(lines, "StateDirectory")
+		if keeps := role != "api"; keeps != (len(state) == 1 && "/var/lib/"+state[0] == defaultOf(t, "serve", "state-dir")) {
+			t.Errorf("%s: state directories %q", name, state)
+		}
+	}
+}
+
+// exitUsage is the exit code of the binary for settings that cannot be used.
+const exitUsage = 2
+
+// TestExitCode: that code is what the units take it for.
+func TestExitCode(t *testing.T) {
+	if out, code := run(t, "serve", "--udp", "nonsense"); code != exitUsage {
+		t.Errorf("exit code %d:\n%s", code, out)
+	}
+}
+
+// defaultOf returns the default of a flag as the help shows it.
+func defaultOf(t *testing.T, command, flag string) string {
+	t.Helper()
+	help, _ := run(t, command, "--help")
+	m := regexp.MustCompile(`(?m)^ {3}--` + flag + ` .*\(default: (.*)\)$`).FindStringSubmatch(help)
+	if m == nil {
+		t.Errorf("the help of %s shows no default of --%s", command, flag)
+		return ""
+	}
+	return m[1]
+}
+
+// checkFilesLimit: as many files as there may be connections, and room for more.
+func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
+	t.Helper()
+	need := 1024 // sockets, files, calls between machines
+	for _, flag := range []string{"max-http-connections", "max-websockets"} {
+		n, err := strconv.Atoi(defaultOf(t, "serve", flag))
+		if err != nil {
+			t.Error(err)
+		}
+		need += n
+	}
+	limit := strings.Join(values(lines, "LimitNOFILE"), " ")
+	if n, err := strconv.Atoi(limit); err != nil || n < need {
+		t.Errorf("%s: %q files, and %s may need %d", name, limit, role, need)
+	}
+}
+
+// TestSystemd: systemd has nothing to say about the units, and finds little that
+// they could do.
+func TestSystemd(t *testing.T) {
+	path, dir := tool(t, "systemd-analyze"), t.TempDir()
+	for _, name := range units(t) {
+		unit := filepath.Join(dir, filepath.Base(name))
+		text := strings.ReplaceAll(read(t, name), "/usr/local/bin/ferry", binary) // It has to be there.
+		if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		if out, err := exec.Command(path, "verify", unit).CombinedOutput(); err != nil || len(out) != 0 {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+		// 1.5 of 10 by systemd 252; the rest is networks and the host's processes.
+		out, err := exec.Command(path, "security", "--offline=true", "--threshold=20", "--no-pager", unit).CombinedOutput()
+		if err != nil {
+			t.Errorf("%s: %v\n%s", name, err, out)
+		}
+	}
+}
+
+// TestSysctl: every line is a setting with a number and a comment above it.
+func TestSysctl(t *testing.T) {
+	line, before, n := regexp.MustCompile(`^(net\.[a-z0-9_.]+) = [0-9]+$`), "", 0
+	for text := range strings.Lines(read(t, "sysctl/90-ferry.conf")) {
+		text = strings.TrimSuffix(text, "\n")
+		if text != "" && text[0] != '#' {
+			m := line.FindStringSubmatch(text)
+			if n++; m == nil || before == "" {
+				t.Errorf("%q: no setting with a reason", text)
+			} else if path := "/proc/sys/" + strings.ReplaceAll(m[1], ".", "/"); exists("/proc/sys/net/ipv4") && !exists(path) && !hostOnly[m[1]] {
+				t.Errorf("this kernel has no %s", path)
+			}
+		}
+		before = text
+	}
+	if n < 6 {
+		t.Errorf("%d settings", n)
+	}
+}
+
+// hostOnly are settings that a network namespace of its own does not show.
+var hostOnly = map[string]bool{
+	"net.core.rmem_max": true, "net.core.wmem_max": true, "net.core.netdev_max_backlog": true,
+	"net.core.netdev_budget": true, "net.core.netdev_budget_usecs": true,
+}
+
+func exists(path string) bool {
+	_, err := os.Stat(path)
+	return err == nil
+}
