@@ -67,6 +67,25 @@ func TestCalls(t *testing.T) {
 	}
 }
 
+// TestEnd: an API ends what it was answered and cannot use, and no more.
+func TestEnd(t *testing.T) {
+	x := startHouse(t)
+	remote := x.remote().(fleet.Ender)
+	host, err := x.remote().ReserveHost(t.Context(), testHost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.End(t.Context(), host.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.End(t.Context(), host.ID); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("ended twice: %v", err)
+	}
+	if made, live := x.relay.counts(); made != 1 || live != 0 {
+		t.Errorf("%d reservations were made and %d are left, want 1 and 0", made, live)
+	}
+}
+
 // notCarried are the fields of requests that only the API needs, which has
 // chosen the relay by them.
 var notCarried = []string{"HostRequest.Region", "HostRequest.Hint"}

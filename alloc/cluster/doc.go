@@ -15,6 +15,7 @@
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host
 //	/cluster/v1/describe        api, admin  id
 //	/cluster/v1/keep-code       api         host, code
+//	/cluster/v1/end             api         id
 //	/cluster/v1/cancel          api         keys
 //
 // An answer has status 200, or it is a verdict: {"error": name, "detail": text}.

@@ -35,6 +35,7 @@ var calls = []call{
 	{pathReserveJoiner, []Role{RoleAPI}, (*Server).reserveJoiner},
 	{pathDescribe, []Role{RoleAPI, RoleAdmin}, (*Server).describe},
 	{pathKeepCode, []Role{RoleAPI}, (*Server).keepCode},
+	{pathEnd, []Role{RoleAPI}, (*Server).endOne},
 	{pathCancel, []Role{RoleAPI}, (*Server).cancel},
 }
 
@@ -174,6 +175,19 @@ func (s *Server) keepCode(ctx context.Context, q query) (any, error) {
 		return nil, err
 	}
 	return emptyAnswer{}, s.relay.KeepCode(ctx, host, in.Code)
+}
+
+// endOne ends a reservation that its API was told of and cannot use.
+func (s *Server) endOne(ctx context.Context, q query) (any, error) {
+	var in endCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	id, err := parseID("id", in.ID)
+	if err != nil {
+		return nil, err
+	}
+	return emptyAnswer{}, s.relay.End(ctx, id)
 }
 
 // digest tells one call of a key from another.

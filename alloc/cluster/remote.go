@@ -27,7 +27,10 @@ type remote struct {
 	name   lineName
 }
 
-var _ fleet.Remote = remote{}
+var (
+	_ fleet.Remote = remote{}
+	_ fleet.Ender  = remote{}
+)
 
 // ReserveHost asks the relay. What it may have made, without our hearing of it,
 // is cancelled.
@@ -75,6 +78,11 @@ func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Desc
 // KeepCode tells the relay the code of its host.
 func (r remote) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
 	return r.ask(ctx, pathKeepCode, keepCodeCall{Host: host.String(), Code: code}, &emptyAnswer{})
+}
+
+// End ends a reservation that was answered, and that cannot be used.
+func (r remote) End(ctx context.Context, id proto.AllocationID) error {
+	return r.ask(ctx, pathEnd, endCall{ID: id.String()}, &emptyAnswer{})
 }
 
 // ask makes a call that nothing has to be taken back of.

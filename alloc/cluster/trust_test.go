@@ -92,7 +92,7 @@ func TestCallersAreChecked(t *testing.T) {
 		check("reserve", tt.reserve, status, body)
 		status, body = x.post(t, c, pathDescribe, unkeyed(), describe)
 		check("describe", tt.describe, status, body)
-		for _, path := range []string{pathReserveJoiner, pathKeepCode, pathCancel} {
+		for _, path := range []string{pathReserveJoiner, pathKeepCode, pathEnd, pathCancel} {
 			if tt.reserve == "forbidden" {
 				status, body = x.post(t, c, path, keyed(newKey()), "{}")
 				check(path, "forbidden", status, body)

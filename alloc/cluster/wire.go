@@ -16,6 +16,7 @@ const (
 	pathReserveJoiner = "/cluster/v1/reserve-joiner"
 	pathDescribe      = "/cluster/v1/describe"
 	pathKeepCode      = "/cluster/v1/keep-code"
+	pathEnd           = "/cluster/v1/end"
 	pathCancel        = "/cluster/v1/cancel"
 )
 
@@ -47,6 +48,9 @@ type (
 	keepCodeCall struct {
 		Host string `json:"host"`
 		Code string `json:"code"`
+	}
+	endCall struct {
+		ID string `json:"id"`
 	}
 	cancelCall struct {
 		Keys []string `json:"keys"`

@@ -18,8 +18,8 @@ func (s streams) ctl() *cli.Command {
 	c := &cli.Command{
 		Name:  "ctl",
 		Usage: "see and change what a running ferry does",
-		Description: `Asks the admin pages of a running ferry dev or ferry serve, by default those of
-this machine. The exit code is 0 only if it did what was asked for.
+		Description: `Asks the admin pages of a running ferry, by default those of this machine. The
+exit code is 0 only if it did what was asked for.
 
 Examples:
    ferry ctl allocations --role host
@@ -31,7 +31,7 @@ Examples:
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
 			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
-			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlDrain(), s.ctlUndrain(),
+			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,

@@ -3,7 +3,9 @@
 //	ferry demo      a whole match on this machine, with a verdict
 //	ferry dev       relay and API on loopback, for a developer
 //	ferry serve     relay and API for the public, on one machine
-//	ferry check     reads a configuration as serve does and prints it
+//	ferry relay     one relay of a fleet, without an API
+//	ferry api       one of any number of API processes of a fleet
+//	ferry check     reads a configuration as serve, relay or api does and prints it
 //	ferry ctl       sees and changes what a running ferry does
 //	ferry top       watches what a running relay does
 //	ferry ping      measures the way to relays
@@ -17,8 +19,8 @@
 // output; logs go to standard error. The exit code is 0 when all went well, 1
 // when something failed, and 2 when the command line or the settings are not
 // usable. The first SIGINT or SIGTERM ends the process in order, the second one
-// at once; with a drain time-out, the first one begins a drain. SIGHUP lets serve
-// and dev read their settings again.
+// at once; with a drain time-out, the first one begins a drain. SIGHUP lets those
+// that serve read their settings again.
 //
 // There is one file per subcommand. What a library could offer is not here but
 // in the packages above; what only this binary needs is in internal.

@@ -83,9 +83,10 @@ func (s streams) root() *cli.Command {
 		Description: `Try it:
    ferry demo                         a whole match on this machine
    ferry dev                          a relay and its API on loopback
-   ferry serve --config ferry.yaml    the same for players everywhere`,
+   ferry serve --config ferry.yaml    the same for players everywhere
+   ferry relay, ferry api             the same on many machines`,
 		Version:        readBuild().version,
-		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
+		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
 		Writer:         s.stdout,
 		ErrWriter:      s.stderr,
 		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it

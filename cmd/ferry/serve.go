@@ -1,14 +1,10 @@
 package main
 
 import (
-	"context"
-	"errors"
-
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
 )
 
 func (s streams) serve() *cli.Command {
@@ -55,23 +51,7 @@ Examples:
        environment: production
 
 ferry check -c ferry.yaml shows what is in force.`,
-		Flags: config.Flags(config.Serve()),
-		Action: func(ctx context.Context, cmd *cli.Command) (err error) {
-			loaded, err := s.load(cmd, app.Serve)
-			if err != nil {
-				return usage(cmd, err)
-			}
-			log, level := newLogger(s.stderr, loaded.Config)
-			dir, err := state.Open(loaded.StateDir, log)
-			if err != nil {
-				return err
-			}
-			defer func() { err = errors.Join(err, dir.Close()) }()
-			return s.start(ctx, app.Options{
-				Config: loaded.Config, Mode: app.Serve, Logger: log, Level: level,
-				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, app.Serve) },
-				Identity: dir.Identity, Fresh: dir.Created, StateFile: dir.Allocations(),
-			})
-		},
+		Flags:  config.Flags(config.Serve()),
+		Action: s.withState(app.Serve),
 	})
 }

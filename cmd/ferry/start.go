@@ -2,12 +2,15 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 
 	"github.com/urfave/cli/v3"
 
+	"github.com/ferryrelay/ferry/alloc/store/redis"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
 )
 
 // load reads the settings of a command and checks them for mode, before
@@ -24,6 +27,44 @@ func (s streams) load(cmd *cli.Command, mode app.Mode) (config.Loaded, error) {
 	return loaded, err
 }
 
+// options reads the settings of a command that is for the public, and warns of
+// those that it has no use for.
+func (s streams) options(cmd *cli.Command, mode app.Mode) (app.Options, error) {
+	loaded, err := s.load(cmd, mode)
+	if err != nil {
+		return app.Options{}, usage(cmd, err)
+	}
+	log, level := newLogger(s.stderr, loaded.Config)
+	for _, why := range app.Unused(loaded, mode) {
+		log.Warn(why)
+	}
+	return app.Options{
+		Config: loaded.Config, Mode: mode, Logger: log, Level: level,
+		Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, mode) },
+	}, nil
+}
+
+// withState runs a relay that is for the public, with what it knows of the run
+// before.
+func (s streams) withState(mode app.Mode) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) (err error) {
+		o, err := s.options(cmd, mode)
+		if err != nil {
+			return err
+		}
+		if mode == app.Relay {
+			redisstore.LogTo(o.Logger)
+		}
+		dir, err := state.Open(o.Config.StateDir, o.Logger)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dir.Close()) }()
+		o.Identity, o.Fresh, o.StateFile = dir.Identity, dir.Created, dir.Allocations()
+		return s.start(ctx, o)
+	}
+}
+
 // start runs relay and API until ctx ends or a drain is over, and prints a line
 // for each listener and one when all is ready. If a signal is to begin a drain,
 // the first one does.
@@ -36,7 +77,7 @@ func (s streams) start(ctx context.Context, o app.Options) error {
 	if err != nil {
 		return err
 	}
-	if o.Mode == app.Serve && o.Config.DrainTimeout > 0 {
+	if (o.Mode == app.Serve || o.Mode == app.Relay) && o.Config.DrainTimeout > 0 {
 		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
 	}
 	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()

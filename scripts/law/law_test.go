@@ -123,8 +123,10 @@ var rooms = []room{
 		[]string{uuid, "github.com/coder/websocket", "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the one place where everything meets"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench"}, []string{xsys}, "laboratory and law"},
+	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "files for operators, held against the binary and nothing else"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench"},
 		[]string{xsys, "github.com/coder/websocket", "github.com/pion/dtls/v3"}, "players by every way in, with libraries that real ones may have"},
+	{"scripts/fleet", []string{"alloc", "scripts/lab"}, nil, "many machines, seen by players and backends"},
 }
 
 // testOnly are modules that tests of any room may import.

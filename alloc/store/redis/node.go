@@ -25,6 +25,7 @@ type nodeJSON struct {
 	Matches     int            `json:"matches"`
 	Version     string         `json:"version,omitempty"`
 	Draining    bool           `json:"draining,omitempty"`
+	Healing     bool           `json:"healing,omitempty"`
 	RecoverMS   int64          `json:"recoverMs"`
 }
 
@@ -41,7 +42,7 @@ func encodeNode(n fleet.Node) ([]byte, error) {
 	j := nodeJSON{
 		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
 		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
-		Version: n.Version, Draining: n.Draining, RecoverMS: milliseconds(n.RecoverFor),
+		Version: n.Version, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
 	}
 	for _, e := range n.Endpoints {
 		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
@@ -80,7 +81,7 @@ func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
 		Relay: alloc.RelayID(id), Boot: boot,
 		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
 		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
-		Version: j.Version, Draining: j.Draining,
+		Version: j.Version, Draining: j.Draining, Healing: j.Healing,
 		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
 	}
 	for _, e := range j.Endpoints {

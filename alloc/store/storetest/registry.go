@@ -30,7 +30,7 @@ func node(n int, boot uint64) fleet.Node {
 			{ConnectionType: "wss", Network: "tcp", Host: "relay.example", Port: 443, Reliable: true, Secure: true},
 		},
 		Seats: 1000 + n, Taken: 17, Load: 0.375, Players: 12, Matches: 3,
-		Version: "v1.2.3", Draining: n%2 == 1, RecoverFor: time.Minute,
+		Version: "v1.2.3", Draining: n%2 == 1, Healing: n%2 == 0, RecoverFor: time.Minute,
 	}
 }
 

@@ -31,7 +31,8 @@ type Config struct {
 	AnyHost bool
 
 	// Drain lets the relay run dry, or changes how a drain ends, and Undrain ends
-	// that, or returns ErrFinal. Draining tells about it.
+	// that, or returns ErrFinal. Draining tells about it. If that is nil there are
+	// no pages: it is a relay that drains.
 	Drain    func(context.Context, engine.DrainConfig) error
 	Undrain  func(context.Context) error
 	Draining func() DrainState
@@ -78,7 +79,9 @@ func New(cfg Config) http.Handler {
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		verdict(w, cfg.Ready())
 	})
-	drainPages(mux, &cfg)
+	if cfg.Draining != nil {
+		drainPages(mux, &cfg)
+	}
 	if cfg.Relay != nil {
 		allocationPages(mux, &cfg)
 		usagePages(mux, &cfg)

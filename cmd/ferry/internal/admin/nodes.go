@@ -12,11 +12,12 @@ type Node struct {
 	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
 	Region  string `json:"region"`
 	Version string `json:"version"`
-	// State is "ready", "draining" or "not ready".
+	// State is "ready", "draining" or "not ready"; of another process "suspect",
+	// which did not answer lately, and "dead", which does not announce itself.
 	State       string    `json:"state"`
 	UDP         []string  `json:"udp"`
-	API         string    `json:"api"`
-	Since       time.Time `json:"since"`
+	API         string    `json:"api"`            // of another process: its cluster listener
+	Since       time.Time `json:"since,omitzero"` // absent: not known, of another process
 	Allocations int       `json:"allocations"`
 	Bound       int       `json:"bound"`
 	Links       int       `json:"links"`

@@ -191,7 +191,7 @@ func (a *App) advertised() (advertiser, error) {
 	if err != nil {
 		return advertiser{}, err
 	}
-	relay := advertiser{Server: a.relay, room: a.room, endpoints: endpoints(&a.opts.Config, told, a.api.addr())}
+	relay := advertiser{Server: a.relay, room: a.room, endpoints: endpoints(&a.opts.Config, told, a.apiAddr())}
 	var texts []string
 	for _, e := range relay.endpoints {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))

@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"log/slog"
@@ -15,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/alloc/store/redis"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
@@ -25,22 +27,11 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
-// Mode says for whom the process is there.
-type Mode uint8
-
-const (
-	// Serve is for the public: callers need tokens, and all limits hold.
-	Serve Mode = iota
-	// Dev is for a developer's machine: anybody may call, and the limits of the
-	// API and the budgets of ERROR replies are off.
-	Dev
-)
-
 // Options say what an App is made of. It is not modified after New.
 type Options struct {
 	Config config.Config
 	Mode   Mode
-	// Identity is who the relay is. Required.
+	// Identity is who the relay is. Required, but for API.
 	Identity state.Identity
 	// Fresh says that the identity has just been made, so that nothing of an
 	// earlier run can come back.
@@ -62,10 +53,12 @@ type Options struct {
 	OnReady func()
 }
 
-// App is a relay with all that belongs to it. Its fields are fixed by New, but
-// for those that say otherwise.
+// App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
+// New, but for those that say otherwise. What the mode has no use for is nil.
 type App struct {
 	opts    Options
+	parts   []part                  // in the order in which they were made
+	watched []func(context.Context) // what goes on besides, until the end
 	relay   *engine.Server
 	service *alloc.Service
 	metrics *metrics.Metrics
@@ -80,6 +73,11 @@ type App struct {
 	issued      *issued              // nil: none by ACME
 	dtls        *dtls.Records        // nil: no DTLS
 	websocket   *websocket.Transport // nil: no WebSocket
+
+	store  *redisstore.Store // of a fleet
+	member *member           // of a fleet, for a relay
+	front  *front            // of a fleet, for an API
+	ears   ears
 
 	most     int           // allocations at once
 	memory   *memory.Guard // nil: not watched
@@ -102,34 +100,70 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
-	a := &App{opts: o, since: time.Now(), quit: make(chan struct{}), done: make(chan struct{})}
+	a := &App{
+		opts: o, since: time.Now(), ears: deaf(),
+		quit: make(chan struct{}), done: make(chan struct{}),
+	}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
 	}
 	return a, nil
 }
 
+// build makes the parts of the mode. They end in the reverse order: the operator
+// sees the end of all others.
 func (a *App) build() error {
 	collectEarly()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
 		a.opts.Logger.Warn(w)
 	}
-	a.bound()
-	if err := a.buildRelay(); err != nil {
+	steps := map[Mode][]func() error{
+		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
+		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
+		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
+		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
+	}
+	if err := a.buildPlayers(); err != nil {
 		return err
 	}
-	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
+	for _, step := range steps[a.opts.Mode] {
+		if err := step(); err != nil {
+			return err
+		}
+	}
 	a.buildMetrics()
-	if err := a.buildAPI(); err != nil {
+	return a.buildHandlers()
+}
+
+// buildPlayers makes what the ports need: who may call, and the certificate.
+func (a *App) buildPlayers() (err error) {
+	c := &a.opts.Config
+	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
 		return err
 	}
-	return a.buildAdmin()
+	a.watch(a.players.watches()...)
+	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.certificate != nil {
+		a.watch(a.certificate.run)
+	}
+	if a.issued, err = newIssued(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.issued != nil {
+		a.watch(a.issued.run)
+	}
+	return nil
 }
 
 func (a *App) buildMetrics() {
 	cfg := metrics.Config{
-		Stats: a.relay.Stats, Process: a.process,
+		Process: a.process,
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
+	}
+	if a.relay != nil {
+		cfg.Stats = a.relay.Stats
 	}
 	if a.dtls != nil {
 		cfg.DTLS = a.dtls.Stats
@@ -137,51 +171,80 @@ func (a *App) buildMetrics() {
 	if a.websocket != nil {
 		cfg.WebSocket = a.websocket.Stats
 	}
+	if a.store != nil {
+		cfg.Store = a.store.Stats
+	}
+	if a.member != nil {
+		cfg.Announcer, cfg.Cluster = a.member.announcer.Stats, a.member.cluster.Stats
+	}
+	if a.front != nil {
+		cfg.Fleet, cfg.Dialer = a.front.fleet.Stats, a.front.dialer.Stats
+	}
 	a.metrics = metrics.New(cfg)
 }
 
-// buildAPI opens the API's port, of which the service tells players, before it
-// makes the service that answers there.
-func (a *App) buildAPI() (err error) {
+// openAPI opens the API's port, of which players are told, before what answers
+// there is made.
+func (a *App) openAPI() (err error) {
 	c := &a.opts.Config
-	if a.players, err = newPlayers(c, a.opts.Logger); err != nil {
-		return err
-	}
-	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
-		return err
-	}
-	if a.issued, err = newIssued(c, a.opts.Logger); err != nil {
-		return err
-	}
 	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.secure(), a.opts.Logger); err != nil {
 		return err
 	}
-	if a.opts.Mode == Serve {
+	a.add(part{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
 	}
 	if c.ProxyProtocol {
 		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.refused))
 	}
-	if err := a.buildService(); err != nil {
+	return nil
+}
+
+// openWebSocket opens the same port for players alone, if any may come by it.
+func (a *App) openWebSocket() error {
+	if a.websocket == nil {
+		return nil
+	}
+	return a.openAPI()
+}
+
+// buildHandlers makes what answers on the ports.
+func (a *App) buildHandlers() error {
+	if a.api != nil {
+		calls, err := a.handler(&a.opts.Config)
+		if err != nil {
+			return err
+		}
+		a.calls.serve(calls)
+		a.api.server.Handler = a.entrance(&a.calls)
+	}
+	pages, err := a.pages(&a.opts.Config)
+	if err != nil {
 		return err
 	}
-	handler, err := a.handler(c)
-	a.calls.serve(handler)
-	a.api.server.Handler = a.front(&a.calls)
-	return err
+	a.inside.serve(pages)
+	return nil
 }
 
 // handler returns what answers the API's calls by these settings.
 func (a *App) handler(c *config.Config) (http.Handler, error) {
-	return newAPI(c, a.opts.Mode, httpapi.Config{
+	if a.service == nil {
+		return http.NotFoundHandler(), nil
+	}
+	h := httpapi.Config{
 		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
 		Authenticate: a.players.authenticate(),
-	})
+	}
+	if a.store != nil {
+		h.Taker = a.store
+	}
+	return newAPI(c, a.opts.Mode, h)
 }
 
-// buildRelay opens the UDP sockets. The service, which wants to hear of binds
-// and ends, does not exist yet, but no hook is called before Run.
+// buildRelay opens the UDP sockets. Who wants to hear of binds and ends may not
+// exist yet, but no hook is called before Run.
 func (a *App) buildRelay() error {
+	a.bound()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
 	})
@@ -192,9 +255,9 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxAllocations, cfg.Logger = a.most, a.opts.Logger
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.most, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
-		OnBind: a.onBind, OnEnd: a.onEnd,
+		OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
 		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
 	}
 	if err := a.addWays(&cfg, sealer); err != nil {
@@ -203,17 +266,27 @@ func (a *App) buildRelay() error {
 	if a.opts.Fresh || a.opts.Mode == Dev {
 		cfg.RecoverFor = -1
 	}
+	a.restart.boot = sealer.Boot()
 	cfg.Ledger, cfg.Left = a.openLedger(sealer.Boot())
 	a.relay, err = engine.New(cfg, sealer)
-	if err != nil && cfg.Ledger != nil {
-		err = errors.Join(err, cfg.Ledger.Close())
+	if err != nil {
+		if cfg.Ledger != nil {
+			err = errors.Join(err, cfg.Ledger.Close())
+		}
+		return err
 	}
-	return err
+	a.add(part{"relay", a.runRelay, a.relay.Close})
+	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
+	a.watch(a.foreign.Run, a.watchDrain)
+	if a.memory != nil {
+		a.watch(a.memory.Run)
+	}
+	return nil
 }
 
-// buildService makes the Allocations service, which knows the join codes of
-// the run before.
-func (a *App) buildService() error {
+// buildAlone makes the Allocations service of a relay that is alone, which knows
+// the join codes of the run before.
+func (a *App) buildAlone() error {
 	relay, err := a.advertised()
 	if err != nil {
 		return err
@@ -229,7 +302,12 @@ func (a *App) buildService() error {
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
-	return err
+	if err != nil {
+		return err
+	}
+	a.ears.bound = a.service.Bound
+	a.ears.ended = func(e engine.EndEvent) { a.service.Ended(e.ID) }
+	return nil
 }
 
 // collectAt is the growth of the heap in percent at which the collector runs.

@@ -52,7 +52,7 @@ func reserved(c *config.Config) (w memory.Ways) {
 		w.Sessions = c.MaxDTLSSessions
 	}
 	if c.WebSocket {
-		w.WebSockets, w.Queue = c.MaxWebSockets, websocket.DefaultQueueBytes+websocket.DefaultSendBuffer
+		w.WebSockets, w.Queue = c.MaxWebSockets, int64(queueBytes(c)+websocket.DefaultSendBuffer)
 	}
 	return w
 }
@@ -114,12 +114,15 @@ func trusted(c *config.Config) []netip.Prefix {
 // process returns what the metrics show of the process.
 func (a *App) process() metrics.Process {
 	p := metrics.Process{
-		MaxAllocations: a.most,
-		Awaited:        a.restart.awaited(a.relay.Stats().Rebuilt), Lost: a.restart.lost.Load(),
-		Storing: a.restart.storing.Load(), ForeignSockets: a.foreign.Sockets(),
 		RefusedTotal: a.refused.total.Load(), RefusedAddress: a.refused.address.Load(),
 		RefusedHeader: a.refused.header.Load(),
 	}
+	if a.relay == nil {
+		return p
+	}
+	p.MaxAllocations, p.Awaited = a.most, a.restart.awaited(a.relay.Stats().Rebuilt)
+	p.Lost, p.Storing = a.restart.lost.Load(), a.restart.storing.Load()
+	p.ForeignSockets = a.foreign.Sockets()
 	if a.memory != nil {
 		st := a.memory.Stats()
 		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = st.Limit, st.Tight, st.Refused

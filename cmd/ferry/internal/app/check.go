@@ -37,30 +37,46 @@ var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies names no
 // it opens anything. It reads files that the settings name and looks at the
 // machine's addresses.
 func Check(c config.Config, mode Mode) error {
-	var errs []error
-	if mode == Serve {
-		errs = append(errs, checkPublic(&c))
-	}
 	_, err := adminToken(&c)
-	errs = append(errs, err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", secured(&c)))
-	_, err = advertise(listen(&c), c.Advertise, ownAddresses(mode))
-	errs = append(errs, err)
+	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", secured(&c))}
 	_, err = loadCertificate(&c, nil)
 	errs = append(errs, err)
 	_, err = newIssued(&c, nil)
-	errs = append(errs, err, checkName(&c))
+	errs = append(errs, err)
+	_, err = newPlayers(&c, mode, nil)
+	errs = append(errs, err, checkFleet(&c, mode))
 	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
 		errs = append(errs, ErrProxyProtocol)
 	}
+	if mode.relays() {
+		errs = append(errs, checkRelay(&c, mode))
+	}
+	if mode.answers() {
+		errs = append(errs, checkCalls(&c, mode))
+	}
+	return errors.Join(errs...)
+}
+
+// checkRelay is Check for what the relay needs.
+func checkRelay(c *config.Config, mode Mode) error {
+	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
+	errs := []error{err, checkName(c)}
 	if c.WebSocket {
-		_, err = websocket.New(websocketConfig(&c, mode))
+		_, err = websocket.New(websocketConfig(c, mode))
 		errs = append(errs, err)
 	}
-	_, err = newPlayers(&c, nil)
-	errs = append(errs, err)
+	return errors.Join(errs...)
+}
+
+// checkCalls is Check for what the API needs.
+func checkCalls(c *config.Config, mode Mode) error {
+	var errs []error
+	if mode != Dev {
+		errs = append(errs, checkPublic(c))
+	}
 	if len(c.Tokens) > 0 {
 		// The handler is thrown away: it is asked about the tokens only.
-		_, err = newAPI(&c, mode, httpapi.Config{Service: new(alloc.Service)})
+		_, err := newAPI(c, mode, httpapi.Config{Service: new(alloc.Service)})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
@@ -68,10 +84,15 @@ func Check(c config.Config, mode Mode) error {
 
 // Warnings returns what a configuration may well be, but hardly was meant to be.
 func Warnings(c config.Config, mode Mode) (all []string) {
-	if mode == Serve && c.BehindProxy && len(c.TrustedProxies) == 0 {
+	if mode != Dev && c.BehindProxy && len(c.TrustedProxies) == 0 {
 		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
 	}
-	all = append(all, sayWho(&c)...)
+	if mode.answers() {
+		all = append(all, sayWho(&c)...)
+	}
+	if !mode.relays() {
+		return all
+	}
 	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	if err != nil {
 		return all // Check says so.

@@ -65,6 +65,7 @@ func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) err
 		undo()
 		return err
 	}
+	a.ears.drained()
 	a.sayDraining("draining: new allocations are refused, what runs goes on")
 	return nil
 }
@@ -87,6 +88,7 @@ func (a *App) Undrain(ctx context.Context) error {
 	d.mu.Lock()
 	d.on = false
 	d.mu.Unlock()
+	a.ears.drained()
 	a.opts.Logger.Info("the drain was undone: new allocations are taken")
 	return nil
 }

@@ -9,17 +9,39 @@ import (
 
 // Listener is one address that the process hears, with its real port.
 type Listener struct {
-	Kind string // "udp", "http", "https" or "admin"
+	Kind string // "udp", "http", "https", "cluster" or "admin"
 	Addr netip.AddrPort
 }
 
 // Listeners returns all listeners, the relay's first.
 func (a *App) Listeners() []Listener {
 	var all []Listener
-	for _, addr := range a.relay.Addrs() {
+	for _, addr := range a.udp() {
 		all = append(all, Listener{"udp", addr})
 	}
-	return append(all, Listener{a.scheme(), a.api.addr()}, Listener{"admin", a.admin.addr()})
+	if a.api != nil {
+		all = append(all, Listener{a.scheme(), a.api.addr()})
+	}
+	if a.member != nil {
+		all = append(all, Listener{"cluster", a.member.cluster.Addr()})
+	}
+	return append(all, Listener{"admin", a.admin.addr()})
+}
+
+// udp returns where the relay hears, nothing if there is none.
+func (a *App) udp() []netip.AddrPort {
+	if a.relay == nil {
+		return nil
+	}
+	return a.relay.Addrs()
+}
+
+// apiAddr returns where the API's port is, nothing if there is none.
+func (a *App) apiAddr() netip.AddrPort {
+	if a.api == nil {
+		return netip.AddrPort{}
+	}
+	return a.api.addr()
 }
 
 func (a *App) scheme() string {
@@ -29,8 +51,14 @@ func (a *App) scheme() string {
 	return "http"
 }
 
-// URL returns the address of the API with its scheme.
-func (a *App) URL() string { return a.scheme() + "://" + a.api.addr().String() }
+// URL returns the address of the API's port with its scheme, nothing if there is
+// none.
+func (a *App) URL() string {
+	if a.api == nil {
+		return ""
+	}
+	return a.scheme() + "://" + a.api.addr().String()
+}
 
 // AdminURL returns the address of the admin pages.
 func (a *App) AdminURL() string {
@@ -41,14 +69,29 @@ func (a *App) AdminURL() string {
 	return scheme + "://" + a.admin.addr().String()
 }
 
-// Summary names all addresses in one line: udp=…,… http=… admin=….
+// Summary names all addresses in one line: udp=…,… http=… cluster=… admin=…, as
+// far as there are such.
 func (a *App) Summary() string {
-	var udp []string
-	for _, addr := range a.relay.Addrs() {
+	var all, udp []string
+	for _, addr := range a.udp() {
 		udp = append(udp, addr.String())
 	}
-	return "udp=" + strings.Join(udp, ",") + " http=" + a.URL() + " admin=" + a.AdminURL()
+	if len(udp) > 0 {
+		all = append(all, "udp="+strings.Join(udp, ","))
+	}
+	if a.api != nil {
+		all = append(all, "http="+a.URL())
+	}
+	if a.member != nil {
+		all = append(all, "cluster="+a.member.cluster.Addr().String())
+	}
+	return strings.Join(append(all, "admin="+a.AdminURL()), " ")
 }
 
-// Stats returns the counts of the relay.
-func (a *App) Stats() engine.Stats { return a.relay.Stats() }
+// Stats returns the counts of the relay, none if there is none.
+func (a *App) Stats() engine.Stats {
+	if a.relay == nil {
+		return engine.Stats{}
+	}
+	return a.relay.Stats()
+}

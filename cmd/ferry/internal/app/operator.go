@@ -20,15 +20,10 @@ const (
 	adminAddressConnections = 64
 )
 
-// buildAdmin opens the operator's port: plain HTTP on loopback, and with the
+// openAdmin opens the operator's port: plain HTTP on loopback, and with the
 // API's certificate elsewhere, if there is a token to protect.
-func (a *App) buildAdmin() error {
+func (a *App) openAdmin() (err error) {
 	c := &a.opts.Config
-	pages, err := a.pages(c)
-	if err != nil {
-		return err
-	}
-	a.inside.serve(pages)
 	var secure *tls.Config
 	loopback := c.Admin.Addr().Unmap().IsLoopback()
 	if c.AdminToken != "" && !loopback {
@@ -37,6 +32,7 @@ func (a *App) buildAdmin() error {
 	if a.admin, err = newWeb(c.Admin.AddrPort, &a.inside, secure, a.opts.Logger); err != nil {
 		return err
 	}
+	a.add(part{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {
 		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
@@ -54,15 +50,17 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	cfg := admin.Config{
 		Title:   "ferry " + a.opts.Version,
 		Metrics: a.metrics.Write,
-		Probe:   a.relay.Probe,
-		Workers: func() []engine.WorkerStats { return a.relay.Stats().Workers },
+		Probe:   func(context.Context) error { return nil },
+		Workers: func() []engine.WorkerStats { return a.Stats().Workers },
 		Ready:   a.whyNotReady,
 		AnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
-		Drain: a.Drain, Undrain: a.Undrain, Draining: a.DrainState,
-		DrainDefaults: a.drainDefaults(),
-
-		Relay: a.relay, Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
+		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
+	}
+	if a.relay != nil {
+		cfg.Relay, cfg.Probe = a.relay, a.relay.Probe
+		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
+		cfg.DrainDefaults = a.drainDefaults()
 	}
 	if a.opts.Level != nil {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
@@ -85,33 +83,30 @@ func adminToken(c *config.Config) (string, error) {
 	return string(token), nil
 }
 
-// nodes returns this process, which is alone.
+// nodes returns this process and, for an API, all relays of its fleet.
 func (a *App) nodes(context.Context) ([]admin.Node, error) {
-	st, state := a.relay.Stats(), "ready"
+	st, state := a.Stats(), "ready"
 	switch a.whyNotReady() {
 	case errNotReady:
 		state = "not ready"
 	case errDraining:
 		state = "draining"
 	}
+	now := a.inForce()
 	n := admin.Node{
 		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
 		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
 		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
-		MaxSeats: a.inForce().MaxSeats,
+		MaxSeats: a.seats(&now.Config),
 	}
-	for _, addr := range a.relay.Addrs() {
+	for _, addr := range a.udp() {
 		n.UDP = append(n.UDP, addr.String())
 	}
-	return []admin.Node{n}, nil
-}
-
-// String returns the name of the command that runs in this mode.
-func (m Mode) String() string {
-	if m == Dev {
-		return "dev"
+	if a.front == nil {
+		return []admin.Node{n}, nil
 	}
-	return "serve"
+	n.ID, n.Region = hostname(), ""
+	return append([]admin.Node{n}, a.front.nodes()...), nil
 }
 
 // swapped is a handler that another one takes the place of while it serves.

@@ -23,12 +23,19 @@ type players struct {
 	admission *hooks.Admission
 	webhooks  *hooks.Webhooks
 	guard     *quota.Guard
-	tally     *quota.Tally
+	tally     *quota.Tally // counts for guard, where this process relays
+	leases    *leases      // do so in a fleet
 }
 
 // newPlayers returns what the settings ask for. It reads the files of secrets and
-// connects to nothing. A nil logger is for a look at the settings.
-func newPlayers(c *config.Config, log *slog.Logger) (p players, err error) {
+// connects to nothing. A nil logger is for a look at the settings. A relay of a
+// fleet lets in whom an API process has let in, so that it only tells.
+func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (p players, err error) {
+	if mode == Relay {
+		c = &config.Config{
+			WebhookURL: c.WebhookURL, WebhookSecretFile: c.WebhookSecretFile, HooksPlainHTTP: c.HooksPlainHTTP,
+		}
+	}
 	var errs []error
 	if len(c.Issuers) > 0 {
 		p.verifier, err = identity.New(identity.Config{Issuers: issuers(c), Logger: log})
@@ -43,7 +50,7 @@ func newPlayers(c *config.Config, log *slog.Logger) (p players, err error) {
 		errs = append(errs, err)
 	}
 	if len(c.Quotas) > 0 {
-		errs = append(errs, p.limit(c, log))
+		errs = append(errs, p.limit(c, mode, log))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return players{}, fmt.Errorf("app: %w", err)
@@ -108,8 +115,8 @@ func newWebhooks(c *config.Config, log *slog.Logger) (*hooks.Webhooks, error) {
 	return w, nil
 }
 
-// limit makes the guard of quotas, which counts what this machine holds.
-func (p *players) limit(c *config.Config, log *slog.Logger) (err error) {
+// limit makes the guard of quotas, and who counts for it.
+func (p *players) limit(c *config.Config, mode Mode, log *slog.Logger) (err error) {
 	limits := make(map[string]quota.Limits)
 	for i, q := range c.Quotas {
 		if _, twice := limits[q.Project]; twice {
@@ -117,8 +124,15 @@ func (p *players) limit(c *config.Config, log *slog.Logger) (err error) {
 		}
 		limits[q.Project] = quota.Limits{Allocations: q.Allocations, Players: q.Players, Inactive: q.Inactive}
 	}
-	p.tally = quota.NewTally(limits, c.BindTimeout, nil)
-	p.guard, err = quota.NewGuard(quota.Config{Limits: limits, Usage: p.tally.Usage, Logger: log})
+	var usage func(context.Context, string) (quota.Usage, error)
+	if mode == API {
+		p.leases = new(leases)
+		usage = p.leases.usage
+	} else {
+		p.tally = quota.NewTally(limits, c.BindTimeout, nil)
+		usage = p.tally.Usage
+	}
+	p.guard, err = quota.NewGuard(quota.Config{Limits: limits, Usage: usage, Logger: log})
 	return err
 }
 

@@ -1,11 +1,13 @@
 package app
 
 import (
+	"math"
 	"net/netip"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/fleet"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // engineConfig returns what settings and mode say about the relay.
@@ -19,7 +21,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
-		Limits: limits(c), MaxSeats: c.MaxSeats,
+		Limits:    limits(c),
 		Unlimited: mode == Dev, Region: c.Region,
 		AllowPrivateSources: c.AllowPrivateSources || mode == Dev,
 		RecoverFor:          c.RecoverFor,
@@ -72,20 +74,49 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
-// onBind and onEnd are told by the relay, and must not block.
+// ears are who else hears of what the relay tells. They do not block.
+type ears struct {
+	bound    func(proto.AllocationID)
+	ended    func(engine.EndEvent)
+	returned func(engine.ReturnEvent)
+	drained  func() // a drain began, or was undone
+}
+
+// deaf returns those of nobody.
+func deaf() ears {
+	return ears{
+		bound: func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
+		returned: func(engine.ReturnEvent) {}, drained: func() {},
+	}
+}
+
+// onBind, onEnd and onReturn are told by the relay, and must not block.
 func (a *App) onBind(e engine.BindEvent) {
 	a.players.bound(e)
 	if e.First {
-		a.service.Bound(e.ID)
+		a.ears.bound(e.ID)
 	}
 }
 
 func (a *App) onEnd(e engine.EndEvent) {
-	a.service.Ended(e.ID)
+	a.ears.ended(e)
 	a.players.ended(e)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}
 }
 
-var _ alloc.Relay = advertiser{}
+func (a *App) onReturn(e engine.ReturnEvent) { a.ears.returned(e) }
+
+// seats returns how many seats the relay promises by these settings, 0 for no
+// limit. A relay of a fleet has one, since it announces how many are left: as
+// many as it holds allocations.
+func (a *App) seats(c *config.Config) int {
+	seats := c.MaxSeats
+	if seats == 0 && a.opts.Mode == Relay {
+		seats = a.most
+	}
+	return int(min(int64(seats)*int64(c.Overcommit)/100, math.MaxInt32))
+}
+
+var _ fleet.Engine = advertiser{}

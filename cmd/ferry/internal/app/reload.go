@@ -20,7 +20,7 @@ import (
 var (
 	reloadsAPI    = []string{"tokens", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes"}
-	reloadsOthers = []string{"max_seats", "log_level"}
+	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
 )
 
 var errNoReload = errors.New("app: this process was not started with settings that can be read again")
@@ -84,10 +84,12 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 		return admin.Reloaded{}, err
 	}
 	// The only step that can fail is the first.
-	if err := a.relay.SetMaxSeats(ctx, p.next.MaxSeats); err != nil {
-		return admin.Reloaded{}, err
+	if a.relay != nil {
+		if err := a.relay.SetMaxSeats(ctx, a.seats(&p.next.Config)); err != nil {
+			return admin.Reloaded{}, err
+		}
+		a.relay.SetLimits(limits(&p.next.Config))
 	}
-	a.relay.SetLimits(limits(&p.next.Config))
 	if p.calls != nil {
 		a.calls.serve(p.calls)
 	}

@@ -10,6 +10,7 @@ import (
 
 // restart is what is known of the run before, and for the next one.
 type restart struct {
+	boot    uint64        // of this run
 	left    int           // allocations that the run before left
 	lost    atomic.Uint64 // of them, those that did not come back in time
 	storing atomic.Bool   // the state file takes what a restart must know

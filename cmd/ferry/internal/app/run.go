@@ -3,8 +3,8 @@ package app
 import (
 	"context"
 	"errors"
-	"fmt"
 	"net/http"
+	"slices"
 	"sync"
 	"time"
 )
@@ -36,27 +36,10 @@ func (a *App) Run(ctx context.Context) error {
 	defer close(a.done)
 	alive, fail := context.WithCancelCause(ctx)
 	defer fail(nil)
-	relay, stopRelay := context.WithCancel(context.WithoutCancel(ctx))
-	defer stopRelay()
-
-	var parts sync.WaitGroup
-	start := func(name string, run func() error) {
-		parts.Go(func() {
-			err := run()
-			if err == nil {
-				err = errEnded
-			}
-			if err != errDrained {
-				err = fmt.Errorf("app: %s: %w", name, err)
-			}
-			fail(err)
-		})
-	}
-	start("relay", func() error { return a.runRelay(relay) })
-	start("api", a.api.run)
-	start("admin", a.admin.run)
-	for _, watch := range a.watches() {
-		parts.Go(func() { watch(alive) })
+	crew := a.launch(ctx, fail)
+	var watches sync.WaitGroup
+	for _, watch := range append(a.watched, a.announce) {
+		watches.Go(func() { watch(alive) })
 	}
 
 	var err error
@@ -71,28 +54,13 @@ func (a *App) Run(ctx context.Context) error {
 	fail(nil)
 	a.ready.Store(false)
 	a.opts.Logger.Info("stopping")
-	a.api.stop(answerWithin)
-	stopRelay()
-	a.admin.stop(answerWithin)
-	parts.Wait()
+	for _, w := range slices.Backward(crew) {
+		w.stop()
+		<-w.done
+	}
+	watches.Wait()
 	a.players.close()
 	return err
-}
-
-// watches are what goes on besides serving.
-func (a *App) watches() []func(context.Context) {
-	all := []func(context.Context){a.announce, a.foreign.Run, a.watchDrain}
-	if a.memory != nil {
-		all = append(all, a.memory.Run)
-	}
-	if a.certificate != nil {
-		all = append(all, a.certificate.run)
-	}
-	all = append(all, a.players.watches()...)
-	if a.issued != nil {
-		all = append(all, a.issued.run)
-	}
-	return all
 }
 
 // runRelay runs the relay, which ends by itself after a drain.
@@ -105,15 +73,30 @@ func (a *App) runRelay(ctx context.Context) error {
 	return err
 }
 
-// announce says that the process is ready, when callers of WebSocket are let in
-// and the relay has answered. Under a flood that may take several attempts, which
-// is no reason to give up.
+// announce says that the process is ready, when it is.
 func (a *App) announce(ctx context.Context) {
+	awake := a.wakeRelay
+	if a.front != nil {
+		awake = a.front.wake
+	}
+	if !awake(ctx) {
+		return
+	}
+	a.ready.Store(true)
+	if a.opts.OnReady != nil {
+		a.opts.OnReady()
+	}
+}
+
+// wakeRelay waits until callers of WebSocket are let in and the relay has
+// answered. Under a flood that may take several attempts, which is no reason to
+// give up. It reports false when ctx ends before.
+func (a *App) wakeRelay(ctx context.Context) bool {
 	if a.websocket != nil {
 		select {
 		case <-a.websocket.Running():
 		case <-ctx.Done():
-			return
+			return false
 		}
 	}
 	for ctx.Err() == nil {
@@ -121,16 +104,13 @@ func (a *App) announce(ctx context.Context) {
 		err := a.relay.Probe(attempt)
 		cancel()
 		if err == nil {
-			a.ready.Store(true)
-			if a.opts.OnReady != nil {
-				a.opts.OnReady()
-			}
-			return
+			return true
 		}
 		if ctx.Err() == nil {
 			a.opts.Logger.Warn("the relay does not answer itself yet", "error", err)
 		}
 	}
+	return false
 }
 
 // Close frees everything: that of an App that was never run, or by making Run
@@ -144,13 +124,8 @@ func (a *App) Close() error {
 	}
 	defer close(a.done)
 	var errs []error
-	if a.relay != nil {
-		errs = append(errs, a.relay.Close())
-	}
-	for _, w := range []*web{a.api, a.admin} {
-		if w != nil {
-			errs = append(errs, w.listener.Close())
-		}
+	for _, p := range slices.Backward(a.parts) {
+		errs = append(errs, p.free())
 	}
 	return errors.Join(errs...)
 }

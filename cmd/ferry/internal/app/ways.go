@@ -58,7 +58,7 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 		TrustedProxies: trusted(c), AllowOrigins: origins(c),
 		IdleTimeout:   patience(c, websocket.DefaultIdleTimeout),
 		QueueMessages: c.WebSocketQueue, MaxOutgoing: c.WebSocketMaxMessage,
-		QueueBytes: max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2),
+		QueueBytes: queueBytes(c),
 	}
 	if mode == Dev || c.BehindProxy && len(c.TrustedProxies) == 0 {
 		w.MaxConnsPerAddress = -1
@@ -69,6 +69,11 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 // queuedBytes is what a queued message may take on average, as with the defaults
 // of package websocket.
 const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
+
+// queueBytes is what the queue of one WebSocket may take.
+func queueBytes(c *config.Config) int {
+	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
+}
 
 // patience returns how long a session of a player may be silent, which must not
 // be shorter than the relay waits.
@@ -85,8 +90,8 @@ func origins(c *config.Config) []string {
 	return c.AllowOrigins
 }
 
-// front is the API, with the WebSocket at / if there is one.
-func (a *App) front(api http.Handler) http.Handler {
+// entrance is the API, with the WebSocket at / if there is one.
+func (a *App) entrance(api http.Handler) http.Handler {
 	if a.websocket == nil {
 		return api
 	}

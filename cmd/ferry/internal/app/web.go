@@ -64,6 +64,22 @@ func (w *web) addr() netip.AddrPort {
 	return w.listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
+// serve serves until ctx ends, lets the calls under way finish, and returns when
+// nothing of the server runs any more.
+func (w *web) serve(ctx context.Context) error {
+	var stopping sync.WaitGroup
+	stopping.Go(func() {
+		select {
+		case <-ctx.Done():
+		case <-w.served:
+		}
+		w.stop(answerWithin)
+	})
+	err := w.run()
+	stopping.Wait()
+	return err
+}
+
 // run serves until stop is called, and then returns nil.
 func (w *web) run() error {
 	defer close(w.served)

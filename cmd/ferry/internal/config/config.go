@@ -9,12 +9,13 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/alloc/store/redis"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Config is every setting of ferry serve and ferry dev. The tags say the YAML
+// Config is every setting of ferry serve, relay, api and dev. The tags say the YAML
 // key, from which flag and variable follow, the group and the text in the help
 // with its placeholder in braces, and the range or the choices. What a
 // setting does is said in its help text and nowhere else.
@@ -93,12 +94,28 @@ type Config struct {
 	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs those messages; required with webhook_url"`
 	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url to private networks too, not only to this machine"`
 
+	Store             Secret `key:"store" group:"fleet" usage:"{URL} of the store that a fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may hold a password"`
+	StorePasswordFile string `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, where its URL has none"`
+	StoreCA           string `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that the store's certificate is held against; empty: the system's"`
+	StorePrefix       string `key:"store_prefix" group:"fleet" usage:"{TEXT} that begins all keys in the store, so that fleets can share one"`
+	Cluster           Addr   `key:"cluster" group:"fleet" usage:"address at which a relay answers the API processes of its fleet, {HOST:PORT}; it belongs into a private network"`
+	ClusterAdvertise  string `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach that; empty: the address itself or, where that is all addresses, the first one that players are told"`
+	ClusterCA         string `key:"cluster_ca" group:"fleet" usage:"{FILE} (PEM) with the authority of the fleet's own certificates; ferry ctl cluster-ca makes them"`
+	ClusterCert       string `key:"cluster_cert" group:"fleet" usage:"certificate {FILE} (PEM) of this relay or API process in its fleet"`
+	ClusterKey        string `key:"cluster_key" group:"fleet" usage:"private key {FILE} (PEM) of that"`
+	RegionDescription string `key:"region_description" group:"fleet" usage:"{NAME} of the relay's region for people; empty: its id"`
+	Overcommit        int    `key:"overcommit" group:"fleet" usage:"seats that a relay promises, in {PERCENT} of those that it has, where hosts ask for more players than come" min:"1" max:"10000"`
+
 	// Tokens are the callers that the API lets in, Issuers are whose tokens it
 	// lets in.
 	Tokens  []Token  `key:"tokens"`
 	Issuers []Issuer `key:"issuers"`
 	// Quotas are those of projects that have any.
 	Quotas []Quota `key:"quotas"`
+	// RegionDefaults and RegionHints say where in a fleet a host goes that names
+	// no region: by its project, else by its player's address.
+	RegionDefaults []RegionDefault `key:"region_defaults"`
+	RegionHints    []RegionHint    `key:"region_hints"`
 }
 
 // Token is a bearer token of the API and what it stands for. It is written in
@@ -121,6 +138,8 @@ const (
 	// port is the one number of UDP and HTTP, adminPort that of the operator.
 	port      = 7777
 	adminPort = 7778
+	// clusterPort is where relays hear the API processes of their fleet.
+	clusterPort = 7779
 
 	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 )
@@ -155,6 +174,9 @@ func Dev() Config {
 		Merge:            true,
 		ACMEServer:       letsEncrypt,
 		AdmissionTimeout: time.Second,
+		StorePrefix:      redisstore.DefaultPrefix,
+		Cluster:          Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), clusterPort)},
+		Overcommit:       100,
 		LogLevel:         "info",
 		LogFormat:        "text",
 

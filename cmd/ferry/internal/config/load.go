@@ -39,11 +39,17 @@ func Load(cmd *cli.Command, environ []string, defaults Config) (Loaded, error) {
 	return l, l.validate()
 }
 
+// byDefault is the source of what nobody has set.
+const byDefault = "default"
+
 // Source says where the value of a YAML key came from: "default", FILE:LINE,
 // the name of a variable, or a flag.
 func (l Loaded) Source(key string) string {
 	if s, ok := l.sources[key]; ok {
 		return s
 	}
-	return "default"
+	return byDefault
 }
+
+// Set reports whether somebody has given the key a value.
+func (l Loaded) Set(key string) bool { return l.Source(key) != byDefault }

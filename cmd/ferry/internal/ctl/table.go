@@ -52,9 +52,17 @@ func nodesTable(w io.Writer, n *admin.Nodes) error {
 			seats += " of " + strconv.Itoa(n.MaxSeats)
 		}
 		rows = append(rows, row(n.ID, n.Role, n.Region, n.State, strings.Join(n.UDP, ","), n.API,
-			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), seats, age(time.Since(n.Since).Seconds()), n.Version))
+			strconv.Itoa(n.Allocations), strconv.Itoa(n.Bound), seats, up(n.Since), n.Version))
 	}
 	return table(w, "NODE\tROLE\tREGION\tSTATE\tUDP\tAPI\tALLOCATIONS\tBOUND\tSEATS\tUP\tVERSION", rows)
+}
+
+// up returns for how long a process has run, nothing where that is not known.
+func up(since time.Time) string {
+	if since.IsZero() {
+		return ""
+	}
+	return age(time.Since(since).Seconds())
 }
 
 func allocationsTable(w io.Writer, all *admin.Allocations) error {

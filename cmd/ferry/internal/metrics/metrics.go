@@ -7,6 +7,9 @@ import (
 
 	vm "github.com/VictoriaMetrics/metrics"
 
+	"github.com/ferryrelay/ferry/alloc/cluster"
+	"github.com/ferryrelay/ferry/alloc/fleet"
+	"github.com/ferryrelay/ferry/alloc/store/redis"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
@@ -14,7 +17,8 @@ import (
 
 // Config says what is shown.
 type Config struct {
-	// Stats returns the counts of the relay. Required.
+	// Stats returns the counts of the relay. Nil: there is none, and its metrics
+	// are not shown.
 	Stats func() engine.Stats
 	// Process returns what the process knows besides. Required.
 	Process func() Process
@@ -22,6 +26,13 @@ type Config struct {
 	// no such way, and its metrics are not shown.
 	DTLS      func() dtls.Stats
 	WebSocket func() websocket.Stats
+	// Store returns the counts of the store of a fleet, Announcer and Cluster those
+	// of a relay in it, Fleet and Dialer those of an API process. Nil as above.
+	Store     func() redisstore.Stats
+	Announcer func() fleet.AnnouncerStats
+	Cluster   func() cluster.ServerStats
+	Fleet     func() fleet.Stats
+	Dialer    func() cluster.DialerStats
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -39,7 +50,10 @@ type Metrics struct {
 func New(cfg Config) *Metrics {
 	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
 	m.set.RegisterMetricsWriter(m.writeBuild)
-	m.set.RegisterMetricsWriter(m.writeRelay)
+	if cfg.Stats != nil {
+		m.set.RegisterMetricsWriter(m.writeRelay)
+		m.set.RegisterMetricsWriter(m.writeHeld)
+	}
 	if cfg.DTLS != nil {
 		m.set.RegisterMetricsWriter(m.writeDTLS)
 	}
@@ -47,6 +61,7 @@ func New(cfg Config) *Metrics {
 		m.set.RegisterMetricsWriter(m.writeWebSocket)
 	}
 	m.set.RegisterMetricsWriter(m.writeProcess)
+	m.set.RegisterMetricsWriter(m.writeFleet)
 	m.set.RegisterMetricsWriter(m.api.write)
 	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)
 	m.set.RegisterMetricsWriter(vm.WriteFDMetrics)

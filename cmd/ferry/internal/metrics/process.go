@@ -27,7 +27,8 @@ type Process struct {
 	RefusedHeader uint64
 }
 
-func (m *Metrics) writeProcess(w io.Writer) {
+// writeHeld writes what belongs to a relay.
+func (m *Metrics) writeHeld(w io.Writer) {
 	st := m.cfg.Process()
 	var p page
 	p.single("ferry_max_allocations", gauge, "Allocations that the relay holds at most.", count(st.MaxAllocations))
@@ -40,6 +41,12 @@ func (m *Metrics) writeProcess(w io.Writer) {
 	p.single("ferry_memory_short", gauge, "1 while allocations are refused, since the memory is short.", truth(st.MemoryTight))
 	p.family("ferry_allocations_refused_total", counter, "Allocations that were refused by this process, by reason.")
 	p.sample("ferry_allocations_refused_total", st.MemoryRefused, "reason", "memory")
+	p.flush(w)
+}
+
+func (m *Metrics) writeProcess(w io.Writer) {
+	st := m.cfg.Process()
+	var p page
 	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by the limit they met, or for want of a PROXY header.")
 	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
 	p.sample("ferry_http_connections_refused_total", st.RefusedAddress, "reason", "address")

@@ -13,6 +13,7 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	var p page
 	p.single("ferry_allocations", gauge, "Allocations that live, bound or not.", count(st.Allocations))
 	p.single("ferry_bound", gauge, "Allocations that are bound to an endpoint.", count(st.Bound))
+	p.single("ferry_seats", gauge, "Seats that are promised: one for each host and one for each player that it asked for.", count(st.Seats))
 	p.single("ferry_links", gauge, "Open links between a player and its host.", count(st.Links))
 
 	p.family("ferry_datagrams_total", counter, "Datagrams received and handled, and sent.")
