@@ -11,7 +11,6 @@ import (
 	"strconv"
 	"strings"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -101,12 +100,12 @@ func (s *Server) Do(command string) string {
 }
 
 // Pause stops the process where it is: connections stay, nothing answers.
-func (s *Server) Pause() { s.signal(syscall.SIGSTOP) }
+func (s *Server) Pause() { s.signal(stop) }
 
 // Resume lets it go on.
-func (s *Server) Resume() { s.signal(syscall.SIGCONT) }
+func (s *Server) Resume() { s.signal(goOn) }
 
-func (s *Server) signal(sig syscall.Signal) {
+func (s *Server) signal(sig os.Signal) {
 	s.t.Helper()
 	if err := s.proc.cmd.Process.Signal(sig); err != nil {
 		s.t.Fatalf("redis at %s, %v: %v", s.Addr, sig, err)
