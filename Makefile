@@ -99,6 +99,17 @@ faults: ## the process or the network stands still for 25 s (root)
 memory: ## a cap of 256 MiB under flood and reservations, until it is full and a minute more (root)
 	$(LAB) -run TestMemoryCap -memory.duration 60s -long
 
+# The fleet needs redis-server as well.
+FLEET = $(GO) test -tags lab ./scripts/fleet -count=1 -v
+
+.PHONY: fleet
+fleet: ## relays, API nodes and Redis die and restart under 1,000 matches (about 2 minutes; root)
+	$(FLEET) -fleet.matches 1000 -fleet.pause 60s -fleet.allocate 10s -long -timeout 30m
+
+.PHONY: fleet-quick
+fleet-quick: ## the same with 200 matches, decided by counts (root)
+	$(FLEET)
+
 # SOAK is how long clients come and go.
 SOAK ?= 1h
 

@@ -33,17 +33,17 @@ done
 exit 0
 `
 
-// janitor is a process that cleans up when this one ends, in whatever way: the
+// Janitor is a process that cleans up when this one ends, in whatever way: the
 // kernel then closes the pipe that the janitor waits for.
-type janitor struct {
+type Janitor struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 	once sync.Once
 	err  error
 }
 
-func startJanitor(namespaces []string) (*janitor, error) {
-	j := &janitor{cmd: exec.Command("sh", append([]string{"-c", sweep, "ferrylab"}, namespaces...)...)}
+func startJanitor(namespaces []string) (*Janitor, error) {
+	j := &Janitor{cmd: exec.Command("sh", append([]string{"-c", sweep, "ferrylab"}, namespaces...)...)}
 	j.cmd.Env = append(os.Environ(), "CGROUPS="+strings.Join(cgroupDirs(), " "), "OWNER="+strconv.Itoa(os.Getpid()))
 	// An interrupt from the terminal is for the tests, not for who cleans up.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -57,8 +57,9 @@ func startJanitor(namespaces []string) (*janitor, error) {
 	return j, nil
 }
 
-// finish lets the janitor do its work and waits for it.
-func (j *janitor) finish() error {
+// Finish lets the janitor do its work and waits for it. It may be called more
+// than once.
+func (j *Janitor) Finish() error {
 	j.once.Do(func() {
 		j.pipe.Close()
 		if err := j.cmd.Wait(); err != nil {

@@ -2,6 +2,7 @@ package lab
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net"
 	"os"
@@ -17,6 +18,43 @@ const netnsDir = "/run/netns/"
 // Namespace is a network namespace of the laboratory. It is immutable.
 type Namespace struct {
 	Name string // as `ip netns` knows it
+}
+
+// NewNamespaces makes namespaces without any link, named after this process and
+// their roles, in the order of these. The janitor removes them, with everything
+// that runs in them, when it is told to finish or this process ends. On error
+// nothing is left.
+func NewNamespaces(roles ...string) ([]Namespace, *Janitor, error) {
+	var all []Namespace
+	var names []string
+	for _, role := range roles {
+		ns := Namespace{fmt.Sprintf("ferrylab-%d-%s", os.Getpid(), role)}
+		all, names = append(all, ns), append(names, ns.Name)
+	}
+	j, err := startJanitor(names)
+	if err != nil {
+		return nil, nil, err
+	}
+	for _, ns := range all {
+		if err := ns.make(); err != nil {
+			return nil, nil, errors.Join(err, j.Finish())
+		}
+	}
+	return all, j, nil
+}
+
+func (n Namespace) make() error {
+	if err := errors.Join(ip("netns add "+n.Name), n.IP("link set lo up")); err != nil {
+		return err
+	}
+	// Whatever comes in is delivered, forged or not: that the relay stands it is
+	// the point.
+	for _, knob := range []string{"all.rp_filter", "default.rp_filter"} {
+		if err := n.Set("net.ipv4.conf."+knob, "0"); err != nil {
+			return err
+		}
+	}
+	return n.quickIPv6()
 }
 
 // Do calls f on a thread of its own inside the namespace and returns its error.

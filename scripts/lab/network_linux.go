@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
-	"os"
 )
 
 // Addresses of the laboratory, IPv4; doc.go has the map.
@@ -40,7 +39,7 @@ const (
 type Network struct {
 	Clients, Relay, Peers, Victim Namespace
 
-	janitor *janitor
+	janitor *Janitor
 }
 
 // link is one veth from the relay's namespace to another.
@@ -62,45 +61,18 @@ func (n *Network) links() []link {
 // NewNetwork makes the network. It has to be closed; a network that is not is
 // removed when the process ends. On error nothing is left.
 func NewNetwork() (*Network, error) {
-	name := func(role string) Namespace { return Namespace{fmt.Sprintf("ferrylab-%d-%s", os.Getpid(), role)} }
-	n := &Network{Clients: name("clients"), Relay: name("relay"), Peers: name("peers"), Victim: name("victim")}
-	var err error
-	if n.janitor, err = startJanitor(n.names()); err != nil {
+	all, j, err := NewNamespaces("clients", "relay", "peers", "victim")
+	if err != nil {
 		return nil, err
 	}
+	n := &Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], janitor: j}
 	if err := n.build(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
 	return n, nil
 }
 
-func (n *Network) names() (names []string) {
-	for _, ns := range n.namespaces() {
-		names = append(names, ns.Name)
-	}
-	return names
-}
-
-func (n *Network) namespaces() []Namespace {
-	return []Namespace{n.Clients, n.Relay, n.Peers, n.Victim}
-}
-
 func (n *Network) build() error {
-	for _, ns := range n.namespaces() {
-		if err := errors.Join(ip("netns add "+ns.Name), ns.IP("link set lo up")); err != nil {
-			return err
-		}
-		// Whatever comes in is delivered, forged or not: that the relay stands
-		// it is the point.
-		for _, knob := range []string{"all.rp_filter", "default.rp_filter"} {
-			if err := ns.Set("net.ipv4.conf."+knob, "0"); err != nil {
-				return err
-			}
-		}
-		if err := ns.quickIPv6(); err != nil {
-			return err
-		}
-	}
 	if err := n.Relay.IP("addr add " + RelayAddr.Addr().String() + "/32 dev lo"); err != nil {
 		return err
 	}
@@ -163,4 +135,4 @@ func (n *Network) SetLink(name string, up bool) error {
 
 // Close removes the namespaces and everything that runs in them. It may be
 // called more than once.
-func (n *Network) Close() error { return n.janitor.finish() }
+func (n *Network) Close() error { return n.janitor.Finish() }

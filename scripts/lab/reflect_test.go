@@ -239,7 +239,7 @@ func TestJanitor(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := j.finish(); err != nil {
+	if err := j.Finish(); err != nil {
 		t.Fatal(err)
 	}
 	until(t, "the process is killed", func() bool { return !sleeper.Alive() })

@@ -2,9 +2,7 @@ package lab
 
 import (
 	"bufio"
-	"errors"
 	"fmt"
-	"io"
 	"net/http"
 	"net/netip"
 	"os"
@@ -12,7 +10,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -23,8 +20,6 @@ import (
 const (
 	adminAddr = "127.0.0.1:7778" // in the relay's namespace
 	stateName = "state"          // of the state directory, in RelayConfig.Dir
-	// startWithin is how long the relay may take to say that it is ready.
-	startWithin = 20 * time.Second
 	// secret is what the laboratory's backends show to the API, with a number.
 	secret = "laboratory-backend-token-0123456789abcdef-%d"
 )
@@ -75,11 +70,8 @@ type RelayConfig struct {
 
 // Relay is a running `ferry serve`. Its fields are fixed by StartRelay.
 type Relay struct {
-	Started time.Duration // from the start of the process until it was ready
-
+	*Process
 	cfg   RelayConfig
-	cmd   *exec.Cmd
-	ended chan struct{} // closed when the process has ended
 	admin http.Client
 }
 
@@ -99,78 +91,23 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
-	log, err := os.OpenFile(filepath.Join(cfg.Dir, "ferry.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
-	if err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
-	}
-	defer log.Close()
-	r := &Relay{cfg: cfg, ended: make(chan struct{})}
+	r := &Relay{cfg: cfg}
 	r.admin.Transport = &http.Transport{DialContext: cfg.In.Dial, DisableKeepAlives: true}
 	r.admin.Timeout = 5 * time.Second
-	r.cmd = exec.Command(cfg.Binary, append([]string{"serve", "--config", path}, cfg.Flags...)...)
-	r.cmd.Env = append(os.Environ(), cfg.Env...)
-	r.cmd.Stderr = log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
-	out, err := r.cmd.StdoutPipe()
+	var err error
+	r.Process, err = StartProcess(ProcessConfig{
+		In: cfg.In, Path: cfg.Binary, Args: append([]string{"serve", "--config", path}, cfg.Flags...), Env: cfg.Env,
+		Log: filepath.Join(cfg.Dir, "ferry.log"), Ready: FerryReady, Cap: cfg.Cap, Prepare: cfg.Prepare,
+	})
 	if err != nil {
-		return nil, fmt.Errorf("lab: %w", err)
-	}
-	begin := time.Now()
-	if err := r.start(out); err != nil {
 		return nil, err
 	}
-	r.Started = time.Since(begin)
 	return r, nil
 }
 
-// start starts the process on a thread in the namespace. The thread lives as
-// long as the process, which would be killed with it (Pdeathsig).
-func (r *Relay) start(out io.Reader) error {
-	started, ready := make(chan error, 1), make(chan struct{})
-	onThread(func() {
-		err := r.cfg.In.enter()
-		if err == nil && r.cfg.Prepare != nil {
-			err = r.cfg.Prepare()
-		}
-		if err == nil {
-			err = r.cmd.Start()
-		}
-		if err == nil && r.cfg.Cap != nil {
-			err = r.cfg.Cap.Add(r.cmd.Process.Pid)
-		}
-		started <- err
-		if r.cmd.Process != nil {
-			readiness(out, ready)
-			// How it ended is in ProcessState.
-			_ = r.cmd.Wait()
-		}
-		close(r.ended)
-	})
-	if err := <-started; err != nil {
-		r.Kill()
-		return fmt.Errorf("lab: %w", err)
-	}
-	select {
-	case <-ready:
-		return nil
-	case <-r.ended:
-		return fmt.Errorf("lab: ferry ended: %v: %s", r.cmd.ProcessState, r.Log())
-	case <-time.After(startWithin):
-		r.Kill()
-		return fmt.Errorf("lab: ferry is not ready: %s", r.Log())
-	}
-}
-
-// readiness reads the output to its end and tells when it says ready.
-func readiness(out io.Reader, ready chan<- struct{}) {
-	lines := bufio.NewScanner(out)
-	for said := false; lines.Scan(); {
-		if !said && strings.HasPrefix(lines.Text(), "ready") {
-			close(ready)
-			said = true
-		}
-	}
-}
+// FerryReady reports whether a line is the one by which ferry says that it is
+// ready.
+func FerryReady(line string) bool { return strings.HasPrefix(line, "ready") }
 
 // API returns a client of the relay's API that calls from a namespace with the
 // n-th token.
@@ -179,59 +116,6 @@ func (r *Relay) API(from Namespace, n int) *api.Client {
 		Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: 8},
 		Timeout:   api.DefaultTimeout,
 	}}
-}
-
-// Log returns the end of what the relay has written, at most 4 KiB.
-func (r *Relay) Log() string {
-	raw, err := os.ReadFile(filepath.Join(r.cfg.Dir, "ferry.log"))
-	if err != nil {
-		return err.Error()
-	}
-	return string(raw[max(0, len(raw)-4096):])
-}
-
-// Alive reports whether the process runs.
-func (r *Relay) Alive() bool {
-	select {
-	case <-r.ended:
-		return false
-	default:
-		return true
-	}
-}
-
-// Signal sends a signal to the process.
-func (r *Relay) Signal(s syscall.Signal) error { return r.cmd.Process.Signal(s) }
-
-// Kill ends the process as a crash does and waits for it.
-func (r *Relay) Kill() {
-	if r.cmd.Process == nil {
-		return
-	}
-	// A process that has ended already is as dead as wanted.
-	_ = r.cmd.Process.Kill()
-	<-r.ended
-}
-
-// Stop ends the process as an operator does. The error says how it ended, if
-// not well.
-func (r *Relay) Stop() error {
-	if !r.Alive() {
-		return fmt.Errorf("lab: ferry had ended by itself: %v", r.cmd.ProcessState)
-	}
-	if err := r.Signal(syscall.SIGTERM); err != nil {
-		return err
-	}
-	select {
-	case <-r.ended:
-	case <-time.After(startWithin):
-		r.Kill()
-		return errors.New("lab: ferry did not stop")
-	}
-	if !r.cmd.ProcessState.Success() {
-		return fmt.Errorf("lab: ferry ended: %v", r.cmd.ProcessState)
-	}
-	return nil
 }
 
 // StateDir is where the process keeps its state, as it sees it itself.

@@ -1,0 +1,89 @@
+//go:build lab && linux
+
+package fleet
+
+import (
+	"context"
+	"errors"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/scripts/lab"
+)
+
+// door is the API as a backend calls it: the nodes in turn, and the next one
+// once where a call fails by the server's fault. Any goroutine may call it.
+type door struct {
+	nodes   []*api.Client
+	once    bool // a call that failed is not tried again; fixed before the first
+	calls   atomic.Uint64
+	retried atomic.Uint64
+}
+
+// newDoor returns the API nodes as they are reached from a namespace, with so
+// many connections to each.
+func newDoor(from lab.Namespace, conns int) *door {
+	d := &door{}
+	for i := range apiCount {
+		d.nodes = append(d.nodes, &api.Client{BaseURL: "http://" + apiAddr(i) + ":7777", Token: token, HTTP: &http.Client{
+			Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: conns},
+			Timeout:   api.DefaultTimeout,
+		}})
+	}
+	return d
+}
+
+// close ends the connections that wait for calls.
+func (d *door) close() {
+	for _, c := range d.nodes {
+		c.HTTP.CloseIdleConnections()
+	}
+}
+
+// fault reports whether a call failed by the server's fault, so that another
+// node may do better.
+func fault(err error) bool {
+	var p *api.Problem
+	return err != nil && (!errors.As(err, &p) || p.Status >= http.StatusInternalServerError)
+}
+
+// do calls a node, and the next one once.
+func (d *door) do(call func(c *api.Client) error) error {
+	n := d.calls.Add(1)
+	err := call(d.nodes[n%apiCount])
+	if fault(err) && !d.once {
+		d.retried.Add(1)
+		err = call(d.nodes[(n+1)%apiCount])
+	}
+	return err
+}
+
+// Allocate is api.Client's.
+func (d *door) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
+	err = d.do(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
+	return a, err
+}
+
+// JoinCode is api.Client's.
+func (d *door) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
+	err = d.do(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
+	return code, err
+}
+
+// Join is api.Client's.
+func (d *door) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
+	err = d.do(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
+	return a, err
+}
+
+// relayOf returns the number of the relay that an allocation is on, or -1.
+func relayOf(a api.Allocation) int {
+	e, _ := a.Endpoint("udp")
+	for i := range relayCount {
+		if e.Host == relayAddr(i) && e.Port == playerPort {
+			return i
+		}
+	}
+	return -1
+}

@@ -1,0 +1,204 @@
+//go:build lab && linux
+
+package fleet
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/exec"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/scripts/lab"
+)
+
+// Flags turn the quick form into the long one, which decides by all goals.
+var (
+	given        = flag.String("ferry", "", "test this binary; empty builds one")
+	long         = flag.Bool("long", false, "decide by goals of time too, not only by counts")
+	fleetMatches = flag.Int("fleet.matches", 200, "matches that go on through everything")
+	fleetRate    = flag.Int("fleet.rate", 10, "datagrams per second and direction of each match")
+	storePause   = flag.Duration("fleet.pause", 8*time.Second, "for which the store stands still")
+	allocateFor  = flag.Duration("fleet.allocate", 2*time.Second, "of allocations as fast as they go")
+	keep         = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
+)
+
+// patience bounds every wait for what has to come: plenty for a slow machine.
+const patience = 30 * time.Second
+
+// pollEvery is the time between two looks at what has to come.
+const pollEvery = 50 * time.Millisecond
+
+// yard is the fleet under test with everybody who uses it. The goroutine of the
+// test owns it.
+type yard struct {
+	*machines
+	net     *network
+	door    *door
+	matches *matches
+	table   table
+}
+
+// need fails or skips the test on a machine that lacks something.
+func need(t *testing.T) {
+	t.Helper()
+	why := lab.Missing()
+	if _, err := exec.LookPath("redis-server"); why == "" && err != nil {
+		why = "the fleet needs a store (apt-get install redis-server): " + err.Error()
+	}
+	switch {
+	case why == "":
+	case os.Getenv("CI") == "true":
+		t.Fatal(why)
+	default:
+		t.Skip(why)
+	}
+}
+
+// TestFleet is the life of a fleet under matches that must not notice: API
+// nodes, relays and the store are killed or stand still, relays are restarted in
+// turn, one is drained.
+func TestFleet(t *testing.T) {
+	need(t)
+	y := newYard(t)
+	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &y.table) }()
+	t.Run("allocate", y.allocate) // While nobody plays.
+	y.begin(t)
+	for _, scenario := range []struct {
+		name string
+		run  func(*testing.T)
+	}{
+		{"api killed", y.apiKilled},
+		{"relay killed", y.relayKilled},
+		{"store killed", y.storeKilled},
+		{"store pauses", y.storePauses},
+		{"relay drains", y.relayDrains},
+		{"rolling restart", y.rollingRestart},
+	} {
+		if !t.Run(scenario.name, scenario.run) {
+			y.logs(t)
+		}
+	}
+	y.inTheEnd(t)
+}
+
+// newYard builds everything but the players.
+func newYard(t *testing.T) *yard {
+	t.Helper()
+	dir := t.TempDir()
+	if *keep != "" {
+		dir = *keep
+		if err := os.Mkdir(dir, 0o700); err != nil {
+			t.Fatal(err)
+		}
+	}
+	binary := *given
+	var err error
+	if binary == "" {
+		if binary, err = lab.Binary(dir); err != nil {
+			t.Fatal(err)
+		}
+	}
+	y := &yard{}
+	if y.net, err = newNetwork(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := y.net.close(); err != nil {
+			t.Error(err)
+		}
+	})
+	if y.machines, err = startMachines(y.net, binary, dir); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := y.machines.stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	y.door = newDoor(y.net.players, enrolling)
+	t.Cleanup(y.door.close)
+	until(t, "the API nodes know relays of both regions", y.allRegions)
+	return y
+}
+
+// begin lets the matches begin, and waits until all players play.
+func (y *yard) begin(t *testing.T) {
+	t.Helper()
+	var err error
+	if y.matches, err = newMatches(y.net, *fleetMatches, *fleetRate); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var run sync.WaitGroup
+	run.Go(func() {
+		if err := y.matches.run(ctx); err != nil {
+			t.Error(err)
+		}
+	})
+	t.Cleanup(func() { cancel(); run.Wait() })
+	if err := y.matches.enrol(t.Context(), y.door, *fleetMatches); err != nil {
+		y.logs(t)
+		t.Fatal(err)
+	}
+	until(t, "all players play", func() string {
+		if c := y.matches.counts(false); c.playing < 2**fleetMatches {
+			return c.String()
+		}
+		return ""
+	})
+	t.Logf("matches on the relays: %d, %d, %d", y.matches.on(0), y.matches.on(1), y.matches.on(2))
+}
+
+// allRegions says what the API nodes do not know yet.
+func (y *yard) allRegions() string {
+	for _, c := range y.door.nodes {
+		all, err := c.Regions(context.Background())
+		if err != nil || len(all) != 2 {
+			return fmt.Sprint(c, all, err)
+		}
+	}
+	return ""
+}
+
+// logs prints the last words of all machines, after something went wrong.
+func (y *yard) logs(t *testing.T) {
+	t.Helper()
+	for _, m := range y.machines.all() {
+		words := strings.TrimSpace(m.Log())
+		t.Logf("%s: ...%s", m.name, words[max(0, len(words)-1500):])
+	}
+}
+
+// inTheEnd demands that every match that began goes on, and nothing was ended.
+func (y *yard) inTheEnd(t *testing.T) {
+	t.Helper()
+	y.matches.mark()
+	until(t, "all matches carry traffic both ways", func() string {
+		if n := y.matches.resumed(patience); n < *fleetMatches {
+			return fmt.Sprintf("%d of %d", n, *fleetMatches)
+		}
+		return ""
+	})
+	c := y.matches.counts(true)
+	y.table.judge(t, "matches that were lost", fmt.Sprint(*fleetMatches-y.matches.resumed(patience)), "0", c.dead == 0)
+	y.table.judge(t, "datagrams that end or disturb a game", fmt.Sprint(c.ended), "0", c.ended == 0)
+	y.table.say(t, "calls / tried again", fmt.Sprintf("%d / %d", y.door.calls.Load(), y.door.retried.Load()))
+	y.table.say(t, "all players", c.String())
+}
+
+// until waits until ready says nothing, and fails with what it said last.
+func until(t testing.TB, what string, ready func() string) {
+	t.Helper()
+	last := ""
+	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pollEvery) {
+		if last = ready(); last == "" {
+			return
+		}
+	}
+	t.Fatalf("%s: not within %v: %s", what, patience, last)
+}
