@@ -2,6 +2,7 @@ package fleet
 
 import (
 	"cmp"
+	"math"
 	"math/rand/v2"
 	"slices"
 
@@ -33,6 +34,11 @@ const suspicion = 1e-6
 // busiest bounds the part of its weight that a node loses to its measured
 // load: one with room is never out of the draw.
 const busiest = 1 - 1.0/64
+
+// meaningful is by how much two loads have to differ to decide between nodes.
+// Less is noise of the last heartbeat, which would send every host of the next
+// two seconds the same way.
+const meaningful = 1.0 / 8
 
 // Place returns the nodes that a host should try, as indexes, the best first,
 // and at most as many as asked for. Nodes that are dead, drain, or lack the
@@ -86,7 +92,7 @@ func (d *draw) from(region string) {
 			return
 		}
 		d.drawn = append(d.drawn, second)
-		if d.fuller(first) > d.fuller(second) {
+		if d.fuller(first, second) {
 			n := len(d.drawn)
 			d.drawn[n-2], d.drawn[n-1] = second, first
 		}
@@ -127,16 +133,23 @@ func (d *draw) weight(i int, region string) float64 {
 	return w
 }
 
-// fuller returns how full a node would be: by seats or by load, whichever is
-// more. A suspect is fuller than any other.
-func (d *draw) fuller(i int) float64 {
-	c := &d.nodes[i]
-	full := max(float64(c.Taken+d.seats)/float64(c.Seats), c.load())
-	if c.Suspect {
-		full++
+// fuller reports whether the host had better go to the second of two nodes: that
+// with fewer of its seats taken or, where their loads differ by enough to mean
+// something, with less of either. A suspect is fuller than any other.
+func (d *draw) fuller(first, second int) bool {
+	a, b := &d.nodes[first], &d.nodes[second]
+	if a.Suspect != b.Suspect {
+		return a.Suspect
 	}
-	return full
+	fullA, fullB := d.taken(a), d.taken(b)
+	if math.Abs(a.load()-b.load()) >= meaningful {
+		fullA, fullB = max(fullA, a.load()), max(fullB, b.load())
+	}
+	return fullA > fullB
 }
+
+// taken returns the part of its seats that would be taken.
+func (d *draw) taken(c *Candidate) float64 { return float64(c.Taken+d.seats) / float64(c.Seats) }
 
 // fits reports whether the host may go to the node.
 func (d *draw) fits(c *Candidate) bool {

@@ -136,6 +136,33 @@ func TestPlaceWeighs(t *testing.T) {
 	}
 }
 
+// TestPlaceDoesNotPileUp: of two relays with a million seats each, the one that
+// was a little busier at the last heartbeat gets its half, and one that is much
+// busier gets nothing.
+func TestPlaceDoesNotPileUp(t *testing.T) {
+	t.Parallel()
+	for _, c := range []struct {
+		load        float64
+		least, most int // hosts of the first one
+	}{{0.11, 495, 505}, {0.05, 495, 505}, {0.3, 0, 0}} {
+		nodes := []Candidate{candidate(0, "eu", 1_000_000, 0), candidate(1, "eu", 1_000_000, 0)}
+		nodes[0].Load, nodes[1].Load = c.load, 0.02
+		rnd := rand.New(rand.NewPCG(5, 6))
+		got := make([]int, 2)
+		for range 1000 {
+			to, err := Place(nodes, Request{Region: "eu", Seats: 5}, 1, rnd)
+			if err != nil {
+				t.Fatal(err)
+			}
+			nodes[to[0]].Taken += 5
+			got[to[0]]++
+		}
+		if got[0] < c.least || got[0] > c.most {
+			t.Errorf("load %v: %v hosts, want %d to %d on the first", c.load, got, c.least, c.most)
+		}
+	}
+}
+
 func TestHints(t *testing.T) {
 	t.Parallel()
 	p := netip.MustParsePrefix

@@ -9,7 +9,7 @@ import (
 
 // takeTimeout bounds one question to a [Taker]. A store that takes longer does
 // not count.
-const takeTimeout = 100 * time.Millisecond
+const takeTimeout = 20 * time.Millisecond
 
 // failedJoin is what a Taker counts besides calls.
 const failedJoin = "failedjoin"

@@ -15,7 +15,7 @@ import (
 const (
 	// DefaultTimeout keeps the promise of the API that it answers 503 within
 	// 100 ms when the store is gone, with what is left for the rest of a call.
-	DefaultTimeout = 90 * time.Millisecond
+	DefaultTimeout = 70 * time.Millisecond
 	// DefaultPoolSize is enough for tens of thousands of calls a second on one
 	// network, and a thousand relays of that size still fit into the 10,000
 	// clients that Redis takes, since an idle relay keeps one or two.
@@ -49,7 +49,7 @@ type Config struct {
 	// "ferry:".
 	Prefix string
 	// Timeout bounds each call, with waiting for a connection and making one. A
-	// batch of Hold or Drop counts as one call. 0 means 90 ms.
+	// batch of Hold or Drop counts as one call. 0 means 70 ms.
 	Timeout time.Duration
 	// HoldFor is how long hosts and codes last that nobody refreshes. 0 means
 	// fleet.HoldFor; relays and API processes of a fleet must agree on it.

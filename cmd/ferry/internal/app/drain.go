@@ -138,7 +138,7 @@ func (a *App) sayDraining(what string) {
 	state := a.DrainState()
 	fields := []any{"allocations", state.Allocations, "ends_at_allocations", state.Threshold}
 	if !state.Deadline.IsZero() {
-		fields = append(fields, "ends_within", time.Until(state.Deadline).Round(time.Second))
+		fields = append(fields, "ends_within", time.Until(state.Deadline).Round(time.Second).String())
 	}
 	a.opts.Logger.Info(what, fields...)
 }

@@ -43,7 +43,7 @@ func (a *App) openLedger(boot uint64) (*ledger.Ledger, ledger.Left) {
 
 // sayLeft writes one line about what the run before left.
 func (a *App) sayLeft(left *ledger.Left) {
-	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond)
+	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond).String()
 	switch {
 	case a.opts.Fresh:
 		log.Info("state file: new")
