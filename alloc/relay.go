@@ -5,7 +5,9 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net"
 	"net/netip"
+	"strconv"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -138,6 +140,21 @@ type Region struct {
 	Description string
 	// QoSAddress is where it answers QoS probes, host:port; empty: not told.
 	QoSAddress string
+	// WebSocketURL is where a relay of it takes WebSockets; empty: not told.
+	WebSocketURL string
+}
+
+// WebSocketURL returns where endpoints take WebSockets, wss rather than ws, or
+// "" if they do not.
+func WebSocketURL(endpoints []ServerEndpoint) string {
+	for _, scheme := range []string{"wss", "ws"} {
+		for _, e := range endpoints {
+			if e.ConnectionType == scheme {
+				return scheme + "://" + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + "/"
+			}
+		}
+	}
+	return ""
 }
 
 // Relay is what the Allocations service needs of a relay. Its methods may be

@@ -186,6 +186,7 @@ func (v *view) regions() []alloc.Region {
 		}
 		all[at].Description = cmp.Or(all[at].Description, c.Description)
 		all[at].QoSAddress = cmp.Or(all[at].QoSAddress, c.QoSAddress)
+		all[at].WebSocketURL = cmp.Or(all[at].WebSocketURL, alloc.WebSocketURL(c.Endpoints))
 	}
 	slices.SortFunc(all, func(a, b alloc.Region) int { return cmp.Compare(a.ID, b.ID) })
 	return all

@@ -87,7 +87,10 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 	regions := h.service.Regions()
 	list := make([]api.Region, len(regions))
 	for i, region := range regions {
-		list[i] = api.Region{ID: region.ID, Description: region.Description, QoSAddress: region.QoSAddress}
+		list[i] = api.Region{
+			ID: region.ID, Description: region.Description,
+			QoSAddress: region.QoSAddress, WebSocketURL: region.WebSocketURL,
+		}
 	}
 	return answer{http.StatusOK, api.RegionsResponse{
 		Meta: meta(r, http.StatusOK),

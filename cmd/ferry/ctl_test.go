@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"syscall"
@@ -174,6 +175,11 @@ func TestCtl(t *testing.T) {
 // TestReloadBySignal: SIGHUP and ctl read the file again, and a bad one is
 // refused with its line.
 func TestReloadBySignal(t *testing.T) {
+	// Who runs the tests under nohup ignores SIGHUP, and so would the program: a
+	// signal that somebody waits for is not inherited as ignored.
+	hups := make(chan os.Signal, 1)
+	signal.Notify(hups, syscall.SIGHUP)
+	defer signal.Stop(hups)
 	const token = "an-admin-token-of-the-tests"
 	tokenFile := filepath.Join(t.TempDir(), "token")
 	file := settings(t, "state_dir: "+t.TempDir(), "admin_token_file: "+tokenFile, "region: eu")

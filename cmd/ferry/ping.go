@@ -42,9 +42,8 @@ first. The exit code is 1 if nothing answered. No way needs an allocation:
          opens a WebSocket, with TCP, TLS and upgrade, which is shown as OPENING,
          and then sends pings, each after the pong to the one before.
 
-The regions of an API tell one UDP address, for udp and dtls. They tell none for
-ws and wss: with --api the API's own host is asked, where a relay on one machine
-has its WebSockets; those of a fleet are to be named.
+The regions of an API tell one UDP address, for udp and dtls, and where one of their
+relays takes WebSockets.
 
 Examples:
    ferry ping relay.example.org:7777 203.0.113.7:7777
@@ -161,19 +160,26 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 	if err != nil {
 		return nil, nil, err
 	}
-	if overTCP(cmd.String("by")) {
-		site, err := ownWebSocket(caller.BaseURL, regions)
-		return []client.Site{site}, nil, err
-	}
 	for _, r := range regions {
-		site := client.Site{Region: r.ID, Addr: r.QoSAddress}
-		if r.QoSAddress == "" {
-			silent = append(silent, reached{Quality: client.Quality{Site: site, Err: errNoAddress}})
+		site := client.Site{Region: r.ID}
+		if site.Addr, err = addressOf(r, cmd.String("by")); err != nil {
+			silent = append(silent, reached{Quality: client.Quality{Site: site, Err: err}})
 			continue
 		}
 		sites = append(sites, site)
 	}
 	return sites, silent, nil
+}
+
+// addressOf returns where to ask a region by a way.
+func addressOf(r api.Region, way string) (string, error) {
+	if overTCP(way) {
+		return webSocketOf(r, way)
+	}
+	if r.QoSAddress == "" {
+		return "", errNoAddress
+	}
+	return r.QoSAddress, nil
 }
 
 // printPings writes a table. What did not answer has no round trip.

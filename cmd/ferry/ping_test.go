@@ -2,6 +2,7 @@ package main
 
 import (
 	"encoding/json"
+	"fmt"
 	"io"
 	"log"
 	"net"
@@ -136,17 +137,22 @@ func TestPingUsage(t *testing.T) {
 	}
 }
 
-// TestPingFleet: regions do not tell where they take WebSockets, and nothing is
-// guessed.
+// TestPingFleet: each region is asked where it says that it takes WebSockets, and
+// one that does not say so is told as such; nothing is guessed.
 func TestPingFleet(t *testing.T) {
+	relay := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	lines := relay.untilReady()
+	at := strings.TrimPrefix(addresses(lines[len(lines)-1])["http"], "http://")
 	api := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
-		_, _ = io.WriteString(w, `{"data":{"regions":[{"id":"a"},{"id":"b"}]}}`)
+		fmt.Fprintf(w, `{"data":{"regions":[{"id":"a","webSocketUrl":"ws://%s/"},{"id":"b"},{"id":"c","webSocketUrl":"wss://127.0.0.1:1/"}]}}`, at)
 	}))
 	defer api.Close()
 	var out strings.Builder
-	code := run(t.Context(), []string{"ferry", "ping", "--by", "ws", "--api", api.URL}, nil, &out, &out)
-	if code != exitFailed || !strings.Contains(out.String(), "several regions") {
+	code := run(t.Context(), []string{"ferry", "ping", "--by", "ws", "--patience", "10s", "--api", api.URL}, nil, &out, &out)
+	rows := strings.Split(out.String(), "\n")
+	if code != exitOK || len(rows) < 4 || !contains(rows[1], []string{"a ", at, " ms", " 0%"}) ||
+		!strings.Contains(out.String(), "does not say where") || !strings.Contains(out.String(), "takes wss://") {
 		t.Errorf("code %d: %s", code, out.String())
 	}
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net"
 	"net/url"
 	"sync"
 	"time"
@@ -19,7 +18,7 @@ import (
 // takes a round trip for the name, one for TCP, two for TLS and one for the upgrade.
 const openingTrips = 5
 
-var errRegions = errors.New("the API has several regions and does not say where they take WebSockets; name the relays as HOST:PORT")
+var errNoWebSocket = errors.New("the region does not say where it takes WebSockets")
 
 // pingWebSockets asks all sites at once, and returns the nearest first.
 func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration) []reached {
@@ -82,23 +81,16 @@ func pingOnce(ctx context.Context, conn *websocket.Conn, patience time.Duration)
 	return time.Since(start), err
 }
 
-// ownWebSocket returns where a relay on one machine takes WebSockets: where its API
-// is.
-func ownWebSocket(base string, regions []api.Region) (client.Site, error) {
-	if len(regions) > 1 {
-		return client.Site{}, errRegions
+// webSocketOf returns where a region takes WebSockets of a scheme.
+func webSocketOf(r api.Region, scheme string) (addr string, err error) {
+	u, err := url.Parse(r.WebSocketURL)
+	switch {
+	case err != nil:
+		return "", err
+	case r.WebSocketURL == "":
+		return "", errNoWebSocket
+	case u.Scheme != scheme:
+		return "", fmt.Errorf("the region takes %s", r.WebSocketURL)
 	}
-	u, err := url.Parse(base)
-	if err != nil {
-		return client.Site{}, err
-	}
-	port := u.Port()
-	if port == "" {
-		port = map[string]string{"http": "80", "https": "443"}[u.Scheme]
-	}
-	site := client.Site{Addr: net.JoinHostPort(u.Hostname(), port)}
-	if len(regions) == 1 {
-		site.Region = regions[0].ID
-	}
-	return site, nil
+	return u.Host, nil
 }

@@ -298,7 +298,10 @@ func (a *App) buildAlone() error {
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
-		Regions:        []alloc.Region{{ID: c.Region, Description: c.Region, QoSAddress: relay.qos()}},
+		Regions: []alloc.Region{{
+			ID: c.Region, Description: c.Region,
+			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
+		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
