@@ -16,7 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/alloc/store"
-	"github.com/ferryrelay/ferry/alloc/store/redis"
+	redisstore "github.com/ferryrelay/ferry/alloc/store/redis"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/memory"
@@ -142,6 +142,9 @@ func (a *App) buildPlayers() (err error) {
 		return err
 	}
 	a.watch(a.players.watches()...)
+	if a.players.rates != nil {
+		a.watch(func(ctx context.Context) { a.players.rates.run(ctx, a.relay.Usage) })
+	}
 	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}

@@ -21,6 +21,7 @@ const (
 const (
 	scopeAllocations = "allocations:"
 	scopePlayers     = "players:"
+	scopeBytes       = "bytes:" // per second
 )
 
 // leases tell what a project uses in a fleet: the sum of what its relays report.
@@ -35,16 +36,22 @@ func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err 
 		return u, err
 	}
 	players, err := l.store.Used(ctx, scopePlayers+project)
-	return quota.Usage{Allocations: int(allocations), Players: int(players)}, err
+	if err != nil {
+		return u, err
+	}
+	bytes, err := l.store.Used(ctx, scopeBytes+project)
+	return quota.Usage{Allocations: int(allocations), Players: int(players), BytesPerSecond: bytes}, err
 }
 
-// report tells the store what each project uses of the relay, until ctx ends. A tenant that has only come back after a restart so
-// far has no name yet, and is left out.
+// report tells the store what each project uses of the relay, until ctx ends. A
+// tenant that has only come back after a restart so far has no name yet, and is
+// left out.
 func (m *member) report(ctx context.Context) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
 	holder := m.node.Relay.String()
 	var told map[string]int64
+	var relayed bandwidth
 	for {
 		select {
 		case <-ctx.Done():
@@ -55,7 +62,7 @@ func (m *member) report(ctx context.Context) {
 		if err != nil {
 			continue // The relay does not run yet, or no more.
 		}
-		uses, next := changed(told, all)
+		uses, next := changed(told, all, relayed.measure(all, time.Now()))
 		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
 			continue // The store is away, of which others complain.
 		}
@@ -65,12 +72,17 @@ func (m *member) report(ctx context.Context) {
 
 // changed returns what is used now by scope, and with it the scopes that were
 // told of and are used no more.
-func changed(told map[string]int64, all []engine.Usage) (uses []redisstore.Use, next map[string]int64) {
+func changed(told map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {
 		if project := all[i].Name.Project; project != "" && all[i].Allocations > 0 {
 			next[scopeAllocations+project] += int64(all[i].Allocations)
 			next[scopePlayers+project] += int64(all[i].Players)
+		}
+	}
+	for project, n := range perSecond {
+		if n > 0 {
+			next[scopeBytes+project] = n
 		}
 	}
 	for scope, n := range next {

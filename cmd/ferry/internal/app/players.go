@@ -24,6 +24,7 @@ type players struct {
 	webhooks  *hooks.Webhooks
 	guard     *quota.Guard
 	tally     *quota.Tally // counts for guard, where this process relays
+	rates     *rates       // do so for bandwidth
 	leases    *leases      // do so in a fleet
 }
 
@@ -122,18 +123,27 @@ func (p *players) limit(c *config.Config, mode Mode, log *slog.Logger) (err erro
 		if _, twice := limits[q.Project]; twice {
 			return fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project)
 		}
-		limits[q.Project] = quota.Limits{Allocations: q.Allocations, Players: q.Players, Inactive: q.Inactive}
+		limits[q.Project] = quota.Limits{
+			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
+		}
 	}
 	var usage func(context.Context, string) (quota.Usage, error)
 	if mode == API {
 		p.leases = new(leases)
 		usage = p.leases.usage
 	} else {
-		p.tally = quota.NewTally(limits, c.BindTimeout, nil)
-		usage = p.tally.Usage
+		p.tally, p.rates = quota.NewTally(limits, c.BindTimeout, nil), new(rates)
+		usage = p.usage
 	}
 	p.guard, err = quota.NewGuard(quota.Config{Limits: limits, Usage: usage, Logger: log})
 	return err
+}
+
+// usage is what a project uses of the relay in this process.
+func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
+	u, err := p.tally.Usage(ctx, project)
+	u.BytesPerSecond = p.rates.of(project)
+	return u, err
 }
 
 // authenticate returns who knows the tokens of issuers, nil if nobody does.

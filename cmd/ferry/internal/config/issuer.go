@@ -57,6 +57,9 @@ type Quota struct {
 	// Allocations are those of hosts and players, Players the bound ones.
 	Allocations int `key:"allocations" min:"0" max:"67108864"`
 	Players     int `key:"players" min:"0" max:"67108864"`
+	// BytesPerSecond is what the project relays; above it nothing new is let in,
+	// and what plays goes on.
+	BytesPerSecond int `key:"bytes_per_second" min:"0" max:"1099511627776"`
 	// Inactive refuses everything.
 	Inactive bool `key:"inactive"`
 }
