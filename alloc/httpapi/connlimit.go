@@ -73,10 +73,10 @@ func (l *limitListener) Accept() (net.Conn, error) {
 		if why == "" {
 			return &limitedConn{Conn: conn, leave: func() { l.leave(address, counted) }}, nil
 		}
-		refuse(conn)
 		if l.limits.OnRefuse != nil {
-			l.limits.OnRefuse(why)
+			l.limits.OnRefuse(why) // First, so that who sees the end can see the count.
 		}
+		refuse(conn)
 	}
 }
 
