@@ -106,10 +106,10 @@ func (c *proxyConn) readHeader() {
 		return
 	}
 	c.err = err
-	_ = c.Conn.Close()
 	if c.cfg.OnRefuse != nil {
 		c.cfg.OnRefuse(plain(c.remote.(*net.TCPAddr).AddrPort().Addr()), err)
 	}
+	_ = c.Conn.Close()
 }
 
 func (c *proxyConn) parse() (client netip.AddrPort, rest []byte, err error) {
