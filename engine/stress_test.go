@@ -3,6 +3,7 @@ package engine_test
 import (
 	"context"
 	"encoding/binary"
+	"flag"
 	"math/rand/v2"
 	"net"
 	"sync"
@@ -15,20 +16,32 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+var stressRounds = flag.Int("stress.rounds", 600, "changes of owner of each of six sockets in TestStress")
+
 // TestStress lets several real workers and control run against each other:
 // sockets change owners, links open and close, allocations end. It checks what
 // must hold at any instant: nobody gets a RELAY that is not addressed to the
-// allocation last confirmed there, and the outcomes add up.
+// allocation last confirmed there or comes from another match, and the outcomes
+// add up.
 func TestStress(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{Workers: 3, Unlimited: true, MaxConnections: 5000})
-	const clients, rounds = 6, 600
-	host := r.Host("host", 5000)
+	const clients = 6
+	rounds := *stressRounds
+	var hosts [2]owner // of two tenants, whose players use the same sockets in turn
 	var all sync.WaitGroup
 	stop := make(chan struct{})
-	all.Go(func() { feedAll(t, r, host, stop) })
+	for i := range hosts {
+		tenant := alloc.Tenant{Project: "stress", Environment: string(rune('a' + i))}
+		res, err := r.ReserveHost(t.Context(), alloc.HostRequest{Tenant: tenant, MaxConnections: 5000})
+		if err != nil {
+			t.Fatal(err)
+		}
+		hosts[i] = owner{tenant, res}
+		all.Go(func() { feedAll(t, r, res, stop) })
+	}
 	var players sync.WaitGroup
 	for i := range clients {
-		players.Go(func() { hop(t, r, host, rand.New(rand.NewPCG(1, uint64(i))), rounds) })
+		players.Go(func() { hop(t, r, hosts, rand.New(rand.NewPCG(1, uint64(i))), rounds) })
 	}
 	players.Wait()
 	close(stop)
@@ -36,9 +49,17 @@ func TestStress(t *testing.T) {
 	if !enginetest.Eventually(func() bool { return outcomesAddUp(r.Stats()) }) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
-	if st := r.Stats(); st.Outcomes[engine.OutRelayed] < 1000 || st.Outcomes[engine.OutBound] < clients*rounds/2 {
+	st := r.Stats()
+	t.Logf("%d relayed, %d bound, no RELAY came to who was not its owner any more", st.Outcomes[engine.OutRelayed], st.Outcomes[engine.OutBound])
+	if st.Outcomes[engine.OutRelayed] < 1000 || st.Outcomes[engine.OutBound] < uint64(clients*rounds/2) {
 		t.Errorf("hardly anything happened: %v", st.Outcomes)
 	}
+}
+
+// owner is a host and whose it is.
+type owner struct {
+	tenant alloc.Tenant
+	alloc.Reservation
 }
 
 func outcomesAddUp(st engine.Stats) bool {
@@ -82,11 +103,12 @@ func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop cha
 
 // hop is a socket that is bound to one new allocation after another. After each
 // BIND_RECEIVED only datagrams for the new one may come.
-func hop(t *testing.T, r *enginetest.Relay, host alloc.Reservation, rnd *rand.Rand, rounds int) {
+func hop(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, rounds int) {
 	conn := dial(t, r)
 	defer conn.Close()
 	for range rounds {
-		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: enginetest.Tenant, Host: host.ID})
+		host := hosts[rnd.IntN(len(hosts))]
+		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: host.tenant, Host: host.ID})
 		if err != nil {
 			t.Error(err)
 			return
@@ -98,8 +120,8 @@ func hop(t *testing.T, r *enginetest.Relay, host alloc.Reservation, rnd *rand.Ra
 		}
 		conn.Write(proto.ConnectRequest{ID: res.ID, ConnectionData: res.HostConnectionData[:]}.Append(nil))
 		foreign := func(pkt []byte) {
-			if m, err := proto.ParseRelay(pkt); err == nil && m.To != res.ID {
-				t.Errorf("a RELAY for %v came after BIND_RECEIVED of %v", m.To, res.ID)
+			if m, err := proto.ParseRelay(pkt); err == nil && (m.To != res.ID || m.From != host.ID) {
+				t.Errorf("a RELAY from %v for %v came after BIND_RECEIVED of %v, a player of %v", m.From, m.To, res.ID, host.ID)
 			}
 		}
 		if !await(conn, 6, foreign) {
