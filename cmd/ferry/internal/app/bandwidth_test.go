@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"sync/atomic"
 	"testing"
 	"testing/synctest"
 	"time"
@@ -23,25 +24,25 @@ func TestBandwidthQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		var all []engine.Usage
+		var all atomic.Pointer[[]engine.Usage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
 			p.rates.run(ctx, func(context.Context) ([]engine.Usage, error) {
-				if all == nil {
-					return nil, alloc.ErrUnavailable
+				if now := all.Load(); now != nil {
+					return *now, nil
 				}
-				return all, nil
+				return nil, alloc.ErrUnavailable
 			})
 		}()
 		relayed := func(production, test, other uint64) {
-			all = []engine.Usage{
+			all.Store(&[]engine.Usage{
 				{Name: alloc.Tenant{Project: "game", Environment: "production"}, Bytes: production},
 				{Name: alloc.Tenant{Project: "game", Environment: "test"}, Bytes: test},
 				{Name: alloc.Tenant{Project: "other"}, Bytes: other},
 				{Tenant: 7, Bytes: other}, // has only come back, and has no name
-			}
+			})
 			time.Sleep(leaseEvery)
 			synctest.Wait()
 		}
