@@ -5,10 +5,10 @@ import (
 	"crypto/tls"
 	"fmt"
 	"log/slog"
-	"os"
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc/keyfile"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 )
 
@@ -37,7 +37,7 @@ type certificate struct {
 	logger    *slog.Logger
 	every     time.Duration
 	current   atomic.Pointer[tls.Certificate]
-	seen      [2]os.FileInfo // as of the last look; the loop's once it runs
+	files     *keyfile.Watch // the loop's once it runs
 }
 
 // loadCertificate reads the certificate that the settings name, nil if there is
@@ -46,23 +46,14 @@ func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error
 	if c.TLSCert == "" {
 		return nil, nil
 	}
-	k := &certificate{cert: c.TLSCert, key: c.TLSKey, logger: logger, every: certificateEvery}
-	k.seen = k.look()
+	k := &certificate{
+		cert: c.TLSCert, key: c.TLSKey, logger: logger, every: certificateEvery,
+		files: keyfile.NewWatch(c.TLSCert, c.TLSKey),
+	}
 	if err := k.load(); err != nil {
 		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
 	}
 	return k, nil
-}
-
-// look returns what tells a version of the files from the next one; nil for a
-// file that is not there.
-func (k *certificate) look() (files [2]os.FileInfo) {
-	for i, name := range []string{k.cert, k.key} {
-		if info, err := os.Stat(name); err == nil {
-			files[i] = info
-		}
-	}
-	return files
 }
 
 func (k *certificate) load() error {
@@ -100,24 +91,13 @@ func (k *certificate) run(ctx context.Context) {
 // is broken, or half written, is complained of once and changes nothing: the
 // rest of it is another change.
 func (k *certificate) reload() {
-	files := k.look()
-	if same(files[0], k.seen[0]) && same(files[1], k.seen[1]) {
+	if !k.files.Changed() {
 		return
 	}
-	k.seen = files
 	if err := k.load(); err != nil {
 		k.logger.Error("the certificate has changed and cannot be used: the one before stays in force",
 			"tls_cert", k.cert, "tls_key", k.key, "error", err)
 		return
 	}
 	k.logger.Info("the certificate was read again", "tls_cert", k.cert, "not_after", k.current.Load().Leaf.NotAfter)
-}
-
-// same reports whether a file is as it was. A link that leads elsewhere now is
-// another file.
-func same(a, b os.FileInfo) bool {
-	if a == nil || b == nil {
-		return a == nil && b == nil
-	}
-	return os.SameFile(a, b) && a.Size() == b.Size() && a.ModTime().Equal(b.ModTime())
 }
