@@ -65,6 +65,23 @@ func TestNetcodeDirect(t *testing.T) {
 	}
 }
 
+// stage returns a bed, a generator and the matches that it plays, without a relay.
+func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
+	t.Helper()
+	b := &bed{cfg: *cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, *cfg)}
+	if err := b.open(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { b.rig.Close() })
+	play, err := b.newPlay(t.Context(), cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := newGenerator(cfg, b.rig, 1)
+	g.join(play)
+	return b, g, play
+}
+
 // TestNetcodeCatchesUp: what a generator that fell behind says late is still said,
 // each message for itself.
 func TestNetcodeCatchesUp(t *testing.T) {
@@ -74,17 +91,7 @@ func TestNetcodeCatchesUp(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
-	if err := b.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer b.rig.Close()
-	play, err := b.newPlay(t.Context(), &cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGenerator(&cfg, b.rig, 1)
-	g.join(play)
+	b, g, _ := stage(t, &cfg)
 	for sock.Now() < g.end {
 		time.Sleep(time.Millisecond) // The generator was not there.
 	}
@@ -163,17 +170,7 @@ func TestNetcodeLosesItsRelay(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
-	if err := b.open(t.Context()); err != nil {
-		t.Fatal(err)
-	}
-	defer b.rig.Close()
-	play, err := b.newPlay(t.Context(), &cfg)
-	if err != nil {
-		t.Fatal(err)
-	}
-	g := newGenerator(&cfg, b.rig, 1)
-	g.join(play)
+	_, g, play := stage(t, &cfg)
 	play.drivers[0].conns[1].Disconnect(0, "")
 	if err := g.Run(t.Context()); err != nil {
 		t.Fatal(err)
