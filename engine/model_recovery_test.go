@@ -80,7 +80,8 @@ func (m *model) restart(file bool) {
 	}
 }
 
-// endWindow is when nobody comes back any more.
+// endWindow is when nobody comes back any more: the first time that control
+// works after the window, at a tick or between two.
 func (m *model) endWindow() {
 	if !m.recovering() && m.before != nil {
 		m.before, m.ended, m.settled = nil, nil, true

@@ -358,6 +358,7 @@ func (s *sim) leave(i int) {
 // which control takes the rings.
 func (s *sim) pump() {
 	s.control.pump(s.now)
+	s.model.endWindow()
 	for i := range s.decide {
 		for class := range s.decide[i] {
 			for _, decide := range s.decide[i][class] {
