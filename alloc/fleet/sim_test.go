@@ -57,7 +57,7 @@ type sim struct {
 	// imbalance has, for each second and region in ordinary times, how full the
 	// fullest relay is to the average one; fill has the average.
 	imbalance, fill []float64
-	// full has how full the relays in question were when a host was refused.
+	// full has how full the relays in question were when a host was not placed.
 	full          []float64
 	over          int // relays with more hosts than seats, by second
 	kills, drains int
@@ -186,7 +186,7 @@ func (s *sim) arrive(tick int64, phase int) {
 	res, err := api.ReserveHost(context.Background(), q)
 	var falsely bool
 	var full float64
-	if errors.Is(err, alloc.ErrFull) {
+	if err != nil {
 		falsely, full = s.hadRoom(q)
 	}
 	s.mu.Lock()
@@ -201,13 +201,13 @@ func (s *sim) arrive(tick int64, phase int) {
 		end := tick + 100 + int64(life/simTick) // The call took less than 100 ticks.
 		i, _ := strconv.Atoi(res.Endpoints[0].Host)
 		s.ends[end] = append(s.ends[end], simEnd{s.relays[i], res.ID})
+	case !errors.Is(err, alloc.ErrFull):
+		came.unavailable++
 	case falsely:
 		came.falsely++
 		came.refused++
-	case errors.Is(err, alloc.ErrFull):
-		came.refused++
 	default:
-		came.unavailable++
+		came.refused++
 	}
 }
 
@@ -321,17 +321,21 @@ func (s *sim) report(t *testing.T) {
 	if n := len(s.full); n > 0 {
 		least, half = s.full[n/100], s.full[n/2]
 	}
-	t.Logf("seats taken of those in question when a host was refused: median %.1f %%, 99 %% above %.1f %%", 100*half, 100*least)
+	t.Logf("seats taken of those in question when a host was not placed: median %.1f %%, 99 %% above %.1f %%", 100*half, 100*least)
 	t.Logf("%d tries for %d hosts: %d relays were full, %d drained, %d silent; relays with more hosts than seats: %d",
 		st.Tries, st.Placed, st.Full, st.Draining, st.Silent, s.over)
 	ordinary, rush := s.came[0], s.came[1]
 	all := *simAllocations
 	for what, bad := range map[string]bool{
-		"imbalance":                       mean > 1.35 || s.imbalance[n-1] > 1.6,
-		"false refusals":                  ordinary.falsely > 0,
-		"refused with room to spare":      least < 0.9 || half < 0.95,
-		"hardly a refusal in the rush":    rush.refused < all/100,
-		"hosts that could not be placed":  ordinary.unavailable+rush.unavailable > all/1000,
+		"imbalance":                      mean > 1.35 || s.imbalance[n-1] > 1.6,
+		"false refusals":                 ordinary.falsely > 0,
+		"not placed with room to spare":  least < 0.9 || half < 0.95,
+		"hardly a refusal in the rush":   rush.refused < all/100,
+		"hosts that could not be placed": ordinary.unavailable > all/1000,
+		// In the rush the relay with the last seats may be one that just died. Who
+		// finds all others full and that one silent is told of the silence; the
+		// rule of "room to spare" above holds for them too.
+		"more silence than refusals":      rush.unavailable > rush.refused/10,
 		"more hosts than seats":           s.over > 0,
 		"tries for one host":              st.Tries > st.Placed*5/4,
 		"hosts that nobody accounted for": ordinary.placed+ordinary.refused+ordinary.unavailable+rush.placed+rush.refused+rush.unavailable != all,
