@@ -60,11 +60,11 @@ Examples:
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
    ferry bench --json ferry.json
    ferry bench compare null.json ferry.json`,
-		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench null [options]",
+		UsageText: "ferry bench [options]\nferry bench compare A.json B.json [C.json ...]\nferry bench gobench A.json [B.json ...]\nferry bench null [options]",
 		Flags:     benchFlags(),
 		Action:    s.runBench,
 	})
-	c.Commands = []*cli.Command{s.benchCompare(), s.benchNull()}
+	c.Commands = []*cli.Command{s.benchCompare(), s.benchGoBench(), s.benchNull()}
 	return c
 }
 
@@ -125,7 +125,7 @@ func outputFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Category: category, Name: "name", Usage: "`LABEL` of the run in tables and plots; default the dialect"},
 		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
-		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare"},
+		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
 		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "no progress: telling costs processor time"},
 	}

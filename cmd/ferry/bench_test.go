@@ -33,6 +33,7 @@ func TestBenchUsage(t *testing.T) {
 	}{
 		{"bench --help", "", 0},
 		{"bench compare --help", "", 0},
+		{"bench gobench --help", "", 0},
 		{"bench null --help", "", 0},
 		{"bench extra", `unexpected argument "extra"`, 2},
 		{"bench --rate 5 --tick 3", "exclude each other", 2},
@@ -57,6 +58,8 @@ func TestBenchUsage(t *testing.T) {
 		{"bench compare", "two files or more", 2},
 		{"bench compare a.json", "two files or more", 2},
 		{"bench compare /nowhere/a /nowhere/b", "/nowhere/a", 1},
+		{"bench gobench", "one file or more", 2},
+		{"bench gobench /nowhere/a", "/nowhere/a", 1},
 		{"bench null --udp nowhere", "--udp:", 2},
 	} {
 		code, stdout, stderr := ferry(t.Context(), strings.Fields(c.args)...)
@@ -278,6 +281,10 @@ func TestBenchNull(t *testing.T) {
 		if code != exitOK || !strings.Contains(stdout, want) || !strings.Contains(stdout, "latency p99") {
 			t.Errorf("code %d, %s\n%s", code, stderr, stdout)
 		}
+	}
+	code, lines, complaint := ferry(t.Context(), append([]string{"bench", "gobench"}, files...)...)
+	if code != exitOK || !strings.Contains(lines, "/relay=a/") || !strings.Contains(lines, "/relay=b/") || !strings.Contains(lines, " p99-ns") {
+		t.Errorf("gobench: code %d, %s\n%s", code, complaint, lines)
 	}
 	if html, err := os.ReadFile(page); err != nil || !strings.Contains(string(html), `id="comparison"`) {
 		t.Errorf("%v, no comparison on the page", err)

@@ -3,7 +3,8 @@
 // answer. It starts every relay itself on loopback, on a processor of its own,
 // and ends them all.
 //
-//	peers [options]       build, measure, print, write out/peers.json and .html
+//	peers [options]       build, measure, print, write out/peers.json, peers.html
+//	                      and, for benchstat -col /relay, peers.bench.txt
 //	peers pin CPU CMD...  run CMD on one processor
 //	peers null [--star]   the null relay of package bench as a process
 package main

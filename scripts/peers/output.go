@@ -1,6 +1,7 @@
 package main
 
 import (
+	"bytes"
 	_ "embed"
 	"encoding/json"
 	"errors"
@@ -68,7 +69,7 @@ func (s *session) report() error {
 		return err
 	}
 	err := s.plots(&d)
-	return errors.Join(err, s.writeJSON(&d), s.writePage(&d))
+	return errors.Join(err, s.writeJSON(&d), s.writePage(&d), s.writeGoBench())
 }
 
 func (s *session) print(d *document) error {
@@ -119,6 +120,26 @@ func (s *session) writeJSON(d *document) error {
 		return err
 	}
 	return s.write("peers.json", b)
+}
+
+// writeGoBench writes all runs that count, round by round, for benchstat.
+func (s *session) writeGoBench() error {
+	var runs []bench.Result
+	for _, one := range s.samples {
+		if one.Bad == "" && (one.Round > 1 || s.o.rounds == 1) {
+			run := one.Result
+			run.Name = one.Peer
+			if one.Scenario == "dtls" || one.Scenario == "low-load" {
+				run.Name = one.Scenario + "-" + one.Peer
+			}
+			runs = append(runs, run)
+		}
+	}
+	var b bytes.Buffer
+	if err := report.GoBench(&b, runs...); err != nil {
+		return err
+	}
+	return s.write("peers.bench.txt", b.Bytes())
 }
 
 func (s *session) writePage(d *document) error {

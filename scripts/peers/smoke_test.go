@@ -140,6 +140,10 @@ func TestReport(t *testing.T) {
 	if err := json.Unmarshal(text, &d); err != nil || len(d.Samples) != 6 || len(d.Goals) != len(goals) || len(d.Ratios) != 1 {
 		t.Errorf("peers.json has %d samples, %d goals, %d tables: %v", len(d.Samples), len(d.Goals), len(d.Ratios), err)
 	}
+	lines, err := os.ReadFile(filepath.Join(o.out, "peers.bench.txt"))
+	if n := strings.Count(string(lines), "\nBenchmarkPairs/relay=low-load-"); err != nil || n == 0 {
+		t.Errorf("peers.bench.txt has %d runs, %v", n, err)
+	}
 	page, err := os.ReadFile(filepath.Join(o.out, "peers.html"))
 	if err != nil {
 		t.Fatal(err)
