@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"net/netip"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -142,6 +143,43 @@ func BenchmarkKernelGRO(b *testing.B) {
 			receiving += Now() - sent
 		}
 		reportPath(b, receiving, sending)
+	})
+}
+
+// BenchmarkKernelMerge: a batch to one destination and to more of them, alone and
+// merged, delivered into a socket that does not take merged datagrams whole:
+// loopback cuts them in the sender's call, which BenchmarkKernelGRO shows too.
+// Only sending is timed.
+func BenchmarkKernelMerge(b *testing.B) {
+	var variants []string
+	for _, to := range []string{"1", "4", "8", "16", "64"} {
+		variants = append(variants, "alone/to="+to, "merged/to="+to)
+	}
+	interleave(b, "send", variants, func(b *testing.B, v string) {
+		how, destinations, _ := strings.Cut(v, "/to=")
+		n, err := strconv.Atoi(destinations)
+		if err != nil {
+			b.Fatal(err)
+		}
+		g := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: how == "alone"}, 1)
+		if how == "merged" && !g.Capabilities().Merge {
+			b.Skip("this kernel cannot merge datagrams, or must not")
+		}
+		to := listen(b, Config{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Unmerged: true}, 1)
+		c, receiver := g.Conns()[0], to.Conns()[0]
+		tx, rx := c.NewSendBatch(benchBatch), receiver.NewRecvBatch()
+		pkt := make([]byte, benchBytes)
+		var sending int64
+		for b.Loop() {
+			for i := range benchBatch {
+				tx.Add(UDPEndpoint(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 1, byte(1 + i%n)}), to.Addr().Port()), 0, 0), pkt)
+			}
+			start := Now()
+			c.Send(tx)
+			sending += Now() - start
+			drain(b, receiver, rx, nil, benchBatch)
+		}
+		b.ReportMetric(float64(sending)/float64(b.N*benchBatch), "send-ns/datagram")
 	})
 }
 

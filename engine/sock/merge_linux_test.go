@@ -213,24 +213,3 @@ func TestMergeAllocs(t *testing.T) {
 		t.Errorf("%v allocations per batch", n)
 	}
 }
-
-// BenchmarkMerge sends 64 datagrams to ever more destinations.
-func BenchmarkMerge(b *testing.B) {
-	for _, unmerged := range []bool{true, false} {
-		for _, n := range []int{1, 8, 64} {
-			name := map[bool]string{true: "alone", false: "merged"}[unmerged]
-			b.Run(name+"/"+string(rune('0'+n/10))+string(rune('0'+n%10)), func(b *testing.B) {
-				c := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: unmerged}, 1).Conns()[0]
-				sb := c.NewSendBatch(64)
-				pkt := make([]byte, 150)
-				for b.Loop() {
-					for i := range 64 {
-						sb.Add(UDPEndpoint(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(20000+i%n)), 0, 0), pkt)
-					}
-					c.Send(sb)
-				}
-				b.ReportMetric(float64(b.Elapsed().Nanoseconds())/float64(b.N)/64, "ns/datagram")
-			})
-		}
-	}
-}
