@@ -80,6 +80,7 @@ func TestModel(t *testing.T) {
 			short := shrink(fresh, script[:s.failedAt+1])
 			t.Fatalf("seed %d, step %d: %v\na short script that fails:\n%s", seed+i, s.failedAt, err, showScript(short))
 		}
+		s.close()
 		for rule, n := range s.hits {
 			hits[rule] += n
 		}
@@ -90,9 +91,11 @@ func TestModel(t *testing.T) {
 // simFor makes simulations until the hash of its budgets keeps prefixes apart.
 func simFor(make func() *sim) *sim {
 	for {
-		if s := make(); s.budgetsApart() {
+		s := make()
+		if s.budgetsApart() {
 			return s
 		}
+		s.close()
 	}
 }
 
@@ -127,7 +130,10 @@ func shrink(newSim func() *sim, script []op) []op {
 	for size := len(script) / 2; size > 0; size /= 2 {
 		for at := 0; at+size <= len(script); {
 			shorter := slices.Concat(script[:at], script[at+size:])
-			if simFor(newSim).play(shorter) != nil {
+			s := simFor(newSim)
+			fails := s.play(shorter) != nil
+			s.close()
+			if fails {
 				script = shorter
 			} else {
 				at += size
@@ -164,7 +170,9 @@ func FuzzModel(f *testing.F) {
 			n := func(i int) uint16 { return binary.LittleEndian.Uint16(data[1+2*i:]) }
 			script = append(script, op{deedKind(data[0] % byte(numOps)), n(0), n(1), n(2), n(3)})
 		}
-		if err := simFor(func() *sim { return house.sim(true) }).play(script); err != nil {
+		s := simFor(func() *sim { return house.sim(true) })
+		defer s.close()
+		if err := s.play(script); err != nil {
 			t.Fatalf("%v\n%s", err, showScript(script))
 		}
 	})

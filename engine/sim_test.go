@@ -175,6 +175,18 @@ func (s *sim) restart(file bool) {
 	s.outcomes = map[string]int{}
 }
 
+// close gives back what the simulation has of the system: a process may map only
+// so many files.
+func (s *sim) close() {
+	if s.control.ledger != nil {
+		if err := s.control.ledger.Close(); err != nil {
+			s.fail("state file: %v", err)
+		}
+		s.control.ledger = nil
+	}
+	os.Remove(s.path)
+}
+
 // stall lets the relay stand still.
 func (s *sim) stall(d time.Duration) {
 	from := s.pumped
