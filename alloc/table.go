@@ -47,6 +47,16 @@ func NewTable(max int) *Table {
 
 // ByEndpoint returns the allocation that is bound to ep.
 func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
+	if !t.Find(ep, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+// Find is ByEndpoint for the path of every datagram: it writes to e, since a
+// processor waits for an entry that is copied right after it was written. When
+// it reports false, e says nothing.
+func (t *Table) Find(ep sock.Endpoint, e *Entry) bool {
 	hash := t.hashEndpoint(ep)
 	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
 	for c := shard.cells.Load(); ; {
@@ -54,8 +64,8 @@ func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
 			line := c.line(at)
 			for found := line.match(tag); found != 0; found &= found - 1 {
 				slot, ok := line.slot(found, tag)
-				if ok && t.identity(slot).snapshot(slot, &e) && e.Endpoint == ep {
-					return e, true
+				if ok && t.identity(slot).snapshot(slot, e) && e.Endpoint == ep {
+					return true
 				}
 			}
 			if line.open() {
@@ -65,7 +75,7 @@ func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
 		// A miss counts only on the cells that are current.
 		current := shard.cells.Load()
 		if current == c {
-			return Entry{}, false
+			return false
 		}
 		c = current
 	}
@@ -73,15 +83,22 @@ func (t *Table) ByEndpoint(ep sock.Endpoint) (e Entry, ok bool) {
 
 // ByID returns the allocation with that id, bound or not.
 func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
-	hash := t.hashID(id)
+	if !t.findID(&id, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+func (t *Table) findID(id *proto.AllocationID, e *Entry) bool {
+	hash := t.hashID(*id)
 	tag, shard := tagOf(hash), t.byID.shard(hash)
 	for c := shard.cells.Load(); ; {
 		for at := hash; ; at++ {
 			line := c.line(at)
 			for found := line.match(tag); found != 0; found &= found - 1 {
 				slot, ok := line.slot(found, tag)
-				if ok && t.identity(slot).snapshot(slot, &e) && e.ID == id {
-					return e, true
+				if ok && t.identity(slot).snapshot(slot, e) && e.ID == *id {
+					return true
 				}
 			}
 			if line.open() {
@@ -90,7 +107,7 @@ func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
 		}
 		current := shard.cells.Load()
 		if current == c {
-			return Entry{}, false
+			return false
 		}
 		c = current
 	}
@@ -98,23 +115,28 @@ func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
 
 // At returns the allocation that h names, unless it has ended.
 func (t *Table) At(h Handle) (e Entry, ok bool) {
-	if h == 0 {
-		return Entry{}, false
-	}
-	if !t.identity(h.slot()).snapshot(h.slot(), &e) || e.Handle != h {
+	if !t.findAt(h, &e) {
 		return Entry{}, false
 	}
 	return e, true
 }
 
+func (t *Table) findAt(h Handle, e *Entry) bool {
+	return h != 0 && t.identity(h.slot()).snapshot(h.slot(), e) && e.Handle == h
+}
+
 // Peer returns the allocation with id to, if it and from are linked.
 func (t *Table) Peer(from *Entry, to proto.AllocationID) (e Entry, ok bool) {
+	ok = t.FindPeer(from, &to, &e)
+	return e, ok
+}
+
+// FindPeer is to Peer what Find is to ByEndpoint.
+func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
 	if from.Role == RoleJoiner {
-		e, ok = t.At(from.Link)
-		return e, ok && e.ID == to
+		return t.findAt(from.Link, e) && e.ID == *to
 	}
-	e, ok = t.ByID(to)
-	return e, ok && e.Link == from.Handle
+	return t.findID(to, e) && e.Link == from.Handle
 }
 
 func (t *Table) identity(slot uint32) *identity {

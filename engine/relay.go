@@ -41,13 +41,12 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if len(m.Payload) > w.rules.maxContent {
 		return DropOversize
 	}
-	sender, ok := w.table.ByEndpoint(from)
-	if !ok || sender.ID != m.From {
+	var sender, peer alloc.Entry
+	if !w.table.Find(from, &sender) || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
 	w.heard(&sender, now)
-	peer, ok := w.table.Peer(&sender, m.To)
-	if !ok {
+	if !w.table.FindPeer(&sender, &m.To, &peer) {
 		return w.stranger(now, &sender, m.To)
 	}
 	if peer.Endpoint.IsZero() {
@@ -72,8 +71,8 @@ func (w *worker) ping(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return DropSize
 	}
-	sender, ok := w.table.ByEndpoint(from)
-	if !ok || sender.ID != m.ID {
+	var sender alloc.Entry
+	if !w.table.Find(from, &sender) || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
 	w.heard(&sender, now)
