@@ -274,8 +274,8 @@ func (s *scribe) read(seed uint64, most int) (sights []sight) {
 		}
 		if x.ok {
 			known[r.IntN(len(known))] = x.got
-			s.table.Heard(x.got.Handle, Tick(i))
-			s.table.Active(x.got.Handle, Tick(i))
+			s.table.Activity(x.got.Handle).Heard(Tick(i))
+			s.table.Activity(x.got.Handle).Active(Tick(i))
 		}
 	}
 	return sights

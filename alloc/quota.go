@@ -36,29 +36,29 @@ func (q Quota) price(size int) (datagram, bytes uint32) {
 	return q.datagram, uint32(q.byteCost * float64(size))
 }
 
-// Meter reports whether the owner of h may relay a datagram of size bytes now,
+// Meter reports whether the owner may relay a datagram of size bytes now,
 // within q, and counts it if so. Two workers at once may count one datagram for
 // two, which is rare, since the kernel hands all datagrams of an endpoint to
 // one worker, and does no harm.
-func (t *Table) Meter(h Handle, q Quota, size int, nowMillis int64) bool {
-	if q == (Quota{}) {
-		return true
-	}
-	meter := &t.activity(h.slot()).meter
-	now, old := uint32(nowMillis*quotaUnitsPerMilli), meter.Load()
+func (a *Activity) Meter(q Quota, size int, nowMillis int64) bool {
+	return q == (Quota{}) || a.spendQuota(q, size, nowMillis)
+}
+
+func (a *Activity) spendQuota(q Quota, size int, nowMillis int64) bool {
+	now, old := uint32(nowMillis*quotaUnitsPerMilli), a.meter.Load()
 	datagram, bytes := q.price(size)
 	datagrams, ok1 := spend(uint32(old>>32), now, datagram)
 	volume, ok2 := spend(uint32(old), now, bytes)
 	if !ok1 || !ok2 {
 		return false
 	}
-	meter.Store(uint64(datagrams)<<32 | uint64(volume))
+	a.meter.Store(uint64(datagrams)<<32 | uint64(volume))
 	return true
 }
 
-// Tally returns Spec.Tally of h. It lies with what a worker writes for each
+// Tally returns Spec.Tally. It lies with what a worker writes for each
 // RELAY anyway, so that whoever counts by it meets no further cache line.
-func (t *Table) Tally(h Handle) uint32 { return t.activity(h.slot()).tally.Load() }
+func (a *Activity) Tally() uint32 { return a.tally.Load() }
 
 // spend moves a paid-until time forward by price. A time that is further ahead
 // than a burst can be, for a worker that is late, is one from before the clock

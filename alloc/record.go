@@ -37,9 +37,10 @@ type identity struct {
 	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
 }
 
-// activity is what workers write, on a line of its own so that writing never
-// takes a line of identities away from the readers.
-type activity struct {
+// Activity is what workers write of an allocation, on a line of its own so that
+// writing never takes a line of identities away from the readers. Workers keep
+// it no longer than their batch, as an [Entry].
+type Activity struct {
 	heard      atomic.Uint32 // Tick of the last datagram of its own
 	active     atomic.Uint32 // Tick of the last datagram from it or to it
 	fromHost   atomic.Uint32 // of a joiner: Tick of the last RELAY of its host to it
@@ -177,6 +178,6 @@ const chunkSlots = 1024
 // and it never moves.
 type chunk struct {
 	identities [chunkSlots]identity
-	activities [chunkSlots]activity
+	activities [chunkSlots]Activity
 	accounts   [chunkSlots]Account
 }

@@ -22,7 +22,7 @@ func TestRecordLayout(t *testing.T) {
 		size uintptr
 	}{
 		{reflect.TypeFor[identity](), cacheLine},
-		{reflect.TypeFor[activity](), cacheLine},
+		{reflect.TypeFor[Activity](), cacheLine},
 		{reflect.TypeFor[Account](), accountSize},
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), cacheLine},

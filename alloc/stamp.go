@@ -6,18 +6,24 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Heard notes at tick that the owner of h sent a datagram. Stamps are written
-// only when they change, four times a second at the most.
-func (t *Table) Heard(h Handle, tick Tick) {
-	a := t.activity(h.slot())
-	stamp(&a.heard, tick)
-	stamp(&a.active, tick)
+// Heard notes at tick that the owner sent a datagram. Stamps are written only
+// when they change, four times a second at the most.
+func (a *Activity) Heard(tick Tick) {
+	if a.heard.Load() < uint32(tick) {
+		a.hear(tick)
+	}
 }
 
-// Active notes at tick that a datagram goes to the owner of h.
-func (t *Table) Active(h Handle, tick Tick) {
-	stamp(&t.activity(h.slot()).active, tick)
+// hear writes active first: whoever finds heard written need not look at it.
+//
+//go:noinline
+func (a *Activity) hear(tick Tick) {
+	stamp(&a.active, tick)
+	stamp(&a.heard, tick)
 }
+
+// Active notes at tick that a datagram goes to the owner.
+func (a *Activity) Active(tick Tick) { stamp(&a.active, tick) }
 
 // stamp reports whether it wrote. It never goes back, as a worker may be late,
 // and of two that write at once the later time stays.
@@ -30,62 +36,60 @@ func stamp(s *atomic.Uint32, tick Tick) bool {
 	return false
 }
 
-// Stamps returns when h was last heard, and when it last sent or received.
-func (t *Table) Stamps(h Handle) (heard, active Tick) {
-	a := t.activity(h.slot())
+// Stamps returns when the owner was last heard, and when it last sent or
+// received.
+func (a *Activity) Stamps() (heard, active Tick) {
 	return Tick(a.heard.Load()), Tick(a.active.Load())
 }
 
-// Relayed notes at tick that a RELAY of from goes over its link to peer.
-func (t *Table) Relayed(from, peer *Entry, tick Tick) {
-	if from.Role == RoleHost {
-		stamp(&t.activity(peer.Handle.slot()).fromHost, tick)
-		return
+// Relayed notes at tick that a RELAY goes over the link between two allocations,
+// from one with that role.
+func Relayed(role Role, from, to *Activity, tick Tick) {
+	if role == RoleHost {
+		stamp(&to.fromHost, tick)
+	} else {
+		stamp(&from.fromJoiner, tick)
 	}
-	stamp(&t.activity(from.Handle.slot()).fromJoiner, tick)
 }
 
 // LinkStamps returns when the host and the joiner last relayed to each other
 // over the link of a joiner, or over one that it had before.
-func (t *Table) LinkStamps(joiner Handle) (fromHost, fromJoiner Tick) {
-	a := t.activity(joiner.slot())
+func (a *Activity) LinkStamps() (fromHost, fromJoiner Tick) {
 	return Tick(a.fromHost.Load()), Tick(a.fromJoiner.Load())
 }
 
 // proven is the unproven allowance of an endpoint whose owner was heard there.
 const proven = 1<<32 - 1
 
-// Unprove lets no more than so many bytes go to the endpoint of h until its
-// owner is heard there. Control calls it when it binds h to an endpoint, since
-// the source of a BIND may be forged.
-func (t *Table) Unprove(h Handle, allowance uint32) {
-	t.activity(h.slot()).unproven.Store(min(allowance, proven-1))
+// Unprove lets no more than so many bytes go to the owner's endpoint until it
+// is heard there. Control calls it when it binds an allocation to an endpoint,
+// since the source of a BIND may be forged.
+func (a *Activity) Unprove(allowance uint32) {
+	a.unproven.Store(min(allowance, proven-1))
 }
 
-// Prove notes that the owner of h was heard at its endpoint with more than a
-// BIND.
-func (t *Table) Prove(h Handle) {
-	if u := &t.activity(h.slot()).unproven; u.Load() != proven {
-		u.Store(proven)
+// Prove notes that the owner was heard at its endpoint with more than a BIND.
+func (a *Activity) Prove() {
+	if a.unproven.Load() != proven {
+		a.unproven.Store(proven)
 	}
 }
 
-// Proven reports whether the owner of h was heard at its endpoint.
-func (t *Table) Proven(h Handle) bool { return t.activity(h.slot()).unproven.Load() == proven }
+// Proven reports whether the owner was heard at its endpoint.
+func (a *Activity) Proven() bool { return a.unproven.Load() == proven }
 
-// Spend reports whether size bytes may go to the endpoint of h, and takes them
-// from its allowance while it is unproven.
-func (t *Table) Spend(h Handle, size int) bool {
-	u := &t.activity(h.slot()).unproven
+// Spend reports whether size bytes may go to the owner's endpoint, and takes
+// them from its allowance while it is unproven.
+func (a *Activity) Spend(size int) bool {
 	for {
-		left := u.Load()
+		left := a.unproven.Load()
 		if left == proven {
 			return true
 		}
 		if left < uint32(size) {
 			return false
 		}
-		if u.CompareAndSwap(left, left-uint32(size)) {
+		if a.unproven.CompareAndSwap(left, left-uint32(size)) {
 			return true
 		}
 	}
@@ -103,7 +107,7 @@ const StrangerMillis = 1000
 // Stranger reports whether the owner of h may be told now, at nowMillis, that
 // it has no link to peer: at once, then once a second for each peer.
 func (t *Table) Stranger(h Handle, peer proto.AllocationID, nowMillis int64) bool {
-	a := t.activity(h.slot())
+	a := t.Activity(h)
 	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
 	for {
 		free, old := a.stranger(now, tag)
@@ -118,7 +122,7 @@ func (t *Table) Stranger(h Handle, peer proto.AllocationID, nowMillis int64) boo
 
 // stranger returns a place to note that the owner is told of the peer with
 // that tag, and what it holds, or nil if the owner is to be told nothing.
-func (a *activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) {
+func (a *Activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) {
 	for i := range a.strangers {
 		old := a.strangers[i].Load()
 		// A worker whose clock is behind may find a time that is still to come.
@@ -136,7 +140,7 @@ func (a *activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) 
 // Mismatch reports whether an ERROR 3 that names the live allocation h may be
 // sent now, within rate.
 func (t *Table) Mismatch(h Handle, rate Rate, nowMillis int64) bool {
-	return rate.Take(&t.activity(h.slot()).mismatch, nowMillis)
+	return rate.Take(&t.Activity(h).mismatch, nowMillis)
 }
 
 // Rate is a limit of events: one each Interval microseconds on average, and up

@@ -34,20 +34,20 @@ func TestContract3StampsNeverGoBack(t *testing.T) {
 		t.Fatal(err)
 	}
 	steps := []struct {
-		do            func(Handle, Tick)
+		do            func(*Activity, Tick)
 		tick          Tick
 		heard, active Tick
 	}{
-		{table.Active, 9, 10, 10},
-		{table.Heard, 9, 10, 10},
-		{table.Active, 12, 10, 12},
-		{table.Heard, 11, 11, 12},
-		{table.Heard, 13, 13, 13},
-		{table.Active, 12, 13, 13},
+		{(*Activity).Active, 9, 10, 10},
+		{(*Activity).Heard, 9, 10, 10},
+		{(*Activity).Active, 12, 10, 12},
+		{(*Activity).Heard, 11, 11, 12},
+		{(*Activity).Heard, 13, 13, 13},
+		{(*Activity).Active, 12, 13, 13},
 	}
 	for i, s := range steps {
-		s.do(h, s.tick)
-		if heard, active := table.Stamps(h); heard != s.heard || active != s.active {
+		s.do(table.Activity(h), s.tick)
+		if heard, active := table.Activity(h).Stamps(); heard != s.heard || active != s.active {
 			t.Errorf("step %d: stamps %d, %d, want %d, %d", i, heard, active, s.heard, s.active)
 		}
 	}
@@ -55,7 +55,7 @@ func TestContract3StampsNeverGoBack(t *testing.T) {
 	table.End(h)
 	table.Recycle(h)
 	h = reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if heard, active := table.Stamps(h); heard != 1 || active != 1 {
+	if heard, active := table.Activity(h).Stamps(); heard != 1 || active != 1 {
 		t.Errorf("stamps of a fresh allocation %d, %d, want 1", heard, active)
 	}
 }
@@ -76,8 +76,8 @@ func TestContract3LatestStampStays(t *testing.T) {
 				if now > ticks {
 					return
 				}
-				table.Heard(h, now)
-				if heard, active := table.Stamps(h); heard < now || active < now {
+				table.Activity(h).Heard(now)
+				if heard, active := table.Activity(h).Stamps(); heard < now || active < now {
 					t.Errorf("stamps %d, %d after tick %d", heard, active, now)
 					return
 				}
@@ -85,7 +85,7 @@ func TestContract3LatestStampStays(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if heard, active := table.Stamps(h); heard != ticks || active != ticks {
+	if heard, active := table.Activity(h).Stamps(); heard != ticks || active != ticks {
 		t.Errorf("stamps %d, %d, want %d", heard, active, ticks)
 	}
 }
@@ -263,7 +263,7 @@ func TestUnproven(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
 	h, other := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if !table.Proven(h) || !table.Spend(h, 1<<30) {
+	if !table.Activity(h).Proven() || !table.Activity(h).Spend(1<<30) {
 		t.Error("an allocation without an endpoint begins unproven")
 	}
 	type step struct {
@@ -281,24 +281,24 @@ func TestUnproven(t *testing.T) {
 		{"most", 1<<32 - 1, []step{{1472, true}, {1472, true}}},
 		{"endless", 1<<31 - 1, []step{{1472, true}}},
 	} {
-		table.Unprove(h, c.allowance)
+		table.Activity(h).Unprove(c.allowance)
 		for i, s := range c.steps {
-			if got := table.Spend(h, s.size); got != s.want {
+			if got := table.Activity(h).Spend(s.size); got != s.want {
 				t.Errorf("%s, step %d: %v, want %v", c.name, i, got, s.want)
 			}
 		}
-		if table.Proven(h) || !table.Proven(other) {
-			t.Errorf("%s: proven %v, and the other one %v", c.name, table.Proven(h), table.Proven(other))
+		if table.Activity(h).Proven() || !table.Activity(other).Proven() {
+			t.Errorf("%s: proven %v, and the other one %v", c.name, table.Activity(h).Proven(), table.Activity(other).Proven())
 		}
-		table.Prove(h)
-		if !table.Proven(h) || !table.Spend(h, 1<<30) || !table.Spend(h, 1<<30) {
+		table.Activity(h).Prove()
+		if !table.Activity(h).Proven() || !table.Activity(h).Spend(1<<30) || !table.Activity(h).Spend(1<<30) {
 			t.Errorf("%s: who was heard is still limited", c.name)
 		}
 	}
-	table.Unprove(h, 5)
+	table.Activity(h).Unprove(5)
 	table.End(h)
 	table.Recycle(h)
-	if !table.Proven(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})) {
+	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})).Proven() {
 		t.Error("the next owner of a slot inherits an allowance")
 	}
 }
@@ -311,16 +311,16 @@ func TestUnprovenOfSeveralWorkers(t *testing.T) {
 	table := NewTable(1)
 	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
 	for round := range 50 {
-		table.Unprove(h, allowance)
+		table.Activity(h).Unprove(allowance)
 		var drawn atomic.Int64
 		var wg sync.WaitGroup
 		for i := range workers {
 			wg.Go(func() {
-				for table.Spend(h, size) && !table.Proven(h) {
+				for table.Activity(h).Spend(size) && !table.Activity(h).Proven() {
 					drawn.Add(size)
 				}
 				if i == 0 && round%2 == 1 {
-					table.Prove(h)
+					table.Activity(h).Prove()
 				}
 			})
 		}
@@ -328,8 +328,8 @@ func TestUnprovenOfSeveralWorkers(t *testing.T) {
 		if n := drawn.Load(); n > allowance || round%2 == 0 && n <= allowance-size {
 			t.Fatalf("%d bytes were drawn of %d", n, allowance)
 		}
-		if table.Proven(h) != (round%2 == 1) {
-			t.Fatal("proven ", table.Proven(h))
+		if table.Activity(h).Proven() != (round%2 == 1) {
+			t.Fatal("proven ", table.Activity(h).Proven())
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestLinkStamps(t *testing.T) {
 	relayed := func(from, to Handle, tick Tick) {
 		sender, _ := table.At(from)
 		peer, _ := table.At(to)
-		table.Relayed(&sender, &peer, tick)
+		Relayed(sender.Role, table.Activity(sender.Handle), table.Activity(peer.Handle), tick)
 	}
 	type stamps struct{ fromHost, fromJoiner Tick }
 	for i, s := range []struct {
@@ -366,18 +366,18 @@ func TestLinkStamps(t *testing.T) {
 			joiner Handle
 			want   stamps
 		}{{a, s.wantA}, {b, s.wantB}} {
-			if h, j := table.LinkStamps(c.joiner); (stamps{h, j}) != c.want {
+			if h, j := table.Activity(c.joiner).LinkStamps(); (stamps{h, j}) != c.want {
 				t.Errorf("step %d: link of %x: %d, %d, want %v", i, c.joiner, h, j, c.want)
 			}
 		}
 	}
-	if h, j := table.LinkStamps(host); h != 0 || j != 0 {
+	if h, j := table.Activity(host).LinkStamps(); h != 0 || j != 0 {
 		t.Errorf("the host has stamps %d, %d of its own", h, j)
 	}
 	table.End(a)
 	table.Recycle(a)
 	fresh := reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})
-	if h, j := table.LinkStamps(fresh); h != 0 || j != 0 {
+	if h, j := table.Activity(fresh).LinkStamps(); h != 0 || j != 0 {
 		t.Errorf("a fresh allocation has stamps %d, %d", h, j)
 	}
 }
@@ -391,21 +391,21 @@ func TestLinkStampsOfSeveralWorkers(t *testing.T) {
 	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
 	joiner := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner})
 	table.Link(joiner, host)
-	hostEntry, joinerEntry := at(t, table, testID(0)), at(t, table, testID(1))
+	ofHost, ofJoiner := table.Activity(host), table.Activity(joiner)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
 			for now := range Tick(ticks) {
 				if i%2 == 0 {
-					table.Relayed(&hostEntry, &joinerEntry, now)
+					Relayed(RoleHost, ofHost, ofJoiner, now)
 				} else {
-					table.Relayed(&joinerEntry, &hostEntry, now+1)
+					Relayed(RoleJoiner, ofJoiner, ofHost, now+1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if h, j := table.LinkStamps(joiner); h != ticks-1 || j != ticks {
+	if h, j := ofJoiner.LinkStamps(); h != ticks-1 || j != ticks {
 		t.Errorf("stamps %d, %d, want %d, %d", h, j, ticks-1, ticks)
 	}
 }

@@ -143,7 +143,10 @@ func (t *Table) identity(slot uint32) *identity {
 	return &t.chunks[slot/chunkSlots].Load().identities[slot%chunkSlots]
 }
 
-func (t *Table) activity(slot uint32) *activity {
+// Activity returns what workers note of the allocation h. It is that of whoever
+// has the slot: see point 4 of the contract.
+func (t *Table) Activity(h Handle) *Activity {
+	slot := h.slot()
 	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
 }
 

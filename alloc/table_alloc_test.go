@@ -23,16 +23,20 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"At":               func() { table.At(host) },
 		"Peer of joiner":   func() { table.Peer(&joinerEntry, testID(0)) },
 		"Peer of host":     func() { table.Peer(&hostEntry, testID(1)) },
-		"Heard":            func() { now++; table.Heard(host, Tick(now)) },
-		"Active":           func() { now++; table.Active(host, Tick(now)) },
+		"Heard":            func() { now++; table.Activity(host).Heard(Tick(now)) },
+		"Active":           func() { now++; table.Activity(host).Active(Tick(now)) },
 		"Stranger":         func() { now += 200; table.Stranger(host, testID(9), now) },
 		"Mismatch":         func() { now += 200; table.Mismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
-		"Meter":            func() { now++; table.Meter(host, quota, 100, now) },
-		"Relayed":          func() { now++; table.Relayed(&hostEntry, &joinerEntry, Tick(now)) },
-		"Prove and Spend":  func() { table.Unprove(host, 100); table.Spend(host, 60); table.Prove(host) },
-		"Admit and Mark":   func() { table.Admit(host, 5); table.Mark(host, Told); table.Unmark(host, Told) },
-		"Link and Unlink":  func() { table.Link(single, host); table.Unlink(single) },
-		"Bind, moving":     func() { moves++; table.Bind(single, testEndpoint(2+moves%2)) },
+		"Meter":            func() { now++; table.Activity(host).Meter(quota, 100, now) },
+		"Relayed":          func() { now++; Relayed(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
+		"Prove and Spend": func() {
+			table.Activity(host).Unprove(100)
+			table.Activity(host).Spend(60)
+			table.Activity(host).Prove()
+		},
+		"Admit and Mark":  func() { table.Admit(host, 5); table.Mark(host, Told); table.Unmark(host, Told) },
+		"Link and Unlink": func() { table.Link(single, host); table.Unlink(single) },
+		"Bind, moving":    func() { moves++; table.Bind(single, testEndpoint(2+moves%2)) },
 		"Bind, taking over": func() {
 			table.Bind(host, testEndpoint(1))
 			table.Bind(joiner, testEndpoint(0))

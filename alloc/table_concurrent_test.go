@@ -236,7 +236,7 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 	const n = 20 * chunkSlots
 	table := NewTable(n)
 	h := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
-	identity, activity, account := table.identity(h.slot()), table.activity(h.slot()), table.Account(h)
+	identity, activity, account := table.identity(h.slot()), table.Activity(h), table.Account(h)
 	lines := len(table.byID.shards[0].cells.Load().lines)
 	for i := 1; i < n; i++ {
 		bind(t, table, Spec{ID: testID(i), Role: RoleHost}, testEndpoint(i))
@@ -244,7 +244,7 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 	if grown := len(table.byID.shards[0].cells.Load().lines); grown <= lines {
 		t.Fatal("the index did not grow")
 	}
-	if identity != table.identity(h.slot()) || activity != table.activity(h.slot()) || account != table.Account(h) {
+	if identity != table.identity(h.slot()) || activity != table.Activity(h) || account != table.Account(h) {
 		t.Error("a record has moved")
 	}
 	if e, ok := table.ByEndpoint(testEndpoint(0)); !ok || e.Handle != h {

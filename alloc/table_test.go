@@ -85,7 +85,7 @@ func TestTableReserve(t *testing.T) {
 	if a := table.Account(h); *a != account || table.AccountAt(h.Slot()) != a {
 		t.Errorf("account %+v, want %+v", *a, account)
 	}
-	if heard, active := table.Stamps(h); heard != 42 || active != 42 {
+	if heard, active := table.Activity(h).Stamps(); heard != 42 || active != 42 {
 		t.Errorf("stamps %d, %d, want 42", heard, active)
 	}
 	if got := table.HandleAt(h.Slot()); got != h {

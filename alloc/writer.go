@@ -75,7 +75,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 		Match: s.Match, Player: s.Player, Tenant: s.Tenant, Reserved: now,
 		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
-	t.resetActivity(slot, now, s.Tally)
+	t.Activity(h).reset(now, s.Tally)
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
 	r.write(func(r *identity) {
@@ -105,8 +105,7 @@ func (t *Table) takeSlot() (uint32, bool) {
 	return slot, true
 }
 
-func (t *Table) resetActivity(slot uint32, now Tick, tally uint32) {
-	a := t.activity(slot)
+func (a *Activity) reset(now Tick, tally uint32) {
 	a.heard.Store(uint32(now))
 	a.active.Store(uint32(now))
 	a.fromHost.Store(0)

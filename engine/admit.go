@@ -81,7 +81,7 @@ func (w *worker) bindAgain(now int64, e *alloc.Entry) Outcome {
 	if m := w.mute.find(e.Endpoint, now); m != nil {
 		m.forgive(now)
 	}
-	w.table.Heard(e.Handle, tick(now))
+	w.table.Activity(e.Handle).Heard(tick(now))
 	if !w.unlimited && !w.seal.memory.take(e.Handle, now) {
 		return DropRate
 	}
@@ -149,9 +149,11 @@ func (w *worker) close(now int64, from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // heard notes that the owner of e sent a message that only it should send.
-func (w *worker) heard(e *alloc.Entry, now int64) {
-	w.table.Heard(e.Handle, tick(now))
-	w.table.Prove(e.Handle)
+func (w *worker) heard(e *alloc.Entry, now int64) *alloc.Activity {
+	a := w.table.Activity(e.Handle)
+	a.Heard(tick(now))
+	a.Prove()
+	return a
 }
 
 // hand gives a command to control.

@@ -56,11 +56,11 @@ func (c *control) commitBind(cmd *command) Outcome {
 // bind binds e to the endpoint of the command, and answers.
 func (c *control) bind(e *alloc.Entry, cmd *command) {
 	first, moved := !e.Is(alloc.EverBound), e.Endpoint != cmd.from
-	c.table.Heard(e.Handle, tick(cmd.now))
+	c.table.Activity(e.Handle).Heard(tick(cmd.now))
 	var after uint64
 	if moved {
 		c.table.Unmark(e.Handle, alloc.Told)
-		c.table.Unprove(e.Handle, c.live.Load().unproven)
+		c.table.Activity(e.Handle).Unprove(c.live.Load().unproven)
 	}
 	c.table.Admit(e.Handle, cmd.nonce)
 	if moved {
@@ -140,7 +140,7 @@ func (c *control) link(joiner, host *alloc.Entry, now alloc.Tick) {
 	a := c.table.Account(host.Handle)
 	if !a.EverLinked {
 		a.EverLinked = true
-		c.table.Heard(host.Handle, now)
+		c.table.Activity(host.Handle).Heard(now)
 		c.schedule(host.Handle)
 	}
 	c.arrived(joiner)
@@ -181,7 +181,7 @@ func (c *control) part(from, peer *alloc.Entry, now alloc.Tick) {
 	after := c.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
-		c.table.Active(peer.Handle, now)
+		c.table.Activity(peer.Handle).Active(now)
 		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
@@ -260,7 +260,7 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	c.wheel.remove(h)
 	c.sealer.Release(a.Epoch)
 	c.ledger.Remove(c.place(h))
-	proven := c.table.Proven(h)
+	proven := c.table.Activity(h).Proven()
 	if e, ok := c.table.At(h); ok {
 		c.arrived(&e)
 		c.strike(&e)

@@ -139,7 +139,7 @@ func (c *control) deliver(d *deferred) {
 func (c *control) told(d *deferred) {
 	e, ok := c.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(alloc.Told) {
-		c.table.Unprove(d.handle, c.live.Load().unproven)
+		c.table.Activity(d.handle).Unprove(c.live.Load().unproven)
 		c.table.Mark(d.handle, alloc.Told)
 	}
 }

@@ -78,7 +78,7 @@ func (c *control) separate(joiner, host *alloc.Entry, now alloc.Tick) {
 		if m.to.Endpoint.IsZero() {
 			continue
 		}
-		c.table.Active(m.to.Handle, now)
+		c.table.Activity(m.to.Handle).Active(now)
 		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {

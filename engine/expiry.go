@@ -62,7 +62,7 @@ func (c *control) expireMarked(h alloc.Handle, now alloc.Tick) {
 // over reports whether h ends now, and why.
 func (c *control) over(h alloc.Handle, now alloc.Tick) (EndReason, bool) {
 	if a := c.table.Account(h); a.Closing != 0 && now > a.Closing {
-		if heard, _ := c.table.Stamps(h); heard <= a.Closing-lingerTicks {
+		if heard, _ := c.table.Activity(h).Stamps(); heard <= a.Closing-lingerTicks {
 			return EndClosed, true
 		}
 	}
@@ -82,7 +82,7 @@ func (c *control) expireLink(h alloc.Handle, a *alloc.Account, now alloc.Tick) {
 		a.Leaving, a.Linked = 0, 0
 		return
 	}
-	fromHost, fromJoiner := c.table.LinkStamps(h)
+	fromHost, fromJoiner := c.table.Activity(h).LinkStamps()
 	if a.Leaving != 0 && now > a.Leaving {
 		by, left, stays := fromJoiner, &joiner, &host
 		if a.LeftBy == alloc.RoleHost {
@@ -142,7 +142,7 @@ func (c *control) lifeTick(h alloc.Handle) alloc.Tick {
 	if e.Role == alloc.RoleHost && !a.EverLinked {
 		idle = c.rules.idleAlone
 	}
-	heard, active := c.table.Stamps(h)
+	heard, active := c.table.Activity(h).Stamps()
 	last := min(c.brake.extend(active, idle), c.brake.extend(heard, max(c.rules.hear, idle)))
 	return max(last, a.Deferred)
 }

@@ -10,11 +10,13 @@ import (
 // call if they do not inline.
 var mustInline = []string{
 	"(*outbox).forward", "tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add",
+	"(*Table).Activity", "(*Activity).Heard", "(*Activity).Prove", "(*Activity).Meter",
+	"(*Activity).Spend", "(*Activity).Active", "(*Activity).Tally",
 }
 
 // TestInline asks the compiler.
 func TestInline(t *testing.T) {
-	out, err := exec.Command("go", "build", "-gcflags=-m", ".").CombinedOutput()
+	out, err := exec.Command("go", "build", "-gcflags=-m", ".", "../alloc").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}

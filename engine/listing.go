@@ -137,7 +137,7 @@ func (c *control) passes(f *Filter, e *alloc.Entry) bool {
 
 func (c *control) describe(e *alloc.Entry, now alloc.Tick) Allocation {
 	a := c.table.Account(e.Handle)
-	heard, active := c.table.Stamps(e.Handle)
+	heard, active := c.table.Activity(e.Handle).Stamps()
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: e.Role, Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),

@@ -174,7 +174,7 @@ func (w *world) digest() (d [5]alloc.Entry) {
 func (w *world) forget() {
 	w.now += alloc.StrangerMillis
 	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
-		w.relay.table.Heard(w.entry(c).Handle, tick(w.now))
+		w.relay.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
 	}
 	for _, worker := range w.workers {
 		worker.mute = muteTable{secret: worker.mute.secret}

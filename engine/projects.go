@@ -115,7 +115,9 @@ func (p *projects) usage(now int64) []Usage {
 }
 
 // project returns the tenant of a live allocation, as control counts it.
-func (c *control) project(h alloc.Handle) *project { return &c.projects.all[c.table.Tally(h)] }
+func (c *control) project(h alloc.Handle) *project {
+	return &c.projects.all[c.table.Activity(h).Tally()]
+}
 
 // enrol counts an allocation that was just entered, and strike one that ends.
 func (c *control) enrol(h alloc.Handle, role alloc.Role) {

@@ -45,22 +45,24 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if !w.table.Find(from, &sender) || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	w.heard(&sender, now)
+	own := w.heard(&sender, now)
 	if !w.table.FindPeer(&sender, &m.To, &peer) {
 		return w.stranger(now, &sender, m.To)
 	}
 	if peer.Endpoint.IsZero() {
 		return DropPeerUnbound
 	}
-	if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), len(pkt), now) {
+	theirs := w.table.Activity(peer.Handle)
+	if !own.Meter(w.live.Load().quota(sender.Role), len(pkt), now) {
 		return DropRate
 	}
-	if !w.table.Spend(peer.Handle, len(pkt)) {
+	if !theirs.Spend(len(pkt)) {
 		return DropUnproven
 	}
-	w.table.Relayed(&sender, &peer, tick(now))
-	w.table.Active(peer.Handle, tick(now))
-	w.traffic.add(w.table.Tally(sender.Handle), len(pkt))
+	t := tick(now)
+	alloc.Relayed(sender.Role, own, theirs, t)
+	theirs.Active(t)
+	w.traffic.add(own.Tally(), len(pkt))
 	w.out.forward(peer.Endpoint, pkt)
 	return OutRelayed
 }
