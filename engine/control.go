@@ -72,7 +72,7 @@ func (c *control) run(ctx context.Context) {
 		if c.behind {
 			later.Reset(time.Millisecond)
 		}
-		c.counts.publish(0)
+		c.counts.publish()
 	}
 }
 

@@ -12,14 +12,14 @@ import (
 const batchBuckets = 9
 
 // counters count what one goroutine did. It counts in plain words and
-// publishes those that changed once per batch.
+// publishes now and then: an atomic store costs as much as a look-up.
 type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
 	sendFailed, sendDown     uint64
 	outcomes                 [NumOutcomes]uint64
 	batches                  [batchBuckets]uint64
-	touched                  uint64 // outcomes that changed, one bit each
+	touched                  uint64 // outcomes that changed since they were published, one bit each
 	pub                      published
 }
 
@@ -44,15 +44,16 @@ func (c *counters) sent(r sock.SendResult) {
 	c.sendDown += uint64(r.Down)
 }
 
-// publish makes the counts of a batch of n datagrams visible to others.
-func (c *counters) publish(n int) {
-	if n > 0 {
-		b := bits.Len(uint(n - 1))
-		c.batches[b]++
+// batch counts a batch of n datagrams, at least one.
+func (c *counters) batch(n int) { c.batches[bits.Len(uint(n-1))]++ }
+
+// publish makes the counts visible to others.
+func (c *counters) publish() {
+	for b := range c.batches {
 		c.pub.batches[b].Store(c.batches[b])
-		c.pub.received.Store(c.received)
-		c.pub.receivedBytes.Store(c.receivedBytes)
 	}
+	c.pub.received.Store(c.received)
+	c.pub.receivedBytes.Store(c.receivedBytes)
 	c.pub.sentDatagrams.Store(c.sentDatagrams)
 	c.pub.sentBytes.Store(c.sentBytes)
 	c.pub.sendFailed.Store(c.sendFailed)

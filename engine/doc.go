@@ -44,7 +44,7 @@
 //	limits per second                        replaced as a whole; workers load them
 //	BINDs remembered, mutes                  their worker
 //	budgets, spoof guard                     anybody, atomics
-//	counters                                 their goroutine; published once per batch
+//	counters                                 their goroutine; published at most once a millisecond
 //
 // No lock is held on the data path, and none while a hook runs.
 //
@@ -209,6 +209,10 @@
 //	path MTU modes                  OMIT, for safety: 0.96 to 1.03 times the others
 //	a locked thread per worker      kept: no difference to an unlocked one, and
 //	                                pinning needs it
+//	counts published once a         kept: 208 ns of CPU for 289 per batch of one RELAY,
+//	millisecond, not per batch      without the kernel's part: ten atomic stores fewer
+//	look-ups that write the entry   kept: 0.76 to 0.83 times a step: a processor that copies
+//	where it is used                what it has just written, in other sizes, waits
 //	endpoint as [3]uint64           deleted: look-ups took 1.8 to 2.1 times as long
 //	                                as with a struct, which travels in registers
 //

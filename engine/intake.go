@@ -121,7 +121,8 @@ func (in *intake) run() {
 		w.flush()
 		w.epoch.leave()
 		in.done(n)
-		w.publish(n)
+		w.counts.batch(n)
+		w.publish()
 		if w.grace.waiting.Load() {
 			w.wakeControl()
 		}

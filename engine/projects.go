@@ -142,7 +142,7 @@ func (c *control) strike(e *alloc.Entry) {
 }
 
 // traffic counts what one worker relayed for each tenant, in plain words, and
-// publishes what changed once per batch. It belongs to its worker but for pub.
+// publishes what changed, when its worker does. It belongs to its worker but for pub.
 type traffic struct {
 	rows    [maxProjects]carried
 	touched []uint32

@@ -14,7 +14,7 @@ func idOf(card *mCard) proto.AllocationID { return proto.AllocationID(card.id) }
 func (r *rig) usage() []Usage {
 	s := Server{relay: r.relay, control: r.control, workers: r.workers}
 	for _, w := range r.workers {
-		w.publish(0)
+		w.publish()
 	}
 	return s.carried(r.control.projects.usage(r.now))
 }

@@ -1,7 +1,8 @@
 package engine
 
 // Stats are counts since the server was made, and gauges of now. The counts of
-// one worker are consistent to within a batch; nobody is made to wait for them.
+// one worker are consistent to within a batch, and late by a millisecond or,
+// when nothing more comes, by up to 250 ms; nobody is made to wait for them.
 type Stats struct {
 	// Received and ReceivedBytes count datagrams handled, and their bytes.
 	Received, ReceivedBytes uint64

@@ -26,6 +26,7 @@ type worker struct {
 	seal   admission
 	full   int // size of a batch that came full
 	counts counters
+	told   int64 // when counts were published last
 	pace   pacer
 
 	traffic *traffic
@@ -36,12 +37,14 @@ type worker struct {
 // run forwards datagrams until the socket is closed. One receive batch is one
 // send batch.
 func (w *worker) run() error {
+	defer w.publish()
 	for !w.stop.Load() {
 		n, err := w.conn.Recv(w.rx)
 		if err != nil {
 			return err
 		}
 		if n == 0 {
+			w.publish()
 			continue
 		}
 		w.epoch.enter()
@@ -51,7 +54,7 @@ func (w *worker) run() error {
 		}
 		w.flush()
 		w.epoch.leave()
-		w.publish(n)
+		w.tell(now, n)
 		if n == w.full {
 			w.inbox.strained(now)
 		}
@@ -143,9 +146,20 @@ func (w *worker) flush() {
 	w.out.reset()
 }
 
-// publish makes the counts of a batch of n datagrams visible to others.
-func (w *worker) publish(n int) {
-	w.counts.publish(n)
+// tell counts a batch of n datagrams, and publishes the counts at most once a
+// millisecond. What the last batch leaves unpublished is told when nothing came
+// for a while.
+func (w *worker) tell(now int64, n int) {
+	w.counts.batch(n)
+	if now != w.told {
+		w.told = now
+		w.publish()
+	}
+}
+
+// publish makes the counts visible to others.
+func (w *worker) publish() {
+	w.counts.publish()
 	w.traffic.publish()
 }
 

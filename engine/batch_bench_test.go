@@ -1,0 +1,114 @@
+package engine
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// BenchmarkBatch is what a worker does for a RELAY, per datagram, but for the
+// kernel's part: senders in random order, of as many pairs as the name says,
+// and batches of that size. With many pairs the table is larger than the caches.
+func BenchmarkBatch(b *testing.B) {
+	for _, pairs := range []int{200, 10_000, 100_000} {
+		for _, size := range []int{1, 8, 64} {
+			b.Run(fmt.Sprintf("%d/%d", pairs, size), func(b *testing.B) { newStage(b, pairs).play(b, size) })
+		}
+	}
+	b.Run("metered/200/64", func(b *testing.B) {
+		s := newStage(b, 200)
+		generous := alloc.NewQuota(1<<30, 1<<40)
+		s.w.relay.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
+		s.play(b, 64)
+	})
+}
+
+// stage is a worker, a table of pairs, and a batch of slots as of sock.
+type stage struct {
+	w     *worker
+	pairs uint64
+	dice  uint64
+	slots []byte
+}
+
+func newStage(b *testing.B, pairs int) *stage {
+	b.Helper()
+	r := newRig(b, Config{Unlimited: true, MaxAllocations: 2 * pairs})
+	group, err := sock.Listen(sock.Config{Addr: netip.MustParseAddrPort("127.0.0.1:0")}, 1)
+	if err != nil {
+		b.Fatal(err)
+	}
+	b.Cleanup(func() { group.Close() })
+	s := &stage{w: r.workers[0], pairs: uint64(pairs), dice: 1, slots: make([]byte, 64*sock.SlotSize)}
+	s.w.clock = newClock()
+	s.w.egress.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
+	for i := range pairs {
+		host, joiner := s.enter(b, 2*i, alloc.RoleHost), s.enter(b, 2*i+1, alloc.RoleJoiner)
+		s.w.table.Link(joiner, host)
+	}
+	return s
+}
+
+func (s *stage) enter(b *testing.B, n int, role alloc.Role) alloc.Handle {
+	h, err := s.w.table.Reserve(alloc.Spec{ID: stageID(uint64(n)), Role: role}, 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	s.w.table.Bind(h, udpN(n))
+	return h
+}
+
+// stageID is the id of allocation n; its partner is n with the lowest bit flipped.
+func stageID(n uint64) (id proto.AllocationID) {
+	binary.LittleEndian.PutUint64(id[:8], (n+1)*0x9E3779B97F4A7C15)
+	binary.LittleEndian.PutUint64(id[8:], (n+1)*0xBF58476D1CE4E5B9)
+	return id
+}
+
+// arrive writes a RELAY of a random sender to a slot.
+func (s *stage) arrive(slot int) (from sock.Endpoint, pkt []byte) {
+	s.dice ^= s.dice << 13
+	s.dice ^= s.dice >> 7
+	s.dice ^= s.dice << 17
+	n := s.dice >> 32 * (2 * s.pairs) >> 32
+	pkt = s.slots[slot*sock.SlotSize:][:150:150]
+	binary.BigEndian.PutUint32(pkt, 0xDA72<<16|proto.Version<<8|uint32(proto.TypeRelay))
+	from16, to16 := stageID(n), stageID(n^1)
+	copy(pkt[4:], from16[:])
+	copy(pkt[20:], to16[:])
+	binary.BigEndian.PutUint16(pkt[36:], 112)
+	e := udpN(0)
+	e.Lo += n
+	return e, pkt
+}
+
+func (s *stage) play(b *testing.B, size int) {
+	w, tx := s.w, s.w.egress.tx[0]
+	b.ReportAllocs()
+	b.ResetTimer()
+	for n := 0; n < b.N; n += size {
+		w.epoch.enter()
+		now := w.clock()
+		for slot := range size {
+			from, pkt := s.arrive(slot)
+			w.count(w.step(now, from, pkt, false), len(pkt))
+		}
+		for i := range w.out.queue {
+			tx.Add(w.out.queue[i].to, w.out.queue[i].pkt)
+		}
+		w.counts.sent(sock.SendResult{Sent: tx.Len(), Bytes: tx.Len() * 150})
+		tx.Reset()
+		w.out.reset()
+		w.epoch.leave()
+		w.tell(now, size)
+	}
+	b.StopTimer()
+	if w.counts.outcomes[OutRelayed] < uint64(b.N) {
+		b.Errorf("%d of %d datagrams were relayed", w.counts.outcomes[OutRelayed], b.N)
+	}
+}
