@@ -39,28 +39,28 @@ func corrupts(release string) bool {
 	return v[0] == 7 && (v[1] == 0 || v[1] == 1 && v[2] <= 4)
 }
 
-// run is the message that datagrams to one endpoint share.
+// run is the message that datagrams to one endpoint share. Its first datagram
+// is in SendBatch.iovs, as that of a message which nothing joins: most are.
 type run struct {
-	to          Endpoint
-	first, last int32 // datagrams of the run, linked by merger.next
-	count       int32
-	segment     int32 // size of every datagram but the last
-	bytes       int32
-	closed      bool // the last one was shorter, or the run is full
+	to         Endpoint
+	head, last int32 // datagrams that joined, linked by merger.next
+	count      int32
+	segment    int32 // size of every datagram but the last
+	bytes      int32
+	closed     bool // the last one was shorter, or the run is full
 }
 
 // merger finds the run that a datagram can join. It belongs to its SendBatch.
 type merger struct {
 	limit  *segmentLimit
 	runs   []run        // by message
-	parts  []unix.Iovec // by datagram
-	next   []int32      // by datagram: the next one of its run
+	parts  []unix.Iovec // datagrams that joined a run, as they came
+	next   []int32      // of those: the next one of its run
 	gather []unix.Iovec // the parts of merged runs, in order of the messages
 	cells  []uint32     // by hash of the endpoint: generation<<16 | message
 	round  uint32       // generation of the present batch
 	secret uint64
-	n      int // datagrams in the batch
-	joined int // of those, not the first of their run
+	joined int // datagrams in parts
 }
 
 func newMerger(limit *segmentLimit, max int) *merger {
@@ -74,32 +74,39 @@ func newMerger(limit *segmentLimit, max int) *merger {
 	}
 }
 
-// place notes a datagram and returns the message it joins, or false when it
-// must begin message fresh.
+// place lets a datagram join a message, or reports false when it must begin
+// message fresh.
 func (m *merger) place(to Endpoint, pkt []byte, fresh int) (joined bool) {
-	d := int32(m.n)
-	m.n++
-	m.parts[d].Base = base(pkt)
-	m.parts[d].SetLen(len(pkt))
 	at, mask := m.hash(to), uint64(len(m.cells)-1)
 	for ; m.cells[at&mask]>>16 == m.round; at++ {
 		r := &m.runs[m.cells[at&mask]&0xFFFF]
 		if r.to == to {
 			if r.join(int32(len(pkt))) {
-				m.next[r.last] = d
-				r.last = d
-				m.joined++
+				m.append(r, pkt)
 				return true
 			}
 			break // A new run for this endpoint takes the cell.
 		}
 	}
 	m.cells[at&mask] = m.round<<16 | uint32(fresh)
-	m.runs[fresh] = run{
-		to: to, first: d, last: d, count: 1, segment: int32(len(pkt)), bytes: int32(len(pkt)),
-		closed: len(pkt) == 0 || uint32(len(pkt)) > m.limit.Load(),
-	}
+	r := &m.runs[fresh]
+	r.to, r.count, r.segment, r.bytes = to, 1, int32(len(pkt)), int32(len(pkt))
+	r.closed = len(pkt) == 0 || uint32(len(pkt)) > m.limit.Load()
 	return false
+}
+
+// append adds a datagram that has joined r.
+func (m *merger) append(r *run, pkt []byte) {
+	d := int32(m.joined)
+	m.joined++
+	m.parts[d].Base = base(pkt)
+	m.parts[d].SetLen(len(pkt))
+	if r.count == 2 {
+		r.head = d
+	} else {
+		m.next[r.last] = d
+	}
+	r.last = d
 }
 
 // join takes a datagram of n bytes into the run, if it may follow. An empty one
@@ -128,10 +135,10 @@ func (m *merger) hash(to Endpoint) uint64 {
 }
 
 func (m *merger) reset() {
-	for i := range m.parts[:m.n] {
+	for i := range m.parts[:m.joined] {
 		m.parts[i].Base = nil
 	}
-	m.n, m.joined = 0, 0
+	m.joined = 0
 	m.round++
 	if m.round == 1<<16 {
 		clear(m.cells)

@@ -137,8 +137,8 @@ func (b *SendBatch) seal() {
 		if r.count == 1 {
 			continue
 		}
-		parts := b.gather[used : used : used+int(r.count)]
-		for d, left := r.first, r.count; left > 0; d, left = b.next[d], left-1 {
+		parts := append(b.gather[used:used:used+int(r.count)], b.iovs[i])
+		for d, left := r.head, r.count; left > 1; d, left = b.next[d], left-1 {
 			parts = append(parts, b.parts[d])
 		}
 		used += int(r.count)
@@ -162,17 +162,20 @@ func (b *SendBatch) together(i int, parts []unix.Iovec, segment int) {
 }
 
 // part makes message i datagram k of its run, alone, and reports false when
-// there is no such datagram. Send falls back to it for a run that was refused.
+// there is no such datagram. Send falls back to it for a run that was refused,
+// from k = 0 on.
 func (b *SendBatch) part(i, k int) bool {
 	r := &b.runs[i]
 	if k >= int(r.count) {
 		return false
 	}
-	d := r.first
-	for ; k > 0; k-- {
-		d = b.next[d]
+	if k > 0 {
+		d := r.head
+		for ; k > 1; k-- {
+			d = b.next[d]
+		}
+		b.iovs[i] = b.parts[d]
 	}
-	b.iovs[i] = b.parts[d]
 	b.alone(i)
 	if b.infoLen > 0 {
 		b.setSource(i, r.to)
