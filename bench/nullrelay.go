@@ -37,6 +37,9 @@ type NullRelay struct {
 }
 
 // NewNullRelay binds the socket. A NullRelay that is never run has to be closed.
+// Its loop keeps a processor of Go's scheduler, as the engine's do, if there is
+// more than one: see [sock.Config.HoldProcessor]. A process that is tied to one
+// core sets GOMAXPROCS to two before.
 func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 	if !cfg.Addr.IsValid() {
 		cfg.Addr = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)

@@ -32,6 +32,7 @@ Examples:
 			if err != nil {
 				return usage(cmd, err)
 			}
+			twoProcessors()
 			relay, err := bench.NewNullRelay(bench.NullConfig{
 				Addr: addr, Star: cmd.Bool("star"), Batch: cmd.Int("batch"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
 			})

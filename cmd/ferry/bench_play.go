@@ -77,9 +77,10 @@ func (s streams) play(ctx context.Context, j job) error {
 	return errors.Join(err, j.write(o.runs), j.verdict(o))
 }
 
-// twoProcessors gives Go's scheduler a processor besides that of the
-// generator's thread, which never lets go of its own: under taskset(1) there
-// would be no other, and what runs beside it would wait for 10 ms each time.
+// twoProcessors gives Go's scheduler a processor besides that of the thread of
+// the generator or of the null relay, which never lets go of its own: under
+// taskset(1) there would be no other, and what runs beside it would wait for
+// 10 ms each time.
 func twoProcessors() {
 	if runtime.GOMAXPROCS(0) < 2 {
 		runtime.GOMAXPROCS(2)

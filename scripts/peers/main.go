@@ -95,6 +95,7 @@ func pin(cpu string, argv []string) error {
 
 // null is the null relay: the least that a relay on Ferry's sockets can cost.
 func null(ctx context.Context, star bool) error {
+	runtime.GOMAXPROCS(2) // as ferry does: its loop holds one of them
 	relay, err := bench.NewNullRelay(bench.NullConfig{Star: star})
 	if err != nil {
 		return err
