@@ -31,12 +31,27 @@ var (
 	// ErrUnavailable: the relay is not running, did not answer in time, or
 	// cannot tell yet: after a restart a host may still be on its way back.
 	ErrUnavailable = errors.New("alloc: relay unavailable")
+	// ErrStoreUnavailable is an ErrUnavailable that is no relay's: the store of
+	// the fleet did not answer, or has yet to be told again what it lost.
+	ErrStoreUnavailable error = elsewhere("alloc: store unavailable")
+	// ErrAdmissionUnavailable is one that is neither's: the operator's own
+	// program, which decides about players, gave no answer.
+	ErrAdmissionUnavailable error = elsewhere("alloc: admission unavailable")
 	// ErrDraining: the relay ends what it has and takes no new hosts.
 	ErrDraining = errors.New("alloc: relay is draining")
 	// ErrOutstanding: the player has reserved as many allocations as it may
 	// without binding them; each counts until it is bound or has lapsed.
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 )
+
+// elsewhere is an [ErrUnavailable] whose cause is not the relay.
+type elsewhere string
+
+// Error returns the text.
+func (e elsewhere) Error() string { return string(e) }
+
+// Is reports that e is an ErrUnavailable too.
+func (e elsewhere) Is(target error) bool { return target == ErrUnavailable }
 
 // Role says what an allocation or a piece of connection data is for.
 type Role uint8

@@ -3,6 +3,7 @@ package httpapi
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -194,12 +195,15 @@ func TestRelayFails(t *testing.T) {
 		err          error
 		status, code int
 		retry        bool
+		detail       string
 	}{
-		{alloc.ErrFull, 503, 15010, true},
-		{alloc.ErrDraining, 503, 15010, true},
-		{alloc.ErrUnavailable, 503, 15503, true},
-		{context.DeadlineExceeded, 503, 15503, true},
-		{errors.New("canary of the inside"), 500, 15500, false},
+		{alloc.ErrFull, 503, 15010, true, "no relay has room"},
+		{alloc.ErrDraining, 503, 15010, true, "the relay takes no new allocations"},
+		{alloc.ErrUnavailable, 503, 15503, true, "relay unavailable"},
+		{fmt.Errorf("canary: %w: dial", alloc.ErrStoreUnavailable), 503, 15503, true, "store unavailable"},
+		{fmt.Errorf("canary: %w: dial", alloc.ErrAdmissionUnavailable), 503, 15503, true, "admission unavailable"},
+		{context.DeadlineExceeded, 503, 15503, true, "relay unavailable"},
+		{errors.New("canary of the inside"), 500, 15500, false, "internal error"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.err.Error(), func(t *testing.T) {
@@ -219,6 +223,9 @@ func TestRelayFails(t *testing.T) {
 				}
 				if strings.Contains(rec.Body.String(), "canary") {
 					t.Errorf("%s tells about the inside: %s", path, rec.Body)
+				}
+				if !strings.Contains(rec.Body.String(), `"detail":"`+tt.detail+`"`) {
+					t.Errorf("%s does not say %q: %s", path, tt.detail, rec.Body)
 				}
 			}
 			x.relay.failWith(nil) // whatever it was, the code was not lost

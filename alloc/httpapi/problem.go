@@ -89,6 +89,10 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrOutstanding):
 		return later(statusProblem(http.StatusTooManyRequests,
 			"too many allocations that nobody has bound yet"), retryOutstanding)
+	case errors.Is(err, alloc.ErrStoreUnavailable):
+		return later(statusProblem(http.StatusServiceUnavailable, "store unavailable"), retryUnavailable)
+	case errors.Is(err, alloc.ErrAdmissionUnavailable):
+		return later(statusProblem(http.StatusServiceUnavailable, "admission unavailable"), retryUnavailable)
 	case errors.Is(err, alloc.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
 		return later(statusProblem(http.StatusServiceUnavailable, "relay unavailable"), retryUnavailable)

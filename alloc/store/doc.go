@@ -11,6 +11,9 @@
 // two cells of 4 bytes in indexes that are half full on average. Nothing of it
 // holds a pointer, so the collector does not look into it.
 //
+// Debian 12 has no Valkey, so that the tests of redis start redis-server alone;
+// REDIS_SERVER=valkey-server has them start that.
+//
 // Every store keeps the contract of alloc.Store, fleet.Directory or
 // fleet.Registry and is put through the tests of package storetest. Points that
 // the interfaces leave open are settled there:

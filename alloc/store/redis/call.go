@@ -12,11 +12,11 @@ import (
 )
 
 // errOpen is what calls fail with while the breaker is open.
-var errOpen = fmt.Errorf("redisstore: the store has not answered lately and is not asked for a moment: %w", alloc.ErrUnavailable)
+var errOpen = fmt.Errorf("redisstore: the store has not answered lately and is not asked for a moment: %w", alloc.ErrStoreUnavailable)
 
 // do has call ask the store, within the time-out and by leave of the breaker.
 // A nil reply is no error. Any other error, also one that the server answered
-// with, says that the store cannot be used, and comes back as ErrUnavailable:
+// with, says that the store cannot be used, and comes back as ErrStoreUnavailable:
 // no command here has an error for an answer.
 func (s *Store) do(ctx context.Context, what string, call func(context.Context) error) error {
 	leave, ok := s.breaker.enter(time.Now())
@@ -45,7 +45,7 @@ func (s *Store) do(ctx context.Context, what string, call func(context.Context) 
 		return nil
 	}
 	s.failed.Add(1)
-	return fmt.Errorf("redisstore: %s: %w: %w", what, alloc.ErrUnavailable, err)
+	return fmt.Errorf("redisstore: %s: %w: %w", what, alloc.ErrStoreUnavailable, err)
 }
 
 // tell logs that the breaker has opened or closed.
@@ -64,6 +64,20 @@ func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []s
 		return err
 	})
 	return reply, err
+}
+
+// number runs one script that returns a number.
+func (s *Store) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
+	reply, err := s.run(ctx, what, sc, keys, args...)
+	if err != nil {
+		return 0, err
+	}
+	n, ok := reply.(int64)
+	if !ok {
+		s.damaged.Add(1)
+		return 0, errDamaged
+	}
+	return n, nil
 }
 
 // invocation is a script with its keys, which share a slot, and arguments.

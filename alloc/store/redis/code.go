@@ -11,7 +11,7 @@ import (
 )
 
 // PutCode remembers code for host. It reports false, and changes nothing, when
-// the tenant has that code or the host has one. Errors: alloc.ErrUnavailable,
+// the tenant has that code or the host has one. Errors: alloc.ErrStoreUnavailable,
 // after which the code may lead to host all the same for as long as HoldFor, and
 // alloc.ErrCodeMalformed.
 //
@@ -43,7 +43,7 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 }
 
 // HostOf returns the host that code leads to, or alloc.ErrCodeNotFound, or
-// alloc.ErrUnavailable.
+// alloc.ErrStoreUnavailable.
 func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
@@ -71,7 +71,7 @@ func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, err
 }
 
 // CodeOf returns the code of host, or alloc.ErrCodeNotFound when it has none or
-// is of another tenant, or alloc.ErrUnavailable.
+// is of another tenant, or alloc.ErrStoreUnavailable.
 //
 // A code that the host's entry has and that leads nowhere was lost on the way,
 // and is put back; one that leads to another host by now was lost to that one,
@@ -155,18 +155,10 @@ func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.Allocati
 	return alloc.ErrCodeNotFound
 }
 
-// Codes returns how many codes the tenant has, or alloc.ErrUnavailable.
+// Codes returns how many codes the tenant has, or alloc.ErrStoreUnavailable.
 func (s *Store) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
-	n, err := s.run(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
-	if err != nil {
-		return 0, err
-	}
-	count, ok := n.(int64)
-	if !ok {
-		s.damaged.Add(1)
-		return 0, errDamaged
-	}
-	return int(count), nil
+	n, err := s.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
+	return int(n), err
 }
 
 // dropCode drops the code if it leads to host.

@@ -19,6 +19,11 @@ const keepAlive = 15 * time.Second
 // then, and firewalls that forget connections wait longer.
 const idleFor = 2 * time.Minute
 
+// shardsEvery is the longest time for which it is believed who has which slots
+// of a cluster, while calls are made. Nobody else tells of a failover: a master
+// that is gone sends nobody to its successor.
+const shardsEvery = 2 * time.Second
+
 // connect returns a client for the servers at a. It opens no connection.
 func connect(a Address, c Config) redis.UniversalClient {
 	o := redis.UniversalOptions{
@@ -46,7 +51,9 @@ func connect(a Address, c Config) redis.UniversalClient {
 		return redis.NewFailoverClient(o.Failover())
 	case Cluster:
 		o.MaxRetries = -1 // Following a key that has moved is a retry of its own.
-		return redis.NewClusterClient(o.Cluster())
+		cluster := o.Cluster()
+		cluster.ClusterStateReloadInterval = shardsEvery
+		return redis.NewClusterClient(cluster)
 	}
 	return redis.NewClient(o.Simple())
 }

@@ -27,7 +27,11 @@ func (s *Store) Run(ctx context.Context) error {
 		if len(hosts) == 0 {
 			return nil
 		}
-		for s.forgetAll(ctx, hosts) != nil && pause(ctx, jitter(forgetRetry)) {
+		for s.forgetAll(ctx, hosts) != nil && ctx.Err() == nil {
+			select {
+			case <-ctx.Done():
+			case <-time.After(jitter(forgetRetry)):
+			}
 		}
 		if ctx.Err() != nil {
 			s.finish(ctx, hosts)
@@ -99,16 +103,4 @@ func (s *Store) forgetAll(ctx context.Context, hosts []proto.AllocationID) error
 	}
 	s.forgotten.Add(uint64(len(codes)))
 	return nil
-}
-
-// pause waits, and reports whether ctx has not ended.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
-	}
 }

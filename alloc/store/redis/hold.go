@@ -24,7 +24,7 @@ const maxAge = 10 * 365 * 24 * time.Hour
 // the relay holds takes the place of another one that the store has for the
 // host; where the relay holds none, the one in the store is made to last too. A
 // malformed code counts as none. It returns the hosts that lost their code, and
-// an error, alloc.ErrUnavailable, when not all has been done; then it is done
+// an error, alloc.ErrStoreUnavailable, when not all has been done; then it is done
 // again, which is harmless.
 func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]proto.AllocationID, error) {
 	var lost []proto.AllocationID
@@ -137,7 +137,7 @@ func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, kept
 }
 
 // Drop removes hosts that have ended, and their codes, as far as they still are
-// those of home. An error, alloc.ErrUnavailable, means that not all has been
+// those of home. An error, alloc.ErrStoreUnavailable, means that not all has been
 // done; then it is done again, which is harmless, or ends by itself.
 func (s *Store) Drop(ctx context.Context, home fleet.Home, held []fleet.Held) error {
 	for part := range slices.Chunk(held, batch) {

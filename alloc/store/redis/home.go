@@ -11,7 +11,7 @@ import (
 )
 
 // SetHome remembers for HoldFor where a new host is. Error:
-// alloc.ErrUnavailable.
+// alloc.ErrStoreUnavailable.
 func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home fleet.Home) error {
 	_, err := s.run(ctx, "set a host's home", setHome,
 		[]string{s.keys.host(host)}, homeText(home), milliseconds(s.holdFor))
@@ -19,7 +19,7 @@ func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home fleet
 }
 
 // HomeOf returns where a host is, or alloc.ErrNotFound, or
-// alloc.ErrUnavailable.
+// alloc.ErrStoreUnavailable.
 func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (fleet.Home, error) {
 	text, err := s.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
 		return s.client.HGet(ctx, s.keys.host(host), "h")

@@ -15,7 +15,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func unavailable(err error) bool { return errors.Is(err, alloc.ErrUnavailable) }
+// unavailable reports whether the store is away: to who asks for it by name, and
+// to who only wants to know whether to come again.
+func unavailable(err error) bool {
+	return errors.Is(err, alloc.ErrStoreUnavailable) && errors.Is(err, alloc.ErrUnavailable)
+}
 
 // eachCall makes every call that a store has once, and returns their errors.
 func eachCall(ctx context.Context, s *Store) map[string]error {
@@ -195,5 +199,34 @@ func TestRunFinishes(t *testing.T) {
 	s.Forget(hostID(1))
 	if err := s.Run(ctx); err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestTakeDoesNotLook: whoever counts does not wait for a store that is gone,
+// also when it is time to see whether it is back: the call that a player came
+// for does.
+func TestTakeDoesNotLook(t *testing.T) {
+	server := redistest.Start(t)
+	s := open(t, Config{URL: server.URL})
+	wantUp(t, s)
+	server.Kill()
+	for range failuresAlone {
+		_ = s.Ping(t.Context())
+	}
+	s.breaker.mu.Lock()
+	s.breaker.next = time.Time{}
+	s.breaker.mu.Unlock()
+	before := s.Stats()
+	if _, _, err := s.Take(t.Context(), "key", 1000); !unavailable(err) || !before.Open {
+		t.Errorf("Take without a store: %v; %+v", err, before)
+	}
+	if got := s.Stats(); got.Calls != before.Calls {
+		t.Errorf("Take asked the store: %+v, before %+v", got, before)
+	}
+	if err := s.Ping(t.Context()); !unavailable(err) {
+		t.Errorf("Ping without a store: %v", err)
+	}
+	if got := s.Stats(); got.Calls != before.Calls+1 {
+		t.Errorf("Ping did not look: %+v, before %+v", got, before)
 	}
 }

@@ -65,7 +65,7 @@ return 0
 // Lease says that holder, a relay for example, uses that much of scope, say of
 // the allocations of a project, for the next ttl. What it said before is
 // replaced: a holder that dies takes nothing with it for longer than ttl.
-// Errors: alloc.ErrUnavailable, and one for names or numbers that are too large.
+// Errors: alloc.ErrStoreUnavailable, and one for names or numbers that are too large.
 func (s *Store) Lease(ctx context.Context, scope, holder string, used int64, ttl time.Duration) error {
 	return s.Leases(ctx, holder, ttl, []Use{{scope, used}})
 }
@@ -92,37 +92,28 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 	return nil
 }
 
-// Used returns how much all holders use of scope. Error: alloc.ErrUnavailable.
+// Used returns how much all holders use of scope. Error: alloc.ErrStoreUnavailable.
 func (s *Store) Used(ctx context.Context, scope string) (int64, error) {
-	reply, err := s.run(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
-	if err != nil {
-		return 0, err
-	}
-	sum, ok := reply.(int64)
-	if !ok {
-		s.damaged.Add(1)
-		return 0, errDamaged
-	}
-	return sum, nil
+	return s.number(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
 }
 
 // Take counts one event of key, which may have perMinute, as many at once. It
 // reports true, or false and how long to wait for the next one; an event that
-// is refused costs nothing. Error: alloc.ErrUnavailable, on which a caller
+// is refused costs nothing. Error: alloc.ErrStoreUnavailable, on which a caller
 // should count for itself and not refuse.
 func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
 	if perMinute <= 0 {
 		return false, time.Minute, nil
 	}
+	// It is asked before whatever a player came for, which then waits for the
+	// store if it is time to look: one wait of the two is enough.
+	if open, _, _, _ := s.breaker.stats(); open {
+		return false, 0, errOpen
+	}
 	each := max(time.Minute.Microseconds()/int64(perMinute), 1)
-	reply, err := s.run(ctx, "take a token", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
+	wait, err := s.number(ctx, "take a token", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
 	if err != nil {
 		return false, 0, err
-	}
-	wait, isInt := reply.(int64)
-	if !isInt {
-		s.damaged.Add(1)
-		return false, 0, errDamaged
 	}
 	return wait == 0, time.Duration(wait) * time.Microsecond, nil
 }

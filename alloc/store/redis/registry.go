@@ -43,7 +43,7 @@ const maxHistory = 64
 // histories of its servers, of which each start and each failover begins a new
 // one, so that writes are missed too that were lost after the last heartbeat or
 // on another shard. A server that does not tell its history is left out.
-// Errors: alloc.ErrUnavailable, and one for an entry that is too large.
+// Errors: alloc.ErrStoreUnavailable, and one for an entry that is too large.
 func (s *Store) Announce(ctx context.Context, n fleet.Node) (intact bool, err error) {
 	text, err := encodeNode(n)
 	if err != nil {
@@ -136,7 +136,7 @@ func history(info string) string {
 
 // Nodes returns all entries, with their age by the store's clock. Entries that
 // have ended or that this program did not write are left out. Error:
-// alloc.ErrUnavailable.
+// alloc.ErrStoreUnavailable.
 func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
 	reply, err := s.run(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
 	if err != nil {
@@ -181,7 +181,7 @@ func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
 }
 
 // Withdraw removes the entry of a relay if it is still that boot's. Error:
-// alloc.ErrUnavailable, after which the entry ends by itself.
+// alloc.ErrStoreUnavailable, after which the entry ends by itself.
 func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
 	s.mu.Lock()
 	if s.announced[relay].boot == boot {

@@ -23,7 +23,7 @@ var (
 // Store is the state of a fleet in Redis. Its methods may be called from
 // several goroutines. All calls but Forget wait for the servers for at most
 // Config.Timeout; what they could not do fails with an error that wraps
-// alloc.ErrUnavailable, at once while the breaker is open.
+// alloc.ErrStoreUnavailable, at once while the breaker is open.
 type Store struct {
 	client  redis.UniversalClient
 	kind    Kind

@@ -16,7 +16,7 @@ import (
 const maxValue = 16 << 10
 
 // errDamaged is what a value is answered with that this program did not write.
-var errDamaged = fmt.Errorf("redisstore: a value in the store is not one that ferry wrote: %w", alloc.ErrUnavailable)
+var errDamaged = fmt.Errorf("redisstore: a value in the store is not one that ferry wrote: %w", alloc.ErrStoreUnavailable)
 
 // parseID reads what proto.AllocationID.String writes.
 func parseID(text string) (id proto.AllocationID, ok bool) {

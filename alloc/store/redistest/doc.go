@@ -2,6 +2,7 @@
 // master and its replica, or a cluster. It owns their processes, which end with
 // the test, and with the test program if that is killed.
 //
-// A machine without redis-server fails the test where CI is true, and skips it
-// with the reason elsewhere.
+// REDIS_SERVER in the environment names another program to start, for example
+// valkey-server. A machine without it fails the test where CI is true, and skips
+// it with the reason elsewhere.
 package redistest

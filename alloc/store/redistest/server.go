@@ -2,6 +2,7 @@ package redistest
 
 import (
 	"bytes"
+	"cmp"
 	"fmt"
 	"net"
 	"os"
@@ -60,14 +61,18 @@ func Start(t testing.TB, args ...string) *Server {
 	return nil
 }
 
+// program is what is started: another that takes the same settings, such as
+// valkey-server, by the environment.
+func program() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
+
 // require ends or skips a test on a machine without redis-server.
 func require(t testing.TB) {
 	t.Helper()
-	if _, err := exec.LookPath("redis-server"); err != nil {
+	if _, err := exec.LookPath(program()); err != nil {
 		if os.Getenv("CI") == "true" {
-			t.Fatal("redis-server is missing: apt-get install redis-server")
+			t.Fatalf("%v: apt-get install redis-server", err)
 		}
-		t.Skip("redis-server is missing (apt-get install redis-server); where CI is true this fails")
+		t.Skipf("%v (apt-get install redis-server); where CI is true this fails", err)
 	}
 }
 
@@ -158,7 +163,7 @@ type process struct {
 // startProcess starts redis-server from a thread that lives as long as it does:
 // the kernel ends the child with the thread that started it.
 func startProcess(out *buffer, args []string) (*process, error) {
-	p := &process{cmd: exec.Command("redis-server", args...), gone: make(chan struct{})}
+	p := &process{cmd: exec.Command(program(), args...), gone: make(chan struct{})}
 	p.cmd.Stdout, p.cmd.Stderr = out, out
 	p.cmd.SysProcAttr = endWithParent()
 	started := make(chan error)
