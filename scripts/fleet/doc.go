@@ -15,10 +15,19 @@
 //	203.0.113.21, 22    API nodes, 10.77.0.21, 22
 //	10.77.0.5           store
 //
-// Backends call the API nodes in turn, and the other one once when a call fails
-// by the server's fault. All scenarios follow each other on one fleet under the
-// same matches, as on an operator's bad day, and one table at the end says what
-// the players saw.
+// Backends call the API nodes as through a load balancer: in turn, without those
+// that take no connection, and the other one once when a call fails by the
+// server's fault. All scenarios follow each other on one fleet under the same
+// matches, as on an operator's bad day, and one table at the end says what the
+// players saw.
+//
+// Of ten matches seven play over UDP on the shared sockets of a lab.Fleet; one
+// over DTLS, one over WebSocket, and one with a host on DTLS whom a player joins
+// by WebSocket are lab.Visitors with a connection each. When the relay is silent
+// for 2 s or hangs up, those make a new one, by a new handshake, and bind again;
+// what a Visitor does that Unity's client does not is said there. The API leads
+// players of WebSocket to wss at a name, where a proxy would take TLS off; they
+// say ws to the relay's port, as that proxy does.
 //
 //	go test -tags lab ./scripts/fleet -v                                the quick form
 //	go test -tags lab ./scripts/fleet -v -fleet.matches 1000 -long      decides by goals of time as well

@@ -5,15 +5,18 @@ package fleet
 import (
 	"context"
 	"errors"
+	"io"
 	"net/http"
 	"sync/atomic"
+	"syscall"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// door is the API as a backend calls it: the nodes in turn, and the next one
-// once where a call fails by the server's fault. Any goroutine may call it.
+// door is the API as a backend calls it through a load balancer: the nodes in
+// turn, without those that take no connection, and the next one once where a
+// call fails by the server's fault. Any goroutine may call it.
 type door struct {
 	nodes   []*api.Client
 	once    bool // a call that failed is not tried again; fixed before the first
@@ -48,13 +51,21 @@ func fault(err error) bool {
 	return err != nil && (!errors.As(err, &p) || p.Status >= http.StatusInternalServerError)
 }
 
-// do calls a node, and the next one once.
+// do calls a node, and the next one once. A node that takes no connection was not
+// called.
 func (d *door) do(call func(c *api.Client) error) error {
 	n := d.calls.Add(1)
-	err := call(d.nodes[n%apiCount])
-	if fault(err) && !d.once {
-		d.retried.Add(1)
-		err = call(d.nodes[(n+1)%apiCount])
+	var err error
+	for i, tries := uint64(0), 0; i < 2*apiCount && tries < 2; i++ {
+		if err = call(d.nodes[(n+i)%apiCount]); !fault(err) || d.once {
+			return err
+		}
+		if !errors.Is(err, syscall.ECONNREFUSED) {
+			tries++
+		}
+		if i == 0 {
+			d.retried.Add(1)
+		}
 	}
 	return err
 }
@@ -77,11 +88,23 @@ func (d *door) Join(ctx context.Context, joinCode string) (a api.Allocation, err
 	return a, err
 }
 
-// relayOf returns the number of the relay that an allocation is on, or -1.
-func relayOf(a api.Allocation) int {
-	e, _ := a.Endpoint("udp")
+// look asks for a page that is not there.
+func (d *door) look() error {
+	c := d.nodes[d.calls.Add(1)%apiCount]
+	resp, err := c.HTTP.Get(c.BaseURL + "/nothing")
+	if err != nil {
+		return err
+	}
+	_, err = io.Copy(io.Discard, resp.Body)
+	return errors.Join(err, resp.Body.Close())
+}
+
+// relayOf returns the number of the relay to which an allocation leads by a
+// transport, or -1.
+func relayOf(a api.Allocation, transport string) int {
+	e, _ := a.Endpoint(transport)
 	for i := range relayCount {
-		if e.Host == relayAddr(i) && e.Port == playerPort {
+		if e.Host == relayAddr(i) && e.Port == playerPort || e.Secure && e.Reliable && e.Host == relayName(i) {
 			return i
 		}
 	}

@@ -146,12 +146,14 @@ func (y *yard) begin(t *testing.T) {
 		t.Fatal(err)
 	}
 	until(t, "all players play", func() string {
-		if c := y.matches.counts(false); c.playing < 2**fleetMatches {
+		if c := total(y.matches.counts(false)); c.playing < 2**fleetMatches {
 			return c.String()
 		}
 		return ""
 	})
-	t.Logf("matches on the relays: %d, %d, %d", y.matches.on(0), y.matches.on(1), y.matches.on(2))
+	for i := range relayCount {
+		t.Logf("matches on relay %d: %d, by way (%v): %v", i+1, y.matches.on(i), wayNames, y.matches.by(i))
+	}
 }
 
 // allRegions says what the API nodes do not know yet.
@@ -177,18 +179,27 @@ func (y *yard) logs(t *testing.T) {
 // inTheEnd demands that every match that began goes on, and nothing was ended.
 func (y *yard) inTheEnd(t *testing.T) {
 	t.Helper()
+	began := y.matches.by(0)
+	for i := 1; i < relayCount; i++ {
+		began = plus(began, y.matches.by(i))
+	}
 	y.matches.mark()
 	until(t, "all matches carry traffic both ways", func() string {
-		if n := y.matches.resumed(patience); n < *fleetMatches {
-			return fmt.Sprintf("%d of %d", n, *fleetMatches)
+		if n := y.matches.resumed(patience); sum(n) < *fleetMatches {
+			return fmt.Sprintf("%v of %v", n, began)
 		}
 		return ""
 	})
-	c := y.matches.counts(true)
-	y.table.judge(t, "matches that were lost", fmt.Sprint(*fleetMatches-y.matches.resumed(patience)), "0", c.dead == 0)
-	y.table.judge(t, "datagrams that end or disturb a game", fmt.Sprint(c.ended), "0", c.ended == 0)
+	goOn, counts := y.matches.resumed(patience), y.matches.counts(true)
+	for w, c := range counts {
+		y.table.judge(t, "matches that were lost, "+wayNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
+			c.dead == 0 && goOn[w] == began[w] && began[w] > 0)
+	}
+	y.table.judge(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
 	y.table.say(t, "calls / tried again", fmt.Sprintf("%d / %d", y.door.calls.Load(), y.door.retried.Load()))
-	y.table.say(t, "all players", c.String())
+	for w, c := range counts {
+		y.table.say(t, "players, "+wayNames[w], c.String())
+	}
 }
 
 // until waits until ready says nothing, and fails with what it said last.

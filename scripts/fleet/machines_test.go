@@ -37,6 +37,7 @@ cluster_key: %[2]s/%[3]s-key.pem
 state_dir: %[2]s/%[3]s-state
 region: %[4]s
 cluster: %[5]s:7779
+advertise_name: %[6]s
 `
 	apiSettings = shared + `server_per_minute: 1000000000
 server_failed_joins_per_minute: 1000000000
@@ -139,7 +140,7 @@ func (m *machines) relay(i int) (*machine, error) {
 		return nil, err
 	}
 	return m.ferry(m.net.relays[i], "relay", name, fmt.Sprintf(relaySettings,
-		relayAddr(i), m.dir, name, regions[i], inside(relayAddr(i))))
+		relayAddr(i), m.dir, name, regions[i], inside(relayAddr(i)), relayName(i)))
 }
 
 func (m *machines) api(i int) (*machine, error) {

@@ -31,7 +31,12 @@ const (
 )
 
 func relayAddr(i int) string { return fmt.Sprintf("203.0.113.%d", 11+i) }
-func apiAddr(i int) string   { return fmt.Sprintf("203.0.113.%d", 21+i) }
+
+// relayName is where players are told to come by WebSocket: there a proxy takes
+// TLS off, in whose place the laboratory's players say ws to the relay itself.
+func relayName(i int) string { return fmt.Sprintf("relay%d.fleet.example", i+1) }
+
+func apiAddr(i int) string { return fmt.Sprintf("203.0.113.%d", 21+i) }
 
 // firstPlayer is the first address of the players of a relay on one side.
 func firstPlayer(side byte, relay int) netip.Addr {

@@ -29,10 +29,13 @@ type kind uint8
 const (
 	allocating kind = iota
 	joining
+	// looking is a call that needs nothing but the API node and this machine's
+	// attention: what it takes, any call takes.
+	looking
 )
 
-// kindNames are for people.
-var kindNames = [...]string{allocating: "allocate", joining: "join"}
+// needStore are the calls that do, and their names for people.
+var needStore = [...]string{allocating: "allocate", joining: "join"}
 
 // sample is one call of a probe.
 type sample struct {
@@ -73,6 +76,7 @@ type probed struct {
 	codes []string // that are joined in turn; none: nobody joins
 	// region is where hosts are allocated; empty: nobody is.
 	region string
+	look   func() error // makes a call that needs no store; nil: nobody does
 }
 
 func startProbe(what probed) *probe {
@@ -92,6 +96,9 @@ func startProbe(what probed) *probe {
 				p.try(slots, allocating, func() (api.Allocation, error) {
 					return what.door.Allocate(context.Background(), api.AllocateRequest{MaxConnections: 1, Region: what.region})
 				})
+			}
+			if what.look != nil {
+				p.try(slots, looking, func() (api.Allocation, error) { return api.Allocation{}, what.look() })
 			}
 			if len(what.codes) > 0 {
 				p.try(slots, joining, func() (api.Allocation, error) {
@@ -118,7 +125,7 @@ func (p *probe) try(slots chan struct{}, k kind, call func() (api.Allocation, er
 		s := sample{kind: k, at: time.Now(), relay: -1}
 		var a api.Allocation
 		if a, s.err = call(); s.err == nil {
-			s.relay = relayOf(a)
+			s.relay = relayOf(a, "udp")
 		}
 		s.took = time.Since(s.at)
 		p.mu.Lock()
@@ -144,6 +151,11 @@ type samples []sample
 // of returns those of a kind.
 func (all samples) of(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind != k })
+}
+
+// without returns those of all kinds but one.
+func (all samples) without(k kind) samples {
+	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind == k })
 }
 
 // between returns those that were made in a time.

@@ -52,11 +52,11 @@ func (y *yard) relayKilled(t *testing.T) {
 	m := y.relays[relay]
 	m.Kill()
 	killed := time.Now()
-	y.matches.mark()
+	y.matches.mark(relay)
 	time.Sleep(relayDownFor)
 	restarted := time.Now()
 	y.again(t, m)
-	y.resumed(t, relay, restarted.Sub(killed))
+	y.cameBack(t, y.matches.by(relay), y.resumed(t, relay, restarted, restarted.Sub(killed)))
 	time.Sleep(500 * time.Millisecond)
 	calls := p.stop()
 	y.calls(t, calls, p.skipped)
@@ -74,21 +74,29 @@ func (y *yard) relayKilled(t *testing.T) {
 }
 
 // resumed waits until all matches of a relay carry traffic both ways since the
-// mark, and says how many did within 5 s after the restart, so long after the
+// mark, and returns how many did within 5 s after the restart, so long after the
 // mark.
-func (y *yard) resumed(t *testing.T, relay int, downFor time.Duration) {
+func (y *yard) resumed(t *testing.T, relay int, restarted time.Time, downFor time.Duration) (inTime [wayCount]int) {
 	t.Helper()
-	m, f, n := y.relays[relay], y.matches.fleets[relay], y.matches.on(relay)
+	all := y.matches.by(relay)
 	until(t, "the matches of the relay go on", func() string {
-		if got := f.Resumed(time.Hour); got < n {
-			return fmt.Sprintf("%d of %d: %v", got, n, f.Counts())
+		if got := y.matches.resumed(time.Hour, relay); got != all {
+			return fmt.Sprintf("%v of %v: %v", got, all, total(y.matches.counts(false)))
 		}
 		return ""
 	})
-	in := f.Resumed(downFor + resumeWithin)
-	y.table.measure(t, m.name+": matches that had resumed 5 s after the restart", fmt.Sprintf("%d of %d", in, n), "99 %", 100*in >= resumedPercent*n)
-	ever := f.Resumed(time.Hour)
-	y.table.judge(t, m.name+": matches that resumed at all", fmt.Sprintf("%d of %d", ever, n), "all", ever == n)
+	y.table.say(t, y.relays[relay].name+": all of its matches had resumed", fmt.Sprintf("%d, after %s", sum(all), ms(time.Since(restarted))))
+	return y.matches.resumed(downFor+resumeWithin, relay)
+}
+
+// cameBack judges how many of the matches of relays that were started again had
+// resumed in time.
+func (y *yard) cameBack(t *testing.T, all, inTime [wayCount]int) {
+	t.Helper()
+	for w, n := range all {
+		y.table.measure(t, "matches that had resumed 5 s after the restart, "+wayNames[w], fmt.Sprintf("%d of %d", inTime[w], n), "99 %",
+			100*inTime[w] >= resumedPercent*n)
+	}
 }
 
 // storeKilled: the store dies and comes back with nothing.
@@ -110,7 +118,7 @@ func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error
 	once := newDoor(y.net.players, enrolling)
 	once.once = true
 	defer once.close()
-	p := startProbe(probed{door: once, codes: y.matches.codes(), region: eu})
+	p := startProbe(probed{door: once, codes: y.matches.codes(), region: eu, look: once.look})
 	time.Sleep(500 * time.Millisecond)
 	if err := down(); err != nil {
 		t.Fatal(err)
@@ -134,7 +142,7 @@ func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error
 	// What was asked last may be answered by a store that is back.
 	y.refusals(t, calls.between(gone, back.Add(-lateAnswers)), gone)
 	after := calls.between(back, time.Now())
-	for k, name := range kindNames {
+	for k, name := range needStore {
 		well := after.of(kind(k)).wellAfter(back)
 		y.table.measure(t, name+" works again after", ms(well), "5 s", well <= recoverWithin)
 	}
@@ -146,6 +154,8 @@ func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error
 // refusals judges what was answered while the store was gone.
 func (y *yard) refusals(t *testing.T, calls samples, gone time.Time) {
 	t.Helper()
+	looks := calls.of(looking)
+	calls = calls.without(looking)
 	refused := calls.statuses()[http.StatusServiceUnavailable]
 	y.table.judge(t, "calls answered 503 while it is gone", fmt.Sprintf("%d of %d", refused, len(calls)), "all",
 		refused == len(calls) && refused > 0)
@@ -153,8 +163,7 @@ func (y *yard) refusals(t *testing.T, calls samples, gone time.Time) {
 		t.Log(calls.statuses(), calls.first())
 	}
 	all := calls.latencies()
-	y.table.measure(t, "... within p50, p99, at most", fmt.Sprintf("%s, %s, %s", ms(lab.Quantile(all, 0.5)), ms(lab.Quantile(all, 0.99)),
-		ms(lab.Quantile(all, 1))), "100 ms", lab.Quantile(all, 0.99) <= refuseWithin)
+	y.table.measure(t, "... within p50, p99, at most", spread(all), "100 ms", lab.Quantile(all, 0.99) <= refuseWithin)
 	slow, last := 0, time.Duration(0)
 	for _, s := range calls {
 		if s.took > refuseWithin {
@@ -164,6 +173,12 @@ func (y *yard) refusals(t *testing.T, calls samples, gone time.Time) {
 	if slow > 0 {
 		y.table.say(t, "... of which slower than 100 ms", fmt.Sprintf("%d, the last made %s after it went", slow, ms(last)))
 	}
+	y.table.say(t, "... and calls that need no store", spread(looks.latencies()))
+}
+
+// spread is latencies in order of length: half of them, nearly all, the longest.
+func spread(all []time.Duration) string {
+	return fmt.Sprintf("%s, %s, %s", ms(lab.Quantile(all, 0.5)), ms(lab.Quantile(all, 0.99)), ms(lab.Quantile(all, 1)))
 }
 
 // relayDrains: nothing new goes to the only relay of a region, and what is there
@@ -208,7 +223,7 @@ func (y *yard) placed(t *testing.T, region string, relay, tries int) (there, ref
 		case err != nil:
 			refused++
 			why = err
-		case relayOf(a) == relay:
+		case relayOf(a, "udp") == relay:
 			there++
 		}
 	}
@@ -233,6 +248,7 @@ func (y *yard) ready(t *testing.T, relay int) {
 // the matches end, and start again, one after the other.
 func (y *yard) rollingRestart(t *testing.T) {
 	p := startProbe(probed{door: y.door, region: eu})
+	var all, inTime [wayCount]int
 	for relay, m := range y.relays {
 		if _, err := y.ctl(y.net.relays[relay], "drain", "--deadline", drainDeadline.String()); err != nil {
 			t.Fatal(err)
@@ -246,18 +262,19 @@ func (y *yard) rollingRestart(t *testing.T) {
 		if err := m.Wait(drainDeadline + patience); err != nil {
 			t.Fatalf("%s: %v: %s", m.name, err, m.Log())
 		}
-		y.matches.fleets[relay].Mark()
+		y.matches.mark(relay)
 		restarted := time.Now()
 		y.again(t, m)
-		y.resumed(t, relay, 0)
+		all, inTime = plus(all, y.matches.by(relay)), plus(inTime, y.resumed(t, relay, restarted, 0))
 		y.codesWork(t, restarted, y.matches.codes(relay), m.name+": join codes that work after the restart")
 		// The next one may only go when this one takes hosts again.
 		y.ready(t, relay)
 	}
 	calls := p.stop()
 	y.calls(t, calls, p.skipped)
-	c := y.matches.counts(true)
-	y.table.judge(t, "lost matches", fmt.Sprint(c.dead), "0", c.dead == 0 && c.ended == 0)
+	y.cameBack(t, all, inTime)
+	c := total(y.matches.counts(true))
+	y.table.judge(t, "lost matches", fmt.Sprintf("%d of %d", c.dead, sum(all)), "0", c.dead == 0 && c.ended == 0)
 }
 
 // again starts a machine that has ended.
@@ -282,12 +299,13 @@ func (y *yard) calls(t *testing.T, calls samples, skipped int) {
 	}
 }
 
-// nothingLost judges that no datagram was lost since before.
-func (y *yard) nothingLost(t *testing.T, before seen) {
+// nothingLost judges that no datagram was lost since before, by any way.
+func (y *yard) nothingLost(t *testing.T, before [wayCount]seen) {
 	t.Helper()
-	now := y.matches.counts(true)
-	lost, sent := now.lost-before.lost, now.sent-before.sent
-	y.table.judge(t, "datagrams lost", fmt.Sprintf("%d of %d", lost, sent), "0", lost == 0 && sent > 0)
+	for w, now := range y.matches.counts(true) {
+		lost, sent := now.lost-before[w].lost, now.sent-before[w].sent
+		y.table.judge(t, "datagrams lost, "+wayNames[w], fmt.Sprintf("%d of %d", lost, sent), "0", lost == 0 && sent > 0)
+	}
 }
 
 // codesWork waits until players can join by all of the codes.
