@@ -15,12 +15,16 @@ const maxOutstandingKnown = 65536
 // outstanding counts, by player, the allocations that were reserved and have
 // not been bound, so that nobody hoards them (reliability-security.md 4.8, H2).
 // A reservation stops counting when it is bound, when it ends, and after the
-// relay's bind time-out, whichever is heard of first.
+// relay's bind time-out, whichever is heard of first. In a fleet nobody tells an
+// API process of binds and of ends, so that there each counts for the whole
+// time-out: who begins and ends more matches in it than it may have outstanding
+// waits for seconds. Relays tell the store of hosts alone, some seconds late; to
+// tell of each bind would cost a message per player.
 type outstanding struct {
-	most    int           // of one player
 	timeout time.Duration // how long a reservation counts
 
 	mu      sync.Mutex           // guards the following fields; held for no call
+	most    int                  // of one player
 	players map[PlayerHash]int32 // how many count; calls under way are among them
 	waiting map[proto.AllocationID]PlayerHash
 	lapses  []lapse // ring of at most its length, oldest at head
@@ -56,6 +60,13 @@ func (o *outstanding) begin(p PlayerHash, now time.Duration) bool {
 	}
 	o.players[p]++
 	return true
+}
+
+// bound changes how many one player may have.
+func (o *outstanding) bound(most int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.most = most
 }
 
 // cancel takes back a begin whose reservation was not made.

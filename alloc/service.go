@@ -74,7 +74,8 @@ type ServiceConfig struct {
 	FailuresPerSecond float64
 	// MaxOutstanding is how many allocations one player may have reserved that
 	// nobody has bound yet. Backends, and callers without a name, have no such
-	// bound. Zero: 20. At most 65536.
+	// bound. Bound, Ended and BindTimeout end the count of one; in a fleet the
+	// last alone does. Zero: 20. At most 65536.
 	MaxOutstanding int
 	// BindTimeout is that of the relay, after which a reservation has lapsed.
 	// Zero: 10 s.
@@ -305,6 +306,15 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 		res.Region = s.regions[0].ID
 	}
 	return res, nil
+}
+
+// SetMaxOutstanding changes ServiceConfig.MaxOutstanding from the next call on,
+// for a number that [NewService] takes and that is not zero. What counts goes on
+// counting.
+func (s *Service) SetMaxOutstanding(most int) {
+	if s.outstanding != nil {
+		s.outstanding.bound(most)
+	}
 }
 
 // Bound tells that an allocation was bound to an endpoint, so that it is no

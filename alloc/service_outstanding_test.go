@@ -158,3 +158,21 @@ func TestOutstandingAtOnce(t *testing.T) {
 		t.Errorf("granted %v, want 20 each", granted)
 	}
 }
+
+// TestSetMaxOutstanding: another bound holds from the next call on, for what is
+// reserved already too.
+func TestSetMaxOutstanding(t *testing.T) {
+	t.Parallel()
+	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })
+	for _, c := range []struct{ most, more int }{{3, 3}, {5, 2}, {1, 0}, {6, 1}} {
+		s.SetMaxOutstanding(c.most)
+		if n := len(hoard(t, s, alice)); n != c.more {
+			t.Errorf("%d are permitted: %d more, want %d", c.most, n, c.more)
+		}
+	}
+	free := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Unlimited = true })
+	free.SetMaxOutstanding(1)
+	if n := len(hoard(t, free, alice)); n != 200 {
+		t.Errorf("%d allocations without a bound", n)
+	}
+}

@@ -14,6 +14,7 @@ type admission struct {
 	signer  proto.Signer
 	key     proto.Key
 	memory  bindMemory
+	named   uint64 // tenant whose name was last told to names
 }
 
 // bind filters a BIND, the cheapest check first: form, seal, what is known
@@ -51,6 +52,10 @@ func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	w.seal.deriver.Key(c.ID, &w.seal.key)
 	if !w.seal.signer.Verify(pkt, &w.seal.key) {
 		return DropMAC
+	}
+	if !live && c.Tenant != w.seal.named && c.Boot != w.sealer.Boot() {
+		w.names.learn(&c)
+		w.seal.named = c.Tenant
 	}
 	return w.bindAuthentic(now, from, &m, claimsOf(&c), &e)
 }

@@ -29,6 +29,7 @@
 //	grace.go      how control knows that every worker has passed; queue.go: what waits for it
 //	reserve.go    reservations for the Allocations service; seats.go: how many
 //	listing.go    what an operator sees, end.go: closes; projects.go: who used how much
+//	              names.go: what those are called who come back
 //	limits.go     what may change while it runs
 //	outcome.go    what can become of a datagram; counters.go, stats.go: how it is counted
 //	server.go     sockets, goroutines, life and death; probe.go: is it alive?

@@ -14,8 +14,8 @@ const maxProjects = 1024
 
 // Usage is what one tenant has used since the server was made.
 type Usage struct {
-	// Tenant is alloc.Tenant.Hash, and Name what it is the hash of. Name is empty
-	// for a tenant that has only come back after a restart so far.
+	// Tenant is alloc.Tenant.Hash, and Name what it is the hash of. Who comes back
+	// after a restart brings it along.
 	Tenant uint64
 	Name   alloc.Tenant
 	// Others marks the sum of all tenants beyond the first 1,023: it has neither
@@ -39,6 +39,19 @@ func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
 		return nil, err
 	}
 	return s.carried(all), nil
+}
+
+// Used returns how many allocations a project has now, in all its environments
+// together, and how many players have bound theirs. It costs control a look at
+// 1,023 names at most. Tenants beyond these, see [Usage], are in no project.
+// Error: alloc.ErrUnavailable when the relay does not run.
+func (s *Server) Used(ctx context.Context, project string) (allocations, players int, err error) {
+	var u struct{ allocations, players int }
+	err = s.ask(ctx, func(c *control) { u.allocations, u.players = c.projects.used(project) })
+	if err != nil {
+		return 0, 0, err
+	}
+	return u.allocations, u.players, nil
 }
 
 // carried adds what the workers relayed, and leaves the others out where there
@@ -91,6 +104,17 @@ func (p *projects) name(tenant uint64, t alloc.Tenant) {
 	if i := p.tally(tenant); i != 0 {
 		p.all[i].Name = t
 	}
+}
+
+// used adds up the tenants of a project.
+func (p *projects) used(project string) (allocations, players int) {
+	for i := range p.all[1:] {
+		if t := &p.all[1+i]; t.Name.Project == project {
+			allocations += t.Allocations
+			players += t.Players
+		}
+	}
+	return allocations, players
 }
 
 // players notes that a tenant has so many players more.

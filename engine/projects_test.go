@@ -163,3 +163,48 @@ func TestSetLimits(t *testing.T) {
 		t.Errorf("%d passed, want 20", n)
 	}
 }
+
+// TestUsageAfterARestart: who comes back counts at once, under its name, though
+// nobody has reserved for it in this run.
+func TestUsageAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	r.restart(true)
+	host, late := r.host(udpN(1), 4), r.host(udpN(3), 4)
+	p := r.joiner(udpN(2), host)
+	r.restart(true)
+	if allocations, players := r.control.projects.used("p"); allocations != 0 || players != 0 {
+		t.Errorf("nobody is back: %d allocations, %d players", allocations, players)
+	}
+	r.bind(host, udpN(1), 2)
+	r.bind(p, udpN(2), 2)
+	if allocations, players := r.control.projects.used("p"); allocations != 2 || players != 2 {
+		t.Errorf("two are back: %d allocations, %d players", allocations, players)
+	}
+	if got := r.usage(); len(got) != 1 || got[0].Name != (alloc.Tenant{Project: "p"}) || got[0].Hosts != 1 {
+		t.Errorf("%+v", got)
+	}
+	if allocations, players := r.control.projects.used(""); allocations != 0 || players != 0 {
+		t.Errorf("of no project: %d allocations, %d players", allocations, players)
+	}
+	r.control.end(r.entry(p).Handle, EndClosed)
+	r.bind(late, udpN(3), 2)
+	if allocations, players := r.control.projects.used("p"); allocations != 2 || players != 2 {
+		t.Errorf("one ended, one came: %d allocations, %d players", allocations, players)
+	}
+}
+
+// TestNamesAreBounded: of those who come back no more names are kept than
+// tenants are counted apart.
+func TestNamesAreBounded(t *testing.T) {
+	var n names
+	if _, ok := n.find(1); ok {
+		t.Error("a name that nobody brought")
+	}
+	for i := range uint64(2 * maxProjects) {
+		n.learn(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})
+	}
+	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.of) != maxProjects {
+		t.Errorf("%v, %d names", name, len(n.of))
+	}
+}

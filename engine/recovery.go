@@ -120,6 +120,9 @@ func (c *control) rebuild(cmd *command) Outcome {
 		return DropBusy
 	}
 	c.table.Mark(h, alloc.Rebuilt)
+	if name, ok := c.names.find(cmd.claims.tenant); ok {
+		c.projects.name(cmd.claims.tenant, name)
+	}
 	a := c.table.Account(h)
 	if found {
 		c.recovery.back[i] = true

@@ -22,6 +22,7 @@ type relay struct {
 	qosGates
 	grace   *grace
 	earlier *earlier // what was, before a restart
+	names   names    // of tenants that come back
 	probe   prober
 	sources *sources
 	clock   func() int64 // milliseconds since some time before the start

@@ -112,7 +112,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 func (a *Admission) Close() { a.endpoint.Close() }
 
 // Admit asks whether a may be reserved: nil, or alloc.Denied, or, without an
-// answer and unless FailOpen is set, alloc.ErrUnavailable.
+// answer and unless FailOpen is set, alloc.ErrAdmissionUnavailable.
 func (a *Admission) Admit(ctx context.Context, q alloc.Ask) error {
 	now := a.cfg.Now()
 	if !a.breaker.enter(now) {
@@ -140,7 +140,7 @@ func (a *Admission) without(why error) error {
 	if a.cfg.FailOpen {
 		return nil
 	}
-	return fmt.Errorf("admission: %w: %w", alloc.ErrUnavailable, why)
+	return fmt.Errorf("hooks: %w: %w", alloc.ErrAdmissionUnavailable, why)
 }
 
 // verdict is an answer.

@@ -27,7 +27,8 @@
 // or none within 5 s, has it sent again after 1, 2, 4 and 8 s, and then dropped;
 // 4,096 events wait in memory, further ones are dropped. Both are counted. Events may
 // come twice, in any order, and are lost when the process ends. The id says which
-// are the same one.
+// are the same one. [Webhooks.Aim] sends what waits, and all that comes, to another
+// program or under another secret.
 //
 // # The signature
 //

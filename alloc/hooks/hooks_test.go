@@ -186,7 +186,7 @@ func TestAnswers(t *testing.T) {
 			var denied alloc.Denied
 			switch {
 			case c.none && !open:
-				if !errors.Is(err, alloc.ErrUnavailable) {
+				if !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 					t.Errorf("%s: %v", name, err)
 				}
 			case c.reason != "":
@@ -210,7 +210,7 @@ func TestBreaker(t *testing.T) {
 	p := newProgram(t, says(500, ""))
 	a := p.admission(t, func(cfg *AdmissionConfig) { cfg.Now = func() time.Time { return clock } })
 	for range 100 {
-		if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrUnavailable) {
+		if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 			t.Fatal(err)
 		}
 	}
@@ -273,7 +273,7 @@ func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
 	p := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
 	a := p.admission(t, func(cfg *AdmissionConfig) { cfg.Timeout = time.Millisecond })
-	if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrUnavailable) {
+	if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 		t.Error(err)
 	}
 	close(release)
@@ -399,5 +399,41 @@ func TestFull(t *testing.T) {
 	stop()
 	if s := w.Stats(); s.Sent+s.Failed != 11 || s.Waiting != 0 {
 		t.Errorf("at the end %+v, want 11 sent or failed", s)
+	}
+}
+
+// TestAim: what waits and what comes goes to the next target, under its secret;
+// nothing is lost, and what is under way ends where it began.
+func TestAim(t *testing.T) {
+	release := make(chan struct{})
+	first := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
+	second := newProgram(t, says(200, ""))
+	w, _ := first.webhooks(t, func(cfg *WebhookConfig) { cfg.Senders = 1 })
+	w.Send(Event{Type: Bound})
+	eventually(t, "one to be under way", func() bool { return first.heard() == 1 })
+	w.Send(Event{Type: Joined})
+	other := []byte("another secret, just as long")
+	target, err := NewTarget(WebhookConfig{URL: second.URL, Secret: other})
+	if err != nil {
+		t.Fatal(err)
+	}
+	w.Aim(target)
+	w.Send(Event{Type: Left})
+	close(release)
+	eventually(t, "all three", func() bool { return w.Stats().Sent == 3 })
+	if first.heard() != 1 || second.heard() != 2 {
+		t.Errorf("the first heard %d, the second %d", first.heard(), second.heard())
+	}
+	for i, body := range second.bodies {
+		if err := Verify(other, body, second.heads[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, cfg := range map[string]WebhookConfig{
+		"unsigned": {URL: second.URL}, "no URL": {Secret: other}, "plain HTTP": {URL: "http://hooks.example.org/", Secret: other},
+	} {
+		if _, err := NewTarget(cfg); !errors.Is(err, ErrConfig) {
+			t.Errorf("%s: %v", name, err)
+		}
 	}
 }

@@ -11,8 +11,6 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
-
-	"github.com/ferryrelay/ferry/alloc/outcall"
 )
 
 // The defaults of [WebhookConfig].
@@ -51,11 +49,11 @@ type WebhookConfig struct {
 }
 
 // Webhooks tell a program of the operator's what happens. Many goroutines may
-// send; what waits is in a channel, the counters are atomic.
+// send; what waits is in a channel, target and counters are atomic.
 type Webhooks struct {
-	cfg      WebhookConfig
-	endpoint *outcall.Endpoint
-	queue    chan Event
+	cfg    WebhookConfig
+	target atomic.Pointer[Target]
+	queue  chan Event
 
 	sent, retried, full, failed atomic.Uint64
 	lastFull                    atomic.Int64 // Unix time of the last word about a full queue
@@ -64,25 +62,26 @@ type Webhooks struct {
 // NewWebhooks returns webhooks, or an error that wraps ErrConfig. Nothing is sent
 // before Run.
 func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
-	cfg.Queue, cfg.Senders = cmp.Or(cfg.Queue, DefaultQueue), cmp.Or(cfg.Senders, DefaultSenders)
-	cfg.Attempts, cfg.Backoff = cmp.Or(cfg.Attempts, DefaultAttempts), cmp.Or(cfg.Backoff, DefaultBackoff)
-	if cfg.Now == nil {
-		cfg.Now = time.Now
-	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	if err := checkSecret(cfg.Secret); err != nil {
+	cfg.setDefaults()
+	t, err := NewTarget(cfg)
+	if err != nil {
 		return nil, err
 	}
-	e, err := outcall.New(outcall.Config{
-		URL: cfg.URL, AllowPrivate: cfg.AllowPrivate, Timeout: cfg.Timeout,
-		KeepAlive: cfg.Senders, Transport: cfg.Transport,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	w := &Webhooks{cfg: cfg, queue: make(chan Event, cfg.Queue)}
+	w.target.Store(t)
+	return w, nil
+}
+
+// setDefaults fills in what zero stands for.
+func (c *WebhookConfig) setDefaults() {
+	c.Queue, c.Senders = cmp.Or(c.Queue, DefaultQueue), cmp.Or(c.Senders, DefaultSenders)
+	c.Attempts, c.Backoff = cmp.Or(c.Attempts, DefaultAttempts), cmp.Or(c.Backoff, DefaultBackoff)
+	if c.Now == nil {
+		c.Now = time.Now
 	}
-	return &Webhooks{cfg: cfg, endpoint: e, queue: make(chan Event, cfg.Queue)}, nil
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
 }
 
 // Send queues an event, which gets an id and a time if it has none. It does not
@@ -106,7 +105,7 @@ func (w *Webhooks) Send(e Event) {
 func (w *Webhooks) sayFull() {
 	now, last := w.cfg.Now().Unix(), w.lastFull.Load()
 	if now-last >= 60 && w.lastFull.CompareAndSwap(last, now) {
-		w.cfg.Logger.Warn("webhooks: events are dropped, since too many wait", "host", w.endpoint.Host(), "dropped", w.full.Load())
+		w.cfg.Logger.Warn("webhooks: events are dropped, since too many wait", "host", w.target.Load().endpoint.Host(), "dropped", w.full.Load())
 	}
 }
 
@@ -118,7 +117,7 @@ func (w *Webhooks) Run(ctx context.Context) {
 		senders.Go(func() { w.sendAll(ctx) })
 	}
 	senders.Wait()
-	w.endpoint.Close()
+	w.target.Load().endpoint.Close()
 	for {
 		select {
 		case <-w.queue:
@@ -144,42 +143,34 @@ func (w *Webhooks) sendAll(ctx context.Context) {
 func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	body, err := json.Marshal(e)
 	for attempt := 1; err == nil; attempt++ {
-		var status int
-		if status, err = w.attempt(ctx, e.ID, body); err == nil && status/100 == 2 {
+		if err = w.attempt(ctx, e.ID, body); err == nil {
 			w.sent.Add(1)
 			return
 		}
-		if err == nil {
-			err = fmt.Errorf("%s answered with status %d", w.endpoint.Host(), status)
-		}
-		if attempt >= w.cfg.Attempts || !pause(ctx, w.cfg.Backoff<<(attempt-1)) {
+		if attempt >= w.cfg.Attempts {
 			break
 		}
-		w.retried.Add(1)
-		err = nil
+		select {
+		case <-ctx.Done(): // It was the last one.
+		case <-time.After(w.cfg.Backoff << (attempt - 1)):
+			w.retried.Add(1)
+			err = nil
+		}
 	}
 	w.failed.Add(1)
 	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
 }
 
-func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) (int, error) {
-	header := make(http.Header)
-	header.Set(SignatureHeader, Sign(w.cfg.Secret, body, w.cfg.Now()))
+// attempt returns nil if somebody has heard the event.
+func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {
+	t, header := w.target.Load(), make(http.Header)
+	header.Set(SignatureHeader, Sign(t.secret, body, w.cfg.Now()))
 	header.Set(EventHeader, id)
-	a, err := w.endpoint.Post(ctx, header, body, maxAnswer)
-	return a.Status, err
-}
-
-// pause waits, and reports whether it is worth going on.
-func pause(ctx context.Context, d time.Duration) bool {
-	timer := time.NewTimer(d)
-	defer timer.Stop()
-	select {
-	case <-timer.C:
-		return true
-	case <-ctx.Done():
-		return false
+	a, err := t.endpoint.Post(ctx, header, body, maxAnswer)
+	if err == nil && a.Status/100 != 2 {
+		err = fmt.Errorf("%s answered with status %d", t.endpoint.Host(), a.Status)
 	}
+	return err
 }
 
 // WebhookStats are counts since the start.

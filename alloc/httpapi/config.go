@@ -69,6 +69,9 @@ type Config struct {
 	Anonymous bool
 	// Unlimited switches off the limits of requests and of failed joins.
 	Unlimited bool
+	// Counts are those of the handler before, where this one takes its place. Nil:
+	// counts begin with the handler.
+	Counts *Counts
 	// PlayerPerMinute is how many requests a player may make per minute and
 	// call; 0 means 60.
 	PlayerPerMinute int

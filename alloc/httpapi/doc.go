@@ -36,7 +36,8 @@
 //	120 a minute    tokens from one client address that Config.Authenticate
 //	                refuses: further ones are not looked at
 //	20              allocations of one player, reserved and not bound yet: the
-//	                service counts those (alloc.ServiceConfig.MaxOutstanding)
+//	                service counts those (alloc.ServiceConfig.MaxOutstanding);
+//	                in a fleet each counts for the whole bind time-out (10 s)
 //
 // Each bucket holds a minute's worth and is refilled evenly. A client address
 // is an IPv4 address or the /56 of an IPv6 address; that of a backend does not

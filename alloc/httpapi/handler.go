@@ -91,7 +91,11 @@ func New(cfg Config) (*Handler, error) {
 	if h.log == nil {
 		h.log = slog.New(slog.DiscardHandler)
 	}
-	if !cfg.Unlimited {
+	switch {
+	case cfg.Unlimited:
+	case cfg.Counts != nil:
+		h.limits = cfg.Counts.of
+	default:
 		h.limits = newLimits()
 	}
 	h.calls = map[string]call{

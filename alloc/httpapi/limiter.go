@@ -103,12 +103,17 @@ func (l *limiter[K]) find(key K) (uint64, *bucket) {
 	return hash, nil
 }
 
-// bucket returns the limit of the key's bucket, a new one if need be.
+// bucket returns the limit of the key's bucket, a new one if need be. One that
+// was made for another rate keeps what is left in it.
 func (l *limiter[K]) bucket(key K, perMinute int, now time.Time) *rate.Limiter {
 	hash, b := l.find(key)
 	if b == nil {
 		b = victim(&l.sets[hash%uint64(len(l.sets))], now)
 		b.key, b.limit = hash, rate.NewLimiter(rate.Limit(float64(perMinute)/60), perMinute)
+	}
+	if b.limit.Burst() != perMinute {
+		b.limit.SetLimitAt(now, rate.Limit(float64(perMinute)/60))
+		b.limit.SetBurstAt(now, perMinute)
 	}
 	return b.limit
 }

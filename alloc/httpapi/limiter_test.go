@@ -148,3 +148,25 @@ func TestLimiterConcurrently(t *testing.T) {
 		t.Errorf("%d requests granted of 60", sum)
 	}
 }
+
+// TestLimiterOtherRate: a key whose rate changes keeps what it has left, and goes
+// on at the new one.
+func TestLimiterOtherRate(t *testing.T) {
+	l := newLimiter[string](oneSet)
+	now := time.Unix(1000, 0)
+	for range 60 {
+		l.take("a", 60, now)
+	}
+	if wait := l.take("a", 600, now); wait <= 0 || wait > 100*time.Millisecond {
+		t.Errorf("nothing is left, at ten a second: wait %v", wait)
+	}
+	now = now.Add(time.Minute)
+	for i := range 10 {
+		if wait := l.take("a", 10, now); wait != 0 {
+			t.Errorf("request %d of 10: wait %v", i, wait)
+		}
+	}
+	if wait := l.take("a", 10, now); wait <= 5*time.Second || wait > 6*time.Second {
+		t.Errorf("more than 10 at once: wait %v", wait)
+	}
+}

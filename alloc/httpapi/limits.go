@@ -35,6 +35,14 @@ type limits struct {
 	forgers   *limiter[netip.Prefix] // tokens that were looked at in vain
 }
 
+// Counts are how often callers have called, and in vain. Handlers that take over
+// from one another share them, so that nobody begins anew. Each table has a lock
+// of its own.
+type Counts struct{ of *limits }
+
+// NewCounts returns counts of nothing.
+func NewCounts() *Counts { return &Counts{newLimits()} }
+
 func newLimits() *limits {
 	return &limits{
 		requests:  newLimiter[bucketKey](requestBuckets),

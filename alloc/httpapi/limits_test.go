@@ -324,3 +324,16 @@ func TestOutstandingAllocations(t *testing.T) {
 	x.clock = x.clock.Add(10 * time.Second)
 	x.allocate(t, tokenAnna)
 }
+
+// TestCounts: a handler that takes another one's place counts on.
+func TestCounts(t *testing.T) {
+	counts := NewCounts()
+	first := newHouse(t, Config{Counts: counts})
+	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
+	second := newHouse(t, Config{Counts: counts})
+	second.clock = first.clock
+	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
+	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)
+	alone := newHouse(t, Config{})
+	wantStatus(t, alone.do(regionsOf(tokenAnna)()), 200)
+}

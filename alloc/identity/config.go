@@ -19,7 +19,7 @@ const (
 
 // Config is what a [Verifier] is made of. Zero times stand for the defaults.
 type Config struct {
-	// Issuers are whom to trust, and for what. At least one.
+	// Issuers are whom to trust, and for what.
 	Issuers []Issuer
 	// TTL is how long fetched keys are used before they are fetched again.
 	TTL time.Duration

@@ -34,6 +34,13 @@
 // force for as long as the process runs, and is repeated after 1 s to 1 min. Keys
 // of a type that is not known here are skipped.
 //
+// # Other issuers
+//
+// A [Verifier] does not change. [Verifier.With] makes one for other issuers, which
+// has the keys already that the first one has fetched, and [Verifier.TakeOver] has
+// them kept fresh from then on, with the same Run. The keys of an issuer that
+// stays are not fetched again for it, and who leaves is not asked any more.
+//
 // # Players
 //
 // The player is the sub of the token, within project and environment. Issuers

@@ -20,13 +20,13 @@ const maxJWKS = 256 << 10
 // source fetches the keys of an issuer and keeps the last good ones. Its run is
 // the only goroutine that fetches.
 type source struct {
+	url      string
 	endpoint *outcall.Endpoint
 	cfg      Config
+	pool     *pool         // counts
 	wake     chan struct{} // of one place: somebody wants the keys anew
 
 	current atomic.Pointer[keySet] // nil before the first good fetch
-
-	fetches, failures atomic.Uint64
 
 	mu       sync.Mutex    // guards the following fields; held for no call
 	underWay chan struct{} // closed when the fetch that is under way, or has been asked for, is over; nil without one
@@ -35,12 +35,12 @@ type source struct {
 	failed   int           // fetches that failed since the last good one
 }
 
-func newSource(url string, cfg Config) (*source, error) {
+func newSource(url string, cfg Config, p *pool) (*source, error) {
 	e, err := outcall.New(outcall.Config{URL: url, Timeout: cfg.FetchTimeout, Transport: cfg.Transport})
 	if err != nil {
 		return nil, fmt.Errorf("%w: jwks_url: %w", ErrConfig, err)
 	}
-	return &source{endpoint: e, cfg: cfg, wake: make(chan struct{}, 1)}, nil
+	return &source{url: url, endpoint: e, cfg: cfg, pool: p, wake: make(chan struct{}, 1)}, nil
 }
 
 // run fetches until ctx ends.
@@ -77,7 +77,7 @@ func (s *source) begin() {
 // the next one.
 func (s *source) finish(ctx context.Context, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
-		s.failures.Add(1)
+		s.pool.failures.Add(1)
 		s.cfg.Logger.Warn("the keys of an issuer cannot be fetched: those that were there stay in force",
 			"host", s.endpoint.Host(), "known", s.current.Load() != nil, "error", err)
 	}
@@ -102,7 +102,7 @@ func spread(d time.Duration) time.Duration {
 }
 
 func (s *source) fetch(ctx context.Context) error {
-	s.fetches.Add(1)
+	s.pool.fetches.Add(1)
 	a, err := s.endpoint.Get(ctx, "application/jwk-set+json, application/json", maxJWKS)
 	if err != nil {
 		return err

@@ -150,6 +150,9 @@ func TestServerGone(t *testing.T) {
 	if err := verifies(t, v, "a"); err != nil {
 		t.Errorf("with the last good keys: %v", err)
 	}
+	if s := v.Stats(); s.Documents != 1 || s.Keyless != 0 || s.Stale != 1 {
+		t.Errorf("%+v, want keys of before", s)
+	}
 	late := p.trusting(t, nil)
 	eventually(t, "a failed fetch", func() bool { return late.Stats().Failures == 1 })
 	for range 100 {
@@ -157,7 +160,7 @@ func TestServerGone(t *testing.T) {
 			t.Errorf("without any key: %v", err)
 		}
 	}
-	if s := late.Stats(); s.Fetches != 1 || s.Keyless != 1 {
+	if s := late.Stats(); s.Fetches != 1 || s.Keyless != 1 || s.Stale != 0 {
 		t.Errorf("%+v, want no fetch while it rests after a failure", s)
 	}
 }
@@ -169,6 +172,7 @@ func TestComesBack(t *testing.T) {
 	eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
 	p.publish(jwks(t, published(t, "a", ecKey)))
 	eventually(t, "the keys", func() bool { return verifies(t, v, "a") == nil })
+	eventually(t, "fresh ones", func() bool { s := v.Stats(); return s.Documents == 1 && s.Keyless == 0 && s.Stale == 0 })
 	if n := p.called(); v.Stats().Fetches < 4 || n < 4 {
 		t.Errorf("%d fetches", n)
 	}

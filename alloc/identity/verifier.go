@@ -5,7 +5,6 @@ import (
 	"crypto/subtle"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
@@ -28,13 +27,15 @@ type Identity struct {
 	Server bool
 }
 
-// Verifier turns tokens into identities. Its methods may be called from several
-// goroutines; what changes has a lock in each source.
+// Verifier turns tokens into identities. It does not change: who wants other
+// issuers makes another one with [Verifier.With]. Its methods may be called from
+// several goroutines; what changes has a lock in each source.
 type Verifier struct {
+	cfg     Config
 	issuers map[string]*issuer
 	sources map[string]*source // by URL
 	parser  *jwt.Parser
-	started sync.Once
+	pool    *pool // shared with those that it took over from
 }
 
 // issuer is whom we trust: its keys, and its rules in the order of the
@@ -46,29 +47,44 @@ type issuer struct {
 }
 
 // New returns a verifier, or an error that wraps ErrConfig and names the rule by
-// its index. It fetches nothing before Run.
+// its index. Without issuers it refuses every token. It fetches nothing before
+// Run.
 func New(cfg Config) (*Verifier, error) {
-	if len(cfg.Issuers) == 0 {
-		return nil, fmt.Errorf("%w: no issuer", ErrConfig)
-	}
 	cfg.setDefaults()
-	v := &Verifier{
-		issuers: make(map[string]*issuer), sources: make(map[string]*source),
+	v := &Verifier{cfg: cfg, pool: newPool()}
+	v, err := v.With(cfg.Issuers)
+	if err == nil {
+		v.TakeOver()
+	}
+	return v, err
+}
+
+// With returns a verifier that trusts these issuers and is like v otherwise, or
+// an error as New does. Keys that v has fetched from a URL of theirs are its keys
+// too. Nothing else is fetched before TakeOver, and v does not change.
+func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
+	next := &Verifier{
+		cfg: v.cfg, pool: v.pool, issuers: make(map[string]*issuer), sources: make(map[string]*source),
 		parser: jwt.NewParser(
 			jwt.WithValidMethods(permitted), jwt.WithExpirationRequired(), jwt.WithIssuedAt(),
-			jwt.WithLeeway(leeway), jwt.WithTimeFunc(cfg.Now), jwt.WithStrictDecoding(),
+			jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.cfg.Now), jwt.WithStrictDecoding(),
 		),
 	}
-	for i, rule := range cfg.Issuers {
-		if err := v.trust(rule, cfg); err != nil {
+	next.cfg.Issuers = nil // Their secrets are kept once.
+	for i, rule := range issuers {
+		if err := next.trust(rule, v.sources); err != nil {
 			return nil, fmt.Errorf("issuers[%d]: %w", i, err)
 		}
 	}
-	return v, nil
+	return next, nil
 }
 
-// trust adds a rule.
-func (v *Verifier) trust(rule Issuer, cfg Config) (err error) {
+// TakeOver has Run, that of v or of any it was made of, keep the keys of v fresh
+// and of no other. What another one verifies at that moment ends as it began.
+func (v *Verifier) TakeOver() { v.pool.enforce(v.sources) }
+
+// trust adds a rule. Sources that are there already are taken from former.
+func (v *Verifier) trust(rule Issuer, former map[string]*source) (err error) {
 	if err := rule.validate(); err != nil {
 		return err
 	}
@@ -76,7 +92,7 @@ func (v *Verifier) trust(rule Issuer, cfg Config) (err error) {
 	if !ok {
 		known = &issuer{secret: rule.HS256Key}
 		if rule.JWKSURL != "" {
-			known.source, err = v.sourceOf(rule.JWKSURL, cfg)
+			known.source, err = v.sourceOf(rule.JWKSURL, former)
 		}
 		v.issuers[rule.Issuer] = known
 	} else if first := known.rules[0]; first.JWKSURL != rule.JWKSURL || subtle.ConstantTimeCompare(first.HS256Key, rule.HS256Key) != 1 {
@@ -86,27 +102,25 @@ func (v *Verifier) trust(rule Issuer, cfg Config) (err error) {
 	return err
 }
 
-func (v *Verifier) sourceOf(url string, cfg Config) (*source, error) {
+func (v *Verifier) sourceOf(url string, former map[string]*source) (s *source, err error) {
 	if s, ok := v.sources[url]; ok {
 		return s, nil
 	}
-	s, err := newSource(url, cfg)
+	s, ok := former[url]
+	if !ok {
+		s, err = newSource(url, v.cfg, v.pool)
+	}
 	if err == nil {
 		v.sources[url] = s
 	}
 	return s, err
 }
 
-// Run keeps the keys of issuers fresh until ctx ends. No goroutine is left when
-// it returns. It does its work once: a second call returns at once.
+// Run keeps the keys of issuers fresh until ctx ends: those of v, and of whoever
+// takes over. No goroutine is left when it returns. It does its work once: a
+// second call, of any of them, returns at once.
 func (v *Verifier) Run(ctx context.Context) {
-	v.started.Do(func() {
-		var all sync.WaitGroup
-		for _, s := range v.sources {
-			all.Go(func() { s.run(ctx) })
-		}
-		all.Wait()
-	})
+	v.pool.started.Do(func() { v.pool.run(ctx) })
 }
 
 // Verify returns who holds a token. It waits for keys that are being fetched, up
@@ -179,23 +193,4 @@ func explain(err error) error {
 		}
 	}
 	return ErrSignature
-}
-
-// Stats are counts of all issuers together since the start.
-type Stats struct {
-	Fetches, Failures uint64
-	// Keyless is how many documents of keys were never had.
-	Keyless int
-}
-
-// Stats returns the counts.
-func (v *Verifier) Stats() (all Stats) {
-	for _, s := range v.sources {
-		all.Fetches += s.fetches.Load()
-		all.Failures += s.failures.Load()
-		if s.current.Load() == nil {
-			all.Keyless++
-		}
-	}
-	return all
 }

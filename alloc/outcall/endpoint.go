@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/http"
 	"net/url"
+	"sync/atomic"
 	"time"
 )
 
@@ -48,12 +49,13 @@ type Config struct {
 	Transport http.RoundTripper
 }
 
-// Endpoint is one URL that can be called. Its fields do not change; many
-// goroutines may use it.
+// Endpoint is one URL that can be called. Its fields do not change, but for
+// closed; many goroutines may use it.
 type Endpoint struct {
 	url    string
 	host   string
 	client *http.Client
+	closed atomic.Bool
 }
 
 // New returns an endpoint, ErrURL or ErrPlain. It connects to nothing.
@@ -101,8 +103,19 @@ func newTransport(plain bool, cfg Config) *http.Transport {
 // Host returns the host of the URL, for messages.
 func (e *Endpoint) Host() string { return e.host }
 
-// Close closes idle connections. Calls after it still work.
-func (e *Endpoint) Close() { e.client.CloseIdleConnections() }
+// Close closes idle connections. Calls after it, and those that are under way,
+// still work, and leave no connection open.
+func (e *Endpoint) Close() {
+	e.closed.Store(true)
+	e.client.CloseIdleConnections()
+}
+
+// settle is for the end of a call.
+func (e *Endpoint) settle() {
+	if e.closed.Load() {
+		e.client.CloseIdleConnections()
+	}
+}
 
 // Answer is what a call brought.
 type Answer struct {
@@ -129,6 +142,7 @@ func (e *Endpoint) Post(ctx context.Context, header http.Header, body []byte, li
 }
 
 func (e *Endpoint) do(ctx context.Context, method string, header http.Header, body []byte, limit int64) (Answer, error) {
+	defer e.settle()
 	req, err := http.NewRequestWithContext(ctx, method, e.url, bytes.NewReader(body))
 	if err != nil {
 		return Answer{}, e.fail(err)

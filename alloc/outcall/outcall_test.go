@@ -2,10 +2,14 @@ package outcall
 
 import (
 	"errors"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 )
@@ -114,5 +118,47 @@ func TestCalls(t *testing.T) {
 	a, err := at("/echo").Post(t.Context(), http.Header{"X-A": {"b"}}, []byte("{}"), 100)
 	if err != nil || a.Status != 418 || string(a.Body) != "POST application/json b" {
 		t.Errorf("a post: %d %s, %v", a.Status, a.Body, err)
+	}
+}
+
+// TestCloseLeavesNothing: a call that is made after Close, or was under way, works
+// and leaves no connection open.
+func TestCloseLeavesNothing(t *testing.T) {
+	var open atomic.Int64
+	asked, release := make(chan struct{}, 2), make(chan struct{})
+	server := httptest.NewUnstartedServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		asked <- struct{}{}
+		<-release
+	}))
+	server.Config.ConnState = func(_ net.Conn, s http.ConnState) {
+		switch s {
+		case http.StateNew:
+			open.Add(1)
+		case http.StateClosed:
+			open.Add(-1)
+		}
+	}
+	server.Start()
+	defer server.Close()
+	e, err := New(Config{URL: server.URL, KeepAlive: 2})
+	if err != nil {
+		t.Fatal(err)
+	}
+	call := func() {
+		if a, err := e.Post(t.Context(), nil, nil, 100); err != nil || a.Status != 200 {
+			t.Errorf("%+v, %v", a, err)
+		}
+	}
+	var underWay sync.WaitGroup
+	underWay.Go(call)
+	<-asked
+	e.Close()
+	close(release)
+	underWay.Wait()
+	call()
+	for deadline := time.Now().Add(20 * time.Second); open.Load() != 0; time.Sleep(time.Millisecond) {
+		if time.Now().After(deadline) {
+			t.Fatalf("%d connections are open", open.Load())
+		}
 	}
 }

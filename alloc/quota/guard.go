@@ -4,7 +4,6 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
-	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
@@ -40,30 +39,38 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-// Guard refuses reservations beyond the limits of a project. Its fields do not
-// change, but for the counters.
+// Guard refuses reservations beyond the limits of a project. It does not change,
+// but for the counts: who wants other limits makes another one with [Guard.With].
 type Guard struct {
-	limits  map[string]Limits
-	usage   func(context.Context, string) (Usage, error)
-	log     *slog.Logger
-	refused atomic.Uint64
-	unknown atomic.Uint64
+	limits map[string]Limits
+	usage  func(context.Context, string) (Usage, error)
+	log    *slog.Logger
+	counts *counts // shared with the guards that it was made of
 }
 
 // NewGuard returns a guard, or an error for limits that nobody can check.
 func NewGuard(cfg Config) (*Guard, error) {
-	if len(cfg.Limits) > 0 && cfg.Usage == nil {
-		return nil, fmt.Errorf("quota: limits of %d projects, and nobody says what they use", len(cfg.Limits))
+	if cfg.Logger == nil {
+		cfg.Logger = slog.New(slog.DiscardHandler)
 	}
-	for project, l := range cfg.Limits {
+	g := &Guard{usage: cfg.Usage, log: cfg.Logger, counts: new(counts)}
+	return g.With(cfg.Limits)
+}
+
+// With returns a guard with other limits that is like g otherwise, and counts on,
+// or an error as NewGuard does. The map is not changed, and g does not change.
+func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
+	if len(limits) > 0 && g.usage == nil {
+		return nil, fmt.Errorf("quota: limits of %d projects, and nobody says what they use", len(limits))
+	}
+	for project, l := range limits {
 		if project == "" || l.Allocations < 0 || l.Players < 0 || l.BytesPerSecond < 0 {
 			return nil, fmt.Errorf("quota: project %q: a project has a name, and no limit is negative", project)
 		}
 	}
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
-	}
-	return &Guard{limits: cfg.Limits, usage: cfg.Usage, log: cfg.Logger}, nil
+	next := *g
+	next.limits = limits
+	return &next, nil
 }
 
 // Admit reports whether a may be reserved: nil, or alloc.ErrProjectQuota or
@@ -75,36 +82,33 @@ func (g *Guard) Admit(ctx context.Context, a alloc.Ask) error {
 	case !ok:
 		return nil
 	case l.Inactive:
-		g.refused.Add(1)
+		g.counts.refused[RefusedInactive].Add(1)
 		return alloc.ErrProjectInactive
 	case l == Limits{}:
 		return nil
 	}
 	u, err := g.usage(ctx, project)
 	if err != nil {
-		g.unknown.Add(1)
+		g.counts.unknown.Add(1)
 		g.log.Debug("quota: nobody can say what the project uses: it is let in", "project", project, "error", err)
 		return nil
 	}
-	if l.spent(u) {
-		g.refused.Add(1)
+	if limit, spent := l.spent(u); spent {
+		g.counts.refused[limit].Add(1)
 		return alloc.ErrProjectQuota
 	}
 	return nil
 }
 
-// spent reports whether there is no room for one more.
-func (l Limits) spent(u Usage) bool {
-	return l.Allocations > 0 && u.Allocations >= l.Allocations ||
-		l.Players > 0 && u.Players >= l.Players ||
-		l.BytesPerSecond > 0 && u.BytesPerSecond >= l.BytesPerSecond
+// spent reports whether there is no room for one more, and by which limit.
+func (l Limits) spent(u Usage) (Refusal, bool) {
+	switch {
+	case l.Allocations > 0 && u.Allocations >= l.Allocations:
+		return RefusedAllocations, true
+	case l.Players > 0 && u.Players >= l.Players:
+		return RefusedPlayers, true
+	case l.BytesPerSecond > 0 && u.BytesPerSecond >= l.BytesPerSecond:
+		return RefusedBandwidth, true
+	}
+	return 0, false
 }
-
-// Stats are counts since the start.
-type Stats struct {
-	Refused uint64 // reservations
-	Unknown uint64 // reservations let in since nobody could say
-}
-
-// Stats returns the counts.
-func (g *Guard) Stats() Stats { return Stats{g.refused.Load(), g.unknown.Load()} }

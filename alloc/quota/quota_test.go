@@ -2,27 +2,14 @@ package quota
 
 import (
 	"context"
-	"encoding/binary"
 	"errors"
-	"math/rand/v2"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 func ask(project string) alloc.Ask {
 	return alloc.Ask{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: project, Environment: "e"}}}
-}
-
-func made(project string, n uint64) alloc.Made {
-	return alloc.Made{Ask: ask(project), ID: idOf(n)}
-}
-
-func idOf(n uint64) (id proto.AllocationID) {
-	binary.LittleEndian.PutUint64(id[:], n)
-	return id
 }
 
 func TestGuard(t *testing.T) {
@@ -61,7 +48,7 @@ func TestGuard(t *testing.T) {
 	if err := g.Admit(t.Context(), ask("a")); err != nil {
 		t.Errorf("nobody can say: %v", err)
 	}
-	if got, want := g.Stats(), (Stats{Refused: 4, Unknown: 1}); got != want {
+	if got, want := g.Stats(), (Stats{Refused: [NumRefusals]uint64{1, 1, 1, 1}, Unknown: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -79,74 +66,43 @@ func TestGuardRefusesConfig(t *testing.T) {
 	}
 }
 
-// TestTallyCounts compares a tally with the obvious way to count, for some
-// thousand events in any order.
-func TestTallyCounts(t *testing.T) {
-	clock := time.Unix(1000, 0)
-	tally := NewTally(map[string]Limits{"a": {}, "b": {}}, 10*time.Second, func() time.Time { return clock })
-	type known struct {
+// TestWith: other limits count from the next reservation on, and the counts of
+// refusals go on; limits that cannot be are refused.
+func TestWith(t *testing.T) {
+	use := Usage{Allocations: 5}
+	first, err := NewGuard(Config{
+		Limits: map[string]Limits{"a": {Allocations: 3}},
+		Usage:  func(context.Context, string) (Usage, error) { return use, nil },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	second, err := first.With(map[string]Limits{"b": {Allocations: 3}, "a": {Allocations: 9}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	third, err := second.With(nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		name    string
+		guard   *Guard
 		project string
-		bound   bool
-		until   time.Time
-	}
-	live := map[uint64]known{}
-	random := rand.New(rand.NewPCG(1, 2))
-	projects := []string{"a", "b", "nobody counts it"}
-	for i := range uint64(5000) {
-		clock = clock.Add(time.Duration(random.IntN(200)) * time.Millisecond)
-		some := max(i, 40) - uint64(random.IntN(40))
-		switch random.IntN(4) {
-		case 0, 1:
-			m := made(projects[random.IntN(3)], i)
-			tally.Reserved(m)
-			live[i] = known{project: m.Caller.Tenant.Project, until: clock.Add(15 * time.Second)}
-		case 2:
-			tally.Bound(idOf(some))
-			if k, ok := live[some]; ok {
-				k.bound = true
-				live[some] = k
-			}
-		case 3:
-			tally.Ended(idOf(some))
-			delete(live, some)
-		}
-		want := map[string]Usage{}
-		for n, k := range live {
-			if !k.bound && !k.until.After(clock) {
-				delete(live, n)
-				continue
-			}
-			u := want[k.project]
-			u.Allocations++
-			if k.bound {
-				u.Players++
-			}
-			want[k.project] = u
-		}
-		for _, project := range projects[:2] {
-			if got, _ := tally.Usage(t.Context(), project); got != want[project] {
-				t.Fatalf("step %d, %s: %+v, want %+v", i, project, got, want[project])
-			}
+		want    error
+	}{
+		{"first", first, "a", alloc.ErrProjectQuota}, {"first", first, "b", nil},
+		{"second", second, "a", nil}, {"second", second, "b", alloc.ErrProjectQuota},
+		{"without limits", third, "a", nil}, {"without limits", third, "b", nil},
+	} {
+		if err := c.guard.Admit(t.Context(), ask(c.project)); !errors.Is(err, c.want) {
+			t.Errorf("%s, %s: %v, want %v", c.name, c.project, err, c.want)
 		}
 	}
-	if got, _ := tally.Usage(t.Context(), projects[2]); got != (Usage{}) {
-		t.Errorf("a project without limits: %+v", got)
+	if got, want := third.Stats(), (Stats{Refused: [NumRefusals]uint64{RefusedAllocations: 2}}); got != want || first.Stats() != want {
+		t.Errorf("%+v, want %+v", got, want)
 	}
-}
-
-// TestTallyForgets: an end that is told before the reservation leaves nothing
-// for ever.
-func TestTallyForgets(t *testing.T) {
-	clock := time.Unix(1000, 0)
-	tally := NewTally(map[string]Limits{"a": {}}, 10*time.Second, func() time.Time { return clock })
-	tally.Ended(idOf(1))
-	tally.Reserved(made("a", 1))
-	tally.Reserved(made("a", 1))
-	if u, _ := tally.Usage(t.Context(), "a"); u.Allocations != 1 {
-		t.Errorf("told twice: %+v", u)
-	}
-	clock = clock.Add(15 * time.Second)
-	if u, _ := tally.Usage(t.Context(), "a"); u != (Usage{}) || len(tally.live) != 0 || len(tally.waiting) != 0 {
-		t.Errorf("after its time: %+v, %d live", u, len(tally.live))
+	if g, err := third.With(map[string]Limits{"a": {Players: -1}}); g != nil || err == nil {
+		t.Errorf("a negative limit: %v, %v", g, err)
 	}
 }

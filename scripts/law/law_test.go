@@ -110,7 +110,7 @@ var rooms = []room{
 	{"alloc/outcall", nil, nil, "a leaf: calls to whom the operator has named, for who makes some"},
 	{"alloc/identity", []string{"alloc", "alloc/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "a leaf: whose token it is, for who wants tokens"},
 	{"alloc/hooks", []string{"alloc", "alloc/outcall", "proto"}, nil, "what the operator's own programs are asked and told"},
-	{"alloc/quota", []string{"alloc", "proto"}, nil, "what a project may use; who counts it is somebody else's"},
+	{"alloc/quota", []string{"alloc"}, nil, "what a project may use; who counts it is somebody else's"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "engine/sock", "alloc/api"}, nil, "a player's machine has no relay in it"},
 	{"engine", []string{"proto", "engine/sock", "engine/ledger", "alloc"}, []string{uuid}, "who embeds the engine must not inherit a web stack"},
