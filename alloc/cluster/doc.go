@@ -1,5 +1,6 @@
 // Package cluster is the call from an API process to a relay of its fleet: what
-// reserves a place there, and takes it back when the answer is lost. It owns the
+// reserves a place there, and takes it back when the answer is lost; and what an
+// operator has any relay do through any API. It owns the
 // listener of a relay (7779/tcp), the connections of an API to all relays, and
 // the certificates by which they know each other. Which relay is asked is the
 // business of package fleet, and what a relay does with the question its own.
@@ -17,10 +18,18 @@
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id
 //	/cluster/v1/cancel          api         keys
+//	/cluster/v1/drain           api, admin  deadlineMs, threshold; -1: the relay's own
+//	/cluster/v1/undrain         api, admin
+//	/cluster/v1/kick            api, admin  id
+//	/cluster/v1/close           api, admin  id
+//
+// The last four are an operator's ([Operator]). The relay logs each that it did,
+// with the name in the certificate of who asked; close is end for people. They are
+// safe to repeat: who hears no answer asks again.
 //
 // An answer has status 200, or it is a verdict: {"error": name, "detail": text}.
-// The errors of package alloc travel by name and are the same errors on the other
-// side. All others are alloc.ErrUnavailable there, with the reason in the text.
+// The errors of package alloc, and of an operator's calls, travel by name and are
+// the same errors on the other side. All others are alloc.ErrUnavailable there, with the reason in the text.
 //
 // # A reservation is made once, or ended
 //
@@ -47,6 +56,14 @@
 // as a DNS name, which is all that a caller goes by: whoever takes over a relay's
 // address cannot answer there, and whoever takes an API's certificate cannot pass
 // for a relay. No session is resumed.
+//
+// Whoever takes an API's key and reaches the listeners can reserve all places,
+// end and kick whoever it knows the id of, and drain every relay. A drain with a
+// deadline of a millisecond ends the relay with all that it holds, so that key is
+// worth the whole fleet; an admin's is worth the same but for the places. No call
+// tells the addresses and keys of those who play, nor the ids of allocations. A
+// relay's certificate does nothing at other relays. Each person's certificate of role admin, and each
+// API's, should have a name of its own (--name), which the log then has.
 //
 // Files are looked at every 10 s. New ones are in force for new connections if
 // they would be believed by a peer with the same authority; otherwise those

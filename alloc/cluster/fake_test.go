@@ -80,6 +80,7 @@ func (f *fakeRelay) reserve(ctx context.Context, d alloc.Description, check func
 	for _, b := range [][]byte{res.ID[:], res.Key[:], res.ConnectionData[:], res.HostConnectionData[:]} {
 		_, _ = rand.Read(b)
 	}
+	res.ID[0] |= 1 // See fakeOperator.Close.
 	f.live[res.ID] = d
 	f.made++
 	return res, nil

@@ -8,6 +8,7 @@ import (
 	"net/http/httptest"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
@@ -29,9 +30,15 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(3), "10000", "", []byte(`{"host":"10111213-1415-1617-1819-1a1b1c1d1e1f","code":"\u0000"}`))
 	f.Add(uint8(4), "1000", "", []byte(`{"keys":["`+good+`"]}`))
 	f.Add(uint8(4), "1000", "", []byte(`{"keys":[null,[],{}]}`))
+	f.Add(uint8(6), "1000", "", []byte(`{"deadlineMs":-1,"threshold":0}`))
+	f.Add(uint8(6), "1000", "", []byte(`{"deadlineMs":9223372036854775807,"threshold":-9223372036854775808}`))
+	f.Add(uint8(7), "1000", "", []byte(`{}`))
+	f.Add(uint8(8), "1000", "", []byte(`{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`))
+	f.Add(uint8(9), "1000", "", []byte(`{"id":null}`))
 	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
 	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
+	x.board.set(nil, DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
 	f.Fuzz(func(t *testing.T, path uint8, deadline, k string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, calls[int(path)%len(calls)].path, strings.NewReader(string(body)))
 		r.TLS = state
@@ -59,6 +66,14 @@ func FuzzCalls(f *testing.F) {
 			if x.server.Stats().Reserved+x.server.Stats().Repeated == made {
 				t.Fatal("an answer without a reservation")
 			}
+		case rec.Code == 200 && r.URL.Path == pathDrain:
+			x.board.mu.Lock()
+			defer x.board.mu.Unlock()
+			d := x.board.asked[len(x.board.asked)-1]
+			x.board.asked = x.board.asked[:0]
+			if d.Deadline < -time.Millisecond || d.Deadline > maxDrainDeadline || d.Threshold < unsaid || d.Threshold > maxDrainThreshold {
+				t.Fatalf("a relay drains by %+v", d)
+			}
 		}
 	})
 }
@@ -73,11 +88,20 @@ func FuzzAnswers(f *testing.F) {
 	f.Add(good)
 	f.Add([]byte(`{"id":"","key":null}`))
 	f.Add([]byte(`{"error":"full"}`))
+	f.Add([]byte(`{"draining":true,"leftMs":9223372036854775807,"threshold":-1,"allocations":1}`))
 	f.Fuzz(func(t *testing.T, body []byte) {
 		var a reservationAnswer
 		if json.Unmarshal(body, &a) == nil {
 			if got, err := a.reservation(); err != nil && got.Endpoints != nil {
 				t.Error("half a reservation")
+			}
+		}
+		var d drainAnswer
+		if json.Unmarshal(body, &d) == nil {
+			now := time.Now()
+			st, err := d.state(now)
+			if err == nil && (st.Threshold < 0 || st.Allocations < 0 || st.Deadline.After(now.Add(maxDrainDeadline))) {
+				t.Errorf("a drain of %+v", st)
 			}
 		}
 		l := line{}

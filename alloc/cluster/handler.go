@@ -23,10 +23,18 @@ type call struct {
 
 // query is what a call gets to see.
 type query struct {
-	path string
-	key  string
-	due  time.Time // when its caller waits no longer
-	body []byte
+	path   string
+	key    string
+	due    time.Time // when its caller waits no longer
+	body   []byte
+	caller caller
+}
+
+// caller is who asks, for the log.
+type caller struct {
+	name string // what the certificate says for people
+	role Role
+	from string // host:port
 }
 
 // calls are all there are.
@@ -37,6 +45,10 @@ var calls = []call{
 	{pathKeepCode, []Role{RoleAPI}, (*Server).keepCode},
 	{pathEnd, []Role{RoleAPI}, (*Server).endOne},
 	{pathCancel, []Role{RoleAPI}, (*Server).cancel},
+	{pathDrain, []Role{RoleAPI, RoleAdmin}, (*Server).drain},
+	{pathUndrain, []Role{RoleAPI, RoleAdmin}, (*Server).undrain},
+	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
+	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
 }
 
 // ServeHTTP answers one call: path, method, role, headers and body, in the
@@ -71,7 +83,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	case r.Method != http.MethodPost:
 		return nil, noMethod.because("all calls are POST")
 	}
-	if err := authorize(r, calls[i].roles); err != nil {
+	by, err := authorize(r, calls[i].roles)
+	if err != nil {
 		return nil, err
 	}
 	deadline, err := parseDeadline(r.Header.Get(headerDeadline))
@@ -86,27 +99,27 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	ctx, cancel := context.WithDeadline(r.Context(), due)
 	defer cancel()
 	return calls[i].serve(s, ctx, query{
-		path: r.URL.Path, key: r.Header.Get(headerKey), due: due, body: body,
+		path: r.URL.Path, key: r.Header.Get(headerKey), due: due, body: body, caller: by,
 	})
 }
 
 // authorize checks the role of the caller, whose certificate the handshake has
 // checked.
-func authorize(r *http.Request, roles []Role) error {
+func authorize(r *http.Request, roles []Role) (caller, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return forbidden.because("no certificate")
+		return caller{}, forbidden.because("no certificate")
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	role, err := roleOf(leaf)
 	switch {
 	case err != nil:
-		return forbidden.because("%v", err)
+		return caller{}, forbidden.because("%v", err)
 	case !slices.Contains(roles, role):
-		return forbidden.because("a certificate for %q may not do this", role)
+		return caller{}, forbidden.because("a certificate for %q may not do this", role)
 	case time.Now().After(leaf.NotAfter):
-		return forbidden.because("the certificate has ended since the connection began")
+		return caller{}, forbidden.because("the certificate has ended since the connection began")
 	}
-	return nil
+	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
 }
 
 // parseDeadline reads the time that the caller waits.
@@ -148,11 +161,7 @@ func (s *Server) reserveJoiner(ctx context.Context, q query) (any, error) {
 }
 
 func (s *Server) describe(ctx context.Context, q query) (any, error) {
-	var in describeCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	id, err := parseID("id", in.ID)
+	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
 	}
@@ -179,11 +188,7 @@ func (s *Server) keepCode(ctx context.Context, q query) (any, error) {
 
 // endOne ends a reservation that its API was told of and cannot use.
 func (s *Server) endOne(ctx context.Context, q query) (any, error) {
-	var in endCall
-	if err := decode(q.body, &in); err != nil {
-		return nil, err
-	}
-	id, err := parseID("id", in.ID)
+	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
 	}

@@ -37,6 +37,7 @@ type house struct {
 	ca     *CA
 	dir    string
 	relay  *fakeRelay
+	board  *fakeOperator
 	server *Server
 	dialer *Dialer
 	log    *buffer
@@ -46,10 +47,11 @@ type house struct {
 func newHouse(t testing.TB) *house {
 	t.Helper()
 	x := &house{ca: newTestCA(t), dir: t.TempDir(), relay: newFakeRelay(), log: new(buffer)}
+	x.board = &fakeOperator{relay: x.relay}
 	logger := slog.New(slog.NewTextHandler(x.log, nil))
 	var err error
 	x.server, err = NewServer(Config{
-		Addr: loopback, Relay: x.relay, ID: testRelay, Logger: logger,
+		Addr: loopback, Relay: x.relay, Operator: x.board, ID: testRelay, Logger: logger,
 		Files: x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay}),
 	})
 	if err != nil {

@@ -54,7 +54,7 @@ func TestOpenSSL(t *testing.T) {
 	x := newHouse(t)
 	x.server.Close()
 	var err error
-	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, ID: docRelay, Files: files("relay")})
+	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.board, ID: docRelay, Files: files("relay")})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -64,7 +64,7 @@ func sendable(t alloc.Tenant) error {
 // Describe asks the relay about a live allocation.
 func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var a descriptionAnswer
-	err := r.ask(ctx, pathDescribe, describeCall{ID: id.String()}, &a)
+	err := r.ask(ctx, pathDescribe, idCall{ID: id.String()}, &a)
 	if err != nil {
 		return alloc.Description{}, err
 	}
@@ -82,7 +82,7 @@ func (r remote) KeepCode(ctx context.Context, host proto.AllocationID, code stri
 
 // End ends a reservation that was answered, and that cannot be used.
 func (r remote) End(ctx context.Context, id proto.AllocationID) error {
-	return r.ask(ctx, pathEnd, endCall{ID: id.String()}, &emptyAnswer{})
+	return r.ask(ctx, pathEnd, idCall{ID: id.String()}, &emptyAnswer{})
 }
 
 // ask makes a call that nothing has to be taken back of.

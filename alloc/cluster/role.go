@@ -14,11 +14,12 @@ type Role string
 
 // The roles.
 const (
-	// RoleAPI reserves: the process that answers players' calls.
+	// RoleAPI reserves: the process that answers players' calls. Operators reach
+	// all relays through it, so it may do what RoleAdmin may.
 	RoleAPI Role = "api"
 	// RoleRelay is asked. Its certificate names its relay id as a DNS name.
 	RoleRelay Role = "relay"
-	// RoleAdmin may look and change nothing.
+	// RoleAdmin looks, drains, kicks and closes, and reserves nothing.
 	RoleAdmin Role = "admin"
 )
 

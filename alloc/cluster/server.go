@@ -61,11 +61,14 @@ type Config struct {
 	Addr netip.AddrPort
 	// Relay answers. Required.
 	Relay Relay
+	// Operator does what operators ask of that relay. Required.
+	Operator Operator
 	// ID is the relay's own, which its certificate has to name. Required.
 	ID alloc.RelayID
 	// Files are the relay's certificate and whom it believes. Required.
 	Files Files
-	// Logger hears of reservations that could not be ended, of files that have
+	// Logger hears of what operators had the relay do, of reservations that could
+	// not be ended, of files that have
 	// changed, and of callers that were refused, at most once a second. Nil: nobody.
 	Logger *slog.Logger
 }
@@ -74,6 +77,7 @@ type Config struct {
 // but for those that say otherwise.
 type Server struct {
 	relay    Relay
+	operator Operator
 	creds    *credentials
 	memory   *memory
 	logger   *slog.Logger
@@ -96,12 +100,17 @@ func NewServer(cfg Config) (*Server, error) {
 	switch {
 	case cfg.Relay == nil:
 		return nil, fmt.Errorf("%w: Relay is nil", ErrConfig)
+	case cfg.Operator == nil:
+		return nil, fmt.Errorf("%w: Operator is nil", ErrConfig)
 	case cfg.ID.IsZero():
 		return nil, fmt.Errorf("%w: ID is zero", ErrConfig)
 	case !cfg.Addr.IsValid():
 		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
 	}
-	s := &Server{relay: cfg.Relay, memory: newMemory(maxRemembered), logger: orSilent(cfg.Logger), start: time.Now()}
+	s := &Server{
+		relay: cfg.Relay, operator: cfg.Operator, memory: newMemory(maxRemembered),
+		logger: orSilent(cfg.Logger), start: time.Now(),
+	}
 	var err error
 	if s.creds, err = newCredentials(cfg.Files, RoleRelay, cfg.ID, s.logger); err != nil {
 		return nil, err

@@ -21,6 +21,8 @@ type ServerStats struct {
 	// Cancelled counts the keys that were cancelled, Ended the reservations that
 	// were ended for it, or because they came too late.
 	Cancelled, Ended uint64
+	// Operated counts what operators had the relay do.
+	Operated uint64
 	// Running and Remembered are the reservations under way, and the outcomes
 	// that are remembered. Forgotten counts those forgotten before their time
 	// (at most 32,768 are remembered).
@@ -35,8 +37,8 @@ type ServerStats struct {
 
 // serverCounts may be changed by any goroutine.
 type serverCounts struct {
-	answered, reserved, repeated, cancelled, ended atomic.Uint64
-	complaints, connsRefused                       atomic.Uint64
+	answered, reserved, repeated, cancelled, ended, operated atomic.Uint64
+	complaints, connsRefused                                 atomic.Uint64
 
 	mu        sync.Mutex // guards byVerdict, whose names are those of verdict.go
 	byVerdict map[string]uint64
@@ -57,7 +59,7 @@ func (s *Server) Stats() ServerStats {
 		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
 		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
 		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
-		Complaints: s.counts.complaints.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		Operated: s.counts.operated.Load(), Complaints: s.counts.complaints.Load(), ConnsRefused: s.counts.connsRefused.Load(),
 		NotAfter: s.creds.notAfter(),
 	}
 	st.Running, st.Remembered, st.Forgotten = s.memory.sizes()

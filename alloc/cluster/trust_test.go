@@ -92,7 +92,7 @@ func TestCallersAreChecked(t *testing.T) {
 		check("reserve", tt.reserve, status, body)
 		status, body = x.post(t, c, pathDescribe, unkeyed(), describe)
 		check("describe", tt.describe, status, body)
-		for _, path := range []string{pathReserveJoiner, pathKeepCode, pathEnd, pathCancel} {
+		for _, path := range []string{pathReserveJoiner, pathKeepCode, pathEnd, pathCancel} { // Those of operators: TestOperatorRole.
 			if tt.reserve == "forbidden" {
 				status, body = x.post(t, c, path, keyed(newKey()), "{}")
 				check(path, "forbidden", status, body)
@@ -195,7 +195,7 @@ func TestOwnFiles(t *testing.T) {
 	good := x.issue(t, "good", relay)
 	otherKey := x.issue(t, "other", relay)
 	serve := func(f Files) error {
-		s, err := NewServer(Config{Addr: loopback, Relay: x.relay, ID: testRelay, Files: f})
+		s, err := NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.board, ID: testRelay, Files: f})
 		if err == nil {
 			s.Close()
 		}
@@ -223,15 +223,16 @@ func TestOwnFiles(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]Config{
-		"no relay":   {Addr: loopback, ID: testRelay, Files: good},
-		"no id":      {Addr: loopback, Relay: x.relay, Files: good},
-		"no address": {Relay: x.relay, ID: testRelay, Files: good},
+		"no relay":    {Addr: loopback, Operator: x.board, ID: testRelay, Files: good},
+		"no operator": {Addr: loopback, Relay: x.relay, ID: testRelay, Files: good},
+		"no id":       {Addr: loopback, Relay: x.relay, Operator: x.board, Files: good},
+		"no address":  {Relay: x.relay, Operator: x.board, ID: testRelay, Files: good},
 	} {
 		if _, err := NewServer(cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := NewServer(Config{Addr: x.server.Addr(), Relay: x.relay, ID: testRelay, Files: good}); err == nil {
+	if _, err := NewServer(Config{Addr: x.server.Addr(), Relay: x.relay, Operator: x.board, ID: testRelay, Files: good}); err == nil {
 		t.Error("two listeners at one address")
 	}
 }

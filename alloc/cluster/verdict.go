@@ -17,7 +17,7 @@ type verdict struct {
 	err    error
 }
 
-// verdicts are the errors of package alloc. Of two that fit the first is taken.
+// verdicts are the errors of package alloc, and those of an [Operator]. Of two that fit the first is taken.
 var verdicts = []verdict{
 	{"not-found", http.StatusNotFound, alloc.ErrNotFound},
 	{"code-not-found", http.StatusNotFound, alloc.ErrCodeNotFound},
@@ -29,6 +29,8 @@ var verdicts = []verdict{
 	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
 	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
 	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
+	{"final", http.StatusConflict, ErrFinal},
+	{"host", http.StatusConflict, ErrHost},
 }
 
 // Why a call did not come to the relay behind the listener at all. To the other

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -18,6 +19,10 @@ const (
 	pathKeepCode      = "/cluster/v1/keep-code"
 	pathEnd           = "/cluster/v1/end"
 	pathCancel        = "/cluster/v1/cancel"
+	pathDrain         = "/cluster/v1/drain"
+	pathUndrain       = "/cluster/v1/undrain"
+	pathKick          = "/cluster/v1/kick"
+	pathClose         = "/cluster/v1/close"
 )
 
 // The headers of calls, in the form of net/http. Every call has the first,
@@ -42,19 +47,21 @@ type (
 		Player      string `json:"player"`
 		Host        string `json:"host"`
 	}
-	describeCall struct {
+	idCall struct {
 		ID string `json:"id"`
 	}
 	keepCodeCall struct {
 		Host string `json:"host"`
 		Code string `json:"code"`
 	}
-	endCall struct {
-		ID string `json:"id"`
-	}
 	cancelCall struct {
 		Keys []string `json:"keys"`
 	}
+	drainCall struct {
+		DeadlineMs int64 `json:"deadlineMs"` // 0: none, -1: the relay's own
+		Threshold  int64 `json:"threshold"`  // -1: the relay's own
+	}
+	emptyCall struct{}
 )
 
 // The bodies of answers.
@@ -80,6 +87,16 @@ type (
 		Player string `json:"player"`
 		Role   string `json:"role"`
 		Bound  bool   `json:"bound"`
+	}
+	drainAnswer struct {
+		Draining    bool  `json:"draining"`
+		Final       bool  `json:"final"`
+		LeftMs      int64 `json:"leftMs"` // until the deadline, -1: there is none
+		Threshold   int   `json:"threshold"`
+		Allocations int   `json:"allocations"`
+	}
+	endedAnswer struct {
+		There bool `json:"there"`
 	}
 	emptyAnswer   struct{}
 	refusalAnswer struct {
@@ -133,6 +150,55 @@ func parseID(member, s string) (id proto.AllocationID, err error) {
 		return id, nil
 	}
 	return proto.AllocationID{}, malformed.because("%s is not a UUID in lower case", member)
+}
+
+// decodeID reads a call that is about one allocation.
+func decodeID(body []byte) (id proto.AllocationID, err error) {
+	var in idCall
+	if err := decode(body, &in); err != nil {
+		return id, err
+	}
+	return parseID("id", in.ID)
+}
+
+// drainBody rounds a deadline up, so that a short one does not become none.
+func drainBody(d Drain) drainCall {
+	c := drainCall{DeadlineMs: unsaid, Threshold: max(int64(d.Threshold), unsaid)}
+	if d.Deadline >= 0 {
+		c.DeadlineMs = int64((d.Deadline + time.Millisecond - 1) / time.Millisecond)
+	}
+	return c
+}
+
+func (c *drainCall) drain() (Drain, error) {
+	switch {
+	case c.DeadlineMs < unsaid || c.DeadlineMs > maxDrainDeadline.Milliseconds():
+		return Drain{}, malformed.because("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
+	case c.Threshold < unsaid || c.Threshold > maxDrainThreshold:
+		return Drain{}, malformed.because("threshold is not within -1 to %d", maxDrainThreshold)
+	}
+	return Drain{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
+}
+
+func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
+	a := drainAnswer{
+		Draining: st.Draining, Final: st.Final, LeftMs: unsaid, Threshold: st.Threshold, Allocations: st.Allocations,
+	}
+	if !st.Deadline.IsZero() {
+		a.LeftMs = max(st.Deadline.Sub(now), 0).Milliseconds()
+	}
+	return a
+}
+
+func (a *drainAnswer) state(now time.Time) (DrainState, error) {
+	if a.LeftMs < unsaid || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
+		return DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
+	}
+	st := DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
+	if a.LeftMs != unsaid {
+		st.Deadline = now.Add(time.Duration(a.LeftMs) * time.Millisecond)
+	}
+	return st, nil
 }
 
 func answerOf(r *alloc.Reservation) reservationAnswer {

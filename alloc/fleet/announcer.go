@@ -75,6 +75,7 @@ type Announcer struct {
 	mu    sync.Mutex // guards the following fields; held for no call
 	hosts hosts
 	ends  []Held
+	stray uint64 // ends of what was not held
 	ran   bool
 
 	counts announced
@@ -174,11 +175,19 @@ func (a *Announcer) Ended(id proto.AllocationID) {
 	gone, ok := a.hosts.remove(id)
 	switch {
 	case !ok:
+		a.stray++
 	case len(a.ends) >= mostEnds:
 		a.counts.forgotten.Add(1)
 	default:
 		a.ends = append(a.ends, gone.held())
 	}
+}
+
+// strayEnds returns how many ends there were of what was not held.
+func (a *Announcer) strayEnds() uint64 {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.stray
 }
 
 // Soon makes the next heartbeat come at once, as when the relay begins to

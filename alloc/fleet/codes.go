@@ -10,7 +10,7 @@ import (
 
 // Codes returns the directory as the store of an alloc.Service. It differs in
 // one thing: for [HealFor] after the store has failed or forgotten something, a
-// code that is not there is alloc.ErrUnavailable, since the host's relay may be
+// code that is not there is alloc.ErrStoreUnavailable, since the host's relay may be
 // about to announce it again. So no player is told that a good code is none,
 // and no host is given a second one.
 func (f *Fleet) Codes() alloc.Store { return codes{f.directory, f} }

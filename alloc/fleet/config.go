@@ -7,8 +7,7 @@ import (
 	"time"
 )
 
-// ErrConfig is returned by [New], [NewAnnouncer] and [NewLocal], with the
-// field's name.
+// ErrConfig is returned by [New] and [NewAnnouncer], with the field's name.
 var ErrConfig = errors.New("fleet: bad configuration")
 
 // The limits of time of a [Fleet]; doc.go gives the reasons.

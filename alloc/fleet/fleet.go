@@ -177,7 +177,7 @@ func (f *Fleet) Regions() []alloc.Region {
 }
 
 // Ready returns nil when the fleet can place hosts as far as this process
-// knows, else why not, wrapping alloc.ErrUnavailable.
+// knows, else why not, wrapping alloc.ErrStoreUnavailable.
 func (f *Fleet) Ready() error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -188,18 +188,19 @@ func (f *Fleet) Ready() error {
 func (f *Fleet) ready(now time.Duration) error {
 	switch {
 	case !f.view.known:
-		return fmt.Errorf("fleet: the registry has not been read yet: %w", alloc.ErrUnavailable)
+		return fmt.Errorf("fleet: the registry has not been read yet: %w", alloc.ErrStoreUnavailable)
 	case now-f.view.last > staleAfter:
 		return fmt.Errorf("fleet: the registry was last read %v ago: %w",
-			(now - f.view.last).Round(time.Second), alloc.ErrUnavailable)
+			(now - f.view.last).Round(time.Second), alloc.ErrStoreUnavailable)
 	}
 	return nil
 }
 
-// unavailable returns err as an alloc.ErrUnavailable.
-func unavailable(what string, err error) error {
+// unavailable returns err as an alloc.ErrUnavailable: the given one, if err does
+// not say which.
+func unavailable(what string, who, err error) error {
 	if errors.Is(err, alloc.ErrUnavailable) {
 		return fmt.Errorf("fleet: %s: %w", what, err)
 	}
-	return fmt.Errorf("fleet: %s: %w: %w", what, alloc.ErrUnavailable, err)
+	return fmt.Errorf("fleet: %s: %w: %w", what, who, err)
 }

@@ -38,8 +38,8 @@ func TestNotRunYet(t *testing.T) {
 		t.Fatal(err)
 	}
 	_, err = f.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 3})
-	wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
-	wantErr(t, "Ready", f.Ready(), alloc.ErrUnavailable)
+	wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
+	wantErr(t, "Ready", f.Ready(), alloc.ErrStoreUnavailable)
 	if got := f.Regions(); len(got) != 0 {
 		t.Errorf("regions %v", got)
 	}
@@ -163,6 +163,9 @@ func TestEveryRelaySilent(t *testing.T) {
 		began := time.Now()
 		_, err := w.host(3, "eu")
 		wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
+		if errors.Is(err, alloc.ErrStoreUnavailable) {
+			t.Errorf("the store is blamed: %v", err)
+		}
 		if took := time.Since(began); took > ReserveWithin || errors.Is(err, alloc.ErrFull) {
 			t.Errorf("after %v: %v", took, err)
 		}
@@ -234,7 +237,7 @@ func TestHomeless(t *testing.T) {
 	inWorld(t, []Node{testNode(0, "eu", 100)}, nil, func(t *testing.T, w *world) {
 		w.store.setHome = errors.New("odd")
 		_, err := w.host(9, "")
-		wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
+		wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 		synctest.Wait()
 		if asked, live := w.relays[0].count(); asked != 1 || live != 0 {
 			t.Errorf("asked %d times, %d hosts are left", asked, live)
@@ -257,7 +260,7 @@ func TestHomelessForGood(t *testing.T) {
 	inWorld(t, []Node{testNode(0, "eu", 100)}, func(c *Config) { c.Dialer = dialer }, func(t *testing.T, w *world) {
 		w.store.setHome = errors.New("odd")
 		_, err := w.host(9, "")
-		wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
+		wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 		synctest.Wait()
 		if st := w.Stats(); st.Homeless != 1 || st.ReleasesDropped != 1 {
 			t.Errorf("%+v", st)

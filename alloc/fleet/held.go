@@ -63,11 +63,11 @@ func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, told 
 	}
 	h.index[id] = place
 	*h.at(place) = host{id: id, tenant: tenant, since: since.UnixMilli(), told: told}
+	behind := h.newest
 	if told == 0 {
-		h.linkOldest(place)
-	} else {
-		h.linkNewest(place)
+		behind = 0
 	}
+	h.link(place, behind)
 	return h.at(place)
 }
 
@@ -103,7 +103,7 @@ func (h *hosts) first(dst []Held, n int, before uint32) []Held {
 func (h *hosts) tell(id proto.AllocationID, now uint32) {
 	if place, ok := h.index[id]; ok {
 		h.unlink(place)
-		h.linkNewest(place)
+		h.link(place, h.newest)
 		h.at(place).told = now
 	}
 }
@@ -117,40 +117,34 @@ func (h *hosts) longest() (uint32, bool) {
 	return h.at(h.oldest).told, true
 }
 
-func (h *hosts) linkNewest(place uint32) {
-	x := h.at(place)
-	x.older, x.newer = h.newest, 0
-	if h.newest != 0 {
-		h.at(h.newest).newer = place
-	} else {
-		h.oldest = place
+// newerThan is where the host behind place is noted; behind none is the oldest.
+func (h *hosts) newerThan(place uint32) *uint32 {
+	if place == 0 {
+		return &h.oldest
 	}
-	h.newest = place
+	return &h.at(place).newer
 }
 
-func (h *hosts) linkOldest(place uint32) {
-	x := h.at(place)
-	x.older, x.newer = 0, h.oldest
-	if h.oldest != 0 {
-		h.at(h.oldest).older = place
-	} else {
-		h.newest = place
+// olderThan is where the host before place is noted; before none is the newest.
+func (h *hosts) olderThan(place uint32) *uint32 {
+	if place == 0 {
+		return &h.newest
 	}
-	h.oldest = place
+	return &h.at(place).older
+}
+
+// link puts a host behind another one, or behind none.
+func (h *hosts) link(place, older uint32) {
+	x, next := h.at(place), h.newerThan(older)
+	x.older, x.newer = older, *next
+	*h.olderThan(*next) = place
+	*next = place
 }
 
 func (h *hosts) unlink(place uint32) {
 	x := h.at(place)
-	if x.older != 0 {
-		h.at(x.older).newer = x.newer
-	} else {
-		h.oldest = x.newer
-	}
-	if x.newer != 0 {
-		h.at(x.newer).older = x.older
-	} else {
-		h.newest = x.older
-	}
+	*h.newerThan(x.older) = x.newer
+	*h.olderThan(x.newer) = x.older
 }
 
 func (x *host) held() Held {

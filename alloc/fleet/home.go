@@ -65,7 +65,7 @@ func answered(err error) error {
 			return err
 		}
 	}
-	return unavailable("ask the host's relay", err)
+	return unavailable("ask the host's relay", alloc.ErrUnavailable, err)
 }
 
 // home returns the relay of a host, if it lives.
@@ -75,7 +75,7 @@ func (f *Fleet) home(ctx context.Context, host proto.AllocationID) (Candidate, e
 	case errors.Is(err, alloc.ErrNotFound):
 		return Candidate{}, f.doubt(alloc.ErrNotFound)
 	case err != nil:
-		return Candidate{}, unavailable("look up the host's relay", err)
+		return Candidate{}, unavailable("look up the host's relay", alloc.ErrStoreUnavailable, err)
 	}
 	c, verdict := f.lives(h.Relay)
 	if verdict == nil || !errors.Is(verdict, alloc.ErrNotFound) {
@@ -105,13 +105,13 @@ func (f *Fleet) lives(relay alloc.RelayID) (Candidate, error) {
 	return Candidate{}, alloc.ErrNotFound
 }
 
-// doubt returns notFound, or alloc.ErrUnavailable while the store may be about
+// doubt returns notFound, or alloc.ErrStoreUnavailable while the store may be about
 // to get back what it has lost.
 func (f *Fleet) doubt(notFound error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.healing(f.now()) {
-		return fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrUnavailable)
+		return fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrStoreUnavailable)
 	}
 	return notFound
 }

@@ -146,10 +146,10 @@ func TestStoreGone(t *testing.T) {
 		for range 60 {
 			began := time.Now()
 			_, err := w.host(3, "")
-			wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
-			wantErr(t, "ReserveJoiner", w.join(host), alloc.ErrUnavailable)
+			wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
+			wantErr(t, "ReserveJoiner", w.join(host), alloc.ErrStoreUnavailable)
 			_, err = w.Codes().HostOf(t.Context(), testTenant, "6789BC")
-			wantErr(t, "HostOf", err, alloc.ErrUnavailable)
+			wantErr(t, "HostOf", err, alloc.ErrStoreUnavailable)
 			if took := time.Since(began); took > 0 { // in the bubble's time
 				t.Errorf("waited for %v", took)
 			}
@@ -163,7 +163,7 @@ func TestStoreGone(t *testing.T) {
 		if now-asked > 5 || live != 1 {
 			t.Errorf("the relay was asked %d times meanwhile, and has %d hosts", now-asked, live)
 		}
-		wantErr(t, "Ready", w.Ready(), alloc.ErrUnavailable)
+		wantErr(t, "Ready", w.Ready(), alloc.ErrStoreUnavailable)
 		w.store.fail(nil)
 		time.Sleep(3 * time.Second)
 		wantErr(t, "join when it is back", w.join(host), nil)
@@ -196,7 +196,7 @@ func TestStoreReturns(t *testing.T) {
 		_, err = service.Join(t.Context(), backend, code)
 		wantErr(t, "join", err, alloc.ErrUnavailable)
 		_, err = service.Join(t.Context(), backend, "6789BCDFGHJK")
-		wantErr(t, "join with another code", err, alloc.ErrUnavailable)
+		wantErr(t, "join with another code", err, alloc.ErrStoreUnavailable)
 		if got := w.store.called("Forget"); got != 0 {
 			t.Errorf("%d codes were forgotten", got)
 		}
@@ -232,7 +232,7 @@ func TestStoreForgets(t *testing.T) {
 			time.Sleep(1200 * time.Millisecond)
 			wantErr(t, "join", w.join(host), alloc.ErrUnavailable)
 			_, err := w.Codes().CodeOf(t.Context(), testTenant, host)
-			wantErr(t, "CodeOf", err, alloc.ErrUnavailable)
+			wantErr(t, "CodeOf", err, alloc.ErrStoreUnavailable)
 			for i := range w.nodes {
 				w.running[i]()
 				w.change(i, func(n *Node) { n.Healing = false })

@@ -87,7 +87,7 @@ func (f *Fleet) settle(
 		f.mu.Lock()
 		f.view.takeBack(c.Relay, c.Boot, seats, at)
 		f.mu.Unlock()
-		return alloc.Reservation{}, unavailable("remember where the host is", err)
+		return alloc.Reservation{}, unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
 	}
 	f.counts.placed.Add(1)
 	res.Region = c.Region
@@ -177,7 +177,7 @@ func (p *placing) failed(c Candidate, at time.Duration, err error, left bool) {
 func (p *placing) verdict(err error) error {
 	switch {
 	case errors.Is(err, alloc.ErrFull) && p.silent != nil:
-		err = unavailable("reserve a host", p.silent)
+		err = unavailable("reserve a host", alloc.ErrUnavailable, p.silent)
 	case errors.Is(err, alloc.ErrFull) && p.tooMany != nil:
 		err = p.tooMany
 	}

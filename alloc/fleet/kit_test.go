@@ -16,7 +16,7 @@ import (
 
 var (
 	testTenant = alloc.Tenant{Project: "game", Environment: "live"}
-	errBroken  = fmt.Errorf("the store is gone: %w", alloc.ErrUnavailable)
+	errBroken  = fmt.Errorf("the store is gone: %w", alloc.ErrStoreUnavailable)
 )
 
 func relayID(n int) (id alloc.RelayID) {

@@ -2,9 +2,6 @@ package fleet
 
 import (
 	"context"
-	"errors"
-	"math"
-	"strings"
 	"sync"
 	"testing"
 
@@ -12,117 +9,62 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func TestNewLocalRefuses(t *testing.T) {
-	t.Parallel()
-	for name, change := range map[string]func(*LocalConfig){
-		"Engine":               func(c *LocalConfig) { c.Engine = nil },
-		"Seats":                func(c *LocalConfig) { c.Seats = 0 },
-		"Overcommit is -1":     func(c *LocalConfig) { c.Overcommit = -1 },
-		"Overcommit is NaN":    func(c *LocalConfig) { c.Overcommit = math.NaN() },
-		"Overcommit is +Inf":   func(c *LocalConfig) { c.Overcommit = math.Inf(1) },
-		"Overcommit is 0.0001": func(c *LocalConfig) { c.Overcommit = 0.0001 },
-		"makes 1e+10 seats":    func(c *LocalConfig) { c.Overcommit = 1e8 },
-	} {
-		cfg := LocalConfig{Engine: newFakeEngine(0), Seats: 100}
-		change(&cfg)
-		if _, err := NewLocal(cfg); !errors.Is(err, ErrConfig) || !strings.Contains(err.Error(), name) {
-			t.Errorf("%s: error %v does not name it", name, err)
-		}
-	}
-}
-
-func newTestLocal(t *testing.T, seats int, overcommit float64) (*Local, *fakeEngine, *Announcer) {
+func newTestAnnouncer(t *testing.T) *Announcer {
 	t.Helper()
-	e, s := newFakeEngine(0), newFakeStore()
+	s := newFakeStore()
 	a, err := NewAnnouncer(AnnouncerConfig{Registry: s, Directory: s, Node: func() Node { return Node{} }})
 	if err != nil {
 		t.Fatal(err)
 	}
-	l, err := NewLocal(LocalConfig{Engine: e, Seats: seats, Overcommit: overcommit, Announcer: a})
-	if err != nil {
-		t.Fatal(err)
-	}
-	e.onEnd = l.Ended
-	return l, e, a
+	return a
 }
 
-func wantSeats(t *testing.T, l *Local, all, taken int) {
+func newTestLocal(t *testing.T) (*Local, *fakeEngine, *Announcer) {
 	t.Helper()
-	if a, n := l.Seats(); a != all || n != taken {
-		t.Errorf("%d of %d seats are taken, want %d of %d", n, a, taken, all)
+	e, a := newFakeEngine(0), newTestAnnouncer(t)
+	e.onEnd = a.Ended
+	return NewLocal(e, a), e, a
+}
+
+func wantHeld(t *testing.T, a *Announcer, hosts, ends int) {
+	t.Helper()
+	if st := a.Stats(); st.Hosts != hosts || st.Ends != ends {
+		t.Errorf("%d hosts and %d ends are announced, want %d and %d", st.Hosts, st.Ends, hosts, ends)
 	}
 }
 
-func reserve(t *testing.T, l *Local, max int) (alloc.Reservation, error) {
-	return l.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: max})
+func reserve(t *testing.T, l *Local) (alloc.Reservation, error) {
+	return l.ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 4})
 }
 
-func TestLocalSeats(t *testing.T) {
+// TestLocal: calls reach the engine, and the announcer what they did.
+func TestLocal(t *testing.T) {
 	t.Parallel()
-	l, e, a := newTestLocal(t, 10, 0)
-	first, err := reserve(t, l, 4)
-	wantErr(t, "5 of 10", err, nil)
-	_, err = reserve(t, l, 5)
-	wantErr(t, "6 of 5", err, alloc.ErrFull)
-	if asked, _ := e.count(); asked != 1 {
-		t.Errorf("the engine was asked %d times", asked)
-	}
-	_, err = reserve(t, l, 4)
-	wantErr(t, "5 of 5", err, nil)
-	wantSeats(t, l, 10, 10)
+	l, e, a := newTestLocal(t)
+	first, err := reserve(t, l)
+	wantErr(t, "ReserveHost", err, nil)
+	_, err = reserve(t, l)
+	wantErr(t, "another", err, nil)
+	wantHeld(t, a, 2, 0)
 	wantErr(t, "KeepCode", l.KeepCode(t.Context(), first.ID, "6789BC"), nil)
-	if got := a.hosts.find(first.ID); got == nil || got.held().Code != "6789BC" || e.kept[first.ID] != "6789BC" {
+	got := a.hosts.find(first.ID)
+	if got == nil || got.held().Code != "6789BC" || got.held().Tenant != testTenant.Hash() || e.kept[first.ID] != "6789BC" {
 		t.Errorf("the announcer holds %+v", got)
 	}
 	wantErr(t, "KeepCode of nobody", l.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
 	_, err = l.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: first.ID})
-	wantErr(t, "a joiner, whose seat is taken already", err, nil)
-	wantSeats(t, l, 10, 10)
+	wantErr(t, "a joiner", err, nil)
+	wantHeld(t, a, 2, 0)
 	wantErr(t, "End", l.End(t.Context(), first.ID), nil)
-	l.Ended(first.ID)
-	wantSeats(t, l, 10, 5)
-	if st := a.Stats(); st.Hosts != 1 || st.Ends != 1 {
-		t.Errorf("%+v", st)
-	}
+	wantHeld(t, a, 1, 1)
 	_, err = l.Describe(t.Context(), first.ID)
 	wantErr(t, "Describe", err, alloc.ErrNotFound)
-	for _, max := range []int{0, -1, math.MaxUint16 + 1, math.MaxInt} {
-		_, err = reserve(t, l, max)
-		wantErr(t, "nonsense", err, alloc.ErrMaxConnections)
+	for _, refusal := range []error{alloc.ErrFull, alloc.ErrDraining, alloc.ErrMaxConnections} {
+		e.set(refusal, false)
+		_, err = reserve(t, l)
+		wantErr(t, "the engine refuses", err, refusal)
 	}
-	e.set(alloc.ErrDraining, false)
-	_, err = reserve(t, l, 1)
-	wantErr(t, "the engine drains", err, alloc.ErrDraining)
-	wantSeats(t, l, 10, 5)
-}
-
-func TestLocalOvercommit(t *testing.T) {
-	t.Parallel()
-	for factor, want := range map[float64]int{0: 10, 1: 10, 1.5: 15, 0.5: 5, 2.99: 29} {
-		l, _, _ := newTestLocal(t, 10, factor)
-		wantSeats(t, l, want, 0)
-	}
-}
-
-// TestLocalReturned: hosts of before have their seats even where there are
-// none, and once.
-func TestLocalReturned(t *testing.T) {
-	t.Parallel()
-	l, _, a := newTestLocal(t, 10, 0)
-	for range 2 {
-		l.Returned(hostID(1000), 1, 8)
-		l.Returned(hostID(1001), 1, 8)
-	}
-	wantSeats(t, l, 10, 18)
-	if st := a.Stats(); st.Hosts != 2 {
-		t.Errorf("%+v", st)
-	}
-	_, err := reserve(t, l, 1)
-	wantErr(t, "beyond that", err, alloc.ErrFull)
-	l.Ended(hostID(1000))
-	l.Ended(hostID(1000))
-	l.Ended(hostID(1002))
-	wantSeats(t, l, 10, 9)
+	wantHeld(t, a, 1, 1)
 }
 
 // earlyEngine ends what it reserves before it says so.
@@ -136,50 +78,91 @@ func (e earlyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (allo
 	return res, err
 }
 
-// TestLocalEndsEarly: a host that ends before anybody knows its id leaves no
-// seat taken and no entry held.
+// TestLocalEndsEarly: a host that ends before anybody knows its id is not
+// announced.
 func TestLocalEndsEarly(t *testing.T) {
 	t.Parallel()
-	l, e, a := newTestLocal(t, 10, 0)
+	l, e, a := newTestLocal(t)
 	l.engine = earlyEngine{e}
-	_, err := reserve(t, l, 4)
+	_, err := reserve(t, l)
 	wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
-	wantSeats(t, l, 10, 0)
-	if st := a.Stats(); st.Hosts != 0 {
-		t.Errorf("%+v", st)
-	}
+	wantHeld(t, a, 0, 1)
 }
 
-// TestLocalAtOnce: many at once take what there is, and give all of it back.
+// nearbyEngine tells of the end of a host that nobody holds while it reserves.
+type nearbyEngine struct{ *fakeEngine }
+
+func (e nearbyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	e.onEnd(hostID(99))
+	return e.fakeEngine.ReserveHost(ctx, r)
+}
+
+// TestLocalAnotherEnds: the end of another host takes nothing from the one that
+// is being reserved.
+func TestLocalAnotherEnds(t *testing.T) {
+	t.Parallel()
+	l, e, a := newTestLocal(t)
+	l.engine = nearbyEngine{e}
+	_, err := reserve(t, l)
+	wantErr(t, "ReserveHost", err, nil)
+	wantHeld(t, a, 1, 0)
+}
+
+// hastyEngine ends each other host at once: before its caller is told, or while
+// it is.
+type hastyEngine struct {
+	*fakeEngine
+	ends *sync.WaitGroup
+}
+
+func (e hastyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	res, err := e.fakeEngine.ReserveHost(ctx, r)
+	if err != nil {
+		return res, err
+	}
+	switch res.ID[15] % 4 {
+	case 0:
+		err = e.End(ctx, res.ID)
+	case 2:
+		e.ends.Go(func() { _ = e.End(ctx, res.ID) })
+	}
+	return res, err
+}
+
+// TestLocalAtOnce: whatever the order of reservations and ends, those are
+// announced in the end that live.
 func TestLocalAtOnce(t *testing.T) {
 	t.Parallel()
-	l, e, _ := newTestLocal(t, 100, 0)
-	var mu sync.Mutex
-	var made []proto.AllocationID
-	var refused int
-	var wg sync.WaitGroup
+	l, e, a := newTestLocal(t)
+	var ends, callers sync.WaitGroup
+	l.engine = hastyEngine{e, &ends}
 	for range 8 {
-		wg.Go(func() {
-			for range 50 {
-				res, err := reserve(t, l, 1)
-				mu.Lock()
-				if err == nil {
-					made = append(made, res.ID)
-				} else {
-					refused++
+		callers.Go(func() {
+			for range 200 {
+				if _, err := reserve(t, l); err != nil {
+					wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
 				}
-				mu.Unlock()
 			}
 		})
 	}
-	wg.Wait()
-	if len(made) != 50 || refused != 350 {
-		t.Fatalf("%d were made, %d refused", len(made), refused)
+	callers.Wait()
+	ends.Wait()
+	if _, live := e.count(); live != 800 {
+		t.Fatalf("%d hosts live", live)
 	}
-	wantSeats(t, l, 100, 100)
-	for _, id := range made {
-		wg.Go(func() { _ = e.End(context.Background(), id) })
+	wantHeld(t, a, 800, 800)
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	live := make(map[proto.AllocationID]bool)
+	for id := range e.live {
+		live[id] = true
+		if a.hosts.find(id) == nil {
+			t.Errorf("host %v lives and is not announced", id)
+		}
 	}
-	wg.Wait()
-	wantSeats(t, l, 100, 0)
+	for _, gone := range a.ends {
+		if live[gone.Host] {
+			t.Errorf("host %v lives, and the store is told of its end", gone.Host)
+		}
+	}
 }

@@ -10,65 +10,76 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// simRelay is a relay of the simulation: Local with an engine below it that
-// reserves and never serves.
+// simRelay is a relay of the simulation: Local and its announcer, with an engine
+// below them that counts seats, reserves and never serves.
 type simRelay struct {
 	Engine // of which the simulation calls no more than what is below
 	sim    *sim
 	seats  int
 
-	mu       sync.Mutex // guards the following fields
-	node     Node       // as it announced itself lastly, at beat
-	beat     time.Time
-	local    *Local
-	live     map[proto.AllocationID]int // seats
-	made     int
-	down     time.Time // until when it is dead
-	draining time.Time // until when it drains
+	mu        sync.Mutex // guards the following fields
+	node      Node       // as it announced itself lastly, at beat
+	beat      time.Time
+	local     *Local
+	announcer *Announcer                 // is told of hosts, and never run: what it would tell nobody asks
+	live      map[proto.AllocationID]int // seats
+	taken     int                        // as the engine counts them
+	made      int
+	down      time.Time // until when it is dead
+	draining  time.Time // until when it drains
 }
 
 // begin starts the relay, at first or after a crash, with those of its hosts
-// that come back.
+// that come back: even where there are no seats, since they were promised them.
 func (r *simRelay) begin(t *testing.T) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	local, err := NewLocal(LocalConfig{Engine: r, Seats: r.seats})
+	store := simStore{sim: r.sim}
+	announcer, err := NewAnnouncer(AnnouncerConfig{Registry: store, Directory: store, Node: func() Node { return Node{} }})
 	if err != nil {
 		t.Error(err)
 		return
 	}
 	r.node.Boot++
+	r.taken = 0
 	for id, seats := range r.live {
 		if r.sim.chance(simLost) {
 			delete(r.live, id)
 			continue
 		}
-		local.Returned(id, 1, seats-1)
+		r.taken += seats
+		announcer.Returned(id, testTenant.Hash())
 	}
-	r.local = local
+	r.local, r.announcer = NewLocal(r, announcer), announcer
 }
 
 func (r *simRelay) ReserveHost(_ context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if time.Now().Before(r.draining) {
+	seats := q.MaxConnections + 1
+	switch {
+	case time.Now().Before(r.draining):
 		return alloc.Reservation{}, alloc.ErrDraining
+	case r.seats-r.taken < seats:
+		return alloc.Reservation{}, alloc.ErrFull
 	}
 	r.made++
 	id := hostID(r.made)
-	r.live[id] = q.MaxConnections + 1
+	r.live[id] = seats
+	r.taken += seats
 	way := alloc.ServerEndpoint{Host: r.node.Control}
 	return alloc.Reservation{ID: id, Endpoints: []alloc.ServerEndpoint{way}}, nil
 }
 
 func (r *simRelay) End(_ context.Context, id proto.AllocationID) error {
 	r.mu.Lock()
-	_, ok := r.live[id]
+	seats, ok := r.live[id]
 	delete(r.live, id)
-	dead, local := time.Now().Before(r.down), r.local
+	r.taken -= seats
+	dead, announcer := time.Now().Before(r.down), r.announcer
 	r.mu.Unlock()
 	if ok && !dead {
-		local.Ended(id)
+		announcer.Ended(id)
 	}
 	return nil
 }
@@ -83,7 +94,7 @@ func (r *simRelay) announce() {
 		return
 	}
 	r.beat = now
-	r.node.Seats, r.node.Taken = r.local.Seats()
+	r.node.Seats, r.node.Taken = r.seats, r.taken
 	r.node.Draining = now.Before(r.draining)
 	r.node.Load = 0.6 * float64(r.node.Taken) / float64(r.node.Seats)
 }

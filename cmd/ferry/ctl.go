@@ -27,6 +27,7 @@ Examples:
    ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211
    ferry ctl usage -o json
    ferry ctl drain --deadline 30m
+   ferry ctl drain 3f2a                       a relay of a fleet, asked of an API process
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
@@ -208,6 +209,7 @@ func (s streams) ctlKick() *cli.Command {
 		Name: "kick", Usage: "remove a player from its match", ArgsUsage: "PLAYER",
 		Description: `Both sides are told that the other has left, and the allocation of the player
 ends. With the join code it can come again: who must not is for the game to know.
+An API process of a fleet finds the relay that has it.
 
 Example:
    ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211`,
@@ -221,7 +223,8 @@ func (s streams) ctlClose() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "close", Usage: "end an allocation: with a host ends its match", ArgsUsage: "ID",
 		Description: `Ends an allocation as if its owner had closed it: its join code is gone at once, and
-who was linked to it learns so with the next message.
+who was linked to it learns so with the next message. An API process of a fleet finds
+the relay that has it.
 
 Example:
    ferry ctl close 6a1c3f5e-0d2b-4c7a-9e8f-112233445566`,
@@ -252,11 +255,11 @@ func (s streams) ctlConfig() *cli.Command {
 func (s streams) ctlReload() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "reload", Usage: "let it read file, certificate and tokens again, as SIGHUP does",
-		Description: `Tokens, the limits of requests and of what an allocation may relay, max_seats,
-log_level, the certificate and the token of the admin pages change at once; the
-rest is named, and changes with the next start. Settings that cannot be used are
-refused as a whole. Callers who had used up a limit start anew if one of the
-API's settings changed.
+		Description: `Tokens, issuers, quotas, the admission program, webhooks, the limits of requests
+and of what an allocation may relay, max_outstanding, max_seats, log_level, the
+certificate and the token of the admin pages change at once; the rest is named,
+and changes with the next start. Settings that cannot be used are refused as a
+whole. What is under way goes on: calls, webhooks that wait, counts of limits.
 
 Example:
    ferry ctl reload`,
@@ -277,8 +280,10 @@ func (s streams) ctlLogLevel() *cli.Command {
 func (s streams) ctlDrain() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "drain", Usage: "take no new allocations, and end when the others have", ArgsUsage: "[NODE]",
-		Description: `NODE is an id of ferry ctl nodes, or its beginning: then it is done only if that
-is the one whose pages are asked.
+		Description: `NODE is an id of ferry ctl nodes, or as much of its beginning as is no other's, 4
+characters at least. An API process of a fleet drains any relay of it, and ferry ctl
+nodes shows that within a heartbeat (2 s); the relay itself, only itself. Without
+NODE it is the process whose pages are asked.
 
 Examples:
    ferry ctl drain --deadline 30m
@@ -295,26 +300,16 @@ Examples:
 		if cmd.IsSet("threshold") {
 			query.Set("threshold", fmt.Sprint(cmd.Int("threshold")))
 		}
-		return onNode(ctx, cmd, c, o, func() error { return c.Drain(ctx, o, query) })
+		return c.Drain(ctx, o, cmd.Args().First(), query)
 	})
 }
 
 func (s streams) ctlUndrain() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "undrain", Usage: "take new allocations again", ArgsUsage: "[NODE]",
-		Description: "Example:\n   ferry ctl undrain",
+		Description: "NODE is as for ferry ctl drain.\n\nExamples:\n   ferry ctl undrain\n   ferry ctl undrain 3f2a",
 		Flags:       answerFlags(),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return onNode(ctx, cmd, c, o, func() error { return c.Undrain(ctx, o) })
+		return c.Undrain(ctx, o, cmd.Args().First())
 	})
-}
-
-// onNode does something if the node that was named is the one that is asked.
-func onNode(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output, do func() error) error {
-	if !o.Curl {
-		if err := c.Is(ctx, cmd.Args().First()); err != nil {
-			return err
-		}
-	}
-	return do()
 }

@@ -22,7 +22,8 @@ func (s streams) ctlClusterCA() *cli.Command {
 		Name: "cluster-ca", Usage: "make the certificates by which relays and API processes know each other", ArgsUsage: "DIR [ROLE]",
 		Description: `Without ROLE: makes the authority, ca.pem and ca-key.pem in DIR, and replaces
 nothing. With it: makes a certificate of that authority and its key there, NAME.pem
-and NAME-key.pem. ROLE is api, relay, or admin, which may look and change nothing.
+and NAME-key.pem. ROLE is api, relay, or admin, which may drain, kick and close and
+reserve nothing; api may do that too.
 The certificate of a relay bears the id of that relay, which is in its state
 directory, and is made there if there is none yet. It asks no running ferry.
 

@@ -159,7 +159,7 @@ func TestCtl(t *testing.T) {
 	o.refuses("ctl close "+m.hostID, "not found")
 
 	second := o.match() // Or the drain ends it at once.
-	o.refuses("ctl drain 0000 --deadline 1h", "is not node")
+	o.refuses("ctl drain 0000 --deadline 1h", "no node that is known here")
 	id := strings.Fields(strings.Split(nodes, "\n")[1])[0]
 	o.wants("ctl drain "+id[:8]+" --deadline 1h", "draining: 2 allocations are left")
 	o.wants("ctl nodes", "draining")

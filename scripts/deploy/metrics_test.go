@@ -49,22 +49,25 @@ func scraped(t *testing.T) page {
 	if len(p.types) < 40 {
 		t.Fatalf("only %d metrics were read", len(p.types))
 	}
-	p.addFleet(t)
+	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
+	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
 	return p
 }
 
-// The lines of the source that write what only a fleet has.
+// The lines of the source that write what a process alone in dev does not have.
 var (
 	familyCall = regexp.MustCompile(`p\.(?:single|family)\("(\w+)", (\w+), `)
 	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", .*?(?:, "(\w+)", (?:"(\w+)"|\w+))?\)\n`)
 )
 
-// addFleet adds the metrics of relays and APIs of a fleet. They come from the
-// source: a fleet of processes and a store would say no more about names.
-func (p page) addFleet(t *testing.T) {
+// addSource adds the metrics that a file writes, of which one is known by name: those
+// of a fleet, and of what the settings of dev do not ask for. Processes, a store and
+// an issuer would say no more about names.
+func (p page) addSource(t *testing.T, file, known, label string) {
 	t.Helper()
-	text, before := read(t, root+"/cmd/ferry/internal/metrics/fleet.go"), len(p.types)
-	for _, m := range familyCall.FindAllStringSubmatch(text, -1) {
+	text := read(t, root+"/cmd/ferry/internal/metrics/"+file)
+	all := familyCall.FindAllStringSubmatch(text, -1)
+	for _, m := range all {
 		p.types[m[1]] = m[2]
 		p.add(m[1], "")
 	}
@@ -73,8 +76,8 @@ func (p page) addFleet(t *testing.T) {
 			p.add(m[1], m[2]+`="`+m[3]+`"`)
 		}
 	}
-	if n := len(p.types) - before; n < 10 || p.labels["ferry_fleet_relays"]["state"] == nil {
-		t.Errorf("only %d metrics of a fleet were found in the source", n)
+	if len(all) < 10 || p.labels[known][label] == nil {
+		t.Errorf("%s: only %d metrics were found in the source", file, len(all))
 	}
 }
 
@@ -177,6 +180,8 @@ var notShown = []string{
 	"ferry_websocket_opened_total", // connections, and how they ended
 	"ferry_websocket_bytes_total",  // messages say as much
 	"ferry_websocket_pings_total",  // one each time that nothing else is sent
+	"ferry_announcer_holds_total",  // hosts told say more, and what fails is shown
+	"ferry_announcer_drops_total",
 }
 
 // alertRules is a file of rules of Prometheus.

@@ -214,12 +214,22 @@ func allocationPages(mux *http.ServeMux, cfg *Config) {
 		page, err := players(r, cfg.Relay)
 		answer(w, page, err)
 	})
+}
+
+// changer ends allocations: a relay, or a fleet of them.
+type changer interface {
+	End(context.Context, proto.AllocationID) error
+	Kick(context.Context, proto.AllocationID) error
+}
+
+// changePages do something to an allocation.
+func changePages(mux *http.ServeMux, cfg *Config, c changer) {
 	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		done, err := change(r, cfg, "closed", cfg.Relay.End)
+		done, err := change(r, cfg, "closed", c.End)
 		answer(w, done, err)
 	})
 	mux.HandleFunc("POST /allocations/{id}/kick", func(w http.ResponseWriter, r *http.Request) {
-		done, err := change(r, cfg, "kicked", cfg.Relay.Kick)
+		done, err := change(r, cfg, "kicked", c.Kick)
 		answer(w, done, err)
 	})
 }

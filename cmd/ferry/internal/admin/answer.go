@@ -42,9 +42,9 @@ func statusOf(err error) int {
 	switch {
 	case errors.Is(err, errQuery):
 		return http.StatusBadRequest
-	case errors.Is(err, alloc.ErrNotFound):
+	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrHost):
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrHost), errors.Is(err, errNoRelay), errors.Is(err, errNoTable):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

@@ -11,6 +11,7 @@
 //	POST /drain?deadline=1h&threshold=0     take no new allocations, exit when the others have ended
 //	DELETE /drain                           take new allocations again
 //	GET /nodes                              this process, or all of a fleet
+//	POST /nodes/NODE/drain, DELETE          the same as /drain, if NODE is this process; see below
 //	GET /allocations?cursor=0&limit=100     a page of those that live; filters are tenant, or project and
 //	                                        environment, role, match, bound, transport
 //	GET /allocations/ID                     one of them; /allocations/ID/players: those of a host
@@ -24,6 +25,13 @@
 //
 // All of that is JSON; an error is a line of text. The types are those of this
 // package, which ferry ctl and ferry top read.
+//
+// # A fleet
+//
+// An API process of a fleet has no relay, and no pages about one. It reaches all
+// relays of its fleet instead: NODE is then the id of any of them, or as much of
+// its beginning as is no other's, and what ends or kicks an allocation does so
+// wherever it is. 503 means that a relay which may have it did not answer.
 //
 // # Who may
 //

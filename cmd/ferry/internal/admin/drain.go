@@ -17,6 +17,9 @@ var ErrFinal = errors.New("admin: a signal began this drain, so it cannot be und
 
 // DrainState is what /drain shows.
 type DrainState struct {
+	// Node is the relay that was named; absent: the process that was asked.
+	Node string `json:"node,omitempty"`
+
 	Draining bool `json:"draining"`
 	// Final is set for a drain that cannot be undone.
 	Final bool `json:"final"`

@@ -42,6 +42,10 @@ type Config struct {
 	// Relay is the relay of this process. Nil: there is none, and no pages about
 	// allocations and usage.
 	Relay Relay
+	// Fleet reaches the relays of a fleet, from a process that has none itself. Nil:
+	// what is asked is asked of this process. DrainDefaults are then what Fleet
+	// takes for those of the relay.
+	Fleet Fleet
 	// Nodes returns the processes of the fleet, alone this one. Nil: no page.
 	Nodes func(context.Context) ([]Node, error)
 	// Settings returns what is in force, with secrets hidden. Nil: no page.
@@ -84,10 +88,18 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Relay != nil {
 		allocationPages(mux, &cfg)
+		changePages(mux, &cfg, cfg.Relay)
 		usagePages(mux, &cfg)
+	}
+	if cfg.Fleet != nil {
+		noRelayPages(mux)
+		changePages(mux, &cfg, cfg.Fleet)
 	}
 	if cfg.Nodes != nil {
 		nodePages(mux, &cfg)
+	}
+	if cfg.Nodes != nil && (cfg.Draining != nil || cfg.Fleet != nil) {
+		nodeDrainPages(mux, &cfg)
 	}
 	if cfg.Settings != nil {
 		settingPages(mux, &cfg)

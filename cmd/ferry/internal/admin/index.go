@@ -16,7 +16,7 @@ const index = `<!doctype html>
 <li><a href="/metrics">/metrics</a>: counters and gauges, in the text format of Prometheus
 <li><a href="/livez">/livez</a>: does the relay answer, and does every worker get on
 <li><a href="/readyz">/readyz</a>: does this process want requests
-<li><a href="/nodes">/nodes</a>: this process, or all of a fleet
+<li><a href="/nodes">/nodes</a>: this process, or all of a fleet; POST and DELETE /nodes/ID/drain as /drain, for any relay of a fleet
 <li><a href="/allocations">/allocations</a>: who is there (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID closes one, POST /allocations/ID/kick removes a player
 <li><a href="/usage">/usage</a>: what each project used; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reads them again

@@ -91,7 +91,7 @@ func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 	cfg := Config{
 		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
 		Draining: func() DrainState { return DrainState{} }, Undrain: func(context.Context) error { return nil },
-		Relay: relay, Nodes: func(context.Context) ([]Node, error) { return []Node{{ID: "n"}}, nil },
+		Relay: relay, Nodes: func(context.Context) ([]Node, error) { return []Node{{ID: "nnnn"}}, nil },
 		Settings: func() []config.Shown { return []config.Shown{{Key: "region", Value: "eu", Source: "default"}} },
 		Reload:   func(context.Context) (Reloaded, error) { return Reloaded{Notes: []string{"read"}}, nil },
 		Level:    new(slog.LevelVar), Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
@@ -110,7 +110,7 @@ func TestOperatorPages(t *testing.T) {
 		status  int
 		want    string
 	}{
-		{"GET /nodes", 200, `{"nodes":[{"id":"n",`},
+		{"GET /nodes", 200, `{"nodes":[{"id":"nnnn",`},
 		{"GET /allocations", 200, `"transport":"udp4","endpoint":"192.0.2.1:5000","recovered":false,"age_seconds":2.5,"heard_seconds_ago":0,"active_seconds_ago":0,"connections":1,"max_connections":4}`},
 		{"GET /allocations", 200, `"project":"p","environment":"e","tenant":"0000000000000000","bound":true,"transport":"ws","recovered":false,`},
 		{"GET /allocations", 200, `"next":77}`},
@@ -273,7 +273,7 @@ func TestAccess(t *testing.T) {
 		for request, want := range map[string]int{
 			"GET /livez": c.health, "GET /readyz": c.health, "GET /metrics": c.numbers, "GET /": c.numbers, "GET /drain": c.numbers,
 			"GET /allocations": c.names, "GET /config": c.names, "GET /nowhere": c.names,
-			"DELETE /drain": c.changes, "POST /reload": c.changes,
+			"DELETE /drain": c.changes, "POST /reload": c.changes, "DELETE /nodes/nnnn/drain": c.changes,
 		} {
 			if want == 200 && request == "GET /nowhere" {
 				want = 404

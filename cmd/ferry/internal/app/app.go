@@ -64,8 +64,9 @@ type App struct {
 	metrics *metrics.Metrics
 	api     *web
 	admin   *web
-	calls   swapped // what answers the API's calls
-	inside  swapped // what answers the operator
+	calls   swapped         // what answers the API's calls
+	counts  *httpapi.Counts // of callers, by whatever answers
+	inside  swapped         // what answers the operator
 	since   time.Time
 	reload  reload
 
@@ -82,7 +83,7 @@ type App struct {
 	most     int           // allocations at once
 	memory   *memory.Guard // nil: not watched
 	foreign  *foreign.Watch
-	players  players
+	players  *players
 	restart  restart
 	draining draining
 	refused  refusals
@@ -141,10 +142,7 @@ func (a *App) buildPlayers() (err error) {
 	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
 		return err
 	}
-	a.watch(a.players.watches()...)
-	if a.players.rates != nil {
-		a.watch(func(ctx context.Context) { a.players.rates.run(ctx, a.relay.Usage) })
-	}
+	a.watch(a.players.run)
 	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}
@@ -162,7 +160,7 @@ func (a *App) buildPlayers() (err error) {
 
 func (a *App) buildMetrics() {
 	cfg := metrics.Config{
-		Process: a.process,
+		Process: a.process, Players: a.players.stats,
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	}
 	if a.relay != nil {
@@ -214,7 +212,10 @@ func (a *App) openWebSocket() error {
 // buildHandlers makes what answers on the ports.
 func (a *App) buildHandlers() error {
 	if a.api != nil {
-		calls, err := a.handler(&a.opts.Config)
+		if a.service != nil {
+			a.counts = httpapi.NewCounts()
+		}
+		calls, err := a.handler(&a.opts.Config, a.players.terms.Load())
 		if err != nil {
 			return err
 		}
@@ -229,14 +230,15 @@ func (a *App) buildHandlers() error {
 	return nil
 }
 
-// handler returns what answers the API's calls by these settings.
-func (a *App) handler(c *config.Config) (http.Handler, error) {
+// handler returns what answers the API's calls by these settings. It counts on
+// where the one before is.
+func (a *App) handler(c *config.Config, t *terms) (http.Handler, error) {
 	if a.service == nil {
 		return http.NotFoundHandler(), nil
 	}
 	h := httpapi.Config{
 		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
-		Authenticate: a.players.authenticate(),
+		Authenticate: t.authenticate(), Counts: a.counts,
 	}
 	if a.store != nil {
 		h.Taker = a.store
@@ -272,6 +274,7 @@ func (a *App) buildRelay() error {
 	a.restart.boot = sealer.Boot()
 	cfg.Ledger, cfg.Left = a.openLedger(sealer.Boot())
 	a.relay, err = engine.New(cfg, sealer)
+	a.players.relay = a.relay
 	if err != nil {
 		if cfg.Ledger != nil {
 			err = errors.Join(err, cfg.Ledger.Close())

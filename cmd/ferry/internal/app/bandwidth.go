@@ -47,8 +47,9 @@ func (r *rates) of(project string) int64 {
 	return r.now[project]
 }
 
-// run asks the relay every 2 s, as relays of a fleet report, until ctx ends.
-func (r *rates) run(ctx context.Context, usage func(context.Context) ([]engine.Usage, error)) {
+// run asks the relay every 2 s, as relays of a fleet report, until ctx ends, while
+// somebody wants to know.
+func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context) ([]engine.Usage, error)) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
 	var b bandwidth
@@ -57,6 +58,10 @@ func (r *rates) run(ctx context.Context, usage func(context.Context) ([]engine.U
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
+		}
+		if !wanted() {
+			b = bandwidth{}
+			continue
 		}
 		all, err := usage(ctx)
 		if err != nil {

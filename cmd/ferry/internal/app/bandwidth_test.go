@@ -14,6 +14,11 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
+// idle is a relay of which no project has anything.
+type idle struct{ counter }
+
+func (idle) Used(context.Context, string) (allocations, players int, err error) { return 0, 0, nil }
+
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
 // until it relays less; its environments count together, and others do not.
 func TestBandwidthQuota(t *testing.T) {
@@ -24,12 +29,13 @@ func TestBandwidthQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
+		p.relay = idle{}
 		var all atomic.Pointer[[]engine.Usage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.rates.run(ctx, func(context.Context) ([]engine.Usage, error) {
+			p.rates.run(ctx, p.metered, func(context.Context) ([]engine.Usage, error) {
 				if now := all.Load(); now != nil {
 					return *now, nil
 				}
@@ -41,14 +47,14 @@ func TestBandwidthQuota(t *testing.T) {
 				{Name: alloc.Tenant{Project: "game", Environment: "production"}, Bytes: production},
 				{Name: alloc.Tenant{Project: "game", Environment: "test"}, Bytes: test},
 				{Name: alloc.Tenant{Project: "other"}, Bytes: other},
-				{Tenant: 7, Bytes: other}, // has only come back, and has no name
+				{Others: true, Bytes: other},
 			})
 			time.Sleep(leaseEvery)
 			synctest.Wait()
 		}
 		admitted := func(want bool) {
 			t.Helper()
-			err := p.guard.Admit(ctx, alloc.Ask{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+			err := p.terms.Load().guard.Admit(ctx, alloc.Ask{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
 			if want != (err == nil) || !want && !errors.Is(err, alloc.ErrProjectQuota) {
 				t.Errorf("Admit: %v at %d bytes per second", err, p.rates.of("game"))
 			}

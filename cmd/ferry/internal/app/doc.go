@@ -25,7 +25,14 @@
 // it; an API process answers what it cannot do with 503 and Retry-After, call by
 // call, since a load balancer that took out all of them at once would answer less.
 //
-// Quotas in a fleet count what relays report every 2 s, and may be exceeded by what
+// A reload changes all it can at once or nothing ([App.Reload]). Who may call and who
+// hears of it are terms, an immutable set behind one pointer, besides the handler of
+// calls with its tokens, behind another: a call ends by what it has met. The keys of
+// issuers that stay, webhooks that wait, the rest of an admission program that stays
+// and all counts go on.
+//
+// A quota is held against what the relay itself has, those included who came back
+// after a restart. Quotas in a fleet count what relays report every 2 s, and may be exceeded by what
 // is reserved meanwhile. What a player has reserved and not bound is counted by each
 // API process for itself, until the bind time-out, since it does not hear of binds.
 package app

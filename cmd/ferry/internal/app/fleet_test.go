@@ -187,9 +187,10 @@ func TestStoreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.redis.Kill()
-	eventually(t, "503", func() bool {
+	eventually(t, "503, for the store and no relay", func() bool {
 		_, err := a.caller(secret).Join(t.Context(), code)
-		return problem(err) == http.StatusServiceUnavailable
+		p, ok := errors.AsType[*api.Problem](err)
+		return ok && p.Status == http.StatusServiceUnavailable && p.Detail == "store unavailable" && p.RetryAfter > 0
 	})
 	if err := errors.Join(relay.whyNotReady(), a.whyNotReady()); err != nil {
 		t.Errorf("without the store: %v", err)

@@ -37,9 +37,7 @@ func (a *App) buildFront() (err error) {
 	if err != nil {
 		return err
 	}
-	if a.players.leases != nil {
-		a.players.leases.store = a.store
-	}
+	a.players.leases.store = a.store
 	defaults, hints := regionsOf(c)
 	f.fleet, err = fleet.New(fleet.Config{
 		Registry: a.store, Directory: a.store, Dialer: f.dialer,

@@ -43,9 +43,8 @@ func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err 
 	return quota.Usage{Allocations: int(allocations), Players: int(players), BytesPerSecond: bytes}, err
 }
 
-// report tells the store what each project uses of the relay, until ctx ends. A
-// tenant that has only come back after a restart so far has no name yet, and is
-// left out.
+// report tells the store what each project uses of the relay, until ctx ends. Who
+// came back after a restart is in it.
 func (m *member) report(ctx context.Context) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()

@@ -1,8 +1,6 @@
 package app
 
 import (
-	"math"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/cluster"
 	"github.com/ferryrelay/ferry/alloc/fleet"
@@ -17,7 +15,6 @@ type member struct {
 	app       *App
 	cluster   *cluster.Server
 	announcer *fleet.Announcer
-	local     *fleet.Local
 	node      fleet.Node // what never changes of it
 	load      load
 }
@@ -35,14 +32,9 @@ func (a *App) buildMember() error {
 	}); err != nil {
 		return err
 	}
-	// The engine has the last word about seats: it knows of those who came back.
-	m.local, err = fleet.NewLocal(fleet.LocalConfig{Engine: relay, Seats: math.MaxInt32, Announcer: m.announcer})
-	if err != nil {
-		return err
-	}
 	c := &a.opts.Config
 	if m.cluster, err = cluster.NewServer(cluster.Config{
-		Addr: c.Cluster.AddrPort, Relay: m.local, ID: a.opts.Identity.Relay,
+		Addr: c.Cluster.AddrPort, Relay: fleet.NewLocal(relay, m.announcer), Operator: operated{a}, ID: a.opts.Identity.Relay,
 		Files: clusterFiles(c), Logger: a.opts.Logger,
 	}); err != nil {
 		return err
@@ -76,10 +68,10 @@ func (m *member) listen() {
 	}
 	m.app.ears.ended = func(e engine.EndEvent) {
 		if e.Role == alloc.RoleHost {
-			m.local.Ended(e.ID)
+			m.announcer.Ended(e.ID)
 		}
 	}
-	m.app.ears.returned = func(e engine.ReturnEvent) { m.local.Returned(e.ID, e.Tenant, e.MaxConnections) }
+	m.app.ears.returned = func(e engine.ReturnEvent) { m.announcer.Returned(e.ID, e.Tenant) }
 	m.app.ears.drained = m.announcer.Soon
 }
 

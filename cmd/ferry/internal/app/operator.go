@@ -62,6 +62,9 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
 	}
+	if a.front != nil {
+		cfg.Fleet, cfg.DrainDefaults = a.front.reach(), engine.DrainConfig{Deadline: -1, Threshold: -1}
+	}
 	if a.opts.Level != nil {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
 	}

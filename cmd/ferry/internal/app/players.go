@@ -2,13 +2,13 @@ package app
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/hooks"
-	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/alloc/identity"
 	"github.com/ferryrelay/ferry/alloc/quota"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
@@ -16,168 +16,70 @@ import (
 )
 
 // players is who may play and who hears of it, beyond the tokens in the settings.
-// Its fields are fixed by newPlayers; each is nil if the settings do not ask for
-// it.
+// What the settings say of it are terms, which a reload replaces as a whole; what
+// goes on from one to the next is here. Its fields are fixed by newPlayers, but
+// for those that say otherwise.
 type players struct {
-	verifier  *identity.Verifier
-	admission *hooks.Admission
-	webhooks  *hooks.Webhooks
-	guard     *quota.Guard
-	tally     *quota.Tally // counts for guard, where this process relays
-	rates     *rates       // do so for bandwidth
-	leases    *leases      // do so in a fleet
+	mode  Mode
+	log   *slog.Logger
+	terms atomic.Pointer[terms] // in force
+
+	relay  counter // set before anybody asks; nil in an API process
+	rates  rates
+	leases leases // of an API process
+
+	sender *hooks.Webhooks      // nil before anybody was to be told; who reloads has it
+	aimed  telling              // whom sender tells; who reloads has it
+	begins chan *hooks.Webhooks // of one place: sender, when it has to run
+}
+
+// counter says what projects have of the relay in this process: engine.Server.
+type counter interface {
+	Used(ctx context.Context, project string) (allocations, players int, err error)
+	Usage(ctx context.Context) ([]engine.Usage, error)
 }
 
 // newPlayers returns what the settings ask for. It reads the files of secrets and
-// connects to nothing. A nil logger is for a look at the settings. A relay of a
-// fleet lets in whom an API process has let in, so that it only tells.
-func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (p players, err error) {
-	if mode == Relay {
-		c = &config.Config{
-			WebhookURL: c.WebhookURL, WebhookSecretFile: c.WebhookSecretFile, HooksPlainHTTP: c.HooksPlainHTTP,
-		}
+// connects to nothing. A nil logger is for a look at the settings.
+func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error) {
+	p := &players{mode: mode, log: log, begins: make(chan *hooks.Webhooks, 1)}
+	verifier, err := identity.New(identity.Config{Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
 	}
-	var errs []error
-	if len(c.Issuers) > 0 {
-		p.verifier, err = identity.New(identity.Config{Issuers: issuers(c), Logger: log})
-		errs = append(errs, err)
+	guard, err := quota.NewGuard(quota.Config{Usage: p.usage, Logger: log})
+	if err != nil {
+		return nil, fmt.Errorf("app: %w", err)
 	}
-	if c.AdmissionURL != "" {
-		p.admission, err = newAdmission(c, log)
-		errs = append(errs, err)
+	p.terms.Store(&terms{verifier: verifier, guard: guard})
+	first, _, err := p.plan(c)
+	if err != nil {
+		return nil, err
 	}
-	if c.WebhookURL != "" {
-		p.webhooks, err = newWebhooks(c, log)
-		errs = append(errs, err)
-	}
-	if len(c.Quotas) > 0 {
-		errs = append(errs, p.limit(c, mode, log))
-	}
-	if err := errors.Join(errs...); err != nil {
-		return players{}, fmt.Errorf("app: %w", err)
-	}
+	p.adopt(first)
 	return p, nil
 }
 
-// issuers turns the settings into rules. What they leave empty comes from the
-// preset.
-func issuers(c *config.Config) (all []identity.Issuer) {
-	for _, i := range c.Issuers {
-		rule := identity.Issuer{
-			Issuer: i.Issuer, Audience: i.Audience, JWKSURL: i.JWKSURL, HS256Key: []byte(i.HS256Key),
-			ProjectClaim: i.ProjectClaim, Project: i.Project,
-			EnvironmentClaim: i.EnvironmentClaim, EnvironmentAudience: i.EnvironmentAudience, Environment: i.Environment,
-			PlayerClaim: i.PlayerClaim, KindClaim: i.KindClaim, Server: i.Kind == "server",
-		}
-		switch i.Preset {
-		case "unity":
-			rule = rule.Or(identity.Unity(i.Project))
-		case "development":
-			rule = rule.Or(identity.Development(nil))
-		}
-		all = append(all, rule)
-	}
-	return all
-}
-
-func newAdmission(c *config.Config, log *slog.Logger) (*hooks.Admission, error) {
-	var secret []byte
-	if c.AdmissionSecretFile != "" {
-		text, err := config.ReadSecret(c.AdmissionSecretFile)
-		if err != nil {
-			return nil, fmt.Errorf("admission_secret_file: %w", err)
-		}
-		secret = []byte(text)
-	}
-	a, err := hooks.NewAdmission(hooks.AdmissionConfig{
-		URL: c.AdmissionURL, AllowPrivate: c.HooksPlainHTTP, Secret: secret,
-		Timeout: c.AdmissionTimeout, FailOpen: c.AdmissionFailOpen, Logger: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("admission_url: %w", err)
-	}
-	return a, nil
-}
-
-func newWebhooks(c *config.Config, log *slog.Logger) (*hooks.Webhooks, error) {
-	if c.WebhookSecretFile == "" {
-		return nil, errors.New("webhook_url: webhook_secret_file is required, so that its receiver can tell who calls")
-	}
-	secret, err := config.ReadSecret(c.WebhookSecretFile)
-	if err != nil {
-		return nil, fmt.Errorf("webhook_secret_file: %w", err)
-	}
-	w, err := hooks.NewWebhooks(hooks.WebhookConfig{
-		URL: c.WebhookURL, AllowPrivate: c.HooksPlainHTTP, Secret: []byte(secret), Logger: log,
-	})
-	if err != nil {
-		return nil, fmt.Errorf("webhook_url: %w", err)
-	}
-	return w, nil
-}
-
-// limit makes the guard of quotas, and who counts for it.
-func (p *players) limit(c *config.Config, mode Mode, log *slog.Logger) (err error) {
-	limits := make(map[string]quota.Limits)
-	for i, q := range c.Quotas {
-		if _, twice := limits[q.Project]; twice {
-			return fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project)
-		}
-		limits[q.Project] = quota.Limits{
-			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
-		}
-	}
-	var usage func(context.Context, string) (quota.Usage, error)
-	if mode == API {
-		p.leases = new(leases)
-		usage = p.leases.usage
-	} else {
-		p.tally, p.rates = quota.NewTally(limits, c.BindTimeout, nil), new(rates)
-		usage = p.usage
-	}
-	p.guard, err = quota.NewGuard(quota.Config{Limits: limits, Usage: usage, Logger: log})
-	return err
-}
-
-// usage is what a project uses of the relay in this process.
+// usage is what a project uses: of the relay in this process, or of the fleet.
 func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
-	u, err := p.tally.Usage(ctx, project)
-	u.BytesPerSecond = p.rates.of(project)
-	return u, err
+	if p.mode == API {
+		return p.leases.usage(ctx, project)
+	}
+	allocations, players, err := p.relay.Used(ctx, project)
+	return quota.Usage{Allocations: allocations, Players: players, BytesPerSecond: p.rates.of(project)}, err
 }
 
-// authenticate returns who knows the tokens of issuers, nil if nobody does.
-func (p *players) authenticate() func(context.Context, string) (httpapi.Identity, error) {
-	if p.verifier == nil {
-		return nil
-	}
-	return func(ctx context.Context, token string) (httpapi.Identity, error) {
-		who, err := p.verifier.Verify(ctx, token)
-		switch {
-		case errors.Is(err, identity.ErrExpired):
-			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
-		case errors.Is(err, identity.ErrKeysUnavailable):
-			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrCannotTell, err)
-		case err != nil:
-			return httpapi.Identity{}, err
-		}
-		kind := httpapi.KindPlayer
-		if who.Server {
-			kind = httpapi.KindServer
-		}
-		return httpapi.Identity{Tenant: who.Tenant, Player: who.Player, Kind: kind}, nil
-	}
-}
+// metered reports whether anybody has a quota of bandwidth.
+func (p *players) metered() bool { return p.terms.Load().metered }
 
 // admit is asked before each reservation. Quotas come first: they cost nothing.
 func (p *players) admit(ctx context.Context, a alloc.Ask) error {
-	if p.guard != nil {
-		if err := p.guard.Admit(ctx, a); err != nil {
-			return err
-		}
+	t := p.terms.Load()
+	if err := t.guard.Admit(ctx, a); err != nil {
+		return err
 	}
-	if p.admission != nil {
-		return p.admission.Admit(ctx, a)
+	if t.admission != nil {
+		return t.admission.Admit(ctx, a)
 	}
 	return nil
 }
@@ -186,61 +88,57 @@ func (p *players) admit(ctx context.Context, a alloc.Ask) error {
 // do not block.
 
 func (p *players) reserved(m alloc.Made) {
-	if p.tally != nil {
-		p.tally.Reserved(m)
-	}
-	if p.webhooks != nil {
-		p.webhooks.Send(hooks.EventOf(m))
+	if w := p.terms.Load().webhooks; w != nil {
+		w.Send(hooks.EventOf(m))
 	}
 }
 
 func (p *players) bound(e engine.BindEvent) {
-	if p.tally != nil {
-		p.tally.Bound(e.ID)
-	}
-	if p.webhooks != nil {
-		p.webhooks.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
+	if w := p.terms.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Bound, Allocation: e.ID.String(), Role: e.Role.String()})
 	}
 }
 
 func (p *players) connected(e engine.ConnectEvent) {
-	if p.webhooks != nil {
-		p.webhooks.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
+	if w := p.terms.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Joined, Allocation: e.Joiner.String(), Peer: e.Host.String()})
 	}
 }
 
 func (p *players) disconnected(e engine.DisconnectEvent) {
-	if p.webhooks != nil {
-		p.webhooks.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
+	if w := p.terms.Load().webhooks; w != nil {
+		w.Send(hooks.Event{Type: hooks.Left, Allocation: e.From.String(), Peer: e.To.String()})
 	}
 }
 
 func (p *players) ended(e engine.EndEvent) {
-	if p.tally != nil {
-		p.tally.Ended(e.ID)
-	}
-	if p.webhooks != nil {
-		p.webhooks.Send(hooks.Event{
+	if w := p.terms.Load().webhooks; w != nil {
+		w.Send(hooks.Event{
 			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
 		})
 	}
 }
 
-// watches are what goes on for the sake of players.
-func (p *players) watches() (all []func(context.Context)) {
-	if p.verifier != nil {
-		all = append(all, p.verifier.Run)
+// run is what goes on for the sake of players, until ctx ends. What waits for
+// webhooks that nobody wants any more is still sent.
+func (p *players) run(ctx context.Context) {
+	var all sync.WaitGroup
+	defer all.Wait()
+	all.Go(func() { p.terms.Load().verifier.Run(ctx) })
+	if p.mode.relays() && p.mode.answers() {
+		all.Go(func() { p.rates.run(ctx, p.metered, p.relay.Usage) })
 	}
-	if p.webhooks != nil {
-		all = append(all, p.webhooks.Run)
+	select {
+	case w := <-p.begins:
+		all.Go(func() { w.Run(ctx) })
+	case <-ctx.Done():
 	}
-	return all
 }
 
 // close is for when nobody calls any more.
 func (p *players) close() {
-	if p.admission != nil {
-		p.admission.Close()
+	if a := p.terms.Load().admission; a != nil {
+		a.Close()
 	}
 }
 

@@ -92,7 +92,7 @@ func TestIssuerOfItsOwn(t *testing.T) {
 		t.Errorf("without the issuer's keys: %d", got)
 	}
 	there.Unlock()
-	eventually(t, "the keys", func() bool { return r.players.verifier.Stats().Keyless == 0 })
+	eventually(t, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
 	if got := status(good); got != 201 {
 		t.Errorf("with the issuer's keys: %d", got)
 	}

@@ -109,14 +109,17 @@ func (a *App) onEnd(e engine.EndEvent) {
 func (a *App) onReturn(e engine.ReturnEvent) { a.ears.returned(e) }
 
 // seats returns how many seats the relay promises by these settings, 0 for no
-// limit. A relay of a fleet has one, since it announces how many are left: as
-// many as it holds allocations.
+// limit, which is why a part of a seat counts as one. A relay of a fleet has a
+// limit, since it announces how many are left: as many as it holds allocations.
 func (a *App) seats(c *config.Config) int {
 	seats := c.MaxSeats
 	if seats == 0 && a.opts.Mode == Relay {
 		seats = a.most
 	}
-	return int(min(int64(seats)*int64(c.Overcommit)/100, math.MaxInt32))
+	if seats == 0 {
+		return 0
+	}
+	return int(min(max(int64(seats)*int64(c.Overcommit)/100, 1), math.MaxInt32))
 }
 
 var _ fleet.Engine = advertiser{}

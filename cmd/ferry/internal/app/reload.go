@@ -15,10 +15,13 @@ import (
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 )
 
-// What may change while the process runs. Everything else holds from the next
-// start on: sockets, what is told to players, and what memory was set aside for.
+// What may change while the process runs: what answers calls, who decides about
+// them besides (the terms), and the relay's limits. Everything else holds from the
+// next start on: sockets, what is told to players, and what memory was set aside
+// for.
 var (
-	reloadsAPI    = []string{"tokens", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
+	reloadsAPI    = []string{"tokens", "issuers", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
+	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes"}
 	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
 )
@@ -65,6 +68,7 @@ type plan struct {
 	done    admin.Reloaded
 	level   slog.Level
 	leveled bool
+	terms   *terms
 	calls   http.Handler // nil: as it was
 	pages   http.Handler
 	renew   func() // puts a certificate in force
@@ -79,9 +83,8 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	defer r.asking.Unlock()
 	p, err := a.plan()
 	if err != nil {
-		err = fmt.Errorf("%w: %w", admin.ErrRefused, err)
 		a.opts.Logger.Error("reload: refused, and nothing was changed", "error", err)
-		return admin.Reloaded{}, err
+		return admin.Reloaded{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	// The only step that can fail is the first.
 	if a.relay != nil {
@@ -90,8 +93,12 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 		}
 		a.relay.SetLimits(limits(&p.next.Config))
 	}
+	a.players.adopt(p.terms)
 	if p.calls != nil {
 		a.calls.serve(p.calls)
+	}
+	if a.service != nil {
+		a.service.SetMaxOutstanding(p.next.MaxOutstanding)
 	}
 	a.inside.serve(p.pages)
 	if p.leveled {
@@ -103,8 +110,21 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	r.mu.Lock()
 	r.loaded = &p.next
 	r.mu.Unlock()
-	a.opts.Logger.Info("reload: done", "changed", keys(p.done.Changed), "needs_restart", keys(p.done.Restart))
+	a.sayReloaded(&p.done)
 	return p.done, nil
+}
+
+// sayReloaded writes what has changed, without the values: URLs may hold secrets,
+// and logs are read by more people than the operator's pages.
+func (a *App) sayReloaded(done *admin.Reloaded) {
+	log := a.opts.Logger
+	for _, note := range done.Notes {
+		log.Info("reload: " + note)
+	}
+	if len(done.Restart) > 0 {
+		log.Warn("reload: settings that need a restart stay as they were", "needs_restart", keys(done.Restart))
+	}
+	log.Info("reload: done", "changed", keys(done.Changed))
 }
 
 // reloadWithin is how long a reload that a signal asked for may wait for the
@@ -134,20 +154,15 @@ func (a *App) plan() (p plan, err error) {
 	if err != nil {
 		return p, err
 	}
-	now := a.inForce()
-	p.done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
-	live := slices.Concat(reloadsAPI, reloadsLimits, reloadsOthers)
-	for _, change := range config.Changes(&now.Config, &read.Config) {
-		if slices.Contains(live, change.Key) {
-			p.done.Changed = append(p.done.Changed, change)
-		} else {
-			p.done.Restart = append(p.done.Restart, change)
-		}
+	p.next, p.done = a.compare(&read)
+	var notes []string
+	if p.terms, notes, err = a.players.plan(&p.next.Config); err != nil {
+		return p, err
 	}
-	p.next = now.Adopted(read, live)
+	p.done.Notes = append(p.done.Notes, notes...)
 	changed := keys(p.done.Changed)
 	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
-		if p.calls, err = a.handler(&p.next.Config); err != nil {
+		if p.calls, err = a.handler(&p.next.Config, p.terms); err != nil {
 			return p, err
 		}
 	}
@@ -166,6 +181,29 @@ func (a *App) plan() (p plan, err error) {
 		p.leveled, err = true, p.level.UnmarshalText([]byte(p.next.LogLevel))
 	}
 	return p, err
+}
+
+// compare returns what holds after a reload of these settings, and what differs
+// from before. Warnings that were not there before are notes.
+func (a *App) compare(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
+	now := a.inForce()
+	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
+	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
+	for _, change := range config.Changes(&now.Config, &read.Config) {
+		if slices.Contains(live, change.Key) {
+			done.Changed = append(done.Changed, change)
+		} else {
+			done.Restart = append(done.Restart, change)
+		}
+	}
+	next = now.Adopted(*read, live)
+	known := Warnings(now.Config, a.opts.Mode)
+	for _, w := range Warnings(next.Config, a.opts.Mode) {
+		if !slices.Contains(known, w) {
+			done.Notes = append(done.Notes, w)
+		}
+	}
+	return next, done
 }
 
 // renewal reads the files of the certificate and returns what puts them in

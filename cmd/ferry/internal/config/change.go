@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"reflect"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 // Change is a setting that differs between two configurations, as the print
@@ -18,9 +20,19 @@ type Change struct {
 func Changes(was, now *Config) (all []Change) {
 	a, b := reflect.ValueOf(was).Elem(), reflect.ValueOf(now).Elem()
 	for _, s := range settings(a.Type()) {
-		if x, y := a.Field(s.index), b.Field(s.index); !equal(x, y) {
-			all = append(all, Change{Key: s.key, Was: s.brief(x, y), Now: s.brief(y, x)})
+		x, y := a.Field(s.index), b.Field(s.index)
+		if equal(x, y) {
+			continue
 		}
+		c := Change{Key: s.key, Was: s.brief(x, y), Now: s.brief(y, x)}
+		switch {
+		case c.Was != c.Now:
+		case s.nested() && sameItems(x, y):
+			c.Now += " (in another order)"
+		default:
+			c.Now += " (with another secret)"
+		}
+		all = append(all, c)
 	}
 	return all
 }
@@ -33,19 +45,50 @@ func equal(x, y reflect.Value) bool {
 	return reflect.DeepEqual(x.Interface(), y.Interface())
 }
 
+// mostBrief is how many members of a list a change shows.
+const mostBrief = 3
+
 // brief returns the value in a line: of a list of structs how many there are,
-// and how many of them the other value has not.
+// and those of them that the other value has not.
 func (s setting) brief(v, other reflect.Value) string {
 	if !s.nested() {
 		return scalarOrList(s, v)
 	}
-	own := 0
+	var own []string
 	for i := range v.Len() {
-		if !has(other, v.Index(i)) {
-			own++
+		if item := v.Index(i); !has(other, item) {
+			own = append(own, inline(item))
 		}
 	}
-	return fmt.Sprintf("%d, of which %d differ", v.Len(), own)
+	switch n := len(own); {
+	case n == 0:
+		return strconv.Itoa(v.Len())
+	case n > mostBrief:
+		own = append(own[:mostBrief], fmt.Sprintf("and %d more", n-mostBrief))
+	}
+	return fmt.Sprintf("%d: %s", v.Len(), strings.Join(own, ", "))
+}
+
+// sameItems reports whether both lists have the same members, in whatever order.
+func sameItems(x, y reflect.Value) bool {
+	for i := range x.Len() {
+		if !has(y, x.Index(i)) {
+			return false
+		}
+	}
+	return x.Len() == y.Len()
+}
+
+// inline writes a struct in a line of YAML, without the members that are empty
+// and without secrets.
+func inline(item reflect.Value) string {
+	var members []string
+	for _, m := range settings(item.Type()) {
+		if value := item.Field(m.index); !value.IsZero() && m.kind != reflect.TypeFor[Secret]() {
+			members = append(members, m.key+": "+scalarOrList(m, value))
+		}
+	}
+	return "{" + strings.Join(members, ", ") + "}"
 }
 
 func has(list, item reflect.Value) bool {

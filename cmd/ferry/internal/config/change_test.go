@@ -17,10 +17,18 @@ func TestChanges(t *testing.T) {
 	}
 	was.Tokens = []Token{{Secret: "a-secret-of-the-tests", Project: "p"}}
 	now.Tokens = []Token{{Secret: "another-secret-of-the-tests", Project: "p"}, {Secret: "a-secret-of-the-tests", Project: "q"}}
+	was.Issuers = []Issuer{{Preset: "development", HS256Key: "a-secret-of-the-tests", Kind: "player"}}
+	was.Quotas = []Quota{{Project: "a", Allocations: 5}}
+	for _, project := range strings.Split("abcde", "") {
+		now.Quotas = append(now.Quotas, Quota{Project: project, Allocations: 5})
+	}
 	now.Region, now.IdleTimeout, now.AllowOrigins = "eu", time.Minute, []string{"https://a", "https://b"}
 	want := []Change{
 		{"allow_origins", "[]", `[https://a, https://b]`}, {"region", "default", "eu"},
-		{"idle_timeout", "10s", "1m0s"}, {"tokens", "1, of which 1 differ", "2, of which 2 differ"},
+		{"idle_timeout", "10s", "1m0s"},
+		{"tokens", "1: {project: p}", "2: {project: p}, {project: q}"},
+		{"issuers", "1: {preset: development, kind: player}", "0"},
+		{"quotas", "1", "5: {project: b, allocations: 5}, {project: c, allocations: 5}, {project: d, allocations: 5}, and 1 more"},
 	}
 	got := Changes(&was, &now)
 	if fmt.Sprint(got) != fmt.Sprint(want) {
@@ -28,6 +36,24 @@ func TestChanges(t *testing.T) {
 	}
 	if strings.Contains(fmt.Sprint(got), "secret-of") {
 		t.Errorf("a secret is shown: %v", got)
+	}
+}
+
+// TestBriefTwins: a change that the print does not show is named.
+func TestBriefTwins(t *testing.T) {
+	a, b := Quota{Project: "a", Allocations: 1}, Quota{Project: "b", Players: 1}
+	token := func(secret Secret) Token { return Token{Secret: secret, Project: "p"} }
+	for _, c := range []struct {
+		was, now Config
+		want     Change
+	}{
+		{Config{Quotas: []Quota{a, b}}, Config{Quotas: []Quota{b, a}}, Change{"quotas", "2", "2 (in another order)"}},
+		{Config{Tokens: []Token{token("x")}}, Config{Tokens: []Token{token("y")}}, Change{"tokens", "1: {project: p}", "1: {project: p} (with another secret)"}},
+		{Config{Store: "redis://x"}, Config{Store: "redis://y"}, Change{"store", `"[hidden]"`, `"[hidden]" (with another secret)`}},
+	} {
+		if got := Changes(&c.was, &c.now); len(got) != 1 || got[0] != c.want {
+			t.Errorf("%v, want %v", got, c.want)
+		}
 	}
 }
 

@@ -73,7 +73,7 @@ type Config struct {
 	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"requests per minute that may come from one address, except with tokens of kind server" min:"1" max:"1000000000"`
 	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"join codes that lead nowhere, per minute, that one player or one address may try" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"join codes that lead nowhere, per minute, that a token of kind server may try" min:"1" max:"1000000000"`
-	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"allocations that a player may have reserved and not bound yet" min:"1" max:"65536"`
+	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"allocations that a player may have reserved and not bound yet; ferry api is not told of binds: there each counts for bind_timeout" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"connections to the API at once, of all callers" min:"1" max:"1000000"`
 	MaxAddressConnections      int `key:"max_address_connections" group:"limits" usage:"connections to the API at once from one address; those of a trusted proxy do not count" min:"1" max:"1000000"`
 

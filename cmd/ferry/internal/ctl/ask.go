@@ -203,33 +203,19 @@ func (c *Client) Level(ctx context.Context, o Output, level string) error {
 }
 
 // Drain lets a node run dry by what the query says, deadline and threshold, and
-// Undrain ends that.
-func (c *Client) Drain(ctx context.Context, o Output, query url.Values) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/drain", Query: query}, drainLine))
+// Undrain ends that. No node is the process that is asked.
+func (c *Client) Drain(ctx context.Context, o Output, node string, query url.Values) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: drainPath(node), Query: query}, drainLine))
 }
 
 // Undrain lets a node take new allocations again.
-func (c *Client) Undrain(ctx context.Context, o Output) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/drain"}, drainLine))
+func (c *Client) Undrain(ctx context.Context, o Output, node string) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: drainPath(node)}, drainLine))
 }
 
-// Is returns an error unless node, by its id or the beginning of it, is the one
-// whose pages these are. An empty node is any.
-func (c *Client) Is(ctx context.Context, node string) error {
+func drainPath(node string) string {
 	if node == "" {
-		return nil
+		return "/drain"
 	}
-	var all admin.Nodes
-	if err := c.Ask(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
-		return err
-	}
-	for _, n := range all.Nodes {
-		if len(node) >= minNode && len(node) <= len(n.ID) && n.ID[:len(node)] == node {
-			return nil
-		}
-	}
-	return fmt.Errorf("%s is not node %q: ferry ctl nodes tells its id", c.base, node)
+	return "/nodes/" + url.PathEscape(node) + "/drain"
 }
-
-// minNode is how much of an id names a node.
-const minNode = 4

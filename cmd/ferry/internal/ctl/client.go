@@ -182,7 +182,7 @@ give it as --admin http://HOST:PORT`, c.base)
 
 // refused says what a status means where the text does not.
 func (c *Client) refused(call Call, status int, text string) error {
-	for _, inside := range []string{"admin: ", "engine: ", "alloc: "} {
+	for _, inside := range []string{"admin: ", "engine: ", "alloc: ", "app: "} {
 		text = strings.TrimPrefix(text, inside) // Which package says so is nothing to an operator.
 	}
 	lines := strings.Split(text, "\n")

@@ -138,6 +138,9 @@ func reloadedTable(w io.Writer, r *admin.Reloaded) error {
 }
 
 func drainLine(w io.Writer, d *admin.DrainState) error {
+	if d.Node != "" {
+		fmt.Fprintf(w, "%s: ", printable(d.Node))
+	}
 	if !d.Draining {
 		_, err := fmt.Fprintf(w, "not draining, %d allocations\n", d.Allocations)
 		return err

@@ -33,6 +33,8 @@ type Config struct {
 	Cluster   func() cluster.ServerStats
 	Fleet     func() fleet.Stats
 	Dialer    func() cluster.DialerStats
+	// Players returns the counts of who may play. Nil: nobody is asked.
+	Players func() Players
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -61,6 +63,9 @@ func New(cfg Config) *Metrics {
 		m.set.RegisterMetricsWriter(m.writeWebSocket)
 	}
 	m.set.RegisterMetricsWriter(m.writeProcess)
+	if cfg.Players != nil {
+		m.set.RegisterMetricsWriter(m.writePlayers)
+	}
 	m.set.RegisterMetricsWriter(m.writeFleet)
 	m.set.RegisterMetricsWriter(m.api.write)
 	m.set.RegisterMetricsWriter(vm.WriteProcessMetrics)

@@ -1,0 +1,144 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// fakeFleet notes which relay was asked for what.
+type fakeFleet struct {
+	fakeRelay
+	err error
+}
+
+func (f *fakeFleet) Drain(_ context.Context, relay string, cfg engine.DrainConfig) (DrainState, error) {
+	f.did = append(f.did, fmt.Sprint("drain ", relay, " ", cfg.Deadline, " ", cfg.Threshold))
+	return DrainState{Draining: f.err == nil, Threshold: cfg.Threshold, Allocations: 7}, f.err
+}
+
+func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error) {
+	f.did = append(f.did, "undrain "+relay)
+	return DrainState{Allocations: 7}, f.err
+}
+
+// The nodes of the tests: two that only a long beginning tells apart, and an API
+// process.
+const (
+	euNode = "3f2a0000-0000-4000-8000-000000000001"
+	usNode = "3f2a0000-0000-4000-8000-000000000002"
+	asNode = "77aa0000-0000-4000-8000-000000000003"
+)
+
+func testNodes(context.Context) ([]Node, error) {
+	return []Node{
+		{ID: "host-1", Role: "api", State: "ready"}, {ID: euNode, Role: "relay", Region: "eu", State: "ready"},
+		{ID: usNode, Role: "relay", Region: "us", State: "dead"}, {ID: asNode, Role: "relay", Region: "as", State: "ready"},
+	}, nil
+}
+
+// TestFleetPages: an API process drains the relay that is named and no other,
+// and says which there are to a name that is not one of them.
+func TestFleetPages(t *testing.T) {
+	f := new(fakeFleet)
+	cfg, log := operator(nil, func(c *Config) {
+		c.Relay, c.Draining, c.Undrain = nil, nil, nil
+		c.Fleet, c.Nodes, c.DrainDefaults = f, testNodes, engine.DrainConfig{Deadline: -1, Threshold: -1}
+	})
+	h := New(cfg)
+	for _, c := range []struct {
+		request string
+		err     error
+		status  int
+		want    string
+		did     string
+	}{
+		{"POST /nodes/77aa/drain", nil, 200, `{"node":"` + asNode + `","draining":true,`, "drain " + asNode + " -1ns -1"},
+		{"POST /nodes/77AA0/drain?deadline=5m&threshold=2", nil, 200, `"threshold":2,"allocations":7}`, "drain " + asNode + " 5m0s 2"},
+		{"POST /nodes/" + usNode + "/drain?deadline=0", nil, 200, usNode, "drain " + usNode + " 0s -1"},
+		{"DELETE /nodes/" + euNode + "/drain", nil, 200, `{"node":"` + euNode + `","draining":false,`, "undrain " + euNode},
+		{"POST /nodes/3f2a0000/drain", nil, 400, "2 nodes have an id that begins with \"3f2a0000\"; give more of one of them\n  " + euNode + "  relay  eu  ready\n  " + usNode + "  relay  us  dead\n", ""},
+		{"POST /nodes/77a/drain", nil, 400, "4 characters", ""},
+		{"POST /nodes/beef/drain", nil, 404, "begins with \"beef\"; the relays are\n  " + euNode + "  relay  eu  ready\n", ""},
+		{"POST /nodes/" + asNode + "0/drain", nil, 404, "the relays are", ""},
+		{"POST /nodes/host/drain", nil, 409, "which has nothing to drain", ""},
+		{"POST /nodes/77aa/drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, ""},
+		{"POST /nodes/77aa/drain?deadline=-1ns", nil, 400, "is not a time span", ""},
+		{"POST /nodes/77aa/drain", alloc.ErrUnavailable, 503, "unavailable", "drain " + asNode + " -1ns -1"},
+		{"DELETE /nodes/77aa/drain", ErrFinal, 409, "cannot be undone", "undrain " + asNode},
+		{"GET /nodes/77aa/drain", nil, 405, "", ""},
+		{"POST /drain", nil, 409, "name one of the relays", ""},
+		{"DELETE /drain", nil, 409, "name one of the relays", ""},
+		{"DELETE /allocations/" + hostID.String(), nil, 200, `"done":"closed"`, "end " + hostID.String()},
+		{"DELETE /allocations/" + nobodyID.String(), nil, 404, "not found", "end " + nobodyID.String()},
+		{"POST /allocations/" + playerID.String() + "/kick", nil, 200, `"done":"kicked"`, "kick " + playerID.String()},
+		{"POST /allocations/" + hostID.String() + "/kick", nil, 409, "cannot be kicked", "kick " + hostID.String()},
+		{"POST /allocations/" + busyID.String() + "/kick", nil, 503, "unavailable", "kick " + busyID.String()},
+		{"POST /allocations/x/kick", nil, 400, "is not the id", ""},
+		{"GET /usage", nil, 409, "a relay's own admin pages", ""},
+		{"GET /allocations/" + hostID.String() + "/players", nil, 409, "which relays nothing", ""},
+	} {
+		f.err, f.did = c.err, nil
+		method, path, _ := strings.Cut(c.request, " ")
+		w := get(h, method, path)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.want) || strings.Join(f.did, ",") != c.did {
+			t.Errorf("%s: %d %s, want %d %s; did %q, want %q", c.request, w.Code, w.Body, c.status, c.want, f.did, c.did)
+		}
+	}
+	if n := strings.Count(log.String(), "a relay was told to drain"); n != 3 || !strings.Contains(log.String(), "relay="+euNode) {
+		t.Errorf("the log tells of %d drains, want 3:\n%s", n, log)
+	}
+	cfg.Nodes = func(context.Context) ([]Node, error) { return nil, errors.New("broken") }
+	if w := get(New(cfg), "POST", "/nodes/77aa/drain"); w.Code != 500 {
+		t.Errorf("no nodes: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestOwnNode: a process with a relay drains that by its own name, and is not
+// drained by another one's.
+func TestOwnNode(t *testing.T) {
+	d := drainer{state: DrainState{Allocations: 7}}
+	cfg, _ := operator(new(fakeRelay), func(c *Config) {
+		c.Drain, c.Undrain, c.Draining = d.drain, d.undrain, func() DrainState { return d.state }
+		c.DrainDefaults = engine.DrainConfig{Deadline: time.Hour, Threshold: 1}
+		c.Nodes = func(context.Context) ([]Node, error) { return []Node{{ID: euNode, Role: "relay"}}, nil }
+	})
+	h := New(cfg)
+	if w := get(h, "POST", "/nodes/77aa/drain"); w.Code != 404 || d.state.Draining || !strings.Contains(w.Body.String(), euNode) {
+		t.Errorf("another one's name: %d %s", w.Code, w.Body)
+	}
+	w := get(h, "POST", "/nodes/3f2a/drain?threshold=2")
+	if want := (engine.DrainConfig{Deadline: time.Hour, Threshold: 2}); w.Code != 200 || d.asked != want || !strings.Contains(w.Body.String(), `{"node":"`+euNode+`","draining":true`) {
+		t.Errorf("its own: %d %s, asked %+v", w.Code, w.Body, d.asked)
+	}
+	if w := get(h, "DELETE", "/nodes/3f2a/drain"); w.Code != 200 || d.state.Draining {
+		t.Errorf("undrain: %d %s", w.Code, w.Body)
+	}
+	d.err = ErrFinal
+	if w := get(h, "DELETE", "/nodes/3f2a/drain"); w.Code != 409 {
+		t.Errorf("a final one: %d %s", w.Code, w.Body)
+	}
+}
+
+// TestCandidates: a large fleet does not fill the screen.
+func TestCandidates(t *testing.T) {
+	var all []Node
+	for i := range 1000 {
+		all = append(all, Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
+	}
+	_, err := find([]Node{{ID: "host-1", Role: "api"}}, "ffffffff")
+	if !errors.Is(err, errNode) || !strings.Contains(err.Error(), "knows of no relay") {
+		t.Errorf("no relay: %v", err)
+	}
+	_, err = find(all, "ffffffff")
+	if err == nil || strings.Count(err.Error(), "\n") != maxCandidates+2 || !strings.Contains(err.Error(), "and 992 more") {
+		t.Errorf("%v", err)
+	}
+}

@@ -1,0 +1,42 @@
+package ctl
+
+import (
+	"context"
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"strings"
+	"testing"
+)
+
+// TestDrainNode: a node that is named is part of the path, and of the answer.
+func TestDrainNode(t *testing.T) {
+	asked := ""
+	s := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		asked = r.Method + " " + r.RequestURI
+		node := ""
+		if strings.HasPrefix(r.URL.Path, "/nodes/") {
+			node = `"node":"3f2a0000-1111",`
+		}
+		io.WriteString(w, `{`+node+`"draining":`+map[string]string{"POST": "true", "DELETE": "false"}[r.Method]+`,"threshold":2,"allocations":7}`)
+	}))
+	defer s.Close()
+	c := client(t, Config{URL: s.URL})
+	query := url.Values{"threshold": {"2"}}
+	for _, tt := range []struct {
+		do          func(context.Context, Output) error
+		asks, shows string
+	}{
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "", query) }, "POST /drain?threshold=2", "draining: 7 allocations"},
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "3f2a", query) }, "POST /nodes/3f2a/drain?threshold=2", "3f2a0000-1111: draining: 7 allocations"},
+		{func(ctx context.Context, o Output) error { return c.Drain(ctx, o, "a/../b", nil) }, "POST /nodes/a%2F..%2Fb/drain", "3f2a0000-1111: draining"},
+		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "3f2a") }, "DELETE /nodes/3f2a/drain", "3f2a0000-1111: not draining, 7 allocations"},
+		{func(ctx context.Context, o Output) error { return c.Undrain(ctx, o, "") }, "DELETE /drain", "not draining, 7 allocations"},
+	} {
+		var out strings.Builder
+		if err := tt.do(t.Context(), Output{Stdout: &out}); err != nil || asked != tt.asks || !strings.HasPrefix(out.String(), tt.shows) {
+			t.Errorf("%v: asked %q, want %q; shows %q, want %q", err, asked, tt.asks, out.String(), tt.shows)
+		}
+	}
+}
