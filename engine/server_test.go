@@ -148,6 +148,43 @@ func TestReserve(t *testing.T) {
 
 // TestSourceAddress: a relay on a wildcard address answers from the address
 // that the client sent to.
+// TestLastCounts: a worker publishes its counts now and then, and those of the
+// last datagrams when nothing more comes.
+func TestLastCounts(t *testing.T) {
+	for _, workers := range []int{1, 64} { // one holds its processor while datagrams come, many cannot
+		srv := newServer(t, engine.Config{Workers: workers})
+		done := make(chan error, 1)
+		go func() { done <- srv.Run(context.Background()) }()
+		if err := probe(srv); err != nil {
+			t.Fatal(err)
+		}
+		conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(srv.Addr()))
+		if err != nil {
+			t.Fatal(err)
+		}
+		for range 20 {
+			want := srv.Stats().Received + 10
+			for range 10 {
+				if _, err := conn.Write([]byte{1}); err != nil {
+					t.Fatal(err)
+				}
+			}
+			deadline := time.Now().Add(10 * time.Second)
+			for srv.Stats().Received < want && time.Now().Before(deadline) {
+				time.Sleep(5 * time.Millisecond)
+			}
+			if got := srv.Stats().Received; got < want {
+				t.Fatalf("%d workers: %d datagrams are counted 10 s after the last one, want %d", workers, got, want)
+			}
+		}
+		conn.Close()
+		srv.Close()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	}
+}
+
 func TestSourceAddress(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{Listen: []netip.AddrPort{netip.MustParseAddrPort("0.0.0.0:0")}})
 	host := r.Host("host", 4)

@@ -92,7 +92,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a BIND that is answered from memory was heard",
 		file: "engine/admit.go",
-		old:  "w.table.Heard(e.Handle, tick(now))\n\tif !w.unlimited", now: "_ = now\n\tif !w.unlimited",
+		old:  "w.table.Activity(e.Handle).Heard(tick(now))\n\tif !w.unlimited", now: "_ = now\n\tif !w.unlimited",
 		by: model,
 	},
 	{
@@ -104,7 +104,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a RELAY counts as proof of its endpoint",
 		file: "engine/admit.go",
-		old:  "w.table.Prove(e.Handle)", now: "_ = e.Handle",
+		old:  "a.Prove()", now: "_ = e.Handle",
 		by: model,
 	},
 	{
@@ -326,7 +326,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a former endpoint proves nothing of the new one",
 		file: "engine/control.go",
-		old:  "c.table.Unprove(d.handle, c.live.Load().unproven)", now: "_ = c.live.Load().unproven",
+		old:  "c.table.Activity(d.handle).Unprove(c.live.Load().unproven)", now: "_ = c.live.Load().unproven",
 		by: model,
 	},
 	{

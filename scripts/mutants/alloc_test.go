@@ -7,7 +7,7 @@ var inAlloc = []mutant{
 	{
 		rule: "a handle names one generation of its slot",
 		file: "alloc/table.go",
-		old:  "snapshot(h.slot(), &e) || e.Handle != h {", now: "snapshot(h.slot(), &e) {",
+		old:  "snapshot(h.slot(), e) && e.Handle == h", now: "snapshot(h.slot(), e)",
 		by: allocTest("TestContract4StaleHandlesNeverResolve"),
 	},
 	{
@@ -49,13 +49,13 @@ var inAlloc = []mutant{
 	{
 		rule: "a host relays to those with whom it has a link",
 		file: "alloc/table.go",
-		old:  "return e, ok && e.Link == from.Handle", now: "return e, ok && e.Link != 0",
+		old:  "return t.findID(to, e) && e.Link == from.Handle", now: "return t.findID(to, e) && e.Link != 0",
 		by: allocTest("TestTablePeer"),
 	},
 	{
 		rule: "a joiner relays to its own host only",
 		file: "alloc/table.go",
-		old:  "return e, ok && e.ID == to", now: "return e, ok",
+		old:  "return t.findAt(from.Link, e) && e.ID == *to", now: "return t.findAt(from.Link, e)",
 		by: allocTest("TestTablePeer"),
 	},
 	{

@@ -25,14 +25,20 @@ var inData = []mutant{
 	{
 		rule: "who relays is bound to From at all",
 		file: "engine/relay.go",
-		old:  "if !ok || sender.ID != m.From {", now: "if !ok {",
+		old:  "if !w.table.Find(from, &sender) || sender.ID != m.From {", now: "if !w.table.Find(from, &sender) {",
 		by: reason("error_mismatch/spoofed_id"),
 	},
 	{
 		rule: "a PING is echoed to its owner only",
 		file: "engine/relay.go",
-		old:  "if !ok || sender.ID != m.ID {", now: "if !ok {",
+		old:  "if !w.table.Find(from, &sender) || sender.ID != m.ID {", now: "if !w.table.Find(from, &sender) {",
 		by: model,
+	},
+	{
+		rule: "the last datagrams are counted when nothing more comes",
+		file: "engine/worker.go",
+		old:  "\t\t\tw.publish()\n\t\t\tcontinue", now: "\t\t\tcontinue",
+		by: engineTest("TestLastCounts"),
 	},
 	{
 		rule: "a RELAY of 1400 bytes is forwarded",
@@ -55,31 +61,31 @@ var inData = []mutant{
 	{
 		rule: "an allocation relays no more than its quota",
 		file: "engine/relay.go",
-		old:  "if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !w.table.Meter(sender.Handle, w.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",
+		old:  "if !own.Meter(w.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !own.Meter(w.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",
 		by: reason("rate/relay"),
 	},
 	{
 		rule: "an unproven peer gets no more than its allowance",
 		file: "engine/relay.go",
-		old:  "if !w.table.Spend(peer.Handle, len(pkt)) {", now: "if !w.table.Spend(peer.Handle, 0) {",
+		old:  "if !theirs.Spend(len(pkt)) {", now: "if !theirs.Spend(0) {",
 		by: reason("unproven"),
 	},
 	{
 		rule: "what a player receives does not count as sent",
 		file: "engine/relay.go",
-		old:  "w.table.Active(peer.Handle, tick(now))", now: "w.table.Heard(peer.Handle, tick(now))",
+		old:  "theirs.Active(t)", now: "theirs.Heard(t)",
 		by: model,
 	},
 	{
 		rule: "what a player receives keeps it for a while",
 		file: "engine/relay.go",
-		old:  "w.table.Active(peer.Handle, tick(now))", now: "_ = peer.Handle",
+		old:  "theirs.Active(t)", now: "_ = t",
 		by: model,
 	},
 	{
 		rule: "a RELAY over a link keeps the link",
 		file: "engine/relay.go",
-		old:  "w.table.Relayed(&sender, &peer, tick(now))", now: "_ = peer.Handle",
+		old:  "alloc.Relayed(sender.Role, own, theirs, t)", now: "_ = t",
 		by: model,
 	},
 	{

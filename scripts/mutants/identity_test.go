@@ -70,7 +70,7 @@ var inIdentity = []mutant{
 	{
 		rule: "tokens: a failed fetch leaves the keys in force",
 		file: "alloc/identity/source.go",
-		old:  "s.failures.Add(1)", now: "s.failures.Add(1); s.current.Store(nil)",
+		old:  "s.pool.failures.Add(1)", now: "s.pool.failures.Add(1); s.current.Store(nil)",
 		by: identityTest("TestFailures"),
 	},
 	{
@@ -78,6 +78,24 @@ var inIdentity = []mutant{
 		file: "alloc/identity/source.go",
 		old:  "now.Sub(s.asked) < s.cfg.MinInterval", now: "now.Sub(s.asked) < 0",
 		by: identityTest("TestStorm"),
+	},
+	{
+		rule: "tokens: who is trusted no more is asked no more",
+		file: "alloc/identity/pool.go",
+		old:  "if wanted[s.url] != s {", now: "if false {",
+		by: identityTest("TestTakeOverStops"),
+	},
+	{
+		rule: "tokens: the keys of an issuer that stays are not fetched again",
+		file: "alloc/identity/verifier.go",
+		old:  "s, ok := former[url]", now: "s, ok := former[\"\"]",
+		by: identityTest("TestTakeOver"),
+	},
+	{
+		rule: "quotas: who comes back after a restart counts",
+		file: "engine/recovery.go",
+		old:  "c.projects.name(cmd.claims.tenant, name)", now: "_ = name",
+		by: killer{"./engine", "TestUsageAfterARestart", ""},
 	},
 	{
 		rule: "admission: without an answer nobody comes in, unless the operator says so",

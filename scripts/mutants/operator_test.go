@@ -94,7 +94,7 @@ var inOperator = []mutant{
 	{
 		rule: "usage: what is relayed counts for the sender's project",
 		file: "engine/relay.go",
-		old:  "w.traffic.add(w.table.Tally(sender.Handle), len(pkt))", now: "w.traffic.add(0, len(pkt))",
+		old:  "w.traffic.add(own.Tally(), len(pkt))", now: "w.traffic.add(0, len(pkt))",
 		by: engineTest("TestUsage"),
 	},
 	{
@@ -130,7 +130,7 @@ var inOperator = []mutant{
 	{
 		rule: "reload: what needs a restart does not show as if it were in force",
 		file: "cmd/ferry/internal/app/reload.go",
-		old:  "p.next = now.Adopted(read, live)", now: "p.next = read",
+		old:  "next = now.Adopted(*read, live)", now: "next = *read",
 		by: appTest("TestReload"),
 	},
 }

@@ -31,7 +31,7 @@ var inTime = []mutant{
 	{
 		rule: "the first link starts the clocks of a host again",
 		file: "engine/commit.go",
-		old:  "c.table.Heard(host.Handle, now)", now: "_ = now",
+		old:  "c.table.Activity(host.Handle).Heard(now)", now: "_ = now",
 		by: model,
 	},
 	{
