@@ -37,7 +37,7 @@ var inData = []mutant{
 	{
 		rule: "the last datagrams are counted when nothing more comes",
 		file: "engine/worker.go",
-		old:  "\t\t\tw.publish()\n\t\t\tcontinue", now: "\t\t\tcontinue",
+		old:  "\t\t\tw.publish()\n\t\t\tcontinue", now: "\t\t\t_ = n\n\t\t\tcontinue",
 		by: engineTest("TestLastCounts"),
 	},
 	{
