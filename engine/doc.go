@@ -217,15 +217,13 @@
 //	counts published once a         kept: 208 ns of CPU for 289 per batch of one RELAY,
 //	millisecond, not per batch      without the kernel's part: ten atomic stores fewer
 //	look-ups that write the entry   kept: 0.76 to 0.83 times a step: a processor that copies
-//	where it is used                what it has just written, in other sizes, waits
-//	counts after each batch,        deleted: BenchmarkBatch 462 to 315 ns per datagram
-//	entries returned by value       alone in its batch and 272 to 227 in batches of 64,
-//	                                with counts once a millisecond, entries written in
-//	                                place, and one look-up of what workers note
+//	where it is used                what it has just written, in other sizes, waits. With
+//	                                the row above 315 ns for 462 (BenchmarkBatch, batches
+//	                                of one), 227 for 272 (batches of 64)
 //	a time-out for each receive     kept: without one Linux restarts the call after the
 //	                                signal that stops a goroutine. 5.67 µs for 5.37 in
 //	                                the C loop at 100,000/s, p = 0.34
-//	spare work per wake-up          at 100,000/s a relay sleeps 0.5 to 0.9 times per
+//	less work per wake-up           not found: at 100,000/s a relay sleeps 0.5 to 0.9 times per
 //	                                datagram. What a wake-up costs beyond the 3.8 µs of
 //	                                each datagram at saturation: C loop 1.9 µs, null
 //	                                relay 3.7, Ferry 4.7: code and records that are cold
