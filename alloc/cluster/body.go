@@ -16,6 +16,8 @@ import (
 const (
 	maxBody   = 4 << 10
 	maxAnswer = 16 << 10
+	// maxPageAnswer is for a page, which travels in base64.
+	maxPageAnswer = MaxPage/3*4 + 1<<10
 )
 
 // readBody reads a whole body of a call.

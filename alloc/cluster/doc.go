@@ -22,10 +22,12 @@
 //	/cluster/v1/undrain         api, admin
 //	/cluster/v1/kick            api, admin  id
 //	/cluster/v1/close           api, admin  id
+//	/cluster/v1/page            api, admin  target: a path of the relay's admin pages
 //
-// The last four are an operator's ([Operator]). The relay logs each that it did,
-// with the name in the certificate of who asked; close is end for people. They are
-// safe to repeat: who hears no answer asks again.
+// The last five are an operator's ([Operator]). The relay logs what it did for one,
+// with the name in the certificate of who asked; close is end for people, and page
+// shows and changes nothing. They are safe to repeat: who hears no answer asks
+// again.
 //
 // An answer has status 200, or it is a verdict: {"error": name, "detail": text}.
 // The errors of package alloc, and of an operator's calls, travel by name and are
@@ -97,7 +99,7 @@
 //
 // # Limits
 //
-//	4 KiB     body of a call; 16 KiB of an answer
+//	4 KiB     body of a call; 16 KiB of an answer, and a page of 1 MiB
 //	5 s       to shake hands; to send a call
 //	1,024     connections to a relay, 128 from one address
 //	1,024     reservations under way at a relay; then "busy"

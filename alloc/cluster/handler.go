@@ -49,6 +49,7 @@ var calls = []call{
 	{pathUndrain, []Role{RoleAPI, RoleAdmin}, (*Server).undrain},
 	{pathKick, []Role{RoleAPI, RoleAdmin}, (*Server).kick},
 	{pathClose, []Role{RoleAPI, RoleAdmin}, (*Server).closeOne},
+	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
 }
 
 // ServeHTTP answers one call: path, method, role, headers and body, in the

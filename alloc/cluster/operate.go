@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"context"
+	"fmt"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/fleet"
@@ -52,4 +53,16 @@ func (r remote) askEnd(ctx context.Context, path string, id proto.AllocationID) 
 	var a endedAnswer
 	err = r.ask(ctx, path, idCall{ID: id.String()}, &a)
 	return a.There, err
+}
+
+// Page returns what the relay shows an operator.
+func (r remote) Page(ctx context.Context, target string) (Page, error) {
+	var a pageAnswer
+	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, most: maxPageAnswer}); err != nil {
+		return Page{}, err
+	}
+	if a.Status < 200 || a.Status > 599 || len(a.Body) > MaxPage {
+		return Page{}, r.lost(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
+	}
+	return Page(a), nil
 }

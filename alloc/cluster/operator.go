@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -31,7 +32,22 @@ type Operator interface {
 	Kick(ctx context.Context, id proto.AllocationID) (there bool, err error)
 	// Close ends an allocation, and reports the same. Errors: alloc.ErrNotFound.
 	Close(ctx context.Context, id proto.AllocationID) (there bool, err error)
+	// Page returns what the relay shows an operator at a path with a query, such as
+	// /allocations?role=host: 1,024 bytes at most. Nothing changes by it.
+	Page(ctx context.Context, target string) (Page, error)
 }
+
+// Page is what an operator is shown.
+type Page struct {
+	Status int    // of HTTP
+	Body   []byte // JSON, or text where Status says that something is wrong; MaxPage at most
+}
+
+// MaxPage bounds a page in bytes: a thousand allocations have half of it.
+const MaxPage = 1 << 20
+
+// maxTarget bounds the path and the query of a page in bytes.
+const maxTarget = 1024
 
 // Drain says how a drain ends.
 type Drain struct {
@@ -122,4 +138,23 @@ func (s *Server) change(ctx context.Context, q query, what string, do func(conte
 	}
 	s.told(q, what, "allocation", id.String())
 	return endedAnswer{There: there}, nil
+}
+
+// page shows. Who looks is not told to the log: dashboards do it every second.
+func (s *Server) page(ctx context.Context, q query) (any, error) {
+	var in pageCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
+		return nil, malformed.because("target is no path of %d bytes at most", maxTarget)
+	}
+	p, err := s.operator.Page(ctx, in.Target)
+	if err != nil {
+		return nil, err
+	}
+	if len(p.Body) > MaxPage {
+		return nil, tooLarge.because("the page has more than %d bytes", MaxPage)
+	}
+	return pageAnswer{Status: p.Status, Body: p.Body}, nil
 }

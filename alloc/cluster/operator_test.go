@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"bytes"
 	"context"
 	"crypto/x509"
 	"errors"
@@ -52,6 +53,22 @@ func (f *fakeOperator) Undrain(context.Context) (DrainState, error) {
 	defer f.mu.Unlock()
 	f.state = DrainState{Allocations: f.state.Allocations}
 	return f.answer()
+}
+
+// Page is as long as its target says, and of a status of its own.
+func (f *fakeOperator) Page(_ context.Context, target string) (Page, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.fail != nil {
+		return Page{}, f.fail
+	}
+	var p Page
+	var n int
+	if _, err := fmt.Sscanf(target, "/%d?%d", &p.Status, &n); err != nil {
+		return Page{Status: 404, Body: []byte(target)}, nil
+	}
+	p.Body = bytes.Repeat([]byte{'x'}, n)
+	return p, nil
 }
 
 // Kick refuses hosts, as a relay does.
@@ -176,6 +193,39 @@ func TestOperatorEnds(t *testing.T) {
 	wantUnavailable(t, err)
 }
 
+// TestOperatorPage: a page arrives as it is, up to its limit, and what no relay
+// answers is not shown.
+func TestOperatorPage(t *testing.T) {
+	x := startHouse(t)
+	remote := x.dialer.Operator(x.node())
+	for _, n := range []int{0, 1, maxAnswer, MaxPage} {
+		p, err := remote.Page(t.Context(), fmt.Sprintf("/409?%d", n))
+		if err != nil || p.Status != 409 || len(p.Body) != n || strings.Trim(string(p.Body), "x") != "" {
+			t.Errorf("a page of %d bytes: %d with status %d, %v", n, len(p.Body), p.Status, err)
+		}
+	}
+	if p, err := remote.Page(t.Context(), "/allocations?role=host&limit=7"); err != nil || string(p.Body) != "/allocations?role=host&limit=7" {
+		t.Errorf("it was asked for %q, %v", p.Body, err)
+	}
+	for target, want := range map[string]string{
+		fmt.Sprintf("/200?%d", MaxPage+1):    "more than",
+		"/199?0":                             errAnswer.Error(),
+		"/600?0":                             errAnswer.Error(),
+		"allocations":                        "no path",
+		"":                                   "no path",
+		"/" + strings.Repeat("x", maxTarget): "no path",
+	} {
+		p, err := remote.Page(t.Context(), target)
+		if !errors.Is(err, alloc.ErrUnavailable) || !strings.Contains(err.Error(), want) || p.Body != nil {
+			t.Errorf("%.40q: %d bytes, %v", target, len(p.Body), err)
+		}
+	}
+	x.board.set(alloc.ErrNotFound, DrainState{})
+	if _, err := remote.Page(t.Context(), "/200?0"); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("a relay that fails: %v", err)
+	}
+}
+
 // TestOperatorRole: a certificate of an operator does what an API's does for
 // one, and no more; a relay's does nothing. The log knows it by its name.
 func TestOperatorRole(t *testing.T) {
@@ -184,7 +234,7 @@ func TestOperatorRole(t *testing.T) {
 	const id = `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f"}`
 	asks := map[string]struct{ body, want string }{
 		pathDrain: {`{"deadlineMs":-1,"threshold":0}`, ""}, pathUndrain: {"{}", ""},
-		pathKick: {id, "not-found"}, pathClose: {id, "not-found"},
+		pathKick: {id, "not-found"}, pathClose: {id, "not-found"}, pathPage: {`{"target":"/200?1"}`, ""},
 		pathEnd: {id, "forbidden"}, pathCancel: {`{"keys":[]}`, "forbidden"},
 		pathReserveHost: {testHostOf4, "forbidden"},
 	}

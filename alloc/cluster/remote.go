@@ -2,6 +2,7 @@ package cluster
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -87,12 +88,18 @@ func (r remote) End(ctx context.Context, id proto.AllocationID) error {
 
 // ask makes a call that nothing has to be taken back of.
 func (r remote) ask(ctx context.Context, path string, in, out any) error {
+	return r.exchange(ctx, exchange{path: path, in: in, out: out})
+}
+
+// exchange makes a call that has no key.
+func (r remote) exchange(ctx context.Context, x exchange) error {
 	l, life, err := r.dialer.enter(r.name)
 	if err != nil {
 		return err
 	}
 	defer r.dialer.leave(l)
-	_, err = l.call(ctx, life, exchange{path: path, key: []string{}, in: in, out: out})
+	x.key = []string{}
+	_, err = l.call(ctx, life, x)
 	return err
 }
 
@@ -132,6 +139,7 @@ type exchange struct {
 	path    string
 	key     []string // none or one
 	in, out any
+	most    int // bytes of the answer; 0: maxAnswer
 }
 
 // call makes one call, until ctx or the dialer ends. Its error is one of package
@@ -165,12 +173,13 @@ func (l *line) call(ctx, life context.Context, x exchange) (unsure bool, err err
 		return sent.Load() && !alert, l.name.lost(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	body, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
+	most := cmp.Or(x.most, maxAnswer)
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(most)+1))
 	switch {
 	case err != nil:
 		return true, l.name.lost(err)
-	case len(body) > maxAnswer:
-		return true, l.name.lost(fmt.Errorf("%w: more than %d bytes", errAnswer, maxAnswer))
+	case len(body) > most:
+		return true, l.name.lost(fmt.Errorf("%w: more than %d bytes", errAnswer, most))
 	case res.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(body, x.out); err != nil {
 			return true, l.name.lost(fmt.Errorf("%w: %w", errAnswer, err))

@@ -23,6 +23,7 @@ const (
 	pathUndrain       = "/cluster/v1/undrain"
 	pathKick          = "/cluster/v1/kick"
 	pathClose         = "/cluster/v1/close"
+	pathPage          = "/cluster/v1/page"
 )
 
 // The headers of calls, in the form of net/http. Every call has the first,
@@ -61,6 +62,9 @@ type (
 		DeadlineMs int64 `json:"deadlineMs"` // 0: none, -1: the relay's own
 		Threshold  int64 `json:"threshold"`  // -1: the relay's own
 	}
+	pageCall struct {
+		Target string `json:"target"`
+	}
 	emptyCall struct{}
 )
 
@@ -97,6 +101,10 @@ type (
 	}
 	endedAnswer struct {
 		There bool `json:"there"`
+	}
+	pageAnswer struct {
+		Status int    `json:"status"`
+		Body   []byte `json:"body"`
 	}
 	emptyAnswer   struct{}
 	refusalAnswer struct {

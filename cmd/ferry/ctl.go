@@ -147,6 +147,10 @@ func (s streams) ctlNodes() *cli.Command {
 	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Nodes(ctx, o) })
 }
 
+func nodeFlag() cli.Flag {
+	return &cli.StringFlag{Name: "node", Usage: "`NODE` of a fleet, as for ferry ctl drain, whose relay is meant; asked of an API process"}
+}
+
 func limitFlag() cli.Flag {
 	return &cli.IntFlag{Name: "limit", Usage: "show `NUMBER` at most; 0: all", Value: 100}
 }
@@ -168,7 +172,8 @@ known to the relay.
 Examples:
    ferry ctl allocations --role host --limit 0
    ferry ctl allocations --match 6a1c3f5e-0d2b-4c7a-9e8f-112233445566
-   ferry ctl allocations --project my-game --environment production --bound false -o json`,
+   ferry ctl allocations --project my-game --environment production --bound false -o json
+   ferry ctl allocations --node 3f2a          a relay of a fleet, asked of an API process`,
 		Flags: append(watchFlags(),
 			&cli.StringFlag{Name: "project", Usage: "`NAME` of a project, with --environment"},
 			&cli.StringFlag{Name: "environment", Usage: "`NAME` of its environment"},
@@ -177,7 +182,7 @@ Examples:
 			&cli.StringFlag{Name: "match", Usage: "`ID` of a host: it and its players"},
 			&cli.StringFlag{Name: "bound", Usage: "true: those that are reached somewhere; false: the others"},
 			&cli.StringFlag{Name: "transport", Usage: "`WAY`: udp4, udp6, dtls or ws"},
-			limitFlag(),
+			limitFlag(), nodeFlag(),
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		if err := checkLimit(cmd); err != nil {
@@ -186,7 +191,7 @@ Examples:
 		return c.Allocations(ctx, o, ctl.Filter{
 			Project: cmd.String("project"), Environment: cmd.String("environment"), Tenant: cmd.String("tenant"),
 			Role: cmd.String("role"), Match: cmd.String("match"), Bound: cmd.String("bound"),
-			Transport: cmd.String("transport"), Limit: cmd.Int("limit"),
+			Transport: cmd.String("transport"), Limit: cmd.Int("limit"), Node: cmd.String("node"),
 		})
 	})
 }
@@ -195,12 +200,12 @@ func (s streams) ctlPlayers() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "players", Usage: "the players of a host", ArgsUsage: "HOST",
 		Description: "Example:\n   ferry ctl players 6a1c3f5e-0d2b-4c7a-9e8f-112233445566 --watch",
-		Flags:       append(watchFlags(), limitFlag()),
+		Flags:       append(watchFlags(), limitFlag(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		if err := checkLimit(cmd); err != nil {
 			return err
 		}
-		return c.Players(ctx, o, cmd.Args().First(), cmd.Int("limit"))
+		return c.Players(ctx, o, cmd.String("node"), cmd.Args().First(), cmd.Int("limit"))
 	})
 }
 
@@ -237,9 +242,11 @@ Example:
 func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "usage", Usage: "player-seconds, datagrams and bytes of each project, since the start",
-		Description: "Example:\n   ferry ctl usage -o json",
-		Flags:       watchFlags(),
-	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Usage(ctx, o) })
+		Description: "Examples:\n   ferry ctl usage -o json\n   ferry ctl usage --node 3f2a",
+		Flags:       append(watchFlags(), nodeFlag()),
+	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		return c.Usage(ctx, o, cmd.String("node"))
+	})
 }
 
 func (s streams) ctlConfig() *cli.Command {

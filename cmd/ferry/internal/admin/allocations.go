@@ -249,9 +249,9 @@ func list(ctx context.Context, relay Relay, l listing) (page Allocations, err er
 
 // one returns the allocation that the path names.
 func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
-	id, err := parseID(r.PathValue("id"))
+	id, err := pathID(r)
 	if err != nil {
-		return a, fmt.Errorf("%w: %w", errQuery, err)
+		return a, err
 	}
 	err = within(r.Context(), func(ctx context.Context) (err error) {
 		a, err = relay.Allocation(ctx, id)
@@ -280,9 +280,9 @@ func players(r *http.Request, relay Relay) (Allocations, error) {
 // change does something to the allocation that the path names, and says so in
 // the log.
 func change(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (Done, error) {
-	id, err := parseID(r.PathValue("id"))
+	id, err := pathID(r)
 	if err != nil {
-		return Done{}, fmt.Errorf("%w: %w", errQuery, err)
+		return Done{}, err
 	}
 	err = within(r.Context(), func(ctx context.Context) error { return do(ctx, id) })
 	if err != nil {

@@ -12,6 +12,7 @@
 //	DELETE /drain                           take new allocations again
 //	GET /nodes                              this process, or all of a fleet
 //	POST /nodes/NODE/drain, DELETE          the same as /drain, if NODE is this process; see below
+//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats there
 //	GET /allocations?cursor=0&limit=100     a page of those that live; filters are tenant, or project and
 //	                                        environment, role, match, bound, transport
 //	GET /allocations/ID                     one of them; /allocations/ID/players: those of a host
@@ -28,10 +29,11 @@
 //
 // # A fleet
 //
-// An API process of a fleet has no relay, and no pages about one. It reaches all
-// relays of its fleet instead: NODE is then the id of any of them, or as much of
-// its beginning as is no other's, and what ends or kicks an allocation does so
-// wherever it is. 503 means that a relay which may have it did not answer.
+// An API process of a fleet has no relay, but reaches all relays of its fleet: NODE
+// is then the id of any of them, or as much of its beginning as is no other's, and
+// what ends or kicks an allocation does so wherever it is. 503 means that a relay
+// which may have it did not answer. /allocations/ID and its players are shown of
+// hosts, of which the store knows where they are; all else is asked of a NODE.
 //
 // # Who may
 //

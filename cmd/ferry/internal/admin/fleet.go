@@ -24,6 +24,12 @@ type Fleet interface {
 	// have it did not answer, and for Kick engine.ErrHost.
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
+	// Page is what the relay with that id shows at a path with a query. Error:
+	// alloc.ErrUnavailable.
+	Page(ctx context.Context, relay, target string) (Shown, error)
+	// RelayOf returns the id of the relay that has a host. Errors: alloc.ErrNotFound
+	// for all others, alloc.ErrUnavailable.
+	RelayOf(context.Context, proto.AllocationID) (relay string, err error)
 }
 
 // minNode is how much of an id names a node: a slip of the pen must not name one
@@ -40,8 +46,8 @@ var (
 	// errNode is wrapped by what a name is refused for.
 	errNode = errors.New("admin")
 	// errNoRelay is for what only a relay can do.
-	errNoRelay = errors.New("admin: this is an API process, which has nothing to drain: name one of the relays that ferry ctl nodes lists")
-	errNoTable = errors.New("admin: this is an API process, which relays nothing: ask a relay's own admin pages for that. This one kicks and closes by id")
+	errNoRelay = errors.New("admin: this is an API process, which has no relay: name one of the relays that ferry ctl nodes lists")
+	errNoTable = errors.New("admin: this is an API process, which relays nothing: name one of the relays that ferry ctl nodes lists, by --node or as /nodes/NODE/allocations")
 )
 
 // find returns the one node of which name is the id, or its beginning.
@@ -115,16 +121,9 @@ func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 // onNode does something at the node that the path names, and says so in the log.
 func onNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (DrainState, error)) (state DrainState, err error) {
 	var n Node
-	err = within(r.Context(), func(ctx context.Context) error {
-		all, err := cfg.Nodes(ctx)
-		if err == nil {
-			n, err = find(all, r.PathValue("node"))
-		}
-		switch {
-		case err != nil:
+	err = within(r.Context(), func(ctx context.Context) (err error) {
+		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {
 			return err
-		case n.Role == apiRole:
-			return errNoRelay
 		}
 		state, err = do(ctx, n.ID)
 		return err
@@ -137,13 +136,25 @@ func onNode(r *http.Request, cfg *Config, what string, do func(context.Context, 
 	return state, nil
 }
 
+// relayNode returns the one relay of which name is the id, or its beginning.
+func relayNode(ctx context.Context, cfg *Config, name string) (Node, error) {
+	all, err := cfg.Nodes(ctx)
+	if err != nil {
+		return Node{}, err
+	}
+	n, err := find(all, name)
+	if err == nil && n.Role == apiRole {
+		err = errNoRelay
+	}
+	return n, err
+}
+
 // noRelayPages say why a process of a fleet that has no relay does not do what a
 // relay does.
 func noRelayPages(mux *http.ServeMux) {
 	for page, err := range map[string]error{
 		"POST /drain": errNoRelay, "DELETE /drain": errNoRelay,
-		"GET /allocations": errNoTable, "GET /allocations/{id}": errNoTable, "GET /allocations/{id}/players": errNoTable,
-		"GET /usage": errNoTable, "GET /stats": errNoTable,
+		"GET /allocations": errNoTable, "GET /usage": errNoTable, "GET /stats": errNoTable,
 	} {
 		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { answer(w, nil, err) })
 	}

@@ -29,6 +29,22 @@ func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error)
 	return DrainState{Allocations: 7}, f.err
 }
 
+func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Shown, error) {
+	f.did = append(f.did, "show "+relay+" "+target)
+	return Show(ctx, RelayPages(&f.fakeRelay, time.Time{}), target, 10_000), f.err
+}
+
+// RelayOf knows hosts only, as the store does.
+func (f *fakeFleet) RelayOf(_ context.Context, id proto.AllocationID) (string, error) {
+	switch id {
+	case hostID:
+		return asNode, nil
+	case busyID:
+		return "", alloc.ErrUnavailable
+	}
+	return "", alloc.ErrNotFound
+}
+
 // The nodes of the tests: two that only a long beginning tells apart, and an API
 // process.
 const (
@@ -68,12 +84,20 @@ func TestFleetPages(t *testing.T) {
 		{"POST /nodes/77a/drain", nil, 400, "4 characters", ""},
 		{"POST /nodes/beef/drain", nil, 404, "begins with \"beef\"; the relays are\n  " + euNode + "  relay  eu  ready\n", ""},
 		{"POST /nodes/" + asNode + "0/drain", nil, 404, "the relays are", ""},
-		{"POST /nodes/host/drain", nil, 409, "which has nothing to drain", ""},
+		{"POST /nodes/host/drain", nil, 409, "which has no relay", ""},
 		{"POST /nodes/77aa/drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, ""},
 		{"POST /nodes/77aa/drain?deadline=-1ns", nil, 400, "is not a time span", ""},
 		{"POST /nodes/77aa/drain", alloc.ErrUnavailable, 503, "unavailable", "drain " + asNode + " -1ns -1"},
 		{"DELETE /nodes/77aa/drain", ErrFinal, 409, "cannot be undone", "undrain " + asNode},
-		{"GET /nodes/77aa/drain", nil, 405, "", ""},
+		{"GET /nodes/77aa/drain", nil, 404, "not found", "show " + asNode + " /drain"},
+		{"GET /nodes/77aa/allocations?role=host&limit=7", nil, 200, `{"allocations":[{"id":"`, "show " + asNode + " /allocations?role=host&limit=7"},
+		{"GET /nodes/77aa/allocations?rolle=host", nil, 400, `unknown parameter "rolle"`, "show " + asNode + " /allocations?rolle=host"},
+		{"GET /nodes/77aa/usage", nil, 200, `{"since":`, "show " + asNode + " /usage"},
+		{"GET /nodes/77aa/usage%3Fa", nil, 404, "not found", "show " + asNode + " /usage%3Fa"},
+		{"GET /nodes/77aa/stats", alloc.ErrUnavailable, 503, "unavailable", "show " + asNode + " /stats"},
+		{"GET /nodes/beef/usage", nil, 404, "the relays are", ""},
+		{"GET /nodes/host/usage", nil, 409, "which has no relay", ""},
+		{"DELETE /nodes/77aa/allocations/" + hostID.String(), nil, 405, "", ""},
 		{"POST /drain", nil, 409, "name one of the relays", ""},
 		{"DELETE /drain", nil, 409, "name one of the relays", ""},
 		{"DELETE /allocations/" + hostID.String(), nil, 200, `"done":"closed"`, "end " + hostID.String()},
@@ -82,8 +106,13 @@ func TestFleetPages(t *testing.T) {
 		{"POST /allocations/" + hostID.String() + "/kick", nil, 409, "cannot be kicked", "kick " + hostID.String()},
 		{"POST /allocations/" + busyID.String() + "/kick", nil, 503, "unavailable", "kick " + busyID.String()},
 		{"POST /allocations/x/kick", nil, 400, "is not the id", ""},
-		{"GET /usage", nil, 409, "a relay's own admin pages", ""},
-		{"GET /allocations/" + hostID.String() + "/players", nil, 409, "which relays nothing", ""},
+		{"GET /usage", nil, 409, "by --node", ""},
+		{"GET /allocations", nil, 409, "which relays nothing", ""},
+		{"GET /allocations/" + hostID.String() + "/players?limit=1", nil, 200, `"next":77}`, "show " + asNode + " /allocations/" + hostID.String() + "/players?limit=1"},
+		{"GET /allocations/" + hostID.String(), nil, 200, `"role":"host"`, "show " + asNode + " /allocations/" + hostID.String()},
+		{"GET /allocations/" + nobodyID.String() + "/players", nil, 404, "not found", ""},
+		{"GET /allocations/" + busyID.String(), nil, 503, "unavailable", ""},
+		{"GET /allocations/x/players", nil, 400, "is not the id", ""},
 	} {
 		f.err, f.did = c.err, nil
 		method, path, _ := strings.Cut(c.request, " ")
@@ -140,5 +169,35 @@ func TestCandidates(t *testing.T) {
 	_, err = find(all, "ffffffff")
 	if err == nil || strings.Count(err.Error(), "\n") != maxCandidates+2 || !strings.Contains(err.Error(), "and 992 more") {
 		t.Errorf("%v", err)
+	}
+}
+
+// TestShow: a page is shown whole or not at all, and a relay shows its own by its
+// name.
+func TestShow(t *testing.T) {
+	pages := RelayPages(new(fakeRelay), time.Time{})
+	whole := Show(t.Context(), pages, "/allocations", 1<<20)
+	if whole.Status != 200 || len(whole.Body) == 0 {
+		t.Fatalf("%d %s", whole.Status, whole.Body)
+	}
+	if got := Show(t.Context(), pages, "/allocations", len(whole.Body)); string(got.Body) != string(whole.Body) {
+		t.Errorf("in as many bytes as it has: %d %s", got.Status, got.Body)
+	}
+	for most := range len(whole.Body) {
+		if got := Show(t.Context(), pages, "/allocations", most); got.Status != 507 || !strings.Contains(string(got.Body), "ask for less") {
+			t.Fatalf("in %d bytes: %d %s", most, got.Status, got.Body)
+		}
+	}
+	for target, status := range map[string]int{"": 400, "x": 400, "/%zz": 400, "/": 404, "/metrics": 404, "/allocations/x": 400, "/usage": 200} {
+		if got := Show(t.Context(), pages, target, 1<<20); got.Status != status {
+			t.Errorf("%q: %d %s, want %d", target, got.Status, got.Body, status)
+		}
+	}
+	cfg, _ := operator(new(fakeRelay), func(*Config) {})
+	h := New(cfg)
+	for path, status := range map[string]int{"/nodes/nnnn/usage": 200, "/nodes/nnnn/allocations": 200, "/nodes/nnnn/metrics": 404, "/nodes/mmmm/usage": 404} {
+		if w := get(h, "GET", path); w.Code != status {
+			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
+		}
 	}
 }

@@ -97,6 +97,7 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Nodes != nil {
 		nodePages(mux, &cfg)
+		shownPages(mux, &cfg)
 	}
 	if cfg.Nodes != nil && (cfg.Draining != nil || cfg.Fleet != nil) {
 		nodeDrainPages(mux, &cfg)

@@ -56,6 +56,7 @@ func (k *fleetKit) settings(name string, r cluster.Request) config.Config {
 	}
 	c := local()
 	c.Store, c.Cluster = config.Secret(k.redis.URL), addr("127.0.0.1:0")
+	c.StoreTimeout = 5 * time.Second // A busy machine shall not fail a test of something else.
 	c.ClusterCA, c.ClusterCert, c.ClusterKey = k.file("ca"), k.file(name), k.file(name+"-key")
 	c.Tokens[0].Kind = "server"
 	return c

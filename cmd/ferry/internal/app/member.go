@@ -34,7 +34,7 @@ func (a *App) buildMember() error {
 	}
 	c := &a.opts.Config
 	if m.cluster, err = cluster.NewServer(cluster.Config{
-		Addr: c.Cluster.AddrPort, Relay: fleet.NewLocal(relay, m.announcer), Operator: operated{a}, ID: a.opts.Identity.Relay,
+		Addr: c.Cluster.AddrPort, Relay: fleet.NewLocal(relay, m.announcer), Operator: a.operated(), ID: a.opts.Identity.Relay,
 		Files: clusterFiles(c), Logger: a.opts.Logger,
 	}); err != nil {
 		return err

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"errors"
+	"net/http"
 
 	"github.com/ferryrelay/ferry/alloc/cluster"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
@@ -11,9 +12,19 @@ import (
 )
 
 // operated is this process's relay as an operator reaches it through the cluster.
-type operated struct{ app *App }
+type operated struct {
+	app   *App
+	pages http.Handler // what it shows
+}
 
 var _ cluster.Operator = operated{}
+
+func (a *App) operated() operated { return operated{a, admin.RelayPages(a.relay, a.since)} }
+
+// Page shows what the admin pages of this process show of its relay.
+func (o operated) Page(ctx context.Context, target string) (cluster.Page, error) {
+	return cluster.Page(admin.Show(ctx, o.pages, target, cluster.MaxPage)), nil
+}
 
 // Drain is App.Drain. What it does not say is as the settings say.
 func (o operated) Drain(ctx context.Context, d cluster.Drain) (cluster.DrainState, error) {

@@ -47,25 +47,53 @@ func (f *front) reach() reach {
 
 // Drain lets a relay run dry. What is negative is as its settings say.
 func (r reach) Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (admin.DrainState, error) {
-	return r.at(relay, func(o cluster.Operator) (cluster.DrainState, error) {
+	return r.state(relay, func(o cluster.Operator) (cluster.DrainState, error) {
 		return o.Drain(ctx, cluster.Drain{Deadline: cfg.Deadline, Threshold: cfg.Threshold})
 	})
 }
 
 // Undrain lets a relay take new allocations again.
 func (r reach) Undrain(ctx context.Context, relay string) (admin.DrainState, error) {
-	return r.at(relay, func(o cluster.Operator) (cluster.DrainState, error) { return o.Undrain(ctx) })
+	return r.state(relay, func(o cluster.Operator) (cluster.DrainState, error) { return o.Undrain(ctx) })
 }
 
-// at asks one relay, even one that does not announce itself: it may only have
-// lost the store.
-func (r reach) at(relay string, do func(cluster.Operator) (cluster.DrainState, error)) (admin.DrainState, error) {
+// Page is what a relay shows.
+func (r reach) Page(ctx context.Context, relay, target string) (admin.Shown, error) {
+	o, err := r.at(relay)
+	if err != nil {
+		return admin.Shown{}, err
+	}
+	p, err := o.Page(ctx, target)
+	return admin.Shown(p), told(err)
+}
+
+// RelayOf returns the relay that has a host.
+func (r reach) RelayOf(ctx context.Context, id proto.AllocationID) (string, error) {
+	home, err := r.homeOf(ctx, id)
+	if errors.Is(err, alloc.ErrNotFound) {
+		return "", fmt.Errorf("app: no host has that id, and of players the store knows nothing: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
+	}
+	return home.Relay.String(), err
+}
+
+// at returns a relay to be asked, even one that does not announce itself: it may
+// only have lost the store.
+func (r reach) at(relay string) (cluster.Operator, error) {
 	nodes := r.nodes()
 	i := slices.IndexFunc(nodes, func(c fleet.Candidate) bool { return c.Relay.String() == relay })
 	if i < 0 {
-		return admin.DrainState{}, fmt.Errorf("app: relay %s has left the fleet: %w", relay, alloc.ErrUnavailable)
+		return nil, fmt.Errorf("app: relay %s has left the fleet: %w", relay, alloc.ErrUnavailable)
 	}
-	s, err := do(r.dial(nodes[i].Node))
+	return r.dial(nodes[i].Node), nil
+}
+
+// state asks a relay for what becomes of its drain.
+func (r reach) state(relay string, do func(cluster.Operator) (cluster.DrainState, error)) (admin.DrainState, error) {
+	o, err := r.at(relay)
+	if err != nil {
+		return admin.DrainState{}, err
+	}
+	s, err := do(o)
 	if err != nil {
 		return admin.DrainState{}, told(err)
 	}

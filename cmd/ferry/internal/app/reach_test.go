@@ -39,6 +39,10 @@ func (d distant) Undrain(context.Context) (cluster.DrainState, error) {
 	return cluster.DrainState{}, d.fail
 }
 
+func (d distant) Page(context.Context, string) (cluster.Page, error) {
+	return cluster.Page{}, d.fail
+}
+
 func (d distant) Kick(ctx context.Context, id proto.AllocationID) (bool, error) {
 	return d.Close(ctx, id)
 }
@@ -212,15 +216,7 @@ func TestFleetOperator(t *testing.T) {
 	}
 	eventually(t, "the end of the drain to be seen", func() bool { return state() == "ready ready" })
 
-	page := func(request string, status int, want string) {
-		t.Helper()
-		method, path, _ := strings.Cut(request, " ")
-		w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
-		q.Host = "127.0.0.1"
-		if a.inside.ServeHTTP(w, q); w.Code != status || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: %d %s, want %d %s", request, w.Code, w.Body, status, want)
-		}
-	}
+	page := a.pager(t)
 	page("POST /nodes/01000000/drain", http.StatusOK, `{"node":"`+id+`","draining":true,"final":false,"deadline":"`)
 	page("DELETE /nodes/"+id+"/drain", http.StatusOK, `{"node":"`+id+`","draining":false,`)
 	page("POST /nodes/0300/drain", http.StatusNotFound, id)
@@ -243,6 +239,45 @@ func TestFleetOperator(t *testing.T) {
 	if _, err := r.Undrain(t.Context(), alloc.RelayID{9}.String()); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("no such relay: %v", err)
 	}
+}
+
+// pager asks the admin pages of a process.
+func (r running) pager(t *testing.T) func(request string, status int, want string) {
+	return func(request string, status int, want string) {
+		t.Helper()
+		method, path, _ := strings.Cut(request, " ")
+		w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
+		q.Host = "127.0.0.1"
+		if r.inside.ServeHTTP(w, q); w.Code != status || !strings.Contains(w.Body.String(), want) {
+			t.Errorf("%s: %d %s, want %d %s", request, w.Code, w.Body, status, want)
+		}
+	}
+}
+
+// TestFleetPages: an API process shows what is at a relay that is another
+// process, and finds hosts.
+func TestFleetPages(t *testing.T) {
+	k := newFleet(t)
+	o := k.relayOptions(1, "eu")
+	o.Config.BindTimeout = time.Hour
+	start(t, o)
+	k.relay(2, "us")
+	a := k.api()
+	eventually(t, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	host, code := hostIn(t, a, "eu")
+	joiner, err := a.caller(secret).Join(t.Context(), code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	hostID, playerID := allocationID(t, host.AllocationID), allocationID(t, joiner.AllocationID)
+	page := a.pager(t)
+	page("GET /nodes/0100/allocations?role=host", http.StatusOK, `{"allocations":[{"id":"`+hostID.String()+`","role":"host"`)
+	page("GET /nodes/0200/allocations", http.StatusOK, `{"allocations":[],`)
+	page("GET /nodes/0100/usage", http.StatusOK, `"hosts":1`)
+	page("GET /nodes/0100/metrics", http.StatusNotFound, "404")
+	page("GET /allocations/"+hostID.String()+"/players", http.StatusOK, `{"allocations":[{"id":"`+playerID.String()+`"`)
+	page("GET /allocations/"+playerID.String(), http.StatusNotFound, "name the relay")
+	page("GET /allocations", http.StatusConflict, "API process")
 }
 
 // TestFleetFinalDrain: a drain that a signal began cannot be undone through the

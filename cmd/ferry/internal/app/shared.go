@@ -30,7 +30,7 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 	if c.Store == "" {
 		return redisstore.Config{}, ErrNoStore
 	}
-	cfg := redisstore.Config{URL: string(c.Store), Prefix: c.StorePrefix, Logger: log}
+	cfg := redisstore.Config{URL: string(c.Store), Prefix: c.StorePrefix, Timeout: c.StoreTimeout, Logger: log}
 	if c.StorePasswordFile != "" {
 		password, err := config.ReadSecret(c.StorePasswordFile)
 		if err != nil {

@@ -94,17 +94,18 @@ type Config struct {
 	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs those messages; required with webhook_url"`
 	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url to private networks too, not only to this machine"`
 
-	Store             Secret `key:"store" group:"fleet" usage:"{URL} of the store that a fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may hold a password"`
-	StorePasswordFile string `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, where its URL has none"`
-	StoreCA           string `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that the store's certificate is held against; empty: the system's"`
-	StorePrefix       string `key:"store_prefix" group:"fleet" usage:"{TEXT} that begins all keys in the store, so that fleets can share one"`
-	Cluster           Addr   `key:"cluster" group:"fleet" usage:"address at which a relay answers the API processes of its fleet, {HOST:PORT}; it belongs into a private network"`
-	ClusterAdvertise  string `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach that; empty: the address itself or, where that is all addresses, the first one that players are told"`
-	ClusterCA         string `key:"cluster_ca" group:"fleet" usage:"{FILE} (PEM) with the authority of the fleet's own certificates; ferry ctl cluster-ca makes them"`
-	ClusterCert       string `key:"cluster_cert" group:"fleet" usage:"certificate {FILE} (PEM) of this relay or API process in its fleet"`
-	ClusterKey        string `key:"cluster_key" group:"fleet" usage:"private key {FILE} (PEM) of that"`
-	RegionDescription string `key:"region_description" group:"fleet" usage:"{NAME} of the relay's region for people; empty: its id"`
-	Overcommit        int    `key:"overcommit" group:"fleet" usage:"seats that a relay promises, in {PERCENT} of those that it has, where hosts ask for more players than come" min:"1" max:"10000"`
+	Store             Secret        `key:"store" group:"fleet" usage:"{URL} of the store that a fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may hold a password"`
+	StorePasswordFile string        `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, where its URL has none"`
+	StoreCA           string        `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that the store's certificate is held against; empty: the system's"`
+	StorePrefix       string        `key:"store_prefix" group:"fleet" usage:"{TEXT} that begins all keys in the store, so that fleets can share one"`
+	StoreTimeout      time.Duration `key:"store_timeout" group:"fleet" usage:"give a call to the store up after so long, and answer 503: more than 70ms where the store is far away or its machine busy, and players rather wait" min:"10ms" max:"10s"`
+	Cluster           Addr          `key:"cluster" group:"fleet" usage:"address at which a relay answers the API processes of its fleet, {HOST:PORT}; it belongs into a private network"`
+	ClusterAdvertise  string        `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach that; empty: the address itself or, where that is all addresses, the first one that players are told"`
+	ClusterCA         string        `key:"cluster_ca" group:"fleet" usage:"{FILE} (PEM) with the authority of the fleet's own certificates; ferry ctl cluster-ca makes them"`
+	ClusterCert       string        `key:"cluster_cert" group:"fleet" usage:"certificate {FILE} (PEM) of this relay or API process in its fleet"`
+	ClusterKey        string        `key:"cluster_key" group:"fleet" usage:"private key {FILE} (PEM) of that"`
+	RegionDescription string        `key:"region_description" group:"fleet" usage:"{NAME} of the relay's region for people; empty: its id"`
+	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay promises, in {PERCENT} of those that it has, where hosts ask for more players than come" min:"1" max:"10000"`
 
 	// Tokens are the callers that the API lets in, Issuers are whose tokens it
 	// lets in.
@@ -175,6 +176,7 @@ func Dev() Config {
 		ACMEServer:       letsEncrypt,
 		AdmissionTimeout: time.Second,
 		StorePrefix:      redisstore.DefaultPrefix,
+		StoreTimeout:     redisstore.DefaultTimeout,
 		Cluster:          Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), clusterPort)},
 		Overcommit:       100,
 		LogLevel:         "info",

@@ -74,7 +74,7 @@ var others = map[string][2]string{
 	"webhook_url": {"https://a.example/x", "https://b.example/y"}, "webhook_secret_file": {"/a", "/b"},
 	"hooks_plain_http": {"true", "false"},
 	"store":            {"redis://a:6379", "redis://b:6379"}, "store_password_file": {"/a", "/b"}, "store_ca": {"/a", "/b"},
-	"store_prefix": {"a:", "b:"}, "cluster": {"10.0.0.1:7779", "[::1]:1"}, "cluster_advertise": {"10.0.0.1:1", "relay-1"},
+	"store_prefix": {"a:", "b:"}, "store_timeout": {"1s", "200ms"}, "cluster": {"10.0.0.1:7779", "[::1]:1"}, "cluster_advertise": {"10.0.0.1:1", "relay-1"},
 	"cluster_ca": {"/a", "/b"}, "cluster_cert": {"/a", "/b"}, "cluster_key": {"/a", "/b"},
 	"region_description": {"Europe", "America"}, "overcommit": {"150", "200"},
 }

@@ -86,6 +86,8 @@ type Filter struct {
 	Project, Environment, Tenant, Role, Match, Bound, Transport string
 	// Limit is how many are shown at most; 0: all.
 	Limit int
+	// Node is the relay that has them; empty: the process that is asked.
+	Node string
 }
 
 func (f Filter) query() url.Values {
@@ -106,12 +108,12 @@ func (f Filter) query() url.Values {
 
 // Allocations shows those that a filter lets through.
 func (c *Client) Allocations(ctx context.Context, o Output, f Filter) error {
-	return c.list(ctx, o, "/allocations", f)
+	return c.list(ctx, o, nodePath(f.Node)+"/allocations", f)
 }
 
-// Players shows those of a host.
-func (c *Client) Players(ctx context.Context, o Output, host string, limit int) error {
-	return c.list(ctx, o, "/allocations/"+url.PathEscape(host)+"/players", Filter{Limit: limit})
+// Players shows those of a host, which is at a node; empty: an API process finds it.
+func (c *Client) Players(ctx context.Context, o Output, node, host string, limit int) error {
+	return c.list(ctx, o, nodePath(node)+"/allocations/"+url.PathEscape(host)+"/players", Filter{Limit: limit})
 }
 
 // list goes through a listing page by page.
@@ -175,9 +177,10 @@ func doneLine(w io.Writer, d *admin.Done) error {
 	return err
 }
 
-// Usage shows what each project used.
-func (c *Client) Usage(ctx context.Context, o Output) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/usage"}, usageTable))
+// Usage shows what each project used of a node; empty: of the process that is
+// asked.
+func (c *Client) Usage(ctx context.Context, o Output, node string) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, usageTable))
 }
 
 // Settings shows the settings in force.
@@ -213,9 +216,12 @@ func (c *Client) Undrain(ctx context.Context, o Output, node string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: drainPath(node)}, drainLine))
 }
 
-func drainPath(node string) string {
+func drainPath(node string) string { return nodePath(node) + "/drain" }
+
+// nodePath is before the path of a page about a node.
+func nodePath(node string) string {
 	if node == "" {
-		return "/drain"
+		return ""
 	}
-	return "/nodes/" + url.PathEscape(node) + "/drain"
+	return "/nodes/" + url.PathEscape(node)
 }
