@@ -163,9 +163,9 @@ func TestCtl(t *testing.T) {
 	second := o.match() // Or the drain ends it at once.
 	o.refuses("ctl drain 0000 --deadline 1h", "no node that is known here")
 	id := strings.Fields(strings.Split(nodes, "\n")[1])[0]
-	o.wants("ctl drain "+id[:8]+" --deadline 1h", "draining: 2 allocations are left")
+	o.wants("ctl drain "+id[:8]+" --deadline 1h", "draining, allocations left: 2;")
 	o.wants("ctl nodes", "draining")
-	o.wants("ctl undrain", "not draining, 2 allocations")
+	o.wants("ctl undrain", "not draining, allocations: 2")
 	o.wants("ctl drain --threshold 1", "ends at 1")
 	o.wants("ctl close " + second.playerID)
 	if code := o.exit(); code != exitOK {

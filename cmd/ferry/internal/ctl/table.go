@@ -142,14 +142,14 @@ func drainLine(w io.Writer, d *admin.DrainState) error {
 		fmt.Fprintf(w, "%s: ", printable(d.Node))
 	}
 	if !d.Draining {
-		_, err := fmt.Fprintf(w, "not draining, %d allocations\n", d.Allocations)
+		_, err := fmt.Fprintf(w, "not draining, allocations: %d\n", d.Allocations)
 		return err
 	}
 	until := "with no deadline"
 	if !d.Deadline.IsZero() {
 		until = "at the latest at " + d.Deadline.Local().Format(time.RFC3339)
 	}
-	_, err := fmt.Fprintf(w, "draining: %d allocations are left, the process ends at %d, %s\n", d.Allocations, d.Threshold, until)
+	_, err := fmt.Fprintf(w, "draining, allocations left: %d; the process ends at %d, %s\n", d.Allocations, d.Threshold, until)
 	return err
 }
 
