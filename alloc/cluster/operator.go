@@ -156,5 +156,5 @@ func (s *Server) page(ctx context.Context, q query) (any, error) {
 	if len(p.Body) > MaxPage {
 		return nil, tooLarge.because("the page has more than %d bytes", MaxPage)
 	}
-	return pageAnswer{Status: p.Status, Body: p.Body}, nil
+	return pageAnswer(p), nil
 }
