@@ -59,13 +59,13 @@
 // address cannot answer there, and whoever takes an API's certificate cannot pass
 // for a relay. No session is resumed.
 //
-// Whoever takes an API's key and reaches the listeners can reserve all places,
-// end and kick whoever it knows the id of, and drain every relay. A drain with a
-// deadline of a millisecond ends the relay with all that it holds, so that key is
-// worth the whole fleet; an admin's is worth the same but for the places. No call
-// tells the addresses and keys of those who play, nor the ids of allocations. A
-// relay's certificate does nothing at other relays. Each person's certificate of role admin, and each
-// API's, should have a name of its own (--name), which the log then has.
+// Whoever takes an API's key and reaches the listeners can reserve all places, see
+// the ids and addresses of those who play, end and kick them, and drain every
+// relay. A drain with a deadline of a millisecond ends the relay with all that it
+// holds, so that key is worth the whole fleet; an admin's is worth the same but for
+// the places. No call tells the keys of those who play. A relay's certificate does
+// nothing at other relays. Each person's certificate of role admin, and each API's,
+// should have a name of its own (--name), which the log then has.
 //
 // Files are looked at every 10 s. New ones are in force for new connections if
 // they would be believed by a peer with the same authority; otherwise those
