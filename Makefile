@@ -48,7 +48,7 @@ portable: ## the portable sockets pass the engine's suite
 	$(GO) test -tags sockportable ./engine/...
 
 .PHONY: model
-model: ## the reference model against the engine, 200,000 sequences (about 8 minutes)
+model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
 	$(GO) test ./engine -run 'TestModel$$' -model.sequences 200000 -timeout 60m -v
 
 # The number of executions bounds a fuzz run: a time can end in the middle of
@@ -123,7 +123,7 @@ rows:
 	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
-mutants: ## each rule of a table broken, one at a time, and the test that notices (about 10 minutes)
+mutants: ## each rule of a table broken, one at a time, and the test that notices (10 to 30 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'

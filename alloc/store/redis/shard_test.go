@@ -52,6 +52,18 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 	return failed
 }
 
+// filled is a store on a cluster that has a relay with hosts on every shard.
+func filled(t *testing.T, cluster *redistest.Cluster) (s *Store, node fleet.Node, held []fleet.Held, hosts [][]proto.AllocationID) {
+	t.Helper()
+	s = open(t, Config{URL: cluster.URL, Timeout: shardTimeout})
+	wantUp(t, s)
+	node, held = relayOf(2, 60)
+	wantIntact(t, s, node, false)
+	mustHold(t, s, homeAt(node), held)
+	wantIntact(t, s, node, true)
+	return s, node, held, byShard(t, cluster, s, held)
+}
+
 // TestPausedShard stops one master of a cluster where it is, with its
 // connections. Calls that need it fail; those that do not go on, until so many
 // in a row have failed that the breaker opens, and from the first of them that
@@ -60,13 +72,7 @@ func homesAtOnce(t *testing.T, s *Store, host proto.AllocationID, calls int) (fa
 func TestPausedShard(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartCluster(t, 3)
-	s := open(t, Config{URL: cluster.URL, Timeout: shardTimeout})
-	wantUp(t, s)
-	node, held := relayOf(2, 60)
-	wantIntact(t, s, node, false)
-	mustHold(t, s, homeAt(node), held)
-	wantIntact(t, s, node, true)
-	hosts := byShard(t, cluster, s, held)
+	s, node, held, hosts := filled(t, cluster)
 	registry := cluster.Shard(t, s.keys.nodes())
 	for name, paused := range map[string]int{"with the relays": registry, "without them": (registry + 1) % 3} {
 		t.Run(name, func(t *testing.T) {
@@ -129,13 +135,7 @@ func othersGoOn(t *testing.T, s *Store, hosts [][]proto.AllocationID, paused int
 func TestShardFailover(t *testing.T) {
 	t.Parallel()
 	cluster := redistest.StartReplicatedCluster(t, 3)
-	s := open(t, Config{URL: cluster.URL, Timeout: shardTimeout})
-	wantUp(t, s)
-	node, held := relayOf(2, 60)
-	wantIntact(t, s, node, false)
-	mustHold(t, s, homeAt(node), held)
-	wantIntact(t, s, node, true)
-	hosts := byShard(t, cluster, s, held)
+	s, node, held, hosts := filled(t, cluster)
 	paused := (cluster.Shard(t, s.keys.nodes()) + 1) % 3
 	cluster.Nodes[paused].Pause()
 	begin := time.Now()

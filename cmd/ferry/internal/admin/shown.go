@@ -72,50 +72,45 @@ func shownPages(mux *http.ServeMux, cfg *Config) {
 		own = RelayPages(cfg.Relay, cfg.Since)
 	}
 	mux.HandleFunc("GET /nodes/{node}/{page...}", func(w http.ResponseWriter, r *http.Request) {
-		target := targetOf("/"+r.PathValue("page"), r)
-		shown(w, r, func(ctx context.Context) (Shown, error) {
-			n, err := relayNode(ctx, cfg, r.PathValue("node"))
-			switch {
-			case err != nil:
-				return Shown{}, err
-			case cfg.Fleet == nil:
-				return Show(ctx, own, target, maxShown), nil
-			}
-			return cfg.Fleet.Page(ctx, n.ID, target)
-		})
+		at := &url.URL{Path: "/" + r.PathValue("page"), RawQuery: r.URL.RawQuery}
+		n, err := relayNode(r.Context(), cfg, r.PathValue("node"))
+		switch {
+		case err != nil:
+			answer(w, nil, err)
+		case cfg.Fleet == nil:
+			r.URL = at
+			own.ServeHTTP(w, r)
+		default:
+			far(w, r, cfg.Fleet, n.ID, at)
+		}
 	})
 	if cfg.Fleet == nil {
 		return
 	}
 	byHost := func(w http.ResponseWriter, r *http.Request) {
-		shown(w, r, func(ctx context.Context) (Shown, error) {
-			id, err := pathID(r)
-			if err != nil {
-				return Shown{}, err
-			}
-			relay, err := cfg.Fleet.RelayOf(ctx, id)
-			if err != nil {
-				return Shown{}, err
-			}
-			return cfg.Fleet.Page(ctx, relay, targetOf(r.URL.Path, r))
-		})
+		id, err := pathID(r)
+		var relay string
+		if err == nil {
+			err = within(r.Context(), func(ctx context.Context) (err error) {
+				relay, err = cfg.Fleet.RelayOf(ctx, id)
+				return err
+			})
+		}
+		if err != nil {
+			answer(w, nil, err)
+			return
+		}
+		far(w, r, cfg.Fleet, relay, r.URL)
 	}
 	mux.HandleFunc("GET /allocations/{id}", byHost)
 	mux.HandleFunc("GET /allocations/{id}/players", byHost)
 }
 
-// maxShown bounds what this process shows of itself in bytes, as the cluster does
-// what relays show.
-const maxShown = 1 << 20
-
-func targetOf(path string, r *http.Request) string {
-	return (&url.URL{Path: path, RawQuery: r.URL.RawQuery}).RequestURI()
-}
-
-func shown(w http.ResponseWriter, r *http.Request, show func(context.Context) (Shown, error)) {
+// far shows a page of another process.
+func far(w http.ResponseWriter, r *http.Request, f Fleet, relay string, at *url.URL) {
 	var page Shown
 	err := within(r.Context(), func(ctx context.Context) (err error) {
-		page, err = show(ctx)
+		page, err = f.Page(ctx, relay, at.RequestURI())
 		return err
 	})
 	if err != nil {
