@@ -74,8 +74,9 @@ func TestPausedShard(t *testing.T) {
 	cluster := redistest.StartCluster(t, 3)
 	s, node, held, hosts := filled(t, cluster)
 	registry := cluster.Shard(t, s.keys.nodes())
-	for name, paused := range map[string]int{"with the relays": registry, "without them": (registry + 1) % 3} {
+	for i, name := range []string{"with the relays", "without them"} {
 		t.Run(name, func(t *testing.T) {
+			paused := (registry + i) % 3
 			before := s.Stats()
 			cluster.Nodes[paused].Pause()
 			if failed := homesAtOnce(t, s, hosts[paused][0], 5); failed != 5 {

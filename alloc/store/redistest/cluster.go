@@ -3,12 +3,23 @@ package redistest
 import (
 	"fmt"
 	"net"
+	"strconv"
 	"strings"
 	"testing"
+	"time"
 )
 
 // slots is the number of hash slots of a cluster.
 const slots = 16384
+
+// Nodes take one of them for dead that was silent for so long. Where nobody can
+// take over that must not happen while a test has a master stand still: after
+// it is back the others hold it for dead for twice as long, and one that holds
+// two of three for dead answers nothing itself.
+const (
+	deadAlone    = 30 * time.Second
+	deadReplaced = 4 * time.Second
+)
 
 // Cluster is a cluster of masters, with a replica each or without.
 type Cluster struct {
@@ -17,6 +28,7 @@ type Cluster struct {
 	// Nodes are the masters, and Replicas[i] is the replica of Nodes[i].
 	Nodes, Replicas []*Server
 
+	dead  time.Duration      // for so long a node is silent that is taken for dead
 	buses map[*Server]string // ports of the nodes for each other
 }
 
@@ -24,7 +36,12 @@ type Cluster struct {
 // and waits until all of them say that the cluster is whole.
 func StartCluster(t testing.TB, masters int) *Cluster {
 	t.Helper()
-	c := &Cluster{buses: make(map[*Server]string)}
+	return startMasters(t, masters, deadAlone)
+}
+
+func startMasters(t testing.TB, masters int, dead time.Duration) *Cluster {
+	t.Helper()
+	c := &Cluster{dead: dead, buses: make(map[*Server]string)}
 	var addrs []string
 	for range masters {
 		s := c.node(t)
@@ -46,10 +63,10 @@ func StartCluster(t testing.TB, masters int) *Cluster {
 }
 
 // StartReplicatedCluster is StartCluster with a replica of each master, which
-// takes over when the master was silent for 2 s.
+// takes over when the master was silent for deadReplaced.
 func StartReplicatedCluster(t testing.TB, masters int) *Cluster {
 	t.Helper()
-	c := StartCluster(t, masters)
+	c := startMasters(t, masters, deadReplaced)
 	for range masters {
 		s := c.node(t)
 		c.Replicas = append(c.Replicas, s)
@@ -128,8 +145,8 @@ func (c *Cluster) slotsOf(i int) (from, to int) {
 func (c *Cluster) node(t testing.TB) *Server {
 	t.Helper()
 	bus := freePort(t)
-	s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus, "--cluster-node-timeout", "2000",
-		"--cluster-require-full-coverage", "no")
+	s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus,
+		"--cluster-node-timeout", strconv.FormatInt(c.dead.Milliseconds(), 10), "--cluster-require-full-coverage", "no")
 	c.buses[s] = bus
 	return s
 }
