@@ -69,7 +69,8 @@ func TestReloadIssuers(t *testing.T) {
 	fetched := config.Issuer{Issuer: "https://id.example.org", Audience: []string{"a"}, JWKSURL: published.URL, Project: "game", Environment: "test"}
 	r := startReloading(t, Serve, func(c *config.Config) {
 		c.Issuers = []config.Issuer{fetched, trustedIssuer("stays", firstKey)}
-		c.ServerPerMinute = 1_000_000
+		// The callers never pause, and refused tokens count by address.
+		c.ServerPerMinute, c.AddressPerMinute = 1_000_000, 1_000_000
 	})
 	eventually(t, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
 	stays, moves := minted(t, "stays", firstKey, "anna"), minted(t, "moves", secondKey, "bert")
