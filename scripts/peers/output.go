@@ -129,7 +129,7 @@ func (s *session) writeGoBench() error {
 		if one.Bad == "" && (one.Round > 1 || s.o.rounds == 1) {
 			run := one.Result
 			run.Name = one.Peer
-			if one.Scenario == "dtls" || one.Scenario == "low-load" {
+			if apart(one.Scenario) {
 				run.Name = one.Scenario + "-" + one.Peer
 			}
 			runs = append(runs, run)

@@ -36,7 +36,7 @@ type peer struct {
 }
 
 // peers are all that may take part, in the order of the first round. The first
-// is the one that is compared with the others; variants belong to the scenario of low load.
+// is the one that is compared with the others; variants belong to scenarios that ask for them.
 var (
 	peers = []peer{
 		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},

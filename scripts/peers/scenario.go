@@ -18,7 +18,7 @@ type scenario struct {
 	max       bool      // look for the highest rate without loss
 	closed    bool      // a closed loop too: both sides as busy as they can be
 	rates     []float64 // nil: those of the command line
-	variants  bool      // ferry and the C loop with and without delay, nobody else
+	variants  bool      // ferry and the C loop with and without a rest before each receive, nobody else
 	secure    bool      // ferry and coturn over DTLS, and ferry over plain UDP
 }
 
@@ -38,6 +38,13 @@ const (
 	stepClosed = "closed" // a closed loop
 	stepSearch = "search" // for the highest rate without loss
 )
+
+// apart reports whether a scenario repeats runs of another, so that they have to
+// be told from those.
+func apart(name string) bool {
+	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
+	return i >= 0 && (scenarios[i].variants || scenarios[i].secure)
+}
 
 // steps are the measurements of a round in their order.
 func (s *scenario) steps() (list []step) {
@@ -72,6 +79,10 @@ var scenarios = []scenario{
 	{
 		name: "low-load", about: "pairs at 20,000/s, with and without a rest before each receive",
 		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: true,
+	},
+	{
+		name: "star-rest", about: "star-up with and without a rest before each receive, so that more of a host's datagrams leave together",
+		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{lowRate, 5 * lowRate}, variants: true,
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
