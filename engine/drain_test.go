@@ -126,7 +126,9 @@ func TestDrainThreshold(t *testing.T) {
 func TestUndrain(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
-	drain(t, r, engine.DrainConfig{Deadline: 300 * time.Millisecond})
+	const first = 1500 * time.Millisecond // long enough that a busy machine gets to the second
+	over := time.After(first + 100*time.Millisecond)
+	drain(t, r, engine.DrainConfig{Deadline: first})
 	drain(t, r, engine.DrainConfig{Deadline: time.Hour})
 	if err := reserveHost(r); !errors.Is(err, alloc.ErrDraining) {
 		t.Errorf("a host while it drains: %v", err)
@@ -137,7 +139,7 @@ func TestUndrain(t *testing.T) {
 	closes(host)
 	closes(p)
 	enginetest.Wait(t, "all have left", func() bool { return r.Stats().Allocations == 0 })
-	time.Sleep(400 * time.Millisecond) // beyond the first deadline
+	<-over
 	if r.Ended() {
 		t.Fatal("it ended although it does not drain")
 	}
