@@ -180,30 +180,40 @@
 //	blocking recvmmsg, as Go's      kept where GOMAXPROCS leaves no processor to
 //	scheduler wants it              spare: 1.6 times the C loop at 20,000/s, since
 //	                                the scheduler's watchdog stays awake
-//	blocking recvmmsg that keeps    kept: 0.99 times the C loop at 20,000/s, 1.03
-//	the processor (sock/doc.go)     at 100,000/s, 1.07 at saturation
+//	blocking recvmmsg that keeps    kept: 0.99 to 1.15 times the C loop at 20,000/s,
+//	the processor (sock/doc.go)     1.03 to 1.10 at 100,000/s, 1.04 to 1.07 at saturation, by
+//	                                what a wake-up costs on the machine
 //	poller of package net           kept as the portable build: 1.9 to 3.1 times
 //	                                ours per echoed datagram (sock's benchmarks)
-//	spinning 50 µs before blocking  deleted: 10.0 µs per datagram for 8.7 at
-//	                                20,000/s, 3.4 to 9.9 for 2.9 at 100,000/s, 33 to
-//	                                59 for 10 at 5,000/s; p50 28 µs for 31, and 4 for
-//	                                16 where it never blocks
+//	spinning 50 µs before blocking  deleted: 49 µs per datagram for 9.9 at 20,000/s
+//	                                (p = 0.000, n = 10), all that the processor has; p50 11.5
+//	                                µs for 18.0, p99 72 for 68 (p = 0.8)
 //	batches of 16 to 256            64 kept: 1.66, 1.62, 1.62, 1.61, 1.61 µs per
 //	                                datagram at saturation with 16, 32, 64, 128, 256
 //	two passes over a batch, so     deleted: 3.46 µs per datagram for 3.51 with a
-//	that cache misses overlap       million allocations, 3.00 for 3.01 with 1,000
+//	that cache misses overlap       million allocations, 3.00 for 3.01 with 1,000; 6.39 for
+//	                                6.27 (p = 0.7, n = 8) with 400 at 100,000/s, where batches
+//	                                are short, 6.65 for 6.71 (p = 0.7, n = 6) with 6,000
 //	rest before receiving           kept as ReceiveDelay, off by default since it
-//	                                is latency: 0.54 and 0.37 times the C loop at
-//	                                20,000/s with 200 and 500 µs
+//	                                is latency: 0.54 and 0.37 times the C loop at 20,000/s
+//	                                with 200 and 500 µs, where waking up is cheap; 0.99 and
+//	                                0.79 where it is dear, and a plain sleep in the C loop
+//	                                itself gives 0.87 and 0.75. With 10 players per host at
+//	                                100,000/s 0.79 and 0.71, without a rest 0.92
 //	merging by destination          kept: 0.25 times a send alone with one destination
 //	                                in a batch of 64, 0.33 with eight, 0.43 with 16, no
 //	                                gain with 64 (sock's BenchmarkKernelMerge, six
 //	                                interleaved rounds): loopback cuts a merged message
 //	                                in the sender's call, 0.05 for a receiver that takes
-//	                                it whole (BenchmarkKernelGRO). The whole relay 0.78
-//	                                times the C loop with 10 players per host: what is
-//	                                left is receiving, waking up, and batches that are
-//	                                short, since the generator is slower than the relay
+//	                                it whole (BenchmarkKernelGRO). The whole relay 0.71
+//	                                times the C loop with 10 players for each of 20 hosts in
+//	                                a closed loop, 0.83 at 100,000/s. With all 10 for one host
+//	                                and batches of 19, of 2.0 µs: recvmmsg 0.86, sendmmsg 0.87,
+//	                                of which 0.67 are the receiver's half of loopback (cutting
+//	                                0.30, queueing 0.17, buffers 0.19), step 0.16
+//	looking again for datagrams     deleted: 3.02 µs for 2.79 (1.10 times, quartiles 1.01 and
+//	before sending, while what      1.18, 10 rounds) with 10 players for each of 20 hosts at
+//	is sent merges                  100,000/s: a look is a call, and brings one or two
 //	UDP_GRO on receive              not built: where each datagram comes from a sender
 //	                                of its own it gives nothing (206 ns for 197 per
 //	                                datagram received, sock's BenchmarkKernelGRO, six
@@ -212,8 +222,15 @@
 //	                                60 Hz send no runs, and slots of 64 KiB cost cache
 //	IP_PKTINFO                      on wildcards only: 256 ns for 232 per datagram received
 //	path MTU modes                  OMIT, for safety: 0.96 to 1.03 times the others
-//	a locked thread per worker      kept: no difference to an unlocked one, and
-//	                                pinning needs it
+//	a locked thread per worker      kept: no difference to an unlocked one (6.27 µs for 6.03,
+//	                                p = 0.6; p99 133 for 128, p = 0.7), and pinning needs it
+//	profile-guided build            not used: 0.98 times at 100,000/s (p = 0.2, n = 10), 0.99
+//	                                in a closed loop (p = 0.6, n = 8), by a profile of
+//	                                BenchmarkBatch
+//	fewer calls per batch: no       deleted: 6.66 µs for 6.45 at 100,000/s (p = 0.97, n = 20),
+//	deferred function, no function  although a batch then took 189 lines of code of 64 bytes
+//	values, one call less around    for 226 (counted step by step)
+//	each system call
 //	counts published once a         kept: 208 ns of CPU for 289 per batch of one RELAY,
 //	millisecond, not per batch      without the kernel's part: ten atomic stores fewer
 //	look-ups that write the entry   kept: 0.76 to 0.83 times a step: a processor that copies
@@ -223,12 +240,13 @@
 //	a time-out for each receive     kept: without one Linux restarts the call after the
 //	                                signal that stops a goroutine. 5.67 µs for 5.37 in
 //	                                the C loop at 100,000/s, p = 0.34
-//	less work per wake-up           not found: at 100,000/s a relay sleeps 0.5 to 0.9 times per
-//	                                datagram. What a wake-up costs beyond the 3.8 µs of
-//	                                each datagram at saturation: C loop 1.9 µs, null
-//	                                relay 3.7, Ferry 4.7: code and records that are cold
-//	                                by then. At saturation the three cost the same (3.81,
-//	                                3.79, 3.81)
+//	less work per wake-up           not found: at 100,000/s a relay sleeps 0.4 to 0.9 times per
+//	                                datagram, and all code is cold by then. The kernel's part
+//	                                is the same, 5.6 to 5.7 µs; in user mode are 4 % of the C
+//	                                loop's time, 10 % of the null relay's and 15 % of Ferry's
+//	                                (perf record -e cpu-clock -F 20000): 0.2, 0.6 and 1.0 µs,
+//	                                where BenchmarkBatch has 0.3. In a closed loop Ferry costs
+//	                                1.04 times the C loop and 0.86 times the null relay
 //	endpoint as [3]uint64           deleted: look-ups took 1.8 to 2.1 times as long
 //	                                as with a struct, which travels in registers
 //
