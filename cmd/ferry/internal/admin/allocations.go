@@ -247,6 +247,15 @@ func list(ctx context.Context, relay Relay, l listing) (page Allocations, err er
 	return page, err
 }
 
+// pathID returns the id that the path names.
+func pathID(r *http.Request) (proto.AllocationID, error) {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return id, fmt.Errorf("%w: %w", errQuery, err)
+	}
+	return id, nil
+}
+
 // one returns the allocation that the path names.
 func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
 	id, err := pathID(r)

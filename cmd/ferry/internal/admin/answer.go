@@ -26,8 +26,6 @@ func within(ctx context.Context, do func(context.Context) error) error {
 // errQuery is wrapped by what a query is refused for.
 var errQuery = errors.New("admin")
 
-func badQuery(err error) error { return fmt.Errorf("%w: %w", errQuery, err) }
-
 // answer writes what was asked for as JSON, or the error as text.
 func answer(w http.ResponseWriter, value any, err error) {
 	if err != nil {

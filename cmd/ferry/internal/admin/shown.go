@@ -6,8 +6,6 @@ import (
 	"net/http"
 	"net/url"
 	"time"
-
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // Shown is a page of a relay: JSON, or a line of text where the status says that
@@ -64,53 +62,65 @@ func (b *buffer) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
+// nodePage is any page of a relay, by the name of the relay.
+const nodePage = "GET /nodes/{node}/{page...}"
+
 // shownPages show what a relay of the fleet does: one that is named, or the one
-// that has a host.
+// that has a host. A process without a fleet shows its own by its name.
 func shownPages(mux *http.ServeMux, cfg *Config) {
-	own := http.Handler(http.NotFoundHandler())
-	if cfg.Relay != nil {
-		own = RelayPages(cfg.Relay, cfg.Since)
+	named := func(ctx context.Context, r *http.Request) (string, error) {
+		n, err := relayNode(ctx, cfg, r.PathValue("node"))
+		return n.ID, err
 	}
-	mux.HandleFunc("GET /nodes/{node}/{page...}", func(w http.ResponseWriter, r *http.Request) {
-		at := &url.URL{Path: "/" + r.PathValue("page"), RawQuery: r.URL.RawQuery}
-		n, err := relayNode(r.Context(), cfg, r.PathValue("node"))
-		switch {
-		case err != nil:
-			answer(w, nil, err)
-		case cfg.Fleet == nil:
-			r.URL = at
-			own.ServeHTTP(w, r)
-		default:
-			far(w, r, cfg.Fleet, n.ID, at)
-		}
-	})
 	if cfg.Fleet == nil {
-		return
-	}
-	byHost := func(w http.ResponseWriter, r *http.Request) {
-		id, err := pathID(r)
-		var relay string
-		if err == nil {
-			err = within(r.Context(), func(ctx context.Context) (err error) {
-				relay, err = cfg.Fleet.RelayOf(ctx, id)
+		own := http.Handler(http.NotFoundHandler())
+		if cfg.Relay != nil {
+			own = RelayPages(cfg.Relay, cfg.Since)
+		}
+		mux.HandleFunc(nodePage, func(w http.ResponseWriter, r *http.Request) {
+			err := within(r.Context(), func(ctx context.Context) error {
+				_, err := named(ctx, r)
 				return err
 			})
-		}
-		if err != nil {
-			answer(w, nil, err)
-			return
-		}
-		far(w, r, cfg.Fleet, relay, r.URL)
+			if err != nil {
+				answer(w, nil, err)
+				return
+			}
+			r.URL = behindNode(r)
+			own.ServeHTTP(w, r)
+		})
+		return
 	}
-	mux.HandleFunc("GET /allocations/{id}", byHost)
-	mux.HandleFunc("GET /allocations/{id}/players", byHost)
+	ofHost := func(ctx context.Context, r *http.Request) (string, error) {
+		id, err := pathID(r)
+		if err != nil {
+			return "", err
+		}
+		return cfg.Fleet.RelayOf(ctx, id)
+	}
+	for page, relay := range map[string]func(context.Context, *http.Request) (string, error){
+		nodePage: named, "GET /allocations/{id}": ofHost, "GET /allocations/{id}/players": ofHost,
+	} {
+		mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) { far(w, r, cfg.Fleet, relay) })
+	}
 }
 
-// far shows a page of another process.
-func far(w http.ResponseWriter, r *http.Request, f Fleet, relay string, at *url.URL) {
+// behindNode is where the relay itself has the page that is asked for.
+func behindNode(r *http.Request) *url.URL {
+	if r.PathValue("node") == "" {
+		return r.URL
+	}
+	return &url.URL{Path: "/" + r.PathValue("page"), RawQuery: r.URL.RawQuery}
+}
+
+// far finds a relay that is another process, and shows a page of it.
+func far(w http.ResponseWriter, r *http.Request, f Fleet, find func(context.Context, *http.Request) (string, error)) {
 	var page Shown
-	err := within(r.Context(), func(ctx context.Context) (err error) {
-		page, err = f.Page(ctx, relay, at.RequestURI())
+	err := within(r.Context(), func(ctx context.Context) error {
+		relay, err := find(ctx, r)
+		if err == nil {
+			page, err = f.Page(ctx, relay, behindNode(r).RequestURI())
+		}
 		return err
 	})
 	if err != nil {
@@ -126,13 +136,4 @@ func far(w http.ResponseWriter, r *http.Request, f Fleet, relay string, at *url.
 	h.Set("Cache-Control", "no-store")
 	w.WriteHeader(page.Status)
 	_, _ = w.Write(page.Body) // The error is the reader's own.
-}
-
-// pathID returns the allocation that the path names.
-func pathID(r *http.Request) (proto.AllocationID, error) {
-	id, err := parseID(r.PathValue("id"))
-	if err != nil {
-		return id, badQuery(err)
-	}
-	return id, nil
 }
