@@ -41,6 +41,18 @@ func wantIntact(t *testing.T, s *Store, n fleet.Node, want bool) {
 	}
 }
 
+// awaitLoss waits until a relay that announces itself learns that writes may be
+// lost.
+func awaitLoss(t *testing.T, s *Store, n fleet.Node) {
+	t.Helper()
+	eventually(t, "the relay learns that writes may be lost", func() string {
+		if intact, err := s.Announce(t.Context(), n); err != nil || intact {
+			return fmt.Sprint(intact, err)
+		}
+		return ""
+	})
+}
+
 // wantAll expects every host at home and its code leading to it.
 func wantAll(t *testing.T, s *Store, home fleet.Home, held []fleet.Held) {
 	t.Helper()
@@ -233,14 +245,7 @@ func TestCluster(t *testing.T) {
 			t.Errorf("without one shard %d calls failed and %d were answered", failed, answered)
 		}
 		shard.Restart() // It knows its slots, from a file, and has no keys.
-		intact := true
-		eventually(t, "the relay announces itself", func() string {
-			var err error
-			if intact, err = s.Announce(t.Context(), node); err != nil || intact {
-				return fmt.Sprint(intact, err)
-			}
-			return ""
-		})
+		awaitLoss(t, s, node)
 		eventually(t, "all is put back", func() string {
 			if lost, err := s.Hold(t.Context(), homeAt(node), held); len(lost) != 0 || err != nil {
 				return fmt.Sprint(lost, err)

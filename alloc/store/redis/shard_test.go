@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"fmt"
 	"sync"
 	"testing"
 	"time"
@@ -153,12 +152,7 @@ func TestShardFailover(t *testing.T) {
 	wantUp(t, s)
 	// Whether the new master has another history is seen when the client knows
 	// it as one: with the heartbeat after the slots are looked at again.
-	eventually(t, "the relay learns that writes may be lost", func() string {
-		if intact, err := s.Announce(t.Context(), node); intact || err != nil {
-			return fmt.Sprint(intact, err)
-		}
-		return ""
-	})
+	awaitLoss(t, s, node)
 	mustHold(t, s, homeAt(node), held)
 	wantIntact(t, s, node, true)
 	wantAll(t, s, homeAt(node), held)
