@@ -3,10 +3,12 @@ package lab
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -73,12 +75,15 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 	if err != nil {
 		t.Fatal(err)
 	}
+	var replies atomic.Uint64
+	run.Go(func() { count(conn, &replies) })
 	defer conn.Close()
+	// The counts of the two ends are taken before those between them: what the
+	// proxy sent after that can only make the sums differ.
 	settled := func(sent int) bool {
+		came, heard := replies.Load(), uint64(len(e.got()))
 		s := p.Stats()
-		e.mu.Lock()
-		defer e.mu.Unlock()
-		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent+len(e.heard))
+		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent)+heard && s.Sent == heard+came
 	}
 	for i := range n {
 		between(i, p)
@@ -89,6 +94,18 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 		}
 	}
 	return p.Stats()
+}
+
+// count counts what arrives at a socket until that is closed.
+func count(conn *net.UDPConn, arrived *atomic.Uint64) {
+	buf := make([]byte, 2048)
+	for {
+		if _, err := conn.Read(buf); errors.Is(err, net.ErrClosed) {
+			return
+		} else if err == nil {
+			arrived.Add(1)
+		}
+	}
 }
 
 // until waits for a condition.
