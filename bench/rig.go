@@ -94,6 +94,9 @@ func (r *Rig) permit(dst netip.AddrPort) error {
 	if !r.plan.AllowRemote && !dst.Addr().Unmap().IsLoopback() {
 		return fmt.Errorf("%w: %v", ErrRemote, dst)
 	}
+	if from := r.plan.Addr(0); from.IsLoopback() && !dst.Addr().Unmap().IsLoopback() {
+		return fmt.Errorf("%w: Sources, such as %v, are loopback and cannot reach %v", ErrConfig, from, dst)
+	}
 	return nil
 }
 

@@ -55,6 +55,7 @@ Examples:
    ferry bench --shape churn --churn-rate 20 --duration 5s
    ferry bench --shape netcode --matches 20 --players 10 --tick 30 --snapshot 600
    ferry bench --dialect direct --rate 20000       no relay: what this machine costs
+   ferry bench --api http://10.0.0.7:7777 --allow-remote --sources 10.0.0.8/32 --matches 50
 
    ferry bench null --udp 127.0.0.1:7790            a relay that looks nothing up
    ferry bench --dialect swap --target 127.0.0.1:7790 --json null.json
@@ -84,6 +85,7 @@ func targetFlags() []cli.Flag {
 		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
 		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay that speaks swap"},
 		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "permit targets outside of loopback: machines of your own only"},
+		&cli.StringFlag{Category: category, Name: "sources", Usage: "IPv4 addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; an address with /32 gives each endpoint a socket. Default: of 127.0.0.0/8"},
 		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
 		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the limits that the server runs with, for the report; begins with off if there are none. Default: what --server-pid shows of a ferry"},
 	}
@@ -145,6 +147,9 @@ type job struct {
 // newJob reads the flags. Every error is one of usage.
 func newJob(cmd *cli.Command) (j job, err error) {
 	j = job{cfg: benchConfig(cmd), json: cmd.String("json"), html: cmd.String("html"), progress: !cmd.Bool("quiet")}
+	if j.cfg.Sources, err = sources(cmd.String("sources")); err != nil {
+		return job{}, err
+	}
 	if err := setRate(&j.cfg, cmd); err != nil {
 		return job{}, err
 	}
@@ -161,6 +166,18 @@ func newJob(cmd *cli.Command) (j job, err error) {
 		return job{}, errors.New("--find-max: no condition")
 	}
 	return j, nil
+}
+
+// sources reads --sources; the zero prefix is the default of package bench.
+func sources(text string) (netip.Prefix, error) {
+	if text == "" {
+		return netip.Prefix{}, nil
+	}
+	p, err := netip.ParsePrefix(text)
+	if err != nil || !p.Addr().Is4() {
+		return p, fmt.Errorf("--sources %q is not an IPv4 prefix such as 10.128.0.0/12, or 192.0.2.7/32 for one address", text)
+	}
+	return p, nil
 }
 
 func benchConfig(cmd *cli.Command) bench.Config {
