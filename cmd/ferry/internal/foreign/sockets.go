@@ -28,23 +28,23 @@ const procDir = "/proc"
 // datagrams that are meant for addrs. Sockets of other users are not counted:
 // the kernel keeps them out of our groups.
 func count(proc string, addrs []netip.AddrPort) (int, error) {
-	all, err := sockets(proc)
-	if err != nil {
-		return 0, err
-	}
-	own, err := ownInodes(proc)
-	if err != nil {
-		return 0, err
+	all, own := make(map[string]socket), make(map[string]bool)
+	// The kernel shows its table in pieces. Where sockets come and go meanwhile it
+	// shows some twice, and skips some, but hardly the same one in two readings.
+	for range 2 {
+		if err := errors.Join(ownInodes(proc, own), sockets(proc, all)); err != nil {
+			return 0, err
+		}
 	}
 	users := make(map[string]bool)
-	for _, s := range all {
-		if own[s.inode] {
+	for inode := range own {
+		if s, ok := all[inode]; ok {
 			users[s.uid] = true
 		}
 	}
 	n := 0
-	for _, s := range all {
-		if !own[s.inode] && users[s.uid] && meets(s.local, addrs) {
+	for inode, s := range all {
+		if !own[inode] && users[s.uid] && meets(s.local, addrs) {
 			n++
 		}
 	}
@@ -62,23 +62,23 @@ func meets(local netip.AddrPort, addrs []netip.AddrPort) bool {
 	})
 }
 
-// sockets reads the tables of UDP sockets in our network namespace.
-func sockets(proc string) (all []socket, err error) {
+// sockets adds the UDP sockets of our network namespace to all, by inode.
+func sockets(proc string, all map[string]socket) error {
 	for _, name := range []string{"udp", "udp6"} {
 		text, err := os.ReadFile(filepath.Join(proc, "self", "net", name))
 		if name == "udp6" && errors.Is(err, fs.ErrNotExist) {
 			continue // a kernel without IPv6
 		}
 		if err != nil {
-			return nil, fmt.Errorf("foreign: %w", err)
+			return fmt.Errorf("foreign: %w", err)
 		}
 		for line := range strings.Lines(string(text)) {
 			if s, ok := parse(line); ok {
-				all = append(all, s)
+				all[s.inode] = s
 			}
 		}
 	}
-	return all, nil
+	return nil
 }
 
 // The columns of the tables.
@@ -109,14 +109,13 @@ func parse(line string) (s socket, ok bool) {
 	return socket{netip.AddrPortFrom(ip.Unmap(), uint16(port)), f[uidColumn], f[inodeColumn]}, ok
 }
 
-// ownInodes returns the inodes of the sockets that this process has open.
-func ownInodes(proc string) (map[string]bool, error) {
+// ownInodes adds the inodes of the sockets that this process has open to own.
+func ownInodes(proc string, own map[string]bool) error {
 	dir := filepath.Join(proc, "self", "fd")
 	entries, err := os.ReadDir(dir)
 	if err != nil {
-		return nil, fmt.Errorf("foreign: %w", err)
+		return fmt.Errorf("foreign: %w", err)
 	}
-	own := make(map[string]bool)
 	for _, e := range entries {
 		target, err := os.Readlink(filepath.Join(dir, e.Name()))
 		if err != nil {
@@ -126,5 +125,5 @@ func ownInodes(proc string) (map[string]bool, error) {
 			own[strings.TrimSuffix(inode, "]")] = true
 		}
 	}
-	return own, nil
+	return nil
 }
