@@ -3,6 +3,7 @@ package client
 import (
 	"context"
 	"math"
+	"net"
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -144,11 +145,12 @@ func (s *Session) rebind(now, at int64) {
 	s.kick()
 }
 
-// onBindReceived takes the relay's word that the binding holds.
-func (s *Session) onBindReceived(now int64) {
+// onBindReceived takes the relay's word that the binding holds. What comes to the
+// socket before Roam speaks of a binding that is gone.
+func (s *Session) onBindReceived(now int64, at *net.UDPConn) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil || !s.bind.active {
+	if s.err != nil || !s.bind.active || at != s.conn.Load() {
 		return
 	}
 	s.log.Debug("bound", "nonce", s.bind.last, "first", !s.bound.Load())

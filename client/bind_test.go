@@ -197,17 +197,17 @@ func TestBindHeedsItsContext(t *testing.T) {
 func TestRoam(t *testing.T) {
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
-	before := atJoiner.s.LocalAddr()
 	for range 3 {
+		before := atJoiner.s.LocalAddr()
 		if err := atJoiner.s.Roam(); err != nil {
 			t.Fatal(err)
+		}
+		if after := atJoiner.s.LocalAddr(); after == before {
+			t.Errorf("still at %v", after)
 		}
 		if err := atJoiner.s.Bind(within(t)); err != nil {
 			t.Fatal(err)
 		}
-	}
-	if after := atJoiner.s.LocalAddr(); after == before {
-		t.Errorf("still at %v", after)
 	}
 	if st := atJoiner.s.Stats(); st.Nonce < 3 || st.Rebinds < 3 {
 		t.Errorf("stats are %+v", st)
@@ -219,6 +219,24 @@ func TestRoam(t *testing.T) {
 		if got := read(t, c[1]); got != "again" {
 			t.Errorf("read %q", got)
 		}
+	}
+}
+
+// TestRoamIgnoresTheOldSocket: an answer to the BIND before does not confirm the one
+// that is under way.
+func TestRoamIgnoresTheOldSocket(t *testing.T) {
+	s := idleHost(t, Config{PingPeriod: time.Hour})
+	d := &datagram{at: s.conn.Load()}
+	d.n = copy(d.buf[:], proto.BindReceived{}.Append(nil))
+	if err := s.Roam(); err != nil {
+		t.Fatal(err)
+	}
+	if d = s.handle(0, d); !s.bind.active {
+		t.Error("bound by what came to the old socket")
+	}
+	d.at = s.conn.Load()
+	if s.handle(0, d); s.bind.active {
+		t.Error("not bound by what came to the new one")
 	}
 }
 

@@ -53,14 +53,15 @@ func (s *Session) leave() {
 	})
 }
 
-// farewell returns the peers to disconnect, and false when the relay does not
-// know this endpoint or the session has ended.
+// farewell returns the peers to disconnect, after which nothing else is sent, and
+// false when the relay does not know this endpoint or the session has ended.
 func (s *Session) farewell() ([]proto.AllocationID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || !s.bound.Load() && !s.bind.active {
 		return nil, false
 	}
+	s.parting = true
 	ids := make([]proto.AllocationID, 0, len(s.peers))
 	for id := range s.peers {
 		ids = append(ids, id)

@@ -96,7 +96,7 @@ func TestDisconnectGivesUp(t *testing.T) {
 // TestNewLinkWaitsForTheEndOfTheOld is Connect right after Disconnect.
 func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
 	f := newFakeRelay(t)
-	_, atJoiner := linked(t, f)
+	_, atJoiner := linkedAs(t, f, brisk)
 	lost := 0
 	f.lose(func(m proto.Message) bool {
 		_, ok := m.(proto.Disconnect)
@@ -224,6 +224,7 @@ func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
 	if _, _, err := s.beginConnect(); err != nil {
 		t.Fatal(err)
 	}
+	s.connect.start(0) // On the clock of this test, however long it took so far.
 	end := proto.Disconnect{From: joinerID, To: hostID}
 	if got := drain(t, s, ms(1)); len(got) != 1 || got[0] != proto.Message(end) {
 		t.Errorf("before the echo it sends %v", got)
@@ -232,5 +233,28 @@ func TestRequestWaitsWhileDisconnectIsRepeated(t *testing.T) {
 	got := drain(t, s, ms(100))
 	if len(got) != 1 || got[0].Len() != proto.MaxConnectRequestLen {
 		t.Errorf("after the echo it sends %v", got)
+	}
+}
+
+// TestNothingFollowsTheGoodbye: a PING behind CLOSE would earn ERROR 3, the BIND
+// after that ERROR 4, and a session that was closed would have failed.
+func TestNothingFollowsTheGoodbye(t *testing.T) {
+	s := idleHost(t, Config{PingPeriod: 200 * time.Millisecond})
+	if got := drain(t, s, ms(250)); len(got) != 1 {
+		t.Fatalf("%v at 250 ms, want a PING", got)
+	}
+	if _, ok := s.farewell(); !ok {
+		t.Fatal("no goodbye")
+	}
+	feed(s, ms(500), proto.Error{Code: proto.ErrorMismatch, ID: hostID})
+	if got := drain(t, s, ms(5000)); got != nil {
+		t.Errorf("%v after the goodbye", got)
+	}
+	feed(s, ms(5000), proto.Error{Code: proto.ErrorNotFound, ID: hostID})
+	if err := s.Err(); err != nil {
+		t.Errorf("ended while it left: %v", err)
+	}
+	if s.end(net.ErrClosed); s.Err() != net.ErrClosed {
+		t.Errorf("ended with %v", s.Err())
 	}
 }

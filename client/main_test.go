@@ -93,7 +93,7 @@ func feed(s *Session, now int64, m proto.Message) { feedBytes(s, now, m.Append(n
 
 func feedBytes(s *Session, now int64, pkt []byte) {
 	d := new(datagram)
-	d.n = copy(d.buf[:], pkt)
+	d.n, d.at = copy(d.buf[:], pkt), s.conn.Load()
 	s.handle(now, d)
 }
 

@@ -1,6 +1,10 @@
 package client
 
-import "github.com/ferryrelay/ferry/proto"
+import (
+	"net"
+
+	"github.com/ferryrelay/ferry/proto"
+)
 
 const (
 	// maxDatagram is the largest RELAY, 1472 bytes.
@@ -14,6 +18,7 @@ const (
 type datagram struct {
 	buf [maxDatagram + 1]byte
 	n   int
+	at  *net.UDPConn // the socket that it came to
 }
 
 func (d *datagram) bytes() []byte { return d.buf[:d.n] }

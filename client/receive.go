@@ -30,7 +30,7 @@ func (s *Session) read() {
 			s.counters.foreign.Add(1)
 			continue
 		}
-		d.n = n
+		d.n, d.at = n, conn
 		d = s.handle(s.now(), d)
 	}
 }
@@ -73,7 +73,7 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 	if kind == proto.TypeRelay {
 		return s.handleRelay(now, d)
 	}
-	known, err := s.handleControl(now, kind, d.bytes())
+	known, err := s.handleControl(now, kind, d)
 	switch {
 	case err != nil:
 		s.counters.malformed.Add(1)
@@ -118,13 +118,14 @@ func (s *Session) handleRelay(now int64, d *datagram) *datagram {
 
 // handleControl takes a message that is not RELAY. It reports whether the
 // message is one that a relay sends to this session.
-func (s *Session) handleControl(now int64, kind proto.Type, pkt []byte) (bool, error) {
+func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, error) {
+	pkt := d.bytes()
 	switch kind {
 	case proto.TypeBindReceived:
 		_, err := proto.ParseBindReceived(pkt)
 		if err == nil {
 			s.heard.Store(now)
-			s.onBindReceived(now)
+			s.onBindReceived(now, d.at)
 		}
 		return true, err
 	case proto.TypePing:

@@ -39,6 +39,7 @@ type Session struct {
 	mu       sync.Mutex // guards everything below
 	err      error      // why the session ended
 	running  bool
+	parting  bool // the goodbye is being said: nothing else is sent or matters
 	packeted bool // PacketConn was asked for
 	bind     binding
 	connect  connecting
@@ -165,7 +166,7 @@ func (s *Session) flush(buf []byte) time.Duration {
 func (s *Session) due(now int64, buf []byte) ([]byte, time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.err != nil {
+	if s.err != nil || s.parting {
 		return nil, time.Hour
 	}
 	next := now + int64(time.Hour)
@@ -207,7 +208,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// end ends the session for a reason; the first one stays.
+// end ends the session for a reason; the first one stays. Who has begun to leave
+// has left, whatever the relay says of that.
 func (s *Session) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -215,7 +217,7 @@ func (s *Session) end(err error) {
 }
 
 func (s *Session) endLocked(err error) {
-	if s.err != nil {
+	if s.err != nil || s.parting && err != net.ErrClosed {
 		return
 	}
 	s.err = err
