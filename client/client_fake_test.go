@@ -214,10 +214,17 @@ func (f *fakeRelay) binds() []uint16 {
 	return slices.Clone(f.nonces)
 }
 
-// brisk is a configuration with short periods. Silence takes a long time, so
-// that a slow machine is not taken for a silent relay.
+// brisk is a configuration with short periods, for tests in which something is
+// lost. A slow machine makes its sessions repeat requests that were answered.
 func brisk(ticket Ticket) Config {
 	return Config{Ticket: ticket, PingPeriod: 200 * time.Millisecond, RetryPeriod: 40 * time.Millisecond}
+}
+
+// calm is a configuration with which nothing is repeated on a slow machine. An
+// answer to a repeated BIND or DISCONNECT may be taken for that to a later one,
+// since neither has a number that the other side returns.
+func calm(ticket Ticket) Config {
+	return Config{Ticket: ticket, PingPeriod: patience, RetryPeriod: patience}
 }
 
 // running starts a session and ends it with the test.
@@ -244,8 +251,13 @@ func running(t testing.TB, cfg Config) *Session {
 // pair returns a bound host, a joiner, and the joiner's end of their link.
 func pair(t testing.TB, f *fakeRelay) (host, joiner *Session, toHost *Peer) {
 	t.Helper()
-	host = running(t, brisk(hostTicket(f.addr)))
-	joiner = running(t, brisk(joinerTicket(f.addr, joinerID)))
+	return pairAs(t, f, brisk)
+}
+
+func pairAs(t testing.TB, f *fakeRelay, config func(Ticket) Config) (host, joiner *Session, toHost *Peer) {
+	t.Helper()
+	host = running(t, config(hostTicket(f.addr)))
+	joiner = running(t, config(joinerTicket(f.addr, joinerID)))
 	if err := host.Bind(within(t)); err != nil {
 		t.Fatal(err)
 	}
@@ -259,7 +271,12 @@ func pair(t testing.TB, f *fakeRelay) (host, joiner *Session, toHost *Peer) {
 // linked returns both ends of a link that has carried one datagram.
 func linked(t testing.TB, f *fakeRelay) (atHost, atJoiner *Peer) {
 	t.Helper()
-	host, _, atJoiner := pair(t, f)
+	return linkedAs(t, f, calm)
+}
+
+func linkedAs(t testing.TB, f *fakeRelay, config func(Ticket) Config) (atHost, atJoiner *Peer) {
+	t.Helper()
+	host, _, atJoiner := pairAs(t, f, config)
 	if _, err := atJoiner.Write([]byte("hello")); err != nil {
 		t.Fatal(err)
 	}

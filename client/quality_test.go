@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"net"
+	"sync"
 	"testing"
 	"time"
 
@@ -13,14 +14,29 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+const (
+	// patience bounds what a test waits for; none waits that long when all is well.
+	patience = 20 * time.Second
+	// forSilence is waited for in full, for the answers that do not come. Those
+	// that do come have so much time on a slow machine.
+	forSilence = 3 * time.Second
+	// late is how far a slow site is: farther than a near one that a slow machine
+	// lets wait.
+	late = time.Second
+)
+
 // slowSite answers QoS probes late, and only every other one.
 func slowSite(t *testing.T, delay time.Duration) string {
 	conn, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { conn.Close() })
-	go func() {
+	var work sync.WaitGroup
+	t.Cleanup(func() {
+		conn.Close()
+		work.Wait()
+	})
+	work.Go(func() {
 		buf := make([]byte, 64)
 		for {
 			n, from, err := conn.ReadFromUDPAddrPort(buf)
@@ -31,17 +47,24 @@ func slowSite(t *testing.T, delay time.Duration) string {
 			if err != nil || m.Sequence%2 == 1 {
 				continue
 			}
-			time.Sleep(delay)
 			answer := m.Response().Append(nil)
-			conn.WriteToUDPAddrPort(answer, from)
-			conn.WriteToUDPAddrPort(answer, from) // a duplicate counts once
+			work.Go(func() {
+				time.Sleep(delay)
+				conn.WriteToUDPAddrPort(answer, from)
+				conn.WriteToUDPAddrPort(answer, from) // a duplicate counts once
+			})
 		}
-	}()
+	})
 	return conn.LocalAddr().String()
 }
 
 func TestMeasure(t *testing.T) {
 	relay := enginetest.Start(t, engine.Config{})
+	here := client.Site{Region: "here", Addr: relay.Addr().String()}
+	// A relay that only starts is not near.
+	if first := client.Measure(t.Context(), []client.Site{here}, client.MeasureConfig{Probes: 1, Patience: patience}); first[0].Received != 1 {
+		t.Fatalf("the relay does not answer: %+v", first)
+	}
 	silent, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})
 	if err != nil {
 		t.Fatal(err)
@@ -49,14 +72,14 @@ func TestMeasure(t *testing.T) {
 	defer silent.Close()
 	all := client.Measure(t.Context(), []client.Site{
 		{Region: "silent", Addr: silent.LocalAddr().String()},
-		{Region: "slow", Addr: slowSite(t, 80*time.Millisecond)},
+		{Region: "slow", Addr: slowSite(t, late)},
 		{Region: "nowhere", Addr: "no such host:1"},
-		{Region: "here", Addr: relay.Addr().String()},
-	}, client.MeasureConfig{Probes: 4, Patience: time.Second})
+		here,
+	}, client.MeasureConfig{Probes: 4, Patience: forSilence})
 	if all[0].Region != "here" || all[0].Sent != 4 || all[0].Received != 4 || all[0].RTT <= 0 || all[0].Err != nil {
 		t.Errorf("the nearest is %+v", all[0])
 	}
-	if all[1].Region != "slow" || all[1].Received != 2 || all[1].Loss() != 0.5 || all[1].RTT < 80*time.Millisecond {
+	if all[1].Region != "slow" || all[1].Received != 2 || all[1].Loss() != 0.5 || all[1].RTT < late {
 		t.Errorf("the next is %+v", all[1])
 	}
 	for _, q := range all[2:] {
@@ -88,7 +111,7 @@ func TestMeasureDTLS(t *testing.T) {
 	all := client.Measure(t.Context(), []client.Site{
 		{Region: "qos only", Addr: slowSite(t, 0)},
 		{Region: "dtls", Addr: cookies},
-	}, client.MeasureConfig{Probe: client.ProbeDTLS, Probes: 4, Patience: time.Second})
+	}, client.MeasureConfig{Probe: client.ProbeDTLS, Probes: 4, Patience: forSilence})
 	if all[0].Region != "dtls" || all[0].Sent != 4 || all[0].Received != 2 || all[0].RTT <= 0 {
 		t.Errorf("the nearest is %+v", all[0])
 	}

@@ -3,6 +3,7 @@ package netcode_test
 import (
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"runtime"
 	"slices"
@@ -76,9 +77,9 @@ func (m *match) join(host alloc.Reservation, n int) {
 	gate := make(chan struct{}, 8)
 	var work sync.WaitGroup
 	for i := range n {
+		gate <- struct{}{} // What is reserved has to be bound within ten seconds.
 		res := m.relay.Joiner(fmt.Sprint("player", i), host.ID)
 		work.Go(func() {
-			gate <- struct{}{}
 			relays[i] = m.open(res)
 			<-gate
 		})
@@ -123,6 +124,16 @@ func (m *match) sim(l link.Link, seed uint64) link.Link {
 	}
 	m.sims = append(m.sims, sim)
 	return sim
+}
+
+// weather changes the network on both hops, in both directions.
+func (m *match) weather(p netsim.Params) {
+	m.t.Helper()
+	for _, sim := range m.sims {
+		if err := errors.Join(sim.SetIn(p), sim.SetOut(p)); err != nil {
+			m.t.Fatal(err)
+		}
+	}
 }
 
 func (m *match) close() {
@@ -228,6 +239,9 @@ func TestRelayMatch(t *testing.T) {
 	}
 	m.talk(50)
 
+	// A notice that is lost is said again for 250 ms, which on a slow machine may
+	// be one tick.
+	m.weather(netsim.Params{})
 	kicked := m.players[3]
 	for c := range m.server.Conns() {
 		if c.NetworkID() == kicked.conn.NetworkID() {
@@ -252,6 +266,7 @@ func TestRelayMatch(t *testing.T) {
 	if ev := m.events[len(m.events)-1]; ev.Reason != netcode.ReasonClosedByRemote || ev.Remote == nil || ev.Remote.Text != "bye" {
 		t.Errorf("left: %+v", ev)
 	}
+	m.weather(m.bad)
 	m.talk(50)
 
 	if err := m.server.Close(); err != nil {

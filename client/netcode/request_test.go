@@ -3,6 +3,7 @@ package netcode_test
 import (
 	"context"
 	"errors"
+	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"testing"
@@ -117,17 +118,29 @@ func TestAutoConnect(t *testing.T) {
 	}
 }
 
+// quietPort returns a free port below those that the kernel chooses from, so
+// that no other socket of this machine gets it before the test does.
+func quietPort(t *testing.T) netip.AddrPort {
+	t.Helper()
+	for range 100 {
+		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(10_000+rand.IntN(20_000)))
+		l, err := link.OpenUDP(link.UDPConfig{Local: at})
+		if err != nil {
+			continue
+		}
+		if err := l.Close(); err != nil {
+			t.Fatal(err)
+		}
+		return at
+	}
+	t.Fatal("no port is free")
+	return netip.AddrPort{}
+}
+
 // TestRun plays over real sockets, each side in a goroutine of its own, found
 // by the port alone.
 func TestRun(t *testing.T) {
-	free, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("127.0.0.1:0")})
-	if err != nil {
-		t.Fatal(err)
-	}
-	at, _ := free.Local().UDP()
-	if err := free.Close(); err != nil {
-		t.Fatal(err)
-	}
+	at := quietPort(t)
 	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
 	b := &bed{t: t}
 	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})
@@ -141,7 +154,7 @@ func TestRun(t *testing.T) {
 		}
 	})
 	connected := false
-	err = client.Run(ctx, 200, func() {
+	err := client.Run(ctx, 200, func() {
 		for c := range client.Conns() {
 			if c.State() == netcode.StateConnected {
 				connected = true

@@ -98,6 +98,15 @@ func socketPath(t *testing.T) string {
 	return group.Capabilities().Path
 }
 
+// arrives waits for an event, and allocates nothing.
+func arrives(t *testing.T, e *end) {
+	for give := time.Now().Add(patience); e.Receive(e.buf).Kind == link.Nothing; pause() {
+		if time.Now().After(give) {
+			t.Fatalf("nothing came; stats %+v", e.Stats())
+		}
+	}
+}
+
 // noAllocs fails the test if a call of f allocates.
 func noAllocs(t *testing.T, f func()) {
 	t.Helper()

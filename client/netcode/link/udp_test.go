@@ -137,8 +137,6 @@ func TestUDPAllocs(t *testing.T) {
 			t.Fatal(err)
 		}
 		a.Flush()
-		for b.Receive(b.buf).Kind == link.Nothing {
-			pause()
-		}
+		arrives(t, b)
 	})
 }
