@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/engine/sock"
+	pion "github.com/pion/dtls/v3"
 )
 
 // heap is what lives after a collection.
@@ -50,7 +51,7 @@ func TestFlood(t *testing.T) {
 				}
 				g.settle()
 				g.mu.Lock()
-				clear(g.got)
+				g.got = make(map[sock.Endpoint][][]byte) // An emptied one keeps its size.
 				g.mu.Unlock()
 			}
 			flood(2000)
@@ -64,9 +65,8 @@ func TestFlood(t *testing.T) {
 			if after > before+1<<20 {
 				t.Errorf("the heap grew from %d to %d bytes", before, after)
 			}
-			if n := runtime.NumGoroutine(); n != routines {
-				t.Errorf("%d goroutines, %d before", n, routines)
-			}
+			// One of an earlier test, or of the runtime, may be there for a moment.
+			waitFor(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= routines })
 			st := g.Stats()
 			if st.Direct > 256 || st.HalfOpen > 256 {
 				t.Errorf("%+v", st)
@@ -115,8 +115,11 @@ func TestPionInFlood(t *testing.T) {
 			}
 		}
 	}()
+	// What of it the kernel drops depends on the machine; pion's pauses would
+	// become longer with each loss.
+	steady := pion.ClientOption(pion.WithDisableRetransmitBackoff(true))
 	for i := range 3 {
-		pionEcho(t, mustPion(t, newTap(t, "127.0.0.2:0"), l, i), "through it")
+		pionEcho(t, mustPion(t, newTap(t, "127.0.0.2:0"), l, i, steady), "through it")
 	}
 	close(stop)
 	t.Logf("%d hellos meanwhile", <-done)

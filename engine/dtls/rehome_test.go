@@ -208,9 +208,13 @@ func TestPionRestart(t *testing.T) {
 
 // TestPionProbes: pion's client hears no alert and keeps its session.
 func TestPionProbes(t *testing.T) {
-	l := newLoop(t, Config{})
+	l := newLoop(t, Config{Quiet: time.Minute})
 	c := newTap(t, "127.0.0.1:0")
 	conn := mustPion(t, c, l, 5)
+	// On a slow machine pion says hello again before it is answered. The worker
+	// has seen all of that before it makes the session.
+	pionEcho(t, conn, "here")
+	before := l.Stats()
 	hello := c.sent()[0]
 	hello[headerLen+messageHeaderLen+5] ^= 1 // another random
 	for range 10 {
@@ -221,8 +225,10 @@ func TestPionProbes(t *testing.T) {
 		}
 		pionEcho(t, conn, "still here")
 	}
-	waitFor(t, "the hellos", func() bool { return l.Stats().Counts[Hello] == 21 })
-	if st := l.Stats(); st.Counts[DropQuiet] != 20 || st.Counts[Established] != 1 || st.HalfOpen != 0 {
-		t.Fatalf("%+v", st)
+	// What becomes of a hello is counted after it.
+	waitFor(t, "the hellos", func() bool { return l.Stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
+	if st := l.Stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
+		st.Counts[Established] != 1 || st.HalfOpen != 0 {
+		t.Fatalf("%+v, before %+v", st, before)
 	}
 }

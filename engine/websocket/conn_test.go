@@ -136,7 +136,7 @@ func TestLast(t *testing.T) {
 // TestPing: who answers pings stays, who does not is cut off; a client's ping is
 // answered.
 func TestPing(t *testing.T) {
-	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 1500 * time.Millisecond, BindTimeout: time.Hour})
+	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
 	awake := r.dial()
 	if err := awake.Ping(awake.CloseRead(context.Background())); err != nil {
 		t.Fatal(err)
@@ -152,7 +152,7 @@ func TestPing(t *testing.T) {
 
 // TestUnbound: a connection that earns nothing but ERRORs is closed.
 func TestUnbound(t *testing.T) {
-	r := start(t, Config{BindTimeout: time.Second})
+	r := start(t, Config{BindTimeout: 3 * time.Second})
 	bound, stranger := r.dial(), r.dial()
 	r.Send(r.hello(bound), []byte("BIND_RECEIVED"))
 	r.Send(r.hello(stranger), proto.Error{Code: proto.ErrorMismatch}.Append(nil))
@@ -195,7 +195,7 @@ func TestBusy(t *testing.T) {
 
 // TestIdle: a connection to which nothing is sent any more is closed.
 func TestIdle(t *testing.T) {
-	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 500 * time.Millisecond, BindTimeout: time.Hour})
+	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, BindTimeout: time.Hour})
 	c := r.dial()
 	r.Send(r.hello(c), []byte("a"))
 	read(t, c)
@@ -208,7 +208,8 @@ func TestIdle(t *testing.T) {
 func TestSlowReader(t *testing.T) { onBoth(t, testSlowReader) }
 
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
-	r := startOn(t, Config{WriteTimeout: 300 * time.Millisecond, SendBuffer: 4 << 10}, server)
+	// On a slow machine the queue has to be full before the writer gives up.
+	r := startOn(t, Config{WriteTimeout: 2 * time.Second, SendBuffer: 4 << 10}, server)
 	slow, _, _ := r.raw("")
 	io.WriteString(slow, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial

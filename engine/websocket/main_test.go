@@ -69,9 +69,13 @@ func start(t testing.TB, cfg Config) *rig {
 	return startOn(t, cfg, httptest.NewServer)
 }
 
-// startOn is start with a server of plain HTTP or of TLS.
+// startOn is start with a server of plain HTTP or of TLS. Who is told goodbye has
+// the time for it on a slow machine, if a test does not say otherwise.
 func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Server) *rig {
 	t.Helper()
+	if cfg.CloseTimeout == 0 {
+		cfg.CloseTimeout = patience
+	}
 	tr, err := New(cfg)
 	if err != nil {
 		t.Fatal(err)

@@ -189,16 +189,17 @@ func TestProxyOthers(t *testing.T) {
 // counted, and the wait for one ends.
 func TestProxyRefused(t *testing.T) {
 	for _, test := range []struct {
-		write string
-		want  error
+		write   string
+		timeout time.Duration
+		want    error
 	}{
-		{"GET / HTTP/1.1\r\n\r\n", ErrProxyHeader},
-		{"PROXY TC", os.ErrDeadlineExceeded},
-		{"", os.ErrDeadlineExceeded},
+		{"GET / HTTP/1.1\r\n\r\n", patience, ErrProxyHeader},
+		{"PROXY TC", 100 * time.Millisecond, os.ErrDeadlineExceeded},
+		{"", 100 * time.Millisecond, os.ErrDeadlineExceeded},
 	} {
 		var refused []netip.Addr
 		client, server := proxied(t, ProxyConfig{
-			Proxies: loopback, Timeout: 100 * time.Millisecond,
+			Proxies: loopback, Timeout: test.timeout,
 			OnRefuse: func(a netip.Addr, err error) { refused = append(refused, a) },
 		}, test.write)
 		for range 2 {
