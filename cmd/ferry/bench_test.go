@@ -139,11 +139,11 @@ func TestBenchControl(t *testing.T) {
 	dir := t.TempDir()
 	file, page := filepath.Join(dir, "half.json"), filepath.Join(dir, "half.html")
 	code, stdout, stderr := ferry(t.Context(), shortly("--api", at["http"], "--server-pid", strconv.Itoa(server.Process.Pid), "--bind-rate", "100",
-		"--allocate-rate", "20", "--json", file, "--html", page, "--fail", "binds>1,allocations>1,moved<1m")...)
+		"--allocate-rate", "20", "--duration", "4s", "--json", file, "--html", page, "--fail", "binds>1,allocations>1,moved<1m")...)
 	if code != exitOK {
 		t.Fatalf("code %d: %s", code, stderr)
 	}
-	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)", "after 500ms without"} {
+	for _, want := range []string{"moved by", "BINDs ", "100/s", "allocations ", "20/s, 8 at a time", "limits off (ferry dev)", "after 2s without"} {
 		if !strings.Contains(stdout, want) {
 			t.Errorf("no %q in:\n%s", want, stdout)
 		}

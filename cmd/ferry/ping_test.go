@@ -112,10 +112,9 @@ func TestPingTLS(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
 	secure.Config.ErrorLog = log.New(io.Discard, "", 0)
-	gone := httptest.NewServer(nil)
-	gone.Close()
+	const nobody = "127.0.0.1:1"
 	for addr, want := range map[string]string{
-		secure.Listener.Addr().String(): "certificate", gone.Listener.Addr().String(): "refused",
+		secure.Listener.Addr().String(): "certificate", nobody: "refused",
 	} {
 		var out strings.Builder
 		code := run(t.Context(), []string{"ferry", "ping", "--by", "wss", "--patience", "10s", addr}, nil, &out, &out)

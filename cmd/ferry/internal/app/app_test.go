@@ -106,29 +106,44 @@ func TestFailedNew(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer taken.Close()
-	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr("127.0.0.1:0").AddrPort))
-	if err != nil {
-		t.Fatal(err)
-	}
-	free := udp.LocalAddr().String()
-	udp.Close()
 	for name, change := range map[string]func(*config.Config){
 		"http":  func(c *config.Config) { c.HTTP = addr(taken.Addr().String()) },
 		"admin": func(c *config.Config) { c.Admin = addr(taken.Addr().String()) },
 	} {
-		c := local()
-		c.UDP = []config.Addr{addr(free)}
-		change(&c)
-		if a, err := New(options(c, Serve)); err == nil || !strings.Contains(err.Error(), "address already in use") {
-			t.Errorf("%s: %v", name, err)
-			a.Close()
+		// Another process may get the port meanwhile, but not each time.
+		for range 3 {
+			if err = failedNew(t, name, change); err == nil {
+				break
+			}
 		}
-		again, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr(free).AddrPort))
 		if err != nil {
-			t.Fatalf("%s: the UDP socket was left open: %v", name, err)
+			t.Errorf("%s: the UDP socket was left open: %v", name, err)
 		}
-		again.Close()
 	}
+}
+
+// failedNew lets New fail after it has opened a UDP socket, and returns why no other
+// one can be opened there.
+func failedNew(t *testing.T, name string, change func(*config.Config)) error {
+	t.Helper()
+	udp, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr("127.0.0.1:0").AddrPort))
+	if err != nil {
+		t.Fatal(err)
+	}
+	free := addr(udp.LocalAddr().String())
+	udp.Close()
+	c := local()
+	c.UDP = []config.Addr{free}
+	change(&c)
+	if a, err := New(options(c, Serve)); err == nil || !strings.Contains(err.Error(), "address already in use") {
+		t.Errorf("%s: %v", name, err)
+		a.Close()
+	}
+	again, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(free.AddrPort))
+	if err != nil {
+		return err
+	}
+	return again.Close()
 }
 
 func TestServeWantsTokens(t *testing.T) {
@@ -150,7 +165,8 @@ func TestServeHasLimits(t *testing.T) {
 	for mode, want := range map[Mode]bool{Serve: true, Dev: false} {
 		r := start(t, options(local(), mode))
 		refused := false
-		for range 70 {
+		// A slow machine gives the player some more meanwhile: one a second.
+		for n, begin := 0, time.Now(); n < 70 || !refused && want && n < 70+int(time.Since(begin)/time.Second); n++ {
 			var problem *api.Problem
 			_, err := r.caller(secret).Regions(t.Context())
 			refused = refused || errors.As(err, &problem) && problem.Status == 429
@@ -196,9 +212,7 @@ func TestEndedReachesTheService(t *testing.T) {
 			t.Fatal("the join code still leads to a host that has ended")
 		}
 	}
-	if st := r.Stats(); st.Bound != 0 {
-		t.Errorf("%d are bound", st.Bound)
-	}
+	eventually(t, "nobody to be bound", func() bool { return r.Stats().Bound == 0 })
 }
 
 func TestAdminPages(t *testing.T) {

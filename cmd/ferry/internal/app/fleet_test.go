@@ -1,7 +1,6 @@
 package app
 
 import (
-	"context"
 	"errors"
 	"net/http"
 	"path/filepath"
@@ -72,6 +71,7 @@ func (k *fleetKit) relayOptions(id byte, region string) Options {
 	k.t.Helper()
 	c := k.settings(region, cluster.Request{Role: cluster.RoleRelay, Relay: alloc.RelayID{id}})
 	c.Region, c.Workers = region, 1
+	c.BindTimeout = time.Hour // Nobody binds in most tests, and a busy machine takes its time.
 	o := options(c, Relay)
 	o.Identity.Relay, o.Fresh = alloc.RelayID{id}, true
 	return o
@@ -246,7 +246,9 @@ func TestKeptCodes(t *testing.T) {
 // have said so.
 func TestFleetQuota(t *testing.T) {
 	k := newFleet(t)
-	relay := k.relay(1, "eu")
+	o := k.relayOptions(1, "eu")
+	o.Config.BindTimeout = config.Serve().BindTimeout
+	relay := start(t, o)
 	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
 	c.Quotas = []config.Quota{{Project: "game", Allocations: 2}}
 	first, second := start(t, options(c, API)), start(t, options(c, API))
@@ -283,8 +285,12 @@ func TestFarewell(t *testing.T) {
 			t.Errorf("Run returned %v", err)
 		}
 	}
-	eventually(t, "one", func() bool { return len(a.front.fleet.Nodes()) == 1 })
-	if n := a.front.fleet.Nodes()[0]; n.Relay != (alloc.RelayID{2}) || !n.Draining {
+	// It may see the first one leave before it sees what the other one says.
+	eventually(t, "one, which drains", func() bool {
+		all := a.front.fleet.Nodes()
+		return len(all) == 1 && all[0].Draining
+	})
+	if n := a.front.fleet.Nodes()[0]; n.Relay != (alloc.RelayID{2}) {
 		t.Errorf("the relay with a host left %+v", n.Node)
 	}
 }
@@ -348,9 +354,7 @@ func TestLoad(t *testing.T) {
 	if len(l.spent) == 0 {
 		t.Skip("this system does not tell what its threads do")
 	}
-	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
-	defer cancel()
-	for ctx.Err() == nil {
+	for range 1 << 28 { // Work, for a time may pass without a processor.
 	}
 	if busy := l.measure(); busy <= 0 || busy > 1 {
 		t.Errorf("a busy thread is %v of a processor", busy)

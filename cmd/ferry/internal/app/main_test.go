@@ -75,18 +75,18 @@ func startChanged(t *testing.T, o Options, change func(*App)) running {
 	case <-ready:
 	case err := <-r.ended:
 		t.Fatalf("Run returned %v", err)
-	case <-time.After(20 * time.Second):
-		t.Fatal("not ready after 20 s")
+	case <-time.After(time.Minute):
+		t.Fatal("not ready after a minute")
 	}
 	return r
 }
 
-// eventually waits for what has to come.
+// eventually waits for what has to come. Some of it comes after a time-out of 10 s.
 func eventually(t *testing.T, what string, is func() bool) {
 	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(2 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
 		if time.Now().After(deadline) {
-			t.Fatalf("waited 20 s for %s", what)
+			t.Fatalf("waited a minute for %s", what)
 		}
 	}
 }

@@ -155,7 +155,7 @@ func TestReloadKeepsCounts(t *testing.T) {
 // TestReloadQuotas: a project that gets a quota has what it had, and one that
 // loses it is free; limits of players change with it.
 func TestReloadQuotas(t *testing.T) {
-	r := startReloading(t, Serve, func(*config.Config) {})
+	r := startReloading(t, Serve, func(c *config.Config) { c.BindTimeout = time.Hour }) // They stay unbound.
 	reserveTwo(t, r.running)
 	allocate := func() error {
 		_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})

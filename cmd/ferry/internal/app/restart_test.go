@@ -96,9 +96,7 @@ func TestCodesComeBack(t *testing.T) {
 		}
 	})
 	once(t, func(o *Options) { in(o); o.Config.RecoverFor = 250 * time.Millisecond }, func(r running) {
-		for deadline := time.Now().Add(20 * time.Second); r.process().Lost == 0 && time.Now().Before(deadline); {
-			time.Sleep(5 * time.Millisecond)
-		}
+		eventually(t, "it is certain", func() bool { return r.process().Lost != 0 && status(r) == 404 })
 		if s, p := status(r), r.process(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
 			t.Errorf("after it: %d, %+v", s, p)
 		}

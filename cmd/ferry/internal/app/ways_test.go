@@ -295,7 +295,7 @@ func TestEndWithWebSockets(t *testing.T) {
 // TestWebSocketsOutlive: the time-outs of HTTP calls are not theirs.
 func TestWebSocketsOutlive(t *testing.T) {
 	t.Parallel()
-	const limit = 2 * time.Second // enough for calls on a busy machine
+	const limit = 4 * time.Second // enough for calls on a busy machine
 	d := dialler{running: startChanged(t, options(local(), Serve), func(a *App) {
 		s := a.api.server
 		s.ReadTimeout, s.WriteTimeout, s.IdleTimeout = limit, limit, limit

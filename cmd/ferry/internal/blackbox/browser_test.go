@@ -123,7 +123,7 @@ func (p tab) endsWith(code string) {
 func TestBrowserExpires(t *testing.T) {
 	program(t, "chromium", "chromium")
 	page := pages(t)
-	f := dev(t, "--host-alone-timeout", "1s")
+	f := dev(t, "--host-alone-timeout", "4s") // The page has to say something before.
 	strict := dev(t, "--allow-origins", "https://game.example.org")
 	p := startChromium(t).open(page)
 	var code string

@@ -49,7 +49,8 @@ func (f *ferry) rss() int {
 func TestDTLSReplayedHellos(t *testing.T) {
 	t.Parallel()
 	const replays, honest, burst, most = 100_000, 5, 200, 2_000_000
-	f := dev(t)
+	// Nobody but the flood talks, for as long as it takes.
+	f := dev(t, "--host-alone-timeout", "1h")
 	a, _ := f.allocate(4)
 	sock, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

@@ -78,7 +78,7 @@ func (s *shell) hears(msg []byte) func() bool {
 // of its id, binds it; given another key it does not even get a session.
 func TestDTLSOpenSSL(t *testing.T) {
 	t.Parallel()
-	f := dev(t)
+	f := dev(t, "--bind-timeout", "1h") // Two programs have to start before the BIND.
 	a, _ := f.allocate(4)
 	to, cred := a.dtlsAt(t), a.credentials(t)
 	received := proto.BindReceived{}.Append(nil)

@@ -95,19 +95,15 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 	})
 }
 
-// freeAddr returns an address of TCP at which nobody listened a moment ago.
+// freeAddr returns an address of TCP at which nobody listens.
 func freeAddr(t *testing.T) (addr, port string) {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
+	addr = steadyAddr(t, "tcp")
+	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer l.Close()
-	_, port, err = net.SplitHostPort(l.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return l.Addr().String(), port
+	return addr, port
 }
 
 // TestNginx: the configuration that README shows carries the API and wss, and every

@@ -129,14 +129,13 @@ func (m match) close() {
 // host is back and not before, and whoever was gone stays out.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	p := newPlace(t)
-	f := p.serve()
+	p, udp := newPlace(t), steadyAddr(t, "udp")
+	f := p.serve("--udp", udp)
 	f.says("state file: new")
 	m, gone := f.match(), f.match()
 	gone.close()
 	enginetest.Wait(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
 	m.host.Pause(true) // It comes back later than the player.
-	udp := f.udp.String()
 	f.kill()
 
 	f = p.serve("--udp", udp)

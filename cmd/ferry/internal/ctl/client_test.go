@@ -5,7 +5,6 @@ import (
 	"encoding/pem"
 	"fmt"
 	"io"
-	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -64,12 +63,7 @@ func TestNew(t *testing.T) {
 
 // TestErrors: each says what to do about it.
 func TestErrors(t *testing.T) {
-	closed, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
-	}
-	nobody := "http://" + closed.Addr().String()
-	closed.Close()
+	const nobody = "http://127.0.0.1:1"
 	plain := answering(t, 200, "{}")
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	secure.Config.ErrorLog = nil
