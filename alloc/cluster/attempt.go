@@ -106,7 +106,9 @@ func (s *Server) end(ctx context.Context, k key, id proto.AllocationID) error {
 		return err
 	}
 	s.memory.gone(k)
-	s.counts.ended.Add(1)
+	if err == nil {
+		s.counts.ended.Add(1)
+	}
 	return nil
 }
 

@@ -21,7 +21,7 @@ import (
 // TestCalls: everything that is asked and answered arrives as it was.
 func TestCalls(t *testing.T) {
 	x := startHouse(t)
-	remote, ctx := x.remote(), t.Context()
+	remote, ctx := x.remote(), patiently(t)
 	ask := testHost()
 	ask.Tenant.Project = `quoted "<&>" ` + "\u2028" + ` and long enough` // every escape of JSON
 	host, err := remote.ReserveHost(ctx, ask)
@@ -71,14 +71,14 @@ func TestCalls(t *testing.T) {
 func TestEnd(t *testing.T) {
 	x := startHouse(t)
 	remote := x.remote().(fleet.Ender)
-	host, err := x.remote().ReserveHost(t.Context(), testHost())
+	host, err := x.remote().ReserveHost(patiently(t), testHost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.End(t.Context(), host.ID); err != nil {
+	if err := remote.End(patiently(t), host.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.End(t.Context(), host.ID); !errors.Is(err, alloc.ErrNotFound) {
+	if err := remote.End(patiently(t), host.ID); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("ended twice: %v", err)
 	}
 	if made, live := x.relay.counts(); made != 1 || live != 0 {
@@ -149,9 +149,9 @@ func TestErrorsCrossOver(t *testing.T) {
 	remote := x.remote()
 	for name, want := range sentinels {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
-		_, hostErr := remote.ReserveHost(t.Context(), testHost())
-		_, describeErr := remote.Describe(t.Context(), proto.AllocationID{1})
-		for _, err := range []error{hostErr, describeErr, remote.KeepCode(t.Context(), proto.AllocationID{1}, "")} {
+		_, hostErr := remote.ReserveHost(patiently(t), testHost())
+		_, describeErr := remote.Describe(patiently(t), proto.AllocationID{1})
+		for _, err := range []error{hostErr, describeErr, remote.KeepCode(patiently(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
 			}
@@ -183,7 +183,7 @@ func TestForeignErrors(t *testing.T) {
 	x.startDialer(t)
 	for _, fail := range []error{errors.New("what no caller may read"), nil} {
 		x.relay.failWith(fail)
-		_, err := x.remote().ReserveHost(t.Context(), testHost())
+		_, err := x.remote().ReserveHost(patiently(t), testHost())
 		wantUnavailable(t, err)
 		if strings.Contains(err.Error(), "no caller") {
 			t.Errorf("the caller reads %v", err)
@@ -204,14 +204,14 @@ func TestUnsendable(t *testing.T) {
 	for _, project := range []string{"\xff", "NUL\x00", strings.Repeat("x", alloc.MaxTenantName+1)} {
 		r := testHost()
 		r.Tenant.Project = project
-		_, err := x.remote().ReserveHost(t.Context(), r)
-		_, joinErr := x.remote().ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
+		_, err := x.remote().ReserveHost(patiently(t), r)
+		_, joinErr := x.remote().ReserveJoiner(patiently(t), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
 		if !errors.Is(err, alloc.ErrTenantName) || !errors.Is(joinErr, alloc.ErrTenantName) {
 			t.Errorf("project %q: %v, %v", project, err, joinErr)
 		}
 	}
 	for _, n := range []fleet.Node{{Relay: testRelay, Control: "nowhere"}, {Control: "127.0.0.1:1"}, {Relay: testRelay, Control: "127.0.0.1:1/x?y"}} {
-		_, err := x.dialer.Relay(n).Describe(t.Context(), proto.AllocationID{1})
+		_, err := x.dialer.Relay(n).Describe(patiently(t), proto.AllocationID{1})
 		wantUnavailable(t, err)
 	}
 	if made, _ := x.relay.counts(); made != 0 || x.dialer.Stats().Lost != 0 {
@@ -283,7 +283,7 @@ func TestStrict(t *testing.T) {
 	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().Operated != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
-	if status, body := x.post(t, c, pathReserveHost, headers("1000", good), testHostOf4); status != 200 {
+	if status, body := x.post(t, c, pathReserveHost, headers("10000", good), testHostOf4); status != 200 {
 		t.Errorf("what is exactly a call: %d %s", status, body)
 	}
 }

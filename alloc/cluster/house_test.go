@@ -87,6 +87,14 @@ func (x *house) startDialer(t testing.TB) {
 	})
 }
 
+// patiently is the context of a call that has to come through: without a
+// deadline it would have no more than defaultDeadline.
+func patiently(t testing.TB) context.Context {
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	t.Cleanup(cancel)
+	return ctx
+}
+
 // start runs something until the test ends.
 func start(t testing.TB, run func(context.Context) error) (stop func()) {
 	t.Helper()

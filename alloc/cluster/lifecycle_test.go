@@ -19,7 +19,7 @@ import (
 func TestRunOnce(t *testing.T) {
 	x := newHouse(t)
 	describe := func() error {
-		_, err := x.remote().Describe(t.Context(), proto.AllocationID{1})
+		_, err := x.remote().Describe(patiently(t), proto.AllocationID{1})
 		return err
 	}
 	wantUnavailable(t, describe(), ErrNotRunning)
@@ -72,7 +72,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 func TestRelaysAreForgotten(t *testing.T) {
 	x := startHouse(t)
 	call := func(control string) error {
-		_, err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).Describe(t.Context(), proto.AllocationID{1})
+		_, err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).Describe(patiently(t), proto.AllocationID{1})
 		return err
 	}
 	if err := call(x.server.Addr().String()); !errors.Is(err, alloc.ErrNotFound) {
@@ -111,7 +111,7 @@ func TestConnectionsAge(t *testing.T) {
 	start(t, x.server.Run)
 	x.startDialer(t)
 	for range 3 {
-		if _, err := x.remote().ReserveHost(t.Context(), testHost()); err != nil {
+		if _, err := x.remote().ReserveHost(patiently(t), testHost()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -135,11 +135,7 @@ func TestSlowCallers(t *testing.T) {
 		if i%2 == 0 {
 			begin = head + newKey().String() + "\r\nContent-Length: 200\r\n\r\n{"
 		}
-		conn := x.dial(t)
-		if _, err := io.WriteString(conn, begin); err != nil {
-			t.Fatal(err)
-		}
-		conns = append(conns, conn)
+		conns = append(conns, x.dial(t, begin))
 	}
 	silent, err := net.Dial("tcp", x.server.Addr().String()) // and one that shakes no hands
 	if err != nil {
@@ -148,7 +144,7 @@ func TestSlowCallers(t *testing.T) {
 	defer silent.Close()
 	for range 10 {
 		eventually(t, "a call is served meanwhile", func() bool {
-			_, err := x.remote().ReserveHost(t.Context(), testHost())
+			_, err := x.remote().ReserveHost(patiently(t), testHost())
 			return err == nil
 		})
 	}
@@ -164,14 +160,20 @@ func TestSlowCallers(t *testing.T) {
 	}
 }
 
-// dial opens a connection with the certificate of the house's API.
-func (x *house) dial(t *testing.T) net.Conn {
+// dial opens a connection with the certificate of the house's API and begins to
+// say something, again if a busy machine was slower than the relay's time-out.
+func (x *house) dial(t *testing.T, begin string) (conn net.Conn) {
 	t.Helper()
-	conn, err := x.dialer.dial(t.Context(), testRelay, "tcp", x.server.Addr().String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { conn.Close() })
+	eventually(t, "a connection", func() bool {
+		c, err := x.dialer.dial(t.Context(), testRelay, "tcp", x.server.Addr().String())
+		if err != nil {
+			return false
+		}
+		t.Cleanup(func() { c.Close() })
+		conn = c
+		_, err = io.WriteString(c, begin)
+		return err == nil
+	})
 	return conn
 }
 

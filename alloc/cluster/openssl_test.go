@@ -66,7 +66,7 @@ func TestOpenSSL(t *testing.T) {
 	x.startDialer(t)
 	node := x.node()
 	node.Relay = docRelay
-	if _, err := x.dialer.Relay(node).ReserveHost(t.Context(), testHost()); err != nil {
+	if _, err := x.dialer.Relay(node).ReserveHost(patiently(t), testHost()); err != nil {
 		t.Error(err)
 	}
 	// What the lines make is an authority like ours.
@@ -89,7 +89,7 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.dialer.closeIdle()
-	if _, err := x.dialer.Relay(node).Describe(t.Context(), proto.AllocationID{1}); err == nil || !strings.Contains(err.Error(), "not-found") {
+	if _, err := x.dialer.Relay(node).Describe(patiently(t), proto.AllocationID{1}); err == nil || !strings.Contains(err.Error(), "not-found") {
 		t.Errorf("with a certificate that we issued: %v", err)
 	}
 }

@@ -105,7 +105,7 @@ func TestOperatorDrains(t *testing.T) {
 		{Drain{168 * time.Hour, 0}, Drain{168 * time.Hour, 0}},
 	} {
 		before := time.Now()
-		st, err := remote.Drain(t.Context(), want.ask)
+		st, err := remote.Drain(patiently(t), want.ask)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -119,7 +119,7 @@ func TestOperatorDrains(t *testing.T) {
 			t.Errorf("answered %+v, %v left", st, d)
 		}
 	}
-	if _, err := remote.Drain(t.Context(), Drain{Deadline: -5 * time.Hour, Threshold: -9}); err != nil {
+	if _, err := remote.Drain(patiently(t), Drain{Deadline: -5 * time.Hour, Threshold: -9}); err != nil {
 		t.Fatal(err)
 	}
 	x.board.mu.Lock()
@@ -127,20 +127,20 @@ func TestOperatorDrains(t *testing.T) {
 		t.Errorf("what the relay's settings say arrives as %+v", got)
 	}
 	x.board.mu.Unlock()
-	st, err := remote.Undrain(t.Context())
+	st, err := remote.Undrain(patiently(t))
 	if err != nil || !reflect.DeepEqual(st, DrainState{Allocations: 7}) {
 		t.Errorf("undrain: %+v, %v", st, err)
 	}
 	for _, d := range []Drain{{Deadline: 169 * time.Hour}, {Threshold: 1<<26 + 1}} {
-		_, err := remote.Drain(t.Context(), d)
+		_, err := remote.Drain(patiently(t), d)
 		wantUnavailable(t, err)
 	}
 	for err, want := range map[error]error{
 		fmt.Errorf("deep inside: %w", ErrFinal): ErrFinal, alloc.ErrUnavailable: alloc.ErrUnavailable, errors.New("secret"): alloc.ErrUnavailable,
 	} {
 		x.board.set(err, DrainState{})
-		_, drainErr := remote.Drain(t.Context(), Drain{})
-		_, undrainErr := remote.Undrain(t.Context())
+		_, drainErr := remote.Drain(patiently(t), Drain{})
+		_, undrainErr := remote.Undrain(patiently(t))
 		if !errors.Is(drainErr, want) || !errors.Is(undrainErr, want) || strings.Contains(drainErr.Error(), "secret") {
 			t.Errorf("%v arrives as %v and %v", err, drainErr, undrainErr)
 		}
@@ -155,15 +155,15 @@ func TestOperatorDrains(t *testing.T) {
 func TestOperatorEnds(t *testing.T) {
 	x := startHouse(t)
 	remote := x.dialer.Operator(x.node())
-	host, err := x.remote().ReserveHost(t.Context(), testHost())
+	host, err := x.remote().ReserveHost(patiently(t), testHost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	joiner, err := x.remote().ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host.ID})
+	joiner, err := x.remote().ReserveJoiner(patiently(t), alloc.JoinerRequest{Tenant: testHost().Tenant, Host: host.ID})
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := remote.Kick(t.Context(), host.ID); !errors.Is(err, ErrHost) || errors.Is(err, alloc.ErrUnavailable) {
+	if _, err := remote.Kick(patiently(t), host.ID); !errors.Is(err, ErrHost) || errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a host is kicked: %v", err)
 	}
 	for _, c := range []struct {
@@ -171,10 +171,10 @@ func TestOperatorEnds(t *testing.T) {
 		do   func(context.Context, proto.AllocationID) (bool, error)
 		id   proto.AllocationID
 	}{{"kicked", remote.Kick, joiner.ID}, {"closed", remote.Close, host.ID}} {
-		if there, err := c.do(t.Context(), c.id); err != nil || !there {
+		if there, err := c.do(patiently(t), c.id); err != nil || !there {
 			t.Errorf("%s: %v, %v", c.what, there, err)
 		}
-		if _, err := c.do(t.Context(), c.id); !errors.Is(err, alloc.ErrNotFound) {
+		if _, err := c.do(patiently(t), c.id); !errors.Is(err, alloc.ErrNotFound) {
 			t.Errorf("%s again: %v", c.what, err)
 		}
 		want := fmt.Sprintf("an allocation was %s\" allocation=%s by=api role=api from=127.0.0.1:", c.what, c.id)
@@ -182,14 +182,14 @@ func TestOperatorEnds(t *testing.T) {
 			t.Errorf("the log has %d times %q:\n%s", n, want, x.log)
 		}
 	}
-	if there, err := remote.Close(t.Context(), proto.AllocationID{1: 1}); err != nil || there || !strings.Contains(x.log.String(), "kept from coming back") {
+	if there, err := remote.Close(patiently(t), proto.AllocationID{1: 1}); err != nil || there || !strings.Contains(x.log.String(), "kept from coming back") {
 		t.Errorf("one that may come back: %v, %v", there, err)
 	}
 	if _, live := x.relay.counts(); live != 0 || x.server.Stats().Operated != 3 {
 		t.Errorf("%d are left, %d calls are counted", live, x.server.Stats().Operated)
 	}
 	nobody := fleet.Node{Relay: otherRelay, Control: x.server.Addr().String()}
-	_, err = x.dialer.Operator(nobody).Close(t.Context(), host.ID)
+	_, err = x.dialer.Operator(nobody).Close(patiently(t), host.ID)
 	wantUnavailable(t, err)
 }
 
@@ -199,12 +199,12 @@ func TestOperatorPage(t *testing.T) {
 	x := startHouse(t)
 	remote := x.dialer.Operator(x.node())
 	for _, n := range []int{0, 1, maxAnswer, MaxPage} {
-		p, err := remote.Page(t.Context(), fmt.Sprintf("/409?%d", n))
+		p, err := remote.Page(patiently(t), fmt.Sprintf("/409?%d", n))
 		if err != nil || p.Status != 409 || len(p.Body) != n || strings.Trim(string(p.Body), "x") != "" {
 			t.Errorf("a page of %d bytes: %d with status %d, %v", n, len(p.Body), p.Status, err)
 		}
 	}
-	if p, err := remote.Page(t.Context(), "/allocations?role=host&limit=7"); err != nil || string(p.Body) != "/allocations?role=host&limit=7" {
+	if p, err := remote.Page(patiently(t), "/allocations?role=host&limit=7"); err != nil || string(p.Body) != "/allocations?role=host&limit=7" {
 		t.Errorf("it was asked for %q, %v", p.Body, err)
 	}
 	for target, want := range map[string]string{
@@ -215,13 +215,13 @@ func TestOperatorPage(t *testing.T) {
 		"":                                   "no path",
 		"/" + strings.Repeat("x", maxTarget): "no path",
 	} {
-		p, err := remote.Page(t.Context(), target)
+		p, err := remote.Page(patiently(t), target)
 		if !errors.Is(err, alloc.ErrUnavailable) || !strings.Contains(err.Error(), want) || p.Body != nil {
 			t.Errorf("%.40q: %d bytes, %v", target, len(p.Body), err)
 		}
 	}
 	x.board.set(alloc.ErrNotFound, DrainState{})
-	if _, err := remote.Page(t.Context(), "/200?0"); !errors.Is(err, alloc.ErrNotFound) {
+	if _, err := remote.Page(patiently(t), "/200?0"); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("a relay that fails: %v", err)
 	}
 }

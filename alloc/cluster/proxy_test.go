@@ -19,6 +19,7 @@ type proxy struct {
 	mu    sync.Mutex // guards the following fields
 	conns []net.Conn
 	open  []*atomic.Bool // of each connection: it loses what the relay sends
+	ended bool
 	all   sync.WaitGroup
 }
 
@@ -56,6 +57,10 @@ func (p *proxy) accept() {
 		p.mu.Lock()
 		p.conns = append(p.conns, in, out)
 		p.open = append(p.open, cut)
+		if p.ended { // A dial may outlive the call that wanted it.
+			in.Close()
+			out.Close()
+		}
 		p.mu.Unlock()
 		p.all.Go(func() { _, _ = io.Copy(out, in); out.Close() })
 		p.all.Go(func() { p.back(in, out, cut); in.Close(); out.Close() })
@@ -88,6 +93,7 @@ func (p *proxy) cutOpen() {
 func (p *proxy) closeAll() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
+	p.ended = true
 	for _, c := range p.conns {
 		c.Close()
 	}

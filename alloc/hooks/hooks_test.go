@@ -260,7 +260,7 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all places to be taken", func() bool { return p.heard() == places })
+	eventually(t, "all places to be taken", func() bool { mu.Lock(); defer mu.Unlock(); return now == places })
 	close(release)
 	all.Wait()
 	if most != places || p.heard() != 20 {

@@ -117,7 +117,7 @@ func TestNobody(t *testing.T) {
 func TestTakeOverUnderWay(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	both := []Issuer{rule("stays", p.URL+"/stays"), rule("moves", p.URL+"/moves")}
-	v := p.trusting(t, func(c *Config) { c.Issuers, c.Wait = both, 5*time.Second })
+	v := p.trusting(t, func(c *Config) { c.Issuers, c.Wait = both, 20*time.Second })
 	stays := sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", "stays"))
 	moves := sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", "moves"))
 	var mu sync.Mutex // guards v

@@ -180,7 +180,7 @@ func TestDeadNodesGo(t *testing.T) {
 // the store goes on. The relay learns that it may have lost writes.
 func TestSentinelFailover(t *testing.T) {
 	set := redistest.StartSentinels(t)
-	s := open(t, Config{URL: set.URL, Timeout: time.Second})
+	s := open(t, Config{URL: set.URL, Timeout: 5 * time.Second})
 	node, held := relayOf(1, 50)
 	wantUp(t, s)
 	wantIntact(t, s, node, false)
@@ -219,7 +219,7 @@ func TestCluster(t *testing.T) {
 			}
 		})
 	})
-	s := open(t, Config{URL: cluster.URL, Timeout: 2 * time.Second, Prefix: "shards:"})
+	s := open(t, Config{URL: cluster.URL, Timeout: 5 * time.Second, Prefix: "shards:"})
 	node, held := relayOf(1, 200)
 	wantIntact(t, s, node, false)
 	mustHold(t, s, homeAt(node), held)

@@ -19,6 +19,9 @@ redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 `)
 
+// peekCode returns the code of a host, or nothing. KEYS: host.
+var peekCode = redis.NewScript(`return redis.call('HGET', KEYS[1], 'c')`)
+
 // releaseCode takes a code from a host that has this one, or, if ARGV[1] is
 // empty, whichever it has. It returns the code that was taken, or nothing.
 // KEYS: host. ARGV: code or empty.

@@ -71,15 +71,19 @@ func TestOutage(t *testing.T) {
 			wantUp(t, s)
 			before := s.Stats()
 			away.begin(server)
+			stood := standstill()
 			slowest := outage(t, s, 3*time.Second)
+			stoodStill := stood()
 			during := s.Stats()
 			away.end(server)
 			wantUp(t, s)
 			after := s.Stats()
 			asked, refused := during.Calls-before.Calls, during.Refused-before.Refused
 			t.Logf("the slowest of %d calls failed after %v; the store was asked %d times", asked+refused, slowest, asked)
-			if slowest > time.Second {
-				t.Errorf("a call failed after %v", slowest)
+			// Of a call that the machine itself kept waiting, twice at the most, the
+			// rest counts.
+			if slowest > time.Second+2*stoodStill {
+				t.Errorf("a call failed after %v, where the test stood still for %v", slowest, stoodStill)
 			}
 			if during.Opened == before.Opened || !during.Open || after.Open || after.Closed == before.Closed {
 				t.Errorf("breaker before, during and after: %+v, %+v, %+v", before, during, after)
@@ -89,6 +93,27 @@ func TestOutage(t *testing.T) {
 			}
 		})
 	}
+}
+
+// standstill watches for how long this process gets no time from the machine.
+// What it returns ends that and returns the longest time.
+func standstill() (end func() time.Duration) {
+	const pause = 5 * time.Millisecond
+	quit, longest := make(chan struct{}), make(chan time.Duration)
+	go func() {
+		most := time.Duration(0)
+		for {
+			begin := time.Now()
+			select {
+			case <-quit:
+				longest <- most
+				return
+			case <-time.After(pause):
+				most = max(most, time.Since(begin)-pause)
+			}
+		}
+	}()
+	return func() time.Duration { close(quit); return <-longest }
 }
 
 // outage makes calls from several goroutines for a while, expects that all of
@@ -145,6 +170,15 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)
+	// A store that knows the scripts does what it was sent while it stood still,
+	// and nobody hears the answer.
+	s.Forget(hostID(2))
+	eventually(t, "the code of wantUp is forgotten", func() string {
+		if st := s.Stats(); st.Forgotten != 1 {
+			return fmt.Sprintf("%+v", st)
+		}
+		return ""
+	})
 	const many = 3 * batch
 	put := open(t, Config{URL: server.URL, Timeout: patient})
 	for n := range many {
@@ -153,6 +187,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 		}
 	}
 	server.Pause()
+	before := s.Stats()
 	for n := range many {
 		s.Forget(hostID(1000 + n))
 	}
@@ -162,9 +197,15 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	if got := s.Stats(); got.Overflow == 0 {
 		t.Error("nothing was counted as too much")
 	}
+	eventually(t, "the outage is noticed", func() string {
+		if got := s.Stats(); got.Failed == before.Failed {
+			return fmt.Sprintf("%+v", got)
+		}
+		return ""
+	})
 	server.Resume()
 	eventually(t, "all codes are forgotten", func() string {
-		if n, err := put.Codes(t.Context(), tenant); n > 1 || err != nil { // One is of wantUp.
+		if n, err := put.Codes(t.Context(), tenant); n > 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""
@@ -189,12 +230,24 @@ func TestRunFinishes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	if err := s.Run(ctx); err != nil {
-		t.Fatal(err)
-	}
-	if n, err := s.Codes(t.Context(), tenant); n != 0 || err != nil {
-		t.Errorf("%d codes are left, %v", n, err)
-	}
+	eventually(t, "no code is left", func() string {
+		begin := time.Now()
+		if err := s.Run(ctx); err != nil {
+			t.Fatal(err)
+		}
+		took := time.Since(begin)
+		left, err := s.Codes(t.Context(), tenant)
+		if left == 0 && err == nil {
+			return ""
+		}
+		if took < lastWords {
+			t.Fatalf("%d codes are left after %v, %v", left, took, err)
+		}
+		for n := range many { // A busy machine had no time for all of them.
+			s.Forget(hostID(n))
+		}
+		return fmt.Sprint(left, err)
+	})
 	server.Kill()
 	s.Forget(hostID(1))
 	if err := s.Run(ctx); err != nil {

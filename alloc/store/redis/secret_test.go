@@ -79,19 +79,20 @@ func TestTLS(t *testing.T) {
 // tlsPort has the server take TLS on another port, and returns it.
 func tlsPort(t *testing.T, server *redistest.Server, cert, key string) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	files := "tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " + cert + " tls-auth-clients no"
+	if got := server.Do("CONFIG SET " + files); got != "+OK" {
+		t.Fatalf("CONFIG SET %s: %s", files, got)
 	}
-	_, port, _ := net.SplitHostPort(l.Addr().String())
-	l.Close()
-	for _, set := range []string{
-		"tls-cert-file " + cert + " tls-key-file " + key + " tls-ca-cert-file " + cert + " tls-auth-clients no", "tls-port " + port,
-	} {
-		if got := server.Do("CONFIG SET " + set); got != "+OK" {
-			t.Fatalf("CONFIG SET %s: %s", set, got)
+	var port string
+	eventually(t, "the server has a port for TLS", func() string { // The one that was free may have been taken.
+		l, err := net.Listen("tcp", "127.0.0.1:0")
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
+		_, port, _ = net.SplitHostPort(l.Addr().String())
+		l.Close()
+		return strings.TrimPrefix(server.Do("CONFIG SET tls-port "+port), "+OK")
+	})
 	return port
 }
 

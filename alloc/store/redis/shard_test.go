@@ -12,7 +12,7 @@ import (
 
 // shardTimeout is of calls to a cluster that has a shard that stands still: each
 // call that needs it takes so long.
-const shardTimeout = time.Second
+const shardTimeout = 3 * time.Second
 
 // byShard sorts hosts by the shard that knows where they are.
 func byShard(t *testing.T, cluster *redistest.Cluster, s *Store, held []fleet.Held) [][]proto.AllocationID {

@@ -17,7 +17,7 @@ const slots = 16384
 // it is back the others hold it for dead for twice as long, and one that holds
 // two of three for dead answers nothing itself.
 const (
-	deadAlone    = 30 * time.Second
+	deadAlone    = time.Minute
 	deadReplaced = 4 * time.Second
 )
 

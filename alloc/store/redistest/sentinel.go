@@ -21,8 +21,12 @@ type Sentinels struct {
 	Master, Replica *Server
 }
 
+// downAfter is for how long a master is silent that the sentinels take for dead:
+// one that a busy machine has no time for must not be replaced.
+const downAfter = 3 * time.Second
+
 // StartSentinels starts five processes and waits until the sentinels know each
-// other and the replica. They take the master for dead after half a second.
+// other and the replica. They take the master for dead after downAfter.
 func StartSentinels(t testing.TB) *Sentinels {
 	t.Helper()
 	s := &Sentinels{Master: Start(t)}
@@ -65,7 +69,7 @@ func startSentinel(t testing.TB, host, port string) string {
 		config := s.write("sentinel.conf", strings.Join([]string{
 			"port " + own, "bind 127.0.0.1", "dir " + s.dir,
 			fmt.Sprintf("sentinel monitor %s %s %s %d", masterName, host, port, sentinelCount/2+1),
-			"sentinel down-after-milliseconds " + masterName + " 500",
+			fmt.Sprintf("sentinel down-after-milliseconds %s %d", masterName, downAfter.Milliseconds()),
 			"sentinel failover-timeout " + masterName + " 2000", "",
 		}, "\n"))
 		s.args = []string{config, "--sentinel"}

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
@@ -128,9 +129,13 @@ func (s *Server) Stop() { s.proc.kill() }
 // waits until it answers. It is empty.
 func (s *Server) Restart() {
 	s.t.Helper()
-	if err := s.start(); err != nil {
-		s.t.Fatalf("%v:\n%s", err, s.out)
-	}
+	eventually(s.t, "redis-server starts again", func() string {
+		if err := s.start(); err != nil { // Its port may be taken for a moment.
+			s.proc.kill()
+			return fmt.Sprintf("%v:\n%s", err, s.out)
+		}
+		return ""
+	})
 }
 
 // write puts a file into the directory of the server.
@@ -143,15 +148,22 @@ func (s *Server) write(name, text string) string {
 	return path
 }
 
+// Ports are below those that systems give to whoever asks for any, since a
+// server's is free for others while it is down.
+const firstPort, ports = 20_000, 10_000
+
 // freePort returns a port that was free a moment ago.
 func freePort(t testing.TB) string {
 	t.Helper()
-	l, err := net.Listen("tcp", "127.0.0.1:0")
-	if err != nil {
-		t.Fatal(err)
+	for range 1000 {
+		port := strconv.Itoa(firstPort + rand.IntN(ports))
+		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
+			l.Close()
+			return port
+		}
 	}
-	defer l.Close()
-	return strconv.Itoa(l.Addr().(*net.TCPAddr).Port)
+	t.Fatal("no port is free")
+	return ""
 }
 
 // process is a running redis-server.

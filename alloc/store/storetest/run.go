@@ -98,6 +98,9 @@ func testForget(t *testing.T, s alloc.Store) {
 	forget(t, s, production, host(1))
 	s.Forget(host(1))
 	s.Forget(host(9))
+	// What is forgotten after them is gone once they are.
+	put(t, s, production, "RTWRTW", host(8), true)
+	forget(t, s, production, host(8))
 	wantHost(t, s, production, "6789BC", proto.AllocationID{})
 	wantCode(t, s, production, host(1), "")
 	wantHost(t, s, production, "DFGHJK", host(2))
