@@ -30,18 +30,23 @@ func (t *turns) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9)
 // them.
 type binds struct {
 	turns
-	from     int64   // those due from here on are counted in calls
-	under    []int64 // due time of what is under way, by endpoint; 0 = nothing
-	cursor   int     // endpoint whose turn it is
-	waitsFor int     // under way in all
+	from     int64       // those due from here on are counted in calls
+	under    []handshake // what is under way, by endpoint
+	cursor   int         // endpoint whose turn it is
+	waitsFor int         // under way in all
 	calls    Calls
 	latency  *hdrhistogram.Histogram
+}
+
+// handshake is a BIND that waits for its answer; zero is none.
+type handshake struct {
+	due, sent int64 // ns of sock.Now; latency counts from the one, patience from the other
 }
 
 func newBinds(start, from int64, rate float64, endpoints int) binds {
 	b := binds{turns: turns{start: start, rate: rate}, from: from}
 	if rate > 0 {
-		b.under, b.latency = make([]int64, endpoints), newHistogram(3)
+		b.under, b.latency = make([]handshake, endpoints), newHistogram(3)
 	}
 	return b
 }
@@ -54,11 +59,11 @@ func (b *binds) free(now int64) (ep int, ok bool) {
 		if b.cursor++; b.cursor == len(b.under) {
 			b.cursor = 0
 		}
-		if b.under[ep] != 0 && now-b.under[ep] > bindPatience {
-			b.under[ep] = 0
+		if u := b.under[ep]; u.sent != 0 && now-u.sent > bindPatience {
+			b.under[ep] = handshake{}
 			b.waitsFor--
 		}
-		if b.under[ep] == 0 {
+		if b.under[ep].sent == 0 {
 			return ep, true
 		}
 	}
@@ -66,8 +71,8 @@ func (b *binds) free(now int64) (ep int, ok bool) {
 }
 
 // sent notes a handshake of ep that is under way.
-func (b *binds) sent(ep int, due int64) {
-	b.under[ep] = due
+func (b *binds) sent(ep int, due, now int64) {
+	b.under[ep] = handshake{due, now}
 	b.waitsFor++
 	if due >= b.from {
 		b.calls.Sent++
@@ -76,11 +81,11 @@ func (b *binds) sent(ep int, due int64) {
 
 // answered notes an answer to ep, which may be one that was given up.
 func (b *binds) answered(ep int, now int64) {
-	if ep < 0 || ep >= len(b.under) || b.under[ep] == 0 {
+	if ep < 0 || ep >= len(b.under) || b.under[ep].sent == 0 {
 		return
 	}
-	due := b.under[ep]
-	b.under[ep] = 0
+	due := b.under[ep].due
+	b.under[ep] = handshake{}
 	b.waitsFor--
 	if due >= b.from {
 		b.calls.Answered++
@@ -114,7 +119,7 @@ func (g *generator) sendBinds(now int64) int {
 		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
 			g.add(ep, pkt)
 			g.count.bindsSent++
-			b.sent(ep, due)
+			b.sent(ep, due, now)
 		}
 	}
 	return burst

@@ -18,7 +18,7 @@ func TestBinds(t *testing.T) {
 		if ep, ok := b.free(5); !ok || ep != want {
 			t.Fatalf("endpoint %d, %v", ep, ok)
 		}
-		b.sent(want, int64(5+5*want)) // 5 is before what counts.
+		b.sent(want, int64(5+5*want), 20) // 5 is before what counts.
 	}
 	if ep, ok := b.free(20); ok {
 		t.Errorf("endpoint %d is free", ep)
@@ -45,6 +45,12 @@ func TestBinds(t *testing.T) {
 	if c.Sent != 2 || c.Answered != 1 || c.AnsweredRate != 1 || c.Latency.Samples != 1 || c.Latency.Max < 10_000 || c.Latency.Max > 10_100 {
 		t.Errorf("%+v", c)
 	}
+	// Patience begins when it was sent, however late that was.
+	b.sent(0, 5, late)
+	b.cursor = 0
+	if ep, ok := b.free(late + 1); !ok || ep != 1 {
+		t.Errorf("endpoint %d, %v, want 1", ep, ok)
+	}
 	if none := newBinds(0, 0, 0, 3); none.rate != 0 || none.under != nil {
 		t.Error("memory for no BINDs")
 	}
@@ -68,10 +74,10 @@ func (r *refusing) Reserve(context.Context) error {
 
 // TestAllocatingRefused: refusals have names and no latency.
 func TestAllocatingRefused(t *testing.T) {
-	cfg := Config{AllocateWorkers: 1, AllocateRate: 900, Drain: time.Second}
+	cfg := Config{AllocateWorkers: 1, AllocateRate: 9, Drain: 15 * time.Second}
 	b := bed{dialect: &refusing{}}
 	begin := time.Now()
-	a := b.newAllocating(&cfg, begin, begin.Add(10*time.Millisecond))
+	a := b.newAllocating(&cfg, begin, begin.Add(time.Second))
 	a.Run(t.Context())
 	r := Result{Errors: map[string]uint64{"allocate failed": 1}}
 	c := a.report(&r)

@@ -45,6 +45,7 @@ func newObserver(g *generator, serverPID int) *observer {
 // Run works until done is closed, which has to be after the generator ended, or
 // ctx ends. A run that is over before its time is read then.
 func (o *observer) Run(ctx context.Context, done <-chan struct{}) {
+	defer o.tell() // of the seconds that were over after the last look
 	for i, at := range o.marks {
 		reached := o.wait(ctx, done, at)
 		if reached || i > 0 {
