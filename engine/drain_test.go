@@ -126,7 +126,7 @@ func TestDrainThreshold(t *testing.T) {
 func TestUndrain(t *testing.T) {
 	t.Parallel()
 	r, host, p := drainMatch(t, engine.Config{})
-	const first = 1500 * time.Millisecond // long enough that a busy machine gets to the second
+	const first = 5 * time.Second // long enough that a busy machine gets to the second
 	over := time.After(first + 100*time.Millisecond)
 	drain(t, r, engine.DrainConfig{Deadline: first})
 	drain(t, r, engine.DrainConfig{Deadline: time.Hour})

@@ -48,6 +48,11 @@ func TestHooks(t *testing.T) {
 		fmt.Sprintf("disconnect %v %v", joinRes.ID, hostRes.ID),
 		fmt.Sprintf("end %v joiner closed", joinRes.ID),
 	}
+	enginetest.Wait(t, "the hooks are told", func() bool { // control counts an end before it tells of it
+		mu.Lock()
+		defer mu.Unlock()
+		return len(told) >= len(want)
+	})
 	mu.Lock()
 	defer mu.Unlock()
 	if !slices.Equal(told, want) {

@@ -15,7 +15,7 @@ import (
 
 var (
 	playRounds = flag.Int("players.rounds", 0, "simulated rounds of trouble and calm, of about a minute each; 0: 60, or 12 with the race detector or -short")
-	playSeed   = flag.Uint64("players.seed", 0, "first seed; 0: by the clock")
+	playSeed   = flag.Uint64("players.seed", 0, "first seed; 0: by the clock if -players.rounds is given, else 1")
 )
 
 const (
@@ -248,15 +248,14 @@ func (n *netsim) end() {
 // it, and so does a client that is not back in time.
 func TestPlayers(t *testing.T) {
 	t.Parallel()
-	rounds := *playRounds
+	rounds, seed := *playRounds, *playSeed
+	if seed == 0 {
+		seed = someSeed(rounds)
+	}
 	if rounds == 0 {
 		if rounds = 60; raceEnabled || testing.Short() {
 			rounds = 12
 		}
-	}
-	seed := *playSeed
-	if seed == 0 {
-		seed = uint64(time.Now().UnixNano())
 	}
 	var slowest int64
 	var received uint64

@@ -11,6 +11,7 @@ import (
 	"runtime"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -91,7 +92,21 @@ func newClock() func() int64 {
 // in the past of every rule that lasts seconds.
 const clockStart = 60_000
 
+// portTries is how many free ports are tried when one is wanted for several
+// addresses: what is free at the first, somebody else may have at the next.
+const portTries = 5
+
 func (s *Server) listen() error {
+	free := len(s.cfg.Listen) > 1 && s.cfg.Listen[0].Port() == 0
+	for try := 1; ; try++ {
+		err := s.listenOnce()
+		if !free || try == portTries || !errors.Is(err, syscall.EADDRINUSE) {
+			return err
+		}
+	}
+}
+
+func (s *Server) listenOnce() error {
 	for i, addr := range s.cfg.Listen {
 		if i > 0 && addr.Port() == 0 {
 			addr = netip.AddrPortFrom(addr.Addr(), s.groups[0].Addr().Port())
@@ -102,7 +117,10 @@ func (s *Server) listen() error {
 			HoldProcessor: s.cfg.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
 		}, s.cfg.Workers)
 		if err != nil {
-			s.closeSockets()
+			for _, g := range s.groups {
+				g.Close()
+			}
+			s.groups = nil
 			return fmt.Errorf("engine: listen on %v: %w", addr, err)
 		}
 		s.groups = append(s.groups, group)

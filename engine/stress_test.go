@@ -105,7 +105,13 @@ func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop cha
 // BIND_RECEIVED only datagrams for the new one may come.
 func hop(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, rounds int) {
 	conn := dial(t, r)
-	defer conn.Close()
+	defer func() { conn.Close() }()
+	// An answer that is late would pass for that to the next question, and then
+	// what comes before the real one looks foreign. A new socket hears none.
+	anew := func() {
+		conn.Close()
+		conn = dial(t, r)
+	}
 	for range rounds {
 		host := hosts[rnd.IntN(len(hosts))]
 		res, err := r.ReserveJoiner(context.Background(), alloc.JoinerRequest{Tenant: host.tenant, Host: host.ID})
@@ -116,7 +122,8 @@ func hop(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, roun
 		cred := r.Credentials(res)
 		conn.Write(enginetest.SignedBind(cred, uint16(rnd.IntN(100))))
 		if !await(conn, 1, nil) {
-			continue // Lost, or the host is too quick for this socket's buffer.
+			anew() // Lost, or late, or the host is too quick for this socket's buffer.
+			continue
 		}
 		conn.Write(proto.ConnectRequest{ID: res.ID, ConnectionData: res.HostConnectionData[:]}.Append(nil))
 		foreign := func(pkt []byte) {
@@ -125,6 +132,7 @@ func hop(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, roun
 			}
 		}
 		if !await(conn, 6, foreign) {
+			anew()
 			continue
 		}
 		for range 5 {
@@ -149,10 +157,18 @@ func dial(t *testing.T, r *enginetest.Relay) *net.UDPConn {
 	return conn
 }
 
-// await reads until a message of type want comes, for a quarter of a second.
+// patience is for how long a test waits for what must come.
+const patience = 15 * time.Second
+
+// await reads until a message of type want comes, for a quarter of a second: it
+// may have been lost.
 func await(conn *net.UDPConn, want byte, each func([]byte)) bool {
+	return awaitFor(250*time.Millisecond, conn, want, each)
+}
+
+func awaitFor(d time.Duration, conn *net.UDPConn, want byte, each func([]byte)) bool {
 	buf := make([]byte, 2048)
-	conn.SetReadDeadline(time.Now().Add(250 * time.Millisecond))
+	conn.SetReadDeadline(time.Now().Add(d))
 	for {
 		n, err := conn.Read(buf)
 		if err != nil {

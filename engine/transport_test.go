@@ -73,7 +73,6 @@ func newAsker(t *testing.T, s *Server) asker {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { conn.Close() })
-	conn.SetDeadline(time.Now().Add(20 * time.Second))
 	return asker{t, conn}
 }
 
@@ -85,6 +84,7 @@ func (a asker) ask(pkt []byte) []byte {
 
 func (a asker) hear() []byte {
 	a.t.Helper()
+	a.conn.SetReadDeadline(time.Now().Add(15 * time.Second))
 	answer := make([]byte, 2048)
 	n, err := a.conn.Read(answer)
 	if err != nil {

@@ -41,6 +41,14 @@ func (u *UTP) Pause(paused bool) {
 	u.paused = paused
 }
 
+// Quiet keeps the client from sending of its own accord, or lets it go on. Unlike
+// one that is paused it reads, and answers what it reads.
+func (u *UTP) Quiet(quiet bool) {
+	u.mu.Lock()
+	defer u.mu.Unlock()
+	u.quiet = quiet
+}
+
 // State returns the client's status and its peers.
 func (u *UTP) State() (Status, [][16]byte) {
 	u.mu.Lock()

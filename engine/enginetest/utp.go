@@ -74,6 +74,8 @@ type UTP struct {
 	logged    []string // what the game's log would show
 	violation string   // a datagram that a relay must never send
 	paused    bool
+	quiet     bool
+	asked     int // CONNECT_REQUESTs that no ACCEPTED has answered
 }
 
 // NewUTP opens a client's socket on the loopback address of its relay.
@@ -114,7 +116,7 @@ func (u *UTP) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		u.mu.Lock()
 		conn, paused := u.conn, u.paused
-		if !paused {
+		if !paused && !u.quiet {
 			u.update(time.Now())
 		}
 		u.mu.Unlock()
@@ -160,6 +162,7 @@ func (u *UTP) update(now time.Time) {
 		}
 		if u.wanted && len(u.peers) == 0 && now.Sub(u.lastConn) >= u.Retry {
 			u.lastConn = now
+			u.asked++
 			u.send(now, append(append(message(3, u.Cred.ID[:]), 255), u.Cred.HostConnectionData...))
 		}
 	}
@@ -243,9 +246,15 @@ func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 }
 
 func (u *UTP) accepted(pkt []byte) {
+	answer := u.asked > 0
+	if answer {
+		u.asked--
+	}
 	if !u.wanted {
-		u.violation = "ACCEPTED for who did not ask"
-		return
+		if !answer {
+			u.violation = "ACCEPTED for who did not ask"
+		}
+		return // It asked, and has left since.
 	}
 	if string(pkt[20:36]) != string(u.Cred.ID[:]) {
 		u.violation = "ACCEPTED for somebody else"

@@ -34,10 +34,15 @@ func (p *pair) echo(n int, pkt []byte) bool {
 	return relayBack(p.b, p.rxB, p.txB, n) && relayBack(p.a, p.rxA, nil, n)
 }
 
+// relayBack receives as many as it wants, and sends them back if it has a batch
+// for that. Recv may come back with nothing, now and then.
 func relayBack(c *Conn, rx *RecvBatch, tx *SendBatch, want int) bool {
-	for want > 0 {
+	for idle := 0; want > 0; {
 		n, err := c.Recv(rx)
-		if n == 0 || err != nil {
+		if n == 0 {
+			idle++
+		}
+		if err != nil || idle > int(patience/recvTimeout) {
 			return false
 		}
 		want -= n

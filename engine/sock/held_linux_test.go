@@ -42,7 +42,7 @@ func TestHeldReceiver(t *testing.T) {
 			if n != i {
 				t.Fatalf("got %d, want %d", n, i)
 			}
-		case <-time.After(10 * time.Second):
+		case <-time.After(patience):
 			t.Fatalf("datagram %d never came", i)
 		}
 		runtime.GC() // It stops every goroutine, or never returns.

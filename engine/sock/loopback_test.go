@@ -338,8 +338,7 @@ func TestMappedListenAddress(t *testing.T) {
 // TestDualStack listens on both wildcards with the same port.
 func TestDualStack(t *testing.T) {
 	needV6(t)
-	g4 := listenOn(t, "0.0.0.0:0")
-	g6 := listenOn(t, fmt.Sprintf("[::]:%d", g4.Addr().Port()))
+	g4, g6 := bothFamilies(t)
 	var wg sync.WaitGroup
 	for _, g := range []*Group{g4, g6} {
 		wg.Go(func() {
@@ -360,6 +359,28 @@ func TestDualStack(t *testing.T) {
 	wg.Wait()
 }
 
+// bothFamilies tries some ports, for what is free for IPv4 somebody else may have
+// for IPv6.
+func bothFamilies(t *testing.T) (g4, g6 *Group) {
+	t.Helper()
+	for range 5 {
+		g4 = listenOn(t, "0.0.0.0:0")
+		var err error
+		g6, err = Listen(Config{Addr: netip.AddrPortFrom(netip.IPv6Unspecified(), g4.Addr().Port())}, 1)
+		if err == nil {
+			t.Cleanup(func() {
+				if err := g6.Close(); err != nil {
+					t.Errorf("Close: %v", err)
+				}
+			})
+			return g4, g6
+		}
+		t.Logf("port %d: %v", g4.Addr().Port(), err)
+	}
+	t.Fatal("of five ports none is free for both families")
+	return nil, nil
+}
+
 // TestKernelDrops overruns a small read buffer.
 func TestKernelDrops(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), ReadBuffer: 8192}, 1)
@@ -370,10 +391,18 @@ func TestKernelDrops(t *testing.T) {
 	for range 200 {
 		write(t, client, make([]byte, 1000))
 	}
+	// A busy kernel may deliver late, so each has to be accounted for.
 	c := g.Conns()[0]
-	drops := c.Stats().KernelDrops
-	if drops == 0 || drops > 200 {
-		t.Errorf("%d drops", drops)
+	rx, taken, drops := c.NewRecvBatch(), uint64(0), uint64(0)
+	for end := time.Now().Add(patience); taken+drops < 200 && time.Now().Before(end); {
+		n, err := c.TryRecv(rx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		taken, drops = taken+uint64(n), c.Stats().KernelDrops
+	}
+	if drops == 0 || taken+drops != 200 {
+		t.Errorf("%d drops, %d taken", drops, taken)
 	}
 	if err := c.Close(); err != nil || c.Stats().KernelDrops != drops {
 		t.Errorf("after Close (%v): %d drops, before %d", err, c.Stats().KernelDrops, drops)

@@ -12,7 +12,7 @@ import (
 )
 
 // patience bounds waits that end at once unless something is broken.
-const patience = 10 * time.Second
+const patience = 20 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -47,9 +47,6 @@ func dial(t testing.TB, from, to netip.AddrPort) *net.UDPConn {
 		t.Fatalf("dial %v: %v", to, err)
 	}
 	t.Cleanup(func() { _ = c.Close() })
-	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
-		t.Fatal(err)
-	}
 	return c
 }
 
@@ -62,6 +59,9 @@ func write(t testing.TB, c *net.UDPConn, pkt []byte) {
 
 func read(t testing.TB, c *net.UDPConn) []byte {
 	t.Helper()
+	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+		t.Fatal(err)
+	}
 	buf := make([]byte, 1<<16)
 	n, err := c.Read(buf)
 	if err != nil {
