@@ -3,7 +3,6 @@ package netcode_test
 import (
 	"context"
 	"errors"
-	"math/rand/v2"
 	"net/netip"
 	"sync"
 	"testing"
@@ -13,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
+	"github.com/ferryrelay/ferry/engine/enginetest"
 )
 
 func TestRequests(t *testing.T) {
@@ -118,29 +118,10 @@ func TestAutoConnect(t *testing.T) {
 	}
 }
 
-// quietPort returns a free port below those that the kernel chooses from, so
-// that no other socket of this machine gets it before the test does.
-func quietPort(t *testing.T) netip.AddrPort {
-	t.Helper()
-	for range 100 {
-		at := netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), uint16(10_000+rand.IntN(20_000)))
-		l, err := link.OpenUDP(link.UDPConfig{Local: at})
-		if err != nil {
-			continue
-		}
-		if err := l.Close(); err != nil {
-			t.Fatal(err)
-		}
-		return at
-	}
-	t.Fatal("no port is free")
-	return netip.AddrPort{}
-}
-
 // TestRun plays over real sockets, each side in a goroutine of its own, found
 // by the port alone.
 func TestRun(t *testing.T) {
-	at := quietPort(t)
+	at := netip.MustParseAddrPort(enginetest.SteadyAddr(t, "udp"))
 	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
 	b := &bed{t: t}
 	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})

@@ -5,8 +5,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"io"
-	"math/rand/v2"
-	"net"
 	"net/http"
 	"net/netip"
 	"os"
@@ -104,29 +102,6 @@ func launch(t *testing.T, args ...string) *ferry {
 		t.Fatal("no ready line; log:\n", f.log.String())
 	}
 	return f
-}
-
-// steadyAddr returns an address of loopback at which nobody listens in that
-// network. Its port is below those that systems give to who asks for none, so that
-// nobody comes by it until it is used, or while a process is started anew.
-func steadyAddr(t *testing.T, network string) string {
-	t.Helper()
-	for range 100 {
-		addr := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
-		var socket io.Closer
-		var err error
-		if network == "udp" {
-			socket, err = net.ListenPacket(network, addr)
-		} else {
-			socket, err = net.Listen(network, addr)
-		}
-		if err == nil {
-			socket.Close()
-			return addr
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 func (f *ferry) parse(line string) {

@@ -98,7 +98,7 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 // freeAddr returns an address of TCP at which nobody listens.
 func freeAddr(t *testing.T) (addr, port string) {
 	t.Helper()
-	addr = steadyAddr(t, "tcp")
+	addr = enginetest.SteadyAddr(t, "tcp")
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)

@@ -129,7 +129,7 @@ func (m match) close() {
 // host is back and not before, and whoever was gone stays out.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	p, udp := newPlace(t), steadyAddr(t, "udp")
+	p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
 	f := p.serve("--udp", udp)
 	f.says("state file: new")
 	m, gone := f.match(), f.match()
