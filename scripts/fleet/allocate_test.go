@@ -29,7 +29,7 @@ const (
 // allocate measures how many hosts a second are placed over HTTP, the store and
 // a relay, with the callers on the same machine as everything else.
 func (y *yard) allocate(t *testing.T) {
-	d := newDoor(y.net.players, callers)
+	d := newDoor(y.net.players, callers, y.door.stalls)
 	defer d.close()
 	ctx, cancel := context.WithTimeout(t.Context(), *allocateFor)
 	defer cancel()

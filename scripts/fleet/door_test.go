@@ -9,6 +9,7 @@ import (
 	"net/http"
 	"sync/atomic"
 	"syscall"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/scripts/lab"
@@ -20,14 +21,16 @@ import (
 type door struct {
 	nodes   []*api.Client
 	once    bool // a call that failed is not tried again; fixed before the first
+	stalls  *lab.Stalls
+	excused atomic.Uint64 // calls that failed on a machine that stood still
 	calls   atomic.Uint64
 	retried atomic.Uint64
 }
 
 // newDoor returns the API nodes as they are reached from a namespace, with so
 // many connections to each.
-func newDoor(from lab.Namespace, conns int) *door {
-	d := &door{}
+func newDoor(from lab.Namespace, conns int, stalls *lab.Stalls) *door {
+	d := &door{stalls: stalls}
 	for i := range apiCount {
 		d.nodes = append(d.nodes, &api.Client{BaseURL: "http://" + apiAddr(i) + ":7777", Token: token, HTTP: &http.Client{
 			Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: conns},
@@ -51,9 +54,27 @@ func fault(err error) bool {
 	return err != nil && (!errors.As(err, &p) || p.Status >= http.StatusInternalServerError)
 }
 
-// do calls a node, and the next one once. A node that takes no connection was not
-// called.
+// healing is for how long a machine that stood still may refuse calls: a store
+// that did not answer within 70 ms is not asked for the next 400 ms.
+const healing = time.Second
+
+// do makes a call. In the quick form one that failed while a processor stood
+// still, or right after that, is made again: the store may have been on it, and
+// nobody can answer for that.
 func (d *door) do(call func(c *api.Client) error) error {
+	for deadline := time.Now().Add(patience); ; time.Sleep(pollEvery) {
+		begin := time.Now()
+		err := d.try(call)
+		if !fault(err) || d.once || *long || !d.stalls.Since(begin.Add(-healing)) || time.Now().After(deadline) {
+			return err
+		}
+		d.excused.Add(1)
+	}
+}
+
+// try calls a node, and the next one once. A node that takes no connection was not
+// called.
+func (d *door) try(call func(c *api.Client) error) error {
 	n := d.calls.Add(1)
 	var err error
 	for i, tries := uint64(0), 0; i < 2*apiCount && tries < 2; i++ {

@@ -120,7 +120,12 @@ func newYard(t *testing.T) *yard {
 			t.Error(err)
 		}
 	})
-	y.door = newDoor(y.net.players, enrolling)
+	stalls := lab.NewStalls()
+	ctx, cancel := context.WithCancel(context.Background())
+	var watching sync.WaitGroup
+	watching.Go(func() { stalls.Run(ctx) })
+	t.Cleanup(func() { cancel(); watching.Wait() })
+	y.door = newDoor(y.net.players, enrolling, stalls)
 	t.Cleanup(y.door.close)
 	until(t, "the API nodes know relays of both regions", y.allRegions)
 	return y
@@ -197,6 +202,7 @@ func (y *yard) inTheEnd(t *testing.T) {
 	}
 	y.table.judge(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
 	y.table.say(t, "calls / tried again", fmt.Sprintf("%d / %d", y.door.calls.Load(), y.door.retried.Load()))
+	y.table.say(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", y.door.excused.Load(), ms(y.door.stalls.Total())))
 	for w, c := range counts {
 		y.table.say(t, "players, "+wayNames[w], c.String())
 	}

@@ -21,16 +21,24 @@ const (
 	elsewhereIn    = 6 * time.Second
 	refuseWithin   = 100 * time.Millisecond
 	recoverWithin  = 5 * time.Second
-	lateAnswers    = 500 * time.Millisecond // longer than any call to the store
 	relayDownFor   = 3 * time.Second
 	drainDeadline  = 2 * time.Second
 	resumedPercent = 99
 )
 
+// lateAnswers is longer than any call to the store, also on a machine that stands
+// still meanwhile, which the long form has no patience with.
+func lateAnswers() time.Duration {
+	if *long {
+		return 500 * time.Millisecond
+	}
+	return 2 * time.Second
+}
+
 // apiKilled: whoever calls the other node after a failure notices nothing of the
 // death of one.
 func (y *yard) apiKilled(t *testing.T) {
-	before := y.matches.counts(true)
+	before := y.settled(t)
 	retried := y.door.retried.Load()
 	p := startProbe(probed{door: y.door, codes: y.matches.codes(), region: eu})
 	time.Sleep(500 * time.Millisecond)
@@ -114,8 +122,8 @@ func (y *yard) storePauses(t *testing.T) {
 // storeGone takes the store away for a while.
 func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error) {
 	t.Helper()
-	before := y.matches.counts(true)
-	once := newDoor(y.net.players, enrolling)
+	before := y.settled(t)
+	once := newDoor(y.net.players, enrolling, y.door.stalls)
 	once.once = true
 	defer once.close()
 	p := startProbe(probed{door: once, codes: y.matches.codes(), region: eu, look: once.look})
@@ -140,7 +148,7 @@ func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error
 	time.Sleep(max(0, recoverWithin-time.Since(back)))
 	calls := p.stop()
 	// What was asked last may be answered by a store that is back.
-	y.refusals(t, calls.between(gone, back.Add(-lateAnswers)), gone)
+	y.refusals(t, calls.between(gone, back.Add(-lateAnswers())), gone)
 	after := calls.between(back, time.Now())
 	for k, name := range needStore {
 		well := after.of(kind(k)).wellAfter(back)
@@ -185,7 +193,7 @@ func spread(all []time.Duration) string {
 // goes on.
 func (y *yard) relayDrains(t *testing.T) {
 	const relay, tries = 2, 30
-	before := y.matches.counts(true)
+	before := y.settled(t)
 	if _, err := y.ctl(y.net.relays[relay], "drain", "--deadline", "1h"); err != nil {
 		t.Fatal(err)
 	}
@@ -299,11 +307,41 @@ func (y *yard) calls(t *testing.T, calls samples, skipped int) {
 	}
 }
 
+// settled returns what players have lived through so far, with nothing under way:
+// as much is missing at the next look.
+func (y *yard) settled(t *testing.T) (sums [wayCount]seen) {
+	t.Helper()
+	sums = y.matches.counts(true)
+	until(t, "nothing is under way", func() string {
+		before := sums
+		if sums = y.matches.counts(true); !alike(before, sums) {
+			return fmt.Sprint(total(before), total(sums))
+		}
+		return ""
+	})
+	return sums
+}
+
+// alike reports whether as many datagrams were lost by each way.
+func alike(a, b [wayCount]seen) bool {
+	for w := range a {
+		if a[w].lost != b[w].lost {
+			return false
+		}
+	}
+	return true
+}
+
 // nothingLost judges that no datagram was lost since before, by any way.
 func (y *yard) nothingLost(t *testing.T, before [wayCount]seen) {
 	t.Helper()
-	for w, now := range y.matches.counts(true) {
-		lost, sent := now.lost-before[w].lost, now.sent-before[w].sent
+	after := y.matches.counts(true)
+	// What is under way for longer arrives; what was lost does not.
+	for deadline := time.Now().Add(patience / 2); !alike(before, after) && time.Now().Before(deadline); {
+		after = y.matches.counts(true)
+	}
+	for w, now := range after {
+		lost, sent := int64(now.lost-before[w].lost), now.sent-before[w].sent
 		y.table.judge(t, "datagrams lost, "+wayNames[w], fmt.Sprintf("%d of %d", lost, sent), "0", lost == 0 && sent > 0)
 	}
 }

@@ -103,14 +103,20 @@ func (f *Fleet) Counts() Counts {
 
 // Settle stops the game for a moment, until nothing is under way any more or
 // half a second has passed, and returns the counts of that moment.
-func (f *Fleet) Settle() Counts {
+func (f *Fleet) Settle() Counts { return f.settle(0, 500*time.Millisecond) }
+
+// SettleTo is Settle for a game of which no more datagrams may be lost than those:
+// it waits for the others as long as a machine may stand still, 15 s at most.
+func (f *Fleet) SettleTo(lost uint64) Counts { return f.settle(lost, 15*time.Second) }
+
+func (f *Fleet) settle(lost uint64, within time.Duration) Counts {
+	const pause = 10 * time.Millisecond
 	f.pause(true)
 	defer f.pause(false)
 	c := f.Counts()
-	for range 50 {
-		time.Sleep(10 * time.Millisecond)
-		c = f.Counts()
-		if c.Lost() == 0 {
+	for range within / pause {
+		time.Sleep(pause)
+		if c = f.Counts(); c.Lost() <= lost {
 			break
 		}
 	}

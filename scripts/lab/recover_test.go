@@ -31,7 +31,7 @@ func TestRecover(t *testing.T) {
 		t.Errorf("serving %v after the start, goal 1 s", l.relay.Started)
 	}
 	l.replay(captured)
-	for f.Resumed(time.Minute) < n && time.Since(killed) < 15*time.Second && f.Counts().Dead < 2*n {
+	for f.Resumed(time.Minute) < n && time.Since(killed) < 30*time.Second && f.Counts().Dead < 2*n {
 		time.Sleep(10 * time.Millisecond)
 	}
 	in5, in10, ever := f.Resumed(5*time.Second), f.Resumed(10*time.Second), f.Resumed(time.Minute)

@@ -108,6 +108,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 			SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
 			return packet
 		})
+		l.taken(l.net.Relay)
 		time.Sleep(200 * time.Millisecond)
 		h := v.heard.Heard()
 		got := h.Datagrams - before
@@ -178,6 +179,7 @@ func TestLoops(t *testing.T) {
 				t.Fatal(err)
 			}
 			until(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
+			l.taken(l.net.Relay, l.net.Victim)
 			time.Sleep(50 * time.Millisecond)
 			gotIn, gotOut := l.metric(datagramsIn)-in, l.metric(datagramsOut)-out
 			if gotIn > 2 || gotOut > 1 {

@@ -336,7 +336,8 @@ func TestFloodWebSockets(t *testing.T) {
 	if opened.Load() == 0 || held == 0 {
 		t.Error("no WebSocket was opened")
 	}
-	if each := (peak - rss) / max(int(held), 1); held > 100 && each > 96<<10 {
+	// With few of them, what the slow callers and the calls cost would count as theirs.
+	if each := (peak - rss) / max(int(held), *webFlood/2); each > 96<<10 {
 		t.Errorf("%d bytes for each WebSocket", each)
 	}
 	l.suffered(before, settle(all))

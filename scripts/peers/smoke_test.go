@@ -9,10 +9,13 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/bench"
 )
 
 // need skips a test without a program, except in CI, where it has to be there.
@@ -43,6 +46,26 @@ func smoke(t *testing.T, only string) options {
 	return o
 }
 
+// arrived reports whether a relay delivered what it was sent, but for some losses.
+func arrived(r *bench.Result) bool { return r.Delivered > 0 && 2*r.Delivered >= r.Sent }
+
+// play plays scenarios. A run is as short as a machine may stand still, so that
+// all are played again, four times at most, when next to nothing arrived in one.
+func play(t *testing.T, s *session, list ...scenario) {
+	t.Helper()
+	for range 5 {
+		s.samples = nil
+		for _, sc := range list {
+			if err := s.scenario(t.Context(), sc); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if len(s.faults) > 0 || !slices.ContainsFunc(s.samples, func(one sample) bool { return !arrived(&one.Result) }) {
+			return
+		}
+	}
+}
+
 // TestPeers: each peer is a process of its own, and delivers the datagrams of
 // each shape to the right endpoints. Some losses are the machine's.
 func TestPeers(t *testing.T) {
@@ -58,20 +81,19 @@ func TestPeers(t *testing.T) {
 				t.Fatal(err)
 			}
 			s := &session{o: o, out: io.Discard}
+			var list []scenario
 			for _, sc := range chosen(o) {
-				if sc.matches = 6; sc.variants || sc.secure {
-					continue
-				}
-				if err := s.scenario(t.Context(), sc); err != nil {
-					t.Fatal(err)
+				if sc.matches = 6; !sc.variants && !sc.secure {
+					list = append(list, sc)
 				}
 			}
+			play(t, s, list...)
 			if len(s.faults) > 0 || len(s.samples) != 6 {
 				t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
 			}
 			for i := range s.samples {
 				r := &s.samples[i].Result
-				if r.Delivered == 0 || 2*r.Delivered < r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+				if !arrived(r) || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
 					t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Scenario,
 						r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
 				}
@@ -91,9 +113,7 @@ func TestSecured(t *testing.T) {
 	s := &session{o: o, out: io.Discard}
 	sc := chosen(o)[0]
 	sc.matches, sc.rates = 6, o.rates
-	if err := s.scenario(t.Context(), sc); err != nil {
-		t.Fatal(err)
-	}
+	play(t, s, sc)
 	if len(s.faults) > 0 || len(s.samples) != 6 {
 		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
 	}
@@ -101,7 +121,7 @@ func TestSecured(t *testing.T) {
 	for i := range s.samples {
 		r := &s.samples[i].Result
 		wire[s.samples[i].Peer] = r.WireBytes
-		if r.Delivered == 0 || 2*r.Delivered < r.Sent || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+		if !arrived(r) || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
 			t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Peer,
 				r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
 		}

@@ -42,7 +42,7 @@ func serve(t *testing.T) (*turn.Server, netip.AddrPort) {
 // nothing is left on the server. Some losses are the machine's.
 func TestDialect(t *testing.T) {
 	server, addr := serve(t)
-	if err := Probe(addr, time.Second); err != nil {
+	if err := Probe(addr, 10*time.Second); err != nil {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]bench.Config{
@@ -55,6 +55,7 @@ func TestDialect(t *testing.T) {
 			ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 			defer cancel()
 			cfg.Rate, cfg.Duration, cfg.Warmup, cfg.Payload = 1000, 200*time.Millisecond, -1, 64
+			cfg.Drain = 5 * time.Second // Ends when all has arrived.
 			r, err := bench.Run(ctx, cfg, New(Config{Server: addr, Username: "u", Password: "p"}))
 			if err != nil {
 				t.Fatal(err)
@@ -63,7 +64,7 @@ func TestDialect(t *testing.T) {
 				t.Errorf("delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v",
 					r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
 			}
-			deadline := time.Now().Add(5 * time.Second)
+			deadline := time.Now().Add(20 * time.Second)
 			for server.AllocationCount() > 0 && time.Now().Before(deadline) {
 				time.Sleep(5 * time.Millisecond)
 			}

@@ -1,0 +1,42 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"sync"
+	"testing"
+	"time"
+)
+
+// TestStalls: a process that stood still knows it, and when.
+func TestStalls(t *testing.T) {
+	s := NewStalls()
+	if s.Since(time.Time{}) || s.Total() != 0 {
+		t.Error("it knows of something that it has not seen")
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	var run sync.WaitGroup
+	run.Go(func() { s.Run(ctx) })
+	until(t, "it watches", func() bool {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		return len(s.beats) > 0
+	})
+	before := time.Now()
+	stop := fmt.Sprintf("kill -STOP %d; sleep 0.3; kill -CONT %[1]d", os.Getpid())
+	if err := exec.Command("sh", "-c", stop).Run(); err != nil {
+		t.Fatal(err)
+	}
+	if !s.Since(before) {
+		t.Error("it does not know that it stood still")
+	}
+	until(t, "the time is added up", func() bool { return s.Total() >= 250*time.Millisecond })
+	until(t, "it is over", func() bool { return !s.Since(time.Now()) })
+	cancel()
+	run.Wait()
+	if s.Since(time.Now()) {
+		t.Error("whoever does not watch knows of nothing")
+	}
+}
