@@ -50,18 +50,23 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestLowLoad: ferry and the C loop with variants, and nobody else.
-func TestLowLoad(t *testing.T) {
-	o, err := parseOptions([]string{"--shapes", "low-load"}, io.Discard)
-	if err != nil {
-		t.Fatal(err)
-	}
-	sc := chosen(o)[0]
-	var got []string
-	for _, p := range sc.players(o) {
-		got = append(got, p.name)
-	}
-	if want := "ferry c ferry-200us ferry-500us c-200us c-500us"; strings.Join(got, " ") != want {
-		t.Errorf("players are %v, want %s", got, want)
+// TestVariants: ferry and the C loop with variants, and nobody else.
+func TestVariants(t *testing.T) {
+	for shape, want := range map[string]string{
+		"low-load":   "ferry c ferry-200us ferry-500us c-200us c-500us",
+		"star-merge": "ferry c c-merge",
+	} {
+		o, err := parseOptions([]string{"--shapes", shape}, io.Discard)
+		if err != nil {
+			t.Fatal(err)
+		}
+		sc := chosen(o)[0]
+		var got []string
+		for _, p := range sc.players(o) {
+			got = append(got, p.name)
+		}
+		if strings.Join(got, " ") != want {
+			t.Errorf("%s: players are %v, want %s", shape, got, want)
+		}
 	}
 }

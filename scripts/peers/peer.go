@@ -41,15 +41,16 @@ var (
 	peers = []peer{
 		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},
 		{"null", "null relay", "Ferry's socket loop, swap by arithmetic, no look-up", startNull},
-		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap(0)},
+		{"c", "C loop", "recvmmsg and sendmmsg in C, batch 64, swap by arithmetic, no look-up", startSwap()},
 		{"coturn", "coturn", "coturn of Debian, one relay thread, TURN ChannelData", startCoturn},
 		{"pion", "pion/turn", "pion/turn v4.1.4, one listener, TURN ChannelData", startPion},
 	}
 	variants = []peer{
 		{"ferry-200us", "ferry, delay 200 µs", "ferry dev --receive-delay 200us", startFerry(200 * time.Microsecond)},
 		{"ferry-500us", "ferry, delay 500 µs", "ferry dev --receive-delay 500us", startFerry(500 * time.Microsecond)},
-		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap(200 * time.Microsecond)},
-		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap(500 * time.Microsecond)},
+		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap("--delay-us", "200")},
+		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap("--delay-us", "500")},
+		{"c-merge", "C loop, merging", "the C loop, one message (UDP_SEGMENT) for what goes to one destination", startSwap("--merge")},
 	}
 	// secured speak DTLS with their clients.
 	secured = []peer{
@@ -103,14 +104,13 @@ func startNull(ctx context.Context, o options, star bool) (*server, error) {
 	return swapDialect(ctx, s, "null")
 }
 
-func startSwap(delay time.Duration) func(context.Context, options, bool) (*server, error) {
+func startSwap(flags ...string) func(context.Context, options, bool) (*server, error) {
 	return func(ctx context.Context, o options, star bool) (*server, error) {
 		mode := "pairs"
 		if star {
 			mode = "star"
 		}
-		s, err := start(o.serverCPU, o.out, o.bin("swap"), "--port", "0", "--mode", mode,
-			"--delay-us", strconv.FormatInt(delay.Microseconds(), 10))
+		s, err := start(o.serverCPU, o.out, append([]string{o.bin("swap"), "--port", "0", "--mode", mode}, flags...)...)
 		if err != nil {
 			return nil, err
 		}

@@ -18,7 +18,7 @@ type scenario struct {
 	max       bool      // look for the highest rate without loss
 	closed    bool      // a closed loop too: both sides as busy as they can be
 	rates     []float64 // nil: those of the command line
-	variants  bool      // ferry and the C loop with and without a rest before each receive, nobody else
+	variants  []string  // nobody but ferry, the C loop and these
 	secure    bool      // ferry and coturn over DTLS, and ferry over plain UDP
 }
 
@@ -43,7 +43,7 @@ const (
 // be told from those.
 func apart(name string) bool {
 	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
-	return i >= 0 && (scenarios[i].variants || scenarios[i].secure)
+	return i >= 0 && (len(scenarios[i].variants) > 0 || scenarios[i].secure)
 }
 
 // steps are the measurements of a round in their order.
@@ -63,6 +63,9 @@ func (s *scenario) steps() (list []step) {
 // lowRate is where waking up costs more than a datagram.
 const lowRate = 20_000
 
+// rests are those that rest before each receive.
+var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
+
 var scenarios = []scenario{
 	{
 		name: "pairs", about: "200 hosts with 1 player each, both ways, spread evenly",
@@ -78,11 +81,15 @@ var scenarios = []scenario{
 	},
 	{
 		name: "low-load", about: "pairs at 20,000/s, with and without a rest before each receive",
-		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: true,
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, rates: []float64{lowRate}, variants: rests,
 	},
 	{
 		name: "star-rest", about: "star-up with and without a rest before each receive, so that more of a host's datagrams leave together",
-		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{lowRate, 5 * lowRate}, variants: true,
+		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{lowRate, 5 * lowRate}, variants: rests,
+	},
+	{
+		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
+		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true, variants: []string{"c-merge"},
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
@@ -123,12 +130,12 @@ func (s *scenario) players(o options) (list []peer) {
 		return list
 	}
 	for _, p := range peers {
-		if wants(o.only, p.name) && (!s.variants || p.name == "ferry" || p.name == "c") {
+		if wants(o.only, p.name) && (s.variants == nil || p.name == "ferry" || p.name == "c") {
 			list = append(list, p)
 		}
 	}
 	for _, p := range variants {
-		if s.variants && wants(o.only, p.base()) {
+		if slices.Contains(s.variants, p.name) && wants(o.only, p.base()) {
 			list = append(list, p)
 		}
 	}

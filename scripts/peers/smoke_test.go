@@ -66,6 +66,18 @@ func play(t *testing.T, s *session, list ...scenario) {
 	}
 }
 
+// whole demands of every run that all arrived where it should, as it was sent.
+func whole(t *testing.T, s *session) {
+	t.Helper()
+	for _, one := range s.samples {
+		r := &one.Result
+		if !arrived(r) || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
+			t.Errorf("%s, %s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", one.Scenario, one.Peer,
+				r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
+		}
+	}
+}
+
 // TestPeers: each peer is a process of its own, and delivers the datagrams of
 // each shape to the right endpoints. Some losses are the machine's.
 func TestPeers(t *testing.T) {
@@ -83,7 +95,7 @@ func TestPeers(t *testing.T) {
 			s := &session{o: o, out: io.Discard}
 			var list []scenario
 			for _, sc := range chosen(o) {
-				if sc.matches = 6; !sc.variants && !sc.secure {
+				if sc.matches = 6; sc.variants == nil && !sc.secure {
 					list = append(list, sc)
 				}
 			}
@@ -91,13 +103,7 @@ func TestPeers(t *testing.T) {
 			if len(s.faults) > 0 || len(s.samples) != 6 {
 				t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
 			}
-			for i := range s.samples {
-				r := &s.samples[i].Result
-				if !arrived(r) || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
-					t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Scenario,
-						r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
-				}
-			}
+			whole(t, s)
 		})
 	}
 }
@@ -117,18 +123,32 @@ func TestSecured(t *testing.T) {
 	if len(s.faults) > 0 || len(s.samples) != 6 {
 		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
 	}
+	whole(t, s)
 	wire := map[string]int{}
-	for i := range s.samples {
-		r := &s.samples[i].Result
-		wire[s.samples[i].Peer] = r.WireBytes
-		if !arrived(r) || r.Misdelivered+r.Corrupt+r.Duplicated > 0 || len(r.Errors) > 0 {
-			t.Errorf("%s: delivered %d of %d, misdelivered %d, corrupt %d, twice %d, errors %v", s.samples[i].Peer,
-				r.Delivered, r.Sent, r.Misdelivered, r.Corrupt, r.Duplicated, r.Errors)
-		}
+	for _, one := range s.samples {
+		wire[one.Peer] = one.Result.WireBytes
 	}
 	if plain := wire["ferry"]; plain == 0 || wire["ferry-dtls"] != plain+37 || wire["coturn-dtls"] == 0 {
 		t.Errorf("on the wire: %v", wire)
 	}
+}
+
+// TestMerging: what the C loop sends as one message arrives as what it was made of.
+func TestMerging(t *testing.T) {
+	need(t, "gcc")
+	o := smoke(t, "c")
+	o.shapes = []string{"star-merge"}
+	if err := build(t.Context(), o); err != nil {
+		t.Fatal(err)
+	}
+	s := &session{o: o, out: io.Discard}
+	sc := chosen(o)[0]
+	sc.matches, sc.rates = 6, o.rates
+	play(t, s, sc)
+	if len(s.faults) > 0 || len(s.samples) != 4 {
+		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
+	}
+	whole(t, s)
 }
 
 // TestReport: files and tables of a real run with the variants of low load.

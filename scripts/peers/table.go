@@ -23,7 +23,7 @@ var incomparable = []string{
 	"TURN: a server adds or strips 4 bytes of ChannelData header per datagram (a copy for some), and knows its clients by address; it does not check the ids of sender and receiver in each datagram, as Ferry does. Towards hosts the generator puts 4 bytes more in front of the payload, so that it finds all payloads at one offset.",
 	"TURN: each client has a relayed port, and so the server a socket, of its own; a host of Ferry, the null relay and the C loop has one address for all.",
 	"C loop and null relay: no look-up, no checks, no state. What Ferry costs more than they is what a relay is for.",
-	"Merging: Ferry lets datagrams of one batch to one destination leave as one message (UDP_SEGMENT); on loopback such a message is taken apart only before the receiver's socket, in the sender's time: dearer than a network card that does it, cheaper than one that cannot. The C loop does not merge. The generator does not either.",
+	"Merging: Ferry lets datagrams of one batch to one destination leave as one message (UDP_SEGMENT); on loopback such a message is taken apart only before the receiver's socket, in the sender's time: dearer than a network card that does it, cheaper than one that cannot. The C loop does so in star-merge only, the generator never.",
 	"DTLS: AES-128-GCM everywhere. A host of Ferry is a client of it and has DTLS too, so a datagram is opened and sealed again; a host of TURN is a plain peer, so coturn does one of both per datagram.",
 	"Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
 	"Closed loop: the side that is slower limits, and where that is the generator the relay still has time left; batches are as long as they get. Rates are not compared there, only CPU per datagram.",
@@ -72,13 +72,13 @@ func (s *session) ratios() (list []table) {
 }
 
 // sides are the columns: Ferry against the rest, or with variants everything
-// against the C loop without delay.
+// against the plain C loop.
 func (s *session) sides(sc scenario) (ours, bases []string) {
 	for _, name := range s.took(sc) {
 		switch {
 		case sc.secure && name == "ferry":
 			bases = append(bases, name)
-		case name == "ferry", name == "ferry-dtls", sc.variants && name != "c":
+		case name == "ferry", name == "ferry-dtls", sc.variants != nil && name != "c":
 			ours = append(ours, name)
 		default:
 			bases = append(bases, name)

@@ -7,25 +7,40 @@
  *   star   a player's goes to the host, whose last byte is 0; the host's goes
  *          to the player whose last byte is the first byte of the datagram
  *
- * The port stays the same. The first line on standard output is its address.
+ * The port stays the same. With --merge what goes to one address leaves as one
+ * message, which the kernel cuts (UDP_SEGMENT). The first line on standard output is its address.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>
 #include <errno.h>
 #include <getopt.h>
 #include <netinet/in.h>
+#include <netinet/udp.h>
 #include <stdio.h>
 #include <stdlib.h>
 #include <string.h>
 #include <sys/socket.h>
 #include <unistd.h>
 
-enum { MAX_BATCH = 1024, SIZE = 2048, BUFFER = 4 << 20 };
+#ifndef UDP_SEGMENT
+#define UDP_SEGMENT 103
+#endif
+
+/* SEGMENTS is the most that Linux cuts one message into. */
+enum { MAX_BATCH = 1024, SIZE = 2048, BUFFER = 4 << 20, SEGMENTS = 64, LARGEST = 60000 };
 
 static struct mmsghdr msgs[MAX_BATCH];
 static struct iovec iovs[MAX_BATCH];
 static struct sockaddr_in addrs[MAX_BATCH];
 static unsigned char data[MAX_BATCH][SIZE];
+
+/* What is merged: messages, the pieces of each, and how long a piece is. */
+static struct mmsghdr merged[MAX_BATCH];
+static struct iovec pieces[MAX_BATCH];
+static union {
+	char space[CMSG_SPACE(sizeof(unsigned short))];
+	struct cmsghdr head;
+} control[MAX_BATCH];
 
 static void die(const char *what)
 {
@@ -96,16 +111,56 @@ static void turn(int n, int star)
 	}
 }
 
-/* send_all sends the first n; a datagram that is refused costs only itself. */
-static void send_all(int fd, int n)
+/* send_all sends the first n; a message that is refused costs only itself. */
+static void send_all(int fd, struct mmsghdr *all, int n)
 {
 	for (int done = 0; done < n;) {
-		int sent = sendmmsg(fd, msgs + done, n - done, 0);
+		int sent = sendmmsg(fd, all + done, n - done, 0);
 		if (sent > 0)
 			done += sent;
 		else if (errno != EINTR)
 			done++;
 	}
+}
+
+static int same(int i, int j)
+{
+	return addrs[i].sin_addr.s_addr == addrs[j].sin_addr.s_addr &&
+	       addrs[i].sin_port == addrs[j].sin_port && iovs[i].iov_len == iovs[j].iov_len;
+}
+
+/* merge makes messages of the first n, one for those of one size to one address,
+ * in order, and returns how many. */
+static int merge(int n)
+{
+	static char taken[MAX_BATCH];
+	int m = 0, used = 0;
+	memset(taken, 0, n);
+	for (int i = 0; i < n; i++) {
+		if (taken[i])
+			continue;
+		int first = used, room = LARGEST / (iovs[i].iov_len + 1);
+		for (int j = i; j < n && used - first < SEGMENTS && used - first < room; j++)
+			if (!taken[j] && same(i, j)) {
+				pieces[used++] = iovs[j];
+				taken[j] = 1;
+			}
+		struct msghdr *h = &merged[m].msg_hdr;
+		*h = (struct msghdr){
+			.msg_name = &addrs[i], .msg_namelen = sizeof addrs[i],
+			.msg_iov = &pieces[first], .msg_iovlen = used - first,
+		};
+		if (used - first > 1) {
+			h->msg_control = &control[m];
+			h->msg_controllen = sizeof control[m].space;
+			control[m].head = (struct cmsghdr){
+				.cmsg_level = IPPROTO_UDP, .cmsg_type = UDP_SEGMENT, .cmsg_len = CMSG_LEN(sizeof(unsigned short)),
+			};
+			*(unsigned short *)CMSG_DATA(&control[m].head) = iovs[i].iov_len;
+		}
+		m++;
+	}
+	return m;
 }
 
 int main(int argc, char **argv)
@@ -115,9 +170,10 @@ int main(int argc, char **argv)
 		{"batch", required_argument, 0, 'b'},
 		{"mode", required_argument, 0, 'm'},
 		{"delay-us", required_argument, 0, 'd'},
+		{"merge", no_argument, 0, 'g'},
 		{0},
 	};
-	int port = 0, batch = 64, star = 0, delay = 0, c;
+	int port = 0, batch = 64, star = 0, delay = 0, merging = 0, c;
 	while ((c = getopt_long(argc, argv, "", options, 0)) != -1) {
 		if (c == 'p')
 			port = number(optarg, 0, 65535);
@@ -125,10 +181,12 @@ int main(int argc, char **argv)
 			batch = number(optarg, 1, MAX_BATCH);
 		else if (c == 'd')
 			delay = number(optarg, 0, 999999);
+		else if (c == 'g')
+			merging = 1;
 		else if (c == 'm' && (!strcmp(optarg, "pairs") || !strcmp(optarg, "star")))
 			star = !strcmp(optarg, "star");
 		else
-			return fprintf(stderr, "usage: swap [--port N] [--batch N] [--mode pairs|star] [--delay-us N]\n"), 2;
+			return fprintf(stderr, "usage: swap [--port N] [--batch N] [--mode pairs|star] [--delay-us N] [--merge]\n"), 2;
 	}
 	int fd = open_socket(port);
 	prepare(batch);
@@ -142,7 +200,10 @@ int main(int argc, char **argv)
 			die("recvmmsg");
 		}
 		turn(n, star);
-		send_all(fd, n);
+		if (merging)
+			send_all(fd, merged, merge(n));
+		else
+			send_all(fd, msgs, n);
 		for (int i = 0; i < n; i++) {
 			msgs[i].msg_hdr.msg_namelen = sizeof addrs[i];
 			iovs[i].iov_len = SIZE;
