@@ -108,11 +108,11 @@ func TestPeers(t *testing.T) {
 	}
 }
 
-// TestSecured: over DTLS as well, and what is on the wire is longer by a record.
-func TestSecured(t *testing.T) {
-	need(t, "turnserver")
-	o := smoke(t, "ferry,coturn")
-	o.shapes = []string{"dtls"}
+// playOne plays one scenario, of which all has to arrive.
+func playOne(t *testing.T, name, only string, samples int) *session {
+	t.Helper()
+	o := smoke(t, only)
+	o.shapes = []string{name}
 	if err := build(t.Context(), o); err != nil {
 		t.Fatal(err)
 	}
@@ -120,12 +120,18 @@ func TestSecured(t *testing.T) {
 	sc := chosen(o)[0]
 	sc.matches, sc.rates = 6, o.rates
 	play(t, s, sc)
-	if len(s.faults) > 0 || len(s.samples) != 6 {
+	if len(s.faults) > 0 || len(s.samples) != samples {
 		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
 	}
 	whole(t, s)
+	return s
+}
+
+// TestSecured: over DTLS as well, and what is on the wire is longer by a record.
+func TestSecured(t *testing.T) {
+	need(t, "turnserver")
 	wire := map[string]int{}
-	for _, one := range s.samples {
+	for _, one := range playOne(t, "dtls", "ferry,coturn", 6).samples {
 		wire[one.Peer] = one.Result.WireBytes
 	}
 	if plain := wire["ferry"]; plain == 0 || wire["ferry-dtls"] != plain+37 || wire["coturn-dtls"] == 0 {
@@ -136,19 +142,7 @@ func TestSecured(t *testing.T) {
 // TestMerging: what the C loop sends as one message arrives as what it was made of.
 func TestMerging(t *testing.T) {
 	need(t, "gcc")
-	o := smoke(t, "c")
-	o.shapes = []string{"star-merge"}
-	if err := build(t.Context(), o); err != nil {
-		t.Fatal(err)
-	}
-	s := &session{o: o, out: io.Discard}
-	sc := chosen(o)[0]
-	sc.matches, sc.rates = 6, o.rates
-	play(t, s, sc)
-	if len(s.faults) > 0 || len(s.samples) != 4 {
-		t.Fatalf("%d samples, faults %v", len(s.samples), s.faults)
-	}
-	whole(t, s)
+	playOne(t, "star-merge", "c", 4)
 }
 
 // TestReport: files and tables of a real run with the variants of low load.
