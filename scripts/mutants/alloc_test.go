@@ -122,7 +122,7 @@ var inAlloc = []mutant{
 	{
 		rule: "a datagram that a quota refuses costs nothing",
 		file: "alloc/quota.go",
-		old:  "if !ok1 || !ok2 {\n\t\treturn false", now: "if !ok1 || !ok2 {\n\t\tmeter.Store(uint64(datagrams)<<32 | uint64(volume)); return false",
+		old:  "if !ok1 || !ok2 {\n\t\treturn false", now: "if !ok1 || !ok2 {\n\t\ta.meter.Store(uint64(datagrams)<<32 | uint64(volume)); return false",
 		by: allocTest("TestQuotaRefusalIsFree"),
 	},
 	{
