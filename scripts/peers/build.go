@@ -13,18 +13,20 @@ import (
 type requirement struct {
 	program  string
 	packages []string
-	peer     string // that needs it
+	needs    func(o options) bool
+	without  string // what does without it
 }
 
 var requirements = []requirement{
-	{"gcc", []string{"gcc", "libc6-dev"}, "c"},
-	{"turnserver", []string{"coturn"}, "coturn"},
+	{"gcc", []string{"gcc", "libc6-dev"}, func(o options) bool { return wants(o.only, "c") }, `leave the peer "c" out with --only`},
+	{"turnserver", []string{"coturn"}, func(o options) bool { return wants(o.only, "coturn") }, `leave the peer "coturn" out with --only`},
+	{"ip", []string{"iproute2"}, func(o options) bool { return o.network != netLoopback }, "measure over loopback"},
 }
 
 // install gets what is missing.
 func install(ctx context.Context, o options) error {
 	for _, r := range requirements {
-		if !wants(o.only, r.peer) {
+		if !r.needs(o) {
 			continue
 		}
 		if _, err := exec.LookPath(r.program); err == nil {
@@ -38,8 +40,7 @@ func install(ctx context.Context, o options) error {
 }
 
 func (r requirement) install(ctx context.Context, allowed bool) error {
-	missing := fmt.Errorf("%s is missing: install %s, or leave the peer %q out with --only",
-		r.program, strings.Join(r.packages, " and "), r.peer)
+	missing := fmt.Errorf("%s is missing: install %s, or %s", r.program, strings.Join(r.packages, " and "), r.without)
 	if _, err := exec.LookPath("apt-get"); err != nil || os.Getuid() != 0 || !allowed {
 		return missing
 	}
@@ -51,7 +52,7 @@ func (r requirement) install(ctx context.Context, allowed bool) error {
 	if err := command(ctx, "/", "apt-get", args...); err != nil {
 		return err
 	}
-	if _, err := os.Stat("/run/systemd/system"); err == nil && r.peer == "coturn" {
+	if _, err := os.Stat("/run/systemd/system"); err == nil && r.program == "turnserver" {
 		// The package starts a server on public addresses, which nobody asked for.
 		if err := command(ctx, "/", "systemctl", "disable", "--now", "coturn"); err != nil {
 			return err

@@ -1,12 +1,12 @@
 // Command peers measures Ferry next to other relays: the same work, the same
 // generator, one run, interleaved in rounds, and nothing but ratios for an
-// answer. It starts every relay itself on loopback, on a processor of its own,
-// and ends them all.
+// answer. It starts every relay itself, on a processor of its own, on loopback or
+// behind a veth pair between two network namespaces, and ends them all.
 //
 //	peers [options]       build, measure, print, write out/peers.json, peers.html
 //	                      and, for benchstat -col /relay, peers.bench.txt
 //	peers pin CPU CMD...  run CMD on one processor
-//	peers null [--star]   the null relay of package bench as a process
+//	peers null ADDRESS:PORT [--star]   the null relay of package bench as a process
 package main
 
 import (
@@ -14,10 +14,12 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"os/signal"
 	"runtime"
+	"slices"
 	"strconv"
 	"syscall"
 
@@ -45,7 +47,7 @@ func dispatch(ctx context.Context, args []string) error {
 		return pin(args[1], args[2:])
 	}
 	if len(args) > 0 && args[0] == "null" {
-		return null(ctx, len(args) > 1 && args[1] == "--star")
+		return null(ctx, args[1:])
 	}
 	o, err := parseOptions(args, os.Stderr)
 	if err != nil {
@@ -73,6 +75,9 @@ func prepare(ctx context.Context, o options, args []string) error {
 	if err != nil {
 		return err
 	}
+	if o.network != netLoopback {
+		return inVeth(ctx, o, self, args)
+	}
 	return pin(strconv.Itoa(o.generatorCPU), append([]string{self, "--pinned"}, args...))
 }
 
@@ -94,9 +99,16 @@ func pin(cpu string, argv []string) error {
 }
 
 // null is the null relay: the least that a relay on Ferry's sockets can cost.
-func null(ctx context.Context, star bool) error {
+func null(ctx context.Context, args []string) error {
 	runtime.GOMAXPROCS(2) // as ferry does: its loop holds one of them
-	relay, err := bench.NewNullRelay(bench.NullConfig{Star: star})
+	if len(args) == 0 {
+		return errors.New("null: no address")
+	}
+	addr, err := netip.ParseAddrPort(args[0])
+	if err != nil {
+		return err
+	}
+	relay, err := bench.NewNullRelay(bench.NullConfig{Addr: addr, Star: slices.Contains(args, "--star")})
 	if err != nil {
 		return err
 	}

@@ -2,13 +2,15 @@ package main
 
 import (
 	"os"
+	"slices"
 	"testing"
 )
 
 // TestMain lets the test binary stand in for the program: servers are started
-// through "peers pin", and the null relay is "peers null".
+// through "peers pin", the null relay is "peers null", and what measures in a
+// namespace "peers --pinned".
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && (os.Args[1] == "pin" || os.Args[1] == "null") {
+	if len(os.Args) > 1 && slices.Contains([]string{"pin", "null", "--pinned"}, os.Args[1]) {
 		main()
 		return
 	}

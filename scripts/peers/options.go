@@ -4,6 +4,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"os"
 	"path/filepath"
 	"slices"
 	"strconv"
@@ -27,6 +28,7 @@ type options struct {
 	only, shapes            []string      // names; empty: all
 	serverCPU, generatorCPU int
 	install, pinned         bool
+	network, relaySpace     string
 }
 
 // parseOptions reads the command line.
@@ -48,6 +50,8 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	quick := f.Bool("quick", false, "see that everything works: 2 rounds of half a second at 20,000/s, pairs, star-up and dtls unless --shapes says else; no figures worth quoting")
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
+	f.StringVar(&o.network, "network", netLoopback, "loopback, or two network namespaces of which each receives on its own processor (root): veth, or veth-cut, where merged messages are cut before they cross")
+	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: peers tells itself so")
 	f.BoolVar(&o.install, "install", true, "as root, install with apt-get what is missing")
 	f.BoolVar(&o.pinned, "pinned", false, "everything is built and this process is on its processor: peers starts itself so")
 	if err := f.Parse(args); err != nil {
@@ -87,6 +91,8 @@ func (o *options) check(extra int) (err error) {
 		return fmt.Errorf("--retries %d is not in 0 to 10", o.retries)
 	case o.maxStep < 0 || o.maxStep > 10*time.Second:
 		return fmt.Errorf("--max-step %v is not in 0 to 10s", o.maxStep)
+	case networks[o.network] == "":
+		return fmt.Errorf("--network %q is none of %s, %s, %s", o.network, netLoopback, netVeth, netVethCut)
 	case o.serverCPU == o.generatorCPU:
 		return fmt.Errorf("relay and generator cannot share processor %d", o.serverCPU)
 	}
@@ -97,6 +103,13 @@ func (o *options) check(extra int) (err error) {
 		o.out = filepath.Join(o.root, o.out)
 	}
 	return nil
+}
+
+// typed is the command line as somebody typed it, without what peers tells itself.
+func (o *options) typed() []string {
+	return slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool {
+		return arg == "--pinned" || o.relaySpace != "" && arg == "--relay-namespace="+o.relaySpace
+	})
 }
 
 // bin is the path of something that build makes.

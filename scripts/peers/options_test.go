@@ -39,7 +39,7 @@ func TestQuick(t *testing.T) {
 func TestBadOptions(t *testing.T) {
 	for _, line := range []string{
 		"--rate 0", "--rate x", "--rate ,", "--rate NaN", "--only nobody", "--shapes round", "--rounds 0", "--duration 1h",
-		"--warmup -1s", "--max-step 1m", "--retries -1", "--server-cpu 0", "stray", "--unknown",
+		"--warmup -1s", "--max-step 1m", "--retries -1", "--server-cpu 0", "stray", "--unknown", "--network wire",
 	} {
 		if _, err := parseOptions(strings.Fields(line), io.Discard); err == nil {
 			t.Errorf("%s is accepted", line)

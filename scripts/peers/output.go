@@ -9,6 +9,7 @@ import (
 	"html/template"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -25,6 +26,7 @@ type document struct {
 	Command      []string      `json:"command"`
 	Commit       string        `json:"commit"`
 	Machine      bench.Machine `json:"machine"`
+	Network      string        `json:"network"`
 	Rounds       int           `json:"rounds"` // the first is not counted unless it is the only one
 	Peers        []about       `json:"peers"`
 	Ratios       []table       `json:"ratios"`
@@ -47,10 +49,10 @@ type about struct {
 
 func (s *session) document() document {
 	d := document{
-		Written: time.Now().UTC().Truncate(time.Second), Command: os.Args, Commit: s.commit,
+		Written: time.Now().UTC().Truncate(time.Second), Command: s.o.typed(), Commit: s.commit,
 		Machine: bench.ThisMachine(), Rounds: s.o.rounds,
 		Ratios: s.ratios(), Goals: s.outcomes(), GoalTable: s.goalTable(), Medians: s.absolute(),
-		Incomparable: incomparable, Faults: s.faults, Samples: s.samples,
+		Network: s.o.network, Incomparable: append(slices.Clone(incomparable), networks[s.o.network]), Faults: s.faults, Samples: s.samples,
 	}
 	for _, list := range [][]peer{peers, variants} {
 		for _, p := range list {
@@ -78,8 +80,8 @@ func (s *session) print(d *document) error {
 		counted = "1 round: no median"
 	}
 	fmt.Fprintf(s.out, "\nFERRY AGAINST ITS PEERS: median (lowest–highest) of the ratios of paired runs, %s.\n"+
-		"CPU, p50, p99: below 1 is better for the one in front. Rate: above 1 is.\n%s, %d processors, Linux %s, commit %s\n",
-		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit)
+		"CPU, p50, p99: below 1 is better for the one in front. Rate: above 1 is.\n%s, %d processors, Linux %s, commit %s, over %s\n",
+		counted, d.Machine.CPU, d.Machine.Cores, d.Machine.Kernel, d.Commit, d.Network)
 	all := append(append([]table{}, d.Ratios...), d.GoalTable)
 	for _, t := range append(all, d.Medians...) {
 		if err := t.write(s.out); err != nil {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -93,11 +92,11 @@ func swapDialect(ctx context.Context, s *server, label string) (*server, error) 
 }
 
 func startNull(ctx context.Context, o options, star bool) (*server, error) {
-	argv := []string{"/proc/self/exe", "null"}
+	argv := []string{"/proc/self/exe", "null", o.net().listen()}
 	if star {
 		argv = append(argv, "--star")
 	}
-	s, err := start(o.serverCPU, o.out, argv...)
+	s, err := start(o, o.out, argv...)
 	if err != nil {
 		return nil, err
 	}
@@ -110,7 +109,7 @@ func startSwap(flags ...string) func(context.Context, options, bool) (*server, e
 		if star {
 			mode = "star"
 		}
-		s, err := start(o.serverCPU, o.out, append([]string{o.bin("swap"), "--port", "0", "--mode", mode}, flags...)...)
+		s, err := start(o, o.out, append([]string{o.bin("swap"), "--addr", o.net().relay.String(), "--port", "0", "--mode", mode}, flags...)...)
 		if err != nil {
 			return nil, err
 		}
@@ -133,16 +132,17 @@ func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) 
 
 func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, options, bool) (*server, error) {
 	return func(ctx context.Context, o options, _ bool) (*server, error) {
-		const local = "127.0.0.1:0"
-		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", local, "--log-level", "error"}
+		local := o.net().listen()
+		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
 		if delay > 0 {
 			argv = append(argv, "--receive-delay", delay.String())
 		}
-		s, err := start(o.serverCPU, o.out, argv...)
+		s, err := start(o, o.out, argv...)
 		if err != nil {
 			return nil, err
 		}
 		cfg := cfg
+		cfg.AllowRemote = o.network != netLoopback
 		err = s.line(ctx, func(l string) bool {
 			_, rest, ok := strings.Cut(l, "ready ")
 			for _, word := range strings.Fields(rest) {
@@ -170,11 +170,11 @@ func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	if err != nil {
 		return nil, err
 	}
-	s, err := start(o.serverCPU, o.bin(""), coturn(o, "coturn", port, "--no-tls", "--no-dtls")...)
+	s, err := start(o, o.bin(""), coturn(o, "coturn", port, "--no-tls", "--no-dtls")...)
 	if err != nil {
 		return nil, err
 	}
-	addr := loopback(port)
+	addr := o.net().at(port)
 	err = s.until(ctx, func() error { return turn.Probe(addr, 200*time.Millisecond) })
 	return turnDialect(s, turn.Config{Server: addr}, "coturn", err)
 }
@@ -183,7 +183,7 @@ func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 // the name in it.
 func coturn(o options, name string, port int, more ...string) []string {
 	argv := []string{
-		"turnserver", "-n", "--listening-ip=127.0.0.1", "--relay-ip=127.0.0.1",
+		"turnserver", "-n", "--listening-ip=" + o.net().relay.String(), "--relay-ip=" + o.net().relay.String(),
 		"-p", strconv.Itoa(port), "--no-cli", "--lt-cred-mech", "--realm=" + turnRealm,
 		"-u", turnUser + ":" + turnPassword, "--allow-loopback-peers", "-m", "1",
 		"--permission-lifetime=3600", "--channel-lifetime=3600", "--no-stdout-log", "--log-file=/dev/null", "--simple-log",
@@ -207,25 +207,21 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 	if err := secure.WriteCertificate(cert, key); err != nil {
 		return nil, err
 	}
-	s, err := start(o.serverCPU, o.bin(""), coturn(o, "coturn-dtls", plain, "--no-tls",
+	s, err := start(o, o.bin(""), coturn(o, "coturn-dtls", plain, "--no-tls",
 		"--tls-listening-port="+strconv.Itoa(port), "--cert="+cert, "--pkey="+key, "--cipher-list=ECDHE-ECDSA-AES128-GCM-SHA256")...)
 	if err != nil {
 		return nil, err
 	}
-	err = s.until(ctx, func() error { return turn.Probe(loopback(plain), 200*time.Millisecond) })
-	cfg := turn.Config{Server: loopback(port)}
+	err = s.until(ctx, func() error { return turn.Probe(o.net().at(plain), 200*time.Millisecond) })
+	cfg := turn.Config{Server: o.net().at(port)}
 	cfg.Secure = func(ctx context.Context, r *bench.Rig, ep int, others bench.Handler) error {
 		return secure.Handshake(ctx, r, ep, cfg.Server, secure.AnyCertificate(), others)
 	}
 	return turnDialect(s, cfg, "coturn, DTLS", err)
 }
 
-func loopback(port int) netip.AddrPort {
-	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), uint16(port))
-}
-
 func startPion(ctx context.Context, o options, _ bool) (*server, error) {
-	s, err := start(o.serverCPU, o.out, o.bin("pionserver"), "-listen", "127.0.0.1:0", "-realm", turnRealm,
+	s, err := start(o, o.out, o.bin("pionserver"), "-listen", o.net().listen(), "-realm", turnRealm,
 		"-user", turnUser, "-password", turnPassword)
 	if err != nil {
 		return nil, err

@@ -167,7 +167,7 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 		servers[p.name] = srv
 	}
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
-	cfg.Name, cfg.Commit, cfg.Command, cfg.ServerPID = p.name, s.commit, os.Args, srv.pid()
+	cfg.Name, cfg.Commit, cfg.Command, cfg.ServerPID = p.name, s.commit, s.o.typed(), srv.pid()
 	limit := slack + s.o.duration + s.o.warmup
 	if one.Step == stepSearch {
 		limit = 5 * time.Minute

@@ -10,6 +10,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"sync"
 	"syscall"
@@ -60,13 +61,14 @@ func (t *tail) String() string {
 // start runs a program on one processor. The kernel kills it when the calling
 // thread ends, however that comes. It gets none of this process's environment
 // but the path, so that no setting of the Go runtime favours anybody.
-func start(cpu int, dir string, argv ...string) (*server, error) {
+func start(o options, dir string, argv ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
 		return nil, err
 	}
 	s := &server{lines: make(chan string, 16), ended: make(chan struct{})}
-	s.cmd = exec.Command(self, append([]string{"pin", strconv.Itoa(cpu)}, argv...)...)
+	argv = slices.Concat(o.net().enter, []string{self, "pin", strconv.Itoa(o.serverCPU)}, argv)
+	s.cmd = exec.Command(argv[0], argv[1:]...)
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.errors
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
 	// A group of its own: the terminal's interrupt is for us, and we end it.

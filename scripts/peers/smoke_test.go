@@ -31,14 +31,18 @@ func need(t *testing.T, program string) {
 	}
 }
 
+func smokeArgs(out, only string) []string {
+	return []string{
+		"--root", "../..", "--out", out, "--only", only, "--rounds", "1", "--rate", "1000",
+		"--duration", "200ms", "--warmup", "0s", "--max-step", "0", "--retries", "0", "--install=false",
+	}
+}
+
 // smoke are options for runs that only show that things work.
 func smoke(t *testing.T, only string) options {
 	t.Helper()
 	runtime.LockOSThread() // Children die with the thread that started them.
-	o, err := parseOptions([]string{
-		"--root", "../..", "--out", t.TempDir(), "--only", only, "--rounds", "1", "--rate", "1000",
-		"--duration", "200ms", "--warmup", "0s", "--max-step", "0", "--retries", "0", "--install=false",
-	}, io.Discard)
+	o, err := parseOptions(smokeArgs(t.TempDir(), only), io.Discard)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -83,12 +87,12 @@ func whole(t *testing.T, s *session) {
 func TestPeers(t *testing.T) {
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
+			o := smoke(t, p.name)
 			for _, r := range requirements {
-				if r.peer == p.name {
+				if r.needs(o) {
 					need(t, r.program)
 				}
 			}
-			o := smoke(t, p.name)
 			if err := build(t.Context(), o); err != nil {
 				t.Fatal(err)
 			}
@@ -197,7 +201,7 @@ func TestReport(t *testing.T) {
 func TestServerEnds(t *testing.T) {
 	need(t, "sh")
 	o := smoke(t, "null")
-	s, err := start(o.serverCPU, o.out, "sh", "-c", "echo broken >&2; exit 3")
+	s, err := start(o, o.out, "sh", "-c", "echo broken >&2; exit 3")
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -211,7 +215,7 @@ func TestServerEnds(t *testing.T) {
 func TestStop(t *testing.T) {
 	need(t, "sh")
 	o := smoke(t, "null")
-	s, err := start(o.serverCPU, o.out, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
+	s, err := start(o, o.out, "sh", "-c", "trap '' TERM; echo ready; while :; do sleep 0.1; done")
 	if err != nil {
 		t.Fatal(err)
 	}

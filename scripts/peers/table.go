@@ -25,7 +25,6 @@ var incomparable = []string{
 	"C loop and null relay: no look-up, no checks, no state. What Ferry costs more than they is what a relay is for.",
 	"Merging: Ferry lets datagrams of one batch to one destination leave as one message (UDP_SEGMENT); on loopback such a message is taken apart only before the receiver's socket, in the sender's time: dearer than a network card that does it, cheaper than one that cannot. The C loop does so in star-merge only, the generator never.",
 	"DTLS: AES-128-GCM everywhere. A host of Ferry is a client of it and has DTLS too, so a datagram is opened and sealed again; a host of TURN is a plain peer, so coturn does one of both per datagram.",
-	"Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
 	"Closed loop: the side that is slower limits, and where that is the generator the relay still has time left; batches are as long as they get. Rates are not compared there, only CPU per datagram.",
 	"CPU is the run time of the relay's process (all its threads) divided by the datagrams that arrived at the generator.",
 }

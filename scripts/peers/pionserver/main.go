@@ -1,5 +1,5 @@
 // Command pionserver is a TURN server of pion/turn as its users embed it: one
-// UDP listener, long-term credentials, relayed addresses on loopback. It is a
+// UDP listener, long-term credentials, relayed ports at its own address. It is a
 // peer that Ferry is measured against, and nothing to run elsewhere.
 package main
 
@@ -32,6 +32,7 @@ func run(listen, realm, user, password string) error {
 	if err != nil {
 		return err
 	}
+	at := conn.LocalAddr().(*net.UDPAddr)
 	key := turn.GenerateAuthKey(user, realm, password)
 	// As large a buffer as the others have, where the kernel permits it.
 	if err := conn.(*net.UDPConn).SetReadBuffer(4 << 20); err != nil {
@@ -45,7 +46,7 @@ func run(listen, realm, user, password string) error {
 		PacketConnConfigs: []turn.PacketConnConfig{{
 			PacketConn: conn,
 			RelayAddressGenerator: &turn.RelayAddressGeneratorStatic{
-				RelayAddress: net.IPv4(127, 0, 0, 1), Address: "127.0.0.1",
+				RelayAddress: at.IP, Address: at.IP.String(),
 			},
 		}},
 	})

@@ -59,7 +59,7 @@ static int number(const char *text, long low, long high)
 	return (int)n;
 }
 
-static int open_socket(int port)
+static int open_socket(const char *addr, int port)
 {
 	struct sockaddr_in at = {.sin_family = AF_INET, .sin_port = htons(port)};
 	socklen_t len = sizeof at;
@@ -67,7 +67,8 @@ static int open_socket(int port)
 	int fd = socket(AF_INET, SOCK_DGRAM, 0);
 	if (fd < 0)
 		die("socket");
-	at.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
+	if (inet_pton(AF_INET, addr, &at.sin_addr) != 1)
+		die(addr);
 	if (bind(fd, (struct sockaddr *)&at, sizeof at) < 0)
 		die("bind");
 	if (setsockopt(fd, SOL_SOCKET, SO_RCVBUFFORCE, &size, sizeof size) < 0 &&
@@ -78,7 +79,7 @@ static int open_socket(int port)
 		die("SO_SNDBUF");
 	if (getsockname(fd, (struct sockaddr *)&at, &len) < 0)
 		die("getsockname");
-	printf("127.0.0.1:%d\n", ntohs(at.sin_port));
+	printf("%s:%d\n", addr, ntohs(at.sin_port));
 	fflush(stdout);
 	return fd;
 }
@@ -166,6 +167,7 @@ static int merge(int n)
 int main(int argc, char **argv)
 {
 	static const struct option options[] = {
+		{"addr", required_argument, 0, 'a'},
 		{"port", required_argument, 0, 'p'},
 		{"batch", required_argument, 0, 'b'},
 		{"mode", required_argument, 0, 'm'},
@@ -173,9 +175,12 @@ int main(int argc, char **argv)
 		{"merge", no_argument, 0, 'g'},
 		{0},
 	};
+	const char *addr = "127.0.0.1";
 	int port = 0, batch = 64, star = 0, delay = 0, merging = 0, c;
 	while ((c = getopt_long(argc, argv, "", options, 0)) != -1) {
-		if (c == 'p')
+		if (c == 'a')
+			addr = optarg;
+		else if (c == 'p')
 			port = number(optarg, 0, 65535);
 		else if (c == 'b')
 			batch = number(optarg, 1, MAX_BATCH);
@@ -186,9 +191,9 @@ int main(int argc, char **argv)
 		else if (c == 'm' && (!strcmp(optarg, "pairs") || !strcmp(optarg, "star")))
 			star = !strcmp(optarg, "star");
 		else
-			return fprintf(stderr, "usage: swap [--port N] [--batch N] [--mode pairs|star] [--delay-us N] [--merge]\n"), 2;
+			return fprintf(stderr, "usage: swap [--addr A] [--port N] [--batch N] [--mode pairs|star] [--delay-us N] [--merge]\n"), 2;
 	}
-	int fd = open_socket(port);
+	int fd = open_socket(addr, port);
 	prepare(batch);
 	for (;;) {
 		if (delay > 0)

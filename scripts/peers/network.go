@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+
+	"github.com/ferryrelay/ferry/scripts/lab"
+)
+
+// Networks between generator and relays.
+const (
+	netLoopback = "loopback"
+	netVeth     = "veth"
+	netVethCut  = "veth-cut"
+)
+
+// networks say what is particular about each, for readers of the table.
+var networks = map[string]string{
+	netLoopback: "Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
+	netVeth: "veth: each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody." +
+		" A merged message crosses whole, as with a card that segments.",
+	netVethCut: "veth-cut: each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody." +
+		" A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
+}
+
+// network is where relays listen, where datagrams come from, and what runs a
+// program where relays run.
+type network struct {
+	relay   netip.Addr
+	sources netip.Prefix // zero: those of loopback
+	enter   []string
+}
+
+// Addresses of the veth pair, from the range for benchmarks (RFC 2544).
+const (
+	vethRelay     = "198.18.0.1"
+	vethGenerator = "198.18.0.2"
+	vethSources   = "198.19.0.0/16"
+)
+
+// backlog is how many datagrams may wait for a processor that is to receive them;
+// a closed loop has 3,200 under way.
+const (
+	backlog     = 10_000
+	backlogFile = "/proc/sys/net/core/netdev_max_backlog"
+)
+
+func (o *options) net() network {
+	if o.network == netLoopback {
+		return network{relay: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
+	}
+	return network{
+		relay: netip.MustParseAddr(vethRelay), sources: netip.MustParsePrefix(vethSources),
+		enter: []string{"ip", "netns", "exec", o.relaySpace},
+	}
+}
+
+// listen is what a relay that chooses its port is told to listen on.
+func (n network) listen() string { return netip.AddrPortFrom(n.relay, 0).String() }
+
+// at is a port of the relays' address.
+func (n network) at(port int) netip.AddrPort { return netip.AddrPortFrom(n.relay, uint16(port)) }
+
+// inVeth runs the measuring process in a namespace with a veth pair to that of the
+// relays, and removes both when it has ended.
+func inVeth(ctx context.Context, o options, self string, args []string) (err error) {
+	spaces, janitor, err := lab.NewNamespaces("relays", "generator")
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, janitor.Finish()) }()
+	relays, generator := spaces[0], spaces[1]
+	for _, step := range []func() error{
+		func() error {
+			return relays.IP("link add generator type veth peer name relays netns " + generator.Name)
+		},
+		func() error { return relays.IP("addr add " + vethRelay + "/30 dev generator") },
+		func() error { return generator.IP("addr add " + vethGenerator + "/30 dev relays") },
+		func() error {
+			if o.network == netVethCut {
+				return relays.IP("link set generator gso_max_segs 1")
+			}
+			return nil
+		},
+		func() error { return relays.IP("link set generator up") },
+		func() error { return generator.IP("link set relays up") },
+		func() error { return generator.IP("route add local " + vethSources + " dev lo") },
+		func() error { return relays.IP("route add " + vethSources + " via " + vethGenerator) },
+		func() error { return receiveOn(ctx, relays, "generator", o.serverCPU) },
+		func() error { return receiveOn(ctx, generator, "relays", o.generatorCPU) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	restore, err := raise(backlogFile, backlog)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, restore()) }()
+	argv := append([]string{"netns", "exec", generator.Name, self, "pin", strconv.Itoa(o.generatorCPU), self, "--pinned", "--relay-namespace=" + relays.Name}, args...)
+	cmd := exec.CommandContext(ctx, "ip", argv...)
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It reports what it has.
+	return cmd.Run()
+}
+
+// receiveOn has one processor receive what comes out of a link (RPS), as with a
+// card whose interrupts that processor takes. Else the sender's would.
+func receiveOn(ctx context.Context, ns lab.Namespace, link string, cpu int) error {
+	file := "/sys/class/net/" + link + "/queues/rx-0/rps_cpus"
+	// `ip netns exec` mounts the namespace's own /sys.
+	out, err := exec.CommandContext(ctx, "ip", "netns", "exec", ns.Name, "sh", "-c", fmt.Sprintf("echo %x >%s", 1<<cpu, file)).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s of %s: %w: %s", file, ns.Name, err, out)
+	}
+	return nil
+}
+
+// raise sets a number of the kernel to at least n, and returns what puts it back.
+func raise(file string, n int) (restore func() error, err error) {
+	text, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	before, err := strconv.Atoi(strings.TrimSpace(string(text)))
+	if err != nil {
+		return nil, fmt.Errorf("%s: %w", file, err)
+	}
+	if before >= n {
+		return func() error { return nil }, nil
+	}
+	return func() error { return os.WriteFile(file, text, 0) }, os.WriteFile(file, []byte(strconv.Itoa(n)), 0)
+}
