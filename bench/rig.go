@@ -91,10 +91,13 @@ func (r *Rig) permit(dst netip.AddrPort) error {
 	if !dst.IsValid() || !dst.Addr().Unmap().Is4() {
 		return fmt.Errorf("%w: %v is no IPv4 address", ErrConfig, dst)
 	}
-	if !r.plan.AllowRemote && !dst.Addr().Unmap().IsLoopback() {
+	if dst.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	if !r.plan.AllowRemote {
 		return fmt.Errorf("%w: %v", ErrRemote, dst)
 	}
-	if from := r.plan.Addr(0); from.IsLoopback() && !dst.Addr().Unmap().IsLoopback() {
+	if from := r.plan.Addr(0); from.IsLoopback() {
 		return fmt.Errorf("%w: Sources, such as %v, are loopback and cannot reach %v", ErrConfig, from, dst)
 	}
 	return nil

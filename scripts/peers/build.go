@@ -20,7 +20,7 @@ type requirement struct {
 var requirements = []requirement{
 	{"gcc", []string{"gcc", "libc6-dev"}, func(o options) bool { return wants(o.only, "c") }, `leave the peer "c" out with --only`},
 	{"turnserver", []string{"coturn"}, func(o options) bool { return wants(o.only, "coturn") }, `leave the peer "coturn" out with --only`},
-	{"ip", []string{"iproute2"}, func(o options) bool { return o.network != netLoopback }, "measure over loopback"},
+	{"ip", []string{"iproute2"}, func(o options) bool { return o.remote() }, "measure over loopback"},
 }
 
 // install gets what is missing.

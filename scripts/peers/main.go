@@ -75,7 +75,7 @@ func prepare(ctx context.Context, o options, args []string) error {
 	if err != nil {
 		return err
 	}
-	if o.network != netLoopback {
+	if o.remote() {
 		return inVeth(ctx, o, self, args)
 	}
 	return pin(strconv.Itoa(o.generatorCPU), append([]string{self, "--pinned"}, args...))

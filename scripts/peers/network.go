@@ -21,13 +21,14 @@ const (
 	netVethCut  = "veth-cut"
 )
 
+// ownProcessors is true of both kinds of veth.
+const ownProcessors = "each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody."
+
 // networks say what is particular about each, for readers of the table.
 var networks = map[string]string{
 	netLoopback: "Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
-	netVeth: "veth: each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody." +
-		" A merged message crosses whole, as with a card that segments.",
-	netVethCut: "veth-cut: each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody." +
-		" A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
+	netVeth:     "veth: " + ownProcessors + " A merged message crosses whole, as with a card that segments.",
+	netVethCut:  "veth-cut: " + ownProcessors + " A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
 }
 
 // network is where relays listen, where datagrams come from, and what runs a
@@ -52,8 +53,11 @@ const (
 	backlogFile = "/proc/sys/net/core/netdev_max_backlog"
 )
 
+// remote reports whether relays have a namespace of their own.
+func (o *options) remote() bool { return o.network != netLoopback }
+
 func (o *options) net() network {
-	if o.network == netLoopback {
+	if !o.remote() {
 		return network{relay: netip.AddrFrom4([4]byte{127, 0, 0, 1})}
 	}
 	return network{

@@ -108,7 +108,7 @@ func (o *options) check(extra int) (err error) {
 // typed is the command line as somebody typed it, without what peers tells itself.
 func (o *options) typed() []string {
 	return slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool {
-		return arg == "--pinned" || o.relaySpace != "" && arg == "--relay-namespace="+o.relaySpace
+		return arg == "--pinned" || arg == "--relay-namespace="+o.relaySpace
 	})
 }
 

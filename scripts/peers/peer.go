@@ -142,7 +142,7 @@ func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, 
 			return nil, err
 		}
 		cfg := cfg
-		cfg.AllowRemote = o.network != netLoopback
+		cfg.AllowRemote = o.remote()
 		err = s.line(ctx, func(l string) bool {
 			_, rest, ok := strings.Cut(l, "ready ")
 			for _, word := range strings.Fields(rest) {

@@ -147,7 +147,7 @@ func (s *scenario) config(o options, st step) bench.Config {
 	cfg := bench.Config{
 		Limits: "off", Shape: s.shape, Direction: s.direction, Matches: s.matches,
 		Rate: st.rate, Payload: o.payload, Duration: o.duration, Warmup: noneIfZero(o.warmup),
-		Pin: true, CPU: o.generatorCPU, Sources: o.net().sources, AllowRemote: o.network != netLoopback,
+		Pin: true, CPU: o.generatorCPU, Sources: o.net().sources, AllowRemote: o.remote(),
 	}
 	if st.kind == stepClosed {
 		cfg.Window = window

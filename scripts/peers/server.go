@@ -58,7 +58,7 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// start runs a program on one processor. The kernel kills it when the calling
+// start runs a program on the relays' processor and network. The kernel kills it when the calling
 // thread ends, however that comes. It gets none of this process's environment
 // but the path, so that no setting of the Go runtime favours anybody.
 func start(o options, dir string, argv ...string) (*server, error) {

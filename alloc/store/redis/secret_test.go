@@ -85,12 +85,7 @@ func tlsPort(t *testing.T, server *redistest.Server, cert, key string) string {
 	}
 	var port string
 	eventually(t, "the server has a port for TLS", func() string { // The one that was free may have been taken.
-		l, err := net.Listen("tcp", "127.0.0.1:0")
-		if err != nil {
-			t.Fatal(err)
-		}
-		_, port, _ = net.SplitHostPort(l.Addr().String())
-		l.Close()
+		port = redistest.FreePort(t)
 		return strings.TrimPrefix(server.Do("CONFIG SET tls-port "+port), "+OK")
 	})
 	return port

@@ -144,7 +144,7 @@ func (c *Cluster) slotsOf(i int) (from, to int) {
 // node starts a server that belongs to no cluster yet.
 func (c *Cluster) node(t testing.TB) *Server {
 	t.Helper()
-	bus := freePort(t)
+	bus := FreePort(t)
 	s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus,
 		"--cluster-node-timeout", strconv.FormatInt(c.dead.Milliseconds(), 10), "--cluster-require-full-coverage", "no")
 	c.buses[s] = bus

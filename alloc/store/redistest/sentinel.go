@@ -64,7 +64,7 @@ func startSentinel(t testing.TB, host, port string) string {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), out: &buffer{}}
 	for range startTries {
-		own := freePort(t)
+		own := FreePort(t)
 		s.Addr = net.JoinHostPort("127.0.0.1", own)
 		config := s.write("sentinel.conf", strings.Join([]string{
 			"port " + own, "bind 127.0.0.1", "dir " + s.dir,

@@ -46,7 +46,7 @@ func Start(t testing.TB, args ...string) *Server {
 	var s *Server
 	for range startTries {
 		s = &Server{t: t, dir: t.TempDir(), out: &buffer{}}
-		port := freePort(t)
+		port := FreePort(t)
 		s.Addr = net.JoinHostPort("127.0.0.1", port)
 		s.URL = "redis://" + s.Addr
 		s.args = append([]string{
@@ -152,8 +152,8 @@ func (s *Server) write(name, text string) string {
 // server's is free for others while it is down.
 const firstPort, ports = 20_000, 10_000
 
-// freePort returns a port that was free a moment ago.
-func freePort(t testing.TB) string {
+// FreePort returns a port that was free a moment ago.
+func FreePort(t testing.TB) string {
 	t.Helper()
 	for range 1000 {
 		port := strconv.Itoa(firstPort + rand.IntN(ports))

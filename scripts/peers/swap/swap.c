@@ -8,7 +8,8 @@
  *          to the player whose last byte is the first byte of the datagram
  *
  * The port stays the same. With --merge what goes to one address leaves as one
- * message, which the kernel cuts (UDP_SEGMENT). The first line on standard output is its address.
+ * message, which the kernel cuts (UDP_SEGMENT). The first line on standard
+ * output is its address.
  */
 #define _GNU_SOURCE
 #include <arpa/inet.h>

@@ -9,10 +9,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/enginetest"
 )
 
 // running returns a real relay and what stops it.
@@ -86,11 +86,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	// A worker tells of its counts when it has time, up to 250 ms later.
-	for deadline := time.Now().Add(20 * time.Second); relay.Stats().Outcomes[engine.OutProbe] < 1; time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("/livez was answered and the relay saw no probe")
-		}
-	}
+	enginetest.Wait(t, "the relay saw the probe of /livez", func() bool { return relay.Stats().Outcomes[engine.OutProbe] >= 1 })
 }
 
 func TestLivezOfADeadRelay(t *testing.T) {
