@@ -60,7 +60,8 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 			return err
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
-		o.Identity, o.Fresh, o.StateFile = dir.Identity, dir.Created, dir.Allocations()
+		o.Identity, o.Fresh = dir.Identity, dir.Created
+		o.StateFile, o.SessionFile = dir.Allocations(), dir.Sessions()
 		return s.start(ctx, o)
 	}
 }

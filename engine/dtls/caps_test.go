@@ -168,7 +168,7 @@ func TestEndedFirst(t *testing.T) {
 		s := &session{id: testID(1), from: home}
 		s.from.Lo += uint64(n)
 		s.heard.Store(heard)
-		if _, ok := tb.add(s); !ok {
+		if _, ok := tb.add(s, func() {}); !ok {
 			t.Fatal("no room")
 		}
 		return s

@@ -75,13 +75,13 @@ func TestTable(t *testing.T) {
 			s := &session{id: testID(i % 3), from: at("192.0.2.1:1")}
 			s.from.Lo += uint64(i)
 			s.heard.Store(int64(i))
-			if _, ok := tb.add(s); !ok || serials[s.serial] {
+			if _, ok := tb.add(s, func() {}); !ok || serials[s.serial] {
 				t.Fatalf("round %d: session %d: %v", round, i, ok)
 			}
 			serials[s.serial] = true
 			all = append(all, s)
 		}
-		if _, ok := tb.add(&session{from: home}); ok {
+		if _, ok := tb.add(&session{from: home}, func() {}); ok {
 			t.Fatal("one too many")
 		}
 		for since := range 65 {

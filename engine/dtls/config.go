@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine/ledger"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -13,6 +14,11 @@ type Config struct {
 	// PSK returns the key of an allocation, and false for one that this relay
 	// does not know. Handshake goroutines call it, several at once.
 	PSK func(id proto.AllocationID) (key proto.Key, ok bool)
+
+	// Sessions is the file of which sessions go on after a restart, and into which
+	// they go for the next one. The caller opens it, and closes it when Run has
+	// returned and no message is sealed any more. Nil: sessions end with the process.
+	Sessions *ledger.Sessions
 
 	// MaxSessions is how many sessions may live at once, about 2 KB each. A
 	// handshake beyond it is dropped at its last step. Zero means 65,536; at

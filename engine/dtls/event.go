@@ -28,6 +28,8 @@ const (
 	// Outnumbered: a session ended since its allocation made more than
 	// [Config].PerIdentity.
 	Outnumbered
+	// Resumed: a session of the process before goes on.
+	Resumed
 	// Closed: a session ended with its client's close_notify or fatal alert.
 	Closed
 	// Idle: a session ended since no authentic record came for [Config].Idle.
@@ -79,6 +81,9 @@ const (
 	DropKey
 	// DropAttempts: a source at which keys were derived in vain too often.
 	DropAttempts
+	// DropUnstored: an authentic record whose number could not be reserved in the
+	// file of sessions, which can be neither written nor removed.
+	DropUnstored
 
 	// Events is the number of events.
 	Events
@@ -86,12 +91,12 @@ const (
 
 var eventNames = [Events]string{
 	"hello", "cookie_sent", "answered", "resent", "established", "timed_out", "evicted",
-	"taken_over", "outnumbered", "closed", "idle",
+	"taken_over", "outnumbered", "resumed", "closed", "idle",
 	"drop_malformed", "drop_foreign", "drop_oversize", "drop_queue", "drop_alert",
 	"drop_no_session", "drop_undecryptable", "drop_replayed", "drop_trailing",
 	"drop_unexpected", "drop_stray", "drop_fragments", "drop_quiet", "drop_suite",
 	"drop_cookie", "drop_prefix_full", "drop_half_open_full", "drop_sessions_full",
-	"drop_identity", "drop_key", "drop_attempts",
+	"drop_identity", "drop_key", "drop_attempts", "drop_unstored",
 }
 
 // String names the event as in a metric, such as "drop_replayed".

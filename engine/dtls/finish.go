@@ -62,7 +62,8 @@ func (w *worker) finish(from sock.Endpoint, h *halfOpen, rec *record) bool {
 	s.from = from
 	s.heard.Store(w.r.clock.Load())
 	s.plain = h.recordSeq
-	r, ok := w.r.table.add(s)
+	w.r.replaceDormant(s)
+	r, ok := w.r.table.add(s, func() { w.r.store(s, h, rec.seq) })
 	if !ok {
 		w.count(DropSessionsFull)
 		return true

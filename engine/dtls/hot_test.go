@@ -10,8 +10,8 @@ import (
 )
 
 // hot is a rig's session and a supply of its records.
-func hot(t *testing.T, size int) (*rig, *peer, engine.Session, []byte) {
-	g := newRig(t, Config{})
+func hot(t *testing.T, size int, c Config) (*rig, *peer, engine.Session, []byte) {
+	g := newRig(t, c)
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	return g, p, checkEcho(t, p, testID(1)), bytes.Repeat([]byte{'m'}, size)
@@ -23,7 +23,13 @@ func TestAllocs(t *testing.T) {
 	if raceEnabled {
 		t.Skip("the race detector allocates, and sync.Pool forgets under it")
 	}
-	g, p, s, msg := hot(t, 1200)
+	for _, c := range []Config{{}, {Sessions: openSessions(t, sessionsConfig(t, false))}} {
+		testAllocs(t, c)
+	}
+}
+
+func testAllocs(t *testing.T, c Config) {
+	g, p, s, msg := hot(t, 1200, c)
 	const runs = 500
 	records := make([][]byte, runs+1)
 	for i := range records {
@@ -87,7 +93,7 @@ func benchRig(b *testing.B) (*Records, *session, *peer) {
 		b.Fatal(err)
 	}
 	s := &session{id: testID(1), from: home, in: in, out: in}
-	if _, ok := r.table.add(s); !ok {
+	if _, ok := r.table.add(s, func() {}); !ok {
 		b.Fatal("no room")
 	}
 	return r, s, &peer{s: &session{in: in, out: in}}

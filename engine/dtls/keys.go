@@ -34,6 +34,16 @@ func choose(h *hello) *suite {
 	return nil
 }
 
+// suiteOf returns the suite with that id, or nil.
+func suiteOf(id uint16) *suite {
+	for i := range suites {
+		if suites[i].id == id {
+			return &suites[i]
+		}
+	}
+	return nil
+}
+
 // verifyLen is the size of the verify_data in a Finished.
 const verifyLen = 12
 

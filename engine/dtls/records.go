@@ -20,6 +20,7 @@ type Records struct {
 	clock    atomic.Int64 // that of sessions, moved by control once per tick
 	table    *table
 	workers  []*worker
+	dormant  dormants
 	halfOpen atomic.Int64
 	direct   atomic.Int64 // those of halfOpen that were started without a cookie
 	counters counters
@@ -36,6 +37,7 @@ func New(c Config) (*Records, error) {
 		return nil, err
 	}
 	r := &Records{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
+	r.restore()
 	r.pool.New = func() any { return new(scratch) }
 	for range c.Workers {
 		r.workers = append(r.workers, newWorker(r))
@@ -67,6 +69,9 @@ func (r *Records) Open(from sock.Endpoint, pkt []byte) (engine.Session, []byte) 
 func (r *Records) open(from sock.Endpoint, pkt []byte) (engine.Session, []byte) {
 	s := r.table.source(from)
 	if s == nil {
+		s = r.resume(from, pkt)
+	}
+	if s == nil {
 		r.counters.count(DropNoSession)
 		return engine.Session{}, nil
 	}
@@ -96,7 +101,7 @@ func (r *Records) openRecord(s *session, rec *record) ([]byte, Event) {
 	if rec.epoch != epoch1 {
 		return nil, DropUndecryptable
 	}
-	if s.window.seen(rec.seq) {
+	if rec.seq < s.floor || s.window.seen(rec.seq) {
 		return nil, DropReplayed
 	}
 	aad := r.pool.Get().(*scratch)
@@ -107,6 +112,9 @@ func (r *Records) openRecord(s *session, rec *record) ([]byte, Event) {
 	}
 	if !s.window.take(rec.seq) {
 		return nil, DropReplayed
+	}
+	if s.stored != nil && !s.stored.coverReceived(rec.seq, r.now) {
+		return nil, DropUnstored
 	}
 	if now := r.clock.Load(); s.heard.Load() != now {
 		s.heard.Store(now)

@@ -53,6 +53,8 @@ func (r *Records) control(ctx context.Context) {
 }
 
 func (r *Records) sweep() {
+	r.conf.Sessions.Touch()
+	r.forgetDormant()
 	if r.table.sessions.Load() == 0 {
 		return
 	}

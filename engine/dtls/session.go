@@ -18,6 +18,10 @@ type session struct {
 	in     direction
 	out    direction
 	window window
+	// floor is below every record of the client that may be accepted: the process
+	// before may have accepted those below it.
+	floor  uint64
+	stored *reservation // nil: the session is in no file
 
 	sent  atomic.Uint64 // the next sequence number in epoch 1
 	heard atomic.Int64  // when an authentic record came, in Records.clock
@@ -67,7 +71,8 @@ const sealRoom = sealedLen + aadLen
 const maxMessage = 1 << 14
 
 // seal appends a record of epoch 1 to dst. It reports false when msg is longer
-// than maxMessage or the sequence numbers are used up, which takes 2^48 records.
+// than maxMessage, the sequence numbers are used up, which takes 2^48 records, or
+// the next one cannot be reserved.
 // Any goroutine may call it.
 func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 	if len(msg) > maxMessage {
@@ -76,6 +81,9 @@ func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 	seq := s.sent.Add(1) - 1
 	if seq >= 1<<seqBits {
 		s.sent.Add(^uint64(0))
+		return dst, false
+	}
+	if s.stored != nil && !s.stored.coverSent(seq) {
 		return dst, false
 	}
 	at := len(dst)

@@ -98,19 +98,24 @@ type replaced struct{ source, identity int }
 // Who proves again at the same source to be the same allocation keeps the
 // serial, and with it what the relay has bound to it: real clients that make a
 // new session do not say BIND in it (protocol.md 3.1).
-func (t *table) add(s *session) (r replaced, ok bool) {
+//
+// store runs when the serial is known and before any other goroutine sees the
+// session.
+func (t *table) add(s *session, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.source(s.from)
 	if old == nil && int(t.sessions.Load()) >= t.max {
 		return r, false
 	}
-	if old != nil && old.id == s.id {
+	switch {
+	case old != nil && old.id == s.id:
 		s.serial = old.serial
-	} else {
+	case s.serial == 0:
 		s.serial = t.next
 		t.next++
 	}
+	store()
 	t.publish(s)
 	if old != nil {
 		t.remove(old)
@@ -124,6 +129,25 @@ func (t *table) add(s *session) (r replaced, ok bool) {
 		t.remove(out)
 	}
 	return r, true
+}
+
+// avoid lets serials begin above one that is in use already.
+func (t *table) avoid(serial uint64) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	t.next = max(t.next, serial+1)
+}
+
+// revive publishes a session that has its serial. It reports false when the table
+// is full or another session lives at the source.
+func (t *table) revive(s *session) bool {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.source(s.from) != nil || int(t.sessions.Load()) >= t.max {
+		return false
+	}
+	t.publish(s)
+	return true
 }
 
 func (t *table) publish(s *session) {
@@ -173,6 +197,9 @@ func (t *table) remove(s *session) {
 }
 
 func (t *table) forget(s *session) {
+	if s.stored != nil {
+		s.stored.release()
+	}
 	t.sessions.Add(-1)
 	mine := t.ids[s.id]
 	kept := mine[:0]

@@ -115,7 +115,7 @@ var rooms = []room{
 	{"client", []string{"proto", "engine/sock", "alloc/api"}, nil, "a player's machine has no relay in it"},
 	{"engine", []string{"proto", "engine/sock", "engine/ledger", "alloc"}, []string{uuid}, "who embeds the engine must not inherit a web stack"},
 	{"engine/ledger", []string{"proto", "engine/sock", "alloc"}, nil, "a file of records, of which the engine knows the meaning"},
-	{"engine/dtls", []string{"proto", "engine/sock", "engine"}, []string{"github.com/pion/dtls/v3"}, "a leaf: DTLS, for who wants it"},
+	{"engine/dtls", []string{"proto", "engine/sock", "engine/ledger", "engine"}, []string{"github.com/pion/dtls/v3"}, "a leaf: DTLS, for who wants it"},
 	{"engine/websocket", []string{"proto", "engine/sock", "engine"}, []string{"github.com/coder/websocket"}, "a leaf: WebSocket, for who wants it"},
 	{"bench", []string{"proto", "engine/sock", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"a black box that knows only addresses: it measures engine, so it must not share its code"},

@@ -39,6 +39,9 @@ type Options struct {
 	// StateFile is where what a restart must know of the allocations is kept. Its
 	// directory is this process's alone. Empty: nothing is kept.
 	StateFile string
+	// SessionFile is where the DTLS sessions are kept that go on after a restart,
+	// in the same directory. Empty: they end with the process.
+	SessionFile string
 	// Logger is required. It hears of nothing per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.

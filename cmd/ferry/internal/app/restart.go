@@ -1,6 +1,7 @@
 package app
 
 import (
+	"context"
 	"errors"
 	"sync/atomic"
 	"time"
@@ -39,6 +40,35 @@ func (a *App) openLedger(boot uint64) (*ledger.Ledger, ledger.Left) {
 	a.restart.left = len(left.Records)
 	a.sayLeft(&left)
 	return l, left
+}
+
+// sessionsMaxAge is longer than any client waits for a relay that is gone, and
+// short enough that the relay does not believe a copy of the file from a backup.
+const sessionsMaxAge = 2 * time.Minute
+
+// openSessions opens the file of DTLS sessions. The relay runs without it as well.
+func (a *App) openSessions(capacity int) *ledger.Sessions {
+	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
+		return nil
+	}
+	log := a.opts.Logger.With("file", a.opts.SessionFile)
+	onError := func(err error) {
+		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
+	}
+	s, err := ledger.OpenSessions(ledger.SessionsConfig{
+		Path: a.opts.SessionFile, Capacity: min(2*capacity, ledger.MaxCapacity), Relay: a.opts.Identity.Relay,
+		MaxAge: sessionsMaxAge, OnError: onError,
+	})
+	if err != nil {
+		onError(err)
+		return nil
+	}
+	a.add(part{"session file", func(ctx context.Context) error {
+		<-ctx.Done()
+		return s.Close()
+	}, s.Close}) // It ends after the relay, which is added later.
+	log.Info("session file: open", "dtls_sessions_that_may_go_on", len(s.Found()))
+	return s
 }
 
 // sayLeft writes one line about what the run before left.

@@ -17,7 +17,9 @@ import (
 func (a *App) addWays(to *engine.Config, sealer *alloc.Sealer) (err error) {
 	c := &a.opts.Config
 	if c.DTLS {
-		if a.dtls, err = dtls.New(dtlsConfig(c, sealer)); err != nil {
+		cfg := dtlsConfig(c, sealer)
+		cfg.Sessions = a.openSessions(cfg.MaxSessions)
+		if a.dtls, err = dtls.New(cfg); err != nil {
 			return err
 		}
 		to.Records = a.dtls

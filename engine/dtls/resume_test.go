@@ -1,0 +1,463 @@
+package dtls
+
+import (
+	"bytes"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// sessionsConfig is that of a file in a directory of the test's own.
+func sessionsConfig(t testing.TB, unmapped bool) ledger.SessionsConfig {
+	t.Helper()
+	return ledger.SessionsConfig{
+		Path: filepath.Join(t.TempDir(), "sessions"), Capacity: 64, Relay: [16]byte{1, 2}, MaxAge: time.Hour,
+		Machine: "up", Unmapped: unmapped,
+	}
+}
+
+func openSessions(t testing.TB, cfg ledger.SessionsConfig) *ledger.Sessions {
+	t.Helper()
+	cfg.OnError = func(err error) { t.Errorf("OnError: %v", err) }
+	f, err := ledger.OpenSessions(cfg)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { f.Close() })
+	return f
+}
+
+// successor is the process that starts after the one of g was killed: it has
+// nothing but a copy of the file.
+func (g *rig) successor(cfg *ledger.SessionsConfig, c Config) *rig {
+	g.t.Helper()
+	content, err := os.ReadFile(cfg.Path)
+	if err != nil {
+		g.t.Fatal(err)
+	}
+	cfg.Path = filepath.Join(g.t.TempDir(), "sessions")
+	if err := os.WriteFile(cfg.Path, content, 0o600); err != nil {
+		g.t.Fatal(err)
+	}
+	c.Sessions = openSessions(g.t, *cfg)
+	return newRig(g.t, c)
+}
+
+func bothModes(t *testing.T, test func(t *testing.T, cfg ledger.SessionsConfig)) {
+	for _, unmapped := range []bool{false, true} {
+		t.Run(fmt.Sprintf("unmapped=%v", unmapped), func(t *testing.T) { test(t, sessionsConfig(t, unmapped)) })
+	}
+}
+
+// TestResume: sessions of each kind go on in the next process, under their serial
+// and without a handshake, although the process calls its listeners by other
+// numbers; and no record is taken that the process before has taken.
+func TestResume(t *testing.T) {
+	bothModes(t, func(t *testing.T, cfg ledger.SessionsConfig) {
+		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+		var peers []*peer
+		for i, suite := range []uint16{0xA8, 0xA9, 0xA8, 0xA9} {
+			p := newPeer(g, at(fmt.Sprintf("192.0.2.%d:4000", i+1)), i)
+			p.suites, p.plain = []uint16{suite}, i >= 2
+			mustConnect(t, p)
+			peers = append(peers, p)
+		}
+		six := newPeer(g, at("[2001:db8::1]:4000"), 9)
+		mustConnect(t, six)
+		peers = append(peers, six)
+
+		for round := range 3 {
+			var serials []uint64
+			var taken [][][]byte
+			for _, p := range peers {
+				var records [][]byte
+				for n := range 20 {
+					records = append(records, p.say(fmt.Sprint("message ", n)))
+					if _, msg := g.Open(p.from, bytes.Clone(records[n])); msg == nil {
+						t.Fatalf("round %d: %v: record %d is not taken: %v", round, p.from, n, g.Stats())
+					}
+				}
+				taken = append(taken, records)
+				serials = append(serials, checkEcho(t, p, testIDOf(p)).Serial)
+			}
+			next := g.successor(&cfg, Config{})
+			for i, p := range peers {
+				p.g = next
+				p.from = sock.UDPEndpoint(p.from.AddrPort(), uint16(round+1), uint8(round+1))
+				for n, b := range taken[i] {
+					if _, msg := next.Open(p.from, bytes.Clone(b)); msg != nil {
+						t.Fatalf("round %d: %v: record %d is taken twice", round, p.from, n)
+					}
+				}
+				if next.Alive(p.from) {
+					t.Fatalf("round %d: %v: a replayed record woke the session", round, p.from)
+				}
+				if s := mustResume(t, p, next); s.Serial != serials[i] {
+					t.Errorf("round %d: serial %d, was %d", round, s.Serial, serials[i])
+				}
+			}
+			next.wantCounts(map[Event]uint64{Resumed: uint64(len(peers)), Hello: 0, Established: 0})
+			g = next
+		}
+		// A new session has a serial of its own.
+		p := newPeer(g, at("192.0.2.77:1"), 20)
+		mustConnect(t, p)
+		fresh := checkEcho(t, p, testID(20)).Serial
+		for _, p := range peers {
+			if checkEcho(t, p, testIDOf(p)).Serial == fresh {
+				t.Fatal("a serial is used twice")
+			}
+		}
+	})
+}
+
+// mustResume goes on with a session in the next process. What was reserved of its
+// records is lost.
+func mustResume(t *testing.T, p *peer, next *rig) engine.Session {
+	t.Helper()
+	p.g = next
+	for range receivedBlockMax {
+		if _, msg := next.Open(p.from, p.say("again")); msg != nil {
+			return checkEcho(t, p, testIDOf(p))
+		}
+	}
+	t.Fatalf("%v does not go on: %v", p.from, next.Stats())
+	return engine.Session{}
+}
+
+// wantNoResume demands that a session does not go on in the next process.
+func wantNoResume(t *testing.T, p *peer, next *rig) {
+	t.Helper()
+	p.g = next
+	for range receivedBlockMax {
+		if _, msg := next.Open(p.from, p.say("x")); msg != nil {
+			t.Fatalf("the session of %v goes on", p.from)
+		}
+	}
+}
+
+func testIDOf(p *peer) (id proto.AllocationID) { return proto.AllocationID(p.identity) }
+
+// TestResumeSlow: of a client that sends less often than ten times a second
+// nothing is lost at all.
+func TestResumeSlow(t *testing.T) {
+	cfg := sessionsConfig(t, false)
+	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+	p := newPeer(g, home, 1)
+	mustConnect(t, p)
+	for range 10 {
+		v := g.table.source(home).stored
+		v.mu.Lock()
+		v.last -= 2 * receivedSlow // As if that much time had passed.
+		v.mu.Unlock()
+		checkEcho(t, p, testID(1))
+	}
+	p.g = g.successor(&cfg, Config{})
+	checkEcho(t, p, testID(1))
+}
+
+// TestResumeJunk: only an authentic record wakes a session, and what is forged in
+// its name leaves it as it was.
+func TestResumeJunk(t *testing.T) {
+	cfg := sessionsConfig(t, false)
+	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+	p := newPeer(g, home, 1)
+	mustConnect(t, p)
+	checkEcho(t, p, testID(1))
+	g = g.successor(&cfg, Config{})
+	p.g = g
+	junk := p.say("x")
+	junk[len(junk)-1] ^= 1
+	for range 5 {
+		if _, msg := g.Open(home, bytes.Clone(junk)); msg != nil {
+			t.Fatal("junk is taken")
+		}
+	}
+	if g.Alive(home) {
+		t.Error("junk woke a session")
+	}
+	g.wantCounts(map[Event]uint64{Resumed: 0, DropNoSession: 5})
+	mustResume(t, p, g)
+	g.wantCounts(map[Event]uint64{Resumed: 1})
+}
+
+// TestResumeNot: sessions that ended, were taken over or have another owner are
+// not there for the next process; nor is any when the file is not to be believed.
+func TestResumeNot(t *testing.T) {
+	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *ledger.SessionsConfig) {
+		return func(t *testing.T, path string, _ *ledger.SessionsConfig) {
+			b, err := os.ReadFile(path)
+			if err != nil {
+				t.Fatal(err)
+			}
+			change(b)
+			if err := os.WriteFile(path, b, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	for name, spoil := range map[string]func(t *testing.T, path string, cfg *ledger.SessionsConfig){
+		"no file":         func(t *testing.T, path string, _ *ledger.SessionsConfig) { os.Remove(path) },
+		"another relay":   func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) { cfg.Relay[3]++ },
+		"another machine": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) { cfg.Machine = "rebooted" },
+		"too old": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) {
+			cfg.Now = func() time.Time { return time.Now().Add(2 * cfg.MaxAge) }
+		},
+		"clock set back": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) {
+			cfg.Now = func() time.Time { return time.Now().Add(-2 * cfg.MaxAge) }
+		},
+		"header":   damage(func(b []byte) { b[9] ^= 1 }),
+		"stamp":    damage(func(b []byte) { b[50] ^= 1 }),
+		"id":       damage(func(b []byte) { b[4096+10] ^= 1 }),
+		"sent":     damage(func(b []byte) { b[4096+178] ^= 1 }),
+		"received": damage(func(b []byte) { b[4096+184] ^= 1 }),
+		"random":   damage(func(b []byte) { b[4096+60] ^= 1 }),
+	} {
+		t.Run(name, func(t *testing.T) {
+			cfg := sessionsConfig(t, false)
+			g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+			p := newPeer(g, home, 1)
+			mustConnect(t, p)
+			checkEcho(t, p, testID(1))
+			spoil(t, cfg.Path, &cfg)
+			c := Config{Sessions: openSessions(t, cfg)}
+			next := newRig(t, c)
+			wantNoResume(t, p, next)
+			// It works as without a file, and stores again.
+			p = newPeer(next, home, 1)
+			mustConnect(t, p)
+			checkEcho(t, p, testID(1))
+			mustResume(t, p, next.successor(&cfg, Config{}))
+		})
+	}
+}
+
+// TestResumeEnded: what became of a session is what the next process knows of it.
+func TestResumeEnded(t *testing.T) {
+	cfg := sessionsConfig(t, false)
+	g := newRig(t, Config{Sessions: openSessions(t, cfg), Quiet: time.Millisecond, Idle: time.Second})
+	closed, taken := newPeer(g, at("192.0.2.1:1"), 1), newPeer(g, at("192.0.2.2:1"), 2)
+	mustConnect(t, closed)
+	mustConnect(t, taken)
+	checkEcho(t, taken, testID(2))
+	bye, _ := closed.s.seal(nil, typeAlert, []byte{1, alertCloseNotify})
+	g.Open(closed.from, bye)
+	// The same client shakes hands again, so that its session keeps the serial.
+	again := newPeer(g, taken.from, 2)
+	g.wait("an answer", again.start)
+	if !again.accepted(g.put(again.from, append(again.wrap(again.exchange()), again.finished()...))) {
+		t.Fatal("no session")
+	}
+	serial := checkEcho(t, again, testID(2)).Serial
+	g.wait("the end of the sessions", func() bool { return g.Stats().Sessions == 1 })
+
+	g = g.successor(&cfg, Config{Idle: time.Second})
+	wantNoResume(t, closed, g)
+	wantNoResume(t, taken, g)
+	if s := mustResume(t, again, g); s.Serial != serial {
+		t.Errorf("serial %d, was %d", s.Serial, serial)
+	}
+	// Then it falls silent: it is idle, and later dormant for too long.
+	g = g.successor(&cfg, Config{Idle: 100 * time.Millisecond})
+	g.wait("the end of a dormant session", func() bool { return g.dormant.count.Load() == 0 })
+	wantNoResume(t, again, g)
+	g = g.successor(&cfg, Config{})
+	if n := g.dormant.count.Load(); n != 0 {
+		t.Errorf("%d sessions are left in the file", n)
+	}
+}
+
+// TestHandshakeBeforeResume: a client that shakes hands before its dormant
+// session was heard keeps the serial, and with it its binding; another allocation
+// does not.
+func TestHandshakeBeforeResume(t *testing.T) {
+	for _, same := range []bool{true, false} {
+		cfg := sessionsConfig(t, false)
+		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+		p := newPeer(g, home, 1)
+		mustConnect(t, p)
+		was := checkEcho(t, p, testID(1))
+		g = g.successor(&cfg, Config{})
+		n := 2
+		if same {
+			n = 1
+		}
+		other := newPeer(g, home, n)
+		mustConnect(t, other)
+		is := checkEcho(t, other, testID(n))
+		if (is.Serial == was.Serial) != same {
+			t.Errorf("same allocation %v: serial %d, was %d", same, is.Serial, was.Serial)
+		}
+		wantNoResume(t, p, g)
+		mustResume(t, other, g.successor(&cfg, Config{}))
+	}
+}
+
+// TestLateStore: a goroutine that still holds a session which has ended changes
+// nothing of the session that has its place in the file now.
+func TestLateStore(t *testing.T) {
+	cfg := sessionsConfig(t, false)
+	cfg.Capacity = 1
+	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+	p := newPeer(g, home, 1)
+	mustConnect(t, p)
+	late := g.table.source(home)
+	g.table.mu.Lock()
+	g.table.remove(late)
+	g.table.mu.Unlock()
+	p = newPeer(g, home, 2)
+	mustConnect(t, p)
+	if !late.stored.coverReceived(1<<40, g.now) || !late.stored.coverSent(1<<40) {
+		t.Error("a session that is in no file is bound by one")
+	}
+	mustResume(t, p, g.successor(&cfg, Config{}))
+}
+
+// TestResumeFull: sessions beyond the file's capacity work and end with the
+// process.
+func TestResumeFull(t *testing.T) {
+	cfg := sessionsConfig(t, false)
+	cfg.Capacity = 3
+	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
+	var peers []*peer
+	for i := range 5 {
+		p := newPeer(g, at(fmt.Sprintf("192.0.2.%d:4000", i+1)), i)
+		mustConnect(t, p)
+		checkEcho(t, p, testID(i))
+		peers = append(peers, p)
+	}
+	g = g.successor(&cfg, Config{})
+	for i, p := range peers {
+		if i < cfg.Capacity {
+			mustResume(t, p, g)
+		} else {
+			wantNoResume(t, p, g)
+		}
+	}
+}
+
+// use is one AEAD nonce of one key: a session is told by its peer's random.
+type use struct {
+	random [randomLen]byte
+	seq    uint64
+}
+
+// crashes is a relay that is killed again and again, and what was seen of it.
+type crashes struct {
+	t       *testing.T
+	random  *rand.Rand
+	g       *rig
+	peers   map[int]*peer
+	serials map[int]uint64
+	wire    map[int][][]byte // what an observer has recorded of a peer
+	// sent and accepted are the numbers that were used, through all processes.
+	sent, accepted map[use]bool
+	resumed        uint64
+}
+
+// TestCrashPoints: through any number of crashes, between any two operations, no
+// (key, nonce) pair seals two records, and no record is accepted twice.
+func TestCrashPoints(t *testing.T) {
+	const rounds = 60
+	for seed := range uint64(4) {
+		t.Run(fmt.Sprint("seed ", seed), func(t *testing.T) {
+			t.Parallel()
+			cfg := sessionsConfig(t, seed%2 == 1)
+			c := &crashes{
+				t: t, random: rand.New(rand.NewPCG(seed, 7)), g: newRig(t, Config{Sessions: openSessions(t, cfg)}),
+				peers: make(map[int]*peer), serials: make(map[int]uint64), wire: make(map[int][][]byte),
+				sent: make(map[use]bool), accepted: make(map[use]bool),
+			}
+			for range rounds {
+				for range c.random.IntN(60) {
+					c.step(c.random.IntN(4))
+				}
+				c.resumed += c.g.Stats().Counts[Resumed]
+				c.g = c.g.successor(&cfg, Config{})
+				for _, p := range c.peers {
+					p.g = c.g
+				}
+			}
+			if len(c.sent) < 4*rounds || c.resumed < rounds {
+				t.Errorf("%d records sent, %d sessions resumed: the test does too little", len(c.sent), c.resumed)
+			}
+		})
+	}
+}
+
+// step does something with the n-th peer.
+func (c *crashes) step(n int) {
+	p := c.peers[n]
+	switch x := c.random.IntN(20); {
+	case p == nil || x == 0:
+		c.connect(n)
+	case x == 1: // A record is lost, for now.
+		c.wire[n] = append(c.wire[n], p.say("up"))
+	case x < 9:
+		c.say(n, 1)
+	case x == 9:
+		c.say(n, c.random.IntN(300))
+	case x < 13 && len(c.wire[n]) > 0: // The observer repeats one.
+		c.offer(n, c.wire[n][c.random.IntN(len(c.wire[n]))])
+	case c.serials[n] != 0:
+		c.seal(n)
+	}
+}
+
+func (c *crashes) connect(n int) {
+	ip := netip.AddrFrom4([4]byte{192, 0, 2, byte(c.random.IntN(3))})
+	p := newPeer(c.g, sock.UDPEndpoint(netip.AddrPortFrom(ip, uint16(n+1)), 0, 0), n)
+	if !p.connect() {
+		return
+	}
+	c.peers[n], c.wire[n], c.serials[n] = p, nil, 0
+	c.sent[use{p.random, 0}], c.accepted[use{p.random, 0}] = true, true // both Finished
+}
+
+func (c *crashes) say(n, times int) {
+	for range times {
+		b := c.peers[n].say("up")
+		c.wire[n] = append(c.wire[n], b)
+		c.offer(n, b)
+	}
+}
+
+func (c *crashes) offer(n int, b []byte) {
+	p := c.peers[n]
+	r, _, _ := parseRecord(b)
+	s, msg := c.g.Open(p.from, bytes.Clone(b))
+	if msg == nil {
+		return
+	}
+	if u := (use{p.random, r.seq}); c.accepted[u] {
+		c.t.Fatalf("record %d of a session is accepted twice", r.seq)
+	} else {
+		c.accepted[u], c.serials[n] = true, s.Serial
+	}
+}
+
+func (c *crashes) seal(n int) {
+	p := c.peers[n]
+	b, _, ok := c.g.Seal(nil, c.serials[n], []byte("down"))
+	if !ok {
+		return
+	}
+	r, _, _ := parseRecord(b)
+	u := use{p.random, r.seq}
+	if c.sent[u] {
+		c.t.Fatalf("number %d of a session is used twice", r.seq)
+	}
+	c.sent[u] = true
+	if p.hears(b) != "down" {
+		c.t.Fatal("the client hears something else")
+	}
+}
