@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/google/uuid"
@@ -126,9 +127,21 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id)
 }
 
+// RoutePath returns the path by which requests are routed. The SDK joins strings,
+// so a base path with a trailing slash makes its paths begin with two slashes:
+// RoutePath removes the first of these. It changes nothing else, and leaves
+// "//" that was percent-encoded. A program that serves other paths next to those
+// of a [Handler] can use it for them.
+func RoutePath(r *http.Request) string {
+	if r.URL.RawPath == "" && strings.HasPrefix(r.URL.Path, "//") {
+		return r.URL.Path[1:]
+	}
+	return r.URL.Path
+}
+
 // dispatch does what needs no principal, and hands over the rest.
 func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
-	c, ok := h.calls[r.URL.Path]
+	c, ok := h.calls[RoutePath(r)]
 	switch {
 	case !ok:
 		return callOther, writeProblem(w, statusProblem(http.StatusNotFound, "there is no such path"))

@@ -114,13 +114,62 @@ func TestWrongMethod(t *testing.T) {
 func TestUnknownPath(t *testing.T) {
 	x := newHouse(t, Config{})
 	for _, path := range []string{
-		"/", "/v1", "/v1/", "/v1/allocate/", "//v1/allocate", "/V1/allocate", "/v2/allocate",
-		"/v1/../v1/allocate", "/v1/regions%00", "/v1%2Fallocate/x",
+		"/", "/v1", "/v1/", "/v1/allocate/", "/V1/allocate", "/v2/allocate",
+		"/v1/../v1/allocate", "/v1/regions%00", "/v1%2Fallocate/x", "//", "///v1/allocate", "//v1//allocate", "//v1/allocate/",
+		"//v1/../v1/allocate", "/./v1/allocate", "/%2Fv1/allocate", "/%2fv1/allocate", "//v1%2Fallocate", "//openapi.yaml/",
 	} {
 		for _, method := range []string{"GET", "POST", "OPTIONS"} {
 			wantProblem(t, x.do(newRequest(method, path, tokenAnna, "{}")), 404, 15404)
 		}
 	}
+}
+
+// TestSecondSlash: a path that begins with one slash more than its route, as a
+// base path with a trailing slash gives, is that route: no redirect, and the same
+// call, pre-flight and errors.
+func TestSecondSlash(t *testing.T) {
+	x := newHouse(t, Config{})
+	allocate := func() string { return `{"maxConnections":4}` }
+	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
+	live := func() string { return `{"joinCode":"` + x.code(t, tokenAnna, x.allocate(t, tokenAnna)) + `"}` }
+	none := func() string { return "" }
+	tests := map[string]struct {
+		body func() string
+		want int
+	}{
+		"/v1/allocate": {allocate, 201}, "/v1/joincode": {own, 201}, "/v1/join": {live, 200},
+		"/v1/regions": {none, 200}, "/openapi.yaml": {none, 200},
+	}
+	for path, call := range x.calls {
+		tt, ok := tests[path]
+		if !ok {
+			t.Fatalf("no request for %s", path)
+		}
+		t.Run(path, func(t *testing.T) {
+			rec := x.do(newRequest(call.method, "/"+path, tokenAnna, tt.body()))
+			wantStatus(t, rec, tt.want)
+			if rec.Body.Len() == 0 || rec.Header().Get("Location") != "" {
+				t.Errorf("body %q, Location %q", rec.Body, rec.Header().Get("Location"))
+			}
+			rec = x.do(preflightRequest("/"+path, "https://game.example.org", "authorization"))
+			wantStatus(t, rec, 204)
+			if got := rec.Header().Get("Access-Control-Allow-Methods"); got != call.method {
+				t.Errorf("the pre-flight allows %q", got)
+			}
+			wantProblem(t, x.do(newRequest("DELETE", "/"+path, tokenAnna, "")), 405, 15405)
+			if call.name != callSpec {
+				wantProblem(t, x.do(newRequest(call.method, "/"+path, "", "")), 401, 15401)
+			}
+		})
+	}
+}
+
+// TestSecondSlashCounts: both spellings of a route count for one limit.
+func TestSecondSlashCounts(t *testing.T) {
+	x := newHouse(t, Config{PlayerPerMinute: 2})
+	wantStatus(t, x.do(newRequest("GET", "//v1/regions", tokenAnna, "")), 200)
+	wantStatus(t, x.do(newRequest("GET", "/v1/regions", tokenAnna, "")), 200)
+	wantProblem(t, x.do(newRequest("GET", "//v1/regions", tokenAnna, "")), 429, 15429)
 }
 
 func TestBodyTooLarge(t *testing.T) {

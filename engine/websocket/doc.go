@@ -40,7 +40,9 @@
 // Each connection has a queue of its own, bounded by messages and bytes, which
 // drops the newest; 256 messages are less than a native client's receive queue,
 // which ends the connection when it overflows. A writer goroutine per connection
-// empties it, several frames per system call. A write that takes longer than
+// empties it, several frames per system call. With TLS each write is a record,
+// and a record with more than one frame has at most 1,400 bytes of frames, since
+// Unity's native client breaks at larger ones. A write that takes longer than
 // WriteTimeout, and a queue that overflowed and has not been empty within
 // WriteTimeout since, cut the connection off. The socket's own send buffer is
 // bounded too, since what lies there is old when it arrives.

@@ -9,6 +9,11 @@ import (
 const (
 	// holdSize is how many bytes of frames go into one write.
 	holdSize = 16 << 10
+	// recordSize is how many bytes of frames go into one write, and so into one
+	// record, of TLS, if there is more than one frame. Unity's native client
+	// decrypts into a buffer of 2,944 bytes. It drops ciphertext when that is
+	// full, and then fails the MAC of the next record.
+	recordSize = 1400
 	// frameRoom is the room for one frame: a header of four bytes and a message.
 	frameRoom = 4 + MaxMessage
 )
@@ -19,6 +24,7 @@ const (
 type socket struct {
 	net.Conn
 	timeout time.Duration
+	limit   int        // bytes of several frames in one write, at most holdSize
 	holds   *sync.Pool // of *[holdSize]byte
 
 	mu   sync.Mutex // guards held, and orders writes
@@ -36,12 +42,12 @@ func (s *socket) Write(p []byte) (int, error) {
 	if s.hold == nil {
 		return s.write(p)
 	}
-	if s.held+len(p) > holdSize {
+	if s.held+len(p) > s.limit {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
 	}
-	if len(p) > holdSize {
+	if len(p) > s.limit {
 		return s.write(p)
 	}
 	s.held += copy(s.hold[s.held:], p)

@@ -88,7 +88,11 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, in engine.Int
 	w.Header().Set("Connection", "close") // If it is refused, because of the deadline.
 	// A caller that reads no answers must not hold up Run.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(t.cfg.WriteTimeout))
-	u := &upgrade{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, holds: &t.holds}}
+	limit := holdSize
+	if r.TLS != nil {
+		limit = recordSize
+	}
+	u := &upgrade{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, limit: limit, holds: &t.holds}}
 	conn, err := ws.Accept(u, r, &ws.AcceptOptions{
 		InsecureSkipVerify: true, // Origins were checked.
 		CompressionMode:    ws.CompressionDisabled,

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
@@ -98,7 +99,7 @@ func (a *App) entrance(api http.Handler) http.Handler {
 		return api
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		if r.URL.Path == "/" {
+		if httpapi.RoutePath(r) == "/" {
 			a.websocket.ServeHTTP(w, r)
 			return
 		}

@@ -1,0 +1,98 @@
+package websocket
+
+import (
+	"fmt"
+	"net"
+	"net/http"
+	"net/http/httptest"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine/enginetest"
+)
+
+// gate is a listener whose connections record the size of each write to TCP, and
+// block there while mu is locked.
+type gate struct {
+	net.Listener
+	mu      sync.Mutex // guards sizes
+	blocked atomic.Int32
+	sizes   []int
+}
+
+func (g *gate) Accept() (net.Conn, error) {
+	conn, err := g.Listener.Accept()
+	return &gateConn{conn, g}, err
+}
+
+type gateConn struct {
+	net.Conn
+	gate *gate
+}
+
+func (c *gateConn) Write(p []byte) (int, error) {
+	c.gate.blocked.Add(1)
+	c.gate.mu.Lock()
+	defer c.gate.mu.Unlock()
+	c.gate.blocked.Add(-1)
+	c.gate.sizes = append(c.gate.sizes, len(p))
+	return c.Conn.Write(p)
+}
+
+// TestWriteSizes: what is queued leaves in writes of 16 KiB without TLS. With
+// TLS, several frames in one write, and so in one record, have at most 1,400
+// bytes, and no frame is split.
+func TestWriteSizes(t *testing.T) {
+	const header, tls = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag
+	for _, test := range []struct {
+		secure          bool
+		size, count     int
+		want, remaining int // bytes of each write but the last, and of that
+	}{
+		{false, 1270, 16, 12 * (header + 1270), 4 * (header + 1270)},
+		{true, 1270, 16, header + 1270 + tls, header + 1270 + tls},
+		{true, 696, 7, 2*(header+696) + tls, header + 696 + tls}, // two fill 1,400 exactly
+		{true, 697, 7, header + 697 + tls, header + 697 + tls},
+		{true, 1396, 3, header + 1396 + tls, header + 1396 + tls},
+		{true, MaxMessage, 3, header + MaxMessage + tls, header + MaxMessage + tls}, // a larger frame is alone
+	} {
+		t.Run(fmt.Sprintf("%v/%d", test.secure, test.size), func(t *testing.T) {
+			g := new(gate)
+			r := startOn(t, Config{MaxOutgoing: MaxMessage}, func(h http.Handler) *httptest.Server {
+				srv := httptest.NewUnstartedServer(h)
+				g.Listener, srv.Listener = srv.Listener, g
+				if test.secure {
+					srv.StartTLS()
+				} else {
+					srv.Start()
+				}
+				return srv
+			})
+			c := r.dial()
+			c.SetReadLimit(MaxMessage)
+			serial := r.hello(c)
+			g.mu.Lock()
+			r.Send(serial, nil)
+			enginetest.Wait(t, "the writer is blocked", func() bool { return g.blocked.Load() == 1 })
+			for range test.count {
+				if !r.Send(serial, make([]byte, test.size)) {
+					t.Error("a message was not taken")
+				}
+			}
+			g.sizes = nil
+			g.mu.Unlock()
+			for range test.count + 1 {
+				read(t, c)
+			}
+			g.mu.Lock()
+			defer g.mu.Unlock()
+			got := g.sizes[1:] // The first is the message that blocked.
+			last := len(got) - 1
+			if got[last] != test.remaining || slices.ContainsFunc(got[:last], func(n int) bool { return n != test.want }) {
+				t.Errorf("writes of %v bytes", got)
+			}
+		})
+	}
+}
