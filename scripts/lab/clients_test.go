@@ -23,6 +23,9 @@ func TestRecoverClients(t *testing.T) {
 		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, VisitorConfig{}, 5 * time.Second, false},
 		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, VisitorConfig{}, 12 * time.Second, true},
 		{"2.7 by DTLS handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls"}, 5 * time.Second, false},
+		// Before 2.7, Unity's client has one DTLS session for good.
+		{"2.x by DTLS never handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls", Stays: true}, time.Second, false},
+		{"1.x by DTLS never handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls", Stays: true, UTP1: true}, 5 * time.Second, false},
 		// Unity's client does not dial again, and its game ends here.
 		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, VisitorConfig{Way: "ws"}, 5 * time.Second, false},
 	} {
