@@ -159,3 +159,29 @@ func TestClientsCrash(t *testing.T) {
 		})
 	}
 }
+
+// TestDTLSSurvivesCrash: clients that never handshake again, as Unity's before 2.7,
+// play on in the DTLS sessions that they had before kill -9.
+func TestDTLSSurvivesCrash(t *testing.T) {
+	t.Parallel()
+	for _, g := range generations {
+		t.Run(fmt.Sprintf("UTP%d", g.v), func(t *testing.T) {
+			t.Parallel()
+			p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
+			f := p.serve("--udp", udp)
+			m := f.matchBy(g.v, "dtls")
+			f.kill()
+			f = p.serve("--udp", udp)
+			m.goesOn(t)
+			for _, u := range []*enginetest.UTP{m.host, m.player} {
+				if u.Logs("error 1")() || u.Logs("error 4")() {
+					t.Errorf("its log is %q", u.Log())
+				}
+			}
+			if n := f.event("established"); n != 0 {
+				t.Errorf("%v handshakes after the crash", n)
+			}
+			f.stop()
+		})
+	}
+}
