@@ -84,7 +84,7 @@ flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
 	$(LAB) -run Flood -flood.duration $(FLOOD) -long -timeout 40m
 
 .PHONY: recover
-recover: ## kill -9 under 1,000 matches, and what comes back (root)
+recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; what comes back (root)
 	$(LAB) -run TestRecover -recover.matches 1000 -long
 
 .PHONY: storm

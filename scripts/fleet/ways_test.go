@@ -121,7 +121,7 @@ func (v *visits) watch() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, one := range v.all {
-		if one.resumed == 0 && one.host.Since() && one.player.Since() {
+		if one.resumed == 0 && !one.host.Since().IsZero() && !one.player.Since().IsZero() {
 			one.resumed = time.Since(one.marked)
 		}
 	}

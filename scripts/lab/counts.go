@@ -143,15 +143,27 @@ func (f *Fleet) Mark() {
 // Resumed returns how many matches have carried traffic both ways since Mark,
 // within the time after it.
 func (f *Fleet) Resumed(within time.Duration) (matches int) {
-	f.mu.Lock()
-	defer f.mu.Unlock()
-	for i := 0; i+1 < len(f.players); i += 2 {
-		a, b := f.players[i].resumed, f.players[i+1].resumed
-		if a != 0 && b != 0 && max(a, b) <= f.mark+int64(within) {
+	for _, d := range f.Resumptions() {
+		if d <= within {
 			matches++
 		}
 	}
 	return matches
+}
+
+// Resumptions returns how long after Mark matches carried traffic both ways, in
+// order of length. Matches that have not yet done so are not among them.
+func (f *Fleet) Resumptions() (all []time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for i := 0; i+1 < len(f.players); i += 2 {
+		a, b := f.players[i].resumed, f.players[i+1].resumed
+		if a != 0 && b != 0 {
+			all = append(all, time.Duration(max(a, b)-f.mark))
+		}
+	}
+	slices.Sort(all)
+	return all
 }
 
 // Rebinds returns how long the answers to BINDs of choice took, in order of length.

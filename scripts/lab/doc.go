@@ -1,5 +1,5 @@
 // Package lab is the network laboratory: the built ferry binary in a network of
-// its own, players who behave as Unity Transport 2.x does, and attackers and
+// its own, players who behave as Unity Transport does, and attackers and
 // faults around them. It owns what no other package has: network namespaces,
 // datagrams with forged sources, a faulty network, and the verdict from outside
 // on what the relay promises under attack and after a crash. It is a black box:

@@ -44,6 +44,8 @@ type FleetConfig struct {
 	Hosts, Joiners Place
 	Relay          netip.AddrPort // where they send to; required
 	Matches        int            // most matches, 1 to 4,000
+	UTP1           bool           // behave as Unity Transport 1.x does, not as 2.x
+	PingEvery      time.Duration  // a player that sends nothing else sends a PING so often; 0: 3 s
 	Rate           int            // datagrams per second and direction; 0: PINGs only
 	Payload        int            // bytes, at least 16; 0: 64
 	Ports          int            // sockets per side, between which players roam; 0: 1
@@ -57,7 +59,7 @@ type FleetConfig struct {
 }
 
 // Fleet is many matches of a host and a joiner, who behave as Unity Transport
-// 2.x does, on few sockets. Its methods may be called while Run runs.
+// does, on few sockets. Its methods may be called while Run runs.
 type Fleet struct {
 	cfg      FleetConfig
 	interval int64 // ns between a player's datagrams
@@ -85,6 +87,9 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 		return nil, fmt.Errorf("%w: %d matches, relay %v, rate %d", ErrFleet, cfg.Matches, cfg.Relay, cfg.Rate)
 	}
 	cfg.Ports, cfg.Payload = max(cfg.Ports, 1), max(cfg.Payload, minPayload)
+	if cfg.PingEvery == 0 {
+		cfg.PingEvery = pingPeriod
+	}
 	f := &Fleet{cfg: cfg, payload: make([]byte, cfg.Payload), rng: rand.New(rand.NewPCG(cfg.Seed, 1))}
 	if cfg.Rate > 0 {
 		f.interval = int64(time.Second) / int64(cfg.Rate)

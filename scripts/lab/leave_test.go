@@ -31,7 +31,7 @@ func TestLeave(t *testing.T) {
 		if !slices.Equal(said, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
 			t.Errorf("way %d: said %v, port %d, %+v", how, said, s.joiner.port, c)
 		}
-		s.tick(10 * deafPeriod)
+		s.tick(10 * deafPeriods * pingPeriod)
 		if len(s.said[s.joiner]) != len(want) {
 			t.Errorf("way %d: it speaks after it has left", how)
 		}

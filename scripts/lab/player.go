@@ -10,8 +10,8 @@ import (
 // Times of Unity Transport 2.x, in nanoseconds.
 const (
 	retryPeriod = 1e9         // between BINDs and between CONNECT_REQUESTs
-	pingPeriod  = 3e9         // of silence of its own
-	deafPeriod  = 3 * 3e9     // of the relay's silence, before it binds again
+	pingPeriod  = 3e9         // of silence of its own, unless a fleet has another
+	deafPeriods = 3           // of silence of the relay, before it binds again
 	maxBinds    = 60          // before it gives up
 	stampLen    = 8 + 8       // time and number at the front of a payload
 	minPayload  = stampLen    // bytes
@@ -29,10 +29,11 @@ const (
 	gone // it has left, or never came
 )
 
-// player models the relay layer of Unity Transport 2.x, strictly: it counts its
-// nonce up, answers ERROR 3 with a BIND with the next nonce, binds again with
-// the same one after three silent PING periods, and is dead after ERROR 1 or 4.
-// The goroutine of its Fleet owns it.
+// player models the relay layer of Unity Transport, strictly: it binds again with
+// the same nonce after three silent PING periods, and is dead after ERROR 1 or 4.
+// 2.x counts its nonce up, gives up when no BIND is answered, and answers ERROR 3
+// with a BIND with the next nonce. 1.x does none of the three. The goroutine of
+// its Fleet owns it.
 type player struct {
 	number    int // of its match
 	id        proto.AllocationID
@@ -82,12 +83,14 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 	switch p.status {
 	case unbound:
 		if now-p.lastBind > retryPeriod {
-			if p.binds == maxBinds {
+			if p.binds == maxBinds && !f.cfg.UTP1 {
 				f.die(p)
 				return
 			}
 			p.bind(f, now)
-			p.nonce++
+			if !f.cfg.UTP1 {
+				p.nonce++
+			}
 		}
 	case bound:
 		p.keep(f, now)
@@ -104,10 +107,11 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 
 // keep does what a bound client does beside the game.
 func (p *player) keep(f *Fleet, now int64) {
-	if now-p.lastSent > pingPeriod {
+	ping := int64(f.cfg.PingEvery)
+	if now-p.lastSent > ping {
 		p.send(f, now, proto.Ping{ID: p.id, Number: 1})
 	}
-	if now-p.lastHeard > deafPeriod {
+	if now-p.lastHeard > deafPeriods*ping {
 		p.bind(f, now) // The same nonce, and it stays.
 		p.lastHeard = now
 	}
@@ -224,7 +228,7 @@ func (p *player) refused(f *Fleet, now int64, code proto.ErrorCode) {
 	case proto.ErrorTimeout, proto.ErrorNotFound:
 		f.die(p)
 	case proto.ErrorMismatch:
-		if p.status != dead {
+		if p.status != dead && !f.cfg.UTP1 {
 			p.nonce++
 			p.bind(f, now)
 		}

@@ -3,6 +3,7 @@ package lab
 import (
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/proto"
@@ -20,7 +21,7 @@ type stage struct {
 func newStage(t *testing.T) *stage {
 	t.Helper()
 	s := &stage{T: t, now: 1e12, said: map[*player][]proto.Message{}}
-	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2}, payload: make([]byte, minPayload)}
+	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2, PingEvery: pingPeriod}, payload: make([]byte, minPayload)}
 	s.f.out = func(p *player, pkt []byte) {
 		m, err := proto.Decode(slices.Clone(pkt))
 		if err != nil {
@@ -100,6 +101,34 @@ func TestBinding(t *testing.T) {
 	}
 }
 
+// TestUTP1: a client of the first generation keeps its nonce, only logs ERROR 3,
+// never gives up, and binds again after three silent PING periods of its game.
+func TestUTP1(t *testing.T) {
+	s := newStage(t)
+	s.f.cfg.UTP1, s.f.cfg.PingEvery = true, time.Second/2
+	for range maxBinds + 2 {
+		s.tick(retryPeriod + 1)
+		if n := s.nonce(s.joiner); n != 0 {
+			t.Fatalf("nonce %d", n)
+		}
+	}
+	s.tell(s.joiner, proto.BindReceived{})
+	s.tell(s.joiner, proto.Error{Code: proto.ErrorMismatch})
+	if len(s.said[s.joiner]) != 0 {
+		t.Errorf("ERROR 3 was answered: %v", s.said[s.joiner])
+	}
+	s.tick(int64(3*time.Second/2) + 1)
+	binds := 0
+	for _, m := range s.said[s.joiner] {
+		if b, ok := m.(proto.Bind); ok && b.Nonce == 0 {
+			binds++
+		}
+	}
+	if binds != 1 || s.host.status == dead {
+		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.said[s.joiner], s.host.status)
+	}
+}
+
 // TestFatal: ERROR 1 and 4 end the game, other codes do not.
 func TestFatal(t *testing.T) {
 	for code := range proto.ErrorCode(8) {
@@ -155,7 +184,7 @@ func TestKeeping(t *testing.T) {
 		t.Error("no PING")
 	}
 	nonce := s.host.nonce
-	s.tick(deafPeriod)
+	s.tick(deafPeriods * pingPeriod)
 	if n := s.nonce(s.host); n != nonce || s.host.nonce != nonce {
 		t.Errorf("nonce %d, want %d as before", n, nonce)
 	}

@@ -33,6 +33,10 @@ type VisitorConfig struct {
 	Player api.Allocation
 	Peer   proto.AllocationID // whom it plays with
 	Rate   int                // datagrams a second
+	// Stays keeps the visitor on its first connection for good, as Unity's client
+	// before 2.7 does over DTLS: after three silent PING periods it sends BIND.
+	Stays bool
+	UTP1  bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
 }
 
 // Visitor is one player on a connection of its own, by any way in. Like the
@@ -51,9 +55,10 @@ type Visitor struct {
 	counts VisitorCounts
 	in     flow
 	paused bool
-	mark   uint64   // how often it was marked
-	after  bool     // something has arrived from a peer that was marked as often
-	wire   [][]byte // the first datagrams that it sent over DTLS
+	mark   uint64    // how often it was marked
+	since  time.Time // when something arrived first from a peer that was marked as often
+	cut    time.Time // when the other end broke the last connection
+	wire   [][]byte  // the first datagrams that it sent over DTLS
 }
 
 // visitorState is what a visitor knows.
@@ -134,6 +139,9 @@ func (v *Visitor) live(ctx context.Context, l line) {
 			return
 		case m, ok := <-came:
 			if !ok {
+				v.mu.Lock()
+				v.cut = time.Now()
+				v.mu.Unlock()
 				return
 			}
 			heard = time.Now()
@@ -141,8 +149,13 @@ func (v *Visitor) live(ctx context.Context, l line) {
 				asked = time.Time{}
 			}
 		case now := <-tick.C:
-			if now.Sub(heard) > visitorDeaf {
+			silence := now.Sub(heard)
+			if silence > visitorDeaf && !v.cfg.Stays {
 				return
+			}
+			if silence > deafPeriods*visitorPing && v.cfg.Stays {
+				v.unbind()
+				heard, asked = now, time.Time{}
 			}
 			if now.Sub(asked) >= visitorRetry {
 				asked = now
@@ -157,6 +170,13 @@ func (v *Visitor) live(ctx context.Context, l line) {
 	}
 }
 
+// unbind makes the visitor bind again, first with the nonce that it has.
+func (v *Visitor) unbind() {
+	v.mu.Lock()
+	v.state.bound, v.state.binds = false, 0
+	v.mu.Unlock()
+}
+
 // ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
 // lost, as on any network.
 func (v *Visitor) ask(l line) {
@@ -164,7 +184,7 @@ func (v *Visitor) ask(l line) {
 	var m []byte
 	switch s := &v.state; {
 	case !s.bound:
-		if s.binds++; s.binds > 1 || v.counts.Connections > 1 {
+		if s.binds++; (s.binds > 1 || v.counts.Connections > 1) && !v.cfg.UTP1 {
 			s.nonce++
 		}
 		var signer proto.Signer
@@ -194,7 +214,7 @@ func (v *Visitor) take(m []byte) (again bool) {
 		e, err := proto.ParseError(m)
 		switch {
 		case err != nil:
-		case e.Code == proto.ErrorMismatch && s.bound:
+		case e.Code == proto.ErrorMismatch && s.bound && !v.cfg.UTP1:
 			s.bound, s.binds = false, 1
 			return true
 		case e.Code == proto.ErrorNotFound, e.Code == proto.ErrorTimeout:
@@ -207,7 +227,9 @@ func (v *Visitor) take(m []byte) (again bool) {
 		}
 		s.linked = true
 		v.in.take(binary.BigEndian.Uint64(r.Payload))
-		v.after = v.after || binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark
+		if v.since.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
+			v.since = time.Now()
+		}
 	}
 	return false
 }
@@ -248,16 +270,23 @@ func (v *Visitor) Pause(on bool) {
 // Mark begins anew for Since. Both players of a match are marked.
 func (v *Visitor) Mark() {
 	v.mu.Lock()
-	v.mark, v.after = v.mark+1, false
+	v.mark, v.since = v.mark+1, time.Time{}
 	v.mu.Unlock()
 }
 
-// Since reports whether something has arrived that was sent since both were
-// marked.
-func (v *Visitor) Since() bool {
+// Since returns when something arrived first that was sent since both were
+// marked; zero: nothing has.
+func (v *Visitor) Since() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.after
+	return v.since
+}
+
+// Cut returns when the other end last broke a connection; zero: it has not.
+func (v *Visitor) Cut() time.Time {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.cut
 }
 
 // At is where the relay sees the visitor; zero before it was there.

@@ -10,6 +10,7 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
+	"slices"
 	"sync/atomic"
 	"testing"
 	"time"
@@ -34,34 +35,40 @@ type visit struct{ host, player *Visitor }
 func (v visit) both() []*Visitor { return []*Visitor{v.host, v.player} }
 
 // visits begins matches by all ways and waits until all of them play.
-func (l *lab) visits(each int) (all []visit) {
+func (l *lab) visits(each int) []visit {
+	l.Helper()
+	return l.visitBy(slices.Repeat(ways, each), VisitorConfig{Rate: 30})
+}
+
+// visitBy begins a match by each of those ways, of visitors like the given one,
+// and waits until all of them play.
+func (l *lab) visitBy(ways [][2]string, like VisitorConfig) (all []visit) {
 	l.Helper()
 	calls := l.relay.API(l.net.Clients, 0)
 	hostAt, playerAt := FirstPeer, FirstClient
-	for range each {
-		for _, way := range ways {
-			host, err := calls.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 2})
-			if err != nil {
-				l.Fatal(err)
-			}
-			code, err := calls.JoinCode(l.Context(), host.AllocationID)
-			if err != nil {
-				l.Fatal(err)
-			}
-			player, err := calls.Join(l.Context(), code)
-			if err != nil {
-				l.Fatal(err)
-			}
-			cfg := VisitorConfig{Way: way[0], From: l.net.Peers, Local: hostAt, Relay: RelayAddr, Player: host, Peer: idOf(player), Rate: 30}
-			v := visit{host: NewVisitor(cfg)}
-			cfg.Way, cfg.From, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
-			v.player = NewVisitor(cfg)
-			for _, x := range v.both() {
-				l.background(x.Run)
-			}
-			all = append(all, v)
-			hostAt, playerAt = hostAt.Next(), playerAt.Next()
+	for _, way := range ways {
+		host, err := calls.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 2})
+		if err != nil {
+			l.Fatal(err)
 		}
+		code, err := calls.JoinCode(l.Context(), host.AllocationID)
+		if err != nil {
+			l.Fatal(err)
+		}
+		player, err := calls.Join(l.Context(), code)
+		if err != nil {
+			l.Fatal(err)
+		}
+		cfg := like
+		cfg.Way, cfg.From, cfg.Local, cfg.Relay, cfg.Player, cfg.Peer = way[0], l.net.Peers, hostAt, RelayAddr, host, idOf(player)
+		v := visit{host: NewVisitor(cfg)}
+		cfg.Way, cfg.From, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
+		v.player = NewVisitor(cfg)
+		for _, x := range v.both() {
+			l.background(x.Run)
+		}
+		all = append(all, v)
+		hostAt, playerAt = hostAt.Next(), playerAt.Next()
 	}
 	l.playing(all, 30*time.Second)
 	return all
@@ -78,7 +85,7 @@ func (l *lab) playing(all []visit, within time.Duration) {
 	}
 	begin := time.Now()
 	for _, v := range all {
-		for !v.host.Since() || !v.player.Since() {
+		for v.host.Since().IsZero() || v.player.Since().IsZero() {
 			if time.Since(begin) > within {
 				l.Fatalf("after %v a match does not play: %v; %v; log: %s", within, v.host, v.player, l.relay.Log())
 			}

@@ -18,18 +18,6 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// dtlsAt returns where an allocation is told to go for DTLS.
-func (a allocation) dtlsAt(t *testing.T) netip.AddrPort {
-	t.Helper()
-	for _, e := range a.ServerEndpoints {
-		if e.ConnectionType == "dtls" {
-			return netip.AddrPortFrom(netip.MustParseAddr(e.Host), e.Port)
-		}
-	}
-	t.Fatalf("no endpoint for DTLS in %+v", a.ServerEndpoints)
-	return netip.AddrPort{}
-}
-
 // event returns how often something happened to DTLS.
 func (f *ferry) event(name string) float64 {
 	f.t.Helper()
@@ -80,7 +68,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 	t.Parallel()
 	f := dev(t, "--bind-timeout", "1h") // Two programs have to start before the BIND.
 	a, _ := f.allocate(4)
-	to, cred := a.dtlsAt(t), a.credentials(t)
+	to, cred := a.endpoint(t, "dtls"), a.credentials(t)
 	received := proto.BindReceived{}.Append(nil)
 
 	wrong := slices.Clone(a.Key)
@@ -132,7 +120,7 @@ func (a allocation) secure(t *testing.T, local string) *secured {
 
 func (a allocation) secureOn(t *testing.T, sock net.PacketConn) *secured {
 	t.Helper()
-	conn, err := pion.ClientWithOptions(sock, net.UDPAddrFromAddrPort(a.dtlsAt(t)),
+	conn, err := pion.ClientWithOptions(sock, net.UDPAddrFromAddrPort(a.endpoint(t, "dtls")),
 		pion.WithPSK(func([]byte) ([]byte, error) { return a.Key, nil }), pion.WithPSKIdentityHint(a.AllocationIDBytes),
 		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(300*time.Millisecond))
 	if err != nil {

@@ -225,20 +225,28 @@ func (f *ferry) join(code string) allocation {
 	return f.allocation(status, 200, answer)
 }
 
+// endpoint returns where a player of that connection type is sent.
+func (a allocation) endpoint(t *testing.T, connectionType string) netip.AddrPort {
+	t.Helper()
+	for _, e := range a.ServerEndpoints {
+		if e.ConnectionType == connectionType {
+			return netip.AddrPortFrom(netip.MustParseAddr(e.Host), e.Port)
+		}
+	}
+	t.Fatalf("no endpoint for %s in %+v", connectionType, a.ServerEndpoints)
+	return netip.AddrPort{}
+}
+
 func (a allocation) credentials(t *testing.T) enginetest.Credentials {
 	t.Helper()
 	c := enginetest.Credentials{
 		ID: [16]byte(a.AllocationIDBytes), Key: a.Key, ConnectionData: a.ConnectionData, HostConnectionData: a.HostConnectionData,
 	}
-	for _, e := range a.ServerEndpoints {
-		if e.ConnectionType == "udp" {
-			c.Relay = netip.AddrPortFrom(netip.MustParseAddr(e.Host), e.Port)
-		}
-	}
+	c.Relay = a.endpoint(t, "udp")
 	if c.HostConnectionData == nil {
 		c.HostConnectionData = a.ConnectionData
 	}
-	if !c.Relay.IsValid() || len(c.Key) != 64 || len(c.ConnectionData) != 255 || len(c.HostConnectionData) != 255 {
+	if len(c.Key) != 64 || len(c.ConnectionData) != 255 || len(c.HostConnectionData) != 255 {
 		t.Fatalf("an allocation that no client could use: %+v", a)
 	}
 	return c

@@ -100,10 +100,16 @@ type match struct {
 
 func (f *ferry) match() match {
 	f.t.Helper()
+	return f.matchBy(enginetest.UTP2, "udp")
+}
+
+// matchBy is a match of clients of one generation by one connection type.
+func (f *ferry) matchBy(v enginetest.Version, connectionType string) match {
+	f.t.Helper()
 	a, code := f.allocate(4)
-	m := match{play(f.t, enginetest.UTP2, a), nil, code}
+	m := match{playBy(f.t, v, connectionType, a), nil, code}
 	enginetest.Wait(f.t, "host is bound", m.host.Is(enginetest.Established))
-	m.player = play(f.t, enginetest.UTP2, f.join(code))
+	m.player = playBy(f.t, v, connectionType, f.join(code))
 	enginetest.Wait(f.t, "player is bound", m.player.Is(enginetest.Established))
 	m.player.Connect()
 	enginetest.Wait(f.t, "player is accepted", m.player.HasPeers(1))
