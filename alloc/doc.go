@@ -87,7 +87,10 @@
 // written at once the later stays. What limits ERROR 3 and ERROR 5, what goes to
 // an unproven endpoint, and what an allocation relays lies there too; only the
 // last is written for each RELAY, by the worker of its sender. Counters are not
-// in the table: each worker has its own.
+// in the table: each worker has its own. But for [LargeMessages], for which an
+// operator asks by allocation: workers write them for messages that are dropped or
+// doubtful and read them for no other, and there is no room on the line of the
+// stamps, so eight allocations share one.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after grace. It then has another generation, so no handle from before leads
@@ -150,12 +153,13 @@
 //
 // # Sizes
 //
-// An allocation takes 216 bytes of slabs: 64 of identity, 64 of activity and
-// 88 of account; and two cells of 8 bytes, of which a quarter to five eighths
-// stay empty. That is 250 bytes for each of a million, and 265 MiB resident
-// with the program around them; TestMillion measures it. No slab and no cell
-// holds a pointer, so a collection takes well under a millisecond whatever the
-// number of allocations, and stops the process for tens of microseconds.
+// An allocation takes 224 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// large messages and 88 of account; and two cells of 8 bytes, of which a quarter
+// to five eighths stay empty. That is 258 bytes for each of a million, and 274
+// MiB resident with the program around them; TestMillion measures it. No slab
+// and no cell holds a pointer, so a collection takes well under a millisecond
+// whatever the number of allocations, and stops the process for tens of
+// microseconds.
 //
 // A look-up that hits costs one line of cells and one identity: two cache
 // misses when the table is large, and nothing else that matters. Cells of a

@@ -52,6 +52,14 @@ type Activity struct {
 	tally      atomic.Uint32 // Spec.Tally; control's, and fixed from Reserve on
 }
 
+// LargeMessages is what workers note of messages that are too large for the way
+// to an allocation's owner. It is written for such messages only, so that it
+// needs no line of its own.
+type LargeMessages struct {
+	dropped  atomic.Uint32
+	reported atomic.Bool // of a host: a report about its match was handed over
+}
+
 // Flags are what workers know of the BINDs of an allocation.
 type Flags uint8
 
@@ -179,5 +187,6 @@ const chunkSlots = 1024
 type chunk struct {
 	identities [chunkSlots]identity
 	activities [chunkSlots]Activity
+	large      [chunkSlots]LargeMessages
 	accounts   [chunkSlots]Account
 }

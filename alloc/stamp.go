@@ -95,6 +95,21 @@ func (a *Activity) Spend(size int) bool {
 	}
 }
 
+// AddDrop counts a message that was too large for the way to the owner.
+func (l *LargeMessages) AddDrop() { l.dropped.Add(1) }
+
+// Drops returns how many were counted.
+func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
+
+// TakeReport reports whether the caller is the one to report the match of a
+// host, and false until ReturnReport if another caller was.
+func (l *LargeMessages) TakeReport() bool {
+	return !l.reported.Load() && l.reported.CompareAndSwap(false, true)
+}
+
+// ReturnReport lets the next message be reported: this report was lost.
+func (l *LargeMessages) ReturnReport() { l.reported.Store(false) }
+
 // StrangerSlots is how many peers to whom it has no link an allocation may be
 // told of within a second. Beyond that it is told nothing, so that the memory
 // of what it was told stays small and is never outrun.

@@ -150,6 +150,13 @@ func (t *Table) Activity(h Handle) *Activity {
 	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
 }
 
+// LargeMessages returns what workers note of large messages to the owner of h, as
+// Activity does.
+func (t *Table) LargeMessages(h Handle) *LargeMessages {
+	slot := h.slot()
+	return &t.chunks[slot/chunkSlots].Load().large[slot%chunkSlots]
+}
+
 // hashEndpoint and hashID are seeded per table, so that nobody outside can
 // choose endpoints that collide.
 func (t *Table) hashEndpoint(ep sock.Endpoint) uint64 {

@@ -76,6 +76,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
 	t.Activity(h).reset(now, s.Tally)
+	t.LargeMessages(h).reset()
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
 	r.write(func(r *identity) {
@@ -117,6 +118,11 @@ func (a *Activity) reset(now Tick, tally uint32) {
 	for i := range a.strangers {
 		a.strangers[i].Store(0)
 	}
+}
+
+func (l *LargeMessages) reset() {
+	l.dropped.Store(0)
+	l.reported.Store(false)
 }
 
 // Bind moves h to ep and returns the allocation that had ep before, if it was

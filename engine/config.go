@@ -122,6 +122,7 @@ type Limits struct {
 // rules are the configured limits in the units of the data plane.
 type rules struct {
 	maxContent int
+	messages   messageSizes
 	bindWithin alloc.Tick
 	idle       alloc.Tick
 	idleAlone  alloc.Tick
@@ -156,6 +157,7 @@ func (c *Config) rules() rules {
 		linkUnused: ticks(linkUnused),
 
 		maxContent: or(c.MaxContent, proto.DefaultMaxContent),
+		messages:   c.messageSizes(),
 		bindWithin: ticks(or(c.BindTimeout, 10*time.Second)),
 		idle:       ticks(or(c.IdleTimeout, 10*time.Second)),
 		idleAlone:  ticks(or(c.HostAloneTimeout, 60*time.Second)),

@@ -87,7 +87,7 @@ func (c *control) pump(now int64) bool {
 	more := false
 	c.brake.stalled(now)
 	for _, b := range c.inboxes {
-		more = b.pump(func(cmd *command) { c.counts.add(c.commit(cmd)) }) || more
+		more = b.pump(c.decide) || more
 	}
 	c.recoverSome(now)
 	c.expireSome(now)
@@ -98,6 +98,16 @@ func (c *control) pump(now int64) bool {
 	c.release(now)
 	c.flush()
 	return more
+}
+
+// decide gives the verdict on a command and counts it. A report about a message
+// is no datagram that waits: the worker has counted it.
+func (c *control) decide(cmd *command) {
+	if cmd.large.size != 0 {
+		c.tellLarge(cmd)
+		return
+	}
+	c.counts.add(c.commit(cmd))
 }
 
 // release does the deeds whose grace period is over.

@@ -46,6 +46,7 @@ var modelRules = []string{
 	"expiry: an unproven endpoint is not told", "expiry: put off since the relay stood still",
 	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: not heard",
 	"expiry: deferred after a bad nonce",
+	"size: first of a match is reported, dropped false", "size: first of a match is reported, dropped true",
 	"grace: a reply waits for a busy worker", "grace: an overdue allocation was heard in time",
 }
 

@@ -31,6 +31,7 @@
 //	listing.go    what an operator sees, end.go: closes; projects.go: who used how much
 //	              names.go: what those are called who come back
 //	limits.go     what may change while it runs
+//	large.go      messages that are larger than the receiver's way carries
 //	outcome.go    what can become of a datagram; counters.go, stats.go: how it is counted
 //	server.go     sockets, goroutines, life and death; probe.go: is it alive?
 //
@@ -82,8 +83,11 @@
 //	PING             echoed
 //	RELAY            content above the limit: silence; no link: ERROR 5, once a second
 //	                 per ordered pair and for at most 3 peers a second; peer without
-//	                 an endpoint, sender beyond its quota, peer unproven and beyond its
-//	                 allowance: silence; else forwarded as it came
+//	                 an endpoint: silence; larger than the peer's way carries
+//	                 (Transport.MaxMessage): silence, and not charged to the sender's
+//	                 quota, since nothing leaves; sender beyond its quota, peer unproven
+//	                 and beyond its allowance: silence; else forwarded as it came. The
+//	                 first one of a match that not every client takes is reported
 //	BIND             accept mode not 0, data that does not open, a ticket in place of
 //	                 own data: silence; the last one that was accepted, at the same
 //	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and

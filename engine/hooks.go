@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -16,6 +17,8 @@ type Hooks struct {
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
 	OnReturn     func(ReturnEvent)
+	// OnLargeMessage is called once per match.
+	OnLargeMessage func(LargeMessageEvent)
 }
 
 // BindEvent: an allocation was bound to an endpoint, for the first time or
@@ -38,6 +41,20 @@ type ReturnEvent struct {
 	ID             proto.AllocationID
 	Tenant         uint64 // alloc.Tenant.Hash
 	MaxConnections int
+}
+
+// LargeMessageEvent: a message is larger than what every client takes by the
+// receiver's way. It is the first one of its match.
+type LargeMessageEvent struct {
+	Match            proto.AllocationID // id of the host
+	From, To         proto.AllocationID
+	FromKind, ToKind sock.Kind
+	// Size of the message, and Limit that it exceeds, in bytes with all headers
+	// of the relay protocol, without those of the way.
+	Size, Limit int
+	// Dropped: it was not forwarded, as all such messages from now on. Else it
+	// was, and the receiver's client may drop it.
+	Dropped bool
 }
 
 // EndEvent: an allocation ended, and its links with it.

@@ -44,6 +44,9 @@ type Allocation struct {
 	Links int
 	// MaxConnections is how many players a host asked for.
 	MaxConnections int
+	// LargeDrops counts the RELAYs to its owner that were dropped, since they were
+	// larger than the owner's way carries; see DropReceiverSize.
+	LargeDrops uint32
 }
 
 // Filter says which allocations are listed. Zero fields let all through.
@@ -144,6 +147,7 @@ func (c *control) describe(e *alloc.Entry, now alloc.Tick) Allocation {
 		EverBound: e.Is(alloc.EverBound), Recovered: e.Is(alloc.Rebuilt),
 		Age: since(a.Reserved, now), Heard: since(heard, now), Active: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
+		LargeDrops: c.table.LargeMessages(e.Handle).Drops(),
 	}
 	if p := c.project(e.Handle); p.Tenant == a.Tenant {
 		d.Name = p.Name

@@ -8,6 +8,8 @@ package engine
 import (
 	"encoding/binary"
 	"slices"
+	"strconv"
+	"strings"
 )
 
 type (
@@ -53,6 +55,7 @@ type mAlloc struct {
 	closing    int64 // tick after which a CLOSE takes effect; 0: none
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool
+	largeDrops int
 	linkedAt   int64 // of a joiner: tick of its link, until a RELAY on it; 0: none
 	fromHost   int64 // of a joiner: ticks of the last RELAY on its link
 	fromJoiner int64
@@ -106,6 +109,8 @@ type model struct {
 	probes    map[string]*mBucket // of QoS, by prefix
 	kept      map[mSlot]mKept
 	repeats   map[mSlot]*mBucket
+	reported  map[mID]bool // matches of which a large message was reported
+	reports   []mReport
 	stalls    [][2]int64 // in ticks
 	settle    int64
 	mRecovery
@@ -120,6 +125,18 @@ var (
 	mJoinerQuota = [2]int64{30, 8 << 10}
 	mHostQuota   = [2]int64{40, 16 << 10}
 )
+
+// Sizes in bytes of messages by the receiver's way. The addresses of IPv6 stand
+// for a way that does not carry all: above the first size a message is reported,
+// above the second it is dropped.
+const mSafeMessage, mMaxMessage = 60, 80
+
+// mReport tells of the first message of a match that was too large.
+type mReport struct {
+	match, from, to mID
+	size, limit     int
+	dropped         bool
+}
 
 const (
 	mAllowance   = 3000
@@ -153,6 +170,7 @@ func newModel(limits bool) *model {
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
+		reported: map[mID]bool{},
 	}
 }
 
@@ -383,6 +401,8 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	switch {
 	case peer.at == "":
 		return "peer_unbound", nil
+	case m.tooLarge(a, peer, len(pkt)):
+		return "receiver_size", nil
 	case !m.metered(a, len(pkt)):
 		return "rate", nil
 	case !peer.proven && peer.allowance < len(pkt):
@@ -399,6 +419,24 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	peer.active = max(peer.active, m.now)
 	m.send(peer.at, string(pkt), false)
 	return "relayed", nil
+}
+
+// tooLarge reports whether a message is dropped for the way to its receiver.
+func (m *model) tooLarge(a, peer *mAlloc, size int) bool {
+	if !strings.HasPrefix(string(peer.at), "[") || size <= mSafeMessage {
+		return false
+	}
+	r := mReport{match: a.match, from: a.id, to: peer.id, size: size, limit: mSafeMessage}
+	if size > mMaxMessage {
+		r.limit, r.dropped = mMaxMessage, true
+		peer.largeDrops++
+	}
+	if !m.reported[a.match] {
+		m.hit("size: first of a match is reported, dropped " + strconv.FormatBool(r.dropped))
+		m.reported[a.match] = true
+		m.reports = append(m.reports, r)
+	}
+	return r.dropped
 }
 
 // metered draws a datagram and its bytes from what an allocation may relay. A

@@ -99,6 +99,8 @@ const (
 	DropHostUnbound
 	// DropPeerUnbound: a RELAY over an open link to a peer without an endpoint.
 	DropPeerUnbound
+	// DropReceiverSize: a RELAY that is larger than the way to its peer carries.
+	DropReceiverSize
 	// DropMuted: an ERROR was due and a rule forbade it: three ERROR 3 already,
 	// a BIND under way, or ERROR 5 for this pair within the last second.
 	DropMuted
@@ -124,7 +126,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
 	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnproven: "unproven",
 	DropRecovering: "recovering", DropUnbound: "unbound",
-	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropMuted: "muted",
+	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",
 }
 

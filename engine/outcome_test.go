@@ -99,6 +99,14 @@ func newMatch(t testing.TB, house *house) *sim {
 	return s
 }
 
+// atIPv6 is where large messages do not go, see mMaxMessage.
+const atIPv6 = 8
+
+func (s *sim) bobAtIPv6() {
+	s.datagram(atIPv6, signed(s.bob(), 6, s.bob().key))
+	s.datagram(atIPv6, pingMessage(s.bob().id)) // or little may go to it
+}
+
 // atLowPort is the address of a service, not of a game.
 const atLowPort = -1
 
@@ -328,6 +336,14 @@ var outcomeCases = []outcomeCase{
 	{want: DropPeerUnbound, make: func(s *sim) (int, []byte) {
 		s.datagram(atHost, signed(s.dan(), 0, s.dan().key))
 		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+	}},
+	{want: DropReceiverSize, make: func(s *sim) (int, []byte) {
+		s.bobAtIPv6()
+		return atHost, relayMessage(s.host().id, s.bob().id, mMaxMessage-38+1)
+	}},
+	{want: OutRelayed, name: "largest that its receiver's way carries", make: func(s *sim) (int, []byte) {
+		s.bobAtIPv6()
+		return atHost, relayMessage(s.host().id, s.bob().id, mMaxMessage-38)
 	}},
 	{want: DropMuted, name: "third ERROR 3", make: func(s *sim) (int, []byte) {
 		for range 3 {

@@ -25,6 +25,9 @@ func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, sock.
 	return append(append(dst, 23), msg...), endpointAt(atStranger), serial == f.session.Serial
 }
 
+func (f *fakeRecords) MaxMessage() int  { return 1400 }
+func (f *fakeRecords) SafeMessage() int { return 1363 }
+
 func (f *fakeRecords) Run(ctx context.Context, _ func(sock.Endpoint, []byte)) error {
 	<-ctx.Done()
 	return nil

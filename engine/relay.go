@@ -53,6 +53,9 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if peer.Endpoint.IsZero() {
 		return DropPeerUnbound
 	}
+	if len(pkt) > w.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
+		return DropReceiverSize
+	}
 	theirs := w.table.Activity(peer.Handle)
 	if !own.Meter(w.live.Load().quota(sender.Role), len(pkt), now) {
 		return DropRate

@@ -19,6 +19,7 @@ type command struct {
 	nonce  uint16             // BIND
 	now    int64              // ms; when the worker had it
 	claims claims             // BIND: its own; CONNECT_REQUEST: the target's
+	large  largeMessage       // of a RELAY whose outcome the worker has counted
 }
 
 // claims is what connection data says, as far as control needs it.

@@ -31,7 +31,8 @@ type sim struct {
 	relay   *relay
 	workers []*worker
 	control *control
-	sent    []mSend // what the engine sent since the last comparison
+	sent    []mSend   // what the engine sent since the last comparison
+	reports []mReport // and reported
 
 	house    *house
 	path     string // of the state file
@@ -123,11 +124,13 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 	s.relay.live.Store(cfg.Limits.live(cfg.Unlimited))
 	s.relay.rules.recoverUntil += s.now - clockStart
 	s.relay.perPrefix.Burst = mPrefixBurst
+	s.relay.rules.messages.safe[sock.KindUDP6] = mSafeMessage
+	s.relay.rules.messages.most[sock.KindUDP6] = mMaxMessage
 	s.relay.faults.log = slog.New(slog.DiscardHandler)
 	s.relay.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
-	s.control = newControl(s.relay, Hooks{}, wake)
+	s.control = newControl(s.relay, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
 	s.control.expires = 1 << 20
 	s.control.recover(left)
 	s.control.sends = func() (n sendCounts) { return n }
@@ -204,6 +207,10 @@ func (s *sim) collect(o *outbox) sock.SendResult {
 		s.sent = append(s.sent, mSend{to: addrOf(out.to), bytes: string(out.pkt)})
 	}
 	return sock.SendResult{Sent: len(o.queue)}
+}
+
+func (s *sim) onLargeMessage(e LargeMessageEvent) {
+	s.reports = append(s.reports, mReport{mID(e.Match), mID(e.From), mID(e.To), e.Size, e.Limit, e.Dropped})
 }
 
 // simAddrs are the endpoints that clients use. Each belongs to one worker.
@@ -433,6 +440,13 @@ func (s *sim) compare() {
 		s.fail("engine sent\n%s\nmodel sent\n%s", show(s.sent), show(s.model.out))
 	}
 	s.sent, s.model.out = s.sent[:0], s.model.out[:0]
+	byMatch := func(a, b mReport) int { return bytes.Compare(a.match[:], b.match[:]) }
+	slices.SortFunc(s.reports, byMatch)
+	slices.SortFunc(s.model.reports, byMatch)
+	if !slices.Equal(s.reports, s.model.reports) {
+		s.fail("engine reported %+v, model %+v", s.reports, s.model.reports)
+	}
+	s.reports, s.model.reports = s.reports[:0], s.model.reports[:0]
 	s.compareState()
 	if !s.control.queue.empty() {
 		s.fail("control has deeds left although every worker has passed")
@@ -491,6 +505,9 @@ func (s *sim) compareState() {
 		}
 		if at != a.at || int(e.Nonce) != a.nonce || e.Is(alloc.EverBound) != a.bound {
 			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, e.Nonce, a.at, a.nonce)
+		}
+		if n := t.LargeMessages(e.Handle).Drops(); int(n) != a.largeDrops {
+			s.fail("allocation %x: engine dropped %d large messages to it, model %d", c.id, n, a.largeDrops)
 		}
 		for peer := range a.links {
 			if p, ok := t.Peer(&e, proto.AllocationID(peer)); !ok || p.ID != proto.AllocationID(peer) {

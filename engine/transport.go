@@ -14,9 +14,13 @@ type Transport interface {
 	// Kind says which endpoints are this transport's.
 	Kind() sock.Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
-	// reports false, so that a drop is counted, when the session is gone, its
-	// queue is full, or pkt is too large for it. Any goroutine may call it.
+	// reports false, so that a drop is counted, when the session is gone or its
+	// queue is full. No message is larger than MaxMessage. Any goroutine may call
+	// it.
 	Send(serial uint64, pkt []byte) bool
+	// MaxMessage returns the size in bytes of the largest message that is sent to
+	// a session, at least 36. It does not change.
+	MaxMessage() int
 	// Run serves sessions until ctx ends, and leaves no goroutine behind. What
 	// comes in goes to in.
 	Run(ctx context.Context, in Intake) error
@@ -39,6 +43,12 @@ type Records interface {
 	// Seal appends the record with msg for a session to dst, and says where it
 	// goes. It reports false when the session is gone.
 	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to sock.Endpoint, ok bool)
+	// MaxMessage returns the size in bytes of the largest message that is sent to
+	// a session, at least 36, and SafeMessage that of the largest which every
+	// known client takes. A RELAY between both is forwarded, and its match
+	// reported. They do not change.
+	MaxMessage() int
+	SafeMessage() int
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
 	// sends their datagrams with send, which copies, never blocks and may be
 	// called by any goroutine.

@@ -13,6 +13,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// pipeMessage is the largest message to a session of a pipe in bytes.
+const pipeMessage = 200
+
 // pipe is a transport whose sessions are in this process.
 type pipe struct {
 	sent  [3]chan []byte // by serial
@@ -29,6 +32,8 @@ func newPipe() *pipe {
 }
 
 func (p *pipe) Kind() sock.Kind { return sock.KindWS }
+
+func (p *pipe) MaxMessage() int { return pipeMessage }
 
 func (p *pipe) Send(serial uint64, pkt []byte) bool {
 	if serial >= uint64(len(p.sent)) {

@@ -167,7 +167,8 @@ func (s streams) ctlAllocations() *cli.Command {
 		Name: "allocations", Usage: "who is there: hosts, players, reservations",
 		Description: `AGE counts from the reservation, or from the return after a restart, HEARD from the
 last datagram of the player. The address of a player by DTLS or WebSocket is not
-known to the relay.
+known to the relay. TOO-LARGE counts messages to the player that were dropped, since
+its way in does not carry them (websocket_max_message, dtls_max_message).
 
 Examples:
    ferry ctl allocations --role host --limit 0

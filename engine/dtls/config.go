@@ -9,6 +9,15 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+const (
+	// DefaultMaxMessage is the largest message in bytes that real clients are known
+	// to take: in a record it has 1,437, and they discard datagrams above that.
+	DefaultMaxMessage = 1400
+	// SafeMessage is the largest message in bytes that real clients send by default,
+	// so all take it: in a record it has 1,400.
+	SafeMessage = 1363
+)
+
 // Config says how a [Records] works. Only PSK is required.
 type Config struct {
 	// PSK returns the key of an allocation, and false for one that this relay
@@ -39,6 +48,9 @@ type Config struct {
 	// From there on a ClientHello earns a cookie first. Zero means 256, negative
 	// none; at most half of HalfOpen.
 	Direct int
+	// MaxMessage is the largest message in bytes that is sent to a session; what
+	// is larger is dropped. Zero means DefaultMaxMessage; 36 to 1,472.
+	MaxMessage int
 	// HandshakeTimeout ends a handshake that is not finished. Zero means 10 s;
 	// 100 ms to 10 min.
 	HandshakeTimeout time.Duration
@@ -74,6 +86,7 @@ func (c Config) withDefaults() Config {
 		{&c.HalfOpen, 4096},
 		{&c.HalfOpenPerPrefix, 64},
 		{&c.FragmentCap, 256},
+		{&c.MaxMessage, DefaultMaxMessage},
 		{&c.Workers, 2},
 		{&c.Queue, 512},
 	} {
@@ -114,6 +127,7 @@ func (c *Config) validate() error {
 		{"HalfOpenPerPrefix", c.HalfOpenPerPrefix, 2, 1 << 16},
 		{"Direct", c.Direct, -1 << 31, c.HalfOpen / 2},
 		{"FragmentCap", c.FragmentCap, 1, 1024},
+		{"MaxMessage", c.MaxMessage, proto.AcceptedLen, proto.RelayOverhead + proto.MaxContent},
 		{"Workers", c.Workers, 1, 64},
 		{"Queue", c.Queue, 1, 1 << 16},
 	} {

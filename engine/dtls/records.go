@@ -174,6 +174,12 @@ func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, sock.Endp
 	return dst, s.from, ok
 }
 
+// MaxMessage returns Config.MaxMessage, see [engine.Records].
+func (r *Records) MaxMessage() int { return r.conf.MaxMessage }
+
+// SafeMessage returns [SafeMessage], see [engine.Records].
+func (r *Records) SafeMessage() int { return SafeMessage }
+
 // Stats returns the counts. It is not a snapshot of one moment.
 func (r *Records) Stats() Stats {
 	out := Stats{

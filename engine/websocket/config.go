@@ -34,8 +34,8 @@ const (
 // Config says how a [Transport] behaves. The zero value of every field means
 // its default. It is not modified after New.
 type Config struct {
-	// MaxOutgoing is the largest message that is sent in bytes; what is larger
-	// is dropped. Default 1,386, at least 36, at most 1,472. See the package
+	// MaxOutgoing is the largest message that is sent in bytes; the engine drops
+	// what is larger. Default 1,386, at least 36, at most 1,472. See the package
 	// comment before raising it.
 	MaxOutgoing int
 	// QueueMessages and QueueBytes bound what may wait for one connection; a

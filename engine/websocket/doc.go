@@ -31,7 +31,7 @@
 // its connection, with 1009, at more than its own maximum less 14, a WebGL
 // client drops more than its maximum, and a UDP peer with default settings may
 // send 1,400: so the default is 1,386, which every client takes that was not
-// told to take less, and what is larger is dropped and counted (protocol.md
+// told to take less, and the engine drops and counts what is larger (protocol.md
 // 2.10). Who has only WebGL clients can set 1,400; who raises the limit in the
 // game, up to 1,472.
 //

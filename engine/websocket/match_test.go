@@ -88,7 +88,7 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 			t.Errorf("the player got %d bytes", len(got))
 		}
 	}
-	if got := g.Transport.Stats().Dropped[DropLarge]; got != 1 {
+	if got := g.Relay.Stats().Outcomes[engine.DropReceiverSize]; got != 1 {
 		t.Errorf("%d messages were too large", got)
 	}
 

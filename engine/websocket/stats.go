@@ -52,8 +52,6 @@ const (
 	// DropUnproven: it came in, one of more than 64 before the relay had sent
 	// anything but ERROR.
 	DropUnproven
-	// DropLarge: it was to go out, and is larger than Config.MaxOutgoing.
-	DropLarge
 	// DropFull: it was to go out, and the connection's queue was full.
 	DropFull
 	// DropGone: it was to go out, and the connection had ended, or ended before
@@ -65,7 +63,7 @@ const (
 )
 
 var dropNames = [NumDrops]string{
-	DropBusy: "busy", DropUnproven: "unproven", DropLarge: "large", DropFull: "full", DropGone: "gone",
+	DropBusy: "busy", DropUnproven: "unproven", DropFull: "full", DropGone: "gone",
 }
 
 // String returns the name under which the drop is counted.

@@ -79,17 +79,16 @@ func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
 // Running returns a channel that is closed once callers are let in.
 func (t *Transport) Running() <-chan struct{} { return t.began }
 
+// MaxMessage returns Config.MaxOutgoing, see [engine.Transport].
+func (t *Transport) MaxMessage() int { return t.cfg.MaxOutgoing }
+
 // Send queues a message for a connection. It copies pkt, never blocks, and
-// reports false when the connection is gone, its queue is full, or pkt is larger
-// than Config.MaxOutgoing. After ERROR 1 or 4 the connection is closed. Any
-// goroutine may call it.
+// reports false when the connection is gone or its queue is full. After ERROR 1
+// or 4 the connection is closed. Any goroutine may call it.
 func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	c := t.find(serial)
 	if c == nil {
 		return t.drop(DropGone)
-	}
-	if len(pkt) > t.cfg.MaxOutgoing {
-		return t.drop(DropLarge)
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {

@@ -59,6 +59,42 @@ var inData = []mutant{
 		by: reason("peer_unbound"),
 	},
 	{
+		rule: "the largest message that the receiver's way carries is forwarded",
+		file: "engine/large.go",
+		old:  "size > most {", now: "size >= most {",
+		by: reason("relayed/largest_that_its_receiver's_way_carries"),
+	},
+	{
+		rule: "what is larger than the receiver's way carries is dropped",
+		file: "engine/large.go",
+		old:  "dropped, limit = true, most", now: "limit = most",
+		by: reason("receiver_size"),
+	},
+	{
+		rule: "what is dropped for its size counts for its receiver",
+		file: "engine/large.go",
+		old:  "w.table.LargeMessages(peer.Handle).AddDrop()", now: "w.table.LargeMessages(sender.Handle).AddDrop()",
+		by: model,
+	},
+	{
+		rule: "a large message is reported once per match",
+		file: "alloc/stamp.go",
+		old:  "return !l.reported.Load() && l.reported.CompareAndSwap(false, true)", now: "return l.reported.Swap(true) || true",
+		by: model,
+	},
+	{
+		rule: "a report that found no room is made by the next large message",
+		file: "engine/large.go",
+		old:  "match.ReturnReport()", now: "_ = match",
+		by: engineTest("TestLargeReportRetried"),
+	},
+	{
+		rule: "a slot that is used again has no large messages",
+		file: "alloc/writer.go",
+		old:  "t.LargeMessages(h).reset()", now: "_ = h",
+		by: model,
+	},
+	{
 		rule: "an allocation relays no more than its quota",
 		file: "engine/relay.go",
 		old:  "if !own.Meter(w.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !own.Meter(w.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",

@@ -50,6 +50,9 @@ type Allocation struct {
 	Active         float64 `json:"active_seconds_ago"`
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
+	// ReceiverSizeDrops counts messages to the player that were dropped, since they
+	// were larger than its way in carries.
+	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
 }
 
 // Allocations is a page of /allocations.
@@ -79,6 +82,7 @@ func allocationOf(a engine.Allocation) Allocation {
 		Bound: a.Kind != sock.KindNone, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.Heard), Active: seconds(a.Active),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
+		ReceiverSizeDrops: a.LargeDrops,
 	}
 	if row.Bound {
 		row.Transport = a.Kind.String()

@@ -267,6 +267,7 @@ func (a *App) buildRelay() error {
 	cfg.Hooks = engine.Hooks{
 		OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
 		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
+		OnLargeMessage: a.onLargeMessage,
 	}
 	if err := a.addWays(&cfg, sealer); err != nil {
 		return err

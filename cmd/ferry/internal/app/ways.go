@@ -48,6 +48,7 @@ func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
 			return key, true
 		},
 		MaxSessions: c.MaxDTLSSessions,
+		MaxMessage:  c.DTLSMaxMessage,
 		Idle:        patience(c, 60*time.Second),
 	}
 }

@@ -92,7 +92,7 @@ func testBrowser(t *testing.T, kind string) {
 		t.Fatal(err)
 	}
 	enginetest.Wait(t, "a larger one is dropped and counted", func() bool {
-		return f.metric(`ferry_websocket_drops_total{reason="large"}`) == 1
+		return f.metric(`ferry_drops_total{reason="receiver_size"}`) == 1
 	})
 	if got := host.tally(); got.Largest != 1386 || got.Closed != nil {
 		t.Errorf("the largest message at the page had %d bytes, closed %v", got.Largest, got.Closed)

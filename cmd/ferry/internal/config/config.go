@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/alloc/store/redis"
+	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/sock"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/proto"
@@ -81,6 +82,7 @@ type Config struct {
 	MaxAddressWebSockets int `key:"max_address_websockets" group:"limits" usage:"WebSockets at once from one address" min:"1" max:"1000000"`
 	WebSocketQueue       int `key:"websocket_queue" group:"limits" usage:"messages that may wait for one WebSocket, of 512 bytes on average; the newest are dropped" min:"1" max:"4096"`
 	WebSocketMaxMessage  int `key:"websocket_max_message" group:"limits" usage:"largest message to a WebSocket in {BYTES}; larger ones are dropped, since clients give up at more than they were set to" min:"36" max:"1472"`
+	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"largest message to a DTLS player in {BYTES}, without the 37 of its record; larger ones are dropped, since clients discard them" min:"36" max:"1472"`
 	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"DTLS sessions at once, 2 KB each" min:"1" max:"4194304"`
 
 	LogLevel  string `key:"log_level" group:"log" usage:"{LEVEL}: debug, info, warn or error" oneof:"debug,info,warn,error"`
@@ -197,6 +199,7 @@ func Dev() Config {
 		MaxAddressWebSockets:       websocket.DefaultAddressConns,
 		WebSocketQueue:             websocket.DefaultQueueMessages,
 		WebSocketMaxMessage:        websocket.DefaultMaxOutgoing,
+		DTLSMaxMessage:             dtls.DefaultMaxMessage,
 		MaxDTLSSessions:            65_536,
 	}
 }

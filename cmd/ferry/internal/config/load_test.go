@@ -66,7 +66,7 @@ var others = map[string][2]string{
 	"allow_origins": {"https://a.example,null", "https://b.example"},
 	"acme_domains":  {"relay.example.org,r.example", "r.example"}, "acme_email": {"a@r.example", "b@r.example"},
 	"acme_dir": {"/a", "/b"}, "acme_server": {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},
-	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"},
+	"websocket_queue": {"37", "38"}, "websocket_max_message": {"1000", "1472"}, "dtls_max_message": {"1001", "1472"},
 	"max_websockets": {"31", "32"}, "max_address_websockets": {"33", "34"}, "max_dtls_sessions": {"35", "36"},
 	"log_level": {"debug", "error"}, "log_format": {"json", "text"},
 	"admission_url": {"https://a.example/x", "https://b.example/y"}, "admission_secret_file": {"/a", "/b"},
@@ -215,6 +215,7 @@ func TestBadText(t *testing.T) {
 		{"", "--acme-domains=*.example.org", "is not a DNS name"},
 		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "is either fetched or in files"},
 		{"", "--websocket-max-message=1473", "is not within 36 to 1472"},
+		{"", "--dtls-max-message=35", "is not within 36 to 1472"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
 	} {
 		var args []string
