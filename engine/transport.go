@@ -29,7 +29,8 @@ type Transport interface {
 // Records carries messages in records over the relay's own UDP sockets, as DTLS
 // does: a datagram that is a record is opened before, and one to a session is
 // sealed after, the relay's decision. Open and Seal are called by any worker,
-// take no lock for established sessions, and allocate nothing.
+// allocate nothing, and take a lock of the session only to reserve sequence numbers,
+// at most some ten times a second.
 type Records interface {
 	// Open looks at a datagram that begins with a byte of 20 to 63, and may
 	// change it. If it is a record with a message of an established session it

@@ -91,4 +91,24 @@
 // it keeps the serial, so what is bound to it goes on: a real client says no BIND
 // in its new session. A hello with a good cookie is always answered: its client
 // has left the old session already.
+//
+// # After a restart
+//
+// A session goes on in the next process if it is in Config.Sessions: real clients
+// before UTP 2.7 hardly ever handshake again. The file holds the public part of
+// the handshake, from which the keys follow anew, and two bounds:
+//
+//	Sent      above every sequence number that was sealed
+//	Received  above every sequence number that was accepted
+//
+// A bound is stored before a number at or above it is used. The next process seals
+// from Sent on and accepts nothing below Received, so no pair of key and nonce is
+// used twice, and no record is accepted twice, wherever the process was killed. The
+// price is what was reserved and not used: numbers of ours, which no client misses,
+// and a client's records of at most some 200 ms. docs/security.md has the whole
+// argument, and what is not believed.
+//
+// Sessions of the process before are dormant until the first authentic record
+// comes, which costs the keys once. They keep their serial, and with it the
+// binding that the relay's state file has.
 package dtls

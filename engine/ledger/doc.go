@@ -1,6 +1,7 @@
 // Package ledger owns what a restart must know of each allocation: a state
 // file of checksummed records that survives the death of the process. No other
-// package writes or reads that file.
+// package writes or reads that file. [Sessions] is a second file, with what a
+// restart must know of each DTLS session.
 //
 // The file is a hint that makes recovery strict, never a condition for it. One
 // that is missing, damaged or somebody else's is reported and replaced, and

@@ -26,7 +26,7 @@ func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
 	}
 	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromKind]
 	a.opts.Logger.Log(context.Background(), level, text,
-		"match", e.Match.String(), "sender_way", e.FromKind.String(), "receiver_way", e.ToKind.String(),
+		"match", e.Match.String(), "sender_way", way(e.FromKind), "receiver_way", way(e.ToKind),
 		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
 		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, way(e.FromKind)))
 }
