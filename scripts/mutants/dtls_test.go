@@ -208,13 +208,13 @@ var inDTLS = []mutant{
 	{
 		rule: "another allocation gets another serial",
 		file: "engine/dtls/table.go",
-		old:  "old != nil && old.id == s.id {", now: "old != nil {",
+		old:  "case old != nil && old.id == s.id:", now: "case old != nil:",
 		by: dtlsTest("TestTakeOver"),
 	},
 	{
 		rule: "the same allocation at the same source keeps its serial",
 		file: "engine/dtls/table.go",
-		old:  "old != nil && old.id == s.id {", now: "old != nil && old.id != s.id {",
+		old:  "case old != nil && old.id == s.id:", now: "case old != nil && old.id != s.id:",
 		by: dtlsTest("TestKeepsSerial"),
 	},
 	{
@@ -226,7 +226,31 @@ var inDTLS = []mutant{
 	{
 		rule: "there are so many sessions",
 		file: "engine/dtls/table.go",
-		old:  "int(t.sessions.Load()) >= t.max {", now: "int(t.sessions.Load()) > t.max {",
+		old:  "old == nil && int(t.sessions.Load()) >= t.max {", now: "old == nil && int(t.sessions.Load()) > t.max {",
 		by: dtlsTest("TestSessionsInAll"),
+	},
+	{
+		rule: "a number of a record sent is stored before it is used",
+		file: "engine/dtls/resume.go",
+		old:  "if !store(place, to) {", now: "if false {",
+		by: dtlsTest("TestCrashPoints"),
+	},
+	{
+		rule: "a record that the process before may have accepted is not accepted",
+		file: "engine/dtls/records.go",
+		old:  "if rec.seq < s.floor || s.window", now: "if s.window",
+		by: dtlsTest("TestCrashPoints"),
+	},
+	{
+		rule: "a session that has ended changes nothing of the one that has its place",
+		file: "engine/dtls/resume.go",
+		old:  "v.place = 0", now: "_ = 0",
+		by: dtlsTest("TestLateStore"),
+	},
+	{
+		rule: "a file of sessions from another run of the machine is not read",
+		file: "engine/ledger/sessions.go",
+		old:  "string(page[:stampAt]) != string(want[:stampAt])", now: "false",
+		by: dtlsTest("TestResumeNot/another_machine"),
 	},
 }
