@@ -25,13 +25,25 @@ func (s *Server) ask(ctx context.Context, do func(*control)) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
+	return s.await(ctx, done)
+}
+
+// await waits for the answer of control. One that was given counts although the
+// relay has stopped, or the caller's time is over, by the time it is looked at.
+func (s *Server) await(ctx context.Context, done <-chan struct{}) (err error) {
 	select {
 	case <-done:
 		return nil
 	case <-s.stopped:
-		return alloc.ErrUnavailable
+		err = alloc.ErrUnavailable
 	case <-ctx.Done():
-		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+		err = fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
+	}
+	select {
+	case <-done:
+		return nil
+	default:
+		return err
 	}
 }
 
