@@ -27,7 +27,7 @@ fmt:
 .PHONY: vet
 vet:
 	$(GO) vet ./...
-	$(GO) vet -tags sockportable ./engine/...
+	$(GO) vet -tags sockportable ./engine/... ./internal/sock/...
 	GOOS=darwin $(GO) vet ./...
 	GOOS=windows $(GO) vet ./...
 
@@ -45,7 +45,7 @@ race: ## all tests with the race detector; the model runs fewer sequences
 
 .PHONY: portable
 portable: ## the portable sockets pass the engine's suite
-	$(GO) test -tags sockportable ./engine/...
+	$(GO) test -tags sockportable ./engine/... ./internal/sock/... ./internal/statefile/...
 
 .PHONY: model
 model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
@@ -66,7 +66,7 @@ fuzz: ## each fuzz target for FUZZ executions
 
 .PHONY: micro
 micro: ## micro-benchmarks of codec, table, step and admission
-	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./alloc ./engine ./engine/sock
+	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./internal/table ./engine ./internal/sock
 
 # The laboratory needs root and iproute2. It makes network namespaces, and takes
 # them away again; nothing leaves them.

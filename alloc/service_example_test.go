@@ -6,7 +6,7 @@ import (
 	"fmt"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/internal/store"
 )
 
 // A host gets an allocation and a join code, a player joins with the code, and

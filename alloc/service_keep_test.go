@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // TestControl: one run has forwarding without and with BINDs and allocations.

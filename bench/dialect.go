@@ -5,7 +5,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // Dialect teaches the generator to speak with one kind of relay.
@@ -113,7 +113,7 @@ type Socket struct {
 	// length of the header that the relay puts or leaves in front of it.
 	Offset int
 
-	byLocal []int32 // endpoint number by sock.Endpoint.Local; -1 = none
+	byLocal []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
 	rx      *sock.RecvBatch
 	tx      *sock.SendBatch
 }

@@ -12,7 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -1,11 +1,14 @@
 package bench
 
-import "github.com/ferryrelay/ferry/engine/sock"
+import (
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+)
 
 // flow is what the generator's loop knows of a Flow. The generator's goroutine
 // owns it.
 type flow struct {
-	dst    sock.Endpoint // destination, with the number of the source address
+	dst    endpoint.Endpoint // destination, with the number of the source address
 	prefix []byte
 	cipher Cipher // of the endpoint that it leaves; nil: none
 	seq    uint32 // the next number to send
@@ -29,7 +32,7 @@ func newFlows(r *Rig) []flow {
 		f := &r.Flows[i]
 		from, to := &r.Endpoints[f.From], &r.Endpoints[f.To]
 		flows[i] = flow{
-			dst: sock.UDPEndpoint(f.Dst, from.Local, 0), prefix: f.Prefix, cipher: from.Cipher,
+			dst: endpoint.UDP(f.Dst, from.Local, 0), prefix: f.Prefix, cipher: from.Cipher,
 			socket: int32(from.Socket), from: int32(f.From),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,

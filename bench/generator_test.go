@@ -11,7 +11,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // startNull runs a null relay for the length of the test.
@@ -301,7 +302,7 @@ func TestAccounting(t *testing.T) {
 }
 
 func TestNullSwap(t *testing.T) {
-	at := func(s string) sock.Endpoint { return sock.UDPEndpoint(netip.MustParseAddrPort(s), 3, 0) }
+	at := func(s string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(s), 3, 0) }
 	for _, test := range []struct {
 		star     bool
 		from, to string
@@ -314,7 +315,7 @@ func TestNullSwap(t *testing.T) {
 		{true, "127.1.3.0:9", "", nil},
 		{false, "[::1]:9", "", nil},
 	} {
-		want := sock.Endpoint{}
+		want := endpoint.Endpoint{}
 		if test.to != "" {
 			want = at(test.to)
 		}

@@ -3,24 +3,25 @@ package bench
 import (
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // keeper knows which endpoints were silent. The generator's goroutine owns it.
 type keeper struct {
 	after  int64   // ns of silence, 0 = no keep-alives
 	spoken []int64 // by endpoint
-	relays []sock.Endpoint
+	relays []endpoint.Endpoint
 	cursor int
 	looked int64
 }
 
 func newKeeper(r *Rig, after time.Duration) keeper {
-	k := keeper{relays: make([]sock.Endpoint, len(r.Endpoints)), spoken: make([]int64, len(r.Endpoints))}
+	k := keeper{relays: make([]endpoint.Endpoint, len(r.Endpoints)), spoken: make([]int64, len(r.Endpoints))}
 	now := sock.Now()
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
-		k.relays[i] = sock.UDPEndpoint(e.Relay, e.Local, 0)
+		k.relays[i] = endpoint.UDP(e.Relay, e.Local, 0)
 		// They spoke at different times, so that their keep-alives are spread.
 		k.spoken[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
 		if e.Keepalive != nil && after > 0 {

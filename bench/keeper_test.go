@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 func TestKeeper(t *testing.T) {

@@ -11,7 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // sweepDrivers is the time between ticks of all drivers while they connect.

@@ -5,7 +5,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // matches is a load of the shape netcode that a busy machine can carry.

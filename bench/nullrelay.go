@@ -7,7 +7,8 @@ import (
 	"net/netip"
 	"runtime"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // NullConfig says how a NullRelay behaves.
@@ -94,16 +95,16 @@ func (n *NullRelay) Run(ctx context.Context) error {
 
 // swap returns where a datagram goes, the zero Endpoint if nowhere. The second
 // word of an Endpoint is the IPv4 address.
-func (n *NullRelay) swap(from sock.Endpoint, pkt []byte) sock.Endpoint {
+func (n *NullRelay) swap(from endpoint.Endpoint, pkt []byte) endpoint.Endpoint {
 	switch {
-	case from.Kind() != sock.KindUDP4:
-		return sock.Endpoint{}
+	case from.Kind() != endpoint.KindUDP4:
+		return endpoint.Endpoint{}
 	case !n.cfg.Star:
 		from.Lo ^= 1
 	case from.Lo&0xff != 0:
 		from.Lo &^= 0xff
 	case len(pkt) == 0:
-		return sock.Endpoint{}
+		return endpoint.Endpoint{}
 	default:
 		from.Lo |= uint64(pkt[0])
 	}

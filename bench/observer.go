@@ -5,7 +5,7 @@ import (
 	"os"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // observer reads the counters of processes and machine at both ends of the

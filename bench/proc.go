@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // clockTick is the unit of times in /proc: USER_HZ is 100 on every platform of

@@ -3,7 +3,7 @@ package bench
 import (
 	"fmt"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // receive takes what has arrived on all sockets and returns how many datagrams

@@ -7,7 +7,8 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // NewRig opens the sockets of a plan and gives each endpoint its address. A
@@ -79,7 +80,7 @@ func (r *Rig) SendTo(ep int, dst netip.AddrPort, pkt []byte) error {
 	}
 	e := &r.Endpoints[ep]
 	s := r.Sockets[e.Socket]
-	s.tx.Add(sock.UDPEndpoint(dst, e.Local, 0), r.encrypt(ep, pkt))
+	s.tx.Add(endpoint.UDP(dst, e.Local, 0), r.encrypt(ep, pkt))
 	r.Setup.Handshake++
 	if res := s.Conn.Send(s.tx); res.Sent != 1 {
 		return fmt.Errorf("bench: the kernel refused a datagram from %v to %v", e.Addr, dst)

@@ -1,6 +1,6 @@
 package bench
 
-import "github.com/ferryrelay/ferry/engine/sock"
+import "github.com/ferryrelay/ferry/internal/sock"
 
 // send queues what is due at now, hands it to the kernel, and returns how many
 // datagrams that were. Nothing is due any more after the measured interval,

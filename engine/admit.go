@@ -2,7 +2,8 @@ package engine
 
 import (
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -19,7 +20,7 @@ type admission struct {
 
 // bind filters a BIND, the cheapest check first: form, seal, what is known
 // already, signature. Control decides about the state.
-func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
 		return DropSize
@@ -42,7 +43,7 @@ func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 		if w.seal.memory.has(&e, from, &m) {
 			return w.bindAgain(now, &e)
 		}
-		if e.Is(alloc.EverBound|alloc.Deferred) && nonceOld(&e, from, m.Nonce) {
+		if e.Is(table.EverBound|table.Deferred) && nonceOld(&e, from, m.Nonce) {
 			return DropNonce
 		}
 	}
@@ -62,9 +63,9 @@ func (w *worker) bind(now int64, from sock.Endpoint, pkt []byte) Outcome {
 
 // bindAuthentic hands a BIND with a good signature to control. The entry is
 // empty if its allocation is not in the table.
-func (w *worker) bindAuthentic(now int64, from sock.Endpoint, m *proto.Bind, c claims, e *alloc.Entry) Outcome {
+func (w *worker) bindAuthentic(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) Outcome {
 	q := fresh
-	if e.Is(alloc.EverBound) {
+	if e.Is(table.EverBound) {
 		q = known
 	}
 	if e.Handle != 0 {
@@ -82,7 +83,7 @@ func (w *worker) bindAuthentic(now int64, from sock.Endpoint, m *proto.Bind, c c
 
 // bindAgain answers a BIND that is the last one once more: its BIND_RECEIVED
 // was lost, or its client has heard nothing for a while.
-func (w *worker) bindAgain(now int64, e *alloc.Entry) Outcome {
+func (w *worker) bindAgain(now int64, e *table.Entry) Outcome {
 	if m := w.mute.find(e.Endpoint, now); m != nil {
 		m.forgive(now)
 	}
@@ -96,12 +97,12 @@ func (w *worker) bindAgain(now int64, e *alloc.Entry) Outcome {
 
 // nonceOld is the rule of nonces: from the same endpoint equal or higher, from
 // another one higher.
-func nonceOld(e *alloc.Entry, from sock.Endpoint, nonce uint16) bool {
+func nonceOld(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 	return nonce < e.Nonce || nonce == e.Nonce && from != e.Endpoint
 }
 
 // connect filters a CONNECT_REQUEST: form, sender, then seal.
-func (w *worker) connect(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseConnectRequest(pkt)
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
 		return DropSize
@@ -122,7 +123,7 @@ func (w *worker) connect(now int64, from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // disconnect filters a DISCONNECT: form and sender.
-func (w *worker) disconnect(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseDisconnect(pkt)
 	if err != nil {
 		return DropSize
@@ -137,7 +138,7 @@ func (w *worker) disconnect(now int64, from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // close filters a CLOSE: form and sender. Who is not bound meets silence.
-func (w *worker) close(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseClose(pkt)
 	if err != nil {
 		return DropSize
@@ -154,7 +155,7 @@ func (w *worker) close(now int64, from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // heard notes that the owner of e sent a message that only it should send.
-func (w *worker) heard(e *alloc.Entry, now int64) *alloc.Activity {
+func (w *worker) heard(e *table.Entry, now int64) *table.Activity {
 	a := w.table.Activity(e.Handle)
 	a.Heard(tick(now))
 	a.Prove()

@@ -6,8 +6,9 @@ import (
 	"net/netip"
 	"testing"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -22,7 +23,7 @@ func BenchmarkBatch(b *testing.B) {
 	}
 	b.Run("metered/200/64", func(b *testing.B) {
 		s := newStage(b, 200)
-		generous := alloc.NewQuota(1<<30, 1<<40)
+		generous := table.NewQuota(1<<30, 1<<40)
 		s.w.relay.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
 		s.play(b, 64)
 	})
@@ -48,14 +49,14 @@ func newStage(b *testing.B, pairs int) *stage {
 	s.w.clock = newClock()
 	s.w.egress.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
 	for i := range pairs {
-		host, joiner := s.enter(b, 2*i, alloc.RoleHost), s.enter(b, 2*i+1, alloc.RoleJoiner)
+		host, joiner := s.enter(b, 2*i, table.RoleHost), s.enter(b, 2*i+1, table.RoleJoiner)
 		s.w.table.Link(joiner, host)
 	}
 	return s
 }
 
-func (s *stage) enter(b *testing.B, n int, role alloc.Role) alloc.Handle {
-	h, err := s.w.table.Reserve(alloc.Spec{ID: stageID(uint64(n)), Role: role}, 0)
+func (s *stage) enter(b *testing.B, n int, role table.Role) table.Handle {
+	h, err := s.w.table.Reserve(table.Spec{ID: stageID(uint64(n)), Role: role}, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
@@ -71,7 +72,7 @@ func stageID(n uint64) (id proto.AllocationID) {
 }
 
 // arrive writes a RELAY of a random sender to a slot.
-func (s *stage) arrive(slot int) (from sock.Endpoint, pkt []byte) {
+func (s *stage) arrive(slot int) (from endpoint.Endpoint, pkt []byte) {
 	s.dice ^= s.dice << 13
 	s.dice ^= s.dice >> 7
 	s.dice ^= s.dice << 17

@@ -9,7 +9,8 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, which takes a minute of processor time")
@@ -21,7 +22,7 @@ func TestBindMemory(t *testing.T) {
 	home, away := udpN(0), udpN(1)
 	for _, c := range []struct {
 		name string
-		from sock.Endpoint // the repetition's
+		from endpoint.Endpoint // the repetition's
 		want Outcome
 		make func(r *rig, card *mCard) []byte
 	}{
@@ -125,8 +126,8 @@ func TestBindMemoryGrace(t *testing.T) {
 		other.epoch.leave()
 		r.pump()
 	}
-	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(alloc.Told) {
-		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(alloc.Told))
+	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(table.Told) {
+		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(table.Told))
 	}
 	if sent := r.take(); len(sent) != 0 {
 		t.Fatalf("%x left while a worker was busy", sent[0].pkt)
@@ -173,7 +174,7 @@ func TestNonceRule(t *testing.T) {
 	parts := runtime.GOMAXPROCS(0)
 	for part := range parts {
 		wg.Go(func() {
-			e := alloc.Entry{Endpoint: udpN(0)}
+			e := table.Entry{Endpoint: udpN(0)}
 			for i := part; i < len(lasts); i += parts {
 				e.Nonce = lasts[i]
 				for next := range 1 << 16 {
@@ -228,7 +229,7 @@ func TestFlippedBits(t *testing.T) {
 		pkt := signed(card, 6, card.key)
 		for bit := range len(pkt) * 8 {
 			pkt[bit/8] ^= 1 << (bit % 8)
-			for _, from := range []sock.Endpoint{udpN(1), udpN(9)} {
+			for _, from := range []endpoint.Endpoint{udpN(1), udpN(9)} {
 				r.step(from, pkt)
 				answered += len(r.take())
 				// A version that is not 0 earns ERROR 0, whoever sent it and why.
@@ -246,7 +247,7 @@ func TestFlippedBits(t *testing.T) {
 	if answered += len(r.take()); answered != 0 || r.counted(OutBound) != accepted {
 		t.Errorf("%d answers, %d accepted", answered, r.counted(OutBound)-accepted)
 	}
-	if e, never := r.entry(bound), r.entry(unbound); e.Nonce != 1 || never.Is(alloc.EverBound) {
+	if e, never := r.entry(bound), r.entry(unbound); e.Nonce != 1 || never.Is(table.EverBound) {
 		t.Errorf("%+v, %+v", e, never)
 	}
 	r.bind(unbound, udpN(9), 6) // as it was, it is good
@@ -316,7 +317,7 @@ func TestManyComeBack(t *testing.T) {
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-		if o := w.step(s.now, sock.UDPEndpoint(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
+		if o := w.step(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
 			t.Fatalf("endpoint %d: %v", i, o)
 		}
 		w.out.reset()

@@ -3,7 +3,7 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // To end a match that lives is the worst that a relay can do, and it would do
@@ -16,7 +16,7 @@ const (
 	stallMillis = 1000
 	// settleTicks is how long nobody expires after that, so that the workers
 	// empty the receive queues first: 1 s.
-	settleTicks = 1000 / alloc.TickMillis
+	settleTicks = 1000 / table.TickMillis
 	// maxStalls is how many are remembered; older ones matter to no limit.
 	maxStalls = 16
 
@@ -36,7 +36,7 @@ const (
 )
 
 // stall is a time in which the relay stood still.
-type stall struct{ from, to alloc.Tick }
+type stall struct{ from, to table.Tick }
 
 // brake knows when nobody is to expire. It belongs to the control goroutine but
 // for down.
@@ -44,9 +44,9 @@ type brake struct {
 	stalls   [maxStalls]stall
 	count    int        // stalls ever
 	lastPump int64      // ms; 0: never
-	settle   alloc.Tick // nobody expires up to then
+	settle   table.Tick // nobody expires up to then
 
-	looked  alloc.Tick // last tick whose bucket was looked at
+	looked  table.Tick // last tick whose bucket was looked at
 	ahead   [4]int     // of the next four ticks: how many of the bound would expire
 	holds   bool
 	until   int64 // ms; end of the hold
@@ -73,7 +73,7 @@ func (b *brake) stalled(now int64) {
 
 // extend returns the last tick of a limit that began at since, and lasts for
 // limit without counting the time in which the relay stood still.
-func (b *brake) extend(since, limit alloc.Tick) alloc.Tick {
+func (b *brake) extend(since, limit table.Tick) table.Tick {
 	last := since + limit
 	for i := max(0, b.count-maxStalls); i < b.count; i++ {
 		if s := b.stalls[i%maxStalls]; since < s.to && last >= s.from {
@@ -151,9 +151,9 @@ func (c *control) lapseSoon() bool {
 }
 
 // lookAhead counts, once a tick, who would expire a second later.
-func (c *control) lookAhead(now alloc.Tick) {
+func (c *control) lookAhead(now table.Tick) {
 	b := &c.brake
-	span := alloc.Tick(len(b.ahead))
+	span := table.Tick(len(b.ahead))
 	if b.looked+span < now {
 		b.looked = now - span
 	}
@@ -165,7 +165,7 @@ func (c *control) lookAhead(now alloc.Tick) {
 
 // lapsing estimates how many of the bound expire at a tick to come. It looks at
 // a sample, as a bucket may hold everybody.
-func (c *control) lapsing(at alloc.Tick) int {
+func (c *control) lapsing(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < brakeSample; seen++ {
 		h := c.table.HandleAt(slot - 1)

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // crowd is a host and its players, who are all bound, and all silent unless
@@ -176,7 +177,7 @@ func TestBrakeStalls(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
 		stalls             []stall
-		since, limit, want alloc.Tick
+		since, limit, want table.Tick
 	}{
 		{nil, 100, 40, 140},
 		{[]stall{{110, 130}}, 100, 40, 160},

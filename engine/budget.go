@@ -5,8 +5,8 @@ import (
 	"encoding/binary"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -15,16 +15,16 @@ import (
 var (
 	// prefixRate: ERRORs to one source prefix (an IPv4 address, an IPv6 /56);
 	// coturn's default for its 401.
-	prefixRate = alloc.Rate{Interval: 100_000, Burst: 20}
+	prefixRate = table.Rate{Interval: 100_000, Burst: 20}
 	// processRate: ERRORs of the whole process, about 8 Mbit/s.
-	processRate = alloc.Rate{Interval: 50, Burst: 20_000}
+	processRate = table.Rate{Interval: 50, Burst: 20_000}
 	// mismatchRate: ERROR 3 that names one live allocation. It is apart from
 	// the others, because roaming lives on it.
-	mismatchRate = alloc.Rate{Interval: 200_000, Burst: 5}
+	mismatchRate = table.Rate{Interval: 200_000, Burst: 5}
 	// verifyRate: signatures of BINDs that are checked for one allocation while
 	// a worker is under load, and for one prefix of those.
-	verifyRate       = alloc.Rate{Interval: 5_000, Burst: 200}
-	verifyPrefixRate = alloc.Rate{Interval: 50_000, Burst: 20}
+	verifyRate       = table.Rate{Interval: 5_000, Burst: 200}
+	verifyPrefixRate = table.Rate{Interval: 50_000, Burst: 20}
 )
 
 // endpointMillis is how long an endpoint gets no second ERROR of one code: longer
@@ -43,7 +43,7 @@ const verifyGates = 1 << 13
 type budgets struct {
 	unlimited                    bool
 	secret                       uint64
-	perPrefix                    alloc.Rate // prefixRate; a simulation has less
+	perPrefix                    table.Rate // prefixRate; a simulation has less
 	process                      atomic.Uint64
 	_                            [56]byte
 	prefixes                     [prefixGates]atomic.Uint64
@@ -61,15 +61,15 @@ func newBudgets(unlimited bool) *budgets {
 }
 
 // take reports whether an ERROR may go to an endpoint now.
-func (b *budgets) take(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
+func (b *budgets) take(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
 	return b.unlimited || b.takeOne(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)
 }
 
-func (b *budgets) takeOne(to sock.Endpoint, code proto.ErrorCode, now int64) bool {
+func (b *budgets) takeOne(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
 	return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)
 }
 
-func (b *budgets) takePrefix(to sock.Endpoint, now int64) bool {
+func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
 	return b.perPrefix.Take(&b.prefixes[b.gate(to)], now)
 }
 
@@ -79,7 +79,7 @@ func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.proce
 // from the prefix where the allocation is bound do not count against the rest,
 // so that a stranger with a good seal cannot keep its owner from binding; and
 // what the allocation's own limit refuses draws nothing that others share.
-func (b *budgets) mayVerify(now int64, from sock.Endpoint, id proto.AllocationID, e *alloc.Entry) bool {
+func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.AllocationID, e *table.Entry) bool {
 	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
 	prefix := b.gate(from)
 	both := scatter(at+prefix) >> (64 - 13)
@@ -91,7 +91,7 @@ func (b *budgets) mayVerify(now int64, from sock.Endpoint, id proto.AllocationID
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
-func (b *budgets) endpointHash(ep sock.Endpoint, code proto.ErrorCode) uint64 {
+func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint64 {
 	x := scatter(ep.Hi^b.secret) ^ ep.Lo
 	return scatter(scatter(x) ^ ep.Tail ^ uint64(code)<<48)
 }
@@ -103,9 +103,9 @@ func scatter(x uint64) uint64 {
 }
 
 // gate returns the gate of an endpoint's prefix.
-func (b *budgets) gate(ep sock.Endpoint) uint64 {
+func (b *budgets) gate(ep endpoint.Endpoint) uint64 {
 	prefix := ep.Lo
-	if ep.Kind() == sock.KindUDP6 {
+	if ep.Kind() == endpoint.KindUDP6 {
 		prefix = ep.Hi &^ 0xFF
 	}
 	return scatter(prefix^b.secret) >> 52

@@ -2,7 +2,8 @@ package engine
 
 import (
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -41,11 +42,11 @@ func (c *control) commitBind(cmd *command) Outcome {
 		}
 		e, _ = c.table.ByID(cmd.claims.id)
 	}
-	if e.Is(alloc.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
+	if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
 		// Its owner lives, but cannot prove that this BIND is not a replay.
 		if a := c.table.Account(e.Handle); a.Deferred == 0 {
 			a.Deferred = tick(cmd.now) + c.rules.deferral
-			c.table.Mark(e.Handle, alloc.Deferred)
+			c.table.Mark(e.Handle, table.Deferred)
 		}
 		return DropNonce
 	}
@@ -54,18 +55,18 @@ func (c *control) commitBind(cmd *command) Outcome {
 }
 
 // bind binds e to the endpoint of the command, and answers.
-func (c *control) bind(e *alloc.Entry, cmd *command) {
-	first, moved := !e.Is(alloc.EverBound), e.Endpoint != cmd.from
+func (c *control) bind(e *table.Entry, cmd *command) {
+	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
 	c.table.Activity(e.Handle).Heard(tick(cmd.now))
 	var after uint64
 	if moved {
-		c.table.Unmark(e.Handle, alloc.Told)
+		c.table.Unmark(e.Handle, table.Told)
 		c.table.Activity(e.Handle).Unprove(c.live.Load().unproven)
 	}
 	c.table.Admit(e.Handle, cmd.nonce)
 	if moved {
 		if displaced := c.table.Bind(e.Handle, cmd.from); displaced != 0 {
-			c.ledger.SetEndpoint(c.place(displaced), 0)
+			c.stateFile.SetEndpoint(c.place(displaced), 0)
 		}
 		after = c.grace.next()
 	}
@@ -77,13 +78,13 @@ func (c *control) bind(e *alloc.Entry, cmd *command) {
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
 	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
 	if moved && c.hooks.OnBind != nil {
-		c.hooks.OnBind(BindEvent{ID: e.ID, Role: e.Role, From: cmd.from.AddrPort(), First: first})
+		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
 	}
 }
 
 // commitConnect opens the link that a joiner asks for. The order of the checks
 // is part of the protocol: see the table in doc.go.
-func (c *control) commitConnect(cmd *command, sender *alloc.Entry) Outcome {
+func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
 		return c.refuse(cmd, sender.ID, proto.ErrorSelfConnect)
@@ -120,8 +121,8 @@ func (c *control) commitConnect(cmd *command, sender *alloc.Entry) Outcome {
 // admits reports whether connection data opens a link for the sender: it names
 // the host of the sender's own match, and is either the host's own data or a
 // ticket issued to this joiner, or to the same player.
-func admits(t *claims, sender *alloc.Entry, a *alloc.Account) bool {
-	if sender.Role != alloc.RoleJoiner || t.tenant != a.Tenant || t.match != a.Match {
+func admits(t *claims, sender *table.Entry, a *table.Account) bool {
+	if sender.Role != table.RoleJoiner || t.tenant != a.Tenant || t.match != a.Match {
 		return false
 	}
 	switch t.role {
@@ -135,7 +136,7 @@ func admits(t *claims, sender *alloc.Entry, a *alloc.Account) bool {
 
 // link opens a link. A host that gets its first one goes from the long idle
 // limit to the short one, so its clocks start again.
-func (c *control) link(joiner, host *alloc.Entry, now alloc.Tick) {
+func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	c.table.Link(joiner.Handle, host.Handle)
 	a := c.table.Account(host.Handle)
 	if !a.EverLinked {
@@ -155,7 +156,7 @@ func (c *control) link(joiner, host *alloc.Entry, now alloc.Tick) {
 
 // commitDisconnect closes a link, tells the peer and echoes. Real clients send
 // two DISCONNECTs per link, so a missing link within a match is no error.
-func (c *control) commitDisconnect(cmd *command, sender *alloc.Entry) Outcome {
+func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	if peer, ok := c.table.Peer(sender, cmd.peer); ok {
 		if c.spoof.suspects(sender.Handle, cmd.now) {
 			c.holdDisconnect(sender, &peer, tick(cmd.now))
@@ -165,7 +166,7 @@ func (c *control) commitDisconnect(cmd *command, sender *alloc.Entry) Outcome {
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
-		if c.recovering(cmd.now) && sender.Is(alloc.Rebuilt) {
+		if c.recovering(cmd.now) && sender.Is(table.Rebuilt) {
 			return DropRecovering
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
@@ -176,7 +177,7 @@ func (c *control) commitDisconnect(cmd *command, sender *alloc.Entry) Outcome {
 }
 
 // part closes the link between two, and tells both that from closed it.
-func (c *control) part(from, peer *alloc.Entry, now alloc.Tick) {
+func (c *control) part(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
 	after := c.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
@@ -193,21 +194,21 @@ func (c *control) part(from, peer *alloc.Entry, now alloc.Tick) {
 }
 
 // unlink closes the link between two and tells nobody.
-func (c *control) unlink(a, b *alloc.Entry) {
+func (c *control) unlink(a, b *table.Entry) {
 	joiner, host := a, b
-	if a.Role == alloc.RoleHost {
+	if a.Role == table.RoleHost {
 		joiner, host = b, a
 	}
 	c.table.Unlink(joiner.Handle)
 	j := c.table.Account(joiner.Handle)
-	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(alloc.Rebuilt)
+	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(table.Rebuilt)
 	c.recordLink(joiner.Handle, host.Handle)
 }
 
 // holdDisconnect lets a DISCONNECT wait, which somebody may have forged.
-func (c *control) holdDisconnect(sender, peer *alloc.Entry, now alloc.Tick) {
+func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
 	joiner := sender
-	if sender.Role == alloc.RoleHost {
+	if sender.Role == table.RoleHost {
 		joiner = peer
 	}
 	if a := c.table.Account(joiner.Handle); a.Leaving == 0 {
@@ -218,7 +219,7 @@ func (c *control) holdDisconnect(sender, peer *alloc.Entry, now alloc.Tick) {
 
 // commitClose ends an allocation at its owner's wish, after a while if somebody
 // may have forged it.
-func (c *control) commitClose(cmd *command, sender *alloc.Entry) Outcome {
+func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
 	if !c.spoof.suspects(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
@@ -232,7 +233,7 @@ func (c *control) commitClose(cmd *command, sender *alloc.Entry) Outcome {
 
 // sameMatch reports whether peer is another member of the sender's match. The
 // host counts even when it has ended; of other members nothing is known then.
-func (c *control) sameMatch(sender *alloc.Entry, peer proto.AllocationID) bool {
+func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 	match := c.table.Account(sender.Handle).Match
 	if peer == sender.ID {
 		return false
@@ -255,11 +256,11 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 
 // end removes an allocation with its links, and tells no peer: a host's end
 // would otherwise send a hundred datagrams for one.
-func (c *control) end(h alloc.Handle, why EndReason) {
+func (c *control) end(h table.Handle, why EndReason) {
 	a := c.table.Account(h)
 	c.wheel.remove(h)
 	c.sealer.Release(a.Epoch)
-	c.ledger.Remove(c.place(h))
+	c.stateFile.Remove(c.place(h))
 	proven := c.table.Activity(h).Proven()
 	if e, ok := c.table.At(h); ok {
 		c.arrived(&e)
@@ -272,7 +273,7 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	if host, ok := c.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
-	if e.Is(alloc.Rebuilt) && c.recovery.ended != nil {
+	if e.Is(table.Rebuilt) && c.recovery.ended != nil {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.grace.next()
@@ -282,14 +283,14 @@ func (c *control) end(h alloc.Handle, why EndReason) {
 	}
 	c.queue.push(after, recycleSlot, h)
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: e.Role, Reason: why})
+		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Reason: why})
 	}
 }
 
 // reply queues a datagram that leaves when grace period after is over, and
 // after everything queued before it. It copies pkt. The deed is valid until the
 // next is queued.
-func (c *control) reply(after uint64, to sock.Endpoint, pkt []byte) *deferred {
+func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *deferred {
 	d := c.queue.add()
 	d.after, d.does, d.to = after, sendReply, to
 	d.size = uint8(copy(d.room[:], pkt))

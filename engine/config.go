@@ -8,7 +8,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -38,7 +39,7 @@ type Config struct {
 	ReadBuffer, WriteBuffer int
 
 	// MaxAllocations is how many allocations the relay holds at once. Default
-	// alloc.DefaultMaxAllocations.
+	// table.DefaultMaxAllocations.
 	MaxAllocations int
 	// MaxSeats is how many seats there are for new hosts: each takes one and one
 	// for each player that it asks for. Default 0: no limit. See [Stats].Seats.
@@ -77,11 +78,11 @@ type Config struct {
 	// handled, so that nobody makes relays talk to each other.
 	Siblings []netip.AddrPort
 
-	// Ledger is what a restart must know, in a file; Left is what was found
+	// StateFile is what a restart must know, in a file; Left is what was found
 	// there. The server closes it at the end of Run, or in Close. Nil: recovery
 	// after a restart is lenient, as nobody knows what had ended.
-	Ledger *ledger.Ledger
-	Left   ledger.Left
+	StateFile *statefile.File
+	Left      statefile.Left
 	// RecoverFor is the time after New in which allocations of earlier runs may
 	// come back. Default 60 s; negative: never.
 	RecoverFor time.Duration
@@ -123,12 +124,12 @@ type Limits struct {
 type rules struct {
 	maxContent int
 	messages   messageSizes
-	bindWithin alloc.Tick
-	idle       alloc.Tick
-	idleAlone  alloc.Tick
-	hear       alloc.Tick
-	deferral   alloc.Tick
-	linkUnused alloc.Tick
+	bindWithin table.Tick
+	idle       table.Tick
+	idleAlone  table.Tick
+	hear       table.Tick
+	deferral   table.Tick
+	linkUnused table.Tick
 
 	recoverUntil, recoverFor int64 // ms
 }
@@ -194,9 +195,9 @@ func or[T comparable](value, otherwise T) T {
 }
 
 // ticks rounds up.
-func ticks(d time.Duration) alloc.Tick {
-	const tick = alloc.TickMillis * time.Millisecond
-	return alloc.Tick((d + tick - 1) / tick)
+func ticks(d time.Duration) table.Tick {
+	const tick = table.TickMillis * time.Millisecond
+	return table.Tick((d + tick - 1) / tick)
 }
 
 // validate returns the first problem, with the field's name.

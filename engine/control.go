@@ -5,14 +5,14 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // linkRate is how many new links a host gets per second, so that strangers with
 // tickets cannot keep it busy.
-var linkRate = alloc.Rate{Interval: 50_000, Burst: 20}
+var linkRate = table.Rate{Interval: 50_000, Burst: 20}
 
 // control makes every change of state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; others reach it through rings and calls.
@@ -36,7 +36,7 @@ type control struct {
 	projects  projects
 	rebuilt   atomic.Uint64
 	sends     func() sendCounts
-	ledger    *ledger.Ledger            // nil methods do nothing
+	stateFile *statefile.File           // nil methods do nothing
 	links     [spoofGates]atomic.Uint64 // gates of linkRate
 
 	wake  chan struct{}
@@ -53,7 +53,7 @@ type call struct {
 
 // run decides until ctx ends.
 func (c *control) run(ctx context.Context) {
-	ticker := time.NewTicker(alloc.TickMillis * time.Millisecond)
+	ticker := time.NewTicker(table.TickMillis * time.Millisecond)
 	defer ticker.Stop()
 	later := time.NewTimer(time.Hour)
 	defer later.Stop()
@@ -148,9 +148,9 @@ func (c *control) deliver(d *deferred) {
 // whoever was heard at the former endpoint proves nothing any more.
 func (c *control) told(d *deferred) {
 	e, ok := c.table.At(d.handle)
-	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(alloc.Told) {
+	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.Told) {
 		c.table.Activity(d.handle).Unprove(c.live.Load().unproven)
-		c.table.Mark(d.handle, alloc.Told)
+		c.table.Mark(d.handle, table.Told)
 	}
 }
 

@@ -24,7 +24,7 @@
 //	control.go    the control goroutine; inbox.go, ring.go: how commands reach it
 //	brake.go      when nobody expires, since the fault may be ours
 //	spoofed.go    who is being spoofed at; fault.go: a panic costs one datagram
-//	recovery.go   what comes back after a restart; ledger/: what is known of before
+//	recovery.go   what comes back after a restart; ledger/: what is known of the run before
 //	drain.go      how a relay runs dry
 //	grace.go      how control knows that every worker has passed; queue.go: what waits for it
 //	reserve.go    reservations for the Allocations service; seats.go: how many
@@ -147,7 +147,7 @@
 // # After a restart
 //
 // For [Config].RecoverFor from the start, a BIND that was sealed under an
-// earlier boot rebuilds its allocation, unless the ledger says that it has ended
+// earlier boot rebuilds its allocation, unless the state file says that it has ended
 // (ERROR 4) or that the nonce is not new (silence; equal is good from the same
 // endpoint).
 //
@@ -160,7 +160,7 @@
 //	                  doubt: silence
 //	ERROR 3           about an id that may have been there: not limited by prefix
 //
-// What the ledger does not know it does not forbid: without one, who had ended
+// What the state file does not know it does not forbid: without one, who had ended
 // may come back within the window, and a captured BIND is good.
 //
 // # Where this differs from the design

@@ -9,7 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // drainMatch is a host and a player on a relay.

@@ -5,6 +5,7 @@ import (
 	"errors"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -51,7 +52,7 @@ func (c *control) kick(id proto.AllocationID, now int64) error {
 	if !ok {
 		return c.giveUp(id, now)
 	}
-	if e.Role == alloc.RoleHost {
+	if e.Role == table.RoleHost {
 		return ErrHost
 	}
 	if host, linked := c.table.At(e.Link); linked {
@@ -71,10 +72,10 @@ func (c *control) keepOut(id proto.AllocationID) {
 
 // separate closes the link between two, and tells each that the other closed
 // it.
-func (c *control) separate(joiner, host *alloc.Entry, now alloc.Tick) {
+func (c *control) separate(joiner, host *table.Entry, now table.Tick) {
 	c.unlink(joiner, host)
 	after := c.grace.next()
-	for _, m := range []struct{ from, to *alloc.Entry }{{host, joiner}, {joiner, host}} {
+	for _, m := range []struct{ from, to *table.Entry }{{host, joiner}, {joiner, host}} {
 		if m.to.Endpoint.IsZero() {
 			continue
 		}
@@ -101,7 +102,7 @@ func (c *control) giveUp(id proto.AllocationID, now int64) error {
 	c.recovery.back[i] = true
 	c.recovery.missing--
 	c.seats.awaited -= awaitedSeats(&lost.Record)
-	c.ledger.Remove(lost.Place)
+	c.stateFile.Remove(lost.Place)
 	if c.hooks.OnEnd != nil {
 		c.hooks.OnEnd(EndEvent{ID: id, Role: roleOf(lost.Flags), Reason: EndOperator})
 	}

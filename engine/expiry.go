@@ -1,6 +1,8 @@
 package engine
 
-import "github.com/ferryrelay/ferry/alloc"
+import (
+	"github.com/ferryrelay/ferry/internal/table"
+)
 
 // expiresPerMilli bounds how many due allocations control looks at in a
 // millisecond, so that a hundred thousand at once delay nobody: it leaves most
@@ -42,7 +44,7 @@ func (c *control) expireSome(now int64) {
 
 // expireMarked does what is overdue for h, unless it was heard of since it was
 // marked.
-func (c *control) expireMarked(h alloc.Handle, now alloc.Tick) {
+func (c *control) expireMarked(h table.Handle, now table.Tick) {
 	if _, ok := c.table.At(h); !ok {
 		return
 	}
@@ -60,7 +62,7 @@ func (c *control) expireMarked(h alloc.Handle, now alloc.Tick) {
 }
 
 // over reports whether h ends now, and why.
-func (c *control) over(h alloc.Handle, now alloc.Tick) (EndReason, bool) {
+func (c *control) over(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.table.Account(h); a.Closing != 0 && now > a.Closing {
 		if heard, _ := c.table.Activity(h).Stamps(); heard <= a.Closing-lingerTicks {
 			return EndClosed, true
@@ -71,7 +73,7 @@ func (c *control) over(h alloc.Handle, now alloc.Tick) (EndReason, bool) {
 
 // expireLink does what is overdue for the link of a joiner: a DISCONNECT that
 // had to wait, and the end of a link that nobody uses.
-func (c *control) expireLink(h alloc.Handle, a *alloc.Account, now alloc.Tick) {
+func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	joiner, _ := c.table.At(h)
 	host, linked := c.table.At(joiner.Link)
 	if linked {
@@ -85,7 +87,7 @@ func (c *control) expireLink(h alloc.Handle, a *alloc.Account, now alloc.Tick) {
 	fromHost, fromJoiner := c.table.Activity(h).LinkStamps()
 	if a.Leaving != 0 && now > a.Leaving {
 		by, left, stays := fromJoiner, &joiner, &host
-		if a.LeftBy == alloc.RoleHost {
+		if a.LeftBy == table.RoleHost {
 			by, left, stays = fromHost, &host, &joiner
 		}
 		if by <= a.Leaving-lingerTicks {
@@ -103,7 +105,7 @@ func (c *control) expireLink(h alloc.Handle, a *alloc.Account, now alloc.Tick) {
 }
 
 // schedule files h anew after its limits changed.
-func (c *control) schedule(h alloc.Handle) {
+func (c *control) schedule(h table.Handle) {
 	if c.table.Account(h).Ending {
 		return // It is looked at again when the grace period is over.
 	}
@@ -113,7 +115,7 @@ func (c *control) schedule(h alloc.Handle) {
 
 // nextTick returns the last tick before something is overdue for h if nothing
 // more happens.
-func (c *control) nextTick(h alloc.Handle) alloc.Tick {
+func (c *control) nextTick(h table.Handle) table.Tick {
 	next := c.lifeTick(h)
 	a := c.table.Account(h)
 	if a.Closing != 0 {
@@ -132,14 +134,14 @@ func (c *control) nextTick(h alloc.Handle) alloc.Tick {
 // idle limit after it last sent or received, and the hear limit after it last
 // sent, whichever comes first. Time in which the relay stood still does not
 // count.
-func (c *control) lifeTick(h alloc.Handle) alloc.Tick {
+func (c *control) lifeTick(h table.Handle) table.Tick {
 	a := c.table.Account(h)
 	e, _ := c.table.At(h)
-	if !e.Is(alloc.EverBound) {
+	if !e.Is(table.EverBound) {
 		return c.brake.extend(a.Reserved, c.rules.bindWithin)
 	}
 	idle := c.rules.idle
-	if e.Role == alloc.RoleHost && !a.EverLinked {
+	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.rules.idleAlone
 	}
 	heard, active := c.table.Activity(h).Stamps()

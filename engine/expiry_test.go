@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -18,7 +19,7 @@ func TestExpiryPace(t *testing.T) {
 		s.reserve(alloc.RoleHost, nil, "p", "host", 1)
 	}
 	s.control.pump(s.now)
-	s.now += (10*time.Second + alloc.TickMillis*time.Millisecond).Milliseconds()
+	s.now += (10*time.Second + table.TickMillis*time.Millisecond).Milliseconds()
 	s.control.expiredAt, s.control.brake.lastPump = s.now-1, s.now-1 // it did not stand still
 	for left := many; left > 0; s.now++ {
 		for range 3 { // However often control is woken up in a millisecond.

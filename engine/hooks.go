@@ -4,7 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -48,7 +48,7 @@ type ReturnEvent struct {
 type LargeMessageEvent struct {
 	Match            proto.AllocationID // id of the host
 	From, To         proto.AllocationID
-	FromKind, ToKind sock.Kind
+	FromKind, ToKind endpoint.Kind
 	// Size of the message, and Limit that it exceeds, in bytes with all headers
 	// of the relay protocol, without those of the way.
 	Size, Limit int

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // TestHooks: each change is told once, in order, and a repeated message is no

@@ -7,8 +7,8 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -159,7 +159,7 @@ func TestInboxShares(t *testing.T) {
 type siege struct {
 	*rig
 	honest, hostile     []*mCard
-	honestAt, hostileAt []sock.Endpoint
+	honestAt, hostileAt []endpoint.Endpoint
 }
 
 // newSiege makes relays until the secret hash keeps the hostile prefix apart
@@ -170,7 +170,7 @@ func newSiege(t *testing.T) *siege {
 		s := &siege{rig: newRig(t, Config{})}
 		host, buckets, cells := s.host(udpN(crowdHost), 100), map[uint8]bool{}, map[uint64]bool{}
 		for i := range 20 {
-			ep := sock.UDPEndpoint(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
+			ep := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
 			card := s.unlinked(ep, host)
 			s.hostile, s.hostileAt = append(s.hostile, card), append(s.hostileAt, ep)
 			buckets[uint8(s.relay.gate(ep))] = true
@@ -192,7 +192,7 @@ func newSiege(t *testing.T) *siege {
 }
 
 // cells are the gates of signatures that a BIND draws on.
-func (s *siege) cells(card *mCard, from sock.Endpoint) [2]uint64 {
+func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
 	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.relay.secret
 	return [2]uint64{scatter(at+s.relay.gate(from)) >> (64 - 13), scatter(^at) >> (64 - 13)}
 }
@@ -243,14 +243,14 @@ func TestVerifyUnderFlood(t *testing.T) {
 	r := newRig(t, Config{})
 	rnd := rand.New(rand.NewPCG(rand.Uint64(), 2))
 	home := netip.MustParseAddr("203.0.113.5")
-	at := func(port int) sock.Endpoint { return sock.UDPEndpoint(netip.AddrPortFrom(home, uint16(port)), 0, 0) }
+	at := func(port int) endpoint.Endpoint { return endpoint.UDP(netip.AddrPortFrom(home, uint16(port)), 0, 0) }
 	card := r.host(at(40_000), 4)
 	e := r.entry(card)
 	refused, checked := 0, 0
 	for i := range seconds * 1000 {
 		for range perMilli {
 			ip := netip.AddrFrom4([4]byte{11, byte(rnd.Uint32()), byte(rnd.Uint32()), byte(rnd.Uint32())})
-			if r.relay.mayVerify(r.now, sock.UDPEndpoint(netip.AddrPortFrom(ip, 9999), 0, 0), e.ID, &e) {
+			if r.relay.mayVerify(r.now, endpoint.UDP(netip.AddrPortFrom(ip, 9999), 0, 0), e.ID, &e) {
 				checked++
 			}
 		}
@@ -274,7 +274,7 @@ func TestVerifyPerPrefix(t *testing.T) {
 	r := newRig(t, Config{})
 	card := r.host(udpN(0), 4)
 	e := r.entry(card)
-	count := func(from sock.Endpoint, each int) (n int) {
+	count := func(from endpoint.Endpoint, each int) (n int) {
 		for range 10_000 {
 			r.now++
 			for range each {
@@ -285,12 +285,12 @@ func TestVerifyPerPrefix(t *testing.T) {
 		}
 		return n
 	}
-	for i, from := range []sock.Endpoint{udpN(0), udpN(1)} {
+	for i, from := range []endpoint.Endpoint{udpN(0), udpN(1)} {
 		if n := count(from, 3); n < 200 || n > 225 {
 			t.Errorf("prefix %d: %d in 10 s, want 220", i, n)
 		}
 	}
-	unbound := alloc.Entry{ID: e.ID}
+	unbound := table.Entry{ID: e.ID}
 	if !r.relay.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
 		t.Error("an allocation without an endpoint cannot bind")
 	}
@@ -311,7 +311,7 @@ func TestFloodOfWrongSignatures(t *testing.T) {
 				t.Fatal(o)
 			}
 		}
-		again := sock.UDPEndpoint(netip.AddrPortFrom(udpN(0).AddrPort().Addr(), uint16(41_000+second)), 0, 0)
+		again := endpoint.UDP(netip.AddrPortFrom(udpN(0).AddrPort().Addr(), uint16(41_000+second)), 0, 0)
 		r.worker(again).inbox.strained(r.now)
 		r.bind(card, again, uint16(2+second))
 		r.advance(time.Second)

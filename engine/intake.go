@@ -3,7 +3,7 @@ package engine
 import (
 	"sync"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -20,7 +20,7 @@ const (
 // ring has several producers and one consumer, the worker.
 type intake struct {
 	worker *worker
-	kind   sock.Kind
+	kind   endpoint.Kind
 	some   chan struct{} // wakes the worker
 
 	mu      sync.Mutex // guards what follows, but for the bytes of slots in use
@@ -37,7 +37,7 @@ type intakeSlot struct {
 	room   [intakeSlotSize]byte
 }
 
-func newIntake(w *worker, kind sock.Kind) *intake {
+func newIntake(w *worker, kind endpoint.Kind) *intake {
 	return &intake{worker: w, kind: kind, some: make(chan struct{}, 1), slots: make([]intakeSlot, intakeSlots)}
 }
 
@@ -140,7 +140,7 @@ func (in *intake) steps(now int64, head uint64, i, n int) (next int) {
 	}()
 	for ; i < n; i++ {
 		pkt := in.message(head, i)
-		from := sock.SerialEndpoint(in.kind, in.slots[(head+uint64(i))%intakeSlots].serial)
+		from := endpoint.Serial(in.kind, in.slots[(head+uint64(i))%intakeSlots].serial)
 		w.count(w.handle(now, from, pkt), len(pkt))
 	}
 	return n

@@ -3,14 +3,14 @@ package engine
 import (
 	"math"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // messageSizes are the sizes in bytes of RELAYs by the receiver's way: up to safe
 // every client takes them, above most they are dropped.
-type messageSizes struct{ safe, most [sock.KindWS + 1]int }
+type messageSizes struct{ safe, most [endpoint.KindWS + 1]int }
 
 // messageSizes returns what the transports say; plain UDP has no limit but
 // MaxContent.
@@ -19,8 +19,8 @@ func (c *Config) messageSizes() (m messageSizes) {
 		m.safe[kind], m.most[kind] = math.MaxInt, math.MaxInt
 	}
 	if c.Records != nil {
-		m.most[sock.KindDTLS] = c.Records.MaxMessage()
-		m.safe[sock.KindDTLS] = min(c.Records.SafeMessage(), m.most[sock.KindDTLS])
+		m.most[endpoint.KindDTLS] = c.Records.MaxMessage()
+		m.safe[endpoint.KindDTLS] = min(c.Records.SafeMessage(), m.most[endpoint.KindDTLS])
 	}
 	for _, t := range c.Transports {
 		m.safe[t.Kind()], m.most[t.Kind()] = t.MaxMessage(), t.MaxMessage()
@@ -31,7 +31,7 @@ func (c *Config) messageSizes() (m messageSizes) {
 // largeMessage is the part of a command that reports a message; size 0: the
 // command is none.
 type largeMessage struct {
-	to          sock.Kind
+	to          endpoint.Kind
 	size, limit uint16
 	dropped     bool
 }
@@ -41,9 +41,9 @@ type largeMessage struct {
 // control; if the ring is full, the next one is.
 //
 //go:noinline
-func (w *worker) reportLarge(now int64, sender, peer *alloc.Entry, size int) (dropped bool) {
+func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dropped bool) {
 	kind, host := peer.Endpoint.Kind(), sender
-	if sender.Role != alloc.RoleHost {
+	if sender.Role != table.RoleHost {
 		host = peer
 	}
 	limit := w.rules.messages.safe[kind]

@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -103,7 +103,7 @@ func TestLargeToTransport(t *testing.T) {
 		}
 	}
 	want := LargeMessageEvent{
-		Match: host.ID, From: joiner.ID, To: host.ID, FromKind: sock.KindUDP4, ToKind: sock.KindWS,
+		Match: host.ID, From: joiner.ID, To: host.ID, FromKind: endpoint.KindUDP4, ToKind: endpoint.KindWS,
 		Size: pipeMessage + 1, Limit: pipeMessage, Dropped: true,
 	}
 	select {
@@ -119,7 +119,7 @@ func TestLargeToTransport(t *testing.T) {
 		t.Errorf("%v, %d more reports", err, len(reports))
 	}
 	m := s.relay.rules.messages
-	if m.safe[sock.KindDTLS] != 1363 || m.most[sock.KindDTLS] != 1400 || m.safe[sock.KindUDP6] < 1<<16 {
+	if m.safe[endpoint.KindDTLS] != 1363 || m.most[endpoint.KindDTLS] != 1400 || m.safe[endpoint.KindUDP6] < 1<<16 {
 		t.Errorf("%+v", m)
 	}
 }

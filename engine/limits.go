@@ -1,26 +1,28 @@
 package engine
 
-import "github.com/ferryrelay/ferry/alloc"
+import (
+	"github.com/ferryrelay/ferry/internal/table"
+)
 
 // live are the limits that may change while the relay runs. They are replaced
 // as a whole; a worker loads them for each RELAY.
 type live struct {
-	joiner, host alloc.Quota
+	joiner, host table.Quota
 	unproven     uint32 // bytes
 }
 
 func (l Limits) live(unlimited bool) *live {
 	l = l.withDefaults(unlimited)
 	return &live{
-		joiner:   alloc.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
-		host:     alloc.NewQuota(l.HostDatagrams, l.HostBytes),
+		joiner:   table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
+		host:     table.NewQuota(l.HostDatagrams, l.HostBytes),
 		unproven: uint32(l.UnprovenBytes),
 	}
 }
 
 // quota is what an allocation of that role may relay.
-func (l *live) quota(role alloc.Role) alloc.Quota {
-	if role == alloc.RoleHost {
+func (l *live) quota(role table.Role) table.Quota {
+	if role == table.RoleHost {
 		return l.host
 	}
 	return l.joiner

@@ -6,7 +6,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -31,7 +32,7 @@ type Allocation struct {
 	// Kind is the way by which its owner is reached, KindNone while it is not
 	// bound. Endpoint is its address; not valid for DTLS and WebSocket, whose
 	// sessions have none of their own.
-	Kind     sock.Kind
+	Kind     endpoint.Kind
 	Endpoint netip.AddrPort
 	// EverBound: it was bound at some time.
 	EverBound bool
@@ -57,7 +58,7 @@ type Filter struct {
 	Match proto.AllocationID
 	// Bound lists those that have an endpoint, Unbound those that have none.
 	Bound, Unbound bool
-	Kind           sock.Kind
+	Kind           endpoint.Kind
 }
 
 // Cursor is where a listing goes on; 0 is its begin, and its end.
@@ -125,26 +126,26 @@ func (c *control) list(f *Filter, at Cursor, room int) (l listed) {
 	return l
 }
 
-func (c *control) passes(f *Filter, e *alloc.Entry) bool {
+func (c *control) passes(f *Filter, e *table.Entry) bool {
 	a, bound := c.table.Account(e.Handle), !e.Endpoint.IsZero()
 	switch {
 	case f.Tenant != 0 && a.Tenant != f.Tenant,
-		f.Role != alloc.RoleNone && e.Role != f.Role,
+		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
 		f.Bound && !bound, f.Unbound && bound,
-		f.Kind != sock.KindNone && e.Endpoint.Kind() != f.Kind:
+		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
 		return false
 	}
 	return true
 }
 
-func (c *control) describe(e *alloc.Entry, now alloc.Tick) Allocation {
+func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.table.Account(e.Handle)
 	heard, active := c.table.Activity(e.Handle).Stamps()
 	d := Allocation{
-		ID: e.ID, Match: a.Match, Role: e.Role, Tenant: a.Tenant,
+		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
-		EverBound: e.Is(alloc.EverBound), Recovered: e.Is(alloc.Rebuilt),
+		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Rebuilt),
 		Age: since(a.Reserved, now), Heard: since(heard, now), Active: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.table.LargeMessages(e.Handle).Drops(),
@@ -152,7 +153,7 @@ func (c *control) describe(e *alloc.Entry, now alloc.Tick) Allocation {
 	if p := c.project(e.Handle); p.Tenant == a.Tenant {
 		d.Name = p.Name
 	}
-	if e.Role == alloc.RoleJoiner {
+	if e.Role == table.RoleJoiner {
 		if _, linked := c.table.At(e.Link); linked {
 			d.Links = 1
 		}
@@ -161,9 +162,9 @@ func (c *control) describe(e *alloc.Entry, now alloc.Tick) Allocation {
 }
 
 // since returns the time from then to now. A worker's clock may be ahead.
-func since(then, now alloc.Tick) time.Duration {
+func since(then, now table.Tick) time.Duration {
 	if then >= now {
 		return 0
 	}
-	return time.Duration(now-then) * alloc.TickMillis * time.Millisecond
+	return time.Duration(now-then) * table.TickMillis * time.Millisecond
 }

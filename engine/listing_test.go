@@ -8,8 +8,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/enginetest"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -48,7 +48,7 @@ func TestListing(t *testing.T) {
 		for _, a := range listAll(t, r, engine.Filter{}, limit) {
 			seen[a.ID]++
 			if a.Role != alloc.RoleHost || a.Match != a.ID || a.MaxConnections != 3 || a.Name != enginetest.Tenant ||
-				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Kind != sock.KindNone || a.Endpoint.IsValid() {
+				a.Tenant != enginetest.Tenant.Hash() || a.EverBound || a.Recovered || a.Kind != endpoint.KindNone || a.Endpoint.IsValid() {
 				t.Fatalf("%+v", a)
 			}
 		}
@@ -91,8 +91,8 @@ func TestListingFilters(t *testing.T) {
 		"bound":        {engine.Filter{Bound: true}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"not bound":    {engine.Filter{Unbound: true}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
-		"by UDP":       {engine.Filter{Kind: sock.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"by WebSocket": {engine.Filter{Kind: sock.KindWS}, nil},
+		"by UDP":       {engine.Filter{Kind: endpoint.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"by WebSocket": {engine.Filter{Kind: endpoint.KindWS}, nil},
 	} {
 		got := map[proto.AllocationID]bool{}
 		for _, a := range listAll(t, r, c.filter, 0) {
@@ -109,7 +109,7 @@ func TestListingFilters(t *testing.T) {
 	}
 	for _, id := range []proto.AllocationID{host.Cred.ID, p.Cred.ID} {
 		a, err := r.Allocation(t.Context(), id)
-		if err != nil || a.Links != 1 || !a.EverBound || a.Kind != sock.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
+		if err != nil || a.Links != 1 || !a.EverBound || a.Kind != endpoint.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
 			t.Errorf("%v: %+v", err, a)
 		}
 	}

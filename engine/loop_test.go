@@ -7,7 +7,8 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -33,7 +34,7 @@ const (
 
 var loopRoleNames = [loopRoles]string{"unbound", "host", "bob", "cid", "lone", "own", "sibling", "service"}
 
-var loopEndpoints = [loopRoles]sock.Endpoint{
+var loopEndpoints = [loopRoles]endpoint.Endpoint{
 	udp("198.51.100.1:40000"), udp("198.51.100.2:40000"), udp("198.51.100.3:40000"), udp("198.51.100.4:40000"),
 	udp("198.51.100.5:40000"), udp("203.0.113.7:7777"), udp("203.0.113.8:7777"), udp("198.51.100.6:53"),
 }
@@ -163,7 +164,7 @@ func (s *search) feed(before []hop, h hop) ([]sending, []hop) {
 }
 
 // digest is the state of the match, but for clocks.
-func (w *world) digest() (d [5]alloc.Entry) {
+func (w *world) digest() (d [5]table.Entry) {
 	for i, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
 		d[i] = w.entry(c)
 	}
@@ -172,7 +173,7 @@ func (w *world) digest() (d [5]alloc.Entry) {
 
 // forget makes the relay forget what it told whom lately.
 func (w *world) forget() {
-	w.now += alloc.StrangerMillis
+	w.now += table.StrangerMillis
 	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
 		w.relay.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
 	}
@@ -287,7 +288,7 @@ func (s *search) reaches(from, to hop, seen map[hop]bool) bool {
 // two datagrams for one that was forged.
 func TestTwoRelays(t *testing.T) {
 	t.Parallel()
-	addrs := [2]sock.Endpoint{udp("203.0.113.7:7777"), udp("203.0.113.8:7777")}
+	addrs := [2]endpoint.Endpoint{udp("203.0.113.7:7777"), udp("203.0.113.8:7777")}
 	for _, forged := range []int{0, 1} {
 		var relays [2]*rig
 		var hosts, guests [2]*mCard

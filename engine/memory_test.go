@@ -4,8 +4,9 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
@@ -51,8 +52,8 @@ func TestAllocsIPv6(t *testing.T) {
 	const v6 = 8
 	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
 	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
-	w, ep := s.workers[workerOf(v6)], sock.UDPEndpoint(simAddrs[v6], 0, 0)
-	s.relay.live.Store(&live{joiner: alloc.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
+	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
+	s.relay.live.Store(&live{joiner: table.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
 	for name, pkt := range map[string][]byte{
 		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
 	} {
@@ -77,7 +78,7 @@ func TestAllocsCommit(t *testing.T) {
 	s := newMatch(t, newHouse(t))
 	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
-	pkt, ep := signed(s.bob(), 6, s.bob().key), sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+	pkt, ep := signed(s.bob(), 6, s.bob().key), endpoint.UDP(simAddrs[atBob], 0, 0)
 	allocs := testing.AllocsPerRun(100, func() {
 		w.step(s.now, ep, pkt, false)
 		s.control.pump(s.now)
@@ -104,7 +105,7 @@ func BenchmarkStep(b *testing.B) {
 	} {
 		b.Run(c.name, func(b *testing.B) {
 			s := newMatch(b, newHouse(b))
-			generous := alloc.NewQuota(1<<30, 1<<40) // metered, but never refused
+			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
 			s.relay.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
 			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 			from, pkt := c.make(s)
@@ -127,7 +128,7 @@ func BenchmarkAdmission(b *testing.B) {
 	s := newMatch(b, newHouse(b))
 	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
-	ep := sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+	ep := endpoint.UDP(simAddrs[atBob], 0, 0)
 	pkt := signed(s.bob(), 6, s.bob().key)
 	b.Run("SameEndpoint", func(b *testing.B) {
 		b.ReportAllocs()

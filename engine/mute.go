@@ -1,6 +1,6 @@
 package engine
 
-import "github.com/ferryrelay/ferry/engine/sock"
+import "github.com/ferryrelay/ferry/internal/endpoint"
 
 const (
 	// mismatchesPerEndpoint is how many ERROR 3 an endpoint gets that does not
@@ -17,7 +17,7 @@ const (
 // muted is what a worker remembers of an endpoint that is not bound to what it
 // claims.
 type muted struct {
-	from  sock.Endpoint
+	from  endpoint.Endpoint
 	until int64  // ms; silence before
 	last  int64  // ms; last use
 	bind  uint64 // number of its last BIND in the inbox
@@ -34,7 +34,7 @@ type muteTable struct {
 
 // find returns the entry of an endpoint, a fresh one if it has none, or nil if
 // all places are taken by endpoints that were seen within muteMillis.
-func (t *muteTable) find(from sock.Endpoint, now int64) *muted {
+func (t *muteTable) find(from endpoint.Endpoint, now int64) *muted {
 	set := &t.sets[t.set(from)]
 	oldest := &set[0]
 	for i := range set {
@@ -54,7 +54,7 @@ func (t *muteTable) find(from sock.Endpoint, now int64) *muted {
 	return oldest
 }
 
-func (t *muteTable) set(ep sock.Endpoint) uint64 {
+func (t *muteTable) set(ep endpoint.Endpoint) uint64 {
 	x := scatter(ep.Hi^t.secret) ^ ep.Lo
 	return scatter(scatter(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
 }

@@ -13,7 +13,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // flight is a datagram on its way, to the relay or from it.
@@ -21,7 +21,7 @@ type flight struct {
 	at      int64 // ms; when it arrives
 	seq     int
 	toRelay bool
-	client  sock.Endpoint // where it comes from, or goes to
+	client  endpoint.Endpoint // where it comes from, or goes to
 	pkt     []byte
 }
 
@@ -51,7 +51,7 @@ type netsim struct {
 	air     flights
 	seq     int
 	ports   int
-	at      map[sock.Endpoint]*player // who is behind an address
+	at      map[endpoint.Endpoint]*player // who is behind an address
 	players []*player
 	story   []string     // of the round
 	leavers map[mID]bool // who has left, and is not met again
@@ -69,14 +69,14 @@ func (n *netsim) fail(format string, args ...any) {
 }
 
 // address returns one that nobody had; half a dozen share an IP.
-func (n *netsim) address() sock.Endpoint {
+func (n *netsim) address() endpoint.Endpoint {
 	n.ports++
 	ip := netip.AddrFrom4([4]byte{198, 51, 100, byte(1 + n.ports/6)})
-	return sock.UDPEndpoint(netip.AddrPortFrom(ip, uint16(20_000+n.ports)), 0, 0)
+	return endpoint.UDP(netip.AddrPortFrom(ip, uint16(20_000+n.ports)), 0, 0)
 }
 
 // move puts a player behind another address.
-func (n *netsim) move(p *player, to sock.Endpoint) {
+func (n *netsim) move(p *player, to endpoint.Endpoint) {
 	if n.at[p.ep] == p {
 		delete(n.at, p.ep)
 	}
@@ -156,7 +156,7 @@ func (n *netsim) emit(cause *flight) {
 
 // crash ends the relay's process; another one runs after a while.
 func (n *netsim) crash(file bool, down time.Duration) {
-	if n.control.ledger == nil { // the first run has no file
+	if n.control.stateFile == nil { // the first run has no file
 		file = false
 	}
 	n.law.add(n)
@@ -189,12 +189,12 @@ type law struct {
 }
 
 type binding struct {
-	at    sock.Endpoint
+	at    endpoint.Endpoint
 	nonce uint16
 }
 
 type errorTo struct {
-	to   sock.Endpoint
+	to   endpoint.Endpoint
 	code byte
 }
 

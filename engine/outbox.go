@@ -1,6 +1,9 @@
 package engine
 
-import "github.com/ferryrelay/ferry/engine/sock"
+import (
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+)
 
 // replySize is the room for one reply: the largest, an echoed DISCONNECT, has
 // 36 bytes.
@@ -9,7 +12,7 @@ const replySize = 40
 // outgoing is one datagram on its way out. The endpoint names the egress, so a
 // datagram may leave another way than it came in.
 type outgoing struct {
-	to  sock.Endpoint
+	to  endpoint.Endpoint
 	pkt []byte
 }
 
@@ -27,7 +30,7 @@ func newOutbox(n int) outbox {
 }
 
 // forward queues a datagram that stays where it is until the flush.
-func (o *outbox) forward(to sock.Endpoint, pkt []byte) {
+func (o *outbox) forward(to endpoint.Endpoint, pkt []byte) {
 	o.queue = append(o.queue, outgoing{to, pkt})
 }
 
@@ -63,11 +66,11 @@ const recordRoom = sock.SlotSize
 // one go.
 func (e *egress) send(o *outbox) (sum sock.SendResult) {
 	for i := range o.queue {
-		if out := &o.queue[i]; out.to.Kind() <= sock.KindUDP6 {
+		if out := &o.queue[i]; out.to.Kind() <= endpoint.KindUDP6 {
 			e.tx[out.to.Listener()].Add(out.to, out.pkt)
 		} else if !e.session(out, i) {
 			sum.Failed++
-		} else if out.to.Kind() != sock.KindDTLS {
+		} else if out.to.Kind() != endpoint.KindDTLS {
 			sum.Sent++
 			sum.Bytes += len(out.pkt)
 		}
@@ -87,7 +90,7 @@ func (e *egress) send(o *outbox) (sum sock.SendResult) {
 // session sends to a session, or adds its record to the batch of its listener.
 func (e *egress) session(out *outgoing, i int) bool {
 	kind, serial := out.to.Kind(), out.to.Serial()
-	if kind == sock.KindDTLS && e.records != nil {
+	if kind == endpoint.KindDTLS && e.records != nil {
 		room := e.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
 		record, to, ok := e.records.Seal(room, serial, out.pkt)
 		return ok && e.tx[to.Listener()].Add(to, record)

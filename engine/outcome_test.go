@@ -6,8 +6,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -26,7 +26,7 @@ func TestDropReasons(t *testing.T) {
 			w := s.workers[workerOf(max(from, 0))]
 			ep := endpointAt(from)
 			if c.noSource {
-				ep = sock.Endpoint{}
+				ep = endpoint.Endpoint{}
 			}
 			w.count(w.step(s.now, ep, pkt, c.truncated), len(pkt))
 			s.leave(workerOf(max(from, 0)))
@@ -111,11 +111,11 @@ func (s *sim) bobAtIPv6() {
 const atLowPort = -1
 
 // endpointAt returns an endpoint by its number.
-func endpointAt(at int) sock.Endpoint {
+func endpointAt(at int) endpoint.Endpoint {
 	if at == atLowPort {
-		return sock.UDPEndpoint(netip.MustParseAddrPort("192.0.2.9:53"), 0, 0)
+		return endpoint.UDP(netip.MustParseAddrPort("192.0.2.9:53"), 0, 0)
 	}
-	return sock.UDPEndpoint(simAddrs[at], 0, 0)
+	return endpoint.UDP(simAddrs[at], 0, 0)
 }
 
 // spoof is somebody who tries all ports in bob's name.
@@ -128,7 +128,7 @@ func (s *sim) spoof() {
 // comesBack restarts the relay, and some members of the match bind again.
 func (s *sim) comesBack(members ...int) {
 	s.model.restart(false)
-	s.boot(s.house.sealer(s.model.boot), true, ledger.Left{})
+	s.boot(s.house.sealer(s.model.boot), true, statefile.Left{})
 	for _, i := range members {
 		s.datagram(i, signed(s.cards[i], 6, s.cards[i].key))
 	}
@@ -250,7 +250,7 @@ var outcomeCases = []outcomeCase{
 	{want: DropLoad, name: "share", make: func(s *sim) (int, []byte) {
 		w := s.workers[workerOf(atBob)]
 		w.inbox.strained(s.now)
-		ep := sock.UDPEndpoint(simAddrs[atBob], 0, 0)
+		ep := endpoint.UDP(simAddrs[atBob], 0, 0)
 		w.inbox.held[known][uint8(w.gate(ep))].Store(shareUnderLoad)
 		return atBob, message(11, s.bob().id)
 	}},
@@ -258,9 +258,9 @@ var outcomeCases = []outcomeCase{
 		w := s.workers[workerOf(atBob)]
 		w.inbox.strained(s.now)
 		for range verifyPrefixRate.Burst {
-			w.step(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), nil, false)
+			w.step(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), nil, false)
 			bob, _ := w.table.ByID(proto.AllocationID(s.bob().id))
-			w.mayVerify(s.now, sock.UDPEndpoint(simAddrs[atBob], 0, 0), bob.ID, &bob)
+			w.mayVerify(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), bob.ID, &bob)
 		}
 		return atBob, signed(s.bob(), 6, s.bob().key)
 	}},
@@ -364,7 +364,7 @@ var outcomeCases = []outcomeCase{
 		// Bob's worker takes his CONNECT_REQUEST while control already has
 		// his BIND from elsewhere, on the ring of the other worker.
 		w := s.workers[workerOf(atOther)]
-		w.step(s.now, sock.UDPEndpoint(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
+		w.step(s.now, endpoint.UDP(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
 		return atBob, connectMessage(s.bob().id, s.bob().ticket)
 	}},
 }

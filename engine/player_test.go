@@ -7,7 +7,7 @@ import (
 	"encoding/binary"
 	"fmt"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // What a game does, in milliseconds.
@@ -33,7 +33,7 @@ type player struct {
 	ping    int64 // ms; its PING period
 	card    *mCard
 	host    *player
-	ep      sock.Endpoint
+	ep      endpoint.Endpoint
 
 	status    playerStatus
 	nonce     uint16

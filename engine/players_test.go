@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 var (
@@ -32,7 +32,7 @@ const (
 func newNetsim(t *testing.T, seed uint64) *netsim {
 	n := &netsim{
 		rig: newRig(t, Config{MaxAllocations: 512}), rnd: rand.New(rand.NewPCG(seed, 3)),
-		at: map[sock.Endpoint]*player{}, leavers: map[mID]bool{},
+		at: map[endpoint.Endpoint]*player{}, leavers: map[mID]bool{},
 		law: law{nonces: map[mID]binding{}, errors: map[errorTo]int64{}, prefixes: map[netip.Addr]int{}},
 	}
 	n.weather = weather{delay: 20, jitter: 30, dup: 2}

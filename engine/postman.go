@@ -3,7 +3,7 @@ package engine
 import (
 	"sync"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // postman sends single datagrams for the handshakes of [Records], which belong
@@ -15,7 +15,7 @@ type postman struct {
 
 func newPostman(s *Server) *postman { return &postman{out: s.egress(0, 1)} }
 
-func (p *postman) send(to sock.Endpoint, pkt []byte) {
+func (p *postman) send(to endpoint.Endpoint, pkt []byte) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if tx := p.out.tx[to.Listener()]; tx.Add(to, pkt) {

@@ -12,7 +12,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // A probe is a datagram that only this process can make: a magic word, a
@@ -36,7 +36,7 @@ func newProber() (prober, error) {
 }
 
 // probed answers a probe of this process; anything else is not for us.
-func (w *worker) probed(from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) probed(from endpoint.Endpoint, pkt []byte) Outcome {
 	if len(pkt) != probeLen || string(pkt[:len(probeMagic)]) != probeMagic {
 		return DropSignature
 	}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // maxProjects is how many tenants are counted apart, in order of appearance;
@@ -139,12 +140,12 @@ func (p *projects) usage(now int64) []Usage {
 }
 
 // project returns the tenant of a live allocation, as control counts it.
-func (c *control) project(h alloc.Handle) *project {
+func (c *control) project(h table.Handle) *project {
 	return &c.projects.all[c.table.Activity(h).Tally()]
 }
 
 // enrol counts an allocation that was just entered, and strike one that ends.
-func (c *control) enrol(h alloc.Handle, role alloc.Role) {
+func (c *control) enrol(h table.Handle, role alloc.Role) {
 	p := c.project(h)
 	p.Allocations++
 	if role == alloc.RoleHost {
@@ -153,14 +154,14 @@ func (c *control) enrol(h alloc.Handle, role alloc.Role) {
 	}
 }
 
-func (c *control) strike(e *alloc.Entry) {
+func (c *control) strike(e *table.Entry) {
 	p := c.project(e.Handle)
 	p.Allocations--
-	if e.Role == alloc.RoleHost {
+	if e.Role == table.RoleHost {
 		p.Hosts--
 		c.seats.taken.Add(-c.seatsOf(e.Handle))
 	}
-	if e.Is(alloc.EverBound) {
+	if e.Is(table.EverBound) {
 		p.players(-1, c.clock())
 	}
 }

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // deed is what control does once every worker has passed.
@@ -20,8 +20,8 @@ const (
 type deferred struct {
 	after  uint64 // number of the grace period that must be over; 0: none
 	does   deed
-	handle alloc.Handle
-	to     sock.Endpoint
+	handle table.Handle
+	to     endpoint.Endpoint
 	size   uint8
 	nonce  uint16 // sendBound: of the BIND
 	room   [replySize]byte
@@ -50,7 +50,7 @@ func (q *queue) add() *deferred {
 	return &q.deeds[len(q.deeds)-1]
 }
 
-func (q *queue) push(after uint64, does deed, h alloc.Handle) {
+func (q *queue) push(after uint64, does deed, h table.Handle) {
 	d := q.add()
 	d.after, d.does, d.handle = after, does, h
 }

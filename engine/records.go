@@ -2,7 +2,7 @@ package engine
 
 import (
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // Records of DTLS begin with a byte from 20 to 63 (RFC 7983).
@@ -20,7 +20,7 @@ type recordPath struct {
 // record handles a datagram that a stranger to [Records] must not send: a
 // record, or a plain message from where a session lives. It reports false for
 // any other.
-func (w *worker) record(now int64, from sock.Endpoint, pkt []byte) (Outcome, bool) {
+func (w *worker) record(now int64, from endpoint.Endpoint, pkt []byte) (Outcome, bool) {
 	if len(pkt) == 0 {
 		return 0, false
 	}
@@ -35,7 +35,7 @@ func (w *worker) record(now int64, from sock.Endpoint, pkt []byte) (Outcome, boo
 		return OutRecord, true
 	}
 	w.path.session = s
-	o := w.handle(now, sock.SerialEndpoint(sock.KindDTLS, s.Serial), msg)
+	o := w.handle(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
 	w.path.session = Session{}
 	return o, true
 }

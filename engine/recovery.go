@@ -4,17 +4,18 @@ import (
 	"encoding/binary"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // After a restart the table is empty and the clients go on. Each of them meets
 // ERROR 3, binds again, and its allocation is rebuilt from its connection data;
-// a link comes back when its host relays. The ledger makes this strict: who had
+// a link comes back when its host relays. The state file makes this strict: who had
 // ended stays out, and a BIND captured before is worthless.
 
-// unsureMillis is for how long after a restart without a complete ledger a
+// unsureMillis is for how long after a restart without a complete state file a
 // player who joins anew waits, so that it takes no slot of one who was there.
 const unsureMillis = 15_000
 
@@ -26,7 +27,7 @@ const lostPerMilli = 20
 // what is in earlier.
 type recovery struct {
 	earlier
-	records []ledger.Found
+	records []statefile.Found
 	back    []bool                          // by record: it has come back
 	ended   map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
 	missing int                             // how many have not
@@ -34,13 +35,13 @@ type recovery struct {
 	over    bool
 }
 
-// earlier is what the ledger says of the run before. It does not change.
+// earlier is what the state file says of the run before. It does not change.
 type earlier struct {
-	left  ledger.Left // without the records
+	left  statefile.Left // without the records
 	index map[proto.AllocationID]int
 }
 
-func newRecovery(left ledger.Left) recovery {
+func newRecovery(left statefile.Left) recovery {
 	r := recovery{
 		records: left.Records, missing: len(left.Records), back: make([]bool, len(left.Records)),
 		ended: make(map[proto.AllocationID]struct{}),
@@ -55,7 +56,7 @@ func newRecovery(left ledger.Left) recovery {
 }
 
 // recover takes over what the run before left.
-func (c *control) recover(left ledger.Left) {
+func (c *control) recover(left statefile.Left) {
 	c.recovery = newRecovery(left)
 	c.earlier = &c.recovery.earlier
 	for i := range c.recovery.records {
@@ -64,7 +65,7 @@ func (c *control) recover(left ledger.Left) {
 }
 
 // expects reports whether an id may be one of the run before: it is in the
-// ledger, or the ledger does not say.
+// ledger, or the state file does not say.
 func (e *earlier) expects(id proto.AllocationID) bool {
 	_, ok := e.index[id]
 	return ok || !e.left.Complete
@@ -96,7 +97,7 @@ func (c *control) unknown(id proto.AllocationID, now int64) bool {
 		return false
 	}
 	_, awaited := c.recovery.awaited(id)
-	return awaited || c.ledger != nil && !c.recovery.left.Settled
+	return awaited || c.stateFile != nil && !c.recovery.left.Settled
 }
 
 // rebuild enters the allocation of an authentic BIND into the table again. It
@@ -106,11 +107,11 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if !c.mayReturn(id, cmd.claims.boot, cmd.now) {
 		return c.refuse(cmd, id, proto.ErrorNotFound)
 	}
-	var before ledger.Found
+	var before statefile.Found
 	i, found := c.recovery.awaited(id)
 	if found {
 		before = c.recovery.records[i]
-		if before.Flags&ledger.Bound != 0 && (cmd.nonce < before.Nonce ||
+		if before.Flags&statefile.Bound != 0 && (cmd.nonce < before.Nonce ||
 			cmd.nonce == before.Nonce && c.digest(cmd.from) != before.Endpoint) {
 			return DropNonce
 		}
@@ -119,7 +120,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if err != nil {
 		return DropBusy
 	}
-	c.table.Mark(h, alloc.Rebuilt)
+	c.table.Mark(h, table.Rebuilt)
 	if name, ok := c.names.find(cmd.claims.tenant); ok {
 		c.projects.name(cmd.claims.tenant, name)
 	}
@@ -129,7 +130,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 		c.recovery.missing--
 		c.seats.awaited -= awaitedSeats(&before.Record)
 		a.Kept, a.Awaited = uint32(before.Place), before.Links
-		a.EverLinked = before.Flags&ledger.Linked != 0
+		a.EverLinked = before.Flags&statefile.Linked != 0
 		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
 	} else {
 		c.keep(h)
@@ -142,9 +143,9 @@ func (c *control) rebuild(cmd *command) Outcome {
 }
 
 // enter reserves a place in the table for what was sealed.
-func (c *control) enter(m *claims, now alloc.Tick) (alloc.Handle, error) {
-	h, err := c.table.Reserve(alloc.Spec{
-		ID: m.id, Role: m.role, Match: m.match, Player: m.player, Tenant: m.tenant,
+func (c *control) enter(m *claims, now table.Tick) (table.Handle, error) {
+	h, err := c.table.Reserve(table.Spec{
+		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
 		Epoch: m.epoch, MaxConnections: m.most, Tally: c.projects.tally(m.tenant),
 	}, now)
 	if err != nil {
@@ -158,12 +159,12 @@ func (c *control) enter(m *claims, now alloc.Tick) (alloc.Handle, error) {
 
 // relink is for a RELAY without a link of somebody who came back: the link may
 // come back too. It reports false if there is no doubt that it will not.
-func (w *worker) relink(now int64, sender *alloc.Entry, to proto.AllocationID) (Outcome, bool) {
+func (w *worker) relink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
 	peer, ok := w.table.ByID(to)
-	if ok && !peer.Is(alloc.Rebuilt) {
+	if ok && !peer.Is(table.Rebuilt) {
 		return 0, false
 	}
-	if !ok || sender.Role != alloc.RoleHost || peer.Role != alloc.RoleJoiner {
+	if !ok || sender.Role != table.RoleHost || peer.Role != table.RoleJoiner {
 		return DropRecovering, true
 	}
 	_, outcome := w.hand(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
@@ -172,9 +173,9 @@ func (w *worker) relink(now int64, sender *alloc.Entry, to proto.AllocationID) (
 
 // commitRelink restores the link of a host to a joiner of its match, if it had
 // one: a host relays only to those that it knows.
-func (c *control) commitRelink(cmd *command, host *alloc.Entry) Outcome {
+func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 	joiner, ok := c.table.ByID(cmd.peer)
-	if !ok || joiner.Link != 0 || !joiner.Is(alloc.Rebuilt) || !host.Is(alloc.Rebuilt) {
+	if !ok || joiner.Link != 0 || !joiner.Is(table.Rebuilt) || !host.Is(table.Rebuilt) {
 		return DropRecovering
 	}
 	a, j := c.table.Account(host.Handle), c.table.Account(joiner.Handle)
@@ -187,11 +188,11 @@ func (c *control) commitRelink(cmd *command, host *alloc.Entry) Outcome {
 
 // promised reports whether the places that a host has left may belong to
 // players who have yet to come back.
-func (c *control) promised(joiner, host *alloc.Entry, now int64) bool {
-	if !c.recovering(now) || !host.Is(alloc.Rebuilt) {
+func (c *control) promised(joiner, host *table.Entry, now int64) bool {
+	if !c.recovering(now) || !host.Is(table.Rebuilt) {
 		return false
 	}
-	if joiner.Is(alloc.Rebuilt) && !c.table.Account(joiner.Handle).Banned {
+	if joiner.Is(table.Rebuilt) && !c.table.Account(joiner.Handle).Banned {
 		return false
 	}
 	if a := c.table.Account(host.Handle); c.recovery.left.Complete {
@@ -202,9 +203,9 @@ func (c *control) promised(joiner, host *alloc.Entry, now int64) bool {
 
 // ban keeps a joiner who came back from getting its link back: one side has
 // said that there is none.
-func (c *control) ban(sender *alloc.Entry, peer proto.AllocationID) {
+func (c *control) ban(sender *table.Entry, peer proto.AllocationID) {
 	joiner := *sender
-	if sender.Role == alloc.RoleHost {
+	if sender.Role == table.RoleHost {
 		e, ok := c.table.ByID(peer)
 		if !ok {
 			return
@@ -213,18 +214,18 @@ func (c *control) ban(sender *alloc.Entry, peer proto.AllocationID) {
 	} else if peer != c.table.Account(sender.Handle).Match {
 		return // It has no link with other joiners anyway.
 	}
-	if joiner.Is(alloc.Rebuilt) && joiner.Link == 0 {
+	if joiner.Is(table.Rebuilt) && joiner.Link == 0 {
 		c.arrived(&joiner)
 		c.table.Account(joiner.Handle).Banned = true
-		c.ledger.SetLinks(c.place(joiner.Handle), 0, c.flags(&joiner))
+		c.stateFile.SetLinks(c.place(joiner.Handle), 0, c.flags(&joiner))
 	}
 }
 
 // arrived gives up the place that a host keeps for a joiner who came back, and
 // whose link will come back now or never.
-func (c *control) arrived(joiner *alloc.Entry) {
+func (c *control) arrived(joiner *table.Entry) {
 	a := c.table.Account(joiner.Handle)
-	if joiner.Role != alloc.RoleJoiner || !joiner.Is(alloc.Rebuilt) || a.Banned || joiner.Link != 0 {
+	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Rebuilt) || a.Banned || joiner.Link != 0 {
 		return
 	}
 	if host, ok := c.table.ByID(a.Match); ok {
@@ -245,7 +246,7 @@ func (c *control) recoverSome(now int64) {
 	for range lostPerMilli {
 		if r.next == len(r.records) {
 			r.over, r.records, r.back, r.ended = true, nil, nil, nil
-			c.ledger.Settle()
+			c.stateFile.Settle()
 			return
 		}
 		lost, back := &r.records[r.next], r.back[r.next]
@@ -254,7 +255,7 @@ func (c *control) recoverSome(now int64) {
 		if back {
 			continue
 		}
-		c.ledger.Remove(lost.Place)
+		c.stateFile.Remove(lost.Place)
 		c.seats.awaited -= awaitedSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
 			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleOf(lost.Flags), Reason: EndLost})
@@ -263,63 +264,65 @@ func (c *control) recoverSome(now int64) {
 	c.behind = true
 }
 
-func roleOf(f ledger.Flags) alloc.Role {
-	if f&ledger.Host != 0 {
+func roleOf(f statefile.Flags) alloc.Role {
+	if f&statefile.Host != 0 {
 		return alloc.RoleHost
 	}
 	return alloc.RoleJoiner
 }
 
 // keep makes the record of an allocation that was just reserved.
-func (c *control) keep(h alloc.Handle) {
+func (c *control) keep(h table.Handle) {
 	e, _ := c.table.At(h)
-	c.table.Account(h).Kept = uint32(c.ledger.Add(&ledger.Record{
+	c.table.Account(h).Kept = uint32(c.stateFile.Add(&statefile.Record{
 		ID: e.ID, Tenant: c.table.Account(h).Tenant, Flags: c.flags(&e),
 	}))
 }
 
-func (c *control) place(h alloc.Handle) ledger.Place { return ledger.Place(c.table.Account(h).Kept) }
-
-// recordBind, recordLink and recordHost write what changed to the ledger.
-func (c *control) recordBind(h alloc.Handle) {
-	e, _ := c.table.At(h)
-	c.ledger.SetBinding(c.place(h), e.Nonce, c.digest(e.Endpoint), c.flags(&e))
+func (c *control) place(h table.Handle) statefile.Place {
+	return statefile.Place(c.table.Account(h).Kept)
 }
 
-func (c *control) recordLink(joiner, host alloc.Handle) {
+// recordBind, recordLink and recordHost write what changed to the state file.
+func (c *control) recordBind(h table.Handle) {
+	e, _ := c.table.At(h)
+	c.stateFile.SetBinding(c.place(h), e.Nonce, c.digest(e.Endpoint), c.flags(&e))
+}
+
+func (c *control) recordLink(joiner, host table.Handle) {
 	if e, ok := c.table.At(joiner); ok {
-		c.ledger.SetLinks(c.place(joiner), 0, c.flags(&e))
+		c.stateFile.SetLinks(c.place(joiner), 0, c.flags(&e))
 	}
 	if e, ok := c.table.At(host); ok {
 		c.recordHost(&e)
 	}
 }
 
-func (c *control) recordHost(e *alloc.Entry) {
+func (c *control) recordHost(e *table.Entry) {
 	a := c.table.Account(e.Handle)
-	c.ledger.SetLinks(c.place(e.Handle), a.Links+a.Awaited, c.flags(e))
+	c.stateFile.SetLinks(c.place(e.Handle), a.Links+a.Awaited, c.flags(e))
 }
 
-func (c *control) flags(e *alloc.Entry) (f ledger.Flags) {
+func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	a := c.table.Account(e.Handle)
 	linked := e.Link != 0
-	if e.Role == alloc.RoleHost {
-		f, linked = ledger.Host, a.EverLinked
-	} else if e.Is(alloc.Rebuilt) && !a.Banned {
+	if e.Role == table.RoleHost {
+		f, linked = statefile.Host, a.EverLinked
+	} else if e.Is(table.Rebuilt) && !a.Banned {
 		linked = true // It had a link, which may yet come back.
 	}
-	if e.Is(alloc.EverBound) {
-		f |= ledger.Bound
+	if e.Is(table.EverBound) {
+		f |= statefile.Bound
 	}
 	if linked {
-		f |= ledger.Linked
+		f |= statefile.Linked
 	}
 	return f
 }
 
-// digest names an endpoint in the ledger. It is keyed, so that nobody outside
+// digest names an endpoint in the state file. It is keyed, so that nobody outside
 // finds two with the same, and it is the same for every run of this relay.
-func (c *control) digest(ep sock.Endpoint) uint64 {
+func (c *control) digest(ep endpoint.Endpoint) uint64 {
 	if ep.IsZero() {
 		return 0
 	}

@@ -1,8 +1,8 @@
 package engine
 
 import (
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -24,7 +24,7 @@ var errorOutcomes = [...]Outcome{
 
 // refuse handles a datagram without a good header: silence, but ERROR 0 for a
 // client of another version, and an answer for our own probe and for QoS probes.
-func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
+func (w *worker) refuse(now int64, from endpoint.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
 	switch {
 	case err == proto.ErrShort:
 		return DropShort
@@ -44,7 +44,7 @@ func (w *worker) refuse(now int64, from sock.Endpoint, pkt []byte, t proto.Type,
 
 // mismatch answers a datagram whose endpoint is not bound to the id it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
-func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) Outcome {
+func (w *worker) mismatch(now int64, from endpoint.Endpoint, id proto.AllocationID) Outcome {
 	named, live := w.table.ByID(id)
 	if live {
 		w.spoof.wrong(named.Handle, now)
@@ -65,7 +65,7 @@ func (w *worker) mismatch(now int64, from sock.Endpoint, id proto.AllocationID) 
 	return w.error(from, id, proto.ErrorMismatch)
 }
 
-func (w *worker) mismatchBudget(now int64, from sock.Endpoint, id proto.AllocationID, named alloc.Handle, live bool) bool {
+func (w *worker) mismatchBudget(now int64, from endpoint.Endpoint, id proto.AllocationID, named table.Handle, live bool) bool {
 	switch {
 	case w.unlimited:
 		return true
@@ -82,8 +82,8 @@ func (w *worker) mismatchBudget(now int64, from sock.Endpoint, id proto.Allocati
 // stranger answers a RELAY for which there is no link with ERROR 5, the first
 // at once and then at most once a second per pair: each is a line in the log
 // of a game.
-func (w *worker) stranger(now int64, sender *alloc.Entry, to proto.AllocationID) Outcome {
-	if w.recovering(now) && sender.Is(alloc.Rebuilt) {
+func (w *worker) stranger(now int64, sender *table.Entry, to proto.AllocationID) Outcome {
+	if w.recovering(now) && sender.Is(table.Rebuilt) {
 		if outcome, doubt := w.relink(now, sender, to); doubt {
 			return outcome
 		}
@@ -97,7 +97,7 @@ func (w *worker) stranger(now int64, sender *alloc.Entry, to proto.AllocationID)
 	return w.error(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }
 
-func (w *worker) error(to sock.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
+func (w *worker) error(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
 	w.out.forward(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
 	return errorOutcomes[code]
 }

@@ -4,7 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -14,7 +15,7 @@ import (
 type relay struct {
 	rules  rules
 	live   atomic.Pointer[live]
-	table  *alloc.Table
+	table  *table.Table
 	sealer *alloc.Sealer
 	*budgets
 	spoof  spoofGuard
@@ -34,7 +35,7 @@ func (r *relay) recovering(now int64) bool { return now < r.rules.recoverUntil }
 
 // relayed forwards a RELAY: the endpoint must be bound to From, and From be
 // linked to To. The datagram leaves as it came.
-func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) relayed(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil {
 		return DropSize
@@ -42,7 +43,7 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 	if len(m.Payload) > w.rules.maxContent {
 		return DropOversize
 	}
-	var sender, peer alloc.Entry
+	var sender, peer table.Entry
 	if !w.table.Find(from, &sender) || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
@@ -64,7 +65,7 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 		return DropUnproven
 	}
 	t := tick(now)
-	alloc.Relayed(sender.Role, own, theirs, t)
+	table.Relayed(sender.Role, own, theirs, t)
 	theirs.Active(t)
 	w.traffic.add(own.Tally(), len(pkt))
 	w.out.forward(peer.Endpoint, pkt)
@@ -72,12 +73,12 @@ func (w *worker) relayed(now int64, from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // ping echoes a PING to the endpoint that is bound to its id.
-func (w *worker) ping(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParsePing(pkt)
 	if err != nil {
 		return DropSize
 	}
-	var sender alloc.Entry
+	var sender table.Entry
 	if !w.table.Find(from, &sender) || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}

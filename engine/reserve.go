@@ -7,7 +7,8 @@ import (
 	"github.com/google/uuid"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -133,7 +134,7 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		switch {
 		case !ok && c.unknown(*host, now):
 			return alloc.ErrUnavailable
-		case !ok || e.Role != alloc.RoleHost || c.table.Account(e.Handle).Tenant != m.tenant:
+		case !ok || e.Role != table.RoleHost || c.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
 	}
@@ -142,24 +143,24 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	}
 	h, err := c.enter(m, tick(now))
 	if err != nil {
-		return err
+		return alloc.ErrFull // The table has no other reason.
 	}
 	c.keep(h)
 	return nil
 }
 
 // KeepCode makes the join code of a live host survive a crash of the process:
-// it is in the ledger when KeepCode returns. Without a ledger it does nothing.
+// it is in the state file when KeepCode returns. Without a state file it does nothing.
 // Errors: alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
-	packed, err := ledger.ParseCode(code)
+	packed, err := statefile.ParseCode(code)
 	if err != nil {
 		return alloc.ErrCodeMalformed
 	}
 	verdict := alloc.ErrNotFound
 	err = s.ask(ctx, func(c *control) {
-		if e, ok := c.table.ByID(id); ok && e.Role == alloc.RoleHost {
-			c.ledger.SetCode(c.place(e.Handle), packed)
+		if e, ok := c.table.ByID(id); ok && e.Role == table.RoleHost {
+			c.stateFile.SetCode(c.place(e.Handle), packed)
 			verdict = nil
 		}
 	})
@@ -195,7 +196,7 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	err := s.ask(ctx, func(c *control) {
 		if e, ok := c.table.ByID(id); ok {
 			a := c.table.Account(e.Handle)
-			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: e.Role, Bound: !e.Endpoint.IsZero()}
+			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
 			verdict = nil
 		} else if c.unknown(id, c.clock()) {
 			verdict = alloc.ErrUnavailable

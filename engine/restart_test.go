@@ -15,8 +15,8 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/enginetest"
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -46,7 +46,7 @@ func (s *site) start() {
 	sealer := s.id.Sealer(s.t)
 	cfg := s.cfg
 	var err error
-	cfg.Ledger, cfg.Left, err = ledger.Open(ledger.Config{
+	cfg.StateFile, cfg.Left, err = statefile.Open(statefile.Config{
 		Path: s.path, Capacity: 1000, Relay: sealer.Relay(), Boot: sealer.Boot(),
 	})
 	if err != nil {

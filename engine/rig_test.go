@@ -12,14 +12,16 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // sending is a datagram that the relay sent.
 type sending struct {
-	to  sock.Endpoint
+	to  endpoint.Endpoint
 	pkt []byte
 }
 
@@ -53,19 +55,19 @@ func newRigIn(t testing.TB, house *house, cfg Config) *rig {
 	r := &rig{t: t, now: clockStart, cfg: cfg, house: house}
 	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
 	r.path = filepath.Join(r.house.dir, "ledger")
-	r.boot(ledger.Left{})
+	r.boot(statefile.Left{})
 	r.relay.rules.recoverUntil = 0
 	return r
 }
 
 // boot makes the parts of a relay as New does, but for its sockets.
-func (r *rig) boot(left ledger.Left) {
+func (r *rig) boot(left statefile.Left) {
 	probe, err := newProber()
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.relay = &relay{
-		rules: r.cfg.rules(), table: alloc.NewTable(r.cfg.MaxAllocations), sealer: r.house.sealer(r.run),
+		rules: r.cfg.rules(), table: table.NewTable(r.cfg.MaxAllocations), sealer: r.house.sealer(r.run),
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
@@ -95,8 +97,8 @@ func (r *rig) boot(left ledger.Left) {
 // restart ends the run, and begins another with the state file or without it.
 func (r *rig) restart(file bool) {
 	r.t.Helper()
-	if r.control.ledger != nil {
-		if err := r.control.ledger.Close(); err != nil {
+	if r.control.stateFile != nil {
+		if err := r.control.stateFile.Close(); err != nil {
 			r.t.Fatal(err)
 		}
 	}
@@ -105,14 +107,14 @@ func (r *rig) restart(file bool) {
 	}
 	r.run++
 	sealer := r.house.sealer(r.run)
-	l, left, err := ledger.Open(ledger.Config{
+	l, left, err := statefile.Open(statefile.Config{
 		Path: r.path, Capacity: 2 * r.cfg.MaxAllocations, Relay: sealer.Relay(), Boot: sealer.Boot(),
 	})
 	if err != nil {
 		r.t.Fatal(err)
 	}
 	r.boot(left)
-	r.control.ledger = l
+	r.control.stateFile = l
 }
 
 func (r *rig) collect(o *outbox) sock.SendResult {
@@ -130,12 +132,12 @@ func (r *rig) take() []sending {
 }
 
 // worker is the one to whom the kernel hands all datagrams of an endpoint.
-func (r *rig) worker(from sock.Endpoint) *worker {
+func (r *rig) worker(from endpoint.Endpoint) *worker {
 	return r.workers[scatter(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
 }
 
 // step hands one datagram to its worker, as a batch of one.
-func (r *rig) step(from sock.Endpoint, pkt []byte) Outcome {
+func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 	w := r.worker(from)
 	w.epoch.enter()
 	o := w.step(r.now, from, pkt, false)
@@ -147,7 +149,7 @@ func (r *rig) step(from sock.Endpoint, pkt []byte) Outcome {
 }
 
 // feed is step, and control decides about it.
-func (r *rig) feed(from sock.Endpoint, pkt []byte) Outcome {
+func (r *rig) feed(from endpoint.Endpoint, pkt []byte) Outcome {
 	o := r.step(from, pkt)
 	r.pump()
 	return o
@@ -162,7 +164,7 @@ func (r *rig) pump() {
 // advance lets time pass, with a look of control at each tick and at the end.
 func (r *rig) advance(d time.Duration) {
 	for until := r.now + d.Milliseconds(); r.now < until; {
-		r.now = min(until, (r.now/alloc.TickMillis+1)*alloc.TickMillis)
+		r.now = min(until, (r.now/table.TickMillis+1)*table.TickMillis)
 		r.pump()
 	}
 }
@@ -214,7 +216,7 @@ func (r *rig) seal(c alloc.Claims) string {
 }
 
 // host and joiner reserve and bind, and the joiner gets its link.
-func (r *rig) host(at sock.Endpoint, max int) *mCard {
+func (r *rig) host(at endpoint.Endpoint, max int) *mCard {
 	r.t.Helper()
 	card, err := r.reserve(alloc.RoleHost, nil, "host", max)
 	if err != nil {
@@ -224,7 +226,7 @@ func (r *rig) host(at sock.Endpoint, max int) *mCard {
 	return card
 }
 
-func (r *rig) joiner(at sock.Endpoint, host *mCard) *mCard {
+func (r *rig) joiner(at endpoint.Endpoint, host *mCard) *mCard {
 	r.t.Helper()
 	card := r.unlinked(at, host)
 	r.feed(at, connectMessage(card.id, card.ticket))
@@ -235,7 +237,7 @@ func (r *rig) joiner(at sock.Endpoint, host *mCard) *mCard {
 	return card
 }
 
-func (r *rig) unlinked(at sock.Endpoint, host *mCard) *mCard {
+func (r *rig) unlinked(at endpoint.Endpoint, host *mCard) *mCard {
 	r.t.Helper()
 	card, err := r.reserve(alloc.RoleJoiner, host, fmt.Sprint("player", at), 0)
 	if err != nil {
@@ -245,7 +247,7 @@ func (r *rig) unlinked(at sock.Endpoint, host *mCard) *mCard {
 	return card
 }
 
-func (r *rig) bind(card *mCard, at sock.Endpoint, nonce uint16) {
+func (r *rig) bind(card *mCard, at endpoint.Endpoint, nonce uint16) {
 	r.t.Helper()
 	r.feed(at, signed(card, nonce, card.key))
 	if e := r.entry(card); e.Endpoint != at || e.Nonce != nonce {
@@ -255,7 +257,7 @@ func (r *rig) bind(card *mCard, at sock.Endpoint, nonce uint16) {
 }
 
 // entry returns what the table says of a card; zero if it has ended.
-func (r *rig) entry(card *mCard) alloc.Entry {
+func (r *rig) entry(card *mCard) table.Entry {
 	e, _ := r.relay.table.ByID(proto.AllocationID(card.id))
 	return e
 }
@@ -276,10 +278,10 @@ func (r *rig) live() int {
 }
 
 // udp returns the endpoint of "ip:port".
-func udp(addr string) sock.Endpoint { return sock.UDPEndpoint(netip.MustParseAddrPort(addr), 0, 0) }
+func udp(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
 // udpN returns the n-th of a row of endpoints, each of another IPv4 address.
-func udpN(n int) sock.Endpoint {
+func udpN(n int) endpoint.Endpoint {
 	ip := netip.AddrFrom4([4]byte{198, 18 + byte(n>>16), byte(n >> 8), byte(n)})
-	return sock.UDPEndpoint(netip.AddrPortFrom(ip, 40_000), 0, 0)
+	return endpoint.UDP(netip.AddrPortFrom(ip, 40_000), 0, 0)
 }

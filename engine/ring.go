@@ -4,7 +4,8 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -13,8 +14,8 @@ import (
 type command struct {
 	kind   proto.Type
 	share  uint8 // bucket of the source prefix, see inbox
-	from   sock.Endpoint
-	sender alloc.Entry        // whom the worker found at from; not for BIND
+	from   endpoint.Endpoint
+	sender table.Entry        // whom the worker found at from; not for BIND
 	peer   proto.AllocationID // DISCONNECT, RELAY: the To field
 	nonce  uint16             // BIND
 	now    int64              // ms; when the worker had it

@@ -5,8 +5,8 @@ import (
 	"fmt"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // A seat is room for one player. A host takes one, and one for each player that
@@ -25,7 +25,7 @@ type seats struct {
 	awaited int64
 }
 
-func (c *control) seatsOf(host alloc.Handle) int64 {
+func (c *control) seatsOf(host table.Handle) int64 {
 	return 1 + int64(c.table.Account(host).MaxConnections)
 }
 
@@ -37,8 +37,8 @@ func (c *control) seated(most uint16) bool {
 }
 
 // awaitedSeats returns those of a host of the run before.
-func awaitedSeats(r *ledger.Record) int64 {
-	if r.Flags&ledger.Host == 0 {
+func awaitedSeats(r *statefile.Record) int64 {
+	if r.Flags&statefile.Host == 0 {
 		return 0
 	}
 	return 1 + int64(r.Links)

@@ -15,7 +15,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // ErrAlreadyRun is returned by a second call of Run.
@@ -61,7 +62,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		return nil, err
 	}
 	s.relay = &relay{
-		rules: cfg.rules(), table: alloc.NewTable(cfg.MaxAllocations), sealer: sealer,
+		rules: cfg.rules(), table: table.NewTable(cfg.MaxAllocations), sealer: sealer,
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
 	s.relay.faults.log = s.log
@@ -148,7 +149,7 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.ledger, c.seats.most = s.cfg.Ledger, int64(s.cfg.MaxSeats)
+	c.stateFile, c.seats.most = s.cfg.StateFile, int64(s.cfg.MaxSeats)
 	c.recover(s.cfg.Left)
 	c.sends = s.sends
 	s.relay.grace = newGrace(epochs)
@@ -353,10 +354,10 @@ func (n *sendCounts) add(p *published) {
 
 // closeLedger closes the file when nobody writes to it any more.
 func (s *Server) closeLedger() {
-	if s.cfg.Ledger == nil {
+	if s.cfg.StateFile == nil {
 		return
 	}
-	if err := s.cfg.Ledger.Close(); err != nil {
+	if err := s.cfg.StateFile.Close(); err != nil {
 		s.log.Warn("state file", "error", err)
 	}
 }

@@ -18,8 +18,10 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -101,14 +103,14 @@ func (h *house) sim(limits bool) *sim {
 func newSim(sealer *alloc.Sealer, limits bool) *sim {
 	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
-	s.boot(sealer, limits, ledger.Left{})
+	s.boot(sealer, limits, statefile.Left{})
 	s.relay.rules.recoverUntil = 0
 	s.model.now, s.model.boots, s.model.settled = s.now, []int{0}, true
 	return s
 }
 
 // boot makes a relay with an empty table.
-func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
+func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
 	probe, err := newProber()
 	if err != nil {
 		panic(err)
@@ -118,14 +120,14 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnprovenBytes: mAllowance,
 	}}
 	s.relay = &relay{
-		rules: cfg.rules(), table: alloc.NewTable(64), sealer: sealer,
+		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
 		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
 	s.relay.live.Store(cfg.Limits.live(cfg.Unlimited))
 	s.relay.rules.recoverUntil += s.now - clockStart
 	s.relay.perPrefix.Burst = mPrefixBurst
-	s.relay.rules.messages.safe[sock.KindUDP6] = mSafeMessage
-	s.relay.rules.messages.most[sock.KindUDP6] = mMaxMessage
+	s.relay.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
+	s.relay.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
 	s.relay.faults.log = slog.New(slog.DiscardHandler)
 	s.relay.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
@@ -152,19 +154,19 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left ledger.Left) {
 func (s *sim) restart(file bool) {
 	s.settle()
 	s.compare()
-	file = file && s.control.ledger != nil
-	if s.control.ledger != nil {
-		if err := s.control.ledger.Close(); err != nil {
+	file = file && s.control.stateFile != nil
+	if s.control.stateFile != nil {
+		if err := s.control.stateFile.Close(); err != nil {
 			s.fail("state file: %v", err)
 		}
-		s.control.ledger = nil
+		s.control.stateFile = nil
 	}
 	if !file {
 		os.Remove(s.path)
 	}
 	s.model.restart(file)
 	sealer := s.house.sealer(s.model.boot)
-	l, left, err := ledger.Open(ledger.Config{Path: s.path, Capacity: 256, Relay: sealer.Relay(), Boot: sealer.Boot()})
+	l, left, err := statefile.Open(statefile.Config{Path: s.path, Capacity: 256, Relay: sealer.Relay(), Boot: sealer.Boot()})
 	if err != nil || left.Complete != file {
 		s.fail("state file: kept %v, %v, %v", file, left.Err, err)
 	}
@@ -174,18 +176,18 @@ func (s *sim) restart(file bool) {
 			break
 		}
 	}
-	s.control.ledger = l
+	s.control.stateFile = l
 	s.outcomes = map[string]int{}
 }
 
 // close gives back what the simulation has of the system: a process may map only
 // so many files.
 func (s *sim) close() {
-	if s.control.ledger != nil {
-		if err := s.control.ledger.Close(); err != nil {
+	if s.control.stateFile != nil {
+		if err := s.control.stateFile.Close(); err != nil {
 			s.fail("state file: %v", err)
 		}
-		s.control.ledger = nil
+		s.control.stateFile = nil
 	}
 	os.Remove(s.path)
 }
@@ -224,7 +226,7 @@ var simAddrs = func() (all []netip.AddrPort) {
 	return all
 }()
 
-func addrOf(ep sock.Endpoint) mAddr { return mAddr(ep.AddrPort().String()) }
+func addrOf(ep endpoint.Endpoint) mAddr { return mAddr(ep.AddrPort().String()) }
 
 // worker is the worker to whom the kernel hands all datagrams of an address.
 func (a mAddr) worker() int {
@@ -251,7 +253,7 @@ func (a mAddr) prefix() string {
 func (s *sim) budgetsApart() bool {
 	gates := map[uint64]string{}
 	for _, a := range simAddrs {
-		ep := sock.UDPEndpoint(a, 0, 0)
+		ep := endpoint.UDP(a, 0, 0)
 		gate := s.relay.gate(ep)
 		prefix := mAddr(a.String()).prefix()
 		if other, ok := gates[gate]; ok && other != prefix {
@@ -319,7 +321,7 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	from := mAddr(ap.String())
 	bound := s.model.byAddr[from] != nil
 	queued := len(w.out.queue)
-	got := w.step(at, sock.UDPEndpoint(ap, 0, 0), pkt, false)
+	got := w.step(at, endpoint.UDP(ap, 0, 0), pkt, false)
 	w.count(got, len(pkt))
 	s.model.fresh = false
 	want, decide := s.model.arrive(from, pkt)
@@ -396,7 +398,7 @@ func (s *sim) pump() {
 // the model knows nothing of grace.
 func (s *sim) told(id mID) bool {
 	e, ok := s.relay.table.ByID(proto.AllocationID(id))
-	return ok && e.Is(alloc.Told)
+	return ok && e.Is(table.Told)
 }
 
 // datagram is a batch of one.
@@ -411,9 +413,9 @@ func (s *sim) datagram(addr int, pkt []byte) {
 func (s *sim) advance(d time.Duration) {
 	until := s.now + d.Milliseconds()
 	for s.now < until {
-		s.now = min(until, (s.now/alloc.TickMillis+1)*alloc.TickMillis)
+		s.now = min(until, (s.now/table.TickMillis+1)*table.TickMillis)
 		s.model.now = s.now
-		if s.now%alloc.TickMillis == 0 {
+		if s.now%table.TickMillis == 0 {
 			s.control.pump(s.now)
 			s.pumped = s.now
 			s.model.tick()
@@ -503,7 +505,7 @@ func (s *sim) compareState() {
 				s.fail("allocation %x is not the one at its endpoint", c.id)
 			}
 		}
-		if at != a.at || int(e.Nonce) != a.nonce || e.Is(alloc.EverBound) != a.bound {
+		if at != a.at || int(e.Nonce) != a.nonce || e.Is(table.EverBound) != a.bound {
 			s.fail("allocation %x: engine has it at %q with nonce %d, model at %q with %d", c.id, at, e.Nonce, a.at, a.nonce)
 		}
 		if n := t.LargeMessages(e.Handle).Drops(); int(n) != a.largeDrops {

@@ -6,7 +6,7 @@ import (
 	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // lowestPort is the lowest source port that is answered: below it are services
@@ -72,13 +72,13 @@ var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
 // refused reports whether nothing from ep is handled. Sessions that are no UDP
 // sources have shown that somebody is there.
-func (s *sources) refused(ep sock.Endpoint) bool {
+func (s *sources) refused(ep endpoint.Endpoint) bool {
 	switch ep.Kind() {
-	case sock.KindUDP4:
+	case endpoint.KindUDP4:
 		if s.refused4(uint32(ep.Lo)) {
 			return true
 		}
-	case sock.KindUDP6:
+	case endpoint.KindUDP6:
 		if s.refused6(ep.Hi, ep.Lo) {
 			return true
 		}

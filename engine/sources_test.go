@@ -5,7 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 func addrPorts(all ...string) (out []netip.AddrPort) {
@@ -84,14 +84,14 @@ func TestSources(t *testing.T) {
 					t.Errorf("%s: relay %d refuses %s: %v, want %v", c.name, i, from, got, want)
 				}
 				// On which listener, and at which of its addresses, makes no difference.
-				if got := s.refused(sock.UDPEndpoint(netip.MustParseAddrPort(from), 3, 1)); got != want {
+				if got := s.refused(endpoint.UDP(netip.MustParseAddrPort(from), 3, 1)); got != want {
 					t.Errorf("%s: relay %d refuses %s at another listener: %v, want %v", c.name, i, from, got, want)
 				}
 			}
 		}
 	}
-	for _, kind := range []sock.Kind{sock.KindDTLS, sock.KindWS} {
-		if publicRelay.refused(sock.SerialEndpoint(kind, 7777)) {
+	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
+		if publicRelay.refused(endpoint.Serial(kind, 7777)) {
 			t.Errorf("a session of kind %v is refused", kind)
 		}
 	}

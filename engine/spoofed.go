@@ -3,14 +3,14 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // wrongRate is how many messages in the name of one allocation may come from
 // endpoints to which it is not bound before it counts as spoofed at. A client
 // that roams sends a few; who looks for its port by trying all of them sends
 // thousands.
-var wrongRate = alloc.Rate{Interval: 10_000, Burst: 100}
+var wrongRate = table.Rate{Interval: 10_000, Burst: 100}
 
 const (
 	// spoofedMillis is for how long an allocation counts as spoofed at after the
@@ -18,7 +18,7 @@ const (
 	spoofedMillis = 10_000
 	// lingerTicks is how long a CLOSE or DISCONNECT of such an allocation waits
 	// for its owner to go on as if nothing had been: 1 s.
-	lingerTicks = 1000 / alloc.TickMillis
+	lingerTicks = 1000 / table.TickMillis
 
 	spoofGates = 4096
 )
@@ -32,18 +32,18 @@ type spoofGuard struct {
 }
 
 // wrong counts a message in the name of h from an endpoint that is not h's.
-func (g *spoofGuard) wrong(h alloc.Handle, now int64) {
+func (g *spoofGuard) wrong(h table.Handle, now int64) {
 	if i := spoofGate(h); !wrongRate.Take(&g.gates[i], now) {
 		g.until[i].Store(now + spoofedMillis)
 	}
 }
 
 // suspects reports whether h is being spoofed at.
-func (g *spoofGuard) suspects(h alloc.Handle, now int64) bool {
+func (g *spoofGuard) suspects(h table.Handle, now int64) bool {
 	return now < g.until[spoofGate(h)].Load()
 }
 
 // spoofGate keeps the next owner of a slot apart from the last one.
-func spoofGate(h alloc.Handle) uint32 {
+func spoofGate(h table.Handle) uint32 {
 	return (h.Slot() + uint32(h)*64) % spoofGates
 }

@@ -3,7 +3,7 @@ package engine
 import (
 	"context"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -12,7 +12,7 @@ import (
 // A session has a serial that no other session of the process ever has.
 type Transport interface {
 	// Kind says which endpoints are this transport's.
-	Kind() sock.Kind
+	Kind() endpoint.Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
 	// queue is full. No message is larger than MaxMessage. Any goroutine may call
@@ -37,13 +37,13 @@ type Records interface {
 	// returns the session and the message, which lies within pkt. Else it
 	// returns zero: it was for the handshake, which copied what it needs and
 	// never blocks, or is dropped.
-	Open(from sock.Endpoint, pkt []byte) (s Session, msg []byte)
+	Open(from endpoint.Endpoint, pkt []byte) (s Session, msg []byte)
 	// Alive reports whether an established session lives at a UDP source, from
 	// which no plain message is handled then.
-	Alive(from sock.Endpoint) bool
+	Alive(from endpoint.Endpoint) bool
 	// Seal appends the record with msg for a session to dst, and says where it
 	// goes. It reports false when the session is gone.
-	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to sock.Endpoint, ok bool)
+	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to endpoint.Endpoint, ok bool)
 	// MaxMessage returns the size in bytes of the largest message that is sent to
 	// a session, at least 36, and SafeMessage that of the largest which every
 	// known client takes. A RELAY between both is forwarded, and its match
@@ -53,7 +53,7 @@ type Records interface {
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
 	// sends their datagrams with send, which copies, never blocks and may be
 	// called by any goroutine.
-	Run(ctx context.Context, send func(to sock.Endpoint, pkt []byte)) error
+	Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error
 }
 
 // Session is an established session of [Records].

@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -31,7 +31,7 @@ func newPipe() *pipe {
 	return p
 }
 
-func (p *pipe) Kind() sock.Kind { return sock.KindWS }
+func (p *pipe) Kind() endpoint.Kind { return endpoint.KindWS }
 
 func (p *pipe) MaxMessage() int { return pipeMessage }
 
@@ -161,7 +161,7 @@ func TestTransport(t *testing.T) {
 // TestIntakeFull: what finds no room is dropped and counted, and blocks nobody.
 func TestIntakeFull(t *testing.T) {
 	s := newMatch(t, newHouse(t))
-	in := newIntake(s.workers[0], sock.KindWS)
+	in := newIntake(s.workers[0], endpoint.KindWS)
 	for i := range intakeSlots + 3 {
 		if got := in.deliver(1, []byte{1}); got != (i < intakeSlots) {
 			t.Fatalf("message %d: taken %v", i, got)
@@ -199,7 +199,7 @@ func TestRecords(t *testing.T) {
 	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atStranger) {
 		t.Errorf("%q to %v, %v", record, to, ok)
 	}
-	gone := outgoing{to: sock.SerialEndpoint(sock.KindWS, 7)}
+	gone := outgoing{to: endpoint.Serial(endpoint.KindWS, 7)}
 	if e.session(&gone, 0) {
 		t.Error("sent to a transport that is not there")
 	}

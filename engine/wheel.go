@@ -1,6 +1,6 @@
 package engine
 
-import "github.com/ferryrelay/ferry/alloc"
+import "github.com/ferryrelay/ferry/internal/table"
 
 // wheelBuckets is the number of ticks that the timer wheel spans, 256 s. What
 // is due later is looked at once per turn.
@@ -11,15 +11,15 @@ const wheelBuckets = 1024
 // happened. The lists run through the accounts, so the wheel has no memory of
 // its own per allocation. It belongs to the control goroutine.
 type wheel struct {
-	table *alloc.Table
+	table *table.Table
 	heads [wheelBuckets]uint32 // slot+1
 	sizes [wheelBuckets]int
-	now   alloc.Tick // the last tick that was begun
+	now   table.Tick // the last tick that was begun
 }
 
 // put files h under the tick at, or as late as the wheel reaches. What is
 // overdue goes under the next tick.
-func (w *wheel) put(h alloc.Handle, at alloc.Tick) {
+func (w *wheel) put(h table.Handle, at table.Tick) {
 	if at <= w.now {
 		at = w.now + 1
 	}
@@ -36,10 +36,10 @@ func (w *wheel) put(h alloc.Handle, at alloc.Tick) {
 
 // first returns the first slot of a bucket, plus one; 0 if it is empty. The
 // others follow by Account.Next.
-func (w *wheel) first(at alloc.Tick) uint32 { return w.heads[at%wheelBuckets] }
+func (w *wheel) first(at table.Tick) uint32 { return w.heads[at%wheelBuckets] }
 
 // remove takes h out, if it is in.
-func (w *wheel) remove(h alloc.Handle) {
+func (w *wheel) remove(h table.Handle) {
 	a := w.table.Account(h)
 	if a.Bucket == 0 {
 		return
@@ -58,7 +58,7 @@ func (w *wheel) remove(h alloc.Handle) {
 
 // due takes out and returns one allocation that is filed under a tick up to
 // now, or false when there is none.
-func (w *wheel) due(now alloc.Tick) (alloc.Handle, bool) {
+func (w *wheel) due(now table.Tick) (table.Handle, bool) {
 	for {
 		if head := w.heads[w.now%wheelBuckets]; head != 0 {
 			h := w.table.HandleAt(head - 1)

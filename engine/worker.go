@@ -3,8 +3,9 @@ package engine
 import (
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -96,7 +97,7 @@ func (w *worker) rest(n int) {
 // step decides about one datagram. It does no I/O, takes no lock and allocates
 // nothing: what is to be sent goes to the outbox, what changes state to the
 // ring. The time is in milliseconds.
-func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool) Outcome {
+func (w *worker) step(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
 	if truncated {
 		return DropTruncated
 	}
@@ -112,7 +113,7 @@ func (w *worker) step(now int64, from sock.Endpoint, pkt []byte, truncated bool)
 }
 
 // handle decides about one message, however it came.
-func (w *worker) handle(now int64, from sock.Endpoint, pkt []byte) Outcome {
+func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)
@@ -184,4 +185,4 @@ func (w *worker) wakeControl() {
 const handedOver = NumOutcomes
 
 // tick returns the tick of a time in milliseconds.
-func tick(now int64) alloc.Tick { return alloc.Tick(now / alloc.TickMillis) }
+func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }

@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/store"
+	"github.com/ferryrelay/ferry/internal/store"
 )
 
 // The tokens of the tests: two players and a backend of one tenant, a second

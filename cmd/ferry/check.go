@@ -7,8 +7,8 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/app"
+	"github.com/ferryrelay/ferry/internal/config"
 )
 
 func (s streams) check() *cli.Command {

@@ -13,8 +13,8 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/alloc/cluster"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
+	"github.com/ferryrelay/ferry/internal/cluster"
+	"github.com/ferryrelay/ferry/internal/state"
 )
 
 func (s streams) ctlClusterCA() *cli.Command {

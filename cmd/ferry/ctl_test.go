@@ -13,7 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/admin"
 )
 
 // operated is a running ferry and what an operator types about it.

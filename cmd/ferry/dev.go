@@ -6,9 +6,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/state"
+	"github.com/ferryrelay/ferry/internal/app"
+	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/state"
 )
 
 func (s streams) dev() *cli.Command {

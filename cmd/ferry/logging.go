@@ -4,7 +4,7 @@ import (
 	"io"
 	"log/slog"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/config"
 )
 
 // newLogger returns the logger that the settings ask for, and its level, which

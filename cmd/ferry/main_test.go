@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testlog"
 )
 
 // binary is ferry itself, built once by TestMain and only read afterwards.

@@ -11,7 +11,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/probe"
+	"github.com/ferryrelay/ferry/internal/probe"
 )
 
 func (s streams) probe() *cli.Command {

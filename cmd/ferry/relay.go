@@ -5,9 +5,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/alloc/store/redis"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/store/redis"
+	"github.com/ferryrelay/ferry/internal/app"
+	"github.com/ferryrelay/ferry/internal/config"
 )
 
 func (s streams) relay() *cli.Command {

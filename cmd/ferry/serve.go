@@ -3,8 +3,8 @@ package main
 import (
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/app"
-	"github.com/ferryrelay/ferry/cmd/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/app"
+	"github.com/ferryrelay/ferry/internal/config"
 )
 
 func (s streams) serve() *cli.Command {

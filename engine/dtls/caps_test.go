@@ -6,13 +6,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // starts counts what becomes of hellos from some sources that go on with a
 // cookie when they are asked to.
-func starts(g *rig, sources []sock.Endpoint) (answered int) {
+func starts(g *rig, sources []endpoint.Endpoint) (answered int) {
 	g.t.Helper()
 	for i, from := range sources {
 		if newPeer(g, from, i).start() {
@@ -22,7 +22,7 @@ func starts(g *rig, sources []sock.Endpoint) (answered int) {
 	return answered
 }
 
-func sourcesOf(n int, format string) (out []sock.Endpoint) {
+func sourcesOf(n int, format string) (out []endpoint.Endpoint) {
 	for i := range n {
 		out = append(out, at(fmt.Sprintf(format, i+1)))
 	}

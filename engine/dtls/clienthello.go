@@ -4,12 +4,12 @@ import (
 	"crypto/rand"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // clientHello answers a ClientHello with a ServerHello, with a cookie, or not at
 // all.
-func (w *worker) clientHello(from sock.Endpoint, rec *record, m *message) {
+func (w *worker) clientHello(from endpoint.Endpoint, rec *record, m *message) {
 	if !m.whole() {
 		w.count(DropFragments)
 		return
@@ -49,7 +49,7 @@ func (w *worker) clientHello(from sock.Endpoint, rec *record, m *message) {
 
 // repeat answers a ClientHello that came again, unless it is smaller than it was
 // and than the answer: then somebody forges it for the sake of the answer.
-func (w *worker) repeat(from sock.Endpoint, rec *record, h *halfOpen) {
+func (w *worker) repeat(from endpoint.Endpoint, rec *record, h *halfOpen) {
 	if headerLen+len(h.flight) > len(rec.whole) {
 		w.count(DropStray)
 		return
@@ -61,7 +61,7 @@ func (w *worker) repeat(from sock.Endpoint, rec *record, h *halfOpen) {
 // quiet reports whether a session lives at a source and may still be heard of: a
 // client that probes stops when the next answer of its old session comes, while
 // one that was started again stays silent there.
-func (w *worker) quiet(from sock.Endpoint) bool {
+func (w *worker) quiet(from endpoint.Endpoint) bool {
 	s := w.r.table.source(from)
 	if s == nil {
 		return false
@@ -74,7 +74,7 @@ func (w *worker) quiet(from sock.Endpoint) bool {
 	return now-s.probe.Load() < int64(w.r.conf.Quiet)
 }
 
-func (w *worker) answerProven(from sock.Endpoint, rec *record, m *message, c *hello, suite *suite, old *halfOpen) {
+func (w *worker) answerProven(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, old *halfOpen) {
 	derived := 0
 	if old != nil {
 		if derived = old.derived; derived >= maxDerivations {
@@ -96,7 +96,7 @@ func (w *worker) answerProven(from sock.Endpoint, rec *record, m *message, c *he
 }
 
 // answer starts a handshake for which there is a place.
-func (w *worker) answer(from sock.Endpoint, rec *record, m *message, c *hello, suite *suite, proven bool) {
+func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, proven bool) {
 	h := &halfOpen{
 		from: from, suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
 		extended: c.extendedMaster, proven: proven, seq: m.seq,
@@ -115,7 +115,7 @@ func (w *worker) answer(from sock.Endpoint, rec *record, m *message, c *hello, s
 // sendFlight sends ServerHello and ServerHelloDone. Their sequence number is that
 // of the ClientHello or higher (RFC 6347 4.2.1). We have no timer for it: who
 // wants it again repeats the ClientHello.
-func (w *worker) sendFlight(from sock.Endpoint, h *halfOpen, recordSeq uint64) {
+func (w *worker) sendFlight(from endpoint.Endpoint, h *halfOpen, recordSeq uint64) {
 	h.recordSeq = max(h.recordSeq, recordSeq)
 	w.out = appendPlain(w.out, typeHandshake, version12, h.recordSeq, h.flight)
 	h.recordSeq = (h.recordSeq + 1) & (1<<seqBits - 1)

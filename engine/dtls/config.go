@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -27,7 +27,7 @@ type Config struct {
 	// Sessions is the file of which sessions go on after a restart, and into which
 	// they go for the next one. The caller opens it, and closes it when Run has
 	// returned and no message is sealed any more. Nil: sessions end with the process.
-	Sessions *ledger.Sessions
+	Sessions *statefile.Sessions
 
 	// MaxSessions is how many sessions may live at once, about 2 KB each. A
 	// handshake beyond it is dropped at its last step. Zero means 65,536; at

@@ -8,7 +8,7 @@ import (
 	"hash"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 const (
@@ -34,13 +34,13 @@ func newCookies() cookies {
 
 // make returns the cookie for a hello from a source; it is good until the next
 // call.
-func (c *cookies) make(from sock.Endpoint, h *hello, now time.Time) []byte {
+func (c *cookies) make(from endpoint.Endpoint, h *hello, now time.Time) []byte {
 	return c.sign(from, h, slot(now))
 }
 
 // valid reports whether the cookie in a hello is ours, for this source and this
 // hello, and not too old.
-func (c *cookies) valid(from sock.Endpoint, h *hello, now time.Time) bool {
+func (c *cookies) valid(from endpoint.Endpoint, h *hello, now time.Time) bool {
 	if len(h.cookie) != cookieLen {
 		return false
 	}
@@ -52,7 +52,7 @@ func slot(now time.Time) uint64 { return uint64(now.UnixNano() / int64(cookieSlo
 
 // sign covers the source and all of the hello but the cookie and the extensions
 // (RFC 6347 4.2.1).
-func (c *cookies) sign(from sock.Endpoint, h *hello, slot uint64) []byte {
+func (c *cookies) sign(from endpoint.Endpoint, h *hello, slot uint64) []byte {
 	c.in = c.in[:0]
 	for _, word := range [...]uint64{slot, from.Hi, from.Lo, from.Tail} {
 		c.in = binary.BigEndian.AppendUint64(c.in, word)

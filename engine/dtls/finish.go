@@ -4,14 +4,14 @@ import (
 	"bytes"
 	"crypto/hmac"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // keyExchange keeps the ClientKeyExchange, or the next fragment of it. What it
 // says is looked at when the Finished is there. It is plain, so a later one
 // replaces it: a forged one must not lock the honest one out.
-func (w *worker) keyExchange(from sock.Endpoint, m *message) {
+func (w *worker) keyExchange(from endpoint.Endpoint, m *message) {
 	h := w.open[from]
 	if h == nil || m.seq != h.seq+1 {
 		w.count(DropStray)
@@ -37,7 +37,7 @@ func (w *worker) keyExchange(from sock.Endpoint, m *message) {
 
 // sealed handles an encrypted record of type handshake: the Finished of a
 // handshake, or that of a session which did not get ours.
-func (w *worker) sealed(from sock.Endpoint, rec *record) {
+func (w *worker) sealed(from endpoint.Endpoint, rec *record) {
 	h := w.open[from]
 	if h != nil && h.ready() {
 		if w.finish(from, h, rec) {
@@ -52,7 +52,7 @@ func (w *worker) sealed(from sock.Endpoint, rec *record) {
 }
 
 // finish makes a session if the record is the client's Finished.
-func (w *worker) finish(from sock.Endpoint, h *halfOpen, rec *record) bool {
+func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s, why := w.verify(h, rec)
 	if why != Established {
 		w.count(why)

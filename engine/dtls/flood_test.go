@@ -4,7 +4,7 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	pion "github.com/pion/dtls/v3"
 )
 
@@ -24,20 +24,20 @@ const floodSize = 100_000
 func TestFlood(t *testing.T) {
 	for _, c := range []struct {
 		name   string
-		source func(i int) sock.Endpoint
+		source func(i int) endpoint.Endpoint
 	}{
-		{"from forged sources", func(i int) sock.Endpoint {
+		{"from forged sources", func(i int) endpoint.Endpoint {
 			e := home
 			e.Lo = uint64(10<<24 + i)
 			return e
 		}},
-		{"from forged ports", func(i int) sock.Endpoint {
+		{"from forged ports", func(i int) endpoint.Endpoint {
 			e := home
 			e.Lo = 10 << 24
 			e.Tail = e.Tail&^0xFFFF | uint64(i&0xFFFF)
 			return e
 		}},
-		{"from its source", func(int) sock.Endpoint { return at("10.0.0.1:5") }},
+		{"from its source", func(int) endpoint.Endpoint { return at("10.0.0.1:5") }},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t, Config{})
@@ -51,7 +51,7 @@ func TestFlood(t *testing.T) {
 				}
 				g.settle()
 				g.mu.Lock()
-				g.got = make(map[sock.Endpoint][][]byte) // An emptied one keeps its size.
+				g.got = make(map[endpoint.Endpoint][][]byte) // An emptied one keeps its size.
 				g.mu.Unlock()
 			}
 			flood(2000)

@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/pion/dtls/v3/pkg/protocol/handshake"
 	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 )
@@ -128,7 +128,7 @@ func FuzzDatagrams(f *testing.F) {
 		for _, pkt := range [][]byte{a, b, a} {
 			pkt = pkt[:min(len(pkt), maxLetter)]
 			sent, answers := 0, 0
-			w.send = func(_ sock.Endpoint, out []byte) { sent += len(out); answers++ }
+			w.send = func(_ endpoint.Endpoint, out []byte) { sent += len(out); answers++ }
 			w.datagram(home, pkt)
 			if sent > len(pkt) || answers > 1 {
 				t.Fatalf("%d bytes earned %d in %d datagrams", len(pkt), sent, answers)

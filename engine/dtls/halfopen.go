@@ -4,7 +4,7 @@ import (
 	"bytes"
 	"hash"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,7 +17,7 @@ const maxDerivations = 4
 // halfOpen is a handshake that was answered with a ServerHello. The worker of
 // its source's prefix owns it.
 type halfOpen struct {
-	from       sock.Endpoint
+	from       endpoint.Endpoint
 	suite      *suite
 	transcript hash.Hash // over ClientHello, ServerHello and ServerHelloDone
 	client     [randomLen]byte
@@ -64,7 +64,7 @@ func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 }
 
 // admit takes a place for a handshake, or says why there is none.
-func (w *worker) admit(prefix sock.Endpoint) Event {
+func (w *worker) admit(prefix endpoint.Endpoint) Event {
 	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix {
 		return DropPrefixFull
 	}
@@ -78,7 +78,7 @@ func (w *worker) admit(prefix sock.Endpoint) Event {
 
 // admitDirect takes a place for a handshake without a cookie. It leaves half of
 // what the prefix may have to those who proved that they are there.
-func (w *worker) admitDirect(prefix sock.Endpoint) bool {
+func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
 	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix/2 {
 		return false
 	}

@@ -6,7 +6,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // hot is a rig's session and a supply of its records.
@@ -166,7 +166,7 @@ func BenchmarkHello(b *testing.B) {
 		b.Fatal(err)
 	}
 	w := newWorker(r)
-	w.send = func(sock.Endpoint, []byte) {}
+	w.send = func(endpoint.Endpoint, []byte) {}
 	hello := (&peer{suites: []uint16{0xA8}, padding: 30}).hello(nil)
 	from := at("203.0.113.9:9")
 	b.ReportAllocs()

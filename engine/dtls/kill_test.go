@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/ledger"
+	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
 // killEnv makes the test binary the process that TestKill kills.
@@ -34,7 +34,7 @@ func fail(why ...any) {
 // opens records of all of them for as long as it lives. It writes a line for each
 // number that was used: direction, session, number.
 func killChild(path string) {
-	file, err := ledger.OpenSessions(ledger.SessionsConfig{
+	file, err := statefile.OpenSessions(statefile.SessionsConfig{
 		Path: path, Capacity: 2 * killSessions, MaxAge: time.Hour, Machine: "up", OnError: func(err error) { fail(err) },
 	})
 	if err != nil {
@@ -62,7 +62,7 @@ func killChild(path string) {
 }
 
 // killMake makes a session as a handshake does.
-func killMake(r *Records, i int) ledger.FoundSession {
+func killMake(r *Records, i int) statefile.FoundSession {
 	from := home
 	from.Lo += uint64(i)
 	h := &halfOpen{suite: &suites[i%2]}
@@ -76,12 +76,12 @@ func killMake(r *Records, i int) ledger.FoundSession {
 	if _, ok := r.table.add(s, func() { r.store(s, h, 0) }); !ok || s.stored == nil {
 		fail("no room")
 	}
-	return ledger.FoundSession{Session: ledger.Session{ID: s.id, Serial: s.serial, Source: from, Suite: h.suite.id, Client: h.client}}
+	return statefile.FoundSession{Session: statefile.Session{ID: s.id, Serial: s.serial, Source: from, Suite: h.suite.id, Client: h.client}}
 }
 
 // killUse starts the goroutines that use a session. The client's numbers are
 // microseconds, so that they rise from process to process.
-func killUse(wg *sync.WaitGroup, r *Records, f *ledger.FoundSession) {
+func killUse(wg *sync.WaitGroup, r *Records, f *statefile.FoundSession) {
 	key, _ := testKey(f.ID)
 	keys, err := derive(suiteOf(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	if err != nil {
@@ -93,7 +93,7 @@ func killUse(wg *sync.WaitGroup, r *Records, f *ledger.FoundSession) {
 	next := func() []byte {
 		mu.Lock()
 		defer mu.Unlock()
-		client.sent.Store(max(client.sent.Load(), uint64(time.Now().UnixMicro())&(ledger.MaxSequence>>1)))
+		client.sent.Store(max(client.sent.Load(), uint64(time.Now().UnixMicro())&(statefile.MaxSequence>>1)))
 		b, _ := client.seal(nil, typeData, []byte("up"))
 		return b
 	}

@@ -6,7 +6,7 @@ import (
 	"sync"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // loop is a small relay on a UDP socket: it echoes what comes in records.
@@ -42,7 +42,7 @@ func newLoop(t *testing.T, c Config) *loop {
 func (l *loop) addr() *net.UDPAddr { return l.conn.LocalAddr().(*net.UDPAddr) }
 
 // send loses what the kernel does not take, as any network does.
-func (l *loop) send(to sock.Endpoint, pkt []byte) { l.conn.WriteToUDPAddrPort(pkt, to.AddrPort()) }
+func (l *loop) send(to endpoint.Endpoint, pkt []byte) { l.conn.WriteToUDPAddrPort(pkt, to.AddrPort()) }
 
 func (l *loop) serve() {
 	in, out := make([]byte, 2048), make([]byte, 0, 2048)
@@ -51,7 +51,7 @@ func (l *loop) serve() {
 		if err != nil {
 			return
 		}
-		s, msg := l.Open(sock.UDPEndpoint(addr, 0, 0), in[:n])
+		s, msg := l.Open(endpoint.UDP(addr, 0, 0), in[:n])
 		if msg == nil {
 			continue
 		}

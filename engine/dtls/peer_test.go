@@ -5,7 +5,7 @@ import (
 	"encoding/binary"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -14,7 +14,7 @@ import (
 // pion_test.go and openssl_test.go.
 type peer struct {
 	g        *rig
-	from     sock.Endpoint
+	from     endpoint.Endpoint
 	identity []byte
 	key      proto.Key
 	random   [randomLen]byte
@@ -29,7 +29,7 @@ type peer struct {
 	s        *session // in reverse: in is what the server sends
 }
 
-func newPeer(g *rig, from sock.Endpoint, n int) *peer {
+func newPeer(g *rig, from endpoint.Endpoint, n int) *peer {
 	id := testID(n)
 	p := &peer{g: g, from: from, identity: id[:], suites: []uint16{0x00A8}, padding: 16}
 	p.key, _ = testKey(id)

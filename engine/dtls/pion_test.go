@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
 )
@@ -55,7 +55,7 @@ func (c *tap) sent() [][]byte {
 	return append([][]byte(nil), c.all...)
 }
 
-func (c *tap) endpoint(t *testing.T) sock.Endpoint {
+func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
 	t.Helper()
 	return at(c.LocalAddr().String())
 }

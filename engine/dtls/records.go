@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // Records are the DTLS sessions of a relay. It implements [engine.Records].
@@ -47,7 +47,7 @@ func New(c Config) (*Records, error) {
 
 // Open looks at a datagram, see [engine.Records]. What a record says after its
 // first message in the datagram is dropped: real clients send one in each.
-func (r *Records) Open(from sock.Endpoint, pkt []byte) (engine.Session, []byte) {
+func (r *Records) Open(from endpoint.Endpoint, pkt []byte) (engine.Session, []byte) {
 	if len(pkt) < headerLen {
 		r.counters.count(DropMalformed)
 		return engine.Session{}, nil
@@ -66,7 +66,7 @@ func (r *Records) Open(from sock.Endpoint, pkt []byte) (engine.Session, []byte) 
 	return engine.Session{}, nil
 }
 
-func (r *Records) open(from sock.Endpoint, pkt []byte) (engine.Session, []byte) {
+func (r *Records) open(from endpoint.Endpoint, pkt []byte) (engine.Session, []byte) {
 	s := r.table.source(from)
 	if s == nil {
 		s = r.resume(from, pkt)
@@ -143,7 +143,7 @@ func (r *Records) alert(s *session, body []byte) {
 }
 
 // enqueue copies a datagram to the worker of its source's prefix.
-func (r *Records) enqueue(from sock.Endpoint, pkt []byte) {
+func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxLetter {
 		r.counters.count(DropOversize)
 		return
@@ -153,22 +153,22 @@ func (r *Records) enqueue(from sock.Endpoint, pkt []byte) {
 	}
 }
 
-func (r *Records) worker(from sock.Endpoint) *worker {
+func (r *Records) worker(from endpoint.Endpoint) *worker {
 	p := prefixOf(from)
 	x := scatter(scatter(p.Hi^r.table.secret) ^ p.Lo)
 	return r.workers[(x>>32)%uint64(len(r.workers))]
 }
 
 // Alive reports whether a session lives at a UDP source.
-func (r *Records) Alive(from sock.Endpoint) bool { return r.table.source(from) != nil }
+func (r *Records) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
 
 // Seal appends the record with a message, see [engine.Records]. It allocates
 // nothing if dst has room for the message and [engine.RecordOverhead] more; msg
 // must not lie in that room.
-func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, sock.Endpoint, bool) {
+func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
-		return dst, sock.Endpoint{}, false
+		return dst, endpoint.Endpoint{}, false
 	}
 	dst, ok := s.seal(dst, typeData, msg)
 	return dst, s.from, ok
@@ -198,9 +198,9 @@ func (r *Records) now() int64 { return int64(time.Since(r.start)) }
 
 // prefixOf returns what the limits count by: an IPv4 address, or an IPv6 /56,
 // which is what one customer has.
-func prefixOf(from sock.Endpoint) sock.Endpoint {
-	if from.Kind() == sock.KindUDP6 {
-		return sock.Endpoint{Hi: from.Hi &^ 0xFF, Tail: 1}
+func prefixOf(from endpoint.Endpoint) endpoint.Endpoint {
+	if from.Kind() == endpoint.KindUDP6 {
+		return endpoint.Endpoint{Hi: from.Hi &^ 0xFF, Tail: 1}
 	}
-	return sock.Endpoint{Lo: from.Lo}
+	return endpoint.Endpoint{Lo: from.Lo}
 }

@@ -5,8 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
 // sentBlock is how many sequence numbers of ours are reserved by one store. A
@@ -31,9 +31,9 @@ type reservation struct {
 	sent     atomic.Uint64
 	received atomic.Uint64
 
-	file  *ledger.Sessions
+	file  *statefile.Sessions
 	mu    sync.Mutex // guards what follows, and orders stores
-	place ledger.Place
+	place statefile.Place
 	block uint64 // records reserved beyond the one at hand
 	last  int64  // when received was raised, since the start of Records
 }
@@ -46,7 +46,7 @@ func (v *reservation) coverSent(seq uint64) bool {
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	bound := min(seq+sentBlock, ledger.MaxSequence)
+	bound := min(seq+sentBlock, statefile.MaxSequence)
 	return seq < v.sent.Load() || seq < bound && raise(&v.sent, v.file.SetSent, v.place, bound)
 }
 
@@ -68,12 +68,12 @@ func (v *reservation) coverReceived(seq uint64, now func() int64) bool {
 		v.block /= 2
 	}
 	v.last = at
-	bound := min(seq+1+v.block, ledger.MaxSequence)
+	bound := min(seq+1+v.block, statefile.MaxSequence)
 	return seq < bound && raise(&v.received, v.file.SetReceived, v.place, bound)
 }
 
 // raise stores a bound, and only then lets it be used.
-func raise(bound *atomic.Uint64, store func(ledger.Place, uint64) bool, place ledger.Place, to uint64) bool {
+func raise(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, place statefile.Place, to uint64) bool {
 	if !store(place, to) {
 		return false
 	}
@@ -96,7 +96,7 @@ func (r *Records) store(s *session, h *halfOpen, finished uint64) {
 	if r.conf.Sessions == nil {
 		return
 	}
-	x := &ledger.Session{
+	x := &statefile.Session{
 		ID: s.id, Serial: s.serial, Source: portable(s.from),
 		Suite: h.suite.id, Client: h.client, Server: h.server, Sent: sentBlock, Received: finished + 1,
 	}
@@ -114,7 +114,7 @@ func (r *Records) store(s *session, h *halfOpen, finished uint64) {
 
 // portable returns a source without what it is called in this process only: the
 // numbers of the local address and of the listener.
-func portable(from sock.Endpoint) sock.Endpoint {
+func portable(from endpoint.Endpoint) endpoint.Endpoint {
 	const portAndKind = 0xFF_0000_FFFF
 	from.Tail &= portAndKind
 	return from
@@ -122,7 +122,7 @@ func portable(from sock.Endpoint) sock.Endpoint {
 
 // dormant is a session of the process before, from which nothing has come yet.
 type dormant struct {
-	found ledger.FoundSession
+	found statefile.FoundSession
 
 	mu   sync.Mutex // guards what follows
 	keys *secrets   // nil until the first record comes
@@ -133,14 +133,14 @@ type dormant struct {
 type dormants struct {
 	count atomic.Int64
 	mu    sync.Mutex // guards the map
-	by    map[sock.Endpoint]*dormant
+	by    map[endpoint.Endpoint]*dormant
 }
 
 // restore takes over what the process before left, the latest session of each
 // source, and gives up the places of all others.
 func (r *Records) restore() {
 	file := r.conf.Sessions
-	r.dormant.by = make(map[sock.Endpoint]*dormant)
+	r.dormant.by = make(map[endpoint.Endpoint]*dormant)
 	for _, f := range file.Found() {
 		_, later := r.dormant.by[f.Source]
 		if later || suiteOf(f.Suite) == nil || len(r.dormant.by) == r.conf.MaxSessions {
@@ -154,7 +154,7 @@ func (r *Records) restore() {
 }
 
 // find returns the dormant session of a source, or nil.
-func (d *dormants) find(from sock.Endpoint) *dormant {
+func (d *dormants) find(from endpoint.Endpoint) *dormant {
 	if d.count.Load() == 0 {
 		return nil
 	}
@@ -174,7 +174,7 @@ func (d *dormants) remove(x *dormant) {
 
 // resume goes on with a dormant session if an authentic record that is not a
 // replayed one has come from its source, and returns it. It leaves pkt as it is.
-func (r *Records) resume(from sock.Endpoint, pkt []byte) *session {
+func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	d := r.dormant.find(from)
 	if d == nil {
 		return nil

@@ -11,24 +11,24 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/ledger"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // sessionsConfig is that of a file in a directory of the test's own.
-func sessionsConfig(t testing.TB, unmapped bool) ledger.SessionsConfig {
+func sessionsConfig(t testing.TB, unmapped bool) statefile.SessionsConfig {
 	t.Helper()
-	return ledger.SessionsConfig{
+	return statefile.SessionsConfig{
 		Path: filepath.Join(t.TempDir(), "sessions"), Capacity: 64, Relay: [16]byte{1, 2}, MaxAge: time.Hour,
 		Machine: "up", Unmapped: unmapped,
 	}
 }
 
-func openSessions(t testing.TB, cfg ledger.SessionsConfig) *ledger.Sessions {
+func openSessions(t testing.TB, cfg statefile.SessionsConfig) *statefile.Sessions {
 	t.Helper()
 	cfg.OnError = func(err error) { t.Errorf("OnError: %v", err) }
-	f, err := ledger.OpenSessions(cfg)
+	f, err := statefile.OpenSessions(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -38,7 +38,7 @@ func openSessions(t testing.TB, cfg ledger.SessionsConfig) *ledger.Sessions {
 
 // successor is the process that starts after the one of g was killed: it has
 // nothing but a copy of the file.
-func (g *rig) successor(cfg *ledger.SessionsConfig, c Config) *rig {
+func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
 	content, err := os.ReadFile(cfg.Path)
 	if err != nil {
@@ -52,7 +52,7 @@ func (g *rig) successor(cfg *ledger.SessionsConfig, c Config) *rig {
 	return newRig(g.t, c)
 }
 
-func bothModes(t *testing.T, test func(t *testing.T, cfg ledger.SessionsConfig)) {
+func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfig)) {
 	for _, unmapped := range []bool{false, true} {
 		t.Run(fmt.Sprintf("unmapped=%v", unmapped), func(t *testing.T) { test(t, sessionsConfig(t, unmapped)) })
 	}
@@ -62,7 +62,7 @@ func bothModes(t *testing.T, test func(t *testing.T, cfg ledger.SessionsConfig))
 // and without a handshake, although the process calls its listeners by other
 // numbers; and no record is taken that the process before has taken.
 func TestResume(t *testing.T) {
-	bothModes(t, func(t *testing.T, cfg ledger.SessionsConfig) {
+	bothModes(t, func(t *testing.T, cfg statefile.SessionsConfig) {
 		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 		var peers []*peer
 		for i, suite := range []uint16{0xA8, 0xA9, 0xA8, 0xA9} {
@@ -92,7 +92,7 @@ func TestResume(t *testing.T) {
 			next := g.successor(&cfg, Config{})
 			for i, p := range peers {
 				p.g = next
-				p.from = sock.UDPEndpoint(p.from.AddrPort(), uint16(round+1), uint8(round+1))
+				p.from = endpoint.UDP(p.from.AddrPort(), uint16(round+1), uint8(round+1))
 				for n, b := range taken[i] {
 					if _, msg := next.Open(p.from, bytes.Clone(b)); msg != nil {
 						t.Fatalf("round %d: %v: record %d is taken twice", round, p.from, n)
@@ -193,8 +193,8 @@ func TestResumeJunk(t *testing.T) {
 // TestResumeNot: sessions that ended, were taken over or have another owner are
 // not there for the next process; nor is any when the file is not to be believed.
 func TestResumeNot(t *testing.T) {
-	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *ledger.SessionsConfig) {
-		return func(t *testing.T, path string, _ *ledger.SessionsConfig) {
+	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *statefile.SessionsConfig) {
+		return func(t *testing.T, path string, _ *statefile.SessionsConfig) {
 			b, err := os.ReadFile(path)
 			if err != nil {
 				t.Fatal(err)
@@ -205,14 +205,14 @@ func TestResumeNot(t *testing.T) {
 			}
 		}
 	}
-	for name, spoil := range map[string]func(t *testing.T, path string, cfg *ledger.SessionsConfig){
-		"no file":         func(t *testing.T, path string, _ *ledger.SessionsConfig) { os.Remove(path) },
-		"another relay":   func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) { cfg.Relay[3]++ },
-		"another machine": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) { cfg.Machine = "rebooted" },
-		"too old": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) {
+	for name, spoil := range map[string]func(t *testing.T, path string, cfg *statefile.SessionsConfig){
+		"no file":         func(t *testing.T, path string, _ *statefile.SessionsConfig) { os.Remove(path) },
+		"another relay":   func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Relay[3]++ },
+		"another machine": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Machine = "rebooted" },
+		"too old": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) {
 			cfg.Now = func() time.Time { return time.Now().Add(2 * cfg.MaxAge) }
 		},
-		"clock set back": func(_ *testing.T, _ string, cfg *ledger.SessionsConfig) {
+		"clock set back": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) {
 			cfg.Now = func() time.Time { return time.Now().Add(-2 * cfg.MaxAge) }
 		},
 		"header":   damage(func(b []byte) { b[9] ^= 1 }),
@@ -415,7 +415,7 @@ func (c *crashes) step(n int) {
 
 func (c *crashes) connect(n int) {
 	ip := netip.AddrFrom4([4]byte{192, 0, 2, byte(c.random.IntN(3))})
-	p := newPeer(c.g, sock.UDPEndpoint(netip.AddrPortFrom(ip, uint16(n+1)), 0, 0), n)
+	p := newPeer(c.g, endpoint.UDP(netip.AddrPortFrom(ip, uint16(n+1)), 0, 0), n)
 	if !p.connect() {
 		return
 	}

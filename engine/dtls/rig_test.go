@@ -9,7 +9,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -27,14 +27,14 @@ func testKey(id proto.AllocationID) (proto.Key, bool) {
 	return key, id[0] != 0xEE
 }
 
-func at(addr string) sock.Endpoint { return sock.UDPEndpoint(netip.MustParseAddrPort(addr), 0, 0) }
+func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
 // rig runs Records without a socket. What it sends is kept by endpoint.
 type rig struct {
 	t *testing.T
 	*Records
 	mu  sync.Mutex
-	got map[sock.Endpoint][][]byte
+	got map[endpoint.Endpoint][][]byte
 }
 
 func newRig(t *testing.T, c Config) *rig {
@@ -46,7 +46,7 @@ func newRig(t *testing.T, c Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &rig{t: t, Records: r, got: make(map[sock.Endpoint][][]byte)}
+	g := &rig{t: t, Records: r, got: make(map[endpoint.Endpoint][][]byte)}
 	ctx, stop := context.WithCancel(context.Background())
 	done := make(chan error, 1)
 	go func() { done <- r.Run(ctx, g.keep) }()
@@ -59,7 +59,7 @@ func newRig(t *testing.T, c Config) *rig {
 	return g
 }
 
-func (g *rig) keep(to sock.Endpoint, pkt []byte) {
+func (g *rig) keep(to endpoint.Endpoint, pkt []byte) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	g.got[to] = append(g.got[to], bytes.Clone(pkt))
@@ -67,7 +67,7 @@ func (g *rig) keep(to sock.Endpoint, pkt []byte) {
 
 // put opens a copy of a datagram and returns what was sent to its source once
 // the workers have nothing to do.
-func (g *rig) put(from sock.Endpoint, pkt []byte) [][]byte {
+func (g *rig) put(from endpoint.Endpoint, pkt []byte) [][]byte {
 	g.t.Helper()
 	g.Open(from, bytes.Clone(pkt))
 	g.settle()
@@ -81,7 +81,7 @@ func (g *rig) settle() {
 	}
 }
 
-func (g *rig) take(from sock.Endpoint) [][]byte {
+func (g *rig) take(from endpoint.Endpoint) [][]byte {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	out := g.got[from]

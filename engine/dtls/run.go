@@ -6,7 +6,7 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // maxTick is how far the coarse clock of sessions is behind.
@@ -17,7 +17,7 @@ const sweepTicks = 4
 
 // Run serves handshakes until ctx ends, see [engine.Records]. It fails only when
 // it is called a second time.
-func (r *Records) Run(ctx context.Context, send func(to sock.Endpoint, pkt []byte)) error {
+func (r *Records) Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
 	}

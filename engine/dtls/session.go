@@ -5,7 +5,7 @@ import (
 	"slices"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -14,7 +14,7 @@ import (
 type session struct {
 	serial uint64
 	id     proto.AllocationID
-	from   sock.Endpoint
+	from   endpoint.Endpoint
 	in     direction
 	out    direction
 	window window

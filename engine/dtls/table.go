@@ -7,7 +7,7 @@ import (
 	"sync"
 	"sync/atomic"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -56,7 +56,7 @@ func scatter(x uint64) uint64 {
 	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
 }
 
-func (t *table) atSource(from sock.Endpoint) *atomic.Pointer[session] {
+func (t *table) atSource(from endpoint.Endpoint) *atomic.Pointer[session] {
 	x := scatter(scatter(from.Hi^t.secret) ^ from.Lo)
 	return &t.sources[scatter(x^from.Tail)>>t.shift]
 }
@@ -66,7 +66,7 @@ func (t *table) atSerial(serial uint64) *atomic.Pointer[session] {
 }
 
 // source returns the living session at a source, or nil.
-func (t *table) source(from sock.Endpoint) *session {
+func (t *table) source(from endpoint.Endpoint) *session {
 	if t.sessions.Load() == 0 {
 		return nil
 	}

@@ -4,7 +4,7 @@ import (
 	"context"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // maxLetter is the largest datagram that is taken for the handshake.
@@ -12,7 +12,7 @@ const maxLetter = 1500
 
 // letter is a datagram on its way to a worker.
 type letter struct {
-	from sock.Endpoint
+	from endpoint.Endpoint
 	n    int
 	data [maxLetter]byte
 }
@@ -24,11 +24,11 @@ type worker struct {
 	full chan *letter
 	free chan *letter
 
-	send     func(to sock.Endpoint, pkt []byte)
+	send     func(to endpoint.Endpoint, pkt []byte)
 	cookies  cookies
-	open     map[sock.Endpoint]*halfOpen
-	prefixes map[sock.Endpoint]int // half-open handshakes of each
-	oldest   *halfOpen             // of open
+	open     map[endpoint.Endpoint]*halfOpen
+	prefixes map[endpoint.Endpoint]int // half-open handshakes of each
+	oldest   *halfOpen                 // of open
 	newest   *halfOpen
 	out      []byte // the datagram being made
 	copied   []byte // a record that two keys may be tried on
@@ -42,8 +42,8 @@ func newWorker(r *Records) *worker {
 		full:     make(chan *letter, r.conf.Queue),
 		free:     make(chan *letter, r.conf.Queue),
 		cookies:  newCookies(),
-		open:     make(map[sock.Endpoint]*halfOpen),
-		prefixes: make(map[sock.Endpoint]int),
+		open:     make(map[endpoint.Endpoint]*halfOpen),
+		prefixes: make(map[endpoint.Endpoint]int),
 		out:      make([]byte, 0, 256),
 	}
 	letters := make([]letter, r.conf.Queue)
@@ -55,7 +55,7 @@ func newWorker(r *Records) *worker {
 
 // enqueue copies a datagram, and reports false when the queue is full. Any
 // goroutine may call it.
-func (w *worker) enqueue(from sock.Endpoint, pkt []byte) bool {
+func (w *worker) enqueue(from endpoint.Endpoint, pkt []byte) bool {
 	select {
 	case l := <-w.free:
 		l.from, l.n = from, copy(l.data[:], pkt)
@@ -66,7 +66,7 @@ func (w *worker) enqueue(from sock.Endpoint, pkt []byte) bool {
 	}
 }
 
-func (w *worker) run(ctx context.Context, send func(to sock.Endpoint, pkt []byte)) {
+func (w *worker) run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) {
 	w.send = send
 	ticker := time.NewTicker(min(maxTick, w.r.conf.HandshakeTimeout/8))
 	defer ticker.Stop()
@@ -86,7 +86,7 @@ func (w *worker) run(ctx context.Context, send func(to sock.Endpoint, pkt []byte
 // datagram goes through the records of a datagram, until one of them is answered
 // or has a ClientHello. A second answer would be more than the datagram's source,
 // which may be forged, has paid for.
-func (w *worker) datagram(from sock.Endpoint, pkt []byte) {
+func (w *worker) datagram(from endpoint.Endpoint, pkt []byte) {
 	w.over = false
 	for len(pkt) > 0 {
 		if w.over {
@@ -115,7 +115,7 @@ func (w *worker) datagram(from sock.Endpoint, pkt []byte) {
 }
 
 // messages goes through the handshake messages of a plain record.
-func (w *worker) messages(from sock.Endpoint, rec *record) {
+func (w *worker) messages(from endpoint.Endpoint, rec *record) {
 	for b := rec.body; ; {
 		if w.over {
 			w.count(DropTrailing)
@@ -144,7 +144,7 @@ func (w *worker) messages(from sock.Endpoint, rec *record) {
 func (w *worker) count(e Event) { w.r.counters.count(e) }
 
 // emit sends what was made in w.out.
-func (w *worker) emit(to sock.Endpoint) {
+func (w *worker) emit(to endpoint.Endpoint) {
 	w.over = true
 	w.send(to, w.out)
 	w.out = w.out[:0]

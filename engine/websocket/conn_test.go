@@ -13,7 +13,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

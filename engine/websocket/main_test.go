@@ -16,7 +16,7 @@ import (
 	ws "github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

@@ -16,7 +16,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // v2 returns a header of version 2.

@@ -15,7 +15,7 @@ import (
 	ws "github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

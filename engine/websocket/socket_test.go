@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // gate is a listener whose connections record the size of each write to TCP, and

@@ -8,7 +8,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -53,8 +53,8 @@ func New(cfg Config) (*Transport, error) {
 	return t, nil
 }
 
-// Kind returns [sock.KindWS].
-func (t *Transport) Kind() sock.Kind { return sock.KindWS }
+// Kind returns [endpoint.KindWS].
+func (t *Transport) Kind() endpoint.Kind { return endpoint.KindWS }
 
 // Run lets callers in until ctx ends, and returns when all connections are
 // closed, which takes CloseTimeout at the most, and a little more for one that

@@ -11,7 +11,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // TestUpgradeAnswer: what is asked for beyond RFC 6455's minimum is not

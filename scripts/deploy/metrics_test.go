@@ -65,7 +65,7 @@ var (
 // an issuer would say no more about names.
 func (p page) addSource(t *testing.T, file, known, label string) {
 	t.Helper()
-	text := read(t, root+"/cmd/ferry/internal/metrics/"+file)
+	text := read(t, root+"/internal/metrics/"+file)
 	all := familyCall.FindAllStringSubmatch(text, -1)
 	for _, m := range all {
 		p.types[m[1]] = m[2]

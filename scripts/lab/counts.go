@@ -5,7 +5,7 @@ import (
 	"slices"
 	"time"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // Counts is what the players of a Fleet have lived through so far.

@@ -10,7 +10,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 

@@ -5,7 +5,8 @@ import (
 	"fmt"
 	"net/netip"
 
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // sideBatch is how many datagrams a socket of a Fleet sends or takes at once.
@@ -23,9 +24,9 @@ type socket struct {
 	conn  *sock.Conn
 	rx    *sock.RecvBatch
 	tx    *sock.SendBatch
-	arena []byte          // datagrams that tx has borrowed
-	to    []sock.Endpoint // the relay, by player: from the address of that one
-	who   []int32         // player by number of the local address; -1: nobody
+	arena []byte              // datagrams that tx has borrowed
+	to    []endpoint.Endpoint // the relay, by player: from the address of that one
+	who   []int32             // player by number of the local address; -1: nobody
 }
 
 // openSide opens ports for n players.
@@ -70,7 +71,7 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	s.rx, s.tx = s.conn.NewRecvBatch(), s.conn.NewSendBatch(sideBatch)
 	s.arena = make([]byte, 0, sideBatch*sock.SlotSize)
 	for i, number := range numbers {
-		s.to = append(s.to, sock.UDPEndpoint(relay, number, 0))
+		s.to = append(s.to, endpoint.UDP(relay, number, 0))
 		for len(s.who) <= int(number) {
 			s.who = append(s.who, -1)
 		}

@@ -80,7 +80,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a BIND is answered from memory only when its answer has left",
 		file: "engine/bindmemory.go",
-		old:  "e.Is(alloc.EverBound|alloc.Told) && e.Endpoint == from", now: "e.Is(alloc.EverBound) && e.Endpoint == from",
+		old:  "e.Is(table.EverBound|table.Told) && e.Endpoint == from", now: "e.Is(table.EverBound) && e.Endpoint == from",
 		by: engineTest("TestBindMemoryGrace"),
 	},
 	{
@@ -98,7 +98,7 @@ var inAdmission = []mutant{
 	{
 		rule: "old nonces are refused without a signature only after an authentic one",
 		file: "engine/admit.go",
-		old:  "e.Is(alloc.EverBound|alloc.Deferred) && nonceOld", now: "e.Is(alloc.EverBound) && nonceOld",
+		old:  "e.Is(table.EverBound|table.Deferred) && nonceOld", now: "e.Is(table.EverBound) && nonceOld",
 		by: model,
 	},
 	{
@@ -122,7 +122,7 @@ var inAdmission = []mutant{
 	{
 		rule: "the first BIND of an allocation has a ring of its own",
 		file: "engine/admit.go",
-		old:  "if e.Is(alloc.EverBound) {\n\t\tq = known", now: "if e.Is(alloc.EverBound) {\n\t\tq = fresh",
+		old:  "if e.Is(table.EverBound) {\n\t\tq = known", now: "if e.Is(table.EverBound) {\n\t\tq = fresh",
 		by: model,
 	},
 	{
@@ -314,13 +314,13 @@ var inAdmission = []mutant{
 	{
 		rule: "under load, a prefix has 20 signatures a second",
 		file: "engine/budget.go",
-		old:  "verifyPrefixRate = alloc.Rate{Interval: 50_000, Burst: 20}", now: "verifyPrefixRate = alloc.Rate{Interval: 5_000, Burst: 20}",
+		old:  "verifyPrefixRate = table.Rate{Interval: 50_000, Burst: 20}", now: "verifyPrefixRate = table.Rate{Interval: 5_000, Burst: 20}",
 		by: engineTest("TestVerifyPerPrefix"),
 	},
 	{
 		rule: "BIND_RECEIVED of an earlier stay says nothing of the present one",
 		file: "engine/control.go",
-		old:  "e.Nonce == d.nonce && !e.Is(alloc.Told) {", now: "!e.Is(alloc.Told) {",
+		old:  "e.Nonce == d.nonce && !e.Is(table.Told) {", now: "!e.Is(table.Told) {",
 		by: engineTest("TestToldOfAnEarlierStay"),
 	},
 	{
@@ -332,7 +332,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a new endpoint has not been told yet",
 		file: "engine/commit.go",
-		old:  "c.table.Unmark(e.Handle, alloc.Told)", now: "c.table.Unmark(e.Handle, 0)",
+		old:  "c.table.Unmark(e.Handle, table.Told)", now: "c.table.Unmark(e.Handle, 0)",
 		by: engineTest("TestToldOfAnEarlierStay"),
 	},
 }

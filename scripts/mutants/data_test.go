@@ -78,7 +78,7 @@ var inData = []mutant{
 	},
 	{
 		rule: "a large message is reported once per match",
-		file: "alloc/stamp.go",
+		file: "internal/table/stamp.go",
 		old:  "return !l.reported.Load() && l.reported.CompareAndSwap(false, true)", now: "return l.reported.Swap(true) || true",
 		by: model,
 	},
@@ -90,7 +90,7 @@ var inData = []mutant{
 	},
 	{
 		rule: "a slot that is used again has no large messages",
-		file: "alloc/writer.go",
+		file: "internal/table/writer.go",
 		old:  "t.LargeMessages(h).reset()", now: "_ = h",
 		by: model,
 	},
@@ -121,7 +121,7 @@ var inData = []mutant{
 	{
 		rule: "a RELAY over a link keeps the link",
 		file: "engine/relay.go",
-		old:  "alloc.Relayed(sender.Role, own, theirs, t)", now: "_ = t",
+		old:  "table.Relayed(sender.Role, own, theirs, t)", now: "_ = t",
 		by: model,
 	},
 	{

@@ -249,7 +249,7 @@ var inDTLS = []mutant{
 	},
 	{
 		rule: "a file of sessions from another run of the machine is not read",
-		file: "engine/ledger/sessions.go",
+		file: "internal/statefile/sessions.go",
 		old:  "string(page[:stampAt]) != string(want[:stampAt])", now: "false",
 		by: dtlsTest("TestResumeNot/another_machine"),
 	},

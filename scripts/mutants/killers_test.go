@@ -13,10 +13,11 @@ var long = killer{"./engine", "TestModel", "-model.sequences 3000 -model.seed 1"
 func reason(outcome string) killer { return killer{"./engine", "TestDropReasons/" + outcome, ""} }
 
 func engineTest(name string) killer  { return killer{"./engine", name, ""} }
-func ledgerTest(name string) killer  { return killer{"./engine/ledger", name, ""} }
-func sockTest(name string) killer    { return killer{"./engine/sock", name, ""} }
+func ledgerTest(name string) killer  { return killer{"./internal/statefile", name, ""} }
+func sockTest(name string) killer    { return killer{"./internal/sock", name, ""} }
+func tableTest(name string) killer   { return killer{"./internal/table", name, ""} }
 func allocTest(name string) killer   { return killer{"./alloc", name, ""} }
-func storeTest(name string) killer   { return killer{"./alloc/store", name, ""} }
+func storeTest(name string) killer   { return killer{"./internal/store", name, ""} }
 func httpapiTest(name string) killer { return killer{"./alloc/httpapi", name, ""} }
 func protoTest(name string) killer   { return killer{"./proto", name, ""} }
 func clientTest(name string) killer  { return killer{"./client", name, ""} }

@@ -2,8 +2,8 @@
 
 package mutants
 
-func adminTest(name string) killer { return killer{"./cmd/ferry/internal/admin", name, ""} }
-func appTest(name string) killer   { return killer{"./cmd/ferry/internal/app", name, ""} }
+func adminTest(name string) killer { return killer{"./internal/admin", name, ""} }
+func appTest(name string) killer   { return killer{"./internal/app", name, ""} }
 
 // What an operator does to a running relay.
 var inOperator = []mutant{
@@ -105,31 +105,31 @@ var inOperator = []mutant{
 	},
 	{
 		rule: "admin: with a token, nobody is let in without it",
-		file: "cmd/ferry/internal/admin/access.go",
+		file: "internal/admin/access.go",
 		old:  "case a.token && !a.has(r):", now: "case a.token && !a.has(r) && !local(r):",
 		by: adminTest("TestAccess"),
 	},
 	{
 		rule: "admin: on a public address without a token, others see numbers only",
-		file: "cmd/ferry/internal/admin/access.go",
+		file: "internal/admin/access.go",
 		old:  "case a.token || !a.public || numbers(r) || local(r):", now: "case true:",
 		by: adminTest("TestAccess"),
 	},
 	{
 		rule: "admin: a name that a web page chose is not the machine itself",
-		file: "cmd/ferry/internal/admin/access.go",
+		file: "internal/admin/access.go",
 		old:  "ip.Unmap().IsLoopback() && ownHost(r.Host)", now: "ip.Unmap().IsLoopback()",
 		by: adminTest("TestAccess"),
 	},
 	{
 		rule: "reload: settings that cannot be used change nothing",
-		file: "cmd/ferry/internal/app/reload.go",
+		file: "internal/app/reload.go",
 		old:  "err = Check(read.Config, a.opts.Mode)", now: "_ = Check(read.Config, a.opts.Mode)",
 		by: appTest("TestReloadRefused"),
 	},
 	{
 		rule: "reload: what needs a restart does not show as if it were in force",
-		file: "cmd/ferry/internal/app/reload.go",
+		file: "internal/app/reload.go",
 		old:  "next = now.Adopted(*read, live)", now: "next = *read",
 		by: appTest("TestReload"),
 	},

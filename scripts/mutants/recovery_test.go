@@ -55,7 +55,7 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: a link that was closed since does not come back",
 		file: "engine/commit.go",
-		old:  "j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(alloc.Rebuilt)", now: "j.Linked, j.Leaving, j.Banned = 0, 0, false",
+		old:  "j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(table.Rebuilt)", now: "j.Linked, j.Leaving, j.Banned = 0, 0, false",
 		by: model,
 	},
 	{
@@ -79,7 +79,7 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: a link comes back between two who came back",
 		file: "engine/recovery.go",
-		old:  "if ok && !peer.Is(alloc.Rebuilt) {", now: "if ok && peer.Is(alloc.Rebuilt) {",
+		old:  "if ok && !peer.Is(table.Rebuilt) {", now: "if ok && peer.Is(table.Rebuilt) {",
 		by: reason("relinked"),
 	},
 	{
@@ -103,25 +103,25 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: the nonce of a binding is in the ledger",
 		file: "engine/recovery.go",
-		old:  "c.ledger.SetBinding(c.place(h), e.Nonce,", now: "c.ledger.SetBinding(c.place(h), 0,",
+		old:  "c.stateFile.SetBinding(c.place(h), e.Nonce,", now: "c.stateFile.SetBinding(c.place(h), 0,",
 		by: model,
 	},
 	{
 		rule: "restart: an allocation that ends leaves the ledger",
 		file: "engine/commit.go",
-		old:  "c.ledger.Remove(c.place(h))", now: "_ = c.place(h)",
+		old:  "c.stateFile.Remove(c.place(h))", now: "_ = c.place(h)",
 		by: model,
 	},
 	{
 		rule: "restart: who did not come back leaves the ledger",
 		file: "engine/recovery.go",
-		old:  "c.ledger.Remove(lost.Place)", now: "_ = lost.Place",
+		old:  "c.stateFile.Remove(lost.Place)", now: "_ = lost.Place",
 		by: engineTest("TestLost"),
 	},
 	{
 		rule: "restart: who lost its endpoint is bound nowhere in the ledger",
 		file: "engine/commit.go",
-		old:  "c.ledger.SetEndpoint(c.place(displaced), 0)", now: "_ = displaced",
+		old:  "c.stateFile.SetEndpoint(c.place(displaced), 0)", now: "_ = displaced",
 		by: long,
 	},
 	{
@@ -133,13 +133,13 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: the join code of a host is kept",
 		file: "engine/reserve.go",
-		old:  "c.ledger.SetCode(c.place(e.Handle), packed)", now: "_ = packed",
+		old:  "c.stateFile.SetCode(c.place(e.Handle), packed)", now: "_ = packed",
 		by: engineTest("TestKeepCode"),
 	},
 	{
 		rule: "restart: the service is not told that a host which may come back is gone",
 		file: "engine/recovery.go",
-		old:  "return awaited || c.ledger != nil && !c.recovery.left.Settled", now: "return c.ledger == nil && awaited",
+		old:  "return awaited || c.stateFile != nil && !c.recovery.left.Settled", now: "return c.stateFile == nil && awaited",
 		by: engineTest("TestRestart/closed,_UTP2"),
 	},
 }

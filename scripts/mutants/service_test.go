@@ -12,19 +12,19 @@ var inService = []mutant{
 	},
 	{
 		rule: "a code is found by its own tenant only",
-		file: "alloc/store/memory.go",
+		file: "internal/store/memory.go",
 		old:  "m.slab.at(n).tenant != tenant {", now: "m.slab.at(n).tenant != tenant && tenant == 0 {",
 		by: storeTest("TestMemory"),
 	},
 	{
 		rule: "a tenant has a code once",
-		file: "alloc/store/memory.go",
+		file: "internal/store/memory.go",
 		old:  "m.findHost(host) >= 0 || m.findCode(key) >= 0 {", now: "m.findHost(host) >= 0 {",
 		by: storeTest("TestMemory"),
 	},
 	{
 		rule: "a forgotten code leads nowhere",
-		file: "alloc/store/memory.go",
+		file: "internal/store/memory.go",
 		old:  "m.byCode.remove(m.hashCode(key), n, m.codeOf)", now: "_ = key",
 		by: storeTest("TestMemoryAgainstMaps"),
 	},

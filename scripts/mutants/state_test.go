@@ -19,7 +19,7 @@ var inState = []mutant{
 	{
 		rule: "control looks again whether the nonce is new",
 		file: "engine/commit.go",
-		old:  "if e.Is(alloc.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {", now: "if e.Is(alloc.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) && false {",
+		old:  "if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {", now: "if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) && false {",
 		by: reason("nonce/lower"),
 	},
 	{
@@ -97,7 +97,7 @@ var inState = []mutant{
 	{
 		rule: "a joiner is reserved for a host, not for a joiner",
 		file: "engine/reserve.go",
-		old:  "case !ok || e.Role != alloc.RoleHost ||", now: "case !ok ||",
+		old:  "case !ok || e.Role != table.RoleHost ||", now: "case !ok ||",
 		by: model,
 	},
 	{

@@ -24,7 +24,7 @@ import (
 	"syscall"
 
 	"github.com/ferryrelay/ferry/bench"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 func main() {

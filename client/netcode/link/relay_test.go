@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/engine/enginetest"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 

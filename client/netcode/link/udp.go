@@ -7,7 +7,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/engine/sock"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // udpBatch is how many datagrams leave in one system call, 94 kB of copies.
@@ -129,7 +130,7 @@ func (u *UDP) Send(to address.Addr, b []byte) error {
 	}
 	at := u.out.Len() * MaxDatagram
 	pkt := u.slab[at : at+copy(u.slab[at:at+MaxDatagram], b)]
-	u.out.Add(sock.UDPEndpoint(addr, 0, 0), pkt)
+	u.out.Add(endpoint.UDP(addr, 0, 0), pkt)
 	if u.out.Len() == udpBatch {
 		u.Flush()
 	}

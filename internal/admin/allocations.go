@@ -1,0 +1,306 @@
+package admin
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math"
+	"net/http"
+	"net/url"
+	"strconv"
+	"time"
+
+	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Relay is what the pages ask of a relay: engine.Server.
+type Relay interface {
+	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
+	Allocation(context.Context, proto.AllocationID) (engine.Allocation, error)
+	End(context.Context, proto.AllocationID) error
+	Kick(context.Context, proto.AllocationID) error
+	Usage(context.Context) ([]engine.Usage, error)
+	Stats() engine.Stats
+}
+
+// Allocation is one of /allocations.
+type Allocation struct {
+	ID    string `json:"id"`
+	Role  string `json:"role"`
+	Match string `json:"match"` // id of the host
+	// Project and Environment are empty where they are not known, as after a
+	// restart; Tenant is a digest of both, in hexadecimal.
+	Project     string `json:"project,omitempty"`
+	Environment string `json:"environment,omitempty"`
+	Tenant      string `json:"tenant"`
+	Bound       bool   `json:"bound"`
+	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is not known for the
+	// latter two.
+	Transport string `json:"transport,omitempty"`
+	Endpoint  string `json:"endpoint,omitempty"`
+	// Recovered: it came back after a restart, at which its age begins.
+	Recovered      bool    `json:"recovered"`
+	Age            float64 `json:"age_seconds"`
+	Heard          float64 `json:"heard_seconds_ago"`
+	Active         float64 `json:"active_seconds_ago"`
+	Connections    int     `json:"connections"`
+	MaxConnections int     `json:"max_connections,omitempty"`
+	// ReceiverSizeDrops counts messages to the player that were dropped, since they
+	// were larger than its way in carries.
+	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
+}
+
+// Allocations is a page of /allocations.
+type Allocations struct {
+	Allocations []Allocation `json:"allocations"`
+	// Next is the cursor of the next page; 0: this is the last one.
+	Next uint32 `json:"next"`
+}
+
+// Done says what was done to an allocation.
+type Done struct {
+	ID   string `json:"id"`
+	Done string `json:"done"` // "closed" or "kicked"
+}
+
+const (
+	// DefaultPage is how many allocations a page has where nobody says another
+	// number, and MaxPage the most.
+	DefaultPage = 100
+	MaxPage     = 1000
+)
+
+func allocationOf(a engine.Allocation) Allocation {
+	row := Allocation{
+		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
+		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
+		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
+		Age: seconds(a.Age), Heard: seconds(a.Heard), Active: seconds(a.Active),
+		Connections: a.Links, MaxConnections: a.MaxConnections,
+		ReceiverSizeDrops: a.LargeDrops,
+	}
+	if row.Bound {
+		row.Transport = a.Kind.String()
+	}
+	if a.Endpoint.IsValid() {
+		row.Endpoint = a.Endpoint.String()
+	}
+	return row
+}
+
+func hex(tenant uint64) string { return fmt.Sprintf("%016x", tenant) }
+
+func seconds(d time.Duration) float64 { return d.Seconds() }
+
+// listing is what a query of /allocations asks for.
+type listing struct {
+	filter engine.Filter
+	cursor engine.Cursor
+	limit  int
+}
+
+var (
+	errID        = errors.New("is not the id of an allocation")
+	errTenant    = errors.New("is not a tenant's digest of 16 hexadecimal digits")
+	errRole      = errors.New("is neither host nor joiner")
+	errBound     = errors.New("is neither true nor false")
+	errTransport = errors.New("is not one of udp4, udp6, dtls, ws")
+	errProject   = errors.New("is wanted with environment")
+)
+
+func parseListing(query url.Values) (listing, error) {
+	l := listing{limit: DefaultPage}
+	var tenant *alloc.Tenant
+	named := func(set func(*alloc.Tenant, string)) func(string) error {
+		return func(text string) error {
+			if tenant == nil {
+				tenant = new(alloc.Tenant)
+			}
+			set(tenant, text)
+			return tenant.Validate()
+		}
+	}
+	f := &l.filter
+	err := parse(query, map[string]func(string) error{
+		"tenant": func(text string) (err error) {
+			if f.Tenant, err = strconv.ParseUint(text, 16, 64); err != nil || len(text) != 16 {
+				return errTenant
+			}
+			return nil
+		},
+		"project":     named(func(t *alloc.Tenant, text string) { t.Project = text }),
+		"environment": named(func(t *alloc.Tenant, text string) { t.Environment = text }),
+		"match":       func(text string) (err error) { f.Match, err = parseID(text); return err },
+		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
+		"transport":   func(text string) (err error) { f.Kind, err = parseKind(text); return err },
+		"bound": func(text string) error {
+			if f.Bound, f.Unbound = text == "true", text == "false"; f.Bound == f.Unbound {
+				return errBound
+			}
+			return nil
+		},
+		"cursor": func(text string) error {
+			n, err := number(text, math.MaxUint32)
+			l.cursor = engine.Cursor(n)
+			return err
+		},
+		"limit": func(text string) error {
+			n, err := number(text, MaxPage)
+			l.limit = int(n)
+			return err
+		},
+	})
+	if err == nil && tenant != nil {
+		f.Tenant = tenant.Hash()
+		if query.Has("tenant") {
+			err = fmt.Errorf("%w: tenant: %q is given besides project or environment", errQuery, query.Get("tenant"))
+		} else if !query.Has("project") || !query.Has("environment") {
+			err = fmt.Errorf("%w: project: %w", errQuery, errProject)
+		}
+	}
+	return l, err
+}
+
+func number(text string, most uint64) (uint64, error) {
+	n, err := strconv.ParseUint(text, 10, 64)
+	if err != nil || n > most {
+		return 0, fmt.Errorf("%q is not a number up to %d", text, most)
+	}
+	return n, nil
+}
+
+func parseID(text string) (proto.AllocationID, error) {
+	id, err := uuid.Parse(text)
+	if err != nil || len(text) != len(id.String()) {
+		return proto.AllocationID{}, fmt.Errorf("%q %w", text, errID)
+	}
+	return proto.AllocationID(id), nil
+}
+
+func parseRole(text string) (alloc.Role, error) {
+	for _, role := range []alloc.Role{alloc.RoleHost, alloc.RoleJoiner} {
+		if text == role.String() {
+			return role, nil
+		}
+	}
+	return alloc.RoleNone, errRole
+}
+
+func parseKind(text string) (endpoint.Kind, error) {
+	for _, kind := range []endpoint.Kind{endpoint.KindUDP4, endpoint.KindUDP6, endpoint.KindDTLS, endpoint.KindWS} {
+		if text == kind.String() {
+			return kind, nil
+		}
+	}
+	return endpoint.KindNone, errTransport
+}
+
+// allocationPages answers for allocations.
+func allocationPages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
+		l, err := parseListing(r.URL.Query())
+		var page Allocations
+		if err == nil {
+			page, err = list(r.Context(), cfg.Relay, l)
+		}
+		answer(w, page, err)
+	})
+	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
+		a, err := one(r, cfg.Relay)
+		answer(w, allocationOf(a), err)
+	})
+	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
+		page, err := players(r, cfg.Relay)
+		answer(w, page, err)
+	})
+}
+
+// changer ends allocations: a relay, or a fleet of them.
+type changer interface {
+	End(context.Context, proto.AllocationID) error
+	Kick(context.Context, proto.AllocationID) error
+}
+
+// changePages do something to an allocation.
+func changePages(mux *http.ServeMux, cfg *Config, c changer) {
+	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
+		done, err := change(r, cfg, "closed", c.End)
+		answer(w, done, err)
+	})
+	mux.HandleFunc("POST /allocations/{id}/kick", func(w http.ResponseWriter, r *http.Request) {
+		done, err := change(r, cfg, "kicked", c.Kick)
+		answer(w, done, err)
+	})
+}
+
+func list(ctx context.Context, relay Relay, l listing) (page Allocations, err error) {
+	page.Allocations = []Allocation{} // not null
+	err = within(ctx, func(ctx context.Context) error {
+		all, next, err := relay.Allocations(ctx, l.filter, l.cursor, l.limit)
+		for _, a := range all {
+			page.Allocations = append(page.Allocations, allocationOf(a))
+		}
+		page.Next = uint32(next)
+		return err
+	})
+	return page, err
+}
+
+// pathID returns the id that the path names.
+func pathID(r *http.Request) (proto.AllocationID, error) {
+	id, err := parseID(r.PathValue("id"))
+	if err != nil {
+		return id, fmt.Errorf("%w: %w", errQuery, err)
+	}
+	return id, nil
+}
+
+// one returns the allocation that the path names.
+func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
+	id, err := pathID(r)
+	if err != nil {
+		return a, err
+	}
+	err = within(r.Context(), func(ctx context.Context) (err error) {
+		a, err = relay.Allocation(ctx, id)
+		return err
+	})
+	return a, err
+}
+
+// players returns a page of the joiners of the host that the path names.
+func players(r *http.Request, relay Relay) (Allocations, error) {
+	host, err := one(r, relay)
+	if err != nil {
+		return Allocations{}, err
+	}
+	l, err := parseListing(r.URL.Query())
+	if err != nil {
+		return Allocations{}, err
+	}
+	if host.Role != alloc.RoleHost {
+		return Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
+	}
+	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
+	return list(r.Context(), relay, l)
+}
+
+// change does something to the allocation that the path names, and says so in
+// the log.
+func change(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (Done, error) {
+	id, err := pathID(r)
+	if err != nil {
+		return Done{}, err
+	}
+	err = within(r.Context(), func(ctx context.Context) error { return do(ctx, id) })
+	if err != nil {
+		return Done{}, err
+	}
+	cfg.log().Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
+	return Done{ID: id.String(), Done: what}, nil
+}

@@ -1,0 +1,385 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"os"
+	"runtime"
+	"runtime/debug"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/foreign"
+	"github.com/ferryrelay/ferry/internal/memory"
+	"github.com/ferryrelay/ferry/internal/metrics"
+	"github.com/ferryrelay/ferry/internal/state"
+	"github.com/ferryrelay/ferry/internal/store"
+	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
+)
+
+// Options say what an App is made of. It is not modified after New.
+type Options struct {
+	Config config.Config
+	Mode   Mode
+	// Identity is who the relay is. Required, but for API.
+	Identity state.Identity
+	// Fresh says that the identity has just been made, so that nothing of an
+	// earlier run can come back.
+	Fresh bool
+	// StateFile is where what a restart must know of the allocations is kept. Its
+	// directory is this process's alone. Empty: nothing is kept.
+	StateFile string
+	// SessionFile is where the DTLS sessions are kept that go on after a restart,
+	// in the same directory. Empty: they end with the process.
+	SessionFile string
+	// Logger is required. It hears of nothing per datagram.
+	Logger *slog.Logger
+	// Version, Revision and GoVersion are shown to the operator.
+	Version, Revision, GoVersion string
+	// Loaded says where each of the settings came from. Zero: not known.
+	Loaded config.Loaded
+	// Reload reads the settings anew, as they are now. Nil: they cannot be.
+	Reload func() (config.Loaded, error)
+	// Level is that of Logger. Nil: it cannot be changed while the process runs.
+	Level *slog.LevelVar
+	// OnReady is called once, when the process is ready. Nil is allowed.
+	OnReady func()
+}
+
+// App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
+// New, but for those that say otherwise. What the mode has no use for is nil.
+type App struct {
+	opts    Options
+	parts   []part                  // in the order in which they were made
+	watched []func(context.Context) // what goes on besides, until the end
+	relay   *engine.Server
+	service *alloc.Service
+	metrics *metrics.Metrics
+	api     *web
+	admin   *web
+	calls   swapped         // what answers the API's calls
+	counts  *httpapi.Counts // of callers, by whatever answers
+	inside  swapped         // what answers the operator
+	since   time.Time
+	reload  reload
+
+	certificate *certificate         // nil: none in files
+	issued      *issued              // nil: none by ACME
+	dtls        *dtls.Records        // nil: no DTLS
+	websocket   *websocket.Transport // nil: no WebSocket
+
+	store  *redisstore.Store // of a fleet
+	member *member           // of a fleet, for a relay
+	front  *front            // of a fleet, for an API
+	ears   ears
+
+	most     int           // allocations at once
+	memory   *memory.Guard // nil: not watched
+	foreign  *foreign.Watch
+	players  *players
+	restart  restart
+	draining draining
+	refused  refusals
+
+	ready   atomic.Bool
+	ran     atomic.Bool
+	closing sync.Once
+	quit    chan struct{} // closed by Close
+	done    chan struct{} // closed when Run has returned
+}
+
+// New checks the options and opens all listeners. Nothing runs before Run; an
+// App that is never run has to be closed.
+func New(o Options) (*App, error) {
+	if err := Check(o.Config, o.Mode); err != nil {
+		return nil, err
+	}
+	a := &App{
+		opts: o, since: time.Now(), ears: deaf(),
+		quit: make(chan struct{}), done: make(chan struct{}),
+	}
+	if err := a.build(); err != nil {
+		return nil, errors.Join(err, a.Close())
+	}
+	return a, nil
+}
+
+// build makes the parts of the mode. They end in the reverse order: the operator
+// sees the end of all others.
+func (a *App) build() error {
+	collectEarly()
+	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
+		a.opts.Logger.Warn(w)
+	}
+	steps := map[Mode][]func() error{
+		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
+		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
+		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
+		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
+	}
+	if err := a.buildPlayers(); err != nil {
+		return err
+	}
+	for _, step := range steps[a.opts.Mode] {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	a.buildMetrics()
+	return a.buildHandlers()
+}
+
+// buildPlayers makes what the ports need: who may call, and the certificate.
+func (a *App) buildPlayers() (err error) {
+	c := &a.opts.Config
+	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
+		return err
+	}
+	a.watch(a.players.run)
+	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.certificate != nil {
+		a.watch(a.certificate.run)
+	}
+	if a.issued, err = newIssued(c, a.opts.Logger); err != nil {
+		return err
+	}
+	if a.issued != nil {
+		a.watch(a.issued.run)
+	}
+	return nil
+}
+
+func (a *App) buildMetrics() {
+	cfg := metrics.Config{
+		Process: a.process, Players: a.players.stats,
+		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
+	}
+	if a.relay != nil {
+		cfg.Stats = a.relay.Stats
+	}
+	if a.dtls != nil {
+		cfg.DTLS = a.dtls.Stats
+	}
+	if a.websocket != nil {
+		cfg.WebSocket = a.websocket.Stats
+	}
+	if a.store != nil {
+		cfg.Store = a.store.Stats
+	}
+	if a.member != nil {
+		cfg.Announcer, cfg.Cluster = a.member.announcer.Stats, a.member.cluster.Stats
+	}
+	if a.front != nil {
+		cfg.Fleet, cfg.Dialer = a.front.fleet.Stats, a.front.dialer.Stats
+	}
+	a.metrics = metrics.New(cfg)
+}
+
+// openAPI opens the API's port, of which players are told, before what answers
+// there is made.
+func (a *App) openAPI() (err error) {
+	c := &a.opts.Config
+	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.secure(), a.opts.Logger); err != nil {
+		return err
+	}
+	a.add(part{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	if a.opts.Mode != Dev {
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
+	}
+	if c.ProxyProtocol {
+		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.refused))
+	}
+	return nil
+}
+
+// openWebSocket opens the same port for players alone, if any may come by it.
+func (a *App) openWebSocket() error {
+	if a.websocket == nil {
+		return nil
+	}
+	return a.openAPI()
+}
+
+// buildHandlers makes what answers on the ports.
+func (a *App) buildHandlers() error {
+	if a.api != nil {
+		if a.service != nil {
+			a.counts = httpapi.NewCounts()
+		}
+		calls, err := a.handler(&a.opts.Config, a.players.terms.Load())
+		if err != nil {
+			return err
+		}
+		a.calls.serve(calls)
+		a.api.server.Handler = a.entrance(&a.calls)
+	}
+	pages, err := a.pages(&a.opts.Config)
+	if err != nil {
+		return err
+	}
+	a.inside.serve(pages)
+	return nil
+}
+
+// handler returns what answers the API's calls by these settings. It counts on
+// where the one before is.
+func (a *App) handler(c *config.Config, t *terms) (http.Handler, error) {
+	if a.service == nil {
+		return http.NotFoundHandler(), nil
+	}
+	h := httpapi.Config{
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+		Authenticate: t.authenticate(), Counts: a.counts,
+	}
+	if a.store != nil {
+		h.Taker = a.store
+	}
+	return newAPI(c, a.opts.Mode, h)
+}
+
+// buildRelay opens the UDP sockets. Who wants to hear of binds and ends may not
+// exist yet, but no hook is called before Run.
+func (a *App) buildRelay() error {
+	a.bound()
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{
+		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
+	})
+	if err != nil {
+		return err
+	}
+	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
+	if err != nil {
+		return err
+	}
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.most, a.seats(&a.opts.Config), a.opts.Logger
+	cfg.Hooks = engine.Hooks{
+		OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
+		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
+		OnLargeMessage: a.onLargeMessage,
+	}
+	if err := a.addWays(&cfg, sealer); err != nil {
+		return err
+	}
+	if a.opts.Fresh || a.opts.Mode == Dev {
+		cfg.RecoverFor = -1
+	}
+	a.restart.boot = sealer.Boot()
+	cfg.StateFile, cfg.Left = a.openLedger(sealer.Boot())
+	a.relay, err = engine.New(cfg, sealer)
+	a.players.relay = a.relay
+	if err != nil {
+		if cfg.StateFile != nil {
+			err = errors.Join(err, cfg.StateFile.Close())
+		}
+		return err
+	}
+	a.add(part{"relay", a.runRelay, a.relay.Close})
+	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
+	a.watch(a.foreign.Run, a.watchDrain)
+	if a.memory != nil {
+		a.watch(a.memory.Run)
+	}
+	return nil
+}
+
+// buildAlone makes the Allocations service of a relay that is alone, which knows
+// the join codes of the run before.
+func (a *App) buildAlone() error {
+	relay, err := a.advertised()
+	if err != nil {
+		return err
+	}
+	codes := store.NewMemory()
+	for _, kept := range a.relay.KeptCodes() {
+		codes.Restore(kept.Tenant, kept.Code, kept.Host)
+	}
+	c := &a.opts.Config
+	a.service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
+		Regions: []alloc.Region{{
+			ID: c.Region, Description: c.Region,
+			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
+		}},
+		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
+		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+	})
+	if err != nil {
+		return err
+	}
+	a.ears.bound = a.service.Bound
+	a.ears.ended = func(e engine.EndEvent) { a.service.Ended(e.ID) }
+	return nil
+}
+
+// collectAt is the growth of the heap in percent at which the collector runs.
+// The table holds no pointers, so a collection costs little whatever its size,
+// and a relay of a million allocations stays near 512 MiB.
+const collectAt = 50
+
+// collectEarly sets that, unless the operator has set GOGC.
+func collectEarly() {
+	if os.Getenv("GOGC") == "" {
+		debug.SetGCPercent(collectAt)
+	}
+}
+
+// processors returns the number of workers per listen address, and sees to it
+// that Go's scheduler has a processor for each and one more: the engine then
+// lets a busy worker keep its own.
+func processors(c *config.Config) int {
+	workers := c.Workers
+	if workers == 0 {
+		workers = runtime.NumCPU()
+	}
+	if need := workers*len(c.UDP) + 1; runtime.GOMAXPROCS(0) < need {
+		runtime.GOMAXPROCS(need)
+	}
+	return workers
+}
+
+// newAPI completes the configuration of the API's handler with what the
+// settings and the mode say.
+func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
+	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
+	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
+	h.AddressPerMinute = c.AddressPerMinute
+	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
+	h.TrustedProxies, h.AllowOrigins = trusted(c), origins(c)
+	for i, t := range c.Tokens {
+		kind, err := httpapi.ParseKind(t.Kind)
+		if err != nil {
+			return nil, fmt.Errorf("app: tokens[%d]: %w", i, err)
+		}
+		h.Tokens = append(h.Tokens, httpapi.Token{
+			Secret: string(t.Secret), Project: t.Project, Environment: t.Environment, Player: t.Player, Kind: kind,
+		})
+	}
+	return httpapi.New(h)
+}
+
+var (
+	errNotReady = errors.New("app: starting or stopping")
+	errDraining = errors.New("app: draining: new allocations are refused")
+)
+
+func (a *App) whyNotReady() error {
+	switch {
+	case !a.ready.Load():
+		return errNotReady
+	case a.draining.is():
+		return errDraining
+	}
+	return nil
+}

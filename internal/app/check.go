@@ -1,0 +1,133 @@
+package app
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+// ErrNoToken is returned for serve without a token. Its text is for the user of
+// a fresh installation.
+var ErrNoToken = errors.New(`app: no token is configured, and serve does not run an open relay. A file that is enough:
+
+    # ferry.yaml
+    advertise: 203.0.113.7            # the public address of this machine
+    advertise_name: relay.example.org # its name in the certificate, for wss
+    tls_cert: /etc/ferry/cert.pem     # or behind_proxy: true
+    tls_key: /etc/ferry/key.pem
+    tokens:
+      - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
+        project: my-game
+        environment: production
+
+    ferry serve --config ferry.yaml
+
+On your own machine, ferry dev needs none of this`)
+
+// ErrProxyProtocol is returned for a PROXY protocol that nobody may speak.
+var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies names nobody, and a header of anybody else would not be believed")
+
+// Check reports everything that New would refuse about a configuration before
+// it opens anything. It reads files that the settings name and looks at the
+// machine's addresses.
+func Check(c config.Config, mode Mode) error {
+	_, err := adminToken(&c)
+	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", secured(&c))}
+	_, err = loadCertificate(&c, nil)
+	errs = append(errs, err)
+	_, err = newIssued(&c, nil)
+	errs = append(errs, err)
+	_, err = newPlayers(&c, mode, nil)
+	errs = append(errs, err, checkFleet(&c, mode))
+	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
+		errs = append(errs, ErrProxyProtocol)
+	}
+	if mode.relays() {
+		errs = append(errs, checkRelay(&c, mode))
+	}
+	if mode.answers() {
+		errs = append(errs, checkCalls(&c, mode))
+	}
+	return errors.Join(errs...)
+}
+
+// checkRelay is Check for what the relay needs.
+func checkRelay(c *config.Config, mode Mode) error {
+	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
+	errs := []error{err, checkName(c)}
+	if c.WebSocket {
+		_, err = websocket.New(websocketConfig(c, mode))
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// checkCalls is Check for what the API needs.
+func checkCalls(c *config.Config, mode Mode) error {
+	var errs []error
+	if mode != Dev {
+		errs = append(errs, checkPublic(c))
+	}
+	if len(c.Tokens) > 0 {
+		// The handler is thrown away: it is asked about the tokens only.
+		_, err := newAPI(c, mode, httpapi.Config{Service: new(alloc.Service)})
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// Warnings returns what a configuration may well be, but hardly was meant to be.
+func Warnings(c config.Config, mode Mode) (all []string) {
+	if mode != Dev && c.BehindProxy && len(c.TrustedProxies) == 0 {
+		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
+	}
+	if mode.answers() {
+		all = append(all, sayWho(&c)...)
+	}
+	if !mode.relays() {
+		return all
+	}
+	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	if err != nil {
+		return all // Check says so.
+	}
+	if _, why := webEndpoints(&c, told, c.HTTP.AddrPort); why != "" {
+		all = append(all, why)
+	}
+	if c.AdvertiseName.Host != "" && (!c.WebSocket || !secured(&c) && !c.BehindProxy) {
+		all = append(all, "advertise_name has no effect: it is for wss, which there is not")
+	}
+	return all
+}
+
+// checkName refuses a name told to players for which no certificate is fetched.
+func checkName(c *config.Config) error {
+	name := c.AdvertiseName.Host
+	if len(c.ACMEDomains) == 0 || name == "" {
+		return nil
+	}
+	for _, n := range c.ACMEDomains {
+		if strings.EqualFold(n.Host, name) {
+			return nil
+		}
+	}
+	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so that its certificate would not bear it", name)
+}
+
+// checkPublic refuses what must not stand on the Internet.
+func checkPublic(c *config.Config) error {
+	var errs []error
+	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {
+		errs = append(errs, ErrNoToken)
+	}
+	if !secured(c) {
+		errs = append(errs, httpapi.PlainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
+	}
+	return errors.Join(errs...)
+}

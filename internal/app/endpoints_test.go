@@ -1,0 +1,85 @@
+package app
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+func TestEndpoints(t *testing.T) {
+	proxy := func(c *config.Config) { c.BehindProxy = true }
+	secure := func(c *config.Config) { c.TLSCert = "cert.pem" }
+	issuing := func(c *config.Config) { c.ACMEDomains = []config.Name{{Host: "a.example"}, {Host: "b.example"}} }
+	named := func(name string, port uint16) func(*config.Config) {
+		return func(c *config.Config) { c.AdvertiseName = config.Name{Host: name, Port: port} }
+	}
+	for _, c := range []struct {
+		name      string
+		told, api string
+		settings  []func(*config.Config)
+		want      string // ways in by WebSocket, or "!" and a part of why not
+	}{
+		{"plain", "192.0.2.1:7", "0.0.0.0:8", nil, "ws 192.0.2.1 8 false"},
+		{"plain, both families", "192.0.2.1:7 [2001:db8::1]:7", "[::]:8", nil, "ws 192.0.2.1 8 false, ws 2001:db8::1 8 false"},
+		{"plain, the API has one family", "192.0.2.1:7 [2001:db8::1]:7", "0.0.0.0:8", nil, "ws 192.0.2.1 8 false"},
+		{"plain, two ports of one address", "192.0.2.1:7 192.0.2.1:9", "0.0.0.0:8", nil, "ws 192.0.2.1 8 false"},
+		{"plain, behind a translator", "203.0.113.1:7", "10.0.0.5:8", nil, "ws 203.0.113.1 8 false"},
+		{"plain, on loopback", "127.0.0.1:7", "127.0.0.1:8", nil, "ws 127.0.0.1 8 false"},
+		{"plain, the API alone on loopback", "192.0.2.1:7", "127.0.0.1:8", nil, "!not told of ws"},
+		{"plain, no family in common", "[2001:db8::1]:7", "0.0.0.0:8", nil, "!not told of ws"},
+		{"a name without TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){named("r.example", 0)}, "ws 192.0.2.1 8 false"},
+		{"TLS", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 0)}, "wss r.example 8 true"},
+		{"TLS, mapped", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure, named("r.example", 9)}, "wss r.example 9 true"},
+		{"TLS, no name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){secure}, "!set advertise_name"},
+		{"ACME", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing}, "wss a.example 8 true"},
+		{"ACME, its second name", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){issuing, named("b.example", 443)}, "wss b.example 443 true"},
+		{"proxy", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 0)}, "wss r.example 443 true"},
+		{"proxy, port", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy, named("r.example", 9)}, "wss r.example 9 true"},
+		{"proxy, no name", "192.0.2.1:7", "127.0.0.1:8", []func(*config.Config){proxy}, "!set advertise_name"},
+		{"off", "192.0.2.1:7", "0.0.0.0:8", []func(*config.Config){func(c *config.Config) { c.WebSocket = false }}, ""},
+	} {
+		settings := config.Serve()
+		for _, change := range c.settings {
+			change(&settings)
+		}
+		var told []netip.AddrPort
+		var direct []string
+		for _, kind := range []string{"udp", "dtls"} {
+			for _, text := range strings.Fields(c.told) {
+				addr := netip.MustParseAddrPort(text)
+				direct = append(direct, fmt.Sprint(kind, " ", addr.Addr(), " ", addr.Port(), " ", kind == "dtls"))
+				if kind == "udp" {
+					told = append(told, addr)
+				}
+			}
+		}
+		_, why := webEndpoints(&settings, told, netip.MustParseAddrPort(c.api))
+		want, none := strings.CutPrefix(c.want, "!")
+		if none != (why != "") || none && !strings.Contains(why, want) {
+			t.Errorf("%s: why not: %q", c.name, why)
+		}
+		if !none && want != "" {
+			direct = append(direct, want)
+		}
+		var got []string
+		for _, e := range endpoints(&settings, told, netip.MustParseAddrPort(c.api)) {
+			got = append(got, fmt.Sprint(e.ConnectionType, " ", e.Host, " ", e.Port, " ", e.Secure))
+		}
+		if g, w := strings.Join(got, ", "), strings.Join(direct, ", "); g != w {
+			t.Errorf("%s: players are told %s\nwant %s", c.name, g, w)
+		}
+	}
+}
+
+func TestBadOrigins(t *testing.T) {
+	for _, mode := range []Mode{Serve, Dev} {
+		c := local()
+		c.AllowOrigins = []string{"game.example.org"}
+		if err := Check(c, mode); err == nil || !strings.Contains(err.Error(), "rigin") {
+			t.Errorf("mode %d: %v", mode, err)
+		}
+	}
+}

@@ -1,0 +1,208 @@
+package app
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"net/url"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	ws "github.com/coder/websocket"
+
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+const issuedName = "relay.example.org"
+
+// withAuthority are settings for a certificate from a, kept in dir.
+func withAuthority(t *testing.T, a *authority, dir string) config.Config {
+	c := local()
+	c.ACMEDomains, c.ACMEServer, c.ACMEDir, c.ACMEEmail = domains(t, "Relay.example.org"), a.srv.URL+"/dir", dir, "ops@example.org"
+	return c
+}
+
+// startIssued starts an app to which the names of the authority lead, before it
+// runs.
+func startIssued(t *testing.T, a *authority, o Options, change func(*App)) running {
+	return startChanged(t, o, func(app *App) {
+		a.leads(&running{App: app})
+		change(app)
+	})
+}
+
+// TestIssued: a certificate is fetched without anybody asking for it, players are
+// told of its name and get in by it, and another run finds it where it was kept.
+func TestIssued(t *testing.T) {
+	a, dir := newAuthority(t), filepath.Join(t.TempDir(), "acme")
+	r := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
+	eventually(t, "a certificate", func() bool { _, err := a.shake(r, issuedName); return err == nil })
+	first, err := a.shake(r, "RELAY.example.org")
+	if err != nil || !sameName(first, issuedName) {
+		t.Fatalf("%v, %v", first, err)
+	}
+	for _, name := range []string{"other.example.org", "www.relay.example.org", "x"} {
+		if c, err := a.shake(r, name); err == nil {
+			t.Errorf("%s is shown %v", name, c.DNSNames)
+		}
+	}
+	if n := a.asked(); n != 1 {
+		t.Errorf("the authority was asked %d times", n)
+	}
+
+	d := dialler{running: r, pool: a.pool()}
+	conn, err := d.webSocket("wss://" + issuedName + ":" + strings.Split(r.api.addr().String(), ":")[1] + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_ = conn.Close(ws.StatusNormalClosure, "")
+	told := r.opts.Config
+	web, why := webEndpoints(&told, nil, r.api.addr())
+	if why != "" || len(web) != 1 || !strings.EqualFold(web[0].Host, issuedName) || web[0].ConnectionType != "wss" {
+		t.Errorf("players are told %+v, %q", web, why)
+	}
+	r.cancel()
+	if err := <-r.ended; err != nil {
+		t.Error(err)
+	}
+
+	if info, err := os.Stat(dir); err != nil || info.Mode().Perm() != 0o700 {
+		t.Errorf("the directory: %v, %v", info, err)
+	}
+	a.refusing(true) // It need not be asked.
+	again := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
+	eventually(t, "the certificate that was kept", func() bool { _, err := a.shake(again, issuedName); return err == nil })
+	if c, err := a.shake(again, issuedName); err != nil || !c.Equal(first) {
+		t.Errorf("another certificate, %v", err)
+	}
+	if n := a.asked(); n != 1 {
+		t.Errorf("the authority was asked %d times", n)
+	}
+}
+
+// TestIssuedRefused: an authority that refuses is asked again later, not by the
+// handshakes that come in between, and the log says what to look at.
+func TestIssuedRefused(t *testing.T) {
+	a, log := newAuthority(t), new(buffer)
+	a.refusing(true)
+	o := options(withAuthority(t, a, t.TempDir()), Serve)
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	r := startIssued(t, a, o, func(*App) {})
+	eventually(t, "a refusal", func() bool { return strings.Contains(log.String(), "no certificate was issued") })
+	asked := a.asked()
+	for range 20 {
+		if _, err := a.shake(r, issuedName); err == nil {
+			t.Fatal("there is a certificate")
+		}
+	}
+	if n := a.asked(); n != asked || asked == 0 {
+		t.Errorf("the authority was asked %d times, then %d", asked, n)
+	}
+}
+
+// TestIssuedAgain: after a failure another attempt is made.
+func TestIssuedAgain(t *testing.T) {
+	a := newAuthority(t)
+	c := withAuthority(t, a, t.TempDir())
+	good := c.ACMEServer
+	c.ACMEServer = strings.Replace(good, "/dir", "/nowhere", 1)
+	log := new(buffer)
+	o := options(c, Serve)
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	startIssued(t, a, o, func(app *App) { app.issued.again = time.Millisecond })
+	eventually(t, "several attempts", func() bool { return strings.Count(log.String(), "no certificate was issued") > 2 })
+}
+
+// TestLeashCuts: a request under way ends with run, and an authority cannot make
+// us wait for long.
+func TestLeashCuts(t *testing.T) {
+	asked := make(chan struct{})
+	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/slow" {
+			close(asked)
+			<-r.Context().Done()
+			return
+		}
+		w.Header().Set("Retry-After", r.URL.Query().Get("after"))
+		_, _ = io.WriteString(w, strings.Repeat("x", maxAuthority+1))
+	}))
+	defer srv.Close()
+	l := newLeash()
+	ctx, cancel := context.WithCancel(t.Context())
+	defer cancel()
+	l.hold(ctx)
+	for after, want := range map[string]string{"3": "3", "5": "5", "6": "", "Sun, 22 Nov 2026 00:00:00 GMT": ""} {
+		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/?after="+url.QueryEscape(after), nil)
+		res, err := l.RoundTrip(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		if got := res.Header.Get("Retry-After"); got != want || len(body) != maxAuthority || err != nil {
+			t.Errorf("%q: wait %q, %d bytes, %v", after, got, len(body), err)
+		}
+	}
+	go func() {
+		<-asked
+		cancel()
+	}()
+	r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/slow", nil)
+	if res, err := l.RoundTrip(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("%v, %v", res, err)
+	}
+}
+
+// TestLeash: nothing is asked before run and after it.
+func TestLeash(t *testing.T) {
+	a := newAuthority(t)
+	c := withAuthority(t, a, t.TempDir())
+	s, err := newIssued(&c, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.manager.GetCertificate(modern(issuedName)); err == nil || !strings.Contains(err.Error(), errUnleashed.Error()) {
+		t.Errorf("before run: %v", err)
+	}
+	if d := s.leash.backoff(1, nil, nil); d >= 0 {
+		t.Errorf("before run it waits %v to ask again", d)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	s.leash.hold(ctx)
+	for n, want := range map[int]time.Duration{1: 2 * time.Second, 3: maxWait, 4: -1} {
+		if d := s.leash.backoff(n, nil, nil); d != want {
+			t.Errorf("attempt %d waits %v, want %v", n, d, want)
+		}
+	}
+	cancel()
+	if d := s.leash.backoff(1, nil, nil); d >= 0 {
+		t.Errorf("after run it waits %v to ask again", d)
+	}
+	s.run(ctx)
+	if n := a.asked(); n != 0 {
+		t.Errorf("the authority was asked %d times", n)
+	}
+}
+
+// TestIssuedSettings: what cannot be is refused before anything is opened.
+func TestIssuedSettings(t *testing.T) {
+	for want, change := range map[string]func(*config.Config){
+		"":                       func(*config.Config) {},
+		"acme_server":            func(c *config.Config) { c.ACMEServer = "http://ca.example.org/dir" },
+		"is not the https":       func(c *config.Config) { c.ACMEServer = "" },
+		"not among acme_domains": func(c *config.Config) { c.AdvertiseName.Host = "other.example.org" },
+	} {
+		c := local()
+		c.ACMEDomains, c.HTTP = domains(t, issuedName), addr("0.0.0.0:0")
+		change(&c)
+		err := Check(c, Serve)
+		if (err == nil) != (want == "") || err != nil && !strings.Contains(err.Error(), want) {
+			t.Errorf("%q: %v", want, err)
+		}
+	}
+}

@@ -1,0 +1,123 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"fmt"
+	"net/http"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+// The operator's connections at once, in all and from one address, where the
+// listener is public: scrapers and a few people.
+const (
+	adminConnections        = 256
+	adminAddressConnections = 64
+)
+
+// openAdmin opens the operator's port: plain HTTP on loopback, and with the
+// API's certificate elsewhere, if there is a token to protect.
+func (a *App) openAdmin() (err error) {
+	c := &a.opts.Config
+	var secure *tls.Config
+	loopback := c.Admin.Addr().Unmap().IsLoopback()
+	if c.AdminToken != "" && !loopback {
+		secure = a.secure()
+	}
+	if a.admin, err = newWeb(c.Admin.AddrPort, &a.inside, secure, a.opts.Logger); err != nil {
+		return err
+	}
+	a.add(part{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
+	if !loopback {
+		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{
+			Total: adminConnections, PerAddress: adminAddressConnections,
+		})
+	}
+	return nil
+}
+
+// pages returns what answers the operator by these settings.
+func (a *App) pages(c *config.Config) (http.Handler, error) {
+	token, err := adminToken(c)
+	if err != nil {
+		return nil, err
+	}
+	cfg := admin.Config{
+		Title:   "ferry " + a.opts.Version,
+		Metrics: a.metrics.Write,
+		Probe:   func(context.Context) error { return nil },
+		Workers: func() []engine.WorkerStats { return a.Stats().Workers },
+		Ready:   a.whyNotReady,
+		AnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
+
+		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
+	}
+	if a.relay != nil {
+		cfg.Relay, cfg.Probe = a.relay, a.relay.Probe
+		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
+		cfg.DrainDefaults = a.drainDefaults()
+	}
+	if a.front != nil {
+		cfg.Fleet, cfg.DrainDefaults = a.front.reach(), engine.DrainConfig{Deadline: -1, Threshold: -1}
+	}
+	if a.opts.Level != nil {
+		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
+	}
+	return admin.New(cfg), nil
+}
+
+// adminToken reads the operator's token, empty if there is none.
+func adminToken(c *config.Config) (string, error) {
+	if c.AdminToken == "" {
+		return "", nil
+	}
+	token, err := config.ReadSecret(c.AdminToken)
+	if err == nil {
+		err = admin.CheckToken(string(token))
+	}
+	if err != nil {
+		return "", fmt.Errorf("app: admin_token_file: %w", err)
+	}
+	return string(token), nil
+}
+
+// nodes returns this process and, for an API, all relays of its fleet.
+func (a *App) nodes(context.Context) ([]admin.Node, error) {
+	st, state := a.Stats(), "ready"
+	switch a.whyNotReady() {
+	case errNotReady:
+		state = "not ready"
+	case errDraining:
+		state = "draining"
+	}
+	now := a.inForce()
+	n := admin.Node{
+		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
+		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
+		Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
+		MaxSeats: a.seats(&now.Config),
+	}
+	for _, addr := range a.udp() {
+		n.UDP = append(n.UDP, addr.String())
+	}
+	if a.front == nil {
+		return []admin.Node{n}, nil
+	}
+	n.ID, n.Region = hostname(), ""
+	return append([]admin.Node{n}, a.front.nodes()...), nil
+}
+
+// swapped is a handler that another one takes the place of while it serves.
+// Requests under way go on with the one that has them.
+type swapped struct{ current atomic.Pointer[http.Handler] }
+
+func (s *swapped) serve(h http.Handler) { s.current.Store(&h) }
+
+func (s *swapped) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	(*s.current.Load()).ServeHTTP(w, r)
+}

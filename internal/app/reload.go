@@ -1,0 +1,225 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+// What may change while the process runs: what answers calls, who decides about
+// them besides (the terms), and the relay's limits. Everything else holds from the
+// next start on: sockets, what is told to players, and what memory was set aside
+// for.
+var (
+	reloadsAPI    = []string{"tokens", "issuers", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
+	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
+	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes"}
+	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
+)
+
+var errNoReload = errors.New("app: this process was not started with settings that can be read again")
+
+// reload is what is known of the settings since the start.
+type reload struct {
+	asking sync.Mutex // one reload at a time; taken before mu
+	mu     sync.Mutex // guards the following fields
+	loaded *config.Loaded
+}
+
+// inForce returns the settings that hold now.
+func (a *App) inForce() config.Loaded {
+	r := &a.reload
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.loaded != nil {
+		return *r.loaded
+	}
+	l := a.opts.Loaded
+	l.Config = a.opts.Config
+	return l
+}
+
+// settings returns the settings that hold now as the operator sees them. A log
+// level that was changed since is shown as it is.
+func (a *App) settings() []config.Shown {
+	l := a.inForce()
+	all := l.Shown()
+	now := admin.LevelName(a.opts.Level.Level())
+	for i := range all {
+		if all[i].Key == "log_level" && all[i].Value != now {
+			all[i].Value, all[i].Source = now, "PUT /log-level"
+		}
+	}
+	return all
+}
+
+// plan is a reload that has been found good, and not been carried out.
+type plan struct {
+	next    config.Loaded // what holds afterwards
+	done    admin.Reloaded
+	level   slog.Level
+	leveled bool
+	terms   *terms
+	calls   http.Handler // nil: as it was
+	pages   http.Handler
+	renew   func() // puts a certificate in force
+}
+
+// Reload reads the settings again and takes what may change while the process
+// runs; the rest is named. Settings that cannot be used are refused as a whole,
+// with admin.ErrRefused. Error besides: alloc.ErrUnavailable.
+func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
+	r := &a.reload
+	r.asking.Lock()
+	defer r.asking.Unlock()
+	p, err := a.plan()
+	if err != nil {
+		a.opts.Logger.Error("reload: refused, and nothing was changed", "error", err)
+		return admin.Reloaded{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
+	}
+	// The only step that can fail is the first.
+	if a.relay != nil {
+		if err := a.relay.SetMaxSeats(ctx, a.seats(&p.next.Config)); err != nil {
+			return admin.Reloaded{}, err
+		}
+		a.relay.SetLimits(limits(&p.next.Config))
+	}
+	a.players.adopt(p.terms)
+	if p.calls != nil {
+		a.calls.serve(p.calls)
+	}
+	if a.service != nil {
+		a.service.SetMaxOutstanding(p.next.MaxOutstanding)
+	}
+	a.inside.serve(p.pages)
+	if p.leveled {
+		a.opts.Level.Set(p.level)
+	}
+	if p.renew != nil {
+		p.renew()
+	}
+	r.mu.Lock()
+	r.loaded = &p.next
+	r.mu.Unlock()
+	a.sayReloaded(&p.done)
+	return p.done, nil
+}
+
+// sayReloaded writes what has changed, without the values: URLs may hold secrets,
+// and logs are read by more people than the operator's pages.
+func (a *App) sayReloaded(done *admin.Reloaded) {
+	log := a.opts.Logger
+	for _, note := range done.Notes {
+		log.Info("reload: " + note)
+	}
+	if len(done.Restart) > 0 {
+		log.Warn("reload: settings that need a restart stay as they were", "needs_restart", keys(done.Restart))
+	}
+	log.Info("reload: done", "changed", keys(done.Changed))
+}
+
+// reloadWithin is how long a reload that a signal asked for may wait for the
+// relay.
+const reloadWithin = 5 * time.Second
+
+// ReloadOnSignal is Reload for nobody who waits for the answer, which the log
+// has.
+func (a *App) ReloadOnSignal(ctx context.Context) {
+	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
+	defer cancel()
+	if _, err := a.Reload(ctx); err != nil && !errors.Is(err, admin.ErrRefused) {
+		a.opts.Logger.Error("reload: the relay did not answer", "error", err)
+	}
+}
+
+// plan reads the settings and finds out whether they are good, and what they
+// change.
+func (a *App) plan() (p plan, err error) {
+	if a.opts.Reload == nil {
+		return p, errNoReload
+	}
+	read, err := a.opts.Reload()
+	if err == nil {
+		err = Check(read.Config, a.opts.Mode)
+	}
+	if err != nil {
+		return p, err
+	}
+	p.next, p.done = a.compare(&read)
+	var notes []string
+	if p.terms, notes, err = a.players.plan(&p.next.Config); err != nil {
+		return p, err
+	}
+	p.done.Notes = append(p.done.Notes, notes...)
+	changed := keys(p.done.Changed)
+	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
+		if p.calls, err = a.handler(&p.next.Config, p.terms); err != nil {
+			return p, err
+		}
+	}
+	// Files may have changed where the settings have not.
+	if p.pages, err = a.pages(&p.next.Config); err != nil {
+		return p, err
+	}
+	if a.certificate != nil {
+		var note string
+		if p.renew, note, err = a.certificate.renewal(); err != nil {
+			return p, err
+		}
+		p.done.Notes = append(p.done.Notes, note)
+	}
+	if slices.Contains(changed, "log_level") {
+		p.leveled, err = true, p.level.UnmarshalText([]byte(p.next.LogLevel))
+	}
+	return p, err
+}
+
+// compare returns what holds after a reload of these settings, and what differs
+// from before. Warnings that were not there before are notes.
+func (a *App) compare(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
+	now := a.inForce()
+	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
+	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
+	for _, change := range config.Changes(&now.Config, &read.Config) {
+		if slices.Contains(live, change.Key) {
+			done.Changed = append(done.Changed, change)
+		} else {
+			done.Restart = append(done.Restart, change)
+		}
+	}
+	next = now.Adopted(*read, live)
+	known := Warnings(now.Config, a.opts.Mode)
+	for _, w := range Warnings(next.Config, a.opts.Mode) {
+		if !slices.Contains(known, w) {
+			done.Notes = append(done.Notes, w)
+		}
+	}
+	return next, done
+}
+
+// renewal reads the files of the certificate and returns what puts them in
+// force. The loop, which looks at the files by itself, finds nothing new then.
+func (k *certificate) renewal() (renew func(), note string, err error) {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		return nil, "", fmt.Errorf("app: tls_cert, tls_key: %w", err)
+	}
+	note = fmt.Sprintf("%s was read again: good until %s", k.cert, pair.Leaf.NotAfter.Format(time.RFC3339))
+	return func() { k.current.Store(&pair) }, note, nil
+}
+
+func keys(changes []config.Change) (all []string) {
+	for _, c := range changes {
+		all = append(all, c.Key)
+	}
+	return all
+}

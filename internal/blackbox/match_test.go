@@ -1,0 +1,199 @@
+package blackbox
+
+import (
+	"fmt"
+	"net"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/enginetest"
+)
+
+func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
+	t.Helper()
+	return enginetest.Play(t, v, a.credentials(t))
+}
+
+// talk sends content from one to the other and waits for it.
+func talk(t *testing.T, from, to *enginetest.UTP, content string) {
+	t.Helper()
+	from.Send(to.Cred.ID, content)
+	enginetest.Wait(t, content+" arrives", to.Got(from.Cred.ID, content))
+}
+
+// TestSession is a session of four as both generations of clients play it: from
+// the first HTTP call to the last DISCONNECT, with roaming in between.
+func TestSession(t *testing.T) {
+	t.Parallel()
+	for _, v := range []enginetest.Version{enginetest.UTP1, enginetest.UTP2} {
+		t.Run(fmt.Sprintf("UTP%d", v), func(t *testing.T) {
+			f := dev(t)
+			a, code := f.allocate(4)
+			host := play(t, v, a)
+			enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+			var players []*enginetest.UTP
+			for i := range 3 {
+				p := play(t, v, f.join(strings.ToLower(code)))
+				enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
+				p.Connect()
+				enginetest.Wait(t, "player is accepted", p.HasPeers(1))
+				talk(t, p, host, fmt.Sprint("hello from ", i))
+				talk(t, host, p, fmt.Sprint("welcome ", i))
+				players = append(players, p)
+			}
+			if v == enginetest.UTP2 {
+				if err := players[0].Roam(); err != nil {
+					t.Fatal(err)
+				}
+				enginetest.Wait(t, "the roamed player binds again", players[0].Logs("error 3"))
+				// What it relays before that BIND has been taken is dropped.
+				enginetest.Wait(t, "from a new port arrives", func() bool {
+					players[0].Send(host.Cred.ID, "from a new port")
+					time.Sleep(50 * time.Millisecond)
+					return host.Got(players[0].Cred.ID, "from a new port")()
+				})
+			}
+			players[1].Leave(host.Cred.ID)
+			enginetest.Wait(t, "the host forgets who left", host.HasPeers(2))
+			players[1].Connect()
+			enginetest.Wait(t, "a new link by CONNECT_REQUEST after a DISCONNECT", players[1].HasPeers(1))
+			talk(t, players[1], host, "back again")
+			for _, p := range players {
+				p.Leave(host.Cred.ID)
+			}
+			enginetest.Wait(t, "everybody has left", host.HasPeers(0))
+		})
+	}
+}
+
+// TestFullHost: the player above the limit is rejected.
+func TestFullHost(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	a, code := f.allocate(1)
+	host := play(t, enginetest.UTP2, a)
+	first, second := play(t, enginetest.UTP2, f.join(code)), play(t, enginetest.UTP2, f.join(code))
+	for _, u := range []*enginetest.UTP{host, first, second} {
+		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
+	}
+	first.Connect()
+	enginetest.Wait(t, "first is accepted", first.HasPeers(1))
+	second.Connect()
+	enginetest.Wait(t, "second is rejected", second.Logs("limit of players reached"))
+}
+
+// TestSilence: after ten seconds of silence, with the real time-outs, a player
+// gets ERROR 1; its join code dies with a host; a joiner sees ERROR 5 and 4.
+func TestSilence(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	a, code := f.allocate(4)
+	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
+	late := play(t, enginetest.UTP2, f.join(code))
+	for _, u := range []*enginetest.UTP{host, p, late} {
+		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
+	}
+	p.Connect()
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	talk(t, p, host, "hello")
+	start := time.Now()         // The relay hears the host after that.
+	talk(t, host, p, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
+	host.Pause(true)
+	died := func() bool {
+		status, answer := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
+		return status == 404 && answer["code"] == 15009.0 && answer["detail"] == "join code not found"
+	}
+	// Time in which the relay stood still does not count as silence.
+	for ; !died() && time.Since(start) < 40*time.Second; time.Sleep(20 * time.Millisecond) {
+	}
+	if !died() {
+		t.Fatal("the join code does not die with its host")
+	}
+	if d := time.Since(start); d < 9500*time.Millisecond {
+		t.Errorf("the host ended after %v of silence, before 10 s", d)
+	}
+	p.Send(host.Cred.ID, "anybody there?")
+	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	late.Connect()
+	enginetest.Wait(t, "a CONNECT_REQUEST to it earns ERROR 4", late.Logs("error 4"))
+	host.Pause(false)
+	enginetest.Wait(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
+}
+
+// TestClose: CLOSE ends an allocation at once and silently; repeated it is
+// harmless, and from elsewhere it does nothing.
+func TestClose(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	a, code := f.allocate(4)
+	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
+	enginetest.Wait(t, "bound", func() bool { return host.Is(enginetest.Established)() && p.Is(enginetest.Established)() })
+	p.Connect()
+	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	bye := append([]byte{0xDA, 0x72, 0, 11}, a.AllocationIDBytes...)
+
+	elsewhere, err := net.Dial("udp", f.udp.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer elsewhere.Close()
+	elsewhere.Write(bye)
+	p.Inject(bye) // a fellow player, who knows the id
+	elsewhere.SetReadDeadline(time.Now().Add(200 * time.Millisecond))
+	if n, err := elsewhere.Read(make([]byte, 100)); err == nil {
+		t.Errorf("a CLOSE from elsewhere was answered with %d bytes", n)
+	}
+	talk(t, p, host, "still there")
+
+	host.Pause(true)
+	for range 3 {
+		host.Inject(bye)
+	}
+	enginetest.Wait(t, "the join code dies", func() bool {
+		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
+		return status == 404
+	})
+	p.Send(host.Cred.ID, "anybody there?")
+	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	if log := host.Log(); len(log) != 0 {
+		t.Errorf("CLOSE was answered: %q", log)
+	}
+}
+
+// TestCodeDies: a join code also dies with a host that was never bound.
+func TestCodeDies(t *testing.T) {
+	t.Parallel()
+	f := dev(t, "--bind-timeout", "5s") // The calls before need some of it.
+	_, code := f.allocate(4)
+	f.join(code)
+	enginetest.Wait(t, "the code of a host that never bound dies", func() bool {
+		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
+		return status == 404
+	})
+}
+
+// TestRoamUTP1: a client of the first generation cannot move: its nonce is
+// constant. It meets silence at the new port and goes on at its old one.
+func TestRoamUTP1(t *testing.T) {
+	t.Parallel()
+	f := dev(t)
+	a, _ := f.allocate(4)
+	host := play(t, enginetest.UTP1, a)
+	enginetest.Wait(t, "bound", host.Is(enginetest.Established))
+	fresh, err := net.ListenUDP("udp", &net.UDPAddr{IP: f.udp.Addr().AsSlice()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	old := host.Swap(fresh)
+	enginetest.Wait(t, "its PING earns ERROR 3", host.Logs("error 3"))
+	host.Inject(enginetest.SignedBind(host.Cred, 0))
+	host.Swap(old).Close()
+	time.Sleep(200 * time.Millisecond) // What it read at the new port is in its log then.
+	before := len(host.Log())
+	time.Sleep(1200 * time.Millisecond) // two PING periods
+	enginetest.Wait(t, "it is bound at its old port", host.Is(enginetest.Established))
+	if len(host.Log()) != before {
+		t.Errorf("at its old port: log %q", host.Log())
+	}
+}

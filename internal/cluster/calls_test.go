@@ -1,0 +1,289 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestCalls: everything that is asked and answered arrives as it was.
+func TestCalls(t *testing.T) {
+	x := startHouse(t)
+	remote, ctx := x.remote(), patiently(t)
+	ask := testHost()
+	ask.Tenant.Project = `quoted "<&>" ` + "\u2028" + ` and long enough` // every escape of JSON
+	host, err := remote.ReserveHost(ctx, ask)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joinerAsk := alloc.JoinerRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID}
+	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.KeepCode(ctx, host.ID, "6789BC"); err != nil {
+		t.Fatal(err)
+	}
+	d, err := remote.Describe(ctx, joiner.ID)
+	if err != nil {
+		t.Fatal(err)
+	}
+	x.relay.mu.Lock()
+	defer x.relay.mu.Unlock()
+	if want := x.relay.live[joiner.ID]; d != want {
+		t.Errorf("described %+v, want %+v", d, want)
+	}
+	if !reflect.DeepEqual(x.relay.hosts, []alloc.HostRequest{ask}) || !reflect.DeepEqual(x.relay.joiners, []alloc.JoinerRequest{joinerAsk}) {
+		t.Errorf("asked %+v and %+v", x.relay.hosts, x.relay.joiners)
+	}
+	if x.relay.codes[host.ID] != "6789BC" {
+		t.Errorf("code %q", x.relay.codes[host.ID])
+	}
+	for _, res := range []alloc.Reservation{host, joiner} {
+		if res.Region != "north" || !reflect.DeepEqual(res.Endpoints, fakeWays) {
+			t.Errorf("region %q, endpoints %v", res.Region, res.Endpoints)
+		}
+		if res.Key == (proto.Key{}) || res.ConnectionData == (alloc.ConnectionData{}) || res.HostConnectionData == (alloc.ConnectionData{}) {
+			t.Error("a secret is empty")
+		}
+	}
+	if st := x.server.Stats(); st.Answered != 4 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
+		t.Errorf("counts %+v", st)
+	}
+	if st := x.dialer.Stats(); st.Lines != 1 || st.Dialed != 1 || st.Lost != 0 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestEnd: an API ends what it was answered and cannot use, and no more.
+func TestEnd(t *testing.T) {
+	x := startHouse(t)
+	remote := x.remote().(fleet.Ender)
+	host, err := x.remote().ReserveHost(patiently(t), testHost())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.End(patiently(t), host.ID); err != nil {
+		t.Fatal(err)
+	}
+	if err := remote.End(patiently(t), host.ID); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("ended twice: %v", err)
+	}
+	if made, live := x.relay.counts(); made != 1 || live != 0 {
+		t.Errorf("%d reservations were made and %d are left, want 1 and 0", made, live)
+	}
+}
+
+// notCarried are the fields of requests that only the API needs, which has
+// chosen the relay by them.
+var notCarried = []string{"HostRequest.Region", "HostRequest.Hint"}
+
+// TestRequestsAreCarried: a field that is added to a request goes over the wire,
+// or is named here.
+func TestRequestsAreCarried(t *testing.T) {
+	carried := map[string][]string{
+		"HostRequest":   {"Tenant", "Player", "MaxConnections"},
+		"JoinerRequest": {"Tenant", "Player", "Host"},
+		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
+		"Description":   {"Tenant", "Player", "Role", "Bound"},
+		"Tenant":        {"Project", "Environment"},
+	}
+	for _, v := range []any{alloc.HostRequest{}, alloc.JoinerRequest{}, alloc.Reservation{}, alloc.Description{}, alloc.Tenant{}} {
+		typ := reflect.TypeOf(v)
+		for i := range typ.NumField() {
+			name := typ.Field(i).Name
+			if !slices.Contains(carried[typ.Name()], name) && !slices.Contains(notCarried, typ.Name()+"."+name) {
+				t.Errorf("%s.%s is not carried", typ.Name(), name)
+			}
+		}
+	}
+}
+
+// notARelays are the errors that no relay has: those of an API process's own store
+// and of the program that it asks.
+var notARelays = []string{"ErrStoreUnavailable", "ErrAdmissionUnavailable"}
+
+// errorNames are the errors that alloc/relay.go declares.
+func errorNames(t *testing.T) (names []string) {
+	t.Helper()
+	file, err := parser.ParseFile(token.NewFileSet(), "../../alloc/relay.go", nil, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ast.Inspect(file, func(n ast.Node) bool {
+		if spec, ok := n.(*ast.ValueSpec); ok && strings.HasPrefix(spec.Names[0].Name, "Err") {
+			names = append(names, spec.Names[0].Name)
+		}
+		return true
+	})
+	return names
+}
+
+// TestErrorsCrossOver: each error of package alloc is the same one on the other
+// side, also when it was wrapped.
+func TestErrorsCrossOver(t *testing.T) {
+	sentinels := map[string]error{
+		"ErrNotFound": alloc.ErrNotFound, "ErrCodeNotFound": alloc.ErrCodeNotFound,
+		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
+		"ErrRegion": alloc.ErrRegion, "ErrFull": alloc.ErrFull, "ErrUnavailable": alloc.ErrUnavailable,
+		"ErrDraining": alloc.ErrDraining, "ErrOutstanding": alloc.ErrOutstanding,
+	}
+	names := slices.DeleteFunc(errorNames(t), func(name string) bool { return slices.Contains(notARelays, name) })
+	if got := slices.Sorted(maps.Keys(sentinels)); !slices.Equal(got, slices.Sorted(slices.Values(names))) {
+		t.Fatalf("alloc/relay.go has the errors %v, and this test %v", names, got)
+	}
+	sentinels["ErrTenantName"] = alloc.ErrTenantName
+	x := startHouse(t)
+	remote := x.remote()
+	for name, want := range sentinels {
+		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
+		_, hostErr := remote.ReserveHost(patiently(t), testHost())
+		_, describeErr := remote.Describe(patiently(t), proto.AllocationID{1})
+		for _, err := range []error{hostErr, describeErr, remote.KeepCode(patiently(t), proto.AllocationID{1}, "")} {
+			if !errors.Is(err, want) {
+				t.Errorf("%s arrives as %v", name, err)
+			}
+			for other, e := range sentinels {
+				if e != want && errors.Is(err, e) {
+					t.Errorf("%s arrives as %s too", name, other)
+				}
+			}
+		}
+	}
+	if st := x.dialer.Stats(); st.Lost != 0 {
+		t.Errorf("%d refusals were taken for lost answers", st.Lost)
+	}
+}
+
+// TestForeignErrors: an error that nobody knows is unavailability to the caller,
+// its text stays in the relay's log, and a fault ends nothing but its call.
+func TestForeignErrors(t *testing.T) {
+	x := newHouse(t)
+	x.relay.before = func(context.Context) {
+		x.relay.mu.Lock()
+		fail := x.relay.fail
+		x.relay.mu.Unlock()
+		if fail == nil {
+			panic("what no caller may read")
+		}
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	for _, fail := range []error{errors.New("what no caller may read"), nil} {
+		x.relay.failWith(fail)
+		_, err := x.remote().ReserveHost(patiently(t), testHost())
+		wantUnavailable(t, err)
+		if strings.Contains(err.Error(), "no caller") {
+			t.Errorf("the caller reads %v", err)
+		}
+	}
+	if n := strings.Count(x.log.String(), "what no caller may read"); n < 2 {
+		t.Errorf("the log has %d of 2 faults: %s", n, x.log)
+	}
+	if st := x.server.Stats(); st.Refused["internal"] != 2 || st.Running != 0 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestUnsendable: what JSON would change on its way is not sent, and nobody is
+// called who cannot be there.
+func TestUnsendable(t *testing.T) {
+	x := startHouse(t)
+	for _, project := range []string{"\xff", "NUL\x00", strings.Repeat("x", alloc.MaxTenantName+1)} {
+		r := testHost()
+		r.Tenant.Project = project
+		_, err := x.remote().ReserveHost(patiently(t), r)
+		_, joinErr := x.remote().ReserveJoiner(patiently(t), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
+		if !errors.Is(err, alloc.ErrTenantName) || !errors.Is(joinErr, alloc.ErrTenantName) {
+			t.Errorf("project %q: %v, %v", project, err, joinErr)
+		}
+	}
+	for _, n := range []fleet.Node{{Relay: testRelay, Control: "nowhere"}, {Control: "127.0.0.1:1"}, {Relay: testRelay, Control: "127.0.0.1:1/x?y"}} {
+		_, err := x.dialer.Relay(n).Describe(patiently(t), proto.AllocationID{1})
+		wantUnavailable(t, err)
+	}
+	if made, _ := x.relay.counts(); made != 0 || x.dialer.Stats().Lost != 0 {
+		t.Errorf("%d reservations, %+v", made, x.dialer.Stats())
+	}
+}
+
+// TestStrict: what is not exactly a call is refused, by name, and reserves
+// nothing.
+func TestStrict(t *testing.T) {
+	x := startHouse(t)
+	c := x.apiClient(t)
+	with := func(old, other string) string { return strings.Replace(testHostOf4, old, other, 1) }
+	headers := func(deadline, k string) map[string]string {
+		return map[string]string{headerDeadline: deadline, headerKey: k}
+	}
+	good := newKey().String()
+	tests := []struct {
+		name   string
+		path   string
+		header map[string]string
+		body   string
+		want   string
+	}{
+		{"another path", "/cluster/v2/reserve-host", headers("1000", good), testHostOf4, "unknown-call"},
+		{"no deadline", pathReserveHost, headers("", good), testHostOf4, "malformed"},
+		{"a deadline of 0", pathReserveHost, headers("0", good), testHostOf4, "malformed"},
+		{"a deadline too long", pathReserveHost, headers("10001", good), testHostOf4, "malformed"},
+		{"a signed deadline", pathReserveHost, headers("+5", good), testHostOf4, "malformed"},
+		{"no key", pathReserveHost, headers("1000", ""), testHostOf4, "malformed"},
+		{"a key too short", pathReserveHost, headers("1000", good[1:]), testHostOf4, "malformed"},
+		{"a key in upper case", pathReserveHost, headers("1000", "ABCDEF"+good[6:]), testHostOf4, "malformed"},
+		{"no body", pathReserveHost, headers("1000", good), "", "malformed"},
+		{"no object", pathReserveHost, headers("1000", good), "null", "malformed"},
+		{"an array", pathReserveHost, headers("1000", good), "[" + testHostOf4 + "]", "malformed"},
+		{"two objects", pathReserveHost, headers("1000", good), testHostOf4 + testHostOf4, "malformed"},
+		{"an unknown member", pathReserveHost, headers("1000", good), with("{", `{"seats":9,`), "malformed"},
+		{"a member twice", pathReserveHost, headers("1000", good), with("{", `{"project":"x",`), "malformed"},
+		{"a member in another case", pathReserveHost, headers("1000", good), with("project", "Project"), "malformed"},
+		{"a member less", pathReserveHost, headers("1000", good), with(`"project":"game",`, ""), "malformed"},
+		{"a member that is null", pathReserveHost, headers("1000", good), with(`"game"`, "null"), "malformed"},
+		{"another type", pathReserveHost, headers("1000", good), with(":4", `:"4"`), "malformed"},
+		{"a number too large", pathReserveHost, headers("1000", good), with(":4", `:4e99`), "malformed"},
+		{"half a player", pathReserveHost, headers("1000", good), with(testPlayer, testPlayer[2:]), "malformed"},
+		{"not UTF-8", pathReserveHost, headers("1000", good), with("game", "\xff"), "malformed"},
+		{"a NUL in a name", pathReserveHost, headers("1000", good), with("game", `\u0000`), "tenant-name"},
+		{"too large", pathReserveHost, headers("1000", good), with("game", strings.Repeat("x", maxBody)), "too-large"},
+		{"an id in upper case", pathDescribe, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1A1B1C1D1E1F"}`, "malformed"},
+		{"an id without dashes", pathDescribe, headers("1000", ""), `{"id":"101112131415161718191a1b1c1d1e1f"}`, "malformed"},
+		{"dashes elsewhere", pathDescribe, headers("1000", ""), `{"id":"1-0-1-1121314151617181-91a1b1c1d1e1f"}`, "malformed"},
+		{"a drain that says half", pathDrain, headers("1000", ""), `{"threshold":0}`, "malformed"},
+		{"a drain that says null", pathDrain, headers("1000", ""), `{"deadlineMs":null,"threshold":0}`, "malformed"},
+		{"a drain that is too long", pathDrain, headers("1000", ""), `{"deadlineMs":604800001,"threshold":0}`, "malformed"},
+		{"a deadline before now", pathDrain, headers("1000", ""), `{"deadlineMs":-2,"threshold":0}`, "malformed"},
+		{"a threshold below none", pathDrain, headers("1000", ""), `{"deadlineMs":0,"threshold":-2}`, "malformed"},
+		{"a threshold too large", pathDrain, headers("1000", ""), `{"deadlineMs":0,"threshold":67108865}`, "malformed"},
+		{"an end of a drain that says more", pathUndrain, headers("1000", ""), `{"deadlineMs":0}`, "malformed"},
+		{"nobody to kick", pathKick, headers("1000", ""), `{}`, "malformed"},
+		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
+		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
+		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
+	}
+	for _, tt := range tests {
+		status, body := x.post(t, c, tt.path, tt.header, tt.body)
+		if status < 400 || status >= 500 || verdictOf(t, body) != tt.want {
+			t.Errorf("%s: %d %s, want %s", tt.name, status, body, tt.want)
+		}
+	}
+	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().Operated != 0 {
+		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
+	}
+	if status, body := x.post(t, c, pathReserveHost, headers("10000", good), testHostOf4); status != 200 {
+		t.Errorf("what is exactly a call: %d %s", status, body)
+	}
+}

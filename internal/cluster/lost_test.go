@@ -1,0 +1,303 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"strconv"
+	"sync"
+	"testing"
+	"testing/synctest"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// through returns the house's relay behind a proxy, with a connection open.
+func (x *house) through(t *testing.T) (*proxy, fleet.Remote) {
+	t.Helper()
+	p := newProxy(t, x.server.Addr().String())
+	remote := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: p.addr()})
+	if _, err := remote.Describe(patiently(t), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
+		t.Fatal(err)
+	}
+	return p, remote
+}
+
+// TestAnswerLostOnce: a connection that breaks before the answer costs nothing:
+// the call is sent again, and gets the reservation that it has made.
+func TestAnswerLostOnce(t *testing.T) {
+	x := startHouse(t)
+	p, remote := x.through(t)
+	calls := uint64(0)
+	eventually(t, "a call over a connection that breaks", func() bool {
+		p.cutOpen()
+		res, err := remote.ReserveHost(patiently(t), testHost())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !x.relay.has(res.ID) {
+			t.Error("not the relay's reservation")
+		}
+		calls++
+		return x.server.Stats().Repeated > 0
+	})
+	if st := x.server.Stats(); st.Reserved != calls || x.dialer.Stats().Lost != 0 {
+		t.Errorf("%d calls, %+v", calls, st)
+	}
+}
+
+// loseOne makes calls whose answers do not come until the relay has reserved.
+func (x *house) loseOne(t *testing.T, p *proxy, remote fleet.Remote) {
+	t.Helper()
+	p.cut.Store(true)
+	eventually(t, "the relay has reserved", func() bool {
+		_, err := remote.ReserveHost(patiently(t), testHost())
+		wantUnavailable(t, err)
+		made, _ := x.relay.counts()
+		return made > 0
+	})
+	if st := x.dialer.Stats(); st.Lost == 0 || st.Cancelled != 0 {
+		t.Errorf("counts %+v", st)
+	}
+	p.cut.Store(false)
+}
+
+// allEnded reports whether reservations were made, each has ended, once, and the
+// relay's listener has counted that, which it does afterwards.
+func (x *house) allEnded() bool {
+	x.relay.mu.Lock()
+	defer x.relay.mu.Unlock()
+	st := x.server.Stats()
+	return x.relay.made > 0 && x.relay.ended == x.relay.made && len(x.relay.live) == 0 &&
+		st.Running == 0 && st.Reserved == uint64(x.relay.made) && st.Ended == st.Reserved
+}
+
+// TestAnswerLost: reservations whose answers never come are ended as soon as
+// the relay can be reached again.
+func TestAnswerLost(t *testing.T) {
+	x := startHouse(t)
+	p, remote := x.through(t)
+	x.loseOne(t, p, remote)
+	eventually(t, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	eventually(t, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
+	eventually(t, "each end is counted", x.allEnded)
+}
+
+// TestManyLost: many callers give up while the relay thinks; whatever it makes
+// for them afterwards is ended.
+func TestManyLost(t *testing.T) {
+	x := newHouse(t)
+	release, entered := make(chan struct{}), make(chan struct{}, 1000)
+	x.relay.before = func(context.Context) {
+		entered <- struct{}{}
+		<-release
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	const callers = 3 * maxRelayConns               // of which a third gets to the relay at a time
+	ctx, giveUp := context.WithCancel(patiently(t)) // Nobody gives up before.
+	var all sync.WaitGroup
+	for range callers {
+		all.Go(func() {
+			_, err := x.remote().ReserveHost(ctx, testHost())
+			wantUnavailable(t, err)
+		})
+	}
+	for range maxRelayConns / 2 {
+		<-entered
+	}
+	giveUp()
+	all.Wait()
+	close(release)
+	eventually(t, "all cancellations have come", func() bool {
+		st := x.dialer.Stats()
+		return st.Cancelled == st.Lost
+	})
+	eventually(t, "all reservations have ended", x.allEnded)
+	if st := x.dialer.Stats(); st.Lost < maxRelayConns/2 || st.Lost > callers || st.Overflowed+st.GivenUp != 0 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestDeadline: a relay that does not answer costs its caller no more than the
+// caller's time, and what it makes too late is ended, also if nobody cancels.
+func TestDeadline(t *testing.T) {
+	x := newHouse(t)
+	release := make(chan struct{})
+	budgets := make(chan time.Duration, 10)
+	x.relay.before = func(ctx context.Context) {
+		until, _ := ctx.Deadline()
+		budgets <- time.Until(until)
+		<-release
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	// A caller that only asks, as one that has died would. A busy machine may not
+	// even ask its relay within 20 ms.
+	for ms := 20; len(budgets) == 0 && ms < 10_000; ms *= 2 {
+		header := map[string]string{headerDeadline: strconv.Itoa(ms), headerKey: newKey().String()}
+		status, body := x.post(t, x.apiClient(t), pathReserveHost, header, testHostOf4)
+		if status != 503 || verdictOf(t, body) != "unavailable" {
+			t.Errorf("%d %s", status, body)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Millisecond)
+	defer cancel()
+	_, err := x.remote().ReserveHost(ctx, testHost())
+	wantUnavailable(t, err)
+	close(release)
+	eventually(t, "all reservations have ended", x.allEnded)
+	for range len(budgets) {
+		if b := <-budgets; b > maxDeadline+patience {
+			t.Errorf("the relay was given %v", b)
+		}
+	}
+}
+
+// TestDeadlineTravels: the relay gets what is left of the caller's time, and a
+// call without time is not sent.
+func TestDeadlineTravels(t *testing.T) {
+	x := newHouse(t)
+	budgets := make(chan time.Duration, 10)
+	x.relay.before = func(ctx context.Context) {
+		until, _ := ctx.Deadline()
+		budgets <- time.Until(until)
+	}
+	start(t, x.server.Run)
+	x.startDialer(t)
+	ctx, cancel := context.WithTimeout(t.Context(), 5*time.Second)
+	defer cancel()
+	if _, err := x.remote().ReserveHost(ctx, testHost()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-budgets; got > 5*time.Second+patience {
+		t.Errorf("%v of 5 s", got)
+	}
+	if _, err := x.remote().ReserveHost(t.Context(), testHost()); err != nil {
+		t.Fatal(err)
+	}
+	if got := <-budgets; got > defaultDeadline+patience {
+		t.Errorf("without a deadline: %v", got)
+	}
+	ctx, cancel = context.WithTimeout(t.Context(), 0)
+	defer cancel()
+	_, err := x.remote().ReserveHost(ctx, testHost())
+	wantUnavailable(t, err, context.DeadlineExceeded)
+	if st := x.server.Stats(); st.Reserved != 2 || x.dialer.Stats().Lost != 0 {
+		t.Errorf("counts %+v, %+v", st, x.dialer.Stats())
+	}
+}
+
+// TestEndFails: a relay that cannot end a reservation is asked again until it
+// can.
+func TestEndFails(t *testing.T) {
+	x := startHouse(t)
+	p, remote := x.through(t)
+	x.relay.failEndWith(alloc.ErrUnavailable)
+	x.loseOne(t, p, remote)
+	eventually(t, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
+	if st := x.dialer.Stats(); st.Cancelled != 0 {
+		t.Errorf("counts %+v", st)
+	}
+	x.relay.failEndWith(nil)
+	eventually(t, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+}
+
+// TestPendingIsBounded: cancellations for a relay that is gone take a bounded
+// room, and are given up in the end.
+func TestPendingIsBounded(t *testing.T) {
+	x := newHouse(t)
+	x.server.Close()
+	stop := start(t, x.dialer.Run)
+	eventually(t, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
+	l, _, err := x.dialer.enter(lineName{relay: testRelay, control: x.server.Addr().String()})
+	if err != nil {
+		t.Fatal(err)
+	}
+	const more = 10
+	for range maxPending + more {
+		x.dialer.takeBack(l, newKey())
+	}
+	x.dialer.leave(l)
+	if st := x.dialer.Stats(); st.Lost != maxPending+more || st.Overflowed != more {
+		t.Errorf("counts %+v", st)
+	}
+	l.pending.mu.Lock()
+	for i := range l.pending.keys { // The young ones stay young, however long this takes.
+		since := time.Now().Add(time.Hour)
+		if i < maxPending/2 {
+			since = time.Now().Add(-cancelFor - time.Second)
+		}
+		l.pending.keys[i].since = since
+	}
+	l.pending.mu.Unlock()
+	eventually(t, "the old ones are given up", func() bool { return x.dialer.Stats().GivenUp == maxPending/2 })
+	stop()
+	if st := x.dialer.Stats(); st.GivenUp != maxPending || st.Cancelled != 0 {
+		t.Errorf("counts %+v", st)
+	}
+}
+
+// TestTooMany: a call that finds all places taken waits for half of its time, is
+// not sent, and leaves nothing to cancel.
+func TestTooMany(t *testing.T) {
+	x := startHouse(t)
+	name := lineName{relay: testRelay, control: x.server.Addr().String()}
+	l, _, err := x.dialer.enter(name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer x.dialer.leave(l)
+	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	defer cancel()
+	var places []func()
+	for range maxRelayConns {
+		giveBack, err := l.slot(ctx)
+		if err != nil {
+			t.Fatal(err)
+		}
+		places = append(places, giveBack)
+	}
+	short, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
+	defer cancel()
+	_, err = x.remote().ReserveHost(short, testHost())
+	wantUnavailable(t, err)
+	if st := x.dialer.Stats(); st.Lost != 0 || st.Dialed != 0 {
+		t.Errorf("counts %+v", st)
+	}
+	result := make(chan error, 1)
+	go func() {
+		_, err := x.remote().ReserveHost(ctx, testHost())
+		result <- err
+	}()
+	for _, giveBack := range places {
+		giveBack()
+	}
+	if err := <-result; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestHalfTheTime: whoever waits for a place waits for half of its time, so that
+// the other half is left for the call.
+func TestHalfTheTime(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		l := newLine(lineName{relay: testRelay}, nil)
+		for range maxRelayConns {
+			<-l.slots
+		}
+		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+		defer cancel()
+		begin := time.Now()
+		_, err := l.slot(ctx)
+		wantUnavailable(t, err, errBusy)
+		if waited := time.Since(begin); waited != time.Second/2 {
+			t.Errorf("it waited %v of 1 s", waited)
+		}
+		cancel()
+		_, err = l.slot(ctx)
+		wantUnavailable(t, err, context.Canceled)
+	})
+}

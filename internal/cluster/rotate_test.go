@@ -1,0 +1,162 @@
+package cluster
+
+import (
+	"crypto/x509"
+	"errors"
+	"os"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/keyfile"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// serial is the serial number that the relay shows to a new caller.
+func (x *house) serial(t *testing.T) string {
+	t.Helper()
+	c := x.apiClient(t)
+	res, err := c.Get("https://" + x.server.Addr().String() + "/")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	return res.TLS.PeerCertificates[0].SerialNumber.String()
+}
+
+// calls makes a call over connections that are new, and reports whether it came
+// through.
+func (x *house) calls(t *testing.T) error {
+	t.Helper()
+	x.dialer.closeIdle()
+	_, err := x.remote().Describe(patiently(t), proto.AllocationID{1})
+	if errors.Is(err, alloc.ErrNotFound) {
+		return nil
+	}
+	return err
+}
+
+// TestCertificatesAreRenewed: both sides follow their files while they run, keep
+// what they have when the new ones are of no use, and complain of that once.
+func TestCertificatesAreRenewed(t *testing.T) {
+	x := newHouse(t)
+	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
+	start(t, x.server.Run)
+	x.startDialer(t)
+	first := x.serial(t)
+	relay := Request{Role: RoleRelay, Relay: testRelay}
+	x.issue(t, "relay", relay)
+	eventually(t, "the new certificate", func() bool { return x.serial(t) != first })
+	second := x.serial(t)
+
+	complaints := func() int { return strings.Count(x.log.String(), "level=ERROR") }
+	files := x.server.creds.files
+	whole, err := os.ReadFile(files.Key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	before := complaints()
+	if err := keyfile.Write(files.Key, whole[:40]); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, "a complaint", func() bool { return complaints() > before })
+	if x.serial(t) != second || x.calls(t) != nil {
+		t.Errorf("with half a key it shows %s, not %s", x.serial(t), second)
+	}
+	if n := complaints(); n != before+1 {
+		t.Errorf("%d complaints, want 1", n-before)
+	}
+	x.issue(t, "relay", Request{Role: RoleRelay, Relay: otherRelay})
+	eventually(t, "a complaint about the id", func() bool { return strings.Contains(x.log.String(), otherRelay.String()) })
+	if err := x.calls(t); err != nil {
+		t.Errorf("with another relay's certificate: %v", err)
+	}
+}
+
+// TestAuthorityIsReplaced: the authority of a running fleet changes, in three
+// steps, and after the last one the former is believed no more.
+func TestAuthorityIsReplaced(t *testing.T) {
+	x := newHouse(t)
+	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
+	start(t, x.server.Run)
+	x.startDialer(t)
+	old, young := x.ca, newTestCA(t)
+	oldAPI := x.dialer.creds.current.Load().pair
+	relay, api := Request{Role: RoleRelay, Relay: testRelay}, Request{Role: RoleAPI}
+	nodes := map[string]*credentials{"relay": x.server.creds, "api": x.dialer.creds}
+	authorities := func(cas ...*CA) {
+		t.Helper()
+		believed := x509.NewCertPool()
+		for _, ca := range cas {
+			believed.AddCert(ca.cert)
+		}
+		for name, creds := range nodes {
+			var all []byte
+			for i, ca := range cas {
+				file := x.dir + "/" + name + "-part" + string(rune('0'+i))
+				if err := writePair(ca.cert, ca.key, file, file+"-key"); err != nil {
+					t.Fatal(err)
+				}
+				part, err := os.ReadFile(file)
+				if err != nil {
+					t.Fatal(err)
+				}
+				all = append(all, part...)
+			}
+			if err := keyfile.Write(creds.files.CA, all); err != nil {
+				t.Fatal(err)
+			}
+			eventually(t, name+" has read its authorities", func() bool { return creds.current.Load().roots.Equal(believed) })
+		}
+	}
+
+	authorities(old, young)
+	if err := x.calls(t); err != nil {
+		t.Errorf("both are believed: %v", err)
+	}
+	for name, r := range map[string]Request{"relay": relay, "api": api} {
+		issued, err := young.Issue(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		creds := nodes[name]
+		if err := issued.Write(creds.files.Certificate, creds.files.Key); err != nil {
+			t.Fatal(err)
+		}
+		eventually(t, name+" has its new certificate", func() bool {
+			return creds.current.Load().pair.Leaf.Equal(issued.cert)
+		})
+		if err := x.calls(t); err != nil {
+			t.Errorf("%s has a certificate of the new one: %v", name, err)
+		}
+	}
+	authorities(young)
+	if err := x.calls(t); err != nil {
+		t.Errorf("the new one alone is believed: %v", err)
+	}
+	if status, body := x.post(t, x.rawClient(t, &oldAPI), pathReserveHost, keyed(newKey()), testHostOf4); status != 0 {
+		t.Errorf("a certificate of the former authority: %d %s", status, body)
+	}
+}
+
+// TestExpiryIsAnnounced: a certificate that ends soon is complained of once a
+// day.
+func TestExpiryIsAnnounced(t *testing.T) {
+	x := newHouse(t)
+	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: expiryWarning + time.Hour})
+	c := x.server.creds
+	c.reload()
+	now := time.Now()
+	for _, step := range []struct {
+		after time.Duration
+		want  int
+	}{
+		{0, 0}, {2 * time.Hour, 1}, {3 * time.Hour, 1}, {25 * time.Hour, 1}, {27 * time.Hour, 2},
+	} {
+		c.warn(now.Add(step.after))
+		if n := strings.Count(x.log.String(), "ends soon"); n != step.want {
+			t.Errorf("after %v: %d warnings, want %d", step.after, n, step.want)
+		}
+	}
+}

@@ -1,0 +1,142 @@
+// Package endpoint is the key by which the relay knows a peer: a UDP source, a DTLS
+// session or a WebSocket. It is a leaf, since sockets, the allocation map and the
+// engine share it.
+package endpoint
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"strconv"
+)
+
+// Kind says by which way a peer is reached. It is part of an [Endpoint], so
+// that a UDP source and, say, a DTLS session behind the same ip:port are two
+// different keys.
+type Kind uint8
+
+// The kinds of endpoint.
+const (
+	KindNone Kind = 0 // the zero Endpoint
+	KindUDP4 Kind = 1 // an IPv4 address and port
+	KindUDP6 Kind = 2 // an IPv6 address and port
+	KindDTLS Kind = 3 // the serial of a DTLS session
+	KindWS   Kind = 4 // the serial of a WebSocket
+)
+
+// String names the kind.
+func (k Kind) String() string {
+	switch k {
+	case KindNone:
+		return "none"
+	case KindUDP4:
+		return "udp4"
+	case KindUDP6:
+		return "udp6"
+	case KindDTLS:
+		return "dtls"
+	case KindWS:
+		return "ws"
+	}
+	return "kind(" + strconv.Itoa(int(k)) + ")"
+}
+
+// Endpoint is the key of a peer as a socket sees it: 24 bytes without a
+// pointer, comparable, usable as a map key. The zero value means none.
+//
+//	Hi, Lo  address words; IPv4: Hi = 0 and Lo = the 32-bit address;
+//	        a serial kind: Hi = 0 and Lo = the serial
+//	Tail    port | local<<16 | kind<<32 | listener<<40
+//
+// local is a number that a [Group] gave to the local address the peer sent to,
+// 0 when the kernel may choose; listener is [Config].Listener. IPv6 zones are
+// not kept: a peer with a link-local address is answered through the interface
+// of the local address instead.
+//
+// It is a struct and no array because Go passes a struct of words in registers,
+// and look-ups wait for their key.
+type Endpoint struct{ Hi, Lo, Tail uint64 }
+
+// Where the parts of Tail begin.
+const (
+	LocalShift    = 16
+	KindShift     = 32
+	ListenerShift = 40
+)
+
+// UDP is the Endpoint of a UDP peer. An IPv4-mapped IPv6 address is
+// unmapped, a zone is dropped, an invalid address gives the zero Endpoint.
+func UDP(addr netip.AddrPort, local uint16, listener uint8) Endpoint {
+	ip := addr.Addr().Unmap()
+	tail := uint64(addr.Port()) | uint64(local)<<LocalShift | uint64(listener)<<ListenerShift
+	switch {
+	case ip.Is4():
+		a := ip.As4()
+		return Endpoint{0, uint64(binary.BigEndian.Uint32(a[:])), tail | uint64(KindUDP4)<<KindShift}
+	case ip.Is6():
+		a := ip.As16()
+		return Endpoint{
+			binary.BigEndian.Uint64(a[:8]), binary.BigEndian.Uint64(a[8:]),
+			tail | uint64(KindUDP6)<<KindShift,
+		}
+	}
+	return Endpoint{}
+}
+
+// Serial is the Endpoint of a session that has a serial number instead
+// of an address. Serials must never be used twice in a process.
+func Serial(k Kind, serial uint64) Endpoint {
+	return Endpoint{0, serial, uint64(k) << KindShift}
+}
+
+// Kind returns the kind; KindNone for the zero Endpoint.
+func (e Endpoint) Kind() Kind { return Kind(e.Tail >> KindShift) }
+
+// Port returns the peer's port, 0 for a kind that has a serial.
+func (e Endpoint) Port() uint16 { return uint16(e.Tail) }
+
+// Local returns the number of the local address the peer sent to, 0 = any.
+func (e Endpoint) Local() uint16 { return uint16(e.Tail >> LocalShift) }
+
+// Listener returns [Config].Listener of the socket the peer was heard on.
+func (e Endpoint) Listener() uint8 { return uint8(e.Tail >> ListenerShift) }
+
+// Serial returns the serial of a [Serial], 0 for a UDP endpoint.
+func (e Endpoint) Serial() uint64 {
+	if k := e.Kind(); k == KindUDP4 || k == KindUDP6 {
+		return 0
+	}
+	return e.Lo
+}
+
+// IsZero reports whether e is the zero Endpoint.
+func (e Endpoint) IsZero() bool { return e == Endpoint{} }
+
+// AddrPort returns the peer's address and port. It is the invalid AddrPort for
+// kinds that have a serial.
+func (e Endpoint) AddrPort() netip.AddrPort {
+	switch e.Kind() {
+	case KindUDP4:
+		var a [4]byte
+		binary.BigEndian.PutUint32(a[:], uint32(e.Lo))
+		return netip.AddrPortFrom(netip.AddrFrom4(a), uint16(e.Tail))
+	case KindUDP6:
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[:8], e.Hi)
+		binary.BigEndian.PutUint64(a[8:], e.Lo)
+		return netip.AddrPortFrom(netip.AddrFrom16(a), uint16(e.Tail))
+	}
+	return netip.AddrPort{}
+}
+
+// String prints the address and port, or kind and serial such as "dtls#7". It
+// allocates and is not for the serving path.
+func (e Endpoint) String() string {
+	switch k := e.Kind(); k {
+	case KindNone:
+		return "none"
+	case KindUDP4, KindUDP6:
+		return e.AddrPort().String()
+	default:
+		return k.String() + "#" + strconv.FormatUint(e.Lo, 10)
+	}
+}

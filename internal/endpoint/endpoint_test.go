@@ -1,0 +1,89 @@
+package endpoint
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"testing"
+)
+
+func TestEndpointLayout(t *testing.T) {
+	if size := binary.Size(Endpoint{}); size != 24 {
+		t.Fatalf("size %d, want 24", size)
+	}
+	var _ map[Endpoint]struct{} // comparable, or this does not compile
+	e := UDP(netip.MustParseAddrPort("1.2.3.4:5"), 6, 7)
+	if want := (Endpoint{0, 0x01020304, 5 | 6<<16 | 1<<32 | 7<<40}); e != want {
+		t.Errorf("IPv4 words %x, want %x", e, want)
+	}
+	e = UDP(netip.MustParseAddrPort("[102:304:506:708:90a:b0c:d0e:f10]:65535"), 65535, 255)
+	if want := (Endpoint{0x0102030405060708, 0x090a0b0c0d0e0f10, 0xffff | 0xffff<<16 | 2<<32 | 0xff<<40}); e != want {
+		t.Errorf("IPv6 words %x, want %x", e, want)
+	}
+	if e := Serial(KindWS, 9); e != (Endpoint{0, 9, 4 << 32}) {
+		t.Errorf("serial words %x", e)
+	}
+}
+
+func TestEndpointRoundTrip(t *testing.T) {
+	for _, tt := range []struct {
+		addr, want string
+		kind       Kind
+	}{
+		{"1.2.3.4:5", "1.2.3.4:5", KindUDP4},
+		{"255.255.255.255:65535", "255.255.255.255:65535", KindUDP4},
+		{"0.0.0.0:0", "0.0.0.0:0", KindUDP4},
+		{"[::ffff:10.0.0.1]:7", "10.0.0.1:7", KindUDP4},
+		{"[::]:1", "[::]:1", KindUDP6},
+		{"[2001:db8::1]:7777", "[2001:db8::1]:7777", KindUDP6},
+		{"[fe80::1%eth0]:7777", "[fe80::1]:7777", KindUDP6},
+	} {
+		e := UDP(netip.MustParseAddrPort(tt.addr), 513, 3)
+		if e.AddrPort() != netip.MustParseAddrPort(tt.want) || e.String() != tt.want {
+			t.Errorf("%s: AddrPort %v, String %s", tt.addr, e.AddrPort(), e)
+		}
+		if e.Kind() != tt.kind || e.Local() != 513 || e.Listener() != 3 || e.Serial() != 0 || e.IsZero() {
+			t.Errorf("%s: kind %v local %d listener %d serial %d zero %v",
+				tt.addr, e.Kind(), e.Local(), e.Listener(), e.Serial(), e.IsZero())
+		}
+	}
+}
+
+func TestEndpointOthers(t *testing.T) {
+	none := UDP(netip.AddrPort{}, 1, 2)
+	if !none.IsZero() || none.Kind() != KindNone || none.String() != "none" || none.AddrPort().IsValid() {
+		t.Errorf("invalid address gives %v", none)
+	}
+	e := Serial(KindDTLS, 1<<63)
+	if e.Serial() != 1<<63 || e.Kind() != KindDTLS || e.AddrPort().IsValid() || e.String() != "dtls#9223372036854775808" {
+		t.Errorf("serial endpoint: %v", e)
+	}
+	if Serial(KindDTLS, 5) == Serial(KindWS, 5) {
+		t.Error("two kinds with one serial are equal")
+	}
+	for k, want := range map[Kind]string{KindNone: "none", KindUDP4: "udp4", KindUDP6: "udp6", KindWS: "ws", 77: "kind(77)"} {
+		if k.String() != want {
+			t.Errorf("kind %d prints %q, want %q", k, k, want)
+		}
+	}
+}
+
+// FuzzEndpoint checks that an endpoint gives back what it was made of.
+func FuzzEndpoint(f *testing.F) {
+	f.Add([]byte{1, 2, 3, 4}, uint16(5), uint16(6), uint8(7))
+	f.Add(binary.BigEndian.AppendUint64(make([]byte, 8), 1), uint16(0), uint16(65535), uint8(255))
+	f.Add([]byte{0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 255, 255, 1, 2, 3, 4}, uint16(9), uint16(0), uint8(0))
+	f.Fuzz(func(t *testing.T, ip []byte, port, local uint16, listener uint8) {
+		addr, ok := netip.AddrFromSlice(ip)
+		e := UDP(netip.AddrPortFrom(addr, port), local, listener)
+		if !ok {
+			if !e.IsZero() {
+				t.Fatalf("%x gives %v", ip, e)
+			}
+			return
+		}
+		want := netip.AddrPortFrom(addr.Unmap(), port)
+		if e.AddrPort() != want || e.Local() != local || e.Listener() != listener {
+			t.Fatalf("%v %d %d became %v %d %d", want, local, listener, e.AddrPort(), e.Local(), e.Listener())
+		}
+	})
+}

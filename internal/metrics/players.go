@@ -1,0 +1,74 @@
+package metrics
+
+import (
+	"io"
+
+	"github.com/ferryrelay/ferry/internal/hooks"
+	"github.com/ferryrelay/ferry/internal/identity"
+	"github.com/ferryrelay/ferry/internal/quota"
+)
+
+// Players are the counts of who may play and who hears of it, by the settings in
+// force. What these do not ask for is nil, and its metrics are not shown.
+type Players struct {
+	Identity  *identity.Stats
+	Admission *hooks.AdmissionStats
+	Webhooks  *hooks.WebhookStats
+	Quota     *quota.Stats
+}
+
+// writePlayers writes what became of tokens, questions, events and quotas.
+func (m *Metrics) writePlayers(w io.Writer) {
+	st := m.cfg.Players()
+	var p page
+	if st.Identity != nil {
+		p.identity(st.Identity)
+	}
+	if st.Admission != nil {
+		p.admission(st.Admission)
+	}
+	if st.Webhooks != nil {
+		p.webhooks(st.Webhooks)
+	}
+	if st.Quota != nil {
+		p.quota(st.Quota)
+	}
+	p.flush(w)
+}
+
+func (p *page) identity(st *identity.Stats) {
+	p.family("ferry_jwks_fetches_total", counter, "Fetches of issuers' keys.")
+	p.sample("ferry_jwks_fetches_total", st.Fetches-min(st.Failures, st.Fetches), "result", "ok")
+	p.sample("ferry_jwks_fetches_total", st.Failures, "result", "failed")
+	p.family("ferry_jwks_documents", gauge, "Documents of issuers' keys: up to date, of before since the last fetch failed, and never had.")
+	p.sample("ferry_jwks_documents", count(st.Documents-st.Keyless-st.Stale), "state", "fresh")
+	p.sample("ferry_jwks_documents", count(st.Stale), "state", "stale")
+	p.sample("ferry_jwks_documents", count(st.Keyless), "state", "missing")
+}
+
+func (p *page) admission(st *hooks.AdmissionStats) {
+	p.family("ferry_admission_questions_total", counter, "Reservations about which the operator's program had to be asked, by its answer; unanswered without one, unasked while it rests.")
+	p.sample("ferry_admission_questions_total", st.Allowed, "answer", "allowed")
+	p.sample("ferry_admission_questions_total", st.Denied, "answer", "denied")
+	p.sample("ferry_admission_questions_total", st.Unanswered, "answer", "unanswered")
+	p.sample("ferry_admission_questions_total", st.Unasked, "answer", "unasked")
+	p.single("ferry_admission_resting", gauge, "1 while the program is not asked, since it failed too often.", truth(st.Resting))
+}
+
+func (p *page) webhooks(st *hooks.WebhookStats) {
+	p.single("ferry_webhook_sent_total", counter, "Events that the operator's program has heard.", st.Sent)
+	p.single("ferry_webhook_retried_total", counter, "Attempts to send an event after the first.", st.Retried)
+	p.family("ferry_webhook_dropped_total", counter, "Events that were dropped: since too many waited, or after the last attempt.")
+	p.sample("ferry_webhook_dropped_total", st.Full, "reason", "full")
+	p.sample("ferry_webhook_dropped_total", st.Failed, "reason", "failed")
+	p.single("ferry_webhook_waiting", gauge, "Events that wait to be sent.", count(st.Waiting))
+}
+
+func (p *page) quota(st *quota.Stats) {
+	p.family("ferry_quota_refused_total", counter, "Reservations beyond what their project may use, by the limit.")
+	for r := range quota.NumRefusals {
+		limit := r.String()
+		p.sample("ferry_quota_refused_total", st.Refused[r], "limit", limit)
+	}
+	p.single("ferry_quota_unknown_total", counter, "Reservations that were let in, since nobody could say what their project uses.", st.Unknown)
+}

@@ -1,0 +1,148 @@
+package statefile
+
+import (
+	"fmt"
+	"io"
+	"os"
+	"runtime/debug"
+
+	"github.com/ferryrelay/ferry/internal/sock"
+)
+
+// chunkPlaces is how many places get their room on the disk at once: 48 KiB,
+// which are whole pages and take some 20 µs to write.
+const chunkPlaces = 1024
+
+// file is what the state file needs of an *os.File.
+type file interface {
+	io.ReaderAt
+	io.WriterAt
+	io.Closer
+	Truncate(size int64) error
+	Sync() error
+}
+
+// disk reads and writes bytes of the file, through a mapping if there is one.
+// It belongs to the owner of the File.
+type disk struct {
+	file     file
+	places   int      // in the file
+	source   *os.File // of the mapping
+	mapped   []byte   // header and the first places; nil: there is none
+	unmap    func() error
+	reserved []bool // chunks of the mapping that have room on the disk
+	zeros    []byte // a chunk of them
+}
+
+// startMapping maps f, which has its full size, up to place top. Without a
+// mapping, for whatever reason, everything works but slower.
+func (d *disk) startMapping(f *os.File, top int) {
+	d.source = f
+	if err := d.remap(Place(max(top, 1))); err != nil {
+		return
+	}
+	d.reserved = make([]bool, (d.places+chunkPlaces-1)/chunkPlaces)
+	d.zeros = make([]byte, chunkPlaces*recordSize)
+}
+
+// remap makes the mapping reach place p, and twice as far as before: to map a
+// file is to reserve its room, so a mapping of all of it would take what a relay
+// takes that is full.
+func (d *disk) remap(p Place) error {
+	chunks := chunkOf(p) + 1
+	if d.mapped != nil {
+		chunks = max(chunks, 2*(len(d.mapped)-headerSize)/(chunkPlaces*recordSize))
+	}
+	mapped, unmap, err := sock.MapFile(d.source, int(fileSize(min(chunks*chunkPlaces, d.places))))
+	if err != nil {
+		return err
+	}
+	old := d.unmap
+	d.mapped, d.unmap = mapped, unmap
+	if old != nil {
+		return old()
+	}
+	return nil
+}
+
+// has reports whether there may be a record at p.
+func (d *disk) has(p Place) bool {
+	return int(p) <= d.places && (d.mapped == nil || offset(p+1) <= int64(len(d.mapped)))
+}
+
+// reserve makes sure that there is room on the disk for a free place.
+func (d *disk) reserve(p Place) error {
+	if d.mapped == nil || d.reserved[chunkOf(p)] {
+		return nil
+	}
+	if !d.has(p) {
+		if err := d.remap(p); err != nil {
+			return err
+		}
+	}
+	from := chunkOf(p) * chunkPlaces
+	to := min(from+chunkPlaces, d.places)
+	if _, err := d.file.WriteAt(d.zeros[:(to-from)*recordSize], offset(Place(from+1))); err != nil {
+		return err
+	}
+	d.reserved[chunkOf(p)] = true
+	return nil
+}
+
+// occupied notes that a place which is in use has its room already.
+func (d *disk) occupied(p Place) {
+	if d.mapped != nil {
+		d.reserved[chunkOf(p)] = true
+	}
+}
+
+func chunkOf(p Place) int { return (int(p) - 1) / chunkPlaces }
+
+func (d *disk) read(p []byte, at int64) error {
+	if d.mapped == nil {
+		_, err := d.file.ReadAt(p, at)
+		return err
+	}
+	return guarded(p, d.mapped[at:])
+}
+
+func (d *disk) write(p []byte, at int64) error {
+	if d.mapped == nil {
+		_, err := d.file.WriteAt(p, at)
+		return err
+	}
+	return guarded(d.mapped[at:at+int64(len(p))], p)
+}
+
+// guarded copies to or from the mapping. A fault there, which otherwise ends
+// the process, is an error.
+func guarded(to, from []byte) (err error) {
+	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
+	defer func() {
+		if r := recover(); r != nil {
+			fault, ok := r.(interface {
+				error
+				Addr() uintptr
+			})
+			if !ok {
+				panic(r)
+			}
+			err = fmt.Errorf("state file: mapping of the file: %w", fault)
+		}
+	}()
+	copy(to, from)
+	return nil
+}
+
+// close ends the mapping and closes the file.
+func (d *disk) close() error {
+	var err error
+	if d.unmap != nil {
+		err = d.unmap()
+		d.mapped, d.unmap = nil, nil
+	}
+	if e := d.file.Close(); err == nil {
+		err = e
+	}
+	return err
+}

@@ -1,0 +1,291 @@
+package statefile
+
+import (
+	"errors"
+	"io"
+	"os"
+	"runtime"
+	"testing"
+)
+
+var errDisk = errors.New("disk broken")
+
+// brokenFile fails to write or to sync from some point on.
+type brokenFile struct {
+	file
+	writes int // that still work
+	mark   bool
+	sync   error
+	cut    error
+}
+
+func (b *brokenFile) WriteAt(p []byte, at int64) (int, error) {
+	if at == 0 && b.mark {
+		return b.file.WriteAt(p, at)
+	}
+	if b.writes--; b.writes < 0 {
+		return 0, errDisk
+	}
+	return b.file.WriteAt(p, at)
+}
+
+func (b *brokenFile) Sync() error { return b.sync }
+
+func (b *brokenFile) Truncate(size int64) error {
+	if b.cut != nil {
+		return b.cut
+	}
+	return b.file.Truncate(size)
+}
+
+// failing opens a state file whose disk breaks after so many writes, and collects
+// what OnError is told.
+func failing(t testing.TB, cfg Config, writes int, mark bool) (*File, *[]error) {
+	t.Helper()
+	told := new([]error)
+	cfg.OnError = func(err error) { *told = append(*told, err) }
+	l, _ := open(t, cfg)
+	l.disk.file = &brokenFile{file: l.disk.file, writes: writes, mark: mark}
+	return l, told
+}
+
+func wantTold(t testing.TB, told []error, why error) {
+	t.Helper()
+	if len(told) != 1 || !errors.Is(told[0], why) {
+		t.Errorf("told %v, want %v once", told, why)
+	}
+}
+
+// TestWriteFails: whichever write of a change fails, the state file stops with one
+// word about it, and the next start is lenient.
+func TestWriteFails(t *testing.T) {
+	t.Parallel()
+	for writes := range 4 {
+		cfg := testConfig(t, true)
+		l, told := failing(t, cfg, writes, true)
+		r := sample(t, 1)
+		p := l.Add(&r)
+		l.SetEndpoint(p, 5)
+		l.SetLinks(p, 5, Host)
+		l.Remove(p)
+		if l.Add(&r) != 0 || l.Storing() {
+			t.Error("stored after a failure")
+		}
+		wantTold(t, *told, errDisk)
+		closed(t, l)
+		cfg.Boot++
+		wantIncomplete(t, look(t, cfg), ErrUnstored)
+		cfg.Boot++
+		wantComplete(t, look(t, cfg), 2)
+	}
+}
+
+// TestReserveFails: no room for a chunk is an error, before the mapping is
+// touched there.
+func TestReserveFails(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, false)
+	cfg.Capacity = 2*chunkPlaces + 10
+	l, told := failing(t, cfg, 2, true)
+	if !l.Mapped() {
+		t.Skip("no mapping on this platform, so nothing is reserved")
+	}
+	all := fill(t, l, 2*chunkPlaces)
+	r := sample(t, 1)
+	if p := l.Add(&r); p != 0 {
+		t.Errorf("place %d without room", p)
+	}
+	wantTold(t, *told, errDisk)
+	crash(t, l)
+	cfg.Boot++
+	left := look(t, cfg)
+	wantRecords(t, left, all)
+	wantIncomplete(t, left, ErrUnstored)
+}
+
+// TestMarkFails: a file that cannot even be marked is removed.
+func TestMarkFails(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, true)
+	l, told := failing(t, cfg, 3, false)
+	fill(t, l, 1)
+	l.SetEndpoint(1, 5)
+	wantTold(t, *told, errDisk)
+	if _, err := os.Stat(cfg.Path); runtime.GOOS != "windows" && !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("the file is still there: %v", err)
+	}
+	crash(t, l)
+}
+
+// TestSettleAndFullFail: marks that cannot be written end storing as well.
+func TestSettleAndFullFail(t *testing.T) {
+	t.Parallel()
+	l, told := failing(t, testConfig(t, false), 0, false)
+	l.Settle()
+	wantTold(t, *told, errDisk)
+	crash(t, l)
+
+	cfg := testConfig(t, false)
+	l, told = failing(t, cfg, 1, false)
+	if !l.Mapped() {
+		l.disk.file.(*brokenFile).writes = 2 * cfg.Capacity
+	}
+	fill(t, l, cfg.Capacity)
+	r := sample(t, 1)
+	l.Add(&r)
+	wantTold(t, *told, errDisk)
+	crash(t, l)
+}
+
+// TestStartFails: whichever step of taking over a file fails, the start says
+// so. The file was closed, a record in it is torn and another one damaged.
+func TestStartFails(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, true)
+	l, _ := open(t, cfg)
+	fill(t, l, 3)
+	closed(t, l)
+	file := contents(t, cfg)
+	file[offset(2)+9] ^= 1
+	file[offset(3)+9] ^= 1
+	for name, c := range map[string]struct {
+		broken   brokenFile
+		capacity int
+		want     error
+	}{
+		"nothing": {brokenFile{writes: 3}, 8, nil},
+		"redo":    {brokenFile{writes: 0}, 8, errDisk},
+		"header":  {brokenFile{writes: 1}, 8, errDisk},
+		"damaged": {brokenFile{writes: 2}, 8, errDisk},
+		"sync":    {brokenFile{writes: 3, sync: errDisk}, 8, errDisk},
+		"grow":    {brokenFile{writes: 3, cut: errDisk}, 9, errDisk},
+		"shrink":  {brokenFile{writes: 3, cut: errDisk}, 7, errDisk},
+	} {
+		cfg.Capacity = c.capacity
+		if err := os.WriteFile(cfg.Path, file, 0o600); err != nil {
+			t.Fatal(err)
+		}
+		f, size, err := openFile(cfg.Path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		machine := machineRun(cfg.Machine)
+		s := scanFile(f, size, cfg.Relay, machine)
+		l := newFile(cfg, f, machine, &s)
+		c.broken.file = f
+		l.disk.file = &c.broken
+		if err := l.start(f, size, &s); !errors.Is(err, c.want) || len(s.damaged) != 1 || s.redo != 3 {
+			t.Errorf("%s: %v, want %v; damaged %v, torn %d", name, err, c.want, s.damaged, s.redo)
+		}
+		crash(t, l)
+	}
+}
+
+// TestSyncFails: a file that may not be on the disk is not closed in order.
+func TestSyncFails(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, false)
+	l, _ := open(t, cfg)
+	l.disk.file = &brokenFile{file: l.disk.file, mark: true, sync: errDisk}
+	if err := l.Close(); !errors.Is(err, errDisk) {
+		t.Errorf("Close: %v", err)
+	}
+	cfg.Boot, cfg.Machine = 2, "up again"
+	wantIncomplete(t, look(t, cfg), ErrMachine)
+}
+
+// TestWrongPlace: a change of what is not there is a mistake of the caller or
+// of somebody who writes to the file. The state file does not cover it up.
+func TestWrongPlace(t *testing.T) {
+	t.Parallel()
+	for name, wrong := range map[string]func(l *File){
+		"beyond":  func(l *File) { l.Remove(9) },
+		"free":    func(l *File) { l.SetEndpoint(5, 1) },
+		"removed": func(l *File) { l.Remove(1); l.Remove(1) },
+		"damaged": func(l *File) {
+			if _, err := l.disk.file.WriteAt([]byte{99}, offset(1)+20); err != nil {
+				t.Error(err)
+			}
+			l.SetLinks(1, 5, Host)
+		},
+	} {
+		modes(t, func(t *testing.T, cfg Config) {
+			var told []error
+			cfg.OnError = func(err error) { told = append(told, err) }
+			l, _ := open(t, cfg)
+			fill(t, l, 2)
+			wrong(l)
+			if len(told) != 1 || !errors.Is(told[0], ErrPlace) {
+				t.Errorf("%s: told %v", name, told)
+			}
+			crash(t, l)
+			cfg.Boot++
+			wantIncomplete(t, look(t, cfg), ErrUnstored)
+		})
+	}
+}
+
+// TestCutUnderTheMapping: a fault in the mapping is an error and no signal.
+func TestCutUnderTheMapping(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, false)
+	cfg.Capacity = 100_000
+	var told []error
+	cfg.OnError = func(err error) { told = append(told, err) }
+	l, _ := open(t, cfg)
+	if !l.Mapped() {
+		t.Skip("no mapping on this platform, so nothing to fault")
+	}
+	fill(t, l, 1000)
+	if err := os.Truncate(cfg.Path, 0); err != nil {
+		t.Fatal(err)
+	}
+	l.SetLinks(999, 1, Host)
+	var fault interface{ Addr() uintptr }
+	if len(told) != 1 || !errors.As(told[0], &fault) {
+		t.Errorf("told %v", told)
+	}
+	crash(t, l)
+	cfg.Boot++
+	wantIncomplete(t, look(t, cfg), ErrUnstored)
+}
+
+// unreadable fails to read a part of the file.
+type unreadable struct {
+	io.ReaderAt
+	from, to int64
+}
+
+func (u unreadable) ReadAt(p []byte, at int64) (int, error) {
+	if at < u.to && at+int64(len(p)) > u.from {
+		return 0, errDisk
+	}
+	return u.ReaderAt.ReadAt(p, at)
+}
+
+// TestUnreadable: a sector that the disk has lost costs what was in it.
+func TestUnreadable(t *testing.T) {
+	t.Parallel()
+	cfg := testConfig(t, false)
+	cfg.Capacity = 4 * chunkPlaces
+	l, _ := open(t, cfg)
+	all := fill(t, l, 3*chunkPlaces)
+	defer crash(t, l)
+	for _, c := range []struct {
+		from, to      int64
+		found, damage int
+	}{
+		{0, 1, 3 * chunkPlaces, 0},
+		{offset(1), offset(2), 2 * chunkPlaces, chunkPlaces},
+		{offset(chunkPlaces) + 5, offset(chunkPlaces) + 6, 2 * chunkPlaces, chunkPlaces},
+		{offset(4*chunkPlaces) + 5, offset(4*chunkPlaces) + 6, 3 * chunkPlaces, chunkPlaces},
+	} {
+		s := scanFile(unreadable{l.disk.file, c.from, c.to}, fileSize(cfg.Capacity), cfg.Relay, machineRun(cfg.Machine))
+		left := s.left()
+		truthful(t, "unreadable from", int(c.from), left, all)
+		wantIncomplete(t, left, errDisk)
+		if len(left.Records) != c.found || left.Damaged != c.damage {
+			t.Errorf("from %d: %d found and %d damaged", c.from, len(left.Records), left.Damaged)
+		}
+	}
+}

@@ -1,0 +1,5 @@
+//go:build !linux
+
+package statefile
+
+func tmpfsChild(string) { exit("mount: only Linux has namespaces") }

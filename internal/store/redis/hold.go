@@ -1,0 +1,193 @@
+package redisstore
+
+import (
+	"context"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// batch bounds the hosts that go to the store at once: some fifty kilobytes
+// there and back, and a few milliseconds of a busy machine, so that the time-out
+// of a batch says something about the store.
+const batch = 128
+
+// maxAge bounds the age of a host that is taken seriously, so that a clock that
+// says nonsense does not either.
+const maxAge = 10 * 365 * 24 * time.Hour
+
+// Hold makes hosts and codes last for another HoldFor, and puts back those that
+// the store has lost. A code that leads to another host goes to the older one,
+// by the time since Held.Since as this process's clock measures it. A code that
+// the relay holds takes the place of another one that the store has for the
+// host; where the relay holds none, the one in the store is made to last too. A
+// malformed code counts as none. It returns the hosts that lost their code, and
+// an error, alloc.ErrStoreUnavailable, when not all has been done; then it is done
+// again, which is harmless.
+func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]proto.AllocationID, error) {
+	var lost []proto.AllocationID
+	for part := range slices.Chunk(held, batch) {
+		some, err := s.hold(ctx, home, part)
+		lost = append(lost, some...)
+		if err != nil {
+			return lost, err
+		}
+	}
+	return lost, nil
+}
+
+// hold holds one batch: first the codes, so that no host has one that does not
+// lead to it, then the hosts, and then what was found in their entries.
+func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
+	now := time.Now()
+	var coded []fleet.Held
+	var codes []invocation
+	for _, h := range held {
+		if c, ok := canonical(h.Tenant, h.Code); ok {
+			coded = append(coded, h)
+			codes = append(codes, s.holdCode(c, h, now))
+		}
+	}
+	replies, err := s.runAll(ctx, "hold join codes", codes)
+	if err != nil {
+		return nil, err
+	}
+	kept := make(map[proto.AllocationID]bool, len(coded))
+	for i, h := range coded {
+		if kept[h.Host] = replies[i] == int64(1); !kept[h.Host] {
+			lost = append(lost, h.Host)
+		}
+	}
+	hosts := make([]invocation, len(held))
+	for i, h := range held {
+		hosts[i] = s.holdHost(home, h, kept)
+	}
+	if replies, err = s.runAll(ctx, "hold hosts", hosts); err != nil {
+		return lost, err
+	}
+	more, err := s.settle(ctx, held, replies, kept, now)
+	return append(lost, more...), err
+}
+
+func (s *Store) holdCode(c hostCode, h fleet.Held, now time.Time) invocation {
+	age := min(max(now.Sub(h.Since), 0), maxAge)
+	return invocation{
+		script: holdCode,
+		keys:   []string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
+		args:   []any{h.Host.String(), milliseconds(s.holdFor), c.code, age.Milliseconds()},
+	}
+}
+
+func (s *Store) holdHost(home fleet.Home, h fleet.Held, kept map[proto.AllocationID]bool) invocation {
+	code, became := "", ""
+	if c, ok := canonical(h.Tenant, h.Code); ok {
+		code, became = c.String(), "0"
+		if kept[h.Host] {
+			became = "1"
+		}
+	}
+	return invocation{
+		script: holdHost,
+		keys:   []string{s.keys.host(h.Host)},
+		args:   []any{homeText(home), milliseconds(s.holdFor), code, became},
+	}
+}
+
+// settle deals with the codes that entries of hosts had besides the one that
+// their relay holds: one that was replaced is dropped, and one that the relay
+// has not been told of, or that is all the host has, is made to last. It
+// returns the hosts that have lost that one.
+func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, kept map[proto.AllocationID]bool, now time.Time) ([]proto.AllocationID, error) {
+	var others []hostCode
+	var hosts []fleet.Held
+	var act []invocation
+	for i, h := range held {
+		text, ok := found[i].(string)
+		if !ok {
+			continue
+		}
+		c, ok := parseHostCode(text)
+		if !ok {
+			s.damaged.Add(1)
+			continue
+		}
+		others, hosts = append(others, c), append(hosts, h)
+		if kept[h.Host] {
+			act = append(act, s.dropCode(c, h.Host))
+		} else {
+			act = append(act, s.holdCode(c, h, now))
+		}
+	}
+	replies, err := s.runAll(ctx, "settle join codes", act)
+	if err != nil {
+		return nil, err
+	}
+	var lost []proto.AllocationID
+	var release []invocation
+	for i, h := range hosts {
+		if !kept[h.Host] && replies[i] != int64(1) {
+			lost = append(lost, h.Host)
+			release = append(release, invocation{releaseCode, []string{s.keys.host(h.Host)}, []any{others[i].String()}})
+		}
+	}
+	_, err = s.runAll(ctx, "take lost join codes from their hosts", release)
+	return lost, err
+}
+
+// Drop removes hosts that have ended, and their codes, as far as they still are
+// those of home. An error, alloc.ErrStoreUnavailable, means that not all has been
+// done; then it is done again, which is harmless, or ends by itself.
+func (s *Store) Drop(ctx context.Context, home fleet.Home, held []fleet.Held) error {
+	for part := range slices.Chunk(held, batch) {
+		if err := s.drop(ctx, home, part); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// drop drops one batch: first the hosts, each if it is still at home, then the
+// codes that led to them.
+func (s *Store) drop(ctx context.Context, home fleet.Home, held []fleet.Held) error {
+	hosts := make([]invocation, len(held))
+	for i, h := range held {
+		hosts[i] = invocation{dropHost, []string{s.keys.host(h.Host)}, []any{homeText(home)}}
+	}
+	replies, err := s.runAll(ctx, "drop hosts", hosts)
+	if err != nil {
+		return err
+	}
+	var codes []invocation
+	for i, h := range held {
+		reply, ok := replies[i].([]any)
+		if !ok || len(reply) < 2 || reply[0] != int64(1) {
+			continue // It has another home by now.
+		}
+		known, _ := canonical(h.Tenant, h.Code)
+		if known.code != "" {
+			codes = append(codes, s.dropCode(known, h.Host))
+		}
+		if text, _ := reply[1].(string); text != "" && text != known.String() {
+			if c, ok := parseHostCode(text); ok {
+				codes = append(codes, s.dropCode(c, h.Host))
+			} else {
+				s.damaged.Add(1)
+			}
+		}
+	}
+	_, err = s.runAll(ctx, "drop join codes", codes)
+	return err
+}
+
+// Forget drops the code of host, if it has one. It does not wait: Run does it
+// soon. While more hosts are waiting than fit, it is counted, and the code ends
+// by itself.
+func (s *Store) Forget(host proto.AllocationID) {
+	select {
+	case s.forget <- host:
+	default:
+		s.overflow.Add(1)
+	}
+}

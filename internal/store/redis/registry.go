@@ -1,0 +1,194 @@
+package redisstore
+
+import (
+	"context"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
+)
+
+// afterwards is how long an entry stays once its relay cannot come back.
+const afterwards = time.Minute
+
+// lastsFor is how long a node's entry stays without a heartbeat.
+func lastsFor(n fleet.Node) time.Duration {
+	return min(max(n.RecoverFor, 0), maxAge) + fleet.DeadAfter + afterwards
+}
+
+// announced is what the run of a relay in this process knows of what it wrote.
+type announced struct {
+	boot uint64
+	// tried is the number of the last entry that was sent, written that of the
+	// last one that the store said it wrote; 0 is none.
+	tried, written uint64
+	// histories are those of the servers that were seen since the run began.
+	histories map[string]bool
+}
+
+// maxHistories bounds the histories that are remembered. Beyond it all are
+// forgotten, which costs an announcement of everything.
+const maxHistories = 256
+
+// maxHistory bounds what is kept of an id, in bytes: Redis has 40.
+const maxHistory = 64
+
+// Announce writes the node's entry. It reports whether the store still has what
+// the run of this relay announced before, by two signs: the number of the last
+// entry, which goes back when the store is another one or an older copy; and the
+// histories of its servers, of which each start and each failover begins a new
+// one, so that writes are missed too that were lost after the last heartbeat or
+// on another shard. A server that does not tell its history is left out.
+// Errors: alloc.ErrStoreUnavailable, and one for an entry that is too large.
+func (s *Store) Announce(ctx context.Context, n fleet.Node) (intact bool, err error) {
+	text, err := encodeNode(n)
+	if err != nil {
+		return false, err
+	}
+	number, written := s.nextNumber(n)
+	reply, err := s.run(ctx, "announce the node", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
+		n.Relay.String(), bootText(n.Boot), number, written, milliseconds(lastsFor(n)), text)
+	if err != nil {
+		return false, err
+	}
+	same := s.sameHistories(n, s.histories(ctx), number)
+	return reply == int64(1) && written > 0 && same, nil
+}
+
+// nextNumber returns the number of the run's next entry, and that of the last
+// one that is known to be written.
+func (s *Store) nextNumber(n fleet.Node) (number, written uint64) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a := s.announced[n.Relay]
+	if a.boot != n.Boot || a.histories == nil {
+		a = announced{boot: n.Boot, histories: make(map[string]bool)}
+	}
+	a.tried++
+	s.announced[n.Relay] = a
+	return a.tried, a.written
+}
+
+// sameHistories writes down that an entry was written and which histories the
+// servers had, and reports whether all of them were known.
+func (s *Store) sameHistories(n fleet.Node, histories []string, number uint64) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	a, ok := s.announced[n.Relay]
+	if !ok || a.boot != n.Boot {
+		return false // Withdrawn meanwhile, or announced by another run.
+	}
+	a.written = max(a.written, number)
+	s.announced[n.Relay] = a
+	same := true
+	for _, h := range histories {
+		if !a.histories[h] {
+			same = false
+		}
+		if len(a.histories) >= maxHistories {
+			clear(a.histories)
+		}
+		a.histories[h] = true
+	}
+	return same
+}
+
+// histories asks the servers that take writes for the id of their history.
+// Those that do not answer are left out: the breaker learns of them by calls
+// that somebody needs.
+func (s *Store) histories(ctx context.Context) []string {
+	ctx, cancel := context.WithTimeout(ctx, s.timeout)
+	defer cancel()
+	var mu sync.Mutex
+	var all []string
+	ask := func(ctx context.Context, c *redis.Client) error {
+		text, err := c.Info(ctx, "replication").Result()
+		if id := history(text); err == nil && id != "" {
+			mu.Lock()
+			defer mu.Unlock()
+			all = append(all, id)
+		}
+		return nil
+	}
+	switch c := s.client.(type) {
+	case *redis.ClusterClient:
+		_ = c.ForEachMaster(ctx, ask)
+	case *redis.Client:
+		_ = ask(ctx, c)
+	}
+	return all
+}
+
+// history finds the id of a server's history in what it says of its replication.
+func history(info string) string {
+	const name = "master_replid:"
+	for line := range strings.Lines(info) {
+		if id, ok := strings.CutPrefix(line, name); ok {
+			return strings.TrimSpace(id[:min(len(id), maxHistory)])
+		}
+	}
+	return ""
+}
+
+// Nodes returns all entries, with their age by the store's clock. Entries that
+// have ended or that this program did not write are left out. Error:
+// alloc.ErrStoreUnavailable.
+func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
+	reply, err := s.run(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
+	if err != nil {
+		return nil, err
+	}
+	seen, damaged, ok := parseNodes(reply)
+	if !ok {
+		damaged++
+	}
+	s.damaged.Add(uint64(damaged))
+	if !ok {
+		return nil, errDamaged
+	}
+	return seen, nil
+}
+
+// parseNodes reads what listNodes returns. It also counts the entries that
+// cannot be read.
+func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
+	parts, _ := reply.([]any)
+	if len(parts) != 2 {
+		return nil, 0, false
+	}
+	text, _ := parts[0].(string)
+	now, ok := parseMilliseconds(text)
+	fields, isList := parts[1].([]any)
+	if !ok || !isList || len(fields)%2 != 0 {
+		return nil, 0, false
+	}
+	for i := 0; i < len(fields); i += 2 {
+		relay, _ := fields[i].(string)
+		entry, _ := fields[i+1].(string)
+		n, ok := parseEntry(relay, entry, now)
+		switch {
+		case !ok:
+			damaged++
+		case n.Age < lastsFor(n.Node):
+			seen = append(seen, n)
+		}
+	}
+	return seen, damaged, true
+}
+
+// Withdraw removes the entry of a relay if it is still that boot's. Error:
+// alloc.ErrStoreUnavailable, after which the entry ends by itself.
+func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
+	s.mu.Lock()
+	if s.announced[relay].boot == boot {
+		delete(s.announced, relay)
+	}
+	s.mu.Unlock()
+	_, err := s.run(ctx, "withdraw the node", withdraw, []string{s.keys.nodes(), s.keys.nodesEnd()},
+		relay.String(), bootText(boot))
+	return err
+}

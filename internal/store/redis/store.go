@@ -1,0 +1,113 @@
+package redisstore
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var (
+	_ fleet.Directory = (*Store)(nil)
+	_ fleet.Registry  = (*Store)(nil)
+)
+
+// Store is the state of a fleet in Redis. Its methods may be called from
+// several goroutines. All calls but Forget wait for the servers for at most
+// Config.Timeout; what they could not do fails with an error that wraps
+// alloc.ErrStoreUnavailable, at once while the breaker is open.
+type Store struct {
+	client  redis.UniversalClient
+	kind    Kind
+	keys    keys
+	timeout time.Duration
+	holdFor time.Duration
+	logger  *slog.Logger
+	breaker breaker
+
+	forget chan proto.AllocationID // to Run
+
+	mu        sync.Mutex // guards the following field; held for no call
+	announced map[alloc.RelayID]announced
+
+	calls     atomic.Uint64
+	failed    atomic.Uint64
+	damaged   atomic.Uint64
+	forgotten atomic.Uint64
+	overflow  atomic.Uint64
+}
+
+// New returns the store at c.URL. It opens no connection; [Store.Ping] tells
+// whether there is an answer. Close gives back what calls have opened.
+func New(c Config) (*Store, error) {
+	if err := c.validate(); err != nil {
+		return nil, err
+	}
+	address, err := ParseURL(c.URL)
+	if err != nil {
+		return nil, err
+	}
+	failures := failuresAlone
+	if address.Kind == Cluster {
+		failures = failuresCluster
+	}
+	return &Store{
+		client: connect(address, c), kind: address.Kind, keys: keys{c.prefix()},
+		timeout: c.timeout(), holdFor: c.holdFor(), logger: c.logger(),
+		breaker:   breaker{failures: failures},
+		forget:    make(chan proto.AllocationID, forgetQueue),
+		announced: make(map[alloc.RelayID]announced),
+	}, nil
+}
+
+// Close ends all connections. Calls fail from there on.
+func (s *Store) Close() error {
+	if err := s.client.Close(); err != nil {
+		return fmt.Errorf("redisstore: close: %w", err)
+	}
+	return nil
+}
+
+// Ping looks whether the store answers.
+func (s *Store) Ping(ctx context.Context) error {
+	return s.do(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
+}
+
+// Stats are numbers since New.
+type Stats struct {
+	// Calls were begun, Failed got no answer or an error for one, Refused were
+	// turned away by the breaker and are in neither.
+	Calls, Failed, Refused uint64
+	// Opened and Closed are how often the breaker did so, Open whether it is open.
+	Opened, Closed uint64
+	Open           bool
+	// Damaged are values in the store that this program did not write.
+	Damaged uint64
+	// Forgotten are hosts whose code was dropped after Forget, Overflow those
+	// that Forget had no room for: their codes end by themselves.
+	Forgotten, Overflow uint64
+	// Connections are open, Idle ones in use by nobody.
+	Connections, Idle int
+}
+
+// Stats returns the numbers so far. It does not wait for the store.
+func (s *Store) Stats() Stats {
+	st := Stats{
+		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(),
+		Forgotten: s.forgotten.Load(), Overflow: s.overflow.Load(),
+	}
+	st.Open, st.Opened, st.Closed, st.Refused = s.breaker.stats()
+	if pool, ok := s.client.(*redis.Client); ok { // A cluster's may ask the servers.
+		p := pool.PoolStats()
+		st.Connections, st.Idle = int(p.TotalConns), int(p.IdleConns)
+	}
+	return st
+}

@@ -1,0 +1,99 @@
+package redisstore
+
+import (
+	"encoding/hex"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// maxValue bounds what is read of one value: more than anything written here.
+const maxValue = 16 << 10
+
+// errDamaged is what a value is answered with that this program did not write.
+var errDamaged = fmt.Errorf("redisstore: a value in the store is not one that ferry wrote: %w", alloc.ErrStoreUnavailable)
+
+// parseID reads what proto.AllocationID.String writes.
+func parseID(text string) (id proto.AllocationID, ok bool) {
+	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
+		return id, false
+	}
+	digits := text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
+	if n, err := hex.Decode(id[:], []byte(digits)); err != nil || n != len(id) {
+		return proto.AllocationID{}, false
+	}
+	return id, id.String() == text
+}
+
+// parseHex reads 16 hexadecimal digits in lower case.
+func parseHex(text string) (n uint64, ok bool) {
+	if len(text) != 16 || strings.ToLower(text) != text {
+		return 0, false
+	}
+	n, err := strconv.ParseUint(text, 16, 64)
+	return n, err == nil
+}
+
+// parseMilliseconds reads a time or a duration in whole milliseconds.
+func parseMilliseconds(text string) (int64, bool) {
+	n, err := strconv.ParseUint(text, 10, 53) // What a script can count.
+	return int64(n), err == nil
+}
+
+// parseCodeValue reads the value of a code: "host:since".
+func parseCodeValue(text string) (host proto.AllocationID, ok bool) {
+	id, since, _ := strings.Cut(text, ":")
+	if _, ok := parseMilliseconds(since); !ok {
+		return proto.AllocationID{}, false
+	}
+	return parseID(id)
+}
+
+// hostCode is the code of a host as its entry has it: "tenant:code".
+type hostCode struct {
+	tenant uint64
+	code   string
+}
+
+func (c hostCode) String() string { return tenantText(c.tenant) + ":" + c.code }
+
+func parseHostCode(text string) (c hostCode, ok bool) {
+	tenant, code, _ := strings.Cut(text, ":")
+	packed, ok := alloc.PackCode(code)
+	if !ok || alloc.UnpackCode(packed) != code {
+		return hostCode{}, false
+	}
+	hash, ok := parseHex(tenant)
+	if !ok {
+		return hostCode{}, false
+	}
+	return hostCode{hash, code}, true
+}
+
+// homeText is the home of a host as its entry has it: "relay:boot".
+func homeText(h fleet.Home) string { return h.Relay.String() + ":" + bootText(h.Boot) }
+
+func bootText(boot uint64) string { return fmt.Sprintf("%016x", boot) }
+
+func parseHome(text string) (h fleet.Home, ok bool) {
+	relay, boot, _ := strings.Cut(text, ":")
+	id, ok := parseID(relay)
+	if !ok {
+		return fleet.Home{}, false
+	}
+	n, ok := parseHex(boot)
+	if !ok {
+		return fleet.Home{}, false
+	}
+	return fleet.Home{Relay: alloc.RelayID(id), Boot: n}, true
+}
+
+// milliseconds rounds up, so that nothing lasts for no time.
+func milliseconds(d time.Duration) int64 {
+	return int64((d + time.Millisecond - 1) / time.Millisecond)
+}

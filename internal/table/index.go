@@ -1,0 +1,181 @@
+package table
+
+import (
+	"math/bits"
+	"sync/atomic"
+)
+
+const (
+	shardBits  = 6 // 64 shards: one grows at a time, so a growth copies 1/64 of the index
+	shardCount = 1 << shardBits
+
+	lineCells = 8 // a line of cells is one cache line
+	minLines  = 8
+
+	// tombstone marks a cell whose entry was removed from a line that others
+	// had to be placed beyond. Its tag is zero, which is nobody's.
+	tombstone = 1<<32 - 1
+)
+
+// index is a sharded open-addressing hash index from a 64-bit hash to slots.
+// It is a hint: a reader compares the key inside the record. Control alone
+// writes; readers take no lock.
+type index struct {
+	shards [shardCount]shard
+}
+
+// shard is one part of an index. The atomic pointer belongs to everybody, the
+// counts to control.
+type shard struct {
+	cells atomic.Pointer[cells]
+	used  int // cells that are not empty, tombstones included
+	live  int // cells that lead to a slot
+	_     [40]byte
+}
+
+// cells is one version of a shard: power-of-two many lines. An entry is in the
+// line that its hash names, or, if that one was full, in one of the next.
+//
+// A reader goes on past a line only if it has no empty cell. So a line that
+// was full once never gets an empty cell again, and a line that has one never
+// was full: nothing lies beyond it, and what is removed from it leaves no
+// tombstone.
+type cells struct {
+	lines []line
+}
+
+// line holds cells: each is the tag of a hash above slot+1, or zero when it is
+// empty, or a tombstone.
+type line [lineCells]atomic.Uint64
+
+func newCells(lines int) *cells { return &cells{lines: make([]line, lines)} }
+
+// line returns the line for a hash, or for the n-th line after it, hash+n.
+func (c *cells) line(at uint64) *line { return &c.lines[at&uint64(len(c.lines)-1)] }
+
+// tagOf returns the part of a hash that is kept in a cell. It is never zero.
+func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
+
+func makeCell(hash uint64, slot uint32) uint64 { return uint64(tagOf(hash))<<32 | uint64(slot+1) }
+
+// match returns a bit for each cell that carries the tag. It looks at all of
+// them without a branch that depends on what they hold: a wrong guess of the
+// processor would have to wait for memory.
+func (l *line) match(tag uint32) (found uint) {
+	for i := lineCells - 1; i >= 0; i-- {
+		var hit uint
+		if uint32(l[i].Load()>>32) == tag {
+			hit = 1
+		}
+		found = found<<1 | hit
+	}
+	return found
+}
+
+// slot returns what the first cell of found leads to, unless the cell has
+// changed since it carried the tag.
+func (l *line) slot(found uint, tag uint32) (uint32, bool) {
+	word := l[bits.TrailingZeros(found)%lineCells].Load()
+	return uint32(word) - 1, uint32(word>>32) == tag
+}
+
+// open reports whether a cell is empty, so that no entry lies beyond l.
+func (l *line) open() bool {
+	for i := range l {
+		if l[i].Load() == 0 {
+			return true
+		}
+	}
+	return false
+}
+
+func (x *index) init() {
+	for i := range x.shards {
+		x.shards[i].cells.Store(newCells(minLines))
+	}
+}
+
+// shard picks the shard by bits that neither the line (low bits) nor, alone,
+// the tag decides.
+func (x *index) shard(hash uint64) *shard {
+	return &x.shards[bits.RotateLeft64(hash, shardBits)%shardCount]
+}
+
+// insert adds slot under hash. rehash returns the hash of a slot that is
+// already in the shard; it is called when the shard grows.
+func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64) {
+	c := s.cells.Load()
+	// A quarter of the cells stays empty, so that probes end and stay short.
+	if (s.used+1)*4 > len(c.lines)*lineCells*3 {
+		c = s.rebuild(c, rehash)
+	}
+	if c.place(hash, slot) {
+		s.used++
+	}
+	s.live++
+}
+
+// place stores slot in the first free cell for hash and reports whether that
+// cell was empty rather than a tombstone.
+func (c *cells) place(hash uint64, slot uint32) bool {
+	for at := hash; ; at++ {
+		line := c.line(at)
+		for i := range line {
+			word := line[i].Load()
+			if word == 0 || word == tombstone {
+				line[i].Store(makeCell(hash, slot))
+				return word == 0
+			}
+		}
+	}
+}
+
+// rebuild swaps in cells without tombstones, twice as many if more than half
+// of the present ones are live. Readers of the old cells look again.
+func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
+	size := len(old.lines)
+	for (s.live+1)*2 > size*lineCells {
+		size *= 2
+	}
+	fresh := newCells(size)
+	for i := range old.lines {
+		for j := range old.lines[i] {
+			word := old.lines[i][j].Load()
+			if word != 0 && word != tombstone {
+				slot := uint32(word) - 1
+				fresh.place(rehash(slot), slot)
+			}
+		}
+	}
+	s.used = s.live
+	s.cells.Store(fresh)
+	return fresh
+}
+
+// remove frees the cell of slot under hash. It reports false when there is
+// none. While an allocation moves, its slot has two cells, so the tag is
+// compared as well; if even the tags are equal, the cells are, and either may
+// go.
+func (s *shard) remove(hash uint64, slot uint32) bool {
+	c, cell := s.cells.Load(), makeCell(hash, slot)
+	for at := hash; ; at++ {
+		line := c.line(at)
+		open := line.open()
+		for i := range line {
+			if line[i].Load() != cell {
+				continue
+			}
+			s.live--
+			if open {
+				line[i].Store(0)
+				s.used--
+			} else {
+				line[i].Store(tombstone)
+			}
+			return true
+		}
+		if open {
+			return false
+		}
+	}
+}

@@ -1,0 +1,6 @@
+//go:build race
+
+package table
+
+// raceEnabled: the race detector is slow, and allocates on its own account.
+const raceEnabled = true

@@ -1,0 +1,202 @@
+package table
+
+import (
+	"encoding/binary"
+	"runtime"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Tick is a point in time in units of 250 ms, the resolution of every timer
+// of the relay. 32 bits of it last for 34 years.
+type Tick uint32
+
+// TickMillis is the length of a [Tick] in milliseconds.
+const TickMillis = 250
+
+// Role says on which side of a match an allocation is.
+type Role uint8
+
+// The roles. RoleNone marks a free slot.
+const (
+	RoleNone   Role = 0
+	RoleHost   Role = 1
+	RoleJoiner Role = 2
+)
+
+// Handle names one allocation in the table: a slot and the slot's generation.
+// It turns stale when the allocation ends, and the zero Handle is never valid.
+type Handle uint64
+
+func makeHandle(slot, generation uint32) Handle {
+	return Handle(uint64(slot)<<32 | uint64(generation))
+}
+
+func (h Handle) slot() uint32       { return uint32(h >> 32) }
+func (h Handle) generation() uint32 { return uint32(h) }
+
+// identity is what workers read for each datagram, in one cache line. Control
+// alone writes it, under the sequence number; every word is an atomic.
+type identity struct {
+	seq      atomic.Uint64    // odd while control writes
+	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
+	id       [2]atomic.Uint64 // the wire's id
+	endpoint [3]atomic.Uint64 // where its owner is bound; zero: nowhere
+	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
+}
+
+// Activity is what workers write of an allocation, on a line of its own so that
+// writing never takes a line of identities away from the readers. Workers keep
+// it no longer than their batch, as an [Entry].
+type Activity struct {
+	heard      atomic.Uint32 // Tick of the last datagram of its own
+	active     atomic.Uint32 // Tick of the last datagram from it or to it
+	fromHost   atomic.Uint32 // of a joiner: Tick of the last RELAY of its host to it
+	fromJoiner atomic.Uint32 // of a joiner: Tick of its last RELAY to its host
+	mismatch   atomic.Uint64 // Gate of ERROR 3 that names this allocation
+	meter      atomic.Uint64 // what it relays, see Quota
+	strangers  [StrangerSlots]atomic.Uint64
+	unproven   atomic.Uint32 // bytes that may yet go to its endpoint, see Prove
+	tally      atomic.Uint32 // Spec.Tally; control's, and fixed from Reserve on
+}
+
+// LargeMessages is what workers note of messages that are too large for the way
+// to an allocation's owner. It is written for such messages only, so that it
+// needs no line of its own.
+type LargeMessages struct {
+	dropped  atomic.Uint32
+	reported atomic.Bool // of a host: a report about its match was handed over
+}
+
+// Flags are what workers know of the BINDs of an allocation.
+type Flags uint8
+
+const (
+	// EverBound: a BIND was accepted, and Entry.Nonce is its nonce.
+	EverBound Flags = 1 << iota
+	// Told: the BIND_RECEIVED for its present endpoint has left, so that the
+	// same BIND may be answered at once.
+	Told
+	// Deferred: its expiry was put off once for a BIND that failed for its
+	// nonce, so that no other such BIND matters.
+	Deferred
+	// Rebuilt: it came back after a restart of the relay.
+	Rebuilt
+)
+
+// Entry is a consistent copy of what the table says of one allocation.
+type Entry struct {
+	Handle   Handle
+	Link     Handle // of a joiner: the host it was linked to; stale once that has ended
+	Endpoint endpoint.Endpoint
+	ID       proto.AllocationID
+	Role     Role
+	Flags    Flags
+	Nonce    uint16 // of the last BIND that was accepted
+}
+
+// Is reports whether all of the flags are set.
+func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
+
+// snapshot copies the identity. It reports false when the slot is empty. A
+// reader that meets control in the middle of a write waits for it.
+func (r *identity) snapshot(slot uint32, e *Entry) bool {
+	for spins := 0; ; spins++ {
+		before := r.seq.Load()
+		if before&1 == 0 {
+			meta := r.meta.Load()
+			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
+			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
+			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
+			e.Link = Handle(r.link.Load())
+			if r.seq.Load() == before {
+				e.Handle = makeHandle(slot, uint32(meta))
+				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
+				return e.Role != RoleNone
+			}
+		}
+		pause(spins)
+	}
+}
+
+// pause lets control finish a write. Control may have been descheduled in the
+// middle of one, so a reader that spins for long gives its processor away.
+//
+//go:noinline
+func pause(spins int) {
+	if spins > 64 {
+		runtime.Gosched()
+	}
+}
+
+// write runs change with the sequence number odd. Only control calls it.
+func (r *identity) write(change func(r *identity)) {
+	r.seq.Add(1)
+	change(r)
+	r.seq.Add(1)
+}
+
+func (r *identity) setID(id proto.AllocationID) {
+	r.id[0].Store(binary.LittleEndian.Uint64(id[:8]))
+	r.id[1].Store(binary.LittleEndian.Uint64(id[8:]))
+}
+
+func (r *identity) setEndpoint(ep endpoint.Endpoint) {
+	r.endpoint[0].Store(ep.Hi)
+	r.endpoint[1].Store(ep.Lo)
+	r.endpoint[2].Store(ep.Tail)
+}
+
+// setMeta begins an allocation, or ends one: nothing was bound yet.
+func (r *identity) setMeta(generation uint32, role Role) {
+	r.meta.Store(uint64(role)<<32 | uint64(generation))
+}
+
+func (r *identity) setBinding(flags Flags, nonce uint16) {
+	const rest = 1<<40 - 1
+	r.meta.Store(uint64(nonce)<<48 | uint64(flags)<<40 | r.meta.Load()&rest)
+}
+
+// Account is what only control knows of an allocation. Pointers to it are
+// valid until the allocation ends.
+type Account struct {
+	Match  proto.AllocationID // id of the host of its match; a host's own id
+	Player [16]byte           // hash of whom it was issued to
+	Tenant uint64             // Tenant.Hash
+
+	Reserved Tick // when it was set aside
+	Deferred Tick // not to expire before this; zero: never deferred
+	Closing  Tick // a CLOSE takes effect after this unless it is heard of; zero: none
+	Leaving  Tick // of a joiner: its link ends after this unless LeftBy relays; zero: none
+	Linked   Tick // of a joiner: when its link was opened, until the first RELAY on it; zero after
+
+	Kept uint32 // place of its record in the state file; zero: none
+
+	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
+	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
+
+	Epoch          uint16 // key epoch of its connection data
+	MaxConnections uint16 // of a host
+	Links          uint16 // open links of a host
+	Awaited        uint16 // of a host that came back: links that it had and that have not come back
+
+	LeftBy     Role // who sent the DISCONNECT of Leaving
+	EverLinked bool // a host that had a link once
+	Banned     bool // of a joiner that came back: it had no link, so none comes back
+	Ending     bool // expiry has been marked and waits for grace
+}
+
+// chunkSlots is the number of allocations in one slab: large enough that the
+// collector sees few objects, small enough that an idle relay stays small.
+const chunkSlots = 1024
+
+// chunk is one slab. It holds no pointers, so the collector never scans it,
+// and it never moves.
+type chunk struct {
+	identities [chunkSlots]identity
+	activities [chunkSlots]Activity
+	large      [chunkSlots]LargeMessages
+	accounts   [chunkSlots]Account
+}

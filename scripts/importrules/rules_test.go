@@ -1,0 +1,281 @@
+package importrules
+
+import (
+	"go/ast"
+	"go/parser"
+	"go/token"
+	"io/fs"
+	"os"
+	"path"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+)
+
+const module = "github.com/ferryrelay/ferry"
+
+// source is one Go file of the repository.
+type source struct {
+	name string // with slashes, from the root
+	dir  string
+	test bool
+	file *ast.File
+}
+
+func sources(t *testing.T) (all []source) {
+	t.Helper()
+	const root = "../.."
+	err := filepath.WalkDir(root, func(name string, d fs.DirEntry, err error) error {
+		if err != nil {
+			return err
+		}
+		if d.IsDir() && (strings.HasPrefix(d.Name(), ".") && name != root || d.Name() == "testdata" || d.Name() == "out") {
+			return filepath.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(name, "go.mod")); d.IsDir() && err == nil && name != root {
+			return filepath.SkipDir // A module of its own.
+		}
+		if !strings.HasSuffix(name, ".go") {
+			return nil
+		}
+		fset := token.NewFileSet()
+		file, err := parser.ParseFile(fset, name, nil, parser.ParseComments)
+		if err != nil {
+			return err
+		}
+		rel, err := filepath.Rel(root, name)
+		rel = filepath.ToSlash(rel)
+		all = append(all, source{
+			name: rel, dir: path.Dir(rel), test: strings.HasSuffix(rel, "_test.go"),
+			file: file,
+		})
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(all) < 50 {
+		t.Fatalf("only %d Go files: the test looks in the wrong place", len(all))
+	}
+	return all
+}
+
+func (s source) imports() (paths []string) {
+	for _, spec := range s.file.Imports {
+		p, _ := strconv.Unquote(spec.Path.Value)
+		paths = append(paths, p)
+	}
+	return paths
+}
+
+// within reports whether pkg is root or lies below it.
+func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
+
+// rule says what a package, and all below it that have no rule of their own, may
+// import.
+type rule struct {
+	dir string
+	// inside are packages of this module, with all below them.
+	inside []string
+	// outside are modules, besides the standard library.
+	outside []string
+	why     string
+}
+
+const (
+	xnet   = "golang.org/x/net"
+	xsys   = "golang.org/x/sys"
+	xtime  = "golang.org/x/time"
+	uuid   = "github.com/google/uuid"
+	goleak = "go.uber.org/goleak"
+
+	goredis   = "github.com/redis/go-redis/v9"
+	websocket = "github.com/coder/websocket"
+)
+
+// rules are found by the longest matching directory. Imports point down: a package
+// may import only what stands above it here.
+var rules = []rule{
+	{"proto", nil, nil, "the wire: whoever imports it gets the standard library and nothing else"},
+	{"internal/endpoint", nil, nil, "the key of a peer: sockets, map and engine share it"},
+	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it knows nothing of the protocol"},
+	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it knows neither sockets nor the service"},
+	{"alloc", []string{"proto"}, []string{uuid}, "a program that embeds the service must not inherit a web stack"},
+	{"alloc/api", nil, nil, "JSON types and a small client for any program"},
+	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
+	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "a player's machine has no relay in it"},
+	{"internal/statefile", []string{"proto", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, of which the engine and DTLS know the meaning"},
+	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
+	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
+	{"engine/websocket", []string{"proto", "internal/endpoint", "engine"}, []string{websocket}, "WebSocket is optional"},
+	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
+		"the load generator measures the engine, so it must not share its code"},
+	{"internal/keyfile", nil, nil, "files, not what is in them"},
+	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
+	{"internal/fleet", []string{"alloc", "proto"}, nil, "placement of matches on relays"},
+	{"internal/store", []string{"alloc", "internal/fleet", "proto"}, nil, "a store knows codes and ids"},
+	{"internal/store/redis", []string{"alloc", "internal/fleet", "proto"}, []string{goredis}, "only a fleet needs Redis"},
+	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "proto"}, nil, "the call from an API process to a relay"},
+	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
+	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, nil, "calls to the operator's own programs"},
+	{"internal/quota", []string{"alloc"}, nil, "what a project may use; the engine counts it"},
+	{"internal/enginetest", []string{"alloc", "engine", "proto"}, nil, "a relay and game clients for tests"},
+	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
+		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
+		"the program's own parts"},
+	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
+		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go"}, "the binary"},
+	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "laboratories and rules"},
+	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "files for operators, held against the binary only"},
+	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
+		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players of each transport, with libraries that real ones may have"},
+	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "many machines, seen by players and backends"},
+}
+
+// testOnly are modules that tests of any package may import.
+var testOnly = []string{
+	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid,
+	"github.com/coder/websocket", "github.com/pion/dtls/v3", // independent clients
+}
+
+func ruleOf(t *testing.T, dir string) rule {
+	t.Helper()
+	best := -1
+	for i, r := range rules {
+		if within(dir, r.dir) && (best < 0 || len(r.dir) > len(rules[best].dir)) {
+			best = i
+		}
+	}
+	if best < 0 {
+		t.Fatalf("%s has no rule: a new package needs a row here and one sentence, what it owns that no other does", dir)
+	}
+	return rules[best]
+}
+
+// TestImports: imports point down only.
+func TestImports(t *testing.T) {
+	for _, s := range sources(t) {
+		r := ruleOf(t, s.dir)
+		for _, imp := range s.imports() {
+			if why := forbidden(t, s, r, imp); why != "" {
+				t.Errorf("%s imports %s: %s (%s: %s)", s.name, imp, why, r.dir, r.why)
+			}
+		}
+	}
+}
+
+func forbidden(t *testing.T, s source, r rule, imp string) string {
+	if inner, ok := strings.CutPrefix(imp, module+"/"); ok {
+		target := ruleOf(t, inner)
+		if target.dir == r.dir || slices.ContainsFunc(r.inside, func(in string) bool { return within(target.dir, in) }) {
+			return ""
+		}
+		if s.test && testKit(s, inner) {
+			return ""
+		}
+		return "imports point down only"
+	}
+	if !strings.Contains(strings.SplitN(imp, "/", 2)[0], ".") {
+		return "" // the standard library
+	}
+	in := func(list []string) bool {
+		return slices.ContainsFunc(list, func(mod string) bool { return within(imp, mod) })
+	}
+	if in(r.outside) || s.test && in(testOnly) {
+		return ""
+	}
+	return "a further dependency needs a row here and a sentence in the commit"
+}
+
+// testKit reports whether a test may import a package as, or for, a test kit:
+// those of engine and store are for tests of every package, and speak in the types
+// of engine and alloc.
+func testKit(s source, inner string) bool {
+	if within(inner, "internal/enginetest") || within(inner, "internal/store") {
+		return true
+	}
+	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/enginetest")
+}
+
+// TestUnsafe: unsafe is used in one file, raw system calls in one package.
+func TestUnsafe(t *testing.T) {
+	var unsafeFiles []string
+	for _, s := range sources(t) {
+		for _, imp := range s.imports() {
+			if imp == "unsafe" {
+				unsafeFiles = append(unsafeFiles, s.name)
+			}
+			if within(imp, xsys) && !within(s.dir, "internal/sock") && !within(s.dir, "scripts") {
+				t.Errorf("%s imports %s: only internal/sock makes raw system calls, and exports what others need", s.name, imp)
+			}
+		}
+	}
+	if len(unsafeFiles) != 1 || !strings.HasPrefix(unsafeFiles[0], "internal/sock/") {
+		t.Errorf("unsafe is imported by %v: it has one file in internal/sock, so that a review can find it", unsafeFiles)
+	}
+}
+
+var leftover = regexp.MustCompile(`\b(TODO|FIXME|XXX)\b`)
+
+// TestDocs: every package and every exported name of a library is documented,
+// and nothing is left over.
+func TestDocs(t *testing.T) {
+	documented := map[string]bool{}
+	for _, s := range sources(t) {
+		if s.test {
+			continue
+		}
+		documented[s.dir] = documented[s.dir] || s.file.Doc != nil
+		for _, group := range s.file.Comments {
+			if leftover.MatchString(group.Text()) {
+				t.Errorf("%s: a comment says TODO: it belongs into an issue", s.name)
+			}
+		}
+		for _, d := range s.file.Decls {
+			if f, ok := d.(*ast.FuncDecl); ok && f.Name.IsExported() && f.Doc == nil && !method(f) {
+				t.Errorf("%s: %s has no doc comment", s.name, f.Name.Name)
+			}
+		}
+	}
+	for dir, ok := range documented {
+		if !ok {
+			t.Errorf("package %s has no package comment: what does it own that no other does?", dir)
+		}
+	}
+}
+
+// method reports whether f is a method of a type that is not exported.
+func method(f *ast.FuncDecl) bool {
+	if f.Recv == nil {
+		return false
+	}
+	typ := f.Recv.List[0].Type
+	if star, ok := typ.(*ast.StarExpr); ok {
+		typ = star.X
+	}
+	name, ok := typ.(*ast.Ident)
+	return !ok || !name.IsExported()
+}
+
+// TestRules checks that the rules forbid what they should.
+func TestRules(t *testing.T) {
+	proto := source{name: "proto/x.go", dir: "proto"}
+	for imp, want := range map[string]bool{
+		"fmt": true, module + "/engine": false, uuid: false, xsys + "/unix": false,
+	} {
+		if ok := forbidden(t, proto, ruleOf(t, "proto"), imp) == ""; ok != want {
+			t.Errorf("proto imports %s: allowed %v", imp, ok)
+		}
+	}
+	bench := source{name: "bench/x.go", dir: "bench"}
+	for imp, want := range map[string]bool{
+		module + "/internal/sock": true, module + "/engine": false, module + "/alloc": false, module + "/alloc/api": true,
+	} {
+		if ok := forbidden(t, bench, ruleOf(t, "bench"), imp) == ""; ok != want {
+			t.Errorf("bench imports %s: allowed %v", imp, ok)
+		}
+	}
+}
