@@ -133,7 +133,7 @@ type answer struct {
 func waitForReader(answers <-chan answer) (a answer, inside bool) {
 	buf := make([]byte, 1<<20)
 	for {
-		if n := runtime.Stack(buf, true); bytes.Contains(buf[:n], []byte("alloc.(*identity).snapshot(")) {
+		if n := runtime.Stack(buf, true); bytes.Contains(buf[:n], []byte("table.(*identity).snapshot(")) {
 			return answer{}, true
 		}
 		select {
