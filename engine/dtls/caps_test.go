@@ -157,7 +157,7 @@ func TestPerIdentity(t *testing.T) {
 	if !g.Alive(sources[19]) || !g.Alive(sources[18]) || g.Alive(sources[17]) {
 		t.Fatal("not the latest two are left")
 	}
-	g.wantCounts(map[Event]uint64{Outnumbered: 18})
+	g.wantCounts(map[Event]uint64{SessionLimit: 18})
 }
 
 // TestEndedFirst: sessions that their client has ended make room before one that
@@ -197,7 +197,7 @@ func TestQueue(t *testing.T) {
 	for range 25 {
 		r.Open(home, hello)
 	}
-	r.Open(home, append(hello, make([]byte, maxLetter)...))
+	r.Open(home, append(hello, make([]byte, maxHandshakeDatagram)...))
 	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})
 }
 

@@ -19,19 +19,19 @@
 // The key of the handshake is the allocation's (Config.PSK), the identity its id:
 // 16 bytes, or text. Cipher suites: TLS_PSK_WITH_AES_128_GCM_SHA256 and
 // TLS_PSK_WITH_AES_256_GCM_SHA384. With a pre-shared key alone there is no forward
-// secrecy: who records a session and learns the key of the allocation later can
-// read it. Real clients have no other key.
+// secrecy: an attacker that records a session and learns the key of the allocation
+// later can read it. Real clients have no other key.
 //
-// # Who owns what
+// # Ownership
 //
 //	handshakes of a source prefix    the worker that the prefix is given to
-//	sessions in the table            whoever holds the table's lock adds and removes;
-//	                                 anybody reads, without a lock
+//	sessions in the table            added and removed under the table's lock, read by
+//	                                 any goroutine without it
 //	window, sequence number, clocks  atomics of the session
-//	letters                          a ring per worker: Open fills, the worker empties
+//	datagrams                        a ring per worker: Open fills, the worker empties
 //
 // Goroutines: Config.Workers and one that keeps the time, none per handshake or
-// session. Memory: Config.Queue letters of 1.5 KB per worker, below 1 KB per
+// session. Memory: Config.Queue datagrams of 1.5 KB per worker, below 1 KB per
 // handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
 //
 // # Why the flights are ours
@@ -45,7 +45,7 @@
 // are four messages to understand; pion's client, OpenSSL's and Mbed TLS's agree
 // with what is made here.
 //
-// # What a stranger can do
+// # What an attacker can do
 //
 // An answer to a hello without a cookie is never larger than that hello, and each
 // datagram earns one at most, however many messages and records are in it: what
@@ -55,8 +55,8 @@
 // re-home understand nothing else; above, if the ServerHello were larger than the
 // hello, and where another handshake is under way, it earns a cookie first. The
 // rest of the places are for those with a cookie, so forged sources cannot take
-// them. Who has sources of his own can hold HalfOpenPerPrefix places of each
-// prefix for HandshakeTimeout; where all HalfOpen are taken the oldest handshake
+// them. An attacker with sources of its own can hold HalfOpenPerPrefix places of
+// each prefix for HandshakeTimeout; where all HalfOpen are taken the oldest handshake
 // makes room for the next one with a cookie.
 //
 // What cannot be decrypted, alerts in plain text, unknown identities and wrong
@@ -73,7 +73,7 @@
 //	  82  extended master secret, renegotiation,     44, a cookie: 86 would be more
 //	      one suite and nothing else
 //	 122  pion, one suite                            86
-//	 126  Mbed TLS, one suite, name of 12 letters    86
+//	 126  Mbed TLS, one suite, name of 12 datagrams    86
 //	 136  pion, one suite, name "relay"              86
 //	 416  Mbed TLS, all suites                       86
 //

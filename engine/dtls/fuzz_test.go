@@ -126,15 +126,15 @@ func FuzzDatagrams(f *testing.F) {
 	f.Fuzz(func(t *testing.T, a, b []byte) {
 		w := newWorker(r)
 		for _, pkt := range [][]byte{a, b, a} {
-			pkt = pkt[:min(len(pkt), maxLetter)]
+			pkt = pkt[:min(len(pkt), maxHandshakeDatagram)]
 			sent, answers := 0, 0
 			w.send = func(_ endpoint.Endpoint, out []byte) { sent += len(out); answers++ }
 			w.datagram(home, pkt)
 			if sent > len(pkt) || answers > 1 {
 				t.Fatalf("%d bytes earned %d in %d datagrams", len(pkt), sent, answers)
 			}
-			if int(r.halfOpen.Load()) != len(w.open) || w.prefixes[prefixOf(home)] != len(w.open) || len(w.open) > 1 {
-				t.Fatalf("%d half open, %d counted", len(w.open), r.halfOpen.Load())
+			if int(r.halfOpen.Load()) != len(w.handshakes) || w.prefixes[prefixOf(home)] != len(w.handshakes) || len(w.handshakes) > 1 {
+				t.Fatalf("%d half open, %d counted", len(w.handshakes), r.halfOpen.Load())
 			}
 		}
 		w.expire(1 << 62)

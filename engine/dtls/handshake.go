@@ -1,6 +1,11 @@
 package dtls
 
-import "encoding/binary"
+import (
+	"encoding/binary"
+	"encoding/hex"
+
+	"github.com/ferryrelay/ferry/proto"
+)
 
 // Types of handshake messages, RFC 5246 7.4 and RFC 6347 4.3.2.
 const (
@@ -59,3 +64,212 @@ func appendMessageHeader(dst []byte, kind byte, seq uint16, n int) []byte {
 func uint24(b []byte) int { return int(b[0])<<16 | int(b[1])<<8 | int(b[2]) }
 
 func appendUint24(dst []byte, n int) []byte { return append(dst, byte(n>>16), byte(n>>8), byte(n)) }
+
+// Numbers in a ClientHello, RFC 5246, 5746 and 7627.
+const (
+	extExtendedMasterSecret = 23
+	extRenegotiationInfo    = 0xFF01
+	suiteRenegotiationInfo  = 0x00FF
+	randomLen               = 32
+)
+
+// hello is what a ClientHello says; it lends bytes.
+type hello struct {
+	random         []byte
+	cookie         []byte
+	suites         []byte // two bytes each
+	extendedMaster bool
+	renegotiation  bool   // it wants to hear that we know of RFC 5746
+	before, after  []byte // what surrounds the cookie, without extensions
+}
+
+// parseHello parses the body of a ClientHello for DTLS 1.2 or later, which is
+// answered with 1.2. It reports false for everything else.
+func parseHello(b []byte) (h hello, ok bool) {
+	if len(b) < 2+randomLen || b[0] != 0xFE || b[1] > 0xFD {
+		return hello{}, false
+	}
+	h.random = b[2 : 2+randomLen]
+	rest := b[2+randomLen:]
+	session, rest, ok := vector8(rest)
+	if !ok || len(session) > 32 {
+		return hello{}, false
+	}
+	h.before = b[:len(b)-len(rest)]
+	if h.cookie, rest, ok = vector8(rest); !ok {
+		return hello{}, false
+	}
+	h.after = rest
+	if h.suites, rest, ok = vector16(rest); !ok || len(h.suites) == 0 || len(h.suites)%2 != 0 {
+		return hello{}, false
+	}
+	compression, rest, ok := vector8(rest)
+	if !ok || !contains(compression, 0) {
+		return hello{}, false
+	}
+	h.after = h.after[:len(h.after)-len(rest)]
+	h.renegotiation = h.offers(suiteRenegotiationInfo)
+	return h, len(rest) == 0 || h.parseExtensions(rest)
+}
+
+func (h *hello) parseExtensions(b []byte) bool {
+	all, rest, ok := vector16(b)
+	if !ok || len(rest) != 0 {
+		return false
+	}
+	for len(all) > 0 {
+		if len(all) < 2 {
+			return false
+		}
+		kind := binary.BigEndian.Uint16(all)
+		var data []byte
+		if data, all, ok = vector16(all[2:]); !ok {
+			return false
+		}
+		switch kind {
+		case extExtendedMasterSecret:
+			h.extendedMaster = true
+			ok = len(data) == 0
+		case extRenegotiationInfo:
+			h.renegotiation = true
+			ok = len(data) == 1 && data[0] == 0
+		}
+		if !ok {
+			return false
+		}
+	}
+	return true
+}
+
+// offers reports whether the client has a cipher suite.
+func (h *hello) offers(suite uint16) bool {
+	for s := h.suites; len(s) >= 2; s = s[2:] {
+		if binary.BigEndian.Uint16(s) == suite {
+			return true
+		}
+	}
+	return false
+}
+
+// vector8 takes a vector with a length of one byte off b.
+func vector8(b []byte) (v, rest []byte, ok bool) {
+	if len(b) < 1 || len(b)-1 < int(b[0]) {
+		return nil, nil, false
+	}
+	n := 1 + int(b[0])
+	return b[1:n], b[n:], true
+}
+
+// vector16 takes a vector with a length of two bytes off b.
+func vector16(b []byte) (v, rest []byte, ok bool) {
+	if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
+		return nil, nil, false
+	}
+	n := 2 + int(binary.BigEndian.Uint16(b))
+	return b[2:n], b[n:], true
+}
+
+func contains(b []byte, x byte) bool {
+	for _, y := range b {
+		if x == y {
+			return true
+		}
+	}
+	return false
+}
+
+// appendHelloVerify appends the datagram with a HelloVerifyRequest: 44 bytes,
+// where the shortest ClientHello has 67. Its sequence number is that of the
+// ClientHello and its version 1.0, as RFC 6347 4.2.1 asks of servers that
+// remember nothing.
+func appendHelloVerify(dst []byte, recordSeq uint64, messageSeq uint16, cookie []byte) []byte {
+	body := make([]byte, 0, messageHeaderLen+3+cookieLen)
+	body = appendMessageHeader(body, msgHelloVerifyRequest, messageSeq, 3+len(cookie))
+	body = binary.BigEndian.AppendUint16(body, version10)
+	body = append(append(body, byte(len(cookie))), cookie...)
+	return appendPlain(dst, typeHandshake, version10, recordSeq, body)
+}
+
+// answerLen is the size of the datagram that answers a hello directly.
+func answerLen(h *hello) int {
+	n := headerLen + messageHeaderLen + 2 + randomLen + 1 + 2 + 1 + messageHeaderLen
+	if h.extendedMaster || h.renegotiation {
+		n += 2
+	}
+	if h.extendedMaster {
+		n += 4
+	}
+	if h.renegotiation {
+		n += 5
+	}
+	return n
+}
+
+// appendServerFlight appends the messages ServerHello and ServerHelloDone, which
+// travel in one record since that saves 13 bytes. There is no session id, so
+// nothing to resume, and no ServerKeyExchange, since there is no hint to give
+// (RFC 4279 2).
+func appendServerFlight(dst []byte, h *hello, suite *suite, seq uint16, random []byte) []byte {
+	body := make([]byte, 0, 64)
+	body = binary.BigEndian.AppendUint16(body, version12)
+	body = append(body, random...)
+	body = append(body, 0)
+	body = binary.BigEndian.AppendUint16(body, suite.id)
+	body = append(body, 0)
+	body = appendExtensions(body, h)
+	dst = appendMessage(dst, msgServerHello, seq, body)
+	return appendMessageHeader(dst, msgServerHelloDone, seq+1, 0)
+}
+
+func appendExtensions(body []byte, h *hello) []byte {
+	if !h.extendedMaster && !h.renegotiation {
+		return body
+	}
+	at := len(body)
+	body = append(body, 0, 0)
+	if h.extendedMaster {
+		body = binary.BigEndian.AppendUint16(body, extExtendedMasterSecret)
+		body = append(body, 0, 0)
+	}
+	if h.renegotiation {
+		body = binary.BigEndian.AppendUint16(body, extRenegotiationInfo)
+		body = append(body, 0, 1, 0)
+	}
+	binary.BigEndian.PutUint16(body[at:], uint16(len(body)-at-2))
+	return body
+}
+
+// parseIdentity reads a PSK identity: the 16 bytes of the allocation's id, as
+// real clients send it, or its text, as the documentation has it, in either case
+// and with or without hyphens.
+func parseIdentity(b []byte) (id proto.AllocationID, ok bool) {
+	switch len(b) {
+	case proto.IDLen:
+		copy(id[:], b)
+		return id, true
+	case 36:
+		var digits [32]byte
+		n := 0
+		for i, x := range b {
+			if i == 8 || i == 13 || i == 18 || i == 23 {
+				if x != '-' {
+					return proto.AllocationID{}, false
+				}
+				continue
+			}
+			digits[n] = x
+			n++
+		}
+		return parseHex(digits[:])
+	case 32:
+		return parseHex(b)
+	}
+	return proto.AllocationID{}, false
+}
+
+func parseHex(b []byte) (id proto.AllocationID, ok bool) {
+	if _, err := hex.Decode(id[:], b); err != nil {
+		return proto.AllocationID{}, false
+	}
+	return id, true
+}

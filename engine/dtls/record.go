@@ -1,6 +1,19 @@
 package dtls
 
-import "encoding/binary"
+import (
+	"crypto/aes"
+	"crypto/cipher"
+	"crypto/sha256"
+	"crypto/sha512"
+	"encoding/binary"
+	"hash"
+	"slices"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+	"github.com/pion/dtls/v3/pkg/crypto/prf"
+)
 
 // Sizes of a record with AES-GCM, RFC 6347 4.1 and RFC 5288 3.
 const (
@@ -75,4 +88,242 @@ func appendPlain(dst []byte, kind byte, version uint16, seq uint64, body []byte)
 	var header [headerLen]byte
 	putHeader(header[:], kind, version, 0, seq, len(body))
 	return append(append(dst, header[:]...), body...)
+}
+
+// The anti-replay window of RFC 6347 4.1.2.6, without a lock.
+const (
+	blockBits    = 4 // a block covers 16 sequence numbers
+	blockSize    = 1 << blockBits
+	windowBlocks = 16
+	// windowSize is how far behind the newest record one may be and still be
+	// taken, whatever came in between. It may be taken when it is further behind,
+	// if nothing newer has come in its place; never twice.
+	windowSize = (windowBlocks - 1) * blockSize
+)
+
+// window remembers which sequence numbers were received. The word at block
+// modulo windowBlocks holds the newest block that was seen there, and a bit for
+// each of its numbers: number of the block <<16 | bits. A number in an older
+// block than that is refused, so none is ever taken twice.
+//
+// Every word is an atomic; any goroutine may use it.
+type window [windowBlocks]atomic.Uint64
+
+// seen reports whether seq was taken before or is too old. It is for dropping
+// replayed records before they are decrypted.
+func (w *window) seen(seq uint64) bool {
+	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
+	word := w[block%windowBlocks].Load()
+	newest := word >> blockSize
+	return newest > block || newest == block && word&bit != 0
+}
+
+// take marks the number of an authentic record, and reports false if it was
+// taken before or is too old.
+func (w *window) take(seq uint64) bool {
+	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
+	at := &w[block%windowBlocks]
+	for {
+		word := at.Load()
+		newest := word >> blockSize
+		next := block<<blockSize | bit
+		switch {
+		case newest > block:
+			return false
+		case newest == block:
+			if word&bit != 0 {
+				return false
+			}
+			next |= word
+		}
+		if at.CompareAndSwap(word, next) {
+			return true
+		}
+	}
+}
+
+// suite is a cipher suite with a pre-shared key alone and AES-GCM, RFC 5487.
+type suite struct {
+	id     uint16
+	keyLen int
+	hash   func() hash.Hash
+}
+
+// suites, the preferred one first.
+var suites = [...]suite{
+	{0x00A8, 16, sha256.New},    // TLS_PSK_WITH_AES_128_GCM_SHA256
+	{0x00A9, 32, sha512.New384}, // TLS_PSK_WITH_AES_256_GCM_SHA384
+}
+
+// choose returns the first of suites that a client has, or nil.
+func choose(h *hello) *suite {
+	for i := range suites {
+		if h.offers(suites[i].id) {
+			return &suites[i]
+		}
+	}
+	return nil
+}
+
+// suiteOf returns the suite with that id, or nil.
+func suiteOf(id uint16) *suite {
+	for i := range suites {
+		if suites[i].id == id {
+			return &suites[i]
+		}
+	}
+	return nil
+}
+
+// verifyLen is the size of the verify_data in a Finished.
+const verifyLen = 12
+
+// secrets are what both ends of a handshake know when it is over.
+type secrets struct {
+	suite  *suite
+	master []byte
+	in     direction // records of the client
+	out    direction
+}
+
+// derive makes the secrets. transcript is the hash of all messages up to the
+// ClientKeyExchange; it goes into the master secret if extended (RFC 7627).
+func derive(s *suite, key *proto.Key, client, server []byte, extended bool, transcript []byte) (secrets, error) {
+	premaster := prf.PSKPreMasterSecret(key[:])
+	var master []byte
+	var err error
+	if extended {
+		master, err = prf.ExtendedMasterSecret(premaster, transcript, s.hash)
+	} else {
+		master, err = prf.MasterSecret(premaster, client, server, s.hash)
+	}
+	if err != nil {
+		return secrets{}, err
+	}
+	k, err := prf.GenerateEncryptionKeys(master, client, server, 0, s.keyLen, saltLen, s.hash)
+	if err != nil {
+		return secrets{}, err
+	}
+	out := secrets{suite: s, master: master}
+	if out.in, err = newDirection(k.ClientWriteKey, k.ClientWriteIV); err != nil {
+		return secrets{}, err
+	}
+	out.out, err = newDirection(k.ServerWriteKey, k.ServerWriteIV)
+	return out, err
+}
+
+// verifyData is what a Finished says: label is "client finished" or "server
+// finished", transcript the hash of all messages before it.
+func (s *secrets) verifyData(label string, transcript []byte) ([]byte, error) {
+	return prf.PHash(s.master, append([]byte(label), transcript...), verifyLen, s.suite.hash)
+}
+
+// direction is the cipher of one direction. It does not change.
+type direction struct {
+	aead cipher.AEAD
+	salt [saltLen]byte
+}
+
+func newDirection(key, salt []byte) (direction, error) {
+	block, err := aes.NewCipher(key)
+	if err != nil {
+		return direction{}, err
+	}
+	aead, err := cipher.NewGCM(block)
+	return direction{aead: aead, salt: [saltLen]byte(salt)}, err
+}
+
+// session is an established session. What is not an atomic is set before the
+// session is published in the table, or has an owner that is named.
+type session struct {
+	serial uint64
+	id     proto.AllocationID
+	from   endpoint.Endpoint
+	in     direction
+	out    direction
+	window window
+	// floor is below every record of the client that may be accepted: the process
+	// before may have accepted those below it.
+	floor  uint64
+	stored *reservation // nil: the session is in no file
+
+	sent  atomic.Uint64 // the next sequence number in epoch 1
+	heard atomic.Int64  // when an authentic record came, in Records.clock
+	ended atomic.Bool   // it is in the table only until control has swept
+	// probed: a ClientHello came from the source after the last authentic record;
+	// probe: when, since the start of Records.
+	probed atomic.Bool
+	probe  atomic.Int64
+
+	bySource atomic.Pointer[session] // chains of the table, written under its lock
+	bySerial atomic.Pointer[session]
+
+	// The rest is owned by the worker of the source's prefix.
+
+	plain    uint64 // the next sequence number in epoch 0
+	finished []byte // our Finished, for when it got lost
+}
+
+// scratch is the memory for the additional data of one record: it goes through
+// an interface, so it cannot be on the stack.
+type scratch [aadLen]byte
+
+// open decrypts a record of epoch 1 in place; it overwrites parts of the header.
+// The caller deals with the window.
+func (d *direction) open(whole []byte, aad *scratch) (body []byte, ok bool) {
+	n := len(whole) - sealedLen
+	if n < 0 {
+		return nil, false
+	}
+	copy(aad[:8], whole[3:11])
+	copy(aad[8:11], whole[:3])
+	binary.BigEndian.PutUint16(aad[11:], uint16(n))
+	// The salt goes where the nonce needs it: before its explicit half.
+	copy(whole[headerLen-saltLen:], d.salt[:])
+	nonce := whole[headerLen-saltLen : headerLen+nonceLen]
+	sealed := whole[headerLen+nonceLen:]
+	body, err := d.aead.Open(sealed[:0], nonce, sealed, aad[:])
+	return body, err == nil
+}
+
+// sealRoom is how much longer than its message the memory for a record must be:
+// the additional data is put behind it for a moment, so that it needs no memory
+// of its own.
+const sealRoom = sealedLen + aadLen
+
+// maxMessage is the most that a record may hold, RFC 5246 6.2.1.
+const maxMessage = 1 << 14
+
+// seal appends a record of epoch 1 to dst. It reports false when msg is longer
+// than maxMessage, the sequence numbers are used up, which takes 2^48 records, or
+// the next one cannot be reserved.
+// Any goroutine may call it.
+func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
+	if len(msg) > maxMessage {
+		return dst, false
+	}
+	seq := s.sent.Add(1) - 1
+	if seq >= 1<<seqBits {
+		s.sent.Add(^uint64(0))
+		return dst, false
+	}
+	if s.stored != nil && !s.stored.coverSent(seq) {
+		return dst, false
+	}
+	at := len(dst)
+	dst = slices.Grow(dst, len(msg)+sealRoom)
+	b := dst[at : at+len(msg)+sealRoom]
+	end := len(msg) + sealedLen
+	putHeader(b, kind, version12, epoch1, seq, end-headerLen)
+	aad := b[end:]
+	copy(aad[:8], b[3:11])
+	copy(aad[8:11], b[:3])
+	binary.BigEndian.PutUint16(aad[11:], uint16(len(msg)))
+	// The header's last bytes hold the salt until the record is sealed, so that
+	// salt and explicit nonce are in one piece.
+	copy(b[headerLen-saltLen:], s.out.salt[:])
+	binary.BigEndian.PutUint64(b[headerLen:], epoch1<<seqBits|seq)
+	s.out.aead.Seal(b[headerLen+nonceLen:headerLen+nonceLen], b[headerLen-saltLen:headerLen+nonceLen], msg, aad)
+	putHeader(b, kind, version12, epoch1, seq, end-headerLen)
+	return dst[:at+end], true
 }

@@ -12,8 +12,8 @@ import (
 )
 
 // table finds sessions by source and by serial. Readers never lock: they follow
-// chains of atomic pointers, and a session that was taken out keeps its own, so
-// that a reader who stands on it finds the way. A session is put in front of the
+// chains of atomic pointers, and a session that was removed keeps its own, so
+// that a reader that has reached it can go on. A session is put in front of the
 // one that it replaces, so at no moment is there none.
 type table struct {
 	secret   uint64
@@ -50,15 +50,15 @@ func random64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// scatter spreads what x says over its upper bits.
-func scatter(x uint64) uint64 {
+// mix64 is a multiplicative hash: the high bits are well mixed.
+func mix64(x uint64) uint64 {
 	x *= 0x9E3779B97F4A7C15
 	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
 }
 
 func (t *table) atSource(from endpoint.Endpoint) *atomic.Pointer[session] {
-	x := scatter(scatter(from.Hi^t.secret) ^ from.Lo)
-	return &t.sources[scatter(x^from.Tail)>>t.shift]
+	x := mix64(mix64(from.Hi^t.secret) ^ from.Lo)
+	return &t.sources[mix64(x^from.Tail)>>t.shift]
 }
 
 func (t *table) atSerial(serial uint64) *atomic.Pointer[session] {
@@ -95,9 +95,9 @@ type replaced struct{ source, identity int }
 // source and of the oldest of its identity if there are too many. It reports
 // false when the table is full.
 //
-// Who proves again at the same source to be the same allocation keeps the
+// A client that authenticates again at the same source for the same allocation keeps the
 // serial, and with it what the relay has bound to it: real clients that make a
-// new session do not say BIND in it (protocol.md 3.1).
+// new session send no BIND in it.
 //
 // store runs when the serial is known and before any other goroutine sees the
 // session.
@@ -122,7 +122,7 @@ func (t *table) add(s *session, store func()) (r replaced, ok bool) {
 		r.source++
 	}
 	if mine := t.ids[s.id]; len(mine) > t.each {
-		out := expendable(mine, s)
+		out := evictionCandidate(mine, s)
 		if !out.ended.Load() {
 			r.identity++
 		}
@@ -161,9 +161,9 @@ func (t *table) publish(s *session) {
 	t.sessions.Add(1)
 }
 
-// expendable returns a session other than s that has ended already, or else the
+// evictionCandidate returns a session other than s that has ended already, or else the
 // one that was heard first.
-func expendable(mine []*session, s *session) *session {
+func evictionCandidate(mine []*session, s *session) *session {
 	var out *session
 	for _, x := range mine {
 		switch {
@@ -215,7 +215,7 @@ func (t *table) forget(s *session) {
 }
 
 // sweep takes out the sessions that have ended or were not heard since a moment,
-// and returns how many had not been ended by anybody.
+// and returns how many had not ended before.
 func (t *table) sweep(since int64) (idle int) {
 	for i := range t.sources {
 		for s := t.sources[i].Load(); s != nil; s = s.bySource.Load() {
