@@ -186,7 +186,10 @@ func (l *line) call(ctx, life context.Context, x exchange) (unsure bool, err err
 		}
 		return false, nil
 	}
-	return l.refused(res.StatusCode, body)
+	unsure, err = l.refused(res.StatusCode, body)
+	// A relay may see that its caller has given up before the caller hears of it, and
+	// say so; what it was asked goes on there.
+	return unsure || ctx.Err() != nil, err
 }
 
 // bounded returns ctx with the deadline that every call has.
