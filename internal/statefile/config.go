@@ -29,10 +29,10 @@ type Config struct {
 	// Unmapped keeps the file out of memory and writes each change with two
 	// system calls, as on platforms without a mapping.
 	Unmapped bool
-	// OnError is told at most once why nothing is stored any more, and at most
-	// once that the state file was full (ErrFull). It is called by the goroutine that
+	// OnError is called at most once with why nothing is stored any more, and at most
+	// once when the state file was full (ErrFull). It is called by the goroutine that
 	// called the state file, perhaps within Open, and must not call it. Default:
-	// nobody is told.
+	// not called.
 	OnError func(error)
 }
 
@@ -49,7 +49,7 @@ func (c *Config) check() error {
 	return nil
 }
 
-func (c *Config) tell(err error) {
+func (c *Config) reportError(err error) {
 	if c.OnError != nil {
 		c.OnError(err)
 	}
@@ -60,7 +60,7 @@ func (c *Config) tell(err error) {
 var (
 	// ErrAbsent: there was no file.
 	ErrAbsent = errors.New("state file: no state file was there")
-	// ErrHeader: the header is damaged, or the file is none of ours.
+	// ErrHeader: the header is damaged, or the file is of another kind.
 	ErrHeader = errors.New("state file: header damaged")
 	// ErrVersion: another version of the format.
 	ErrVersion = errors.New("state file: other version")
@@ -77,12 +77,12 @@ var (
 	ErrUnstored = errors.New("state file: not everything was stored")
 )
 
-// What OnError is told, besides errors of the file system.
+// What OnError is called with, besides errors of the file system.
 var (
 	// ErrFull: an allocation found no free place, so absence proves nothing any
 	// more for the boots of this file. Changes of others are stored as before.
 	ErrFull = errors.New("state file: full")
 	// ErrPlace: a change of a place that holds no intact record. Either the
-	// caller mixes up places or somebody else writes to the file.
+	// caller mixes up places or another process writes to the file.
 	ErrPlace = errors.New("state file: place holds no intact record")
 )

@@ -4,7 +4,7 @@
 // restart must know of each DTLS session.
 //
 // The file is a hint that makes recovery strict, never a condition for it. One
-// that is missing, damaged or somebody else's is reported and replaced, and
+// that is missing, damaged or another relay's is reported and replaced, and
 // where writing fails the relay goes on without it.
 //
 // # The file
@@ -35,7 +35,7 @@
 //
 // # Absence as proof
 //
-// That an allocation has ended is told by its absence, so the file says for
+// That an allocation has ended follows from its absence, so the file says for
 // which boots of the relay absence is a proof: see [Left]. A process accounts
 // for its own boot from the start, and for those before it if the file it found
 // did, or from [File.Settle] on.
@@ -46,11 +46,11 @@
 // the file is filled with zeros by WriteAt before its first use, where no room
 // is an error; the mapping, which reserves room where the system can, starts
 // small and doubles; and each access to it runs with debug.SetPanicOnFault, so
-// that on file systems that need room to overwrite, or when somebody cuts the
+// that on file systems that need room to overwrite, or when another process cuts the
 // file, the fault is an error, too. After any error the state file stores nothing
 // more, and marks the file as incomplete, or else removes it.
 //
-// # Who owns what
+// # Ownership
 //
 // A File has one owner, the control goroutine of the engine, and is not safe
 // for concurrent use. The file has one process: the caller holds a lock on the

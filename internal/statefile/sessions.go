@@ -53,7 +53,7 @@ type Sessions struct {
 // States of a Sessions.
 const (
 	sessionsStoring  = iota // changes are stored
-	sessionsOff             // closed, or failed and invalid: nobody reads the file, so nothing binds
+	sessionsOff             // closed, or failed and invalid: no process reads the file, so its bounds bind nothing
 	sessionsReadable        // failed, and the file could be neither marked nor removed
 )
 
@@ -301,7 +301,7 @@ func (s *Sessions) read(size int64) bool {
 	return true
 }
 
-// start makes the file ours. One that is not believed is invalid until all of it
+// start makes the file this process's. One that is not believed is invalid until all of it
 // has been written.
 func (s *Sessions) start(size int64, intact bool) error {
 	if !intact {
@@ -415,7 +415,7 @@ func (s *Sessions) write(b []byte, at int64) bool {
 }
 
 // stored deals with the result of a change. After a failure nothing is stored any
-// more, and what was stored before binds nobody if no process will read the file.
+// more, and what was stored before binds nothing if no process will read the file.
 func (s *Sessions) stored(err error) bool {
 	if err == nil {
 		return true

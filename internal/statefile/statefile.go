@@ -134,7 +134,7 @@ func (l *File) store(p Place) bool {
 
 // Settle says that every allocation which is not in the state file has ended,
 // whatever boot it was issued under: the window for recovery is over, and
-// records that nobody claimed were removed. Without it the file accounts for
+// records whose allocation did not come back were removed. Without it the file accounts for
 // this boot only, unless that of the process before was settled and complete.
 func (l *File) Settle() {
 	if l == nil || l.off || l.overflowed {
@@ -198,7 +198,7 @@ func (l *File) overflow() {
 		l.fail(err)
 		return
 	}
-	l.cfg.tell(ErrFull)
+	l.cfg.reportError(ErrFull)
 }
 
 // fail ends storing. The file says too little from here on, so it is marked,
@@ -214,7 +214,7 @@ func (l *File) fail(err error) {
 			err = fmt.Errorf("%w; remove %s before the next start, as it could not be done: %w", err, l.cfg.Path, e)
 		}
 	}
-	l.cfg.tell(fmt.Errorf("state file: nothing is stored any more: %w", err))
+	l.cfg.reportError(fmt.Errorf("state file: nothing is stored any more: %w", err))
 }
 
 // writeHeader writes the header, but not the journal. It goes past the

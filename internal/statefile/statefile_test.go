@@ -82,7 +82,7 @@ func TestLowestPlace(t *testing.T) {
 	}
 }
 
-// TestFull: an allocation that finds no place makes absence worthless.
+// TestFull: an allocation that finds no place makes absence holdsNothing.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -179,7 +179,7 @@ func TestMachineRun(t *testing.T) {
 		t.Errorf("run %x", id)
 	}
 	h := header{state: stateComplete, capacity: 1}
-	if err := h.judge(h.relay, [16]byte{}, fileSize(1)); !errors.Is(err, ErrMachine) {
+	if err := h.incomplete(h.relay, [16]byte{}, fileSize(1)); !errors.Is(err, ErrMachine) {
 		t.Errorf("a run that nobody knows: %v", err)
 	}
 }
