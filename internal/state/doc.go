@@ -6,6 +6,7 @@
 //	identity    id, master key and a checksum, mode 0600, written once
 //	lock        held while a process uses the directory, with its process id
 //	allocations what a restart must know of each allocation, see internal/statefile
+//	sessions    the DTLS sessions that go on after a restart, see internal/statefile
 //
 // The identity is one file, so that there is never half of one, and it comes
 // into being complete or not at all: it is written to a temporary name, synced,
