@@ -200,3 +200,111 @@ func (s *Session) Roam() error {
 	_ = old.Close()
 	return err
 }
+
+// never is a time that does not come, in nanoseconds of the session's clock.
+const never = math.MaxInt64
+
+// retry is the schedule of one request that is repeated until it is answered.
+// Times are nanoseconds of the session's clock.
+type retry struct {
+	active bool
+	since  int64 // when it was started
+	next   int64 // when it is due again
+	sends  int   // how often it was sent
+}
+
+func (r *retry) start(now int64) { *r = retry{active: true, since: now, next: now} }
+
+func (r *retry) stop() { *r = retry{} }
+
+// due reports whether the request has to be sent now.
+func (r *retry) due(now int64) bool { return r.active && now >= r.next }
+
+// sent sets the next time: after period/4, period/2, and then each period.
+func (r *retry) sent(now int64, period time.Duration) {
+	shift := max(0, 2-r.sends)
+	r.sends++
+	r.next = now + int64(period>>shift)
+}
+
+// at returns when the request is due, or never.
+func (r *retry) at() int64 {
+	if !r.active {
+		return never
+	}
+	return r.next
+}
+
+// expired reports whether the request has been active for limit.
+func (r *retry) expired(now int64, limit time.Duration) bool {
+	return r.active && now-r.since >= int64(limit)
+}
+
+// expiry returns when expired becomes true, or never.
+func (r *retry) expiry(limit time.Duration) int64 {
+	if !r.active {
+		return never
+	}
+	return r.since + int64(limit)
+}
+
+// pingsInFlight is how many PINGs are remembered. A path that holds more than
+// that many periods is beyond the silence that makes the session bind again.
+const pingsInFlight = 8
+
+// pinger is the keep-alive. It belongs to the lock of its session.
+type pinger struct {
+	next     int64  // when the next PING is due
+	number   uint16 // of the newest PING; wraps
+	flight   [pingsInFlight]pingSent
+	smoothed time.Duration
+	newest   time.Duration
+}
+
+// pingSent is a PING that has not come back.
+type pingSent struct {
+	open   bool
+	number uint16
+	at     int64
+}
+
+// duePing is the part of due that keeps the allocation alive. It rests while
+// the session binds, since the relay could only answer ERROR 3.
+func (s *Session) duePing(now int64, buf []byte) ([]byte, int64) {
+	p := &s.ping
+	if !s.bound.Load() || s.bind.active {
+		return nil, never
+	}
+	if now < p.next {
+		return nil, p.next
+	}
+	p.next = now + int64(s.cfg.PingPeriod)
+	p.number++
+	p.flight[p.number%pingsInFlight] = pingSent{open: true, number: p.number, at: now}
+	s.counters.pings.Add(1)
+	return proto.Ping{ID: s.own, Number: p.number}.Append(buf[:0]), now
+}
+
+// onEcho measures the round trip of a PING that came back, once.
+func (s *Session) onEcho(now int64, number uint16) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	sent := &s.ping.flight[number%pingsInFlight]
+	if !sent.open || sent.number != number {
+		s.counters.unexpected.Add(1)
+		return
+	}
+	sent.open = false
+	s.counters.echoes.Add(1)
+	s.ping.sample(time.Duration(now - sent.at))
+}
+
+// sample smooths with a weight of 1/8 for the newest, as TCP does (RFC 6298).
+func (p *pinger) sample(rtt time.Duration) {
+	p.newest = max(rtt, 1)
+	if p.smoothed == 0 {
+		p.smoothed = p.newest
+		return
+	}
+	p.smoothed += (p.newest - p.smoothed) / 8
+}

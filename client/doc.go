@@ -8,6 +8,15 @@
 //	host:   Bind, then Accept for each peer, or PacketConn
 //	joiner: Bind, then Connect, or Connect and PacketConn
 //
+// A player that has a join code:
+//
+//	relay := &api.Client{BaseURL: "http://127.0.0.1:7777"}
+//	ticket, err := client.Redeem(ctx, relay, "HPR9L7")
+//	session, err := client.New(client.Config{Ticket: ticket})
+//	go session.Run(ctx)
+//	host, err := session.Connect(ctx) // a net.Conn
+//	host.Write([]byte("hello"))
+//
 // A [Peer] is a net.Conn that keeps the bounds of datagrams, and
 // [Session.PacketConn] is a net.PacketConn whose addresses are allocation ids,
 // so that code written for UDP, such as a QUIC library, runs through the relay

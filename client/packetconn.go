@@ -5,6 +5,8 @@ import (
 	"os"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // packetConn is the whole session as a net.PacketConn.
@@ -117,3 +119,15 @@ func (c *packetConn) WriteTo(b []byte, addr net.Addr) (int, error) {
 	}
 	return c.s.send(&c.out, to.ID, b)
 }
+
+// Addr is the address of a player on the relay: its allocation id. It is
+// comparable.
+type Addr struct {
+	ID proto.AllocationID
+}
+
+// Network returns "ferry".
+func (Addr) Network() string { return "ferry" }
+
+// String returns the id as the text of a UUID.
+func (a Addr) String() string { return a.ID.String() }

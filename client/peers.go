@@ -2,6 +2,7 @@ package client
 
 import (
 	"context"
+	"net"
 	"slices"
 	"time"
 
@@ -9,7 +10,7 @@ import (
 )
 
 // evictAfter is how long a peer has to be silent before it may make room. The
-// relay tells nobody that a peer's allocation has ended, so a host that runs
+// relay does not report that a peer's allocation has ended, so a host that runs
 // for days would otherwise fill its table with players long gone.
 const evictAfter = time.Minute
 
@@ -34,7 +35,7 @@ func (s *Session) Accept(ctx context.Context) (*Peer, error) {
 	}
 }
 
-// TryAccept is Accept for who looks now and then instead of waiting: the peer
+// TryAccept is Accept for a caller that polls instead of waiting: the peer
 // is nil when there is no new one. Errors: ErrRole, or why the session ended.
 func (s *Session) TryAccept() (*Peer, error) {
 	if !s.host {
@@ -133,5 +134,111 @@ func (s *Session) forget(p *Peer) {
 	}
 	if !s.packeted {
 		s.ready.remove(p)
+	}
+}
+
+const (
+	// maxDatagram is the largest RELAY, 1472 bytes.
+	maxDatagram = proto.RelayOverhead + proto.MaxContent
+	// maxSpare bounds the buffers that a session keeps after a burst, 1.5 MB.
+	maxSpare = 1024
+)
+
+// datagram is one received datagram in a buffer that is used again. The buffer
+// has a byte more than the largest message, so that one that was cut shows.
+type datagram struct {
+	buf [maxDatagram + 1]byte
+	n   int
+	at  *net.UDPConn // the socket that it came to
+}
+
+func (d *datagram) bytes() []byte { return d.buf[:d.n] }
+
+// content returns the content of a datagram that is a RELAY.
+func (d *datagram) content() []byte { return d.buf[proto.RelayOverhead:d.n] }
+
+// queue holds datagrams in order, up to a fixed number.
+type queue struct {
+	slots []*datagram
+	head  int
+	count int
+}
+
+func newQueue(n int) queue { return queue{slots: make([]*datagram, n)} }
+
+// push is false when the queue is full.
+func (q *queue) push(d *datagram) bool {
+	if q.count == len(q.slots) {
+		return false
+	}
+	q.slots[(q.head+q.count)%len(q.slots)] = d
+	q.count++
+	return true
+}
+
+// pop returns nil when the queue is empty.
+func (q *queue) pop() *datagram {
+	if q.count == 0 {
+		return nil
+	}
+	d := q.slots[q.head]
+	q.slots[q.head] = nil
+	q.head = (q.head + 1) % len(q.slots)
+	q.count--
+	return d
+}
+
+// peerList holds the peers that have datagrams waiting, in the order in which
+// ReadFrom serves them: one datagram each in turn, so that a loud peer does not
+// starve the others. A peer is in it once.
+type peerList struct {
+	first, last *Peer
+}
+
+func (l *peerList) add(p *Peer) {
+	if p.listed {
+		return
+	}
+	p.listed, p.before, p.after = true, l.last, nil
+	if l.last == nil {
+		l.first = p
+	} else {
+		l.last.after = p
+	}
+	l.last = p
+}
+
+func (l *peerList) remove(p *Peer) {
+	if !p.listed {
+		return
+	}
+	if p.before == nil {
+		l.first = p.after
+	} else {
+		p.before.after = p.after
+	}
+	if p.after == nil {
+		l.last = p.before
+	} else {
+		p.after.before = p.before
+	}
+	p.listed, p.before, p.after = false, nil, nil
+}
+
+// take returns an empty buffer. The caller holds the session's lock.
+func (s *Session) take() *datagram {
+	n := len(s.spare)
+	if n == 0 {
+		return new(datagram)
+	}
+	d := s.spare[n-1]
+	s.spare = s.spare[:n-1]
+	return d
+}
+
+// give takes a buffer back. The caller holds the session's lock.
+func (s *Session) give(d *datagram) {
+	if len(s.spare) < maxSpare {
+		s.spare = append(s.spare, d)
 	}
 }

@@ -3,10 +3,16 @@ package client
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
+	"encoding/binary"
+	"errors"
 	"net"
 	"slices"
 	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // The defaults of Measure are those of the real client: five probes for each
@@ -50,7 +56,7 @@ type Probe uint8
 
 // The probes.
 const (
-	// ProbeQoS is the probe of the real client (protocol.md 5).
+	// ProbeQoS is the probe that Unity's QoS package sends.
 	ProbeQoS Probe = iota
 	// ProbeDTLS is a ClientHello without a cookie, and so short that a server may
 	// only answer it with a cookie (RFC 6347 4.2.1). That is the first round trip of
@@ -121,4 +127,140 @@ func measure(ctx context.Context, site Site, cfg MeasureConfig) Quality {
 		q.RTT = p.sum / time.Duration(q.Received)
 	}
 	return q
+}
+
+// qosTitle is what a probe says of itself.
+const qosTitle = "ferry"
+
+// prober measures one site. Sending and receiving share nothing that changes but
+// the times at which probes left.
+type prober struct {
+	conn     net.Conn
+	kind     Probe
+	start    time.Time
+	id       uint32         // which run this is: answers to another one do not count
+	left     []atomic.Int64 // when each probe left, in nanoseconds since start
+	answered []bool         // the receiver's
+	sum      time.Duration  // of round trips; the receiver's
+}
+
+func newProber(conn net.Conn, cfg MeasureConfig) *prober {
+	var id [4]byte
+	rand.Read(id[:])
+	return &prober{
+		conn: conn, kind: cfg.Probe, start: time.Now(), id: binary.LittleEndian.Uint32(id[:]),
+		left: make([]atomic.Int64, cfg.Probes), answered: make([]bool, cfg.Probes),
+	}
+}
+
+// send sends the probes and sets the time by which answers must be there.
+func (p *prober) send(ctx context.Context, cfg MeasureConfig) (sent int) {
+	for i := range cfg.Probes {
+		if i > 0 {
+			select {
+			case <-ctx.Done():
+			case <-time.After(probeGap):
+			}
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		m := p.question(i)
+		p.left[i].Store(int64(time.Since(p.start)))
+		p.conn.Write(m) // One that the machine cannot send counts as lost.
+		sent++
+	}
+	p.conn.SetReadDeadline(time.Now().Add(cfg.Patience))
+	if ctx.Err() != nil {
+		p.conn.SetReadDeadline(time.Unix(1, 0))
+	}
+	return sent
+}
+
+// receive takes the answers until all are there or time is over. An error that
+// a closed port causes is no reason to stop before.
+func (p *prober) receive(q *Quality) {
+	buf := make([]byte, 512)
+	for q.Received < len(p.answered) {
+		n, err := p.conn.Read(buf)
+		if timeout, ok := err.(net.Error); ok && timeout.Timeout() || errors.Is(err, net.ErrClosed) {
+			return
+		}
+		if err != nil {
+			time.Sleep(time.Millisecond)
+			continue
+		}
+		i, ok := p.answers(buf[:n])
+		if !ok || i >= len(p.answered) || p.answered[i] {
+			continue
+		}
+		p.answered[i] = true
+		p.sum += time.Since(p.start) - time.Duration(p.left[i].Load())
+		q.Received++
+	}
+}
+
+// question returns a probe.
+func (p *prober) question(i int) []byte {
+	if p.kind == ProbeDTLS {
+		return appendShortHello(nil, uint64(p.id)+uint64(i))
+	}
+	return proto.QoSRequest{
+		Title: []byte(qosTitle), Sequence: uint8(i), ID: uint16(p.id), Time: uint64(time.Since(p.start)),
+	}.Append(nil)
+}
+
+// answers returns which probe a datagram answers, and false if it is no answer.
+func (p *prober) answers(b []byte) (i int, ok bool) {
+	if p.kind == ProbeDTLS {
+		seq, ok := parseHelloVerify(b)
+		if seq -= uint64(p.id); !ok || seq >= uint64(len(p.answered)) {
+			return 0, false
+		}
+		return int(seq), true
+	}
+	m, err := proto.ParseQoSResponse(b)
+	return int(m.Sequence), err == nil && m.ID == uint16(p.id)
+}
+
+// What is needed of DTLS 1.2 for its first round trip, RFC 6347 4.1 to 4.2.2.
+const (
+	dtlsHandshake    = 22
+	dtlsVersion      = 0xFEFD
+	dtlsHeader       = 13 // type, version, epoch and sequence number, length
+	dtlsMessage      = 12 // type, length, number, offset and length of the fragment
+	dtlsRandom       = 32
+	clientHello      = 1
+	helloVerify      = 3
+	pskAES128GCM     = 0x00A8 // TLS_PSK_WITH_AES_128_GCM_SHA256, RFC 5487
+	shortHelloBody   = 2 + dtlsRandom + 1 + 1 + 2 + 2 + 1 + 1
+	shortHello       = dtlsHeader + dtlsMessage + shortHelloBody
+	helloVerifyLeast = dtlsHeader + dtlsMessage + 3
+)
+
+// appendShortHello appends a datagram of 67 bytes with a ClientHello that has one
+// cipher suite and no extensions. A ServerHello would be longer, so that a server
+// that amplifies nothing asks for a cookie.
+func appendShortHello(dst []byte, seq uint64) []byte {
+	dst = append(dst, dtlsHandshake)
+	dst = binary.BigEndian.AppendUint16(dst, dtlsVersion)
+	dst = binary.BigEndian.AppendUint64(dst, seq)
+	dst = binary.BigEndian.AppendUint16(dst, dtlsMessage+shortHelloBody)
+	dst = append(dst, clientHello, 0, 0, shortHelloBody, 0, 0, 0, 0, 0, 0, 0, shortHelloBody)
+	dst = binary.BigEndian.AppendUint16(dst, dtlsVersion)
+	var random [dtlsRandom]byte
+	rand.Read(random[:])
+	dst = append(dst, random[:]...)
+	dst = append(dst, 0, 0, 0, 2) // no session, no cookie, suites of two bytes
+	dst = binary.BigEndian.AppendUint16(dst, pskAES128GCM)
+	return append(dst, 1, 0) // no compression
+}
+
+// parseHelloVerify returns the sequence number of a HelloVerifyRequest, which is
+// that of the hello it answers (RFC 6347 4.2.1).
+func parseHelloVerify(b []byte) (seq uint64, ok bool) {
+	if len(b) < helloVerifyLeast || b[0] != dtlsHandshake || b[dtlsHeader] != helloVerify {
+		return 0, false
+	}
+	return binary.BigEndian.Uint64(b[3:]), int(binary.BigEndian.Uint16(b[11:])) == len(b)-dtlsHeader
 }
