@@ -1,6 +1,11 @@
 package bench
 
 import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
@@ -61,4 +66,346 @@ func newOutgoing(s *Socket, batch, size int) outgoing {
 		o.bufs[i] = mem[i*size : (i+1)*size : (i+1)*size]
 	}
 	return o
+}
+
+// serverAddrs are the addresses at the beginning of 127.0.0.0/8 that are left to
+// servers: all of that network is this machine.
+const serverAddrs = 1 << 16
+
+// plan lays out the endpoints and flows of a checked configuration.
+func (cfg *Config) plan() (Plan, error) {
+	p := Plan{
+		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
+		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
+		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
+	}
+	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
+		p.Stride = 256
+	}
+	if err := p.place(cfg.Sources); err != nil {
+		return p, err
+	}
+	for m := range p.Matches {
+		p.Flows = append(p.Flows, cfg.links(m)...)
+	}
+	switch cfg.Align {
+	case AlignTick:
+		for i := range p.Flows {
+			p.Flows[i].Group = 0
+		}
+	case AlignEven:
+		for i := range p.Flows {
+			p.Flows[i].Group = i
+		}
+	}
+	return p, nil
+}
+
+// place finds the first address.
+func (p *Plan) place(sources netip.Prefix) error {
+	a := sources.Masked().Addr().As4()
+	p.first = binary.BigEndian.Uint32(a[:])
+	size := 1 << (32 - sources.Bits())
+	if sources == defaultSources {
+		p.first += serverAddrs
+		size -= 2 * serverAddrs
+	}
+	if p.single = sources.IsSingleIP(); p.single {
+		return nil
+	}
+	if p.Matches*p.Stride > size || p.first%uint32(p.Stride) != 0 {
+		return fmt.Errorf("%w: %d matches with %d addresses each do not fit into %v", ErrConfig, p.Matches, p.Stride, sources)
+	}
+	return nil
+}
+
+// links returns the flows of match m: first all up, then all down, as a game's
+// tick has it.
+func (cfg *Config) links(m int) (links []Link) {
+	host := m * (1 + cfg.Players)
+	if cfg.Direction != DirectionDown {
+		for j := 1; j <= cfg.Players; j++ {
+			links = append(links, Link{From: host + j, To: host, Group: m})
+		}
+	}
+	if cfg.Direction != DirectionUp {
+		for j := 1; j <= cfg.Players; j++ {
+			links = append(links, Link{From: host, To: host + j, Group: m})
+		}
+	}
+	return links
+}
+
+// Len returns the number of endpoints.
+func (p *Plan) Len() int { return p.Matches * (1 + p.Players) }
+
+// Match returns the match of endpoint i and its place in it: 0 is the host.
+func (p *Plan) Match(i int) (match, place int) { return i / (1 + p.Players), i % (1 + p.Players) }
+
+// Host returns the number of the host of endpoint i's match.
+func (p *Plan) Host(i int) int { return i - i%(1+p.Players) }
+
+// Addr returns the address of endpoint i. Partners of a pair differ in the
+// lowest bit; in a star the host's last byte is 0.
+func (p *Plan) Addr(i int) netip.Addr {
+	n := p.first
+	if !p.single {
+		m, place := p.Match(i)
+		n += uint32(m*p.Stride + place)
+	}
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], n)
+	return netip.AddrFrom4(a)
+}
+
+// socket returns the socket of endpoint i: matches are kept together.
+func (p *Plan) socket(i int) int {
+	if p.single {
+		return i
+	}
+	m, _ := p.Match(i)
+	return m * p.Sockets / p.Matches
+}
+
+// schedule says when each datagram of an open loop is due. It is a pure
+// function of the number of a datagram: nothing that happens in a run can
+// move it, so that a slow server cannot make the generator ask for less.
+//
+// Flows take turns in a tick of flows/rate seconds. Groups of flows begin
+// evenly spread over the tick, and the flows of a group are due together.
+type schedule struct {
+	start int64   // ns of sock.Now; datagram 0 is due then
+	tick  float64 // ns
+	phase []int64 // of each flow in the tick, ns, rising
+}
+
+// newSchedule spreads rate datagrams per second over the links, whose groups
+// are numbered from 0 and rise. The rate must be above 0.
+func newSchedule(start int64, rate float64, links []Link) schedule {
+	s := schedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links))}
+	groups := float64(links[len(links)-1].Group + 1)
+	for i, l := range links {
+		s.phase[i] = int64(s.tick * float64(l.Group) / groups)
+	}
+	return s
+}
+
+// due returns the time of a flow's turn in a tick.
+func (s *schedule) due(tick int64, flow int) int64 {
+	return s.start + int64(float64(tick)*s.tick) + s.phase[flow]
+}
+
+// before counts the datagrams that are due before end.
+func (s *schedule) before(end int64) uint64 {
+	if end <= s.start {
+		return 0
+	}
+	tick := max(int64(float64(end-s.start)/s.tick)-1, 0)
+	n := tick * int64(len(s.phase))
+	for ; ; tick++ {
+		for flow := range s.phase {
+			if s.due(tick, flow) >= end {
+				return uint64(n)
+			}
+			n++
+		}
+	}
+}
+
+// arrival is what a sequence number tells of the datagram that carried it.
+type arrival uint8
+
+const (
+	arrivedInOrder   arrival = iota
+	arrivedReordered         // after a higher number: RFC 4737, 3.3
+	arrivedTwice             // seen before
+	arrivedLate              // so far behind that it may have been seen
+	arrivedForeign           // never sent
+)
+
+// window remembers which of the newest sequence numbers of a flow have
+// arrived, as a ring of bits. bits has a power of two of words.
+type window struct {
+	next uint32 // one above the highest number seen
+	bits []uint64
+}
+
+// size is how many numbers the window remembers.
+func (w *window) size() uint32 { return uint32(len(w.bits)) * 64 }
+
+// arrive notes number seq of a flow that has sent numbers below sent. Numbers
+// do not wrap around: 2^32 datagrams of one flow are more than a run has.
+func (w *window) arrive(seq, sent uint32) arrival {
+	switch {
+	case seq >= sent:
+		return arrivedForeign
+	case seq >= w.next:
+		w.advance(seq)
+		w.set(seq)
+		return arrivedInOrder
+	case w.next-seq > w.size():
+		return arrivedLate
+	case w.has(seq):
+		return arrivedTwice
+	}
+	w.set(seq)
+	return arrivedReordered
+}
+
+// advance makes seq the newest number and forgets those that fall out.
+func (w *window) advance(seq uint32) {
+	if seq-w.next >= w.size() {
+		clear(w.bits)
+	} else {
+		for i := w.next; i != seq; i++ {
+			w.unset(i)
+		}
+	}
+	w.next = seq + 1
+}
+
+func (w *window) at(seq uint32) (word *uint64, bit uint64) {
+	return &w.bits[seq>>6&uint32(len(w.bits)-1)], 1 << (seq & 63)
+}
+
+func (w *window) set(seq uint32) {
+	word, bit := w.at(seq)
+	*word |= bit
+}
+
+func (w *window) unset(seq uint32) {
+	word, bit := w.at(seq)
+	*word &^= bit
+}
+
+func (w *window) has(seq uint32) bool {
+	word, bit := w.at(seq)
+	return *word&bit != 0
+}
+
+// windowWords chooses the words of a window so that all flows together stay
+// near 8 MiB: 64 (4,096 numbers) when there are few, 4 when there are many.
+func windowWords(flows int) int {
+	words := 64
+	for words > 4 && words*flows > 1<<20 {
+		words /= 2
+	}
+	return words
+}
+
+// StampLen is the size in bytes of the stamp at the beginning of each payload:
+//
+//	0   magic      4 bytes
+//	4   run        a random number, so that stragglers of an earlier run are told apart
+//	8   flow       number of the flow
+//	12  sequence   of the flow, from 0
+//	16  time       intended send time, nanoseconds of sock.Now
+//
+// All numbers are big-endian.
+const StampLen = 24
+
+// stampMagic begins each payload.
+const stampMagic = 0xFE221B3C
+
+// stamp is what a datagram says of itself.
+type stamp struct {
+	run  uint32
+	flow uint32
+	seq  uint32
+	due  int64
+}
+
+// put writes the stamp to the first StampLen bytes of b.
+func (s *stamp) put(b []byte) {
+	_ = b[StampLen-1]
+	binary.BigEndian.PutUint32(b, stampMagic)
+	binary.BigEndian.PutUint32(b[4:], s.run)
+	binary.BigEndian.PutUint32(b[8:], s.flow)
+	binary.BigEndian.PutUint32(b[12:], s.seq)
+	binary.BigEndian.PutUint64(b[16:], uint64(s.due))
+}
+
+// parseStamp reads the stamp of a payload; false means that b has none.
+func parseStamp(b []byte) (s stamp, ok bool) {
+	if len(b) < StampLen || binary.BigEndian.Uint32(b) != stampMagic {
+		return stamp{}, false
+	}
+	return stamp{
+		run:  binary.BigEndian.Uint32(b[4:]),
+		flow: binary.BigEndian.Uint32(b[8:]),
+		seq:  binary.BigEndian.Uint32(b[12:]),
+		due:  int64(binary.BigEndian.Uint64(b[16:])),
+	}, true
+}
+
+// stall is how long a flow of a closed loop waits before it gives up what is
+// under way and begins anew, in ns.
+const stall = int64(200 * time.Millisecond)
+
+// credits are the permissions to send of a closed loop, as a ring of flow
+// numbers. The generator's goroutine owns it.
+type credits struct {
+	ring       []int32
+	head, size int
+	checked    int64 // last look for stalled flows
+}
+
+// newCredits gives each flow its window.
+func newCredits(flows, window int) credits {
+	c := credits{ring: make([]int32, flows*window)}
+	for range window {
+		for i := range flows {
+			c.give(int32(i))
+		}
+	}
+	return c
+}
+
+func (c *credits) give(flow int32) {
+	if c.size < len(c.ring) {
+		c.ring[(c.head+c.size)%len(c.ring)] = flow
+		c.size++
+	}
+}
+
+func (c *credits) take() (int32, bool) {
+	if c.size == 0 {
+		return 0, false
+	}
+	flow := c.ring[c.head]
+	if c.head++; c.head == len(c.ring) {
+		c.head = 0
+	}
+	c.size--
+	return flow, true
+}
+
+// heard gives a flow credit for n datagrams: the one that arrived and those that
+// it overtook, which are most likely lost. What was given up before earns nothing.
+func (c *credits) heard(f *flow, i int32, n uint32, now int64) {
+	f.heard = now
+	for ; n > 0 && f.inFlight > 0; n-- {
+		f.inFlight--
+		c.give(i)
+	}
+}
+
+// revive takes what stalled flows have under way for lost.
+func (c *credits) revive(flows []flow, now int64) {
+	if now-c.checked < stall/4 {
+		return
+	}
+	c.checked = now
+	for i := range flows {
+		f := &flows[i]
+		if f.heard == 0 {
+			f.heard = now
+		}
+		if f.inFlight > 0 && now-f.heard > stall {
+			for ; f.inFlight > 0; f.inFlight-- {
+				c.give(int32(i))
+			}
+			f.heard = now
+		}
+	}
 }

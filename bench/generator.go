@@ -2,12 +2,13 @@ package bench
 
 import (
 	"context"
+	"fmt"
 	"runtime"
 	"sync/atomic"
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
-
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
@@ -233,5 +234,299 @@ func (g *generator) doChores(now int64) {
 	}
 	for i := range g.out {
 		g.flush(&g.out[i])
+	}
+}
+
+// send queues what is due at now, hands it to the kernel, and returns how many
+// datagrams that were. Nothing is due any more after the measured interval,
+// but what is late is still sent in the drain.
+func (g *generator) send(now int64) int {
+	n := 0
+	switch {
+	case now < g.start:
+		return 0
+	case g.play != nil:
+		n = g.sendPlay(now)
+	case g.cfg.Rate > 0:
+		n = g.sendDue(now)
+	case g.cfg.Window > 0 && now < g.end:
+		n = g.sendCredits(now)
+	}
+	if g.binds.rate > 0 {
+		n += g.sendBinds(now)
+	}
+	for i := range g.out {
+		if g.out[i].batch.Len() > 0 {
+			g.flush(&g.out[i])
+		}
+	}
+	if g.play != nil {
+		g.spoken()
+	}
+	return n
+}
+
+// sendDue queues the datagrams of the open loop.
+func (g *generator) sendDue(now int64) int {
+	for n := range burst {
+		due := g.sched.due(g.tick, g.turn)
+		if due > now || due >= g.end {
+			return n
+		}
+		g.queue(g.turn, due)
+		if g.turn++; g.turn == len(g.flows) {
+			g.turn = 0
+			g.tick++
+		}
+	}
+	return burst
+}
+
+// sendCredits queues the datagrams that the closed loop permits.
+func (g *generator) sendCredits(now int64) int {
+	for n := range burst {
+		i, ok := g.loop.take()
+		if !ok {
+			return n
+		}
+		g.flows[i].inFlight++
+		g.queue(int(i), now)
+	}
+	return burst
+}
+
+// queue puts the next datagram of a flow into the batch of its socket.
+func (g *generator) queue(i int, due int64) {
+	f := &g.flows[i]
+	o := &g.out[f.socket]
+	p := g.portionOf(due)
+	if o.batch.Len() == len(o.bufs) || o.load > 0 && p != o.portion {
+		g.flush(o)
+	}
+	buf := o.bufs[o.used][:len(f.prefix)+g.cfg.Payload]
+	copy(buf, f.prefix)
+	s := stamp{run: g.run, flow: uint32(i), seq: f.seq, due: due}
+	s.put(buf[len(f.prefix):])
+	if f.cipher != nil {
+		buf = g.seal(f, o.bufs[o.used], buf)
+	}
+	o.batch.Add(f.dst, buf)
+	if o.load == 0 {
+		o.oldest, o.portion = due, p
+	}
+	o.used++
+	o.load++
+	f.seq++
+	g.keep.spoke(f.from, due)
+}
+
+// flush hands a batch to the kernel.
+func (g *generator) flush(o *outgoing) {
+	n := o.batch.Len()
+	if n == 0 {
+		return
+	}
+	res := o.conn.Send(o.batch)
+	g.now.sent += uint64(min(res.Sent, o.load))
+	failed := uint64(min(res.Failed, o.load))
+	g.count.allQueued += uint64(o.load)
+	g.count.allFailed += failed
+	if p := o.portion; p != nil && o.load > 0 {
+		p.queued += uint64(o.load)
+		p.failed += failed
+		g.count.sendCalls++
+		g.count.sendEntries += uint64(n)
+		recordMany(p.lag, sock.Now()-o.oldest, int64(o.load))
+	}
+	if g.play != nil {
+		g.carried(n, res.Failed)
+	}
+	o.used, o.load, o.portion = 0, 0, nil
+}
+
+// add queues a datagram that is none of ours: a keep-alive or a handshake.
+func (g *generator) add(ep int, pkt []byte) {
+	e := &g.rig.Endpoints[ep]
+	o := &g.out[e.Socket]
+	if o.batch.Len() == len(o.bufs) {
+		g.flush(o)
+	}
+	o.batch.Add(g.keep.relays[ep], g.rig.encrypt(ep, pkt))
+}
+
+// receive takes what has arrived on all sockets and returns how many datagrams
+// that were.
+func (g *generator) receive() (int, error) {
+	total := 0
+	for i, s := range g.rig.Sockets {
+		for range rounds {
+			n, err := s.Conn.TryRecv(s.rx)
+			if err != nil {
+				return total, fmt.Errorf("bench: socket %d: %w", i, err)
+			}
+			if n == 0 {
+				break
+			}
+			g.take(int32(i), s, n, sock.Now())
+			total += n
+			if n < g.cfg.Batch {
+				break
+			}
+		}
+	}
+	return total, nil
+}
+
+// take accounts for the n datagrams of a batch, all of which arrived at now.
+func (g *generator) take(socket int32, s *Socket, n int, now int64) {
+	if now >= g.measure && now < g.end {
+		g.count.recvCalls++
+		g.count.recvSlots += uint64(n)
+	}
+	if g.play != nil {
+		g.takePlay(s, n, now)
+		return
+	}
+	for i := range n {
+		to, pkt, truncated := s.rx.At(i)
+		pkt = g.rig.decrypt(s.owner(to.Local()), pkt)
+		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
+		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
+			g.explain(pkt, ok, s.owner(to.Local()), now)
+			continue
+		}
+		g.count.arrived++
+		f := &g.flows[st.flow]
+		switch {
+		case f.arrives != socket || f.local != to.Local():
+			g.count.misdelivered += g.measured(st.due)
+		case truncated || len(pkt) != int(f.size):
+			g.count.corrupt += g.measured(st.due)
+		default:
+			g.account(f, &st, now)
+		}
+	}
+}
+
+// measured is 1 for a datagram of the measured interval and 0 for others.
+func (g *generator) measured(due int64) uint64 {
+	if g.portionOf(due) != nil {
+		return 1
+	}
+	return 0
+}
+
+// account notes the arrival of a datagram where it was meant to arrive, and
+// reports whether it was the first of its number.
+func (g *generator) account(f *flow, st *stamp, now int64) bool {
+	p, one := g.portionOf(st.due), g.measured(st.due)
+	credit := st.seq + 1 - f.window.next
+	switch f.window.arrive(st.seq, f.seq) {
+	case arrivedTwice:
+		g.count.duplicated += one
+		return false
+	case arrivedLate:
+		g.count.late += one
+		return false
+	case arrivedForeign:
+		g.count.corrupt += one
+		return false
+	case arrivedReordered:
+		g.count.reordered += one
+		credit = 0 // given when it was overtaken
+	}
+	g.count.allDelivered++
+	g.now.delivered++
+	record(g.now.latency, now-st.due)
+	if p != nil {
+		p.delivered++
+		record(p.latency, now-st.due)
+	}
+	if g.cfg.Window > 0 {
+		g.loop.heard(f, int32(st.flow), credit, now)
+	}
+	return true
+}
+
+// explain notes what is no datagram of this run and came to endpoint ep. What
+// has a stamp is a straggler of an earlier one.
+func (g *generator) explain(pkt []byte, stamped bool, ep int32, now int64) {
+	name := "foreign"
+	switch {
+	case stamped:
+		name = "straggler"
+	case g.rig.Explain != nil:
+		name = g.rig.Explain(pkt)
+	}
+	switch name {
+	case "":
+	case Answer:
+		g.count.bindsAnswered++
+		g.binds.answered(int(ep), now)
+	default:
+		g.errors[name]++
+	}
+}
+
+// keeper knows which endpoints were silent. The generator's goroutine owns it.
+type keeper struct {
+	after  int64   // ns of silence, 0 = no keep-alives
+	spoken []int64 // by endpoint
+	relays []endpoint.Endpoint
+	cursor int
+	looked int64
+}
+
+func newKeeper(r *Rig, after time.Duration) keeper {
+	k := keeper{relays: make([]endpoint.Endpoint, len(r.Endpoints)), spoken: make([]int64, len(r.Endpoints))}
+	now := sock.Now()
+	for i := range r.Endpoints {
+		e := &r.Endpoints[i]
+		k.relays[i] = endpoint.UDP(e.Relay, e.Local, 0)
+		// They spoke at different times, so that their keep-alives are spread.
+		k.spoken[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
+		if e.Keepalive != nil && after > 0 {
+			k.after = int64(after)
+		}
+	}
+	k.looked = now
+	return k
+}
+
+func (k *keeper) spoke(ep int32, now int64) { k.spoken[ep] = now }
+
+// due steps through the endpoints, all of them in an eighth of the time of
+// silence, and calls say for those that have to speak.
+func (k *keeper) due(now int64, say func(ep int)) {
+	if k.after == 0 {
+		return
+	}
+	n := len(k.spoken)
+	steps := int(float64(n) * float64(now-k.looked) / float64(k.after/8+1))
+	if steps == 0 {
+		return
+	}
+	k.looked = now
+	for range min(steps, n) {
+		ep := k.cursor
+		if k.cursor++; k.cursor == n {
+			k.cursor = 0
+		}
+		if now-k.spoken[ep] >= k.after {
+			k.spoken[ep] = now
+			say(ep)
+		}
+	}
+}
+
+// keepAlive speaks for the endpoints that were silent too long.
+func (g *generator) keepAlive(now int64) {
+	g.keep.due(now, g.say)
+}
+
+func (g *generator) say(ep int) {
+	if pkt := g.rig.Endpoints[ep].Keepalive; pkt != nil {
+		g.add(ep, pkt)
+		g.count.keepalives++
 	}
 }

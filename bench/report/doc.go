@@ -3,7 +3,7 @@
 // ratios between runs.
 //
 // It computes nothing that a run did not measure: every value is a field of the
-// result or a quotient of two. The list of values is in figure.go, once, and
+// result or a quotient of two. The list of values is in text.go, once, and
 // text, page and comparisons all use it.
 //
 // Absolute figures are context only. What may be claimed is a ratio between

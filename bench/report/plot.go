@@ -1,10 +1,15 @@
 package report
 
 import (
+	"cmp"
 	"fmt"
+	"io"
 	"math"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ferryrelay/ferry/bench"
 )
 
 // Sizes of a plot in units of its view box. The page scales it.
@@ -185,4 +190,575 @@ func short(s string, limit int) string {
 		return s
 	}
 	return string(r[:limit-1]) + "…"
+}
+
+const (
+	barHeight = 18.0
+	barStep   = 30.0
+	nameSpace = 210.0 // left of the bars, for names
+	nameRunes = 26
+)
+
+// cpuPlot has a bar per run whose server was measured.
+func cpuPlot(runs []bench.Result, names []string) plot {
+	const id, title = "cpu", "Server CPU per datagram"
+	most, measured := 0.0, 0
+	for _, r := range runs {
+		if cpuKnown(r) {
+			most, measured = max(most, r.Server.PerDatagram), measured+1
+		}
+	}
+	if measured == 0 {
+		return empty(id, title, "No run measured its server: that takes its process id.")
+	}
+	s := linearScale(0, most, timeTick)
+	h := marginTop + barStep*float64(measured) + marginFoot
+	a := area{s, scale{lo: 0, hi: 1}, h}
+	p := newPlot(id, title, "A bar per run: time of the server on a processor divided by the datagrams that arrived.", a)
+	p.XLabel = "time on a processor per datagram"
+	p.Numbers = table{Caption: title, Head: []string{"run", "CPU per datagram ns", "user s", "system s", "datagrams"}}
+	p.XTicks, p.Frame = nil, rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	place := func(v float64) float64 {
+		at, _ := s.at(v)
+		return nameSpace + at*(plotWidth-marginRight-nameSpace-70)
+	}
+	for _, t := range s.ticks {
+		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(a.py(0)), Text: t.Label})
+	}
+	row := 0
+	for i, r := range runs {
+		if !cpuKnown(r) {
+			continue
+		}
+		y := marginTop + barStep*float64(row) + (barStep-barHeight)/2
+		row++
+		v := r.Server.PerDatagram
+		text := UnitTime.Format(v)
+		p.Bars = append(p.Bars, bar{
+			rect:  rect{X: px(nameSpace), Y: px(y), W: px(place(v) - nameSpace), H: px(barHeight), Title: names[i] + ": " + text},
+			Class: class(i),
+			Label: mark{X: px(place(v) + 6), Y: px(y + barHeight*0.75), Text: text},
+		})
+		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(y + barHeight/2), Text: short(names[i], nameRunes), Title: names[i]})
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], digits(v), seconds(r.Server.User), seconds(r.Server.System), UnitCount.Format(float64(r.Server.Datagrams))})
+	}
+	return p
+}
+
+// cpuKnown reports whether there is a bar to draw.
+func cpuKnown(r bench.Result) bool {
+	v := r.Server.PerDatagram
+	return r.Server.PID != 0 && v > 0 && !math.IsInf(v, 0)
+}
+
+// comparisonFigures are those that the comparing plot shows; its table shows
+// them all.
+func comparisonFigures() []string {
+	return []string{"delivered", "latency p50", "latency p99", "latency p99.9", "latency max", "server CPU per datagram", "server memory (RSS)"}
+}
+
+// comparisonPlot has a row per figure and in it a dot per run: in proportion to
+// the first run, on a scale where half and double are equally far from 1.
+func comparisonPlot(comparisons []Comparison, order []int, names []string) plot {
+	const id, title = "comparison", "Runs in proportion to the first"
+	values := []float64{0.8, 1.25}
+	var rowsOf []string
+	for _, want := range comparisonFigures() {
+		found := false
+		for _, c := range comparisons {
+			if v := c.ratio(want); v > 0 {
+				values, found = append(values, v), true
+			}
+		}
+		if found {
+			rowsOf = append(rowsOf, want)
+		}
+	}
+	if len(rowsOf) == 0 {
+		return empty(id, title, "No figure can be compared.")
+	}
+	s := logScale(values, func(v float64) string { return digitsShort(math.Round(v*1e6)/1e6) + "×" })
+	h := marginTop + barStep*float64(len(rowsOf)) + marginFoot
+	p := newPlot(id, title, "A row per figure and in it a dot per run: its value divided by that of the first run. The line at 1× is the first run.", area{s, scale{lo: 0, hi: 1}, h})
+	p.XLabel, p.XTicks = "ratio to "+short(names[0], nameRunes), nil
+	p.Frame = rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	place := func(v float64) float64 {
+		at, _ := s.at(v)
+		return nameSpace + at*(plotWidth-marginRight-nameSpace)
+	}
+	foot := h - marginFoot
+	for _, t := range s.ticks {
+		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(foot), Text: t.Label})
+	}
+	p.Lines = append(p.Lines, line{Class: "ideal", Name: names[0] + " = 1×", Path: fmt.Sprintf("M%s %sL%s %s", px(place(1)), px(marginTop), px(place(1)), px(foot))})
+	p.ratioDots(comparisons, order, names, rowsOf, place)
+	return p
+}
+
+// ratioDots adds the dots of each run and the rows' names.
+func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []string, place func(float64) float64) {
+	rowY := func(i int) float64 { return marginTop + barStep*(float64(i)+0.5) }
+	for i, want := range rowsOf {
+		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(rowY(i)), Text: want})
+	}
+	p.Numbers = table{Caption: p.Title, Head: []string{"figure"}}
+	for _, at := range order {
+		p.Numbers.Head = append(p.Numbers.Head, names[at])
+	}
+	spread := min(7, 18/float64(len(comparisons))) // Equal ratios stay apart.
+	for n, c := range comparisons {
+		off := spread * (float64(n) - float64(len(comparisons)-1)/2)
+		l := line{Class: class(order[n]), Name: names[order[n]], Bold: true}
+		for i, want := range rowsOf {
+			if v := c.ratio(want); v > 0 {
+				l.Dots = append(l.Dots, mark{X: px(place(v)), Y: px(rowY(i) + off), Title: fmt.Sprintf("%s: %s %s×", l.Name, want, ratio(v))})
+			}
+		}
+		p.Lines = append(p.Lines, l)
+	}
+	for _, f := range comparisons[0].Figures {
+		row := []string{f.Name + ", " + better(f.A) + " is better"}
+		for _, c := range comparisons {
+			row = append(row, ratio(c.ratio(f.Name)))
+		}
+		p.Numbers.Rows = append(p.Numbers.Rows, row)
+	}
+}
+
+// ratio finds one of the comparison's ratios, 0 if it is not known.
+func (c Comparison) ratio(name string) float64 {
+	for _, f := range c.Figures {
+		if f.Name == name {
+			return f.Ratio
+		}
+	}
+	return 0
+}
+
+func timeLabel(ns float64) string { return UnitTime.Format(ns) }
+
+// timeTick writes a round time without the zeros that digits adds.
+func timeTick(ns float64) string {
+	number, unit, _ := strings.Cut(UnitTime.Format(ns), " ")
+	if strings.Contains(number, ".") {
+		number = strings.TrimRight(strings.TrimRight(number, "0"), ".")
+	}
+	return number + " " + unit
+}
+
+// percentilePlot has a line per run over a scale of nines.
+func percentilePlot(runs []bench.Result, names []string) plot {
+	const id, title = "percentiles", "Latency by percentile"
+	var all []series
+	var values []float64
+	most := 0.0
+	numbers := table{Caption: title, Head: []string{"run", "percentile", "latency µs"}}
+	for i, d := range distributions(runs, names) {
+		s := series{name: d.name, class: class(i)}
+		for _, q := range d.latency.Series {
+			x, y := nines(q.Percent, d.latency.Samples), float64(q.Value)
+			most = max(most, x)
+			values = append(values, y)
+			percent := strconv.FormatFloat(q.Percent, 'f', -1, 64)
+			s.x, s.y = append(s.x, x), append(s.y, y)
+			s.titles = append(s.titles, fmt.Sprintf("%s: %s %% within %s", d.name, percent, timeLabel(y)))
+			numbers.Rows = append(numbers.Rows, []string{d.name, percent, micros(y)})
+		}
+		all = append(all, s)
+	}
+	if len(values) == 0 {
+		return empty(id, title, "No run has samples of latency.")
+	}
+	a := area{ninesScale(most), logScale(values, timeTick), plotHeight}
+	p := newPlot(id, title, "A line per run: which share of the datagrams arrived within which time. Further right are ever rarer, slower datagrams.", a)
+	p.XLabel, p.YLabel = "share of datagrams that were at least as fast", "latency from the intended time"
+	p.draw(a, all...)
+	p.Numbers = numbers
+	return p
+}
+
+// secondsOf returns one value per second of a run.
+func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64) {
+	for _, s := range r.Seconds {
+		values = append(values, get(s))
+	}
+	return values
+}
+
+// over is what a plot over time draws of a second.
+type over struct {
+	name string
+	get  func(bench.Second) float64
+}
+
+func latencies() []over {
+	return []over{
+		{"p50", func(s bench.Second) float64 { return float64(s.P50) }},
+		{"p99", func(s bench.Second) float64 { return float64(s.P99) }},
+		{"max", func(s bench.Second) float64 { return float64(s.Max) }},
+	}
+}
+
+func counts() []over {
+	return []over{
+		{"offered", func(s bench.Second) float64 { return float64(s.Offered) }},
+		{"sent", func(s bench.Second) float64 { return float64(s.Sent) }},
+		{"delivered", func(s bench.Second) float64 { return float64(s.Delivered) }},
+	}
+}
+
+// timeScale spans all seconds of a run, each of which ends where the next one
+// begins.
+func timeScale(r bench.Result) scale {
+	first, last, _ := extent(secondsOf(r, func(s bench.Second) float64 { return float64(s.At) }), false)
+	return exactScale(first, last+1, func(v float64) string { return digitsShort(v) + " s" })
+}
+
+// digitsShort writes whole numbers without a point.
+func digitsShort(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
+
+// timeSeries returns one series for each of what. A point stands in the middle
+// of its second.
+func timeSeries(r bench.Result, what []over, text func(float64) string) (all []series) {
+	at := secondsOf(r, func(s bench.Second) float64 { return float64(s.At) + 0.5 })
+	for i, w := range what {
+		s := series{name: w.name, class: class(i), x: at, y: secondsOf(r, w.get)}
+		for j := range at {
+			s.titles = append(s.titles, fmt.Sprintf("second %d: %s %s", r.Seconds[j].At, w.name, text(s.y[j])))
+		}
+		all = append(all, s)
+	}
+	return all
+}
+
+// shadeEnds marks what lies outside of the measured interval.
+func (p *plot) shadeEnds(a area, r bench.Result) {
+	p.band(a, a.x.lo, 0, "warm-up")
+	p.band(a, r.Load.Duration.Seconds(), a.x.hi, "after the last was due")
+}
+
+// latencyOverTime has p50, p99 and the maximum of each second of one run. Y
+// spans those of all runs, so that their plots can be compared by eye.
+func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plot {
+	id, title := fmt.Sprintf("latency-%d", i+1), "Latency over time: "+name
+	if len(secondsPositive(r)) == 0 {
+		return empty(id, title, "No datagram arrived in any second of the run.")
+	}
+	var values []float64
+	for _, other := range all {
+		values = append(values, secondsPositive(other)...)
+	}
+	a := area{timeScale(r), logScale(values, timeTick), plotHeight}
+	p := newPlot(id, title, "Median, 99th percentile and maximum of the latency of what arrived in each second. Shaded seconds are not part of the measured interval.", a)
+	p.XLabel, p.YLabel = "since the start of the measured interval", "latency from the intended time"
+	p.shadeEnds(a, r)
+	p.draw(a, timeSeries(r, latencies(), timeLabel)...)
+	p.split(a, r)
+	p.Numbers = table{Caption: title, Head: []string{"second", "p50 µs", "p99 µs", "max µs"}}
+	for _, s := range r.Seconds {
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), micros(float64(s.P50)), micros(float64(s.P99)), micros(float64(s.Max))})
+	}
+	return p
+}
+
+// secondsPositive returns all latencies of a run's seconds that can be drawn.
+func secondsPositive(r bench.Result) (values []float64) {
+	for _, w := range latencies() {
+		for _, v := range secondsOf(r, w.get) {
+			if v > 0 {
+				values = append(values, v)
+			}
+		}
+	}
+	return values
+}
+
+// kneeLoss is the share of lost datagrams up to which a rate counts as carried.
+const kneeLoss = 0.001
+
+func rateLabel(v float64) string { return grouped(strconv.FormatFloat(v, 'f', -1, 64)) }
+
+// ratesOverTime has what was offered, sent and delivered in each second.
+func ratesOverTime(i int, r bench.Result, name string) plot {
+	id, title := fmt.Sprintf("rates-%d", i+1), "Offered against delivered: "+name
+	var values []float64
+	for _, w := range counts() {
+		values = append(values, secondsOf(r, w.get)...)
+	}
+	_, most, ok := extent(values, false)
+	if !ok {
+		return empty(id, title, "The run has no seconds.")
+	}
+	a := area{timeScale(r), linearScale(0, most, rateLabel), plotHeight}
+	p := newPlot(id, title, "Datagrams that were due, sent and delivered in each second. Where delivered falls below sent, datagrams were lost or are on their way.", a)
+	p.XLabel, p.YLabel = "since the start of the measured interval", "datagrams in the second"
+	p.shadeEnds(a, r)
+	p.draw(a, timeSeries(r, counts(), rateLabel)...)
+	p.split(a, r)
+	p.Numbers = table{Caption: title, Head: []string{"second", "offered", "sent", "delivered"}}
+	for _, s := range r.Seconds {
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), rateLabel(float64(s.Offered)), rateLabel(float64(s.Sent)), rateLabel(float64(s.Delivered))})
+	}
+	return p
+}
+
+// ratesOverRuns has a dot per run: what was asked for and what arrived. On the
+// diagonal nothing was lost.
+func ratesOverRuns(runs []bench.Result, names []string) plot {
+	const id, title = "rates", "Offered against delivered, run by run"
+	var all []series
+	var values []float64
+	p := plot{Numbers: table{Caption: title, Head: []string{"run", "offered/s", "delivered/s", "loss"}}}
+	for i, r := range runs {
+		s := series{name: names[i], class: class(i), dots: true, x: []float64{r.OfferedRate}, y: []float64{r.DeliveredRate}}
+		s.titles = []string{fmt.Sprintf("%s: %s offered, %s delivered, %s lost", names[i],
+			UnitRate.Format(r.OfferedRate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio))}
+		values = append(values, r.OfferedRate, r.DeliveredRate)
+		all = append(all, s)
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], UnitNumber.Format(r.OfferedRate), UnitNumber.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio)})
+	}
+	_, most, ok := extent(values, false)
+	if !ok || most <= 0 {
+		return empty(id, title, "Nothing was offered in any run.")
+	}
+	a := area{linearScale(0, most, rateLabel), linearScale(0, most, rateLabel), plotHeight}
+	numbers := p.Numbers
+	p = newPlot(id, title, "A dot per run: datagrams offered each second, and delivered. Dots below the diagonal lost some.", a)
+	p.XLabel, p.YLabel, p.Numbers = "offered, datagrams/s", "delivered, datagrams/s", numbers
+	p.draw(a, series{name: "nothing lost", class: "ideal", x: []float64{0, a.x.hi}, y: []float64{0, a.y.hi}, titles: []string{"", ""}})
+	p.Lines[0].Dots = nil
+	p.draw(a, all...)
+	if k, ok := knee(runs); ok {
+		x, _ := a.x.at(runs[k].OfferedRate)
+		y, _ := a.y.at(runs[k].DeliveredRate)
+		p.Labels = append(p.Labels, mark{X: px(a.px(x) - 10), Y: px(a.py(y) - 6), Text: "knee: " + UnitRate.Format(runs[k].OfferedRate)})
+	}
+	return p
+}
+
+// knee finds the highest rate that was carried, if a higher one of the same
+// relay was not.
+func knee(runs []bench.Result) (int, bool) {
+	best, beyond := -1, false
+	for i, r := range runs {
+		carried := r.LossRatio <= kneeLoss && r.Sent > 0
+		if carried && (best < 0 || r.OfferedRate > runs[best].OfferedRate) {
+			best = i
+		}
+		if r.Dialect != runs[0].Dialect {
+			return 0, false // Several relays have several knees.
+		}
+	}
+	if best < 0 {
+		return 0, false
+	}
+	beyond = slices.ContainsFunc(runs, func(r bench.Result) bool {
+		return r.LossRatio > kneeLoss && r.OfferedRate > runs[best].OfferedRate
+	})
+	return best, beyond
+}
+
+// scale turns values into positions between 0 and 1.
+type scale struct {
+	lo, hi float64 // of the values, after which the axis ends; lo < hi
+	log    bool
+	ticks  []tick
+}
+
+// tick is a marked place of an axis.
+type tick struct {
+	At    float64 // a value
+	Label string
+}
+
+// at returns the position of v, and false if it has none: it is not finite, or
+// not positive on a logarithmic scale.
+func (s scale) at(v float64) (float64, bool) {
+	lo, hi := s.lo, s.hi
+	if s.log {
+		v, lo, hi = math.Log10(v), math.Log10(lo), math.Log10(hi)
+	}
+	p := (v - lo) / (hi - lo)
+	if math.IsNaN(p) || math.IsInf(p, 0) {
+		return 0, false
+	}
+	return min(max(p, 0), 1), true
+}
+
+// extent returns the least and the greatest of the usable values, and false if
+// there is none.
+func extent(values []float64, positive bool) (lo, hi float64, ok bool) {
+	for _, v := range values {
+		if math.IsNaN(v) || math.IsInf(v, 0) || positive && v <= 0 {
+			continue
+		}
+		if !ok {
+			lo, hi, ok = v, v, true
+		}
+		lo, hi = min(lo, v), max(hi, v)
+	}
+	return lo, hi, ok
+}
+
+// logScale spans positive values with ticks at 1, 2 and 5 times a power of ten,
+// or at the powers alone if that would be too many.
+func logScale(values []float64, label func(float64) string) scale {
+	lo, hi, ok := extent(values, true)
+	if !ok {
+		lo, hi = 1, 10
+	}
+	marks := oneTwoFive(lo, hi)
+	s := scale{lo: marks[0], hi: marks[len(marks)-1], log: true}
+	for i, v := range marks {
+		if len(marks) > 8 && i > 0 && i < len(marks)-1 && !powerOfTen(v) {
+			continue
+		}
+		s.ticks = append(s.ticks, tick{v, label(v)})
+	}
+	return s
+}
+
+// oneTwoFive returns the values 1, 2, 5 times a power of ten from the last one
+// below lo or at it to the first one above hi: at least two.
+func oneTwoFive(lo, hi float64) (marks []float64) {
+	exp := math.Floor(math.Log10(lo))
+	for e := exp; ; e++ {
+		for _, m := range []float64{1, 2, 5} {
+			v := m * math.Pow(10, e)
+			if v <= lo {
+				marks = marks[:0]
+			}
+			marks = append(marks, v)
+			if v > hi && len(marks) > 1 {
+				return marks
+			}
+		}
+	}
+}
+
+func powerOfTen(v float64) bool {
+	e := math.Log10(v)
+	return math.Abs(e-math.Round(e)) < 1e-9
+}
+
+// linearScale spans lo to hi, both included, with about five ticks. A span of
+// nothing is widened.
+func linearScale(lo, hi float64, label func(float64) string) scale {
+	if hi <= lo {
+		hi = lo + max(1, math.Abs(lo))
+	}
+	step := niceStep((hi - lo) / 5)
+	s := scale{lo: math.Floor(lo/step) * step, hi: math.Ceil(hi/step) * step}
+	for i := range 8 { // Five steps, and what rounding adds at both ends.
+		if v := s.lo + float64(i)*step; v <= s.hi+step/2 {
+			s.ticks = append(s.ticks, tick{v, label(v)})
+		}
+	}
+	return s
+}
+
+// exactScale spans lo to hi and nothing more, with ticks at round values between.
+func exactScale(lo, hi float64, label func(float64) string) scale {
+	s := linearScale(lo, hi, label)
+	s.ticks = slices.DeleteFunc(s.ticks, func(t tick) bool { return t.At < lo || t.At > hi })
+	if hi > lo {
+		s.lo, s.hi = lo, hi
+	}
+	return s
+}
+
+// niceStep rounds up to 1, 2 or 5 times a power of ten.
+func niceStep(raw float64) float64 {
+	base := math.Pow(10, math.Floor(math.Log10(raw)))
+	for _, m := range []float64{1, 2, 5} {
+		if m*base >= raw*0.999 {
+			return m * base
+		}
+	}
+	return 10 * base
+}
+
+// nines turns a percentile into the number of its nines: 90 is 1, 99 is 2, 99.9
+// is 3. All of n samples, 100 %, is the place of the last one of them.
+func nines(percent float64, samples uint64) float64 {
+	last := math.Log10(max(float64(samples), 1))
+	if percent >= 100 {
+		return last
+	}
+	return min(max(-math.Log10(1-percent/100), 0), max(last, 0))
+}
+
+// ninesScale spans 0 to the most nines that the samples carry, 1 at least.
+func ninesScale(most float64) scale {
+	s := scale{lo: 0, hi: max(most, 1)}
+	for _, p := range []float64{50, 90, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999} {
+		if at := nines(p, math.MaxUint64); at <= s.hi+1e-9 {
+			s.ticks = append(s.ticks, tick{at, strconv.FormatFloat(p, 'f', -1, 64) + " %"})
+		}
+	}
+	return s
+}
+
+// Steps writes a table of the runs of a search in the order in which they were
+// made: rate, loss and verdict of each. It writes nothing if there are none.
+func Steps(w io.Writer, runs []bench.Result) error {
+	t := stepsTable(runs)
+	if len(t.Rows) == 0 {
+		return nil
+	}
+	var b strings.Builder
+	fmt.Fprintln(&b, t.Caption)
+	rows(&b, append([][]string{t.Head}, t.Rows...))
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// Step writes one line about a run of a search.
+func Step(r bench.Result) string {
+	s := r.Search
+	if s == nil {
+		return ""
+	}
+	return fmt.Sprintf("step %d, try %d: %s offered, %s delivered, %s lost, p99 %s: %s", s.Step, s.Try,
+		UnitRate.Format(r.Load.Rate), UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio),
+		Figure{Unit: UnitTime, Value: float64(r.Latency.P99), Known: r.Latency.Samples > 0}.Text(), stepVerdict(r))
+}
+
+// stepsTable has a row per run of a search; other runs are left out.
+func stepsTable(runs []bench.Result) table {
+	t := table{Caption: "Steps of the search", Head: []string{"step", "try", "offered", "delivered", "loss", "p99", "verdict"}}
+	all := slices.DeleteFunc(slices.Clone(runs), func(r bench.Result) bool { return r.Search == nil })
+	slices.SortStableFunc(all, func(a, b bench.Result) int {
+		return cmp.Or(cmp.Compare(a.Search.Step, b.Search.Step), cmp.Compare(a.Search.Try, b.Search.Try))
+	})
+	for _, r := range all {
+		p99 := Figure{Unit: UnitTime, Value: float64(r.Latency.P99), Known: r.Latency.Samples > 0}
+		t.Rows = append(t.Rows, []string{
+			strconv.Itoa(r.Search.Step), strconv.Itoa(r.Search.Try), UnitRate.Format(r.Load.Rate),
+			UnitRate.Format(r.DeliveredRate), UnitShare.Format(r.LossRatio), p99.Text(), stepVerdict(r),
+		})
+	}
+	return t
+}
+
+// stepVerdict says what was missed, and if it was the generator's doing.
+func stepVerdict(r bench.Result) string {
+	text := string(r.Search.Verdict)
+	if len(r.Search.Missed) > 0 {
+		text += " (" + strings.Join(r.Search.Missed, ", ") + ")"
+	}
+	if r.Search.Verdict == bench.TryFailed && r.Limit == bench.LimitGenerator {
+		text += ", the generator was the limit"
+	}
+	return printable(text)
+}
+
+// foundText is the outcome of a search.
+func foundText(s *bench.Search) string {
+	f := s.Found
+	reason := printable(f.Reason)
+	if f.AtLeast {
+		return fmt.Sprintf("AT LEAST %s meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable(s.Criterion), f.Runs, reason)
+	}
+	return fmt.Sprintf("%s is the highest rate that meets %s, in %d runs. %s", UnitRate.Format(f.Rate), printable(s.Criterion), f.Runs, reason)
 }

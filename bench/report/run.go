@@ -1,8 +1,11 @@
 package report
 
 import (
+	"errors"
 	"fmt"
+	"io"
 	"maps"
+	"math"
 	"slices"
 	"strings"
 	"time"
@@ -201,4 +204,366 @@ func shellLine(args []string) string {
 		out = append(out, a)
 	}
 	return strings.Join(out, " ")
+}
+
+// ErrRounds says that a list of runs does not alternate between two sides.
+var ErrRounds = errors.New("runs do not alternate")
+
+// Spread is the middle of some values and how far they reach.
+type Spread struct {
+	Median float64 `json:"median"`
+	Min    float64 `json:"min"`
+	Max    float64 `json:"max"`
+	N      int     `json:"n"` // 0: there were none, and all else is 0
+}
+
+// Median returns the spread of values; the median of an even number is the mean
+// of the middle two. NaN and infinite values do not count.
+func Median(values []float64) Spread {
+	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
+	if len(v) == 0 {
+		return Spread{}
+	}
+	slices.Sort(v)
+	return Spread{(v[(len(v)-1)/2] + v[len(v)/2]) / 2, v[0], v[len(v)-1], len(v)}
+}
+
+// PairedRatio returns the spread of b[i]/a[i]. Pairs in which a value is not
+// above 0 do not count. It panics if the lengths differ.
+func PairedRatio(a, b []float64) Spread {
+	if len(a) != len(b) {
+		panic("report: PairedRatio of lists of different lengths")
+	}
+	var list []float64
+	for i := range a {
+		if a[i] > 0 && b[i] > 0 {
+			list = append(list, b[i]/a[i])
+		}
+	}
+	return Median(list)
+}
+
+// Text writes the median with minimum and maximum.
+func (s Spread) Text(u Unit) string {
+	switch s.N {
+	case 0:
+		return none
+	case 1:
+		return u.Format(s.Median)
+	}
+	return fmt.Sprintf("%s (%s – %s)", u.Format(s.Median), u.Format(s.Min), u.Format(s.Max))
+}
+
+func (s Spread) ratioText() string {
+	if s.N == 0 {
+		return none
+	}
+	return fmt.Sprintf("%s (%s – %s)", ratio(s.Median), ratio(s.Min), ratio(s.Max))
+}
+
+// Rounds are interleaved runs of two sides, A B A B ..., compared pair by pair,
+// so that what drifts in the machine meets both.
+type Rounds struct {
+	A        string        `json:"a"`
+	B        string        `json:"b"`
+	Pairs    int           `json:"pairs"` // that count
+	Figures  []RoundFigure `json:"figures"`
+	Warnings []string      `json:"warnings,omitempty"`
+	Notes    []string      `json:"notes,omitempty"`
+}
+
+// RoundFigure is one figure over all rounds. The median ratio is that of the
+// pairs, which is not the ratio of the medians.
+type RoundFigure struct {
+	Name  string `json:"name"`
+	Unit  Unit   `json:"unit"`
+	More  bool   `json:"more"` // higher is better
+	A     Spread `json:"a"`
+	B     Spread `json:"b"`
+	Ratio Spread `json:"ratio"`
+}
+
+// CompareRounds takes runs in the order A B A B .... It returns [ErrRounds] if
+// they do not alternate between two names, and [ErrIncomparable] if a pair, or
+// the runs of one side, cannot be compared. Pairs during which the hypervisor
+// took more than 1 % of the time do not count, unless that are all of them.
+func CompareRounds(runs []bench.Result) (Rounds, error) {
+	if err := alternate(runs); err != nil {
+		return Rounds{}, err
+	}
+	out := Rounds{A: label(runs[0]), B: label(runs[1])}
+	var pairs, doubtful []Comparison
+	for i := 0; i < len(runs); i += 2 {
+		c, err := comparePair(runs, i)
+		if err != nil {
+			return Rounds{}, err
+		}
+		for _, w := range c.Warnings {
+			out.Warnings = append(out.Warnings, fmt.Sprintf("round %d: %s", 1+i/2, w))
+		}
+		for _, n := range c.Notes {
+			if !slices.Contains(out.Notes, n) {
+				out.Notes = append(out.Notes, n)
+			}
+		}
+		if steal(runs[i].System) > maxSteal || steal(runs[i+1].System) > maxSteal {
+			doubtful = append(doubtful, c)
+			continue
+		}
+		pairs = append(pairs, c)
+	}
+	switch {
+	case len(pairs) == 0:
+		pairs = doubtful
+		out.Warnings = append(out.Warnings, "the hypervisor disturbed every round: none was left out")
+	case len(doubtful) > 0:
+		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the hypervisor disturbed them", len(doubtful), len(runs)/2))
+	}
+	out.Pairs, out.Figures = len(pairs), overRounds(pairs)
+	return out, nil
+}
+
+func alternate(runs []bench.Result) error {
+	if len(runs) < 2 || len(runs)%2 != 0 {
+		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
+	}
+	for i, r := range runs {
+		if first := runs[i%2]; label(r) != label(first) || r.Dialect != first.Dialect {
+			return fmt.Errorf("%w: run %d is %s (%s), where %s (%s) was expected", ErrRounds, i+1,
+				label(r), printable(r.Dialect), label(first), printable(first.Dialect))
+		}
+	}
+	return nil
+}
+
+// comparePair compares runs i and i+1, and each with the first of its side.
+func comparePair(runs []bench.Result, i int) (Comparison, error) {
+	for _, pair := range [][2]int{{0, i}, {1, i + 1}} {
+		if reasons := obstacles(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
+			return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
+		}
+	}
+	c, err := Compare(runs[i], runs[i+1])
+	if err != nil {
+		return c, fmt.Errorf("runs %d and %d: %w", i+1, i+2, err)
+	}
+	return c, nil
+}
+
+// overRounds collects figure by figure what the pairs have in common.
+func overRounds(pairs []Comparison) (list []RoundFigure) {
+	type values struct{ a, b, pairedA, pairedB []float64 }
+	byName := map[string]*values{}
+	for _, c := range pairs {
+		for _, f := range c.Figures {
+			v := byName[f.Name]
+			if v == nil {
+				v = &values{}
+				byName[f.Name] = v
+				list = append(list, RoundFigure{Name: f.Name, Unit: f.A.Unit, More: f.A.More})
+			}
+			if f.A.Known {
+				v.a = append(v.a, f.A.Value)
+			}
+			if f.B.Known {
+				v.b = append(v.b, f.B.Value)
+			}
+			if f.A.Known && f.B.Known {
+				v.pairedA, v.pairedB = append(v.pairedA, f.A.Value), append(v.pairedB, f.B.Value)
+			}
+		}
+	}
+	for i := range list {
+		v := byName[list[i].Name]
+		list[i].A, list[i].B, list[i].Ratio = Median(v.a), Median(v.b), PairedRatio(v.pairedA, v.pairedB)
+	}
+	return list
+}
+
+// Text writes medians with minimum and maximum as a table, warnings first.
+func (r Rounds) Text(w io.Writer) error {
+	var b strings.Builder
+	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), ratios are B/A of each round\n", r.B, r.A, r.Pairs)
+	remarks(&b, r.Warnings, r.Notes)
+	table := [][]string{{"", "A", "B", "B/A", "better"}}
+	for _, f := range r.Figures {
+		if f.A.N > 0 || f.B.N > 0 {
+			table = append(table, []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), f.Ratio.ratioText(), better(Figure{More: f.More})})
+		}
+	}
+	rows(&b, table)
+	_, err := io.WriteString(w, b.String())
+	return err
+}
+
+// controlFigures are what the control plane did and what forwarding did
+// meanwhile. All details are in controlTables.
+func controlFigures(c *bench.Control) (list []Figure) {
+	if c == nil {
+		return nil
+	}
+	if b := c.Without; b != nil {
+		list = append(list,
+			lasting("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
+			lasting("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
+			lasting("p99 moved by", c.P99Moved, c.Compares()))
+	}
+	for _, k := range kinds(c) {
+		got := k.calls.Latency.Samples > 0
+		list = append(list, known(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
+			lasting(k.name+" p50", k.calls.Latency.P50, got), lasting(k.name+" p99", k.calls.Latency.P99, got))
+	}
+	return list
+}
+
+// kind is one kind of calls of the control plane.
+type kind struct {
+	name  string
+	calls *bench.Calls
+}
+
+// kinds are those that a run had.
+func kinds(c *bench.Control) (list []kind) {
+	for _, k := range []kind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
+		if k.calls != nil {
+			list = append(list, k)
+		}
+	}
+	return list
+}
+
+// controlTables are forwarding without and with work for the control plane, and
+// that work. There are none for runs without it.
+func controlTables(r bench.Result) (list []table) {
+	c := r.Control
+	if c == nil {
+		return nil
+	}
+	if c.Without != nil {
+		list = append(list, partsTable(c))
+	}
+	return append(list, callsTable(r.Load, c))
+}
+
+// partsTable sets the two parts of a run beside one another.
+func partsTable(c *bench.Control) table {
+	a, b := c.Without, &c.With
+	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
+	row := func(name string, u Unit, of func(*bench.Part) (v float64, known bool)) {
+		x, okX := of(a)
+		y, okY := of(b)
+		moved := none
+		if okX && okY {
+			moved = signed(u, y-x)
+		}
+		t.Rows = append(t.Rows, []string{name, Figure{Unit: u, Value: x, Known: okX}.Text(), Figure{Unit: u, Value: y, Known: okY}.Text(), moved})
+	}
+	lasts := func(get func(*bench.Part) (bench.Latency, time.Duration)) func(*bench.Part) (float64, bool) {
+		return func(p *bench.Part) (float64, bool) {
+			l, d := get(p)
+			return float64(d), l.Samples > 0
+		}
+	}
+	t.Rows = append(t.Rows, []string{"measured", UnitTime.Format(float64(a.Duration)), UnitTime.Format(float64(b.Duration)), ""})
+	row("delivered", UnitRate, func(p *bench.Part) (float64, bool) { return p.DeliveredRate, p.Duration > 0 })
+	row("loss", UnitShare, func(p *bench.Part) (float64, bool) { return p.LossRatio, p.Sent > 0 })
+	row("latency p50", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P50 }))
+	row("latency p99", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P99 }))
+	row("latency p99.9", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Latency, p.Latency.P999 }))
+	row("generator lag p99", UnitTime, lasts(func(p *bench.Part) (bench.Latency, time.Duration) { return p.Lag, p.Lag.P99 }))
+	row("server CPU", UnitShare, func(p *bench.Part) (float64, bool) {
+		return quotient(float64(p.Server.Run), float64(p.Server.Wall)), p.Server.Wall > 0
+	})
+	return t
+}
+
+// signed writes a difference with its sign.
+func signed(u Unit, v float64) string {
+	if v > 0 {
+		return "+" + u.Format(v)
+	}
+	return u.Format(v)
+}
+
+// callsTable has a row for each kind of calls.
+func callsTable(l bench.Load, c *bench.Control) table {
+	t := table{
+		Caption: "Work of the control plane meanwhile",
+		Head:    []string{"control plane", "asked for", "offered", "sent", "answered", "refused", "answered/s", "p50", "p99"},
+	}
+	count := func(n uint64) string { return UnitCount.Format(float64(n)) }
+	for _, k := range kinds(c) {
+		asked := UnitRate.Format(l.BindRate)
+		if k.calls == c.Allocations {
+			asked = allocateText(l)
+		}
+		p50, p99 := none, none
+		if lat := k.calls.Latency; lat.Samples > 0 {
+			p50, p99 = UnitTime.Format(float64(lat.P50)), UnitTime.Format(float64(lat.P99))
+		}
+		t.Rows = append(t.Rows, []string{
+			k.name, asked, count(k.calls.Offered), count(k.calls.Sent), count(k.calls.Answered),
+			count(k.calls.Refused), UnitRate.Format(k.calls.AnsweredRate), p50, p99,
+		})
+	}
+	return t
+}
+
+// allocateText says how fast allocations were asked for.
+func allocateText(l bench.Load) string {
+	if l.AllocateRate > 0 {
+		return fmt.Sprintf("%s, %d at a time", UnitRate.Format(l.AllocateRate), l.AllocateWorkers)
+	}
+	return fmt.Sprintf("all it can, %d at a time", l.AllocateWorkers)
+}
+
+// controlDoubts says that the generator had its part in what moved.
+func controlDoubts(c *bench.Control) (list []string) {
+	if !c.Compares() {
+		return nil
+	}
+	lag := c.With.Lag.P99 - c.Without.Lag.P99
+	if c.P99Moved > 0 && lag > c.P99Moved/2 {
+		list = append(list, fmt.Sprintf("the generator's own lag moved by %s at p99 while forwarding moved by %s: that is not all the server's",
+			UnitTime.Format(float64(lag)), UnitTime.Format(float64(c.P99Moved))))
+	}
+	for _, k := range kinds(c) {
+		if k.calls.Sent < k.calls.Offered {
+			list = append(list, fmt.Sprintf("%s of %s %s could not be sent in time",
+				UnitCount.Format(float64(k.calls.Offered-k.calls.Sent)), UnitCount.Format(float64(k.calls.Offered)), k.name))
+		}
+	}
+	return list
+}
+
+// split marks where the control plane begins to work in a plot over time.
+func (p *plot) split(a area, r bench.Result) {
+	at, ok := a.x.at(r.Load.Baseline.Seconds())
+	if r.Control == nil || r.Control.Without == nil || !ok {
+		return
+	}
+	x := px(a.px(at))
+	p.Lines = append(p.Lines, line{
+		Class: "ideal", Name: "BINDs and allocations begin",
+		Path: fmt.Sprintf("M%s %sL%s %s", x, px(a.py(0)), x, px(a.py(1))),
+	})
+}
+
+// distribution is a line of the plot over percentiles.
+type distribution struct {
+	name    string
+	latency bench.Latency
+}
+
+// distributions are one per run, or two where there is forwarding without and
+// with work for the control plane.
+func distributions(runs []bench.Result, names []string) (list []distribution) {
+	for i, r := range runs {
+		if c := r.Control; c.Compares() {
+			list = append(list, distribution{names[i] + ", without", c.Without.Latency}, distribution{names[i] + ", with", c.With.Latency})
+			continue
+		}
+		list = append(list, distribution{names[i], r.Latency})
+	}
+	return list
 }

@@ -1,7 +1,10 @@
 package netcode
 
 import (
+	"encoding/binary"
+	"fmt"
 	"iter"
+	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
@@ -201,4 +204,398 @@ func (c Conn) UserData() any {
 		return s.userData
 	}
 	return nil
+}
+
+// session is what a driver knows of one connection. It belongs to the slot of
+// the transport and is used again, with its buffers, by later connections.
+type session struct {
+	conn     utp.ConnID
+	state    State
+	id       NetworkID
+	since    time.Duration // when the handshake began
+	unsaid   bool          // StateConnecting was not published yet
+	dials    int           // times that the attempt had to find its peer again
+	heard    bool          // the peer's version came, and fits
+	approved bool
+	inGame   bool
+	userData any
+
+	closing     bool // the game wants it to end
+	closeReason DisconnectReason
+	closeText   string
+	lingers     bool // ended, but the notice may still be on its way
+	until       time.Duration
+	at          address.Addr // where the peer was then
+
+	queue rpcQueue
+	rpcs  []RPC
+
+	in       inbound
+	out      outbound
+	acks     Acks // of the client
+	acked    Acks // as the server knows them
+	age      int32
+	sequence uint8 // of the last snapshot
+	trip     roundTrip
+	counts   streamCounts
+}
+
+// streamCounts is what a session has counted.
+type streamCounts struct {
+	RPCsSent, RPCsReceived uint64
+	Sent, Received         uint64 // commands or snapshots
+	Unsent                 uint64 // commands or snapshots for which the transport had no room
+	Late                   uint64 // older than one that was received before
+	Replaced               uint64 // newer ones came in the same tick
+	Lost                   uint64 // snapshots that are missing in the sequence
+	Ignored                uint64 // received while not in game, or on the wrong side
+}
+
+func (s *session) reset(id utp.ConnID, st State) {
+	queue, rpcs, body := s.queue, s.rpcs, s.out.body
+	queue.reset()
+	clear(rpcs)
+	*s = session{conn: id, state: st, queue: queue, rpcs: rpcs[:0]}
+	s.out.body = body[:0]
+}
+
+// live reports whether the game still has this connection.
+func (s *session) live() bool { return s.state > StateDisconnected }
+
+// leaveGame forgets what is acknowledged, but not how long a round trip takes.
+func (s *session) leaveGame() {
+	s.in = inbound{}
+	s.out.due = false
+	s.acks, s.acked, s.age = Acks{}, Acks{}, 0
+}
+
+// handshaking reports whether the limit of handshake and approval counts.
+func (s *session) handshaking() bool { return s.state == StateHandshake || s.state == StateApproval }
+
+// lingerTime is how long an ended connection waits for its notice to arrive.
+const lingerTime = 250 * time.Millisecond
+
+// partingFlushes is in how many flushes the transport repeats its disconnect.
+// Only then may a relay be told that the link is over.
+const partingFlushes = 3
+
+// parting is a peer that the link will be told to forget.
+type parting struct {
+	at   address.Addr
+	left int
+}
+
+// over publishes the end of a connection. What of it was not read is gone.
+func (d *Driver) over(s *session, ev ConnectionEvent) {
+	d.enter(s, StateDisconnected)
+	ev.Conn, ev.NetworkID, ev.State = Conn{d, s.conn}, s.id, StateDisconnected
+	d.publish(ev)
+	if d.server && s.id != 0 {
+		d.ids.free(s.id)
+	}
+	clear(s.rpcs)
+	s.rpcs, s.inGame, s.userData = s.rpcs[:0], false, nil
+	s.leaveGame()
+}
+
+// shut ends a connection from this side, and tells the peer why if it may.
+func (d *Driver) shut(s *session, r DisconnectReason, text string) {
+	d.over(s, ConnectionEvent{Reason: r})
+	s.at, _ = d.ep.Remote(s.conn)
+	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
+		d.part(s)
+		return
+	}
+	appendSystem(&s.queue, indexClose, appendClose(nil, r, text))
+	s.lingers, s.until = true, d.elapsed+lingerTime
+}
+
+// linger ends the transport's connection when the notice has arrived, or will
+// not any more.
+func (d *Driver) linger(s *session) {
+	st, ok := d.ep.ConnStats(s.conn)
+	if ok && d.elapsed < s.until && st.InFlight+s.queue.len() > 0 {
+		return
+	}
+	d.part(s)
+}
+
+// part ends the transport's connection.
+func (d *Driver) part(s *session) {
+	if d.ep.State(s.conn) != utp.StateNone {
+		d.ep.Disconnect(s.conn)
+		d.release(s.at)
+	}
+	d.parted(s)
+}
+
+// parted forgets a connection that the transport does not have any more.
+func (d *Driver) parted(s *session) {
+	s.lingers = false
+	s.queue.reset()
+}
+
+// release makes the link forget a peer, a little later.
+func (d *Driver) release(at address.Addr) {
+	for i := range d.partings {
+		if d.partings[i].at == at {
+			d.partings[i].left = partingFlushes
+			return
+		}
+	}
+	d.partings = append(d.partings, parting{at, partingFlushes})
+}
+
+// flushPartings belongs behind the datagrams of a flush.
+func (d *Driver) flushPartings() {
+	kept := d.partings[:0]
+	for _, p := range d.partings {
+		p.left--
+		switch {
+		case p.left > 0:
+			kept = append(kept, p)
+		case !d.peers(p.at):
+			d.link.Disconnect(p.at)
+		}
+	}
+	d.partings = kept
+}
+
+// peers reports whether there is a connection with a place.
+func (d *Driver) peers(at address.Addr) bool {
+	for _, s := range d.sessions {
+		if s == nil {
+			continue
+		}
+		if remote, ok := d.ep.Remote(s.conn); ok && remote == at {
+			return true
+		}
+	}
+	return false
+}
+
+// lost ends a connection that the transport does not have any more.
+func (d *Driver) lost(s *session, ev utp.Event) {
+	d.over(s, ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)})
+	d.parted(s)
+}
+
+func (d *Driver) cause(ev utp.Event) error {
+	if ev.Cause != nil && d.err != nil {
+		return d.err
+	}
+	return ev.Cause
+}
+
+// closedBy takes the peer's word, and its reason.
+func (d *Driver) closedBy(s *session, body []byte) {
+	info, ok := parseClose(body)
+	if !ok {
+		d.invalid(s, "a close notice has a wrong length")
+		return
+	}
+	d.over(s, ConnectionEvent{Reason: ReasonClosedByRemote, Remote: &info})
+	d.ep.Disconnect(s.conn)
+	d.parted(s)
+}
+
+// Close ends every connection, says so once without waiting for an answer, and
+// closes the link. It may be called again. Errors are those of the link.
+func (d *Driver) Close() error {
+	if d.closed {
+		return nil
+	}
+	d.closed = true
+	d.forget()
+	if d.link == nil {
+		return nil
+	}
+	for _, s := range d.sessions {
+		if s != nil && s.live() {
+			d.shut(s, ReasonConnectionClose, "")
+		}
+	}
+	d.flush()
+	for _, s := range d.sessions {
+		if s != nil && s.lingers {
+			d.part(s)
+		}
+	}
+	d.ep.Listen(false)
+	for range partingFlushes {
+		d.flush()
+	}
+	return d.link.Close()
+}
+
+// maxDials is how often one attempt to connect asks the link for its peer again.
+const maxDials = 3
+
+// left takes the link's word that a peer is gone.
+//
+// A relay's host that ends a connection tells the relay some flushes later. Who
+// was thrown out and connects again at once, over the link that is still there,
+// meets the end of that link: it is about the former connection, so that the
+// attempt goes on over a new one.
+func (d *Driver) left(at address.Addr) {
+	s := d.attempt(at)
+	if s == nil || s.dials == maxDials || d.link.Dial() != nil {
+		d.ep.Gone(at)
+		return
+	}
+	s.dials++
+	for _, old := range d.sessions {
+		if old != nil && old.lingers && old.at == at {
+			d.part(old) // Its notice has no way any more.
+		}
+	}
+}
+
+// joined makes an attempt go on at once when its link is there, instead of when
+// the next request is due: the last one may have had no link to go over.
+func (d *Driver) joined(at address.Addr) {
+	if s := d.attempt(at); s != nil {
+		d.ep.AskAgain(s.conn)
+	}
+}
+
+// attempt returns the connection that asks for a server at a place, or nil.
+func (d *Driver) attempt(at address.Addr) *session {
+	for _, s := range d.sessions {
+		if s == nil || !s.live() || d.ep.State(s.conn) != utp.StateConnecting {
+			continue
+		}
+		if to, _ := d.ep.Remote(s.conn); to == at {
+			return s
+		}
+	}
+	return nil
+}
+
+// goneAll ends every connection, since the link lost all peers.
+func (d *Driver) goneAll() {
+	for _, s := range d.sessions {
+		if s == nil {
+			continue
+		}
+		if at, ok := d.ep.Remote(s.conn); ok {
+			d.ep.Gone(at)
+		}
+	}
+}
+
+// DisconnectReason says why a connection ended. The values up to 102 are those
+// of Unity's packages; no reason crosses the wire, see CloseInfo.
+type DisconnectReason uint8
+
+// The reasons.
+const (
+	// ReasonConnectionClose: closed by this side without another reason.
+	ReasonConnectionClose DisconnectReason = 0
+	// ReasonTimeout: nothing was heard for too long.
+	ReasonTimeout DisconnectReason = 1
+	// ReasonMaxConnectionAttempts: the server did not answer.
+	ReasonMaxConnectionAttempts DisconnectReason = 2
+	// ReasonClosedByRemote: the peer ended it.
+	ReasonClosedByRemote DisconnectReason = 3
+	// ReasonBadProtocolVersion: the two sides have different versions.
+	ReasonBadProtocolVersion DisconnectReason = 4
+	// ReasonInvalidRPC: the peer sent an RPC that is unknown, malformed, or not
+	// allowed in its state.
+	ReasonInvalidRPC DisconnectReason = 5
+	// ReasonAuthenticationFailure: the peer's certificate; not given by this package.
+	ReasonAuthenticationFailure DisconnectReason = 6
+	// ReasonProtocolError: the transports do not fit, or the link lost the peer,
+	// as by the DISCONNECT of a relay.
+	ReasonProtocolError DisconnectReason = 7
+	// ReasonHandshakeTimeout: the versions were not exchanged in time.
+	ReasonHandshakeTimeout DisconnectReason = 100
+	// ReasonApprovalFailure: for the game that does not approve a client.
+	ReasonApprovalFailure DisconnectReason = 101
+	// ReasonApprovalTimeout: the game did not decide in time.
+	ReasonApprovalTimeout DisconnectReason = 102
+	// ReasonServerFull: for the game that has no room for a client; not Unity's.
+	ReasonServerFull DisconnectReason = 120
+)
+
+// String returns the name of the reason, or reason(n).
+func (r DisconnectReason) String() string {
+	switch r {
+	case ReasonConnectionClose:
+		return "connection closed"
+	case ReasonTimeout:
+		return "timeout"
+	case ReasonMaxConnectionAttempts:
+		return "too many connection attempts"
+	case ReasonClosedByRemote:
+		return "closed by remote"
+	case ReasonBadProtocolVersion:
+		return "bad protocol version"
+	case ReasonInvalidRPC:
+		return "invalid RPC"
+	case ReasonAuthenticationFailure:
+		return "authentication failure"
+	case ReasonProtocolError:
+		return "protocol error"
+	case ReasonHandshakeTimeout:
+		return "handshake timeout"
+	case ReasonApprovalFailure:
+		return "approval failure"
+	case ReasonApprovalTimeout:
+		return "approval timeout"
+	case ReasonServerFull:
+		return "server full"
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
+}
+
+// Protocol is the version of what this package says over the transport. It is
+// compatible with nothing but itself.
+const Protocol = 1
+
+// ProtocolVersion is what two sides must have in common.
+type ProtocolVersion struct {
+	Protocol   int32  // Protocol
+	Game       int32  // Config.GameVersion
+	RPCs       uint64 // a hash over the names and options of all RPCs
+	Components uint64 // Config.ComponentsHash
+}
+
+// versionLen is the size of the version RPC: the four fields and 4 bytes that
+// are reserved for an identity that survives a reconnect.
+const versionLen = 4 + 4 + 8 + 8 + 4
+
+func (v ProtocolVersion) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Protocol))
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(v.Game))
+	dst = binary.LittleEndian.AppendUint64(dst, v.RPCs)
+	dst = binary.LittleEndian.AppendUint64(dst, v.Components)
+	return append(dst, 0, 0, 0, 0)
+}
+
+// parseVersion reads versionLen bytes.
+func parseVersion(b []byte) ProtocolVersion {
+	return ProtocolVersion{
+		Protocol:   int32(binary.LittleEndian.Uint32(b)),
+		Game:       int32(binary.LittleEndian.Uint32(b[4:])),
+		RPCs:       binary.LittleEndian.Uint64(b[8:]),
+		Components: binary.LittleEndian.Uint64(b[16:]),
+	}
+}
+
+// mismatch says in which field the peer's version differs, "" if in none.
+func (v ProtocolVersion) mismatch(peer ProtocolVersion, relaxed bool) string {
+	switch {
+	case v.Protocol != peer.Protocol:
+		return fmt.Sprintf("protocol version is %d, the peer's is %d", v.Protocol, peer.Protocol)
+	case v.Game != peer.Game:
+		return fmt.Sprintf("game version is %d, the peer's is %d", v.Game, peer.Game)
+	case relaxed:
+		return ""
+	case v.RPCs != peer.RPCs:
+		return fmt.Sprintf("RPC collection is %016x, the peer's is %016x", v.RPCs, peer.RPCs)
+	case v.Components != peer.Components:
+		return fmt.Sprintf("components hash is %016x, the peer's is %016x", v.Components, peer.Components)
+	}
+	return ""
 }

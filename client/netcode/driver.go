@@ -1,10 +1,13 @@
 package netcode
 
 import (
+	"context"
 	"errors"
+	"fmt"
 	"iter"
 	"log/slog"
 	"net"
+	"net/netip"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -243,3 +246,314 @@ func (d *Driver) session(id utp.ConnID) *session {
 
 // millis is the driver's time in a message.
 func (d *Driver) millis() uint32 { return uint32(d.elapsed/time.Millisecond) + 1 }
+
+// Run makes ticks at a rate per second, from 1 to 1000, until ctx ends: an
+// Update, the game's turn, and a Flush. The driver belongs to it meanwhile, so
+// that the game may use it in its turn alone; tick may be nil. A tick that comes
+// late is made once.
+//
+// It returns ctx.Err(), or the error of Update, after the game's turn of that
+// tick. The caller closes the driver.
+func (d *Driver) Run(ctx context.Context, tickRate int, tick func()) error {
+	if tickRate < 1 || tickRate > 1000 {
+		return fmt.Errorf("%w: tick rate %d is not within 1 and 1000", ErrConfig, tickRate)
+	}
+	t := time.NewTicker(time.Second / time.Duration(tickRate))
+	defer t.Stop()
+	for {
+		err := d.Update(time.Now())
+		if tick != nil {
+			tick()
+		}
+		if err != nil {
+			return err
+		}
+		d.Flush()
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-t.C:
+		}
+	}
+}
+
+// State is where a connection stands. The values are those of Netcode for
+// Entities. No connection enters a state twice.
+type State uint8
+
+// The states, in the order in which a connection passes them; any of them may
+// be followed by StateDisconnected.
+const (
+	// StateUnknown: the zero Conn.
+	StateUnknown State = iota
+	// StateDisconnected: over, or never was.
+	StateDisconnected
+	// StateConnecting: a client that waits for the server's transport.
+	StateConnecting
+	// StateHandshake: the two sides exchange their protocol versions.
+	StateHandshake
+	// StateApproval: the server's game decides on the client.
+	StateApproval
+	// StateConnected: the connection has a NetworkID, and everything may pass.
+	StateConnected
+)
+
+// String returns the name of the state, or state(n).
+func (s State) String() string {
+	switch s {
+	case StateUnknown:
+		return "unknown"
+	case StateDisconnected:
+		return "disconnected"
+	case StateConnecting:
+		return "connecting"
+	case StateHandshake:
+		return "handshake"
+	case StateApproval:
+		return "approval"
+	case StateConnected:
+		return "connected"
+	}
+	return fmt.Sprintf("state(%d)", uint8(s))
+}
+
+// maxStep bounds by how much one Update moves the clock; more times out all.
+const maxStep = 24 * time.Hour
+
+// Update is the first half of a tick: it takes what arrived, ends what waited
+// too long, and publishes what happened. What it handed out before is no longer
+// valid. A time before that of the last Update counts as the same.
+//
+// It returns why the link has ended, after which nothing arrives any more, or,
+// once, why Config.Auto could not be done; net.ErrClosed after Close.
+func (d *Driver) Update(now time.Time) error {
+	if d.closed {
+		return net.ErrClosed
+	}
+	first := !d.started
+	d.advance(now)
+	d.forget()
+	if first {
+		d.auto()
+	}
+	d.serveRequests()
+	if d.ep != nil {
+		d.link.Advance(now)
+		d.ep.Advance(d.elapsed)
+		d.receive()
+		d.ep.Update()
+		d.serveSessions()
+		d.takeEvents()
+		d.order()
+	}
+	if d.err != nil {
+		return d.err
+	}
+	return d.autoFailed()
+}
+
+func (d *Driver) advance(now time.Time) {
+	step := max(now.Sub(d.last), 0)
+	if !d.started {
+		d.started, step = true, 0
+	}
+	if bound := d.cfg.Transport.MaxStep; bound > 0 {
+		step = min(step, bound)
+	}
+	d.elapsed += min(step, maxStep)
+	d.last = now
+}
+
+// forget drops what was handed out for one tick.
+func (d *Driver) forget() {
+	clear(d.events)
+	d.events = d.events[:0]
+	for _, s := range d.sessions {
+		if s == nil {
+			continue
+		}
+		clear(s.rpcs)
+		s.rpcs = s.rpcs[:0]
+		s.in.fresh, s.in.body = false, nil
+		if !s.inGame {
+			s.leaveGame()
+		}
+	}
+}
+
+// receive takes what the link has.
+func (d *Driver) receive() {
+	for range d.cfg.MaxReceive {
+		ev := d.link.Receive(d.buf)
+		switch ev.Kind {
+		case link.Nothing:
+			return
+		case link.Datagram:
+			d.ep.Receive(ev.Addr, d.buf[:ev.N])
+		case link.Joined:
+			d.joined(ev.Addr)
+		case link.Left:
+			d.left(ev.Addr)
+		case link.NoLink:
+			d.counts.NoLink++
+		case link.Refused:
+			d.log.Warn("the link refused", "error", ev.Err)
+			d.goneAll()
+		case link.Ended:
+			d.err = ev.Err
+			d.log.Error("the link ended", "error", ev.Err)
+			d.goneAll()
+			return
+		}
+	}
+}
+
+// serveSessions does what the game and the time want of each connection.
+func (d *Driver) serveSessions() {
+	for _, s := range d.sessions {
+		switch {
+		case s == nil:
+		case s.lingers:
+			d.linger(s)
+		case s.live():
+			d.serve(s)
+		}
+	}
+}
+
+func (d *Driver) serve(s *session) {
+	if s.unsaid {
+		s.unsaid = false
+		d.enter(s, StateConnecting)
+	}
+	switch {
+	case s.closing:
+		d.shut(s, s.closeReason, s.closeText)
+	case d.ep.State(s.conn) == utp.StateNone: // Its last event is in the queue.
+	case s.state == StateApproval && s.approved && d.server:
+		d.welcome(s)
+	default:
+		d.expire(s)
+	}
+}
+
+// expire ends a handshake or an approval that takes too long.
+func (d *Driver) expire(s *session) {
+	limit, reason := d.cfg.HandshakeApprovalTimeout, ReasonApprovalTimeout
+	if s.state == StateHandshake {
+		reason = ReasonHandshakeTimeout
+		if !d.server {
+			limit = d.cfg.ClientHandshakeTimeout
+		}
+	}
+	if s.handshaking() && limit != Never && d.elapsed-s.since >= limit {
+		d.shut(s, reason, "")
+	}
+}
+
+// takeEvents goes through what the transport has to say, in its order.
+func (d *Driver) takeEvents() {
+	for ev, ok := d.ep.NextEvent(); ok; ev, ok = d.ep.NextEvent() {
+		if ev.Kind == utp.EventIncoming {
+			d.incoming(ev.Conn)
+			continue
+		}
+		s := d.session(ev.Conn)
+		switch {
+		case s == nil:
+		case s.lingers:
+			if ev.Kind == utp.EventDisconnected { // The peer has read the notice.
+				d.release(s.at)
+				d.parted(s)
+			}
+		case !s.live():
+		case ev.Kind == utp.EventConnected:
+			d.begin(s)
+		case ev.Kind == utp.EventData:
+			d.message(s, ev.Pipeline, ev.Data)
+		case ev.Kind == utp.EventDisconnected:
+			d.lost(s, ev)
+		}
+	}
+}
+
+// incoming takes a client, unless it has left in the same tick.
+func (d *Driver) incoming(id utp.ConnID) {
+	if d.ep.State(id) == utp.StateNone {
+		d.counts.Stale++
+		return
+	}
+	if d.handshaking >= d.cfg.MaxHandshaking {
+		d.counts.Refused++
+		d.ep.Disconnect(id)
+		return
+	}
+	d.begin(d.newSession(id, StateUnknown))
+}
+
+// AutoConnect lets a game find its server without a menu, as its developers
+// want it.
+type AutoConnect struct {
+	// Port is the server's UDP port. 0 turns it off.
+	Port uint16
+	// ListenAddress is where the server listens. Zero means 0.0.0.0.
+	ListenAddress netip.Addr
+	// ConnectAddress is where the client connects to. Zero means 127.0.0.1, and
+	// 0.0.0.0 means that it does not.
+	ConnectAddress netip.Addr
+	// Local says that the server is in the same program: a ConnectAddress that
+	// is not loopback becomes 127.0.0.1, with the same port.
+	Local bool
+}
+
+func (a AutoConnect) withDefaults() AutoConnect {
+	loopback := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	if !a.ListenAddress.IsValid() {
+		a.ListenAddress = netip.IPv4Unspecified()
+	}
+	if !a.ConnectAddress.IsValid() {
+		a.ConnectAddress = loopback
+	}
+	wanted := a.ConnectAddress != netip.IPv4Unspecified()
+	if a.Local && wanted && !a.ConnectAddress.IsLoopback() {
+		a.ConnectAddress = loopback
+	}
+	return a
+}
+
+// Listen returns where a server listens, and false if it does not.
+func (a AutoConnect) Listen() (address.Addr, bool) {
+	a = a.withDefaults()
+	return address.FromUDP(netip.AddrPortFrom(a.ListenAddress, a.Port)), a.Port != 0
+}
+
+// Connect returns where a client connects to, and false if it does not.
+func (a AutoConnect) Connect() (address.Addr, bool) {
+	a = a.withDefaults()
+	on := a.Port != 0 && a.ConnectAddress != netip.IPv4Unspecified()
+	return address.FromUDP(netip.AddrPortFrom(a.ConnectAddress, a.Port)), on
+}
+
+// auto makes the requests of Config.Auto.
+func (d *Driver) auto() {
+	if at, on := d.cfg.Auto.Listen(); d.server && on {
+		d.autoListen = d.RequestListen(at)
+	}
+	if to, on := d.cfg.Auto.Connect(); !d.server && on {
+		d.autoConnect = d.RequestConnect(to)
+	}
+}
+
+// autoFailed returns, once, why the first Update could not do what Config.Auto
+// asks for.
+func (d *Driver) autoFailed() error {
+	var err error
+	if d.autoListen != nil {
+		err = d.autoListen.Err()
+	}
+	if d.autoConnect != nil {
+		err = d.autoConnect.Err()
+	}
+	d.autoListen, d.autoConnect = nil, nil
+	return err
+}

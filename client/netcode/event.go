@@ -2,7 +2,12 @@ package netcode
 
 import (
 	"cmp"
+	"errors"
 	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/client/netcode/link"
+	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
 // ConnectionEvent says that a connection has entered a state in this tick. A
@@ -46,4 +51,109 @@ func (d *Driver) order() {
 		return ev.Conn.id.Index()
 	}
 	slices.SortStableFunc(d.events, func(a, b ConnectionEvent) int { return cmp.Compare(rank(a), rank(b)) })
+}
+
+// The errors of this package. A closed Driver answers with net.ErrClosed.
+var (
+	// ErrConfig is wrapped by every refusal of a configuration.
+	ErrConfig = errors.New("netcode: configuration is not usable")
+	// ErrNotServer is a server's call on a client.
+	ErrNotServer = errors.New("netcode: this driver is no server")
+	// ErrNotClient is a client's call on a server.
+	ErrNotClient = errors.New("netcode: this driver is no client")
+	// ErrAlreadyListening is Listen, or a change of what must be set before it,
+	// on a server that listens.
+	ErrAlreadyListening = errors.New("netcode: already listening")
+	// ErrAlreadyConnecting is Connect while the client has a connection.
+	ErrAlreadyConnecting = errors.New("netcode: there is a connection already")
+	// ErrAddr is an address to which, or at which, this driver's link can not be.
+	ErrAddr = errors.New("netcode: address is not usable")
+	// ErrPortZero is Connect to port 0.
+	ErrPortZero = errors.New("netcode: port is 0")
+	// ErrGone is a call for a connection that has ended or never was.
+	ErrGone = errors.New("netcode: connection has ended")
+	// ErrNotAllowedInState is a call that the state of the connection forbids,
+	// as commands are before both Connected and SetInGame.
+	ErrNotAllowedInState = errors.New("netcode: not allowed in this state of the connection")
+	// ErrApprovalNotRequired is Approve on a server that approves everybody.
+	ErrApprovalNotRequired = errors.New("netcode: this server requires no approval")
+	// ErrUnknownRPC is an RPC of another registry, or one that was registered
+	// after the driver was made.
+	ErrUnknownRPC = errors.New("netcode: RPC is not registered")
+	// ErrTooLarge is an RPC that does not fit into one packet, or a command or
+	// snapshot above the fragmentation capacity.
+	ErrTooLarge = errors.New("netcode: message is too large")
+	// ErrQueueFull is an RPC above Config.MaxRPCQueue.
+	ErrQueueFull = errors.New("netcode: RPC queue is full")
+	// ErrRegistered is a name that is registered already, or one too many.
+	ErrRegistered = errors.New("netcode: RPC can not be registered")
+)
+
+// ConnStats is what a connection has counted. Commands and snapshots share
+// counters: a client sends the former and receives the latter.
+type ConnStats struct {
+	Transport utp.ConnStats
+
+	// RTT and RTTVariation are the smoothed round trip and its variation, as
+	// commands and snapshots measure it, the wait of a tick included. 0 before.
+	RTT, RTTVariation time.Duration
+	// CommandAge is by how many ticks the server's last snapshot was ahead of
+	// the client's newest command when it was sent. Known to clients.
+	CommandAge int32
+
+	RPCsSent, RPCsReceived uint64
+	RPCsQueued             int    // bytes that wait for a packet
+	Sent, Received         uint64 // commands or snapshots
+	Unsent                 uint64 // dropped, since the transport had no room
+	Late                   uint64 // received after a newer one
+	Replaced               uint64 // received, but a newer one came in the same tick
+	Lost                   uint64 // snapshots that are missing in the sequence; some may be late
+	Ignored                uint64 // received while not in game, or malformed
+}
+
+// Stats returns the counters, and false when the connection has ended.
+func (c Conn) Stats() (ConnStats, bool) {
+	s := c.live()
+	if s == nil {
+		return ConnStats{}, false
+	}
+	t, _ := c.d.ep.ConnStats(c.id)
+	millis := func(ms float64) time.Duration { return time.Duration(ms * float64(time.Millisecond)) }
+	n := s.counts
+	return ConnStats{
+		Transport: t, RTT: millis(s.trip.rtt), RTTVariation: millis(s.trip.variation), CommandAge: s.age,
+		RPCsSent: n.RPCsSent, RPCsReceived: n.RPCsReceived, RPCsQueued: s.queue.len(),
+		Sent: n.Sent, Received: n.Received, Unsent: n.Unsent,
+		Late: n.Late, Replaced: n.Replaced, Lost: n.Lost, Ignored: n.Ignored,
+	}, true
+}
+
+// driverCounts is what a driver has counted.
+type driverCounts struct {
+	Refused uint64
+	Stale   uint64
+	Unsent  uint64
+	NoLink  uint64
+}
+
+// Stats is what a driver has counted, and the layers below.
+type Stats struct {
+	Transport utp.Stats
+	Link      link.Stats
+
+	Refused     uint64 // clients above MaxHandshaking
+	Stale       uint64 // clients that had left before they were seen
+	Unsent      uint64 // datagrams that the link did not take
+	NoLink      uint64 // times that the link missed a peer
+	Handshaking int    // now
+}
+
+// Stats returns the counters.
+func (d *Driver) Stats() Stats {
+	n := d.counts
+	st := Stats{Refused: n.Refused, Stale: n.Stale, Unsent: n.Unsent, NoLink: n.NoLink, Handshaking: d.handshaking}
+	if d.ep != nil {
+		st.Transport, st.Link = d.ep.Stats(), d.link.Stats()
+	}
+	return st
 }

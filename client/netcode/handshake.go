@@ -1,5 +1,11 @@
 package netcode
 
+import (
+	"fmt"
+
+	"github.com/ferryrelay/ferry/client/netcode/address"
+)
+
 // enter moves a connection to a state and publishes that.
 func (d *Driver) enter(s *session, st State) {
 	was := s.handshaking()
@@ -74,3 +80,155 @@ func (d *Driver) welcome(s *session) {
 	appendSystem(&s.queue, indexApproved, appendApproved(nil, s.id, d.cfg.HandshakeApprovalTimeout))
 	d.enter(s, StateConnected)
 }
+
+// RequestResult is what became of a request.
+type RequestResult uint8
+
+// The results.
+const (
+	// ResultPending: the next Update will see to it.
+	ResultPending RequestResult = iota
+	// ResultSucceeded: the server listens, or the client is connecting.
+	ResultSucceeded
+	// ResultFailed: see Err.
+	ResultFailed
+	// ResultRefusedAlready: the server listens already, or the client has a
+	// connection already.
+	ResultRefusedAlready
+	// ResultRefusedMultiple: another request of the same tick was served.
+	ResultRefusedMultiple
+)
+
+// String returns the name of the result, or result(n).
+func (r RequestResult) String() string {
+	switch r {
+	case ResultPending:
+		return "pending"
+	case ResultSucceeded:
+		return "succeeded"
+	case ResultFailed:
+		return "failed"
+	case ResultRefusedAlready:
+		return "refused: already done"
+	case ResultRefusedMultiple:
+		return "refused: multiple requests"
+	}
+	return fmt.Sprintf("result(%d)", uint8(r))
+}
+
+// ListenRequest is a Listen that the next Update makes. It belongs to the
+// goroutine of its driver.
+type ListenRequest struct {
+	at     address.Addr
+	result RequestResult
+	err    error
+}
+
+// Addr returns the address to listen at.
+func (r *ListenRequest) Addr() address.Addr { return r.at }
+
+// Result returns what became of it.
+func (r *ListenRequest) Result() RequestResult { return r.result }
+
+// Err returns the error of Listen, nil unless the request failed or was refused.
+func (r *ListenRequest) Err() error { return r.err }
+
+// ConnectRequest is a Connect that the next Update makes. It belongs to the
+// goroutine of its driver.
+type ConnectRequest struct {
+	to     address.Addr
+	result RequestResult
+	err    error
+	conn   Conn
+}
+
+// Addr returns the address to connect to.
+func (r *ConnectRequest) Addr() address.Addr { return r.to }
+
+// Result returns what became of it.
+func (r *ConnectRequest) Result() RequestResult { return r.result }
+
+// Err returns the error of Connect, nil unless the request failed or was refused.
+func (r *ConnectRequest) Err() error { return r.err }
+
+// Conn returns the connection, the zero Conn unless the request succeeded.
+func (r *ConnectRequest) Conn() Conn { return r.conn }
+
+// RequestListen asks the next Update for a Listen. Of several requests in one
+// tick it serves the first.
+func (d *Driver) RequestListen(at address.Addr) *ListenRequest {
+	r := &ListenRequest{at: at}
+	d.listens = append(d.listens, r)
+	return r
+}
+
+// RequestConnect asks the next Update for a Connect. Of several requests in one
+// tick it serves the first.
+func (d *Driver) RequestConnect(to address.Addr) *ConnectRequest {
+	r := &ConnectRequest{to: to}
+	d.connects = append(d.connects, r)
+	return r
+}
+
+func (d *Driver) serveRequests() {
+	for i, r := range d.listens {
+		switch {
+		case d.Listening() && i == 0:
+			r.result, r.err = ResultRefusedAlready, ErrAlreadyListening
+		case i > 0:
+			r.result, r.err = ResultRefusedMultiple, ErrAlreadyListening
+		default:
+			r.result, r.err = resultOf(d.Listen(r.at))
+		}
+	}
+	for i, r := range d.connects {
+		switch {
+		case d.busy() && i == 0:
+			r.result, r.err = ResultRefusedAlready, ErrAlreadyConnecting
+		case i > 0:
+			r.result, r.err = ResultRefusedMultiple, ErrAlreadyConnecting
+		default:
+			c, err := d.Connect(r.to)
+			r.conn = c
+			r.result, r.err = resultOf(err)
+		}
+	}
+	clear(d.listens)
+	clear(d.connects)
+	d.listens, d.connects = d.listens[:0], d.connects[:0]
+}
+
+func resultOf(err error) (RequestResult, error) {
+	if err != nil {
+		return ResultFailed, err
+	}
+	return ResultSucceeded, nil
+}
+
+// NetworkID names a connected client for as long as it stays: 1, 2, 3 and so
+// on, and the one that was freed longest ago first. 0 is none. It is no
+// identity: a player that returns may have another one.
+type NetworkID int32
+
+// networkIDs hands them out.
+type networkIDs struct {
+	last  NetworkID
+	freed []NetworkID // a queue: next at head
+	head  int
+}
+
+func (q *networkIDs) take() NetworkID {
+	if q.head == len(q.freed) {
+		q.last++
+		return q.last
+	}
+	id := q.freed[q.head]
+	q.head++
+	if q.head*2 > len(q.freed) {
+		q.freed = q.freed[:copy(q.freed, q.freed[q.head:])]
+		q.head = 0
+	}
+	return id
+}
+
+func (q *networkIDs) free(id NetworkID) { q.freed = append(q.freed, id) }

@@ -125,3 +125,298 @@ func (d *Driver) take(s *session, tick uint32, body []byte) bool {
 	}
 	return newer
 }
+
+// The first byte of a message says what it is, as in Netcode for Entities. RPC
+// packets are those of package utp; the others are this package's own.
+const (
+	kindCommand  = 0
+	kindSnapshot = 1
+)
+
+// commandHeader goes before a command:
+//
+//	 0    1          5      9      13       17     21
+//	+----+----------+------+------+--------+------+---------+
+//	| 00 | snapshot | mask | time | return | tick | command |
+//	+----+----------+------+------+--------+------+---------+
+//	       u32 LE each
+//
+// Times are the sender's, in ms and never 0. The return is the newest time of
+// the peer and for how long it was held, 0 before there was one.
+type commandHeader struct {
+	acks      Acks
+	time, ret uint32
+	tick      uint32
+}
+
+const commandLen = 21
+
+func (h commandHeader) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(append(dst, kindCommand), h.acks.Newest)
+	dst = binary.LittleEndian.AppendUint32(dst, h.acks.Mask)
+	dst = binary.LittleEndian.AppendUint32(dst, h.time)
+	dst = binary.LittleEndian.AppendUint32(dst, h.ret)
+	return binary.LittleEndian.AppendUint32(dst, h.tick)
+}
+
+func parseCommand(b []byte) (commandHeader, []byte, bool) {
+	if len(b) < commandLen || b[0] != kindCommand {
+		return commandHeader{}, nil, false
+	}
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	h := commandHeader{acks: Acks{u32(1), u32(5)}, time: u32(9), ret: u32(13), tick: u32(17)}
+	return h, b[commandLen:], true
+}
+
+// snapshotHeader goes before a snapshot:
+//
+//	 0    1      5        9             13         14     18
+//	+----+------+--------+-------------+----------+------+----------+
+//	| 01 | time | return | command age | sequence | tick | snapshot |
+//	+----+------+--------+-------------+----------+------+----------+
+//	       u32    u32      i32 LE        u8         u32
+type snapshotHeader struct {
+	time, ret uint32
+	age       int32 // tick of the snapshot less that of the newest command
+	sequence  uint8
+	tick      uint32
+}
+
+const snapshotLen = 18
+
+func (h snapshotHeader) append(dst []byte) []byte {
+	dst = binary.LittleEndian.AppendUint32(append(dst, kindSnapshot), h.time)
+	dst = binary.LittleEndian.AppendUint32(dst, h.ret)
+	dst = binary.LittleEndian.AppendUint32(dst, uint32(h.age))
+	return binary.LittleEndian.AppendUint32(append(dst, h.sequence), h.tick)
+}
+
+func parseSnapshot(b []byte) (snapshotHeader, []byte, bool) {
+	if len(b) < snapshotLen || b[0] != kindSnapshot {
+		return snapshotHeader{}, nil, false
+	}
+	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
+	h := snapshotHeader{time: u32(1), ret: u32(5), age: int32(u32(9)), sequence: b[13], tick: u32(14)}
+	return h, b[snapshotLen:], true
+}
+
+// inbound is the newest message of the peer's stream.
+type inbound struct {
+	any   bool // one was received since the connection was last in game
+	fresh bool // it was in this tick
+	tick  uint32
+	body  []byte // valid until the next Update
+}
+
+// take keeps a message that is newer, and reports whether it was and whether it
+// replaced one of the same tick.
+func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
+	if in.any && int32(tick-in.tick) <= 0 {
+		return false, false
+	}
+	replaces = in.fresh
+	*in = inbound{any: true, fresh: true, tick: tick, body: body}
+	return true, replaces
+}
+
+// outbound is the newest message of the own stream, until Flush sends it.
+type outbound struct {
+	due  bool
+	tick uint32
+	body []byte
+}
+
+// Flush is the second half of a tick: it sends what the game has queued, with
+// what the transport has to say.
+func (d *Driver) Flush() {
+	if d.ep != nil && !d.closed {
+		d.flush()
+	}
+}
+
+func (d *Driver) flush() {
+	for _, s := range d.sessions {
+		if s == nil {
+			continue
+		}
+		d.flushRPCs(s)
+		if s.out.due {
+			d.flushStream(s)
+		}
+	}
+	d.ep.Flush()
+	for pkt, ok := d.ep.Next(); ok; pkt, ok = d.ep.Next() {
+		if d.link.Send(pkt.To, pkt.Data) != nil {
+			d.counts.Unsent++ // As if the network had lost it.
+		}
+	}
+	d.flushPartings()
+	d.link.Flush()
+}
+
+// flushRPCs puts as many RPCs as fit into each packet. What the transport's
+// window does not take stays for the next tick.
+func (d *Driver) flushRPCs(s *session) {
+	for s.queue.len() > 0 {
+		some := s.queue.next(d.ep.PacketPayload(utp.EntitiesReliable) - utp.RPCPacketLen)
+		d.scratch = append(utp.AppendRPCPacket(d.scratch[:0], d.millis()), some...)
+		if err := d.ep.Send(s.conn, utp.EntitiesReliable, d.scratch); err != nil {
+			return
+		}
+		s.queue.drop(len(some))
+	}
+}
+
+// flushStream sends the command or snapshot of this tick, in one packet if it
+// fits.
+func (d *Driver) flushStream(s *session) {
+	s.out.due = false
+	now := d.millis()
+	if d.server {
+		h := snapshotHeader{time: now, ret: s.trip.returned(now), sequence: s.sequence, tick: s.out.tick}
+		if s.in.any {
+			h.age = int32(s.out.tick - s.in.tick)
+		}
+		s.sequence++
+		d.scratch = h.append(d.scratch[:0])
+	} else {
+		h := commandHeader{acks: s.acks, time: now, ret: s.trip.returned(now), tick: s.out.tick}
+		d.scratch = h.append(d.scratch[:0])
+	}
+	d.scratch = append(d.scratch, s.out.body...)
+	if d.ep.Send(s.conn, d.pipeline(len(d.scratch)), d.scratch) != nil {
+		s.counts.Unsent++
+		return
+	}
+	s.counts.Sent++
+}
+
+func (d *Driver) pipeline(size int) utp.PipelineID {
+	if size <= d.ep.MaxPayload(utp.EntitiesUnreliable) {
+		return utp.EntitiesUnreliable
+	}
+	return utp.EntitiesFragmented
+}
+
+// sendRPC queues an RPC of the game.
+func (d *Driver) sendRPC(s *session, r RPC) error {
+	i, known := d.table.find(r.hash)
+	if !known {
+		return ErrUnknownRPC
+	}
+	if s.state != StateConnected && (!s.handshaking() || !d.table[i].approval) {
+		return ErrNotAllowedInState
+	}
+	size := utp.RPCLen + len(r.Payload)
+	if d.cfg.RelaxedVersion {
+		size += hashLen
+	}
+	if size > d.ep.PacketPayload(utp.EntitiesReliable)-utp.RPCPacketLen {
+		return ErrTooLarge
+	}
+	if s.queue.len()+size > d.cfg.MaxRPCQueue {
+		return ErrQueueFull
+	}
+	if d.cfg.RelaxedVersion {
+		s.queue.addNamed(r.hash, r.Payload)
+	} else {
+		s.queue.add(utp.RPC{Index: uint16(i), Bits: uint16(8 * len(r.Payload)), Payload: r.Payload})
+	}
+	s.counts.RPCsSent++
+	return nil
+}
+
+// sendStream keeps a command or snapshot for Flush.
+func (d *Driver) sendStream(s *session, header int, tick uint32, b []byte) error {
+	if s.state != StateConnected || !s.inGame {
+		return ErrNotAllowedInState
+	}
+	if header+len(b) > max(d.ep.MaxPayload(utp.EntitiesUnreliable), d.ep.MaxPayload(utp.EntitiesFragmented)) {
+		return ErrTooLarge
+	}
+	s.out.due, s.out.tick = true, tick
+	s.out.body = append(s.out.body[:0], b...)
+	return nil
+}
+
+// MaxRPC returns the largest payload of an RPC in bytes, 0 before there is a
+// link.
+func (d *Driver) MaxRPC() int {
+	if d.ep == nil {
+		return 0
+	}
+	n := d.ep.PacketPayload(utp.EntitiesReliable) - utp.RPCPacketLen - utp.RPCLen
+	if d.cfg.RelaxedVersion {
+		n -= hashLen
+	}
+	return n
+}
+
+// Acks says which snapshots a client has processed, by their ticks.
+type Acks struct {
+	Newest uint32
+	Mask   uint32 // bit i: the snapshot of tick Newest-i; 0 if there was none yet
+}
+
+// Has reports whether the snapshot of a tick is acknowledged.
+func (a Acks) Has(tick uint32) bool {
+	back := a.Newest - tick
+	return back < 32 && a.Mask&(1<<back) != 0
+}
+
+// add notes a tick after Newest, or the first.
+func (a *Acks) add(tick uint32) {
+	ahead := tick - a.Newest
+	if a.Mask == 0 || ahead >= 32 {
+		*a = Acks{Newest: tick, Mask: 1}
+		return
+	}
+	*a = Acks{Newest: tick, Mask: a.Mask<<ahead | 1}
+}
+
+// remove takes a tick back.
+func (a *Acks) remove(tick uint32) {
+	if back := a.Newest - tick; back < 32 {
+		a.Mask &^= 1 << back
+	}
+}
+
+// roundTrip measures round trips by times that the peer returns. Times are in
+// ms of the driver's clock and begin at 1, so that 0 is none.
+type roundTrip struct {
+	remote uint32 // newest time of the peer
+	at     uint32 // when it came
+
+	measured  bool
+	rtt       float64 // smoothed, in ms
+	variation float64
+}
+
+// returned is what the peer gets back.
+func (r *roundTrip) returned(now uint32) uint32 {
+	if r.remote == 0 {
+		return 0
+	}
+	return r.remote + (now - r.at)
+}
+
+// maxRTT is the largest round trip in ms that is taken for one; a peer can
+// return anything.
+const maxRTT = 60_000
+
+func (r *roundTrip) heard(now, time, ret uint32) {
+	if time != 0 && (r.remote == 0 || int32(time-r.remote) > 0) {
+		r.remote, r.at = time, now
+	}
+	if ret == 0 || now-ret > maxRTT {
+		return
+	}
+	sample := float64(now - ret)
+	if !r.measured {
+		r.measured, r.rtt, r.variation = true, sample, sample/2
+		return
+	}
+	off := sample - r.rtt
+	r.rtt += off / 8
+	r.variation += (max(off, -off) - r.variation) / 4
+}

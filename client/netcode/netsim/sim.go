@@ -2,6 +2,7 @@ package netsim
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"time"
 
@@ -270,4 +271,296 @@ func (s *Sim) Close() error {
 	s.release(s.out.latest)
 	s.inner.Flush()
 	return s.inner.Close()
+}
+
+// Counts is what became of the datagrams of one direction.
+type Counts struct {
+	Passed     uint64 // came out at the other side, copies counted
+	Lost       uint64 // by Loss
+	LostEvery  uint64 // by LossEvery
+	TooLarge   uint64 // above MTU
+	QueueFull  uint64 // delayed, but Config.Queue others were already
+	Corrupted  uint64
+	Duplicated uint64
+	Reordered  uint64
+	Waiting    int // delayed at this moment, events counted too
+}
+
+// direction is one of the two ways through a Sim.
+type direction struct {
+	params Params
+	dice   dice
+	queue  queue
+	limit  int
+	seen   int   // datagrams since LossEvery was set
+	last   int64 // the latest due of all so far that were not held back
+	latest int64 // the latest due of all so far
+	floor  int64 // nothing may become due before the newest event
+	counts Counts
+}
+
+func newDirection(p Params, seed, stream uint64, limit int) direction {
+	return direction{params: p, dice: newDice(seed, stream), limit: limit}
+}
+
+func (d *direction) set(p Params) {
+	d.params, d.seen = p, 0
+}
+
+// verdict is what a direction has decided about a datagram.
+type verdict struct {
+	lost, corrupt, duplicate bool
+	due, copyDue             int64
+}
+
+// judge decides, with the same number of throws each time.
+func (d *direction) judge(now int64, size int) verdict {
+	f, p := d.dice.throw(), &d.params
+	every := d.strikes()
+	switch {
+	case p.MTU > 0 && size > p.MTU:
+		d.counts.TooLarge++
+		return verdict{lost: true}
+	case every:
+		d.counts.LostEvery++
+		return verdict{lost: true}
+	case hits(f.loss, p.Loss):
+		d.counts.Lost++
+		return verdict{lost: true}
+	}
+	v := verdict{corrupt: hits(f.corrupt, p.Corrupt), duplicate: hits(f.duplicate, p.Duplicate)}
+	v.due = d.due(now, f.jitter)
+	d.last = max(d.last, v.due)
+	if hits(f.reorder, p.Reorder) {
+		by := p.ReorderBy
+		if by == 0 {
+			by = defaultReorderBy
+		}
+		v.due += 1 + within(f.hold, int64(by))
+		d.counts.Reordered++
+	}
+	d.latest = max(d.latest, v.due)
+	if v.duplicate {
+		v.copyDue = d.due(now, f.copyJitter)
+		d.last = max(d.last, v.copyDue)
+		d.latest = max(d.latest, v.copyDue)
+	}
+	return v
+}
+
+// strikes reports whether LossEvery takes this datagram: the first since the
+// parameters were set, and each n-th after it.
+func (d *direction) strikes() bool {
+	n := d.params.LossEvery
+	if n <= 0 {
+		return false
+	}
+	hit := d.seen%n == 0
+	d.seen++
+	return hit
+}
+
+// due returns when a datagram with this jitter arrives.
+func (d *direction) due(now int64, jitter uint64) int64 {
+	p := &d.params
+	delay := int64(p.Delay)
+	if p.Jitter > 0 {
+		delay += within(jitter, 2*int64(p.Jitter)) - int64(p.Jitter)
+	}
+	at := max(now+max(delay, 0), d.floor)
+	if p.Ordered {
+		at = max(at, d.last)
+	}
+	return at
+}
+
+// hold keeps a datagram until it is due. It is false when there is no room.
+func (d *direction) hold(peer address.Addr, b []byte, due int64) bool {
+	if len(d.queue.heap) >= d.limit {
+		d.counts.QueueFull++
+		return false
+	}
+	it := d.queue.take()
+	it.event = link.Event{Kind: link.Datagram, Addr: peer, N: copy(it.buf[:], b)}
+	d.queue.push(it, due)
+	return true
+}
+
+// follow keeps an event until all that came before it has passed; what comes
+// after it will pass later. It is false when there is nothing to wait for, or
+// no room to do so.
+func (d *direction) follow(e link.Event) bool {
+	if len(d.queue.heap) == 0 || len(d.queue.heap) >= d.limit {
+		return false
+	}
+	it := d.queue.take()
+	it.event = e
+	it.event.N = 0
+	d.floor = d.latest
+	d.queue.push(it, d.latest)
+	return true
+}
+
+func (d *direction) snapshot() Counts {
+	c := d.counts
+	c.Waiting = len(d.queue.heap)
+	return c
+}
+
+func (d *direction) corrupt(b []byte) {
+	if d.dice.flip(b, d.params.CorruptFrom) {
+		d.counts.Corrupted++
+	}
+}
+
+// forget drops what of a peer waits. Its news goes too.
+func (d *direction) forget(peer address.Addr) {
+	kept := d.queue.heap[:0]
+	for _, it := range d.queue.heap {
+		if it.event.Addr == peer {
+			d.queue.give(it)
+			continue
+		}
+		kept = append(kept, it)
+	}
+	clear(d.queue.heap[len(kept):])
+	d.queue.heap = kept
+	d.queue.order()
+}
+
+// item is a datagram or an event that waits for its time, in memory that is
+// used again.
+type item struct {
+	due    int64 // ns
+	serial uint64
+	event  link.Event
+	buf    [link.MaxDatagram]byte
+}
+
+func (it *item) bytes() []byte { return it.buf[:it.event.N] }
+
+func (it *item) before(other *item) bool {
+	return it.due < other.due || it.due == other.due && it.serial < other.serial
+}
+
+// queue holds items by the time when they are due, and in the order of push
+// when that is the same: a binary heap.
+type queue struct {
+	heap   []*item
+	spare  []*item
+	serial uint64
+}
+
+// take returns empty memory.
+func (q *queue) take() *item {
+	last := len(q.spare) - 1
+	if last < 0 {
+		return new(item)
+	}
+	it := q.spare[last]
+	q.spare = q.spare[:last]
+	return it
+}
+
+// give takes memory back.
+func (q *queue) give(it *item) {
+	it.event = link.Event{}
+	q.spare = append(q.spare, it)
+}
+
+func (q *queue) push(it *item, due int64) {
+	q.serial++
+	it.due, it.serial = due, q.serial
+	q.heap = append(q.heap, it)
+	for i := len(q.heap) - 1; i > 0; {
+		parent := (i - 1) / 2
+		if !q.heap[i].before(q.heap[parent]) {
+			return
+		}
+		q.heap[i], q.heap[parent] = q.heap[parent], q.heap[i]
+		i = parent
+	}
+}
+
+// pop returns the first item that is due by now, or nil.
+func (q *queue) pop(now int64) *item {
+	if len(q.heap) == 0 || q.heap[0].due > now {
+		return nil
+	}
+	it, last := q.heap[0], len(q.heap)-1
+	q.heap[0] = q.heap[last]
+	q.heap[last] = nil
+	q.heap = q.heap[:last]
+	q.sink(0)
+	return it
+}
+
+// sink moves an item down to its place.
+func (q *queue) sink(i int) {
+	for {
+		least := i
+		for child := 2*i + 1; child <= 2*i+2 && child < len(q.heap); child++ {
+			if q.heap[child].before(q.heap[least]) {
+				least = child
+			}
+		}
+		if least == i {
+			return
+		}
+		q.heap[i], q.heap[least] = q.heap[least], q.heap[i]
+		i = least
+	}
+}
+
+// order makes a heap of any order, after items were taken out of the middle.
+func (q *queue) order() {
+	for i := len(q.heap)/2 - 1; i >= 0; i-- {
+		q.sink(i)
+	}
+}
+
+// dice is the chance of one direction. PCG is specified, so that a seed means
+// the same with every version of Go.
+type dice struct {
+	fates *rand.PCG // a fixed number of values per datagram
+	bits  *rand.PCG // which bits flip
+}
+
+func newDice(seed uint64, stream uint64) dice {
+	return dice{fates: rand.NewPCG(seed, 2*stream), bits: rand.NewPCG(seed, 2*stream+1)}
+}
+
+// fate is all the chance in the way of one datagram.
+type fate struct {
+	loss, corrupt, duplicate, reorder uint64
+	jitter, copyJitter, hold          uint64
+}
+
+func (d dice) throw() fate {
+	next := d.fates.Uint64
+	return fate{next(), next(), next(), next(), next(), next(), next()}
+}
+
+// hits reports whether a throw is within a percentage.
+func hits(throw uint64, percent float64) bool {
+	// 53 bits, all that a float64 holds: 100 % always hits and 0 % never does.
+	return float64(throw>>11) < percent/100*(1<<53)
+}
+
+// within returns a value from 0 up to but not n, for n from 1 on. The bias of
+// the remainder is below n/2^64.
+func within(throw uint64, n int64) int64 { return int64(throw % uint64(n)) }
+
+// flip changes an odd number of bits of b from a byte on, so that b is never
+// what it was. It is false when there is no such byte.
+func (d dice) flip(b []byte, from int) bool {
+	if from >= len(b) {
+		return false
+	}
+	b = b[from:]
+	for range 1 + 2*within(d.bits.Uint64(), 4) {
+		bit := within(d.bits.Uint64(), 8*int64(len(b)))
+		b[bit/8] ^= 1 << (bit % 8)
+	}
+	return true
 }

@@ -1,7 +1,9 @@
 package utp
 
 import (
+	"encoding/binary"
 	"fmt"
+	"io"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -156,4 +158,426 @@ func (e *Endpoint) drop(c *conn) {
 func (e *Endpoint) end(c *conn, r Reason, cause error) {
 	e.drop(c)
 	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: r, Cause: cause}, nil)
+}
+
+// Connect begins to ask for a connection; the first request leaves with the
+// next Flush. EventConnected or EventDisconnected tells what came of it. The
+// payload goes with every request, to servers of UTP 2.2 and later.
+//
+// Errors: ErrAddr, ErrTooLarge, ErrFull, and those of Config.Rand.
+func (e *Endpoint) Connect(to address.Addr, payload []byte) (ConnID, error) {
+	if !to.Reachable() {
+		return ConnID{}, ErrAddr
+	}
+	if HandshakeLen+lengthLen+len(payload) > e.cfg.room() {
+		return ConnID{}, ErrTooLarge
+	}
+	if e.live >= e.cfg.MaxConnections {
+		return ConnID{}, ErrFull
+	}
+	token, err := e.newToken()
+	if err != nil {
+		return ConnID{}, err
+	}
+	c := e.newConn(token, to, StateConnecting)
+	c.payload = append(c.payload, payload...)
+	e.stats.Outgoing++
+	return c.id, nil
+}
+
+// newToken returns a token that no connection here has.
+func (e *Endpoint) newToken() (Token, error) {
+	for range 8 { // A good source needs one try, one that repeats itself never ends.
+		var b [TokenLen]byte
+		if _, err := io.ReadFull(e.cfg.Rand, b[:]); err != nil {
+			return 0, fmt.Errorf("utp: no random token: %w", err)
+		}
+		token := Token(binary.LittleEndian.Uint64(b[:]))
+		if e.tokens[token] == nil {
+			return token, nil
+		}
+	}
+	return 0, fmt.Errorf("%w: Rand repeats itself", ErrConfig)
+}
+
+// Disconnect ends a connection from this side; no event follows. The peer is
+// told in the next three flushes, behind what was sent before. What the peer
+// had not acknowledged is lost. It does nothing to a connection that has ended.
+func (e *Endpoint) Disconnect(id ConnID) {
+	c := e.conn(id)
+	if c == nil {
+		return
+	}
+	e.drop(c)
+	if c.attempts > 0 || c.incoming {
+		e.sayFarewell(c)
+	}
+}
+
+// AskAgain makes an attempt ask with the next Flush, without waiting for its
+// time, if it has asked before: who knows that its last request was lost says
+// so. It still counts as one of ConnectAttempts.
+func (e *Endpoint) AskAgain(id ConnID) {
+	c := e.conn(id)
+	if c == nil || c.state != StateConnecting {
+		return
+	}
+	if c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
+		c.asked = e.now - e.times.connect - 1
+	}
+}
+
+// Gone takes the link's word that nobody is at a place any more, as a relay
+// gives it by DISCONNECT. Every connection there ends with ReasonProtocolError,
+// as Unity reports it, and with the Cause ErrPeerGone. It returns how many did.
+func (e *Endpoint) Gone(at address.Addr) int {
+	n := 0
+	for _, c := range e.conns {
+		if c.state != StateNone && c.addr == at {
+			e.end(c, ReasonProtocolError, ErrPeerGone)
+			n++
+		}
+	}
+	return n
+}
+
+// Request asks for a connection. The client repeats it until it hears anything
+// with its token.
+//
+//	 0      3         4      5       13         15
+//	+------+---------+------+-------+----------+---------+
+//	| UTP  | version | kind | token | length L | payload |
+//	+------+---------+------+-------+----------+---------+
+//	  ASCII  1         1      u64 LE  u16 LE     L bytes; both only if L > 0
+type Request struct {
+	Token   Token
+	Payload []byte // 0 to 65535 bytes; aliases the packet
+}
+
+// ParseRequest reads a request. A length field that is 0 or not what is left
+// makes it invalid.
+// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
+func ParseRequest(pkt []byte) (Request, error) {
+	token, err := tokenOf(pkt, KindRequest)
+	if err != nil {
+		return Request{}, err
+	}
+	payload, err := handshakePayload(pkt)
+	if err != nil {
+		return Request{}, err
+	}
+	return Request{Token: token, Payload: payload}, nil
+}
+
+// Append appends the encoded packet to dst.
+func (m Request) Append(dst []byte) []byte {
+	return appendHandshake(dst, KindRequest, m.Token, m.Payload)
+}
+
+// String describes the packet in one line.
+func (m Request) String() string { return fmt.Sprintf("request %v %x", m.Token, m.Payload) }
+
+// Accept answers a request, with the token of it. It has the layout of a
+// Request and kind 2; the payload is known to UTP 2.7 and later.
+type Accept struct {
+	Token   Token
+	Payload []byte // 0 to 65535 bytes; aliases the packet
+}
+
+// ParseAccept reads an accept. One whose payload has a wrong length field is
+// an accept without payload: other than with a request, the rest of it counts.
+// Errors: ErrShort, ErrVersion, ErrKind.
+func ParseAccept(pkt []byte) (Accept, error) {
+	token, err := tokenOf(pkt, KindAccept)
+	if err != nil {
+		return Accept{}, err
+	}
+	payload, err := handshakePayload(pkt)
+	if err != nil {
+		payload = nil
+	}
+	return Accept{Token: token, Payload: payload}, nil
+}
+
+// Append appends the encoded packet to dst.
+func (m Accept) Append(dst []byte) []byte {
+	return appendHandshake(dst, KindAccept, m.Token, m.Payload)
+}
+
+// String describes the packet in one line.
+func (m Accept) String() string { return fmt.Sprintf("accept %v %x", m.Token, m.Payload) }
+
+// A request proves nothing about its source, so what it can cost is bounded:
+// how many such connections there are, how long they last, and what is sent to
+// their clients.
+
+// unheardCredit is how many data packets go to a client that was not heard
+// since its last request. An honest one is heard before it runs out.
+const unheardCredit = 16
+
+func (e *Endpoint) enterHalfOpen(c *conn) {
+	c.halfOpen = len(e.halfOpen)
+	c.credit = unheardCredit
+	e.halfOpen = append(e.halfOpen, c)
+}
+
+func (e *Endpoint) leaveHalfOpen(c *conn) {
+	last := len(e.halfOpen) - 1
+	e.halfOpen[c.halfOpen] = e.halfOpen[last]
+	e.halfOpen[c.halfOpen].halfOpen = c.halfOpen
+	e.halfOpen[last] = nil
+	e.halfOpen = e.halfOpen[:last]
+}
+
+// crowded says why a client at this place may not have a connection now, or
+// Taken if it may.
+func (e *Endpoint) crowded(from address.Addr) Outcome {
+	if e.live >= e.cfg.MaxConnections {
+		return DropFull
+	}
+	if len(e.halfOpen) >= e.cfg.MaxHalfOpen {
+		return DropHalfOpen
+	}
+	same := 0
+	for _, c := range e.halfOpen {
+		if c.addr.SameSource(from) {
+			same++
+		}
+	}
+	if same >= e.cfg.MaxHalfOpenPerSource {
+		return DropSource
+	}
+	return Taken
+}
+
+// brake bounds answers to those who have no connection, per second.
+type brake struct {
+	rate int64 // per second, and the most that can be saved up
+	have int64 // thousandths
+}
+
+func newBrake(rate int) brake { return brake{rate: int64(rate), have: int64(rate) * 1000} }
+
+// pass moves the brake's time on by ms.
+func (b *brake) pass(ms int64) {
+	full := b.rate * 1000
+	// More than a second fills it whatever was in it.
+	b.have = min(b.have+min(ms, 1000)*b.rate, full)
+}
+
+// allow takes one answer, if there is one.
+func (b *brake) allow() bool {
+	if b.have < 1000 {
+		return false
+	}
+	b.have -= 1000
+	return true
+}
+
+// request takes a client's wish for a connection. It is established at once:
+// the wire has no challenge.
+func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
+	m, err := ParseRequest(pkt)
+	if err != nil {
+		return dropOf(err)
+	}
+	if c := e.tokens[m.Token]; c != nil {
+		return e.requestAgain(c, from)
+	}
+	if !e.listening {
+		e.turnAway(from, m.Token, true)
+		return DropListening
+	}
+	if e.closed.has(m.Token) {
+		return DropClosed
+	}
+	if e.events.full() {
+		return DropQueue
+	}
+	if o := e.crowded(from); o != Taken {
+		if o == DropFull {
+			e.turnAway(from, m.Token, false)
+		}
+		return o
+	}
+	c := e.newConn(m.Token, from, StateHalfOpen)
+	c.incoming, c.acceptDue = true, true
+	e.enterHalfOpen(c)
+	e.stats.Incoming++
+	e.events.push(Event{Kind: EventIncoming, Conn: c.id}, m.Payload)
+	return Taken
+}
+
+// requestAgain takes a request of a known token: the accept was lost, or is
+// still on its way.
+func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
+	if !c.incoming {
+		return DropState
+	}
+	if from != c.addr {
+		return DropForeign
+	}
+	c.heard = e.now
+	c.acceptDue = true
+	c.credit = unheardCredit
+	return Taken
+}
+
+// turnAway tells a client, without any state, that it gets no connection: a
+// lone disconnect ends its attempt. A side that does not listen accepts first,
+// as Unity's does.
+func (e *Endpoint) turnAway(to address.Addr, token Token, acceptFirst bool) {
+	if !e.out.room(2) || !e.refusals.allow() {
+		e.stats.Unrefused++
+		return
+	}
+	e.stats.Refused++
+	if acceptFirst {
+		e.queue(to, Accept{Token: token}.Append(e.out.open()))
+	}
+	e.emitDisconnect(to, token)
+}
+
+// accept takes the answer to a request of this side. Servers repeat it.
+func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
+	m, err := ParseAccept(pkt)
+	if err != nil {
+		return dropOf(err)
+	}
+	if c.state != StateConnecting {
+		return DropState
+	}
+	if from != c.addr {
+		return DropForeign
+	}
+	c.heard = e.now
+	c.stats.Received++
+	c.stats.ReceivedBytes += uint64(len(pkt))
+	e.connected(c, m.Payload)
+	return Taken
+}
+
+// Disconnect ends a connection, and ends the attempt of a client whose request
+// it answers. It is 9 bytes, kind 2 and token, and carries no reason.
+type Disconnect struct {
+	Token Token
+}
+
+// ParseDisconnect reads a disconnect of exactly 9 bytes.
+// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
+func ParseDisconnect(pkt []byte) (Disconnect, error) {
+	token, err := bareToken(pkt, KindDisconnect)
+	return Disconnect{Token: token}, err
+}
+
+// bareToken reads a message that is kind and token and nothing else. What has
+// more is refused, though no rule asks for it: a bit that flipped in a data
+// packet shall not end the connection.
+func bareToken(pkt []byte, want Kind) (Token, error) {
+	token, err := tokenOf(pkt, want)
+	if err != nil {
+		return 0, err
+	}
+	if len(pkt) != MessageLen {
+		return 0, ErrLength
+	}
+	return token, nil
+}
+
+// Append appends the encoded packet to dst.
+func (m Disconnect) Append(dst []byte) []byte { return appendHeader(dst, KindDisconnect, m.Token) }
+
+// String describes the packet in one line.
+func (m Disconnect) String() string { return fmt.Sprintf("disconnect %v", m.Token) }
+
+// farewell is a disconnect that is repeated, since nobody acknowledges it.
+type farewell struct {
+	to    address.Addr
+	token Token
+	left  int // copies to send
+}
+
+// farewellCopies is in how many flushes a disconnect leaves. Unity sends one;
+// it drops the others as of an unknown token.
+const farewellCopies = 3
+
+// closedTokens is how many tokens of closed connections are remembered. A
+// client takes a new token for a new connection, so a request with one of
+// these is a late copy.
+const closedTokens = 256
+
+// graveyard is a ring of those tokens.
+type graveyard struct {
+	tokens []Token
+	next   int
+}
+
+func (g *graveyard) add(t Token) {
+	if len(g.tokens) < closedTokens {
+		g.tokens = append(g.tokens, t)
+		return
+	}
+	g.tokens[g.next] = t
+	g.next = (g.next + 1) % closedTokens
+}
+
+func (g *graveyard) has(t Token) bool {
+	for _, closed := range g.tokens {
+		if closed == t {
+			return true
+		}
+	}
+	return false
+}
+
+// sayFarewell begins to send disconnects. They leave in Flush, behind the data
+// that was sent before. A crowd above MaxConnections is left to its timeouts.
+func (e *Endpoint) sayFarewell(c *conn) {
+	if c.incoming {
+		e.closed.add(c.token)
+	}
+	if len(e.farewells) < farewellCopies*e.cfg.MaxConnections {
+		e.farewells = append(e.farewells, farewell{to: c.addr, token: c.token, left: farewellCopies})
+	}
+}
+
+func (e *Endpoint) flushFarewells() {
+	kept := e.farewells[:0]
+	for _, f := range e.farewells {
+		if e.out.room(1) {
+			e.emitDisconnect(f.to, f.token)
+			f.left--
+		}
+		if f.left > 0 {
+			kept = append(kept, f)
+		}
+	}
+	e.farewells = kept
+}
+
+// Reason says why a connection ended, numbered as Unity's packages do. The
+// wire carries none: each side gives its own.
+type Reason uint8
+
+// The reasons of this layer. A session layer above has further ones.
+const (
+	ReasonTimeout               Reason = 1 // nothing was heard for too long
+	ReasonMaxConnectionAttempts Reason = 2 // requests stayed without an answer
+	ReasonClosedByRemote        Reason = 3 // the peer sent a disconnect
+	ReasonProtocolError         Reason = 7 // the two ends do not fit, or the link lost the peer
+)
+
+// String returns the name of the reason, or reason(n).
+func (r Reason) String() string {
+	switch r {
+	case ReasonTimeout:
+		return "Timeout"
+	case ReasonMaxConnectionAttempts:
+		return "MaxConnectionAttempts"
+	case ReasonClosedByRemote:
+		return "ClosedByRemote"
+	case ReasonProtocolError:
+		return "ProtocolError"
+	}
+	return fmt.Sprintf("reason(%d)", uint8(r))
 }

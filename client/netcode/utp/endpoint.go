@@ -1,6 +1,8 @@
 package utp
 
 import (
+	"encoding/binary"
+	"fmt"
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
@@ -196,3 +198,225 @@ func (e *Endpoint) ConnStats(id ConnID) (ConnStats, bool) {
 	}
 	return s, true
 }
+
+// Update ends what has waited too long. It belongs behind the Receives of a
+// tick, so that a datagram that waited in the socket counts. A client that was
+// never heard is not told: its address may be forged, and if it lives it asks
+// again.
+func (e *Endpoint) Update() {
+	for _, c := range e.conns {
+		if c.state == StateNone {
+			continue
+		}
+		r, over := e.expired(c)
+		if !over {
+			continue
+		}
+		heard := c.state != StateHalfOpen
+		e.end(c, r, nil)
+		if heard {
+			e.sayFarewell(c)
+		}
+	}
+}
+
+func (e *Endpoint) expired(c *conn) (Reason, bool) {
+	switch c.state {
+	case StateConnecting:
+		return ReasonMaxConnectionAttempts,
+			c.attempts >= e.cfg.ConnectAttempts && e.now-c.asked > e.times.connect
+	case StateHalfOpen:
+		return ReasonTimeout, e.now-c.opened > e.times.halfOpen
+	}
+	return ReasonTimeout, e.times.silence > 0 && e.now-c.heard > e.times.silence
+}
+
+// Flush queues what is due: requests, accepts, reliable packets again,
+// acknowledgements that no data took along, heartbeats and disconnects. It
+// belongs behind the Sends of a tick; then Next returns the datagrams.
+func (e *Endpoint) Flush() {
+	first := e.resume
+	e.resume = 0
+	for i := range e.conns {
+		slot := (first + i) % len(e.conns)
+		c := e.conns[slot]
+		if c.state == StateNone {
+			continue
+		}
+		if !e.out.room(packetsPerSend) {
+			e.resume = slot // So that a full queue starves nobody for good.
+			break
+		}
+		e.flush(c)
+	}
+	e.flushFarewells()
+}
+
+func (e *Endpoint) flush(c *conn) {
+	if c.state == StateConnecting {
+		e.ask(c)
+		return
+	}
+	for p := range c.lanes {
+		if r := c.lanes[p].reliable; r != nil {
+			e.resend(c, PipelineID(p), r)
+			e.acknowledge(c, PipelineID(p), r)
+		}
+	}
+	if c.acceptDue && e.out.room(1) {
+		e.sendAccept(c)
+	}
+	silent := e.times.heartbeat > 0 && e.now-c.sent > e.times.heartbeat
+	if silent && c.state == StateEstablished && e.out.room(1) {
+		e.emit(c, Heartbeat{Token: c.token}.Append(e.out.open()))
+	}
+}
+
+// ask sends a request if it is time for one.
+func (e *Endpoint) ask(c *conn) {
+	if c.attempts >= e.cfg.ConnectAttempts || c.attempts > 0 && e.now-c.asked <= e.times.connect {
+		return
+	}
+	c.attempts++
+	c.asked = e.now
+	e.emit(c, Request{Token: c.token, Payload: c.payload}.Append(e.out.open()))
+}
+
+// resend sends again what was not acknowledged in time, oldest first.
+func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
+	s := &r.sender
+	for sequence := s.oldest; sequence < s.next; sequence++ {
+		pkt := s.slot(sequence)
+		if pkt.body == nil || e.now-pkt.last <= r.rtt.timeout {
+			continue
+		}
+		if !e.out.room(packetsPerSend) {
+			return
+		}
+		pkt.last = e.now
+		if e.sendReliable(c, p, sequence) {
+			c.stats.Resent++
+		}
+	}
+}
+
+// acknowledge sends an acknowledgement that no payload took along. Its one
+// byte of payload is part of the wire, and means nothing.
+func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
+	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c) {
+		return
+	}
+	h := r.receiver.header(e.now)
+	h.Ack = true
+	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
+	e.emit(c, append(h.Append(pkt, e.layouts[p].wide), 0))
+}
+
+// Heartbeat says that its sender is alive. It is 9 bytes, kind 3 and token, and
+// nobody answers it.
+type Heartbeat struct {
+	Token Token
+}
+
+// ParseHeartbeat reads a heartbeat of exactly 9 bytes.
+// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
+func ParseHeartbeat(pkt []byte) (Heartbeat, error) {
+	token, err := bareToken(pkt, KindHeartbeat)
+	return Heartbeat{Token: token}, err
+}
+
+// Append appends the encoded packet to dst.
+func (m Heartbeat) Append(dst []byte) []byte { return appendHeader(dst, KindHeartbeat, m.Token) }
+
+// String describes the packet in one line.
+func (m Heartbeat) String() string { return fmt.Sprintf("heartbeat %v", m.Token) }
+
+// rtt estimates the round trip of a reliable pipeline. Smoothing is 1/8, and
+// 1/4 for the variation.
+type rtt struct {
+	smooth  int64 // µs
+	vary    int64 // µs
+	timeout int64 // ms after which a packet is sent again
+}
+
+func newRTT() rtt { return rtt{smooth: 50_000, vary: 5_000, timeout: startResendMS} }
+
+// sample takes a round trip in ms, of which less than one counts as one. The
+// new timeout is within minResendMS and limit, in ms.
+func (r *rtt) sample(ms, limit int64) {
+	delta := max(ms, 1)*1000 - r.smooth
+	r.smooth += delta / 8
+	r.vary += (max(delta, -delta) - r.vary) / 4
+	r.timeout = min(max((r.smooth+4*r.vary)/1000, minResendMS), limit)
+}
+
+// MTUCheck asks whether a packet of this size arrives. It is the header of a
+// message with kind 4, a u16 LE length, and that many zero bytes. Peers since
+// UTP 2.5.0 may send it; this package answers and never asks.
+type MTUCheck struct {
+	Token   Token
+	Padding uint16 // how many zero bytes follow the length field
+}
+
+// ParseMTUCheck reads a check. The padding need not be zero.
+// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
+func ParseMTUCheck(pkt []byte) (MTUCheck, error) {
+	token, err := tokenOf(pkt, KindMTUCheck)
+	if err != nil {
+		return MTUCheck{}, err
+	}
+	rest := pkt[MessageLen:]
+	if len(rest) < lengthLen {
+		return MTUCheck{}, ErrShort
+	}
+	padding := binary.LittleEndian.Uint16(rest)
+	if int(padding) != len(rest)-lengthLen {
+		return MTUCheck{}, ErrLength
+	}
+	return MTUCheck{Token: token, Padding: padding}, nil
+}
+
+// Append appends the encoded packet to dst.
+func (m MTUCheck) Append(dst []byte) []byte {
+	dst = appendHeader(dst, KindMTUCheck, m.Token)
+	dst = binary.LittleEndian.AppendUint16(dst, m.Padding)
+	return append(dst, make([]byte, m.Padding)...)
+}
+
+// String describes the packet in one line.
+func (m MTUCheck) String() string { return fmt.Sprintf("mtu check %v %d", m.Token, m.Padding) }
+
+// MTUAck answers a check. It is the header of a message with kind 5, a u16 LE
+// length of 2, and the size as u16 LE: 13 bytes.
+type MTUAck struct {
+	Token Token
+	Size  uint16 // of the whole datagram that arrived, in bytes
+}
+
+const (
+	sizeLen   = 2
+	mtuAckLen = MessageLen + lengthLen + sizeLen
+)
+
+// ParseMTUAck reads an answer of exactly 13 bytes.
+// Errors: ErrShort, ErrVersion, ErrKind, ErrLength.
+func ParseMTUAck(pkt []byte) (MTUAck, error) {
+	token, err := tokenOf(pkt, KindMTUAck)
+	if err != nil {
+		return MTUAck{}, err
+	}
+	if len(pkt) != mtuAckLen || binary.LittleEndian.Uint16(pkt[MessageLen:]) != sizeLen {
+		return MTUAck{}, ErrLength
+	}
+	return MTUAck{Token: token, Size: binary.LittleEndian.Uint16(pkt[MessageLen+lengthLen:])}, nil
+}
+
+// Append appends the encoded packet to dst.
+func (m MTUAck) Append(dst []byte) []byte {
+	dst = appendHeader(dst, KindMTUAck, m.Token)
+	dst = binary.LittleEndian.AppendUint16(dst, sizeLen)
+	return binary.LittleEndian.AppendUint16(dst, m.Size)
+}
+
+// String describes the packet in one line.
+func (m MTUAck) String() string { return fmt.Sprintf("mtu ack %v %d", m.Token, m.Size) }

@@ -1,6 +1,9 @@
 package utp
 
-import "fmt"
+import (
+	"errors"
+	"fmt"
+)
 
 // EventKind is the kind of an Event.
 type EventKind uint8
@@ -103,3 +106,127 @@ func (q *eventQueue) take() (Event, bool) {
 	}
 	return ev, true
 }
+
+// Outcome is what became of one received datagram. Every datagram ends in
+// exactly one, so the outcomes add up to the datagrams received.
+type Outcome uint8
+
+// The outcomes.
+const (
+	// Taken: it did what it is for.
+	Taken Outcome = iota
+	// DropShort: it ends before its header does.
+	DropShort
+	// DropLarge: above MaxDatagram bytes.
+	DropLarge
+	// DropVersion: a request or accept of another protocol version.
+	DropVersion
+	// DropKind: of no known kind.
+	DropKind
+	// DropLength: its size or length field does not match its kind.
+	DropLength
+	// DropToken: of no connection here. Nobody is told.
+	DropToken
+	// DropForeign: of a connection, but from another place, and the connection
+	// may not move, or not yet.
+	DropForeign
+	// DropState: a handshake packet that the connection does not wait for.
+	DropState
+	// DropListening: a request while this side does not listen.
+	DropListening
+	// DropFull: a request above MaxConnections. It may have been refused.
+	DropFull
+	// DropHalfOpen: a request above MaxHalfOpen. The client asks again.
+	DropHalfOpen
+	// DropSource: a request above MaxHalfOpenPerSource.
+	DropSource
+	// DropClosed: a late copy of a request whose connection has been closed.
+	DropClosed
+	// DropQueue: the queue of events is full.
+	DropQueue
+	// DropPipeline: on a pipeline that the configuration does not have.
+	DropPipeline
+	// DropStage: a stage header is cut off or has a value without a meaning.
+	DropStage
+	// DropLate: older than, or the same as, what was received before.
+	DropLate
+	// DropFragment: a piece of a message of which another piece is missing, or
+	// of one that is too large.
+	DropFragment
+	// DropMismatch: a sign that the windows differ; it closed the connection.
+	DropMismatch
+
+	outcomes
+)
+
+// String returns the name of the outcome.
+func (o Outcome) String() string {
+	if int(o) < len(outcomeNames) {
+		return outcomeNames[o]
+	}
+	return fmt.Sprintf("outcome(%d)", uint8(o))
+}
+
+var outcomeNames = [outcomes]string{
+	Taken: "taken", DropShort: "short", DropLarge: "large", DropVersion: "version", DropKind: "kind",
+	DropLength: "length", DropToken: "token", DropForeign: "foreign", DropState: "state",
+	DropListening: "not listening", DropFull: "full", DropHalfOpen: "half-open", DropSource: "source",
+	DropClosed: "closed", DropQueue: "queue", DropPipeline: "pipeline", DropStage: "stage", DropLate: "late",
+	DropFragment: "fragment", DropMismatch: "window mismatch",
+}
+
+// dropOf says which outcome an error of a parser is.
+func dropOf(err error) Outcome {
+	switch err {
+	case ErrShort:
+		return DropShort
+	case ErrVersion:
+		return DropVersion
+	case ErrKind:
+		return DropKind
+	}
+	return DropLength
+}
+
+// The errors of the codecs. They are returned bare, so that == works and the
+// path of a dropped datagram formats nothing.
+var (
+	// ErrShort is a packet or a header that ends too early.
+	ErrShort = errors.New("utp: packet is shorter than its header")
+	// ErrVersion is a request or accept of another protocol version than 1.
+	ErrVersion = errors.New("utp: protocol version is not 1")
+	// ErrKind is a packet of another or of an unknown kind.
+	ErrKind = errors.New("utp: packet is of another or of an unknown kind")
+	// ErrLength is a size that does not match the kind or the length field.
+	ErrLength = errors.New("utp: size of the packet does not match its kind")
+	// ErrStage is the header of a pipeline stage with a value that has no meaning.
+	ErrStage = errors.New("utp: stage header has a value without a meaning")
+)
+
+// The errors of an endpoint.
+var (
+	// ErrConfig is wrapped by every refusal of a Config.
+	ErrConfig = errors.New("utp: configuration is not usable")
+	// ErrConn is a call for a connection that has ended or never was.
+	ErrConn = errors.New("utp: no such connection")
+	// ErrState is Send before the connection is established.
+	ErrState = errors.New("utp: connection is not established yet")
+	// ErrAddr is Connect to nowhere or to UDP port 0.
+	ErrAddr = errors.New("utp: address is not usable")
+	// ErrPipeline is Send on a pipeline that the configuration does not have.
+	ErrPipeline = errors.New("utp: no such pipeline")
+	// ErrTooLarge is a payload above MaxPayload of its pipeline, or a connect
+	// payload that does not fit into a request. Nothing was sent.
+	ErrTooLarge = errors.New("utp: payload is too large")
+	// ErrQueueFull is Send while the window of the pipeline or the queue of
+	// datagrams is full. Nothing was sent or kept; a later try may succeed.
+	ErrQueueFull = errors.New("utp: send queue is full")
+	// ErrFull is Connect above MaxConnections.
+	ErrFull = errors.New("utp: no room for a further connection")
+	// ErrWindowMismatch is the Cause of a connection that was closed because
+	// the two ends have reliable windows of different mask sizes.
+	ErrWindowMismatch = errors.New("utp: the peer's reliable window has another mask size")
+	// ErrPeerGone is the Cause of a connection whose link said that its peer
+	// has left, see Endpoint.Gone.
+	ErrPeerGone = errors.New("utp: the link lost the peer")
+)

@@ -1,6 +1,9 @@
 package utp
 
-import "fmt"
+import (
+	"fmt"
+	"time"
+)
 
 // Stage is one step that a payload passes on a pipeline.
 type Stage uint8
@@ -109,4 +112,90 @@ func (e *Endpoint) resetLanes(lanes []lane) {
 			ln.reliable.reset(&e.pool)
 		}
 	}
+}
+
+// Pipelines of NetcodeForEntities.
+const (
+	EntitiesUnreliable PipelineID = 1 // null
+	EntitiesReliable   PipelineID = 2 // reliable sequenced
+	EntitiesFragmented PipelineID = 3 // fragmentation
+)
+
+// Pipelines of NetcodeForGameObjects.
+const (
+	GameObjectsUnreliable PipelineID = 1 // fragmentation
+	GameObjectsSequenced  PipelineID = 2 // fragmentation, unreliable sequenced
+	GameObjectsReliable   PipelineID = 3 // reliable sequenced
+)
+
+// NetcodeForEntities returns the configuration whose pipelines, window and
+// capacities are those of Netcode for Entities.
+func NetcodeForEntities() Config {
+	return Config{
+		Pipelines: []Pipeline{
+			{StageNull},
+			{StageReliableSequenced},
+			{StageFragmentation},
+		},
+		Window:           32,
+		FragmentCapacity: 16 << 10,
+	}
+}
+
+// NetcodeForGameObjects returns the configuration whose pipelines, window and
+// capacities are those of Netcode for GameObjects 1.5 to 2.13. It resends after
+// 500 ms at most; over a relay NGO takes 750 ms.
+func NetcodeForGameObjects() Config {
+	return Config{
+		Pipelines: []Pipeline{
+			{StageFragmentation},
+			{StageFragmentation, StageUnreliableSequenced},
+			{StageReliableSequenced},
+		},
+		Window:           64,
+		FragmentCapacity: 6148,
+		MaxResendTime:    500 * time.Millisecond,
+	}
+}
+
+// assembly puts the pieces of one message together.
+type assembly struct {
+	buf  []byte
+	next uint16 // sequence of the piece that must come next
+	open bool   // a first piece came, the last one not
+}
+
+func (a *assembly) reset() {
+	a.buf, a.open, a.next = a.buf[:0], false, 0
+}
+
+// add takes a piece and returns the message if that is whole now. The message
+// is valid until the next add.
+func (a *assembly) add(h FragmentHeader, piece []byte, capacity int) (msg []byte, o Outcome, whole bool) {
+	fits := a.open && h.Sequence == a.next && len(a.buf)+len(piece) <= capacity
+	a.open = false
+	switch {
+	case h.First && h.Last:
+		return piece, Taken, true
+	case h.First:
+		a.buf = append(a.buf[:0], piece...)
+	case !fits:
+		return nil, DropFragment, false
+	default:
+		a.buf = append(a.buf, piece...)
+	}
+	if h.Last {
+		return a.buf, Taken, true
+	}
+	a.open = true
+	a.next = (h.Sequence + 1) & fragmentMask
+	return nil, Taken, false
+}
+
+// fragments returns how many packets a message needs.
+func (l layout) fragments(size int) int {
+	if !l.fragment || size <= l.packet {
+		return 1
+	}
+	return (size + l.packet - 1) / l.packet
 }

@@ -1,6 +1,8 @@
 package utp
 
-import "github.com/ferryrelay/ferry/client/netcode/address"
+import (
+	"github.com/ferryrelay/ferry/client/netcode/address"
+)
 
 // Send queues a payload on a pipeline; 0 is none. The bytes are the caller's
 // again when it returns. A message on a pipeline with fragmentation leaves
@@ -140,4 +142,110 @@ func (e *Endpoint) queue(to address.Addr, pkt []byte) int {
 	e.stats.Sent++
 	e.stats.SentBytes += uint64(size)
 	return size
+}
+
+// Datagram is one that the caller has to send.
+type Datagram struct {
+	To   address.Addr
+	Data []byte
+}
+
+// outbox holds the datagrams that wait to be sent, in order, in one buffer that
+// is used again.
+type outbox struct {
+	limit   int // datagrams
+	parcels []parcel
+	next    int // the first that has not been taken
+	buf     []byte
+	from    int // where the first that has not been taken begins in buf
+}
+
+// parcel is a datagram that ends at a place of the buffer.
+type parcel struct {
+	to  address.Addr
+	end int
+}
+
+// room reports whether n more datagrams fit.
+func (o *outbox) room(n int) bool { return len(o.parcels)-o.next+n <= o.limit }
+
+// open returns the buffer to append a datagram to, for close. The caller has
+// seen that there is room.
+func (o *outbox) open() []byte {
+	if o.next == len(o.parcels) || o.next >= o.limit {
+		o.compact()
+	}
+	return o.buf
+}
+
+// compact forgets what was taken, so that a caller who never takes everything
+// does not make the buffer grow.
+func (o *outbox) compact() {
+	rest := copy(o.parcels, o.parcels[o.next:])
+	o.parcels = o.parcels[:rest]
+	for i := range o.parcels {
+		o.parcels[i].end -= o.from
+	}
+	o.buf = o.buf[:copy(o.buf, o.buf[o.from:])]
+	o.next, o.from = 0, 0
+}
+
+// close queues what was appended since open and returns its size.
+func (o *outbox) close(to address.Addr, buf []byte) int {
+	size := len(buf) - len(o.buf)
+	o.buf = buf
+	o.parcels = append(o.parcels, parcel{to: to, end: len(buf)})
+	return size
+}
+
+// take returns the first datagram, which keeps its bytes until the next open.
+func (o *outbox) take() (Datagram, bool) {
+	if o.next == len(o.parcels) {
+		return Datagram{}, false
+	}
+	p := o.parcels[o.next]
+	data := o.buf[o.from:p.end:p.end]
+	o.next++
+	o.from = p.end
+	return Datagram{To: p.to, Data: data}, true
+}
+
+// pool keeps the buffers of packets that wait for an acknowledgement or for a
+// packet before them. Two sizes, because most such packets are small and a
+// window of large ones would cost a hundred kilobytes per connection.
+type pool struct {
+	small, large [][]byte
+}
+
+const (
+	smallPacket = 256  // bytes
+	maxSpare    = 4096 // buffers of each size that are kept after a burst; 6 MB
+)
+
+// hold returns a copy of the bytes in a buffer of the pool. There are at most
+// MaxDatagram bytes.
+func (p *pool) hold(head, rest []byte) []byte {
+	list, size := &p.small, smallPacket
+	if len(head)+len(rest) > smallPacket {
+		list, size = &p.large, MaxDatagram
+	}
+	var buf []byte
+	if n := len(*list); n > 0 {
+		buf = (*list)[n-1]
+		*list = (*list)[:n-1]
+	} else {
+		buf = make([]byte, 0, size)
+	}
+	return append(append(buf, head...), rest...)
+}
+
+// release takes a buffer of hold back.
+func (p *pool) release(buf []byte) {
+	list := &p.small
+	if cap(buf) > smallPacket {
+		list = &p.large
+	}
+	if len(*list) < maxSpare {
+		*list = append(*list, buf[:0])
+	}
 }
