@@ -91,7 +91,7 @@ func (w *worker) bindAgain(now int64, e *table.Entry) Outcome {
 	if !w.unlimited && !w.seal.memory.take(e.Handle, now) {
 		return DropRate
 	}
-	w.out.forward(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
+	w.out.add(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
 	return OutBound
 }
 

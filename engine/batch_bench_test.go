@@ -47,7 +47,7 @@ func newStage(b *testing.B, pairs int) *stage {
 	b.Cleanup(func() { group.Close() })
 	s := &stage{w: r.workers[0], pairs: uint64(pairs), dice: 1, slots: make([]byte, 64*sock.SlotSize)}
 	s.w.clock = newClock()
-	s.w.egress.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
+	s.w.out.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
 	for i := range pairs {
 		host, joiner := s.enter(b, 2*i, table.RoleHost), s.enter(b, 2*i+1, table.RoleJoiner)
 		s.w.table.Link(joiner, host)
@@ -89,7 +89,7 @@ func (s *stage) arrive(slot int) (from endpoint.Endpoint, pkt []byte) {
 }
 
 func (s *stage) play(b *testing.B, size int) {
-	w, tx := s.w, s.w.egress.tx[0]
+	w, tx := s.w, s.w.out.tx[0]
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := 0; n < b.N; n += size {
@@ -98,9 +98,6 @@ func (s *stage) play(b *testing.B, size int) {
 		for slot := range size {
 			from, pkt := s.arrive(slot)
 			w.count(w.step(now, from, pkt, false), len(pkt))
-		}
-		for i := range w.out.queue {
-			tx.Add(w.out.queue[i].to, w.out.queue[i].pkt)
 		}
 		w.counts.sent(sock.SendResult{Sent: tx.Len(), Bytes: tx.Len() * 150})
 		tx.Reset()

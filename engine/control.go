@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
@@ -41,8 +40,6 @@ type control struct {
 
 	wake  chan struct{}
 	calls chan call
-
-	transmit func(*outbox) sock.SendResult // sends; a simulation collects
 }
 
 // call is a question to control from another goroutine.
@@ -96,7 +93,7 @@ func (c *control) pump(now int64) bool {
 		c.answer(<-c.calls)
 	}
 	c.release(now)
-	c.flush()
+	c.counts.sent(c.out.flush())
 	return more
 }
 
@@ -138,9 +135,9 @@ func (c *control) release(now int64) {
 // deliver puts what is due into the outbox.
 func (c *control) deliver(d *deferred) {
 	if c.out.full() {
-		c.flush()
+		c.counts.sent(c.out.flush())
 	}
-	c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
+	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
 }
 
 // told notes that a BIND_RECEIVED leaves, if its BIND is still the last one: the
@@ -152,9 +149,4 @@ func (c *control) told(d *deferred) {
 		c.table.Activity(d.handle).Unprove(c.live.Load().unproven)
 		c.table.Mark(d.handle, table.Told)
 	}
-}
-
-func (c *control) flush() {
-	c.counts.sent(c.transmit(&c.out))
-	c.out.reset()
 }

@@ -118,7 +118,7 @@ func (in *intake) run() {
 		for i := 0; i < n; {
 			i = in.steps(now, head, i, n)
 		}
-		w.flush()
+		w.counts.sent(w.out.flush())
 		w.epoch.leave()
 		in.done(n)
 		w.counts.batch(n)

@@ -76,7 +76,7 @@ func TestAllocsCommit(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	s := newMatch(t, newHouse(t))
-	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	pkt, ep := signed(s.bob(), 6, s.bob().key), endpoint.UDP(simAddrs[atBob], 0, 0)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -126,7 +126,7 @@ func BenchmarkStep(b *testing.B) {
 // worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
 	s := newMatch(b, newHouse(b))
-	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	ep := endpoint.UDP(simAddrs[atBob], 0, 0)
 	pkt := signed(s.bob(), 6, s.bob().key)

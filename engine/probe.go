@@ -45,7 +45,7 @@ func (w *worker) probed(from endpoint.Endpoint, pkt []byte) Outcome {
 	if subtle.ConstantTimeCompare(tag, pkt[probeReplyLen:]) != 1 {
 		return DropSignature
 	}
-	w.out.forward(from, append(w.out.reply(), pkt[:probeReplyLen]...))
+	w.out.add(from, append(w.out.reply(), pkt[:probeReplyLen]...))
 	return OutProbe
 }
 

@@ -27,6 +27,6 @@ func (w *worker) qos(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	case !w.unlimited && !qosRate.Take(&w.qosGates[w.gate(from)], now):
 		return DropRate
 	}
-	w.out.forward(from, m.Response().Append(w.out.reply()))
+	w.out.add(from, m.Response().Append(w.out.reply()))
 	return OutQoS
 }

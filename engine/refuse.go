@@ -98,6 +98,6 @@ func (w *worker) stranger(now int64, sender *table.Entry, to proto.AllocationID)
 }
 
 func (w *worker) error(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
-	w.out.forward(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
+	w.out.add(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
 	return errorOutcomes[code]
 }

@@ -68,7 +68,7 @@ func (w *worker) relayed(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	table.Relayed(sender.Role, own, theirs, t)
 	theirs.Active(t)
 	w.traffic.add(own.Tally(), len(pkt))
-	w.out.forward(peer.Endpoint, pkt)
+	w.out.add(peer.Endpoint, pkt)
 	return OutRelayed
 }
 
@@ -83,6 +83,6 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return w.mismatch(now, from, m.ID)
 	}
 	w.heard(&sender, now)
-	w.out.forward(from, pkt)
+	w.out.add(from, pkt)
 	return OutPong
 }

@@ -82,11 +82,12 @@ func (r *rig) boot(left statefile.Left) {
 	c.recover(left)
 	c.sends = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
-	c.transmit = r.collect
+	c.out.deliver = r.collect
 	r.control, r.workers = c, nil
 	var epochs []*epoch
 	for range rigWorkers {
 		w := newWorker(r.relay, 64, wake)
+		w.out.deliver = r.collect
 		r.workers = append(r.workers, w)
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
@@ -117,11 +118,11 @@ func (r *rig) restart(file bool) {
 	r.control.stateFile = l
 }
 
-func (r *rig) collect(o *outbox) sock.SendResult {
-	for _, out := range o.queue {
+func (r *rig) collect(queue []outgoing) sock.SendResult {
+	for _, out := range queue {
 		r.sent = append(r.sent, sending{out.to, append([]byte(nil), out.pkt...)})
 	}
-	return sock.SendResult{Sent: len(o.queue)}
+	return sock.SendResult{Sent: len(queue)}
 }
 
 // take returns what was sent since the last call.
@@ -142,8 +143,7 @@ func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 	w.epoch.enter()
 	o := w.step(r.now, from, pkt, false)
 	w.count(o, len(pkt))
-	r.collect(&w.out)
-	w.out.reset()
+	w.out.flush()
 	w.epoch.leave()
 	return o
 }

@@ -138,8 +138,8 @@ func (s *Server) build() {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
-			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: cap(w.out.queue) / 2}
-			w.egress = s.egress(core, cap(w.out.queue))
+			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.full / 2}
+			s.connect(&w.out, core)
 			w.path.records = s.cfg.Records
 			s.workers = append(s.workers, w)
 		}
@@ -153,8 +153,7 @@ func (s *Server) build() {
 	c.recover(s.cfg.Left)
 	c.sends = s.sends
 	s.relay.grace = newGrace(epochs)
-	out := s.egress(0, controlBatch)
-	c.transmit = out.send
+	s.connect(&c.out, 0)
 	s.control = c
 }
 
@@ -165,7 +164,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 		var all intakes
 		for core := range s.cfg.Workers {
 			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
-			w.egress = s.egress(core, cap(w.out.queue))
+			s.connect(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, t.Kind()))
 		}
@@ -194,21 +193,6 @@ func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
 	w.seal.deriver = r.sealer.NewDeriver()
 	w.mute.secret = r.budgets.secret
 	return w
-}
-
-// egress returns a core's socket of every listener, with a batch to send each.
-func (s *Server) egress(core, batch int) (e egress) {
-	for _, group := range s.groups {
-		all := group.Conns()
-		conn := all[core%len(all)]
-		e.conns = append(e.conns, conn)
-		e.tx = append(e.tx, conn.NewSendBatch(batch))
-	}
-	e.transports, e.records = s.cfg.Transports, s.cfg.Records
-	if e.records != nil {
-		e.sealed = make([]byte, batch*recordRoom)
-	}
-	return e
 }
 
 // Addr returns the first listen address, with its real port.
@@ -296,7 +280,7 @@ func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGr
 		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
 	}
 	if r := s.cfg.Records; r != nil {
-		others.Go(func() { fail("records", r.Run(ctx, newPostman(s).send)) })
+		others.Go(func() { fail("records", r.Run(ctx, newHandshakeSender(s).send)) })
 	}
 }
 

@@ -140,12 +140,13 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
 	s.workers = nil
 	for range simWorkers {
 		w := newWorker(s.relay, 64, wake)
+		w.out.deliver = s.collect
 		s.workers = append(s.workers, w)
 		epochs = append(epochs, w.epoch)
 		s.control.inboxes = append(s.control.inboxes, w.inbox)
 	}
 	s.relay.grace = newGrace(epochs)
-	s.control.transmit = s.collect
+	s.control.out.deliver = s.collect
 	s.pumped = s.now
 }
 
@@ -204,11 +205,11 @@ func (s *sim) stall(d time.Duration) {
 	s.model.tick()
 }
 
-func (s *sim) collect(o *outbox) sock.SendResult {
-	for _, out := range o.queue {
+func (s *sim) collect(queue []outgoing) sock.SendResult {
+	for _, out := range queue {
 		s.sent = append(s.sent, mSend{to: addrOf(out.to), bytes: string(out.pkt)})
 	}
-	return sock.SendResult{Sent: len(o.queue)}
+	return sock.SendResult{Sent: len(queue)}
 }
 
 func (s *sim) onLargeMessage(e LargeMessageEvent) {
@@ -369,8 +370,7 @@ func (s *sim) enter(i int) {
 
 func (s *sim) leave(i int) {
 	w := s.workers[i]
-	s.collect(&w.out)
-	w.out.reset()
+	w.out.flush()
 	w.epoch.leave()
 	s.open[i] = false
 }

@@ -17,7 +17,6 @@ type worker struct {
 	rx   *sock.RecvBatch
 	out  outbox
 	path recordPath
-	egress
 
 	inbox *inbox
 	wake  chan<- struct{}
@@ -53,7 +52,7 @@ func (w *worker) run() error {
 		for i := 0; i < n; {
 			i = w.steps(now, i, n)
 		}
-		w.flush()
+		w.counts.sent(w.out.flush())
 		w.epoch.leave()
 		w.tell(now, n)
 		if n == w.full {
@@ -139,12 +138,6 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropServerType
 	}
 	return DropUnknownType
-}
-
-// flush sends the outbox. Nothing refers to the receive batch afterwards.
-func (w *worker) flush() {
-	w.counts.sent(w.send(&w.out))
-	w.out.reset()
 }
 
 // tell counts a batch of n datagrams, and publishes the counts at most once a
