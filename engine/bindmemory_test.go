@@ -310,7 +310,7 @@ func TestBusyForgives(t *testing.T) {
 func TestManyComeBack(t *testing.T) {
 	s := newMatch(t, newHouse(t))
 	w := s.workers[0]
-	w.rules.recoverUntil = s.now + 1
+	w.shared.rules.recoverUntil = s.now + 1
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})

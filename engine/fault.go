@@ -23,11 +23,11 @@ type faults struct {
 // panicked counts a datagram on which step panicked, and writes about it.
 func (w *worker) panicked(now int64, pkt []byte, fault any) {
 	w.count(DropPanic, len(pkt))
-	last := w.faults.last.Load()
-	if last != 0 && now-last < faultLogMillis || !w.faults.last.CompareAndSwap(last, now) {
+	last := w.shared.faults.last.Load()
+	if last != 0 && now-last < faultLogMillis || !w.shared.faults.last.CompareAndSwap(last, now) {
 		return
 	}
 	head := pkt[:min(len(pkt), faultHead)]
-	w.faults.log.Error("a datagram was dropped because of a fault in the relay, please report it",
+	w.shared.faults.log.Error("a datagram was dropped because of a fault in the relay, please report it",
 		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
 }

@@ -114,7 +114,7 @@ func (in *intake) run() {
 		}
 		n = min(n, w.full)
 		w.epoch.enter()
-		now := w.clock()
+		now := w.shared.clock()
 		for i := 0; i < n; {
 			i = in.steps(now, head, i, n)
 		}
@@ -123,7 +123,7 @@ func (in *intake) run() {
 		in.done(n)
 		w.counts.batch(n)
 		w.publish()
-		if w.grace.waiting.Load() {
+		if w.shared.grace.waiting.Load() {
 			w.wakeControl()
 		}
 	}

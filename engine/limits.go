@@ -31,4 +31,4 @@ func (l *live) quota(role table.Role) table.Quota {
 // SetLimits changes [Config].Limits for all allocations from the next datagram
 // on. What may go to an unproven endpoint counts from its next BIND. It may be
 // called at any time.
-func (s *Server) SetLimits(l Limits) { s.relay.live.Store(l.live(s.cfg.Unlimited)) }
+func (s *Server) SetLimits(l Limits) { s.shared.live.Store(l.live(s.cfg.Unlimited)) }

@@ -12,11 +12,11 @@ import (
 // worker serves one socket. It belongs to the goroutine in run, on a thread of
 // its own; what others read of it is atomic.
 type worker struct {
-	*relay
-	conn *sock.Conn
-	rx   *sock.RecvBatch
-	out  outbox
-	path recordPath
+	shared *shared
+	conn   *sock.Conn
+	rx     *sock.RecvBatch
+	out    outbox
+	path   recordPath
 
 	inbox *inbox
 	wake  chan<- struct{}
@@ -48,7 +48,7 @@ func (w *worker) run() error {
 			continue
 		}
 		w.epoch.enter()
-		now := w.clock()
+		now := w.shared.clock()
 		for i := 0; i < n; {
 			i = w.steps(now, i, n)
 		}
@@ -58,7 +58,7 @@ func (w *worker) run() error {
 		if n == w.full {
 			w.inbox.strained(now)
 		}
-		if w.grace.waiting.Load() {
+		if w.shared.grace.waiting.Load() {
 			w.wakeControl()
 		}
 		if w.pace.delay > 0 {
@@ -117,7 +117,7 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)
 	}
-	if w.sources.refused(from) {
+	if w.shared.sources.refused(from) {
 		return DropForbidden
 	}
 	switch t {
