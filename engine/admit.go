@@ -111,7 +111,7 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	if !ok || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
-	w.heard(&sender, now)
+	w.noteHeard(&sender, now)
 	c, ok := w.shared.sealer.Open(&w.seal.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
@@ -132,7 +132,7 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	if !ok || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	w.heard(&sender, now)
+	w.noteHeard(&sender, now)
 	_, outcome := w.hand(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
 	return outcome
 }
@@ -152,14 +152,6 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	_, outcome := w.hand(known, &command{kind: proto.TypeClose, from: from, sender: sender, now: now})
 	return outcome
-}
-
-// heard notes that the owner of e sent a message that only it should send.
-func (w *worker) heard(e *table.Entry, now int64) *table.Activity {
-	a := w.shared.table.Activity(e.Handle)
-	a.Heard(tick(now))
-	a.Prove()
-	return a
 }
 
 // hand gives a command to control.

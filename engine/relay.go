@@ -33,9 +33,9 @@ type shared struct {
 // allocations of an earlier run of the process may come back.
 func (r *shared) recovering(now int64) bool { return now < r.rules.recoverUntil }
 
-// relayed forwards a RELAY: the endpoint must be bound to From, and From be
+// relay forwards a RELAY: the endpoint must be bound to From, and From be
 // linked to To. The datagram leaves as it came.
-func (w *worker) relayed(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil {
 		return DropSize
@@ -47,7 +47,7 @@ func (w *worker) relayed(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	if !w.shared.table.Find(from, &sender) || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	own := w.heard(&sender, now)
+	own := w.noteHeard(&sender, now)
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.stranger(now, &sender, m.To)
 	}
@@ -72,6 +72,14 @@ func (w *worker) relayed(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	return OutRelayed
 }
 
+// noteHeard notes that the owner of e sent a message that only it should send.
+func (w *worker) noteHeard(e *table.Entry, now int64) *table.Activity {
+	a := w.shared.table.Activity(e.Handle)
+	a.Heard(tick(now))
+	a.Prove()
+	return a
+}
+
 // ping echoes a PING to the endpoint that is bound to its id.
 func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParsePing(pkt)
@@ -82,7 +90,36 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.Find(from, &sender) || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
-	w.heard(&sender, now)
+	w.noteHeard(&sender, now)
 	w.out.add(from, pkt)
 	return OutPong
 }
+
+// live are the limits that may change while the relay runs. They are replaced
+// as a whole; a worker loads them for each RELAY.
+type live struct {
+	joiner, host table.Quota
+	unproven     uint32 // bytes
+}
+
+func (l Limits) live(unlimited bool) *live {
+	l = l.withDefaults(unlimited)
+	return &live{
+		joiner:   table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
+		host:     table.NewQuota(l.HostDatagrams, l.HostBytes),
+		unproven: uint32(l.UnprovenBytes),
+	}
+}
+
+// quota is what an allocation of that role may relay.
+func (l *live) quota(role table.Role) table.Quota {
+	if role == table.RoleHost {
+		return l.host
+	}
+	return l.joiner
+}
+
+// SetLimits changes [Config].Limits for all allocations from the next datagram
+// on. What may go to an unproven endpoint counts from its next BIND. It may be
+// called at any time.
+func (s *Server) SetLimits(l Limits) { s.shared.live.Store(l.live(s.cfg.Unlimited)) }

@@ -103,7 +103,7 @@ var inAdmission = []mutant{
 	},
 	{
 		rule: "a RELAY counts as proof of its endpoint",
-		file: "engine/admit.go",
+		file: "engine/relay.go",
 		old:  "a.Prove()", now: "_ = e.Handle",
 		by: model,
 	},

@@ -133,7 +133,7 @@ var inData = []mutant{
 	{
 		rule: "a fault of ours costs one datagram",
 		file: "engine/worker.go",
-		old:  "next = i + 1", now: "next = n",
+		old:  "\t\tw.next++", now: "\t\tw.next = n",
 		by: engineTest("TestFault"),
 	},
 	{

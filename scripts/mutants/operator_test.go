@@ -99,7 +99,7 @@ var inOperator = []mutant{
 	},
 	{
 		rule: "limits: another quota holds for the next datagram",
-		file: "engine/limits.go",
+		file: "engine/relay.go",
 		old:  "s.shared.live.Store(l.live(s.cfg.Unlimited))", now: "s.shared.live.CompareAndSwap(nil, l.live(s.cfg.Unlimited))",
 		by: engineTest("TestSetLimits"),
 	},
