@@ -28,7 +28,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if m.AcceptMode != 0 {
 		return DropAcceptMode
 	}
-	c, ok := w.sealer.Open(&w.seal.scratch, m.ConnectionData)
+	c, ok := w.shared.sealer.Open(&w.seal.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
@@ -38,7 +38,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if w.otherIdentity(&c) {
 		return DropIdentity
 	}
-	e, live := w.table.ByID(c.ID)
+	e, live := w.shared.table.ByID(c.ID)
 	if live {
 		if w.seal.memory.has(&e, from, &m) {
 			return w.bindAgain(now, &e)
@@ -47,15 +47,15 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 			return DropNonce
 		}
 	}
-	if !w.unlimited && w.inbox.loaded(now) && !w.mayVerify(now, from, c.ID, &e) {
+	if !w.shared.budgets.unlimited && w.inbox.loaded(now) && !w.shared.budgets.mayVerify(now, from, c.ID, &e) {
 		return DropLoad
 	}
 	w.seal.deriver.Key(c.ID, &w.seal.key)
 	if !w.seal.signer.Verify(pkt, &w.seal.key) {
 		return DropMAC
 	}
-	if !live && c.Tenant != w.seal.named && c.Boot != w.sealer.Boot() {
-		w.names.learn(&c)
+	if !live && c.Tenant != w.seal.named && c.Boot != w.shared.sealer.Boot() {
+		w.shared.names.learn(&c)
 		w.seal.named = c.Tenant
 	}
 	return w.bindAuthentic(now, from, &m, claimsOf(&c), &e)
@@ -87,11 +87,11 @@ func (w *worker) bindAgain(now int64, e *table.Entry) Outcome {
 	if m := w.mute.find(e.Endpoint, now); m != nil {
 		m.forgive(now)
 	}
-	w.table.Activity(e.Handle).Heard(tick(now))
-	if !w.unlimited && !w.seal.memory.take(e.Handle, now) {
+	w.shared.table.Activity(e.Handle).Heard(tick(now))
+	if !w.shared.budgets.unlimited && !w.seal.memory.take(e.Handle, now) {
 		return DropRate
 	}
-	w.out.forward(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
+	w.out.add(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
 	return OutBound
 }
 
@@ -107,12 +107,12 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
 		return DropSize
 	}
-	sender, ok := w.table.ByEndpoint(from)
+	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.ID {
 		return w.mismatch(now, from, m.ID)
 	}
-	w.heard(&sender, now)
-	c, ok := w.sealer.Open(&w.seal.scratch, m.ConnectionData)
+	w.noteHeard(&sender, now)
+	c, ok := w.shared.sealer.Open(&w.seal.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
@@ -128,11 +128,11 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	if err != nil {
 		return DropSize
 	}
-	sender, ok := w.table.ByEndpoint(from)
+	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.From {
 		return w.mismatch(now, from, m.From)
 	}
-	w.heard(&sender, now)
+	w.noteHeard(&sender, now)
 	_, outcome := w.hand(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
 	return outcome
 }
@@ -143,10 +143,10 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return DropSize
 	}
-	sender, ok := w.table.ByEndpoint(from)
+	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.ID {
-		if named, live := w.table.ByID(m.ID); live {
-			w.spoof.wrong(named.Handle, now)
+		if named, live := w.shared.table.ByID(m.ID); live {
+			w.shared.spoof.wrong(named.Handle, now)
 		}
 		return DropUnbound
 	}
@@ -154,17 +154,9 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	return outcome
 }
 
-// heard notes that the owner of e sent a message that only it should send.
-func (w *worker) heard(e *table.Entry, now int64) *table.Activity {
-	a := w.table.Activity(e.Handle)
-	a.Heard(tick(now))
-	a.Prove()
-	return a
-}
-
 // hand gives a command to control.
 func (w *worker) hand(q class, c *command) (uint64, Outcome) {
-	c.share = uint8(w.gate(c.from))
+	c.share = uint8(w.shared.budgets.gate(c.from))
 	n, outcome := w.inbox.push(q, c)
 	if outcome == handedOver {
 		w.wakeControl()

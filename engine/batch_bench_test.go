@@ -24,7 +24,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.Run("metered/200/64", func(b *testing.B) {
 		s := newStage(b, 200)
 		generous := table.NewQuota(1<<30, 1<<40)
-		s.w.relay.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
+		s.w.shared.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
 		s.play(b, 64)
 	})
 }
@@ -46,21 +46,21 @@ func newStage(b *testing.B, pairs int) *stage {
 	}
 	b.Cleanup(func() { group.Close() })
 	s := &stage{w: r.workers[0], pairs: uint64(pairs), dice: 1, slots: make([]byte, 64*sock.SlotSize)}
-	s.w.clock = newClock()
-	s.w.egress.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
+	s.w.shared.clock = newClock()
+	s.w.out.tx = []*sock.SendBatch{group.Conns()[0].NewSendBatch(64)}
 	for i := range pairs {
 		host, joiner := s.enter(b, 2*i, table.RoleHost), s.enter(b, 2*i+1, table.RoleJoiner)
-		s.w.table.Link(joiner, host)
+		s.w.shared.table.Link(joiner, host)
 	}
 	return s
 }
 
 func (s *stage) enter(b *testing.B, n int, role table.Role) table.Handle {
-	h, err := s.w.table.Reserve(table.Spec{ID: stageID(uint64(n)), Role: role}, 0)
+	h, err := s.w.shared.table.Reserve(table.Spec{ID: stageID(uint64(n)), Role: role}, 0)
 	if err != nil {
 		b.Fatal(err)
 	}
-	s.w.table.Bind(h, udpN(n))
+	s.w.shared.table.Bind(h, udpN(n))
 	return h
 }
 
@@ -89,18 +89,15 @@ func (s *stage) arrive(slot int) (from endpoint.Endpoint, pkt []byte) {
 }
 
 func (s *stage) play(b *testing.B, size int) {
-	w, tx := s.w, s.w.egress.tx[0]
+	w, tx := s.w, s.w.out.tx[0]
 	b.ReportAllocs()
 	b.ResetTimer()
 	for n := 0; n < b.N; n += size {
 		w.epoch.enter()
-		now := w.clock()
+		now := w.shared.clock()
 		for slot := range size {
 			from, pkt := s.arrive(slot)
 			w.count(w.step(now, from, pkt, false), len(pkt))
-		}
-		for i := range w.out.queue {
-			tx.Add(w.out.queue[i].to, w.out.queue[i].pkt)
 		}
 		w.counts.sent(sock.SendResult{Sent: tx.Len(), Bytes: tx.Len() * 150})
 		tx.Reset()

@@ -121,8 +121,7 @@ func TestBindMemoryGrace(t *testing.T) {
 		if o := other.step(r.now, udpN(1), signed(card, 1, card.key), false); o != handedOver {
 			t.Errorf("before the answer has left: %v", o)
 		}
-		r.collect(&other.out)
-		other.out.reset()
+		other.out.flush()
 		other.epoch.leave()
 		r.pump()
 	}
@@ -132,8 +131,7 @@ func TestBindMemoryGrace(t *testing.T) {
 	if sent := r.take(); len(sent) != 0 {
 		t.Fatalf("%x left while a worker was busy", sent[0].pkt)
 	}
-	r.collect(&busy.out) // its flush
-	busy.out.reset()
+	busy.out.flush()
 	busy.epoch.leave()
 	r.pump()
 	sent := r.take()
@@ -265,8 +263,7 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 	bind := func(c *mCard, nonce uint16) {
 		w2.epoch.enter()
 		w2.step(r.now, e, signed(c, nonce, c.key), false)
-		r.collect(&w2.out)
-		w2.out.reset()
+		w2.out.flush()
 		w2.epoch.leave()
 		r.pump()
 	}
@@ -313,7 +310,7 @@ func TestBusyForgives(t *testing.T) {
 func TestManyComeBack(t *testing.T) {
 	s := newMatch(t, newHouse(t))
 	w := s.workers[0]
-	w.rules.recoverUntil = s.now + 1
+	w.shared.rules.recoverUntil = s.now + 1
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})

@@ -146,7 +146,7 @@ func (c *control) lapseSoon() bool {
 	if sum < brakeAtLeast {
 		return false
 	}
-	_, bound, _ := c.table.Counts()
+	_, bound, _ := c.shared.table.Counts()
 	return sum*brakeShare > bound
 }
 
@@ -168,11 +168,11 @@ func (c *control) lookAhead(now table.Tick) {
 func (c *control) lapsing(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < brakeSample; seen++ {
-		h := c.table.HandleAt(slot - 1)
-		if e, ok := c.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) < at {
+		h := c.shared.table.HandleAt(slot - 1)
+		if e, ok := c.shared.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) < at {
 			bound++
 		}
-		slot = c.table.Account(h).Next
+		slot = c.shared.table.Account(h).Next
 	}
 	if seen < brakeSample {
 		return bound

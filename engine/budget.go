@@ -60,12 +60,12 @@ func newBudgets(unlimited bool) *budgets {
 	return b
 }
 
-// take reports whether an ERROR may go to an endpoint now.
-func (b *budgets) take(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
-	return b.unlimited || b.takeOne(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)
+// takeError reports whether an ERROR may go to an endpoint now.
+func (b *budgets) takeError(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
+	return b.unlimited || b.takeEndpoint(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)
 }
 
-func (b *budgets) takeOne(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
+func (b *budgets) takeEndpoint(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
 	return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)
 }
 

@@ -14,7 +14,7 @@ func (c *control) commit(cmd *command) Outcome {
 	if cmd.kind == proto.TypeBind {
 		return c.commitBind(cmd)
 	}
-	sender, ok := c.table.At(cmd.sender.Handle)
+	sender, ok := c.shared.table.At(cmd.sender.Handle)
 	if !ok || sender.Endpoint != cmd.from {
 		return DropStale
 	}
@@ -32,21 +32,21 @@ func (c *control) commit(cmd *command) Outcome {
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	if c.sources.refused(cmd.from) {
+	if c.shared.sources.refused(cmd.from) {
 		return DropForbidden
 	}
-	e, ok := c.table.ByID(cmd.claims.id)
+	e, ok := c.shared.table.ByID(cmd.claims.id)
 	if !ok {
 		if outcome := c.rebuild(cmd); outcome != handedOver {
 			return outcome
 		}
-		e, _ = c.table.ByID(cmd.claims.id)
+		e, _ = c.shared.table.ByID(cmd.claims.id)
 	}
 	if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
 		// Its owner lives, but cannot prove that this BIND is not a replay.
-		if a := c.table.Account(e.Handle); a.Deferred == 0 {
-			a.Deferred = tick(cmd.now) + c.rules.deferral
-			c.table.Mark(e.Handle, table.Deferred)
+		if a := c.shared.table.Account(e.Handle); a.Deferred == 0 {
+			a.Deferred = tick(cmd.now) + c.shared.rules.deferral
+			c.shared.table.Mark(e.Handle, table.Deferred)
 		}
 		return DropNonce
 	}
@@ -57,23 +57,23 @@ func (c *control) commitBind(cmd *command) Outcome {
 // bind binds e to the endpoint of the command, and answers.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
-	c.table.Activity(e.Handle).Heard(tick(cmd.now))
+	c.shared.table.Activity(e.Handle).Heard(tick(cmd.now))
 	var after uint64
 	if moved {
-		c.table.Unmark(e.Handle, table.Told)
-		c.table.Activity(e.Handle).Unprove(c.live.Load().unproven)
+		c.shared.table.Unmark(e.Handle, table.Told)
+		c.shared.table.Activity(e.Handle).Unprove(c.shared.live.Load().unproven)
 	}
-	c.table.Admit(e.Handle, cmd.nonce)
+	c.shared.table.Admit(e.Handle, cmd.nonce)
 	if moved {
-		if displaced := c.table.Bind(e.Handle, cmd.from); displaced != 0 {
+		if displaced := c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {
 			c.stateFile.SetEndpoint(c.place(displaced), 0)
 		}
-		after = c.grace.next()
+		after = c.shared.grace.next()
 	}
 	c.recordBind(e.Handle)
 	if first {
 		c.schedule(e.Handle)
-		c.project(e.Handle).players(1, c.clock())
+		c.project(e.Handle).players(1, c.shared.clock())
 	}
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
 	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
@@ -89,10 +89,10 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	if t.id == sender.ID {
 		return c.refuse(cmd, sender.ID, proto.ErrorSelfConnect)
 	}
-	if !admits(t, sender, c.table.Account(sender.Handle)) {
+	if !admits(t, sender, c.shared.table.Account(sender.Handle)) {
 		return c.refuse(cmd, sender.ID, proto.ErrorUnauthorized)
 	}
-	host, ok := c.table.ByID(t.id)
+	host, ok := c.shared.table.ByID(t.id)
 	switch {
 	case !ok && c.mayReturn(t.id, t.boot, cmd.now):
 		return DropRecovering
@@ -102,14 +102,14 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		return DropHostUnbound
 	}
 	if sender.Link != host.Handle {
-		a := c.table.Account(host.Handle)
+		a := c.shared.table.Account(host.Handle)
 		switch {
 		case a.Links >= a.MaxConnections:
 			c.reply(0, cmd.from, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 			return OutRejected
 		case c.promised(sender, &host, cmd.now):
 			return DropRecovering
-		case !c.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
+		case !c.shared.budgets.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
 			return DropRate
 		}
 		c.link(sender, &host, tick(cmd.now))
@@ -137,15 +137,15 @@ func admits(t *claims, sender *table.Entry, a *table.Account) bool {
 // link opens a link. A host that gets its first one goes from the long idle
 // limit to the short one, so its clocks start again.
 func (c *control) link(joiner, host *table.Entry, now table.Tick) {
-	c.table.Link(joiner.Handle, host.Handle)
-	a := c.table.Account(host.Handle)
+	c.shared.table.Link(joiner.Handle, host.Handle)
+	a := c.shared.table.Account(host.Handle)
 	if !a.EverLinked {
 		a.EverLinked = true
-		c.table.Activity(host.Handle).Heard(now)
+		c.shared.table.Activity(host.Handle).Heard(now)
 		c.schedule(host.Handle)
 	}
 	c.arrived(joiner)
-	j := c.table.Account(joiner.Handle)
+	j := c.shared.table.Account(joiner.Handle)
 	j.Linked, j.Leaving, j.Banned = now, 0, false
 	c.schedule(joiner.Handle)
 	c.recordLink(joiner.Handle, host.Handle)
@@ -157,8 +157,8 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 // commitDisconnect closes a link, tells the peer and echoes. Real clients send
 // two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
-	if peer, ok := c.table.Peer(sender, cmd.peer); ok {
-		if c.spoof.suspects(sender.Handle, cmd.now) {
+	if peer, ok := c.shared.table.Peer(sender, cmd.peer); ok {
+		if c.shared.spoof.suspects(sender.Handle, cmd.now) {
 			c.holdDisconnect(sender, &peer, tick(cmd.now))
 			return OutHeld
 		}
@@ -166,7 +166,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
-		if c.recovering(cmd.now) && sender.Is(table.Rebuilt) {
+		if c.shared.recovering(cmd.now) && sender.Is(table.Rebuilt) {
 			return DropRecovering
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
@@ -179,10 +179,10 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 // part closes the link between two, and tells both that from closed it.
 func (c *control) part(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
-	after := c.grace.next()
+	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
-		c.table.Activity(peer.Handle).Active(now)
+		c.shared.table.Activity(peer.Handle).Active(now)
 		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
@@ -199,8 +199,8 @@ func (c *control) unlink(a, b *table.Entry) {
 	if a.Role == table.RoleHost {
 		joiner, host = b, a
 	}
-	c.table.Unlink(joiner.Handle)
-	j := c.table.Account(joiner.Handle)
+	c.shared.table.Unlink(joiner.Handle)
+	j := c.shared.table.Account(joiner.Handle)
 	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(table.Rebuilt)
 	c.recordLink(joiner.Handle, host.Handle)
 }
@@ -211,7 +211,7 @@ func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
 	if sender.Role == table.RoleHost {
 		joiner = peer
 	}
-	if a := c.table.Account(joiner.Handle); a.Leaving == 0 {
+	if a := c.shared.table.Account(joiner.Handle); a.Leaving == 0 {
 		a.Leaving, a.LeftBy = now+lingerTicks, sender.Role
 		c.schedule(joiner.Handle)
 	}
@@ -220,11 +220,11 @@ func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
 // commitClose ends an allocation at its owner's wish, after a while if somebody
 // may have forged it.
 func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
-	if !c.spoof.suspects(sender.Handle, cmd.now) {
+	if !c.shared.spoof.suspects(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
 	}
-	if a := c.table.Account(sender.Handle); a.Closing == 0 {
+	if a := c.shared.table.Account(sender.Handle); a.Closing == 0 {
 		a.Closing = tick(cmd.now) + lingerTicks
 		c.schedule(sender.Handle)
 	}
@@ -234,20 +234,20 @@ func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
 // sameMatch reports whether peer is another member of the sender's match. The
 // host counts even when it has ended; of other members nothing is known then.
 func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
-	match := c.table.Account(sender.Handle).Match
+	match := c.shared.table.Account(sender.Handle).Match
 	if peer == sender.ID {
 		return false
 	}
 	if peer == match {
 		return true
 	}
-	e, ok := c.table.ByID(peer)
-	return ok && c.table.Account(e.Handle).Match == match
+	e, ok := c.shared.table.ByID(peer)
+	return ok && c.shared.table.Account(e.Handle).Match == match
 }
 
 // refuse answers a command with an ERROR, within the budgets.
 func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCode) Outcome {
-	if !c.take(cmd.from, code, cmd.now) {
+	if !c.shared.budgets.takeError(cmd.from, code, cmd.now) {
 		return DropBudget
 	}
 	c.reply(0, cmd.from, proto.Error{ID: id, Code: code}.Append(c.buf[:0]))
@@ -257,26 +257,26 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 // end removes an allocation with its links, and tells no peer: a host's end
 // would otherwise send a hundred datagrams for one.
 func (c *control) end(h table.Handle, why EndReason) {
-	a := c.table.Account(h)
+	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
-	c.sealer.Release(a.Epoch)
+	c.shared.sealer.Release(a.Epoch)
 	c.stateFile.Remove(c.place(h))
-	proven := c.table.Activity(h).Proven()
-	if e, ok := c.table.At(h); ok {
+	proven := c.shared.table.Activity(h).Proven()
+	if e, ok := c.shared.table.At(h); ok {
 		c.arrived(&e)
 		c.strike(&e)
 	}
-	e, ok := c.table.End(h)
+	e, ok := c.shared.table.End(h)
 	if !ok {
 		return
 	}
-	if host, ok := c.table.At(e.Link); ok {
+	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
 	if e.Is(table.Rebuilt) && c.recovery.ended != nil {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
-	after := c.grace.next()
+	after := c.shared.grace.next()
 	if why == EndExpired && !e.Endpoint.IsZero() && proven {
 		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 		d.does = sendLast

@@ -5,7 +5,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
@@ -17,7 +16,7 @@ var linkRate = table.Rate{Interval: 50_000, Burst: 20}
 // control makes every change of state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; others reach it through rings and calls.
 type control struct {
-	*relay
+	shared  *shared
 	hooks   Hooks
 	inboxes []*inbox
 	wheel   wheel
@@ -41,8 +40,6 @@ type control struct {
 
 	wake  chan struct{}
 	calls chan call
-
-	transmit func(*outbox) sock.SendResult // sends; a simulation collects
 }
 
 // call is a question to control from another goroutine.
@@ -67,7 +64,7 @@ func (c *control) run(ctx context.Context) {
 		case call := <-c.calls:
 			c.answer(call)
 		}
-		for c.pump(c.clock()) && ctx.Err() == nil {
+		for c.pump(c.shared.clock()) && ctx.Err() == nil {
 		}
 		if c.behind {
 			later.Reset(time.Millisecond)
@@ -96,7 +93,7 @@ func (c *control) pump(now int64) bool {
 		c.answer(<-c.calls)
 	}
 	c.release(now)
-	c.flush()
+	c.counts.sent(c.out.flush())
 	return more
 }
 
@@ -113,7 +110,7 @@ func (c *control) decide(cmd *command) {
 // release does the deeds whose grace period is over.
 func (c *control) release(now int64) {
 	for {
-		d := c.queue.pop(c.grace.poll())
+		d := c.queue.pop(c.shared.grace.poll())
 		if d == nil {
 			return
 		}
@@ -124,11 +121,11 @@ func (c *control) release(now int64) {
 			c.deliver(d)
 			c.told(d)
 		case sendLast:
-			if _, taken := c.table.ByEndpoint(d.to); !taken {
+			if _, taken := c.shared.table.ByEndpoint(d.to); !taken {
 				c.deliver(d)
 			}
 		case recycleSlot:
-			c.table.Recycle(d.handle)
+			c.shared.table.Recycle(d.handle)
 		case expire:
 			c.expireMarked(d.handle, tick(now))
 		}
@@ -138,23 +135,18 @@ func (c *control) release(now int64) {
 // deliver puts what is due into the outbox.
 func (c *control) deliver(d *deferred) {
 	if c.out.full() {
-		c.flush()
+		c.counts.sent(c.out.flush())
 	}
-	c.out.forward(d.to, append(c.out.reply(), d.room[:d.size]...))
+	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
 }
 
 // told notes that a BIND_RECEIVED leaves, if its BIND is still the last one: the
 // same endpoint may have been left and taken again. Every worker has passed, so
 // whoever was heard at the former endpoint proves nothing any more.
 func (c *control) told(d *deferred) {
-	e, ok := c.table.At(d.handle)
+	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.Told) {
-		c.table.Activity(d.handle).Unprove(c.live.Load().unproven)
-		c.table.Mark(d.handle, table.Told)
+		c.shared.table.Activity(d.handle).Unprove(c.shared.live.Load().unproven)
+		c.shared.table.Mark(d.handle, table.Told)
 	}
-}
-
-func (c *control) flush() {
-	c.counts.sent(c.transmit(&c.out))
-	c.out.reset()
 }

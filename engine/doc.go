@@ -14,8 +14,9 @@
 //	                         and signature here, then a bounded ring to control,
 //	                         which alone changes state: commit(command)
 //
-// The hot path is two files: worker.go (the loop) and relay.go (RELAY and
-// PING). The rest, by what it answers:
+// The hot path is worker.go (the loop; a panic costs one datagram), relay.go (RELAY,
+// PING, the limits that may change) and outbox.go (sends). The rest, by what it
+// answers:
 //
 //	admit.go      what a worker checks of the other messages
 //	              bindmemory.go: a BIND that comes again; sources.go: who is not heard
@@ -23,14 +24,13 @@
 //	commit.go     control's verdicts; expiry.go, wheel.go: what time does
 //	control.go    the control goroutine; inbox.go, ring.go: how commands reach it
 //	brake.go      when nobody expires, since the fault may be ours
-//	spoofed.go    who is being spoofed at; fault.go: a panic costs one datagram
+//	spoofed.go    who is being spoofed at
 //	recovery.go   what comes back after a restart; ledger/: what is known of the run before
 //	drain.go      how a relay runs dry
 //	grace.go      how control knows that every worker has passed; queue.go: what waits for it
 //	reserve.go    reservations for the Allocations service; seats.go: how many
 //	listing.go    what an operator sees, end.go: closes; projects.go: who used how much
 //	              names.go: what those are called who come back
-//	limits.go     what may change while it runs
 //	large.go      messages that are larger than the receiver's way carries
 //	outcome.go    what can become of a datagram; counters.go, stats.go: how it is counted
 //	server.go     sockets, goroutines, life and death; probe.go: is it alive?

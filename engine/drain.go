@@ -32,7 +32,7 @@ func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 	return s.ask(ctx, func(c *control) {
 		c.drain.until = 0
 		if cfg.Deadline > 0 {
-			c.drain.until = c.clock() + cfg.Deadline.Milliseconds()
+			c.drain.until = c.shared.clock() + cfg.Deadline.Milliseconds()
 		}
 		c.drain.threshold = cfg.Threshold
 		c.drain.active.Store(true)
@@ -53,8 +53,8 @@ func (c *control) drainSome(now int64) {
 	if !d.active.Load() {
 		return
 	}
-	left, _, _ := c.table.Counts()
-	if c.recovering(now) {
+	left, _, _ := c.shared.table.Counts()
+	if c.shared.recovering(now) {
 		left += c.recovery.missing // They may yet come back.
 	}
 	if left <= d.threshold || d.until != 0 && now >= d.until {

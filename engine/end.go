@@ -19,7 +19,7 @@ var ErrHost = errors.New("engine: a host cannot be kicked from its own match, on
 // is kept from that. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	var verdict error
-	if err := s.ask(ctx, func(c *control) { verdict = c.endNamed(id, c.clock()) }); err != nil {
+	if err := s.ask(ctx, func(c *control) { verdict = c.endNamed(id, c.shared.clock()) }); err != nil {
 		return err
 	}
 	return verdict
@@ -32,14 +32,14 @@ func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 // alloc.ErrUnavailable.
 func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
 	var verdict error
-	if err := s.ask(ctx, func(c *control) { verdict = c.kick(joiner, c.clock()) }); err != nil {
+	if err := s.ask(ctx, func(c *control) { verdict = c.kick(joiner, c.shared.clock()) }); err != nil {
 		return err
 	}
 	return verdict
 }
 
 func (c *control) endNamed(id proto.AllocationID, now int64) error {
-	if e, ok := c.table.ByID(id); ok {
+	if e, ok := c.shared.table.ByID(id); ok {
 		c.end(e.Handle, EndOperator)
 		c.keepOut(id)
 		return nil
@@ -48,14 +48,14 @@ func (c *control) endNamed(id proto.AllocationID, now int64) error {
 }
 
 func (c *control) kick(id proto.AllocationID, now int64) error {
-	e, ok := c.table.ByID(id)
+	e, ok := c.shared.table.ByID(id)
 	if !ok {
 		return c.giveUp(id, now)
 	}
 	if e.Role == table.RoleHost {
 		return ErrHost
 	}
-	if host, linked := c.table.At(e.Link); linked {
+	if host, linked := c.shared.table.At(e.Link); linked {
 		c.separate(&e, &host, tick(now))
 	}
 	c.end(e.Handle, EndOperator)
@@ -74,12 +74,12 @@ func (c *control) keepOut(id proto.AllocationID) {
 // it.
 func (c *control) separate(joiner, host *table.Entry, now table.Tick) {
 	c.unlink(joiner, host)
-	after := c.grace.next()
+	after := c.shared.grace.next()
 	for _, m := range []struct{ from, to *table.Entry }{{host, joiner}, {joiner, host}} {
 		if m.to.Endpoint.IsZero() {
 			continue
 		}
-		c.table.Activity(m.to.Handle).Active(now)
+		c.shared.table.Activity(m.to.Handle).Active(now)
 		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {
@@ -90,7 +90,7 @@ func (c *control) separate(joiner, host *table.Entry, now table.Tick) {
 // giveUp keeps an allocation of the run before from coming back.
 func (c *control) giveUp(id proto.AllocationID, now int64) error {
 	_, ended := c.recovery.ended[id]
-	if ended || !c.recovering(now) || !c.recovery.expects(id) {
+	if ended || !c.shared.recovering(now) || !c.recovery.expects(id) {
 		return alloc.ErrNotFound
 	}
 	c.keepOut(id)

@@ -36,8 +36,8 @@ func (c *control) expireSome(now int64) {
 			c.wheel.put(h, next+1)
 			continue
 		}
-		c.table.Account(h).Ending = true
-		c.queue.push(c.grace.next(), expire, h)
+		c.shared.table.Account(h).Ending = true
+		c.queue.push(c.shared.grace.next(), expire, h)
 	}
 	c.behind = true
 }
@@ -45,10 +45,10 @@ func (c *control) expireSome(now int64) {
 // expireMarked does what is overdue for h, unless it was heard of since it was
 // marked.
 func (c *control) expireMarked(h table.Handle, now table.Tick) {
-	if _, ok := c.table.At(h); !ok {
+	if _, ok := c.shared.table.At(h); !ok {
 		return
 	}
-	a := c.table.Account(h)
+	a := c.shared.table.Account(h)
 	a.Ending = false
 	if why, over := c.over(h, now); over {
 		c.end(h, why)
@@ -63,8 +63,8 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 
 // over reports whether h ends now, and why.
 func (c *control) over(h table.Handle, now table.Tick) (EndReason, bool) {
-	if a := c.table.Account(h); a.Closing != 0 && now > a.Closing {
-		if heard, _ := c.table.Activity(h).Stamps(); heard <= a.Closing-lingerTicks {
+	if a := c.shared.table.Account(h); a.Closing != 0 && now > a.Closing {
+		if heard, _ := c.shared.table.Activity(h).Stamps(); heard <= a.Closing-lingerTicks {
 			return EndClosed, true
 		}
 	}
@@ -74,8 +74,8 @@ func (c *control) over(h table.Handle, now table.Tick) (EndReason, bool) {
 // expireLink does what is overdue for the link of a joiner: a DISCONNECT that
 // had to wait, and the end of a link that nobody uses.
 func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
-	joiner, _ := c.table.At(h)
-	host, linked := c.table.At(joiner.Link)
+	joiner, _ := c.shared.table.At(h)
+	host, linked := c.shared.table.At(joiner.Link)
 	if linked {
 		_, over := c.over(host.Handle, now)
 		linked = !over // Whichever of both comes first in this tick.
@@ -84,7 +84,7 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		a.Leaving, a.Linked = 0, 0
 		return
 	}
-	fromHost, fromJoiner := c.table.Activity(h).LinkStamps()
+	fromHost, fromJoiner := c.shared.table.Activity(h).LinkStamps()
 	if a.Leaving != 0 && now > a.Leaving {
 		by, left, stays := fromJoiner, &joiner, &host
 		if a.LeftBy == table.RoleHost {
@@ -96,7 +96,7 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		}
 		a.Leaving = 0
 	}
-	if a.Linked != 0 && now > a.Linked+c.rules.linkUnused {
+	if a.Linked != 0 && now > a.Linked+c.shared.rules.linkUnused {
 		if max(fromHost, fromJoiner) < a.Linked {
 			c.unlink(&joiner, &host)
 		}
@@ -106,7 +106,7 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 
 // schedule files h anew after its limits changed.
 func (c *control) schedule(h table.Handle) {
-	if c.table.Account(h).Ending {
+	if c.shared.table.Account(h).Ending {
 		return // It is looked at again when the grace period is over.
 	}
 	c.wheel.remove(h)
@@ -117,7 +117,7 @@ func (c *control) schedule(h table.Handle) {
 // more happens.
 func (c *control) nextTick(h table.Handle) table.Tick {
 	next := c.lifeTick(h)
-	a := c.table.Account(h)
+	a := c.shared.table.Account(h)
 	if a.Closing != 0 {
 		next = min(next, a.Closing)
 	}
@@ -125,7 +125,7 @@ func (c *control) nextTick(h table.Handle) table.Tick {
 		next = min(next, a.Leaving)
 	}
 	if a.Linked != 0 {
-		next = min(next, a.Linked+c.rules.linkUnused)
+		next = min(next, a.Linked+c.shared.rules.linkUnused)
 	}
 	return next
 }
@@ -135,16 +135,16 @@ func (c *control) nextTick(h table.Handle) table.Tick {
 // sent, whichever comes first. Time in which the relay stood still does not
 // count.
 func (c *control) lifeTick(h table.Handle) table.Tick {
-	a := c.table.Account(h)
-	e, _ := c.table.At(h)
+	a := c.shared.table.Account(h)
+	e, _ := c.shared.table.At(h)
 	if !e.Is(table.EverBound) {
-		return c.brake.extend(a.Reserved, c.rules.bindWithin)
+		return c.brake.extend(a.Reserved, c.shared.rules.bindWithin)
 	}
-	idle := c.rules.idle
+	idle := c.shared.rules.idle
 	if e.Role == table.RoleHost && !a.EverLinked {
-		idle = c.rules.idleAlone
+		idle = c.shared.rules.idleAlone
 	}
-	heard, active := c.table.Activity(h).Stamps()
-	last := min(c.brake.extend(active, idle), c.brake.extend(heard, max(c.rules.hear, idle)))
+	heard, active := c.shared.table.Activity(h).Stamps()
+	last := min(c.brake.extend(active, idle), c.brake.extend(heard, max(c.shared.rules.hear, idle)))
 	return max(last, a.Deferred)
 }

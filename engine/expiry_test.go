@@ -26,7 +26,7 @@ func TestExpiryPace(t *testing.T) {
 			s.control.pump(s.now)
 		}
 		want := max(0, left-expiresPerMilli)
-		if n, _, _ := s.relay.table.Counts(); n != want {
+		if n, _, _ := s.shared.table.Counts(); n != want {
 			t.Fatalf("%d allocations live, want %d", n, want)
 		}
 		if s.control.behind != (want > 0) {

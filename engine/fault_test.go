@@ -47,10 +47,10 @@ func TestFault(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.relay.probe.block = nil // so that a probe panics
+	s.shared.probe.block = nil // so that a probe panics
 	var ahead atomic.Int64
-	clock := s.relay.clock
-	s.relay.clock = func() int64 { return clock() + ahead.Load() }
+	clock := s.shared.clock
+	s.shared.clock = func() int64 { return clock() + ahead.Load() }
 
 	probe := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
 	faulty, conns := dialed(t, s), make([]*net.UDPConn, 6)

@@ -173,7 +173,7 @@ func newSiege(t *testing.T) *siege {
 			ep := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
 			card := s.unlinked(ep, host)
 			s.hostile, s.hostileAt = append(s.hostile, card), append(s.hostileAt, ep)
-			buckets[uint8(s.relay.gate(ep))] = true
+			buckets[uint8(s.shared.budgets.gate(ep))] = true
 			for _, c := range s.cells(card, ep) {
 				cells[c] = true
 			}
@@ -183,7 +183,7 @@ func newSiege(t *testing.T) *siege {
 			card := s.unlinked(udpN(i), host)
 			s.honest, s.honestAt = append(s.honest, card), append(s.honestAt, udpN(i))
 			own := s.cells(card, udpN(i))
-			apart = apart && !buckets[uint8(s.relay.gate(udpN(i)))] && !cells[own[0]] && !cells[own[1]]
+			apart = apart && !buckets[uint8(s.shared.budgets.gate(udpN(i)))] && !cells[own[0]] && !cells[own[1]]
 		}
 		if apart {
 			return s
@@ -193,8 +193,8 @@ func newSiege(t *testing.T) *siege {
 
 // cells are the gates of signatures that a BIND draws on.
 func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
-	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.relay.secret
-	return [2]uint64{scatter(at+s.relay.gate(from)) >> (64 - 13), scatter(^at) >> (64 - 13)}
+	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.shared.budgets.secret
+	return [2]uint64{scatter(at+s.shared.budgets.gate(from)) >> (64 - 13), scatter(^at) >> (64 - 13)}
 }
 
 // TestFairness: one prefix that sends as much as it can does not keep a hundred
@@ -250,11 +250,11 @@ func TestVerifyUnderFlood(t *testing.T) {
 	for i := range seconds * 1000 {
 		for range perMilli {
 			ip := netip.AddrFrom4([4]byte{11, byte(rnd.Uint32()), byte(rnd.Uint32()), byte(rnd.Uint32())})
-			if r.relay.mayVerify(r.now, endpoint.UDP(netip.AddrPortFrom(ip, 9999), 0, 0), e.ID, &e) {
+			if r.shared.budgets.mayVerify(r.now, endpoint.UDP(netip.AddrPortFrom(ip, 9999), 0, 0), e.ID, &e) {
 				checked++
 			}
 		}
-		if r.now++; i%1000 == 999 && !r.relay.mayVerify(r.now, at(41_000+i), e.ID, &e) {
+		if r.now++; i%1000 == 999 && !r.shared.budgets.mayVerify(r.now, at(41_000+i), e.ID, &e) {
 			refused++
 		}
 	}
@@ -278,7 +278,7 @@ func TestVerifyPerPrefix(t *testing.T) {
 		for range 10_000 {
 			r.now++
 			for range each {
-				if r.relay.mayVerify(r.now, from, e.ID, &e) {
+				if r.shared.budgets.mayVerify(r.now, from, e.ID, &e) {
 					n++
 				}
 			}
@@ -291,7 +291,7 @@ func TestVerifyPerPrefix(t *testing.T) {
 		}
 	}
 	unbound := table.Entry{ID: e.ID}
-	if !r.relay.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
+	if !r.shared.budgets.mayVerify(r.now+5000, udpN(0), unbound.ID, &unbound) {
 		t.Error("an allocation without an endpoint cannot bind")
 	}
 }

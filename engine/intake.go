@@ -114,39 +114,29 @@ func (in *intake) run() {
 		}
 		n = min(n, w.full)
 		w.epoch.enter()
-		now := w.clock()
-		for i := 0; i < n; {
-			i = in.steps(now, head, i, n)
+		now := w.shared.clock()
+		for w.next = 0; w.next < n; {
+			in.steps(now, head, n)
 		}
-		w.flush()
+		w.counts.sent(w.out.flush())
 		w.epoch.leave()
 		in.done(n)
 		w.counts.batch(n)
 		w.publish()
-		if w.grace.waiting.Load() {
+		if w.shared.grace.waiting.Load() {
 			w.wakeControl()
 		}
 	}
 }
 
 // steps is worker.steps for messages of sessions.
-func (in *intake) steps(now int64, head uint64, i, n int) (next int) {
+func (in *intake) steps(now int64, head uint64, n int) {
 	w := in.worker
-	defer func() {
-		if fault := recover(); fault != nil {
-			w.panicked(now, in.message(head, i), fault)
-			next = i + 1
-		}
-	}()
-	for ; i < n; i++ {
-		pkt := in.message(head, i)
-		from := endpoint.Serial(in.kind, in.slots[(head+uint64(i))%intakeSlots].serial)
-		w.count(w.handle(now, from, pkt), len(pkt))
+	defer w.recoverPanic(now)
+	for w.next < n {
+		s := &in.slots[(head+uint64(w.next))%intakeSlots]
+		w.next++
+		w.inHand = s.room[:s.size]
+		w.count(w.handle(now, endpoint.Serial(in.kind, s.serial), w.inHand), s.size)
 	}
-	return n
-}
-
-func (in *intake) message(head uint64, i int) []byte {
-	s := &in.slots[(head+uint64(i))%intakeSlots]
-	return s.room[:s.size]
 }

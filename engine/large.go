@@ -46,12 +46,12 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	if sender.Role != table.RoleHost {
 		host = peer
 	}
-	limit := w.rules.messages.safe[kind]
-	if most := w.rules.messages.most[kind]; size > most {
+	limit := w.shared.rules.messages.safe[kind]
+	if most := w.shared.rules.messages.most[kind]; size > most {
 		dropped, limit = true, most
-		w.table.LargeMessages(peer.Handle).AddDrop()
+		w.shared.table.LargeMessages(peer.Handle).AddDrop()
 	}
-	match := w.table.LargeMessages(host.Handle)
+	match := w.shared.table.LargeMessages(host.Handle)
 	if !match.TakeReport() {
 		return dropped
 	}

@@ -118,7 +118,7 @@ func TestLargeToTransport(t *testing.T) {
 	if err := <-ended; err != nil || len(reports) != 0 {
 		t.Errorf("%v, %d more reports", err, len(reports))
 	}
-	m := s.relay.rules.messages
+	m := s.shared.rules.messages
 	if m.safe[endpoint.KindDTLS] != 1363 || m.most[endpoint.KindDTLS] != 1400 || m.safe[endpoint.KindUDP6] < 1<<16 {
 		t.Errorf("%+v", m)
 	}

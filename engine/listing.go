@@ -96,8 +96,8 @@ type listed struct {
 func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocation, error) {
 	var found []Allocation
 	err := s.ask(ctx, func(c *control) {
-		if e, ok := c.table.ByID(id); ok {
-			found = append(found, c.describe(&e, tick(c.clock())))
+		if e, ok := c.shared.table.ByID(id); ok {
+			found = append(found, c.describe(&e, tick(c.shared.clock())))
 		}
 	})
 	switch {
@@ -112,10 +112,10 @@ func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocat
 // list looks at a step of slots from at on and returns at most room of those
 // that f lets through.
 func (c *control) list(f *Filter, at Cursor, room int) (l listed) {
-	now, slots := tick(c.clock()), Cursor(c.table.Slots())
+	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
 	at = min(at, slots) // A cursor may come from anywhere.
 	for end := min(at+listingStep, slots); at < end && len(l.found) < room; at++ {
-		e, ok := c.table.At(c.table.HandleAt(uint32(at)))
+		e, ok := c.shared.table.At(c.shared.table.HandleAt(uint32(at)))
 		if ok && c.passes(f, &e) {
 			l.found = append(l.found, c.describe(&e, now))
 		}
@@ -127,7 +127,7 @@ func (c *control) list(f *Filter, at Cursor, room int) (l listed) {
 }
 
 func (c *control) passes(f *Filter, e *table.Entry) bool {
-	a, bound := c.table.Account(e.Handle), !e.Endpoint.IsZero()
+	a, bound := c.shared.table.Account(e.Handle), !e.Endpoint.IsZero()
 	switch {
 	case f.Tenant != 0 && a.Tenant != f.Tenant,
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
@@ -140,21 +140,21 @@ func (c *control) passes(f *Filter, e *table.Entry) bool {
 }
 
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
-	a := c.table.Account(e.Handle)
-	heard, active := c.table.Activity(e.Handle).Stamps()
+	a := c.shared.table.Account(e.Handle)
+	heard, active := c.shared.table.Activity(e.Handle).Stamps()
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Rebuilt),
 		Age: since(a.Reserved, now), Heard: since(heard, now), Active: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
-		LargeDrops: c.table.LargeMessages(e.Handle).Drops(),
+		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
 	if p := c.project(e.Handle); p.Tenant == a.Tenant {
 		d.Name = p.Name
 	}
 	if e.Role == table.RoleJoiner {
-		if _, linked := c.table.At(e.Link); linked {
+		if _, linked := c.shared.table.At(e.Link); linked {
 			d.Links = 1
 		}
 	}

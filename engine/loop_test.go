@@ -175,7 +175,7 @@ func (w *world) digest() (d [5]table.Entry) {
 func (w *world) forget() {
 	w.now += table.StrangerMillis
 	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
-		w.relay.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
+		w.shared.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
 	}
 	for _, worker := range w.workers {
 		worker.mute = muteTable{secret: worker.mute.secret}

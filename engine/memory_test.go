@@ -53,7 +53,7 @@ func TestAllocsIPv6(t *testing.T) {
 	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
 	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
-	s.relay.live.Store(&live{joiner: table.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
+	s.shared.live.Store(&live{joiner: table.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
 	for name, pkt := range map[string][]byte{
 		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
 	} {
@@ -76,7 +76,7 @@ func TestAllocsCommit(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	s := newMatch(t, newHouse(t))
-	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	pkt, ep := signed(s.bob(), 6, s.bob().key), endpoint.UDP(simAddrs[atBob], 0, 0)
 	allocs := testing.AllocsPerRun(100, func() {
@@ -106,7 +106,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := newMatch(b, newHouse(b))
 			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
-			s.relay.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
+			s.shared.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
 			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
@@ -126,7 +126,7 @@ func BenchmarkStep(b *testing.B) {
 // worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
 	s := newMatch(b, newHouse(b))
-	s.control.transmit = func(o *outbox) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	ep := endpoint.UDP(simAddrs[atBob], 0, 0)
 	pkt := signed(s.bob(), 6, s.bob().key)

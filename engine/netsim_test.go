@@ -170,7 +170,7 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	n.restart(file)
 	clear(n.law.errors) // budgets begin anew
 	n.downUntil = n.now + down.Milliseconds()
-	n.relay.rules.recoverUntil += down.Milliseconds()
+	n.shared.rules.recoverUntil += down.Milliseconds()
 	n.control.brake.lastPump = n.downUntil
 	n.backlog = nil
 	n.stallUntil = 0
@@ -236,7 +236,7 @@ func (l *law) relayed(n *netsim, cause *flight, o sending) {
 	if cause == nil || !bytes.Equal(o.pkt, cause.pkt) {
 		n.fail("a RELAY that nobody sent so")
 	}
-	from, to := n.relay.table, mID(o.pkt[20:36])
+	from, to := n.shared.table, mID(o.pkt[20:36])
 	sender, ok := from.ByEndpoint(cause.client)
 	if !ok || mID(sender.ID) != mID(o.pkt[4:20]) {
 		n.fail("a RELAY from who is not there")
@@ -270,7 +270,7 @@ func (l *law) check(n *netsim) {
 		}
 		if total++; !e.Endpoint.IsZero() {
 			bound++
-			if back, ok := n.relay.table.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+			if back, ok := n.shared.table.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
 				n.fail("%s is not the one at its endpoint", p.name)
 			}
 		}
@@ -279,7 +279,7 @@ func (l *law) check(n *netsim) {
 			n.fail("%s went from %v, nonce %d, to %v, nonce %d", p.name, was.at, was.nonce, e.Endpoint, e.Nonce)
 		}
 		l.nonces[p.card.id] = binding{e.Endpoint, e.Nonce}
-		if host, ok := n.relay.table.At(e.Link); ok {
+		if host, ok := n.shared.table.At(e.Link); ok {
 			if mID(host.ID) != p.card.match {
 				n.fail("%s is linked to another match", p.name)
 			}
@@ -289,13 +289,13 @@ func (l *law) check(n *netsim) {
 	sum := 0
 	for _, p := range n.players {
 		if e := n.entry(p.card); e.Handle != 0 && p.host == nil {
-			a := n.relay.table.Account(e.Handle)
+			a := n.shared.table.Account(e.Handle)
 			if sum += int(a.Links); int(a.Links) != links[p.card.id] || a.Links > a.MaxConnections {
 				n.fail("%s has %d links, counts %d of %d", p.name, links[p.card.id], a.Links, a.MaxConnections)
 			}
 		}
 	}
-	if all, at, open := n.relay.table.Counts(); all != total || at != bound || open != sum {
+	if all, at, open := n.shared.table.Counts(); all != total || at != bound || open != sum {
 		n.fail("counts %d, %d, %d, want %d, %d, %d", all, at, open, total, bound, sum)
 	}
 }

@@ -1,6 +1,8 @@
 package engine
 
 import (
+	"sync"
+
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
@@ -9,28 +11,57 @@ import (
 // 36 bytes.
 const replySize = 40
 
-// outgoing is one datagram on its way out. The endpoint names the egress, so a
-// datagram may leave another way than it came in.
+// outbox collects what one batch sends. Its memory is free again after the
+// flush, as are the packets it borrows: slices of the receive batch, and replies
+// in an arena of its own. It belongs to the goroutine that fills it.
+type outbox struct {
+	conns []*sock.Conn
+	tx    []*sock.SendBatch // by listener
+	queue []outgoing        // datagrams to sessions
+	arena []byte
+	used  int
+
+	// deliver sends queue. A simulation has no listeners, so that queue holds
+	// every datagram, and collects it here.
+	deliver func(queue []outgoing) sock.SendResult
+}
+
+// outgoing is a datagram to a session.
 type outgoing struct {
 	to  endpoint.Endpoint
 	pkt []byte
 }
 
-// outbox collects what one batch sends: borrowed slices of the receive batch,
-// and replies in an arena of its own. Both are free again after the flush. It
-// belongs to the goroutine that fills it.
-type outbox struct {
-	queue []outgoing
-	arena []byte
-	used  int
-}
-
+// newOutbox returns an outbox for n datagrams without listeners.
 func newOutbox(n int) outbox {
 	return outbox{queue: make([]outgoing, 0, n), arena: make([]byte, n*replySize)}
 }
 
-// forward queues a datagram that stays where it is until the flush.
-func (o *outbox) forward(to endpoint.Endpoint, pkt []byte) {
+// connect makes an outbox send through a core's socket of every listener, and
+// through the transports.
+func (s *Server) connect(o *outbox, core int) {
+	n := cap(o.queue)
+	for _, group := range s.groups {
+		all := group.Conns()
+		conn := all[core%len(all)]
+		o.conns = append(o.conns, conn)
+		o.tx = append(o.tx, conn.NewSendBatch(n))
+	}
+	sessions := &sessionSender{tx: o.tx, transports: s.cfg.Transports, records: s.cfg.Records}
+	if sessions.records != nil {
+		sessions.sealed = make([]byte, n*recordRoom)
+	}
+	o.deliver = sessions.deliver
+}
+
+// add appends a datagram, which must not change until the flush. The endpoint
+// names the egress: a datagram may leave by another listener, or by another
+// transport, than the one it came by.
+func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
+	if i := int(to.Listener()); i < len(o.tx) && to.Kind() <= endpoint.KindUDP6 {
+		o.tx[i].Add(to, pkt)
+		return
+	}
 	o.queue = append(o.queue, outgoing{to, pkt})
 }
 
@@ -41,64 +72,90 @@ func (o *outbox) reply() []byte {
 	return room
 }
 
-func (o *outbox) full() bool { return len(o.queue) == cap(o.queue) }
+// full reports whether there is no room for another reply.
+func (o *outbox) full() bool { return o.used == len(o.arena) }
 
-func (o *outbox) reset() {
-	o.queue = o.queue[:0]
-	o.used = 0
-}
-
-// egress sends what an outbox holds: one socket and one send batch per
-// listener, and the transports. It belongs to the goroutine that owns the
-// outbox.
-type egress struct {
-	conns      []*sock.Conn
-	tx         []*sock.SendBatch
-	transports []Transport
-	records    Records
-	sealed     []byte // room for what records seals, as many as a batch
-}
-
-// recordRoom is the room for one sealed record in bytes.
-const recordRoom = sock.SlotSize
-
-// send offers every datagram to the kernel, all destinations of a listener in
-// one go.
-func (e *egress) send(o *outbox) (sum sock.SendResult) {
-	for i := range o.queue {
-		if out := &o.queue[i]; out.to.Kind() <= endpoint.KindUDP6 {
-			e.tx[out.to.Listener()].Add(out.to, out.pkt)
-		} else if !e.session(out, i) {
-			sum.Failed++
-		} else if out.to.Kind() != endpoint.KindDTLS {
-			sum.Sent++
-			sum.Bytes += len(out.pkt)
-		}
+// flush offers every datagram to the kernel, all destinations of a listener in
+// one call. Nothing refers to the receive batch afterwards.
+func (o *outbox) flush() (sum sock.SendResult) {
+	if len(o.queue) > 0 {
+		sum = o.deliver(o.queue)
 	}
-	for i, tx := range e.tx {
+	for i, tx := range o.tx {
 		if tx.Len() > 0 {
-			r := e.conns[i].Send(tx)
+			r := o.conns[i].Send(tx)
 			sum.Sent += r.Sent
 			sum.Bytes += r.Bytes
 			sum.Failed += r.Failed
 			sum.Down += r.Down
 		}
 	}
+	o.reset()
 	return sum
 }
 
-// session sends to a session, or adds its record to the batch of its listener.
-func (e *egress) session(out *outgoing, i int) bool {
-	kind, serial := out.to.Kind(), out.to.Serial()
-	if kind == endpoint.KindDTLS && e.records != nil {
-		room := e.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
-		record, to, ok := e.records.Seal(room, serial, out.pkt)
-		return ok && e.tx[to.Listener()].Add(to, record)
+func (o *outbox) reset() {
+	o.queue = o.queue[:0]
+	o.used = 0
+}
+
+// sessionSender sends datagrams to sessions. It belongs to its outbox.
+type sessionSender struct {
+	tx         []*sock.SendBatch // of the outbox: a record leaves in a UDP datagram
+	transports []Transport
+	records    Records
+	sealed     []byte // recordRoom for each datagram of a batch
+}
+
+// recordRoom is the room for one sealed record in bytes.
+const recordRoom = sock.SlotSize
+
+// deliver hands datagrams to their transports, and adds the records of the
+// others to the send batches. Those are counted when they leave.
+func (s *sessionSender) deliver(queue []outgoing) (sum sock.SendResult) {
+	for i := range queue {
+		if out := &queue[i]; !s.send(out, i) {
+			sum.Failed++
+		} else if out.to.Kind() != endpoint.KindDTLS {
+			sum.Sent++
+			sum.Bytes += len(out.pkt)
+		}
 	}
-	for _, t := range e.transports {
+	return sum
+}
+
+// send sends datagram i of a batch.
+func (s *sessionSender) send(out *outgoing, i int) bool {
+	kind, serial := out.to.Kind(), out.to.Serial()
+	if kind == endpoint.KindDTLS && s.records != nil {
+		room := s.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
+		record, to, ok := s.records.Seal(room, serial, out.pkt)
+		return ok && s.tx[to.Listener()].Add(to, record)
+	}
+	for _, t := range s.transports {
 		if t.Kind() == kind {
 			return t.Send(serial, out.pkt)
 		}
 	}
 	return false
+}
+
+// handshakeSender sends single datagrams for the handshakes of [Records], which
+// belong to no batch. Any goroutine may use it.
+type handshakeSender struct {
+	mu  sync.Mutex // guards out
+	out outbox
+}
+
+func newHandshakeSender(s *Server) *handshakeSender {
+	h := &handshakeSender{out: newOutbox(1)}
+	s.connect(&h.out, 0)
+	return h
+}
+
+func (h *handshakeSender) send(to endpoint.Endpoint, pkt []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.out.add(to, pkt)
+	h.out.flush()
 }

@@ -151,7 +151,7 @@ type outcomeCase struct {
 
 func probeOf(s *sim) []byte {
 	pkt := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
-	s.relay.probe.block.Encrypt(pkt[probeReplyLen:], pkt[len(probeMagic):probeReplyLen])
+	s.shared.probe.block.Encrypt(pkt[probeReplyLen:], pkt[len(probeMagic):probeReplyLen])
 	return pkt
 }
 
@@ -251,7 +251,7 @@ var outcomeCases = []outcomeCase{
 		w := s.workers[workerOf(atBob)]
 		w.inbox.strained(s.now)
 		ep := endpoint.UDP(simAddrs[atBob], 0, 0)
-		w.inbox.held[known][uint8(w.gate(ep))].Store(shareUnderLoad)
+		w.inbox.held[known][uint8(w.shared.budgets.gate(ep))].Store(shareUnderLoad)
 		return atBob, message(11, s.bob().id)
 	}},
 	{want: DropLoad, name: "signatures", make: func(s *sim) (int, []byte) {
@@ -259,8 +259,8 @@ var outcomeCases = []outcomeCase{
 		w.inbox.strained(s.now)
 		for range verifyPrefixRate.Burst {
 			w.step(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), nil, false)
-			bob, _ := w.table.ByID(proto.AllocationID(s.bob().id))
-			w.mayVerify(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), bob.ID, &bob)
+			bob, _ := w.shared.table.ByID(proto.AllocationID(s.bob().id))
+			w.shared.budgets.mayVerify(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), bob.ID, &bob)
 		}
 		return atBob, signed(s.bob(), 6, s.bob().key)
 	}},

@@ -54,7 +54,7 @@ func (n *netsim) join(host *player, version int) *player {
 	var err error
 	if p.card, err = n.reserve(role, of, p.name, 2*playMost); err != nil {
 		// ErrNotFound: a file that is new knows nothing of hosts to come.
-		if host == nil || !n.relay.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound) {
+		if host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound) {
 			n.fail("%s: %v", p.name, err)
 		}
 		return nil
@@ -224,7 +224,7 @@ func (n *netsim) end() {
 	}
 	n.air = nil
 	n.pass(100 * time.Second)
-	if all, bound, links := n.relay.table.Counts(); all != 0 || bound != 0 || links != 0 || !n.control.queue.empty() {
+	if all, bound, links := n.shared.table.Counts(); all != 0 || bound != 0 || links != 0 || !n.control.queue.empty() {
 		n.fail("100 s after the last client: %d allocations, %d bound, %d links, deeds: %v", all, bound, links, !n.control.queue.empty())
 	}
 	for i, size := range n.control.wheel.sizes {

@@ -41,11 +41,11 @@ func (w *worker) probed(from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropSignature
 	}
 	tag := w.seal.scratch[:aes.BlockSize]
-	w.probe.block.Encrypt(tag, pkt[len(probeMagic):probeReplyLen])
+	w.shared.probe.block.Encrypt(tag, pkt[len(probeMagic):probeReplyLen])
 	if subtle.ConstantTimeCompare(tag, pkt[probeReplyLen:]) != 1 {
 		return DropSignature
 	}
-	w.out.forward(from, append(w.out.reply(), pkt[:probeReplyLen]...))
+	w.out.add(from, append(w.out.reply(), pkt[:probeReplyLen]...))
 	return OutProbe
 }
 
@@ -76,7 +76,7 @@ func (s *Server) probeAt(ctx context.Context, addr netip.AddrPort) error {
 	probe := make([]byte, probeLen)
 	copy(probe, probeMagic)
 	rand.Read(probe[len(probeMagic):probeReplyLen])
-	s.relay.probe.block.Encrypt(probe[probeReplyLen:], probe[len(probeMagic):probeReplyLen])
+	s.shared.probe.block.Encrypt(probe[probeReplyLen:], probe[len(probeMagic):probeReplyLen])
 	for range probeTries {
 		if err = probeOnce(ctx, conn, probe); err == nil {
 			return nil

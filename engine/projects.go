@@ -36,7 +36,7 @@ type Usage struct {
 // alloc.ErrUnavailable when the relay does not run.
 func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
 	var all []Usage
-	if err := s.ask(ctx, func(c *control) { all = c.projects.usage(c.clock()) }); err != nil {
+	if err := s.ask(ctx, func(c *control) { all = c.projects.usage(c.shared.clock()) }); err != nil {
 		return nil, err
 	}
 	return s.carried(all), nil
@@ -141,7 +141,7 @@ func (p *projects) usage(now int64) []Usage {
 
 // project returns the tenant of a live allocation, as control counts it.
 func (c *control) project(h table.Handle) *project {
-	return &c.projects.all[c.table.Activity(h).Tally()]
+	return &c.projects.all[c.shared.table.Activity(h).Tally()]
 }
 
 // enrol counts an allocation that was just entered, and strike one that ends.
@@ -162,7 +162,7 @@ func (c *control) strike(e *table.Entry) {
 		c.seats.taken.Add(-c.seatsOf(e.Handle))
 	}
 	if e.Is(table.EverBound) {
-		p.players(-1, c.clock())
+		p.players(-1, c.shared.clock())
 	}
 }
 

@@ -12,7 +12,7 @@ func idOf(card *mCard) proto.AllocationID { return proto.AllocationID(card.id) }
 
 // usage adds up what all workers counted, as Server.Usage does.
 func (r *rig) usage() []Usage {
-	s := Server{relay: r.relay, control: r.control, workers: r.workers}
+	s := Server{shared: r.shared, control: r.control, workers: r.workers}
 	for _, w := range r.workers {
 		w.publish()
 	}
@@ -152,7 +152,7 @@ func TestSetLimits(t *testing.T) {
 	if n := relayed(30); n != 10 {
 		t.Errorf("%d passed, want 10", n)
 	}
-	s := Server{relay: r.relay, cfg: r.cfg}
+	s := Server{shared: r.shared, cfg: r.cfg}
 	s.SetLimits(Limits{JoinerDatagrams: -1, JoinerBytes: -1})
 	if n := relayed(30); n != 30 {
 		t.Errorf("%d passed without a limit", n)

@@ -22,11 +22,11 @@ func (w *worker) qos(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	switch {
 	case err != nil:
 		return DropSize
-	case w.sources.refused(from):
+	case w.shared.sources.refused(from):
 		return DropForbidden
-	case !w.unlimited && !qosRate.Take(&w.qosGates[w.gate(from)], now):
+	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.qosGates[w.shared.budgets.gate(from)], now):
 		return DropRate
 	}
-	w.out.forward(from, m.Response().Append(w.out.reply()))
+	w.out.add(from, m.Response().Append(w.out.reply()))
 	return OutQoS
 }

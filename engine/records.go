@@ -27,7 +27,7 @@ func (w *worker) record(now int64, from endpoint.Endpoint, pkt []byte) (Outcome,
 	if pkt[0]-firstRecord >= recordSpan {
 		return DropPlain, w.path.records.Alive(from)
 	}
-	if w.sources.refused(from) {
+	if w.shared.sources.refused(from) {
 		return DropForbidden, true
 	}
 	s, msg := w.path.records.Open(from, pkt)

@@ -58,7 +58,7 @@ func newRecovery(left statefile.Left) recovery {
 // recover takes over what the run before left.
 func (c *control) recover(left statefile.Left) {
 	c.recovery = newRecovery(left)
-	c.earlier = &c.recovery.earlier
+	c.shared.earlier = &c.recovery.earlier
 	for i := range c.recovery.records {
 		c.seats.awaited += awaitedSeats(&c.recovery.records[i].Record)
 	}
@@ -80,7 +80,7 @@ func (r *recovery) awaited(id proto.AllocationID) (i int, ok bool) {
 // mayReturn reports whether an allocation that is not in the table, and was
 // sealed under boot, may yet come back.
 func (c *control) mayReturn(id proto.AllocationID, boot uint64, now int64) bool {
-	if boot == c.sealer.Boot() || !c.recovering(now) {
+	if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {
 		return false
 	}
 	if _, ended := c.recovery.ended[id]; ended {
@@ -93,7 +93,7 @@ func (c *control) mayReturn(id proto.AllocationID, boot uint64, now int64) bool 
 // unknown reports whether an id of which nothing but its name is known may yet
 // come back.
 func (c *control) unknown(id proto.AllocationID, now int64) bool {
-	if _, ended := c.recovery.ended[id]; ended || !c.recovering(now) {
+	if _, ended := c.recovery.ended[id]; ended || !c.shared.recovering(now) {
 		return false
 	}
 	_, awaited := c.recovery.awaited(id)
@@ -120,11 +120,11 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if err != nil {
 		return DropBusy
 	}
-	c.table.Mark(h, table.Rebuilt)
-	if name, ok := c.names.find(cmd.claims.tenant); ok {
+	c.shared.table.Mark(h, table.Rebuilt)
+	if name, ok := c.shared.names.find(cmd.claims.tenant); ok {
 		c.projects.name(cmd.claims.tenant, name)
 	}
-	a := c.table.Account(h)
+	a := c.shared.table.Account(h)
 	if found {
 		c.recovery.back[i] = true
 		c.recovery.missing--
@@ -144,14 +144,14 @@ func (c *control) rebuild(cmd *command) Outcome {
 
 // enter reserves a place in the table for what was sealed.
 func (c *control) enter(m *claims, now table.Tick) (table.Handle, error) {
-	h, err := c.table.Reserve(table.Spec{
+	h, err := c.shared.table.Reserve(table.Spec{
 		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
 		Epoch: m.epoch, MaxConnections: m.most, Tally: c.projects.tally(m.tenant),
 	}, now)
 	if err != nil {
 		return 0, err
 	}
-	c.sealer.Retain(m.epoch)
+	c.shared.sealer.Retain(m.epoch)
 	c.enrol(h, m.role)
 	c.wheel.put(h, c.nextTick(h)+1)
 	return h, nil
@@ -160,7 +160,7 @@ func (c *control) enter(m *claims, now table.Tick) (table.Handle, error) {
 // relink is for a RELAY without a link of somebody who came back: the link may
 // come back too. It reports false if there is no doubt that it will not.
 func (w *worker) relink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
-	peer, ok := w.table.ByID(to)
+	peer, ok := w.shared.table.ByID(to)
 	if ok && !peer.Is(table.Rebuilt) {
 		return 0, false
 	}
@@ -174,11 +174,11 @@ func (w *worker) relink(now int64, sender *table.Entry, to proto.AllocationID) (
 // commitRelink restores the link of a host to a joiner of its match, if it had
 // one: a host relays only to those that it knows.
 func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
-	joiner, ok := c.table.ByID(cmd.peer)
+	joiner, ok := c.shared.table.ByID(cmd.peer)
 	if !ok || joiner.Link != 0 || !joiner.Is(table.Rebuilt) || !host.Is(table.Rebuilt) {
 		return DropRecovering
 	}
-	a, j := c.table.Account(host.Handle), c.table.Account(joiner.Handle)
+	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
 	if j.Match != host.ID || j.Tenant != a.Tenant || j.Banned || a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
@@ -189,16 +189,16 @@ func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 // promised reports whether the places that a host has left may belong to
 // players who have yet to come back.
 func (c *control) promised(joiner, host *table.Entry, now int64) bool {
-	if !c.recovering(now) || !host.Is(table.Rebuilt) {
+	if !c.shared.recovering(now) || !host.Is(table.Rebuilt) {
 		return false
 	}
-	if joiner.Is(table.Rebuilt) && !c.table.Account(joiner.Handle).Banned {
+	if joiner.Is(table.Rebuilt) && !c.shared.table.Account(joiner.Handle).Banned {
 		return false
 	}
-	if a := c.table.Account(host.Handle); c.recovery.left.Complete {
+	if a := c.shared.table.Account(host.Handle); c.recovery.left.Complete {
 		return int(a.Links)+int(a.Awaited) >= int(a.MaxConnections)
 	}
-	return now < c.rules.recoverUntil-c.rules.recoverFor+unsureMillis
+	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+unsureMillis
 }
 
 // ban keeps a joiner who came back from getting its link back: one side has
@@ -206,17 +206,17 @@ func (c *control) promised(joiner, host *table.Entry, now int64) bool {
 func (c *control) ban(sender *table.Entry, peer proto.AllocationID) {
 	joiner := *sender
 	if sender.Role == table.RoleHost {
-		e, ok := c.table.ByID(peer)
+		e, ok := c.shared.table.ByID(peer)
 		if !ok {
 			return
 		}
 		joiner = e
-	} else if peer != c.table.Account(sender.Handle).Match {
+	} else if peer != c.shared.table.Account(sender.Handle).Match {
 		return // It has no link with other joiners anyway.
 	}
 	if joiner.Is(table.Rebuilt) && joiner.Link == 0 {
 		c.arrived(&joiner)
-		c.table.Account(joiner.Handle).Banned = true
+		c.shared.table.Account(joiner.Handle).Banned = true
 		c.stateFile.SetLinks(c.place(joiner.Handle), 0, c.flags(&joiner))
 	}
 }
@@ -224,12 +224,12 @@ func (c *control) ban(sender *table.Entry, peer proto.AllocationID) {
 // arrived gives up the place that a host keeps for a joiner who came back, and
 // whose link will come back now or never.
 func (c *control) arrived(joiner *table.Entry) {
-	a := c.table.Account(joiner.Handle)
+	a := c.shared.table.Account(joiner.Handle)
 	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Rebuilt) || a.Banned || joiner.Link != 0 {
 		return
 	}
-	if host, ok := c.table.ByID(a.Match); ok {
-		if h := c.table.Account(host.Handle); h.Awaited > 0 {
+	if host, ok := c.shared.table.ByID(a.Match); ok {
+		if h := c.shared.table.Account(host.Handle); h.Awaited > 0 {
 			h.Awaited--
 			c.recordHost(&host)
 		}
@@ -240,7 +240,7 @@ func (c *control) arrived(joiner *table.Entry) {
 // back, a few at a time.
 func (c *control) recoverSome(now int64) {
 	r := &c.recovery
-	if r.over || c.recovering(now) {
+	if r.over || c.shared.recovering(now) {
 		return
 	}
 	for range lostPerMilli {
@@ -273,38 +273,38 @@ func roleOf(f statefile.Flags) alloc.Role {
 
 // keep makes the record of an allocation that was just reserved.
 func (c *control) keep(h table.Handle) {
-	e, _ := c.table.At(h)
-	c.table.Account(h).Kept = uint32(c.stateFile.Add(&statefile.Record{
-		ID: e.ID, Tenant: c.table.Account(h).Tenant, Flags: c.flags(&e),
+	e, _ := c.shared.table.At(h)
+	c.shared.table.Account(h).Kept = uint32(c.stateFile.Add(&statefile.Record{
+		ID: e.ID, Tenant: c.shared.table.Account(h).Tenant, Flags: c.flags(&e),
 	}))
 }
 
 func (c *control) place(h table.Handle) statefile.Place {
-	return statefile.Place(c.table.Account(h).Kept)
+	return statefile.Place(c.shared.table.Account(h).Kept)
 }
 
 // recordBind, recordLink and recordHost write what changed to the state file.
 func (c *control) recordBind(h table.Handle) {
-	e, _ := c.table.At(h)
+	e, _ := c.shared.table.At(h)
 	c.stateFile.SetBinding(c.place(h), e.Nonce, c.digest(e.Endpoint), c.flags(&e))
 }
 
 func (c *control) recordLink(joiner, host table.Handle) {
-	if e, ok := c.table.At(joiner); ok {
+	if e, ok := c.shared.table.At(joiner); ok {
 		c.stateFile.SetLinks(c.place(joiner), 0, c.flags(&e))
 	}
-	if e, ok := c.table.At(host); ok {
+	if e, ok := c.shared.table.At(host); ok {
 		c.recordHost(&e)
 	}
 }
 
 func (c *control) recordHost(e *table.Entry) {
-	a := c.table.Account(e.Handle)
+	a := c.shared.table.Account(e.Handle)
 	c.stateFile.SetLinks(c.place(e.Handle), a.Links+a.Awaited, c.flags(e))
 }
 
 func (c *control) flags(e *table.Entry) (f statefile.Flags) {
-	a := c.table.Account(e.Handle)
+	a := c.shared.table.Account(e.Handle)
 	linked := e.Link != 0
 	if e.Role == table.RoleHost {
 		f, linked = statefile.Host, a.EverLinked
@@ -327,7 +327,7 @@ func (c *control) digest(ep endpoint.Endpoint) uint64 {
 		return 0
 	}
 	const portAndKind = 0xFF_0000_FFFF
-	relay := c.sealer.Relay()
+	relay := c.shared.sealer.Relay()
 	x := scatter(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
 	x = scatter(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
 	x = scatter(x ^ x>>32 ^ ep.Tail&portAndKind)

@@ -34,9 +34,9 @@ func (w *worker) refuse(now int64, from endpoint.Endpoint, pkt []byte, t proto.T
 		return w.probed(from, pkt)
 	case !t.FromClient() || len(pkt) < minForError:
 		return DropVersion
-	case w.sources.refused(from):
+	case w.shared.sources.refused(from):
 		return DropForbidden
-	case !w.take(from, proto.ErrorVersion, now):
+	case !w.shared.budgets.takeError(from, proto.ErrorVersion, now):
 		return DropBudget
 	}
 	return w.error(from, proto.AllocationID{}, proto.ErrorVersion)
@@ -45,12 +45,12 @@ func (w *worker) refuse(now int64, from endpoint.Endpoint, pkt []byte, t proto.T
 // mismatch answers a datagram whose endpoint is not bound to the id it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
 func (w *worker) mismatch(now int64, from endpoint.Endpoint, id proto.AllocationID) Outcome {
-	named, live := w.table.ByID(id)
+	named, live := w.shared.table.ByID(id)
 	if live {
-		w.spoof.wrong(named.Handle, now)
+		w.shared.spoof.wrong(named.Handle, now)
 	}
 	m := w.mute.find(from, now)
-	if m == nil && !live && !(w.recovering(now) && w.earlier.expects(id)) {
+	if m == nil && !live && !(w.shared.recovering(now) && w.shared.earlier.expects(id)) {
 		return DropMuted // Too many strangers to remember whom we told.
 	}
 	if m != nil && (m.silent(now) || w.inbox.pending(m.bind)) {
@@ -67,37 +67,37 @@ func (w *worker) mismatch(now int64, from endpoint.Endpoint, id proto.Allocation
 
 func (w *worker) mismatchBudget(now int64, from endpoint.Endpoint, id proto.AllocationID, named table.Handle, live bool) bool {
 	switch {
-	case w.unlimited:
+	case w.shared.budgets.unlimited:
 		return true
-	case !w.takeOne(from, proto.ErrorMismatch, now):
+	case !w.shared.budgets.takeEndpoint(from, proto.ErrorMismatch, now):
 		return false
 	case live:
-		return w.table.Mismatch(named, mismatchRate, now)
-	case w.recovering(now) && w.earlier.expects(id):
-		return w.takeProcess(now)
+		return w.shared.table.Mismatch(named, mismatchRate, now)
+	case w.shared.recovering(now) && w.shared.earlier.expects(id):
+		return w.shared.budgets.takeProcess(now)
 	}
-	return w.takePrefix(from, now) && w.takeProcess(now)
+	return w.shared.budgets.takePrefix(from, now) && w.shared.budgets.takeProcess(now)
 }
 
 // stranger answers a RELAY for which there is no link with ERROR 5, the first
 // at once and then at most once a second per pair: each is a line in the log
 // of a game.
 func (w *worker) stranger(now int64, sender *table.Entry, to proto.AllocationID) Outcome {
-	if w.recovering(now) && sender.Is(table.Rebuilt) {
+	if w.shared.recovering(now) && sender.Is(table.Rebuilt) {
 		if outcome, doubt := w.relink(now, sender, to); doubt {
 			return outcome
 		}
 	}
-	if !w.table.Stranger(sender.Handle, to, now) {
+	if !w.shared.table.Stranger(sender.Handle, to, now) {
 		return DropMuted
 	}
-	if !w.take(sender.Endpoint, proto.ErrorNotConnected, now) {
+	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return DropBudget
 	}
 	return w.error(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }
 
 func (w *worker) error(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
-	w.out.forward(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
+	w.out.add(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
 	return errorOutcomes[code]
 }

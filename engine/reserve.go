@@ -88,7 +88,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	}
 	ticket := claims
 	ticket.Role, ticket.ID, ticket.Joiner = alloc.RoleTicket, r.Host, id
-	if res.HostConnectionData, err = s.relay.sealer.Seal(ticket); err != nil {
+	if res.HostConnectionData, err = s.shared.sealer.Seal(ticket); err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
@@ -96,14 +96,14 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 
 // seal makes what a reservation holds besides its place in the table.
 func (s *Server) seal(c alloc.Claims) (alloc.Reservation, error) {
-	data, err := s.relay.sealer.Seal(c)
+	data, err := s.shared.sealer.Seal(c)
 	if err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
 	res := alloc.Reservation{
 		ID: c.ID, ConnectionData: data, Endpoints: s.cfg.Advertise, Region: s.cfg.Region,
 	}
-	s.relay.sealer.NewDeriver().Key(c.ID, &res.Key)
+	s.shared.sealer.NewDeriver().Key(c.ID, &res.Key)
 	return res, nil
 }
 
@@ -115,7 +115,7 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	var verdict error
 	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
 	err := s.ask(ctx, func(c *control) {
-		if verdict = c.reserve(&sealed, host, c.clock()); verdict == nil {
+		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
 			c.projects.name(sealed.tenant, name)
 		}
 	})
@@ -130,11 +130,11 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		return alloc.ErrDraining
 	}
 	if host != nil {
-		e, ok := c.table.ByID(*host)
+		e, ok := c.shared.table.ByID(*host)
 		switch {
 		case !ok && c.unknown(*host, now):
 			return alloc.ErrUnavailable
-		case !ok || e.Role != table.RoleHost || c.table.Account(e.Handle).Tenant != m.tenant:
+		case !ok || e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
 	}
@@ -159,7 +159,7 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	}
 	verdict := alloc.ErrNotFound
 	err = s.ask(ctx, func(c *control) {
-		if e, ok := c.table.ByID(id); ok && e.Role == table.RoleHost {
+		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
 			c.stateFile.SetCode(c.place(e.Handle), packed)
 			verdict = nil
 		}
@@ -194,11 +194,11 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	var d alloc.Description
 	verdict := alloc.ErrNotFound
 	err := s.ask(ctx, func(c *control) {
-		if e, ok := c.table.ByID(id); ok {
-			a := c.table.Account(e.Handle)
+		if e, ok := c.shared.table.ByID(id); ok {
+			a := c.shared.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
 			verdict = nil
-		} else if c.unknown(id, c.clock()) {
+		} else if c.unknown(id, c.shared.clock()) {
 			verdict = alloc.ErrUnavailable
 		}
 	})

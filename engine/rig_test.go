@@ -33,7 +33,7 @@ type rig struct {
 	house   *house
 	run     int // of the relay, from 0
 	path    string
-	relay   *relay
+	shared  *shared
 	workers []*worker
 	control *control
 	sent    []sending // what nobody has taken yet
@@ -56,7 +56,7 @@ func newRigIn(t testing.TB, house *house, cfg Config) *rig {
 	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
 	r.path = filepath.Join(r.house.dir, "ledger")
 	r.boot(statefile.Left{})
-	r.relay.rules.recoverUntil = 0
+	r.shared.rules.recoverUntil = 0
 	return r
 }
 
@@ -66,32 +66,33 @@ func (r *rig) boot(left statefile.Left) {
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	r.relay = &relay{
+	r.shared = &shared{
 		rules: r.cfg.rules(), table: table.NewTable(r.cfg.MaxAllocations), sealer: r.house.sealer(r.run),
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
-	r.relay.live.Store(r.cfg.Limits.live(r.cfg.Unlimited))
-	r.relay.rules.recoverUntil += r.now - clockStart
-	r.relay.faults.log = slog.New(slog.DiscardHandler)
+	r.shared.live.Store(r.cfg.Limits.live(r.cfg.Unlimited))
+	r.shared.rules.recoverUntil += r.now - clockStart
+	r.shared.faults.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)
 	hooks := r.cfg.Hooks
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }
-	c := newControl(r.relay, hooks, wake)
+	c := newControl(r.shared, hooks, wake)
 	c.seats.most = int64(r.cfg.MaxSeats)
 	c.recover(left)
 	c.sends = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
-	c.transmit = r.collect
+	c.out.deliver = r.collect
 	r.control, r.workers = c, nil
 	var epochs []*epoch
 	for range rigWorkers {
-		w := newWorker(r.relay, 64, wake)
+		w := newWorker(r.shared, 64, wake)
+		w.out.deliver = r.collect
 		r.workers = append(r.workers, w)
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	r.relay.grace = newGrace(epochs)
+	r.shared.grace = newGrace(epochs)
 }
 
 // restart ends the run, and begins another with the state file or without it.
@@ -117,11 +118,11 @@ func (r *rig) restart(file bool) {
 	r.control.stateFile = l
 }
 
-func (r *rig) collect(o *outbox) sock.SendResult {
-	for _, out := range o.queue {
+func (r *rig) collect(queue []outgoing) sock.SendResult {
+	for _, out := range queue {
 		r.sent = append(r.sent, sending{out.to, append([]byte(nil), out.pkt...)})
 	}
-	return sock.SendResult{Sent: len(o.queue)}
+	return sock.SendResult{Sent: len(queue)}
 }
 
 // take returns what was sent since the last call.
@@ -142,8 +143,7 @@ func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 	w.epoch.enter()
 	o := w.step(r.now, from, pkt, false)
 	w.count(o, len(pkt))
-	r.collect(&w.out)
-	w.out.reset()
+	w.out.flush()
 	w.epoch.leave()
 	return o
 }
@@ -199,16 +199,16 @@ func (r *rig) reserve(role alloc.Role, host *mCard, player string, max int) (*mC
 		card.ticket = r.seal(ticket)
 	}
 	card.data = r.seal(c)
-	c.Boot = r.relay.sealer.Boot()
+	c.Boot = r.shared.sealer.Boot()
 	var key proto.Key
-	r.relay.sealer.NewDeriver().Key(id, &key)
+	r.shared.sealer.NewDeriver().Key(id, &key)
 	card.key = key[:]
 	sealed := claimsOf(&c)
 	return card, r.control.reserve(&sealed, match, r.now)
 }
 
 func (r *rig) seal(c alloc.Claims) string {
-	data, err := r.relay.sealer.Seal(c)
+	data, err := r.shared.sealer.Seal(c)
 	if err != nil {
 		r.t.Fatal(err)
 	}
@@ -258,7 +258,7 @@ func (r *rig) bind(card *mCard, at endpoint.Endpoint, nonce uint16) {
 
 // entry returns what the table says of a card; zero if it has ended.
 func (r *rig) entry(card *mCard) table.Entry {
-	e, _ := r.relay.table.ByID(proto.AllocationID(card.id))
+	e, _ := r.shared.table.ByID(proto.AllocationID(card.id))
 	return e
 }
 
@@ -273,7 +273,7 @@ func (r *rig) counted(o Outcome) (n uint64) {
 
 // live returns how many allocations there are.
 func (r *rig) live() int {
-	n, _, _ := r.relay.table.Counts()
+	n, _, _ := r.shared.table.Counts()
 	return n
 }
 

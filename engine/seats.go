@@ -26,7 +26,7 @@ type seats struct {
 }
 
 func (c *control) seatsOf(host table.Handle) int64 {
-	return 1 + int64(c.table.Account(host).MaxConnections)
+	return 1 + int64(c.shared.table.Account(host).MaxConnections)
 }
 
 // seated reports whether a host with room for most players finds its seats. One

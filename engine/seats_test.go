@@ -57,7 +57,7 @@ func TestSeatsAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{MaxSeats: 12})
 	r.restart(true) // the run before wrote no file
-	r.relay.rules.recoverUntil = 0
+	r.shared.rules.recoverUntil = 0
 	host, other := r.host(udpN(1), 7), r.host(udpN(3), 2)
 	r.joiner(udpN(2), host)
 	r.wantSeats(11)
@@ -90,13 +90,13 @@ func TestSeatsLost(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	r.restart(true)
-	r.relay.rules.recoverUntil = 0
+	r.shared.rules.recoverUntil = 0
 	r.host(udpN(1), 7)
 	r.restart(true)
 	if got := r.control.seats.awaited; got != 1 {
 		t.Fatalf("%d seats are awaited", got)
 	}
-	r.relay.rules.recoverUntil = 0
+	r.shared.rules.recoverUntil = 0
 	r.pump()
 	if got := r.control.seats.awaited; got != 0 {
 		t.Errorf("%d seats are awaited after the window", got)

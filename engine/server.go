@@ -25,7 +25,7 @@ var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is 
 // Server is a relay. Its fields are fixed by New, but for those that say whose
 // they are.
 type Server struct {
-	relay   *relay
+	shared  *shared
 	cfg     Config
 	log     *slog.Logger
 	groups  []*sock.Group // by listener
@@ -61,16 +61,16 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if err := s.listen(); err != nil {
 		return nil, err
 	}
-	s.relay = &relay{
+	s.shared = &shared{
 		rules: cfg.rules(), table: table.NewTable(cfg.MaxAllocations), sealer: sealer,
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
-	s.relay.faults.log = s.log
+	s.shared.faults.log = s.log
 	s.SetLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
 	}
-	s.relay.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
+	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
 	return s, nil
 }
@@ -133,13 +133,13 @@ func (s *Server) listenOnce() error {
 func (s *Server) build() {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
-	c := newControl(s.relay, s.cfg.Hooks, wake)
+	c := newControl(s.shared, s.cfg.Hooks, wake)
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
-			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
+			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
-			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: cap(w.out.queue) / 2}
-			w.egress = s.egress(core, cap(w.out.queue))
+			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.full / 2}
+			s.connect(&w.out, core)
 			w.path.records = s.cfg.Records
 			s.workers = append(s.workers, w)
 		}
@@ -152,9 +152,8 @@ func (s *Server) build() {
 	c.stateFile, c.seats.most = s.cfg.StateFile, int64(s.cfg.MaxSeats)
 	c.recover(s.cfg.Left)
 	c.sends = s.sends
-	s.relay.grace = newGrace(epochs)
-	out := s.egress(0, controlBatch)
-	c.transmit = out.send
+	s.shared.grace = newGrace(epochs)
+	s.connect(&c.out, 0)
 	s.control = c
 }
 
@@ -164,8 +163,8 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 	for _, t := range s.cfg.Transports {
 		var all intakes
 		for core := range s.cfg.Workers {
-			w := newWorker(s.relay, or(s.cfg.Batch, sock.DefaultBatch), wake)
-			w.egress = s.egress(core, cap(w.out.queue))
+			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
+			s.connect(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, t.Kind()))
 		}
@@ -181,34 +180,19 @@ const (
 	callQueue = 64
 )
 
-func newControl(r *relay, hooks Hooks, wake chan struct{}) *control {
+func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	return &control{
-		relay: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
+		shared: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		expires: expiresPerMilli, projects: newProjects(),
 	}
 }
 
-func newWorker(r *relay, batch int, wake chan<- struct{}) *worker {
-	w := &worker{relay: r, inbox: newInbox(r.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
+func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
+	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
 	w.seal.deriver = r.sealer.NewDeriver()
 	w.mute.secret = r.budgets.secret
 	return w
-}
-
-// egress returns a core's socket of every listener, with a batch to send each.
-func (s *Server) egress(core, batch int) (e egress) {
-	for _, group := range s.groups {
-		all := group.Conns()
-		conn := all[core%len(all)]
-		e.conns = append(e.conns, conn)
-		e.tx = append(e.tx, conn.NewSendBatch(batch))
-	}
-	e.transports, e.records = s.cfg.Transports, s.cfg.Records
-	if e.records != nil {
-		e.sealed = make([]byte, batch*recordRoom)
-	}
-	return e
 }
 
 // Addr returns the first listen address, with its real port.
@@ -296,7 +280,7 @@ func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGr
 		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
 	}
 	if r := s.cfg.Records; r != nil {
-		others.Go(func() { fail("records", r.Run(ctx, newPostman(s).send)) })
+		others.Go(func() { fail("records", r.Run(ctx, newHandshakeSender(s).send)) })
 	}
 }
 

@@ -30,7 +30,7 @@ const simWorkers = 2
 // sim is one relay and its model.
 type sim struct {
 	now     int64
-	relay   *relay
+	shared  *shared
 	workers []*worker
 	control *control
 	sent    []mSend   // what the engine sent since the last comparison
@@ -104,7 +104,7 @@ func newSim(sealer *alloc.Sealer, limits bool) *sim {
 	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
 	s.boot(sealer, limits, statefile.Left{})
-	s.relay.rules.recoverUntil = 0
+	s.shared.rules.recoverUntil = 0
 	s.model.now, s.model.boots, s.model.settled = s.now, []int{0}, true
 	return s
 }
@@ -119,33 +119,34 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
 		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
 		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnprovenBytes: mAllowance,
 	}}
-	s.relay = &relay{
+	s.shared = &shared{
 		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
 		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
-	s.relay.live.Store(cfg.Limits.live(cfg.Unlimited))
-	s.relay.rules.recoverUntil += s.now - clockStart
-	s.relay.perPrefix.Burst = mPrefixBurst
-	s.relay.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
-	s.relay.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
-	s.relay.faults.log = slog.New(slog.DiscardHandler)
-	s.relay.sources = newSources(nil, nil, nil, cfg)
+	s.shared.live.Store(cfg.Limits.live(cfg.Unlimited))
+	s.shared.rules.recoverUntil += s.now - clockStart
+	s.shared.budgets.perPrefix.Burst = mPrefixBurst
+	s.shared.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
+	s.shared.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
+	s.shared.faults.log = slog.New(slog.DiscardHandler)
+	s.shared.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
-	s.control = newControl(s.relay, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
+	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
 	s.control.expires = 1 << 20
 	s.control.recover(left)
 	s.control.sends = func() (n sendCounts) { return n }
 	s.control.drain.finish = func() {}
 	s.workers = nil
 	for range simWorkers {
-		w := newWorker(s.relay, 64, wake)
+		w := newWorker(s.shared, 64, wake)
+		w.out.deliver = s.collect
 		s.workers = append(s.workers, w)
 		epochs = append(epochs, w.epoch)
 		s.control.inboxes = append(s.control.inboxes, w.inbox)
 	}
-	s.relay.grace = newGrace(epochs)
-	s.control.transmit = s.collect
+	s.shared.grace = newGrace(epochs)
+	s.control.out.deliver = s.collect
 	s.pumped = s.now
 }
 
@@ -204,11 +205,11 @@ func (s *sim) stall(d time.Duration) {
 	s.model.tick()
 }
 
-func (s *sim) collect(o *outbox) sock.SendResult {
-	for _, out := range o.queue {
+func (s *sim) collect(queue []outgoing) sock.SendResult {
+	for _, out := range queue {
 		s.sent = append(s.sent, mSend{to: addrOf(out.to), bytes: string(out.pkt)})
 	}
-	return sock.SendResult{Sent: len(o.queue)}
+	return sock.SendResult{Sent: len(queue)}
 }
 
 func (s *sim) onLargeMessage(e LargeMessageEvent) {
@@ -254,7 +255,7 @@ func (s *sim) budgetsApart() bool {
 	gates := map[uint64]string{}
 	for _, a := range simAddrs {
 		ep := endpoint.UDP(a, 0, 0)
-		gate := s.relay.gate(ep)
+		gate := s.shared.budgets.gate(ep)
 		prefix := mAddr(a.String()).prefix()
 		if other, ok := gates[gate]; ok && other != prefix {
 			return false
@@ -281,7 +282,7 @@ func (s *sim) reserve(role alloc.Role, host *mCard, tenant, player string, max i
 	}
 	card.data = s.seal(c)
 	var key proto.Key
-	s.relay.sealer.NewDeriver().Key(id, &key)
+	s.shared.sealer.NewDeriver().Key(id, &key)
 	card.key = key[:]
 	var named *proto.AllocationID
 	if host != nil {
@@ -297,7 +298,7 @@ func (s *sim) reserve(role alloc.Role, host *mCard, tenant, player string, max i
 }
 
 func (s *sim) seal(c alloc.Claims) string {
-	data, err := s.relay.sealer.Seal(c)
+	data, err := s.shared.sealer.Seal(c)
 	if err != nil {
 		panic(err)
 	}
@@ -369,8 +370,7 @@ func (s *sim) enter(i int) {
 
 func (s *sim) leave(i int) {
 	w := s.workers[i]
-	s.collect(&w.out)
-	w.out.reset()
+	w.out.flush()
 	w.epoch.leave()
 	s.open[i] = false
 }
@@ -397,7 +397,7 @@ func (s *sim) pump() {
 // told reports whether the BIND_RECEIVED for an allocation has left the engine:
 // the model knows nothing of grace.
 func (s *sim) told(id mID) bool {
-	e, ok := s.relay.table.ByID(proto.AllocationID(id))
+	e, ok := s.shared.table.ByID(proto.AllocationID(id))
 	return ok && e.Is(table.Told)
 }
 
@@ -486,7 +486,7 @@ func show(sends []mSend) string {
 // compareState checks every allocation: who is bound where, the links, the
 // nonce, and that look-ups by id and by endpoint agree.
 func (s *sim) compareState() {
-	t := s.relay.table
+	t := s.shared.table
 	links := 0
 	for _, c := range s.cards {
 		a := s.model.allocs[c.id]

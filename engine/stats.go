@@ -68,7 +68,7 @@ func (s *Server) Stats() Stats {
 			st.KernelDrops += c.Stats().KernelDrops
 		}
 	}
-	st.Allocations, st.Bound, st.Links = s.relay.table.Counts()
+	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	b := &s.control.brake

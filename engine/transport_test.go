@@ -178,7 +178,7 @@ func TestRecords(t *testing.T) {
 	session := Session{Serial: 7, ID: proto.AllocationID(s.dan().id)}
 	s.secure(session)
 	w := s.workers[workerOf(atStranger)]
-	e := egress{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
+	e := sessionSender{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
 	in := func(pkt []byte, want Outcome) {
 		t.Helper()
 		if o := w.step(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
@@ -200,7 +200,7 @@ func TestRecords(t *testing.T) {
 		t.Errorf("%q to %v, %v", record, to, ok)
 	}
 	gone := outgoing{to: endpoint.Serial(endpoint.KindWS, 7)}
-	if e.session(&gone, 0) {
+	if e.send(&gone, 0) {
 		t.Error("sent to a transport that is not there")
 	}
 }

@@ -1,6 +1,9 @@
 package engine
 
 import (
+	"encoding/hex"
+	"log/slog"
+	"runtime/debug"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -12,16 +15,18 @@ import (
 // worker serves one socket. It belongs to the goroutine in run, on a thread of
 // its own; what others read of it is atomic.
 type worker struct {
-	*relay
-	conn *sock.Conn
-	rx   *sock.RecvBatch
-	out  outbox
-	path recordPath
-	egress
+	shared *shared
+	conn   *sock.Conn
+	rx     *sock.RecvBatch
+	out    outbox
+	path   recordPath
 
 	inbox *inbox
 	wake  chan<- struct{}
 	epoch *epoch
+
+	next   int    // number of the next datagram of the batch
+	inHand []byte // the datagram before it, for the report of a panic
 
 	mute   muteTable
 	seal   admission
@@ -49,17 +54,17 @@ func (w *worker) run() error {
 			continue
 		}
 		w.epoch.enter()
-		now := w.clock()
-		for i := 0; i < n; {
-			i = w.steps(now, i, n)
+		now := w.shared.clock()
+		for w.next = 0; w.next < n; {
+			w.steps(now, n)
 		}
-		w.flush()
+		w.counts.sent(w.out.flush())
 		w.epoch.leave()
 		w.tell(now, n)
 		if n == w.full {
 			w.inbox.strained(now)
 		}
-		if w.grace.waiting.Load() {
+		if w.shared.grace.waiting.Load() {
 			w.wakeControl()
 		}
 		if w.pace.delay > 0 {
@@ -69,22 +74,35 @@ func (w *worker) run() error {
 	return nil
 }
 
-// steps decides about datagrams i to n-1 of the batch and returns n. A fault of
-// ours on one of them costs that datagram: it is counted, and steps returns the
-// number of the next.
-func (w *worker) steps(now int64, i, n int) (next int) {
-	defer func() {
-		if fault := recover(); fault != nil {
-			_, pkt, _ := w.rx.At(i)
-			w.panicked(now, pkt, fault)
-			next = i + 1
-		}
-	}()
-	for ; i < n; i++ {
-		from, pkt, truncated := w.rx.At(i)
+// steps decides about the datagrams of a batch of n from number next on. A panic
+// costs the datagram in hand: steps returns early, and is called again for the
+// rest.
+func (w *worker) steps(now int64, n int) {
+	defer w.recoverPanic(now)
+	for w.next < n {
+		from, pkt, truncated := w.rx.At(w.next)
+		w.next++
+		w.inHand = pkt
 		w.count(w.step(now, from, pkt, truncated), len(pkt))
 	}
-	return n
+}
+
+// recoverPanic ends a panic of step, if there is one, counts the datagram in
+// hand, and writes about it. It is to be deferred.
+func (w *worker) recoverPanic(now int64) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	pkt := w.inHand
+	w.count(DropPanic, len(pkt))
+	last := w.shared.faults.last.Load()
+	if last != 0 && now-last < faultLogMillis || !w.shared.faults.last.CompareAndSwap(last, now) {
+		return
+	}
+	head := pkt[:min(len(pkt), faultHead)]
+	w.shared.faults.log.Error("a datagram was dropped because of a fault in the relay, please report it",
+		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
 }
 
 // rest waits for company, see pacer.
@@ -118,12 +136,12 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return w.refuse(now, from, pkt, t, err)
 	}
-	if w.sources.refused(from) {
+	if w.shared.sources.refused(from) {
 		return DropForbidden
 	}
 	switch t {
 	case proto.TypeRelay:
-		return w.relayed(now, from, pkt)
+		return w.relay(now, from, pkt)
 	case proto.TypePing:
 		return w.ping(now, from, pkt)
 	case proto.TypeBind:
@@ -139,12 +157,6 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropServerType
 	}
 	return DropUnknownType
-}
-
-// flush sends the outbox. Nothing refers to the receive batch afterwards.
-func (w *worker) flush() {
-	w.counts.sent(w.send(&w.out))
-	w.out.reset()
 }
 
 // tell counts a batch of n datagrams, and publishes the counts at most once a
@@ -186,3 +198,16 @@ const handedOver = NumOutcomes
 
 // tick returns the tick of a time in milliseconds.
 func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
+
+// faultLogMillis is the shortest time between two log lines about faults of
+// ours, so that a client that finds a way to cause them cannot fill a disk.
+const faultLogMillis = 60_000
+
+// faultHead is how much of the datagram the line shows, in bytes.
+const faultHead = 64
+
+// faults is where workers report panics. Any goroutine may use it.
+type faults struct {
+	log  *slog.Logger
+	last atomic.Int64 // ms; of the last line
+}

@@ -1,7 +1,9 @@
 package sock
 
 import (
+	"fmt"
 	"net"
+	"runtime"
 	"sync/atomic"
 	"syscall"
 	"time"
@@ -19,13 +21,8 @@ type Conn struct {
 	group *Group
 	sock  *socket
 
-	// The kernel, or a script in tests. Immutable after Listen. The receive
-	// function fills slots from 0 on. The send function offers messages first
-	// to end-1 and returns how many were taken; 0 with an errno says that
-	// message first was refused.
-	recv  func(b *RecvBatch) (int, syscall.Errno)
-	send  func(b *SendBatch, first, end int) (int, syscall.Errno)
-	sleep func(time.Duration)
+	kernel kernel // sock, or a script in tests
+	sleep  func(time.Duration)
 
 	segments segmentLimit
 
@@ -36,6 +33,15 @@ type Conn struct {
 
 	done     chan struct{} // closed when the descriptor is closed
 	closeErr error         // written before done is closed
+}
+
+// kernel is the two calls that a Conn makes for each batch.
+type kernel interface {
+	// recv fills slots from 0 on.
+	recv(b *RecvBatch) (int, syscall.Errno)
+	// send offers messages first to end-1 and returns how many were taken; 0
+	// with an errno says that message first was refused.
+	send(b *SendBatch, first, end int) (int, syscall.Errno)
 }
 
 // SendResult is what became of the datagrams of a batch.
@@ -68,7 +74,7 @@ func (c *Conn) Recv(b *RecvBatch) (int, error) {
 	if !c.gate.enter(ended) {
 		return 0, net.ErrClosed
 	}
-	n, errno := c.recv(b)
+	n, errno := c.kernel.recv(b)
 	over, lost := c.gate.has(ended), c.lost(errno)
 	c.leave()
 	switch {
@@ -131,7 +137,7 @@ func (c *Conn) transmit(b *SendBatch, res *SendResult) {
 // offer calls the kernel until it takes something or refuses message first.
 func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 	for tries := 0; ; tries++ {
-		n, errno := c.send(b, first, end)
+		n, errno := c.kernel.send(b, first, end)
 		if n > 0 {
 			return min(n, end-first), 0
 		}
@@ -209,4 +215,179 @@ func (c *Conn) Stats() Stats {
 		c.leave()
 	}
 	return s
+}
+
+// gate counts the goroutines that may be inside a system call on a descriptor.
+// A descriptor number is given to somebody else the moment it is closed, so it
+// must be closed by whoever leaves last, never under a goroutine that is about
+// to use it. All methods may be called from any goroutine.
+type gate struct {
+	state atomic.Uint64 // flags and number of users
+}
+
+const (
+	gateShut  = 1 << 63 // no one enters any more
+	gateMuted = 1 << 62 // no receiver enters any more
+	gateUsers = gateMuted - 1
+)
+
+// enter reports whether the caller may use the descriptor; it must then leave.
+func (g *gate) enter(barred uint64) bool {
+	for {
+		s := g.state.Load()
+		if s&barred != 0 {
+			return false
+		}
+		if g.state.CompareAndSwap(s, s+1) {
+			return true
+		}
+	}
+}
+
+// leave reports whether the caller was the last user of a gate that is shut.
+// It does so to exactly one caller.
+func (g *gate) leave() bool {
+	s := g.state.Add(^uint64(0))
+	return s&gateShut != 0 && s&gateUsers == 0
+}
+
+// has reports whether one of the flags is set.
+func (g *gate) has(flags uint64) bool { return g.state.Load()&flags != 0 }
+
+// mark sets a flag and enters in one step, so that the caller can still wake
+// others through the descriptor. It reports false, without entering, when the
+// flag was set before or the gate is shut.
+func (g *gate) mark(flag uint64) bool {
+	for {
+		s := g.state.Load()
+		if s&(flag|gateShut) != 0 {
+			return false
+		}
+		if g.state.CompareAndSwap(s, (s|flag)+1) {
+			return true
+		}
+	}
+}
+
+// What the kernel's errors mean is decided here, for both builds. The rule on
+// both sides is that an error costs what it is about and nothing else.
+const (
+	// minBackOff and maxBackOff bound the pause after repeated receive
+	// errors: long enough not to burn a core, short enough not to be felt.
+	minBackOff = time.Millisecond
+	maxBackOff = 10 * time.Millisecond
+
+	// maxInterrupts bounds the retries of a send that signals interrupt, and
+	// the receive calls that signals may interrupt in a row before that counts
+	// as an error.
+	maxInterrupts = 16
+)
+
+// row counts what a receiver got in a row instead of datagrams. It belongs to
+// its RecvBatch.
+type row struct {
+	failures int // calls that failed
+	signals  int // calls that a signal interrupted
+}
+
+// failed takes the result of a receive call and reports whether it is an error
+// to be counted and slowed down. A call without progress is one, since the next
+// may be the same; a time-out is none, since it has taken its time. A signal
+// neither is one nor ends a row of them, so that signals between errors do not
+// hide that these repeat.
+func (r *row) failed(n int, errno syscall.Errno) bool {
+	switch {
+	case n > 0 || errno == syscall.EAGAIN:
+		*r = row{}
+		return false
+	case errno == syscall.EINTR && r.signals < maxInterrupts:
+		r.signals++
+		return false
+	}
+	return true
+}
+
+// backOff pauses after the second and each further error in a row.
+func (c *Conn) backOff(b *RecvBatch) {
+	if b.failures > 0 {
+		c.sleep(min(maxBackOff, minBackOff<<min(b.failures-1, 10)))
+	}
+	b.failures++
+}
+
+// lost returns an error when the descriptor itself is gone, which only a fault
+// of this process can do: nothing will ever arrive there again, so that going
+// on would keep a relay up that is deaf. Anything else is nil.
+func (c *Conn) lost(errno syscall.Errno) error {
+	if errno != syscall.EBADF && errno != syscall.ENOTSOCK || !c.sock.gone() {
+		return nil
+	}
+	return fmt.Errorf("sock: the descriptor of %v is gone: %w", c.group.cfg.Addr, errno)
+}
+
+// retry reports whether the same message is worth another call: after a signal,
+// once after a full buffer or a call without progress, and once after an error
+// that belongs to a datagram sent earlier.
+func (c *Conn) retry(errno syscall.Errno, tries int) bool {
+	limit := 0
+	switch errno {
+	case syscall.EINTR:
+		limit = maxInterrupts
+	case 0, syscall.ECONNREFUSED:
+		limit = 1
+	case syscall.EAGAIN:
+		limit = 1
+		runtime.Gosched()
+	}
+	if tries >= limit {
+		return false
+	}
+	c.sendRetries.Add(1)
+	return true
+}
+
+// fail notes n datagrams that the kernel refused.
+func (r *SendResult) fail(n int, errno syscall.Errno) {
+	r.Failed += n
+	if networkDown(errno) {
+		r.Down += n
+	}
+}
+
+// networkDown reports whether errno says that this machine is cut off, rather
+// than that one peer is: a link that is down takes its routes along.
+func networkDown(errno syscall.Errno) bool {
+	switch errno {
+	case syscall.ENETDOWN, syscall.ENETUNREACH:
+		return true
+	case 10050, 10051: // WSAENETDOWN and WSAENETUNREACH, for which package syscall has no name
+		return runtime.GOOS == "windows"
+	}
+	return false
+}
+
+// TryRecv is [Conn.Recv] without blocking: it returns (0, nil) when nothing is
+// there, and after errors that may pass, which are counted and not slowed down;
+// other errors are those of Recv. It is for callers that have other work
+// meanwhile; a caller that has none burns a core. In the portable build, whose
+// sockets cannot always be asked, it may wait up to a millisecond. The goroutine
+// that calls Recv may call TryRecv with the same b.
+func (c *Conn) TryRecv(b *RecvBatch) (int, error) {
+	const ended = gateShut | gateMuted
+	if !c.gate.enter(ended) {
+		return 0, net.ErrClosed
+	}
+	n, errno := c.sock.tryRecv(b)
+	over, lost := c.gate.has(ended), c.lost(errno)
+	c.leave()
+	switch {
+	case over:
+		return 0, net.ErrClosed
+	case lost != nil:
+		return 0, lost
+	}
+	if b.failed(n, errno) {
+		c.recvErrors.Add(1)
+	}
+	return n, nil
 }

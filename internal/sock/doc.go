@@ -57,7 +57,7 @@
 //
 // # Errors
 //
-// An error costs what it is about and nothing else; faults.go has the rules.
+// An error costs what it is about and nothing else; conn.go has the rules.
 //
 // Receiving ends on Close and Wake. Every other error, and a call that returns
 // nothing without one, is counted and tried again, with a pause of 1 to 10 ms

@@ -51,8 +51,7 @@ func (g *Group) open(join, share bool) error {
 	if err != nil {
 		return err
 	}
-	c := &Conn{group: g, sock: s, sleep: time.Sleep, done: make(chan struct{})}
-	c.recv, c.send = s.calls(c)
+	c := &Conn{group: g, sock: s, kernel: s, sleep: time.Sleep, done: make(chan struct{})}
 	if s.caps.Merge {
 		c.segments.Store(maxRunBytes)
 	}

@@ -28,12 +28,11 @@ func TestLostDescriptor(t *testing.T) {
 	} {
 		c := listenOn(t, "127.0.0.1:0").Conns()[0]
 		b := c.NewRecvBatch()
-		kernel := c.recv
-		c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, tt.errno }
+		c.kernel = recvScript{c.sock, func(*RecvBatch) (int, syscall.Errno) { return 0, tt.errno }}
 		if n, err := c.Recv(b); n != 0 || err != nil {
 			t.Errorf("%v on a sound descriptor: %d, %v", tt.errno, n, err)
 		}
-		c.recv = kernel
+		c.kernel = c.sock
 		fd := c.sock.fd
 		spare, err := unix.FcntlInt(uintptr(fd), unix.F_DUPFD_CLOEXEC, 0)
 		if err != nil {

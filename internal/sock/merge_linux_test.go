@@ -153,7 +153,7 @@ func TestMergeRefused(t *testing.T) {
 		c := mergeable(t, "127.0.0.1:0").Conns()[0]
 		b := c.NewSendBatch(4)
 		var taken []*byte
-		c.send = func(b *SendBatch, first, end int) (int, syscall.Errno) {
+		c.kernel = sendScript{c.sock, func(b *SendBatch, first, end int) (int, syscall.Errno) {
 			h := b.hdrs[first].hdr
 			if h.Iovlen > 1 {
 				return 0, tt.errno
@@ -163,7 +163,7 @@ func TestMergeRefused(t *testing.T) {
 			}
 			taken = append(taken, h.Iov.Base)
 			return 1, 0
-		}
+		}}
 		slab := make([]byte, 3*tt.segment)
 		var want []*byte
 		for i := range 3 {

@@ -100,7 +100,7 @@ func TestMergedScripts(t *testing.T) {
 			res.Sent++
 			res.Bytes += len(pkt)
 		}
-		c.send = w.send
+		c.kernel = sendScript{c.sock, w.send}
 		c.segments.Store(maxRunBytes)
 		got := c.Send(b)
 		if got.Messages > got.Sent {

@@ -4,6 +4,7 @@ package sock
 
 import (
 	"syscall"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -16,6 +17,53 @@ import (
 type mmsghdr struct {
 	hdr unix.Msghdr
 	len uint32 // bytes received or sent, written by the kernel
+}
+
+// recv fills b as Conn.Recv says.
+func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
+	b.rearm()
+	if s.held {
+		return s.recvHeld(b)
+	}
+	n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_WAITFORONE)
+	b.used = n
+	return n, errno
+}
+
+// heldTimeout is how long a receiver keeps its processor while nothing comes.
+// It bounds what the garbage collector may have to wait for, should the signal
+// that interrupts the call be switched off.
+const heldTimeout = 10 * time.Millisecond
+
+// recvHeld receives without telling Go's scheduler while datagrams keep coming,
+// and waits in a way that it knows of when they do not.
+func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
+	if b.idle {
+		n, err := unix.Poll(b.poll[:], int(recvTimeout.Milliseconds()))
+		if errno, ok := err.(syscall.Errno); ok && errno != 0 {
+			return 0, errno
+		}
+		if n == 0 {
+			return 0, syscall.EAGAIN
+		}
+	}
+	n, errno := recvmmsgHeld(s.fd, b.hdrs, unix.MSG_WAITFORONE)
+	b.used = n
+	b.idle = errno == syscall.EAGAIN
+	return n, errno
+}
+
+// tryRecv is recv that does not block.
+func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
+	b.rearm()
+	n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_DONTWAIT)
+	b.used = n
+	return n, errno
+}
+
+// send offers messages first to end-1 of b and returns how many were taken.
+func (s *socket) send(b *SendBatch, first, end int) (int, syscall.Errno) {
+	return sendmmsg(s.fd, b.hdrs[first:end], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
 }
 
 // recvmmsg fills hdrs, which must not be empty, and returns how many.

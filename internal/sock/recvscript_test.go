@@ -94,7 +94,7 @@ func TestRecvScripts(t *testing.T) {
 		s := &source{rng: rand.New(rand.NewPCG(seed, 2)), conn: c}
 		s.calls = 1 + s.rng.IntN(40)
 		before := c.Stats().RecvErrors
-		c.recv, c.sleep = s.recv, s.sleep
+		c.kernel, c.sleep = recvScript{c.sock, s.recv}, s.sleep
 		drainSource(t, seed, c, b, s)
 		if got := c.Stats().RecvErrors - before; got != s.failed || s.fault != "" {
 			t.Fatalf("seed %d: %d errors counted, %d made; %s", seed, got, s.failed, s.fault)
@@ -153,7 +153,7 @@ func TestRecvForever(t *testing.T) {
 				longest++
 			}
 		}
-		c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, errno }
+		c.kernel = recvScript{c.sock, func(*RecvBatch) (int, syscall.Errno) { return 0, errno }}
 		for range 1000 {
 			if n, err := c.Recv(b); n != 0 || err != nil {
 				t.Fatalf("%v: Recv = %d, %v", errno, n, err)
@@ -169,7 +169,7 @@ func TestRecvBackOff(t *testing.T) {
 	c := listenOn(t, "127.0.0.1:0").Conns()[0]
 	var pauses []time.Duration
 	c.sleep = func(d time.Duration) { pauses = append(pauses, d) }
-	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.ENOMEM }
+	c.kernel = recvScript{c.sock, func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.ENOMEM }}
 	b := c.NewRecvBatch()
 	for range 7 {
 		if n, err := c.Recv(b); n != 0 || err != nil {
@@ -180,7 +180,7 @@ func TestRecvBackOff(t *testing.T) {
 	if want := []time.Duration{ms, 2 * ms, 4 * ms, 8 * ms, 10 * ms, 10 * ms}; !slices.Equal(pauses, want) {
 		t.Errorf("pauses %v, want %v", pauses, want)
 	}
-	c.recv = func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.EAGAIN }
+	c.kernel = recvScript{c.sock, func(*RecvBatch) (int, syscall.Errno) { return 0, syscall.EAGAIN }}
 	if _, err := c.Recv(b); err != nil || b.failures != 0 {
 		t.Errorf("a time-out does not end a row of errors: %d, %v", b.failures, err)
 	}
@@ -191,7 +191,7 @@ func TestRecvSlots(t *testing.T) {
 	from := netip.MustParseAddrPort("10.1.2.3:4567")
 	long := make([]byte, SlotSize+1)
 	pkts := [][]byte{{1, 2, 3}, {}, long, long[:SlotSize]}
-	c.recv = func(b *RecvBatch) (int, syscall.Errno) { return fill(b, from, pkts), 0 }
+	c.kernel = recvScript{c.sock, func(b *RecvBatch) (int, syscall.Errno) { return fill(b, from, pkts), 0 }}
 	b := c.NewRecvBatch()
 	if n, err := c.Recv(b); n != len(pkts) || err != nil {
 		t.Fatalf("Recv = %d, %v", n, err)

@@ -45,6 +45,24 @@ func (s *script) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	return end - first, 0
 }
 
+// recvScript and sendScript are kernels with one call replaced.
+type (
+	recvScript struct {
+		kernel
+		call func(*RecvBatch) (int, syscall.Errno)
+	}
+	sendScript struct {
+		kernel
+		call func(*SendBatch, int, int) (int, syscall.Errno)
+	}
+)
+
+func (s recvScript) recv(b *RecvBatch) (int, syscall.Errno) { return s.call(b) }
+
+func (s sendScript) send(b *SendBatch, first, end int) (int, syscall.Errno) {
+	return s.call(b, first, end)
+}
+
 var refusals = []syscall.Errno{
 	0, syscall.EAGAIN, syscall.EINTR, syscall.EIO, syscall.EPERM, syscall.EBADF, syscall.EACCES,
 	syscall.EINVAL, syscall.ENOMEM, syscall.EHOSTUNREACH, syscall.ENETUNREACH, syscall.ENOBUFS,
@@ -110,7 +128,7 @@ func TestSendScripts(t *testing.T) {
 			res.Bytes += len(pkt)
 			res.Messages++
 		}
-		c.send = s.send
+		c.kernel = sendScript{c.sock, s.send}
 		if got := c.Send(b); got != res || !slices.Equal(s.taken, want) || b.Len() != 0 {
 			t.Fatalf("seed %d: %+v, want %+v; %d taken, want %d; %d left in the batch",
 				seed, got, res, len(s.taken), len(want), b.Len())
@@ -152,14 +170,14 @@ func TestSendFixedScripts(t *testing.T) {
 		t.Run(tt.name, func(t *testing.T) {
 			c := listenUnmerged(t)
 			steps := tt.steps
-			c.send = func(*SendBatch, int, int) (int, syscall.Errno) {
+			c.kernel = sendScript{c.sock, func(*SendBatch, int, int) (int, syscall.Errno) {
 				if len(steps) == 0 {
 					t.Fatal("one call too many")
 				}
 				s := steps[0]
 				steps = steps[1:]
 				return s.n, s.errno
-			}
+			}}
 			b := c.NewSendBatch(tt.entries)
 			for range tt.entries {
 				b.Add(endpoint.UDP(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0), []byte{1})

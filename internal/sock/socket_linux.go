@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
-	"syscall"
 	"time"
 
 	"golang.org/x/sys/unix"
@@ -101,47 +100,6 @@ func (s *socket) addr() (netip.AddrPort, error) {
 		return netip.AddrPortFrom(ip, uint16(sa.Port)), nil
 	}
 	return netip.AddrPort{}, ErrAddress
-}
-
-// calls returns the two system calls of the hot path.
-func (s *socket) calls(*Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int, int) (int, syscall.Errno)) {
-	recv := func(b *RecvBatch) (int, syscall.Errno) {
-		b.rearm()
-		n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_WAITFORONE)
-		b.used = n
-		return n, errno
-	}
-	if s.held {
-		recv = s.recvHeld
-	}
-	send := func(b *SendBatch, first, end int) (int, syscall.Errno) {
-		return sendmmsg(s.fd, b.hdrs[first:end], unix.MSG_DONTWAIT|unix.MSG_NOSIGNAL)
-	}
-	return recv, send
-}
-
-// heldTimeout is how long a receiver keeps its processor while nothing comes.
-// It bounds what the garbage collector may have to wait for, should the signal
-// that interrupts the call be switched off.
-const heldTimeout = 10 * time.Millisecond
-
-// recvHeld receives without telling Go's scheduler while datagrams keep coming,
-// and waits in a way that it knows of when they do not.
-func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
-	b.rearm()
-	if b.idle {
-		n, err := unix.Poll(b.poll[:], int(recvTimeout.Milliseconds()))
-		if errno, ok := err.(syscall.Errno); ok && errno != 0 {
-			return 0, errno
-		}
-		if n == 0 {
-			return 0, syscall.EAGAIN
-		}
-	}
-	n, errno := recvmmsgHeld(s.fd, b.hdrs, unix.MSG_WAITFORONE)
-	b.used = n
-	b.idle = errno == syscall.EAGAIN
-	return n, errno
 }
 
 // nap blocks the calling thread for d. time.Sleep would round up to a

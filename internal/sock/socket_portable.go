@@ -72,25 +72,24 @@ func (s *socket) addr() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }
 
-// calls returns the two calls that Conn makes for each batch. The deadline is
-// set before the gate is looked at, and shutdown does it the other way round,
-// so that one of them sees the other.
-func (s *socket) calls(c *Conn) (func(*RecvBatch) (int, syscall.Errno), func(*SendBatch, int, int) (int, syscall.Errno)) {
-	recv := func(b *RecvBatch) (int, syscall.Errno) {
-		if err := s.conn.SetReadDeadline(time.Now().Add(recvTimeout)); err != nil {
-			return 0, errnoOf(err)
-		}
-		if c.gate.has(gateShut | gateMuted) {
-			return 0, syscall.EAGAIN
-		}
-		n, err := s.io.ReadBatch(b.ms, 0)
-		return max(n, 0), errnoOf(err)
+// recv fills b as Conn.Recv says. The deadline is set before the gate is looked
+// at, and shutdown does it the other way round, so that one of them sees the
+// other.
+func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
+	if err := s.conn.SetReadDeadline(time.Now().Add(recvTimeout)); err != nil {
+		return 0, errnoOf(err)
 	}
-	send := func(b *SendBatch, first, end int) (int, syscall.Errno) {
-		n, err := s.io.WriteBatch(b.ms[first:end], sendFlags)
-		return max(n, 0), errnoOf(err)
+	if b.conn.gate.has(gateShut | gateMuted) {
+		return 0, syscall.EAGAIN
 	}
-	return recv, send
+	n, err := s.io.ReadBatch(b.ms, 0)
+	return max(n, 0), errnoOf(err)
+}
+
+// send offers messages first to end-1 of b and returns how many were taken.
+func (s *socket) send(b *SendBatch, first, end int) (int, syscall.Errno) {
+	n, err := s.io.WriteBatch(b.ms[first:end], sendFlags)
+	return max(n, 0), errnoOf(err)
 }
 
 // errnoOf reduces an error of package net to what Conn distinguishes.
@@ -125,3 +124,16 @@ func (s *socket) gone() bool { return false }
 func (s *socket) drops() uint64 { return 0 }
 
 func (s *socket) close() error { return s.conn.Close() }
+
+// tryWait bounds a read that the platform cannot do without waiting. A deadline
+// in the past would fail before it looks at the socket.
+const tryWait = time.Millisecond
+
+func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
+	if err := s.conn.SetReadDeadline(time.Now().Add(tryWait)); err != nil {
+		return 0, errnoOf(err)
+	}
+	// The flag for sending without waiting is that for receiving too.
+	n, err := s.io.ReadBatch(b.ms, sendFlags)
+	return max(n, 0), errnoOf(err)
+}

@@ -86,13 +86,13 @@ var inAdmission = []mutant{
 	{
 		rule: "a BIND is answered from memory 20 times a second",
 		file: "engine/admit.go",
-		old:  "if !w.unlimited && !w.seal.memory.take(e.Handle, now) {", now: "if !w.seal.memory.take(e.Handle, now) && w.unlimited {",
+		old:  "if !w.shared.budgets.unlimited && !w.seal.memory.take(e.Handle, now) {", now: "if !w.seal.memory.take(e.Handle, now) && w.shared.budgets.unlimited {",
 		by: reason("rate/bind_once_more"),
 	},
 	{
 		rule: "a BIND that is answered from memory was heard",
 		file: "engine/admit.go",
-		old:  "w.table.Activity(e.Handle).Heard(tick(now))\n\tif !w.unlimited", now: "_ = now\n\tif !w.unlimited",
+		old:  "w.shared.table.Activity(e.Handle).Heard(tick(now))\n\tif !w.shared.budgets.unlimited", now: "_ = now\n\tif !w.shared.budgets.unlimited",
 		by: model,
 	},
 	{
@@ -103,7 +103,7 @@ var inAdmission = []mutant{
 	},
 	{
 		rule: "a RELAY counts as proof of its endpoint",
-		file: "engine/admit.go",
+		file: "engine/relay.go",
 		old:  "a.Prove()", now: "_ = e.Handle",
 		by: model,
 	},
@@ -116,7 +116,7 @@ var inAdmission = []mutant{
 	{
 		rule: "under load signatures of a prefix are limited",
 		file: "engine/admit.go",
-		old:  "!w.mayVerify(now, from, c.ID, &e) {", now: "!w.mayVerify(now, from, c.ID, &e) && false {",
+		old:  "!w.shared.budgets.mayVerify(now, from, c.ID, &e) {", now: "!w.shared.budgets.mayVerify(now, from, c.ID, &e) && false {",
 		by: reason("load/signatures"),
 	},
 	{
@@ -128,13 +128,13 @@ var inAdmission = []mutant{
 	{
 		rule: "a source port below 1024 is not heard",
 		file: "engine/worker.go",
-		old:  "if w.sources.refused(from) {", now: "if w.sources.refused(from) && t == proto.TypeBind {",
+		old:  "if w.shared.sources.refused(from) {", now: "if w.shared.sources.refused(from) && t == proto.TypeBind {",
 		by: reason("forbidden/low_port"),
 	},
 	{
 		rule: "ERROR 0 does not go to a forbidden source",
 		file: "engine/refuse.go",
-		old:  "case w.sources.refused(from):", now: "case w.sources.refused(from) && len(pkt) == 0:",
+		old:  "case w.shared.sources.refused(from):", now: "case w.shared.sources.refused(from) && len(pkt) == 0:",
 		by: reason("forbidden/version"),
 	},
 	{
@@ -188,25 +188,25 @@ var inAdmission = []mutant{
 	{
 		rule: "ERRORs of a source prefix have a budget",
 		file: "engine/budget.go",
-		old:  "b.takeOne(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)", now: "b.takeOne(to, code, now) && b.takeProcess(now)",
+		old:  "b.takeEndpoint(to, code, now) && b.takePrefix(to, now) && b.takeProcess(now)", now: "b.takeEndpoint(to, code, now) && b.takeProcess(now)",
 		by: model,
 	},
 	{
 		rule: "ERROR 3 to strangers draws on the budget of their prefix",
 		file: "engine/refuse.go",
-		old:  "return w.takePrefix(from, now) && w.takeProcess(now)", now: "return w.takeProcess(now)",
+		old:  "return w.shared.budgets.takePrefix(from, now) && w.shared.budgets.takeProcess(now)", now: "return w.shared.budgets.takeProcess(now)",
 		by: model,
 	},
 	{
 		rule: "ERROR 3 about a live allocation has a budget of its own",
 		file: "engine/refuse.go",
-		old:  "return w.table.Mismatch(named, mismatchRate, now)", now: "return w.table.Mismatch(named, mismatchRate, now) || live",
+		old:  "return w.shared.table.Mismatch(named, mismatchRate, now)", now: "return w.shared.table.Mismatch(named, mismatchRate, now) || live",
 		by: model,
 	},
 	{
 		rule: "roaming does not draw on the budget of its prefix",
 		file: "engine/refuse.go",
-		old:  "case live:", now: "case live && w.unlimited:",
+		old:  "case live:", now: "case live && w.shared.budgets.unlimited:",
 		by: model,
 	},
 	{
@@ -224,7 +224,7 @@ var inAdmission = []mutant{
 	{
 		rule: "a QoS probe is answered within a rate",
 		file: "engine/qos.go",
-		old:  "case !w.unlimited && !qosRate", now: "case w.unlimited && !qosRate",
+		old:  "case !w.shared.budgets.unlimited && !qosRate", now: "case w.shared.budgets.unlimited && !qosRate",
 		by: model,
 	},
 	{
@@ -326,13 +326,13 @@ var inAdmission = []mutant{
 	{
 		rule: "a former endpoint proves nothing of the new one",
 		file: "engine/control.go",
-		old:  "c.table.Activity(d.handle).Unprove(c.live.Load().unproven)", now: "_ = c.live.Load().unproven",
+		old:  "c.shared.table.Activity(d.handle).Unprove(c.shared.live.Load().unproven)", now: "_ = c.shared.live.Load().unproven",
 		by: model,
 	},
 	{
 		rule: "a new endpoint has not been told yet",
 		file: "engine/commit.go",
-		old:  "c.table.Unmark(e.Handle, table.Told)", now: "c.table.Unmark(e.Handle, 0)",
+		old:  "c.shared.table.Unmark(e.Handle, table.Told)", now: "c.shared.table.Unmark(e.Handle, 0)",
 		by: engineTest("TestToldOfAnEarlierStay"),
 	},
 }

@@ -25,13 +25,13 @@ var inData = []mutant{
 	{
 		rule: "who relays is bound to From at all",
 		file: "engine/relay.go",
-		old:  "if !w.table.Find(from, &sender) || sender.ID != m.From {", now: "if !w.table.Find(from, &sender) {",
+		old:  "if !w.shared.table.Find(from, &sender) || sender.ID != m.From {", now: "if !w.shared.table.Find(from, &sender) {",
 		by: reason("error_mismatch/spoofed_id"),
 	},
 	{
 		rule: "a PING is echoed to its owner only",
 		file: "engine/relay.go",
-		old:  "if !w.table.Find(from, &sender) || sender.ID != m.ID {", now: "if !w.table.Find(from, &sender) {",
+		old:  "if !w.shared.table.Find(from, &sender) || sender.ID != m.ID {", now: "if !w.shared.table.Find(from, &sender) {",
 		by: model,
 	},
 	{
@@ -43,13 +43,13 @@ var inData = []mutant{
 	{
 		rule: "a RELAY of 1400 bytes is forwarded",
 		file: "engine/relay.go",
-		old:  "if len(m.Payload) > w.rules.maxContent {", now: "if len(m.Payload) >= w.rules.maxContent {",
+		old:  "if len(m.Payload) > w.shared.rules.maxContent {", now: "if len(m.Payload) >= w.shared.rules.maxContent {",
 		by: reason("relayed/largest"),
 	},
 	{
 		rule: "a RELAY above the limit is not forwarded",
 		file: "engine/relay.go",
-		old:  "if len(m.Payload) > w.rules.maxContent {", now: "if len(m.Payload) > w.rules.maxContent+1 {",
+		old:  "if len(m.Payload) > w.shared.rules.maxContent {", now: "if len(m.Payload) > w.shared.rules.maxContent+1 {",
 		by: reason("oversize"),
 	},
 	{
@@ -73,7 +73,7 @@ var inData = []mutant{
 	{
 		rule: "what is dropped for its size counts for its receiver",
 		file: "engine/large.go",
-		old:  "w.table.LargeMessages(peer.Handle).AddDrop()", now: "w.table.LargeMessages(sender.Handle).AddDrop()",
+		old:  "w.shared.table.LargeMessages(peer.Handle).AddDrop()", now: "w.shared.table.LargeMessages(sender.Handle).AddDrop()",
 		by: model,
 	},
 	{
@@ -97,7 +97,7 @@ var inData = []mutant{
 	{
 		rule: "an allocation relays no more than its quota",
 		file: "engine/relay.go",
-		old:  "if !own.Meter(w.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !own.Meter(w.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",
+		old:  "if !own.Meter(w.shared.live.Load().quota(sender.Role), len(pkt), now) {", now: "if !own.Meter(w.shared.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {",
 		by: reason("rate/relay"),
 	},
 	{
@@ -133,7 +133,7 @@ var inData = []mutant{
 	{
 		rule: "a fault of ours costs one datagram",
 		file: "engine/worker.go",
-		old:  "next = i + 1", now: "next = n",
+		old:  "\t\tw.next++", now: "\t\tw.next = n",
 		by: engineTest("TestFault"),
 	},
 	{

@@ -88,7 +88,7 @@ var inOperator = []mutant{
 	{
 		rule: "usage: players count until their end",
 		file: "engine/projects.go",
-		old:  "p.players(-1, c.clock())", now: "p.players(0, c.clock())",
+		old:  "p.players(-1, c.shared.clock())", now: "p.players(0, c.shared.clock())",
 		by: engineTest("TestUsage"),
 	},
 	{
@@ -99,8 +99,8 @@ var inOperator = []mutant{
 	},
 	{
 		rule: "limits: another quota holds for the next datagram",
-		file: "engine/limits.go",
-		old:  "s.relay.live.Store(l.live(s.cfg.Unlimited))", now: "s.relay.live.CompareAndSwap(nil, l.live(s.cfg.Unlimited))",
+		file: "engine/relay.go",
+		old:  "s.shared.live.Store(l.live(s.cfg.Unlimited))", now: "s.shared.live.CompareAndSwap(nil, l.live(s.cfg.Unlimited))",
 		by: engineTest("TestSetLimits"),
 	},
 	{

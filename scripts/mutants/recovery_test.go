@@ -7,13 +7,13 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: what ended in this run does not come back",
 		file: "engine/recovery.go",
-		old:  "if boot == c.sealer.Boot() || !c.recovering(now) {", now: "if !c.recovering(now) {",
+		old:  "if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {", now: "if !c.shared.recovering(now) {",
 		by: model,
 	},
 	{
 		rule: "restart: nobody comes back after the window",
 		file: "engine/recovery.go",
-		old:  "if boot == c.sealer.Boot() || !c.recovering(now) {", now: "if boot == c.sealer.Boot() {",
+		old:  "if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {", now: "if boot == c.shared.sealer.Boot() {",
 		by: model,
 	},
 	{
@@ -73,7 +73,7 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: without a ledger new players wait for those who were there",
 		file: "engine/recovery.go",
-		old:  "return now < c.rules.recoverUntil-c.rules.recoverFor+unsureMillis", now: "return now < 0",
+		old:  "return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+unsureMillis", now: "return now < 0",
 		by: model,
 	},
 	{
@@ -97,7 +97,7 @@ var inRecovery = []mutant{
 	{
 		rule: "restart: ERROR 3 about who may have been there is not limited by prefix",
 		file: "engine/refuse.go",
-		old:  "case w.recovering(now) && w.earlier.expects(id):", now: "case w.recovering(now) && w.unlimited:",
+		old:  "case w.shared.recovering(now) && w.shared.earlier.expects(id):", now: "case w.shared.recovering(now) && w.shared.budgets.unlimited:",
 		by: model,
 	},
 	{

@@ -6,7 +6,7 @@ package mutants
 var inSock = []mutant{
 	{
 		rule: "sock: a truncated datagram is marked",
-		file: "internal/sock/recv_linux.go",
+		file: "internal/sock/batch_linux.go",
 		old:  "h.hdr.Flags&unix.MSG_TRUNC != 0", now: "h.hdr.Flags&unix.MSG_CTRUNC != 0",
 		by: sockTest("TestOddDatagrams"),
 	},
@@ -24,7 +24,7 @@ var inSock = []mutant{
 	},
 	{
 		rule: "sock: a send that was interrupted is tried again",
-		file: "internal/sock/faults.go",
+		file: "internal/sock/conn.go",
 		old:  "limit = maxInterrupts", now: "limit = 0",
 		by: sockTest("TestSendFixedScripts"),
 	},
@@ -42,25 +42,25 @@ var inSock = []mutant{
 	},
 	{
 		rule: "sock: slots are armed again after each receive",
-		file: "internal/sock/recv_linux.go",
+		file: "internal/sock/batch_linux.go",
 		old:  "h.Namelen = uint32(b.nameLen)\n\t\th.SetControllen(b.ctrlLen)", now: "h.Namelen = 0\n\t\th.SetControllen(b.ctrlLen)",
 		by: sockTest("TestRecvScripts"),
 	},
 	{
 		rule: "sock: a reply leaves from the address that was sent to",
-		file: "internal/sock/send_linux.go",
+		file: "internal/sock/batch_linux.go",
 		old:  "if !ok || to.Listener() != b.listener {", now: "if ok || to.Listener() != b.listener {",
 		by: sockTest("TestWildcardAnswersFromAddressSentTo"),
 	},
 	{
 		rule: "sock: a link that is down is noticed by its errors",
-		file: "internal/sock/faults.go",
+		file: "internal/sock/conn.go",
 		old:  "case syscall.ENETDOWN, syscall.ENETUNREACH:", now: "case syscall.ENETDOWN:",
 		by: sockTest("TestSendFixedScripts"),
 	},
 	{
 		rule: "sock: a descriptor that is gone ends the worker",
-		file: "internal/sock/faults.go",
+		file: "internal/sock/conn.go",
 		old:  "errno != syscall.EBADF && errno != syscall.ENOTSOCK ||", now: "errno != syscall.ENOTSOCK ||",
 		by: sockTest("TestLostDescriptor"),
 	},

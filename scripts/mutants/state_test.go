@@ -13,7 +13,7 @@ var inState = []mutant{
 	{
 		rule: "control looks again whether the source may be answered",
 		file: "engine/commit.go",
-		old:  "if c.sources.refused(cmd.from) {", now: "if c.sources.refused(cmd.from) && cmd.nonce == 0 {",
+		old:  "if c.shared.sources.refused(cmd.from) {", now: "if c.shared.sources.refused(cmd.from) && cmd.nonce == 0 {",
 		by: engineTest("TestServicePorts"),
 	},
 	{
@@ -31,19 +31,19 @@ var inState = []mutant{
 	{
 		rule: "BIND_RECEIVED at a new endpoint waits for every worker",
 		file: "engine/commit.go",
-		old:  "\t\tafter = c.grace.next()", now: "\t\tafter = 0",
+		old:  "\t\tafter = c.shared.grace.next()", now: "\t\tafter = 0",
 		by: model,
 	},
 	{
 		rule: "DISCONNECT overtakes no RELAY",
 		file: "engine/commit.go",
-		old:  "after := c.grace.next()\n\tm := proto.Disconnect", now: "after := c.grace.done\n\tm := proto.Disconnect",
+		old:  "after := c.shared.grace.next()\n\tm := proto.Disconnect", now: "after := c.shared.grace.done\n\tm := proto.Disconnect",
 		by: model,
 	},
 	{
 		rule: "what is overdue waits for every worker",
 		file: "engine/expiry.go",
-		old:  "c.queue.push(c.grace.next(), expire, h)", now: "c.queue.push(0, expire, h)",
+		old:  "c.queue.push(c.shared.grace.next(), expire, h)", now: "c.queue.push(0, expire, h)",
 		by: model,
 	},
 	{
@@ -55,7 +55,7 @@ var inState = []mutant{
 	{
 		rule: "an endpoint's former owner is without one",
 		file: "engine/commit.go",
-		old:  "c.table.Bind(e.Handle, cmd.from); displaced != 0 {", now: "c.table.Bind(e.Handle, e.Endpoint); displaced != 0 {",
+		old:  "c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {", now: "c.shared.table.Bind(e.Handle, e.Endpoint); displaced != 0 {",
 		by: model,
 	},
 	{
@@ -91,7 +91,7 @@ var inState = []mutant{
 	{
 		rule: "a joiner is reserved for a host of its own tenant",
 		file: "engine/reserve.go",
-		old:  "c.table.Account(e.Handle).Tenant != m.tenant:", now: "c.table.Account(e.Handle).Tenant == 0:",
+		old:  "c.shared.table.Account(e.Handle).Tenant != m.tenant:", now: "c.shared.table.Account(e.Handle).Tenant == 0:",
 		by: model,
 	},
 	{
@@ -115,7 +115,7 @@ var inState = []mutant{
 	{
 		rule: "a host gets 20 new links a second",
 		file: "engine/commit.go",
-		old:  "case !c.unlimited && !linkRate.Take(", now: "case c.unlimited && !linkRate.Take(",
+		old:  "case !c.shared.budgets.unlimited && !linkRate.Take(", now: "case c.shared.budgets.unlimited && !linkRate.Take(",
 		by: model,
 	},
 	{
@@ -127,7 +127,7 @@ var inState = []mutant{
 	{
 		rule: "DISCONNECT names a member of the match",
 		file: "engine/commit.go",
-		old:  "return ok && c.table.Account(e.Handle).Match == match", now: "return ok && (match == peer || !e.ID.IsZero())",
+		old:  "return ok && c.shared.table.Account(e.Handle).Match == match", now: "return ok && (match == peer || !e.ID.IsZero())",
 		by: model,
 	},
 	{
@@ -139,13 +139,13 @@ var inState = []mutant{
 	{
 		rule: "DISCONNECT of somebody who is spoofed at waits",
 		file: "engine/commit.go",
-		old:  "if c.spoof.suspects(sender.Handle, cmd.now) {", now: "if c.spoof.suspects(sender.Handle, cmd.now) && false {",
+		old:  "if c.shared.spoof.suspects(sender.Handle, cmd.now) {", now: "if c.shared.spoof.suspects(sender.Handle, cmd.now) && false {",
 		by: reason("held/disconnect"),
 	},
 	{
 		rule: "CLOSE of somebody who is spoofed at waits",
 		file: "engine/commit.go",
-		old:  "if !c.spoof.suspects(sender.Handle, cmd.now) {", now: "if !c.spoof.suspects(sender.Handle, cmd.now) || true {",
+		old:  "if !c.shared.spoof.suspects(sender.Handle, cmd.now) {", now: "if !c.shared.spoof.suspects(sender.Handle, cmd.now) || true {",
 		by: reason("held/close"),
 	},
 	{

@@ -19,25 +19,25 @@ var inTime = []mutant{
 	{
 		rule: "a reservation that nobody binds ends",
 		file: "engine/expiry.go",
-		old:  "return c.brake.extend(a.Reserved, c.rules.bindWithin)", now: "return c.brake.extend(a.Reserved, c.rules.idleAlone)",
+		old:  "return c.brake.extend(a.Reserved, c.shared.rules.bindWithin)", now: "return c.brake.extend(a.Reserved, c.shared.rules.idleAlone)",
 		by: model,
 	},
 	{
 		rule: "a host may wait a minute for its first link",
 		file: "engine/expiry.go",
-		old:  "idle = c.rules.idleAlone", now: "idle = c.rules.idle",
+		old:  "idle = c.shared.rules.idleAlone", now: "idle = c.shared.rules.idle",
 		by: model,
 	},
 	{
 		rule: "the first link starts the clocks of a host again",
 		file: "engine/commit.go",
-		old:  "c.table.Activity(host.Handle).Heard(now)", now: "_ = now",
+		old:  "c.shared.table.Activity(host.Handle).Heard(now)", now: "_ = now",
 		by: model,
 	},
 	{
 		rule: "who only receives ends",
 		file: "engine/expiry.go",
-		old:  "c.brake.extend(heard, max(c.rules.hear, idle)))", now: "c.brake.extend(max(heard, active), max(c.rules.hear, idle)))",
+		old:  "c.brake.extend(heard, max(c.shared.rules.hear, idle)))", now: "c.brake.extend(max(heard, active), max(c.shared.rules.hear, idle)))",
 		by: model,
 	},
 	{
@@ -169,7 +169,7 @@ var inTime = []mutant{
 	{
 		rule: "ERROR 1 does not go to the next owner of an endpoint",
 		file: "engine/control.go",
-		old:  "c.table.ByEndpoint(d.to); !taken {", now: "c.table.ByEndpoint(d.to); !taken || now > 0 {",
+		old:  "c.shared.table.ByEndpoint(d.to); !taken {", now: "c.shared.table.ByEndpoint(d.to); !taken || now > 0 {",
 		by: engineTest("TestLastWord"),
 	},
 }
