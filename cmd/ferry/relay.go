@@ -5,9 +5,9 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/store/redis"
 	"github.com/ferryrelay/ferry/internal/app"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/store/redis"
 )
 
 func (s streams) relay() *cli.Command {

@@ -7,10 +7,10 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/internal/store/redis"
 	"github.com/ferryrelay/ferry/internal/app"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/state"
+	"github.com/ferryrelay/ferry/internal/store/redis"
 )
 
 // load reads the settings of a command and checks them for mode, before
