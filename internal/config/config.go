@@ -147,21 +147,24 @@ const (
 	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 )
 
-// Serve returns the defaults of ferry serve.
-func Serve() Config {
-	c := Dev()
-	any4 := Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}
-	c.UDP, c.HTTP = []Addr{any4}, any4
+// Dev returns the defaults of ferry dev: those of serve, on loopback, and with
+// ten minutes to type the calls between an allocation and its first BIND.
+func Dev() Config {
+	c := Serve()
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	c.UDP = []Addr{{netip.AddrPortFrom(local, port)}}
+	c.HTTP = Addr{netip.AddrPortFrom(local, port)}
+	c.BindTimeout = 10 * time.Minute
 	return c
 }
 
-// Dev returns the defaults of ferry dev: those of serve, on loopback.
-func Dev() Config {
-	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+// Serve returns the defaults of ferry serve.
+func Serve() Config {
+	all := netip.IPv4Unspecified()
 	return Config{
-		UDP:              []Addr{{netip.AddrPortFrom(local, port)}},
-		HTTP:             Addr{netip.AddrPortFrom(local, port)},
-		Admin:            Addr{netip.AddrPortFrom(local, adminPort)},
+		UDP:              []Addr{{netip.AddrPortFrom(all, port)}},
+		HTTP:             Addr{netip.AddrPortFrom(all, port)},
+		Admin:            Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
 		DTLS:             true,
 		WebSocket:        true,
 		StateDir:         "/var/lib/ferry",
@@ -179,7 +182,7 @@ func Dev() Config {
 		AdmissionTimeout: time.Second,
 		StorePrefix:      redisstore.DefaultPrefix,
 		StoreTimeout:     redisstore.DefaultTimeout,
-		Cluster:          Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), clusterPort)},
+		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
 		Overcommit:       100,
 		LogLevel:         "info",
 		LogFormat:        "text",
