@@ -109,32 +109,22 @@ type Config struct {
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"{NAME} of the relay's region for people; empty: its id"`
 	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay promises, in {PERCENT} of those that it has, where hosts ask for more players than come" min:"1" max:"10000"`
 
-	// Tokens are the callers that the API lets in, Issuers are whose tokens it
-	// lets in.
-	Tokens  []Token  `key:"tokens"`
-	Issuers []Issuer `key:"issuers"`
-	// Quotas are those of projects that have any.
-	Quotas []Quota `key:"quotas"`
-	// RegionDefaults and RegionHints say where in a fleet a host goes that names
-	// no region: by its project, else by its player's address.
-	RegionDefaults []RegionDefault `key:"region_defaults"`
-	RegionHints    []RegionHint    `key:"region_hints"`
+	Tokens         []Token         `key:"tokens" usage:"bearer tokens that callers of the API send, of backends mostly"`
+	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, of players mostly"`
+	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has none"`
+	RegionDefaults []RegionDefault `key:"region_defaults" usage:"in a fleet, the region of a host that names none, by its project"`
+	RegionHints    []RegionHint    `key:"region_hints" usage:"in a fleet, the region of a host that names none and whose project has no default, by its player's address"`
 }
 
-// Token is a bearer token of the API and what it stands for. It is written in
-// the file only.
+// Token is a bearer token of the API and the tenant that it stands for. After
+// [Load] its secret is in Secret, also if it came from a file.
 type Token struct {
-	// Secret is what a caller sends. In the file it is either here or in the
-	// file that SecretFile names; after [Load] it is here in both cases.
-	Secret     Secret `key:"secret"`
-	SecretFile string `key:"secret_file"`
-	// Project and Environment name the tenant.
-	Project     string `key:"project"`
-	Environment string `key:"environment"`
-	// Player names the player; empty derives one from the secret.
-	Player string `key:"player"`
-	// Kind is "player", the default, or "server".
-	Kind string `key:"kind" oneof:"player,server"`
+	Secret      Secret `key:"secret" usage:"the token, 16 characters or more"`
+	SecretFile  string `key:"secret_file" usage:"{FILE} with the token, in place of secret"`
+	Project     string `key:"project" usage:"project of the caller; required"`
+	Environment string `key:"environment" usage:"environment of the caller"`
+	Player      string `key:"player" usage:"{ID} of the player; empty: derived from the token"`
+	Kind        string `key:"kind" oneof:"player,server" usage:"player, the default, or server for a backend"`
 }
 
 const (
