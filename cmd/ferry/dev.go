@@ -17,7 +17,8 @@ func (s streams) dev() *cli.Command {
 		Usage: "relay and API on loopback: no credentials, no limits, nothing kept",
 		Description: `Every rule of the wire holds as in serve. Anybody may call the API, requests and
 ERROR replies are not limited, and the relay's identity is made anew at each
-start: --state-dir has no effect.
+start: --state-dir has no effect. An allocation that no client binds is kept for ten
+minutes, not for ten seconds, so that there is time to type: see --bind-timeout.
 
 Examples:
    ferry dev

@@ -21,22 +21,22 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// shown returns a piece of configuration from README, the one that begins with a
+// shown returns a piece of configuration from docs/operating.md, the one that begins with a
 // comment, with other values in the place of those shown.
 func shown(t *testing.T, language, comment string, values map[string]string) string {
 	t.Helper()
-	page, err := os.ReadFile("../../README.md")
+	page, err := os.ReadFile("../../docs/operating.md")
 	if err != nil {
 		t.Fatal(err)
 	}
 	_, rest, found := strings.Cut(string(page), "\n```"+language+"\n"+comment+"\n")
 	block, _, ended := strings.Cut(rest, "\n```\n")
 	if !found || !ended {
-		t.Fatalf("README has no %s that begins with %q", language, comment)
+		t.Fatalf("docs/operating.md has no %s that begins with %q", language, comment)
 	}
 	for from, to := range values {
 		if !strings.Contains(block, from) {
-			t.Fatalf("%q of README has no %q", comment, from)
+			t.Fatalf("%q of docs/operating.md has no %q", comment, from)
 		}
 		block = strings.ReplaceAll(block, from, to)
 	}
@@ -106,7 +106,7 @@ func freeAddr(t *testing.T) (addr, port string) {
 	return addr, port
 }
 
-// TestNginx: the configuration that README shows carries the API and wss, and every
+// TestNginx: the configuration that docs/operating.md shows carries the API and wss, and every
 // player counts as himself, whatever he says of himself.
 func TestNginx(t *testing.T) {
 	id := newIdentity(t)
@@ -129,7 +129,7 @@ func TestNginx(t *testing.T) {
 }
 
 // TestNginxStream: a proxy that does not look inside tells players' addresses by
-// the PROXY protocol, with the configuration that README shows.
+// the PROXY protocol, with the configuration that docs/operating.md shows.
 func TestNginxStream(t *testing.T) {
 	id := newIdentity(t)
 	addr, port := freeAddr(t)

@@ -109,32 +109,22 @@ type Config struct {
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"{NAME} of the relay's region for people; empty: its id"`
 	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay promises, in {PERCENT} of those that it has, where hosts ask for more players than come" min:"1" max:"10000"`
 
-	// Tokens are the callers that the API lets in, Issuers are whose tokens it
-	// lets in.
-	Tokens  []Token  `key:"tokens"`
-	Issuers []Issuer `key:"issuers"`
-	// Quotas are those of projects that have any.
-	Quotas []Quota `key:"quotas"`
-	// RegionDefaults and RegionHints say where in a fleet a host goes that names
-	// no region: by its project, else by its player's address.
-	RegionDefaults []RegionDefault `key:"region_defaults"`
-	RegionHints    []RegionHint    `key:"region_hints"`
+	Tokens         []Token         `key:"tokens" usage:"bearer tokens that callers of the API send, of backends mostly"`
+	Issuers        []Issuer        `key:"issuers" usage:"issuers whose JSON Web Tokens the API accepts, of players mostly"`
+	Quotas         []Quota         `key:"quotas" usage:"limits of single projects; a project that is not in the list has none"`
+	RegionDefaults []RegionDefault `key:"region_defaults" usage:"in a fleet, the region of a host that names none, by its project"`
+	RegionHints    []RegionHint    `key:"region_hints" usage:"in a fleet, the region of a host that names none and whose project has no default, by its player's address"`
 }
 
-// Token is a bearer token of the API and what it stands for. It is written in
-// the file only.
+// Token is a bearer token of the API and the tenant that it stands for. After
+// [Load] its secret is in Secret, also if it came from a file.
 type Token struct {
-	// Secret is what a caller sends. In the file it is either here or in the
-	// file that SecretFile names; after [Load] it is here in both cases.
-	Secret     Secret `key:"secret"`
-	SecretFile string `key:"secret_file"`
-	// Project and Environment name the tenant.
-	Project     string `key:"project"`
-	Environment string `key:"environment"`
-	// Player names the player; empty derives one from the secret.
-	Player string `key:"player"`
-	// Kind is "player", the default, or "server".
-	Kind string `key:"kind" oneof:"player,server"`
+	Secret      Secret `key:"secret" usage:"the token, 16 characters or more"`
+	SecretFile  string `key:"secret_file" usage:"{FILE} with the token, in place of secret"`
+	Project     string `key:"project" usage:"project of the caller; required"`
+	Environment string `key:"environment" usage:"environment of the caller"`
+	Player      string `key:"player" usage:"{ID} of the player; empty: derived from the token"`
+	Kind        string `key:"kind" oneof:"player,server" usage:"player, the default, or server for a backend"`
 }
 
 const (
@@ -147,21 +137,24 @@ const (
 	letsEncrypt = "https://acme-v02.api.letsencrypt.org/directory"
 )
 
-// Serve returns the defaults of ferry serve.
-func Serve() Config {
-	c := Dev()
-	any4 := Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), port)}
-	c.UDP, c.HTTP = []Addr{any4}, any4
+// Dev returns the defaults of ferry dev: those of serve, on loopback, and with
+// ten minutes to type the calls between an allocation and its first BIND.
+func Dev() Config {
+	c := Serve()
+	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+	c.UDP = []Addr{{netip.AddrPortFrom(local, port)}}
+	c.HTTP = Addr{netip.AddrPortFrom(local, port)}
+	c.BindTimeout = 10 * time.Minute
 	return c
 }
 
-// Dev returns the defaults of ferry dev: those of serve, on loopback.
-func Dev() Config {
-	local := netip.AddrFrom4([4]byte{127, 0, 0, 1})
+// Serve returns the defaults of ferry serve.
+func Serve() Config {
+	all := netip.IPv4Unspecified()
 	return Config{
-		UDP:              []Addr{{netip.AddrPortFrom(local, port)}},
-		HTTP:             Addr{netip.AddrPortFrom(local, port)},
-		Admin:            Addr{netip.AddrPortFrom(local, adminPort)},
+		UDP:              []Addr{{netip.AddrPortFrom(all, port)}},
+		HTTP:             Addr{netip.AddrPortFrom(all, port)},
+		Admin:            Addr{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), adminPort)},
 		DTLS:             true,
 		WebSocket:        true,
 		StateDir:         "/var/lib/ferry",
@@ -179,7 +172,7 @@ func Dev() Config {
 		AdmissionTimeout: time.Second,
 		StorePrefix:      redisstore.DefaultPrefix,
 		StoreTimeout:     redisstore.DefaultTimeout,
-		Cluster:          Addr{netip.AddrPortFrom(netip.IPv4Unspecified(), clusterPort)},
+		Cluster:          Addr{netip.AddrPortFrom(all, clusterPort)},
 		Overcommit:       100,
 		LogLevel:         "info",
 		LogFormat:        "text",

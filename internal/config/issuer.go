@@ -5,35 +5,24 @@ import (
 	"fmt"
 )
 
-// Issuer is somebody whose JSON Web Tokens the API takes, and for what. It is
-// written in the file only. What is empty comes from the preset, if there is one.
+// Issuer describes an issuer of JSON Web Tokens that the API accepts. What is empty
+// comes from the preset, if there is one. After [Load] the secret key is in HS256Key,
+// also if it came from a file.
 type Issuer struct {
-	// Preset is "unity", for the tokens of Unity Authentication of one project,
-	// or "development", for those of ferry token.
-	Preset string `key:"preset" oneof:"unity,development"`
-	// Issuer is the iss of the tokens, Audience what aud has to hold, one of them.
-	Issuer   string   `key:"issuer"`
-	Audience []string `key:"audience"`
-	// JWKSURL is where its public keys are. Instead, HS256Key is a secret, in the
-	// file or in the one that HS256KeyFile names; after [Load] it is here in both
-	// cases.
-	JWKSURL      string `key:"jwks_url"`
-	HS256Key     Secret `key:"hs256_key"`
-	HS256KeyFile string `key:"hs256_key_file"`
-	// ProjectClaim and EnvironmentClaim name the claims with both, Project and
-	// Environment are both themselves; with claim and name, they have to agree.
-	ProjectClaim     string `key:"project_claim"`
-	Project          string `key:"project"`
-	EnvironmentClaim string `key:"environment_claim"`
-	// EnvironmentAudience is the prefix of the aud that names the environment.
-	EnvironmentAudience string `key:"environment_audience"`
-	Environment         string `key:"environment"`
-	// PlayerClaim names the claim with the player; empty: sub.
-	PlayerClaim string `key:"player_claim"`
-	// KindClaim names the claim that says "player" or "server"; Kind is that of
-	// tokens without it.
-	KindClaim string `key:"kind_claim"`
-	Kind      string `key:"kind" oneof:"player,server"`
+	Preset              string   `key:"preset" oneof:"unity,development" usage:"unity: Unity Authentication of one project; development: tokens of ferry token; empty: none"`
+	Issuer              string   `key:"issuer" usage:"iss of the tokens"`
+	Audience            []string `key:"audience" usage:"values of which aud has to hold one"`
+	JWKSURL             string   `key:"jwks_url" usage:"{URL} of the issuer's public keys"`
+	HS256Key            Secret   `key:"hs256_key" usage:"secret key, in place of public ones"`
+	HS256KeyFile        string   `key:"hs256_key_file" usage:"{FILE} with that secret key"`
+	ProjectClaim        string   `key:"project_claim" usage:"claim that names the project; with project as well, both have to agree"`
+	Project             string   `key:"project" usage:"project of all tokens of this issuer"`
+	EnvironmentClaim    string   `key:"environment_claim" usage:"claim that names the environment; with environment as well, both have to agree"`
+	EnvironmentAudience string   `key:"environment_audience" usage:"prefix of the aud that names the environment"`
+	Environment         string   `key:"environment" usage:"environment of all tokens of this issuer"`
+	PlayerClaim         string   `key:"player_claim" usage:"claim that names the player; empty: sub"`
+	KindClaim           string   `key:"kind_claim" usage:"claim that says player or server"`
+	Kind                string   `key:"kind" oneof:"player,server" usage:"kind of tokens without that claim"`
 }
 
 // resolve fills in what the file of a key leaves to be found.
@@ -50,21 +39,17 @@ func (i *Issuer) resolve() (err error) {
 	return nil
 }
 
-// Quota is what one project may use at once, in all its environments together;
-// 0 means no limit. It is written in the file only.
+// Quota is what one project may use at once, in all its environments together; 0
+// means no limit.
 type Quota struct {
-	Project string `key:"project"`
-	// Allocations are those of hosts and players, Players the bound ones.
-	Allocations int `key:"allocations" min:"0" max:"67108864"`
-	Players     int `key:"players" min:"0" max:"67108864"`
-	// BytesPerSecond is what the project relays; above it nothing new is let in,
-	// and what plays goes on.
-	BytesPerSecond int `key:"bytes_per_second" min:"0" max:"1099511627776"`
-	// Inactive refuses everything.
-	Inactive bool `key:"inactive"`
+	Project        string `key:"project" usage:"project; required"`
+	Allocations    int    `key:"allocations" min:"0" max:"67108864" usage:"allocations of hosts and players; 0: no limit"`
+	Players        int    `key:"players" min:"0" max:"67108864" usage:"bound allocations; 0: no limit"`
+	BytesPerSecond int    `key:"bytes_per_second" min:"0" max:"1099511627776" usage:"bytes that the project relays per second, above which new allocations are refused and running matches go on; 0: no limit"`
+	Inactive       bool   `key:"inactive" usage:"refuse every call of the project"`
 }
 
-// resolve refuses a quota of nobody.
+// resolve refuses a quota without a project.
 func (q *Quota) resolve() error {
 	if q.Project == "" {
 		return errors.New("needs project")

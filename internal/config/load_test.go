@@ -269,4 +269,7 @@ func TestAddrText(t *testing.T) {
 	if Dev().IdleTimeout != 10*time.Second {
 		t.Error("the published idle limit is 10 s")
 	}
+	if Serve().BindTimeout != 10*time.Second || Dev().BindTimeout != 10*time.Minute {
+		t.Errorf("time to bind: %v, and %v in dev", Serve().BindTimeout, Dev().BindTimeout)
+	}
 }

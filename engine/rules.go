@@ -1,0 +1,115 @@
+package engine
+
+// # The rules of the protocol
+//
+// The engine implements them, and so does the reference model in model_test.go;
+// TestModel compares both over random sequences. Each line says how the relay
+// answers a datagram, in the order of the checks. Where no reply is named there is
+// none, only a counter ([Outcome]).
+//
+//	any message      from port 0 to 1023, an address of a relay, or a source that no
+//	                 client has (sources.go): silence
+//	                 < 4 bytes, no 0xDA72, server-only or reserved type: silence
+//	                 other version: ERROR 0 with a zero id, if the type is one that
+//	                 clients send and it has ≥ 22 bytes
+//	                 not exactly the size of its type: silence, whatever the sender
+//	PING, RELAY,     endpoint not bound to the id named: ERROR 3 with that id, but
+//	CONNECT_REQUEST, silence while a BIND of the endpoint is on its way, and for 10 s
+//	DISCONNECT       after three of them; an authentic BIND starts the count again
+//	PING             echoed
+//	RELAY            content above the limit: silence; no link: ERROR 5, once a second
+//	                 per ordered pair and for at most 3 peers a second; peer without
+//	                 an endpoint: silence; larger than the peer's way carries
+//	                 (Transport.MaxMessage): silence, and not charged to the sender's
+//	                 quota, since nothing leaves; sender beyond its quota, or path
+//	                 to the peer not validated and its allowance used up: silence;
+//	                 else forwarded unchanged. The first one of a match that not
+//	                 every client takes is reported
+//	BIND             accept mode not 0, data that does not open, a ticket in place of
+//	                 own data: silence; the last one that was accepted, at the same
+//	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and
+//	                 one such was authentic before: silence; wrong MAC: silence; ended
+//	                 allocation: ERROR 4, whatever the nonce; nonce: same endpoint equal
+//	                 or higher, other endpoint higher, else silence and the allocation
+//	                 lives on for 60 s from there, once; else BIND_RECEIVED, and the
+//	                 endpoint's former owner loses it
+//	CONNECT_REQUEST  data that does not open: silence; own id: ERROR 6; not the host of
+//	                 the own match, or a ticket of another player: ERROR 2; host ended:
+//	                 ERROR 4; host without an endpoint: silence; linked already:
+//	                 ACCEPTED again; host full: REJECTED; more than 20 new links of the
+//	                 host a second: silence; else linked, then ACCEPTED
+//	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
+//	                 echoed; else ERROR 5
+//	CLOSE            not bound to the id: silence; else the allocation ends, silently
+//
+// An operator ends an allocation as CLOSE does ([Server.End]). A player that is
+// kicked ([Server.Kick]) loses its link first, and each side gets a DISCONNECT
+// from the other.
+//
+// An allocation is under a spoofing attack while more than 100 messages a second
+// name it from endpoints to which it is not bound. For 10 s its DISCONNECT and
+// CLOSE then wait for a second: a RELAY of the same sender over that link cancels
+// the DISCONNECT, any message of the owner cancels the CLOSE.
+//
+// Path validation, as in RFC 9000, section 8: an endpoint from which nothing but a
+// BIND has come is not validated. At most [Limits].UnprovenBytes go there (the
+// anti-amplification limit), and no ERROR 1.
+//
+// A link needs one match: a joiner, its host, one tenant. The id in an ERROR is
+// the one named for 3, and for 4 on a BIND; the sender's own for 2, 4 on a
+// CONNECT_REQUEST, 5 and 6. ERRORs but 1 draw on budgets (budget.go): one of a
+// code per endpoint in 200 ms; for 3 that names a live allocation, 5 a second of
+// it; for others 10 a second and source prefix, and 20,000 in all. Budgets and
+// quotas are off with [Config].Unlimited; rules stay.
+//
+// Time runs in ticks of 250 ms. A limit is over at the first tick that is later
+// than the clock's start by more than the limit, so never early.
+//
+//	reserved, never bound        BindTimeout after the reservation: ends silently
+//	bound                        IdleTimeout after it last sent or received, or
+//	                             HearTimeout (or the idle limit, if longer) after it last
+//	                             sent: ends, ERROR 1 to its endpoint if it has one
+//	host before its first link   HostAloneTimeout in place of IdleTimeout; its clocks
+//	                             start again with the first link
+//	link without a RELAY         10 s after it was opened: closed silently
+//
+// Time in which the relay stood still (control was away for more than a second)
+// does not count, and nothing expires in the second after it. Expiry pauses for
+// 30 s, and then not again within a minute, when more than a fifth of the bound
+// allocations, and at least 100, would expire within a second, or when the network
+// is down: the fault may be on the side of the relay.
+//
+// Each datagram with the right size from the endpoint bound to the id it names
+// counts as sent, answered or not. RELAY and DISCONNECT count as received by
+// the peer to which they go.
+//
+// # After a restart
+//
+// For [Config].RecoverFor from the start, a BIND that was sealed under an
+// earlier boot rebuilds its allocation, unless the state file says that it has ended
+// (ERROR 4) or that the nonce is not new (silence; equal is good from the same
+// endpoint).
+//
+//	CONNECT_REQUEST   to a host that may yet come back: silence; to one that did, by
+//	                  a player that had no link: silence while its other places may
+//	                  belong to players that had one
+//	RELAY, no link    the host came back, and so did the joiner, which had a link: the
+//	                  link is restored, the datagram lost; other doubt: silence
+//	DISCONNECT        no link, same match: echoed, and no link comes back; other
+//	                  doubt: silence
+//	ERROR 3           about an id that may have been there: not limited by prefix
+//
+// The state file forbids only what it records: without one, an allocation that had
+// ended may come back within the window, and a captured BIND is accepted.
+//
+// # Choices of this implementation
+//
+//	ERROR 5 for at most 3 peers of one sender a second, so that its memory is bounded
+//	every BIND to a new endpoint waits for a grace period: the endpoint may have been
+//	freed a moment ago
+//	the first link of a host restarts both its clocks, or one that was silent for half
+//	a minute would end at its first player
+//	a ticket serves another allocation of the same player only within the match
+//	the ratio of bytes to and from a validated endpoint is not limited: counting it would
+//	write to the receiver's cache line for each datagram, and spectators depend on it
+//	the sum of what leaves the relay has no ceiling, only the quota of each allocation
