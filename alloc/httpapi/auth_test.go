@@ -126,8 +126,8 @@ func TestRefusedByRules(t *testing.T) {
 		status, code int
 		says         string
 	}{
-		{alloc.Denied{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
-		{alloc.Denied{}, 403, 15403, "not admitted"},
+		{alloc.DeniedError{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
+		{alloc.DeniedError{}, 403, 15403, "not admitted"},
 		{alloc.ErrProjectInactive, 403, 15006, "not active"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {

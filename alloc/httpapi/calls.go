@@ -5,16 +5,10 @@ import (
 	"errors"
 	"net/http"
 
-	"github.com/google/uuid"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// uuidTextLen is the length of an id's text; the other forms that package uuid
-// reads are no form of the API.
-const uuidTextLen = 36
 
 func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem) {
 	var in struct {
@@ -46,11 +40,11 @@ func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem
 	if in.AllocationID == "" {
 		return answer{}, invalidMember("allocationId", "is missing")
 	}
-	id, err := uuid.Parse(in.AllocationID)
-	if err != nil || len(in.AllocationID) != uuidTextLen {
+	id, err := proto.ParseAllocationID(in.AllocationID)
+	if err != nil {
 		return answer{}, invalidMember("allocationId", "is not a UUID")
 	}
-	code, err := h.service.JoinCode(ctx, r.caller, proto.AllocationID(id))
+	code, err := h.service.JoinCode(ctx, r.caller, id)
 	if err != nil {
 		return answer{}, h.refuse(r, err)
 	}

@@ -318,7 +318,7 @@ func TestOutstandingAllocations(t *testing.T) {
 	for range 40 {
 		x.allocate(t, tokenServer)
 	}
-	x.service.Bound(proto.AllocationID(uuid.MustParse(ids[3])))
+	x.service.OnBind(proto.AllocationID(uuid.MustParse(ids[3])))
 	x.allocate(t, tokenAnna)
 	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
 	x.clock = x.clock.Add(10 * time.Second)

@@ -161,7 +161,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		x.relay.failWith(nil)
 	}
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
-		for _, failure := range []error{alloc.Denied{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
+		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.failWith(failure)
 			d.post(t, x, path, tokenAnna, bodies[path])
 		}

@@ -51,7 +51,7 @@ func later(p *api.Problem, wait time.Duration) *api.Problem {
 
 // denied returns the problem of a caller whom the operator's own rules refuse,
 // with what they have to say to it.
-func denied(d alloc.Denied) *api.Problem {
+func denied(d alloc.DeniedError) *api.Problem {
 	if d.Reason == "" {
 		d.Reason = "not admitted"
 	}
@@ -61,7 +61,7 @@ func denied(d alloc.Denied) *api.Problem {
 // problemOf maps an error of the service to the API's terms. What it does not
 // know is the server's own fault.
 func problemOf(err error) *api.Problem {
-	var no alloc.Denied
+	var no alloc.DeniedError
 	switch {
 	case errors.As(err, &no):
 		return denied(no)

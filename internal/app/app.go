@@ -313,13 +313,13 @@ func (a *App) buildAlone() error {
 			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+		KeepCode: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
 	if err != nil {
 		return err
 	}
-	a.ears.bound = a.service.Bound
-	a.ears.ended = func(e engine.EndEvent) { a.service.Ended(e.ID) }
+	a.ears.bound = a.service.OnBind
+	a.ears.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
 	return nil
 }
 

@@ -129,8 +129,8 @@ var inIdentity = []mutant{
 	},
 	{
 		rule: "a reservation that somebody objects to is not made",
-		file: "alloc/service_admit.go",
-		old:  "if err := s.admit(ctx, a); err != nil {", now: "if err := s.admit(ctx, a); err != nil && false {",
+		file: "alloc/admission.go",
+		old:  "if err := s.admit(ctx, q); err != nil {", now: "if err := s.admit(ctx, q); err != nil && false {",
 		by: allocTest("TestAdmit"),
 	},
 	{

@@ -31,43 +31,43 @@ var inService = []mutant{
 	{
 		rule: "a join code dies with its host",
 		file: "alloc/service.go",
-		old:  "s.Bound(id) // or it ended unbound\n\ts.store.Forget(id)", now: "s.Bound(id) // or it ended unbound\n\t_ = id",
+		old:  "s.OnBind(id) // an allocation may end unbound\n\ts.store.Forget(id)", now: "s.OnBind(id) // an allocation may end unbound\n\t_ = id",
 		by: allocTest("TestEndedForgets"),
 	},
 	{
 		rule: "a code is not stored for a host that ended meanwhile",
-		file: "alloc/service_codes.go",
+		file: "alloc/codes.go",
 		old:  "if _, err := s.relay.Describe(ctx, host); err != nil {", now: "if _, err := s.relay.Describe(ctx, host); err != nil && ctx.Err() != nil {",
 		by: allocTest("TestCodeNeverOutlivesItsHost"),
 	},
 	{
 		rule: "a join code is for a host of the caller's tenant",
-		file: "alloc/service_codes.go",
+		file: "alloc/codes.go",
 		old:  "d.Role != RoleHost || d.Tenant != c.Tenant.Hash() ||", now: "d.Role != RoleHost ||",
 		by: allocTest("TestJoinCodeOwnership"),
 	},
 	{
 		rule: "a join code is for the owner of its host",
-		file: "alloc/service_codes.go",
+		file: "alloc/codes.go",
 		old:  "d.Tenant != c.Tenant.Hash() || !c.owns(d) {", now: "d.Tenant != c.Tenant.Hash() {",
 		by: allocTest("TestJoinCodeOwnership"),
 	},
 	{
 		rule: "nameless callers own nothing of one another",
-		file: "alloc/service.go",
+		file: "alloc/tenant.go",
 		old:  `return c.Player != "" && d.Player ==`, now: `return d.Player ==`,
 		by: allocTest("TestJoinCodeOwnership"),
 	},
 	{
 		rule: "nobody is told a code that is not kept",
-		file: "alloc/service_codes.go",
+		file: "alloc/codes.go",
 		old:  "case err == nil:\n\t\treturn code, nil", now: "case err == nil || true:\n\t\treturn code, nil",
 		by: allocTest("TestKeepFails"),
 	},
 	{
 		rule: "a player reserves so many and no more",
-		file: "alloc/outstanding.go",
-		old:  "if int(o.players[p]) >= o.most {", now: "if int(o.players[p]) > o.most {",
+		file: "alloc/admission.go",
+		old:  "if int(o.countByPlayer[p]) >= o.limit {", now: "if int(o.countByPlayer[p]) > o.limit {",
 		by: allocTest("TestOutstandingIsBounded"),
 	},
 	{
@@ -85,7 +85,7 @@ var inService = []mutant{
 	{
 		rule: "failed joins make codes longer",
 		file: "alloc/service.go",
-		old:  "s.guessing.add(c.Tenant.Hash(), s.since())", now: "_ = s.since",
+		old:  "s.failedJoins.add(c.Tenant.Hash(), s.elapsed())", now: "_ = s.elapsed",
 		by: allocTest("TestFailedJoinsLengthenNewCodes"),
 	},
 	{
