@@ -125,7 +125,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	x := newHouse(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
 	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
-	wantStatus(t, d.get(t, x, "/v1/regions", "untold", ""), 503)
+	wantStatus(t, d.get(t, x, "/v1/regions", "unavailable", ""), 503)
 	wantStatus(t, d.get(t, x, "/v1/regions", "expired", ""), 401)
 
 	rec := d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"far"}`)

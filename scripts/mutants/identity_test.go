@@ -124,7 +124,7 @@ var inIdentity = []mutant{
 	{
 		rule: "HTTP: an address that forges tokens has no more looked at",
 		file: "alloc/httpapi/limits.go",
-		old:  "h.limits.forgers.charge(address, h.cfg.perAddress(), h.now())", now: "_ = address",
+		old:  "h.limits.rejectedTokens.charge(address, h.cfg.perAddress(), h.now())", now: "_ = address",
 		by: httpapiTest("TestForgersPause"),
 	},
 	{

@@ -91,30 +91,30 @@ var inService = []mutant{
 	{
 		rule: "HTTP: ten failed joins pause a player",
 		file: "alloc/httpapi/calls.go",
-		old:  "h.guessed(ctx, r.from)", now: "_ = r.from",
+		old:  "h.countFailedJoin(ctx, r.source)", now: "_ = r.source",
 		by: httpapiTest("TestFailedJoinsPauseThePlayer"),
 	},
 	{
 		rule: "HTTP: failed joins pause an address",
 		file: "alloc/httpapi/limits.go",
-		old:  "wait = max(wait, h.limits.failedAt.wait(f.address, h.now()))", now: "_ = f.address",
+		old:  "wait = max(wait, h.limits.failedJoinsByAddress.peek(f.address, h.now()))", now: "_ = f.address",
 		by: httpapiTest("TestFailedJoinsPauseTheAddress"),
 	},
 	{
 		rule: "HTTP: requests are limited by address",
 		file: "alloc/httpapi/limits.go",
-		old:  "if p := tooMany(fromAddress, h.limits.addresses.wait(f.address, now)); p != nil {", now: "if p := tooMany(fromAddress, h.limits.addresses.wait(f.address, now)); p != nil && false {",
+		old:  "if p := tooManyRequests(addressLimited, h.limits.addresses.peek(f.address, now)); p != nil {", now: "if p := tooManyRequests(addressLimited, h.limits.addresses.peek(f.address, now)); p != nil && false {",
 		by: httpapiTest("TestRequestsOfAnAddress"),
 	},
 	{
 		rule: "HTTP: X-Forwarded-For counts from trusted proxies only",
-		file: "alloc/httpapi/address.go",
+		file: "alloc/httpapi/server.go",
 		old:  "for len(hops) > 0 && contains(trusted, addr) {", now: "for len(hops) > 0 {",
 		by: httpapiTest("TestClientAddress"),
 	},
 	{
 		rule: "HTTP: a body has at most 16 KiB",
-		file: "alloc/httpapi/body.go",
+		file: "alloc/httpapi/handler.go",
 		old:  "http.MaxBytesReader(w, r.Body, MaxBody)", now: "r.Body",
 		by: httpapiTest("TestBodyTooLarge"),
 	},
@@ -126,14 +126,14 @@ var inService = []mutant{
 	},
 	{
 		rule: "HTTP: an address has so many connections",
-		file: "alloc/httpapi/connlimit.go",
+		file: "alloc/httpapi/server.go",
 		old:  "l.open[address] >= l.limits.PerAddress", now: "l.open[address] > l.limits.PerAddress",
 		by: httpapiTest("TestLimitListener"),
 	},
 	{
 		rule: "HTTP: a connection that is closed gives its place up",
-		file: "alloc/httpapi/connlimit.go",
-		old:  "c.once.Do(c.leave)", now: "c.once.Do(func() {})",
+		file: "alloc/httpapi/server.go",
+		old:  "c.once.Do(c.release)", now: "c.once.Do(func() {})",
 		by: httpapiTest("TestLimitListenerForgets"),
 	},
 }
