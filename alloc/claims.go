@@ -53,23 +53,21 @@ const (
 	paddingAt     = environmentAt + MaxTenantName
 )
 
-// The layout fills 255 bytes: neither array compiles if a part outgrows it.
+// The layout fills 255 bytes: otherwise one of these does not compile.
 var (
 	_ [plainLen - 224]byte
 	_ [224 - plainLen]byte
 	_ [plainLen - paddingAt]byte
 )
 
-// ErrClaims is returned by [Sealer.Seal] for claims that no connection data
-// may carry.
+// ErrClaims is returned by [Sealer.Seal] for ids that do not fit the role.
 var ErrClaims = errors.New("alloc: claims do not fit their role")
 
-// Claims is what connection data says about an allocation. Which ids it names
-// depends on the role:
+// Claims is the content of connection data. Its ids depend on the role:
 //
 //	RoleHost    ID and Match are the host's, Joiner is zero
 //	RoleJoiner  ID is the joiner's, Match the host's, Joiner is zero
-//	RoleTicket  ID and Match are the host's, Joiner is whom it was issued to
+//	RoleTicket  ID and Match are the host's, Joiner is the joiner that holds it
 type Claims struct {
 	Epoch uint16  // week it was sealed in, counted from the Unix epoch
 	Relay RelayID // relay that sealed it
@@ -90,7 +88,7 @@ type Claims struct {
 	Player         PlayerHash
 }
 
-// validate reports the first reason why c cannot be sealed.
+// validate returns ErrTenantName or ErrClaims if c cannot be sealed.
 func (c *Claims) validate() error {
 	names := Tenant{Project: string(c.Project), Environment: string(c.Environment)}
 	if err := names.Validate(); err != nil {
@@ -114,9 +112,9 @@ func (c *Claims) validate() error {
 	return nil
 }
 
-// put writes everything but the epoch, which is in the header, to p. The
-// claims are valid and p is zero.
-func (c *Claims) put(p *[plainLen]byte) {
+// encode writes all claims but the epoch, which is in the header, to p. The claims
+// are valid and p is zero.
+func (c *Claims) encode(p *[plainLen]byte) {
 	copy(p[relayAt:], c.Relay[:])
 	binary.BigEndian.PutUint64(p[bootAt:], c.Boot)
 	p[roleAt] = byte(c.Role)
@@ -133,9 +131,9 @@ func (c *Claims) put(p *[plainLen]byte) {
 	copy(p[environmentAt:], c.Environment)
 }
 
-// get reads what put wrote. It reports false for lengths that put never
-// writes, which would have to come from another version of this program.
-func (c *Claims) get(p *[plainLen]byte) bool {
+// decode is the inverse of encode. It reports false for lengths that encode never
+// writes; another version of this program could have written them.
+func (c *Claims) decode(p *[plainLen]byte) bool {
 	project, environment := int(p[projectLenAt]), int(p[environLenAt])
 	if project > MaxTenantName || environment > MaxTenantName {
 		return false

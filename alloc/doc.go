@@ -1,22 +1,47 @@
-// Package alloc decides who may talk to whom.
+// Package alloc implements the Allocations service: it reserves allocations on a
+// relay, issues join codes, and resolves a join code to its host. It also owns the
+// sealed connection data that a relay issues and the keys it is sealed with.
 //
-// It owns the sealed connection data that proves what an allocation is for, and
-// the keys it is sealed with; join codes; and the Allocations service on top, which
-// allocates and joins. It opens no socket and starts no goroutine. HTTP is in
-// httpapi, and the JSON types are in api.
+//	service, err := alloc.NewService(alloc.ServiceConfig{
+//		Relay:   relay, // *engine.Server
+//		Store:   codes, // join codes
+//		Regions: []alloc.Region{{ID: "home"}},
+//	})
+//	host, err := service.Allocate(ctx, caller, 8, "")       // for the host
+//	code, err := service.JoinCode(ctx, caller, host.ID)     // to show to the players
+//	joiner, err := service.Join(ctx, otherCaller, code)     // for each player
+//	http.Handle("/v1/", handler)                            // or over HTTP: package httpapi
 //
-// # Words
+// The package opens no socket and starts no goroutine. The HTTP handlers are in
+// httpapi, the JSON types and an HTTP client in api.
 //
-//	allocation  the right of one player to use the relay, with an id and a key
-//	host        an allocation that others may be linked to
+// # What an embedding program must call
+//
+// The service keeps counts and join codes of allocations that only the relay sees
+// end. A program that runs both connects them:
+//
+//	engine.Hooks.OnBind  calls  Service.OnBind(id)  the reservation was used
+//	engine.Hooks.OnEnd   calls  Service.OnEnd(id)   its join code is forgotten
+//
+// The relay takes its hooks before the service exists, and calls none before
+// Server.Run, so create the relay, then the service, then run the relay. Without
+// OnBind a reservation counts against MaxOutstanding until BindTimeout is over.
+// Without OnEnd a join code stays in the store after its host has ended; Join then
+// finds out from the relay. Both calls may repeat and do not block. Nothing has to
+// be closed.
+//
+// # Terms
+//
+//	allocation  one player's right to use the relay, with an id and a key
+//	host        an allocation to which others may be linked
 //	joiner      an allocation that may be linked to the host of its match
-//	match       a host and its joiners, named by the host's id
-//	link        leave for a joiner and a host to send to each other
-//	binding     the endpoint at which the owner of an allocation is reached
+//	match       a host and its joiners, identified by the host's id
+//	link        permission for a joiner and a host to send to each other
+//	binding     the endpoint from which the allocation's client sends
 //	reserved    in the table, not bound yet
-//	ended       gone for good; its slot may still wait to be recycled
+//	ended       removed for good; its slot may still wait for reuse
 //
-//	connection data  255 sealed bytes that say what was reserved, see claims.go
-//	ticket           the connection data with which a joiner asks for its host
-//	epoch            the week that names a sealing key
+//	connection data  255 sealed bytes that state what was reserved, see [Claims]
+//	ticket           the connection data with which a joiner connects to its host
+//	epoch            the week that identifies a sealing key
 package alloc

@@ -8,12 +8,12 @@ import (
 	"time"
 )
 
-// epochSeconds is how long a sealing key is in use.
+// epochSeconds is the time for which a sealing key is in use: a week.
 const epochSeconds = 7 * 24 * 60 * 60
 
-// The epochs known besides those retained: the two before the present one, so
-// that connection data reserved just before a roll-over still opens, and the
-// one after it, so that a clock set back across a roll-over does no harm.
+// The epochs that are valid without being retained: two before the current one, so
+// that connection data issued just before a rotation still opens, and the next
+// one, so that a clock that is set back across a rotation does no harm.
 const (
 	epochsBefore = 2
 	epochsAfter  = 1
@@ -32,15 +32,15 @@ type epochKey struct {
 	aead  cipher.AEAD
 }
 
-// keyring is the set of keys that a sealer opens with. It is immutable: Open
-// reads it without a lock, a change makes a new one.
+// keyring is the set of keys that a sealer opens with. It is immutable, so that
+// Open reads it without a lock; a rotation replaces it.
 type keyring struct {
 	current uint16
 	keys    []epochKey // current first
 }
 
 // find returns the key of epoch, or nil. The ring is short: four keys, and one
-// more for each older week in which a live allocation was made.
+// more for each older week in which a live allocation was reserved.
 func (r *keyring) find(epoch uint16) cipher.AEAD {
 	for i := range r.keys {
 		if r.keys[i].epoch == epoch {
@@ -50,22 +50,22 @@ func (r *keyring) find(epoch uint16) cipher.AEAD {
 	return nil
 }
 
-// Retain keeps epoch until [Sealer.Release] was called as often as Retain was.
-// The holder of an allocation retains the epoch of its connection data, which
-// may be older than any that a fresh sealer knows. The epoch must come from
-// opened claims or the relay's own records, never from an unopened datagram.
+// Retain keeps the key of epoch until [Sealer.Release] was called as often as
+// Retain. The relay retains the epoch of each live allocation, which may be older
+// than all epochs of a new sealer. The epoch must come from opened claims or the
+// relay's own records, never from a datagram that was not authenticated.
 func (s *Sealer) Retain(epoch uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.retained[epoch]++
 	if ring := s.keys.Load(); ring.find(epoch) == nil {
-		// Deriving depends on nothing but sizes that NewSealer has tried out.
-		// If it failed nonetheless, Open would answer false for the epoch.
-		_ = s.roll(ring.current)
+		// Derivation depends on nothing but sizes, and NewSealer has tested those.
+		// If it failed nevertheless, Open would return false for the epoch.
+		_ = s.rotate(ring.current)
 	}
 }
 
-// Release takes one Retain of epoch back. Without a Retain it does nothing.
+// Release undoes one Retain of epoch. Without a Retain it does nothing.
 func (s *Sealer) Release(epoch uint16) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,20 +75,20 @@ func (s *Sealer) Release(epoch uint16) {
 	case n == 1:
 		delete(s.retained, epoch)
 		if current := s.keys.Load().current; !inWindow(epoch, current) {
-			_ = s.roll(current) // derives nothing, see Retain
+			_ = s.rotate(current) // derives nothing, see Retain
 		}
 	}
 }
 
-// inWindow reports whether epoch is known without being retained.
+// inWindow reports whether epoch is valid without being retained.
 func inWindow(epoch, current uint16) bool {
 	ahead := int(epoch) - int(current)
 	return -epochsBefore <= ahead && ahead <= epochsAfter
 }
 
-// roll publishes the ring for the current epoch and those retained, reusing
-// the keys that the old ring has. The caller holds s.mu.
-func (s *Sealer) roll(current uint16) error {
+// rotate publishes the ring for the current epoch and the retained ones, reusing
+// the keys of the previous ring. The caller holds s.mu.
+func (s *Sealer) rotate(current uint16) error {
 	epochs := []uint16{current}
 	for e := int(current) - epochsBefore; e <= int(current)+epochsAfter; e++ {
 		if e >= 0 && e <= math.MaxUint16 {

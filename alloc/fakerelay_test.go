@@ -88,5 +88,5 @@ func (r *fakeRelay) end(s *alloc.Service, id proto.AllocationID) {
 	r.mu.Lock()
 	delete(r.live, id)
 	r.mu.Unlock()
-	s.Ended(id)
+	s.OnEnd(id)
 }

@@ -3,11 +3,14 @@ package alloc
 import (
 	"fmt"
 	"io"
+	"math"
 	"strings"
+	"sync"
+	"time"
 )
 
-// CodeAlphabet holds the 20 symbols of join codes: none is taken for another,
-// and without vowels they spell no words.
+// CodeAlphabet holds the 20 symbols of join codes: no two look alike, and without
+// vowels they spell no words.
 const CodeAlphabet = "6789BCDFGHJKLMNPQRTW"
 
 // The length of a join code in symbols, as the Relay Allocations API allows.
@@ -18,15 +21,15 @@ const (
 
 // guessSeconds is how long guessing at the permitted rate has to take, on
 // average, until it hits any code of the tenant: 28 days.
-const guessSeconds = 28 * 24 * 60 * 60
+const guessingSeconds = 28 * 24 * 60 * 60
 
 // CodeLen returns the length for a new join code of a tenant that will have
 // active codes and may fail to join failuresPerSecond times a second: the
 // smallest L from MinCodeLen up with 20^L / (active × failuresPerSecond) of at
 // least 28 days, or MaxCodeLen. Older, shorter codes do not weaken the rule:
-// they were made while the tenant had few, so there are few of each length.
+// they were issued while the tenant had few, so there are few of each length.
 func CodeLen(active int, failuresPerSecond float64) int {
-	need := float64(max(active, 1)) * failuresPerSecond * guessSeconds
+	need := float64(max(active, 1)) * failuresPerSecond * guessingSeconds
 	codes := 1.0
 	for range MinCodeLen {
 		codes *= float64(len(CodeAlphabet))
@@ -72,8 +75,8 @@ func PackCode(code string) (uint64, bool) {
 	return packed, true
 }
 
-// UnpackCode returns the code, in upper case, that [PackCode] made packed of,
-// and "" for a number that it makes of none.
+// UnpackCode is the inverse of [PackCode]. It returns the code in upper case, and
+// "" for a number that PackCode never returns.
 func UnpackCode(packed uint64) string {
 	var code [MaxCodeLen]byte
 	at := MaxCodeLen
@@ -93,8 +96,8 @@ func UnpackCode(packed uint64) string {
 // multiple of the alphabet's size, so that all symbols are equally likely.
 const fairBytes = 256 / len(CodeAlphabet) * len(CodeAlphabet)
 
-// codeDraws bounds how often newCode reads random bytes. One byte in sixteen
-// is refused, so that a second read is rare and a broken source ends the loop.
+// codeDraws bounds how often newCode reads random bytes, so that a broken source
+// ends the loop. One byte in sixteen is rejected.
 const codeDraws = 64
 
 // newCode returns a code of length symbols, 6 to 12, drawn from random.
@@ -117,4 +120,64 @@ func newCode(random io.Reader, length int) (string, error) {
 		}
 	}
 	return "", fmt.Errorf("draw a join code: %d reads gave %d symbols: %w", codeDraws, n, ErrUnavailable)
+}
+
+const (
+	// failureCells is the number of counters. Tenants that share one count
+	// together, which makes their codes longer than necessary and never shorter.
+	// All take 96 KiB.
+	failureCells = 4096
+	// failureWindow is the time constant of the running rate: after it, 63 % of a
+	// new rate is visible, after five times as long 99 %.
+	failureWindow = time.Minute
+	// peakHalfLife is the time in which a peak of the rate decays to half.
+	peakHalfLife = time.Hour
+)
+
+// failureRates measures how many joins per second fail, by tenant. It reports the
+// rate of about the last minute, or an earlier peak that decays by half every
+// hour, whichever is larger: guessing in bursts meets codes that are long enough
+// for the burst. It refuses nothing; otherwise one player could lock out the other
+// players of its tenant.
+type failureRates struct {
+	mu    sync.Mutex // guards cells; held during no call
+	cells [failureCells]failureRate
+}
+
+// failureRate holds decaying counts, in failed joins per failureWindow, as of the
+// given time since the service was created.
+type failureRate struct {
+	recent, peak float64
+	at           time.Duration
+}
+
+// add counts one failed join of the tenant with that hash.
+func (f *failureRates) add(tenant uint64, now time.Duration) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &f.cells[tenant%failureCells]
+	c.decay(now)
+	c.recent++
+	c.peak = max(c.peak, c.recent)
+}
+
+// perSecond returns the rate at which joins of the tenant fail.
+func (f *failureRates) perSecond(tenant uint64, now time.Duration) float64 {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	c := &f.cells[tenant%failureCells]
+	c.decay(now)
+	return c.peak / failureWindow.Seconds()
+}
+
+// decay updates the counts to now. An earlier now, from a concurrent call, changes
+// nothing.
+func (c *failureRate) decay(now time.Duration) {
+	passed := now - c.at
+	if passed <= 0 {
+		return
+	}
+	c.at = now
+	c.recent *= math.Exp(-float64(passed) / float64(failureWindow))
+	c.peak = max(c.recent, c.peak*math.Exp2(-float64(passed)/float64(peakHalfLife)))
 }

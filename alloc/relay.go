@@ -2,7 +2,6 @@ package alloc
 
 import (
 	"context"
-	"crypto/sha256"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -12,52 +11,52 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Errors that a [Relay] and a [Service] answer with. The HTTP layer maps each
-// of them to a status and a code of the Relay Allocations API.
+// Errors of a [Relay] and a [Service]. Package httpapi maps each of them to a
+// status and a code of the Relay Allocations API.
 var (
-	// ErrNotFound: the allocation is not there, has ended, or belongs to
-	// somebody else; a caller cannot tell which.
+	// ErrNotFound: the allocation does not exist, has ended, or belongs to another
+	// caller; the error does not tell which.
 	ErrNotFound = errors.New("alloc: allocation not found")
-	// ErrCodeNotFound: well-formed join code that leads to no live host.
+	// ErrCodeNotFound: a well-formed join code that no live host has.
 	ErrCodeNotFound = errors.New("alloc: join code not found")
 	// ErrCodeMalformed: not 6 to 12 symbols of the join code alphabet.
 	ErrCodeMalformed = errors.New("alloc: malformed join code")
-	// ErrMaxConnections: maximum of connections outside 1 to the ceiling.
+	// ErrMaxConnections: maxConnections is not within 1 and the configured maximum.
 	ErrMaxConnections = errors.New("alloc: maxConnections out of range")
-	// ErrRegion: no relay serves the region asked for.
+	// ErrRegion: no relay serves the requested region.
 	ErrRegion = errors.New("alloc: region not found")
-	// ErrFull: the relay holds as many allocations as it may; try again later.
-	ErrFull = errors.New("alloc: no room on the relay")
-	// ErrUnavailable: the relay is not running, did not answer in time, or
-	// cannot tell yet: after a restart a host may still be on its way back.
+	// ErrFull: the relay has reached its maximum of allocations; try again later.
+	ErrFull = errors.New("alloc: the relay is full")
+	// ErrUnavailable: the relay is not running or did not answer in time, or the
+	// host may still come back after a restart.
 	ErrUnavailable = errors.New("alloc: relay unavailable")
-	// ErrStoreUnavailable is an ErrUnavailable that is no relay's: the store of
-	// the fleet did not answer, or has yet to be told again what it lost.
-	ErrStoreUnavailable error = elsewhere("alloc: store unavailable")
-	// ErrAdmissionUnavailable is one that is neither's: the operator's own
-	// program, which decides about players, gave no answer.
-	ErrAdmissionUnavailable error = elsewhere("alloc: admission unavailable")
-	// ErrDraining: the relay ends what it has and takes no new hosts.
+	// ErrStoreUnavailable is an ErrUnavailable caused by the store of a fleet: it
+	// did not answer, or relays have not yet restored what it lost.
+	ErrStoreUnavailable error = unavailableError("alloc: store unavailable")
+	// ErrAdmissionUnavailable is an ErrUnavailable caused by the operator's
+	// admission hook, which gave no answer.
+	ErrAdmissionUnavailable error = unavailableError("alloc: admission unavailable")
+	// ErrDraining: the relay is shutting down and accepts no new hosts.
 	ErrDraining = errors.New("alloc: relay is draining")
-	// ErrOutstanding: the player has reserved as many allocations as it may
-	// without binding them; each counts until it is bound or has lapsed.
+	// ErrOutstanding: the player has too many allocations that are reserved and
+	// not bound; each counts until it is bound or expires.
 	ErrOutstanding = errors.New("alloc: too many allocations reserved and not bound")
 )
 
-// elsewhere is an [ErrUnavailable] whose cause is not the relay.
-type elsewhere string
+// unavailableError is an [ErrUnavailable] whose cause is not the relay.
+type unavailableError string
 
 // Error returns the text.
-func (e elsewhere) Error() string { return string(e) }
+func (e unavailableError) Error() string { return string(e) }
 
 // Is reports that e is an ErrUnavailable too.
-func (e elsewhere) Is(target error) bool { return target == ErrUnavailable }
+func (e unavailableError) Is(target error) bool { return target == ErrUnavailable }
 
-// Role says what an allocation or a piece of connection data is for.
+// Role is the purpose of an allocation or of connection data.
 type Role uint8
 
-// The roles. RoleTicket never owns an allocation: it is the role sealed into
-// the host connection data that a joiner receives.
+// The roles. No allocation has RoleTicket: it is sealed into the host connection
+// data that a joiner receives.
 const (
 	RoleNone   Role = 0
 	RoleHost   Role = 1
@@ -78,21 +77,11 @@ func (r Role) String() string {
 	return "none"
 }
 
-// PlayerHash is a digest of the player an allocation was issued to, salted
-// with its tenant. Ownership is compared by it; names of players are not kept.
-type PlayerHash [16]byte
-
-// HashPlayer returns the digest of player within tenant t.
-func HashPlayer(t Tenant, player string) PlayerHash {
-	sum := sha256.Sum256([]byte(t.Project + "\x00" + t.Environment + "\x00" + player))
-	return PlayerHash(sum[:16])
-}
-
 // ConnectionDataLen is the size in bytes of all connection data that a relay
-// issues: the real client pads to it, so nothing else is worth issuing.
+// issues. Real clients pad shorter data to this size.
 const ConnectionDataLen = proto.MaxConnectionData
 
-// ConnectionData is sealed connection data as it goes over the wire.
+// ConnectionData is sealed connection data as it is sent over the wire.
 type ConnectionData [ConnectionDataLen]byte
 
 // Epoch returns the week whose key sealed d, for [Sealer.Retain].
@@ -114,11 +103,11 @@ type HostRequest struct {
 	Tenant         Tenant
 	Player         PlayerHash
 	MaxConnections int // players besides the host
-	// Region is where the host wants to be, empty where that is left to whoever
-	// places it. Hint is the client's address, or its network, for that choice;
-	// the zero address if it is not known. A relay looks at neither.
-	Region string
-	Hint   netip.Addr
+	// Region is the requested region; if it is empty, the fleet chooses one.
+	// ClientAddress, the client's address or network, helps it to choose; the zero
+	// address if it is not known. A relay ignores both.
+	Region        string
+	ClientAddress netip.Addr
 }
 
 // JoinerRequest asks the relay of a host for an allocation for one joiner.
@@ -128,20 +117,20 @@ type JoinerRequest struct {
 	Host   proto.AllocationID
 }
 
-// Reservation is an allocation that a relay has set aside. It is lost unless
-// its holder binds within the relay's bind time-out (10 s by default).
+// Reservation is a new allocation. It expires unless a client binds it within the
+// relay's bind timeout (10 s by default).
 type Reservation struct {
 	ID             proto.AllocationID
 	Key            proto.Key // HMAC key of its BIND, 64 bytes
 	ConnectionData ConnectionData
-	// HostConnectionData is the ticket with which a joiner asks for its host.
+	// HostConnectionData is the ticket with which a joiner connects to its host.
 	// For a host it is its own connection data.
 	HostConnectionData ConnectionData
 	Endpoints          []ServerEndpoint
 	Region             string
 }
 
-// Description is what a relay tells about one of its live allocations.
+// Description describes a live allocation.
 type Description struct {
 	Tenant uint64 // Tenant.Hash
 	Player PlayerHash
@@ -149,18 +138,18 @@ type Description struct {
 	Bound  bool
 }
 
-// Region is a place where relays stand.
+// Region is a location of relays.
 type Region struct {
 	ID          string
 	Description string
-	// QoSAddress is where it answers QoS probes, host:port; empty: not told.
+	// QoSAddress is the host:port that answers QoS probes; it may be empty.
 	QoSAddress string
-	// WebSocketURL is where a relay of it takes WebSockets; empty: not told.
+	// WebSocketURL is the URL of a relay's WebSocket endpoint; it may be empty.
 	WebSocketURL string
 }
 
-// WebSocketURL returns where endpoints take WebSockets, wss rather than ws, or
-// "" if they do not.
+// WebSocketURL returns the URL of the WebSocket endpoint among endpoints, wss
+// before ws, or "" if there is none.
 func WebSocketURL(endpoints []ServerEndpoint) string {
 	for _, scheme := range []string{"wss", "ws"} {
 		for _, e := range endpoints {
@@ -172,34 +161,34 @@ func WebSocketURL(endpoints []ServerEndpoint) string {
 	return ""
 }
 
-// Relay is what the Allocations service needs of a relay. Its methods may be
-// called from several goroutines. The in-process relay is engine.Server.
+// Relay makes allocations. Its methods may be called concurrently. The relay of
+// the same process is *engine.Server.
 type Relay interface {
-	// ReserveHost sets a host's allocation aside. Errors: ErrFull,
+	// ReserveHost reserves an allocation for a host. Errors: ErrFull,
 	// ErrMaxConnections, ErrDraining, ErrUnavailable.
 	ReserveHost(ctx context.Context, r HostRequest) (Reservation, error)
-	// ReserveJoiner sets an allocation aside for a joiner of r.Host. Errors:
-	// ErrNotFound when the host has ended or is of another tenant, ErrFull,
+	// ReserveJoiner reserves an allocation for a joiner of r.Host. Errors:
+	// ErrNotFound when the host has ended or belongs to another tenant, ErrFull,
 	// ErrDraining, and ErrUnavailable, also while the host may still come back
-	// after a restart. A relay that drains takes joiners for its live hosts.
+	// after a restart. A draining relay accepts joiners of its live hosts.
 	ReserveJoiner(ctx context.Context, r JoinerRequest) (Reservation, error)
-	// Describe tells about a live allocation. Errors: ErrNotFound, and
+	// Describe describes a live allocation. Errors: ErrNotFound, and
 	// ErrUnavailable, also while the allocation may still come back.
 	Describe(ctx context.Context, id proto.AllocationID) (Description, error)
 }
 
-// Store remembers join codes. Its methods may be called from several
-// goroutines. Codes are upper-case and scoped to a tenant.
+// Store holds join codes. Its methods may be called concurrently. Codes are in
+// upper case and belong to a tenant.
 type Store interface {
-	// PutCode remembers code for host. It reports false, and changes nothing,
+	// PutCode stores code for host. It reports false, and changes nothing,
 	// when the tenant already has that code, or the host already has a code.
 	PutCode(ctx context.Context, t Tenant, code string, host proto.AllocationID) (bool, error)
-	// HostOf returns the host that code leads to, or ErrCodeNotFound.
+	// HostOf returns the host of code, or ErrCodeNotFound.
 	HostOf(ctx context.Context, t Tenant, code string) (proto.AllocationID, error)
 	// CodeOf returns the code of host, or ErrCodeNotFound.
 	CodeOf(ctx context.Context, t Tenant, host proto.AllocationID) (string, error)
 	// Codes returns how many codes the tenant has.
 	Codes(ctx context.Context, t Tenant) (int, error)
-	// Forget drops the code of host, if it has one. It does not block.
+	// Forget removes the code of host, if it has one. It does not block.
 	Forget(host proto.AllocationID)
 }

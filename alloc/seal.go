@@ -1,6 +1,7 @@
 package alloc
 
 import (
+	"cmp"
 	"crypto/cipher"
 	"crypto/hkdf"
 	"crypto/hmac"
@@ -16,18 +17,20 @@ import (
 	"time"
 )
 
-// SealerConfig is what a [Sealer] is made of.
+// SealerConfig configures a [Sealer].
 type SealerConfig struct {
-	// Master is the relay's master key. Zero is refused.
+	// Master is the relay's master key. Required.
 	Master MasterKey
-	// Relay is the relay's id, kept next to the master key. Zero is refused.
+	// Relay is the relay's id, stored next to the master key; see [NewRelayID].
+	// Required.
 	Relay RelayID
-	// Boot names this run of the process and must differ from run to run.
-	// Zero: drawn from Rand.
+	// Boot identifies this run of the process and must differ in each run. Zero: a
+	// random one.
 	Boot uint64
-	// Now is the wall clock, which names the epoch. Nil: time.Now.
+	// Now is the wall clock, which determines the epoch. Nil: time.Now.
 	Now func() time.Time
-	// Rand gives nonces. Nil: crypto/rand. It is read by one goroutine at a time.
+	// Rand is the source of nonces. Nil: crypto/rand. One goroutine at a time
+	// reads it.
 	Rand io.Reader
 }
 
@@ -37,33 +40,33 @@ var (
 	ErrNoRelayID   = errors.New("alloc: sealer without a relay id")
 )
 
-// Scratch is where [Sealer.Open] decrypts into. It belongs to one goroutine;
-// the claims opened into it alias it until its next use. Keep it in a
-// long-lived struct: on the stack it would be moved to the heap.
+// Scratch is the buffer that [Sealer.Open] decrypts into. It belongs to one
+// goroutine; opened claims alias it until its next use. Keep it in a long-lived
+// struct: a local variable would escape to the heap.
 type Scratch [plainLen]byte
 
 // Sealer seals and opens the connection data of one relay. Its methods may be
-// called from several goroutines. Nonces are random, so that one epoch's key
-// is good for 2^32 seals (NIST SP 800-38D, 8.3): 7,100 a second for a week.
+// called concurrently. Nonces are random, so one epoch's key is safe for 2^32
+// seals (NIST SP 800-38D, 8.3): 7,100 per second for a week.
 type Sealer struct {
 	relay RelayID
 	boot  uint64
 	now   func() time.Time
 
-	// The secrets are held by closures, because fmt walks into unexported
-	// fields without asking a type how it wants to be printed.
+	// Closures hold the secrets, because fmt prints unexported fields without
+	// calling their Format methods.
 	epochKey func(epoch uint16) (cipher.AEAD, error)
 	newMAC   func() hash.Hash
 
 	keys atomic.Pointer[keyring]
 
-	mu       sync.Mutex // guards what follows, and every change of keys
+	mu       sync.Mutex // guards the following fields, and every change of keys
 	rand     io.Reader
 	retained map[uint16]int // allocations by epoch
 }
 
-// NewSealer returns a sealer that knows the epochs around cfg.Now. It returns
-// ErrNoMasterKey, ErrNoRelayID or what Rand failed with.
+// NewSealer returns a sealer with the keys of the epochs around cfg.Now. Errors:
+// ErrNoMasterKey, ErrNoRelayID, or the error of Rand.
 func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	if cfg.Master.IsZero() {
 		return nil, ErrNoMasterKey
@@ -74,9 +77,7 @@ func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	if cfg.Rand == nil {
-		cfg.Rand = rand.Reader
-	}
+	cfg.Rand = cmp.Or(cfg.Rand, rand.Reader)
 	for cfg.Boot == 0 {
 		var b [8]byte
 		if _, err := io.ReadFull(cfg.Rand, b[:]); err != nil {
@@ -99,7 +100,7 @@ func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.roll(epochOf(s.now())); err != nil {
+	if err := s.rotate(epochOf(s.now())); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -112,7 +113,7 @@ func (s *Sealer) Boot() uint64 { return s.boot }
 func (s *Sealer) Relay() RelayID { return s.relay }
 
 // Seal returns c as connection data. It sets Epoch, Relay, Boot and Issued
-// itself. Errors: ErrTenantName, ErrClaims, or what Rand failed with.
+// itself. Errors: ErrTenantName, ErrClaims, or the error of Rand.
 func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
 	var data ConnectionData
 	if err := c.validate(); err != nil {
@@ -120,25 +121,25 @@ func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
 	}
 	now := s.now()
 	c.Relay, c.Boot, c.Issued = s.relay, s.boot, now.Unix()
-	key, err := s.begin(epochOf(now), data[nonceAt:headerLen])
+	key, err := s.nonceAndKey(epochOf(now), data[nonceAt:headerLen])
 	if err != nil {
 		return ConnectionData{}, err
 	}
 	data[0] = sealVersion
 	binary.BigEndian.PutUint16(data[epochAt:], key.epoch)
 	var plain [plainLen]byte
-	c.put(&plain)
+	c.encode(&plain)
 	key.aead.Seal(data[:headerLen], data[nonceAt:headerLen], plain[:], data[:headerLen])
 	return data, nil
 }
 
-// begin draws a nonce and returns the key of epoch, rolling over to it first
-// if it is another than last time.
-func (s *Sealer) begin(epoch uint16, nonce []byte) (epochKey, error) {
+// nonceAndKey draws a nonce and returns the key of epoch, after a rotation if the
+// epoch has changed.
+func (s *Sealer) nonceAndKey(epoch uint16, nonce []byte) (epochKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys.Load().current != epoch {
-		if err := s.roll(epoch); err != nil {
+		if err := s.rotate(epoch); err != nil {
 			return epochKey{}, err
 		}
 	}
@@ -148,10 +149,10 @@ func (s *Sealer) begin(epoch uint16, nonce []byte) (epochKey, error) {
 	return epochKey{epoch: epoch, aead: s.keys.Load().find(epoch)}, nil
 }
 
-// Open returns the claims sealed in data, and false for anything that this
-// relay did not seal, or sealed in an epoch that it no longer keeps. Junk
-// costs one look at the epoch and at most one AEAD open; no key is ever
-// derived for it. Open neither locks nor allocates. The scratch must not
+// Open returns the claims sealed in data. It reports false for data that this
+// relay did not seal, or sealed in an epoch that is neither recent nor retained.
+// Forged data costs one comparison of the epoch and at most one AEAD open; no key
+// is derived for it. Open neither locks nor allocates. The scratch must not
 // overlap data.
 func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
 	if len(data) != ConnectionDataLen || data[0] != sealVersion {
@@ -167,7 +168,7 @@ func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
 		return Claims{}, false
 	}
 	c := Claims{Epoch: epoch}
-	if !c.get((*[plainLen]byte)(scratch)) || c.Relay != s.relay {
+	if !c.decode((*[plainLen]byte)(scratch)) || c.Relay != s.relay {
 		return Claims{}, false
 	}
 	return c, true

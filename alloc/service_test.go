@@ -45,7 +45,7 @@ func mustAllocate(t testing.TB, s *alloc.Service, c alloc.Caller) proto.Allocati
 	if err != nil {
 		t.Fatal(err)
 	}
-	s.Bound(res.ID)
+	s.OnBind(res.ID)
 	return res.ID
 }
 
@@ -288,7 +288,7 @@ func TestRegionsOfAFleet(t *testing.T) {
 	relay := newFakeRelay()
 	var live []alloc.Region
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
-		c.Regions, c.RegionsOf = nil, func() []alloc.Region { return live }
+		c.Regions, c.LiveRegions = nil, func() []alloc.Region { return live }
 	})
 	if got := s.Regions(); len(got) != 0 {
 		t.Errorf("regions %v", got)
@@ -304,7 +304,7 @@ func TestRegionsOfAFleet(t *testing.T) {
 		if err != nil || res.Region != region {
 			t.Errorf("%q: region %q, error %v", region, res.Region, err)
 		}
-		if q := relay.hosts[n]; q.Region != region || q.Hint != caller.Address {
+		if q := relay.hosts[n]; q.Region != region || q.ClientAddress != caller.Address {
 			t.Errorf("%q: asked the relay for %+v", region, q)
 		}
 	}

@@ -4,19 +4,20 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"errors"
+	"net/netip"
 	"strings"
 )
 
 // MaxTenantName is the largest length in bytes of a project or environment
-// name: both travel inside the sealed connection data, which has 255 bytes.
+// name. Both are part of the sealed connection data, which has 255 bytes.
 const MaxTenantName = 56
 
 // ErrTenantName is returned for a project or environment name that is longer
 // than [MaxTenantName] or holds a NUL byte.
 var ErrTenantName = errors.New("alloc: project or environment name is longer than 56 bytes or holds a NUL")
 
-// Tenant names whose allocation it is: a project and one of its environments.
-// Allocations of different tenants never meet.
+// Tenant is a project and one of its environments. Allocations of different
+// tenants can never be linked.
 type Tenant struct {
 	Project     string
 	Environment string
@@ -32,8 +33,8 @@ func (t Tenant) Validate() error {
 	return nil
 }
 
-// Hash returns a 64-bit digest of both names, which the relay compares instead
-// of the names.
+// Hash returns a 64-bit digest of both names; the relay compares it instead of the
+// names.
 func (t Tenant) Hash() uint64 {
 	sum := sha256.Sum256([]byte(t.Project + "\x00" + t.Environment))
 	return binary.LittleEndian.Uint64(sum[:])
@@ -41,3 +42,36 @@ func (t Tenant) Hash() uint64 {
 
 // String returns "project/environment".
 func (t Tenant) String() string { return t.Project + "/" + t.Environment }
+
+// PlayerHash is a digest of the player that an allocation was issued to, salted
+// with its tenant. It decides ownership; names of players are not stored.
+type PlayerHash [16]byte
+
+// HashPlayer returns the digest of player within tenant t.
+func HashPlayer(t Tenant, player string) PlayerHash {
+	sum := sha256.Sum256([]byte(t.Project + "\x00" + t.Environment + "\x00" + player))
+	return PlayerHash(sum[:16])
+}
+
+// Caller is the authenticated sender of a request.
+type Caller struct {
+	Tenant Tenant
+	// Player is the player's name within the tenant. If it is empty, the request
+	// counts as that of a new player, so that callers without a name own nothing
+	// of each other.
+	Player string
+	// Server marks a backend, which may act for all hosts of its tenant.
+	Server bool
+	// Address is the caller's address or network, the zero address if it is not
+	// known. It is only used to choose the region of a host that names none.
+	Address netip.Addr
+}
+
+// owns reports whether the caller may act for the allocation that d describes,
+// which belongs to the caller's tenant.
+func (c Caller) owns(d Description) bool {
+	if c.Server {
+		return true
+	}
+	return c.Player != "" && d.Player == HashPlayer(c.Tenant, c.Player)
+}

@@ -36,6 +36,11 @@ func TestIDStringForm(t *testing.T) {
 		if !form.MatchString(text) {
 			t.Fatalf("%s is not a UUID in text form", text)
 		}
+		for _, spelled := range []string{text, strings.ToUpper(text)} {
+			if parsed, err := ParseAllocationID(spelled); err != nil || parsed != id {
+				t.Fatalf("ParseAllocationID(%s): %s, %v", spelled, parsed, err)
+			}
+		}
 		back, err := hex.DecodeString(strings.ReplaceAll(text, "-", ""))
 		if err != nil || AllocationID(back) != id {
 			t.Fatalf("%s is not the text of %x", text, id[:])
@@ -53,6 +58,23 @@ func TestIDIsZero(t *testing.T) {
 		id[bit/8] = 1 << (bit % 8)
 		if id.IsZero() {
 			t.Errorf("zero with bit %d of byte %d set", bit%8, bit/8)
+		}
+	}
+}
+
+func TestParseAllocationIDRefuses(t *testing.T) {
+	text := goldenHost.String()
+	bad := []string{
+		"", text[:35], text + "0", "{" + text + "}", "urn:uuid:" + text, strings.ReplaceAll(text, "-", ""),
+		strings.Replace(text, "-", "0", 1), strings.Replace(text, "a", "g", 1), " " + text[1:], text[:35] + "-",
+	}
+	for i := range 4 { // each dash elsewhere
+		at := 8 + 5*i
+		bad = append(bad, text[:at]+text[at+1:at+2]+"-"+text[at+2:])
+	}
+	for _, text := range bad {
+		if id, err := ParseAllocationID(text); err != ErrIDText || !id.IsZero() {
+			t.Errorf("ParseAllocationID(%q): %s, %v", text, id, err)
 		}
 	}
 }

@@ -3,37 +3,38 @@ package api
 import (
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 )
 
-// The sizes in bytes of what an allocation carries. They repeat those of
-// package proto, which a leaf may not import.
+// The sizes in bytes of an allocation's members. They repeat those of package proto,
+// which this package does not import.
 const (
 	idLen             = 16
 	keyLen            = 64
 	maxConnectionData = 255
 )
 
-// ErrAnswer is wrapped by the errors about an answer that has the right status
-// but not the members that the API requires.
-var ErrAnswer = errors.New("api: the answer is not as the API requires")
+// ErrAnswer is wrapped by the errors about an answer with an expected status but without
+// the required members.
+var ErrAnswer = errors.New("api: invalid answer")
 
-// Allocation is a place on a relay, as allocate and join return it.
+// Allocation is one player's right to use a relay, as allocate and join return it.
 type Allocation struct {
-	// AllocationID is the id as the text of a UUID; joincode takes it.
+	// AllocationID is the id as the text of a UUID, the argument of joincode.
 	AllocationID string `json:"allocationId"`
-	// AllocationIDBytes is the id as it goes over the wire, 16 bytes.
+	// AllocationIDBytes is the id as it is sent over the wire, 16 bytes.
 	AllocationIDBytes []byte `json:"allocationIdBytes"`
 	// ConnectionData is the caller's own, 1 to 255 bytes.
 	ConnectionData []byte `json:"connectionData"`
-	// HostConnectionData is the ticket to the host, 1 to 255 bytes. Only an
-	// answer of join has it: a host uses its own connection data.
+	// HostConnectionData is the ticket with which the player connects to the host, 1
+	// to 255 bytes. Only the answer of join has it.
 	HostConnectionData []byte `json:"hostConnectionData,omitempty"`
 	// Key signs the BIND of this allocation, 64 bytes.
 	Key Key `json:"key"`
-	// Region is the id of the region that the relay stands in.
+	// Region is the id of the relay's region.
 	Region string `json:"region"`
-	// RelayServer is deprecated, but old clients still demand it.
+	// RelayServer is deprecated, but old clients still require it.
 	RelayServer RelayServer `json:"relayServer"`
 	// ServerEndpoints are the ways to reach the relay, in no order.
 	ServerEndpoints []ServerEndpoint `json:"serverEndpoints"`
@@ -58,8 +59,8 @@ type ServerEndpoint struct {
 	Port int    `json:"port"`
 }
 
-// Endpoint returns the first endpoint of the connection type, and whether
-// there is one.
+// Endpoint returns the first endpoint with the connection type, and whether there is
+// one.
 func (a Allocation) Endpoint(connectionType string) (ServerEndpoint, bool) {
 	for _, e := range a.ServerEndpoints {
 		if e.ConnectionType == connectionType {
@@ -69,14 +70,14 @@ func (a Allocation) Endpoint(connectionType string) (ServerEndpoint, bool) {
 	return ServerEndpoint{}, false
 }
 
-// LogValue names the allocation and leaves out its key, which a handler that
-// writes JSON would otherwise spell out.
+// LogValue returns the id and the region. It leaves out the key, which a handler that
+// writes JSON would otherwise log.
 func (a Allocation) LogValue() slog.Value {
 	return slog.GroupValue(slog.String("allocationId", a.AllocationID), slog.String("region", a.Region))
 }
 
-// Validate reports what keeps the allocation from being used: a member that is
-// missing or has the wrong size. The error wraps [ErrAnswer].
+// Validate returns an error that wraps [ErrAnswer] if a required member is missing or has
+// the wrong size.
 func (a Allocation) Validate() error {
 	switch {
 	case a.AllocationID == "":
@@ -107,3 +108,23 @@ func missing(member string) error {
 func wrongSize(member string, n int) error {
 	return fmt.Errorf("%w: %s has %d bytes", ErrAnswer, member, n)
 }
+
+// redacted is printed in place of a secret.
+const redacted = "[redacted]"
+
+// Key is the 64-byte HMAC key of an allocation. In JSON it is base64. It is assignable to
+// and from []byte, and prints as "[redacted]" in every format, so that it is not logged by
+// accident.
+type Key []byte
+
+// String returns "[redacted]".
+func (Key) String() string { return redacted }
+
+// GoString returns "[redacted]".
+func (Key) GoString() string { return redacted }
+
+// Format writes "[redacted]" for every verb.
+func (Key) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, redacted) }
+
+// LogValue returns "[redacted]".
+func (Key) LogValue() slog.Value { return slog.StringValue(redacted) }

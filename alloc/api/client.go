@@ -14,27 +14,26 @@ import (
 	"time"
 )
 
-// DefaultTimeout is the time-out of a call, the same as that of the SDK.
+// DefaultTimeout is the timeout of a call, the same as in the SDK.
 const DefaultTimeout = 10 * time.Second
 
-// MaxResponseBody is the largest answer in bytes that a [Client] reads.
+// MaxResponseBody is the size in bytes of the largest answer that a [Client] reads.
 const MaxResponseBody = 64 << 10
 
-// Client calls the Relay Allocations API. It has no state of its own and may
-// be used by several goroutines as long as its fields stay as they are.
+// Client calls the Relay Allocations API. It has no state and may be used concurrently
+// as long as its fields do not change.
 //
-// A refusal of the server is a [*Problem]; an answer that is not as the API
-// requires wraps [ErrAnswer]; whatever the network said is wrapped.
+// An error answer is a [*Problem]; the error about an invalid answer wraps [ErrAnswer];
+// errors of the network are wrapped.
 type Client struct {
 	// BaseURL is the server's address with the scheme, such as
 	// "https://relay.example.org:7777". A slash at its end is ignored.
 	BaseURL string
-	// Token is the bearer token; empty sends none, which only a server that
-	// admits anonymous callers accepts.
+	// Token is the bearer token. If it is empty, none is sent, which only a server
+	// with anonymous callers accepts.
 	Token string
-	// HTTP does the calls. Nil means a client with a time-out of
-	// [DefaultTimeout] that follows no redirection, since a token must not
-	// travel further than to the server it was given to.
+	// HTTP makes the calls. Nil means a client with a timeout of [DefaultTimeout] that
+	// follows no redirects, so that the token is sent to this server only.
 	HTTP *http.Client
 }
 
@@ -47,14 +46,14 @@ func (c Client) String() string {
 	return "api.Client(" + u.Redacted() + ")"
 }
 
-// Format writes what String returns, whatever the verb.
+// Format writes the result of String for every verb.
 func (c Client) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, c.String()) }
 
-// LogValue returns what String returns.
+// LogValue returns the result of String.
 func (c Client) LogValue() slog.Value { return slog.StringValue(c.String()) }
 
-// Allocate sets an allocation aside for a host. It is lost unless the host
-// binds within 10 s.
+// Allocate reserves an allocation for a host. It expires unless the host binds it within
+// 10 s (by default).
 func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, error) {
 	var out AllocationResponse
 	err := c.post(ctx, "/v1/allocate", r, &out, http.StatusCreated)
@@ -67,8 +66,8 @@ func (c *Client) Allocate(ctx context.Context, r AllocateRequest) (Allocation, e
 	return out.Data.Allocation, nil
 }
 
-// JoinCode returns the join code of the caller's own allocation, which is
-// named by the text of its id. The same allocation has the same code always.
+// JoinCode returns the join code of the caller's own allocation. The code of an
+// allocation never changes.
 func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, error) {
 	var out JoinCodeResponse
 	in := JoinCodeRequest{AllocationID: allocationID}
@@ -82,8 +81,8 @@ func (c *Client) JoinCode(ctx context.Context, allocationID string) (string, err
 	return out.Data.JoinCode, nil
 }
 
-// Join sets an allocation aside for a player of the host that the code leads
-// to. It is lost unless the player binds within 10 s.
+// Join reserves an allocation for a player of the host with this join code. It expires
+// unless the player binds it within 10 s (by default).
 func (c *Client) Join(ctx context.Context, joinCode string) (Allocation, error) {
 	var out AllocationResponse
 	err := c.post(ctx, "/v1/join", JoinRequest{JoinCode: joinCode}, &out, http.StatusOK)
@@ -121,8 +120,7 @@ func (c *Client) post(ctx context.Context, path string, in, out any, want ...int
 	return c.call(ctx, http.MethodPost, path, body, out, want...)
 }
 
-// call sends one request and decodes its answer into out when the status is
-// one of those wanted.
+// call sends one request and decodes its answer into out if the status is one of want.
 func (c *Client) call(ctx context.Context, method, path string, body []byte, out any, want ...int) error {
 	req, err := c.request(ctx, method, path, body)
 	if err != nil {

@@ -1,12 +1,16 @@
-// Package api is the Relay Allocations API as it looks from outside: its JSON
-// bodies, its problem codes and a small HTTP client.
+// Package api contains the JSON bodies and the problem codes of the Relay Allocations
+// API, and a small HTTP client.
 //
-// It is a leaf. The server (alloc/httpapi), the players' library (client) and
-// the load generator (bench) share it, so it imports the standard library only
-// and knows neither the service nor the wire.
+//	client := api.Client{BaseURL: "https://relay.example.org:7777", Token: token}
+//	host, err := client.Allocate(ctx, api.AllocateRequest{MaxConnections: 8})
+//	code, err := client.JoinCode(ctx, host.AllocationID)
+//	joiner, err := client.Join(ctx, code)
+//	endpoint, ok := joiner.Endpoint("udp")
 //
-// The names and the required members of every body are those that Unity's
-// Relay SDK 1.x parses, which throws when one is missing: protocol.md 4.
-// Unknown members are ignored in both directions, so that either side may be
-// the newer one.
+// The server (alloc/httpapi), the client library (client) and the load generator (bench)
+// share it, so it imports the standard library only.
+//
+// The names and the required members of every body are those that Unity's Relay SDK 1.x
+// parses; it throws an exception when a required member is missing. Unknown members are
+// ignored in both directions, so that either side may be newer.
 package api

@@ -9,12 +9,12 @@ import (
 	"time"
 )
 
-// ProblemType is the type of every problem: the title is that of the HTTP
-// status and the code says the rest (RFC 9457, 4.2.1).
+// ProblemType is the type of every problem (RFC 9457, 4.2.1): the title is that of the
+// HTTP status, and the code identifies the problem.
 const ProblemType = "about:blank"
 
-// Problem is the body of every error, as application/problem+json. It is an
-// error itself; find it with errors.As.
+// Problem is the body of every error answer, as application/problem+json. It is an
+// error; use errors.As to get it.
 type Problem struct {
 	Type   string `json:"type"`
 	Title  string `json:"title"`
@@ -22,15 +22,14 @@ type Problem struct {
 	Detail string `json:"detail"`
 	// Code is one of the Code constants, or 15000 plus the status.
 	Code int `json:"code"`
-	// Details name the members that were wrong; it may be empty.
+	// Details names the invalid members; it may be empty.
 	Details []Detail `json:"details,omitempty"`
-	// RetryAfter is how long to wait before another attempt, from the header
-	// of that name; zero when the server did not say.
+	// RetryAfter is the time to wait before another attempt, from the Retry-After
+	// header; zero if there is none.
 	RetryAfter time.Duration `json:"-"`
 }
 
-// Detail is one remark of a [Problem]: the member in question and what is
-// wrong with it.
+// Detail is an invalid member of a request and the reason.
 type Detail struct {
 	Key   string `json:"key"`
 	Value string `json:"value"`
@@ -47,8 +46,8 @@ func NewProblem(status, code int, detail string) *Problem {
 	}
 }
 
-// Error returns title, detail and details in the manner of the SDK, then the
-// status and the code.
+// Error returns title, detail and details in the format of the SDK, then status and
+// code.
 func (p *Problem) Error() string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "api: %s: %s", p.Title, p.Detail)
@@ -59,9 +58,8 @@ func (p *Problem) Error() string {
 	return b.String()
 }
 
-// parseProblem reads the body of an error. A body that is no problem, as that
-// of a proxy between, still becomes one, so that callers have one error to
-// look for.
+// parseProblem reads the body of an error answer. A body that is not a problem, such as
+// that of a proxy, results in a generic one, so that callers handle one error type.
 func parseProblem(status int, header http.Header, body []byte) *Problem {
 	p := &Problem{}
 	if err := json.Unmarshal(body, p); err != nil || p.Title == "" || p.Code == 0 {
@@ -72,8 +70,8 @@ func parseProblem(status int, header http.Header, body []byte) *Problem {
 	return p
 }
 
-// parseRetryAfter reads the delay in seconds; the other form of the header, a
-// date, is of no use to a machine whose clock may be wrong.
+// parseRetryAfter reads a delay in seconds. It ignores dates, because the clock of this
+// machine may be wrong.
 func parseRetryAfter(s string) time.Duration {
 	seconds, err := strconv.Atoi(s)
 	if err != nil || seconds < 0 || seconds > 24*60*60 {
@@ -81,3 +79,19 @@ func parseRetryAfter(s string) time.Duration {
 	}
 	return time.Duration(seconds) * time.Second
 }
+
+// The codes of the Relay Allocations API. Every other error has the code [StatusCode]
+// of its HTTP status.
+const (
+	CodeNone               = 15000
+	CodeInvalidRequest     = 15001
+	CodeInactiveProject    = 15006
+	CodeRegionNotFound     = 15007
+	CodeAllocationNotFound = 15008
+	CodeJoinCodeNotFound   = 15009
+	CodeNoSuitableRelay    = 15010
+)
+
+// StatusCode returns the code of an error without a code of its own: 15000 plus its
+// HTTP status, such as 15401 or 15429.
+func StatusCode(status int) int { return CodeNone + status }

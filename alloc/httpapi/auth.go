@@ -2,8 +2,11 @@ package httpapi
 
 import (
 	"crypto/sha256"
+	"encoding/hex"
 	"errors"
 	"fmt"
+	"io"
+	"log/slog"
 	"net/http"
 	"net/netip"
 	"strings"
@@ -14,13 +17,13 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// devTenant is the tenant of anonymous callers.
+// devTenant returns the tenant of anonymous callers.
 func devTenant() alloc.Tenant { return alloc.Tenant{Project: "dev", Environment: "dev"} }
 
-// principal is who is calling.
+// principal is the authenticated caller of a request.
 type principal struct {
-	// name is what requests are counted under. Names of tokens and of
-	// addresses begin differently, so that they never meet.
+	// name is the key of its rate limits. Names of tokens and of addresses have
+	// different prefixes, so that they never collide.
 	name      string
 	tenant    alloc.Tenant
 	player    string
@@ -28,45 +31,44 @@ type principal struct {
 	anonymous bool
 }
 
-// Identity is who holds a bearer token, as Config.Authenticate found out.
+// Identity is the holder of a bearer token, as Config.Authenticate returns it.
 type Identity struct {
-	// Tenant is whose project and environment the caller is in. Both names are
-	// required.
+	// Tenant is the caller's project and environment. Both names are required.
 	Tenant alloc.Tenant
 	// Player is the name of the player, or of the backend. It is required.
 	Player string
 	Kind   Kind
 }
 
-// principal returns the caller as it is counted. Static tokens and those that
-// Config.Authenticate knows are one principal if they name the same player.
-func (i Identity) principal() principal {
+// toPrincipal returns the principal of the identity. Static tokens and tokens that
+// Config.Authenticate accepts are one principal if they name the same player.
+func (i Identity) toPrincipal() principal {
 	name := []string{"token", i.Kind.String(), i.Tenant.Project, i.Tenant.Environment, i.Player}
 	return principal{name: strings.Join(name, "\x00"), tenant: i.Tenant, player: i.Player, kind: i.Kind}
 }
 
-// Errors of Config.Authenticate that callers are told of, with errors.Is.
+// Errors of Config.Authenticate that change the answer. They may be wrapped.
 var (
-	// ErrTokenExpired: a new token will do; 401 says so.
+	// ErrTokenExpired: the token was valid and has expired; the 401 says so.
 	ErrTokenExpired = errors.New("httpapi: token has expired")
-	// ErrCannotTell: nobody can say now whether the token is good; 503.
-	ErrCannotTell = errors.New("httpapi: nobody can say now whether the token is good")
+	// ErrAuthUnavailable: the token cannot be checked now; the answer is 503.
+	ErrAuthUnavailable = errors.New("httpapi: the token cannot be checked now")
 )
 
-// errNoToken is for a request without one bearer token.
+// errNoToken: the request has not exactly one bearer token.
 var errNoToken = errors.New("httpapi: no bearer token")
 
-// errUnknownToken is for a token that is none of ours.
+// errUnknownToken: the token is not one of Config.Tokens.
 var errUnknownToken = errors.New("httpapi: unknown token")
 
-// errForged wraps why a token was refused after it had to be looked at, which
-// costs more than to make it up.
-var errForged = errors.New("httpapi: token was refused")
+// errRejectedToken wraps the error of Config.Authenticate. To check such a token
+// costs more than to forge one, so these are limited by address.
+var errRejectedToken = errors.New("httpapi: token was refused")
 
-// identify finds out who is calling. If the address is the caller's own and too
-// many bad tokens came from there, the error is the problem to answer with.
-func (h *Handler) identify(r *http.Request, address netip.Prefix, own bool) (principal, error) {
-	token, ok := bearer(r.Header)
+// authenticate returns the caller of a request. If the address is the caller's own
+// and sent too many rejected tokens, the error is the problem to answer with.
+func (h *Handler) authenticate(r *http.Request, address netip.Prefix, own bool) (principal, error) {
+	token, ok := bearerToken(r.Header)
 	if !ok {
 		return principal{}, errNoToken
 	}
@@ -77,27 +79,27 @@ func (h *Handler) identify(r *http.Request, address netip.Prefix, own bool) (pri
 		return principal{}, errUnknownToken
 	}
 	if own {
-		if problem := h.forger(address); problem != nil {
+		if problem := h.refuseForger(address); problem != nil {
 			return principal{}, problem
 		}
 	}
-	who, err := h.cfg.Authenticate(r.Context(), token)
+	identity, err := h.cfg.Authenticate(r.Context(), token)
 	if err != nil {
-		return principal{}, fmt.Errorf("%w: %w", errForged, err)
+		return principal{}, fmt.Errorf("%w: %w", errRejectedToken, err)
 	}
-	return who.principal(), nil
+	return identity.toPrincipal(), nil
 }
 
-// unauthorized returns the problem of a caller that nobody knows. A caller
-// without a token is told the scheme and no error (RFC 6750, 3.1).
-func unauthorized(err error) *api.Problem {
-	if errors.Is(err, ErrCannotTell) {
-		return later(statusProblem(http.StatusServiceUnavailable, "tokens cannot be checked now"), retryUnavailable)
+// authProblem returns the problem of a caller that was not authenticated.
+func authProblem(err error) *api.Problem {
+	if errors.Is(err, ErrAuthUnavailable) {
+		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "tokens cannot be checked now"), retryUnavailable)
 	}
 	return statusProblem(http.StatusUnauthorized, "a valid bearer token is required")
 }
 
-// challenge returns the header that goes with a 401.
+// challenge returns the WWW-Authenticate header of a 401. A request without a token
+// gets the scheme and no error code (RFC 6750, 3.1).
 func challenge(err error) string {
 	switch {
 	case errors.Is(err, errNoToken):
@@ -108,20 +110,18 @@ func challenge(err error) string {
 	return `Bearer error="invalid_token"`
 }
 
-// caller returns the principal as the service knows it. An anonymous caller
-// cannot prove that it made an allocation, so it may name any of its tenant's
-// where ownership counts.
+// caller returns the principal as the service's caller. An anonymous caller cannot
+// prove that an allocation is its own, so joincode accepts any of its tenant.
 func (p principal) caller(c callName) alloc.Caller {
 	server := p.kind == KindServer || (p.anonymous && c == callJoinCode)
 	return alloc.Caller{Tenant: p.tenant, Player: p.player, Server: server}
 }
 
-// digest is how a secret is kept and looked up: the time of a look-up tells
-// something about digests, which nobody can choose, and nothing about secrets.
+// digest identifies a secret. The time of a map lookup depends on the digest, which
+// an attacker cannot choose, and reveals nothing about the secret.
 type digest [sha256.Size]byte
 
-// tokenTable finds the principal of a secret. It does not change after
-// newTokenTable.
+// tokenTable maps secrets to principals. It is immutable.
 type tokenTable map[digest]principal
 
 func newTokenTable(tokens []Token) (tokenTable, error) {
@@ -134,7 +134,7 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 		if _, ok := table[key]; ok {
 			return nil, fmt.Errorf("httpapi: token %d: %w", i, ErrDuplicate)
 		}
-		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.principal()
+		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.toPrincipal()
 	}
 	return table, nil
 }
@@ -145,8 +145,8 @@ func (t tokenTable) find(secret string) (principal, bool) {
 	return p, ok
 }
 
-// bearer returns the token of the only Authorization header (RFC 6750, 2.1).
-func bearer(h http.Header) (string, bool) {
+// bearerToken returns the token of the only Authorization header (RFC 6750, 2.1).
+func bearerToken(h http.Header) (string, bool) {
 	values := h.Values("Authorization")
 	if len(values) != 1 {
 		return "", false
@@ -159,9 +159,8 @@ func bearer(h http.Header) (string, bool) {
 	return token, true
 }
 
-// anonymousFrom returns a player that has never called before, counted under
-// its address.
-func anonymousFrom(address netip.Prefix) principal {
+// anonymousPrincipal returns a new player whose rates are limited by its address.
+func anonymousPrincipal(address netip.Prefix) principal {
 	return principal{
 		name:      "address\x00" + address.String(),
 		tenant:    devTenant(),
@@ -169,4 +168,121 @@ func anonymousFrom(address netip.Prefix) principal {
 		kind:      KindPlayer,
 		anonymous: true,
 	}
+}
+
+// The limits in bytes of a token's secret. A secret of the minimum length cannot be
+// guessed; one of the maximum length fits the header limit of [NewServer].
+const (
+	MinSecret = 16
+	MaxSecret = 4096
+)
+
+// Errors of [New] about one token. They are wrapped with its index, never with
+// its secret.
+var (
+	// ErrSecret: too short, too long, or with bytes that a header cannot carry.
+	ErrSecret = errors.New("secret is not 16 to 4096 visible ASCII characters")
+	// ErrDuplicate: two tokens have the same secret.
+	ErrDuplicate = errors.New("secret is that of another token")
+	// ErrTokenTenant: project or environment is empty.
+	ErrTokenTenant = errors.New("project and environment are required")
+	// ErrTokenKind: neither player nor server.
+	ErrTokenKind = errors.New("kind is neither player nor server")
+)
+
+// Token is a static bearer token and its identity.
+type Token struct {
+	// Secret is the token itself, 16 to 4096 visible ASCII characters.
+	Secret string
+	// Project and Environment are the tenant. Both are required and have at most 56
+	// bytes.
+	Project, Environment string
+	// Player is the name of the player; if empty, it is derived from the secret.
+	// Tokens of one tenant, player and kind are one principal.
+	Player string
+	// Kind is KindPlayer by default.
+	Kind Kind
+}
+
+// String returns kind, tenant and player, and no secret.
+func (t Token) String() string {
+	return fmt.Sprintf("%s %s/%s %s", t.Kind, t.Project, t.Environment, t.Player)
+}
+
+// Format writes what String returns, whatever the verb.
+func (t Token) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, t.String()) }
+
+// LogValue returns what String returns.
+func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
+
+func (t Token) tenant() alloc.Tenant {
+	return alloc.Tenant{Project: t.Project, Environment: t.Environment}
+}
+
+func (t Token) validate() error {
+	switch {
+	case !validSecret(t.Secret):
+		return ErrSecret
+	case t.Project == "" || t.Environment == "":
+		return ErrTokenTenant
+	case t.Kind != KindPlayer && t.Kind != KindServer:
+		return ErrTokenKind
+	}
+	return t.tenant().Validate()
+}
+
+func validSecret(s string) bool {
+	if len(s) < MinSecret || len(s) > MaxSecret {
+		return false
+	}
+	for i := range len(s) {
+		if s[i] <= ' ' || s[i] >= 0x7f {
+			return false
+		}
+	}
+	return true
+}
+
+// player returns the name of the player. A derived one is a digest with a prefix, so
+// that it is not the digest in the table of tokens.
+func (t Token) player() string {
+	if t.Player != "" {
+		return t.Player
+	}
+	sum := sha256.Sum256([]byte("ferry player\x00" + t.Secret))
+	return "token-" + hex.EncodeToString(sum[:16])
+}
+
+// Kind is the kind of a token's holder. The zero value has fewer rights.
+type Kind uint8
+
+// The kinds of token.
+const (
+	// KindPlayer is one player, which owns only the allocations that it reserves.
+	KindPlayer Kind = iota
+	// KindServer is a backend, which owns all allocations of its tenant and has
+	// separate limits.
+	KindServer
+)
+
+// String returns "player" or "server".
+func (k Kind) String() string {
+	switch k {
+	case KindPlayer:
+		return "player"
+	case KindServer:
+		return "server"
+	}
+	return fmt.Sprintf("kind(%d)", uint8(k))
+}
+
+// ParseKind is the inverse of [Kind.String].
+func ParseKind(s string) (Kind, error) {
+	switch s {
+	case "player":
+		return KindPlayer, nil
+	case "server":
+		return KindServer, nil
+	}
+	return 0, fmt.Errorf("httpapi: token kind %q is neither player nor server", s)
 }

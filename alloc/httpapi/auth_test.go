@@ -14,20 +14,20 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// known is somebody who knows tokens of the form "carl" and "backend", that of
-// somebody else that has expired, and one about which it cannot tell now.
+// known authenticates a few tokens: those of players and of a backend are valid, one
+// has expired, and one cannot be checked now.
 func known(_ context.Context, token string) (Identity, error) {
-	who := Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: token}
+	identity := Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: token}
 	switch {
 	case strings.HasPrefix(token, "carl"), token == "bert":
-		return who, nil
+		return identity, nil
 	case token == "backend":
-		who.Kind = KindServer
-		return who, nil
+		identity.Kind = KindServer
+		return identity, nil
 	case token == "expired":
 		return Identity{}, fmt.Errorf("%w: at dawn", ErrTokenExpired)
-	case token == "untold":
-		return Identity{}, ErrCannotTell
+	case token == "unavailable":
+		return Identity{}, ErrAuthUnavailable
 	}
 	return Identity{}, errors.New("a stranger")
 }
@@ -45,7 +45,7 @@ func TestAuthenticate(t *testing.T) {
 		{"", "Bearer", 401},
 		{"stranger", `Bearer error="invalid_token"`, 401},
 		{"expired", `Bearer error="invalid_token", error_description="the token has expired"`, 401},
-		{"untold", "", 503},
+		{"unavailable", "", 503},
 	} {
 		rec := x.post("/v1/allocate", c.token, `{"maxConnections":4}`)
 		wantProblem(t, rec, c.status, 15000+c.status)
@@ -56,7 +56,7 @@ func TestAuthenticate(t *testing.T) {
 			t.Errorf("%q: Retry-After = %q", c.token, retry)
 		}
 		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "stranger") {
-			t.Errorf("%q: a caller is told why: %s", c.token, body)
+			t.Errorf("%q: the answer has the reason: %s", c.token, body)
 		}
 	}
 }
@@ -72,7 +72,7 @@ func TestOneself(t *testing.T) {
 }
 
 // TestAnonymousWithIssuer: in dev a token that is good counts, and one that is
-// not lets in somebody new.
+// not is a new player.
 func TestAnonymousWithIssuer(t *testing.T) {
 	x := newHouse(t, Config{Anonymous: true, Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
@@ -111,11 +111,11 @@ func TestForgersPause(t *testing.T) {
 	wantStatus(t, from("198.51.100.1", "carl"), 200)
 
 	looked = 0
-	for range 10 { // Nobody can tell, which is not the caller's fault.
-		from("198.51.100.9", "untold")
+	for range 10 { // The token cannot be checked, which is not the caller's fault.
+		from("198.51.100.9", "unavailable")
 	}
 	if looked != 10 {
-		t.Errorf("%d tokens were looked at about which nobody can tell, want 10", looked)
+		t.Errorf("%d tokens that cannot be checked reached Authenticate, want 10", looked)
 	}
 }
 
@@ -126,8 +126,8 @@ func TestRefusedByRules(t *testing.T) {
 		status, code int
 		says         string
 	}{
-		{alloc.Denied{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
-		{alloc.Denied{}, 403, 15403, "not admitted"},
+		{alloc.DeniedError{Reason: "you are banned until Friday"}, 403, 15403, "banned until Friday"},
+		{alloc.DeniedError{}, 403, 15403, "not admitted"},
 		{alloc.ErrProjectInactive, 403, 15006, "not active"},
 		{alloc.ErrProjectQuota, 429, 15429, "the project has as much"},
 	} {
@@ -167,7 +167,7 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 // each by itself when the store is gone.
 func TestTaker(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
-	cfg := Config{PlayerPerMinute: 10, Taker: s}
+	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s}
 	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
 	fine := 0
 	for i := range 30 {
@@ -184,7 +184,7 @@ func TestTaker(t *testing.T) {
 	wantStatus(t, nodes[0].do(regionsOf(tokenBert)()), 200)
 	for key := range s.taken {
 		if strings.Contains(key, "bert") || strings.Contains(key, "game") {
-			t.Errorf("the store is told who plays: %q", key)
+			t.Errorf("the store gets the name of a player: %q", key)
 		}
 	}
 	s.fails = errors.New("the store is gone")
@@ -198,7 +198,7 @@ func TestTaker(t *testing.T) {
 // next one.
 func TestTakerOfFailedJoins(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
-	cfg := Config{Taker: s, FailedJoinsPerMinute: 4}
+	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4}
 	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
 	status := func(x *house, n int) int {
 		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), tokenBert, wrongCode)).Code
@@ -225,7 +225,7 @@ func TestTakerOfFailedJoins(t *testing.T) {
 func TestTakerIsNotAsked(t *testing.T) {
 	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
 		s := &together{taken: make(map[string]int)}
-		cfg.Taker = s
+		cfg.SharedLimiter = s
 		x := newHouse(t, cfg)
 		token := ""
 		if cfg.Unlimited {
@@ -257,7 +257,7 @@ func TestPause(t *testing.T) {
 		}
 		l.pause("a", c.perMinute, c.pause, now)
 		step := time.Minute / time.Duration(c.perMinute) // What one event takes.
-		if got := l.wait("a", now); got < c.want-time.Microsecond || got > c.want+step {
+		if got := l.peek("a", now); got < c.want-time.Microsecond || got > c.want+step {
 			t.Errorf("%+v: waits for %v", c, got)
 		}
 	}

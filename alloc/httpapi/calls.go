@@ -4,17 +4,12 @@ import (
 	"context"
 	"errors"
 	"net/http"
-
-	"github.com/google/uuid"
+	"net/netip"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// uuidTextLen is the length of an id's text; the other forms that package uuid
-// reads are no form of the API.
-const uuidTextLen = 36
 
 func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem) {
 	var in struct {
@@ -28,12 +23,12 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 		return answer{}, invalidMember("maxConnections", "is missing")
 	}
 	caller := r.caller
-	caller.Address = r.from.hint()
+	caller.Address = r.source.clientAddress()
 	res, err := h.service.Allocate(ctx, caller, *in.MaxConnections, in.Region)
 	if err != nil {
-		return answer{}, h.refuse(r, err)
+		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocated(r, http.StatusCreated, hostAllocation(res)), nil
+	return allocationAnswer(r, http.StatusCreated, hostAllocation(res)), nil
 }
 
 func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem) {
@@ -46,13 +41,13 @@ func (h *Handler) joinCode(ctx context.Context, r request) (answer, *api.Problem
 	if in.AllocationID == "" {
 		return answer{}, invalidMember("allocationId", "is missing")
 	}
-	id, err := uuid.Parse(in.AllocationID)
-	if err != nil || len(in.AllocationID) != uuidTextLen {
+	id, err := proto.ParseAllocationID(in.AllocationID)
+	if err != nil {
 		return answer{}, invalidMember("allocationId", "is not a UUID")
 	}
-	code, err := h.service.JoinCode(ctx, r.caller, proto.AllocationID(id))
+	code, err := h.service.JoinCode(ctx, r.caller, id)
 	if err != nil {
-		return answer{}, h.refuse(r, err)
+		return answer{}, h.serviceProblem(r, err)
 	}
 	return answer{http.StatusCreated, api.JoinCodeResponse{
 		Meta: meta(r, http.StatusCreated),
@@ -70,17 +65,17 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 	if in.JoinCode == "" {
 		return answer{}, invalidMember("joinCode", "is missing")
 	}
-	if problem := h.mayGuess(r.from); problem != nil {
+	if problem := h.checkFailedJoins(r.source); problem != nil {
 		return answer{}, problem
 	}
 	res, err := h.service.Join(ctx, r.caller, in.JoinCode)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		h.guessed(ctx, r.from)
+		h.countFailedJoin(ctx, r.source)
 	}
 	if err != nil {
-		return answer{}, h.refuse(r, err)
+		return answer{}, h.serviceProblem(r, err)
 	}
-	return allocated(r, http.StatusOK, joinerAllocation(res)), nil
+	return allocationAnswer(r, http.StatusOK, joinerAllocation(res)), nil
 }
 
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
@@ -98,8 +93,9 @@ func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
 	}}, nil
 }
 
-// refuse maps an error of the service, and logs what the caller is not told.
-func (h *Handler) refuse(r request, err error) *api.Problem {
+// serviceProblem maps an error of the service to a problem, and logs internal errors,
+// which the answer does not contain.
+func (h *Handler) serviceProblem(r request, err error) *api.Problem {
 	p := problemOf(err)
 	if p.Status == http.StatusInternalServerError {
 		h.log.Error("internal error", "requestId", r.id, "error", err)
@@ -107,7 +103,7 @@ func (h *Handler) refuse(r request, err error) *api.Problem {
 	return p
 }
 
-func allocated(r request, status int, a api.Allocation) answer {
+func allocationAnswer(r request, status int, a api.Allocation) answer {
 	return answer{status, api.AllocationResponse{
 		Meta: meta(r, status),
 		Data: api.AllocationData{Allocation: a},
@@ -116,4 +112,60 @@ func allocated(r request, status int, a api.Allocation) answer {
 
 func meta(r request, status int) api.Meta {
 	return api.Meta{RequestID: r.id, Status: status}
+}
+
+// hostAllocation returns a reservation in the form of an allocate answer.
+func hostAllocation(r alloc.Reservation) api.Allocation {
+	endpoints := make([]api.ServerEndpoint, len(r.Endpoints))
+	for i, e := range r.Endpoints {
+		endpoints[i] = api.ServerEndpoint{
+			ConnectionType: e.ConnectionType,
+			Network:        e.Network,
+			Reliable:       e.Reliable,
+			Secure:         e.Secure,
+			Host:           e.Host,
+			Port:           int(e.Port),
+		}
+	}
+	return api.Allocation{
+		AllocationID:      r.ID.String(),
+		AllocationIDBytes: r.ID[:],
+		ConnectionData:    r.ConnectionData[:],
+		Key:               r.Key[:],
+		Region:            r.Region,
+		RelayServer:       relayServer(r.Endpoints),
+		ServerEndpoints:   endpoints,
+	}
+}
+
+// joinerAllocation returns a reservation in the form of a join answer.
+func joinerAllocation(r alloc.Reservation) api.Allocation {
+	a := hostAllocation(r)
+	a.HostConnectionData = r.HostConnectionData[:]
+	return a
+}
+
+// relayServer returns the deprecated member: the first udp endpoint with an IPv4
+// literal, else the first udp endpoint, else the first one. Clients that require the
+// member do not require that they can use it.
+func relayServer(endpoints []alloc.ServerEndpoint) api.RelayServer {
+	var best alloc.ServerEndpoint
+	rank := 0
+	for _, e := range endpoints {
+		if r := relayServerRank(e); r > rank {
+			best, rank = e, r
+		}
+	}
+	return api.RelayServer{IPv4: best.Host, Port: int(best.Port)}
+}
+
+func relayServerRank(e alloc.ServerEndpoint) int {
+	addr, err := netip.ParseAddr(e.Host)
+	switch {
+	case e.ConnectionType != "udp":
+		return 1
+	case err != nil || !addr.Is4():
+		return 2
+	}
+	return 3
 }

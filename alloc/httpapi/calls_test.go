@@ -84,7 +84,7 @@ func TestHint(t *testing.T) {
 		}
 		wantStatus(t, x.do(r), http.StatusCreated)
 		got := x.relay.hosts[len(x.relay.hosts)-1]
-		if got.Hint.String() != tt.want || got.Region != "far" {
+		if got.ClientAddress.String() != tt.want || got.Region != "far" {
 			t.Errorf("%s from %s: asked for %+v, want the hint %s", tt.token, tt.remote, got, tt.want)
 		}
 	}

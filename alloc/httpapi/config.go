@@ -1,6 +1,7 @@
 package httpapi
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -11,99 +12,100 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// The requests per minute, principal and call when the configuration does not
-// say. Sixty is the published limit of the real service (protocol.md 4.7).
+// The default limits of requests per minute, principal and call. 60 is the published
+// limit of the original service.
 const (
 	DefaultPlayerPerMinute = 60
 	DefaultServerPerMinute = 6000
 )
 
-// DefaultAddressPerMinute is how many requests per minute may come from one
-// address when the configuration does not say (reliability-security.md 7.3).
+// DefaultAddressPerMinute is the default limit of requests per minute from one client
+// address.
 const DefaultAddressPerMinute = 120
 
-// The failed joins per minute and principal when the configuration does not
-// say. Ten is many for somebody who types codes; a backend speaks for many,
-// and the rate of its default is the one that join codes withstand anyway.
+// The default limits of failed joins per minute and principal. 10 is enough for a
+// player that types codes. A backend acts for many players; its default equals the
+// rate that join codes are long enough for (alloc.DefaultFailuresPerSecond).
 const (
 	DefaultFailedJoinsPerMinute       = 10
 	DefaultServerFailedJoinsPerMinute = 600
 )
 
-// maxPerMinute bounds all limits: a larger one limits nothing.
+// maxPerMinute is the largest value of a limit.
 const maxPerMinute = 1e9
 
 // Errors of [New] about the configuration as a whole.
 var (
 	// ErrNoService: Config.Service is nil.
 	ErrNoService = errors.New("httpapi: no service")
-	// ErrNoCredential: neither a token, nor somebody who knows tokens, nor
-	// anonymous callers, so that nobody could call.
-	ErrNoCredential = errors.New("httpapi: no token and no issuer is configured and anonymous callers are not let in")
-	// ErrLimit: a limit that is negative or beyond reason.
-	ErrLimit = errors.New("httpapi: a limit is negative or beyond reason")
-	// ErrProxy: a trusted proxy that is no network.
+	// ErrNoCredential: Tokens, Authenticate and Anonymous are all unset, so that
+	// every call would be refused.
+	ErrNoCredential = errors.New("httpapi: no token and no issuer is configured, and anonymous callers are not allowed")
+	// ErrLimit: a limit is negative or above one billion.
+	ErrLimit = errors.New("httpapi: a limit is negative or too large")
+	// ErrProxy: a trusted proxy is not a valid prefix.
 	ErrProxy = errors.New("httpapi: a trusted proxy is not a valid prefix")
-	// ErrOrigin: an allowed origin that no browser would send.
+	// ErrOrigin: an allowed origin that a browser never sends.
 	ErrOrigin = errors.New("httpapi: not an origin such as https://game.example.org")
 )
 
-// Config says what a [Handler] serves and to whom.
+// Config configures a [Handler].
 type Config struct {
-	// Service does the work. It is required.
+	// Service is required.
 	Service *alloc.Service
-	// Tokens are the callers that are let in. At least one is required unless
+	// Tokens are the static bearer tokens. At least one is required unless
 	// Authenticate or Anonymous is set.
 	Tokens []Token
-	// Authenticate says who holds a token that is none of Tokens. Its error is
-	// for the log, and must hold nothing of the token; what a caller is told is
-	// said at ErrTokenExpired and ErrCannotTell. It is called from many goroutines,
-	// and bounds what it does by itself. Nil: Tokens are all there are.
+	// Authenticate returns the holder of a token that is not one of Tokens. Its
+	// error is logged and must not contain the token; ErrTokenExpired and
+	// ErrAuthUnavailable change the answer. It is called concurrently and must limit
+	// its own time. Nil: only Tokens are accepted.
 	Authenticate func(ctx context.Context, token string) (Identity, error)
-	// Taker counts requests and failed joins of players for several processes
-	// together, besides the counts of each. Nil: each process counts alone.
-	Taker Taker
+	// SharedLimiter counts requests and failed joins of principals for several
+	// processes together, in addition to the limits of each process. Nil: each
+	// process counts alone.
+	SharedLimiter SharedLimiter
 	// Anonymous lets callers in whose token is missing or unknown: each call is
 	// a player of its own in project "dev", environment "dev". Unknown tokens
 	// are let in too, since a game always sends the one of its own account.
 	Anonymous bool
-	// Unlimited switches off the limits of requests and of failed joins.
+	// Unlimited disables the limits of requests and of failed joins.
 	Unlimited bool
-	// Counts are those of the handler before, where this one takes its place. Nil:
-	// counts begin with the handler.
-	Counts *Counts
-	// PlayerPerMinute is how many requests a player may make per minute and
-	// call; 0 means 60.
+	// RateCounts are shared with the handler that this one replaces, so that a new
+	// configuration resets no limit. Nil: the counts start at zero.
+	RateCounts *RateCounts
+	// PlayerPerMinute limits the requests of a player per minute and call; 0 means
+	// 60.
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int
-	// AddressPerMinute is how many requests may come from one client address
-	// per minute, of all calls and tokens together but those of backends; 0
-	// means 120. An IPv6 address counts by its /56.
+	// AddressPerMinute limits the requests per minute from one client address, of
+	// all calls and all tokens except those of backends; 0 means 120. An IPv6 address
+	// counts by its /56.
 	AddressPerMinute int
-	// FailedJoinsPerMinute is how many joins of one player, and how many from
-	// one client address, may name no live code per minute, as many at once;
-	// beyond that its joins pause. Others of the tenant notice nothing, but for
-	// longer join codes (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
+	// FailedJoinsPerMinute limits the joins with a code that does not exist, per
+	// minute, of one player and from one client address; it is also the burst. Above
+	// it joins are refused for a while. Other players of the tenant are not affected,
+	// except that new join codes may be longer
+	// (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
 	FailedJoinsPerMinute int
-	// ServerFailedJoinsPerMinute is the same for a backend, whose address does
-	// not count; 0 means 600.
+	// ServerFailedJoinsPerMinute is the same for a backend, whose address is not
+	// limited; 0 means 600.
 	ServerFailedJoinsPerMinute int
-	// AllowOrigins are the web origins whose pages may call, such as
+	// AllowOrigins are the web origins that may call from a browser, such as
 	// "https://game.example.org". Nil means "*", any; empty means none.
 	AllowOrigins []string
 	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For
-	// is believed about a caller's address. Nil means none: then all callers
-	// behind a proxy have the proxy's address, and share its limits.
+	// header is used. Nil means none: then all callers behind a proxy have the
+	// proxy's address and share its limits.
 	TrustedProxies []netip.Prefix
-	// Logger gets one line per request at debug level and one per internal
-	// error. Nil means no log. Tokens, keys, join codes and addresses are never
-	// logged.
+	// Logger gets one line per request at debug level and one per internal error.
+	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
 	Logger *slog.Logger
-	// OnRequest is told about every request when it has been answered: the call
+	// OnRequest is called after each request with the call
 	// ("allocate", "joincode", "join", "regions", "openapi", "preflight" or
-	// "other"), the status and the time it took. Nil is allowed. It is called
-	// from many goroutines.
+	// "other"), the status and the duration. It is called concurrently. Nil is
+	// allowed.
 	OnRequest func(call string, status int, d time.Duration)
 }
 
@@ -137,25 +139,18 @@ func (c Config) validate() error {
 
 func (c Config) perMinute(k Kind) int {
 	if k == KindServer {
-		return withDefault(c.ServerPerMinute, DefaultServerPerMinute)
+		return cmp.Or(c.ServerPerMinute, DefaultServerPerMinute)
 	}
-	return withDefault(c.PlayerPerMinute, DefaultPlayerPerMinute)
+	return cmp.Or(c.PlayerPerMinute, DefaultPlayerPerMinute)
 }
 
 func (c Config) perAddress() int {
-	return withDefault(c.AddressPerMinute, DefaultAddressPerMinute)
+	return cmp.Or(c.AddressPerMinute, DefaultAddressPerMinute)
 }
 
 func (c Config) failedJoins(k Kind) int {
 	if k == KindServer {
-		return withDefault(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
+		return cmp.Or(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
 	}
-	return withDefault(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
-}
-
-func withDefault(n, otherwise int) int {
-	if n == 0 {
-		return otherwise
-	}
-	return n
+	return cmp.Or(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
 }

@@ -46,20 +46,20 @@ func (q *queue) add(addr string) *strangerConn {
 
 func TestLimitListener(t *testing.T) {
 	q := new(queue)
-	refused := make(map[Refusal]int)
+	refused := make(map[Rejection]int)
 	l := LimitListener(q, ConnLimits{
 		Total: 6, PerAddress: 2, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		OnRefuse: func(why Refusal) { refused[why]++ },
+		OnReject: func(why Rejection) { refused[why]++ },
 	})
 	steps := []struct {
 		addr string
-		want Refusal
+		want Rejection
 	}{
-		{"198.51.100.1", ""}, {"198.51.100.1", ""}, {"198.51.100.1", RefusedAddress},
-		{"::ffff:198.51.100.1", RefusedAddress},
-		{"2001:db8:0:1::1", ""}, {"2001:db8:0:ff::2", ""}, {"2001:db8:0:2::3", RefusedAddress},
+		{"198.51.100.1", ""}, {"198.51.100.1", ""}, {"198.51.100.1", RejectedAddress},
+		{"::ffff:198.51.100.1", RejectedAddress},
+		{"2001:db8:0:1::1", ""}, {"2001:db8:0:ff::2", ""}, {"2001:db8:0:2::3", RejectedAddress},
 		{"10.0.0.1", ""}, {"10.0.0.1", ""},
-		{"10.0.0.1", RefusedTotal}, {"203.0.113.1", RefusedTotal},
+		{"10.0.0.1", RejectedTotal}, {"203.0.113.1", RejectedTotal},
 	}
 	var open []net.Conn
 	for i, step := range steps {
@@ -111,8 +111,8 @@ func TestLimitListenerForgets(t *testing.T) {
 
 func TestLimitListenerDefaults(t *testing.T) {
 	q := new(queue)
-	refused := make(map[Refusal]int)
-	l := LimitListener(q, ConnLimits{OnRefuse: func(why Refusal) { refused[why]++ }})
+	refused := make(map[Rejection]int)
+	l := LimitListener(q, ConnLimits{OnReject: func(why Rejection) { refused[why]++ }})
 	var fine int
 	for i := range 70 * 70 {
 		q.add(netip.AddrFrom4([4]byte{198, 51, 100, byte(i / 70)}).String())
@@ -121,7 +121,7 @@ func TestLimitListenerDefaults(t *testing.T) {
 		}
 	}
 	// 64 each of 64 addresses; of those, the first 64 met the limit of theirs.
-	if fine != 4096 || refused[RefusedTotal]+refused[RefusedAddress] != 70*70-4096 || refused[RefusedAddress] != 63*6 {
+	if fine != 4096 || refused[RejectedTotal]+refused[RejectedAddress] != 70*70-4096 || refused[RejectedAddress] != 63*6 {
 		t.Errorf("%d connections let in, refused %v", fine, refused)
 	}
 }

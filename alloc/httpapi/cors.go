@@ -7,20 +7,20 @@ import (
 	"strings"
 )
 
-// anyOrigin is the entry of Config.AllowOrigins that stands for all origins.
+// anyOrigin is the entry of Config.AllowOrigins that allows all origins.
 const anyOrigin = "*"
 
-// preflightAge is for how many seconds a browser may remember a pre-flight.
+// preflightAge is the time in seconds for which a browser may cache a preflight.
 const preflightAge = "600"
 
-// baseHeaders are the request headers that a page may always send. The
-// wildcard of CORS does not cover Authorization, so they are named.
+// baseHeaders are the request headers that a page may always send. They are listed
+// because the wildcard of CORS does not cover Authorization.
 const baseHeaders = "Authorization, Content-Type, Accept"
 
-// maxHeaderNames bounds how many names of a pre-flight are echoed.
+// maxHeaderNames bounds the header names of a preflight that are echoed.
 const maxHeaderNames = 32
 
-// origins decides which web pages may read answers. It does not change.
+// origins is the set of origins whose pages may read answers. It is immutable.
 type origins struct {
 	all  bool
 	list []string // lower case
@@ -47,8 +47,8 @@ func validOrigin(s string) bool {
 	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(u.Scheme+"://"+u.Host, s)
 }
 
-// decorate sets the headers that let a page read the answer.
-func (o origins) decorate(h http.Header, origin string) {
+// setHeaders sets the headers that let a page read the answer.
+func (o origins) setHeaders(h http.Header, origin string) {
 	switch {
 	case o.all:
 		h.Set("Access-Control-Allow-Origin", anyOrigin)
@@ -62,7 +62,7 @@ func (o origins) decorate(h http.Header, origin string) {
 	h.Set("Access-Control-Expose-Headers", headerRequestID+", Retry-After")
 }
 
-// preflight answers OPTIONS for a path that takes the method.
+// preflight answers OPTIONS for a path that accepts the method.
 func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 	h := w.Header()
 	h.Set("Allow", allow(method))
@@ -76,8 +76,8 @@ func preflight(w http.ResponseWriter, r *http.Request, method string) int {
 	return http.StatusNoContent
 }
 
-// allowedHeaders returns the base headers and those asked for that Unity's
-// web requests add, whose names differ from version to version.
+// allowedHeaders returns the base headers and those requested headers that Unity's web
+// requests add; their names depend on the version.
 func allowedHeaders(asked string) string {
 	allowed := baseHeaders
 	names := strings.Split(asked, ",")
@@ -91,12 +91,12 @@ func allowedHeaders(asked string) string {
 }
 
 // isHeaderName reports whether a lower-case name has only letters, digits and
-// dashes, and a length that is worth echoing.
+// dashes, and at most 64 of them.
 func isHeaderName(name string) bool {
 	return len(name) <= 64 && !strings.ContainsFunc(name, func(c rune) bool {
 		return (c < 'a' || c > 'z') && (c < '0' || c > '9') && c != '-'
 	})
 }
 
-// allow is the Allow header of a path that takes the method.
+// allow returns the Allow header of a path that accepts the method.
 func allow(method string) string { return method + ", " + http.MethodOptions }

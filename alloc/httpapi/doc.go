@@ -1,77 +1,84 @@
-// Package httpapi serves the Relay Allocations API over an [alloc.Service]:
-// allocate, joincode, join and regions, and its own description at
-// /openapi.yaml. Shapes, statuses and codes are those that an unmodified Unity
-// SDK parses (protocol.md 4); the bodies themselves are package api's.
+// Package httpapi serves the Relay Allocations API over an [alloc.Service]: allocate,
+// joincode, join and regions, and its OpenAPI description at /openapi.yaml. Paths, JSON
+// members, statuses and codes are those that an unmodified Unity SDK expects.
 //
-// # A request's way
+//	handler, err := httpapi.New(httpapi.Config{
+//		Service: service,
+//		Tokens: []httpapi.Token{{
+//			Secret: os.Getenv("RELAY_TOKEN"), Project: "game", Environment: "live",
+//			Kind: httpapi.KindServer,
+//		}},
+//	})
+//	listener = httpapi.LimitListener(listener, httpapi.ConnLimits{})
+//	err = httpapi.NewServer(handler).ServeTLS(listener, "cert.pem", "key.pem")
 //
-// Path (404), pre-flight (204), method (405), bearer token (401), rates (429),
-// body (413, 400), service. Each step costs less than the next one, and
-// nothing of a body is read before its sender is known and within its rates.
-// Every error is a problem document, and every answer carries X-Request-Id.
+// # Order of checks
 //
-// # Who is calling
+// Path (404), preflight (204), method (405), bearer token (401), rate limits (429), body
+// (413, 400), service. Each step costs less than the next one, and the body is not read
+// before the caller is authenticated and within its rate limits. Every error is a
+// problem document, and every answer has an X-Request-Id header.
 //
-// A token is one of Config.Tokens, or one that Config.Authenticate knows, such as
-// a JSON Web Token; both are one thing from there on, and one player if they name
-// the same one. A token of kind player is one player: it owns what it allocates and can ask
-// for join codes of nothing else. A token of kind server is a backend: it owns
-// every allocation of its project and environment. With Config.Anonymous a
-// caller without a known token is let in as a new player at every call, in
-// project "dev", environment "dev". Such a caller cannot be recognised again,
-// so its joincode call is answered as that of a server: whoever knows the id
-// of an allocation of dev/dev gets its code. That is meant for a developer's
-// machine and for nothing else.
+// # Authentication
+//
+// A token is one of Config.Tokens, or Config.Authenticate accepts it, such as a JSON Web
+// Token. Tokens of either kind that name the same player are one principal. A token of
+// kind player owns the allocations that it reserves, and gets join codes for those only.
+// A token of kind server is a backend's: it owns every allocation of its project and
+// environment.
+//
+// With Config.Anonymous a caller without a valid token is a new player at every call, in
+// project "dev", environment "dev". Such a caller cannot be recognized again, so
+// joincode treats it as a server: any caller that knows the id of an allocation of
+// dev/dev gets its code. Use it for development only.
 //
 // # Limits
 //
-// What is counted, with the defaults; beyond it the answer is 429 with
-// Retry-After, and no other caller notices:
+// The limits and their defaults; above one the answer is 429 with Retry-After, and no
+// other caller is affected:
 //
-//	60 a minute     requests of one player and call; 6000 of a backend
-//	120 a minute    requests of players from one client address, all tokens
-//	                together, those that nobody knows among them
-//	10 a minute     joins of one player that name no live code; 600 of a backend
-//	10 a minute     the same of all players of one client address
-//	120 a minute    tokens from one client address that Config.Authenticate
-//	                refuses: further ones are not looked at
-//	20              allocations of one player, reserved and not bound yet: the
-//	                service counts those (alloc.ServiceConfig.MaxOutstanding);
-//	                in a fleet each counts for the whole bind time-out (10 s)
+//	60 per minute     requests of one player and call; 6000 of a backend
+//	120 per minute    requests of players from one client address, with any token,
+//	                  invalid ones included
+//	10 per minute     joins of one player with a code that does not exist; 600 of a
+//	                  backend
+//	10 per minute     the same for all players of one client address
+//	120 per minute    tokens from one client address that Config.Authenticate rejects;
+//	                  further ones are not checked
+//	20                allocations of one player that are reserved and not bound; the
+//	                  service counts them (alloc.ServiceConfig.MaxOutstanding). In a fleet
+//	                  each counts for the whole bind timeout (10 s)
 //
-// Each bucket holds a minute's worth and is refilled evenly. A client address
-// is an IPv4 address or the /56 of an IPv6 address; that of a backend does not
-// count, since many players are behind it. A principal is all tokens of one
-// player; anonymous callers have no name, so their principal is their address.
-// Pre-flights and the description cost next to nothing and are not counted.
+// Each is a token bucket that holds one minute's worth. A client address is an IPv4
+// address or the /56 of an IPv6 address; that of a backend is not limited, because many
+// players use it. All tokens of one player are one principal; the principal of an
+// anonymous caller is its address. Preflights and the description are not counted.
 //
-// How often joins of a tenant fail in all refuses nothing: else one player
-// could lock out the others. It makes the join codes that come after longer
+// The rate of failed joins of a tenant refuses nothing, otherwise one player could lock
+// out the others. It makes new join codes longer
 // (alloc.ServiceConfig.FailuresPerSecond).
 //
-// Counts are kept in tables of fixed size, below 20 MiB in all. Where too many
-// callers meet, the fullest bucket is forgotten, so a crowd of addresses can
-// win back a little of what it has spent, and takes nothing from others.
+// The tables have a fixed size, below 20 MiB in all. When too many callers share a part
+// of a table, the bucket closest to full is replaced; the caller it belonged to regains
+// some of its limit, and no other caller loses any.
 //
-// [LimitListener] bounds connections, 4,096 in all and 64 of an address, and
-// [NewServer] the time and the bytes that each may take: 5 s for headers of
-// 8 KiB, 10 s for a body of 16 KiB, 10 s for the answer, 60 s of idling.
+// [LimitListener] bounds connections, 4,096 in all and 64 per address. [NewServer] bounds
+// the time and the bytes of each: 5 s for headers of 8 KiB, 10 s for a body of 16 KiB,
+// 10 s for the answer, 60 s idle.
 //
 // # Behind a reverse proxy
 //
-// Whoever puts a proxy in front names it in Config.TrustedProxies and in
-// ConnLimits.TrustedProxies. Otherwise all callers have the proxy's address,
-// and the limits of one address hold for all of them together. A trusted proxy
-// that sends no X-Forwarded-For leaves its callers without an address; they
-// are then counted by principal only.
+// Set Config.TrustedProxies and ConnLimits.TrustedProxies to the proxy's networks.
+// Otherwise all callers have the proxy's address and share the limits of one address. If
+// a trusted proxy sends no X-Forwarded-For, its callers have no address and are limited
+// by principal only.
 //
 // # Limitations
 //
-// TLS and the refusal of plain HTTP belong to whoever listens;
-// [PlainHTTPAllowed] is the rule for the latter. All limits are per process: of
-// two that serve one tenant, each permits the whole. With Config.Taker the two of
-// a principal hold for all processes together, and for each alone when nobody
-// answers there; a guesser may still make one more failed join at each. A token
-// that was refused is looked at anew each time, and so is one that was not. Somebody with 64 addresses
-// can take all connections, for as long as the time-outs let each of them.
+// The program that listens sets up TLS and refuses plain HTTP; [PlainHTTPAllowed] is the
+// rule for that. All limits are per process: two processes that serve one tenant permit
+// twice as much. With Config.SharedLimiter the limits of principals hold for all
+// processes together, and for each alone when it fails; a guesser may still make one more
+// failed join at each. The results of Config.Authenticate are not cached. A client with
+// 64 addresses can take all connections, for as long as the timeouts allow.
 package httpapi

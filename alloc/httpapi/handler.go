@@ -2,10 +2,14 @@ package httpapi
 
 import (
 	"context"
+	_ "embed"
+	"encoding/json"
 	"errors"
+	"io"
 	"log/slog"
 	"net/http"
 	"net/netip"
+	"strconv"
 	"strings"
 	"time"
 
@@ -15,14 +19,14 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// serviceTimeout bounds the service's part of a request. It leaves time to
-// answer before the SDK gives up (10 s).
+// serviceTimeout bounds the service call of a request. It is shorter than the
+// timeout of the SDK (10 s), so that the client gets the answer.
 const serviceTimeout = 8 * time.Second
 
-// callName names a call in limits, metrics and logs.
+// callName identifies a call in limits, metrics and logs.
 type callName string
 
-// The names of calls. The last two are no calls of the API.
+// The names of calls. The last two are not calls of the API.
 const (
 	callAllocate  callName = "allocate"
 	callJoinCode  callName = "joincode"
@@ -33,29 +37,29 @@ const (
 	callOther     callName = "other"
 )
 
-// call is one thing that the API does.
+// call is one call of the API.
 type call struct {
 	name   callName
 	method string
 	serve  func(ctx context.Context, r request) (answer, *api.Problem)
 }
 
-// request is what a call gets to see.
+// request is the input of a call.
 type request struct {
 	id     string
-	from   from
+	source source
 	caller alloc.Caller
 	body   []byte
 }
 
-// answer is what a call returns when it succeeds.
+// answer is the result of a successful call.
 type answer struct {
 	status int
 	body   any
 }
 
-// Handler serves the API. It does not change after [New], except for its
-// limits, which have locks of their own; many goroutines may use it.
+// Handler serves the API. It may be used concurrently: it is immutable after [New],
+// except for its limits, which have locks.
 type Handler struct {
 	service *alloc.Service
 	calls   map[string]call // by path
@@ -68,9 +72,9 @@ type Handler struct {
 	now     func() time.Time
 }
 
-// New returns a handler. It refuses a configuration that nobody could call,
-// tokens without project or environment, and secrets that are too short, not
-// printable or given twice.
+// New returns a handler, or one of the errors of this package: a configuration
+// without any way to authenticate, a token without project or environment, or a
+// secret that is too short, not printable or a duplicate.
 func New(cfg Config) (*Handler, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -94,8 +98,8 @@ func New(cfg Config) (*Handler, error) {
 	}
 	switch {
 	case cfg.Unlimited:
-	case cfg.Counts != nil:
-		h.limits = cfg.Counts.of
+	case cfg.RateCounts != nil:
+		h.limits = cfg.RateCounts.limits
 	default:
 		h.limits = newLimits()
 	}
@@ -117,7 +121,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set(headerRequestID, id)
 	header.Set("Cache-Control", "no-store")
 	header.Set("X-Content-Type-Options", "nosniff")
-	h.origins.decorate(header, r.Header.Get("Origin"))
+	h.origins.setHeaders(header, r.Header.Get("Origin"))
 
 	name, status := h.dispatch(w, r, id)
 	took := h.now().Sub(start)
@@ -127,11 +131,11 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	h.log.Debug("request", "call", string(name), "status", status, "took", took, "requestId", id)
 }
 
-// RoutePath returns the path by which requests are routed. The SDK joins strings,
-// so a base path with a trailing slash makes its paths begin with two slashes:
-// RoutePath removes the first of these. It changes nothing else, and leaves
-// "//" that was percent-encoded. A program that serves other paths next to those
-// of a [Handler] can use it for them.
+// RoutePath returns the path by which requests are routed. The SDK concatenates base
+// URL and path, so a base URL with a trailing slash makes the path begin with two
+// slashes; RoutePath removes the first of these and changes nothing else, in
+// particular no percent-encoded "//". A program that serves other paths next to
+// those of a [Handler] can use it for them.
 func RoutePath(r *http.Request) string {
 	if r.URL.RawPath == "" && strings.HasPrefix(r.URL.Path, "//") {
 		return r.URL.Path[1:]
@@ -139,7 +143,7 @@ func RoutePath(r *http.Request) string {
 	return r.URL.Path
 }
 
-// dispatch does what needs no principal, and hands over the rest.
+// dispatch answers a request, and authenticates its caller if the call needs one.
 func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
 	c, ok := h.calls[RoutePath(r)]
 	switch {
@@ -153,15 +157,15 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (c
 	case c.name == callSpec:
 		return c.name, writeSpec(w)
 	}
-	a, problem := h.perform(w, r, c, id)
+	a, problem := h.serveCall(w, r, c, id)
 	if problem != nil {
 		return c.name, writeProblem(w, problem)
 	}
 	return c.name, writeJSON(w, a.status, a.body)
 }
 
-// perform admits the caller, reads the body and does the call.
-func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
+// serveCall authenticates the caller, reads the body and runs the call.
+func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
 	f, problem := h.admit(w.Header(), r, c.name)
 	if problem != nil {
 		return answer{}, problem
@@ -172,34 +176,129 @@ func (h *Handler) perform(w http.ResponseWriter, r *http.Request, c call, id str
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	return c.serve(ctx, request{id: id, from: f, caller: f.principal.caller(c.name), body: body})
+	return c.serve(ctx, request{id: id, source: f, caller: f.principal.caller(c.name), body: body})
 }
 
-// admit finds out who is calling and whether it is within its rates. The header
-// is that of the answer.
-func (h *Handler) admit(header http.Header, r *http.Request, name callName) (from, *api.Problem) {
+// admit authenticates the caller and checks its rate limits. The header is that of
+// the answer.
+func (h *Handler) admit(header http.Header, r *http.Request, name callName) (source, *api.Problem) {
 	address, own := clientAddress(r, h.proxies)
-	p, err := h.identify(r, address, own)
+	p, err := h.authenticate(r, address, own)
 	var problem *api.Problem
 	switch {
 	case err == nil:
 	case errors.As(err, &problem):
-		return from{}, problem
+		return source{}, problem
 	case h.cfg.Anonymous:
-		p = anonymousFrom(address)
+		p = anonymousPrincipal(address)
 	default:
-		h.log.Debug("no caller", "call", string(name), "why", err)
+		h.log.Debug("caller not authenticated", "call", string(name), "error", err)
 		if own {
-			if problem := h.strange(address, err); problem != nil {
-				return from{}, problem
+			if problem := h.countUnauthenticated(address, err); problem != nil {
+				return source{}, problem
 			}
 		}
-		problem = unauthorized(err)
+		problem = authProblem(err)
 		if problem.Status == http.StatusUnauthorized {
 			header.Set("WWW-Authenticate", challenge(err))
 		}
-		return from{}, problem
+		return source{}, problem
 	}
-	f := from{principal: p, address: address, counted: own && p.kind != KindServer}
-	return f, h.admitted(r.Context(), f, name)
+	f := source{principal: p, address: address, limitAddress: own && p.kind != KindServer}
+	return f, h.checkRates(r.Context(), f, name)
+}
+
+// MaxBody is the largest request body in bytes.
+const MaxBody = 16 << 10
+
+// readBody reads a whole body. Its media type is ignored.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
+	if r.ContentLength > MaxBody {
+		return nil, tooLarge()
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	if err == nil {
+		return body, nil
+	}
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge()
+	}
+	return nil, invalid("the body could not be read")
+}
+
+// decode reads a JSON object. Members that v does not have are ignored.
+func decode(body []byte, v any) *api.Problem {
+	err := json.Unmarshal(body, v)
+	if err == nil {
+		return nil
+	}
+	wrong, ok := errors.AsType[*json.UnmarshalTypeError](err)
+	switch {
+	case !ok:
+		return invalid("the body is not JSON")
+	case wrong.Field == "":
+		return invalid("the body is not a JSON object")
+	}
+	return invalidMember(wrong.Field, "has the wrong type")
+}
+
+// headerRequestID has the same value as meta.requestId.
+const headerRequestID = "X-Request-Id"
+
+// The media types of answers.
+const (
+	typeJSON    = "application/json"
+	typeProblem = "application/problem+json"
+	typeYAML    = "application/yaml"
+)
+
+// writeJSON writes an answer and returns its status. Errors of writing are ignored:
+// the client has disconnected.
+func writeJSON(w http.ResponseWriter, status int, v any) int {
+	return write(w, status, typeJSON, v)
+}
+
+// writeProblem writes an error with its Retry-After header.
+func writeProblem(w http.ResponseWriter, p *api.Problem) int {
+	if p.RetryAfter > 0 {
+		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))
+	}
+	return write(w, p.Status, typeProblem, p)
+}
+
+func write(w http.ResponseWriter, status int, mediaType string, v any) int {
+	body, err := json.Marshal(v)
+	if err != nil {
+		http.Error(w, "", http.StatusInternalServerError)
+		return http.StatusInternalServerError
+	}
+	h := w.Header()
+	h.Set("Content-Type", mediaType)
+	h.Set("Content-Length", strconv.Itoa(len(body)))
+	w.WriteHeader(status)
+	_, _ = w.Write(body)
+	return status
+}
+
+// ceilSeconds rounds up, so that a client that waits this long is not too early.
+func ceilSeconds(d time.Duration) int64 {
+	return int64((d + time.Second - 1) / time.Second)
+}
+
+// spec describes the API as OpenAPI 3.0. Tests compare it with the answers of the
+// handler.
+//
+//go:embed openapi.yaml
+var spec string
+
+// Spec returns the API's OpenAPI 3.0 description, a YAML document.
+func Spec() string { return spec }
+
+func writeSpec(w http.ResponseWriter) int {
+	h := w.Header()
+	h.Set("Content-Type", typeYAML)
+	h.Set("Content-Length", strconv.Itoa(len(spec)))
+	w.WriteHeader(http.StatusOK)
+	_, _ = w.Write([]byte(spec))
+	return http.StatusOK
 }

@@ -56,17 +56,17 @@ func TestLimiterRefillsEvenly(t *testing.T) {
 func TestLimiterCharges(t *testing.T) {
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
-	if wait := l.wait("a", now); wait != 0 || l.size() != 0 {
+	if wait := l.peek("a", now); wait != 0 || l.size() != 0 {
 		t.Errorf("wait %v of a key that was never seen, %d buckets", wait, l.size())
 	}
 	for i := range 13 {
 		want := time.Duration(max(0, i-9)) * 6 * time.Second
-		if wait := l.wait("a", now); math.Abs(float64(wait-want)) > float64(time.Millisecond) {
+		if wait := l.peek("a", now); math.Abs(float64(wait-want)) > float64(time.Millisecond) {
 			t.Errorf("after %d events: wait %v, want %v", i, wait, want)
 		}
 		l.charge("a", 10, now)
 	}
-	if wait := l.wait("a", now.Add(24*time.Second)); wait > time.Millisecond {
+	if wait := l.peek("a", now.Add(24*time.Second)); wait > time.Millisecond {
 		t.Errorf("when the debt is paid: wait %v", wait)
 	}
 }
@@ -138,7 +138,7 @@ func TestLimiterConcurrently(t *testing.T) {
 				if l.take("shared", 60, now) == 0 {
 					granted[g]++
 				}
-				l.wait(fmt.Sprint(g, i%3), now)
+				l.peek(fmt.Sprint(g, i%3), now)
 				l.charge("another", 60, now)
 			}
 		})

@@ -318,7 +318,7 @@ func TestOutstandingAllocations(t *testing.T) {
 	for range 40 {
 		x.allocate(t, tokenServer)
 	}
-	x.service.Bound(proto.AllocationID(uuid.MustParse(ids[3])))
+	x.service.OnBind(proto.AllocationID(uuid.MustParse(ids[3])))
 	x.allocate(t, tokenAnna)
 	wantProblem(t, x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`), 429, 15429)
 	x.clock = x.clock.Add(10 * time.Second)
@@ -327,10 +327,10 @@ func TestOutstandingAllocations(t *testing.T) {
 
 // TestCounts: a handler that takes another one's place counts on.
 func TestCounts(t *testing.T) {
-	counts := NewCounts()
-	first := newHouse(t, Config{Counts: counts})
+	counts := NewRateCounts()
+	first := newHouse(t, Config{RateCounts: counts})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
-	second := newHouse(t, Config{Counts: counts})
+	second := newHouse(t, Config{RateCounts: counts})
 	second.clock = first.clock
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)

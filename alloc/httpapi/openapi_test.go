@@ -125,7 +125,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	x := newHouse(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
 	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
-	wantStatus(t, d.get(t, x, "/v1/regions", "untold", ""), 503)
+	wantStatus(t, d.get(t, x, "/v1/regions", "unavailable", ""), 503)
 	wantStatus(t, d.get(t, x, "/v1/regions", "expired", ""), 401)
 
 	rec := d.post(t, x, "/v1/allocate", tokenAnna, `{"maxConnections":4,"region":"far"}`)
@@ -161,7 +161,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 		x.relay.failWith(nil)
 	}
 	for _, path := range []string{"/v1/allocate", "/v1/join"} {
-		for _, failure := range []error{alloc.Denied{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
+		for _, failure := range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectInactive, alloc.ErrProjectQuota} {
 			x.relay.failWith(failure)
 			d.post(t, x, path, tokenAnna, bodies[path])
 		}

@@ -10,11 +10,10 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// How long a caller is asked to wait when the relay cannot serve it: a full
-// one has room when a match ends or a reservation lapses (10 s), one that does
-// not answer is usually just starting, and one that drains is replaced or
-// started anew. Reservations of the caller's own have been bound or have lapsed
-// after 10 s, the default bind time-out.
+// The Retry-After of refused requests. A full relay accepts hosts again when a match ends
+// or a reservation expires (10 s); a relay that does not answer is usually starting; a
+// draining one is replaced or restarted. The caller's own reservations are bound or
+// expired after 10 s, the default bind timeout.
 const (
 	retryFull        = 5 * time.Second
 	retryUnavailable = 2 * time.Second
@@ -23,7 +22,7 @@ const (
 	retryQuota       = 10 * time.Second
 )
 
-// statusProblem is a problem whose code follows from its status.
+// statusProblem returns a problem whose code follows from its status.
 func statusProblem(status int, detail string) *api.Problem {
 	return api.NewProblem(status, api.StatusCode(status), detail)
 }
@@ -32,8 +31,7 @@ func invalid(detail string) *api.Problem {
 	return api.NewProblem(http.StatusBadRequest, api.CodeInvalidRequest, detail)
 }
 
-// invalidMember names the member that is wrong, never what the caller put
-// there.
+// invalidMember returns a problem that names the member, and never contains its value.
 func invalidMember(member, what string) *api.Problem {
 	p := invalid("invalid request")
 	p.Details = []api.Detail{{Key: member, Value: what}}
@@ -44,31 +42,31 @@ func tooLarge() *api.Problem {
 	return statusProblem(http.StatusRequestEntityTooLarge, "the body is larger than 16 KiB")
 }
 
-func later(p *api.Problem, wait time.Duration) *api.Problem {
+func withRetryAfter(p *api.Problem, wait time.Duration) *api.Problem {
 	p.RetryAfter = wait
 	return p
 }
 
-// denied returns the problem of a caller whom the operator's own rules refuse,
-// with what they have to say to it.
-func denied(d alloc.Denied) *api.Problem {
+// deniedProblem returns the problem of a reservation that the operator's own rules
+// forbid, with their reason.
+func deniedProblem(d alloc.DeniedError) *api.Problem {
 	if d.Reason == "" {
 		d.Reason = "not admitted"
 	}
 	return statusProblem(http.StatusForbidden, d.Reason)
 }
 
-// problemOf maps an error of the service to the API's terms. What it does not
-// know is the server's own fault.
+// problemOf maps an error of the service to a problem. An unknown error is an internal
+// one.
 func problemOf(err error) *api.Problem {
-	var no alloc.Denied
+	var denied alloc.DeniedError
 	switch {
-	case errors.As(err, &no):
-		return denied(no)
+	case errors.As(err, &denied):
+		return deniedProblem(denied)
 	case errors.Is(err, alloc.ErrProjectInactive):
 		return api.NewProblem(http.StatusForbidden, api.CodeInactiveProject, "the project is not active")
 	case errors.Is(err, alloc.ErrProjectQuota):
-		return later(statusProblem(http.StatusTooManyRequests, "the project has as much as it may"), retryQuota)
+		return withRetryAfter(statusProblem(http.StatusTooManyRequests, "the project has as much as it may"), retryQuota)
 	case errors.Is(err, alloc.ErrMaxConnections):
 		return invalidMember("maxConnections", "is out of range")
 	case errors.Is(err, alloc.ErrCodeMalformed):
@@ -78,24 +76,24 @@ func problemOf(err error) *api.Problem {
 	case errors.Is(err, alloc.ErrNotFound):
 		return api.NewProblem(http.StatusNotFound, api.CodeAllocationNotFound, "allocation not found")
 	case errors.Is(err, alloc.ErrCodeNotFound):
-		// The words are the real service's; games look for them.
+		// This text is the original service's; games compare it.
 		return api.NewProblem(http.StatusNotFound, api.CodeJoinCodeNotFound, "join code not found")
 	case errors.Is(err, alloc.ErrFull):
-		return later(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
+		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"no relay has room"), retryFull)
 	case errors.Is(err, alloc.ErrDraining):
-		return later(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
+		return withRetryAfter(api.NewProblem(http.StatusServiceUnavailable, api.CodeNoSuitableRelay,
 			"the relay takes no new allocations"), retryDraining)
 	case errors.Is(err, alloc.ErrOutstanding):
-		return later(statusProblem(http.StatusTooManyRequests,
+		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
 			"too many allocations that nobody has bound yet"), retryOutstanding)
 	case errors.Is(err, alloc.ErrStoreUnavailable):
-		return later(statusProblem(http.StatusServiceUnavailable, "store unavailable"), retryUnavailable)
+		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "store unavailable"), retryUnavailable)
 	case errors.Is(err, alloc.ErrAdmissionUnavailable):
-		return later(statusProblem(http.StatusServiceUnavailable, "admission unavailable"), retryUnavailable)
+		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "admission unavailable"), retryUnavailable)
 	case errors.Is(err, alloc.ErrUnavailable), errors.Is(err, context.DeadlineExceeded),
 		errors.Is(err, context.Canceled):
-		return later(statusProblem(http.StatusServiceUnavailable, "relay unavailable"), retryUnavailable)
+		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "relay unavailable"), retryUnavailable)
 	}
 	return statusProblem(http.StatusInternalServerError, "internal error")
 }

@@ -4,6 +4,8 @@ import (
 	"errors"
 	"net"
 	"net/http"
+	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -117,4 +119,62 @@ func wantCode(t *testing.T, err error, code int) *api.Problem {
 		t.Fatalf("error = %v, want code %d", err, code)
 	}
 	return p
+}
+
+func TestPlainHTTPAllowed(t *testing.T) {
+	tests := map[string]bool{
+		"127.0.0.1:7777": true, "127.9.9.9:7777": true, "[::1]:7777": true, "[::ffff:127.0.0.1]:7777": true,
+		"0.0.0.0:7777": false, "[::]:7777": false, "192.0.2.1:7777": false, "10.0.0.1:7777": false,
+		"192.168.1.1:7777": false, "[fe80::1%eth0]:7777": false, "[fd00::1]:7777": false,
+		"[2001:db8::1]:7777": false, "169.254.1.1:7777": false, "[::ffff:0.0.0.0]:7777": false,
+	}
+	for in, want := range tests {
+		addr := netip.MustParseAddrPort(in)
+		err := PlainHTTPAllowed(addr, false)
+		if (err == nil) != want || (err != nil && !errors.Is(err, ErrPlainHTTP)) {
+			t.Errorf("PlainHTTPAllowed(%s) = %v", in, err)
+		}
+		if err := PlainHTTPAllowed(addr, true); err != nil {
+			t.Errorf("PlainHTTPAllowed(%s) behind a proxy = %v", in, err)
+		}
+	}
+	if err := PlainHTTPAllowed(netip.AddrPort{}, false); !errors.Is(err, ErrPlainHTTP) {
+		t.Errorf("PlainHTTPAllowed of no address = %v", err)
+	}
+}
+
+func TestClientAddress(t *testing.T) {
+	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ff::/48")}
+	tests := []struct {
+		name, remote string
+		forwarded    []string
+		want         string
+		own          bool
+	}{
+		{"direct", "192.0.2.1:5", nil, "192.0.2.1/32", true},
+		{"mapped", "[::ffff:192.0.2.1]:5", nil, "192.0.2.1/32", true},
+		{"IPv6 by its /56", "[2001:db8:1:2:3::4]:5", nil, "2001:db8:1::/56", true},
+		{"zone", "[fe80::1%eth0]:5", nil, "fe80::/56", true},
+		{"a liar", "192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1/32", true},
+		{"a proxy", "10.1.1.1:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
+		{"an IPv6 proxy", "[2001:db8:ff::1]:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
+		{"a liar behind a proxy", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1"}, "198.51.100.1/32", true},
+		{"two proxies", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1, 10.2.2.2"}, "198.51.100.1/32", true},
+		{"two header lines", "10.1.1.1:5", []string{"198.51.100.1", "10.2.2.2"}, "198.51.100.1/32", true},
+		{"proxies only", "10.1.1.1:5", []string{"10.3.3.3"}, "10.3.3.3/32", false},
+		{"junk", "10.1.1.1:5", []string{"198.51.100.1, junk"}, "10.1.1.1/32", false},
+		{"empty", "10.1.1.1:5", []string{""}, "10.1.1.1/32", false},
+		{"no header", "10.1.1.1:5", nil, "10.1.1.1/32", false},
+		{"no address", "@", []string{"198.51.100.1"}, "invalid Prefix", true},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := httptest.NewRequest("GET", "/", nil)
+			r.RemoteAddr = tt.remote
+			r.Header["X-Forwarded-For"] = tt.forwarded
+			if got, own := clientAddress(r, proxies); got.String() != tt.want || own != tt.own {
+				t.Errorf("clientAddress = %v, %v, want %s, %v", got, own, tt.want, tt.own)
+			}
+		})
+	}
 }

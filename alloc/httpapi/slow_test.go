@@ -33,8 +33,8 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatal(err)
 	}
 	var refused atomic.Int32
-	l := LimitListener(inner, ConnLimits{OnRefuse: func(why Refusal) {
-		if why != RefusedAddress {
+	l := LimitListener(inner, ConnLimits{OnReject: func(why Rejection) {
+		if why != RejectedAddress {
 			t.Errorf("refused for %s", why)
 		}
 		refused.Add(1)

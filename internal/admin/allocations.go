@@ -10,8 +10,6 @@ import (
 	"strconv"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -175,11 +173,11 @@ func number(text string, most uint64) (uint64, error) {
 }
 
 func parseID(text string) (proto.AllocationID, error) {
-	id, err := uuid.Parse(text)
-	if err != nil || len(text) != len(id.String()) {
+	id, err := proto.ParseAllocationID(text)
+	if err != nil {
 		return proto.AllocationID{}, fmt.Errorf("%q %w", text, errID)
 	}
-	return proto.AllocationID(id), nil
+	return id, nil
 }
 
 func parseRole(text string) (alloc.Role, error) {

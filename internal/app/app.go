@@ -68,7 +68,7 @@ type App struct {
 	api     *web
 	admin   *web
 	calls   swapped         // what answers the API's calls
-	counts  *httpapi.Counts // of callers, by whatever answers
+	counts  *httpapi.RateCounts // of callers, by whatever answers
 	inside  swapped         // what answers the operator
 	since   time.Time
 	reload  reload
@@ -216,7 +216,7 @@ func (a *App) openWebSocket() error {
 func (a *App) buildHandlers() error {
 	if a.api != nil {
 		if a.service != nil {
-			a.counts = httpapi.NewCounts()
+			a.counts = httpapi.NewRateCounts()
 		}
 		calls, err := a.handler(&a.opts.Config, a.players.terms.Load())
 		if err != nil {
@@ -241,10 +241,10 @@ func (a *App) handler(c *config.Config, t *terms) (http.Handler, error) {
 	}
 	h := httpapi.Config{
 		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
-		Authenticate: t.authenticate(), Counts: a.counts,
+		Authenticate: t.authenticate(), RateCounts: a.counts,
 	}
 	if a.store != nil {
-		h.Taker = a.store
+		h.SharedLimiter = a.store
 	}
 	return newAPI(c, a.opts.Mode, h)
 }
@@ -313,13 +313,13 @@ func (a *App) buildAlone() error {
 			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		Keep: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+		KeepCode: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
 	if err != nil {
 		return err
 	}
-	a.ears.bound = a.service.Bound
-	a.ears.ended = func(e engine.EndEvent) { a.service.Ended(e.ID) }
+	a.ears.bound = a.service.OnBind
+	a.ears.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
 	return nil
 }
 

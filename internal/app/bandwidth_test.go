@@ -54,7 +54,7 @@ func TestBandwidthQuota(t *testing.T) {
 		}
 		admitted := func(want bool) {
 			t.Helper()
-			err := p.terms.Load().guard.Admit(ctx, alloc.Ask{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+			err := p.terms.Load().guard.Admit(ctx, alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
 			if want != (err == nil) || !want && !errors.Is(err, alloc.ErrProjectQuota) {
 				t.Errorf("Admit: %v at %d bytes per second", err, p.rates.of("game"))
 			}

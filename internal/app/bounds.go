@@ -67,8 +67,8 @@ func (a *App) room() bool { return a.memory == nil || a.memory.Admit() }
 // of all, for that of one address, and those of a proxy without a PROXY header.
 type refusals struct{ total, address, header atomic.Uint64 }
 
-func (r *refusals) add(why httpapi.Refusal) {
-	if why == httpapi.RefusedAddress {
+func (r *refusals) add(why httpapi.Rejection) {
+	if why == httpapi.RejectedAddress {
 		r.address.Add(1)
 	} else {
 		r.total.Add(1)
@@ -81,7 +81,7 @@ func (r *refusals) add(why httpapi.Refusal) {
 func connLimits(c *config.Config, r *refusals) httpapi.ConnLimits {
 	limits := httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
-		TrustedProxies: trusted(c), OnRefuse: r.add,
+		TrustedProxies: trusted(c), OnReject: r.add,
 	}
 	if c.WebSocket {
 		limits.Total += c.MaxWebSockets

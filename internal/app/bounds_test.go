@@ -58,9 +58,9 @@ func TestConnLimits(t *testing.T) {
 	if limits.Total != 4096+4096 || limits.PerAddress != 64+64 || limits.TrustedProxies != nil {
 		t.Errorf("%+v", limits)
 	}
-	limits.OnRefuse(httpapi.RefusedAddress)
-	limits.OnRefuse(httpapi.RefusedAddress)
-	limits.OnRefuse(httpapi.RefusedTotal)
+	limits.OnReject(httpapi.RejectedAddress)
+	limits.OnReject(httpapi.RejectedAddress)
+	limits.OnReject(httpapi.RejectedTotal)
 	if r.address.Load() != 2 || r.total.Load() != 1 {
 		t.Errorf("counted %d and %d", r.address.Load(), r.total.Load())
 	}

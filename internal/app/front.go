@@ -47,9 +47,9 @@ func (a *App) buildFront() (err error) {
 		return err
 	}
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: f.fleet, Store: f.fleet.Codes(), RegionsOf: f.fleet.Regions, MaxConnections: c.MaxConnections,
+		Relay: f.fleet, Store: f.fleet.Codes(), LiveRegions: f.fleet.Regions, MaxConnections: c.MaxConnections,
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout,
-		Keep: f.fleet.Keep, Admit: a.players.admit, OnReserve: a.players.reserved,
+		KeepCode: f.fleet.Keep, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
 	if err != nil {
 		return err

@@ -73,7 +73,7 @@ func (p *players) usage(ctx context.Context, project string) (quota.Usage, error
 func (p *players) metered() bool { return p.terms.Load().metered }
 
 // admit is asked before each reservation. Quotas come first: they cost nothing.
-func (p *players) admit(ctx context.Context, a alloc.Ask) error {
+func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	t := p.terms.Load()
 	if err := t.guard.Admit(ctx, a); err != nil {
 		return err
@@ -87,7 +87,7 @@ func (p *players) admit(ctx context.Context, a alloc.Ask) error {
 // The following are told what happens, by many goroutines or by the relay, and
 // do not block.
 
-func (p *players) reserved(m alloc.Made) {
+func (p *players) reserved(m alloc.ReservationEvent) {
 	if w := p.terms.Load().webhooks; w != nil {
 		w.Send(hooks.EventOf(m))
 	}

@@ -194,7 +194,7 @@ func (t *terms) authenticate() func(context.Context, string) (httpapi.Identity, 
 		case errors.Is(err, identity.ErrExpired):
 			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrTokenExpired, err)
 		case errors.Is(err, identity.ErrKeysUnavailable):
-			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrCannotTell, err)
+			return httpapi.Identity{}, fmt.Errorf("%w: %w", httpapi.ErrAuthUnavailable, err)
 		case err != nil:
 			return httpapi.Identity{}, err
 		}

@@ -125,7 +125,7 @@ func NewServer(cfg Config) (*Server, error) {
 	}
 	s.listener = httpapi.LimitListener(l, httpapi.ConnLimits{
 		Total: maxConns, PerAddress: maxAddressConns,
-		OnRefuse: func(httpapi.Refusal) { s.counts.connsRefused.Add(1) },
+		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
 	})
 	s.life, s.kill = context.WithCancel(context.Background())
 	s.http = s.newHTTP()

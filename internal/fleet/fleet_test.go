@@ -54,13 +54,13 @@ func TestReserveHost(t *testing.T) {
 	}, func(t *testing.T, w *world) {
 		wantErr(t, "Ready", w.Ready(), nil)
 		res, err := w.ReserveHost(t.Context(), alloc.HostRequest{
-			Tenant: testTenant, MaxConnections: 3, Region: "us", Hint: netip.MustParseAddr("192.0.2.1"),
+			Tenant: testTenant, MaxConnections: 3, Region: "us", ClientAddress: netip.MustParseAddr("192.0.2.1"),
 		})
 		if err != nil || res.Region != "us" {
 			t.Fatalf("region %q, error %v", res.Region, err)
 		}
 		got := w.relays[1].live[res.ID]
-		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || got.Hint.IsValid() {
+		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || got.ClientAddress.IsValid() {
 			t.Errorf("the relay was asked for %+v", got)
 		}
 		if home, err := w.store.HomeOf(t.Context(), res.ID); err != nil || home != (Home{relayID(1), 1}) {
@@ -76,7 +76,7 @@ func TestReserveHost(t *testing.T) {
 			hint, _ := netip.ParseAddr(tt.hint)
 			tenant := alloc.Tenant{Project: tt.project}
 			res, err := w.ReserveHost(t.Context(), alloc.HostRequest{
-				Tenant: tenant, MaxConnections: 1, Region: tt.region, Hint: hint,
+				Tenant: tenant, MaxConnections: 1, Region: tt.region, ClientAddress: hint,
 			})
 			if err != nil || res.Region != tt.want {
 				t.Errorf("%s: region %q, error %v", tt.name, res.Region, err)

@@ -178,7 +178,7 @@ func TestStoreReturns(t *testing.T) {
 	inWorld(t, []Node{testNode(0, "eu", 1000)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "")
 		service, err := alloc.NewService(alloc.ServiceConfig{
-			Relay: w.Fleet, Store: w.Codes(), RegionsOf: w.Regions, Keep: w.Keep,
+			Relay: w.Fleet, Store: w.Codes(), LiveRegions: w.Regions, KeepCode: w.Keep,
 		})
 		if err != nil {
 			t.Fatal(err)

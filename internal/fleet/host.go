@@ -28,7 +28,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
 	defer cancel()
 	p := placing{fleet: f, need: f.need(r)}
-	r.Region, r.Hint = "", netip.Addr{} // A relay has no use for them.
+	r.Region, r.ClientAddress = "", netip.Addr{} // A relay has no use for them.
 	for range maxTries {
 		c, at, err := p.next()
 		if err != nil {
@@ -55,7 +55,7 @@ func (f *Fleet) need(r alloc.HostRequest) Request {
 	if q.Region != "" {
 		return q
 	}
-	for _, region := range []string{f.defaults[r.Tenant.Project], f.hints.region(r.Hint)} {
+	for _, region := range []string{f.defaults[r.Tenant.Project], f.hints.region(r.ClientAddress)} {
 		if region != "" {
 			q.Prefer = append(q.Prefer, region)
 		}

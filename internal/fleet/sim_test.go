@@ -176,7 +176,7 @@ func (s *sim) arrive(tick int64, phase int) {
 	case n < 5:
 		q.Region = s.relays[s.rnd.IntN(len(s.relays))].node.Region
 	case n < 8:
-		q.Hint = netip.AddrFrom4([4]byte{192, 0, 2, byte(s.rnd.IntN(256))})
+		q.ClientAddress = netip.AddrFrom4([4]byte{192, 0, 2, byte(s.rnd.IntN(256))})
 	}
 	life := time.Duration(s.rnd.ExpFloat64() * float64(simLife))
 	if s.rnd.Float64() < simUnbound {

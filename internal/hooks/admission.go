@@ -113,7 +113,7 @@ func (a *Admission) Close() { a.endpoint.Close() }
 
 // Admit asks whether a may be reserved: nil, or alloc.Denied, or, without an
 // answer and unless FailOpen is set, alloc.ErrAdmissionUnavailable.
-func (a *Admission) Admit(ctx context.Context, q alloc.Ask) error {
+func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
 	now := a.cfg.Now()
 	if !a.breaker.enter(now) {
 		a.unasked.Add(1)
@@ -131,7 +131,7 @@ func (a *Admission) Admit(ctx context.Context, q alloc.Ask) error {
 		return nil
 	}
 	a.denied.Add(1)
-	return alloc.Denied{Reason: clean(verdict.Reason)}
+	return alloc.DeniedError{Reason: clean(verdict.Reason)}
 }
 
 // without is the answer where there is none.
@@ -193,7 +193,7 @@ func parseVerdict(body []byte) (verdict, error) {
 }
 
 // question tells the program what is asked for.
-func question(q alloc.Ask) Question {
+func question(q alloc.AdmissionRequest) Question {
 	out := Question{
 		Call: "allocate", Kind: kindOf(q.Caller), Player: q.Caller.Player,
 		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,

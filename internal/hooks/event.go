@@ -4,7 +4,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // Type says what happened.
@@ -49,15 +48,16 @@ type Event struct {
 }
 
 // EventOf returns the event of a reservation.
-func EventOf(m alloc.Made) Event {
+func EventOf(r alloc.ReservationEvent) Event {
+	q := r.Request
 	e := Event{
-		Type: Allocated, Allocation: m.ID.String(), Role: m.Role.String(),
-		Project: m.Caller.Tenant.Project, Environment: m.Caller.Tenant.Environment,
-		Player: m.Caller.Player, Kind: kindOf(m.Caller),
-		Region: m.Region, MaxConnections: m.MaxConnections,
+		Type: Allocated, Allocation: r.ID.String(), Role: q.Role.String(),
+		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,
+		Player: q.Caller.Player, Kind: kindOf(q.Caller),
+		Region: q.Region, MaxConnections: q.MaxConnections,
 	}
-	if m.Host != (proto.AllocationID{}) {
-		e.Peer = m.Host.String()
+	if !q.Host.IsZero() {
+		e.Peer = q.Host.String()
 	}
 	return e
 }

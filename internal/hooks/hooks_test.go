@@ -84,11 +84,11 @@ func (p *program) admission(t *testing.T, change func(*AdmissionConfig)) *Admiss
 }
 
 var (
-	hosting = alloc.Ask{
+	hosting = alloc.AdmissionRequest{
 		Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"},
 		Role:   alloc.RoleHost, MaxConnections: 4, Region: "eu",
 	}
-	joining = alloc.Ask{
+	joining = alloc.AdmissionRequest{
 		Caller: alloc.Caller{Tenant: hosting.Caller.Tenant, Player: "bot", Server: true},
 		Role:   alloc.RoleJoiner, Host: proto.AllocationID{1, 2},
 	}
@@ -129,7 +129,7 @@ func TestSignature(t *testing.T) {
 func TestQuestions(t *testing.T) {
 	p := newProgram(t, says(200, `{"allow":true}`))
 	a := p.admission(t, nil)
-	for _, q := range []alloc.Ask{hosting, joining} {
+	for _, q := range []alloc.AdmissionRequest{hosting, joining} {
 		if err := a.Admit(t.Context(), q); err != nil {
 			t.Fatal(err)
 		}
@@ -183,7 +183,7 @@ func TestAnswers(t *testing.T) {
 			p := newProgram(t, c.answer)
 			a := p.admission(t, func(cfg *AdmissionConfig) { cfg.FailOpen = open })
 			err := a.Admit(t.Context(), hosting)
-			var denied alloc.Denied
+			var denied alloc.DeniedError
 			switch {
 			case c.none && !open:
 				if !errors.Is(err, alloc.ErrAdmissionUnavailable) {
@@ -320,8 +320,8 @@ func TestEvents(t *testing.T) {
 	w, _ := p.webhooks(t, nil)
 	at := time.Unix(1767323045, 0).UTC()
 	w.Send(Event{Type: Ended, Allocation: "x", Time: at, Reason: "expired"})
-	w.Send(EventOf(alloc.Made{Ask: hosting, ID: proto.AllocationID{9}}))
-	w.Send(EventOf(alloc.Made{Ask: joining, ID: proto.AllocationID{8}}))
+	w.Send(EventOf(alloc.ReservationEvent{Request: hosting, ID: proto.AllocationID{9}}))
+	w.Send(EventOf(alloc.ReservationEvent{Request: joining, ID: proto.AllocationID{8}}))
 	eventually(t, "three events", func() bool { return w.Stats().Sent == 3 })
 	ids := map[string]bool{}
 	byType := map[Type]Event{}

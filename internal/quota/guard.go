@@ -75,7 +75,7 @@ func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
 
 // Admit reports whether a may be reserved: nil, or alloc.ErrProjectQuota or
 // alloc.ErrProjectInactive.
-func (g *Guard) Admit(ctx context.Context, a alloc.Ask) error {
+func (g *Guard) Admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	project := a.Caller.Tenant.Project
 	l, ok := g.limits[project]
 	switch {

@@ -8,8 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-func ask(project string) alloc.Ask {
-	return alloc.Ask{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: project, Environment: "e"}}}
+func ask(project string) alloc.AdmissionRequest {
+	return alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: project, Environment: "e"}}}
 }
 
 func TestGuard(t *testing.T) {

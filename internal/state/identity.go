@@ -8,8 +8,6 @@ import (
 	"fmt"
 	"strings"
 
-	"github.com/google/uuid"
-
 	"github.com/ferryrelay/ferry/alloc"
 )
 
@@ -21,7 +19,7 @@ type Identity struct {
 
 // NewIdentity draws an identity: a random UUID and 32 random bytes.
 func NewIdentity() (Identity, error) {
-	id, err := uuid.NewRandom()
+	id, err := alloc.NewRelayID()
 	if err != nil {
 		return Identity{}, fmt.Errorf("state: relay id: %w", err)
 	}
@@ -29,7 +27,7 @@ func NewIdentity() (Identity, error) {
 	if err != nil {
 		return Identity{}, fmt.Errorf("state: %w", err)
 	}
-	return Identity{alloc.RelayID(id), master}, nil
+	return Identity{id, master}, nil
 }
 
 // ErrDamaged is wrapped by the error about an identity file that is not as it
@@ -68,15 +66,15 @@ func decode(file []byte) (Identity, error) {
 	if len(lines) != 4 || lines[3] != "" {
 		return Identity{}, ErrDamaged
 	}
-	id, err := uuid.Parse(strings.TrimPrefix(lines[1], relayWord))
-	if err != nil || id == uuid.Nil {
+	id, err := alloc.ParseRelayID(strings.TrimPrefix(lines[1], relayWord))
+	if err != nil || id.IsZero() {
 		return Identity{}, ErrDamaged
 	}
 	master, err := hex.DecodeString(strings.TrimPrefix(lines[2], masterWord))
 	if err != nil || len(master) != alloc.MasterKeyLen {
 		return Identity{}, ErrDamaged
 	}
-	i := Identity{alloc.RelayID(id), alloc.MasterKey(master)}
+	i := Identity{id, alloc.MasterKey(master)}
 	if i.Master.IsZero() {
 		return Identity{}, ErrDamaged
 	}

@@ -157,7 +157,7 @@ var inAlloc = []mutant{
 	},
 	{
 		rule: "each allocation has a key of its own",
-		file: "alloc/derive.go",
+		file: "alloc/masterkey.go",
 		old:  "copy(d.in[len(deriverInfo):], id[:])", now: "copy(d.in[len(deriverInfo):], id[:8])",
 		by: allocTest("TestDeriverIsHKDF"),
 	},

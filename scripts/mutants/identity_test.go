@@ -124,13 +124,13 @@ var inIdentity = []mutant{
 	{
 		rule: "HTTP: an address that forges tokens has no more looked at",
 		file: "alloc/httpapi/limits.go",
-		old:  "h.limits.forgers.charge(address, h.cfg.perAddress(), h.now())", now: "_ = address",
+		old:  "h.limits.rejectedTokens.charge(address, h.cfg.perAddress(), h.now())", now: "_ = address",
 		by: httpapiTest("TestForgersPause"),
 	},
 	{
 		rule: "a reservation that somebody objects to is not made",
-		file: "alloc/service_admit.go",
-		old:  "if err := s.admit(ctx, a); err != nil {", now: "if err := s.admit(ctx, a); err != nil && false {",
+		file: "alloc/admission.go",
+		old:  "if err := s.admit(ctx, q); err != nil {", now: "if err := s.admit(ctx, q); err != nil && false {",
 		by: allocTest("TestAdmit"),
 	},
 	{

@@ -1,7 +1,6 @@
 package redisstore
 
 import (
-	"encoding/hex"
 	"fmt"
 	"strconv"
 	"strings"
@@ -18,16 +17,10 @@ const maxValue = 16 << 10
 // errDamaged is what a value is answered with that this program did not write.
 var errDamaged = fmt.Errorf("redisstore: a value in the store is not one that ferry wrote: %w", alloc.ErrStoreUnavailable)
 
-// parseID reads what proto.AllocationID.String writes.
+// parseID reads the output of proto.AllocationID.String, which is in lower case.
 func parseID(text string) (id proto.AllocationID, ok bool) {
-	if len(text) != 36 || text[8] != '-' || text[13] != '-' || text[18] != '-' || text[23] != '-' {
-		return id, false
-	}
-	digits := text[:8] + text[9:13] + text[14:18] + text[19:23] + text[24:]
-	if n, err := hex.Decode(id[:], []byte(digits)); err != nil || n != len(id) {
-		return proto.AllocationID{}, false
-	}
-	return id, id.String() == text
+	id, err := proto.ParseAllocationID(text)
+	return id, err == nil && id.String() == text
 }
 
 // parseHex reads 16 hexadecimal digits in lower case.

@@ -69,9 +69,9 @@ func TestOutstandingIsBounded(t *testing.T) {
 			t.Errorf("%+v: %d, want no bound", c, n)
 		}
 	}
-	s.Bound(ids[0])
-	s.Bound(ids[0])
-	s.Bound(proto.AllocationID{1})
+	s.OnBind(ids[0])
+	s.OnBind(ids[0])
+	s.OnBind(proto.AllocationID{1})
 	relay.end(s, ids[1])
 	relay.end(s, ids[0]) // which was bound, and counts no more
 	if n := len(hoard(t, s, alice)); n != 2 {
@@ -128,8 +128,8 @@ func TestOutstandingUnlimited(t *testing.T) {
 	if len(ids) != 200 {
 		t.Errorf("%d allocations, want no bound", len(ids))
 	}
-	s.Bound(ids[0])
-	s.Ended(ids[0])
+	s.OnBind(ids[0])
+	s.OnEnd(ids[0])
 }
 
 // TestOutstandingAtOnce: of many calls at once no more than the bound succeed.

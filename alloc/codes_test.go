@@ -122,7 +122,7 @@ func TestEndedForgets(t *testing.T) {
 	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	code, otherCode := mustCode(t, s, alice, host), mustCode(t, s, alice, other)
 	relay.end(s, host)
-	s.Ended(proto.AllocationID{1})
+	s.OnEnd(proto.AllocationID{1})
 	wantCodes(t, codes, 1)
 	if _, err := s.Join(t.Context(), bob, code); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("join of an ended host: error %v", err)
@@ -329,5 +329,5 @@ func askAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.Alloc
 	if err != nil && !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("Join: %v", err)
 	}
-	s.Bound(res.ID)
+	s.OnBind(res.ID)
 }

@@ -10,32 +10,32 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestAdmit: who admits is asked about each reservation that the other rules
-// permit, and whom it refuses costs neither a place nor a count.
+// TestAdmit: Admit is called for each reservation that the other rules
+// permit, and a refused one costs neither a place nor a count.
 func TestAdmit(t *testing.T) {
 	relay := newFakeRelay()
-	var asked []alloc.Ask
-	var made []alloc.Made
+	var asked []alloc.AdmissionRequest
+	var events []alloc.ReservationEvent
 	var refuse error
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay: relay, Store: store.NewMemory(), Regions: []alloc.Region{{ID: "eu"}}, MaxOutstanding: 3,
-		Admit: func(_ context.Context, a alloc.Ask) error {
+		Admit: func(_ context.Context, a alloc.AdmissionRequest) error {
 			asked = append(asked, a)
 			return refuse
 		},
-		OnReserve: func(m alloc.Made) { made = append(made, m) },
+		OnReserve: func(e alloc.ReservationEvent) { events = append(events, e) },
 	})
 	if err != nil {
 		t.Fatal(err)
 	}
 	anna := alloc.Caller{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
-	for _, refuse = range []error{alloc.Denied{Reason: "banned"}, alloc.ErrProjectQuota, alloc.ErrProjectInactive, alloc.ErrUnavailable} {
+	for _, refuse = range []error{alloc.DeniedError{Reason: "banned"}, alloc.ErrProjectQuota, alloc.ErrProjectInactive, alloc.ErrUnavailable} {
 		if _, err := service.Allocate(t.Context(), anna, 4, ""); !errors.Is(err, refuse) {
 			t.Errorf("%v, want %v", err, refuse)
 		}
 	}
-	if len(relay.hosts) != 0 || len(made) != 0 {
-		t.Errorf("%d hosts although all were refused, told of %d", len(relay.hosts), len(made))
+	if len(relay.hosts) != 0 || len(events) != 0 {
+		t.Errorf("%d hosts although all were refused, %d events", len(relay.hosts), len(events))
 	}
 	refuse, asked = nil, nil
 	host, err := service.Allocate(t.Context(), anna, 4, "")
@@ -50,13 +50,13 @@ func TestAdmit(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	wantHost := alloc.Ask{Caller: anna, Role: alloc.RoleHost, MaxConnections: 4, Region: "eu"}
-	wantJoiner := alloc.Ask{Caller: anna, Role: alloc.RoleJoiner, Host: host.ID}
+	wantHost := alloc.AdmissionRequest{Caller: anna, Role: alloc.RoleHost, MaxConnections: 4, Region: "eu"}
+	wantJoiner := alloc.AdmissionRequest{Caller: anna, Role: alloc.RoleJoiner, Host: host.ID}
 	if len(asked) != 2 || asked[0] != wantHost || asked[1] != wantJoiner {
 		t.Errorf("asked %+v", asked)
 	}
-	if len(made) != 2 || made[0] != (alloc.Made{Ask: wantHost, ID: host.ID}) || made[1] != (alloc.Made{Ask: wantJoiner, ID: joiner.ID}) {
-		t.Errorf("told %+v", made)
+	if len(events) != 2 || events[0] != (alloc.ReservationEvent{Request: wantHost, ID: host.ID}) || events[1] != (alloc.ReservationEvent{Request: wantJoiner, ID: joiner.ID}) {
+		t.Errorf("events %+v", events)
 	}
 	asked = nil
 	for _, do := range []func() error{
@@ -69,8 +69,8 @@ func TestAdmit(t *testing.T) {
 			t.Errorf("asked about what the rules refuse: %+v", asked)
 		}
 	}
-	// Two are outstanding, the third is refused by who admits, and then made.
-	refuse = alloc.Denied{}
+	// Two are outstanding, the third is refused by Admit, and then made.
+	refuse = alloc.DeniedError{}
 	for range 5 {
 		_, _ = service.Allocate(t.Context(), anna, 4, "")
 	}

@@ -7,7 +7,7 @@ import (
 )
 
 // guess lets joins fail at an even rate for a while, and returns the end.
-func guess(g *guessing, tenant uint64, perSecond float64, from, lasting time.Duration) time.Duration {
+func failJoins(g *failureRates, tenant uint64, perSecond float64, from, lasting time.Duration) time.Duration {
 	step := time.Duration(float64(time.Second) / perSecond)
 	for at := from; at < from+lasting; at += step {
 		g.add(tenant, at)
@@ -15,11 +15,11 @@ func guess(g *guessing, tenant uint64, perSecond float64, from, lasting time.Dur
 	return from + lasting
 }
 
-func TestGuessingFollowsTheRate(t *testing.T) {
+func TestFailureRatesFollowTheRate(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{0.5, 10, 200} {
-		g := new(guessing)
-		end := guess(g, 7, rate, time.Second, 5*time.Minute)
+		g := new(failureRates)
+		end := failJoins(g, 7, rate, time.Second, 5*time.Minute)
 		if got := g.perSecond(7, end); math.Abs(got/rate-1) > 0.05 {
 			t.Errorf("%v failures a second are observed as %v", rate, got)
 		}
@@ -27,7 +27,7 @@ func TestGuessingFollowsTheRate(t *testing.T) {
 			t.Errorf("another tenant's rate is %v", got)
 		}
 	}
-	g := new(guessing)
+	g := new(failureRates)
 	if got := g.perSecond(7, time.Hour); got != 0 {
 		t.Errorf("without failures the rate is %v", got)
 	}
@@ -39,10 +39,10 @@ func TestGuessingFollowsTheRate(t *testing.T) {
 
 // TestGuessingDecays: a peak counts half after an hour and is not renewed by
 // what is less, and time that seems to go back changes nothing.
-func TestGuessingDecays(t *testing.T) {
+func TestFailureRatesDecay(t *testing.T) {
 	t.Parallel()
-	g := new(guessing)
-	end := guess(g, 7, 100, 0, 10*time.Minute)
+	g := new(failureRates)
+	end := failJoins(g, 7, 100, 0, 10*time.Minute)
 	peak := g.perSecond(7, end)
 	if got := g.perSecond(7, end-time.Minute); got != peak {
 		t.Errorf("a late call sees %v instead of %v", got, peak)
@@ -52,7 +52,7 @@ func TestGuessingDecays(t *testing.T) {
 			t.Errorf("after %d h the peak counts %v, want %v", hours, got, want)
 		}
 	}
-	end = guess(g, 7, 1, end+3*time.Hour, 10*time.Minute)
+	end = failJoins(g, 7, 1, end+3*time.Hour, 10*time.Minute)
 	if got := g.perSecond(7, end) / peak; got > 0.125 || got < 0.1 {
 		t.Errorf("a lower rate leaves %v of the peak", got)
 	}
@@ -61,11 +61,11 @@ func TestGuessingDecays(t *testing.T) {
 // TestGuessingKeeps28Days has a crowd of guessers, none of whom is refused
 // anything, guess at a steady rate: a code made under it, one of any number,
 // takes 28 days on average to be hit.
-func TestGuessingKeeps28Days(t *testing.T) {
+func TestFailureRatesKeep28Days(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{20, 100, 1000} {
-		g := new(guessing)
-		end := guess(g, 7, rate, 0, 5*time.Minute)
+		g := new(failureRates)
+		end := failJoins(g, 7, rate, 0, 5*time.Minute)
 		for _, active := range []int{1, 1000, 100_000} {
 			length := CodeLen(active, max(DefaultFailuresPerSecond, g.perSecond(7, end)))
 			days := math.Pow(20, float64(length)) / float64(active) / rate / 86400

@@ -20,7 +20,7 @@ func TestKeepBeforeTheAnswer(t *testing.T) {
 	codes, kept := store.NewMemory(), make(map[proto.AllocationID]string)
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = codes
-		c.Keep = func(ctx context.Context, host proto.AllocationID, code string) error {
+		c.KeepCode = func(ctx context.Context, host proto.AllocationID, code string) error {
 			if got, err := codes.HostOf(ctx, testTenant, code); err != nil || got != host {
 				t.Errorf("kept %s before it was stored: %v, %v", code, got, err)
 			}
@@ -51,7 +51,7 @@ func TestKeepFails(t *testing.T) {
 		codes, fails := store.NewMemory(), tt.fails
 		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 			c.Store = codes
-			c.Keep = func(context.Context, proto.AllocationID, string) error { return fails }
+			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fails }
 		})
 		host := mustAllocate(t, s, alice)
 		code, err := s.JoinCode(t.Context(), alice, host)
@@ -72,7 +72,7 @@ func TestKeepNotAfterFailedPut(t *testing.T) {
 	faulty := &faultyStore{Memory: store.NewMemory(), put: errors.New("broken"), stores: true}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
-		c.Keep = func(context.Context, proto.AllocationID, string) error {
+		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
 			t.Error("kept a code that was not put")
 			return nil
 		}
@@ -90,7 +90,7 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 	var calls atomic.Int32
 	keeping, fail := make(chan struct{}), make(chan struct{})
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
-		c.Keep = func(context.Context, proto.AllocationID, string) error {
+		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
 			if calls.Add(1) > 1 {
 				return nil
 			}

@@ -1,0 +1,199 @@
+package alloc
+
+import (
+	"context"
+	"errors"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Errors that ServiceConfig.Admit returns, besides [DeniedError] and
+// [ErrUnavailable].
+var (
+	// ErrProjectQuota: the project has used up its quota; it succeeds again after
+	// an allocation of the project has ended.
+	ErrProjectQuota = errors.New("alloc: project quota exceeded")
+	// ErrProjectInactive: the operator has switched the project off.
+	ErrProjectInactive = errors.New("alloc: the project is not active")
+)
+
+// DeniedError is returned for a reservation that the operator's own rules forbid.
+type DeniedError struct {
+	// Reason is shown to the player. It may be empty.
+	Reason string
+}
+
+// Error returns the reason.
+func (d DeniedError) Error() string {
+	if d.Reason == "" {
+		return "alloc: not admitted"
+	}
+	return "alloc: not admitted: " + d.Reason
+}
+
+// AdmissionRequest is a reservation that ServiceConfig.Admit decides about.
+type AdmissionRequest struct {
+	Caller Caller
+	// Role is RoleHost or RoleJoiner.
+	Role Role
+	// MaxConnections and Region are those of a host's request, with the default
+	// region if it named none; zero for a joiner.
+	MaxConnections int
+	Region         string
+	// Host is the host that a joiner's code resolved to; zero for a host.
+	Host proto.AllocationID
+}
+
+// ReservationEvent reports a reservation to ServiceConfig.OnReserve.
+type ReservationEvent struct {
+	Request AdmissionRequest
+	ID      proto.AllocationID
+}
+
+// reserve makes a reservation, and counts it as outstanding until it is bound.
+func (s *Service) reserve(
+	ctx context.Context, q AdmissionRequest, player PlayerHash, call func() (Reservation, error),
+) (Reservation, error) {
+	counts := s.outstanding != nil && !q.Caller.Server && q.Caller.Player != ""
+	if counts && !s.outstanding.acquire(player, s.elapsed()) {
+		return Reservation{}, ErrOutstanding
+	}
+	res, err := s.admitAndReserve(ctx, q, call)
+	if err != nil {
+		if counts {
+			s.outstanding.cancel(player)
+		}
+		return Reservation{}, err
+	}
+	if counts {
+		s.outstanding.confirm(player, res.ID, s.elapsed())
+	}
+	if s.onReserve != nil {
+		s.onReserve(ReservationEvent{Request: q, ID: res.ID})
+	}
+	return res, nil
+}
+
+func (s *Service) admitAndReserve(
+	ctx context.Context, q AdmissionRequest, call func() (Reservation, error),
+) (Reservation, error) {
+	if s.admit != nil {
+		if err := s.admit(ctx, q); err != nil {
+			return Reservation{}, err
+		}
+	}
+	return call()
+}
+
+// maxOutstandingTracked bounds the reservations tracked for all players together,
+// below 9 MiB. When it is reached, the oldest one stops counting early: a player
+// gets one reservation more than the limit, and no request is refused.
+const maxOutstandingTracked = 65536
+
+// outstandingLimit counts, by player, the allocations that were reserved and have
+// not been bound, so that no player exhausts the relay with reservations. A
+// reservation stops counting when it is bound, when it ends, or when the relay's
+// bind timeout is over, whichever the service learns first.
+//
+// In a fleet the API processes receive no bind and no end events (one message per
+// player would be needed), so each reservation counts for the whole timeout there:
+// a player that starts and ends more matches within it than the limit waits for
+// some seconds.
+type outstandingLimit struct {
+	timeout time.Duration // how long a reservation counts
+
+	mu            sync.Mutex           // guards the following fields; held during no call
+	limit         int                  // per player
+	countByPlayer map[PlayerHash]int32 // includes calls in progress
+	playerByID    map[proto.AllocationID]PlayerHash
+	queue         []expiry // ring buffer of fixed length, oldest at head
+	head, n       int
+}
+
+// expiry is the time at which a reservation stops counting, since the service was
+// created. All reservations count equally long, so the ring is ordered by time.
+type expiry struct {
+	id proto.AllocationID
+	at time.Duration
+}
+
+func newOutstandingLimit(limit int, timeout time.Duration, capacity int) *outstandingLimit {
+	return &outstandingLimit{
+		limit: limit, timeout: timeout,
+		countByPlayer: make(map[PlayerHash]int32),
+		playerByID:    make(map[proto.AllocationID]PlayerHash),
+		queue:         make([]expiry, capacity),
+	}
+}
+
+// acquire counts a reservation that is about to be made. It reports false, and
+// counts nothing, when the player is at its limit. A successful acquire is followed
+// by confirm or cancel.
+func (o *outstandingLimit) acquire(p PlayerHash, now time.Duration) bool {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	for o.n > 0 && o.queue[o.head].at <= now {
+		o.expireOldest()
+	}
+	if int(o.countByPlayer[p]) >= o.limit {
+		return false
+	}
+	o.countByPlayer[p]++
+	return true
+}
+
+func (o *outstandingLimit) setLimit(limit int) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.limit = limit
+}
+
+// cancel undoes an acquire whose reservation failed.
+func (o *outstandingLimit) cancel(p PlayerHash) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.decrement(p)
+}
+
+// confirm records the id of the reservation that acquire counted.
+func (o *outstandingLimit) confirm(p PlayerHash, id proto.AllocationID, now time.Duration) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	if o.n == len(o.queue) {
+		o.expireOldest()
+	}
+	o.queue[(o.head+o.n)%len(o.queue)] = expiry{id: id, at: now + o.timeout}
+	o.n++
+	o.playerByID[id] = p
+}
+
+// release stops counting a reservation. Unknown ids are ignored.
+func (o *outstandingLimit) release(id proto.AllocationID) {
+	o.mu.Lock()
+	defer o.mu.Unlock()
+	o.releaseLocked(id)
+}
+
+// expireOldest removes the oldest reservation. The caller holds mu, and n > 0.
+func (o *outstandingLimit) expireOldest() {
+	o.releaseLocked(o.queue[o.head].id)
+	o.head = (o.head + 1) % len(o.queue)
+	o.n--
+}
+
+func (o *outstandingLimit) releaseLocked(id proto.AllocationID) {
+	if p, ok := o.playerByID[id]; ok {
+		delete(o.playerByID, id)
+		o.decrement(p)
+	}
+}
+
+func (o *outstandingLimit) decrement(p PlayerHash) {
+	if o.countByPlayer[p] <= 1 {
+		delete(o.countByPlayer, p)
+		return
+	}
+	o.countByPlayer[p]--
+}

@@ -1,0 +1,80 @@
+package api
+
+// AllocateRequest is the body of POST /v1/allocate.
+type AllocateRequest struct {
+	// MaxConnections is the number of players that may join, besides the host: 1 to
+	// the server's maximum, 100 by default.
+	MaxConnections int `json:"maxConnections"`
+	// Region is the id of a region. If it is empty, the server chooses.
+	Region string `json:"region,omitempty"`
+}
+
+// JoinCodeRequest is the body of POST /v1/joincode.
+type JoinCodeRequest struct {
+	AllocationID string `json:"allocationId"`
+}
+
+// JoinRequest is the body of POST /v1/join.
+type JoinRequest struct {
+	JoinCode string `json:"joinCode"`
+}
+
+// Meta is the metadata of an answer.
+type Meta struct {
+	// RequestID identifies the request in the server's log.
+	RequestID string `json:"requestId"`
+	// Status repeats the HTTP status.
+	Status int `json:"status"`
+}
+
+// Links is a member that the SDK requires in a joincode answer. It may be an empty
+// object.
+type Links struct {
+	Next string `json:"next,omitempty"`
+}
+
+// AllocationResponse is the answer to allocate (201) and to join (200).
+type AllocationResponse struct {
+	Meta Meta           `json:"meta"`
+	Data AllocationData `json:"data"`
+}
+
+// AllocationData is the data of an [AllocationResponse].
+type AllocationData struct {
+	Allocation Allocation `json:"allocation"`
+}
+
+// JoinCodeResponse is the answer to joincode (201; clients accept 200 too).
+type JoinCodeResponse struct {
+	Meta  Meta         `json:"meta"`
+	Links Links        `json:"links"`
+	Data  JoinCodeData `json:"data"`
+}
+
+// JoinCodeData is the data of a [JoinCodeResponse].
+type JoinCodeData struct {
+	JoinCode string `json:"joinCode"`
+}
+
+// RegionsResponse is the answer to regions (200).
+type RegionsResponse struct {
+	Meta Meta        `json:"meta"`
+	Data RegionsData `json:"data"`
+}
+
+// RegionsData is the data of a [RegionsResponse].
+type RegionsData struct {
+	Regions []Region `json:"regions"`
+}
+
+// Region is a location of relays. Its id may be any string.
+type Region struct {
+	ID          string `json:"id"`
+	Description string `json:"description"`
+	// QoSAddress is the host:port that answers QoS probes over UDP. It is not part of
+	// the original API, which has a separate service for it.
+	QoSAddress string `json:"qosAddress,omitempty"`
+	// WebSocketURL is the URL of a relay's WebSocket endpoint, wss://host:port/ or ws.
+	// It is not part of the original API either.
+	WebSocketURL string `json:"webSocketUrl,omitempty"`
+}
