@@ -85,12 +85,14 @@ func (s streams) root() *cli.Command {
    ferry dev                          a relay and its API on loopback
    ferry serve --config ferry.yaml    the same for players everywhere
    ferry relay, ferry api             the same on many machines`,
-		Version:        readBuild().version,
-		Commands:       []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
-		Writer:         s.stdout,
-		ErrWriter:      s.stderr,
-		ExitErrHandler: func(context.Context, *cli.Command, error) {}, // run does it
-		OnUsageError:   onUsageError,
+		Version:  readBuild().version,
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
+		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
+		EnableShellCompletion: true,
+		Writer:                s.stdout,
+		ErrWriter:             s.stderr,
+		ExitErrHandler:        func(context.Context, *cli.Command, error) {}, // run does it
+		OnUsageError:          onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
 				return usage(cmd, fmt.Errorf("no command is named %q", cmd.Args().First()))

@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -116,6 +117,39 @@ func TestHelpNamesEverything(t *testing.T) {
 		variable := "$FERRY_" + strings.ToUpper(strings.ReplaceAll(strings.TrimSuffix(flag, ","), "-", "_"))
 		if !strings.Contains(line, variable) {
 			t.Errorf("%s is missing in %q", variable, line)
+		}
+	}
+}
+
+// TestBashCompletion: the script for bash completes commands and flags, and
+// never runs the command that it completes.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	// _comp_initialize is of the package bash-completion, which may be missing.
+	const script = `source <(ferry completion bash)
+_comp_initialize() { :; }
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+__ferry_bash_autocomplete
+echo "${COMPREPLY[*]}"`
+	for _, test := range []struct {
+		line string
+		want string
+	}{
+		{"ferry se", "serve"},
+		{"ferry ctl dra", "drain"},
+		{"ferry ctl log", "log-level"},
+		{"ferry serve --drain-th", "--drain-threshold"},
+		{"ferry serve --config x --max-http", "--max-http-connections"},
+		{"ferry ctl close 00000000000000000000000000000000 x", ""},
+	} {
+		cmd := exec.Command(bash, append([]string{"-c", script, "bash"}, strings.Fields(test.line)...)...)
+		cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")}
+		got, err := cmd.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(got)) != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.line, got, err, test.want)
 		}
 	}
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"context"
 	"fmt"
+	"os"
 
 	"github.com/urfave/cli/v3"
 )
@@ -13,7 +14,9 @@ func (s streams) top() *cli.Command {
 		Usage: "watch what a running relay does",
 		Description: `Shows allocations, datagrams and bytes per second, what is dropped and why, and the
 busiest projects, of the ferry whose admin pages are asked. The first screen is of
-the time since its start. Without a terminal one screen follows the other.
+the time since its start. On a terminal q quits, and the keys left and right choose the
+column that sorts the projects. Without one, and with --times, one screen follows the
+other.
 
 Examples:
    ferry top
@@ -31,6 +34,7 @@ Examples:
 				return usage(cmd, err)
 			}
 			defer client.Close()
+			o.Stdin = os.Stdin
 			return client.Top(ctx, o)
 		},
 	}

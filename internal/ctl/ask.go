@@ -16,6 +16,8 @@ import (
 // Output says how answers are shown.
 type Output struct {
 	Stdout, Stderr io.Writer
+	// Stdin are the keys of a view on a terminal. Nil: there is no such view.
+	Stdin io.Reader
 	JSON           bool
 	// Curl shows the call, and makes none.
 	Curl bool

@@ -8,6 +8,8 @@ import (
 	"io"
 	"os"
 	"time"
+
+	"github.com/charmbracelet/x/term"
 )
 
 // screen shows one page after the other.
@@ -17,14 +19,11 @@ type screen struct {
 	shown int
 }
 
-// terminal reports whether w is one.
-func terminal(w io.Writer) bool {
-	f, ok := w.(*os.File)
-	if !ok || os.Getenv("TERM") == "dumb" {
-		return false
-	}
-	info, err := f.Stat()
-	return err == nil && info.Mode()&os.ModeCharDevice != 0
+// terminal reports whether stream, an input or output, is one that can be
+// redrawn.
+func terminal(stream any) bool {
+	f, ok := stream.(*os.File)
+	return ok && os.Getenv("TERM") != "dumb" && term.IsTerminal(f.Fd())
 }
 
 // The sequences of ECMA-48 that redraw without a flicker: to the upper left, each

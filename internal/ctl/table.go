@@ -90,14 +90,17 @@ func project(project, environment, tenant string) string {
 	return project + "/" + environment
 }
 
+func projectName(u *admin.ProjectUsage) string {
+	if u.Others {
+		return "(all others)"
+	}
+	return project(u.Project, u.Environment, u.Tenant)
+}
+
 func usageTable(w io.Writer, u *admin.Usage) error {
 	var rows []string
 	for _, p := range u.Projects {
-		name := project(p.Project, p.Environment, p.Tenant)
-		if p.Others {
-			name = "(all others)"
-		}
-		rows = append(rows, row(name, strconv.Itoa(p.Allocations), strconv.Itoa(p.Hosts), strconv.Itoa(p.Players),
+		rows = append(rows, row(projectName(&p), strconv.Itoa(p.Allocations), strconv.Itoa(p.Hosts), strconv.Itoa(p.Players),
 			group(uint64(p.PlayerSeconds)), group(p.Datagrams), size(p.Bytes)))
 	}
 	if err := table(w, "PROJECT\tALLOCATIONS\tHOSTS\tPLAYERS\tPLAYER-SECONDS\tDATAGRAMS\tBYTES", rows); err != nil {

@@ -78,7 +78,8 @@ func TestTopScreen(t *testing.T) {
 	}
 	a, b := at(10, 1000, 1<<20, 0), at(14, 5000, 5<<20, 40)
 	var out strings.Builder
-	if err := draw(&out, "http://x", &a, &b); err != nil {
+	p := topPage{url: "http://x", last: a, now: b, order: byBytes, drops: topDrops, projects: topProjects}
+	if err := p.draw(&out); err != nil {
 		t.Fatal(err)
 	}
 	for _, want := range []string{"allocations   1,500", "1,000/s", "1.0 MiB/s", "seal     10/s  40", "rate     5/s   20", "rates of the last 4.0s"} {

@@ -1,10 +1,12 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"io"
 	"net/http"
+	"slices"
 	"strings"
 	"text/tabwriter"
 	"time"
@@ -24,23 +26,43 @@ type look struct {
 	took  time.Time
 }
 
-// Top shows what the relay does, per second since the last look. The first
-// screen is of the time since the start.
+// topPage is one screen of top.
+type topPage struct {
+	url             string
+	last, now       look
+	order           column // by which projects are sorted
+	drops, projects int    // rows of each table at most
+}
+
+func (c *Client) newPage() topPage {
+	return topPage{url: c.base.String(), order: byBytes, drops: topDrops, projects: topProjects}
+}
+
+// advance makes now the latest look. The first page, and the first one after a
+// restart of the relay, is of the time since the relay's start.
+func (p *topPage) advance(now look) {
+	p.last, p.now = p.now, now
+	if p.last.stats.Since != now.stats.Since {
+		p.last = look{took: now.stats.Since}
+		p.last.stats.Since = now.stats.Since
+	}
+}
+
+// Top shows what the relay does, per second since the last look: on a terminal,
+// unless Times bounds it, as a view with keys, and else page by page.
 func (c *Client) Top(ctx context.Context, o Output) error {
+	if o.Times == 0 && terminal(o.Stdin) && terminal(o.Stdout) {
+		return c.topOnTerminal(ctx, o)
+	}
+	p := c.newPage()
 	s := screen{w: o.Stdout, clear: terminal(o.Stdout)}
-	var last look
 	return s.repeat(ctx, o.Every, o.Times, func(w io.Writer) error {
 		now, err := c.look(ctx)
 		if err != nil {
 			return err
 		}
-		if last.stats.Since != now.stats.Since { // It was started anew.
-			last = look{took: now.stats.Since}
-			last.stats.Since = now.stats.Since
-		}
-		err = draw(w, c.base.String(), &last, &now)
-		last = now
-		return err
+		p.advance(now)
+		return p.draw(w)
 	})
 }
 
@@ -65,13 +87,13 @@ func (r rates) of(before, now uint64) float64 {
 func (r rates) count(before, now uint64) string { return group(uint64(r.of(before, now)+0.5)) + "/s" }
 func (r rates) bytes(before, now uint64) string { return size(uint64(r.of(before, now)+0.5)) + "/s" }
 
-func draw(w io.Writer, url string, last, now *look) error {
-	r, a, b := rates{now.took.Sub(last.took).Seconds()}, &last.stats, &now.stats
+func (p *topPage) draw(w io.Writer) error {
+	r, a, b := rates{p.now.took.Sub(p.last.took).Seconds()}, &p.last.stats, &p.now.stats
 	state := ""
 	if b.Draining {
 		state = "  DRAINING"
 	}
-	fmt.Fprintf(w, "ferry %s  up %s  %s%s\n", url, age(b.Now.Sub(b.Since).Seconds()), b.Now.Local().Format("15:04:05"), state)
+	fmt.Fprintf(w, "ferry %s  up %s  %s%s\n", p.url, age(b.Now.Sub(b.Since).Seconds()), b.Now.Local().Format("15:04:05"), state)
 	fmt.Fprintf(w, "rates of the last %s\n\n", age(r.seconds))
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintf(t, "allocations\t%s\tbound\t%s\tlinks\t%s\tseats\t%s\n",
@@ -85,53 +107,87 @@ func draw(w io.Writer, url string, last, now *look) error {
 	if err := t.Flush(); err != nil {
 		return err
 	}
-	if err := drawDrops(w, r, a, b); err != nil {
+	if err := p.drawDrops(w, r); err != nil {
 		return err
 	}
-	return drawProjects(w, r, last, now)
+	return p.drawProjects(w, r)
 }
 
 func (r rates) done(a, b *admin.Stats, name string) string {
 	return r.count(a.Outcomes[name], b.Outcomes[name])
 }
 
-func drawDrops(w io.Writer, r rates, a, b *admin.Stats) error {
-	names := rank(b.Drops)
+func (p *topPage) drawDrops(w io.Writer, r rates) error {
+	a, b := p.last.stats.Drops, p.now.stats.Drops
+	names := rank(b)
 	if len(names) == 0 {
 		_, err := fmt.Fprintln(w, "\nno datagram was dropped")
 		return err
 	}
 	fmt.Fprintln(w)
 	var rows []string
-	for _, name := range names[:min(len(names), topDrops)] {
-		rows = append(rows, row(name, r.count(a.Drops[name], b.Drops[name]), group(b.Drops[name])))
+	for _, name := range names[:min(len(names), p.drops)] {
+		rows = append(rows, row(name, r.count(a[name], b[name]), group(b[name])))
 	}
 	return table(w, "DROPPED\tRATE\tIN ALL", rows)
 }
 
-func drawProjects(w io.Writer, r rates, last, now *look) error {
-	before, bytes, index := map[string]admin.ProjectUsage{}, map[string]uint64{}, map[string]admin.ProjectUsage{}
-	for _, p := range last.usage.Projects {
-		before[p.Tenant] = p
-	}
-	for _, p := range now.usage.Projects {
-		index[p.Tenant] = p
-		bytes[p.Tenant] = 1 + uint64(r.of(before[p.Tenant].Bytes, p.Bytes)) // Those at rest are listed, too.
-	}
-	names := rank(bytes)
-	if len(names) == 0 {
+// column is a column of the table of projects.
+type column int
+
+const (
+	byProject column = iota
+	byHosts
+	byPlayers
+	byRelayed
+	byBytes
+)
+
+var projectHeads = []string{"PROJECT", "HOSTS", "PLAYERS", "RELAYED", "BYTES"}
+
+func (p *topPage) drawProjects(w io.Writer, r rates) error {
+	if len(p.now.usage.Projects) == 0 {
 		return nil
 	}
-	fmt.Fprintln(w)
-	var rows []string
-	for _, name := range names[:min(len(names), topProjects)] {
-		p, was := index[name], before[name]
-		shown := project(p.Project, p.Environment, p.Tenant)
-		if p.Others {
-			shown = "(all others)"
-		}
-		rows = append(rows, row(shown, group(uint64(p.Hosts)), group(uint64(p.Players)),
-			r.count(was.Datagrams, p.Datagrams), r.bytes(was.Bytes, p.Bytes)))
+	before := map[string]admin.ProjectUsage{}
+	for _, u := range p.last.usage.Projects {
+		before[u.Tenant] = u
 	}
-	return table(w, strings.Join([]string{"PROJECT", "HOSTS", "PLAYERS", "RELAYED", "BYTES"}, "\t"), rows)
+	var rows []string
+	all := p.sorted(r, before)
+	for _, u := range all[:min(len(all), p.projects)] {
+		was := before[u.Tenant]
+		rows = append(rows, row(projectName(&u), group(uint64(u.Hosts)), group(uint64(u.Players)),
+			r.count(was.Datagrams, u.Datagrams), r.bytes(was.Bytes, u.Bytes)))
+	}
+	fmt.Fprintln(w)
+	return table(w, strings.Join(projectHeads, "\t"), rows)
+}
+
+// sorted returns the projects in the page's order: numbers from the largest,
+// names from A.
+func (p *topPage) sorted(r rates, before map[string]admin.ProjectUsage) []admin.ProjectUsage {
+	number := func(u *admin.ProjectUsage) uint64 {
+		was := before[u.Tenant]
+		switch p.order {
+		case byHosts:
+			return uint64(u.Hosts)
+		case byPlayers:
+			return uint64(u.Players)
+		case byRelayed:
+			return uint64(r.of(was.Datagrams, u.Datagrams))
+		case byBytes:
+			return uint64(r.of(was.Bytes, u.Bytes))
+		}
+		return 0
+	}
+	all := slices.Clone(p.now.usage.Projects)
+	slices.SortFunc(all, func(a, b admin.ProjectUsage) int {
+		names := 0
+		if p.order == byProject {
+			names = cmp.Compare(projectName(&a), projectName(&b))
+		}
+		return cmp.Or(cmp.Compare(number(&b), number(&a)), names, cmp.Compare(a.Tenant, b.Tenant))
+	})
+	return all
 }

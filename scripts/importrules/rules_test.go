@@ -123,6 +123,8 @@ var rules = []rule{
 	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, nil, "calls to the operator's own programs"},
 	{"internal/quota", []string{"alloc"}, nil, "what a project may use; the engine counts it"},
 	{"internal/enginetest", []string{"alloc", "engine", "proto"}, nil, "a relay and game clients for tests"},
+	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
+		"what an operator asks a running process, and the terminal that shows it"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
