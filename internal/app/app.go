@@ -67,9 +67,9 @@ type App struct {
 	metrics *metrics.Metrics
 	api     *web
 	admin   *web
-	calls   swapped         // what answers the API's calls
+	calls   swapped             // what answers the API's calls
 	counts  *httpapi.RateCounts // of callers, by whatever answers
-	inside  swapped         // what answers the operator
+	inside  swapped             // what answers the operator
 	since   time.Time
 	reload  reload
 

@@ -18,7 +18,7 @@ type Output struct {
 	Stdout, Stderr io.Writer
 	// Stdin are the keys of a view on a terminal. Nil: there is no such view.
 	Stdin io.Reader
-	JSON           bool
+	JSON  bool
 	// Curl shows the call, and makes none.
 	Curl bool
 	// Watch shows the answer again after each Every, on a cleared screen where
