@@ -213,7 +213,7 @@ var rules = []mutant{
 		rule: "DISCONNECT overtakes no RELAY",
 		in:   "engine",
 		old:  `after := c.grace.next() m := proto.Disconnect`,
-		now:  `after := c.grace.done m := proto.Disconnect`,
+		now:  `after := c.grace.done; m := proto.Disconnect`,
 		by:   model,
 	},
 	{
