@@ -118,12 +118,12 @@ soak: ## clients come and go for SOAK; memory, goroutines and tables afterwards 
 	$(LAB) -run TestSoak -soak.duration $(SOAK) -long -timeout 26h
 
 .PHONY: rows
-rows:
+rows: ## check that each row of the mutation table still matches its package (fast)
 	$(GO) test -tags mutants -run TestTable ./scripts/mutants
 	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
-mutants: ## each rule of a table broken, one at a time, and the test that notices (10 to 30 minutes)
+mutants: ## break the rules that matter most, one at a time; the test of each must fail (about 5 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'

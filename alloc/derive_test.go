@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -49,7 +50,7 @@ func TestDeriverDependsOnMasterAndID(t *testing.T) {
 }
 
 func TestDeriverDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	d := newTestSealer(t, nil).NewDeriver()

@@ -13,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // startNull runs a null relay for the length of the test.
@@ -228,7 +229,7 @@ func TestRoundAllocs(t *testing.T) {
 				t.Fatal(err)
 			}
 			defer rig.Close()
-			if raceEnabled || rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
+			if testkit.RaceEnabled || rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
 				t.Skip("the race detector and the portable build allocate")
 			}
 			g := newGenerator(&cfg, rig, 1)

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // matches is a load of the shape netcode that a busy machine can carry.
@@ -137,7 +138,7 @@ func TestNetcodeAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer b.rig.Close()
-	if raceEnabled || b.rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
+	if testkit.RaceEnabled || b.rig.Sockets[0].Group.Capabilities().Path != "mmsg" {
 		t.Skip("the race detector and the portable build allocate")
 	}
 	play, err := b.newPlay(t.Context(), &cfg)

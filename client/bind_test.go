@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -248,7 +249,7 @@ func TestRelayForgets(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.with(func() { f.places[hostID].endpoint = nowhere })
-	eventually(t, "bound again", func() bool {
+	testkit.Eventually(t, "bound again", func() bool {
 		f.mu.Lock()
 		defer f.mu.Unlock()
 		return f.places[hostID].endpoint == loopback(s) && f.places[hostID].nonce > 0
@@ -265,13 +266,13 @@ func TestRelayFallsSilent(t *testing.T) {
 		t.Fatal(err)
 	}
 	f.lose(func(proto.Message) bool { return true })
-	eventually(t, "binds again", func() bool { return slices.Max(f.binds()) > 0 })
+	testkit.Eventually(t, "binds again", func() bool { return slices.Max(f.binds()) > 0 })
 	f.lose(nil)
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
 	}
 	echoes := s.Stats().Echoes
-	eventually(t, "PINGs come back", func() bool { return s.Stats().Echoes > echoes })
+	testkit.Eventually(t, "PINGs come back", func() bool { return s.Stats().Echoes > echoes })
 }
 
 func TestFatalErrors(t *testing.T) {

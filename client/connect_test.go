@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -44,7 +45,7 @@ func TestConnectWaitsForTheHost(t *testing.T) {
 			t.Errorf("Connect: %v", err)
 		}
 	})
-	eventually(t, "joiner asks", func() bool { return f.count(proto.TypeConnectRequest) > 1 })
+	testkit.Eventually(t, "joiner asks", func() bool { return f.count(proto.TypeConnectRequest) > 1 })
 	if err := host.Bind(within(t)); err != nil {
 		t.Error(err)
 	}

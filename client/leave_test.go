@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -28,7 +29,7 @@ func TestDisconnectReachesTheOtherSide(t *testing.T) {
 	if _, err := atJoiner.Write([]byte("x")); err != ErrPeerLeft {
 		t.Errorf("Write after the end: %v", err)
 	}
-	eventually(t, "host forgets", func() bool { return atHost.s.Stats().Peers == 0 })
+	testkit.Eventually(t, "host forgets", func() bool { return atHost.s.Stats().Peers == 0 })
 
 	again, err := atJoiner.s.Connect(within(t))
 	if err != nil || again == atJoiner {
@@ -126,7 +127,7 @@ func TestCloseSaysGoodbye(t *testing.T) {
 			t.Errorf("Close: %v", err)
 		}
 	}
-	eventually(t, "every CLOSE", func() bool { return f.count(proto.TypeClose) == closes })
+	testkit.Eventually(t, "every CLOSE", func() bool { return f.count(proto.TypeClose) == closes })
 	if _, err := atHost.Read(make([]byte, 1)); err != io.EOF {
 		t.Errorf("host reads %v", err)
 	}
@@ -153,7 +154,7 @@ func TestRunLeavesWithItsContext(t *testing.T) {
 	if err := <-result; err != context.Canceled {
 		t.Errorf("Run: %v", err)
 	}
-	eventually(t, "every CLOSE", func() bool { return f.count(proto.TypeClose) == closes })
+	testkit.Eventually(t, "every CLOSE", func() bool { return f.count(proto.TypeClose) == closes })
 	if err := s.Err(); err != net.ErrClosed {
 		t.Errorf("ended with %v", err)
 	}

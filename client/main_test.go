@@ -139,16 +139,6 @@ func within(t testing.TB) context.Context {
 	return ctx
 }
 
-// eventually waits for a condition that other goroutines bring about.
-func eventually(t testing.TB, what string, ok func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patience); !ok(); time.Sleep(time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited in vain: %s", what)
-		}
-	}
-}
-
 // loopback returns where the fake relay sees the session.
 func loopback(s *Session) netip.AddrPort {
 	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), s.LocalAddr().Port())

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -117,7 +118,7 @@ func TestErrorNotConnected(t *testing.T) {
 	if _, err := s.PacketConn().WriteTo([]byte("x"), Addr{joinerID}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "ERROR 5", func() bool { return s.Stats().Errors[proto.ErrorNotConnected] == 1 })
+	testkit.Eventually(t, "ERROR 5", func() bool { return s.Stats().Errors[proto.ErrorNotConnected] == 1 })
 	if err := s.Err(); err != nil {
 		t.Errorf("session has ended: %v", err)
 	}

@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -169,7 +170,7 @@ func TestReadDeadline(t *testing.T) {
 	if _, err := atJoiner.Write([]byte("late")); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "datagram is there", func() bool { return atHost.s.Stats().Received == 2 })
+	testkit.Eventually(t, "datagram is there", func() bool { return atHost.s.Stats().Received == 2 })
 	if _, err := atHost.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("Read after the deadline with a datagram waiting: %v", err)
 	}

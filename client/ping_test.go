@@ -4,6 +4,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -63,7 +64,7 @@ func TestRTTOverTheRelay(t *testing.T) {
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a round trip", func() bool { return s.RTT() > 0 })
+	testkit.Eventually(t, "a round trip", func() bool { return s.RTT() > 0 })
 	if rtt := s.RTT(); rtt > patience {
 		t.Errorf("RTT is %v", rtt)
 	}

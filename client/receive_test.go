@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -112,14 +113,14 @@ func TestStrangersAreIgnored(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	eventually(t, "all counted", func() bool { return s.Stats().Foreign == uint64(len(everyMessage)) })
+	testkit.Eventually(t, "all counted", func() bool { return s.Stats().Foreign == uint64(len(everyMessage)) })
 	if st := s.Stats(); st.Peers != 0 || s.Err() != nil {
 		t.Errorf("stats are %+v, ended with %v", st, s.Err())
 	}
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	s := idleHost(t, Config{})
@@ -168,7 +169,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 
 // TestTheWholePathDoesNotAllocate counts the reader's goroutine too.
 func TestTheWholePathDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	relay, err := net.ListenUDP("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)})

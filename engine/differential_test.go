@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 var (
@@ -65,7 +67,7 @@ func TestModel(t *testing.T) {
 	}
 	if sequences == 0 {
 		sequences = 10_000
-		if raceEnabled || testing.Short() {
+		if testkit.RaceEnabled || testing.Short() {
 			sequences = 300
 		}
 	}

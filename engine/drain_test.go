@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // drainMatch is a host and a player on a relay.
@@ -18,18 +19,18 @@ func drainMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host, p *
 	r = enginetest.Start(t, cfg)
 	res := r.Host("host", 4)
 	host = player(t, r, enginetest.UTP2, res)
-	enginetest.Wait(t, "the host is bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "the host is bound", host.Is(enginetest.Established))
 	return r, host, drainJoin(t, r, "p", host)
 }
 
 func drainJoin(t *testing.T, r *enginetest.Relay, name string, host *enginetest.UTP) *enginetest.UTP {
 	t.Helper()
 	p := player(t, r, enginetest.UTP2, r.Joiner(name, host.Cred.ID))
-	enginetest.Wait(t, name+" is bound", p.Is(enginetest.Established))
+	testkit.Eventually(t, name+" is bound", p.Is(enginetest.Established))
 	p.Connect()
-	enginetest.Wait(t, name+" is let in", p.HasPeers(1))
+	testkit.Eventually(t, name+" is let in", p.HasPeers(1))
 	p.Send(host.Cred.ID, "hello from "+name)
-	enginetest.Wait(t, "the host hears", host.Got(p.Cred.ID, "hello from "+name))
+	testkit.Eventually(t, "the host hears", host.Got(p.Cred.ID, "hello from "+name))
 	return p
 }
 
@@ -65,15 +66,15 @@ func TestDrain(t *testing.T) {
 	}
 	late := drainJoin(t, r, "late", host)
 	host.Send(p.Cred.ID, "go on")
-	enginetest.Wait(t, "the first player still hears", p.Got(host.Cred.ID, "go on"))
+	testkit.Eventually(t, "the first player still hears", p.Got(host.Cred.ID, "go on"))
 	closes(p)
 	closes(late)
-	enginetest.Wait(t, "both have left", func() bool { return r.Stats().Allocations == 1 })
+	testkit.Eventually(t, "both have left", func() bool { return r.Stats().Allocations == 1 })
 	if r.Ended() {
 		t.Fatal("it ended with a host alive")
 	}
 	closes(host)
-	enginetest.Wait(t, "it ends by itself", r.Ended)
+	testkit.Eventually(t, "it ends by itself", r.Ended)
 	r.Stop() // checks that Run returned nil
 	if err := r.Drain(context.Background(), engine.DrainConfig{}); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("Drain after the end: %v", err)
@@ -85,7 +86,7 @@ func TestDrainEmpty(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{})
 	drain(t, r, engine.DrainConfig{Deadline: time.Hour})
-	enginetest.Wait(t, "it ends", r.Ended)
+	testkit.Eventually(t, "it ends", r.Ended)
 }
 
 // TestDrainDeadline: at the deadline it ends, whoever is there, and not before.
@@ -95,7 +96,7 @@ func TestDrainDeadline(t *testing.T) {
 	r, _, _ := drainMatch(t, engine.Config{})
 	begun := time.Now()
 	drain(t, r, engine.DrainConfig{Deadline: deadline})
-	enginetest.Wait(t, "it ends", r.Ended)
+	testkit.Eventually(t, "it ends", r.Ended)
 	if took := time.Since(begun); took < deadline-10*time.Millisecond {
 		t.Errorf("it ended after %v", took)
 	}
@@ -111,14 +112,14 @@ func TestDrainThreshold(t *testing.T) {
 	q := drainJoin(t, r, "q", host)
 	drain(t, r, engine.DrainConfig{Deadline: time.Hour, Threshold: 1})
 	closes(q)
-	enginetest.Wait(t, "one has left", func() bool { return r.Stats().Allocations == 2 })
+	testkit.Eventually(t, "one has left", func() bool { return r.Stats().Allocations == 2 })
 	host.Send(p.Cred.ID, "still here")
-	enginetest.Wait(t, "the others play on", p.Got(host.Cred.ID, "still here"))
+	testkit.Eventually(t, "the others play on", p.Got(host.Cred.ID, "still here"))
 	if r.Ended() {
 		t.Fatal("it ended with two left")
 	}
 	closes(p)
-	enginetest.Wait(t, "it ends with one left", r.Ended)
+	testkit.Eventually(t, "it ends with one left", r.Ended)
 }
 
 // TestUndrain: it takes hosts again, and neither deadline nor emptiness ends it.
@@ -138,7 +139,7 @@ func TestUndrain(t *testing.T) {
 	}
 	closes(host)
 	closes(p)
-	enginetest.Wait(t, "all have left", func() bool { return r.Stats().Allocations == 0 })
+	testkit.Eventually(t, "all have left", func() bool { return r.Stats().Allocations == 0 })
 	<-over
 	if r.Ended() {
 		t.Fatal("it ended although it does not drain")

@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestHooks: each change is told once, in order, and a repeated message is no
@@ -29,18 +30,18 @@ func TestHooks(t *testing.T) {
 	hostRes := r.Host("host", 4)
 	joinRes := r.Joiner("p", hostRes.ID)
 	host := player(t, r, enginetest.UTP2, hostRes)
-	enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
 	p := player(t, r, enginetest.UTP2, joinRes)
-	enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
+	testkit.Eventually(t, "player is bound", p.Is(enginetest.Established))
 	p.Inject(enginetest.SignedBind(p.Cred, 50)) // the same endpoint: no change
 	p.Connect()
-	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	p.Connect()
 	p.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 9}, joinRes.ID[:], hostRes.ID[:]))
-	enginetest.Wait(t, "left", func() bool { return r.Stats().Links == 0 })
+	testkit.Eventually(t, "left", func() bool { return r.Stats().Links == 0 })
 	p.Pause(true)
 	p.Inject(append([]byte{0xDA, 0x72, 0, 11}, joinRes.ID[:]...))
-	enginetest.Wait(t, "closed", func() bool { return r.Stats().Allocations == 1 })
+	testkit.Eventually(t, "closed", func() bool { return r.Stats().Allocations == 1 })
 	want := []string{
 		fmt.Sprintf("bind %v host true", hostRes.ID),
 		fmt.Sprintf("bind %v joiner true", joinRes.ID),
@@ -48,7 +49,7 @@ func TestHooks(t *testing.T) {
 		fmt.Sprintf("disconnect %v %v", joinRes.ID, hostRes.ID),
 		fmt.Sprintf("end %v joiner closed", joinRes.ID),
 	}
-	enginetest.Wait(t, "the hooks are told", func() bool { // control counts an end before it tells of it
+	testkit.Eventually(t, "the hooks are told", func() bool { // control counts an end before it tells of it
 		mu.Lock()
 		defer mu.Unlock()
 		return len(told) >= len(want)

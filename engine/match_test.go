@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // player plays a reservation on a relay until the test ends.
@@ -33,15 +34,15 @@ func TestMatch(t *testing.T) {
 			for i := range 3 {
 				players = append(players, player(t, r, v, r.Joiner(fmt.Sprint("p", i), hostRes.ID)))
 			}
-			enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+			testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
 			for i, p := range players {
-				enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
+				testkit.Eventually(t, "player is bound", p.Is(enginetest.Established))
 				p.Connect()
-				enginetest.Wait(t, "player is accepted", p.HasPeers(1))
+				testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 				p.Send(host.Cred.ID, fmt.Sprint("hello ", i))
-				enginetest.Wait(t, "host hears", host.Got(p.Cred.ID, fmt.Sprint("hello ", i)))
+				testkit.Eventually(t, "host hears", host.Got(p.Cred.ID, fmt.Sprint("hello ", i)))
 				host.Send(p.Cred.ID, fmt.Sprint("welcome ", i))
-				enginetest.Wait(t, "player hears", p.Got(host.Cred.ID, fmt.Sprint("welcome ", i)))
+				testkit.Eventually(t, "player hears", p.Got(host.Cred.ID, fmt.Sprint("welcome ", i)))
 			}
 			leave(t, r, host, players)
 		})
@@ -53,14 +54,14 @@ func leave(t *testing.T, r *enginetest.Relay, host *enginetest.UTP, players []*e
 	for _, p := range players {
 		p.Leave(host.Cred.ID)
 	}
-	enginetest.Wait(t, "host has no players", host.HasPeers(0))
-	enginetest.Wait(t, "all links are closed", func() bool { return r.Stats().Links == 0 })
+	testkit.Eventually(t, "host has no players", host.HasPeers(0))
+	testkit.Eventually(t, "all links are closed", func() bool { return r.Stats().Links == 0 })
 	for _, p := range append(players, host) {
 		if log := p.Log(); len(log) != 0 {
 			t.Errorf("a client's log shows %q", log)
 		}
 	}
-	enginetest.Wait(t, "two DISCONNECTs for each of 3 links are answered", func() bool {
+	testkit.Eventually(t, "two DISCONNECTs for each of 3 links are answered", func() bool {
 		return r.Stats().Outcomes[engine.OutDisconnected] >= 6
 	})
 }
@@ -72,23 +73,23 @@ func TestRoamUTP2(t *testing.T) {
 	hostRes := r.Host("host", 4)
 	host := player(t, r, enginetest.UTP2, hostRes)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	enginetest.Wait(t, "both are bound", func() bool {
+	testkit.Eventually(t, "both are bound", func() bool {
 		return host.Is(enginetest.Established)() && p.Is(enginetest.Established)()
 	})
 	p.Connect()
-	enginetest.Wait(t, "player is accepted", p.HasPeers(1))
+	testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 	for i := range 5 {
 		if err := p.Roam(); err != nil {
 			t.Fatal(err)
 		}
 		content := fmt.Sprint("from port ", i)
-		enginetest.Wait(t, "host hears the player from its new port", func() bool {
+		testkit.Eventually(t, "host hears the player from its new port", func() bool {
 			p.Send(host.Cred.ID, content)
 			time.Sleep(10 * time.Millisecond)
 			return host.Got(p.Cred.ID, content)()
 		})
 		host.Send(p.Cred.ID, content)
-		enginetest.Wait(t, "player hears at its new port", p.Got(host.Cred.ID, content))
+		testkit.Eventually(t, "player hears at its new port", p.Got(host.Cred.ID, content))
 	}
 	if r.Stats().Links != 1 {
 		t.Error("the link did not survive")
@@ -100,18 +101,18 @@ func TestRoamUTP2(t *testing.T) {
 func TestRoamUTP1(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{})
 	host := player(t, r, enginetest.UTP1, r.Host("host", 4))
-	enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
 	fresh, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.Addr().Addr(), 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := host.Swap(fresh)
-	enginetest.Wait(t, "pings from the new port earn ERROR 3", func() bool { return slices.Contains(host.Log(), "error 3") })
+	testkit.Eventually(t, "pings from the new port earn ERROR 3", func() bool { return slices.Contains(host.Log(), "error 3") })
 	host.Inject(signed(host.Cred)) // the same BIND again, as 1.x would
-	enginetest.Wait(t, "the BIND is refused", func() bool { return r.Stats().Outcomes[engine.DropNonce] > 0 })
+	testkit.Eventually(t, "the BIND is refused", func() bool { return r.Stats().Outcomes[engine.DropNonce] > 0 })
 	host.Swap(old).Close()
 	pongs := r.Stats().Outcomes[engine.OutPong]
-	enginetest.Wait(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes[engine.OutPong] > pongs })
+	testkit.Eventually(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes[engine.OutPong] > pongs })
 	if s, _ := host.State(); s != enginetest.Established {
 		t.Errorf("status is %q", s)
 	}
@@ -125,21 +126,21 @@ func TestRejected(t *testing.T) {
 	host := player(t, r, enginetest.UTP2, hostRes)
 	first := player(t, r, enginetest.UTP2, r.Joiner("first", hostRes.ID))
 	second := player(t, r, enginetest.UTP2, r.Joiner("second", hostRes.ID))
-	enginetest.Wait(t, "all are bound", func() bool { return r.Stats().Bound == 3 })
+	testkit.Eventually(t, "all are bound", func() bool { return r.Stats().Bound == 3 })
 	first.Connect()
-	enginetest.Wait(t, "first is accepted", first.HasPeers(1))
+	testkit.Eventually(t, "first is accepted", first.HasPeers(1))
 	second.Connect()
-	enginetest.Wait(t, "second is rejected", second.Is(enginetest.Invalid))
+	testkit.Eventually(t, "second is rejected", second.Is(enginetest.Invalid))
 	first.Leave(host.Cred.ID)
-	enginetest.Wait(t, "first has left", func() bool { return r.Stats().Links == 0 })
+	testkit.Eventually(t, "first has left", func() bool { return r.Stats().Links == 0 })
 	third := player(t, r, enginetest.UTP2, r.Joiner("third", hostRes.ID))
-	enginetest.Wait(t, "third is bound", third.Is(enginetest.Established))
+	testkit.Eventually(t, "third is bound", third.Is(enginetest.Established))
 	third.Connect()
-	enginetest.Wait(t, "third has the place", third.HasPeers(1))
+	testkit.Eventually(t, "third has the place", third.HasPeers(1))
 	third.Leave(host.Cred.ID)
-	enginetest.Wait(t, "third has left", func() bool { return r.Stats().Links == 0 })
+	testkit.Eventually(t, "third has left", func() bool { return r.Stats().Links == 0 })
 	third.Connect()
-	enginetest.Wait(t, "third is back by a new link", third.HasPeers(1))
+	testkit.Eventually(t, "third is back by a new link", third.HasPeers(1))
 }
 
 // TestExpiry: who falls silent gets ERROR 1 once, its BIND then earns ERROR 4,
@@ -156,21 +157,21 @@ func TestExpiry(t *testing.T) {
 	hostRes := r.Host("host", 4)
 	host := player(t, r, enginetest.UTP2, hostRes)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	enginetest.Wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
+	testkit.Eventually(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
 	p.Connect()
-	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	testkit.Eventually(t, "accepted", p.HasPeers(1))
 
 	// Who has sent nothing but a BIND is not told, since its source may be forged.
 	host.Send(p.Cred.ID, "welcome")
-	enginetest.Wait(t, "the host was heard", p.Got(host.Cred.ID, "welcome"))
+	testkit.Eventually(t, "the host was heard", p.Got(host.Cred.ID, "welcome"))
 	host.Quiet(true) // It still hears: a PING that overtakes ERROR 1 would earn it ERROR 3 before.
-	enginetest.Wait(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
-	enginetest.Wait(t, "the host learns by ERROR 1", host.Is(enginetest.Invalid))
+	testkit.Eventually(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
+	testkit.Eventually(t, "the host learns by ERROR 1", host.Is(enginetest.Invalid))
 	host.Quiet(false)
 	p.Send(hostRes.ID, "anybody there?")
-	enginetest.Wait(t, "the joiner learns by ERROR 5", func() bool { return slices.Contains(p.Log(), "error 5") })
+	testkit.Eventually(t, "the joiner learns by ERROR 5", func() bool { return slices.Contains(p.Log(), "error 5") })
 	host.Inject(enginetest.SignedBind(host.Cred, 99))
-	enginetest.Wait(t, "its BIND earns ERROR 4", func() bool { return slices.Contains(host.Log(), "error 4") })
+	testkit.Eventually(t, "its BIND earns ERROR 4", func() bool { return slices.Contains(host.Log(), "error 4") })
 	if log := host.Log(); !slices.Equal(log, []string{"error 1", "error 4"}) {
 		t.Errorf("the host's log shows %q", log)
 	}

@@ -7,12 +7,13 @@ import (
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
 // nothing, in either address family.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	house := newHouse(t)
@@ -45,7 +46,7 @@ func (b *inbox) clear() {
 
 // TestAllocsIPv6 is TestAllocs for a match over IPv6.
 func TestAllocsIPv6(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	s := newMatch(t, newHouse(t))
@@ -72,7 +73,7 @@ func TestAllocsIPv6(t *testing.T) {
 // TestAllocsCommit: control's verdict on a BIND allocates nothing once its
 // queue has grown.
 func TestAllocsCommit(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	s := newMatch(t, newHouse(t))

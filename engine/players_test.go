@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 var (
@@ -253,7 +254,7 @@ func TestPlayers(t *testing.T) {
 		seed = someSeed(rounds)
 	}
 	if rounds == 0 {
-		if rounds = 60; raceEnabled || testing.Short() {
+		if rounds = 60; testkit.RaceEnabled || testing.Short() {
 			rounds = 12
 		}
 	}

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -82,7 +83,7 @@ func (s *site) restart(kind string) {
 func (s *site) play(v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
 	s.t.Helper()
 	u := enginetest.Play(s.t, v, s.relay.Credentials(res))
-	enginetest.Wait(s.t, "a client is bound", u.Is(enginetest.Established))
+	testkit.Eventually(s.t, "a client is bound", u.Is(enginetest.Established))
 	return u
 }
 
@@ -91,7 +92,7 @@ func (s *site) join(v enginetest.Version, player string, host *enginetest.UTP) *
 	s.t.Helper()
 	p := s.play(v, s.relay.Joiner(player, host.Cred.ID))
 	p.Connect()
-	enginetest.Wait(s.t, player+" is let in", p.HasPeers(1))
+	testkit.Eventually(s.t, player+" is let in", p.HasPeers(1))
 	s.talk("at first", host, p)
 	return p
 }
@@ -101,7 +102,7 @@ func (s *site) talk(when string, a, b *enginetest.UTP) {
 	s.t.Helper()
 	for _, pair := range [][2]*enginetest.UTP{{a, b}, {b, a}} {
 		from, to := pair[0], pair[1]
-		enginetest.Wait(s.t, "they talk "+when, func() bool {
+		testkit.Eventually(s.t, "they talk "+when, func() bool {
 			from.Send(to.Cred.ID, when)
 			time.Sleep(10 * time.Millisecond)
 			return to.Got(from.Cred.ID, when)()
@@ -157,13 +158,13 @@ func TestRestart(t *testing.T) {
 			kicked := s.join(enginetest.UTP2, "kicked", host)
 			kicked.Pause(true) // or it would ask for a new link, told of the end of this one
 			host.Leave(kicked.Cred.ID)
-			enginetest.Wait(t, "it is out", func() bool { return s.relay.Stats().Links == 0 })
+			testkit.Eventually(t, "it is out", func() bool { return s.relay.Stats().Links == 0 })
 			kicked.Leave(host.Cred.ID)
 			kicked.Pause(false)
 			closed := s.join(enginetest.UTP2, "closed", host)
 			closed.Pause(true)
 			closed.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, closed.Cred.ID[:]))
-			enginetest.Wait(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
+			testkit.Eventually(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
 			var players []*enginetest.UTP
 			for i, v := range c.versions {
 				players = append(players, s.join(v, fmt.Sprint("player ", i), host))
@@ -179,7 +180,7 @@ func TestRestart(t *testing.T) {
 			for _, u := range captured {
 				thief.Write(lastBind(u))
 			}
-			enginetest.Wait(t, "what was captured is refused", func() bool {
+			testkit.Eventually(t, "what was captured is refused", func() bool {
 				return s.relay.Stats().Outcomes[engine.DropNonce] == uint64(len(captured))
 			})
 			if st := s.relay.Stats(); st.Allocations != 0 {
@@ -203,7 +204,7 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 	fifth := s.play(enginetest.UTP2, s.relay.Joiner("fifth", host.Cred.ID))
 	fifth.Connect()
 	kicked.Connect()
-	enginetest.Wait(s.t, "both are left waiting", func() bool {
+	testkit.Eventually(s.t, "both are left waiting", func() bool {
 		host.Inject(proto.Relay{From: host.Cred.ID, To: kicked.Cred.ID, Payload: []byte("come in")}.Append(nil))
 		time.Sleep(10 * time.Millisecond)
 		return s.relay.Stats().Outcomes[engine.DropRecovering] > 10
@@ -213,13 +214,13 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 	}
 	late.Pause(false)
 	s.talk("at last", host, late)
-	enginetest.Wait(s.t, "the match is full", func() bool {
+	testkit.Eventually(s.t, "the match is full", func() bool {
 		return fifth.Is(enginetest.Invalid)() && kicked.Is(enginetest.Invalid)()
 	})
 	if kicked.Got(host.Cred.ID, "come in")() || s.relay.Stats().Links != 4 {
 		s.t.Errorf("who was kicked is in; %d links", s.relay.Stats().Links)
 	}
-	enginetest.Wait(s.t, "who has closed learns that it is over", closed.Logs("error 4"))
+	testkit.Eventually(s.t, "who has closed learns that it is over", closed.Logs("error 4"))
 }
 
 // awaits checks what the service is told before anybody has come back.
@@ -268,7 +269,7 @@ func TestRestartWithoutFile(t *testing.T) {
 	s.talk("after all", host, p)
 	s.talk("after all", host, q)
 	wellAlive(t, host, p, q)
-	enginetest.Wait(t, "it was told by ERROR 3", p.Logs("error 3"))
+	testkit.Eventually(t, "it was told by ERROR 3", p.Logs("error 3"))
 	thief.Write(proto.Relay{From: p.Cred.ID, To: host.Cred.ID, Payload: []byte("it is me")}.Append(nil))
 	if !awaitFor(patience, thief, 12, nil) || host.Got(p.Cred.ID, "it is me")() {
 		t.Error("the thief still speaks for its victim")
@@ -290,7 +291,7 @@ func TestLost(t *testing.T) {
 	p, stays := s.join(enginetest.UTP2, "p", host), s.play(enginetest.UTP2, s.relay.Host("another", 1))
 	pause(true, host, p)
 	s.restart("closed")
-	enginetest.Wait(t, "two are given up", func() bool {
+	testkit.Eventually(t, "two are given up", func() bool {
 		mu.Lock()
 		defer mu.Unlock()
 		return len(lost) >= 2
@@ -310,7 +311,7 @@ func TestLost(t *testing.T) {
 		t.Errorf("Describe of the lost host: %v", err)
 	}
 	host.Pause(false)
-	enginetest.Wait(t, "it learns so", host.Logs("error 4"))
+	testkit.Eventually(t, "it learns so", host.Logs("error 4"))
 	wellAlive(t, stays)
 	s.restart("closed") // and the file knows
 	if st := s.relay.Stats(); st.Allocations > 1 {
@@ -354,7 +355,7 @@ func TestKeepCode(t *testing.T) {
 	leaving := s.play(enginetest.UTP2, gone)
 	leaving.Pause(true)
 	leaving.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, leaving.Cred.ID[:]))
-	enginetest.Wait(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
+	testkit.Eventually(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
 	s.restart("crashed")
 	want := []engine.KeptCode{{Tenant: enginetest.Tenant.Hash(), Host: host.ID, Code: "JKLMNP"}}
 	if got := s.relay.Kept; !slices.Equal(got, want) {

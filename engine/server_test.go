@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -258,11 +259,11 @@ func TestBothFamilies(t *testing.T) {
 	cred.Relay = r.Addrs()[1]
 	host := enginetest.Play(t, enginetest.UTP2, cred)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
-	enginetest.Wait(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
+	testkit.Eventually(t, "both are bound", func() bool { return r.Stats().Bound == 2 })
 	p.Connect()
-	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	p.Send(host.Cred.ID, "over four")
-	enginetest.Wait(t, "host hears", host.Got(p.Cred.ID, "over four"))
+	testkit.Eventually(t, "host hears", host.Got(p.Cred.ID, "over four"))
 	host.Send(p.Cred.ID, "over six")
-	enginetest.Wait(t, "player hears", p.Got(host.Cred.ID, "over six"))
+	testkit.Eventually(t, "player hears", p.Got(host.Cred.ID, "over six"))
 }

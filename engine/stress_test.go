@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -46,7 +47,7 @@ func TestStress(t *testing.T) {
 	players.Wait()
 	close(stop)
 	all.Wait()
-	if !enginetest.Eventually(func() bool { return outcomesAddUp(r.Stats()) }) {
+	if !testkit.Poll(testkit.Patience, func() bool { return outcomesAddUp(r.Stats()) }) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
 	st := r.Stats()

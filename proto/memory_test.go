@@ -3,6 +3,8 @@ package proto
 import (
 	"bytes"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // views returns, for the types with a slice, the packet and the slice that was
@@ -118,7 +120,7 @@ var (
 // TestAllocations holds the claim of doc.go: no parser, and no Append into a
 // buffer that is large enough, allocates.
 func TestAllocations(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	content := make([]byte, MaxConnectionData)

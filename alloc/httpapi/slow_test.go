@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const (
@@ -66,7 +68,7 @@ func TestSlowCallers(t *testing.T) {
 		t.Errorf("%d of %d honest callers were served, %d slow ones refused", served, honestCallers, refused.Load())
 	}
 	t.Logf("%d slow callers refused at once", refused.Load())
-	waitFor(t, "the server to cut them off", func() bool { return l.connections() == 0 })
+	testkit.Within(t, slowWithin, "the server to cut them off", func() bool { return l.connections() == 0 })
 }
 
 func (l *limitListener) connections() int {
@@ -150,14 +152,5 @@ func otherAddress(t *testing.T, server string) func(*testing.T) int {
 		}
 		_ = res.Body.Close()
 		return res.StatusCode
-	}
-}
-
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(slowWithin); !done(); time.Sleep(10 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v for %s", slowWithin, what)
-		}
 	}
 }

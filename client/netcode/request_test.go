@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestRequests(t *testing.T) {
@@ -121,7 +121,7 @@ func TestAutoConnect(t *testing.T) {
 // TestRun plays over real sockets, each side in a goroutine of its own, found
 // by the port alone.
 func TestRun(t *testing.T) {
-	at := netip.MustParseAddrPort(enginetest.SteadyAddr(t, "udp"))
+	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
 	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
 	b := &bed{t: t}
 	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})

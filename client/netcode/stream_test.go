@@ -8,6 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // inGame is a pair whose two sides are in game.
@@ -237,7 +238,7 @@ func (b *bed) play(tick uint32, payload []byte) (commands, snapshots int) {
 }
 
 func TestSteadyStateDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	const peers = 100

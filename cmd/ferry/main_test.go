@@ -11,7 +11,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // binary is ferry itself, built once by TestMain and only read afterwards.
@@ -38,7 +38,7 @@ func buildAndRun(m *testing.M) int {
 const patience = 30 * time.Second
 
 // text collects what a process writes.
-type text = testlog.Buffer
+type text = testkit.LogBuffer
 
 // process is ferry as the system sees it.
 type process struct {

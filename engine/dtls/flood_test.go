@@ -4,8 +4,10 @@ import (
 	"runtime"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
 	pion "github.com/pion/dtls/v3"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // heap is what lives after a collection.
@@ -66,7 +68,7 @@ func TestFlood(t *testing.T) {
 				t.Errorf("the heap grew from %d to %d bytes", before, after)
 			}
 			// One of an earlier test, or of the runtime, may be there for a moment.
-			waitFor(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= routines })
+			testkit.Eventually(t, "the goroutines of before", func() bool { return runtime.NumGoroutine() <= routines })
 			st := g.Stats()
 			if st.Direct > 256 || st.HalfOpen > 256 {
 				t.Errorf("%+v", st)

@@ -5,12 +5,14 @@ import (
 	"runtime"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestFootprint: a session, and a handshake that is under way, take what Config
 // says, so that limits can be reckoned with.
 func TestFootprint(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")
 	}
 	const n = 2048

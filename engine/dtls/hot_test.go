@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // hot is a rig's session and a supply of its records.
@@ -20,7 +21,7 @@ func hot(t *testing.T, size int, c Config) (*rig, *peer, engine.Session, []byte)
 // TestAllocs: nothing is allocated for a record, good or bad, nor for what goes
 // to the handshake.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates, and sync.Pool forgets under it")
 	}
 	for _, c := range []Config{{}, {Sessions: openSessions(t, sessionsConfig(t, false))}} {

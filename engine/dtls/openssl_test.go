@@ -11,6 +11,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -75,7 +76,7 @@ func TestOpenSSL(t *testing.T) {
 			l := newLoop(t, Config{Direct: c.direct})
 			key, _ := testKey(testID(8))
 			in, lines := openssl(t, l, key, c.cipher)
-			waitFor(t, "a session", func() bool { return l.Stats().Counts[Established] == 1 })
+			testkit.Eventually(t, "a session", func() bool { return l.Stats().Counts[Established] == 1 })
 			for i := range 3 {
 				msg := fmt.Sprintf("message %d of a player", i)
 				if _, err := io.WriteString(in, msg+"\n"); err != nil {
@@ -84,7 +85,7 @@ func TestOpenSSL(t *testing.T) {
 				awaitLine(t, lines, msg)
 			}
 			in.Close()
-			waitFor(t, "close_notify", func() bool { return l.Stats().Counts[Closed] == 1 })
+			testkit.Eventually(t, "close_notify", func() bool { return l.Stats().Counts[Closed] == 1 })
 			st := l.Stats()
 			if (st.Counts[CookieSent] > 0) != (c.direct < 0) {
 				t.Errorf("%d cookies", st.Counts[CookieSent])
@@ -114,7 +115,7 @@ func awaitLine(t *testing.T, lines <-chan string, want string) {
 func TestOpenSSLWrongKey(t *testing.T) {
 	l := newLoop(t, Config{})
 	_, lines := openssl(t, l, proto.Key{7}, "PSK-AES128-GCM-SHA256")
-	waitFor(t, "its Finished", func() bool { return l.Stats().Counts[DropKey] > 0 })
+	testkit.Eventually(t, "its Finished", func() bool { return l.Stats().Counts[DropKey] > 0 })
 	if st := l.Stats(); st.Sessions != 0 || st.Counts[Established] != 0 {
 		t.Fatalf("%+v", st)
 	}

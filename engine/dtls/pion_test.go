@@ -9,9 +9,11 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/proto"
 	pion "github.com/pion/dtls/v3"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // tap is a client's socket whose datagrams a test may look at, lose or repeat.
@@ -142,7 +144,7 @@ func TestPion(t *testing.T) {
 func TestPionWrongKey(t *testing.T) {
 	l := newLoop(t, Config{})
 	id := testID(5)
-	waitFor(t, "a Finished", func() bool {
+	testkit.Eventually(t, "a Finished", func() bool {
 		if _, err := pionConnect(t, newTap(t, "127.0.0.1:0"), l, id[:], proto.Key{1}, time.Second); err == nil {
 			t.Fatal("a wrong key made a session")
 		}
@@ -230,7 +232,7 @@ func TestPionReplay(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	waitFor(t, "the replay to be dropped", func() bool { return l.Stats().Counts[DropReplayed] > before.Counts[DropReplayed] })
+	testkit.Eventually(t, "the replay to be dropped", func() bool { return l.Stats().Counts[DropReplayed] > before.Counts[DropReplayed] })
 	pionEcho(t, conn, "two")
 	if st := l.Stats(); st.Counts[Established] != 1 || st.Sessions != 1 {
 		t.Fatalf("%+v", st)
@@ -247,7 +249,7 @@ func TestPionCloses(t *testing.T) {
 	}
 	conn.Close()
 	// It is counted after the session has ended.
-	waitFor(t, "close_notify", func() bool { return l.Stats().Counts[Closed] > 0 })
+	testkit.Eventually(t, "close_notify", func() bool { return l.Stats().Counts[Closed] > 0 })
 	if n := l.Stats().Counts[Closed]; n != 1 || l.Alive(c.endpoint(t)) {
 		t.Fatalf("closed %d times, alive: %v", n, l.Alive(c.endpoint(t)))
 	}

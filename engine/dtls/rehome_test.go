@@ -3,6 +3,8 @@ package dtls
 import (
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestProbes: a quiet host says hello on its living session every so often, and
@@ -226,7 +228,7 @@ func TestPionProbes(t *testing.T) {
 		pionEcho(t, conn, "still here")
 	}
 	// What becomes of a hello is counted after it.
-	waitFor(t, "the hellos", func() bool { return l.Stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
+	testkit.Eventually(t, "the hellos", func() bool { return l.Stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
 	if st := l.Stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
 		st.Counts[Established] != 1 || st.HalfOpen != 0 {
 		t.Fatalf("%+v, before %+v", st, before)

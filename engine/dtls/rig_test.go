@@ -4,12 +4,11 @@ import (
 	"bytes"
 	"context"
 	"net/netip"
-	"runtime"
 	"sync"
 	"testing"
-	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -89,23 +88,7 @@ func (g *rig) take(from endpoint.Endpoint) [][]byte {
 	return out
 }
 
-func (g *rig) wait(what string, done func() bool) { g.t.Helper(); waitFor(g.t, what, done) }
-
-// waitFor waits for a condition; the limit only keeps a broken test from hanging.
-func waitFor(t *testing.T, what string, done func() bool) {
-	t.Helper()
-	deadline := time.Now().Add(20 * time.Second)
-	for n := 0; !done(); n++ {
-		if n < 100 {
-			runtime.Gosched()
-			continue
-		}
-		if time.Now().After(deadline) {
-			t.Fatalf("waited in vain for %s", what)
-		}
-		time.Sleep(200 * time.Microsecond)
-	}
-}
+func (g *rig) wait(what string, done func() bool) { g.t.Helper(); testkit.Eventually(g.t, what, done) }
 
 // wantCounts checks some counts.
 func (g *rig) wantCounts(want map[Event]uint64) {

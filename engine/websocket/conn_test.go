@@ -13,7 +13,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -142,9 +142,9 @@ func TestPing(t *testing.T) {
 		t.Fatal(err)
 	}
 	r.dial() // Nobody reads here, so nobody answers.
-	enginetest.Wait(t, "the silent one is cut off", func() bool { return r.Stats().Ended[EndPing] == 1 })
+	testkit.Eventually(t, "the silent one is cut off", func() bool { return r.Stats().Ended[EndPing] == 1 })
 	pings := r.Stats().Pings
-	enginetest.Wait(t, "the other is pinged on", func() bool { return r.Stats().Pings > pings+3 })
+	testkit.Eventually(t, "the other is pinged on", func() bool { return r.Stats().Pings > pings+3 })
 	if s := r.Stats(); s.Open != 1 || s.Ended[EndPing] != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -161,7 +161,7 @@ func TestUnbound(t *testing.T) {
 	if got := read(t, bound); string(got) != "BIND_RECEIVED" {
 		t.Errorf("got %q", got)
 	}
-	enginetest.Wait(t, "only the stranger has left", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 1 && s.Open == 1 })
+	testkit.Eventually(t, "only the stranger has left", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 1 && s.Open == 1 })
 }
 
 // TestUnproven: before the relay has answered, only so much is delivered.
@@ -171,14 +171,14 @@ func TestUnproven(t *testing.T) {
 	for range unprovenMessages + 5 {
 		write(t, c, nil)
 	}
-	enginetest.Wait(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnproven] == 5 })
+	testkit.Eventually(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnproven] == 5 })
 	if len(r.in) != unprovenMessages {
 		t.Errorf("%d messages were delivered", len(r.in))
 	}
 	r.Send(1, nil)
 	read(t, c)
 	write(t, c, nil)
-	enginetest.Wait(t, "one more is delivered", func() bool { return len(r.in) == unprovenMessages+1 })
+	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == unprovenMessages+1 })
 }
 
 // TestBusy: what the relay has no room for is dropped and counted.
@@ -190,7 +190,7 @@ func TestBusy(t *testing.T) {
 	for range cap(r.in) + 3 {
 		write(t, c, nil)
 	}
-	enginetest.Wait(t, "three are dropped", func() bool { return r.Stats().Dropped[DropBusy] == 3 })
+	testkit.Eventually(t, "three are dropped", func() bool { return r.Stats().Dropped[DropBusy] == 3 })
 }
 
 // TestIdle: a connection to which nothing is sent any more is closed.
@@ -234,7 +234,7 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 	if !full || r.Stats().Dropped[DropFull] == 0 {
 		t.Error("no queue overflowed")
 	}
-	enginetest.Wait(t, "the slow one is cut off", func() bool { return r.Stats().Ended[EndSlow] == 1 })
+	testkit.Eventually(t, "the slow one is cut off", func() bool { return r.Stats().Ended[EndSlow] == 1 })
 	if s := r.Stats(); s.Open != 1 {
 		t.Errorf("%+v", s)
 	}
@@ -247,7 +247,7 @@ func TestStuckReader(t *testing.T) {
 	io.WriteString(conn, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial
 	flood := make([]byte, 1000)
-	enginetest.Wait(t, "it is cut off", func() bool {
+	testkit.Eventually(t, "it is cut off", func() bool {
 		for range 64 { // Much more than is read.
 			r.Send(serial, flood)
 		}

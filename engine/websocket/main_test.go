@@ -16,7 +16,7 @@ import (
 	ws "github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -100,7 +100,7 @@ func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Serve
 		}
 	}
 	t.Cleanup(func() { r.stop() })
-	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
 	return r
 }
 
@@ -185,7 +185,7 @@ func closedWith(t testing.TB, c *ws.Conn, want ws.StatusCode) {
 // endedAs waits until one connection has ended for that reason, and all are gone.
 func (r *rig) endedAs(why End) {
 	r.t.Helper()
-	enginetest.Wait(r.t, why.String(), func() bool { s := r.Stats(); return s.Ended[why] == 1 && s.Open == 0 })
+	testkit.Eventually(r.t, why.String(), func() bool { s := r.Stats(); return s.Ended[why] == 1 && s.Open == 0 })
 }
 
 // get returns the answer to a request with headers, which come in pairs.

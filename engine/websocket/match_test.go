@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -30,7 +31,7 @@ func newGame(t *testing.T, server func(http.Handler) *httptest.Server) *game {
 	g := &game{Transport: tr, srv: server(tr)}
 	t.Cleanup(g.srv.Close)
 	g.Relay = enginetest.Start(t, engine.Config{Workers: 2, Transports: []engine.Transport{tr}})
-	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
 	return g
 }
 
@@ -61,14 +62,14 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 
 	udp := enginetest.Play(t, enginetest.UTP2, g.Credentials(joiner))
 	udp.Connect()
-	enginetest.Wait(t, "the player has joined", udp.HasPeers(1))
+	testkit.Eventually(t, "the player has joined", udp.HasPeers(1))
 	udp.Send([16]byte(res.ID), "up")
 	up := proto.Relay{From: joiner.ID, To: res.ID, Payload: []byte("up")}.Append(nil)
 	if got := read(t, host); !bytes.Equal(got, up) {
 		t.Errorf("the host got %x", got)
 	}
 	write(t, host, proto.Relay{From: res.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil))
-	enginetest.Wait(t, "the player hears the host", udp.Got([16]byte(res.ID), "down"))
+	testkit.Eventually(t, "the player hears the host", udp.Got([16]byte(res.ID), "down"))
 
 	player := g.player(t, g.Credentials(web))
 	connect := proto.ConnectRequest{ID: web.ID, ConnectionData: web.HostConnectionData[:]}.Append(nil)
@@ -93,7 +94,7 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 	}
 
 	write(t, host, proto.Close{ID: res.ID}.Append(nil))
-	enginetest.Wait(t, "the host has ended", func() bool { return g.Relay.Stats().Outcomes[engine.OutClosed] == 1 })
+	testkit.Eventually(t, "the host has ended", func() bool { return g.Relay.Stats().Outcomes[engine.OutClosed] == 1 })
 	write(t, player, connect)
 	gone, err := proto.ParseError(read(t, player))
 	if err != nil || gone.Code != proto.ErrorNotFound {

@@ -16,7 +16,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // v2 returns a header of version 2.
@@ -248,7 +248,7 @@ func TestProxyCaps(t *testing.T) {
 	in := make(intake, 9)
 	go func() { done <- tr.Run(ctx, in) }()
 	defer func() { cancel(); <-done }()
-	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
 
 	for i, want := range []int{101, 429, 101} {
 		header := strings.Replace(proxyHeaders[0].header, "192.0.2.1", []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"}[i], 1)

@@ -15,7 +15,7 @@ import (
 	ws "github.com/coder/websocket"
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -32,7 +32,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	io.WriteString(slow, "\x82\x81\x00\x00\x00\x00a")
 	slowSerial := r.in.next(t).serial
 	blocked := 0 // looks at which nothing had moved
-	enginetest.Wait(t, "the writer to the slow one is blocked", func() bool {
+	testkit.Eventually(t, "the writer to the slow one is blocked", func() bool {
 		for r.Send(slowSerial, make([]byte, 1000)) {
 			blocked = 0
 		}
@@ -64,7 +64,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	}
 	slow.Close()
 	var left error
-	if !enginetest.Eventually(func() bool {
+	if !testkit.Poll(testkit.Patience, func() bool {
 		left = goleak.Find(before, goleak.IgnoreAnyFunction("net/http/httptest.(*Server).goServe.func1"))
 		return left == nil
 	}) {
@@ -102,7 +102,7 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	playing.Wait()
-	if !enginetest.Eventually(func() bool { return r.Stats().Open == clients*rounds/5 }) {
+	if !testkit.Poll(testkit.Patience, func() bool { return r.Stats().Open == clients*rounds/5 }) {
 		t.Errorf("more than those who stay are left: %+v", r.Stats())
 	}
 	cancel()
@@ -170,7 +170,7 @@ func (r *rig) visit(i, way int) error {
 // TestSendAllocations: what a worker calls allocates nothing, nor does what the
 // writer does for each message.
 func TestSendAllocations(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	r := start(t, Config{PingInterval: time.Hour}) // Nobody answers pings here.
@@ -203,7 +203,7 @@ func TestSendAllocations(t *testing.T) {
 		t.Errorf("%v allocations for drops", n)
 	}
 	conn.Close()
-	enginetest.Wait(t, "it has left", func() bool { return r.Stats().Open == 0 })
+	testkit.Eventually(t, "it has left", func() bool { return r.Stats().Open == 0 })
 }
 
 // TestNames: every counter has a name of its own.

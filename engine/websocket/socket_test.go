@@ -10,7 +10,7 @@ import (
 	"sync/atomic"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // gate is a listener whose connections record the size of each write to TCP, and
@@ -75,7 +75,7 @@ func TestWriteSizes(t *testing.T) {
 			serial := r.hello(c)
 			g.mu.Lock()
 			r.Send(serial, nil)
-			enginetest.Wait(t, "the writer is blocked", func() bool { return g.blocked.Load() == 1 })
+			testkit.Eventually(t, "the writer is blocked", func() bool { return g.blocked.Load() == 1 })
 			for range test.count {
 				if !r.Send(serial, make([]byte, test.size)) {
 					t.Error("a message was not taken")

@@ -11,7 +11,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestUpgradeAnswer: what is asked for beyond RFC 6455's minimum is not
@@ -30,7 +30,7 @@ func TestUpgradeAnswer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx, make(intake, 1)) }()
 	defer func() { cancel(); <-done }()
-	enginetest.Wait(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
 
 	r := &rig{Transport: tr, t: t, url: srv.URL}
 	conn, _, answer := r.raw("Sec-WebSocket-Protocol: relay, chat\r\n" +
@@ -116,7 +116,7 @@ func TestRefusals(t *testing.T) {
 		}
 		c.CloseNow()
 	}
-	enginetest.Wait(t, "nobody is left inside", func() bool { return r.Stats().Open == 0 })
+	testkit.Eventually(t, "nobody is left inside", func() bool { return r.Stats().Open == 0 })
 }
 
 // TestNotRunning: nobody gets in before Run and after it, and it runs once.
@@ -188,7 +188,7 @@ func TestCaps(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	first.Close(ws.StatusNormalClosure, "")
-	enginetest.Wait(t, "the first has left", func() bool { return r.Stats().Open == 4 })
+	testkit.Eventually(t, "the first has left", func() bool { return r.Stats().Open == 4 })
 	if _, got := dial("2001:db8::4"); got != 101 {
 		t.Errorf("in place of the first: %d", got)
 	}

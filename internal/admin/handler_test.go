@@ -12,7 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // running returns a real relay and what stops it.
@@ -86,7 +86,7 @@ func TestPages(t *testing.T) {
 		}
 	}
 	// A worker tells of its counts when it has time, up to 250 ms later.
-	enginetest.Wait(t, "the relay saw the probe of /livez", func() bool { return relay.Stats().Outcomes[engine.OutProbe] >= 1 })
+	testkit.Eventually(t, "the relay saw the probe of /livez", func() bool { return relay.Stats().Outcomes[engine.OutProbe] >= 1 })
 }
 
 func TestLivezOfADeadRelay(t *testing.T) {

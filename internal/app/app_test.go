@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestAddressesBeforeRun(t *testing.T) {
@@ -212,7 +213,7 @@ func TestEndedReachesTheService(t *testing.T) {
 			t.Fatal("the join code still leads to a host that has ended")
 		}
 	}
-	eventually(t, "nobody to be bound", func() bool { return r.Stats().Bound == 0 })
+	testkit.Within(t, time.Minute, "nobody to be bound", func() bool { return r.Stats().Bound == 0 })
 }
 
 func TestAdminPages(t *testing.T) {

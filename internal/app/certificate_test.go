@@ -17,7 +17,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // newCertificate writes a certificate for 127.0.0.1 and relay.example.org that
@@ -74,15 +74,12 @@ func replace(t *testing.T, name string, content []byte) {
 	}
 }
 
-// buffer is a log that a test may read.
-type buffer = testlog.Buffer
-
 // TestCertificateIsRenewed: the running server shows the new certificate, keeps
 // the old one for a broken pair, and complains of that once.
 func TestCertificateIsRenewed(t *testing.T) {
 	c := local()
 	c.TLSCert, c.TLSKey, _ = newCertificate(t)
-	log := new(buffer)
+	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	r := startChanged(t, o, func(a *App) { a.certificate.every = 5 * time.Millisecond })
@@ -99,17 +96,17 @@ func TestCertificateIsRenewed(t *testing.T) {
 		t.Fatalf("at first it shows %d", got)
 	}
 	renew(t, c.TLSCert, c.TLSKey, 2)
-	eventually(t, "the new certificate", func() bool { return shown() == 2 })
+	testkit.Within(t, time.Minute, "the new certificate", func() bool { return shown() == 2 })
 
 	before := strings.Count(log.String(), "level=ERROR")
 	replace(t, c.TLSKey, []byte("half a ke"))
-	eventually(t, "a complaint", func() bool { return strings.Count(log.String(), "level=ERROR") > before })
+	testkit.Within(t, time.Minute, "a complaint", func() bool { return strings.Count(log.String(), "level=ERROR") > before })
 	complaints := strings.Count(log.String(), "level=ERROR")
 	if got := shown(); got != 2 {
 		t.Errorf("with a broken pair it shows %d", got)
 	}
 	renew(t, c.TLSCert, c.TLSKey, 3)
-	eventually(t, "the third certificate", func() bool { return shown() == 3 })
+	testkit.Within(t, time.Minute, "the third certificate", func() bool { return shown() == 3 })
 	// One line may be about a new certificate beside the broken key.
 	if got := strings.Count(log.String(), "level=ERROR"); got > complaints+1 {
 		t.Errorf("complaints: %d, then %d\n%s", complaints, got, log.String())
@@ -121,7 +118,7 @@ func TestCertificateIsRenewed(t *testing.T) {
 func TestBrokenCertificateOnce(t *testing.T) {
 	c := local()
 	c.TLSCert, c.TLSKey, _ = newCertificate(t)
-	log := new(buffer)
+	log := new(testkit.LogBuffer)
 	k, err := loadCertificate(&c, slog.New(slog.NewTextHandler(log, nil)))
 	if err != nil {
 		t.Fatal(err)

@@ -17,6 +17,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -110,7 +111,7 @@ func TestFleet(t *testing.T) {
 	k := newFleet(t)
 	eu, us := k.relay(1, "eu"), k.relay(2, "us")
 	first, second := k.api(), k.api()
-	eventually(t, "both regions", func() bool {
+	testkit.Within(t, time.Minute, "both regions", func() bool {
 		a, errA := first.caller(secret).Regions(t.Context())
 		b, errB := second.caller(secret).Regions(t.Context())
 		return errA == nil && errB == nil && len(a) == 2 && len(b) == 2
@@ -133,7 +134,7 @@ func TestFleet(t *testing.T) {
 	if err := eu.Drain(t.Context(), engine.DrainConfig{Deadline: time.Hour}); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the drain to be known", func() bool {
+	testkit.Within(t, time.Minute, "the drain to be known", func() bool {
 		seen := second.front.fleet.Nodes()
 		return len(seen) == 2 && seen[0].Draining && !seen[1].Draining
 	})
@@ -151,7 +152,7 @@ func TestFleet(t *testing.T) {
 	if err := eu.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the end of the drain", func() bool { return !second.front.fleet.Nodes()[0].Draining })
+	testkit.Within(t, time.Minute, "the end of the drain", func() bool { return !second.front.fleet.Nodes()[0].Draining })
 	if n := us.Stats().Seats; n != 8*5 {
 		t.Errorf("us has given %d seats, want 40", n)
 	}
@@ -178,7 +179,7 @@ func TestRelayAnswersNoCalls(t *testing.T) {
 func TestStoreAway(t *testing.T) {
 	k := newFleet(t)
 	relay, a := k.relay(1, "eu"), k.api()
-	eventually(t, "the relay", func() bool {
+	testkit.Within(t, time.Minute, "the relay", func() bool {
 		all, err := a.caller(secret).Regions(t.Context())
 		return err == nil && len(all) == 1
 	})
@@ -188,7 +189,7 @@ func TestStoreAway(t *testing.T) {
 		t.Fatal(err)
 	}
 	k.redis.Kill()
-	eventually(t, "503, for the store and no relay", func() bool {
+	testkit.Within(t, time.Minute, "503, for the store and no relay", func() bool {
 		_, err := a.caller(secret).Join(t.Context(), code)
 		p, ok := errors.AsType[*api.Problem](err)
 		return ok && p.Status == http.StatusServiceUnavailable && p.Detail == "store unavailable" && p.RetryAfter > 0
@@ -198,14 +199,14 @@ func TestStoreAway(t *testing.T) {
 	}
 	k.redis.Restart()
 	// The reservation may lapse on a slow machine; then its code ends as 404.
-	eventually(t, "the store to have the code again", func() bool {
+	testkit.Within(t, time.Minute, "the store to have the code again", func() bool {
 		j, err := a.caller(secret).Join(t.Context(), code)
 		if _, gone := relay.relay.Describe(t.Context(), proto.AllocationID(id)); errors.Is(gone, alloc.ErrNotFound) {
 			return true
 		}
 		return err == nil && j.Region == "eu"
 	})
-	eventually(t, "new hosts", func() bool {
+	testkit.Within(t, time.Minute, "new hosts", func() bool {
 		_, err := a.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return err == nil
 	})
@@ -219,7 +220,7 @@ func TestKeptCodes(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.StateFile = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
-	eventually(t, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
 	host, code := hostIn(t, a, "")
 	before.cancel()
 	if err := <-before.ended; err != nil {
@@ -232,11 +233,11 @@ func TestKeptCodes(t *testing.T) {
 	if kept := after.relay.KeptCodes(); len(kept) != 1 || kept[0].Host.String() != host.AllocationID {
 		t.Fatalf("the relay has kept %d codes", len(kept))
 	}
-	eventually(t, "the code", func() bool {
+	testkit.Within(t, time.Minute, "the code", func() bool {
 		found, err := after.store.HostOf(t.Context(), alloc.Tenant{Project: "game", Environment: "test"}, code)
 		return err == nil && found.String() == host.AllocationID
 	})
-	eventually(t, "503 for a host that may come back", func() bool {
+	testkit.Within(t, time.Minute, "503 for a host that may come back", func() bool {
 		_, err := a.caller(secret).Join(t.Context(), code)
 		return problem(err) == http.StatusServiceUnavailable
 	})
@@ -252,7 +253,7 @@ func TestFleetQuota(t *testing.T) {
 	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
 	c.Quotas = []config.Quota{{Project: "game", Allocations: 2}}
 	first, second := start(t, options(c, API)), start(t, options(c, API))
-	eventually(t, "the relay", func() bool {
+	testkit.Within(t, time.Minute, "the relay", func() bool {
 		return len(first.front.fleet.Nodes()) == 1 && len(second.front.fleet.Nodes()) == 1
 	})
 	hostIn(t, first, "")
@@ -260,12 +261,12 @@ func TestFleetQuota(t *testing.T) {
 	if n := relay.Stats().Allocations; n != 2 {
 		t.Fatalf("%d allocations, want 2", n)
 	}
-	eventually(t, "the quota", func() bool {
+	testkit.Within(t, time.Minute, "the quota", func() bool {
 		_, err := second.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return problem(err) == http.StatusForbidden || problem(err) == http.StatusTooManyRequests
 	})
 	// They lapse unbound, and the project has room again.
-	eventually(t, "room", func() bool {
+	testkit.Within(t, time.Minute, "room", func() bool {
 		_, err := second.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return err == nil
 	})
@@ -277,7 +278,7 @@ func TestFarewell(t *testing.T) {
 	k := newFleet(t)
 	a := k.api()
 	empty, busy := k.relay(1, "eu"), k.relay(2, "us")
-	eventually(t, "both", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both", func() bool { return len(a.front.fleet.Nodes()) == 2 })
 	hostIn(t, a, "us")
 	for _, r := range []running{empty, busy} {
 		r.cancel()
@@ -286,7 +287,7 @@ func TestFarewell(t *testing.T) {
 		}
 	}
 	// It may see the first one leave before it sees what the other one says.
-	eventually(t, "one, which drains", func() bool {
+	testkit.Within(t, time.Minute, "one, which drains", func() bool {
 		all := a.front.fleet.Nodes()
 		return len(all) == 1 && all[0].Draining
 	})

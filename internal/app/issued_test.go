@@ -17,6 +17,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const issuedName = "relay.example.org"
@@ -42,7 +43,7 @@ func startIssued(t *testing.T, a *authority, o Options, change func(*App)) runni
 func TestIssued(t *testing.T) {
 	a, dir := newAuthority(t), filepath.Join(t.TempDir(), "acme")
 	r := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
-	eventually(t, "a certificate", func() bool { _, err := a.shake(r, issuedName); return err == nil })
+	testkit.Within(t, time.Minute, "a certificate", func() bool { _, err := a.shake(r, issuedName); return err == nil })
 	first, err := a.shake(r, "RELAY.example.org")
 	if err != nil || !sameName(first, issuedName) {
 		t.Fatalf("%v, %v", first, err)
@@ -77,7 +78,7 @@ func TestIssued(t *testing.T) {
 	}
 	a.refusing(true) // It need not be asked.
 	again := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
-	eventually(t, "the certificate that was kept", func() bool { _, err := a.shake(again, issuedName); return err == nil })
+	testkit.Within(t, time.Minute, "the certificate that was kept", func() bool { _, err := a.shake(again, issuedName); return err == nil })
 	if c, err := a.shake(again, issuedName); err != nil || !c.Equal(first) {
 		t.Errorf("another certificate, %v", err)
 	}
@@ -89,12 +90,12 @@ func TestIssued(t *testing.T) {
 // TestIssuedRefused: an authority that refuses is asked again later, not by the
 // handshakes that come in between, and the log says what to look at.
 func TestIssuedRefused(t *testing.T) {
-	a, log := newAuthority(t), new(buffer)
+	a, log := newAuthority(t), new(testkit.LogBuffer)
 	a.refusing(true)
 	o := options(withAuthority(t, a, t.TempDir()), Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	r := startIssued(t, a, o, func(*App) {})
-	eventually(t, "a refusal", func() bool { return strings.Contains(log.String(), "no certificate was issued") })
+	testkit.Within(t, time.Minute, "a refusal", func() bool { return strings.Contains(log.String(), "no certificate was issued") })
 	asked := a.asked()
 	for range 20 {
 		if _, err := a.shake(r, issuedName); err == nil {
@@ -112,11 +113,11 @@ func TestIssuedAgain(t *testing.T) {
 	c := withAuthority(t, a, t.TempDir())
 	good := c.ACMEServer
 	c.ACMEServer = strings.Replace(good, "/dir", "/nowhere", 1)
-	log := new(buffer)
+	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
 	startIssued(t, a, o, func(app *App) { app.issued.again = time.Millisecond })
-	eventually(t, "several attempts", func() bool { return strings.Count(log.String(), "no certificate was issued") > 2 })
+	testkit.Within(t, time.Minute, "several attempts", func() bool { return strings.Count(log.String(), "no certificate was issued") > 2 })
 }
 
 // TestLeashCuts: a request under way ends with run, and an authority cannot make

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestLargeMessageLine: the line names the setting that cures it for the sender's
@@ -29,7 +29,7 @@ func TestLargeMessageLine(t *testing.T) {
 		"dtls to ws":             {Serve, endpoint.KindDTLS, endpoint.KindWS, 1386, true, []string{"(maxMessageSize: 1400) at senders on dtls"}},
 	} {
 		t.Run(name, func(t *testing.T) {
-			var log testlog.Buffer
+			var log testkit.LogBuffer
 			a := &App{opts: Options{Mode: c.mode, Logger: slog.New(slog.NewTextHandler(&log, nil))}}
 			a.onLargeMessage(engine.LargeMessageEvent{FromKind: c.from, ToKind: c.to, Size: 1438, Limit: c.limit, Dropped: c.dropped})
 			for _, want := range c.want {

@@ -81,16 +81,6 @@ func startChanged(t *testing.T, o Options, change func(*App)) running {
 	return r
 }
 
-// eventually waits for what has to come. Some of it comes after a time-out of 10 s.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(time.Minute); !is(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited a minute for %s", what)
-		}
-	}
-}
-
 // caller is a client of the app's API that keeps no connection open.
 func (r running) caller(token string) *api.Client {
 	transport := &http.Transport{DisableKeepAlives: true}

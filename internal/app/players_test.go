@@ -25,6 +25,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/hooks"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // es256 returns a token with these claims. It is written by hand, so that the
@@ -92,7 +93,7 @@ func TestIssuerOfItsOwn(t *testing.T) {
 		t.Errorf("without the issuer's keys: %d", got)
 	}
 	there.Unlock()
-	eventually(t, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
 	if got := status(good); got != 201 {
 		t.Errorf("with the issuer's keys: %d", got)
 	}
@@ -206,11 +207,11 @@ func TestHooks(t *testing.T) {
 		t.Fatal(err)
 	}
 	play(t, hostTicket, ticket, func() {
-		eventually(t, "the player to have joined", func() bool { return len(h.of(hooks.Joined, ticket.ID.String())) == 1 })
+		testkit.Within(t, time.Minute, "the player to have joined", func() bool { return len(h.of(hooks.Joined, ticket.ID.String())) == 1 })
 	})
-	eventually(t, "both to have ended", func() bool { return len(h.of(hooks.Ended, "")) == 2 })
+	testkit.Within(t, time.Minute, "both to have ended", func() bool { return len(h.of(hooks.Ended, "")) == 2 })
 	// Several are told of at a time, and not always in order.
-	eventually(t, "what was before", func() bool { return len(h.of(hooks.Allocated, "")) >= 2 && len(h.of(hooks.Bound, "")) >= 2 })
+	testkit.Within(t, time.Minute, "what was before", func() bool { return len(h.of(hooks.Allocated, "")) >= 2 && len(h.of(hooks.Bound, "")) >= 2 })
 	if all := h.of(hooks.Allocated, ""); len(all) != 2 || !slices.ContainsFunc(all, func(e hooks.Event) bool {
 		return e.Allocation == ticket.ID.String() && e.Peer == hostTicket.ID.String() && e.Project == "game" && e.Player != ""
 	}) {

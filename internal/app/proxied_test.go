@@ -10,10 +10,12 @@ import (
 	"net/http"
 	"strings"
 	"testing"
+	"time"
 
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // through dials an app and says first what a proxy would.
@@ -111,7 +113,7 @@ func TestProxyProtocolForged(t *testing.T) {
 	if status, err := d.withoutHeader(); err == nil {
 		t.Errorf("a proxy without a header earned %d", status)
 	}
-	eventually(t, "the count", func() bool { return d.refused.header.Load() == 1 })
+	testkit.Within(t, time.Minute, "the count", func() bool { return d.refused.header.Load() == 1 })
 	if _, page := fetch(t, d.AdminURL()+"/metrics"); !strings.Contains(page, `ferry_http_connections_refused_total{reason="proxy_header"} 1`) {
 		t.Error("the metrics do not know of it")
 	}

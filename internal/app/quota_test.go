@@ -6,11 +6,13 @@ import (
 	"path/filepath"
 	"sync"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // bind binds a ticket, and keeps it bound until the function it returns is called.
@@ -111,7 +113,7 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.StateFile = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
-	eventually(t, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
 	tickets := reserveTwo(t, a)
 	leave := []func(){bind(t, tickets[0], 0), bind(t, tickets[1], 0)}
 	if err := before.Close(); err != nil {
@@ -127,11 +129,11 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 		tickets[i].Server = after.Listeners()[0].Addr
 		bind(t, tickets[i], 1)
 	}
-	eventually(t, "the quota", func() bool {
+	testkit.Within(t, time.Minute, "the quota", func() bool {
 		used, err := a.players.usage(t.Context(), "game")
 		return err == nil && used.Players == 2 && used.Allocations == 2
 	})
-	eventually(t, "a refusal", func() bool {
+	testkit.Within(t, time.Minute, "a refusal", func() bool {
 		_, err := a.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 		return problem(err) == http.StatusForbidden || problem(err) == http.StatusTooManyRequests
 	})

@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -186,7 +187,7 @@ func TestFleetOperator(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainThreshold = time.Hour, 0
 	eu, us, a := start(t, o), k.relay(2, "us"), k.api()
-	eventually(t, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
 	host, code := hostIn(t, a, "eu")
 	joiner, err := a.caller(secret).Join(t.Context(), code)
 	if err != nil {
@@ -207,14 +208,14 @@ func TestFleetOperator(t *testing.T) {
 		}
 		return nodes[1].State + " " + nodes[2].State
 	}
-	eventually(t, "the drain to be seen", func() bool { return state() == "draining ready" })
+	testkit.Within(t, time.Minute, "the drain to be seen", func() bool { return state() == "draining ready" })
 	if st, err = r.Drain(t.Context(), id, engine.DrainConfig{Threshold: 1}); err != nil || st.Threshold != 1 || !st.Deadline.IsZero() {
 		t.Errorf("another drain: %+v, %v", st, err)
 	}
 	if st, err = r.Undrain(t.Context(), id); err != nil || st.Draining {
 		t.Errorf("undrain: %+v, %v", st, err)
 	}
-	eventually(t, "the end of the drain to be seen", func() bool { return state() == "ready ready" })
+	testkit.Within(t, time.Minute, "the end of the drain to be seen", func() bool { return state() == "ready ready" })
 
 	page := a.pager(t)
 	page("POST /nodes/01000000/drain", http.StatusOK, `{"node":"`+id+`","draining":true,"final":false,"deadline":"`)
@@ -263,7 +264,7 @@ func TestFleetPages(t *testing.T) {
 	start(t, o)
 	k.relay(2, "us")
 	a := k.api()
-	eventually(t, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
 	host, code := hostIn(t, a, "eu")
 	joiner, err := a.caller(secret).Join(t.Context(), code)
 	if err != nil {
@@ -287,7 +288,7 @@ func TestFleetFinalDrain(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainTimeout = time.Hour, time.Hour
 	relay, a := start(t, o), k.api()
-	eventually(t, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
 	hostIn(t, a, "")
 	if err := relay.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
@@ -311,7 +312,7 @@ func TestFleetFreshRelay(t *testing.T) {
 	o, fresh := k.relayOptions(1, "eu"), k.relayOptions(2, "us")
 	o.Config.BindTimeout, fresh.Fresh = time.Hour, false
 	relay, _, a := start(t, o), start(t, fresh), k.api()
-	eventually(t, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
 	_, code := hostIn(t, a, "eu")
 	for range 8 { // Or the right relay may have been asked first by chance.
 		joiner, err := a.caller(secret).Join(t.Context(), code)

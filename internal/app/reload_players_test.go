@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/hooks"
 	"github.com/ferryrelay/ferry/internal/identity"
 	"github.com/ferryrelay/ferry/internal/quota"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // The keys of two issuers, which nobody may read in a log or in an answer.
@@ -72,7 +73,7 @@ func TestReloadIssuers(t *testing.T) {
 		// The callers never pause, and refused tokens count by address.
 		c.ServerPerMinute, c.AddressPerMinute = 1_000_000, 1_000_000
 	})
-	eventually(t, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
 	stays, moves := minted(t, "stays", firstKey, "anna"), minted(t, "moves", secondKey, "bert")
 	if !allowed(t, r.running, stays) || allowed(t, r.running, moves) {
 		t.Fatal("who is trusted is refused, or the other way round")
@@ -238,7 +239,7 @@ func TestReloadHooks(t *testing.T) {
 	if got := allocate(); got != 0 {
 		t.Errorf("whom it lets in: %d", got)
 	}
-	eventually(t, "the event", func() bool { return len(h.of(hooks.Allocated, "")) == 1 })
+	testkit.Within(t, time.Minute, "the event", func() bool { return len(h.of(hooks.Allocated, "")) == 1 })
 
 	put("another secret of the tests")
 	done = r.reload(t)
@@ -259,7 +260,7 @@ func TestReloadHooks(t *testing.T) {
 	if got := allocate(); got != 0 {
 		t.Errorf("nobody is asked: %d", got)
 	}
-	eventually(t, "the event after a pause", func() bool { return len(h.of(hooks.Allocated, "")) == 2 })
+	testkit.Within(t, time.Minute, "the event after a pause", func() bool { return len(h.of(hooks.Allocated, "")) == 2 })
 }
 
 // TestReloadPlayersRefused: one fault in what decides who may call, and nothing

@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const otherSecret = "another-secret-of-the-tests"
@@ -24,12 +25,12 @@ type reloading struct {
 	running
 	file config.Config // what a reload reads
 	err  error         // or why it cannot
-	log  *buffer
+	log  *testkit.LogBuffer
 }
 
 func startReloading(t *testing.T, mode Mode, change func(*config.Config)) *reloading {
 	t.Helper()
-	r := &reloading{file: local(), log: new(buffer)}
+	r := &reloading{file: local(), log: new(testkit.LogBuffer)}
 	change(&r.file)
 	o := options(r.file, mode)
 	o.Level = new(slog.LevelVar)

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // keeping are options with a state file, and a log that can be read when
@@ -96,7 +97,7 @@ func TestCodesComeBack(t *testing.T) {
 		}
 	})
 	once(t, func(o *Options) { in(o); o.Config.RecoverFor = 250 * time.Millisecond }, func(r running) {
-		eventually(t, "it is certain", func() bool { return r.process().Lost != 0 && status(r) == 404 })
+		testkit.Within(t, time.Minute, "it is certain", func() bool { return r.process().Lost != 0 && status(r) == 404 })
 		if s, p := status(r), r.process(); s != 404 || p.Awaited != 0 || p.Lost != 1 {
 			t.Errorf("after it: %d, %+v", s, p)
 		}

@@ -8,7 +8,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc/api"
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // texts is how many each player sends in a match.
@@ -91,7 +91,7 @@ func testBrowser(t *testing.T, kind string) {
 	if _, err := udp.Write([]byte(strings.Repeat("l", 1400))); err != nil {
 		t.Fatal(err)
 	}
-	enginetest.Wait(t, "a larger one is dropped and counted", func() bool {
+	testkit.Eventually(t, "a larger one is dropped and counted", func() bool {
 		return f.metric(`ferry_drops_total{reason="receiver_size"}`) == 1
 	})
 	if got := host.tally(); got.Largest != 1386 || got.Closed != nil {
@@ -99,7 +99,7 @@ func testBrowser(t *testing.T, kind string) {
 	}
 
 	host.do(nil, "leave")
-	enginetest.Wait(t, "the match has ended", func() bool { return f.metric("ferry_allocations") == 3 })
+	testkit.Eventually(t, "the match has ended", func() bool { return f.metric("ferry_allocations") == 3 })
 	player.do(nil, "again")
 	player.endsWith("04")
 }
@@ -108,7 +108,7 @@ func testBrowser(t *testing.T, kind string) {
 // code as its last message, and a goodbye.
 func (p tab) endsWith(code string) {
 	p.t.Helper()
-	enginetest.Wait(p.t, "the page's connection ends", func() bool { return p.tally().Closed != nil })
+	testkit.Eventually(p.t, "the page's connection ends", func() bool { return p.tally().Closed != nil })
 	got := p.tally()
 	if !strings.HasPrefix(got.Last, "da72000c") || !strings.HasSuffix(got.Last, code) || len(got.Last) != 42 {
 		p.t.Errorf("the last message was %s", got.Last)

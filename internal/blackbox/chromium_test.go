@@ -14,7 +14,7 @@ import (
 
 	ws "github.com/coder/websocket"
 
-	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // program returns the path of a program that is not ours. Where it is missing the
@@ -92,7 +92,7 @@ func startChromium(t *testing.T, flags ...string) *chromium {
 		}
 	})
 	var port, path string
-	enginetest.Wait(t, "Chromium tells its port", func() bool {
+	testkit.Eventually(t, "Chromium tells its port", func() bool {
 		b, _ := os.ReadFile(filepath.Join(profile, "DevToolsActivePort")) // Not there yet.
 		var whole bool
 		port, path, whole = strings.Cut(strings.TrimSpace(string(b)), "\n")
@@ -172,7 +172,7 @@ func (c *chromium) open(url string) tab {
 	var session struct{ SessionID string }
 	c.call("", "Target.attachToTarget", map[string]any{"targetId": target.TargetID, "flatten": true}, &session)
 	p := tab{c, session.SessionID}
-	enginetest.Wait(c.t, "the page is there", func() bool {
+	testkit.Eventually(c.t, "the page is there", func() bool {
 		var there bool
 		return p.evaluate("typeof tally === 'function'", &there) == nil && there
 	})

@@ -14,6 +14,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // playBy is play by "udp", "dtls" or "ws". Neither a DTLS session nor a WebSocket
@@ -95,7 +96,7 @@ func TestConnectionTypes(t *testing.T) {
 				t.Parallel()
 				m := dev(t).matchBy(g.v, by)
 				m.player.Leave(m.host.Cred.ID)
-				enginetest.Wait(t, "the host forgets the player", m.host.HasPeers(0))
+				testkit.Eventually(t, "the host forgets the player", m.host.HasPeers(0))
 			})
 		}
 	}
@@ -106,7 +107,7 @@ func (m match) goesOn(t *testing.T) {
 	t.Helper()
 	const content = "after the crash"
 	var last time.Time
-	enginetest.Wait(t, "the match goes on", func() bool {
+	testkit.Eventually(t, "the match goes on", func() bool {
 		if time.Since(last) > 20*time.Millisecond {
 			last = time.Now()
 			m.host.Send(m.player.Cred.ID, content)
@@ -125,7 +126,7 @@ func TestClientsCrash(t *testing.T) {
 	for _, g := range generations {
 		t.Run(fmt.Sprintf("UTP%d", g.v), func(t *testing.T) {
 			t.Parallel()
-			p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
+			p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 			f := p.serve("--udp", udp)
 			m := f.matchBy(g.v, "udp")
 			clients := []*enginetest.UTP{m.host, m.player}
@@ -138,7 +139,7 @@ func TestClientsCrash(t *testing.T) {
 			f = p.serve("--udp", udp)
 			if g.v == enginetest.UTP1 {
 				for _, u := range clients {
-					enginetest.Wait(t, "three ERROR 3", func() bool {
+					testkit.Eventually(t, "three ERROR 3", func() bool {
 						u.Send(m.host.Cred.ID, "not bound")
 						return len(u.Log()) >= 3
 					})
@@ -167,7 +168,7 @@ func TestDTLSSurvivesCrash(t *testing.T) {
 	for _, g := range generations {
 		t.Run(fmt.Sprintf("UTP%d", g.v), func(t *testing.T) {
 			t.Parallel()
-			p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
+			p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 			f := p.serve("--udp", udp)
 			m := f.matchBy(g.v, "dtls")
 			f.kill()

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // drainState is what /drain shows.
@@ -33,7 +34,7 @@ func (f *ferry) drain(method, query string) (status int, state drainState) {
 // drains waits until the relay drains, as seen from outside.
 func (f *ferry) drains() {
 	f.t.Helper()
-	enginetest.Wait(f.t, "it drains", func() bool { return f.metric("ferry_draining") == 1 })
+	testkit.Eventually(f.t, "it drains", func() bool { return f.metric("ferry_draining") == 1 })
 	if status, body := f.ask("GET", f.admin+"/readyz", ""); status != 503 || !strings.Contains(string(body), "draining") {
 		f.t.Errorf("/readyz: %d %s", status, body)
 	}
@@ -53,20 +54,20 @@ func TestDrainBySignal(t *testing.T) {
 	// No more are under way than a socket has room for, however late its reader is.
 	const datagrams, underWay = 300, 50
 	for i := range datagrams {
-		enginetest.Wait(t, "what was sent before arrives", func() bool {
+		testkit.Eventually(t, "what was sent before arrives", func() bool {
 			return count(m.host, "up ") > i-underWay && count(m.player, "down ") > i-underWay
 		})
 		m.player.Send(m.host.Cred.ID, fmt.Sprint("up ", i))
 		m.host.Send(m.player.Cred.ID, fmt.Sprint("down ", i))
 		time.Sleep(time.Millisecond)
 	}
-	enginetest.Wait(t, "all that was sent in the drain has arrived", func() bool {
+	testkit.Eventually(t, "all that was sent in the drain has arrived", func() bool {
 		return count(m.host, "up ") == datagrams && count(m.player, "down ") == datagrams
 	})
 	late := play(t, enginetest.UTP2, f.join(m.code))
-	enginetest.Wait(t, "a late player is bound", late.Is(enginetest.Established))
+	testkit.Eventually(t, "a late player is bound", late.Is(enginetest.Established))
 	late.Connect()
-	enginetest.Wait(t, "and let in", late.HasPeers(1))
+	testkit.Eventually(t, "and let in", late.HasPeers(1))
 	if status, _ := f.drain("DELETE", ""); status != 409 {
 		t.Errorf("a drain that a signal began was undone: %d", status)
 	}

@@ -15,6 +15,7 @@ import (
 	pion "github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -74,13 +75,13 @@ func TestDTLSOpenSSL(t *testing.T) {
 	wrong := slices.Clone(a.Key)
 	wrong[20] ^= 1
 	stranger := openssl(t, to, a.AllocationID, wrong)
-	enginetest.Wait(t, "a Finished with a wrong key", func() bool { return f.event("drop_key") > 0 })
+	testkit.Eventually(t, "a Finished with a wrong key", func() bool { return f.event("drop_key") > 0 })
 	if n := f.event("established"); n != 0 {
 		t.Errorf("a wrong key made %v sessions", n)
 	}
 
 	s := openssl(t, to, a.AllocationID, a.Key)
-	enginetest.Wait(t, "a session", func() bool { return f.event("established") == 1 })
+	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	for nonce := uint16(0); !s.hears(received)(); nonce++ {
 		if nonce == 20 {
 			t.Fatalf("no BIND_RECEIVED; heard %q; log:\n%s", s.out.String(), f.log.String())
@@ -88,13 +89,13 @@ func TestDTLSOpenSSL(t *testing.T) {
 		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
 		}
-		enginetest.Eventually(s.hears(received))
+		testkit.Poll(testkit.Patience, s.hears(received))
 	}
 	ping := proto.Ping{ID: cred.ID, Number: 77}.Append(nil)
 	if _, err := s.in.Write(ping); err != nil {
 		t.Fatal(err)
 	}
-	enginetest.Wait(t, "the echo of a PING", s.hears(ping))
+	testkit.Eventually(t, "the echo of a PING", s.hears(ping))
 	if out := stranger.out.String(); out != "" {
 		t.Errorf("with a wrong key openssl heard %q", out)
 	}
@@ -200,7 +201,7 @@ func TestDTLSPion(t *testing.T) {
 	if _, err := s.conn.Write(enginetest.SignedBind(other.credentials(t), 0)); err != nil {
 		t.Fatal(err)
 	}
-	enginetest.Wait(t, "the BIND of another allocation is refused", func() bool {
+	testkit.Eventually(t, "the BIND of another allocation is refused", func() bool {
 		return f.metric(`ferry_drops_total{reason="identity"}`) == 1
 	})
 	s.bind(a.credentials(t), 0)
@@ -209,7 +210,7 @@ func TestDTLSPion(t *testing.T) {
 	if _, err := s.sock.WriteTo(plain, net.UDPAddrFromAddrPort(f.udp)); err != nil {
 		t.Fatal(err)
 	}
-	enginetest.Wait(t, "what is plain is refused", func() bool { return f.metric(`ferry_drops_total{reason="plain"}`) == 1 })
+	testkit.Eventually(t, "what is plain is refused", func() bool { return f.metric(`ferry_drops_total{reason="plain"}`) == 1 })
 
 	local := s.sock.LocalAddr().String()
 	s.vanish()

@@ -18,7 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // binary is built once for all tests.
@@ -56,7 +56,7 @@ type ferry struct {
 }
 
 // text is a log that is read while it is written.
-type text = testlog.Buffer
+type text = testkit.LogBuffer
 
 // dev starts `ferry dev` on free ports and stops it when the test ends.
 func dev(t *testing.T, args ...string) *ferry {

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // Time limits of TestHostCrash: two fifths of the defaults.
@@ -32,7 +33,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 		"--host-alone-timeout", crashAlone.String())}
 	a, code := c.allocate(4)
 	c.code, c.host = code, play(t, enginetest.UTP2, a)
-	enginetest.Wait(t, "the host is bound", c.host.Is(enginetest.Established))
+	testkit.Eventually(t, "the host is bound", c.host.Is(enginetest.Established))
 	c.late = c.newcomer()
 	if other {
 		c.connect()
@@ -48,7 +49,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 func (c *hostCrash) newcomer() *enginetest.UTP {
 	c.t.Helper()
 	u := play(c.t, enginetest.UTP2, c.join(c.code))
-	enginetest.Wait(c.t, "a player is bound", u.Is(enginetest.Established))
+	testkit.Eventually(c.t, "a player is bound", u.Is(enginetest.Established))
 	return u
 }
 
@@ -57,7 +58,7 @@ func (c *hostCrash) connect() {
 	c.t.Helper()
 	u := c.newcomer()
 	u.Connect()
-	enginetest.Wait(c.t, "the player is accepted", u.HasPeers(1))
+	testkit.Eventually(c.t, "the player is accepted", u.HasPeers(1))
 	c.playing = append(c.playing, u)
 }
 
@@ -136,9 +137,9 @@ func (c *hostCrash) ends(limit time.Duration) {
 		t.Errorf("the host ended after %v, before its limit of %v", took, limit)
 	}
 	for _, u := range c.playing {
-		enginetest.Wait(t, "RELAY to it earns ERROR 5", func() bool { c.beat(); return u.Logs("error 5")() })
+		testkit.Eventually(t, "RELAY to it earns ERROR 5", func() bool { c.beat(); return u.Logs("error 5")() })
 	}
 	c.late.Connect()
-	enginetest.Wait(t, "CONNECT_REQUEST to it earns ERROR 4", c.late.Logs("error 4"))
+	testkit.Eventually(t, "CONNECT_REQUEST to it earns ERROR 4", c.late.Logs("error 4"))
 	t.Logf("join 404 %v after the crash, ERROR 5 and ERROR 4 by %v", took.Round(10*time.Millisecond), time.Since(c.at).Round(10*time.Millisecond))
 }

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
@@ -19,7 +20,7 @@ func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
 func talk(t *testing.T, from, to *enginetest.UTP, content string) {
 	t.Helper()
 	from.Send(to.Cred.ID, content)
-	enginetest.Wait(t, content+" arrives", to.Got(from.Cred.ID, content))
+	testkit.Eventually(t, content+" arrives", to.Got(from.Cred.ID, content))
 }
 
 // TestSession is a session of four as both generations of clients play it: from
@@ -31,13 +32,13 @@ func TestSession(t *testing.T) {
 			f := dev(t)
 			a, code := f.allocate(4)
 			host := play(t, v, a)
-			enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+			testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
 			var players []*enginetest.UTP
 			for i := range 3 {
 				p := play(t, v, f.join(strings.ToLower(code)))
-				enginetest.Wait(t, "player is bound", p.Is(enginetest.Established))
+				testkit.Eventually(t, "player is bound", p.Is(enginetest.Established))
 				p.Connect()
-				enginetest.Wait(t, "player is accepted", p.HasPeers(1))
+				testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 				talk(t, p, host, fmt.Sprint("hello from ", i))
 				talk(t, host, p, fmt.Sprint("welcome ", i))
 				players = append(players, p)
@@ -46,23 +47,23 @@ func TestSession(t *testing.T) {
 				if err := players[0].Roam(); err != nil {
 					t.Fatal(err)
 				}
-				enginetest.Wait(t, "the roamed player binds again", players[0].Logs("error 3"))
+				testkit.Eventually(t, "the roamed player binds again", players[0].Logs("error 3"))
 				// What it relays before that BIND has been taken is dropped.
-				enginetest.Wait(t, "from a new port arrives", func() bool {
+				testkit.Eventually(t, "from a new port arrives", func() bool {
 					players[0].Send(host.Cred.ID, "from a new port")
 					time.Sleep(50 * time.Millisecond)
 					return host.Got(players[0].Cred.ID, "from a new port")()
 				})
 			}
 			players[1].Leave(host.Cred.ID)
-			enginetest.Wait(t, "the host forgets who left", host.HasPeers(2))
+			testkit.Eventually(t, "the host forgets who left", host.HasPeers(2))
 			players[1].Connect()
-			enginetest.Wait(t, "a new link by CONNECT_REQUEST after a DISCONNECT", players[1].HasPeers(1))
+			testkit.Eventually(t, "a new link by CONNECT_REQUEST after a DISCONNECT", players[1].HasPeers(1))
 			talk(t, players[1], host, "back again")
 			for _, p := range players {
 				p.Leave(host.Cred.ID)
 			}
-			enginetest.Wait(t, "everybody has left", host.HasPeers(0))
+			testkit.Eventually(t, "everybody has left", host.HasPeers(0))
 		})
 	}
 }
@@ -75,12 +76,12 @@ func TestFullHost(t *testing.T) {
 	host := play(t, enginetest.UTP2, a)
 	first, second := play(t, enginetest.UTP2, f.join(code)), play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, first, second} {
-		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
+		testkit.Eventually(t, "bound", u.Is(enginetest.Established))
 	}
 	first.Connect()
-	enginetest.Wait(t, "first is accepted", first.HasPeers(1))
+	testkit.Eventually(t, "first is accepted", first.HasPeers(1))
 	second.Connect()
-	enginetest.Wait(t, "second is rejected", second.Logs("limit of players reached"))
+	testkit.Eventually(t, "second is rejected", second.Logs("limit of players reached"))
 }
 
 // TestSilence: after ten seconds of silence, with the real time-outs, a player
@@ -92,10 +93,10 @@ func TestSilence(t *testing.T) {
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
 	late := play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, p, late} {
-		enginetest.Wait(t, "bound", u.Is(enginetest.Established))
+		testkit.Eventually(t, "bound", u.Is(enginetest.Established))
 	}
 	p.Connect()
-	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	talk(t, p, host, "hello")
 	start := time.Now()         // The relay hears the host after that.
 	talk(t, host, p, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
@@ -114,11 +115,11 @@ func TestSilence(t *testing.T) {
 		t.Errorf("the host ended after %v of silence, before 10 s", d)
 	}
 	p.Send(host.Cred.ID, "anybody there?")
-	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	testkit.Eventually(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
 	late.Connect()
-	enginetest.Wait(t, "a CONNECT_REQUEST to it earns ERROR 4", late.Logs("error 4"))
+	testkit.Eventually(t, "a CONNECT_REQUEST to it earns ERROR 4", late.Logs("error 4"))
 	host.Pause(false)
-	enginetest.Wait(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
+	testkit.Eventually(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
 }
 
 // TestClose: CLOSE ends an allocation at once and silently; repeated it is
@@ -128,9 +129,9 @@ func TestClose(t *testing.T) {
 	f := dev(t)
 	a, code := f.allocate(4)
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
-	enginetest.Wait(t, "bound", func() bool { return host.Is(enginetest.Established)() && p.Is(enginetest.Established)() })
+	testkit.Eventually(t, "bound", func() bool { return host.Is(enginetest.Established)() && p.Is(enginetest.Established)() })
 	p.Connect()
-	enginetest.Wait(t, "accepted", p.HasPeers(1))
+	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	bye := append([]byte{0xDA, 0x72, 0, 11}, a.AllocationIDBytes...)
 
 	elsewhere, err := net.Dial("udp", f.udp.String())
@@ -150,12 +151,12 @@ func TestClose(t *testing.T) {
 	for range 3 {
 		host.Inject(bye)
 	}
-	enginetest.Wait(t, "the join code dies", func() bool {
+	testkit.Eventually(t, "the join code dies", func() bool {
 		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404
 	})
 	p.Send(host.Cred.ID, "anybody there?")
-	enginetest.Wait(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	testkit.Eventually(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
 	if log := host.Log(); len(log) != 0 {
 		t.Errorf("CLOSE was answered: %q", log)
 	}
@@ -167,7 +168,7 @@ func TestCodeDies(t *testing.T) {
 	f := dev(t, "--bind-timeout", "5s") // The calls before need some of it.
 	_, code := f.allocate(4)
 	f.join(code)
-	enginetest.Wait(t, "the code of a host that never bound dies", func() bool {
+	testkit.Eventually(t, "the code of a host that never bound dies", func() bool {
 		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404
 	})
@@ -180,19 +181,19 @@ func TestRoamUTP1(t *testing.T) {
 	f := dev(t)
 	a, _ := f.allocate(4)
 	host := play(t, enginetest.UTP1, a)
-	enginetest.Wait(t, "bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "bound", host.Is(enginetest.Established))
 	fresh, err := net.ListenUDP("udp", &net.UDPAddr{IP: f.udp.Addr().AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	old := host.Swap(fresh)
-	enginetest.Wait(t, "its PING earns ERROR 3", host.Logs("error 3"))
+	testkit.Eventually(t, "its PING earns ERROR 3", host.Logs("error 3"))
 	host.Inject(enginetest.SignedBind(host.Cred, 0))
 	host.Swap(old).Close()
 	time.Sleep(200 * time.Millisecond) // What it read at the new port is in its log then.
 	before := len(host.Log())
 	time.Sleep(1200 * time.Millisecond) // two PING periods
-	enginetest.Wait(t, "it is bound at its old port", host.Is(enginetest.Established))
+	testkit.Eventually(t, "it is bound at its old port", host.Is(enginetest.Established))
 	if len(host.Log()) != before {
 		t.Errorf("at its old port: log %q", host.Log())
 	}

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -86,7 +87,7 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 			t.Logf("nginx said:\n%s\nto\n%s", log, conf.String())
 		}
 	})
-	enginetest.Wait(t, "nginx listens", func() bool {
+	testkit.Eventually(t, "nginx listens", func() bool {
 		conn, err := net.Dial("tcp", ready)
 		if err == nil {
 			conn.Close()
@@ -98,7 +99,7 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 // freeAddr returns an address of TCP at which nobody listens.
 func freeAddr(t *testing.T) (addr, port string) {
 	t.Helper()
-	addr = enginetest.SteadyAddr(t, "tcp")
+	addr = testkit.FreeAddr(t, "tcp")
 	_, port, err := net.SplitHostPort(addr)
 	if err != nil {
 		t.Fatal(err)

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -14,12 +15,12 @@ import (
 // session after kill -9, twice.
 func TestOpenSSLSurvivesCrash(t *testing.T) {
 	t.Parallel()
-	p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
+	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 	f := p.serve("--udp", udp, "--bind-timeout", "1h")
 	a, _ := f.allocate(4)
 	cred := a.credentials(t)
 	s := openssl(t, a.endpoint(t, "dtls"), a.AllocationID, a.Key)
-	enginetest.Wait(t, "a session", func() bool { return f.event("established") == 1 })
+	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	nonce, number := uint16(0), uint16(0)
 	// tell sends a message until an answer has come that was not there before.
 	// openssl sends what it reads at once as one record, so there are pauses.
@@ -27,7 +28,7 @@ func TestOpenSSLSurvivesCrash(t *testing.T) {
 		t.Helper()
 		last, before := time.Now(), s.out.String()
 		var answer []byte
-		enginetest.Wait(t, what, func() bool {
+		testkit.Eventually(t, what, func() bool {
 			if text := string(answer); text != "" && strings.Count(s.out.String(), text) > strings.Count(before, text) {
 				return true
 			}

@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const token = "a-secret-of-the-tests"
@@ -70,7 +71,7 @@ func (f *ferry) kill() {
 // says waits until the log holds want.
 func (f *ferry) says(want string) {
 	f.t.Helper()
-	if !enginetest.Eventually(func() bool { return strings.Contains(f.log.String(), want) }) {
+	if !testkit.Poll(testkit.Patience, func() bool { return strings.Contains(f.log.String(), want) }) {
 		f.t.Fatalf("the log does not say %q:\n%s", want, f.log.String())
 	}
 }
@@ -108,11 +109,11 @@ func (f *ferry) matchBy(v enginetest.Version, connectionType string) match {
 	f.t.Helper()
 	a, code := f.allocate(4)
 	m := match{playBy(f.t, v, connectionType, a), nil, code}
-	enginetest.Wait(f.t, "host is bound", m.host.Is(enginetest.Established))
+	testkit.Eventually(f.t, "host is bound", m.host.Is(enginetest.Established))
 	m.player = playBy(f.t, v, connectionType, f.join(code))
-	enginetest.Wait(f.t, "player is bound", m.player.Is(enginetest.Established))
+	testkit.Eventually(f.t, "player is bound", m.player.Is(enginetest.Established))
 	m.player.Connect()
-	enginetest.Wait(f.t, "player is accepted", m.player.HasPeers(1))
+	testkit.Eventually(f.t, "player is accepted", m.player.HasPeers(1))
 	m.talk(f.t, "hello")
 	return m
 }
@@ -135,12 +136,12 @@ func (m match) close() {
 // host is back and not before, and whoever was gone stays out.
 func TestCrash(t *testing.T) {
 	t.Parallel()
-	p, udp := newPlace(t), enginetest.SteadyAddr(t, "udp")
+	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
 	f := p.serve("--udp", udp)
 	f.says("state file: new")
 	m, gone := f.match(), f.match()
 	gone.close()
-	enginetest.Wait(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
+	testkit.Eventually(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
 	m.host.Pause(true) // It comes back later than the player.
 	f.kill()
 
@@ -165,11 +166,11 @@ func TestCrash(t *testing.T) {
 		t.Errorf("a join for a host that had gone: %d", status)
 	}
 	m.host.Pause(false)
-	enginetest.Wait(t, "the code leads to the host again", func() bool {
+	testkit.Eventually(t, "the code leads to the host again", func() bool {
 		status, _ := f.post("/v1/join", join)
 		return status == 200
 	})
-	enginetest.Wait(t, "the match goes on", func() bool {
+	testkit.Eventually(t, "the match goes on", func() bool {
 		m.host.Send(m.player.Cred.ID, "after the crash")
 		time.Sleep(10 * time.Millisecond)
 		return m.player.Got(m.host.Cred.ID, "after the crash")()
@@ -192,7 +193,7 @@ func TestRestartWithoutRecovery(t *testing.T) {
 	_, code := f.allocate(4)
 	f.kill()
 	f = p.serve("--recover-for", "0s")
-	enginetest.Wait(t, "the code is dead", func() bool {
+	testkit.Eventually(t, "the code is dead", func() bool {
 		status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404
 	})

@@ -11,6 +11,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -121,7 +122,7 @@ func (p *sizedPlayer) receives(size int, passed ...int) {
 func (p *sizedPlayer) isDropped(size int) {
 	p.t.Helper()
 	before := p.f.metric(receiverSize)
-	enginetest.Wait(p.t, "the message is dropped and counted", func() bool {
+	testkit.Eventually(p.t, "the message is dropped and counted", func() bool {
 		p.send(size)
 		return p.f.metric(receiverSize) > before
 	})
@@ -149,7 +150,7 @@ func TestMessageSizes(t *testing.T) {
 	start := func() (*enginetest.UTP, allocation, allocation) {
 		a, code := f.allocate(4)
 		host := play(t, enginetest.UTP2, a)
-		enginetest.Wait(t, "host is bound", host.Is(enginetest.Established))
+		testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
 		return host, a, f.join(code)
 	}
 	lines := func(match string) (found []string) {
@@ -181,12 +182,12 @@ func TestMessageSizes(t *testing.T) {
 		p.isDropped(1387)
 	}
 	p.receives(100, 1386)
-	enginetest.Wait(t, "the second match is logged", func() bool { return len(lines(webMatch.AllocationID)) > 0 })
+	testkit.Eventually(t, "the second match is logged", func() bool { return len(lines(webMatch.AllocationID)) > 0 })
 	n := p.drops(joined.AllocationID)
 	if n < 3 {
 		t.Errorf("%v messages to the second player were dropped", n)
 	}
-	enginetest.Wait(t, "the counts agree", func() bool { return f.metric(receiverSize) == dropped+n })
+	testkit.Eventually(t, "the counts agree", func() bool { return f.metric(receiverSize) == dropped+n })
 
 	for match, want := range map[string]string{
 		a.AllocationID:        "sender_way=udp receiver_way=dtls size=1400 limit=1363 dropped=false",

@@ -1,7 +1,6 @@
 package cluster
 
 import (
-	"bytes"
 	"context"
 	"crypto/tls"
 	"encoding/json"
@@ -18,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // The relays of the tests.
@@ -40,13 +40,13 @@ type house struct {
 	board  *fakeOperator
 	server *Server
 	dialer *Dialer
-	log    *buffer
+	log    *testkit.LogBuffer
 }
 
 // newHouse makes a house in which nothing runs yet.
 func newHouse(t testing.TB) *house {
 	t.Helper()
-	x := &house{ca: newTestCA(t), dir: t.TempDir(), relay: newFakeRelay(), log: new(buffer)}
+	x := &house{ca: newTestCA(t), dir: t.TempDir(), relay: newFakeRelay(), log: new(testkit.LogBuffer)}
 	x.board = &fakeOperator{relay: x.relay}
 	logger := slog.New(slog.NewTextHandler(x.log, nil))
 	var err error
@@ -80,7 +80,7 @@ func startHouse(t testing.TB) *house {
 
 func (x *house) startDialer(t testing.TB) {
 	start(t, x.dialer.Run)
-	eventually(t, "the dialer runs", func() bool {
+	testkit.Within(t, patient, "the dialer runs", func() bool {
 		x.dialer.mu.Lock()
 		defer x.dialer.mu.Unlock()
 		return x.dialer.running
@@ -238,31 +238,4 @@ func wantUnavailable(t *testing.T, err error, also ...error) {
 			t.Errorf("error %v, want %v too", err, e)
 		}
 	}
-}
-
-func eventually(t testing.TB, what string, done func() bool) {
-	t.Helper()
-	for end := time.Now().Add(patient); !done(); time.Sleep(2 * time.Millisecond) {
-		if time.Now().After(end) {
-			t.Fatalf("waited %v for: %s", patient, what)
-		}
-	}
-}
-
-// buffer is a log that a test may read.
-type buffer struct {
-	mu sync.Mutex
-	b  bytes.Buffer
-}
-
-func (b *buffer) Write(p []byte) (int, error) {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.Write(p)
-}
-
-func (b *buffer) String() string {
-	b.mu.Lock()
-	defer b.mu.Unlock()
-	return b.b.String()
 }

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -24,7 +25,7 @@ func TestRunOnce(t *testing.T) {
 	}
 	wantUnavailable(t, describe(), ErrNotRunning)
 	stopServer, stopDialer := start(t, x.server.Run), start(t, x.dialer.Run)
-	eventually(t, "a call comes through", func() bool { return errors.Is(describe(), alloc.ErrNotFound) })
+	testkit.Within(t, patient, "a call comes through", func() bool { return errors.Is(describe(), alloc.ErrNotFound) })
 	if err := x.server.Run(t.Context()); !errors.Is(err, ErrAlreadyRun) {
 		t.Errorf("a second Run: %v", err)
 	}
@@ -50,7 +51,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	}
 	stopServer := start(t, x.server.Run)
 	stopDialer := start(t, x.dialer.Run)
-	eventually(t, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
+	testkit.Within(t, patient, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
 	result := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), maxDeadline)
@@ -143,7 +144,7 @@ func TestSlowCallers(t *testing.T) {
 	}
 	defer silent.Close()
 	for range 10 {
-		eventually(t, "a call is served meanwhile", func() bool {
+		testkit.Within(t, patient, "a call is served meanwhile", func() bool {
 			_, err := x.remote().ReserveHost(patiently(t), testHost())
 			return err == nil
 		})
@@ -164,7 +165,7 @@ func TestSlowCallers(t *testing.T) {
 // say something, again if a busy machine was slower than the relay's time-out.
 func (x *house) dial(t *testing.T, begin string) (conn net.Conn) {
 	t.Helper()
-	eventually(t, "a connection", func() bool {
+	testkit.Within(t, patient, "a connection", func() bool {
 		c, err := x.dialer.dial(t.Context(), testRelay, "tcp", x.server.Addr().String())
 		if err != nil {
 			return false
@@ -186,7 +187,7 @@ func TestSlowAnswer(t *testing.T) {
 	start(t, x.server.Run)
 	status, body := 0, ""
 	// A busy machine may miss so short a time-out itself.
-	eventually(t, "an answer", func() bool {
+	testkit.Within(t, patient, "an answer", func() bool {
 		status, body = x.post(t, x.apiClient(t), pathReserveHost, keyed(newKey()), testHostOf4)
 		return status != 0
 	})

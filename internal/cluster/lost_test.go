@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -32,7 +33,7 @@ func TestAnswerLostOnce(t *testing.T) {
 	x := startHouse(t)
 	p, remote := x.through(t)
 	calls := uint64(0)
-	eventually(t, "a call over a connection that breaks", func() bool {
+	testkit.Within(t, patient, "a call over a connection that breaks", func() bool {
 		p.cutOpen()
 		res, err := remote.ReserveHost(patiently(t), testHost())
 		if err != nil {
@@ -53,7 +54,7 @@ func TestAnswerLostOnce(t *testing.T) {
 func (x *house) loseOne(t *testing.T, p *proxy, remote fleet.Remote) {
 	t.Helper()
 	p.cut.Store(true)
-	eventually(t, "the relay has reserved", func() bool {
+	testkit.Within(t, patient, "the relay has reserved", func() bool {
 		_, err := remote.ReserveHost(patiently(t), testHost())
 		wantUnavailable(t, err)
 		made, _ := x.relay.counts()
@@ -81,9 +82,9 @@ func TestAnswerLost(t *testing.T) {
 	x := startHouse(t)
 	p, remote := x.through(t)
 	x.loseOne(t, p, remote)
-	eventually(t, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
-	eventually(t, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
-	eventually(t, "each end is counted", x.allEnded)
+	testkit.Within(t, patient, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	testkit.Within(t, patient, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
+	testkit.Within(t, patient, "each end is counted", x.allEnded)
 }
 
 // TestManyLost: many callers give up while the relay thinks; whatever it makes
@@ -112,11 +113,11 @@ func TestManyLost(t *testing.T) {
 	giveUp()
 	all.Wait()
 	close(release)
-	eventually(t, "all cancellations have come", func() bool {
+	testkit.Within(t, patient, "all cancellations have come", func() bool {
 		st := x.dialer.Stats()
 		return st.Cancelled == st.Lost
 	})
-	eventually(t, "all reservations have ended", x.allEnded)
+	testkit.Within(t, patient, "all reservations have ended", x.allEnded)
 	if st := x.dialer.Stats(); st.Lost < maxRelayConns/2 || st.Lost > callers || st.Overflowed+st.GivenUp != 0 {
 		t.Errorf("counts %+v", st)
 	}
@@ -149,7 +150,7 @@ func TestDeadline(t *testing.T) {
 	_, err := x.remote().ReserveHost(ctx, testHost())
 	wantUnavailable(t, err)
 	close(release)
-	eventually(t, "all reservations have ended", x.allEnded)
+	testkit.Within(t, patient, "all reservations have ended", x.allEnded)
 	for range len(budgets) {
 		if b := <-budgets; b > maxDeadline+patience {
 			t.Errorf("the relay was given %v", b)
@@ -198,12 +199,12 @@ func TestEndFails(t *testing.T) {
 	p, remote := x.through(t)
 	x.relay.failEndWith(alloc.ErrUnavailable)
 	x.loseOne(t, p, remote)
-	eventually(t, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
+	testkit.Within(t, patient, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
 	if st := x.dialer.Stats(); st.Cancelled != 0 {
 		t.Errorf("counts %+v", st)
 	}
 	x.relay.failEndWith(nil)
-	eventually(t, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	testkit.Within(t, patient, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
 }
 
 // TestPendingIsBounded: cancellations for a relay that is gone take a bounded
@@ -212,7 +213,7 @@ func TestPendingIsBounded(t *testing.T) {
 	x := newHouse(t)
 	x.server.Close()
 	stop := start(t, x.dialer.Run)
-	eventually(t, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
+	testkit.Within(t, patient, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
 	l, _, err := x.dialer.enter(lineName{relay: testRelay, control: x.server.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
@@ -235,7 +236,7 @@ func TestPendingIsBounded(t *testing.T) {
 		l.pending.keys[i].since = since
 	}
 	l.pending.mu.Unlock()
-	eventually(t, "the old ones are given up", func() bool { return x.dialer.Stats().GivenUp == maxPending/2 })
+	testkit.Within(t, patient, "the old ones are given up", func() bool { return x.dialer.Stats().GivenUp == maxPending/2 })
 	stop()
 	if st := x.dialer.Stats(); st.GivenUp != maxPending || st.Cancelled != 0 {
 		t.Errorf("counts %+v", st)

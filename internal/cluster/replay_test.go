@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -79,7 +80,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 		all.Go(func() { _, answers[i] = x.post(t, c, pathReserveHost, keyed(k), testHostOf4) })
 	}
 	<-entered
-	eventually(t, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
+	testkit.Within(t, patient, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
 	close(release)
 	all.Wait()
 	for i, a := range answers {

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/keyfile"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -47,7 +48,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	first := x.serial(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	x.issue(t, "relay", relay)
-	eventually(t, "the new certificate", func() bool { return x.serial(t) != first })
+	testkit.Within(t, patient, "the new certificate", func() bool { return x.serial(t) != first })
 	second := x.serial(t)
 
 	complaints := func() int { return strings.Count(x.log.String(), "level=ERROR") }
@@ -60,7 +61,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err := keyfile.Write(files.Key, whole[:40]); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "a complaint", func() bool { return complaints() > before })
+	testkit.Within(t, patient, "a complaint", func() bool { return complaints() > before })
 	if x.serial(t) != second || x.calls(t) != nil {
 		t.Errorf("with half a key it shows %s, not %s", x.serial(t), second)
 	}
@@ -68,7 +69,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		t.Errorf("%d complaints, want 1", n-before)
 	}
 	x.issue(t, "relay", Request{Role: RoleRelay, Relay: otherRelay})
-	eventually(t, "a complaint about the id", func() bool { return strings.Contains(x.log.String(), otherRelay.String()) })
+	testkit.Within(t, patient, "a complaint about the id", func() bool { return strings.Contains(x.log.String(), otherRelay.String()) })
 	if err := x.calls(t); err != nil {
 		t.Errorf("with another relay's certificate: %v", err)
 	}
@@ -107,7 +108,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 			if err := keyfile.Write(creds.files.CA, all); err != nil {
 				t.Fatal(err)
 			}
-			eventually(t, name+" has read its authorities", func() bool { return creds.current.Load().roots.Equal(believed) })
+			testkit.Within(t, patient, name+" has read its authorities", func() bool { return creds.current.Load().roots.Equal(believed) })
 		}
 	}
 
@@ -124,7 +125,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 		if err := issued.Write(creds.files.Certificate, creds.files.Key); err != nil {
 			t.Fatal(err)
 		}
-		eventually(t, name+" has its new certificate", func() bool {
+		testkit.Within(t, patient, name+" has its new certificate", func() bool {
 			return creds.current.Load().pair.Leaf.Equal(issued.cert)
 		})
 		if err := x.calls(t); err != nil {

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -103,7 +104,7 @@ func TestCallersAreChecked(t *testing.T) {
 		t.Errorf("%d reservations, want 1", made)
 	}
 	// The listener tells after the caller has heard.
-	eventually(t, "somebody is told", func() bool {
+	testkit.Within(t, patient, "somebody is told", func() bool {
 		return x.server.Stats().Complaints > 0 && strings.Contains(x.log.String(), "refused a caller")
 	})
 }

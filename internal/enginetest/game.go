@@ -83,15 +83,3 @@ func (u *UTP) Violation() string {
 	defer u.mu.Unlock()
 	return u.violation
 }
-
-// Eventually waits until cond holds, for 15 s at the most, and reports whether
-// it did.
-func Eventually(cond func() bool) bool {
-	for end := time.Now().Add(15 * time.Second); time.Now().Before(end); {
-		if cond() {
-			return true
-		}
-		time.Sleep(2 * time.Millisecond)
-	}
-	return cond()
-}

@@ -30,14 +30,6 @@ func Play(t testing.TB, v Version, cred Credentials) *UTP {
 	return u
 }
 
-// Wait fails the test unless cond holds within 15 s.
-func Wait(t testing.TB, what string, cond func() bool) {
-	t.Helper()
-	if !Eventually(cond) {
-		t.Fatalf("never happened: %s", what)
-	}
-}
-
 // Is returns a condition: the client has that status.
 func (u *UTP) Is(want Status) func() bool {
 	return func() bool { s, _ := u.State(); return s == want }

@@ -14,7 +14,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/testlog"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // joinEnv makes the test's binary join the group at that address and wait for
@@ -85,7 +85,7 @@ func join(t *testing.T, addr netip.AddrPort) (leave func()) {
 }
 
 // text is a log that is read while it is written.
-type text = testlog.Buffer
+type text = testkit.LogBuffer
 
 // TestWatch is K1: one alarm for a second process in the group, and one line
 // when it has gone.
@@ -103,22 +103,13 @@ func TestWatch(t *testing.T) {
 	defer cancel()
 
 	leave := join(t, addr)
-	until(t, func() bool { return w.Sockets() == 1 })
-	until(t, func() bool { return strings.Contains(log.String(), "level=ERROR") })
+	testkit.Eventually(t, "a socket is found", func() bool { return w.Sockets() == 1 })
+	testkit.Eventually(t, "a line of level ERROR", func() bool { return strings.Contains(log.String(), "level=ERROR") })
 	leave()
-	until(t, func() bool { return w.Sockets() == 0 })
-	until(t, func() bool { return strings.Contains(log.String(), "level=INFO") })
+	testkit.Eventually(t, "the socket is gone", func() bool { return w.Sockets() == 0 })
+	testkit.Eventually(t, "a line of level INFO", func() bool { return strings.Contains(log.String(), "level=INFO") })
 	if n := strings.Count(log.String(), "\n"); n != 2 {
 		t.Errorf("%d lines:\n%s", n, log.String())
-	}
-}
-
-func until(t *testing.T, cond func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !cond(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("never happened")
-		}
 	}
 }
 

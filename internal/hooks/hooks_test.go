@@ -16,6 +16,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -260,7 +261,7 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 	}
-	eventually(t, "all places to be taken", func() bool { mu.Lock(); defer mu.Unlock(); return now == places })
+	testkit.Eventually(t, "all places to be taken", func() bool { mu.Lock(); defer mu.Unlock(); return now == places })
 	close(release)
 	all.Wait()
 	if most != places || p.heard() != 20 {
@@ -322,7 +323,7 @@ func TestEvents(t *testing.T) {
 	w.Send(Event{Type: Ended, Allocation: "x", Time: at, Reason: "expired"})
 	w.Send(EventOf(alloc.ReservationEvent{Request: hosting, ID: proto.AllocationID{9}}))
 	w.Send(EventOf(alloc.ReservationEvent{Request: joining, ID: proto.AllocationID{8}}))
-	eventually(t, "three events", func() bool { return w.Stats().Sent == 3 })
+	testkit.Eventually(t, "three events", func() bool { return w.Stats().Sent == 3 })
 	ids := map[string]bool{}
 	byType := map[Type]Event{}
 	for i, body := range p.bodies {
@@ -363,7 +364,7 @@ func TestRetry(t *testing.T) {
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	w.Send(Event{Type: Bound, Player: "canary"})
-	eventually(t, "the last attempt", func() bool { return w.Stats().Failed == 1 })
+	testkit.Eventually(t, "the last attempt", func() bool { return w.Stats().Failed == 1 })
 	if s := w.Stats(); p.heard() != 3 || s != (WebhookStats{Retried: 2, Failed: 1}) {
 		t.Errorf("%d attempts, %+v", p.heard(), s)
 	}
@@ -374,7 +375,7 @@ func TestRetry(t *testing.T) {
 	}
 	p.serve(says(200, ""))
 	w.Send(Event{Type: Bound})
-	eventually(t, "the next event", func() bool { return w.Stats().Sent == 1 })
+	testkit.Eventually(t, "the next event", func() bool { return w.Stats().Sent == 1 })
 	stop()
 	if s := log.String(); !strings.Contains(s, "status 503") || strings.Contains(s, "canary") || strings.Contains(s, string(secret)) {
 		t.Errorf("the log: %s", s)
@@ -388,7 +389,7 @@ func TestFull(t *testing.T) {
 	p := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
 	w, stop := p.webhooks(t, func(cfg *WebhookConfig) { cfg.Senders, cfg.Queue = 1, 10 })
 	w.Send(Event{Type: Bound})
-	eventually(t, "one to be under way", func() bool { return p.heard() == 1 })
+	testkit.Eventually(t, "one to be under way", func() bool { return p.heard() == 1 })
 	for range 100 {
 		w.Send(Event{Type: Bound})
 	}
@@ -410,7 +411,7 @@ func TestAim(t *testing.T) {
 	second := newProgram(t, says(200, ""))
 	w, _ := first.webhooks(t, func(cfg *WebhookConfig) { cfg.Senders = 1 })
 	w.Send(Event{Type: Bound})
-	eventually(t, "one to be under way", func() bool { return first.heard() == 1 })
+	testkit.Eventually(t, "one to be under way", func() bool { return first.heard() == 1 })
 	w.Send(Event{Type: Joined})
 	other := []byte("another secret, just as long")
 	target, err := NewTarget(WebhookConfig{URL: second.URL, Secret: other})
@@ -420,7 +421,7 @@ func TestAim(t *testing.T) {
 	w.Aim(target)
 	w.Send(Event{Type: Left})
 	close(release)
-	eventually(t, "all three", func() bool { return w.Stats().Sent == 3 })
+	testkit.Eventually(t, "all three", func() bool { return w.Stats().Sent == 3 })
 	if first.heard() != 1 || second.heard() != 2 {
 		t.Errorf("the first heard %d, the second %d", first.heard(), second.heard())
 	}

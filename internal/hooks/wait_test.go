@@ -3,22 +3,11 @@ package hooks
 import (
 	"context"
 	"testing"
-	"time"
 )
 
 func newContext(t *testing.T) (context.Context, context.CancelFunc) {
 	t.Helper()
 	return context.WithCancel(context.Background())
-}
-
-// eventually waits for what has to come.
-func eventually(t *testing.T, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 20 s for %s", what)
-		}
-	}
 }
 
 // FuzzVerdict reads what a program may answer: a verdict or an error, and a reason

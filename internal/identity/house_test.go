@@ -189,13 +189,3 @@ func signed(t testing.TB, token *jwt.Token, key any) string {
 	}
 	return text
 }
-
-// eventually waits for what has to come.
-func eventually(t testing.TB, what string, is func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !is(); time.Sleep(time.Millisecond) {
-		if time.Now().After(deadline) {
-			t.Fatalf("waited 20 s for %s", what)
-		}
-	}
-}

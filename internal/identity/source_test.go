@@ -12,6 +12,8 @@ import (
 	"time"
 
 	"github.com/golang-jwt/jwt/v5"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // verifies reports whether a token with that key is let in.
@@ -28,7 +30,7 @@ func knows(t *testing.T, v *Verifier, id string) {
 	if err := verifies(t, v, id); err != nil {
 		t.Fatal(err)
 	}
-	eventually(t, "the first fetch to be over", func() bool {
+	testkit.Eventually(t, "the first fetch to be over", func() bool {
 		for _, s := range v.pool.wanted() {
 			s.mu.Lock()
 			underWay := s.underWay != nil
@@ -164,7 +166,7 @@ func TestServerGone(t *testing.T) {
 		t.Errorf("%+v, want keys of before", s)
 	}
 	late := p.trusting(t, nil)
-	eventually(t, "a failed fetch", func() bool { return late.Stats().Failures == 1 })
+	testkit.Eventually(t, "a failed fetch", func() bool { return late.Stats().Failures == 1 })
 	for range 100 {
 		if err := verifies(t, late, "a"); !errors.Is(err, ErrKeysUnavailable) {
 			t.Errorf("without any key: %v", err)
@@ -179,10 +181,10 @@ func TestServerGone(t *testing.T) {
 func TestComesBack(t *testing.T) {
 	p := newPublisher(t, nil)
 	v := p.trusting(t, func(c *Config) { c.RetryAfter, c.MaxRetryAfter = time.Millisecond, 5*time.Millisecond })
-	eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
+	testkit.Eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
 	p.publish(jwks(t, published(t, "a", ecKey)))
-	eventually(t, "the keys", func() bool { return verifies(t, v, "a") == nil })
-	eventually(t, "fresh ones", func() bool { s := v.Stats(); return s.Documents == 1 && s.Keyless == 0 && s.Stale == 0 })
+	testkit.Eventually(t, "the keys", func() bool { return verifies(t, v, "a") == nil })
+	testkit.Eventually(t, "fresh ones", func() bool { s := v.Stats(); return s.Documents == 1 && s.Keyless == 0 && s.Stale == 0 })
 	if n := p.called(); v.Stats().Fetches < 4 || n < 4 {
 		t.Errorf("%d fetches", n)
 	}
@@ -197,7 +199,7 @@ func TestAge(t *testing.T) {
 		t.Fatal(err)
 	}
 	p.publish(jwks(t, published(t, "b", ecKey)))
-	eventually(t, "a withdrawn key to be unknown", func() bool { return errors.Is(verifies(t, v, "a"), ErrKey) })
+	testkit.Eventually(t, "a withdrawn key to be unknown", func() bool { return errors.Is(verifies(t, v, "a"), ErrKey) })
 }
 
 // TestWaitIsBounded: a publisher that does not answer holds nobody up for longer
@@ -217,7 +219,7 @@ func TestWaitIsBounded(t *testing.T) {
 		})
 	}
 	all.Wait() // Without the bound it would wait for release.
-	eventually(t, "the fetch", func() bool { return p.called() == 1 })
+	testkit.Eventually(t, "the fetch", func() bool { return p.called() == 1 })
 	if s := v.Stats(); s.Fetches != 1 {
 		t.Errorf("%+v", s)
 	}

@@ -7,6 +7,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // pair is two sockets that exchange batches within one goroutine.
@@ -66,7 +67,7 @@ func relayBack(c *Conn, rx *RecvBatch, tx *SendBatch, want int) bool {
 
 func testAllocs(t *testing.T, listenAddr, dialAddr string) {
 	t.Helper()
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	p := newPair(t, listenAddr, dialAddr)

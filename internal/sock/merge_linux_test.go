@@ -12,6 +12,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // mergeable returns a group that merges, or says why there is none.
@@ -198,7 +199,7 @@ func TestCorruptingKernels(t *testing.T) {
 
 // TestMergeAllocs: a batch that merges allocates nothing.
 func TestMergeAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	g := mergeable(t, "0.0.0.0:0")

@@ -10,8 +10,10 @@ import (
 	"syscall"
 	"testing"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
 	"golang.org/x/sys/unix"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // wire is a kernel for messages that may be runs: each destination, by port,
@@ -138,7 +140,7 @@ func newWire(rng *rand.Rand) *wire {
 // what was added, for a million random shapes.
 func TestRunShapes(t *testing.T) {
 	shapes := 1_000_000
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		shapes = 20_000
 	}
 	c := mergeable(t, "127.0.0.1:0").Conns()[0]

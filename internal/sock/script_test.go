@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // fate is what a scripted kernel does with one entry.
@@ -71,7 +72,7 @@ var refusals = []syscall.Errno{
 
 // scripts is how many random kernels a test tries.
 func scripts() uint64 {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		return 2_000
 	}
 	return 100_000

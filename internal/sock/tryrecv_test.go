@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestTryRecv(t *testing.T) {
@@ -47,7 +49,7 @@ func TestTryRecvAfterWake(t *testing.T) {
 }
 
 func TestTryRecvAllocs(t *testing.T) {
-	if raceEnabled || listenOn(t, "127.0.0.1:0").Capabilities().Path != "mmsg" {
+	if testkit.RaceEnabled || listenOn(t, "127.0.0.1:0").Capabilities().Path != "mmsg" {
 		t.Skip("the race detector and the portable build allocate")
 	}
 	g := listenOn(t, "127.0.0.1:0")

@@ -1,10 +1,14 @@
 package statefile
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
 
 // TestAllocs: changes allocate nothing, even those that take a new chunk.
 func TestAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	modes(t, func(t *testing.T, cfg Config) {

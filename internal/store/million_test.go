@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,7 +18,7 @@ const maxBytesPerCode = 100
 // TestMillionCodes fills a store with a million codes, measures the heap they
 // take and a collection, and looks all of them up again.
 func TestMillionCodes(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million codes take seconds, and much longer under the race detector, which has a heap of its own")
 	}
 	const n = 1_000_000

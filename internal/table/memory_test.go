@@ -10,6 +10,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // The memory that a full table of default size may take, as the documentation
@@ -23,7 +25,7 @@ const (
 // and fills it again. It measures what that costs in memory and in stops of
 // the collector.
 func TestMillion(t *testing.T) {
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		t.Skip("a million allocations take seconds, and under the race detector minutes and gigabytes")
 	}
 	const n = DefaultMaxAllocations

@@ -1,11 +1,15 @@
 package table
 
-import "testing"
+import (
+	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
 
 // TestTableDoesNotAllocate: not per datagram, and not per change of state
 // either, as long as the index does not grow.
 func TestTableDoesNotAllocate(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	table := NewTable(0)

@@ -4,6 +4,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestTableBinding: what workers know of BINDs is set and cleared one flag at a
@@ -82,7 +84,7 @@ func TestTableBindingEnds(t *testing.T) {
 func TestContract2BindingsAreWhole(t *testing.T) {
 	t.Parallel()
 	moves := 60_000
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		moves = 15_000
 	}
 	table := NewTable(0)

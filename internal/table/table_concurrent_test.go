@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestContract2SnapshotsWereTrue: while one goroutine reserves, binds, moves,
@@ -16,7 +17,7 @@ import (
 // some instant between their question and the answer.
 func TestContract2SnapshotsWereTrue(t *testing.T) {
 	changes := 100_000
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		changes = 50_000
 	}
 	t.Run("few", func(t *testing.T) { witness(t, newScribe(rand.Uint64(), 12, 5), changes) })
@@ -75,7 +76,7 @@ func witness(t *testing.T, s *scribe, changes int) {
 func TestContract2NoTornReads(t *testing.T) {
 	t.Parallel()
 	writes := uint64(300_000)
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		writes = 100_000
 	}
 	var r identity
@@ -132,17 +133,21 @@ type answer struct {
 // number of a record odd, so the reader should stay.
 func waitForReader(answers <-chan answer) (a answer, inside bool) {
 	buf := make([]byte, 1<<20)
-	for {
-		if n := runtime.Stack(buf, true); bytes.Contains(buf[:n], []byte("table.(*identity).snapshot(")) {
-			return answer{}, true
+	if !testkit.Poll(testkit.Patience, func() bool {
+		n := runtime.Stack(buf, true)
+		if inside = bytes.Contains(buf[:n], []byte("table.(*identity).snapshot(")); inside {
+			return true
 		}
 		select {
-		case a := <-answers:
-			return a, false
+		case a = <-answers:
+			return true
 		default:
-			runtime.Gosched()
+			return false
 		}
+	}) {
+		panic("no reader is inside snapshot, and none has answered")
 	}
+	return a, inside
 }
 
 // TestContract2ReaderWaitsForTheWriter: a reader that comes in the middle of a
@@ -257,7 +262,7 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 // ends, and begins again, each comes with a change of the record.
 func TestContract1BoundIsFound(t *testing.T) {
 	changes := 300_000
-	if raceEnabled || testing.Short() {
+	if testkit.RaceEnabled || testing.Short() {
 		changes = 60_000
 	}
 	table := NewTable(1)

@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -262,7 +263,7 @@ func TestTableModel(t *testing.T) {
 		{"two", 2, 2, 5_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8}},
 		{"large", 6000, 5000, 24_000, 6000, []byte{0, 0, 0, 0, 2, 2, 4, 4, 5, 6, 7, 8}},
 	} {
-		if raceEnabled {
+		if testkit.RaceEnabled {
 			c.steps /= 4 // There is one goroutine: the detector finds nothing here.
 		}
 		t.Run(c.name, func(t *testing.T) {

@@ -13,6 +13,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
@@ -127,7 +128,7 @@ func newYard(t *testing.T) *yard {
 	t.Cleanup(func() { cancel(); watching.Wait() })
 	y.door = newDoor(y.net.players, enrolling, stalls)
 	t.Cleanup(y.door.close)
-	until(t, "the API nodes know relays of both regions", y.allRegions)
+	testkit.NoProblemWithin(t, patience, "the API nodes know relays of both regions", y.allRegions)
 	return y
 }
 
@@ -150,7 +151,7 @@ func (y *yard) begin(t *testing.T) {
 		y.logs(t)
 		t.Fatal(err)
 	}
-	until(t, "all players play", func() string {
+	testkit.NoProblemWithin(t, patience, "all players play", func() string {
 		if c := total(y.matches.counts(false)); c.playing < 2**fleetMatches {
 			return c.String()
 		}
@@ -189,7 +190,7 @@ func (y *yard) inTheEnd(t *testing.T) {
 		began = plus(began, y.matches.by(i))
 	}
 	y.matches.mark()
-	until(t, "all matches carry traffic both ways", func() string {
+	testkit.NoProblemWithin(t, patience, "all matches carry traffic both ways", func() string {
 		if n := y.matches.resumed(patience); sum(n) < *fleetMatches {
 			return fmt.Sprintf("%v of %v", n, began)
 		}
@@ -206,16 +207,4 @@ func (y *yard) inTheEnd(t *testing.T) {
 	for w, c := range counts {
 		y.table.say(t, "players, "+wayNames[w], c.String())
 	}
-}
-
-// until waits until ready says nothing, and fails with what it said last.
-func until(t testing.TB, what string, ready func() string) {
-	t.Helper()
-	last := ""
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(pollEvery) {
-		if last = ready(); last == "" {
-			return
-		}
-	}
-	t.Fatalf("%s: not within %v: %s", what, patience, last)
 }

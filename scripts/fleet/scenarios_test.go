@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
@@ -87,7 +88,7 @@ func (y *yard) relayKilled(t *testing.T) {
 func (y *yard) resumed(t *testing.T, relay int, restarted time.Time, downFor time.Duration) (inTime [wayCount]int) {
 	t.Helper()
 	all := y.matches.by(relay)
-	until(t, "the matches of the relay go on", func() string {
+	testkit.NoProblemWithin(t, patience, "the matches of the relay go on", func() string {
 		if got := y.matches.resumed(time.Hour, relay); got != all {
 			return fmt.Sprintf("%v of %v: %v", got, all, total(y.matches.counts(false)))
 		}
@@ -139,7 +140,7 @@ func (y *yard) storeGone(t *testing.T, away time.Duration, down, up func() error
 		t.Fatal(err)
 	}
 	y.codesWork(t, back, y.matches.codes(), "join codes of before that work again")
-	until(t, "hosts are placed again", func() string {
+	testkit.NoProblemWithin(t, patience, "hosts are placed again", func() string {
 		if _, refused, err := y.placed(t, eu, 0, 1); refused > 0 {
 			return err.Error()
 		}
@@ -212,7 +213,7 @@ func (y *yard) relayDrains(t *testing.T) {
 		t.Fatal(err)
 	}
 	undrained := time.Now()
-	until(t, "hosts are placed there again", func() string {
+	testkit.NoProblemWithin(t, patience, "hosts are placed there again", func() string {
 		if there, _, err := y.placed(t, us, relay, 1); there == 0 {
 			return fmt.Sprint(err)
 		}
@@ -242,7 +243,7 @@ func (y *yard) placed(t *testing.T, region string, relay, tries int) (there, ref
 // any is placed there depends on how busy it is.
 func (y *yard) ready(t *testing.T, relay int) {
 	t.Helper()
-	until(t, "API nodes know that the relay is back", func() string {
+	testkit.NoProblemWithin(t, patience, "API nodes know that the relay is back", func() string {
 		for i := range apiCount {
 			if states, err := y.states(i); err != nil || states[relay] != "ready" {
 				return fmt.Sprint(states, err)
@@ -261,7 +262,7 @@ func (y *yard) rollingRestart(t *testing.T) {
 		if _, err := y.ctl(y.net.relays[relay], "drain", "--deadline", drainDeadline.String()); err != nil {
 			t.Fatal(err)
 		}
-		until(t, "API nodes know that the relay drains", func() string {
+		testkit.NoProblemWithin(t, patience, "API nodes know that the relay drains", func() string {
 			if states, err := y.states(0); err != nil || states[relay] != "draining" {
 				return fmt.Sprint(states, err)
 			}
@@ -312,7 +313,7 @@ func (y *yard) calls(t *testing.T, calls samples, skipped int) {
 func (y *yard) settled(t *testing.T) (sums [wayCount]seen) {
 	t.Helper()
 	sums = y.matches.counts(true)
-	until(t, "nothing is under way", func() string {
+	testkit.NoProblemWithin(t, patience, "nothing is under way", func() string {
 		before := sums
 		if sums = y.matches.counts(true); !alike(before, sums) {
 			return fmt.Sprint(total(before), total(sums))
@@ -350,7 +351,7 @@ func (y *yard) nothingLost(t *testing.T, before [wayCount]seen) {
 func (y *yard) codesWork(t *testing.T, since time.Time, codes []string, what string) {
 	t.Helper()
 	n := len(codes)
-	until(t, what, func() string {
+	testkit.NoProblemWithin(t, patience, what, func() string {
 		var err error
 		if codes, err = y.refused(codes); len(codes) == 0 {
 			return ""

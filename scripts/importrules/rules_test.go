@@ -122,7 +122,9 @@ var rules = []rule{
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
 	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, nil, "calls to the operator's own programs"},
 	{"internal/quota", []string{"alloc"}, nil, "what a project may use; the engine counts it"},
-	{"internal/enginetest", []string{"alloc", "engine", "proto"}, nil, "a relay and game clients for tests"},
+	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
+	{"internal/testkit", nil, nil, "what tests of every package need"},
+	{"internal/enginetest", []string{"alloc", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"what an operator asks a running process, and the terminal that shows it"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
@@ -193,10 +195,10 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as, or for, a test kit:
-// those of engine and store are for tests of every package, and speak in the types
-// of engine and alloc.
+// internal/testkit and those of engine and store are for tests of every package. The
+// latter two speak in the types of engine and alloc.
 func testKit(s source, inner string) bool {
-	if within(inner, "internal/enginetest") || within(inner, "internal/store") {
+	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") {
 		return true
 	}
 	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/enginetest")

@@ -17,6 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const (
@@ -44,14 +45,14 @@ func TestDescriptors(t *testing.T) {
 	}
 	before := f.SettleTo(0)
 	release := l.hold(heldConns)
-	until(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
+	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
 	begin := time.Now()
 	if l.caller(firstStranger, 2*time.Second).regions(t.Context()) {
 		t.Error("the API answers: this test decides nothing")
 	}
 	time.Sleep(time.Until(begin.Add(*faultDuration)))
 	// Those that are cut off make room for others, if there are any left.
-	until(t, "there is still no descriptor", func() bool { return l.files() >= fewFiles })
+	testkit.Eventually(t, "there is still no descriptor", func() bool { return l.files() >= fewFiles })
 	got := f.SettleTo(before.Lost()).Since(before)
 	t.Logf("%d descriptors for %v: %v", l.files(), *faultDuration, got)
 	if got.Lost() != 0 || got.Sent == 0 {
@@ -59,7 +60,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	release()
 	begin = time.Now()
-	until(t, "the API is back", func() bool { return l.caller(firstStranger, 2*time.Second).regions(t.Context()) })
+	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstStranger, 2*time.Second).regions(t.Context()) })
 	took := time.Since(begin)
 	t.Logf("the API was back %v after the connections were released", took.Round(time.Millisecond))
 	if *long && took > 5*time.Second {
@@ -192,7 +193,7 @@ func TestDiskFull(t *testing.T) {
 	if got.Lost() != 0 || got.Sent == 0 {
 		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
 	}
-	until(t, "the disk is known to be full", func() bool { return l.metric("ferry_ledger_storing") == 0 })
+	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_ledger_storing") == 0 })
 	l.alarm("state file: it cannot be written")
 	l.unharmed(f.Counts())
 	l.alive(f, 10*time.Second)
@@ -227,7 +228,7 @@ func TestDiskAtStart(t *testing.T) {
 			t.Fatal(err)
 		}
 		l.start()
-		until(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_ledger_storing") == 0 })
+		testkit.Eventually(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_ledger_storing") == 0 })
 		l.alarm("state file: it cannot be written")
 		l.alive(f, 10*time.Second)
 		l.unharmed(f.Counts())

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // newDualLab is newLab with both families: the relay listens on two addresses.
@@ -46,7 +47,7 @@ func TestFamilies(t *testing.T) {
 			f, codes := l.fleet(cfg)
 			l.alive(f, 10*time.Second)
 			time.Sleep(600 * time.Millisecond)
-			until(t, "somebody has changed its port", func() bool { return f.Counts().Roams > 0 && len(f.Roams()) > 0 })
+			testkit.Eventually(t, "somebody has changed its port", func() bool { return f.Counts().Roams > 0 && len(f.Roams()) > 0 })
 			got := f.Settle()
 			t.Logf("%v; %d changes of port are over", got, len(f.Roams()))
 			l.unharmed(got)

@@ -12,6 +12,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestFreeze is F9: the relay stands still for two seconds under a flood. What
@@ -138,7 +140,7 @@ func TestRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(700 * time.Millisecond)
-			until(t, "the fault hits those concerned", func() bool { return choked.Counts().Lost() > lost+hits })
+			testkit.Eventually(t, "the fault hits those concerned", func() bool { return choked.Counts().Lost() > lost+hits })
 			got := others.SettleTo(before.Lost()).Since(before)
 			hit := choked.Counts().Lost() - lost
 			if err := c.undo(); err != nil {

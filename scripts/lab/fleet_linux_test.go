@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestFleet plays on loopback, where every address of 127/8 is local and root
@@ -39,10 +40,10 @@ func TestFleet(t *testing.T) {
 	if err != nil || len(codes) != 10 || codes[9] == "" {
 		t.Fatalf("%q, %v", codes, err)
 	}
-	until(t, "everybody plays", func() bool { return f.Counts().Playing == 20 })
-	until(t, "players roam and bind", func() bool { return len(f.Roams()) > 20 && len(f.Rebinds()) > 20 })
+	testkit.Eventually(t, "everybody plays", func() bool { return f.Counts().Playing == 20 })
+	testkit.Eventually(t, "players roam and bind", func() bool { return len(f.Roams()) > 20 && len(f.Rebinds()) > 20 })
 	f.Mark()
-	until(t, "all matches go on", func() bool { return f.Resumed(time.Minute) == 10 })
+	testkit.Eventually(t, "all matches go on", func() bool { return f.Resumed(time.Minute) == 10 })
 	if len(f.Captured()) != 20 || len(f.Delays()) == 0 {
 		t.Error("nothing was captured or measured")
 	}

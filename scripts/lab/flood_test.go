@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -32,7 +33,7 @@ func TestFloodMalformed(t *testing.T) {
 		t.Errorf("RSS grew by %d MiB under %d datagrams", grown/mebi, o.Sent)
 	}
 	// That of the metrics is closed some time after they have been read.
-	until(t, "there are no more descriptors than before", func() bool { return l.files() <= files })
+	testkit.Eventually(t, "there are no more descriptors than before", func() bool { return l.files() <= files })
 	if *long && float64(c.Lost()) > 0.001*float64(c.Sent) {
 		t.Errorf("honest flows lost %d of %d, goal 0.1 %%", c.Lost(), c.Sent)
 	}

@@ -13,6 +13,8 @@ import (
 	"time"
 
 	"go.uber.org/goleak"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // echo is a server that sends every datagram back and remembers the ports it
@@ -90,7 +92,7 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 		conn.Write(binary.BigEndian.AppendUint32(nil, uint32(i)))
 		// A few at a time, or socket buffers would overflow.
 		if step := cfg.Up == (Faults{}); step || i%20 == 19 {
-			until(t, "everything arrives", func() bool { return settled(i + 1) })
+			testkit.Eventually(t, "everything arrives", func() bool { return settled(i + 1) })
 		}
 	}
 	return p.Stats()
@@ -104,16 +106,6 @@ func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 			return
 		} else if err == nil {
 			arrived.Add(1)
-		}
-	}
-}
-
-// until waits for a condition.
-func until(t *testing.T, what string, ok func() bool) {
-	t.Helper()
-	for deadline := time.Now().Add(20 * time.Second); !ok(); time.Sleep(200 * time.Microsecond) {
-		if time.Now().After(deadline) {
-			t.Fatal("waited in vain: ", what)
 		}
 	}
 }

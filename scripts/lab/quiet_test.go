@@ -9,6 +9,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // taken waits until nothing that was sent to a relay waits in its sockets any
@@ -16,7 +18,7 @@ import (
 // answers later than the next thing begins.
 func (l *lab) taken(relays ...Namespace) {
 	l.Helper()
-	until(l.T, "the relay takes what was sent to it", func() bool {
+	testkit.Eventually(l.T, "the relay takes what was sent to it", func() bool {
 		for _, ns := range relays {
 			if l.waiting(ns) {
 				return false

@@ -7,6 +7,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -112,7 +113,7 @@ func TestTakeover(t *testing.T) {
 	if err := s.Send(AppendIPv4UDP(nil, at, RelayAddr, bind)); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
+	testkit.Eventually(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
 	l.resumes(f, codes)
 	if victim.nonce < 2 {
 		t.Errorf("nonce %d", victim.nonce)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -142,7 +143,7 @@ func TestLowPorts(t *testing.T) {
 			}
 		}
 	}
-	until(t, "all are taken", func() bool { return l.metric(datagramsIn) >= 66 })
+	testkit.Eventually(t, "all are taken", func() bool { return l.metric(datagramsIn) >= 66 })
 	time.Sleep(100 * time.Millisecond)
 	if h := heard.Heard(); h.Datagrams != 0 {
 		t.Errorf("ports below 1024 were answered: %+v", h)
@@ -151,7 +152,7 @@ func TestLowPorts(t *testing.T) {
 		s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, proto.Ping{Number: 1}.Append(nil)))
 	}
 	send(1024)
-	until(t, "a port from 1024 is answered", func() bool { return heard.Heard().Datagrams == 1 })
+	testkit.Eventually(t, "a port from 1024 is answered", func() bool { return heard.Heard().Datagrams == 1 })
 }
 
 // TestLoops is F5: one datagram from the relay's own address, or from another
@@ -178,7 +179,7 @@ func TestLoops(t *testing.T) {
 			if err := s.Send(AppendIPv4UDP(nil, source, RelayAddr, m)); err != nil {
 				t.Fatal(err)
 			}
-			until(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
+			testkit.Eventually(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
 			l.taken(l.net.Relay, l.net.Victim)
 			time.Sleep(50 * time.Millisecond)
 			gotIn, gotOut := l.metric(datagramsIn)-in, l.metric(datagramsOut)-out
@@ -244,7 +245,7 @@ func TestJanitor(t *testing.T) {
 	if err := j.Finish(); err != nil {
 		t.Fatal(err)
 	}
-	until(t, "the process is killed", func() bool { return !sleeper.Alive() })
+	testkit.Eventually(t, "the process is killed", func() bool { return !sleeper.Alive() })
 	if left, _ := filepath.Glob(netnsDir + l.net.Victim.Name); len(left) != 0 {
 		t.Errorf("left over: %v", left)
 	}

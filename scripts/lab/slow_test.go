@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const (
@@ -37,7 +38,7 @@ func TestSlowCallers(t *testing.T) {
 	before := f.Settle()
 	slow := NewSlowCallers(l.net.Clients, RelayAddr, firstStranger, *slowCallers, slowEach)
 	l.background(slow.Run)
-	until(t, "the slow callers have come", func() bool { return slow.Open()+slow.Cut() >= *slowCallers })
+	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Cut() >= *slowCallers })
 	took, failed := l.honest(*slowDuration)
 	got := f.Settle().Since(before)
 	t.Logf("%d slow callers, %d cut off so far; honest: %d served, %d not, p50 %v, p99 %v, longest %v; calm p50 %v, p99 %v",
@@ -51,7 +52,7 @@ func TestSlowCallers(t *testing.T) {
 	if p99 := Quantile(took, 0.99); *long && p99 > 250*time.Millisecond {
 		t.Errorf("p99 of honest callers %v, goal 250 ms", p99)
 	}
-	until(t, "slow callers are cut off", func() bool { return slow.Cut() > 0 })
+	testkit.Eventually(t, "slow callers are cut off", func() bool { return slow.Cut() > 0 })
 	l.unharmed(f.Counts())
 	l.alive(f, 10*time.Second)
 }

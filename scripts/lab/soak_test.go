@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 const (
@@ -116,7 +117,7 @@ func TestSoak(t *testing.T) {
 	l.forgotten(caller, codes)
 	caller.HTTP.CloseIdleConnections()
 	var end usage
-	until(t, "goroutines and descriptors are as before", func() bool {
+	testkit.Eventually(t, "goroutines and descriptors are as before", func() bool {
 		end = l.usage(last)
 		return end.goroutines == idle.goroutines && end.files == idle.files
 	})

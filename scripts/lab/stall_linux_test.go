@@ -8,6 +8,8 @@ import (
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestStalls: a process that stood still knows it, and when.
@@ -19,7 +21,7 @@ func TestStalls(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	var run sync.WaitGroup
 	run.Go(func() { s.Run(ctx) })
-	until(t, "it watches", func() bool {
+	testkit.Eventually(t, "it watches", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
 		return len(s.beats) > 0
@@ -32,8 +34,8 @@ func TestStalls(t *testing.T) {
 	if !s.Since(before) {
 		t.Error("it does not know that it stood still")
 	}
-	until(t, "the time is added up", func() bool { return s.Total() >= 250*time.Millisecond })
-	until(t, "it is over", func() bool { return !s.Since(time.Now()) })
+	testkit.Eventually(t, "the time is added up", func() bool { return s.Total() >= 250*time.Millisecond })
+	testkit.Eventually(t, "it is over", func() bool { return !s.Since(time.Now()) })
 	cancel()
 	run.Wait()
 	if s.Since(time.Now()) {

@@ -18,6 +18,7 @@ import (
 	ws "github.com/coder/websocket"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -349,7 +350,7 @@ func TestFloodWebSockets(t *testing.T) {
 	}
 	l.suffered(before, settle(all))
 	l.playing(all, 30*time.Second)
-	until(t, "the attackers' WebSockets are gone", func() bool {
+	testkit.Eventually(t, "the attackers' WebSockets are gone", func() bool {
 		return l.metric("ferry_websocket_connections") <= float64(4**waysPairs)
 	})
 }

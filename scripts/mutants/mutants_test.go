@@ -3,26 +3,57 @@
 package mutants
 
 import (
+	"context"
+	"encoding/json"
+	"errors"
 	"flag"
+	"fmt"
+	"go/build"
+	"os"
+	"os/exec"
 	"path/filepath"
 	"regexp"
-	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
 )
 
-var only = flag.String("mutants.only", "", "regular expression: only the mutants of matching rules")
+var only = flag.String("mutants.only", "", "regular expression: run only the rules that match")
 
 const (
 	// atOnce is how many go commands run at a time: each compiles and links.
 	atOnce = 2
-	// atLeast is how many distinct rules the table has to cover.
-	atLeast = 45
+	// testTimeout is the time-out of a test. Killers take seconds.
+	testTimeout = 90 * time.Second
+	// runTimeout is the time-out of go test as a whole, which has to compile
+	// first, perhaps on a busy machine.
+	runTimeout = 10 * time.Minute
 )
 
-// all is the table.
-var all = slices.Concat(inProto, inAlloc, inService, inAdmission, inData, inState, inTime, inRecovery, inSock, inLedger, inClient, inDTLS, inOperator, inIdentity)
+// mutant is one fault and the test that fails because of it.
+type mutant struct {
+	// rule is what the fault breaks, in words.
+	rule string
+	// in is the directory of the package, from the root of the repository.
+	in string
+	// old is text that the package contains once, and now is its replacement. A
+	// space in old stands for any white space.
+	old, now string
+	// by is the test that must fail.
+	by killer
+}
+
+// killer names a test.
+type killer struct {
+	pkg  string // from the root, such as ./engine
+	test string // its name, or that of a subtest: TestDropReasons/mac
+	args string // further arguments of the test, separated by spaces
+}
+
+func (k killer) String() string {
+	return strings.TrimSpace(fmt.Sprintf("%s %s %s", k.pkg, k.test, k.args))
+}
 
 // root returns the directory of the repository.
 func root(t *testing.T) string {
@@ -34,117 +65,183 @@ func root(t *testing.T) string {
 	return dir
 }
 
-// TestTable: rows are distinct and not stale. It runs nothing.
+// TestTable checks that no row is stale: its text is in its package once, and its
+// test exists. It runs no test.
 func TestTable(t *testing.T) {
 	dir := root(t)
 	seen := map[string]bool{}
-	for _, m := range all {
-		for _, once := range []string{m.rule, m.file + m.old + m.now} {
-			if seen[once] {
-				t.Errorf("%q is there twice", once)
-			}
-			seen[once] = true
+	for _, m := range rules {
+		if seen[m.rule] {
+			t.Errorf("two rows have the rule %q", m.rule)
 		}
-		if err := m.check(); err != nil {
+		seen[m.rule] = true
+		if _, _, err := m.apply(dir); err != nil {
 			t.Errorf("%s: %v", m.rule, err)
 		}
-		if _, err := m.apply(dir); err != nil {
-			t.Errorf("%s: %v", m.rule, err)
+		if !m.by.exists(dir) {
+			t.Errorf("%s: no test %s", m.rule, m.by)
 		}
-	}
-	if len(all) < atLeast {
-		t.Errorf("%d mutants, want at least %d", len(all), atLeast)
 	}
 }
 
-// TestMutants: each fault is noticed by the test of its row, which passes
-// without it.
+// TestMutants applies each fault and checks that its test fails, and that the
+// test passes without the fault.
 func TestMutants(t *testing.T) {
 	pick, err := regexp.Compile(*only)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := runner{t: t, root: root(t), slots: make(chan struct{}, atOnce), good: map[killer]bool{}}
-	chosen := slices.DeleteFunc(slices.Clone(all), func(m mutant) bool { return !pick.MatchString(m.rule) })
+	dir, began := root(t), time.Now()
+	var chosen []mutant
+	passes := map[killer]func() bool{}
+	for _, m := range rules {
+		if !pick.MatchString(m.rule) {
+			continue
+		}
+		chosen = append(chosen, m)
+		if passes[m.by] == nil {
+			passes[m.by] = sync.OnceValue(func() bool {
+				err := m.by.run(t.Context(), dir, "")
+				if err != nil {
+					t.Errorf("without a fault, %s: %v", m.by, err)
+				}
+				return err == nil
+			})
+		}
+	}
 	if len(chosen) == 0 {
 		t.Fatalf("no rule matches %q", *only)
 	}
-	began := time.Now()
-	var killers []killer
+	var killed int
+	var mu sync.Mutex // guards killed
+	var running sync.WaitGroup
+	slots := make(chan struct{}, atOnce)
 	for _, m := range chosen {
-		if !slices.Contains(killers, m.by) {
-			killers = append(killers, m.by)
+		running.Go(func() {
+			slots <- struct{}{}
+			defer func() { <-slots }()
+			if !passes[m.by]() {
+				return
+			}
+			start := time.Now()
+			overlay, err := m.writeOverlay(dir, t.TempDir())
+			if err != nil {
+				t.Errorf("%s: %v", m.rule, err)
+				return
+			}
+			if err := m.by.run(t.Context(), dir, overlay); !errors.Is(err, errTestFailed) {
+				t.Errorf("survived: %s\n%s: %v", m.rule, m.by, err)
+				return
+			}
+			t.Logf("%-70s killed by %s, %.1f s", m.rule, m.by, time.Since(start).Seconds())
+			mu.Lock()
+			defer mu.Unlock()
+			killed++
+		})
+	}
+	running.Wait()
+	t.Logf("%d of %d mutants killed by %d tests in %s", killed, len(chosen), len(passes), time.Since(began).Round(time.Second))
+}
+
+// apply returns the file that contains old, and its text with the fault.
+func (m *mutant) apply(root string) (file, faulty string, err error) {
+	words := strings.Fields(m.old)
+	for i := range words {
+		words[i] = regexp.QuoteMeta(words[i])
+	}
+	old := regexp.MustCompile(strings.Join(words, `\s+`))
+	dir := filepath.Join(root, m.in)
+	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return "", "", err
+	}
+	found := 0
+	for _, name := range files {
+		base := filepath.Base(name)
+		if built, err := build.Default.MatchFile(dir, base); err != nil || !built || strings.HasSuffix(base, "_test.go") {
+			continue // The same text may be in the file of another system.
+		}
+		source, err := os.ReadFile(name)
+		if err != nil {
+			return "", "", err
+		}
+		if n := len(old.FindAllIndex(source, -1)); n > 0 {
+			found += n
+			file, faulty = name, old.ReplaceAllLiteralString(string(source), m.now)
 		}
 	}
-	each(killers, r.passes)
-	t.Logf("%d of %d tests pass without a mutant, %s", len(r.good), len(killers), since(began))
-	each(chosen, r.dies)
-	t.Logf("%d of %d mutants killed by %d tests, %s", r.killed, len(chosen), len(r.good), since(began))
-}
-
-// runner runs tests, atOnce at a time.
-type runner struct {
-	t     *testing.T
-	root  string
-	slots chan struct{}
-
-	mu     sync.Mutex // guards what follows
-	good   map[killer]bool
-	killed int
-}
-
-// each does something about all of a list at the same time.
-func each[T any](list []T, do func(T)) {
-	var wg sync.WaitGroup
-	for _, item := range list {
-		wg.Go(func() { do(item) })
+	if found != 1 {
+		return "", "", fmt.Errorf("%s contains the text %d times, want once: %s", m.in, found, m.old)
 	}
-	wg.Wait()
+	return file, faulty, nil
 }
 
-// run runs a test when there is a slot.
-func (r *runner) run(k killer, overlay string) (v verdict, out string, took time.Duration) {
-	r.slots <- struct{}{}
-	defer func() { <-r.slots }()
-	began := time.Now()
-	v, out = k.run(r.t.Context(), r.root, overlay)
-	return v, out, time.Since(began)
-}
-
-// passes demands that a test passes without a mutant.
-func (r *runner) passes(k killer) {
-	v, out, _ := r.run(k, "")
-	if v != passed {
-		r.t.Errorf("without a mutant, %s %s\n%s", k, v, tail(out))
-		return
-	}
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.good[k] = true
-}
-
-// dies demands that the test of a mutant fails.
-func (r *runner) dies(m mutant) {
-	r.mu.Lock()
-	usable := r.good[m.by]
-	r.mu.Unlock()
-	if !usable {
-		return // It was said why.
-	}
-	overlay, err := m.overlay(r.root, r.t.TempDir())
+// writeOverlay writes the faulty file and the overlay of the go command to dir, so
+// that no source file changes. It returns the name of the overlay.
+func (m *mutant) writeOverlay(root, dir string) (string, error) {
+	file, faulty, err := m.apply(root)
 	if err != nil {
-		r.t.Errorf("%s: %v", m.rule, err)
-		return
+		return "", err
 	}
-	v, out, took := r.run(m.by, overlay)
-	if v != failed {
-		r.t.Errorf("survived: %s\n%s: %s %s\n%s", m.rule, m.file, m.by, v, tail(out))
-		return
+	copied := filepath.Join(dir, "fault.go")
+	if err := os.WriteFile(copied, []byte(faulty), 0o600); err != nil {
+		return "", err
 	}
-	r.t.Logf("%-70s killed by %s, %.1f s", m.rule, m.by, took.Seconds())
-	r.mu.Lock()
-	defer r.mu.Unlock()
-	r.killed++
+	spec, err := json.Marshal(map[string]map[string]string{"Replace": {file: copied}})
+	if err != nil {
+		return "", err
+	}
+	name := filepath.Join(dir, "overlay.json")
+	return name, os.WriteFile(name, spec, 0o600)
 }
 
-func since(began time.Time) time.Duration { return time.Since(began).Round(time.Second) }
+// exists reports whether the package of the test declares it.
+func (k killer) exists(root string) bool {
+	test, _, _ := strings.Cut(k.test, "/")
+	files, _ := filepath.Glob(filepath.Join(root, k.pkg, "*_test.go"))
+	for _, name := range files {
+		source, err := os.ReadFile(name)
+		if err == nil && strings.Contains(string(source), "func "+test+"(t *testing.T)") {
+			return true
+		}
+	}
+	return false
+}
+
+// errTestFailed is the result of a test that ran and failed.
+var errTestFailed = errors.New("the test failed")
+
+// run runs the test, with an overlay if one is named. It returns nil if the test
+// passed and errTestFailed if it failed. A build that breaks, a time-out and a
+// skipped test prove nothing: they are other errors.
+func (k killer) run(ctx context.Context, root, overlay string) error {
+	ctx, cancel := context.WithTimeout(ctx, runTimeout)
+	defer cancel()
+	parts := strings.Split(k.test, "/")
+	for i := range parts {
+		parts[i] = "^" + regexp.QuoteMeta(parts[i]) + "$"
+	}
+	args := []string{"test", "-vet=off", "-count=1", "-v", "-timeout", testTimeout.String(), "-run", strings.Join(parts, "/")}
+	if overlay != "" {
+		args = append(args, "-overlay", overlay)
+	}
+	args = append(append(args, k.pkg), strings.Fields(k.args)...)
+	cmd := exec.CommandContext(ctx, "go", args...)
+	cmd.Dir = root
+	cmd.WaitDelay = time.Second
+	out, err := cmd.CombinedOutput()
+	reports := func(result string) bool {
+		line := regexp.MustCompile(fmt.Sprintf(`(?m)^\s*--- %s: %s`, result, regexp.QuoteMeta(k.test)))
+		return line.Match(out)
+	}
+	var exit *exec.ExitError
+	timedOut := strings.Contains(string(out), "panic: test timed out after")
+	switch {
+	case err == nil && reports("PASS"):
+		return nil
+	case errors.As(err, &exit) && reports("FAIL") && !timedOut:
+		return errTestFailed
+	}
+	const keep = 1500
+	return fmt.Errorf("neither passed nor failed (%v): %s", err, out[max(0, len(out)-keep):])
+}

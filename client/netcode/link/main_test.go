@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
@@ -110,7 +111,7 @@ func arrives(t *testing.T, e *end) {
 // noAllocs fails the test if a call of f allocates.
 func noAllocs(t *testing.T, f func()) {
 	t.Helper()
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	if path := socketPath(t); path != "mmsg" {

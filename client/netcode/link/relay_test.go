@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -186,7 +187,7 @@ func TestRelayKickAndReturn(t *testing.T) {
 		came := relayOf(g.host).Session().Stats().Received
 		p.say(t, g.host.Local(), "unread")
 		// The relay would complain of what it sees after the kick.
-		enginetest.Wait(t, "what is not read", func() bool { return relayOf(g.host).Session().Stats().Received > came })
+		testkit.Eventually(t, "what is not read", func() bool { return relayOf(g.host).Session().Stats().Received > came })
 		g.host.say(t, p.Local(), "out")
 		g.host.Disconnect(p.Local())
 		if err := g.host.Send(p.Local(), nil); err != link.ErrNoPeer {
@@ -222,7 +223,7 @@ func TestRelayReturnIsHeldBack(t *testing.T) {
 	}
 	p.expect(t, link.Joined, g.host.Local(), "")
 	p.say(t, g.host.Local(), "me again")
-	enginetest.Wait(t, "all that was said", func() bool { return relayOf(g.host).Session().Stats().Received == 3 })
+	testkit.Eventually(t, "all that was said", func() bool { return relayOf(g.host).Session().Stats().Received == 3 })
 	g.host.expect(t, link.Datagram, p.Local(), "bye")
 	g.host.expect(t, link.Left, p.Local(), "")
 	g.host.expect(t, link.Joined, p.Local(), "")
@@ -351,11 +352,11 @@ func TestRelayQueueIsBounded(t *testing.T) {
 	for i := range sent {
 		loud.say(t, g.host.Local(), "%d", i)
 	}
-	enginetest.Wait(t, "everything came or was dropped", func() bool {
+	testkit.Eventually(t, "everything came or was dropped", func() bool {
 		return r.Session().Stats().Received == 30 && r.Stats().QueueFull == sent-30
 	})
 	calm.say(t, g.host.Local(), "me too")
-	enginetest.Wait(t, "the other player", func() bool { return r.Session().Stats().Received == 31 })
+	testkit.Eventually(t, "the other player", func() bool { return r.Session().Stats().Received == 31 })
 	g.host.expect(t, link.Joined, loud.Local(), "")
 	g.host.expect(t, link.Datagram, loud.Local(), "0")
 	g.host.expect(t, link.Joined, calm.Local(), "")

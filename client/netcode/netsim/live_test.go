@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // patience bounds what a test waits for; none waits that long when all is well.
@@ -113,7 +114,7 @@ func overRelay(t *testing.T, relay *enginetest.Relay, res alloc.Reservation, see
 }
 
 func TestSimAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	p := netsim.Params{Delay: 20 * ms, Jitter: 15 * ms, Loss: 2, Duplicate: 20, Reorder: 5, Corrupt: 5}

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // crowd is a server with established clients, all in this process. A tick takes
@@ -91,7 +92,7 @@ func (c *crowd) finish(e *Endpoint, conns []ConnID, p PipelineID, payload []byte
 // TestNoAllocs: a server and a hundred clients in one process, each sending and
 // receiving on a pipeline every tick, allocate nothing.
 func TestNoAllocs(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	cfg := Config{
@@ -124,7 +125,7 @@ func TestNoAllocs(t *testing.T) {
 
 // TestNoAllocsIdle: nor do acknowledgements, heartbeats and what is dropped.
 func TestNoAllocsIdle(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
 	c := newCrowd(t, NetcodeForEntities(), 100)
@@ -180,7 +181,7 @@ func TestNoAllocsCodec(t *testing.T) {
 // TestMemory: an idle connection is small, and a busy one gives its buffers
 // back to the endpoint.
 func TestMemory(t *testing.T) {
-	if raceEnabled {
+	if testkit.RaceEnabled {
 		t.Skip("the race detector needs memory of its own")
 	}
 	const n = 1000

@@ -11,6 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -45,7 +46,7 @@ func wantIntact(t *testing.T, s *Store, n fleet.Node, want bool) {
 // lost.
 func awaitLoss(t *testing.T, s *Store, n fleet.Node) {
 	t.Helper()
-	eventually(t, "the relay learns that writes may be lost", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "the relay learns that writes may be lost", func() string {
 		if intact, err := s.Announce(t.Context(), n); err != nil || intact {
 			return fmt.Sprint(intact, err)
 		}
@@ -189,7 +190,7 @@ func TestSentinelFailover(t *testing.T) {
 	set.Master.Kill()
 	wantUp(t, s)
 	intact := true
-	eventually(t, "the relay announces itself", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "the relay announces itself", func() string {
 		var err error
 		if intact, err = s.Announce(t.Context(), node); err != nil {
 			return err.Error()
@@ -246,7 +247,7 @@ func TestCluster(t *testing.T) {
 		}
 		shard.Restart() // It knows its slots, from a file, and has no keys.
 		awaitLoss(t, s, node)
-		eventually(t, "all is put back", func() string {
+		testkit.NoProblemWithin(t, 30*time.Second, "all is put back", func() string {
 			if lost, err := s.Hold(t.Context(), homeAt(node), held); len(lost) != 0 || err != nil {
 				return fmt.Sprint(lost, err)
 			}

@@ -55,16 +55,3 @@ func open(t testing.TB, c Config) *Store {
 	})
 	return s
 }
-
-// eventually waits until ready returns nothing, and fails with what it returned
-// last when it never does.
-func eventually(t testing.TB, what string, ready func() string) {
-	t.Helper()
-	var last string
-	for deadline := time.Now().Add(30 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
-		if last = ready(); last == "" {
-			return
-		}
-	}
-	t.Fatalf("%s: never: %s", what, last)
-}

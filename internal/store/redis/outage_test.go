@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -47,7 +48,7 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 // wantUp waits until the store answers every call.
 func wantUp(t *testing.T, s *Store) {
 	t.Helper()
-	eventually(t, "every call is answered", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "every call is answered", func() string {
 		for name, err := range eachCall(t.Context(), s) {
 			if unavailable(err) {
 				return fmt.Sprint(name, ": ", err)
@@ -173,7 +174,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	// A store that knows the scripts does what it was sent while it stood still,
 	// and nobody hears the answer.
 	s.Forget(hostID(2))
-	eventually(t, "the code of wantUp is forgotten", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "the code of wantUp is forgotten", func() string {
 		if st := s.Stats(); st.Forgotten != 1 {
 			return fmt.Sprintf("%+v", st)
 		}
@@ -197,14 +198,14 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	if got := s.Stats(); got.Overflow == 0 {
 		t.Error("nothing was counted as too much")
 	}
-	eventually(t, "the outage is noticed", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "the outage is noticed", func() string {
 		if got := s.Stats(); got.Failed == before.Failed {
 			return fmt.Sprintf("%+v", got)
 		}
 		return ""
 	})
 	server.Resume()
-	eventually(t, "all codes are forgotten", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "all codes are forgotten", func() string {
 		if n, err := put.Codes(t.Context(), tenant); n > 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
@@ -230,7 +231,7 @@ func TestRunFinishes(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	eventually(t, "no code is left", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "no code is left", func() string {
 		begin := time.Now()
 		if err := s.Run(ctx); err != nil {
 			t.Fatal(err)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func wantUsed(t *testing.T, s *Store, scope string, want int64) {
@@ -39,7 +40,7 @@ func TestLeases(t *testing.T) {
 	wantUsed(t, s, "players/game", 7)
 	// A holder that dies takes nothing with it, though others go on.
 	lease("players/game", "relay 3", 100, 50*time.Millisecond)
-	eventually(t, "the lease of the dead ends", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "the lease of the dead ends", func() string {
 		if got, err := s.Used(t.Context(), "players/game"); got != 7 || err != nil {
 			return fmt.Sprint(got, err)
 		}
@@ -117,7 +118,7 @@ func TestTake(t *testing.T) {
 		t.Error("a player who may have none:", ok, wait, err)
 	}
 	// One that is refused costs nothing: who tries all the time gets his share.
-	eventually(t, "a token is there again", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "a token is there again", func() string {
 		if ok, wait, err := s.Take(t.Context(), "player {1}", perMinute); !ok || err != nil {
 			return fmt.Sprint(wait, err)
 		}

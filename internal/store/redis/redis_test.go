@@ -10,6 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
 	"github.com/ferryrelay/ferry/internal/store/storetest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -126,13 +127,13 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 			t.Fatal(ok, err)
 		}
 	}
-	eventually(t, "no code counts", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "no code counts", func() string {
 		if n, err := s.Codes(t.Context(), tenant); n != 0 || err != nil {
 			return fmt.Sprint(n, err)
 		}
 		return ""
 	})
-	eventually(t, "no key is left", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "no key is left", func() string {
 		if keys := server.Do("KEYS *"); keys != "*0" {
 			return keys
 		}

@@ -18,6 +18,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestPassword: the password comes from the URL or the Config; without it, or
@@ -84,8 +85,8 @@ func tlsPort(t *testing.T, server *redistest.Server, cert, key string) string {
 		t.Fatalf("CONFIG SET %s: %s", files, got)
 	}
 	var port string
-	eventually(t, "the server has a port for TLS", func() string { // The one that was free may have been taken.
-		port = redistest.FreePort(t)
+	testkit.NoProblemWithin(t, 30*time.Second, "the server has a port for TLS", func() string { // The one that was free may have been taken.
+		port = testkit.FreePort(t)
 		return strings.TrimPrefix(server.Do("CONFIG SET tls-port "+port), "+OK")
 	})
 	return port

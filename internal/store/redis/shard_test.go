@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -95,7 +96,7 @@ func TestPausedShard(t *testing.T) {
 				t.Errorf("the breaker did not open: %+v, before %+v", got, before)
 			}
 			other := hosts[(paused+1)%3][0]
-			eventually(t, "a call to another shard is let through", func() string {
+			testkit.NoProblemWithin(t, 30*time.Second, "a call to another shard is let through", func() string {
 				if _, err := s.HomeOf(t.Context(), other); err != nil {
 					return err.Error()
 				}
@@ -142,7 +143,7 @@ func TestShardFailover(t *testing.T) {
 	othersGoOn(t, s, hosts, paused)
 	cluster.Promoted(t, paused)
 	promoted := time.Since(begin)
-	eventually(t, "calls that need the shard are answered", func() string {
+	testkit.NoProblemWithin(t, 30*time.Second, "calls that need the shard are answered", func() string {
 		if _, err := s.HomeOf(t.Context(), hosts[paused][0]); err != nil {
 			return err.Error()
 		}

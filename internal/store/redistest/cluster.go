@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // slots is the number of hash slots of a cluster.
@@ -81,7 +83,7 @@ func StartReplicatedCluster(t testing.TB, masters int) *Cluster {
 		c.must(t, s, "CLUSTER REPLICATE "+id)
 	}
 	for i, s := range c.Replicas {
-		eventually(t, "each replica follows its master", func() string {
+		testkit.NoProblemWithin(t, patience, "each replica follows its master", func() string {
 			if reply := s.Do("INFO replication"); !strings.Contains(reply, "master_link_status:up") {
 				return reply
 			}
@@ -117,7 +119,7 @@ func (c *Cluster) Shard(t testing.TB, key string) int {
 // Promoted waits until the replica of a master has taken its slots.
 func (c *Cluster) Promoted(t testing.TB, master int) {
 	t.Helper()
-	eventually(t, "the replica takes over", func() string {
+	testkit.NoProblemWithin(t, patience, "the replica takes over", func() string {
 		if reply := c.Replicas[master].Do("ROLE"); !strings.Contains(reply, "master") {
 			return reply
 		}
@@ -128,7 +130,7 @@ func (c *Cluster) Promoted(t testing.TB, master int) {
 // Demoted waits until a master that was away follows its replica.
 func (c *Cluster) Demoted(t testing.TB, master int) {
 	t.Helper()
-	eventually(t, "the old master follows its replica", func() string {
+	testkit.NoProblemWithin(t, patience, "the old master follows its replica", func() string {
 		if reply := c.Nodes[master].Do("ROLE"); !strings.Contains(reply, "slave") {
 			return reply
 		}
@@ -144,7 +146,7 @@ func (c *Cluster) slotsOf(i int) (from, to int) {
 // node starts a server that belongs to no cluster yet.
 func (c *Cluster) node(t testing.TB) *Server {
 	t.Helper()
-	bus := FreePort(t)
+	bus := testkit.FreePort(t)
 	s := Start(t, "--cluster-enabled", "yes", "--cluster-port", bus,
 		"--cluster-node-timeout", strconv.FormatInt(c.dead.Milliseconds(), 10), "--cluster-require-full-coverage", "no")
 	c.buses[s] = bus
@@ -161,7 +163,7 @@ func (c *Cluster) meet(t testing.TB, s *Server) {
 // says waits until a node has all that to say of the cluster.
 func (c *Cluster) says(t testing.TB, s *Server, all ...string) {
 	t.Helper()
-	eventually(t, "the cluster is whole", func() string {
+	testkit.NoProblemWithin(t, patience, "the cluster is whole", func() string {
 		reply := s.Do("CLUSTER INFO")
 		for _, want := range all {
 			if !strings.Contains(reply, want) {

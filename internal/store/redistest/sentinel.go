@@ -6,6 +6,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // sentinelCount is the least number of which a majority is left when one dies.
@@ -36,7 +38,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 	for range sentinelCount {
 		addrs = append(addrs, startSentinel(t, host, port))
 	}
-	eventually(t, "the sentinels know each other and the replica", func() string {
+	testkit.NoProblemWithin(t, patience, "the sentinels know each other and the replica", func() string {
 		for _, addr := range addrs {
 			reply, err := ask(addr, "SENTINEL MASTER "+masterName)
 			for _, want := range []string{
@@ -49,7 +51,7 @@ func StartSentinels(t testing.TB) *Sentinels {
 		}
 		return ""
 	})
-	eventually(t, "the replica follows its master", func() string {
+	testkit.NoProblemWithin(t, patience, "the replica follows its master", func() string {
 		if reply := s.Replica.Do("INFO replication"); !strings.Contains(reply, "master_link_status:up") {
 			return reply
 		}
@@ -64,7 +66,7 @@ func startSentinel(t testing.TB, host, port string) string {
 	t.Helper()
 	s := &Server{t: t, dir: t.TempDir(), out: &buffer{}}
 	for range startTries {
-		own := FreePort(t)
+		own := testkit.FreePort(t)
 		s.Addr = net.JoinHostPort("127.0.0.1", own)
 		config := s.write("sentinel.conf", strings.Join([]string{
 			"port " + own, "bind 127.0.0.1", "dir " + s.dir,
@@ -81,17 +83,4 @@ func startSentinel(t testing.TB, host, port string) string {
 	}
 	t.Fatalf("redis-server --sentinel does not start:\n%s", s.out)
 	return ""
-}
-
-// eventually waits until ready returns nothing, and fails with what it returned
-// last when it never does.
-func eventually(t testing.TB, what string, ready func() string) {
-	t.Helper()
-	var last string
-	for deadline := time.Now().Add(patience); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
-		if last = ready(); last == "" {
-			return
-		}
-	}
-	t.Fatalf("%s: not within %v: %s", what, patience, last)
 }

@@ -4,17 +4,17 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
-	"math/rand/v2"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"runtime"
-	"strconv"
 	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // patience bounds what a server may take for anything: plenty for a machine
@@ -46,7 +46,7 @@ func Start(t testing.TB, args ...string) *Server {
 	var s *Server
 	for range startTries {
 		s = &Server{t: t, dir: t.TempDir(), out: &buffer{}}
-		port := FreePort(t)
+		port := testkit.FreePort(t)
 		s.Addr = net.JoinHostPort("127.0.0.1", port)
 		s.URL = "redis://" + s.Addr
 		s.args = append([]string{
@@ -129,7 +129,7 @@ func (s *Server) Stop() { s.proc.kill() }
 // waits until it answers. It is empty.
 func (s *Server) Restart() {
 	s.t.Helper()
-	eventually(s.t, "redis-server starts again", func() string {
+	testkit.NoProblemWithin(s.t, patience, "redis-server starts again", func() string {
 		if err := s.start(); err != nil { // Its port may be taken for a moment.
 			s.proc.kill()
 			return fmt.Sprintf("%v:\n%s", err, s.out)
@@ -146,24 +146,6 @@ func (s *Server) write(name, text string) string {
 		s.t.Fatal(err)
 	}
 	return path
-}
-
-// Ports are below those that systems give to whoever asks for any, since a
-// server's is free for others while it is down.
-const firstPort, ports = 20_000, 10_000
-
-// FreePort returns a port that was free a moment ago.
-func FreePort(t testing.TB) string {
-	t.Helper()
-	for range 1000 {
-		port := strconv.Itoa(firstPort + rand.IntN(ports))
-		if l, err := net.Listen("tcp", net.JoinHostPort("127.0.0.1", port)); err == nil {
-			l.Close()
-			return port
-		}
-	}
-	t.Fatal("no port is free")
-	return ""
 }
 
 // process is a running redis-server.

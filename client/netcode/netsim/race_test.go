@@ -1,6 +1,0 @@
-//go:build race
-
-package netsim_test
-
-// raceEnabled says that the race detector, which allocates, is on.
-const raceEnabled = true

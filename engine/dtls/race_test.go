@@ -1,5 +1,0 @@
-//go:build race
-
-package dtls
-
-const raceEnabled = true

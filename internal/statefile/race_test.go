@@ -1,5 +1,0 @@
-//go:build race
-
-package statefile
-
-const raceEnabled = true

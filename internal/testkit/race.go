@@ -1,0 +1,6 @@
+//go:build race
+
+package testkit
+
+// RaceEnabled reports whether the race detector is on. It allocates and is slow.
+const RaceEnabled = true

@@ -1,0 +1,89 @@
+// Package testkit has what tests of every package need: waiting for a condition,
+// free ports, a log that several goroutines write, and whether the race detector is
+// on. It imports nothing of this module.
+package testkit
+
+import (
+	"fmt"
+	"io"
+	"math/rand/v2"
+	"net"
+	"testing"
+	"time"
+)
+
+// Patience is how long [Eventually] waits. It bounds a test that hangs and proves
+// nothing about time: on a machine with nothing else to do, no wait is that long.
+const Patience = 20 * time.Second
+
+// Eventually fails the test unless cond holds within [Patience].
+func Eventually(t testing.TB, what string, cond func() bool) {
+	t.Helper()
+	Within(t, Patience, what, cond)
+}
+
+// Within fails the test unless cond holds within limit.
+func Within(t testing.TB, limit time.Duration, what string, cond func() bool) {
+	t.Helper()
+	if !Poll(limit, cond) {
+		t.Fatalf("waited %v in vain: %s", limit, what)
+	}
+}
+
+// NoProblemWithin waits until problem returns an empty string, and fails the test
+// with the last problem otherwise.
+func NoProblemWithin(t testing.TB, limit time.Duration, what string, problem func() string) {
+	t.Helper()
+	last := ""
+	if !Poll(limit, func() bool { last = problem(); return last == "" }) {
+		t.Fatalf("%s: not within %v: %s", what, limit, last)
+	}
+}
+
+// Poll calls cond until it holds, for limit at the most, and reports whether it did.
+// Most conditions hold at once or soon, so the pauses between calls grow from 100 µs
+// to 10 ms.
+func Poll(limit time.Duration, cond func() bool) bool {
+	const least, most = 100 * time.Microsecond, 10 * time.Millisecond
+	end := time.Now().Add(limit)
+	for pause := least; time.Now().Before(end); pause = min(2*pause, most) {
+		if cond() {
+			return true
+		}
+		time.Sleep(pause)
+	}
+	return cond()
+}
+
+// FreeAddr returns an address of loopback that is free in that network, "udp" or
+// "tcp". Its port is below the ephemeral ones, so that the system gives it to no
+// other socket before the test uses it, or while the test restarts a process.
+func FreeAddr(t testing.TB, network string) string {
+	t.Helper()
+	for range 100 {
+		addr := fmt.Sprint("127.0.0.1:", 10_000+rand.IntN(20_000))
+		var socket io.Closer
+		var err error
+		if network == "udp" {
+			socket, err = net.ListenPacket(network, addr)
+		} else {
+			socket, err = net.Listen(network, addr)
+		}
+		if err == nil {
+			socket.Close()
+			return addr
+		}
+	}
+	t.Fatal("no port is free")
+	return ""
+}
+
+// FreePort returns the port of a free TCP address, as in [FreeAddr].
+func FreePort(t testing.TB) string {
+	t.Helper()
+	_, port, err := net.SplitHostPort(FreeAddr(t, "tcp"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	return port
+}
