@@ -83,7 +83,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 }
 
 // commitConnect opens the link that a joiner asks for. The order of the checks
-// is part of the protocol: see the table in doc.go.
+// is part of the protocol: see the table in rules.go.
 func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
