@@ -65,7 +65,7 @@ func (c *control) recover(left statefile.Left) {
 }
 
 // expects reports whether an id may be one of the run before: it is in the
-// ledger, or the state file does not say.
+// state file, or the state file does not say.
 func (e *earlier) expects(id proto.AllocationID) bool {
 	_, ok := e.index[id]
 	return ok || !e.left.Complete

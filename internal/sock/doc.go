@@ -82,6 +82,6 @@
 // # Besides
 //
 // [Links] tells whether an interface with a listen address is down, and
-// [MapFile] maps a file; package engine and its ledger use them. They are here
+// [MapFile] maps a file; package statefile uses them. They are here
 // because what is told about the machine, and how, differs between systems.
 package sock

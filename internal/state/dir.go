@@ -14,11 +14,11 @@ import (
 
 // The names in a state directory.
 const (
-	identityName = "identity"
-	lockName     = "lock"
-	ledgerName   = "allocations"
-	sessionsName = "sessions"
-	tempName     = identityName + keyfile.Suffix
+	identityName    = "identity"
+	lockName        = "lock"
+	allocationsName = "allocations"
+	sessionsName    = "sessions"
+	tempName        = identityName + keyfile.Suffix
 	// mountName is what a freshly made file system brings along.
 	mountName = "lost+found"
 )
@@ -50,11 +50,11 @@ type Dir struct {
 }
 
 // Allocations returns the name of the file that holds what a restart must know
-// of each allocation. Package ledger makes and reads it.
-func (d *Dir) Allocations() string { return filepath.Join(d.path, ledgerName) }
+// of each allocation. Package statefile makes and reads it.
+func (d *Dir) Allocations() string { return filepath.Join(d.path, allocationsName) }
 
 // Sessions returns the name of the file of DTLS sessions that go on after a
-// restart. Package ledger makes and reads it.
+// restart. Package statefile makes and reads it.
 func (d *Dir) Sessions() string { return filepath.Join(d.path, sessionsName) }
 
 // Open takes the directory at path for this process, and makes it and the

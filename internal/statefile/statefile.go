@@ -21,7 +21,7 @@ type File struct {
 }
 
 // Add stores a new record at the lowest free place. It returns 0 when the
-// ledger is full, which also ends that absence proves anything until the next
+// file is full, which also ends that absence proves anything until the next
 // Open, and when nothing is stored any more.
 func (l *File) Add(r *Record) Place {
 	if l == nil || l.off {
@@ -147,7 +147,7 @@ func (l *File) Settle() {
 }
 
 // Storing reports whether changes are stored: no error has occurred, and the
-// ledger is open.
+// file is open.
 func (l *File) Storing() bool { return !l.off }
 
 // Mapped reports whether changes are stores to memory and not system calls.
