@@ -53,7 +53,7 @@ func TestStateFileLines(t *testing.T) {
 		{"first start", fresh, nil, `level=INFO msg="state file: new"`},
 		{"second start", in, nil, `level=INFO msg="state file: complete" file=` + file + ` allocations=0 may_come_back_within=1m0s`},
 		{"it was lost", in, func() error { return os.Remove(file) }, `level=WARN msg="state file: none was there`},
-		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="ledger: header damaged"`},
+		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="state file: header damaged"`},
 		{"it is a directory", in, func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }, `level=ERROR msg="state file: it cannot be written`},
 		{"none is wanted", func(*Options) {}, nil, ""},
 	} {
@@ -63,7 +63,7 @@ func TestStateFileLines(t *testing.T) {
 			}
 		}
 		log := once(t, c.change, nothing)
-		if !strings.Contains(log, c.want) || strings.Count(log, "state file") != strings.Count(c.want, "msg=")+strings.Count(c.want, "why=") {
+		if !strings.Contains(log, c.want) || strings.Count(log, `msg="state file`) != strings.Count(c.want, "msg=")+strings.Count(c.want, "why=") {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, log)
 		}
 	}
