@@ -9,6 +9,7 @@ import (
 	"os"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/testkit"
@@ -181,18 +182,30 @@ func TestReadDeadline(t *testing.T) {
 }
 
 func TestDeadlineWakesAReader(t *testing.T) {
-	f := newFakeRelay(t)
-	atHost, _ := linked(t, f)
-	_ = atHost.SetReadDeadline(time.Now().Add(time.Hour))
-	var reading sync.WaitGroup
-	reading.Go(func() {
-		if _, err := atHost.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
-			t.Errorf("Read: %v", err)
+	synctest.Test(t, func(t *testing.T) {
+		s := idleHost(t, Config{PingPeriod: time.Hour})
+		feed(s, 0, proto.Relay{From: joinerID, To: hostID})
+		atHost, _ := s.Peer(joinerID)
+		buf := make([]byte, 1)
+		if _, err := atHost.Read(buf); err != nil {
+			t.Fatal(err)
+		}
+		for _, wake := range []func(){
+			func() { _ = atHost.SetReadDeadline(time.Now()) }, // earlier than it was
+			func() { time.Sleep(time.Hour) },                  // it passes
+		} {
+			_ = atHost.SetReadDeadline(time.Now().Add(time.Hour))
+			var reading sync.WaitGroup
+			reading.Go(func() {
+				if _, err := atHost.Read(buf); !errors.Is(err, os.ErrDeadlineExceeded) {
+					t.Errorf("Read: %v", err)
+				}
+			})
+			synctest.Wait() // Read waits.
+			wake()
+			reading.Wait()
 		}
 	})
-	time.Sleep(5 * time.Millisecond)
-	_ = atHost.SetReadDeadline(time.Now())
-	reading.Wait()
 }
 
 func TestWriteDeadline(t *testing.T) {
@@ -224,26 +237,46 @@ func TestPeerAfterClose(t *testing.T) {
 	}
 }
 
+func TestCloseWakesWaitingCalls(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		host := idleHost(t, Config{PingPeriod: time.Hour})
+		feed(host, 0, proto.Relay{From: joinerID, To: hostID})
+		atHost, err := host.Accept(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, err := atHost.Read(make([]byte, 1)); err != nil {
+			t.Fatal(err)
+		}
+		var waiting sync.WaitGroup
+		waiting.Go(func() {
+			if _, err := atHost.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Read that waited: %v", err)
+			}
+		})
+		waiting.Go(func() {
+			if _, err := host.Accept(context.Background()); !errors.Is(err, net.ErrClosed) {
+				t.Errorf("Accept that waited: %v", err)
+			}
+		})
+		synctest.Wait() // Both wait.
+		if err := host.Close(); err != nil {
+			t.Fatal(err)
+		}
+		waiting.Wait()
+	})
+}
+
 func TestCallsAfterTheSessionClosed(t *testing.T) {
 	f := newFakeRelay(t)
 	atHost, _ := linked(t, f)
 	host := atHost.s
-	var waiting sync.WaitGroup
-	waiting.Go(func() {
-		if _, err := atHost.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Read that waited: %v", err)
-		}
-	})
-	waiting.Go(func() {
-		if _, err := host.Accept(context.Background()); !errors.Is(err, net.ErrClosed) {
-			t.Errorf("Accept that waited: %v", err)
-		}
-	})
-	time.Sleep(5 * time.Millisecond)
 	if err := host.Close(); err != nil {
 		t.Fatal(err)
 	}
-	waiting.Wait()
+	if _, err := atHost.Read(make([]byte, 1)); !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Read: %v", err)
+	}
 	if _, err := atHost.Write([]byte("x")); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("Write: %v", err)
 	}

@@ -204,15 +204,11 @@ func TestEndedReachesTheService(t *testing.T) {
 	}
 	host.Close()
 	<-done
-	for deadline := time.Now().Add(20 * time.Second); ; time.Sleep(5 * time.Millisecond) {
+	testkit.Eventually(t, "the join code dies with its host", func() bool {
 		var problem *api.Problem
-		if _, err := c.Join(t.Context(), code); errors.As(err, &problem) && problem.Code == api.CodeJoinCodeNotFound {
-			break
-		}
-		if time.Now().After(deadline) {
-			t.Fatal("the join code still leads to a host that has ended")
-		}
-	}
+		_, err := c.Join(t.Context(), code)
+		return errors.As(err, &problem) && problem.Code == api.CodeJoinCodeNotFound
+	})
 	testkit.Within(t, time.Minute, "nobody to be bound", func() bool { return r.Stats().Bound == 0 })
 }
 
@@ -265,9 +261,7 @@ func TestCallUnderWay(t *testing.T) {
 		t.Fatalf("%v, asked %q", err, asked)
 	}
 	r.cancel()
-	for r.whyNotReady() == nil {
-		time.Sleep(time.Millisecond)
-	}
+	testkit.Eventually(t, "the end has come", func() bool { return r.whyNotReady() != nil })
 	io.WriteString(conn, body)
 	answer, err := io.ReadAll(conn)
 	if err != nil || !strings.HasPrefix(string(answer), "HTTP/1.1 201 ") {

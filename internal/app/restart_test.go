@@ -63,7 +63,7 @@ func TestStateFileLines(t *testing.T) {
 			}
 		}
 		log := once(t, c.change, nothing)
-		if !strings.Contains(log, c.want) || strings.Count(log, "state file") != strings.Count(c.want, "msg=")+strings.Count(c.want, "why=") {
+		if !strings.Contains(log, c.want) || strings.Count(log, `msg="state file`) != strings.Count(c.want, "msg=")+strings.Count(c.want, "why=") {
 			t.Errorf("%s: want %q in\n%s", c.name, c.want, log)
 		}
 	}

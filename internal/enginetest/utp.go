@@ -76,6 +76,7 @@ type UTP struct {
 	paused    bool
 	quiet     bool
 	asked     int // CONNECT_REQUESTs that no ACCEPTED has answered
+	echoes    int // PINGs that the relay has answered
 }
 
 // NewUTP opens a client's socket on the loopback address of its relay.
@@ -223,8 +224,9 @@ func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 		u.status = Established
 	case 2:
 		if string(pkt[4:20]) != string(u.Cred.ID[:]) {
-			u.violation = "PING of somebody else"
+			u.violation = "PING of another allocation"
 		}
+		u.echoes++
 	case 6:
 		u.accepted(pkt)
 	case 8:

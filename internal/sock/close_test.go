@@ -9,11 +9,13 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// blocked starts a receiver and gives it time to block. That time proves
-// nothing by itself: a receiver that is late must end as well.
-func blocked(c *Conn) <-chan error {
+// blocked starts a receiver and waits until it is inside Recv, where only a system
+// call of its own can hold it up.
+func blocked(t *testing.T, c *Conn) <-chan error {
+	t.Helper()
 	ended := make(chan error, 1)
 	go func() {
 		b := c.NewRecvBatch()
@@ -24,7 +26,7 @@ func blocked(c *Conn) <-chan error {
 			}
 		}
 	}()
-	time.Sleep(30 * time.Millisecond)
+	testkit.Eventually(t, "the receiver is inside Recv", func() bool { return c.gate.state.Load()&gateUsers > 0 })
 	return ended
 }
 
@@ -52,7 +54,7 @@ func TestCloseEndsRecv(t *testing.T) {
 			g := listenOn(t, addr)
 			c := g.Conns()[0]
 			endless(t, c)
-			ended := blocked(c)
+			ended := blocked(t, c)
 			closed := make(chan error, 1)
 			go func() { closed <- g.Close() }()
 			expectClosed(t, g, ended)
@@ -80,7 +82,7 @@ func TestWakeKeepsSending(t *testing.T) {
 	g := listenOn(t, "127.0.0.1:0")
 	c := g.Conns()[0]
 	endless(t, c)
-	ended := blocked(c)
+	ended := blocked(t, c)
 	g.Wake()
 	expectClosed(t, g, ended)
 	c.Wake()
