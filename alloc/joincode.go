@@ -19,8 +19,8 @@ const (
 	MaxCodeLen = 12
 )
 
-// guessSeconds is how long guessing at the permitted rate has to take, on
-// average, until it hits any code of the tenant: 28 days.
+// guessingSeconds is the least average time until guessing at the permitted rate hits
+// any code of the tenant: 28 days.
 const guessingSeconds = 28 * 24 * 60 * 60
 
 // CodeLen returns the length for a new join code of a tenant that will have

@@ -49,7 +49,7 @@ func (a *App) buildFront() (err error) {
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
 		Relay: f.fleet, Store: f.fleet.Codes(), LiveRegions: f.fleet.Regions, MaxConnections: c.MaxConnections,
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout,
-		KeepCode: f.fleet.Keep, Admit: a.players.admit, OnReserve: a.players.reserved,
+		KeepCode: f.fleet.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
 	})
 	if err != nil {
 		return err

@@ -63,16 +63,16 @@ func (a *App) buildMember() error {
 // before left.
 func (m *member) listen() {
 	for _, kept := range m.app.relay.KeptCodes() {
-		m.announcer.Returned(kept.Host, kept.Tenant)
+		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
 	}
 	m.app.ears.ended = func(e engine.EndEvent) {
 		if e.Role == alloc.RoleHost {
-			m.announcer.Ended(e.ID)
+			m.announcer.HostEnded(e.ID)
 		}
 	}
-	m.app.ears.returned = func(e engine.ReturnEvent) { m.announcer.Returned(e.ID, e.Tenant) }
-	m.app.ears.drained = m.announcer.Soon
+	m.app.ears.returned = func(e engine.ReturnEvent) { m.announcer.HostReturned(e.ID, e.Tenant) }
+	m.app.ears.drained = m.announcer.HeartbeatNow
 }
 
 // now returns what is announced. The announcer calls it.

@@ -53,7 +53,7 @@ func TestStateFileLines(t *testing.T) {
 		{"first start", fresh, nil, `level=INFO msg="state file: new"`},
 		{"second start", in, nil, `level=INFO msg="state file: complete" file=` + file + ` allocations=0 may_come_back_within=1m0s`},
 		{"it was lost", in, func() error { return os.Remove(file) }, `level=WARN msg="state file: none was there`},
-		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="state file: header damaged"`},
+		{"it was damaged", in, func() error { return os.WriteFile(file, []byte("rubbish"), 0o600) }, `why="statefile: header damaged"`},
 		{"it is a directory", in, func() error { return errors.Join(os.Remove(file), os.Mkdir(file, 0o700)) }, `level=ERROR msg="state file: it cannot be written`},
 		{"none is wanted", func(*Options) {}, nil, ""},
 	} {

@@ -30,18 +30,18 @@ func (x *house) speakHTTP2() {
 		c.NextProtos = []string{"h2"}
 		return c, nil
 	}}
-	name := lineName{relay: testRelay, control: x.server.Addr().String()}
+	name := relayKey{relay: testRelay, control: x.server.Addr().String()}
 	transport := x.dialer.newTransport(testRelay)
 	transport.Protocols.SetHTTP2(true)
 	transport.DialTLSContext = nil
 	transport.TLSClientConfig = x.dialer.creds.client(testRelay)
-	l := newLine(name, transport)
+	l := newRelayConn(name, transport)
 	l.slots = make(chan struct{}, 10000)
 	for range cap(l.slots) {
 		l.slots <- struct{}{}
 	}
 	l.used = time.Now()
-	x.dialer.lines[name] = l
+	x.dialer.conns[name] = l
 }
 
 // BenchmarkReserveHost is a whole call, from one goroutine to another process'

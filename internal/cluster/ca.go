@@ -22,7 +22,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
-// How long certificates are good for where nobody says.
+// The default validity of certificates.
 const (
 	DefaultCAValid   = 10 * 365 * 24 * time.Hour
 	DefaultNodeValid = 365 * 24 * time.Hour
@@ -98,9 +98,9 @@ func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 // Request says what a node's certificate is for.
 type Request struct {
 	Role Role
-	// Name is for people. Empty: the relay id, or the role.
+	// Name is for display. Empty: the relay id, or the role.
 	Name string
-	// Relay is who a relay is; other roles have none.
+	// Relay is the id of a relay; other roles have none.
 	Relay alloc.RelayID
 	// Hosts are names and addresses under which a relay can be called besides,
 	// for instance by curl. Ferry does not need them.

@@ -88,7 +88,7 @@ func TestEnd(t *testing.T) {
 
 // notCarried are the fields of requests that only the API needs, which has
 // chosen the relay by them.
-var notCarried = []string{"HostRequest.Region", "HostRequest.Hint"}
+var notCarried = []string{"HostRequest.Region", "HostRequest.ClientAddress"}
 
 // TestRequestsAreCarried: a field that is added to a request goes over the wire,
 // or is named here.

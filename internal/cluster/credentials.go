@@ -7,7 +7,9 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/url"
 	"os"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -15,12 +17,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
-// filesEvery is the time between two looks at the files: whoever renews a
-// certificate does so days before it is due.
+// filesEvery is the time between two looks at the files: certificates are
+// renewed days before they expire.
 const filesEvery = 10 * time.Second
 
 // A certificate that ends within expiryWarning is complained of once in
-// warnEvery: it takes the relay out of the fleet, and nobody would notice before.
+// warnEvery: an expired one takes the relay out of the fleet.
 const (
 	expiryWarning = 14 * 24 * time.Hour
 	warnEvery     = 24 * time.Hour
@@ -31,7 +33,7 @@ var ErrFiles = errors.New("cluster: the certificate files cannot be used")
 
 // Files names the PEM files of a node: its certificate, the key of that, and
 // the certificate of the cluster's authority. The last may hold several: then a
-// node is believed that any of them has signed.
+// node is trusted that any of them has signed.
 type Files struct{ Certificate, Key, CA string }
 
 // loaded is what was in the files. It does not change.
@@ -41,15 +43,15 @@ type loaded struct {
 	server *tls.Config // of a relay
 }
 
-// credentials are a node's certificate and whom it believes. They follow their
-// files.
+// credentials are a node's certificate and the authorities that it trusts. They are
+// reloaded when their files change.
 type credentials struct {
 	files   Files
 	role    Role
 	relay   alloc.RelayID // of a relay
 	logger  *slog.Logger
 	every   time.Duration
-	changed func() // is told after new files are in force; nil: nobody
+	changed func() // called after new files are in force; may be nil
 	current atomic.Pointer[loaded]
 
 	watch  *keyfile.Watch // the loop's once it runs, as the following field
@@ -199,6 +201,61 @@ func (c *credentials) warn(now time.Time) {
 		return
 	}
 	c.warned = now
-	c.logger.Warn("the cluster's certificate ends soon; from then on nobody in the fleet believes this node",
+	c.logger.Warn("the cluster's certificate expires soon; after that the fleet rejects this node",
 		"certificate", c.files.Certificate, "not_after", c.notAfter())
+}
+
+// Role says what the holder of a certificate is in the cluster. It stands in
+// the certificate as the URI "ferry:role:" and the role.
+type Role string
+
+// The roles.
+const (
+	// RoleAPI reserves: the process that answers players' calls. Operators reach
+	// all relays through it, so it may do what RoleAdmin may.
+	RoleAPI Role = "api"
+	// RoleRelay is asked. Its certificate names its relay id as a DNS name.
+	RoleRelay Role = "relay"
+	// RoleAdmin looks, drains, kicks and closes, and reserves nothing.
+	RoleAdmin Role = "admin"
+)
+
+// rolePrefix is what all role URIs begin with.
+const rolePrefix = "ferry:role:"
+
+// ErrRole is returned for a certificate that names no role, several, or
+// another one than is needed.
+var ErrRole = errors.New("cluster: the certificate has not the role that is needed")
+
+func (r Role) known() bool { return r == RoleAPI || r == RoleRelay || r == RoleAdmin }
+
+// uri returns what stands in a certificate.
+func (r Role) uri() *url.URL { return &url.URL{Scheme: "ferry", Opaque: "role:" + string(r)} }
+
+// usage is what a certificate of the role is good for besides: a relay is
+// called and the others call, so that none of them passes for the other kind.
+func (r Role) usage() x509.ExtKeyUsage {
+	if r == RoleRelay {
+		return x509.ExtKeyUsageServerAuth
+	}
+	return x509.ExtKeyUsageClientAuth
+}
+
+// roleOf returns the one role that a certificate names, or ErrRole.
+func roleOf(c *x509.Certificate) (Role, error) {
+	var roles []Role
+	for _, u := range c.URIs {
+		if name, ok := strings.CutPrefix(u.String(), rolePrefix); ok {
+			roles = append(roles, Role(name))
+		}
+	}
+	switch {
+	case len(roles) == 0:
+		return "", fmt.Errorf("%w: it names none (a URI %s...)", ErrRole, rolePrefix)
+	case len(roles) > 1:
+		return "", fmt.Errorf("%w: it names %d", ErrRole, len(roles))
+	case !roles[0].known():
+		return "", fmt.Errorf("%w: it names %q", ErrRole, roles[0])
+	}
+	return roles[0], nil
 }

@@ -1,6 +1,7 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"errors"
@@ -18,10 +19,10 @@ import (
 
 // The limits of the calling side.
 const (
-	// maxLines bounds the relays that are reached at once; one that nobody calls
-	// for lineIdle is forgotten. Beyond it a call fails.
-	maxLines = 4096
-	lineIdle = 5 * time.Minute
+	// maxRelays bounds the relays that are reached at once; one without calls for
+	// connIdleTimeout is removed. Beyond it a call fails.
+	maxRelays       = 4096
+	connIdleTimeout = 5 * time.Minute
 	// lineEvery is the time between two looks for those.
 	lineEvery = 30 * time.Second
 	// maxRelayConns bounds the calls to one relay at a time, and so the
@@ -30,7 +31,7 @@ const (
 	// the handshakes of a large pool would hold up whatever comes after a relay
 	// that stood still.
 	maxRelayConns = 16
-	// lineConnIdle is how long a connection stays open that nobody uses.
+	// lineConnIdle is how long a connection stays open that is not used.
 	lineConnIdle = 30 * time.Second
 	// dialWithin bounds connecting, the handshake included, which goes on when the
 	// call that wanted it has given up: the next one has use for it.
@@ -51,7 +52,7 @@ type DialerConfig struct {
 	// Files are the API's certificate and whom it believes. Required.
 	Files Files
 	// Logger hears of files that have changed, and of cancellations that were
-	// given up. Nil: nobody.
+	// given up. Nil: no log.
 	Logger *slog.Logger
 }
 
@@ -63,7 +64,7 @@ type Dialer struct {
 	counts dialerCounts
 
 	mu      sync.Mutex // guards the following fields; held for no call
-	lines   map[lineName]*line
+	conns   map[relayKey]*relayConn
 	running bool
 	ran     bool
 	closed  bool            // after Run
@@ -77,7 +78,7 @@ var _ fleet.Dialer = (*Dialer)(nil)
 // NewDialer reads the files. Nothing runs before Run, and calls before it fail.
 // Errors wrap ErrFiles.
 func NewDialer(cfg DialerConfig) (*Dialer, error) {
-	d := &Dialer{logger: orSilent(cfg.Logger), lines: make(map[lineName]*line)}
+	d := &Dialer{logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), conns: make(map[relayKey]*relayConn)}
 	var err error
 	if d.creds, err = newCredentials(cfg.Files, RoleAPI, alloc.RelayID{}, d.logger); err != nil {
 		return nil, err
@@ -89,7 +90,7 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 // Relay returns the relay with that control address and that id. It does not
 // connect: calls do, and keep what they have opened.
 func (d *Dialer) Relay(n fleet.Node) fleet.Remote {
-	return remote{dialer: d, name: lineName{relay: n.Relay, control: n.Control}}
+	return remote{dialer: d, name: relayKey{relay: n.Relay, control: n.Control}}
 }
 
 // Run keeps connections and certificates fresh and cancels what was given up,
@@ -115,7 +116,7 @@ func (d *Dialer) Run(ctx context.Context) error {
 	d.mu.Lock()
 	d.running = false
 	d.mu.Unlock()
-	d.farewell(cut)
+	d.finishCancellations(cut)
 	d.mu.Lock()
 	d.closed = true
 	d.mu.Unlock()
@@ -124,15 +125,15 @@ func (d *Dialer) Run(ctx context.Context) error {
 	return nil
 }
 
-// farewell lets what is under way finish for a while, cuts it off, and returns
+// finishCancellations lets what is in progress finish for a while, cuts it off, and returns
 // when nothing is.
-func (d *Dialer) farewell(cut context.CancelFunc) {
+func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
 		d.work.Wait()
 		close(done)
 	}()
-	timer := time.NewTimer(farewellFor)
+	timer := time.NewTimer(finishTimeout)
 	defer timer.Stop()
 	select {
 	case <-done:
@@ -142,7 +143,7 @@ func (d *Dialer) farewell(cut context.CancelFunc) {
 	<-done
 }
 
-// sweep forgets relays that nobody calls any more, until ctx ends.
+// sweep removes relays without recent calls, until ctx ends.
 func (d *Dialer) sweep(ctx context.Context) {
 	ticker := time.NewTicker(lineEvery)
 	defer ticker.Stop()
@@ -151,19 +152,19 @@ func (d *Dialer) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case now := <-ticker.C:
-			d.forget(now.Add(-lineIdle))
+			d.forget(now.Add(-connIdleTimeout))
 		}
 	}
 }
 
-// forget drops the lines that nobody has used since then.
+// forget removes the relays that were not used since then.
 func (d *Dialer) forget(since time.Time) {
 	d.mu.Lock()
-	var idle []*line
-	for name, l := range d.lines {
+	var idle []*relayConn
+	for name, l := range d.conns {
 		if l.calls == 0 && !l.used.After(since) {
 			idle = append(idle, l)
-			delete(d.lines, name)
+			delete(d.conns, name)
 		}
 	}
 	d.mu.Unlock()
@@ -175,8 +176,8 @@ func (d *Dialer) forget(since time.Time) {
 // closeIdle makes the next calls connect anew, with the certificate of now.
 func (d *Dialer) closeIdle() {
 	d.mu.Lock()
-	var all []*line
-	for _, l := range d.lines {
+	var all []*relayConn
+	for _, l := range d.conns {
 		all = append(all, l)
 	}
 	d.mu.Unlock()
@@ -185,31 +186,31 @@ func (d *Dialer) closeIdle() {
 	}
 }
 
-// enter returns the line to a relay for one call or cancellation, which has to
+// acquire returns the connection to a relay for one call or cancellation, which has to
 // call leave.
-func (d *Dialer) enter(name lineName) (*line, context.Context, error) {
+func (d *Dialer) acquire(name relayKey) (*relayConn, context.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, nil, fmt.Errorf("%w: %w", alloc.ErrUnavailable, ErrNotRunning)
 	}
-	l, ok := d.lines[name]
+	l, ok := d.conns[name]
 	if !ok {
 		if err := name.check(); err != nil {
 			return nil, nil, err
 		}
-		if len(d.lines) >= maxLines {
-			return nil, nil, fmt.Errorf("%w: cluster: %d relays are in use already", alloc.ErrUnavailable, len(d.lines))
+		if len(d.conns) >= maxRelays {
+			return nil, nil, fmt.Errorf("%w: cluster: %d relays are in use already", alloc.ErrUnavailable, len(d.conns))
 		}
-		l = newLine(name, d.newTransport(name.relay))
-		d.lines[name] = l
+		l = newRelayConn(name, d.newTransport(name.relay))
+		d.conns[name] = l
 	}
 	l.calls++
 	d.work.Add(1)
 	return l, d.life, nil
 }
 
-func (d *Dialer) leave(l *line) {
+func (d *Dialer) release(l *relayConn) {
 	d.mu.Lock()
 	l.calls--
 	l.used = time.Now()
@@ -217,45 +218,45 @@ func (d *Dialer) leave(l *line) {
 	d.work.Done()
 }
 
-// lineName is whom a line leads to.
-type lineName struct {
+// relayKey identifies a relay and its address.
+type relayKey struct {
 	relay   alloc.RelayID
 	control string // host:port
 }
 
-// check reports why nobody can be called by that name.
-func (n lineName) check() error {
+// check returns an error for a key that does not identify a relay.
+func (n relayKey) check() error {
 	if _, _, err := net.SplitHostPort(n.control); err != nil || n.relay.IsZero() {
 		return fmt.Errorf("%w: cluster: relay %v announces the control address %q", alloc.ErrUnavailable, n.relay, n.control)
 	}
 	return nil
 }
 
-// line is the way to one relay.
-type line struct {
-	name      lineName
+// relayConn is the connection to one relay: a transport and its limits.
+type relayConn struct {
+	name      relayKey
 	transport *http.Transport
 
 	calls int       // under way; guarded by Dialer.mu
 	used  time.Time // when the last one ended; guarded by Dialer.mu
 
 	slots   chan struct{} // holds one for each call that may begin
-	pending pending
+	pending cancelQueue
 }
 
-func newLine(name lineName, t *http.Transport) *line {
-	l := &line{name: name, transport: t, slots: make(chan struct{}, maxRelayConns)}
+func newRelayConn(name relayKey, t *http.Transport) *relayConn {
+	l := &relayConn{name: name, transport: t, slots: make(chan struct{}, maxRelayConns)}
 	for range maxRelayConns {
 		l.slots <- struct{}{}
 	}
 	return l
 }
 
-// slot waits until the call may begin, or half of what is left of its time is
+// acquireSlot waits until the call may begin, or half of what is left of its time is
 // over. Who waited for longer would have too little left: the calls that a relay
 // which stood still has held up would begin one after another, run out of time,
 // and hold up the next ones, for as long as callers keep coming.
-func (l *line) slot(ctx context.Context) (giveBack func(), err error) {
+func (l *relayConn) acquireSlot(ctx context.Context) (giveBack func(), err error) {
 	select {
 	case <-l.slots:
 	default:
@@ -342,7 +343,7 @@ type dialerCounts struct {
 // Stats returns the counts. It may be called at any time.
 func (d *Dialer) Stats() DialerStats {
 	d.mu.Lock()
-	lines := len(d.lines)
+	lines := len(d.conns)
 	d.mu.Unlock()
 	return DialerStats{
 		Lines: lines, Dialed: d.counts.dialed.Load(), Lost: d.counts.lost.Load(),

@@ -104,8 +104,8 @@ func FuzzAnswers(f *testing.F) {
 				t.Errorf("a drain of %+v", st)
 			}
 		}
-		l := line{}
-		if _, err := l.refused(503, body); err == nil {
+		l := relayConn{}
+		if _, err := l.parseRefusal(503, body); err == nil {
 			t.Error("a refusal that is none")
 		}
 	})

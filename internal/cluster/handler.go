@@ -17,7 +17,7 @@ const maxDeadline = 10 * time.Second
 // call is one thing that a relay does for the cluster.
 type call struct {
 	path  string
-	roles []Role // who may
+	roles []Role // permitted callers
 	serve func(s *Server, ctx context.Context, q query) (any, error)
 }
 
@@ -30,7 +30,7 @@ type query struct {
 	caller caller
 }
 
-// caller is who asks, for the log.
+// caller identifies the caller in the log.
 type caller struct {
 	name string // what the certificate says for people
 	role Role
@@ -61,7 +61,7 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	}
 	answer, err := s.dispatch(w, r)
 	if err != nil {
-		refused := refuse(err)
+		refused := refusalOf(err)
 		s.counts.refused(refused.name)
 		if refused.name == forbidden.name {
 			w.Header().Set("Connection", "close") // the next one may have another certificate
@@ -80,9 +80,9 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	i := slices.IndexFunc(calls, func(c call) bool { return c.path == r.URL.Path })
 	switch {
 	case i < 0:
-		return nil, noCall.because("there is no such call in this version")
+		return nil, noCall.withDetail("there is no such call in this version")
 	case r.Method != http.MethodPost:
-		return nil, noMethod.because("all calls are POST")
+		return nil, noMethod.withDetail("all calls are POST")
 	}
 	by, err := authorize(r, calls[i].roles)
 	if err != nil {
@@ -108,17 +108,17 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 // checked.
 func authorize(r *http.Request, roles []Role) (caller, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
-		return caller{}, forbidden.because("no certificate")
+		return caller{}, forbidden.withDetail("no certificate")
 	}
 	leaf := r.TLS.PeerCertificates[0]
 	role, err := roleOf(leaf)
 	switch {
 	case err != nil:
-		return caller{}, forbidden.because("%v", err)
+		return caller{}, forbidden.withDetail("%v", err)
 	case !slices.Contains(roles, role):
-		return caller{}, forbidden.because("a certificate for %q may not do this", role)
+		return caller{}, forbidden.withDetail("a certificate for %q may not do this", role)
 	case time.Now().After(leaf.NotAfter):
-		return caller{}, forbidden.because("the certificate has ended since the connection began")
+		return caller{}, forbidden.withDetail("the certificate has ended since the connection began")
 	}
 	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
 }
@@ -128,7 +128,7 @@ func parseDeadline(s string) (time.Duration, error) {
 	ms, err := strconv.ParseUint(s, 10, 16)
 	d := time.Duration(ms) * time.Millisecond
 	if err != nil || d < time.Millisecond || d > maxDeadline {
-		return 0, malformed.because("%s is not within 1 to %d", headerDeadline, maxDeadline.Milliseconds())
+		return 0, malformed.withDetail("%s is not within 1 to %d", headerDeadline, maxDeadline.Milliseconds())
 	}
 	return d, nil
 }
@@ -187,7 +187,7 @@ func (s *Server) keepCode(ctx context.Context, q query) (any, error) {
 	return emptyAnswer{}, s.relay.KeepCode(ctx, host, in.Code)
 }
 
-// endOne ends a reservation that its API was told of and cannot use.
+// endOne ends a reservation that its API process got and cannot use.
 func (s *Server) endOne(ctx context.Context, q query) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {

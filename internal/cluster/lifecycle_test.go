@@ -84,9 +84,9 @@ func TestRelaysAreForgotten(t *testing.T) {
 		t.Errorf("%d lines, want the one that was used just now", n)
 	}
 	x.dialer.mu.Lock()
-	for i := range maxLines - 1 {
-		name := lineName{relay: testRelay, control: fmt.Sprintf("127.0.0.1:%d", i)}
-		x.dialer.lines[name] = newLine(name, x.dialer.newTransport(testRelay))
+	for i := range maxRelays - 1 {
+		name := relayKey{relay: testRelay, control: fmt.Sprintf("127.0.0.1:%d", i)}
+		x.dialer.conns[name] = newRelayConn(name, x.dialer.newTransport(testRelay))
 	}
 	x.dialer.mu.Unlock()
 	wantUnavailable(t, call("192.0.2.1:7779"))

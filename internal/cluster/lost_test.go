@@ -152,7 +152,7 @@ func TestDeadline(t *testing.T) {
 	close(release)
 	testkit.Within(t, patient, "all reservations have ended", x.allEnded)
 	for range len(budgets) {
-		if b := <-budgets; b > maxDeadline+patience {
+		if b := <-budgets; b > maxDeadline+extraWait {
 			t.Errorf("the relay was given %v", b)
 		}
 	}
@@ -174,13 +174,13 @@ func TestDeadlineTravels(t *testing.T) {
 	if _, err := x.remote().ReserveHost(ctx, testHost()); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-budgets; got > 5*time.Second+patience {
+	if got := <-budgets; got > 5*time.Second+extraWait {
 		t.Errorf("%v of 5 s", got)
 	}
 	if _, err := x.remote().ReserveHost(t.Context(), testHost()); err != nil {
 		t.Fatal(err)
 	}
-	if got := <-budgets; got > defaultDeadline+patience {
+	if got := <-budgets; got > defaultDeadline+extraWait {
 		t.Errorf("without a deadline: %v", got)
 	}
 	ctx, cancel = context.WithTimeout(t.Context(), 0)
@@ -214,15 +214,15 @@ func TestPendingIsBounded(t *testing.T) {
 	x.server.Close()
 	stop := start(t, x.dialer.Run)
 	testkit.Within(t, patient, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
-	l, _, err := x.dialer.enter(lineName{relay: testRelay, control: x.server.Addr().String()})
+	l, _, err := x.dialer.acquire(relayKey{relay: testRelay, control: x.server.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
 	}
 	const more = 10
 	for range maxPending + more {
-		x.dialer.takeBack(l, newKey())
+		x.dialer.queueCancellation(l, newKey())
 	}
-	x.dialer.leave(l)
+	x.dialer.release(l)
 	if st := x.dialer.Stats(); st.Lost != maxPending+more || st.Overflowed != more {
 		t.Errorf("counts %+v", st)
 	}
@@ -247,17 +247,17 @@ func TestPendingIsBounded(t *testing.T) {
 // not sent, and leaves nothing to cancel.
 func TestTooMany(t *testing.T) {
 	x := startHouse(t)
-	name := lineName{relay: testRelay, control: x.server.Addr().String()}
-	l, _, err := x.dialer.enter(name)
+	name := relayKey{relay: testRelay, control: x.server.Addr().String()}
+	l, _, err := x.dialer.acquire(name)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer x.dialer.leave(l)
+	defer x.dialer.release(l)
 	ctx, cancel := context.WithTimeout(t.Context(), patient)
 	defer cancel()
 	var places []func()
 	for range maxRelayConns {
-		giveBack, err := l.slot(ctx)
+		giveBack, err := l.acquireSlot(ctx)
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -287,20 +287,20 @@ func TestTooMany(t *testing.T) {
 // the other half is left for the call.
 func TestHalfTheTime(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		l := newLine(lineName{relay: testRelay}, nil)
+		l := newRelayConn(relayKey{relay: testRelay}, nil)
 		for range maxRelayConns {
 			<-l.slots
 		}
 		ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 		defer cancel()
 		begin := time.Now()
-		_, err := l.slot(ctx)
+		_, err := l.acquireSlot(ctx)
 		wantUnavailable(t, err, errBusy)
 		if waited := time.Since(begin); waited != time.Second/2 {
 			t.Errorf("it waited %v of 1 s", waited)
 		}
 		cancel()
-		_, err = l.slot(ctx)
+		_, err = l.acquireSlot(ctx)
 		wantUnavailable(t, err, context.Canceled)
 	})
 }

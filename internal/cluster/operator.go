@@ -11,14 +11,14 @@ import (
 
 // What an operator is refused besides the errors of package alloc.
 var (
-	// ErrFinal is for the end of a drain that a signal began: whoever sent that
-	// waits for the end of the process.
+	// ErrFinal is returned by Undrain for a drain that a signal began: the sender
+	// of the signal waits for the end of the process.
 	ErrFinal = errors.New("cluster: a signal began this drain, so it cannot be undone")
 	// ErrHost is for a host that is to be kicked.
 	ErrHost = errors.New("cluster: a host cannot be kicked from its own match, only closed")
 )
 
-// Operator is what an operator has a relay do. Its methods may be called from
+// Operator performs an operator's commands on a relay. Its methods may be called from
 // several goroutines, and return alloc.ErrUnavailable for a relay that does not
 // answer: it may have done it all the same.
 type Operator interface {
@@ -80,8 +80,8 @@ const (
 	unsaid = -1
 )
 
-// told notes who had the relay do what.
-func (s *Server) told(q query, what string, about ...any) {
+// audit logs an operation and the caller that requested it.
+func (s *Server) audit(q query, what string, about ...any) {
 	s.counts.operated.Add(1)
 	s.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
 }
@@ -99,7 +99,7 @@ func (s *Server) drain(ctx context.Context, q query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.told(q, "a drain was begun, or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
+	s.audit(q, "a drain was begun, or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
 	return drainAnswerOf(state, time.Now()), nil
 }
 
@@ -111,20 +111,20 @@ func (s *Server) undrain(ctx context.Context, q query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.told(q, "a drain was undone")
+	s.audit(q, "a drain was undone")
 	return drainAnswerOf(state, time.Now()), nil
 }
 
 func (s *Server) kick(ctx context.Context, q query) (any, error) {
-	return s.change(ctx, q, "an allocation was kicked", s.operator.Kick)
+	return s.operate(ctx, q, "an allocation was kicked", s.operator.Kick)
 }
 
 func (s *Server) closeOne(ctx context.Context, q query) (any, error) {
-	return s.change(ctx, q, "an allocation was closed", s.operator.Close)
+	return s.operate(ctx, q, "an allocation was closed", s.operator.Close)
 }
 
 // change does something to one allocation.
-func (s *Server) change(ctx context.Context, q query, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
+func (s *Server) operate(ctx context.Context, q query, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
@@ -136,25 +136,25 @@ func (s *Server) change(ctx context.Context, q query, what string, do func(conte
 	if !there {
 		what = "an allocation is kept from coming back"
 	}
-	s.told(q, what, "allocation", id.String())
+	s.audit(q, what, "allocation", id.String())
 	return endedAnswer{There: there}, nil
 }
 
-// page shows. Who looks is not told to the log: dashboards do it every second.
+// page answers a read-only request. It is not logged: dashboards send one per second.
 func (s *Server) page(ctx context.Context, q query) (any, error) {
 	var in pageCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
 	}
 	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
-		return nil, malformed.because("target is no path of %d bytes at most", maxTarget)
+		return nil, malformed.withDetail("target is no path of %d bytes at most", maxTarget)
 	}
 	p, err := s.operator.Page(ctx, in.Target)
 	if err != nil {
 		return nil, err
 	}
 	if len(p.Body) > MaxPage {
-		return nil, tooLarge.because("the page has more than %d bytes", MaxPage)
+		return nil, tooLarge.withDetail("the page has more than %d bytes", MaxPage)
 	}
 	return pageAnswer(p), nil
 }

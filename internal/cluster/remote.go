@@ -22,10 +22,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// remote is a relay as the API reaches it: a name, and who dials.
+// remote is a relay as the API calls it: its key and the dialer.
 type remote struct {
 	dialer *Dialer
-	name   lineName
+	name   relayKey
 }
 
 var (
@@ -36,7 +36,7 @@ var (
 // ReserveHost asks the relay. What it may have made, without our hearing of it,
 // is cancelled.
 func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
-	if err := sendable(q.Tenant); err != nil {
+	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
@@ -44,7 +44,7 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 
 // ReserveJoiner is the same for a joiner.
 func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
-	if err := sendable(q.Tenant); err != nil {
+	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
 	}
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
@@ -52,7 +52,7 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 
 // sendable refuses names that JSON would change on the way, and that so would
 // be another tenant's when they arrive.
-func sendable(t alloc.Tenant) error {
+func checkTenant(t alloc.Tenant) error {
 	if err := t.Validate(); err != nil {
 		return err
 	}
@@ -93,11 +93,11 @@ func (r remote) ask(ctx context.Context, path string, in, out any) error {
 
 // exchange makes a call that has no key.
 func (r remote) exchange(ctx context.Context, x exchange) error {
-	l, life, err := r.dialer.enter(r.name)
+	l, life, err := r.dialer.acquire(r.name)
 	if err != nil {
 		return err
 	}
-	defer r.dialer.leave(l)
+	defer r.dialer.release(l)
 	x.key = []string{}
 	_, err = l.call(ctx, life, x)
 	return err
@@ -106,11 +106,11 @@ func (r remote) exchange(ctx context.Context, x exchange) error {
 // reserve makes a call with a key, and cancels it if the relay may have made a
 // reservation that has not come here.
 func (r remote) reserve(ctx context.Context, path string, in any) (alloc.Reservation, error) {
-	l, life, err := r.dialer.enter(r.name)
+	l, life, err := r.dialer.acquire(r.name)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
-	defer r.dialer.leave(l)
+	defer r.dialer.release(l)
 	k := newKey()
 	var a reservationAnswer
 	unsure, err := l.call(ctx, life, exchange{path: path, key: []string{k.String()}, in: in, out: &a})
@@ -122,7 +122,7 @@ func (r remote) reserve(ctx context.Context, path string, in any) (alloc.Reserva
 		unsure, err = true, r.lost(err)
 	}
 	if unsure {
-		r.dialer.takeBack(l, k)
+		r.dialer.queueCancellation(l, k)
 	}
 	return alloc.Reservation{}, err
 }
@@ -130,7 +130,7 @@ func (r remote) reserve(ctx context.Context, path string, in any) (alloc.Reserva
 // lost wraps what went wrong with an answer.
 func (r remote) lost(err error) error { return r.name.lost(err) }
 
-func (n lineName) lost(err error) error {
+func (n relayKey) lost(err error) error {
 	return fmt.Errorf("%w: relay %v at %s: %w", alloc.ErrUnavailable, n.relay, n.control, err)
 }
 
@@ -145,11 +145,11 @@ type exchange struct {
 // call makes one call, until ctx or the dialer ends. Its error is one of package
 // alloc. It reports unsure when there is an error and the relay may have done
 // what it was asked all the same.
-func (l *line) call(ctx, life context.Context, x exchange) (unsure bool, err error) {
-	ctx, cancel := bounded(ctx)
+func (l *relayConn) call(ctx, life context.Context, x exchange) (unsure bool, err error) {
+	ctx, cancel := withDefaultDeadline(ctx)
 	defer cancel()
 	defer context.AfterFunc(life, cancel)()
-	giveBack, err := l.slot(ctx)
+	giveBack, err := l.acquireSlot(ctx)
 	if err != nil {
 		return false, err
 	}
@@ -186,14 +186,14 @@ func (l *line) call(ctx, life context.Context, x exchange) (unsure bool, err err
 		}
 		return false, nil
 	}
-	unsure, err = l.refused(res.StatusCode, body)
+	unsure, err = l.parseRefusal(res.StatusCode, body)
 	// A relay may see that its caller has given up before the caller hears of it, and
 	// say so; what it was asked goes on there.
 	return unsure || ctx.Err() != nil, err
 }
 
-// bounded returns ctx with the deadline that every call has.
-func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
+// withDefaultDeadline returns ctx with the deadline that every call has.
+func withDefaultDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
 	}
@@ -202,7 +202,7 @@ func bounded(ctx context.Context) (context.Context, context.CancelFunc) {
 
 // request returns the request of a call that has what is left until the deadline
 // of ctx.
-func (l *line) request(ctx context.Context, x exchange) (*http.Request, error) {
+func (l *relayConn) request(ctx context.Context, x exchange) (*http.Request, error) {
 	until, _ := ctx.Deadline()
 	left := min(time.Until(until), maxDeadline)
 	if left < time.Millisecond || ctx.Err() != nil {
@@ -225,12 +225,70 @@ func (l *line) request(ctx context.Context, x exchange) (*http.Request, error) {
 	return req, nil
 }
 
-// refused reads the answer to a call that was not served. Where it is a verdict
+// parseRefusal reads the answer to a call that was not served. Where it is a verdict
 // nothing was done; anything else is unsure.
-func (l *line) refused(status int, body []byte) (unsure bool, err error) {
+func (l *relayConn) parseRefusal(status int, body []byte) (unsure bool, err error) {
 	var a refusalAnswer
 	if err := json.Unmarshal(body, &a); err != nil || a.Error == "" {
 		return true, l.name.lost(fmt.Errorf("%w: status %d", errAnswer, status))
 	}
-	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", meaning(a.Error), l.name.relay, l.name.control, a.Error, a.Detail)
+	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", errorNamed(a.Error), l.name.relay, l.name.control, a.Error, a.Detail)
+}
+
+var _ Operator = remote{}
+
+// Operator returns the same relay as [Dialer.Relay] does, for what an operator
+// has it do. It does not connect.
+func (d *Dialer) Operator(n fleet.Node) Operator {
+	return remote{dialer: d, name: relayKey{relay: n.Relay, control: n.Control}}
+}
+
+// Drain lets the relay run dry.
+func (r remote) Drain(ctx context.Context, d Drain) (DrainState, error) {
+	return r.askDrain(ctx, pathDrain, drainBody(d))
+}
+
+// Undrain lets it take new allocations again.
+func (r remote) Undrain(ctx context.Context) (DrainState, error) {
+	return r.askDrain(ctx, pathUndrain, emptyCall{})
+}
+
+func (r remote) askDrain(ctx context.Context, path string, in any) (DrainState, error) {
+	var a drainAnswer
+	if err := r.ask(ctx, path, in, &a); err != nil {
+		return DrainState{}, err
+	}
+	state, err := a.state(time.Now())
+	if err != nil {
+		return DrainState{}, r.lost(err)
+	}
+	return state, nil
+}
+
+// Kick removes a player from its match.
+func (r remote) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
+	return r.askEnd(ctx, pathKick, id)
+}
+
+// Close ends an allocation since an operator says so.
+func (r remote) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
+	return r.askEnd(ctx, pathClose, id)
+}
+
+func (r remote) askEnd(ctx context.Context, path string, id proto.AllocationID) (there bool, err error) {
+	var a endedAnswer
+	err = r.ask(ctx, path, idCall{ID: id.String()}, &a)
+	return a.There, err
+}
+
+// Page returns what the relay shows an operator.
+func (r remote) Page(ctx context.Context, target string) (Page, error) {
+	var a pageAnswer
+	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, most: maxPageAnswer}); err != nil {
+		return Page{}, err
+	}
+	if a.Status < 200 || a.Status > 599 || len(a.Body) > MaxPage {
+		return Page{}, r.lost(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
+	}
+	return Page(a), nil
 }

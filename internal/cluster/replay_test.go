@@ -94,27 +94,27 @@ func TestConcurrentDuplicates(t *testing.T) {
 }
 
 // done settles an attempt that has made a reservation with that id.
-func done(t *testing.T, m *memory, k key, id byte, now time.Duration) (a *attempt, end bool) {
+func done(t *testing.T, m *attemptTable, k key, id byte, now time.Duration) (a *attempt, end bool) {
 	t.Helper()
 	a, isNew, err := m.begin(k, [32]byte{1}, now)
 	if err != nil || !isNew {
 		t.Fatalf("key %v: new %v, %v", k, isNew, err)
 	}
-	return a, m.settle(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
+	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
 }
 
 // TestMemoryForgets: an outcome is remembered for 10 s, and what it held is gone
 // then even if nobody calls.
 func TestMemoryForgets(t *testing.T) {
-	m := newMemory(8)
+	m := newAttemptTable(8)
 	done(t, m, key{1}, 1, 0)
 	done(t, m, key{2}, 2, time.Second)
 	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, rememberFor-1); isNew {
 		t.Error("forgotten before its time")
 	}
 	m.sweep(rememberFor)
-	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.by) != 1 || forgot != 0 {
-		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.by), forgot)
+	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.byKey) != 1 || forgot != 0 {
+		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.byKey), forgot)
 	}
 	if a, _ := done(t, m, key{1}, 3, rememberFor); a.id != (proto.AllocationID{3}) {
 		t.Error("the second reservation of a forgotten key is the first one")
@@ -124,7 +124,7 @@ func TestMemoryForgets(t *testing.T) {
 // TestMemoryIsBounded: beyond its size the oldest outcome goes early and is
 // counted; what is under way never goes.
 func TestMemoryIsBounded(t *testing.T) {
-	m := newMemory(4)
+	m := newAttemptTable(4)
 	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
 	if err != nil {
 		t.Fatal(err)
@@ -135,8 +135,8 @@ func TestMemoryIsBounded(t *testing.T) {
 		} else {
 			m.cancel(key{byte(i)}, time.Duration(i))
 		}
-		if len(m.by) > 5 {
-			t.Fatalf("%d are remembered", len(m.by))
+		if len(m.byKey) > 5 {
+			t.Fatalf("%d are remembered", len(m.byKey))
 		}
 	}
 	if _, remembered, forgot := m.sizes(); remembered != 4 || forgot != 96 {
@@ -164,9 +164,9 @@ func refusedOutcome(o outcome) bool {
 
 // oneAttempt returns a memory with an attempt under way, and what the relay will
 // have made for it.
-func oneAttempt(t *testing.T) (*memory, *attempt, outcome) {
+func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	t.Helper()
-	m := newMemory(8)
+	m := newAttemptTable(8)
 	a, isNew, err := m.begin(key{1}, [32]byte{1}, 0)
 	if err != nil || !isNew {
 		t.Fatal(isNew, err)
@@ -177,7 +177,7 @@ func oneAttempt(t *testing.T) (*memory, *attempt, outcome) {
 // TestMemoryCancels: whenever a key is cancelled, nobody gets its reservation
 // afterwards, and somebody has to end it.
 func TestMemoryCancels(t *testing.T) {
-	m := newMemory(8)
+	m := newAttemptTable(8)
 	if _, end := m.cancel(key{1}, 0); end {
 		t.Error("before it came: there is something to end")
 	}
@@ -189,25 +189,25 @@ func TestMemoryCancels(t *testing.T) {
 	if _, end := m.cancel(key{1}, 0); end {
 		t.Error("under way: there is something to end")
 	}
-	if !m.settle(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) {
+	if !m.finish(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) {
 		t.Errorf("under way: it is not ended, or given away: %+v", m.outcome(a))
 	}
 	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID {
 		t.Error("under way, cancelled again before it has ended: nobody ends it")
 	}
-	m.gone(key{1})
+	m.markEnded(key{1})
 	if _, end := m.cancel(key{1}, 0); end {
 		t.Error("cancelled again after it has ended: somebody ends it")
 	}
 
 	m, a, _ = oneAttempt(t)
 	m.cancel(key{1}, 0)
-	if m.settle(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !refusedOutcome(m.outcome(a)) {
+	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !refusedOutcome(m.outcome(a)) {
 		t.Error("under way, and it fails: there is something to end")
 	}
 
 	m, a, res = oneAttempt(t)
-	if m.settle(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.giveUp(a).res == nil {
+	if m.finish(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.abandon(a).res == nil {
 		t.Error("in time: it is ended")
 	}
 	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !refusedOutcome(m.outcome(a)) {
@@ -221,7 +221,7 @@ func TestMemoryCancels(t *testing.T) {
 // TestMemoryLate: what comes after its deadline is ended and given to nobody.
 func TestMemoryLate(t *testing.T) {
 	m, a, res := oneAttempt(t)
-	if !m.settle(key{1}, a, res, true, 0) || !refusedOutcome(m.outcome(a)) {
+	if !m.finish(key{1}, a, res, true, 0) || !refusedOutcome(m.outcome(a)) {
 		t.Error("too late: it is not ended, or given away")
 	}
 	if _, end := m.cancel(key{1}, 0); !end {
@@ -229,7 +229,7 @@ func TestMemoryLate(t *testing.T) {
 	}
 
 	m, a, res = oneAttempt(t)
-	if !refusedOutcome(m.giveUp(a)) || !m.settle(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) || !refusedOutcome(m.giveUp(a)) {
+	if !refusedOutcome(m.abandon(a)) || !m.finish(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) || !refusedOutcome(m.abandon(a)) {
 		t.Error("somebody was told that it is late: it is not ended, or given away")
 	}
 }

@@ -156,7 +156,7 @@ func TestExpiryIsAnnounced(t *testing.T) {
 		{0, 0}, {2 * time.Hour, 1}, {3 * time.Hour, 1}, {25 * time.Hour, 1}, {27 * time.Hour, 2},
 	} {
 		c.warn(now.Add(step.after))
-		if n := strings.Count(x.log.String(), "ends soon"); n != step.want {
+		if n := strings.Count(x.log.String(), "expires soon"); n != step.want {
 			t.Errorf("after %v: %d warnings, want %d", step.after, n, step.want)
 		}
 	}

@@ -1,13 +1,16 @@
 package cluster
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
+	"log"
 	"log/slog"
 	"net"
 	"net/http"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -69,22 +72,22 @@ type Config struct {
 	Files Files
 	// Logger hears of what operators had the relay do, of reservations that could
 	// not be ended, of files that have
-	// changed, and of callers that were refused, at most once a second. Nil: nobody.
+	// changed, and of callers that were refused, at most once a second. Nil: no log.
 	Logger *slog.Logger
 }
 
 // Server is the cluster listener of a relay. Its fields are fixed by NewServer,
 // but for those that say otherwise.
 type Server struct {
-	relay    Relay
-	operator Operator
-	creds    *credentials
-	memory   *memory
-	logger   *slog.Logger
-	listener net.Listener
-	http     *http.Server
-	start    time.Time
-	counts   serverCounts
+	relay        Relay
+	operator     Operator
+	creds        *credentials
+	attemptTable *attemptTable
+	logger       *slog.Logger
+	listener     net.Listener
+	http         *http.Server
+	start        time.Time
+	counts       serverCounts
 
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 	attempts sync.WaitGroup // reservations under way
@@ -108,8 +111,8 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
 	}
 	s := &Server{
-		relay: cfg.Relay, operator: cfg.Operator, memory: newMemory(maxRemembered),
-		logger: orSilent(cfg.Logger), start: time.Now(),
+		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRemembered),
+		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
 	}
 	var err error
 	if s.creds, err = newCredentials(cfg.Files, RoleRelay, cfg.ID, s.logger); err != nil {
@@ -146,7 +149,7 @@ func (s *Server) newHTTP() *http.Server {
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, connSince{}, time.Now())
 		},
-		ErrorLog:  newComplaints(s.logger, &s.counts.complaints),
+		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.complaints),
 		Protocols: new(http.Protocols),
 	}
 	h.Protocols.SetHTTP1(true)
@@ -204,7 +207,7 @@ func (s *Server) stop() {
 	}
 }
 
-// sweep forgets outcomes when nobody calls.
+// sweep removes expired outcomes when there are no calls.
 func (s *Server) sweep(ctx context.Context) {
 	ticker := time.NewTicker(sweepEvery)
 	defer ticker.Stop()
@@ -213,7 +216,7 @@ func (s *Server) sweep(ctx context.Context) {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
-			s.memory.sweep(s.since())
+			s.attemptTable.sweep(s.elapsed())
 		}
 	}
 }
@@ -229,13 +232,98 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// since returns the time since the server was made, whatever happens to the
-// wall clock.
-func (s *Server) since() time.Duration { return time.Since(s.start) }
+// elapsed returns the time since the server was created. It does not depend on changes
+// of the wall clock.
+func (s *Server) elapsed() time.Duration { return time.Since(s.start) }
 
-func orSilent(l *slog.Logger) *slog.Logger {
-	if l == nil {
-		return slog.New(slog.DiscardHandler)
+// ServerStats are counts since the server was made, and gauges of now.
+type ServerStats struct {
+	// Answered counts calls that were served, Refused those that were not, by the
+	// name of the error code.
+	Answered uint64
+	Refused  map[string]uint64
+	// Reserved counts the reservations that the relay made, Repeated the calls
+	// that were served from another with the same key.
+	Reserved, Repeated uint64
+	// Cancelled counts the keys that were cancelled, Ended the reservations that
+	// were ended for it, or because they came too late.
+	Cancelled, Ended uint64
+	// Operated counts what operators had the relay do.
+	Operated uint64
+	// Running and Remembered are the reservations under way, and the outcomes
+	// that are remembered. Forgotten counts those forgotten before their time
+	// (at most 32,768 are remembered).
+	Running, Remembered int
+	Forgotten           uint64
+	// Complaints counts what the HTTP server had to say, most of it failed
+	// handshakes; ConnsRefused the connections beyond the limits.
+	Complaints, ConnsRefused uint64
+	// NotAfter is when the certificate in force ends.
+	NotAfter time.Time
+}
+
+// serverCounts may be changed by any goroutine.
+type serverCounts struct {
+	answered, reserved, repeated, cancelled, ended, operated atomic.Uint64
+	complaints, connsRefused                                 atomic.Uint64
+
+	mu        sync.Mutex // guards byVerdict, whose names are those of verdict.go
+	byVerdict map[string]uint64
+}
+
+func (c *serverCounts) refused(name string) {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.byVerdict == nil {
+		c.byVerdict = make(map[string]uint64)
 	}
-	return l
+	c.byVerdict[name]++
+}
+
+// Stats returns the counts. It may be called at any time.
+func (s *Server) Stats() ServerStats {
+	st := ServerStats{
+		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
+		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
+		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
+		Operated: s.counts.operated.Load(), Complaints: s.counts.complaints.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		NotAfter: s.creds.notAfter(),
+	}
+	st.Running, st.Remembered, st.Forgotten = s.attemptTable.sizes()
+	s.counts.mu.Lock()
+	defer s.counts.mu.Unlock()
+	for name, n := range s.counts.byVerdict {
+		st.Refused[name] = n
+	}
+	return st
+}
+
+// logInterval is the least time between two log lines about refused callers, so that
+// unauthenticated callers cannot fill the disk.
+const logInterval = time.Second
+
+// rateLimitedLog passes on the error log of package net/http, at most one line per
+// logInterval.
+type rateLimitedLog struct {
+	logger *slog.Logger
+	count  *atomic.Uint64
+
+	mu   sync.Mutex // guards last
+	last time.Time
+}
+
+func newRateLimitedLog(logger *slog.Logger, count *atomic.Uint64) *log.Logger {
+	return log.New(&rateLimitedLog{logger: logger, count: count}, "", 0)
+}
+
+// Write takes one line.
+func (c *rateLimitedLog) Write(p []byte) (int, error) {
+	all := c.count.Add(1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if now := time.Now(); now.Sub(c.last) >= logInterval {
+		c.last = now
+		c.logger.Warn("the cluster listener refused a caller", "why", strings.TrimSpace(string(p)), "complaints", all)
+	}
+	return len(p), nil
 }

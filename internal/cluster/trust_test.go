@@ -7,6 +7,7 @@ import (
 	"crypto/tls"
 	"crypto/x509"
 	"errors"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -179,7 +180,7 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 			asked <- struct{}{}
 			_, _ = w.Write([]byte("{}"))
 		}),
-		ErrorLog: newComplaints(orSilent(nil), &new(serverCounts).complaints),
+		ErrorLog: newRateLimitedLog(slog.New(slog.DiscardHandler), &new(serverCounts).complaints),
 	}
 	done := make(chan struct{})
 	go func() {

@@ -1,11 +1,17 @@
 package cluster
 
 import (
+	"bytes"
+	"context"
 	"encoding/hex"
+	"encoding/json"
 	"errors"
 	"fmt"
-	"strings"
+	"io"
+	"net/http"
+	"reflect"
 	"time"
+	"unicode/utf8"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
@@ -128,7 +134,7 @@ func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 		Tenant: alloc.Tenant{Project: c.Project, Environment: c.Environment}, MaxConnections: c.MaxConnections,
 	}
 	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.because("player is not 32 hexadecimal digits")
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
 	return r, r.Tenant.Validate()
 }
@@ -143,7 +149,7 @@ func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 	r.Tenant = alloc.Tenant{Project: c.Project, Environment: c.Environment}
 	if !parseHex(c.Player, r.Player[:]) {
-		return r, malformed.because("player is not 32 hexadecimal digits")
+		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
 	if r.Host, err = parseID("host", c.Host); err != nil {
 		return r, err
@@ -153,11 +159,10 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 
 // parseID reads what AllocationID.String returns, and nothing else.
 func parseID(member, s string) (id proto.AllocationID, err error) {
-	const textLen = 36
-	if len(s) == textLen && parseHex(strings.ReplaceAll(s, "-", ""), id[:]) && id.String() == s {
+	if id, err = proto.ParseAllocationID(s); err == nil && id.String() == s {
 		return id, nil
 	}
-	return proto.AllocationID{}, malformed.because("%s is not a UUID in lower case", member)
+	return proto.AllocationID{}, malformed.withDetail("%s is not a UUID in lower case", member)
 }
 
 // decodeID reads a call that is about one allocation.
@@ -181,9 +186,9 @@ func drainBody(d Drain) drainCall {
 func (c *drainCall) drain() (Drain, error) {
 	switch {
 	case c.DeadlineMs < unsaid || c.DeadlineMs > maxDrainDeadline.Milliseconds():
-		return Drain{}, malformed.because("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
+		return Drain{}, malformed.withDetail("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
 	case c.Threshold < unsaid || c.Threshold > maxDrainThreshold:
-		return Drain{}, malformed.because("threshold is not within -1 to %d", maxDrainThreshold)
+		return Drain{}, malformed.withDetail("threshold is not within -1 to %d", maxDrainThreshold)
 	}
 	return Drain{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
 }
@@ -260,4 +265,165 @@ func (a *descriptionAnswer) description() (alloc.Description, error) {
 		return alloc.Description{}, fmt.Errorf("%w: player is not 32 hexadecimal digits", errAnswer)
 	}
 	return d, nil
+}
+
+// The largest bodies in bytes. A call with two names of 56 bytes, each byte of
+// them escaped, has 900; a cancellation of maxBatch keys 2,300. An answer has
+// 1,000 and 200 for each endpoint.
+const (
+	maxBody   = 4 << 10
+	maxAnswer = 16 << 10
+	// maxPageAnswer is for a page, which travels in base64.
+	maxPageAnswer = MaxPage/3*4 + 1<<10
+)
+
+// readBody reads a whole body of a call.
+func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
+	if r.ContentLength > maxBody {
+		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
+	}
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
+	if _, ok := errors.AsType[*http.MaxBytesError](err); ok {
+		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
+	}
+	if err != nil {
+		return nil, malformed.withDetail("the body could not be read")
+	}
+	return body, nil
+}
+
+// decode reads one JSON object that has the members of v, which is a pointer to
+// a struct, each once and in its own spelling, and no other. An unknown
+// member may change the meaning of a call, so the call is refused.
+func decode(body []byte, v any) error {
+	if !utf8.Valid(body) {
+		return malformed.withDetail("the body is not UTF-8")
+	}
+	d := json.NewDecoder(bytes.NewReader(body))
+	d.DisallowUnknownFields()
+	if err := d.Decode(v); err != nil {
+		return malformed.withDetail("not the JSON object of this call: %v", err)
+	}
+	if _, err := d.Token(); err != io.EOF {
+		return malformed.withDetail("something follows the JSON object")
+	}
+	return members(body, reflect.TypeOf(v).Elem())
+}
+
+// members refuses what package encoding/json is lenient about: members that are
+// not there, there twice, null, or spelled in another case. The body is known
+// to be one JSON value.
+func members(body []byte, of reflect.Type) error {
+	d := json.NewDecoder(bytes.NewReader(body))
+	if t, _ := d.Token(); t != json.Delim('{') {
+		return malformed.withDetail("not a JSON object")
+	}
+	seen := uint64(0)
+	for d.More() {
+		t, _ := d.Token()
+		bit := memberBit(of, t)
+		if bit == 0 || seen&bit != 0 {
+			return malformed.withDetail("%q is there twice or spelled wrongly", t)
+		}
+		seen |= bit
+		var value json.RawMessage
+		if err := d.Decode(&value); err != nil || string(value) == "null" {
+			return malformed.withDetail("%q has no value", t)
+		}
+	}
+	if seen != 1<<of.NumField()-1 {
+		return malformed.withDetail("a member is missing")
+	}
+	return nil
+}
+
+// memberBit returns the bit of the field whose JSON name is exactly name, 0 if
+// there is none.
+func memberBit(of reflect.Type, name json.Token) uint64 {
+	for i := range of.NumField() {
+		if of.Field(i).Tag.Get("json") == name {
+			return 1 << i
+		}
+	}
+	return 0
+}
+
+// errorCode is what a relay answers instead of a result. Its name is sent, its
+// err is what that means to the caller on the other side.
+type errorCode struct {
+	name   string
+	status int
+	err    error
+}
+
+// errorCodes are the errors of package alloc, and those of an [Operator]. Of two that fit the first is taken.
+var errorCodes = []errorCode{
+	{"not-found", http.StatusNotFound, alloc.ErrNotFound},
+	{"code-not-found", http.StatusNotFound, alloc.ErrCodeNotFound},
+	{"code-malformed", http.StatusBadRequest, alloc.ErrCodeMalformed},
+	{"max-connections", http.StatusBadRequest, alloc.ErrMaxConnections},
+	{"tenant-name", http.StatusBadRequest, alloc.ErrTenantName},
+	{"region", http.StatusBadRequest, alloc.ErrRegion},
+	{"full", http.StatusServiceUnavailable, alloc.ErrFull},
+	{"draining", http.StatusServiceUnavailable, alloc.ErrDraining},
+	{"outstanding", http.StatusTooManyRequests, alloc.ErrOutstanding},
+	{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable},
+	{"final", http.StatusConflict, ErrFinal},
+	{"host", http.StatusConflict, ErrHost},
+}
+
+// Why a call did not come to the relay behind the listener at all. To the other
+// side all of them are alloc.ErrUnavailable, as is a name that it does not know.
+var (
+	noCall      = errorCode{"unknown-call", http.StatusNotFound, alloc.ErrUnavailable}
+	noMethod    = errorCode{"method", http.StatusMethodNotAllowed, alloc.ErrUnavailable}
+	forbidden   = errorCode{"forbidden", http.StatusForbidden, alloc.ErrUnavailable}
+	malformed   = errorCode{"malformed", http.StatusBadRequest, alloc.ErrUnavailable}
+	tooLarge    = errorCode{"too-large", http.StatusRequestEntityTooLarge, alloc.ErrUnavailable}
+	keyReused   = errorCode{"key-reused", http.StatusConflict, alloc.ErrUnavailable}
+	cancelled   = errorCode{"cancelled", http.StatusConflict, alloc.ErrUnavailable}
+	tooMany     = errorCode{"busy", http.StatusServiceUnavailable, alloc.ErrUnavailable}
+	unavailable = errorCode{"unavailable", http.StatusServiceUnavailable, alloc.ErrUnavailable}
+	internal    = errorCode{"internal", http.StatusInternalServerError, alloc.ErrUnavailable}
+)
+
+// refusal is a verdict with what it is about. It is an error on the relay's
+// side.
+type refusal struct {
+	errorCode
+	detail string
+}
+
+// Error returns the name and what it is about.
+func (r refusal) Error() string { return "cluster: " + r.name + ": " + r.detail }
+
+func (v errorCode) withDetail(format string, args ...any) refusal {
+	return refusal{v, fmt.Sprintf(format, args...)}
+}
+
+// refusalOf turns an error of the relay, or of what is before it, into what is
+// answered. The text of an unknown error is not sent.
+func refusalOf(err error) refusal {
+	if r, ok := errors.AsType[refusal](err); ok {
+		return r
+	}
+	for _, v := range errorCodes {
+		if errors.Is(err, v.err) {
+			return v.withDetail("%v", err)
+		}
+	}
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		return unavailable.withDetail("the relay did not answer in time")
+	}
+	return internal.withDetail("see the relay's log")
+}
+
+// errorNamed returns the error that a name stands for on the caller's side.
+func errorNamed(name string) error {
+	for _, v := range errorCodes {
+		if v.name == name {
+			return v.err
+		}
+	}
+	return alloc.ErrUnavailable
 }

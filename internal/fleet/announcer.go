@@ -1,6 +1,7 @@
 package fleet
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -17,33 +18,33 @@ import (
 
 // The pace of an [Announcer]; doc.go gives the reasons.
 const (
-	// refreshEvery is how often the store is told of a host again.
+	// refreshEvery is the interval at which each host is sent to the store again.
 	refreshEvery = HoldFor / 3
-	// catchUp is how long it takes to tell the store of everything.
+	// catchUp is the time in which all hosts are sent to the store.
 	catchUp = 3 * time.Second
-	// lateBy is how much later than due a host may be told of before the
+	// lateAfter is how much later than due a host may be sent before the
 	// announcer hurries.
-	lateBy = 5 * time.Second
-	// holdBatch is how many hosts one call tells of.
+	lateAfter = 5 * time.Second
+	// holdBatch is the number of hosts in one call.
 	holdBatch = 500
-	// holdLull is the time between calls that tell of fewer.
-	holdLull = 2 * time.Second
-	// announceTick is how often the announcer looks what there is to do.
+	// minHoldInterval is the time between calls with fewer hosts.
+	minHoldInterval = 2 * time.Second
+	// announceTick is the interval at which the announcer checks what is due.
 	announceTick = 250 * time.Millisecond
-	// farewell bounds what is told at the end.
-	farewell = 2 * time.Second
-	// The pause after a failed call: it doubles from one to the other.
-	leastPause, mostPause = 250 * time.Millisecond, time.Second
+	// leaveTimeout bounds the last calls of Run.
+	leaveTimeout = 2 * time.Second
+	// The pause after a failed call doubles from the first to the second.
+	minRetryPause, maxRetryPause = 250 * time.Millisecond, time.Second
 )
 
 // The bounds of what an [Announcer] remembers. Of a host beyond mostHosts the
 // store forgets after [HoldFor], as it does of an end beyond mostEnds.
 const (
-	mostHosts = 1 << 20
-	mostEnds  = 1 << 16
+	maxHosts = 1 << 20
+	maxEnds  = 1 << 16
 )
 
-// AnnouncerConfig is what an [Announcer] is made of.
+// AnnouncerConfig configures an [Announcer].
 type AnnouncerConfig struct {
 	// Registry and Directory are the fleet's. Required.
 	Registry  Registry
@@ -51,67 +52,65 @@ type AnnouncerConfig struct {
 	// Node returns what the relay announces now. Relay and Boot are always the
 	// same. Required; it is called by Run's goroutine.
 	Node func() Node
-	// OnLost is told of a host whose code leads to another host, as happens
-	// after the store has lost writes: nobody finds the host by it any more.
-	// Nil is allowed; it is called by Run's goroutine.
+	// OnLost is called for a host whose code now belongs to another host, which
+	// happens after the store has lost writes: players cannot join the host with it
+	// any more. Nil is allowed; it is called by Run's goroutine.
 	OnLost func(host proto.AllocationID)
-	// Logger is told when the store fails and when it is back. Nil: silent.
+	// Logger gets failures of the store and its return. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Announcer tells the store about a relay: its heartbeat, and the hosts that it
-// holds, with their codes. Reserved, KeepCode, Returned and Ended may be called
+// Announcer publishes a relay in the store: its heartbeat, and its hosts with their
+// codes. Reserved, KeepCode, Returned and Ended may be called
 // by any goroutine, also from hooks of the engine: they wait for nothing but a
 // lock that no call to the store is made under.
 type Announcer struct {
-	registry  Registry
-	directory Directory
-	node      func() Node
-	onLost    func(proto.AllocationID)
-	log       *slog.Logger
-	start     time.Time
-	soon      chan struct{}
+	registry     Registry
+	directory    Directory
+	node         func() Node
+	onLost       func(proto.AllocationID)
+	log          *slog.Logger
+	start        time.Time
+	heartbeatNow chan struct{}
 
-	mu    sync.Mutex // guards the following fields; held for no call
-	hosts hosts
-	ends  []Held
-	stray uint64 // ends of what was not held
-	ran   bool
+	mu          sync.Mutex // guards the following fields; held for no call
+	hosts       hosts
+	ends        []Held
+	unknownEnds uint64 // ends of what was not held
+	ran         bool
 
-	counts announced
+	counts announcerCounts
 
 	// The rest belongs to Run's goroutine.
-	beatAt   time.Time // when the next heartbeat is due
-	heldAt   time.Time // when the store was last told of hosts
-	pacedAt  time.Time // until when credit has been given
-	credit   float64   // hosts of which the store may be told by now
-	recall   uint32    // of hosts told before this stamp the store may know nothing
-	hurries  bool      // there are such hosts, or late ones
-	healing  bool      // and that was announced
-	failures int       // calls in a row that failed
-	retryAt  time.Time
-	home     Home
-	batch    []Held
+	nextHeartbeat time.Time // when the next heartbeat is due
+	lastHold      time.Time // when hosts were last sent
+	pacedAt       time.Time // until when credit has been given
+	credit        float64   // hosts that may be sent by now
+	resendBefore  uint32    // the store may have lost hosts sent before this stamp
+	catchingUp    bool      // there are such hosts, or late ones
+	healing       bool      // and that was announced
+	errorStreak   int       // calls in a row that failed
+	retryAt       time.Time
+	home          Home
+	batch         []Held
 }
 
-// announced are counters, each for itself.
-type announced struct {
+// announcerCounts are independent counters.
+type announcerCounts struct {
 	beats, holds, held, drops, failed, lost, unheld, forgotten atomic.Uint64
 }
 
 // AnnouncerStats are counts since the announcer was made.
 type AnnouncerStats struct {
-	// Beats counts heartbeats, Holds calls that told of hosts, Held the hosts
-	// that were told of, Drops calls that told of ends, Failed calls of any kind
-	// that failed.
+	// Beats counts heartbeats, Holds calls that sent hosts, Held the hosts sent, Drops
+	// calls that sent ends, Failed failed calls of any kind.
 	Beats, Holds, Held, Drops, Failed uint64
-	// Lost counts codes that lead to other hosts.
+	// Lost counts codes that now belong to other hosts.
 	Lost uint64
-	// Unheld counts hosts, Forgotten ends, of which the store was not told
-	// because there were too many to remember.
+	// Unheld counts hosts, Forgotten ends, that were not sent to the store because the
+	// announcer's memory was full.
 	Unheld, Forgotten uint64
-	// Hosts is how many are held, Ends how many have ended without the store
-	// knowing yet.
+	// Hosts is the number of hosts held, Ends the number of ends not sent yet.
 	Hosts, Ends int
 }
 
@@ -130,31 +129,31 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	}
 	return &Announcer{
 		registry: cfg.Registry, directory: cfg.Directory, node: cfg.Node, onLost: cfg.OnLost,
-		log: orSilent(cfg.Logger), start: time.Now(), soon: make(chan struct{}, 1), hosts: newHosts(),
+		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(), heartbeatNow: make(chan struct{}, 1), hosts: newHosts(),
 	}, nil
 }
 
-// Reserved tells of a host whose home the API is about to set.
-func (a *Announcer) Reserved(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, a.stamp()) }
+// HostReserved adds a new host, whose home the API process is about to store.
+func (a *Announcer) HostReserved(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, a.stamp()) }
 
-// Returned tells of a host of an earlier run, or one that may come back to this
-// one. The store is told before it is told of others.
-func (a *Announcer) Returned(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, 0) }
+// HostReturned adds a host of an earlier run, or one that may come back to this run. It
+// is sent to the store before other hosts.
+func (a *Announcer) HostReturned(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, 0) }
 
-func (a *Announcer) hold(id proto.AllocationID, tenant uint64, told uint32) {
+func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case a.hosts.find(id) != nil:
-	case a.hosts.len() >= mostHosts:
+	case a.hosts.len() >= maxHosts:
 		a.counts.unheld.Add(1)
 	default:
-		a.hosts.add(id, tenant, time.Now(), told)
+		a.hosts.add(id, tenant, time.Now(), sent)
 	}
 }
 
-// KeepCode tells the code of a host that is held. It does nothing for another
-// one, and with what is no code.
+// KeepCode sets the code of a host that is held. It ignores other hosts and malformed
+// codes.
 func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	packed, ok := alloc.PackCode(code)
 	if !ok {
@@ -167,34 +166,34 @@ func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	}
 }
 
-// Ended tells that a host has ended. It does nothing for one that is not held,
-// and so for joiners.
-func (a *Announcer) Ended(id proto.AllocationID) {
+// HostEnded removes a host that has ended. Allocations that are not held, such as
+// joiners, are only counted, see unknownEndCount.
+func (a *Announcer) HostEnded(id proto.AllocationID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	gone, ok := a.hosts.remove(id)
 	switch {
 	case !ok:
-		a.stray++
-	case len(a.ends) >= mostEnds:
+		a.unknownEnds++
+	case len(a.ends) >= maxEnds:
 		a.counts.forgotten.Add(1)
 	default:
 		a.ends = append(a.ends, gone.held())
 	}
 }
 
-// strayEnds returns how many ends there were of what was not held.
-func (a *Announcer) strayEnds() uint64 {
+// unknownEndCount returns how many ends were reported of allocations that are not held.
+func (a *Announcer) unknownEndCount() uint64 {
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	return a.stray
+	return a.unknownEnds
 }
 
-// Soon makes the next heartbeat come at once, as when the relay begins to
+// HeartbeatNow sends the next heartbeat at once, for example when the relay begins to
 // drain.
-func (a *Announcer) Soon() {
+func (a *Announcer) HeartbeatNow() {
 	select {
-	case a.soon <- struct{}{}:
+	case a.heartbeatNow <- struct{}{}:
 	default:
 	}
 }
@@ -218,9 +217,9 @@ func (a *Announcer) stamp() uint32 { return stampAfter(time.Since(a.start)) }
 
 func stampAfter(d time.Duration) uint32 { return uint32(max(d, 0)/announceTick) + 1 }
 
-// Run announces until ctx ends, and then says farewell: the entry is withdrawn
-// if no host is left, else it says that the relay drains, so that nothing new
-// is placed there while it is away. It can be called once.
+// Run announces the relay until ctx ends. Then it withdraws the relay's entry if no host
+// is left; otherwise it marks the relay as draining, so that no new host is placed there
+// until it is back. It can be called once.
 func (a *Announcer) Run(ctx context.Context) error {
 	a.mu.Lock()
 	again := a.ran
@@ -232,37 +231,36 @@ func (a *Announcer) Run(ctx context.Context) error {
 	tick := time.NewTicker(announceTick)
 	defer tick.Stop()
 	for {
-		a.work(ctx)
+		a.doDue(ctx)
 		select {
 		case <-ctx.Done():
 			a.leave(ctx)
 			return nil
-		case <-a.soon:
-			a.beatAt = time.Time{}
+		case <-a.heartbeatNow:
+			a.nextHeartbeat = time.Time{}
 		case <-tick.C:
 		}
 	}
 }
 
-// work does all that is due. While the store fails, that is a heartbeat now and
-// then.
-func (a *Announcer) work(ctx context.Context) {
+// doDue makes all calls that are due. While the store fails, only heartbeats are due.
+func (a *Announcer) doDue(ctx context.Context) {
 	for ctx.Err() == nil && !time.Now().Before(a.retryAt) {
 		switch {
-		case a.failures > 0 || a.hurries != a.healing || !time.Now().Before(a.beatAt):
-			a.beat(ctx, a.node())
-		case a.drop(ctx):
-		case a.refresh(ctx):
+		case a.errorStreak > 0 || a.catchingUp != a.healing || !time.Now().Before(a.nextHeartbeat):
+			a.sendHeartbeat(ctx, a.node())
+		case a.sendEnds(ctx):
+		case a.sendHosts(ctx):
 		default:
 			return
 		}
 	}
 }
 
-// beat announces the relay.
-func (a *Announcer) beat(ctx context.Context, n Node) {
+// sendHeartbeat announces the relay.
+func (a *Announcer) sendHeartbeat(ctx context.Context, n Node) {
 	began := time.Now()
-	a.home, n.Healing = Home{Relay: n.Relay, Boot: n.Boot}, a.hurries
+	a.home, n.Healing = Home{Relay: n.Relay, Boot: n.Boot}, a.catchingUp
 	var intact bool
 	err := a.call(ctx, func(ctx context.Context) (err error) {
 		intact, err = a.registry.Announce(ctx, n)
@@ -272,39 +270,39 @@ func (a *Announcer) beat(ctx context.Context, n Node) {
 		return
 	}
 	a.counts.beats.Add(1)
-	a.beatAt, a.healing = began.Add(HeartbeatEvery), n.Healing
+	a.nextHeartbeat, a.healing = began.Add(HeartbeatEvery), n.Healing
 	if !intact {
-		// What was told in this very tick may have been told before.
-		a.recall = stampAfter(began.Sub(a.start)) + 1
+		// Hosts sent in the same tick may have been sent before the store lost its data.
+		a.resendBefore = stampAfter(began.Sub(a.start)) + 1
 	}
-	a.allowance(max(a.stamp(), a.recall))
+	a.hostsDue(max(a.stamp(), a.resendBefore))
 }
 
 // call makes a call to the store, and notes whether it failed.
 func (a *Announcer) call(parent context.Context, do func(context.Context) error) error {
-	ctx, cancel := context.WithTimeout(parent, callWithin)
+	ctx, cancel := context.WithTimeout(parent, storeTimeout)
 	defer cancel()
 	err := do(ctx)
 	switch {
-	case err == nil && a.failures > 0:
-		a.log.Info("the store answers again", "failed", a.failures)
-		a.failures = 0
+	case err == nil && a.errorStreak > 0:
+		a.log.Info("the store answers again", "failed", a.errorStreak)
+		a.errorStreak = 0
 		return nil
 	case err == nil || errors.Is(parent.Err(), context.Canceled):
-		return err // It was not for the store to answer.
+		return err // the caller has cancelled, so the store did not fail
 	}
-	if a.failures == 0 {
+	if a.errorStreak == 0 {
 		a.log.Warn("the store does not answer; the relay goes on", "error", err)
 	}
 	a.counts.failed.Add(1)
-	a.failures++
-	pause := min(leastPause<<min(a.failures-1, 8), mostPause)
+	a.errorStreak++
+	pause := min(minRetryPause<<min(a.errorStreak-1, 8), maxRetryPause)
 	a.retryAt = time.Now().Add(pause/2 + rand.N(pause))
 	return err
 }
 
-// drop tells of a batch of ends. It reports whether it did.
-func (a *Announcer) drop(ctx context.Context) bool {
+// sendEnds sends a batch of ends. It reports whether there was one.
+func (a *Announcer) sendEnds(ctx context.Context) bool {
 	a.mu.Lock()
 	a.batch = append(a.batch[:0], a.ends[:min(len(a.ends), holdBatch)]...)
 	a.mu.Unlock()
@@ -320,17 +318,17 @@ func (a *Announcer) drop(ctx context.Context) bool {
 	a.counts.drops.Add(1)
 	a.mu.Lock()
 	defer a.mu.Unlock()
-	// Ends are only ever added behind these.
+	// New ends are appended behind the batch.
 	if a.ends = a.ends[len(a.batch):]; len(a.ends) == 0 {
 		a.ends = nil
 	}
 	return true
 }
 
-// refresh tells of a batch of hosts, if it is time. It reports whether it did.
-func (a *Announcer) refresh(ctx context.Context) bool {
-	now := max(a.stamp(), a.recall)
-	n, before := a.allowance(now)
+// sendHosts sends a batch of hosts if one is due. It reports whether it did.
+func (a *Announcer) sendHosts(ctx context.Context) bool {
+	now := max(a.stamp(), a.resendBefore)
+	n, before := a.hostsDue(now)
 	if n == 0 {
 		return false
 	}
@@ -340,7 +338,7 @@ func (a *Announcer) refresh(ctx context.Context) bool {
 	if len(a.batch) == 0 {
 		return false
 	}
-	a.heldAt = time.Now()
+	a.lastHold = time.Now()
 	var lost []proto.AllocationID
 	err := a.call(ctx, func(ctx context.Context) (err error) {
 		lost, err = a.directory.Hold(ctx, a.home, a.batch)
@@ -352,17 +350,17 @@ func (a *Announcer) refresh(ctx context.Context) bool {
 	a.credit = max(a.credit-float64(len(a.batch)), 0)
 	a.counts.holds.Add(1)
 	a.counts.held.Add(uint64(len(a.batch)))
-	a.told(now, lost)
+	a.confirmHosts(now, lost)
 	return true
 }
 
-// told notes that the store was told of a batch at that stamp.
-func (a *Announcer) told(now uint32, lost []proto.AllocationID) {
+// confirmHosts records that the batch was sent at that stamp, and clears lost codes.
+func (a *Announcer) confirmHosts(now uint32, lost []proto.AllocationID) {
 	a.mu.Lock()
 	for _, x := range a.batch {
-		a.hosts.tell(x.Host, now)
+		a.hosts.markSent(x.Host, now)
 	}
-	lost = slices.DeleteFunc(lost, func(id proto.AllocationID) bool { return !a.forget(id) })
+	lost = slices.DeleteFunc(lost, func(id proto.AllocationID) bool { return !a.clearLostCode(id) })
 	a.mu.Unlock()
 	for _, id := range lost {
 		a.counts.lost.Add(1)
@@ -370,9 +368,9 @@ func (a *Announcer) told(now uint32, lost []proto.AllocationID) {
 	}
 }
 
-// forget forgets the code of a host of the batch that was lost, and reports
-// whether it is still the one that was sent. The caller holds mu.
-func (a *Announcer) forget(id proto.AllocationID) bool {
+// clearLostCode clears the code of a host of the batch, unless the host has got another
+// code since, and reports whether it did. The caller holds mu.
+func (a *Announcer) clearLostCode(id proto.AllocationID) bool {
 	h := a.hosts.find(id)
 	sent := slices.IndexFunc(a.batch, func(x Held) bool { return x.Host == id })
 	if h == nil || sent < 0 {
@@ -386,39 +384,37 @@ func (a *Announcer) forget(id proto.AllocationID) bool {
 	return true
 }
 
-// allowance returns of how many hosts the store may be told now, and before
-// which stamp they were told of last. All are told of at an even pace over
-// refreshEvery; those of which it may know nothing, and those that are late,
-// over catchUp.
-func (a *Announcer) allowance(now uint32) (n int, before uint32) {
+// hostsDue returns how many hosts may be sent now, and the stamp before which they were
+// last sent. All hosts are sent at an even pace over refreshEvery; hosts that the store
+// may not have, and late ones, over catchUp.
+func (a *Announcer) hostsDue(now uint32) (n int, before uint32) {
 	a.mu.Lock()
 	held := a.hosts.len()
-	oldest, ok := a.hosts.longest()
+	oldest, ok := a.hosts.oldestSent()
 	a.mu.Unlock()
 	began := time.Now()
 	passed := began.Sub(a.pacedAt)
 	a.pacedAt = began
 	if !ok {
-		a.credit, a.hurries = 0, false
+		a.credit, a.catchingUp = 0, false
 		return 0, 0
 	}
-	urgent := max(a.recall, ago(now, refreshEvery+lateBy), 1)
-	a.hurries = oldest < urgent
-	if a.hurries {
-		a.earn(passed, max(held, holdBatch), catchUp)
+	urgent := max(a.resendBefore, ago(now, refreshEvery+lateAfter), 1)
+	a.catchingUp = oldest < urgent
+	if a.catchingUp {
+		a.addCredit(passed, max(held, holdBatch), catchUp)
 		return min(int(a.credit), holdBatch), urgent
 	}
-	a.earn(passed, held, refreshEvery)
-	if a.credit < holdBatch && began.Sub(a.heldAt) < holdLull {
+	a.addCredit(passed, held, refreshEvery)
+	if a.credit < holdBatch && began.Sub(a.lastHold) < minHoldInterval {
 		return 0, 0
 	}
 	return min(int(a.credit), holdBatch), now
 }
 
-// earn gives credit for the time that has passed, at a pace of so many hosts in
-// that time. What was missed while a call took long, or there was nothing to
-// tell, is made up for by little.
-func (a *Announcer) earn(passed time.Duration, hosts int, over time.Duration) {
+// addCredit adds credit for the time that has passed, at a rate of hosts per over. The
+// credit is capped, so that slow calls and idle times cause no large burst.
+func (a *Announcer) addCredit(passed time.Duration, hosts int, over time.Duration) {
 	perTick := float64(hosts) * float64(announceTick) / float64(over)
 	a.credit += perTick * float64(passed) / float64(announceTick)
 	a.credit = min(a.credit, holdBatch+2*perTick)
@@ -429,20 +425,20 @@ func ago(now uint32, d time.Duration) uint32 {
 	return now - min(now, uint32(d/announceTick))
 }
 
-// leave tells of the last ends, and that the relay goes.
+// leave sends the remaining ends, and withdraws the relay or marks it as draining.
 func (a *Announcer) leave(ctx context.Context) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), farewell)
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), leaveTimeout)
 	defer cancel()
 	n := a.node()
 	a.home = Home{Relay: n.Relay, Boot: n.Boot}
-	for a.failures == 0 && a.drop(ctx) {
+	for a.errorStreak == 0 && a.sendEnds(ctx) {
 	}
 	a.mu.Lock()
 	left := a.hosts.len() + len(a.ends)
 	a.mu.Unlock()
 	if left > 0 {
 		n.Draining = true
-		a.beat(ctx, n)
+		a.sendHeartbeat(ctx, n)
 		return
 	}
 	_ = a.call(ctx, func(ctx context.Context) error {

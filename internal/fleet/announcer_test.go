@@ -74,7 +74,7 @@ func inTeller(t *testing.T, test func(t *testing.T, x *teller)) {
 // reserve is a host whose home an API process sets at once.
 func (x *teller) reserve(t *testing.T, n int) proto.AllocationID {
 	id := hostID(n)
-	x.Reserved(id, testTenant.Hash())
+	x.HostReserved(id, testTenant.Hash())
 	if err := x.store.SetHome(t.Context(), id, Home{relayID(0), 1}); err != nil {
 		t.Fatal(err)
 	}
@@ -119,7 +119,7 @@ func TestHeartbeat(t *testing.T) {
 		if got := x.store.called("Announce"); got != 30 {
 			t.Errorf("%d heartbeats in a minute", got)
 		}
-		x.Soon()
+		x.HeartbeatNow()
 		synctest.Wait()
 		if got := x.store.called("Announce"); got != 31 {
 			t.Errorf("%d heartbeats after Soon", got)
@@ -242,7 +242,7 @@ func TestStoreOutage(t *testing.T) {
 			for n := range 100 {
 				time.Sleep(outage / 100)
 				synctest.Wait()
-				x.Ended(hostID(n)) // and games go on to end
+				x.HostEnded(hostID(n)) // and games go on to end
 			}
 			calls := x.store.called("Announce") - before
 			if calls < int(outage/(2*time.Second)) || calls > int(outage/(500*time.Millisecond))+5 {
@@ -272,10 +272,10 @@ func TestStoreHangs(t *testing.T) {
 		synctest.Wait()
 		began := time.Now()
 		for n := range 1000 {
-			x.Reserved(hostID(n), 1)
+			x.HostReserved(hostID(n), 1)
 			x.KeepCode(hostID(n), testCode(n))
-			x.Returned(hostID(5000+n), 1)
-			x.Ended(hostID(n))
+			x.HostReturned(hostID(5000+n), 1)
+			x.HostEnded(hostID(n))
 		}
 		if took := time.Since(began); took != 0 { // in the bubble's time
 			t.Errorf("waited for %v", took)
@@ -309,9 +309,9 @@ func TestEnd(t *testing.T) {
 		}
 		x.store.mu.Unlock()
 		for n := range hosts {
-			x.Ended(hostID(n))
-			x.Ended(hostID(n))
-			x.Ended(hostID(hosts + n))
+			x.HostEnded(hostID(n))
+			x.HostEnded(hostID(n))
+			x.HostEnded(hostID(hosts + n))
 		}
 		x.KeepCode(hostID(0), testCode(0))
 		time.Sleep(time.Second)
@@ -365,7 +365,7 @@ func TestReturned(t *testing.T) {
 			x.reserve(t, 1000+n)
 		}
 		for n := range 1000 {
-			x.Returned(hostID(n), testTenant.Hash())
+			x.HostReturned(hostID(n), testTenant.Hash())
 			x.KeepCode(hostID(n), testCode(n))
 		}
 		time.Sleep(catchUp)
@@ -387,7 +387,7 @@ func TestFarewell(t *testing.T) {
 		x.reserve(t, 0)
 		time.Sleep(time.Second)
 		synctest.Wait()
-		x.Ended(hostID(0))
+		x.HostEnded(hostID(0))
 		x.stop()
 		if nodes, _ := x.store.Nodes(t.Context()); len(nodes) != 0 || x.missing(1) != 1 {
 			t.Errorf("%d relays are left, %d hosts", len(nodes), 1-x.missing(1))
@@ -407,7 +407,7 @@ func TestFarewell(t *testing.T) {
 		x.store.fail(errBroken)
 		began := time.Now()
 		x.stop()
-		if took := time.Since(began); took > farewell {
+		if took := time.Since(began); took > leaveTimeout {
 			t.Errorf("took %v to leave a store that is gone", took)
 		}
 	})
@@ -422,17 +422,17 @@ func TestBounds(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for n := range mostEnds + 10 {
-		a.Reserved(hostID(n), 1)
-		a.Ended(hostID(n))
+	for n := range maxEnds + 10 {
+		a.HostReserved(hostID(n), 1)
+		a.HostEnded(hostID(n))
 	}
-	if st := a.Stats(); st.Forgotten != 10 || st.Ends != mostEnds {
+	if st := a.Stats(); st.Forgotten != 10 || st.Ends != maxEnds {
 		t.Errorf("%+v", st)
 	}
-	for n := range mostHosts + 10 {
-		a.Reserved(hostID(n), 1)
+	for n := range maxHosts + 10 {
+		a.HostReserved(hostID(n), 1)
 	}
-	if st := a.Stats(); st.Unheld != 10 || st.Hosts != mostHosts {
+	if st := a.Stats(); st.Unheld != 10 || st.Hosts != maxHosts {
 		t.Errorf("%+v", st)
 	}
 }
@@ -443,10 +443,10 @@ func ExampleAnnouncer() {
 		Registry: store, Directory: store,
 		Node: func() Node { return Node{Region: "eu", Seats: 1000} },
 	})
-	a.Reserved(proto.AllocationID{1}, 42) // from Local, when the engine has reserved a host
+	a.HostReserved(proto.AllocationID{1}, 42) // from Local, when the engine has reserved a host
 	a.KeepCode(proto.AllocationID{1}, "6789BC")
 	fmt.Println(a.Stats().Hosts)
-	a.Ended(proto.AllocationID{1}) // from the engine's hook
+	a.HostEnded(proto.AllocationID{1}) // from the engine's hook
 	fmt.Println(a.Stats().Hosts, a.Stats().Ends)
 	// Output:
 	// 1

@@ -1,5 +1,4 @@
-// Package fleet is many relays as one. It owns where a new match goes, and
-// where an old one is.
+// Package fleet places hosts on the relays of a fleet and finds the relay of a host.
 //
 //	API process                     store                     relay
 //	alloc.Service                   Registry, Directory       engine.Server
@@ -20,7 +19,7 @@
 // added. The relay is asked for half of the time that is left, and the next one
 // if it refuses or is silent, 2 s and 8 relays in all. [Local] hands the call to
 // its engine, which alone counts seats and has the last word: it takes
-// maxConnections + 1, or there are none, whatever anybody believed. Then the
+// maxConnections + 1, or refuses, whatever the API process assumed. Then the
 // announcer holds the host; then the store is told where it is (SetHome), and
 // only then the player. A joiner has no seat of its own, is reserved at its
 // host's relay, and is nowhere in the store.
@@ -42,30 +41,30 @@
 // # The life of a code
 //
 //	made       by alloc.Service: drawn, put into the store (PutCode), and kept by
-//	           the host's relay (Fleet.Keep, Local.KeepCode), on its disk and by
-//	           its Announcer; only then is anybody told
+//	           the host's relay (Fleet.KeepCode, Local.KeepCode), on its disk and by
+//	           its Announcer; only then JoinCode returns it
 //	refreshed  by the relay's Announcer, as long as the host lives (Hold)
 //	found      by any API process: HostOf, HomeOf, and the relay is asked
 //	dropped    by the relay's Announcer within a second of the host's end (Drop);
 //	           by an API process whose relay says that the host is gone (Forget);
-//	           by the store, if nobody refreshes it for HoldFor
+//	           by the store, unless it is refreshed within HoldFor
 //	disputed   if the store lost it, and gave it to another host: the older host
 //	           keeps it, the other one's relay is told (AnnouncerConfig.OnLost)
 //
-// # Who dies
+// # Failures
 //
 //	API process   its calls fail, the next one does them. A reservation that it
 //	              had not handed out lapses. A code that it had is kept by the
 //	              relay and the store.
-//	relay         It is dead after 3 heartbeats, and nothing new goes there; whoever
-//	              asks it before is silent for one try and goes to the next. Its
+//	relay         It is dead after 3 heartbeats, and nothing new goes there; an
+//	              API process that asks it before loses one try and asks the next. Its
 //	              hosts are away (alloc.ErrUnavailable, 503) until RecoverFor after
 //	              that, then gone (alloc.ErrNotFound, 404). If it restarts in time it
 //	              is asked as ever, and its engine knows who may come back.
 //	store         What runs goes on. Relays keep what they hold, and try a heartbeat
 //	              about once a second. New calls fail as fast as the store's client
 //	              says so; 3 s after the last good poll no relay is asked for a host
-//	              any more, since nobody could find it. Regions are those of before.
+//	              any more, since no player could find it. Regions are those of before.
 //	              When it is back, heartbeats are there within 1.5 s and all hosts
 //	              and codes within 5 s.
 //	store's       The relay's next heartbeat finds out (Announce is not intact), and
@@ -82,29 +81,29 @@
 //
 // # Limits of time
 //
-//	HeartbeatEvery  2 s      of a relay: half a dozen bytes a second for each
-//	DeadAfter       6 s      3 heartbeats: two may be lost, and new matches are to be
-//	                         placed elsewhere within 6 s
-//	HoldFor         3 min    outlasts a death (6 s), a restart and the recovery (60 s),
-//	                         although the last refresh was refreshEvery ago
-//	refreshEvery    1 min    a third: two rounds may be missed
-//	catchUp         3 s      and 1.5 s until the return is noticed: 5 s in all
-//	lateBy          5 s      a host refreshed later than that is caught up on
-//	mostPause       1 s      between tries of a store that is gone, half more or less,
-//	                         so that a fleet does not knock at once
-//	PollEvery       1 s      of an API process, a tenth more or less: a heartbeat is
-//	                         known 0.5 s after it came, on average
-//	pollLeast       250 ms   between polls out of turn, for a home nobody has heard of
-//	staleAfter      3 s      3 polls: without them nobody is placed
-//	HealFor         10 s     a heartbeat may have been lost (6 s), and the relay takes
-//	                         less than 4 s to tell of all that it holds
-//	suspectFor      5 s      a silent relay dies within a heartbeat more, or is better
-//	ReserveWithin   2 s      a player waits; the API's own limit is 8 s
-//	a try           half     of what is left of it, and at least 100 ms
-//	askWithin       2 s      a join, a description, a code: there is one relay to ask
-//	callWithin      1 s      each call to the store, should its client not be quicker,
-//	                         and each end of a reservation that nobody could use
-//	farewell        2 s      at the end of an Announcer
+//	HeartbeatEvery   2 s      of a relay: half a dozen bytes a second for each
+//	DeadAfter        6 s      3 heartbeats: two may be lost, and new matches are to be
+//	                          placed elsewhere within 6 s
+//	HoldFor          3 min    outlasts a death (6 s), a restart and the recovery (60 s),
+//	                          although the last refresh was refreshEvery ago
+//	refreshEvery     1 min    a third: two rounds may be missed
+//	catchUp          3 s      and 1.5 s until the return is noticed: 5 s in all
+//	lateAfter        5 s      a host refreshed later than that is caught up on
+//	maxRetryPause    1 s      between tries of a store that is gone, half more or less,
+//	                          so that a fleet does not knock at once
+//	PollEvery        1 s      of an API process, a tenth more or less: a heartbeat is
+//	                          known 0.5 s after it came, on average
+//	minPollInterval  250 ms   between polls out of turn, for an unknown home
+//	staleAfter       3 s      3 polls: without them no host is placed
+//	HealFor          10 s     a heartbeat may have been lost (6 s), and the relay takes
+//	                          less than 4 s to tell of all that it holds
+//	suspectFor       5 s      a silent relay dies within a heartbeat more, or is better
+//	ReserveWithin    2 s      a player waits; the API's own limit is 8 s
+//	a try            half     of what is left of it, and at least 100 ms
+//	relayTimeout     2 s      a join, a description, a code: there is one relay to ask
+//	storeTimeout     1 s      each call to the store, should its client not be quicker,
+//	                          and each end of a reservation that nobody could use
+//	leaveTimeout     2 s      at the end of an Announcer
 //
 // # Limits of memory
 //
@@ -117,7 +116,7 @@
 // # What was measured
 //
 // TestFleetSimulation runs Fleet and Local over many relays, whose engines count
-// seats and serve nobody, with lost heartbeats and answers, deaths, drains and a
+// seats and serve no clients, with lost heartbeats and answers, deaths, drains and a
 // rush. With 1,000 relays of 500 to 2,000 seats in 4 regions, 4 API processes and
 // a million hosts:
 //

@@ -278,7 +278,7 @@ func TestReleasesAreBounded(t *testing.T) {
 		t.Fatal(err)
 	}
 	for n := range releaseQueue + 7 {
-		f.release(Node{}, hostID(n))
+		f.enqueueRelease(Node{}, hostID(n))
 	}
 	if st := f.Stats(); st.ReleasesDropped != 7 {
 		t.Errorf("%d were dropped", st.ReleasesDropped)
@@ -326,7 +326,7 @@ func TestDeadRelay(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 1000), testNode(1, "us", 1000)}, nil, func(t *testing.T, w *world) {
 		w.running[0]()
-		time.Sleep(DeadAfter + ageStep)
+		time.Sleep(DeadAfter + ageTolerance)
 		_, err := w.host(9, "eu")
 		wantErr(t, "host in the dead relay's region", err, alloc.ErrFull)
 		if got := w.mustHost(t, 9, ""); w.relays[1].live[got].MaxConnections != 9 {

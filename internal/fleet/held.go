@@ -10,9 +10,9 @@ import (
 // heldChunk is how many hosts a slab has: 56 KiB.
 const heldChunk = 1024
 
-// hosts are those of a relay, with what the store should know of them, in the
-// order in which the store was told last. A host takes 56 bytes and its entry
-// in the map, and nothing of it holds a pointer. Its owner's lock guards it.
+// hosts are the hosts of a relay as the store should have them, ordered by when they
+// were last sent to it. A host takes 56 bytes and a map entry, without pointers. The
+// owner's lock guards it.
 type hosts struct {
 	index  map[proto.AllocationID]uint32
 	slabs  [][]host
@@ -24,11 +24,11 @@ type hosts struct {
 
 // host is one of them. Places are numbers from 1; 0 is none.
 type host struct {
-	id     proto.AllocationID
-	tenant uint64
-	code   uint64 // as alloc.PackCode has it; 0: none
-	since  int64  // ms since 1970
-	told   uint32 // stamp of when the store was told; 0: never, by this run
+	id       proto.AllocationID
+	tenant   uint64
+	code     uint64 // as alloc.PackCode has it; 0: none
+	since    int64  // ms since 1970
+	lastSent uint32 // stamp of when it was last sent to the store; 0: not in this run
 
 	older, newer uint32
 }
@@ -48,9 +48,9 @@ func (h *hosts) find(id proto.AllocationID) *host {
 	return h.at(place)
 }
 
-// add enters a host that is not there: one of which the store was told at that
-// stamp, which is now, or, with 0, one of which it must be told before others.
-func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, told uint32) *host {
+// add adds a host that is not there: one that was sent to the store at that stamp, which
+// is now, or, with 0, one that must be sent before others.
+func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, sent uint32) *host {
 	place := h.free
 	if place != 0 {
 		h.free = h.at(place).newer
@@ -62,9 +62,9 @@ func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, told 
 		}
 	}
 	h.index[id] = place
-	*h.at(place) = host{id: id, tenant: tenant, since: since.UnixMilli(), told: told}
+	*h.at(place) = host{id: id, tenant: tenant, since: since.UnixMilli(), lastSent: sent}
 	behind := h.newest
-	if told == 0 {
+	if sent == 0 {
 		behind = 0
 	}
 	h.link(place, behind)
@@ -85,12 +85,12 @@ func (h *hosts) remove(id proto.AllocationID) (host, bool) {
 	return gone, true
 }
 
-// first appends to dst the n hosts of which the store was told the longest ago,
-// but none of which it was told at the stamp before or later.
+// first appends to dst the n hosts that were sent the longest ago, but none that was sent
+// at the stamp before or later.
 func (h *hosts) first(dst []Held, n int, before uint32) []Held {
 	for place := h.oldest; place != 0 && n > 0; n-- {
 		x := h.at(place)
-		if x.told >= before {
+		if x.lastSent >= before {
 			break
 		}
 		dst = append(dst, x.held())
@@ -99,22 +99,22 @@ func (h *hosts) first(dst []Held, n int, before uint32) []Held {
 	return dst
 }
 
-// tell notes that the store was told of a host at that stamp, which is now.
-func (h *hosts) tell(id proto.AllocationID, now uint32) {
+// markSent records that a host was sent to the store at that stamp, which is now.
+func (h *hosts) markSent(id proto.AllocationID, now uint32) {
 	if place, ok := h.index[id]; ok {
 		h.unlink(place)
 		h.link(place, h.newest)
-		h.at(place).told = now
+		h.at(place).lastSent = now
 	}
 }
 
-// longest returns the stamp of the host of which the store was told the longest
-// ago, and false if there is none.
-func (h *hosts) longest() (uint32, bool) {
+// oldestSent returns the stamp of the host that was sent the longest ago, and false if
+// there is none.
+func (h *hosts) oldestSent() (uint32, bool) {
 	if h.oldest == 0 {
 		return 0, false
 	}
-	return h.at(h.oldest).told, true
+	return h.at(h.oldest).lastSent, true
 }
 
 // newerThan is where the host behind place is noted; behind none is the oldest.

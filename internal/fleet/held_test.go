@@ -43,7 +43,7 @@ func TestHostsAgainstAList(t *testing.T) {
 				list = slices.Delete(list, i, i+1)
 			}
 		case n < 9:
-			h.tell(id, now)
+			h.markSent(id, now)
 			if i >= 0 {
 				list = append(slices.Delete(list, i, i+1), item{id, now})
 			}
@@ -64,7 +64,7 @@ func TestHostsAgainstAList(t *testing.T) {
 		if h.len() != len(list) || (h.find(id) == nil) != (at(id) < 0) {
 			t.Fatalf("step %d: %d hosts, want %d", step, h.len(), len(list))
 		}
-		if oldest, ok := h.longest(); ok != (len(list) > 0) || ok && oldest != list[0].told {
+		if oldest, ok := h.oldestSent(); ok != (len(list) > 0) || ok && oldest != list[0].told {
 			t.Fatalf("step %d: the longest is %d", step, oldest)
 		}
 	}

@@ -9,14 +9,14 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// errAway is what is answered about a host whose relay may yet come back.
-var errAway = fmt.Errorf("fleet: the host's relay does not announce itself: %w", alloc.ErrUnavailable)
+// errRelayAway is returned for a host whose relay may still come back.
+var errRelayAway = fmt.Errorf("fleet: the host's relay does not announce itself: %w", alloc.ErrUnavailable)
 
 // ReserveJoiner reserves a place with the host's relay. Errors: as alloc.Relay
 // says; a relay that died is alloc.ErrUnavailable while its players may come
 // back, and alloc.ErrNotFound afterwards.
 func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, r.Host)
 	if err != nil {
@@ -24,7 +24,7 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	}
 	res, err := f.dialer.Relay(c.Node).ReserveJoiner(ctx, r)
 	if err != nil {
-		return alloc.Reservation{}, answered(err)
+		return alloc.Reservation{}, relayError(err)
 	}
 	res.Region = c.Region
 	return res, nil
@@ -33,30 +33,31 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 // Describe asks the relay of a host about it. Joiners are nowhere but with
 // their relay, so one of them is alloc.ErrNotFound. Errors: as ReserveJoiner's.
 func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, id)
 	if err != nil {
 		return alloc.Description{}, err
 	}
 	d, err := f.dialer.Relay(c.Node).Describe(ctx, id)
-	return d, answered(err)
+	return d, relayError(err)
 }
 
-// Keep tells a host's relay its join code; it is for alloc.ServiceConfig.Keep.
+// KeepCode sends a join code to its host's relay; it is for
+// alloc.ServiceConfig.KeepCode.
 // Errors: as ReserveJoiner's.
-func (f *Fleet) Keep(ctx context.Context, host proto.AllocationID, code string) error {
-	ctx, cancel := context.WithTimeout(ctx, askWithin)
+func (f *Fleet) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
+	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
 	c, err := f.home(ctx, host)
 	if err != nil {
 		return err
 	}
-	return answered(f.dialer.Relay(c.Node).KeepCode(ctx, host, code))
+	return relayError(f.dialer.Relay(c.Node).KeepCode(ctx, host, code))
 }
 
-// answered returns what a relay said, or that it did not.
-func answered(err error) error {
+// relayError returns the error of a relay as one of package alloc.
+func relayError(err error) error {
 	for _, verdict := range []error{
 		alloc.ErrNotFound, alloc.ErrFull, alloc.ErrDraining, alloc.ErrCodeMalformed, alloc.ErrTenantName,
 		alloc.ErrUnavailable,
@@ -68,50 +69,79 @@ func answered(err error) error {
 	return unavailable("ask the host's relay", alloc.ErrUnavailable, err)
 }
 
-// home returns the relay of a host, if it lives.
+// home returns the relay of a host, if it is live.
 func (f *Fleet) home(ctx context.Context, host proto.AllocationID) (Candidate, error) {
 	h, err := f.directory.HomeOf(ctx, host)
 	switch {
 	case errors.Is(err, alloc.ErrNotFound):
-		return Candidate{}, f.doubt(alloc.ErrNotFound)
+		return Candidate{}, f.notFoundUnlessHealing(alloc.ErrNotFound)
 	case err != nil:
 		return Candidate{}, unavailable("look up the host's relay", alloc.ErrStoreUnavailable, err)
 	}
-	c, verdict := f.lives(h.Relay)
+	c, verdict := f.liveRelay(h.Relay)
 	if verdict == nil || !errors.Is(verdict, alloc.ErrNotFound) {
 		return c, verdict
 	}
-	// It may have come into being since the last poll, and the verdict is final.
+	// ErrNotFound is final, and the relay may have started since the last poll.
 	if !f.refresh(ctx) {
-		return Candidate{}, errAway
+		return Candidate{}, errRelayAway
 	}
-	return f.lives(h.Relay)
+	return f.liveRelay(h.Relay)
 }
 
-// lives returns the relay, errAway for one that may come back, or
+// liveRelay returns the relay, errRelayAway for one that may come back, or
 // alloc.ErrNotFound.
-func (f *Fleet) lives(relay alloc.RelayID) (Candidate, error) {
+func (f *Fleet) liveRelay(relay alloc.RelayID) (Candidate, error) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	now := f.now()
-	f.view.age(now)
+	f.view.updateAges(now)
 	i, ok := f.view.find(relay)
 	switch {
 	case ok && f.view.nodes[i].Age <= DeadAfter:
 		return f.view.nodes[i], nil
 	case ok && f.view.nodes[i].Age <= DeadAfter+f.view.nodes[i].RecoverFor, !f.view.settled(now):
-		return Candidate{}, errAway
+		return Candidate{}, errRelayAway
 	}
 	return Candidate{}, alloc.ErrNotFound
 }
 
-// doubt returns notFound, or alloc.ErrStoreUnavailable while the store may be about
-// to get back what it has lost.
-func (f *Fleet) doubt(notFound error) error {
+// notFoundUnlessHealing returns notFound, or alloc.ErrStoreUnavailable while relays may
+// still restore what the store has lost.
+func (f *Fleet) notFoundUnlessHealing(notFound error) error {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	if f.view.healing(f.now()) {
 		return fmt.Errorf("fleet: the store has been away, and relays announce what it had: %w", alloc.ErrStoreUnavailable)
 	}
 	return notFound
+}
+
+// Codes returns the directory as the store of an alloc.Service. It differs in
+// one thing: for [HealFor] after the store has failed or lost data, a missing code is
+// alloc.ErrStoreUnavailable instead of alloc.ErrCodeNotFound, because the host's relay
+// may announce it again. So a valid code is not rejected, and no host gets a second one.
+func (f *Fleet) Codes() alloc.Store { return codes{f.directory, f} }
+
+type codes struct {
+	Directory
+	fleet *Fleet
+}
+
+// HostOf returns the host that code leads to.
+func (c codes) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
+	host, err := c.Directory.HostOf(ctx, t, code)
+	if errors.Is(err, alloc.ErrCodeNotFound) {
+		err = c.fleet.notFoundUnlessHealing(err)
+	}
+	return host, err
+}
+
+// CodeOf returns the code of host.
+func (c codes) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
+	code, err := c.Directory.CodeOf(ctx, t, host)
+	if errors.Is(err, alloc.ErrCodeNotFound) {
+		err = c.fleet.notFoundUnlessHealing(err)
+	}
+	return code, err
 }

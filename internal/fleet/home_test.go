@@ -21,12 +21,12 @@ func TestJoinGoesHome(t *testing.T) {
 		if err != nil || d.Role != alloc.RoleHost {
 			t.Errorf("Describe: %v, %v", d, err)
 		}
-		wantErr(t, "Keep", w.Keep(t.Context(), host, "6789BC"), nil)
+		wantErr(t, "Keep", w.KeepCode(t.Context(), host, "6789BC"), nil)
 		if got := w.relays[1].kept[host]; got != "6789BC" {
 			t.Errorf("kept %q", got)
 		}
 		wantErr(t, "unknown host", w.join(hostID(99)), alloc.ErrNotFound)
-		wantErr(t, "Keep of an unknown host", w.Keep(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
+		wantErr(t, "Keep of an unknown host", w.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
 		wantErr(t, "ended host", w.relays[1].End(t.Context(), host), nil)
 		wantErr(t, "join of an ended host", w.join(host), alloc.ErrNotFound)
 		_, err = w.Describe(t.Context(), host)
@@ -95,7 +95,7 @@ func TestHomeIsNew(t *testing.T) {
 		w.running[1]()
 		wantErr(t, "Withdraw", w.store.Withdraw(t.Context(), relayID(1), 1), nil)
 		time.Sleep(HealFor + 2*PollEvery)
-		time.Sleep(pollLeast)
+		time.Sleep(minPollInterval)
 		polls := w.Stats().Polls
 		w.beat(t, 1)
 		res, err := w.relays[1].ReserveHost(t.Context(), alloc.HostRequest{Tenant: testTenant, MaxConnections: 3})
@@ -125,7 +125,7 @@ func TestHomeIsNew(t *testing.T) {
 		}
 		var verdict error
 		for range 4 { // unless the regular poll was a moment ago
-			time.Sleep(pollLeast)
+			time.Sleep(minPollInterval)
 			if verdict = w.join(hostID(77)); errors.Is(verdict, alloc.ErrNotFound) {
 				break
 			}
@@ -178,7 +178,7 @@ func TestStoreReturns(t *testing.T) {
 	inWorld(t, []Node{testNode(0, "eu", 1000)}, nil, func(t *testing.T, w *world) {
 		host := w.mustHost(t, 3, "")
 		service, err := alloc.NewService(alloc.ServiceConfig{
-			Relay: w.Fleet, Store: w.Codes(), LiveRegions: w.Regions, KeepCode: w.Keep,
+			Relay: w.Fleet, Store: w.Codes(), LiveRegions: w.Regions, KeepCode: w.KeepCode,
 		})
 		if err != nil {
 			t.Fatal(err)

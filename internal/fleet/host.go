@@ -9,17 +9,18 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxTries bounds the relays that one reservation asks: those that say quickly
-// that they are full would otherwise be asked for two seconds.
+// maxTries bounds the relays that one reservation asks. Otherwise relays that quickly
+// report that they are full would be asked for two seconds.
 const maxTries = 8
 
-// leastTry is the least time in which a relay may be expected to answer.
-const leastTry = 100 * time.Millisecond
+// minTryTimeout is the least time in which a relay can be expected to answer.
+const minTryTimeout = 100 * time.Millisecond
 
-// errLate is what is answered when the time of a reservation is over.
-var errLate = fmt.Errorf("fleet: no relay made the reservation in time: %w", alloc.ErrUnavailable)
+// errTimeout is returned when the time of a reservation is over.
+var errTimeout = fmt.Errorf("fleet: no relay made the reservation in time: %w", alloc.ErrUnavailable)
 
 // ReserveHost places a host and reserves it there. Errors: alloc.ErrRegion,
 // alloc.ErrFull, alloc.ErrMaxConnections if no relay takes so many,
@@ -27,30 +28,30 @@ var errLate = fmt.Errorf("fleet: no relay made the reservation in time: %w", all
 func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
 	defer cancel()
-	p := placing{fleet: f, need: f.need(r)}
-	r.Region, r.ClientAddress = "", netip.Addr{} // A relay has no use for them.
+	p := hostSearch{fleet: f, request: f.placementRequest(r)}
+	r.Region, r.ClientAddress = "", netip.Addr{} // relays ignore them
 	for range maxTries {
 		c, at, err := p.next()
 		if err != nil {
-			return alloc.Reservation{}, p.verdict(err)
+			return alloc.Reservation{}, p.result(err)
 		}
 		res, err := f.reserveAt(ctx, c, r)
 		if err == nil {
-			return f.settle(ctx, c, res, p.need.Seats, at)
+			return f.recordHome(ctx, c, res, p.request.Seats, at)
 		}
-		p.failed(c, at, err, errors.Is(ctx.Err(), context.Canceled))
+		p.recordFailure(c, at, err, errors.Is(ctx.Err(), context.Canceled))
 		if errors.Is(err, alloc.ErrTenantName) {
 			return alloc.Reservation{}, err
 		}
-		if left, ok := timeLeft(ctx); !ok || left < leastTry {
-			return alloc.Reservation{}, p.verdict(errLate)
+		if left, ok := timeLeft(ctx); !ok || left < minTryTimeout {
+			return alloc.Reservation{}, p.result(errTimeout)
 		}
 	}
-	return alloc.Reservation{}, p.verdict(alloc.ErrFull)
+	return alloc.Reservation{}, p.result(alloc.ErrFull)
 }
 
-// need returns what placement is asked for.
-func (f *Fleet) need(r alloc.HostRequest) Request {
+// placementRequest returns the request to Place.
+func (f *Fleet) placementRequest(r alloc.HostRequest) Request {
 	q := Request{Region: r.Region, Seats: r.MaxConnections + 1}
 	if q.Region != "" {
 		return q
@@ -63,29 +64,29 @@ func (f *Fleet) need(r alloc.HostRequest) Request {
 	return q
 }
 
-// reserveAt asks one relay, for half of the time that is left: another one may
-// be needed, and the store has to hear of it.
+// reserveAt asks one relay, for half of the time that is left: another try may be
+// needed, and the home has to be stored.
 func (f *Fleet) reserveAt(ctx context.Context, c Candidate, r alloc.HostRequest) (alloc.Reservation, error) {
 	left, ok := timeLeft(ctx)
 	if !ok {
 		return alloc.Reservation{}, ctx.Err()
 	}
-	ctx, cancel := context.WithTimeout(ctx, max(left/2, leastTry))
+	ctx, cancel := context.WithTimeout(ctx, max(left/2, minTryTimeout))
 	defer cancel()
 	f.counts.tries.Add(1)
 	return f.dialer.Relay(c.Node).ReserveHost(ctx, r)
 }
 
-// settle tells the store where a host is. Without that nobody could join it, so
-// if it fails the reservation is given up.
-func (f *Fleet) settle(
+// recordHome stores the home of a host. If this fails, no player could join the host, so
+// the reservation is released.
+func (f *Fleet) recordHome(
 	ctx context.Context, c Candidate, res alloc.Reservation, seats int, at time.Duration,
 ) (alloc.Reservation, error) {
 	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
 		f.counts.homeless.Add(1)
-		f.release(c.Node, res.ID)
+		f.enqueueRelease(c.Node, res.ID)
 		f.mu.Lock()
-		f.view.takeBack(c.Relay, c.Boot, seats, at)
+		f.view.undoGrant(c.Relay, c.Boot, seats, at)
 		f.mu.Unlock()
 		return alloc.Reservation{}, unavailable("remember where the host is", alloc.ErrStoreUnavailable, err)
 	}
@@ -101,18 +102,18 @@ func timeLeft(ctx context.Context) (time.Duration, bool) {
 	return time.Until(deadline), ctx.Err() == nil
 }
 
-// placing is the search for one host's place. It belongs to its request.
-type placing struct {
-	fleet *Fleet
-	need  Request
-	tried []alloc.RelayID
-	// What the relays answered that were asked.
-	silent, tooMany error
+// hostSearch is the search for a relay for one host. It belongs to one goroutine.
+type hostSearch struct {
+	fleet   *Fleet
+	request Request
+	tried   []alloc.RelayID
+	// The last errors of relays that did not answer, and that refused MaxConnections.
+	noAnswer, tooMany error
 }
 
-// next chooses a relay and takes its seats in the view, until the time returned
-// says when that was.
-func (p *placing) next() (Candidate, time.Duration, error) {
+// next chooses a relay and grants its seats in the view. The time returned identifies
+// the grant.
+func (p *hostSearch) next() (Candidate, time.Duration, error) {
 	f := p.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -120,21 +121,21 @@ func (p *placing) next() (Candidate, time.Duration, error) {
 	if err := f.ready(now); err != nil {
 		return Candidate{}, 0, err
 	}
-	f.view.age(now)
+	f.view.updateAges(now)
 	i, err := p.choose()
 	if err != nil {
 		return Candidate{}, 0, err
 	}
 	c := f.view.nodes[i]
-	f.view.give(i, p.need.Seats, now)
+	f.view.grant(i, p.request.Seats, now)
 	p.tried = append(p.tried, c.Relay)
 	return c, now, nil
 }
 
-// choose returns the best node that was not tried yet. The caller holds mu.
-func (p *placing) choose() (int, error) {
+// choose returns the best node that was not tried yet. The caller holds Fleet.mu.
+func (p *hostSearch) choose() (int, error) {
 	nodes := p.fleet.view.nodes
-	order, err := Place(nodes, p.need, len(p.tried)+2, p.fleet.rnd)
+	order, err := Place(nodes, p.request, len(p.tried)+2, p.fleet.rnd)
 	if err != nil {
 		return 0, err
 	}
@@ -146,38 +147,39 @@ func (p *placing) choose() (int, error) {
 	return 0, alloc.ErrFull
 }
 
-// failed learns from a relay's refusal or silence. If the caller has left, or
-// asked what no relay does, that says nothing about this one.
-func (p *placing) failed(c Candidate, at time.Duration, err error, left bool) {
+// recordFailure undoes the grant and records a relay's refusal or missing answer. An
+// error that the caller caused, by leaving or by its request, says nothing about the
+// relay.
+func (p *hostSearch) recordFailure(c Candidate, at time.Duration, err error, left bool) {
 	f := p.fleet
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	f.view.takeBack(c.Relay, c.Boot, p.need.Seats, at)
+	f.view.undoGrant(c.Relay, c.Boot, p.request.Seats, at)
 	now := event{f.now(), true}
-	f.view.learn(c.Relay, c.Boot, func(n *note) {
+	f.view.update(c.Relay, c.Boot, func(n *observation) {
 		switch {
 		case errors.Is(err, alloc.ErrFull):
 			f.counts.full.Add(1)
-			n.full, n.room = now, p.need.Seats-1
+			n.full, n.freeSeats = now, p.request.Seats-1
 		case errors.Is(err, alloc.ErrDraining):
 			f.counts.draining.Add(1)
-			n.drains = now
+			n.draining = now
 		case errors.Is(err, alloc.ErrMaxConnections):
 			p.tooMany = err
 		case left, errors.Is(err, alloc.ErrTenantName):
 		default:
 			f.counts.silent.Add(1)
 			f.log.Warn("a relay did not make a reservation", "relay", c.Relay, "control", c.Control, "error", err)
-			p.silent, n.silent = err, now
+			p.noAnswer, n.noAnswer = err, now
 		}
 	})
 }
 
-// verdict returns what the search as a whole came to.
-func (p *placing) verdict(err error) error {
+// result returns the error of the whole search, whose last step failed with err.
+func (p *hostSearch) result(err error) error {
 	switch {
-	case errors.Is(err, alloc.ErrFull) && p.silent != nil:
-		err = unavailable("reserve a host", alloc.ErrUnavailable, p.silent)
+	case errors.Is(err, alloc.ErrFull) && p.noAnswer != nil:
+		err = unavailable("reserve a host", alloc.ErrUnavailable, p.noAnswer)
 	case errors.Is(err, alloc.ErrFull) && p.tooMany != nil:
 		err = p.tooMany
 	}
@@ -189,4 +191,54 @@ func (p *placing) verdict(err error) error {
 		p.fleet.counts.unavailable.Add(1)
 	}
 	return err
+}
+
+// The limits of releasing reservations. A reservation that does not fit into the queue
+// expires unbound, after 10 s by default.
+const (
+	releaseQueue  = 1024
+	releaseAtOnce = 4
+)
+
+// release is a reservation that no client got.
+type release struct {
+	node Node
+	host proto.AllocationID
+}
+
+// enqueueRelease ends a reservation without waiting for the relay.
+func (f *Fleet) enqueueRelease(n Node, host proto.AllocationID) {
+	select {
+	case f.releases <- release{n, host}:
+	default:
+		f.counts.releasesDropped.Add(1)
+	}
+}
+
+// releaseAll ends the reservations in the queue until ctx ends.
+func (f *Fleet) releaseAll(ctx context.Context) {
+	for {
+		select {
+		case r := <-f.releases:
+			f.endReservation(ctx, r)
+		case <-ctx.Done():
+			return
+		}
+	}
+}
+
+func (f *Fleet) endReservation(ctx context.Context, r release) {
+	relay, ok := f.dialer.Relay(r.node).(Ender)
+	if !ok {
+		f.counts.releasesDropped.Add(1)
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, storeTimeout)
+	defer cancel()
+	if err := relay.End(ctx, r.host); err != nil {
+		f.counts.releasesDropped.Add(1)
+		f.log.Debug("a reservation is left to lapse", "relay", r.node.Relay, "error", err)
+		return
+	}
+	f.counts.released.Add(1)
 }

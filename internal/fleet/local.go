@@ -21,10 +21,9 @@ type Engine interface {
 	End(ctx context.Context, id proto.AllocationID) error
 }
 
-// Local is the relay of this process as API processes reach it: its announcer
-// hears of what they reserve and of codes, and the engine does the rest. The
-// engine's hooks tell the announcer of ends and of returns. Its methods may be
-// called from several goroutines.
+// Local is the relay of this process as API processes call it. It passes reservations
+// and codes to the engine and records them in the announcer; the engine's hooks report
+// ends and returns to the announcer. Its methods may be called concurrently.
 type Local struct {
 	engine    Engine
 	announcer *Announcer
@@ -38,23 +37,23 @@ func NewLocal(engine Engine, announcer *Announcer) *Local {
 // ReserveHost reserves a host and has it announced. Errors: those of the
 // engine, and alloc.ErrUnavailable for a host that has ended already.
 func (l *Local) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
-	stray := l.announcer.strayEnds()
+	stray := l.announcer.unknownEndCount()
 	res, err := l.engine.ReserveHost(ctx, r)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
-	l.announcer.Reserved(res.ID, r.Tenant.Hash())
-	// It may have ended before it was announced, and would be announced for ever.
-	if l.announcer.strayEnds() != stray && l.gone(ctx, res.ID) {
-		l.announcer.Ended(res.ID)
+	l.announcer.HostReserved(res.ID, r.Tenant.Hash())
+	// The host may have ended before it was added, and would be announced forever.
+	if l.announcer.unknownEndCount() != stray && l.hasEnded(ctx, res.ID) {
+		l.announcer.HostEnded(res.ID)
 		return alloc.Reservation{}, fmt.Errorf("fleet: the reservation has ended: %w", alloc.ErrUnavailable)
 	}
 	return res, nil
 }
 
-// gone reports whether a host has ended, whether its caller still waits or not.
-func (l *Local) gone(ctx context.Context, host proto.AllocationID) bool {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), callWithin)
+// hasEnded reports whether a host has ended, also after the caller has left.
+func (l *Local) hasEnded(ctx context.Context, host proto.AllocationID) bool {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), storeTimeout)
 	defer cancel()
 	_, err := l.engine.Describe(ctx, host)
 	return errors.Is(err, alloc.ErrNotFound)
@@ -65,7 +64,7 @@ func (l *Local) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	return l.engine.ReserveJoiner(ctx, r)
 }
 
-// Describe tells about an allocation.
+// Describe describes an allocation.
 func (l *Local) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	return l.engine.Describe(ctx, id)
 }
@@ -79,6 +78,6 @@ func (l *Local) KeepCode(ctx context.Context, host proto.AllocationID, code stri
 	return nil
 }
 
-// End ends an allocation: a reservation that the API gave up. The announcer
-// hears of it by the engine's hook.
+// End ends a reservation that the API process released. The engine's hook reports the
+// end to the announcer.
 func (l *Local) End(ctx context.Context, id proto.AllocationID) error { return l.engine.End(ctx, id) }

@@ -22,7 +22,7 @@ func newTestAnnouncer(t *testing.T) *Announcer {
 func newTestLocal(t *testing.T) (*Local, *fakeEngine, *Announcer) {
 	t.Helper()
 	e, a := newFakeEngine(0), newTestAnnouncer(t)
-	e.onEnd = a.Ended
+	e.onEnd = a.HostEnded
 	return NewLocal(e, a), e, a
 }
 

@@ -18,7 +18,7 @@ type Node struct {
 	Region, Description, QoSAddress string
 	// Control is host:port of its cluster listener.
 	Control string
-	// Endpoints are those that players are told.
+	// Endpoints are those that clients get.
 	Endpoints []alloc.ServerEndpoint
 	// Seats is how many players it takes, hosts among them, Taken how many are
 	// promised: a host and the players it asked for, whether they came or not.
@@ -83,7 +83,7 @@ type Held struct {
 	Since time.Time
 }
 
-// HoldFor is how long the store keeps a host and its code that nobody refreshes.
+// HoldFor is the time for which the store keeps a host and its code without a refresh.
 // It outlasts a relay's death by its recovery window.
 const HoldFor = 3 * time.Minute
 
@@ -126,7 +126,7 @@ type Remote interface {
 
 // Ender is a [Remote] that can also end a reservation which it has answered,
 // for a caller that cannot use it after all. One that is no Ender leaves it to
-// lapse when nobody binds it. Errors: alloc.ErrNotFound.
+// expire unbound. Errors: alloc.ErrNotFound.
 type Ender interface {
 	End(ctx context.Context, host proto.AllocationID) error
 }

@@ -2,18 +2,20 @@ package fleet
 
 import (
 	"cmp"
+	"fmt"
 	"math"
 	"math/rand/v2"
+	"net/netip"
 	"slices"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// Candidate is a node as placement looks at it.
+// Candidate is a node as input of placement.
 type Candidate struct {
 	Seen
-	// Suspect says that it did not answer a moment ago, whatever it announces:
-	// it is tried when all others have been.
+	// Suspect is set for a node that recently did not answer, whatever it announces. It
+	// is tried after all others.
 	Suspect bool
 }
 
@@ -28,17 +30,17 @@ type Request struct {
 	Seats int
 }
 
-// suspicion is how much less likely a suspect is drawn than others.
-const suspicion = 1e-6
+// suspectWeight is the factor by which a suspect is less likely drawn than others.
+const suspectWeight = 1e-6
 
-// busiest bounds the part of its weight that a node loses to its measured
-// load: one with room is never out of the draw.
-const busiest = 1 - 1.0/64
+// maxLoadDiscount bounds the part of its weight that a node loses to its measured load,
+// so that a node with free seats can always be drawn.
+const maxLoadDiscount = 1 - 1.0/64
 
-// meaningful is by how much two loads have to differ to decide between nodes.
+// minLoadDifference is the difference of two loads that decides between nodes.
 // Less is noise of the last heartbeat, which would send every host of the next
 // two seconds the same way.
-const meaningful = 1.0 / 8
+const minLoadDifference = 1.0 / 8
 
 // Place returns the nodes that a host should try, as indexes, the best first,
 // and at most as many as asked for. Nodes that are dead, drain, or lack the
@@ -46,8 +48,8 @@ const meaningful = 1.0 / 8
 //
 // In a region two nodes are drawn at random, weighed by their free seats and by
 // what their processors have left, and the one with more to spare comes first
-// (the power of two choices): whoever places by an old picture does not pile up
-// where everybody else does. Without a demanded region those preferred come
+// (the power of two choices), so that processes with outdated views do not all choose the
+// same node. Without a demanded region those preferred come
 // first, and then the others, the least loaded first.
 //
 // It changes nothing, and with the same rnd it returns the same. Errors:
@@ -126,9 +128,9 @@ func (d *draw) weight(i int, region string) float64 {
 	if c.Region != region || !d.fits(c) || slices.Contains(d.drawn, i) {
 		return 0
 	}
-	w := float64(c.Seats-c.Taken) * (1 - min(c.load(), busiest))
+	w := float64(c.Seats-c.Taken) * (1 - min(c.load(), maxLoadDiscount))
 	if c.Suspect {
-		w *= suspicion
+		w *= suspectWeight
 	}
 	return w
 }
@@ -142,7 +144,7 @@ func (d *draw) fuller(first, second int) bool {
 		return a.Suspect
 	}
 	fullA, fullB := d.taken(a), d.taken(b)
-	if math.Abs(a.load()-b.load()) >= meaningful {
+	if math.Abs(a.load()-b.load()) >= minLoadDifference {
 		fullA, fullB = max(fullA, a.load()), max(fullB, b.load())
 	}
 	return fullA > fullB
@@ -201,4 +203,48 @@ func (d *draw) regions(prefer []string) []string {
 		ids[i] = r.id
 	}
 	return ids
+}
+
+// Hint says that clients of a network are best served in a region. Of several
+// that hold an address the longest prefix counts. IPv6 addresses of clients are
+// known to 56 bits, so a longer prefix never matches.
+type Hint struct {
+	Prefix netip.Prefix
+	Region string
+}
+
+// hints finds the region of an address. It does not change.
+type hints struct {
+	regions map[netip.Prefix]string
+	lengths []int // of the prefixes, the longest first
+}
+
+func newHints(all []Hint) (hints, error) {
+	h := hints{regions: make(map[netip.Prefix]string, len(all))}
+	for _, hint := range all {
+		p := hint.Prefix.Masked()
+		if !p.IsValid() || p.Addr().Is4In6() || hint.Region == "" {
+			return hints{}, fmt.Errorf("%w: Hints has %v for region %q", ErrConfig, hint.Prefix, hint.Region)
+		}
+		h.regions[p] = hint.Region
+		if !slices.Contains(h.lengths, p.Bits()) {
+			h.lengths = append(h.lengths, p.Bits())
+		}
+	}
+	slices.Sort(h.lengths)
+	slices.Reverse(h.lengths)
+	return h, nil
+}
+
+// region returns the region of an address, empty if no hint is about it.
+func (h *hints) region(addr netip.Addr) string {
+	addr = addr.Unmap().WithZone("")
+	for _, bits := range h.lengths {
+		if p, err := addr.Prefix(bits); err == nil {
+			if region, ok := h.regions[p]; ok {
+				return region
+			}
+		}
+	}
+	return ""
 }

@@ -200,7 +200,7 @@ func TestGifts(t *testing.T) {
 	}
 	rnd := rand.New(rand.NewPCG(3, 4))
 	for range 200 {
-		var g gifts
+		var g recentGrants
 		var all []gift
 		now := time.Duration(rnd.IntN(20_000)) * time.Millisecond
 		for range 100 {
@@ -208,7 +208,7 @@ func TestGifts(t *testing.T) {
 			all = append(all, gift{now, 1 + rnd.IntN(9)})
 			g.add(now, all[len(all)-1].seats)
 			if i := rnd.IntN(len(all)); rnd.IntN(3) == 0 && now-all[i].at < 7*time.Second {
-				g.takeBack(all[i].at, all[i].seats)
+				g.undo(all[i].at, all[i].seats)
 				all = slices.Delete(all, i, i+1)
 			}
 			back := now - time.Duration(rnd.IntN(6_500))*time.Millisecond
@@ -217,7 +217,7 @@ func TestGifts(t *testing.T) {
 				if x.at >= back {
 					exact += x.seats
 				}
-				if x.at >= back-giftSlot {
+				if x.at >= back-grantSlot {
 					atMost += x.seats
 				}
 			}
@@ -225,8 +225,8 @@ func TestGifts(t *testing.T) {
 				t.Fatalf("since %v at %v: %d, want %d to %d", back, now, got, exact, atMost)
 			}
 		}
-		g.takeBack(now-time.Hour, 5) // long forgotten
-		if got := g.since(now + giftSlot); got != 0 {
+		g.undo(now-time.Hour, 5) // long forgotten
+		if got := g.since(now + grantSlot); got != 0 {
 			t.Fatalf("given in the future: %d", got)
 		}
 	}

@@ -48,7 +48,7 @@ func (r *simRelay) begin(t *testing.T) {
 			continue
 		}
 		r.taken += seats
-		announcer.Returned(id, testTenant.Hash())
+		announcer.HostReturned(id, testTenant.Hash())
 	}
 	r.local, r.announcer = NewLocal(r, announcer), announcer
 }
@@ -79,7 +79,7 @@ func (r *simRelay) End(_ context.Context, id proto.AllocationID) error {
 	dead, announcer := time.Now().Before(r.down), r.announcer
 	r.mu.Unlock()
 	if ok && !dead {
-		announcer.Ended(id)
+		announcer.HostEnded(id)
 	}
 	return nil
 }

@@ -8,32 +8,32 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// suspectFor is how long a relay that did not answer is tried last. It has one
-// more heartbeat to die in, and asking it again costs a player's patience.
+// suspectFor is the time for which a relay that did not answer is tried last. Within it
+// the relay misses a heartbeat if it is dead, and each try of it delays a player.
 const suspectFor = 5 * time.Second
 
-// view is what one process knows of the fleet: the registry as it was read, and
-// what has been learned and given away since. Times are since the fleet was
-// made. Its owner's lock guards it.
+// view is the state of the fleet as one process sees it: the registry as it was last
+// read, plus observations and granted seats since. Times are since the fleet was
+// created. Fleet.mu guards it.
 type view struct {
-	nodes []Candidate // in the order of their ids
-	notes map[alloc.RelayID]*note
-	asOf  time.Duration // when the ages of the nodes were true
+	nodes    []Candidate // in the order of their ids
+	observed map[alloc.RelayID]*observation
+	asOf     time.Duration // when the ages of the nodes were true
 
 	first, last time.Duration // when the registry was read
 	known       bool          // it was
-	shaken      event         // the store failed or forgot, lastly
+	suspect     event         // when the store last failed or lost data
 }
 
-// note is what is known of a relay besides what it announces.
-type note struct {
-	boot  uint64
-	given gifts
-	// full is when it refused a host for lack of room, and room the seats that
-	// it had at the most. drains is when it said that it drains. What it
-	// announces later counts for more. silent is when it did not answer.
-	full, drains, silent event
-	room                 int
+// observation is what this process knows of a relay besides its announcement.
+type observation struct {
+	boot   uint64
+	grants recentGrants
+	// full is when it last refused a host for lack of seats, freeSeats the most seats
+	// that it can have had then. draining is when it refused a host because it drains.
+	// A later heartbeat overrides both. noAnswer is when it last did not answer.
+	full, draining, noAnswer event
+	freeSeats                int
 }
 
 // event is something that happened at a time, or never did.
@@ -44,46 +44,46 @@ type event struct {
 
 func (e event) after(at time.Duration) bool { return e.happened && e.at >= at }
 
-// read takes in what the registry had at that time.
-func (v *view) read(seen []Seen, at time.Duration) {
-	if v.vanished(seen, at) {
-		v.shake(at)
+// setNodes replaces the nodes by those that the registry had at that time.
+func (v *view) setNodes(seen []Seen, at time.Duration) {
+	if v.lostLiveRelay(seen, at) {
+		v.markSuspect(at)
 	}
 	if !v.known {
 		v.known, v.first = true, at
 	}
 	v.last, v.asOf, v.nodes = at, at, make([]Candidate, len(seen))
-	notes := make(map[alloc.RelayID]*note, len(seen))
+	notes := make(map[alloc.RelayID]*observation, len(seen))
 	for i, s := range seen {
 		v.nodes[i] = Candidate{Seen: s}
-		n := v.notes[s.Relay]
+		n := v.observed[s.Relay]
 		if n == nil || n.boot != s.Boot {
-			n = &note{boot: s.Boot}
+			n = &observation{boot: s.Boot}
 		}
 		notes[s.Relay] = n
 		if s.Healing && s.Age <= DeadAfter {
-			v.shake(at)
+			v.markSuspect(at)
 		}
-		n.amend(&v.nodes[i], at)
+		n.apply(&v.nodes[i], at)
 	}
-	v.notes = notes
+	v.observed = notes
 	slices.SortFunc(v.nodes, func(a, b Candidate) int { return slices.Compare(a.Relay[:], b.Relay[:]) })
 }
 
-// amend adds to a node, read at that time, what its heartbeat cannot know.
-func (n *note) amend(c *Candidate, at time.Duration) {
+// apply adds to a node, read at that time, what is newer than its heartbeat.
+func (n *observation) apply(c *Candidate, at time.Duration) {
 	beat := at - c.Age
-	c.Taken += n.given.since(beat)
+	c.Taken += n.grants.since(beat)
 	if n.full.after(beat) {
-		c.Taken = max(c.Taken, c.Seats-n.room)
+		c.Taken = max(c.Taken, c.Seats-n.freeSeats)
 	}
-	c.Draining = c.Draining || n.drains.after(beat)
-	c.Suspect = n.silent.after(at - suspectFor)
+	c.Draining = c.Draining || n.draining.after(beat)
+	c.Suspect = n.noAnswer.after(at - suspectFor)
 }
 
-// vanished reports whether a live relay is gone from the registry, which
-// happens where it was withdrawn, and where the store has lost it.
-func (v *view) vanished(seen []Seen, at time.Duration) bool {
+// lostLiveRelay reports whether a live relay is missing from the registry: it was
+// withdrawn, or the store has lost data.
+func (v *view) lostLiveRelay(seen []Seen, at time.Duration) bool {
 	if len(v.nodes) == 0 {
 		return false
 	}
@@ -96,14 +96,14 @@ func (v *view) vanished(seen []Seen, at time.Duration) bool {
 	})
 }
 
-// shake notes that the store failed, or has forgotten something.
-func (v *view) shake(at time.Duration) { v.shaken = event{at, true} }
+// markSuspect records that the store failed or has lost data.
+func (v *view) markSuspect(at time.Duration) { v.suspect = event{at, true} }
 
-// healing reports whether what the store does not have may yet be announced
-// again by a relay that holds it.
-func (v *view) healing(now time.Duration) bool { return v.shaken.after(now - HealFor) }
+// healing reports whether a host that the store does not have may still be announced
+// again by its relay.
+func (v *view) healing(now time.Duration) bool { return v.suspect.after(now - HealFor) }
 
-// settled reports whether a relay that is alive must have announced itself.
+// settled reports whether every live relay must have announced itself by now.
 func (v *view) settled(now time.Duration) bool {
 	return v.known && now-v.first >= DeadAfter && !v.healing(now)
 }
@@ -115,14 +115,14 @@ func (v *view) find(relay alloc.RelayID) (int, bool) {
 	})
 }
 
-// ageStep is how wrong ages may be: to set a thousand of them takes longer than
-// to place a host.
-const ageStep = 100 * time.Millisecond
+// ageTolerance is the permitted error of ages: to update a thousand of them takes longer
+// than to place a host.
+const ageTolerance = 100 * time.Millisecond
 
-// age sees to it that the ages of the nodes are those of now.
-func (v *view) age(now time.Duration) {
+// updateAges brings the ages of the nodes to now.
+func (v *view) updateAges(now time.Duration) {
 	passed := now - v.asOf
-	if passed < ageStep {
+	if passed < ageTolerance {
 		return
 	}
 	for i := range v.nodes {
@@ -131,29 +131,29 @@ func (v *view) age(now time.Duration) {
 	v.asOf = now
 }
 
-// give takes seats of node i before its relay is asked, so that a burst of
-// requests does not all go there.
-func (v *view) give(i, seats int, now time.Duration) {
+// grant takes seats of node i before its relay is asked, so that a burst of requests is
+// spread over the relays.
+func (v *view) grant(i, seats int, now time.Duration) {
 	c := &v.nodes[i]
 	c.Taken += seats
-	v.notes[c.Relay].given.add(now, seats)
+	v.observed[c.Relay].grants.add(now, seats)
 }
 
-// takeBack undoes a give of that time: the relay has not made the reservation.
-func (v *view) takeBack(relay alloc.RelayID, boot uint64, seats int, at time.Duration) {
-	n := v.notes[relay]
+// undoGrant undoes a grant of that time, whose reservation failed.
+func (v *view) undoGrant(relay alloc.RelayID, boot uint64, seats int, at time.Duration) {
+	n := v.observed[relay]
 	if n == nil || n.boot != boot {
 		return
 	}
-	n.given.takeBack(at, seats)
+	n.grants.undo(at, seats)
 	if i, ok := v.find(relay); ok && slotOf(at) >= slotOf(v.asOf-v.nodes[i].Age) {
 		v.nodes[i].Taken -= seats
 	}
 }
 
-// learn notes what a relay said, and acts on it at once.
-func (v *view) learn(relay alloc.RelayID, boot uint64, change func(*note)) {
-	n := v.notes[relay]
+// update changes the observation of a relay and applies it to its node at once.
+func (v *view) update(relay alloc.RelayID, boot uint64, change func(*observation)) {
+	n := v.observed[relay]
 	if n == nil || n.boot != boot {
 		return
 	}
@@ -164,15 +164,14 @@ func (v *view) learn(relay alloc.RelayID, boot uint64, change func(*note)) {
 	}
 	c := &v.nodes[i]
 	if n.full.after(v.asOf - c.Age) {
-		c.Taken = max(c.Taken, c.Seats-n.room)
+		c.Taken = max(c.Taken, c.Seats-n.freeSeats)
 	}
-	c.Draining = c.Draining || n.drains.after(v.asOf-c.Age)
-	c.Suspect = n.silent.after(v.asOf - suspectFor)
+	c.Draining = c.Draining || n.draining.after(v.asOf-c.Age)
+	c.Suspect = n.noAnswer.after(v.asOf - suspectFor)
 }
 
 // regions returns the regions in which a relay lived when the registry was read,
-// by id. One that is announced in several ways is told as its relay with the
-// lowest id says.
+// by id. If its relays announce different texts, that of the lowest relay id counts.
 func (v *view) regions() []alloc.Region {
 	var all []alloc.Region
 	for i := range v.nodes {
@@ -190,4 +189,49 @@ func (v *view) regions() []alloc.Region {
 	}
 	slices.SortFunc(all, func(a, b alloc.Region) int { return cmp.Compare(a.ID, b.ID) })
 	return all
+}
+
+// The time resolution of recentGrants and its number of slots.
+const (
+	grantSlot  = 250 * time.Millisecond
+	grantSlots = 32
+)
+
+// The slots reach back further than the heartbeat of any live relay.
+const _ = uint(grantSlot*(grantSlots-1) - DeadAfter)
+
+// recentGrants counts, by time, the seats of a relay that this process has granted: the
+// relay's next heartbeat includes those before it, and none after it. Times are since
+// the fleet was created. Fleet.mu guards it.
+type recentGrants struct {
+	slots [grantSlots]int32
+	last  int64 // the slot of the latest grant
+}
+
+func slotOf(at time.Duration) int64 { return int64(at / grantSlot) }
+
+// add counts seats granted at a time, which is not before that of the last add.
+func (g *recentGrants) add(at time.Duration, seats int) {
+	slot := slotOf(at)
+	for s := max(g.last+1, slot-grantSlots+1); s <= slot; s++ {
+		g.slots[s%grantSlots] = 0
+	}
+	g.last = max(g.last, slot)
+	g.slots[slot%grantSlots] += int32(seats)
+}
+
+// undo undoes an add, unless its slot was reused.
+func (g *recentGrants) undo(at time.Duration, seats int) {
+	if slot := slotOf(at); slot > g.last-grantSlots {
+		g.slots[slot%grantSlots] -= int32(seats)
+	}
+}
+
+// since returns the seats granted since a time, including those just before it: to count
+// a seat twice for a second is better than not to count it.
+func (g *recentGrants) since(at time.Duration) (seats int) {
+	for s := max(slotOf(at), g.last-grantSlots+1, 0); s <= g.last; s++ {
+		seats += int(g.slots[s%grantSlots])
+	}
+	return seats
 }

@@ -6,32 +6,32 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// Type says what happened.
+// Type is the kind of an event.
 type Type string
 
 // The types of events.
 const (
 	// Allocated: an allocation was reserved, for a host or for a player that joins.
-	// It alone says whose the allocation is.
+	// Only this event has the tenant and the player.
 	Allocated Type = "allocated"
-	// Bound: its player has come, or has come from another address.
+	// Bound: its client has bound it, for the first time or from another address.
 	Bound Type = "bound"
 	// Joined: a player was connected to its host; Allocation is the player's.
 	Joined Type = "joined"
-	// Left: that connection was closed; Allocation is who closed it.
+	// Left: that connection was closed; Allocation is the side that closed it.
 	Left Type = "left"
-	// Ended: the allocation is over, and its connections with it, without a Left
-	// for each.
+	// Ended: the allocation has ended, and its connections too, without a Left for
+	// each.
 	Ended Type = "ended"
 )
 
-// Event is what webhooks are told.
+// Event is the body of a webhook.
 type Event struct {
-	// ID is the same whenever an event is sent again.
+	// ID does not change when an event is sent again.
 	ID   string    `json:"id"`
 	Type Type      `json:"type"`
 	Time time.Time `json:"time"`
-	// Allocation is whom it is about, Peer the other side of Joined and Left, and
+	// Allocation is the subject, Peer the other side of Joined and Left, and
 	// the host of a player's Allocated.
 	Allocation string `json:"allocation"`
 	Peer       string `json:"peer,omitempty"`

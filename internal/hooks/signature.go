@@ -31,8 +31,7 @@ func Sign(secret, body []byte, at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(digest(secret, t, body))
 }
 
-// Verify reports whether a body and its header come from who has the secret, and
-// were signed within tolerance of now. Errors: ErrSignature, ErrOld.
+// Verify returns nil if a body was signed with the secret, within tolerance of now. Errors: ErrSignature, ErrOld.
 func Verify(secret, body []byte, header string, now time.Time, tolerance time.Duration) error {
 	t, sum, ok := strings.Cut(header, ",")
 	t, isTime := strings.CutPrefix(t, "t=")

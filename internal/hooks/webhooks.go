@@ -11,6 +11,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/outcall"
 )
 
 // The defaults of [WebhookConfig].
@@ -42,7 +44,7 @@ type WebhookConfig struct {
 	Timeout time.Duration
 	// Transport replaces the way to the network, for tests. Nil: an own one.
 	Transport http.RoundTripper
-	// Logger hears of events that were dropped. Nil: nobody.
+	// Logger gets dropped events. Nil: no log.
 	Logger *slog.Logger
 	// Now is the clock. Nil: time.Now.
 	Now func() time.Time
@@ -161,7 +163,7 @@ func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
 }
 
-// attempt returns nil if somebody has heard the event.
+// attempt returns nil if the receiver has acknowledged the event.
 func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {
 	t, header := w.target.Load(), make(http.Header)
 	header.Set(SignatureHeader, Sign(t.secret, body, w.cfg.Now()))
@@ -186,3 +188,30 @@ type WebhookStats struct {
 func (w *Webhooks) Stats() WebhookStats {
 	return WebhookStats{w.sent.Load(), w.retried.Load(), w.full.Load(), w.failed.Load(), len(w.queue)}
 }
+
+// Target is whom [Webhooks] tell, and how they sign. It does not change.
+type Target struct {
+	endpoint *outcall.Endpoint
+	secret   []byte
+}
+
+// NewTarget returns the target that a configuration names, or an error that
+// wraps ErrConfig. It connects to nothing.
+func NewTarget(cfg WebhookConfig) (*Target, error) {
+	cfg.setDefaults()
+	if err := checkSecret(cfg.Secret); err != nil {
+		return nil, err
+	}
+	e, err := outcall.New(outcall.Config{
+		URL: cfg.URL, AllowPrivate: cfg.AllowPrivate, Timeout: cfg.Timeout,
+		KeepAlive: cfg.Senders, Transport: cfg.Transport,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
+	}
+	return &Target{e, cfg.Secret}, nil
+}
+
+// Aim sends to t from the next attempt on, queued events included. An attempt in
+// progress completes at the old target.
+func (w *Webhooks) Aim(t *Target) { w.target.Swap(t).endpoint.Close() }

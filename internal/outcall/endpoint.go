@@ -2,14 +2,17 @@ package outcall
 
 import (
 	"bytes"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"io"
 	"net"
 	"net/http"
+	"net/netip"
 	"net/url"
 	"sync/atomic"
+	"syscall"
 	"time"
 )
 
@@ -64,9 +67,7 @@ func New(cfg Config) (*Endpoint, error) {
 	if err != nil {
 		return nil, err
 	}
-	if cfg.Timeout == 0 {
-		cfg.Timeout = DefaultTimeout
-	}
+	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultTimeout)
 	transport := cfg.Transport
 	if transport == nil {
 		transport = newTransport(u.Scheme == "http", cfg)
@@ -94,7 +95,7 @@ func newTransport(plain bool, cfg Config) *http.Transport {
 	t.Protocols = new(http.Protocols)
 	t.Protocols.SetHTTP1(true)
 	if plain {
-		t.Proxy = nil // It would stand between, on somebody else's network.
+		t.Proxy = nil // a proxy may be on another network
 		dialer.Control = nearOnly(cfg.AllowPrivate)
 	}
 	return t
@@ -171,4 +172,42 @@ func (e *Endpoint) fail(err error) error {
 		err = inner.Err
 	}
 	return fmt.Errorf("call %s: %w", e.host, err)
+}
+
+// check reads a URL and refuses what is not for us. What a name stands for is
+// looked at again when it is dialled.
+func check(text string, allowPrivate bool) (*url.URL, error) {
+	u, err := url.Parse(text)
+	switch {
+	case err != nil:
+		return nil, ErrURL // The error would quote the text.
+	case u.Scheme != "https" && u.Scheme != "http", u.Hostname() == "", u.User != nil, u.Fragment != "":
+		return nil, fmt.Errorf("%w: it has to be https://HOST/PATH, without a user and a fragment", ErrURL)
+	case u.Scheme == "https":
+		return u, nil
+	}
+	ip, err := netip.ParseAddr(u.Hostname())
+	switch {
+	case err == nil && !near(ip, allowPrivate), err != nil && u.Hostname() != "localhost" && !allowPrivate:
+		return nil, fmt.Errorf("%w (%s)", ErrPlain, u.Host)
+	}
+	return u, nil
+}
+
+// near reports whether plain HTTP may go to an address.
+func near(ip netip.Addr, allowPrivate bool) bool {
+	ip = ip.Unmap()
+	return ip.IsLoopback() || allowPrivate && ip.IsPrivate()
+}
+
+// nearOnly returns a check of each address before it is dialled, so that a name
+// which has come to lead elsewhere is refused.
+func nearOnly(allowPrivate bool) func(network, address string, _ syscall.RawConn) error {
+	return func(_, address string, _ syscall.RawConn) error {
+		to, err := netip.ParseAddrPort(address)
+		if err != nil || !near(to.Addr(), allowPrivate) {
+			return ErrPlain
+		}
+		return nil
+	}
 }

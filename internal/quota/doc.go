@@ -1,19 +1,17 @@
-// Package quota owns what one project may use of a relay or a fleet at once, and
-// who refuses it more.
+// Package quota limits what one project may use of a relay or a fleet at once.
 //
-// A [Guard] compares what a project uses with its [Limits] at each allocate and
-// join. What it uses comes from a callback, so that one machine, whose relay is
-// asked, and a fleet, whose relays report to a store, are the same to it. It keeps
-// no count of its own: who came back after a restart, and who was there before a
-// project got a limit, is in what the relay says. Only new allocations are refused: a quota ends no match, and who has an
-// allocation binds again at will.
+// A [Guard] compares the usage of a project with its [Limits] at each allocate and join.
+// A callback returns the usage: on one machine from the relay, in a fleet from the store
+// to which the relays report. The guard keeps no counts of its own, so restarts and
+// changes of limits need no special handling. Only new allocations are refused: a quota
+// ends no match, and an existing allocation may bind again at any time.
 //
 // # Limitations
 //
-// The comparison comes before the reservation, so calls that are under way
-// together may go beyond a limit by their number. If nobody can say what a
-// project uses, it is let in: a quota is about accounts, and the relay has limits
-// of its own that protect it. A relay counts the first 1,023 tenants of its run
-// apart, each a project with one environment; those beyond are in no quota. Who
-// has yet to come back after a restart is not counted either.
+// The comparison precedes the reservation, so concurrent calls may exceed a limit by
+// their number. If the usage is unknown, the reservation is admitted: a quota is for
+// accounting, and the relay has its own limits for protection. A relay counts the first
+// 1,023 tenants of its run separately, each a project with one environment; later ones
+// are in no quota. Allocations that have not come back yet after a restart are not
+// counted.
 package quota

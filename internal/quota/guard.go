@@ -1,9 +1,11 @@
 package quota
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"log/slog"
+	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
@@ -28,19 +30,19 @@ type Usage struct {
 	BytesPerSecond       int64
 }
 
-// Config is what a [Guard] is made of.
+// Config configures a [Guard].
 type Config struct {
 	// Limits are those of each project that has any. The map is not changed.
 	Limits map[string]Limits
 	// Usage says what a project uses. It is called for projects with limits
 	// only, from many goroutines. Required where there are limits.
 	Usage func(ctx context.Context, project string) (Usage, error)
-	// Logger hears of usage that nobody could tell, at debug level. Nil: nobody.
+	// Logger gets failures of Usage at debug level. Nil: no log.
 	Logger *slog.Logger
 }
 
 // Guard refuses reservations beyond the limits of a project. It does not change,
-// but for the counts: who wants other limits makes another one with [Guard.With].
+// but for the counts: [Guard.With] returns one with other limits.
 type Guard struct {
 	limits map[string]Limits
 	usage  func(context.Context, string) (Usage, error)
@@ -48,12 +50,11 @@ type Guard struct {
 	counts *counts // shared with the guards that it was made of
 }
 
-// NewGuard returns a guard, or an error for limits that nobody can check.
+// NewGuard returns a guard, or an error for limits without Usage.
 func NewGuard(cfg Config) (*Guard, error) {
-	if cfg.Logger == nil {
-		cfg.Logger = slog.New(slog.DiscardHandler)
+	g := &Guard{
+		usage: cfg.Usage, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), counts: new(counts),
 	}
-	g := &Guard{usage: cfg.Usage, log: cfg.Logger, counts: new(counts)}
 	return g.With(cfg.Limits)
 }
 
@@ -61,7 +62,7 @@ func NewGuard(cfg Config) (*Guard, error) {
 // or an error as NewGuard does. The map is not changed, and g does not change.
 func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
 	if len(limits) > 0 && g.usage == nil {
-		return nil, fmt.Errorf("quota: limits of %d projects, and nobody says what they use", len(limits))
+		return nil, fmt.Errorf("quota: limits of %d projects without a Usage function", len(limits))
 	}
 	for project, l := range limits {
 		if project == "" || l.Allocations < 0 || l.Players < 0 || l.BytesPerSecond < 0 {
@@ -90,7 +91,7 @@ func (g *Guard) Admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	u, err := g.usage(ctx, project)
 	if err != nil {
 		g.counts.unknown.Add(1)
-		g.log.Debug("quota: nobody can say what the project uses: it is let in", "project", project, "error", err)
+		g.log.Debug("quota: usage unknown; the reservation is admitted", "project", project, "error", err)
 		return nil
 	}
 	if limit, spent := l.spent(u); spent {
@@ -111,4 +112,54 @@ func (l Limits) spent(u Usage) (Refusal, bool) {
 		return RefusedBandwidth, true
 	}
 	return 0, false
+}
+
+// Refusal is the limit for which a reservation was refused.
+type Refusal uint8
+
+// The limits, as [Limits] has them.
+const (
+	RefusedInactive Refusal = iota
+	RefusedAllocations
+	RefusedPlayers
+	RefusedBandwidth
+	NumRefusals
+)
+
+// String names the limit as in a metric.
+func (r Refusal) String() string {
+	switch r {
+	case RefusedInactive:
+		return "inactive"
+	case RefusedAllocations:
+		return "allocations"
+	case RefusedPlayers:
+		return "players"
+	case RefusedBandwidth:
+		return "bandwidth"
+	}
+	return "unknown"
+}
+
+// Stats are counts since the first guard, from which the others were made.
+type Stats struct {
+	// Refused counts reservations by the first limit that they met.
+	Refused [NumRefusals]uint64
+	// Unknown counts those that were admitted because the usage was unknown.
+	Unknown uint64
+}
+
+// counts are those of [Stats].
+type counts struct {
+	refused [NumRefusals]atomic.Uint64
+	unknown atomic.Uint64
+}
+
+// Stats returns the counts.
+func (g *Guard) Stats() (st Stats) {
+	for r := range st.Refused {
+		st.Refused[r] = g.counts.refused[r].Load()
+	}
+	st.Unknown = g.counts.unknown.Load()
+	return st
 }

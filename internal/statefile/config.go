@@ -38,13 +38,13 @@ type Config struct {
 
 func (c *Config) check() error {
 	if c.Path == "" {
-		return errors.New("state file: no path")
+		return errors.New("statefile: no path")
 	}
 	if c.Capacity < 1 || c.Capacity > MaxCapacity {
-		return fmt.Errorf("state file: capacity %d is not 1 to %d", c.Capacity, MaxCapacity)
+		return fmt.Errorf("statefile: capacity %d is not 1 to %d", c.Capacity, MaxCapacity)
 	}
 	if c.Boot == 0 {
-		return errors.New("state file: no boot id")
+		return errors.New("statefile: no boot id")
 	}
 	return nil
 }
@@ -59,30 +59,30 @@ func (c *Config) reportError(err error) {
 // an error of the file system.
 var (
 	// ErrAbsent: there was no file.
-	ErrAbsent = errors.New("state file: no state file was there")
+	ErrAbsent = errors.New("statefile: no state file was there")
 	// ErrHeader: the header is damaged, or the file is of another kind.
-	ErrHeader = errors.New("state file: header damaged")
+	ErrHeader = errors.New("statefile: header damaged")
 	// ErrVersion: another version of the format.
-	ErrVersion = errors.New("state file: other version")
+	ErrVersion = errors.New("statefile: other version")
 	// ErrForeign: the file of another relay.
-	ErrForeign = errors.New("state file: file of another relay")
+	ErrForeign = errors.New("statefile: file of another relay")
 	// ErrTruncated: the file is shorter than its header says.
-	ErrTruncated = errors.New("state file: file truncated")
+	ErrTruncated = errors.New("statefile: file truncated")
 	// ErrDamaged: records whose checksum is wrong.
-	ErrDamaged = errors.New("state file: records damaged")
+	ErrDamaged = errors.New("statefile: records damaged")
 	// ErrMachine: the machine went down, or may have gone down, with the file
 	// open.
-	ErrMachine = errors.New("state file: machine restarted while the file was open")
+	ErrMachine = errors.New("statefile: machine restarted while the file was open")
 	// ErrUnstored: the process before could not store everything.
-	ErrUnstored = errors.New("state file: not everything was stored")
+	ErrUnstored = errors.New("statefile: not everything was stored")
 )
 
 // What OnError is called with, besides errors of the file system.
 var (
 	// ErrFull: an allocation found no free place, so absence proves nothing any
 	// more for the boots of this file. Changes of others are stored as before.
-	ErrFull = errors.New("state file: full")
+	ErrFull = errors.New("statefile: full")
 	// ErrPlace: a change of a place that holds no intact record. Either the
 	// caller mixes up places or another process writes to the file.
-	ErrPlace = errors.New("state file: place holds no intact record")
+	ErrPlace = errors.New("statefile: place holds no intact record")
 )

@@ -128,7 +128,7 @@ func guarded(to, from []byte) (err error) {
 			if !ok {
 				panic(r)
 			}
-			err = fmt.Errorf("state file: mapping of the file: %w", fault)
+			err = fmt.Errorf("statefile: mapping of the file: %w", fault)
 		}
 	}()
 	copy(to, from)

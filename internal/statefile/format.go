@@ -262,7 +262,7 @@ func ParseCode(s string) (Code, error) {
 	}
 	packed, ok := alloc.PackCode(s)
 	if !ok || alloc.UnpackCode(packed) != s {
-		return Code{}, fmt.Errorf("state file: %q is not a join code of %d to %d symbols in upper case",
+		return Code{}, fmt.Errorf("statefile: %q is not a join code of %d to %d symbols in upper case",
 			s, alloc.MinCodeLen, alloc.MaxCodeLen)
 	}
 	return Code{packed}, nil

@@ -52,7 +52,7 @@ func Open(cfg Config) (*File, Left, error) {
 func openFile(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
-		return nil, 0, fmt.Errorf("state file: %w", err)
+		return nil, 0, fmt.Errorf("statefile: %w", err)
 	}
 	info, err := f.Stat()
 	if err == nil && !info.Mode().IsRegular() {
@@ -60,7 +60,7 @@ func openFile(path string) (*os.File, int64, error) {
 	}
 	if err != nil {
 		_ = f.Close()
-		return nil, 0, fmt.Errorf("state file: %w", err)
+		return nil, 0, fmt.Errorf("statefile: %w", err)
 	}
 	if info.Mode().Perm()&0o077 != 0 {
 		_ = f.Chmod(0o600)
@@ -72,7 +72,7 @@ func openFile(path string) (*os.File, int64, error) {
 func setAside(f *os.File, path string) (*os.File, error) {
 	_ = f.Close()
 	if err := os.Rename(path, path+setAsideSuffix); err != nil {
-		return nil, fmt.Errorf("state file: %w", err)
+		return nil, fmt.Errorf("statefile: %w", err)
 	}
 	f, _, err := openFile(path)
 	return f, err

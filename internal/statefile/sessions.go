@@ -140,7 +140,7 @@ const MaxSequence = 1<<wordBits - 1
 // made. Sessions of the process before are in Found.
 func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	if cfg.Path == "" || cfg.Capacity < 1 || cfg.Capacity > MaxCapacity || cfg.MaxAge <= 0 {
-		return nil, fmt.Errorf("state file: sessions: path %q, capacity %d, maximum age %v", cfg.Path, cfg.Capacity, cfg.MaxAge)
+		return nil, fmt.Errorf("statefile: sessions: path %q, capacity %d, maximum age %v", cfg.Path, cfg.Capacity, cfg.MaxAge)
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -439,7 +439,7 @@ func (s *Sessions) fail(err error) {
 		s.state.Store(next)
 	}
 	if first && s.cfg.OnError != nil {
-		s.cfg.OnError(fmt.Errorf("state file: sessions are not stored any more: %w", err))
+		s.cfg.OnError(fmt.Errorf("statefile: sessions are not stored any more: %w", err))
 	}
 }
 

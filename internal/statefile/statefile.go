@@ -167,7 +167,7 @@ func (l *File) Close() error {
 	}
 	l.disk.file = nil
 	if err != nil {
-		return fmt.Errorf("state file: %w", err)
+		return fmt.Errorf("statefile: %w", err)
 	}
 	return nil
 }
@@ -214,7 +214,7 @@ func (l *File) fail(err error) {
 			err = fmt.Errorf("%w; remove %s before the next start, as it could not be done: %w", err, l.cfg.Path, e)
 		}
 	}
-	l.cfg.reportError(fmt.Errorf("state file: nothing is stored any more: %w", err))
+	l.cfg.reportError(fmt.Errorf("statefile: nothing is stored any more: %w", err))
 }
 
 // writeHeader writes the header, but not the journal. It goes past the

@@ -51,12 +51,12 @@ type Config struct {
 	// Timeout bounds each call, with waiting for a connection and making one. A
 	// batch of Hold or Drop counts as one call. 0 means 70 ms.
 	Timeout time.Duration
-	// HoldFor is how long hosts and codes last that nobody refreshes. 0 means
+	// HoldFor is the time for which hosts and codes last without a refresh. 0 means
 	// fleet.HoldFor; relays and API processes of a fleet must agree on it.
 	HoldFor time.Duration
 	// PoolSize bounds the connections to one server. 0 means 16.
 	PoolSize int
-	// Logger is told when the breaker opens and closes. Nil: nobody is.
+	// Logger gets changes of the breaker. Nil: no log.
 	Logger *slog.Logger
 }
 

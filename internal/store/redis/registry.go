@@ -2,6 +2,8 @@ package redisstore
 
 import (
 	"context"
+	"encoding/json"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
@@ -192,3 +194,130 @@ func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) 
 		relay.String(), bootText(boot))
 	return err
 }
+
+// nodeJSON is a node as an entry has it. What a newer version adds is passed
+// over, so that versions can be mixed while a fleet is being upgraded.
+type nodeJSON struct {
+	Region      string         `json:"region"`
+	Description string         `json:"description,omitempty"`
+	QoS         string         `json:"qos,omitempty"`
+	Control     string         `json:"control,omitempty"`
+	Endpoints   []endpointJSON `json:"endpoints,omitempty"`
+	Seats       int            `json:"seats"`
+	Taken       int            `json:"taken"`
+	Load        float64        `json:"load"`
+	Players     int            `json:"players"`
+	Matches     int            `json:"matches"`
+	Version     string         `json:"version,omitempty"`
+	Draining    bool           `json:"draining,omitempty"`
+	Healing     bool           `json:"healing,omitempty"`
+	RecoverMS   int64          `json:"recoverMs"`
+}
+
+type endpointJSON struct {
+	Type     string `json:"type"`
+	Network  string `json:"network"`
+	Host     string `json:"host"`
+	Port     uint16 `json:"port"`
+	Reliable bool   `json:"reliable,omitempty"`
+	Secure   bool   `json:"secure,omitempty"`
+}
+
+func encodeNode(n fleet.Node) ([]byte, error) {
+	j := nodeJSON{
+		Region: n.Region, Description: n.Description, QoS: n.QoSAddress, Control: n.Control,
+		Seats: n.Seats, Taken: n.Taken, Load: n.Load, Players: n.Players, Matches: n.Matches,
+		Version: n.Version, Draining: n.Draining, Healing: n.Healing, RecoverMS: milliseconds(n.RecoverFor),
+	}
+	for _, e := range n.Endpoints {
+		j.Endpoints = append(j.Endpoints, endpointJSON{e.ConnectionType, e.Network, e.Host, e.Port, e.Reliable, e.Secure})
+	}
+	text, err := json.Marshal(j)
+	if err != nil {
+		return nil, fmt.Errorf("redisstore: encode the node: %w", err)
+	}
+	if len(text) > maxValue {
+		return nil, fmt.Errorf("redisstore: the node's entry takes %d bytes, at most %d are read: name fewer endpoints", len(text), maxValue)
+	}
+	return text, nil
+}
+
+// entrySlack is what an entry has besides its JSON: a time, a boot, a number.
+const entrySlack = 64
+
+// parseEntry reads the entry of a relay: "at:boot:number:json".
+func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
+	id, ok := parseID(relay)
+	if !ok || len(text) > maxValue+entrySlack {
+		return fleet.Seen{}, false
+	}
+	parts := strings.SplitN(text, ":", 4)
+	if len(parts) != 4 {
+		return fleet.Seen{}, false
+	}
+	at, okAt := parseMilliseconds(parts[0])
+	boot, okBoot := parseHex(parts[1])
+	_, okNumber := parseMilliseconds(parts[2])
+	var j nodeJSON
+	if !okAt || !okBoot || !okNumber || json.Unmarshal([]byte(parts[3]), &j) != nil {
+		return fleet.Seen{}, false
+	}
+	n := fleet.Node{
+		Relay: alloc.RelayID(id), Boot: boot,
+		Region: j.Region, Description: j.Description, QoSAddress: j.QoS, Control: j.Control,
+		Seats: j.Seats, Taken: j.Taken, Load: j.Load, Players: j.Players, Matches: j.Matches,
+		Version: j.Version, Draining: j.Draining, Healing: j.Healing,
+		RecoverFor: time.Duration(min(max(j.RecoverMS, 0), maxAge.Milliseconds())) * time.Millisecond,
+	}
+	for _, e := range j.Endpoints {
+		n.Endpoints = append(n.Endpoints, alloc.ServerEndpoint{
+			ConnectionType: e.Type, Network: e.Network, Host: e.Host, Port: e.Port, Reliable: e.Reliable, Secure: e.Secure,
+		})
+	}
+	age := min(max(now-at, 0), maxAge.Milliseconds()) // Another server's clock may be behind.
+	return fleet.Seen{Node: n, Age: time.Duration(age) * time.Millisecond}, true
+}
+
+// announce writes the entry of a relay, "at:boot:number:json", unless a later
+// one of the same run is there already. It returns 1 if the entry before was of
+// that run, and had the number that the relay last knew to be written or a later
+// one, and 0 otherwise. A few entries that have ended are taken off.
+// KEYS: entries, their ends. ARGV: relay, boot, number, last number known to be
+// written, milliseconds that the entry lasts, JSON.
+var announce = redis.NewScript(luaNow + `
+local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
+if #old > 0 then
+  redis.call('HDEL', KEYS[1], unpack(old))
+  redis.call('ZREM', KEYS[2], unpack(old))
+end
+local intact = 0
+local v = redis.call('HGET', KEYS[1], ARGV[1])
+if v then
+  local boot, number = string.match(v, '^%d+:(%x+):(%d+):')
+  if boot == ARGV[2] then
+    if tonumber(number) >= tonumber(ARGV[4]) then intact = 1 end
+    if tonumber(number) > tonumber(ARGV[3]) then return intact end
+  end
+end
+redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ':' .. ARGV[2] .. ':' .. ARGV[3] .. ':' .. ARGV[6])
+redis.call('ZADD', KEYS[2], now + ARGV[5], ARGV[1])
+for i = 1, 2 do
+  if redis.call('PTTL', KEYS[i]) < tonumber(ARGV[5]) then redis.call('PEXPIRE', KEYS[i], ARGV[5]) end
+end
+return intact
+`)
+
+// listNodes returns the time of the store, and all entries. KEYS: entries.
+var listNodes = redis.NewScript(luaNow + `
+return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
+`)
+
+// withdraw takes off the entry of a relay if it is of that run: 1, or 0.
+// KEYS: entries, their ends. ARGV: relay, boot.
+var withdraw = redis.NewScript(`
+local v = redis.call('HGET', KEYS[1], ARGV[1])
+if not v or string.match(v, '^%d+:(%x+):') ~= ARGV[2] then return 0 end
+redis.call('HDEL', KEYS[1], ARGV[1])
+redis.call('ZREM', KEYS[2], ARGV[1])
+return 1
+`)

@@ -94,7 +94,7 @@ type Stats struct {
 	// Forgotten are hosts whose code was dropped after Forget, Overflow those
 	// that Forget had no room for: their codes end by themselves.
 	Forgotten, Overflow uint64
-	// Connections are open, Idle ones in use by nobody.
+	// Connections are open, Idle ones not in use.
 	Connections, Idle int
 }
 

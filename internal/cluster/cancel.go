@@ -13,33 +13,33 @@ const (
 	// maxPending bounds the keys that wait to be cancelled at one relay, 128 KiB.
 	// Beyond it the next one is dropped: its reservation lapses by itself.
 	maxPending = 4096
-	// cancelFor is how long a cancellation is tried: as long as a reservation that
-	// nobody binds lives, and as the relay remembers its key.
+	// cancelFor is how long a cancellation is tried: as long as an unbound
+	// reservation lives, and as the relay retains its key.
 	cancelFor = 10 * time.Second
-	// cancelWithin bounds one attempt.
-	cancelWithin = 2 * time.Second
+	// cancelTimeout bounds one attempt.
+	cancelTimeout = 2 * time.Second
 	// The pause after a failed attempt, doubled each time and drawn from its upper
 	// half.
-	cancelPause, cancelPauseMost = 50 * time.Millisecond, time.Second
-	// farewellFor bounds the wait for cancellations at the end of Run.
-	farewellFor = time.Second
+	cancelPause, maxCancelPause = 50 * time.Millisecond, time.Second
+	// finishTimeout bounds the wait for cancellations at the end of Run.
+	finishTimeout = time.Second
 )
 
-// pending are the keys that wait to be cancelled at one relay.
-type pending struct {
-	mu   sync.Mutex // guards the following fields; held for no call
-	keys []waiting  // oldest first
-	busy bool       // somebody sends them
+// cancelQueue holds the keys that wait to be cancelled at one relay.
+type cancelQueue struct {
+	mu      sync.Mutex   // guards the following fields; held during no call
+	keys    []pendingKey // oldest first
+	sending bool         // a goroutine sends them
 }
 
-type waiting struct {
+type pendingKey struct {
 	key   key
 	since time.Time
 }
 
-// takeBack has a key cancelled in the background. The caller is within enter and
-// leave of the line.
-func (d *Dialer) takeBack(l *line, k key) {
+// queueCancellation cancels a key in the background. The caller is between acquire and
+// release of the relayConn.
+func (d *Dialer) queueCancellation(l *relayConn, k key) {
 	d.counts.lost.Add(1)
 	p := &l.pending
 	p.mu.Lock()
@@ -48,11 +48,11 @@ func (d *Dialer) takeBack(l *line, k key) {
 		d.counts.overflowed.Add(1)
 		return
 	}
-	p.keys = append(p.keys, waiting{k, time.Now()})
-	if p.busy {
+	p.keys = append(p.keys, pendingKey{k, time.Now()})
+	if p.sending {
 		return
 	}
-	p.busy = true
+	p.sending = true
 	d.mu.Lock()
 	l.calls++
 	life := d.life
@@ -66,7 +66,7 @@ func (d *Dialer) takeBack(l *line, k key) {
 }
 
 // cancelAll sends what is pending until nothing is.
-func (d *Dialer) cancelAll(ctx context.Context, l *line) {
+func (d *Dialer) cancelAll(ctx context.Context, l *relayConn) {
 	pause := cancelPause
 	for {
 		batch := d.batch(ctx, &l.pending)
@@ -80,13 +80,13 @@ func (d *Dialer) cancelAll(ctx context.Context, l *line) {
 			continue
 		}
 		wait(ctx, pause/2+rand.N(pause/2))
-		pause = min(2*pause, cancelPauseMost)
+		pause = min(2*pause, maxCancelPause)
 	}
 }
 
 // batch returns the oldest keys that are worth sending, or nil, when the caller
 // must come back no more.
-func (d *Dialer) batch(ctx context.Context, p *pending) []waiting {
+func (d *Dialer) batch(ctx context.Context, p *cancelQueue) []pendingKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	old := 0
@@ -96,25 +96,25 @@ func (d *Dialer) batch(ctx context.Context, p *pending) []waiting {
 	d.counts.givenUp.Add(uint64(old))
 	p.keys = p.keys[old:]
 	if len(p.keys) == 0 {
-		p.keys, p.busy = nil, false
+		p.keys, p.sending = nil, false
 		return nil
 	}
 	return p.keys[:min(len(p.keys), maxBatch)]
 }
 
 // done drops the first n keys.
-func (p *pending) done(n int) {
+func (p *cancelQueue) done(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys = p.keys[n:]
 }
 
-func (d *Dialer) cancel(ctx context.Context, l *line, batch []waiting) error {
+func (d *Dialer) cancel(ctx context.Context, l *relayConn, batch []pendingKey) error {
 	call := cancelCall{Keys: make([]string, len(batch))}
 	for i, w := range batch {
 		call.Keys[i] = w.key.String()
 	}
-	ctx, stop := context.WithTimeout(ctx, cancelWithin)
+	ctx, stop := context.WithTimeout(ctx, cancelTimeout)
 	defer stop()
 	_, err := l.call(ctx, ctx, exchange{path: pathCancel, key: []string{}, in: call, out: &emptyAnswer{}})
 	return err

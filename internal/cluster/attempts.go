@@ -1,0 +1,374 @@
+package cluster
+
+import (
+	"context"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"runtime/debug"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+const (
+	// extraWait is how much longer than its caller a relay waits for its own
+	// reservation. What is not waited for is not known, and cannot be ended.
+	extraWait = 5 * time.Second
+	// endTimeout bounds the end of a reservation that no caller got. If the end fails,
+	// the reservation expires unbound.
+	endTimeout = 5 * time.Second
+	// maxBatch bounds the keys in one cancellation.
+	maxBatch = 64
+)
+
+func outcomeOf(res alloc.Reservation, err error) outcome {
+	if err != nil {
+		return outcome{err: err}
+	}
+	return outcome{res: &res}
+}
+
+// reserve makes a reservation, or waits for the call with the same key that
+// does, until the deadline.
+func (s *Server) reserve(ctx context.Context, q query, ask func(context.Context) outcome) (any, error) {
+	k, ok := parseKey(q.key)
+	if !ok {
+		return nil, malformed.withDetail("%s is not 32 hexadecimal digits in lower case", headerKey)
+	}
+	a, isNew, err := s.attemptTable.begin(k, q.digest(), s.elapsed())
+	if err != nil {
+		return nil, err
+	}
+	if isNew {
+		s.attempts.Go(func() { s.attempt(k, a, q.due, ask) })
+	} else {
+		s.counts.repeated.Add(1)
+	}
+	o := s.await(ctx, a)
+	if o.err != nil {
+		return nil, o.err
+	}
+	return answerOf(o.res), nil
+}
+
+// await returns the outcome of an attempt, or an error at the deadline of ctx. A caller
+// that has disconnected may repeat the call, so its attempt continues.
+func (s *Server) await(ctx context.Context, a *attempt) outcome {
+	select {
+	case <-a.done:
+		return s.attemptTable.outcome(a)
+	case <-ctx.Done():
+	}
+	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
+		return s.attemptTable.abandon(a)
+	}
+	return outcome{err: unavailable.withDetail("the caller has gone")}
+}
+
+// attempt makes a reservation, also when no caller waits for it any more.
+func (s *Server) attempt(k key, a *attempt, due time.Time, ask func(context.Context) outcome) {
+	ctx, cancel := context.WithDeadline(s.life, due.Add(extraWait))
+	defer cancel()
+	late := func() bool { return !time.Now().Before(due) || s.life.Err() != nil }
+	o := outcome{err: unavailable.withDetail("the deadline has passed before the relay was asked")}
+	if !late() {
+		o = recoverPanic(ctx, ask)
+	}
+	if o.res != nil {
+		s.counts.reserved.Add(1)
+	}
+	if !s.attemptTable.finish(k, a, o, late(), s.elapsed()) {
+		return
+	}
+	if err := s.end(context.WithoutCancel(ctx), k, o.res.ID); err != nil {
+		s.logger.Warn("ending an unused reservation failed; it expires unbound", "error", err)
+	}
+}
+
+// recoverPanic calls the relay. A panic there must not end the process: no HTTP server
+// recovers panics of this goroutine.
+func recoverPanic(ctx context.Context, ask func(context.Context) outcome) (o outcome) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			o = outcome{err: fmt.Errorf("cluster: panic: %v\n%s", fault, debug.Stack())}
+		}
+	}()
+	return ask(ctx)
+}
+
+// end ends the reservation of a cancelled key.
+func (s *Server) end(ctx context.Context, k key, id proto.AllocationID) error {
+	ctx, cancel := context.WithTimeout(ctx, endTimeout)
+	defer cancel()
+	err := s.relay.End(ctx, id)
+	if err != nil && !errors.Is(err, alloc.ErrNotFound) {
+		return err
+	}
+	s.attemptTable.markEnded(k)
+	if err == nil {
+		s.counts.ended.Add(1)
+	}
+	return nil
+}
+
+// cancel ends the reservations that the keys have made, and refuses those that
+// they would make. Cancelling again does no harm.
+func (s *Server) cancel(ctx context.Context, q query) (any, error) {
+	var in cancelCall
+	if err := decode(q.body, &in); err != nil {
+		return nil, err
+	}
+	if len(in.Keys) > maxBatch {
+		return nil, malformed.withDetail("more than %d keys", maxBatch)
+	}
+	keys := make([]key, len(in.Keys))
+	for i, text := range in.Keys {
+		var ok bool
+		if keys[i], ok = parseKey(text); !ok {
+			return nil, malformed.withDetail("keys[%d] is not 32 hexadecimal digits in lower case", i)
+		}
+	}
+	var failed error
+	for _, k := range keys {
+		id, end := s.attemptTable.cancel(k, s.elapsed())
+		s.counts.cancelled.Add(1)
+		if end {
+			failed = errors.Join(failed, s.end(ctx, k, id))
+		}
+	}
+	return emptyAnswer{}, failed
+}
+
+const (
+	// rememberFor is how long a reservation is remembered by its key. An API
+	// gives up after 2 s and cancels what it gave up within cancelFor, and a
+	// reservation that is not bound expires after 10 s anyway.
+	rememberFor = 10 * time.Second
+	// maxRunning bounds the reservations under way, which answers the next one
+	// with "busy": a relay that is that far behind would only become slower with more.
+	maxRunning = 1024
+	// maxRemembered bounds the keys that are remembered besides, below 30 MiB in
+	// all. Beyond it the oldest is forgotten early: at 5,000 reservations a
+	// second after 6 s, which is three times as long as a caller repeats a call.
+	maxRemembered = 32768
+)
+
+// outcome is what became of a reservation.
+type outcome struct {
+	res *alloc.Reservation // nil: none
+	err error
+}
+
+// attempt is one reservation, by its key. Its fields are memory's, but for done.
+type attempt struct {
+	callDigest [sha256.Size]byte // digest of call and body; none if cancelledFirst
+	done       chan struct{}     // closed when the outcome is there
+	outcome
+	id             proto.AllocationID // of the reservation, also once it was cancelled
+	cancelled      bool
+	overdue        bool // a caller got the answer that it did not come in time
+	cancelledFirst bool // cancelled before it came
+	ended          bool // cancelled, and there is nothing left to end
+}
+
+// attemptTable holds the outcomes of reservations by key, so that a call that is sent
+// twice reserves once, and a cancelled reservation can be ended.
+type attemptTable struct {
+	mu             sync.Mutex // guards the following fields and those of attempts; held during no call
+	running        int
+	byKey          map[key]*attempt
+	ring           []retained // of at most its length, oldest at head
+	head, n        int
+	forgottenEarly uint64 // before their time
+}
+
+// retained is the time until which an outcome is retained, since the server was
+// created.
+type retained struct {
+	key   key
+	until time.Duration
+}
+
+func newAttemptTable(most int) *attemptTable {
+	return &attemptTable{byKey: make(map[key]*attempt), ring: make([]retained, most)}
+}
+
+// begin returns the attempt with that key, and whether it is new. The caller of begin
+// then makes the reservation and calls finish.
+func (m *attemptTable) begin(k key, asked [sha256.Size]byte, now time.Duration) (a *attempt, isNew bool, err error) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire(now)
+	if a, ok := m.byKey[k]; ok {
+		switch {
+		case a.cancelledFirst:
+			return nil, false, cancelled.withDetail("the reservation was cancelled before it came")
+		case a.callDigest != asked:
+			return nil, false, keyReused.withDetail("the key was used for another call")
+		}
+		return a, false, nil
+	}
+	if m.running >= maxRunning {
+		return nil, false, tooMany.withDetail("%d reservations are under way", m.running)
+	}
+	m.running++
+	a = &attempt{callDigest: asked, done: make(chan struct{})}
+	m.byKey[k] = a
+	return a, true, nil
+}
+
+// finish records the outcome of an attempt. It returns true if its reservation
+// has to be ended, because it was cancelled meanwhile or came too late; a
+// caller that waits for it then gets no reservation.
+func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.Duration) (end bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.running--
+	if o.res != nil {
+		a.id = o.res.ID
+		end = late || a.overdue || a.cancelled
+	}
+	switch {
+	case a.cancelled:
+		o = outcome{err: cancelled.withDetail("the reservation was cancelled")}
+	case end:
+		a.cancelled = true // what a late cancellation finds ended
+		o = outcome{err: unavailable.withDetail("the reservation was made after its deadline, and ended")}
+	}
+	a.outcome = o
+	a.ended = !end && o.res == nil
+	close(a.done)
+	m.retain(k, now)
+	return end
+}
+
+// outcome returns the outcome of an attempt that is done. The reservation is
+// immutable.
+func (m *attemptTable) outcome(a *attempt) outcome {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return a.outcome
+}
+
+// abandon returns what became of an attempt after all, or makes sure that, where
+// its caller is told that it did not come in time, nobody gets it later.
+func (m *attemptTable) abandon(a *attempt) outcome {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	select {
+	case <-a.done:
+		return a.outcome
+	default:
+		a.overdue = true
+		return outcome{err: unavailable.withDetail("the relay did not answer within the deadline")}
+	}
+}
+
+// cancel makes sure that no caller gets the reservation of that key, now or later. It
+// returns the id of a reservation that must be ended.
+func (m *attemptTable) cancel(k key, now time.Duration) (id proto.AllocationID, end bool) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire(now)
+	a, ok := m.byKey[k]
+	if !ok {
+		m.byKey[k] = &attempt{cancelled: true, cancelledFirst: true, ended: true}
+		m.retain(k, now)
+		return proto.AllocationID{}, false
+	}
+	a.cancelled = true
+	if a.ended || a.id.IsZero() {
+		return proto.AllocationID{}, false // or finish ends it
+	}
+	a.outcome = outcome{err: cancelled.withDetail("the reservation was cancelled")}
+	return a.id, true
+}
+
+// markEnded records that the reservation of a cancelled attempt has ended.
+func (m *attemptTable) markEnded(k key) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if a, ok := m.byKey[k]; ok {
+		a.ended = true
+	}
+}
+
+// retain keeps an outcome for rememberFor from now on. The caller holds mu.
+func (m *attemptTable) retain(k key, now time.Duration) {
+	if m.n == len(m.ring) {
+		m.forgottenEarly++
+		m.removeOldest()
+	}
+	m.ring[(m.head+m.n)%len(m.ring)] = retained{k, now + rememberFor}
+	m.n++
+}
+
+// expire removes expired outcomes. The caller holds mu.
+func (m *attemptTable) expire(now time.Duration) {
+	for m.n > 0 && m.ring[m.head].until <= now {
+		m.removeOldest()
+	}
+}
+
+// removeOldest removes the oldest outcome. The caller holds mu, and n > 0.
+func (m *attemptTable) removeOldest() {
+	delete(m.byKey, m.ring[m.head].key)
+	m.ring[m.head] = retained{}
+	m.head = (m.head + 1) % len(m.ring)
+	m.n--
+}
+
+// sweep removes expired outcomes when there are no calls, because outcomes hold keys.
+func (m *attemptTable) sweep(now time.Duration) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.expire(now)
+}
+
+// sizes returns how many reservations are under way and remembered, and how
+// many were forgotten before their time.
+func (m *attemptTable) sizes() (running, remembered int, forgot uint64) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.running, m.n, m.forgottenEarly
+}
+
+// keyLen is the size of an idempotency key: 128 random bits, so that no two
+// calls share one and no caller can guess another's.
+const keyLen = 16
+
+// key names one attempt at a reservation.
+type key [keyLen]byte
+
+func newKey() (k key) {
+	_, _ = rand.Read(k[:]) // never fails (crypto/rand)
+	return k
+}
+
+// String returns 32 hexadecimal digits.
+func (k key) String() string { return hex.EncodeToString(k[:]) }
+
+// parseKey reads what String returns, and nothing else.
+func parseKey(s string) (k key, ok bool) {
+	ok = parseHex(s, k[:])
+	return k, ok
+}
+
+// parseHex fills to from lower-case hexadecimal digits, twice as many.
+func parseHex(s string, to []byte) bool {
+	if len(s) != 2*len(to) {
+		return false
+	}
+	for _, c := range []byte(s) {
+		if (c < '0' || c > '9') && (c < 'a' || c > 'f') {
+			return false
+		}
+	}
+	_, err := hex.Decode(to, []byte(s))
+	return err == nil
+}
