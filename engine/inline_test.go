@@ -16,7 +16,7 @@ var mustInline = []string{
 
 // TestInline asks the compiler.
 func TestInline(t *testing.T) {
-	out, err := exec.Command("go", "build", "-gcflags=-m", ".", "../alloc").CombinedOutput()
+	out, err := exec.Command("go", "build", "-gcflags=-m", ".", "../internal/table").CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v\n%s", err, out)
 	}
