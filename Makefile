@@ -123,7 +123,7 @@ rows: ## check that each row of the mutation table still matches its package (fa
 	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
-mutants: ## break the rules that matter most, one at a time; the test of each must fail (about 5 minutes)
+mutants: ## break the rules that matter most, one at a time; the test of each must fail (5 to 15 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'
