@@ -34,8 +34,8 @@ func TestCodeLenRule(t *testing.T) {
 	}
 }
 
-// TestCodeLenAgainstArithmetic recomputes the table of reliability-security.md
-// 4.8: seconds until a guess hits = 20^L / (codes × rate).
+// TestCodeLenAgainstArithmetic computes the table of code lengths again: seconds until a
+// guess hits = 20^L / (codes × rate).
 func TestCodeLenAgainstArithmetic(t *testing.T) {
 	t.Parallel()
 	seconds := func(length, active int, rate float64) float64 {

@@ -11,8 +11,8 @@ import (
 	"github.com/google/uuid"
 )
 
-// The helpers of this file read answers as the SDK does: a member that
-// protocol.md 4.3 and 4.4 call required must be there and have its type.
+// The helpers of this file read answers as the SDK does: a member that the published
+// API requires must be there and have its type.
 
 // object is a JSON object whose members are taken strictly.
 type object struct {

@@ -49,12 +49,11 @@
 //
 // # Presets
 //
-// [Unity] is what is known of the tokens of Unity Authentication. From the
-// published SDK (protocol.md 4.9): sub is the player's id, and aud is a list with
-// envName:<environment>. That they are signed with RS256 under public keys:
-// operators-and-users.md. Not verified with a real token: the addresses of issuer
-// and keys, and the claim project_id. All of Unity's customers share that issuer,
-// so the project has to be named.
+// [Unity] is a preset for tokens of Unity Authentication. Known from the published SDK:
+// sub is the player's id, and aud is a list with envName:<environment>. Tokens are signed
+// with RS256 under published keys. Not verified with a real token: the addresses of issuer
+// and keys, and the claim project_id. All of Unity's customers share that issuer, so the
+// project must be configured.
 //
 // [Development] is for tokens of [Mint], signed with a secret of one's own.
 package identity
