@@ -110,3 +110,90 @@ func (b *budgets) gate(ep endpoint.Endpoint) uint64 {
 	}
 	return scatter(prefix^b.secret) >> 52
 }
+
+// The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand
+// keys a second, remembered for 200 ms each, a fifth one in a set is a matter of
+// one in a hundred million; at the budget of the whole process, of two in a
+// thousand.
+const (
+	recentBits = 13
+	recentWays = 4
+)
+
+// recentTagBits are the bits of a key's hash that tell it from others of its set.
+const recentTagBits = 24
+
+// recent remembers for a while which keys were seen, in a fixed space: sets of
+// four, in which each word has the end of a while in milliseconds and a part of
+// its key's hash. All words are atomics; anybody may call.
+type recent [1 << recentBits][recentWays]atomic.Uint64
+
+// first reports whether a key, by its hash, is seen for the first time in
+// millis, and remembers it then. It also reports false when the set is full of
+// others: better silent than twice.
+func (r *recent) first(hash uint64, now, millis int64) bool {
+	set := &r[hash>>(64-recentBits)]
+	tag := hash & (1<<recentTagBits - 1)
+	for {
+		var free *atomic.Uint64
+		var was uint64
+		for i := range set {
+			word := set[i].Load()
+			over := int64(word>>recentTagBits) <= now
+			if !over && word&(1<<recentTagBits-1) == tag {
+				return false
+			}
+			if over && free == nil {
+				free, was = &set[i], word
+			}
+		}
+		if free == nil {
+			return false
+		}
+		if free.CompareAndSwap(was, uint64(now+millis)<<recentTagBits|tag) {
+			return true
+		}
+	}
+}
+
+// wrongRate is how many messages in the name of one allocation may come from
+// endpoints to which it is not bound before it counts as spoofed at. A client
+// that roams sends a few; who looks for its port by trying all of them sends
+// thousands.
+var wrongRate = table.Rate{Interval: 10_000, Burst: 100}
+
+const (
+	// spoofedMillis is for how long an allocation counts as spoofed at after the
+	// last message that was too many.
+	spoofedMillis = 10_000
+	// lingerTicks is how long a CLOSE or DISCONNECT of such an allocation waits
+	// for its owner to go on as if nothing had been: 1 s.
+	lingerTicks = 1000 / table.TickMillis
+
+	spoofGates = 4096
+)
+
+// spoofGuard notices allocations in whose name somebody else sends. Two that
+// share a gate share its count, which makes the relay careful early, no more.
+// Every word is an atomic; any goroutine may use it.
+type spoofGuard struct {
+	gates [spoofGates]atomic.Uint64
+	until [spoofGates]atomic.Int64 // ms
+}
+
+// wrong counts a message in the name of h from an endpoint that is not h's.
+func (g *spoofGuard) wrong(h table.Handle, now int64) {
+	if i := spoofGate(h); !wrongRate.Take(&g.gates[i], now) {
+		g.until[i].Store(now + spoofedMillis)
+	}
+}
+
+// suspects reports whether h is being spoofed at.
+func (g *spoofGuard) suspects(h table.Handle, now int64) bool {
+	return now < g.until[spoofGate(h)].Load()
+}
+
+// spoofGate keeps the next owner of a slot apart from the last one.
+func spoofGate(h table.Handle) uint32 {
+	return (h.Slot() + uint32(h)*64) % spoofGates
+}

@@ -5,6 +5,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
@@ -149,4 +150,141 @@ func (c *control) told(d *deferred) {
 		c.shared.table.Activity(d.handle).Unprove(c.shared.live.Load().unproven)
 		c.shared.table.Mark(d.handle, table.Told)
 	}
+}
+
+// deed is what control does once every worker has passed.
+type deed uint8
+
+const (
+	sendReply   deed = iota // send the first size bytes of room
+	sendBound               // the same, a BIND_RECEIVED for handle
+	sendLast                // the same, an ERROR 1, unless somebody else is there by now
+	recycleSlot             // let the slot of an ended allocation be used again
+	expire                  // end handle if it is still overdue
+)
+
+// deferred is one such deed.
+type deferred struct {
+	after  uint64 // number of the grace period that must be over; 0: none
+	does   deed
+	handle table.Handle
+	to     endpoint.Endpoint
+	size   uint8
+	nonce  uint16 // sendBound: of the BIND
+	room   [replySize]byte
+}
+
+// queue holds control's deeds in the order of their commits. None overtakes
+// another, so a reply that need not wait still comes after one that must. It
+// belongs to the control goroutine. What it holds is bounded: commands of one
+// grace period, and one deed or two per allocation.
+type queue struct {
+	deeds []deferred
+	head  int
+}
+
+func (q *queue) empty() bool { return q.head == len(q.deeds) }
+
+// add appends a deed and returns it for filling; it is valid until the next
+// call.
+func (q *queue) add() *deferred {
+	// What is done makes room when it is more than half.
+	if q.head*2 >= len(q.deeds) && q.head > 0 {
+		n := copy(q.deeds, q.deeds[q.head:])
+		q.deeds, q.head = q.deeds[:n], 0
+	}
+	q.deeds = append(q.deeds, deferred{})
+	return &q.deeds[len(q.deeds)-1]
+}
+
+func (q *queue) push(after uint64, does deed, h table.Handle) {
+	d := q.add()
+	d.after, d.does, d.handle = after, does, h
+}
+
+// pop returns the first deed if its grace period, and so every earlier one, is
+// over, else nil. The deed is valid until the next add.
+func (q *queue) pop(done uint64) *deferred {
+	if q.empty() || q.deeds[q.head].after > done {
+		return nil
+	}
+	q.head++
+	return &q.deeds[q.head-1]
+}
+
+// epoch is how a worker tells control where it is: odd while it handles a
+// batch, even from the end of the flush until the next batch. The worker
+// writes it; control reads it. It has a cache line of its own.
+type epoch struct {
+	count atomic.Uint64
+	_     [56]byte
+}
+
+// enter begins a batch: it comes before the first look at the table.
+func (e *epoch) enter() { e.count.Add(1) }
+
+// leave ends a batch: it comes after the last datagram has been sent.
+func (e *epoch) leave() { e.count.Add(1) }
+
+// grace tells when every worker has passed, that is: when no worker can still
+// act on what the table said before. It belongs to the control goroutine.
+//
+// One grace period runs at a time. What is committed while it runs must wait
+// for the next one, which begins when this one ends.
+type grace struct {
+	epochs  []*epoch
+	seen    []uint64 // where each worker was when the running period began
+	running bool
+	wanted  bool   // somebody waits for a period that has not begun
+	done    uint64 // number of the last period that is over
+
+	// waiting asks the workers to wake control after a flush.
+	waiting atomic.Bool
+}
+
+func newGrace(epochs []*epoch) *grace {
+	return &grace{epochs: epochs, seen: make([]uint64, len(epochs))}
+}
+
+// next returns the number of the period at whose end every worker will have
+// passed what was committed until now.
+func (g *grace) next() uint64 {
+	if !g.running {
+		g.begin()
+		return g.done + 1
+	}
+	g.wanted = true
+	return g.done + 2
+}
+
+func (g *grace) begin() {
+	for i, e := range g.epochs {
+		g.seen[i] = e.count.Load()
+	}
+	g.running, g.wanted = true, false
+	g.waiting.Store(true)
+}
+
+// poll returns the number of the last period that is over.
+func (g *grace) poll() uint64 {
+	for g.running && g.passed() {
+		g.running = false
+		g.done++
+		if g.wanted {
+			g.begin()
+		}
+	}
+	if !g.running {
+		g.waiting.Store(false)
+	}
+	return g.done
+}
+
+func (g *grace) passed() bool {
+	for i, e := range g.epochs {
+		if g.seen[i]&1 == 1 && e.count.Load() == g.seen[i] {
+			return false
+		}
+	}
+	return true
 }

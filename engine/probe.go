@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // A probe is a datagram that only this process can make: a magic word, a
@@ -115,4 +118,27 @@ func reachable(addr netip.AddrPort) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addr.Port())
 	}
 	return netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
+}
+
+// qosRate is how many QoS probes of one source prefix are answered: a client
+// sends five to each region.
+var qosRate = table.Rate{Interval: 50_000, Burst: 40}
+
+// qosGates are shared by prefixes as those of the ERROR budgets are. Any worker
+// may use them.
+type qosGates [prefixGates]atomic.Uint64
+
+// qos answers a QoS probe with less than was asked.
+func (w *worker) qos(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseQoSRequest(pkt)
+	switch {
+	case err != nil:
+		return DropSize
+	case w.shared.sources.refused(from):
+		return DropForbidden
+	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.qosGates[w.shared.budgets.gate(from)], now):
+		return DropRate
+	}
+	w.out.add(from, m.Response().Append(w.out.reply()))
+	return OutQoS
 }

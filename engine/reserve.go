@@ -3,13 +3,14 @@ package engine
 import (
 	"context"
 	"fmt"
-
-	"github.com/google/uuid"
+	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/google/uuid"
 )
 
 var _ alloc.Relay = (*Server)(nil)
@@ -216,4 +217,104 @@ func newID() (proto.AllocationID, error) {
 		return proto.AllocationID{}, fmt.Errorf("engine: allocation id: %w", err)
 	}
 	return proto.AllocationID(id), nil
+}
+
+// A seat is room for one player. A host takes one, and one for each player that
+// it asked for, whether they come or not, from its reservation to its end.
+
+// maxMaxSeats keeps the limit within an int everywhere.
+const maxMaxSeats = 1<<31 - 1
+
+// seats counts those that are taken. It belongs to control but for taken.
+type seats struct {
+	taken atomic.Int64
+	most  int64 // 0: no limit
+	// awaited are those of hosts which may yet come back after a restart: one for
+	// the host and one for each link that it had. What it asked for is in its
+	// connection data, which has not been seen yet.
+	awaited int64
+}
+
+func (c *control) seatsOf(host table.Handle) int64 {
+	return 1 + int64(c.shared.table.Account(host).MaxConnections)
+}
+
+// seated reports whether a host with room for most players finds its seats. One
+// that comes back after a restart is not asked: its match goes on.
+func (c *control) seated(most uint16) bool {
+	s := &c.seats
+	return s.most == 0 || s.taken.Load()+s.awaited+1+int64(most) <= s.most
+}
+
+// awaitedSeats returns those of a host of the run before.
+func awaitedSeats(r *statefile.Record) int64 {
+	if r.Flags&statefile.Host == 0 {
+		return 0
+	}
+	return 1 + int64(r.Links)
+}
+
+// SetMaxSeats changes [Config].MaxSeats from now on; nobody who is there is
+// asked to leave. Error: alloc.ErrUnavailable when the relay does not run.
+func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
+	if most < 0 || int64(most) > maxMaxSeats {
+		return fmt.Errorf("engine: at most %d seats are out of range", most)
+	}
+	return s.ask(ctx, func(c *control) { c.seats.most = int64(most) })
+}
+
+// DrainConfig says how a drain ends.
+type DrainConfig struct {
+	// Deadline is how long the drain may take. Zero: until the threshold.
+	Deadline time.Duration
+	// Threshold ends the drain when no more allocations than that are left.
+	Threshold int
+}
+
+// drain is what control knows of a drain. It belongs to control but for active.
+type drain struct {
+	active    atomic.Bool
+	until     int64 // ms; 0: no deadline
+	threshold int
+	finish    func() // ends Run
+}
+
+// Drain lets the relay run dry: it takes no more allocations for hosts, still
+// takes players for hosts that live, and relays as before. When no more than
+// cfg.Threshold allocations are left, those included that may yet come back after
+// a restart, or at the deadline, Run returns nil. A
+// second Drain replaces what the first one said. Error: alloc.ErrUnavailable
+// when the relay does not run.
+func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
+	return s.ask(ctx, func(c *control) {
+		c.drain.until = 0
+		if cfg.Deadline > 0 {
+			c.drain.until = c.shared.clock() + cfg.Deadline.Milliseconds()
+		}
+		c.drain.threshold = cfg.Threshold
+		c.drain.active.Store(true)
+	})
+}
+
+// Undrain lets the relay take new allocations again. Error: as for Drain.
+func (s *Server) Undrain(ctx context.Context) error {
+	return s.ask(ctx, func(c *control) { c.drain.active.Store(false) })
+}
+
+// Draining reports whether the relay runs dry. It may be called at any time.
+func (s *Server) Draining() bool { return s.control.drain.active.Load() }
+
+// drainSome ends the run when the drain is over.
+func (c *control) drainSome(now int64) {
+	d := &c.drain
+	if !d.active.Load() {
+		return
+	}
+	left, _, _ := c.shared.table.Counts()
+	if c.shared.recovering(now) {
+		left += c.recovery.missing // They may yet come back.
+	}
+	if left <= d.threshold || d.until != 0 && now >= d.until {
+		d.finish()
+	}
 }

@@ -3,9 +3,12 @@ package engine
 import (
 	"encoding/hex"
 	"log/slog"
+	"math/bits"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/table"
@@ -210,4 +213,205 @@ const faultHead = 64
 type faults struct {
 	log  *slog.Logger
 	last atomic.Int64 // ms; of the last line
+}
+
+// shared is what all workers and control share. The table, the budgets, the
+// spoof guard, the grace and what is live of the limits change, each by rules of
+// its own; the rest is fixed before Run.
+type shared struct {
+	rules    rules
+	live     atomic.Pointer[live]
+	table    *table.Table
+	sealer   *alloc.Sealer
+	budgets  *budgets
+	spoof    spoofGuard
+	faults   faults
+	qosGates qosGates
+	grace    *grace
+	earlier  *earlier // what was, before a restart
+	names    names    // of tenants that come back
+	probe    prober
+	sources  *sources
+	clock    func() int64 // milliseconds since some time before the start
+}
+
+// recovering reports whether now is within the recovery window, in which
+// allocations of an earlier run of the process may come back.
+func (r *shared) recovering(now int64) bool { return now < r.rules.recoverUntil }
+
+// relay forwards a RELAY: the endpoint must be bound to From, and From be
+// linked to To. The datagram leaves as it came.
+func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseRelay(pkt)
+	if err != nil {
+		return DropSize
+	}
+	if len(m.Payload) > w.shared.rules.maxContent {
+		return DropOversize
+	}
+	var sender, peer table.Entry
+	if !w.shared.table.Find(from, &sender) || sender.ID != m.From {
+		return w.mismatch(now, from, m.From)
+	}
+	own := w.noteHeard(&sender, now)
+	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
+		return w.stranger(now, &sender, m.To)
+	}
+	if peer.Endpoint.IsZero() {
+		return DropPeerUnbound
+	}
+	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
+		return DropReceiverSize
+	}
+	theirs := w.shared.table.Activity(peer.Handle)
+	if !own.Meter(w.shared.live.Load().quota(sender.Role), len(pkt), now) {
+		return DropRate
+	}
+	if !theirs.Spend(len(pkt)) {
+		return DropUnproven
+	}
+	t := tick(now)
+	table.Relayed(sender.Role, own, theirs, t)
+	theirs.Active(t)
+	w.traffic.add(own.Tally(), len(pkt))
+	w.out.add(peer.Endpoint, pkt)
+	return OutRelayed
+}
+
+// noteHeard notes that the owner of e sent a message that only it should send.
+func (w *worker) noteHeard(e *table.Entry, now int64) *table.Activity {
+	a := w.shared.table.Activity(e.Handle)
+	a.Heard(tick(now))
+	a.Prove()
+	return a
+}
+
+// ping echoes a PING to the endpoint that is bound to its id.
+func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParsePing(pkt)
+	if err != nil {
+		return DropSize
+	}
+	var sender table.Entry
+	if !w.shared.table.Find(from, &sender) || sender.ID != m.ID {
+		return w.mismatch(now, from, m.ID)
+	}
+	w.noteHeard(&sender, now)
+	w.out.add(from, pkt)
+	return OutPong
+}
+
+// live are the limits that may change while the relay runs. They are replaced
+// as a whole; a worker loads them for each RELAY.
+type live struct {
+	joiner, host table.Quota
+	unproven     uint32 // bytes
+}
+
+func (l Limits) live(unlimited bool) *live {
+	l = l.withDefaults(unlimited)
+	return &live{
+		joiner:   table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
+		host:     table.NewQuota(l.HostDatagrams, l.HostBytes),
+		unproven: uint32(l.UnprovenBytes),
+	}
+}
+
+// quota is what an allocation of that role may relay.
+func (l *live) quota(role table.Role) table.Quota {
+	if role == table.RoleHost {
+		return l.host
+	}
+	return l.joiner
+}
+
+// SetLimits changes [Config].Limits for all allocations from the next datagram
+// on. What may go to an unproven endpoint counts from its next BIND. It may be
+// called at any time.
+func (s *Server) SetLimits(l Limits) { s.shared.live.Store(l.live(s.cfg.Unlimited)) }
+
+// pacer decides whether a worker rests before it receives again. Between idle
+// and saturation a datagram costs less than waking up for it, so a short rest
+// lets several come together. It belongs to its worker.
+//
+// It does not rest when the queue is deep, and not after a datagram that came
+// alone: an idle relay answers at once. So of a burst, such as that of a tick,
+// the first datagram is not delayed and the others come together.
+type pacer struct {
+	delay int64 // nanoseconds; 0: never rest
+	deep  int   // datagrams in a batch from which on the queue is deep
+	last  int64 // when the last batch was done, in nanoseconds
+}
+
+// gatherAtLeast is how many datagrams a rest must be expected to gather, at the
+// pace of the last batch. With fewer it costs as much as the wake-up it saves.
+const gatherAtLeast = 2
+
+// rest returns for how long to rest after a batch of n datagrams that was done
+// at now, in nanoseconds.
+func (p *pacer) rest(now int64, n int) time.Duration {
+	gap := (now - p.last) / int64(n)
+	p.last = now
+	if n >= p.deep || gap*gatherAtLeast > p.delay {
+		return 0
+	}
+	return time.Duration(p.delay)
+}
+
+// batchBuckets is the number of buckets of batch sizes: 1, 2, 3-4, 5-8, up to
+// 129-256.
+const batchBuckets = 9
+
+// counters count what one goroutine did. It counts in plain words and
+// publishes now and then: an atomic store costs as much as a look-up.
+type counters struct {
+	received, receivedBytes  uint64
+	sentDatagrams, sentBytes uint64
+	sendFailed, sendDown     uint64
+	outcomes                 [NumOutcomes]uint64
+	batches                  [batchBuckets]uint64
+	touched                  uint64 // outcomes that changed since they were published, one bit each
+	pub                      published
+}
+
+// published is what others read.
+type published struct {
+	received, receivedBytes  atomic.Uint64
+	sentDatagrams, sentBytes atomic.Uint64
+	sendFailed, sendDown     atomic.Uint64
+	outcomes                 [NumOutcomes]atomic.Uint64
+	batches                  [batchBuckets]atomic.Uint64
+}
+
+func (c *counters) add(o Outcome) {
+	c.outcomes[o]++
+	c.touched |= 1 << o
+}
+
+func (c *counters) sent(r sock.SendResult) {
+	c.sentDatagrams += uint64(r.Sent)
+	c.sentBytes += uint64(r.Bytes)
+	c.sendFailed += uint64(r.Failed)
+	c.sendDown += uint64(r.Down)
+}
+
+// batch counts a batch of n datagrams, at least one.
+func (c *counters) batch(n int) { c.batches[bits.Len(uint(n-1))]++ }
+
+// publish makes the counts visible to others.
+func (c *counters) publish() {
+	for b := range c.batches {
+		c.pub.batches[b].Store(c.batches[b])
+	}
+	c.pub.received.Store(c.received)
+	c.pub.receivedBytes.Store(c.receivedBytes)
+	c.pub.sentDatagrams.Store(c.sentDatagrams)
+	c.pub.sentBytes.Store(c.sentBytes)
+	c.pub.sendFailed.Store(c.sendFailed)
+	c.pub.sendDown.Store(c.sendDown)
+	for t := c.touched; t != 0; t &= t - 1 {
+		o := bits.TrailingZeros64(t)
+		c.pub.outcomes[o].Store(c.outcomes[o])
+	}
+	c.touched = 0
 }
