@@ -12,13 +12,13 @@ import (
 
 // admission is a worker's scratch for the cryptography of BIND and
 // CONNECT_REQUEST, so that neither allocates.
-type admission struct {
-	scratch alloc.Scratch
-	deriver *alloc.Deriver
-	signer  proto.Signer
-	key     proto.Key
-	memory  bindMemory
-	named   uint64 // tenant whose name was last told to names
+type bindScratch struct {
+	scratch    alloc.Scratch
+	deriver    *alloc.Deriver
+	signer     proto.Signer
+	key        proto.Key
+	repeats    bindCache
+	lastTenant uint64 // tenant whose name was last told to names
 }
 
 // bind filters a BIND, the cheapest check first: form, seal, what is known
@@ -31,53 +31,53 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if m.AcceptMode != 0 {
 		return DropAcceptMode
 	}
-	c, ok := w.shared.sealer.Open(&w.seal.scratch, m.ConnectionData)
+	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
 	if c.Role == alloc.RoleTicket {
 		return DropTicket
 	}
-	if w.otherIdentity(&c) {
+	if w.bindsOtherAllocation(&c) {
 		return DropIdentity
 	}
 	e, live := w.shared.table.ByID(c.ID)
 	if live {
-		if w.seal.memory.has(&e, from, &m) {
-			return w.bindAgain(now, &e)
+		if w.crypto.repeats.isRepeat(&e, from, &m) {
+			return w.repeatBindReceived(now, &e)
 		}
-		if e.Is(table.EverBound|table.Deferred) && nonceOld(&e, from, m.Nonce) {
+		if e.Is(table.EverBound|table.Deferred) && isStaleNonce(&e, from, m.Nonce) {
 			return DropNonce
 		}
 	}
-	if !w.shared.budgets.unlimited && w.inbox.loaded(now) && !w.shared.budgets.mayVerify(now, from, c.ID, &e) {
+	if !w.shared.budgets.unlimited && w.inbox.isUnderLoad(now) && !w.shared.budgets.mayVerify(now, from, c.ID, &e) {
 		return DropLoad
 	}
-	w.seal.deriver.Key(c.ID, &w.seal.key)
-	if !w.seal.signer.Verify(pkt, &w.seal.key) {
+	w.crypto.deriver.Key(c.ID, &w.crypto.key)
+	if !w.crypto.signer.Verify(pkt, &w.crypto.key) {
 		return DropMAC
 	}
-	if !live && c.Tenant != w.seal.named && c.Boot != w.shared.sealer.Boot() {
-		w.shared.names.learn(&c)
-		w.seal.named = c.Tenant
+	if !live && c.Tenant != w.crypto.lastTenant && c.Boot != w.shared.sealer.Boot() {
+		w.shared.tenantNames.add(&c)
+		w.crypto.lastTenant = c.Tenant
 	}
-	return w.bindAuthentic(now, from, &m, claimsOf(&c), &e)
+	return w.enqueueBind(now, from, &m, claimsOf(&c), &e)
 }
 
 // bindAuthentic hands a BIND with a good signature to control. The entry is
 // empty if its allocation is not in the table.
-func (w *worker) bindAuthentic(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) Outcome {
+func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) Outcome {
 	q := fresh
 	if e.Is(table.EverBound) {
 		q = known
 	}
 	if e.Handle != 0 {
-		w.seal.memory.note(e.Handle, from, m)
+		w.crypto.repeats.store(e.Handle, from, m)
 	}
-	n, outcome := w.hand(q, &command{kind: proto.TypeBind, from: from, claims: c, nonce: m.Nonce, now: now})
-	if m := w.mute.find(from, now); m != nil {
-		m.forgive(now) // It is who it says, also when we are too busy for it.
-		if outcome == handedOver {
+	n, outcome := w.enqueue(q, &command{kind: proto.TypeBind, from: from, claims: c, nonce: m.Nonce, now: now})
+	if m := w.mutes.find(from, now); m != nil {
+		m.reset(now) // It is who it says, also when we are too busy for it.
+		if outcome == outcomePending {
 			m.bind = n
 		}
 	}
@@ -86,12 +86,12 @@ func (w *worker) bindAuthentic(now int64, from endpoint.Endpoint, m *proto.Bind,
 
 // bindAgain answers a BIND that is the last one once more: its BIND_RECEIVED
 // was lost, or its client has heard nothing for a while.
-func (w *worker) bindAgain(now int64, e *table.Entry) Outcome {
-	if m := w.mute.find(e.Endpoint, now); m != nil {
-		m.forgive(now)
+func (w *worker) repeatBindReceived(now int64, e *table.Entry) Outcome {
+	if m := w.mutes.find(e.Endpoint, now); m != nil {
+		m.reset(now)
 	}
 	w.shared.table.Activity(e.Handle).Heard(tick(now))
-	if !w.shared.budgets.unlimited && !w.seal.memory.take(e.Handle, now) {
+	if !w.shared.budgets.unlimited && !w.crypto.repeats.takeReply(e.Handle, now) {
 		return DropRate
 	}
 	w.out.add(e.Endpoint, proto.BindReceived{}.Append(w.out.reply()))
@@ -100,7 +100,7 @@ func (w *worker) bindAgain(now int64, e *table.Entry) Outcome {
 
 // nonceOld is the rule of nonces: from the same endpoint equal or higher, from
 // another one higher.
-func nonceOld(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
+func isStaleNonce(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 	return nonce < e.Nonce || nonce == e.Nonce && from != e.Endpoint
 }
 
@@ -112,14 +112,14 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	}
 	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.ID {
-		return w.mismatch(now, from, m.ID)
+		return w.refuseMismatch(now, from, m.ID)
 	}
-	w.noteHeard(&sender, now)
-	c, ok := w.shared.sealer.Open(&w.seal.scratch, m.ConnectionData)
+	w.noteReceived(&sender, now)
+	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
 	}
-	_, outcome := w.hand(known, &command{
+	_, outcome := w.enqueue(known, &command{
 		kind: proto.TypeConnectRequest, from: from, sender: sender, now: now, claims: claimsOf(&c),
 	})
 	return outcome
@@ -133,10 +133,10 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	}
 	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.From {
-		return w.mismatch(now, from, m.From)
+		return w.refuseMismatch(now, from, m.From)
 	}
-	w.noteHeard(&sender, now)
-	_, outcome := w.hand(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
+	w.noteReceived(&sender, now)
+	_, outcome := w.enqueue(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
 	return outcome
 }
 
@@ -149,19 +149,19 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	sender, ok := w.shared.table.ByEndpoint(from)
 	if !ok || sender.ID != m.ID {
 		if named, live := w.shared.table.ByID(m.ID); live {
-			w.shared.spoof.wrong(named.Handle, now)
+			w.shared.spoofGuard.noteForged(named.Handle, now)
 		}
 		return DropUnbound
 	}
-	_, outcome := w.hand(known, &command{kind: proto.TypeClose, from: from, sender: sender, now: now})
+	_, outcome := w.enqueue(known, &command{kind: proto.TypeClose, from: from, sender: sender, now: now})
 	return outcome
 }
 
 // hand gives a command to control.
-func (w *worker) hand(q class, c *command) (uint64, Outcome) {
-	c.share = uint8(w.shared.budgets.gate(c.from))
+func (w *worker) enqueue(q class, c *command) (uint64, Outcome) {
+	c.bucket = uint8(w.shared.budgets.prefixIndex(c.from))
 	n, outcome := w.inbox.push(q, c)
-	if outcome == handedOver {
+	if outcome == outcomePending {
 		w.wakeControl()
 	}
 	return n, outcome
@@ -169,7 +169,7 @@ func (w *worker) hand(q class, c *command) (uint64, Outcome) {
 
 // bindRows is how many BINDs a worker remembers. An allocation that shares its
 // row with another costs a signature more, nothing else.
-const bindRows = 1024
+const bindCacheSize = 1024
 
 // repeatRate is how often the same BIND is answered: a client repeats it once a
 // second.
@@ -178,11 +178,11 @@ var repeatRate = table.Rate{Interval: 50_000, Burst: 20}
 // bindMemory is what a worker remembers of BINDs whose signature it found good,
 // so that one that comes again is answered without cryptography and without
 // control. It belongs to its worker.
-type bindMemory struct {
-	rows [bindRows]bindRow
+type bindCache struct {
+	entries [bindCacheSize]bindCacheEntry
 }
 
-type bindRow struct {
+type bindCacheEntry struct {
 	handle table.Handle
 	from   endpoint.Endpoint
 	mac    [proto.MACLen]byte
@@ -190,10 +190,10 @@ type bindRow struct {
 	gate   atomic.Uint64
 }
 
-func (b *bindMemory) row(h table.Handle) *bindRow { return &b.rows[h.Slot()%bindRows] }
+func (b *bindCache) entry(h table.Handle) *bindCacheEntry { return &b.entries[h.Slot()%bindCacheSize] }
 
-func (b *bindMemory) note(h table.Handle, from endpoint.Endpoint, m *proto.Bind) {
-	r := b.row(h)
+func (b *bindCache) store(h table.Handle, from endpoint.Endpoint, m *proto.Bind) {
+	r := b.entry(h)
 	if r.handle != h {
 		r.gate.Store(0)
 	}
@@ -203,14 +203,14 @@ func (b *bindMemory) note(h table.Handle, from endpoint.Endpoint, m *proto.Bind)
 // has reports whether a BIND, whose connection data is that of e, is the last
 // one that control accepted for e, at the same endpoint, and the answer to that
 // one has left: before that every worker must pass first.
-func (b *bindMemory) has(e *table.Entry, from endpoint.Endpoint, m *proto.Bind) bool {
-	r := b.row(e.Handle)
+func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bind) bool {
+	r := b.entry(e.Handle)
 	return r.handle == e.Handle && r.from == from && r.nonce == m.Nonce &&
 		e.Is(table.EverBound|table.Told) && e.Endpoint == from && e.Nonce == m.Nonce &&
 		subtle.ConstantTimeCompare(r.mac[:], m.MAC[:]) == 1
 }
 
 // take draws one answer for h.
-func (b *bindMemory) take(h table.Handle, now int64) bool {
-	return repeatRate.Take(&b.row(h).gate, now)
+func (b *bindCache) takeReply(h table.Handle, now int64) bool {
+	return repeatRate.Take(&b.entry(h).gate, now)
 }

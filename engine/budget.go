@@ -41,15 +41,15 @@ const verifyGates = 1 << 13
 
 // budgets hold the gates of all workers and control. Every word is an atomic.
 type budgets struct {
-	unlimited                    bool
-	secret                       uint64
-	perPrefix                    table.Rate // prefixRate; a simulation has less
-	process                      atomic.Uint64
-	_                            [56]byte
-	prefixes                     [prefixGates]atomic.Uint64
-	endpoints                    recent                     // by endpoint and code
-	verifies                     [verifyGates]atomic.Uint64 // by allocation
-	prefixVerifies, homeVerifies [verifyGates]atomic.Uint64 // by allocation and prefix
+	unlimited                           bool
+	secret                              uint64
+	perPrefix                           table.Rate // prefixRate; a simulation has less
+	process                             atomic.Uint64
+	_                                   [56]byte
+	prefixes                            [prefixGates]atomic.Uint64
+	endpoints                           recentKeys                 // by endpoint and code
+	verifies                            [verifyGates]atomic.Uint64 // by allocation
+	prefixVerifies, boundPrefixVerifies [verifyGates]atomic.Uint64 // by allocation and prefix
 }
 
 func newBudgets(unlimited bool) *budgets {
@@ -66,11 +66,11 @@ func (b *budgets) takeError(to endpoint.Endpoint, code proto.ErrorCode, now int6
 }
 
 func (b *budgets) takeEndpoint(to endpoint.Endpoint, code proto.ErrorCode, now int64) bool {
-	return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)
+	return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis)
 }
 
 func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
-	return b.perPrefix.Take(&b.prefixes[b.gate(to)], now)
+	return b.perPrefix.Take(&b.prefixes[b.prefixIndex(to)], now)
 }
 
 func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
@@ -81,34 +81,34 @@ func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.proce
 // what the allocation's own limit refuses draws nothing that others share.
 func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.AllocationID, e *table.Entry) bool {
 	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
-	prefix := b.gate(from)
-	both := scatter(at+prefix) >> (64 - 13)
-	if !e.Endpoint.IsZero() && b.gate(e.Endpoint) == prefix {
-		return verifyPrefixRate.Take(&b.homeVerifies[both], now)
+	prefix := b.prefixIndex(from)
+	both := mix64(at+prefix) >> (64 - 13)
+	if !e.Endpoint.IsZero() && b.prefixIndex(e.Endpoint) == prefix {
+		return verifyPrefixRate.Take(&b.boundPrefixVerifies[both], now)
 	}
 	return verifyPrefixRate.Left(&b.prefixVerifies[both], now) &&
-		verifyRate.Take(&b.verifies[scatter(at)>>(64-13)], now) &&
+		verifyRate.Take(&b.verifies[mix64(at)>>(64-13)], now) &&
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
 func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint64 {
-	x := scatter(ep.Hi^b.secret) ^ ep.Lo
-	return scatter(scatter(x) ^ ep.Tail ^ uint64(code)<<48)
+	x := mix64(ep.Hi^b.secret) ^ ep.Lo
+	return mix64(mix64(x) ^ ep.Tail ^ uint64(code)<<48)
 }
 
 // scatter spreads what x says over its upper bits.
-func scatter(x uint64) uint64 {
+func mix64(x uint64) uint64 {
 	x *= 0x9E3779B97F4A7C15
 	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
 }
 
 // gate returns the gate of an endpoint's prefix.
-func (b *budgets) gate(ep endpoint.Endpoint) uint64 {
+func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 	prefix := ep.Lo
 	if ep.Kind() == endpoint.KindUDP6 {
 		prefix = ep.Hi &^ 0xFF
 	}
-	return scatter(prefix^b.secret) >> 52
+	return mix64(prefix^b.secret) >> 52
 }
 
 // The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand
@@ -126,12 +126,12 @@ const recentTagBits = 24
 // recent remembers for a while which keys were seen, in a fixed space: sets of
 // four, in which each word has the end of a while in milliseconds and a part of
 // its key's hash. All words are atomics; anybody may call.
-type recent [1 << recentBits][recentWays]atomic.Uint64
+type recentKeys [1 << recentBits][recentWays]atomic.Uint64
 
 // first reports whether a key, by its hash, is seen for the first time in
 // millis, and remembers it then. It also reports false when the set is full of
 // others: better silent than twice.
-func (r *recent) first(hash uint64, now, millis int64) bool {
+func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 	set := &r[hash>>(64-recentBits)]
 	tag := hash & (1<<recentTagBits - 1)
 	for {
@@ -160,15 +160,15 @@ func (r *recent) first(hash uint64, now, millis int64) bool {
 // endpoints to which it is not bound before it counts as spoofed at. A client
 // that roams sends a few; who looks for its port by trying all of them sends
 // thousands.
-var wrongRate = table.Rate{Interval: 10_000, Burst: 100}
+var forgedRate = table.Rate{Interval: 10_000, Burst: 100}
 
 const (
 	// spoofedMillis is for how long an allocation counts as spoofed at after the
 	// last message that was too many.
-	spoofedMillis = 10_000
+	suspectMillis = 10_000
 	// lingerTicks is how long a CLOSE or DISCONNECT of such an allocation waits
 	// for its owner to go on as if nothing had been: 1 s.
-	lingerTicks = 1000 / table.TickMillis
+	confirmTicks = 1000 / table.TickMillis
 
 	spoofGates = 4096
 )
@@ -182,14 +182,14 @@ type spoofGuard struct {
 }
 
 // wrong counts a message in the name of h from an endpoint that is not h's.
-func (g *spoofGuard) wrong(h table.Handle, now int64) {
-	if i := spoofGate(h); !wrongRate.Take(&g.gates[i], now) {
-		g.until[i].Store(now + spoofedMillis)
+func (g *spoofGuard) noteForged(h table.Handle, now int64) {
+	if i := spoofGate(h); !forgedRate.Take(&g.gates[i], now) {
+		g.until[i].Store(now + suspectMillis)
 	}
 }
 
 // suspects reports whether h is being spoofed at.
-func (g *spoofGuard) suspects(h table.Handle, now int64) bool {
+func (g *spoofGuard) isSuspect(h table.Handle, now int64) bool {
 	return now < g.until[spoofGate(h)].Load()
 }
 

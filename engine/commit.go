@@ -35,17 +35,17 @@ func (c *control) commit(cmd *command) Outcome {
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	if c.shared.sources.refused(cmd.from) {
+	if c.shared.sources.isRefused(cmd.from) {
 		return DropForbidden
 	}
 	e, ok := c.shared.table.ByID(cmd.claims.id)
 	if !ok {
-		if outcome := c.rebuild(cmd); outcome != handedOver {
+		if outcome := c.rebuild(cmd); outcome != outcomePending {
 			return outcome
 		}
 		e, _ = c.shared.table.ByID(cmd.claims.id)
 	}
-	if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
+	if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {
 		// Its owner lives, but cannot prove that this BIND is not a replay.
 		if a := c.shared.table.Account(e.Handle); a.Deferred == 0 {
 			a.Deferred = tick(cmd.now) + c.shared.rules.deferral
@@ -64,22 +64,22 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.shared.table.Unmark(e.Handle, table.Told)
-		c.shared.table.Activity(e.Handle).Unprove(c.shared.live.Load().unproven)
+		c.shared.table.Activity(e.Handle).Unprove(c.shared.limits.Load().unproven)
 	}
 	c.shared.table.Admit(e.Handle, cmd.nonce)
 	if moved {
 		if displaced := c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {
-			c.stateFile.SetEndpoint(c.place(displaced), 0)
+			c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
 		}
 		after = c.shared.grace.next()
 	}
 	c.recordBind(e.Handle)
 	if first {
 		c.schedule(e.Handle)
-		c.project(e.Handle).players(1, c.shared.clock())
+		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
-	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
+	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
 	}
@@ -97,7 +97,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	}
 	host, ok := c.shared.table.ByID(t.id)
 	switch {
-	case !ok && c.mayReturn(t.id, t.boot, cmd.now):
+	case !ok && c.mayRecover(t.id, t.boot, cmd.now):
 		return DropRecovering
 	case !ok:
 		return c.refuse(cmd, sender.ID, proto.ErrorNotFound)
@@ -110,7 +110,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		case a.Links >= a.MaxConnections:
 			c.reply(0, cmd.from, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 			return OutRejected
-		case c.promised(sender, &host, cmd.now):
+		case c.isSlotReserved(sender, &host, cmd.now):
 			return DropRecovering
 		case !c.shared.budgets.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
 			return DropRate
@@ -147,7 +147,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 		c.shared.table.Activity(host.Handle).Heard(now)
 		c.schedule(host.Handle)
 	}
-	c.arrived(joiner)
+	c.releaseReservedSlot(joiner)
 	j := c.shared.table.Account(joiner.Handle)
 	j.Linked, j.Leaving, j.Banned = now, 0, false
 	c.schedule(joiner.Handle)
@@ -161,11 +161,11 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 // two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	if peer, ok := c.shared.table.Peer(sender, cmd.peer); ok {
-		if c.shared.spoof.suspects(sender.Handle, cmd.now) {
-			c.holdDisconnect(sender, &peer, tick(cmd.now))
+		if c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
+			c.deferDisconnect(sender, &peer, tick(cmd.now))
 			return OutHeld
 		}
-		c.part(sender, &peer, tick(cmd.now))
+		c.disconnect(sender, &peer, tick(cmd.now))
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
@@ -174,13 +174,13 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
-	c.ban(sender, cmd.peer)
+	c.blockRelink(sender, cmd.peer)
 	c.reply(0, cmd.from, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
 	return OutDisconnected
 }
 
 // part closes the link between two, and tells both that from closed it.
-func (c *control) part(from, peer *table.Entry, now table.Tick) {
+func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
@@ -209,13 +209,13 @@ func (c *control) unlink(a, b *table.Entry) {
 }
 
 // holdDisconnect lets a DISCONNECT wait, which somebody may have forged.
-func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
+func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	joiner := sender
 	if sender.Role == table.RoleHost {
 		joiner = peer
 	}
 	if a := c.shared.table.Account(joiner.Handle); a.Leaving == 0 {
-		a.Leaving, a.LeftBy = now+lingerTicks, sender.Role
+		a.Leaving, a.LeftBy = now+confirmTicks, sender.Role
 		c.schedule(joiner.Handle)
 	}
 }
@@ -223,12 +223,12 @@ func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
 // commitClose ends an allocation at its owner's wish, after a while if somebody
 // may have forged it.
 func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
-	if !c.shared.spoof.suspects(sender.Handle, cmd.now) {
+	if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
 	}
 	if a := c.shared.table.Account(sender.Handle); a.Closing == 0 {
-		a.Closing = tick(cmd.now) + lingerTicks
+		a.Closing = tick(cmd.now) + confirmTicks
 		c.schedule(sender.Handle)
 	}
 	return OutHeld
@@ -263,11 +263,11 @@ func (c *control) end(h table.Handle, why EndReason) {
 	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
-	c.stateFile.Remove(c.place(h))
+	c.stateFile.Remove(c.recordPlace(h))
 	proven := c.shared.table.Activity(h).Proven()
 	if e, ok := c.shared.table.At(h); ok {
-		c.arrived(&e)
-		c.strike(&e)
+		c.releaseReservedSlot(&e)
+		c.countEnded(&e)
 	}
 	e, ok := c.shared.table.End(h)
 	if !ok {
@@ -282,7 +282,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	after := c.shared.grace.next()
 	if why == EndExpired && !e.Endpoint.IsZero() && proven {
 		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
-		d.does = sendLast
+		d.kind = sendTimeout
 	}
 	c.queue.push(after, recycleSlot, h)
 	if c.hooks.OnEnd != nil {
@@ -293,16 +293,16 @@ func (c *control) end(h table.Handle, why EndReason) {
 // reply queues a datagram that leaves when grace period after is over, and
 // after everything queued before it. It copies pkt. The deed is valid until the
 // next is queued.
-func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *deferred {
+func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *action {
 	d := c.queue.add()
-	d.after, d.does, d.to = after, sendReply, to
+	d.after, d.kind, d.to = after, sendReply, to
 	d.size = uint8(copy(d.room[:], pkt))
 	return d
 }
 
 // ErrHost is returned by [Server.Kick] for a host: what is left of a match
 // without it is nothing, so it can only be ended.
-var ErrHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
+var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
 
 // End ends an allocation as if its owner had sent CLOSE: its links go, nobody is
 // told, and what it sends from then on earns ERROR 3, its next BIND ERROR 4.
@@ -310,7 +310,7 @@ var ErrHost = errors.New("engine: a host cannot be kicked from its own match, on
 // is kept from that. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	var verdict error
-	if err := s.ask(ctx, func(c *control) { verdict = c.endNamed(id, c.shared.clock()) }); err != nil {
+	if err := s.onControl(ctx, func(c *control) { verdict = c.endByID(id, c.shared.clock()) }); err != nil {
 		return err
 	}
 	return verdict
@@ -323,39 +323,39 @@ func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 // alloc.ErrUnavailable.
 func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
 	var verdict error
-	if err := s.ask(ctx, func(c *control) { verdict = c.kick(joiner, c.shared.clock()) }); err != nil {
+	if err := s.onControl(ctx, func(c *control) { verdict = c.kick(joiner, c.shared.clock()) }); err != nil {
 		return err
 	}
 	return verdict
 }
 
-func (c *control) endNamed(id proto.AllocationID, now int64) error {
+func (c *control) endByID(id proto.AllocationID, now int64) error {
 	if e, ok := c.shared.table.ByID(id); ok {
 		c.end(e.Handle, EndOperator)
-		c.keepOut(id)
+		c.blockRecovery(id)
 		return nil
 	}
-	return c.giveUp(id, now)
+	return c.abandonRecovery(id, now)
 }
 
 func (c *control) kick(id proto.AllocationID, now int64) error {
 	e, ok := c.shared.table.ByID(id)
 	if !ok {
-		return c.giveUp(id, now)
+		return c.abandonRecovery(id, now)
 	}
 	if e.Role == table.RoleHost {
-		return ErrHost
+		return ErrKickHost
 	}
 	if host, linked := c.shared.table.At(e.Link); linked {
-		c.separate(&e, &host, tick(now))
+		c.kickLink(&e, &host, tick(now))
 	}
 	c.end(e.Handle, EndOperator)
-	c.keepOut(id)
+	c.blockRecovery(id)
 	return nil
 }
 
 // keepOut remembers for as long as somebody may come back who does not.
-func (c *control) keepOut(id proto.AllocationID) {
+func (c *control) blockRecovery(id proto.AllocationID) {
 	if c.recovery.ended != nil {
 		c.recovery.ended[id] = struct{}{}
 	}
@@ -363,7 +363,7 @@ func (c *control) keepOut(id proto.AllocationID) {
 
 // separate closes the link between two, and tells each that the other closed
 // it.
-func (c *control) separate(joiner, host *table.Entry, now table.Tick) {
+func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	c.unlink(joiner, host)
 	after := c.shared.grace.next()
 	for _, m := range []struct{ from, to *table.Entry }{{host, joiner}, {joiner, host}} {
@@ -379,23 +379,23 @@ func (c *control) separate(joiner, host *table.Entry, now table.Tick) {
 }
 
 // giveUp keeps an allocation of the run before from coming back.
-func (c *control) giveUp(id proto.AllocationID, now int64) error {
+func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	_, ended := c.recovery.ended[id]
-	if ended || !c.shared.recovering(now) || !c.recovery.expects(id) {
+	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {
 		return alloc.ErrNotFound
 	}
-	c.keepOut(id)
-	i, ok := c.recovery.awaited(id)
+	c.blockRecovery(id)
+	i, ok := c.recovery.awaitedRecord(id)
 	if !ok {
 		return nil // No record says that it was there, but its BIND would be believed.
 	}
 	lost := &c.recovery.records[i]
-	c.recovery.back[i] = true
+	c.recovery.returned[i] = true
 	c.recovery.missing--
-	c.seats.awaited -= awaitedSeats(&lost.Record)
+	c.seats.recoverable -= recoverableSeats(&lost.Record)
 	c.stateFile.Remove(lost.Place)
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: id, Role: roleOf(lost.Flags), Reason: EndOperator})
+		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Reason: EndOperator})
 	}
 	return nil
 }

@@ -118,7 +118,7 @@ type Limits struct {
 	HostDatagrams, HostBytes int
 	// UnprovenBytes is how much may go to an endpoint from which nothing but a
 	// BIND has come, whose source may be forged. Default 256 KiB.
-	UnprovenBytes int
+	UnvalidatedBytes int
 }
 
 // rules are the configured limits in the units of the data plane.
@@ -177,7 +177,7 @@ func (l Limits) withDefaults(unlimited bool) Limits {
 	}{
 		{&l.JoinerDatagrams, 1000, 0}, {&l.JoinerBytes, 512 << 10, 0},
 		{&l.HostDatagrams, 12_000, 0}, {&l.HostBytes, 8 << 20, 0},
-		{&l.UnprovenBytes, 256 << 10, math.MaxInt32},
+		{&l.UnvalidatedBytes, 256 << 10, math.MaxInt32},
 	} {
 		*f.value = or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {

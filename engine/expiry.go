@@ -10,11 +10,11 @@ import (
 // millisecond, so that a hundred thousand at once delay nobody: it leaves most
 // of a processor that control shares with a worker to the worker, and sends at
 // most 20,000 ERROR 1 a second.
-const expiresPerMilli = 20
+const expiriesPerMilli = 20
 
 // maxExpiresMillis is for how many milliseconds that passed control may make up
 // at once: its timer is seldom on time.
-const maxExpiresMillis = 8
+const expiryCatchUpMillis = 8
 
 // expireSome marks allocations for which something is overdue at now, a time in
 // milliseconds. What is overdue happens only when every worker has passed, and
@@ -24,9 +24,9 @@ func (c *control) expireSome(now int64) {
 	if now == c.expiredAt {
 		return
 	}
-	quota := c.expires * int(min(now-c.expiredAt, maxExpiresMillis))
-	c.expiredAt, c.behind = now, false
-	if c.watch(now) {
+	quota := c.expiriesPerMilli * int(min(now-c.expiredAt, expiryCatchUpMillis))
+	c.expiredAt, c.backlog = now, false
+	if c.checkPause(now) {
 		return
 	}
 	for range quota {
@@ -39,9 +39,9 @@ func (c *control) expireSome(now int64) {
 			continue
 		}
 		c.shared.table.Account(h).Ending = true
-		c.queue.push(c.shared.grace.next(), expire, h)
+		c.queue.push(c.shared.grace.next(), expireAllocation, h)
 	}
-	c.behind = true
+	c.backlog = true
 }
 
 // expireMarked does what is overdue for h, unless it was heard of since it was
@@ -52,7 +52,7 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 	}
 	a := c.shared.table.Account(h)
 	a.Ending = false
-	if why, over := c.over(h, now); over {
+	if why, over := c.isOver(h, now); over {
 		c.end(h, why)
 		return
 	}
@@ -64,13 +64,13 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 }
 
 // over reports whether h ends now, and why.
-func (c *control) over(h table.Handle, now table.Tick) (EndReason, bool) {
+func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.shared.table.Account(h); a.Closing != 0 && now > a.Closing {
-		if heard, _ := c.shared.table.Activity(h).Stamps(); heard <= a.Closing-lingerTicks {
+		if heard, _ := c.shared.table.Activity(h).Stamps(); heard <= a.Closing-confirmTicks {
 			return EndClosed, true
 		}
 	}
-	return EndExpired, now > c.lifeTick(h) && !c.brake.holds
+	return EndExpired, now > c.lifeTick(h) && !c.pause.active
 }
 
 // expireLink does what is overdue for the link of a joiner: a DISCONNECT that
@@ -79,7 +79,7 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	joiner, _ := c.shared.table.At(h)
 	host, linked := c.shared.table.At(joiner.Link)
 	if linked {
-		_, over := c.over(host.Handle, now)
+		_, over := c.isOver(host.Handle, now)
 		linked = !over // Whichever of both comes first in this tick.
 	}
 	if !linked {
@@ -92,8 +92,8 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		if a.LeftBy == table.RoleHost {
 			by, left, stays = fromHost, &host, &joiner
 		}
-		if by <= a.Leaving-lingerTicks {
-			c.part(left, stays, now)
+		if by <= a.Leaving-confirmTicks {
+			c.disconnect(left, stays, now)
 			return
 		}
 		a.Leaving = 0
@@ -140,14 +140,14 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 	a := c.shared.table.Account(h)
 	e, _ := c.shared.table.At(h)
 	if !e.Is(table.EverBound) {
-		return c.brake.extend(a.Reserved, c.shared.rules.bindWithin)
+		return c.pause.extend(a.Reserved, c.shared.rules.bindWithin)
 	}
 	idle := c.shared.rules.idle
 	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.shared.rules.idleAlone
 	}
 	heard, active := c.shared.table.Activity(h).Stamps()
-	last := min(c.brake.extend(active, idle), c.brake.extend(heard, max(c.shared.rules.hear, idle)))
+	last := min(c.pause.extend(active, idle), c.pause.extend(heard, max(c.shared.rules.hear, idle)))
 	return max(last, a.Deferred)
 }
 
@@ -161,23 +161,23 @@ const (
 	stallMillis = 1000
 	// settleTicks is how long nobody expires after that, so that the workers
 	// empty the receive queues first: 1 s.
-	settleTicks = 1000 / table.TickMillis
+	resumeTicks = 1000 / table.TickMillis
 	// maxStalls is how many are remembered; older ones matter to no limit.
 	maxStalls = 16
 
 	// The brake goes on when so many, and more than a fifth of all that are
 	// bound, would expire within the next second.
-	brakeAtLeast = 100
-	brakeShare   = 5
+	pauseMinExpiring = 100
+	pauseFraction    = 5
 	// brakeSample is how many allocations of a tick are looked at to know.
-	brakeSample = 1024
+	forecastSample = 1024
 	// holdMillis is how long it holds, and releaseMillis how long it then lets
 	// go, at the least, unless another outage begins.
-	holdMillis    = 30_000
-	releaseMillis = 60_000
+	pauseMillis    = 30_000
+	pauseGapMillis = 60_000
 	// Sends are looked at once a second, if there were so many.
-	sendsMillis  = 1000
-	sendsAtLeast = 8
+	sendCheckMillis = 1000
+	sendCheckMin    = 8
 )
 
 // stall is a time in which the relay stood still.
@@ -185,42 +185,42 @@ type stall struct{ from, to table.Tick }
 
 // brake knows when nobody is to expire. It belongs to the control goroutine but
 // for down.
-type brake struct {
-	stalls   [maxStalls]stall
-	count    int        // stalls ever
-	lastPump int64      // ms; 0: never
-	settle   table.Tick // nobody expires up to then
+type expiryPause struct {
+	stalls      [maxStalls]stall
+	stallCount  int        // stalls ever
+	lastRun     int64      // ms; 0: never
+	resumeAfter table.Tick // nobody expires up to then
 
-	looked  table.Tick // last tick whose bucket was looked at
-	ahead   [4]int     // of the next four ticks: how many of the bound would expire
-	holds   bool
-	until   int64 // ms; end of the hold
-	release int64 // ms; no hold before
+	forecastTick table.Tick // last tick whose bucket was looked at
+	forecast     [4]int     // of the next four ticks: how many of the bound would expire
+	active       bool
+	endsAt       int64 // ms; end of the hold
+	notBefore    int64 // ms; no hold before
 
-	holdsEver, stallsEver atomic.Uint64
-	engaged               atomic.Bool
-	down                  atomic.Bool // an interface of ours is down; the watch writes it
-	wasDown               bool
-	sends                 sendCounts // as of the last look
-	sendsAt               int64      // ms; of the last look
+	pausesTotal, stallsTotal atomic.Uint64
+	isActive                 atomic.Bool
+	linkDown                 atomic.Bool // an interface of ours is down; the watch writes it
+	wasLinkDown              bool
+	sends                    sendCounts // as of the last look
+	sendsAt                  int64      // ms; of the last look
 }
 
 // stalled notices that control was away for long.
-func (b *brake) stalled(now int64) {
-	if gap := now - b.lastPump; b.lastPump != 0 && gap > stallMillis {
-		b.stalls[b.count%maxStalls] = stall{tick(b.lastPump), tick(now)}
-		b.count++
-		b.stallsEver.Add(1)
-		b.settle = tick(now) + settleTicks
+func (b *expiryPause) noteTime(now int64) {
+	if gap := now - b.lastRun; b.lastRun != 0 && gap > stallMillis {
+		b.stalls[b.stallCount%maxStalls] = stall{tick(b.lastRun), tick(now)}
+		b.stallCount++
+		b.stallsTotal.Add(1)
+		b.resumeAfter = tick(now) + resumeTicks
 	}
-	b.lastPump = now
+	b.lastRun = now
 }
 
 // extend returns the last tick of a limit that began at since, and lasts for
 // limit without counting the time in which the relay stood still.
-func (b *brake) extend(since, limit table.Tick) table.Tick {
+func (b *expiryPause) extend(since, limit table.Tick) table.Tick {
 	last := since + limit
-	for i := max(0, b.count-maxStalls); i < b.count; i++ {
+	for i := max(0, b.stallCount-maxStalls); i < b.stallCount; i++ {
 		if s := b.stalls[i%maxStalls]; since < s.to && last >= s.from {
 			last += s.to - s.from
 		}
@@ -229,38 +229,38 @@ func (b *brake) extend(since, limit table.Tick) table.Tick {
 }
 
 // watch reports whether nobody is to expire now.
-func (c *control) watch(now int64) bool {
-	b := &c.brake
-	c.lookAhead(tick(now))
+func (c *control) checkPause(now int64) bool {
+	b := &c.pause
+	c.updateForecast(tick(now))
 	switch {
-	case b.outage():
-		b.hold(now)
-	case now >= b.release && (c.sendsFail(now) || c.lapseSoon()):
-		b.hold(now)
+	case b.linkWentDown():
+		b.begin(now)
+	case now >= b.notBefore && (c.mostSendsFail(now) || c.massExpiryAhead()):
+		b.begin(now)
 	}
-	if b.holds && now >= b.until {
-		b.holds, b.release = false, now+releaseMillis
-		b.engaged.Store(false)
+	if b.active && now >= b.endsAt {
+		b.active, b.notBefore = false, now+pauseGapMillis
+		b.isActive.Store(false)
 	}
-	return b.holds || tick(now) <= b.settle
+	return b.active || tick(now) <= b.resumeAfter
 }
 
 // hold puts the brake on.
-func (b *brake) hold(now int64) {
-	if b.holds {
+func (b *expiryPause) begin(now int64) {
+	if b.active {
 		return
 	}
-	b.holds, b.until = true, now+holdMillis
-	b.holdsEver.Add(1)
-	b.engaged.Store(true)
+	b.active, b.endsAt = true, now+pauseMillis
+	b.pausesTotal.Add(1)
+	b.isActive.Store(true)
 }
 
 // outage reports whether an interface went down just now. Each outage holds
 // once: one that lasts is no fault that will pass.
-func (b *brake) outage() bool {
-	down := b.down.Load()
-	began := down && !b.wasDown
-	b.wasDown = down
+func (b *expiryPause) linkWentDown() bool {
+	down := b.linkDown.Load()
+	began := down && !b.wasLinkDown
+	b.wasLinkDown = down
 	return began
 }
 
@@ -271,55 +271,55 @@ type sendCounts struct{ tried, down uint64 }
 // sendsFail reports whether most sends of the last second failed since the
 // network was down. A few do not count: they may go to forged sources for which
 // there is no route.
-func (c *control) sendsFail(now int64) bool {
-	b := &c.brake
-	if now-b.sendsAt < sendsMillis {
+func (c *control) mostSendsFail(now int64) bool {
+	b := &c.pause
+	if now-b.sendsAt < sendCheckMillis {
 		return false
 	}
-	sends := c.sends()
+	sends := c.sendTotals()
 	failed, tried := sends.down-b.sends.down, sends.tried-b.sends.tried
 	b.sends, b.sendsAt = sends, now
-	return tried >= sendsAtLeast && failed*2 > tried
+	return tried >= sendCheckMin && failed*2 > tried
 }
 
 // lapseSoon reports whether very many would expire within a second.
-func (c *control) lapseSoon() bool {
+func (c *control) massExpiryAhead() bool {
 	sum := 0
-	for _, n := range c.brake.ahead {
+	for _, n := range c.pause.forecast {
 		sum += n
 	}
-	if sum < brakeAtLeast {
+	if sum < pauseMinExpiring {
 		return false
 	}
 	_, bound, _ := c.shared.table.Counts()
-	return sum*brakeShare > bound
+	return sum*pauseFraction > bound
 }
 
 // lookAhead counts, once a tick, who would expire a second later.
-func (c *control) lookAhead(now table.Tick) {
-	b := &c.brake
-	span := table.Tick(len(b.ahead))
-	if b.looked+span < now {
-		b.looked = now - span
+func (c *control) updateForecast(now table.Tick) {
+	b := &c.pause
+	span := table.Tick(len(b.forecast))
+	if b.forecastTick+span < now {
+		b.forecastTick = now - span
 	}
-	for ; b.looked < now; b.looked++ {
-		at := b.looked + 1 + span
-		b.ahead[at%span] = c.lapsing(at)
+	for ; b.forecastTick < now; b.forecastTick++ {
+		at := b.forecastTick + 1 + span
+		b.forecast[at%span] = c.countExpiring(at)
 	}
 }
 
 // lapsing estimates how many of the bound expire at a tick to come. It looks at
 // a sample, as a bucket may hold everybody.
-func (c *control) lapsing(at table.Tick) int {
+func (c *control) countExpiring(at table.Tick) int {
 	seen, bound := 0, 0
-	for slot := c.wheel.first(at); slot != 0 && seen < brakeSample; seen++ {
+	for slot := c.wheel.first(at); slot != 0 && seen < forecastSample; seen++ {
 		h := c.shared.table.HandleAt(slot - 1)
 		if e, ok := c.shared.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) < at {
 			bound++
 		}
 		slot = c.shared.table.Account(h).Next
 	}
-	if seen < brakeSample {
+	if seen < forecastSample {
 		return bound
 	}
 	return bound * c.wheel.sizes[at%wheelBuckets] / seen

@@ -75,8 +75,8 @@ func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int
 		limit = maxListing
 	}
 	for {
-		var step listed // New each time: control may still write to it when the context has ended.
-		if err := s.ask(ctx, func(c *control) { step = c.list(&f, at, limit-len(page)) }); err != nil {
+		var step listPage // New each time: control may still write to it when the context has ended.
+		if err := s.onControl(ctx, func(c *control) { step = c.list(&f, at, limit-len(page)) }); err != nil {
 			return nil, 0, err
 		}
 		page, at = append(page, step.found...), step.next
@@ -88,7 +88,7 @@ func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int
 
 // listed is what control found in one step, and where the next one begins; 0:
 // there is none.
-type listed struct {
+type listPage struct {
 	found []Allocation
 	next  Cursor
 }
@@ -96,7 +96,7 @@ type listed struct {
 // Allocation tells about one. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
 func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocation, error) {
 	var found []Allocation
-	err := s.ask(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok {
 			found = append(found, c.describe(&e, tick(c.shared.clock())))
 		}
@@ -112,12 +112,12 @@ func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocat
 
 // list looks at a step of slots from at on and returns at most room of those
 // that f lets through.
-func (c *control) list(f *Filter, at Cursor, room int) (l listed) {
+func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
 	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
 	at = min(at, slots) // A cursor may come from anywhere.
 	for end := min(at+listingStep, slots); at < end && len(l.found) < room; at++ {
 		e, ok := c.shared.table.At(c.shared.table.HandleAt(uint32(at)))
-		if ok && c.passes(f, &e) {
+		if ok && c.matches(f, &e) {
 			l.found = append(l.found, c.describe(&e, now))
 		}
 	}
@@ -127,7 +127,7 @@ func (c *control) list(f *Filter, at Cursor, room int) (l listed) {
 	return l
 }
 
-func (c *control) passes(f *Filter, e *table.Entry) bool {
+func (c *control) matches(f *Filter, e *table.Entry) bool {
 	a, bound := c.shared.table.Account(e.Handle), !e.Endpoint.IsZero()
 	switch {
 	case f.Tenant != 0 && a.Tenant != f.Tenant,
@@ -198,10 +198,10 @@ type Usage struct {
 // alloc.ErrUnavailable when the relay does not run.
 func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
 	var all []Usage
-	if err := s.ask(ctx, func(c *control) { all = c.projects.usage(c.shared.clock()) }); err != nil {
+	if err := s.onControl(ctx, func(c *control) { all = c.projects.usage(c.shared.clock()) }); err != nil {
 		return nil, err
 	}
-	return s.carried(all), nil
+	return s.addTraffic(all), nil
 }
 
 // Used returns how many allocations a project has now, in all its environments
@@ -210,7 +210,7 @@ func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
 // Error: alloc.ErrUnavailable when the relay does not run.
 func (s *Server) Used(ctx context.Context, project string) (allocations, players int, err error) {
 	var u struct{ allocations, players int }
-	err = s.ask(ctx, func(c *control) { u.allocations, u.players = c.projects.used(project) })
+	err = s.onControl(ctx, func(c *control) { u.allocations, u.players = c.projects.sum(project) })
 	if err != nil {
 		return 0, 0, err
 	}
@@ -219,7 +219,7 @@ func (s *Server) Used(ctx context.Context, project string) (allocations, players
 
 // carried adds what the workers relayed, and leaves the others out where there
 // are none.
-func (s *Server) carried(all []Usage) []Usage {
+func (s *Server) addTraffic(all []Usage) []Usage {
 	kept := all[:0]
 	for i := range all {
 		for _, w := range s.workers {
@@ -252,7 +252,7 @@ func newProjects() projects {
 }
 
 // tally returns the index of a tenant, which is a new one if there is room.
-func (p *projects) tally(tenant uint64) uint32 {
+func (p *projects) indexOf(tenant uint64) uint32 {
 	i, ok := p.index[tenant]
 	if !ok && len(p.all) < maxProjects {
 		i = uint32(len(p.all))
@@ -263,14 +263,14 @@ func (p *projects) tally(tenant uint64) uint32 {
 }
 
 // name notes what a tenant is called.
-func (p *projects) name(tenant uint64, t alloc.Tenant) {
-	if i := p.tally(tenant); i != 0 {
+func (p *projects) setName(tenant uint64, t alloc.Tenant) {
+	if i := p.indexOf(tenant); i != 0 {
 		p.all[i].Name = t
 	}
 }
 
 // used adds up the tenants of a project.
-func (p *projects) used(project string) (allocations, players int) {
+func (p *projects) sum(project string) (allocations, players int) {
 	for i := range p.all[1:] {
 		if t := &p.all[1+i]; t.Name.Project == project {
 			allocations += t.Allocations
@@ -281,7 +281,7 @@ func (p *projects) used(project string) (allocations, players int) {
 }
 
 // players notes that a tenant has so many players more.
-func (p *project) players(more int, now int64) {
+func (p *project) addPlayers(more int, now int64) {
 	p.advance(now)
 	p.Players += more
 }
@@ -307,7 +307,7 @@ func (c *control) project(h table.Handle) *project {
 }
 
 // enrol counts an allocation that was just entered, and strike one that ends.
-func (c *control) enrol(h table.Handle, role alloc.Role) {
+func (c *control) countAdded(h table.Handle, role alloc.Role) {
 	p := c.project(h)
 	p.Allocations++
 	if role == alloc.RoleHost {
@@ -316,7 +316,7 @@ func (c *control) enrol(h table.Handle, role alloc.Role) {
 	}
 }
 
-func (c *control) strike(e *table.Entry) {
+func (c *control) countEnded(e *table.Entry) {
 	p := c.project(e.Handle)
 	p.Allocations--
 	if e.Role == table.RoleHost {
@@ -324,48 +324,48 @@ func (c *control) strike(e *table.Entry) {
 		c.seats.taken.Add(-c.seatsOf(e.Handle))
 	}
 	if e.Is(table.EverBound) {
-		p.players(-1, c.shared.clock())
+		p.addPlayers(-1, c.shared.clock())
 	}
 }
 
 // traffic counts what one worker relayed for each tenant, in plain words, and
 // publishes what changed, when its worker does. It belongs to its worker but for pub.
 type traffic struct {
-	rows    [maxProjects]carried
-	touched []uint32
-	pub     [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
+	rows  [maxProjects]trafficRow
+	dirty []uint32
+	pub   [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
 }
 
-type carried struct {
+type trafficRow struct {
 	datagrams, bytes uint64
-	touched          bool
+	dirty            bool
 }
 
-func newTraffic() *traffic { return &traffic{touched: make([]uint32, 0, maxProjects)} }
+func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxProjects)} }
 
 func (t *traffic) add(tally uint32, size int) {
 	r := &t.rows[tally%maxProjects]
 	r.datagrams++
 	r.bytes += uint64(size)
-	if !r.touched {
-		t.touch(r, tally)
+	if !r.dirty {
+		t.markDirty(r, tally)
 	}
 }
 
 //go:noinline
-func (t *traffic) touch(r *carried, tally uint32) {
-	r.touched = true
-	t.touched = append(t.touched, tally%maxProjects)
+func (t *traffic) markDirty(r *trafficRow, tally uint32) {
+	r.dirty = true
+	t.dirty = append(t.dirty, tally%maxProjects)
 }
 
 func (t *traffic) publish() {
-	for _, i := range t.touched {
+	for _, i := range t.dirty {
 		r, p := &t.rows[i], &t.pub[i]
-		r.touched = false
+		r.dirty = false
 		p.datagrams.Store(r.datagrams)
 		p.bytes.Store(r.bytes)
 	}
-	t.touched = t.touched[:0]
+	t.dirty = t.dirty[:0]
 }
 
 func (t *traffic) read(tally uint32) (datagrams, bytes uint64) {

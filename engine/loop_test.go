@@ -178,7 +178,7 @@ func (w *world) forget() {
 		w.shared.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
 	}
 	for _, worker := range w.workers {
-		worker.mute = muteTable{secret: worker.mute.secret}
+		worker.mutes = muteTable{secret: worker.mutes.secret}
 	}
 }
 

@@ -171,7 +171,7 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	clear(n.law.errors) // budgets begin anew
 	n.downUntil = n.now + down.Milliseconds()
 	n.shared.rules.recoverUntil += down.Milliseconds()
-	n.control.brake.lastPump = n.downUntil
+	n.control.pause.lastRun = n.downUntil
 	n.backlog = nil
 	n.stallUntil = 0
 	if !file {

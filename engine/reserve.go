@@ -18,7 +18,7 @@ var _ alloc.Relay = (*Server)(nil)
 // ask runs do in the control goroutine. It returns alloc.ErrUnavailable when
 // the relay does not run, or ctx ends before control comes to it; do may then
 // still run.
-func (s *Server) ask(ctx context.Context, do func(*control)) error {
+func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 	done := make(chan struct{})
 	select {
 	case s.control.calls <- call{do, done}:
@@ -27,12 +27,12 @@ func (s *Server) ask(ctx context.Context, do func(*control)) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
-	return s.await(ctx, done)
+	return s.awaitCall(ctx, done)
 }
 
 // await waits for the answer of control. One that was given counts although the
 // relay has stopped, or the caller's time is over, by the time it is looked at.
-func (s *Server) await(ctx context.Context, done <-chan struct{}) (err error) {
+func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error) {
 	select {
 	case <-done:
 		return nil
@@ -115,9 +115,9 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	sealed := claimsOf(&claims)
 	var verdict error
 	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
-	err := s.ask(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) {
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
-			c.projects.name(sealed.tenant, name)
+			c.projects.setName(sealed.tenant, name)
 		}
 	})
 	if err != nil {
@@ -133,20 +133,20 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if host != nil {
 		e, ok := c.shared.table.ByID(*host)
 		switch {
-		case !ok && c.unknown(*host, now):
+		case !ok && c.mayExist(*host, now):
 			return alloc.ErrUnavailable
 		case !ok || e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
 	}
-	if host == nil && !c.seated(m.most) {
+	if host == nil && !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
 	}
-	h, err := c.enter(m, tick(now))
+	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.
 	}
-	c.keep(h)
+	c.addRecord(h)
 	return nil
 }
 
@@ -159,9 +159,9 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 		return alloc.ErrCodeMalformed
 	}
 	verdict := alloc.ErrNotFound
-	err = s.ask(ctx, func(c *control) {
+	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
-			c.stateFile.SetCode(c.place(e.Handle), packed)
+			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
 			verdict = nil
 		}
 	})
@@ -194,12 +194,12 @@ func (s *Server) KeptCodes() (codes []KeptCode) {
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description
 	verdict := alloc.ErrNotFound
-	err := s.ask(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok {
 			a := c.shared.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
 			verdict = nil
-		} else if c.unknown(id, c.shared.clock()) {
+		} else if c.mayExist(id, c.shared.clock()) {
 			verdict = alloc.ErrUnavailable
 		}
 	})
@@ -228,11 +228,11 @@ const maxMaxSeats = 1<<31 - 1
 // seats counts those that are taken. It belongs to control but for taken.
 type seats struct {
 	taken atomic.Int64
-	most  int64 // 0: no limit
+	max   int64 // 0: no limit
 	// awaited are those of hosts which may yet come back after a restart: one for
 	// the host and one for each link that it had. What it asked for is in its
 	// connection data, which has not been seen yet.
-	awaited int64
+	recoverable int64
 }
 
 func (c *control) seatsOf(host table.Handle) int64 {
@@ -241,13 +241,13 @@ func (c *control) seatsOf(host table.Handle) int64 {
 
 // seated reports whether a host with room for most players finds its seats. One
 // that comes back after a restart is not asked: its match goes on.
-func (c *control) seated(most uint16) bool {
+func (c *control) hasSeats(most uint16) bool {
 	s := &c.seats
-	return s.most == 0 || s.taken.Load()+s.awaited+1+int64(most) <= s.most
+	return s.max == 0 || s.taken.Load()+s.recoverable+1+int64(most) <= s.max
 }
 
 // awaitedSeats returns those of a host of the run before.
-func awaitedSeats(r *statefile.Record) int64 {
+func recoverableSeats(r *statefile.Record) int64 {
 	if r.Flags&statefile.Host == 0 {
 		return 0
 	}
@@ -260,7 +260,7 @@ func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
 	if most < 0 || int64(most) > maxMaxSeats {
 		return fmt.Errorf("engine: at most %d seats are out of range", most)
 	}
-	return s.ask(ctx, func(c *control) { c.seats.most = int64(most) })
+	return s.onControl(ctx, func(c *control) { c.seats.max = int64(most) })
 }
 
 // DrainConfig says how a drain ends.
@@ -286,7 +286,7 @@ type drain struct {
 // second Drain replaces what the first one said. Error: alloc.ErrUnavailable
 // when the relay does not run.
 func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
-	return s.ask(ctx, func(c *control) {
+	return s.onControl(ctx, func(c *control) {
 		c.drain.until = 0
 		if cfg.Deadline > 0 {
 			c.drain.until = c.shared.clock() + cfg.Deadline.Milliseconds()
@@ -298,7 +298,7 @@ func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 
 // Undrain lets the relay take new allocations again. Error: as for Drain.
 func (s *Server) Undrain(ctx context.Context) error {
-	return s.ask(ctx, func(c *control) { c.drain.active.Store(false) })
+	return s.onControl(ctx, func(c *control) { c.drain.active.Store(false) })
 }
 
 // Draining reports whether the relay runs dry. It may be called at any time.

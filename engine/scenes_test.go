@@ -165,7 +165,7 @@ func (s *sim) lateStamp(o op) {
 	s.enter(i)
 	for range 8 { // Control's clock goes on; the batch began at at.
 		s.now += 250
-		s.control.pump(s.now - s.now%250)
+		s.control.runOnce(s.now - s.now%250)
 		overdue = overdue || s.marked(c)
 	}
 	s.arrive(from, pingMessage(c.id), at)

@@ -68,7 +68,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	s.shared.faults.log = s.log
 	s.SetLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
-		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
+		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build()
@@ -138,8 +138,8 @@ func (s *Server) build() {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
-			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.full / 2}
-			s.connect(&w.out, core)
+			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
+			s.attachOutbox(&w.out, core)
 			w.path.records = s.cfg.Records
 			s.workers = append(s.workers, w)
 		}
@@ -149,11 +149,11 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.stateFile, c.seats.most = s.cfg.StateFile, int64(s.cfg.MaxSeats)
+	c.stateFile, c.seats.max = s.cfg.StateFile, int64(s.cfg.MaxSeats)
 	c.recover(s.cfg.Left)
-	c.sends = s.sends
+	c.sendTotals = s.sendTotals
 	s.shared.grace = newGrace(epochs)
-	s.connect(&c.out, 0)
+	s.attachOutbox(&c.out, 0)
 	s.control = c
 }
 
@@ -164,7 +164,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 		var all intakes
 		for core := range s.cfg.Workers {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
-			s.connect(&w.out, core)
+			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, t.Kind()))
 		}
@@ -184,14 +184,14 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	return &control{
 		shared: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		expires: expiresPerMilli, projects: newProjects(),
+		expiriesPerMilli: expiriesPerMilli, projects: newProjects(),
 	}
 }
 
 func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
-	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
-	w.seal.deriver = r.sealer.NewDeriver()
-	w.mute.secret = r.budgets.secret
+	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), batchSize: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
+	w.crypto.deriver = r.sealer.NewDeriver()
+	w.mutes.secret = r.budgets.secret
 	return w
 }
 
@@ -247,7 +247,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.closeIntakes()
 	s.closeSockets()
 	workers.Wait()
-	s.closeLedger()
+	s.closeStateFile()
 	s.log.Info("relay stopped")
 	if cause == context.Canceled || cause == ctx.Err() || errors.Is(cause, context.DeadlineExceeded) {
 		return nil
@@ -260,7 +260,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
-		s.closeLedger()
+		s.closeStateFile()
 	}
 	s.closeSockets()
 	return nil
@@ -316,14 +316,14 @@ func (s *Server) watchLinks(ctx context.Context) {
 		} else if looks == forgetAfter {
 			links = sock.WatchLinks(s.Addrs())
 		}
-		if s.control.brake.down.Swap(down) != down {
+		if s.control.pause.linkDown.Swap(down) != down {
 			s.log.Warn("link", "interface", name, "down", down)
 		}
 	}
 }
 
 // sends counts what was sent, by anybody.
-func (s *Server) sends() (sum sendCounts) {
+func (s *Server) sendTotals() (sum sendCounts) {
 	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
 		sum.add(&w.counts.pub)
@@ -337,7 +337,7 @@ func (n *sendCounts) add(p *published) {
 }
 
 // closeLedger closes the file when nobody writes to it any more.
-func (s *Server) closeLedger() {
+func (s *Server) closeStateFile() {
 	if s.cfg.StateFile == nil {
 		return
 	}

@@ -28,11 +28,11 @@ type Stats struct {
 	Rebuilt uint64
 	// Stalls counts times in which the relay stood still, and Holds those in
 	// which the brake kept everybody from expiring; Braking is set while it does.
-	Stalls, Holds uint64
-	Braking       bool
+	Stalls, ExpiryPauses uint64
+	ExpiryPaused         bool
 	// Loaded is how many workers have so much waiting for control that they hold
 	// each source prefix to its share.
-	Loaded int
+	WorkersUnderLoad int
 	// Draining is set while the relay runs dry.
 	Draining bool
 
@@ -58,8 +58,8 @@ func (s *Server) Stats() Stats {
 		st.Workers = append(st.Workers, WorkerStats{
 			Received: w.counts.pub.received.Load(), Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
 		})
-		if w.inbox.filling() {
-			st.Loaded++
+		if w.inbox.isFilling() {
+			st.WorkersUnderLoad++
 		}
 	}
 	st.add(&s.control.counts.pub)
@@ -71,15 +71,15 @@ func (s *Server) Stats() Stats {
 	st.Allocations, st.Bound, st.Links = s.shared.table.Counts()
 	st.Seats = int(s.control.seats.taken.Load())
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
-	b := &s.control.brake
-	st.Stalls, st.Holds, st.Braking = b.stallsEver.Load(), b.holdsEver.Load(), b.engaged.Load()
+	b := &s.control.pause
+	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
 	return st
 }
 
 // filling reports whether a ring is an eighth full. Any goroutine may ask.
-func (b *inbox) filling() bool {
+func (b *inbox) isFilling() bool {
 	for i := range b.rings {
-		if r := &b.rings[i]; r.waiting() >= len(r.slots)/8 {
+		if r := &b.rings[i]; r.size() >= len(r.slots)/8 {
 			return true
 		}
 	}
@@ -188,7 +188,7 @@ const (
 	DropRate
 	// DropUnproven: more than may go to an endpoint from which nothing but a
 	// BIND has come.
-	DropUnproven
+	DropUnvalidated
 	// DropRecovering: soon after a restart, and about something that may yet
 	// come back.
 	DropRecovering
@@ -224,7 +224,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
-	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnproven: "unproven",
+	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",
 	DropRecovering: "recovering", DropUnbound: "unbound",
 	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",

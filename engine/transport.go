@@ -93,7 +93,7 @@ const (
 type intake struct {
 	worker *worker
 	kind   endpoint.Kind
-	some   chan struct{} // wakes the worker
+	wake   chan struct{} // wakes the worker
 
 	mu      sync.Mutex // guards what follows, but for the bytes of slots in use
 	slots   []intakeSlot
@@ -110,7 +110,7 @@ type intakeSlot struct {
 }
 
 func newIntake(w *worker, kind endpoint.Kind) *intake {
-	return &intake{worker: w, kind: kind, some: make(chan struct{}, 1), slots: make([]intakeSlot, intakeSlots)}
+	return &intake{worker: w, kind: kind, wake: make(chan struct{}, 1), slots: make([]intakeSlot, intakeSlots)}
 }
 
 // intakes are those of one transport; a session always uses the same.
@@ -136,20 +136,20 @@ func (in *intake) deliver(serial uint64, pkt []byte) bool {
 	}
 	in.mu.Unlock()
 	select {
-	case in.some <- struct{}{}:
+	case in.wake <- struct{}{}:
 	default:
 	}
 	return ok
 }
 
 // waiting returns the first message that was not handled, and how many wait.
-func (in *intake) waiting() (head uint64, n int, closed bool) {
+func (in *intake) peek() (head uint64, n int, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.head, int(in.tail - in.head), in.closed
 }
 
-func (in *intake) done(n int) {
+func (in *intake) release(n int) {
 	in.mu.Lock()
 	in.head += uint64(n)
 	in.mu.Unlock()
@@ -160,13 +160,13 @@ func (in *intake) close() {
 	in.closed = true
 	in.mu.Unlock()
 	select {
-	case in.some <- struct{}{}:
+	case in.wake <- struct{}{}:
 	default:
 	}
 }
 
 // drops returns how many messages found no room.
-func (in *intake) drops() uint64 {
+func (in *intake) dropCount() uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
 	return in.dropped
@@ -176,40 +176,40 @@ func (in *intake) drops() uint64 {
 func (in *intake) run() {
 	w := in.worker
 	for {
-		head, n, closed := in.waiting()
+		head, n, closed := in.peek()
 		if closed {
 			return
 		}
 		if n == 0 {
-			<-in.some
+			<-in.wake
 			continue
 		}
-		n = min(n, w.full)
+		n = min(n, w.batchSize)
 		w.epoch.enter()
 		now := w.shared.clock()
 		for w.next = 0; w.next < n; {
-			in.steps(now, head, n)
+			in.handleBatch(now, head, n)
 		}
 		w.counts.sent(w.out.flush())
 		w.epoch.leave()
-		in.done(n)
+		in.release(n)
 		w.counts.batch(n)
 		w.publish()
-		if w.shared.grace.waiting.Load() {
+		if w.shared.grace.workersMustWake.Load() {
 			w.wakeControl()
 		}
 	}
 }
 
 // steps is worker.steps for messages of sessions.
-func (in *intake) steps(now int64, head uint64, n int) {
+func (in *intake) handleBatch(now int64, head uint64, n int) {
 	w := in.worker
 	defer w.recoverPanic(now)
 	for w.next < n {
 		s := &in.slots[(head+uint64(w.next))%intakeSlots]
 		w.next++
-		w.inHand = s.room[:s.size]
-		w.count(w.handle(now, endpoint.Serial(in.kind, s.serial), w.inHand), s.size)
+		w.current = s.room[:s.size]
+		w.count(w.handleMessage(now, endpoint.Serial(in.kind, s.serial), w.current), s.size)
 	}
 }
 
@@ -228,14 +228,14 @@ type recordPath struct {
 // record handles a datagram that a stranger to [Records] must not send: a
 // record, or a plain message from where a session lives. It reports false for
 // any other.
-func (w *worker) record(now int64, from endpoint.Endpoint, pkt []byte) (Outcome, bool) {
+func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outcome, bool) {
 	if len(pkt) == 0 {
 		return 0, false
 	}
 	if pkt[0]-firstRecord >= recordSpan {
 		return DropPlain, w.path.records.Alive(from)
 	}
-	if w.shared.sources.refused(from) {
+	if w.shared.sources.isRefused(from) {
 		return DropForbidden, true
 	}
 	s, msg := w.path.records.Open(from, pkt)
@@ -243,14 +243,14 @@ func (w *worker) record(now int64, from endpoint.Endpoint, pkt []byte) (Outcome,
 		return OutRecord, true
 	}
 	w.path.session = s
-	o := w.handle(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
+	o := w.handleMessage(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
 	w.path.session = Session{}
 	return o, true
 }
 
 // otherIdentity reports whether a BIND came in the session of another
 // allocation.
-func (w *worker) otherIdentity(c *alloc.Claims) bool {
+func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
 	return w.path.session.Serial != 0 && w.path.session.ID != c.ID
 }
 
@@ -301,19 +301,19 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	if !match.TakeReport() {
 		return dropped
 	}
-	_, outcome := w.hand(known, &command{
+	_, outcome := w.enqueue(known, &command{
 		kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: peer.ID, now: now,
 		claims: claims{match: host.ID},
 		large:  largeMessage{to: kind, size: uint16(size), limit: uint16(limit), dropped: dropped},
 	})
-	if outcome != handedOver {
+	if outcome != outcomePending {
 		match.ReturnReport()
 	}
 	return dropped
 }
 
 // tellLarge tells of the first message of a match that was too large.
-func (c *control) tellLarge(cmd *command) {
+func (c *control) reportLargeMessage(cmd *command) {
 	if c.hooks.OnLargeMessage != nil {
 		c.hooks.OnLargeMessage(LargeMessageEvent{
 			Match: cmd.claims.match, From: cmd.sender.ID, To: cmd.peer,

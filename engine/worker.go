@@ -28,15 +28,15 @@ type worker struct {
 	wake  chan<- struct{}
 	epoch *epoch
 
-	next   int    // number of the next datagram of the batch
-	inHand []byte // the datagram before it, for the report of a panic
+	next    int    // number of the next datagram of the batch
+	current []byte // the datagram before it, for the report of a panic
 
-	mute   muteTable
-	seal   admission
-	full   int // size of a batch that came full
-	counts counters
-	told   int64 // when counts were published last
-	pace   pacer
+	mutes         muteTable
+	crypto        bindScratch
+	batchSize     int // size of a batch that came full
+	counts        counters
+	lastPublished int64 // when counts were published last
+	pacer         pacer
 
 	traffic *traffic
 
@@ -59,19 +59,19 @@ func (w *worker) run() error {
 		w.epoch.enter()
 		now := w.shared.clock()
 		for w.next = 0; w.next < n; {
-			w.steps(now, n)
+			w.handleBatch(now, n)
 		}
 		w.counts.sent(w.out.flush())
 		w.epoch.leave()
-		w.tell(now, n)
-		if n == w.full {
-			w.inbox.strained(now)
+		w.finishBatch(now, n)
+		if n == w.batchSize {
+			w.inbox.noteLoad(now)
 		}
-		if w.shared.grace.waiting.Load() {
+		if w.shared.grace.workersMustWake.Load() {
 			w.wakeControl()
 		}
-		if w.pace.delay > 0 {
-			w.rest(n)
+		if w.pacer.delay > 0 {
+			w.waitForMore(n)
 		}
 	}
 	return nil
@@ -80,13 +80,13 @@ func (w *worker) run() error {
 // steps decides about the datagrams of a batch of n from number next on. A panic
 // costs the datagram in hand: steps returns early, and is called again for the
 // rest.
-func (w *worker) steps(now int64, n int) {
+func (w *worker) handleBatch(now int64, n int) {
 	defer w.recoverPanic(now)
 	for w.next < n {
 		from, pkt, truncated := w.rx.At(w.next)
 		w.next++
-		w.inHand = pkt
-		w.count(w.step(now, from, pkt, truncated), len(pkt))
+		w.current = pkt
+		w.count(w.handleDatagram(now, from, pkt, truncated), len(pkt))
 	}
 }
 
@@ -97,7 +97,7 @@ func (w *worker) recoverPanic(now int64) {
 	if fault == nil {
 		return
 	}
-	pkt := w.inHand
+	pkt := w.current
 	w.count(DropPanic, len(pkt))
 	last := w.shared.faults.last.Load()
 	if last != 0 && now-last < faultLogMillis || !w.shared.faults.last.CompareAndSwap(last, now) {
@@ -109,8 +109,8 @@ func (w *worker) recoverPanic(now int64) {
 }
 
 // rest waits for company, see pacer.
-func (w *worker) rest(n int) {
-	if d := w.pace.rest(sock.Now(), n); d > 0 {
+func (w *worker) waitForMore(n int) {
+	if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
 		w.conn.Nap(d)
 	}
 }
@@ -118,7 +118,7 @@ func (w *worker) rest(n int) {
 // step decides about one datagram. It does no I/O, takes no lock and allocates
 // nothing: what is to be sent goes to the outbox, what changes state to the
 // ring. The time is in milliseconds.
-func (w *worker) step(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
+func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
 	if truncated {
 		return DropTruncated
 	}
@@ -126,20 +126,20 @@ func (w *worker) step(now int64, from endpoint.Endpoint, pkt []byte, truncated b
 		return DropSource
 	}
 	if w.path.records != nil {
-		if o, ok := w.record(now, from, pkt); ok {
+		if o, ok := w.openRecord(now, from, pkt); ok {
 			return o
 		}
 	}
-	return w.handle(now, from, pkt)
+	return w.handleMessage(now, from, pkt)
 }
 
 // handle decides about one message, however it came.
-func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
-		return w.refuse(now, from, pkt, t, err)
+		return w.handleMalformed(now, from, pkt, t, err)
 	}
-	if w.shared.sources.refused(from) {
+	if w.shared.sources.isRefused(from) {
 		return DropForbidden
 	}
 	switch t {
@@ -165,10 +165,10 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 // tell counts a batch of n datagrams, and publishes the counts at most once a
 // millisecond. What the last batch leaves unpublished is told when nothing came
 // for a while.
-func (w *worker) tell(now int64, n int) {
+func (w *worker) finishBatch(now int64, n int) {
 	w.counts.batch(n)
-	if now != w.told {
-		w.told = now
+	if now != w.lastPublished {
+		w.lastPublished = now
 		w.publish()
 	}
 }
@@ -182,7 +182,7 @@ func (w *worker) publish() {
 func (w *worker) count(o Outcome, size int) {
 	w.counts.received++
 	w.counts.receivedBytes += uint64(size)
-	if o != handedOver {
+	if o != outcomePending {
 		w.counts.add(o)
 	}
 }
@@ -197,7 +197,7 @@ func (w *worker) wakeControl() {
 
 // handedOver is what a step returns for a datagram that now waits for control,
 // which counts its outcome.
-const handedOver = NumOutcomes
+const outcomePending = NumOutcomes
 
 // tick returns the tick of a time in milliseconds.
 func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
@@ -219,20 +219,20 @@ type faults struct {
 // spoof guard, the grace and what is live of the limits change, each by rules of
 // its own; the rest is fixed before Run.
 type shared struct {
-	rules    rules
-	live     atomic.Pointer[live]
-	table    *table.Table
-	sealer   *alloc.Sealer
-	budgets  *budgets
-	spoof    spoofGuard
-	faults   faults
-	qosGates qosGates
-	grace    *grace
-	earlier  *earlier // what was, before a restart
-	names    names    // of tenants that come back
-	probe    prober
-	sources  *sources
-	clock    func() int64 // milliseconds since some time before the start
+	rules       rules
+	limits      atomic.Pointer[limitRates]
+	table       *table.Table
+	sealer      *alloc.Sealer
+	budgets     *budgets
+	spoofGuard  spoofGuard
+	faults      faults
+	qosGates    qosGates
+	grace       *grace
+	previousRun *previousRun // what was, before a restart
+	tenantNames tenantNames  // of tenants that come back
+	probe       prober
+	sources     *sources
+	clock       func() int64 // milliseconds since some time before the start
 }
 
 // recovering reports whether now is within the recovery window, in which
@@ -251,11 +251,11 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	var sender, peer table.Entry
 	if !w.shared.table.Find(from, &sender) || sender.ID != m.From {
-		return w.mismatch(now, from, m.From)
+		return w.refuseMismatch(now, from, m.From)
 	}
-	own := w.noteHeard(&sender, now)
+	own := w.noteReceived(&sender, now)
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
-		return w.stranger(now, &sender, m.To)
+		return w.refuseUnlinked(now, &sender, m.To)
 	}
 	if peer.Endpoint.IsZero() {
 		return DropPeerUnbound
@@ -264,11 +264,11 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropReceiverSize
 	}
 	theirs := w.shared.table.Activity(peer.Handle)
-	if !own.Meter(w.shared.live.Load().quota(sender.Role), len(pkt), now) {
+	if !own.Meter(w.shared.limits.Load().quota(sender.Role), len(pkt), now) {
 		return DropRate
 	}
 	if !theirs.Spend(len(pkt)) {
-		return DropUnproven
+		return DropUnvalidated
 	}
 	t := tick(now)
 	table.Relayed(sender.Role, own, theirs, t)
@@ -279,7 +279,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 }
 
 // noteHeard notes that the owner of e sent a message that only it should send.
-func (w *worker) noteHeard(e *table.Entry, now int64) *table.Activity {
+func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
 	a := w.shared.table.Activity(e.Handle)
 	a.Heard(tick(now))
 	a.Prove()
@@ -294,31 +294,31 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	var sender table.Entry
 	if !w.shared.table.Find(from, &sender) || sender.ID != m.ID {
-		return w.mismatch(now, from, m.ID)
+		return w.refuseMismatch(now, from, m.ID)
 	}
-	w.noteHeard(&sender, now)
+	w.noteReceived(&sender, now)
 	w.out.add(from, pkt)
 	return OutPong
 }
 
 // live are the limits that may change while the relay runs. They are replaced
 // as a whole; a worker loads them for each RELAY.
-type live struct {
+type limitRates struct {
 	joiner, host table.Quota
 	unproven     uint32 // bytes
 }
 
-func (l Limits) live(unlimited bool) *live {
+func (l Limits) compile(unlimited bool) *limitRates {
 	l = l.withDefaults(unlimited)
-	return &live{
+	return &limitRates{
 		joiner:   table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
 		host:     table.NewQuota(l.HostDatagrams, l.HostBytes),
-		unproven: uint32(l.UnprovenBytes),
+		unproven: uint32(l.UnvalidatedBytes),
 	}
 }
 
 // quota is what an allocation of that role may relay.
-func (l *live) quota(role table.Role) table.Quota {
+func (l *limitRates) quota(role table.Role) table.Quota {
 	if role == table.RoleHost {
 		return l.host
 	}
@@ -328,7 +328,7 @@ func (l *live) quota(role table.Role) table.Quota {
 // SetLimits changes [Config].Limits for all allocations from the next datagram
 // on. What may go to an unproven endpoint counts from its next BIND. It may be
 // called at any time.
-func (s *Server) SetLimits(l Limits) { s.shared.live.Store(l.live(s.cfg.Unlimited)) }
+func (s *Server) SetLimits(l Limits) { s.shared.limits.Store(l.compile(s.cfg.Unlimited)) }
 
 // pacer decides whether a worker rests before it receives again. Between idle
 // and saturation a datagram costs less than waking up for it, so a short rest
@@ -349,7 +349,7 @@ const gatherAtLeast = 2
 
 // rest returns for how long to rest after a batch of n datagrams that was done
 // at now, in nanoseconds.
-func (p *pacer) rest(now int64, n int) time.Duration {
+func (p *pacer) delayAfter(now int64, n int) time.Duration {
 	gap := (now - p.last) / int64(n)
 	p.last = now
 	if n >= p.deep || gap*gatherAtLeast > p.delay {
@@ -370,7 +370,7 @@ type counters struct {
 	sendFailed, sendDown     uint64
 	outcomes                 [NumOutcomes]uint64
 	batches                  [batchBuckets]uint64
-	touched                  uint64 // outcomes that changed since they were published, one bit each
+	dirty                    uint64 // outcomes that changed since they were published, one bit each
 	pub                      published
 }
 
@@ -385,7 +385,7 @@ type published struct {
 
 func (c *counters) add(o Outcome) {
 	c.outcomes[o]++
-	c.touched |= 1 << o
+	c.dirty |= 1 << o
 }
 
 func (c *counters) sent(r sock.SendResult) {
@@ -409,9 +409,9 @@ func (c *counters) publish() {
 	c.pub.sentBytes.Store(c.sentBytes)
 	c.pub.sendFailed.Store(c.sendFailed)
 	c.pub.sendDown.Store(c.sendDown)
-	for t := c.touched; t != 0; t &= t - 1 {
+	for t := c.dirty; t != 0; t &= t - 1 {
 		o := bits.TrailingZeros64(t)
 		c.pub.outcomes[o].Store(c.outcomes[o])
 	}
-	c.touched = 0
+	c.dirty = 0
 }
