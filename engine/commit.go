@@ -64,7 +64,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.shared.table.Unmark(e.Handle, table.Told)
-		c.shared.table.Activity(e.Handle).Unprove(c.shared.limits.Load().unproven)
+		c.shared.table.Activity(e.Handle).Unprove(c.shared.limits.Load().unvalidated)
 	}
 	c.shared.table.Admit(e.Handle, cmd.nonce)
 	if moved {

@@ -147,7 +147,7 @@ func (c *control) deliver(d *action) {
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.Told) {
-		c.shared.table.Activity(d.handle).Unprove(c.shared.limits.Load().unproven)
+		c.shared.table.Activity(d.handle).Unprove(c.shared.limits.Load().unvalidated)
 		c.shared.table.Mark(d.handle, table.Told)
 	}
 }
@@ -211,20 +211,6 @@ func (q *actionQueue) pop(done uint64) *action {
 	q.head++
 	return &q.actions[q.head-1]
 }
-
-// epoch is how a worker tells control where it is: odd while it handles a
-// batch, even from the end of the flush until the next batch. The worker
-// writes it; control reads it. It has a cache line of its own.
-type epoch struct {
-	count atomic.Uint64
-	_     [56]byte
-}
-
-// enter begins a batch: it comes before the first look at the table.
-func (e *epoch) enter() { e.count.Add(1) }
-
-// leave ends a batch: it comes after the last datagram has been sent.
-func (e *epoch) leave() { e.count.Add(1) }
 
 // grace tells when every worker has passed, that is: when no worker can still
 // act on what the table said before. It belongs to the control goroutine.

@@ -9,7 +9,7 @@ import (
 // mustInline are functions on the path of a forwarded datagram, by package: each
 // runs for every datagram or batch and would otherwise cost a call.
 var mustInline = map[string][]string{
-	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent", "(*limitRates).quota"},
+	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../internal/table": {
 		"(*Table).Activity", "(*Activity).Heard", "(*Activity).Prove", "(*Activity).Meter",
 		"(*Activity).Spend", "(*Activity).Active", "(*Activity).Tally",

@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -326,49 +325,4 @@ func (c *control) countEnded(e *table.Entry) {
 	if e.Is(table.EverBound) {
 		p.addPlayers(-1, c.shared.clock())
 	}
-}
-
-// traffic counts what one worker relayed for each tenant, in plain words, and
-// publishes what changed, when its worker does. It belongs to its worker but for pub.
-type traffic struct {
-	rows  [maxProjects]trafficRow
-	dirty []uint32
-	pub   [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
-}
-
-type trafficRow struct {
-	datagrams, bytes uint64
-	dirty            bool
-}
-
-func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxProjects)} }
-
-func (t *traffic) add(tally uint32, size int) {
-	r := &t.rows[tally%maxProjects]
-	r.datagrams++
-	r.bytes += uint64(size)
-	if !r.dirty {
-		t.markDirty(r, tally)
-	}
-}
-
-//go:noinline
-func (t *traffic) markDirty(r *trafficRow, tally uint32) {
-	r.dirty = true
-	t.dirty = append(t.dirty, tally%maxProjects)
-}
-
-func (t *traffic) publish() {
-	for _, i := range t.dirty {
-		r, p := &t.rows[i], &t.pub[i]
-		r.dirty = false
-		p.datagrams.Store(r.datagrams)
-		p.bytes.Store(r.bytes)
-	}
-	t.dirty = t.dirty[:0]
-}
-
-func (t *traffic) read(tally uint32) (datagrams, bytes uint64) {
-	p := &t.pub[tally%maxProjects]
-	return p.datagrams.Load(), p.bytes.Load()
 }

@@ -54,7 +54,7 @@ func TestAllocsIPv6(t *testing.T) {
 	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
 	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
-	s.shared.limits.Store(&limitRates{joiner: table.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
+	s.shared.limits.Store(rates(table.NewQuota(1<<20, 1<<30), table.Quota{}))
 	for name, pkt := range map[string][]byte{
 		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
 	} {
@@ -107,7 +107,7 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := newMatch(b, newHouse(b))
 			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
-			s.shared.limits.Store(&limitRates{joiner: generous, host: generous, unproven: 1 << 20})
+			s.shared.limits.Store(rates(generous, generous))
 			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
@@ -145,4 +145,10 @@ func BenchmarkAdmission(b *testing.B) {
 			w.inbox.clear()
 		}
 	})
+}
+
+// rates returns limits with the quotas of joiners and hosts, and 1 MiB for an
+// endpoint whose path is not validated.
+func rates(joiner, host table.Quota) *limitRates {
+	return &limitRates{quotas: [4]table.Quota{table.RoleJoiner: joiner, table.RoleHost: host}, unvalidated: 1 << 20}
 }

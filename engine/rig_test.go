@@ -73,7 +73,7 @@ func (r *rig) boot(left statefile.Left) {
 	}
 	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
 	r.shared.rules.recoverUntil += r.now - clockStart
-	r.shared.faults.log = slog.New(slog.DiscardHandler)
+	r.shared.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)
 	hooks := r.cfg.Hooks
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }

@@ -65,7 +65,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		rules: cfg.rules(), table: table.NewTable(cfg.MaxAllocations), sealer: sealer,
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
-	s.shared.faults.log = s.log
+	s.shared.log = s.log
 	s.SetLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
@@ -140,7 +140,7 @@ func (s *Server) build() {
 			w.conn, w.rx = conn, conn.NewRecvBatch()
 			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
 			s.attachOutbox(&w.out, core)
-			w.path.records = s.cfg.Records
+			w.records = s.cfg.Records
 			s.workers = append(s.workers, w)
 		}
 	}

@@ -128,7 +128,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
 	s.shared.budgets.perPrefix.Burst = mPrefixBurst
 	s.shared.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
 	s.shared.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
-	s.shared.faults.log = slog.New(slog.DiscardHandler)
+	s.shared.log = slog.New(slog.DiscardHandler)
 	s.shared.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch

@@ -190,14 +190,11 @@ func (in *intake) run() {
 		for w.next = 0; w.next < n; {
 			in.handleBatch(now, head, n)
 		}
-		w.counts.sent(w.out.flush())
+		sent := w.out.flush()
 		w.epoch.leave()
 		in.release(n)
-		w.counts.batch(n)
-		w.publish()
-		if w.shared.grace.workersMustWake.Load() {
-			w.wakeControl()
-		}
+		w.finishBatch(now, n, sent)
+		w.publish() // The next message may be long in coming.
 	}
 }
 
@@ -219,12 +216,6 @@ const (
 	recordSpan  = 44
 )
 
-// recordPath is a worker's part of [Records]. It belongs to its worker.
-type recordPath struct {
-	records Records
-	session Session // of the record in hand; zero for a plain datagram
-}
-
 // record handles a datagram that a stranger to [Records] must not send: a
 // record, or a plain message from where a session lives. It reports false for
 // any other.
@@ -233,25 +224,25 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outc
 		return 0, false
 	}
 	if pkt[0]-firstRecord >= recordSpan {
-		return DropPlain, w.path.records.Alive(from)
+		return DropPlain, w.records.Alive(from)
 	}
 	if w.shared.sources.isRefused(from) {
 		return DropForbidden, true
 	}
-	s, msg := w.path.records.Open(from, pkt)
+	s, msg := w.records.Open(from, pkt)
 	if s.Serial == 0 {
 		return OutRecord, true
 	}
-	w.path.session = s
+	w.session = s
 	o := w.handleMessage(now, endpoint.Serial(endpoint.KindDTLS, s.Serial), msg)
-	w.path.session = Session{}
+	w.session = Session{}
 	return o, true
 }
 
 // otherIdentity reports whether a BIND came in the session of another
 // allocation.
 func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
-	return w.path.session.Serial != 0 && w.path.session.ID != c.ID
+	return w.session.Serial != 0 && w.session.ID != c.ID
 }
 
 // messageSizes are the sizes in bytes of RELAYs by the receiver's way: up to safe

@@ -2,49 +2,49 @@ package engine
 
 import (
 	"encoding/hex"
-	"log/slog"
 	"math/bits"
 	"runtime/debug"
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// worker serves one socket. It belongs to the goroutine in run, on a thread of
-// its own; what others read of it is atomic.
+// worker serves one socket. It belongs to the goroutine in run, which is locked
+// to a thread; the fields that other goroutines read are atomic.
 type worker struct {
 	shared *shared
 	conn   *sock.Conn
 	rx     *sock.RecvBatch
 	out    outbox
-	path   recordPath
+
+	records Records // nil: datagrams are plain messages only
+	session Session // of the record being handled; zero for a plain datagram
 
 	inbox *inbox
 	wake  chan<- struct{}
 	epoch *epoch
 
-	next    int    // number of the next datagram of the batch
-	current []byte // the datagram before it, for the report of a panic
+	next      int    // index of the next datagram of the batch
+	current   []byte // the datagram before it, for the report of a panic
+	batchSize int    // datagrams in a full batch
 
-	mutes         muteTable
-	crypto        bindScratch
-	batchSize     int // size of a batch that came full
+	mutes  muteTable
+	crypto bindScratch
+	pacer  pacer
+
 	counts        counters
-	lastPublished int64 // when counts were published last
-	pacer         pacer
-
-	traffic *traffic
+	traffic       *traffic
+	lastPublished int64 // ms; when counts and traffic were last published
 
 	stop atomic.Bool
 }
 
-// run forwards datagrams until the socket is closed. One receive batch is one
-// send batch.
+// run forwards datagrams until the socket is closed. One receive batch becomes
+// one send batch.
 func (w *worker) run() error {
 	defer w.publish()
 	for !w.stop.Load() {
@@ -52,7 +52,7 @@ func (w *worker) run() error {
 		if err != nil {
 			return err
 		}
-		if n == 0 {
+		if n == 0 { // Nothing came for a while: publish the counts of the last batch.
 			w.publish()
 			continue
 		}
@@ -61,25 +61,24 @@ func (w *worker) run() error {
 		for w.next = 0; w.next < n; {
 			w.handleBatch(now, n)
 		}
-		w.counts.sent(w.out.flush())
+		sent := w.out.flush()
 		w.epoch.leave()
-		w.finishBatch(now, n)
+		w.finishBatch(now, n, sent)
 		if n == w.batchSize {
 			w.inbox.noteLoad(now)
 		}
-		if w.shared.grace.workersMustWake.Load() {
-			w.wakeControl()
-		}
 		if w.pacer.delay > 0 {
-			w.waitForMore(n)
+			if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
+				w.conn.Nap(d)
+			}
 		}
 	}
 	return nil
 }
 
-// steps decides about the datagrams of a batch of n from number next on. A panic
-// costs the datagram in hand: steps returns early, and is called again for the
-// rest.
+// handleBatch handles the datagrams of a batch of n from w.next on. A panic drops
+// the current datagram only: handleBatch returns early, and its caller calls it
+// again for the rest.
 func (w *worker) handleBatch(now int64, n int) {
 	defer w.recoverPanic(now)
 	for w.next < n {
@@ -90,34 +89,9 @@ func (w *worker) handleBatch(now int64, n int) {
 	}
 }
 
-// recoverPanic ends a panic of step, if there is one, counts the datagram in
-// hand, and writes about it. It is to be deferred.
-func (w *worker) recoverPanic(now int64) {
-	fault := recover()
-	if fault == nil {
-		return
-	}
-	pkt := w.current
-	w.count(DropPanic, len(pkt))
-	last := w.shared.faults.last.Load()
-	if last != 0 && now-last < faultLogMillis || !w.shared.faults.last.CompareAndSwap(last, now) {
-		return
-	}
-	head := pkt[:min(len(pkt), faultHead)]
-	w.shared.faults.log.Error("a datagram was dropped because of a fault in the relay, please report it",
-		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
-}
-
-// rest waits for company, see pacer.
-func (w *worker) waitForMore(n int) {
-	if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
-		w.conn.Nap(d)
-	}
-}
-
-// step decides about one datagram. It does no I/O, takes no lock and allocates
-// nothing: what is to be sent goes to the outbox, what changes state to the
-// ring. The time is in milliseconds.
+// handleDatagram handles one datagram and returns its outcome. It does no I/O,
+// takes no lock and allocates nothing: replies go to w.out, changes of state to
+// w.inbox. The time now is in milliseconds.
 func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
 	if truncated {
 		return DropTruncated
@@ -125,7 +99,7 @@ func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, t
 	if from.IsZero() {
 		return DropSource
 	}
-	if w.path.records != nil {
+	if w.records != nil {
 		if o, ok := w.openRecord(now, from, pkt); ok {
 			return o
 		}
@@ -133,7 +107,8 @@ func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, t
 	return w.handleMessage(now, from, pkt)
 }
 
-// handle decides about one message, however it came.
+// handleMessage handles one message of the relay protocol, from a datagram, a
+// record or a session of a [Transport].
 func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
@@ -162,85 +137,8 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Ou
 	return DropUnknownType
 }
 
-// tell counts a batch of n datagrams, and publishes the counts at most once a
-// millisecond. What the last batch leaves unpublished is told when nothing came
-// for a while.
-func (w *worker) finishBatch(now int64, n int) {
-	w.counts.batch(n)
-	if now != w.lastPublished {
-		w.lastPublished = now
-		w.publish()
-	}
-}
-
-// publish makes the counts visible to others.
-func (w *worker) publish() {
-	w.counts.publish()
-	w.traffic.publish()
-}
-
-func (w *worker) count(o Outcome, size int) {
-	w.counts.received++
-	w.counts.receivedBytes += uint64(size)
-	if o != outcomePending {
-		w.counts.add(o)
-	}
-}
-
-// wakeControl tells control that there is something to do, and never waits.
-func (w *worker) wakeControl() {
-	select {
-	case w.wake <- struct{}{}:
-	default:
-	}
-}
-
-// handedOver is what a step returns for a datagram that now waits for control,
-// which counts its outcome.
-const outcomePending = NumOutcomes
-
-// tick returns the tick of a time in milliseconds.
-func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
-
-// faultLogMillis is the shortest time between two log lines about faults of
-// ours, so that a client that finds a way to cause them cannot fill a disk.
-const faultLogMillis = 60_000
-
-// faultHead is how much of the datagram the line shows, in bytes.
-const faultHead = 64
-
-// faults is where workers report panics. Any goroutine may use it.
-type faults struct {
-	log  *slog.Logger
-	last atomic.Int64 // ms; of the last line
-}
-
-// shared is what all workers and control share. The table, the budgets, the
-// spoof guard, the grace and what is live of the limits change, each by rules of
-// its own; the rest is fixed before Run.
-type shared struct {
-	rules       rules
-	limits      atomic.Pointer[limitRates]
-	table       *table.Table
-	sealer      *alloc.Sealer
-	budgets     *budgets
-	spoofGuard  spoofGuard
-	faults      faults
-	qosGates    qosGates
-	grace       *grace
-	previousRun *previousRun // what was, before a restart
-	tenantNames tenantNames  // of tenants that come back
-	probe       prober
-	sources     *sources
-	clock       func() int64 // milliseconds since some time before the start
-}
-
-// recovering reports whether now is within the recovery window, in which
-// allocations of an earlier run of the process may come back.
-func (r *shared) recovering(now int64) bool { return now < r.rules.recoverUntil }
-
-// relay forwards a RELAY: the endpoint must be bound to From, and From be
-// linked to To. The datagram leaves as it came.
+// relay forwards a RELAY unchanged: its endpoint must be bound to From, and From
+// must be linked to To.
 func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil {
@@ -253,7 +151,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.Find(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
-	own := w.noteReceived(&sender, now)
+	source := w.noteReceived(&sender, now)
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.refuseUnlinked(now, &sender, m.To)
 	}
@@ -263,27 +161,19 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
 		return DropReceiverSize
 	}
-	theirs := w.shared.table.Activity(peer.Handle)
-	if !own.Meter(w.shared.limits.Load().quota(sender.Role), len(pkt), now) {
+	target := w.shared.table.Activity(peer.Handle)
+	if !source.Meter(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
 		return DropRate
 	}
-	if !theirs.Spend(len(pkt)) {
+	if !target.Spend(len(pkt)) {
 		return DropUnvalidated
 	}
 	t := tick(now)
-	table.Relayed(sender.Role, own, theirs, t)
-	theirs.Active(t)
-	w.traffic.add(own.Tally(), len(pkt))
+	table.Relayed(sender.Role, source, target, t)
+	target.Active(t)
+	w.traffic.add(source.Tally(), len(pkt))
 	w.out.add(peer.Endpoint, pkt)
 	return OutRelayed
-}
-
-// noteHeard notes that the owner of e sent a message that only it should send.
-func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
-	a := w.shared.table.Activity(e.Handle)
-	a.Heard(tick(now))
-	a.Prove()
-	return a
 }
 
 // ping echoes a PING to the endpoint that is bound to its id.
@@ -301,54 +191,118 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	return OutPong
 }
 
-// live are the limits that may change while the relay runs. They are replaced
-// as a whole; a worker loads them for each RELAY.
-type limitRates struct {
-	joiner, host table.Quota
-	unproven     uint32 // bytes
+// noteReceived records that the owner of e sent a message from its endpoint, which
+// validates the path to it.
+func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
+	a := w.shared.table.Activity(e.Handle)
+	a.Heard(tick(now))
+	a.Prove()
+	return a
 }
 
-func (l Limits) compile(unlimited bool) *limitRates {
-	l = l.withDefaults(unlimited)
-	return &limitRates{
-		joiner:   table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
-		host:     table.NewQuota(l.HostDatagrams, l.HostBytes),
-		unproven: uint32(l.UnvalidatedBytes),
+// finishBatch counts a batch of n datagrams and what was sent for it, publishes
+// the counts at most once a millisecond, and wakes control if it waits for the
+// workers.
+func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
+	w.counts.sent(sent)
+	w.counts.batch(n)
+	if now != w.lastPublished {
+		w.lastPublished = now
+		w.publish()
+	}
+	if w.shared.grace.workersMustWake.Load() {
+		w.wakeControl()
 	}
 }
 
-// quota is what an allocation of that role may relay.
-func (l *limitRates) quota(role table.Role) table.Quota {
-	if role == table.RoleHost {
-		return l.host
+// wakeControl makes control look at its work. It never blocks.
+func (w *worker) wakeControl() {
+	select {
+	case w.wake <- struct{}{}:
+	default:
 	}
-	return l.joiner
 }
 
-// SetLimits changes [Config].Limits for all allocations from the next datagram
-// on. What may go to an unproven endpoint counts from its next BIND. It may be
-// called at any time.
-func (s *Server) SetLimits(l Limits) { s.shared.limits.Store(l.compile(s.cfg.Unlimited)) }
+func (w *worker) publish() {
+	w.counts.publish()
+	w.traffic.publish()
+}
 
-// pacer decides whether a worker rests before it receives again. Between idle
-// and saturation a datagram costs less than waking up for it, so a short rest
-// lets several come together. It belongs to its worker.
+// outcomePending is returned for a datagram that waits for control, which counts
+// its outcome.
+const outcomePending = NumOutcomes
+
+// count counts one datagram of that size in bytes and its outcome.
+func (w *worker) count(o Outcome, size int) {
+	w.counts.received++
+	w.counts.receivedBytes += uint64(size)
+	if o != outcomePending {
+		w.counts.add(o)
+	}
+}
+
+// tick returns the tick of a time in milliseconds.
+func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
+
+// epoch tells control where a worker is: odd while the worker handles a batch,
+// even from the end of the flush to the next batch. The worker writes it, control
+// reads it. It fills a cache line.
+type epoch struct {
+	count atomic.Uint64
+	_     [56]byte
+}
+
+// enter begins a batch, before the first look at the table.
+func (e *epoch) enter() { e.count.Add(1) }
+
+// leave ends a batch, after the last datagram was sent.
+func (e *epoch) leave() { e.count.Add(1) }
+
+const (
+	// faultLogMillis is the shortest time between two log lines about panics, so
+	// that a client that finds a way to cause them cannot fill a disk.
+	faultLogMillis = 60_000
+	// faultHead is how many bytes of the datagram the log line shows.
+	faultHead = 64
+)
+
+// recoverPanic ends a panic of handleDatagram, counts the current datagram as
+// dropped, and logs the fault. It must be deferred.
+func (w *worker) recoverPanic(now int64) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	pkt := w.current
+	w.count(DropPanic, len(pkt))
+	last := w.shared.lastFault.Load()
+	if last != 0 && now-last < faultLogMillis || !w.shared.lastFault.CompareAndSwap(last, now) {
+		return
+	}
+	head := pkt[:min(len(pkt), faultHead)]
+	w.shared.log.Error("a datagram was dropped because of a fault in the relay, please report it",
+		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
+}
+
+// pacer decides whether a worker sleeps before it receives again. At a moderate
+// load a wake-up costs more than handling a datagram, so a short sleep lets
+// several datagrams share one. It belongs to its worker.
 //
-// It does not rest when the queue is deep, and not after a datagram that came
-// alone: an idle relay answers at once. So of a burst, such as that of a tick,
-// the first datagram is not delayed and the others come together.
+// It does not sleep when the queue is deep, nor after a datagram that came alone,
+// so an idle relay answers at once. Of a burst, such as a game's tick, the first
+// datagram is not delayed and the others come together.
 type pacer struct {
-	delay int64 // nanoseconds; 0: never rest
-	deep  int   // datagrams in a batch from which on the queue is deep
-	last  int64 // when the last batch was done, in nanoseconds
+	delay int64 // nanoseconds; 0: never sleep
+	deep  int   // datagrams in a batch from which the queue counts as deep
+	last  int64 // ns; end of the last batch
 }
 
-// gatherAtLeast is how many datagrams a rest must be expected to gather, at the
-// pace of the last batch. With fewer it costs as much as the wake-up it saves.
+// gatherAtLeast is how many datagrams a sleep must be expected to gather, at the
+// rate of the last batch. With fewer it costs as much as the wake-up it saves.
 const gatherAtLeast = 2
 
-// rest returns for how long to rest after a batch of n datagrams that was done
-// at now, in nanoseconds.
+// delayAfter returns how long to sleep after a batch of n datagrams that ended at
+// now, in nanoseconds.
 func (p *pacer) delayAfter(now int64, n int) time.Duration {
 	gap := (now - p.last) / int64(n)
 	p.last = now
@@ -362,8 +316,8 @@ func (p *pacer) delayAfter(now int64, n int) time.Duration {
 // 129-256.
 const batchBuckets = 9
 
-// counters count what one goroutine did. It counts in plain words and
-// publishes now and then: an atomic store costs as much as a look-up.
+// counters count what one goroutine did. It counts in plain words and publishes
+// them from time to time, since an atomic store costs as much as a lookup.
 type counters struct {
 	received, receivedBytes  uint64
 	sentDatagrams, sentBytes uint64
@@ -374,7 +328,7 @@ type counters struct {
 	pub                      published
 }
 
-// published is what others read.
+// published are the counts that any goroutine may read.
 type published struct {
 	received, receivedBytes  atomic.Uint64
 	sentDatagrams, sentBytes atomic.Uint64
@@ -398,7 +352,6 @@ func (c *counters) sent(r sock.SendResult) {
 // batch counts a batch of n datagrams, at least one.
 func (c *counters) batch(n int) { c.batches[bits.Len(uint(n-1))]++ }
 
-// publish makes the counts visible to others.
 func (c *counters) publish() {
 	for b := range c.batches {
 		c.pub.batches[b].Store(c.batches[b])
@@ -414,4 +367,49 @@ func (c *counters) publish() {
 		c.pub.outcomes[o].Store(c.outcomes[o])
 	}
 	c.dirty = 0
+}
+
+// traffic counts what one worker relayed for each tenant in plain words, and
+// publishes the rows that changed. It belongs to its worker, except pub.
+type traffic struct {
+	rows  [maxProjects]trafficRow
+	dirty []uint32
+	pub   [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
+}
+
+type trafficRow struct {
+	datagrams, bytes uint64
+	dirty            bool
+}
+
+func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxProjects)} }
+
+func (t *traffic) add(tally uint32, size int) {
+	r := &t.rows[tally%maxProjects]
+	r.datagrams++
+	r.bytes += uint64(size)
+	if !r.dirty {
+		t.markDirty(r, tally)
+	}
+}
+
+//go:noinline
+func (t *traffic) markDirty(r *trafficRow, tally uint32) {
+	r.dirty = true
+	t.dirty = append(t.dirty, tally%maxProjects)
+}
+
+func (t *traffic) publish() {
+	for _, i := range t.dirty {
+		r, p := &t.rows[i], &t.pub[i]
+		r.dirty = false
+		p.datagrams.Store(r.datagrams)
+		p.bytes.Store(r.bytes)
+	}
+	t.dirty = t.dirty[:0]
+}
+
+func (t *traffic) read(tally uint32) (datagrams, bytes uint64) {
+	p := &t.pub[tally%maxProjects]
+	return p.datagrams.Load(), p.bytes.Load()
 }
