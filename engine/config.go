@@ -9,7 +9,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -79,11 +78,18 @@ type Config struct {
 	// handled, so that nobody makes relays talk to each other.
 	Siblings []netip.AddrPort
 
-	// StateFile is what a restart must know, in a file; Left is what was found
-	// there. The server closes it at the end of Run, or in Close. Nil: recovery
-	// after a restart is lenient, as nobody knows what had ended.
-	StateFile *statefile.File
-	Left      statefile.Left
+	// StateFile is the path of the file in which the relay keeps what the next run
+	// must know: ids, nonces, links and join codes of live allocations, but no key.
+	// Its directory must exist. A file of another relay is renamed to the path
+	// with ".old" added. New opens the file and keeps it open until the end of
+	// Run, or Close. Empty: no file, so that an allocation that had ended may come
+	// back after a restart, and a captured BIND is accepted. See
+	// [Server.StateReport].
+	StateFile string
+	// OnStateError is called, at most once for each, with [ErrStateFull] and with
+	// the error after which nothing is stored any more. New or the control
+	// goroutine calls it; it must not block. The relay goes on. Nil: not called.
+	OnStateError func(error)
 	// RecoverFor is the time after New in which allocations of earlier runs may
 	// come back. Default 60 s; negative: never.
 	RecoverFor time.Duration

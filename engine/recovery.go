@@ -16,7 +16,7 @@ import (
 // a link comes back when its host relays. The state file makes this strict: who had
 // ended stays out, and a BIND captured before is worthless.
 
-// unsureMillis is for how long after a restart without a complete state file a
+// uncertainMillis is for how long after a restart without a complete state file a
 // player who joins anew waits, so that it takes no slot of one who was there.
 const uncertainMillis = 15_000
 
@@ -54,6 +54,52 @@ func newRecovery(left statefile.Left) recovery {
 	left.Records = nil
 	r.left = left
 	return r
+}
+
+// ErrStateFull says that the state file has no room for another allocation. It
+// has room for twice [Config].MaxAllocations, at most 16,777,216.
+var ErrStateFull = statefile.ErrFull
+
+// ErrStateAbsent says that there was no state file.
+var ErrStateAbsent = statefile.ErrAbsent
+
+// StateReport describes what New found in the state file.
+type StateReport struct {
+	// Opened: the file was opened, perhaps without permission to write.
+	Opened bool
+	// Allocations is the number of allocations that the previous run left.
+	Allocations int
+	// Complete: everything that the previous run stored is there, so recovery is
+	// strict. If not, Err says why.
+	Complete bool
+	// Damaged is the number of records that could not be read.
+	Damaged int
+	// Err is nil if the file is complete or Config.StateFile is empty, wraps
+	// [ErrStateAbsent] if there was no file, and is any other error of the file
+	// or of the file system. The relay runs all the same.
+	Err error
+}
+
+// StateReport returns what New found in the state file. It does not change.
+func (s *Server) StateReport() StateReport { return s.stateReport }
+
+// openStateFile opens the file, if there is to be one.
+func (s *Server) openStateFile() (*statefile.File, statefile.Left) {
+	if s.cfg.StateFile == "" {
+		return nil, statefile.Left{}
+	}
+	file, left, err := statefile.Open(statefile.Config{
+		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
+		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.OnStateError,
+	})
+	if err != nil {
+		if s.cfg.OnStateError != nil {
+			s.cfg.OnStateError(err)
+		}
+		left.Err = err
+	}
+	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Err: left.Err}
+	return file, left
 }
 
 // recover takes over what the run before left.

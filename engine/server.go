@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
@@ -33,6 +34,8 @@ type Server struct {
 	intakes []intakes     // by transport
 	control *control
 
+	stateReport StateReport
+
 	ran     atomic.Bool
 	closing sync.Once
 	stopped chan struct{} // closed when control has stopped answering
@@ -49,6 +52,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	}
 	cfg.Workers = or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = or(cfg.Region, "default")
 	probe, err := newProber()
 	if err != nil {
@@ -71,7 +75,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
-	s.build()
+	s.build(s.openStateFile())
 	return s, nil
 }
 
@@ -130,7 +134,7 @@ func (s *Server) listenOnce() error {
 }
 
 // build makes the workers, one per socket, and control.
-func (s *Server) build() {
+func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
 	c := newControl(s.shared, s.cfg.Hooks, wake)
@@ -149,8 +153,8 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.stateFile, c.seats.max = s.cfg.StateFile, int64(s.cfg.MaxSeats)
-	c.recover(s.cfg.Left)
+	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
+	c.recover(left)
 	c.sendTotals = s.sendTotals
 	s.shared.grace = newGrace(epochs)
 	s.attachOutbox(&c.out, 0)
@@ -338,10 +342,11 @@ func (n *sendCounts) add(p *published) {
 
 // closeLedger closes the file when nobody writes to it any more.
 func (s *Server) closeStateFile() {
-	if s.cfg.StateFile == nil {
+	file := s.control.stateFile
+	if file == nil {
 		return
 	}
-	if err := s.cfg.StateFile.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		s.log.Warn("state file", "error", err)
 	}
 }
