@@ -46,7 +46,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		if w.crypto.repeats.isRepeat(&e, from, &m) {
 			return w.repeatBindReceived(now, &e)
 		}
-		if e.Is(table.EverBound|table.Deferred) && isStaleNonce(&e, from, m.Nonce) {
+		if e.Is(table.EverBound|table.ExpiryDeferred) && isStaleNonce(&e, from, m.Nonce) {
 			return DropNonce
 		}
 	}
@@ -90,7 +90,7 @@ func (w *worker) repeatBindReceived(now int64, e *table.Entry) Outcome {
 	if m := w.mutes.find(e.Endpoint, now); m != nil {
 		m.reset(now)
 	}
-	w.shared.table.Activity(e.Handle).Heard(tick(now))
+	w.shared.table.Activity(e.Handle).RecordReceive(tick(now))
 	if !w.shared.budgets.unlimited && !w.crypto.repeats.takeReply(e.Handle, now) {
 		return DropRate
 	}
@@ -110,8 +110,8 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
 		return DropSize
 	}
-	sender, ok := w.shared.table.ByEndpoint(from)
-	if !ok || sender.ID != m.ID {
+	var sender table.Entry
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		return w.refuseMismatch(now, from, m.ID)
 	}
 	w.noteReceived(&sender, now)
@@ -131,8 +131,8 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	if err != nil {
 		return DropSize
 	}
-	sender, ok := w.shared.table.ByEndpoint(from)
-	if !ok || sender.ID != m.From {
+	var sender table.Entry
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
 	w.noteReceived(&sender, now)
@@ -147,8 +147,8 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if err != nil {
 		return DropSize
 	}
-	sender, ok := w.shared.table.ByEndpoint(from)
-	if !ok || sender.ID != m.ID {
+	var sender table.Entry
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		if claimed, live := w.shared.table.ByID(m.ID); live {
 			w.shared.spoofGuard.noteForged(claimed.Handle, now)
 		}
@@ -207,7 +207,7 @@ func (b *bindCache) store(h table.Handle, from endpoint.Endpoint, m *proto.Bind)
 func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bind) bool {
 	r := b.entry(e.Handle)
 	return r.handle == e.Handle && r.from == from && r.nonce == m.Nonce &&
-		e.Is(table.EverBound|table.Told) && e.Endpoint == from && e.Nonce == m.Nonce &&
+		e.Is(table.EverBound|table.BindConfirmed) && e.Endpoint == from && e.Nonce == m.Nonce &&
 		subtle.ConstantTimeCompare(r.mac[:], m.MAC[:]) == 1
 }
 

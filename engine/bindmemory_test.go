@@ -125,8 +125,8 @@ func TestBindMemoryGrace(t *testing.T) {
 		other.epoch.leave()
 		r.pump()
 	}
-	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(table.Told) {
-		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(table.Told))
+	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(table.BindConfirmed) {
+		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(table.BindConfirmed))
 	}
 	if sent := r.take(); len(sent) != 0 {
 		t.Fatalf("%x left while a worker was busy", sent[0].pkt)

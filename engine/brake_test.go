@@ -236,7 +236,7 @@ func TestBrakeSample(t *testing.T) {
 		at := r.control.nextTick(r.entry(players[0]).Handle) + 1
 		for i, p := range players { // those who are not silent are spread over the bucket
 			if (i+1)*(c.all-c.silent)/c.all > i*(c.all-c.silent)/c.all {
-				r.shared.table.Activity(r.entry(p).Handle).Heard(tick(r.now) + 8)
+				r.shared.table.Activity(r.entry(p).Handle).RecordReceive(tick(r.now) + 8)
 			}
 		}
 		if size := r.control.wheel.sizes[at%wheelBuckets]; size < c.all {

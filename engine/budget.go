@@ -87,7 +87,7 @@ func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.Allocati
 	if !e.Endpoint.IsZero() && b.prefixIndex(e.Endpoint) == prefix {
 		return verifyPrefixRate.Take(&b.boundPrefixVerifies[both], now)
 	}
-	return verifyPrefixRate.Left(&b.prefixVerifies[both], now) &&
+	return verifyPrefixRate.Allows(&b.prefixVerifies[both], now) &&
 		verifyRate.Take(&b.verifies[mix64(at)>>(64-13)], now) &&
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }

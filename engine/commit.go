@@ -46,9 +46,9 @@ func (c *control) commitBind(cmd *command) Outcome {
 	}
 	if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {
 		// The owner is there, but this BIND may be a replay.
-		if a := c.shared.table.Account(e.Handle); a.Deferred == 0 {
-			a.Deferred = tick(cmd.now) + c.shared.rules.deferral
-			c.shared.table.Mark(e.Handle, table.Deferred)
+		if a := c.shared.table.Account(e.Handle); a.DeferredUntil == 0 {
+			a.DeferredUntil = tick(cmd.now) + c.shared.rules.deferral
+			c.shared.table.SetFlags(e.Handle, table.ExpiryDeferred)
 		}
 		return DropNonce
 	}
@@ -59,13 +59,13 @@ func (c *control) commitBind(cmd *command) Outcome {
 // bind binds e to the endpoint of the command, and replies.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
-	c.shared.table.Activity(e.Handle).Heard(tick(cmd.now))
+	c.shared.table.Activity(e.Handle).RecordReceive(tick(cmd.now))
 	var after uint64
 	if moved {
-		c.shared.table.Unmark(e.Handle, table.Told)
-		c.shared.table.Activity(e.Handle).Unprove(c.shared.limits.Load().unvalidated)
+		c.shared.table.ClearFlags(e.Handle, table.BindConfirmed)
+		c.shared.table.Activity(e.Handle).RequireValidation(c.shared.limits.Load().unvalidated)
 	}
-	c.shared.table.Admit(e.Handle, cmd.nonce)
+	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
 		if displaced := c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {
 			c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
@@ -143,12 +143,12 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	a := c.shared.table.Account(host.Handle)
 	if !a.EverLinked {
 		a.EverLinked = true
-		c.shared.table.Activity(host.Handle).Heard(now)
+		c.shared.table.Activity(host.Handle).RecordReceive(now)
 		c.schedule(host.Handle)
 	}
 	c.releaseReservedSlot(joiner)
 	j := c.shared.table.Account(joiner.Handle)
-	j.Linked, j.Leaving, j.Banned = now, 0, false
+	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = now, 0, false
 	c.schedule(joiner.Handle)
 	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
@@ -159,7 +159,8 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 // commitDisconnect closes a link, forwards the DISCONNECT and echoes it. Real clients
 // send two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
-	if peer, ok := c.shared.table.Peer(sender, cmd.peer); ok {
+	var peer table.Entry
+	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
 		if c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 			c.deferDisconnect(sender, &peer, tick(cmd.now))
 			return OutHeld
@@ -168,7 +169,7 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
-		if c.shared.recovering(cmd.now) && sender.Is(table.Rebuilt) {
+		if c.shared.recovering(cmd.now) && sender.Is(table.Recovered) {
 			return DropRecovering
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
@@ -185,7 +186,7 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
-		c.shared.table.Activity(peer.Handle).Active(now)
+		c.shared.table.Activity(peer.Handle).RecordActivity(now)
 		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
@@ -204,7 +205,7 @@ func (c *control) unlink(a, b *table.Entry) {
 	}
 	c.shared.table.Unlink(joiner.Handle)
 	j := c.shared.table.Account(joiner.Handle)
-	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(table.Rebuilt)
+	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = 0, 0, joiner.Is(table.Recovered)
 	c.recordLink(joiner.Handle, host.Handle)
 }
 
@@ -214,8 +215,8 @@ func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	if sender.Role == table.RoleHost {
 		joiner = peer
 	}
-	if a := c.shared.table.Account(joiner.Handle); a.Leaving == 0 {
-		a.Leaving, a.LeftBy = now+confirmTicks, sender.Role
+	if a := c.shared.table.Account(joiner.Handle); a.UnlinkAt == 0 {
+		a.UnlinkAt, a.DisconnectedBy = now+confirmTicks, sender.Role
 		c.schedule(joiner.Handle)
 	}
 }
@@ -227,8 +228,8 @@ func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
 	}
-	if a := c.shared.table.Account(sender.Handle); a.Closing == 0 {
-		a.Closing = tick(cmd.now) + confirmTicks
+	if a := c.shared.table.Account(sender.Handle); a.CloseAt == 0 {
+		a.CloseAt = tick(cmd.now) + confirmTicks
 		c.schedule(sender.Handle)
 	}
 	return OutHeld
@@ -264,7 +265,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
 	c.stateFile.Remove(c.recordPlace(h))
-	proven := c.shared.table.Activity(h).Proven()
+	proven := c.shared.table.Activity(h).IsValidated()
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
@@ -276,7 +277,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
-	if e.Is(table.Rebuilt) && c.recovery.ended != nil {
+	if e.Is(table.Recovered) && c.recovery.ended != nil {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.shared.grace.next()
@@ -369,7 +370,7 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 		if m.to.Endpoint.IsZero() {
 			continue
 		}
-		c.shared.table.Activity(m.to.Handle).Active(now)
+		c.shared.table.Activity(m.to.Handle).RecordActivity(now)
 		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {

@@ -122,7 +122,8 @@ func (c *control) runActions(now int64) {
 			c.deliver(d)
 			c.confirmBinding(d)
 		case sendTimeout:
-			if _, taken := c.shared.table.ByEndpoint(d.to); !taken {
+			var other table.Entry
+			if !c.shared.table.FindByEndpoint(d.to, &other) {
 				c.deliver(d)
 			}
 		case recycleSlot:
@@ -146,9 +147,9 @@ func (c *control) deliver(d *action) {
 // whoever was heard at the former endpoint proves nothing any more.
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
-	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.Told) {
-		c.shared.table.Activity(d.handle).Unprove(c.shared.limits.Load().unvalidated)
-		c.shared.table.Mark(d.handle, table.Told)
+	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
+		c.shared.table.Activity(d.handle).RequireValidation(c.shared.limits.Load().unvalidated)
+		c.shared.table.SetFlags(d.handle, table.BindConfirmed)
 	}
 }
 

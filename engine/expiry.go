@@ -38,7 +38,7 @@ func (c *control) expireSome(now int64) {
 			c.wheel.put(h, next+1)
 			continue
 		}
-		c.shared.table.Account(h).Ending = true
+		c.shared.table.Account(h).ExpiryPending = true
 		c.queue.push(c.shared.grace.next(), expireAllocation, h)
 	}
 	c.backlog = true
@@ -51,13 +51,13 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 		return
 	}
 	a := c.shared.table.Account(h)
-	a.Ending = false
+	a.ExpiryPending = false
 	if why, over := c.isOver(h, now); over {
 		c.end(h, why)
 		return
 	}
-	if now > a.Closing {
-		a.Closing = 0 // Its owner goes on, so the CLOSE was forged.
+	if now > a.CloseAt {
+		a.CloseAt = 0 // Its owner goes on, so the CLOSE was forged.
 	}
 	c.expireLink(h, a, now)
 	c.wheel.put(h, c.nextTick(h)+1)
@@ -65,8 +65,8 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 
 // over reports whether h ends now, and why.
 func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
-	if a := c.shared.table.Account(h); a.Closing != 0 && now > a.Closing {
-		if heard, _ := c.shared.table.Activity(h).Stamps(); heard <= a.Closing-confirmTicks {
+	if a := c.shared.table.Account(h); a.CloseAt != 0 && now > a.CloseAt {
+		if heard, _ := c.shared.table.Activity(h).LastSeen(); heard <= a.CloseAt-confirmTicks {
 			return EndClosed, true
 		}
 	}
@@ -83,32 +83,32 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		linked = !over // Whichever of both comes first in this tick.
 	}
 	if !linked {
-		a.Leaving, a.Linked = 0, 0
+		a.UnlinkAt, a.LinkedAt = 0, 0
 		return
 	}
-	fromHost, fromJoiner := c.shared.table.Activity(h).LinkStamps()
-	if a.Leaving != 0 && now > a.Leaving {
+	fromHost, fromJoiner := c.shared.table.Activity(h).LastRelays()
+	if a.UnlinkAt != 0 && now > a.UnlinkAt {
 		by, left, stays := fromJoiner, &joiner, &host
-		if a.LeftBy == table.RoleHost {
+		if a.DisconnectedBy == table.RoleHost {
 			by, left, stays = fromHost, &host, &joiner
 		}
-		if by <= a.Leaving-confirmTicks {
+		if by <= a.UnlinkAt-confirmTicks {
 			c.disconnect(left, stays, now)
 			return
 		}
-		a.Leaving = 0
+		a.UnlinkAt = 0
 	}
-	if a.Linked != 0 && now > a.Linked+c.shared.rules.linkUnused {
-		if max(fromHost, fromJoiner) < a.Linked {
+	if a.LinkedAt != 0 && now > a.LinkedAt+c.shared.rules.linkUnused {
+		if max(fromHost, fromJoiner) < a.LinkedAt {
 			c.unlink(&joiner, &host)
 		}
-		a.Linked = 0
+		a.LinkedAt = 0
 	}
 }
 
 // schedule files h anew after its limits changed.
 func (c *control) schedule(h table.Handle) {
-	if c.shared.table.Account(h).Ending {
+	if c.shared.table.Account(h).ExpiryPending {
 		return // It is looked at again when the grace period is over.
 	}
 	c.wheel.remove(h)
@@ -120,14 +120,14 @@ func (c *control) schedule(h table.Handle) {
 func (c *control) nextTick(h table.Handle) table.Tick {
 	next := c.lifeTick(h)
 	a := c.shared.table.Account(h)
-	if a.Closing != 0 {
-		next = min(next, a.Closing)
+	if a.CloseAt != 0 {
+		next = min(next, a.CloseAt)
 	}
-	if a.Leaving != 0 {
-		next = min(next, a.Leaving)
+	if a.UnlinkAt != 0 {
+		next = min(next, a.UnlinkAt)
 	}
-	if a.Linked != 0 {
-		next = min(next, a.Linked+c.shared.rules.linkUnused)
+	if a.LinkedAt != 0 {
+		next = min(next, a.LinkedAt+c.shared.rules.linkUnused)
 	}
 	return next
 }
@@ -140,15 +140,15 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 	a := c.shared.table.Account(h)
 	e, _ := c.shared.table.At(h)
 	if !e.Is(table.EverBound) {
-		return c.pause.extend(a.Reserved, c.shared.rules.bindWithin)
+		return c.pause.extend(a.ReservedAt, c.shared.rules.bindWithin)
 	}
 	idle := c.shared.rules.idle
 	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.shared.rules.idleAlone
 	}
-	heard, active := c.shared.table.Activity(h).Stamps()
+	heard, active := c.shared.table.Activity(h).LastSeen()
 	last := min(c.pause.extend(active, idle), c.pause.extend(heard, max(c.shared.rules.hear, idle)))
-	return max(last, a.Deferred)
+	return max(last, a.DeferredUntil)
 }
 
 // To end a match that lives is the worst that a relay can do, and it would do

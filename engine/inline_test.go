@@ -11,8 +11,8 @@ import (
 var mustInline = map[string][]string{
 	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../internal/table": {
-		"(*Table).Activity", "(*Activity).Heard", "(*Activity).Prove", "(*Activity).Meter",
-		"(*Activity).Spend", "(*Activity).Active", "(*Activity).Tally",
+		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).Validate", "(*Activity).TakeQuota",
+		"(*Activity).AllowSend", "(*Activity).RecordActivity", "(*Activity).CounterIndex",
 	},
 	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
 	"../proto":         {"ParseType", "ParseRelay"},

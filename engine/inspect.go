@@ -141,12 +141,12 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.shared.table.Account(e.Handle)
-	heard, active := c.shared.table.Activity(e.Handle).Stamps()
+	heard, active := c.shared.table.Activity(e.Handle).LastSeen()
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
-		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Rebuilt),
-		Age: since(a.Reserved, now), Heard: since(heard, now), Active: since(active, now),
+		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
+		Age: since(a.ReservedAt, now), Heard: since(heard, now), Active: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
@@ -302,7 +302,7 @@ func (p *projects) usage(now int64) []Usage {
 
 // project returns the tenant of a live allocation, as control counts it.
 func (c *control) project(h table.Handle) *project {
-	return &c.projects.all[c.shared.table.Activity(h).Tally()]
+	return &c.projects.all[c.shared.table.Activity(h).CounterIndex()]
 }
 
 // enrol counts an allocation that was just entered, and strike one that ends.

@@ -167,7 +167,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if err != nil {
 		return DropBusy
 	}
-	c.shared.table.Mark(h, table.Rebuilt)
+	c.shared.table.SetFlags(h, table.Recovered)
 	if name, ok := c.shared.tenantNames.find(cmd.claims.tenant); ok {
 		c.projects.setName(cmd.claims.tenant, name)
 	}
@@ -176,9 +176,9 @@ func (c *control) rebuild(cmd *command) Outcome {
 		c.recovery.returned[i] = true
 		c.recovery.missing--
 		c.seats.recoverable -= recoverableSeats(&before.Record)
-		a.Kept, a.Awaited = uint32(before.Place), before.Links
+		a.StateIndex, a.AwaitedLinks = uint32(before.Place), before.Links
 		a.EverLinked = before.Flags&statefile.Linked != 0
-		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
+		a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
 	} else {
 		c.addRecord(h)
 	}
@@ -193,7 +193,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	h, err := c.shared.table.Reserve(table.Spec{
 		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
-		Epoch: m.epoch, MaxConnections: m.maxConnections, Tally: c.projects.indexOf(m.tenant),
+		Epoch: m.epoch, MaxConnections: m.maxConnections, CounterIndex: c.projects.indexOf(m.tenant),
 	}, now)
 	if err != nil {
 		return 0, err
@@ -208,7 +208,7 @@ func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 // come back too. It reports false if there is no doubt that it will not.
 func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
 	peer, ok := w.shared.table.ByID(to)
-	if ok && !peer.Is(table.Rebuilt) {
+	if ok && !peer.Is(table.Recovered) {
 		return 0, false
 	}
 	if !ok || sender.Role != table.RoleHost || peer.Role != table.RoleJoiner {
@@ -222,11 +222,11 @@ func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.Allocati
 // one: a host relays only to those that it knows.
 func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 	joiner, ok := c.shared.table.ByID(cmd.peer)
-	if !ok || joiner.Link != 0 || !joiner.Is(table.Rebuilt) || !host.Is(table.Rebuilt) {
+	if !ok || joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
 		return DropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
-	if j.Match != host.ID || j.Tenant != a.Tenant || j.Banned || a.Links >= a.MaxConnections {
+	if j.Match != host.ID || j.Tenant != a.Tenant || j.LinkBlocked || a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
 	c.link(&joiner, host, tick(cmd.now))
@@ -236,14 +236,14 @@ func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 // promised reports whether the places that a host has left may belong to
 // players who have yet to come back.
 func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
-	if !c.shared.recovering(now) || !host.Is(table.Rebuilt) {
+	if !c.shared.recovering(now) || !host.Is(table.Recovered) {
 		return false
 	}
-	if joiner.Is(table.Rebuilt) && !c.shared.table.Account(joiner.Handle).Banned {
+	if joiner.Is(table.Recovered) && !c.shared.table.Account(joiner.Handle).LinkBlocked {
 		return false
 	}
 	if a := c.shared.table.Account(host.Handle); c.recovery.left.Complete {
-		return int(a.Links)+int(a.Awaited) >= int(a.MaxConnections)
+		return int(a.Links)+int(a.AwaitedLinks) >= int(a.MaxConnections)
 	}
 	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+uncertainMillis
 }
@@ -261,9 +261,9 @@ func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	} else if peer != c.shared.table.Account(sender.Handle).Match {
 		return // It has no link with other joiners anyway.
 	}
-	if joiner.Is(table.Rebuilt) && joiner.Link == 0 {
+	if joiner.Is(table.Recovered) && joiner.Link == 0 {
 		c.releaseReservedSlot(&joiner)
-		c.shared.table.Account(joiner.Handle).Banned = true
+		c.shared.table.Account(joiner.Handle).LinkBlocked = true
 		c.stateFile.SetLinks(c.recordPlace(joiner.Handle), 0, c.flags(&joiner))
 	}
 }
@@ -272,12 +272,12 @@ func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 // whose link will come back now or never.
 func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	a := c.shared.table.Account(joiner.Handle)
-	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Rebuilt) || a.Banned || joiner.Link != 0 {
+	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Recovered) || a.LinkBlocked || joiner.Link != 0 {
 		return
 	}
 	if host, ok := c.shared.table.ByID(a.Match); ok {
-		if h := c.shared.table.Account(host.Handle); h.Awaited > 0 {
-			h.Awaited--
+		if h := c.shared.table.Account(host.Handle); h.AwaitedLinks > 0 {
+			h.AwaitedLinks--
 			c.recordHost(&host)
 		}
 	}
@@ -321,13 +321,13 @@ func roleFromFlags(f statefile.Flags) alloc.Role {
 // keep makes the record of an allocation that was just reserved.
 func (c *control) addRecord(h table.Handle) {
 	e, _ := c.shared.table.At(h)
-	c.shared.table.Account(h).Kept = uint32(c.stateFile.Add(&statefile.Record{
+	c.shared.table.Account(h).StateIndex = uint32(c.stateFile.Add(&statefile.Record{
 		ID: e.ID, Tenant: c.shared.table.Account(h).Tenant, Flags: c.flags(&e),
 	}))
 }
 
 func (c *control) recordPlace(h table.Handle) statefile.Place {
-	return statefile.Place(c.shared.table.Account(h).Kept)
+	return statefile.Place(c.shared.table.Account(h).StateIndex)
 }
 
 // recordBind, recordLink and recordHost write what changed to the state file.
@@ -347,7 +347,7 @@ func (c *control) recordLink(joiner, host table.Handle) {
 
 func (c *control) recordHost(e *table.Entry) {
 	a := c.shared.table.Account(e.Handle)
-	c.stateFile.SetLinks(c.recordPlace(e.Handle), a.Links+a.Awaited, c.flags(e))
+	c.stateFile.SetLinks(c.recordPlace(e.Handle), a.Links+a.AwaitedLinks, c.flags(e))
 }
 
 func (c *control) flags(e *table.Entry) (f statefile.Flags) {
@@ -355,7 +355,7 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	linked := e.Link != 0
 	if e.Role == table.RoleHost {
 		f, linked = statefile.Host, a.EverLinked
-	} else if e.Is(table.Rebuilt) && !a.Banned {
+	} else if e.Is(table.Recovered) && !a.LinkBlocked {
 		linked = true // It had a link, which may yet come back.
 	}
 	if e.Is(table.EverBound) {

@@ -72,7 +72,7 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 	case !w.shared.budgets.takeEndpoint(from, proto.ErrorMismatch, now):
 		return false
 	case live:
-		return w.shared.table.Mismatch(named, mismatchRate, now)
+		return w.shared.table.TakeMismatch(named, mismatchRate, now)
 	case w.shared.recovering(now) && w.shared.previousRun.mayHold(id):
 		return w.shared.budgets.takeProcess(now)
 	}
@@ -83,12 +83,12 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 // at once and then at most once a second per pair: each is a line in the log
 // of a game.
 func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.AllocationID) Outcome {
-	if w.shared.recovering(now) && sender.Is(table.Rebuilt) {
+	if w.shared.recovering(now) && sender.Is(table.Recovered) {
 		if outcome, doubt := w.requestRelink(now, sender, to); doubt {
 			return outcome
 		}
 	}
-	if !w.shared.table.Stranger(sender.Handle, to, now) {
+	if !w.shared.table.TakeNotConnected(sender.Handle, to, now) {
 		return DropMuted
 	}
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {

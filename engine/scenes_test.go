@@ -179,7 +179,7 @@ func (s *sim) lateStamp(o op) {
 // marked reports whether control waits for grace to end an allocation.
 func (s *sim) marked(c *mCard) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(c.id))
-	return ok && s.shared.table.Account(e.Handle).Ending
+	return ok && s.shared.table.Account(e.Handle).ExpiryPending
 }
 
 // catchUp brings the model's clock to the engine's.

@@ -118,7 +118,7 @@ func (s *Server) listenOnce() error {
 		}
 		group, err := sock.Listen(sock.Config{
 			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
-			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, Unmerged: s.cfg.Unmerged,
+			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, DisableGSO: s.cfg.Unmerged,
 			HoldProcessor: s.cfg.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
 		}, s.cfg.Workers)
 		if err != nil {

@@ -398,7 +398,7 @@ func (s *sim) pump() {
 // the model knows nothing of grace.
 func (s *sim) told(id mID) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(id))
-	return ok && e.Is(table.Told)
+	return ok && e.Is(table.BindConfirmed)
 }
 
 // datagram is a batch of one.
@@ -501,7 +501,8 @@ func (s *sim) compareState() {
 		at := mAddr("")
 		if !e.Endpoint.IsZero() {
 			at = addrOf(e.Endpoint)
-			if back, ok := t.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+			var back table.Entry
+			if !t.FindByEndpoint(e.Endpoint, &back) || back.Handle != e.Handle {
 				s.fail("allocation %x is not the one at its endpoint", c.id)
 			}
 		}
@@ -512,7 +513,8 @@ func (s *sim) compareState() {
 			s.fail("allocation %x: engine dropped %d large messages to it, model %d", c.id, n, a.largeDrops)
 		}
 		for peer := range a.links {
-			if p, ok := t.Peer(&e, proto.AllocationID(peer)); !ok || p.ID != proto.AllocationID(peer) {
+			var p table.Entry
+			if id := proto.AllocationID(peer); !t.FindPeer(&e, &id, &p) || p.ID != id {
 				s.fail("link %x to %x is missing", c.id, peer)
 			}
 		}

@@ -69,7 +69,7 @@ func (w *worker) run() error {
 		}
 		if w.pacer.delay > 0 {
 			if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
-				w.conn.Nap(d)
+				w.conn.Sleep(d)
 			}
 		}
 	}
@@ -148,7 +148,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropOversize
 	}
 	var sender, peer table.Entry
-	if !w.shared.table.Find(from, &sender) || sender.ID != m.From {
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
 	source := w.noteReceived(&sender, now)
@@ -162,16 +162,16 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropReceiverSize
 	}
 	target := w.shared.table.Activity(peer.Handle)
-	if !source.Meter(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
+	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
 		return DropRate
 	}
-	if !target.Spend(len(pkt)) {
+	if !target.AllowSend(len(pkt)) {
 		return DropUnvalidated
 	}
 	t := tick(now)
-	table.Relayed(sender.Role, source, target, t)
-	target.Active(t)
-	w.traffic.add(source.Tally(), len(pkt))
+	table.RecordRelay(sender.Role, source, target, t)
+	target.RecordActivity(t)
+	w.traffic.add(source.CounterIndex(), len(pkt))
 	w.out.add(peer.Endpoint, pkt)
 	return OutRelayed
 }
@@ -183,7 +183,7 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropSize
 	}
 	var sender table.Entry
-	if !w.shared.table.Find(from, &sender) || sender.ID != m.ID {
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		return w.refuseMismatch(now, from, m.ID)
 	}
 	w.noteReceived(&sender, now)
@@ -195,8 +195,8 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 // validates the path to it.
 func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
 	a := w.shared.table.Activity(e.Handle)
-	a.Heard(tick(now))
-	a.Prove()
+	a.RecordReceive(tick(now))
+	a.Validate()
 	return a
 }
 
