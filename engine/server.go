@@ -23,8 +23,7 @@ import (
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
 
-// Server is a relay. Its fields are fixed by New, but for those that say whose
-// they are.
+// Server is a relay. Its methods may be called by any goroutine.
 type Server struct {
 	shared  *shared
 	cfg     Config
@@ -41,8 +40,9 @@ type Server struct {
 	stopped chan struct{} // closed when control has stopped answering
 }
 
-// New opens the sockets of a relay and starts nothing. The sealer says who the
-// relay is; the connection data of its reservations is sealed with it.
+// New opens the sockets and the state file of a relay, and starts no goroutine. The
+// sealer holds the relay's id and keys, and seals the connection data of its
+// reservations. Errors: an invalid field of cfg, or a socket that cannot be opened.
 func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -86,19 +86,18 @@ func UDPServerEndpoint(addr netip.AddrPort) alloc.ServerEndpoint {
 	}
 }
 
-// newClock returns a clock in milliseconds that only goes forward. It begins
-// late enough that no time-out reaches below zero.
+// newClock returns a monotonic clock in milliseconds that starts at clockStart.
 func newClock() func() int64 {
 	start := sock.Now()
 	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
 }
 
-// clockStart leaves a minute below the first time, so that a stamp of zero is
-// in the past of every rule that lasts seconds.
+// clockStart is one minute, so that a zero stamp is in the past for every rule that lasts
+// seconds.
 const clockStart = 60_000
 
-// portTries is how many free ports are tried when one is wanted for several
-// addresses: what is free at the first, somebody else may have at the next.
+// portTries is how many free ports are tried for several addresses: a port that is free
+// at the first address may be taken at the next.
 const portTries = 5
 
 func (s *Server) listen() error {
@@ -133,7 +132,7 @@ func (s *Server) listenOnce() error {
 	return nil
 }
 
-// build makes the workers, one per socket, and control.
+// build creates the workers, one per socket, and control.
 func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
@@ -161,8 +160,8 @@ func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
 	s.control = c
 }
 
-// buildIntakes makes the workers of the transports, as many for each as there
-// are sockets per listener.
+// buildIntakes creates the workers of the transports, for each as many as there are
+// sockets per listener.
 func (s *Server) buildIntakes(wake chan struct{}) {
 	for _, t := range s.cfg.Transports {
 		var all intakes
@@ -179,8 +178,8 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 const (
 	// controlBatch is how many replies control sends per system call.
 	controlBatch = 64
-	// callQueue is how many calls of other goroutines may wait for control
-	// before the next caller waits too.
+	// callQueue is how many calls may be queued for control; a further caller
+	// waits.
 	callQueue = 64
 )
 
@@ -214,9 +213,9 @@ func (s *Server) Addrs() []netip.AddrPort {
 // Capabilities returns what the kernel offers on the first listener.
 func (s *Server) Capabilities() sock.Capabilities { return s.groups[0].Capabilities() }
 
-// Run relays until ctx ends or Close is called, and then returns nil; or until
-// a socket fails for good, and then returns why. No goroutine is left when it
-// returns. It can be called once.
+// Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or
+// until a socket or transport fails, and then returns that error. No goroutine is left
+// when it returns. A second call returns [ErrAlreadyRun].
 func (s *Server) Run(ctx context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
@@ -259,8 +258,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return cause
 }
 
-// Close frees the sockets of a server, whether it runs or never ran. A running
-// Run returns. It may be called more than once.
+// Close closes the sockets and the state file, whether the server runs or not. A running
+// Run returns. Close may be called more than once.
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
@@ -270,7 +269,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// runTransports starts what carries messages besides plain UDP.
+// runTransports starts the transports and the records layer.
 func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
 	fail := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
@@ -296,14 +295,13 @@ func (s *Server) closeIntakes() {
 	}
 }
 
-// watchEvery is how often the state of the links is looked at.
+// watchEvery is the interval at which the state of network interfaces is read.
 const watchEvery = 500 * time.Millisecond
 
-// forgetAfter is after how many looks at an interface that is down it counts as
-// gone for good.
+// forgetAfter is after how many reads an interface that is down counts as removed.
 const forgetAfter = int(time.Minute / watchEvery)
 
-// watchLinks tells control when an interface with a listen address is down.
+// watchLinks tells control when a network interface with a listen address is down.
 func (s *Server) watchLinks(ctx context.Context) {
 	links := sock.WatchLinks(s.Addrs())
 	ticker := time.NewTicker(watchEvery)
@@ -326,7 +324,7 @@ func (s *Server) watchLinks(ctx context.Context) {
 	}
 }
 
-// sends counts what was sent, by anybody.
+// sendTotals returns the sends of all workers and control.
 func (s *Server) sendTotals() (sum sendCounts) {
 	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
@@ -340,7 +338,7 @@ func (n *sendCounts) add(p *published) {
 	n.down += p.sendDown.Load()
 }
 
-// closeLedger closes the file when nobody writes to it any more.
+// closeStateFile closes the state file when control has stopped.
 func (s *Server) closeStateFile() {
 	file := s.control.stateFile
 	if file == nil {
