@@ -83,24 +83,18 @@ func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.proce
 func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.AllocationID, e *table.Entry) bool {
 	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
 	prefix := b.prefixIndex(from)
-	both := mix64(at+prefix) >> (64 - 13)
+	both := endpoint.Mix64(at+prefix) >> (64 - 13)
 	if !e.Endpoint.IsZero() && b.prefixIndex(e.Endpoint) == prefix {
 		return verifyPrefixRate.Take(&b.boundPrefixVerifies[both], now)
 	}
 	return verifyPrefixRate.Allows(&b.prefixVerifies[both], now) &&
-		verifyRate.Take(&b.verifies[mix64(at)>>(64-13)], now) &&
+		verifyRate.Take(&b.verifies[endpoint.Mix64(at)>>(64-13)], now) &&
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
 func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint64 {
-	x := mix64(ep.Hi^b.secret) ^ ep.Lo
-	return mix64(mix64(x) ^ ep.Tail ^ uint64(code)<<48)
-}
-
-// scatter spreads what x says over its upper bits.
-func mix64(x uint64) uint64 {
-	x *= 0x9E3779B97F4A7C15
-	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
+	x := endpoint.Mix64(ep.Hi^b.secret) ^ ep.Lo
+	return endpoint.Mix64(endpoint.Mix64(x) ^ ep.Tail ^ uint64(code)<<48)
 }
 
 // prefixIndex returns the gate of an endpoint's source prefix.
@@ -109,7 +103,7 @@ func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 	if ep.Kind() == endpoint.KindUDP6 {
 		prefix = ep.Hi &^ 0xFF
 	}
-	return mix64(prefix^b.secret) >> 52
+	return endpoint.Mix64(prefix^b.secret) >> 52
 }
 
 // The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand

@@ -128,14 +128,14 @@ type Limits struct {
 
 // rules are the configured limits in the units of the data plane.
 type rules struct {
-	maxContent int
-	messages   messageSizes
-	bindWithin table.Tick
-	idle       table.Tick
-	idleAlone  table.Tick
-	hear       table.Tick
-	deferral   table.Tick
-	linkUnused table.Tick
+	maxContent     int
+	messages       messageSizes
+	bindWithin     table.Tick
+	idle           table.Tick
+	idleAlone      table.Tick
+	receiveTimeout table.Tick
+	deferral       table.Tick
+	linkUnused     table.Tick
 
 	recoverUntil, recoverFor int64 // ms
 }
@@ -163,13 +163,13 @@ func (c *Config) rules() rules {
 		recoverUntil: clockStart + window, recoverFor: window,
 		linkUnused: ticks(linkUnused),
 
-		maxContent: or(c.MaxContent, proto.DefaultMaxContent),
-		messages:   c.messageSizes(),
-		bindWithin: ticks(or(c.BindTimeout, 10*time.Second)),
-		idle:       ticks(or(c.IdleTimeout, 10*time.Second)),
-		idleAlone:  ticks(or(c.HostAloneTimeout, 60*time.Second)),
-		hear:       ticks(or(c.HearTimeout, 30*time.Second)),
-		deferral:   ticks(nonceDeferral),
+		maxContent:     or(c.MaxContent, proto.DefaultMaxContent),
+		messages:       c.messageSizes(),
+		bindWithin:     ticks(or(c.BindTimeout, 10*time.Second)),
+		idle:           ticks(or(c.IdleTimeout, 10*time.Second)),
+		idleAlone:      ticks(or(c.HostAloneTimeout, 60*time.Second)),
+		receiveTimeout: ticks(or(c.HearTimeout, 30*time.Second)),
+		deferral:       ticks(nonceDeferral),
 	}
 }
 

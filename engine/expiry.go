@@ -64,7 +64,7 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 // isOver reports whether h ends now, and why.
 func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.shared.table.Account(h); a.CloseAt != 0 && now > a.CloseAt {
-		if heard, _ := c.shared.table.Activity(h).LastSeen(); heard <= a.CloseAt-confirmTicks {
+		if received, _ := c.shared.table.Activity(h).LastSeen(); received <= a.CloseAt-confirmTicks {
 			return EndClosed, true
 		}
 	}
@@ -143,8 +143,8 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.shared.rules.idleAlone
 	}
-	heard, active := c.shared.table.Activity(h).LastSeen()
-	last := min(c.pause.extend(active, idle), c.pause.extend(heard, max(c.shared.rules.hear, idle)))
+	received, active := c.shared.table.Activity(h).LastSeen()
+	last := min(c.pause.extend(active, idle), c.pause.extend(received, max(c.shared.rules.receiveTimeout, idle)))
 	return max(last, a.DeferredUntil)
 }
 

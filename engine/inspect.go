@@ -38,7 +38,7 @@ type Allocation struct {
 	Recovered bool
 	// Age is the time since it was reserved, Heard since it last sent, Active
 	// since it last sent or received. All count in units of 250 ms.
-	Age, Heard, Active time.Duration
+	Age, SinceReceived, SinceActive time.Duration
 	// Links is the number of open links; at most 1 for a joiner.
 	Links int
 	// MaxConnections is the number of joiners that a host requested.
@@ -139,12 +139,12 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.shared.table.Account(e.Handle)
-	heard, active := c.shared.table.Activity(e.Handle).LastSeen()
+	received, active := c.shared.table.Activity(e.Handle).LastSeen()
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
-		Age: since(a.ReservedAt, now), Heard: since(heard, now), Active: since(active, now),
+		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}

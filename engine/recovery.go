@@ -373,11 +373,11 @@ func (c *control) endpointDigest(ep endpoint.Endpoint) uint64 {
 	if ep.IsZero() {
 		return 0
 	}
-	const portAndKind = 0xFF_0000_FFFF
+	ep = ep.Remote()
 	relay := c.shared.sealer.Relay()
-	x := mix64(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
-	x = mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
-	x = mix64(x ^ x>>32 ^ ep.Tail&portAndKind)
+	x := endpoint.Mix64(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
+	x = endpoint.Mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
+	x = endpoint.Mix64(x ^ x>>32 ^ ep.Tail)
 	return x ^ x>>31 | 1
 }
 

@@ -153,8 +153,8 @@ func (t *muteTable) find(from endpoint.Endpoint, now int64) *muted {
 }
 
 func (t *muteTable) set(ep endpoint.Endpoint) uint64 {
-	x := mix64(ep.Hi^t.secret) ^ ep.Lo
-	return mix64(mix64(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
+	x := endpoint.Mix64(ep.Hi^t.secret) ^ ep.Lo
+	return endpoint.Mix64(endpoint.Mix64(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
 }
 
 // isSilent reports whether the endpoint gets no reply now.

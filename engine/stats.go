@@ -27,12 +27,12 @@ type Stats struct {
 
 	// Rebuilt counts the allocations of earlier runs that came back.
 	Rebuilt uint64
-	// Stalls counts times in which the relay stood still, and Holds those in
-	// which the brake kept everybody from expiring; Braking is set while it does.
+	// Stalls counts the times in which the process was stalled for more than a second,
+	// and ExpiryPauses those in which expiry paused; ExpiryPaused is set while it does.
 	Stalls, ExpiryPauses uint64
 	ExpiryPaused         bool
-	// Loaded is how many workers have so much waiting for control that they hold
-	// each source prefix to its share.
+	// WorkersUnderLoad is the number of workers with so many commands waiting for
+	// control that they limit those of each source prefix.
 	WorkersUnderLoad int
 	// Draining is set while the relay drains.
 	Draining bool
