@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -251,6 +250,9 @@ func (c *Config) validate() error {
 // a context: while one runs, no player can bind. There is no hook per relayed
 // datagram; see [Stats].
 type Hooks struct {
+	// OnReserve is called before the reservation is returned, so that it precedes all
+	// other events of the allocation.
+	OnReserve    func(ReserveEvent)
 	OnBind       func(BindEvent)
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
@@ -258,6 +260,14 @@ type Hooks struct {
 	OnReturn     func(ReturnEvent)
 	// OnLargeMessage is called once per match.
 	OnLargeMessage func(LargeMessageEvent)
+}
+
+// ReserveEvent reports that an allocation was reserved.
+type ReserveEvent struct {
+	ID             proto.AllocationID
+	Role           alloc.Role
+	Tenant         uint64 // alloc.Tenant.Hash
+	MaxConnections int    // of a host
 }
 
 // BindEvent reports that an allocation was bound to an endpoint, for the first time
@@ -287,7 +297,7 @@ type ReturnEvent struct {
 type LargeMessageEvent struct {
 	Match            proto.AllocationID // id of the host
 	From, To         proto.AllocationID
-	FromKind, ToKind endpoint.Kind
+	FromKind, ToKind Kind
 	// Size of the message and the Limit that it exceeds, in bytes with the headers
 	// of the relay protocol, without those of the transport.
 	Size, Limit int

@@ -30,7 +30,7 @@ type Allocation struct {
 	Name   alloc.Tenant
 	// Kind is the kind of its endpoint, KindNone while it is not bound. Endpoint is
 	// its UDP address, and invalid for sessions of DTLS and WebSocket.
-	Kind     endpoint.Kind
+	Kind     Kind
 	Endpoint netip.AddrPort
 	// EverBound: a BIND of it was accepted.
 	EverBound bool
@@ -56,7 +56,7 @@ type Filter struct {
 	Match proto.AllocationID
 	// Bound lists those that have an endpoint, Unbound those that have none.
 	Bound, Unbound bool
-	Kind           endpoint.Kind
+	Kind           Kind
 }
 
 // Cursor is the position at which a listing continues; 0 is its beginning and its end.

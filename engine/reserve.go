@@ -146,6 +146,9 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
+	if c.hooks.OnReserve != nil {
+		c.hooks.OnReserve(ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)})
+	}
 	return nil
 }
 

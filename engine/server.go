@@ -210,9 +210,6 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
-// Capabilities returns what the kernel offers on the first listener.
-func (s *Server) Capabilities() sock.Capabilities { return s.groups[0].Capabilities() }
-
 // Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or
 // until a socket or transport fails, and then returns that error. No goroutine is left
 // when it returns. A second call returns [ErrAlreadyRun].

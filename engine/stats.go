@@ -15,8 +15,9 @@ type Stats struct {
 	KernelDrops uint64
 	// Outcomes counts datagrams by [Outcome].
 	Outcomes [NumOutcomes]uint64
-	// Batches counts receive batches by size: 1, 2, 3-4, 5-8, … 129-256.
-	Batches [batchBuckets]uint64
+	// BatchSizes counts receive batches by their number of datagrams: 1, 2, 3-4, 5-8,
+	// and so on to 129-256.
+	BatchSizes [BatchBuckets]uint64
 
 	// Allocations, Bound and Links are the current numbers of allocations, of those
 	// that are bound to an endpoint, and of open links.
@@ -97,7 +98,7 @@ func (st *Stats) add(p *published) {
 		st.Outcomes[i] += p.outcomes[i].Load()
 	}
 	for i := range p.batches {
-		st.Batches[i] += p.batches[i].Load()
+		st.BatchSizes[i] += p.batches[i].Load()
 	}
 }
 

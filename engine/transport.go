@@ -11,12 +11,28 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
+// Kind is the kind of an [Endpoint].
+type Kind = endpoint.Kind
+
+// The kinds of endpoints.
+const (
+	KindNone = endpoint.KindNone // the zero Endpoint
+	KindUDP4 = endpoint.KindUDP4 // an IPv4 address and port
+	KindUDP6 = endpoint.KindUDP6 // an IPv6 address and port
+	KindDTLS = endpoint.KindDTLS // the serial of a DTLS session
+	KindWS   = endpoint.KindWS   // the serial of a WebSocket
+)
+
+// Endpoint is how the relay reaches a player: a UDP address and port, or the serial of
+// a session. It is comparable, and its zero value means none.
+type Endpoint = endpoint.Endpoint
+
 // Transport carries messages of the relay protocol in sessions, such as WebSockets, one
 // message per unit. Each session has a serial that no other session of the process ever
 // has.
 type Transport interface {
 	// Kind returns the kind of the endpoints of its sessions.
-	Kind() endpoint.Kind
+	Kind() Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
 	// queue is full. No message is larger than MaxMessage. Any goroutine may call
@@ -40,13 +56,13 @@ type Records interface {
 	// record with a message of an established session it returns the session and the
 	// message, a part of pkt. For any other it returns the zero Session: a part of a
 	// handshake is copied, anything else dropped. It never blocks.
-	Open(from endpoint.Endpoint, pkt []byte) (s Session, msg []byte)
+	Open(from Endpoint, pkt []byte) (s Session, msg []byte)
 	// Alive reports whether there is an established session at a UDP source. Plain
 	// messages from there are dropped.
-	Alive(from endpoint.Endpoint) bool
+	Alive(from Endpoint) bool
 	// Seal appends the record with msg for a session to dst, and returns the UDP
 	// endpoint of the session. It reports false if the session has ended.
-	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to endpoint.Endpoint, ok bool)
+	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to Endpoint, ok bool)
 	// MaxMessage returns the size in bytes of the largest message that is sent to a
 	// session, at least 36, and SafeMessage that of the largest that every known client
 	// accepts. A RELAY between both is forwarded and reported. They do not change.
@@ -55,7 +71,7 @@ type Records interface {
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
 	// sends their datagrams with send, which copies, never blocks and may be
 	// called by any goroutine.
-	Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error
+	Run(ctx context.Context, send func(to Endpoint, pkt []byte)) error
 }
 
 // Session is an established session of [Records].
