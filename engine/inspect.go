@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"net/netip"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -48,16 +49,26 @@ type Allocation struct {
 	LargeDrops uint32
 }
 
-// Filter says which allocations are listed. Zero fields let all through.
+// Filter selects allocations. A zero field selects all.
 type Filter struct {
 	Tenant uint64
 	Role   alloc.Role
+	// ID selects one allocation.
+	ID proto.AllocationID
 	// Match is the id of a host: it and the joiners of its match.
-	Match proto.AllocationID
-	// Bound lists those that have an endpoint, Unbound those that have none.
-	Bound, Unbound bool
-	Kind           Kind
+	Match   proto.AllocationID
+	Binding Binding
+	Kind    Kind
 }
+
+// Binding selects allocations by whether they are bound to an endpoint.
+type Binding uint8
+
+const (
+	AnyBinding  Binding = iota // bound or not
+	OnlyBound                  // bound to an endpoint
+	OnlyUnbound                // not bound: reserved only, or its endpoint was taken over
+)
 
 // Cursor is the position at which a listing continues; 0 is its beginning and its end.
 type Cursor uint32
@@ -90,27 +101,16 @@ type listPage struct {
 	next  Cursor
 }
 
-// Allocation tells about one. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
-func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocation, error) {
-	var found []Allocation
-	err := s.onControl(ctx, func(c *control) {
-		if e, ok := c.shared.table.ByID(id); ok {
-			found = append(found, c.describe(&e, tick(c.shared.clock())))
-		}
-	})
-	switch {
-	case err != nil:
-		return Allocation{}, err
-	case len(found) == 0:
-		return Allocation{}, alloc.ErrNotFound
-	}
-	return found[0], nil
-}
-
 // list reads a step of slots from at on, and returns at most room allocations that match
 // f.
 func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
 	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
+	if f.ID != (proto.AllocationID{}) {
+		if e, ok := c.shared.table.ByID(f.ID); ok && c.matches(f, &e) {
+			l.found = append(l.found, c.describe(&e, now))
+		}
+		return l
+	}
 	at = min(at, slots) // A cursor may come from anywhere.
 	for end := min(at+listingStep, slots); at < end && len(l.found) < room; at++ {
 		e, ok := c.shared.table.At(c.shared.table.HandleAt(uint32(at)))
@@ -130,7 +130,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 	case f.Tenant != 0 && a.Tenant != f.Tenant,
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
-		f.Bound && !bound, f.Unbound && bound,
+		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
 		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
 		return false
 	}
@@ -193,44 +193,39 @@ type Usage struct {
 	Datagrams, Bytes uint64
 }
 
-// Usage returns what every tenant has used, in order of appearance. Error:
-// alloc.ErrUnavailable when the relay does not run.
-func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
-	var all []Usage
-	if err := s.onControl(ctx, func(c *control) { all = c.projects.usage(c.shared.clock()) }); err != nil {
+// Usage returns what the tenants of the projects have used, or all tenants if there is
+// none, in order of appearance. The tenants beyond the first 1,023 belong to no project.
+// Error: alloc.ErrUnavailable if the relay does not run.
+func (s *Server) Usage(ctx context.Context, projects ...string) ([]Usage, error) {
+	var rows []usageRow
+	if err := s.onControl(ctx, func(c *control) { rows = c.projects.usage(projects, c.shared.clock()) }); err != nil {
 		return nil, err
 	}
-	return s.addTraffic(all), nil
-}
-
-// Used returns how many allocations a project has now, in all its environments
-// together, and how many players have bound theirs. It costs control a look at
-// 1,023 names at most. Tenants beyond these, see [Usage], are in no project.
-// Error: alloc.ErrUnavailable when the relay does not run.
-func (s *Server) Used(ctx context.Context, project string) (allocations, players int, err error) {
-	var u struct{ allocations, players int }
-	err = s.onControl(ctx, func(c *control) { u.allocations, u.players = c.projects.sum(project) })
-	if err != nil {
-		return 0, 0, err
-	}
-	return u.allocations, u.players, nil
+	return s.addTraffic(rows), nil
 }
 
 // addTraffic adds what the workers relayed, and removes the row of the others if it is
 // empty.
-func (s *Server) addTraffic(all []Usage) []Usage {
-	kept := all[:0]
-	for i := range all {
+func (s *Server) addTraffic(rows []usageRow) []Usage {
+	var all []Usage
+	for _, row := range rows {
+		u := row.usage
 		for _, w := range s.workers {
-			datagrams, bytes := w.traffic.read(uint32(i))
-			all[i].Datagrams += datagrams
-			all[i].Bytes += bytes
+			datagrams, bytes := w.traffic.read(row.index)
+			u.Datagrams += datagrams
+			u.Bytes += bytes
 		}
-		if !all[i].Others || all[i].Datagrams > 0 || all[i].PlayerSeconds > 0 || all[i].Allocations > 0 {
-			kept = append(kept, all[i])
+		if !u.Others || u.Datagrams > 0 || u.PlayerSeconds > 0 || u.Allocations > 0 {
+			all = append(all, u)
 		}
 	}
-	return kept
+	return all
+}
+
+// usageRow is the usage of the tenant with that index.
+type usageRow struct {
+	usage Usage
+	index uint32
 }
 
 // projects counts the allocations and players of each tenant. It belongs to control.
@@ -268,17 +263,6 @@ func (p *projects) setName(tenant uint64, t alloc.Tenant) {
 	}
 }
 
-// sum returns the sums of all tenants of a project.
-func (p *projects) sum(project string) (allocations, players int) {
-	for i := range p.all[1:] {
-		if t := &p.all[1+i]; t.Name.Project == project {
-			allocations += t.Allocations
-			players += t.Players
-		}
-	}
-	return allocations, players
-}
-
 // addPlayers changes the number of players by more.
 func (p *project) addPlayers(more int, now int64) {
 	p.advance(now)
@@ -290,14 +274,19 @@ func (p *project) advance(now int64) {
 	p.at = now
 }
 
-func (p *projects) usage(now int64) []Usage {
-	all := make([]Usage, len(p.all))
+// usage returns the rows of the tenants of those projects, or all rows.
+func (p *projects) usage(only []string, now int64) (rows []usageRow) {
 	for i := range p.all {
-		p.all[i].advance(now)
-		all[i] = p.all[i].Usage
-		all[i].PlayerSeconds = float64(p.all[i].millis) / 1000
+		t := &p.all[i]
+		if len(only) > 0 && (t.Others || !slices.Contains(only, t.Name.Project)) {
+			continue
+		}
+		t.advance(now)
+		row := usageRow{usage: t.Usage, index: uint32(i)}
+		row.usage.PlayerSeconds = float64(t.millis) / 1000
+		rows = append(rows, row)
 	}
-	return all
+	return rows
 }
 
 // project returns the counters of the tenant of a live allocation.

@@ -98,8 +98,9 @@ func TestLargeToTransport(t *testing.T) {
 		t.Errorf("the host got %d bytes", len(got))
 	}
 	for id, want := range map[proto.AllocationID]uint32{host.ID: 2, joiner.ID: 0} {
-		if a, err := s.Allocation(ctx, id); err != nil || a.LargeDrops != want {
-			t.Errorf("%v: %d large messages were dropped, want %d, %v", a.Role, a.LargeDrops, want, err)
+		page, _, err := s.Allocations(ctx, Filter{ID: id}, 0, 1)
+		if err != nil || len(page) != 1 || page[0].LargeDrops != want {
+			t.Errorf("%v: want %d large messages dropped, %v", page, want, err)
 		}
 	}
 	want := LargeMessageEvent{

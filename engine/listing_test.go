@@ -64,7 +64,7 @@ func TestListing(t *testing.T) {
 	if page, next, err := r.Allocations(t.Context(), engine.Filter{}, 1<<32-1, 10); err != nil || len(page) != 0 || next != 0 {
 		t.Errorf("beyond the end: %d, next %d, %v", len(page), next, err)
 	}
-	if page, next, err := r.Allocations(t.Context(), engine.Filter{Bound: true}, 0, 0); err != nil || len(page) != 0 || next != 0 {
+	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil || len(page) != 0 || next != 0 {
 		t.Errorf("nobody is bound: %d, next %d, %v", len(page), next, err)
 	}
 }
@@ -88,8 +88,8 @@ func TestListingFilters(t *testing.T) {
 		"joiners":      {engine.Filter{Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
 		"match":        {engine.Filter{Match: host.Cred.ID}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"players":      {engine.Filter{Match: host.Cred.ID, Role: alloc.RoleJoiner}, []proto.AllocationID{p.Cred.ID}},
-		"bound":        {engine.Filter{Bound: true}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
-		"not bound":    {engine.Filter{Unbound: true}, []proto.AllocationID{res.ID}},
+		"bound":        {engine.Filter{Binding: engine.OnlyBound}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
+		"not bound":    {engine.Filter{Binding: engine.OnlyUnbound}, []proto.AllocationID{res.ID}},
 		"tenant":       {engine.Filter{Tenant: other.Hash()}, []proto.AllocationID{res.ID}},
 		"by UDP":       {engine.Filter{Kind: endpoint.KindUDP4}, []proto.AllocationID{host.Cred.ID, p.Cred.ID}},
 		"by WebSocket": {engine.Filter{Kind: endpoint.KindWS}, nil},
@@ -108,9 +108,12 @@ func TestListingFilters(t *testing.T) {
 		}
 	}
 	for _, id := range []proto.AllocationID{host.Cred.ID, p.Cred.ID} {
-		a, err := r.Allocation(t.Context(), id)
-		if err != nil || a.Links != 1 || !a.EverBound || a.Kind != endpoint.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
-			t.Errorf("%v: %+v", err, a)
+		page, next, err := r.Allocations(t.Context(), engine.Filter{ID: id}, 0, 0)
+		if err != nil || len(page) != 1 || next != 0 {
+			t.Fatalf("%v: %v, %d allocations, next %d", id, err, len(page), next)
+		}
+		if a := page[0]; a.ID != id || a.Links != 1 || !a.EverBound || a.Kind != endpoint.KindUDP4 || !a.Endpoint.Addr().IsLoopback() || a.Match != proto.AllocationID(host.Cred.ID) {
+			t.Errorf("%+v", a)
 		}
 	}
 }
@@ -119,15 +122,14 @@ func TestListingFilters(t *testing.T) {
 func TestListingEnds(t *testing.T) {
 	t.Parallel()
 	r := enginetest.Start(t, engine.Config{})
-	if _, err := r.Allocation(t.Context(), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
-		t.Errorf("nobody: %v", err)
+	if page, _, err := r.Allocations(t.Context(), engine.Filter{ID: proto.AllocationID{1}}, 0, 0); err != nil || len(page) != 0 {
+		t.Errorf("an id without an allocation: %v, %v", page, err)
 	}
 	r.Stop()
 	ctx := context.Background()
 	_, _, err := r.Allocations(ctx, engine.Filter{}, 0, 0)
-	_, err2 := r.Allocation(ctx, proto.AllocationID{1})
-	_, err3 := r.Usage(ctx)
-	for _, err := range []error{err, err2, err3, r.End(ctx, proto.AllocationID{1}), r.Kick(ctx, proto.AllocationID{1}), r.SetMaxSeats(ctx, 1)} {
+	_, err2 := r.Usage(ctx)
+	for _, err := range []error{err, err2, r.End(ctx, proto.AllocationID{1}), r.Kick(ctx, proto.AllocationID{1}), r.SetMaxSeats(ctx, 1)} {
 		if !errors.Is(err, alloc.ErrUnavailable) {
 			t.Errorf("after the end: %v", err)
 		}

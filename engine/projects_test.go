@@ -16,7 +16,7 @@ func (r *rig) usage() []Usage {
 	for _, w := range r.workers {
 		w.publish()
 	}
-	return s.addTraffic(r.control.projects.usage(r.now))
+	return s.addTraffic(r.control.projects.usage(nil, r.now))
 }
 
 // TestUsage: players count from their first BIND to their end, also when
@@ -89,14 +89,14 @@ func TestProjectsAreBounded(t *testing.T) {
 		p.setName(i+1, alloc.Tenant{Project: "x"})
 		p.all[tally].addPlayers(1, 1000)
 	}
-	all := p.usage(2000)
+	all := p.usage(nil, 2000)
 	if len(all) != maxProjects || len(p.index) != maxProjects-1 {
 		t.Fatalf("%d projects, %d known", len(all), len(p.index))
 	}
-	if o := all[0]; !o.Others || o.Players != maxProjects+1 || o.PlayerSeconds != maxProjects+1 || o.Name.Project != "" {
+	if o := all[0].usage; !o.Others || o.Players != maxProjects+1 || o.PlayerSeconds != maxProjects+1 || o.Name.Project != "" {
 		t.Errorf("the others: %+v", o)
 	}
-	if o := all[1]; o.Others || o.Players != 1 || o.PlayerSeconds != 1 || o.Name.Project != "x" {
+	if o := all[1].usage; o.Others || o.Players != 1 || o.PlayerSeconds != 1 || o.Name.Project != "x" {
 		t.Errorf("the first: %+v", o)
 	}
 }
@@ -173,23 +173,23 @@ func TestUsageAfterARestart(t *testing.T) {
 	host, late := r.host(udpN(1), 4), r.host(udpN(3), 4)
 	p := r.joiner(udpN(2), host)
 	r.restart(true)
-	if allocations, players := r.control.projects.sum("p"); allocations != 0 || players != 0 {
+	if allocations, players := r.projectTotals("p"); allocations != 0 || players != 0 {
 		t.Errorf("nobody is back: %d allocations, %d players", allocations, players)
 	}
 	r.bind(host, udpN(1), 2)
 	r.bind(p, udpN(2), 2)
-	if allocations, players := r.control.projects.sum("p"); allocations != 2 || players != 2 {
+	if allocations, players := r.projectTotals("p"); allocations != 2 || players != 2 {
 		t.Errorf("two are back: %d allocations, %d players", allocations, players)
 	}
 	if got := r.usage(); len(got) != 1 || got[0].Name != (alloc.Tenant{Project: "p"}) || got[0].Hosts != 1 {
 		t.Errorf("%+v", got)
 	}
-	if allocations, players := r.control.projects.sum(""); allocations != 0 || players != 0 {
+	if allocations, players := r.projectTotals(""); allocations != 0 || players != 0 {
 		t.Errorf("of no project: %d allocations, %d players", allocations, players)
 	}
 	r.control.end(r.entry(p).Handle, EndClosed)
 	r.bind(late, udpN(3), 2)
-	if allocations, players := r.control.projects.sum("p"); allocations != 2 || players != 2 {
+	if allocations, players := r.projectTotals("p"); allocations != 2 || players != 2 {
 		t.Errorf("one ended, one came: %d allocations, %d players", allocations, players)
 	}
 }
@@ -207,4 +207,13 @@ func TestNamesAreBounded(t *testing.T) {
 	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.byHash) != maxProjects {
 		t.Errorf("%v, %d names", name, len(n.byHash))
 	}
+}
+
+// projectTotals returns the allocations and players of all tenants of a project.
+func (r *rig) projectTotals(project string) (allocations, players int) {
+	for _, row := range r.control.projects.usage([]string{project}, r.now) {
+		allocations += row.usage.Allocations
+		players += row.usage.Players
+	}
+	return allocations, players
 }

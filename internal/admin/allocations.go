@@ -19,10 +19,9 @@ import (
 // Relay is what the pages ask of a relay: engine.Server.
 type Relay interface {
 	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
-	Allocation(context.Context, proto.AllocationID) (engine.Allocation, error)
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
-	Usage(context.Context) ([]engine.Usage, error)
+	Usage(context.Context, ...string) ([]engine.Usage, error)
 	Stats() engine.Stats
 }
 
@@ -137,7 +136,12 @@ func parseListing(query url.Values) (listing, error) {
 		"role":        func(text string) (err error) { f.Role, err = parseRole(text); return err },
 		"transport":   func(text string) (err error) { f.Kind, err = parseKind(text); return err },
 		"bound": func(text string) error {
-			if f.Bound, f.Unbound = text == "true", text == "false"; f.Bound == f.Unbound {
+			switch text {
+			case "true":
+				f.Binding = engine.OnlyBound
+			case "false":
+				f.Binding = engine.OnlyUnbound
+			default:
 				return errBound
 			}
 			return nil
@@ -265,8 +269,15 @@ func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
 		return a, err
 	}
 	err = within(r.Context(), func(ctx context.Context) (err error) {
-		a, err = relay.Allocation(ctx, id)
-		return err
+		page, _, err := relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+		if err == nil && len(page) == 0 {
+			err = alloc.ErrNotFound
+		}
+		if err != nil {
+			return err
+		}
+		a = page[0]
+		return nil
 	})
 	return a, err
 }

@@ -37,26 +37,24 @@ type fakeRelay struct {
 }
 
 func (r *fakeRelay) Allocations(_ context.Context, f engine.Filter, at engine.Cursor, limit int) ([]engine.Allocation, engine.Cursor, error) {
-	r.filter, r.cursor, r.limit = f, at, limit
-	host, _ := r.Allocation(context.Background(), hostID)
-	player, _ := r.Allocation(context.Background(), playerID)
-	return []engine.Allocation{host, player}, 77, nil
-}
-
-func (r *fakeRelay) Allocation(_ context.Context, id proto.AllocationID) (a engine.Allocation, err error) {
-	switch id {
-	case hostID:
-		return engine.Allocation{
-			ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: endpoint.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
-			Endpoint: netip.MustParseAddrPort("192.0.2.1:5000"), Age: 2500 * time.Millisecond, EverBound: true,
-		}, nil
-	case playerID:
-		return engine.Allocation{
-			ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Kind: endpoint.KindWS, Links: 1,
-			Name: alloc.Tenant{Project: "p", Environment: "e"},
-		}, nil
+	host := engine.Allocation{
+		ID: hostID, Match: hostID, Role: alloc.RoleHost, Tenant: 255, Kind: endpoint.KindUDP4, Links: 1, MaxConnections: 4, LargeDrops: 7,
+		Endpoint: netip.MustParseAddrPort("192.0.2.1:5000"), Age: 2500 * time.Millisecond, EverBound: true,
 	}
-	return a, alloc.ErrNotFound
+	player := engine.Allocation{
+		ID: playerID, Match: hostID, Role: alloc.RoleJoiner, Kind: endpoint.KindWS, Links: 1,
+		Name: alloc.Tenant{Project: "p", Environment: "e"},
+	}
+	switch f.ID {
+	case hostID:
+		return []engine.Allocation{host}, 0, nil
+	case playerID:
+		return []engine.Allocation{player}, 0, nil
+	case proto.AllocationID{}:
+		r.filter, r.cursor, r.limit = f, at, limit
+		return []engine.Allocation{host, player}, 77, nil
+	}
+	return nil, 0, nil
 }
 
 func (r *fakeRelay) do(what string, id proto.AllocationID) error {
@@ -75,7 +73,7 @@ func (r *fakeRelay) do(what string, id proto.AllocationID) error {
 func (r *fakeRelay) End(_ context.Context, id proto.AllocationID) error  { return r.do("end", id) }
 func (r *fakeRelay) Kick(_ context.Context, id proto.AllocationID) error { return r.do("kick", id) }
 
-func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
+func (r *fakeRelay) Usage(context.Context, ...string) ([]engine.Usage, error) {
 	return []engine.Usage{{Others: true, Bytes: 3}, {Tenant: 255, Players: 2, PlayerSeconds: 1.5, Datagrams: 9}}, nil
 }
 
@@ -171,8 +169,8 @@ func TestListingQuery(t *testing.T) {
 	for query, want := range map[string]fakeRelay{
 		"":                          {limit: 100},
 		"limit=7&cursor=4294967295": {limit: 7, cursor: 1<<32 - 1},
-		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Bound: true}},
-		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Unbound: true}},
+		"role=host&bound=true":      {limit: 100, filter: engine.Filter{Role: alloc.RoleHost, Binding: engine.OnlyBound}},
+		"role=joiner&bound=false":   {limit: 100, filter: engine.Filter{Role: alloc.RoleJoiner, Binding: engine.OnlyUnbound}},
 		"match=" + hostID.String():  {limit: 100, filter: engine.Filter{Match: hostID}},
 		"project=p&environment=e":   {limit: 100, filter: engine.Filter{Tenant: tenant.Hash()}},
 		"tenant=00000000000000ff":   {limit: 100, filter: engine.Filter{Tenant: 255}},
@@ -205,7 +203,7 @@ func TestListingQuery(t *testing.T) {
 		}
 	}
 	get(h, "GET", "/allocations/"+hostID.String()+"/players?bound=true")
-	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Bound: true}); relay.filter != want {
+	if want := (engine.Filter{Match: hostID, Role: alloc.RoleJoiner, Binding: engine.OnlyBound}); relay.filter != want {
 		t.Errorf("players: asked %+v", relay.filter)
 	}
 }

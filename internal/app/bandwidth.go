@@ -49,7 +49,7 @@ func (r *rates) of(project string) int64 {
 
 // run asks the relay every 2 s, as relays of a fleet report, until ctx ends, while
 // somebody wants to know.
-func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context) ([]engine.Usage, error)) {
+func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.Usage, error)) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
 	var b bandwidth

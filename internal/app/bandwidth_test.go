@@ -15,9 +15,10 @@ import (
 )
 
 // idle is a relay of which no project has anything.
-type idle struct{ counter }
+// idle is a relay without allocations.
+type idle struct{}
 
-func (idle) Used(context.Context, string) (allocations, players int, err error) { return 0, 0, nil }
+func (idle) Usage(context.Context, ...string) ([]engine.Usage, error) { return nil, nil }
 
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
 // until it relays less; its environments count together, and others do not.
@@ -35,7 +36,7 @@ func TestBandwidthQuota(t *testing.T) {
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.rates.run(ctx, p.metered, func(context.Context) ([]engine.Usage, error) {
+			p.rates.run(ctx, p.metered, func(context.Context, ...string) ([]engine.Usage, error) {
 				if now := all.Load(); now != nil {
 					return *now, nil
 				}

@@ -33,10 +33,9 @@ type players struct {
 	begins chan *hooks.Webhooks // of one place: sender, when it has to run
 }
 
-// counter says what projects have of the relay in this process: engine.Server.
+// counter returns what projects use of the relay in this process: engine.Server.
 type counter interface {
-	Used(ctx context.Context, project string) (allocations, players int, err error)
-	Usage(ctx context.Context) ([]engine.Usage, error)
+	Usage(ctx context.Context, projects ...string) ([]engine.Usage, error)
 }
 
 // newPlayers returns what the settings ask for. It reads the files of secrets and
@@ -65,8 +64,13 @@ func (p *players) usage(ctx context.Context, project string) (quota.Usage, error
 	if p.mode == API {
 		return p.leases.usage(ctx, project)
 	}
-	allocations, players, err := p.relay.Used(ctx, project)
-	return quota.Usage{Allocations: allocations, Players: players, BytesPerSecond: p.rates.of(project)}, err
+	all, err := p.relay.Usage(ctx, project)
+	u := quota.Usage{BytesPerSecond: p.rates.of(project)}
+	for _, t := range all {
+		u.Allocations += t.Allocations
+		u.Players += t.Players
+	}
+	return u, err
 }
 
 // metered reports whether anybody has a quota of bandwidth.
