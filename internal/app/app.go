@@ -59,37 +59,37 @@ type Options struct {
 // App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
 // New, but for those that say otherwise. What the mode has no use for is nil.
 type App struct {
-	opts    Options
-	parts   []part                  // in the order in which they were made
-	watched []func(context.Context) // what goes on besides, until the end
-	relay   *engine.Server
-	service *alloc.Service
-	metrics *metrics.Metrics
-	api     *web
-	admin   *web
-	calls   swapped             // what answers the API's calls
-	counts  *httpapi.RateCounts // of callers, by whatever answers
-	inside  swapped             // what answers the operator
-	since   time.Time
-	reload  reload
+	opts       Options
+	components []component             // in the order in which they were made
+	background []func(context.Context) // what goes on besides, until the end
+	relay      *engine.Server
+	service    *alloc.Service
+	metrics    *metrics.Metrics
+	api        *web
+	admin      *web
+	apiCalls   swapHandler         // what answers the API's calls
+	counts     *httpapi.RateCounts // of callers, by whatever answers
+	adminPages swapHandler         // what answers the operator
+	since      time.Time
+	reload     reload
 
 	certificate *certificate         // nil: none in files
-	issued      *issued              // nil: none by ACME
+	acme        *acmeCertificates    // nil: none by ACME
 	dtls        *dtls.Records        // nil: no DTLS
 	websocket   *websocket.Transport // nil: no WebSocket
 
-	store  *redisstore.Store // of a fleet
-	member *member           // of a fleet, for a relay
-	front  *front            // of a fleet, for an API
-	ears   ears
+	store     *redisstore.Store // of a fleet
+	member    *member           // of a fleet, for a relay
+	frontEnd  *frontEnd         // of a fleet, for an API
+	observers observers
 
-	most     int           // allocations at once
-	memory   *memory.Guard // nil: not watched
-	foreign  *foreign.Watch
-	players  *players
-	restart  restart
-	draining draining
-	refused  refusals
+	maxAllocations int           // allocations at once
+	memory         *memory.Guard // nil: not watched
+	foreign        *foreign.Watch
+	players        *players
+	restart        restart
+	draining       draining
+	rejected       rejections
 
 	ready   atomic.Bool
 	ran     atomic.Bool
@@ -105,7 +105,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		opts: o, since: time.Now(), ears: deaf(),
+		opts: o, since: time.Now(), observers: noObservers(),
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := a.build(); err != nil {
@@ -117,13 +117,13 @@ func New(o Options) (*App, error) {
 // build makes the parts of the mode. They end in the reverse order: the operator
 // sees the end of all others.
 func (a *App) build() error {
-	collectEarly()
+	setGCPercent()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
 		a.opts.Logger.Warn(w)
 	}
 	steps := map[Mode][]func() error{
-		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
-		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildAlone},
+		Serve: {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
+		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
 		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
 	}
@@ -145,18 +145,18 @@ func (a *App) buildPlayers() (err error) {
 	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
 		return err
 	}
-	a.watch(a.players.run)
+	a.addBackground(a.players.run)
 	if a.certificate, err = loadCertificate(c, a.opts.Logger); err != nil {
 		return err
 	}
 	if a.certificate != nil {
-		a.watch(a.certificate.run)
+		a.addBackground(a.certificate.run)
 	}
-	if a.issued, err = newIssued(c, a.opts.Logger); err != nil {
+	if a.acme, err = newACME(c, a.opts.Logger); err != nil {
 		return err
 	}
-	if a.issued != nil {
-		a.watch(a.issued.run)
+	if a.acme != nil {
+		a.addBackground(a.acme.run)
 	}
 	return nil
 }
@@ -181,8 +181,8 @@ func (a *App) buildMetrics() {
 	if a.member != nil {
 		cfg.Announcer, cfg.Cluster = a.member.announcer.Stats, a.member.cluster.Stats
 	}
-	if a.front != nil {
-		cfg.Fleet, cfg.Dialer = a.front.fleet.Stats, a.front.dialer.Stats
+	if a.frontEnd != nil {
+		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
 	}
 	a.metrics = metrics.New(cfg)
 }
@@ -191,15 +191,15 @@ func (a *App) buildMetrics() {
 // there is made.
 func (a *App) openAPI() (err error) {
 	c := &a.opts.Config
-	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.secure(), a.opts.Logger); err != nil {
+	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.tlsConfig(), a.opts.Logger); err != nil {
 		return err
 	}
-	a.add(part{"api", a.api.serve, func() error { return a.api.listener.Close() }})
+	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
-		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.refused))
+		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected))
 	}
 	if c.ProxyProtocol {
-		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.refused))
+		a.api.listener = websocket.ProxyListener(a.api.listener, proxyConfig(c, &a.rejected))
 	}
 	return nil
 }
@@ -218,24 +218,24 @@ func (a *App) buildHandlers() error {
 		if a.service != nil {
 			a.counts = httpapi.NewRateCounts()
 		}
-		calls, err := a.handler(&a.opts.Config, a.players.terms.Load())
+		calls, err := a.handler(&a.opts.Config, a.players.policy.Load())
 		if err != nil {
 			return err
 		}
-		a.calls.serve(calls)
-		a.api.server.Handler = a.entrance(&a.calls)
+		a.apiCalls.serve(calls)
+		a.api.server.Handler = a.withWebSocket(&a.apiCalls)
 	}
 	pages, err := a.pages(&a.opts.Config)
 	if err != nil {
 		return err
 	}
-	a.inside.serve(pages)
+	a.adminPages.serve(pages)
 	return nil
 }
 
 // handler returns what answers the API's calls by these settings. It counts on
 // where the one before is.
-func (a *App) handler(c *config.Config, t *terms) (http.Handler, error) {
+func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 	if a.service == nil {
 		return http.NotFoundHandler(), nil
 	}
@@ -252,7 +252,7 @@ func (a *App) handler(c *config.Config, t *terms) (http.Handler, error) {
 // buildRelay opens the UDP sockets. Who wants to hear of binds and ends may not
 // exist yet, but no hook is called before Run.
 func (a *App) buildRelay() error {
-	a.bound()
+	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
 	})
@@ -263,13 +263,13 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
-	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.most, a.seats(&a.opts.Config), a.opts.Logger
+	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
 		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
 		OnLargeMessage: a.onLargeMessage,
 	}
-	if err := a.addWays(&cfg, sealer); err != nil {
+	if err := a.addTransports(&cfg, sealer); err != nil {
 		return err
 	}
 	if a.opts.Fresh || a.opts.Mode == Dev {
@@ -284,18 +284,18 @@ func (a *App) buildRelay() error {
 		return err
 	}
 	a.logStateReport()
-	a.add(part{"relay", a.runRelay, a.relay.Close})
+	a.addComponent(component{"relay", a.runRelay, a.relay.Close})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
-	a.watch(a.foreign.Run, a.watchDrain)
+	a.addBackground(a.foreign.Run, a.watchDrain)
 	if a.memory != nil {
-		a.watch(a.memory.Run)
+		a.addBackground(a.memory.Run)
 	}
 	return nil
 }
 
 // buildAlone makes the Allocations service of a relay that is alone, which knows
 // the join codes of the run before.
-func (a *App) buildAlone() error {
+func (a *App) buildService() error {
 	relay, err := a.advertised()
 	if err != nil {
 		return err
@@ -317,20 +317,20 @@ func (a *App) buildAlone() error {
 	if err != nil {
 		return err
 	}
-	a.ears.bound = a.service.OnBind
-	a.ears.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
+	a.observers.bound = a.service.OnBind
+	a.observers.ended = func(e engine.EndEvent) { a.service.OnEnd(e.ID) }
 	return nil
 }
 
 // collectAt is the growth of the heap in percent at which the collector runs.
 // The table holds no pointers, so a collection costs little whatever its size,
 // and a relay of a million allocations stays near 512 MiB.
-const collectAt = 50
+const gcPercent = 50
 
 // collectEarly sets that, unless the operator has set GOGC.
-func collectEarly() {
+func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
-		debug.SetGCPercent(collectAt)
+		debug.SetGCPercent(gcPercent)
 	}
 }
 
@@ -355,7 +355,7 @@ func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error)
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
 	h.AddressPerMinute = c.AddressPerMinute
 	h.FailedJoinsPerMinute, h.ServerFailedJoinsPerMinute = c.FailedJoinsPerMinute, c.ServerFailedJoinsPerMinute
-	h.TrustedProxies, h.AllowOrigins = trusted(c), origins(c)
+	h.TrustedProxies, h.AllowOrigins = trustedProxies(c), origins(c)
 	for i, t := range c.Tokens {
 		kind, err := httpapi.ParseKind(t.Kind)
 		if err != nil {
@@ -373,7 +373,7 @@ var (
 	errDraining = errors.New("app: draining: new allocations are refused")
 )
 
-func (a *App) whyNotReady() error {
+func (a *App) readiness() error {
 	switch {
 	case !a.ready.Load():
 		return errNotReady
@@ -381,4 +381,50 @@ func (a *App) whyNotReady() error {
 		return errDraining
 	}
 	return nil
+}
+
+// part is what the process ends with if it fails.
+type component struct {
+	name string
+	// run works until ctx ends, and then returns nil when nothing of it is left.
+	run func(ctx context.Context) error
+	// free is for a part that is never run.
+	free func() error
+}
+
+// add adds a part, which ends before those that were added before it.
+func (a *App) addComponent(p component) { a.components = append(a.components, p) }
+
+// watch adds what goes on besides the parts, until the end begins.
+func (a *App) addBackground(all ...func(context.Context)) {
+	a.background = append(a.background, all...)
+}
+
+// working is a part that runs.
+type runningComponent struct {
+	stop context.CancelFunc
+	done chan struct{} // closed when run has returned
+}
+
+// launch runs all parts. Each has a context of its own, which outlives ctx: the
+// parts are stopped one after another. One that ends before is told to fail.
+func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningComponent) {
+	for _, p := range a.components {
+		life, stop := context.WithCancel(context.WithoutCancel(ctx))
+		w := runningComponent{stop, make(chan struct{})}
+		crew = append(crew, w)
+		go func() {
+			defer close(w.done)
+			defer stop()
+			err := p.run(life)
+			if err == nil {
+				err = errEnded
+			}
+			if err != errDrained {
+				err = fmt.Errorf("app: %s: %w", p.name, err)
+			}
+			fail(err)
+		}()
+	}
+	return crew
 }

@@ -16,9 +16,9 @@ import (
 
 // idle is a relay of which no project has anything.
 // idle is a relay without allocations.
-type idle struct{}
+type idleRelay struct{}
 
-func (idle) Usage(context.Context, ...string) ([]engine.Usage, error) { return nil, nil }
+func (idleRelay) Usage(context.Context, ...string) ([]engine.Usage, error) { return nil, nil }
 
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
 // until it relays less; its environments count together, and others do not.
@@ -30,13 +30,13 @@ func TestBandwidthQuota(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		p.relay = idle{}
+		p.relay = idleRelay{}
 		var all atomic.Pointer[[]engine.Usage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.rates.run(ctx, p.metered, func(context.Context, ...string) ([]engine.Usage, error) {
+			p.rates.run(ctx, p.hasBandwidthQuotas, func(context.Context, ...string) ([]engine.Usage, error) {
 				if now := all.Load(); now != nil {
 					return *now, nil
 				}
@@ -55,7 +55,7 @@ func TestBandwidthQuota(t *testing.T) {
 		}
 		admitted := func(want bool) {
 			t.Helper()
-			err := p.terms.Load().guard.Admit(ctx, alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+			err := p.policy.Load().guard.Admit(ctx, alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
 			if want != (err == nil) || !want && !errors.Is(err, alloc.ErrProjectQuota) {
 				t.Errorf("Admit: %v at %d bytes per second", err, p.rates.of("game"))
 			}
@@ -79,11 +79,11 @@ func TestBandwidthQuota(t *testing.T) {
 func TestReportedBandwidth(t *testing.T) {
 	t.Parallel()
 	all := []engine.Usage{{Name: alloc.Tenant{Project: "game"}, Allocations: 1, Players: 1}}
-	uses, told := changed(nil, all, map[string]int64{"game": 5000, "gone": 0})
+	uses, told := changedLeases(nil, all, map[string]int64{"game": 5000, "gone": 0})
 	if len(uses) != 3 || told[scopeBytes+"game"] != 5000 {
 		t.Errorf("%v, %v", uses, told)
 	}
-	uses, told = changed(told, nil, nil)
+	uses, told = changedLeases(told, nil, nil)
 	if len(uses) != 3 || len(told) != 0 {
 		t.Errorf("%v, %v", uses, told)
 	}

@@ -53,7 +53,7 @@ func TestWarnings(t *testing.T) {
 
 func TestConnLimits(t *testing.T) {
 	c := local()
-	r := new(refusals)
+	r := new(rejections)
 	limits := connLimits(&c, r)
 	if limits.Total != 4096+4096 || limits.PerAddress != 64+64 || limits.TrustedProxies != nil {
 		t.Errorf("%+v", limits)
@@ -175,9 +175,9 @@ func TestRoomForAllocations(t *testing.T) {
 		o.Config.MaxAllocations = c.asked
 		a := &App{opts: o}
 		a.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
-		a.bound()
-		if a.most != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {
-			t.Errorf("%+v: %d\n%s", c, a.most, log.String())
+		a.setBounds()
+		if a.maxAllocations != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {
+			t.Errorf("%+v: %d\n%s", c, a.maxAllocations, log.String())
 		}
 	}
 }

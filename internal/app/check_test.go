@@ -137,12 +137,12 @@ func TestPublic(t *testing.T) {
 		"100.64.0.1": false, "100.128.0.1": true, "127.0.0.1": false, "169.254.1.1": false,
 		"fe80::1": false, "fd00::1": false, "::1": false, "224.0.0.1": false,
 	} {
-		if public(netip.MustParseAddr(text)) != want {
+		if isPublic(netip.MustParseAddr(text)) != want {
 			t.Errorf("%s: public is %v", text, !want)
 		}
 	}
 	for _, ip := range ownAddresses(Serve) {
-		if !public(ip) {
+		if !isPublic(ip) {
 			t.Errorf("%v is not public", ip)
 		}
 	}

@@ -38,11 +38,11 @@ func TestCountsOfPlayers(t *testing.T) {
 		Issuer: "https://id.example.org", Audience: []string{"game"}, JWKSURL: "https://127.0.0.1:1/jwks",
 		Project: "p", Environment: "e",
 	}}
-	next, _, err := r.players.plan(&c)
+	next, _, err := r.players.nextPolicy(&c)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.players.adopt(next)
+	r.players.setPolicy(next)
 	_, after := fetch(t, r.AdminURL()+"/metrics")
 	wants(after, map[string]bool{
 		"ferry_webhook_waiting 0": true, `ferry_webhook_dropped_total{reason="full"} 0`: true,

@@ -28,8 +28,8 @@ func TestDrainRunsDry(t *testing.T) {
 	if err := r.Drain(t.Context(), engine.DrainConfig{}); err != nil {
 		t.Fatal(err)
 	}
-	if !errors.Is(r.whyNotReady(), errDraining) {
-		t.Errorf("ready: %v", r.whyNotReady())
+	if !errors.Is(r.readiness(), errDraining) {
+		t.Errorf("ready: %v", r.readiness())
 	}
 	var problem *api.Problem
 	if err := r.allocate(t); !errors.As(err, &problem) || problem.Status != 503 {
@@ -56,7 +56,7 @@ func TestUndrain(t *testing.T) {
 	if err := errors.Join(r.Undrain(t.Context()), r.allocate(t)); err != nil {
 		t.Fatal(err)
 	}
-	if err := errors.Join(r.Drain(t.Context(), engine.DrainConfig{}), r.Undrain(t.Context()), r.allocate(t), r.whyNotReady()); err != nil {
+	if err := errors.Join(r.Drain(t.Context(), engine.DrainConfig{}), r.Undrain(t.Context()), r.allocate(t), r.readiness()); err != nil {
 		t.Errorf("after a drain that was undone: %v", err)
 	}
 	if err := r.DrainFinally(t.Context()); err != nil {

@@ -1,8 +1,13 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
 	"net/netip"
 	"slices"
+	"strconv"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
@@ -42,8 +47,8 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 	switch {
 	case !c.WebSocket:
 		return nil, ""
-	case !secured(c) && !c.BehindProxy:
-		return plainEndpoints(told, api)
+	case !hasTLS(c) && !c.BehindProxy:
+		return localWebEndpoints(told, api)
 	case name.Host == "":
 		return nil, "websocket: players are not told of wss, since clients hold its certificate against a name: set advertise_name, or websocket: false"
 	}
@@ -61,11 +66,11 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 
 // plainEndpoints returns the addresses that players are told anyway, as far as
 // the API can be reached there.
-func plainEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
+func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
 	for _, addr := range told {
 		ip := addr.Addr()
-		if !reaches(ip, api.Addr()) || slices.Contains(ips, ip) {
+		if !isReachable(ip, api.Addr()) || slices.Contains(ips, ip) {
 			continue
 		}
 		ips = append(ips, ip)
@@ -82,9 +87,196 @@ func plainEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.Serv
 
 // reaches reports whether who sends to ip may be heard on listen, which an
 // address translator may have made of it.
-func reaches(ip, listen netip.Addr) bool {
+func isReachable(ip, listen netip.Addr) bool {
 	if listen.Is6() && listen.IsUnspecified() {
 		return true // It hears IPv4 as well.
 	}
 	return ip.Is4() == listen.Is4() && (!listen.IsLoopback() || ip.IsLoopback())
+}
+
+// ErrAdvertise is wrapped by the error about a relay that hears every address
+// of the machine, so that nobody knows which one to tell players.
+var ErrAdvertise = errors.New("app: players have to be told an address; give the public one with --advertise IP")
+
+// advertise returns where players are told to send, one address per listen
+// address: what the settings say for its family, else the listen address, else,
+// for a wildcard, the machine's one address of that family in own.
+func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) ([]netip.AddrPort, error) {
+	if err := distinct(listen, hosts); err != nil {
+		return nil, err
+	}
+	var told []netip.AddrPort
+	for _, l := range listen {
+		addr, ok := configuredHost(l, hosts)
+		if !ok && !l.Addr().IsUnspecified() {
+			addr, ok = l, true
+		}
+		if !ok {
+			addr, ok = onlyAddress(l, own)
+		}
+		if !ok {
+			return nil, fmt.Errorf("%w (the relay listens on %s)", ErrAdvertise, l)
+		}
+		told = append(told, addr)
+	}
+	return told, nil
+}
+
+// distinct refuses an advertised address that would be told to nobody.
+func distinct(listen []netip.AddrPort, hosts []config.Host) error {
+	seen := make(map[bool]netip.Addr)
+	for _, h := range hosts {
+		if first, twice := seen[h.IP.Is4()]; twice {
+			return fmt.Errorf("app: advertise: %s and %s are of one address family", first, h.IP)
+		}
+		seen[h.IP.Is4()] = h.IP
+		heard := false
+		for _, l := range listen {
+			heard = heard || l.Addr().Is4() == h.IP.Is4()
+		}
+		if !heard {
+			return fmt.Errorf("app: advertise: the relay listens on no address of the family of %s", h.IP)
+		}
+	}
+	return nil
+}
+
+// given returns what the settings say for the family of l.
+func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool) {
+	for _, h := range hosts {
+		if h.IP.Is4() != l.Addr().Is4() {
+			continue
+		}
+		if h.Port != 0 {
+			return netip.AddrPortFrom(h.IP, h.Port), true
+		}
+		return netip.AddrPortFrom(h.IP, l.Port()), true
+	}
+	return netip.AddrPort{}, false
+}
+
+// only returns the one address of the family of l, with its port.
+func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok bool) {
+	for _, ip := range own {
+		if ip.Is4() != l.Addr().Is4() {
+			continue
+		}
+		if ok {
+			return netip.AddrPort{}, false
+		}
+		found, ok = netip.AddrPortFrom(ip, l.Port()), true
+	}
+	return found, ok
+}
+
+// ownAddresses returns the addresses of this machine at which its players may
+// reach it. For serve that are the public ones: what stands behind an address
+// translator is for the operator to say. For dev the private ones count as
+// well, and where there are none or several of a family, loopback has to do.
+func ownAddresses(mode Mode) []netip.Addr {
+	all, err := net.InterfaceAddrs()
+	if err != nil {
+		all = nil // As if there were none: then the operator is asked.
+	}
+	var own []netip.Addr
+	var families [2]int
+	for _, a := range all {
+		prefix, err := netip.ParsePrefix(a.String())
+		if err != nil {
+			continue
+		}
+		ip := prefix.Addr().Unmap()
+		if isPublic(ip) || mode == Dev && ip.IsPrivate() {
+			own = append(own, ip)
+			families[family(ip)]++
+		}
+	}
+	if mode != Dev {
+		return own
+	}
+	return orLoopback(own, families)
+}
+
+func orLoopback(own []netip.Addr, families [2]int) []netip.Addr {
+	var kept []netip.Addr
+	for _, ip := range own {
+		if families[family(ip)] == 1 {
+			kept = append(kept, ip)
+		}
+	}
+	for _, ip := range []netip.Addr{netip.AddrFrom4([4]byte{127, 0, 0, 1}), netip.IPv6Loopback()} {
+		if families[family(ip)] != 1 {
+			kept = append(kept, ip)
+		}
+	}
+	return kept
+}
+
+func family(ip netip.Addr) int {
+	if ip.Is4() {
+		return 0
+	}
+	return 1
+}
+
+// public reports whether an address can be reached from everywhere. 100.64/10
+// is what providers put customers behind (RFC 6598).
+func isPublic(ip netip.Addr) bool {
+	shared := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
+	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
+}
+
+// advertiser is the relay, except that its reservations name the addresses
+// that were found here, after the sockets had got their ports.
+//
+// It makes none when the memory is short.
+type advertiser struct {
+	*engine.Server
+	endpoints []alloc.ServerEndpoint
+	room      func() bool
+}
+
+// ReserveHost is that of the relay.
+func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	if !a.room() {
+		return alloc.Reservation{}, alloc.ErrFull
+	}
+	res, err := a.Server.ReserveHost(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
+
+// ReserveJoiner is that of the relay.
+func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
+	if !a.room() {
+		return alloc.Reservation{}, alloc.ErrFull
+	}
+	res, err := a.Server.ReserveJoiner(ctx, r)
+	res.Endpoints = a.endpoints
+	return res, err
+}
+
+// qos returns where QoS probes are answered: at the first UDP address that
+// players are told.
+func (a advertiser) qos() string {
+	for _, e := range a.endpoints {
+		if e.ConnectionType == "udp" {
+			return net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port)))
+		}
+	}
+	return ""
+}
+
+func (a *App) advertised() (advertiser, error) {
+	told, err := advertise(a.relay.Addrs(), a.opts.Config.Advertise, ownAddresses(a.opts.Mode))
+	if err != nil {
+		return advertiser{}, err
+	}
+	relay := advertiser{Server: a.relay, room: a.hasMemory, endpoints: endpoints(&a.opts.Config, told, a.apiAddr())}
+	var texts []string
+	for _, e := range relay.endpoints {
+		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
+	}
+	a.opts.Logger.Info("players are told to send to", "endpoints", texts)
+	return relay, nil
 }

@@ -135,7 +135,7 @@ func TestFleet(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Within(t, time.Minute, "the drain to be known", func() bool {
-		seen := second.front.fleet.Nodes()
+		seen := second.frontEnd.fleet.Nodes()
 		return len(seen) == 2 && seen[0].Draining && !seen[1].Draining
 	})
 	if _, err := second.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: "eu"}); problem(err) != http.StatusServiceUnavailable {
@@ -152,7 +152,7 @@ func TestFleet(t *testing.T) {
 	if err := eu.Undrain(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Within(t, time.Minute, "the end of the drain", func() bool { return !second.front.fleet.Nodes()[0].Draining })
+	testkit.Within(t, time.Minute, "the end of the drain", func() bool { return !second.frontEnd.fleet.Nodes()[0].Draining })
 	if n := us.Stats().Seats; n != 8*5 {
 		t.Errorf("us has given %d seats, want 40", n)
 	}
@@ -194,7 +194,7 @@ func TestStoreAway(t *testing.T) {
 		p, ok := errors.AsType[*api.Problem](err)
 		return ok && p.Status == http.StatusServiceUnavailable && p.Detail == "store unavailable" && p.RetryAfter > 0
 	})
-	if err := errors.Join(relay.whyNotReady(), a.whyNotReady()); err != nil {
+	if err := errors.Join(relay.readiness(), a.readiness()); err != nil {
 		t.Errorf("without the store: %v", err)
 	}
 	k.redis.Restart()
@@ -220,7 +220,7 @@ func TestKeptCodes(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.StateFile = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
-	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	host, code := hostIn(t, a, "")
 	before.cancel()
 	if err := <-before.ended; err != nil {
@@ -254,7 +254,7 @@ func TestFleetQuota(t *testing.T) {
 	c.Quotas = []config.Quota{{Project: "game", Allocations: 2}}
 	first, second := start(t, options(c, API)), start(t, options(c, API))
 	testkit.Within(t, time.Minute, "the relay", func() bool {
-		return len(first.front.fleet.Nodes()) == 1 && len(second.front.fleet.Nodes()) == 1
+		return len(first.frontEnd.fleet.Nodes()) == 1 && len(second.frontEnd.fleet.Nodes()) == 1
 	})
 	hostIn(t, first, "")
 	hostIn(t, first, "")
@@ -278,7 +278,7 @@ func TestFarewell(t *testing.T) {
 	k := newFleet(t)
 	a := k.api()
 	empty, busy := k.relay(1, "eu"), k.relay(2, "us")
-	testkit.Within(t, time.Minute, "both", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both", func() bool { return len(a.frontEnd.fleet.Nodes()) == 2 })
 	hostIn(t, a, "us")
 	for _, r := range []running{empty, busy} {
 		r.cancel()
@@ -288,10 +288,10 @@ func TestFarewell(t *testing.T) {
 	}
 	// It may see the first one leave before it sees what the other one says.
 	testkit.Within(t, time.Minute, "one, which drains", func() bool {
-		all := a.front.fleet.Nodes()
+		all := a.frontEnd.fleet.Nodes()
 		return len(all) == 1 && all[0].Draining
 	})
-	if n := a.front.fleet.Nodes()[0]; n.Relay != (alloc.RelayID{2}) {
+	if n := a.frontEnd.fleet.Nodes()[0]; n.Relay != (alloc.RelayID{2}) {
 		t.Errorf("the relay with a host left %+v", n.Node)
 	}
 }
@@ -336,12 +336,12 @@ func TestControl(t *testing.T) {
 		{":99", "0.0.0.0:7779", ""},
 		{"relay:0", "0.0.0.0:7779", ""},
 	} {
-		got, err := control(c.advertise, addr(c.listen).AddrPort, told)
+		got, err := controlAddress(c.advertise, addr(c.listen).AddrPort, told)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("control(%q, %q) = %q, %v, want %q", c.advertise, c.listen, got, err, c.want)
 		}
 	}
-	if _, err := control("", addr("0.0.0.0:1").AddrPort, nil); !errors.Is(err, errNowhere) {
+	if _, err := controlAddress("", addr("0.0.0.0:1").AddrPort, nil); !errors.Is(err, errNoControlAddress) {
 		t.Errorf("nowhere: %v", err)
 	}
 }

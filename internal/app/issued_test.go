@@ -116,7 +116,7 @@ func TestIssuedAgain(t *testing.T) {
 	log := new(testkit.LogBuffer)
 	o := options(c, Serve)
 	o.Logger = slog.New(slog.NewTextHandler(log, nil))
-	startIssued(t, a, o, func(app *App) { app.issued.again = time.Millisecond })
+	startIssued(t, a, o, func(app *App) { app.acme.again = time.Millisecond })
 	testkit.Within(t, time.Minute, "several attempts", func() bool { return strings.Count(log.String(), "no certificate was issued") > 2 })
 }
 
@@ -134,10 +134,10 @@ func TestLeashCuts(t *testing.T) {
 		_, _ = io.WriteString(w, strings.Repeat("x", maxAuthority+1))
 	}))
 	defer srv.Close()
-	l := newLeash()
+	l := newACMETransport()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	l.hold(ctx)
+	l.setContext(ctx)
 	for after, want := range map[string]string{"3": "3", "5": "5", "6": "", "Sun, 22 Nov 2026 00:00:00 GMT": ""} {
 		r, _ := http.NewRequestWithContext(t.Context(), http.MethodGet, srv.URL+"/?after="+url.QueryEscape(after), nil)
 		res, err := l.RoundTrip(r)
@@ -163,18 +163,18 @@ func TestLeashCuts(t *testing.T) {
 func TestLeash(t *testing.T) {
 	a := newAuthority(t)
 	c := withAuthority(t, a, t.TempDir())
-	s, err := newIssued(&c, slog.New(slog.DiscardHandler))
+	s, err := newACME(&c, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}
-	if _, err := s.manager.GetCertificate(modern(issuedName)); err == nil || !strings.Contains(err.Error(), errUnleashed.Error()) {
+	if _, err := s.manager.GetCertificate(acmeHello(issuedName)); err == nil || !strings.Contains(err.Error(), errACMEStopped.Error()) {
 		t.Errorf("before run: %v", err)
 	}
 	if d := s.leash.backoff(1, nil, nil); d >= 0 {
 		t.Errorf("before run it waits %v to ask again", d)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s.leash.hold(ctx)
+	s.leash.setContext(ctx)
 	for n, want := range map[int]time.Duration{1: 2 * time.Second, 3: maxWait, 4: -1} {
 		if d := s.leash.backoff(n, nil, nil); d != want {
 			t.Errorf("attempt %d waits %v, want %v", n, d, want)

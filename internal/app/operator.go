@@ -27,12 +27,12 @@ func (a *App) openAdmin() (err error) {
 	var secure *tls.Config
 	loopback := c.Admin.Addr().Unmap().IsLoopback()
 	if c.AdminToken != "" && !loopback {
-		secure = a.secure()
+		secure = a.tlsConfig()
 	}
-	if a.admin, err = newWeb(c.Admin.AddrPort, &a.inside, secure, a.opts.Logger); err != nil {
+	if a.admin, err = newWeb(c.Admin.AddrPort, &a.adminPages, secure, a.opts.Logger); err != nil {
 		return err
 	}
-	a.add(part{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
+	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {
 		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{
 			Total: adminConnections, PerAddress: adminAddressConnections,
@@ -52,7 +52,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		Metrics: a.metrics.Write,
 		Probe:   func(context.Context) error { return nil },
 		Workers: func() []engine.WorkerStats { return a.Stats().Workers },
-		Ready:   a.whyNotReady,
+		Ready:   a.readiness,
 		AnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
@@ -62,8 +62,8 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
 	}
-	if a.front != nil {
-		cfg.Fleet, cfg.DrainDefaults = a.front.reach(), engine.DrainConfig{Deadline: -1, Threshold: -1}
+	if a.frontEnd != nil {
+		cfg.Fleet, cfg.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
 	}
 	if a.opts.Level != nil {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
@@ -89,13 +89,13 @@ func adminToken(c *config.Config) (string, error) {
 // nodes returns this process and, for an API, all relays of its fleet.
 func (a *App) nodes(context.Context) ([]admin.Node, error) {
 	st, state := a.Stats(), "ready"
-	switch a.whyNotReady() {
+	switch a.readiness() {
 	case errNotReady:
 		state = "not ready"
 	case errDraining:
 		state = "draining"
 	}
-	now := a.inForce()
+	now := a.current()
 	n := admin.Node{
 		ID: a.opts.Identity.Relay.String(), Role: a.opts.Mode.String(), Region: a.opts.Config.Region,
 		Version: a.opts.Version, State: state, API: a.URL(), Since: a.since,
@@ -105,19 +105,19 @@ func (a *App) nodes(context.Context) ([]admin.Node, error) {
 	for _, addr := range a.udp() {
 		n.UDP = append(n.UDP, addr.String())
 	}
-	if a.front == nil {
+	if a.frontEnd == nil {
 		return []admin.Node{n}, nil
 	}
 	n.ID, n.Region = hostname(), ""
-	return append([]admin.Node{n}, a.front.nodes()...), nil
+	return append([]admin.Node{n}, a.frontEnd.nodes()...), nil
 }
 
 // swapped is a handler that another one takes the place of while it serves.
 // Requests under way go on with the one that has them.
-type swapped struct{ current atomic.Pointer[http.Handler] }
+type swapHandler struct{ current atomic.Pointer[http.Handler] }
 
-func (s *swapped) serve(h http.Handler) { s.current.Store(&h) }
+func (s *swapHandler) serve(h http.Handler) { s.current.Store(&h) }
 
-func (s *swapped) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (s *swapHandler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	(*s.current.Load()).ServeHTTP(w, r)
 }

@@ -93,7 +93,7 @@ func TestIssuerOfItsOwn(t *testing.T) {
 		t.Errorf("without the issuer's keys: %d", got)
 	}
 	there.Unlock()
-	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.policy.Load().verifier.Stats().Keyless == 0 })
 	if got := status(good); got != 201 {
 		t.Errorf("with the issuer's keys: %d", got)
 	}

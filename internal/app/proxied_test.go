@@ -113,7 +113,7 @@ func TestProxyProtocolForged(t *testing.T) {
 	if status, err := d.withoutHeader(); err == nil {
 		t.Errorf("a proxy without a header earned %d", status)
 	}
-	testkit.Within(t, time.Minute, "the count", func() bool { return d.refused.header.Load() == 1 })
+	testkit.Within(t, time.Minute, "the count", func() bool { return d.rejected.header.Load() == 1 })
 	if _, page := fetch(t, d.AdminURL()+"/metrics"); !strings.Contains(page, `ferry_http_connections_refused_total{reason="proxy_header"} 1`) {
 		t.Error("the metrics do not know of it")
 	}

@@ -113,7 +113,7 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.StateFile = filepath.Join(k.dir, "allocations")
 	before := start(t, o)
-	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	tickets := reserveTwo(t, a)
 	leave := []func(){bind(t, tickets[0], 0), bind(t, tickets[1], 0)}
 	if err := before.Close(); err != nil {

@@ -116,7 +116,7 @@ func TestWherever(t *testing.T) {
 		{"no relay", nil, 0, 0, nil, nobody, alloc.ErrNotFound, "", 0},
 	} {
 		var asked, done atomic.Int64
-		r := reach{
+		r := fleetOperator{
 			nodes: func() []fleet.Candidate { return candidates(c.relays, c.dead) },
 			ready: func() error { return c.ready },
 			dial: func(n fleet.Node) cluster.Operator {
@@ -148,7 +148,7 @@ func TestWherever(t *testing.T) {
 func TestManyRelays(t *testing.T) {
 	const relays = 1000
 	var now, most, asked atomic.Int64
-	r := reach{
+	r := fleetOperator{
 		nodes: func() []fleet.Candidate {
 			all := make([]fleet.Candidate, relays)
 			for i := range all {
@@ -187,13 +187,13 @@ func TestFleetOperator(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainThreshold = time.Hour, 0
 	eu, us, a := start(t, o), k.relay(2, "us"), k.api()
-	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.frontEnd.fleet.Nodes()) == 2 })
 	host, code := hostIn(t, a, "eu")
 	joiner, err := a.caller(secret).Join(t.Context(), code)
 	if err != nil {
 		t.Fatal(err)
 	}
-	r, id := a.front.reach(), alloc.RelayID{1}.String()
+	r, id := a.frontEnd.operator(), alloc.RelayID{1}.String()
 	st, err := r.Drain(t.Context(), id, engine.DrainConfig{Deadline: -1, Threshold: -1})
 	if err != nil || !st.Draining || st.Final || st.Allocations != 2 || time.Until(st.Deadline) > admin.DefaultDeadline || time.Until(st.Deadline) < admin.DefaultDeadline/2 {
 		t.Errorf("drain: %+v, %v", st, err)
@@ -249,7 +249,7 @@ func (r running) pager(t *testing.T) func(request string, status int, want strin
 		method, path, _ := strings.Cut(request, " ")
 		w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
 		q.Host = "127.0.0.1"
-		if r.inside.ServeHTTP(w, q); w.Code != status || !strings.Contains(w.Body.String(), want) {
+		if r.adminPages.ServeHTTP(w, q); w.Code != status || !strings.Contains(w.Body.String(), want) {
 			t.Errorf("%s: %d %s, want %d %s", request, w.Code, w.Body, status, want)
 		}
 	}
@@ -264,7 +264,7 @@ func TestFleetPages(t *testing.T) {
 	start(t, o)
 	k.relay(2, "us")
 	a := k.api()
-	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.frontEnd.fleet.Nodes()) == 2 })
 	host, code := hostIn(t, a, "eu")
 	joiner, err := a.caller(secret).Join(t.Context(), code)
 	if err != nil {
@@ -288,12 +288,12 @@ func TestFleetFinalDrain(t *testing.T) {
 	o := k.relayOptions(1, "eu")
 	o.Config.BindTimeout, o.Config.DrainTimeout = time.Hour, time.Hour
 	relay, a := start(t, o), k.api()
-	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.front.fleet.Nodes()) == 1 })
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(a.frontEnd.fleet.Nodes()) == 1 })
 	hostIn(t, a, "")
 	if err := relay.DrainFinally(t.Context()); err != nil {
 		t.Fatal(err)
 	}
-	r, id := a.front.reach(), alloc.RelayID{1}.String()
+	r, id := a.frontEnd.operator(), alloc.RelayID{1}.String()
 	if _, err := r.Undrain(t.Context(), id); err != admin.ErrFinal {
 		t.Errorf("undone: %v", err)
 	}
@@ -312,14 +312,14 @@ func TestFleetFreshRelay(t *testing.T) {
 	o, fresh := k.relayOptions(1, "eu"), k.relayOptions(2, "us")
 	o.Config.BindTimeout, fresh.Fresh = time.Hour, false
 	relay, _, a := start(t, o), start(t, fresh), k.api()
-	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.front.fleet.Nodes()) == 2 })
+	testkit.Within(t, time.Minute, "both relays", func() bool { return len(a.frontEnd.fleet.Nodes()) == 2 })
 	_, code := hostIn(t, a, "eu")
 	for range 8 { // Or the right relay may have been asked first by chance.
 		joiner, err := a.caller(secret).Join(t.Context(), code)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if err := a.front.reach().Kick(t.Context(), allocationID(t, joiner.AllocationID)); err != nil {
+		if err := a.frontEnd.operator().Kick(t.Context(), allocationID(t, joiner.AllocationID)); err != nil {
 			t.Error(err)
 		}
 		if n := relay.Stats().Allocations; n != 1 {

@@ -1,12 +1,27 @@
 package app
 
 import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 	"math"
 	"net/netip"
+	"sync/atomic"
+	"time"
 
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/memory"
+	"github.com/ferryrelay/ferry/internal/metrics"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -49,9 +64,9 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 // limits are what one allocation may do.
 func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
-		JoinerDatagrams: orEndless(c.JoinerDatagrams), JoinerBytes: orEndless(c.JoinerBytes),
-		HostDatagrams: orEndless(c.HostDatagrams), HostBytes: orEndless(c.HostBytes),
-		UnvalidatedBytes: orEndless(c.UnprovenBytes),
+		JoinerDatagrams: orUnlimited(c.JoinerDatagrams), JoinerBytes: orUnlimited(c.JoinerBytes),
+		HostDatagrams: orUnlimited(c.HostDatagrams), HostBytes: orUnlimited(c.HostBytes),
+		UnvalidatedBytes: orUnlimited(c.UnprovenBytes),
 	}
 }
 
@@ -59,7 +74,7 @@ func limits(c *config.Config) engine.Limits {
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
 // orEndless turns the settings' 0, no limit, into the engine's.
-func orEndless(limit int) int {
+func orUnlimited(limit int) int {
 	if limit == 0 {
 		return -1
 	}
@@ -75,7 +90,7 @@ func listen(c *config.Config) []netip.AddrPort {
 }
 
 // ears are who else hears of what the relay tells. They do not block.
-type ears struct {
+type observers struct {
 	bound    func(proto.AllocationID)
 	ended    func(engine.EndEvent)
 	returned func(engine.ReturnEvent)
@@ -83,8 +98,8 @@ type ears struct {
 }
 
 // deaf returns those of nobody.
-func deaf() ears {
-	return ears{
+func noObservers() observers {
+	return observers{
 		bound: func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
 		returned: func(engine.ReturnEvent) {}, drained: func() {},
 	}
@@ -94,19 +109,19 @@ func deaf() ears {
 func (a *App) onBind(e engine.BindEvent) {
 	a.players.bound(e)
 	if e.First {
-		a.ears.bound(e.ID)
+		a.observers.bound(e.ID)
 	}
 }
 
 func (a *App) onEnd(e engine.EndEvent) {
-	a.ears.ended(e)
+	a.observers.ended(e)
 	a.players.ended(e)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}
 }
 
-func (a *App) onReturn(e engine.ReturnEvent) { a.ears.returned(e) }
+func (a *App) onReturn(e engine.ReturnEvent) { a.observers.returned(e) }
 
 // seats returns how many seats the relay promises by these settings, 0 for no
 // limit, which is why a part of a seat counts as one. A relay of a fleet has a
@@ -114,7 +129,7 @@ func (a *App) onReturn(e engine.ReturnEvent) { a.ears.returned(e) }
 func (a *App) seats(c *config.Config) int {
 	seats := c.MaxSeats
 	if seats == 0 && a.opts.Mode == Relay {
-		seats = a.most
+		seats = a.maxAllocations
 	}
 	if seats == 0 {
 		return 0
@@ -123,3 +138,223 @@ func (a *App) seats(c *config.Config) int {
 }
 
 var _ fleet.Engine = advertiser{}
+
+// maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
+// exceeds the largest message that a client sends by a way.
+var maxMessageSizeOver = map[endpoint.Kind]int{endpoint.KindDTLS: 37, endpoint.KindWS: 14}
+
+// onLargeMessage logs the first message of a match that not every client takes.
+// The relay calls it, and it must not block.
+func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
+	level, text := slog.LevelInfo, "message may be too large for its receiver"
+	if e.Dropped {
+		text = "message is too large for its receiver"
+	}
+	if e.Dropped || a.opts.Mode == Dev {
+		level = slog.LevelWarn
+	}
+	size := min(e.Limit, dtls.SafeMessage) + maxMessageSizeOver[e.FromKind]
+	a.opts.Logger.Log(context.Background(), level, text,
+		"match", e.Match.String(), "sender_way", transportName(e.FromKind), "receiver_way", transportName(e.ToKind),
+		"size", e.Size, "limit", e.Limit, "dropped", e.Dropped,
+		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromKind)))
+}
+
+// way is the name of a kind in the settings of a game.
+func transportName(k endpoint.Kind) string {
+	if k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
+		return "udp"
+	}
+	return k.String()
+}
+
+// restart is what is known of the run before, and for the next one.
+type restart struct {
+	boot     uint64        // of this run
+	previous int           // allocations that the run before left
+	lost     atomic.Uint64 // of them, those that did not come back in time
+	storing  atomic.Bool   // the state file takes what a restart must know
+}
+
+// awaited returns how many allocations may yet come back.
+func (r *restart) pending(rebuilt uint64) int {
+	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
+}
+
+// sessionsMaxAge is longer than any client waits for a relay that is gone, and
+// short enough that the relay does not believe a copy of the file from a backup.
+const sessionsMaxAge = 2 * time.Minute
+
+// openSessions opens the file of DTLS sessions. The relay runs without it as well.
+func (a *App) openSessions(capacity int) *statefile.Sessions {
+	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
+		return nil
+	}
+	log := a.opts.Logger.With("file", a.opts.SessionFile)
+	onError := func(err error) {
+		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
+	}
+	s, err := statefile.OpenSessions(statefile.SessionsConfig{
+		Path: a.opts.SessionFile, Capacity: min(2*capacity, statefile.MaxCapacity), Relay: a.opts.Identity.Relay,
+		MaxAge: sessionsMaxAge, OnError: onError,
+	})
+	if err != nil {
+		onError(err)
+		return nil
+	}
+	a.addComponent(component{"session file", func(ctx context.Context) error {
+		<-ctx.Done()
+		return s.Close()
+	}, s.Close}) // It ends after the relay, which is added later.
+	log.Info("session file: open", "dtls_sessions_that_may_go_on", len(s.Found()))
+	return s
+}
+
+// logStateReport writes one line about what the previous run left.
+func (a *App) logStateReport() {
+	r := a.relay.StateReport()
+	if !r.Opened {
+		return
+	}
+	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond).String()
+	a.restart.previous = r.Allocations
+	switch {
+	case a.opts.Fresh:
+		log.Info("state file: new")
+	case r.Complete:
+		log.Info("state file: complete", "allocations", r.Allocations, "may_come_back_within", window)
+	case errors.Is(r.Err, engine.ErrStateAbsent):
+		log.Warn("state file: none was there, so after this start whoever was here before is believed", "may_come_back_within", window)
+	default:
+		log.Warn("state file: not complete, so after this start it is a hint only, and whoever was here before is believed",
+			"why", r.Err, "allocations", r.Allocations, "damaged", r.Damaged, "may_come_back_within", window)
+	}
+}
+
+// onStateError raises the alarm once: the relay runs on.
+func (a *App) onStateError(err error) {
+	if errors.Is(err, engine.ErrStateFull) {
+		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
+		return
+	}
+	a.restart.storing.Store(false)
+	a.opts.Logger.Error("state file: it cannot be written. The relay goes on; but after a crash join codes are lost, and allocations that had ended may come back",
+		"file", a.opts.StateFile, "error", err)
+}
+
+// bound decides how many allocations the relay holds, and has the memory
+// watched. A developer's machine has neither limit.
+func (a *App) setBounds() {
+	c, log := &a.opts.Config, a.opts.Logger
+	a.maxAllocations = c.MaxAllocations
+	if a.maxAllocations == 0 {
+		a.maxAllocations = table.DefaultMaxAllocations
+	}
+	if a.opts.Mode == Dev {
+		return
+	}
+	a.memory = memory.NewGuard(memory.OfProcess(a.allocations, log))
+	limit := a.memory.Stats().Limit
+	if limit == 0 {
+		return
+	}
+	fits := memory.Fits(limit, buffers(c), reserved(c))
+	switch {
+	case fits >= a.maxAllocations:
+	case c.MaxAllocations == 0:
+		a.maxAllocations = fits
+		log.Info("max_allocations is what fits into the memory limit", "max_allocations", fits)
+	default:
+		log.Warn("max_allocations is more than fits into the memory limit: allocations may be refused before",
+			"max_allocations", c.MaxAllocations, "fits", fits)
+	}
+}
+
+// buffers returns the bytes that the sockets' buffers may take.
+func buffers(c *config.Config) int64 {
+	return int64(processors(c)*len(c.UDP)) * 2 * sock.DefaultBuffer
+}
+
+// reserved returns what players may take who come by DTLS or WebSocket.
+func reserved(c *config.Config) (w memory.Ways) {
+	if c.DTLS {
+		w.Sessions = c.MaxDTLSSessions
+	}
+	if c.WebSocket {
+		w.WebSockets, w.Queue = c.MaxWebSockets, int64(queueBytes(c)+websocket.DefaultSendBuffer)
+	}
+	return w
+}
+
+// allocations returns how many there are.
+func (a *App) allocations() int { return a.relay.Stats().Allocations }
+
+// room reports whether the memory suffices for one more allocation.
+func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
+
+// refusals count connections to the API that were closed unread: for the limit
+// of all, for that of one address, and those of a proxy without a PROXY header.
+type rejections struct{ total, address, header atomic.Uint64 }
+
+func (r *rejections) add(why httpapi.Rejection) {
+	if why == httpapi.RejectedAddress {
+		r.address.Add(1)
+	} else {
+		r.total.Add(1)
+	}
+}
+
+// connLimits returns the limits of connections to the API's port, where there is
+// room for WebSockets besides: they stay, and must not shut out the calls. Behind
+// a proxy of which only that is known, all of them are the proxy's.
+func connLimits(c *config.Config, r *rejections) httpapi.ConnLimits {
+	limits := httpapi.ConnLimits{
+		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
+		TrustedProxies: trustedProxies(c), OnReject: r.add,
+	}
+	if c.WebSocket {
+		limits.Total += c.MaxWebSockets
+		limits.PerAddress += c.MaxAddressWebSockets
+	}
+	if c.BehindProxy && len(c.TrustedProxies) == 0 {
+		limits.PerAddress = limits.Total
+	}
+	return limits
+}
+
+// proxyConfig says that trusted proxies tell their callers' addresses in front of
+// each connection. The limit of connections per address, below, does not see
+// these: it counts nobody whom a trusted proxy sent.
+func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
+	return websocket.ProxyConfig{
+		Proxies:  trustedProxies(c),
+		OnRefuse: func(netip.Addr, error) { r.header.Add(1) },
+	}
+}
+
+func trustedProxies(c *config.Config) []netip.Prefix {
+	var all []netip.Prefix
+	for _, n := range c.TrustedProxies {
+		all = append(all, n.Prefix)
+	}
+	return all
+}
+
+// process returns what the metrics show of the process.
+func (a *App) process() metrics.Process {
+	p := metrics.Process{
+		RefusedTotal: a.rejected.total.Load(), RefusedAddress: a.rejected.address.Load(),
+		RefusedHeader: a.rejected.header.Load(),
+	}
+	if a.relay == nil {
+		return p
+	}
+	p.MaxAllocations, p.Awaited = a.maxAllocations, a.restart.pending(a.relay.Stats().Rebuilt)
+	p.Lost, p.Storing = a.restart.lost.Load(), a.restart.storing.Load()
+	p.ForeignSockets = a.foreign.Sockets()
+	if a.memory != nil {
+		st := a.memory.Stats()
+		p.MemoryLimit, p.MemoryTight, p.MemoryRefused = st.Limit, st.Tight, st.Refused
+	}
+	return p
+}

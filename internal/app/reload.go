@@ -36,7 +36,7 @@ type reload struct {
 }
 
 // inForce returns the settings that hold now.
-func (a *App) inForce() config.Loaded {
+func (a *App) current() config.Loaded {
 	r := &a.reload
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -51,7 +51,7 @@ func (a *App) inForce() config.Loaded {
 // settings returns the settings that hold now as the operator sees them. A log
 // level that was changed since is shown as it is.
 func (a *App) settings() []config.Shown {
-	l := a.inForce()
+	l := a.current()
 	all := l.Shown()
 	now := admin.LevelName(a.opts.Level.Level())
 	for i := range all {
@@ -68,7 +68,7 @@ type plan struct {
 	done    admin.Reloaded
 	level   slog.Level
 	leveled bool
-	terms   *terms
+	terms   *policy
 	calls   http.Handler // nil: as it was
 	pages   http.Handler
 	renew   func() // puts a certificate in force
@@ -93,14 +93,14 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 		}
 		a.relay.SetLimits(limits(&p.next.Config))
 	}
-	a.players.adopt(p.terms)
+	a.players.setPolicy(p.terms)
 	if p.calls != nil {
-		a.calls.serve(p.calls)
+		a.apiCalls.serve(p.calls)
 	}
 	if a.service != nil {
 		a.service.SetMaxOutstanding(p.next.MaxOutstanding)
 	}
-	a.inside.serve(p.pages)
+	a.adminPages.serve(p.pages)
 	if p.leveled {
 		a.opts.Level.Set(p.level)
 	}
@@ -110,21 +110,21 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	r.mu.Lock()
 	r.loaded = &p.next
 	r.mu.Unlock()
-	a.sayReloaded(&p.done)
+	a.logReload(&p.done)
 	return p.done, nil
 }
 
 // sayReloaded writes what has changed, without the values: URLs may hold secrets,
 // and logs are read by more people than the operator's pages.
-func (a *App) sayReloaded(done *admin.Reloaded) {
+func (a *App) logReload(done *admin.Reloaded) {
 	log := a.opts.Logger
 	for _, note := range done.Notes {
 		log.Info("reload: " + note)
 	}
 	if len(done.Restart) > 0 {
-		log.Warn("reload: settings that need a restart stay as they were", "needs_restart", keys(done.Restart))
+		log.Warn("reload: settings that need a restart stay as they were", "needs_restart", changedKeys(done.Restart))
 	}
-	log.Info("reload: done", "changed", keys(done.Changed))
+	log.Info("reload: done", "changed", changedKeys(done.Changed))
 }
 
 // reloadWithin is how long a reload that a signal asked for may wait for the
@@ -154,13 +154,13 @@ func (a *App) plan() (p plan, err error) {
 	if err != nil {
 		return p, err
 	}
-	p.next, p.done = a.compare(&read)
+	p.next, p.done = a.diff(&read)
 	var notes []string
-	if p.terms, notes, err = a.players.plan(&p.next.Config); err != nil {
+	if p.terms, notes, err = a.players.nextPolicy(&p.next.Config); err != nil {
 		return p, err
 	}
 	p.done.Notes = append(p.done.Notes, notes...)
-	changed := keys(p.done.Changed)
+	changed := changedKeys(p.done.Changed)
 	if slices.ContainsFunc(changed, func(key string) bool { return slices.Contains(reloadsAPI, key) }) {
 		if p.calls, err = a.handler(&p.next.Config, p.terms); err != nil {
 			return p, err
@@ -185,8 +185,8 @@ func (a *App) plan() (p plan, err error) {
 
 // compare returns what holds after a reload of these settings, and what differs
 // from before. Warnings that were not there before are notes.
-func (a *App) compare(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
-	now := a.inForce()
+func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
+	now := a.current()
 	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
 	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 	for _, change := range config.Changes(&now.Config, &read.Config) {
@@ -217,7 +217,7 @@ func (k *certificate) renewal() (renew func(), note string, err error) {
 	return func() { k.current.Store(&pair) }, note, nil
 }
 
-func keys(changes []config.Change) (all []string) {
+func changedKeys(changes []config.Change) (all []string) {
 	for _, c := range changes {
 		all = append(all, c.Key)
 	}

@@ -73,7 +73,7 @@ func TestReloadIssuers(t *testing.T) {
 		// The callers never pause, and refused tokens count by address.
 		c.ServerPerMinute, c.AddressPerMinute = 1_000_000, 1_000_000
 	})
-	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.terms.Load().verifier.Stats().Keyless == 0 })
+	testkit.Within(t, time.Minute, "the keys", func() bool { return r.players.policy.Load().verifier.Stats().Keyless == 0 })
 	stays, moves := minted(t, "stays", firstKey, "anna"), minted(t, "moves", secondKey, "bert")
 	if !allowed(t, r.running, stays) || allowed(t, r.running, moves) {
 		t.Fatal("who is trusted is refused, or the other way round")
@@ -96,7 +96,7 @@ func TestReloadIssuers(t *testing.T) {
 		r.file.Issuers = []config.Issuer{trustedIssuer("moves", secondKey), fetched, trustedIssuer("stays", firstKey)}
 		done := r.reload(t)
 		r.sameSecrets(t, done)
-		if got := strings.Join(keys(done.Changed), " "); got != "issuers" || len(done.Restart) != 0 {
+		if got := strings.Join(changedKeys(done.Changed), " "); got != "issuers" || len(done.Restart) != 0 {
 			t.Errorf("%+v", done)
 		}
 		if !allowed(t, r.running, moves) {
@@ -177,7 +177,7 @@ func TestReloadQuotas(t *testing.T) {
 	if err := allocate(); err != nil {
 		t.Errorf("the third of three: %v", err)
 	}
-	if got := r.players.terms.Load().guard.Stats().Refused[quota.RefusedAllocations]; got != 1 {
+	if got := r.players.policy.Load().guard.Stats().Refused[quota.RefusedAllocations]; got != 1 {
 		t.Errorf("%d refusals are counted, want 1", got)
 	}
 	r.file.Quotas = []config.Quota{{Project: "game", Inactive: true}}
@@ -223,15 +223,15 @@ func TestReloadHooks(t *testing.T) {
 	r.file.WebhookURL, r.file.WebhookSecretFile = program.URL+"/events", file
 	done := r.reload(t)
 	r.sameSecrets(t, done)
-	if got := strings.Join(keys(done.Changed), " "); got != "admission_url admission_secret_file webhook_url webhook_secret_file" {
+	if got := strings.Join(changedKeys(done.Changed), " "); got != "admission_url admission_secret_file webhook_url webhook_secret_file" {
 		t.Errorf("changed %s", got)
 	}
 	if got := allocate(); got != http.StatusForbidden {
 		t.Errorf("whom the program refuses: %d", got)
 	}
-	asked := r.players.terms.Load().admission
+	asked := r.players.policy.Load().admission
 	r.reload(t)
-	if r.players.terms.Load().admission != asked {
+	if r.players.policy.Load().admission != asked {
 		t.Error("a program that stays was forgotten")
 	}
 	r.file.Tokens = []config.Token{{Secret: secret, Project: "game", Environment: "test", Player: "anna", Kind: "player"}}
@@ -252,7 +252,7 @@ func TestReloadHooks(t *testing.T) {
 	r.file.AdmissionURL, r.file.WebhookURL = "", ""
 	put(hookSecret)
 	r.reload(t)
-	if got := allocate(); got != 0 || r.players.terms.Load().webhooks != nil {
+	if got := allocate(); got != 0 || r.players.policy.Load().webhooks != nil {
 		t.Errorf("nobody is asked: %d", got)
 	}
 	r.file.WebhookURL = program.URL + "/events"
@@ -272,7 +272,7 @@ func TestReloadPlayersRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	stays, comes := minted(t, "stays", firstKey, "anna"), minted(t, "comes", secondKey, "bert")
-	in := r.players.terms.Load()
+	in := r.players.policy.Load()
 	for want, change := range map[string]func(*config.Config){
 		"issuers[1]":          func(c *config.Config) { c.Issuers = append(c.Issuers, config.Issuer{Issuer: "x"}) },
 		"at least 32 bytes":   func(c *config.Config) { c.Issuers = append(c.Issuers, trustedIssuer("x", "short-key-hush")) },
@@ -292,7 +292,7 @@ func TestReloadPlayersRefused(t *testing.T) {
 		if !errors.Is(err, admin.ErrRefused) || !strings.Contains(err.Error(), want) || strings.Contains(err.Error(), "hush") {
 			t.Errorf("%v, want %q", err, want)
 		}
-		if r.players.terms.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) || r.shown("max_outstanding") != "20" {
+		if r.players.policy.Load() != in || !allowed(t, r.running, stays) || allowed(t, r.running, comes) || r.shown("max_outstanding") != "20" {
 			t.Errorf("%s: something has changed", want)
 		}
 	}

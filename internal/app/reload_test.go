@@ -80,10 +80,10 @@ func TestReload(t *testing.T) {
 	r.file.MaxSeats, r.file.LogLevel, r.file.JoinerDatagrams = 5, "debug", 7
 	r.file.Region, r.file.MaxOutstanding, r.file.DrainThreshold = "eu", 3, 4
 	done := r.reload(t)
-	if got := strings.Join(keys(done.Changed), " "); got != "max_seats joiner_datagrams max_outstanding log_level tokens" {
+	if got := strings.Join(changedKeys(done.Changed), " "); got != "max_seats joiner_datagrams max_outstanding log_level tokens" {
 		t.Errorf("changed %s", got)
 	}
-	if got := strings.Join(keys(done.Restart), " "); got != "region drain_threshold" {
+	if got := strings.Join(changedKeys(done.Restart), " "); got != "region drain_threshold" {
 		t.Errorf("need a restart: %s", got)
 	}
 	if allowed(t, r.running, secret) || !allowed(t, r.running, otherSecret) {

@@ -118,10 +118,10 @@ func TestFreshIdentity(t *testing.T) {
 }
 
 func TestAwaited(t *testing.T) {
-	r := restart{left: 5}
+	r := restart{previous: 5}
 	r.lost.Store(2)
 	for rebuilt, want := range map[uint64]int{0: 3, 2: 1, 3: 0, 9: 0} {
-		if n := r.awaited(rebuilt); n != want {
+		if n := r.pending(rebuilt); n != want {
 			t.Errorf("%d rebuilt: %d awaited, want %d", rebuilt, n, want)
 		}
 	}

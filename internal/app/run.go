@@ -7,6 +7,9 @@ import (
 	"slices"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/admin"
 )
 
 var (
@@ -38,7 +41,7 @@ func (a *App) Run(ctx context.Context) error {
 	defer fail(nil)
 	crew := a.launch(ctx, fail)
 	var watches sync.WaitGroup
-	for _, watch := range append(a.watched, a.announce) {
+	for _, watch := range append(a.background, a.announce) {
 		watches.Go(func() { watch(alive) })
 	}
 
@@ -67,7 +70,7 @@ func (a *App) Run(ctx context.Context) error {
 func (a *App) runRelay(ctx context.Context) error {
 	err := a.relay.Run(ctx)
 	if err == nil && ctx.Err() == nil && a.relay.Draining() {
-		a.sayDrained()
+		a.logDrained()
 		return errDrained
 	}
 	return err
@@ -76,8 +79,8 @@ func (a *App) runRelay(ctx context.Context) error {
 // announce says that the process is ready, when it is.
 func (a *App) announce(ctx context.Context) {
 	awake := a.wakeRelay
-	if a.front != nil {
-		awake = a.front.wake
+	if a.frontEnd != nil {
+		awake = a.frontEnd.wake
 	}
 	if !awake(ctx) {
 		return
@@ -124,7 +127,7 @@ func (a *App) Close() error {
 	}
 	defer close(a.done)
 	var errs []error
-	for _, p := range slices.Backward(a.parts) {
+	for _, p := range slices.Backward(a.components) {
 		errs = append(errs, p.free())
 	}
 	return errors.Join(errs...)
@@ -136,4 +139,148 @@ func ignoreClosed(err error) error {
 		return nil
 	}
 	return err
+}
+
+// sayEvery is the time between two lines about what is left in a drain.
+const drainLogInterval = 10 * time.Second
+
+// draining is what the process knows of its drain. The relay does the work.
+type draining struct {
+	asking sync.Mutex // one change at a time; taken before mu
+	mu     sync.Mutex // guards the following fields
+	on     bool
+	final  bool      // a signal began it
+	until  time.Time // zero: no deadline
+	cfg    engine.DrainConfig
+}
+
+func (d *draining) is() bool {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.on
+}
+
+// set notes a drain, and returns what undoes that.
+func (d *draining) set(cfg engine.DrainConfig, final bool) (undo func()) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	on, was, until, before := d.on, d.final, d.until, d.cfg
+	d.on, d.final, d.until, d.cfg = true, was || final, time.Time{}, cfg
+	if cfg.Deadline > 0 {
+		d.until = time.Now().Add(cfg.Deadline)
+	}
+	return func() {
+		d.mu.Lock()
+		defer d.mu.Unlock()
+		d.on, d.final, d.until, d.cfg = on, was, until, before
+	}
+}
+
+// Drain lets the process run dry, or changes how a drain ends: /readyz says no
+// at once, new allocations are refused, and Run returns nil when no more than
+// cfg.Threshold allocations are left, or at the deadline, of which 0 is none.
+// Error: alloc.ErrUnavailable when the relay does not run.
+func (a *App) Drain(ctx context.Context, cfg engine.DrainConfig) error {
+	return a.drain(ctx, cfg, false)
+}
+
+// DrainFinally is Drain with the settings' time-out and threshold, and cannot be
+// undone.
+func (a *App) DrainFinally(ctx context.Context) error { return a.drain(ctx, a.drainDefaults(), true) }
+
+func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) error {
+	d := &a.draining
+	d.asking.Lock()
+	defer d.asking.Unlock()
+	undo := d.set(cfg, final)
+	if err := a.relay.Drain(ctx, cfg); err != nil {
+		undo()
+		return err
+	}
+	a.observers.drained()
+	a.logDrain("draining: new allocations are refused, what runs goes on")
+	return nil
+}
+
+// Undrain takes new allocations again. Errors: admin.ErrFinal for a drain that
+// a signal began, alloc.ErrUnavailable when the relay does not run.
+func (a *App) Undrain(ctx context.Context) error {
+	d := &a.draining
+	d.asking.Lock()
+	defer d.asking.Unlock()
+	switch state := a.DrainState(); {
+	case state.Final:
+		return admin.ErrFinal
+	case !state.Draining:
+		return nil
+	}
+	if err := a.relay.Undrain(ctx); err != nil {
+		return err
+	}
+	d.mu.Lock()
+	d.on = false
+	d.mu.Unlock()
+	a.observers.drained()
+	a.opts.Logger.Info("the drain was undone: new allocations are taken")
+	return nil
+}
+
+// DrainState returns what is known of the drain.
+func (a *App) DrainState() admin.DrainState {
+	left := a.allocations()
+	d := &a.draining
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if !d.on {
+		return admin.DrainState{Allocations: left}
+	}
+	return admin.DrainState{
+		Draining: true, Final: d.final, Deadline: d.until.Truncate(time.Second), Threshold: d.cfg.Threshold, Allocations: left,
+	}
+}
+
+// drainDefaults are the settings' time-out and threshold, and the usual
+// deadline where they say that a signal does not drain.
+func (a *App) drainDefaults() engine.DrainConfig {
+	c := &a.opts.Config
+	cfg := engine.DrainConfig{Deadline: c.DrainTimeout, Threshold: c.DrainThreshold}
+	if cfg.Deadline == 0 {
+		cfg.Deadline = admin.DefaultDeadline
+	}
+	return cfg
+}
+
+// watchDrain says every 10 s how far a drain is, until ctx ends.
+func (a *App) watchDrain(ctx context.Context) {
+	ticker := time.NewTicker(drainLogInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			if a.draining.is() {
+				a.logDrain("draining")
+			}
+		}
+	}
+}
+
+func (a *App) logDrain(what string) {
+	state := a.DrainState()
+	fields := []any{"allocations", state.Allocations, "ends_at_allocations", state.Threshold}
+	if !state.Deadline.IsZero() {
+		fields = append(fields, "ends_within", time.Until(state.Deadline).Round(time.Second).String())
+	}
+	a.opts.Logger.Info(what, fields...)
+}
+
+// sayDrained says how the drain ended.
+func (a *App) logDrained() {
+	state := a.DrainState()
+	if state.Allocations > state.Threshold {
+		a.opts.Logger.Warn("the drain's deadline has come: the process ends with allocations left", "allocations", state.Allocations)
+		return
+	}
+	a.opts.Logger.Info("the drain is over", "allocations", state.Allocations)
 }

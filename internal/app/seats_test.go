@@ -30,7 +30,7 @@ func TestSeats(t *testing.T) {
 		{Relay, 0, 1, 10, 1},
 		{Relay, 20, 150, 1000, 30},
 	} {
-		a := &App{opts: Options{Mode: x.mode}, most: x.allocations}
+		a := &App{opts: Options{Mode: x.mode}, maxAllocations: x.allocations}
 		if got := a.seats(&config.Config{MaxSeats: x.seats, Overcommit: x.percent}); got != x.out {
 			t.Errorf("%v: max_seats %d, overcommit %d of %d allocations make %d seats, want %d",
 				x.mode, x.seats, x.percent, x.allocations, got, x.out)

@@ -1,0 +1,346 @@
+package app
+
+import (
+	"bytes"
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/keyfile"
+	"golang.org/x/crypto/acme"
+	"golang.org/x/crypto/acme/autocert"
+)
+
+// secured reports whether the API's port speaks TLS.
+func hasTLS(c *config.Config) bool { return c.TLSCert != "" || len(c.ACMEDomains) > 0 }
+
+// secure returns the settings of the API's TLS, nil for plain HTTP.
+func (a *App) tlsConfig() *tls.Config {
+	switch {
+	case a.certificate != nil:
+		return a.certificate.tls()
+	case a.acme != nil:
+		return a.acme.tls()
+	}
+	return nil
+}
+
+// certificateEvery is the time between two looks at the files of the
+// certificate: whoever renews one does so days before it is due.
+const certificateEvery = 10 * time.Second
+
+// certificate is the API's certificate, which follows its files: programs that
+// renew it know nothing of us.
+type certificate struct {
+	cert, key string
+	logger    *slog.Logger
+	every     time.Duration
+	current   atomic.Pointer[tls.Certificate]
+	files     *keyfile.Watch // the loop's once it runs
+}
+
+// loadCertificate reads the certificate that the settings name, nil if there is
+// none.
+func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error) {
+	if c.TLSCert == "" {
+		return nil, nil
+	}
+	k := &certificate{
+		cert: c.TLSCert, key: c.TLSKey, logger: logger, every: certificateEvery,
+		files: keyfile.NewWatch(c.TLSCert, c.TLSKey),
+	}
+	if err := k.load(); err != nil {
+		return nil, fmt.Errorf("app: tls_cert, tls_key: %w", err)
+	}
+	return k, nil
+}
+
+func (k *certificate) load() error {
+	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
+	if err != nil {
+		return err
+	}
+	k.current.Store(&pair)
+	return nil
+}
+
+// tls returns the settings of a server that has the certificate.
+func (k *certificate) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: func(*tls.ClientHelloInfo) (*tls.Certificate, error) { return k.current.Load(), nil },
+	}
+}
+
+// run reads the files again when they have changed, until ctx ends.
+func (k *certificate) run(ctx context.Context) {
+	ticker := time.NewTicker(k.every)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+			k.reload()
+		}
+	}
+}
+
+// reload reads the files if they have changed since the last look. A pair that
+// is broken, or half written, is complained of once and changes nothing: the
+// rest of it is another change.
+func (k *certificate) reload() {
+	if !k.files.Changed() {
+		return
+	}
+	if err := k.load(); err != nil {
+		k.logger.Error("the certificate has changed and cannot be used: the one before stays in force",
+			"tls_cert", k.cert, "tls_key", k.key, "error", err)
+		return
+	}
+	k.logger.Info("the certificate was read again", "tls_cert", k.cert, "not_after", k.current.Load().Leaf.NotAfter)
+}
+
+const (
+	// issuedEvery is the time between two looks for a renewed certificate. The
+	// library renews one when a third of its time is left.
+	issuedEvery = time.Hour
+	// After a failure the next attempt comes sooner, each time four times later:
+	// authorities count failures by the hour, and lock names out.
+	issuedAgain = 90 * time.Second // The library itself asks again after a minute at the soonest.
+	// issuedTries is how often one request of the authority is repeated.
+	issuedTries = 3
+)
+
+var (
+	errNoName    = errors.New("app: no certificate is fetched for that name")
+	errNotIssued = errors.New("app: the certificate has not been fetched yet")
+)
+
+// issued is one certificate per name, fetched and renewed by ACME (RFC 8555). The
+// authority's proof is the challenge TLS-ALPN-01 (RFC 8737) on the API's own port.
+//
+// Only run asks the authority, for the names of the settings. A handshake takes
+// what is there: no stranger makes us ask for anything, or waits for an answer.
+type acmeCertificates struct {
+	names   []string // lower case
+	manager *autocert.Manager
+	leash   *acmeTransport
+	logger  *slog.Logger
+	every   time.Duration
+	again   time.Duration
+	current map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
+}
+
+// newIssued returns the certificates that the settings name, nil if there are
+// none. Nothing is asked for, and nothing written, before run.
+func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
+	if len(c.ACMEDomains) == 0 {
+		return nil, nil
+	}
+	if err := checkAuthority(c.ACMEServer); err != nil {
+		return nil, err
+	}
+	dir := c.ACMEDir
+	if dir == "" {
+		dir = filepath.Join(c.StateDir, "acme")
+	}
+	s := &acmeCertificates{
+		logger: logger, every: issuedEvery, again: issuedAgain, leash: newACMETransport(),
+		current: make(map[string]*atomic.Pointer[tls.Certificate]),
+	}
+	for _, name := range c.ACMEDomains {
+		host := strings.ToLower(name.Host)
+		s.names = append(s.names, host)
+		s.current[host] = new(atomic.Pointer[tls.Certificate])
+	}
+	s.manager = &autocert.Manager{
+		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), Email: c.ACMEEmail,
+		HostPolicy: autocert.HostWhitelist(s.names...),
+		Client: &acme.Client{
+			DirectoryURL: c.ACMEServer, UserAgent: "ferry", RetryBackoff: s.leash.backoff,
+			HTTPClient: &http.Client{Transport: s.leash},
+		},
+	}
+	return s, nil
+}
+
+// checkAuthority refuses an authority to which others could talk in our name.
+func checkAuthority(text string) error {
+	u, err := url.Parse(text)
+	if err == nil && u.Host != "" {
+		addr, _ := netip.ParseAddr(u.Hostname())
+		if u.Scheme == "https" || u.Scheme == "http" && addr.IsLoopback() {
+			return nil
+		}
+	}
+	return fmt.Errorf("app: acme_server: %q is not the https address of an authority's directory", text)
+}
+
+// tls returns the settings of a server that has the certificates and proves to the
+// authority that it is the one they are for.
+func (s *acmeCertificates) tls() *tls.Config {
+	return &tls.Config{
+		MinVersion:     tls.VersionTLS12,
+		GetCertificate: s.choose,
+		NextProtos:     []string{"http/1.1", acme.ALPNProto},
+	}
+}
+
+// choose returns the certificate for a handshake. Who names nobody, as a health
+// check may, gets the first.
+func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
+	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
+	if name == "" {
+		name = s.names[0]
+	}
+	current := s.current[name]
+	if current == nil {
+		return nil, errNoName
+	}
+	if len(hello.SupportedProtos) == 1 && hello.SupportedProtos[0] == acme.ALPNProto {
+		return s.manager.GetCertificate(hello) // The proof, which lies ready.
+	}
+	if c := current.Load(); c != nil {
+		return c, nil
+	}
+	return nil, errNotIssued
+}
+
+// run fetches what is missing and takes over what was renewed, until ctx ends.
+func (s *acmeCertificates) run(ctx context.Context) {
+	s.leash.setContext(ctx)
+	again := s.again
+	for {
+		wait := s.every
+		if !s.refresh(ctx) {
+			wait, again = min(again, s.every), again*4
+		} else {
+			again = s.again
+		}
+		timer := time.NewTimer(wait)
+		select {
+		case <-ctx.Done():
+			timer.Stop()
+			return
+		case <-timer.C:
+		}
+	}
+}
+
+// refresh asks for all certificates, and reports whether they are there.
+func (s *acmeCertificates) refresh(ctx context.Context) bool {
+	good := true
+	for _, name := range s.names {
+		c, err := s.manager.GetCertificate(acmeHello(name))
+		if ctx.Err() != nil {
+			return false
+		}
+		if err != nil {
+			good = false
+			s.logger.Error("no certificate was issued: does the name lead to this machine, and port 443 to the API's?",
+				"name", name, "error", err)
+			continue
+		}
+		before := s.current[name].Swap(c)
+		if before == nil || !before.Leaf.Equal(c.Leaf) {
+			s.logger.Info("a certificate is in force", "name", name, "not_after", c.Leaf.NotAfter)
+		}
+	}
+	return good
+}
+
+// modern is a hello of a client that takes certificates with ECDSA, as all do that
+// speak WebSocket.
+func acmeHello(name string) *tls.ClientHelloInfo {
+	return &tls.ClientHelloInfo{
+		ServerName:       name,
+		CipherSuites:     []uint16{tls.TLS_ECDHE_ECDSA_WITH_AES_128_GCM_SHA256},
+		SignatureSchemes: []tls.SignatureScheme{tls.ECDSAWithP256AndSHA256},
+		SupportedCurves:  []tls.CurveID{tls.CurveP256},
+	}
+}
+
+const (
+	// authorityWithin bounds one request of the authority.
+	authorityWithin = 30 * time.Second
+	// maxAuthority bounds its answer in bytes: a chain of certificates.
+	maxAuthority = 1 << 20
+	// maxWait bounds for how long it may let us wait before we ask again, so that
+	// the end of the process does not have to.
+	maxWait = 5 * time.Second
+)
+
+// errUnleashed is for requests before and after run.
+var errACMEStopped = errors.New("app: acme: not running")
+
+// leash is how the library of ACME, which takes no context from us, reaches the
+// authority: while run runs, and not afterwards. Its methods may be called from
+// several goroutines.
+type acmeTransport struct {
+	base *http.Transport
+	ctx  atomic.Pointer[context.Context]
+}
+
+func newACMETransport() *acmeTransport {
+	base := http.DefaultTransport.(*http.Transport).Clone()
+	base.DisableKeepAlives = true // An idle connection has goroutines.
+	return &acmeTransport{base: base}
+}
+
+// hold allows requests until ctx ends.
+func (l *acmeTransport) setContext(ctx context.Context) { l.ctx.Store(&ctx) }
+
+func (l *acmeTransport) context() (context.Context, bool) {
+	p := l.ctx.Load()
+	if p == nil || (*p).Err() != nil {
+		return nil, false
+	}
+	return *p, true
+}
+
+// RoundTrip implements [http.RoundTripper]. It reads the answer before it returns.
+func (l *acmeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
+	run, ok := l.context()
+	if !ok {
+		return nil, errACMEStopped
+	}
+	ctx, cancel := context.WithTimeout(r.Context(), authorityWithin)
+	defer cancel()
+	defer context.AfterFunc(run, cancel)()
+	res, err := l.base.RoundTrip(r.WithContext(ctx))
+	if err != nil {
+		return nil, err
+	}
+	body, err := io.ReadAll(io.LimitReader(res.Body, maxAuthority))
+	res.Body.Close()
+	if err != nil {
+		return nil, err
+	}
+	res.Body = io.NopCloser(bytes.NewReader(body))
+	if s, err := strconv.Atoi(res.Header.Get("Retry-After")); err != nil || s > int(maxWait/time.Second) {
+		res.Header.Del("Retry-After")
+	}
+	return res, nil
+}
+
+// backoff says for how long the library waits before it repeats a request, and
+// with a negative time that it does not.
+func (l *acmeTransport) backoff(n int, _ *http.Request, _ *http.Response) time.Duration {
+	if _, ok := l.context(); !ok || n > issuedTries {
+		return -1
+	}
+	return min(time.Second<<n, maxWait)
+}
