@@ -47,7 +47,7 @@ func NewNullRelay(cfg NullConfig) (*NullRelay, error) {
 	}
 	g, err := sock.Listen(sock.Config{
 		Addr: cfg.Addr, Batch: cfg.Batch, ReadBuffer: cfg.ReadBuffer, WriteBuffer: cfg.WriteBuffer,
-		Unmerged: !cfg.Merge, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
+		DisableGSO: !cfg.Merge, HoldProcessor: runtime.GOMAXPROCS(0) > 1,
 	}, 1)
 	if err != nil {
 		return nil, err
@@ -72,7 +72,7 @@ func (n *NullRelay) Run(ctx context.Context) error {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	defer context.AfterFunc(ctx, n.group.Wake)()
+	defer context.AfterFunc(ctx, n.group.StopReceiving)()
 	c := n.group.Conns()[0]
 	rx, tx := c.NewRecvBatch(), c.NewSendBatch(sock.MaxBatch)
 	for {

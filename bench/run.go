@@ -159,7 +159,7 @@ func (r *Rig) openSocket(first, end int) error {
 	// Merged datagrams would travel unsegmented over loopback, and flatter
 	// relays that take them so.
 	g, err := sock.Listen(sock.Config{
-		Addr: any4, Batch: r.plan.Batch, ReadBuffer: r.plan.ReadBuffer, Unmerged: true,
+		Addr: any4, Batch: r.plan.Batch, ReadBuffer: r.plan.ReadBuffer, DisableGSO: true,
 	}, 1)
 	if err != nil {
 		return fmt.Errorf("bench: %w", err)

@@ -27,7 +27,7 @@ func TestAwait(t *testing.T) {
 			{over, make(chan struct{}), make(chan struct{}), alloc.ErrUnavailable},
 			{context.Background(), make(chan struct{}), closed, alloc.ErrUnavailable},
 		} {
-			if err := (&Server{stopped: c.stopped}).await(c.ctx, c.done); !errors.Is(err, c.want) {
+			if err := (&Server{stopped: c.stopped}).awaitCall(c.ctx, c.done); !errors.Is(err, c.want) {
 				t.Fatalf("%v, want %v", err, c.want)
 			}
 		}

@@ -24,7 +24,7 @@ func BenchmarkBatch(b *testing.B) {
 	b.Run("metered/200/64", func(b *testing.B) {
 		s := newStage(b, 200)
 		generous := table.NewQuota(1<<30, 1<<40)
-		s.w.shared.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
+		s.w.shared.limits.Store(rates(generous, generous))
 		s.play(b, 64)
 	})
 }
@@ -97,13 +97,13 @@ func (s *stage) play(b *testing.B, size int) {
 		now := w.shared.clock()
 		for slot := range size {
 			from, pkt := s.arrive(slot)
-			w.count(w.step(now, from, pkt, false), len(pkt))
+			w.count(w.handleDatagram(now, from, pkt, false), len(pkt))
 		}
-		w.counts.sent(sock.SendResult{Sent: tx.Len(), Bytes: tx.Len() * 150})
+		sent := sock.SendResult{Sent: tx.Len(), Bytes: tx.Len() * 150}
 		tx.Reset()
 		w.out.reset()
 		w.epoch.leave()
-		w.tell(now, size)
+		w.finishBatch(now, size, sent)
 	}
 	b.StopTimer()
 	if w.counts.outcomes[OutRelayed] < uint64(b.N) {

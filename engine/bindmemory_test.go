@@ -27,40 +27,40 @@ func TestBindMemory(t *testing.T) {
 		make func(r *rig, card *mCard) []byte
 	}{
 		{"the same", home, OutBound, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
-		{"higher nonce", home, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 2, card.key) }},
-		{"lower nonce", home, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 0, card.key) }},
-		{"other endpoint", away, handedOver, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
+		{"higher nonce", home, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 2, card.key) }},
+		{"lower nonce", home, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 0, card.key) }},
+		{"other endpoint", away, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
 		{"wrong signature", home, DropMAC, func(_ *rig, card *mCard) []byte {
 			pkt := signed(card, 1, card.key)
 			pkt[len(pkt)-1] ^= 1
 			return pkt
 		}},
-		{"after a roam, from there", home, handedOver, func(r *rig, card *mCard) []byte {
+		{"after a roam, from there", home, outcomePending, func(r *rig, card *mCard) []byte {
 			pkt := signed(card, 1, card.key)
 			r.bind(card, away, 2)
 			return pkt
 		}},
-		{"after a roam and back", home, handedOver, func(r *rig, card *mCard) []byte {
+		{"after a roam and back", home, outcomePending, func(r *rig, card *mCard) []byte {
 			r.bind(card, away, 2)
 			r.bind(card, home, 3)
 			return signed(card, 1, card.key)
 		}},
-		{"after a higher nonce", home, handedOver, func(r *rig, card *mCard) []byte {
+		{"after a higher nonce", home, outcomePending, func(r *rig, card *mCard) []byte {
 			r.bind(card, home, 2)
 			return signed(card, 1, card.key)
 		}},
-		{"after another took the endpoint", home, handedOver, func(r *rig, card *mCard) []byte {
+		{"after another took the endpoint", home, outcomePending, func(r *rig, card *mCard) []byte {
 			r.unlinked(home, card)
 			return signed(card, 1, card.key)
 		}},
-		{"after its end", home, handedOver, func(r *rig, card *mCard) []byte {
+		{"after its end", home, outcomePending, func(r *rig, card *mCard) []byte {
 			r.feed(home, message(11, card.id))
 			r.take()
 			return signed(card, 1, card.key)
 		}},
-		{"another allocation in its row", home, handedOver, func(r *rig, card *mCard) []byte {
-			row := r.worker(home).seal.memory.row(r.entry(card).Handle)
-			row.handle += 1 << 32 * bindRows
+		{"another allocation in its row", home, outcomePending, func(r *rig, card *mCard) []byte {
+			row := r.worker(home).crypto.repeats.entry(r.entry(card).Handle)
+			row.handle += 1 << 32 * bindCacheSize
 			return signed(card, 1, card.key)
 		}},
 	} {
@@ -81,7 +81,7 @@ func TestBindMemoryNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	card := r.host(udpN(0), 4)
-	r.worker(udpN(0)).seal.deriver = nil // any use panics
+	r.worker(udpN(0)).crypto.deriver = nil // any use panics
 	for range repeatRate.Burst {
 		if o := r.step(udpN(0), signed(card, 1, card.key)); o != OutBound {
 			t.Fatal(o)
@@ -105,7 +105,7 @@ func TestBindMemoryGrace(t *testing.T) {
 	old := r.joiner(udpN(1), host)
 	busy := r.worker(udpN(0))
 	busy.epoch.enter()
-	if o := busy.step(r.now, udpN(0), relayMessage(host.id, old.id, 5), false); o != OutRelayed {
+	if o := busy.handleDatagram(r.now, udpN(0), relayMessage(host.id, old.id, 5), false); o != OutRelayed {
 		t.Fatal(o)
 	}
 	card, err := r.reserve(alloc.RoleJoiner, host, "new", 0)
@@ -118,15 +118,15 @@ func TestBindMemoryGrace(t *testing.T) {
 	}
 	for range 5 {
 		other.epoch.enter()
-		if o := other.step(r.now, udpN(1), signed(card, 1, card.key), false); o != handedOver {
+		if o := other.handleDatagram(r.now, udpN(1), signed(card, 1, card.key), false); o != outcomePending {
 			t.Errorf("before the answer has left: %v", o)
 		}
 		other.out.flush()
 		other.epoch.leave()
 		r.pump()
 	}
-	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(table.Told) {
-		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(table.Told))
+	if e := r.entry(card); e.Endpoint != udpN(1) || e.Is(table.BindConfirmed) {
+		t.Errorf("it is at %v, told %v", e.Endpoint, e.Is(table.BindConfirmed))
 	}
 	if sent := r.take(); len(sent) != 0 {
 		t.Fatalf("%x left while a worker was busy", sent[0].pkt)
@@ -143,7 +143,7 @@ func TestBindMemoryGrace(t *testing.T) {
 			t.Errorf("type %d to %v", s.pkt[3], s.to)
 		}
 	}
-	if o := other.step(r.now, udpN(1), signed(card, 1, card.key), false); o != OutBound {
+	if o := other.handleDatagram(r.now, udpN(1), signed(card, 1, card.key), false); o != OutBound {
 		t.Errorf("after it has left: %v", o)
 	}
 }
@@ -176,7 +176,7 @@ func TestNonceRule(t *testing.T) {
 			for i := part; i < len(lasts); i += parts {
 				e.Nonce = lasts[i]
 				for next := range 1 << 16 {
-					same, other := nonceOld(&e, udpN(0), uint16(next)), nonceOld(&e, udpN(1), uint16(next))
+					same, other := isStaleNonce(&e, udpN(0), uint16(next)), isStaleNonce(&e, udpN(1), uint16(next))
 					if same != refused(int(e.Nonce), next, true) || other != refused(int(e.Nonce), next, false) {
 						t.Errorf("%d after %d: same endpoint refused %v, other %v", next, e.Nonce, same, other)
 						return
@@ -262,7 +262,7 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 	w0, w1, w2 := r.workers[0], r.workers[1], r.workers[2]
 	bind := func(c *mCard, nonce uint16) {
 		w2.epoch.enter()
-		w2.step(r.now, e, signed(c, nonce, c.key), false)
+		w2.handleDatagram(r.now, e, signed(c, nonce, c.key), false)
 		w2.out.flush()
 		w2.epoch.leave()
 		r.pump()
@@ -271,7 +271,7 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 	bind(a, 2)
 	bind(x, 2)
 	w1.epoch.enter()
-	if o := w1.step(r.now, udpN(0), relayMessage(host.id, x.id, 5), false); o != OutRelayed {
+	if o := w1.handleDatagram(r.now, udpN(0), relayMessage(host.id, x.id, 5), false); o != OutRelayed {
 		t.Fatal(o)
 	}
 	bind(a, 3)
@@ -289,14 +289,14 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 func TestBusyForgives(t *testing.T) {
 	s := newMatch(t, newHouse(t))
 	w := s.workers[workerOf(atStranger)]
-	for range 2 * mismatchesPerEndpoint {
-		if o := w.step(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != OutErrorMismatch {
+	for range 2 * mutesAfter {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != OutErrorMismatch {
 			t.Fatalf("a PING earns %v", o)
 		}
 		for range freshRing {
 			w.inbox.rings[fresh].push(&command{kind: 0xFF})
 		}
-		if o := w.step(s.now, endpointAt(atStranger), signed(s.dan(), 0, s.dan().key), false); o != DropBusy {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.dan(), 0, s.dan().key), false); o != DropBusy {
 			t.Fatalf("the BIND: %v", o)
 		}
 		w.inbox.clear()
@@ -314,7 +314,7 @@ func TestManyComeBack(t *testing.T) {
 	const many = 3 * muteSets * muteWays
 	for i := range uint32(many) {
 		ip := netip.AddrFrom4([4]byte{198, 18, byte(i >> 8), byte(i)})
-		if o := w.step(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
+		if o := w.handleDatagram(s.now, endpoint.UDP(netip.AddrPortFrom(ip, 5000), 0, 0), pingMessage(mID{9}), false); o != OutErrorMismatch && o != DropBudget {
 			t.Fatalf("endpoint %d: %v", i, o)
 		}
 		w.out.reset()

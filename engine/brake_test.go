@@ -20,7 +20,7 @@ const crowdHost = 1 << 20 // number of the host's endpoint
 
 func newCrowd(t *testing.T, n int) *crowd {
 	c := &crowd{rig: newRig(t, Config{})}
-	c.control.expires = 1 << 20 // TestExpiryPace is about the pace
+	c.control.expiriesPerMilli = 1 << 20 // TestExpiryPace is about the pace
 	c.host = c.rig.host(udpN(crowdHost), 1)
 	c.join(n)
 	return c
@@ -46,7 +46,7 @@ func (c *crowd) pass(d time.Duration, from int) {
 	c.each(2*time.Second, d, func(int) { c.ping(from) })
 }
 
-func (c *crowd) holds() uint64 { return c.control.brake.holdsEver.Load() }
+func (c *crowd) holds() uint64 { return c.control.pause.pausesTotal.Load() }
 
 // TestBrakeHolds: when everybody is silent at once, nobody ends for half a
 // minute. Who is still silent then ends, and the brake does not hold again at
@@ -57,15 +57,15 @@ func TestBrakeHolds(t *testing.T) {
 	c := newCrowd(t, n)
 	start := c.now
 	c.pass(38*time.Second, n) // the host alone pings
-	if c.live() != n+1 || c.holds() != 1 || !c.control.brake.holds || !c.control.brake.engaged.Load() {
-		t.Fatalf("%d live, %d holds, holding: %v, said: %v", c.live(), c.holds(), c.control.brake.holds, c.control.brake.engaged.Load())
+	if c.live() != n+1 || c.holds() != 1 || !c.control.pause.active || !c.control.pause.isActive.Load() {
+		t.Fatalf("%d live, %d holds, holding: %v, said: %v", c.live(), c.holds(), c.control.pause.active, c.control.pause.isActive.Load())
 	}
 	for _, e := range c.players[:n/3] { // a third comes back in time
 		c.feed(c.entry(e).Endpoint, pingMessage(e.id))
 	}
 	c.each(250*time.Millisecond, 3*time.Second, func(int) { c.feed(udpN(crowdHost), pingMessage(c.host.id)) })
-	if c.live() != n/3+1 || c.holds() != 1 || c.control.brake.engaged.Load() {
-		t.Fatalf("after %v s: %d live, %d holds, said: %v", (c.now-start)/1000, c.live(), c.holds(), c.control.brake.engaged.Load())
+	if c.live() != n/3+1 || c.holds() != 1 || c.control.pause.isActive.Load() {
+		t.Fatalf("after %v s: %d live, %d holds, said: %v", (c.now-start)/1000, c.live(), c.holds(), c.control.pause.isActive.Load())
 	}
 	// Another crowd falls silent: it ends on time.
 	c.join(n)
@@ -124,7 +124,7 @@ func TestBrakeNetworkDown(t *testing.T) {
 	t.Parallel()
 	var sends sendCounts
 	for name, down := range map[string]func(c *crowd, down bool){
-		"link": func(c *crowd, down bool) { c.control.brake.down.Store(down) },
+		"link": func(c *crowd, down bool) { c.control.pause.linkDown.Store(down) },
 		"sends": func(_ *crowd, down bool) {
 			sends.tried += 12
 			if down {
@@ -134,8 +134,8 @@ func TestBrakeNetworkDown(t *testing.T) {
 	} {
 		for _, seconds := range []int{2, 12, 25} {
 			c := newCrowd(t, 5)
-			c.control.sends = func() sendCounts { return sends }
-			c.control.brake.sends = sends
+			c.control.sendTotals = func() sendCounts { return sends }
+			c.control.pause.sends = sends
 			c.each(time.Second, time.Duration(seconds)*time.Second, func(int) { down(c, true) })
 			down(c, false)
 			if c.live() != 6 || c.holds() != 1 {
@@ -154,13 +154,13 @@ func TestBrakeNetworkDown(t *testing.T) {
 	// Some that fail among many are no sign of it, and neither is silence.
 	c := newCrowd(t, 5)
 	sends = sendCounts{}
-	c.control.sends = func() sendCounts { return sends }
+	c.control.sendTotals = func() sendCounts { return sends }
 	c.each(time.Second, 12*time.Second, func(int) { sends.tried, sends.down = sends.tried+10, sends.down+5 })
 	if c.live() != 1 || c.holds() != 0 {
 		t.Errorf("half of the sends fail: %d live, %d holds", c.live(), c.holds())
 	}
 	c = newCrowd(t, 5)
-	c.control.brake.down.Store(true)
+	c.control.pause.linkDown.Store(true)
 	c.advance(29 * time.Second)
 	if c.live() != 6 {
 		t.Errorf("%d live after 29 s without a network", c.live())
@@ -191,31 +191,31 @@ func TestBrakeStalls(t *testing.T) {
 		{[]stall{{110, 120}, {151, 165}}, 100, 40, 150},
 		{[]stall{{50, 60}, {110, 120}, {300, 310}}, 100, 40, 150},
 	} {
-		var b brake
+		var b expiryPause
 		for _, s := range c.stalls {
-			b.stalls[b.count%maxStalls] = s
-			b.count++
+			b.stalls[b.stallCount%maxStalls] = s
+			b.stallCount++
 		}
 		if got := b.extend(c.since, c.limit); got != c.want {
 			t.Errorf("case %d: %d, want %d", i, got, c.want)
 		}
 	}
 	// The oldest are forgotten, in order.
-	var b brake
+	var b expiryPause
 	for n := range int64(3 * maxStalls) {
-		b.lastPump = 1000 * (1 + 10*n)
-		b.stalled(b.lastPump + 2000)
+		b.lastRun = 1000 * (1 + 10*n)
+		b.noteTime(b.lastRun + 2000)
 	}
 	if got := b.extend(0, 1<<20); got != 1<<20+maxStalls*8 {
 		t.Errorf("with all stalls %d, want those of the last %d", got-1<<20, maxStalls)
 	}
-	if got := b.stallsEver.Load(); got != 3*maxStalls {
+	if got := b.stallsTotal.Load(); got != 3*maxStalls {
 		t.Errorf("%d stalls were counted", got)
 	}
 	for gap, want := range map[int64]uint64{stallMillis: 0, stallMillis + 1: 1, 5: 0} {
-		b := brake{lastPump: 5000}
-		if b.stalled(5000 + gap); b.stallsEver.Load() != want {
-			t.Errorf("%d ms counted as %d stalls", gap, b.stallsEver.Load())
+		b := expiryPause{lastRun: 5000}
+		if b.noteTime(5000 + gap); b.stallsTotal.Load() != want {
+			t.Errorf("%d ms counted as %d stalls", gap, b.stallsTotal.Load())
 		}
 	}
 }
@@ -236,13 +236,13 @@ func TestBrakeSample(t *testing.T) {
 		at := r.control.nextTick(r.entry(players[0]).Handle) + 1
 		for i, p := range players { // those who are not silent are spread over the bucket
 			if (i+1)*(c.all-c.silent)/c.all > i*(c.all-c.silent)/c.all {
-				r.shared.table.Activity(r.entry(p).Handle).Heard(tick(r.now) + 8)
+				r.shared.table.Activity(r.entry(p).Handle).RecordReceive(tick(r.now) + 8)
 			}
 		}
 		if size := r.control.wheel.sizes[at%wheelBuckets]; size < c.all {
 			t.Fatalf("%d are filed under the tick, want %d", size, c.all)
 		}
-		if got := r.control.lapsing(at); got < c.least || got > c.most {
+		if got := r.control.countExpiring(at); got < c.least || got > c.most {
 			t.Errorf("%d of %d silent: %d are expected to lapse", c.silent, c.all, got)
 		}
 	}
@@ -272,8 +272,8 @@ func TestStandstill(t *testing.T) {
 				}
 			}
 			c.feed(udpN(crowdHost), pingMessage(c.host.id))
-			if c.live() != n+1 || c.control.brake.stallsEver.Load() != 1 {
-				t.Fatalf("%d of %d live, %d stalls", c.live(), n+1, c.control.brake.stallsEver.Load())
+			if c.live() != n+1 || c.control.pause.stallsTotal.Load() != 1 {
+				t.Fatalf("%d of %d live, %d stalls", c.live(), n+1, c.control.pause.stallsTotal.Load())
 			}
 			c.pass(6*time.Second, quiet)
 			if c.live() != n+1 {
@@ -315,9 +315,9 @@ func TestStandstillSettles(t *testing.T) {
 func TestFlap(t *testing.T) {
 	c := newCrowd(t, 20)
 	for range 2 {
-		c.control.brake.down.Store(true)
+		c.control.pause.linkDown.Store(true)
 		c.advance(12 * time.Second)
-		c.control.brake.down.Store(false)
+		c.control.pause.linkDown.Store(false)
 		c.pass(20*time.Second, 0)
 	}
 	if c.live() != 21 {
@@ -329,7 +329,7 @@ func TestFlap(t *testing.T) {
 func TestOneUnreachable(t *testing.T) {
 	c := newCrowd(t, 5)
 	var n sendCounts
-	c.control.sends = func() sendCounts { return n }
+	c.control.sendTotals = func() sendCounts { return n }
 	c.advance(5 * time.Second)
 	n = sendCounts{1, 1}
 	c.advance(7 * time.Second)

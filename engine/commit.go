@@ -1,15 +1,17 @@
 package engine
 
 import (
+	"context"
+	"errors"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// commit gives control's verdict on one command and repeats every check of
-// state that the worker made: state may have changed since. It does no I/O:
-// what is to be sent goes to the queue.
+// commit executes one command. It repeats each check of state that the worker made,
+// since the state may have changed. It does no I/O: replies go to the action queue.
 func (c *control) commit(cmd *command) Outcome {
 	if cmd.kind == proto.TypeBind {
 		return c.commitBind(cmd)
@@ -32,21 +34,21 @@ func (c *control) commit(cmd *command) Outcome {
 
 // commitBind binds an allocation to the endpoint of an authentic BIND.
 func (c *control) commitBind(cmd *command) Outcome {
-	if c.shared.sources.refused(cmd.from) {
+	if c.shared.sources.isRefused(cmd.from) {
 		return DropForbidden
 	}
 	e, ok := c.shared.table.ByID(cmd.claims.id)
 	if !ok {
-		if outcome := c.rebuild(cmd); outcome != handedOver {
+		if outcome := c.rebuild(cmd); outcome != outcomePending {
 			return outcome
 		}
 		e, _ = c.shared.table.ByID(cmd.claims.id)
 	}
-	if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {
-		// Its owner lives, but cannot prove that this BIND is not a replay.
-		if a := c.shared.table.Account(e.Handle); a.Deferred == 0 {
-			a.Deferred = tick(cmd.now) + c.shared.rules.deferral
-			c.shared.table.Mark(e.Handle, table.Deferred)
+	if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {
+		// The owner is there, but this BIND may be a replay.
+		if a := c.shared.table.Account(e.Handle); a.DeferredUntil == 0 {
+			a.DeferredUntil = tick(cmd.now) + c.shared.rules.deferral
+			c.shared.table.SetFlags(e.Handle, table.ExpiryDeferred)
 		}
 		return DropNonce
 	}
@@ -54,36 +56,36 @@ func (c *control) commitBind(cmd *command) Outcome {
 	return OutBound
 }
 
-// bind binds e to the endpoint of the command, and answers.
+// bind binds e to the endpoint of the command, and replies.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
-	c.shared.table.Activity(e.Handle).Heard(tick(cmd.now))
+	c.shared.table.Activity(e.Handle).RecordReceive(tick(cmd.now))
 	var after uint64
 	if moved {
-		c.shared.table.Unmark(e.Handle, table.Told)
-		c.shared.table.Activity(e.Handle).Unprove(c.shared.live.Load().unproven)
+		c.shared.table.ClearFlags(e.Handle, table.BindConfirmed)
+		c.shared.table.Activity(e.Handle).RequireValidation(c.shared.limits.Load().unvalidated)
 	}
-	c.shared.table.Admit(e.Handle, cmd.nonce)
+	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
 		if displaced := c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {
-			c.stateFile.SetEndpoint(c.place(displaced), 0)
+			c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
 		}
 		after = c.shared.grace.next()
 	}
 	c.recordBind(e.Handle)
 	if first {
 		c.schedule(e.Handle)
-		c.project(e.Handle).players(1, c.shared.clock())
+		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
 	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
-	d.does, d.handle, d.nonce = sendBound, e.Handle, cmd.nonce
+	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
 	}
 }
 
-// commitConnect opens the link that a joiner asks for. The order of the checks
-// is part of the protocol: see the table in rules.go.
+// commitConnect opens the link that a joiner requests. The order of the checks is
+// part of the protocol, see rules.go.
 func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
@@ -94,7 +96,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	}
 	host, ok := c.shared.table.ByID(t.id)
 	switch {
-	case !ok && c.mayReturn(t.id, t.boot, cmd.now):
+	case !ok && c.mayRecover(t.id, t.boot, cmd.now):
 		return DropRecovering
 	case !ok:
 		return c.refuse(cmd, sender.ID, proto.ErrorNotFound)
@@ -107,7 +109,7 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		case a.Links >= a.MaxConnections:
 			c.reply(0, cmd.from, proto.Rejected{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 			return OutRejected
-		case c.promised(sender, &host, cmd.now):
+		case c.isSlotReserved(sender, &host, cmd.now):
 			return DropRecovering
 		case !c.shared.budgets.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
 			return DropRate
@@ -134,19 +136,19 @@ func admits(t *claims, sender *table.Entry, a *table.Account) bool {
 	return false
 }
 
-// link opens a link. A host that gets its first one goes from the long idle
-// limit to the short one, so its clocks start again.
+// link opens a link. The first link of a host ends its longer idle limit, so its
+// clocks restart.
 func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	c.shared.table.Link(joiner.Handle, host.Handle)
 	a := c.shared.table.Account(host.Handle)
 	if !a.EverLinked {
 		a.EverLinked = true
-		c.shared.table.Activity(host.Handle).Heard(now)
+		c.shared.table.Activity(host.Handle).RecordReceive(now)
 		c.schedule(host.Handle)
 	}
-	c.arrived(joiner)
+	c.releaseReservedSlot(joiner)
 	j := c.shared.table.Account(joiner.Handle)
-	j.Linked, j.Leaving, j.Banned = now, 0, false
+	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = now, 0, false
 	c.schedule(joiner.Handle)
 	c.recordLink(joiner.Handle, host.Handle)
 	if c.hooks.OnConnect != nil {
@@ -154,35 +156,37 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-// commitDisconnect closes a link, tells the peer and echoes. Real clients send
-// two DISCONNECTs per link, so a missing link within a match is no error.
+// commitDisconnect closes a link, forwards the DISCONNECT and echoes it. Real clients
+// send two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
-	if peer, ok := c.shared.table.Peer(sender, cmd.peer); ok {
-		if c.shared.spoof.suspects(sender.Handle, cmd.now) {
-			c.holdDisconnect(sender, &peer, tick(cmd.now))
+	var peer table.Entry
+	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
+		if c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
+			c.deferDisconnect(sender, &peer, tick(cmd.now))
 			return OutHeld
 		}
-		c.part(sender, &peer, tick(cmd.now))
+		c.disconnect(sender, &peer, tick(cmd.now))
 		return OutDisconnected
 	}
 	if !c.sameMatch(sender, cmd.peer) {
-		if c.shared.recovering(cmd.now) && sender.Is(table.Rebuilt) {
+		if c.shared.recovering(cmd.now) && sender.Is(table.Recovered) {
 			return DropRecovering
 		}
 		return c.refuse(cmd, sender.ID, proto.ErrorNotConnected)
 	}
-	c.ban(sender, cmd.peer)
+	c.blockRelink(sender, cmd.peer)
 	c.reply(0, cmd.from, proto.Disconnect{From: sender.ID, To: cmd.peer}.Append(c.buf[:0]))
 	return OutDisconnected
 }
 
-// part closes the link between two, and tells both that from closed it.
-func (c *control) part(from, peer *table.Entry, now table.Tick) {
+// disconnect closes the link between from and peer, and sends both a DISCONNECT of
+// from.
+func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
-		c.shared.table.Activity(peer.Handle).Active(now)
+		c.shared.table.Activity(peer.Handle).RecordActivity(now)
 		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
@@ -193,7 +197,7 @@ func (c *control) part(from, peer *table.Entry, now table.Tick) {
 	}
 }
 
-// unlink closes the link between two and tells nobody.
+// unlink closes the link between a and b without a message.
 func (c *control) unlink(a, b *table.Entry) {
 	joiner, host := a, b
 	if a.Role == table.RoleHost {
@@ -201,38 +205,38 @@ func (c *control) unlink(a, b *table.Entry) {
 	}
 	c.shared.table.Unlink(joiner.Handle)
 	j := c.shared.table.Account(joiner.Handle)
-	j.Linked, j.Leaving, j.Banned = 0, 0, joiner.Is(table.Rebuilt)
+	j.LinkedAt, j.UnlinkAt, j.LinkBlocked = 0, 0, joiner.Is(table.Recovered)
 	c.recordLink(joiner.Handle, host.Handle)
 }
 
-// holdDisconnect lets a DISCONNECT wait, which somebody may have forged.
-func (c *control) holdDisconnect(sender, peer *table.Entry, now table.Tick) {
+// deferDisconnect makes a DISCONNECT wait that may be forged.
+func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	joiner := sender
 	if sender.Role == table.RoleHost {
 		joiner = peer
 	}
-	if a := c.shared.table.Account(joiner.Handle); a.Leaving == 0 {
-		a.Leaving, a.LeftBy = now+lingerTicks, sender.Role
+	if a := c.shared.table.Account(joiner.Handle); a.UnlinkAt == 0 {
+		a.UnlinkAt, a.DisconnectedBy = now+confirmTicks, sender.Role
 		c.schedule(joiner.Handle)
 	}
 }
 
-// commitClose ends an allocation at its owner's wish, after a while if somebody
-// may have forged it.
+// commitClose ends an allocation at its owner's request, or makes the CLOSE wait if it
+// may be forged.
 func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
-	if !c.shared.spoof.suspects(sender.Handle, cmd.now) {
+	if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
 	}
-	if a := c.shared.table.Account(sender.Handle); a.Closing == 0 {
-		a.Closing = tick(cmd.now) + lingerTicks
+	if a := c.shared.table.Account(sender.Handle); a.CloseAt == 0 {
+		a.CloseAt = tick(cmd.now) + confirmTicks
 		c.schedule(sender.Handle)
 	}
 	return OutHeld
 }
 
-// sameMatch reports whether peer is another member of the sender's match. The
-// host counts even when it has ended; of other members nothing is known then.
+// sameMatch reports whether peer is another member of the sender's match. The id of
+// the host counts even after it has ended.
 func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 	match := c.shared.table.Account(sender.Handle).Match
 	if peer == sender.ID {
@@ -254,17 +258,17 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 	return errorOutcomes[code]
 }
 
-// end removes an allocation with its links, and tells no peer: a host's end
-// would otherwise send a hundred datagrams for one.
+// end removes an allocation and its links. It sends nothing to its peers: the end of
+// a host would otherwise cause a hundred datagrams.
 func (c *control) end(h table.Handle, why EndReason) {
 	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
-	c.stateFile.Remove(c.place(h))
-	proven := c.shared.table.Activity(h).Proven()
+	c.stateFile.Remove(c.recordPlace(h))
+	proven := c.shared.table.Activity(h).IsValidated()
 	if e, ok := c.shared.table.At(h); ok {
-		c.arrived(&e)
-		c.strike(&e)
+		c.releaseReservedSlot(&e)
+		c.countEnded(&e)
 	}
 	e, ok := c.shared.table.End(h)
 	if !ok {
@@ -273,13 +277,13 @@ func (c *control) end(h table.Handle, why EndReason) {
 	if host, ok := c.shared.table.At(e.Link); ok {
 		c.recordHost(&host)
 	}
-	if e.Is(table.Rebuilt) && c.recovery.ended != nil {
+	if e.Is(table.Recovered) && c.recovery.ended != nil {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.shared.grace.next()
 	if why == EndExpired && !e.Endpoint.IsZero() && proven {
 		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
-		d.does = sendLast
+		d.kind = sendTimeout
 	}
 	c.queue.push(after, recycleSlot, h)
 	if c.hooks.OnEnd != nil {
@@ -287,12 +291,111 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 }
 
-// reply queues a datagram that leaves when grace period after is over, and
-// after everything queued before it. It copies pkt. The deed is valid until the
-// next is queued.
-func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *deferred {
+// reply queues a datagram that is sent after grace period after, and after all
+// earlier actions. It copies pkt. The action that it returns is valid until the next
+// one is queued.
+func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *action {
 	d := c.queue.add()
-	d.after, d.does, d.to = after, sendReply, to
+	d.after, d.kind, d.to = after, sendReply, to
 	d.size = uint8(copy(d.room[:], pkt))
 	return d
+}
+
+// ErrKickHost is returned by [Server.Kick] for a host: a match cannot go on without
+// its host, so use [Server.End].
+var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
+
+// End ends an allocation as if its owner had sent CLOSE: its links are closed
+// without a message, its later messages get ERROR 3 and its next BIND ERROR 4, also
+// after a restart. An allocation of the previous run that has not come back cannot
+// come back any more. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
+func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
+	var verdict error
+	if err := s.onControl(ctx, func(c *control) { verdict = c.endByID(id, c.shared.clock()) }); err != nil {
+		return err
+	}
+	return verdict
+}
+
+// Kick removes a joiner from its match and ends its allocation. Host and joiner each
+// get a DISCONNECT from the other, since clients act on that. The player can get
+// another allocation with the join code. Errors: [ErrKickHost], alloc.ErrNotFound,
+// alloc.ErrUnavailable.
+func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
+	var verdict error
+	if err := s.onControl(ctx, func(c *control) { verdict = c.kick(joiner, c.shared.clock()) }); err != nil {
+		return err
+	}
+	return verdict
+}
+
+func (c *control) endByID(id proto.AllocationID, now int64) error {
+	if e, ok := c.shared.table.ByID(id); ok {
+		c.end(e.Handle, EndOperator)
+		c.blockRecovery(id)
+		return nil
+	}
+	return c.abandonRecovery(id, now)
+}
+
+func (c *control) kick(id proto.AllocationID, now int64) error {
+	e, ok := c.shared.table.ByID(id)
+	if !ok {
+		return c.abandonRecovery(id, now)
+	}
+	if e.Role == table.RoleHost {
+		return ErrKickHost
+	}
+	if host, linked := c.shared.table.At(e.Link); linked {
+		c.kickLink(&e, &host, tick(now))
+	}
+	c.end(e.Handle, EndOperator)
+	c.blockRecovery(id)
+	return nil
+}
+
+// blockRecovery keeps an ended allocation from coming back within the recovery window.
+func (c *control) blockRecovery(id proto.AllocationID) {
+	if c.recovery.ended != nil {
+		c.recovery.ended[id] = struct{}{}
+	}
+}
+
+// kickLink closes the link between joiner and host, and sends each a DISCONNECT of the
+// other.
+func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
+	c.unlink(joiner, host)
+	after := c.shared.grace.next()
+	for _, m := range []struct{ from, to *table.Entry }{{host, joiner}, {joiner, host}} {
+		if m.to.Endpoint.IsZero() {
+			continue
+		}
+		c.shared.table.Activity(m.to.Handle).RecordActivity(now)
+		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
+	}
+	if c.hooks.OnDisconnect != nil {
+		c.hooks.OnDisconnect(DisconnectEvent{From: host.ID, To: joiner.ID})
+	}
+}
+
+// abandonRecovery keeps an allocation of the previous run from coming back.
+func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
+	_, ended := c.recovery.ended[id]
+	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {
+		return alloc.ErrNotFound
+	}
+	c.blockRecovery(id)
+	i, ok := c.recovery.awaitedRecord(id)
+	if !ok {
+		return nil // Without a record its BIND would be accepted.
+	}
+	lost := &c.recovery.records[i]
+	c.recovery.returned[i] = true
+	c.recovery.missing--
+	c.seats.recoverable -= recoverableSeats(&lost.Record)
+	c.stateFile.Remove(lost.Place)
+	if c.hooks.OnEnd != nil {
+		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Reason: EndOperator})
+	}
+	return nil
 }

@@ -96,7 +96,7 @@ func TestKick(t *testing.T) {
 	r, host, p := drainMatch(t, engine.Config{Hooks: told.hooks()})
 	q := drainJoin(t, r, "q", host)
 	hostID, id := proto.AllocationID(host.Cred.ID), proto.AllocationID(p.Cred.ID)
-	if err := r.Kick(t.Context(), hostID); !errors.Is(err, engine.ErrHost) {
+	if err := r.Kick(t.Context(), hostID); !errors.Is(err, engine.ErrKickHost) {
 		t.Errorf("the host: %v", err)
 	}
 	if err := r.Kick(t.Context(), id); err != nil {

@@ -13,24 +13,24 @@ import (
 // millisecond, and all in the end.
 func TestExpiryPace(t *testing.T) {
 	s := newSim(testSealer(t), true)
-	s.control.expires = expiresPerMilli
-	const many = 3*expiresPerMilli - 5
+	s.control.expiriesPerMilli = expiriesPerMilli
+	const many = 3*expiriesPerMilli - 5
 	for range many {
 		s.reserve(alloc.RoleHost, nil, "p", "host", 1)
 	}
-	s.control.pump(s.now)
+	s.control.runOnce(s.now)
 	s.now += (10*time.Second + table.TickMillis*time.Millisecond).Milliseconds()
-	s.control.expiredAt, s.control.brake.lastPump = s.now-1, s.now-1 // it did not stand still
+	s.control.expiredAt, s.control.pause.lastRun = s.now-1, s.now-1 // it did not stand still
 	for left := many; left > 0; s.now++ {
 		for range 3 { // However often control is woken up in a millisecond.
-			s.control.pump(s.now)
+			s.control.runOnce(s.now)
 		}
-		want := max(0, left-expiresPerMilli)
+		want := max(0, left-expiriesPerMilli)
 		if n, _, _ := s.shared.table.Counts(); n != want {
 			t.Fatalf("%d allocations live, want %d", n, want)
 		}
-		if s.control.behind != (want > 0) {
-			t.Errorf("%d are left, behind is %v", want, s.control.behind)
+		if s.control.backlog != (want > 0) {
+			t.Errorf("%d are left, behind is %v", want, s.control.backlog)
 		}
 		left = want
 	}
@@ -44,27 +44,27 @@ func TestLastWord(t *testing.T) {
 		busy := 1 - workerOf(atBob)
 		dan := signed(s.dan(), 0, s.dan().key)
 		s.now += 10_000
-		s.control.brake.lastPump = s.now - 1
-		s.control.pump(s.now) // dan was reserved when bob was last heard
+		s.control.pause.lastRun = s.now - 1
+		s.control.runOnce(s.now) // dan was reserved when bob was last heard
 		s.control.reserve(&claims{role: alloc.RoleHost, id: proto.AllocationID{1}, match: proto.AllocationID{1}}, nil, s.now)
 		s.workers[busy].epoch.enter()
 		s.now += 250
-		s.control.pump(s.now) // marks bob
+		s.control.runOnce(s.now) // marks bob
 		s.workers[busy].epoch.leave()
 		s.workers[busy].epoch.enter()
 		s.sent = nil
-		s.control.pump(s.now) // ends him; his ERROR 1 waits for the busy worker
+		s.control.runOnce(s.now) // ends him; his ERROR 1 waits for the busy worker
 		if taken {
 			w := s.workers[workerOf(atBob)]
-			w.step(s.now, endpointAt(atBob), dan, false)
+			w.handleDatagram(s.now, endpointAt(atBob), dan, false)
 			c := s.control
 			var cmd *command
-			w.inbox.pump(func(got *command) { cmd = got })
+			w.inbox.drain(func(got *command) { cmd = got })
 			cmd.claims.id = proto.AllocationID{1}
 			c.commit(cmd)
 		}
 		s.workers[busy].epoch.leave()
-		s.control.pump(s.now)
+		s.control.runOnce(s.now)
 		told := 0
 		for _, x := range s.sent {
 			if x.to == addrOf(endpointAt(atBob)) && len(x.bytes) == proto.ErrorLen {

@@ -16,7 +16,7 @@ import (
 // one does not go in, and returns how many did and why it did not.
 func (b *inbox) fill(q class, now int64) (n int, why Outcome) {
 	for ; ; n++ {
-		if _, why = b.push(q, &command{share: uint8(n), now: now}); why != handedOver {
+		if _, why = b.push(q, &command{bucket: uint8(n), now: now}); why != outcomePending {
 			return n, why
 		}
 	}
@@ -32,31 +32,31 @@ func TestInboxClasses(t *testing.T) {
 		if n != len(b.rings[full].slots) || why != DropBusy {
 			t.Errorf("class %d took %d commands, then %v", full, n, why)
 		}
-		if _, why := b.push(other, &command{}); why != handedOver {
+		if _, why := b.push(other, &command{}); why != outcomePending {
 			t.Errorf("class %d is full, and a command of the other: %v", full, why)
 		}
 		b.fill(other, 0)
-		want := [2]int{knownPump, freshPump}
+		want := [2]int{knownPerRound, freshPerRound}
 		for range 3 {
-			before := [2]int{b.rings[known].waiting(), b.rings[fresh].waiting()}
+			before := [2]int{b.rings[known].size(), b.rings[fresh].size()}
 			decided := 0
-			if !b.pump(func(*command) { decided++ }) {
+			if !b.drain(func(*command) { decided++ }) {
 				t.Error("more waits, and pump says no")
 			}
 			for q := range want {
-				if got := before[q] - b.rings[q].waiting(); got != want[q] {
+				if got := before[q] - b.rings[q].size(); got != want[q] {
 					t.Errorf("%d of class %d were decided, want %d", got, q, want[q])
 				}
 			}
-			if decided != knownPump+freshPump {
+			if decided != knownPerRound+freshPerRound {
 				t.Errorf("%d were decided", decided)
 			}
 		}
-		for b.pump(func(*command) {}) {
+		for b.drain(func(*command) {}) {
 		}
-		for q := range b.held {
-			for i := range b.held[q] {
-				if n := b.held[q][i].Load(); n != 0 {
+		for q := range b.queued {
+			for i := range b.queued[q] {
+				if n := b.queued[q][i].Load(); n != 0 {
 					t.Errorf("class %d, bucket %d: %d are held of none that wait", q, i, n)
 				}
 			}
@@ -69,23 +69,23 @@ func TestInboxClasses(t *testing.T) {
 func TestInboxPending(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
-	if b.pending(0) {
+	if b.isPending(0) {
 		t.Error("no command is pending")
 	}
 	var numbers [2][]uint64
 	for i := range 200 {
 		q := class(i % 2)
-		n, why := b.push(q, &command{share: uint8(i)})
-		if why != handedOver || n == 0 || !b.pending(n) {
-			t.Fatalf("command %d: number %d, %v, pending %v", i, n, why, b.pending(n))
+		n, why := b.push(q, &command{bucket: uint8(i)})
+		if why != outcomePending || n == 0 || !b.isPending(n) {
+			t.Fatalf("command %d: number %d, %v, pending %v", i, n, why, b.isPending(n))
 		}
 		numbers[q] = append(numbers[q], n)
 	}
-	b.pump(func(*command) {})
-	for q, decided := range [2]int{knownPump, freshPump} {
+	b.drain(func(*command) {})
+	for q, decided := range [2]int{knownPerRound, freshPerRound} {
 		for i, n := range numbers[q] {
-			if b.pending(n) != (i >= decided) {
-				t.Errorf("class %d, command %d: pending %v", q, i, b.pending(n))
+			if b.isPending(n) != (i >= decided) {
+				t.Errorf("class %d, command %d: pending %v", q, i, b.isPending(n))
 			}
 		}
 	}
@@ -98,24 +98,24 @@ func TestInboxLoad(t *testing.T) {
 	for q, size := range map[class]int{known: knownRing, fresh: freshRing} {
 		b := newInbox(false)
 		for i := range size/8 - 1 {
-			b.push(q, &command{share: uint8(i)})
+			b.push(q, &command{bucket: uint8(i)})
 		}
-		if b.loaded(1000) {
+		if b.isUnderLoad(1000) {
 			t.Errorf("class %d: under load with %d of %d", q, size/8-1, size)
 		}
-		b.push(q, &command{share: 200})
-		if !b.loaded(1000) || !b.loaded(1500) {
+		b.push(q, &command{bucket: 200})
+		if !b.isUnderLoad(1000) || !b.isUnderLoad(1500) {
 			t.Errorf("class %d: not under load with %d of %d", q, size/8, size)
 		}
-		b.pump(func(*command) {})
-		if !b.loaded(1500+loadedMillis-1) || b.loaded(1500+loadedMillis) {
+		b.drain(func(*command) {})
+		if !b.isUnderLoad(1500+underLoadMillis-1) || b.isUnderLoad(1500+underLoadMillis) {
 			t.Errorf("class %d: load does not last for a second", q)
 		}
 	}
 	b := newInbox(false)
-	b.strained(5000)
-	b.strained(5200)
-	if !b.loaded(5200+loadedMillis-1) || b.loaded(5200+loadedMillis) {
+	b.noteLoad(5000)
+	b.noteLoad(5200)
+	if !b.isUnderLoad(5200+underLoadMillis-1) || b.isUnderLoad(5200+underLoadMillis) {
 		t.Error("a full batch is no sign of load for a second")
 	}
 }
@@ -126,31 +126,31 @@ func TestInboxShares(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
 	push := func(q class, share uint8, now int64) Outcome {
-		_, why := b.push(q, &command{share: share, now: now})
+		_, why := b.push(q, &command{bucket: share, now: now})
 		return why
 	}
-	for range shareUnderLoad + 10 {
-		if why := push(known, 7, 0); why != handedOver {
+	for range bucketLimit + 10 {
+		if why := push(known, 7, 0); why != outcomePending {
 			t.Fatal("without load: ", why)
 		}
 	}
-	b.strained(0)
+	b.noteLoad(0)
 	if why := push(known, 7, 0); why != DropLoad {
 		t.Error("more than its share: ", why)
 	}
-	for range shareUnderLoad {
-		if why := push(fresh, 7, 0); why != handedOver {
+	for range bucketLimit {
+		if why := push(fresh, 7, 0); why != outcomePending {
 			t.Fatal("of the other class: ", why)
 		}
 	}
 	if why := push(fresh, 7, 0); why != DropLoad {
 		t.Error("more than its share of the other class: ", why)
 	}
-	if why := push(known, 8, 0); why != handedOver {
+	if why := push(known, 8, 0); why != outcomePending {
 		t.Error("another bucket: ", why)
 	}
-	b.pump(func(*command) {})
-	if why := push(known, 7, 0); why != handedOver {
+	b.drain(func(*command) {})
+	if why := push(known, 7, 0); why != outcomePending {
 		t.Error("after all were decided: ", why)
 	}
 }
@@ -173,7 +173,7 @@ func newSiege(t *testing.T) *siege {
 			ep := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
 			card := s.unlinked(ep, host)
 			s.hostile, s.hostileAt = append(s.hostile, card), append(s.hostileAt, ep)
-			buckets[uint8(s.shared.budgets.gate(ep))] = true
+			buckets[uint8(s.shared.budgets.prefixIndex(ep))] = true
 			for _, c := range s.cells(card, ep) {
 				cells[c] = true
 			}
@@ -183,7 +183,7 @@ func newSiege(t *testing.T) *siege {
 			card := s.unlinked(udpN(i), host)
 			s.honest, s.honestAt = append(s.honest, card), append(s.honestAt, udpN(i))
 			own := s.cells(card, udpN(i))
-			apart = apart && !buckets[uint8(s.shared.budgets.gate(udpN(i)))] && !cells[own[0]] && !cells[own[1]]
+			apart = apart && !buckets[uint8(s.shared.budgets.prefixIndex(udpN(i)))] && !cells[own[0]] && !cells[own[1]]
 		}
 		if apart {
 			return s
@@ -194,7 +194,7 @@ func newSiege(t *testing.T) *siege {
 // cells are the gates of signatures that a BIND draws on.
 func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
 	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.shared.budgets.secret
-	return [2]uint64{scatter(at+s.shared.budgets.gate(from)) >> (64 - 13), scatter(^at) >> (64 - 13)}
+	return [2]uint64{mix64(at+s.shared.budgets.prefixIndex(from)) >> (64 - 13), mix64(^at) >> (64 - 13)}
 }
 
 // TestFairness: one prefix that sends as much as it can does not keep a hundred
@@ -207,7 +207,7 @@ func TestFairness(t *testing.T) {
 	before, nonce := r.counted(OutBound), uint16(2)
 	for range rounds {
 		for _, w := range r.workers {
-			w.inbox.strained(r.now)
+			w.inbox.noteLoad(r.now)
 		}
 		nonce++
 		for i := range flood { // as many BINDs as fill all rings many times
@@ -215,7 +215,7 @@ func TestFairness(t *testing.T) {
 			r.step(enemies[k], signed(cards[k], nonce+uint16(i), cards[k].key))
 			if each := flood / len(players); i%each == 0 {
 				p := i / each
-				if o := r.step(udpN(p), signed(players[p], nonce, players[p].key)); o != handedOver {
+				if o := r.step(udpN(p), signed(players[p], nonce, players[p].key)); o != outcomePending {
 					t.Fatalf("honest player %d: %v", p, o)
 				}
 			}
@@ -306,13 +306,13 @@ func TestFloodOfWrongSignatures(t *testing.T) {
 	for second := range 5 {
 		for i := range 2000 {
 			from := udpN(100 + second*2000 + i)
-			r.worker(from).inbox.strained(r.now)
+			r.worker(from).inbox.noteLoad(r.now)
 			if o := r.step(from, wrong); o != DropMAC && o != DropLoad {
 				t.Fatal(o)
 			}
 		}
 		again := endpoint.UDP(netip.AddrPortFrom(udpN(0).AddrPort().Addr(), uint16(41_000+second)), 0, 0)
-		r.worker(again).inbox.strained(r.now)
+		r.worker(again).inbox.noteLoad(r.now)
 		r.bind(card, again, uint16(2+second))
 		r.advance(time.Second)
 	}

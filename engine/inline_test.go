@@ -9,10 +9,10 @@ import (
 // mustInline are functions on the path of a forwarded datagram, by package: each
 // runs for every datagram or batch and would otherwise cost a call.
 var mustInline = map[string][]string{
-	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent", "(*live).quota"},
+	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../internal/table": {
-		"(*Table).Activity", "(*Activity).Heard", "(*Activity).Prove", "(*Activity).Meter",
-		"(*Activity).Spend", "(*Activity).Active", "(*Activity).Tally",
+		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).Validate", "(*Activity).TakeQuota",
+		"(*Activity).AllowSend", "(*Activity).RecordActivity", "(*Activity).CounterIndex",
 	},
 	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
 	"../proto":         {"ParseType", "ParseRelay"},

@@ -19,17 +19,17 @@ func TestLargeReportRetried(t *testing.T) {
 	w := s.workers[workerOf(atHost)]
 	send := func(content int, want Outcome) {
 		t.Helper()
-		if o := w.step(s.now, endpointAt(atHost), relayMessage(s.host().id, s.bob().id, content), false); o != want {
+		if o := w.handleDatagram(s.now, endpointAt(atHost), relayMessage(s.host().id, s.bob().id, content), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
 		}
 	}
-	w.inbox.unshared = true
-	for o := handedOver; o == handedOver; {
+	w.inbox.unlimited = true
+	for o := outcomePending; o == outcomePending; {
 		_, o = w.inbox.push(known, &command{kind: proto.TypeClose})
 	}
 	send(mMaxMessage, DropReceiverSize)
-	for w.inbox.rings[known].waiting() > 0 {
-		s.control.pump(s.now)
+	for w.inbox.rings[known].size() > 0 {
+		s.control.runOnce(s.now)
 	}
 	if len(s.reports) != 0 {
 		t.Fatalf("reported %+v", s.reports)
@@ -38,7 +38,7 @@ func TestLargeReportRetried(t *testing.T) {
 	send(mSafeMessage-38+1, OutRelayed)
 	for range 5 {
 		send(mMaxMessage, DropReceiverSize)
-		s.control.pump(s.now)
+		s.control.runOnce(s.now)
 	}
 	want := []mReport{{s.host().id, s.host().id, s.bob().id, mSafeMessage + 1, mSafeMessage, false}}
 	if !slices.Equal(s.reports, want) {

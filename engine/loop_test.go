@@ -173,12 +173,12 @@ func (w *world) digest() (d [5]table.Entry) {
 
 // forget makes the relay forget what it told whom lately.
 func (w *world) forget() {
-	w.now += table.StrangerMillis
+	w.now += table.NotConnectedMillis
 	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
-		w.shared.table.Activity(w.entry(c).Handle).Heard(tick(w.now))
+		w.shared.table.Activity(w.entry(c).Handle).RecordReceive(tick(w.now))
 	}
 	for _, worker := range w.workers {
-		worker.mute = muteTable{secret: worker.mute.secret}
+		worker.mutes = muteTable{secret: worker.mutes.secret}
 	}
 }
 

@@ -23,7 +23,7 @@ func TestAllocs(t *testing.T) {
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			allocs := testing.AllocsPerRun(100, func() {
-				w.step(s.now, ep, pkt, c.truncated)
+				w.handleDatagram(s.now, ep, pkt, c.truncated)
 				w.out.reset()
 				w.inbox.clear()
 			})
@@ -38,8 +38,8 @@ func TestAllocs(t *testing.T) {
 func (b *inbox) clear() {
 	for q := range b.rings {
 		b.rings[q].head.Store(b.rings[q].tail.Load())
-		for i := range b.held[q] {
-			b.held[q][i].Store(0)
+		for i := range b.queued[q] {
+			b.queued[q][i].Store(0)
 		}
 	}
 }
@@ -54,12 +54,12 @@ func TestAllocsIPv6(t *testing.T) {
 	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
 	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
-	s.shared.live.Store(&live{joiner: table.NewQuota(1<<20, 1<<30), unproven: 1 << 20})
+	s.shared.limits.Store(rates(table.NewQuota(1<<20, 1<<30), table.Quota{}))
 	for name, pkt := range map[string][]byte{
 		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
 	} {
 		allocs := testing.AllocsPerRun(100, func() {
-			if o := w.step(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
+			if o := w.handleDatagram(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
 				t.Fatalf("%s: %v", name, o)
 			}
 			w.out.reset()
@@ -77,12 +77,12 @@ func TestAllocsCommit(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	s := newMatch(t, newHouse(t))
-	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	pkt, ep := signed(s.bob(), 6, s.bob().key), endpoint.UDP(simAddrs[atBob], 0, 0)
 	allocs := testing.AllocsPerRun(100, func() {
-		w.step(s.now, ep, pkt, false)
-		s.control.pump(s.now)
+		w.handleDatagram(s.now, ep, pkt, false)
+		s.control.runOnce(s.now)
 	})
 	if allocs != 0 {
 		t.Errorf("%v allocations per BIND", allocs)
@@ -107,13 +107,13 @@ func BenchmarkStep(b *testing.B) {
 		b.Run(c.name, func(b *testing.B) {
 			s := newMatch(b, newHouse(b))
 			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
-			s.shared.live.Store(&live{joiner: generous, host: generous, unproven: 1 << 20})
+			s.shared.limits.Store(rates(generous, generous))
 			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			b.ReportAllocs()
 			for b.Loop() {
-				w.count(w.step(s.now, ep, pkt, false), len(pkt))
+				w.count(w.handleDatagram(s.now, ep, pkt, false), len(pkt))
 				w.out.reset()
 			}
 			if sent := w.counts.outcomes[OutRelayed]; sent == 0 && strings.HasPrefix(c.name, "Relay") {
@@ -127,22 +127,28 @@ func BenchmarkStep(b *testing.B) {
 // worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
 	s := newMatch(b, newHouse(b))
-	s.control.out.deliver = func([]outgoing) (r sock.SendResult) { return r }
+	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
 	w := s.workers[workerOf(atBob)]
 	ep := endpoint.UDP(simAddrs[atBob], 0, 0)
 	pkt := signed(s.bob(), 6, s.bob().key)
 	b.Run("SameEndpoint", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			w.step(s.now, ep, pkt, false)
-			s.control.pump(s.now)
+			w.handleDatagram(s.now, ep, pkt, false)
+			s.control.runOnce(s.now)
 		}
 	})
 	b.Run("WorkerPart", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {
-			w.step(s.now, ep, pkt, false)
+			w.handleDatagram(s.now, ep, pkt, false)
 			w.inbox.clear()
 		}
 	})
+}
+
+// rates returns limits with the quotas of joiners and hosts, and 1 MiB for an
+// endpoint whose path is not validated.
+func rates(joiner, host table.Quota) *limitRates {
+	return &limitRates{quotas: [4]table.Quota{table.RoleJoiner: joiner, table.RoleHost: host}, unvalidated: 1 << 20}
 }

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // flight is a datagram on its way, to the relay or from it.
@@ -171,7 +173,7 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	clear(n.law.errors) // budgets begin anew
 	n.downUntil = n.now + down.Milliseconds()
 	n.shared.rules.recoverUntil += down.Milliseconds()
-	n.control.brake.lastPump = n.downUntil
+	n.control.pause.lastRun = n.downUntil
 	n.backlog = nil
 	n.stallUntil = 0
 	if !file {
@@ -237,11 +239,11 @@ func (l *law) relayed(n *netsim, cause *flight, o sending) {
 		n.fail("a RELAY that nobody sent so")
 	}
 	from, to := n.shared.table, mID(o.pkt[20:36])
-	sender, ok := from.ByEndpoint(cause.client)
-	if !ok || mID(sender.ID) != mID(o.pkt[4:20]) {
+	var sender, peer table.Entry
+	if !from.FindByEndpoint(cause.client, &sender) || mID(sender.ID) != mID(o.pkt[4:20]) {
 		n.fail("a RELAY from who is not there")
 	}
-	if peer, ok := from.Peer(&sender, [16]byte(to)); !ok || peer.Endpoint != o.to {
+	if id := proto.AllocationID(to); !from.FindPeer(&sender, &id, &peer) || peer.Endpoint != o.to {
 		n.fail("a RELAY to %v, who is not a peer there", o.to)
 	}
 }
@@ -270,7 +272,8 @@ func (l *law) check(n *netsim) {
 		}
 		if total++; !e.Endpoint.IsZero() {
 			bound++
-			if back, ok := n.shared.table.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+			var back table.Entry
+			if !n.shared.table.FindByEndpoint(e.Endpoint, &back) || back.Handle != e.Handle {
 				n.fail("%s is not the one at its endpoint", p.name)
 			}
 		}

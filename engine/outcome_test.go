@@ -28,10 +28,10 @@ func TestDropReasons(t *testing.T) {
 			if c.noSource {
 				ep = endpoint.Endpoint{}
 			}
-			w.count(w.step(s.now, ep, pkt, c.truncated), len(pkt))
+			w.count(w.handleDatagram(s.now, ep, pkt, c.truncated), len(pkt))
 			s.leave(workerOf(max(from, 0)))
-			s.control.pump(s.now)
-			s.control.pump(s.now)
+			s.control.runOnce(s.now)
+			s.control.runOnce(s.now)
 			after := s.totals()
 			for o := range NumOutcomes {
 				want := before[o]
@@ -120,7 +120,7 @@ func endpointAt(at int) endpoint.Endpoint {
 
 // spoof is somebody who tries all ports in bob's name.
 func (s *sim) spoof() {
-	for range wrongRate.Burst + 1 {
+	for range forgedRate.Burst + 1 {
 		s.datagram(atStranger, message(11, s.bob().id))
 	}
 }
@@ -249,16 +249,16 @@ var outcomeCases = []outcomeCase{
 	}},
 	{want: DropLoad, name: "share", make: func(s *sim) (int, []byte) {
 		w := s.workers[workerOf(atBob)]
-		w.inbox.strained(s.now)
+		w.inbox.noteLoad(s.now)
 		ep := endpoint.UDP(simAddrs[atBob], 0, 0)
-		w.inbox.held[known][uint8(w.shared.budgets.gate(ep))].Store(shareUnderLoad)
+		w.inbox.queued[known][uint8(w.shared.budgets.prefixIndex(ep))].Store(bucketLimit)
 		return atBob, message(11, s.bob().id)
 	}},
 	{want: DropLoad, name: "signatures", make: func(s *sim) (int, []byte) {
 		w := s.workers[workerOf(atBob)]
-		w.inbox.strained(s.now)
+		w.inbox.noteLoad(s.now)
 		for range verifyPrefixRate.Burst {
-			w.step(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), nil, false)
+			w.handleDatagram(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), nil, false)
 			bob, _ := w.shared.table.ByID(proto.AllocationID(s.bob().id))
 			w.shared.budgets.mayVerify(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), bob.ID, &bob)
 		}
@@ -276,7 +276,7 @@ var outcomeCases = []outcomeCase{
 		}
 		return atBob, signed(s.bob(), 5, s.bob().key)
 	}},
-	{want: DropUnproven, make: func(s *sim) (int, []byte) {
+	{want: DropUnvalidated, make: func(s *sim) (int, []byte) {
 		s.datagram(atStranger, signed(s.bob(), 6, s.bob().key))
 		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
 		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
@@ -364,7 +364,7 @@ var outcomeCases = []outcomeCase{
 		// Bob's worker takes his CONNECT_REQUEST while control already has
 		// his BIND from elsewhere, on the ring of the other worker.
 		w := s.workers[workerOf(atOther)]
-		w.step(s.now, endpoint.UDP(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
+		w.handleDatagram(s.now, endpoint.UDP(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
 		return atBob, connectMessage(s.bob().id, s.bob().ticket)
 	}},
 }

@@ -24,7 +24,7 @@ func TestPacer(t *testing.T) {
 		now, rests := int64(1e9), 0
 		for range 200 {
 			now += tt.every
-			if p.rest(now, tt.n) > 0 {
+			if p.delayAfter(now, tt.n) > 0 {
 				rests++
 			}
 		}
@@ -41,15 +41,15 @@ func TestPacerBurst(t *testing.T) {
 	now := int64(1e9)
 	for range 3 {
 		now += 33_000_000
-		if d := p.rest(now, 1); d != 0 {
+		if d := p.delayAfter(now, 1); d != 0 {
 			t.Errorf("rested %v after the first datagram", d)
 		}
 		now += 3_000
-		if p.rest(now, 1) == 0 {
+		if p.delayAfter(now, 1) == 0 {
 			t.Error("did not rest in the middle of a burst")
 		}
 		now += 150_000
-		if d := p.rest(now, 8); d == 0 {
+		if d := p.delayAfter(now, 8); d == 0 {
 			t.Error("did not rest although the burst may go on")
 		}
 	}

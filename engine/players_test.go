@@ -234,7 +234,7 @@ func (n *netsim) end() {
 		}
 	}
 	for _, b := range n.control.inboxes {
-		if b.rings[known].waiting()+b.rings[fresh].waiting() != 0 {
+		if b.rings[known].size()+b.rings[fresh].size() != 0 {
 			n.fail("commands are left")
 		}
 	}

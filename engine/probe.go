@@ -10,9 +10,12 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // A probe is a datagram that only this process can make: a magic word, a
@@ -36,11 +39,11 @@ func newProber() (prober, error) {
 }
 
 // probed answers a probe of this process; anything else is not for us.
-func (w *worker) probed(from endpoint.Endpoint, pkt []byte) Outcome {
+func (w *worker) answerProbe(from endpoint.Endpoint, pkt []byte) Outcome {
 	if len(pkt) != probeLen || string(pkt[:len(probeMagic)]) != probeMagic {
 		return DropSignature
 	}
-	tag := w.seal.scratch[:aes.BlockSize]
+	tag := w.crypto.scratch[:aes.BlockSize]
 	w.shared.probe.block.Encrypt(tag, pkt[len(probeMagic):probeReplyLen])
 	if subtle.ConstantTimeCompare(tag, pkt[probeReplyLen:]) != 1 {
 		return DropSignature
@@ -58,7 +61,7 @@ const probeTries = 3
 // proves that datagrams come in, are handled and go out.
 func (s *Server) Probe(ctx context.Context) error {
 	for _, addr := range s.Addrs() {
-		if err := s.probeAt(ctx, reachable(addr)); err != nil {
+		if err := s.probeAt(ctx, probeAddr(addr)); err != nil {
 			return fmt.Errorf("engine: probe %v: %w", addr, err)
 		}
 	}
@@ -107,7 +110,7 @@ func probeOnce(ctx context.Context, conn *net.UDPConn, probe []byte) error {
 }
 
 // reachable returns an address at which this machine reaches its own listener.
-func reachable(addr netip.AddrPort) netip.AddrPort {
+func probeAddr(addr netip.AddrPort) netip.AddrPort {
 	if !addr.Addr().IsUnspecified() {
 		return addr
 	}
@@ -115,4 +118,27 @@ func reachable(addr netip.AddrPort) netip.AddrPort {
 		return netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), addr.Port())
 	}
 	return netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
+}
+
+// qosRate is how many QoS probes of one source prefix are answered: a client
+// sends five to each region.
+var qosRate = table.Rate{Interval: 50_000, Burst: 40}
+
+// qosGates are shared by prefixes as those of the ERROR budgets are. Any worker
+// may use them.
+type qosGates [prefixGates]atomic.Uint64
+
+// qos answers a QoS probe with less than was asked.
+func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseQoSRequest(pkt)
+	switch {
+	case err != nil:
+		return DropSize
+	case w.shared.sources.isRefused(from):
+		return DropForbidden
+	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.qosGates[w.shared.budgets.prefixIndex(from)], now):
+		return DropRate
+	}
+	w.out.add(from, m.Response().Append(w.out.reply()))
+	return OutQoS
 }

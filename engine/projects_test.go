@@ -16,7 +16,7 @@ func (r *rig) usage() []Usage {
 	for _, w := range r.workers {
 		w.publish()
 	}
-	return s.carried(r.control.projects.usage(r.now))
+	return s.addTraffic(r.control.projects.usage(r.now))
 }
 
 // TestUsage: players count from their first BIND to their end, also when
@@ -82,12 +82,12 @@ func TestProjectsAreBounded(t *testing.T) {
 	t.Parallel()
 	p := newProjects()
 	for i := range uint64(2 * maxProjects) {
-		tally := p.tally(i + 1)
+		tally := p.indexOf(i + 1)
 		if want := i + 1; want < maxProjects && tally != uint32(want) || want >= maxProjects && tally != 0 {
 			t.Fatalf("tenant %d has tally %d", i+1, tally)
 		}
-		p.name(i+1, alloc.Tenant{Project: "x"})
-		p.all[tally].players(1, 1000)
+		p.setName(i+1, alloc.Tenant{Project: "x"})
+		p.all[tally].addPlayers(1, 1000)
 	}
 	all := p.usage(2000)
 	if len(all) != maxProjects || len(p.index) != maxProjects-1 {
@@ -173,23 +173,23 @@ func TestUsageAfterARestart(t *testing.T) {
 	host, late := r.host(udpN(1), 4), r.host(udpN(3), 4)
 	p := r.joiner(udpN(2), host)
 	r.restart(true)
-	if allocations, players := r.control.projects.used("p"); allocations != 0 || players != 0 {
+	if allocations, players := r.control.projects.sum("p"); allocations != 0 || players != 0 {
 		t.Errorf("nobody is back: %d allocations, %d players", allocations, players)
 	}
 	r.bind(host, udpN(1), 2)
 	r.bind(p, udpN(2), 2)
-	if allocations, players := r.control.projects.used("p"); allocations != 2 || players != 2 {
+	if allocations, players := r.control.projects.sum("p"); allocations != 2 || players != 2 {
 		t.Errorf("two are back: %d allocations, %d players", allocations, players)
 	}
 	if got := r.usage(); len(got) != 1 || got[0].Name != (alloc.Tenant{Project: "p"}) || got[0].Hosts != 1 {
 		t.Errorf("%+v", got)
 	}
-	if allocations, players := r.control.projects.used(""); allocations != 0 || players != 0 {
+	if allocations, players := r.control.projects.sum(""); allocations != 0 || players != 0 {
 		t.Errorf("of no project: %d allocations, %d players", allocations, players)
 	}
 	r.control.end(r.entry(p).Handle, EndClosed)
 	r.bind(late, udpN(3), 2)
-	if allocations, players := r.control.projects.used("p"); allocations != 2 || players != 2 {
+	if allocations, players := r.control.projects.sum("p"); allocations != 2 || players != 2 {
 		t.Errorf("one ended, one came: %d allocations, %d players", allocations, players)
 	}
 }
@@ -197,14 +197,14 @@ func TestUsageAfterARestart(t *testing.T) {
 // TestNamesAreBounded: of those who come back no more names are kept than
 // tenants are counted apart.
 func TestNamesAreBounded(t *testing.T) {
-	var n names
+	var n tenantNames
 	if _, ok := n.find(1); ok {
 		t.Error("a name that nobody brought")
 	}
 	for i := range uint64(2 * maxProjects) {
-		n.learn(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})
+		n.add(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})
 	}
-	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.of) != maxProjects {
-		t.Errorf("%v, %d names", name, len(n.of))
+	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.byHash) != maxProjects {
+		t.Errorf("%v, %d names", name, len(n.byHash))
 	}
 }

@@ -12,15 +12,15 @@ import (
 func TestRecent(t *testing.T) {
 	t.Parallel()
 	random := rand.New(rand.NewPCG(3, 4))
-	r := new(recent)
+	r := new(recentKeys)
 	until := map[uint64]int64{}
 	var now int64
 	var yes, refused int
 	for range 200_000 {
 		now += random.Int64N(3)
-		key := scatter(random.Uint64N(400) + 1)
+		key := mix64(random.Uint64N(400) + 1)
 		seen := until[key] > now
-		switch first := r.first(key, now, 200); {
+		switch first := r.add(key, now, 200); {
 		case first && seen:
 			t.Fatalf("%x twice within its while", key)
 		case first:
@@ -38,19 +38,19 @@ func TestRecent(t *testing.T) {
 // TestRecentFullSet: a fifth key of a set waits until one of four is forgotten.
 func TestRecentFullSet(t *testing.T) {
 	t.Parallel()
-	r := new(recent)
+	r := new(recentKeys)
 	for key := range uint64(recentWays) {
-		if !r.first(key, 0, 200+int64(key)) {
+		if !r.add(key, 0, 200+int64(key)) {
 			t.Fatalf("key %d of %d is refused", key, recentWays)
 		}
 	}
-	if r.first(recentWays, 199, 200) {
+	if r.add(recentWays, 199, 200) {
 		t.Error("a fifth key found room in a full set")
 	}
-	if !r.first(recentWays, 200, 200) {
+	if !r.add(recentWays, 200, 200) {
 		t.Error("a key that is over still takes room")
 	}
-	if r.first(1, 200, 200) {
+	if r.add(1, 200, 200) {
 		t.Error("the key in its place made another forgotten")
 	}
 }
@@ -58,13 +58,13 @@ func TestRecentFullSet(t *testing.T) {
 // TestRecentAtOnce: of many that ask about one key at a time, one is first.
 func TestRecentAtOnce(t *testing.T) {
 	t.Parallel()
-	r := new(recent)
+	r := new(recentKeys)
 	for round := range int64(500) {
 		var first atomic.Int32
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				if r.first(scatter(77), round*200, 200) {
+				if r.add(mix64(77), round*200, 200) {
 					first.Add(1)
 				}
 			})

@@ -36,6 +36,6 @@ func (f *fakeRecords) Run(ctx context.Context, _ func(endpoint.Endpoint, []byte)
 // secure gives all workers records.
 func (s *sim) secure(session Session) {
 	for _, w := range s.workers {
-		w.path.records = &fakeRecords{session}
+		w.records = &fakeRecords{session}
 	}
 }

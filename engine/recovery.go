@@ -2,6 +2,7 @@ package engine
 
 import (
 	"encoding/binary"
+	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -15,35 +16,35 @@ import (
 // a link comes back when its host relays. The state file makes this strict: who had
 // ended stays out, and a BIND captured before is worthless.
 
-// unsureMillis is for how long after a restart without a complete state file a
+// uncertainMillis is for how long after a restart without a complete state file a
 // player who joins anew waits, so that it takes no slot of one who was there.
-const unsureMillis = 15_000
+const uncertainMillis = 15_000
 
 // lostPerMilli bounds how many records of allocations that did not come back
 // are dropped per call at the end of the window.
-const lostPerMilli = 20
+const lostPerRun = 20
 
 // recovery is what is known of the run before. It belongs to control, but for
 // what is in earlier.
 type recovery struct {
-	earlier
-	records []statefile.Found
-	back    []bool                          // by record: it has come back
-	ended   map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
-	missing int                             // how many have not
-	next    int                             // record to look at when the window is over
-	over    bool
+	previousRun
+	records  []statefile.Found
+	returned []bool                          // by record: it has come back
+	ended    map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
+	missing  int                             // how many have not
+	next     int                             // record to look at when the window is over
+	over     bool
 }
 
 // earlier is what the state file says of the run before. It does not change.
-type earlier struct {
+type previousRun struct {
 	left  statefile.Left // without the records
 	index map[proto.AllocationID]int
 }
 
 func newRecovery(left statefile.Left) recovery {
 	r := recovery{
-		records: left.Records, missing: len(left.Records), back: make([]bool, len(left.Records)),
+		records: left.Records, missing: len(left.Records), returned: make([]bool, len(left.Records)),
 		ended: make(map[proto.AllocationID]struct{}),
 	}
 	r.index = make(map[proto.AllocationID]int, len(left.Records))
@@ -55,48 +56,94 @@ func newRecovery(left statefile.Left) recovery {
 	return r
 }
 
+// ErrStateFull says that the state file has no room for another allocation. It
+// has room for twice [Config].MaxAllocations, at most 16,777,216.
+var ErrStateFull = statefile.ErrFull
+
+// ErrStateAbsent says that there was no state file.
+var ErrStateAbsent = statefile.ErrAbsent
+
+// StateReport describes what New found in the state file.
+type StateReport struct {
+	// Opened: the file was opened, perhaps without permission to write.
+	Opened bool
+	// Allocations is the number of allocations that the previous run left.
+	Allocations int
+	// Complete: everything that the previous run stored is there, so recovery is
+	// strict. If not, Err says why.
+	Complete bool
+	// Damaged is the number of records that could not be read.
+	Damaged int
+	// Err is nil if the file is complete or Config.StateFile is empty, wraps
+	// [ErrStateAbsent] if there was no file, and is any other error of the file
+	// or of the file system. The relay runs all the same.
+	Err error
+}
+
+// StateReport returns what New found in the state file. It does not change.
+func (s *Server) StateReport() StateReport { return s.stateReport }
+
+// openStateFile opens the file, if there is to be one.
+func (s *Server) openStateFile() (*statefile.File, statefile.Left) {
+	if s.cfg.StateFile == "" {
+		return nil, statefile.Left{}
+	}
+	file, left, err := statefile.Open(statefile.Config{
+		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
+		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.OnStateError,
+	})
+	if err != nil {
+		if s.cfg.OnStateError != nil {
+			s.cfg.OnStateError(err)
+		}
+		left.Err = err
+	}
+	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Err: left.Err}
+	return file, left
+}
+
 // recover takes over what the run before left.
 func (c *control) recover(left statefile.Left) {
 	c.recovery = newRecovery(left)
-	c.shared.earlier = &c.recovery.earlier
+	c.shared.previousRun = &c.recovery.previousRun
 	for i := range c.recovery.records {
-		c.seats.awaited += awaitedSeats(&c.recovery.records[i].Record)
+		c.seats.recoverable += recoverableSeats(&c.recovery.records[i].Record)
 	}
 }
 
 // expects reports whether an id may be one of the run before: it is in the
 // state file, or the state file does not say.
-func (e *earlier) expects(id proto.AllocationID) bool {
+func (e *previousRun) mayHold(id proto.AllocationID) bool {
 	_, ok := e.index[id]
 	return ok || !e.left.Complete
 }
 
 // awaited returns the record of an allocation that has not come back.
-func (r *recovery) awaited(id proto.AllocationID) (i int, ok bool) {
+func (r *recovery) awaitedRecord(id proto.AllocationID) (i int, ok bool) {
 	i, ok = r.index[id]
-	return i, ok && !r.over && !r.back[i]
+	return i, ok && !r.over && !r.returned[i]
 }
 
 // mayReturn reports whether an allocation that is not in the table, and was
 // sealed under boot, may yet come back.
-func (c *control) mayReturn(id proto.AllocationID, boot uint64, now int64) bool {
+func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool {
 	if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {
 		return false
 	}
 	if _, ended := c.recovery.ended[id]; ended {
 		return false
 	}
-	_, awaited := c.recovery.awaited(id)
+	_, awaited := c.recovery.awaitedRecord(id)
 	return awaited || !c.recovery.left.Ended(boot)
 }
 
 // unknown reports whether an id of which nothing but its name is known may yet
 // come back.
-func (c *control) unknown(id proto.AllocationID, now int64) bool {
+func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	if _, ended := c.recovery.ended[id]; ended || !c.shared.recovering(now) {
 		return false
 	}
-	_, awaited := c.recovery.awaited(id)
+	_, awaited := c.recovery.awaitedRecord(id)
 	return awaited || c.stateFile != nil && !c.recovery.left.Settled
 }
 
@@ -104,70 +151,70 @@ func (c *control) unknown(id proto.AllocationID, now int64) bool {
 // returns handedOver if it did, else the outcome of the BIND.
 func (c *control) rebuild(cmd *command) Outcome {
 	id := cmd.claims.id
-	if !c.mayReturn(id, cmd.claims.boot, cmd.now) {
+	if !c.mayRecover(id, cmd.claims.boot, cmd.now) {
 		return c.refuse(cmd, id, proto.ErrorNotFound)
 	}
 	var before statefile.Found
-	i, found := c.recovery.awaited(id)
+	i, found := c.recovery.awaitedRecord(id)
 	if found {
 		before = c.recovery.records[i]
 		if before.Flags&statefile.Bound != 0 && (cmd.nonce < before.Nonce ||
-			cmd.nonce == before.Nonce && c.digest(cmd.from) != before.Endpoint) {
+			cmd.nonce == before.Nonce && c.endpointDigest(cmd.from) != before.Endpoint) {
 			return DropNonce
 		}
 	}
-	h, err := c.enter(&cmd.claims, tick(cmd.now))
+	h, err := c.insert(&cmd.claims, tick(cmd.now))
 	if err != nil {
 		return DropBusy
 	}
-	c.shared.table.Mark(h, table.Rebuilt)
-	if name, ok := c.shared.names.find(cmd.claims.tenant); ok {
-		c.projects.name(cmd.claims.tenant, name)
+	c.shared.table.SetFlags(h, table.Recovered)
+	if name, ok := c.shared.tenantNames.find(cmd.claims.tenant); ok {
+		c.projects.setName(cmd.claims.tenant, name)
 	}
 	a := c.shared.table.Account(h)
 	if found {
-		c.recovery.back[i] = true
+		c.recovery.returned[i] = true
 		c.recovery.missing--
-		c.seats.awaited -= awaitedSeats(&before.Record)
-		a.Kept, a.Awaited = uint32(before.Place), before.Links
+		c.seats.recoverable -= recoverableSeats(&before.Record)
+		a.StateIndex, a.AwaitedLinks = uint32(before.Place), before.Links
 		a.EverLinked = before.Flags&statefile.Linked != 0
-		a.Banned = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
+		a.LinkBlocked = cmd.claims.role == alloc.RoleJoiner && !a.EverLinked
 	} else {
-		c.keep(h)
+		c.addRecord(h)
 	}
 	c.rebuilt.Add(1)
 	if m := &cmd.claims; m.role == alloc.RoleHost && c.hooks.OnReturn != nil {
-		c.hooks.OnReturn(ReturnEvent{ID: m.id, Tenant: m.tenant, MaxConnections: int(m.most)})
+		c.hooks.OnReturn(ReturnEvent{ID: m.id, Tenant: m.tenant, MaxConnections: int(m.maxConnections)})
 	}
-	return handedOver
+	return outcomePending
 }
 
 // enter reserves a place in the table for what was sealed.
-func (c *control) enter(m *claims, now table.Tick) (table.Handle, error) {
+func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	h, err := c.shared.table.Reserve(table.Spec{
 		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
-		Epoch: m.epoch, MaxConnections: m.most, Tally: c.projects.tally(m.tenant),
+		Epoch: m.epoch, MaxConnections: m.maxConnections, CounterIndex: c.projects.indexOf(m.tenant),
 	}, now)
 	if err != nil {
 		return 0, err
 	}
 	c.shared.sealer.Retain(m.epoch)
-	c.enrol(h, m.role)
+	c.countAdded(h, m.role)
 	c.wheel.put(h, c.nextTick(h)+1)
 	return h, nil
 }
 
 // relink is for a RELAY without a link of somebody who came back: the link may
 // come back too. It reports false if there is no doubt that it will not.
-func (w *worker) relink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
+func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
 	peer, ok := w.shared.table.ByID(to)
-	if ok && !peer.Is(table.Rebuilt) {
+	if ok && !peer.Is(table.Recovered) {
 		return 0, false
 	}
 	if !ok || sender.Role != table.RoleHost || peer.Role != table.RoleJoiner {
 		return DropRecovering, true
 	}
-	_, outcome := w.hand(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
+	_, outcome := w.enqueue(known, &command{kind: proto.TypeRelay, from: sender.Endpoint, sender: *sender, peer: to, now: now})
 	return outcome, true
 }
 
@@ -175,11 +222,11 @@ func (w *worker) relink(now int64, sender *table.Entry, to proto.AllocationID) (
 // one: a host relays only to those that it knows.
 func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 	joiner, ok := c.shared.table.ByID(cmd.peer)
-	if !ok || joiner.Link != 0 || !joiner.Is(table.Rebuilt) || !host.Is(table.Rebuilt) {
+	if !ok || joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
 		return DropRecovering
 	}
 	a, j := c.shared.table.Account(host.Handle), c.shared.table.Account(joiner.Handle)
-	if j.Match != host.ID || j.Tenant != a.Tenant || j.Banned || a.Links >= a.MaxConnections {
+	if j.Match != host.ID || j.Tenant != a.Tenant || j.LinkBlocked || a.Links >= a.MaxConnections {
 		return DropRecovering
 	}
 	c.link(&joiner, host, tick(cmd.now))
@@ -188,22 +235,22 @@ func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 
 // promised reports whether the places that a host has left may belong to
 // players who have yet to come back.
-func (c *control) promised(joiner, host *table.Entry, now int64) bool {
-	if !c.shared.recovering(now) || !host.Is(table.Rebuilt) {
+func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
+	if !c.shared.recovering(now) || !host.Is(table.Recovered) {
 		return false
 	}
-	if joiner.Is(table.Rebuilt) && !c.shared.table.Account(joiner.Handle).Banned {
+	if joiner.Is(table.Recovered) && !c.shared.table.Account(joiner.Handle).LinkBlocked {
 		return false
 	}
 	if a := c.shared.table.Account(host.Handle); c.recovery.left.Complete {
-		return int(a.Links)+int(a.Awaited) >= int(a.MaxConnections)
+		return int(a.Links)+int(a.AwaitedLinks) >= int(a.MaxConnections)
 	}
-	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+unsureMillis
+	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+uncertainMillis
 }
 
 // ban keeps a joiner who came back from getting its link back: one side has
 // said that there is none.
-func (c *control) ban(sender *table.Entry, peer proto.AllocationID) {
+func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	joiner := *sender
 	if sender.Role == table.RoleHost {
 		e, ok := c.shared.table.ByID(peer)
@@ -214,23 +261,23 @@ func (c *control) ban(sender *table.Entry, peer proto.AllocationID) {
 	} else if peer != c.shared.table.Account(sender.Handle).Match {
 		return // It has no link with other joiners anyway.
 	}
-	if joiner.Is(table.Rebuilt) && joiner.Link == 0 {
-		c.arrived(&joiner)
-		c.shared.table.Account(joiner.Handle).Banned = true
-		c.stateFile.SetLinks(c.place(joiner.Handle), 0, c.flags(&joiner))
+	if joiner.Is(table.Recovered) && joiner.Link == 0 {
+		c.releaseReservedSlot(&joiner)
+		c.shared.table.Account(joiner.Handle).LinkBlocked = true
+		c.stateFile.SetLinks(c.recordPlace(joiner.Handle), 0, c.flags(&joiner))
 	}
 }
 
 // arrived gives up the place that a host keeps for a joiner who came back, and
 // whose link will come back now or never.
-func (c *control) arrived(joiner *table.Entry) {
+func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	a := c.shared.table.Account(joiner.Handle)
-	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Rebuilt) || a.Banned || joiner.Link != 0 {
+	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Recovered) || a.LinkBlocked || joiner.Link != 0 {
 		return
 	}
 	if host, ok := c.shared.table.ByID(a.Match); ok {
-		if h := c.shared.table.Account(host.Handle); h.Awaited > 0 {
-			h.Awaited--
+		if h := c.shared.table.Account(host.Handle); h.AwaitedLinks > 0 {
+			h.AwaitedLinks--
 			c.recordHost(&host)
 		}
 	}
@@ -243,28 +290,28 @@ func (c *control) recoverSome(now int64) {
 	if r.over || c.shared.recovering(now) {
 		return
 	}
-	for range lostPerMilli {
+	for range lostPerRun {
 		if r.next == len(r.records) {
-			r.over, r.records, r.back, r.ended = true, nil, nil, nil
+			r.over, r.records, r.returned, r.ended = true, nil, nil, nil
 			c.stateFile.Settle()
 			return
 		}
-		lost, back := &r.records[r.next], r.back[r.next]
-		r.back[r.next] = true
+		lost, back := &r.records[r.next], r.returned[r.next]
+		r.returned[r.next] = true
 		r.next++
 		if back {
 			continue
 		}
 		c.stateFile.Remove(lost.Place)
-		c.seats.awaited -= awaitedSeats(&lost.Record)
+		c.seats.recoverable -= recoverableSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
-			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleOf(lost.Flags), Reason: EndLost})
+			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleFromFlags(lost.Flags), Reason: EndLost})
 		}
 	}
-	c.behind = true
+	c.backlog = true
 }
 
-func roleOf(f statefile.Flags) alloc.Role {
+func roleFromFlags(f statefile.Flags) alloc.Role {
 	if f&statefile.Host != 0 {
 		return alloc.RoleHost
 	}
@@ -272,26 +319,26 @@ func roleOf(f statefile.Flags) alloc.Role {
 }
 
 // keep makes the record of an allocation that was just reserved.
-func (c *control) keep(h table.Handle) {
+func (c *control) addRecord(h table.Handle) {
 	e, _ := c.shared.table.At(h)
-	c.shared.table.Account(h).Kept = uint32(c.stateFile.Add(&statefile.Record{
+	c.shared.table.Account(h).StateIndex = uint32(c.stateFile.Add(&statefile.Record{
 		ID: e.ID, Tenant: c.shared.table.Account(h).Tenant, Flags: c.flags(&e),
 	}))
 }
 
-func (c *control) place(h table.Handle) statefile.Place {
-	return statefile.Place(c.shared.table.Account(h).Kept)
+func (c *control) recordPlace(h table.Handle) statefile.Place {
+	return statefile.Place(c.shared.table.Account(h).StateIndex)
 }
 
 // recordBind, recordLink and recordHost write what changed to the state file.
 func (c *control) recordBind(h table.Handle) {
 	e, _ := c.shared.table.At(h)
-	c.stateFile.SetBinding(c.place(h), e.Nonce, c.digest(e.Endpoint), c.flags(&e))
+	c.stateFile.SetBinding(c.recordPlace(h), e.Nonce, c.endpointDigest(e.Endpoint), c.flags(&e))
 }
 
 func (c *control) recordLink(joiner, host table.Handle) {
 	if e, ok := c.shared.table.At(joiner); ok {
-		c.stateFile.SetLinks(c.place(joiner), 0, c.flags(&e))
+		c.stateFile.SetLinks(c.recordPlace(joiner), 0, c.flags(&e))
 	}
 	if e, ok := c.shared.table.At(host); ok {
 		c.recordHost(&e)
@@ -300,7 +347,7 @@ func (c *control) recordLink(joiner, host table.Handle) {
 
 func (c *control) recordHost(e *table.Entry) {
 	a := c.shared.table.Account(e.Handle)
-	c.stateFile.SetLinks(c.place(e.Handle), a.Links+a.Awaited, c.flags(e))
+	c.stateFile.SetLinks(c.recordPlace(e.Handle), a.Links+a.AwaitedLinks, c.flags(e))
 }
 
 func (c *control) flags(e *table.Entry) (f statefile.Flags) {
@@ -308,7 +355,7 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	linked := e.Link != 0
 	if e.Role == table.RoleHost {
 		f, linked = statefile.Host, a.EverLinked
-	} else if e.Is(table.Rebuilt) && !a.Banned {
+	} else if e.Is(table.Recovered) && !a.LinkBlocked {
 		linked = true // It had a link, which may yet come back.
 	}
 	if e.Is(table.EverBound) {
@@ -322,14 +369,44 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 
 // digest names an endpoint in the state file. It is keyed, so that nobody outside
 // finds two with the same, and it is the same for every run of this relay.
-func (c *control) digest(ep endpoint.Endpoint) uint64 {
+func (c *control) endpointDigest(ep endpoint.Endpoint) uint64 {
 	if ep.IsZero() {
 		return 0
 	}
 	const portAndKind = 0xFF_0000_FFFF
 	relay := c.shared.sealer.Relay()
-	x := scatter(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
-	x = scatter(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
-	x = scatter(x ^ x>>32 ^ ep.Tail&portAndKind)
+	x := mix64(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
+	x = mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
+	x = mix64(x ^ x>>32 ^ ep.Tail&portAndKind)
 	return x ^ x>>31 | 1
+}
+
+// names are what tenants are called of whom the relay knows nothing but the
+// connection data of players that come back after a restart. Workers learn, and
+// control asks. The zero names know nobody.
+type tenantNames struct {
+	mu     sync.Mutex // guards of; held for no call
+	byHash map[uint64]alloc.Tenant
+}
+
+// learn notes the name that an authentic BIND of a run before carries. It copies
+// what it keeps. Beyond the tenants that are counted apart none is kept.
+func (n *tenantNames) add(c *alloc.Claims) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if _, known := n.byHash[c.Tenant]; known || len(n.byHash) >= maxProjects {
+		return
+	}
+	if n.byHash == nil {
+		n.byHash = make(map[uint64]alloc.Tenant)
+	}
+	n.byHash[c.Tenant] = alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}
+}
+
+// find returns the name of a tenant, if somebody has brought it.
+func (n *tenantNames) find(tenant uint64) (t alloc.Tenant, ok bool) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	t, ok = n.byHash[tenant]
+	return t, ok
 }

@@ -3,13 +3,14 @@ package engine
 import (
 	"context"
 	"fmt"
-
-	"github.com/google/uuid"
+	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/google/uuid"
 )
 
 var _ alloc.Relay = (*Server)(nil)
@@ -17,7 +18,7 @@ var _ alloc.Relay = (*Server)(nil)
 // ask runs do in the control goroutine. It returns alloc.ErrUnavailable when
 // the relay does not run, or ctx ends before control comes to it; do may then
 // still run.
-func (s *Server) ask(ctx context.Context, do func(*control)) error {
+func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 	done := make(chan struct{})
 	select {
 	case s.control.calls <- call{do, done}:
@@ -26,12 +27,12 @@ func (s *Server) ask(ctx context.Context, do func(*control)) error {
 	case <-ctx.Done():
 		return fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
-	return s.await(ctx, done)
+	return s.awaitCall(ctx, done)
 }
 
 // await waits for the answer of control. One that was given counts although the
 // relay has stopped, or the caller's time is over, by the time it is looked at.
-func (s *Server) await(ctx context.Context, done <-chan struct{}) (err error) {
+func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error) {
 	select {
 	case <-done:
 		return nil
@@ -114,9 +115,9 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	sealed := claimsOf(&claims)
 	var verdict error
 	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
-	err := s.ask(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) {
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
-			c.projects.name(sealed.tenant, name)
+			c.projects.setName(sealed.tenant, name)
 		}
 	})
 	if err != nil {
@@ -132,20 +133,20 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	if host != nil {
 		e, ok := c.shared.table.ByID(*host)
 		switch {
-		case !ok && c.unknown(*host, now):
+		case !ok && c.mayExist(*host, now):
 			return alloc.ErrUnavailable
 		case !ok || e.Role != table.RoleHost || c.shared.table.Account(e.Handle).Tenant != m.tenant:
 			return alloc.ErrNotFound
 		}
 	}
-	if host == nil && !c.seated(m.most) {
+	if host == nil && !c.hasSeats(m.maxConnections) {
 		return alloc.ErrFull
 	}
-	h, err := c.enter(m, tick(now))
+	h, err := c.insert(m, tick(now))
 	if err != nil {
 		return alloc.ErrFull // The table has no other reason.
 	}
-	c.keep(h)
+	c.addRecord(h)
 	return nil
 }
 
@@ -158,9 +159,9 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 		return alloc.ErrCodeMalformed
 	}
 	verdict := alloc.ErrNotFound
-	err = s.ask(ctx, func(c *control) {
+	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
-			c.stateFile.SetCode(c.place(e.Handle), packed)
+			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
 			verdict = nil
 		}
 	})
@@ -193,12 +194,12 @@ func (s *Server) KeptCodes() (codes []KeptCode) {
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description
 	verdict := alloc.ErrNotFound
-	err := s.ask(ctx, func(c *control) {
+	err := s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok {
 			a := c.shared.table.Account(e.Handle)
 			d = alloc.Description{Tenant: a.Tenant, Player: a.Player, Role: alloc.Role(e.Role), Bound: !e.Endpoint.IsZero()}
 			verdict = nil
-		} else if c.unknown(id, c.shared.clock()) {
+		} else if c.mayExist(id, c.shared.clock()) {
 			verdict = alloc.ErrUnavailable
 		}
 	})
@@ -216,4 +217,104 @@ func newID() (proto.AllocationID, error) {
 		return proto.AllocationID{}, fmt.Errorf("engine: allocation id: %w", err)
 	}
 	return proto.AllocationID(id), nil
+}
+
+// A seat is room for one player. A host takes one, and one for each player that
+// it asked for, whether they come or not, from its reservation to its end.
+
+// maxMaxSeats keeps the limit within an int everywhere.
+const maxMaxSeats = 1<<31 - 1
+
+// seats counts those that are taken. It belongs to control but for taken.
+type seats struct {
+	taken atomic.Int64
+	max   int64 // 0: no limit
+	// awaited are those of hosts which may yet come back after a restart: one for
+	// the host and one for each link that it had. What it asked for is in its
+	// connection data, which has not been seen yet.
+	recoverable int64
+}
+
+func (c *control) seatsOf(host table.Handle) int64 {
+	return 1 + int64(c.shared.table.Account(host).MaxConnections)
+}
+
+// seated reports whether a host with room for most players finds its seats. One
+// that comes back after a restart is not asked: its match goes on.
+func (c *control) hasSeats(most uint16) bool {
+	s := &c.seats
+	return s.max == 0 || s.taken.Load()+s.recoverable+1+int64(most) <= s.max
+}
+
+// awaitedSeats returns those of a host of the run before.
+func recoverableSeats(r *statefile.Record) int64 {
+	if r.Flags&statefile.Host == 0 {
+		return 0
+	}
+	return 1 + int64(r.Links)
+}
+
+// SetMaxSeats changes [Config].MaxSeats from now on; nobody who is there is
+// asked to leave. Error: alloc.ErrUnavailable when the relay does not run.
+func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
+	if most < 0 || int64(most) > maxMaxSeats {
+		return fmt.Errorf("engine: at most %d seats are out of range", most)
+	}
+	return s.onControl(ctx, func(c *control) { c.seats.max = int64(most) })
+}
+
+// DrainConfig says how a drain ends.
+type DrainConfig struct {
+	// Deadline is how long the drain may take. Zero: until the threshold.
+	Deadline time.Duration
+	// Threshold ends the drain when no more allocations than that are left.
+	Threshold int
+}
+
+// drain is what control knows of a drain. It belongs to control but for active.
+type drain struct {
+	active    atomic.Bool
+	until     int64 // ms; 0: no deadline
+	threshold int
+	finish    func() // ends Run
+}
+
+// Drain lets the relay run dry: it takes no more allocations for hosts, still
+// takes players for hosts that live, and relays as before. When no more than
+// cfg.Threshold allocations are left, those included that may yet come back after
+// a restart, or at the deadline, Run returns nil. A
+// second Drain replaces what the first one said. Error: alloc.ErrUnavailable
+// when the relay does not run.
+func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
+	return s.onControl(ctx, func(c *control) {
+		c.drain.until = 0
+		if cfg.Deadline > 0 {
+			c.drain.until = c.shared.clock() + cfg.Deadline.Milliseconds()
+		}
+		c.drain.threshold = cfg.Threshold
+		c.drain.active.Store(true)
+	})
+}
+
+// Undrain lets the relay take new allocations again. Error: as for Drain.
+func (s *Server) Undrain(ctx context.Context) error {
+	return s.onControl(ctx, func(c *control) { c.drain.active.Store(false) })
+}
+
+// Draining reports whether the relay runs dry. It may be called at any time.
+func (s *Server) Draining() bool { return s.control.drain.active.Load() }
+
+// drainSome ends the run when the drain is over.
+func (c *control) drainSome(now int64) {
+	d := &c.drain
+	if !d.active.Load() {
+		return
+	}
+	left, _, _ := c.shared.table.Counts()
+	if c.shared.recovering(now) {
+		left += c.recovery.missing // They may yet come back.
+	}
+	if left <= d.threshold || d.until != 0 && now >= d.until {
+		d.finish()
+	}
 }

@@ -71,16 +71,16 @@ func (r *rig) boot(left statefile.Left) {
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
-	r.shared.live.Store(r.cfg.Limits.live(r.cfg.Unlimited))
+	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
 	r.shared.rules.recoverUntil += r.now - clockStart
-	r.shared.faults.log = slog.New(slog.DiscardHandler)
+	r.shared.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)
 	hooks := r.cfg.Hooks
 	hooks.OnEnd = func(e EndEvent) { r.ended = append(r.ended, e) }
 	c := newControl(r.shared, hooks, wake)
-	c.seats.most = int64(r.cfg.MaxSeats)
+	c.seats.max = int64(r.cfg.MaxSeats)
 	c.recover(left)
-	c.sends = func() (n sendCounts) { return n }
+	c.sendTotals = func() (n sendCounts) { return n }
 	c.drain.finish = func() {}
 	c.out.deliver = r.collect
 	r.control, r.workers = c, nil
@@ -118,7 +118,7 @@ func (r *rig) restart(file bool) {
 	r.control.stateFile = l
 }
 
-func (r *rig) collect(queue []outgoing) sock.SendResult {
+func (r *rig) collect(queue []sessionDatagram) sock.SendResult {
 	for _, out := range queue {
 		r.sent = append(r.sent, sending{out.to, append([]byte(nil), out.pkt...)})
 	}
@@ -134,14 +134,14 @@ func (r *rig) take() []sending {
 
 // worker is the one to whom the kernel hands all datagrams of an endpoint.
 func (r *rig) worker(from endpoint.Endpoint) *worker {
-	return r.workers[scatter(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
+	return r.workers[mix64(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
 }
 
 // step hands one datagram to its worker, as a batch of one.
 func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 	w := r.worker(from)
 	w.epoch.enter()
-	o := w.step(r.now, from, pkt, false)
+	o := w.handleDatagram(r.now, from, pkt, false)
 	w.count(o, len(pkt))
 	w.out.flush()
 	w.epoch.leave()
@@ -156,9 +156,9 @@ func (r *rig) feed(from endpoint.Endpoint, pkt []byte) Outcome {
 }
 
 func (r *rig) pump() {
-	for r.control.pump(r.now) {
+	for r.control.runOnce(r.now) {
 	}
-	r.control.pump(r.now)
+	r.control.runOnce(r.now)
 }
 
 // advance lets time pass, with a look of control at each tick and at the end.

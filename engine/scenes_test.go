@@ -165,7 +165,7 @@ func (s *sim) lateStamp(o op) {
 	s.enter(i)
 	for range 8 { // Control's clock goes on; the batch began at at.
 		s.now += 250
-		s.control.pump(s.now - s.now%250)
+		s.control.runOnce(s.now - s.now%250)
 		overdue = overdue || s.marked(c)
 	}
 	s.arrive(from, pingMessage(c.id), at)
@@ -179,7 +179,7 @@ func (s *sim) lateStamp(o op) {
 // marked reports whether control waits for grace to end an allocation.
 func (s *sim) marked(c *mCard) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(c.id))
-	return ok && s.shared.table.Account(e.Handle).Ending
+	return ok && s.shared.table.Account(e.Handle).ExpiryPending
 }
 
 // catchUp brings the model's clock to the engine's.

@@ -45,7 +45,7 @@ func TestSeats(t *testing.T) {
 	if err := r.seat(4); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
-	r.control.seats.most = 0
+	r.control.seats.max = 0
 	if err := r.seat(100); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
@@ -63,7 +63,7 @@ func TestSeatsAfterARestart(t *testing.T) {
 	r.wantSeats(11)
 	r.restart(true)
 	r.wantSeats(0)
-	if got := r.control.seats.awaited; got != 3 {
+	if got := r.control.seats.recoverable; got != 3 {
 		t.Errorf("%d seats are awaited, want 2 of the host with a link and 1 of the other", got)
 	}
 	if err := r.seat(9); !errors.Is(err, alloc.ErrFull) {
@@ -74,13 +74,13 @@ func TestSeatsAfterARestart(t *testing.T) {
 	}
 	r.bind(host, udpN(1), 2)
 	r.wantSeats(16) // more than there are: a match does not end for it
-	if got := r.control.seats.awaited; got != 1 {
+	if got := r.control.seats.recoverable; got != 1 {
 		t.Errorf("%d seats are awaited, want 1", got)
 	}
-	if err := r.control.endNamed(idOf(other), r.now); err != nil {
+	if err := r.control.endByID(idOf(other), r.now); err != nil {
 		t.Error(err)
 	}
-	if got := r.control.seats.awaited; got != 0 {
+	if got := r.control.seats.recoverable; got != 0 {
 		t.Errorf("%d seats are awaited after the other was given up", got)
 	}
 }
@@ -93,12 +93,12 @@ func TestSeatsLost(t *testing.T) {
 	r.shared.rules.recoverUntil = 0
 	r.host(udpN(1), 7)
 	r.restart(true)
-	if got := r.control.seats.awaited; got != 1 {
+	if got := r.control.seats.recoverable; got != 1 {
 		t.Fatalf("%d seats are awaited", got)
 	}
 	r.shared.rules.recoverUntil = 0
 	r.pump()
-	if got := r.control.seats.awaited; got != 0 {
+	if got := r.control.seats.recoverable; got != 0 {
 		t.Errorf("%d seats are awaited after the window", got)
 	}
 }

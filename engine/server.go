@@ -16,6 +16,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
@@ -33,6 +34,8 @@ type Server struct {
 	intakes []intakes     // by transport
 	control *control
 
+	stateReport StateReport
+
 	ran     atomic.Bool
 	closing sync.Once
 	stopped chan struct{} // closed when control has stopped answering
@@ -49,6 +52,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	}
 	cfg.Workers = or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = or(cfg.Region, "default")
 	probe, err := newProber()
 	if err != nil {
@@ -65,13 +69,13 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		rules: cfg.rules(), table: table.NewTable(cfg.MaxAllocations), sealer: sealer,
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
-	s.shared.faults.log = s.log
+	s.shared.log = s.log
 	s.SetLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
-		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(reachable(s.Addr()))}
+		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
-	s.build()
+	s.build(s.openStateFile())
 	return s, nil
 }
 
@@ -114,7 +118,7 @@ func (s *Server) listenOnce() error {
 		}
 		group, err := sock.Listen(sock.Config{
 			Addr: addr, Listener: uint8(i), Batch: s.cfg.Batch,
-			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, Unmerged: s.cfg.Unmerged,
+			ReadBuffer: s.cfg.ReadBuffer, WriteBuffer: s.cfg.WriteBuffer, DisableGSO: s.cfg.Unmerged,
 			HoldProcessor: s.cfg.Workers*len(s.cfg.Listen) < runtime.GOMAXPROCS(0),
 		}, s.cfg.Workers)
 		if err != nil {
@@ -130,7 +134,7 @@ func (s *Server) listenOnce() error {
 }
 
 // build makes the workers, one per socket, and control.
-func (s *Server) build() {
+func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
 	c := newControl(s.shared, s.cfg.Hooks, wake)
@@ -138,9 +142,9 @@ func (s *Server) build() {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn, w.rx = conn, conn.NewRecvBatch()
-			w.pace = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.full / 2}
-			s.connect(&w.out, core)
-			w.path.records = s.cfg.Records
+			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
+			s.attachOutbox(&w.out, core)
+			w.records = s.cfg.Records
 			s.workers = append(s.workers, w)
 		}
 	}
@@ -149,11 +153,11 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.stateFile, c.seats.most = s.cfg.StateFile, int64(s.cfg.MaxSeats)
-	c.recover(s.cfg.Left)
-	c.sends = s.sends
+	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
+	c.recover(left)
+	c.sendTotals = s.sendTotals
 	s.shared.grace = newGrace(epochs)
-	s.connect(&c.out, 0)
+	s.attachOutbox(&c.out, 0)
 	s.control = c
 }
 
@@ -164,7 +168,7 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 		var all intakes
 		for core := range s.cfg.Workers {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
-			s.connect(&w.out, core)
+			s.attachOutbox(&w.out, core)
 			s.workers = append(s.workers, w)
 			all = append(all, newIntake(w, t.Kind()))
 		}
@@ -184,14 +188,14 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	return &control{
 		shared: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		expires: expiresPerMilli, projects: newProjects(),
+		expiriesPerMilli: expiriesPerMilli, projects: newProjects(),
 	}
 }
 
 func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
-	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), full: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
-	w.seal.deriver = r.sealer.NewDeriver()
-	w.mute.secret = r.budgets.secret
+	w := &worker{shared: r, inbox: newInbox(r.budgets.unlimited), batchSize: batch, wake: wake, epoch: new(epoch), out: newOutbox(batch), traffic: newTraffic()}
+	w.crypto.deriver = r.sealer.NewDeriver()
+	w.mutes.secret = r.budgets.secret
 	return w
 }
 
@@ -247,7 +251,7 @@ func (s *Server) Run(ctx context.Context) error {
 	s.closeIntakes()
 	s.closeSockets()
 	workers.Wait()
-	s.closeLedger()
+	s.closeStateFile()
 	s.log.Info("relay stopped")
 	if cause == context.Canceled || cause == ctx.Err() || errors.Is(cause, context.DeadlineExceeded) {
 		return nil
@@ -260,7 +264,7 @@ func (s *Server) Run(ctx context.Context) error {
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
-		s.closeLedger()
+		s.closeStateFile()
 	}
 	s.closeSockets()
 	return nil
@@ -316,14 +320,14 @@ func (s *Server) watchLinks(ctx context.Context) {
 		} else if looks == forgetAfter {
 			links = sock.WatchLinks(s.Addrs())
 		}
-		if s.control.brake.down.Swap(down) != down {
+		if s.control.pause.linkDown.Swap(down) != down {
 			s.log.Warn("link", "interface", name, "down", down)
 		}
 	}
 }
 
 // sends counts what was sent, by anybody.
-func (s *Server) sends() (sum sendCounts) {
+func (s *Server) sendTotals() (sum sendCounts) {
 	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
 		sum.add(&w.counts.pub)
@@ -337,11 +341,12 @@ func (n *sendCounts) add(p *published) {
 }
 
 // closeLedger closes the file when nobody writes to it any more.
-func (s *Server) closeLedger() {
-	if s.cfg.StateFile == nil {
+func (s *Server) closeStateFile() {
+	file := s.control.stateFile
+	if file == nil {
 		return
 	}
-	if err := s.cfg.StateFile.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		s.log.Warn("state file", "error", err)
 	}
 }

@@ -117,25 +117,25 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
 	}
 	cfg := &Config{Unlimited: !limits, Limits: Limits{
 		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
-		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnprovenBytes: mAllowance,
+		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnvalidatedBytes: mAllowance,
 	}}
 	s.shared = &shared{
 		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
 		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
-	s.shared.live.Store(cfg.Limits.live(cfg.Unlimited))
+	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
 	s.shared.rules.recoverUntil += s.now - clockStart
 	s.shared.budgets.perPrefix.Burst = mPrefixBurst
 	s.shared.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
 	s.shared.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
-	s.shared.faults.log = slog.New(slog.DiscardHandler)
+	s.shared.log = slog.New(slog.DiscardHandler)
 	s.shared.sources = newSources(nil, nil, nil, cfg)
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
-	s.control.expires = 1 << 20
+	s.control.expiriesPerMilli = 1 << 20
 	s.control.recover(left)
-	s.control.sends = func() (n sendCounts) { return n }
+	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.drain.finish = func() {}
 	s.workers = nil
 	for range simWorkers {
@@ -205,7 +205,7 @@ func (s *sim) stall(d time.Duration) {
 	s.model.tick()
 }
 
-func (s *sim) collect(queue []outgoing) sock.SendResult {
+func (s *sim) collect(queue []sessionDatagram) sock.SendResult {
 	for _, out := range queue {
 		s.sent = append(s.sent, mSend{to: addrOf(out.to), bytes: string(out.pkt)})
 	}
@@ -255,7 +255,7 @@ func (s *sim) budgetsApart() bool {
 	gates := map[uint64]string{}
 	for _, a := range simAddrs {
 		ep := endpoint.UDP(a, 0, 0)
-		gate := s.shared.budgets.gate(ep)
+		gate := s.shared.budgets.prefixIndex(ep)
 		prefix := mAddr(a.String()).prefix()
 		if other, ok := gates[gate]; ok && other != prefix {
 			return false
@@ -322,7 +322,7 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	from := mAddr(ap.String())
 	bound := s.model.byAddr[from] != nil
 	queued := len(w.out.queue)
-	got := w.step(at, endpoint.UDP(ap, 0, 0), pkt, false)
+	got := w.handleDatagram(at, endpoint.UDP(ap, 0, 0), pkt, false)
 	w.count(got, len(pkt))
 	s.model.fresh = false
 	want, decide := s.model.arrive(from, pkt)
@@ -332,7 +332,7 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 			class = fresh
 		}
 		s.decide[i][class] = append(s.decide[i][class], decide)
-		want = handedOver.String()
+		want = outcomePending.String()
 	} else {
 		s.outcomes[want]++
 		s.hits["outcome: "+want]++
@@ -344,7 +344,7 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 }
 
 // checkReplies holds what a worker answers against the rules of amplification.
-func (s *sim) checkReplies(out []outgoing, pkt []byte, from mAddr, bound bool) {
+func (s *sim) checkReplies(out []sessionDatagram, pkt []byte, from mAddr, bound bool) {
 	if len(out) > 1 {
 		s.fail("%d datagrams for one", len(out))
 	}
@@ -378,7 +378,7 @@ func (s *sim) leave(i int) {
 // pump lets control do everything it can, and the model decide in the order in
 // which control takes the rings.
 func (s *sim) pump() {
-	s.control.pump(s.now)
+	s.control.runOnce(s.now)
 	s.model.endWindow()
 	for i := range s.decide {
 		for class := range s.decide[i] {
@@ -398,7 +398,7 @@ func (s *sim) pump() {
 // the model knows nothing of grace.
 func (s *sim) told(id mID) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(id))
-	return ok && e.Is(table.Told)
+	return ok && e.Is(table.BindConfirmed)
 }
 
 // datagram is a batch of one.
@@ -416,7 +416,7 @@ func (s *sim) advance(d time.Duration) {
 		s.now = min(until, (s.now/table.TickMillis+1)*table.TickMillis)
 		s.model.now = s.now
 		if s.now%table.TickMillis == 0 {
-			s.control.pump(s.now)
+			s.control.runOnce(s.now)
 			s.pumped = s.now
 			s.model.tick()
 		}
@@ -501,7 +501,8 @@ func (s *sim) compareState() {
 		at := mAddr("")
 		if !e.Endpoint.IsZero() {
 			at = addrOf(e.Endpoint)
-			if back, ok := t.ByEndpoint(e.Endpoint); !ok || back.Handle != e.Handle {
+			var back table.Entry
+			if !t.FindByEndpoint(e.Endpoint, &back) || back.Handle != e.Handle {
 				s.fail("allocation %x is not the one at its endpoint", c.id)
 			}
 		}
@@ -512,7 +513,8 @@ func (s *sim) compareState() {
 			s.fail("allocation %x: engine dropped %d large messages to it, model %d", c.id, n, a.largeDrops)
 		}
 		for peer := range a.links {
-			if p, ok := t.Peer(&e, proto.AllocationID(peer)); !ok || p.ID != proto.AllocationID(peer) {
+			var p table.Entry
+			if id := proto.AllocationID(peer); !t.FindPeer(&e, &id, &p) || p.ID != id {
 				s.fail("link %x to %x is missing", c.id, peer)
 			}
 		}

@@ -25,7 +25,7 @@ type sources struct {
 }
 
 func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.ServerEndpoint, cfg *Config) *sources {
-	s := &sources{private: cfg.AllowPrivateSources || !anyPublic(advertised), relays: map[netip.AddrPort]struct{}{}}
+	s := &sources{private: cfg.AllowPrivateSources || !hasPublic(advertised), relays: map[netip.AddrPort]struct{}{}}
 	add := func(a netip.AddrPort) {
 		s.relays[a] = struct{}{}
 		if !slices.Contains(s.ports, a.Port()) {
@@ -54,9 +54,9 @@ func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.Se
 
 // anyPublic reports whether players are told a public address. A relay that
 // says so has no business with sources of the operator's own networks.
-func anyPublic(advertised []alloc.ServerEndpoint) bool {
+func hasPublic(advertised []alloc.ServerEndpoint) bool {
 	for _, e := range advertised {
-		if ip, err := netip.ParseAddr(e.Host); err == nil && ip.IsGlobalUnicast() && !privateAddr(ip) {
+		if ip, err := netip.ParseAddr(e.Host); err == nil && ip.IsGlobalUnicast() && !isPrivate(ip) {
 			return true
 		}
 	}
@@ -64,7 +64,7 @@ func anyPublic(advertised []alloc.ServerEndpoint) bool {
 }
 
 // privateAddr: RFC 1918, RFC 4193 and the shared space of RFC 6598.
-func privateAddr(ip netip.Addr) bool {
+func isPrivate(ip netip.Addr) bool {
 	return ip.IsPrivate() || sharedSpace.Contains(ip)
 }
 
@@ -72,14 +72,14 @@ var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
 // refused reports whether nothing from ep is handled. Sessions that are no UDP
 // sources have shown that somebody is there.
-func (s *sources) refused(ep endpoint.Endpoint) bool {
+func (s *sources) isRefused(ep endpoint.Endpoint) bool {
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
-		if s.refused4(uint32(ep.Lo)) {
+		if s.isRefused4(uint32(ep.Lo)) {
 			return true
 		}
 	case endpoint.KindUDP6:
-		if s.refused6(ep.Hi, ep.Lo) {
+		if s.isRefused6(ep.Hi, ep.Lo) {
 			return true
 		}
 	default:
@@ -100,7 +100,7 @@ func (s *sources) refused(ep endpoint.Endpoint) bool {
 
 // refused4: this network, loopback, link-local, multicast, reserved, broadcast,
 // and private networks.
-func (s *sources) refused4(ip uint32) bool {
+func (s *sources) isRefused4(ip uint32) bool {
 	switch ip >> 24 {
 	case 0:
 		return true
@@ -122,7 +122,7 @@ func (s *sources) refused4(ip uint32) bool {
 
 // refused6: loopback, what is left of ::/64, link-local, multicast, and private
 // networks.
-func (s *sources) refused6(hi, lo uint64) bool {
+func (s *sources) isRefused6(hi, lo uint64) bool {
 	switch {
 	case hi == 0:
 		return lo != 1 || !s.loopback

@@ -80,18 +80,18 @@ func TestSources(t *testing.T) {
 		for i, s := range []*sources{publicRelay, homeRelay, loopbackRelay, lenientRelay, namedRelay} {
 			for _, from := range c.from {
 				want := c.refused>>i&1 == 1
-				if got := s.refused(udp(from)); got != want {
+				if got := s.isRefused(udp(from)); got != want {
 					t.Errorf("%s: relay %d refuses %s: %v, want %v", c.name, i, from, got, want)
 				}
 				// On which listener, and at which of its addresses, makes no difference.
-				if got := s.refused(endpoint.UDP(netip.MustParseAddrPort(from), 3, 1)); got != want {
+				if got := s.isRefused(endpoint.UDP(netip.MustParseAddrPort(from), 3, 1)); got != want {
 					t.Errorf("%s: relay %d refuses %s at another listener: %v, want %v", c.name, i, from, got, want)
 				}
 			}
 		}
 	}
 	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
-		if publicRelay.refused(endpoint.Serial(kind, 7777)) {
+		if publicRelay.isRefused(endpoint.Serial(kind, 7777)) {
 			t.Errorf("a session of kind %v is refused", kind)
 		}
 	}
@@ -119,7 +119,7 @@ func TestPrivateSources(t *testing.T) {
 		{[]string{"203.0.113.7"}, true, false},
 	} {
 		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.told...), &Config{AllowPrivateSources: c.allow})
-		if got := s.refused(private); got != c.refused {
+		if got := s.isRefused(private); got != c.refused {
 			t.Errorf("told %v, allowed %v: refused %v, want %v", c.told, c.allow, got, c.refused)
 		}
 	}

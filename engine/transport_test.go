@@ -167,8 +167,8 @@ func TestIntakeFull(t *testing.T) {
 			t.Fatalf("message %d: taken %v", i, got)
 		}
 	}
-	if in.drops() != 3 {
-		t.Errorf("%d drops, want 3", in.drops())
+	if in.dropCount() != 3 {
+		t.Errorf("%d drops, want 3", in.dropCount())
 	}
 }
 
@@ -181,25 +181,25 @@ func TestRecords(t *testing.T) {
 	e := sessionSender{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
 	in := func(pkt []byte, want Outcome) {
 		t.Helper()
-		if o := w.step(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), append([]byte{23}, pkt...), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
 		}
 		w.out.reset()
 	}
-	in(signed(s.dan(), 0, s.dan().key), handedOver)
-	s.control.pump(s.now)
+	in(signed(s.dan(), 0, s.dan().key), outcomePending)
+	s.control.runOnce(s.now)
 	in(pingMessage(s.dan().id), OutPong)
-	in(connectMessage(s.dan().id, s.dan().ticket), handedOver)
-	s.control.pump(s.now)
+	in(connectMessage(s.dan().id, s.dan().ticket), outcomePending)
+	s.control.runOnce(s.now)
 	in(relayMessage(s.dan().id, s.host().id, 5), OutRelayed)
-	if o := w.step(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != DropPlain {
+	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != DropPlain {
 		t.Errorf("a plain PING from there: %v", o)
 	}
 	room := e.sealed[:0:recordRoom]
 	if record, to, ok := e.records.Seal(room, 7, []byte("x")); !ok || string(record) != "\x17x" || to != endpointAt(atStranger) {
 		t.Errorf("%q to %v, %v", record, to, ok)
 	}
-	gone := outgoing{to: endpoint.Serial(endpoint.KindWS, 7)}
+	gone := sessionDatagram{to: endpoint.Serial(endpoint.KindWS, 7)}
 	if e.send(&gone, 0) {
 		t.Error("sent to a transport that is not there")
 	}

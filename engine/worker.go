@@ -2,9 +2,10 @@ package engine
 
 import (
 	"encoding/hex"
-	"log/slog"
+	"math/bits"
 	"runtime/debug"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
@@ -12,36 +13,38 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// worker serves one socket. It belongs to the goroutine in run, on a thread of
-// its own; what others read of it is atomic.
+// worker serves one socket. It belongs to the goroutine in run, which is locked
+// to a thread; the fields that other goroutines read are atomic.
 type worker struct {
 	shared *shared
 	conn   *sock.Conn
 	rx     *sock.RecvBatch
 	out    outbox
-	path   recordPath
+
+	records Records // nil: datagrams are plain messages only
+	session Session // of the record being handled; zero for a plain datagram
 
 	inbox *inbox
 	wake  chan<- struct{}
 	epoch *epoch
 
-	next   int    // number of the next datagram of the batch
-	inHand []byte // the datagram before it, for the report of a panic
+	next      int    // index of the next datagram of the batch
+	current   []byte // the datagram before it, for the report of a panic
+	batchSize int    // datagrams in a full batch
 
-	mute   muteTable
-	seal   admission
-	full   int // size of a batch that came full
-	counts counters
-	told   int64 // when counts were published last
-	pace   pacer
+	mutes  muteTable
+	crypto bindScratch
+	pacer  pacer
 
-	traffic *traffic
+	counts        counters
+	traffic       *traffic
+	lastPublished int64 // ms; when counts and traffic were last published
 
 	stop atomic.Bool
 }
 
-// run forwards datagrams until the socket is closed. One receive batch is one
-// send batch.
+// run forwards datagrams until the socket is closed. One receive batch becomes
+// one send batch.
 func (w *worker) run() error {
 	defer w.publish()
 	for !w.stop.Load() {
@@ -49,94 +52,69 @@ func (w *worker) run() error {
 		if err != nil {
 			return err
 		}
-		if n == 0 {
+		if n == 0 { // Nothing came for a while: publish the counts of the last batch.
 			w.publish()
 			continue
 		}
 		w.epoch.enter()
 		now := w.shared.clock()
 		for w.next = 0; w.next < n; {
-			w.steps(now, n)
+			w.handleBatch(now, n)
 		}
-		w.counts.sent(w.out.flush())
+		sent := w.out.flush()
 		w.epoch.leave()
-		w.tell(now, n)
-		if n == w.full {
-			w.inbox.strained(now)
+		w.finishBatch(now, n, sent)
+		if n == w.batchSize {
+			w.inbox.noteLoad(now)
 		}
-		if w.shared.grace.waiting.Load() {
-			w.wakeControl()
-		}
-		if w.pace.delay > 0 {
-			w.rest(n)
+		if w.pacer.delay > 0 {
+			if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
+				w.conn.Sleep(d)
+			}
 		}
 	}
 	return nil
 }
 
-// steps decides about the datagrams of a batch of n from number next on. A panic
-// costs the datagram in hand: steps returns early, and is called again for the
-// rest.
-func (w *worker) steps(now int64, n int) {
+// handleBatch handles the datagrams of a batch of n from w.next on. A panic drops
+// the current datagram only: handleBatch returns early, and its caller calls it
+// again for the rest.
+func (w *worker) handleBatch(now int64, n int) {
 	defer w.recoverPanic(now)
 	for w.next < n {
 		from, pkt, truncated := w.rx.At(w.next)
 		w.next++
-		w.inHand = pkt
-		w.count(w.step(now, from, pkt, truncated), len(pkt))
+		w.current = pkt
+		w.count(w.handleDatagram(now, from, pkt, truncated), len(pkt))
 	}
 }
 
-// recoverPanic ends a panic of step, if there is one, counts the datagram in
-// hand, and writes about it. It is to be deferred.
-func (w *worker) recoverPanic(now int64) {
-	fault := recover()
-	if fault == nil {
-		return
-	}
-	pkt := w.inHand
-	w.count(DropPanic, len(pkt))
-	last := w.shared.faults.last.Load()
-	if last != 0 && now-last < faultLogMillis || !w.shared.faults.last.CompareAndSwap(last, now) {
-		return
-	}
-	head := pkt[:min(len(pkt), faultHead)]
-	w.shared.faults.log.Error("a datagram was dropped because of a fault in the relay, please report it",
-		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
-}
-
-// rest waits for company, see pacer.
-func (w *worker) rest(n int) {
-	if d := w.pace.rest(sock.Now(), n); d > 0 {
-		w.conn.Nap(d)
-	}
-}
-
-// step decides about one datagram. It does no I/O, takes no lock and allocates
-// nothing: what is to be sent goes to the outbox, what changes state to the
-// ring. The time is in milliseconds.
-func (w *worker) step(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
+// handleDatagram handles one datagram and returns its outcome. It does no I/O,
+// takes no lock and allocates nothing: replies go to w.out, changes of state to
+// w.inbox. The time now is in milliseconds.
+func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, truncated bool) Outcome {
 	if truncated {
 		return DropTruncated
 	}
 	if from.IsZero() {
 		return DropSource
 	}
-	if w.path.records != nil {
-		if o, ok := w.record(now, from, pkt); ok {
+	if w.records != nil {
+		if o, ok := w.openRecord(now, from, pkt); ok {
 			return o
 		}
 	}
-	return w.handle(now, from, pkt)
+	return w.handleMessage(now, from, pkt)
 }
 
-// handle decides about one message, however it came.
-func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+// handleMessage handles one message of the relay protocol, from a datagram, a
+// record or a session of a [Transport].
+func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
-		return w.refuse(now, from, pkt, t, err)
+		return w.handleMalformed(now, from, pkt, t, err)
 	}
-	if w.shared.sources.refused(from) {
+	if w.shared.sources.isRefused(from) {
 		return DropForbidden
 	}
 	switch t {
@@ -159,32 +137,85 @@ func (w *worker) handle(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	return DropUnknownType
 }
 
-// tell counts a batch of n datagrams, and publishes the counts at most once a
-// millisecond. What the last batch leaves unpublished is told when nothing came
-// for a while.
-func (w *worker) tell(now int64, n int) {
+// relay forwards a RELAY unchanged: its endpoint must be bound to From, and From
+// must be linked to To.
+func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParseRelay(pkt)
+	if err != nil {
+		return DropSize
+	}
+	if len(m.Payload) > w.shared.rules.maxContent {
+		return DropOversize
+	}
+	var sender, peer table.Entry
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
+		return w.refuseMismatch(now, from, m.From)
+	}
+	source := w.noteReceived(&sender, now)
+	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
+		return w.refuseUnlinked(now, &sender, m.To)
+	}
+	if peer.Endpoint.IsZero() {
+		return DropPeerUnbound
+	}
+	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
+		return DropReceiverSize
+	}
+	target := w.shared.table.Activity(peer.Handle)
+	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
+		return DropRate
+	}
+	if !target.AllowSend(len(pkt)) {
+		return DropUnvalidated
+	}
+	t := tick(now)
+	table.RecordRelay(sender.Role, source, target, t)
+	target.RecordActivity(t)
+	w.traffic.add(source.CounterIndex(), len(pkt))
+	w.out.add(peer.Endpoint, pkt)
+	return OutRelayed
+}
+
+// ping echoes a PING to the endpoint that is bound to its id.
+func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	m, err := proto.ParsePing(pkt)
+	if err != nil {
+		return DropSize
+	}
+	var sender table.Entry
+	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
+		return w.refuseMismatch(now, from, m.ID)
+	}
+	w.noteReceived(&sender, now)
+	w.out.add(from, pkt)
+	return OutPong
+}
+
+// noteReceived records that the owner of e sent a message from its endpoint, which
+// validates the path to it.
+func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
+	a := w.shared.table.Activity(e.Handle)
+	a.RecordReceive(tick(now))
+	a.Validate()
+	return a
+}
+
+// finishBatch counts a batch of n datagrams and what was sent for it, publishes
+// the counts at most once a millisecond, and wakes control if it waits for the
+// workers.
+func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
+	w.counts.sent(sent)
 	w.counts.batch(n)
-	if now != w.told {
-		w.told = now
+	if now != w.lastPublished {
+		w.lastPublished = now
 		w.publish()
 	}
-}
-
-// publish makes the counts visible to others.
-func (w *worker) publish() {
-	w.counts.publish()
-	w.traffic.publish()
-}
-
-func (w *worker) count(o Outcome, size int) {
-	w.counts.received++
-	w.counts.receivedBytes += uint64(size)
-	if o != handedOver {
-		w.counts.add(o)
+	if w.shared.grace.workersMustWake.Load() {
+		w.wakeControl()
 	}
 }
 
-// wakeControl tells control that there is something to do, and never waits.
+// wakeControl makes control look at its work. It never blocks.
 func (w *worker) wakeControl() {
 	select {
 	case w.wake <- struct{}{}:
@@ -192,22 +223,193 @@ func (w *worker) wakeControl() {
 	}
 }
 
-// handedOver is what a step returns for a datagram that now waits for control,
-// which counts its outcome.
-const handedOver = NumOutcomes
+func (w *worker) publish() {
+	w.counts.publish()
+	w.traffic.publish()
+}
+
+// outcomePending is returned for a datagram that waits for control, which counts
+// its outcome.
+const outcomePending = NumOutcomes
+
+// count counts one datagram of that size in bytes and its outcome.
+func (w *worker) count(o Outcome, size int) {
+	w.counts.received++
+	w.counts.receivedBytes += uint64(size)
+	if o != outcomePending {
+		w.counts.add(o)
+	}
+}
 
 // tick returns the tick of a time in milliseconds.
 func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
 
-// faultLogMillis is the shortest time between two log lines about faults of
-// ours, so that a client that finds a way to cause them cannot fill a disk.
-const faultLogMillis = 60_000
+// epoch tells control where a worker is: odd while the worker handles a batch,
+// even from the end of the flush to the next batch. The worker writes it, control
+// reads it. It fills a cache line.
+type epoch struct {
+	count atomic.Uint64
+	_     [56]byte
+}
 
-// faultHead is how much of the datagram the line shows, in bytes.
-const faultHead = 64
+// enter begins a batch, before the first look at the table.
+func (e *epoch) enter() { e.count.Add(1) }
 
-// faults is where workers report panics. Any goroutine may use it.
-type faults struct {
-	log  *slog.Logger
-	last atomic.Int64 // ms; of the last line
+// leave ends a batch, after the last datagram was sent.
+func (e *epoch) leave() { e.count.Add(1) }
+
+const (
+	// faultLogMillis is the shortest time between two log lines about panics, so
+	// that a client that finds a way to cause them cannot fill a disk.
+	faultLogMillis = 60_000
+	// faultHead is how many bytes of the datagram the log line shows.
+	faultHead = 64
+)
+
+// recoverPanic ends a panic of handleDatagram, counts the current datagram as
+// dropped, and logs the fault. It must be deferred.
+func (w *worker) recoverPanic(now int64) {
+	fault := recover()
+	if fault == nil {
+		return
+	}
+	pkt := w.current
+	w.count(DropPanic, len(pkt))
+	last := w.shared.lastFault.Load()
+	if last != 0 && now-last < faultLogMillis || !w.shared.lastFault.CompareAndSwap(last, now) {
+		return
+	}
+	head := pkt[:min(len(pkt), faultHead)]
+	w.shared.log.Error("a datagram was dropped because of a fault in the relay, please report it",
+		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
+}
+
+// pacer decides whether a worker sleeps before it receives again. At a moderate
+// load a wake-up costs more than handling a datagram, so a short sleep lets
+// several datagrams share one. It belongs to its worker.
+//
+// It does not sleep when the queue is deep, nor after a datagram that came alone,
+// so an idle relay answers at once. Of a burst, such as a game's tick, the first
+// datagram is not delayed and the others come together.
+type pacer struct {
+	delay int64 // nanoseconds; 0: never sleep
+	deep  int   // datagrams in a batch from which the queue counts as deep
+	last  int64 // ns; end of the last batch
+}
+
+// gatherAtLeast is how many datagrams a sleep must be expected to gather, at the
+// rate of the last batch. With fewer it costs as much as the wake-up it saves.
+const gatherAtLeast = 2
+
+// delayAfter returns how long to sleep after a batch of n datagrams that ended at
+// now, in nanoseconds.
+func (p *pacer) delayAfter(now int64, n int) time.Duration {
+	gap := (now - p.last) / int64(n)
+	p.last = now
+	if n >= p.deep || gap*gatherAtLeast > p.delay {
+		return 0
+	}
+	return time.Duration(p.delay)
+}
+
+// batchBuckets is the number of buckets of batch sizes: 1, 2, 3-4, 5-8, up to
+// 129-256.
+const batchBuckets = 9
+
+// counters count what one goroutine did. It counts in plain words and publishes
+// them from time to time, since an atomic store costs as much as a lookup.
+type counters struct {
+	received, receivedBytes  uint64
+	sentDatagrams, sentBytes uint64
+	sendFailed, sendDown     uint64
+	outcomes                 [NumOutcomes]uint64
+	batches                  [batchBuckets]uint64
+	dirty                    uint64 // outcomes that changed since they were published, one bit each
+	pub                      published
+}
+
+// published are the counts that any goroutine may read.
+type published struct {
+	received, receivedBytes  atomic.Uint64
+	sentDatagrams, sentBytes atomic.Uint64
+	sendFailed, sendDown     atomic.Uint64
+	outcomes                 [NumOutcomes]atomic.Uint64
+	batches                  [batchBuckets]atomic.Uint64
+}
+
+func (c *counters) add(o Outcome) {
+	c.outcomes[o]++
+	c.dirty |= 1 << o
+}
+
+func (c *counters) sent(r sock.SendResult) {
+	c.sentDatagrams += uint64(r.Sent)
+	c.sentBytes += uint64(r.Bytes)
+	c.sendFailed += uint64(r.Failed)
+	c.sendDown += uint64(r.Down)
+}
+
+// batch counts a batch of n datagrams, at least one.
+func (c *counters) batch(n int) { c.batches[bits.Len(uint(n-1))]++ }
+
+func (c *counters) publish() {
+	for b := range c.batches {
+		c.pub.batches[b].Store(c.batches[b])
+	}
+	c.pub.received.Store(c.received)
+	c.pub.receivedBytes.Store(c.receivedBytes)
+	c.pub.sentDatagrams.Store(c.sentDatagrams)
+	c.pub.sentBytes.Store(c.sentBytes)
+	c.pub.sendFailed.Store(c.sendFailed)
+	c.pub.sendDown.Store(c.sendDown)
+	for t := c.dirty; t != 0; t &= t - 1 {
+		o := bits.TrailingZeros64(t)
+		c.pub.outcomes[o].Store(c.outcomes[o])
+	}
+	c.dirty = 0
+}
+
+// traffic counts what one worker relayed for each tenant in plain words, and
+// publishes the rows that changed. It belongs to its worker, except pub.
+type traffic struct {
+	rows  [maxProjects]trafficRow
+	dirty []uint32
+	pub   [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
+}
+
+type trafficRow struct {
+	datagrams, bytes uint64
+	dirty            bool
+}
+
+func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxProjects)} }
+
+func (t *traffic) add(tally uint32, size int) {
+	r := &t.rows[tally%maxProjects]
+	r.datagrams++
+	r.bytes += uint64(size)
+	if !r.dirty {
+		t.markDirty(r, tally)
+	}
+}
+
+//go:noinline
+func (t *traffic) markDirty(r *trafficRow, tally uint32) {
+	r.dirty = true
+	t.dirty = append(t.dirty, tally%maxProjects)
+}
+
+func (t *traffic) publish() {
+	for _, i := range t.dirty {
+		r, p := &t.rows[i], &t.pub[i]
+		r.dirty = false
+		p.datagrams.Store(r.datagrams)
+		p.bytes.Store(r.bytes)
+	}
+	t.dirty = t.dirty[:0]
+}
+
+func (t *traffic) read(tally uint32) (datagrams, bytes uint64) {
+	p := &t.pub[tally%maxProjects]
+	return p.datagrams.Load(), p.bytes.Load()
 }

@@ -44,7 +44,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrHost), errors.Is(err, errNoRelay), errors.Is(err, errNoTable):
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoTable):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

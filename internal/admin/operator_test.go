@@ -67,7 +67,7 @@ func (r *fakeRelay) do(what string, id proto.AllocationID) error {
 	case id == nobodyID:
 		return alloc.ErrNotFound
 	case id == hostID && what == "kick":
-		return engine.ErrHost
+		return engine.ErrKickHost
 	}
 	return nil
 }

@@ -88,7 +88,7 @@ func statsOf(st engine.Stats, now, since time.Time) Stats {
 		Now: now, Since: since, Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
-		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.Loaded,
+		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.WorkersUnderLoad,
 	}
 	for o := range engine.NumOutcomes {
 		into := s.Outcomes

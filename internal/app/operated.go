@@ -60,7 +60,7 @@ func (o operated) state(err error) (cluster.DrainState, error) {
 // Kick removes a player from its match.
 func (o operated) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
 	there, err = o.change(ctx, id, o.app.relay.Kick)
-	if errors.Is(err, engine.ErrHost) {
+	if errors.Is(err, engine.ErrKickHost) {
 		err = cluster.ErrHost
 	}
 	return there, err

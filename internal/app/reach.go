@@ -109,7 +109,7 @@ func told(err error) error {
 	case errors.Is(err, cluster.ErrFinal):
 		return admin.ErrFinal
 	case errors.Is(err, cluster.ErrHost):
-		return engine.ErrHost
+		return engine.ErrKickHost
 	case errors.Is(err, alloc.ErrNotFound):
 		return alloc.ErrNotFound
 	}

@@ -99,8 +99,8 @@ func TestWherever(t *testing.T) {
 		{"a player at one of two", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
 		{"a player, and another is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
 		{"a player, and another hangs", map[byte]distant{1: {hangs: true}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
-		{"a host by its home", map[byte]distant{1: {}, 2: {has: good}}, 0, 2, nil, host, engine.ErrHost, "", 1},
-		{"a host whose home is not known", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, host, engine.ErrHost, "", 2},
+		{"a host by its home", map[byte]distant{1: {}, 2: {has: good}}, 0, 2, nil, host, engine.ErrKickHost, "", 1},
+		{"a host whose home is not known", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, host, engine.ErrKickHost, "", 2},
 		{"a home that says no", map[byte]distant{1: {}, 2: {has: good}}, 0, 1, nil, player, alloc.ErrNotFound, "", 1},
 		{"a home that is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 1, nil, player, alloc.ErrUnavailable, "silence", 1},
 		{"a home that is not there", map[byte]distant{1: {}}, 0, 9, nil, player, alloc.ErrUnavailable, "09000000", 0},
@@ -109,7 +109,7 @@ func TestWherever(t *testing.T) {
 		{"nobody, and one is dead", map[byte]distant{1: {}, 2: {has: good}}, 1, 0, nil, nobody, alloc.ErrUnavailable, "1 of 2 relays do not have it", 1},
 		{"nobody, and there may be more", map[byte]distant{1: {}}, 0, 0, unread, nobody, alloc.ErrUnavailable, "unread", 1},
 		{"a player, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
-		{"a host, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, host, engine.ErrHost, "", 2},
+		{"a host, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, host, engine.ErrKickHost, "", 2},
 		{"one that cannot come back", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, nobody, nil, "", 2},
 		{"one that cannot come back there", map[byte]distant{1: {fresh: true}, 2: {fail: silence}}, 0, 0, nil, nobody, alloc.ErrUnavailable, "silence", 2},
 		{"a player at a relay that looks dead without the store", map[byte]distant{1: {}, 2: {has: good}}, 2, 0, unread, player, nil, "", 2},
@@ -224,7 +224,7 @@ func TestFleetOperator(t *testing.T) {
 	page("POST /drain", http.StatusConflict, "API process")
 
 	hostID, playerID := allocationID(t, host.AllocationID), allocationID(t, joiner.AllocationID)
-	if err := r.Kick(t.Context(), hostID); err != engine.ErrHost {
+	if err := r.Kick(t.Context(), hostID); err != engine.ErrKickHost {
 		t.Errorf("a host is kicked: %v", err)
 	}
 	page("POST /allocations/"+playerID.String()+"/kick", http.StatusOK, `"done":"kicked"`)

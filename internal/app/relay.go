@@ -51,7 +51,7 @@ func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
 		JoinerDatagrams: orEndless(c.JoinerDatagrams), JoinerBytes: orEndless(c.JoinerBytes),
 		HostDatagrams: orEndless(c.HostDatagrams), HostBytes: orEndless(c.HostBytes),
-		UnprovenBytes: orEndless(c.UnprovenBytes),
+		UnvalidatedBytes: orEndless(c.UnprovenBytes),
 	}
 }
 

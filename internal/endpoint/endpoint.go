@@ -140,3 +140,18 @@ func (e Endpoint) String() string {
 		return k.String() + "#" + strconv.FormatUint(e.Lo, 10)
 	}
 }
+
+// Remote returns e without the local number and the listener, which mean nothing
+// to another process: the address, port and kind alone.
+func (e Endpoint) Remote() Endpoint {
+	const portAndKind = 0xFF_0000_FFFF
+	e.Tail &= portAndKind
+	return e
+}
+
+// Mix64 is a multiplicative hash of a word: the high bits are well mixed. Relays
+// store values that depend on it in state files, so it never changes.
+func Mix64(x uint64) uint64 {
+	x *= 0x9E3779B97F4A7C15
+	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
+}

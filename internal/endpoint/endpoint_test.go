@@ -87,3 +87,22 @@ func FuzzEndpoint(f *testing.F) {
 		}
 	})
 }
+
+func TestEndpointRemote(t *testing.T) {
+	addr := netip.MustParseAddrPort("[2001:db8::1]:4000")
+	if got, want := UDP(addr, 3, 4).Remote(), UDP(addr, 0, 0); got != want {
+		t.Errorf("remote is %x, want %x", got, want)
+	}
+	if e := Serial(KindWS, 1<<63); e.Remote() != e {
+		t.Errorf("remote of %v is %v", e, e.Remote())
+	}
+}
+
+// TestMix64: state files hold values that were made with it.
+func TestMix64(t *testing.T) {
+	for x, want := range map[uint64]uint64{0: 0, 1: 0xca009717327d1f6e, 1 << 63: 0xf39396e400000000} {
+		if got := Mix64(x); got != want {
+			t.Errorf("Mix64(%#x) = %#x, want %#x", x, got, want)
+		}
+	}
+}

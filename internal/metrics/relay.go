@@ -26,10 +26,10 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because a receive queue was full.", st.KernelDrops)
 
 	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the run before that came back.", st.Rebuilt)
-	p.single("ferry_brake_engaged", gauge, "1 while nobody expires, since the fault may be the relay's own.", truth(st.Braking))
-	p.single("ferry_brake_holds_total", counter, "Times in which nobody was let expire.", st.Holds)
+	p.single("ferry_brake_engaged", gauge, "1 while nobody expires, since the fault may be the relay's own.", truth(st.ExpiryPaused))
+	p.single("ferry_brake_holds_total", counter, "Times in which nobody was let expire.", st.ExpiryPauses)
 	p.single("ferry_stalls_total", counter, "Times in which the process stood still for more than a second.", st.Stalls)
-	p.single("ferry_workers_under_load", gauge, "Workers that hold each source prefix to its share.", count(st.Loaded))
+	p.single("ferry_workers_under_load", gauge, "Workers that hold each source prefix to its share.", count(st.WorkersUnderLoad))
 	p.single("ferry_draining", gauge, "1 while no new allocations are taken, before the end.", truth(st.Draining))
 
 	p.outcomes(&st)

@@ -69,7 +69,7 @@ func TestCloseEndsRecv(t *testing.T) {
 			if res := c.Send(b); res != (SendResult{Failed: 1}) {
 				t.Errorf("Send after Close: %+v", res)
 			}
-			c.Wake()
+			c.StopReceiving()
 			if err := g.Close(); err != nil {
 				t.Errorf("second Close: %v", err)
 			}
@@ -83,9 +83,9 @@ func TestWakeKeepsSending(t *testing.T) {
 	c := g.Conns()[0]
 	endless(t, c)
 	ended := blocked(t, c)
-	g.Wake()
+	g.StopReceiving()
 	expectClosed(t, g, ended)
-	c.Wake()
+	c.StopReceiving()
 	client := dial(t, netip.AddrPort{}, g.Addr())
 	write(t, client, []byte{1})
 	if _, err := c.Recv(c.NewRecvBatch()); !errors.Is(err, net.ErrClosed) {
@@ -127,7 +127,7 @@ func TestCloseRace(t *testing.T) {
 		}
 		time.Sleep(time.Duration(round%4) * time.Millisecond)
 		if round%2 == 0 {
-			wg.Go(g.Wake)
+			wg.Go(g.StopReceiving)
 		}
 		for range 2 {
 			wg.Go(func() {

@@ -64,7 +64,7 @@ type Config struct {
 
 	// Unmerged sends every datagram as a message of its own, even where the
 	// kernel could take several at once; for measurements.
-	Unmerged bool
+	DisableGSO bool
 }
 
 // Capabilities says what the kernel granted to a [Group].
@@ -74,7 +74,7 @@ type Capabilities struct {
 	LocalAddress bool   // replies leave from the address the peer sent to (always so on a specific address)
 	PathMTU      bool   // IP_PMTUDISC_OMIT is on: no path MTU learnt from outside is believed
 	DropCounter  bool   // Stats.KernelDrops counts
-	Merge        bool   // datagrams of a batch to one endpoint may leave as one message
+	GSO          bool   // datagrams of a batch to one endpoint may leave as one message
 	ReadBuffer   int    // granted, in bytes; 0 = unknown
 	WriteBuffer  int    // granted, in bytes; 0 = unknown
 }

@@ -93,7 +93,7 @@ func (c *Conn) Recv(b *RecvBatch) (int, error) {
 
 // Nap rests for d, which may be far below a millisecond, in the way in which
 // Recv blocks. Only the goroutine that calls Recv may call it.
-func (c *Conn) Nap(d time.Duration) { c.sock.nap(d) }
+func (c *Conn) Sleep(d time.Duration) { c.sock.nap(d) }
 
 // Send offers every datagram of b to the kernel, never blocks, and resets b. A
 // datagram that is refused costs only itself. After Close every datagram has
@@ -174,7 +174,7 @@ func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult
 // Wake ends receiving: Recv returns net.ErrClosed from now on, also when it is
 // blocked at this moment. Sending goes on until Close, so that last words can
 // be said.
-func (c *Conn) Wake() {
+func (c *Conn) StopReceiving() {
 	if c.gate.mark(gateMuted) {
 		c.sock.shutdown(false)
 		c.leave()

@@ -52,7 +52,7 @@ func (g *Group) open(join, share bool) error {
 		return err
 	}
 	c := &Conn{group: g, sock: s, kernel: s, sleep: time.Sleep, done: make(chan struct{})}
-	if s.caps.Merge {
+	if s.caps.GSO {
 		c.segments.Store(maxRunBytes)
 	}
 	g.conns = append(g.conns, c)
@@ -87,9 +87,9 @@ func (g *Group) LocalAddr(local uint16) (netip.Addr, bool) {
 }
 
 // Wake ends receiving on every socket; see [Conn.Wake].
-func (g *Group) Wake() {
+func (g *Group) StopReceiving() {
 	for _, c := range g.conns {
-		c.Wake()
+		c.StopReceiving()
 	}
 }
 

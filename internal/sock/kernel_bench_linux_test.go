@@ -37,8 +37,8 @@ func interleave(b *testing.B, key string, variants []string, run func(b *testing
 // echoPath times one side of an echo: what the server spends on receiving a
 // batch and on sending it back, each datagram a message of its own.
 func echoPath(b *testing.B, addr string, prepare func(fd int)) {
-	client := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: true}, 1).Conns()[0]
-	g := listen(b, Config{Addr: netip.MustParseAddrPort(addr), Unmerged: true}, 1)
+	client := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: true}, 1).Conns()[0]
+	g := listen(b, Config{Addr: netip.MustParseAddrPort(addr), DisableGSO: true}, 1)
 	server := g.Conns()[0]
 	prepare(server.sock.fd)
 	to := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), g.Addr().Port()), 0, 0)
@@ -121,8 +121,8 @@ func BenchmarkKernelGRO(b *testing.B) {
 	variants := []string{"off/sender=alone", "on/sender=alone", "off/sender=merged", "on/sender=merged"}
 	interleave(b, "gro", variants, func(b *testing.B, v string) {
 		gro, merged := strings.HasPrefix(v, "on/"), strings.HasSuffix(v, "=merged")
-		g := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: !merged}, 1)
-		if merged && !g.Capabilities().Merge {
+		g := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: !merged}, 1)
+		if merged && !g.Capabilities().GSO {
 			b.Skip("this kernel cannot merge datagrams, or must not")
 		}
 		s := newGROSocket(b, gro)
@@ -162,11 +162,11 @@ func BenchmarkKernelMerge(b *testing.B) {
 		if err != nil {
 			b.Fatal(err)
 		}
-		g := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: how == "alone"}, 1)
-		if how == "merged" && !g.Capabilities().Merge {
+		g := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: how == "alone"}, 1)
+		if how == "merged" && !g.Capabilities().GSO {
 			b.Skip("this kernel cannot merge datagrams, or must not")
 		}
-		to := listen(b, Config{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Unmerged: true}, 1)
+		to := listen(b, Config{Addr: netip.MustParseAddrPort("0.0.0.0:0"), DisableGSO: true}, 1)
 		c, receiver := g.Conns()[0], to.Conns()[0]
 		tx, rx := c.NewSendBatch(benchBatch), receiver.NewRecvBatch()
 		pkt := make([]byte, benchBytes)

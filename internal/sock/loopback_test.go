@@ -97,7 +97,7 @@ func TestSendRefused(t *testing.T) {
 		t.Fatalf("a full batch takes more; Len %d", b.Len())
 	}
 	messages := 3
-	if g.Capabilities().Merge {
+	if g.Capabilities().GSO {
 		messages = 1
 	}
 	if res := c.Send(b); res != (SendResult{Sent: 3, Bytes: 3, Messages: messages, Failed: 4}) {
@@ -356,8 +356,8 @@ func TestDualStack(t *testing.T) {
 			t.Errorf("%s: %q", ip, got)
 		}
 	}
-	g4.Wake()
-	g6.Wake()
+	g4.StopReceiving()
+	g6.StopReceiving()
 	wg.Wait()
 }
 

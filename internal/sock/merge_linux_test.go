@@ -19,7 +19,7 @@ import (
 func mergeable(t testing.TB, addr string) *Group {
 	t.Helper()
 	g := listenOn(t, addr)
-	if !g.Capabilities().Merge {
+	if !g.Capabilities().GSO {
 		t.Skip("this kernel cannot merge datagrams, or must not")
 	}
 	return g

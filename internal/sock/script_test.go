@@ -94,7 +94,7 @@ func randomFate(rng *rand.Rand) fate {
 // listenUnmerged returns a socket on which a message is one datagram.
 func listenUnmerged(t *testing.T) *Conn {
 	t.Helper()
-	return listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), Unmerged: true}, 1).Conns()[0]
+	return listen(t, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: true}, 1).Conns()[0]
 }
 
 // TestSendScripts runs random kernels and expects that every entry that is not

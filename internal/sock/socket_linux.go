@@ -52,7 +52,7 @@ func (s *socket) bind(cfg *Config, join bool) error {
 	}
 	caps.Path = "mmsg"
 	_, caps.DropCounter = socketDrops(s.fd)
-	caps.Merge = !cfg.Unmerged && canMerge(s.fd)
+	caps.GSO = !cfg.DisableGSO && canMerge(s.fd)
 	s.caps = caps
 	sa, err := sockaddr(cfg.Addr)
 	if err != nil {

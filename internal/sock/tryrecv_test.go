@@ -41,7 +41,7 @@ func TestTryRecv(t *testing.T) {
 
 func TestTryRecvAfterWake(t *testing.T) {
 	g := listenOn(t, "127.0.0.1:0")
-	g.Wake()
+	g.StopReceiving()
 	c := g.Conns()[0]
 	if _, err := c.TryRecv(c.NewRecvBatch()); !errors.Is(err, net.ErrClosed) {
 		t.Errorf("after Wake: %v", err)

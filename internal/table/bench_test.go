@@ -48,7 +48,7 @@ func BenchmarkByEndpoint(b *testing.B) {
 			x := newBench(b, n)
 			b.ReportAllocs()
 			for i := 0; b.Loop(); i++ {
-				benchSink.entry, benchSink.ok = x.table.ByEndpoint(x.keys[i%n])
+				benchSink.ok = x.table.FindByEndpoint(x.keys[i%n], &benchSink.entry)
 			}
 		})
 		b.Run(fmt.Sprintf("rwmutex/%d", n), func(b *testing.B) { benchMutexMap(b, n) })
@@ -110,13 +110,13 @@ func BenchmarkPeer(b *testing.B) {
 		b.Run(fmt.Sprintf("joiner-to-host/%d", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				k := i % len(x.hosts)
-				benchSink.entry, benchSink.ok = x.table.Peer(&x.joiners[k], x.hosts[k].ID)
+				benchSink.ok = x.table.FindPeer(&x.joiners[k], &x.hosts[k].ID, &benchSink.entry)
 			}
 		})
 		b.Run(fmt.Sprintf("host-to-joiner/%d", n), func(b *testing.B) {
 			for i := 0; b.Loop(); i++ {
 				k := i % len(x.hosts)
-				benchSink.entry, benchSink.ok = x.table.Peer(&x.hosts[k], x.joiners[k].ID)
+				benchSink.ok = x.table.FindPeer(&x.hosts[k], &x.joiners[k].ID, &benchSink.entry)
 			}
 		})
 	}

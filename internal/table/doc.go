@@ -106,9 +106,8 @@
 // between it lives without a link. A shard that grows places all entries in
 // its new cells before it shows them, and places the new entry afterwards.
 //
-// So each call of [Table.ByEndpoint], [Table.ByID], [Table.At] and [Table.Peer],
-// and of those that write to an entry of the caller's instead of returning one,
-// returns what was true at some instant between call and return. Two calls are
+// So each call of [Table.FindByEndpoint], [Table.FindPeer], [Table.ByID] and
+// [Table.At] returns what was true at some instant between call and return. Two calls are
 // two instants: a worker that has looked up a sender, and then its peer, may
 // act on a sender that has moved, unlinked or ended since. That lasts until
 // the end of its batch, since it keeps no entry longer, and hence the grace.

@@ -181,10 +181,10 @@ func (s *scribe) bind(e *Entry) {
 func (s *scribe) mark(e *Entry) {
 	next := *e
 	next.Flags, next.Nonce = e.Flags|EverBound, uint16(s.r.Uint32())
-	do := func() { s.table.Admit(e.Handle, next.Nonce) }
+	do := func() { s.table.RecordBind(e.Handle, next.Nonce) }
 	if flags := Flags(s.r.IntN(16)); e.Flags&flags != 0 {
 		next.Flags, next.Nonce = e.Flags&^flags, e.Nonce
-		do = func() { s.table.Unmark(e.Handle, flags) }
+		do = func() { s.table.ClearFlags(e.Handle, flags) }
 	}
 	began, ended := s.change(do)
 	s.becomes(e, next, began, ended)
@@ -274,8 +274,8 @@ func (s *scribe) read(seed uint64, most int) (sights []sight) {
 		}
 		if x.ok {
 			known[r.IntN(len(known))] = x.got
-			s.table.Activity(x.got.Handle).Heard(Tick(i))
-			s.table.Activity(x.got.Handle).Active(Tick(i))
+			s.table.Activity(x.got.Handle).RecordReceive(Tick(i))
+			s.table.Activity(x.got.Handle).RecordActivity(Tick(i))
 		}
 	}
 	return sights
@@ -285,18 +285,18 @@ func (s *scribe) look(x *sight) {
 	x.before = s.clock.Load()
 	switch x.look {
 	case lookEndpoint:
-		x.got, x.ok = s.table.ByEndpoint(x.endpoint)
+		x.got, x.ok = byEndpoint(s.table, x.endpoint)
 	case lookID:
 		x.got, x.ok = s.table.ByID(x.id)
 	case lookHandle:
 		x.got, x.ok = s.table.At(x.from.Handle)
 	case lookPeer:
-		x.got, x.ok = s.table.Peer(&x.from, x.id)
+		x.got, x.ok = peerOf(s.table, &x.from, x.id)
 	case lookAgain:
 		x.from, x.ok = s.table.At(x.from.Handle)
 		x.between = s.clock.Load()
 		if x.endpoint = x.from.Endpoint; !x.endpoint.IsZero() {
-			x.got, _ = s.table.ByEndpoint(x.endpoint)
+			x.got, _ = byEndpoint(s.table, x.endpoint)
 		} else {
 			x.got, _ = s.table.ByID(x.from.ID)
 		}

@@ -51,7 +51,7 @@ func TestMillion(t *testing.T) {
 
 	for i := range n {
 		e, ok := table.ByID(testID(i))
-		if bound, found := table.ByEndpoint(testEndpoint(i)); !ok || !found || bound != e {
+		if bound, found := byEndpoint(table, testEndpoint(i)); !ok || !found || bound != e {
 			t.Fatalf("allocation %d: %+v, %v by id, %+v, %v by endpoint", i, e, ok, bound, found)
 		}
 	}

@@ -40,7 +40,7 @@ func (q Quota) price(size int) (datagram, bytes uint32) {
 // within q, and counts it if so. Two workers at once may count one datagram for
 // two, which is rare, since the kernel hands all datagrams of an endpoint to
 // one worker, and does no harm.
-func (a *Activity) Meter(q Quota, size int, nowMillis int64) bool {
+func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
 	return q == (Quota{}) || a.spendQuota(q, size, nowMillis)
 }
 
@@ -58,7 +58,7 @@ func (a *Activity) spendQuota(q Quota, size int, nowMillis int64) bool {
 
 // Tally returns Spec.Tally. It lies with what a worker writes for each
 // RELAY anyway, so that whoever counts by it meets no further cache line.
-func (a *Activity) Tally() uint32 { return a.tally.Load() }
+func (a *Activity) CounterIndex() uint32 { return a.tally.Load() }
 
 // spend moves a paid-until time forward by price. A time that is further ahead
 // than a burst can be, for a worker that is late, is one from before the clock

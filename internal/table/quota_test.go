@@ -46,7 +46,7 @@ func TestQuotaRates(t *testing.T) {
 				passed := 0
 				for now := start; now < start+seconds*1000; now++ {
 					for range each {
-						if table.Activity(h).Meter(q, c.size, now) {
+						if table.Activity(h).TakeQuota(q, c.size, now) {
 							passed++
 						}
 					}
@@ -81,7 +81,7 @@ func TestQuotaBurst(t *testing.T) {
 		for _, quiet := range []int64{0, 1000, 3_600_000} {
 			now, passed := 60_000+quiet, 0
 			for range c.burst + 100 {
-				if table.Activity(h).Meter(q, c.size, now) {
+				if table.Activity(h).TakeQuota(q, c.size, now) {
 					passed++
 				}
 			}
@@ -99,17 +99,17 @@ func TestQuotaRefusalIsFree(t *testing.T) {
 	table, h := metered(t)
 	q := NewQuota(10, 1000)
 	for range 50 {
-		table.Activity(h).Meter(q, 1001, 60_000)
+		table.Activity(h).TakeQuota(q, 1001, 60_000)
 	}
 	for i := range 10 {
-		if !table.Activity(h).Meter(q, 100, 60_000) {
+		if !table.Activity(h).TakeQuota(q, 100, 60_000) {
 			t.Errorf("datagram %d of 10 does not pass after others that were too large", i+1)
 		}
 	}
 	for range 50 {
-		table.Activity(h).Meter(q, 1, 60_000)
+		table.Activity(h).TakeQuota(q, 1, 60_000)
 	}
-	if !table.Activity(h).Meter(q, 1000, 61_000) {
+	if !table.Activity(h).TakeQuota(q, 1000, 61_000) {
 		t.Error("a second later not all bytes are there")
 	}
 }
@@ -124,7 +124,7 @@ func TestQuotaUnlimited(t *testing.T) {
 		size int
 	}{{Quota{}, 1472}, {NewQuota(0, 0), 1472}, {NewQuota(-1, -5), 1472}, {NewQuota(0, 1000), 0}} {
 		for i := range 100_000 {
-			if !table.Activity(h).Meter(c.q, c.size, 60_000) {
+			if !table.Activity(h).TakeQuota(c.q, c.size, 60_000) {
 				t.Fatalf("%+v: number %d of %d bytes does not pass", c.q, i, c.size)
 			}
 		}
@@ -142,11 +142,11 @@ func TestQuotaClockGoesRound(t *testing.T) {
 	for quiet := int64(1000); quiet < 3*roundMillis; quiet += 377 {
 		table, h := metered(t)
 		for range 200 {
-			table.Activity(h).Meter(q, 100, start)
+			table.Activity(h).TakeQuota(q, 100, start)
 		}
 		passed := 0
 		for range 200 {
-			if table.Activity(h).Meter(q, 100, start+quiet) {
+			if table.Activity(h).TakeQuota(q, 100, start+quiet) {
 				passed++
 			}
 		}
@@ -162,7 +162,7 @@ func TestQuotaClockGoesRound(t *testing.T) {
 		}
 		later := 0
 		for now := start + quiet + 1; now <= start+quiet+1200; now++ {
-			if table.Activity(h).Meter(q, 100, now) {
+			if table.Activity(h).TakeQuota(q, 100, now) {
 				later++
 			}
 		}
@@ -186,7 +186,7 @@ func TestQuotaOfLateWorker(t *testing.T) {
 	passed := 0
 	for now := int64(start); now < start+millis; now++ {
 		for range 3 {
-			if table.Activity(h).Meter(q, 100, now-r.Int64N(behind)) {
+			if table.Activity(h).TakeQuota(q, 100, now-r.Int64N(behind)) {
 				passed++
 			}
 		}
@@ -208,7 +208,7 @@ func TestQuotaOfSeveralWorkers(t *testing.T) {
 	for range workers {
 		wg.Go(func() {
 			for range 5 * each {
-				if table.Activity(h).Meter(q, 100, 60_000) {
+				if table.Activity(h).TakeQuota(q, 100, 60_000) {
 					passed.Add(1)
 				}
 			}
@@ -218,7 +218,7 @@ func TestQuotaOfSeveralWorkers(t *testing.T) {
 	if n := passed.Load(); n < each || n > workers*each {
 		t.Errorf("%d pass, want %d, and %d at the most", n, each, workers*each)
 	}
-	if table.Activity(h).Meter(q, 100, 60_000) {
+	if table.Activity(h).TakeQuota(q, 100, 60_000) {
 		t.Error("one more passes after all")
 	}
 }
@@ -230,14 +230,14 @@ func TestQuotaIsPerAllocation(t *testing.T) {
 	q := NewQuota(10, 0)
 	a, b := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleJoiner})
 	for range 20 {
-		table.Activity(a).Meter(q, 100, 60_000)
+		table.Activity(a).TakeQuota(q, 100, 60_000)
 	}
-	if !table.Activity(b).Meter(q, 100, 60_000) {
+	if !table.Activity(b).TakeQuota(q, 100, 60_000) {
 		t.Error("one allocation pays for another")
 	}
 	table.End(a)
 	table.Recycle(a)
-	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleHost})).Meter(q, 100, 60_000) {
+	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleHost})).TakeQuota(q, 100, 60_000) {
 		t.Error("the next owner of a slot pays for the last one")
 	}
 }
@@ -248,8 +248,8 @@ func TestTally(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
 	for _, tally := range []uint32{7, 0, 1<<32 - 1} {
-		h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost, Tally: tally})
-		if got := table.Activity(h).Tally(); got != tally || table.Slots() != 1 {
+		h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost, CounterIndex: tally})
+		if got := table.Activity(h).CounterIndex(); got != tally || table.Slots() != 1 {
 			t.Errorf("tally %d, want %d; %d slots", got, tally, table.Slots())
 		}
 		table.End(h)

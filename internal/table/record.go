@@ -57,7 +57,7 @@ type Activity struct {
 	fromJoiner atomic.Uint32 // of a joiner: Tick of its last RELAY to its host
 	mismatch   atomic.Uint64 // Gate of ERROR 3 that names this allocation
 	meter      atomic.Uint64 // what it relays, see Quota
-	strangers  [StrangerSlots]atomic.Uint64
+	strangers  [NotConnectedSlots]atomic.Uint64
 	unproven   atomic.Uint32 // bytes that may yet go to its endpoint, see Prove
 	tally      atomic.Uint32 // Spec.Tally; control's, and fixed from Reserve on
 }
@@ -78,12 +78,12 @@ const (
 	EverBound Flags = 1 << iota
 	// Told: the BIND_RECEIVED for its present endpoint has left, so that the
 	// same BIND may be answered at once.
-	Told
+	BindConfirmed
 	// Deferred: its expiry was put off once for a BIND that failed for its
 	// nonce, so that no other such BIND matters.
-	Deferred
+	ExpiryDeferred
 	// Rebuilt: it came back after a restart of the relay.
-	Rebuilt
+	Recovered
 )
 
 // Entry is a consistent copy of what the table says of one allocation.
@@ -166,13 +166,13 @@ type Account struct {
 	Player [16]byte           // hash of whom it was issued to
 	Tenant uint64             // Tenant.Hash
 
-	Reserved Tick // when it was set aside
-	Deferred Tick // not to expire before this; zero: never deferred
-	Closing  Tick // a CLOSE takes effect after this unless it is heard of; zero: none
-	Leaving  Tick // of a joiner: its link ends after this unless LeftBy relays; zero: none
-	Linked   Tick // of a joiner: when its link was opened, until the first RELAY on it; zero after
+	ReservedAt    Tick // when it was set aside
+	DeferredUntil Tick // not to expire before this; zero: never deferred
+	CloseAt       Tick // a CLOSE takes effect after this unless it is heard of; zero: none
+	UnlinkAt      Tick // of a joiner: its link ends after this unless LeftBy relays; zero: none
+	LinkedAt      Tick // of a joiner: when its link was opened, until the first RELAY on it; zero after
 
-	Kept uint32 // place of its record in the state file; zero: none
+	StateIndex uint32 // place of its record in the state file; zero: none
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
@@ -180,12 +180,12 @@ type Account struct {
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
-	Awaited        uint16 // of a host that came back: links that it had and that have not come back
+	AwaitedLinks   uint16 // of a host that came back: links that it had and that have not come back
 
-	LeftBy     Role // who sent the DISCONNECT of Leaving
-	EverLinked bool // a host that had a link once
-	Banned     bool // of a joiner that came back: it had no link, so none comes back
-	Ending     bool // expiry has been marked and waits for grace
+	DisconnectedBy Role // who sent the DISCONNECT of Leaving
+	EverLinked     bool // a host that had a link once
+	LinkBlocked    bool // of a joiner that came back: it had no link, so none comes back
+	ExpiryPending  bool // expiry has been marked and waits for grace
 }
 
 // chunkSlots is the number of allocations in one slab: large enough that the

@@ -8,7 +8,7 @@ import (
 
 // Heard notes at tick that the owner sent a datagram. Stamps are written only
 // when they change, four times a second at the most.
-func (a *Activity) Heard(tick Tick) {
+func (a *Activity) RecordReceive(tick Tick) {
 	if a.heard.Load() < uint32(tick) {
 		a.hear(tick)
 	}
@@ -23,7 +23,7 @@ func (a *Activity) hear(tick Tick) {
 }
 
 // Active notes at tick that a datagram goes to the owner.
-func (a *Activity) Active(tick Tick) { stamp(&a.active, tick) }
+func (a *Activity) RecordActivity(tick Tick) { stamp(&a.active, tick) }
 
 // stamp reports whether it wrote. It never goes back, as a worker may be late,
 // and of two that write at once the later time stays.
@@ -38,13 +38,13 @@ func stamp(s *atomic.Uint32, tick Tick) bool {
 
 // Stamps returns when the owner was last heard, and when it last sent or
 // received.
-func (a *Activity) Stamps() (heard, active Tick) {
+func (a *Activity) LastSeen() (heard, active Tick) {
 	return Tick(a.heard.Load()), Tick(a.active.Load())
 }
 
 // Relayed notes at tick that a RELAY goes over the link between two allocations,
 // from one with that role.
-func Relayed(role Role, from, to *Activity, tick Tick) {
+func RecordRelay(role Role, from, to *Activity, tick Tick) {
 	if role == RoleHost {
 		stamp(&to.fromHost, tick)
 	} else {
@@ -54,7 +54,7 @@ func Relayed(role Role, from, to *Activity, tick Tick) {
 
 // LinkStamps returns when the host and the joiner last relayed to each other
 // over the link of a joiner, or over one that it had before.
-func (a *Activity) LinkStamps() (fromHost, fromJoiner Tick) {
+func (a *Activity) LastRelays() (fromHost, fromJoiner Tick) {
 	return Tick(a.fromHost.Load()), Tick(a.fromJoiner.Load())
 }
 
@@ -64,23 +64,23 @@ const proven = 1<<32 - 1
 // Unprove lets no more than so many bytes go to the owner's endpoint until it
 // is heard there. Control calls it when it binds an allocation to an endpoint,
 // since the source of a BIND may be forged.
-func (a *Activity) Unprove(allowance uint32) {
+func (a *Activity) RequireValidation(allowance uint32) {
 	a.unproven.Store(min(allowance, proven-1))
 }
 
 // Prove notes that the owner was heard at its endpoint with more than a BIND.
-func (a *Activity) Prove() {
+func (a *Activity) Validate() {
 	if a.unproven.Load() != proven {
 		a.unproven.Store(proven)
 	}
 }
 
 // Proven reports whether the owner was heard at its endpoint.
-func (a *Activity) Proven() bool { return a.unproven.Load() == proven }
+func (a *Activity) IsValidated() bool { return a.unproven.Load() == proven }
 
 // Spend reports whether size bytes may go to the owner's endpoint, and takes
 // them from its allowance while it is unproven.
-func (a *Activity) Spend(size int) bool {
+func (a *Activity) AllowSend(size int) bool {
 	for {
 		left := a.unproven.Load()
 		if left == proven {
@@ -113,15 +113,15 @@ func (l *LargeMessages) ReturnReport() { l.reported.Store(false) }
 // StrangerSlots is how many peers to whom it has no link an allocation may be
 // told of within a second. Beyond that it is told nothing, so that the memory
 // of what it was told stays small and is never outrun.
-const StrangerSlots = 3
+const NotConnectedSlots = 3
 
 // StrangerMillis is the shortest time in milliseconds between two ERROR 5 to
 // one allocation about one peer.
-const StrangerMillis = 1000
+const NotConnectedMillis = 1000
 
 // Stranger reports whether the owner of h may be told now, at nowMillis, that
 // it has no link to peer: at once, then once a second for each peer.
-func (t *Table) Stranger(h Handle, peer proto.AllocationID, nowMillis int64) bool {
+func (t *Table) TakeNotConnected(h Handle, peer proto.AllocationID, nowMillis int64) bool {
 	a := t.Activity(h)
 	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
 	for {
@@ -141,7 +141,7 @@ func (a *Activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) 
 	for i := range a.strangers {
 		old := a.strangers[i].Load()
 		// A worker whose clock is behind may find a time that is still to come.
-		recent := old != 0 && now-uint32(old)+StrangerMillis < 2*StrangerMillis
+		recent := old != 0 && now-uint32(old)+NotConnectedMillis < 2*NotConnectedMillis
 		if recent && uint32(old>>32) == tag {
 			return nil, 0
 		}
@@ -154,7 +154,7 @@ func (a *Activity) stranger(now, tag uint32) (free *atomic.Uint64, held uint64) 
 
 // Mismatch reports whether an ERROR 3 that names the live allocation h may be
 // sent now, within rate.
-func (t *Table) Mismatch(h Handle, rate Rate, nowMillis int64) bool {
+func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
 	return rate.Take(&t.Activity(h).mismatch, nowMillis)
 }
 
@@ -166,7 +166,7 @@ type Rate struct {
 }
 
 // Left reports whether Take would draw an event from the gate at nowMillis.
-func (r Rate) Left(gate *atomic.Uint64, nowMillis int64) bool {
+func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
 	now := nowMillis * 1000
 	return max(int64(gate.Load()), now)+r.Interval-now <= r.Burst*r.Interval
 }

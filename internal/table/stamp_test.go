@@ -38,16 +38,16 @@ func TestContract3StampsNeverGoBack(t *testing.T) {
 		tick          Tick
 		heard, active Tick
 	}{
-		{(*Activity).Active, 9, 10, 10},
-		{(*Activity).Heard, 9, 10, 10},
-		{(*Activity).Active, 12, 10, 12},
-		{(*Activity).Heard, 11, 11, 12},
-		{(*Activity).Heard, 13, 13, 13},
-		{(*Activity).Active, 12, 13, 13},
+		{(*Activity).RecordActivity, 9, 10, 10},
+		{(*Activity).RecordReceive, 9, 10, 10},
+		{(*Activity).RecordActivity, 12, 10, 12},
+		{(*Activity).RecordReceive, 11, 11, 12},
+		{(*Activity).RecordReceive, 13, 13, 13},
+		{(*Activity).RecordActivity, 12, 13, 13},
 	}
 	for i, s := range steps {
 		s.do(table.Activity(h), s.tick)
-		if heard, active := table.Activity(h).Stamps(); heard != s.heard || active != s.active {
+		if heard, active := table.Activity(h).LastSeen(); heard != s.heard || active != s.active {
 			t.Errorf("step %d: stamps %d, %d, want %d, %d", i, heard, active, s.heard, s.active)
 		}
 	}
@@ -55,7 +55,7 @@ func TestContract3StampsNeverGoBack(t *testing.T) {
 	table.End(h)
 	table.Recycle(h)
 	h = reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if heard, active := table.Activity(h).Stamps(); heard != 1 || active != 1 {
+	if heard, active := table.Activity(h).LastSeen(); heard != 1 || active != 1 {
 		t.Errorf("stamps of a fresh allocation %d, %d, want 1", heard, active)
 	}
 }
@@ -76,8 +76,8 @@ func TestContract3LatestStampStays(t *testing.T) {
 				if now > ticks {
 					return
 				}
-				table.Activity(h).Heard(now)
-				if heard, active := table.Activity(h).Stamps(); heard < now || active < now {
+				table.Activity(h).RecordReceive(now)
+				if heard, active := table.Activity(h).LastSeen(); heard < now || active < now {
 					t.Errorf("stamps %d, %d after tick %d", heard, active, now)
 					return
 				}
@@ -85,7 +85,7 @@ func TestContract3LatestStampStays(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if heard, active := table.Activity(h).Stamps(); heard != ticks || active != ticks {
+	if heard, active := table.Activity(h).LastSeen(); heard != ticks || active != ticks {
 		t.Errorf("stamps %d, %d, want %d", heard, active, ticks)
 	}
 }
@@ -112,17 +112,17 @@ func TestStranger(t *testing.T) {
 			h := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
 			other := reserve(t, table, Spec{ID: testID(100), Role: RoleHost})
 			for i, s := range steps {
-				if got := table.Stranger(h, testID(s.peer), 60_000+s.ms); got != s.told {
+				if got := table.TakeNotConnected(h, testID(s.peer), 60_000+s.ms); got != s.told {
 					t.Errorf("step %d: told %v, want %v", i, got, s.told)
 				}
 			}
-			if !table.Stranger(other, testID(1), 60_000) {
+			if !table.TakeNotConnected(other, testID(1), 60_000) {
 				t.Error("another allocation's peers count")
 			}
 			table.End(h)
 			table.Recycle(h)
 			h = reserve(t, table, Spec{ID: testID(101), Role: RoleHost})
-			if last := steps[len(steps)-1]; !table.Stranger(h, testID(last.peer), 60_000+last.ms) {
+			if last := steps[len(steps)-1]; !table.TakeNotConnected(h, testID(last.peer), 60_000+last.ms) {
 				t.Error("a fresh allocation inherits what the last one was told")
 			}
 		})
@@ -147,7 +147,7 @@ func TestStrangerOfSeveralWorkers(t *testing.T) {
 						runtime.Gosched()
 					}
 				}
-				if table.Stranger(h, testID(1), 60_000+int64(s)*StrangerMillis) {
+				if table.TakeNotConnected(h, testID(1), 60_000+int64(s)*NotConnectedMillis) {
 					told[s].Add(1)
 				}
 			}
@@ -235,7 +235,7 @@ func TestMismatchIsPerAllocation(t *testing.T) {
 		for range 4 {
 			wg.Go(func() {
 				for range 40 {
-					if table.Mismatch(h, rate, 60_000) {
+					if table.TakeMismatch(h, rate, 60_000) {
 						drawn.Add(1)
 					}
 				}
@@ -263,7 +263,7 @@ func TestUnproven(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
 	h, other := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if !table.Activity(h).Proven() || !table.Activity(h).Spend(1<<30) {
+	if !table.Activity(h).IsValidated() || !table.Activity(h).AllowSend(1<<30) {
 		t.Error("an allocation without an endpoint begins unproven")
 	}
 	type step struct {
@@ -281,24 +281,24 @@ func TestUnproven(t *testing.T) {
 		{"most", 1<<32 - 1, []step{{1472, true}, {1472, true}}},
 		{"endless", 1<<31 - 1, []step{{1472, true}}},
 	} {
-		table.Activity(h).Unprove(c.allowance)
+		table.Activity(h).RequireValidation(c.allowance)
 		for i, s := range c.steps {
-			if got := table.Activity(h).Spend(s.size); got != s.want {
+			if got := table.Activity(h).AllowSend(s.size); got != s.want {
 				t.Errorf("%s, step %d: %v, want %v", c.name, i, got, s.want)
 			}
 		}
-		if table.Activity(h).Proven() || !table.Activity(other).Proven() {
-			t.Errorf("%s: proven %v, and the other one %v", c.name, table.Activity(h).Proven(), table.Activity(other).Proven())
+		if table.Activity(h).IsValidated() || !table.Activity(other).IsValidated() {
+			t.Errorf("%s: proven %v, and the other one %v", c.name, table.Activity(h).IsValidated(), table.Activity(other).IsValidated())
 		}
-		table.Activity(h).Prove()
-		if !table.Activity(h).Proven() || !table.Activity(h).Spend(1<<30) || !table.Activity(h).Spend(1<<30) {
+		table.Activity(h).Validate()
+		if !table.Activity(h).IsValidated() || !table.Activity(h).AllowSend(1<<30) || !table.Activity(h).AllowSend(1<<30) {
 			t.Errorf("%s: who was heard is still limited", c.name)
 		}
 	}
-	table.Activity(h).Unprove(5)
+	table.Activity(h).RequireValidation(5)
 	table.End(h)
 	table.Recycle(h)
-	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})).Proven() {
+	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})).IsValidated() {
 		t.Error("the next owner of a slot inherits an allowance")
 	}
 }
@@ -311,16 +311,16 @@ func TestUnprovenOfSeveralWorkers(t *testing.T) {
 	table := NewTable(1)
 	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
 	for round := range 50 {
-		table.Activity(h).Unprove(allowance)
+		table.Activity(h).RequireValidation(allowance)
 		var drawn atomic.Int64
 		var wg sync.WaitGroup
 		for i := range workers {
 			wg.Go(func() {
-				for table.Activity(h).Spend(size) && !table.Activity(h).Proven() {
+				for table.Activity(h).AllowSend(size) && !table.Activity(h).IsValidated() {
 					drawn.Add(size)
 				}
 				if i == 0 && round%2 == 1 {
-					table.Activity(h).Prove()
+					table.Activity(h).Validate()
 				}
 			})
 		}
@@ -328,8 +328,8 @@ func TestUnprovenOfSeveralWorkers(t *testing.T) {
 		if n := drawn.Load(); n > allowance || round%2 == 0 && n <= allowance-size {
 			t.Fatalf("%d bytes were drawn of %d", n, allowance)
 		}
-		if table.Activity(h).Proven() != (round%2 == 1) {
-			t.Fatal("proven ", table.Activity(h).Proven())
+		if table.Activity(h).IsValidated() != (round%2 == 1) {
+			t.Fatal("proven ", table.Activity(h).IsValidated())
 		}
 	}
 }
@@ -346,7 +346,7 @@ func TestLinkStamps(t *testing.T) {
 	relayed := func(from, to Handle, tick Tick) {
 		sender, _ := table.At(from)
 		peer, _ := table.At(to)
-		Relayed(sender.Role, table.Activity(sender.Handle), table.Activity(peer.Handle), tick)
+		RecordRelay(sender.Role, table.Activity(sender.Handle), table.Activity(peer.Handle), tick)
 	}
 	type stamps struct{ fromHost, fromJoiner Tick }
 	for i, s := range []struct {
@@ -366,18 +366,18 @@ func TestLinkStamps(t *testing.T) {
 			joiner Handle
 			want   stamps
 		}{{a, s.wantA}, {b, s.wantB}} {
-			if h, j := table.Activity(c.joiner).LinkStamps(); (stamps{h, j}) != c.want {
+			if h, j := table.Activity(c.joiner).LastRelays(); (stamps{h, j}) != c.want {
 				t.Errorf("step %d: link of %x: %d, %d, want %v", i, c.joiner, h, j, c.want)
 			}
 		}
 	}
-	if h, j := table.Activity(host).LinkStamps(); h != 0 || j != 0 {
+	if h, j := table.Activity(host).LastRelays(); h != 0 || j != 0 {
 		t.Errorf("the host has stamps %d, %d of its own", h, j)
 	}
 	table.End(a)
 	table.Recycle(a)
 	fresh := reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})
-	if h, j := table.Activity(fresh).LinkStamps(); h != 0 || j != 0 {
+	if h, j := table.Activity(fresh).LastRelays(); h != 0 || j != 0 {
 		t.Errorf("a fresh allocation has stamps %d, %d", h, j)
 	}
 }
@@ -397,15 +397,15 @@ func TestLinkStampsOfSeveralWorkers(t *testing.T) {
 		wg.Go(func() {
 			for now := range Tick(ticks) {
 				if i%2 == 0 {
-					Relayed(RoleHost, ofHost, ofJoiner, now)
+					RecordRelay(RoleHost, ofHost, ofJoiner, now)
 				} else {
-					Relayed(RoleJoiner, ofJoiner, ofHost, now+1)
+					RecordRelay(RoleJoiner, ofJoiner, ofHost, now+1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if h, j := ofJoiner.LinkStamps(); h != ticks-1 || j != ticks {
+	if h, j := ofJoiner.LastRelays(); h != ticks-1 || j != ticks {
 		t.Errorf("stamps %d, %d, want %d, %d", h, j, ticks-1, ticks)
 	}
 }

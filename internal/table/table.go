@@ -45,18 +45,10 @@ func NewTable(max int) *Table {
 	return t
 }
 
-// ByEndpoint returns the allocation that is bound to ep.
-func (t *Table) ByEndpoint(ep endpoint.Endpoint) (e Entry, ok bool) {
-	if !t.Find(ep, &e) {
-		return Entry{}, false
-	}
-	return e, true
-}
-
-// Find is ByEndpoint for the path of every datagram: it writes to e, since a
-// processor waits for an entry that is copied right after it was written. When
-// it reports false, e says nothing.
-func (t *Table) Find(ep endpoint.Endpoint, e *Entry) bool {
+// FindByEndpoint stores the allocation that is bound to ep in e and reports whether
+// there is one; if not, e is undefined. It writes to the caller's entry because a
+// processor stalls on an entry that is copied right after it was written.
+func (t *Table) FindByEndpoint(ep endpoint.Endpoint, e *Entry) bool {
 	hash := t.hashEndpoint(ep)
 	tag, shard := tagOf(hash), t.byEndpoint.shard(hash)
 	for c := shard.cells.Load(); ; {
@@ -125,13 +117,8 @@ func (t *Table) findAt(h Handle, e *Entry) bool {
 	return h != 0 && t.identity(h.slot()).snapshot(h.slot(), e) && e.Handle == h
 }
 
-// Peer returns the allocation with id to, if it and from are linked.
-func (t *Table) Peer(from *Entry, to proto.AllocationID) (e Entry, ok bool) {
-	ok = t.FindPeer(from, &to, &e)
-	return e, ok
-}
-
-// FindPeer is to Peer what Find is to ByEndpoint.
+// FindPeer stores the allocation with id to in e and reports whether it and from
+// are linked; if not, e is undefined.
 func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
 	if from.Role == RoleJoiner {
 		return t.findAt(from.Link, e) && e.ID == *to

@@ -20,25 +20,29 @@ func TestTableDoesNotAllocate(t *testing.T) {
 	hostEntry, joinerEntry := at(t, table, testID(0)), at(t, table, testID(1))
 	now, moves, quota := int64(60_000), 0, NewQuota(1000, 512<<10)
 	for name, do := range map[string]func(){
-		"ByEndpoint":       func() { table.ByEndpoint(testEndpoint(0)) },
-		"ByEndpoint, miss": func() { table.ByEndpoint(testEndpoint(9)) },
+		"ByEndpoint":       func() { byEndpoint(table, testEndpoint(0)) },
+		"ByEndpoint, miss": func() { byEndpoint(table, testEndpoint(9)) },
 		"ByID":             func() { table.ByID(testID(0)) },
 		"ByID, miss":       func() { table.ByID(testID(9)) },
 		"At":               func() { table.At(host) },
-		"Peer of joiner":   func() { table.Peer(&joinerEntry, testID(0)) },
-		"Peer of host":     func() { table.Peer(&hostEntry, testID(1)) },
-		"Heard":            func() { now++; table.Activity(host).Heard(Tick(now)) },
-		"Active":           func() { now++; table.Activity(host).Active(Tick(now)) },
-		"Stranger":         func() { now += 200; table.Stranger(host, testID(9), now) },
-		"Mismatch":         func() { now += 200; table.Mismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
-		"Meter":            func() { now++; table.Activity(host).Meter(quota, 100, now) },
-		"Relayed":          func() { now++; Relayed(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
+		"Peer of joiner":   func() { peerOf(table, &joinerEntry, testID(0)) },
+		"Peer of host":     func() { peerOf(table, &hostEntry, testID(1)) },
+		"Heard":            func() { now++; table.Activity(host).RecordReceive(Tick(now)) },
+		"Active":           func() { now++; table.Activity(host).RecordActivity(Tick(now)) },
+		"Stranger":         func() { now += 200; table.TakeNotConnected(host, testID(9), now) },
+		"Mismatch":         func() { now += 200; table.TakeMismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
+		"Meter":            func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
+		"Relayed":          func() { now++; RecordRelay(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
 		"Prove and Spend": func() {
-			table.Activity(host).Unprove(100)
-			table.Activity(host).Spend(60)
-			table.Activity(host).Prove()
+			table.Activity(host).RequireValidation(100)
+			table.Activity(host).AllowSend(60)
+			table.Activity(host).Validate()
 		},
-		"Admit and Mark":  func() { table.Admit(host, 5); table.Mark(host, Told); table.Unmark(host, Told) },
+		"Admit and Mark": func() {
+			table.RecordBind(host, 5)
+			table.SetFlags(host, BindConfirmed)
+			table.ClearFlags(host, BindConfirmed)
+		},
 		"Link and Unlink": func() { table.Link(single, host); table.Unlink(single) },
 		"Bind, moving":    func() { moves++; table.Bind(single, testEndpoint(2+moves%2)) },
 		"Bind, taking over": func() {

@@ -23,24 +23,24 @@ func TestTableBinding(t *testing.T) {
 		nonce uint16
 	}{
 		{func() {}, 0, 0},
-		{func() { table.Admit(h, 7) }, EverBound, 7},
-		{func() { table.Mark(h, Told) }, EverBound | Told, 7},
-		{func() { table.Mark(h, Told) }, EverBound | Told, 7},
-		{func() { table.Mark(h, Deferred|Rebuilt) }, EverBound | Told | Deferred | Rebuilt, 7},
-		{func() { table.Unmark(h, Told) }, EverBound | Deferred | Rebuilt, 7},
-		{func() { table.Unmark(h, Told) }, EverBound | Deferred | Rebuilt, 7},
-		{func() { table.Admit(h, 65_535) }, EverBound | Deferred | Rebuilt, 65_535},
-		{func() { table.Admit(h, 0) }, EverBound | Deferred | Rebuilt, 0},
-		{func() { table.Unmark(h, EverBound|Deferred) }, Rebuilt, 0},
-		{func() { table.Mark(host, EverBound|Told) }, Rebuilt, 0}, // another one's
-		{func() { table.Unlink(h); table.Link(h, host) }, Rebuilt, 0},
+		{func() { table.RecordBind(h, 7) }, EverBound, 7},
+		{func() { table.SetFlags(h, BindConfirmed) }, EverBound | BindConfirmed, 7},
+		{func() { table.SetFlags(h, BindConfirmed) }, EverBound | BindConfirmed, 7},
+		{func() { table.SetFlags(h, ExpiryDeferred|Recovered) }, EverBound | BindConfirmed | ExpiryDeferred | Recovered, 7},
+		{func() { table.ClearFlags(h, BindConfirmed) }, EverBound | ExpiryDeferred | Recovered, 7},
+		{func() { table.ClearFlags(h, BindConfirmed) }, EverBound | ExpiryDeferred | Recovered, 7},
+		{func() { table.RecordBind(h, 65_535) }, EverBound | ExpiryDeferred | Recovered, 65_535},
+		{func() { table.RecordBind(h, 0) }, EverBound | ExpiryDeferred | Recovered, 0},
+		{func() { table.ClearFlags(h, EverBound|ExpiryDeferred) }, Recovered, 0},
+		{func() { table.SetFlags(host, EverBound|BindConfirmed) }, Recovered, 0}, // another one's
+		{func() { table.Unlink(h); table.Link(h, host) }, Recovered, 0},
 	} {
 		s.do()
 		want.Flags, want.Nonce = s.flags, s.nonce
 		if e := at(t, table, testID(1)); e != want {
 			t.Errorf("step %d: %+v, want %+v", i, e, want)
 		}
-		if e, ok := table.ByEndpoint(testEndpoint(1)); !ok || e != want {
+		if e, ok := byEndpoint(table, testEndpoint(1)); !ok || e != want {
 			t.Errorf("step %d: by endpoint %+v, %v, want %+v", i, e, ok, want)
 		}
 	}
@@ -48,8 +48,8 @@ func TestTableBinding(t *testing.T) {
 		has, want Flags
 		is        bool
 	}{
-		{0, 0, true}, {0, Told, false}, {Told, Told, true}, {Told, Told | EverBound, false},
-		{Told | EverBound | Rebuilt, Told | EverBound, true},
+		{0, 0, true}, {0, BindConfirmed, false}, {BindConfirmed, BindConfirmed, true}, {BindConfirmed, BindConfirmed | EverBound, false},
+		{BindConfirmed | EverBound | Recovered, BindConfirmed | EverBound, true},
 	} {
 		if e := (Entry{Flags: c.has}); e.Is(c.want) != c.is {
 			t.Errorf("%b is %b: %v, want %v", c.has, c.want, !c.is, c.is)
@@ -63,16 +63,16 @@ func TestTableBindingEnds(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
 	h := bind(t, table, Spec{ID: testID(1), Role: RoleHost}, testEndpoint(1))
-	table.Admit(h, 9)
-	table.Mark(h, Told|Deferred|Rebuilt)
-	if e, ok := table.End(h); !ok || e.Nonce != 9 || !e.Is(EverBound|Told|Deferred|Rebuilt) {
+	table.RecordBind(h, 9)
+	table.SetFlags(h, BindConfirmed|ExpiryDeferred|Recovered)
+	if e, ok := table.End(h); !ok || e.Nonce != 9 || !e.Is(EverBound|BindConfirmed|ExpiryDeferred|Recovered) {
 		t.Errorf("the end of it tells %+v, %v", e, ok)
 	}
-	table.Mark(h, Told)
-	table.Unmark(h, EverBound)
+	table.SetFlags(h, BindConfirmed)
+	table.ClearFlags(h, EverBound)
 	table.Recycle(h)
 	next := reserve(t, table, Spec{ID: testID(2), Role: RoleJoiner})
-	table.Mark(h, Told) // the stale handle
+	table.SetFlags(h, BindConfirmed) // the stale handle
 	if e := at(t, table, testID(2)); e != (Entry{Handle: next, ID: testID(2), Role: RoleJoiner}) {
 		t.Errorf("a fresh allocation is %+v", e)
 	}
@@ -105,7 +105,7 @@ func TestContract2BindingsAreWhole(t *testing.T) {
 					return
 				}
 				last = e.Nonce
-				if e.Is(Told) {
+				if e.Is(BindConfirmed) {
 					told.Add(1)
 					if !e.Is(EverBound) || e.Endpoint != testEndpoint(int(e.Nonce)) {
 						t.Errorf("told with nonce %d at %v", e.Nonce, e.Endpoint)
@@ -116,10 +116,10 @@ func TestContract2BindingsAreWhole(t *testing.T) {
 		})
 	}
 	for n := 1; n <= moves; n++ {
-		table.Unmark(h, Told)
-		table.Admit(h, uint16(n))
+		table.ClearFlags(h, BindConfirmed)
+		table.RecordBind(h, uint16(n))
 		table.Bind(h, testEndpoint(n))
-		table.Mark(h, Told)
+		table.SetFlags(h, BindConfirmed)
 		for told.Load() == 0 && !t.Failed() { // the readers have begun
 			continue
 		}

@@ -211,7 +211,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 	trap.seq.Add(1)
 	answers := make(chan answer)
 	go func() {
-		e, ok := table.ByEndpoint(wanted)
+		e, ok := byEndpoint(table, wanted)
 		answers <- answer{e, ok}
 	}()
 	if a, inside := waitForReader(answers); !inside {
@@ -252,7 +252,7 @@ func TestContract1RecordsNeverMove(t *testing.T) {
 	if identity != table.identity(h.slot()) || activity != table.Activity(h) || account != table.Account(h) {
 		t.Error("a record has moved")
 	}
-	if e, ok := table.ByEndpoint(testEndpoint(0)); !ok || e.Handle != h {
+	if e, ok := byEndpoint(table, testEndpoint(0)); !ok || e.Handle != h {
 		t.Errorf("found %+v, %v, want %x", e, ok, h)
 	}
 }
@@ -282,7 +282,7 @@ func TestContract1BoundIsFound(t *testing.T) {
 				if now, _ := table.At(e.Handle); !found && now.Handle == e.Handle {
 					t.Errorf("not found by id: %+v", e)
 				}
-				if _, found = table.ByEndpoint(e.Endpoint); found || e.Endpoint.IsZero() {
+				if _, found = byEndpoint(table, e.Endpoint); found || e.Endpoint.IsZero() {
 					continue
 				}
 				if now, _ := table.At(e.Handle); now == e {

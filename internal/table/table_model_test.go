@@ -123,13 +123,13 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 func (m *model) mark(a *modelAllocation, y int) {
 	switch flags := Flags(y >> 2 & 15); y % 3 {
 	case 0:
-		m.table.Admit(a.handle, uint16(y))
+		m.table.RecordBind(a.handle, uint16(y))
 		a.flags, a.nonce = a.flags|EverBound, uint16(y)
 	case 1:
-		m.table.Mark(a.handle, flags)
+		m.table.SetFlags(a.handle, flags)
 		a.flags |= flags
 	case 2:
-		m.table.Unmark(a.handle, flags)
+		m.table.ClearFlags(a.handle, flags)
 		a.flags &^= flags
 	}
 }
@@ -201,13 +201,13 @@ func (m *model) check(stride int) {
 		e := a.entry()
 		for j := i % stride; j < len(m.live); j += stride {
 			b := m.live[j]
-			if got, ok := m.table.Peer(&e, b.spec.ID); ok != linked(a, b) || ok && got != b.entry() {
+			if got, ok := peerOf(m.table, &e, b.spec.ID); ok != linked(a, b) || ok && got != b.entry() {
 				m.t.Fatalf("peer %+v of %+v: %+v, %v", b.entry(), e, got, ok)
 			}
 		}
 	}
 	for i := range m.room {
-		if e, ok := m.table.ByEndpoint(testEndpoint(i)); ok != (m.owners[testEndpoint(i)] != nil) {
+		if e, ok := byEndpoint(m.table, testEndpoint(i)); ok != (m.owners[testEndpoint(i)] != nil) {
 			m.t.Fatalf("%v leads to %+v, %v", testEndpoint(i), e, ok)
 		}
 	}
@@ -231,7 +231,7 @@ func (m *model) checkLive(a *modelAllocation) {
 		m.t.Fatalf("by handle %+v, %v, want %+v", e, ok, want)
 	}
 	if !a.endpoint.IsZero() {
-		if e, ok := m.table.ByEndpoint(a.endpoint); !ok || e != want {
+		if e, ok := byEndpoint(m.table, a.endpoint); !ok || e != want {
 			m.t.Fatalf("by endpoint %+v, %v, want %+v", e, ok, want)
 		}
 	}

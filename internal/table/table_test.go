@@ -34,6 +34,22 @@ func bind(t testing.TB, table *Table, s Spec, ep endpoint.Endpoint) Handle {
 	return h
 }
 
+// byEndpoint is [Table.FindByEndpoint] with the entry as a result.
+func byEndpoint(table *Table, ep endpoint.Endpoint) (e Entry, ok bool) {
+	if !table.FindByEndpoint(ep, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
+// peerOf is [Table.FindPeer] with the entry as a result.
+func peerOf(table *Table, from *Entry, to proto.AllocationID) (e Entry, ok bool) {
+	if !table.FindPeer(from, &to, &e) {
+		return Entry{}, false
+	}
+	return e, true
+}
+
 // at returns the allocation with that id, which must be there.
 func at(t testing.TB, table *Table, id proto.AllocationID) Entry {
 	t.Helper()
@@ -80,12 +96,12 @@ func TestTableReserve(t *testing.T) {
 		t.Errorf("by handle %+v, %v, want %+v", e, ok, want)
 	}
 	account := Account{
-		Match: s.Match, Player: s.Player, Tenant: 5, Reserved: 42, Epoch: 2900, MaxConnections: 8,
+		Match: s.Match, Player: s.Player, Tenant: 5, ReservedAt: 42, Epoch: 2900, MaxConnections: 8,
 	}
 	if a := table.Account(h); *a != account || table.AccountAt(h.Slot()) != a {
 		t.Errorf("account %+v, want %+v", *a, account)
 	}
-	if heard, active := table.Activity(h).Stamps(); heard != 42 || active != 42 {
+	if heard, active := table.Activity(h).LastSeen(); heard != 42 || active != 42 {
 		t.Errorf("stamps %d, %d, want 42", heard, active)
 	}
 	if got := table.HandleAt(h.Slot()); got != h {
@@ -93,7 +109,7 @@ func TestTableReserve(t *testing.T) {
 	}
 	wantCounts(t, table, 1, 0, 0)
 	for name, ok := range map[string]bool{
-		"zero endpoint": second(table.ByEndpoint(endpoint.Endpoint{})),
+		"zero endpoint": second(byEndpoint(table, endpoint.Endpoint{})),
 		"zero id":       second(table.ByID(proto.AllocationID{})),
 		"zero handle":   second(table.At(0)),
 		"another id":    second(table.ByID(testID(2))),
@@ -141,14 +157,14 @@ func TestTableBind(t *testing.T) {
 				continue
 			}
 			bound++
-			if e, ok := table.ByEndpoint(want.Endpoint); !ok || e != want {
+			if e, ok := byEndpoint(table, want.Endpoint); !ok || e != want {
 				t.Errorf("%s: %v leads to %+v, %v, want %+v", s.name, want.Endpoint, e, ok, want)
 			}
 		}
 		wantCounts(t, table, 2, bound, 1)
 	}
 	for _, left := range []int{1, 2} {
-		if e, ok := table.ByEndpoint(testEndpoint(left)); ok {
+		if e, ok := byEndpoint(table, testEndpoint(left)); ok {
 			t.Errorf("%v, which was left, still leads to %+v", testEndpoint(left), e)
 		}
 	}
@@ -173,7 +189,7 @@ func TestTablePeer(t *testing.T) {
 					want = want || p == [2]int{from, to} || p == [2]int{to, from}
 				}
 				e := at(t, table, testID(from))
-				peer, ok := table.Peer(&e, testID(to))
+				peer, ok := peerOf(table, &e, testID(to))
 				if ok != want || ok && peer != at(t, table, testID(to)) {
 					t.Errorf("peer %d of %d: %+v, %v, want %v", to, from, peer, ok, want)
 				}
@@ -235,7 +251,7 @@ func TestContract4StaleHandlesNeverResolve(t *testing.T) {
 	for i := 1; i <= 100; i++ {
 		host := bind(t, table, Spec{ID: testID(i), Role: RoleHost}, testEndpoint(i))
 		linked := at(t, table, testID(0))
-		if peer, ok := table.Peer(&linked, testID(i)); ok {
+		if peer, ok := peerOf(table, &linked, testID(i)); ok {
 			t.Fatalf("the link to an ended host leads to %+v", peer)
 		}
 		if table.Unlink(joiner) {
@@ -312,7 +328,7 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	wantCounts(t, table, joiners, joiners, 0)
 	for i := 1; i <= joiners; i++ {
 		e := at(t, table, testID(i))
-		if peer, ok := table.Peer(&e, testID(0)); ok {
+		if peer, ok := peerOf(table, &e, testID(0)); ok {
 			t.Errorf("joiner %d still has its host: %+v", i, peer)
 		}
 		if got := table.identity(e.Handle.slot()).seq.Load(); got != sequences[e.Handle] {
@@ -327,7 +343,7 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	}
 	e := at(t, table, testID(joiners+1))
 	for i := 1; i <= joiners; i++ {
-		if _, ok := table.Peer(&e, testID(i)); ok {
+		if _, ok := peerOf(table, &e, testID(i)); ok {
 			t.Errorf("the heir of the slot is linked to joiner %d", i)
 		}
 	}
@@ -350,10 +366,10 @@ func TestTableEndOfJoiner(t *testing.T) {
 		t.Errorf("%d links of the host, want 1", got)
 	}
 	e := at(t, table, testID(0))
-	if second(table.Peer(&e, testID(1))) || !second(table.Peer(&e, testID(2))) {
+	if second(peerOf(table, &e, testID(1))) || !second(peerOf(table, &e, testID(2))) {
 		t.Error("the host must keep joiner 2 and lose joiner 1")
 	}
-	if _, ok := table.ByEndpoint(testEndpoint(1)); ok {
+	if _, ok := byEndpoint(table, testEndpoint(1)); ok {
 		t.Error("an ended allocation has an endpoint")
 	}
 }

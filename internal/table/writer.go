@@ -32,7 +32,7 @@ type Spec struct {
 	MaxConnections uint16
 	// Tally is a number of the caller's: under which it counts what the
 	// allocation relays. See [Table.Tally].
-	Tally uint32
+	CounterIndex uint32
 }
 
 // Counts returns how many allocations the table holds, how many of them have
@@ -76,10 +76,10 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	}
 	h := makeHandle(slot, generation)
 	*t.Account(h) = Account{
-		Match: s.Match, Player: s.Player, Tenant: s.Tenant, Reserved: now,
+		Match: s.Match, Player: s.Player, Tenant: s.Tenant, ReservedAt: now,
 		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
-	t.Activity(h).reset(now, s.Tally)
+	t.Activity(h).reset(now, s.CounterIndex)
 	t.LargeMessages(h).reset()
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
@@ -133,7 +133,8 @@ func (l *LargeMessages) reset() {
 // another one: that one keeps its links and has no endpoint from here on. The
 // caller lets every worker pass before it tells anybody.
 func (t *Table) Bind(h Handle, ep endpoint.Endpoint) (displaced Handle) {
-	if owner, ok := t.ByEndpoint(ep); ok {
+	var owner Entry
+	if t.FindByEndpoint(ep, &owner) {
 		if owner.Handle == h {
 			return 0
 		}
@@ -146,20 +147,20 @@ func (t *Table) Bind(h Handle, ep endpoint.Endpoint) (displaced Handle) {
 }
 
 // Admit notes the nonce of a BIND that was accepted.
-func (t *Table) Admit(h Handle, nonce uint16) {
+func (t *Table) RecordBind(h Handle, nonce uint16) {
 	e, _ := t.At(h)
 	t.setBinding(h, e.Flags|EverBound, nonce)
 }
 
 // Mark sets flags of h.
-func (t *Table) Mark(h Handle, f Flags) {
+func (t *Table) SetFlags(h Handle, f Flags) {
 	if e, ok := t.At(h); ok && !e.Is(f) {
 		t.setBinding(h, e.Flags|f, e.Nonce)
 	}
 }
 
 // Unmark clears flags of h.
-func (t *Table) Unmark(h Handle, f Flags) {
+func (t *Table) ClearFlags(h Handle, f Flags) {
 	if e, ok := t.At(h); ok && e.Flags&f != 0 {
 		t.setBinding(h, e.Flags&^f, e.Nonce)
 	}

@@ -59,7 +59,7 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 		any = netip.IPv6Unspecified()
 	}
 	// Merged datagrams would cross a veth as one.
-	group, err := sock.Listen(sock.Config{Addr: netip.AddrPortFrom(any, 0), Batch: sideBatch, Unmerged: true}, 1)
+	group, err := sock.Listen(sock.Config{Addr: netip.AddrPortFrom(any, 0), Batch: sideBatch, DisableGSO: true}, 1)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
 	}

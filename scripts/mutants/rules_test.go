@@ -119,8 +119,8 @@ var rules = []mutant{
 	{
 		rule: "the sender of a RELAY is bound to From",
 		in:   "engine",
-		old:  `if !w.shared.table.Find(from, &sender) || sender.ID != m.From {`,
-		now:  `if !w.shared.table.Find(from, &sender) {`,
+		old:  "peer table.Entry\n\tif !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {",
+		now:  "peer table.Entry\n\tif !w.shared.table.FindByEndpoint(from, &sender) {",
 		by:   killer{"./engine", "TestDropReasons/error_mismatch/spoofed_id", ""},
 	},
 	{
@@ -154,7 +154,7 @@ var rules = []mutant{
 	{
 		rule: "after a restart, a kicked player gets no link back",
 		in:   "engine",
-		old:  `j.Banned || a.Links >= a.MaxConnections {`,
+		old:  `j.LinkBlocked || a.Links >= a.MaxConnections {`,
 		now:  `a.Links >= a.MaxConnections {`,
 		by:   model,
 	},
@@ -169,8 +169,8 @@ var rules = []mutant{
 	{
 		rule: "ERROR 1 does not go to the next owner of an endpoint",
 		in:   "engine",
-		old:  `c.shared.table.ByEndpoint(d.to); !taken {`,
-		now:  `c.shared.table.ByEndpoint(d.to); !taken || now > 0 {`,
+		old:  `!c.shared.table.FindByEndpoint(d.to, &other) {`,
+		now:  `!c.shared.table.FindByEndpoint(d.to, &other) || now > 0 {`,
 		by:   killer{"./engine", "TestLastWord", ""},
 	},
 	{
@@ -190,8 +190,8 @@ var rules = []mutant{
 	{
 		rule: "a later message of the owner cancels a CLOSE that waits",
 		in:   "engine",
-		old:  `heard <= a.Closing-lingerTicks {`,
-		now:  `heard <= a.Closing {`,
+		old:  `heard <= a.CloseAt-confirmTicks {`,
+		now:  `heard <= a.CloseAt {`,
 		by:   model,
 	},
 	// Epochs: actions that wait until every worker has passed a quiescent state.
@@ -248,8 +248,8 @@ var rules = []mutant{
 	{
 		rule: "an allocation does not expire early",
 		in:   "engine",
-		old:  `return max(last, a.Deferred)`,
-		now:  `return max(last-1, a.Deferred)`,
+		old:  `return max(last, a.DeferredUntil)`,
+		now:  `return max(last-1, a.DeferredUntil)`,
 		by:   model,
 	},
 	{
@@ -348,8 +348,8 @@ var rules = []mutant{
 	{
 		rule: "an allocation relays no more than its quota",
 		in:   "engine",
-		old:  `if !own.Meter(w.shared.live.Load().quota(sender.Role), len(pkt), now) {`,
-		now:  `if !own.Meter(w.shared.live.Load().quota(sender.Role), 0, now) && len(pkt) == 0 {`,
+		old:  `if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {`,
+		now:  `if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], 0, now) && len(pkt) == 0 {`,
 		by:   killer{"./engine", "TestDropReasons/rate/relay", ""},
 	},
 	{

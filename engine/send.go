@@ -17,29 +17,29 @@ const replySize = 40
 type outbox struct {
 	conns []*sock.Conn
 	tx    []*sock.SendBatch // by listener
-	queue []outgoing        // datagrams to sessions
+	queue []sessionDatagram // datagrams to sessions
 	arena []byte
 	used  int
 
 	// deliver sends queue. A simulation has no listeners, so that queue holds
 	// every datagram, and collects it here.
-	deliver func(queue []outgoing) sock.SendResult
+	deliver func(queue []sessionDatagram) sock.SendResult
 }
 
 // outgoing is a datagram to a session.
-type outgoing struct {
+type sessionDatagram struct {
 	to  endpoint.Endpoint
 	pkt []byte
 }
 
 // newOutbox returns an outbox for n datagrams without listeners.
 func newOutbox(n int) outbox {
-	return outbox{queue: make([]outgoing, 0, n), arena: make([]byte, n*replySize)}
+	return outbox{queue: make([]sessionDatagram, 0, n), arena: make([]byte, n*replySize)}
 }
 
 // connect makes an outbox send through a core's socket of every listener, and
 // through the transports.
-func (s *Server) connect(o *outbox, core int) {
+func (s *Server) attachOutbox(o *outbox, core int) {
 	n := cap(o.queue)
 	for _, group := range s.groups {
 		all := group.Conns()
@@ -62,7 +62,7 @@ func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
 		o.tx[i].Add(to, pkt)
 		return
 	}
-	o.queue = append(o.queue, outgoing{to, pkt})
+	o.queue = append(o.queue, sessionDatagram{to, pkt})
 }
 
 // reply returns room for a reply of up to replySize bytes.
@@ -112,7 +112,7 @@ const recordRoom = sock.SlotSize
 
 // deliver hands datagrams to their transports, and adds the records of the
 // others to the send batches. Those are counted when they leave.
-func (s *sessionSender) deliver(queue []outgoing) (sum sock.SendResult) {
+func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
 	for i := range queue {
 		if out := &queue[i]; !s.send(out, i) {
 			sum.Failed++
@@ -125,7 +125,7 @@ func (s *sessionSender) deliver(queue []outgoing) (sum sock.SendResult) {
 }
 
 // send sends datagram i of a batch.
-func (s *sessionSender) send(out *outgoing, i int) bool {
+func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 	kind, serial := out.to.Kind(), out.to.Serial()
 	if kind == endpoint.KindDTLS && s.records != nil {
 		room := s.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
@@ -149,7 +149,7 @@ type handshakeSender struct {
 
 func newHandshakeSender(s *Server) *handshakeSender {
 	h := &handshakeSender{out: newOutbox(1)}
-	s.connect(&h.out, 0)
+	s.attachOutbox(&h.out, 0)
 	return h
 }
 

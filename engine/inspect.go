@@ -1,0 +1,328 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+const (
+	// listingStep is how many slots control looks at per question: some 30 µs,
+	// so that a listing of a million delays nobody.
+	listingStep = 256
+	// maxListing bounds a page.
+	maxListing = 1000
+)
+
+// Allocation is what an operator sees of an allocation. It holds the player's
+// address, and neither key nor connection data.
+type Allocation struct {
+	ID    proto.AllocationID
+	Match proto.AllocationID // id of the host
+	Role  alloc.Role
+	// Tenant is alloc.Tenant.Hash; Name is empty where it is not known, see
+	// [Usage].
+	Tenant uint64
+	Name   alloc.Tenant
+	// Kind is the way by which its owner is reached, KindNone while it is not
+	// bound. Endpoint is its address; not valid for DTLS and WebSocket, whose
+	// sessions have none of their own.
+	Kind     endpoint.Kind
+	Endpoint netip.AddrPort
+	// EverBound: it was bound at some time.
+	EverBound bool
+	// Recovered: it came back after a restart, at which its Age begins.
+	Recovered bool
+	// Age is the time since it was reserved, Heard since it last sent, Active
+	// since it last sent or received. All count in units of 250 ms.
+	Age, Heard, Active time.Duration
+	// Links are the open links of a host, or 1 for a joiner that has its.
+	Links int
+	// MaxConnections is how many players a host asked for.
+	MaxConnections int
+	// LargeDrops counts the RELAYs to its owner that were dropped, since they were
+	// larger than the owner's way carries; see DropReceiverSize.
+	LargeDrops uint32
+}
+
+// Filter says which allocations are listed. Zero fields let all through.
+type Filter struct {
+	Tenant uint64
+	Role   alloc.Role
+	// Match is the id of a host: it and the joiners of its match.
+	Match proto.AllocationID
+	// Bound lists those that have an endpoint, Unbound those that have none.
+	Bound, Unbound bool
+	Kind           endpoint.Kind
+}
+
+// Cursor is where a listing goes on; 0 is its begin, and its end.
+type Cursor uint32
+
+// Allocations lists live allocations, limit at most, of which 0 and all beyond
+// 1,000 mean 1,000. It returns where the next page begins, 0 if there is none.
+// Those that live throughout a listing are in it exactly once, others may be.
+// Error: alloc.ErrUnavailable when the relay does not run.
+func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int) ([]Allocation, Cursor, error) {
+	var page []Allocation
+	if limit <= 0 || limit > maxListing {
+		limit = maxListing
+	}
+	for {
+		var step listPage // New each time: control may still write to it when the context has ended.
+		if err := s.onControl(ctx, func(c *control) { step = c.list(&f, at, limit-len(page)) }); err != nil {
+			return nil, 0, err
+		}
+		page, at = append(page, step.found...), step.next
+		if at == 0 || len(page) == limit {
+			return page, at, nil
+		}
+	}
+}
+
+// listed is what control found in one step, and where the next one begins; 0:
+// there is none.
+type listPage struct {
+	found []Allocation
+	next  Cursor
+}
+
+// Allocation tells about one. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
+func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocation, error) {
+	var found []Allocation
+	err := s.onControl(ctx, func(c *control) {
+		if e, ok := c.shared.table.ByID(id); ok {
+			found = append(found, c.describe(&e, tick(c.shared.clock())))
+		}
+	})
+	switch {
+	case err != nil:
+		return Allocation{}, err
+	case len(found) == 0:
+		return Allocation{}, alloc.ErrNotFound
+	}
+	return found[0], nil
+}
+
+// list looks at a step of slots from at on and returns at most room of those
+// that f lets through.
+func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
+	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
+	at = min(at, slots) // A cursor may come from anywhere.
+	for end := min(at+listingStep, slots); at < end && len(l.found) < room; at++ {
+		e, ok := c.shared.table.At(c.shared.table.HandleAt(uint32(at)))
+		if ok && c.matches(f, &e) {
+			l.found = append(l.found, c.describe(&e, now))
+		}
+	}
+	if at < slots {
+		l.next = at
+	}
+	return l
+}
+
+func (c *control) matches(f *Filter, e *table.Entry) bool {
+	a, bound := c.shared.table.Account(e.Handle), !e.Endpoint.IsZero()
+	switch {
+	case f.Tenant != 0 && a.Tenant != f.Tenant,
+		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
+		f.Match != proto.AllocationID{} && a.Match != f.Match,
+		f.Bound && !bound, f.Unbound && bound,
+		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
+		return false
+	}
+	return true
+}
+
+func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
+	a := c.shared.table.Account(e.Handle)
+	heard, active := c.shared.table.Activity(e.Handle).LastSeen()
+	d := Allocation{
+		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
+		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
+		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
+		Age: since(a.ReservedAt, now), Heard: since(heard, now), Active: since(active, now),
+		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
+		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
+	}
+	if p := c.project(e.Handle); p.Tenant == a.Tenant {
+		d.Name = p.Name
+	}
+	if e.Role == table.RoleJoiner {
+		if _, linked := c.shared.table.At(e.Link); linked {
+			d.Links = 1
+		}
+	}
+	return d
+}
+
+// since returns the time from then to now. A worker's clock may be ahead.
+func since(then, now table.Tick) time.Duration {
+	if then >= now {
+		return 0
+	}
+	return time.Duration(now-then) * table.TickMillis * time.Millisecond
+}
+
+// maxProjects is how many tenants are counted apart, in order of appearance;
+// all that come later are counted as one. Each worker has 44 bytes for each.
+// It is a power of two, so that an index needs no check.
+const maxProjects = 1024
+
+// Usage is what one tenant has used since the server was made.
+type Usage struct {
+	// Tenant is alloc.Tenant.Hash, and Name what it is the hash of. Who comes back
+	// after a restart brings it along.
+	Tenant uint64
+	Name   alloc.Tenant
+	// Others marks the sum of all tenants beyond the first 1,023: it has neither
+	// Tenant nor Name.
+	Others bool
+	// Allocations live now, Hosts among them, and Players who have bound theirs.
+	Allocations, Hosts, Players int
+	// PlayerSeconds adds up the time between the first BIND of an allocation and
+	// its end, or now.
+	PlayerSeconds float64
+	// Datagrams and Bytes count what was relayed for its players: the relay
+	// messages as they came, without UDP and IP headers.
+	Datagrams, Bytes uint64
+}
+
+// Usage returns what every tenant has used, in order of appearance. Error:
+// alloc.ErrUnavailable when the relay does not run.
+func (s *Server) Usage(ctx context.Context) ([]Usage, error) {
+	var all []Usage
+	if err := s.onControl(ctx, func(c *control) { all = c.projects.usage(c.shared.clock()) }); err != nil {
+		return nil, err
+	}
+	return s.addTraffic(all), nil
+}
+
+// Used returns how many allocations a project has now, in all its environments
+// together, and how many players have bound theirs. It costs control a look at
+// 1,023 names at most. Tenants beyond these, see [Usage], are in no project.
+// Error: alloc.ErrUnavailable when the relay does not run.
+func (s *Server) Used(ctx context.Context, project string) (allocations, players int, err error) {
+	var u struct{ allocations, players int }
+	err = s.onControl(ctx, func(c *control) { u.allocations, u.players = c.projects.sum(project) })
+	if err != nil {
+		return 0, 0, err
+	}
+	return u.allocations, u.players, nil
+}
+
+// carried adds what the workers relayed, and leaves the others out where there
+// are none.
+func (s *Server) addTraffic(all []Usage) []Usage {
+	kept := all[:0]
+	for i := range all {
+		for _, w := range s.workers {
+			datagrams, bytes := w.traffic.read(uint32(i))
+			all[i].Datagrams += datagrams
+			all[i].Bytes += bytes
+		}
+		if !all[i].Others || all[i].Datagrams > 0 || all[i].PlayerSeconds > 0 || all[i].Allocations > 0 {
+			kept = append(kept, all[i])
+		}
+	}
+	return kept
+}
+
+// projects counts allocations and players of each tenant. It belongs to
+// control. The index of a tenant is its tally in the table; 0 is the others'.
+type projects struct {
+	index map[uint64]uint32
+	all   []project
+}
+
+type project struct {
+	Usage
+	at     int64 // ms; up to when playerMillis counts
+	millis uint64
+}
+
+func newProjects() projects {
+	return projects{index: make(map[uint64]uint32), all: []project{{Usage: Usage{Others: true}}}}
+}
+
+// tally returns the index of a tenant, which is a new one if there is room.
+func (p *projects) indexOf(tenant uint64) uint32 {
+	i, ok := p.index[tenant]
+	if !ok && len(p.all) < maxProjects {
+		i = uint32(len(p.all))
+		p.index[tenant] = i
+		p.all = append(p.all, project{Usage: Usage{Tenant: tenant}})
+	}
+	return i
+}
+
+// name notes what a tenant is called.
+func (p *projects) setName(tenant uint64, t alloc.Tenant) {
+	if i := p.indexOf(tenant); i != 0 {
+		p.all[i].Name = t
+	}
+}
+
+// used adds up the tenants of a project.
+func (p *projects) sum(project string) (allocations, players int) {
+	for i := range p.all[1:] {
+		if t := &p.all[1+i]; t.Name.Project == project {
+			allocations += t.Allocations
+			players += t.Players
+		}
+	}
+	return allocations, players
+}
+
+// players notes that a tenant has so many players more.
+func (p *project) addPlayers(more int, now int64) {
+	p.advance(now)
+	p.Players += more
+}
+
+func (p *project) advance(now int64) {
+	p.millis += uint64(p.Players) * uint64(max(now-p.at, 0))
+	p.at = now
+}
+
+func (p *projects) usage(now int64) []Usage {
+	all := make([]Usage, len(p.all))
+	for i := range p.all {
+		p.all[i].advance(now)
+		all[i] = p.all[i].Usage
+		all[i].PlayerSeconds = float64(p.all[i].millis) / 1000
+	}
+	return all
+}
+
+// project returns the tenant of a live allocation, as control counts it.
+func (c *control) project(h table.Handle) *project {
+	return &c.projects.all[c.shared.table.Activity(h).CounterIndex()]
+}
+
+// enrol counts an allocation that was just entered, and strike one that ends.
+func (c *control) countAdded(h table.Handle, role alloc.Role) {
+	p := c.project(h)
+	p.Allocations++
+	if role == alloc.RoleHost {
+		p.Hosts++
+		c.seats.taken.Add(c.seatsOf(h))
+	}
+}
+
+func (c *control) countEnded(e *table.Entry) {
+	p := c.project(e.Handle)
+	p.Allocations--
+	if e.Role == table.RoleHost {
+		p.Hosts--
+		c.seats.taken.Add(-c.seatsOf(e.Handle))
+	}
+	if e.Is(table.EverBound) {
+		p.addPlayers(-1, c.shared.clock())
+	}
+}

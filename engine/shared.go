@@ -1,0 +1,57 @@
+package engine
+
+import (
+	"log/slog"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// shared is the state that all workers and control share. The rules, the sealer,
+// the probe key and the clock are fixed before Run; each of the others documents
+// how it may be changed.
+type shared struct {
+	rules       rules
+	limits      atomic.Pointer[limitRates]
+	table       *table.Table
+	sealer      *alloc.Sealer
+	budgets     *budgets
+	spoofGuard  spoofGuard
+	qosGates    qosGates
+	grace       *grace
+	previousRun *previousRun
+	tenantNames tenantNames
+	probe       prober
+	sources     *sources
+	clock       func() int64 // milliseconds since some time before the start
+	log         *slog.Logger
+	lastFault   atomic.Int64 // ms; of the last log line about a panic
+}
+
+// recovering reports whether now is within the recovery window, in which
+// allocations of the previous run may come back.
+func (s *shared) recovering(now int64) bool { return now < s.rules.recoverUntil }
+
+// limitRates are the limits that may change while the relay runs. They are
+// replaced as a whole; a worker loads them for each RELAY.
+type limitRates struct {
+	quotas      [4]table.Quota // by table.Role
+	unvalidated uint32         // bytes to an endpoint whose path is not validated
+}
+
+func (l Limits) compile(unlimited bool) *limitRates {
+	l = l.withDefaults(unlimited)
+	return &limitRates{
+		quotas: [4]table.Quota{
+			table.RoleJoiner: table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
+			table.RoleHost:   table.NewQuota(l.HostDatagrams, l.HostBytes),
+		},
+		unvalidated: uint32(l.UnvalidatedBytes),
+	}
+}
+
+// SetLimits changes [Config].Limits for all allocations from the next datagram
+// on; UnvalidatedBytes applies from an allocation's next BIND. It may be called at
+// any time, by any goroutine.
+func (s *Server) SetLimits(l Limits) { s.shared.limits.Store(l.compile(s.cfg.Unlimited)) }
