@@ -7,7 +7,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/statefile"
+	"github.com/ferryrelay/ferry/engine/dtls"
 )
 
 // restart is what is known of the run before, and for the next one.
@@ -23,12 +23,8 @@ func (r *restart) awaited(rebuilt uint64) int {
 	return max(r.left-int(rebuilt)-int(r.lost.Load()), 0)
 }
 
-// sessionsMaxAge is longer than any client waits for a relay that is gone, and
-// short enough that the relay does not believe a copy of the file from a backup.
-const sessionsMaxAge = 2 * time.Minute
-
 // openSessions opens the file of DTLS sessions. The relay runs without it as well.
-func (a *App) openSessions(capacity int) *statefile.Sessions {
+func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
 	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
 		return nil
 	}
@@ -36,9 +32,8 @@ func (a *App) openSessions(capacity int) *statefile.Sessions {
 	onError := func(err error) {
 		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
 	}
-	s, err := statefile.OpenSessions(statefile.SessionsConfig{
-		Path: a.opts.SessionFile, Capacity: min(2*capacity, statefile.MaxCapacity), Relay: a.opts.Identity.Relay,
-		MaxAge: sessionsMaxAge, OnError: onError,
+	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
+		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: maxSessions, OnError: onError,
 	})
 	if err != nil {
 		onError(err)
@@ -48,7 +43,7 @@ func (a *App) openSessions(capacity int) *statefile.Sessions {
 		<-ctx.Done()
 		return s.Close()
 	}, s.Close}) // It ends after the relay, which is added later.
-	log.Info("session file: open", "dtls_sessions_that_may_go_on", len(s.Found()))
+	log.Info("session file: open", "dtls_sessions_that_may_go_on", s.Found())
 	return s
 }
 
