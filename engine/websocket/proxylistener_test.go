@@ -218,8 +218,8 @@ func TestProxyRefused(t *testing.T) {
 	}
 }
 
-// TestProxyDeadline: a deadline that was set before the header came still buffers
-// after it.
+// TestProxyDeadline: a deadline that is set before the header arrives holds after it
+// too.
 func TestProxyDeadline(t *testing.T) {
 	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
 	server.SetDeadline(time.Now().Add(200 * time.Millisecond))
