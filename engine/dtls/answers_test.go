@@ -12,9 +12,9 @@ func recordOf(messages ...[]byte) []byte {
 	return appendPlain(nil, typeHandshake, version12, 0, bytes.Join(messages, nil))
 }
 
-// TestOneAnswer: a datagram earns one answer, which is not larger than it,
-// however many hellos, records and flights are in it. Many small hellos in one
-// datagram would make an amplifier of the relay, in packets and in bytes.
+// TestOneAnswer: a datagram gets at most one answer, which is not larger than it,
+// whatever the number of hellos, records and flights in it. Otherwise many small
+// hellos in one datagram would be amplified, in packets and in bytes.
 func TestOneAnswer(t *testing.T) {
 	const many = 20
 	plain := func(g *rig, n int) (out [][]byte) {
@@ -59,7 +59,7 @@ func TestOneAnswer(t *testing.T) {
 						t.Fatalf("round %d: %d answers", round, len(got))
 					}
 					if len(got[0]) > len(pkt) {
-						t.Errorf("round %d: %d bytes earned %d", round, len(pkt), len(got[0]))
+						t.Errorf("round %d: %d bytes were answered with %d", round, len(pkt), len(got[0]))
 					}
 				}
 				g.wantCounts(map[Event]uint64{Hello: 3, DropTrailing: 3})
@@ -68,9 +68,9 @@ func TestOneAnswer(t *testing.T) {
 	}
 }
 
-// TestNoneButTheFirst: what follows a ClientHello is not heard, whatever became of
-// that, so a datagram costs us one hello's work.
-func TestNoneButTheFirst(t *testing.T) {
+// TestTrailingHello: messages after a ClientHello are not processed, whether that was
+// answered or not, so a datagram costs the work of one hello.
+func TestTrailingHello(t *testing.T) {
 	g := newRig(t, Config{})
 	useless, good := newPeer(g, home, 1), newPeer(g, home, 2)
 	useless.suites = []uint16{0xC0A8}
@@ -84,23 +84,22 @@ func TestNoneButTheFirst(t *testing.T) {
 	g.wantCounts(map[Event]uint64{Hello: 2, DropSuite: 2, DropTrailing: 2})
 }
 
-// TestOneFinished: nor does a datagram with many of a session's Finished earn
-// more.
+// TestOneFinished: a datagram with many Finished of a session gets one answer.
 func TestOneFinished(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
 	var all []byte
 	for range 10 {
-		all = append(all, p.again()...)
+		all = append(all, p.repeatFinished()...)
 	}
 	if got := g.put(home, all); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
 	}
 }
 
-// TestNothingOnOurOwn: a flight that nobody answers is sent once.
-func TestNothingOnOurOwn(t *testing.T) {
+// TestNoRetransmission: a flight without an answer is sent once.
+func TestNoRetransmission(t *testing.T) {
 	g := newRig(t, Config{HandshakeTimeout: 300 * time.Millisecond})
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatalf("%d answers", len(got))
@@ -111,8 +110,8 @@ func TestNothingOnOurOwn(t *testing.T) {
 	}
 }
 
-// TestSilence: what a stranger may not do earns nothing at all, neither an alert
-// nor anything else.
+// TestSilence: invalid datagrams of a source without a session are not answered, not
+// even with an alert.
 func TestSilence(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
@@ -139,7 +138,7 @@ func TestSilence(t *testing.T) {
 	} {
 		for _, from := range []string{"192.0.2.1:4000", "192.0.2.7:7"} {
 			if got := g.put(at(from), pkt); got != nil {
-				t.Errorf("%s from %s earned % x", name, from, got)
+				t.Errorf("%s from %s was answered with % x", name, from, got)
 			}
 		}
 	}

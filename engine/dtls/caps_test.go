@@ -10,8 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// starts counts what becomes of hellos from some sources that go on with a
-// cookie when they are asked to.
+// starts counts the answered hellos of some sources that repeat them with a cookie
+// on request.
 func starts(g *rig, sources []endpoint.Endpoint) (answered int) {
 	g.t.Helper()
 	for i, from := range sources {
@@ -51,7 +51,7 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 	}
 }
 
-// TestForgedPrefix: forged hellos do not use up what a prefix may have.
+// TestForgedPrefix: forged hellos do not use up the limit of a prefix.
 func TestForgedPrefix(t *testing.T) {
 	g := newRig(t, Config{HalfOpenPerPrefix: 8})
 	for i := range 100 {
@@ -91,12 +91,13 @@ func TestHalfOpenInAll(t *testing.T) {
 	}
 	starts(g, sourcesOf(9, "198.51.100.%d:8"))
 	if !last.accepted(g.put(home, append(last.wrap(last.exchange()), last.finished()...))) {
-		t.Fatal("one that nine others came after is not under way any more")
+		t.Fatal("one that nine others came after is not half open any more")
 	}
 }
 
-// TestFullOfOthers: a worker that has nothing to evict drops what is too much.
-func TestFullOfOthers(t *testing.T) {
+// TestNothingToEvict: a worker without a handshake to evict drops hellos above the
+// limit.
+func TestNothingToEvict(t *testing.T) {
 	g := newRig(t, Config{HalfOpen: 10, Direct: -1})
 	g.halfOpen.Add(10)
 	if newPeer(g, home, 1).start() {
@@ -107,11 +108,11 @@ func TestFullOfOthers(t *testing.T) {
 	mustConnect(t, newPeer(g, home, 1))
 }
 
-// TestHandshakeTimeout: places come back, and the books are right.
+// TestHandshakeTimeout: handshakes time out, and the counts are right.
 func TestHandshakeTimeout(t *testing.T) {
 	g := newRig(t, Config{HalfOpen: 10, Direct: 4, HandshakeTimeout: 200 * time.Millisecond})
 	starts(g, sourcesOf(10, "192.0.2.%d:7"))
-	// A place comes back before its time-out is counted.
+	// A handshake is removed before its timeout is counted.
 	g.wait("the time-outs", func() bool { st := g.Stats(); return st.HalfOpen == 0 && st.Counts[TimedOut] == st.Counts[Answered] })
 	if st := g.Stats(); st.Direct != 0 || st.Counts[TimedOut] != st.Counts[Answered] {
 		t.Fatalf("%+v", st)
@@ -143,8 +144,8 @@ func TestSessionsInAll(t *testing.T) {
 	g.wait("room", func() bool { return newPeer(g, sources[2], 2).connect() })
 }
 
-// TestPerIdentity: one key does not fill the table; its longest silent session
-// makes room.
+// TestPerIdentity: the sessions of one identity are limited; the one that was silent
+// for longest ends.
 func TestPerIdentity(t *testing.T) {
 	g := newRig(t, Config{PerIdentity: 2})
 	sources := sourcesOf(20, "192.0.2.%d:7")
@@ -160,14 +161,13 @@ func TestPerIdentity(t *testing.T) {
 	g.wantCounts(map[Event]uint64{SessionLimit: 18})
 }
 
-// TestEndedFirst: sessions that their client has ended make room before one that
-// lives, however silent that is.
+// TestEndedFirst: sessions that their client has ended are evicted before others.
 func TestEndedFirst(t *testing.T) {
 	tb := newTable(64, 3)
 	add := func(n int, heard int64) *session {
 		s := &session{id: testID(1), from: home}
 		s.from.Lo += uint64(n)
-		s.heard.Store(heard)
+		s.lastReceived.Store(heard)
 		if _, ok := tb.add(s, func() {}); !ok {
 			t.Fatal("no room")
 		}
@@ -178,7 +178,7 @@ func TestEndedFirst(t *testing.T) {
 	next := add(4, 4)
 	for _, s := range []*session{quiet, last, next} {
 		if tb.source(s.from) != s {
-			t.Errorf("the session heard at %d has ended", s.heard.Load())
+			t.Errorf("the session that received at %d has ended", s.lastReceived.Load())
 		}
 	}
 	if n := tb.sessions.Load(); n != 3 {
@@ -186,7 +186,7 @@ func TestEndedFirst(t *testing.T) {
 	}
 }
 
-// TestQueue: what comes while nobody serves is bounded, and counted.
+// TestQueue: the queue is bounded while Run does not run, and drops are counted.
 func TestQueue(t *testing.T) {
 	r, err := New(Config{PSK: testKey, Queue: 10, Workers: 1})
 	if err != nil {
@@ -201,8 +201,8 @@ func TestQueue(t *testing.T) {
 	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})
 }
 
-// TestDerivations: who sends one ClientKeyExchange after the other has keys
-// derived for few of them, with new hellos as well.
+// TestDerivations: for many ClientKeyExchanges of one source few keys are derived,
+// even with new hellos between them.
 func TestDerivations(t *testing.T) {
 	asked := 0
 	g := newRig(t, Config{HandshakeTimeout: time.Minute, PSK: func(id proto.AllocationID) (proto.Key, bool) {
@@ -218,14 +218,14 @@ func TestDerivations(t *testing.T) {
 		p.finished()
 		for range 2 {
 			p.identity[7]++
-			g.put(home, append(p.wrap(p.exchange()), p.again()...))
-			g.put(home, append(p.wrap(p.exchange()), p.again()...))
+			g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))
+			g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))
 		}
 	}
 	g.wantCounts(map[Event]uint64{DropKey: 2 * maxDerivations, DropAttempts: 1, Established: 0})
 	mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
 	if asked != maxDerivations+1 {
-		t.Fatalf("%d keys were asked for", asked)
+		t.Fatalf("%d keys were looked up", asked)
 	}
 }
 

@@ -10,9 +10,9 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// TestConcurrent: many workers open and seal for one session while others come,
-// go and are replaced. Each record is opened once, and each one sealed has a
-// number of its own.
+// TestConcurrent: many workers open and seal for one session while others are added,
+// removed and replaced. Each record is opened once, and each sealed one has a unique
+// number.
 func TestConcurrent(t *testing.T) {
 	const routines, each = 4, 200
 	g := newRig(t, Config{Quiet: time.Millisecond})
@@ -21,7 +21,7 @@ func TestConcurrent(t *testing.T) {
 	serial := checkEcho(t, p, testID(1)).Serial
 	var records [][]byte
 	for range windowSize / 2 {
-		records = append(records, p.say("x"))
+		records = append(records, p.seal("x"))
 	}
 	var opened atomic.Int64
 	var mu sync.Mutex
@@ -63,8 +63,8 @@ func TestConcurrent(t *testing.T) {
 	}
 }
 
-// TestTable: sessions that share chains are found and taken out one by one, and
-// no serial comes twice.
+// TestTable: sessions that share chains are found and removed one by one, and no
+// serial is used twice.
 func TestTable(t *testing.T) {
 	tb := newTable(64, 64)
 	var all []*session
@@ -74,7 +74,7 @@ func TestTable(t *testing.T) {
 		for i := range 64 {
 			s := &session{id: testID(i % 3), from: at("192.0.2.1:1")}
 			s.from.Lo += uint64(i)
-			s.heard.Store(int64(i))
+			s.lastReceived.Store(int64(i))
 			if _, ok := tb.add(s, func() {}); !ok || serials[s.serial] {
 				t.Fatalf("round %d: session %d: %v", round, i, ok)
 			}

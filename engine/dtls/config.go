@@ -1,118 +1,104 @@
 package dtls
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 const (
-	// DefaultMaxMessage is the largest message in bytes that real clients are known
-	// to take: in a record it has 1,437, and they discard datagrams above that.
+	// DefaultMaxMessage is the size in bytes of the largest message that real
+	// clients accept: in a record it has 1,437, and they discard larger datagrams.
 	DefaultMaxMessage = 1400
-	// SafeMessage is the largest message in bytes that real clients send by default,
-	// so all take it: in a record it has 1,400.
+	// SafeMessage is the size in bytes of the largest message that real clients
+	// send by default, so all accept it: in a record it has 1,400.
 	SafeMessage = 1363
+
+	defaultMaxSessions = 65_536
 )
 
-// Config says how a [Records] works. Only PSK is required.
+// Config is the configuration of a [Records]. Only PSK is required. It must not be
+// modified after New.
 type Config struct {
-	// PSK returns the key of an allocation, and false for one that this relay
-	// does not know. Handshake goroutines call it, several at once.
+	// PSK returns the key of an allocation, and false for an unknown one. Several
+	// goroutines call it at once.
 	PSK func(id proto.AllocationID) (key proto.Key, ok bool)
 
-	// Sessions is the file of which sessions go on after a restart, and into which
-	// they go for the next one. The caller opens it, and closes it when Run has
-	// returned and no message is sealed any more. Nil: sessions end with the process.
-	Sessions *statefile.Sessions
+	// Sessions is the file from which sessions of the previous process resume, and
+	// in which sessions are stored for the next one. The caller closes it after
+	// Run has returned and the last call of Seal and Open. Nil: sessions end with
+	// the process.
+	Sessions *SessionFile
 
-	// MaxSessions is how many sessions may live at once, about 2 KB each. A
-	// handshake beyond it is dropped at its last step. Zero means 65,536; at
-	// most 4,194,304.
+	// MaxSessions is the largest number of sessions, of about 2 KB each. A
+	// handshake above it is dropped at its last step. Zero means 65,536; at most
+	// 4,194,304.
 	MaxSessions int
-	// PerIdentity is how many sessions one allocation may have at once: a
-	// client that roams has two. One more ends the one that was silent for
-	// longest. Zero means 4; at most 64.
+	// PerIdentity is the largest number of sessions of one allocation: a roaming
+	// client has two. One more ends the session that was silent for longest. Zero
+	// means 4; at most 64.
 	PerIdentity int
-	// HalfOpen is how many handshakes may be under way at once, up to 3 KB each.
-	// One more, with a good cookie, ends the oldest. Zero means 4096; at most 1,048,576.
+	// HalfOpen is the largest number of unfinished handshakes, of up to 3 KB each.
+	// One more, with a valid cookie, ends the oldest. Zero means 4096; at most
+	// 1,048,576.
 	HalfOpen int
-	// HalfOpenPerPrefix is how many of them one source prefix may have: an IPv4
-	// address, or an IPv6 /56. Zero means 64; at most 65,536.
+	// HalfOpenPerPrefix is the largest number of unfinished handshakes of one
+	// source prefix: an IPv4 address, or an IPv6 /56. Zero means 64; at most 65,536.
 	HalfOpenPerPrefix int
-	// Direct is how many of them may have been started without a cookie, so by
-	// a source that may be forged, and of one prefix half of HalfOpenPerPrefix.
-	// From there on a ClientHello earns a cookie first. Zero means 256, negative
-	// none; at most half of HalfOpen.
+	// Direct is the largest number of unfinished handshakes that were started
+	// without a cookie, whose source may therefore be forged; of one prefix it is
+	// half of HalfOpenPerPrefix. Above it a ClientHello is answered with a cookie.
+	// Zero means 256, negative none; at most half of HalfOpen.
 	Direct int
-	// MaxMessage is the largest message in bytes that is sent to a session; what
-	// is larger is dropped. Zero means DefaultMaxMessage; 36 to 1,472.
+	// MaxMessage is the size in bytes of the largest message that is sent to a
+	// session; larger ones are dropped. Zero means DefaultMaxMessage; 36 to 1,472.
 	MaxMessage int
 	// HandshakeTimeout ends a handshake that is not finished. Zero means 10 s;
 	// 100 ms to 10 min.
 	HandshakeTimeout time.Duration
-	// FragmentCap is the most bytes of a handshake message in fragments. Only
-	// the ClientKeyExchange may come in fragments, and it has 18 to 38 bytes.
+	// FragmentCap is the largest size in bytes of a fragmented handshake message.
+	// Only the ClientKeyExchange may be fragmented, and it has 18 to 38 bytes.
 	// Zero means 256; at most 1024.
 	FragmentCap int
-	// Idle ends a session from which no authentic record has come. Zero means
-	// 60 s, which is the longest that the relay waits for a client; 100 ms to 24 h.
+	// Idle is the time after which a session ends if no authentic record was
+	// received. Zero means 60 s, the longest time that the relay waits for a
+	// client; 100 ms to 24 h.
 	Idle time.Duration
-	// Quiet is how long a ClientHello at the source of a living session goes
-	// unanswered, counted from the first one, while no record of the session
-	// comes. Real clients send one whenever they heard nothing for 2 s, give it
-	// up with the next answer to a PING (every 3 s), and begin anew as soon as
-	// they are answered. Zero means 2.5 s; at most 1 min.
+	// Quiet is the time for which a ClientHello from the source of an established
+	// session is not answered, counted from the first one, while no record of the
+	// session is received. Real clients send one when they received nothing for
+	// 2 s, and stop at the next answer to a PING (every 3 s); if the hello is
+	// answered they start a new session. Zero means 2.5 s; at most 1 min.
 	Quiet time.Duration
-	// Workers is how many goroutines handle handshakes; each source prefix has
-	// one of them. Zero means 2; at most 64.
+	// Workers is the number of goroutines that handle handshakes; each source
+	// prefix is assigned to one. Zero means 2; at most 64.
 	Workers int
-	// Queue is how many datagrams may wait for each of them, 1.5 KB each. Zero
-	// means 512; at most 65,536.
+	// Queue is the number of datagrams, of 1.5 KB each, that may wait for one
+	// worker. Zero means 512; at most 65,536.
 	Queue int
 }
 
-// withDefaults replaces what is zero.
+// withDefaults replaces zero values by defaults.
 func (c Config) withDefaults() Config {
-	for _, f := range []struct {
-		value     *int
-		otherwise int
-	}{
-		{&c.MaxSessions, 65_536},
-		{&c.PerIdentity, 4},
-		{&c.HalfOpen, 4096},
-		{&c.HalfOpenPerPrefix, 64},
-		{&c.FragmentCap, 256},
-		{&c.MaxMessage, DefaultMaxMessage},
-		{&c.Workers, 2},
-		{&c.Queue, 512},
-	} {
-		if *f.value == 0 {
-			*f.value = f.otherwise
-		}
-	}
-	if c.Direct == 0 {
-		c.Direct = min(256, c.HalfOpen/2)
-	}
-	for _, f := range []struct {
-		value     *time.Duration
-		otherwise time.Duration
-	}{
-		{&c.HandshakeTimeout, 10 * time.Second},
-		{&c.Idle, time.Minute},
-		{&c.Quiet, 2500 * time.Millisecond},
-	} {
-		if *f.value == 0 {
-			*f.value = f.otherwise
-		}
-	}
+	c.MaxSessions = cmp.Or(c.MaxSessions, defaultMaxSessions)
+	c.PerIdentity = cmp.Or(c.PerIdentity, 4)
+	c.HalfOpen = cmp.Or(c.HalfOpen, 4096)
+	c.HalfOpenPerPrefix = cmp.Or(c.HalfOpenPerPrefix, 64)
+	c.FragmentCap = cmp.Or(c.FragmentCap, 256)
+	c.MaxMessage = cmp.Or(c.MaxMessage, DefaultMaxMessage)
+	c.Workers = cmp.Or(c.Workers, 2)
+	c.Queue = cmp.Or(c.Queue, 512)
+	c.Direct = cmp.Or(c.Direct, min(256, c.HalfOpen/2))
+	c.HandshakeTimeout = cmp.Or(c.HandshakeTimeout, 10*time.Second)
+	c.Idle = cmp.Or(c.Idle, time.Minute)
+	c.Quiet = cmp.Or(c.Quiet, 2500*time.Millisecond)
 	return c
 }
 
-// validate returns the first problem, with the field's name.
+// validate returns the first error, with the field's name.
 func (c *Config) validate() error {
 	if c.PSK == nil {
 		return errors.New("dtls: Config.PSK is nil")

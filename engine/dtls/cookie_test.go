@@ -6,7 +6,7 @@ import (
 	"time"
 )
 
-// TestCookie: a cookie is good for its source and its hello, for a while.
+// TestCookie: a cookie is valid for its source and its hello, for two time slots.
 func TestCookie(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
@@ -44,12 +44,12 @@ func TestCookie(t *testing.T) {
 	p.random[3] ^= 1
 	p.hello(cookie)
 	if with, _ = parseHello(p.first[messageHeaderLen:]); c.valid(home, &with, now) {
-		t.Error("good for another hello")
+		t.Error("valid for another hello")
 	}
 }
 
-// TestBadCookie: it earns a new one, as RFC 6347 4.2.1 asks.
-func TestBadCookie(t *testing.T) {
+// TestInvalidCookie: it is answered with a new one, as RFC 6347 4.2.1 requires.
+func TestInvalidCookie(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	got := g.put(home, p.hello(make([]byte, cookieLen)))
@@ -58,7 +58,7 @@ func TestBadCookie(t *testing.T) {
 	}
 	p.seq++
 	if !p.answered(g.put(home, p.hello(cookieIn(got[0])))) {
-		t.Fatal("the new one is not good")
+		t.Fatal("the new cookie is not valid")
 	}
 	g.wantCounts(map[Event]uint64{DropCookie: 1, CookieSent: 1, Answered: 1})
 }

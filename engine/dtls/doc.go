@@ -1,68 +1,69 @@
-// Package dtls is the way into the relay by DTLS 1.2 with a pre-shared key, on
-// the relay's UDP port. It owns the handshakes, the keys and the records; the
-// messages inside are the engine's.
+// Package dtls serves DTLS 1.2 with a pre-shared key on the UDP port of a relay. It
+// owns the handshakes, the keys and the records; the engine interprets the messages.
 //
 //	r, err := dtls.New(dtls.Config{PSK: keyOf})
-//	// r is an engine.Records: the engine calls Open, Alive, Seal and Run
+//	// engine.Config.Records is r: the engine calls Open, Alive, Seal and Run
 //
-// # One session's life
+// # Handshake and session
 //
 //	ClientHello           67 bytes or more: parsed, and a suite chosen
-//	  HelloVerifyRequest  44 bytes, and nothing is remembered
-//	  ServerHello(Done)   75 to 86 bytes: a handshake is under way
-//	ClientKeyExchange     kept; it names the allocation
-//	Finished              keys are derived and the Finished is checked: a session
+//	  HelloVerifyRequest  44 bytes, without state
+//	  ServerHello(Done)   75 to 86 bytes: the handshake is half open
+//	ClientKeyExchange     stored; it names the allocation
+//	Finished              keys are derived and the Finished is verified: the
+//	                      session is established
 //	  Finished            75 bytes
 //	application data      opened and sealed by the relay's workers
-//	close_notify          authentic: the session ends. So it does when idle
+//	close_notify          authentic: the session ends; so it does when idle
 //
 // The key of the handshake is the allocation's (Config.PSK), the identity its id:
 // 16 bytes, or text. Cipher suites: TLS_PSK_WITH_AES_128_GCM_SHA256 and
 // TLS_PSK_WITH_AES_256_GCM_SHA384. With a pre-shared key alone there is no forward
 // secrecy: an attacker that records a session and learns the key of the allocation
-// later can read it. Real clients have no other key.
+// later can decrypt it. Real clients have no other key.
 //
 // # Ownership
 //
-//	handshakes of a source prefix    the worker that the prefix is given to
+//	handshakes of a source prefix    the worker that the prefix is assigned to
 //	sessions in the table            added and removed under the table's lock, read by
 //	                                 any goroutine without it
 //	window, sequence number, clocks  atomics of the session
 //	datagrams                        a ring per worker: Open fills, the worker empties
 //
-// Goroutines: Config.Workers and one that keeps the time, none per handshake or
+// Goroutines: Config.Workers and one for timeouts, none per handshake or
 // session. Memory: Config.Queue datagrams of 1.5 KB per worker, below 1 KB per
 // handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
 //
-// # Why the flights are ours
+// # Why not a library's handshake
 //
 // The key schedule is pion's (github.com/pion/dtls/v3/pkg/crypto/prf). Its
-// connections are not used: a pion server makes its cookie at random and keeps it
-// with some goroutines and timers for each ClientHello, forged or not, and the
-// cookie is part of what both Finished cover, so a stateless one cannot be put
-// around it, nor can the messages be renumbered. It also answers failures with
-// plain alerts, at which real clients give up. With a pre-shared key alone there
-// are four messages to understand; pion's client, OpenSSL's and Mbed TLS's agree
-// with what is made here.
+// connections are not used: for each ClientHello, forged or not, a pion server
+// keeps a random cookie, goroutines and timers. Both Finished cover the cookie, so
+// a stateless one cannot be added around it, nor can messages be renumbered. It
+// also answers errors with plain alerts, after which real clients give up. With a
+// pre-shared key alone there are four messages to parse. The tests run the
+// handshake with the clients of pion and OpenSSL.
 //
-// # What an attacker can do
+// # Attacks
 //
-// An answer to a hello without a cookie is never larger than that hello, and each
-// datagram earns one at most, however many messages and records are in it: what
-// follows a ClientHello is not heard. We repeat nothing on our own. Below Config.Direct
-// handshakes under way, and below half of HalfOpenPerPrefix of one prefix, a hello
-// is answered with a ServerHello at once, since clients of UTP 2.0.2 to 2.6.0 that
-// re-home understand nothing else; above, if the ServerHello were larger than the
-// hello, and where another handshake is under way, it earns a cookie first. The
-// rest of the places are for those with a cookie, so forged sources cannot take
-// them. An attacker with sources of its own can hold HalfOpenPerPrefix places of
-// each prefix for HandshakeTimeout; where all HalfOpen are taken the oldest handshake
-// makes room for the next one with a cookie.
+// An answer to a hello without a cookie is never larger than the hello. Each
+// datagram gets one answer at most, whatever the number of its messages and
+// records, and nothing after a ClientHello is processed. Nothing is retransmitted
+// without a request. A hello is answered with a ServerHello at once while there are
+// fewer than Config.Direct handshakes without a cookie, and fewer than half of
+// HalfOpenPerPrefix of its prefix, since clients of UTP 2.0.2 to 2.6.0 that
+// reconnect understand nothing else. Above these limits, if the ServerHello is
+// larger than the hello, and if its source has another half-open handshake, it is
+// answered with a cookie. The other half-open handshakes are reserved for clients
+// with a cookie, so forged sources cannot take them. An attacker with addresses of
+// its own can hold HalfOpenPerPrefix handshakes per prefix for HandshakeTimeout; at
+// the limit of HalfOpen, a new handshake with a cookie evicts the oldest.
 //
-// What cannot be decrypted, alerts in plain text, unknown identities and wrong
-// keys are met with silence and counted ([Event]). A ClientKeyExchange is plain
-// and may be forged: the latest is tried, and a wrong Finished ends nothing. A
-// ClientHello has to come in one piece, as with OpenSSL's and Mbed TLS's servers.
+// Undecryptable records, alerts in plain text, unknown identities and wrong keys
+// are counted ([Event]) and not answered. A ClientKeyExchange is not authenticated
+// and may be forged: the latest is used, and a wrong Finished does not end the
+// handshake. A ClientHello must not be fragmented, as with the servers of OpenSSL
+// and Mbed TLS.
 //
 // # Sizes
 //
@@ -79,36 +80,36 @@
 //
 // Mbed TLS without a name sends 105. A record is 37 bytes longer than its message.
 //
-// # A hello where a session lives
+// # A hello from the source of a session
 //
-// A real client that heard nothing for 2 s says hello beside its session, again
-// each second, and gives that up when the answer to its PING comes; so a lone host
-// does all the time. One that was killed and started again on the same port says
-// hello too, and its session is silent. So nothing is answered there while records
-// of the session come, nor for Config.Quiet after the first hello since the last
-// record. After that a handshake runs beside the session, and takes its place when
-// it is finished; the session is heard until then. If it is of the same allocation
-// it keeps the serial, so what is bound to it goes on: a real client says no BIND
-// in its new session. A hello with a good cookie is always answered: its client
-// has left the old session already.
+// A real client that received nothing for 2 s sends a ClientHello beside its
+// session every second, and stops when the answer to its PING is received. A host
+// without players does so all the time. A client that was killed and started again
+// on the same port sends a ClientHello too, and no records of its old session. A
+// hello is therefore not answered while records of the session are received, nor
+// for Config.Quiet after the first hello since the last record. After that a
+// handshake runs beside the session and replaces it when it is finished. A session
+// of the same allocation keeps the serial and so the binding, since a real client
+// sends no BIND in its new session. A hello with a valid cookie is always answered,
+// since its client has left the old session.
 //
 // # After a restart
 //
-// A session goes on in the next process if it is in Config.Sessions: real clients
-// before UTP 2.7 hardly ever handshake again. The file holds the public part of
-// the handshake, from which the keys follow anew, and two bounds:
+// A session resumes in the next process if it is in Config.Sessions, since real
+// clients before UTP 2.7 hardly ever start another handshake. The file holds the
+// public part of the handshake, from which the keys are derived, and two bounds:
 //
 //	Sent      above every sequence number that was sealed
 //	Received  above every sequence number that was accepted
 //
 // A bound is stored before a number at or above it is used. The next process seals
-// from Sent on and accepts nothing below Received, so no pair of key and nonce is
-// used twice, and no record is accepted twice, wherever the process was killed. The
-// price is what was reserved and not used: numbers of ours, which no client misses,
-// and a client's records of at most some 200 ms. docs/security.md has the whole
-// argument, and what is not believed.
+// from Sent on and accepts nothing below Received. No pair of key and nonce is used
+// twice, and no record is accepted twice, wherever the process was killed. Reserved
+// numbers that were not used are lost: those of the relay, which clients tolerate,
+// and a client's records of about 200 ms at most. docs/security.md has the complete
+// argument.
 //
-// Sessions of the process before are dormant until the first authentic record
-// comes, which costs the keys once. They keep their serial, and with it the
-// binding that the relay's state file has.
+// Sessions of the previous process are dormant: the keys are derived once, when the
+// first record is received. A session keeps its serial, and with it the binding that
+// is in the relay's state file.
 package dtls

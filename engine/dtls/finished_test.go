@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// TestWrongFinished: with the right keys a Finished must still say the right
-// thing, be whole, alone, of its type and in turn.
+// TestWrongFinished: with the right keys a Finished must still have the right
+// content, type and sequence number, be complete, and be alone in its record.
 func TestWrongFinished(t *testing.T) {
 	for _, c := range []struct {
 		name  string
@@ -31,20 +31,20 @@ func TestWrongFinished(t *testing.T) {
 			p.finished()
 			good := p.s.finished
 			p.s.finished = c.spoil(bytes.Clone(good))
-			if got := g.put(home, append(p.wrap(p.exchange()), p.again()...)); got != nil || g.Alive(home) {
+			if got := g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...)); got != nil || g.Alive(home) {
 				t.Fatalf("answered % x, a session: %v", got, g.Alive(home))
 			}
 			g.wantCounts(map[Event]uint64{DropKey: 1})
 			p.s.finished = good
-			if !p.accepted(g.put(home, p.again())) {
-				t.Fatal("the right one is not taken any more")
+			if !p.accepted(g.put(home, p.repeatFinished())) {
+				t.Fatal("the right one is not accepted any more")
 			}
 		})
 	}
 }
 
-// TestTampered: both Finished cover all that was said, so nobody can change a
-// word of it on the way, with the extended master secret or without.
+// TestTampered: both Finished cover all messages, so no changed message is accepted,
+// with the extended master secret or without.
 func TestTampered(t *testing.T) {
 	for _, plain := range []bool{false, true} {
 		for _, c := range []struct {

@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// heap is what lives after a collection.
+// heap returns the size of the heap after a garbage collection.
 func heap() uint64 {
 	runtime.GC()
 	runtime.GC()
@@ -21,8 +21,8 @@ func heap() uint64 {
 
 const floodSize = 100_000
 
-// TestFlood replays one ClientHello a hundred thousand times: memory and
-// goroutines stay as they are, and honest clients get in meanwhile.
+// TestFlood replays one ClientHello a hundred thousand times: memory and goroutines
+// do not grow, and honest clients can connect at the same time.
 func TestFlood(t *testing.T) {
 	for _, c := range []struct {
 		name   string
@@ -81,8 +81,8 @@ func TestFlood(t *testing.T) {
 	}
 }
 
-// TestFloodWithCookies: who does answer with a cookie, from one prefix, has that
-// prefix's places and no more.
+// TestFloodWithCookies: a prefix that answers with cookies has at most
+// HalfOpenPerPrefix handshakes.
 func TestFloodWithCookies(t *testing.T) {
 	g := newRig(t, Config{})
 	for i := range 2000 {

@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestFootprint: a session, and a handshake that is under way, take what Config
-// says, so that limits can be reckoned with.
+// TestFootprint: a session and a half-open handshake take the memory that Config
+// documents.
 func TestFootprint(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector takes memory of its own")

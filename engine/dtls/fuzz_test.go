@@ -59,7 +59,7 @@ func FuzzMessage(f *testing.F) {
 	})
 }
 
-// FuzzHello compares with pion's codec, which must agree with what is taken.
+// FuzzHello compares with pion's codec, which must accept every accepted hello.
 func FuzzHello(f *testing.F) {
 	for _, plain := range []bool{false, true} {
 		hello, _ := seedFlight(plain)
@@ -108,8 +108,8 @@ func FuzzIdentity(f *testing.F) {
 	})
 }
 
-// FuzzDatagrams gives a worker any two datagrams of one source: what it sends is
-// not larger than what it got, and one datagram, and its books are right.
+// FuzzDatagrams gives a worker any two datagrams of one source: it sends at
+// most one datagram, which is not larger, and its counts are right.
 func FuzzDatagrams(f *testing.F) {
 	hello, exchange := seedFlight(false)
 	plain, _ := seedFlight(true)
@@ -129,9 +129,9 @@ func FuzzDatagrams(f *testing.F) {
 			pkt = pkt[:min(len(pkt), maxHandshakeDatagram)]
 			sent, answers := 0, 0
 			w.send = func(_ endpoint.Endpoint, out []byte) { sent += len(out); answers++ }
-			w.datagram(home, pkt)
+			w.handleDatagram(home, pkt)
 			if sent > len(pkt) || answers > 1 {
-				t.Fatalf("%d bytes earned %d in %d datagrams", len(pkt), sent, answers)
+				t.Fatalf("%d bytes were answered with %d in %d datagrams", len(pkt), sent, answers)
 			}
 			if int(r.halfOpen.Load()) != len(w.handshakes) || w.prefixes[prefixOf(home)] != len(w.handshakes) || len(w.handshakes) > 1 {
 				t.Fatalf("%d half open, %d counted", len(w.handshakes), r.halfOpen.Load())
@@ -139,7 +139,7 @@ func FuzzDatagrams(f *testing.F) {
 		}
 		w.expire(1 << 62)
 		if r.halfOpen.Load() != 0 || r.direct.Load() != 0 || len(w.prefixes) != 0 {
-			t.Fatal("the books are not closed")
+			t.Fatal("the counts do not return to zero")
 		}
 		s, msg := r.Open(home, a)
 		if msg != nil || s.Serial != 0 {

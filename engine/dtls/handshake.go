@@ -3,6 +3,7 @@ package dtls
 import (
 	"encoding/binary"
 	"encoding/hex"
+	"slices"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -21,7 +22,8 @@ const (
 // sequence number, fragment offset and fragment length.
 const messageHeaderLen = 12
 
-// message is a handshake message or a fragment of one; it lends bytes.
+// message is a handshake message or a fragment of one. It refers to the bytes that
+// were parsed.
 type message struct {
 	kind   byte
 	size   int // of the whole message
@@ -33,8 +35,8 @@ type message struct {
 // whole reports whether the fragment is all of the message.
 func (m *message) whole() bool { return m.offset == 0 && len(m.body) == m.size }
 
-// parseMessage takes the first handshake message off the body of a record. It
-// reports false when it is cut short or reaches beyond its own size.
+// parseMessage splits the first handshake message off the body of a record. It
+// reports false if the message is truncated or a fragment exceeds its size.
 func parseMessage(b []byte) (m message, rest []byte, ok bool) {
 	if len(b) < messageHeaderLen {
 		return message{}, nil, false
@@ -48,8 +50,8 @@ func parseMessage(b []byte) (m message, rest []byte, ok bool) {
 	return m, b[messageHeaderLen+n:], true
 }
 
-// appendMessage appends an unfragmented message. The transcript has each
-// message in this form, however it came.
+// appendMessage appends an unfragmented message. The transcript has each message in
+// this form, even if it was received in fragments.
 func appendMessage(dst []byte, kind byte, seq uint16, body []byte) []byte {
 	dst = appendMessageHeader(dst, kind, seq, len(body))
 	return append(dst, body...)
@@ -73,18 +75,18 @@ const (
 	randomLen               = 32
 )
 
-// hello is what a ClientHello says; it lends bytes.
+// hello is a parsed ClientHello. It refers to the bytes that were parsed.
 type hello struct {
 	random         []byte
 	cookie         []byte
 	suites         []byte // two bytes each
 	extendedMaster bool
-	renegotiation  bool   // it wants to hear that we know of RFC 5746
-	before, after  []byte // what surrounds the cookie, without extensions
+	renegotiation  bool   // the client supports RFC 5746
+	before, after  []byte // the bytes around the cookie, without extensions
 }
 
-// parseHello parses the body of a ClientHello for DTLS 1.2 or later, which is
-// answered with 1.2. It reports false for everything else.
+// parseHello parses the body of a ClientHello for DTLS 1.2 or later. It reports
+// false for all others.
 func parseHello(b []byte) (h hello, ok bool) {
 	if len(b) < 2+randomLen || b[0] != 0xFE || b[1] > 0xFD {
 		return hello{}, false
@@ -104,7 +106,7 @@ func parseHello(b []byte) (h hello, ok bool) {
 		return hello{}, false
 	}
 	compression, rest, ok := vector8(rest)
-	if !ok || !contains(compression, 0) {
+	if !ok || !slices.Contains(compression, 0) {
 		return hello{}, false
 	}
 	h.after = h.after[:len(h.after)-len(rest)]
@@ -141,7 +143,7 @@ func (h *hello) parseExtensions(b []byte) bool {
 	return true
 }
 
-// offers reports whether the client has a cipher suite.
+// offers reports whether the client offers a cipher suite.
 func (h *hello) offers(suite uint16) bool {
 	for s := h.suites; len(s) >= 2; s = s[2:] {
 		if binary.BigEndian.Uint16(s) == suite {
@@ -151,7 +153,7 @@ func (h *hello) offers(suite uint16) bool {
 	return false
 }
 
-// vector8 takes a vector with a length of one byte off b.
+// vector8 splits a vector with a length of one byte off b.
 func vector8(b []byte) (v, rest []byte, ok bool) {
 	if len(b) < 1 || len(b)-1 < int(b[0]) {
 		return nil, nil, false
@@ -160,7 +162,7 @@ func vector8(b []byte) (v, rest []byte, ok bool) {
 	return b[1:n], b[n:], true
 }
 
-// vector16 takes a vector with a length of two bytes off b.
+// vector16 splits a vector with a length of two bytes off b.
 func vector16(b []byte) (v, rest []byte, ok bool) {
 	if len(b) < 2 || len(b)-2 < int(binary.BigEndian.Uint16(b)) {
 		return nil, nil, false
@@ -169,19 +171,10 @@ func vector16(b []byte) (v, rest []byte, ok bool) {
 	return b[2:n], b[n:], true
 }
 
-func contains(b []byte, x byte) bool {
-	for _, y := range b {
-		if x == y {
-			return true
-		}
-	}
-	return false
-}
-
 // appendHelloVerify appends the datagram with a HelloVerifyRequest: 44 bytes,
 // where the shortest ClientHello has 67. Its sequence number is that of the
-// ClientHello and its version 1.0, as RFC 6347 4.2.1 asks of servers that
-// remember nothing.
+// ClientHello and its version 1.0, as RFC 6347 4.2.1 requires of stateless
+// servers.
 func appendHelloVerify(dst []byte, recordSeq uint64, messageSeq uint16, cookie []byte) []byte {
 	body := make([]byte, 0, messageHeaderLen+3+cookieLen)
 	body = appendMessageHeader(body, msgHelloVerifyRequest, messageSeq, 3+len(cookie))
@@ -190,7 +183,7 @@ func appendHelloVerify(dst []byte, recordSeq uint64, messageSeq uint16, cookie [
 	return appendPlain(dst, typeHandshake, version10, recordSeq, body)
 }
 
-// answerLen is the size of the datagram that answers a hello directly.
+// answerLen returns the size of the datagram that answers a hello directly.
 func answerLen(h *hello) int {
 	n := headerLen + messageHeaderLen + 2 + randomLen + 1 + 2 + 1 + messageHeaderLen
 	if h.extendedMaster || h.renegotiation {
@@ -205,10 +198,9 @@ func answerLen(h *hello) int {
 	return n
 }
 
-// appendServerFlight appends the messages ServerHello and ServerHelloDone, which
-// travel in one record since that saves 13 bytes. There is no session id, so
-// nothing to resume, and no ServerKeyExchange, since there is no hint to give
-// (RFC 4279 2).
+// appendServerFlight appends the messages ServerHello and ServerHelloDone, in one
+// record to save 13 bytes. The session id is empty, so sessions cannot be resumed by
+// id. There is no ServerKeyExchange, since there is no identity hint (RFC 4279 2).
 func appendServerFlight(dst []byte, h *hello, suite *suite, seq uint16, random []byte) []byte {
 	body := make([]byte, 0, 64)
 	body = binary.BigEndian.AppendUint16(body, version12)
@@ -239,9 +231,8 @@ func appendExtensions(body []byte, h *hello) []byte {
 	return body
 }
 
-// parseIdentity reads a PSK identity: the 16 bytes of the allocation's id, as
-// real clients send it, or its text, as the documentation has it, in either case
-// and with or without hyphens.
+// parseIdentity parses a PSK identity: the 16 bytes of the allocation's id, as real
+// clients send it, or its text in upper or lower case, with or without hyphens.
 func parseIdentity(b []byte) (id proto.AllocationID, ok bool) {
 	switch len(b) {
 	case proto.IDLen:

@@ -18,8 +18,8 @@ func hot(t *testing.T, size int, c Config) (*rig, *peer, engine.Session, []byte)
 	return g, p, checkEcho(t, p, testID(1)), bytes.Repeat([]byte{'m'}, size)
 }
 
-// TestAllocs: nothing is allocated for a record, good or bad, nor for what goes
-// to the handshake.
+// TestAllocs: neither a record, valid or not, nor a datagram of a handshake
+// allocates.
 func TestAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates, and sync.Pool forgets under it")
@@ -34,10 +34,10 @@ func testAllocs(t *testing.T, c Config) {
 	const runs = 500
 	records := make([][]byte, runs+1)
 	for i := range records {
-		records[i] = p.say(string(msg))
+		records[i] = p.seal(string(msg))
 	}
 	out, n := make([]byte, 0, len(msg)+engine.RecordOverhead), 0
-	junk, far := p.say("junk"), at("203.0.113.9:9")
+	junk, far := p.seal("junk"), at("203.0.113.9:9")
 	junk[30] ^= 1
 	bad := make([]byte, len(junk))
 	stray := appendPlain(nil, typeChangeCipherSpec, version12, 1, []byte{1})
@@ -71,7 +71,7 @@ func testAllocs(t *testing.T, c Config) {
 }
 
 // TestOverhead: a record is 37 bytes longer than its message, as real clients
-// reckon, and the room for one is what the engine gives.
+// assume, and the engine's buffers have room for one.
 func TestOverhead(t *testing.T) {
 	if sealedLen != 37 {
 		t.Errorf("a record is %d bytes longer than its message", sealedLen)
@@ -113,8 +113,7 @@ func BenchmarkSeal(b *testing.B) {
 	}
 }
 
-// BenchmarkOpenSeal is what the relay does for one message: it opens what came
-// and seals it again.
+// BenchmarkOpenSeal measures the work of the relay for one message: open and seal.
 func BenchmarkOpenSeal(b *testing.B) {
 	for _, size := range benchSizes {
 		b.Run(strconv.Itoa(size), func(b *testing.B) {
@@ -141,7 +140,7 @@ func BenchmarkOpenSeal(b *testing.B) {
 	}
 }
 
-// BenchmarkDerive is most of what a worker does for one handshake.
+// BenchmarkDerive measures most of the work of a worker for one handshake.
 func BenchmarkDerive(b *testing.B) {
 	key, _ := testKey(testID(1))
 	client, server, transcript := make([]byte, randomLen), make([]byte, randomLen), make([]byte, 32)
@@ -159,8 +158,8 @@ func BenchmarkDerive(b *testing.B) {
 	}
 }
 
-// BenchmarkHello is what one forged ClientHello costs a worker: an answer with a
-// cookie.
+// BenchmarkHello measures the work of a worker for one forged ClientHello: an answer
+// with a cookie.
 func BenchmarkHello(b *testing.B) {
 	r, err := New(Config{PSK: testKey, Direct: -1})
 	if err != nil {
@@ -172,11 +171,11 @@ func BenchmarkHello(b *testing.B) {
 	from := at("203.0.113.9:9")
 	b.ReportAllocs()
 	for b.Loop() {
-		w.datagram(from, hello)
+		w.handleDatagram(from, hello)
 	}
 }
 
-// BenchmarkAlive is what each plain datagram costs as soon as there is a session.
+// BenchmarkAlive measures the cost of each plain datagram while there is a session.
 func BenchmarkAlive(b *testing.B) {
 	r, _, _ := benchRig(b)
 	from := at("203.0.113.9:9")

@@ -25,14 +25,14 @@ const (
 )
 
 // fail ends the child with a reason.
-func fail(why ...any) {
-	fmt.Fprintln(os.Stderr, why...)
+func fail(reason ...any) {
+	fmt.Fprintln(os.Stderr, reason...)
 	os.Exit(1)
 }
 
-// killChild goes on with the sessions in a file, or makes some, and seals and
-// opens records of all of them for as long as it lives. It writes a line for each
-// number that was used: direction, session, number.
+// killChild resumes the sessions in a file, or makes some, and seals and opens records
+// of all of them until it is killed. It writes a line for each number that was used:
+// direction, session, number.
 func killChild(path string) {
 	file, err := statefile.OpenSessions(statefile.SessionsConfig{
 		Path: path, Capacity: 2 * killSessions, MaxAge: time.Hour, Machine: "up", OnError: func(err error) { fail(err) },
@@ -40,14 +40,14 @@ func killChild(path string) {
 	if err != nil {
 		fail(err)
 	}
-	r, err := New(Config{PSK: testKey, Sessions: file})
+	r, err := New(Config{PSK: testKey, Sessions: &SessionFile{file}})
 	if err != nil {
 		fail(err)
 	}
 	found := file.Found()
 	if len(found) == 0 {
 		for i := range killSessions {
-			found = append(found, killMake(r, i))
+			found = append(found, killAddSession(r, i))
 		}
 	}
 	if len(found) != killSessions {
@@ -61,8 +61,8 @@ func killChild(path string) {
 	fail("the process was not killed")
 }
 
-// killMake makes a session as a handshake does.
-func killMake(r *Records, i int) statefile.FoundSession {
+// killAddSession adds a session as a handshake does.
+func killAddSession(r *Records, i int) statefile.FoundSession {
 	from := home
 	from.Lo += uint64(i)
 	h := &halfOpen{suite: &suites[i%2]}
@@ -83,7 +83,7 @@ func killMake(r *Records, i int) statefile.FoundSession {
 // microseconds, so that they rise from process to process.
 func killUse(wg *sync.WaitGroup, r *Records, f *statefile.FoundSession) {
 	key, _ := testKey(f.ID)
-	keys, err := derive(suiteOf(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
+	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	if err != nil {
 		fail(err)
 	}
@@ -118,8 +118,8 @@ func killUse(wg *sync.WaitGroup, r *Records, f *statefile.FoundSession) {
 }
 
 // TestKill kills a process that uses its sessions from many goroutines, again and
-// again. No number of a session is used twice in a direction, whatever was under
-// way, and every session goes on each time.
+// again. No number of a session is used twice in a direction,
+// and every session resumes each time.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	path := sessionsConfig(t, false).Path

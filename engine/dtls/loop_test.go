@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
-// loop is a small relay on a UDP socket: it echoes what comes in records.
+// loop is a small relay on a UDP socket: it echoes the messages in records.
 type loop struct {
 	*Records
 	conn *net.UDPConn
@@ -41,7 +41,7 @@ func newLoop(t *testing.T, c Config) *loop {
 
 func (l *loop) addr() *net.UDPAddr { return l.conn.LocalAddr().(*net.UDPAddr) }
 
-// send loses what the kernel does not take, as any network does.
+// send drops datagrams that the kernel does not accept, as a network may.
 func (l *loop) send(to endpoint.Endpoint, pkt []byte) { l.conn.WriteToUDPAddrPort(pkt, to.AddrPort()) }
 
 func (l *loop) serve() {

@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestNonces: no two records of a direction have the same explicit nonce,
-// whoever seals them, and it is the epoch and sequence number. With AES-GCM a
-// nonce that comes twice gives the plain text away, and the key of the tags.
+// TestNonces: no two records of a direction have the same explicit nonce, whichever
+// goroutine seals them, and the nonce is the epoch and sequence number. With AES-GCM
+// a repeated nonce reveals the plain text and the key of the tags.
 func TestNonces(t *testing.T) {
 	const routines, each = 4, 500
 	g := newRig(t, Config{})
@@ -45,7 +45,7 @@ func TestSequenceEnds(t *testing.T) {
 	s := g.table.serial(serial)
 	s.sent.Store(1<<seqBits - 1)
 	b, _, ok := g.Seal(nil, serial, []byte("the last"))
-	if !ok || p.hears(b) != "the last" {
+	if !ok || p.open(b) != "the last" {
 		t.Fatal("the last number was not used")
 	}
 	for range 3 {
@@ -55,8 +55,8 @@ func TestSequenceEnds(t *testing.T) {
 	}
 }
 
-// TestFreshKeys: each handshake has a random of its own from us, so that keys
-// differ even where a client uses everything again.
+// TestFreshKeys: the server random of each handshake is unique, so that keys differ
+// even if a client repeats all of its messages.
 func TestFreshKeys(t *testing.T) {
 	seen := make(map[string]bool)
 	for _, direct := range []int{0, -1} {
@@ -77,8 +77,8 @@ func TestFreshKeys(t *testing.T) {
 	}
 }
 
-// TestDirections: the two directions have keys of their own, so a record sent
-// back to us is none of the client's.
+// TestDirections: the two directions have different keys, so our own record is not
+// accepted as one of the client.
 func TestDirections(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
@@ -87,7 +87,7 @@ func TestDirections(t *testing.T) {
 	for range 50 {
 		b, _, _ := g.Seal(nil, s.Serial, []byte("down"))
 		if _, msg := g.Open(home, b); msg != nil {
-			t.Fatal("our own record came back and was taken")
+			t.Fatal("our own record was accepted")
 		}
 	}
 	g.wantCounts(map[Event]uint64{DropUndecryptable: 50, DropReplayed: 0})

@@ -15,7 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// openssl starts its client. Who closes the returned writer ends it.
+// openssl starts the client of OpenSSL. Closing the returned writer ends it.
 func openssl(t *testing.T, l *loop, key proto.Key, cipher string) (io.WriteCloser, <-chan string) {
 	t.Helper()
 	path, err := exec.LookPath("openssl")
@@ -121,7 +121,7 @@ func TestOpenSSLWrongKey(t *testing.T) {
 	}
 	for len(lines) > 0 {
 		if line := <-lines; strings.Contains(line, "alert") {
-			t.Fatalf("openssl heard an alert: %q", line)
+			t.Fatalf("openssl received an alert: %q", line)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// peer is a client that does one step at a time, so that a test can do the wrong
-// thing. It shares code with what is tested; clients that do not are in
+// peer is a client that does one step at a time, so that a test can violate the
+// protocol. It shares code with the package; the independent clients are in
 // pion_test.go and openssl_test.go.
 type peer struct {
 	g        *rig
@@ -60,8 +60,8 @@ func (p *peer) wrap(message []byte) []byte {
 	return appendPlain(nil, typeHandshake, version12, p.record-1, message)
 }
 
-// start sends a ClientHello, with a cookie if it is asked for one, and reports
-// whether it got a ServerHello.
+// start sends a ClientHello, with a cookie on request, and reports whether it received
+// a ServerHello.
 func (p *peer) start() bool {
 	p.g.t.Helper()
 	got := p.g.put(p.from, p.hello(nil))
@@ -126,11 +126,11 @@ func (p *peer) finished() []byte {
 		p.g.t.Fatal(err)
 	}
 	p.s.finished = appendMessage(nil, msgFinished, p.seq+2, data)
-	return p.again()
+	return p.repeatFinished()
 }
 
-// again makes the last two records once more, with the next numbers.
-func (p *peer) again() []byte {
+// repeatFinished makes the last two records again, with the next numbers.
+func (p *peer) repeatFinished() []byte {
 	p.record++
 	out := appendPlain(nil, typeChangeCipherSpec, version12, p.record-1, []byte{1})
 	out, _ = p.s.seal(out, typeHandshake, p.s.finished)
@@ -147,7 +147,7 @@ func (p *peer) connect() bool {
 	return p.accepted(p.g.put(p.from, b))
 }
 
-// accepted checks the server's last flight.
+// accepted reports whether got is the server's last flight.
 func (p *peer) accepted(got [][]byte) bool {
 	p.g.t.Helper()
 	if len(got) != 1 {
@@ -161,9 +161,9 @@ func (p *peer) accepted(got [][]byte) bool {
 	if !ok || len(rest) > 0 {
 		p.g.t.Fatalf("answer % x", got[0])
 	}
-	body, why := p.g.openRecord(p.s, &fin)
-	if m, _, ok := parseMessage(body); why != Established || !ok || m.kind != msgFinished {
-		p.g.t.Fatalf("%v: answer % x", why, got[0])
+	body, reason := p.g.openRecord(p.s, &fin)
+	if m, _, ok := parseMessage(body); reason != Established || !ok || m.kind != msgFinished {
+		p.g.t.Fatalf("%v: answer % x", reason, got[0])
 	}
 	return true
 }
@@ -175,22 +175,22 @@ func mustConnect(t *testing.T, p *peer) {
 	}
 }
 
-// say makes a record with a message.
-func (p *peer) say(msg string) []byte {
+// seal makes a record with a message.
+func (p *peer) seal(msg string) []byte {
 	out, _ := p.s.seal(nil, typeData, []byte(msg))
 	return out
 }
 
-// hears opens a datagram for the peer and returns its message.
-func (p *peer) hears(b []byte) string {
+// open opens a datagram for the peer and returns its message.
+func (p *peer) open(b []byte) string {
 	p.g.t.Helper()
 	r, _, ok := parseRecord(b)
 	if !ok {
 		p.g.t.Fatalf("no record: % x", b)
 	}
-	body, why := p.g.openRecord(p.s, &r)
-	if why != Established {
-		p.g.t.Fatalf("%v: % x", why, b)
+	body, reason := p.g.openRecord(p.s, &r)
+	if reason != Established {
+		p.g.t.Fatalf("%v: % x", reason, b)
 	}
 	return string(body)
 }

@@ -62,7 +62,7 @@ func (c *tap) endpoint(t *testing.T) endpoint.Endpoint {
 	return at(c.LocalAddr().String())
 }
 
-// pionConnect lets pion's client try until it has a session or the time is over.
+// pionConnect connects with pion's client, and fails the test after a timeout.
 func pionConnect(t *testing.T, c *tap, l *loop, identity []byte, key proto.Key, limit time.Duration, opts ...pion.ClientOption) (*pion.Conn, error) {
 	t.Helper()
 	opts = append([]pion.ClientOption{
@@ -92,7 +92,7 @@ func mustPion(t *testing.T, c *tap, l *loop, n int, opts ...pion.ClientOption) *
 	return conn
 }
 
-// pionEcho sends a message until its echo comes.
+// pionEcho sends a message until its echo is received.
 func pionEcho(t *testing.T, conn *pion.Conn, msg string) {
 	t.Helper()
 	got := make([]byte, 2048)
@@ -182,7 +182,7 @@ func TestPionLosses(t *testing.T) {
 // its own.
 func TestPionAnswersLost(t *testing.T) {
 	l := newLoop(t, Config{})
-	c := &deaf{tap: newTap(t, "127.0.0.1:0"), lose: 1}
+	c := &lossyTap{tap: newTap(t, "127.0.0.1:0"), lose: 1}
 	id := testID(5)
 	key, _ := testKey(id)
 	conn, err := pion.ClientWithOptions(c, l.addr(),
@@ -203,13 +203,13 @@ func TestPionAnswersLost(t *testing.T) {
 	}
 }
 
-// deaf does not hear the first datagrams that begin with a ChangeCipherSpec.
-type deaf struct {
+// lossyTap loses the first datagrams that begin with a ChangeCipherSpec.
+type lossyTap struct {
 	*tap
 	lose int
 }
 
-func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
+func (d *lossyTap) ReadFrom(b []byte) (int, net.Addr, error) {
 	for {
 		n, from, err := d.tap.ReadFrom(b)
 		if err == nil && n > 0 && b[0] == typeChangeCipherSpec && d.lose > 0 {
@@ -220,7 +220,7 @@ func (d *deaf) ReadFrom(b []byte) (int, net.Addr, error) {
 	}
 }
 
-// TestPionReplay: an onlooker sends again all that a client ever sent.
+// TestPionReplay: an attacker replays all datagrams of a client.
 func TestPionReplay(t *testing.T) {
 	l := newLoop(t, Config{})
 	c := newTap(t, "127.0.0.1:0")

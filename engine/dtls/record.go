@@ -45,7 +45,7 @@ const epoch1 = 1
 // seqBits is the size of a sequence number; the epoch stands above it.
 const seqBits = 48
 
-// record is one record of a datagram; it lends the datagram's bytes.
+// record is one record of a datagram. It refers to the datagram's bytes.
 type record struct {
 	kind  byte
 	epoch uint16
@@ -54,8 +54,8 @@ type record struct {
 	body  []byte
 }
 
-// parseRecord takes the first record off a datagram. It reports false for what
-// is no record of DTLS 1.0 or 1.2, or is cut short.
+// parseRecord splits the first record off a datagram. It reports false for a
+// truncated record or one that is not of DTLS 1.0 or 1.2.
 func parseRecord(b []byte) (r record, rest []byte, ok bool) {
 	if len(b) < headerLen {
 		return record{}, nil, false
@@ -95,22 +95,20 @@ const (
 	blockBits    = 4 // a block covers 16 sequence numbers
 	blockSize    = 1 << blockBits
 	windowBlocks = 16
-	// windowSize is how far behind the newest record one may be and still be
-	// taken, whatever came in between. It may be taken when it is further behind,
-	// if nothing newer has come in its place; never twice.
+	// windowSize is how far behind the newest record a record is always accepted. A
+	// record further behind is accepted if its block was not reused. No record is
+	// accepted twice.
 	windowSize = (windowBlocks - 1) * blockSize
 )
 
-// window remembers which sequence numbers were received. The word at block
-// modulo windowBlocks holds the newest block that was seen there, and a bit for
-// each of its numbers: number of the block <<16 | bits. A number in an older
-// block than that is refused, so none is ever taken twice.
-//
-// Every word is an atomic; any goroutine may use it.
+// window records which sequence numbers were received. The word at index block
+// modulo windowBlocks holds the newest block of that index, and a bit for each of
+// its numbers: number of the block <<16 | bits. Numbers of an older block are
+// rejected, so none is accepted twice. Any goroutine may use it.
 type window [windowBlocks]atomic.Uint64
 
-// seen reports whether seq was taken before or is too old. It is for dropping
-// replayed records before they are decrypted.
+// seen reports whether seq was accepted before or is too old, so that replayed
+// records are dropped before they are decrypted.
 func (w *window) seen(seq uint64) bool {
 	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
 	word := w[block%windowBlocks].Load()
@@ -118,8 +116,8 @@ func (w *window) seen(seq uint64) bool {
 	return newest > block || newest == block && word&bit != 0
 }
 
-// take marks the number of an authentic record, and reports false if it was
-// taken before or is too old.
+// take marks the number of an authentic record as received. It reports false if it
+// was accepted before or is too old.
 func (w *window) take(seq uint64) bool {
 	block, bit := seq>>blockBits, uint64(1)<<(seq%blockSize)
 	at := &w[block%windowBlocks]
@@ -155,8 +153,8 @@ var suites = [...]suite{
 	{0x00A9, 32, sha512.New384}, // TLS_PSK_WITH_AES_256_GCM_SHA384
 }
 
-// choose returns the first of suites that a client has, or nil.
-func choose(h *hello) *suite {
+// chooseSuite returns the first of suites that a client offers, or nil.
+func chooseSuite(h *hello) *suite {
 	for i := range suites {
 		if h.offers(suites[i].id) {
 			return &suites[i]
@@ -165,8 +163,8 @@ func choose(h *hello) *suite {
 	return nil
 }
 
-// suiteOf returns the suite with that id, or nil.
-func suiteOf(id uint16) *suite {
+// suiteByID returns the suite with that id, or nil.
+func suiteByID(id uint16) *suite {
 	for i := range suites {
 		if suites[i].id == id {
 			return &suites[i]
@@ -178,7 +176,7 @@ func suiteOf(id uint16) *suite {
 // verifyLen is the size of the verify_data in a Finished.
 const verifyLen = 12
 
-// secrets are what both ends of a handshake know when it is over.
+// secrets are the result of a handshake.
 type secrets struct {
 	suite  *suite
 	master []byte
@@ -186,7 +184,7 @@ type secrets struct {
 	out    direction
 }
 
-// derive makes the secrets. transcript is the hash of all messages up to the
+// derive derives the secrets. transcript is the hash of all messages up to the
 // ClientKeyExchange; it goes into the master secret if extended (RFC 7627).
 func derive(s *suite, key *proto.Key, client, server []byte, extended bool, transcript []byte) (secrets, error) {
 	premaster := prf.PSKPreMasterSecret(key[:])
@@ -212,13 +210,13 @@ func derive(s *suite, key *proto.Key, client, server []byte, extended bool, tran
 	return out, err
 }
 
-// verifyData is what a Finished says: label is "client finished" or "server
-// finished", transcript the hash of all messages before it.
+// verifyData returns the content of a Finished. label is "client finished" or
+// "server finished", transcript the hash of all messages before it.
 func (s *secrets) verifyData(label string, transcript []byte) ([]byte, error) {
 	return prf.PHash(s.master, append([]byte(label), transcript...), verifyLen, s.suite.hash)
 }
 
-// direction is the cipher of one direction. It does not change.
+// direction is the cipher of one direction. It is immutable.
 type direction struct {
 	aead cipher.AEAD
 	salt [saltLen]byte
@@ -233,8 +231,8 @@ func newDirection(key, salt []byte) (direction, error) {
 	return direction{aead: aead, salt: [saltLen]byte(salt)}, err
 }
 
-// session is an established session. What is not an atomic is set before the
-// session is published in the table, or has an owner that is named.
+// session is an established session. Fields that are not atomic are set before the
+// session is published in the table, or have the owner that is named below.
 type session struct {
 	serial uint64
 	id     proto.AllocationID
@@ -242,18 +240,18 @@ type session struct {
 	in     direction
 	out    direction
 	window window
-	// floor is below every record of the client that may be accepted: the process
-	// before may have accepted those below it.
-	floor  uint64
-	stored *reservation // nil: the session is in no file
+	// minReceived is the smallest sequence number that may be accepted: the
+	// previous process may have accepted smaller ones.
+	minReceived uint64
+	stored      *reservation // nil: the session is not in the session file
 
-	sent  atomic.Uint64 // the next sequence number in epoch 1
-	heard atomic.Int64  // when an authentic record came, in Records.clock
-	ended atomic.Bool   // it is in the table only until control has swept
-	// probed: a ClientHello came from the source after the last authentic record;
-	// probe: when, since the start of Records.
-	probed atomic.Bool
-	probe  atomic.Int64
+	sent         atomic.Uint64 // the next sequence number in epoch 1
+	lastReceived atomic.Int64  // the time of the last authentic record, of Records.clock
+	ended        atomic.Bool   // it stays in the table until the next sweep
+	// helloPending reports whether a ClientHello was received from the source after
+	// the last authentic record, and helloTime when, since the start of Records.
+	helloPending atomic.Bool
+	helloTime    atomic.Int64
 
 	bySource atomic.Pointer[session] // chains of the table, written under its lock
 	bySerial atomic.Pointer[session]
@@ -261,15 +259,15 @@ type session struct {
 	// The rest is owned by the worker of the source's prefix.
 
 	plain    uint64 // the next sequence number in epoch 0
-	finished []byte // our Finished, for when it got lost
+	finished []byte // our Finished, which may have to be sent again
 }
 
-// scratch is the memory for the additional data of one record: it goes through
-// an interface, so it cannot be on the stack.
+// scratch is the buffer for the additional data of one record. The data is passed
+// through an interface, so it cannot be on the stack.
 type scratch [aadLen]byte
 
-// open decrypts a record of epoch 1 in place; it overwrites parts of the header.
-// The caller deals with the window.
+// open decrypts a record of epoch 1 in place and overwrites parts of its header. The
+// caller checks the replay window.
 func (d *direction) open(whole []byte, aad *scratch) (body []byte, ok bool) {
 	n := len(whole) - sealedLen
 	if n < 0 {
@@ -286,18 +284,16 @@ func (d *direction) open(whole []byte, aad *scratch) (body []byte, ok bool) {
 	return body, err == nil
 }
 
-// sealRoom is how much longer than its message the memory for a record must be:
-// the additional data is put behind it for a moment, so that it needs no memory
-// of its own.
+// sealRoom is how much larger than its message the buffer for a record must be.
+// The additional data is built behind the record, so that it needs no allocation.
 const sealRoom = sealedLen + aadLen
 
-// maxMessage is the most that a record may hold, RFC 5246 6.2.1.
+// maxMessage is the size of the largest content of a record, RFC 5246 6.2.1.
 const maxMessage = 1 << 14
 
-// seal appends a record of epoch 1 to dst. It reports false when msg is longer
-// than maxMessage, the sequence numbers are used up, which takes 2^48 records, or
-// the next one cannot be reserved.
-// Any goroutine may call it.
+// seal appends a record of epoch 1 to dst. It reports false if msg is longer than
+// maxMessage, if all 2^48 sequence numbers are used, or if the next one cannot be
+// reserved. Any goroutine may call it.
 func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 	if len(msg) > maxMessage {
 		return dst, false
@@ -307,7 +303,7 @@ func (s *session) seal(dst []byte, kind byte, msg []byte) ([]byte, bool) {
 		s.sent.Add(^uint64(0))
 		return dst, false
 	}
-	if s.stored != nil && !s.stored.coverSent(seq) {
+	if s.stored != nil && !s.stored.reserveSent(seq) {
 		return dst, false
 	}
 	at := len(dst)

@@ -10,18 +10,20 @@ import (
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
-// Records are the DTLS sessions of a relay. It implements [engine.Records].
+// Records holds the DTLS sessions of a relay. It implements [engine.Records]. Any
+// goroutine may call its methods.
 //
-// Sessions are in the table, handshakes that are under way with the workers.
-// All methods may be called by any goroutine.
+// The table has the sessions, the workers have the unfinished handshakes.
 type Records struct {
 	conf     Config
 	start    time.Time
-	clock    atomic.Int64 // that of sessions, moved by control once per tick
+	clock    atomic.Int64 // of sessions, in ns; control advances it every tick
 	table    *table
 	workers  []*worker
+	file     *statefile.Sessions // nil: sessions are not stored
 	dormant  dormants
 	halfOpen atomic.Int64
 	direct   atomic.Int64 // those of halfOpen that were started without a cookie
@@ -32,14 +34,18 @@ type Records struct {
 
 var _ engine.Records = (*Records)(nil)
 
-// New checks the configuration and takes the memory for tables and queues.
+// New returns Records for a relay. It allocates the tables and queues, and fails if
+// the configuration is invalid.
 func New(c Config) (*Records, error) {
 	c = c.withDefaults()
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
 	r := &Records{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
-	r.restore()
+	if c.Sessions != nil {
+		r.file = c.Sessions.file
+	}
+	r.loadDormant()
 	r.pool.New = func() any { return new(scratch) }
 	for range c.Workers {
 		r.workers = append(r.workers, newWorker(r))
@@ -47,8 +53,8 @@ func New(c Config) (*Records, error) {
 	return r, nil
 }
 
-// Open looks at a datagram, see [engine.Records]. What a record says after its
-// first message in the datagram is dropped: real clients send one in each.
+// Open opens a datagram, see [engine.Records]. Records after the first one are
+// dropped, since real clients send one per datagram. It decrypts in place.
 func (r *Records) Open(from endpoint.Endpoint, pkt []byte) (engine.Session, []byte) {
 	if len(pkt) < headerLen {
 		r.counters.count(DropMalformed)
@@ -82,9 +88,9 @@ func (r *Records) open(from endpoint.Endpoint, pkt []byte) (engine.Session, []by
 		r.counters.count(DropMalformed)
 		return engine.Session{}, nil
 	}
-	body, why := r.openRecord(s, &rec)
-	if why != Established {
-		r.counters.count(why)
+	body, reason := r.openRecord(s, &rec)
+	if reason != Established {
+		r.counters.count(reason)
 		return engine.Session{}, nil
 	}
 	if len(rest) > 0 {
@@ -97,13 +103,13 @@ func (r *Records) open(from endpoint.Endpoint, pkt []byte) (engine.Session, []by
 	return engine.Session{Serial: s.serial, ID: s.id}, body
 }
 
-// openRecord decrypts a record of a session in place. It returns Established, or
-// why it did not.
+// openRecord decrypts a record of a session in place. The event is Established, or
+// else the reason of the drop.
 func (r *Records) openRecord(s *session, rec *record) ([]byte, Event) {
 	if rec.epoch != epoch1 {
 		return nil, DropUndecryptable
 	}
-	if rec.seq < s.floor || s.window.seen(rec.seq) {
+	if rec.seq < s.minReceived || s.window.seen(rec.seq) {
 		return nil, DropReplayed
 	}
 	aad := r.pool.Get().(*scratch)
@@ -115,14 +121,14 @@ func (r *Records) openRecord(s *session, rec *record) ([]byte, Event) {
 	if !s.window.take(rec.seq) {
 		return nil, DropReplayed
 	}
-	if s.stored != nil && !s.stored.coverReceived(rec.seq, r.now) {
+	if s.stored != nil && !s.stored.reserveReceived(rec.seq, r.now) {
 		return nil, DropUnstored
 	}
-	if now := r.clock.Load(); s.heard.Load() != now {
-		s.heard.Store(now)
+	if now := r.clock.Load(); s.lastReceived.Load() != now {
+		s.lastReceived.Store(now)
 	}
-	if s.probed.Load() {
-		s.probed.Store(false)
+	if s.helloPending.Load() {
+		s.helloPending.Store(false)
 	}
 	return body, Established
 }
@@ -144,7 +150,7 @@ func (r *Records) alert(s *session, body []byte) {
 	}
 }
 
-// enqueue copies a datagram to the worker of its source's prefix.
+// enqueue copies a datagram to the queue of the worker of its source's prefix.
 func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxHandshakeDatagram {
 		r.counters.count(DropOversize)
@@ -157,16 +163,16 @@ func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 
 func (r *Records) worker(from endpoint.Endpoint) *worker {
 	p := prefixOf(from)
-	x := mix64(mix64(p.Hi^r.table.secret) ^ p.Lo)
+	x := endpoint.Mix64(endpoint.Mix64(p.Hi^r.table.secret) ^ p.Lo)
 	return r.workers[(x>>32)%uint64(len(r.workers))]
 }
 
-// Alive reports whether a session lives at a UDP source.
+// Alive reports whether there is a session of a UDP source.
 func (r *Records) Alive(from endpoint.Endpoint) bool { return r.table.source(from) != nil }
 
-// Seal appends the record with a message, see [engine.Records]. It allocates
-// nothing if dst has room for the message and [engine.RecordOverhead] more; msg
-// must not lie in that room.
+// Seal appends a record with a message to dst, see [engine.Records]. It does not
+// allocate if dst has capacity for the message and [engine.RecordOverhead] bytes;
+// msg must not overlap that capacity.
 func (r *Records) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpoint.Endpoint, bool) {
 	s := r.table.serial(serial)
 	if s == nil {
@@ -182,7 +188,7 @@ func (r *Records) MaxMessage() int { return r.conf.MaxMessage }
 // SafeMessage returns [SafeMessage], see [engine.Records].
 func (r *Records) SafeMessage() int { return SafeMessage }
 
-// Stats returns the counts. It is not a snapshot of one moment.
+// Stats returns the counts, which are not read at one instant.
 func (r *Records) Stats() Stats {
 	out := Stats{
 		Sessions: int(r.table.sessions.Load()),
@@ -195,11 +201,11 @@ func (r *Records) Stats() Stats {
 	return out
 }
 
-// now is the time since the start, in nanoseconds.
+// now returns the time since the start in nanoseconds.
 func (r *Records) now() int64 { return int64(time.Since(r.start)) }
 
-// prefixOf returns what the limits count by: an IPv4 address, or an IPv6 /56,
-// which is what one customer has.
+// prefixOf returns the prefix that limits count by: an IPv4 address, or an IPv6
+// /56, which a provider assigns to one customer.
 func prefixOf(from endpoint.Endpoint) endpoint.Endpoint {
 	if from.Kind() == endpoint.KindUDP6 {
 		return endpoint.Endpoint{Hi: from.Hi &^ 0xFF, Tail: 1}
@@ -207,14 +213,14 @@ func prefixOf(from endpoint.Endpoint) endpoint.Endpoint {
 	return endpoint.Endpoint{Lo: from.Lo}
 }
 
-// maxTick is how far the coarse clock of sessions is behind.
+// maxTick is the largest error of the clock of sessions.
 const maxTick = 250 * time.Millisecond
 
-// sweepTicks is how often the table is swept, in ticks.
+// sweepTicks is the number of ticks between sweeps of the table.
 const sweepTicks = 4
 
-// Run serves handshakes until ctx ends, see [engine.Records]. It fails only when
-// it is called a second time.
+// Run serves handshakes until ctx is done, see [engine.Records]. It returns an
+// error only if it is called a second time.
 func (r *Records) Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
@@ -228,8 +234,8 @@ func (r *Records) Run(ctx context.Context, send func(to endpoint.Endpoint, pkt [
 	return nil
 }
 
-// control moves the clock and ends idle sessions. Time in which the process stood
-// still hardly counts: the clock moves by a few ticks at most.
+// control advances the clock and ends idle sessions. The clock advances by a few
+// ticks at a time at most, so that a suspended process does not end all sessions.
 func (r *Records) control(ctx context.Context) {
 	tick := min(maxTick, r.conf.Idle/8)
 	ticker := time.NewTicker(tick)
@@ -251,8 +257,8 @@ func (r *Records) control(ctx context.Context) {
 }
 
 func (r *Records) sweep() {
-	r.conf.Sessions.Touch()
-	r.forgetDormant()
+	r.file.Touch()
+	r.expireDormant()
 	if r.table.sessions.Load() == 0 {
 		return
 	}
@@ -260,87 +266,89 @@ func (r *Records) sweep() {
 	r.counters[Idle].Add(uint64(idle))
 }
 
-// Event is something that is counted: a step of a handshake, the end of a
-// session, or the reason for which a datagram or record was dropped.
+// Event is a counted event: a step of a handshake, the end of a session, or the
+// reason why a datagram or record was dropped.
 type Event uint8
 
-// What is counted. Events up to Idle are steps, the rest are drops.
+// The events. Those up to Idle are steps and ends, the rest are drops.
 const (
-	// Hello: a ClientHello that could be parsed.
+	// Hello: a valid ClientHello was received.
 	Hello Event = iota
-	// CookieSent: one was answered with a HelloVerifyRequest.
+	// CookieSent: a ClientHello was answered with a HelloVerifyRequest.
 	CookieSent
-	// Answered: one was answered with a ServerHello, and a handshake is under way.
+	// Answered: a ClientHello was answered with a ServerHello; the handshake is
+	// half open.
 	Answered
-	// Resent: a ServerHello or a Finished went out again, as asked.
+	// Resent: a ServerHello or a Finished was sent again on request.
 	Resent
 	// Established: a handshake was finished.
 	Established
 	// TimedOut: a handshake was not finished in time.
 	TimedOut
-	// Evicted: the oldest handshake ended, since [Config].HalfOpen were under way
+	// Evicted: the oldest handshake ended, since [Config].HalfOpen were half open
 	// and another client had validated its address.
 	Evicted
-	// TakenOver: a session ended since another one was made at its source.
+	// TakenOver: a session ended since another was established at its source.
 	TakenOver
-	// SessionLimit: a session ended since its allocation made more than
+	// SessionLimit: a session ended since its allocation had more than
 	// [Config].PerIdentity.
 	SessionLimit
-	// Resumed: a session of the process before goes on.
+	// Resumed: a session of the previous process resumed.
 	Resumed
 	// Closed: a session ended with its client's close_notify or fatal alert.
 	Closed
-	// Idle: a session ended since no authentic record came for [Config].Idle.
+	// Idle: a session ended since no authentic record was received for
+	// [Config].Idle.
 	Idle
 
-	// DropMalformed: no record, handshake message or hello of DTLS 1.2.
+	// DropMalformed: not a record, handshake message or hello of DTLS 1.2.
 	DropMalformed
-	// DropForeign: a type of record that no client sends.
+	// DropForeign: a content type that no client sends.
 	DropForeign
 	// DropOversize: a datagram for the handshake with more than 1500 bytes.
 	DropOversize
 	// DropQueue: the queue for the handshake was full.
 	DropQueue
-	// DropAlert: an alert in plain text, which says nothing.
+	// DropAlert: an alert in plain text, which proves nothing.
 	DropAlert
-	// DropNoSession: a message or alert from where no session lives.
+	// DropNoSession: a message or alert from a source without a session.
 	DropNoSession
-	// DropUndecryptable: a record that the key of the session does not open.
+	// DropUndecryptable: a record that does not decrypt with the keys of its session.
 	DropUndecryptable
-	// DropReplayed: a record that was received before, or is too old to tell.
+	// DropReplayed: a record that was received before, or is older than the replay window.
 	DropReplayed
-	// DropTrailing: what followed the first message in a datagram, or in one of a
-	// handshake a ClientHello or what was answered.
+	// DropTrailing: records after the first in a datagram; in a datagram of a
+	// handshake, after a ClientHello or an answered message.
 	DropTrailing
 	// DropUnexpected: an authentic record that is neither a message nor an alert
-	// nor a Finished, such as the wish to negotiate again.
+	// nor a Finished, such as a request to renegotiate.
 	DropUnexpected
-	// DropStray: a part of a handshake that is not under way, or out of turn.
+	// DropStray: a handshake message out of order or without a handshake.
 	DropStray
 	// DropFragments: a message in more bytes than [Config].FragmentCap, a
 	// ClientHello in fragments, or fragments out of order.
 	DropFragments
-	// DropQuiet: a ClientHello where a session lives, see [Config].Quiet.
+	// DropQuiet: a ClientHello from the source of a session, see [Config].Quiet.
 	DropQuiet
-	// DropSuite: a ClientHello without a cipher suite that we have.
+	// DropSuite: a ClientHello without a supported cipher suite.
 	DropSuite
-	// DropCookie: a cookie that is not ours or too old; a new one was sent.
+	// DropCookie: an invalid or expired cookie; a new one was sent.
 	DropCookie
-	// DropPrefixFull: a handshake beyond [Config].HalfOpenPerPrefix.
+	// DropPrefixFull: a handshake above [Config].HalfOpenPerPrefix.
 	DropPrefixFull
-	// DropHalfOpenFull: a handshake beyond [Config].HalfOpen, none of which could
+	// DropHalfOpenFull: a handshake above [Config].HalfOpen, none of which could
 	// be evicted.
 	DropHalfOpenFull
-	// DropSessionsFull: a finished handshake beyond [Config].MaxSessions.
+	// DropSessionsFull: a finished handshake above [Config].MaxSessions.
 	DropSessionsFull
-	// DropIdentity: a finished handshake for no allocation that we know.
+	// DropIdentity: a finished handshake for an unknown allocation.
 	DropIdentity
-	// DropKey: a Finished that was not made with the key of its allocation.
+	// DropKey: a Finished that does not verify with the allocation's key.
 	DropKey
-	// DropAttempts: a source at which keys were derived in vain too often.
+	// DropAttempts: a source for which key derivation failed too often.
 	DropAttempts
 	// DropUnstored: an authentic record whose number could not be reserved in the
-	// file of sessions, which can be neither written nor removed.
+	// session file, which can be neither written nor removed.
 	DropUnstored
 
 	// Events is the number of events.
@@ -357,7 +365,7 @@ var eventNames = [Events]string{
 	"drop_identity", "drop_key", "drop_attempts", "drop_unstored",
 }
 
-// String names the event as in a metric, such as "drop_replayed".
+// String returns the name of the event in metrics, such as "drop_replayed".
 func (e Event) String() string {
 	if e >= Events {
 		return "unknown"
@@ -365,14 +373,15 @@ func (e Event) String() string {
 	return eventNames[e]
 }
 
-// Stats are counts since [New], and what there is now.
+// Stats are counts since [New], and current numbers.
 type Stats struct {
 	// Counts by event.
 	Counts [Events]uint64
-	// Sessions that are established, those included that ended a moment ago.
+	// Sessions is the number of established sessions, including those that ended
+	// since the last sweep.
 	Sessions int
-	// HalfOpen handshakes, and how many of them are of a source that may be
-	// forged, since it was not asked for a cookie.
+	// HalfOpen is the number of half-open handshakes, Direct the number of those
+	// that were started without a cookie, whose source may be forged.
 	HalfOpen, Direct int
 }
 

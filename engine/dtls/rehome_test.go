@@ -7,8 +7,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestProbes: a quiet host says hello on its living session every so often, and
-// goes on with the old one when that is answered.
+// TestProbes: hellos of a client beside its session are not answered while the session
+// is in use.
 func TestProbes(t *testing.T) {
 	g := newRig(t, Config{Quiet: time.Minute})
 	p := newPeer(g, home, 1)
@@ -36,18 +36,18 @@ func TestProbeStartsAnew(t *testing.T) {
 	mustConnect(t, p)
 	g.put(home, newPeer(g, home, 1).hello(nil))
 	s := g.table.source(home)
-	s.probe.Add(-int64(2 * time.Minute))
+	s.helloTime.Add(-int64(2 * time.Minute))
 	checkEcho(t, p, testID(1))
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); got != nil {
 		t.Fatalf("answered % x", got)
 	}
-	s.probe.Add(-int64(2 * time.Minute))
+	s.helloTime.Add(-int64(2 * time.Minute))
 	if got := g.put(home, newPeer(g, home, 1).hello(nil)); len(got) != 1 {
 		t.Fatal("not answered after the wait")
 	}
 }
 
-// TestTakeOver: the old session lives until the new one is made, and not longer.
+// TestTakeOver: the old session ends when the new one is established, not before.
 func TestTakeOver(t *testing.T) {
 	for name, direct := range map[string]int{"direct": 0, "cookie": -1} {
 		t.Run(name, func(t *testing.T) {
@@ -68,10 +68,10 @@ func TestTakeOver(t *testing.T) {
 				t.Fatal("a serial was used again")
 			}
 			if _, _, ok := g.Seal(nil, was.Serial, []byte("x")); ok {
-				t.Fatal("the old session lives")
+				t.Fatal("the old session has not ended")
 			}
-			if _, msg := g.Open(home, old.say("x")); msg != nil {
-				t.Fatal("the old session is heard")
+			if _, msg := g.Open(home, old.seal("x")); msg != nil {
+				t.Fatal("the old session is accepted")
 			}
 			g.wantCounts(map[Event]uint64{TakenOver: 1, Established: 2})
 			if n := g.Stats().Sessions; n != 1 {
@@ -81,8 +81,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestKeepsSerial: who makes a new session for the same allocation at the same
-// source keeps the serial, so that its binding goes on; the old keys are over.
+// TestKeepsSerial: a new session of the same allocation at the same source keeps the
+// serial and so the binding; the old keys are not accepted any more.
 func TestKeepsSerial(t *testing.T) {
 	g := newRig(t, Config{Quiet: time.Millisecond})
 	old := newPeer(g, home, 1)
@@ -95,14 +95,14 @@ func TestKeepsSerial(t *testing.T) {
 			t.Fatal("no session")
 		}
 		b, to, ok := g.Seal(nil, was.Serial, []byte("from the game"))
-		if !ok || to != home || p.hears(b) != "from the game" {
+		if !ok || to != home || p.open(b) != "from the game" {
 			t.Fatal("what is for the old session does not reach the new one")
 		}
 		if is := checkEcho(t, p, testID(1)); is != was {
 			t.Fatalf("%v became %v", was, is)
 		}
-		if _, msg := g.Open(home, old.say("x")); msg != nil {
-			t.Fatal("the old keys are heard")
+		if _, msg := g.Open(home, old.seal("x")); msg != nil {
+			t.Fatal("the old keys are accepted")
 		}
 		old = p
 	}
@@ -119,8 +119,8 @@ func TestKeepsSerial(t *testing.T) {
 	}
 }
 
-// TestCookieOverSession: a hello with a good cookie is answered at once where a
-// session lives, and the session is heard until the end of the handshake.
+// TestCookieOverSession: a hello with a valid cookie from the source of a session is
+// answered at once, and the session continues until the handshake is finished.
 func TestCookieOverSession(t *testing.T) {
 	g := newRig(t, Config{Quiet: time.Minute, Direct: -1})
 	p := newPeer(g, home, 1)
@@ -152,8 +152,8 @@ func TestRoaming(t *testing.T) {
 	}
 }
 
-// TestHelloOverHandshake: where a handshake is under way another hello needs a
-// cookie, so that a forged one cannot take its place.
+// TestHelloOverHandshake: another hello from the source of a half-open handshake needs
+// a cookie, so that a forged one cannot replace it.
 func TestHelloOverHandshake(t *testing.T) {
 	g := newRig(t, Config{})
 	p, forger := newPeer(g, home, 1), newPeer(g, home, 2)
@@ -208,12 +208,12 @@ func TestPionRestart(t *testing.T) {
 	}
 }
 
-// TestPionProbes: pion's client hears no alert and keeps its session.
+// TestPionProbes: pion's client receives no alert and keeps its session.
 func TestPionProbes(t *testing.T) {
 	l := newLoop(t, Config{Quiet: time.Minute})
 	c := newTap(t, "127.0.0.1:0")
 	conn := mustPion(t, c, l, 5)
-	// On a slow machine pion says hello again before it is answered. The worker
+	// On a slow machine pion repeats its hello before it is answered. The worker
 	// has seen all of that before it makes the session.
 	pionEcho(t, conn, "here")
 	before := l.Stats()
@@ -227,7 +227,7 @@ func TestPionProbes(t *testing.T) {
 		}
 		pionEcho(t, conn, "still here")
 	}
-	// What becomes of a hello is counted after it.
+	// The result of a hello is counted after it is handled.
 	testkit.Eventually(t, "the hellos", func() bool { return l.Stats().Counts[DropQuiet] == before.Counts[DropQuiet]+20 })
 	if st := l.Stats(); st.Counts[Hello] != before.Counts[Hello]+20 || st.Counts[DropQuiet] != 20 ||
 		st.Counts[Established] != 1 || st.HalfOpen != 0 {

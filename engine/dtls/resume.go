@@ -2,31 +2,83 @@ package dtls
 
 import (
 	"bytes"
+	"cmp"
 	"sync"
 	"sync/atomic"
+	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
+// DefaultSessionMaxAge is the default of [SessionFileConfig].MaxAge. It is longer
+// than any client waits for a relay, and short enough that a copy of the file from
+// a backup is not read.
+const DefaultSessionMaxAge = 2 * time.Minute
+
+// SessionFileConfig is the configuration of a [SessionFile].
+type SessionFileConfig struct {
+	// Path is the path of the file. Its directory must exist.
+	Path string
+	// Relay is the id of the relay. A file of another relay is replaced.
+	Relay [16]byte
+	// MaxSessions is [Config].MaxSessions. The file has room for twice as many,
+	// since those of the previous process count until they resume or expire. Zero
+	// means 65,536.
+	MaxSessions int
+	// MaxAge is the age above which a file is not read but replaced. Default
+	// [DefaultSessionMaxAge].
+	MaxAge time.Duration
+	// OnError is called at most once, with the error after which no session is
+	// stored any more. Any goroutine may call it. It must not block. Nil: not
+	// called.
+	OnError func(error)
+}
+
+// SessionFile stores what the next process needs to resume the DTLS sessions of a
+// relay without a handshake. It holds no key. One process may have it open at a
+// time, and only one [Records] may use it.
+type SessionFile struct{ file *statefile.Sessions }
+
+// OpenSessionFile opens the file, or creates it. A file that is damaged, too old or
+// of another relay is replaced. It fails if the configuration is invalid or the file
+// cannot be created.
+func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
+	file, err := statefile.OpenSessions(statefile.SessionsConfig{
+		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError,
+		Capacity: min(2*cmp.Or(c.MaxSessions, defaultMaxSessions), statefile.MaxCapacity),
+	})
+	if err != nil {
+		return nil, err
+	}
+	return &SessionFile{file}, nil
+}
+
+// Found returns the number of sessions that the previous process left.
+func (f *SessionFile) Found() int { return len(f.file.Found()) }
+
+// Close closes the file, so that the next process can read it. No session may be in
+// use any more.
+func (f *SessionFile) Close() error { return f.file.Close() }
+
 // sentBlock is how many sequence numbers of ours are reserved by one store. A
-// restart skips what is left of them, which no client minds.
+// restart skips the unused ones, which clients tolerate.
 const sentBlock = 1 << 20
 
 const (
-	// receivedBlockMax bounds how many of a client's next records are reserved by
-	// one store; a restart loses what is left of them.
+	// receivedBlockMax is how many of a client's next records one store may reserve
+	// at most; a restart loses those that the client sends with unused numbers.
 	receivedBlockMax = 1 << 12
-	// A block that is used up sooner than receivedFast is doubled, and one that
-	// lasts longer than receivedSlow is halved: so a session stores some ten times
-	// a second at most, and a restart loses a fifth of a second of its records.
+	// A block that lasts less than receivedFast is doubled, and one that lasts more
+	// than receivedSlow is halved. A session thus stores about ten times a second
+	// at most, and a restart loses its records of about a fifth of a second.
 	receivedFast = int64(50e6)  // ns
 	receivedSlow = int64(200e6) // ns
 )
 
-// reservation is what the file of sessions says of a session: no number at or
-// above these bounds is used before a higher bound is stored. So whatever the next
-// process reads there, no number below it was left out, and none above it was used.
+// reservation holds the bounds of a session that are in the session file. No
+// sequence number at or above a bound is used before a higher bound is stored, so
+// the bounds that the next process reads are above all numbers that were used.
 type reservation struct {
 	sent     atomic.Uint64
 	received atomic.Uint64
@@ -34,24 +86,25 @@ type reservation struct {
 	file  *statefile.Sessions
 	mu    sync.Mutex // guards what follows, and orders stores
 	place statefile.Place
-	block uint64 // records reserved beyond the one at hand
-	last  int64  // when received was raised, since the start of Records
+	block uint64 // records reserved beyond the current one
+	last  int64  // time of the last change of received, since the start of Records
 }
 
-// coverSent makes sure that seq is below the stored bound. False means that it
-// must not be used.
-func (v *reservation) coverSent(seq uint64) bool {
+// reserveSent ensures that seq is below the stored bound of sent numbers. If it
+// reports false, seq must not be used.
+func (v *reservation) reserveSent(seq uint64) bool {
 	if seq < v.sent.Load() {
 		return true
 	}
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	bound := min(seq+sentBlock, statefile.MaxSequence)
-	return seq < v.sent.Load() || seq < bound && raise(&v.sent, v.file.SetSent, v.place, bound)
+	return seq < v.sent.Load() || seq < bound && storeBound(&v.sent, v.file.SetSent, v.place, bound)
 }
 
-// coverReceived is coverSent for an authentic record of the client.
-func (v *reservation) coverReceived(seq uint64, now func() int64) bool {
+// reserveReceived ensures that the number of an authentic record is below the stored
+// bound of received numbers. If it reports false, the record must be dropped.
+func (v *reservation) reserveReceived(seq uint64, now func() int64) bool {
 	if seq < v.received.Load() {
 		return true
 	}
@@ -69,11 +122,11 @@ func (v *reservation) coverReceived(seq uint64, now func() int64) bool {
 	}
 	v.last = at
 	bound := min(seq+1+v.block, statefile.MaxSequence)
-	return seq < bound && raise(&v.received, v.file.SetReceived, v.place, bound)
+	return seq < bound && storeBound(&v.received, v.file.SetReceived, v.place, bound)
 }
 
-// raise stores a bound, and only then lets it be used.
-func raise(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, place statefile.Place, to uint64) bool {
+// storeBound stores a bound before it takes effect.
+func storeBound(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, place statefile.Place, to uint64) bool {
 	if !store(place, to) {
 		return false
 	}
@@ -81,7 +134,7 @@ func raise(bound *atomic.Uint64, store func(statefile.Place, uint64) bool, place
 	return true
 }
 
-// release removes the session from the file.
+// release removes the session from the session file.
 func (v *reservation) release() {
 	v.mu.Lock()
 	place := v.place
@@ -90,42 +143,35 @@ func (v *reservation) release() {
 	v.file.Remove(place)
 }
 
-// store adds a session to the file, with the bounds that hold for a session that
-// has received its client's Finished and sent nothing.
+// store adds a new session to the session file. Its bounds are those of a session
+// that has received the client's Finished and sent nothing.
 func (r *Records) store(s *session, h *halfOpen, finished uint64) {
-	if r.conf.Sessions == nil {
+	if r.file == nil {
 		return
 	}
 	x := &statefile.Session{
-		ID: s.id, Serial: s.serial, Source: portable(s.from),
+		ID: s.id, Serial: s.serial, Source: s.from.Remote(),
 		Suite: h.suite.id, Client: h.client, Server: h.server, Sent: sentBlock, Received: finished + 1,
 	}
 	if h.extended {
-		x.Hash = h.candidate.before
+		x.Hash = h.candidate.transcript
 	}
-	place := r.conf.Sessions.Add(x)
+	place := r.file.Add(x)
 	if place == 0 {
 		return
 	}
-	s.stored = &reservation{file: r.conf.Sessions, place: place, last: r.now()}
+	s.stored = &reservation{file: r.file, place: place, last: r.now()}
 	s.stored.sent.Store(x.Sent)
 	s.stored.received.Store(x.Received)
 }
 
-// portable returns a source without what it is called in this process only: the
-// numbers of the local address and of the listener.
-func portable(from endpoint.Endpoint) endpoint.Endpoint {
-	const portAndKind = 0xFF_0000_FFFF
-	from.Tail &= portAndKind
-	return from
-}
-
-// dormant is a session of the process before, from which nothing has come yet.
+// dormant is a session of the previous process of which this one has received no
+// authentic record yet.
 type dormant struct {
 	found statefile.FoundSession
 
 	mu   sync.Mutex // guards what follows
-	keys *secrets   // nil until the first record comes
+	keys *secrets   // nil until the first record is received
 	gone bool       // resumed or dropped
 }
 
@@ -136,19 +182,19 @@ type dormants struct {
 	by    map[endpoint.Endpoint]*dormant
 }
 
-// restore takes over what the process before left, the latest session of each
-// source, and gives up the places of all others.
-func (r *Records) restore() {
-	file := r.conf.Sessions
+// loadDormant loads the latest session of each source from the session file, and
+// removes all others from it.
+func (r *Records) loadDormant() {
+	file := r.file
 	r.dormant.by = make(map[endpoint.Endpoint]*dormant)
 	for _, f := range file.Found() {
-		_, later := r.dormant.by[f.Source]
-		if later || suiteOf(f.Suite) == nil || len(r.dormant.by) == r.conf.MaxSessions {
+		_, hasLater := r.dormant.by[f.Source]
+		if hasLater || suiteByID(f.Suite) == nil || len(r.dormant.by) == r.conf.MaxSessions {
 			file.Remove(f.Place)
 			continue
 		}
 		r.dormant.by[f.Source] = &dormant{found: f}
-		r.table.avoid(f.Serial)
+		r.table.skipSerial(f.Serial)
 	}
 	r.dormant.count.Store(int64(len(r.dormant.by)))
 }
@@ -160,10 +206,10 @@ func (d *dormants) find(from endpoint.Endpoint) *dormant {
 	}
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.by[portable(from)]
+	return d.by[from.Remote()]
 }
 
-// remove takes a session out. The caller holds the session's lock.
+// remove removes a session. The caller holds its lock.
 func (d *dormants) remove(x *dormant) {
 	x.gone = true
 	d.mu.Lock()
@@ -172,8 +218,8 @@ func (d *dormants) remove(x *dormant) {
 	d.count.Store(int64(len(d.by)))
 }
 
-// resume goes on with a dormant session if an authentic record that is not a
-// replayed one has come from its source, and returns it. It leaves pkt as it is.
+// resume resumes and returns the dormant session of a source if pkt begins with an
+// authentic record of it that is not replayed. It does not change pkt.
 func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	d := r.dormant.find(from)
 	if d == nil {
@@ -188,24 +234,24 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	if d.gone {
 		return r.table.source(from)
 	}
-	if d.keys == nil && !r.deriveAgain(d) {
+	if d.keys == nil && !r.deriveKeys(d) {
 		r.dormant.remove(d)
-		r.conf.Sessions.Remove(d.found.Place)
+		r.file.Remove(d.found.Place)
 		return nil
 	}
 	if _, ok := d.keys.in.open(bytes.Clone(rec.whole), new(scratch)); !ok {
 		return nil
 	}
 	s := &session{
-		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, floor: d.found.Received,
-		stored: &reservation{file: r.conf.Sessions, place: d.found.Place, last: r.now()},
+		serial: d.found.Serial, id: d.found.ID, from: from, in: d.keys.in, out: d.keys.out, minReceived: d.found.Received,
+		stored: &reservation{file: r.file, place: d.found.Place, last: r.now()},
 	}
 	s.stored.sent.Store(d.found.Sent)
 	s.stored.received.Store(d.found.Received)
 	s.sent.Store(d.found.Sent)
-	s.heard.Store(r.clock.Load())
+	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
-	if !r.table.revive(s) {
+	if !r.table.restore(s) {
 		s.stored.release()
 		r.counters.count(DropSessionsFull)
 		return nil
@@ -214,20 +260,20 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	return s
 }
 
-// deriveAgain makes the keys of a dormant session.
-func (r *Records) deriveAgain(d *dormant) bool {
+// deriveKeys derives the keys of a dormant session.
+func (r *Records) deriveKeys(d *dormant) bool {
 	f := &d.found
 	key, ok := r.conf.PSK(f.ID)
 	if !ok {
 		return false
 	}
-	keys, err := derive(suiteOf(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
+	keys, err := derive(suiteByID(f.Suite), &key, f.Client[:], f.Server[:], len(f.Hash) > 0, f.Hash)
 	d.keys = &keys
 	return err == nil
 }
 
-// replaceDormant ends the dormant session of a source at which a new one was
-// made, which takes its serial if it is of the same allocation.
+// replaceDormant ends the dormant session at the source of a new session, which
+// takes over its serial if both are of the same allocation.
 func (r *Records) replaceDormant(s *session) {
 	d := r.dormant.find(s.from)
 	if d == nil {
@@ -242,12 +288,12 @@ func (r *Records) replaceDormant(s *session) {
 		s.serial = d.found.Serial
 	}
 	r.dormant.remove(d)
-	r.conf.Sessions.Remove(d.found.Place)
+	r.file.Remove(d.found.Place)
 }
 
-// forgetDormant drops all sessions from which nothing has come for as long as a
-// session may be idle.
-func (r *Records) forgetDormant() {
+// expireDormant removes all dormant sessions once the process has run for
+// [Config].Idle.
+func (r *Records) expireDormant() {
 	if r.dormant.count.Load() == 0 || r.clock.Load() < int64(r.conf.Idle) {
 		return
 	}
@@ -261,7 +307,7 @@ func (r *Records) forgetDormant() {
 		d.mu.Lock()
 		if !d.gone {
 			r.dormant.remove(d)
-			r.conf.Sessions.Remove(d.found.Place)
+			r.file.Remove(d.found.Place)
 		}
 		d.mu.Unlock()
 	}

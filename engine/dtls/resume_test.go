@@ -16,7 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// sessionsConfig is that of a file in a directory of the test's own.
+// sessionsConfig returns the configuration of a file in a temporary directory.
 func sessionsConfig(t testing.TB, unmapped bool) statefile.SessionsConfig {
 	t.Helper()
 	return statefile.SessionsConfig{
@@ -25,7 +25,7 @@ func sessionsConfig(t testing.TB, unmapped bool) statefile.SessionsConfig {
 	}
 }
 
-func openSessions(t testing.TB, cfg statefile.SessionsConfig) *statefile.Sessions {
+func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 	t.Helper()
 	cfg.OnError = func(err error) { t.Errorf("OnError: %v", err) }
 	f, err := statefile.OpenSessions(cfg)
@@ -33,11 +33,11 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *statefile.Session
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { f.Close() })
-	return f
+	return &SessionFile{f}
 }
 
-// successor is the process that starts after the one of g was killed: it has
-// nothing but a copy of the file.
+// successor returns the process that starts after the one of g was killed. It has only
+// a copy of the file.
 func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
 	content, err := os.ReadFile(cfg.Path)
@@ -58,9 +58,9 @@ func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfi
 	}
 }
 
-// TestResume: sessions of each kind go on in the next process, under their serial
-// and without a handshake, although the process calls its listeners by other
-// numbers; and no record is taken that the process before has taken.
+// TestResume: sessions of each kind resume in the next process, with their serial and
+// without a handshake, although the listeners have other numbers there. No record is
+// accepted that the previous process accepted.
 func TestResume(t *testing.T) {
 	bothModes(t, func(t *testing.T, cfg statefile.SessionsConfig) {
 		g := newRig(t, Config{Sessions: openSessions(t, cfg)})
@@ -81,9 +81,9 @@ func TestResume(t *testing.T) {
 			for _, p := range peers {
 				var records [][]byte
 				for n := range 20 {
-					records = append(records, p.say(fmt.Sprint("message ", n)))
+					records = append(records, p.seal(fmt.Sprint("message ", n)))
 					if _, msg := g.Open(p.from, bytes.Clone(records[n])); msg == nil {
-						t.Fatalf("round %d: %v: record %d is not taken: %v", round, p.from, n, g.Stats())
+						t.Fatalf("round %d: %v: record %d is not accepted: %v", round, p.from, n, g.Stats())
 					}
 				}
 				taken = append(taken, records)
@@ -95,11 +95,11 @@ func TestResume(t *testing.T) {
 				p.from = endpoint.UDP(p.from.AddrPort(), uint16(round+1), uint8(round+1))
 				for n, b := range taken[i] {
 					if _, msg := next.Open(p.from, bytes.Clone(b)); msg != nil {
-						t.Fatalf("round %d: %v: record %d is taken twice", round, p.from, n)
+						t.Fatalf("round %d: %v: record %d is accepted twice", round, p.from, n)
 					}
 				}
 				if next.Alive(p.from) {
-					t.Fatalf("round %d: %v: a replayed record woke the session", round, p.from)
+					t.Fatalf("round %d: %v: a replayed record resumed the session", round, p.from)
 				}
 				if s := mustResume(t, p, next); s.Serial != serials[i] {
 					t.Errorf("round %d: serial %d, was %d", round, s.Serial, serials[i])
@@ -108,7 +108,7 @@ func TestResume(t *testing.T) {
 			next.wantCounts(map[Event]uint64{Resumed: uint64(len(peers)), Hello: 0, Established: 0})
 			g = next
 		}
-		// A new session has a serial of its own.
+		// A new session has a new serial.
 		p := newPeer(g, at("192.0.2.77:1"), 20)
 		mustConnect(t, p)
 		fresh := checkEcho(t, p, testID(20)).Serial
@@ -120,35 +120,35 @@ func TestResume(t *testing.T) {
 	})
 }
 
-// mustResume goes on with a session in the next process. What was reserved of its
-// records is lost.
+// mustResume resumes a session in the next process. The records with reserved numbers
+// are lost.
 func mustResume(t *testing.T, p *peer, next *rig) engine.Session {
 	t.Helper()
 	p.g = next
 	for range receivedBlockMax {
-		if _, msg := next.Open(p.from, p.say("again")); msg != nil {
+		if _, msg := next.Open(p.from, p.seal("again")); msg != nil {
 			return checkEcho(t, p, testIDOf(p))
 		}
 	}
-	t.Fatalf("%v does not go on: %v", p.from, next.Stats())
+	t.Fatalf("%v does not resume: %v", p.from, next.Stats())
 	return engine.Session{}
 }
 
-// wantNoResume demands that a session does not go on in the next process.
+// wantNoResume fails the test if a session resumes in the next process.
 func wantNoResume(t *testing.T, p *peer, next *rig) {
 	t.Helper()
 	p.g = next
 	for range receivedBlockMax {
-		if _, msg := next.Open(p.from, p.say("x")); msg != nil {
-			t.Fatalf("the session of %v goes on", p.from)
+		if _, msg := next.Open(p.from, p.seal("x")); msg != nil {
+			t.Fatalf("the session of %v resumes", p.from)
 		}
 	}
 }
 
 func testIDOf(p *peer) (id proto.AllocationID) { return proto.AllocationID(p.identity) }
 
-// TestResumeSlow: of a client that sends less often than ten times a second
-// nothing is lost at all.
+// TestResumeSlow: no record is lost of a client that sends less often than ten times a
+// second.
 func TestResumeSlow(t *testing.T) {
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
@@ -165,9 +165,9 @@ func TestResumeSlow(t *testing.T) {
 	checkEcho(t, p, testID(1))
 }
 
-// TestResumeJunk: only an authentic record wakes a session, and what is forged in
-// its name leaves it as it was.
-func TestResumeJunk(t *testing.T) {
+// TestResumeForged: only an authentic record resumes a session; a forged one does not
+// change it.
+func TestResumeForged(t *testing.T) {
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg)})
 	p := newPeer(g, home, 1)
@@ -175,24 +175,24 @@ func TestResumeJunk(t *testing.T) {
 	checkEcho(t, p, testID(1))
 	g = g.successor(&cfg, Config{})
 	p.g = g
-	junk := p.say("x")
+	junk := p.seal("x")
 	junk[len(junk)-1] ^= 1
 	for range 5 {
 		if _, msg := g.Open(home, bytes.Clone(junk)); msg != nil {
-			t.Fatal("junk is taken")
+			t.Fatal("a forged record is accepted")
 		}
 	}
 	if g.Alive(home) {
-		t.Error("junk woke a session")
+		t.Error("a forged record resumed a session")
 	}
 	g.wantCounts(map[Event]uint64{Resumed: 0, DropNoSession: 5})
 	mustResume(t, p, g)
 	g.wantCounts(map[Event]uint64{Resumed: 1})
 }
 
-// TestResumeNot: sessions that ended, were taken over or have another owner are
-// not there for the next process; nor is any when the file is not to be believed.
-func TestResumeNot(t *testing.T) {
+// TestNoResume: no session resumes from a file that is damaged, too old, or of another
+// relay.
+func TestNoResume(t *testing.T) {
 	damage := func(change func(b []byte)) func(t *testing.T, path string, cfg *statefile.SessionsConfig) {
 		return func(t *testing.T, path string, _ *statefile.SessionsConfig) {
 			b, err := os.ReadFile(path)
@@ -232,7 +232,7 @@ func TestResumeNot(t *testing.T) {
 			c := Config{Sessions: openSessions(t, cfg)}
 			next := newRig(t, c)
 			wantNoResume(t, p, next)
-			// It works as without a file, and stores again.
+			// It works as if there were no file, and stores sessions again.
 			p = newPeer(next, home, 1)
 			mustConnect(t, p)
 			checkEcho(t, p, testID(1))
@@ -241,7 +241,7 @@ func TestResumeNot(t *testing.T) {
 	}
 }
 
-// TestResumeEnded: what became of a session is what the next process knows of it.
+// TestResumeEnded: sessions that ended or were replaced do not resume.
 func TestResumeEnded(t *testing.T) {
 	cfg := sessionsConfig(t, false)
 	g := newRig(t, Config{Sessions: openSessions(t, cfg), Quiet: time.Millisecond, Idle: time.Second})
@@ -251,7 +251,7 @@ func TestResumeEnded(t *testing.T) {
 	checkEcho(t, taken, testID(2))
 	bye, _ := closed.s.seal(nil, typeAlert, []byte{1, alertCloseNotify})
 	g.Open(closed.from, bye)
-	// The same client shakes hands again, so that its session keeps the serial.
+	// The same client makes a new handshake, so that its session keeps the serial.
 	again := newPeer(g, taken.from, 2)
 	g.wait("an answer", again.start)
 	if !again.accepted(g.put(again.from, append(again.wrap(again.exchange()), again.finished()...))) {
@@ -266,7 +266,7 @@ func TestResumeEnded(t *testing.T) {
 	if s := mustResume(t, again, g); s.Serial != serial {
 		t.Errorf("serial %d, was %d", s.Serial, serial)
 	}
-	// Then it falls silent: it is idle, and later dormant for too long.
+	// Then it is silent: the session becomes idle, and later dormant for too long.
 	g = g.successor(&cfg, Config{Idle: 100 * time.Millisecond})
 	g.wait("the end of a dormant session", func() bool { return g.dormant.count.Load() == 0 })
 	wantNoResume(t, again, g)
@@ -276,9 +276,8 @@ func TestResumeEnded(t *testing.T) {
 	}
 }
 
-// TestHandshakeBeforeResume: a client that shakes hands before its dormant
-// session was heard keeps the serial, and with it its binding; another allocation
-// does not.
+// TestHandshakeBeforeResume: a client that makes a handshake while its session is
+// dormant keeps the serial and so the binding; another allocation does not.
 func TestHandshakeBeforeResume(t *testing.T) {
 	for _, same := range []bool{true, false} {
 		cfg := sessionsConfig(t, false)
@@ -316,13 +315,13 @@ func TestLateStore(t *testing.T) {
 	g.table.mu.Unlock()
 	p = newPeer(g, home, 2)
 	mustConnect(t, p)
-	if !late.stored.coverReceived(1<<40, g.now) || !late.stored.coverSent(1<<40) {
+	if !late.stored.reserveReceived(1<<40, g.now) || !late.stored.reserveSent(1<<40) {
 		t.Error("a session that is in no file is bound by one")
 	}
 	mustResume(t, p, g.successor(&cfg, Config{}))
 }
 
-// TestResumeFull: sessions beyond the file's capacity work and end with the
+// TestResumeFull: sessions above the capacity of the file work and end with the
 // process.
 func TestResumeFull(t *testing.T) {
 	cfg := sessionsConfig(t, false)
@@ -345,13 +344,13 @@ func TestResumeFull(t *testing.T) {
 	}
 }
 
-// use is one AEAD nonce of one key: a session is told by its peer's random.
+// use is one AEAD nonce of one key: the session is identified by its peer's random.
 type use struct {
 	random [randomLen]byte
 	seq    uint64
 }
 
-// crashes is a relay that is killed again and again, and what was seen of it.
+// crashes is a relay that is killed repeatedly, and the numbers that it used.
 type crashes struct {
 	t       *testing.T
 	random  *rand.Rand
@@ -401,11 +400,11 @@ func (c *crashes) step(n int) {
 	case p == nil || x == 0:
 		c.connect(n)
 	case x == 1: // A record is lost, for now.
-		c.wire[n] = append(c.wire[n], p.say("up"))
+		c.wire[n] = append(c.wire[n], p.seal("up"))
 	case x < 9:
-		c.say(n, 1)
+		c.receive(n, 1)
 	case x == 9:
-		c.say(n, c.random.IntN(300))
+		c.receive(n, c.random.IntN(300))
 	case x < 13 && len(c.wire[n]) > 0: // The observer repeats one.
 		c.offer(n, c.wire[n][c.random.IntN(len(c.wire[n]))])
 	case c.serials[n] != 0:
@@ -423,9 +422,9 @@ func (c *crashes) connect(n int) {
 	c.sent[use{p.random, 0}], c.accepted[use{p.random, 0}] = true, true // both Finished
 }
 
-func (c *crashes) say(n, times int) {
+func (c *crashes) receive(n, times int) {
 	for range times {
-		b := c.peers[n].say("up")
+		b := c.peers[n].seal("up")
 		c.wire[n] = append(c.wire[n], b)
 		c.offer(n, b)
 	}
@@ -457,7 +456,7 @@ func (c *crashes) seal(n int) {
 		c.t.Fatalf("number %d of a session is used twice", r.seq)
 	}
 	c.sent[u] = true
-	if p.hears(b) != "down" {
-		c.t.Fatal("the client hears something else")
+	if p.open(b) != "down" {
+		c.t.Fatal("the client receives another message")
 	}
 }

@@ -5,19 +5,16 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
-	"crypto/sha256"
-	"encoding/binary"
-	"hash"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxHandshakeDatagram is the largest datagram that is taken for the handshake.
+// maxHandshakeDatagram is the size of the largest accepted datagram of a handshake.
 const maxHandshakeDatagram = 1500
 
-// queuedDatagram is a datagram on its way to a worker.
+// queuedDatagram is a datagram in the queue of a worker.
 type queuedDatagram struct {
 	from endpoint.Endpoint
 	n    int
@@ -25,7 +22,7 @@ type queuedDatagram struct {
 }
 
 // worker handles the handshakes of some source prefixes. Its goroutine owns it,
-// but for the two channels: datagrams go round between them.
+// except for the two channels, between which the datagrams circulate.
 type worker struct {
 	r    *Records
 	full chan *queuedDatagram
@@ -35,12 +32,12 @@ type worker struct {
 	cookies    cookies
 	handshakes map[endpoint.Endpoint]*halfOpen
 	prefixes   map[endpoint.Endpoint]int // half-open handshakes of each
-	oldest     *halfOpen                 // of open
+	oldest     *halfOpen                 // of handshakes
 	newest     *halfOpen
-	out        []byte // the datagram being made
-	copied     []byte // a record that two keys may be tried on
+	out        []byte // the datagram being built
+	copied     []byte // a copy of the record that verify decrypts
 	aad        scratch
-	answered   bool // the rest of the datagram in hand is ignored
+	answered   bool // the rest of the current datagram is ignored
 }
 
 func newWorker(r *Records) *worker {
@@ -60,13 +57,13 @@ func newWorker(r *Records) *worker {
 	return w
 }
 
-// enqueue copies a datagram, and reports false when the queue is full. Any
+// enqueue copies a datagram to the queue, and reports false if that is full. Any
 // goroutine may call it.
 func (w *worker) enqueue(from endpoint.Endpoint, pkt []byte) bool {
 	select {
-	case l := <-w.free:
-		l.from, l.n = from, copy(l.data[:], pkt)
-		w.full <- l // never blocks: it has room for all datagrams there are
+	case d := <-w.free:
+		d.from, d.n = from, copy(d.data[:], pkt)
+		w.full <- d // does not block: it has room for all datagrams
 		return true
 	default:
 		return false
@@ -83,17 +80,17 @@ func (w *worker) run(ctx context.Context, send func(to endpoint.Endpoint, pkt []
 			return
 		case <-ticker.C:
 			w.expire(w.r.now())
-		case l := <-w.full:
-			w.datagram(l.from, l.data[:l.n])
-			w.free <- l
+		case d := <-w.full:
+			w.handleDatagram(d.from, d.data[:d.n])
+			w.free <- d
 		}
 	}
 }
 
-// datagram goes through the records of a datagram, until one of them is answered
-// or has a ClientHello. A second answer would be more than the datagram's source,
-// which may be forged, has paid for.
-func (w *worker) datagram(from endpoint.Endpoint, pkt []byte) {
+// handleDatagram handles the records of a datagram up to the first one that is
+// answered or has a ClientHello. The source may be forged, so a second answer would
+// be an amplification.
+func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
 	w.answered = false
 	for len(pkt) > 0 {
 		if w.answered {
@@ -108,11 +105,11 @@ func (w *worker) datagram(from endpoint.Endpoint, pkt []byte) {
 		pkt = rest
 		switch {
 		case rec.kind == typeHandshake && rec.epoch == 0:
-			w.messages(from, &rec)
+			w.handleMessages(from, &rec)
 		case rec.kind == typeHandshake && rec.epoch == epoch1:
-			w.sealed(from, &rec)
+			w.handleSealed(from, &rec)
 		case rec.kind == typeChangeCipherSpec:
-			// It says nothing that the epoch of the next record does not.
+			// The epoch of the next record implies it.
 		case rec.kind == typeAlert && rec.epoch == 0:
 			w.count(DropAlert)
 		default:
@@ -121,8 +118,8 @@ func (w *worker) datagram(from endpoint.Endpoint, pkt []byte) {
 	}
 }
 
-// messages goes through the handshake messages of a plain record.
-func (w *worker) messages(from endpoint.Endpoint, rec *record) {
+// handleMessages handles the handshake messages of a plain record.
+func (w *worker) handleMessages(from endpoint.Endpoint, rec *record) {
 	for b := rec.body; ; {
 		if w.answered {
 			w.count(DropTrailing)
@@ -136,9 +133,9 @@ func (w *worker) messages(from endpoint.Endpoint, rec *record) {
 		switch m.kind {
 		case msgClientHello:
 			w.answered = true
-			w.clientHello(from, rec, &m)
+			w.handleClientHello(from, rec, &m)
 		case msgClientKeyExchange:
-			w.keyExchange(from, &m)
+			w.handleKeyExchange(from, &m)
 		default:
 			w.count(DropStray)
 		}
@@ -150,16 +147,16 @@ func (w *worker) messages(from endpoint.Endpoint, rec *record) {
 
 func (w *worker) count(e Event) { w.r.counters.count(e) }
 
-// emit sends what was made in w.out.
-func (w *worker) emit(to endpoint.Endpoint) {
+// sendOut sends the datagram in w.out.
+func (w *worker) sendOut(to endpoint.Endpoint) {
 	w.answered = true
 	w.send(to, w.out)
 	w.out = w.out[:0]
 }
 
-// clientHello answers a ClientHello with a ServerHello, with a cookie, or not at
-// all.
-func (w *worker) clientHello(from endpoint.Endpoint, rec *record, m *message) {
+// handleClientHello answers a ClientHello with a ServerHello, with a cookie, or not
+// at all.
+func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *message) {
 	if !m.whole() {
 		w.count(DropFragments)
 		return
@@ -170,14 +167,14 @@ func (w *worker) clientHello(from endpoint.Endpoint, rec *record, m *message) {
 		return
 	}
 	w.count(Hello)
-	suite := choose(&c)
+	suite := chooseSuite(&c)
 	if suite == nil {
 		w.count(DropSuite)
 		return
 	}
 	old := w.handshakes[from]
-	if old != nil && old.same(&c, m.seq) {
-		w.repeat(from, rec, old)
+	if old != nil && old.matches(&c, m.seq) {
+		w.resendFlight(from, rec, old)
 		return
 	}
 	switch now := time.Now(); {
@@ -193,13 +190,13 @@ func (w *worker) clientHello(from endpoint.Endpoint, rec *record, m *message) {
 		}
 		w.count(CookieSent)
 		w.out = appendHelloVerify(w.out, rec.seq, m.seq, w.cookies.make(from, &c, now))
-		w.emit(from)
+		w.sendOut(from)
 	}
 }
 
-// repeat answers a ClientHello that came again, unless it is smaller than it was
-// and than the answer: then it may be forged to reflect the answer.
-func (w *worker) repeat(from endpoint.Endpoint, rec *record, h *halfOpen) {
+// resendFlight answers a repeated ClientHello, unless it is smaller than the answer:
+// it may be forged to reflect the answer.
+func (w *worker) resendFlight(from endpoint.Endpoint, rec *record, h *halfOpen) {
 	if headerLen+len(h.flight) > len(rec.whole) {
 		w.count(DropStray)
 		return
@@ -208,20 +205,20 @@ func (w *worker) repeat(from endpoint.Endpoint, rec *record, h *halfOpen) {
 	w.sendFlight(from, h, rec.seq)
 }
 
-// inQuietPeriod reports whether a session lives at a source and may still be heard of: a
-// client that probes stops when the next answer of its old session comes, while
-// one that was started again stays silent there.
+// inQuietPeriod reports whether there is a session of a source whose client may
+// still use it: a client that only probes stops at the next message of its session,
+// while a restarted one sends nothing more in it.
 func (w *worker) inQuietPeriod(from endpoint.Endpoint) bool {
 	s := w.r.table.source(from)
 	if s == nil {
 		return false
 	}
 	now := w.r.now()
-	if !s.probed.Load() {
-		s.probe.Store(now)
-		s.probed.Store(true)
+	if !s.helloPending.Load() {
+		s.helloTime.Store(now)
+		s.helloPending.Store(true)
 	}
-	return now-s.probe.Load() < int64(w.r.conf.Quiet)
+	return now-s.helloTime.Load() < int64(w.r.conf.Quiet)
 }
 
 func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, old *halfOpen) {
@@ -231,21 +228,21 @@ func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message
 			w.count(DropAttempts)
 			return
 		}
-		w.drop(old)
+		w.remove(old)
 	}
-	why := w.admit(prefixOf(from))
-	if why == DropHalfOpenFull && w.evict() {
-		why = w.admit(prefixOf(from))
+	reason := w.admit(prefixOf(from))
+	if reason == DropHalfOpenFull && w.evict() {
+		reason = w.admit(prefixOf(from))
 	}
-	if why != Answered {
-		w.count(why)
+	if reason != Answered {
+		w.count(reason)
 		return
 	}
 	w.answer(from, rec, m, c, suite, true)
 	w.handshakes[from].derived = derived
 }
 
-// answer starts a handshake for which there is a place.
+// answer starts a handshake that was admitted.
 func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, validated bool) {
 	h := &halfOpen{
 		from: from, suite: suite, transcript: suite.hash(), client: [randomLen]byte(c.random),
@@ -257,78 +254,25 @@ func (w *worker) answer(from endpoint.Endpoint, rec *record, m *message, c *hell
 	h.transcript.Write(appendMessageHeader(nil, msgClientHello, m.seq, len(m.body)))
 	h.transcript.Write(m.body)
 	h.transcript.Write(h.flight)
-	w.keep(h)
+	w.add(h)
 	w.count(Answered)
 	w.sendFlight(from, h, rec.seq)
 }
 
 // sendFlight sends ServerHello and ServerHelloDone. Their sequence number is that
-// of the ClientHello or higher (RFC 6347 4.2.1). We have no timer for it: who
-// wants it again repeats the ClientHello.
+// of the ClientHello or higher (RFC 6347 4.2.1). There is no retransmission timer:
+// a client that did not receive the flight repeats the ClientHello.
 func (w *worker) sendFlight(from endpoint.Endpoint, h *halfOpen, recordSeq uint64) {
 	h.recordSeq = max(h.recordSeq, recordSeq)
 	w.out = appendPlain(w.out, typeHandshake, version12, h.recordSeq, h.flight)
 	h.recordSeq = (h.recordSeq + 1) & (1<<seqBits - 1)
-	w.emit(from)
+	w.sendOut(from)
 }
 
-const (
-	cookieLen = 16
-	// cookieSlot: a cookie is good in the slot of time in which it was made and
-	// in the next one.
-	cookieSlot = 32 * time.Second
-)
-
-// cookies makes and checks cookies, which prove that a source hears what is sent
-// to it, and remembers nothing of them. A worker owns it.
-type cookies struct {
-	mac hash.Hash
-	in  []byte
-	sum []byte
-}
-
-func newCookies() cookies {
-	secret := make([]byte, sha256.Size)
-	rand.Read(secret)
-	return cookies{mac: hmac.New(sha256.New, secret)}
-}
-
-// make returns the cookie for a hello from a source; it is good until the next
-// call.
-func (c *cookies) make(from endpoint.Endpoint, h *hello, now time.Time) []byte {
-	return c.sign(from, h, slot(now))
-}
-
-// valid reports whether the cookie in a hello is ours, for this source and this
-// hello, and not too old.
-func (c *cookies) valid(from endpoint.Endpoint, h *hello, now time.Time) bool {
-	if len(h.cookie) != cookieLen {
-		return false
-	}
-	s := slot(now)
-	return hmac.Equal(h.cookie, c.sign(from, h, s)) || hmac.Equal(h.cookie, c.sign(from, h, s-1))
-}
-
-func slot(now time.Time) uint64 { return uint64(now.UnixNano() / int64(cookieSlot)) }
-
-// sign covers the source and all of the hello but the cookie and the extensions
-// (RFC 6347 4.2.1).
-func (c *cookies) sign(from endpoint.Endpoint, h *hello, slot uint64) []byte {
-	c.in = c.in[:0]
-	for _, word := range [...]uint64{slot, from.Hi, from.Lo, from.Tail} {
-		c.in = binary.BigEndian.AppendUint64(c.in, word)
-	}
-	c.in = append(append(c.in, h.before...), h.after...)
-	c.mac.Reset()
-	c.mac.Write(c.in)
-	c.sum = c.mac.Sum(c.sum[:0])
-	return c.sum[:cookieLen]
-}
-
-// keyExchange keeps the ClientKeyExchange, or the next fragment of it. What it
-// says is looked at when the Finished is there. It is plain, so a later one
-// replaces it: a forged one must not lock the honest one out.
-func (w *worker) keyExchange(from endpoint.Endpoint, m *message) {
+// handleKeyExchange stores the ClientKeyExchange, or the next fragment of it, until
+// the Finished is received. It is not authenticated, so a later one replaces it: a
+// forged one must not block the genuine one.
+func (w *worker) handleKeyExchange(from endpoint.Endpoint, m *message) {
 	h := w.handshakes[from]
 	if h == nil || m.seq != h.seq+1 {
 		w.count(DropStray)
@@ -339,7 +283,7 @@ func (w *worker) keyExchange(from endpoint.Endpoint, m *message) {
 		return
 	}
 	if m.offset == 0 {
-		if h.ready() && m.whole() && bytes.Equal(h.exchange[messageHeaderLen:], m.body) {
+		if h.isExchangeComplete() && m.whole() && bytes.Equal(h.exchange[messageHeaderLen:], m.body) {
 			return // repeated
 		}
 		h.exchange = appendMessageHeader(h.exchange[:0], m.kind, m.seq, m.size)
@@ -352,32 +296,32 @@ func (w *worker) keyExchange(from endpoint.Endpoint, m *message) {
 	h.missing -= len(m.body)
 }
 
-// sealed handles an encrypted record of type handshake: the Finished of a
-// handshake, or that of a session which did not get ours.
-func (w *worker) sealed(from endpoint.Endpoint, rec *record) {
+// handleSealed handles an encrypted record of type handshake: the Finished of a
+// handshake, or of a session whose client did not receive our Finished.
+func (w *worker) handleSealed(from endpoint.Endpoint, rec *record) {
 	h := w.handshakes[from]
-	if h != nil && h.ready() {
+	if h != nil && h.isExchangeComplete() {
 		if w.finish(from, h, rec) {
 			return
 		}
 	}
 	if s := w.r.table.source(from); s != nil {
-		w.resend(s, rec)
-	} else if h == nil || !h.ready() {
+		w.resendFinished(s, rec)
+	} else if h == nil || !h.isExchangeComplete() {
 		w.count(DropStray)
 	}
 }
 
-// finish makes a session if the record is the client's Finished.
+// finish establishes a session if the record is the client's Finished.
 func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
-	s, why := w.verify(h, rec)
-	if why != Established {
-		w.count(why)
+	s, reason := w.verify(h, rec)
+	if reason != Established {
+		w.count(reason)
 		return false
 	}
-	w.drop(h)
+	w.remove(h)
 	s.from = from
-	s.heard.Store(w.r.clock.Load())
+	s.lastReceived.Store(w.r.clock.Load())
 	s.plain = h.recordSeq
 	w.r.replaceDormant(s)
 	r, ok := w.r.table.add(s, func() { w.r.store(s, h, rec.seq) })
@@ -392,12 +336,12 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	return true
 }
 
-// verify opens a record with the key of the identity that the client gave, and
-// checks the Finished in it.
+// verify decrypts a record with the key of the client's identity and verifies the
+// Finished in it.
 func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 	if h.candidate == nil {
-		if why := w.derive(h); why != Established {
-			return nil, why
+		if reason := w.derive(h); reason != Established {
+			return nil, reason
 		}
 	}
 	c := h.candidate
@@ -410,7 +354,7 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 	if !ok || len(rest) > 0 || !m.whole() || m.kind != msgFinished || m.seq != h.seq+2 {
 		return nil, DropKey
 	}
-	want, err := c.keys.verifyData("client finished", c.before)
+	want, err := c.keys.verifyData("client finished", c.transcript)
 	if err != nil || !hmac.Equal(want, m.body) {
 		return nil, DropKey
 	}
@@ -428,8 +372,8 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 	return s, Established
 }
 
-// derive makes the candidate of a complete ClientKeyExchange. It returns
-// Established, or why it did not.
+// derive sets the candidate from a complete ClientKeyExchange. It returns
+// Established, or the reason of the failure.
 func (w *worker) derive(h *halfOpen) Event {
 	if h.derived >= maxDerivations {
 		return DropAttempts
@@ -447,7 +391,7 @@ func (w *worker) derive(h *halfOpen) Event {
 	if err != nil {
 		return DropKey
 	}
-	h.candidate = &candidate{id: id, keys: keys, before: before}
+	h.candidate = &candidate{id: id, keys: keys, transcript: before}
 	return Established
 }
 
@@ -464,12 +408,12 @@ func (w *worker) lookUp(body []byte) (id proto.AllocationID, key proto.Key, ok b
 	return id, key, ok
 }
 
-// resend sends our Finished again if the record is a Finished of the session: the
-// client repeats its own until it has ours.
-func (w *worker) resend(s *session, rec *record) {
-	body, why := w.r.openRecord(s, rec)
-	if why != Established {
-		w.count(why)
+// resendFinished sends our Finished again if the record is a Finished of the
+// session: the client repeats its own until it receives ours.
+func (w *worker) resendFinished(s *session, rec *record) {
+	body, reason := w.r.openRecord(s, rec)
+	if reason != Established {
+		w.count(reason)
 		return
 	}
 	if m, _, ok := parseMessage(body); !ok || m.kind != msgFinished {
@@ -489,142 +433,5 @@ func (w *worker) sendFinished(s *session) {
 		return
 	}
 	w.out = out
-	w.emit(s.from)
-}
-
-// maxDerivations is how often keys are derived for the handshakes of one source
-// until the last of them was finished or is over. An honest client needs one;
-// the others are what a forger may waste, at 20 µs each. So a prefix costs at
-// most HalfOpenPerPrefix times this per HandshakeTimeout.
-const maxDerivations = 4
-
-// halfOpen is a handshake that was answered with a ServerHello. The worker of
-// its source's prefix owns it.
-type halfOpen struct {
-	from       endpoint.Endpoint
-	suite      *suite
-	transcript hash.Hash // over ClientHello, ServerHello and ServerHelloDone
-	client     [randomLen]byte
-	server     [randomLen]byte
-	extended   bool
-	validated  bool   // the source address, by a cookie
-	seq        uint16 // of the ClientHello, and so of the ServerHello
-	recordSeq  uint64 // the next one of ours in epoch 0
-	flight     []byte // ServerHello and ServerHelloDone
-	exchange   []byte // the ClientKeyExchange with its header, as far as it came
-	missing    int    // bytes of it
-	candidate  *candidate
-	derived    int   // how often keys were derived
-	deadline   int64 // since the start of Records
-
-	older, newer *halfOpen // neighbours by age, of the same worker
-}
-
-// candidate is what follows from a ClientKeyExchange: nothing is authenticated yet.
-type candidate struct {
-	id     proto.AllocationID
-	keys   secrets
-	before []byte // the hash of the transcript up to the ClientKeyExchange
-}
-
-// same reports whether a hello is the one that was answered.
-func (h *halfOpen) same(c *hello, seq uint16) bool {
-	return h.seq == seq && bytes.Equal(h.client[:], c.random)
-}
-
-// ready reports whether the ClientKeyExchange is complete.
-func (h *halfOpen) ready() bool { return len(h.exchange) > 0 && h.missing == 0 }
-
-// hashWith is the hash of the transcript and what follows it.
-func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
-	c, err := h.transcript.(hash.Cloner).Clone()
-	if err != nil {
-		return nil, err
-	}
-	for _, b := range more {
-		c.Write(b)
-	}
-	return c.Sum(nil), nil
-}
-
-// admit takes a place for a handshake, or says why there is none.
-func (w *worker) admit(prefix endpoint.Endpoint) Event {
-	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix {
-		return DropPrefixFull
-	}
-	if w.r.halfOpen.Add(1) > int64(w.r.conf.HalfOpen) {
-		w.r.halfOpen.Add(-1)
-		return DropHalfOpenFull
-	}
-	w.prefixes[prefix]++
-	return Answered
-}
-
-// admitDirect takes a place for a handshake without a cookie. It leaves half of
-// what the prefix may have to clients with a cookie.
-func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
-	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix/2 {
-		return false
-	}
-	if w.r.direct.Add(1) > int64(w.r.conf.Direct) || w.admit(prefix) != Answered {
-		w.r.direct.Add(-1)
-		return false
-	}
-	return true
-}
-
-// evict makes a place where there is none, by forgetting the oldest handshake of
-// this worker. An honest one is over within two round trips; those that are never
-// finished are the oldest, so an attacker with very many sources does not lock
-// other clients out for as long as handshakes may take.
-func (w *worker) evict() bool {
-	if w.oldest == nil {
-		return false
-	}
-	w.drop(w.oldest)
-	w.count(Evicted)
-	return true
-}
-
-// keep remembers a handshake for which there is a place.
-func (w *worker) keep(h *halfOpen) {
-	w.handshakes[h.from] = h
-	h.older = w.newest
-	if h.older != nil {
-		h.older.newer = h
-	} else {
-		w.oldest = h
-	}
-	w.newest = h
-}
-
-// drop forgets a handshake.
-func (w *worker) drop(h *halfOpen) {
-	if h.older != nil {
-		h.older.newer = h.newer
-	} else {
-		w.oldest = h.newer
-	}
-	if h.newer != nil {
-		h.newer.older = h.older
-	} else {
-		w.newest = h.older
-	}
-	delete(w.handshakes, h.from)
-	prefix := prefixOf(h.from)
-	if w.prefixes[prefix]--; w.prefixes[prefix] == 0 {
-		delete(w.prefixes, prefix)
-	}
-	if !h.validated {
-		w.r.direct.Add(-1)
-	}
-	w.r.halfOpen.Add(-1)
-}
-
-// expire forgets the handshakes whose time is over.
-func (w *worker) expire(now int64) {
-	for w.oldest != nil && now >= w.oldest.deadline {
-		w.drop(w.oldest)
-		w.count(TimedOut)
-	}
+	w.sendOut(s.from)
 }

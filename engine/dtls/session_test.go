@@ -53,7 +53,7 @@ func TestHandshake(t *testing.T) {
 // checkEcho sends a message each way.
 func checkEcho(t *testing.T, p *peer, id proto.AllocationID) engine.Session {
 	t.Helper()
-	s, msg := p.g.Open(p.from, p.say("ahoy"))
+	s, msg := p.g.Open(p.from, p.seal("ahoy"))
 	if s.ID != id || string(msg) != "ahoy" {
 		t.Fatalf("opened %q of %v", msg, s)
 	}
@@ -61,8 +61,8 @@ func checkEcho(t *testing.T, p *peer, id proto.AllocationID) engine.Session {
 	if !ok || to != p.from {
 		t.Fatalf("sealed to %v: %v", to, ok)
 	}
-	if got := p.hears(out); got != "ahoy" {
-		t.Fatalf("heard %q", got)
+	if got := p.open(out); got != "ahoy" {
+		t.Fatalf("received %q", got)
 	}
 	return s
 }
@@ -73,7 +73,7 @@ func TestNoSession(t *testing.T) {
 		name     string
 		identity string
 		key      byte
-		why      Event
+		reason   Event
 	}{
 		{"wrong key", string(id[:]), 1, DropKey},
 		{"unknown allocation", "\xEE" + string(id[1:]), 0, DropIdentity},
@@ -90,13 +90,12 @@ func TestNoSession(t *testing.T) {
 			if p.connect() || g.Alive(home) {
 				t.Fatal("there is a session")
 			}
-			g.wantCounts(map[Event]uint64{c.why: 1, Established: 0})
+			g.wantCounts(map[Event]uint64{c.reason: 1, Established: 0})
 		})
 	}
 }
 
-// TestForgedExchange: who forges the plain part of a handshake does not lock the
-// honest client out.
+// TestForgedExchange: a forged ClientKeyExchange does not block the genuine client.
 func TestForgedExchange(t *testing.T) {
 	g := newRig(t, Config{})
 	p, forger := newPeer(g, home, 1), newPeer(g, home, 2)
@@ -108,7 +107,7 @@ func TestForgedExchange(t *testing.T) {
 	if got := g.put(home, append(forged, b[len(b)-61:]...)); got != nil {
 		t.Fatalf("answered % x", got)
 	}
-	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.again()...))) {
+	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))) {
 		t.Fatal("no session")
 	}
 	g.wantCounts(map[Event]uint64{DropKey: 1, DropAlert: 1})
@@ -120,7 +119,7 @@ func TestReplayAndReorder(t *testing.T) {
 	mustConnect(t, p)
 	var records [][]byte
 	for range windowSize {
-		records = append(records, p.say("x"))
+		records = append(records, p.seal("x"))
 	}
 	for i := len(records) - 1; i >= 0; i-- {
 		if _, msg := g.Open(home, bytes.Clone(records[i])); string(msg) != "x" {
@@ -129,12 +128,12 @@ func TestReplayAndReorder(t *testing.T) {
 	}
 	for i := range records {
 		if _, msg := g.Open(home, bytes.Clone(records[i])); msg != nil {
-			t.Fatalf("record %d is taken twice", i)
+			t.Fatalf("record %d is accepted twice", i)
 		}
 	}
-	old := p.say("old")
+	old := p.seal("old")
 	for range 2 * windowSize {
-		g.Open(home, p.say("y"))
+		g.Open(home, p.seal("y"))
 	}
 	if _, msg := g.Open(home, old); msg != nil {
 		t.Fatal("a record from before the window is taken")
@@ -146,7 +145,7 @@ func TestUndecryptable(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
-	whole := p.say("hello")
+	whole := p.seal("hello")
 	for i := range whole {
 		b := bytes.Clone(whole)
 		b[i] ^= 0x40
@@ -175,7 +174,7 @@ func TestTrailing(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
-	if _, msg := g.Open(home, append(p.say("one"), p.say("two")...)); string(msg) != "one" {
+	if _, msg := g.Open(home, append(p.seal("one"), p.seal("two")...)); string(msg) != "one" {
 		t.Fatalf("opened %q", msg)
 	}
 	g.wantCounts(map[Event]uint64{DropTrailing: 1})
@@ -186,7 +185,7 @@ func TestLostFinished(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
 	mustConnect(t, p)
-	again := append(p.wrap(p.exchange()), p.again()...)
+	again := append(p.wrap(p.exchange()), p.repeatFinished()...)
 	if !p.accepted(g.put(home, again)) {
 		t.Fatal("not sent again")
 	}
@@ -197,7 +196,7 @@ func TestLostFinished(t *testing.T) {
 	checkEcho(t, p, testID(1))
 }
 
-// TestRenegotiation: a wish to negotiate again, inside, is not heard.
+// TestRenegotiation: a request to renegotiate is ignored.
 func TestRenegotiation(t *testing.T) {
 	g := newRig(t, Config{})
 	p := newPeer(g, home, 1)
@@ -226,7 +225,7 @@ func TestAlerts(t *testing.T) {
 			p := newPeer(g, home, 1)
 			mustConnect(t, p)
 			if got := g.put(home, appendPlain(nil, typeAlert, version12, 7, c.alert)); got != nil || !g.Alive(home) {
-				t.Fatalf("a plain alert was heard: % x", got)
+				t.Fatalf("a plain alert was accepted: % x", got)
 			}
 			b, _ := p.s.seal(nil, typeAlert, c.alert)
 			if got := g.put(home, b); got != nil {
@@ -251,7 +250,7 @@ func TestIdle(t *testing.T) {
 	mustConnect(t, silent)
 	s := checkEcho(t, silent, testID(2))
 	g.wait("the silent one to end", func() bool {
-		g.Open(home, talking.say("still here"))
+		g.Open(home, talking.seal("still here"))
 		g.Open(silent.from, []byte("\x17\xFE\xFD\x00\x01 junk from the same source"))
 		return !g.Alive(silent.from)
 	})

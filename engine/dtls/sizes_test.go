@@ -7,8 +7,8 @@ import (
 	pion "github.com/pion/dtls/v3"
 )
 
-// TestSizes: no answer to a hello without a cookie is larger than it, whatever
-// its size; that with a cookie in it is smaller.
+// TestSizes: no answer to a hello without a cookie is larger than the hello, whatever
+// its size; an answer with a cookie is smaller.
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name    string
@@ -39,7 +39,7 @@ func TestSizes(t *testing.T) {
 				hello := p.hello(nil)
 				got := g.put(home, hello)
 				if len(hello) != c.hello || len(got) != 1 || len(got[0]) > len(hello) {
-					t.Fatalf("%d bytes earned %d", len(hello), len(got[0]))
+					t.Fatalf("%d bytes were answered with %d", len(hello), len(got[0]))
 				}
 				want, isDirect := c.answer, c.direct && direct == 0
 				if !isDirect {
@@ -53,20 +53,20 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// TestAnswerLen: what is reckoned is what is sent.
+// TestAnswerLen: answerLen is the size of the datagram that is sent.
 func TestAnswerLen(t *testing.T) {
 	for _, h := range []hello{
 		{}, {extendedMaster: true}, {renegotiation: true}, {extendedMaster: true, renegotiation: true},
 	} {
 		flight := appendServerFlight(nil, &h, &suites[0], 0, make([]byte, randomLen))
 		if got := headerLen + len(flight); got != answerLen(&h) {
-			t.Errorf("%d bytes, reckoned %d", got, answerLen(&h))
+			t.Errorf("%d bytes, want %d", got, answerLen(&h))
 		}
 	}
 }
 
-// TestPionSizes: pion's client says what package doc has of it, and is answered
-// directly.
+// TestPionSizes: the hellos of pion's client have the sizes in the package's
+// documentation and are answered directly.
 func TestPionSizes(t *testing.T) {
 	for _, x := range []struct {
 		name  string

@@ -11,10 +11,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// table finds sessions by source and by serial. Readers never lock: they follow
-// chains of atomic pointers, and a session that was removed keeps its own, so
-// that a reader that has reached it can go on. A session is put in front of the
-// one that it replaces, so at no moment is there none.
+// table finds sessions by source and by serial. Readers do not lock: they follow
+// chains of atomic pointers. A removed session keeps its pointers, so that a reader
+// that has reached it can continue. A session is inserted before the one that it
+// replaces is removed, so readers always find one of them.
 type table struct {
 	secret   uint64
 	shift    int
@@ -22,23 +22,23 @@ type table struct {
 	serials  []atomic.Pointer[session]
 	sessions atomic.Int64
 
-	mu   sync.Mutex // taken by writers only, guards what follows
-	max  int
-	each int // sessions of one identity
-	next uint64
-	ids  map[proto.AllocationID][]*session
+	mu             sync.Mutex // held by writers only; guards what follows
+	max            int
+	maxPerIdentity int
+	next           uint64
+	ids            map[proto.AllocationID][]*session
 }
 
-func newTable(maxSessions, each int) *table {
+func newTable(maxSessions, maxPerIdentity int) *table {
 	size := bits.Len(uint(maxSessions*2 - 1))
 	t := &table{
 		secret: random64(), shift: 64 - size,
 		sources: make([]atomic.Pointer[session], 1<<size),
 		serials: make([]atomic.Pointer[session], 1<<size),
-		max:     maxSessions, each: each,
-		// Serials begin at a random number, so that those of the process before
-		// this one, in logs and in memory of others, mean nothing now.
-		next: random64()>>16 | 1, // never 0, which is no session
+		max:     maxSessions, maxPerIdentity: maxPerIdentity,
+		// Serials begin at a random number, so that a serial of the previous process,
+		// for example in a log, does not name a session of this one.
+		next: random64()>>16 | 1, // not 0, which means no session
 		ids:  make(map[proto.AllocationID][]*session),
 	}
 	return t
@@ -50,22 +50,16 @@ func random64() uint64 {
 	return binary.LittleEndian.Uint64(b[:])
 }
 
-// mix64 is a multiplicative hash: the high bits are well mixed.
-func mix64(x uint64) uint64 {
-	x *= 0x9E3779B97F4A7C15
-	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
-}
-
 func (t *table) atSource(from endpoint.Endpoint) *atomic.Pointer[session] {
-	x := mix64(mix64(from.Hi^t.secret) ^ from.Lo)
-	return &t.sources[mix64(x^from.Tail)>>t.shift]
+	x := endpoint.Mix64(endpoint.Mix64(from.Hi^t.secret) ^ from.Lo)
+	return &t.sources[endpoint.Mix64(x^from.Tail)>>t.shift]
 }
 
 func (t *table) atSerial(serial uint64) *atomic.Pointer[session] {
 	return &t.serials[serial&uint64(len(t.serials)-1)]
 }
 
-// source returns the living session at a source, or nil.
+// source returns the session of a source, or nil.
 func (t *table) source(from endpoint.Endpoint) *session {
 	if t.sessions.Load() == 0 {
 		return nil
@@ -78,7 +72,7 @@ func (t *table) source(from endpoint.Endpoint) *session {
 	return nil
 }
 
-// serial returns the living session with a serial, or nil.
+// serial returns the session with a serial, or nil.
 func (t *table) serial(serial uint64) *session {
 	for s := t.atSerial(serial).Load(); s != nil; s = s.bySerial.Load() {
 		if s.serial == serial && !s.ended.Load() {
@@ -88,19 +82,19 @@ func (t *table) serial(serial uint64) *session {
 	return nil
 }
 
-// replaced says which sessions a new one ended.
+// replaced counts the sessions that a new one ended: at its source, and of its
+// identity.
 type replaced struct{ source, identity int }
 
-// add gives a session its serial and publishes it, in place of one at the same
-// source and of the oldest of its identity if there are too many. It reports
-// false when the table is full.
+// add assigns a serial to a session and publishes it. It ends the session at the
+// same source, and the oldest of the same identity if there are too many. It
+// reports false if the table is full.
 //
-// A client that authenticates again at the same source for the same allocation keeps the
-// serial, and with it what the relay has bound to it: real clients that make a
-// new session send no BIND in it.
+// A session at the same source and of the same allocation as the previous one keeps
+// its serial and so the binding, since real clients send no BIND in a new session.
 //
-// store runs when the serial is known and before any other goroutine sees the
-// session.
+// add calls store after it has assigned the serial and before other goroutines can
+// find the session.
 func (t *table) add(s *session, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -121,8 +115,8 @@ func (t *table) add(s *session, store func()) (r replaced, ok bool) {
 		t.remove(old)
 		r.source++
 	}
-	if mine := t.ids[s.id]; len(mine) > t.each {
-		out := evictionCandidate(mine, s)
+	if own := t.ids[s.id]; len(own) > t.maxPerIdentity {
+		out := evictionCandidate(own, s)
 		if !out.ended.Load() {
 			r.identity++
 		}
@@ -131,16 +125,16 @@ func (t *table) add(s *session, store func()) (r replaced, ok bool) {
 	return r, true
 }
 
-// avoid lets serials begin above one that is in use already.
-func (t *table) avoid(serial uint64) {
+// skipSerial makes later serials larger than one that is in use.
+func (t *table) skipSerial(serial uint64) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	t.next = max(t.next, serial+1)
 }
 
-// revive publishes a session that has its serial. It reports false when the table
-// is full or another session lives at the source.
-func (t *table) revive(s *session) bool {
+// restore publishes a session that has a serial. It reports false if the table is
+// full or has another session of the source.
+func (t *table) restore(s *session) bool {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	if t.source(s.from) != nil || int(t.sessions.Load()) >= t.max {
@@ -161,24 +155,23 @@ func (t *table) publish(s *session) {
 	t.sessions.Add(1)
 }
 
-// evictionCandidate returns a session other than s that has ended already, or else the
-// one that was heard first.
-func evictionCandidate(mine []*session, s *session) *session {
+// evictionCandidate returns a session other than s that has ended, or else the one
+// that was silent for longest.
+func evictionCandidate(own []*session, s *session) *session {
 	var out *session
-	for _, x := range mine {
+	for _, x := range own {
 		switch {
 		case x == s:
 		case x.ended.Load():
 			return x
-		case out == nil || x.heard.Load() < out.heard.Load():
+		case out == nil || x.lastReceived.Load() < out.lastReceived.Load():
 			out = x
 		}
 	}
 	return out
 }
 
-// remove takes a session out, under the lock. It does nothing when that was done
-// before.
+// remove removes a session if it is in the table. The caller holds the lock.
 func (t *table) remove(s *session) {
 	s.ended.Store(true)
 	for at := t.atSerial(s.serial); at.Load() != nil; at = &at.Load().bySerial {
@@ -190,37 +183,39 @@ func (t *table) remove(s *session) {
 	for at := t.atSource(s.from); at.Load() != nil; at = &at.Load().bySource {
 		if at.Load() == s {
 			at.Store(s.bySource.Load())
-			t.forget(s)
+			t.release(s)
 			break
 		}
 	}
 }
 
-func (t *table) forget(s *session) {
+// release frees what a removed session holds: its place in the session file and in
+// the counts.
+func (t *table) release(s *session) {
 	if s.stored != nil {
 		s.stored.release()
 	}
 	t.sessions.Add(-1)
-	mine := t.ids[s.id]
-	kept := mine[:0]
-	for _, x := range mine {
+	own := t.ids[s.id]
+	kept := own[:0]
+	for _, x := range own {
 		if x != s {
 			kept = append(kept, x)
 		}
 	}
-	clear(mine[len(kept):])
+	clear(own[len(kept):])
 	if t.ids[s.id] = kept; len(kept) == 0 {
 		delete(t.ids, s.id)
 	}
 }
 
-// sweep takes out the sessions that have ended or were not heard since a moment,
-// and returns how many had not ended before.
+// sweep removes the sessions that have ended or received nothing since a time of
+// [Records].clock. It returns the number of those that had not ended.
 func (t *table) sweep(since int64) (idle int) {
 	for i := range t.sources {
 		for s := t.sources[i].Load(); s != nil; s = s.bySource.Load() {
 			ended := s.ended.Load()
-			if !ended && s.heard.Load() >= since {
+			if !ended && s.lastReceived.Load() >= since {
 				continue
 			}
 			if !ended {

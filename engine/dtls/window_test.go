@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// TestWindowNeverTwice compares with a set: nothing is taken twice, and nothing
-// within windowSize of the newest is refused the first time.
+// TestWindowNeverTwice compares with a set: no number is accepted twice, and none
+// within windowSize of the newest is rejected the first time.
 func TestWindowNeverTwice(t *testing.T) {
 	rnd := rand.New(rand.NewPCG(1, 2))
 	for round := range 20 {
@@ -26,7 +26,7 @@ func TestWindowNeverTwice(t *testing.T) {
 				t.Fatalf("seen and take are both %v for %d", seen, seq)
 			}
 			if took && taken[seq] {
-				t.Fatalf("%d was taken twice", seq)
+				t.Fatalf("%d was accepted twice", seq)
 			}
 			if !took && !taken[seq] && newest-seq < windowSize {
 				t.Fatalf("%d refused, %d behind the newest", seq, newest-seq)
@@ -45,7 +45,7 @@ func TestWindowEdges(t *testing.T) {
 	for _, seq := range []uint64{0, 1, 15, 16, 255, 256, last - 1, last} {
 		var w window
 		if w.seen(seq) || !w.take(seq) || !w.seen(seq) || w.take(seq) {
-			t.Errorf("%d is not taken exactly once", seq)
+			t.Errorf("%d is not accepted exactly once", seq)
 		}
 	}
 	var w window
@@ -55,8 +55,8 @@ func TestWindowEdges(t *testing.T) {
 	}
 }
 
-// TestWindowConcurrent: of several goroutines with the same numbers one gets
-// each.
+// TestWindowConcurrent: of several goroutines with the same numbers, one gets each
+// number.
 func TestWindowConcurrent(t *testing.T) {
 	var w window
 	var won atomic.Int64

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"io"
 	"net"
+	"os"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -14,17 +15,17 @@ import (
 )
 
 const (
-	// unprovenMessages is how many messages of a connection are delivered before
-	// the relay has sent it anything but ERROR. A client repeats its BIND once a
-	// second, for the ten seconds of BindTimeout.
-	unprovenMessages = 64
-	// busyRest is for how long a connection is not read after the relay had no
-	// room for its message.
-	busyRest = time.Millisecond
+	// maxUnanswered is how many messages of a connection are delivered before
+	// the relay sends it a message other than ERROR. A client repeats its BIND
+	// once a second, for the ten seconds of BindTimeout.
+	maxUnanswered = 64
+	// busyPause is how long a connection is not read after the relay rejected a
+	// message because it was busy.
+	busyPause = time.Millisecond
 )
 
-// conn is one WebSocket. Its reader is the goroutine of run, its writer the one
-// of write; any goroutine may send to it and end it.
+// conn is one WebSocket connection. The goroutine that calls run is its reader,
+// and the goroutine of write its writer. Any goroutine may call send and end.
 type conn struct {
 	t      *Transport
 	serial uint64
@@ -33,19 +34,19 @@ type conn struct {
 	in     engine.Intake
 	queue  queue
 
-	wake   chan struct{} // the queue is not empty any more
-	ending chan struct{} // closed when why is set
-	why    atomic.Uint32 // an End
+	wake   chan struct{} // signals that the queue is no longer empty
+	ending chan struct{} // closed when reason is set
+	reason atomic.Uint32 // an End
 
-	heard    atomic.Bool // something came since the last beat
-	active   atomic.Bool // something was sent since the last beat
-	answered atomic.Bool // something other than ERROR was ever sent
+	received atomic.Bool // since the last call of checkLiveness
+	sent     atomic.Bool // a message other than ERROR, since the last call of checkLiveness
+	answered atomic.Bool // a message other than ERROR was sent
 
-	unproven int // messages before that; the reader's
+	unanswered int // messages received before answered was set; owned by the reader
 
-	// The writer's.
-	room    [MaxMessage]byte
-	idle    time.Duration // how long nothing was sent, in beats
+	// Owned by the writer.
+	msg     [MaxMessage]byte // the message being written
+	idleFor time.Duration    // how long nothing was sent, in steps of PingInterval
 	pings   sync.WaitGroup
 	pinging atomic.Bool
 }
@@ -54,11 +55,12 @@ func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, in engine.Intak
 	return &conn{
 		t: t, serial: serial, ws: w, sock: s, in: in,
 		wake: make(chan struct{}, 1), ending: make(chan struct{}),
-		queue: queue{maxMessages: t.cfg.QueueMessages, maxBytes: t.cfg.QueueBytes, patience: t.cfg.WriteTimeout},
+		queue: queue{maxMessages: t.cfg.QueueMessages, maxBytes: t.cfg.QueueBytes, stuckAfter: t.cfg.WriteTimeout},
 	}
 }
 
-// run serves the connection until it ends, and leaves nothing of it.
+// run serves the connection. It returns when the connection is closed and all
+// of its goroutines have ended.
 func (c *conn) run() {
 	var writer sync.WaitGroup
 	writer.Go(c.write)
@@ -67,42 +69,42 @@ func (c *conn) run() {
 		c.t.remove(c)
 		writer.Wait()
 		c.pings.Wait()
-		c.t.counts.dropped[DropGone].Add(uint64(c.queue.left()))
-		c.t.counts.ended[c.why.Load()].Add(1)
+		c.t.counts.dropped[DropGone].Add(uint64(c.queue.len()))
+		c.t.counts.ended[c.reason.Load()].Add(1)
 	}()
 	c.t.add(c)
 	c.end(c.read())
 }
 
-// end makes the writer end the connection, for the first reason that is given.
-// It does not block.
-func (c *conn) end(why End) {
-	if !c.why.CompareAndSwap(uint32(endNone), uint32(why)) {
+// end makes the writer close the connection. Only the reason of the first call
+// counts. It does not block.
+func (c *conn) end(reason End) {
+	if !c.reason.CompareAndSwap(uint32(endNone), uint32(reason)) {
 		return
 	}
 	c.queue.close()
-	until := time.Now()
-	if ends[why].status != 0 {
-		until = until.Add(c.t.cfg.CloseTimeout)
+	deadline := time.Now()
+	if ends[reason].status != 0 {
+		deadline = deadline.Add(c.t.cfg.CloseTimeout)
 	}
-	c.sock.finish(until)
+	c.sock.setFinalDeadline(deadline)
 	close(c.ending)
 }
 
-func (c *conn) ended() bool { return c.why.Load() != uint32(endNone) }
+func (c *conn) isEnding() bool { return c.reason.Load() != uint32(endNone) }
 
 // send queues a message other than ERROR.
 func (c *conn) send(pkt []byte) bool {
 	if !c.answered.Load() {
 		c.answered.Store(true)
 	}
-	if !c.active.Load() {
-		c.active.Store(true)
+	if !c.sent.Load() {
+		c.sent.Store(true)
 	}
 	return c.sendError(pkt)
 }
 
-// sendError queues a message.
+// sendError queues a message that does not count as an answer, such as ERROR.
 func (c *conn) sendError(pkt []byte) bool {
 	switch c.queue.push(pkt) {
 	case pushFirst:
@@ -121,34 +123,35 @@ func (c *conn) sendError(pkt []byte) bool {
 	return true
 }
 
-// sendLast queues the last message.
-func (c *conn) sendLast(pkt []byte) bool {
-	if !c.queue.pushLast(pkt) {
+// sendFinal queues an ERROR that ends the connection.
+func (c *conn) sendFinal(pkt []byte) bool {
+	if !c.queue.pushFinal(pkt) {
 		return c.t.drop(DropGone)
 	}
-	c.end(EndLast)
+	c.end(EndFinalError)
 	return true
 }
 
-// read delivers what comes until the connection ends, and returns why.
+// read delivers messages until the connection ends, and returns the reason.
 func (c *conn) read() End {
-	// One byte more than fits makes the library notice what is too large.
+	// The library reports a message as too large only when the buffer has room
+	// for more than the limit.
 	buf := make([]byte, MaxMessage+1)
 	for {
 		n, err := c.receive(buf)
 		if err != nil {
-			return endOf(err)
+			return endOfRead(err)
 		}
-		if !c.heard.Load() {
-			c.heard.Store(true)
+		if !c.received.Load() {
+			c.received.Store(true)
 		}
-		if !c.ended() {
+		if !c.isEnding() {
 			c.deliver(buf[:n])
 		}
 	}
 }
 
-// errText means that a text message came.
+// errText is returned by receive for a text message.
 var errText = errors.New("websocket: text message")
 
 // receive reads one message.
@@ -161,8 +164,8 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 		return 0, errText
 	}
 	for {
-		got, err := r.Read(buf[n:])
-		n += got
+		m, err := r.Read(buf[n:])
+		n += m
 		if err == io.EOF {
 			return n, nil
 		}
@@ -172,26 +175,28 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 	}
 }
 
-// deliver hands a message to the relay.
+// deliver passes a message to the relay. Reading pauses while the relay is
+// busy, so that TCP slows the sender down.
 func (c *conn) deliver(pkt []byte) {
 	if !c.answered.Load() {
-		if c.unproven++; c.unproven > unprovenMessages {
-			c.t.drop(DropUnproven)
+		if c.unanswered++; c.unanswered > maxUnanswered {
+			c.t.drop(DropUnbound)
 			return
 		}
 	}
 	if !c.in.Deliver(c.serial, pkt) {
 		c.t.drop(DropBusy)
-		time.Sleep(busyRest)
+		time.Sleep(busyPause)
 		return
 	}
 	c.t.counts.received.Add(1)
 	c.t.counts.receivedBytes.Add(uint64(len(pkt)))
 }
 
-// endOf tells the faults of a client from those of the network.
-func endOf(err error) End {
-	var network net.Error
+// endOfRead returns the reason of an end from an error of reading: a fault of
+// the client or of the network.
+func endOfRead(err error) End {
+	var netErr net.Error
 	switch {
 	case ws.CloseStatus(err) != -1:
 		return EndPeer
@@ -199,8 +204,110 @@ func endOf(err error) End {
 		return EndText
 	case errors.Is(err, ws.ErrMessageTooBig):
 		return EndLarge
-	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &network):
+	case errors.Is(err, io.EOF), errors.Is(err, io.ErrUnexpectedEOF), errors.Is(err, net.ErrClosed), errors.As(err, &netErr):
 		return EndLost
 	}
 	return EndProtocol
+}
+
+// write writes queued messages, checks the timeouts, and closes the connection
+// when it ends. No other goroutine closes it.
+func (c *conn) write() {
+	bindTimer := time.NewTimer(c.t.cfg.BindTimeout)
+	defer bindTimer.Stop()
+	ticker := time.NewTicker(c.t.cfg.PingInterval)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-c.ending:
+			c.close()
+			return
+		case <-c.wake:
+			if err := c.drain(); err != nil {
+				c.end(endOfWrite(err))
+			}
+		case <-bindTimer.C:
+			if !c.answered.Load() {
+				c.end(EndUnbound)
+			}
+		case <-ticker.C:
+			c.checkLiveness()
+		}
+	}
+}
+
+// drain writes all queued messages in as few system calls as possible. It
+// returns nil if the connection is closed already, since the reader then
+// reports the reason.
+func (c *conn) drain() error {
+	c.sock.cork()
+	var err error
+	var sent, bytes uint64
+	for err == nil {
+		msg, ok := c.queue.pop(c.msg[:])
+		if !ok {
+			break
+		}
+		if err = c.ws.Write(context.Background(), ws.MessageBinary, msg); err == nil {
+			sent, bytes = sent+1, bytes+uint64(len(msg))
+		} else {
+			c.t.drop(DropGone)
+		}
+	}
+	c.t.counts.sent.Add(sent)
+	c.t.counts.sentBytes.Add(bytes)
+	if flushErr := c.sock.uncork(); err == nil {
+		err = flushErr
+	}
+	if errors.Is(err, net.ErrClosed) {
+		return nil
+	}
+	return err
+}
+
+// endOfWrite returns the reason of an end from an error of writing: a slow
+// client or a broken connection.
+func endOfWrite(err error) End {
+	if errors.Is(err, os.ErrDeadlineExceeded) {
+		return EndSlow
+	}
+	return EndLost
+}
+
+// close closes the connection, after the queued messages and a close frame if
+// its reason has a status.
+func (c *conn) close() {
+	if e := ends[c.reason.Load()]; e.status != 0 && c.drain() == nil {
+		_ = c.ws.Close(e.status, e.reason) // It closes the connection even if it fails.
+		return
+	}
+	c.sock.abort()
+	_ = c.ws.CloseNow()
+}
+
+// checkLiveness runs every PingInterval: it ends an idle connection, and pings
+// one from which nothing was received.
+func (c *conn) checkLiveness() {
+	c.queue.trim()
+	if limit := c.t.cfg.IdleTimeout; c.sent.Swap(false) {
+		c.idleFor = 0
+	} else if c.idleFor += c.t.cfg.PingInterval; limit > 0 && c.idleFor >= limit {
+		c.end(EndIdle)
+		return
+	}
+	if !c.received.Swap(false) && c.pinging.CompareAndSwap(false, true) {
+		c.pings.Go(c.ping)
+	}
+}
+
+// ping sends a ping, and ends the connection if no pong comes within
+// PongTimeout.
+func (c *conn) ping() {
+	defer c.pinging.Store(false)
+	ctx, cancel := context.WithTimeout(context.Background(), c.t.cfg.PongTimeout)
+	defer cancel()
+	c.t.counts.pings.Add(1)
+	if err := c.ws.Ping(ctx); err != nil && ctx.Err() != nil {
+		c.end(EndPing)
+	}
 }

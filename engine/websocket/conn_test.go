@@ -17,8 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestSizes: the largest messages pass in both directions, larger ones end the
-// connection of who sends them.
+// TestSizes: the largest messages pass in both directions; a larger one ends the
+// connection of its sender.
 func TestSizes(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
@@ -34,14 +34,14 @@ func TestSizes(t *testing.T) {
 		t.Errorf("%d bytes of an empty message", len(a.pkt))
 	}
 	if r.MaxMessage() != DefaultMaxOutgoing || !r.Send(1, big[:DefaultMaxOutgoing]) {
-		t.Error("the largest message was not taken")
+		t.Error("the largest message was not queued")
 	}
 	if got := read(t, c); !bytes.Equal(got, big[:DefaultMaxOutgoing]) {
 		t.Errorf("got %d bytes", len(got))
 	}
 	write(t, c, big)
-	closedWith(t, c, ws.StatusMessageTooBig)
-	r.endedAs(EndLarge)
+	expectClose(t, c, ws.StatusMessageTooBig)
+	r.waitForEnd(EndLarge)
 	s := r.Stats()
 	want := Stats{
 		Opened: 1, Received: 2, ReceivedBytes: MaxMessage, Sent: 1, SentBytes: DefaultMaxOutgoing,
@@ -51,45 +51,46 @@ func TestSizes(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	if r.Send(1, nil) || r.Stats().Dropped[DropGone] != 1 {
-		t.Error("a message was taken for a connection that has ended")
+		t.Error("a message was queued for a connection that has ended")
 	}
 }
 
-// TestText: text is refused, since no client sends it.
-func TestText(t *testing.T) {
+// TestTextMessage: a text message ends the connection.
+func TestTextMessage(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
 	if err := c.Write(t.Context(), ws.MessageText, []byte("hello")); err != nil {
 		t.Fatal(err)
 	}
-	closedWith(t, c, ws.StatusUnsupportedData)
-	r.endedAs(EndText)
+	expectClose(t, c, ws.StatusUnsupportedData)
+	r.waitForEnd(EndText)
 	if len(r.in) != 0 {
 		t.Error("it was delivered")
 	}
 }
 
-// TestFraming: fragments are put together, and faults end the connection.
+// TestFraming: fragments are reassembled, and violations of RFC 6455 end the
+// connection.
 func TestFraming(t *testing.T) {
 	zeroMask := "\x00\x00\x00\x00"
 	for _, test := range []struct {
 		name, bytes string
 		want        End
-		status      ws.StatusCode // 0: none need come
+		status      ws.StatusCode // 0: no close frame is required
 	}{
 		{"unmasked", "\x82\x01a", EndProtocol, ws.StatusProtocolError},
 		{"reserved bit", "\xc2\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
 		{"unknown opcode", "\x83\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
 		{"stray continuation", "\x80\x81" + zeroMask + "a", EndProtocol, ws.StatusProtocolError},
 		{"negative length", "\x82\xff\xff\xff\xff\xff\xff\xff\xff\xff" + zeroMask, EndProtocol, ws.StatusProtocolError},
-		{"endless length", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + zeroMask + strings.Repeat("a", 2000), EndLarge, ws.StatusMessageTooBig},
-		{"large in parts", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500), EndLarge, ws.StatusMessageTooBig},
-		{"goodbye", "\x88\x82" + zeroMask + "\x03\xe8", EndPeer, ws.StatusNormalClosure},
-		{"nothing more", "", EndLost, 0},
+		{"maximum length", "\x82\xff\x7f\xff\xff\xff\xff\xff\xff\xff" + zeroMask + strings.Repeat("a", 2000), EndLarge, ws.StatusMessageTooBig},
+		{"large in fragments", "\x02\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500) + "\x80\xfe\x05\x00" + zeroMask + strings.Repeat("a", 0x500), EndLarge, ws.StatusMessageTooBig},
+		{"close", "\x88\x82" + zeroMask + "\x03\xe8", EndPeer, ws.StatusNormalClosure},
+		{"connection lost", "", EndLost, 0},
 	} {
 		t.Run(test.name, func(t *testing.T) {
 			r := start(t, Config{})
-			conn, reader, _ := r.raw("")
+			conn, reader, _ := r.dialRaw("")
 			io.WriteString(conn, "\x02\x81"+zeroMask+"a\x80\x81"+zeroMask+"b")
 			if a := r.in.next(t); string(a.pkt) != "ab" {
 				t.Errorf("two fragments became %q", a.pkt)
@@ -103,89 +104,90 @@ func TestFraming(t *testing.T) {
 				}
 			}
 			conn.Close()
-			r.endedAs(test.want)
+			r.waitForEnd(test.want)
 		})
 	}
 }
 
-// TestLast: ERROR 1 and 4 end the connection, after all that was queued before;
-// other ERRORs do not.
-func TestLast(t *testing.T) {
+// TestFinalError: ERROR 1 and 4 end the connection after all queued messages; other
+// ERRORs do not.
+func TestFinalError(t *testing.T) {
 	for _, code := range []proto.ErrorCode{proto.ErrorTimeout, proto.ErrorNotFound} {
 		r := start(t, Config{QueueMessages: 3})
 		c := r.dial()
-		serial := r.hello(c)
+		serial := r.firstMessage(c)
 		last := proto.Error{Code: code}.Append(nil)
 		other := proto.Error{Code: proto.ErrorMismatch}.Append(nil)
 		if !r.Send(serial, other) || !r.Send(serial, []byte("data")) || !r.Send(serial, last) {
-			t.Fatal("not taken")
+			t.Fatal("a message was not queued")
 		}
 		if r.Send(serial, other) {
-			t.Error("a message was taken after the last")
+			t.Error("a message was queued after the final ERROR")
 		}
 		for _, want := range [][]byte{other, []byte("data"), last} {
 			if got := read(t, c); !bytes.Equal(got, want) {
 				t.Errorf("got %x, want %x", got, want)
 			}
 		}
-		closedWith(t, c, ws.StatusNormalClosure)
-		r.endedAs(EndLast)
+		expectClose(t, c, ws.StatusNormalClosure)
+		r.waitForEnd(EndFinalError)
 	}
 }
 
-// TestPing: who answers pings stays, who does not is cut off; a client's ping is
-// answered.
+// TestPing: a connection whose client does not answer pings is reset, another is
+// not; the ping of a client is answered.
 func TestPing(t *testing.T) {
 	r := start(t, Config{PingInterval: 20 * time.Millisecond, PongTimeout: 4 * time.Second, BindTimeout: time.Hour})
-	awake := r.dial()
-	if err := awake.Ping(awake.CloseRead(context.Background())); err != nil {
+	responsive := r.dial()
+	if err := responsive.Ping(responsive.CloseRead(context.Background())); err != nil {
 		t.Fatal(err)
 	}
-	r.dial() // Nobody reads here, so nobody answers.
-	testkit.Eventually(t, "the silent one is cut off", func() bool { return r.Stats().Ended[EndPing] == 1 })
+	r.dial() // This client does not read, so it answers no ping.
+	testkit.Eventually(t, "the silent connection is reset", func() bool { return r.Stats().Ended[EndPing] == 1 })
 	pings := r.Stats().Pings
-	testkit.Eventually(t, "the other is pinged on", func() bool { return r.Stats().Pings > pings+3 })
+	testkit.Eventually(t, "the other connection is still pinged", func() bool { return r.Stats().Pings > pings+3 })
 	if s := r.Stats(); s.Open != 1 || s.Ended[EndPing] != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// TestUnbound: a connection that earns nothing but ERRORs is closed.
+// TestUnbound: a connection to which only ERRORs are sent is closed.
 func TestUnbound(t *testing.T) {
 	r := start(t, Config{BindTimeout: 3 * time.Second})
-	bound, stranger := r.dial(), r.dial()
-	r.Send(r.hello(bound), []byte("BIND_RECEIVED"))
-	r.Send(r.hello(stranger), proto.Error{Code: proto.ErrorMismatch}.Append(nil))
-	read(t, stranger)
-	closedWith(t, stranger, ws.StatusPolicyViolation)
+	bound, unbound := r.dial(), r.dial()
+	r.Send(r.firstMessage(bound), []byte("BIND_RECEIVED"))
+	r.Send(r.firstMessage(unbound), proto.Error{Code: proto.ErrorMismatch}.Append(nil))
+	read(t, unbound)
+	expectClose(t, unbound, ws.StatusPolicyViolation)
 	if got := read(t, bound); string(got) != "BIND_RECEIVED" {
 		t.Errorf("got %q", got)
 	}
-	testkit.Eventually(t, "only the stranger has left", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 1 && s.Open == 1 })
+	testkit.Eventually(t, "only the unbound connection has ended", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 1 && s.Open == 1 })
 }
 
-// TestUnproven: before the relay has answered, only so much is delivered.
-func TestUnproven(t *testing.T) {
+// TestUnboundLimit: before the relay sends an answer, at most maxUnanswered
+// messages are delivered.
+func TestUnboundLimit(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
-	for range unprovenMessages + 5 {
+	for range maxUnanswered + 5 {
 		write(t, c, nil)
 	}
-	testkit.Eventually(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnproven] == 5 })
-	if len(r.in) != unprovenMessages {
+	testkit.Eventually(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnbound] == 5 })
+	if len(r.in) != maxUnanswered {
 		t.Errorf("%d messages were delivered", len(r.in))
 	}
 	r.Send(1, nil)
 	read(t, c)
 	write(t, c, nil)
-	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == unprovenMessages+1 })
+	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == maxUnanswered+1 })
 }
 
-// TestBusy: what the relay has no room for is dropped and counted.
+// TestBusy: a message that the relay has no room for is dropped and counted.
 func TestBusy(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
-	r.Send(r.hello(c), nil)
+	r.Send(r.firstMessage(c), nil)
 	read(t, c)
 	for range cap(r.in) + 3 {
 		write(t, c, nil)
@@ -193,28 +195,28 @@ func TestBusy(t *testing.T) {
 	testkit.Eventually(t, "three are dropped", func() bool { return r.Stats().Dropped[DropBusy] == 3 })
 }
 
-// TestIdle: a connection to which nothing is sent any more is closed.
+// TestIdle: a connection to which nothing is sent for IdleTimeout is closed.
 func TestIdle(t *testing.T) {
 	r := start(t, Config{PingInterval: 10 * time.Millisecond, IdleTimeout: 3 * time.Second, BindTimeout: time.Hour})
 	c := r.dial()
-	r.Send(r.hello(c), []byte("a"))
+	r.Send(r.firstMessage(c), []byte("a"))
 	read(t, c)
-	closedWith(t, c, ws.StatusNormalClosure)
-	r.endedAs(EndIdle)
+	expectClose(t, c, ws.StatusNormalClosure)
+	r.waitForEnd(EndIdle)
 }
 
-// TestSlowReader: a client that reads nothing loses messages, then its
-// connection, and nobody else notices.
-func TestSlowReader(t *testing.T) { onBoth(t, testSlowReader) }
+// TestSlowReader: a client that reads nothing loses messages and then its
+// connection; the messages of another client are not delayed or dropped.
+func TestSlowReader(t *testing.T) { withAndWithoutTLS(t, testSlowReader) }
 
 func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
-	// On a slow machine the queue has to be full before the writer gives up.
+	// The queue must overflow before the write times out, on a slow machine too.
 	r := startOn(t, Config{WriteTimeout: 2 * time.Second, SendBuffer: 4 << 10}, server)
-	slow, _, _ := r.raw("")
+	slow, _, _ := r.dialRaw("")
 	io.WriteString(slow, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial
 	good := r.dial()
-	goodSerial := r.hello(good)
+	goodSerial := r.firstMessage(good)
 	const rounds = 200
 	flood := make([]byte, 1000)
 	var full bool
@@ -225,7 +227,7 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 			}
 		}
 		if !r.Send(goodSerial, []byte{byte(i)}) {
-			t.Fatalf("message %d is refused", i)
+			t.Fatalf("message %d was not queued", i)
 		}
 		if got := read(t, good); got[0] != byte(i) {
 			t.Fatalf("message %d is %x", i, got)
@@ -234,21 +236,21 @@ func testSlowReader(t *testing.T, server func(http.Handler) *httptest.Server) {
 	if !full || r.Stats().Dropped[DropFull] == 0 {
 		t.Error("no queue overflowed")
 	}
-	testkit.Eventually(t, "the slow one is cut off", func() bool { return r.Stats().Ended[EndSlow] == 1 })
+	testkit.Eventually(t, "the slow connection is reset", func() bool { return r.Stats().Ended[EndSlow] == 1 })
 	if s := r.Stats(); s.Open != 1 {
 		t.Errorf("%+v", s)
 	}
 }
 
-// TestStuckReader: one that takes a little now and then is cut off as well.
+// TestStuckReader: the connection of a client that reads too slowly is reset.
 func TestStuckReader(t *testing.T) {
 	r := start(t, Config{WriteTimeout: 300 * time.Millisecond, SendBuffer: 4 << 10})
-	conn, reader, _ := r.raw("")
+	conn, reader, _ := r.dialRaw("")
 	io.WriteString(conn, "\x82\x81\x00\x00\x00\x00a")
 	serial := r.in.next(t).serial
 	flood := make([]byte, 1000)
-	testkit.Eventually(t, "it is cut off", func() bool {
-		for range 64 { // Much more than is read.
+	testkit.Eventually(t, "the connection is reset", func() bool {
+		for range 64 { // Much more than the client reads.
 			r.Send(serial, flood)
 		}
 		reader.Discard(4000)

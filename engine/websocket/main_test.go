@@ -21,35 +21,35 @@ import (
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
-// patience bounds waits that end at once unless something is broken.
-const patience = 15 * time.Second
+// waitLimit is the time limit of waits that end at once unless a test fails.
+const waitLimit = 15 * time.Second
 
-// arrival is a message that a connection delivered.
-type arrival struct {
+// delivery is a message that a connection delivered.
+type delivery struct {
 	serial uint64
 	pkt    []byte
 }
 
-// intake is a relay that keeps what it is given, as long as there is room.
-type intake chan arrival
+// intake is an [engine.Intake] that keeps messages while it has room.
+type intake chan delivery
 
 func (in intake) Deliver(serial uint64, pkt []byte) bool {
 	select {
-	case in <- arrival{serial, bytes.Clone(pkt)}:
+	case in <- delivery{serial, bytes.Clone(pkt)}:
 		return true
 	default:
 		return false
 	}
 }
 
-func (in intake) next(t testing.TB) arrival {
+func (in intake) next(t testing.TB) delivery {
 	t.Helper()
 	select {
 	case a := <-in:
 		return a
-	case <-time.After(patience):
+	case <-time.After(waitLimit):
 		t.Fatal("no message came")
-		return arrival{}
+		return delivery{}
 	}
 }
 
@@ -69,12 +69,12 @@ func start(t testing.TB, cfg Config) *rig {
 	return startOn(t, cfg, httptest.NewServer)
 }
 
-// startOn is start with a server of plain HTTP or of TLS. Who is told goodbye has
-// the time for it on a slow machine, if a test does not say otherwise.
+// startOn is start with a server of plain HTTP or of TLS. The default of
+// CloseTimeout is long enough for a slow machine.
 func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Server) *rig {
 	t.Helper()
 	if cfg.CloseTimeout == 0 {
-		cfg.CloseTimeout = patience
+		cfg.CloseTimeout = waitLimit
 	}
 	tr, err := New(cfg)
 	if err != nil {
@@ -95,12 +95,12 @@ func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Serve
 				t.Errorf("Run: %v", err)
 			}
 			ended <- nil
-		case <-time.After(patience):
+		case <-time.After(waitLimit):
 			t.Fatal("Run does not return")
 		}
 	}
 	t.Cleanup(func() { r.stop() })
-	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
 	return r
 }
 
@@ -115,31 +115,32 @@ func (r *rig) dial() *ws.Conn {
 	return c
 }
 
-// hello sends a message and returns the connection's serial.
-func (r *rig) hello(c *ws.Conn) uint64 {
+// firstMessage sends a message and returns the connection's serial.
+func (r *rig) firstMessage(c *ws.Conn) uint64 {
 	r.t.Helper()
 	write(r.t, c, []byte("hello"))
 	return r.in.next(r.t).serial
 }
 
-// rawRequest is a handshake as a native client sends it.
+// rawRequest is the handshake of a native client.
 const rawRequest = "GET / HTTP/1.1\r\nHost: relay\r\nUpgrade: websocket\r\nConnection: Upgrade\r\n" +
 	"Sec-WebSocket-Version: 13\r\nSec-WebSocket-Key: dGhlIHNhbXBsZSBub25jZQ==\r\n"
 
-// raw opens a connection without a library, with further headers.
-func (r *rig) raw(headers string) (net.Conn, *bufio.Reader, string) {
+// dialRaw opens a connection without a library, with additional headers. It returns
+// the answer to the handshake.
+func (r *rig) dialRaw(headers string) (net.Conn, *bufio.Reader, string) {
 	r.t.Helper()
 	scheme, host, _ := strings.Cut(r.url, "://")
 	conn, err := net.Dial("tcp", host)
 	if err != nil {
 		r.t.Fatal(err)
 	}
-	conn.(*net.TCPConn).SetReadBuffer(4 << 10) // For those who are slow.
+	conn.(*net.TCPConn).SetReadBuffer(4 << 10) // For the tests of slow clients.
 	if scheme == "https" {
 		conn = tls.Client(conn, &tls.Config{InsecureSkipVerify: true})
 	}
 	r.t.Cleanup(func() { conn.Close() })
-	conn.SetReadDeadline(time.Now().Add(patience))
+	conn.SetReadDeadline(time.Now().Add(waitLimit))
 	io.WriteString(conn, rawRequest+headers+"\r\n")
 	reader := bufio.NewReader(conn)
 	var answer strings.Builder
@@ -162,7 +163,7 @@ func write(t testing.TB, c *ws.Conn, pkt []byte) {
 
 func read(t testing.TB, c *ws.Conn) []byte {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	kind, pkt, err := c.Read(ctx)
 	if err != nil || kind != ws.MessageBinary {
@@ -171,24 +172,24 @@ func read(t testing.TB, c *ws.Conn) []byte {
 	return pkt
 }
 
-// closedWith fails the test unless the next thing that a client sees is the end
-// of the connection, with that status.
-func closedWith(t testing.TB, c *ws.Conn, want ws.StatusCode) {
+// expectClose fails the test unless the client receives a close frame with that
+// status next.
+func expectClose(t testing.TB, c *ws.Conn, want ws.StatusCode) {
 	t.Helper()
-	ctx, cancel := context.WithTimeout(context.Background(), patience)
+	ctx, cancel := context.WithTimeout(context.Background(), waitLimit)
 	defer cancel()
 	if _, pkt, err := c.Read(ctx); ws.CloseStatus(err) != want {
 		t.Fatalf("read %x, %v, want status %v", pkt, err, want)
 	}
 }
 
-// endedAs waits until one connection has ended for that reason, and all are gone.
-func (r *rig) endedAs(why End) {
+// waitForEnd waits until one connection has ended for that reason and none is open.
+func (r *rig) waitForEnd(reason End) {
 	r.t.Helper()
-	testkit.Eventually(r.t, why.String(), func() bool { s := r.Stats(); return s.Ended[why] == 1 && s.Open == 0 })
+	testkit.Eventually(r.t, reason.String(), func() bool { s := r.Stats(); return s.Ended[reason] == 1 && s.Open == 0 })
 }
 
-// get returns the answer to a request with headers, which come in pairs.
+// get sends a request with headers, which are pairs of name and value.
 func get(t testing.TB, url string, headers ...string) (status int, header http.Header, body string) {
 	t.Helper()
 	req, _ := http.NewRequest(http.MethodGet, url, nil)
@@ -204,8 +205,8 @@ func get(t testing.TB, url string, headers ...string) (status int, header http.H
 	return resp.StatusCode, resp.Header, string(text)
 }
 
-// onBoth runs a test without and with TLS.
-func onBoth(t *testing.T, test func(t *testing.T, server func(http.Handler) *httptest.Server)) {
+// withAndWithoutTLS runs a test with both.
+func withAndWithoutTLS(t *testing.T, test func(t *testing.T, server func(http.Handler) *httptest.Server)) {
 	t.Run("ws", func(t *testing.T) { test(t, httptest.NewServer) })
 	t.Run("wss", func(t *testing.T) { test(t, httptest.NewTLSServer) })
 }

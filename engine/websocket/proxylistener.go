@@ -1,8 +1,14 @@
 package websocket
 
 import (
+	"bytes"
+	"cmp"
+	"encoding/binary"
+	"errors"
 	"net"
 	"net/netip"
+	"strconv"
+	"strings"
 	"sync"
 	"time"
 )
@@ -10,29 +16,29 @@ import (
 // DefaultProxyTimeout is how long a proxy may take to send its header.
 const DefaultProxyTimeout = 5 * time.Second
 
-// ProxyConfig says whose connections begin with a PROXY header.
+// ProxyConfig is the configuration of a [ProxyListener].
 type ProxyConfig struct {
-	// Proxies are the networks of the proxies that send one, with every
-	// connection. All other connections are passed on untouched.
+	// Proxies are the networks of the proxies, each of whose connections must
+	// begin with a PROXY header. All other connections are passed on unchanged.
 	Proxies []netip.Prefix
-	// Timeout bounds the wait for the whole header. Default 5 s.
+	// Timeout is the time within which the whole header must arrive. Default 5 s.
 	Timeout time.Duration
-	// OnRefuse hears of each connection of a proxy without a good header, which
-	// is closed. It must not block, and may be called by several goroutines. Nil:
-	// nobody.
+	// OnRefuse is called for each connection of a proxy that is closed because it
+	// has no valid header. It must not block. Several goroutines may call it at
+	// once. Default: not called.
 	OnRefuse func(proxy netip.Addr, err error)
 }
 
-// ProxyListener returns a listener whose connections have the address that a
-// proxy tells in the PROXY protocol, version 1 or 2. A proxy must send the
-// header: where it may be left out, a client could write its own. A client's
-// address that the header leaves out is the proxy's.
+// ProxyListener returns a listener whose connections have, as remote address, the
+// client's address from the header of the PROXY protocol, version 1 or 2. The
+// header is required from a proxy, since a client could write its own where it is
+// optional. The remote address is the proxy's if the header has no address.
 //
-// Accept never waits for a header: the first Read or RemoteAddr of a connection
-// does. So what calls RemoteAddr in its accept loop, such as a limit per
-// address, belongs below this listener, and TLS above it.
+// Accept does not wait for a header; the first Read or RemoteAddr of a connection
+// does. A listener that calls RemoteAddr in its accept loop, such as one with a
+// limit per address, must therefore be below this listener, and TLS above it.
 func ProxyListener(l net.Listener, c ProxyConfig) net.Listener {
-	c.Timeout = or(c.Timeout, DefaultProxyTimeout)
+	c.Timeout = cmp.Or(c.Timeout, DefaultProxyTimeout)
 	return &proxyListener{Listener: l, cfg: c}
 }
 
@@ -48,28 +54,28 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok || !trusts(l.cfg.Proxies, plain(tcp.AddrPort().Addr())) {
+	if !ok || !isTrusted(l.cfg.Proxies, normalize(tcp.AddrPort().Addr())) {
 		return conn, nil
 	}
 	return &proxyConn{Conn: conn, cfg: &l.cfg, remote: tcp}, nil
 }
 
-// proxyConn is a connection of a proxy.
+// proxyConn is a connection from a proxy.
 type proxyConn struct {
 	net.Conn
 	cfg *ProxyConfig
 
-	header sync.Once // fills what follows
+	header sync.Once // sets what follows
 	remote net.Addr
-	rest   []byte // read with the header; the reader's afterwards
+	rest   []byte // bytes after the header; owned by the reader
 	err    error
 
-	mu      sync.Mutex // guards what follows
-	wanted  time.Time  // the caller's deadline of reads
-	reading time.Time  // the header's, zero when it was read
+	mu             sync.Mutex // guards what follows
+	readDeadline   time.Time  // set by the caller
+	headerDeadline time.Time  // zero when the header is not being read
 }
 
-// NetConn returns the connection below, whose bytes begin with the header.
+// NetConn returns the wrapped connection, whose bytes begin with the header.
 func (c *proxyConn) NetConn() net.Conn { return c.Conn }
 
 // RemoteAddr returns the client's address. It waits for the header.
@@ -78,7 +84,7 @@ func (c *proxyConn) RemoteAddr() net.Addr {
 	return c.remote
 }
 
-// Read reads what follows the header.
+// Read reads the bytes after the header.
 func (c *proxyConn) Read(p []byte) (int, error) {
 	c.header.Do(c.readHeader)
 	if c.err != nil {
@@ -93,11 +99,11 @@ func (c *proxyConn) Read(p []byte) (int, error) {
 	return n, nil
 }
 
-// readHeader reads the header, or closes the connection.
+// readHeader reads the header. It closes the connection if that fails.
 func (c *proxyConn) readHeader() {
-	c.setReading(time.Now().Add(c.cfg.Timeout))
-	client, rest, err := c.parse()
-	c.setReading(time.Time{})
+	c.setHeaderDeadline(time.Now().Add(c.cfg.Timeout))
+	client, rest, err := c.receiveHeader()
+	c.setHeaderDeadline(time.Time{})
 	if err == nil {
 		c.rest = rest
 		if client.IsValid() {
@@ -107,53 +113,55 @@ func (c *proxyConn) readHeader() {
 	}
 	c.err = err
 	if c.cfg.OnRefuse != nil {
-		c.cfg.OnRefuse(plain(c.remote.(*net.TCPAddr).AddrPort().Addr()), err)
+		c.cfg.OnRefuse(normalize(c.remote.(*net.TCPAddr).AddrPort().Addr()), err)
 	}
 	_ = c.Conn.Close()
 }
 
-func (c *proxyConn) parse() (client netip.AddrPort, rest []byte, err error) {
+// receiveHeader reads until the header is complete. It returns the client's address
+// and the bytes after the header.
+func (c *proxyConn) receiveHeader() (client netip.AddrPort, rest []byte, err error) {
 	buf := make([]byte, proxyMax)
 	for n := 0; n < len(buf); {
-		got, err := c.Conn.Read(buf[n:])
-		n += got
-		client, size, parsed := parseProxyHeader(buf[:n])
-		if parsed == nil {
+		m, readErr := c.Conn.Read(buf[n:])
+		n += m
+		client, size, err := parseProxyHeader(buf[:n])
+		if err == nil {
 			return client, buf[size:n], nil
 		}
-		if parsed != errMoreHeader {
-			return client, nil, parsed
-		}
-		if err != nil {
+		if err != errPartialHeader {
 			return client, nil, err
+		}
+		if readErr != nil {
+			return client, nil, readErr
 		}
 	}
 	return client, nil, ErrProxyHeader
 }
 
-// setReading sets the deadline of the header.
-func (c *proxyConn) setReading(t time.Time) {
+// setHeaderDeadline sets the deadline of the header.
+func (c *proxyConn) setHeaderDeadline(t time.Time) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.reading = t
-	c.apply()
+	c.headerDeadline = t
+	c.applyReadDeadline()
 }
 
-// apply sets the earlier of both deadlines.
-func (c *proxyConn) apply() error {
-	t := c.wanted
-	if t.IsZero() || !c.reading.IsZero() && c.reading.Before(t) {
-		t = c.reading
+// applyReadDeadline sets the earlier of both deadlines.
+func (c *proxyConn) applyReadDeadline() error {
+	t := c.readDeadline
+	if t.IsZero() || !c.headerDeadline.IsZero() && c.headerDeadline.Before(t) {
+		t = c.headerDeadline
 	}
 	return c.Conn.SetReadDeadline(t)
 }
 
-// SetReadDeadline sets the deadline of reads, the header's included.
+// SetReadDeadline sets the deadline of reads, including those of the header.
 func (c *proxyConn) SetReadDeadline(t time.Time) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.wanted = t
-	return c.apply()
+	c.readDeadline = t
+	return c.applyReadDeadline()
 }
 
 // SetDeadline sets the deadline of reads and writes.
@@ -162,4 +170,119 @@ func (c *proxyConn) SetDeadline(t time.Time) error {
 		return err
 	}
 	return c.Conn.SetWriteDeadline(t)
+}
+
+// The errors of a PROXY header. Read returns ErrProxyHeader for a connection of a
+// proxy without a valid header.
+var (
+	ErrProxyHeader   = errors.New("websocket: the proxy's connection does not begin with a PROXY header")
+	errPartialHeader = errors.New("websocket: incomplete PROXY header")
+)
+
+// The layouts are those of HAProxy's proxy-protocol.txt, versions 1 and 2.
+const (
+	proxyV1Start = "PROXY "
+	proxyV1Max   = 107 // bytes, with CRLF
+	proxyV2Start = "\r\n\r\n\x00\r\nQUIT\n"
+	proxyV2Len   = 16 // bytes before the addresses
+	// proxyMax is the largest accepted header in bytes. The protocol requires a
+	// receiver to accept 536; some proxies add the name of a host and of a
+	// certificate.
+	proxyMax = 2048
+)
+
+// parseProxyHeader parses the PROXY header at the start of b. It returns the
+// client's address, which is invalid if the header has none, and the size of the
+// header. It fails with errPartialHeader if b is the beginning of a header, and
+// otherwise with ErrProxyHeader.
+func parseProxyHeader(b []byte) (client netip.AddrPort, n int, err error) {
+	switch {
+	case matchesPrefix(b, proxyV2Start):
+		return parseProxyV2(b)
+	case matchesPrefix(b, proxyV1Start):
+		return parseProxyV1(b)
+	}
+	return netip.AddrPort{}, 0, ErrProxyHeader
+}
+
+// matchesPrefix reports whether b begins with start or is a prefix of it.
+func matchesPrefix(b []byte, start string) bool {
+	n := min(len(b), len(start))
+	return string(b[:n]) == start[:n]
+}
+
+func parseProxyV1(b []byte) (client netip.AddrPort, n int, err error) {
+	end := bytes.Index(b[:min(len(b), proxyV1Max)], []byte("\r\n"))
+	if end < 0 {
+		if len(b) >= proxyV1Max {
+			return client, 0, ErrProxyHeader
+		}
+		return client, 0, errPartialHeader
+	}
+	if end < len(proxyV1Start) {
+		return client, 0, ErrProxyHeader
+	}
+	fields := strings.Split(string(b[len(proxyV1Start):end]), " ")
+	if fields[0] == "UNKNOWN" {
+		return client, end + 2, nil
+	}
+	if len(fields) != 5 {
+		return client, 0, ErrProxyHeader
+	}
+	from, ok := parseAddrPort(fields[0], fields[1], fields[3])
+	_, ok2 := parseAddrPort(fields[0], fields[2], fields[4])
+	if !ok || !ok2 {
+		return client, 0, ErrProxyHeader
+	}
+	return from, end + 2, nil
+}
+
+func parseAddrPort(family, host, port string) (netip.AddrPort, bool) {
+	addr, err := netip.ParseAddr(host)
+	number, err2 := strconv.ParseUint(port, 10, 16)
+	if err != nil || err2 != nil || addr.Zone() != "" || family != "TCP4" && family != "TCP6" {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(addr.Unmap(), uint16(number)), addr.Is4() == (family == "TCP4")
+}
+
+// The values of a version 2 header: version and command, family and protocol.
+const (
+	proxyV2Local = 0x20 // a connection of the proxy itself, as for a health check
+	proxyV2Proxy = 0x21
+	proxyV2TCP4  = 0x11
+	proxyV2TCP6  = 0x21
+	proxyV2Last  = 0x32 // the largest assigned family and protocol
+)
+
+func parseProxyV2(b []byte) (client netip.AddrPort, n int, err error) {
+	if len(b) < proxyV2Len {
+		return client, 0, errPartialHeader
+	}
+	command, family := b[12], b[13]
+	n = proxyV2Len + int(binary.BigEndian.Uint16(b[14:]))
+	if n > proxyMax || command != proxyV2Local && command != proxyV2Proxy || family > proxyV2Last || family&15 > 2 {
+		return client, 0, ErrProxyHeader
+	}
+	if len(b) < n {
+		return client, 0, errPartialHeader
+	}
+	if command == proxyV2Local {
+		return client, n, nil
+	}
+	var size int // of one address
+	switch family {
+	case proxyV2TCP4:
+		size = 4
+	case proxyV2TCP6:
+		size = 16
+	default:
+		return client, n, nil // Not TCP, so the address is of no use.
+	}
+	addresses := b[proxyV2Len:n]
+	if len(addresses) < 2*size+4 {
+		return client, 0, ErrProxyHeader
+	}
+	addr, _ := netip.AddrFromSlice(addresses[:size])
+	return netip.AddrPortFrom(addr.Unmap(), binary.BigEndian.Uint16(addresses[2*size:])), n, nil
 }

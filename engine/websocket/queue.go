@@ -9,44 +9,45 @@ import (
 )
 
 const (
-	// lengthSize is the size of the length before each message in the ring.
+	// lengthSize is the size in bytes of the length before each message.
 	lengthSize = 2
-	// ringStart is the size of the ring of a connection that was sent something.
-	ringStart = 2 << 10
+	// minRing is the smallest size of a ring in bytes. A connection to which
+	// nothing was sent has none.
+	minRing = 2 << 10
 )
 
-// queue holds what waits to be written to one connection: messages with their
-// lengths in a ring that grows with the need, up to a limit, and the ERROR that
-// is to be the last. Any goroutine may push, one pops.
+// queue holds the messages that wait to be written to one connection: a byte
+// ring of messages, each after its length, that grows up to a limit, and one
+// final ERROR. Any goroutine may push; one goroutine pops.
 type queue struct {
 	maxMessages, maxBytes int
-	patience              time.Duration // how long it may stay crowded
+	stuckAfter            time.Duration // how long a full queue may take to become empty
 
-	mu      sync.Mutex // guards what follows
-	ring    []byte
-	head    int // where the first message begins
-	used    int // bytes
-	count   int // messages
-	peak    int // the most bytes used since the last trim
-	crowded time.Time
-	last    [proto.ErrorLen]byte
-	hasLast bool
-	closed  bool
+	mu        sync.Mutex // guards what follows
+	ring      []byte
+	head      int       // where the first message begins
+	used      int       // bytes
+	count     int       // messages
+	peak      int       // the most bytes used since the last trim
+	fullSince time.Time // the first overflow since the queue was empty
+	final     [proto.ErrorLen]byte
+	hasFinal  bool
+	closed    bool
 }
 
-// pushed is what became of a message.
-type pushed uint8
+// pushResult is the result of [queue.push].
+type pushResult uint8
 
 const (
-	pushQueued pushed = iota
-	pushFirst         // queued, and the queue was empty: the writer may sleep
-	pushFull          // dropped: no room
-	pushStuck         // dropped, and the queue has not been empty for too long
-	pushClosed        // dropped: the connection is ending
+	pushQueued pushResult = iota
+	pushFirst             // queued, and the queue was empty: the writer may be waiting
+	pushFull              // dropped: no room
+	pushStuck             // dropped, and the queue was not empty for more than stuckAfter
+	pushClosed            // dropped: the connection is ending
 )
 
 // push copies a message into the queue. It allocates only when the ring grows.
-func (q *queue) push(pkt []byte) pushed {
+func (q *queue) push(pkt []byte) pushResult {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
@@ -54,7 +55,7 @@ func (q *queue) push(pkt []byte) pushed {
 	}
 	need := q.used + lengthSize + len(pkt)
 	if q.count >= q.maxMessages || need > q.maxBytes {
-		return q.full()
+		return q.rejectFull()
 	}
 	if need > len(q.ring) {
 		q.resize(need)
@@ -70,71 +71,72 @@ func (q *queue) push(pkt []byte) pushed {
 	return pushQueued
 }
 
-// full decides between a burst and a peer that does not keep up.
-func (q *queue) full() pushed {
+// rejectFull distinguishes a burst (pushFull) from a client that does not keep
+// up (pushStuck).
+func (q *queue) rejectFull() pushResult {
 	now := time.Now()
-	if q.crowded.IsZero() {
-		q.crowded = now
+	if q.fullSince.IsZero() {
+		q.fullSince = now
 	}
-	if now.Sub(q.crowded) > q.patience {
+	if now.Sub(q.fullSince) > q.stuckAfter {
 		return pushStuck
 	}
 	return pushFull
 }
 
-// pushLast takes the ERROR that ends the connection, for which there is always
-// room, and nothing after it. It reports false when the queue is closed.
-func (q *queue) pushLast(pkt []byte) bool {
+// pushFinal queues the ERROR that ends the connection, for which there is always
+// room, and closes the queue. It reports false if the queue is closed already.
+func (q *queue) pushFinal(pkt []byte) bool {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.closed {
 		return false
 	}
-	copy(q.last[:], pkt)
-	q.hasLast, q.closed = true, true
+	copy(q.final[:], pkt)
+	q.hasFinal, q.closed = true, true
 	return true
 }
 
-// close lets nothing more in. What is queued can still be popped.
+// close makes every later push fail. Queued messages can still be popped.
 func (q *queue) close() {
 	q.mu.Lock()
 	q.closed = true
 	q.mu.Unlock()
 }
 
-// pop moves the first message into dst, which has room for the largest one, and
-// reports false when there is none.
+// pop moves the first message into dst, which must have MaxMessage bytes. It
+// reports false if the queue is empty.
 func (q *queue) pop(dst []byte) (msg []byte, ok bool) {
 	q.mu.Lock()
 	defer q.mu.Unlock()
 	if q.count == 0 {
-		if !q.hasLast {
+		if !q.hasFinal {
 			return nil, false
 		}
-		q.hasLast = false
-		return dst[:copy(dst, q.last[:])], true
+		q.hasFinal = false
+		return dst[:copy(dst, q.final[:])], true
 	}
 	var length [lengthSize]byte
 	q.take(length[:])
 	msg = dst[:binary.BigEndian.Uint16(length[:])]
 	q.take(msg)
 	if q.count--; q.count == 0 {
-		q.crowded = time.Time{}
+		q.fullSince = time.Time{}
 	}
 	return msg, true
 }
 
-// left returns how many messages will never be popped.
-func (q *queue) left() int {
+// len returns the number of queued messages.
+func (q *queue) len() int {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if q.hasLast {
+	if q.hasFinal {
 		return q.count + 1
 	}
 	return q.count
 }
 
-// put appends bytes, which must have room.
+// put appends bytes to the ring, which must have room for them.
 func (q *queue) put(b []byte) {
 	tail := q.head + q.used
 	if tail >= len(q.ring) {
@@ -145,7 +147,7 @@ func (q *queue) put(b []byte) {
 	q.used += len(b)
 }
 
-// take removes the first bytes.
+// take removes the first len(b) bytes of the ring and copies them to b.
 func (q *queue) take(b []byte) {
 	n := copy(b, q.ring[q.head:])
 	copy(b[n:], q.ring)
@@ -155,9 +157,9 @@ func (q *queue) take(b []byte) {
 	q.used -= len(b)
 }
 
-// resize makes the ring large enough for need bytes, and keeps what is in it.
+// resize makes the ring large enough for need bytes and keeps its content.
 func (q *queue) resize(need int) {
-	size := max(len(q.ring), ringStart)
+	size := max(len(q.ring), minRing)
 	for size < need {
 		size *= 2
 	}
@@ -168,13 +170,13 @@ func (q *queue) resize(need int) {
 	q.put(old[:used-n])
 }
 
-// trim gives back half of a ring of which not a quarter was used since the last
-// call, so that one burst does not cost memory for ever.
+// trim halves an empty ring of which less than a quarter was used since the last
+// call, so that a burst does not hold memory for the rest of the connection.
 func (q *queue) trim() {
 	q.mu.Lock()
 	defer q.mu.Unlock()
-	if size := len(q.ring); q.used == 0 && size > ringStart && q.peak < size/4 {
-		q.ring, q.head = make([]byte, max(size/2, ringStart)), 0
+	if size := len(q.ring); q.used == 0 && size > minRing && q.peak < size/4 {
+		q.ring, q.head = make([]byte, max(size/2, minRing)), 0
 	}
 	q.peak = q.used
 }

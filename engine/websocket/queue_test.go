@@ -10,11 +10,11 @@ import (
 )
 
 func newQueue(messages, bytes int) *queue {
-	return &queue{maxMessages: messages, maxBytes: bytes, patience: time.Hour}
+	return &queue{maxMessages: messages, maxBytes: bytes, stuckAfter: time.Hour}
 }
 
-// TestQueueModel: over random sequences, what comes out is what went in, in
-// order, within both bounds.
+// TestQueueModel: in random sequences, messages are popped in the order in which
+// they were pushed, within both limits.
 func TestQueueModel(t *testing.T) {
 	for seed := range uint64(20) {
 		rng := rand.New(rand.NewPCG(seed, 1))
@@ -54,59 +54,59 @@ func TestQueueModel(t *testing.T) {
 	}
 }
 
-// TestQueueLast: the last message finds room in a full queue, comes last, and
-// nothing follows it.
-func TestQueueLast(t *testing.T) {
+// TestQueueFinal: the final message has room in a full queue, is popped last, and
+// closes the queue.
+func TestQueueFinal(t *testing.T) {
 	q := newQueue(1, 2000)
-	last := proto.Error{Code: proto.ErrorTimeout}.Append(nil)
+	final := proto.Error{Code: proto.ErrorTimeout}.Append(nil)
 	room := make([]byte, MaxMessage)
 	q.push([]byte("a"))
 	if got := q.push([]byte("b")); got != pushFull {
-		t.Fatalf("a message too many: %v", got)
+		t.Fatalf("a message above the limit: %v", got)
 	}
-	if !q.pushLast(last) || q.pushLast(last) {
-		t.Fatal("the last message is not taken, or taken twice")
+	if !q.pushFinal(final) || q.pushFinal(final) {
+		t.Fatal("the final message is not accepted, or accepted twice")
 	}
-	if got := q.push([]byte("c")); got != pushClosed || q.left() != 2 {
-		t.Fatalf("after the last: %v, %d left", got, q.left())
+	if got := q.push([]byte("c")); got != pushClosed || q.len() != 2 {
+		t.Fatalf("after the final message: %v, %d queued", got, q.len())
 	}
-	for _, want := range []string{"a", string(last)} {
+	for _, want := range []string{"a", string(final)} {
 		if msg, ok := q.pop(room); !ok || string(msg) != want {
 			t.Fatalf("popped %q, %v, want %q", msg, ok, want)
 		}
 	}
-	if msg, ok := q.pop(room); ok || q.left() != 0 {
+	if msg, ok := q.pop(room); ok || q.len() != 0 {
 		t.Fatalf("popped %q from an empty queue", msg)
 	}
 }
 
-// TestQueueStuck: a queue that overflowed and was not empty for too long is
-// told from a burst.
+// TestQueueStuck: a queue that overflowed and was not empty since for stuckAfter
+// is stuck; a shorter overflow is a burst.
 func TestQueueStuck(t *testing.T) {
 	q := newQueue(2, 2000)
-	q.patience = -1 // Any time is too long.
+	q.stuckAfter = -1 // Every overflow is too long.
 	room := make([]byte, MaxMessage)
 	q.push(nil)
 	q.push(nil)
 	if got := q.push(nil); got != pushStuck {
 		t.Errorf("got %v", got)
 	}
-	q.patience = time.Hour
+	q.stuckAfter = time.Hour
 	if got := q.push(nil); got != pushFull {
 		t.Errorf("got %v", got)
 	}
 	q.pop(room)
-	if q.push(nil); q.crowded.IsZero() {
-		t.Error("crowded no more, though it never was empty")
+	if q.push(nil); q.fullSince.IsZero() {
+		t.Error("fullSince is reset, though the queue was never empty")
 	}
 	q.pop(room)
 	q.pop(room)
-	if !q.crowded.IsZero() {
-		t.Error("crowded, though it was empty")
+	if !q.fullSince.IsZero() {
+		t.Error("fullSince is set, though the queue was empty")
 	}
 }
 
-// TestQueueTrim: a burst does not cost memory for ever.
+// TestQueueTrim: the ring shrinks after a burst.
 func TestQueueTrim(t *testing.T) {
 	q := newQueue(100, 64<<10)
 	room := make([]byte, MaxMessage)
@@ -120,7 +120,7 @@ func TestQueueTrim(t *testing.T) {
 	for range 10 {
 		q.trim()
 	}
-	if grown < 40_000 || len(q.ring) != ringStart {
+	if grown < 40_000 || len(q.ring) != minRing {
 		t.Errorf("%d bytes at first, %d later", grown, len(q.ring))
 	}
 }

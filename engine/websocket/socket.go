@@ -7,42 +7,44 @@ import (
 )
 
 const (
-	// holdSize is how many bytes of frames go into one write.
-	holdSize = 16 << 10
-	// recordSize is how many bytes of frames go into one write, and so into one
-	// record, of TLS, if there is more than one frame. Unity's native client
-	// decrypts into a buffer of 2,944 bytes. It drops ciphertext when that is
-	// full, and then fails the MAC of the next record.
+	// corkSize is the most bytes of frames in one write.
+	corkSize = 16 << 10
+	// recordSize is the most bytes of frames in one write over TLS, and so in one
+	// record, unless the record has a single frame. Unity's native client
+	// decrypts into a buffer of 2,944 bytes. When that is full it drops
+	// ciphertext, and the MAC of the next record is then wrong.
 	recordSize = 1400
-	// frameRoom is the room for one frame: a header of four bytes and a message.
-	frameRoom = 4 + MaxMessage
+	// maxFrame is the size of the largest frame: a header of four bytes and a
+	// message.
+	maxFrame = 4 + MaxMessage
 )
 
-// socket is a connection whose writes have a time-out each, and can be held
-// back so that several frames leave in one system call. The WebSocket library
-// writes whole frames to it, from the writer and, for pongs, from the reader.
+// socket is a connection with a timeout for each write. While it is corked it
+// buffers writes, so that several frames leave in one system call. The
+// WebSocket library writes whole frames to it, from the conn's writer and, for
+// pongs, from its reader.
 type socket struct {
 	net.Conn
 	timeout time.Duration
-	limit   int        // bytes of several frames in one write, at most holdSize
-	holds   *sync.Pool // of *[holdSize]byte
+	limit   int        // bytes of several frames in one write, at most corkSize
+	buffers *sync.Pool // of *[corkSize]byte
 
-	mu   sync.Mutex // guards held, and orders writes
-	hold *[holdSize]byte
-	held int // bytes
+	mu       sync.Mutex      // guards what follows, and orders writes
+	corked   *[corkSize]byte // nil while the socket is not corked
+	buffered int             // bytes
 
-	deadlines sync.Mutex // guards until
-	until     time.Time  // nothing lasts longer; zero: no limit
+	deadlines     sync.Mutex // guards finalDeadline
+	finalDeadline time.Time  // of all reads and writes; zero: none
 }
 
-// Write writes p, or keeps it until release.
+// Write writes p, or buffers it while the socket is corked.
 func (s *socket) Write(p []byte) (int, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.hold == nil {
+	if s.corked == nil {
 		return s.write(p)
 	}
-	if s.held+len(p) > s.limit {
+	if s.buffered+len(p) > s.limit {
 		if err := s.flush(); err != nil {
 			return 0, err
 		}
@@ -50,109 +52,112 @@ func (s *socket) Write(p []byte) (int, error) {
 	if len(p) > s.limit {
 		return s.write(p)
 	}
-	s.held += copy(s.hold[s.held:], p)
+	s.buffered += copy(s.corked[s.buffered:], p)
 	return len(p), nil
 }
 
-// holdBack keeps what is written until release is called.
-func (s *socket) holdBack() {
+// cork makes Write buffer until uncork is called.
+func (s *socket) cork() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	s.hold = s.holds.Get().(*[holdSize]byte)
+	s.corked = s.buffers.Get().(*[corkSize]byte)
 }
 
-// release writes what was held back.
-func (s *socket) release() error {
+// uncork writes what is buffered.
+func (s *socket) uncork() error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	err := s.flush()
-	s.holds.Put(s.hold)
-	s.hold = nil
+	s.buffers.Put(s.corked)
+	s.corked = nil
 	return err
 }
 
 func (s *socket) flush() error {
-	if s.held == 0 {
+	if s.buffered == 0 {
 		return nil
 	}
-	_, err := s.write(s.hold[:s.held])
-	s.held = 0
+	_, err := s.write(s.corked[:s.buffered])
+	s.buffered = 0
 	return err
 }
 
 func (s *socket) write(p []byte) (int, error) {
-	if err := s.allow(); err != nil {
+	if err := s.setWriteDeadline(); err != nil {
 		return 0, err
 	}
 	return s.Conn.Write(p)
 }
 
-// Close closes the connection. What is held back is written before, such as the
-// answer to a client's goodbye, unless a write is under way or it is too late.
+// Close closes the connection. It first writes what is buffered, such as the
+// answer to a client's close frame, unless another write is in progress or the
+// final deadline has passed.
 func (s *socket) Close() error {
-	if s.late() {
+	if s.isPastDeadline() {
 		s.abort()
 		return nil
 	}
 	if s.mu.TryLock() {
-		_ = s.flush() // It was too late then.
+		_ = s.flush() // The connection is closed in any case.
 		s.mu.Unlock()
 	}
 	return s.Conn.Close()
 }
 
-// allow gives a write its time.
-func (s *socket) allow() error {
+// setWriteDeadline sets the deadline of the next write.
+func (s *socket) setWriteDeadline() error {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
 	end := time.Now().Add(s.timeout)
-	if !s.until.IsZero() && s.until.Before(end) {
-		end = s.until
+	if !s.finalDeadline.IsZero() && s.finalDeadline.Before(end) {
+		end = s.finalDeadline
 	}
 	return s.Conn.SetWriteDeadline(end)
 }
 
-// finish lets no read or write last longer than until, those under way
-// included. It does not block.
-func (s *socket) finish(until time.Time) {
+// setFinalDeadline sets a deadline for all reads and writes, including those in
+// progress. It does not block.
+func (s *socket) setFinalDeadline(deadline time.Time) {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
-	s.until = until
-	_ = s.Conn.SetDeadline(until) // A connection that takes no deadline is closed already.
+	s.finalDeadline = deadline
+	_ = s.Conn.SetDeadline(deadline) // It fails only on a closed connection.
 }
 
-// late reports whether finish allows nothing more.
-func (s *socket) late() bool {
+// isPastDeadline reports whether the final deadline has passed.
+func (s *socket) isPastDeadline() bool {
 	s.deadlines.Lock()
 	defer s.deadlines.Unlock()
-	return !s.until.IsZero() && !time.Now().Before(s.until)
+	return !s.finalDeadline.IsZero() && !time.Now().Before(s.finalDeadline)
 }
 
-// abort closes the connection with a reset where that is possible, so that the
-// kernel keeps nothing of it, and without a last word of TLS, which could block.
+// abort closes the connection with a TCP reset where that is possible, so that
+// the kernel frees its buffers, and without the close_notify of TLS, which could
+// block.
 func (s *socket) abort() {
-	for conn := s.Conn; conn != nil; conn = below(conn) {
+	for conn := s.Conn; conn != nil; conn = innerConn(conn) {
 		if tcp, ok := conn.(interface{ SetLinger(sec int) error }); ok {
 			_ = tcp.SetLinger(0)
 		}
 	}
-	if inner := below(s.Conn); inner != nil {
+	if inner := innerConn(s.Conn); inner != nil {
 		_ = inner.Close()
 	}
 	_ = s.Conn.Close()
 }
 
-// setSendBuffer sets the size of the kernel's buffer where that is possible.
+// setSendBuffer sets the size of the kernel's send buffer where that is possible.
 func (s *socket) setSendBuffer(bytes int) {
-	for conn := s.Conn; conn != nil && bytes > 0; conn = below(conn) {
+	for conn := s.Conn; conn != nil && bytes > 0; conn = innerConn(conn) {
 		if tcp, ok := conn.(interface{ SetWriteBuffer(bytes int) error }); ok {
-			_ = tcp.SetWriteBuffer(bytes) // The kernel's choice will do as well.
+			_ = tcp.SetWriteBuffer(bytes) // The kernel's default works as well.
 		}
 	}
 }
 
-// below returns what a connection, of TLS for example, was made of, or nil.
-func below(conn net.Conn) net.Conn {
+// innerConn returns the connection that conn, for example one of TLS, wraps, or
+// nil.
+func innerConn(conn net.Conn) net.Conn {
 	if outer, ok := conn.(interface{ NetConn() net.Conn }); ok {
 		return outer.NetConn()
 	}

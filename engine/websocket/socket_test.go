@@ -13,53 +13,53 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// gate is a listener whose connections record the size of each write to TCP, and
-// block there while mu is locked.
-type gate struct {
+// writeRecorder is a listener whose connections record the size of each write to
+// TCP. A write blocks while mu is locked.
+type writeRecorder struct {
 	net.Listener
 	mu      sync.Mutex // guards sizes
 	blocked atomic.Int32
 	sizes   []int
 }
 
-func (g *gate) Accept() (net.Conn, error) {
+func (g *writeRecorder) Accept() (net.Conn, error) {
 	conn, err := g.Listener.Accept()
-	return &gateConn{conn, g}, err
+	return &recordedConn{conn, g}, err
 }
 
-type gateConn struct {
+type recordedConn struct {
 	net.Conn
-	gate *gate
+	recorder *writeRecorder
 }
 
-func (c *gateConn) Write(p []byte) (int, error) {
-	c.gate.blocked.Add(1)
-	c.gate.mu.Lock()
-	defer c.gate.mu.Unlock()
-	c.gate.blocked.Add(-1)
-	c.gate.sizes = append(c.gate.sizes, len(p))
+func (c *recordedConn) Write(p []byte) (int, error) {
+	c.recorder.blocked.Add(1)
+	c.recorder.mu.Lock()
+	defer c.recorder.mu.Unlock()
+	c.recorder.blocked.Add(-1)
+	c.recorder.sizes = append(c.recorder.sizes, len(p))
 	return c.Conn.Write(p)
 }
 
-// TestWriteSizes: what is queued leaves in writes of 16 KiB without TLS. With
-// TLS, several frames in one write, and so in one record, have at most 1,400
-// bytes, and no frame is split.
+// TestWriteSizes: without TLS, queued messages leave in writes of up to 16 KiB.
+// With TLS, several frames in one write, and so in one record, have at most 1,400
+// bytes. No frame is split.
 func TestWriteSizes(t *testing.T) {
 	const header, tls = 4, 5 + 1 + 16 // TLS 1.3: record header, content type, tag
 	for _, test := range []struct {
 		secure          bool
 		size, count     int
-		want, remaining int // bytes of each write but the last, and of that
+		want, remaining int // bytes of each write but the last, and of the last
 	}{
 		{false, 1270, 16, 12 * (header + 1270), 4 * (header + 1270)},
 		{true, 1270, 16, header + 1270 + tls, header + 1270 + tls},
 		{true, 696, 7, 2*(header+696) + tls, header + 696 + tls}, // two fill 1,400 exactly
 		{true, 697, 7, header + 697 + tls, header + 697 + tls},
 		{true, 1396, 3, header + 1396 + tls, header + 1396 + tls},
-		{true, MaxMessage, 3, header + MaxMessage + tls, header + MaxMessage + tls}, // a larger frame is alone
+		{true, MaxMessage, 3, header + MaxMessage + tls, header + MaxMessage + tls}, // a larger frame has its own record
 	} {
 		t.Run(fmt.Sprintf("%v/%d", test.secure, test.size), func(t *testing.T) {
-			g := new(gate)
+			g := new(writeRecorder)
 			r := startOn(t, Config{MaxOutgoing: MaxMessage}, func(h http.Handler) *httptest.Server {
 				srv := httptest.NewUnstartedServer(h)
 				g.Listener, srv.Listener = srv.Listener, g
@@ -72,13 +72,13 @@ func TestWriteSizes(t *testing.T) {
 			})
 			c := r.dial()
 			c.SetReadLimit(MaxMessage)
-			serial := r.hello(c)
+			serial := r.firstMessage(c)
 			g.mu.Lock()
 			r.Send(serial, nil)
 			testkit.Eventually(t, "the writer is blocked", func() bool { return g.blocked.Load() == 1 })
 			for range test.count {
 				if !r.Send(serial, make([]byte, test.size)) {
-					t.Error("a message was not taken")
+					t.Error("a message was not queued")
 				}
 			}
 			g.sizes = nil

@@ -1,52 +1,61 @@
 package websocket
 
 import (
+	"cmp"
 	"context"
 	"errors"
+	"fmt"
 	"net/netip"
+	"net/url"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ErrAlreadyRun means that Run was called twice.
+// ErrAlreadyRun is returned by the second call of [Transport.Run].
 var ErrAlreadyRun = errors.New("websocket: the transport has been run already")
 
-// Transport is the WebSocket way into a relay. It implements
-// [engine.Transport] and [net/http.Handler].
+// Transport serves the relay protocol over WebSocket. It implements
+// [engine.Transport] and [net/http.Handler]. Any goroutine may call its methods.
 type Transport struct {
-	cfg    Config
-	holds  sync.Pool // of *[holdSize]byte
-	serial atomic.Uint64
-	ran    atomic.Bool
-	began  chan struct{} // closed when callers are let in
-	door   door
-	shards [numShards]shard
-	counts counters
+	cfg       Config
+	buffers   sync.Pool // of *[corkSize]byte
+	serial    atomic.Uint64
+	started   atomic.Bool
+	running   chan struct{} // closed when Run accepts connections
+	admission admission
+	shards    [numShards]shard
+	counts    counters
 }
 
-// numShards is a power of two, so many that workers seldom meet at a lock.
+// numShards is a power of two, and large enough that workers seldom contend for
+// a lock.
 const numShards = 64
 
-// shard has the connections of some serials.
+// shard holds the connections whose serials are equal modulo numShards.
 type shard struct {
 	mu    sync.RWMutex // guards conns
 	conns map[uint64]*conn
-	_     [32]byte // so that two locks do not share a cache line
+	_     [32]byte // keeps the locks of two shards out of one cache line
 }
 
-// New returns a transport, or what is wrong with the configuration.
+// New returns a transport that accepts connections once Run is called. It fails
+// if a field of the configuration is out of range.
 func New(cfg Config) (*Transport, error) {
 	cfg = cfg.withDefaults()
 	if err := cfg.validate(); err != nil {
 		return nil, err
 	}
-	t := &Transport{cfg: cfg, began: make(chan struct{})}
-	t.holds.New = func() any { return new([holdSize]byte) }
-	t.door = door{maxTotal: cfg.MaxConns, maxAddress: cfg.MaxConnsPerAddress, by: make(map[netip.Prefix]int)}
+	t := &Transport{cfg: cfg, running: make(chan struct{})}
+	t.buffers.New = func() any { return new([corkSize]byte) }
+	t.admission = admission{maxTotal: cfg.MaxConns, maxPerAddress: cfg.MaxConnsPerAddress, perAddress: make(map[netip.Prefix]int)}
 	for i := range t.shards {
 		t.shards[i].conns = make(map[uint64]*conn)
 	}
@@ -56,35 +65,36 @@ func New(cfg Config) (*Transport, error) {
 // Kind returns [endpoint.KindWS].
 func (t *Transport) Kind() endpoint.Kind { return endpoint.KindWS }
 
-// Run lets callers in until ctx ends, and returns when all connections are
-// closed, which takes CloseTimeout at the most, and a little more for one that
-// a worker of the http.Server is about to open. It can be called once.
+// Run accepts connections until ctx is done, then closes all of them. It returns
+// when all are closed: after CloseTimeout at most, and a little more for a
+// connection that the http.Server is opening at that moment. A second call
+// returns [ErrAlreadyRun].
 func (t *Transport) Run(ctx context.Context, in engine.Intake) error {
-	if !t.ran.CompareAndSwap(false, true) {
+	if !t.started.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
 	}
-	t.door.unlock(in)
-	close(t.began)
+	t.admission.start(in)
+	close(t.running)
 	<-ctx.Done()
-	t.door.lock()
+	t.admission.stop()
 	for i := range t.shards {
-		for _, c := range t.shards[i].all() {
+		for _, c := range t.shards[i].snapshot() {
 			c.end(EndStopped)
 		}
 	}
-	t.door.inward.Wait()
+	t.admission.conns.Wait()
 	return nil
 }
 
-// Running returns a channel that is closed once callers are let in.
-func (t *Transport) Running() <-chan struct{} { return t.began }
+// Running returns a channel that is closed when Run accepts connections.
+func (t *Transport) Running() <-chan struct{} { return t.running }
 
 // MaxMessage returns Config.MaxOutgoing, see [engine.Transport].
 func (t *Transport) MaxMessage() int { return t.cfg.MaxOutgoing }
 
-// Send queues a message for a connection. It copies pkt, never blocks, and
-// reports false when the connection is gone or its queue is full. After ERROR 1
-// or 4 the connection is closed. Any goroutine may call it.
+// Send queues a message for a connection. It copies pkt and never blocks. It
+// reports false if the connection has ended or its queue is full. An ERROR with
+// code 1 or 4 closes the connection after it is written.
 func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	c := t.find(serial)
 	if c == nil {
@@ -95,14 +105,14 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 		return c.send(pkt)
 	}
 	if e.Code == proto.ErrorTimeout || e.Code == proto.ErrorNotFound {
-		return c.sendLast(pkt)
+		return c.sendFinal(pkt)
 	}
 	return c.sendError(pkt)
 }
 
 // drop counts a message and returns false.
-func (t *Transport) drop(why Drop) bool {
-	t.counts.dropped[why].Add(1)
+func (t *Transport) drop(reason Drop) bool {
+	t.counts.dropped[reason].Add(1)
 	return false
 }
 
@@ -120,8 +130,8 @@ func (t *Transport) add(c *conn) {
 	s.mu.Lock()
 	s.conns[c.serial] = c
 	s.mu.Unlock()
-	if t.door.locked() {
-		c.end(EndStopped) // Run may have looked already.
+	if !t.admission.isRunning() {
+		c.end(EndStopped) // Run may have closed the others already.
 	}
 }
 
@@ -132,11 +142,340 @@ func (t *Transport) remove(c *conn) {
 	delete(s.conns, c.serial)
 }
 
-func (s *shard) all() (all []*conn) {
+func (s *shard) snapshot() (conns []*conn) {
 	s.mu.RLock()
 	defer s.mu.RUnlock()
 	for _, c := range s.conns {
-		all = append(all, c)
+		conns = append(conns, c)
 	}
-	return all
+	return conns
+}
+
+// MaxMessage is the size in bytes of the largest message that a connection may
+// send: the largest message that the relay forwards.
+const MaxMessage = proto.RelayOverhead + proto.MaxContent
+
+// The defaults of a [Config].
+const (
+	DefaultMaxOutgoing   = 1386 // a native client's limit: 1,400 less 14
+	DefaultQueueMessages = 256
+	DefaultQueueBytes    = 128 << 10
+	DefaultSendBuffer    = 128 << 10
+	DefaultConns         = 4096
+	DefaultAddressConns  = 64
+	DefaultPingInterval  = 20 * time.Second
+	DefaultPongTimeout   = 10 * time.Second
+	DefaultWriteTimeout  = 5 * time.Second
+	DefaultCloseTimeout  = 2 * time.Second
+	DefaultBindTimeout   = 10 * time.Second
+	DefaultIdleTimeout   = 2 * time.Minute
+)
+
+// Config is the configuration of a [Transport]. The zero value of a field means
+// its default. It must not be modified after New.
+type Config struct {
+	// MaxOutgoing is the size in bytes of the largest message that is sent; the
+	// engine drops larger ones. 36 to 1,472, default 1,386. The package comment
+	// has the limits of the clients.
+	MaxOutgoing int
+	// QueueMessages and QueueBytes limit the queue of one connection. A message
+	// takes two bytes more than its size. Default 256 messages and 128 KiB.
+	QueueMessages, QueueBytes int
+	// SendBuffer is the size in bytes of the kernel's send buffer of one
+	// connection, which must be a *net.TCPConn or wrap one with a NetConn method.
+	// A connection carries at most this size per round trip. Default 128 KiB;
+	// negative: the kernel's default.
+	SendBuffer int
+
+	// MaxConns is the largest number of open connections. Default 4,096.
+	MaxConns int
+	// MaxConnsPerAddress is the largest number of open connections from one IPv4
+	// address or IPv6 /56. Default 64; negative: MaxConns.
+	MaxConnsPerAddress int
+	// TrustedProxies are the networks of the reverse proxies whose header
+	// X-Forwarded-For is used. Connections of a proxy that sends none count
+	// towards MaxConns only. Default: none.
+	TrustedProxies []netip.Prefix
+	// AllowOrigins are the origins of web pages that may connect, as
+	// scheme://host, "null", or "*" for all. A client without an Origin header,
+	// such as a native one, may always connect. Default: all.
+	AllowOrigins []string
+
+	// PingInterval is the time between checks of a connection: it is pinged if
+	// nothing was received since the last check. Default 20 s.
+	PingInterval time.Duration
+	// PongTimeout is the time within which a client must answer a ping, or else
+	// its connection is reset. Default 10 s.
+	PongTimeout time.Duration
+	// WriteTimeout is the time that one write may take, and that an overflowed
+	// queue may take to become empty, before the connection is reset. Default 5 s.
+	WriteTimeout time.Duration
+	// CloseTimeout is the time for a connection that is closed with a status: to
+	// write the queued messages and to receive the answer. Default 2 s.
+	CloseTimeout time.Duration
+	// BindTimeout is the time after which a connection is closed if the relay has
+	// sent it nothing but ERROR. Default 10 s.
+	BindTimeout time.Duration
+	// IdleTimeout is the time after which a connection is closed to which nothing
+	// but ERROR was sent. It should be longer than any idle timeout of the
+	// engine. Default 2 minutes; negative: never.
+	IdleTimeout time.Duration
+}
+
+func (c Config) withDefaults() Config {
+	c.MaxOutgoing = cmp.Or(c.MaxOutgoing, DefaultMaxOutgoing)
+	c.QueueMessages = cmp.Or(c.QueueMessages, DefaultQueueMessages)
+	c.QueueBytes = cmp.Or(c.QueueBytes, DefaultQueueBytes)
+	c.SendBuffer = cmp.Or(c.SendBuffer, DefaultSendBuffer)
+	c.MaxConns = cmp.Or(c.MaxConns, DefaultConns)
+	c.MaxConnsPerAddress = cmp.Or(c.MaxConnsPerAddress, DefaultAddressConns)
+	if c.MaxConnsPerAddress < 0 {
+		c.MaxConnsPerAddress = c.MaxConns
+	}
+	c.PingInterval = cmp.Or(c.PingInterval, DefaultPingInterval)
+	c.PongTimeout = cmp.Or(c.PongTimeout, DefaultPongTimeout)
+	c.WriteTimeout = cmp.Or(c.WriteTimeout, DefaultWriteTimeout)
+	c.CloseTimeout = cmp.Or(c.CloseTimeout, DefaultCloseTimeout)
+	c.BindTimeout = cmp.Or(c.BindTimeout, DefaultBindTimeout)
+	c.IdleTimeout = cmp.Or(c.IdleTimeout, DefaultIdleTimeout)
+	return c
+}
+
+// minMaxOutgoing is the size of ACCEPTED, the largest reply of a relay, which
+// every client must receive.
+const minMaxOutgoing = proto.AcceptedLen
+
+// validate returns the first error of a configuration with its defaults set.
+func (c *Config) validate() error {
+	for _, f := range []struct {
+		name            string
+		value, min, max int
+	}{
+		{"MaxOutgoing", c.MaxOutgoing, minMaxOutgoing, MaxMessage},
+		{"QueueMessages", c.QueueMessages, 1, 1 << 16},
+		{"QueueBytes", c.QueueBytes, MaxMessage + lengthSize, 1 << 26},
+		{"SendBuffer", max(c.SendBuffer, 0), 0, 1 << 30},
+		{"MaxConns", c.MaxConns, 1, 1 << 24},
+	} {
+		if f.value < f.min || f.value > f.max {
+			return fmt.Errorf("websocket: Config.%s is %d, want %d to %d", f.name, f.value, f.min, f.max)
+		}
+	}
+	for _, f := range []struct {
+		name  string
+		value time.Duration
+	}{
+		{"PingInterval", c.PingInterval},
+		{"PongTimeout", c.PongTimeout},
+		{"WriteTimeout", c.WriteTimeout},
+		{"CloseTimeout", c.CloseTimeout},
+		{"BindTimeout", c.BindTimeout},
+		{"IdleTimeout", max(c.IdleTimeout, 1)},
+	} {
+		if f.value <= 0 || f.value > 24*time.Hour {
+			return fmt.Errorf("websocket: Config.%s is %v, want more than 0 and at most 24h", f.name, f.value)
+		}
+	}
+	if i := slices.IndexFunc(c.AllowOrigins, func(o string) bool { return !validOrigin(o) }); i >= 0 {
+		return fmt.Errorf("websocket: Config.AllowOrigins has %q, want scheme://host, null or *", c.AllowOrigins[i])
+	}
+	return nil
+}
+
+// anyOrigin is the entry of Config.AllowOrigins that allows all origins.
+const anyOrigin = "*"
+
+// validOrigin reports whether s can be the value of an Origin header.
+func validOrigin(s string) bool {
+	if s == anyOrigin || s == "null" {
+		return true
+	}
+	u, err := url.Parse(s)
+	return err == nil && u.Scheme != "" && u.Host != "" && strings.EqualFold(s, u.Scheme+"://"+u.Host)
+}
+
+// allows reports whether a request with that Origin header may connect.
+func (c *Config) allows(origin string) bool {
+	return origin == "" || c.AllowOrigins == nil ||
+		slices.ContainsFunc(c.AllowOrigins, func(o string) bool { return o == anyOrigin || strings.EqualFold(o, origin) })
+}
+
+// Refusal is the reason why a request was not upgraded to WebSocket.
+type Refusal uint8
+
+// The reasons of a refusal.
+const (
+	// RefusedNoUpgrade: the request has no upgrade to WebSocket; status 426.
+	RefusedNoUpgrade Refusal = iota
+	// RefusedHandshake: the handshake violates RFC 6455, or the server cannot
+	// upgrade; status 400, 405, 426 or 501.
+	RefusedHandshake
+	// RefusedOrigin: Config.AllowOrigins does not have the origin; status 403.
+	RefusedOrigin
+	// RefusedStopped: Run does not run; status 503.
+	RefusedStopped
+	// RefusedTotal: Config.MaxConns connections are open; status 503.
+	RefusedTotal
+	// RefusedAddress: Config.MaxConnsPerAddress connections of the address are
+	// open; status 429.
+	RefusedAddress
+
+	// NumRefusals is the number of refusals.
+	NumRefusals
+)
+
+var refusalNames = [NumRefusals]string{
+	RefusedNoUpgrade: "plain", RefusedHandshake: "handshake", RefusedOrigin: "origin",
+	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address",
+}
+
+// String returns the name of the refusal in metrics.
+func (r Refusal) String() string {
+	if r < NumRefusals {
+		return refusalNames[r]
+	}
+	return "unknown"
+}
+
+// Drop is the reason why a message was dropped.
+type Drop uint8
+
+// The reasons of a drop.
+const (
+	// DropBusy: the relay was too busy for a received message.
+	DropBusy Drop = iota
+	// DropUnbound: more than 64 messages were received before the relay sent
+	// one other than ERROR.
+	DropUnbound
+	// DropFull: the queue of the connection was full.
+	DropFull
+	// DropGone: the connection ended before a message to it was written.
+	DropGone
+
+	// NumDrops is the number of reasons.
+	NumDrops
+)
+
+var dropNames = [NumDrops]string{
+	DropBusy: "busy", DropUnbound: "unproven", DropFull: "full", DropGone: "gone",
+}
+
+// String returns the name of the reason in metrics.
+func (d Drop) String() string {
+	if d < NumDrops {
+		return dropNames[d]
+	}
+	return "unknown"
+}
+
+// End is the reason why a connection ended.
+type End uint8
+
+// The reasons of an end. A number is the close status that the client gets.
+const (
+	endNone End = iota // it has not ended
+	// EndPeer: the client closed it.
+	EndPeer
+	// EndLost: the connection broke.
+	EndLost
+	// EndText: the client sent a text message; 1003.
+	EndText
+	// EndLarge: the client sent more than MaxMessage bytes; 1009.
+	EndLarge
+	// EndProtocol: the client violated RFC 6455; 1002.
+	EndProtocol
+	// EndFinalError: ERROR 1 or 4 was sent; 1000.
+	EndFinalError
+	// EndUnbound: nothing but ERROR was sent within Config.BindTimeout; 1008.
+	EndUnbound
+	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout; 1000.
+	EndIdle
+	// EndSlow: the client read too slowly; a reset.
+	EndSlow
+	// EndPing: a ping was not answered; a reset.
+	EndPing
+	// EndStopped: the context of Run was done; 1001.
+	EndStopped
+
+	// NumEnds is the number of ends, including an unused zero.
+	NumEnds
+)
+
+// ends has the name of each end in metrics, and the status and reason of its
+// close frame; no close frame is sent if the status is zero.
+var ends = [NumEnds]struct {
+	name   string
+	status ws.StatusCode
+	reason string
+}{
+	endNone:       {name: "none"},
+	EndPeer:       {name: "peer"},
+	EndLost:       {name: "lost"},
+	EndText:       {"text", ws.StatusUnsupportedData, "binary messages only"},
+	EndLarge:      {"large", ws.StatusMessageTooBig, "at most 1472 bytes"},
+	EndProtocol:   {"protocol", ws.StatusProtocolError, ""},
+	EndFinalError: {"last", ws.StatusNormalClosure, ""},
+	EndUnbound:    {"unbound", ws.StatusPolicyViolation, "no BIND"},
+	EndIdle:       {"idle", ws.StatusNormalClosure, "idle"},
+	EndSlow:       {name: "slow"},
+	EndPing:       {name: "ping"},
+	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
+}
+
+// String returns the name of the end in metrics.
+func (e End) String() string {
+	if e < NumEnds {
+		return ends[e].name
+	}
+	return "unknown"
+}
+
+// Stats are counts since [New].
+type Stats struct {
+	// Open is the number of open connections, Opened the number ever opened.
+	Open   int
+	Opened uint64
+	// Received and ReceivedBytes count messages that were passed to the relay.
+	Received, ReceivedBytes uint64
+	// Sent and SentBytes count messages that were written, without frame headers.
+	Sent, SentBytes uint64
+	// Pings counts sent pings.
+	Pings uint64
+	// Refused counts requests that were not upgraded, by Refusal.
+	Refused [NumRefusals]uint64
+	// Dropped counts dropped messages, by Drop.
+	Dropped [NumDrops]uint64
+	// Ended counts ended connections, by End.
+	Ended [NumEnds]uint64
+}
+
+// counters are the counters of [Stats].
+type counters struct {
+	opened                  atomic.Uint64
+	received, receivedBytes atomic.Uint64
+	sent, sentBytes         atomic.Uint64
+	pings                   atomic.Uint64
+	refused                 [NumRefusals]atomic.Uint64
+	dropped                 [NumDrops]atomic.Uint64
+	ended                   [NumEnds]atomic.Uint64
+}
+
+// Stats returns the counts.
+func (t *Transport) Stats() Stats {
+	c := &t.counts
+	s := Stats{
+		Open: t.admission.count(), Opened: c.opened.Load(),
+		Received: c.received.Load(), ReceivedBytes: c.receivedBytes.Load(),
+		Sent: c.sent.Load(), SentBytes: c.sentBytes.Load(), Pings: c.pings.Load(),
+	}
+	for i := range s.Refused {
+		s.Refused[i] = c.refused[i].Load()
+	}
+	for i := range s.Dropped {
+		s.Dropped[i] = c.dropped[i].Load()
+	}
+	for i := range s.Ended {
+		s.Ended[i] = c.ended[i].Load()
+	}
+	return s
 }

@@ -4,72 +4,75 @@ import (
 	"bufio"
 	"net"
 	"net/http"
+	"net/netip"
+	"slices"
 	"strings"
+	"sync"
 	"time"
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// plainText is for a person who opens the address in a browser, or runs a proxy
-// that does not pass the upgrade on.
-const plainText = `This is the WebSocket of a Ferry relay, for game clients (ws:// or wss://).
+// noUpgradeText answers a request without an upgrade: from a browser, or through
+// a reverse proxy that does not forward the upgrade.
+const noUpgradeText = `This is the WebSocket of a Ferry relay, for game clients (ws:// or wss://).
 A reverse proxy in front of it must pass on the headers Upgrade and Connection.
 `
 
-// ServeHTTP makes a WebSocket of the connection and serves it until it ends.
-// Any other request is answered with 426, and with what this is.
+// ServeHTTP upgrades the connection to WebSocket and serves it until it ends. It
+// answers a request without an upgrade with 426 and an explanation.
 func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
-	if !asksForWebSocket(r) {
+	if !requestsWebSocket(r) {
 		if r.ProtoMajor == 1 { // HTTP/2 forbids these.
 			w.Header().Set("Connection", "Upgrade")
 			w.Header().Set("Upgrade", "websocket")
 		}
-		t.refuse(w, RefusedPlain, http.StatusUpgradeRequired, plainText)
+		t.refuse(w, RefusedNoUpgrade, http.StatusUpgradeRequired, noUpgradeText)
 		return
 	}
 	if !t.cfg.allows(r.Header.Get("Origin")) {
 		t.refuse(w, RefusedOrigin, http.StatusForbidden, "This page's origin is not allowed here.\n")
 		return
 	}
-	from, known := caller(r, t.cfg.TrustedProxies)
-	in, why, ok := t.door.enter(from, known)
+	from, known := clientPrefix(r, t.cfg.TrustedProxies)
+	in, reason, ok := t.admission.admit(from, known)
 	if !ok {
-		t.turnAway(w, why)
+		t.refuseAdmission(w, reason)
 		return
 	}
-	defer t.door.leave(from, known)
+	defer t.admission.release(from, known)
 	if c := t.accept(w, r, in); c != nil {
 		c.run()
 	}
 }
 
-// turnAway answers a caller for whom there is no room.
-func (t *Transport) turnAway(w http.ResponseWriter, why Refusal) {
+// refuseAdmission answers a request that admission rejected.
+func (t *Transport) refuseAdmission(w http.ResponseWriter, reason Refusal) {
 	status, text := http.StatusServiceUnavailable, "This relay does not run now.\n"
-	switch why {
+	switch reason {
 	case RefusedTotal:
-		text = "This relay has no room for further WebSockets.\n"
+		text = "This relay has reached its limit of WebSockets.\n"
 	case RefusedAddress:
 		status, text = http.StatusTooManyRequests, "There are too many WebSockets from your address.\n"
 	}
 	w.Header().Set("Retry-After", "5")
-	t.refuse(w, why, status, text)
+	t.refuse(w, reason, status, text)
 }
 
-func (t *Transport) refuse(w http.ResponseWriter, why Refusal, status int, text string) {
-	t.counts.refused[why].Add(1)
+func (t *Transport) refuse(w http.ResponseWriter, reason Refusal, status int, text string) {
+	t.counts.refused[reason].Add(1)
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("X-Content-Type-Options", "nosniff")
 	w.WriteHeader(status)
-	_, _ = w.Write([]byte(text)) // The caller has gone if this fails.
+	_, _ = w.Write([]byte(text)) // It fails only when the client is gone.
 }
 
-func asksForWebSocket(r *http.Request) bool {
+func requestsWebSocket(r *http.Request) bool {
 	return hasToken(r.Header, "Upgrade", "websocket") && hasToken(r.Header, "Connection", "upgrade")
 }
 
-// hasToken reports whether a header is a list with that token.
+// hasToken reports whether a header is a comma-separated list with that token.
 func hasToken(h http.Header, name, token string) bool {
 	for _, value := range h.Values(name) {
 		for t := range strings.SplitSeq(value, ",") {
@@ -81,20 +84,21 @@ func hasToken(h http.Header, name, token string) bool {
 	return false
 }
 
-// accept answers the handshake. It returns nil if that fails, and the caller has
-// been told why.
+// accept answers the handshake. It returns nil if that fails, after an answer with
+// the reason.
 func (t *Transport) accept(w http.ResponseWriter, r *http.Request, in engine.Intake) *conn {
-	clear(w.Header())                     // Native clients have a small buffer for the answer.
-	w.Header().Set("Connection", "close") // If it is refused, because of the deadline.
-	// A caller that reads no answers must not hold up Run.
+	clear(w.Header()) // Native clients have a small buffer for the answer.
+	// The deadline below is for the handshake only: a refused connection is closed.
+	w.Header().Set("Connection", "close")
+	// A client that does not read the answer must not delay the return of Run.
 	_ = http.NewResponseController(w).SetWriteDeadline(time.Now().Add(t.cfg.WriteTimeout))
-	limit := holdSize
+	limit := corkSize
 	if r.TLS != nil {
 		limit = recordSize
 	}
-	u := &upgrade{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, limit: limit, holds: &t.holds}}
+	u := &hijacker{ResponseWriter: w, sock: &socket{timeout: t.cfg.WriteTimeout, limit: limit, buffers: &t.buffers}}
 	conn, err := ws.Accept(u, r, &ws.AcceptOptions{
-		InsecureSkipVerify: true, // Origins were checked.
+		InsecureSkipVerify: true, // ServeHTTP has checked the origin.
 		CompressionMode:    ws.CompressionDisabled,
 	})
 	if err != nil {
@@ -107,19 +111,137 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, in engine.Int
 	return newConn(t, t.serial.Add(1), conn, u.sock, in)
 }
 
-// upgrade hands a socket of ours to the WebSocket library in place of the
-// server's.
-type upgrade struct {
+// hijacker gives the WebSocket library a [socket] in place of the server's
+// connection.
+type hijacker struct {
 	http.ResponseWriter
 	sock *socket
 }
 
 // Hijack implements [http.Hijacker].
-func (u *upgrade) Hijack() (net.Conn, *bufio.ReadWriter, error) {
+func (u *hijacker) Hijack() (net.Conn, *bufio.ReadWriter, error) {
 	conn, rw, err := http.NewResponseController(u.ResponseWriter).Hijack()
 	if err != nil {
 		return nil, nil, err
 	}
 	u.sock.Conn = conn
-	return u.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriterSize(u.sock, frameRoom)), nil
+	return u.sock, bufio.NewReadWriter(rw.Reader, bufio.NewWriterSize(u.sock, maxFrame)), nil
+}
+
+// admission limits the number of connections and rejects all while Run does not
+// run. Any goroutine may call its methods.
+type admission struct {
+	maxTotal, maxPerAddress int
+
+	mu         sync.Mutex // guards what follows
+	intake     engine.Intake
+	running    bool
+	total      int
+	perAddress map[netip.Prefix]int // of connections whose address is known
+	conns      sync.WaitGroup       // counts connections; Add only while running
+}
+
+// admit counts a connection of a prefix, if that is known, and returns the intake
+// for its messages.
+func (a *admission) admit(from netip.Prefix, known bool) (in engine.Intake, reason Refusal, ok bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	switch {
+	case !a.running:
+		return nil, RefusedStopped, false
+	case a.total >= a.maxTotal:
+		return nil, RefusedTotal, false
+	case known && a.perAddress[from] >= a.maxPerAddress:
+		return nil, RefusedAddress, false
+	}
+	a.total++
+	if known {
+		a.perAddress[from]++
+	}
+	a.conns.Add(1)
+	return a.intake, 0, true
+}
+
+// release uncounts a connection. It takes the arguments of admit.
+func (a *admission) release(from netip.Prefix, known bool) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.total--
+	if known {
+		if a.perAddress[from]--; a.perAddress[from] == 0 {
+			delete(a.perAddress, from)
+		}
+	}
+	a.conns.Done()
+}
+
+// start makes admit accept connections, whose messages go to in.
+func (a *admission) start(in engine.Intake) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.intake, a.running = in, true
+}
+
+// stop makes admit reject all connections.
+func (a *admission) stop() {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.running = false
+}
+
+func (a *admission) isRunning() bool {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.running
+}
+
+// count returns the number of admitted connections.
+func (a *admission) count() int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.total
+}
+
+// prefixBits6 is the size of the IPv6 prefix that the limit per address counts:
+// a provider assigns one customer up to a /56.
+const prefixBits6 = 56
+
+// limitPrefix returns the prefix that the limit per address counts for addr: the
+// address for IPv4, the /56 for IPv6.
+func limitPrefix(addr netip.Addr) netip.Prefix {
+	bits := addr.BitLen()
+	if addr.Is6() {
+		bits = prefixBits6
+	}
+	p, _ := addr.Prefix(bits) // The zero prefix for an invalid address.
+	return p
+}
+
+// normalize unmaps an IPv4-mapped address and removes the zone.
+func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
+
+func isTrusted(proxies []netip.Prefix, addr netip.Addr) bool {
+	return slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
+}
+
+// clientPrefix returns the prefix that the limit per address counts for a request.
+// It reports false if a trusted proxy sent the request without the address of its
+// client. Each proxy appends the address of its client to X-Forwarded-For, so the
+// entries are read from the end, as long as a trusted proxy wrote them.
+func clientPrefix(r *http.Request, proxies []netip.Prefix) (netip.Prefix, bool) {
+	peer, err := netip.ParseAddrPort(r.RemoteAddr)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	addr := normalize(peer.Addr())
+	rest := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
+	for isTrusted(proxies, addr) {
+		comma := strings.LastIndexByte(rest, ',')
+		next, err := netip.ParseAddr(strings.TrimSpace(rest[comma+1:]))
+		if err != nil {
+			return netip.Prefix{}, false
+		}
+		addr, rest = normalize(next), rest[:max(comma, 0)]
+	}
+	return limitPrefix(addr), true
 }

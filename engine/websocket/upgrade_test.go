@@ -14,15 +14,15 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestUpgradeAnswer: what is asked for beyond RFC 6455's minimum is not
-// confirmed, and the answer is small.
+// TestUpgradeAnswer: subprotocols and extensions are not confirmed, and the answer
+// is small.
 func TestUpgradeAnswer(t *testing.T) {
 	tr, err := New(Config{})
 	if err != nil {
 		t.Fatal(err)
 	}
 	srv := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		w.Header().Set("X-Request-Id", strings.Repeat("x", 3000)) // Somebody's middleware.
+		w.Header().Set("X-Request-Id", strings.Repeat("x", 3000)) // As middleware may.
 		tr.ServeHTTP(w, r)
 	}))
 	defer srv.Close()
@@ -30,10 +30,10 @@ func TestUpgradeAnswer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx, make(intake, 1)) }()
 	defer func() { cancel(); <-done }()
-	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
 
 	r := &rig{Transport: tr, t: t, url: srv.URL}
-	conn, _, answer := r.raw("Sec-WebSocket-Protocol: relay, chat\r\n" +
+	conn, _, answer := r.dialRaw("Sec-WebSocket-Protocol: relay, chat\r\n" +
 		"Sec-WebSocket-Extensions: permessage-deflate; client_max_window_bits\r\nOrigin: https://game.example\r\n")
 	defer conn.Close()
 	lower := strings.ToLower(answer)
@@ -55,8 +55,9 @@ func TestUpgradeAnswer(t *testing.T) {
 	}
 }
 
-// TestAsked: a client of the library that asks for both gets neither.
-func TestAsked(t *testing.T) {
+// TestNoExtensions: a client that requests a subprotocol and compression gets
+// neither.
+func TestNoExtensions(t *testing.T) {
 	r := start(t, Config{})
 	c, resp, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{
 		Subprotocols: []string{"relay"}, CompressionMode: ws.CompressionContextTakeover,
@@ -68,14 +69,14 @@ func TestAsked(t *testing.T) {
 	if c.Subprotocol() != "" || resp.Header.Get("Sec-WebSocket-Extensions") != "" {
 		t.Errorf("%q, %v", c.Subprotocol(), resp.Header)
 	}
-	serial := r.hello(c)
+	serial := r.firstMessage(c)
 	r.Send(serial, []byte(strings.Repeat("a", 1000)))
 	if got := read(t, c); len(got) != 1000 {
 		t.Errorf("got %d bytes", len(got))
 	}
 }
 
-// TestRefusals: who does not get a WebSocket is told why, and counted.
+// TestRefusals: a request that is not upgraded gets the reason and is counted.
 func TestRefusals(t *testing.T) {
 	handshake := []string{
 		"Upgrade", "WebSocket", "Connection", "keep-alive, upgrade", "Sec-WebSocket-Version", "13",
@@ -90,22 +91,22 @@ func TestRefusals(t *testing.T) {
 		headers []string
 		status  int
 		text    string
-		why     Refusal
+		reason  Refusal
 	}{
-		{"a browser", r, nil, 426, "reverse proxy", RefusedPlain},
-		{"a proxy that passes on half", r, handshake[:2], 426, "Connection", RefusedPlain},
-		{"another page", r, append([]string{"Origin", "https://evil.example"}, handshake...), 403, "origin", RefusedOrigin},
+		{"no upgrade", r, nil, 426, "reverse proxy", RefusedNoUpgrade},
+		{"Upgrade without Connection", r, handshake[:2], 426, "Connection", RefusedNoUpgrade},
+		{"another origin", r, append([]string{"Origin", "https://evil.example"}, handshake...), 403, "origin", RefusedOrigin},
 		{"no key", r, handshake[:6], 400, "Key", RefusedHandshake},
 		{"an old version", r, append([]string{"Sec-WebSocket-Version", "8"}, handshake[:4]...), 400, "version", RefusedHandshake},
 		{"stopped", stopped, handshake, 503, "does not run", RefusedStopped},
 	} {
-		before := test.rig.Stats().Refused[test.why]
+		before := test.rig.Stats().Refused[test.reason]
 		status, _, body := get(t, test.rig.url, test.headers...)
 		if status != test.status || !strings.Contains(body, test.text) {
 			t.Errorf("%s: %d %q", test.name, status, body)
 		}
-		if got := test.rig.Stats().Refused[test.why]; got != before+1 {
-			t.Errorf("%s: %v counted %d times", test.name, test.why, got-before)
+		if got := test.rig.Stats().Refused[test.reason]; got != before+1 {
+			t.Errorf("%s: %v counted %d times", test.name, test.reason, got-before)
 		}
 	}
 	for _, origin := range []string{"", "HTTPS://game.example"} {
@@ -116,10 +117,11 @@ func TestRefusals(t *testing.T) {
 		}
 		c.CloseNow()
 	}
-	testkit.Eventually(t, "nobody is left inside", func() bool { return r.Stats().Open == 0 })
+	testkit.Eventually(t, "no connection is open", func() bool { return r.Stats().Open == 0 })
 }
 
-// TestNotRunning: nobody gets in before Run and after it, and it runs once.
+// TestNotRunning: requests are refused before Run and after it, and Run fails the
+// second time.
 func TestNotRunning(t *testing.T) {
 	tr, err := New(Config{})
 	if err != nil {
@@ -131,7 +133,7 @@ func TestNotRunning(t *testing.T) {
 		t.Errorf("before Run: %v, %v", resp, err)
 	}
 	if tr.Send(1, nil) {
-		t.Error("a message was taken for nobody")
+		t.Error("a message was queued without a connection")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
@@ -143,15 +145,16 @@ func TestNotRunning(t *testing.T) {
 	}
 }
 
-// TestCaps: connections are counted in all and by address, and leave.
-func TestCaps(t *testing.T) {
+// TestConnectionLimits: connections are limited in total and per address, until
+// they end.
+func TestConnectionLimits(t *testing.T) {
 	r := start(t, Config{
 		MaxConns: 5, MaxConnsPerAddress: 2, CloseTimeout: 50 * time.Millisecond,
 		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
 	})
 	dial := func(from string) (*ws.Conn, int) {
 		t.Helper()
-		ctx, cancel := context.WithTimeout(t.Context(), patience)
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
 		defer cancel()
 		header := http.Header{}
 		if from != "" {
@@ -171,9 +174,9 @@ func TestCaps(t *testing.T) {
 	}{
 		{"2001:db8:0:1::1", 101}, {"2001:db8:0:ff::2", 101},
 		{"2001:db8:0:7::3", 429},        // one /56
-		{"192.0.2.1, 2001:db8::4", 429}, // The first entry is what the client wrote.
+		{"192.0.2.1, 2001:db8::4", 429}, // The client wrote the first entry.
 		{"2001:db8:0:100::1", 101},      // another /56
-		{"", 101}, {"", 101}, {"", 503}, // a proxy that does not tell: in all only
+		{"", 101}, {"", 101}, {"", 503}, // no address of a client: limited in total only
 		{"192.0.2.7, 127.0.0.9, ::1", 503}, // full
 	} {
 		c, got := dial(test.from)
@@ -188,23 +191,24 @@ func TestCaps(t *testing.T) {
 		t.Errorf("%+v", s)
 	}
 	first.Close(ws.StatusNormalClosure, "")
-	testkit.Eventually(t, "the first has left", func() bool { return r.Stats().Open == 4 })
+	testkit.Eventually(t, "the first connection has ended", func() bool { return r.Stats().Open == 4 })
 	if _, got := dial("2001:db8::4"); got != 101 {
 		t.Errorf("in place of the first: %d", got)
 	}
 	r.stop()
-	if len(r.door.by) != 0 {
-		t.Errorf("addresses are left: %v", r.door.by)
+	if len(r.admission.perAddress) != 0 {
+		t.Errorf("addresses are left: %v", r.admission.perAddress)
 	}
 }
 
-// TestCaller: X-Forwarded-For is believed as far as the proxies reach.
-func TestCaller(t *testing.T) {
+// TestClientPrefix: entries of X-Forwarded-For are used as far as trusted proxies
+// wrote them.
+func TestClientPrefix(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("fd00::/8")}
 	for _, test := range []struct {
 		remote string
 		via    []string
-		want   string // empty: not known
+		want   string // empty: unknown
 	}{
 		{"192.0.2.1:5", nil, "192.0.2.1/32"},
 		{"[::ffff:192.0.2.1]:5", nil, "192.0.2.1/32"},
@@ -220,14 +224,14 @@ func TestCaller(t *testing.T) {
 		{"@", nil, ""},
 	} {
 		r := &http.Request{RemoteAddr: test.remote, Header: http.Header{"X-Forwarded-For": test.via}}
-		got, known := caller(r, proxies)
+		got, known := clientPrefix(r, proxies)
 		if known != (test.want != "") || known && got.String() != test.want {
 			t.Errorf("%s via %q: %v, %v, want %q", test.remote, test.via, got, known, test.want)
 		}
 	}
 }
 
-// TestConfig: a mistake is named.
+// TestConfig: the error names the field.
 func TestConfig(t *testing.T) {
 	for _, test := range []struct {
 		cfg  Config

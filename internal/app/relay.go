@@ -20,7 +20,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/internal/sock"
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -181,12 +180,8 @@ func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
 }
 
-// sessionsMaxAge is longer than any client waits for a relay that is gone, and
-// short enough that the relay does not believe a copy of the file from a backup.
-const sessionsMaxAge = 2 * time.Minute
-
 // openSessions opens the file of DTLS sessions. The relay runs without it as well.
-func (a *App) openSessions(capacity int) *statefile.Sessions {
+func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
 	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
 		return nil
 	}
@@ -194,9 +189,8 @@ func (a *App) openSessions(capacity int) *statefile.Sessions {
 	onError := func(err error) {
 		log.Error("session file: cannot be written; DTLS sessions will not outlive this process", "error", err)
 	}
-	s, err := statefile.OpenSessions(statefile.SessionsConfig{
-		Path: a.opts.SessionFile, Capacity: min(2*capacity, statefile.MaxCapacity), Relay: a.opts.Identity.Relay,
-		MaxAge: sessionsMaxAge, OnError: onError,
+	s, err := dtls.OpenSessionFile(dtls.SessionFileConfig{
+		Path: a.opts.SessionFile, Relay: a.opts.Identity.Relay, MaxSessions: maxSessions, OnError: onError,
 	})
 	if err != nil {
 		onError(err)
@@ -206,7 +200,7 @@ func (a *App) openSessions(capacity int) *statefile.Sessions {
 		<-ctx.Done()
 		return s.Close()
 	}, s.Close}) // It ends after the relay, which is added later.
-	log.Info("session file: open", "dtls_sessions_that_may_go_on", len(s.Found()))
+	log.Info("session file: open", "dtls_sessions_that_may_go_on", s.Found())
 	return s
 }
 

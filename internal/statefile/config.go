@@ -8,31 +8,30 @@ import (
 // MaxCapacity is the largest capacity: a file of 768 MiB, if all are in use.
 const MaxCapacity = 1 << 24
 
-// Config says where the file is and whose.
+// Config is the configuration of a [File].
 type Config struct {
-	// Path is where the file is. Its directory must exist. A file there that
-	// holds nothing of this relay's is renamed to Path + ".old".
+	// Path is the path of the file. Its directory must exist. An existing file
+	// without records of this relay is renamed to Path + ".old".
 	Path string
-	// Capacity is how many records the state file takes, 1 to MaxCapacity. Records
-	// that the process before left count until they are removed, so it should be
-	// twice the number of allocations that the relay holds at once. A place that
-	// was never used takes a bit of memory and no disk.
+	// Capacity is the largest number of records, 1 to MaxCapacity. Records of the
+	// previous process count until they are removed, so it should be twice the
+	// largest number of allocations of the relay. An unused place takes one bit of
+	// memory and no disk space.
 	Capacity int
 	// Relay is the relay's id. A file of another relay is not read.
 	Relay [16]byte
-	// Boot names this run of the process, as alloc.Sealer.Boot does. Not 0.
+	// Boot identifies this run of the process, as alloc.Sealer.Boot does. Not 0.
 	Boot uint64
-	// Machine names this run of the machine: it must change when the machine
-	// starts again. Default: what the kernel says (Linux); elsewhere unknown, and
-	// only a file that was closed is complete.
+	// Machine identifies this run of the machine: it must change when the machine
+	// restarts. Default: the boot id of the kernel on Linux; elsewhere unknown, so
+	// that only a closed file is complete.
 	Machine string
-	// Unmapped keeps the file out of memory and writes each change with two
-	// system calls, as on platforms without a mapping.
+	// Unmapped disables the mapping: each change takes two system calls, as on
+	// platforms without mappings.
 	Unmapped bool
-	// OnError is called at most once with why nothing is stored any more, and at most
-	// once when the state file was full (ErrFull). It is called by the goroutine that
-	// called the state file, perhaps within Open, and must not call it. Default:
-	// not called.
+	// OnError is called at most once with the error after which nothing more is
+	// stored, and at most once with ErrFull. The goroutine that calls a method, or
+	// Open, calls it; it must not call the File. Default: not called.
 	OnError func(error)
 }
 
@@ -70,19 +69,19 @@ var (
 	ErrTruncated = errors.New("statefile: file truncated")
 	// ErrDamaged: records whose checksum is wrong.
 	ErrDamaged = errors.New("statefile: records damaged")
-	// ErrMachine: the machine went down, or may have gone down, with the file
+	// ErrMachine: the machine restarted, or may have restarted, while the file was
 	// open.
 	ErrMachine = errors.New("statefile: machine restarted while the file was open")
-	// ErrUnstored: the process before could not store everything.
+	// ErrUnstored: the previous process could not store all changes.
 	ErrUnstored = errors.New("statefile: not everything was stored")
 )
 
-// What OnError is called with, besides errors of the file system.
+// The errors for OnError, besides those of the file system.
 var (
-	// ErrFull: an allocation found no free place, so absence proves nothing any
-	// more for the boots of this file. Changes of others are stored as before.
+	// ErrFull: there was no free place for an allocation, so absence proves nothing
+	// for the boots of this file. Changes of other allocations are still stored.
 	ErrFull = errors.New("statefile: full")
-	// ErrPlace: a change of a place that holds no intact record. Either the
-	// caller mixes up places or another process writes to the file.
+	// ErrPlace: a change of a place without an intact record: an error of the
+	// caller, or another process wrote to the file.
 	ErrPlace = errors.New("statefile: place holds no intact record")
 )

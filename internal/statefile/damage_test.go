@@ -9,8 +9,8 @@ import (
 	"testing"
 )
 
-// image returns the bytes of a file with some records in it that was settled,
-// what is in it, and the place changed last, which the journal holds.
+// image returns the bytes of a settled file with some records, the records, and the
+// place in the journal, which was changed last.
 func image(t testing.TB, cfg Config) (file []byte, all []Found, last Place) {
 	t.Helper()
 	l, _ := open(t, cfg)
@@ -38,13 +38,13 @@ func scanBytes(b []byte, cfg Config) Left {
 	return s.left()
 }
 
-// truthful checks that nothing was found which was not stored, and that a
-// complete file is complete.
-func truthful(t testing.TB, what string, at int, left Left, all []Found) {
+// checkScan checks that only stored records were found, and all of them if the file is
+// complete.
+func checkScan(t testing.TB, what string, at int, left Left, all []Found) {
 	t.Helper()
 	for _, r := range left.Records {
 		if !slices.Contains(all, r) {
-			t.Fatalf("%s %d: found %+v, which nobody stored", what, at, r)
+			t.Fatalf("%s %d: found %+v, which was not stored", what, at, r)
 		}
 	}
 	if left.Complete && len(left.Records) != len(all) || left.Complete != (left.Err == nil) || left.Complete != (len(left.Boots) > 0) {
@@ -57,12 +57,12 @@ func TestBitFlips(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
 	file, all, last := image(t, cfg)
-	truthful(t, "whole", 0, scanBytes(file, cfg), all)
+	checkScan(t, "whole", 0, scanBytes(file, cfg), all)
 	for bit := range len(file) * 8 {
 		file[bit/8] ^= 1 << (bit % 8)
 		left := scanBytes(file, cfg)
 		file[bit/8] ^= 1 << (bit % 8)
-		truthful(t, "bit", bit, left, all)
+		checkScan(t, "bit", bit, left, all)
 		at := int64(bit / 8)
 		inLast := at >= offset(last) && at < offset(last+1)
 		if want := at >= headerLen && at < headerSize || inLast; left.Complete != want {
@@ -74,9 +74,9 @@ func TestBitFlips(t *testing.T) {
 	}
 }
 
-// TestFlipsThroughOpen lets a state file go on with a damaged file: it keeps what
-// is intact, and from there on accounts for itself and nothing before it.
-func TestFlipsThroughOpen(t *testing.T) {
+// TestOpenDamaged opens damaged files: intact records are kept, and the file accounts
+// for its own boot and no earlier one.
+func TestOpenDamaged(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
 		file, all, last := image(t, cfg)
@@ -94,7 +94,7 @@ func TestFlipsThroughOpen(t *testing.T) {
 				t.Fatal(err)
 			}
 			l, left := open(t, cfg)
-			truthful(t, "byte", at, left, all)
+			checkScan(t, "byte", at, left, all)
 			wantIncomplete(t, left, nil)
 			r := sample(t, 70)
 			now := append(slices.Clone(left.Records), Found{r, l.Add(&r)})
@@ -102,7 +102,7 @@ func TestFlipsThroughOpen(t *testing.T) {
 			slices.SortFunc(now, func(a, b Found) int { return int(a.Place) - int(b.Place) })
 
 			cfg.Boot = 3
-			left = look(t, cfg)
+			left = openAndCrash(t, cfg)
 			cfg.Boot = 2
 			wantRecords(t, left, now)
 			wantComplete(t, left, 2)
@@ -116,7 +116,7 @@ func TestTruncations(t *testing.T) {
 	file, all, _ := image(t, cfg)
 	for size := range file {
 		left := scanBytes(file[:size], cfg)
-		truthful(t, "size", size, left, all)
+		checkScan(t, "size", size, left, all)
 		if whole := max(0, size-headerSize) / recordSize; left.Complete || len(left.Records) < min(whole, 2) {
 			t.Fatalf("size %d: complete %v with %d records: %v", size, left.Complete, len(left.Records), left.Err)
 		}
@@ -126,10 +126,10 @@ func TestTruncations(t *testing.T) {
 			t.Fatal(err)
 		}
 		cfg.Boot = 2
-		wantIncomplete(t, look(t, cfg), nil)
+		wantIncomplete(t, openAndCrash(t, cfg), nil)
 		wantSize(t, cfg, cfg.Capacity)
 		cfg.Boot = 3
-		wantComplete(t, look(t, cfg), 2)
+		wantComplete(t, openAndCrash(t, cfg), 2)
 	}
 }
 
@@ -170,8 +170,8 @@ func TestTorn(t *testing.T) {
 	}
 }
 
-// TestTornWithoutJournal: a torn record of which the journal knows nothing is
-// damaged, wherever it was torn.
+// TestTornWithoutJournal: a torn record that is not in the journal is damaged, wherever
+// it was torn.
 func TestTornWithoutJournal(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -185,20 +185,20 @@ func TestTornWithoutJournal(t *testing.T) {
 		torn := slices.Clone(file)
 		copy(torn[offset(2):], raw[:n])
 		left := scanBytes(torn, cfg)
-		truthful(t, "torn after", n, left, all)
+		checkScan(t, "torn after", n, left, all)
 		wantIncomplete(t, left, ErrDamaged)
 	}
 }
 
-// TestMoved: a record at another's place is damaged, and so is one whose join
-// code nobody can have stored.
+// TestMoved: a record at the place of another is damaged, and so is one with an invalid
+// join code.
 func TestMoved(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
 	file, all, _ := image(t, cfg)
 	copy(file[offset(7):], file[offset(1):offset(2)])
 	left := scanBytes(file, cfg)
-	truthful(t, "moved to", 7, left, all)
+	checkScan(t, "moved to", 7, left, all)
 	wantIncomplete(t, left, ErrDamaged)
 
 	file, _, _ = image(t, testConfig(t, true))
@@ -208,12 +208,12 @@ func TestMoved(t *testing.T) {
 	wantIncomplete(t, scanBytes(file, cfg), ErrDamaged)
 }
 
-// TestSetAside: a file in which nothing is this relay's is not destroyed.
+// TestSetAside: a file of another relay is kept.
 func TestSetAside(t *testing.T) {
 	t.Parallel()
 	for name, c := range map[string]struct {
 		change func(file []byte, cfg *Config) []byte
-		why    error
+		reason error
 	}{
 		"foreign": {func(file []byte, cfg *Config) []byte { cfg.Relay[15]++; return file }, ErrForeign},
 		"version": {func(file []byte, cfg *Config) []byte { return otherVersion(file, *cfg) }, ErrVersion},
@@ -228,8 +228,8 @@ func TestSetAside(t *testing.T) {
 			if err := os.WriteFile(cfg.Path, file, 0o600); err != nil {
 				t.Fatal(err)
 			}
-			left := look(t, cfg)
-			wantIncomplete(t, left, c.why)
+			left := openAndCrash(t, cfg)
+			wantIncomplete(t, left, c.reason)
 			wantRecords(t, left, nil)
 			wantSize(t, cfg, cfg.Capacity)
 			if old, err := os.ReadFile(cfg.Path + setAsideSuffix); err != nil || !bytes.Equal(old, file) {
@@ -239,7 +239,7 @@ func TestSetAside(t *testing.T) {
 	}
 }
 
-// otherVersion makes a file that a process of another version left.
+// otherVersion makes a file of another version.
 func otherVersion(file []byte, cfg Config) []byte {
 	binary.LittleEndian.PutUint16(file[versionAt:], version+1)
 	binary.LittleEndian.PutUint32(file[headerSumAt:], crc32.Checksum(file[:headerSumAt], castagnoli))
@@ -253,7 +253,7 @@ func otherVersion(file []byte, cfg Config) []byte {
 	return file
 }
 
-// FuzzScan: no file makes the scan fall over or find more than is there.
+// FuzzScan: no file makes the scan panic or find records that are not in it.
 func FuzzScan(f *testing.F) {
 	cfg := testConfig(f, true)
 	file, _, _ := image(f, cfg)

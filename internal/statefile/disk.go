@@ -10,11 +10,11 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// chunkPlaces is how many places get their room on the disk at once: 48 KiB,
-// which are whole pages and take some 20 µs to write.
+// chunkPlaces is the number of places for which disk space is reserved at once: 48 KiB,
+// which are whole pages and take about 20 µs to write.
 const chunkPlaces = 1024
 
-// file is what the state file needs of an *os.File.
+// file is the part of *os.File that the package uses.
 type file interface {
 	io.ReaderAt
 	io.WriterAt
@@ -31,12 +31,12 @@ type disk struct {
 	source   *os.File // of the mapping
 	mapped   []byte   // header and the first places; nil: there is none
 	unmap    func() error
-	reserved []bool // chunks of the mapping that have room on the disk
+	reserved []bool // chunks of the mapping that have space on the disk
 	zeros    []byte // a chunk of them
 }
 
-// startMapping maps f, which has its full size, up to place top. Without a
-// mapping, for whatever reason, everything works but slower.
+// startMapping maps f, which has its full size, up to place top. If that fails, the
+// file is used without a mapping, which is slower.
 func (d *disk) startMapping(f *os.File, top int) {
 	d.source = f
 	if err := d.remap(Place(max(top, 1))); err != nil {
@@ -46,9 +46,8 @@ func (d *disk) startMapping(f *os.File, top int) {
 	d.zeros = make([]byte, chunkPlaces*recordSize)
 }
 
-// remap makes the mapping reach place p, and twice as far as before: to map a
-// file is to reserve its room, so a mapping of all of it would take what a relay
-// takes that is full.
+// remap extends the mapping to place p, and at least doubles it. Mapping reserves disk
+// space, so a mapping of the whole file would take the space of a full one.
 func (d *disk) remap(p Place) error {
 	chunks := chunkOf(p) + 1
 	if d.mapped != nil {
@@ -71,7 +70,7 @@ func (d *disk) has(p Place) bool {
 	return int(p) <= d.places && (d.mapped == nil || offset(p+1) <= int64(len(d.mapped)))
 }
 
-// reserve makes sure that there is room on the disk for a free place.
+// reserve ensures that a free place has space on the disk.
 func (d *disk) reserve(p Place) error {
 	if d.mapped == nil || d.reserved[chunkOf(p)] {
 		return nil
@@ -90,8 +89,8 @@ func (d *disk) reserve(p Place) error {
 	return nil
 }
 
-// occupied notes that a place which is in use has its room already.
-func (d *disk) occupied(p Place) {
+// markReserved records that a place in use has space on the disk.
+func (d *disk) markReserved(p Place) {
 	if d.mapped != nil {
 		d.reserved[chunkOf(p)] = true
 	}
@@ -104,7 +103,7 @@ func (d *disk) read(p []byte, at int64) error {
 		_, err := d.file.ReadAt(p, at)
 		return err
 	}
-	return guarded(p, d.mapped[at:])
+	return copyMapped(p, d.mapped[at:])
 }
 
 func (d *disk) write(p []byte, at int64) error {
@@ -112,12 +111,12 @@ func (d *disk) write(p []byte, at int64) error {
 		_, err := d.file.WriteAt(p, at)
 		return err
 	}
-	return guarded(d.mapped[at:at+int64(len(p))], p)
+	return copyMapped(d.mapped[at:at+int64(len(p))], p)
 }
 
-// guarded copies to or from the mapping. A fault there, which otherwise ends
-// the process, is an error.
-func guarded(to, from []byte) (err error) {
+// copyMapped copies to or from the mapping. It returns an error for a fault, which
+// would otherwise end the process.
+func copyMapped(to, from []byte) (err error) {
 	defer debug.SetPanicOnFault(debug.SetPanicOnFault(true))
 	defer func() {
 		if r := recover(); r != nil {
@@ -135,7 +134,7 @@ func guarded(to, from []byte) (err error) {
 	return nil
 }
 
-// close ends the mapping and closes the file.
+// close unmaps and closes the file.
 func (d *disk) close() error {
 	var err error
 	if d.unmap != nil {
@@ -148,8 +147,8 @@ func (d *disk) close() error {
 	return err
 }
 
-// freePlaces knows which places are free and gives out the lowest. It has a bit
-// per place, and above each 64 bits one that says whether any of them is set.
+// freePlaces is the set of free places. It is a tree of bits: one per place, and one
+// above each 64 bits that is set if any of them is.
 type freePlaces struct {
 	levels [][]uint64 // levels[0] has the places; the last has one word
 	count  int

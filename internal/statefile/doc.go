@@ -1,59 +1,58 @@
-// Package statefile owns what a restart must know of each allocation: a state
-// file of checksummed records that survives the death of the process. No other
-// package writes or reads that file. [Sessions] is a second file, with what a
-// restart must know of each DTLS session.
+// Package statefile stores the state of allocations that must survive a restart: a
+// state file of checksummed records that is intact after the process is killed. No
+// other package writes or reads that file. [Sessions] is a second file, with the state
+// of DTLS sessions.
 //
-// The file is a hint that makes recovery strict, never a condition for it. One
-// that is missing, damaged or another relay's is reported and replaced, and
-// where writing fails the relay goes on without it.
+// The relay can recover without the file; with it, recovery is strict. A missing or
+// damaged file, or one of another relay, is reported and replaced. If writing fails,
+// the relay continues without the file.
 //
 // # The file
 //
 //	header   4096 bytes: magic, version, sizes, relay, run of the machine, state,
-//	         the last boots, CRC32C; behind them the journal
+//	         the last boots, CRC32C; then the journal
 //	places   48 bytes each: a record with CRC32C, or zeros: free
 //
-// A checksum is keyed with version, relay and place, so that a record of
-// another relay, or one that was moved, is damaged. The file is as long as its
-// capacity and sparse; new records go to the lowest free place, so memory and
-// disk follow use.
+// A checksum is keyed with version, relay and place, so that the checksum of a
+// moved record, or of another relay's, does not match. The file is sparse and has the
+// size of its full capacity. New records go to the lowest free place, so memory and
+// disk use follow the number of records.
 //
-// # What survives what
+// # Crashes
 //
-// A change goes to the journal first, then to its place, both by stores to a
-// shared mapping of the file, or by WriteAt where there is none. Whatever
-// instruction a kill hits, the next Open finds either the state before or the
-// state after the change that was under way: a torn record is repaired from
-// the journal, a torn journal means that the record was not touched yet. So a
-// file is complete after kill -9.
+// A change is written to the journal first and then to its place, both by stores to a
+// shared mapping of the file, or by WriteAt where there is none. If the process is
+// killed during a change, the next Open finds the state before or after that change: a
+// torn record is repaired from the journal, and a torn journal means that the record
+// is unchanged. So a file is complete after kill -9.
 //
-// After a crash of the machine it is not: pages reach the disk in any order. A
-// file that was left open by an earlier run of the machine is therefore never
-// complete, whatever its checksums say. [File.Close] syncs, so that a reboot
-// in good order keeps it complete. Nothing else syncs, and the file may as
-// well be on tmpfs, where no store ever waits for a disk.
+// After a crash of the machine it is not, since pages reach the disk in any order. A
+// file that was left open in an earlier run of the machine is therefore never
+// complete, even if its checksums match. [File.Close] syncs, so that the file is
+// complete after a regular reboot. No other method syncs, and the file may be on
+// tmpfs, where stores never wait for a disk.
 //
 // # Absence as proof
 //
-// That an allocation has ended follows from its absence, so the file says for
-// which boots of the relay absence is a proof: see [Left]. A process accounts
-// for its own boot from the start, and for those before it if the file it found
-// did, or from [File.Settle] on.
+// The absence of an allocation proves that it has ended, for the boots of the relay
+// that the file accounts for: see [Left]. The file of a process accounts for its own
+// boot from the start, and for earlier ones if the file that it found did, or after
+// [File.Settle].
 //
 // # Full disks
 //
-// A store to a page for which a full disk has no room is SIGBUS. So a chunk of
-// the file is filled with zeros by WriteAt before its first use, where no room
-// is an error; the mapping, which reserves room where the system can, starts
-// small and doubles; and each access to it runs with debug.SetPanicOnFault, so
-// that on file systems that need room to overwrite, or when another process cuts the
-// file, the fault is an error, too. After any error the state file stores nothing
-// more, and marks the file as incomplete, or else removes it.
+// A store to a page for which a full disk has no space raises SIGBUS. A chunk of the
+// file is therefore filled with zeros by WriteAt before its first use, where a full
+// disk is an error. The mapping, which reserves space where the system can, starts
+// small and doubles. Each access to it runs with debug.SetPanicOnFault, so that a
+// fault is an error too, on file systems that need space to overwrite, or when another
+// process truncates the file. After an error nothing more is stored, and the file is
+// marked as incomplete, or else removed.
 //
 // # Ownership
 //
-// A File has one owner, the control goroutine of the engine, and is not safe
-// for concurrent use. The file has one process: the caller holds a lock on the
-// relay's directory. Changes allocate nothing, but for a few words each time
-// that the mapping doubles.
+// A File has one owner, the control goroutine of the engine, and is not safe for
+// concurrent use. One process may have the file open: the caller holds a lock on the
+// relay's directory. Changes do not allocate, except for a few words when the mapping
+// doubles.
 package statefile

@@ -39,30 +39,30 @@ func (b *brokenFile) Truncate(size int64) error {
 }
 
 // failing opens a state file whose disk breaks after so many writes, and collects
-// what OnError is told.
+// what OnError is called with.
 func failing(t testing.TB, cfg Config, writes int, mark bool) (*File, *[]error) {
 	t.Helper()
-	told := new([]error)
-	cfg.OnError = func(err error) { *told = append(*told, err) }
+	reported := new([]error)
+	cfg.OnError = func(err error) { *reported = append(*reported, err) }
 	l, _ := open(t, cfg)
 	l.disk.file = &brokenFile{file: l.disk.file, writes: writes, mark: mark}
-	return l, told
+	return l, reported
 }
 
-func wantTold(t testing.TB, told []error, why error) {
+func wantReported(t testing.TB, reported []error, want error) {
 	t.Helper()
-	if len(told) != 1 || !errors.Is(told[0], why) {
-		t.Errorf("told %v, want %v once", told, why)
+	if len(reported) != 1 || !errors.Is(reported[0], want) {
+		t.Errorf("reported %v, want %v once", reported, want)
 	}
 }
 
-// TestWriteFails: whichever write of a change fails, the state file stops with one
-// word about it, and the next start is lenient.
+// TestWriteFails: whichever write of a change fails, the state file reports one error
+// and stores nothing more, and the next start is lenient.
 func TestWriteFails(t *testing.T) {
 	t.Parallel()
 	for writes := range 4 {
 		cfg := testConfig(t, true)
-		l, told := failing(t, cfg, writes, true)
+		l, reported := failing(t, cfg, writes, true)
 		r := sample(t, 1)
 		p := l.Add(&r)
 		l.SetEndpoint(p, 5)
@@ -71,22 +71,22 @@ func TestWriteFails(t *testing.T) {
 		if l.Add(&r) != 0 || l.Storing() {
 			t.Error("stored after a failure")
 		}
-		wantTold(t, *told, errDisk)
+		wantReported(t, *reported, errDisk)
 		closed(t, l)
 		cfg.Boot++
-		wantIncomplete(t, look(t, cfg), ErrUnstored)
+		wantIncomplete(t, openAndCrash(t, cfg), ErrUnstored)
 		cfg.Boot++
-		wantComplete(t, look(t, cfg), 2)
+		wantComplete(t, openAndCrash(t, cfg), 2)
 	}
 }
 
-// TestReserveFails: no room for a chunk is an error, before the mapping is
-// touched there.
+// TestReserveFails: a full disk is an error before the mapping of the chunk is
+// accessed.
 func TestReserveFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
 	cfg.Capacity = 2*chunkPlaces + 10
-	l, told := failing(t, cfg, 2, true)
+	l, reported := failing(t, cfg, 2, true)
 	if !l.Mapped() {
 		t.Skip("no mapping on this platform, so nothing is reserved")
 	}
@@ -95,10 +95,10 @@ func TestReserveFails(t *testing.T) {
 	if p := l.Add(&r); p != 0 {
 		t.Errorf("place %d without room", p)
 	}
-	wantTold(t, *told, errDisk)
+	wantReported(t, *reported, errDisk)
 	crash(t, l)
 	cfg.Boot++
-	left := look(t, cfg)
+	left := openAndCrash(t, cfg)
 	wantRecords(t, left, all)
 	wantIncomplete(t, left, ErrUnstored)
 }
@@ -107,10 +107,10 @@ func TestReserveFails(t *testing.T) {
 func TestMarkFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
-	l, told := failing(t, cfg, 3, false)
+	l, reported := failing(t, cfg, 3, false)
 	fill(t, l, 1)
 	l.SetEndpoint(1, 5)
-	wantTold(t, *told, errDisk)
+	wantReported(t, *reported, errDisk)
 	if _, err := os.Stat(cfg.Path); runtime.GOOS != "windows" && !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("the file is still there: %v", err)
 	}
@@ -120,25 +120,25 @@ func TestMarkFails(t *testing.T) {
 // TestSettleAndFullFail: marks that cannot be written end storing as well.
 func TestSettleAndFullFail(t *testing.T) {
 	t.Parallel()
-	l, told := failing(t, testConfig(t, false), 0, false)
+	l, reported := failing(t, testConfig(t, false), 0, false)
 	l.Settle()
-	wantTold(t, *told, errDisk)
+	wantReported(t, *reported, errDisk)
 	crash(t, l)
 
 	cfg := testConfig(t, false)
-	l, told = failing(t, cfg, 1, false)
+	l, reported = failing(t, cfg, 1, false)
 	if !l.Mapped() {
 		l.disk.file.(*brokenFile).writes = 2 * cfg.Capacity
 	}
 	fill(t, l, cfg.Capacity)
 	r := sample(t, 1)
 	l.Add(&r)
-	wantTold(t, *told, errDisk)
+	wantReported(t, *reported, errDisk)
 	crash(t, l)
 }
 
-// TestStartFails: whichever step of taking over a file fails, the start says
-// so. The file was closed, a record in it is torn and another one damaged.
+// TestStartFails: an error of any step of opening a file is reported. The file was
+// closed, one record in it is torn and another one damaged.
 func TestStartFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, true)
@@ -174,14 +174,14 @@ func TestStartFails(t *testing.T) {
 		l := newFile(cfg, f, machine, &s)
 		c.broken.file = f
 		l.disk.file = &c.broken
-		if err := l.start(f, size, &s); !errors.Is(err, c.want) || len(s.damaged) != 1 || s.redo != 3 {
-			t.Errorf("%s: %v, want %v; damaged %v, torn %d", name, err, c.want, s.damaged, s.redo)
+		if err := l.start(f, size, &s); !errors.Is(err, c.want) || len(s.damaged) != 1 || s.redoPlace != 3 {
+			t.Errorf("%s: %v, want %v; damaged %v, torn %d", name, err, c.want, s.damaged, s.redoPlace)
 		}
 		crash(t, l)
 	}
 }
 
-// TestSyncFails: a file that may not be on the disk is not closed in order.
+// TestSyncFails: a file that was not synced is not marked as closed.
 func TestSyncFails(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
@@ -191,11 +191,11 @@ func TestSyncFails(t *testing.T) {
 		t.Errorf("Close: %v", err)
 	}
 	cfg.Boot, cfg.Machine = 2, "up again"
-	wantIncomplete(t, look(t, cfg), ErrMachine)
+	wantIncomplete(t, openAndCrash(t, cfg), ErrMachine)
 }
 
-// TestWrongPlace: a change of what is not there is a mistake of the caller or
-// of somebody who writes to the file. The state file does not cover it up.
+// TestWrongPlace: a change of a place without a record is an error of the caller or of
+// another process. It is reported.
 func TestWrongPlace(t *testing.T) {
 	t.Parallel()
 	for name, wrong := range map[string]func(l *File){
@@ -210,28 +210,28 @@ func TestWrongPlace(t *testing.T) {
 		},
 	} {
 		modes(t, func(t *testing.T, cfg Config) {
-			var told []error
-			cfg.OnError = func(err error) { told = append(told, err) }
+			var reported []error
+			cfg.OnError = func(err error) { reported = append(reported, err) }
 			l, _ := open(t, cfg)
 			fill(t, l, 2)
 			wrong(l)
-			if len(told) != 1 || !errors.Is(told[0], ErrPlace) {
-				t.Errorf("%s: told %v", name, told)
+			if len(reported) != 1 || !errors.Is(reported[0], ErrPlace) {
+				t.Errorf("%s: reported %v", name, reported)
 			}
 			crash(t, l)
 			cfg.Boot++
-			wantIncomplete(t, look(t, cfg), ErrUnstored)
+			wantIncomplete(t, openAndCrash(t, cfg), ErrUnstored)
 		})
 	}
 }
 
-// TestCutUnderTheMapping: a fault in the mapping is an error and no signal.
-func TestCutUnderTheMapping(t *testing.T) {
+// TestTruncatedMapping: a fault in the mapping is an error and no signal.
+func TestTruncatedMapping(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
 	cfg.Capacity = 100_000
-	var told []error
-	cfg.OnError = func(err error) { told = append(told, err) }
+	var reported []error
+	cfg.OnError = func(err error) { reported = append(reported, err) }
 	l, _ := open(t, cfg)
 	if !l.Mapped() {
 		t.Skip("no mapping on this platform, so nothing to fault")
@@ -242,12 +242,12 @@ func TestCutUnderTheMapping(t *testing.T) {
 	}
 	l.SetLinks(999, 1, Host)
 	var fault interface{ Addr() uintptr }
-	if len(told) != 1 || !errors.As(told[0], &fault) {
-		t.Errorf("told %v", told)
+	if len(reported) != 1 || !errors.As(reported[0], &fault) {
+		t.Errorf("reported %v", reported)
 	}
 	crash(t, l)
 	cfg.Boot++
-	wantIncomplete(t, look(t, cfg), ErrUnstored)
+	wantIncomplete(t, openAndCrash(t, cfg), ErrUnstored)
 }
 
 // unreadable fails to read a part of the file.
@@ -263,7 +263,7 @@ func (u unreadable) ReadAt(p []byte, at int64) (int, error) {
 	return u.ReaderAt.ReadAt(p, at)
 }
 
-// TestUnreadable: a sector that the disk has lost costs what was in it.
+// TestUnreadable: records in an unreadable sector are lost, others are not.
 func TestUnreadable(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
@@ -282,7 +282,7 @@ func TestUnreadable(t *testing.T) {
 	} {
 		s := scanFile(unreadable{l.disk.file, c.from, c.to}, fileSize(cfg.Capacity), cfg.Relay, machineRun(cfg.Machine))
 		left := s.left()
-		truthful(t, "unreadable from", int(c.from), left, all)
+		checkScan(t, "unreadable from", int(c.from), left, all)
 		wantIncomplete(t, left, errDisk)
 		if len(left.Records) != c.found || left.Damaged != c.damage {
 			t.Errorf("from %d: %d found and %d damaged", c.from, len(left.Records), left.Damaged)

@@ -33,11 +33,11 @@ const (
 	headerSize  = 4096
 )
 
-// maxBoots is how many runs of the relay a file remembers: an allocation that lives
-// through more restarts than that is recovered leniently.
+// maxBoots is the number of boots in a file. The recovery of an allocation that is
+// older than that is lenient.
 const maxBoots = 16
 
-// state is what may be concluded from a file.
+// state is a set of facts about a file.
 type state uint32
 
 const (
@@ -46,7 +46,7 @@ const (
 	stateClosed   state = 1 << 2 // synced; nothing was changed afterwards
 )
 
-// header is what a file says of itself.
+// header is the header of a file.
 type header struct {
 	capacity int // places in the file
 	relay    [16]byte
@@ -71,7 +71,7 @@ func (h *header) encode() []byte {
 	return b
 }
 
-// parseHeader reads a header, of which b may be the beginning only.
+// parseHeader parses a header; b may be truncated.
 func parseHeader(b []byte) (h header, err error) {
 	if len(b) < headerLen || string(b[:len(magic)]) != magic {
 		return h, ErrHeader
@@ -99,8 +99,8 @@ func parseHeader(b []byte) (h header, err error) {
 	return h, nil
 }
 
-// incomplete returns why a file of size bytes is not complete, as far as its header
-// tells; nil if it may be.
+// incomplete returns the reason in the header why a file of size bytes is not complete;
+// nil if it may be complete.
 func (h *header) incomplete(relay, machine [16]byte, size int64) error {
 	switch {
 	case h.relay != relay:
@@ -115,8 +115,8 @@ func (h *header) incomplete(relay, machine [16]byte, size int64) error {
 	return nil
 }
 
-// after returns the boots of a file that goes on in the given boot.
-func after(boots []uint64, boot uint64) []uint64 {
+// bootsWith returns boots with boot as the newest.
+func bootsWith(boots []uint64, boot uint64) []uint64 {
 	next := slices.DeleteFunc(slices.Clone(boots), func(b uint64) bool { return b == boot })
 	if boot != 0 {
 		next = slices.Insert(next, 0, boot)
@@ -124,20 +124,20 @@ func after(boots []uint64, boot uint64) []uint64 {
 	return next[:min(len(next), maxBoots)]
 }
 
-// fileSize returns the bytes of a file with so many places.
+// fileSize returns the size in bytes of a file with so many places.
 func fileSize(places int) int64 { return offset(Place(places + 1)) }
 
-// offset returns where a place begins.
+// offset returns the position of a place in the file.
 func offset(p Place) int64 { return headerSize + (int64(p)-1)*recordSize }
 
-// recordSeed keys the checksums of records: those of another version or
-// another relay do not hold.
+// recordSeed returns the key of the checksums of records, so that those of another
+// version or relay do not match.
 func recordSeed(relay [16]byte) uint32 {
 	b := binary.LittleEndian.AppendUint16([]byte(magic), version)
 	return crc32.Checksum(append(b, relay[:]...), castagnoli)
 }
 
-// Record is what a restart must know of one allocation.
+// Record is the state of one allocation that survives a restart.
 type Record struct {
 	ID       proto.AllocationID
 	Tenant   uint64 // alloc.Tenant.Hash
@@ -148,8 +148,7 @@ type Record struct {
 	Flags    Flags
 }
 
-// Flags are seven bits about an allocation. Bits without a name are kept as
-// they are given.
+// Flags are seven bits about an allocation. Unnamed bits are stored too.
 type Flags uint8
 
 // The flags.
@@ -159,11 +158,11 @@ const (
 	Linked Flags = 1 << 2 // a joiner that has a link; a host that ever had one
 )
 
-// Place is where a record is in the file, from 1 on. Place 0 is none: what is
-// done to it has no effect.
+// Place is the number of a record in the file, from 1 on. Place 0 is none; changes of
+// it have no effect.
 type Place uint32
 
-// Found is a record that the process before left, and where it is.
+// Found is a record of the previous process and its place.
 type Found struct {
 	Record
 	Place Place
@@ -207,7 +206,7 @@ func (raw *rawRecord) seal(seed uint32, p Place) {
 
 func (raw *rawRecord) free() bool { return *raw == rawRecord{} }
 
-// intact reports whether raw is a record that was stored at place p.
+// intact reports whether raw has the checksum of a record at place p.
 func (raw *rawRecord) intact(seed uint32, p Place) bool {
 	return binary.LittleEndian.Uint32(raw[:]) == raw.sum(seed, p) && Flags(raw[flagsAt])&used != 0
 }
@@ -295,14 +294,15 @@ func (e *rawEntry) sum(seed uint32) uint32 {
 	return crc32.Update(seed, castagnoli, e[entryPlaceAt:])
 }
 
-// encode makes e say that raw goes to place p.
+// encode sets e to the change that writes raw to place p.
 func (e *rawEntry) encode(seed uint32, p Place, raw *rawRecord) {
 	binary.LittleEndian.PutUint32(e[entryPlaceAt:], uint32(p))
 	copy(e[entryRecordAt:], raw[:])
 	binary.LittleEndian.PutUint32(e[:], e.sum(seed))
 }
 
-// decode returns what was to go where; place 0 if the journal says nothing.
+// decode returns the place and content of the change; place 0 if the journal is empty
+// or damaged.
 func (e *rawEntry) decode(seed uint32) (p Place, raw rawRecord) {
 	if binary.LittleEndian.Uint32(e[:]) != e.sum(seed) {
 		return 0, raw

@@ -14,8 +14,8 @@ import (
 // killRecords is how many records a child holds at once, at most.
 const killRecords = 60
 
-// killChild makes changes to a state file for as long as it lives, and writes a
-// byte to its standard output after each batch of them.
+// killChild changes a state file until it is killed, and writes a byte to its standard
+// output after each batch of changes.
 func killChild(spec string) {
 	var cfg Config
 	var batch, acks int
@@ -72,8 +72,8 @@ func runAndKill(t *testing.T, cfg Config, batch, after int) int {
 }
 
 // TestKill kills a process in the middle of its changes, again and again on
-// the same file. What it confirmed is there, what it had begun is there or is
-// not, and the file is complete each time.
+// the same file. Confirmed changes are stored, unfinished ones may be, and the file is
+// complete each time.
 func TestKill(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -84,7 +84,7 @@ func TestKill(t *testing.T) {
 			t.Parallel()
 			cfg := testConfig(t, c.unmapped)
 			cfg.Capacity, cfg.Relay, cfg.Machine, cfg.Boot = 2*killRecords, [16]byte{1}, "", 1
-			look(t, cfg)
+			openAndCrash(t, cfg)
 			random := rand.New(rand.NewPCG(11, uint64(c.batch)))
 			var found []Found
 			for round := range c.rounds {
@@ -95,7 +95,7 @@ func TestKill(t *testing.T) {
 					model.step(nil, nil)
 				}
 				cfg.Boot++
-				left := look(t, cfg)
+				left := openAndCrash(t, cfg)
 				wantComplete(t, left, cfg.Boot-1)
 				if !reaches(model, left.Records, c.batch) {
 					t.Fatalf("round %d: %d records after %d confirmations are of no moment since then", round, len(left.Records), acks)
@@ -106,7 +106,7 @@ func TestKill(t *testing.T) {
 	}
 }
 
-// reaches goes on with the model, for one batch, until it is what was found.
+// reaches advances the model by at most one batch until it equals the found records.
 func reaches(model *script, found []Found, batch int) bool {
 	for range batch {
 		if model.holds(found) {

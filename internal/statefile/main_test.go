@@ -32,8 +32,8 @@ func TestMain(m *testing.M) {
 }
 
 // exit ends a child with a reason.
-func exit(why ...any) {
-	fmt.Fprintln(os.Stderr, why...)
+func exit(reason ...any) {
+	fmt.Fprintln(os.Stderr, reason...)
 	os.Exit(1)
 }
 
@@ -70,7 +70,7 @@ func open(t testing.TB, cfg Config) (*File, Left) {
 	return l, left
 }
 
-// crash leaves the file as a killed process does.
+// crash leaves the file in the state after the process is killed.
 func crash(t testing.TB, l *File) {
 	t.Helper()
 	if err := l.disk.close(); err != nil {
@@ -78,8 +78,8 @@ func crash(t testing.TB, l *File) {
 	}
 }
 
-// look opens the file, and leaves it in its new process's hands as a crash.
-func look(t testing.TB, cfg Config) Left {
+// openAndCrash opens the file and crashes.
+func openAndCrash(t testing.TB, cfg Config) Left {
 	t.Helper()
 	l, left := open(t, cfg)
 	crash(t, l)
@@ -111,7 +111,7 @@ func sample(t testing.TB, n int) Record {
 	}
 }
 
-// fill adds n samples, and returns them as they are to be found.
+// fill adds n samples and returns the records that the next Open should find.
 func fill(t testing.TB, l *File, n int) (all []Found) {
 	t.Helper()
 	for i := range n {
@@ -139,9 +139,9 @@ func wantComplete(t testing.TB, left Left, boots ...uint64) {
 	}
 }
 
-func wantIncomplete(t testing.TB, left Left, why error) {
+func wantIncomplete(t testing.TB, left Left, want error) {
 	t.Helper()
-	if left.Complete || len(left.Boots) != 0 || left.Err == nil || why != nil && !errors.Is(left.Err, why) {
-		t.Errorf("complete %v for boots %v: %v; want %v", left.Complete, left.Boots, left.Err, why)
+	if left.Complete || len(left.Boots) != 0 || left.Err == nil || want != nil && !errors.Is(left.Err, want) {
+		t.Errorf("complete %v for boots %v: %v; want %v", left.Complete, left.Boots, left.Err, want)
 	}
 }

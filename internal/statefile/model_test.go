@@ -8,8 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// script is a sequence of random changes that depends on nothing but its seed
-// and the records at its start, so that two processes can follow it.
+// script is a sequence of random changes that depends only on its seed and its first
+// records, so that two processes can repeat it.
 type script struct {
 	random *rand.Rand
 	ids    []proto.AllocationID // of all records, in an order that the script gives
@@ -18,7 +18,7 @@ type script struct {
 	most   int
 }
 
-// newScript starts with what is in a file that takes at least most records.
+// newScript starts with the records of a file with capacity for most records.
 func newScript(seed uint64, most int, found []Found) *script {
 	s := &script{random: rand.New(rand.NewPCG(seed, 1)), model: map[proto.AllocationID]Record{}, next: seed << 32, most: most}
 	for _, f := range found {
@@ -98,8 +98,8 @@ func (s *script) holds(found []Found) bool {
 	return len(got) == len(found) && maps.Equal(got, s.model)
 }
 
-// TestModel lets one file live through many processes, with the mapping and
-// without it, and with changing capacities.
+// TestModel uses one file in many processes, with the mapping and without it, and with
+// different capacities.
 func TestModel(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)

@@ -9,20 +9,19 @@ import (
 	"slices"
 )
 
-// setAsideSuffix is added to the name of a file that holds nothing of this relay.
+// setAsideSuffix is appended to the name of a file without records of this relay.
 const setAsideSuffix = ".old"
 
-// Open opens the state file or makes a new one, and returns what the process
-// before left in it. Whatever state the file is in, the state file can be used; an
-// error means that the configuration is wrong, or that there is no regular file
-// at the path and none can be made. If the file can be opened but not written,
-// OnError is called and the state file stores nothing.
+// Open opens or creates the state file and returns what the previous process left in
+// it. It accepts a file in any state. It fails if the configuration is invalid, or if
+// the path has no regular file and none can be created. If the file can be opened but
+// not written, Open calls OnError and the File stores nothing.
 //
-// The file is read as a whole: some 5 ms per million free places, and 300 ms per
+// Open reads the whole file: about 5 ms per million free places, and 300 ms per
 // million records.
 //
-// The capacity may differ from run to run. Records beyond a smaller one are
-// kept at their places until they are removed, and no new ones go there.
+// The capacity may differ between runs. Records above a smaller capacity stay at
+// their places until they are removed, and no new ones are stored there.
 func Open(cfg Config) (*File, Left, error) {
 	if err := cfg.check(); err != nil {
 		return nil, Left{}, err
@@ -46,9 +45,9 @@ func Open(cfg Config) (*File, Left, error) {
 	return l, s.left(), nil
 }
 
-// openFile opens or makes the file at path, for this user only. An older file
-// of another owner keeps its mode: a volume that is shared by a group must not
-// keep the relay from starting.
+// openFile opens or creates the file at path, for this user only. It ignores an error
+// of changing the mode of an existing file, which may have another owner, for example
+// on a volume that a group shares.
 func openFile(path string) (*os.File, int64, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if err != nil {
@@ -68,7 +67,7 @@ func openFile(path string) (*os.File, int64, error) {
 	return f, info.Size(), nil
 }
 
-// setAside renames a file that is not this relay's and makes a new one.
+// setAside renames a file of another relay and creates a new one.
 func setAside(f *os.File, path string) (*os.File, error) {
 	_ = f.Close()
 	if err := os.Rename(path, path+setAsideSuffix); err != nil {
@@ -85,7 +84,7 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 		disk: disk{file: f, places: places},
 		head: header{
 			capacity: places, relay: cfg.Relay, machine: machine,
-			state: stateComplete, boots: after(s.head.boots, cfg.Boot),
+			state: stateComplete, boots: bootsWith(s.head.boots, cfg.Boot),
 		},
 		seed: s.seed,
 		free: newFreePlaces(cfg.Capacity),
@@ -96,11 +95,11 @@ func newFile(cfg Config, f *os.File, machine [16]byte, s *scan) *File {
 	return l
 }
 
-// start brings the file into the form that the state file needs. A kill between
-// any two steps leaves a file that says no more than it holds.
+// start repairs and resizes the file and writes its header. If the process is killed
+// between two steps, the file claims no more than it holds.
 func (l *File) start(f *os.File, size int64, s *scan) error {
-	if s.redo != 0 {
-		if err := l.disk.write(s.redone[:], offset(s.redo)); err != nil {
+	if s.redoPlace != 0 {
+		if err := l.disk.write(s.redoRecord[:], offset(s.redoPlace)); err != nil {
 			return err
 		}
 	}
@@ -114,7 +113,7 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 		return err
 	}
 	if s.head.state&stateClosed != 0 {
-		// The disk must not go on saying that nothing was changed since.
+		// The header on the disk must not claim that the file is unchanged.
 		if err := l.disk.file.Sync(); err != nil {
 			return err
 		}
@@ -130,7 +129,7 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 	return l.adopt(s)
 }
 
-// writePage writes the header with an empty journal, so that its page has room
+// writePage writes the header with an empty journal, so that its page has space
 // on the disk.
 func (l *File) writePage() error {
 	page := make([]byte, headerSize)
@@ -139,64 +138,63 @@ func (l *File) writePage() error {
 	return err
 }
 
-// adopt takes over the records found and frees the damaged places, which the
-// header no longer vouches for.
+// adopt marks the places of the found records as used and frees the damaged places,
+// which the header no longer covers.
 func (l *File) adopt(s *scan) error {
 	for i := range s.found {
 		l.free.take(s.found[i].Place)
-		l.disk.occupied(s.found[i].Place)
+		l.disk.markReserved(s.found[i].Place)
 	}
-	var none rawRecord
+	var zeros rawRecord
 	for _, p := range s.damaged {
 		if int(p) > l.disk.places {
-			break // It was cut off with the end of the file.
+			break // Truncate has removed it.
 		}
-		if _, err := l.disk.file.WriteAt(none[:], offset(p)); err != nil {
+		if _, err := l.disk.file.WriteAt(zeros[:], offset(p)); err != nil {
 			return err
 		}
 	}
 	return nil
 }
 
-// Left is what the process before left in the file.
+// Left is the state that the previous process left in the file.
 type Left struct {
-	// Records are the intact ones, by place. They stay in the file until they
-	// are removed. If the file is not complete they may be old: a change or a
-	// removal may be missing.
+	// Records are the intact records, by place. They stay in the file until they
+	// are removed. If the file is not complete, they may lack changes or removals.
 	Records []Found
-	// Complete says that everything the process before stored is there.
+	// Complete reports whether the file has all changes of the previous process.
 	Complete bool
-	// Boots are those for which the file accounts, newest first, at most 16: an
-	// allocation that was issued under one of them and is not among Records has
-	// ended. None if the file is not complete.
+	// Boots are the boots that the file accounts for, newest first, at most 16: an
+	// allocation of one of them that is not in Records has ended. Empty if the
+	// file is not complete.
 	Boots []uint64
-	// Settled says that the file accounts for all that was ever issued, by any
-	// boot.
+	// Settled reports whether the file accounts for all boots.
 	Settled bool
-	// Damaged is how many places hold neither a record nor nothing.
+	// Damaged is the number of places that are neither free nor hold an intact
+	// record.
 	Damaged int
-	// Err is why the file is not complete, for the log; nil if it is.
+	// Err is the reason why the file is not complete; nil if it is.
 	Err error
 }
 
-// Ended reports whether an allocation that was issued under boot, and is not
-// among l.Records, has surely ended.
+// Ended reports whether the file proves that an allocation of boot that is not in
+// l.Records has ended.
 func (l *Left) Ended(boot uint64) bool { return slices.Contains(l.Boots, boot) }
 
-// scan is what a file has in it.
+// scan is the content of a file.
 type scan struct {
-	seed    uint32
-	head    header // zero if it is damaged
-	own     bool   // the header is intact and this relay's
-	err     error  // why the file is not complete
-	found   []Found
-	damaged []Place
-	redo    Place     // place that was torn and is in the journal; 0: none
-	redone  rawRecord // what it was to hold
+	seed       uint32
+	head       header // zero if it is damaged
+	own        bool   // the header is intact and this relay's
+	err        error  // why the file is not complete
+	found      []Found
+	damaged    []Place
+	redoPlace  Place     // the torn place that the journal repairs; 0: none
+	redoRecord rawRecord // its content according to the journal
 }
 
-// scanFile reads a whole file of size bytes. Even if the header is damaged it
-// looks for records, since their checksums say which relay they are of.
+// scanFile reads a whole file of size bytes. It finds records even
+// if the header is damaged, since their checksums are keyed with the relay.
 func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
 	s := scan{seed: recordSeed(relay)}
 	page := make([]byte, headerSize)
@@ -219,16 +217,16 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
 	} else {
 		s.head = header{}
 	}
-	s.places(f, size, torn, &after)
+	s.scanPlaces(f, size, torn, &after)
 	if len(s.damaged) > 0 && s.err == nil {
 		s.err = fmt.Errorf("%w: %d besides %d intact ones", ErrDamaged, len(s.damaged), len(s.found))
 	}
 	return s
 }
 
-// places reads the places. A place beyond the capacity that the header gives
-// may come from a process that was killed while it made the file longer.
-func (s *scan) places(f io.ReaderAt, size int64, torn Place, after *rawRecord) {
+// scanPlaces reads the places. A place above the capacity in the header may be from a
+// process that was killed while it extended the file.
+func (s *scan) scanPlaces(f io.ReaderAt, size int64, torn Place, after *rawRecord) {
 	size = min(size, fileSize(MaxCapacity))
 	if size <= headerSize {
 		return
@@ -240,7 +238,7 @@ func (s *scan) places(f io.ReaderAt, size int64, torn Place, after *rawRecord) {
 		part := chunk[:min(size-at, int64(len(chunk)))]
 		first := Place((at-headerSize)/recordSize + 1)
 		if n, err := f.ReadAt(part, at); n < len(part) {
-			s.unread(first, placesIn(int64(len(part))), err)
+			s.addUnreadable(first, placesIn(int64(len(part))), err)
 			continue
 		}
 		if bytes.Equal(chunk, zeros) {
@@ -249,17 +247,17 @@ func (s *scan) places(f io.ReaderAt, size int64, torn Place, after *rawRecord) {
 		for i := range len(chunk) / recordSize {
 			raw := (*rawRecord)(chunk[i*recordSize:])
 			if !raw.free() {
-				s.place(first+Place(i), raw, torn, after)
+				s.addPlace(first+Place(i), raw, torn, after)
 			}
 		}
 	}
 }
 
-// placesIn returns how many places so many bytes touch.
+// placesIn returns the number of places that size bytes cover, rounded up.
 func placesIn(size int64) int { return int((size + recordSize - 1) / recordSize) }
 
-// unread notes that so many places from first on cannot be read.
-func (s *scan) unread(first Place, count int, err error) {
+// addUnreadable adds count places from first on, which cannot be read, as damaged.
+func (s *scan) addUnreadable(first Place, count int, err error) {
 	if s.err == nil {
 		s.err = err
 	}
@@ -268,10 +266,10 @@ func (s *scan) unread(first Place, count int, err error) {
 	}
 }
 
-// place takes in a place that is not free.
-func (s *scan) place(p Place, raw *rawRecord, torn Place, after *rawRecord) {
+// addPlace adds a place that is not free.
+func (s *scan) addPlace(p Place, raw *rawRecord, torn Place, after *rawRecord) {
 	if !raw.intact(s.seed, p) && p == torn {
-		s.redo, s.redone = p, *after
+		s.redoPlace, s.redoRecord = p, *after
 		raw = after
 		if raw.free() {
 			return
@@ -286,7 +284,7 @@ func (s *scan) place(p Place, raw *rawRecord, torn Place, after *rawRecord) {
 	s.damaged = append(s.damaged, p)
 }
 
-// holdsNothing reports whether nothing in the file is this relay's.
+// holdsNothing reports whether the file has no header and no record of this relay.
 func (s *scan) holdsNothing() bool { return !s.own && len(s.found) == 0 }
 
 // top returns the highest place that holds a record.
@@ -311,11 +309,11 @@ func (s *scan) left() Left {
 // settled reports whether the file accounts for boots before its last one.
 func (s *scan) settled() bool { return s.err == nil && s.head.state&stateSettled != 0 }
 
-// bootIDFile is where Linux keeps a random id that it draws when it starts.
+// bootIDFile has a random id that Linux generates when it boots.
 const bootIDFile = "/proc/sys/kernel/random/boot_id"
 
-// machineRun returns a digest of the name of this run of the machine, or of
-// what the kernel says if name is empty; zero where it says nothing.
+// machineRun returns a digest of name, or of the kernel's boot id if name is empty;
+// zero if that is unknown.
 func machineRun(name string) [16]byte {
 	if name == "" {
 		id, err := os.ReadFile(bootIDFile)

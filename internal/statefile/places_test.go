@@ -5,8 +5,7 @@ import (
 	"testing"
 )
 
-// TestFreePlaces compares with a plain list, over sizes around the powers of
-// the tree.
+// TestFreePlaces compares with a plain list, for sizes around the powers of 64.
 func TestFreePlaces(t *testing.T) {
 	t.Parallel()
 	for _, count := range []int{1, 2, 63, 64, 65, 128, 4095, 4096, 4097, 5000} {
@@ -44,7 +43,7 @@ func TestFreePlaces(t *testing.T) {
 	}
 }
 
-// TestFreePlacesBeyond: what is kept beyond the capacity is never given out.
+// TestFreePlacesBeyond: places above the capacity are never free.
 func TestFreePlacesBeyond(t *testing.T) {
 	t.Parallel()
 	f := newFreePlaces(2)

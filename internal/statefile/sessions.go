@@ -18,23 +18,22 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Sessions is the file of the DTLS sessions of one relay: what the next process
-// needs to go on with a session without a handshake. It holds no secret: keys
-// follow from the allocation's key, which is not in it.
+// Sessions is the file of the DTLS sessions of one relay, with which the next process
+// resumes a session without a handshake. It holds no secret: keys are derived from the
+// allocation's key, which is not in the file.
 //
-// The file belongs to one process at a time; all methods may be called by any
-// goroutine. A nil *Sessions stores nothing.
+// One process may have the file open at a time. Any goroutine may call the methods. A
+// nil *Sessions stores nothing.
 //
-// # What makes it safe to go on
+// # Why it is safe to resume
 //
-// A sequence number is part of an AEAD nonce, and what keeps replayed records
-// out, so the file may say too much but never too little. Sent and Received are
-// therefore bounds that are stored before a number at or above them is used. A
-// process that is killed leaves its stores to the file behind, in order. What
-// could hold an older state than the one that was left is not read at all: a file
-// of another run of the machine (pages reach a disk in any order), of another
-// relay, or one whose time stamp is older than MaxAge (a copy, a backup). A slot
-// whose checksums do not hold is dropped alone.
+// A sequence number is part of an AEAD nonce and protects against replay, so the bounds
+// in the file may be too high but never too low. Sent and Received are bounds that are
+// stored before a number at or above them is used. The stores of a killed process to
+// the file are kept, in order. A file that may have an older state is not read: one of
+// another run of the machine (pages reach a disk in any order), of another relay, or
+// with a time stamp older than MaxAge (a copy or a backup). A slot whose checksums do
+// not match is dropped alone.
 type Sessions struct {
 	cfg     SessionsConfig
 	file    file
@@ -57,35 +56,37 @@ const (
 	sessionsReadable        // failed, and the file could be neither marked nor removed
 )
 
-// SessionsConfig says where the file is and whose.
+// SessionsConfig is the configuration of a [Sessions].
 type SessionsConfig struct {
-	// Path is where the file is. Its directory must exist.
+	// Path is the path of the file. Its directory must exist.
 	Path string
-	// Capacity is how many sessions it takes, 1 to MaxCapacity, 192 bytes each.
-	// Those that the process before left count until they are removed.
+	// Capacity is the largest number of sessions, 1 to MaxCapacity, of 192 bytes
+	// each. Those of the previous process count until they are removed.
 	Capacity int
 	// Relay is the relay's id. A file of another relay is not read.
 	Relay [16]byte
-	// MaxAge is how old the last change of the time stamp may be, see Touch. Not 0.
+	// MaxAge is the largest age of the time stamp of a file that is read, see Touch.
+	// Not 0.
 	MaxAge time.Duration
-	// Machine names this run of the machine. Default: what the kernel says (Linux);
-	// elsewhere unknown, and no file is read.
+	// Machine identifies this run of the machine. Default: the boot id of the kernel
+	// on Linux; elsewhere unknown, so that no file is read.
 	Machine string
 	// Unmapped writes each change with a system call, as on platforms without a
 	// mapping.
 	Unmapped bool
 	// Now is the clock. Default time.Now.
 	Now func() time.Time
-	// OnError is called at most once, when nothing is stored any more. Any
-	// goroutine may call it; it must not call the Sessions. Default: not called.
+	// OnError is called at most once, with the error after which nothing more is
+	// stored. Any goroutine may call it; it must not call the Sessions. Default: not
+	// called.
 	OnError func(error)
 }
 
-// Session is what goes on after a restart of the process.
+// Session is the state of a session that survives a restart.
 type Session struct {
 	ID     proto.AllocationID
 	Serial uint64
-	// Source is where the client is, without what only the process before knew.
+	// Source is the address of the client, see [endpoint.Endpoint.Remote].
 	Source endpoint.Endpoint
 	// Suite is the cipher suite, Client and Server are the randoms of the handshake.
 	Suite          uint16
@@ -98,7 +99,7 @@ type Session struct {
 	Sent, Received uint64
 }
 
-// FoundSession is a session that the process before left, and where it is.
+// FoundSession is a session of the previous process and its place.
 type FoundSession struct {
 	Session
 	Place Place
@@ -128,16 +129,16 @@ const (
 	stampAt       = 48
 	hashSize      = 48
 	wordBits      = 48
-	// sessionsChunk is by how much the mapping grows at least, in bytes.
+	// sessionsChunk is the smallest step in bytes by which the mapping grows.
 	sessionsChunk = 256 << 10
 )
 
 // MaxSequence is the largest bound of sequence numbers that can be stored.
 const MaxSequence = 1<<wordBits - 1
 
-// OpenSessions opens the file or makes a new one. Whatever is in it, the result
-// can be used; the error means that the configuration is wrong or no file can be
-// made. Sessions of the process before are in Found.
+// OpenSessions opens or creates the file. It accepts any content. It fails if the
+// configuration is invalid or the file cannot be created. Found returns the sessions of
+// the previous process.
 func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	if cfg.Path == "" || cfg.Capacity < 1 || cfg.Capacity > MaxCapacity || cfg.MaxAge <= 0 {
 		return nil, fmt.Errorf("statefile: sessions: path %q, capacity %d, maximum age %v", cfg.Path, cfg.Capacity, cfg.MaxAge)
@@ -164,8 +165,8 @@ func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	return s, nil
 }
 
-// Found returns the sessions that the process before left, the latest first.
-// They stay in the file until they are removed.
+// Found returns the sessions of the previous process, the latest first. They stay in
+// the file until they are removed.
 func (s *Sessions) Found() []FoundSession {
 	if s == nil {
 		return nil
@@ -173,8 +174,8 @@ func (s *Sessions) Found() []FoundSession {
 	return s.found
 }
 
-// Add stores a session. It returns 0 when there is no room or nothing is stored;
-// the session then does not go on after a restart.
+// Add stores a session. It returns 0 if the file is full or nothing is stored; the
+// session then ends with the process.
 func (s *Sessions) Add(x *Session) Place {
 	if s == nil || s.state.Load() != sessionsStoring {
 		return 0
@@ -182,7 +183,7 @@ func (s *Sessions) Add(x *Session) Place {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.free.lowest()
-	if p == 0 || !s.room(p) {
+	if p == 0 || !s.reserve(p) {
 		return 0
 	}
 	raw := s.encode(x, p, s.started.Add(1))
@@ -194,12 +195,12 @@ func (s *Sessions) Add(x *Session) Place {
 	return p
 }
 
-// SetSent stores the bound of the sequence numbers sent. False means that none at
-// or above the bound before may be used.
+// SetSent stores the bound of the sent sequence numbers. If it reports false, no number
+// at or above the previous bound may be used.
 func (s *Sessions) SetSent(p Place, bound uint64) bool { return s.setWord(p, slotSent, bound) }
 
-// SetReceived stores the bound of the sequence numbers received. False means that
-// no record at or above the bound before may be accepted.
+// SetReceived stores the bound of the received sequence numbers. If it reports false,
+// no record at or above the previous bound may be accepted.
 func (s *Sessions) SetReceived(p Place, bound uint64) bool { return s.setWord(p, slotReceived, bound) }
 
 // Remove frees the place of a session.
@@ -209,13 +210,13 @@ func (s *Sessions) Remove(p Place) {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	var none [slotSize]byte
-	if s.write(none[:4], slotAt(p)) && s.write(none[:], slotAt(p)) {
+	var zeros [slotSize]byte
+	if s.write(zeros[:4], slotAt(p)) && s.write(zeros[:], slotAt(p)) {
 		s.free.release(p)
 	}
 }
 
-// Touch stores the time. It is to be called more often than every MaxAge, else
+// Touch stores the time. The caller must call it more often than every MaxAge, or else
 // the next process does not read the file.
 func (s *Sessions) Touch() {
 	if s != nil && s.state.Load() == sessionsStoring {
@@ -226,8 +227,8 @@ func (s *Sessions) Touch() {
 // Storing reports whether changes are stored.
 func (s *Sessions) Storing() bool { return s != nil && s.state.Load() == sessionsStoring }
 
-// Close closes the file, which the next process then reads. Nothing may use the
-// Sessions while Close runs, and nothing is stored afterwards.
+// Close closes the file, so that the next process can read it. No other method may run
+// at the same time, and nothing is stored afterwards.
 func (s *Sessions) Close() error {
 	if s == nil {
 		return nil
@@ -270,8 +271,8 @@ func (s *Sessions) header() []byte {
 	return page
 }
 
-// read finds the sessions in the file. It reports false if the file may not be
-// believed.
+// read reads the sessions in the file. It reports false if the file must not be used,
+// since its state may be too old.
 func (s *Sessions) read(size int64) bool {
 	page := make([]byte, headerSize)
 	if _, err := s.file.ReadAt(page, 0); err != nil || size > sessionsSize(MaxCapacity) {
@@ -301,8 +302,8 @@ func (s *Sessions) read(size int64) bool {
 	return true
 }
 
-// start makes the file this process's. One that is not believed is invalid until all of it
-// has been written.
+// start prepares the file for this process. A file that must not be used is invalid
+// until all of it is written.
 func (s *Sessions) start(size int64, intact bool) error {
 	if !intact {
 		if err := s.invalidate(); err != nil {
@@ -325,7 +326,7 @@ func (s *Sessions) start(size int64, intact bool) error {
 		return err
 	}
 	if s.source != nil && !s.growTo(slotAt(Place(s.top()+1))) {
-		s.source = nil // WriteAt does as well.
+		s.source = nil // WriteAt works too.
 	}
 	return nil
 }
@@ -336,7 +337,7 @@ func (s *Sessions) clearDamaged(size int64) error {
 	for i := range s.found {
 		found[s.found[i].Place] = true
 	}
-	var raw, none [slotSize]byte
+	var raw, zeros [slotSize]byte
 	for p := Place(1); slotAt(p+1) <= size; p++ {
 		if found[p] {
 			continue
@@ -344,10 +345,10 @@ func (s *Sessions) clearDamaged(size int64) error {
 		if _, err := s.file.ReadAt(raw[:], slotAt(p)); err != nil {
 			return err
 		}
-		if raw == none {
-			continue // Writing would take room on the disk.
+		if raw == zeros {
+			continue // Writing would take disk space.
 		}
-		if _, err := s.file.WriteAt(none[:], slotAt(p)); err != nil {
+		if _, err := s.file.WriteAt(zeros[:], slotAt(p)); err != nil {
 			return err
 		}
 	}
@@ -361,7 +362,7 @@ func (s *Sessions) invalidate() error {
 
 // room makes sure that a place can be written through the mapping, if there is
 // one. The caller holds the lock.
-func (s *Sessions) room(p Place) bool {
+func (s *Sessions) reserve(p Place) bool {
 	m := s.mapped.Load()
 	return m == nil || slotAt(p+1) <= int64(len(*m)) || s.growTo(slotAt(p+1))
 }
@@ -397,26 +398,27 @@ func (s *Sessions) writeWord(at int64, value uint64) bool {
 	var b [8]byte
 	s.putWord(b[:], at, value)
 	if m := s.mapped.Load(); m != nil {
-		return s.stored(guarded((*m)[at:at+8], b[:]))
+		return s.checkWrite(copyMapped((*m)[at:at+8], b[:]))
 	}
 	return s.write(bytes.Clone(b[:]), at)
 }
 
-// write changes the file. It reports false if what was stored before still binds.
+// write changes the file. It reports false if it fails and the stored bounds still
+// hold.
 func (s *Sessions) write(b []byte, at int64) bool {
 	if m := s.mapped.Load(); m != nil {
-		return s.stored(guarded((*m)[at:at+int64(len(b))], b))
+		return s.checkWrite(copyMapped((*m)[at:at+int64(len(b))], b))
 	}
 	if s.state.Load() == sessionsOff {
 		return true
 	}
 	_, err := s.file.WriteAt(b, at)
-	return s.stored(err)
+	return s.checkWrite(err)
 }
 
-// stored deals with the result of a change. After a failure nothing is stored any
-// more, and what was stored before binds nothing if no process will read the file.
-func (s *Sessions) stored(err error) bool {
+// checkWrite handles the result of a change. After an error nothing more is stored. It
+// reports false if the stored bounds still hold, since a process may read the file.
+func (s *Sessions) checkWrite(err error) bool {
 	if err == nil {
 		return true
 	}
@@ -424,8 +426,8 @@ func (s *Sessions) stored(err error) bool {
 	return s.state.Load() == sessionsOff
 }
 
-// fail ends storing, and makes sure that no process believes the file; where even
-// that fails, the bounds that are stored stay in force.
+// fail ends storing and invalidates or removes the file. If both fail, the stored
+// bounds still hold.
 func (s *Sessions) fail(err error) {
 	next := uint32(sessionsOff)
 	if e := s.invalidate(); e != nil {
@@ -485,9 +487,9 @@ func (s *Sessions) sum(b []byte, at uint64) uint32 {
 	return crc32.Update(crc32.Update(s.seed, castagnoli, key[:]), castagnoli, b)
 }
 
-// putWord writes a word that stands at a position of the file.
+// putWord encodes a word for a position of the file.
 func (s *Sessions) putWord(b []byte, at int64, value uint64) {
-	// The multiplications of SplitMix64: the upper bits are well mixed.
+	// The finalizer of SplitMix64: the high bits are well mixed.
 	x := value ^ uint64(s.seed)<<16 ^ uint64(at)*0x9E3779B97F4A7C15
 	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
 	x = (x ^ x>>27) * 0x94D049BB133111EB

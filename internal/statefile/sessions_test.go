@@ -32,7 +32,7 @@ func openSessions(t testing.TB, cfg SessionsConfig) *Sessions {
 	return s
 }
 
-// left opens a file, and returns what is in it by place.
+// left opens a file and returns its sessions by place.
 func left(t testing.TB, cfg SessionsConfig) map[Place]Session {
 	t.Helper()
 	s := openSessions(t, cfg)
@@ -57,8 +57,8 @@ func sampleSession(n int) *Session {
 	return x
 }
 
-// TestSessions: what is stored is what the next process finds, the latest first,
-// and whether the process before said goodbye makes no difference.
+// TestSessions: the next process finds the stored sessions, the latest first, whether
+// the file was closed or not.
 func TestSessions(t *testing.T) {
 	for _, unmapped := range []bool{false, true} {
 		for _, goodbye := range []bool{false, true} {
@@ -109,8 +109,8 @@ func TestSessions(t *testing.T) {
 	}
 }
 
-// TestSessionsFlips: whichever bit of a slot is wrong, the session is not found or
-// is as it was, and the others are there.
+// TestSessionsFlips: whichever bit of a slot is flipped, its session is not found or is
+// unchanged, and the others are found.
 func TestSessionsFlips(t *testing.T) {
 	cfg := sessionsConfig(t, true)
 	s := openSessions(t, cfg)
@@ -144,8 +144,8 @@ func TestSessionsFlips(t *testing.T) {
 	}
 }
 
-// TestSessionsTorn: a process that is killed within a change leaves the session
-// before it, after it, or none; never a mixture.
+// TestSessionsTorn: a process that is killed during a change leaves the session before
+// the change, after it, or none; never a mixture.
 func TestSessionsTorn(t *testing.T) {
 	for _, change := range []func(s *Sessions){
 		func(s *Sessions) { s.Add(sampleSession(6)) },
@@ -158,15 +158,15 @@ func TestSessionsTorn(t *testing.T) {
 		s.Add(sampleSession(4))
 		before := left(t, cfg)
 		s = openSessions(t, cfg)
-		tape := &taped{file: s.file}
-		s.file = tape
+		recorded := &recordedFile{file: s.file}
+		s.file = recorded
 		change(s)
 		if err := s.Close(); err != nil {
 			t.Fatal(err)
 		}
 		after := left(t, cfg)
-		start := tape.start
-		for _, w := range tape.writes {
+		start := recorded.start
+		for _, w := range recorded.writes {
 			for n := range len(w.b) + 1 {
 				b := append([]byte(nil), start...)
 				copy(b[w.at:], w.b[:n])
@@ -184,8 +184,8 @@ func TestSessionsTorn(t *testing.T) {
 	}
 }
 
-// taped is a file that remembers what was written, and what was there before.
-type taped struct {
+// recordedFile is a file that records each write and the bytes that it replaced.
+type recordedFile struct {
 	file
 	start  []byte
 	writes []struct {
@@ -194,7 +194,7 @@ type taped struct {
 	}
 }
 
-func (f *taped) WriteAt(b []byte, at int64) (int, error) {
+func (f *recordedFile) WriteAt(b []byte, at int64) (int, error) {
 	if f.start == nil {
 		f.start = make([]byte, sessionsSize(8))
 		if _, err := f.file.ReadAt(f.start, 0); err != nil {
@@ -208,9 +208,9 @@ func (f *taped) WriteAt(b []byte, at int64) (int, error) {
 	return f.file.WriteAt(b, at)
 }
 
-// TestSessionsFail: when a change cannot be stored the next process finds nothing,
-// and so nothing binds this one. Where the file can be neither marked nor removed
-// its bounds stay in force.
+// TestSessionsFail: after a failed change the next process finds no session, so the
+// stored bounds do not hold any more. They still hold if the file can be neither marked
+// nor removed.
 func TestSessionsFail(t *testing.T) {
 	for _, stuck := range []bool{false, true} {
 		t.Run(fmt.Sprint("stuck ", stuck), func(t *testing.T) {
@@ -240,7 +240,7 @@ func TestSessionsFail(t *testing.T) {
 	}
 }
 
-// TestSessionsGrow: the mapping grows under goroutines that use it.
+// TestSessionsGrow: the mapping grows while goroutines use it.
 func TestSessionsGrow(t *testing.T) {
 	cfg := sessionsConfig(t, false)
 	cfg.Capacity = 6000
@@ -276,7 +276,7 @@ func TestSessionsGrow(t *testing.T) {
 	}
 }
 
-// TestSessionsOpen: mistakes of the caller are errors; a nil file stores nothing.
+// TestSessionsOpen: an invalid configuration is an error; a nil file stores nothing.
 func TestSessionsOpen(t *testing.T) {
 	for name, change := range map[string]func(*SessionsConfig){
 		"path":      func(c *SessionsConfig) { c.Path = "" },

@@ -5,8 +5,8 @@ import (
 	"os"
 )
 
-// File is the state file of one relay, opened by [Open]. It belongs to one
-// goroutine and is not safe for concurrent use. A nil File stores nothing.
+// File is the state file of one relay, opened by [Open]. It is not safe
+// for concurrent use. A nil File stores nothing.
 type File struct {
 	cfg        Config
 	disk       disk
@@ -20,9 +20,9 @@ type File struct {
 	entry rawEntry  // and its journal
 }
 
-// Add stores a new record at the lowest free place. It returns 0 when the
-// file is full, which also ends that absence proves anything until the next
-// Open, and when nothing is stored any more.
+// Add stores a new record at the lowest free place. It returns 0 if the file is full,
+// and then absence proves nothing until the next Open. It also returns 0 if nothing
+// more is stored.
 func (l *File) Add(r *Record) Place {
 	if l == nil || l.off {
 		return 0
@@ -44,7 +44,7 @@ func (l *File) Add(r *Record) Place {
 	return p
 }
 
-// SetBinding stores what an accepted BIND changes. The flags replace all flags.
+// SetBinding stores the changes of an accepted BIND. The flags replace all flags.
 func (l *File) SetBinding(p Place, nonce uint16, endpoint uint64, flags Flags) {
 	if l.get(p) {
 		l.raw.setNonce(nonce)
@@ -54,8 +54,8 @@ func (l *File) SetBinding(p Place, nonce uint16, endpoint uint64, flags Flags) {
 	}
 }
 
-// SetEndpoint stores where an allocation is bound; 0 for one whose endpoint
-// was taken over.
+// SetEndpoint stores the endpoint of an allocation; 0 if another allocation took it
+// over.
 func (l *File) SetEndpoint(p Place, endpoint uint64) {
 	if l.get(p) {
 		l.raw.setEndpoint(endpoint)
@@ -63,8 +63,8 @@ func (l *File) SetEndpoint(p Place, endpoint uint64) {
 	}
 }
 
-// SetLinks stores how many links a host has, and the flags, which replace all
-// flags: those of a joiner change with its link, too.
+// SetLinks stores the number of links of a host, and the flags, which replace all
+// flags: those of a joiner change with its link too.
 func (l *File) SetLinks(p Place, links uint16, flags Flags) {
 	if l.get(p) {
 		l.raw.setLinks(links)
@@ -81,8 +81,8 @@ func (l *File) SetCode(p Place, code Code) {
 	}
 }
 
-// Remove frees a place: from here on the absence of its record says that the
-// allocation has ended.
+// Remove frees a place. The absence of its record then proves that the allocation has
+// ended.
 func (l *File) Remove(p Place) {
 	if !l.get(p) {
 		return
@@ -93,7 +93,7 @@ func (l *File) Remove(p Place) {
 	}
 }
 
-// get loads the record at p. It reports false if there is nothing to change.
+// get loads the record at p. It reports false if it has no record to change.
 func (l *File) get(p Place) bool {
 	if l == nil || p == 0 || l.off {
 		return false
@@ -119,7 +119,7 @@ func (l *File) put(p Place) bool {
 	return l.store(p)
 }
 
-// store writes the journal and then the place. It reports whether it could.
+// store writes the journal and then the place. It reports false if that fails.
 func (l *File) store(p Place) bool {
 	l.entry.encode(l.seed, p, &l.raw)
 	err := l.disk.write(l.entry[:], journalAt)
@@ -132,10 +132,10 @@ func (l *File) store(p Place) bool {
 	return err == nil
 }
 
-// Settle says that every allocation which is not in the state file has ended,
-// whatever boot it was issued under: the window for recovery is over, and
-// records whose allocation did not come back were removed. Without it the file accounts for
-// this boot only, unless that of the process before was settled and complete.
+// Settle declares that every allocation without a record has ended, whatever its boot.
+// The caller calls it after the time for recovery, when it has removed the records of
+// allocations that did not come back. Without it the file accounts for this boot only,
+// unless the file of the previous process was settled and complete.
 func (l *File) Settle() {
 	if l == nil || l.off || l.overflowed {
 		return
@@ -153,9 +153,8 @@ func (l *File) Storing() bool { return !l.off }
 // Mapped reports whether changes are stores to memory and not system calls.
 func (l *File) Mapped() bool { return l.disk.mapped != nil }
 
-// Close syncs the file, so that it stays complete even if the machine goes
-// down, and closes it. The state file then does nothing any more. A second Close
-// returns os.ErrClosed.
+// Close syncs and closes the file, so that it is complete even if the machine
+// restarts. Later changes have no effect. A second Close returns os.ErrClosed.
 func (l *File) Close() error {
 	if l.disk.file == nil {
 		return os.ErrClosed
@@ -172,7 +171,7 @@ func (l *File) Close() error {
 	return nil
 }
 
-// finish makes the records durable before the header that says so.
+// finish makes the records durable before the header that declares it.
 func (l *File) finish() error {
 	if l.off {
 		return nil
@@ -187,7 +186,7 @@ func (l *File) finish() error {
 	return l.disk.file.Sync()
 }
 
-// overflow is for an allocation that has no place: its absence proves nothing.
+// overflow records that an allocation has no place, so its absence proves nothing.
 func (l *File) overflow() {
 	if l.overflowed {
 		return
@@ -201,8 +200,8 @@ func (l *File) overflow() {
 	l.cfg.reportError(ErrFull)
 }
 
-// fail ends storing. The file says too little from here on, so it is marked,
-// or else removed.
+// fail ends storing. The file lacks all later changes, so it is marked, or else
+// removed.
 func (l *File) fail(err error) {
 	if l.off {
 		return
@@ -217,8 +216,8 @@ func (l *File) fail(err error) {
 	l.cfg.reportError(fmt.Errorf("statefile: nothing is stored any more: %w", err))
 }
 
-// writeHeader writes the header, but not the journal. It goes past the
-// mapping, which may be why it is written.
+// writeHeader writes the header without the journal. It does not use the mapping,
+// whose failure may be the reason to write it.
 func (l *File) writeHeader() error {
 	_, err := l.disk.file.WriteAt(l.head.encode(), 0)
 	return err

@@ -29,14 +29,14 @@ func TestRoundTrip(t *testing.T) {
 		crash(t, l)
 
 		cfg.Boot++
-		left = look(t, cfg)
+		left = openAndCrash(t, cfg)
 		wantRecords(t, left, all)
 		wantComplete(t, left, 1)
 	})
 }
 
-// TestCrashTwice: what was found is still there after a second crash, with
-// what came between, until it is removed.
+// TestCrashTwice: found and new records are stored after a second crash, until they are
+// removed.
 func TestCrashTwice(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -61,11 +61,11 @@ func TestCrashTwice(t *testing.T) {
 		crash(t, l)
 
 		cfg.Boot++
-		wantRecords(t, look(t, cfg), all[1:])
+		wantRecords(t, openAndCrash(t, cfg), all[1:])
 	})
 }
 
-// TestLowestPlace: places that became free are used again, the lowest first.
+// TestLowestPlace: freed places are used again, the lowest first.
 func TestLowestPlace(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t, testConfig(t, false))
@@ -82,12 +82,12 @@ func TestLowestPlace(t *testing.T) {
 	}
 }
 
-// TestFull: an allocation that finds no place makes absence holdsNothing.
+// TestFull: if there is no place for an allocation, absence proves nothing.
 func TestFull(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
-		var told []error
-		cfg.OnError = func(err error) { told = append(told, err) }
+		var reported []error
+		cfg.OnError = func(err error) { reported = append(reported, err) }
 		l, _ := open(t, cfg)
 		all := fill(t, l, cfg.Capacity)
 		r := sample(t, 99)
@@ -96,8 +96,8 @@ func TestFull(t *testing.T) {
 				t.Fatalf("place %d of %d", p, cfg.Capacity)
 			}
 		}
-		if len(told) != 1 || !errors.Is(told[0], ErrFull) || !l.Storing() {
-			t.Errorf("told %v, storing %v", told, l.Storing())
+		if len(reported) != 1 || !errors.Is(reported[0], ErrFull) || !l.Storing() {
+			t.Errorf("reported %v, storing %v", reported, l.Storing())
 		}
 		l.Remove(1)
 		if p := l.Add(&r); p != 1 {
@@ -107,11 +107,11 @@ func TestFull(t *testing.T) {
 		l.Settle()
 		crash(t, l)
 		cfg.Boot++
-		left := look(t, cfg)
+		left := openAndCrash(t, cfg)
 		wantRecords(t, left, all)
 		wantIncomplete(t, left, ErrUnstored)
 		cfg.Boot++
-		wantComplete(t, look(t, cfg), 2)
+		wantComplete(t, openAndCrash(t, cfg), 2)
 	})
 }
 
@@ -149,8 +149,8 @@ func TestBoots(t *testing.T) {
 	}
 }
 
-// TestMachine: a crash of the machine loses what the disk had not seen yet,
-// so only a file that was closed is complete then.
+// TestMachine: a crash of the machine loses data that is not on the disk, so only a
+// closed file is complete then.
 func TestMachine(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -164,15 +164,15 @@ func TestMachine(t *testing.T) {
 		l.Settle()
 		closed(t, l)
 		cfg.Machine, cfg.Boot = "and again", 3
-		left = look(t, cfg)
+		left = openAndCrash(t, cfg)
 		wantComplete(t, left, 2, 1)
 		wantRecords(t, left, all)
 		cfg.Machine, cfg.Boot = "at last", 4
-		wantIncomplete(t, look(t, cfg), ErrMachine)
+		wantIncomplete(t, openAndCrash(t, cfg), ErrMachine)
 	})
 }
 
-// TestMachineRun: Linux tells its run, which is the same twice.
+// TestMachineRun: Linux has a boot id, which does not change.
 func TestMachineRun(t *testing.T) {
 	t.Parallel()
 	if id := machineRun(""); (id != [16]byte{}) != (runtime.GOOS == "linux") || id != machineRun("") || id == machineRun("other") {
@@ -223,7 +223,7 @@ func TestCapacityChanges(t *testing.T) {
 
 		for i, capacity := range []int{1, 5000, 1} {
 			cfg.Capacity, cfg.Boot = capacity, cfg.Boot+1
-			left := look(t, cfg)
+			left := openAndCrash(t, cfg)
 			wantComplete(t, left, cfg.Boot-1)
 			wantRecords(t, left, all)
 			wantSize(t, cfg, []int{2450, 5000, 2450}[i])
@@ -231,8 +231,7 @@ func TestCapacityChanges(t *testing.T) {
 	})
 }
 
-// TestGrowth: the mapping follows use, and reaches what an earlier process
-// left.
+// TestGrowth: the mapping grows with use, and covers the records of an earlier process.
 func TestGrowth(t *testing.T) {
 	t.Parallel()
 	modes(t, func(t *testing.T, cfg Config) {
@@ -255,7 +254,7 @@ func TestGrowth(t *testing.T) {
 		fill(t, l, cfg.Capacity-1)
 		crash(t, l)
 		cfg.Boot++
-		left = look(t, cfg)
+		left = openAndCrash(t, cfg)
 		if wantComplete(t, left, 2); len(left.Records) != cfg.Capacity || left.Records[9*chunkPlaces].Endpoint != 1234 {
 			t.Errorf("%d records of %d", len(left.Records), cfg.Capacity)
 		}
@@ -277,7 +276,7 @@ func TestPermissions(t *testing.T) {
 	}
 	cfg := testConfig(t, false)
 	mode := func() os.FileMode {
-		look(t, cfg)
+		openAndCrash(t, cfg)
 		info, err := os.Stat(cfg.Path)
 		if err != nil {
 			t.Fatal(err)
@@ -330,13 +329,13 @@ func TestClosed(t *testing.T) {
 			t.Errorf("second Close: %v", err)
 		}
 		cfg.Boot++
-		left := look(t, cfg)
+		left := openAndCrash(t, cfg)
 		wantRecords(t, left, all)
 		wantComplete(t, left, 1)
 	})
 }
 
-// TestPlaceZero: what never got a place can be changed and removed for free.
+// TestPlaceZero: changes and removals at place 0 have no effect.
 func TestPlaceZero(t *testing.T) {
 	t.Parallel()
 	l, _ := open(t, testConfig(t, false))

@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestFullDisk runs on a file system of 256 KiB, which a child mounts in
-// namespaces of its own, so that no right is needed and nothing is left over.
+// TestFullDisk runs on a file system of 256 KiB, which a child mounts in its own
+// namespaces, without privileges.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
 	cmd := exec.Command(os.Args[0])
@@ -45,36 +45,36 @@ func tmpfsChild(dir string) {
 }
 
 // fillDisk adds records until the disk is full. With faulting the state file
-// believes that it has room, as on a file system that promised it in vain.
+// assumes that it has space, as on a file system that reserves none.
 func fillDisk(path string, unmapped, faulting bool) {
 	cfg := Config{Path: path, Capacity: 100_000, Boot: 1, Unmapped: unmapped}
-	var told []error
-	cfg.OnError = func(err error) { told = append(told, err) }
+	var reported []error
+	cfg.OnError = func(err error) { reported = append(reported, err) }
 	l, _, err := Open(cfg)
 	if err != nil || !l.Storing() || l.Mapped() == unmapped {
-		exit(path, err, told)
+		exit(path, err, reported)
 	}
 	if faulting {
-		promise(&l.disk)
+		mapWithoutSpace(&l.disk)
 	}
 	added := 0
 	for r := (Record{Tenant: 1}); l.Add(&r) != 0; added++ {
 	}
-	full := len(told) == 1 && errors.Is(told[0], syscall.ENOSPC)
+	full := len(reported) == 1 && errors.Is(reported[0], syscall.ENOSPC)
 	if faulting {
 		var fault interface{ Addr() uintptr }
-		full = len(told) == 1 && errors.As(told[0], &fault)
+		full = len(reported) == 1 && errors.As(reported[0], &fault)
 	}
 	if !full || added < 3*chunkPlaces || added > 6*chunkPlaces {
-		exit(path, "added", added, "told", told)
+		exit(path, "added", added, "reported", reported)
 	}
 	if err := l.Close(); err != nil {
 		exit(path, err)
 	}
-	cfg.Boot, told = 2, nil
+	cfg.Boot, reported = 2, nil
 	l, left, err := Open(cfg)
 	if err != nil || len(left.Records) != added || !errors.Is(left.Err, ErrUnstored) || !l.Storing() {
-		exit(path, err, len(left.Records), added, left.Err, told)
+		exit(path, err, len(left.Records), added, left.Err, reported)
 	}
 	if err := errors.Join(l.Close(), os.Remove(path)); err != nil {
 		exit(path, err)
@@ -82,8 +82,8 @@ func fillDisk(path string, unmapped, faulting bool) {
 	openOnFullDisk(cfg, filepath.Join(filepath.Dir(path), "ballast"))
 }
 
-// promise maps the whole file without any room for it.
-func promise(d *disk) {
+// mapWithoutSpace maps the whole file without disk space.
+func mapWithoutSpace(d *disk) {
 	size := int(fileSize(d.places))
 	mapped, err := syscall.Mmap(int(d.source.Fd()), 0, size, syscall.PROT_READ|syscall.PROT_WRITE, syscall.MAP_SHARED)
 	if err == nil {
@@ -98,16 +98,16 @@ func promise(d *disk) {
 	}
 }
 
-// openOnFullDisk opens a state file where there is not even room for the header.
+// openOnFullDisk opens a state file on a disk without space for the header.
 func openOnFullDisk(cfg Config, ballast string) {
 	if err := os.WriteFile(ballast, make([]byte, 1<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
 		exit("ballast:", err)
 	}
-	var told []error
-	cfg.OnError = func(err error) { told = append(told, err) }
+	var reported []error
+	cfg.OnError = func(err error) { reported = append(reported, err) }
 	l, left, err := Open(cfg)
-	if err != nil || l.Storing() || left.Complete || len(told) != 1 || !errors.Is(told[0], syscall.ENOSPC) {
-		exit("full:", err, told, left)
+	if err != nil || l.Storing() || left.Complete || len(reported) != 1 || !errors.Is(reported[0], syscall.ENOSPC) {
+		exit("full:", err, reported, left)
 	}
 	if r := (Record{}); l.Add(&r) != 0 {
 		exit("full: stored")

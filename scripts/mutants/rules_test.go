@@ -298,7 +298,7 @@ var rules = []mutant{
 	{
 		rule: "a record that the previous process may have accepted is refused",
 		in:   "engine/dtls",
-		old:  `if rec.seq < s.floor || s.window`,
+		old:  `if rec.seq < s.minReceived || s.window`,
 		now:  `if s.window`,
 		by:   killer{"./engine/dtls", "TestCrashPoints", ""},
 	},

@@ -19,8 +19,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// v2 returns a header of version 2.
-func v2(command, family byte, body string) string {
+// headerV2 returns a header of version 2.
+func headerV2(command, family byte, body string) string {
 	return proxyV2Start + string([]byte{command, family, byte(len(body) >> 8), byte(len(body))}) + body
 }
 
@@ -30,21 +30,21 @@ const (
 		"\x20\x01\x0d\xb8\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x00\x02\x12\x34\x01\xbb"
 )
 
-// proxyHeaders are whole headers and what they say: an address, "-" for the
-// connection's own, or nothing for a fault.
+// proxyHeaders are complete headers, each with the expected address, "-" for that
+// of the connection, or "" for an error.
 var proxyHeaders = []struct{ header, want string }{
 	{"PROXY TCP4 192.0.2.1 198.51.100.1 4660 443\r\n", "192.0.2.1:4660"},
 	{"PROXY TCP6 2001:db8::1 2001:db8::2 4660 443\r\n", "[2001:db8::1]:4660"},
 	{"PROXY UNKNOWN\r\n", "-"},
 	{"PROXY UNKNOWN ffff::1 ffff::2 1 2\r\n", "-"},
-	{v2(0x21, 0x11, v4Body), "192.0.2.1:4660"},
-	{v2(0x21, 0x21, v6Body), "[2001:db8::1]:4660"},
-	{v2(0x21, 0x11, v4Body+"\x04\x00\x01\x00"), "192.0.2.1:4660"}, // with an extension
-	{v2(0x20, 0x00, ""), "-"},
-	{v2(0x20, 0x11, "junk"), "-"},
-	{v2(0x21, 0x00, ""), "-"},
-	{v2(0x21, 0x12, v4Body), "-"},
-	{v2(0x21, 0x31, strings.Repeat("x", 216)), "-"},
+	{headerV2(0x21, 0x11, v4Body), "192.0.2.1:4660"},
+	{headerV2(0x21, 0x21, v6Body), "[2001:db8::1]:4660"},
+	{headerV2(0x21, 0x11, v4Body+"\x04\x00\x01\x00"), "192.0.2.1:4660"}, // with an extension
+	{headerV2(0x20, 0x00, ""), "-"},
+	{headerV2(0x20, 0x11, "junk"), "-"},
+	{headerV2(0x21, 0x00, ""), "-"},
+	{headerV2(0x21, 0x12, v4Body), "-"},
+	{headerV2(0x21, 0x31, strings.Repeat("x", 216)), "-"},
 
 	{"GET / HTTP/1.1\r\n", ""},
 	{"PROXY\r\n", ""},
@@ -58,13 +58,13 @@ var proxyHeaders = []struct{ header, want string }{
 	{"PROXY TCP6 fe80::1%eth0 2001:db8::2 4660 443\r\n", ""},
 	{"PROXY UDP4 192.0.2.1 198.51.100.1 4660 443\r\n", ""},
 	{"PROXY UNKNOWN " + strings.Repeat("x", 92) + "\r\n", ""}, // 108 bytes
-	{v2(0x22, 0x11, v4Body), ""},
-	{v2(0x11, 0x11, v4Body), ""},
-	{v2(0x21, 0x13, v4Body), ""},
-	{v2(0x21, 0x41, v4Body), ""},
-	{v2(0x21, 0x11, v4Body[:11]), ""},
-	{v2(0x21, 0x21, v6Body[:35]), ""},
-	{v2(0x21, 0x11, strings.Repeat("x", proxyMax)), ""},
+	{headerV2(0x22, 0x11, v4Body), ""},
+	{headerV2(0x11, 0x11, v4Body), ""},
+	{headerV2(0x21, 0x13, v4Body), ""},
+	{headerV2(0x21, 0x41, v4Body), ""},
+	{headerV2(0x21, 0x11, v4Body[:11]), ""},
+	{headerV2(0x21, 0x21, v6Body[:35]), ""},
+	{headerV2(0x21, 0x11, strings.Repeat("x", proxyMax)), ""},
 }
 
 func TestProxyHeader(t *testing.T) {
@@ -80,7 +80,7 @@ func TestProxyHeader(t *testing.T) {
 			t.Errorf("%q: %v, %d, %v, want %s", test.header, client, n, err, test.want)
 		}
 		for cut := range test.header {
-			if _, _, err := parseProxyHeader([]byte(test.header[:cut])); err != errMoreHeader {
+			if _, _, err := parseProxyHeader([]byte(test.header[:cut])); err != errPartialHeader {
 				t.Errorf("%q: %v, want more", test.header[:cut], err)
 			}
 		}
@@ -100,14 +100,14 @@ func FuzzProxyHeader(f *testing.F) {
 			if n <= 0 || n > len(b) || n > proxyMax || client.Addr().Is4In6() || client.Addr().Zone() != "" {
 				t.Fatalf("%x: %v, %d", b, client, n)
 			}
-			// Neither what follows nor what is missing may change the verdict.
+			// The result must not depend on the bytes after the header.
 			if client2, n2, err2 := parseProxyHeader(b[:n]); client2 != client || n2 != n || err2 != nil {
 				t.Fatalf("%x alone: %v, %d, %v", b[:n], client2, n2, err2)
 			}
-			if _, _, err2 := parseProxyHeader(b[:n-1]); err2 != errMoreHeader {
+			if _, _, err2 := parseProxyHeader(b[:n-1]); err2 != errPartialHeader {
 				t.Fatalf("%x: %v, want more", b[:n-1], err2)
 			}
-		case err == errMoreHeader:
+		case err == errPartialHeader:
 			if len(b) >= proxyMax {
 				t.Fatalf("%d bytes are not enough", len(b))
 			}
@@ -117,8 +117,8 @@ func FuzzProxyHeader(f *testing.F) {
 	})
 }
 
-// proxied returns the server's end of a connection on which a proxy writes that.
-func proxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server net.Conn) {
+// dialProxied returns both ends of a connection on which a proxy sends writes.
+func dialProxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server net.Conn) {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -146,12 +146,13 @@ func proxied(t *testing.T, cfg ProxyConfig, writes ...string) (client, server ne
 
 var loopback = []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}
 
-// TestProxyListener: what follows the header arrives whole, however it was cut.
+// TestProxyListener: the bytes after the header arrive complete, however the
+// writes divide them.
 func TestProxyListener(t *testing.T) {
 	header, rest := proxyHeaders[0].header, strings.Repeat("rest", 1000)
-	for _, writes := range [][]string{{header + rest}, {header[:3], header[3:], rest}, {header, rest}, {v2(0x21, 0x11, v4Body) + rest}} {
-		_, server := proxied(t, ProxyConfig{Proxies: loopback}, writes...)
-		server.SetReadDeadline(time.Now().Add(patience))
+	for _, writes := range [][]string{{header + rest}, {header[:3], header[3:], rest}, {header, rest}, {headerV2(0x21, 0x11, v4Body) + rest}} {
+		_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, writes...)
+		server.SetReadDeadline(time.Now().Add(waitLimit))
 		got := make([]byte, len(rest))
 		if _, err := io.ReadFull(server, got); err != nil || string(got) != rest {
 			t.Errorf("%d bytes, %v", len(got), err)
@@ -162,43 +163,43 @@ func TestProxyListener(t *testing.T) {
 	}
 }
 
-// TestProxyAddress: RemoteAddr waits for the header, and a header without an
-// address leaves the proxy's.
+// TestProxyAddress: RemoteAddr waits for the header, and returns the proxy's
+// address if the header has none.
 func TestProxyAddress(t *testing.T) {
-	_, server := proxied(t, ProxyConfig{Proxies: loopback}, "", "", proxyHeaders[1].header)
+	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, "", "", proxyHeaders[1].header)
 	if got := server.RemoteAddr().String(); got != "[2001:db8::1]:4660" {
 		t.Errorf("the client is %s", got)
 	}
-	client, server := proxied(t, ProxyConfig{Proxies: loopback}, "PROXY UNKNOWN\r\n")
+	client, server := dialProxied(t, ProxyConfig{Proxies: loopback}, "PROXY UNKNOWN\r\n")
 	if got := server.RemoteAddr().String(); got != client.LocalAddr().String() {
 		t.Errorf("the client is %s", got)
 	}
 }
 
-// TestProxyOthers: who is no proxy cannot tell an address.
-func TestProxyOthers(t *testing.T) {
+// TestProxyUntrusted: a header from an address that is not a proxy's is data.
+func TestProxyUntrusted(t *testing.T) {
 	header := proxyHeaders[0].header
-	client, server := proxied(t, ProxyConfig{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
+	client, server := dialProxied(t, ProxyConfig{Proxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}}, header)
 	got := make([]byte, len(header))
 	if _, err := io.ReadFull(server, got); err != nil || string(got) != header || server.RemoteAddr().String() != client.LocalAddr().String() {
 		t.Errorf("%q, %v, from %v", got, err, server.RemoteAddr())
 	}
 }
 
-// TestProxyRefused: a proxy's connection without a good header is closed and
-// counted, and the wait for one ends.
+// TestProxyRefused: a proxy's connection without a valid header is closed and
+// counted, at the latest after Timeout.
 func TestProxyRefused(t *testing.T) {
 	for _, test := range []struct {
 		write   string
 		timeout time.Duration
 		want    error
 	}{
-		{"GET / HTTP/1.1\r\n\r\n", patience, ErrProxyHeader},
+		{"GET / HTTP/1.1\r\n\r\n", waitLimit, ErrProxyHeader},
 		{"PROXY TC", 100 * time.Millisecond, os.ErrDeadlineExceeded},
 		{"", 100 * time.Millisecond, os.ErrDeadlineExceeded},
 	} {
 		var refused []netip.Addr
-		client, server := proxied(t, ProxyConfig{
+		client, server := dialProxied(t, ProxyConfig{
 			Proxies: loopback, Timeout: test.timeout,
 			OnRefuse: func(a netip.Addr, err error) { refused = append(refused, a) },
 		}, test.write)
@@ -210,31 +211,31 @@ func TestProxyRefused(t *testing.T) {
 		if server.RemoteAddr().String() != client.LocalAddr().String() || len(refused) != 1 || refused[0].String() != "127.0.0.1" {
 			t.Errorf("%q: from %v, refused %v", test.write, server.RemoteAddr(), refused)
 		}
-		client.SetReadDeadline(time.Now().Add(patience))
+		client.SetReadDeadline(time.Now().Add(waitLimit))
 		if _, err := client.Read(make([]byte, 1)); err == nil || errors.Is(err, os.ErrDeadlineExceeded) {
 			t.Errorf("%q: the connection is open: %v", test.write, err)
 		}
 	}
 }
 
-// TestProxyDeadline: a deadline that was set before the header came still holds
-// after it.
+// TestProxyDeadline: a deadline that is set before the header arrives holds after it
+// too.
 func TestProxyDeadline(t *testing.T) {
-	_, server := proxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
+	_, server := dialProxied(t, ProxyConfig{Proxies: loopback}, proxyHeaders[0].header)
 	server.SetDeadline(time.Now().Add(200 * time.Millisecond))
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("got %v", err)
 	}
-	_, server = proxied(t, ProxyConfig{Proxies: loopback})
+	_, server = dialProxied(t, ProxyConfig{Proxies: loopback})
 	server.SetReadDeadline(time.Now().Add(100 * time.Millisecond))
 	if _, err := server.Read(make([]byte, 1)); !errors.Is(err, os.ErrDeadlineExceeded) {
 		t.Errorf("before the header: %v", err)
 	}
 }
 
-// TestProxyCaps: behind such a proxy, over TLS, callers are counted by the
-// address that it tells.
-func TestProxyCaps(t *testing.T) {
+// TestProxyAddressLimit: behind a proxy, over TLS, the limit per address counts by
+// the address in the header.
+func TestProxyAddressLimit(t *testing.T) {
 	tr, err := New(Config{MaxConnsPerAddress: 1})
 	if err != nil {
 		t.Fatal(err)
@@ -248,7 +249,7 @@ func TestProxyCaps(t *testing.T) {
 	in := make(intake, 9)
 	go func() { done <- tr.Run(ctx, in) }()
 	defer func() { cancel(); <-done }()
-	testkit.Eventually(t, "the transport runs", func() bool { return !tr.door.locked() })
+	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
 
 	for i, want := range []int{101, 429, 101} {
 		header := strings.Replace(proxyHeaders[0].header, "192.0.2.1", []string{"192.0.2.1", "192.0.2.1", "192.0.2.2"}[i], 1)

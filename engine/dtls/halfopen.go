@@ -1,0 +1,205 @@
+package dtls
+
+import (
+	"bytes"
+	"crypto/hmac"
+	"crypto/rand"
+	"crypto/sha256"
+	"encoding/binary"
+	"hash"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// maxDerivations is the number of key derivations, of 20 µs each, for consecutive
+// handshakes of one source until one is finished or times out. An honest client
+// needs one; forged messages may cause the others. A prefix thus costs at most
+// HalfOpenPerPrefix times this per HandshakeTimeout.
+const maxDerivations = 4
+
+// halfOpen is an unfinished handshake: the ClientHello was answered with a
+// ServerHello. The worker of its source's prefix owns it.
+type halfOpen struct {
+	from       endpoint.Endpoint
+	suite      *suite
+	transcript hash.Hash // over ClientHello, ServerHello and ServerHelloDone
+	client     [randomLen]byte
+	server     [randomLen]byte
+	extended   bool
+	validated  bool   // the source address, by a cookie
+	seq        uint16 // of the ClientHello, and so of the ServerHello
+	recordSeq  uint64 // the next one of ours in epoch 0
+	flight     []byte // ServerHello and ServerHelloDone
+	exchange   []byte // the ClientKeyExchange with its header, as far as received
+	missing    int    // bytes of exchange
+	candidate  *candidate
+	derived    int   // number of key derivations
+	deadline   int64 // since the start of Records
+
+	older, newer *halfOpen // neighbours by age, of the same worker
+}
+
+// candidate is the session that a ClientKeyExchange implies. It is not authenticated.
+type candidate struct {
+	id         proto.AllocationID
+	keys       secrets
+	transcript []byte // the hash of the transcript up to the ClientKeyExchange
+}
+
+// matches reports whether a hello is the one that was answered.
+func (h *halfOpen) matches(c *hello, seq uint16) bool {
+	return h.seq == seq && bytes.Equal(h.client[:], c.random)
+}
+
+// isExchangeComplete reports whether all of the ClientKeyExchange was received.
+func (h *halfOpen) isExchangeComplete() bool { return len(h.exchange) > 0 && h.missing == 0 }
+
+// hashWith returns the hash of the transcript followed by more.
+func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
+	c, err := h.transcript.(hash.Cloner).Clone()
+	if err != nil {
+		return nil, err
+	}
+	for _, b := range more {
+		c.Write(b)
+	}
+	return c.Sum(nil), nil
+}
+
+// admit counts a handshake with a cookie within the limits. It returns Answered, or
+// the limit that is reached.
+func (w *worker) admit(prefix endpoint.Endpoint) Event {
+	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix {
+		return DropPrefixFull
+	}
+	if w.r.halfOpen.Add(1) > int64(w.r.conf.HalfOpen) {
+		w.r.halfOpen.Add(-1)
+		return DropHalfOpenFull
+	}
+	w.prefixes[prefix]++
+	return Answered
+}
+
+// admitDirect counts a handshake without a cookie within the limits. It leaves half
+// of the handshakes of the prefix to clients with a cookie.
+func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
+	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix/2 {
+		return false
+	}
+	if w.r.direct.Add(1) > int64(w.r.conf.Direct) || w.admit(prefix) != Answered {
+		w.r.direct.Add(-1)
+		return false
+	}
+	return true
+}
+
+// evict removes the oldest handshake of this worker. An honest one is finished
+// within two round trips, so the oldest are those that are never finished. An
+// attacker with very many sources thus cannot block other clients for
+// HandshakeTimeout. It reports false if the worker has no handshake.
+func (w *worker) evict() bool {
+	if w.oldest == nil {
+		return false
+	}
+	w.remove(w.oldest)
+	w.count(Evicted)
+	return true
+}
+
+// add stores a handshake that was admitted.
+func (w *worker) add(h *halfOpen) {
+	w.handshakes[h.from] = h
+	h.older = w.newest
+	if h.older != nil {
+		h.older.newer = h
+	} else {
+		w.oldest = h
+	}
+	w.newest = h
+}
+
+// remove removes a handshake.
+func (w *worker) remove(h *halfOpen) {
+	if h.older != nil {
+		h.older.newer = h.newer
+	} else {
+		w.oldest = h.newer
+	}
+	if h.newer != nil {
+		h.newer.older = h.older
+	} else {
+		w.newest = h.older
+	}
+	delete(w.handshakes, h.from)
+	prefix := prefixOf(h.from)
+	if w.prefixes[prefix]--; w.prefixes[prefix] == 0 {
+		delete(w.prefixes, prefix)
+	}
+	if !h.validated {
+		w.r.direct.Add(-1)
+	}
+	w.r.halfOpen.Add(-1)
+}
+
+// expire removes the handshakes whose deadline has passed.
+func (w *worker) expire(now int64) {
+	for w.oldest != nil && now >= w.oldest.deadline {
+		w.remove(w.oldest)
+		w.count(TimedOut)
+	}
+}
+
+const (
+	cookieLen = 16
+	// cookieSlot is the length of a time slot. A cookie is valid in the slot in
+	// which it was made and in the next one.
+	cookieSlot = 32 * time.Second
+)
+
+// cookies makes and verifies cookies, which validate the address of a source,
+// without state per cookie. A worker owns it.
+type cookies struct {
+	mac hash.Hash
+	in  []byte
+	sum []byte
+}
+
+func newCookies() cookies {
+	secret := make([]byte, sha256.Size)
+	rand.Read(secret)
+	return cookies{mac: hmac.New(sha256.New, secret)}
+}
+
+// make returns the cookie for a hello from a source. The result is overwritten by
+// the next call of any method.
+func (c *cookies) make(from endpoint.Endpoint, h *hello, now time.Time) []byte {
+	return c.sign(from, h, slot(now))
+}
+
+// valid reports whether a hello has a cookie that was made for its source and
+// content, and that has not expired.
+func (c *cookies) valid(from endpoint.Endpoint, h *hello, now time.Time) bool {
+	if len(h.cookie) != cookieLen {
+		return false
+	}
+	s := slot(now)
+	return hmac.Equal(h.cookie, c.sign(from, h, s)) || hmac.Equal(h.cookie, c.sign(from, h, s-1))
+}
+
+func slot(now time.Time) uint64 { return uint64(now.UnixNano() / int64(cookieSlot)) }
+
+// sign returns the MAC over the source and all of the hello except the cookie and
+// the extensions (RFC 6347 4.2.1).
+func (c *cookies) sign(from endpoint.Endpoint, h *hello, slot uint64) []byte {
+	c.in = c.in[:0]
+	for _, word := range [...]uint64{slot, from.Hi, from.Lo, from.Tail} {
+		c.in = binary.BigEndian.AppendUint64(c.in, word)
+	}
+	c.in = append(append(c.in, h.before...), h.after...)
+	c.mac.Reset()
+	c.mac.Write(c.in)
+	c.sum = c.mac.Sum(c.sum[:0])
+	return c.sum[:cookieLen]
+}
