@@ -18,11 +18,11 @@ type bindScratch struct {
 	signer     proto.Signer
 	key        proto.Key
 	repeats    bindCache
-	lastTenant uint64 // tenant whose name was last told to names
+	lastTenant uint64 // tenant whose name was last added to tenantNames
 }
 
-// bind filters a BIND, the cheapest check first: form, seal, what is known
-// already, signature. Control decides about the state.
+// bind checks a BIND, the cheapest check first: form, seal, cached state,
+// signature. Control makes the change of state.
 func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseBind(pkt)
 	if err != nil {
@@ -64,8 +64,8 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	return w.enqueueBind(now, from, &m, claimsOf(&c), &e)
 }
 
-// bindAuthentic hands a BIND with a good signature to control. The entry is
-// empty if its allocation is not in the table.
+// enqueueBind queues a BIND with a valid signature for control. The entry is zero
+// if its allocation is not in the table.
 func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c claims, e *table.Entry) Outcome {
 	q := fresh
 	if e.Is(table.EverBound) {
@@ -76,7 +76,7 @@ func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c
 	}
 	n, outcome := w.enqueue(q, &command{kind: proto.TypeBind, from: from, claims: c, nonce: m.Nonce, now: now})
 	if m := w.mutes.find(from, now); m != nil {
-		m.reset(now) // It is who it says, also when we are too busy for it.
+		m.reset(now) // The sender is authentic, even if its command found no room.
 		if outcome == outcomePending {
 			m.bind = n
 		}
@@ -84,8 +84,8 @@ func (w *worker) enqueueBind(now int64, from endpoint.Endpoint, m *proto.Bind, c
 	return outcome
 }
 
-// bindAgain answers a BIND that is the last one once more: its BIND_RECEIVED
-// was lost, or its client has heard nothing for a while.
+// repeatBindReceived answers a repetition of the last BIND: its BIND_RECEIVED was
+// lost, or its client has received nothing for a while.
 func (w *worker) repeatBindReceived(now int64, e *table.Entry) Outcome {
 	if m := w.mutes.find(e.Endpoint, now); m != nil {
 		m.reset(now)
@@ -98,13 +98,13 @@ func (w *worker) repeatBindReceived(now int64, e *table.Entry) Outcome {
 	return OutBound
 }
 
-// nonceOld is the rule of nonces: from the same endpoint equal or higher, from
-// another one higher.
+// isStaleNonce applies the rule of nonces: equal or higher from the same endpoint,
+// higher from another one.
 func isStaleNonce(e *table.Entry, from endpoint.Endpoint, nonce uint16) bool {
 	return nonce < e.Nonce || nonce == e.Nonce && from != e.Endpoint
 }
 
-// connect filters a CONNECT_REQUEST: form, sender, then seal.
+// connect checks a CONNECT_REQUEST: form, sender, then seal.
 func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseConnectRequest(pkt)
 	if err != nil || len(m.ConnectionData) != alloc.ConnectionDataLen {
@@ -125,7 +125,7 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	return outcome
 }
 
-// disconnect filters a DISCONNECT: form and sender.
+// disconnect checks a DISCONNECT: form and sender.
 func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseDisconnect(pkt)
 	if err != nil {
@@ -140,7 +140,8 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	return outcome
 }
 
-// close filters a CLOSE: form and sender. Who is not bound meets silence.
+// close checks a CLOSE: form and sender. An endpoint that is not bound gets no
+// reply.
 func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseClose(pkt)
 	if err != nil {
@@ -148,8 +149,8 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
-		if named, live := w.shared.table.ByID(m.ID); live {
-			w.shared.spoofGuard.noteForged(named.Handle, now)
+		if claimed, live := w.shared.table.ByID(m.ID); live {
+			w.shared.spoofGuard.noteForged(claimed.Handle, now)
 		}
 		return DropUnbound
 	}
@@ -157,7 +158,7 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	return outcome
 }
 
-// hand gives a command to control.
+// enqueue queues a command for control.
 func (w *worker) enqueue(q class, c *command) (uint64, Outcome) {
 	c.bucket = uint8(w.shared.budgets.prefixIndex(c.from))
 	n, outcome := w.inbox.push(q, c)
@@ -167,17 +168,17 @@ func (w *worker) enqueue(q class, c *command) (uint64, Outcome) {
 	return n, outcome
 }
 
-// bindRows is how many BINDs a worker remembers. An allocation that shares its
-// row with another costs a signature more, nothing else.
+// bindCacheSize is how many BINDs a worker caches. Two allocations that share an
+// entry cost one more signature check, nothing else.
 const bindCacheSize = 1024
 
 // repeatRate is how often the same BIND is answered: a client repeats it once a
 // second.
 var repeatRate = table.Rate{Interval: 50_000, Burst: 20}
 
-// bindMemory is what a worker remembers of BINDs whose signature it found good,
-// so that one that comes again is answered without cryptography and without
-// control. It belongs to its worker.
+// bindCache holds the BINDs whose signatures a worker has verified, so that it
+// answers a repeated one without cryptography and without control. It belongs to
+// its worker.
 type bindCache struct {
 	entries [bindCacheSize]bindCacheEntry
 }
@@ -200,9 +201,9 @@ func (b *bindCache) store(h table.Handle, from endpoint.Endpoint, m *proto.Bind)
 	r.handle, r.from, r.mac, r.nonce = h, from, m.MAC, m.Nonce
 }
 
-// has reports whether a BIND, whose connection data is that of e, is the last
-// one that control accepted for e, at the same endpoint, and the answer to that
-// one has left: before that every worker must pass first.
+// isRepeat reports whether a BIND with the connection data of e is the last one
+// that control accepted for e, from the same endpoint, and its answer has left:
+// until then a grace period must end first.
 func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bind) bool {
 	r := b.entry(e.Handle)
 	return r.handle == e.Handle && r.from == from && r.nonce == m.Nonce &&
@@ -210,7 +211,7 @@ func (b *bindCache) isRepeat(e *table.Entry, from endpoint.Endpoint, m *proto.Bi
 		subtle.ConstantTimeCompare(r.mac[:], m.MAC[:]) == 1
 }
 
-// take draws one answer for h.
+// takeReply takes one reply to h from its budget.
 func (b *bindCache) takeReply(h table.Handle, now int64) bool {
 	return repeatRate.Take(&b.entry(h).gate, now)
 }

@@ -10,36 +10,37 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The budgets of ERROR replies. A relay answers strangers, and its answers must
-// not be worth the trouble of forging a source.
+// The budgets of ERROR replies. A relay answers senders that it does not know, so
+// its replies must be useless for reflection to a forged source.
 var (
 	// prefixRate: ERRORs to one source prefix (an IPv4 address, an IPv6 /56);
 	// coturn's default for its 401.
 	prefixRate = table.Rate{Interval: 100_000, Burst: 20}
 	// processRate: ERRORs of the whole process, about 8 Mbit/s.
 	processRate = table.Rate{Interval: 50, Burst: 20_000}
-	// mismatchRate: ERROR 3 that names one live allocation. It is apart from
-	// the others, because roaming lives on it.
+	// mismatchRate: ERROR 3 that names one live allocation. It has a budget of
+	// its own, since roaming depends on it.
 	mismatchRate = table.Rate{Interval: 200_000, Burst: 5}
-	// verifyRate: signatures of BINDs that are checked for one allocation while
-	// a worker is under load, and for one prefix of those.
+	// verifyRate and verifyPrefixRate: signatures of BINDs that are checked for one
+	// allocation while a worker is under load, and from one prefix for it.
 	verifyRate       = table.Rate{Interval: 5_000, Burst: 200}
 	verifyPrefixRate = table.Rate{Interval: 50_000, Burst: 20}
 )
 
-// endpointMillis is how long an endpoint gets no second ERROR of one code: longer
-// than most round trips, so a client does not spend two nonces on one move.
+// endpointMillis is the shortest time between two ERRORs of one code to one
+// endpoint: longer than most round trips, so that a client uses one nonce for one
+// change of address.
 const endpointMillis = 200
 
-// prefixGates is the number of gates that prefixes share by a secret hash. Two
-// prefixes that share one share its budget.
+// prefixGates is the number of gates of source prefixes, chosen by a keyed hash.
+// Two prefixes with the same gate share its budget.
 const prefixGates = 4096
 
-// verifyGates is the number of gates that allocations share for signatures, by
-// the same hash.
+// verifyGates is the number of gates of allocations for signatures, chosen by the
+// same hash.
 const verifyGates = 1 << 13
 
-// budgets hold the gates of all workers and control. Every word is an atomic.
+// budgets hold the gates that all workers and control share. Every word is atomic.
 type budgets struct {
 	unlimited                           bool
 	secret                              uint64
@@ -75,40 +76,34 @@ func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
 
 func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
 
-// mayVerify reports whether a worker under load may check a signature. Those
-// from the prefix where the allocation is bound do not count against the rest,
-// so that a stranger with a good seal cannot keep its owner from binding; and
-// what the allocation's own limit refuses draws nothing that others share.
+// mayVerify reports whether a worker under load may check a signature. BINDs from
+// the prefix to which the allocation is bound have a budget of their own, so that an
+// attacker with captured connection data cannot keep the owner from binding; and a
+// BIND that the allocation's own budget refuses takes nothing from shared ones.
 func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.AllocationID, e *table.Entry) bool {
 	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
 	prefix := b.prefixIndex(from)
-	both := mix64(at+prefix) >> (64 - 13)
+	both := endpoint.Mix64(at+prefix) >> (64 - 13)
 	if !e.Endpoint.IsZero() && b.prefixIndex(e.Endpoint) == prefix {
 		return verifyPrefixRate.Take(&b.boundPrefixVerifies[both], now)
 	}
 	return verifyPrefixRate.Allows(&b.prefixVerifies[both], now) &&
-		verifyRate.Take(&b.verifies[mix64(at)>>(64-13)], now) &&
+		verifyRate.Take(&b.verifies[endpoint.Mix64(at)>>(64-13)], now) &&
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
 func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint64 {
-	x := mix64(ep.Hi^b.secret) ^ ep.Lo
-	return mix64(mix64(x) ^ ep.Tail ^ uint64(code)<<48)
+	x := endpoint.Mix64(ep.Hi^b.secret) ^ ep.Lo
+	return endpoint.Mix64(endpoint.Mix64(x) ^ ep.Tail ^ uint64(code)<<48)
 }
 
-// scatter spreads what x says over its upper bits.
-func mix64(x uint64) uint64 {
-	x *= 0x9E3779B97F4A7C15
-	return (x ^ x>>29) * 0xBF58476D1CE4E5B9
-}
-
-// gate returns the gate of an endpoint's prefix.
+// prefixIndex returns the gate of an endpoint's source prefix.
 func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 	prefix := ep.Lo
 	if ep.Kind() == endpoint.KindUDP6 {
 		prefix = ep.Hi &^ 0xFF
 	}
-	return mix64(prefix^b.secret) >> 52
+	return endpoint.Mix64(prefix^b.secret) >> 52
 }
 
 // The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand
@@ -120,17 +115,18 @@ const (
 	recentWays = 4
 )
 
-// recentTagBits are the bits of a key's hash that tell it from others of its set.
+// recentTagBits is the number of bits of a key's hash that a set stores to tell its
+// keys apart.
 const recentTagBits = 24
 
-// recent remembers for a while which keys were seen, in a fixed space: sets of
-// four, in which each word has the end of a while in milliseconds and a part of
-// its key's hash. All words are atomics; anybody may call.
+// recentKeys is a set of keys that expire, in fixed memory: sets of four words, each
+// with a time of expiry in milliseconds and a part of its key's hash. Every word is
+// atomic; any goroutine may use it.
 type recentKeys [1 << recentBits][recentWays]atomic.Uint64
 
-// first reports whether a key, by its hash, is seen for the first time in
-// millis, and remembers it then. It also reports false when the set is full of
-// others: better silent than twice.
+// add adds a key, given by its hash, for so many milliseconds. It reports false if the
+// key is already there, or if its set is full: a reply too few is better than one too
+// many.
 func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 	set := &r[hash>>(64-recentBits)]
 	tag := hash & (1<<recentTagBits - 1)
@@ -156,44 +152,44 @@ func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 	}
 }
 
-// wrongRate is how many messages in the name of one allocation may come from
-// endpoints to which it is not bound before it counts as spoofed at. A client
-// that roams sends a few; who looks for its port by trying all of them sends
+// forgedRate is the rate of messages that name one allocation from endpoints to
+// which it is not bound, above which the allocation is under a spoofing attack. A
+// client that roams sends a few; an attacker that tries all source ports sends
 // thousands.
 var forgedRate = table.Rate{Interval: 10_000, Burst: 100}
 
 const (
-	// spoofedMillis is for how long an allocation counts as spoofed at after the
-	// last message that was too many.
+	// suspectMillis is for how long an allocation is under a spoofing attack after
+	// the last message above forgedRate.
 	suspectMillis = 10_000
-	// lingerTicks is how long a CLOSE or DISCONNECT of such an allocation waits
-	// for its owner to go on as if nothing had been: 1 s.
+	// confirmTicks is how long a CLOSE or DISCONNECT of such an allocation waits for
+	// its owner to send anything else, which cancels it: 1 s.
 	confirmTicks = 1000 / table.TickMillis
 
 	spoofGates = 4096
 )
 
-// spoofGuard notices allocations in whose name somebody else sends. Two that
-// share a gate share its count, which makes the relay careful early, no more.
-// Every word is an atomic; any goroutine may use it.
+// spoofGuard detects allocations whose ids are used from other endpoints. Two
+// allocations with the same gate share its count, so one may be suspect too early.
+// Every word is atomic; any goroutine may use it.
 type spoofGuard struct {
 	gates [spoofGates]atomic.Uint64
 	until [spoofGates]atomic.Int64 // ms
 }
 
-// wrong counts a message in the name of h from an endpoint that is not h's.
+// noteForged counts a message that names h from an endpoint to which h is not bound.
 func (g *spoofGuard) noteForged(h table.Handle, now int64) {
 	if i := spoofGate(h); !forgedRate.Take(&g.gates[i], now) {
 		g.until[i].Store(now + suspectMillis)
 	}
 }
 
-// suspects reports whether h is being spoofed at.
+// isSuspect reports whether h is under a spoofing attack.
 func (g *spoofGuard) isSuspect(h table.Handle, now int64) bool {
 	return now < g.until[spoofGate(h)].Load()
 }
 
-// spoofGate keeps the next owner of a slot apart from the last one.
+// spoofGate returns the gate of h: another one for the next owner of its slot.
 func spoofGate(h table.Handle) uint32 {
 	return (h.Slot() + uint32(h)*64) % spoofGates
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// commit gives control's verdict on one command and repeats every check of
-// state that the worker made: state may have changed since. It does no I/O:
-// what is to be sent goes to the queue.
+// commit executes one command. It repeats each check of state that the worker made,
+// since the state may have changed. It does no I/O: replies go to the action queue.
 func (c *control) commit(cmd *command) Outcome {
 	if cmd.kind == proto.TypeBind {
 		return c.commitBind(cmd)
@@ -46,7 +45,7 @@ func (c *control) commitBind(cmd *command) Outcome {
 		e, _ = c.shared.table.ByID(cmd.claims.id)
 	}
 	if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {
-		// Its owner lives, but cannot prove that this BIND is not a replay.
+		// The owner is there, but this BIND may be a replay.
 		if a := c.shared.table.Account(e.Handle); a.DeferredUntil == 0 {
 			a.DeferredUntil = tick(cmd.now) + c.shared.rules.deferral
 			c.shared.table.SetFlags(e.Handle, table.ExpiryDeferred)
@@ -57,7 +56,7 @@ func (c *control) commitBind(cmd *command) Outcome {
 	return OutBound
 }
 
-// bind binds e to the endpoint of the command, and answers.
+// bind binds e to the endpoint of the command, and replies.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
 	c.shared.table.Activity(e.Handle).RecordReceive(tick(cmd.now))
@@ -85,8 +84,8 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 }
 
-// commitConnect opens the link that a joiner asks for. The order of the checks
-// is part of the protocol: see the table in rules.go.
+// commitConnect opens the link that a joiner requests. The order of the checks is
+// part of the protocol, see rules.go.
 func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 	t := &cmd.claims
 	if t.id == sender.ID {
@@ -137,8 +136,8 @@ func admits(t *claims, sender *table.Entry, a *table.Account) bool {
 	return false
 }
 
-// link opens a link. A host that gets its first one goes from the long idle
-// limit to the short one, so its clocks start again.
+// link opens a link. The first link of a host ends its longer idle limit, so its
+// clocks restart.
 func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	c.shared.table.Link(joiner.Handle, host.Handle)
 	a := c.shared.table.Account(host.Handle)
@@ -157,8 +156,8 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-// commitDisconnect closes a link, tells the peer and echoes. Real clients send
-// two DISCONNECTs per link, so a missing link within a match is no error.
+// commitDisconnect closes a link, forwards the DISCONNECT and echoes it. Real clients
+// send two DISCONNECTs per link, so a missing link within a match is no error.
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	var peer table.Entry
 	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
@@ -180,7 +179,8 @@ func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	return OutDisconnected
 }
 
-// part closes the link between two, and tells both that from closed it.
+// disconnect closes the link between from and peer, and sends both a DISCONNECT of
+// from.
 func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	c.unlink(from, peer)
 	after := c.shared.grace.next()
@@ -197,7 +197,7 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	}
 }
 
-// unlink closes the link between two and tells nobody.
+// unlink closes the link between a and b without a message.
 func (c *control) unlink(a, b *table.Entry) {
 	joiner, host := a, b
 	if a.Role == table.RoleHost {
@@ -209,7 +209,7 @@ func (c *control) unlink(a, b *table.Entry) {
 	c.recordLink(joiner.Handle, host.Handle)
 }
 
-// holdDisconnect lets a DISCONNECT wait, which somebody may have forged.
+// deferDisconnect makes a DISCONNECT wait that may be forged.
 func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	joiner := sender
 	if sender.Role == table.RoleHost {
@@ -221,8 +221,8 @@ func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 	}
 }
 
-// commitClose ends an allocation at its owner's wish, after a while if somebody
-// may have forged it.
+// commitClose ends an allocation at its owner's request, or makes the CLOSE wait if it
+// may be forged.
 func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
 	if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
@@ -235,8 +235,8 @@ func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
 	return OutHeld
 }
 
-// sameMatch reports whether peer is another member of the sender's match. The
-// host counts even when it has ended; of other members nothing is known then.
+// sameMatch reports whether peer is another member of the sender's match. The id of
+// the host counts even after it has ended.
 func (c *control) sameMatch(sender *table.Entry, peer proto.AllocationID) bool {
 	match := c.shared.table.Account(sender.Handle).Match
 	if peer == sender.ID {
@@ -258,8 +258,8 @@ func (c *control) refuse(cmd *command, id proto.AllocationID, code proto.ErrorCo
 	return errorOutcomes[code]
 }
 
-// end removes an allocation with its links, and tells no peer: a host's end
-// would otherwise send a hundred datagrams for one.
+// end removes an allocation and its links. It sends nothing to its peers: the end of
+// a host would otherwise cause a hundred datagrams.
 func (c *control) end(h table.Handle, why EndReason) {
 	a := c.shared.table.Account(h)
 	c.wheel.remove(h)
@@ -291,9 +291,9 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 }
 
-// reply queues a datagram that leaves when grace period after is over, and
-// after everything queued before it. It copies pkt. The deed is valid until the
-// next is queued.
+// reply queues a datagram that is sent after grace period after, and after all
+// earlier actions. It copies pkt. The action that it returns is valid until the next
+// one is queued.
 func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *action {
 	d := c.queue.add()
 	d.after, d.kind, d.to = after, sendReply, to
@@ -301,14 +301,14 @@ func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *action 
 	return d
 }
 
-// ErrHost is returned by [Server.Kick] for a host: what is left of a match
-// without it is nothing, so it can only be ended.
+// ErrKickHost is returned by [Server.Kick] for a host: a match cannot go on without
+// its host, so use [Server.End].
 var ErrKickHost = errors.New("engine: a host cannot be kicked from its own match, only closed")
 
-// End ends an allocation as if its owner had sent CLOSE: its links go, nobody is
-// told, and what it sends from then on earns ERROR 3, its next BIND ERROR 4.
-// After a restart it stays out, too. One that may yet come back after a restart
-// is kept from that. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
+// End ends an allocation as if its owner had sent CLOSE: its links are closed
+// without a message, its later messages get ERROR 3 and its next BIND ERROR 4, also
+// after a restart. An allocation of the previous run that has not come back cannot
+// come back any more. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
 func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	var verdict error
 	if err := s.onControl(ctx, func(c *control) { verdict = c.endByID(id, c.shared.clock()) }); err != nil {
@@ -317,10 +317,9 @@ func (s *Server) End(ctx context.Context, id proto.AllocationID) error {
 	return verdict
 }
 
-// Kick removes a player from its match and ends its allocation: both sides get
-// a DISCONNECT that names the other one as the sender, which is what clients
-// act on, and the player may not come back with this allocation. With the join
-// code it may get another one. Errors: ErrHost, alloc.ErrNotFound,
+// Kick removes a joiner from its match and ends its allocation. Host and joiner each
+// get a DISCONNECT from the other, since clients act on that. The player can get
+// another allocation with the join code. Errors: [ErrKickHost], alloc.ErrNotFound,
 // alloc.ErrUnavailable.
 func (s *Server) Kick(ctx context.Context, joiner proto.AllocationID) error {
 	var verdict error
@@ -355,15 +354,15 @@ func (c *control) kick(id proto.AllocationID, now int64) error {
 	return nil
 }
 
-// keepOut remembers for as long as somebody may come back who does not.
+// blockRecovery keeps an ended allocation from coming back within the recovery window.
 func (c *control) blockRecovery(id proto.AllocationID) {
 	if c.recovery.ended != nil {
 		c.recovery.ended[id] = struct{}{}
 	}
 }
 
-// separate closes the link between two, and tells each that the other closed
-// it.
+// kickLink closes the link between joiner and host, and sends each a DISCONNECT of the
+// other.
 func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	c.unlink(joiner, host)
 	after := c.shared.grace.next()
@@ -379,7 +378,7 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 	}
 }
 
-// giveUp keeps an allocation of the run before from coming back.
+// abandonRecovery keeps an allocation of the previous run from coming back.
 func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	_, ended := c.recovery.ended[id]
 	if ended || !c.shared.recovering(now) || !c.recovery.mayHold(id) {
@@ -388,7 +387,7 @@ func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	c.blockRecovery(id)
 	i, ok := c.recovery.awaitedRecord(id)
 	if !ok {
-		return nil // No record says that it was there, but its BIND would be believed.
+		return nil // Without a record its BIND would be accepted.
 	}
 	lost := &c.recovery.records[i]
 	c.recovery.returned[i] = true

@@ -8,14 +8,11 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/endpoint"
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Config says how a relay behaves. The zero value of every field means its
-// default. It is not modified after New.
+// Config configures a relay. The zero value of each field means its default.
 type Config struct {
 	// Listen are the addresses of the relay's UDP sockets, one port number for
 	// all if a port is 0. Default: 127.0.0.1 with a free port.
@@ -28,12 +25,12 @@ type Config struct {
 	Workers int
 	// Batch is the number of datagrams per system call. Default 64, at most 256.
 	Batch int
-	// ReceiveDelay lets a worker rest for so long before it receives again, so
-	// that several datagrams come per wake-up, when enough of them come to be
-	// worth it and not so many that the queue is deep. It is added to the
+	// ReceiveDelay is how long a worker sleeps before it receives again, so that
+	// several datagrams share a wake-up. A worker sleeps only at a moderate load:
+	// not when few datagrams come, and not when its queue is deep. It adds to the
 	// latency of those datagrams. Default 0: never; at most 10 ms.
 	ReceiveDelay time.Duration
-	// Unmerged sends every datagram as a message of its own; for measurements.
+	// Unmerged turns UDP segmentation offload off, for measurements.
 	Unmerged bool
 	// ReadBuffer and WriteBuffer are the sizes of the sockets' buffers in
 	// bytes. Default: see sock.Config.
@@ -42,14 +39,15 @@ type Config struct {
 	// MaxAllocations is how many allocations the relay holds at once. Default
 	// table.DefaultMaxAllocations.
 	MaxAllocations int
-	// MaxSeats is how many seats there are for new hosts: each takes one and one
-	// for each player that it asks for. Default 0: no limit. See [Stats].Seats.
+	// MaxSeats limits the players that new hosts may reserve room for: each host
+	// takes one seat and one for each connection that it requests. Default 0: no
+	// limit. See [Stats].Seats.
 	MaxSeats int
-	// MaxConnections is the ceiling of players that a host may ask for.
-	// Default 100, as published for the original; at most 65,535.
+	// MaxConnections is the largest number of joiners that a host may request.
+	// Default 100, as in Unity Relay; at most 65,535.
 	MaxConnections int
-	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as
-	// published; at most 1434, beyond which no client sends.
+	// MaxContent is the largest content of a RELAY in bytes. Default 1400, as in
+	// Unity Relay; at most 1434, the most that clients send.
 	MaxContent int
 
 	// IdleTimeout ends an allocation that neither sent nor received for so
@@ -61,95 +59,101 @@ type Config struct {
 	// BindTimeout ends an allocation that was reserved and never bound.
 	// Default 10 s.
 	BindTimeout time.Duration
-	// HearTimeout ends an allocation whose owner itself sent nothing for so
-	// long, or for the idle time-out in force if that is longer, whatever it
-	// was sent. Default 30 s.
+	// HearTimeout ends an allocation whose owner sent nothing for so long, or for
+	// its idle time-out if that is longer, whatever was sent to it. Default 30 s.
 	HearTimeout time.Duration
 
-	// Limits bound what clients may do.
+	// Limits are the quotas of each allocation.
 	Limits Limits
-	// Unlimited switches off Limits and the budgets of ERROR replies; the rules
-	// stay. For tests and development.
+	// Unlimited turns Limits and the budgets of ERROR replies off, but no rule of
+	// the protocol. For tests and development.
 	Unlimited bool
 
-	// AllowPrivateSources lets clients in from private networks although players
-	// are told a public address. While they are told none, it is so anyway.
+	// AllowPrivateSources accepts datagrams from private networks although Advertise
+	// has a public address. Without a public address they are always accepted.
 	AllowPrivateSources bool
-	// Siblings are the UDP addresses of other relays, from which no datagram is
-	// handled, so that nobody makes relays talk to each other.
+	// Siblings are the UDP addresses of other relays. Datagrams from them are dropped,
+	// so that a forged source cannot make two relays answer each other.
 	Siblings []netip.AddrPort
 
-	// StateFile is what a restart must know, in a file; Left is what was found
-	// there. The server closes it at the end of Run, or in Close. Nil: recovery
-	// after a restart is lenient, as nobody knows what had ended.
-	StateFile *statefile.File
-	Left      statefile.Left
+	// StateFile is the path of the file in which the relay keeps what the next run
+	// must know: ids, nonces, links and join codes of live allocations, but no key.
+	// Its directory must exist. A file of another relay is renamed to the path
+	// with ".old" added. New opens the file and keeps it open until the end of
+	// Run, or Close. Empty: no file, so that an allocation that had ended may come
+	// back after a restart, and a captured BIND is accepted. See
+	// [Server.StateReport].
+	StateFile string
+	// OnStateError is called, at most once for each, with [ErrStateFull] and with
+	// the error after which nothing is stored any more. New or the control
+	// goroutine calls it; it must not block. The relay goes on. Nil: not called.
+	OnStateError func(error)
 	// RecoverFor is the time after New in which allocations of earlier runs may
 	// come back. Default 60 s; negative: never.
 	RecoverFor time.Duration
 
-	// Region is what reservations are told. Default "default".
+	// Region is the region id in reservations. Default "default".
 	Region string
-	// Advertise is how players reach the relay. Default: one udp endpoint with
-	// the first listen address.
+	// Advertise are the server endpoints in reservations, by which players reach the
+	// relay. Default: one udp endpoint with the first listen address.
 	Advertise []alloc.ServerEndpoint
 
 	// Records carries messages in DTLS records over the same sockets. Nil: none.
 	Records Records
-	// Transports are further ways in, such as WebSocket. A kind of endpoint has
-	// one at most.
+	// Transports carry messages besides UDP, such as WebSocket; at most one for each
+	// kind of endpoint.
 	Transports []Transport
 
-	// Hooks are told what changed.
+	// Hooks are called after changes of state.
 	Hooks Hooks
-	// Logger is told of starts, stops and troubles, never of datagrams. Nil:
-	// silent.
+	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Limits bound what one allocation may do per second, with a burst of one
-// second. Zero means the default, negative unlimited.
+// Limits are the quotas of one allocation per second, with a burst of one second.
+// Zero means the default, negative unlimited.
 type Limits struct {
-	// JoinerDatagrams and JoinerBytes are what a joiner may relay. Default 1,000
-	// datagrams, 512 KiB.
+	// JoinerDatagrams and JoinerBytes limit the RELAYs of a joiner, in datagrams and
+	// bytes per second. Default 1,000 datagrams, 512 KiB.
 	JoinerDatagrams, JoinerBytes int
-	// HostDatagrams and HostBytes are what a host may relay. Default 12,000
-	// datagrams (100 players at 60 Hz, twice), 8 MiB.
+	// HostDatagrams and HostBytes limit the RELAYs of a host. Default 12,000 datagrams
+	// (100 players at 60 Hz, twice), 8 MiB.
 	HostDatagrams, HostBytes int
-	// UnprovenBytes is how much may go to an endpoint from which nothing but a
-	// BIND has come, whose source may be forged. Default 256 KiB.
+	// UnvalidatedBytes is the anti-amplification limit (RFC 9000, section 8): how
+	// many bytes may go to an endpoint from which only a BIND has come, since its
+	// source may be forged. Default 256 KiB.
 	UnvalidatedBytes int
 }
 
 // rules are the configured limits in the units of the data plane.
 type rules struct {
-	maxContent int
-	messages   messageSizes
-	bindWithin table.Tick
-	idle       table.Tick
-	idleAlone  table.Tick
-	hear       table.Tick
-	deferral   table.Tick
-	linkUnused table.Tick
+	maxContent     int
+	messages       messageSizes
+	bindWithin     table.Tick
+	idle           table.Tick
+	idleAlone      table.Tick
+	receiveTimeout table.Tick
+	deferral       table.Tick
+	linkUnused     table.Tick
 
 	recoverUntil, recoverFor int64 // ms
 }
 
-// linkUnused is how long a link lives over which nobody has relayed yet, so
-// that tickets alone do not fill a host's places.
+// linkUnused is after how long a link without a RELAY is closed, so that tickets
+// alone do not fill a host's connections.
 const linkUnused = 10 * time.Second
 
-// nonceDeferral is how long an allocation lives on after an authentic BIND of
-// its owner that failed for its nonce, once.
+// nonceDeferral is how long expiry is deferred, once, after an authentic BIND with a
+// stale nonce.
 const nonceDeferral = 60 * time.Second
 
-// maxReceiveDelay is more than any game would want to wait.
+// maxReceiveDelay is more delay than any game accepts.
 const maxReceiveDelay = 10 * time.Millisecond
 
 // maxMaxConnections keeps counts of links in 16 bits.
 const maxMaxConnections = 1<<16 - 1
 
-// DefaultMaxConnections is the ceiling of players besides the host.
+// DefaultMaxConnections is the default of [Config].MaxConnections.
 const DefaultMaxConnections = alloc.DefaultMaxConnections
 
 func (c *Config) rules() rules {
@@ -158,17 +162,18 @@ func (c *Config) rules() rules {
 		recoverUntil: clockStart + window, recoverFor: window,
 		linkUnused: ticks(linkUnused),
 
-		maxContent: or(c.MaxContent, proto.DefaultMaxContent),
-		messages:   c.messageSizes(),
-		bindWithin: ticks(or(c.BindTimeout, 10*time.Second)),
-		idle:       ticks(or(c.IdleTimeout, 10*time.Second)),
-		idleAlone:  ticks(or(c.HostAloneTimeout, 60*time.Second)),
-		hear:       ticks(or(c.HearTimeout, 30*time.Second)),
-		deferral:   ticks(nonceDeferral),
+		maxContent:     or(c.MaxContent, proto.DefaultMaxContent),
+		messages:       c.messageSizes(),
+		bindWithin:     ticks(or(c.BindTimeout, 10*time.Second)),
+		idle:           ticks(or(c.IdleTimeout, 10*time.Second)),
+		idleAlone:      ticks(or(c.HostAloneTimeout, 60*time.Second)),
+		receiveTimeout: ticks(or(c.HearTimeout, 30*time.Second)),
+		deferral:       ticks(nonceDeferral),
 	}
 }
 
-// withDefaults turns what is unlimited into what no rate reaches.
+// withDefaults replaces zero by the default, and unlimited by a value that no rate
+// reaches.
 func (l Limits) withDefaults(unlimited bool) Limits {
 	for _, f := range []struct {
 		value     *int
@@ -201,7 +206,7 @@ func ticks(d time.Duration) table.Tick {
 	return table.Tick((d + tick - 1) / tick)
 }
 
-// validate returns the first problem, with the field's name.
+// validate returns an error that names the first invalid field.
 func (c *Config) validate() error {
 	for _, f := range []struct {
 		name       string
@@ -240,10 +245,14 @@ func (c *Config) validate() error {
 	return nil
 }
 
-// Hooks are called by the control goroutine when something has changed, with
-// no lock held. All are optional. They must not block: while one runs, nobody
-// can bind. There is no hook per relayed datagram; [Stats] is for that.
+// Hooks are called by the control goroutine after a change of state, with no lock
+// held. All are optional. They must not block or call methods of the Server that take
+// a context: while one runs, no player can bind. There is no hook per relayed
+// datagram; see [Stats].
 type Hooks struct {
+	// OnReserve is called before the reservation is returned, so that it precedes all
+	// other events of the allocation.
+	OnReserve    func(ReserveEvent)
 	OnBind       func(BindEvent)
 	OnConnect    func(ConnectEvent)
 	OnDisconnect func(DisconnectEvent)
@@ -253,8 +262,16 @@ type Hooks struct {
 	OnLargeMessage func(LargeMessageEvent)
 }
 
-// BindEvent: an allocation was bound to an endpoint, for the first time or
-// after its player roamed.
+// ReserveEvent reports that an allocation was reserved.
+type ReserveEvent struct {
+	ID             proto.AllocationID
+	Role           alloc.Role
+	Tenant         uint64 // alloc.Tenant.Hash
+	MaxConnections int    // of a host
+}
+
+// BindEvent reports that an allocation was bound to an endpoint, for the first time
+// or after its owner roamed.
 type BindEvent struct {
 	ID    proto.AllocationID
 	Role  alloc.Role
@@ -262,34 +279,34 @@ type BindEvent struct {
 	First bool
 }
 
-// ConnectEvent: a link was opened.
+// ConnectEvent reports that a link was opened.
 type ConnectEvent struct{ Host, Joiner proto.AllocationID }
 
-// DisconnectEvent: From closed its link with To.
+// DisconnectEvent reports that From closed its link with To.
 type DisconnectEvent struct{ From, To proto.AllocationID }
 
-// ReturnEvent: a host of the run before came back.
+// ReturnEvent reports that a host of the previous run came back.
 type ReturnEvent struct {
 	ID             proto.AllocationID
 	Tenant         uint64 // alloc.Tenant.Hash
 	MaxConnections int
 }
 
-// LargeMessageEvent: a message is larger than what every client takes by the
-// receiver's way. It is the first one of its match.
+// LargeMessageEvent reports the first message of a match that is larger than what
+// every client behind the receiver's transport accepts.
 type LargeMessageEvent struct {
 	Match            proto.AllocationID // id of the host
 	From, To         proto.AllocationID
-	FromKind, ToKind endpoint.Kind
-	// Size of the message, and Limit that it exceeds, in bytes with all headers
-	// of the relay protocol, without those of the way.
+	FromKind, ToKind Kind
+	// Size of the message and the Limit that it exceeds, in bytes with the headers
+	// of the relay protocol, without those of the transport.
 	Size, Limit int
-	// Dropped: it was not forwarded, as all such messages from now on. Else it
-	// was, and the receiver's client may drop it.
+	// Dropped: the message was dropped, as all later ones of that size will be. If
+	// not, it was forwarded, and the receiver's client may drop it.
 	Dropped bool
 }
 
-// EndEvent: an allocation ended, and its links with it.
+// EndEvent reports that an allocation ended, and its links with it.
 type EndEvent struct {
 	ID     proto.AllocationID
 	Role   alloc.Role
@@ -300,13 +317,13 @@ type EndEvent struct {
 type EndReason uint8
 
 const (
-	// EndExpired: nobody bound it in time, or it was silent for too long.
+	// EndExpired: it was not bound in time, or was silent for too long.
 	EndExpired EndReason = iota
 	// EndClosed: its owner sent CLOSE.
 	EndClosed
-	// EndLost: it was there before a restart and did not come back in time.
+	// EndLost: it is of the previous run and did not come back in time.
 	EndLost
-	// EndOperator: closed by the operator, or a reservation that was cancelled.
+	// EndOperator: the operator ended it ([Server.End], [Server.Kick]).
 	EndOperator
 )
 

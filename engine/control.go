@@ -10,12 +10,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
-// linkRate is how many new links a host gets per second, so that strangers with
-// tickets cannot keep it busy.
+// linkRate limits the new links of a host, so that players with tickets cannot keep
+// it busy.
 var linkRate = table.Rate{Interval: 50_000, Burst: 20}
 
-// control makes every change of state: bindings, links, reservations, ends. It
-// belongs to the goroutine in run; others reach it through rings and calls.
+// control is the single writer of all state: bindings, links, reservations, ends. It
+// belongs to the goroutine in run; other goroutines reach it through inboxes and calls.
 type control struct {
 	shared  *shared
 	hooks   Hooks
@@ -43,13 +43,13 @@ type control struct {
 	calls chan call
 }
 
-// call is a question to control from another goroutine.
+// call is a function that another goroutine has control run.
 type call struct {
 	do   func(*control)
 	done chan struct{}
 }
 
-// run decides until ctx ends.
+// run works until ctx ends.
 func (c *control) run(ctx context.Context) {
 	ticker := time.NewTicker(table.TickMillis * time.Millisecond)
 	defer ticker.Stop()
@@ -79,8 +79,8 @@ func (c *control) serve(call call) {
 	close(call.done)
 }
 
-// pump does a bounded amount of everything that waits and reports whether
-// there may be more.
+// runOnce does a bounded amount of all pending work and reports whether more may be
+// pending.
 func (c *control) runOnce(now int64) bool {
 	more := false
 	c.pause.noteTime(now)
@@ -98,8 +98,8 @@ func (c *control) runOnce(now int64) bool {
 	return more
 }
 
-// decide gives the verdict on a command and counts it. A report about a message
-// is no datagram that waits: the worker has counted it.
+// execute executes a command and counts its outcome. The worker has already counted
+// the datagram of a report about a large message.
 func (c *control) execute(cmd *command) {
 	if cmd.large.size != 0 {
 		c.reportLargeMessage(cmd)
@@ -108,7 +108,7 @@ func (c *control) execute(cmd *command) {
 	c.counts.add(c.commit(cmd))
 }
 
-// release does the deeds whose grace period is over.
+// runActions runs the actions whose grace period is over.
 func (c *control) runActions(now int64) {
 	for {
 		d := c.queue.pop(c.shared.grace.poll())
@@ -134,7 +134,7 @@ func (c *control) runActions(now int64) {
 	}
 }
 
-// deliver puts what is due into the outbox.
+// deliver adds the datagram of an action to the outbox.
 func (c *control) deliver(d *action) {
 	if c.out.full() {
 		c.counts.sent(c.out.flush())
@@ -142,9 +142,9 @@ func (c *control) deliver(d *action) {
 	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
 }
 
-// told notes that a BIND_RECEIVED leaves, if its BIND is still the last one: the
-// same endpoint may have been left and taken again. Every worker has passed, so
-// whoever was heard at the former endpoint proves nothing any more.
+// confirmBinding records that a BIND_RECEIVED is sent, if its BIND is still the last
+// one: the owner may have left the endpoint and come back. The grace period is over, so
+// a datagram from the former endpoint cannot validate the new one any more.
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
@@ -153,18 +153,18 @@ func (c *control) confirmBinding(d *action) {
 	}
 }
 
-// deed is what control does once every worker has passed.
+// actionKind is what control does when a grace period is over.
 type actionKind uint8
 
 const (
 	sendReply        actionKind = iota // send the first size bytes of room
 	sendBindReceived                   // the same, a BIND_RECEIVED for handle
-	sendTimeout                        // the same, an ERROR 1, unless somebody else is there by now
+	sendTimeout                        // the same, an ERROR 1, unless the endpoint has another owner
 	recycleSlot                        // let the slot of an ended allocation be used again
 	expireAllocation                   // end handle if it is still overdue
 )
 
-// deferred is one such deed.
+// action is one deferred action.
 type action struct {
 	after  uint64 // number of the grace period that must be over; 0: none
 	kind   actionKind
@@ -175,10 +175,10 @@ type action struct {
 	room   [replySize]byte
 }
 
-// queue holds control's deeds in the order of their commits. None overtakes
-// another, so a reply that need not wait still comes after one that must. It
-// belongs to the control goroutine. What it holds is bounded: commands of one
-// grace period, and one deed or two per allocation.
+// actionQueue holds deferred actions in the order of their commits. It is first in,
+// first out, so a reply that need not wait is sent after an earlier one that must. It
+// belongs to the control goroutine. Its size is bounded by the commands of one grace
+// period and two actions for each allocation.
 type actionQueue struct {
 	actions []action
 	head    int
@@ -186,10 +186,9 @@ type actionQueue struct {
 
 func (q *actionQueue) empty() bool { return q.head == len(q.actions) }
 
-// add appends a deed and returns it for filling; it is valid until the next
-// call.
+// add appends an action and returns it; it is valid until the next call.
 func (q *actionQueue) add() *action {
-	// What is done makes room when it is more than half.
+	// Reuse the space of finished actions when they are more than half.
 	if q.head*2 >= len(q.actions) && q.head > 0 {
 		n := copy(q.actions, q.actions[q.head:])
 		q.actions, q.head = q.actions[:n], 0
@@ -203,8 +202,8 @@ func (q *actionQueue) push(after uint64, does actionKind, h table.Handle) {
 	d.after, d.kind, d.handle = after, does, h
 }
 
-// pop returns the first deed if its grace period, and so every earlier one, is
-// over, else nil. The deed is valid until the next add.
+// pop returns the first action if its grace period is over, else nil. The action is
+// valid until the next add.
 func (q *actionQueue) pop(done uint64) *action {
 	if q.empty() || q.actions[q.head].after > done {
 		return nil
@@ -213,19 +212,20 @@ func (q *actionQueue) pop(done uint64) *action {
 	return &q.actions[q.head-1]
 }
 
-// grace tells when every worker has passed, that is: when no worker can still
-// act on what the table said before. It belongs to the control goroutine.
+// grace tracks grace periods, as in RCU: at the end of one, every worker has passed
+// through a quiescent state (the end of a batch), so that no worker can still act on
+// what the table held before the period began. It belongs to the control goroutine.
 //
-// One grace period runs at a time. What is committed while it runs must wait
-// for the next one, which begins when this one ends.
+// One period runs at a time. A change that is committed while it runs waits for the
+// next one, which begins when this one ends.
 type grace struct {
 	epochs     []*epoch
-	seen       []uint64 // where each worker was when the running period began
+	seen       []uint64 // epoch of each worker when the running period began
 	running    bool
-	nextWanted bool   // somebody waits for a period that has not begun
+	nextWanted bool   // an action waits for a period that has not begun
 	done       uint64 // number of the last period that is over
 
-	// waiting asks the workers to wake control after a flush.
+	// workersMustWake makes each worker wake control after its next batch.
 	workersMustWake atomic.Bool
 }
 
@@ -233,8 +233,8 @@ func newGrace(epochs []*epoch) *grace {
 	return &grace{epochs: epochs, seen: make([]uint64, len(epochs))}
 }
 
-// next returns the number of the period at whose end every worker will have
-// passed what was committed until now.
+// next returns the number of the period after which no worker acts on what was
+// committed before now.
 func (g *grace) next() uint64 {
 	if !g.running {
 		g.begin()

@@ -6,20 +6,19 @@ import (
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
-// expiresPerMilli bounds how many due allocations control looks at in a
-// millisecond, so that a hundred thousand at once delay nobody: it leaves most
-// of a processor that control shares with a worker to the worker, and sends at
-// most 20,000 ERROR 1 a second.
+// expiriesPerMilli limits how many due allocations control handles in a millisecond, so
+// that a hundred thousand at once delay no player: most of a processor that control
+// shares with a worker stays with the worker, and at most 20,000 ERROR 1 leave in a
+// second.
 const expiriesPerMilli = 20
 
-// maxExpiresMillis is for how many milliseconds that passed control may make up
-// at once: its timer is seldom on time.
+// expiryCatchUpMillis is for how many elapsed milliseconds control may catch up at once,
+// since its timer is seldom on time.
 const expiryCatchUpMillis = 8
 
-// expireSome marks allocations for which something is overdue at now, a time in
-// milliseconds. What is overdue happens only when every worker has passed, and
-// if it is still overdue then. What is too much for this millisecond is left
-// for later, which behind says.
+// expireSome marks the allocations that are due at now, a time in milliseconds. They
+// expire after a grace period, if they are still due then. It sets backlog if it leaves
+// some for the next call.
 func (c *control) expireSome(now int64) {
 	if now == c.expiredAt {
 		return
@@ -44,8 +43,7 @@ func (c *control) expireSome(now int64) {
 	c.backlog = true
 }
 
-// expireMarked does what is overdue for h, unless it was heard of since it was
-// marked.
+// expireMarked ends h or its link if that is still due.
 func (c *control) expireMarked(h table.Handle, now table.Tick) {
 	if _, ok := c.shared.table.At(h); !ok {
 		return
@@ -57,30 +55,30 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 		return
 	}
 	if now > a.CloseAt {
-		a.CloseAt = 0 // Its owner goes on, so the CLOSE was forged.
+		a.CloseAt = 0 // The owner sent something else, so the CLOSE was forged.
 	}
 	c.expireLink(h, a, now)
 	c.wheel.put(h, c.nextTick(h)+1)
 }
 
-// over reports whether h ends now, and why.
+// isOver reports whether h ends now, and why.
 func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.shared.table.Account(h); a.CloseAt != 0 && now > a.CloseAt {
-		if heard, _ := c.shared.table.Activity(h).LastSeen(); heard <= a.CloseAt-confirmTicks {
+		if received, _ := c.shared.table.Activity(h).LastSeen(); received <= a.CloseAt-confirmTicks {
 			return EndClosed, true
 		}
 	}
 	return EndExpired, now > c.lifeTick(h) && !c.pause.active
 }
 
-// expireLink does what is overdue for the link of a joiner: a DISCONNECT that
-// had to wait, and the end of a link that nobody uses.
+// expireLink closes the link of a joiner if a DISCONNECT that had to wait is due, or if
+// nothing was ever relayed over the link.
 func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	joiner, _ := c.shared.table.At(h)
 	host, linked := c.shared.table.At(joiner.Link)
 	if linked {
 		_, over := c.isOver(host.Handle, now)
-		linked = !over // Whichever of both comes first in this tick.
+		linked = !over // The order of both in this tick must not matter.
 	}
 	if !linked {
 		a.UnlinkAt, a.LinkedAt = 0, 0
@@ -106,17 +104,17 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 	}
 }
 
-// schedule files h anew after its limits changed.
+// schedule puts h into the wheel again after its limits changed.
 func (c *control) schedule(h table.Handle) {
 	if c.shared.table.Account(h).ExpiryPending {
-		return // It is looked at again when the grace period is over.
+		return // expireMarked will do it.
 	}
 	c.wheel.remove(h)
 	c.wheel.put(h, c.nextTick(h)+1)
 }
 
-// nextTick returns the last tick before something is overdue for h if nothing
-// more happens.
+// nextTick returns the last tick at which nothing is due for h, if nothing more is
+// received.
 func (c *control) nextTick(h table.Handle) table.Tick {
 	next := c.lifeTick(h)
 	a := c.shared.table.Account(h)
@@ -132,10 +130,9 @@ func (c *control) nextTick(h table.Handle) table.Tick {
 	return next
 }
 
-// lifeTick returns the last tick at which h lives if nothing more happens: the
-// idle limit after it last sent or received, and the hear limit after it last
-// sent, whichever comes first. Time in which the relay stood still does not
-// count.
+// lifeTick returns the last tick at which h is alive if nothing more is received: the
+// idle limit after it last sent or received, or the hear limit after it last sent,
+// whichever comes first. Time in which the relay was stalled does not count.
 func (c *control) lifeTick(h table.Handle) table.Tick {
 	a := c.shared.table.Account(h)
 	e, _ := c.shared.table.At(h)
@@ -146,50 +143,50 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.shared.rules.idleAlone
 	}
-	heard, active := c.shared.table.Activity(h).LastSeen()
-	last := min(c.pause.extend(active, idle), c.pause.extend(heard, max(c.shared.rules.hear, idle)))
+	received, active := c.shared.table.Activity(h).LastSeen()
+	last := min(c.pause.extend(active, idle), c.pause.extend(received, max(c.shared.rules.receiveTimeout, idle)))
 	return max(last, a.DeferredUntil)
 }
 
-// To end a match that lives is the worst that a relay can do, and it would do
-// it to all of them at once: when its process stood still, when its network was
-// down, when a receive queue overflowed. So expiry holds on when the fault may
-// be its own.
+// Expiry pauses when the fault may be on the relay's side, since ending live matches is
+// the worst outcome: after the process was stalled, when the network is down, or when a
+// receive queue overflowed, all clients seem silent at once.
 const (
-	// stallMillis: control looks four times a second, so a longer gap means that
-	// the process, or its machine, stood still.
+	// stallMillis: control runs at least four times a second, so a longer gap means
+	// that the process or the machine was stalled.
 	stallMillis = 1000
-	// settleTicks is how long nobody expires after that, so that the workers
-	// empty the receive queues first: 1 s.
+	// resumeTicks is how long nothing expires after a stall, so that the workers empty
+	// the receive queues first: 1 s.
 	resumeTicks = 1000 / table.TickMillis
-	// maxStalls is how many are remembered; older ones matter to no limit.
+	// maxStalls is how many stalls are kept; older ones are beyond every limit.
 	maxStalls = 16
 
-	// The brake goes on when so many, and more than a fifth of all that are
-	// bound, would expire within the next second.
+	// Expiry pauses when at least pauseMinExpiring allocations, and more than one in
+	// pauseFraction of the bound ones, would expire within the next second.
 	pauseMinExpiring = 100
 	pauseFraction    = 5
-	// brakeSample is how many allocations of a tick are looked at to know.
+	// forecastSample is how many allocations of a tick are sampled for that.
 	forecastSample = 1024
-	// holdMillis is how long it holds, and releaseMillis how long it then lets
-	// go, at the least, unless another outage begins.
+	// pauseMillis is how long a pause lasts, and pauseGapMillis the shortest time to
+	// the next one, unless another outage begins.
 	pauseMillis    = 30_000
 	pauseGapMillis = 60_000
-	// Sends are looked at once a second, if there were so many.
+	// The results of sends are checked once a second, if there were at least
+	// sendCheckMin.
 	sendCheckMillis = 1000
 	sendCheckMin    = 8
 )
 
-// stall is a time in which the relay stood still.
+// stall is a time in which the relay was stalled.
 type stall struct{ from, to table.Tick }
 
-// brake knows when nobody is to expire. It belongs to the control goroutine but
-// for down.
+// expiryPause decides when nothing expires. It belongs to the control goroutine; the
+// atomic fields are read by others, and linkDown is written by Server.watchLinks.
 type expiryPause struct {
 	stalls      [maxStalls]stall
 	stallCount  int        // stalls ever
 	lastRun     int64      // ms; 0: never
-	resumeAfter table.Tick // nobody expires up to then
+	resumeAfter table.Tick // nothing expires up to then
 
 	forecastTick table.Tick // last tick whose bucket was looked at
 	forecast     [4]int     // of the next four ticks: how many of the bound would expire
@@ -205,7 +202,7 @@ type expiryPause struct {
 	sendsAt                  int64      // ms; of the last look
 }
 
-// stalled notices that control was away for long.
+// noteTime records that control runs at now, and a stall if it did not run for long.
 func (b *expiryPause) noteTime(now int64) {
 	if gap := now - b.lastRun; b.lastRun != 0 && gap > stallMillis {
 		b.stalls[b.stallCount%maxStalls] = stall{tick(b.lastRun), tick(now)}
@@ -216,8 +213,8 @@ func (b *expiryPause) noteTime(now int64) {
 	b.lastRun = now
 }
 
-// extend returns the last tick of a limit that began at since, and lasts for
-// limit without counting the time in which the relay stood still.
+// extend returns the last tick of a limit that began at since, without counting the time
+// in which the relay was stalled.
 func (b *expiryPause) extend(since, limit table.Tick) table.Tick {
 	last := since + limit
 	for i := max(0, b.stallCount-maxStalls); i < b.stallCount; i++ {
@@ -228,7 +225,7 @@ func (b *expiryPause) extend(since, limit table.Tick) table.Tick {
 	return last
 }
 
-// watch reports whether nobody is to expire now.
+// checkPause reports whether nothing expires now.
 func (c *control) checkPause(now int64) bool {
 	b := &c.pause
 	c.updateForecast(tick(now))
@@ -245,7 +242,7 @@ func (c *control) checkPause(now int64) bool {
 	return b.active || tick(now) <= b.resumeAfter
 }
 
-// hold puts the brake on.
+// begin begins a pause.
 func (b *expiryPause) begin(now int64) {
 	if b.active {
 		return
@@ -255,8 +252,8 @@ func (b *expiryPause) begin(now int64) {
 	b.isActive.Store(true)
 }
 
-// outage reports whether an interface went down just now. Each outage holds
-// once: one that lasts is no fault that will pass.
+// linkWentDown reports whether an interface went down since the last call. Each outage
+// causes one pause, since a longer one will not end by itself.
 func (b *expiryPause) linkWentDown() bool {
 	down := b.linkDown.Load()
 	began := down && !b.wasLinkDown
@@ -264,13 +261,11 @@ func (b *expiryPause) linkWentDown() bool {
 	return began
 }
 
-// sendCounts are sends ever tried, and those of them that failed since the
-// network was down.
+// sendCounts are all sends, and those that failed because the network was down.
 type sendCounts struct{ tried, down uint64 }
 
-// sendsFail reports whether most sends of the last second failed since the
-// network was down. A few do not count: they may go to forged sources for which
-// there is no route.
+// mostSendsFail reports whether most sends of the last second failed because the network
+// was down. A few are ignored: they may go to forged sources without a route.
 func (c *control) mostSendsFail(now int64) bool {
 	b := &c.pause
 	if now-b.sendsAt < sendCheckMillis {
@@ -282,7 +277,7 @@ func (c *control) mostSendsFail(now int64) bool {
 	return tried >= sendCheckMin && failed*2 > tried
 }
 
-// lapseSoon reports whether very many would expire within a second.
+// massExpiryAhead reports whether very many allocations would expire within a second.
 func (c *control) massExpiryAhead() bool {
 	sum := 0
 	for _, n := range c.pause.forecast {
@@ -295,7 +290,7 @@ func (c *control) massExpiryAhead() bool {
 	return sum*pauseFraction > bound
 }
 
-// lookAhead counts, once a tick, who would expire a second later.
+// updateForecast counts, once a tick, the allocations that would expire a second later.
 func (c *control) updateForecast(now table.Tick) {
 	b := &c.pause
 	span := table.Tick(len(b.forecast))
@@ -308,8 +303,8 @@ func (c *control) updateForecast(now table.Tick) {
 	}
 }
 
-// lapsing estimates how many of the bound expire at a tick to come. It looks at
-// a sample, as a bucket may hold everybody.
+// countExpiring estimates how many bound allocations expire at a later tick, from a
+// sample, since one bucket may hold all of them.
 func (c *control) countExpiring(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < forecastSample; seen++ {
@@ -325,23 +320,22 @@ func (c *control) countExpiring(at table.Tick) int {
 	return bound * c.wheel.sizes[at%wheelBuckets] / seen
 }
 
-// wheelBuckets is the number of ticks that the timer wheel spans, 256 s. What
-// is due later is looked at once per turn.
+// wheelBuckets is the number of ticks that the timer wheel spans, 256 s. An allocation
+// that is due later is put in again once per turn.
 const wheelBuckets = 1024
 
-// wheel finds what is overdue without looking at everything: each allocation
-// is in the bucket of the tick at which it would expire if nothing more
-// happened. The lists run through the accounts, so the wheel has no memory of
-// its own per allocation. It belongs to the control goroutine.
+// wheel is a timer wheel: each allocation is in the bucket of the tick at which it would
+// expire if nothing more was received. The lists run through the accounts of the table,
+// so the wheel has no memory per allocation. It belongs to the control goroutine.
 type wheel struct {
 	table *table.Table
 	heads [wheelBuckets]uint32 // slot+1
 	sizes [wheelBuckets]int
-	now   table.Tick // the last tick that was begun
+	now   table.Tick // the last tick whose bucket was begun
 }
 
-// put files h under the tick at, or as late as the wheel reaches. What is
-// overdue goes under the next tick.
+// put puts h into the bucket of a tick, at the latest the last one that the wheel spans,
+// at the earliest the next one.
 func (w *wheel) put(h table.Handle, at table.Tick) {
 	if at <= w.now {
 		at = w.now + 1
@@ -357,11 +351,11 @@ func (w *wheel) put(h table.Handle, at table.Tick) {
 	w.sizes[bucket]++
 }
 
-// first returns the first slot of a bucket, plus one; 0 if it is empty. The
-// others follow by Account.Next.
+// first returns the first slot of a bucket plus one, or 0 if the bucket is empty. The
+// others follow through Account.Next.
 func (w *wheel) first(at table.Tick) uint32 { return w.heads[at%wheelBuckets] }
 
-// remove takes h out, if it is in.
+// remove takes h out of its bucket, if it is in one.
 func (w *wheel) remove(h table.Handle) {
 	a := w.table.Account(h)
 	if a.Bucket == 0 {
@@ -379,8 +373,8 @@ func (w *wheel) remove(h table.Handle) {
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
 }
 
-// due takes out and returns one allocation that is filed under a tick up to
-// now, or false when there is none.
+// due removes and returns one allocation whose tick is not after now, or reports false
+// if there is none.
 func (w *wheel) due(now table.Tick) (table.Handle, bool) {
 	for {
 		if head := w.heads[w.now%wheelBuckets]; head != 0 {

@@ -22,6 +22,9 @@ func TestHooks(t *testing.T) {
 		told = append(told, fmt.Sprintf(format, args...))
 	}
 	r := enginetest.Start(t, engine.Config{Hooks: engine.Hooks{
+		OnReserve: func(e engine.ReserveEvent) {
+			tell("reserve %v %v %v %v", e.ID, e.Role, e.Tenant == enginetest.Tenant.Hash(), e.MaxConnections)
+		},
 		OnBind:       func(e engine.BindEvent) { tell("bind %v %v %v", e.ID, e.Role, e.First) },
 		OnConnect:    func(e engine.ConnectEvent) { tell("connect %v %v", e.Host, e.Joiner) },
 		OnDisconnect: func(e engine.DisconnectEvent) { tell("disconnect %v %v", e.From, e.To) },
@@ -43,6 +46,8 @@ func TestHooks(t *testing.T) {
 	p.Inject(append([]byte{0xDA, 0x72, 0, 11}, joinRes.ID[:]...))
 	testkit.Eventually(t, "closed", func() bool { return r.Stats().Allocations == 1 })
 	want := []string{
+		fmt.Sprintf("reserve %v host true 4", hostRes.ID),
+		fmt.Sprintf("reserve %v joiner true 0", joinRes.ID),
 		fmt.Sprintf("bind %v host true", hostRes.ID),
 		fmt.Sprintf("bind %v joiner true", joinRes.ID),
 		fmt.Sprintf("connect %v %v", hostRes.ID, joinRes.ID),

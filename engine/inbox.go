@@ -9,43 +9,43 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// class sorts commands, so that a rush of one sort does not keep the other out.
+// class is the class of a command. Each class has a ring of its own, so that a flood of
+// one cannot keep the other out.
 type class uint8
 
 const (
-	// known: whoever asks has been here before: a further BIND of a bound
-	// allocation, or a message of a bound endpoint.
+	// known: a further BIND of a bound allocation, or a message of a bound endpoint.
 	known class = iota
 	// fresh: the first BIND of an allocation.
 	fresh
 )
 
-// The sizes of the two rings of an inbox, and how many commands of each control
-// decides before it turns to the next worker: known goes before fresh, three to
-// one. 1,024 commands are a few milliseconds of control's work; beyond that the
-// newest is dropped, and its client repeats it within a second.
+// The sizes of the two rings of an inbox, and how many commands of each control executes
+// before it turns to the next worker: known before fresh, three to one. 1,024 commands
+// are a few milliseconds of control's work. When a ring is full the newest command is
+// dropped, and its client repeats it within a second.
 const (
 	knownRing, freshRing         = 768, 256
 	knownPerRound, freshPerRound = 96, 32
 )
 
 const (
-	// shares is the number of buckets of source prefixes, by a secret hash.
+	// sourceBuckets is the number of buckets of source prefixes, by a keyed hash.
 	sourceBuckets = 256
-	// shareUnderLoad is how many commands of one bucket and class may wait while
-	// the worker is under load, so that nobody fills the rings alone.
+	// bucketLimit is how many commands of one bucket and class may wait while the
+	// worker is under load, so that one source cannot fill the rings.
 	bucketLimit = 16
-	// loadedMillis is how long a worker counts as under load after the last sign
-	// of it (WireGuard's rule).
+	// underLoadMillis is how long a worker is under load after the last sign of it, as
+	// in WireGuard.
 	underLoadMillis = 1000
 )
 
-// inbox is how commands of one worker reach control: two bounded rings.
+// inbox carries the commands of one worker to control, in two bounded rings.
 type inbox struct {
 	rings  [2]ring
 	queued [2][sourceBuckets]atomic.Int32 // commands that wait, by class and bucket
 
-	unlimited   bool  // no shares, however loaded
+	unlimited   bool  // bucketLimit is off
 	loadedUntil int64 // ms; the worker's
 }
 
@@ -56,11 +56,11 @@ func newInbox(unshared bool) *inbox {
 	return b
 }
 
-// strained notes a sign of load: a ring that is an eighth full, or a receive
-// batch that came full.
+// noteLoad records a sign of load: a ring that is an eighth full, or a full receive
+// batch.
 func (b *inbox) noteLoad(now int64) { b.loadedUntil = now + underLoadMillis }
 
-// loaded reports whether the worker is under load.
+// isUnderLoad reports whether the worker is under load.
 func (b *inbox) isUnderLoad(now int64) bool {
 	for i := range b.rings {
 		if r := &b.rings[i]; r.size() >= len(r.slots)/8 {
@@ -70,7 +70,7 @@ func (b *inbox) isUnderLoad(now int64) bool {
 	return now < b.loadedUntil
 }
 
-// push hands a command over. The number says which command it is, see pending.
+// push adds a command, and returns its number for isPending.
 func (b *inbox) push(q class, c *command) (uint64, Outcome) {
 	held := &b.queued[q][c.bucket]
 	if held.Load() >= bucketLimit && !b.unlimited && b.isUnderLoad(c.now) {
@@ -84,40 +84,40 @@ func (b *inbox) push(q class, c *command) (uint64, Outcome) {
 	return n<<1 | uint64(q), outcomePending
 }
 
-// pending reports whether the command of that number still waits; zero is the
-// number of none.
+// isPending reports whether the command with that number still waits. No command has the
+// number zero.
 func (b *inbox) isPending(n uint64) bool { return b.rings[n&1].isPending(n >> 1) }
 
-// pump lets control decide a bounded number of commands, and reports whether
-// more may wait.
-func (b *inbox) drain(decide func(*command)) bool {
-	k := b.drainRing(known, knownPerRound, decide)
-	f := b.drainRing(fresh, freshPerRound, decide)
+// drain calls execute for a bounded number of commands, and reports whether more may
+// wait.
+func (b *inbox) drain(execute func(*command)) bool {
+	k := b.drainRing(known, knownPerRound, execute)
+	f := b.drainRing(fresh, freshPerRound, execute)
 	return k == knownPerRound || f == freshPerRound
 }
 
-func (b *inbox) drainRing(q class, max int, decide func(*command)) int {
+func (b *inbox) drainRing(q class, max int, execute func(*command)) int {
 	return b.rings[q].drain(max, func(c *command) {
-		decide(c)
+		execute(c)
 		b.queued[q][c.bucket].Add(-1)
 	})
 }
 
-// command is a datagram that passed the worker's checks and asks for a change
-// of state, on which control decides.
+// command is a datagram that passed the worker's checks and requests a change of
+// state from control.
 type command struct {
 	kind   proto.Type
 	bucket uint8 // bucket of the source prefix, see inbox
 	from   endpoint.Endpoint
-	sender table.Entry        // whom the worker found at from; not for BIND
+	sender table.Entry        // the allocation that is bound to from; not for BIND
 	peer   proto.AllocationID // DISCONNECT, RELAY: the To field
 	nonce  uint16             // BIND
-	now    int64              // ms; when the worker had it
+	now    int64              // ms; when the worker received it
 	claims claims             // BIND: its own; CONNECT_REQUEST: the target's
 	large  largeMessage       // of a RELAY whose outcome the worker has counted
 }
 
-// claims is what connection data says, as far as control needs it.
+// claims are the contents of connection data that control needs.
 type claims struct {
 	role           alloc.Role
 	id             proto.AllocationID
@@ -137,7 +137,7 @@ func claimsOf(c *alloc.Claims) claims {
 	}
 }
 
-// ring carries commands from one worker, which pushes, to control, which pops.
+// ring is a bounded queue with one producer, a worker, and one consumer, control.
 type ring struct {
 	slots []command
 	_     [64]byte
@@ -147,7 +147,7 @@ type ring struct {
 	_     [56]byte
 }
 
-// push returns the number of the command, from 1, or false when the ring is
+// push adds a command and returns its number, from 1 on, or false if the ring is
 // full.
 func (r *ring) push(c *command) (uint64, bool) {
 	tail := r.tail.Load()
@@ -160,22 +160,21 @@ func (r *ring) push(c *command) (uint64, bool) {
 	return tail + 1, true
 }
 
-// drain calls decide for every command that waits, up to max, and takes each
-// off the ring after it was decided, so that the worker can tell which of its
-// commands are still on their way.
-func (r *ring) drain(max int, decide func(*command)) int {
+// drain calls execute for up to max commands, and removes each from the ring only
+// afterwards, so that the worker can tell which of its commands are still pending.
+func (r *ring) drain(max int, execute func(*command)) int {
 	head, tail := r.head.Load(), r.tail.Load()
 	n := 0
 	for ; head != tail && n < max; n++ {
-		decide(&r.slots[head%uint64(len(r.slots))])
+		execute(&r.slots[head%uint64(len(r.slots))])
 		head++
 		r.head.Store(head)
 	}
 	return n
 }
 
-// waiting returns how many commands are on the ring.
+// size returns the number of waiting commands.
 func (r *ring) size() int { return int(r.tail.Load() - r.head.Load()) }
 
-// pending reports whether command number n still waits for control.
+// isPending reports whether command number n still waits.
 func (r *ring) isPending(n uint64) bool { return n > r.head.Load() }

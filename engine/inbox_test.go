@@ -194,7 +194,7 @@ func newSiege(t *testing.T) *siege {
 // cells are the gates of signatures that a BIND draws on.
 func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
 	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.shared.budgets.secret
-	return [2]uint64{mix64(at+s.shared.budgets.prefixIndex(from)) >> (64 - 13), mix64(^at) >> (64 - 13)}
+	return [2]uint64{endpoint.Mix64(at+s.shared.budgets.prefixIndex(from)) >> (64 - 13), endpoint.Mix64(^at) >> (64 - 13)}
 }
 
 // TestFairness: one prefix that sends as much as it can does not keep a hundred

@@ -12,41 +12,39 @@ import (
 )
 
 const (
-	// listingStep is how many slots control looks at per question: some 30 µs,
-	// so that a listing of a million delays nobody.
+	// listingStep is how many slots control reads per call: some 30 µs, so that a
+	// listing of a million allocations does not delay players.
 	listingStep = 256
-	// maxListing bounds a page.
+	// maxListing is the most allocations of a page.
 	maxListing = 1000
 )
 
-// Allocation is what an operator sees of an allocation. It holds the player's
-// address, and neither key nor connection data.
+// Allocation describes a live allocation for an operator. It contains the player's
+// address, but no key and no connection data.
 type Allocation struct {
 	ID    proto.AllocationID
 	Match proto.AllocationID // id of the host
 	Role  alloc.Role
-	// Tenant is alloc.Tenant.Hash; Name is empty where it is not known, see
-	// [Usage].
+	// Tenant is alloc.Tenant.Hash. Name is empty if it is not known, see [Usage].
 	Tenant uint64
 	Name   alloc.Tenant
-	// Kind is the way by which its owner is reached, KindNone while it is not
-	// bound. Endpoint is its address; not valid for DTLS and WebSocket, whose
-	// sessions have none of their own.
-	Kind     endpoint.Kind
+	// Kind is the kind of its endpoint, KindNone while it is not bound. Endpoint is
+	// its UDP address, and invalid for sessions of DTLS and WebSocket.
+	Kind     Kind
 	Endpoint netip.AddrPort
-	// EverBound: it was bound at some time.
+	// EverBound: a BIND of it was accepted.
 	EverBound bool
-	// Recovered: it came back after a restart, at which its Age begins.
+	// Recovered: it came back after a restart, when its Age began.
 	Recovered bool
 	// Age is the time since it was reserved, Heard since it last sent, Active
 	// since it last sent or received. All count in units of 250 ms.
-	Age, Heard, Active time.Duration
-	// Links are the open links of a host, or 1 for a joiner that has its.
+	Age, SinceReceived, SinceActive time.Duration
+	// Links is the number of open links; at most 1 for a joiner.
 	Links int
-	// MaxConnections is how many players a host asked for.
+	// MaxConnections is the number of joiners that a host requested.
 	MaxConnections int
-	// LargeDrops counts the RELAYs to its owner that were dropped, since they were
-	// larger than the owner's way carries; see DropReceiverSize.
+	// LargeDrops counts the RELAYs to its owner that were dropped because they were
+	// larger than the owner's transport carries, see [DropReceiverSize].
 	LargeDrops uint32
 }
 
@@ -58,16 +56,16 @@ type Filter struct {
 	Match proto.AllocationID
 	// Bound lists those that have an endpoint, Unbound those that have none.
 	Bound, Unbound bool
-	Kind           endpoint.Kind
+	Kind           Kind
 }
 
-// Cursor is where a listing goes on; 0 is its begin, and its end.
+// Cursor is the position at which a listing continues; 0 is its beginning and its end.
 type Cursor uint32
 
-// Allocations lists live allocations, limit at most, of which 0 and all beyond
-// 1,000 mean 1,000. It returns where the next page begins, 0 if there is none.
-// Those that live throughout a listing are in it exactly once, others may be.
-// Error: alloc.ErrUnavailable when the relay does not run.
+// Allocations returns a page of at most limit live allocations that match f, and the
+// cursor of the next page, 0 if there is none. A limit of 0 or above 1,000 means 1,000.
+// An allocation that is alive during all of a listing is in it exactly once. Error:
+// alloc.ErrUnavailable if the relay does not run.
 func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int) ([]Allocation, Cursor, error) {
 	var page []Allocation
 	if limit <= 0 || limit > maxListing {
@@ -85,8 +83,8 @@ func (s *Server) Allocations(ctx context.Context, f Filter, at Cursor, limit int
 	}
 }
 
-// listed is what control found in one step, and where the next one begins; 0:
-// there is none.
+// listPage is the result of one step, and the cursor of the next one, 0 if there is
+// none.
 type listPage struct {
 	found []Allocation
 	next  Cursor
@@ -109,8 +107,8 @@ func (s *Server) Allocation(ctx context.Context, id proto.AllocationID) (Allocat
 	return found[0], nil
 }
 
-// list looks at a step of slots from at on and returns at most room of those
-// that f lets through.
+// list reads a step of slots from at on, and returns at most room allocations that match
+// f.
 func (c *control) list(f *Filter, at Cursor, room int) (l listPage) {
 	now, slots := tick(c.shared.clock()), Cursor(c.shared.table.Slots())
 	at = min(at, slots) // A cursor may come from anywhere.
@@ -141,12 +139,12 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.shared.table.Account(e.Handle)
-	heard, active := c.shared.table.Activity(e.Handle).LastSeen()
+	received, active := c.shared.table.Activity(e.Handle).LastSeen()
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),
 		EverBound: e.Is(table.EverBound), Recovered: e.Is(table.Recovered),
-		Age: since(a.ReservedAt, now), Heard: since(heard, now), Active: since(active, now),
+		Age: since(a.ReservedAt, now), SinceReceived: since(received, now), SinceActive: since(active, now),
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
@@ -161,7 +159,8 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	return d
 }
 
-// since returns the time from then to now. A worker's clock may be ahead.
+// since returns the time from then to now, not below zero: a worker's clock may be
+// ahead.
 func since(then, now table.Tick) time.Duration {
 	if then >= now {
 		return 0
@@ -169,27 +168,28 @@ func since(then, now table.Tick) time.Duration {
 	return time.Duration(now-then) * table.TickMillis * time.Millisecond
 }
 
-// maxProjects is how many tenants are counted apart, in order of appearance;
-// all that come later are counted as one. Each worker has 44 bytes for each.
-// It is a power of two, so that an index needs no check.
+// maxProjects is how many tenants have counters of their own, in order of appearance;
+// all later ones share the counters with index 0. Each worker has 44 bytes for each. It
+// is a power of two, so that an index needs no bounds check.
 const maxProjects = 1024
 
-// Usage is what one tenant has used since the server was made.
+// Usage is what one tenant has used since New.
 type Usage struct {
-	// Tenant is alloc.Tenant.Hash, and Name what it is the hash of. Who comes back
-	// after a restart brings it along.
+	// Tenant is alloc.Tenant.Hash, and Name the tenant itself. After a restart the
+	// name is known from the first BIND of a player of the tenant.
 	Tenant uint64
 	Name   alloc.Tenant
-	// Others marks the sum of all tenants beyond the first 1,023: it has neither
-	// Tenant nor Name.
+	// Others marks the sum of all tenants after the first 1,023, without Tenant and
+	// Name.
 	Others bool
-	// Allocations live now, Hosts among them, and Players who have bound theirs.
+	// Allocations is the number of live allocations, Hosts that of hosts, and Players
+	// that of allocations that were bound.
 	Allocations, Hosts, Players int
-	// PlayerSeconds adds up the time between the first BIND of an allocation and
-	// its end, or now.
+	// PlayerSeconds is the sum of the time from the first BIND of each allocation to
+	// its end, or to now.
 	PlayerSeconds float64
-	// Datagrams and Bytes count what was relayed for its players: the relay
-	// messages as they came, without UDP and IP headers.
+	// Datagrams and Bytes count the RELAYs that its players sent and the relay
+	// forwarded, without UDP and IP headers.
 	Datagrams, Bytes uint64
 }
 
@@ -216,8 +216,8 @@ func (s *Server) Used(ctx context.Context, project string) (allocations, players
 	return u.allocations, u.players, nil
 }
 
-// carried adds what the workers relayed, and leaves the others out where there
-// are none.
+// addTraffic adds what the workers relayed, and removes the row of the others if it is
+// empty.
 func (s *Server) addTraffic(all []Usage) []Usage {
 	kept := all[:0]
 	for i := range all {
@@ -233,8 +233,8 @@ func (s *Server) addTraffic(all []Usage) []Usage {
 	return kept
 }
 
-// projects counts allocations and players of each tenant. It belongs to
-// control. The index of a tenant is its tally in the table; 0 is the others'.
+// projects counts the allocations and players of each tenant. It belongs to control.
+// The index of a tenant is the CounterIndex of its allocations; 0 is that of the others.
 type projects struct {
 	index map[uint64]uint32
 	all   []project
@@ -242,7 +242,7 @@ type projects struct {
 
 type project struct {
 	Usage
-	at     int64 // ms; up to when playerMillis counts
+	at     int64 // ms; when millis was last advanced
 	millis uint64
 }
 
@@ -250,7 +250,7 @@ func newProjects() projects {
 	return projects{index: make(map[uint64]uint32), all: []project{{Usage: Usage{Others: true}}}}
 }
 
-// tally returns the index of a tenant, which is a new one if there is room.
+// indexOf returns the index of a tenant, a new one if there is room, else 0.
 func (p *projects) indexOf(tenant uint64) uint32 {
 	i, ok := p.index[tenant]
 	if !ok && len(p.all) < maxProjects {
@@ -261,14 +261,14 @@ func (p *projects) indexOf(tenant uint64) uint32 {
 	return i
 }
 
-// name notes what a tenant is called.
+// setName sets the name of a tenant.
 func (p *projects) setName(tenant uint64, t alloc.Tenant) {
 	if i := p.indexOf(tenant); i != 0 {
 		p.all[i].Name = t
 	}
 }
 
-// used adds up the tenants of a project.
+// sum returns the sums of all tenants of a project.
 func (p *projects) sum(project string) (allocations, players int) {
 	for i := range p.all[1:] {
 		if t := &p.all[1+i]; t.Name.Project == project {
@@ -279,7 +279,7 @@ func (p *projects) sum(project string) (allocations, players int) {
 	return allocations, players
 }
 
-// players notes that a tenant has so many players more.
+// addPlayers changes the number of players by more.
 func (p *project) addPlayers(more int, now int64) {
 	p.advance(now)
 	p.Players += more
@@ -300,12 +300,12 @@ func (p *projects) usage(now int64) []Usage {
 	return all
 }
 
-// project returns the tenant of a live allocation, as control counts it.
+// project returns the counters of the tenant of a live allocation.
 func (c *control) project(h table.Handle) *project {
 	return &c.projects.all[c.shared.table.Activity(h).CounterIndex()]
 }
 
-// enrol counts an allocation that was just entered, and strike one that ends.
+// countAdded counts an allocation that was just inserted, countEnded one that ends.
 func (c *control) countAdded(h table.Handle, role alloc.Role) {
 	p := c.project(h)
 	p.Allocations++

@@ -18,9 +18,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A probe is a datagram that only this process can make: a magic word, a
-// random nonce, and the nonce encrypted under a key that never leaves the
-// process. The answer, the magic word and the nonce, is smaller.
+// A probe is a datagram that only this process can create: a magic word, a random nonce,
+// and the nonce encrypted under a key that never leaves the process. The reply, the
+// magic word and the nonce, is smaller.
 const (
 	probeMagic    = "FERRYPRB"
 	probeNonceLen = aes.BlockSize
@@ -28,7 +28,7 @@ const (
 	probeLen      = probeReplyLen + aes.BlockSize
 )
 
-// prober makes and checks probes. It is fixed after construction.
+// prober creates and checks probes. It does not change after newProber.
 type prober struct{ block cipher.Block }
 
 func newProber() (prober, error) {
@@ -38,7 +38,7 @@ func newProber() (prober, error) {
 	return prober{block}, err
 }
 
-// probed answers a probe of this process; anything else is not for us.
+// answerProbe answers a probe of this process, and drops any other datagram.
 func (w *worker) answerProbe(from endpoint.Endpoint, pkt []byte) Outcome {
 	if len(pkt) != probeLen || string(pkt[:len(probeMagic)]) != probeMagic {
 		return DropSignature
@@ -52,8 +52,8 @@ func (w *worker) answerProbe(from endpoint.Endpoint, pkt []byte) Outcome {
 	return OutProbe
 }
 
-// probeTries is how many times a probe is sent before the relay counts as
-// dead: one datagram may be lost while the socket's queue is full.
+// probeTries is how many probes may stay unanswered: one may be lost while the socket's
+// queue is full.
 const probeTries = 3
 
 // Probe sends probes through the UDP sockets of every listen address and waits
@@ -109,7 +109,7 @@ func probeOnce(ctx context.Context, conn *net.UDPConn, probe []byte) error {
 	return nil
 }
 
-// reachable returns an address at which this machine reaches its own listener.
+// probeAddr returns an address at which this machine reaches its own listener.
 func probeAddr(addr netip.AddrPort) netip.AddrPort {
 	if !addr.Addr().IsUnspecified() {
 		return addr
@@ -120,15 +120,15 @@ func probeAddr(addr netip.AddrPort) netip.AddrPort {
 	return netip.AddrPortFrom(netip.IPv6Loopback(), addr.Port())
 }
 
-// qosRate is how many QoS probes of one source prefix are answered: a client
-// sends five to each region.
+// qosRate limits the replies to QoS probes of one source prefix. A client sends five
+// probes to each region.
 var qosRate = table.Rate{Interval: 50_000, Burst: 40}
 
-// qosGates are shared by prefixes as those of the ERROR budgets are. Any worker
-// may use them.
+// qosGates are the gates of qosRate by source prefix, chosen as those of the ERROR
+// budgets. Any worker may use them.
 type qosGates [prefixGates]atomic.Uint64
 
-// qos answers a QoS probe with less than was asked.
+// answerQoS answers a QoS probe with a smaller datagram.
 func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseQoSRequest(pkt)
 	switch {

@@ -5,6 +5,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
 // TestRecent compares it with a map: it never says yes to a key twice within its
@@ -18,7 +20,7 @@ func TestRecent(t *testing.T) {
 	var yes, refused int
 	for range 200_000 {
 		now += random.Int64N(3)
-		key := mix64(random.Uint64N(400) + 1)
+		key := endpoint.Mix64(random.Uint64N(400) + 1)
 		seen := until[key] > now
 		switch first := r.add(key, now, 200); {
 		case first && seen:
@@ -64,7 +66,7 @@ func TestRecentAtOnce(t *testing.T) {
 		var all sync.WaitGroup
 		for range 4 {
 			all.Go(func() {
-				if r.add(mix64(77), round*200, 200) {
+				if r.add(endpoint.Mix64(77), round*200, 200) {
 					first.Add(1)
 				}
 			})

@@ -11,32 +11,32 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// After a restart the table is empty and the clients go on. Each of them meets
-// ERROR 3, binds again, and its allocation is rebuilt from its connection data;
-// a link comes back when its host relays. The state file makes this strict: who had
-// ended stays out, and a BIND captured before is worthless.
+// After a restart the table is empty and the clients go on sending. Each gets ERROR 3
+// and binds again, and its allocation is rebuilt from its connection data; a link is
+// restored when its host relays over it. The state file makes recovery strict: what had
+// ended does not come back, and a captured BIND is rejected.
 
-// unsureMillis is for how long after a restart without a complete state file a
-// player who joins anew waits, so that it takes no slot of one who was there.
+// uncertainMillis is for how long after a restart without a complete state file a new
+// player must wait for a link, so that it does not take the place of an earlier one.
 const uncertainMillis = 15_000
 
-// lostPerMilli bounds how many records of allocations that did not come back
-// are dropped per call at the end of the window.
+// lostPerRun is how many records of allocations that did not come back control removes
+// per call at the end of the window.
 const lostPerRun = 20
 
-// recovery is what is known of the run before. It belongs to control, but for
-// what is in earlier.
+// recovery is the state of the recovery of the previous run. It belongs to control;
+// workers read previousRun.
 type recovery struct {
 	previousRun
 	records  []statefile.Found
-	returned []bool                          // by record: it has come back
-	ended    map[proto.AllocationID]struct{} // came back and ended since; nil when the window is over
-	missing  int                             // how many have not
-	next     int                             // record to look at when the window is over
+	returned []bool                          // by record
+	ended    map[proto.AllocationID]struct{} // came back and ended since, or may not come back; nil after the window
+	missing  int                             // how many have not come back
+	next     int                             // next record to remove after the window
 	over     bool
 }
 
-// earlier is what the state file says of the run before. It does not change.
+// previousRun is what the state file holds of the previous run. It does not change.
 type previousRun struct {
 	left  statefile.Left // without the records
 	index map[proto.AllocationID]int
@@ -56,7 +56,53 @@ func newRecovery(left statefile.Left) recovery {
 	return r
 }
 
-// recover takes over what the run before left.
+// ErrStateFull says that the state file has no room for another allocation. It
+// has room for twice [Config].MaxAllocations, at most 16,777,216.
+var ErrStateFull = statefile.ErrFull
+
+// ErrStateAbsent says that there was no state file.
+var ErrStateAbsent = statefile.ErrAbsent
+
+// StateReport describes what New found in the state file.
+type StateReport struct {
+	// Opened: the file was opened, perhaps without permission to write.
+	Opened bool
+	// Allocations is the number of allocations that the previous run left.
+	Allocations int
+	// Complete: everything that the previous run stored is there, so recovery is
+	// strict. If not, Err says why.
+	Complete bool
+	// Damaged is the number of records that could not be read.
+	Damaged int
+	// Err is nil if the file is complete or Config.StateFile is empty, wraps
+	// [ErrStateAbsent] if there was no file, and is any other error of the file
+	// or of the file system. The relay runs all the same.
+	Err error
+}
+
+// StateReport returns what New found in the state file. It does not change.
+func (s *Server) StateReport() StateReport { return s.stateReport }
+
+// openStateFile opens the file, if there is to be one.
+func (s *Server) openStateFile() (*statefile.File, statefile.Left) {
+	if s.cfg.StateFile == "" {
+		return nil, statefile.Left{}
+	}
+	file, left, err := statefile.Open(statefile.Config{
+		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
+		Relay: s.shared.sealer.Relay(), Boot: s.shared.sealer.Boot(), OnError: s.cfg.OnStateError,
+	})
+	if err != nil {
+		if s.cfg.OnStateError != nil {
+			s.cfg.OnStateError(err)
+		}
+		left.Err = err
+	}
+	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Err: left.Err}
+	return file, left
+}
+
+// recover takes over the records of the previous run.
 func (c *control) recover(left statefile.Left) {
 	c.recovery = newRecovery(left)
 	c.shared.previousRun = &c.recovery.previousRun
@@ -65,21 +111,21 @@ func (c *control) recover(left statefile.Left) {
 	}
 }
 
-// expects reports whether an id may be one of the run before: it is in the
-// state file, or the state file does not say.
+// mayHold reports whether an id may be one of the previous run: it is in the state file,
+// or the file is not complete.
 func (e *previousRun) mayHold(id proto.AllocationID) bool {
 	_, ok := e.index[id]
 	return ok || !e.left.Complete
 }
 
-// awaited returns the record of an allocation that has not come back.
+// awaitedRecord returns the index of the record of an allocation that has not come back.
 func (r *recovery) awaitedRecord(id proto.AllocationID) (i int, ok bool) {
 	i, ok = r.index[id]
 	return i, ok && !r.over && !r.returned[i]
 }
 
-// mayReturn reports whether an allocation that is not in the table, and was
-// sealed under boot, may yet come back.
+// mayRecover reports whether an allocation that is not in the table and was sealed under
+// boot may still come back.
 func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool {
 	if boot == c.shared.sealer.Boot() || !c.shared.recovering(now) {
 		return false
@@ -91,8 +137,8 @@ func (c *control) mayRecover(id proto.AllocationID, boot uint64, now int64) bool
 	return awaited || !c.recovery.left.Ended(boot)
 }
 
-// unknown reports whether an id of which nothing but its name is known may yet
-// come back.
+// mayExist reports whether an allocation of which only the id is known may still come
+// back.
 func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	if _, ended := c.recovery.ended[id]; ended || !c.shared.recovering(now) {
 		return false
@@ -101,8 +147,8 @@ func (c *control) mayExist(id proto.AllocationID, now int64) bool {
 	return awaited || c.stateFile != nil && !c.recovery.left.Settled
 }
 
-// rebuild enters the allocation of an authentic BIND into the table again. It
-// returns handedOver if it did, else the outcome of the BIND.
+// rebuild inserts the allocation of an authentic BIND into the table again. It returns
+// outcomePending if it did, else the outcome of the BIND.
 func (c *control) rebuild(cmd *command) Outcome {
 	id := cmd.claims.id
 	if !c.mayRecover(id, cmd.claims.boot, cmd.now) {
@@ -143,7 +189,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	return outcomePending
 }
 
-// enter reserves a place in the table for what was sealed.
+// insert inserts an allocation with the sealed claims into the table.
 func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	h, err := c.shared.table.Reserve(table.Spec{
 		ID: m.id, Role: table.Role(m.role), Match: m.match, Player: m.player, Tenant: m.tenant,
@@ -158,8 +204,8 @@ func (c *control) insert(m *claims, now table.Tick) (table.Handle, error) {
 	return h, nil
 }
 
-// relink is for a RELAY without a link of somebody who came back: the link may
-// come back too. It reports false if there is no doubt that it will not.
+// requestRelink handles a RELAY of a recovered allocation without a link, since the link
+// may be restored. It reports false if it certainly will not be.
 func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.AllocationID) (Outcome, bool) {
 	peer, ok := w.shared.table.ByID(to)
 	if ok && !peer.Is(table.Recovered) {
@@ -172,8 +218,8 @@ func (w *worker) requestRelink(now int64, sender *table.Entry, to proto.Allocati
 	return outcome, true
 }
 
-// commitRelink restores the link of a host to a joiner of its match, if it had
-// one: a host relays only to those that it knows.
+// commitRelink restores the link of a host to a joiner of its match, if it had one. A
+// host relays only to joiners that were linked to it.
 func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 	joiner, ok := c.shared.table.ByID(cmd.peer)
 	if !ok || joiner.Link != 0 || !joiner.Is(table.Recovered) || !host.Is(table.Recovered) {
@@ -187,8 +233,8 @@ func (c *control) commitRelink(cmd *command, host *table.Entry) Outcome {
 	return OutRelinked
 }
 
-// promised reports whether the places that a host has left may belong to
-// players who have yet to come back.
+// isSlotReserved reports whether the free connections of a host may belong to players
+// that have yet to come back.
 func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
 	if !c.shared.recovering(now) || !host.Is(table.Recovered) {
 		return false
@@ -202,8 +248,8 @@ func (c *control) isSlotReserved(joiner, host *table.Entry, now int64) bool {
 	return now < c.shared.rules.recoverUntil-c.shared.rules.recoverFor+uncertainMillis
 }
 
-// ban keeps a joiner who came back from getting its link back: one side has
-// said that there is none.
+// blockRelink keeps the link of a recovered joiner from being restored, since one side
+// has closed it.
 func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	joiner := *sender
 	if sender.Role == table.RoleHost {
@@ -213,7 +259,7 @@ func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 		}
 		joiner = e
 	} else if peer != c.shared.table.Account(sender.Handle).Match {
-		return // It has no link with other joiners anyway.
+		return // Joiners have no links with each other.
 	}
 	if joiner.Is(table.Recovered) && joiner.Link == 0 {
 		c.releaseReservedSlot(&joiner)
@@ -222,8 +268,8 @@ func (c *control) blockRelink(sender *table.Entry, peer proto.AllocationID) {
 	}
 }
 
-// arrived gives up the place that a host keeps for a joiner who came back, and
-// whose link will come back now or never.
+// releaseReservedSlot releases the connection that a host reserves for a recovered
+// joiner, whose link is restored now or never.
 func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	a := c.shared.table.Account(joiner.Handle)
 	if joiner.Role != table.RoleJoiner || !joiner.Is(table.Recovered) || a.LinkBlocked || joiner.Link != 0 {
@@ -237,7 +283,7 @@ func (c *control) releaseReservedSlot(joiner *table.Entry) {
 	}
 }
 
-// recoverSome drops, when the window is over, the records of who did not come
+// recoverSome removes, after the window, the records of allocations that did not come
 // back, a few at a time.
 func (c *control) recoverSome(now int64) {
 	r := &c.recovery
@@ -272,7 +318,7 @@ func roleFromFlags(f statefile.Flags) alloc.Role {
 	return alloc.RoleJoiner
 }
 
-// keep makes the record of an allocation that was just reserved.
+// addRecord adds the record of an allocation that was just reserved.
 func (c *control) addRecord(h table.Handle) {
 	e, _ := c.shared.table.At(h)
 	c.shared.table.Account(h).StateIndex = uint32(c.stateFile.Add(&statefile.Record{
@@ -284,7 +330,7 @@ func (c *control) recordPlace(h table.Handle) statefile.Place {
 	return statefile.Place(c.shared.table.Account(h).StateIndex)
 }
 
-// recordBind, recordLink and recordHost write what changed to the state file.
+// recordBind, recordLink and recordHost write a change to the state file.
 func (c *control) recordBind(h table.Handle) {
 	e, _ := c.shared.table.At(h)
 	c.stateFile.SetBinding(c.recordPlace(h), e.Nonce, c.endpointDigest(e.Endpoint), c.flags(&e))
@@ -310,7 +356,7 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	if e.Role == table.RoleHost {
 		f, linked = statefile.Host, a.EverLinked
 	} else if e.Is(table.Recovered) && !a.LinkBlocked {
-		linked = true // It had a link, which may yet come back.
+		linked = true // Its link may still be restored.
 	}
 	if e.Is(table.EverBound) {
 		f |= statefile.Bound
@@ -321,30 +367,30 @@ func (c *control) flags(e *table.Entry) (f statefile.Flags) {
 	return f
 }
 
-// digest names an endpoint in the state file. It is keyed, so that nobody outside
-// finds two with the same, and it is the same for every run of this relay.
+// endpointDigest is an endpoint's keyed hash in the state file: the same for every run of
+// this relay, and an attacker cannot find two endpoints with the same hash.
 func (c *control) endpointDigest(ep endpoint.Endpoint) uint64 {
 	if ep.IsZero() {
 		return 0
 	}
-	const portAndKind = 0xFF_0000_FFFF
+	ep = ep.Remote()
 	relay := c.shared.sealer.Relay()
-	x := mix64(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
-	x = mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
-	x = mix64(x ^ x>>32 ^ ep.Tail&portAndKind)
+	x := endpoint.Mix64(ep.Hi ^ binary.LittleEndian.Uint64(relay[:8]))
+	x = endpoint.Mix64(x ^ ep.Lo ^ binary.LittleEndian.Uint64(relay[8:]))
+	x = endpoint.Mix64(x ^ x>>32 ^ ep.Tail)
 	return x ^ x>>31 | 1
 }
 
-// names are what tenants are called of whom the relay knows nothing but the
-// connection data of players that come back after a restart. Workers learn, and
-// control asks. The zero names know nobody.
+// tenantNames are the names of tenants, from the connection data of players that come
+// back after a restart. Workers add them, and control reads them. The zero value is
+// empty.
 type tenantNames struct {
 	mu     sync.Mutex // guards of; held for no call
 	byHash map[uint64]alloc.Tenant
 }
 
-// learn notes the name that an authentic BIND of a run before carries. It copies
-// what it keeps. Beyond the tenants that are counted apart none is kept.
+// add adds the name in an authentic BIND of the previous run. It copies what it keeps,
+// and keeps no more names than there are counters.
 func (n *tenantNames) add(c *alloc.Claims) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
@@ -357,7 +403,7 @@ func (n *tenantNames) add(c *alloc.Claims) {
 	n.byHash[c.Tenant] = alloc.Tenant{Project: string(c.Project), Environment: string(c.Environment)}
 }
 
-// find returns the name of a tenant, if somebody has brought it.
+// find returns the name of a tenant, if it is known.
 func (n *tenantNames) find(tenant uint64) (t alloc.Tenant, ok bool) {
 	n.mu.Lock()
 	defer n.mu.Unlock()

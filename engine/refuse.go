@@ -6,13 +6,13 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// minForError is the smallest datagram in bytes that may earn an ERROR. An
-// ERROR has 21 bytes, and a reply to a stranger is strictly smaller than what
-// it answers, so that nobody gains by forging a source.
+// minForError is the smallest datagram in bytes that is answered with an ERROR. An ERROR
+// has 21 bytes, and a reply to an unknown sender is strictly smaller than the datagram
+// that it answers, so that a forged source gains nothing.
 const minForError = proto.ErrorLen + 1
 
-// errorOutcomes are the outcomes under which each ERROR is counted. ERROR 1 is
-// not among them: it answers no datagram.
+// errorOutcomes are the outcomes of the ERROR codes. ERROR 1 has none: it answers no
+// datagram.
 var errorOutcomes = [...]Outcome{
 	proto.ErrorVersion:      OutErrorVersion,
 	proto.ErrorUnauthorized: OutErrorUnauthorized,
@@ -22,8 +22,8 @@ var errorOutcomes = [...]Outcome{
 	proto.ErrorSelfConnect:  OutErrorSelf,
 }
 
-// refuse handles a datagram without a good header: silence, but ERROR 0 for a
-// client of another version, and an answer for our own probe and for QoS probes.
+// handleMalformed handles a datagram without a valid header. It drops all but messages of
+// another version (ERROR 0), probes of this process and QoS probes.
 func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, t proto.Type, err error) Outcome {
 	switch {
 	case err == proto.ErrShort:
@@ -42,7 +42,7 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 	return w.sendError(from, proto.AllocationID{}, proto.ErrorVersion)
 }
 
-// mismatch answers a datagram whose endpoint is not bound to the id it names
+// refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
 func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.AllocationID) Outcome {
 	named, live := w.shared.table.ByID(id)
@@ -51,7 +51,7 @@ func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.Allo
 	}
 	m := w.mutes.find(from, now)
 	if m == nil && !live && !(w.shared.recovering(now) && w.shared.previousRun.mayHold(id)) {
-		return DropMuted // Too many strangers to remember whom we told.
+		return DropMuted // The table of senders is full.
 	}
 	if m != nil && (m.isSilent(now) || w.inbox.isPending(m.bind)) {
 		return DropMuted
@@ -79,9 +79,8 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 	return w.shared.budgets.takePrefix(from, now) && w.shared.budgets.takeProcess(now)
 }
 
-// stranger answers a RELAY for which there is no link with ERROR 5, the first
-// at once and then at most once a second per pair: each is a line in the log
-// of a game.
+// refuseUnlinked answers a RELAY without a link with ERROR 5, the first at once and then
+// at most once a second per pair, since a game logs a line for each.
 func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.AllocationID) Outcome {
 	if w.shared.recovering(now) && sender.Is(table.Recovered) {
 		if outcome, doubt := w.requestRelink(now, sender, to); doubt {
@@ -103,37 +102,36 @@ func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code pro
 }
 
 const (
-	// mismatchesPerEndpoint is how many ERROR 3 an endpoint gets that does not
-	// bind. UTP 1.x does not react to ERROR 3 and binds again only after
-	// silence, so telling it more often would keep it out.
+	// mutesAfter is how many ERROR 3 an endpoint gets that does not bind. UTP 1.x
+	// does not react to ERROR 3 and binds again only after silence, so more of them
+	// would keep it from binding.
 	mutesAfter = 3
-	// muteMillis is how long such an endpoint meets silence, in milliseconds.
+	// muteMillis is for how long such an endpoint then gets no reply, in milliseconds.
 	muteMillis = 10_000
 
 	muteSets = 1024 // 4,096 endpoints: about 200 KiB per worker
 	muteWays = 4
 )
 
-// muted is what a worker remembers of an endpoint that is not bound to what it
-// claims.
+// muted is a worker's entry of an endpoint that is not bound to the id that it uses.
 type muted struct {
 	from  endpoint.Endpoint
-	until int64  // ms; silence before
+	until int64  // ms; end of the silence
 	last  int64  // ms; last use
 	bind  uint64 // number of its last BIND in the inbox
 	count uint8  // ERROR 3 since it last sent an authentic BIND
 }
 
-// muteTable is a fixed-size memory of such endpoints, so that strangers cannot
-// make it grow. It belongs to one worker, which is enough: the kernel hands all
-// datagrams of an endpoint to the same one.
+// muteTable holds such endpoints in fixed memory, so that an attacker cannot make it
+// grow. It belongs to one worker, which is enough: the kernel passes all datagrams of an
+// endpoint to the same one.
 type muteTable struct {
 	sets   [muteSets][muteWays]muted
 	secret uint64
 }
 
-// find returns the entry of an endpoint, a fresh one if it has none, or nil if
-// all places are taken by endpoints that were seen within muteMillis.
+// find returns the entry of an endpoint, a new one if it has none, or nil if its set is
+// full of endpoints that were seen within muteMillis.
 func (t *muteTable) find(from endpoint.Endpoint, now int64) *muted {
 	set := &t.sets[t.set(from)]
 	oldest := &set[0]
@@ -155,14 +153,14 @@ func (t *muteTable) find(from endpoint.Endpoint, now int64) *muted {
 }
 
 func (t *muteTable) set(ep endpoint.Endpoint) uint64 {
-	x := mix64(ep.Hi^t.secret) ^ ep.Lo
-	return mix64(mix64(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
+	x := endpoint.Mix64(ep.Hi^t.secret) ^ ep.Lo
+	return endpoint.Mix64(endpoint.Mix64(x)^ep.Tail^t.secret>>7) >> 32 % muteSets
 }
 
-// silent reports whether the endpoint meets silence now.
+// isSilent reports whether the endpoint gets no reply now.
 func (m *muted) isSilent(now int64) bool { return now < m.until }
 
-// told notes that the endpoint was sent an ERROR 3.
+// noteError counts an ERROR 3 to the endpoint.
 func (m *muted) noteError(now int64) {
 	m.count++
 	if m.count >= mutesAfter {
@@ -170,8 +168,8 @@ func (m *muted) noteError(now int64) {
 	}
 }
 
-// forgive starts the count of ERROR 3 again: the endpoint sent an authentic BIND.
-// Its place may be taken by whoever needs one.
+// reset restarts the count of ERROR 3 after an authentic BIND. Another endpoint may take
+// the entry.
 func (m *muted) reset(now int64) {
 	m.count, m.until, m.last = 0, 0, now-muteMillis-1
 }

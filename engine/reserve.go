@@ -15,9 +15,8 @@ import (
 
 var _ alloc.Relay = (*Server)(nil)
 
-// ask runs do in the control goroutine. It returns alloc.ErrUnavailable when
-// the relay does not run, or ctx ends before control comes to it; do may then
-// still run.
+// onControl runs do in the control goroutine. It returns alloc.ErrUnavailable if the
+// relay does not run or ctx ends first; do may then still run.
 func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 	done := make(chan struct{})
 	select {
@@ -30,8 +29,8 @@ func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 	return s.awaitCall(ctx, done)
 }
 
-// await waits for the answer of control. One that was given counts although the
-// relay has stopped, or the caller's time is over, by the time it is looked at.
+// awaitCall waits until control has run a call. A call that has run counts even if the
+// relay has stopped or ctx has ended in the meantime.
 func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error) {
 	select {
 	case <-done:
@@ -49,8 +48,8 @@ func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error
 	}
 }
 
-// ReserveHost sets an allocation aside for a host, which must bind within the
-// bind time-out.
+// ReserveHost reserves an allocation for a host, which must bind within
+// [Config].BindTimeout. It implements [alloc.Relay].
 func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	if r.MaxConnections < 1 || r.MaxConnections > s.cfg.MaxConnections {
 		return alloc.Reservation{}, alloc.ErrMaxConnections
@@ -72,8 +71,8 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	return res, s.reserve(ctx, claims, res.ConnectionData, nil)
 }
 
-// ReserveJoiner sets an allocation aside for a joiner of r.Host, and issues the
-// ticket with which it asks for its host.
+// ReserveJoiner reserves an allocation for a joiner of r.Host, with the ticket by which
+// it connects to its host. It implements [alloc.Relay].
 func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	id, err := newID()
 	if err != nil {
@@ -95,7 +94,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
 }
 
-// seal makes what a reservation holds besides its place in the table.
+// seal returns a reservation for the claims, without inserting it into the table.
 func (s *Server) seal(c alloc.Claims) (alloc.Reservation, error) {
 	data, err := s.shared.sealer.Seal(c)
 	if err != nil {
@@ -108,8 +107,8 @@ func (s *Server) seal(c alloc.Claims) (alloc.Reservation, error) {
 	return res, nil
 }
 
-// reserve enters what was sealed into the table, if host, where one is named,
-// lives and has the same tenant.
+// reserve inserts sealed claims into the table. For a joiner, host must be alive and of
+// the same tenant; for a host, host is nil.
 func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.ConnectionData, host *proto.AllocationID) error {
 	claims.Epoch = data.Epoch()
 	sealed := claimsOf(&claims)
@@ -147,11 +146,14 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
+	if c.hooks.OnReserve != nil {
+		c.hooks.OnReserve(ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)})
+	}
 	return nil
 }
 
-// KeepCode makes the join code of a live host survive a crash of the process:
-// it is in the state file when KeepCode returns. Without a state file it does nothing.
+// KeepCode writes the join code of a live host to the state file, so that it survives a
+// crash of the process. Without a state file it does nothing.
 // Errors: alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
 	packed, err := statefile.ParseCode(code)
@@ -171,15 +173,15 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	return verdict
 }
 
-// KeptCode is a join code that a run before this one kept.
+// KeptCode is a join code that the previous run wrote to the state file.
 type KeptCode struct {
 	Tenant uint64 // alloc.Tenant.Hash
 	Host   proto.AllocationID
 	Code   string
 }
 
-// KeptCodes returns the join codes of hosts that may come back. It is called
-// before Run.
+// KeptCodes returns the join codes of hosts of the previous run that may come back. It
+// must be called before Run.
 func (s *Server) KeptCodes() (codes []KeptCode) {
 	for _, r := range s.control.recovery.records {
 		if !r.Code.IsZero() {
@@ -189,8 +191,9 @@ func (s *Server) KeptCodes() (codes []KeptCode) {
 	return codes
 }
 
-// Describe tells about a live allocation. Soon after a restart it answers
-// alloc.ErrUnavailable for one that may yet come back.
+// Describe describes a live allocation to the Allocations service. It implements
+// [alloc.Relay]. Errors: alloc.ErrNotFound, and alloc.ErrUnavailable if the relay does
+// not run, or, within RecoverFor after a restart, if the allocation may still come back.
 func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var d alloc.Description
 	verdict := alloc.ErrNotFound
@@ -209,8 +212,8 @@ func (s *Server) Describe(ctx context.Context, id proto.AllocationID) (alloc.Des
 	return d, verdict
 }
 
-// newID returns a random (version 4) UUID: 122 random bits, so that nobody
-// guesses the id of a live allocation.
+// newID returns a random (version 4) UUID. With 122 random bits an attacker cannot guess
+// the id of a live allocation.
 func newID() (proto.AllocationID, error) {
 	id, err := uuid.NewRandom()
 	if err != nil {
@@ -219,19 +222,20 @@ func newID() (proto.AllocationID, error) {
 	return proto.AllocationID(id), nil
 }
 
-// A seat is room for one player. A host takes one, and one for each player that
-// it asked for, whether they come or not, from its reservation to its end.
+// A seat is room for one player. From its reservation to its end a host takes one for
+// itself and one for each connection that it requested, used or not.
 
-// maxMaxSeats keeps the limit within an int everywhere.
+// maxMaxSeats fits an int on every platform.
 const maxMaxSeats = 1<<31 - 1
 
-// seats counts those that are taken. It belongs to control but for taken.
+// seats counts the seats that are taken. It belongs to control; taken may be read by any
+// goroutine.
 type seats struct {
 	taken atomic.Int64
 	max   int64 // 0: no limit
-	// awaited are those of hosts which may yet come back after a restart: one for
-	// the host and one for each link that it had. What it asked for is in its
-	// connection data, which has not been seen yet.
+	// recoverable are the seats of hosts that may still come back after a restart: one
+	// for the host and one for each link that it had, since the connections that it
+	// requested are in its connection data only.
 	recoverable int64
 }
 
@@ -239,14 +243,14 @@ func (c *control) seatsOf(host table.Handle) int64 {
 	return 1 + int64(c.shared.table.Account(host).MaxConnections)
 }
 
-// seated reports whether a host with room for most players finds its seats. One
-// that comes back after a restart is not asked: its match goes on.
+// hasSeats reports whether there are seats for a host that requests so many connections.
+// It is not called for a host that comes back after a restart, whose match goes on.
 func (c *control) hasSeats(most uint16) bool {
 	s := &c.seats
 	return s.max == 0 || s.taken.Load()+s.recoverable+1+int64(most) <= s.max
 }
 
-// awaitedSeats returns those of a host of the run before.
+// recoverableSeats returns the seats of a host of the previous run.
 func recoverableSeats(r *statefile.Record) int64 {
 	if r.Flags&statefile.Host == 0 {
 		return 0
@@ -254,8 +258,8 @@ func recoverableSeats(r *statefile.Record) int64 {
 	return 1 + int64(r.Links)
 }
 
-// SetMaxSeats changes [Config].MaxSeats from now on; nobody who is there is
-// asked to leave. Error: alloc.ErrUnavailable when the relay does not run.
+// SetMaxSeats changes [Config].MaxSeats for later reservations. Error:
+// alloc.ErrUnavailable if the relay does not run.
 func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
 	if most < 0 || int64(most) > maxMaxSeats {
 		return fmt.Errorf("engine: at most %d seats are out of range", most)
@@ -263,15 +267,16 @@ func (s *Server) SetMaxSeats(ctx context.Context, most int) error {
 	return s.onControl(ctx, func(c *control) { c.seats.max = int64(most) })
 }
 
-// DrainConfig says how a drain ends.
+// DrainConfig configures a drain.
 type DrainConfig struct {
-	// Deadline is how long the drain may take. Zero: until the threshold.
+	// Deadline is how long the drain may take. Zero: no limit.
 	Deadline time.Duration
-	// Threshold ends the drain when no more allocations than that are left.
+	// Threshold ends the drain when at most so many allocations are left.
 	Threshold int
 }
 
-// drain is what control knows of a drain. It belongs to control but for active.
+// drain is the state of a drain. It belongs to control; active may be read by any
+// goroutine.
 type drain struct {
 	active    atomic.Bool
 	until     int64 // ms; 0: no deadline
@@ -279,12 +284,11 @@ type drain struct {
 	finish    func() // ends Run
 }
 
-// Drain lets the relay run dry: it takes no more allocations for hosts, still
-// takes players for hosts that live, and relays as before. When no more than
-// cfg.Threshold allocations are left, those included that may yet come back after
-// a restart, or at the deadline, Run returns nil. A
-// second Drain replaces what the first one said. Error: alloc.ErrUnavailable
-// when the relay does not run.
+// Drain begins a drain: the relay refuses new hosts, accepts joiners of live hosts, and
+// relays as before. Run returns nil when at most cfg.Threshold allocations are left,
+// including those that may still come back after a restart, or at the deadline. A second
+// Drain replaces the configuration of the first one. Error: alloc.ErrUnavailable if the
+// relay does not run.
 func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 	return s.onControl(ctx, func(c *control) {
 		c.drain.until = 0
@@ -296,12 +300,12 @@ func (s *Server) Drain(ctx context.Context, cfg DrainConfig) error {
 	})
 }
 
-// Undrain lets the relay take new allocations again. Error: as for Drain.
+// Undrain ends a drain: the relay accepts new hosts again. Error: as for Drain.
 func (s *Server) Undrain(ctx context.Context) error {
 	return s.onControl(ctx, func(c *control) { c.drain.active.Store(false) })
 }
 
-// Draining reports whether the relay runs dry. It may be called at any time.
+// Draining reports whether the relay drains. It may be called at any time.
 func (s *Server) Draining() bool { return s.control.drain.active.Load() }
 
 // drainSome ends the run when the drain is over.
@@ -312,7 +316,7 @@ func (c *control) drainSome(now int64) {
 	}
 	left, _, _ := c.shared.table.Counts()
 	if c.shared.recovering(now) {
-		left += c.recovery.missing // They may yet come back.
+		left += c.recovery.missing // They may still come back.
 	}
 	if left <= d.threshold || d.until != 0 && now >= d.until {
 		d.finish()

@@ -16,7 +16,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
-	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -46,13 +45,8 @@ func (s *site) start() {
 	s.t.Helper()
 	sealer := s.id.Sealer(s.t)
 	cfg := s.cfg
-	var err error
-	cfg.StateFile, cfg.Left, err = statefile.Open(statefile.Config{
-		Path: s.path, Capacity: 1000, Relay: sealer.Relay(), Boot: sealer.Boot(),
-	})
-	if err != nil {
-		s.t.Fatal(err)
-	}
+	cfg.StateFile = s.path
+	cfg.OnStateError = func(err error) { s.t.Error(err) }
 	s.relay = enginetest.StartAs(s.t, cfg, sealer)
 }
 

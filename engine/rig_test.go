@@ -134,7 +134,7 @@ func (r *rig) take() []sending {
 
 // worker is the one to whom the kernel hands all datagrams of an endpoint.
 func (r *rig) worker(from endpoint.Endpoint) *worker {
-	return r.workers[mix64(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
+	return r.workers[endpoint.Mix64(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
 }
 
 // step hands one datagram to its worker, as a batch of one.

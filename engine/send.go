@@ -11,9 +11,9 @@ import (
 // 36 bytes.
 const replySize = 40
 
-// outbox collects what one batch sends. Its memory is free again after the
-// flush, as are the packets it borrows: slices of the receive batch, and replies
-// in an arena of its own. It belongs to the goroutine that fills it.
+// outbox collects the datagrams that one batch sends. They may be slices of the receive
+// batch, or replies in the outbox's arena, and must not change until the flush. It
+// belongs to the goroutine that fills it.
 type outbox struct {
 	conns []*sock.Conn
 	tx    []*sock.SendBatch // by listener
@@ -21,12 +21,12 @@ type outbox struct {
 	arena []byte
 	used  int
 
-	// deliver sends queue. A simulation has no listeners, so that queue holds
-	// every datagram, and collects it here.
+	// deliver sends queue. A simulation has no listeners: queue holds every datagram,
+	// and deliver collects them.
 	deliver func(queue []sessionDatagram) sock.SendResult
 }
 
-// outgoing is a datagram to a session.
+// sessionDatagram is a datagram to a session.
 type sessionDatagram struct {
 	to  endpoint.Endpoint
 	pkt []byte
@@ -37,7 +37,7 @@ func newOutbox(n int) outbox {
 	return outbox{queue: make([]sessionDatagram, 0, n), arena: make([]byte, n*replySize)}
 }
 
-// connect makes an outbox send through a core's socket of every listener, and
+// attachOutbox makes an outbox send through one core's socket of each listener, and
 // through the transports.
 func (s *Server) attachOutbox(o *outbox, core int) {
 	n := cap(o.queue)
@@ -54,9 +54,8 @@ func (s *Server) attachOutbox(o *outbox, core int) {
 	o.deliver = sessions.deliver
 }
 
-// add appends a datagram, which must not change until the flush. The endpoint
-// names the egress: a datagram may leave by another listener, or by another
-// transport, than the one it came by.
+// add appends a datagram. The endpoint determines the listener or transport by which it
+// leaves, which may differ from the one by which a RELAY came.
 func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
 	if i := int(to.Listener()); i < len(o.tx) && to.Kind() <= endpoint.KindUDP6 {
 		o.tx[i].Add(to, pkt)
@@ -75,8 +74,8 @@ func (o *outbox) reply() []byte {
 // full reports whether there is no room for another reply.
 func (o *outbox) full() bool { return o.used == len(o.arena) }
 
-// flush offers every datagram to the kernel, all destinations of a listener in
-// one call. Nothing refers to the receive batch afterwards.
+// flush sends all datagrams, those of one listener in one system call. Afterwards nothing
+// refers to the receive batch.
 func (o *outbox) flush() (sum sock.SendResult) {
 	if len(o.queue) > 0 {
 		sum = o.deliver(o.queue)
@@ -101,7 +100,7 @@ func (o *outbox) reset() {
 
 // sessionSender sends datagrams to sessions. It belongs to its outbox.
 type sessionSender struct {
-	tx         []*sock.SendBatch // of the outbox: a record leaves in a UDP datagram
+	tx         []*sock.SendBatch // of the outbox, for records in UDP datagrams
 	transports []Transport
 	records    Records
 	sealed     []byte // recordRoom for each datagram of a batch
@@ -110,8 +109,8 @@ type sessionSender struct {
 // recordRoom is the room for one sealed record in bytes.
 const recordRoom = sock.SlotSize
 
-// deliver hands datagrams to their transports, and adds the records of the
-// others to the send batches. Those are counted when they leave.
+// deliver sends datagrams through their transports, and adds those of DTLS sessions as
+// records to the send batches, which count them.
 func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
 	for i := range queue {
 		if out := &queue[i]; !s.send(out, i) {

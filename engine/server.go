@@ -16,14 +16,14 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
 // ErrAlreadyRun is returned by a second call of Run.
 var ErrAlreadyRun = errors.New("engine: Run was called before, or the server is closed")
 
-// Server is a relay. Its fields are fixed by New, but for those that say whose
-// they are.
+// Server is a relay. Its methods may be called by any goroutine.
 type Server struct {
 	shared  *shared
 	cfg     Config
@@ -33,13 +33,16 @@ type Server struct {
 	intakes []intakes     // by transport
 	control *control
 
+	stateReport StateReport
+
 	ran     atomic.Bool
 	closing sync.Once
 	stopped chan struct{} // closed when control has stopped answering
 }
 
-// New opens the sockets of a relay and starts nothing. The sealer says who the
-// relay is; the connection data of its reservations is sealed with it.
+// New opens the sockets and the state file of a relay, and starts no goroutine. The
+// sealer holds the relay's id and keys, and seals the connection data of its
+// reservations. Errors: an invalid field of cfg, or a socket that cannot be opened.
 func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if err := cfg.validate(); err != nil {
 		return nil, err
@@ -49,6 +52,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	}
 	cfg.Workers = or(cfg.Workers, runtime.GOMAXPROCS(0))
 	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
+	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = or(cfg.Region, "default")
 	probe, err := newProber()
 	if err != nil {
@@ -71,7 +75,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
-	s.build()
+	s.build(s.openStateFile())
 	return s, nil
 }
 
@@ -82,19 +86,18 @@ func UDPServerEndpoint(addr netip.AddrPort) alloc.ServerEndpoint {
 	}
 }
 
-// newClock returns a clock in milliseconds that only goes forward. It begins
-// late enough that no time-out reaches below zero.
+// newClock returns a monotonic clock in milliseconds that starts at clockStart.
 func newClock() func() int64 {
 	start := sock.Now()
 	return func() int64 { return clockStart + (sock.Now()-start)/1e6 }
 }
 
-// clockStart leaves a minute below the first time, so that a stamp of zero is
-// in the past of every rule that lasts seconds.
+// clockStart is one minute, so that a zero stamp is in the past for every rule that lasts
+// seconds.
 const clockStart = 60_000
 
-// portTries is how many free ports are tried when one is wanted for several
-// addresses: what is free at the first, somebody else may have at the next.
+// portTries is how many free ports are tried for several addresses: a port that is free
+// at the first address may be taken at the next.
 const portTries = 5
 
 func (s *Server) listen() error {
@@ -129,8 +132,8 @@ func (s *Server) listenOnce() error {
 	return nil
 }
 
-// build makes the workers, one per socket, and control.
-func (s *Server) build() {
+// build creates the workers, one per socket, and control.
+func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
 	c := newControl(s.shared, s.cfg.Hooks, wake)
@@ -149,16 +152,16 @@ func (s *Server) build() {
 		epochs = append(epochs, w.epoch)
 		c.inboxes = append(c.inboxes, w.inbox)
 	}
-	c.stateFile, c.seats.max = s.cfg.StateFile, int64(s.cfg.MaxSeats)
-	c.recover(s.cfg.Left)
+	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
+	c.recover(left)
 	c.sendTotals = s.sendTotals
 	s.shared.grace = newGrace(epochs)
 	s.attachOutbox(&c.out, 0)
 	s.control = c
 }
 
-// buildIntakes makes the workers of the transports, as many for each as there
-// are sockets per listener.
+// buildIntakes creates the workers of the transports, for each as many as there are
+// sockets per listener.
 func (s *Server) buildIntakes(wake chan struct{}) {
 	for _, t := range s.cfg.Transports {
 		var all intakes
@@ -175,8 +178,8 @@ func (s *Server) buildIntakes(wake chan struct{}) {
 const (
 	// controlBatch is how many replies control sends per system call.
 	controlBatch = 64
-	// callQueue is how many calls of other goroutines may wait for control
-	// before the next caller waits too.
+	// callQueue is how many calls may be queued for control; a further caller
+	// waits.
 	callQueue = 64
 )
 
@@ -207,12 +210,9 @@ func (s *Server) Addrs() []netip.AddrPort {
 	return addrs
 }
 
-// Capabilities returns what the kernel offers on the first listener.
-func (s *Server) Capabilities() sock.Capabilities { return s.groups[0].Capabilities() }
-
-// Run relays until ctx ends or Close is called, and then returns nil; or until
-// a socket fails for good, and then returns why. No goroutine is left when it
-// returns. It can be called once.
+// Run relays until ctx ends, Close is called or a drain is over, and then returns nil; or
+// until a socket or transport fails, and then returns that error. No goroutine is left
+// when it returns. A second call returns [ErrAlreadyRun].
 func (s *Server) Run(ctx context.Context) error {
 	if !s.ran.CompareAndSwap(false, true) {
 		return ErrAlreadyRun
@@ -255,8 +255,8 @@ func (s *Server) Run(ctx context.Context) error {
 	return cause
 }
 
-// Close frees the sockets of a server, whether it runs or never ran. A running
-// Run returns. It may be called more than once.
+// Close closes the sockets and the state file, whether the server runs or not. A running
+// Run returns. Close may be called more than once.
 func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
@@ -266,7 +266,7 @@ func (s *Server) Close() error {
 	return nil
 }
 
-// runTransports starts what carries messages besides plain UDP.
+// runTransports starts the transports and the records layer.
 func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGroup, cancel context.CancelCauseFunc) {
 	fail := func(what string, err error) {
 		if err != nil && ctx.Err() == nil {
@@ -292,14 +292,13 @@ func (s *Server) closeIntakes() {
 	}
 }
 
-// watchEvery is how often the state of the links is looked at.
+// watchEvery is the interval at which the state of network interfaces is read.
 const watchEvery = 500 * time.Millisecond
 
-// forgetAfter is after how many looks at an interface that is down it counts as
-// gone for good.
+// forgetAfter is after how many reads an interface that is down counts as removed.
 const forgetAfter = int(time.Minute / watchEvery)
 
-// watchLinks tells control when an interface with a listen address is down.
+// watchLinks tells control when a network interface with a listen address is down.
 func (s *Server) watchLinks(ctx context.Context) {
 	links := sock.WatchLinks(s.Addrs())
 	ticker := time.NewTicker(watchEvery)
@@ -322,7 +321,7 @@ func (s *Server) watchLinks(ctx context.Context) {
 	}
 }
 
-// sends counts what was sent, by anybody.
+// sendTotals returns the sends of all workers and control.
 func (s *Server) sendTotals() (sum sendCounts) {
 	sum.add(&s.control.counts.pub)
 	for _, w := range s.workers {
@@ -336,12 +335,13 @@ func (n *sendCounts) add(p *published) {
 	n.down += p.sendDown.Load()
 }
 
-// closeLedger closes the file when nobody writes to it any more.
+// closeStateFile closes the state file when control has stopped.
 func (s *Server) closeStateFile() {
-	if s.cfg.StateFile == nil {
+	file := s.control.stateFile
+	if file == nil {
 		return
 	}
-	if err := s.cfg.StateFile.Close(); err != nil {
+	if err := file.Close(); err != nil {
 		s.log.Warn("state file", "error", err)
 	}
 }

@@ -9,16 +9,15 @@ import (
 	"github.com/ferryrelay/ferry/internal/endpoint"
 )
 
-// lowestPort is the lowest source port that is answered: below it are services
-// that might answer a reply in turn (echo, chargen, DNS, NTP, TFTP), and no
-// game client.
+// lowestPort is the lowest source port that is handled. Below it are services that might
+// answer a reply in turn (echo, chargen, DNS, NTP, TFTP), but no game client.
 const lowestPort = 1024
 
-// sources knows the source addresses that no honest client has. A forged one
-// must not make the relay talk to itself, to another relay, or to what only its
-// own machine can reach. It does not change after newSources.
+// sources decides which source addresses are refused, since no client has them: with a
+// forged one an attacker could make the relay send to itself, to another relay, or to a
+// service that only its own machine can reach. It does not change after newSources.
 type sources struct {
-	loopback bool                        // allowed, since the relay listens there, or players are told so
+	loopback bool                        // allowed, since the relay listens there or advertises it
 	private  bool                        // allowed
 	ports    []uint16                    // of relays
 	relays   map[netip.AddrPort]struct{} // our own sockets, and other relays
@@ -52,8 +51,8 @@ func newSources(listen []netip.AddrPort, own []netip.Addr, advertised []alloc.Se
 	return s
 }
 
-// anyPublic reports whether players are told a public address. A relay that
-// says so has no business with sources of the operator's own networks.
+// hasPublic reports whether a public address is advertised. Such a relay refuses sources
+// of private networks, which may be the operator's own.
 func hasPublic(advertised []alloc.ServerEndpoint) bool {
 	for _, e := range advertised {
 		if ip, err := netip.ParseAddr(e.Host); err == nil && ip.IsGlobalUnicast() && !isPrivate(ip) {
@@ -63,15 +62,15 @@ func hasPublic(advertised []alloc.ServerEndpoint) bool {
 	return false
 }
 
-// privateAddr: RFC 1918, RFC 4193 and the shared space of RFC 6598.
+// isPrivate reports whether ip is of RFC 1918, RFC 4193 or the shared space of RFC 6598.
 func isPrivate(ip netip.Addr) bool {
 	return ip.IsPrivate() || sharedSpace.Contains(ip)
 }
 
 var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
-// refused reports whether nothing from ep is handled. Sessions that are no UDP
-// sources have shown that somebody is there.
+// isRefused reports whether datagrams from ep are dropped. A session that is no UDP source
+// has completed a handshake, so its address is not forged.
 func (s *sources) isRefused(ep endpoint.Endpoint) bool {
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
@@ -98,7 +97,7 @@ func (s *sources) isRefused(ep endpoint.Endpoint) bool {
 	return false
 }
 
-// refused4: this network, loopback, link-local, multicast, reserved, broadcast,
+// isRefused4 refuses this network, loopback, link-local, multicast, reserved, broadcast
 // and private networks.
 func (s *sources) isRefused4(ip uint32) bool {
 	switch ip >> 24 {
@@ -120,7 +119,7 @@ func (s *sources) isRefused4(ip uint32) bool {
 	return ip>>24 >= 224
 }
 
-// refused6: loopback, what is left of ::/64, link-local, multicast, and private
+// isRefused6 refuses loopback, the rest of ::/64, link-local, multicast and private
 // networks.
 func (s *sources) isRefused6(hi, lo uint64) bool {
 	switch {
@@ -134,8 +133,8 @@ func (s *sources) isRefused6(hi, lo uint64) bool {
 	return false
 }
 
-// ownAddresses returns the addresses of this machine's interfaces, none if the
-// system does not tell.
+// ownAddresses returns the addresses of this machine's interfaces, none if they cannot be
+// read.
 func ownAddresses() (all []netip.Addr) {
 	addrs, err := net.InterfaceAddrs()
 	if err != nil {

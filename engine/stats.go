@@ -1,55 +1,57 @@
 package engine
 
-// Stats are counts since the server was made, and gauges of now. The counts of
-// one worker are consistent to within a batch, and late by a millisecond or,
-// when nothing more comes, by up to 250 ms; nobody is made to wait for them.
+// Stats are counters since New, and gauges. The counters of one worker are consistent to
+// within a batch, and late by a millisecond, or by up to 250 ms when it receives nothing
+// more.
 type Stats struct {
-	// Received and ReceivedBytes count datagrams handled, and their bytes.
+	// Received and ReceivedBytes count the datagrams that were handled.
 	Received, ReceivedBytes uint64
-	// Sent and SentBytes count datagrams that the kernel took.
+	// Sent and SentBytes count the datagrams that the kernel accepted.
 	Sent, SentBytes uint64
-	// SendFailed counts datagrams that the kernel refused.
+	// SendFailed counts the datagrams that the kernel refused.
 	SendFailed uint64
-	// KernelDrops counts datagrams that the kernel dropped because a socket's
+	// KernelDrops counts the datagrams that the kernel dropped because a socket's
 	// receive queue was full.
 	KernelDrops uint64
-	// Outcomes counts what became of the datagrams, by Outcome.
+	// Outcomes counts datagrams by [Outcome].
 	Outcomes [NumOutcomes]uint64
-	// Batches counts receive batches by size: 1, 2, 3-4, 5-8, … 129-256.
-	Batches [batchBuckets]uint64
+	// BatchSizes counts receive batches by their number of datagrams: 1, 2, 3-4, 5-8,
+	// and so on to 129-256.
+	BatchSizes [BatchBuckets]uint64
 
-	// Allocations, Bound and Links are how many there are now.
+	// Allocations, Bound and Links are the current numbers of allocations, of those
+	// that are bound to an endpoint, and of open links.
 	Allocations, Bound, Links int
-	// Seats are taken: one for each host and one for each player that it asked
-	// for, whether they came or not.
+	// Seats is the number of seats that are taken: one for each host and one for each
+	// connection that it requested.
 	Seats int
 
-	// Rebuilt counts allocations of earlier runs that came back.
+	// Rebuilt counts the allocations of earlier runs that came back.
 	Rebuilt uint64
-	// Stalls counts times in which the relay stood still, and Holds those in
-	// which the brake kept everybody from expiring; Braking is set while it does.
+	// Stalls counts the times in which the process was stalled for more than a second,
+	// and ExpiryPauses those in which expiry paused; ExpiryPaused is set while it does.
 	Stalls, ExpiryPauses uint64
 	ExpiryPaused         bool
-	// Loaded is how many workers have so much waiting for control that they hold
-	// each source prefix to its share.
+	// WorkersUnderLoad is the number of workers with so many commands waiting for
+	// control that they limit those of each source prefix.
 	WorkersUnderLoad int
-	// Draining is set while the relay runs dry.
+	// Draining is set while the relay drains.
 	Draining bool
 
-	// Workers has one row per worker, to see how the kernel spreads the load.
+	// Workers has one element per worker, which shows how the kernel spreads the load.
 	Workers []WorkerStats
 }
 
 // WorkerStats are the counts of one worker.
 type WorkerStats struct {
 	Received uint64
-	// Busy is set while the worker handles a batch, and Batches counts those
-	// it began. A worker that stays busy at one count is stuck.
+	// Busy is set while the worker handles a batch, and Batches counts the batches
+	// that it began. A worker that is busy at the same count for long is stuck.
 	Busy    bool
 	Batches uint64
 }
 
-// Stats returns the counts. It may be called at any time.
+// Stats returns the current counts. It may be called at any time.
 func (s *Server) Stats() Stats {
 	var st Stats
 	for _, w := range s.workers {
@@ -76,7 +78,7 @@ func (s *Server) Stats() Stats {
 	return st
 }
 
-// filling reports whether a ring is an eighth full. Any goroutine may ask.
+// isFilling reports whether a ring is an eighth full. Any goroutine may call it.
 func (b *inbox) isFilling() bool {
 	for i := range b.rings {
 		if r := &b.rings[i]; r.size() >= len(r.slots)/8 {
@@ -96,16 +98,15 @@ func (st *Stats) add(p *published) {
 		st.Outcomes[i] += p.outcomes[i].Load()
 	}
 	for i := range p.batches {
-		st.Batches[i] += p.batches[i].Load()
+		st.BatchSizes[i] += p.batches[i].Load()
 	}
 }
 
-// Outcome is what became of one datagram. Every datagram received ends in
-// exactly one, so the outcomes add up to the datagrams received, but for those
-// that wait for the control goroutine.
+// Outcome is the result of one datagram. Each received datagram has exactly one, so the
+// outcomes add up to the datagrams received, except for those that wait for control.
 type Outcome uint8
 
-// What was done.
+// The outcomes of datagrams that were answered or forwarded, then those of drops.
 const (
 	// OutRelayed: a RELAY was forwarded to the peer.
 	OutRelayed Outcome = iota
@@ -125,16 +126,16 @@ const (
 	OutProbe
 	// OutQoS: a QoS probe was answered.
 	OutQoS
-	// OutRecord: a record of DTLS without a message: part of a handshake, or what
-	// the DTLS layer dropped, which counts it by reason.
+	// OutRecord: a DTLS record without a message: part of a handshake, or dropped by
+	// the DTLS layer, which counts its drops by reason.
 	OutRecord
-	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is
-	// being spoofed at.
+	// OutHeld: a CLOSE or DISCONNECT waits for a second, since its allocation is under
+	// a spoofing attack.
 	OutHeld
-	// OutRelinked: a RELAY of a host that came back after a restart restored its
-	// link; the datagram itself is not forwarded.
+	// OutRelinked: a RELAY of a host that came back after a restart restored a link;
+	// the datagram itself was not forwarded.
 	OutRelinked
-	// OutErrorVersion to OutErrorSelf: the datagram earned that ERROR.
+	// OutErrorVersion to OutErrorSelf: the datagram was answered with that ERROR.
 	OutErrorVersion
 	OutErrorUnauthorized
 	OutErrorMismatch
@@ -142,36 +143,36 @@ const (
 	OutErrorNotConnected
 	OutErrorSelf
 
-	// DropTruncated: longer than a receive slot, so part of it is lost.
+	// DropTruncated: longer than a receive slot.
 	DropTruncated
 	// DropSource: the kernel gave no source address that can be answered.
 	DropSource
-	// DropForbidden: from a source that no honest client has, see sources.go.
+	// DropForbidden: from a source that no client has, see sources.go.
 	DropForbidden
-	// DropPlain: plain, from where a session of DTLS lives.
+	// DropPlain: a plain message from the address of a DTLS session.
 	DropPlain
 	// DropIdentity: a BIND in the session of another allocation.
 	DropIdentity
-	// DropPanic: a fault of ours; only this datagram is lost.
+	// DropPanic: a fault of the relay; only this datagram is lost.
 	DropPanic
 	// DropShort: shorter than the four bytes of a header.
 	DropShort
 	// DropSignature: does not begin with 0xDA72.
 	DropSignature
-	// DropVersion: wrong version, and too short or of no type that a client
-	// sends, so it earns no ERROR 0.
+	// DropVersion: of another version, but too short for an ERROR 0, or of a type that
+	// no client sends.
 	DropVersion
 	// DropServerType: a type that only servers send; answering could loop.
 	DropServerType
 	// DropUnknownType: a reserved type.
 	DropUnknownType
-	// DropSize: not the size that its type and length field ask for.
+	// DropSize: not the size that its type and length field require.
 	DropSize
 	// DropOversize: a RELAY with more content than the limit.
 	DropOversize
 	// DropAcceptMode: a BIND with an accept mode other than AUTO.
 	DropAcceptMode
-	// DropSeal: connection data that this relay did not seal.
+	// DropSeal: connection data that this relay has not sealed.
 	DropSeal
 	// DropTicket: a BIND with a ticket instead of the client's own data.
 	DropTicket
@@ -181,39 +182,39 @@ const (
 	DropNonce
 	// DropBusy: the ring to the control goroutine, or the table, was full.
 	DropBusy
-	// DropLoad: under load, and its prefix or allocation had its share.
+	// DropLoad: under load, and the budget of its prefix or allocation was used up.
 	DropLoad
-	// DropRate: more than one allocation may relay, links than a host may get,
-	// or times than a BIND is answered, per second.
+	// DropRate: above the quota of an allocation, the rate of links of a host, or the
+	// rate of repeated BINDs.
 	DropRate
 	// DropUnproven: more than may go to an endpoint from which nothing but a
 	// BIND has come.
 	DropUnvalidated
-	// DropRecovering: soon after a restart, and about something that may yet
-	// come back.
+	// DropRecovering: it concerns an allocation or a link that may still come back
+	// after a restart.
 	DropRecovering
 	// DropUnbound: a CLOSE from an endpoint that is not bound to the id.
 	DropUnbound
-	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint; the
-	// client repeats it each second.
+	// DropHostUnbound: a CONNECT_REQUEST to a host without an endpoint. The client
+	// repeats it each second.
 	DropHostUnbound
 	// DropPeerUnbound: a RELAY over an open link to a peer without an endpoint.
 	DropPeerUnbound
-	// DropReceiverSize: a RELAY that is larger than the way to its peer carries.
+	// DropReceiverSize: a RELAY that is larger than the transport of its peer carries.
 	DropReceiverSize
-	// DropMuted: an ERROR was due and a rule forbade it: three ERROR 3 already,
-	// a BIND under way, or ERROR 5 for this pair within the last second.
+	// DropMuted: no ERROR was sent because of three ERROR 3 before, a pending BIND, or
+	// an ERROR 5 for this pair within the last second.
 	DropMuted
-	// DropBudget: an ERROR was due and a budget was empty.
+	// DropBudget: no ERROR was sent because a budget was used up.
 	DropBudget
-	// DropStale: its sender lost the endpoint while control had yet to decide.
+	// DropStale: its sender lost the endpoint before control executed the command.
 	DropStale
 
 	// NumOutcomes is the number of outcomes.
 	NumOutcomes
 )
 
-// outcomeNames are the names under which outcomes are counted and exported.
+// outcomeNames are the names of outcomes in metrics.
 var outcomeNames = [NumOutcomes]string{
 	OutRelayed: "relayed", OutPong: "pong", OutBound: "bound", OutAccepted: "accepted",
 	OutRejected: "rejected", OutDisconnected: "disconnected", OutClosed: "closed", OutProbe: "probe",
@@ -230,7 +231,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropBudget: "budget", DropStale: "stale",
 }
 
-// String returns the name under which the outcome is counted.
+// String returns the name of the outcome in metrics.
 func (o Outcome) String() string {
 	if o < NumOutcomes {
 		return outcomeNames[o]
@@ -238,5 +239,5 @@ func (o Outcome) String() string {
 	return "unknown"
 }
 
-// Dropped reports whether the datagram got no answer and went nowhere.
+// Dropped reports whether the datagram was neither answered nor forwarded.
 func (o Outcome) Dropped() bool { return o >= DropTruncated && o < NumOutcomes }

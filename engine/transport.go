@@ -11,12 +11,28 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Transport is a further way into the relay than plain UDP: sessions, each of
-// which carries one message of the relay protocol per unit, such as a WebSocket.
-// A session has a serial that no other session of the process ever has.
+// Kind is the kind of an [Endpoint].
+type Kind = endpoint.Kind
+
+// The kinds of endpoints.
+const (
+	KindNone = endpoint.KindNone // the zero Endpoint
+	KindUDP4 = endpoint.KindUDP4 // an IPv4 address and port
+	KindUDP6 = endpoint.KindUDP6 // an IPv6 address and port
+	KindDTLS = endpoint.KindDTLS // the serial of a DTLS session
+	KindWS   = endpoint.KindWS   // the serial of a WebSocket
+)
+
+// Endpoint is how the relay reaches a player: a UDP address and port, or the serial of
+// a session. It is comparable, and its zero value means none.
+type Endpoint = endpoint.Endpoint
+
+// Transport carries messages of the relay protocol in sessions, such as WebSockets, one
+// message per unit. Each session has a serial that no other session of the process ever
+// has.
 type Transport interface {
-	// Kind says which endpoints are this transport's.
-	Kind() endpoint.Kind
+	// Kind returns the kind of the endpoints of its sessions.
+	Kind() Kind
 	// Send hands a message to a session. It copies pkt, never blocks, and
 	// reports false, so that a drop is counted, when the session is gone or its
 	// queue is full. No message is larger than MaxMessage. Any goroutine may call
@@ -25,8 +41,8 @@ type Transport interface {
 	// MaxMessage returns the size in bytes of the largest message that is sent to
 	// a session, at least 36. It does not change.
 	MaxMessage() int
-	// Run serves sessions until ctx ends, and leaves no goroutine behind. What
-	// comes in goes to in.
+	// Run serves sessions until ctx ends, and leaves no goroutine behind. It passes the
+	// messages that it receives to in.
 	Run(ctx context.Context, in Intake) error
 }
 
@@ -36,34 +52,32 @@ type Transport interface {
 // allocate nothing, and take a lock of the session only to reserve sequence numbers,
 // at most some ten times a second.
 type Records interface {
-	// Open looks at a datagram that begins with a byte of 20 to 63, and may
-	// change it. If it is a record with a message of an established session it
-	// returns the session and the message, which lies within pkt. Else it
-	// returns zero: it was for the handshake, which copied what it needs and
-	// never blocks, or is dropped.
-	Open(from endpoint.Endpoint, pkt []byte) (s Session, msg []byte)
-	// Alive reports whether an established session lives at a UDP source, from
-	// which no plain message is handled then.
-	Alive(from endpoint.Endpoint) bool
-	// Seal appends the record with msg for a session to dst, and says where it
-	// goes. It reports false when the session is gone.
-	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to endpoint.Endpoint, ok bool)
-	// MaxMessage returns the size in bytes of the largest message that is sent to
-	// a session, at least 36, and SafeMessage that of the largest which every
-	// known client takes. A RELAY between both is forwarded, and its match
-	// reported. They do not change.
+	// Open decrypts a datagram that begins with a byte of 20 to 63, in place. For a
+	// record with a message of an established session it returns the session and the
+	// message, a part of pkt. For any other it returns the zero Session: a part of a
+	// handshake is copied, anything else dropped. It never blocks.
+	Open(from Endpoint, pkt []byte) (s Session, msg []byte)
+	// Alive reports whether there is an established session at a UDP source. Plain
+	// messages from there are dropped.
+	Alive(from Endpoint) bool
+	// Seal appends the record with msg for a session to dst, and returns the UDP
+	// endpoint of the session. It reports false if the session has ended.
+	Seal(dst []byte, serial uint64, msg []byte) (record []byte, to Endpoint, ok bool)
+	// MaxMessage returns the size in bytes of the largest message that is sent to a
+	// session, at least 36, and SafeMessage that of the largest that every known client
+	// accepts. A RELAY between both is forwarded and reported. They do not change.
 	MaxMessage() int
 	SafeMessage() int
 	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
 	// sends their datagrams with send, which copies, never blocks and may be
 	// called by any goroutine.
-	Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error
+	Run(ctx context.Context, send func(to Endpoint, pkt []byte)) error
 }
 
 // Session is an established session of [Records].
 type Session struct {
 	Serial uint64
-	// ID is the allocation with whose key the session was made: the BIND inside
+	// ID is the allocation whose key authenticated the session. A BIND in the session
 	// must name it.
 	ID proto.AllocationID
 }
@@ -71,10 +85,10 @@ type Session struct {
 // RecordOverhead is the most bytes by which a record is longer than its message.
 const RecordOverhead = 64
 
-// Intake is where the sessions of a [Transport] deliver what they receive.
+// Intake receives the messages of the sessions of a [Transport].
 type Intake interface {
-	// Deliver hands a message of a session to the relay. It copies pkt, never
-	// blocks, and reports false when the relay is busy and drops it. Any
+	// Deliver passes a message of a session to the relay. It copies pkt, never blocks,
+	// and reports false if the message was dropped since the relay is busy. Any
 	// goroutine may call it.
 	Deliver(serial uint64, pkt []byte) bool
 }
@@ -83,19 +97,19 @@ const (
 	// intakeSlots is how many messages of one transport may wait for one of its
 	// workers. Beyond that the newest is dropped.
 	intakeSlots = 512
-	// intakeSlotSize is the room for one message in bytes: the largest that the
-	// relay forwards.
+	// intakeSlotSize is the size in bytes of the largest message that the relay
+	// forwards.
 	intakeSlotSize = proto.RelayOverhead + proto.MaxContent
 )
 
-// intake feeds a worker that has no socket with the messages of sessions. Its
-// ring has several producers and one consumer, the worker.
+// intake passes the messages of sessions to a worker without a socket. Its queue has
+// several producers and one consumer, the worker.
 type intake struct {
 	worker *worker
 	kind   endpoint.Kind
 	wake   chan struct{} // wakes the worker
 
-	mu      sync.Mutex // guards what follows, but for the bytes of slots in use
+	mu      sync.Mutex // guards the fields below; the consumer reads slots without it
 	slots   []intakeSlot
 	tail    uint64 // messages ever delivered
 	head    uint64 // messages ever handled
@@ -113,7 +127,7 @@ func newIntake(w *worker, kind endpoint.Kind) *intake {
 	return &intake{worker: w, kind: kind, wake: make(chan struct{}, 1), slots: make([]intakeSlot, intakeSlots)}
 }
 
-// intakes are those of one transport; a session always uses the same.
+// intakes are the intakes of one transport. A session always uses the same one.
 type intakes []*intake
 
 // Deliver implements [Intake].
@@ -142,7 +156,7 @@ func (in *intake) deliver(serial uint64, pkt []byte) bool {
 	return ok
 }
 
-// waiting returns the first message that was not handled, and how many wait.
+// peek returns the number of the first waiting message, and how many wait.
 func (in *intake) peek() (head uint64, n int, closed bool) {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -165,7 +179,7 @@ func (in *intake) close() {
 	}
 }
 
-// drops returns how many messages found no room.
+// dropCount returns how many messages were dropped since the queue was full.
 func (in *intake) dropCount() uint64 {
 	in.mu.Lock()
 	defer in.mu.Unlock()
@@ -198,7 +212,7 @@ func (in *intake) run() {
 	}
 }
 
-// steps is worker.steps for messages of sessions.
+// handleBatch is worker.handleBatch for messages of sessions.
 func (in *intake) handleBatch(now int64, head uint64, n int) {
 	w := in.worker
 	defer w.recoverPanic(now)
@@ -216,9 +230,8 @@ const (
 	recordSpan  = 44
 )
 
-// record handles a datagram that a stranger to [Records] must not send: a
-// record, or a plain message from where a session lives. It reports false for
-// any other.
+// openRecord handles a record, and a plain message from the address of a session. It
+// reports false for any other datagram.
 func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outcome, bool) {
 	if len(pkt) == 0 {
 		return 0, false
@@ -239,17 +252,16 @@ func (w *worker) openRecord(now int64, from endpoint.Endpoint, pkt []byte) (Outc
 	return o, true
 }
 
-// otherIdentity reports whether a BIND came in the session of another
-// allocation.
+// bindsOtherAllocation reports whether a BIND came in a session of another allocation.
 func (w *worker) bindsOtherAllocation(c *alloc.Claims) bool {
 	return w.session.Serial != 0 && w.session.ID != c.ID
 }
 
-// messageSizes are the sizes in bytes of RELAYs by the receiver's way: up to safe
-// every client takes them, above most they are dropped.
+// messageSizes are sizes of RELAYs in bytes by the kind of the receiver's endpoint: up to
+// safe every client accepts them, above most they are dropped.
 type messageSizes struct{ safe, most [endpoint.KindWS + 1]int }
 
-// messageSizes returns what the transports say; plain UDP has no limit but
+// messageSizes returns the limits of the transports. Plain UDP has no limit except
 // MaxContent.
 func (c *Config) messageSizes() (m messageSizes) {
 	for kind := range m.most {
@@ -265,17 +277,17 @@ func (c *Config) messageSizes() (m messageSizes) {
 	return m
 }
 
-// largeMessage is the part of a command that reports a message; size 0: the
-// command is none.
+// largeMessage is the part of a command that reports a large message; size 0: the command
+// reports none.
 type largeMessage struct {
 	to          endpoint.Kind
 	size, limit uint16
 	dropped     bool
 }
 
-// reportLarge handles a message that not every client behind the peer's way
-// takes, and reports whether it is dropped. The first of a match is reported to
-// control; if the ring is full, the next one is.
+// reportLarge handles a message that not every client behind the peer's transport accepts,
+// and reports whether it is dropped. It reports the first one of a match to control, or
+// the next one if the ring is full.
 //
 //go:noinline
 func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dropped bool) {
@@ -303,7 +315,7 @@ func (w *worker) reportLarge(now int64, sender, peer *table.Entry, size int) (dr
 	return dropped
 }
 
-// tellLarge tells of the first message of a match that was too large.
+// reportLargeMessage calls the hook for the first large message of a match.
 func (c *control) reportLargeMessage(cmd *command) {
 	if c.hooks.OnLargeMessage != nil {
 		c.hooks.OnLargeMessage(LargeMessageEvent{

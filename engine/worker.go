@@ -312,9 +312,8 @@ func (p *pacer) delayAfter(now int64, n int) time.Duration {
 	return time.Duration(p.delay)
 }
 
-// batchBuckets is the number of buckets of batch sizes: 1, 2, 3-4, 5-8, up to
-// 129-256.
-const batchBuckets = 9
+// BatchBuckets is the number of elements of [Stats].BatchSizes.
+const BatchBuckets = 9
 
 // counters count what one goroutine did. It counts in plain words and publishes
 // them from time to time, since an atomic store costs as much as a lookup.
@@ -323,7 +322,7 @@ type counters struct {
 	sentDatagrams, sentBytes uint64
 	sendFailed, sendDown     uint64
 	outcomes                 [NumOutcomes]uint64
-	batches                  [batchBuckets]uint64
+	batches                  [BatchBuckets]uint64
 	dirty                    uint64 // outcomes that changed since they were published, one bit each
 	pub                      published
 }
@@ -334,7 +333,7 @@ type published struct {
 	sentDatagrams, sentBytes atomic.Uint64
 	sendFailed, sendDown     atomic.Uint64
 	outcomes                 [NumOutcomes]atomic.Uint64
-	batches                  [batchBuckets]atomic.Uint64
+	batches                  [BatchBuckets]atomic.Uint64
 }
 
 func (c *counters) add(o Outcome) {

@@ -78,7 +78,7 @@ func allocationOf(a engine.Allocation) Allocation {
 		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
 		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
 		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
-		Age: seconds(a.Age), Heard: seconds(a.Heard), Active: seconds(a.Active),
+		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
 		ReceiverSizeDrops: a.LargeDrops,
 	}

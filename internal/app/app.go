@@ -276,15 +276,14 @@ func (a *App) buildRelay() error {
 		cfg.RecoverFor = -1
 	}
 	a.restart.boot = sealer.Boot()
-	cfg.StateFile, cfg.Left = a.openLedger(sealer.Boot())
+	cfg.StateFile, cfg.OnStateError = a.opts.StateFile, a.onStateError
+	a.restart.storing.Store(a.opts.StateFile != "")
 	a.relay, err = engine.New(cfg, sealer)
 	a.players.relay = a.relay
 	if err != nil {
-		if cfg.StateFile != nil {
-			err = errors.Join(err, cfg.StateFile.Close())
-		}
 		return err
 	}
+	a.logStateReport()
 	a.add(part{"relay", a.runRelay, a.relay.Close})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.watch(a.foreign.Run, a.watchDrain)

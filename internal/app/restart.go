@@ -6,6 +6,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/statefile"
 )
 
@@ -20,26 +21,6 @@ type restart struct {
 // awaited returns how many allocations may yet come back.
 func (r *restart) awaited(rebuilt uint64) int {
 	return max(r.left-int(rebuilt)-int(r.lost.Load()), 0)
-}
-
-// openLedger opens the state file and says what was found there. Without it the
-// relay runs as well, so no error ends the start.
-func (a *App) openLedger(boot uint64) (*statefile.File, statefile.Left) {
-	if a.opts.StateFile == "" {
-		return nil, statefile.Left{}
-	}
-	a.restart.storing.Store(true)
-	l, left, err := statefile.Open(statefile.Config{
-		Path: a.opts.StateFile, Capacity: min(2*a.most, statefile.MaxCapacity),
-		Relay: a.opts.Identity.Relay, Boot: boot, OnError: a.onLedgerError,
-	})
-	if err != nil {
-		a.onLedgerError(err)
-		return nil, statefile.Left{Err: err}
-	}
-	a.restart.left = len(left.Records)
-	a.sayLeft(&left)
-	return l, left
 }
 
 // sessionsMaxAge is longer than any client waits for a relay that is gone, and
@@ -71,25 +52,30 @@ func (a *App) openSessions(capacity int) *statefile.Sessions {
 	return s
 }
 
-// sayLeft writes one line about what the run before left.
-func (a *App) sayLeft(left *statefile.Left) {
+// logStateReport writes one line about what the previous run left.
+func (a *App) logStateReport() {
+	r := a.relay.StateReport()
+	if !r.Opened {
+		return
+	}
 	log, window := a.opts.Logger.With("file", a.opts.StateFile), a.opts.Config.RecoverFor.Round(time.Millisecond).String()
+	a.restart.left = r.Allocations
 	switch {
 	case a.opts.Fresh:
 		log.Info("state file: new")
-	case left.Complete:
-		log.Info("state file: complete", "allocations", len(left.Records), "may_come_back_within", window)
-	case errors.Is(left.Err, statefile.ErrAbsent):
+	case r.Complete:
+		log.Info("state file: complete", "allocations", r.Allocations, "may_come_back_within", window)
+	case errors.Is(r.Err, engine.ErrStateAbsent):
 		log.Warn("state file: none was there, so after this start whoever was here before is believed", "may_come_back_within", window)
 	default:
 		log.Warn("state file: not complete, so after this start it is a hint only, and whoever was here before is believed",
-			"why", left.Err, "allocations", len(left.Records), "damaged", left.Damaged, "may_come_back_within", window)
+			"why", r.Err, "allocations", r.Allocations, "damaged", r.Damaged, "may_come_back_within", window)
 	}
 }
 
-// onLedgerError raises the alarm once: the relay runs on.
-func (a *App) onLedgerError(err error) {
-	if errors.Is(err, statefile.ErrFull) {
+// onStateError raises the alarm once: the relay runs on.
+func (a *App) onStateError(err error) {
+	if errors.Is(err, engine.ErrStateFull) {
 		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
 		return
 	}

@@ -95,8 +95,8 @@ func stats(base uint64) engine.Stats {
 	for i := range st.Outcomes {
 		st.Outcomes[i] = base + 100 + uint64(i)
 	}
-	for i := range st.Batches {
-		st.Batches[i] = uint64(i + 1)
+	for i := range st.BatchSizes {
+		st.BatchSizes[i] = uint64(i + 1)
 	}
 	return st
 }

@@ -72,7 +72,7 @@ func (p *page) batches(st *engine.Stats) {
 	const name = "ferry_receive_batch_size"
 	p.family(name, histogram, "Datagrams per receive call.")
 	var total uint64
-	for i, n := range st.Batches {
+	for i, n := range st.BatchSizes {
 		total += n
 		p.sample(name+"_bucket", total, "le", strconv.Itoa(1<<i))
 	}
