@@ -69,7 +69,7 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 		t.Errorf("the host got %x", got)
 	}
 	write(t, host, proto.Relay{From: res.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil))
-	testkit.Eventually(t, "the player hears the host", udp.Got([16]byte(res.ID), "down"))
+	testkit.Eventually(t, "the player hears the host", udp.HasReceived([16]byte(res.ID), "down"))
 
 	player := g.player(t, g.Credentials(web))
 	connect := proto.ConnectRequest{ID: web.ID, ConnectionData: web.HostConnectionData[:]}.Append(nil)

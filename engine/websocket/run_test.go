@@ -64,7 +64,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	}
 	slow.Close()
 	var left error
-	if !testkit.Poll(testkit.Patience, func() bool {
+	if !testkit.Poll(testkit.WaitLimit, func() bool {
 		left = goleak.Find(before, goleak.IgnoreAnyFunction("net/http/httptest.(*Server).goServe.func1"))
 		return left == nil
 	}) {
@@ -102,7 +102,7 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	playing.Wait()
-	if !testkit.Poll(testkit.Patience, func() bool { return r.Stats().Open == clients*rounds/5 }) {
+	if !testkit.Poll(testkit.WaitLimit, func() bool { return r.Stats().Open == clients*rounds/5 }) {
 		t.Errorf("more than those who stay are left: %+v", r.Stats())
 	}
 	cancel()

@@ -52,7 +52,7 @@ func relayBack(c *Conn, rx *RecvBatch, tx *SendBatch, want int) bool {
 		if n == 0 {
 			idle++
 		}
-		if err != nil || idle > int(testkit.Patience/recvTimeout) {
+		if err != nil || idle > int(testkit.WaitLimit/recvTimeout) {
 			return false
 		}
 		want -= n
@@ -133,7 +133,7 @@ func TestHeldReceiver(t *testing.T) {
 			if n != i {
 				t.Fatalf("got %d, want %d", n, i)
 			}
-		case <-time.After(testkit.Patience):
+		case <-time.After(testkit.WaitLimit):
 			t.Fatalf("datagram %d never came", i)
 		}
 		runtime.GC() // It stops every goroutine, or never returns.

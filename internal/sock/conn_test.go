@@ -40,9 +40,9 @@ func expectClosed(t *testing.T, g *Group, ended <-chan error) {
 		if !errors.Is(err, net.ErrClosed) {
 			t.Errorf("Recv: %v", err)
 		}
-	case <-time.After(testkit.Patience):
+	case <-time.After(testkit.WaitLimit):
 		write(t, dial(t, netip.AddrPort{}, g.Addr()), []byte("let go"))
-		t.Fatalf("Recv is still blocked after %v", testkit.Patience)
+		t.Fatalf("Recv is still blocked after %v", testkit.WaitLimit)
 	}
 }
 
@@ -219,7 +219,7 @@ func TestTryRecv(t *testing.T) {
 	write(t, client, []byte("one"))
 	write(t, client, []byte("two"))
 	var got []string
-	for end := time.Now().Add(testkit.Patience); len(got) < 2 && time.Now().Before(end); {
+	for end := time.Now().Add(testkit.WaitLimit); len(got) < 2 && time.Now().Before(end); {
 		n, err := c.TryRecv(rx)
 		if err != nil {
 			t.Fatal(err)

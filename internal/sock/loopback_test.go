@@ -281,8 +281,8 @@ func waitFor(t *testing.T, wg *sync.WaitGroup, what string) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(testkit.Patience):
-		t.Fatalf("%s: not within %v", what, testkit.Patience)
+	case <-time.After(testkit.WaitLimit):
+		t.Fatalf("%s: not within %v", what, testkit.WaitLimit)
 	}
 }
 
@@ -398,7 +398,7 @@ func TestKernelDrops(t *testing.T) {
 	// A busy kernel may deliver late, so each has to be accounted for.
 	c := g.Conns()[0]
 	rx, taken, drops := c.NewRecvBatch(), uint64(0), uint64(0)
-	for end := time.Now().Add(testkit.Patience); taken+drops < 200 && time.Now().Before(end); {
+	for end := time.Now().Add(testkit.WaitLimit); taken+drops < 200 && time.Now().Before(end); {
 		n, err := c.TryRecv(rx)
 		if err != nil {
 			t.Fatal(err)

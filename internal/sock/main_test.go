@@ -60,7 +60,7 @@ func write(t testing.TB, c *net.UDPConn, pkt []byte) {
 
 func read(t testing.TB, c *net.UDPConn) []byte {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(testkit.Patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testkit.WaitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 1<<16)
@@ -74,7 +74,7 @@ func read(t testing.TB, c *net.UDPConn) []byte {
 // recvSome calls Recv until it returns datagrams.
 func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 	t.Helper()
-	for end := time.Now().Add(testkit.Patience); time.Now().Before(end); {
+	for end := time.Now().Add(testkit.WaitLimit); time.Now().Before(end); {
 		n, err := c.Recv(b)
 		if err != nil {
 			t.Fatalf("Recv: %v", err)
@@ -83,7 +83,7 @@ func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 			return n
 		}
 	}
-	t.Fatalf("no datagram within %v", testkit.Patience)
+	t.Fatalf("no datagram within %v", testkit.WaitLimit)
 	return 0
 }
 

@@ -136,7 +136,7 @@ type answer struct {
 // number of a record odd, so the reader should stay.
 func waitForReader(answers <-chan answer) (a answer, inside bool) {
 	buf := make([]byte, 1<<20)
-	if !testkit.Poll(testkit.Patience, func() bool {
+	if !testkit.Poll(testkit.WaitLimit, func() bool {
 		n := runtime.Stack(buf, true)
 		if inside = bytes.Contains(buf[:n], []byte("table.(*identity).snapshot(")); inside {
 			return true
