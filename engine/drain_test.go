@@ -19,18 +19,18 @@ func drainMatch(t *testing.T, cfg engine.Config) (r *enginetest.Relay, host, p *
 	r = enginetest.Start(t, cfg)
 	res := r.Host("host", 4)
 	host = player(t, r, enginetest.UTP2, res)
-	testkit.Eventually(t, "the host is bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "the host is bound", host.HasStatus(enginetest.Established))
 	return r, host, drainJoin(t, r, "p", host)
 }
 
 func drainJoin(t *testing.T, r *enginetest.Relay, name string, host *enginetest.UTP) *enginetest.UTP {
 	t.Helper()
 	p := player(t, r, enginetest.UTP2, r.Joiner(name, host.Cred.ID))
-	testkit.Eventually(t, name+" is bound", p.Is(enginetest.Established))
+	testkit.Eventually(t, name+" is bound", p.HasStatus(enginetest.Established))
 	p.Connect()
 	testkit.Eventually(t, name+" is let in", p.HasPeers(1))
 	p.Send(host.Cred.ID, "hello from "+name)
-	testkit.Eventually(t, "the host hears", host.Got(p.Cred.ID, "hello from "+name))
+	testkit.Eventually(t, "the host hears", host.HasReceived(p.Cred.ID, "hello from "+name))
 	return p
 }
 
@@ -48,7 +48,7 @@ func reserveHost(r *enginetest.Relay) error {
 
 // closes lets a player end its allocation.
 func closes(u *enginetest.UTP) {
-	u.Pause(true)
+	u.SetPaused(true)
 	u.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, u.Cred.ID[:]))
 }
 
@@ -66,7 +66,7 @@ func TestDrain(t *testing.T) {
 	}
 	late := drainJoin(t, r, "late", host)
 	host.Send(p.Cred.ID, "go on")
-	testkit.Eventually(t, "the first player still hears", p.Got(host.Cred.ID, "go on"))
+	testkit.Eventually(t, "the first player still hears", p.HasReceived(host.Cred.ID, "go on"))
 	closes(p)
 	closes(late)
 	testkit.Eventually(t, "both have left", func() bool { return r.Stats().Allocations == 1 })
@@ -114,7 +114,7 @@ func TestDrainThreshold(t *testing.T) {
 	closes(q)
 	testkit.Eventually(t, "one has left", func() bool { return r.Stats().Allocations == 2 })
 	host.Send(p.Cred.ID, "still here")
-	testkit.Eventually(t, "the others play on", p.Got(host.Cred.ID, "still here"))
+	testkit.Eventually(t, "the others play on", p.HasReceived(host.Cred.ID, "still here"))
 	if r.Ended() {
 		t.Fatal("it ended with two left")
 	}

@@ -48,7 +48,7 @@ func TestEnd(t *testing.T) {
 	r, host, p := drainMatch(t, engine.Config{Hooks: told.hooks()})
 	id := proto.AllocationID(host.Cred.ID)
 	host.Send(p.Cred.ID, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
-	testkit.Eventually(t, "the player hears", p.Got(host.Cred.ID, "welcome"))
+	testkit.Eventually(t, "the player hears", p.HasReceived(host.Cred.ID, "welcome"))
 	if err := r.End(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
@@ -61,12 +61,12 @@ func TestEnd(t *testing.T) {
 	if err := r.End(t.Context(), id); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("again: %v", err)
 	}
-	testkit.Eventually(t, "the host learns by ERROR 4", host.Logs("error 4"))
+	testkit.Eventually(t, "the host learns by ERROR 4", host.HasLogged("error 4"))
 	if slices.Contains(host.Log(), "error 1") {
 		t.Errorf("the host's log: %q", host.Log())
 	}
 	p.Send(host.Cred.ID, "anybody there?")
-	testkit.Eventually(t, "the player learns by ERROR 5", p.Logs("error 5"))
+	testkit.Eventually(t, "the player learns by ERROR 5", p.HasLogged("error 5"))
 }
 
 // TestEndUnbound: a reservation that nobody bound is given back.
@@ -85,7 +85,7 @@ func TestEndUnbound(t *testing.T) {
 		t.Errorf("%d seats, %d allocations", st.Seats, st.Allocations)
 	}
 	late := player(t, r, enginetest.UTP2, res)
-	testkit.Eventually(t, "its BIND earns ERROR 4", late.Logs("error 4"))
+	testkit.Eventually(t, "its BIND earns ERROR 4", late.HasLogged("error 4"))
 }
 
 // TestKick: both sides forget each other, the other player plays on, and the
@@ -107,9 +107,9 @@ func TestKick(t *testing.T) {
 	if !told.has("disconnect", hostID, id) || !told.has("end", id, alloc.RoleJoiner, engine.EndOperator) {
 		t.Errorf("told %q", told.told)
 	}
-	testkit.Eventually(t, "it cannot come back", p.Logs("error 4"))
+	testkit.Eventually(t, "it cannot come back", p.HasLogged("error 4"))
 	host.Send(q.Cred.ID, "go on")
-	testkit.Eventually(t, "the other one plays on", q.Got(host.Cred.ID, "go on"))
+	testkit.Eventually(t, "the other one plays on", q.HasReceived(host.Cred.ID, "go on"))
 	if err := r.Kick(t.Context(), id); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("again: %v", err)
 	}
@@ -152,7 +152,7 @@ func TestEndedStaysOut(t *testing.T) {
 	pause(false, gone, late, host, p, q)
 	s.talk("after the restart", host, q)
 	for _, u := range []*enginetest.UTP{gone, late, p} {
-		testkit.Eventually(t, "it stays out", u.Logs("error 4"))
+		testkit.Eventually(t, "it stays out", u.HasLogged("error 4"))
 	}
 	if !told.has("return", proto.AllocationID(host.Cred.ID), enginetest.Tenant.Hash(), 5) {
 		t.Errorf("told %q", told.told)
@@ -174,6 +174,6 @@ func TestEndWithoutAFile(t *testing.T) {
 		t.Error(err)
 	}
 	pause(false, late, host)
-	testkit.Eventually(t, "it stays out", late.Logs("error 4"))
+	testkit.Eventually(t, "it stays out", late.HasLogged("error 4"))
 	testkit.Eventually(t, "the other one comes back", func() bool { return s.relay.Stats().Bound == 1 })
 }

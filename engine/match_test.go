@@ -34,15 +34,15 @@ func TestMatch(t *testing.T) {
 			for i := range 3 {
 				players = append(players, player(t, r, v, r.Joiner(fmt.Sprint("p", i), hostRes.ID)))
 			}
-			testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
+			testkit.Eventually(t, "host is bound", host.HasStatus(enginetest.Established))
 			for i, p := range players {
-				testkit.Eventually(t, "player is bound", p.Is(enginetest.Established))
+				testkit.Eventually(t, "player is bound", p.HasStatus(enginetest.Established))
 				p.Connect()
 				testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 				p.Send(host.Cred.ID, fmt.Sprint("hello ", i))
-				testkit.Eventually(t, "host hears", host.Got(p.Cred.ID, fmt.Sprint("hello ", i)))
+				testkit.Eventually(t, "host hears", host.HasReceived(p.Cred.ID, fmt.Sprint("hello ", i)))
 				host.Send(p.Cred.ID, fmt.Sprint("welcome ", i))
-				testkit.Eventually(t, "player hears", p.Got(host.Cred.ID, fmt.Sprint("welcome ", i)))
+				testkit.Eventually(t, "player hears", p.HasReceived(host.Cred.ID, fmt.Sprint("welcome ", i)))
 			}
 			leave(t, r, host, players)
 		})
@@ -74,22 +74,22 @@ func TestRoamUTP2(t *testing.T) {
 	host := player(t, r, enginetest.UTP2, hostRes)
 	p := player(t, r, enginetest.UTP2, r.Joiner("p", hostRes.ID))
 	testkit.Eventually(t, "both are bound", func() bool {
-		return host.Is(enginetest.Established)() && p.Is(enginetest.Established)()
+		return host.HasStatus(enginetest.Established)() && p.HasStatus(enginetest.Established)()
 	})
 	p.Connect()
 	testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 	for i := range 5 {
-		if err := p.Roam(); err != nil {
+		if err := p.ChangePort(); err != nil {
 			t.Fatal(err)
 		}
 		content := fmt.Sprint("from port ", i)
 		testkit.Eventually(t, "host hears the player from its new port", func() bool {
 			p.Send(host.Cred.ID, content)
 			time.Sleep(10 * time.Millisecond)
-			return host.Got(p.Cred.ID, content)()
+			return host.HasReceived(p.Cred.ID, content)()
 		})
 		host.Send(p.Cred.ID, content)
-		testkit.Eventually(t, "player hears at its new port", p.Got(host.Cred.ID, content))
+		testkit.Eventually(t, "player hears at its new port", p.HasReceived(host.Cred.ID, content))
 	}
 	if r.Stats().Links != 1 {
 		t.Error("the link did not survive")
@@ -101,16 +101,16 @@ func TestRoamUTP2(t *testing.T) {
 func TestRoamUTP1(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{})
 	host := player(t, r, enginetest.UTP1, r.Host("host", 4))
-	testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "host is bound", host.HasStatus(enginetest.Established))
 	fresh, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(r.Addr().Addr(), 0)))
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := host.Swap(fresh)
+	old := host.SwapSocket(fresh)
 	testkit.Eventually(t, "pings from the new port earn ERROR 3", func() bool { return slices.Contains(host.Log(), "error 3") })
 	host.Inject(signed(host.Cred)) // the same BIND again, as 1.x would
 	testkit.Eventually(t, "the BIND is refused", func() bool { return r.Stats().Outcomes[engine.DropNonce] > 0 })
-	host.Swap(old).Close()
+	host.SwapSocket(old).Close()
 	pongs := r.Stats().Outcomes[engine.OutPong]
 	testkit.Eventually(t, "it goes on at its old port", func() bool { return r.Stats().Outcomes[engine.OutPong] > pongs })
 	if s, _ := host.State(); s != enginetest.Established {
@@ -130,11 +130,11 @@ func TestRejected(t *testing.T) {
 	first.Connect()
 	testkit.Eventually(t, "first is accepted", first.HasPeers(1))
 	second.Connect()
-	testkit.Eventually(t, "second is rejected", second.Is(enginetest.Invalid))
+	testkit.Eventually(t, "second is rejected", second.HasStatus(enginetest.Invalid))
 	first.Leave(host.Cred.ID)
 	testkit.Eventually(t, "first has left", func() bool { return r.Stats().Links == 0 })
 	third := player(t, r, enginetest.UTP2, r.Joiner("third", hostRes.ID))
-	testkit.Eventually(t, "third is bound", third.Is(enginetest.Established))
+	testkit.Eventually(t, "third is bound", third.HasStatus(enginetest.Established))
 	third.Connect()
 	testkit.Eventually(t, "third has the place", third.HasPeers(1))
 	third.Leave(host.Cred.ID)
@@ -163,11 +163,11 @@ func TestExpiry(t *testing.T) {
 
 	// Who has sent nothing but a BIND is not told, since its source may be forged.
 	host.Send(p.Cred.ID, "welcome")
-	testkit.Eventually(t, "the host was heard", p.Got(host.Cred.ID, "welcome"))
-	host.Quiet(true) // It still hears: a PING that overtakes ERROR 1 would earn it ERROR 3 before.
+	testkit.Eventually(t, "the host was heard", p.HasReceived(host.Cred.ID, "welcome"))
+	host.SetQuiet(true) // It still hears: a PING that overtakes ERROR 1 would earn it ERROR 3 before.
 	testkit.Eventually(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
-	testkit.Eventually(t, "the host learns by ERROR 1", host.Is(enginetest.Invalid))
-	host.Quiet(false)
+	testkit.Eventually(t, "the host learns by ERROR 1", host.HasStatus(enginetest.Invalid))
+	host.SetQuiet(false)
 	p.Send(hostRes.ID, "anybody there?")
 	testkit.Eventually(t, "the joiner learns by ERROR 5", func() bool { return slices.Contains(p.Log(), "error 5") })
 	host.Inject(enginetest.SignedBind(host.Cred, 99))

@@ -47,7 +47,7 @@ func (s *site) start() {
 	cfg := s.cfg
 	cfg.StateFile = s.path
 	cfg.OnStateError = func(err error) { s.t.Error(err) }
-	s.relay = enginetest.StartAs(s.t, cfg, sealer)
+	s.relay = enginetest.StartWithSealer(s.t, cfg, sealer)
 }
 
 // restart ends the run as kind says, and begins another.
@@ -77,7 +77,7 @@ func (s *site) restart(kind string) {
 func (s *site) play(v enginetest.Version, res alloc.Reservation) *enginetest.UTP {
 	s.t.Helper()
 	u := enginetest.Play(s.t, v, s.relay.Credentials(res))
-	testkit.Eventually(s.t, "a client is bound", u.Is(enginetest.Established))
+	testkit.Eventually(s.t, "a client is bound", u.HasStatus(enginetest.Established))
 	return u
 }
 
@@ -99,14 +99,14 @@ func (s *site) talk(when string, a, b *enginetest.UTP) {
 		testkit.Eventually(s.t, "they talk "+when, func() bool {
 			from.Send(to.Cred.ID, when)
 			time.Sleep(10 * time.Millisecond)
-			return to.Got(from.Cred.ID, when)()
+			return to.HasReceived(from.Cred.ID, when)()
 		})
 	}
 }
 
 func pause(paused bool, all ...*enginetest.UTP) {
 	for _, u := range all {
-		u.Pause(paused)
+		u.SetPaused(paused)
 	}
 }
 
@@ -150,13 +150,13 @@ func TestRestart(t *testing.T) {
 			s := newSite(t, engine.Config{})
 			host := s.play(c.host, s.relay.Host("host", 4))
 			kicked := s.join(enginetest.UTP2, "kicked", host)
-			kicked.Pause(true) // or it would ask for a new link, told of the end of this one
+			kicked.SetPaused(true) // or it would ask for a new link, told of the end of this one
 			host.Leave(kicked.Cred.ID)
 			testkit.Eventually(t, "it is out", func() bool { return s.relay.Stats().Links == 0 })
 			kicked.Leave(host.Cred.ID)
-			kicked.Pause(false)
+			kicked.SetPaused(false)
 			closed := s.join(enginetest.UTP2, "closed", host)
-			closed.Pause(true)
+			closed.SetPaused(true)
 			closed.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, closed.Cred.ID[:]))
 			testkit.Eventually(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
 			var players []*enginetest.UTP
@@ -206,15 +206,15 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 	if links := s.relay.Stats().Links; links != 3 {
 		s.t.Errorf("%d links, want those of three players", links)
 	}
-	late.Pause(false)
+	late.SetPaused(false)
 	s.talk("at last", host, late)
 	testkit.Eventually(s.t, "the match is full", func() bool {
-		return fifth.Is(enginetest.Invalid)() && kicked.Is(enginetest.Invalid)()
+		return fifth.HasStatus(enginetest.Invalid)() && kicked.HasStatus(enginetest.Invalid)()
 	})
-	if kicked.Got(host.Cred.ID, "come in")() || s.relay.Stats().Links != 4 {
+	if kicked.HasReceived(host.Cred.ID, "come in")() || s.relay.Stats().Links != 4 {
 		s.t.Errorf("who was kicked is in; %d links", s.relay.Stats().Links)
 	}
-	testkit.Eventually(s.t, "who has closed learns that it is over", closed.Logs("error 4"))
+	testkit.Eventually(s.t, "who has closed learns that it is over", closed.HasLogged("error 4"))
 }
 
 // awaits checks what the service is told before anybody has come back.
@@ -263,9 +263,9 @@ func TestRestartWithoutFile(t *testing.T) {
 	s.talk("after all", host, p)
 	s.talk("after all", host, q)
 	wellAlive(t, host, p, q)
-	testkit.Eventually(t, "it was told by ERROR 3", p.Logs("error 3"))
+	testkit.Eventually(t, "it was told by ERROR 3", p.HasLogged("error 3"))
 	thief.Write(proto.Relay{From: p.Cred.ID, To: host.Cred.ID, Payload: []byte("it is me")}.Append(nil))
-	if !awaitFor(patience, thief, 12, nil) || host.Got(p.Cred.ID, "it is me")() {
+	if !awaitFor(patience, thief, 12, nil) || host.HasReceived(p.Cred.ID, "it is me")() {
 		t.Error("the thief still speaks for its victim")
 	}
 }
@@ -304,8 +304,8 @@ func TestLost(t *testing.T) {
 	if _, err := s.relay.Describe(t.Context(), host.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("Describe of the lost host: %v", err)
 	}
-	host.Pause(false)
-	testkit.Eventually(t, "it learns so", host.Logs("error 4"))
+	host.SetPaused(false)
+	testkit.Eventually(t, "it learns so", host.HasLogged("error 4"))
 	wellAlive(t, stays)
 	s.restart("closed") // and the file knows
 	if st := s.relay.Stats(); st.Allocations > 1 {
@@ -347,7 +347,7 @@ func TestKeepCode(t *testing.T) {
 		t.Error(err)
 	}
 	leaving := s.play(enginetest.UTP2, gone)
-	leaving.Pause(true)
+	leaving.SetPaused(true)
 	leaving.Inject(slices.Concat([]byte{0xDA, 0x72, 0, 11}, leaving.Cred.ID[:]))
 	testkit.Eventually(t, "it has ended", func() bool { return s.relay.Stats().Allocations == 2 })
 	s.restart("crashed")

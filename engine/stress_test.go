@@ -47,7 +47,7 @@ func TestStress(t *testing.T) {
 	players.Wait()
 	close(stop)
 	all.Wait()
-	if !testkit.Poll(testkit.Patience, func() bool { return outcomesAddUp(r.Stats()) }) {
+	if !testkit.Poll(testkit.WaitLimit, func() bool { return outcomesAddUp(r.Stats()) }) {
 		t.Errorf("outcomes do not add up: %+v", r.Stats())
 	}
 	st := r.Stats()

@@ -65,7 +65,7 @@ func testStop(t *testing.T, server func(http.Handler) *httptest.Server) {
 	}
 	slow.Close()
 	var left error
-	if !testkit.Poll(testkit.Patience, func() bool {
+	if !testkit.Poll(testkit.WaitLimit, func() bool {
 		left = goleak.Find(before, goleak.IgnoreAnyFunction("net/http/httptest.(*Server).goServe.func1"))
 		return left == nil
 	}) {
@@ -103,7 +103,7 @@ func TestChurn(t *testing.T) {
 		})
 	}
 	playing.Wait()
-	if !testkit.Poll(testkit.Patience, func() bool { return r.Stats().Open == clients*rounds/5 }) {
+	if !testkit.Poll(testkit.WaitLimit, func() bool { return r.Stats().Open == clients*rounds/5 }) {
 		t.Errorf("want only the connections that stay open: %+v", r.Stats())
 	}
 	cancel()
@@ -284,7 +284,7 @@ func testMatch(t *testing.T, server func(http.Handler) *httptest.Server) {
 		t.Errorf("the host got %x", got)
 	}
 	write(t, host, proto.Relay{From: res.ID, To: joiner.ID, Payload: []byte("down")}.Append(nil))
-	testkit.Eventually(t, "the player receives from the host", udp.Got([16]byte(res.ID), "down"))
+	testkit.Eventually(t, "the player receives from the host", udp.HasReceived([16]byte(res.ID), "down"))
 
 	player := g.dialAndBind(t, g.Credentials(web))
 	connect := proto.ConnectRequest{ID: web.ID, ConnectionData: web.HostConnectionData[:]}.Append(nil)

@@ -113,7 +113,7 @@ func (m match) goesOn(t *testing.T) {
 			m.host.Send(m.player.Cred.ID, content)
 			m.player.Send(m.host.Cred.ID, content)
 		}
-		return m.player.Got(m.host.Cred.ID, content)() && m.host.Got(m.player.Cred.ID, content)()
+		return m.player.HasReceived(m.host.Cred.ID, content)() && m.host.HasReceived(m.player.Cred.ID, content)()
 	})
 	m.talk(t, "as before")
 }
@@ -132,7 +132,7 @@ func TestClientsCrash(t *testing.T) {
 			clients := []*enginetest.UTP{m.host, m.player}
 			before := map[*enginetest.UTP]uint16{}
 			for _, u := range clients {
-				u.Quiet(true) // The time until the relay serves is not silence that it notices.
+				u.SetQuiet(true) // The time until the relay serves is not silence that it notices.
 				_, before[u] = u.Binds()
 			}
 			f.kill()
@@ -143,7 +143,7 @@ func TestClientsCrash(t *testing.T) {
 						u.Send(m.host.Cred.ID, "not bound")
 						return len(u.Log()) >= 3
 					})
-					u.Quiet(false)
+					u.SetQuiet(false)
 				}
 			}
 			m.goesOn(t)
@@ -175,7 +175,7 @@ func TestDTLSSurvivesCrash(t *testing.T) {
 			f = p.serve("--udp", udp)
 			m.goesOn(t)
 			for _, u := range []*enginetest.UTP{m.host, m.player} {
-				if u.Logs("error 1")() || u.Logs("error 4")() {
+				if u.HasLogged("error 1")() || u.HasLogged("error 4")() {
 					t.Errorf("its log is %q", u.Log())
 				}
 			}

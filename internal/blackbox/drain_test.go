@@ -65,7 +65,7 @@ func TestDrainBySignal(t *testing.T) {
 		return count(m.host, "up ") == datagrams && count(m.player, "down ") == datagrams
 	})
 	late := play(t, enginetest.UTP2, f.join(m.code))
-	testkit.Eventually(t, "a late player is bound", late.Is(enginetest.Established))
+	testkit.Eventually(t, "a late player is bound", late.HasStatus(enginetest.Established))
 	late.Connect()
 	testkit.Eventually(t, "and let in", late.HasPeers(1))
 	if status, _ := f.drain("DELETE", ""); status != 409 {

@@ -89,7 +89,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Poll(testkit.Patience, s.hears(received))
+		testkit.Poll(testkit.WaitLimit, s.hears(received))
 	}
 	ping := proto.Ping{ID: cred.ID, Number: 77}.Append(nil)
 	if _, err := s.in.Write(ping); err != nil {

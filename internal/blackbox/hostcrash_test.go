@@ -33,7 +33,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 		"--host-alone-timeout", crashAlone.String())}
 	a, code := c.allocate(4)
 	c.code, c.host = code, play(t, enginetest.UTP2, a)
-	testkit.Eventually(t, "the host is bound", c.host.Is(enginetest.Established))
+	testkit.Eventually(t, "the host is bound", c.host.HasStatus(enginetest.Established))
 	c.late = c.newcomer()
 	if other {
 		c.connect()
@@ -41,7 +41,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 	}
 	c.at = time.Now()
 	c.host.Inject(append(append([]byte{0xDA, 0x72, 0, 2}, a.AllocationIDBytes...), 1, 0)) // The relay hears it after that.
-	c.host.Pause(true)
+	c.host.SetPaused(true)
 	return c
 }
 
@@ -49,7 +49,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 func (c *hostCrash) newcomer() *enginetest.UTP {
 	c.t.Helper()
 	u := play(c.t, enginetest.UTP2, c.join(c.code))
-	testkit.Eventually(c.t, "a player is bound", u.Is(enginetest.Established))
+	testkit.Eventually(c.t, "a player is bound", u.HasStatus(enginetest.Established))
 	return u
 }
 
@@ -103,11 +103,11 @@ func TestHostCrash(t *testing.T) {
 				c.connect()
 				t.Logf("%v after the crash: join 200, ACCEPTED", time.Since(c.at).Round(time.Millisecond))
 			} else {
-				c.playing[0].Pause(true)
+				c.playing[0].SetPaused(true)
 				c.playing = nil
 			}
 			if row.limit == 0 {
-				c.host.Pause(false)
+				c.host.SetPaused(false)
 				talk(t, c.playing[1], c.host, "are you there?")
 				talk(t, c.host, c.playing[1], "yes")
 				return
@@ -137,9 +137,9 @@ func (c *hostCrash) ends(limit time.Duration) {
 		t.Errorf("the host ended after %v, before its limit of %v", took, limit)
 	}
 	for _, u := range c.playing {
-		testkit.Eventually(t, "RELAY to it earns ERROR 5", func() bool { c.beat(); return u.Logs("error 5")() })
+		testkit.Eventually(t, "RELAY to it earns ERROR 5", func() bool { c.beat(); return u.HasLogged("error 5")() })
 	}
 	c.late.Connect()
-	testkit.Eventually(t, "CONNECT_REQUEST to it earns ERROR 4", c.late.Logs("error 4"))
+	testkit.Eventually(t, "CONNECT_REQUEST to it earns ERROR 4", c.late.HasLogged("error 4"))
 	t.Logf("join 404 %v after the crash, ERROR 5 and ERROR 4 by %v", took.Round(10*time.Millisecond), time.Since(c.at).Round(10*time.Millisecond))
 }

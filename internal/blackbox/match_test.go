@@ -20,7 +20,7 @@ func play(t *testing.T, v enginetest.Version, a allocation) *enginetest.UTP {
 func talk(t *testing.T, from, to *enginetest.UTP, content string) {
 	t.Helper()
 	from.Send(to.Cred.ID, content)
-	testkit.Eventually(t, content+" arrives", to.Got(from.Cred.ID, content))
+	testkit.Eventually(t, content+" arrives", to.HasReceived(from.Cred.ID, content))
 }
 
 // TestSession is a session of four as both generations of clients play it: from
@@ -32,11 +32,11 @@ func TestSession(t *testing.T) {
 			f := dev(t)
 			a, code := f.allocate(4)
 			host := play(t, v, a)
-			testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
+			testkit.Eventually(t, "host is bound", host.HasStatus(enginetest.Established))
 			var players []*enginetest.UTP
 			for i := range 3 {
 				p := play(t, v, f.join(strings.ToLower(code)))
-				testkit.Eventually(t, "player is bound", p.Is(enginetest.Established))
+				testkit.Eventually(t, "player is bound", p.HasStatus(enginetest.Established))
 				p.Connect()
 				testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 				talk(t, p, host, fmt.Sprint("hello from ", i))
@@ -44,15 +44,15 @@ func TestSession(t *testing.T) {
 				players = append(players, p)
 			}
 			if v == enginetest.UTP2 {
-				if err := players[0].Roam(); err != nil {
+				if err := players[0].ChangePort(); err != nil {
 					t.Fatal(err)
 				}
-				testkit.Eventually(t, "the roamed player binds again", players[0].Logs("error 3"))
+				testkit.Eventually(t, "the roamed player binds again", players[0].HasLogged("error 3"))
 				// What it relays before that BIND has been taken is dropped.
 				testkit.Eventually(t, "from a new port arrives", func() bool {
 					players[0].Send(host.Cred.ID, "from a new port")
 					time.Sleep(50 * time.Millisecond)
-					return host.Got(players[0].Cred.ID, "from a new port")()
+					return host.HasReceived(players[0].Cred.ID, "from a new port")()
 				})
 			}
 			players[1].Leave(host.Cred.ID)
@@ -76,12 +76,12 @@ func TestFullHost(t *testing.T) {
 	host := play(t, enginetest.UTP2, a)
 	first, second := play(t, enginetest.UTP2, f.join(code)), play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, first, second} {
-		testkit.Eventually(t, "bound", u.Is(enginetest.Established))
+		testkit.Eventually(t, "bound", u.HasStatus(enginetest.Established))
 	}
 	first.Connect()
 	testkit.Eventually(t, "first is accepted", first.HasPeers(1))
 	second.Connect()
-	testkit.Eventually(t, "second is rejected", second.Logs("limit of players reached"))
+	testkit.Eventually(t, "second is rejected", second.HasLogged("limit of players reached"))
 }
 
 // TestSilence: after ten seconds of silence, with the real time-outs, a player
@@ -93,14 +93,14 @@ func TestSilence(t *testing.T) {
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
 	late := play(t, enginetest.UTP2, f.join(code))
 	for _, u := range []*enginetest.UTP{host, p, late} {
-		testkit.Eventually(t, "bound", u.Is(enginetest.Established))
+		testkit.Eventually(t, "bound", u.HasStatus(enginetest.Established))
 	}
 	p.Connect()
 	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	talk(t, p, host, "hello")
 	start := time.Now()         // The relay hears the host after that.
 	talk(t, host, p, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
-	host.Pause(true)
+	host.SetPaused(true)
 	died := func() bool {
 		status, answer := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))
 		return status == 404 && answer["code"] == 15009.0 && answer["detail"] == "join code not found"
@@ -113,10 +113,10 @@ func TestSilence(t *testing.T) {
 		t.Errorf("the host ended after %v of silence, before 10 s", d)
 	}
 	p.Send(host.Cred.ID, "anybody there?")
-	testkit.Eventually(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	testkit.Eventually(t, "the joiner learns by ERROR 5", p.HasLogged("error 5"))
 	late.Connect()
-	testkit.Eventually(t, "a CONNECT_REQUEST to it earns ERROR 4", late.Logs("error 4"))
-	host.Pause(false)
+	testkit.Eventually(t, "a CONNECT_REQUEST to it earns ERROR 4", late.HasLogged("error 4"))
+	host.SetPaused(false)
 	testkit.Eventually(t, "the host learns by ERROR 1", func() bool { l := host.Log(); return len(l) > 0 && l[0] == "error 1" })
 }
 
@@ -127,7 +127,7 @@ func TestClose(t *testing.T) {
 	f := dev(t)
 	a, code := f.allocate(4)
 	host, p := play(t, enginetest.UTP2, a), play(t, enginetest.UTP2, f.join(code))
-	testkit.Eventually(t, "bound", func() bool { return host.Is(enginetest.Established)() && p.Is(enginetest.Established)() })
+	testkit.Eventually(t, "bound", func() bool { return host.HasStatus(enginetest.Established)() && p.HasStatus(enginetest.Established)() })
 	p.Connect()
 	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	bye := append([]byte{0xDA, 0x72, 0, 11}, a.AllocationIDBytes...)
@@ -143,13 +143,13 @@ func TestClose(t *testing.T) {
 	f.join(code) // The control goroutine is past both CLOSEs.
 	// The first answer is that to another version, not one to the CLOSE.
 	elsewhere.Write(append([]byte{0xDA, 0x72, 9, 11}, make([]byte, 60)...))
-	elsewhere.SetReadDeadline(time.Now().Add(testkit.Patience))
+	elsewhere.SetReadDeadline(time.Now().Add(testkit.WaitLimit))
 	answer := make([]byte, 100)
 	if n, err := elsewhere.Read(answer); err != nil || n != 21 || answer[3] != 12 || answer[20] != 0 {
 		t.Errorf("a CLOSE from elsewhere was answered with %x, %v", answer[:n], err)
 	}
 
-	host.Pause(true)
+	host.SetPaused(true)
 	for range 3 {
 		host.Inject(bye)
 	}
@@ -158,7 +158,7 @@ func TestClose(t *testing.T) {
 		return status == 404
 	})
 	p.Send(host.Cred.ID, "anybody there?")
-	testkit.Eventually(t, "the joiner learns by ERROR 5", p.Logs("error 5"))
+	testkit.Eventually(t, "the joiner learns by ERROR 5", p.HasLogged("error 5"))
 	if log := host.Log(); len(log) != 0 {
 		t.Errorf("CLOSE was answered: %q", log)
 	}
@@ -183,15 +183,15 @@ func TestRoamUTP1(t *testing.T) {
 	f := dev(t)
 	a, _ := f.allocate(4)
 	host := play(t, enginetest.UTP1, a)
-	testkit.Eventually(t, "bound", host.Is(enginetest.Established))
+	testkit.Eventually(t, "bound", host.HasStatus(enginetest.Established))
 	fresh, err := net.ListenUDP("udp", &net.UDPAddr{IP: f.udp.Addr().AsSlice()})
 	if err != nil {
 		t.Fatal(err)
 	}
-	old := host.Swap(fresh)
-	testkit.Eventually(t, "its PING earns ERROR 3", host.Logs("error 3"))
+	old := host.SwapSocket(fresh)
+	testkit.Eventually(t, "its PING earns ERROR 3", host.HasLogged("error 3"))
 	host.Inject(enginetest.SignedBind(host.Cred, 0))
-	host.Swap(old).Close()
+	host.SwapSocket(old).Close()
 	// The client reads in order: when a PING from its old port was answered, all that it
 	// read at the new one is in its log.
 	echoed := func(more int) {
@@ -201,7 +201,7 @@ func TestRoamUTP1(t *testing.T) {
 	echoed(1)
 	before := len(host.Log())
 	echoed(3)
-	testkit.Eventually(t, "it is bound at its old port", host.Is(enginetest.Established))
+	testkit.Eventually(t, "it is bound at its old port", host.HasStatus(enginetest.Established))
 	if len(host.Log()) != before {
 		t.Errorf("at its old port: log %q", host.Log())
 	}

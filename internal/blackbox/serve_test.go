@@ -71,7 +71,7 @@ func (f *ferry) kill() {
 // says waits until the log holds want.
 func (f *ferry) says(want string) {
 	f.t.Helper()
-	if !testkit.Poll(testkit.Patience, func() bool { return strings.Contains(f.log.String(), want) }) {
+	if !testkit.Poll(testkit.WaitLimit, func() bool { return strings.Contains(f.log.String(), want) }) {
 		f.t.Fatalf("the log does not say %q:\n%s", want, f.log.String())
 	}
 }
@@ -109,9 +109,9 @@ func (f *ferry) matchBy(v enginetest.Version, connectionType string) match {
 	f.t.Helper()
 	a, code := f.allocate(4)
 	m := match{playBy(f.t, v, connectionType, a), nil, code}
-	testkit.Eventually(f.t, "host is bound", m.host.Is(enginetest.Established))
+	testkit.Eventually(f.t, "host is bound", m.host.HasStatus(enginetest.Established))
 	m.player = playBy(f.t, v, connectionType, f.join(code))
-	testkit.Eventually(f.t, "player is bound", m.player.Is(enginetest.Established))
+	testkit.Eventually(f.t, "player is bound", m.player.HasStatus(enginetest.Established))
 	m.player.Connect()
 	testkit.Eventually(f.t, "player is accepted", m.player.HasPeers(1))
 	m.talk(f.t, "hello")
@@ -127,7 +127,7 @@ func (m match) talk(t *testing.T, content string) {
 // close ends both allocations.
 func (m match) close() {
 	for _, u := range []*enginetest.UTP{m.host, m.player} {
-		u.Pause(true)
+		u.SetPaused(true)
 		u.Inject(append([]byte{0xDA, 0x72, 0, 11}, u.Cred.ID[:]...))
 	}
 }
@@ -142,7 +142,7 @@ func TestCrash(t *testing.T) {
 	m, gone := f.match(), f.match()
 	gone.close()
 	testkit.Eventually(t, "two have gone", func() bool { return f.metric("ferry_allocations") == 2 })
-	m.host.Pause(true) // It comes back later than the player.
+	m.host.SetPaused(true) // It comes back later than the player.
 	f.kill()
 
 	f = p.serve("--udp", udp)
@@ -165,7 +165,7 @@ func TestCrash(t *testing.T) {
 	if status, _ := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, gone.code)); status != 404 {
 		t.Errorf("a join for a host that had gone: %d", status)
 	}
-	m.host.Pause(false)
+	m.host.SetPaused(false)
 	testkit.Eventually(t, "the code leads to the host again", func() bool {
 		status, _ := f.post("/v1/join", join)
 		return status == 200
@@ -173,7 +173,7 @@ func TestCrash(t *testing.T) {
 	testkit.Eventually(t, "the match goes on", func() bool {
 		m.host.Send(m.player.Cred.ID, "after the crash")
 		time.Sleep(10 * time.Millisecond)
-		return m.player.Got(m.host.Cred.ID, "after the crash")()
+		return m.player.HasReceived(m.host.Cred.ID, "after the crash")()
 	})
 	m.talk(t, "as before")
 	if n := f.metric("ferry_recovery_rebuilt_total"); n != 2 {

@@ -150,7 +150,7 @@ func TestMessageSizes(t *testing.T) {
 	start := func() (*enginetest.UTP, allocation, allocation) {
 		a, code := f.allocate(4)
 		host := play(t, enginetest.UTP2, a)
-		testkit.Eventually(t, "host is bound", host.Is(enginetest.Established))
+		testkit.Eventually(t, "host is bound", host.HasStatus(enginetest.Established))
 		return host, a, f.join(code)
 	}
 	lines := func(match string) (found []string) {

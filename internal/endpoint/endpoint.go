@@ -1,6 +1,6 @@
-// Package endpoint is the key by which the relay knows a peer: a UDP source, a DTLS
-// session or a WebSocket. It is a leaf, since sockets, the allocation map and the
-// engine share it.
+// Package endpoint defines the key of a peer: a UDP source, a DTLS session or a
+// WebSocket. It imports no package of this module, since sockets, the allocation table
+// and the engine share it.
 package endpoint
 
 import (
@@ -9,8 +9,8 @@ import (
 	"strconv"
 )
 
-// Kind says by which way a peer is reached. It is part of an [Endpoint], so
-// that a UDP source and, say, a DTLS session behind the same ip:port are two
+// Kind is the transport of a peer. It is part of an [Endpoint], so
+// that a UDP source and a DTLS session behind the same ip:port are two
 // different keys.
 type Kind uint8
 
@@ -47,23 +47,23 @@ func (k Kind) String() string {
 //	        a serial kind: Hi = 0 and Lo = the serial
 //	Tail    port | local<<16 | kind<<32 | listener<<40
 //
-// local is a number that a [Group] gave to the local address the peer sent to,
-// 0 when the kernel may choose; listener is [Config].Listener. IPv6 zones are
-// not kept: a peer with a link-local address is answered through the interface
+// local is the number that a sock.Group assigned to the local address the peer sent
+// to, 0 if the kernel chooses; listener is sock.Config.Listener. IPv6 zones are
+// not kept: replies to a link-local address leave through the interface
 // of the local address instead.
 //
-// It is a struct and no array because Go passes a struct of words in registers,
-// and look-ups wait for their key.
+// It is a struct rather than an array because Go passes a struct of words in
+// registers.
 type Endpoint struct{ Hi, Lo, Tail uint64 }
 
-// Where the parts of Tail begin.
+// Bit offsets of the parts of Tail.
 const (
 	LocalShift    = 16
 	KindShift     = 32
 	ListenerShift = 40
 )
 
-// UDP is the Endpoint of a UDP peer. An IPv4-mapped IPv6 address is
+// UDP returns the Endpoint of a UDP peer. An IPv4-mapped IPv6 address is
 // unmapped, a zone is dropped, an invalid address gives the zero Endpoint.
 func UDP(addr netip.AddrPort, local uint16, listener uint8) Endpoint {
 	ip := addr.Addr().Unmap()
@@ -82,8 +82,8 @@ func UDP(addr netip.AddrPort, local uint16, listener uint8) Endpoint {
 	return Endpoint{}
 }
 
-// Serial is the Endpoint of a session that has a serial number instead
-// of an address. Serials must never be used twice in a process.
+// Serial returns the Endpoint of a session that has a serial number instead
+// of an address. A serial must not be used twice in a process.
 func Serial(k Kind, serial uint64) Endpoint {
 	return Endpoint{0, serial, uint64(k) << KindShift}
 }
@@ -97,10 +97,10 @@ func (e Endpoint) Port() uint16 { return uint16(e.Tail) }
 // Local returns the number of the local address the peer sent to, 0 = any.
 func (e Endpoint) Local() uint16 { return uint16(e.Tail >> LocalShift) }
 
-// Listener returns [Config].Listener of the socket the peer was heard on.
+// Listener returns sock.Config.Listener of the socket that received from the peer.
 func (e Endpoint) Listener() uint8 { return uint8(e.Tail >> ListenerShift) }
 
-// Serial returns the serial of a [Serial], 0 for a UDP endpoint.
+// Serial returns the serial number, 0 for a UDP endpoint.
 func (e Endpoint) Serial() uint64 {
 	if k := e.Kind(); k == KindUDP4 || k == KindUDP6 {
 		return 0

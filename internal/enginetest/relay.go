@@ -1,3 +1,10 @@
+// Package enginetest helps to test code that is built on a relay. [Start] runs a relay
+// on loopback for the length of a test, and [UTP] is a model of a real game client
+// for it, or for any other relay that speaks the protocol.
+//
+// The client model is written from the published text and from observed
+// behaviour alone: it shares no code with the relay, so that one misreading
+// cannot hide in both.
 package enginetest
 
 import (
@@ -14,29 +21,29 @@ import (
 // Relay is a relay that runs for the length of a test, or until Stop.
 type Relay struct {
 	*engine.Server
-	// Kept are the join codes that it found in its state file.
+	// Kept are the join codes from its state file.
 	Kept []engine.KeptCode
 
 	t      testing.TB
 	cancel context.CancelFunc
 	ended  chan struct{} // closed when Run has returned
-	err    error         // what it returned, from then on
+	err    error         // of Run, from then on
 }
 
 // Tenant is the tenant of everything that [Relay.Host] and [Relay.Joiner]
 // reserve.
 var Tenant = alloc.Tenant{Project: "enginetest", Environment: "test"}
 
-// Start makes a relay of a random identity, runs it, and stops it when the test
-// ends; the test fails if it does not stop cleanly.
+// Start runs a relay with a random identity and stops it when the test
+// ends; the test fails if Run returns an error.
 func Start(t testing.TB, cfg engine.Config) *Relay {
 	t.Helper()
-	return StartAs(t, cfg, Sealer(t))
+	return StartWithSealer(t, cfg, Sealer(t))
 }
 
-// StartAs is Start for a relay whose identity is given, so that another one can
-// be started after it that is the same relay.
-func StartAs(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Relay {
+// StartWithSealer is Start with the identity of sealer, so that a test can restart
+// the same relay.
+func StartWithSealer(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Relay {
 	t.Helper()
 	srv, err := engine.New(cfg, sealer)
 	if err != nil {
@@ -52,7 +59,7 @@ func StartAs(t testing.TB, cfg engine.Config, sealer *alloc.Sealer) *Relay {
 	return r
 }
 
-// Stop ends the relay and waits until it has.
+// Stop stops the relay and waits until Run has returned.
 func (r *Relay) Stop() {
 	r.t.Helper()
 	r.cancel()
@@ -72,13 +79,13 @@ func (r *Relay) Ended() bool {
 	}
 }
 
-// Identity is what stays of a relay when it is started again.
+// Identity is the part of a relay that survives a restart.
 type Identity struct {
 	Master alloc.MasterKey
 	Relay  alloc.RelayID
 }
 
-// NewIdentity returns a random one.
+// NewIdentity returns a random identity.
 func NewIdentity(t testing.TB) Identity {
 	t.Helper()
 	var i Identity
@@ -90,7 +97,7 @@ func NewIdentity(t testing.TB) Identity {
 	return i
 }
 
-// Sealer returns the sealer of a further run.
+// Sealer returns the sealer of another run.
 func (i Identity) Sealer(t testing.TB) *alloc.Sealer {
 	t.Helper()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: i.Master, Relay: i.Relay})
@@ -130,7 +137,7 @@ func (r *Relay) Joiner(player string, host proto.AllocationID) alloc.Reservation
 	return res
 }
 
-// Credentials are what a client needs to know of a reservation on this relay.
+// Credentials returns the credentials of a reservation for a client of this relay.
 func (r *Relay) Credentials(res alloc.Reservation) Credentials {
 	return Credentials{
 		Relay: loopback(r.Addr()), ID: [16]byte(res.ID), Key: res.Key[:],

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// Credentials are what the Allocations API hands to a player.
+// Credentials are the part of an Allocations API response that a player uses.
 type Credentials struct {
 	Relay              netip.AddrPort
 	ID                 [16]byte
@@ -35,7 +35,7 @@ const (
 	UTP2 Version = 2
 )
 
-// Status is what the game sees of its relay.
+// Status is the state of the relay connection in the game.
 type Status string
 
 // The statuses. Invalid is the end of the game session.
@@ -45,7 +45,7 @@ const (
 	Invalid        Status = "allocation invalid"
 )
 
-// Message is what arrived in a RELAY.
+// Message is the content of a received RELAY.
 type Message struct {
 	From    [16]byte
 	Content string
@@ -59,34 +59,34 @@ type UTP struct {
 	Retry      time.Duration // between BINDs and CONNECT_REQUESTs; 0: 1 s
 	PingPeriod time.Duration // 0: 3 s
 
-	mu        sync.Mutex
-	conn      *net.UDPConn
-	status    Status
-	nonce     uint16
-	binds     int
-	lastBind  time.Time
-	lastSent  time.Time
-	lastHeard time.Time
-	wanted    bool // Connect was called
-	lastConn  time.Time
-	peers     [][16]byte
-	inbox     []Message
-	logged    []string // what the game's log would show
-	violation string   // a datagram that a relay must never send
-	paused    bool
-	quiet     bool
-	asked     int // CONNECT_REQUESTs that no ACCEPTED has answered
-	echoes    int // PINGs that the relay has answered
+	mu              sync.Mutex
+	conn            *net.UDPConn
+	status          Status
+	nonce           uint16
+	binds           int
+	lastBind        time.Time
+	lastSent        time.Time
+	lastReceived    time.Time
+	connecting      bool // Connect was called
+	lastConn        time.Time
+	peers           [][16]byte
+	inbox           []Message
+	logged          []string // the lines of the game's log
+	violation       string   // a datagram that a relay must never send
+	paused          bool
+	quiet           bool
+	pendingRequests int // CONNECT_REQUESTs that no ACCEPTED has answered
+	echoes          int // PINGs that the relay has answered
 }
 
 // NewUTP opens a client's socket on the loopback address of its relay.
 func NewUTP(v Version, cred Credentials) (*UTP, error) {
 	u := &UTP{Version: v, Cred: cred, Retry: time.Second, PingPeriod: 3 * time.Second, status: NotEstablished}
-	return u, u.Roam()
+	return u, u.ChangePort()
 }
 
-// Roam moves the client to a new port, as a network change does.
-func (u *UTP) Roam() error {
+// ChangePort moves the client to a new port, as a network change does.
+func (u *UTP) ChangePort() error {
 	conn, err := net.ListenUDP("udp", &net.UDPAddr{IP: u.Cred.Relay.Addr().AsSlice()})
 	if err != nil {
 		return err
@@ -100,9 +100,9 @@ func (u *UTP) Roam() error {
 	return nil
 }
 
-// Swap exchanges the client's socket for another and returns the old one, so
+// SwapSocket exchanges the client's socket for another and returns the old one, so
 // that a test can bring it back to its old port.
-func (u *UTP) Swap(conn *net.UDPConn) *net.UDPConn {
+func (u *UTP) SwapSocket(conn *net.UDPConn) *net.UDPConn {
 	u.mu.Lock()
 	defer u.mu.Unlock()
 	old := u.conn
@@ -111,7 +111,7 @@ func (u *UTP) Swap(conn *net.UDPConn) *net.UDPConn {
 }
 
 // Run plays the client until ctx ends and then closes its socket. Like a game
-// that quits, it says nothing to the relay.
+// that quits, it sends nothing to the relay.
 func (u *UTP) Run(ctx context.Context) {
 	buf := make([]byte, 2048)
 	for ctx.Err() == nil {
@@ -139,7 +139,7 @@ func (u *UTP) Run(ctx context.Context) {
 	u.conn.Close()
 }
 
-// update sends what is due.
+// update sends the messages that are due.
 func (u *UTP) update(now time.Time) {
 	switch u.status {
 	case NotEstablished:
@@ -157,13 +157,13 @@ func (u *UTP) update(now time.Time) {
 		if now.Sub(u.lastSent) > u.PingPeriod {
 			u.send(now, append(message(2, u.Cred.ID[:]), 1, 0))
 		}
-		if now.Sub(u.lastHeard) > 3*u.PingPeriod {
+		if now.Sub(u.lastReceived) > 3*u.PingPeriod {
 			u.bind(now) // The stored nonce, and it stays.
-			u.lastHeard = now
+			u.lastReceived = now
 		}
-		if u.wanted && len(u.peers) == 0 && now.Sub(u.lastConn) >= u.Retry {
+		if u.connecting && len(u.peers) == 0 && now.Sub(u.lastConn) >= u.Retry {
 			u.lastConn = now
-			u.asked++
+			u.pendingRequests++
 			u.send(now, append(append(message(3, u.Cred.ID[:]), 255), u.Cred.HostConnectionData...))
 		}
 	}
@@ -203,7 +203,7 @@ func message(t byte, ids ...[]byte) []byte {
 	return pkt
 }
 
-// handle takes one datagram as strictly as the client of that version does.
+// handle checks one datagram as strictly as the client of that version does.
 func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 	if u.Version == UTP1 && from != u.Cred.Relay {
 		u.violation = fmt.Sprintf("datagram from %v, not from %v", from, u.Cred.Relay)
@@ -213,7 +213,7 @@ func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 		u.violation = fmt.Sprintf("bad header %x", pkt)
 		return
 	}
-	u.lastHeard = now
+	u.lastReceived = now
 	exact := map[byte]int{1: 4, 2: 22, 6: 36, 8: 36, 9: 36, 12: 21}
 	if want, ok := exact[pkt[3]]; ok && len(pkt) != want {
 		u.violation = fmt.Sprintf("type %d with %d bytes, want %d", pkt[3], len(pkt), want)
@@ -228,7 +228,7 @@ func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 		}
 		u.echoes++
 	case 6:
-		u.accepted(pkt)
+		u.handleAccepted(pkt)
 	case 8:
 		if u.Version == UTP2 {
 			u.logged = append(u.logged, "limit of players reached")
@@ -239,35 +239,35 @@ func (u *UTP) handle(now time.Time, pkt []byte, from netip.AddrPort) {
 			u.forget([16]byte(pkt[4:20]))
 		}
 	case 10:
-		u.relayed(pkt)
+		u.handleRelay(pkt)
 	case 12:
-		u.error(now, pkt[20])
+		u.handleError(now, pkt[20])
 	default:
 		u.violation = fmt.Sprintf("a relay sent type %d", pkt[3])
 	}
 }
 
-func (u *UTP) accepted(pkt []byte) {
-	answer := u.asked > 0
+func (u *UTP) handleAccepted(pkt []byte) {
+	answer := u.pendingRequests > 0
 	if answer {
-		u.asked--
+		u.pendingRequests--
 	}
-	if !u.wanted {
+	if !u.connecting {
 		if !answer {
-			u.violation = "ACCEPTED for who did not ask"
+			u.violation = "ACCEPTED without a CONNECT_REQUEST"
 		}
-		return // It asked, and has left since.
+		return // The client has left since its CONNECT_REQUEST.
 	}
 	if string(pkt[20:36]) != string(u.Cred.ID[:]) {
-		u.violation = "ACCEPTED for somebody else"
+		u.violation = "ACCEPTED for another client"
 	}
 	if len(u.peers) == 0 {
 		u.peers = append(u.peers, [16]byte(pkt[4:20]))
 	}
 }
 
-// relayed takes a RELAY. A host learns of a player by its first one.
-func (u *UTP) relayed(pkt []byte) {
+// handleRelay handles a RELAY. A host learns of a player by its first one.
+func (u *UTP) handleRelay(pkt []byte) {
 	if len(pkt) < 38 || int(binary.BigEndian.Uint16(pkt[36:])) != len(pkt)-38 || string(pkt[20:36]) != string(u.Cred.ID[:]) {
 		u.violation = fmt.Sprintf("bad RELAY %x", pkt[:min(len(pkt), 38)])
 		return
@@ -278,13 +278,13 @@ func (u *UTP) relayed(pkt []byte) {
 		u.peers = append(u.peers, from)
 	}
 	u.inbox = append(u.inbox, Message{from, content})
-	if content == goodbye { // The other side's transport says goodbye.
+	if content == transportDisconnect { // The peer's transport disconnects.
 		u.forget(from)
 		u.send(time.Now(), message(9, u.Cred.ID[:], from[:]))
 	}
 }
 
-func (u *UTP) error(now time.Time, code byte) {
+func (u *UTP) handleError(now time.Time, code byte) {
 	switch code {
 	case 1, 4:
 		u.status = Invalid
@@ -301,5 +301,5 @@ func (u *UTP) forget(peer [16]byte) {
 	u.peers = slices.DeleteFunc(u.peers, func(p [16]byte) bool { return p == peer })
 }
 
-// goodbye stands for the transport's own disconnect message inside a RELAY.
-const goodbye = "\x02goodbye"
+// transportDisconnect stands for the transport's own disconnect message inside a RELAY.
+const transportDisconnect = "\x02goodbye"

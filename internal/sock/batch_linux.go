@@ -4,8 +4,6 @@ package sock
 
 import (
 	"encoding/binary"
-	"math/rand/v2"
-	"strings"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"golang.org/x/sys/unix"
@@ -21,7 +19,7 @@ type RecvBatch struct {
 	ctrls   []byte // empty unless the group listens on a wildcard
 	buf     []byte
 	used    int  // slots the kernel wrote in the last call
-	idle    bool // nothing came for heldTimeout
+	idle    bool // no datagram came for heldTimeout
 	poll    [1]unix.PollFd
 	nameLen int
 	ctrlLen int
@@ -30,7 +28,7 @@ type RecvBatch struct {
 	locals  *locals
 	last    localAddr // the local address seen last and its number
 	lastID  uint16
-	row
+	errors  errorStreak
 }
 
 // NewRecvBatch allocates a batch of [Config].Batch slots for c.
@@ -71,8 +69,8 @@ func (b *RecvBatch) wire(i int) {
 	}
 }
 
-// rearm restores the lengths the kernel has overwritten, in the used slots only.
-func (b *RecvBatch) rearm() {
+// reset restores the lengths the kernel has overwritten, in the used slots only.
+func (b *RecvBatch) reset() {
 	for i := range b.hdrs[:b.used] {
 		h := &b.hdrs[i].hdr
 		h.Namelen = uint32(b.nameLen)
@@ -124,7 +122,7 @@ func (b *RecvBatch) local(i int) uint16 {
 
 // SendBatch is a list of datagrams for one Send. Datagrams to one endpoint
 // leave in order; those of one size may leave as one message, see
-// merge.go. Headers, iovecs, names and control messages are wired once in
+// merger. Headers, iovecs, names and control messages are wired once in
 // NewSendBatch. One goroutine owns it.
 type SendBatch struct {
 	hdrs     []mmsghdr    // by message
@@ -139,7 +137,7 @@ type SendBatch struct {
 	v4       bool
 	listener uint8
 	locals   *locals
-	*merger  // nil: no merging
+	merger   *merger // nil: no merging
 }
 
 // NewSendBatch allocates a batch for at most max datagrams; values outside 1 to
@@ -160,7 +158,7 @@ func (c *Conn) NewSendBatch(max int) *SendBatch {
 	}
 	b.ctrlLen = b.infoLen + unix.CmsgSpace(segmentLen)
 	b.ctrls = make([]byte, max*b.ctrlLen)
-	if c.segments.Load() > 0 {
+	if c.segments.bytes.Load() > 0 {
 		b.merger = newMerger(&c.segments, max)
 	}
 	for i := range b.hdrs {
@@ -184,11 +182,11 @@ func (b *SendBatch) wire(i int) {
 		initPktinfo(ctrl, b.v4)
 	}
 	initSegment(ctrl[b.infoLen:])
-	b.alone(i)
+	b.wireSingle(i)
 }
 
-// alone wires message i for one datagram.
-func (b *SendBatch) alone(i int) {
+// wireSingle wires message i for one datagram.
+func (b *SendBatch) wireSingle(i int) {
 	h := &b.hdrs[i].hdr
 	h.Iov = &b.iovs[i]
 	h.SetIovlen(1)
@@ -207,7 +205,7 @@ func (b *SendBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
 		b.refused++
 		return true
 	}
-	if b.merger != nil && b.place(to, pkt, b.n) {
+	if b.merger != nil && b.merger.merge(to, pkt, b.n) {
 		return true
 	}
 	i := b.n
@@ -240,28 +238,29 @@ func (b *SendBatch) setSource(i int, to endpoint.Endpoint) {
 	h.SetControllen(b.infoLen)
 }
 
-// seal wires the messages that are runs. It comes after the last Add.
-func (b *SendBatch) seal() {
-	if b.merger == nil || b.joined == 0 {
+// wireRuns wires the messages that are runs. Send calls it after the last Add.
+func (b *SendBatch) wireRuns() {
+	m := b.merger
+	if m == nil || m.joined == 0 {
 		return
 	}
 	used := 0
-	for i := range b.runs[:b.n] {
-		r := &b.runs[i]
+	for i := range m.runs[:b.n] {
+		r := &m.runs[i]
 		if r.count == 1 {
 			continue
 		}
-		parts := append(b.gather[used:used:used+int(r.count)], b.iovs[i])
-		for d, left := r.head, r.count; left > 1; d, left = b.next[d], left-1 {
-			parts = append(parts, b.parts[d])
+		parts := append(m.gather[used:used:used+int(r.count)], b.iovs[i])
+		for d, left := r.head, r.count; left > 1; d, left = m.next[d], left-1 {
+			parts = append(parts, m.parts[d])
 		}
 		used += int(r.count)
-		b.together(i, parts, int(r.segment))
+		b.wireRun(i, parts, int(r.segment))
 	}
 }
 
-// together wires message i for a run.
-func (b *SendBatch) together(i int, parts []unix.Iovec, segment int) {
+// wireRun wires message i for a run.
+func (b *SendBatch) wireRun(i int, parts []unix.Iovec, segment int) {
 	h := &b.hdrs[i].hdr
 	h.Iov = &parts[0]
 	h.SetIovlen(len(parts))
@@ -275,50 +274,47 @@ func (b *SendBatch) together(i int, parts []unix.Iovec, segment int) {
 	}
 }
 
-// part makes message i datagram k of its run, alone, and reports false when
-// there is no such datagram. Send falls back to it for a run that was refused,
-// from k = 0 on.
-func (b *SendBatch) part(i, k int) bool {
-	r := &b.runs[i]
-	if k >= int(r.count) {
-		return false
-	}
+// wirePart wires message i for datagram k of its run alone. Send falls back to it
+// for a run that was refused, from k = 0 on.
+func (b *SendBatch) wirePart(i, k int) {
+	m := b.merger
+	r := &m.runs[i]
 	if k > 0 {
 		d := r.head
 		for ; k > 1; k-- {
-			d = b.next[d]
+			d = m.next[d]
 		}
-		b.iovs[i] = b.parts[d]
+		b.iovs[i] = m.parts[d]
 	}
-	b.alone(i)
+	b.wireSingle(i)
 	if b.infoLen > 0 {
 		b.setSource(i, r.to)
 	}
-	return true
 }
 
-// partSize returns the size of the datagram that part made message i.
+// partSize returns the size of the datagram that wirePart wired as message i.
 func (b *SendBatch) partSize(i int) int { return int(b.iovs[i].Len) }
 
 // Len returns the number of datagrams.
 func (b *SendBatch) Len() int {
 	if b.merger != nil {
-		return b.n + b.joined + b.refused
+		return b.n + b.merger.joined + b.refused
 	}
 	return b.n + b.refused
 }
 
 // Reset drops the datagrams and gives the borrowed packets back.
 func (b *SendBatch) Reset() {
-	merged := b.merger != nil && b.joined > 0
+	m := b.merger
+	merged := m != nil && m.joined > 0
 	for i := range b.iovs[:b.n] {
 		b.iovs[i].Base = nil
-		if merged && b.runs[i].count > 1 {
-			b.alone(i)
+		if merged && m.runs[i].count > 1 {
+			b.wireSingle(i)
 		}
 	}
-	if b.merger != nil {
-		b.merger.reset()
+	if m != nil {
+		m.reset()
 	}
 	b.n, b.refused = 0, 0
 }
@@ -326,170 +322,90 @@ func (b *SendBatch) Reset() {
 // size returns the payload bytes of message i, and count its datagrams.
 func (b *SendBatch) size(i int) int {
 	if n := b.count(i); n > 1 {
-		return int(b.runs[i].bytes)
+		return int(b.merger.runs[i].bytes)
 	}
 	return int(b.iovs[i].Len)
 }
 
 func (b *SendBatch) count(i int) int {
-	if b.merger == nil || b.joined == 0 {
+	if b.merger == nil || b.merger.joined == 0 {
 		return 1
 	}
-	return int(b.runs[i].count)
+	return int(b.merger.runs[i].count)
 }
 
-// segment returns the segment size of message i.
-func (b *SendBatch) segment(i int) int { return int(b.runs[i].segment) }
+// segmentSize returns the segment size of message i.
+func (b *SendBatch) segmentSize(i int) int { return int(b.merger.runs[i].segment) }
 
-// maxRun is the largest number of datagrams in a run: UDP_MAX_SEGMENTS of
-// kernels before 6.9; later ones take 128.
-const maxRun = 64
+// The control message IP_PKTINFO holds the interface, the address to answer
+// from and the address in the header (ip(7)); IPV6_PKTINFO holds the address
+// and the interface (ipv6(7)). Numbers are in host order, addresses as on the
+// wire. Only one kind is switched on per socket, so that it is always first.
 
-// canMerge reports whether a socket may merge: not where the kernel lacks
-// UDP_SEGMENT, or is one of those that corrupt runs of equal datagrams (7.0 to
-// 7.1.4; tailscale/tailscale#20547).
-func canMerge(fd int) bool {
-	if _, err := unix.GetsockoptInt(fd, unix.IPPROTO_UDP, unix.UDP_SEGMENT); err != nil {
-		return false
+const (
+	cmsgLevelAt = unix.SizeofCmsghdr - 8
+	cmsgTypeAt  = unix.SizeofCmsghdr - 4
+)
+
+func pktinfoLen(v4 bool) int {
+	if v4 {
+		return unix.SizeofInet4Pktinfo
 	}
-	var name unix.Utsname
-	return unix.Uname(&name) != nil || !corrupts(unix.ByteSliceToString(name.Release[:]))
+	return unix.SizeofInet6Pktinfo
 }
 
-// corrupts reports whether a kernel of that release sends merged runs wrongly.
-func corrupts(release string) bool {
-	var v [3]int
-	for i, part := range strings.SplitN(release, ".", 3) {
-		for _, c := range part {
-			if c < '0' || c > '9' {
-				break
-			}
-			v[i] = v[i]*10 + int(c-'0')
-		}
+func pktinfoType(v4 bool) (level, typ uint32) {
+	if v4 {
+		return unix.IPPROTO_IP, unix.IP_PKTINFO
 	}
-	return v[0] == 7 && (v[1] == 0 || v[1] == 1 && v[2] <= 4)
+	return unix.IPPROTO_IPV6, unix.IPV6_PKTINFO
 }
 
-// run is the message that datagrams to one endpoint share. Its first datagram
-// is in SendBatch.iovs, as that of a message which nothing joins: most are.
-type run struct {
-	to         endpoint.Endpoint
-	head, last int32 // datagrams that joined, linked by merger.next
-	count      int32
-	segment    int32 // size of every datagram but the last
-	bytes      int32
-	closed     bool // the last one was shorter, or the run is full
-}
-
-// merger finds the run that a datagram can join. It belongs to its SendBatch.
-type merger struct {
-	limit  *segmentLimit
-	runs   []run        // by message
-	parts  []unix.Iovec // datagrams that joined a run, as they came
-	next   []int32      // of those: the next one of its run
-	gather []unix.Iovec // the parts of merged runs, in order of the messages
-	cells  []uint32     // by hash of the endpoint: generation<<16 | message
-	round  uint32       // generation of the present batch
-	secret uint64
-	joined int // datagrams in parts
-}
-
-func newMerger(limit *segmentLimit, max int) *merger {
-	size := 2
-	for size < 2*max {
-		size *= 2
+// parsePktinfo reads the local address out of the first n bytes of a control
+// slot. It refuses addresses that cannot be the source of a reply.
+func parsePktinfo(slot []byte, n int, v4 bool) (localAddr, bool) {
+	level, typ := pktinfoType(v4)
+	if n < unix.CmsgLen(pktinfoLen(v4)) ||
+		binary.NativeEndian.Uint32(slot[cmsgLevelAt:]) != level ||
+		binary.NativeEndian.Uint32(slot[cmsgTypeAt:]) != typ {
+		return localAddr{}, false
 	}
-	return &merger{
-		limit: limit, runs: make([]run, max), parts: make([]unix.Iovec, max), next: make([]int32, max),
-		gather: make([]unix.Iovec, max), cells: make([]uint32, size), round: 1, secret: rand.Uint64() | 1,
+	data := slot[unix.CmsgLen(0):]
+	if v4 {
+		a := localAddr{lo: uint64(binary.BigEndian.Uint32(data[4:8]))}
+		return a, a.lo != 0
 	}
+	a := localAddr{hi: binary.BigEndian.Uint64(data[:8]), lo: binary.BigEndian.Uint64(data[8:16])}
+	switch {
+	case a.hi>>56 == 0xff: // multicast
+		return localAddr{}, false
+	case a.hi>>54 == 0xfe80>>6: // link-local: an address only together with its interface
+		a.zone = binary.NativeEndian.Uint32(data[16:20])
+	}
+	return a, true
 }
 
-// place lets a datagram join a message, or reports false when it must begin
-// message fresh.
-func (m *merger) place(to endpoint.Endpoint, pkt []byte, fresh int) (joined bool) {
-	at, mask := m.hash(to), uint64(len(m.cells)-1)
-	for ; m.cells[at&mask]>>16 == m.round; at++ {
-		r := &m.runs[m.cells[at&mask]&0xFFFF]
-		if r.to == to {
-			if r.join(int32(len(pkt))) {
-				m.append(r, pkt)
-				return true
-			}
-			break // A new run for this endpoint takes the cell.
-		}
-	}
-	m.cells[at&mask] = m.round<<16 | uint32(fresh)
-	r := &m.runs[fresh]
-	r.to, r.count, r.segment, r.bytes = to, 1, int32(len(pkt)), int32(len(pkt))
-	r.closed = len(pkt) == 0 || uint32(len(pkt)) > m.limit.Load()
-	return false
-}
-
-// append adds a datagram that has joined r.
-func (m *merger) append(r *run, pkt []byte) {
-	d := int32(m.joined)
-	m.joined++
-	m.parts[d].Base = base(pkt)
-	m.parts[d].SetLen(len(pkt))
-	if r.count == 2 {
-		r.head = d
-	} else {
-		m.next[r.last] = d
-	}
-	r.last = d
-}
-
-// join takes a datagram of n bytes into the run, if it may follow. An empty one
-// cannot be cut off a message.
-func (r *run) join(n int32) bool {
-	if r.closed || n == 0 || n > r.segment || r.bytes+n > maxRunBytes {
-		return false
-	}
-	r.count++
-	r.bytes += n
-	r.closed = n < r.segment || r.count == maxRun
-	return true
-}
-
-// base returns the first byte of a datagram, or nil.
-func base(pkt []byte) *byte {
-	if len(pkt) == 0 {
-		return nil
-	}
-	return &pkt[0]
-}
-
-func (m *merger) hash(to endpoint.Endpoint) uint64 {
-	x := (to.Hi ^ to.Lo ^ to.Tail*0x9E3779B97F4A7C15) * m.secret
-	return x ^ x>>32
-}
-
-func (m *merger) reset() {
-	for i := range m.parts[:m.joined] {
-		m.parts[i].Base = nil
-	}
-	m.joined = 0
-	m.round++
-	if m.round == 1<<16 {
-		clear(m.cells)
-		m.round = 1
-	}
-}
-
-const segmentLen = 2 // UDP_SEGMENT holds a uint16
-
-// initSegment writes the header of the control message into a slot.
-func initSegment(slot []byte) {
+// initPktinfo writes the header of a control message into a slot.
+func initPktinfo(slot []byte, v4 bool) {
+	size := unix.CmsgLen(pktinfoLen(v4))
 	if cmsgLevelAt == 8 {
-		binary.NativeEndian.PutUint64(slot, uint64(unix.CmsgLen(segmentLen)))
+		binary.NativeEndian.PutUint64(slot, uint64(size))
 	} else {
-		binary.NativeEndian.PutUint32(slot, uint32(unix.CmsgLen(segmentLen)))
+		binary.NativeEndian.PutUint32(slot, uint32(size))
 	}
-	binary.NativeEndian.PutUint32(slot[cmsgLevelAt:], unix.IPPROTO_UDP)
-	binary.NativeEndian.PutUint32(slot[cmsgTypeAt:], unix.UDP_SEGMENT)
+	level, typ := pktinfoType(v4)
+	binary.NativeEndian.PutUint32(slot[cmsgLevelAt:], level)
+	binary.NativeEndian.PutUint32(slot[cmsgTypeAt:], typ)
 }
 
-func putSegment(slot []byte, size int) {
-	binary.NativeEndian.PutUint16(slot[unix.CmsgLen(0):], uint16(size))
+// putPktinfo writes the source address into a slot that initPktinfo prepared.
+func putPktinfo(slot []byte, a localAddr, v4 bool) {
+	data := slot[unix.CmsgLen(0):]
+	if v4 {
+		binary.BigEndian.PutUint32(data[4:8], uint32(a.lo))
+		return
+	}
+	binary.BigEndian.PutUint64(data[:8], a.hi)
+	binary.BigEndian.PutUint64(data[8:16], a.lo)
+	binary.NativeEndian.PutUint32(data[16:20], a.zone)
 }

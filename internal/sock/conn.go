@@ -44,7 +44,7 @@ type kernel interface {
 	send(b *SendBatch, first, end int) (int, syscall.Errno)
 }
 
-// SendResult is what became of the datagrams of a batch.
+// SendResult is the result of sending a batch.
 type SendResult struct {
 	Sent     int // datagrams the kernel took
 	Bytes    int // payload bytes of those
@@ -53,7 +53,7 @@ type SendResult struct {
 	Down     int // of Failed, those refused because the network is down (ENETDOWN, ENETUNREACH)
 }
 
-// Stats counts what went wrong on a socket since it was opened.
+// Stats counts the errors on a socket since it was opened.
 type Stats struct {
 	RecvErrors  uint64 // receive calls that failed and were tried again
 	SendErrors  uint64 // datagrams that were refused
@@ -61,48 +61,55 @@ type Stats struct {
 	KernelDrops uint64 // datagrams the kernel dropped, modulo 2^32, because the read buffer was full or the checksum wrong
 }
 
-// Recv blocks until at least one datagram is there and returns the number of
+// Recv blocks until at least one datagram has arrived and returns the number of
 // datagrams in b, which stay valid until the next Recv with b. It returns
 // (0, nil) after about 250 ms without a datagram and after errors that may
 // pass, which are counted and, when they repeat, followed by a pause of at most
-// 10 ms; both mean: call again. The error is net.ErrClosed after Close or Wake.
+// 10 ms; both mean: call again. The error is net.ErrClosed after Close or StopReceiving.
 // Any other wraps EBADF or ENOTSOCK and says that something else in this
-// process has closed the descriptor: the socket will never hear again. b must
+// process has closed the descriptor: the socket will receive nothing more. b must
 // come from c.
 func (c *Conn) Recv(b *RecvBatch) (int, error) {
-	const ended = gateShut | gateMuted
-	if !c.gate.enter(ended) {
+	if !c.gate.enter(gateRecvClosed) {
 		return 0, net.ErrClosed
 	}
 	n, errno := c.kernel.recv(b)
-	over, lost := c.gate.has(ended), c.lost(errno)
+	return c.endRecv(b, n, errno, true)
+}
+
+// endRecv ends a receive call that returned n and errno, and returns what Recv and
+// TryRecv return. An error that may pass is counted, and followed by a pause if
+// pause is set and errors repeat.
+func (c *Conn) endRecv(b *RecvBatch, n int, errno syscall.Errno, pause bool) (int, error) {
+	closed, err := c.gate.has(gateRecvClosed), c.descriptorError(errno)
 	c.leave()
 	switch {
-	case over:
-		// A shut-down socket reports a datagram that never was.
+	case closed:
+		// A socket that was shut down reports a datagram that was never sent.
 		return 0, net.ErrClosed
-	case lost != nil:
-		return 0, lost
+	case err != nil:
+		return 0, err
 	}
-	if b.failed(n, errno) {
+	if b.errors.add(n, errno) {
 		c.recvErrors.Add(1)
-		c.backOff(b)
+		if pause {
+			c.backOff(b)
+		}
 	}
 	return n, nil
 }
 
-// Nap rests for d, which may be far below a millisecond, in the way in which
-// Recv blocks. Only the goroutine that calls Recv may call it.
-func (c *Conn) Sleep(d time.Duration) { c.sock.nap(d) }
+// Sleep blocks for d, which may be far below a millisecond, as Recv blocks. Only the goroutine that calls Recv may call it.
+func (c *Conn) Sleep(d time.Duration) { c.sock.sleep(d) }
 
 // Send offers every datagram of b to the kernel, never blocks, and resets b. A
-// datagram that is refused costs only itself. After Close every datagram has
-// failed. b must come from c.
+// refused datagram does not affect the others. After Close every datagram
+// fails. b must come from c.
 func (c *Conn) Send(b *SendBatch) SendResult {
 	res := SendResult{Failed: b.refused}
 	if b.n > 0 {
-		if c.gate.enter(gateShut) {
-			b.seal()
+		if c.gate.enter(gateClosed) {
+			b.wireRuns()
 			c.transmit(b, &res)
 			c.leave()
 		} else {
@@ -117,7 +124,7 @@ func (c *Conn) Send(b *SendBatch) SendResult {
 }
 
 // transmit goes on after a partial success with the message that stopped it:
-// the kernel tells that message's error only when it is the first of a call.
+// the kernel reports the error of a message only if it is the first of a call.
 func (c *Conn) transmit(b *SendBatch, res *SendResult) {
 	for first := 0; first < b.n; {
 		n, errno := c.offer(b, first, b.n)
@@ -128,13 +135,13 @@ func (c *Conn) transmit(b *SendBatch, res *SendResult) {
 		res.Messages += n
 		first += n
 		if n == 0 {
-			c.refused(b, first, errno, res)
+			c.handleRefusal(b, first, errno, res)
 			first++
 		}
 	}
 }
 
-// offer calls the kernel until it takes something or refuses message first.
+// offer calls the kernel until it takes a message or refuses message first.
 func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 	for tries := 0; ; tries++ {
 		n, errno := c.kernel.send(b, first, end)
@@ -147,18 +154,19 @@ func (c *Conn) offer(b *SendBatch, first, end int) (int, syscall.Errno) {
 	}
 }
 
-// refused gives up on message i, or, if it is a run and the kernel may only
+// handleRefusal gives up on message i, or, if it is a run and the kernel may only
 // have refused the merging, sends its datagrams one by one.
-func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult) {
+func (c *Conn) handleRefusal(b *SendBatch, i int, errno syscall.Errno, res *SendResult) {
 	count := b.count(i)
 	if count == 1 || !mergeRefused(errno) {
-		res.fail(count, errno)
+		res.addFailed(count, errno)
 		return
 	}
 	sent := 0
-	for k := 0; b.part(i, k); k++ {
-		if n, alone := c.offer(b, i, i+1); n == 0 {
-			res.fail(1, alone)
+	for k := range count {
+		b.wirePart(i, k)
+		if n, errno := c.offer(b, i, i+1); n == 0 {
+			res.addFailed(1, errno)
 			continue
 		}
 		sent++
@@ -166,16 +174,15 @@ func (c *Conn) refused(b *SendBatch, i int, errno syscall.Errno, res *SendResult
 	}
 	res.Sent += sent
 	res.Messages += sent
-	if sent > 0 { // It was the merging, not the destination.
-		c.segments.lower(errno, b.segment(i))
+	if sent > 0 { // The kernel refused the merging, not the destination.
+		c.segments.lower(errno, b.segmentSize(i))
 	}
 }
 
-// Wake ends receiving: Recv returns net.ErrClosed from now on, also when it is
-// blocked at this moment. Sending goes on until Close, so that last words can
-// be said.
+// StopReceiving ends receiving: Recv returns net.ErrClosed from now on, also when it is
+// blocked at this moment. Sending works until Close.
 func (c *Conn) StopReceiving() {
-	if c.gate.mark(gateMuted) {
+	if c.gate.mark(gateRecvStopped) {
 		c.sock.shutdown(false)
 		c.leave()
 	}
@@ -185,7 +192,7 @@ func (c *Conn) StopReceiving() {
 // under way, which return at once. When it returns the port is free. Further
 // calls return the same error.
 func (c *Conn) Close() error {
-	if c.gate.mark(gateShut) {
+	if c.gate.mark(gateClosed) {
 		c.sock.shutdown(true)
 		c.leave()
 	}
@@ -193,7 +200,7 @@ func (c *Conn) Close() error {
 	return c.closeErr
 }
 
-// leave ends the use of the descriptor and closes it if Close waits for that.
+// leave ends the use of the descriptor, and closes it if it was the last use.
 func (c *Conn) leave() {
 	if c.gate.leave() {
 		c.finalDrops.Store(c.sock.drops())
@@ -202,7 +209,7 @@ func (c *Conn) leave() {
 	}
 }
 
-// Stats returns the counters. After Close they stay what they were.
+// Stats returns the counters. After Close they do not change.
 func (c *Conn) Stats() Stats {
 	s := Stats{
 		RecvErrors:  c.recvErrors.Load(),
@@ -210,7 +217,7 @@ func (c *Conn) Stats() Stats {
 		SendRetries: c.sendRetries.Load(),
 		KernelDrops: c.finalDrops.Load(),
 	}
-	if c.gate.enter(gateShut) {
+	if c.gate.enter(gateClosed) {
 		s.KernelDrops = c.sock.drops()
 		c.leave()
 	}
@@ -218,24 +225,24 @@ func (c *Conn) Stats() Stats {
 }
 
 // gate counts the goroutines that may be inside a system call on a descriptor.
-// A descriptor number is given to somebody else the moment it is closed, so it
-// must be closed by whoever leaves last, never under a goroutine that is about
-// to use it. All methods may be called from any goroutine.
+// The kernel may reuse the number of a descriptor as soon as it is closed, so the
+// last goroutine to leave closes it, never while another is about to use it. All methods may be called from any goroutine.
 type gate struct {
 	state atomic.Uint64 // flags and number of users
 }
 
 const (
-	gateShut  = 1 << 63 // no one enters any more
-	gateMuted = 1 << 62 // no receiver enters any more
-	gateUsers = gateMuted - 1
+	gateClosed      = 1 << 63 // no goroutine enters any more
+	gateRecvStopped = 1 << 62 // no receiver enters any more
+	gateRecvClosed  = gateClosed | gateRecvStopped
+	gateUsers       = gateRecvStopped - 1
 )
 
 // enter reports whether the caller may use the descriptor; it must then leave.
-func (g *gate) enter(barred uint64) bool {
+func (g *gate) enter(closed uint64) bool {
 	for {
 		s := g.state.Load()
-		if s&barred != 0 {
+		if s&closed != 0 {
 			return false
 		}
 		if g.state.CompareAndSwap(s, s+1) {
@@ -244,23 +251,23 @@ func (g *gate) enter(barred uint64) bool {
 	}
 }
 
-// leave reports whether the caller was the last user of a gate that is shut.
-// It does so to exactly one caller.
+// leave reports whether the caller was the last user of a closed gate. It reports
+// true to exactly one caller.
 func (g *gate) leave() bool {
 	s := g.state.Add(^uint64(0))
-	return s&gateShut != 0 && s&gateUsers == 0
+	return s&gateClosed != 0 && s&gateUsers == 0
 }
 
 // has reports whether one of the flags is set.
 func (g *gate) has(flags uint64) bool { return g.state.Load()&flags != 0 }
 
-// mark sets a flag and enters in one step, so that the caller can still wake
-// others through the descriptor. It reports false, without entering, when the
-// flag was set before or the gate is shut.
+// mark sets a flag and enters in one step, so that the caller can still shut down
+// the socket. It reports false, without entering, when the flag was set before or the
+// gate is closed.
 func (g *gate) mark(flag uint64) bool {
 	for {
 		s := g.state.Load()
-		if s&(flag|gateShut) != 0 {
+		if s&(flag|gateClosed) != 0 {
 			return false
 		}
 		if g.state.CompareAndSwap(s, (s|flag)+1) {
@@ -269,63 +276,61 @@ func (g *gate) mark(flag uint64) bool {
 	}
 }
 
-// What the kernel's errors mean is decided here, for both builds. The rule on
-// both sides is that an error costs what it is about and nothing else.
+// The rules for the kernel's errors, for both builds: an error affects the datagram
+// that it is about and no other.
 const (
 	// minBackOff and maxBackOff bound the pause after repeated receive
-	// errors: long enough not to burn a core, short enough not to be felt.
+	// errors: long enough not to occupy a core, short enough for players.
 	minBackOff = time.Millisecond
 	maxBackOff = 10 * time.Millisecond
 
 	// maxInterrupts bounds the retries of a send that signals interrupt, and
-	// the receive calls that signals may interrupt in a row before that counts
+	// the successive receive calls that signals may interrupt before that counts
 	// as an error.
 	maxInterrupts = 16
 )
 
-// row counts what a receiver got in a row instead of datagrams. It belongs to
-// its RecvBatch.
-type row struct {
+// errorStreak counts the receive calls without a datagram since the last success.
+type errorStreak struct {
 	failures int // calls that failed
 	signals  int // calls that a signal interrupted
 }
 
-// failed takes the result of a receive call and reports whether it is an error
-// to be counted and slowed down. A call without progress is one, since the next
-// may be the same; a time-out is none, since it has taken its time. A signal
-// neither is one nor ends a row of them, so that signals between errors do not
-// hide that these repeat.
-func (r *row) failed(n int, errno syscall.Errno) bool {
+// add takes the result of a receive call and reports whether it is an error. A call
+// without progress is one, since the next may be the same; a time-out is none, since
+// it has waited. A signal neither is one nor ends the streak, so that signals between
+// errors do not hide that these repeat.
+func (s *errorStreak) add(n int, errno syscall.Errno) bool {
 	switch {
 	case n > 0 || errno == syscall.EAGAIN:
-		*r = row{}
+		*s = errorStreak{}
 		return false
-	case errno == syscall.EINTR && r.signals < maxInterrupts:
-		r.signals++
+	case errno == syscall.EINTR && s.signals < maxInterrupts:
+		s.signals++
 		return false
 	}
 	return true
 }
 
-// backOff pauses after the second and each further error in a row.
+// backOff pauses after the second and each further error of a streak.
 func (c *Conn) backOff(b *RecvBatch) {
-	if b.failures > 0 {
-		c.sleep(min(maxBackOff, minBackOff<<min(b.failures-1, 10)))
+	if n := b.errors.failures; n > 0 {
+		c.sleep(min(maxBackOff, minBackOff<<min(n-1, 10)))
 	}
-	b.failures++
+	b.errors.failures++
 }
 
-// lost returns an error when the descriptor itself is gone, which only a fault
-// of this process can do: nothing will ever arrive there again, so that going
-// on would keep a relay up that is deaf. Anything else is nil.
-func (c *Conn) lost(errno syscall.Errno) error {
-	if errno != syscall.EBADF && errno != syscall.ENOTSOCK || !c.sock.gone() {
+// descriptorError returns an error when the descriptor is no socket of ours any more,
+// which only a fault of this process can do: no datagram will arrive there again, so
+// a relay that continued would run without receiving. Any other errno gives nil.
+func (c *Conn) descriptorError(errno syscall.Errno) error {
+	if errno != syscall.EBADF && errno != syscall.ENOTSOCK || !c.sock.isInvalid() {
 		return nil
 	}
 	return fmt.Errorf("sock: the descriptor of %v is gone: %w", c.group.cfg.Addr, errno)
 }
 
-// retry reports whether the same message is worth another call: after a signal,
+// retry reports whether to offer the same message again: after a signal,
 // once after a full buffer or a call without progress, and once after an error
 // that belongs to a datagram sent earlier.
 func (c *Conn) retry(errno syscall.Errno, tries int) bool {
@@ -346,16 +351,16 @@ func (c *Conn) retry(errno syscall.Errno, tries int) bool {
 	return true
 }
 
-// fail notes n datagrams that the kernel refused.
-func (r *SendResult) fail(n int, errno syscall.Errno) {
+// addFailed counts n datagrams that the kernel refused.
+func (r *SendResult) addFailed(n int, errno syscall.Errno) {
 	r.Failed += n
 	if networkDown(errno) {
 		r.Down += n
 	}
 }
 
-// networkDown reports whether errno says that this machine is cut off, rather
-// than that one peer is: a link that is down takes its routes along.
+// networkDown reports whether errno means that this machine has no network, rather
+// than that one peer is unreachable: a link that is down loses its routes.
 func networkDown(errno syscall.Errno) bool {
 	switch errno {
 	case syscall.ENETDOWN, syscall.ENETUNREACH:
@@ -366,28 +371,66 @@ func networkDown(errno syscall.Errno) bool {
 	return false
 }
 
-// TryRecv is [Conn.Recv] without blocking: it returns (0, nil) when nothing is
-// there, and after errors that may pass, which are counted and not slowed down;
+// TryRecv is [Conn.Recv] without blocking: it returns (0, nil) without a
+// datagram, and after errors that may pass, which are counted and not slowed down;
 // other errors are those of Recv. It is for callers that have other work
-// meanwhile; a caller that has none burns a core. In the portable build, whose
+// meanwhile; a caller without it occupies a core. In the portable build, whose
 // sockets cannot always be asked, it may wait up to a millisecond. The goroutine
 // that calls Recv may call TryRecv with the same b.
 func (c *Conn) TryRecv(b *RecvBatch) (int, error) {
-	const ended = gateShut | gateMuted
-	if !c.gate.enter(ended) {
+	if !c.gate.enter(gateRecvClosed) {
 		return 0, net.ErrClosed
 	}
 	n, errno := c.sock.tryRecv(b)
-	over, lost := c.gate.has(ended), c.lost(errno)
-	c.leave()
-	switch {
-	case over:
-		return 0, net.ErrClosed
-	case lost != nil:
-		return 0, lost
-	}
-	if b.failed(n, errno) {
-		c.recvErrors.Add(1)
-	}
-	return n, nil
+	return c.endRecv(b, n, errno, false)
 }
+
+// Merging: datagrams of one batch that go to one endpoint and have one size
+// leave as one message that the kernel cuts apart again (UDP_SEGMENT, udp(7)).
+// The kernel then walks its stack once for all of them. They stay in order, and
+// only the last may be shorter.
+//
+//	datagram   the argument of Add
+//	run        datagrams to one endpoint that leave as one message
+//	message    one entry of sendmmsg: a run, or a datagram alone
+const (
+	// maxRunBytes keeps a run within the length field of an IP packet.
+	maxRunBytes = 65_000
+	// minSegment is the size in bytes below which a refusal switches merging off
+	// altogether.
+	minSegment = 64
+)
+
+// segmentLimit is the largest segment that may be merged on a socket, in bytes;
+// zero switches merging off. Every sender of the socket reads it.
+type segmentLimit struct{ bytes atomic.Uint32 }
+
+// mergeRefused reports whether errno may mean that a run cannot leave merged.
+func mergeRefused(errno syscall.Errno) bool {
+	return errno == syscall.EIO || errno == syscall.EINVAL || errno == syscall.EMSGSIZE
+}
+
+// lower lowers the limit after a run that the kernel refused as one message and took
+// one by one. EIO
+// means that the device cannot checksum, so nothing can be merged there. EINVAL
+// and EMSGSIZE mean that the segment does not fit the device, so that no other
+// of that size will. The limit never rises again: a refused run costs a call each time.
+func (l *segmentLimit) lower(errno syscall.Errno, segment int) {
+	limit := uint32(segment - 1)
+	if errno == syscall.EIO || segment <= minSegment {
+		limit = 0
+	}
+	for old := l.bytes.Load(); limit < old; old = l.bytes.Load() {
+		if l.bytes.CompareAndSwap(old, limit) {
+			return
+		}
+	}
+}
+
+// epoch is when the process loaded this package. It is never written again.
+var epoch = time.Now()
+
+// Now returns the monotonic clock in nanoseconds since the process started. It
+// is never negative, does not follow changes of the wall clock, and means
+// nothing to another process.
+func Now() int64 { return int64(time.Since(epoch)) }

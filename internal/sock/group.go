@@ -3,9 +3,116 @@ package sock
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
 )
+
+// Limits and defaults of this package.
+const (
+	// SlotSize is the room for one received datagram in bytes. It holds every
+	// message of the wire protocol (at most 1,472 bytes) with some to spare; a
+	// longer datagram is reported as truncated.
+	SlotSize = 2048
+
+	// DefaultBatch and MaxBatch bound the datagrams of one receive call.
+	DefaultBatch = 64
+	MaxBatch     = 256
+
+	// MaxSendBatch bounds the entries of a SendBatch; Linux takes no more
+	// than UIO_MAXIOV = 1,024 messages in a call.
+	MaxSendBatch = 1024
+
+	// MaxSockets bounds the sockets of one Group.
+	MaxSockets = 256
+
+	// DefaultBuffer is asked of the kernel for each socket buffer, in bytes.
+	DefaultBuffer = 4 << 20
+
+	// maxBuffer keeps the kernel's doubling of the size inside an int32.
+	maxBuffer = 1 << 30
+)
+
+// Errors of [Listen].
+var (
+	ErrAddress = errors.New("sock: invalid listen address")
+	ErrConfig  = errors.New("sock: invalid configuration")
+)
+
+// Config describes the sockets of a [Group].
+type Config struct {
+	// Addr is the address to listen on. Port 0 takes a free port. 0.0.0.0 and
+	// [::] are wildcards; [::] receives IPv6 only, so dual stack takes two groups.
+	Addr netip.AddrPort
+
+	// Listener is copied into every endpoint.Endpoint the sockets report, so that a
+	// process with several groups can select the group for a reply.
+	Listener uint8
+
+	// ReadBuffer and WriteBuffer are the kernel's buffers per socket in bytes.
+	// 0 = DefaultBuffer; at most 1 GiB. Without CAP_NET_ADMIN the kernel grants
+	// no more than net.core.rmem_max and wmem_max; see Capabilities.
+	ReadBuffer, WriteBuffer int
+
+	// Batch is the most datagrams one Recv returns. 0 = DefaultBatch, at most MaxBatch.
+	Batch int
+
+	// HoldProcessor lets a receiver keep its processor of Go's scheduler while
+	// it waits for datagrams that keep coming. That saves a third and more of
+	// the processor time at medium loads, see the package comment, but GOMAXPROCS must
+	// be larger than the number of such receivers, or no other goroutine runs.
+	// The portable build ignores it.
+	HoldProcessor bool
+
+	// DisableGSO sends every datagram as a message of its own, even where the
+	// kernel could take several at once; for measurements.
+	DisableGSO bool
+}
+
+// Capabilities are the features that the kernel granted to a [Group].
+type Capabilities struct {
+	Path         string // "mmsg" (Linux) or "portable"
+	ReusePort    bool   // the sockets share the port and the kernel spreads peers over them
+	LocalAddress bool   // replies leave from the address the peer sent to (always so on a specific address)
+	PathMTU      bool   // IP_PMTUDISC_OMIT is on: path MTUs learnt from ICMP are ignored
+	DropCounter  bool   // Stats.KernelDrops counts
+	GSO          bool   // datagrams of a batch to one endpoint may leave as one message
+	ReadBuffer   int    // granted, in bytes; 0 = unknown
+	WriteBuffer  int    // granted, in bytes; 0 = unknown
+}
+
+func (cfg Config) withDefaults() (Config, error) {
+	ip := cfg.Addr.Addr()
+	if !ip.IsValid() {
+		return cfg, ErrAddress
+	}
+	cfg.Addr = netip.AddrPortFrom(ip.Unmap(), cfg.Addr.Port())
+	if cfg.ReadBuffer == 0 {
+		cfg.ReadBuffer = DefaultBuffer
+	}
+	if cfg.WriteBuffer == 0 {
+		cfg.WriteBuffer = DefaultBuffer
+	}
+	if cfg.Batch == 0 {
+		cfg.Batch = DefaultBatch
+	}
+	switch {
+	case cfg.ReadBuffer < 0 || cfg.ReadBuffer > maxBuffer:
+		return cfg, fmt.Errorf("%w: ReadBuffer %d", ErrConfig, cfg.ReadBuffer)
+	case cfg.WriteBuffer < 0 || cfg.WriteBuffer > maxBuffer:
+		return cfg, fmt.Errorf("%w: WriteBuffer %d", ErrConfig, cfg.WriteBuffer)
+	case cfg.Batch < 0 || cfg.Batch > MaxBatch:
+		return cfg, fmt.Errorf("%w: Batch %d", ErrConfig, cfg.Batch)
+	}
+	return cfg, nil
+}
+
+func clampSendBatch(n int) int { return max(1, min(n, MaxSendBatch)) }
 
 // Group is a set of sockets on one address and port, over which the kernel
 // spreads the peers: one peer always comes to the same socket. Its fields are
@@ -45,7 +152,7 @@ func Listen(cfg Config, n int) (*Group, error) {
 	return g, nil
 }
 
-// open adds one socket. join says that the group has sockets already.
+// open adds one socket. join is set if the group has sockets already.
 func (g *Group) open(join, share bool) error {
 	s, err := openSocket(&g.cfg, join)
 	if err != nil {
@@ -53,7 +160,7 @@ func (g *Group) open(join, share bool) error {
 	}
 	c := &Conn{group: g, sock: s, kernel: s, sleep: time.Sleep, done: make(chan struct{})}
 	if s.caps.GSO {
-		c.segments.Store(maxRunBytes)
+		c.segments.bytes.Store(maxRunBytes)
 	}
 	g.conns = append(g.conns, c)
 	if join {
@@ -73,11 +180,11 @@ func (g *Group) Addr() netip.AddrPort { return g.cfg.Addr }
 // Conns returns the sockets. The slice is the caller's.
 func (g *Group) Conns() []*Conn { return append([]*Conn(nil), g.conns...) }
 
-// Capabilities returns what the kernel granted.
+// Capabilities returns the features that the kernel granted.
 func (g *Group) Capabilities() Capabilities { return g.caps }
 
 // LocalAddr returns the local address behind endpoint.Endpoint.Local, and false for 0
-// and for numbers this group never gave.
+// and for numbers that this group did not assign.
 func (g *Group) LocalAddr(local uint16) (netip.Addr, bool) {
 	a, ok := g.locals.at(local)
 	if !ok {
@@ -86,7 +193,7 @@ func (g *Group) LocalAddr(local uint16) (netip.Addr, bool) {
 	return localIP(a, g.cfg.Addr.Addr().Is4()), true
 }
 
-// Wake ends receiving on every socket; see [Conn.Wake].
+// StopReceiving ends receiving on every socket; see [Conn.StopReceiving].
 func (g *Group) StopReceiving() {
 	for _, c := range g.conns {
 		c.StopReceiving()
@@ -103,5 +210,135 @@ func (g *Group) Close() error {
 	return errors.Join(errs...)
 }
 
-// wildcard reports whether the sockets hear every local address.
+// wildcard reports whether the sockets receive on every local address.
 func (g *Group) wildcard() bool { return g.cfg.Addr.Addr().IsUnspecified() }
+
+// maxLocals bounds the local addresses that a Group can tell apart. A host
+// rarely has more; beyond the bound the kernel chooses the source of replies.
+const maxLocals = 1024
+
+// localAddr is a local address in the words of an endpoint.Endpoint. The zone is the
+// interface index of an IPv6 link-local address, otherwise 0.
+type localAddr struct {
+	hi, lo uint64
+	zone   uint32
+}
+
+// localIP is the address without its zone.
+func localIP(a localAddr, v4 bool) netip.Addr {
+	kind := endpoint.KindUDP6
+	if v4 {
+		kind = endpoint.KindUDP4
+	}
+	return endpoint.Endpoint{Hi: a.hi, Lo: a.lo, Tail: uint64(kind) << endpoint.KindShift}.AddrPort().Addr()
+}
+
+// locals numbers the local addresses that peers of one wildcard Group send to:
+// 1, 2, 3 ... in order of appearance, 0 = unknown. Numbers never change and
+// are never taken back. Any goroutine may call its methods; readers never lock.
+type locals struct {
+	mu    sync.Mutex // held by add
+	table atomic.Pointer[localTable]
+}
+
+// localTable is immutable after it is published.
+type localTable struct {
+	ids   map[localAddr]uint16
+	addrs []localAddr // by number; [0] is unused
+}
+
+func newLocals() *locals {
+	l := new(locals)
+	l.table.Store(&localTable{ids: map[localAddr]uint16{}, addrs: make([]localAddr, 1)})
+	return l
+}
+
+// id returns the number of an address, making one if there is room.
+func (l *locals) id(a localAddr) uint16 {
+	t := l.table.Load()
+	if id, ok := t.ids[a]; ok {
+		return id
+	}
+	if len(t.addrs) > maxLocals {
+		return 0
+	}
+	return l.add(a)
+}
+
+// at returns the address of a number; false for 0 and for unassigned numbers.
+func (l *locals) at(id uint16) (localAddr, bool) {
+	t := l.table.Load()
+	if id == 0 || int(id) >= len(t.addrs) {
+		return localAddr{}, false
+	}
+	return t.addrs[id], true
+}
+
+func (l *locals) add(a localAddr) uint16 {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.table.Load()
+	if id, ok := t.ids[a]; ok {
+		return id
+	}
+	if len(t.addrs) > maxLocals {
+		return 0
+	}
+	next := &localTable{ids: maps.Clone(t.ids), addrs: append(slices.Clone(t.addrs), a)}
+	id := uint16(len(t.addrs))
+	next.ids[a] = id
+	l.table.Store(next)
+	return id
+}
+
+// maxAssigned bounds the numbers that Locals assigns: they have 16 bits.
+const maxAssigned = 1<<16 - 1
+
+// ErrLocals is returned by [Group.Locals] for addresses that cannot be numbered.
+var ErrLocals = errors.New("sock: local addresses cannot be numbered")
+
+// Locals returns the numbers of local addresses, in their order, and makes
+// those that are missing. An [endpoint.Endpoint] with such a number is sent to from that
+// address, also before anything has arrived there: so one socket can send from
+// many addresses of this machine. It is for programs that know their addresses
+// from the start, up to 65,535 of them; addresses of received datagrams are numbered
+// up to a bound of 1,024. The error wraps ErrLocals when the group does not listen
+// on a wildcard, an address is of another family or has a zone, or there are
+// too many.
+func (g *Group) Locals(addrs []netip.Addr) ([]uint16, error) {
+	if !g.wildcard() || !g.caps.LocalAddress {
+		return nil, fmt.Errorf("%w: %v has a single source address", ErrLocals, g.cfg.Addr)
+	}
+	keys := make([]localAddr, len(addrs))
+	for i, addr := range addrs {
+		if addr = addr.Unmap(); !addr.IsValid() || addr.Is4() != g.cfg.Addr.Addr().Is4() || addr.Zone() != "" {
+			return nil, fmt.Errorf("%w: %v on %v", ErrLocals, addr, g.cfg.Addr)
+		}
+		e := endpoint.UDP(netip.AddrPortFrom(addr, 0), 0, 0)
+		keys[i] = localAddr{hi: e.Hi, lo: e.Lo}
+	}
+	return g.locals.assign(keys)
+}
+
+// assign numbers many addresses with one copy of the table; all or none.
+func (l *locals) assign(keys []localAddr) ([]uint16, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	t := l.table.Load()
+	next := &localTable{ids: maps.Clone(t.ids), addrs: slices.Clone(t.addrs)}
+	numbers := make([]uint16, len(keys))
+	for i, a := range keys {
+		id, ok := next.ids[a]
+		if !ok {
+			if len(next.addrs) > maxAssigned {
+				return nil, fmt.Errorf("%w: more than %d", ErrLocals, maxAssigned)
+			}
+			id = uint16(len(next.addrs))
+			next.addrs = append(next.addrs, a)
+			next.ids[a] = id
+		}
+		numbers[i] = id
+	}
+	l.table.Store(next)
+	return numbers, nil
+}

@@ -34,7 +34,7 @@ func interleave(b *testing.B, key string, variants []string, run func(b *testing
 	}
 }
 
-// echoPath times one side of an echo: what the server spends on receiving a
+// echoPath times one side of an echo: the cost for the server of receiving a
 // batch and on sending it back, each datagram a message of its own.
 func echoPath(b *testing.B, addr string, prepare func(fd int)) {
 	client := listen(b, Config{Addr: netip.MustParseAddrPort("127.0.0.1:0"), DisableGSO: true}, 1).Conns()[0]
@@ -114,8 +114,8 @@ func BenchmarkKernelPathMTU(b *testing.B) {
 	})
 }
 
-// BenchmarkKernelGRO: receiving with UDP_GRO and without, what a sender merges
-// and what it does not. On loopback a merged message passes the stack whole
+// BenchmarkKernelGRO: receiving with UDP_GRO and without, datagrams that a sender merges
+// and datagrams that it does not. On loopback a merged message passes the stack whole
 // with GRO, and is cut in the sender's call without.
 func BenchmarkKernelGRO(b *testing.B) {
 	variants := []string{"off/sender=alone", "on/sender=alone", "off/sender=merged", "on/sender=merged"}

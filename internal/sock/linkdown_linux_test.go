@@ -11,9 +11,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestLinkDown takes the only link of a network namespace away and gives it
-// back: what is refused meanwhile counts as Down, Links tells it, and sending
-// goes on with what there is.
+// TestLinkDown removes the only link of a network namespace and restores
+// it: refused datagrams count as Down, Links reports it, and sending
+// continues on the other interfaces.
 func TestLinkDown(t *testing.T) {
 	inNamespace(t, func() {
 		drop := makeLink(t)
@@ -71,7 +71,7 @@ func inNamespace(t *testing.T, f func()) {
 	}
 }
 
-// makeLink makes a cable to nowhere that carries 10.0.0.0/8, and returns what
+// makeLink makes a link without a peer that carries 10.0.0.0/8, and returns a function that
 // removes it.
 func makeLink(t *testing.T) (drop func()) {
 	t.Helper()
@@ -129,7 +129,7 @@ func configure(t *testing.T, what uint, req *unix.Ifreq) {
 	}
 }
 
-// TestRealLinks compares what is watched on this machine with what it tells.
+// TestRealLinks compares the watched interfaces of this machine with their state.
 func TestRealLinks(t *testing.T) {
 	l := WatchLinks([]netip.AddrPort{netip.MustParseAddrPort("127.0.0.2:1")})
 	lo, err := net.InterfaceByIndex(1)

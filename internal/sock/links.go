@@ -8,29 +8,28 @@ import (
 )
 
 // Links watches the interfaces that carry listen addresses, so that a server
-// can tell silence of its clients from a link of its own that is down. It asks
-// the system whenever it is asked, some microseconds per interface of the
-// machine, and has no goroutine. It is for one goroutine at a time.
+// can distinguish clients that send nothing from a link of its own that is down. Each
+// call queries the system, some microseconds per interface of the
+// machine; there is no goroutine. It is for one goroutine at a time.
 //
-// What Down says is a hint and no verdict: an interface may be gone for good,
-// as those of containers and tunnels are. So a caller that waits for it to come
-// back needs a bound of its own.
+// Down returns a hint: an interface may be removed for good, as those of containers
+// and tunnels are. So a caller that waits for it to come back needs a time limit.
 type Links struct {
 	wanted  []netip.AddrPort
-	listing listing
+	source  interfaceSource
 	watched []link
 	chosen  bool // watched has been filled
-	at      int  // in watched: the link that was down at the last look, -1 = none
+	at      int  // in watched: the link that was down at the last query, -1 = none
 }
 
-// link is an interface, by name: one that is made anew has another number.
+// link is an interface, by name: one that is created again has another number.
 type link struct {
 	name string
-	seen bool // it was up and running at some look
+	seen bool // it was up and running at some query
 }
 
-// listing is where interfaces come from: package net, or a test.
-type listing struct {
+// interfaceSource lists interfaces: package net, or a test.
+type interfaceSource struct {
 	interfaces func() ([]net.Interface, error)
 	addrs      func(*net.Interface) ([]net.Addr, error)
 }
@@ -39,16 +38,16 @@ type listing struct {
 // groups. For a wildcard these are all that have an address of its family by
 // which others may reach this machine: link-local addresses count only where
 // there are no others, and loopback only where there is nothing else. An
-// address that no interface has is not watched, and neither is an interface that
+// address without an interface is not watched, and neither is an interface that
 // gets its address later. If the system does not answer, the first call of Down
 // that gets an answer chooses.
 func WatchLinks(addrs []netip.AddrPort) *Links {
-	return watchLinks(addrs, listing{net.Interfaces, (*net.Interface).Addrs})
+	return watchLinks(addrs, interfaceSource{net.Interfaces, (*net.Interface).Addrs})
 }
 
-func watchLinks(addrs []netip.AddrPort, from listing) *Links {
-	l := &Links{wanted: slices.Clone(addrs), listing: from, at: -1}
-	l.look()
+func watchLinks(addrs []netip.AddrPort, from interfaceSource) *Links {
+	l := &Links{wanted: slices.Clone(addrs), source: from, at: -1}
+	l.refresh()
 	return l
 }
 
@@ -57,16 +56,16 @@ func watchLinks(addrs []netip.AddrPort, from listing) *Links {
 // An interface that has vanished is down; one that is back is up. If the system
 // does not answer, the last answer stands.
 func (l *Links) Down() (name string, down bool) {
-	l.look()
+	l.refresh()
 	if l.at < 0 {
 		return "", false
 	}
 	return l.watched[l.at].name, true
 }
 
-// look brings the state up to date.
-func (l *Links) look() {
-	all, err := l.listing.interfaces()
+// refresh updates the state.
+func (l *Links) refresh() {
+	all, err := l.source.interfaces()
 	if err != nil {
 		return
 	}
@@ -93,18 +92,18 @@ func running(all []net.Interface, name string) bool {
 }
 
 // choose fills l.watched, and reports false, changing nothing, when the system
-// does not tell the addresses.
+// does not return the addresses.
 func (l *Links) choose(all []net.Interface) bool {
-	homes := make([]home, 0, len(all))
+	nics := make([]nic, 0, len(all))
 	for i := range all {
-		addrs, err := l.listing.addrs(&all[i])
+		addrs, err := l.source.addrs(&all[i])
 		if err != nil {
 			return false
 		}
-		homes = append(homes, newHome(&all[i], addrs))
+		nics = append(nics, newNIC(&all[i], addrs))
 	}
 	for _, addr := range l.wanted {
-		for _, name := range carriers(homes, addr.Addr().Unmap()) {
+		for _, name := range carriers(nics, addr.Addr().Unmap()) {
 			if !slices.ContainsFunc(l.watched, func(w link) bool { return w.name == name }) {
 				l.watched = append(l.watched, link{name: name})
 			}
@@ -114,16 +113,16 @@ func (l *Links) choose(all []net.Interface) bool {
 	return true
 }
 
-// home is an interface and its addresses.
-type home struct {
+// nic is an interface and its addresses.
+type nic struct {
 	name     string
 	index    int
 	loopback bool
 	prefixes []netip.Prefix
 }
 
-func newHome(ifi *net.Interface, addrs []net.Addr) home {
-	h := home{name: ifi.Name, index: ifi.Index, loopback: ifi.Flags&net.FlagLoopback != 0}
+func newNIC(ifi *net.Interface, addrs []net.Addr) nic {
+	h := nic{name: ifi.Name, index: ifi.Index, loopback: ifi.Flags&net.FlagLoopback != 0}
 	for _, a := range addrs {
 		n, ok := a.(*net.IPNet)
 		if !ok {
@@ -143,16 +142,16 @@ func newHome(ifi *net.Interface, addrs []net.Addr) home {
 }
 
 // carriers returns the names of the interfaces that carry a listen address.
-func carriers(homes []home, ip netip.Addr) (names []string) {
-	best := reachNone + 1
-	for i := range homes {
-		h := &homes[i]
-		r := reachNone
+func carriers(nics []nic, ip netip.Addr) (names []string) {
+	best := scopeNone + 1
+	for i := range nics {
+		h := &nics[i]
+		r := scopeNone
 		switch {
 		case ip.IsUnspecified():
-			r = h.reach(ip.Is4())
+			r = h.scope(ip.Is4())
 		case h.has(ip):
-			r = reachWide
+			r = scopeGlobal
 		}
 		if r > best {
 			best, names = r, names[:0]
@@ -164,26 +163,27 @@ func carriers(homes []home, ip netip.Addr) (names []string) {
 	return names
 }
 
-// How far the addresses of one family reach that an interface has.
+// The scopes of the addresses that an interface has of one family.
 const (
-	reachNone = iota
-	reachHost
-	reachLink
-	reachWide
+	scopeNone = iota
+	scopeHost
+	scopeLink
+	scopeGlobal
 )
 
-func (h *home) reach(v4 bool) int {
-	best := reachNone
+// scope returns the widest scope of the addresses of a family.
+func (h *nic) scope(v4 bool) int {
+	best := scopeNone
 	for _, p := range h.prefixes {
 		ip := p.Addr()
 		switch {
 		case ip.Is4() != v4:
 		case h.loopback || ip.IsLoopback():
-			best = max(best, reachHost)
+			best = max(best, scopeHost)
 		case ip.IsLinkLocalUnicast():
-			best = max(best, reachLink)
+			best = max(best, scopeLink)
 		default:
-			best = reachWide
+			best = scopeGlobal
 		}
 	}
 	return best
@@ -191,7 +191,7 @@ func (h *home) reach(v4 bool) int {
 
 // has reports whether the interface has an address. Loopback has every one of
 // its network, such as 127.0.0.2.
-func (h *home) has(ip netip.Addr) bool {
+func (h *nic) has(ip netip.Addr) bool {
 	if zone := ip.Zone(); zone != "" && zone != h.name && zone != strconv.Itoa(h.index) {
 		return false
 	}

@@ -48,7 +48,7 @@ func (m *machine) watch(addrs ...string) *Links {
 	for _, a := range addrs {
 		list = append(list, netip.MustParseAddrPort(a))
 	}
-	return watchLinks(list, listing{
+	return watchLinks(list, interfaceSource{
 		func() ([]net.Interface, error) { return slices.Clone(m.interfaces), m.err },
 		func(i *net.Interface) (addrs []net.Addr, err error) {
 			m.asked++
@@ -64,8 +64,8 @@ func (m *machine) watch(addrs ...string) *Links {
 	})
 }
 
-// office is a machine with two cables, a container and a tunnel.
-func office() *machine {
+// newMachine is a machine with two cables, a container and a tunnel.
+func newMachine() *machine {
 	m := new(machine)
 	m.set("lo", loopbackUp, "127.0.0.1/8", "::1/128")
 	m.set("eth0", upAndRunning, "192.0.2.7/24", "2001:db8::7/64", "fe80::7/64")
@@ -87,23 +87,23 @@ func TestLinksChosen(t *testing.T) {
 		addrs   []string
 		want    []string
 	}{
-		{"IPv4 wildcard", office(), []string{"0.0.0.0:1"}, []string{"eth0", "eth1", "tun0"}},
-		{"IPv6 wildcard", office(), []string{"[::]:1"}, []string{"eth0"}},
-		{"both", office(), []string{"[::]:1", "0.0.0.0:1"}, []string{"eth0", "eth1", "tun0"}},
+		{"IPv4 wildcard", newMachine(), []string{"0.0.0.0:1"}, []string{"eth0", "eth1", "tun0"}},
+		{"IPv6 wildcard", newMachine(), []string{"[::]:1"}, []string{"eth0"}},
+		{"both", newMachine(), []string{"[::]:1", "0.0.0.0:1"}, []string{"eth0", "eth1", "tun0"}},
 		{"nothing but link-local", local, []string{"[::]:1"}, []string{"eth0"}},
 		{"nothing but loopback", alone, []string{"0.0.0.0:1", "[::]:1"}, []string{"lo"}},
 		{"nothing of the family", local, []string{"0.0.0.0:1"}, nil},
-		{"an address", office(), []string{"198.51.100.7:1"}, []string{"eth1"}},
-		{"an IPv6 address", office(), []string{"[2001:db8::7]:1"}, []string{"eth0"}},
-		{"a mapped address", office(), []string{"[::ffff:192.0.2.7]:1"}, []string{"eth0"}},
-		{"another of the network", office(), []string{"192.0.2.8:1"}, nil},
-		{"loopback", office(), []string{"127.0.0.1:1"}, []string{"lo"}},
-		{"another of loopback", office(), []string{"127.3.2.1:1"}, []string{"lo"}},
-		{"IPv6 loopback", office(), []string{"[::1]:1"}, []string{"lo"}},
-		{"zone by name", office(), []string{"[fe80::9%veth0]:1"}, []string{"veth0"}},
-		{"zone by number", office(), []string{"[fe80::8%3]:1"}, []string{"eth1"}},
-		{"address of another zone", office(), []string{"[fe80::9%eth0]:1"}, nil},
-		{"nothing", office(), nil, nil},
+		{"an address", newMachine(), []string{"198.51.100.7:1"}, []string{"eth1"}},
+		{"an IPv6 address", newMachine(), []string{"[2001:db8::7]:1"}, []string{"eth0"}},
+		{"a mapped address", newMachine(), []string{"[::ffff:192.0.2.7]:1"}, []string{"eth0"}},
+		{"another of the network", newMachine(), []string{"192.0.2.8:1"}, nil},
+		{"loopback", newMachine(), []string{"127.0.0.1:1"}, []string{"lo"}},
+		{"another of loopback", newMachine(), []string{"127.3.2.1:1"}, []string{"lo"}},
+		{"IPv6 loopback", newMachine(), []string{"[::1]:1"}, []string{"lo"}},
+		{"zone by name", newMachine(), []string{"[fe80::9%veth0]:1"}, []string{"veth0"}},
+		{"zone by number", newMachine(), []string{"[fe80::8%3]:1"}, []string{"eth1"}},
+		{"address of another zone", newMachine(), []string{"[fe80::9%eth0]:1"}, nil},
+		{"nothing", newMachine(), nil, nil},
 	} {
 		var got []string
 		for _, w := range tt.machine.watch(tt.addrs...).watched {
@@ -116,7 +116,7 @@ func TestLinksChosen(t *testing.T) {
 }
 
 func TestLinksDown(t *testing.T) {
-	m := office()
+	m := newMachine()
 	l := m.watch("0.0.0.0:1")
 	expect := func(when, want string) {
 		t.Helper()
@@ -152,13 +152,13 @@ func TestLinksDown(t *testing.T) {
 	m.flags("tun0", 0)
 	expect("it runs no more", "tun0")
 	if want := 5; m.asked != want {
-		t.Errorf("asked for addresses %d times, want %d", m.asked, want)
+		t.Errorf("addresses queried %d times, want %d", m.asked, want)
 	}
 }
 
-// TestLinksLate: a system that does not answer at first is asked again.
+// TestLinksLate: a system that does not answer at first is queried again.
 func TestLinksLate(t *testing.T) {
-	m := office()
+	m := newMachine()
 	m.err = errors.New("no descriptors left")
 	l := m.watch("192.0.2.7:1")
 	m.err, m.addrsErr = nil, errors.New("no memory left")

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"runtime"
@@ -12,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestLoopback sends datagrams of all sizes both ways.
@@ -144,8 +146,8 @@ func otherLocals(t *testing.T, v4 bool) [][2]netip.Addr {
 	return pairs
 }
 
-// TestWildcardAnswersFromAddressSentTo uses connected clients, which hear only
-// the address they have sent to.
+// TestWildcardAnswersFromAddressSentTo uses connected clients, which receive only
+// from the address they have sent to.
 func TestWildcardAnswersFromAddressSentTo(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skipf("%s has no second loopback address without set-up", runtime.GOOS)
@@ -157,7 +159,7 @@ func TestWildcardAnswersFromAddressSentTo(t *testing.T) {
 			}
 			g := listen(t, Config{Addr: netip.MustParseAddrPort(addr), Listener: 3}, 1)
 			if !g.Capabilities().LocalAddress {
-				t.Fatal("Linux does not tell the local address")
+				t.Fatal("Linux does not report the local address")
 			}
 			c := g.Conns()[0]
 			rx, tx := c.NewRecvBatch(), c.NewSendBatch(1)
@@ -190,7 +192,7 @@ func TestWildcardAnswersFromAddressSentTo(t *testing.T) {
 	}
 }
 
-// TestForeignLocal sends to endpoints whose local number means nothing here.
+// TestForeignLocal sends to endpoints with an unassigned local number.
 func TestForeignLocal(t *testing.T) {
 	g := listen(t, Config{Addr: netip.MustParseAddrPort("0.0.0.0:0"), Listener: 1}, 1)
 	c := g.Conns()[0]
@@ -222,11 +224,11 @@ func TestGroupSpreadsPeers(t *testing.T) {
 		t.Skipf("%s does not spread peers over sockets", runtime.GOOS)
 	}
 	const peers = 64
-	heard := make([]map[endpoint.Endpoint]int, 4)
+	received := make([]map[endpoint.Endpoint]int, 4)
 	var wg, all sync.WaitGroup
 	all.Add(3 * peers)
 	for i, c := range g.Conns() {
-		heard[i] = map[endpoint.Endpoint]int{}
+		received[i] = map[endpoint.Endpoint]int{}
 		wg.Go(func() {
 			rx := c.NewRecvBatch()
 			for {
@@ -236,7 +238,7 @@ func TestGroupSpreadsPeers(t *testing.T) {
 				}
 				for k := range n {
 					from, _, _ := rx.At(k)
-					heard[i][from]++
+					received[i][from]++
 					all.Done()
 				}
 			}
@@ -254,13 +256,13 @@ func TestGroupSpreadsPeers(t *testing.T) {
 	}
 	wg.Wait()
 	total := 0
-	for i, m := range heard {
+	for i, m := range received {
 		if len(m) == 0 {
-			t.Errorf("socket %d heard nobody", i)
+			t.Errorf("socket %d received nothing", i)
 		}
 		for from, n := range m {
 			if n != 3 {
-				t.Errorf("socket %d heard %v %d times, want 3", i, from, n)
+				t.Errorf("socket %d received from %v %d times, want 3", i, from, n)
 			}
 		}
 		total += len(m)
@@ -279,8 +281,8 @@ func waitFor(t *testing.T, wg *sync.WaitGroup, what string) {
 	}()
 	select {
 	case <-done:
-	case <-time.After(patience):
-		t.Fatalf("%s: not within %v", what, patience)
+	case <-time.After(testkit.WaitLimit):
+		t.Fatalf("%s: not within %v", what, testkit.WaitLimit)
 	}
 }
 
@@ -361,7 +363,7 @@ func TestDualStack(t *testing.T) {
 	wg.Wait()
 }
 
-// bothFamilies tries some ports, for what is free for IPv4 somebody else may have
+// bothFamilies tries some ports, since a port that is free for IPv4 may be in use
 // for IPv6.
 func bothFamilies(t *testing.T) (g4, g6 *Group) {
 	t.Helper()
@@ -396,7 +398,7 @@ func TestKernelDrops(t *testing.T) {
 	// A busy kernel may deliver late, so each has to be accounted for.
 	c := g.Conns()[0]
 	rx, taken, drops := c.NewRecvBatch(), uint64(0), uint64(0)
-	for end := time.Now().Add(patience); taken+drops < 200 && time.Now().Before(end); {
+	for end := time.Now().Add(testkit.WaitLimit); taken+drops < 200 && time.Now().Before(end); {
 		n, err := c.TryRecv(rx)
 		if err != nil {
 			t.Fatal(err)
@@ -419,5 +421,61 @@ func TestCapabilities(t *testing.T) {
 	}
 	if runtime.GOOS == "linux" && (!caps.PathMTU || caps.ReadBuffer != 65536 || caps.WriteBuffer != 65536) {
 		t.Errorf("%+v", caps)
+	}
+}
+
+// TestOddDatagrams: empty datagrams are datagrams, which count against the
+// batch and end nothing, and a truncated one, which is reported, does not affect
+// its neighbours. One socket per batch size, through the real kernel.
+func TestOddDatagrams(t *testing.T) {
+	for _, addr := range []string{"127.0.0.1:0", "0.0.0.0:0", "[::1]:0"} {
+		for _, held := range []bool{false, true} {
+			t.Run(addr+map[bool]string{true: "/held"}[held], func(t *testing.T) {
+				if addr[0] == '[' {
+					needV6(t)
+				}
+				testOdd(t, Config{Addr: netip.MustParseAddrPort(addr), Batch: 8, HoldProcessor: held})
+			})
+		}
+	}
+}
+
+func testOdd(t *testing.T, cfg Config) {
+	g := listen(t, cfg, 1)
+	c := g.Conns()[0]
+	to := g.Addr()
+	if cfg.Addr.Addr().IsUnspecified() {
+		to = netip.AddrPortFrom(netip.MustParseAddr("127.0.0.1"), to.Port())
+	}
+	client := dial(t, netip.AddrPort{}, to)
+	rng := rand.New(rand.NewPCG(3, 4))
+	sizes := []int{0, 0, 0, 1, 38, SlotSize, SlotSize + 1, 9000}
+	rx := c.NewRecvBatch()
+	for round := range 30 {
+		var want [][]byte
+		for range 1 + rng.IntN(20) {
+			size := sizes[rng.IntN(len(sizes))]
+			if round == 0 {
+				size = 0
+			}
+			want = append(want, bytes.Repeat([]byte{byte(rng.Uint32())}, size))
+			write(t, client, want[len(want)-1])
+		}
+		for len(want) > 0 {
+			n := recvSome(t, c, rx)
+			if n > min(cfg.Batch, len(want)) {
+				t.Fatalf("round %d: %d datagrams in a batch of %d, %d to come", round, n, cfg.Batch, len(want))
+			}
+			for i, pkt := range want[:n] {
+				from, got, truncated := rx.At(i)
+				if truncated != (len(pkt) > SlotSize) || !bytes.Equal(got, pkt[:min(len(pkt), SlotSize)]) || from.IsZero() {
+					t.Fatalf("round %d: %d bytes arrive as %d from %v, truncated %v", round, len(pkt), len(got), from, truncated)
+				}
+			}
+			want = want[n:]
+		}
+	}
+	if s := c.Stats(); s.RecvErrors != 0 || s.KernelDrops != 0 {
+		t.Errorf("%+v", s)
 	}
 }

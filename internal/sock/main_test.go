@@ -2,17 +2,18 @@ package sock
 
 import (
 	"errors"
+	"go/parser"
+	"go/token"
 	"net"
 	"net/netip"
 	"os"
+	"strings"
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"go.uber.org/goleak"
 )
-
-// patience bounds waits that end at once unless something is broken.
-const patience = 20 * time.Second
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
@@ -35,7 +36,7 @@ func listenOn(t testing.TB, addr string) *Group {
 	return listen(t, Config{Addr: netip.MustParseAddrPort(addr)}, 1)
 }
 
-// dial opens a connected client, which hears nobody but the address it dialled.
+// dial opens a connected client, which receives from the address it dialled only.
 func dial(t testing.TB, from, to netip.AddrPort) *net.UDPConn {
 	t.Helper()
 	var local *net.UDPAddr
@@ -59,7 +60,7 @@ func write(t testing.TB, c *net.UDPConn, pkt []byte) {
 
 func read(t testing.TB, c *net.UDPConn) []byte {
 	t.Helper()
-	if err := c.SetReadDeadline(time.Now().Add(patience)); err != nil {
+	if err := c.SetReadDeadline(time.Now().Add(testkit.WaitLimit)); err != nil {
 		t.Fatal(err)
 	}
 	buf := make([]byte, 1<<16)
@@ -73,7 +74,7 @@ func read(t testing.TB, c *net.UDPConn) []byte {
 // recvSome calls Recv until it returns datagrams.
 func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 	t.Helper()
-	for end := time.Now().Add(patience); time.Now().Before(end); {
+	for end := time.Now().Add(testkit.WaitLimit); time.Now().Before(end); {
 		n, err := c.Recv(b)
 		if err != nil {
 			t.Fatalf("Recv: %v", err)
@@ -82,7 +83,7 @@ func recvSome(t testing.TB, c *Conn, b *RecvBatch) int {
 			return n
 		}
 	}
-	t.Fatalf("no datagram within %v", patience)
+	t.Fatalf("no datagram within %v", testkit.WaitLimit)
 	return 0
 }
 
@@ -117,4 +118,34 @@ func needV6(t testing.TB) {
 		t.Fatalf("CI must have IPv6 on loopback: %v", err)
 	}
 	t.Skipf("no IPv6 on loopback: %v", err)
+}
+
+// TestUnsafeInOneFile enforces the rule of the package comment.
+func TestUnsafeInOneFile(t *testing.T) {
+	entries, err := os.ReadDir(".")
+	if err != nil {
+		t.Fatal(err)
+	}
+	seen := false
+	for _, e := range entries {
+		if !strings.HasSuffix(e.Name(), ".go") {
+			continue
+		}
+		f, err := parser.ParseFile(token.NewFileSet(), e.Name(), nil, parser.ImportsOnly)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, imp := range f.Imports {
+			switch {
+			case imp.Path.Value != `"unsafe"`:
+			case e.Name() == "mmsg_linux.go":
+				seen = true
+			default:
+				t.Errorf("%s imports unsafe", e.Name())
+			}
+		}
+	}
+	if !seen {
+		t.Error("mmsg_linux.go does not import unsafe: is this test out of date?")
+	}
 }

@@ -12,15 +12,15 @@ import (
 )
 
 // MapFile maps the first size bytes of f into memory, to read and to write, and
-// shared: what is written to mem is in the file at once for every process of
-// this machine, also when this one dies the next moment. Only a crash of the
-// machine itself loses what the system has not written back yet.
+// shared: every process of this machine sees a write to mem in the file at once, also
+// after this process has crashed. Only a crash of the machine loses writes, those
+// that the system has not stored yet.
 //
 // f must be open for reading and writing and have size bytes or more; it must
 // keep them, and mem must not be touched after unmap: either kills the process.
-// So would a file system that runs full under a file with holes; on Linux their
-// room is reserved first, where the file system can do that, and a full one is
-// the error ENOSPC here. f may be closed at once. unmap may be called several
+// So does a file system that runs full under a file with holes; on Linux MapFile
+// reserves their room first, where the file system can do that, and returns ENOSPC
+// for a full one. f may be closed at once. unmap may be called several
 // times.
 //
 // The error wraps ErrConfig for a size below 1, io.ErrUnexpectedEOF for a

@@ -19,9 +19,9 @@ type mmsghdr struct {
 	len uint32 // bytes received or sent, written by the kernel
 }
 
-// recv fills b as Conn.Recv says.
+// recv fills b for Conn.Recv.
 func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
-	b.rearm()
+	b.reset()
 	if s.held {
 		return s.recvHeld(b)
 	}
@@ -30,13 +30,13 @@ func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
 	return n, errno
 }
 
-// heldTimeout is how long a receiver keeps its processor while nothing comes.
-// It bounds what the garbage collector may have to wait for, should the signal
-// that interrupts the call be switched off.
+// heldTimeout is how long a receiver keeps its processor without a datagram. It
+// bounds the wait of the garbage collector if the signal that interrupts the call is
+// switched off.
 const heldTimeout = 10 * time.Millisecond
 
-// recvHeld receives without telling Go's scheduler while datagrams keep coming,
-// and waits in a way that it knows of when they do not.
+// recvHeld receives without notice to Go's scheduler while datagrams keep coming,
+// and waits with it when they do not.
 func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
 	if b.idle {
 		n, err := unix.Poll(b.poll[:], int(recvTimeout.Milliseconds()))
@@ -55,7 +55,7 @@ func (s *socket) recvHeld(b *RecvBatch) (int, syscall.Errno) {
 
 // tryRecv is recv that does not block.
 func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
-	b.rearm()
+	b.reset()
 	n, errno := recvmmsg(s.fd, b.hdrs, unix.MSG_DONTWAIT)
 	b.used = n
 	return n, errno
@@ -76,8 +76,8 @@ func recvmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// recvmmsgHeld is recvmmsg that Go's scheduler does not learn of: the calling
-// goroutine keeps its processor while it blocks. See doc.go.
+// recvmmsgHeld is recvmmsg without notice to Go's scheduler: the calling goroutine
+// keeps its processor while it blocks. See the package comment.
 func recvmmsgHeld(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
@@ -88,7 +88,7 @@ func recvmmsgHeld(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 }
 
 // sendmmsg offers hdrs, which must not be empty, and returns how many were
-// taken. It must not block: the scheduler does not learn of it.
+// taken. It must not block, since it does not notify the scheduler.
 func sendmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_SENDMMSG, uintptr(fd),
 		uintptr(unsafe.Pointer(unsafe.SliceData(hdrs))), uintptr(len(hdrs)), uintptr(flags), 0, 0)
@@ -98,14 +98,14 @@ func sendmmsg(fd int, hdrs []mmsghdr, flags int) (int, syscall.Errno) {
 	return int(n), 0
 }
 
-// napHeld is clock_nanosleep(2), of which Go's scheduler does not learn either.
-// A signal ends it early.
-func napHeld(ts *unix.Timespec) {
+// sleepHeld is clock_nanosleep(2) without notice to Go's scheduler. A signal ends it
+// early.
+func sleepHeld(ts *unix.Timespec) {
 	_, _, _ = unix.RawSyscall6(unix.SYS_CLOCK_NANOSLEEP, unix.CLOCK_MONOTONIC, 0, uintptr(unsafe.Pointer(ts)), 0, 0, 0)
 }
 
 // meminfoDrops is SK_MEMINFO_DROPS of linux/sock_diag.h, the index of the drop
-// counter in what SO_MEMINFO returns (Linux 4.12 and later).
+// counter in the result of SO_MEMINFO (Linux 4.12 and later).
 const meminfoDrops = 8
 
 // socketDrops asks the kernel how many datagrams it has dropped on a socket.

@@ -19,14 +19,14 @@ const (
 	flags6 = ipv6.FlagDst | ipv6.FlagInterface
 )
 
-// packetIO is what ipv4.PacketConn and ipv6.PacketConn have in common.
+// packetIO is the common part of ipv4.PacketConn and ipv6.PacketConn.
 type packetIO interface {
 	ReadBatch(ms []ipv4.Message, flags int) (int, error)
 	WriteBatch(ms []ipv4.Message, flags int) (int, error)
 }
 
 // newPacketIO also reports whether replies can leave from the address that the
-// peer sent to. FreeBSD tells that address for IPv4 but x/net cannot set it.
+// peer sent to. FreeBSD reports that address for IPv4 but x/net cannot set it.
 func newPacketIO(conn *net.UDPConn, listen netip.Addr) (packetIO, bool) {
 	if listen.Is4() {
 		p := ipv4.NewPacketConn(conn)

@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// socket is a blocking UDP descriptor. It is immutable; Conn.gate says how long
-// the descriptor is valid.
+// socket is a blocking UDP descriptor. It is immutable; the descriptor is valid
+// while Conn.gate has users.
 type socket struct {
 	fd   int
 	v4   bool
@@ -102,20 +102,20 @@ func (s *socket) addr() (netip.AddrPort, error) {
 	return netip.AddrPort{}, ErrAddress
 }
 
-// nap blocks the calling thread for d. time.Sleep would round up to a
+// sleep blocks the calling thread for d. time.Sleep would round up to a
 // millisecond. The kernel adds its timer slack, 50 µs unless the process
 // changed it.
-func (s *socket) nap(d time.Duration) {
+func (s *socket) sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(d.Nanoseconds())
 	if s.held {
-		napHeld(&ts)
+		sleepHeld(&ts)
 		return
 	}
 	_ = unix.ClockNanosleep(unix.CLOCK_MONOTONIC, 0, &ts, nil)
 }
 
 // shutdown wakes a receiver that is blocked in the kernel. On a socket without
-// a peer it does that and says ENOTCONN, which is no news.
+// a peer it does so and returns ENOTCONN.
 func (s *socket) shutdown(both bool) {
 	how := unix.SHUT_RD
 	if both {
@@ -124,9 +124,9 @@ func (s *socket) shutdown(both bool) {
 	_ = unix.Shutdown(s.fd, how)
 }
 
-// gone reports whether the descriptor is no socket any more. It does not notice
-// a number that another socket has got meanwhile.
-func (s *socket) gone() bool {
+// isInvalid reports whether the descriptor is no socket any more. It does not detect
+// a number that the kernel gave to another socket.
+func (s *socket) isInvalid() bool {
 	_, err := unix.GetsockoptInt(s.fd, unix.SOL_SOCKET, unix.SO_TYPE)
 	return err == unix.EBADF || err == unix.ENOTSOCK
 }

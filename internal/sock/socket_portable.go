@@ -11,6 +11,9 @@ import (
 	"os"
 	"syscall"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"golang.org/x/net/ipv4"
 )
 
 // socket is a UDP connection of package net with batched calls where the
@@ -45,7 +48,7 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 	s.io, s.caps.LocalAddress = newPacketIO(conn, cfg.Addr.Addr())
 	s.caps.Path = "portable"
 	if s.caps.ReadBuffer == 0 {
-		// What is granted is not known here, and a refusal leaves the default.
+		// The granted size is unknown, and a refusal leaves the default.
 		_ = conn.SetReadBuffer(cfg.ReadBuffer)
 		_ = conn.SetWriteBuffer(cfg.WriteBuffer)
 	}
@@ -72,14 +75,14 @@ func (s *socket) addr() (netip.AddrPort, error) {
 	return netip.AddrPortFrom(ap.Addr().Unmap(), ap.Port()), nil
 }
 
-// recv fills b as Conn.Recv says. The deadline is set before the gate is looked
-// at, and shutdown does it the other way round, so that one of them sees the
-// other.
+// recv fills b for Conn.Recv. It sets the deadline before it checks the gate, and
+// StopReceiving marks the gate before it sets the deadline, so that one of them
+// observes the other.
 func (s *socket) recv(b *RecvBatch) (int, syscall.Errno) {
 	if err := s.conn.SetReadDeadline(time.Now().Add(recvTimeout)); err != nil {
 		return 0, errnoOf(err)
 	}
-	if b.conn.gate.has(gateShut | gateMuted) {
+	if b.conn.gate.has(gateRecvClosed) {
 		return 0, syscall.EAGAIN
 	}
 	n, err := s.io.ReadBatch(b.ms, 0)
@@ -92,7 +95,7 @@ func (s *socket) send(b *SendBatch, first, end int) (int, syscall.Errno) {
 	return max(n, 0), errnoOf(err)
 }
 
-// errnoOf reduces an error of package net to what Conn distinguishes.
+// errnoOf reduces an error of package net to the errno values that Conn distinguishes.
 func errnoOf(err error) syscall.Errno {
 	var errno syscall.Errno
 	switch {
@@ -106,8 +109,8 @@ func errnoOf(err error) syscall.Errno {
 	return syscall.EIO
 }
 
-// nap rounds up to a millisecond and more, which is the best there is here.
-func (s *socket) nap(d time.Duration) { time.Sleep(d) }
+// sleep rounds up to a millisecond or more.
+func (s *socket) sleep(d time.Duration) { time.Sleep(d) }
 
 // shutdown wakes a receiver that waits in the poller.
 func (s *socket) shutdown(both bool) {
@@ -118,8 +121,8 @@ func (s *socket) shutdown(both bool) {
 	}
 }
 
-// gone is false: package net keeps the descriptor to itself.
-func (s *socket) gone() bool { return false }
+// isInvalid is false: package net owns the descriptor.
+func (s *socket) isInvalid() bool { return false }
 
 func (s *socket) drops() uint64 { return 0 }
 
@@ -137,3 +140,147 @@ func (s *socket) tryRecv(b *RecvBatch) (int, syscall.Errno) {
 	n, err := s.io.ReadBatch(b.ms, sendFlags)
 	return max(n, 0), errnoOf(err)
 }
+
+// RecvBatch is the memory for the datagrams of one Recv. The goroutine that
+// calls Recv owns it.
+type RecvBatch struct {
+	ms     []ipv4.Message
+	conn   *Conn
+	errors errorStreak
+}
+
+// NewRecvBatch allocates a batch of [Config].Batch slots for c.
+func (c *Conn) NewRecvBatch() *RecvBatch {
+	b := &RecvBatch{ms: make([]ipv4.Message, c.group.cfg.Batch), conn: c}
+	buf := make([]byte, len(b.ms)*SlotSize)
+	for i := range b.ms {
+		b.ms[i].Buffers = [][]byte{buf[i*SlotSize : (i+1)*SlotSize]}
+		if c.controls() {
+			b.ms[i].OOB = make([]byte, controlSize(c.sock.v4))
+		}
+	}
+	return b
+}
+
+// controls reports whether datagrams carry their local address.
+func (c *Conn) controls() bool { return c.group.wildcard() && c.group.caps.LocalAddress }
+
+// At returns datagram i, 0 <= i < n of the last Recv. pkt lies in the batch: it
+// may be changed and is valid until the next Recv; it is empty for an empty
+// datagram. truncated says that the datagram was longer than SlotSize and its
+// rest is lost. from is zero when the sender has no usable address.
+func (b *RecvBatch) At(i int) (from endpoint.Endpoint, pkt []byte, truncated bool) {
+	m := &b.ms[i]
+	n := min(m.N, SlotSize)
+	pkt = m.Buffers[0][:n:n]
+	truncated = m.Flags&truncFlag != 0
+	addr, ok := m.Addr.(*net.UDPAddr)
+	if !ok {
+		return endpoint.Endpoint{}, pkt, truncated
+	}
+	from = endpoint.UDP(addr.AddrPort(), b.local(m), b.conn.group.cfg.Listener)
+	if (from.Kind() == endpoint.KindUDP4) != b.conn.sock.v4 {
+		// A mapped address on an IPv6-only socket is forged and has no way back.
+		from = endpoint.Endpoint{}
+	}
+	return from, pkt, truncated
+}
+
+// local returns the number of the local address that a datagram was sent to.
+func (b *RecvBatch) local(m *ipv4.Message) uint16 {
+	if !b.conn.controls() {
+		return 0
+	}
+	ip, zone := parseControl(m.OOB[:m.NN], b.conn.sock.v4)
+	if !ip.IsValid() || ip.IsUnspecified() || ip.IsMulticast() || ip == netip.AddrFrom4([4]byte{255, 255, 255, 255}) {
+		return 0
+	}
+	e := endpoint.UDP(netip.AddrPortFrom(ip, 0), 0, 0)
+	a := localAddr{hi: e.Hi, lo: e.Lo}
+	if ip.Is6() && ip.IsLinkLocalUnicast() {
+		a.zone = zone
+	}
+	return b.conn.group.locals.id(a)
+}
+
+// SendBatch is a list of datagrams for one Send, in order. One goroutine owns it.
+type SendBatch struct {
+	ms      []ipv4.Message
+	addrs   []net.UDPAddr // the address of entry i, with room for 16 bytes
+	n       int           // entries for the kernel
+	refused int           // entries of a kind that the socket cannot reach
+	conn    *Conn
+}
+
+// NewSendBatch allocates a batch for at most max datagrams; values outside 1 to
+// MaxSendBatch are moved to the nearer bound.
+func (c *Conn) NewSendBatch(max int) *SendBatch {
+	max = clampSendBatch(max)
+	b := &SendBatch{ms: make([]ipv4.Message, max), addrs: make([]net.UDPAddr, max), conn: c}
+	for i := range b.ms {
+		b.addrs[i].IP = make(net.IP, 0, net.IPv6len)
+		b.ms[i].Addr = &b.addrs[i]
+		b.ms[i].Buffers = make([][]byte, 1)
+	}
+	return b
+}
+
+// Add appends a datagram; false means that the batch is full and nothing was
+// added. pkt is borrowed until Send or Reset returns. An endpoint of another
+// kind than the socket's is taken and counted as failed by Send.
+func (b *SendBatch) Add(to endpoint.Endpoint, pkt []byte) bool {
+	if b.Len() >= len(b.ms) {
+		return false
+	}
+	dst := to.AddrPort()
+	if !dst.IsValid() || dst.Addr().Is4() != b.conn.sock.v4 {
+		b.refused++
+		return true
+	}
+	m, a := &b.ms[b.n], &b.addrs[b.n]
+	if ip := dst.Addr(); ip.Is4() {
+		ip4 := ip.As4()
+		a.IP = append(a.IP[:0], ip4[:]...)
+	} else {
+		ip16 := ip.As16()
+		a.IP = append(a.IP[:0], ip16[:]...)
+	}
+	a.Port = int(dst.Port())
+	m.Buffers[0] = pkt
+	m.OOB = b.source(to)
+	b.n++
+	return true
+}
+
+// source makes an entry leave from the local address the peer sent to.
+func (b *SendBatch) source(to endpoint.Endpoint) []byte {
+	g := b.conn.group
+	if !b.conn.controls() || to.Listener() != g.cfg.Listener {
+		return nil
+	}
+	a, ok := g.locals.at(to.Local())
+	if !ok {
+		return nil
+	}
+	return marshalControl(localIP(a, b.conn.sock.v4), a.zone)
+}
+
+// Len returns the number of entries.
+func (b *SendBatch) Len() int { return b.n + b.refused }
+
+// Reset drops the entries and gives the borrowed packets back.
+func (b *SendBatch) Reset() {
+	for i := range b.ms[:b.n] {
+		b.ms[i].Buffers[0] = nil
+	}
+	b.n, b.refused = 0, 0
+}
+
+func (b *SendBatch) size(i int) int { return len(b.ms[i].Buffers[0]) }
+
+// The portable build has no runs: every message is one datagram.
+func (b *SendBatch) wireRuns()           {}
+func (b *SendBatch) count(int) int       { return 1 }
+func (b *SendBatch) segmentSize(int) int { return 0 }
+func (b *SendBatch) wirePart(int, int)   {}
+func (b *SendBatch) partSize(i int) int  { return b.size(i) }

@@ -12,13 +12,13 @@ import (
 // benchSizes are the numbers of bound allocations at which a look-up is timed.
 var benchSizes = []int{1_000, 100_000, 1_000_000}
 
-// benchSink keeps the compiler from dropping what nobody uses.
+// benchSink keeps the compiler from dropping unused results.
 var benchSink struct {
 	entry Entry
 	ok    bool
 }
 
-// bench is a full table with links, and what to ask it for in random order:
+// bench is a full table with links, and keys to look up in random order:
 // matches of one host and one joiner.
 type bench struct {
 	table   *Table

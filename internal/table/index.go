@@ -9,11 +9,11 @@ const (
 	shardBits  = 6 // 64 shards: one grows at a time, so a growth copies 1/64 of the index
 	shardCount = 1 << shardBits
 
-	lineCells = 8 // a line of cells is one cache line
+	lineCells = 8 // one cache line
 	minLines  = 8
 
 	// tombstone marks a cell whose entry was removed from a line that others
-	// had to be placed beyond. Its tag is zero, which is nobody's.
+	// had to be placed beyond. Its tag is zero, which no entry has.
 	tombstone = 1<<32 - 1
 )
 
@@ -24,8 +24,8 @@ type index struct {
 	shards [shardCount]shard
 }
 
-// shard is one part of an index. The atomic pointer belongs to everybody, the
-// counts to control.
+// shard is one part of an index. Any goroutine reads the atomic pointer; only
+// control uses the counts.
 type shard struct {
 	cells atomic.Pointer[cells]
 	used  int // cells that are not empty, tombstones included
@@ -38,7 +38,7 @@ type shard struct {
 //
 // A reader goes on past a line only if it has no empty cell. So a line that
 // was full once never gets an empty cell again, and a line that has one never
-// was full: nothing lies beyond it, and what is removed from it leaves no
+// was full: nothing lies beyond it, and an entry that is removed from it leaves no
 // tombstone.
 type cells struct {
 	lines []line
@@ -59,8 +59,8 @@ func tagOf(hash uint64) uint32 { return uint32(hash>>32) | 1 }
 func makeCell(hash uint64, slot uint32) uint64 { return uint64(tagOf(hash))<<32 | uint64(slot+1) }
 
 // match returns a bit for each cell that carries the tag. It looks at all of
-// them without a branch that depends on what they hold: a wrong guess of the
-// processor would have to wait for memory.
+// them without a branch that depends on their content: a mispredicted branch
+// would wait for memory.
 func (l *line) match(tag uint32) (found uint) {
 	for i := lineCells - 1; i >= 0; i-- {
 		var hit uint
@@ -72,15 +72,15 @@ func (l *line) match(tag uint32) (found uint) {
 	return found
 }
 
-// slot returns what the first cell of found leads to, unless the cell has
+// slot returns the slot of the first cell in found, unless the cell has
 // changed since it carried the tag.
 func (l *line) slot(found uint, tag uint32) (uint32, bool) {
 	word := l[bits.TrailingZeros(found)%lineCells].Load()
 	return uint32(word) - 1, uint32(word>>32) == tag
 }
 
-// open reports whether a cell is empty, so that no entry lies beyond l.
-func (l *line) open() bool {
+// hasEmpty reports whether a cell is empty, so that no entry lies beyond l.
+func (l *line) hasEmpty() bool {
 	for i := range l {
 		if l[i].Load() == 0 {
 			return true
@@ -160,13 +160,13 @@ func (s *shard) remove(hash uint64, slot uint32) bool {
 	c, cell := s.cells.Load(), makeCell(hash, slot)
 	for at := hash; ; at++ {
 		line := c.line(at)
-		open := line.open()
+		last := line.hasEmpty()
 		for i := range line {
 			if line[i].Load() != cell {
 				continue
 			}
 			s.live--
-			if open {
+			if last {
 				line[i].Store(0)
 				s.used--
 			} else {
@@ -174,7 +174,7 @@ func (s *shard) remove(hash uint64, slot uint32) bool {
 			}
 			return true
 		}
-		if open {
+		if last {
 			return false
 		}
 	}

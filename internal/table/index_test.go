@@ -19,7 +19,7 @@ func (c *cells) find(hash uint64) (slots []uint32) {
 				slots = append(slots, slot)
 			}
 		}
-		if line.open() {
+		if line.hasEmpty() {
 			return slots
 		}
 	}
@@ -39,7 +39,7 @@ func (c *cells) steps(hash uint64, slot uint32) int {
 	return -1
 }
 
-// shardModel is one shard, and what ought to be in it: the hash of each slot.
+// shardModel is one shard, and its expected content: the hash of each slot.
 type shardModel struct {
 	shard shard
 	hash  map[uint32]uint64
@@ -65,7 +65,7 @@ func (m *shardModel) remove(slot uint32) bool {
 	return m.shard.remove(hash, slot)
 }
 
-// check compares the counts, and what a reader finds, with what ought to be.
+// check compares the counts, and the results of a reader, with the model.
 func (m *shardModel) check(t *testing.T) {
 	t.Helper()
 	c := m.shard.cells.Load()
@@ -152,7 +152,7 @@ func TestIndexRemoveIsExact(t *testing.T) {
 }
 
 // TestContract1ChurnKeepsCellsBounded: entries that come and go for long lose
-// none of those that stay, and take no more cells than their number asks for.
+// none of those that stay, and take no more cells than tnext number asks for.
 func TestContract1ChurnKeepsCellsBounded(t *testing.T) {
 	t.Parallel()
 	const stay, rounds = 1000, 200_000
@@ -207,7 +207,7 @@ func TestContract1LineThatWasFullStaysClosed(t *testing.T) {
 	m.check(t)
 }
 
-// TestHashIsSeeded: nobody can prepare endpoints that collide in a table.
+// TestHashIsSeeded: an attacker cannot prepare endpoints that collide in a table.
 func TestHashIsSeeded(t *testing.T) {
 	t.Parallel()
 	a, b := NewTable(1), NewTable(1)
@@ -274,6 +274,6 @@ func checkSpread(t *testing.T, n int, hash func(slot uint32) uint64) {
 		}
 	}
 	if longest > 8 || away > n/10 {
-		t.Errorf("longest probe %d lines, %d of %d entries not in their own line", longest, away, n)
+		t.Errorf("longest probe %d lines, %d of %d entries not in tnext own line", longest, away, n)
 	}
 }

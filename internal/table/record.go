@@ -16,7 +16,7 @@ type Tick uint32
 // TickMillis is the length of a [Tick] in milliseconds.
 const TickMillis = 250
 
-// Role says on which side of a match an allocation is.
+// Role is the side of a match that an allocation is on.
 type Role uint8
 
 // The roles. RoleNone marks a free slot.
@@ -37,59 +37,59 @@ func makeHandle(slot, generation uint32) Handle {
 func (h Handle) slot() uint32       { return uint32(h >> 32) }
 func (h Handle) generation() uint32 { return uint32(h) }
 
-// identity is what workers read for each datagram, in one cache line. Control
-// alone writes it, under the sequence number; every word is an atomic.
+// identity is the part of a record that workers read for each datagram, in one cache
+// line. Control alone writes it, under the sequence number; every word is an atomic.
 type identity struct {
 	seq      atomic.Uint64    // odd while control writes
 	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
-	id       [2]atomic.Uint64 // the wire's id
-	endpoint [3]atomic.Uint64 // where its owner is bound; zero: nowhere
+	id       [2]atomic.Uint64 // as on the wire
+	endpoint [3]atomic.Uint64 // that its owner is bound to; zero: none
 	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
 }
 
-// Activity is what workers write of an allocation, on a line of its own so that
-// writing never takes a line of identities away from the readers. Workers keep
-// it no longer than their batch, as an [Entry].
+// Activity is the part of a record that workers write, on a line of its own so that
+// writing never takes a line of identities away from the readers. Workers keep a
+// pointer to it, as an [Entry], no longer than their batch.
 type Activity struct {
-	heard      atomic.Uint32 // Tick of the last datagram of its own
-	active     atomic.Uint32 // Tick of the last datagram from it or to it
-	fromHost   atomic.Uint32 // of a joiner: Tick of the last RELAY of its host to it
-	fromJoiner atomic.Uint32 // of a joiner: Tick of its last RELAY to its host
-	mismatch   atomic.Uint64 // Gate of ERROR 3 that names this allocation
-	meter      atomic.Uint64 // what it relays, see Quota
-	strangers  [NotConnectedSlots]atomic.Uint64
-	unproven   atomic.Uint32 // bytes that may yet go to its endpoint, see Prove
-	tally      atomic.Uint32 // Spec.Tally; control's, and fixed from Reserve on
+	received     atomic.Uint32                    // Tick of the last datagram from its owner
+	active       atomic.Uint32                    // Tick of the last datagram from its owner or to it
+	fromHost     atomic.Uint32                    // of a joiner: Tick of the last RELAY of its host to it
+	fromJoiner   atomic.Uint32                    // of a joiner: Tick of its last RELAY to its host
+	mismatchGate atomic.Uint64                    // of ERROR 3 that names this allocation, see Rate
+	quotaGate    atomic.Uint64                    // see Quota
+	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
+	unvalidated  atomic.Uint32                    // bytes that may go to its endpoint before it is validated
+	counterIndex atomic.Uint32                    // Spec.CounterIndex; control stores it in Reserve
 }
 
-// LargeMessages is what workers note of messages that are too large for the way
-// to an allocation's owner. It is written for such messages only, so that it
-// needs no line of its own.
+// LargeMessages is what workers record of messages that are too large for the path
+// to an allocation's owner. They write it for such messages only, so it needs no
+// line of its own.
 type LargeMessages struct {
 	dropped  atomic.Uint32
-	reported atomic.Bool // of a host: a report about its match was handed over
+	reported atomic.Bool // of a host: its match was reported
 }
 
-// Flags are what workers know of the BINDs of an allocation.
+// Flags are the state of an allocation that workers need to handle a BIND.
 type Flags uint8
 
 const (
 	// EverBound: a BIND was accepted, and Entry.Nonce is its nonce.
 	EverBound Flags = 1 << iota
-	// Told: the BIND_RECEIVED for its present endpoint has left, so that the
-	// same BIND may be answered at once.
+	// BindConfirmed: the BIND_RECEIVED for its present endpoint has left, so that
+	// a worker may answer the same BIND at once.
 	BindConfirmed
-	// Deferred: its expiry was put off once for a BIND that failed for its
-	// nonce, so that no other such BIND matters.
+	// ExpiryDeferred: its expiry was deferred once for a BIND that failed for its
+	// nonce. No other such BIND defers it.
 	ExpiryDeferred
-	// Rebuilt: it came back after a restart of the relay.
+	// Recovered: it came back after a restart of the relay.
 	Recovered
 )
 
-// Entry is a consistent copy of what the table says of one allocation.
+// Entry is a consistent copy of the identity of one allocation.
 type Entry struct {
 	Handle   Handle
-	Link     Handle // of a joiner: the host it was linked to; stale once that has ended
+	Link     Handle // of a joiner: the host it was linked to; stale once the host has ended
 	Endpoint endpoint.Endpoint
 	ID       proto.AllocationID
 	Role     Role
@@ -149,7 +149,7 @@ func (r *identity) setEndpoint(ep endpoint.Endpoint) {
 	r.endpoint[2].Store(ep.Tail)
 }
 
-// setMeta begins an allocation, or ends one: nothing was bound yet.
+// setMeta begins or ends an allocation, without flags and nonce.
 func (r *identity) setMeta(generation uint32, role Role) {
 	r.meta.Store(uint64(role)<<32 | uint64(generation))
 }
@@ -159,20 +159,20 @@ func (r *identity) setBinding(flags Flags, nonce uint16) {
 	r.meta.Store(uint64(nonce)<<48 | uint64(flags)<<40 | r.meta.Load()&rest)
 }
 
-// Account is what only control knows of an allocation. Pointers to it are
+// Account is the part of a record that only control uses. Pointers to it are
 // valid until the allocation ends.
 type Account struct {
 	Match  proto.AllocationID // id of the host of its match; a host's own id
-	Player [16]byte           // hash of whom it was issued to
+	Player [16]byte           // hash of the player it was issued to
 	Tenant uint64             // Tenant.Hash
 
-	ReservedAt    Tick // when it was set aside
-	DeferredUntil Tick // not to expire before this; zero: never deferred
-	CloseAt       Tick // a CLOSE takes effect after this unless it is heard of; zero: none
-	UnlinkAt      Tick // of a joiner: its link ends after this unless LeftBy relays; zero: none
-	LinkedAt      Tick // of a joiner: when its link was opened, until the first RELAY on it; zero after
+	ReservedAt    Tick
+	DeferredUntil Tick // it does not expire before; zero: never deferred
+	CloseAt       Tick // a CLOSE takes effect after this unless the owner sends something; zero: none
+	UnlinkAt      Tick // of a joiner: its link ends after this unless DisconnectedBy relays; zero: none
+	LinkedAt      Tick // of a joiner: when its link was opened; zero after the first RELAY on it
 
-	StateIndex uint32 // place of its record in the state file; zero: none
+	StateIndex uint32 // index of its record in the state file; zero: none
 
 	Next, Prev uint32 // neighbours in the timer wheel, as slot+1
 	Bucket     uint32 // bucket of the timer wheel, as index+1; zero: in none
@@ -180,12 +180,12 @@ type Account struct {
 	Epoch          uint16 // key epoch of its connection data
 	MaxConnections uint16 // of a host
 	Links          uint16 // open links of a host
-	AwaitedLinks   uint16 // of a host that came back: links that it had and that have not come back
+	AwaitedLinks   uint16 // of a host that came back: its links before the restart that have not come back
 
-	DisconnectedBy Role // who sent the DISCONNECT of Leaving
-	EverLinked     bool // a host that had a link once
+	DisconnectedBy Role // the sender of the DISCONNECT that UnlinkAt waits for
+	EverLinked     bool // of a host: it had a link once
 	LinkBlocked    bool // of a joiner that came back: it had no link, so none comes back
-	ExpiryPending  bool // expiry has been marked and waits for grace
+	ExpiryPending  bool // it has expired and waits for the grace period
 }
 
 // chunkSlots is the number of allocations in one slab: large enough that the

@@ -3,6 +3,7 @@ package table
 import (
 	"crypto/rand"
 	"encoding/binary"
+	"math"
 	"math/bits"
 	"sync/atomic"
 
@@ -10,14 +11,15 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// DefaultMaxAllocations is how many allocations a table holds unless told
-// otherwise: one million of them stay within 512 MiB of memory.
+// DefaultMaxAllocations is how many allocations a table holds by default: one
+// million of them stay within 512 MiB of memory.
 const DefaultMaxAllocations = 1_000_000
 
-// Table knows every allocation, by the endpoint it is bound to and by its id.
+// Table holds every allocation, by the endpoint it is bound to and by its id.
 //
-// Methods in this file may be called by any goroutine at any time and take no
-// lock. Those in writer.go belong to the one control goroutine.
+// All methods in this file, and those of [Activity] and [LargeMessages] in it, may
+// be called by any goroutine at any time and take no lock. Those in writer.go belong
+// to the one control goroutine.
 type Table struct {
 	secret     [4]uint64
 	chunks     []atomic.Pointer[chunk]
@@ -60,17 +62,26 @@ func (t *Table) FindByEndpoint(ep endpoint.Endpoint, e *Entry) bool {
 					return true
 				}
 			}
-			if line.open() {
+			if line.hasEmpty() {
 				break
 			}
 		}
-		// A miss counts only on the cells that are current.
+		// A miss counts only on the current cells.
 		current := shard.cells.Load()
 		if current == c {
 			return false
 		}
 		c = current
 	}
+}
+
+// FindPeer stores the allocation with id to in e and reports whether it and from
+// are linked; if not, e is undefined.
+func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
+	if from.Role == RoleJoiner {
+		return t.findAt(from.Link, e) && e.ID == *to
+	}
+	return t.findID(to, e) && e.Link == from.Handle
 }
 
 // ByID returns the allocation with that id, bound or not.
@@ -81,6 +92,8 @@ func (t *Table) ByID(id proto.AllocationID) (e Entry, ok bool) {
 	return e, true
 }
 
+// findID is FindByEndpoint for an id. The loop is there twice because a call for
+// the comparison of keys would cost more than the comparison.
 func (t *Table) findID(id *proto.AllocationID, e *Entry) bool {
 	hash := t.hashID(*id)
 	tag, shard := tagOf(hash), t.byID.shard(hash)
@@ -93,7 +106,7 @@ func (t *Table) findID(id *proto.AllocationID, e *Entry) bool {
 					return true
 				}
 			}
-			if line.open() {
+			if line.hasEmpty() {
 				break
 			}
 		}
@@ -117,37 +130,35 @@ func (t *Table) findAt(h Handle, e *Entry) bool {
 	return h != 0 && t.identity(h.slot()).snapshot(h.slot(), e) && e.Handle == h
 }
 
-// FindPeer stores the allocation with id to in e and reports whether it and from
-// are linked; if not, e is undefined.
-func (t *Table) FindPeer(from *Entry, to *proto.AllocationID, e *Entry) bool {
-	if from.Role == RoleJoiner {
-		return t.findAt(from.Link, e) && e.ID == *to
-	}
-	return t.findID(to, e) && e.Link == from.Handle
+// Counts returns how many allocations the table holds, how many of them have
+// an endpoint, and how many links are open. The three are read one by one.
+func (t *Table) Counts() (allocations, bound, links int) {
+	return int(t.w.live.Load()), int(t.w.bound.Load()), int(t.w.links.Load())
 }
 
 func (t *Table) identity(slot uint32) *identity {
 	return &t.chunks[slot/chunkSlots].Load().identities[slot%chunkSlots]
 }
 
-// Activity returns what workers note of the allocation h. It is that of whoever
-// has the slot: see point 4 of the contract.
+// Activity returns what workers record of the allocation h. It belongs to the
+// slot: see point 4 of the contract.
 func (t *Table) Activity(h Handle) *Activity {
 	slot := h.slot()
 	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
 }
 
-// LargeMessages returns what workers note of large messages to the owner of h, as
+// LargeMessages returns what workers record of large messages to the owner of h, as
 // Activity does.
 func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	slot := h.slot()
 	return &t.chunks[slot/chunkSlots].Load().large[slot%chunkSlots]
 }
 
-// hashEndpoint and hashID are seeded per table, so that nobody outside can
-// choose endpoints that collide.
+// hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
+// endpoints that collide. That takes more than [endpoint.Mix64], whose differences
+// an attacker can partly predict without the key.
 func (t *Table) hashEndpoint(ep endpoint.Endpoint) uint64 {
-	return t.mix(fold(ep.Hi^t.secret[0], ep.Lo^t.secret[1]), ep.Tail^t.secret[2])
+	return t.mix(foldMultiply(ep.Hi^t.secret[0], ep.Lo^t.secret[1]), ep.Tail^t.secret[2])
 }
 
 func (t *Table) hashID(id proto.AllocationID) uint64 {
@@ -155,16 +166,263 @@ func (t *Table) hashID(id proto.AllocationID) uint64 {
 	return t.mix(a^t.secret[1], b^t.secret[2])
 }
 
-// mix folds a and b, and the result with itself: where only one of them
-// varies, as in a row of ports, a single product would be as even as its
+// mix hashes a and b, and the result with itself: where only one of them
+// varies, as in a sequence of ports, a single product would be as even as its
 // factor happens to be.
 func (t *Table) mix(a, b uint64) uint64 {
-	h := fold(a, b)
-	return fold(h, h^t.secret[3])
+	h := foldMultiply(a, b)
+	return foldMultiply(h, h^t.secret[3])
 }
 
-// fold mixes two words: the halves of their 128-bit product.
-func fold(a, b uint64) uint64 {
+// foldMultiply combines the halves of a 128-bit product, as wyhash does.
+func foldMultiply(a, b uint64) uint64 {
 	hi, lo := bits.Mul64(a, b)
 	return hi ^ lo
+}
+
+// RecordReceive records at tick that the owner sent a datagram. It writes only when
+// the tick changes, four times a second at the most.
+func (a *Activity) RecordReceive(tick Tick) {
+	if a.received.Load() < uint32(tick) {
+		a.advanceReceived(tick)
+	}
+}
+
+// advanceReceived writes active first: a reader that finds the new received need
+// not look at active.
+//
+//go:noinline
+func (a *Activity) advanceReceived(tick Tick) {
+	advance(&a.active, tick)
+	advance(&a.received, tick)
+}
+
+// RecordActivity records at tick that a datagram goes to the owner.
+func (a *Activity) RecordActivity(tick Tick) { advance(&a.active, tick) }
+
+// RecordRelay records at tick that a RELAY goes over the link between two
+// allocations, from one with that role.
+func RecordRelay(role Role, from, to *Activity, tick Tick) {
+	if role == RoleHost {
+		advance(&to.fromHost, tick)
+	} else {
+		advance(&from.fromJoiner, tick)
+	}
+}
+
+// advance moves a timestamp to tick unless it is there already, and reports whether
+// it wrote. A timestamp never goes back, as a worker may be late, and of two writes
+// at once the later time stays.
+func advance(timestamp *atomic.Uint32, tick Tick) bool {
+	for old := timestamp.Load(); old < uint32(tick); old = timestamp.Load() {
+		if timestamp.CompareAndSwap(old, uint32(tick)) {
+			return true
+		}
+	}
+	return false
+}
+
+// LastSeen returns when the last datagram of the owner was received, and when the
+// owner last sent or received one.
+func (a *Activity) LastSeen() (received, active Tick) {
+	return Tick(a.received.Load()), Tick(a.active.Load())
+}
+
+// LastRelays returns when the host and the joiner last relayed to each other
+// over the link of a joiner, or over one that it had before.
+func (a *Activity) LastRelays() (fromHost, fromJoiner Tick) {
+	return Tick(a.fromHost.Load()), Tick(a.fromJoiner.Load())
+}
+
+// CounterIndex returns Spec.CounterIndex. It lies on the line that a worker writes for
+// each RELAY anyway, so that counting by it touches no further cache line.
+func (a *Activity) CounterIndex() uint32 { return a.counterIndex.Load() }
+
+// validated is the value of Activity.unvalidated when the path is validated.
+const validated = 1<<32 - 1
+
+// Validate records that the owner was received at its endpoint with more than a
+// BIND. That validates the path to it (RFC 9000, section 8).
+func (a *Activity) Validate() {
+	if a.unvalidated.Load() != validated {
+		a.unvalidated.Store(validated)
+	}
+}
+
+// IsValidated reports whether the path to the owner's endpoint is validated.
+func (a *Activity) IsValidated() bool { return a.unvalidated.Load() == validated }
+
+// AllowSend reports whether size bytes may go to the owner's endpoint, and takes
+// them from its anti-amplification limit while the path is not validated.
+func (a *Activity) AllowSend(size int) bool {
+	for {
+		left := a.unvalidated.Load()
+		if left == validated {
+			return true
+		}
+		if left < uint32(size) {
+			return false
+		}
+		if a.unvalidated.CompareAndSwap(left, left-uint32(size)) {
+			return true
+		}
+	}
+}
+
+// Quota limits the RELAYs of one allocation: datagrams and bytes per second,
+// each with a burst of one second. The zero Quota is no limit.
+type Quota struct {
+	datagramCost uint32 // in units of 1/8 µs
+	byteCost     float64
+}
+
+// A quota gate holds, for datagrams and for bytes, the time until which earlier
+// messages use up the rate (generic cell rate algorithm), each in 32 bits and units
+// of 1/8 µs, which wrap after 537 s.
+const (
+	quotaUnitsPerMilli = 8000
+	quotaBurst         = 1000 * quotaUnitsPerMilli
+	quotaClockSkew     = 100 * quotaUnitsPerMilli // how far behind a worker's clock may be
+)
+
+// NewQuota returns a quota of so many datagrams and bytes per second; zero of
+// one means that it is not bounded.
+func NewQuota(datagrams, bytes int) Quota {
+	var q Quota
+	if datagrams > 0 {
+		q.datagramCost = uint32(math.Round(quotaBurst / float64(datagrams)))
+	}
+	if bytes > 0 {
+		q.byteCost = quotaBurst / float64(bytes)
+	}
+	return q
+}
+
+// cost returns the cost of a datagram of size bytes in both units.
+func (q Quota) cost(size int) (datagram, bytes uint32) {
+	return q.datagramCost, uint32(q.byteCost * float64(size))
+}
+
+// TakeQuota reports whether the owner may relay a datagram of size bytes at
+// nowMillis, within q, and counts it if so. Two workers at once may count one
+// datagram for two, which is rare, since the kernel hands all datagrams of an
+// endpoint to one worker, and does no harm.
+func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
+	return q == (Quota{}) || a.takeQuota(q, size, nowMillis)
+}
+
+func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
+	now, old := uint32(nowMillis*quotaUnitsPerMilli), a.quotaGate.Load()
+	datagram, bytes := q.cost(size)
+	datagrams, ok1 := takeCost(uint32(old>>32), now, datagram)
+	volume, ok2 := takeCost(uint32(old), now, bytes)
+	if !ok1 || !ok2 {
+		return false
+	}
+	a.quotaGate.Store(uint64(datagrams)<<32 | uint64(volume))
+	return true
+}
+
+// takeCost moves the time of a quota gate forward by cost and reports whether it
+// stays within the burst. A time that is further ahead than a burst can be, even for
+// a worker that is late, is one from before the wrap.
+func takeCost(until, now, cost uint32) (uint32, bool) {
+	ahead := until - now
+	if ahead > quotaBurst+quotaClockSkew {
+		ahead = 0
+	}
+	return now + ahead + cost, ahead+cost <= quotaBurst
+}
+
+// AddDrop counts a message that was too large for the path to the owner.
+func (l *LargeMessages) AddDrop() { l.dropped.Add(1) }
+
+// Drops returns how many were counted.
+func (l *LargeMessages) Drops() uint32 { return l.dropped.Load() }
+
+// TakeReport reports whether the caller is the one to report the match of a
+// host, and false until ReturnReport if another caller was.
+func (l *LargeMessages) TakeReport() bool {
+	return !l.reported.Load() && l.reported.CompareAndSwap(false, true)
+}
+
+// ReturnReport lets the next message be reported: this report was lost.
+func (l *LargeMessages) ReturnReport() { l.reported.Store(false) }
+
+// NotConnectedSlots is about how many peers one allocation may receive an ERROR 5
+// within a second: beyond that it receives none, so that the record of them has a
+// fixed size.
+const NotConnectedSlots = 3
+
+// NotConnectedMillis is the shortest time in milliseconds between two ERROR 5 to
+// one allocation about one peer.
+const NotConnectedMillis = 1000
+
+// TakeNotConnected reports whether an ERROR 5 may go to the owner of h at nowMillis
+// because it has no link to peer: at once, then once a second for each peer.
+func (t *Table) TakeNotConnected(h Handle, peer proto.AllocationID, nowMillis int64) bool {
+	a := t.Activity(h)
+	now, tag := uint32(nowMillis), uint32(t.hashID(peer))
+	for {
+		slot, old := a.notConnectedSlot(now, tag)
+		if slot == nil {
+			return false
+		}
+		if slot.CompareAndSwap(old, uint64(tag)<<32|uint64(now)) {
+			return true
+		}
+	}
+}
+
+// notConnectedSlot returns the slot for an ERROR 5 about the peer with that tag, and
+// its value, or nil if none may be sent.
+func (a *Activity) notConnectedSlot(now, tag uint32) (slot *atomic.Uint64, value uint64) {
+	for i := range a.notConnected {
+		old := a.notConnected[i].Load()
+		// A worker whose clock is behind may find a time that is still to come.
+		recent := old != 0 && now-uint32(old)+NotConnectedMillis < 2*NotConnectedMillis
+		if recent && uint32(old>>32) == tag {
+			return nil, 0
+		}
+		if !recent && slot == nil {
+			slot, value = &a.notConnected[i], old
+		}
+	}
+	return slot, value
+}
+
+// TakeMismatch reports whether an ERROR 3 that names the live allocation h may be
+// sent at nowMillis, within rate.
+func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
+	return rate.Take(&t.Activity(h).mismatchGate, nowMillis)
+}
+
+// Rate is a limit of events: one each Interval microseconds on average, and up
+// to Burst at once.
+type Rate struct {
+	Interval int64
+	Burst    int64
+}
+
+// Allows reports whether Take would draw an event from the gate at nowMillis.
+func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	return max(int64(gate.Load()), now)+r.Interval-now <= r.Burst*r.Interval
+}
+
+// Take draws one event from the gate at nowMillis and reports whether there
+// was one left. The gate is a single word, the time at which it will be full
+// again (generic cell rate algorithm), so several goroutines may share it.
+func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
+	now := nowMillis * 1000
+	for {
+		old := gate.Load()
+		full := max(int64(old), now) + r.Interval
+		if full-now > r.Burst*r.Interval {
+			return false
+		}
+		if gate.CompareAndSwap(old, uint64(full)) {
+			return true
+		}
+	}
 }

@@ -3,9 +3,12 @@ package table
 import (
 	"encoding/binary"
 	"net/netip"
+	"sync"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -101,8 +104,8 @@ func TestTableReserve(t *testing.T) {
 	if a := table.Account(h); *a != account || table.AccountAt(h.Slot()) != a {
 		t.Errorf("account %+v, want %+v", *a, account)
 	}
-	if heard, active := table.Activity(h).LastSeen(); heard != 42 || active != 42 {
-		t.Errorf("stamps %d, %d, want 42", heard, active)
+	if received, active := table.Activity(h).LastSeen(); received != 42 || active != 42 {
+		t.Errorf("timestamps %d, %d, want 42", received, active)
 	}
 	if got := table.HandleAt(h.Slot()); got != h {
 		t.Errorf("handle of the slot %x, want %x", got, h)
@@ -224,7 +227,7 @@ func TestContract4SlotIsNotReusedBeforeRecycle(t *testing.T) {
 			t.Errorf("%s: %v, want ErrFull", when, err)
 		}
 		if _, ok := table.ByID(testID(9)); ok {
-			t.Errorf("%s: what was refused is in the table", when)
+			t.Errorf("%s: the refused allocation is in the table", when)
 		}
 	}
 	full("full")
@@ -241,8 +244,8 @@ func TestContract4SlotIsNotReusedBeforeRecycle(t *testing.T) {
 	full("full again")
 }
 
-// TestContract4StaleHandlesNeverResolve: what a handle named is gone for good
-// when it has ended, also after its slot serves somebody else.
+// TestContract4StaleHandlesNeverResolve: a handle is invalid for good
+// when its allocation has ended, also after its slot is reused.
 func TestContract4StaleHandlesNeverResolve(t *testing.T) {
 	t.Parallel()
 	table := NewTable(2)
@@ -335,20 +338,20 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 			t.Errorf("the record of joiner %d was written", i)
 		}
 	}
-	// Whoever gets the host's slot inherits none of its joiners.
+	// The next owner of the slot inherits none of its joiners.
 	table.Recycle(host)
-	heir := reserve(t, table, Spec{ID: testID(joiners + 1), Role: RoleHost})
-	if heir.slot() != host.slot() {
+	next := reserve(t, table, Spec{ID: testID(joiners + 1), Role: RoleHost})
+	if next.slot() != host.slot() {
 		t.Fatalf("the slot %d was not reused", host.slot())
 	}
 	e := at(t, table, testID(joiners+1))
 	for i := 1; i <= joiners; i++ {
 		if _, ok := peerOf(table, &e, testID(i)); ok {
-			t.Errorf("the heir of the slot is linked to joiner %d", i)
+			t.Errorf("the next of the slot is linked to joiner %d", i)
 		}
 	}
-	if got := table.Account(heir).Links; got != 0 {
-		t.Errorf("the heir begins with %d links", got)
+	if got := table.Account(next).Links; got != 0 {
+		t.Errorf("the next begins with %d links", got)
 	}
 }
 
@@ -371,5 +374,183 @@ func TestTableEndOfJoiner(t *testing.T) {
 	}
 	if _, ok := byEndpoint(table, testEndpoint(1)); ok {
 		t.Error("an ended allocation has an endpoint")
+	}
+}
+
+// TestTableBinding: flags and nonce are set and cleared one at a
+// time, and touches nothing else of the record.
+func TestTableBinding(t *testing.T) {
+	t.Parallel()
+	table := NewTable(0)
+	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
+	h := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
+	table.Link(h, host)
+	want := Entry{Handle: h, Link: host, ID: testID(1), Role: RoleJoiner, Endpoint: testEndpoint(1)}
+	for i, s := range []struct {
+		do    func()
+		flags Flags
+		nonce uint16
+	}{
+		{func() {}, 0, 0},
+		{func() { table.RecordBind(h, 7) }, EverBound, 7},
+		{func() { table.SetFlags(h, BindConfirmed) }, EverBound | BindConfirmed, 7},
+		{func() { table.SetFlags(h, BindConfirmed) }, EverBound | BindConfirmed, 7},
+		{func() { table.SetFlags(h, ExpiryDeferred|Recovered) }, EverBound | BindConfirmed | ExpiryDeferred | Recovered, 7},
+		{func() { table.ClearFlags(h, BindConfirmed) }, EverBound | ExpiryDeferred | Recovered, 7},
+		{func() { table.ClearFlags(h, BindConfirmed) }, EverBound | ExpiryDeferred | Recovered, 7},
+		{func() { table.RecordBind(h, 65_535) }, EverBound | ExpiryDeferred | Recovered, 65_535},
+		{func() { table.RecordBind(h, 0) }, EverBound | ExpiryDeferred | Recovered, 0},
+		{func() { table.ClearFlags(h, EverBound|ExpiryDeferred) }, Recovered, 0},
+		{func() { table.SetFlags(host, EverBound|BindConfirmed) }, Recovered, 0}, // another one's
+		{func() { table.Unlink(h); table.Link(h, host) }, Recovered, 0},
+	} {
+		s.do()
+		want.Flags, want.Nonce = s.flags, s.nonce
+		if e := at(t, table, testID(1)); e != want {
+			t.Errorf("step %d: %+v, want %+v", i, e, want)
+		}
+		if e, ok := byEndpoint(table, testEndpoint(1)); !ok || e != want {
+			t.Errorf("step %d: by endpoint %+v, %v, want %+v", i, e, ok, want)
+		}
+	}
+	for _, c := range []struct {
+		has, want Flags
+		is        bool
+	}{
+		{0, 0, true}, {0, BindConfirmed, false}, {BindConfirmed, BindConfirmed, true}, {BindConfirmed, BindConfirmed | EverBound, false},
+		{BindConfirmed | EverBound | Recovered, BindConfirmed | EverBound, true},
+	} {
+		if e := (Entry{Flags: c.has}); e.Is(c.want) != c.is {
+			t.Errorf("%b is %b: %v, want %v", c.has, c.want, !c.is, c.is)
+		}
+	}
+}
+
+// TestTableBindingEnds: a slot's next owner has neither flags nor nonce, and
+// an ended allocation takes none.
+func TestTableBindingEnds(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	h := bind(t, table, Spec{ID: testID(1), Role: RoleHost}, testEndpoint(1))
+	table.RecordBind(h, 9)
+	table.SetFlags(h, BindConfirmed|ExpiryDeferred|Recovered)
+	if e, ok := table.End(h); !ok || e.Nonce != 9 || !e.Is(EverBound|BindConfirmed|ExpiryDeferred|Recovered) {
+		t.Errorf("End returns %+v, %v", e, ok)
+	}
+	table.SetFlags(h, BindConfirmed)
+	table.ClearFlags(h, EverBound)
+	table.Recycle(h)
+	next := reserve(t, table, Spec{ID: testID(2), Role: RoleJoiner})
+	table.SetFlags(h, BindConfirmed) // the stale handle
+	if e := at(t, table, testID(2)); e != (Entry{Handle: next, ID: testID(2), Role: RoleJoiner}) {
+		t.Errorf("a fresh allocation is %+v", e)
+	}
+}
+
+// TestContract2BindingsAreWhole: flags, nonce and endpoint are of one snapshot.
+// While an allocation moves, and is confirmed only between two moves, no reader
+// sees it confirmed at an endpoint with the nonce of another.
+func TestContract2BindingsAreWhole(t *testing.T) {
+	t.Parallel()
+	moves := 60_000
+	if testkit.RaceEnabled || testing.Short() {
+		moves = 15_000
+	}
+	table := NewTable(0)
+	h := reserve(t, table, Spec{ID: testID(0), Role: RoleJoiner})
+	var done atomic.Bool
+	var confirmed atomic.Int64
+	var wg sync.WaitGroup
+	for range 2 {
+		wg.Go(func() {
+			for last := uint16(0); !done.Load(); {
+				e, ok := table.ByID(testID(0))
+				if !ok || e.Handle != h || e.Role != RoleJoiner {
+					t.Errorf("found %+v, %v", e, ok)
+					return
+				}
+				if e.Nonce < last {
+					t.Errorf("nonce %d seen after %d", e.Nonce, last)
+					return
+				}
+				last = e.Nonce
+				if e.Is(BindConfirmed) {
+					confirmed.Add(1)
+					if !e.Is(EverBound) || e.Endpoint != testEndpoint(int(e.Nonce)) {
+						t.Errorf("confirmed with nonce %d at %v", e.Nonce, e.Endpoint)
+						return
+					}
+				}
+			}
+		})
+	}
+	for n := 1; n <= moves; n++ {
+		table.ClearFlags(h, BindConfirmed)
+		table.RecordBind(h, uint16(n))
+		table.Bind(h, testEndpoint(n))
+		table.SetFlags(h, BindConfirmed)
+		for confirmed.Load() == 0 && !t.Failed() { // the readers have begun
+			continue
+		}
+	}
+	done.Store(true)
+	wg.Wait()
+}
+
+// TestTableDoesNotAllocate: not per datagram, and not per change of state
+// either, as long as the index does not grow.
+func TestTableDoesNotAllocate(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	table := NewTable(0)
+	host := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
+	joiner := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
+	single := bind(t, table, Spec{ID: testID(2), Role: RoleJoiner}, testEndpoint(2))
+	table.Link(joiner, host)
+	hostEntry, joinerEntry := at(t, table, testID(0)), at(t, table, testID(1))
+	now, moves, quota := int64(60_000), 0, NewQuota(1000, 512<<10)
+	for name, do := range map[string]func(){
+		"ByEndpoint":       func() { byEndpoint(table, testEndpoint(0)) },
+		"ByEndpoint, miss": func() { byEndpoint(table, testEndpoint(9)) },
+		"ByID":             func() { table.ByID(testID(0)) },
+		"ByID, miss":       func() { table.ByID(testID(9)) },
+		"At":               func() { table.At(host) },
+		"Peer of joiner":   func() { peerOf(table, &joinerEntry, testID(0)) },
+		"Peer of host":     func() { peerOf(table, &hostEntry, testID(1)) },
+		"RecordReceive":    func() { now++; table.Activity(host).RecordReceive(Tick(now)) },
+		"RecordActivity":   func() { now++; table.Activity(host).RecordActivity(Tick(now)) },
+		"TakeNotConnected": func() { now += 200; table.TakeNotConnected(host, testID(9), now) },
+		"TakeMismatch":     func() { now += 200; table.TakeMismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
+		"TakeQuota":        func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
+		"RecordRelay":      func() { now++; RecordRelay(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
+		"validation": func() {
+			table.Activity(host).RequireValidation(100)
+			table.Activity(host).AllowSend(60)
+			table.Activity(host).Validate()
+		},
+		"RecordBind and flags": func() {
+			table.RecordBind(host, 5)
+			table.SetFlags(host, BindConfirmed)
+			table.ClearFlags(host, BindConfirmed)
+		},
+		"Link and Unlink": func() { table.Link(single, host); table.Unlink(single) },
+		"Bind, moving":    func() { moves++; table.Bind(single, testEndpoint(2+moves%2)) },
+		"Bind, taking over": func() {
+			table.Bind(host, testEndpoint(1))
+			table.Bind(joiner, testEndpoint(0))
+			table.Bind(host, testEndpoint(0))
+			table.Bind(joiner, testEndpoint(1))
+		},
+		"Reserve to Recycle": func() {
+			h, _ := table.Reserve(Spec{ID: testID(9), Role: RoleHost}, 1)
+			table.Bind(h, testEndpoint(9))
+			table.End(h)
+			table.Recycle(h)
+		},
+	} {
+		if n := testing.AllocsPerRun(1000, do); n != 0 {
+			t.Errorf("%s allocates %v times", name, n)
+		}
 	}
 }

@@ -8,20 +8,20 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// writer is the part of the table that only the control goroutine touches.
+// writer is the part of the table that only the control goroutine uses, but for the
+// counts, which any goroutine reads.
 type writer struct {
 	max  int
 	next uint32   // first slot that was never used
 	free []uint32 // slots that may be used again
 
-	// Counts for anybody to read.
 	live, bound, links atomic.Int64
 }
 
-// ErrFull is returned when the table holds as many allocations as it may.
+// ErrFull is returned by [Table.Reserve] for a table that can hold no more.
 var ErrFull = errors.New("table: full")
 
-// Spec is what an allocation starts with.
+// Spec holds the values of a new allocation.
 type Spec struct {
 	ID             proto.AllocationID
 	Role           Role
@@ -30,15 +30,9 @@ type Spec struct {
 	Tenant         uint64
 	Epoch          uint16
 	MaxConnections uint16
-	// Tally is a number of the caller's: under which it counts what the
-	// allocation relays. See [Table.Tally].
+	// CounterIndex is for the caller: it counts the traffic of the allocation
+	// under that number. See [Activity.CounterIndex].
 	CounterIndex uint32
-}
-
-// Counts returns how many allocations the table holds, how many of them have
-// an endpoint, and how many links are open. Any goroutine may call it.
-func (t *Table) Counts() (allocations, bound, links int) {
-	return int(t.w.live.Load()), int(t.w.bound.Load()), int(t.w.links.Load())
 }
 
 // Account returns control's record of the live allocation h.
@@ -55,15 +49,15 @@ func (t *Table) HandleAt(slot uint32) Handle {
 	return makeHandle(slot, uint32(t.identity(slot).meta.Load()))
 }
 
-// Slots returns how many slots were ever used: HandleAt and At, for each slot
-// below, meet every allocation there is.
+// Slots returns how many slots were ever used: HandleAt and At, called for each
+// lower slot, find every allocation.
 func (t *Table) Slots() uint32 { return t.w.next }
 
 // Slot returns the slot of h, for lists that link slots.
 func (h Handle) Slot() uint32 { return h.slot() }
 
 // Reserve adds an allocation that is not bound yet. It returns ErrFull when
-// the table holds as many as it may, or all slots wait to be recycled.
+// the table holds as many as it may, or all free slots wait for Recycle.
 func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	slot, ok := t.takeSlot()
 	if !ok {
@@ -110,17 +104,17 @@ func (t *Table) takeSlot() (uint32, bool) {
 	return slot, true
 }
 
-func (a *Activity) reset(now Tick, tally uint32) {
-	a.heard.Store(uint32(now))
+func (a *Activity) reset(now Tick, counterIndex uint32) {
+	a.received.Store(uint32(now))
 	a.active.Store(uint32(now))
 	a.fromHost.Store(0)
 	a.fromJoiner.Store(0)
-	a.mismatch.Store(0)
-	a.meter.Store(0)
-	a.unproven.Store(proven)
-	a.tally.Store(tally)
-	for i := range a.strangers {
-		a.strangers[i].Store(0)
+	a.mismatchGate.Store(0)
+	a.quotaGate.Store(0)
+	a.unvalidated.Store(validated)
+	a.counterIndex.Store(counterIndex)
+	for i := range a.notConnected {
+		a.notConnected[i].Store(0)
 	}
 }
 
@@ -129,9 +123,16 @@ func (l *LargeMessages) reset() {
 	l.reported.Store(false)
 }
 
+// RequireValidation lets no more than limit bytes go to the owner's endpoint until
+// [Activity.Validate]. Control calls it when it binds an allocation to an endpoint,
+// since the source of a BIND may be forged (RFC 9000, section 8).
+func (a *Activity) RequireValidation(limit uint32) {
+	a.unvalidated.Store(min(limit, validated-1))
+}
+
 // Bind moves h to ep and returns the allocation that had ep before, if it was
-// another one: that one keeps its links and has no endpoint from here on. The
-// caller lets every worker pass before it tells anybody.
+// another one: that one keeps its links and has no endpoint from now on. The
+// caller waits for a grace period before it sends anything about it.
 func (t *Table) Bind(h Handle, ep endpoint.Endpoint) (displaced Handle) {
 	var owner Entry
 	if t.FindByEndpoint(ep, &owner) {
@@ -146,20 +147,20 @@ func (t *Table) Bind(h Handle, ep endpoint.Endpoint) (displaced Handle) {
 	return displaced
 }
 
-// Admit notes the nonce of a BIND that was accepted.
+// RecordBind records the nonce of a BIND that was accepted.
 func (t *Table) RecordBind(h Handle, nonce uint16) {
 	e, _ := t.At(h)
 	t.setBinding(h, e.Flags|EverBound, nonce)
 }
 
-// Mark sets flags of h.
+// SetFlags sets flags of h.
 func (t *Table) SetFlags(h Handle, f Flags) {
 	if e, ok := t.At(h); ok && !e.Is(f) {
 		t.setBinding(h, e.Flags|f, e.Nonce)
 	}
 }
 
-// Unmark clears flags of h.
+// ClearFlags clears flags of h.
 func (t *Table) ClearFlags(h Handle, f Flags) {
 	if e, ok := t.At(h); ok && e.Flags&f != 0 {
 		t.setBinding(h, e.Flags&^f, e.Nonce)
@@ -170,8 +171,8 @@ func (t *Table) setBinding(h Handle, flags Flags, nonce uint16) {
 	t.identity(h.slot()).write(func(r *identity) { r.setBinding(flags, nonce) })
 }
 
-// setEndpoint moves h from old to ep; either may be none. The index learns of
-// the new endpoint before, and forgets the old one after, the record changes.
+// setEndpoint moves h from old to ep; either may be zero. The index gains the new
+// endpoint before the record changes, and loses the old one after it.
 func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 	slot := h.slot()
 	if !ep.IsZero() {
@@ -188,7 +189,7 @@ func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 }
 
 // Link opens the link between a joiner and a host, in both directions at once.
-// The caller has seen that there is none.
+// The caller has checked that there is none.
 func (t *Table) Link(joiner, host Handle) {
 	t.identity(joiner.slot()).write(func(r *identity) { r.link.Store(uint64(host)) })
 	t.Account(host).Links++
@@ -237,12 +238,12 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	return e, true
 }
 
-// Recycle lets the slot of h, which has ended, be used again. The caller has
-// let every worker pass since the end.
+// Recycle lets the slot of h, which has ended, be used again. The caller has waited
+// for a grace period since the end.
 func (t *Table) Recycle(h Handle) { t.w.free = append(t.w.free, h.slot()) }
 
-// rehashID and rehashEndpoint serve an index that grows: each slot in it still
-// has the key it was inserted under.
+// rehashID and rehashEndpoint return the hash of a slot for an index that grows:
+// each slot in it still has the key it was inserted under.
 func (t *Table) rehashID(slot uint32) uint64 {
 	var e Entry
 	t.identity(slot).snapshot(slot, &e)

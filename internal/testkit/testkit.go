@@ -1,32 +1,34 @@
-// Package testkit has what tests of every package need: waiting for a condition,
-// free ports, a log that several goroutines write, and whether the race detector is
-// on. It imports nothing of this module.
+// Package testkit has helpers for the tests of every package: waiting for a condition,
+// free ports, a log for several goroutines, and whether the race detector is
+// on. It imports no package of this module.
 package testkit
 
 import (
+	"bytes"
 	"fmt"
 	"io"
 	"math/rand/v2"
 	"net"
+	"sync"
 	"testing"
 	"time"
 )
 
-// Patience is how long [Eventually] waits. It bounds a test that hangs and proves
-// nothing about time: on a machine with nothing else to do, no wait is that long.
-const Patience = 20 * time.Second
+// WaitLimit is how long [Eventually] waits. It bounds a test that hangs: on an idle
+// machine, no wait is that long.
+const WaitLimit = 20 * time.Second
 
-// Eventually fails the test unless cond holds within [Patience].
+// Eventually fails the test unless cond holds within [WaitLimit].
 func Eventually(t testing.TB, what string, cond func() bool) {
 	t.Helper()
-	Within(t, Patience, what, cond)
+	Within(t, WaitLimit, what, cond)
 }
 
 // Within fails the test unless cond holds within limit.
 func Within(t testing.TB, limit time.Duration, what string, cond func() bool) {
 	t.Helper()
 	if !Poll(limit, cond) {
-		t.Fatalf("waited %v in vain: %s", limit, what)
+		t.Fatalf("not within %v: %s", limit, what)
 	}
 }
 
@@ -86,4 +88,25 @@ func FreePort(t testing.TB) string {
 		t.Fatal(err)
 	}
 	return port
+}
+
+// LogBuffer collects the output of a process or a logger. Its zero value is empty;
+// its methods may be called from several goroutines.
+type LogBuffer struct {
+	mu  sync.Mutex // guards all
+	all bytes.Buffer
+}
+
+// Write appends p. It does not fail.
+func (b *LogBuffer) Write(p []byte) (int, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.Write(p)
+}
+
+// String returns the text so far.
+func (b *LogBuffer) String() string {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	return b.all.String()
 }

@@ -71,7 +71,7 @@ var rules = []mutant{
 		in:   "internal/table",
 		old:  `if left < uint32(size) {`,
 		now:  `if left == 0 {`,
-		by:   killer{"./internal/table", "TestUnproven", ""},
+		by:   killer{"./internal/table", "TestValidation", ""},
 	},
 	{
 		rule: "an endpoint receives one ERROR of a code in 200 ms",

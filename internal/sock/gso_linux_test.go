@@ -4,6 +4,7 @@ package sock
 
 import (
 	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
 	"net"
 	"net/netip"
@@ -13,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 // mergeable returns a group that merges, or says why there is none.
@@ -86,7 +88,7 @@ func fillBatch(b *SendBatch, to []endpoint.Endpoint, rng *rand.Rand) [][][]byte 
 	return want
 }
 
-// TestRunRules states what may leave together.
+// TestRunRules states which datagrams may leave together.
 func TestRunRules(t *testing.T) {
 	c := mergeable(t, "127.0.0.1:0").Conns()[0]
 	a := endpoint.UDP(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
@@ -118,7 +120,7 @@ func TestRunRules(t *testing.T) {
 				}
 				b.Add(to, make([]byte, n))
 			}
-			b.seal()
+			b.wireRuns()
 			var got []int
 			for i := range b.n {
 				got = append(got, b.count(i))
@@ -135,7 +137,7 @@ func TestRunRules(t *testing.T) {
 }
 
 // TestMergeRefused: a run that the kernel refuses leaves one by one, in order,
-// and the socket learns from it, but not from a bad destination.
+// and lowers the limit of the socket, but a bad destination does not.
 func TestMergeRefused(t *testing.T) {
 	for _, tt := range []struct {
 		errno   syscall.Errno
@@ -180,7 +182,7 @@ func TestMergeRefused(t *testing.T) {
 		if res.Sent != tt.sent+1 || res.Failed != 3-tt.sent || !slices.Equal(taken, want) {
 			t.Errorf("%v: %+v, %d taken", tt.errno, res, len(taken))
 		}
-		if got := c.segments.Load(); got != tt.limit {
+		if got := c.segments.bytes.Load(); got != tt.limit {
 			t.Errorf("%v: limit %d, want %d", tt.errno, got, tt.limit)
 		}
 	}
@@ -191,7 +193,7 @@ func TestCorruptingKernels(t *testing.T) {
 		"6.18.44-fc-v669": false, "7.0.0": true, "7.0.12-rc1": true, "7.1.4": true, "7.1.5-arch": false, "7.2": false,
 		"5.10.0": false, "": false, "7": true, "17.0.1": false,
 	} {
-		if got := corrupts(release); got != want {
+		if got := corruptsRuns(release); got != want {
 			t.Errorf("%q: %v", release, got)
 		}
 	}
@@ -215,4 +217,182 @@ func TestMergeAllocs(t *testing.T) {
 	}); n != 0 {
 		t.Errorf("%v allocations per batch", n)
 	}
+}
+
+// wire is a kernel for messages that may be runs: each destination, by port,
+// has a fate of its own, and the device may refuse to cut runs.
+type wire struct {
+	rng    *rand.Rand
+	fates  map[uint16]*fate
+	device syscall.Errno      // why it refuses runs of segments above limit
+	limit  int                // bytes
+	taken  map[uint16][]*byte // datagrams by destination, in order
+}
+
+func (w *wire) send(b *SendBatch, first, end int) (int, syscall.Errno) {
+	for i := first; i < end; i++ {
+		if i > first && w.rng.IntN(8) == 0 {
+			return i - first, 0
+		}
+		if errno, ok := w.take(b, i, i > first); !ok {
+			return i - first, errno
+		}
+	}
+	return end - first, 0
+}
+
+// take reports why message i is refused. An error that passes is used up only
+// by the first message of a call, to which it is returned.
+func (w *wire) take(b *SendBatch, i int, later bool) (syscall.Errno, bool) {
+	h := &b.hdrs[i].hdr
+	port := binary.BigEndian.Uint16(b.names[i*b.nameLen+2:])
+	f := w.fates[port]
+	if f.refuse || f.failures > 0 {
+		if later {
+			return 0, false
+		}
+		f.failures--
+		return f.errno, false
+	}
+	if h.Iovlen > 1 && b.segmentSize(i) > w.limit {
+		return zeroIf(later, w.device), false
+	}
+	for _, p := range messageParts(b, i) {
+		w.taken[port] = append(w.taken[port], p.Base)
+	}
+	return 0, true
+}
+
+// messageParts returns message i as the kernel reads it. No two datagrams of the
+// batch may begin at one byte.
+func messageParts(b *SendBatch, i int) []unix.Iovec {
+	h := &b.hdrs[i].hdr
+	if h.Iovlen == 1 {
+		return []unix.Iovec{*h.Iov}
+	}
+	at := slices.IndexFunc(b.merger.gather, func(v unix.Iovec) bool { return v.Base == h.Iov.Base })
+	return b.merger.gather[at : at+int(h.Iovlen)]
+}
+
+func zeroIf(zero bool, errno syscall.Errno) syscall.Errno {
+	if zero {
+		return 0
+	}
+	return errno
+}
+
+// TestMergedScripts: for any behaviour of the kernel, a datagram to a destination that
+// is sound leaves exactly once, in order, also where the runs are refused; and
+// of the others none does.
+func TestMergedScripts(t *testing.T) {
+	c := mergeable(t, "127.0.0.1:0").Conns()[0]
+	b := c.NewSendBatch(48)
+	payload := make([]byte, 48*256)
+	for seed := range scripts() {
+		rng := rand.New(rand.NewPCG(seed, 3))
+		w := newWire(rng)
+		want := map[uint16][]*byte{}
+		var res SendResult
+		for i := range 1 + rng.IntN(48) {
+			port := uint16(1 + rng.IntN(len(w.fates)))
+			pkt := payload[i*256:][:[]int{64, 150, 150, 150, 200}[rng.IntN(5)]]
+			b.Add(endpoint.UDP(netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), port), 0, 0), pkt)
+			if f := w.fates[port]; f.refuse {
+				res.addFailed(1, f.errno)
+				continue
+			}
+			want[port] = append(want[port], &pkt[0])
+			res.Sent++
+			res.Bytes += len(pkt)
+		}
+		c.kernel = sendScript{c.sock, w.send}
+		c.segments.bytes.Store(maxRunBytes)
+		got := c.Send(b)
+		if got.Messages > got.Sent {
+			t.Fatalf("seed %d: %+v", seed, got)
+		}
+		if got.Messages = 0; got != res {
+			t.Fatalf("seed %d: %+v, want %+v", seed, got, res)
+		}
+		for port := range w.fates {
+			if !slices.Equal(w.taken[port], want[port]) {
+				t.Fatalf("seed %d: port %d: %d datagrams taken, want %d", seed, port, len(w.taken[port]), len(want[port]))
+			}
+		}
+	}
+}
+
+func newWire(rng *rand.Rand) *wire {
+	w := &wire{rng: rng, fates: map[uint16]*fate{}, taken: map[uint16][]*byte{}, limit: maxRunBytes}
+	for port := range uint16(5) {
+		f := randomFate(rng)
+		w.fates[port+1] = &f
+	}
+	switch rng.IntN(4) {
+	case 0:
+		w.device, w.limit = syscall.EIO, 0
+	case 1:
+		w.device, w.limit = syscall.EINVAL, 149
+	case 2:
+		w.device, w.limit = syscall.EMSGSIZE, 63
+	}
+	return w
+}
+
+// TestRunShapes: the datagrams that the kernel cuts off a message, every segment bytes, are
+// those that were added, for a million random shapes.
+func TestRunShapes(t *testing.T) {
+	shapes := 1_000_000
+	if testkit.RaceEnabled {
+		shapes = 20_000
+	}
+	c := mergeable(t, "127.0.0.1:0").Conns()[0]
+	b := c.NewSendBatch(12)
+	to := endpoint.UDP(netip.MustParseAddrPort("127.0.0.1:9"), 0, 0)
+	const longest = 1500
+	slab := make([]byte, 12*longest)
+	rng := rand.New(rand.NewPCG(5, 6))
+	sizes := make([]int, 0, 12)
+	for shape := range shapes {
+		sizes = sizes[:0]
+		usual := 1 + rng.IntN(1400)
+		for range 1 + rng.IntN(12) {
+			size := usual
+			if rng.IntN(4) == 0 {
+				size = rng.IntN(longest)
+			}
+			sizes = append(sizes, size)
+			b.Add(to, slab[(len(sizes)-1)*longest:][:size])
+		}
+		b.wireRuns()
+		at := 0
+		for i := range b.n {
+			left := 0
+			for _, p := range messageParts(b, i) {
+				left += int(p.Len)
+			}
+			if left == 0 {
+				at += expectSize(t, shape, sizes, at, 0)
+				continue
+			}
+			segment := left
+			if b.count(i) > 1 {
+				segment = b.segmentSize(i)
+			}
+			for ; left > 0; left -= segment {
+				at += expectSize(t, shape, sizes, at, min(left, segment))
+			}
+		}
+		if at != len(sizes) || b.Len() != len(sizes) {
+			t.Fatalf("shape %d: %v: cut into %d datagrams", shape, sizes, at)
+		}
+		b.Reset()
+	}
+}
+
+func expectSize(t *testing.T, shape int, sizes []int, at, got int) int {
+	if at >= len(sizes) || sizes[at] != got {
+		t.Fatalf("shape %d: %v: datagram %d has %d bytes", shape, sizes, at, got)
+	}
+	return 1
 }

@@ -15,7 +15,7 @@ type modelAllocation struct {
 	spec     Spec
 	handle   Handle
 	endpoint endpoint.Endpoint
-	host     *modelAllocation // of a joiner: to whom it is linked
+	host     *modelAllocation // of a joiner: its host
 	flags    Flags
 	nonce    uint16
 	ended    bool
@@ -45,7 +45,7 @@ func newModel(t *testing.T, max, endpoints int) *model {
 	}
 }
 
-// entry is what the table should say of m.
+// entry is the expected entry of m.
 func (m *modelAllocation) entry() Entry {
 	e := Entry{
 		Handle: m.handle, Endpoint: m.endpoint, ID: m.spec.ID, Role: m.spec.Role, Flags: m.flags, Nonce: m.nonce,
@@ -61,7 +61,7 @@ func linked(a, b *modelAllocation) bool {
 	return a.host == b && !b.ended || b.host == a && !a.ended
 }
 
-// step does one operation in both. The numbers choose who takes part.
+// step does one operation in both. The numbers choose the operands.
 func (m *model) step(op byte, x, y int) {
 	m.t.Helper()
 	op %= 9
@@ -119,7 +119,7 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 	}
 }
 
-// mark changes what the table says of the BINDs of an allocation.
+// mark changes the flags or the nonce of an allocation.
 func (m *model) mark(a *modelAllocation, y int) {
 	switch flags := Flags(y >> 2 & 15); y % 3 {
 	case 0:

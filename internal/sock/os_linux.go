@@ -1,13 +1,15 @@
 package sock
 
 import (
+	"fmt"
 	"net/netip"
 	"os"
+	"runtime"
 
 	"golang.org/x/sys/unix"
 )
 
-// canShare says that several sockets can share a port and that the kernel
+// canShare reports whether several sockets can share a port and the kernel
 // spreads the peers over them.
 const canShare = true
 
@@ -38,7 +40,7 @@ func setShared(fd int) error {
 		unix.SetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_REUSEPORT, 1))
 }
 
-// setPathMTU makes the kernel ignore path MTUs learnt from ICMP, which anybody
+// setPathMTU makes the kernel ignore path MTUs learnt from ICMP, which any host
 // can forge, and keeps ICMP errors off the socket: an error raised by one dead
 // peer would otherwise be handed to a send to another. The latter is the default,
 // so its result does not matter.
@@ -51,8 +53,8 @@ func setPathMTU(fd int, v4 bool) bool {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_MTU_DISCOVER, unix.IPV6_PMTUDISC_OMIT) == nil
 }
 
-// setLocalAddress asks for the local address of each datagram where it is not
-// known anyway.
+// setLocalAddress requests the local address of each datagram, unless the socket has
+// only one.
 func setLocalAddress(fd int, ip netip.Addr) bool {
 	switch {
 	case !ip.IsUnspecified():
@@ -63,7 +65,7 @@ func setLocalAddress(fd int, ip netip.Addr) bool {
 	return unix.SetsockoptInt(fd, unix.IPPROTO_IPV6, unix.IPV6_RECVPKTINFO, 1) == nil
 }
 
-// setBuffer tries the privileged option first and returns what was granted.
+// setBuffer tries the privileged option first and returns the granted size.
 // The kernel doubles the size for its own use and reports the double.
 func setBuffer(fd, force, plain, size int) int {
 	if unix.SetsockoptInt(fd, unix.SOL_SOCKET, force, size) != nil {
@@ -74,4 +76,40 @@ func setBuffer(fd, force, plain, size int) int {
 		return 0
 	}
 	return granted / 2
+}
+
+// maxCPU is the number of CPUs a unix.CPUSet can name.
+const maxCPU = 1024
+
+// PinThread locks the calling goroutine to its thread and the thread to one
+// CPU, 0 <= cpu < 1024. It cannot be undone: the thread ends with the
+// goroutine, so that no other goroutine inherits the CPU. On error nothing has
+// changed.
+func PinThread(cpu int) error {
+	if cpu < 0 || cpu >= maxCPU {
+		return fmt.Errorf("sock: pin to cpu %d: %w", cpu, unix.EINVAL)
+	}
+	var set unix.CPUSet
+	set.Set(cpu)
+	runtime.LockOSThread()
+	if err := unix.SchedSetaffinity(0, &set); err != nil {
+		runtime.UnlockOSThread()
+		return fmt.Errorf("sock: pin to cpu %d: %w", cpu, err)
+	}
+	return nil
+}
+
+// reserve gives the holes in the first size bytes of a file their room on the
+// file system, if it can do that. Their content does not change.
+func reserve(fd int, size int64) (err error) {
+	for range maxInterrupts {
+		err = unix.Fallocate(fd, 0, 0, size)
+		if err != unix.EINTR {
+			break
+		}
+	}
+	if err == unix.EOPNOTSUPP || err == unix.ENOSYS {
+		return nil
+	}
+	return err
 }

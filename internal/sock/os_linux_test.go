@@ -1,15 +1,18 @@
 package sock
 
 import (
+	"errors"
 	"net"
 	"net/netip"
+	"os"
+	"path/filepath"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"golang.org/x/sys/unix"
 )
 
-// TestOptions: no error queue, and no path MTU that somebody else can set, on
+// TestOptions: no error queue, and no path MTU that another host can set, on
 // every socket of a group.
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct {
@@ -40,9 +43,9 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestErrorQueue switches on what Listen switches off: then the ICMP error that
-// one dead peer causes comes out of calls that are about others. None of them
-// may suffer.
+// TestErrorQueue enables the errors that Listen disables: then calls for other peers return
+// the ICMP error that one dead peer causes. None of them
+// may fail.
 func TestErrorQueue(t *testing.T) {
 	g := listenOn(t, "127.0.0.1:0")
 	c := g.Conns()[0]
@@ -79,7 +82,7 @@ func TestErrorQueue(t *testing.T) {
 	}
 }
 
-// deadPeer is an endpoint on loopback on which nobody listens.
+// deadPeer is an endpoint on loopback without a socket.
 func deadPeer(t *testing.T) endpoint.Endpoint {
 	t.Helper()
 	gone := dial(t, netip.AddrPort{}, netip.MustParseAddrPort("127.0.0.1:9"))
@@ -124,5 +127,73 @@ func TestRealRefusals(t *testing.T) {
 	}
 	if got := read(t, client); len(got) != 0 {
 		t.Errorf("got %v, want an empty datagram", got)
+	}
+}
+
+// TestPinThread pins a goroutine of its own, whose thread ends with it.
+func TestPinThread(t *testing.T) {
+	var allowed unix.CPUSet
+	if err := unix.SchedGetaffinity(0, &allowed); err != nil {
+		t.Fatal(err)
+	}
+	last := -1
+	for cpu := range maxCPU {
+		if allowed.IsSet(cpu) {
+			last = cpu
+		}
+	}
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		if err := PinThread(last); err != nil {
+			t.Errorf("PinThread(%d): %v", last, err)
+			return
+		}
+		var got unix.CPUSet
+		if err := unix.SchedGetaffinity(0, &got); err != nil || got.Count() != 1 || !got.IsSet(last) {
+			t.Errorf("pinned to %d: %d CPUs, %v", last, got.Count(), err)
+		}
+	}()
+	<-done
+	for _, cpu := range []int{-1, maxCPU, maxCPU - 1} {
+		if allowed.IsSet(cpu) {
+			continue
+		}
+		if err := PinThread(cpu); err == nil {
+			t.Errorf("PinThread(%d) succeeds", cpu)
+		}
+	}
+}
+
+// TestMapFileFull: on a file system that is too small for the file, MapFile
+// returns the error, and no write to the mapping kills the process.
+func TestMapFileFull(t *testing.T) {
+	dir := t.TempDir()
+	if err := unix.Mount("ferry", dir, "tmpfs", 0, "size=64k"); err != nil {
+		needRoot(t, err)
+	}
+	t.Cleanup(func() {
+		if err := unix.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	f, err := os.Create(filepath.Join(dir, "mapped"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = f.Close() }()
+	if err := f.Truncate(1 << 20); err != nil {
+		t.Fatal(err)
+	}
+	if mem, _, err := MapFile(f, 1<<20); !errors.Is(err, unix.ENOSPC) {
+		t.Fatalf("%d bytes, %v", len(mem), err)
+	}
+	mem, unmap, err := MapFile(f, 32<<10)
+	if err != nil {
+		t.Fatal(err)
+	}
+	clear(mem)
+	if err := unmap(); err != nil {
+		t.Error(err)
 	}
 }
