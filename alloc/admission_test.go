@@ -6,7 +6,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -18,7 +17,7 @@ func TestAdmit(t *testing.T) {
 	var events []alloc.ReservationEvent
 	var refuse error
 	service, err := alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: store.NewMemory(), Regions: []alloc.Region{{ID: "eu"}}, MaxOutstanding: 3,
+		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "eu"}}, MaxOutstanding: 3,
 		Admit: func(_ context.Context, a alloc.AdmissionRequest) error {
 			asked = append(asked, a)
 			return refuse

@@ -10,20 +10,19 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // faultyStore is a memory store whose answers can be replaced by err.
 type faultyStore struct {
-	*store.Memory
+	*alloc.MemoryStore
 	put, hostOf, codeOf, codes error
 	stores                     bool // PutCode fails, but has stored the code
 }
 
 func (f *faultyStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	if f.put == nil || f.stores {
-		ok, err := f.Memory.PutCode(ctx, t, code, host)
+		ok, err := f.MemoryStore.PutCode(ctx, t, code, host)
 		if f.put == nil {
 			return ok, err
 		}
@@ -35,21 +34,21 @@ func (f *faultyStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (
 	if f.hostOf != nil {
 		return proto.AllocationID{}, f.hostOf
 	}
-	return f.Memory.HostOf(ctx, t, code)
+	return f.MemoryStore.HostOf(ctx, t, code)
 }
 
 func (f *faultyStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	if f.codeOf != nil {
 		return "", f.codeOf
 	}
-	return f.Memory.CodeOf(ctx, t, host)
+	return f.MemoryStore.CodeOf(ctx, t, host)
 }
 
 func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
 	if f.codes != nil {
 		return 0, f.codes
 	}
-	return f.Memory.Codes(ctx, t)
+	return f.MemoryStore.Codes(ctx, t)
 }
 
 // wantCodes expects the tenant to have n codes in codes.
@@ -68,16 +67,16 @@ func TestStoreFailures(t *testing.T) {
 		"CodeOf":  func(f *faultyStore) { f.codeOf = broken },
 		"Codes":   func(f *faultyStore) { f.codes = broken },
 	} {
-		faulty := &faultyStore{Memory: store.NewMemory()}
+		faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore()}
 		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 		host := mustAllocate(t, s, alice)
 		fail(faulty)
 		if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) || code != "" {
 			t.Errorf("%s fails: code %q, error %v", name, code, err)
 		}
-		wantCodes(t, faulty.Memory, 0)
+		wantCodes(t, faulty.MemoryStore, 0)
 	}
-	faulty := &faultyStore{Memory: store.NewMemory(), hostOf: broken}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), hostOf: broken}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 	if _, err := s.Join(t.Context(), bob, "6789BC"); !errors.Is(err, broken) || errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("HostOf fails: error %v", err)
@@ -90,7 +89,7 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	relay := newFakeRelay()
-	faulty := &faultyStore{Memory: store.NewMemory(), put: broken, stores: true}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: broken, stores: true}
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = faulty })
 	host := mustAllocate(t, s, alice)
 	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) {
@@ -100,7 +99,7 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 		t.Errorf("asked again: code %q, error %v", code, err)
 	}
 	relay.end(s, host)
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 
 	next := mustAllocate(t, s, alice)
 	first := relay.describes + 1
@@ -112,12 +111,12 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("the host ended meanwhile: error %v", err)
 	}
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 }
 
 func TestEndedForgets(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	code, otherCode := mustCode(t, s, alice, host), mustCode(t, s, alice, other)
@@ -139,7 +138,7 @@ func TestEndedForgets(t *testing.T) {
 // reason nobody was told, loses its code at the first join.
 func TestJoinForgetsDeadHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
@@ -156,7 +155,7 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 // after the first Describe has said that it lives.
 func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	relay.onDescribe = func(call int) {
@@ -174,7 +173,7 @@ func TestCodeNeverOutlivesItsHost(t *testing.T) {
 // code is good, while a relay that has gone costs the code.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -266,7 +265,7 @@ func TestCodesGrowWithTheTenant(t *testing.T) {
 
 func TestJoinCodeAtOnce(t *testing.T) {
 	t.Parallel()
-	codes := store.NewMemory()
+	codes := alloc.NewMemoryStore()
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	got := make([]string, 24)
@@ -292,7 +291,7 @@ func TestJoinCodeAtOnce(t *testing.T) {
 // by many goroutines; in the end no code is left.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	var wg sync.WaitGroup
 	for g := range 8 {

@@ -9,7 +9,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,7 +16,7 @@ import (
 // it was in the store by then.
 func TestKeepBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	codes, kept := store.NewMemory(), make(map[proto.AllocationID]string)
+	codes, kept := alloc.NewMemoryStore(), make(map[proto.AllocationID]string)
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = codes
 		c.KeepCode = func(ctx context.Context, host proto.AllocationID, code string) error {
@@ -48,7 +47,7 @@ func TestKeepFails(t *testing.T) {
 		{context.DeadlineExceeded, alloc.ErrUnavailable},
 		{alloc.ErrNotFound, alloc.ErrNotFound},
 	} {
-		codes, fails := store.NewMemory(), tt.fails
+		codes, fails := alloc.NewMemoryStore(), tt.fails
 		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 			c.Store = codes
 			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fails }
@@ -69,7 +68,7 @@ func TestKeepFails(t *testing.T) {
 // was not kept, so it does not become the host's code.
 func TestKeepNotAfterFailedPut(t *testing.T) {
 	t.Parallel()
-	faulty := &faultyStore{Memory: store.NewMemory(), put: errors.New("broken"), stores: true}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
 		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
@@ -80,7 +79,7 @@ func TestKeepNotAfterFailedPut(t *testing.T) {
 	if code, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, faulty.put) {
 		t.Errorf("code %q, error %v", code, err)
 	}
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 }
 
 // TestNobodyIsToldAnUnkeptCode: while one call keeps the code of a host, the
@@ -129,7 +128,7 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 // whether a host comes back, and its code waits with it.
 func TestJoinWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)

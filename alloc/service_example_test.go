@@ -6,7 +6,6 @@ import (
 	"fmt"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 )
 
 // A host gets an allocation and a join code, a player joins with the code, and
@@ -17,7 +16,7 @@ func ExampleService() {
 	relay := newFakeRelay()
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:   relay,
-		Store:   store.NewMemory(),
+		Store:   alloc.NewMemoryStore(),
 		Regions: []alloc.Region{{ID: "home", Description: "Under the desk"}},
 		Rand:    bytes.NewReader([]byte{4, 5, 6, 7, 8, 9}), // nil in a program
 	})

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -27,7 +26,7 @@ var testRegions = []alloc.Region{{ID: "eu-north", Description: "Helsinki"}, {ID:
 
 func newTestService(t testing.TB, relay alloc.Relay, change func(*alloc.ServiceConfig)) *alloc.Service {
 	t.Helper()
-	cfg := alloc.ServiceConfig{Relay: relay, Store: store.NewMemory(), Regions: testRegions}
+	cfg := alloc.ServiceConfig{Relay: relay, Store: alloc.NewMemoryStore(), Regions: testRegions}
 	if change != nil {
 		change(&cfg)
 	}
@@ -76,7 +75,7 @@ func TestNewServiceRefuses(t *testing.T) {
 			c.FailuresPerSecond = math.NaN()
 		},
 	} {
-		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: store.NewMemory(), Regions: testRegions}
+		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: testRegions}
 		change(&cfg)
 		_, err := alloc.NewService(cfg)
 		if !errors.Is(err, alloc.ErrServiceConfig) || !strings.Contains(err.Error(), name) {

@@ -8,7 +8,6 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 )
 
 // The tokens of the tests: two players and a backend of one tenant, a second
@@ -44,7 +43,7 @@ func newHouse(t testing.TB, cfg Config) *house {
 	now := func() time.Time { return x.clock }
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
-		Store:     store.NewMemory(),
+		Store:     alloc.NewMemoryStore(),
 		Unlimited: cfg.Unlimited,
 		Now:       now,
 		Regions: []alloc.Region{

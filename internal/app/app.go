@@ -23,7 +23,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/internal/state"
-	"github.com/ferryrelay/ferry/internal/store"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
 
@@ -301,7 +300,7 @@ func (a *App) buildAlone() error {
 	if err != nil {
 		return err
 	}
-	codes := store.NewMemory()
+	codes := alloc.NewMemoryStore()
 	for _, kept := range a.relay.KeptCodes() {
 		codes.Restore(kept.Tenant, kept.Code, kept.Host)
 	}

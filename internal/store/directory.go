@@ -17,7 +17,7 @@ var _ fleet.Directory = (*MemoryDirectory)(nil)
 // for API and relays in one process. Its methods may be called from several
 // goroutines, and never fail but with alloc.ErrNotFound, alloc.ErrCodeNotFound
 // and alloc.ErrCodeMalformed. A host takes a few hundred bytes; who needs codes
-// and nothing else has [Memory].
+// and nothing else has alloc.MemoryStore.
 type MemoryDirectory struct {
 	now func() time.Time
 
@@ -27,6 +27,9 @@ type MemoryDirectory struct {
 	counts map[uint64]int                 // codes by tenant, none of them zero
 	swept  time.Time                      // when hosts that had ended were last dropped
 }
+
+// codeKey identifies a join code, packed by alloc.PackCode, within its tenant.
+type codeKey struct{ tenant, code uint64 }
 
 // place is what is known of a host.
 type place struct {
