@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -167,7 +168,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 		clock.advance(50 * time.Millisecond)
 	}
 	fresh := mustCode(t, s, alice, mustAllocate(t, s, alice))
-	if want := alloc.CodeLen(2, 990); len(first) != 6 || len(fresh) != want {
+	if want := joincode.Len(2, 990); len(first) != 6 || len(fresh) != want {
 		t.Errorf("codes %s before and %s while they are guessed at, want 6 and %d symbols", first, fresh, want)
 	}
 	if got := mustCode(t, s, alice, host); got != first {
@@ -180,7 +181,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 		t.Errorf("another tenant got %s", code)
 	}
 	clock.advance(24 * time.Hour)
-	if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != alloc.CodeLen(3, 10) {
+	if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != joincode.Len(3, 10) {
 		t.Errorf("a day later the code is %s", code)
 	}
 }

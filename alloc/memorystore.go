@@ -5,6 +5,7 @@ import (
 	"hash/maphash"
 	"sync"
 
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -31,13 +32,13 @@ func NewMemoryStore() *MemoryStore {
 	return &MemoryStore{seed: maphash.MakeSeed(), counts: make(map[uint64]int)}
 }
 
-// codeKey identifies a join code, packed by PackCode, within its tenant.
+// codeKey identifies a join code, packed by joincode.Pack, within its tenant.
 type codeKey struct{ tenant, code uint64 }
 
 // PutCode stores code for host. It reports false, and changes nothing, when the
 // tenant already has that code or the host already has a code.
 func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host proto.AllocationID) (bool, error) {
-	packed, ok := PackCode(code)
+	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, ErrCodeMalformed
 	}
@@ -49,7 +50,7 @@ func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host pro
 // engine.Server.KeptCodes. It reports false, and changes nothing, when the code is
 // malformed or taken or the host already has a code.
 func (m *MemoryStore) Restore(tenant uint64, code string, host proto.AllocationID) bool {
-	packed, ok := PackCode(code)
+	packed, ok := joincode.Pack(code)
 	return ok && m.put(codeKey{tenant, packed}, host)
 }
 
@@ -68,7 +69,7 @@ func (m *MemoryStore) put(key codeKey, host proto.AllocationID) bool {
 
 // HostOf returns the host of code, or ErrCodeNotFound.
 func (m *MemoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.AllocationID, error) {
-	packed, ok := PackCode(code)
+	packed, ok := joincode.Pack(code)
 	if !ok {
 		return proto.AllocationID{}, ErrCodeNotFound
 	}
@@ -92,7 +93,7 @@ func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationI
 	if n < 0 || m.slab.at(n).tenant != tenant {
 		return "", ErrCodeNotFound
 	}
-	return UnpackCode(m.slab.at(n).code), nil
+	return joincode.Unpack(m.slab.at(n).code), nil
 }
 
 // Codes returns how many codes the tenant has.

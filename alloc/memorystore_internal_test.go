@@ -8,6 +8,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/internal/testkit"
 
 	"github.com/ferryrelay/ferry/proto"
@@ -57,7 +58,7 @@ func TestMemoryStoreAgainstMaps(t *testing.T) {
 	m := NewMemoryStore()
 	byHost := make(map[proto.AllocationID]codeKey)
 	byCode := make(map[codeKey]proto.AllocationID)
-	smallest, _ := PackCode("666666")
+	smallest, _ := joincode.Pack("666666")
 	for range steps {
 		host := proto.AllocationID{byte(random.IntN(hosts)), byte(random.IntN(hosts) >> 8)}
 		key := codeKey{uint64(random.IntN(2)), smallest + uint64(random.IntN(codes))}
@@ -69,7 +70,7 @@ func TestMemoryStoreAgainstMaps(t *testing.T) {
 		}
 		_, has := byHost[host]
 		_, taken := byCode[key]
-		if got := m.Restore(key.tenant, UnpackCode(key.code), host); got == (has || taken) {
+		if got := m.Restore(key.tenant, joincode.Unpack(key.code), host); got == (has || taken) {
 			t.Fatalf("Restore = %v; the host has a code: %v, the code is taken: %v", got, has, taken)
 		}
 		if !has && !taken {
@@ -101,8 +102,8 @@ func TestMillionCodes(t *testing.T) {
 	}
 	const n = 1_000_000
 	tenant := Tenant{Project: "game", Environment: "production"}
-	smallest, _ := PackCode("66666666")
-	code := func(i int) string { return UnpackCode(smallest + uint64(i)*7919) }
+	smallest, _ := joincode.Pack("66666666")
+	code := func(i int) string { return joincode.Unpack(smallest + uint64(i)*7919) }
 	host := func(i int) (id proto.AllocationID) {
 		source := rand.NewPCG(uint64(i), 1) // ids are random, as those of a relay
 		binary.LittleEndian.PutUint64(id[:], source.Uint64())

@@ -161,8 +161,8 @@ func TestFailedJoinsLengthenCodes(t *testing.T) {
 		x.clock = x.clock.Add(time.Second)
 	}
 	after := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	if len(before) != 6 || len(after) != alloc.CodeLen(2, 99) {
-		t.Errorf("codes %s and %s, want 6 and %d symbols", before, after, alloc.CodeLen(2, 99))
+	if len(before) != 6 || len(after) != 7 {
+		t.Errorf("codes %s and %s, want 6 and 7 symbols", before, after)
 	}
 	for _, code := range []string{before, after} {
 		wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)

@@ -434,10 +434,10 @@ var rules = []mutant{
 	// HTTP, tokens and join codes.
 	{
 		rule: "guessing a join code takes 28 days",
-		in:   "alloc",
+		in:   "internal/joincode",
 		old:  `for codes < need && length`,
 		now:  `for codes*20 < need && length`,
-		by:   killer{"./alloc", "TestCodeLenRule", ""},
+		by:   killer{"./internal/joincode", "TestLenRule", ""},
 	},
 	{
 		rule: "HTTP: failed joins pause an address",
