@@ -24,7 +24,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(1), "POST", true, "application/json", []byte(`{"allocationId":"6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"}`))
 	f.Add(uint8(2), "POST", true, "application/json", []byte(`{"joinCode":"6789bc"}`))
 	f.Add(uint8(2), "POST", true, "application/json", []byte("{\"joinCode\":\"\\ud800\xff\"}"))
-	f.Add(uint8(2), "POST", true, "application/json", make([]byte, MaxBody+1))
+	f.Add(uint8(2), "POST", true, "application/json", make([]byte, maxBody+1))
 	f.Add(uint8(3), "GET", false, "", []byte(nil))
 	f.Add(uint8(4), "GET", false, "", []byte(nil))
 	f.Add(uint8(5), "OPTIONS", false, "*/*", []byte(`{}`))

@@ -175,7 +175,7 @@ func TestSecondSlashCounts(t *testing.T) {
 func TestBodyTooLarge(t *testing.T) {
 	x := newHouse(t, Config{})
 	const start, end = `{"maxConnections":4,"x":"`, `"}`
-	fill := MaxBody - len(start) - len(end)
+	fill := maxBody - len(start) - len(end)
 	fits := start + strings.Repeat("x", fill) + end
 	wantStatus(t, x.post("/v1/allocate", tokenAnna, fits), 201)
 	tooLong := start + strings.Repeat("x", fill+1) + end
@@ -197,7 +197,7 @@ func TestBodyThatBreaksOff(t *testing.T) {
 	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, "")
 	r.Body, r.ContentLength = brokenBody{}, 20
 	wantProblem(t, x.do(r), 400, 15001)
-	r.ContentLength = MaxBody + 1 // announced too long: refused unread
+	r.ContentLength = maxBody + 1 // announced too long: refused unread
 	wantProblem(t, x.do(r), 413, 15413)
 }
 

@@ -145,7 +145,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, `{"joinCode":"6666666"}`), 404)
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, ""), 200)
 
-	long := `{"x":"` + strings.Repeat("x", MaxBody) + `"}`
+	long := `{"x":"` + strings.Repeat("x", maxBody) + `"}`
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, long), 413)
 	wantStatus(t, d.get(t, x, "/v1/regions", "", ""), 401)
 	for path, body := range bodies {
@@ -234,7 +234,7 @@ func TestSpecIsServedAndSmall(t *testing.T) {
 	if got := rec.Header().Get("Content-Type"); got != "application/yaml" {
 		t.Errorf("Content-Type = %q", got)
 	}
-	if rec.Body.String() != Spec() || rec.Body.Len() > maxAnswer {
-		t.Errorf("%d bytes, the embedded document has %d", rec.Body.Len(), len(Spec()))
+	if rec.Body.String() != spec || rec.Body.Len() > maxAnswer {
+		t.Errorf("%d bytes, the embedded document has %d", rec.Body.Len(), len(spec))
 	}
 }

@@ -40,7 +40,7 @@ func TestTokensRefused(t *testing.T) {
 		want   error
 	}{
 		"short":              {change(func(t *Token) { t.Secret = "0123456789abcde" }), ErrSecret},
-		"long":               {change(func(t *Token) { t.Secret = strings.Repeat("x", MaxSecret+1) }), ErrSecret},
+		"long":               {change(func(t *Token) { t.Secret = strings.Repeat("x", maxSecret+1) }), ErrSecret},
 		"with a space":       {change(func(t *Token) { t.Secret += " x" }), ErrSecret},
 		"with a line end":    {change(func(t *Token) { t.Secret += "\n" }), ErrSecret},
 		"not ASCII":          {change(func(t *Token) { t.Secret += "é" }), ErrSecret},

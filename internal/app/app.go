@@ -19,6 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
@@ -309,7 +310,7 @@ func (a *App) buildAlone() error {
 		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
 		Regions: []alloc.Region{{
 			ID: c.Region, Description: c.Region,
-			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
+			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		KeepCode: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
