@@ -131,6 +131,7 @@ var rules = []rule{
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
+	{"docs", []string{"alloc", "client", "engine"}, nil, "the code of the pages, as a program that embeds a relay has it"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "laboratories and rules"},
