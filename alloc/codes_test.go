@@ -83,8 +83,8 @@ func TestStoreFailures(t *testing.T) {
 	}
 }
 
-// TestStoreFailsAfterStoring: a code that was stored although PutCode failed is
-// the host's code from then on, and does not outlive a host that has gone.
+// TestStoreFailsAfterStoring: a code that was stored although PutCode failed is the
+// host's code from then on, and is removed if the host has ended.
 func TestStoreFailsAfterStoring(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
@@ -134,8 +134,8 @@ func TestEndedForgets(t *testing.T) {
 	}
 }
 
-// TestJoinForgetsDeadHost: a host that the relay no longer knows, for whatever
-// reason nobody was told, loses its code at the first join.
+// TestJoinForgetsDeadHost: the first join of a host that the relay does not know any
+// more removes its code, even without a call of OnEnd.
 func TestJoinForgetsDeadHost(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -169,8 +169,9 @@ func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// TestCallerLeaves: the second look goes on for a caller that has left, whose
-// code is good, while a relay that has gone costs the code.
+// TestCallerLeaves: the second check of the host continues after the caller has
+// disconnected, and the code stays valid. If the relay does not answer, the code is
+// removed.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -239,7 +240,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestCodesGrowWithTheTenant: at 10 failures a second the third code has seven
-// symbols and the 53rd eight, and another tenant starts anew.
+// symbols and the 53rd eight. Codes of another tenant do not count.
 func TestCodesGrowWithTheTenant(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), nil)
@@ -287,8 +288,8 @@ func TestJoinCodeAtOnce(t *testing.T) {
 	wantCodes(t, codes, 1)
 }
 
-// TestEverythingAtOnce has hosts allocated, asked for codes, joined and ended
-// by many goroutines; in the end no code is left.
+// TestEverythingAtOnce allocates hosts, requests their codes, joins and ends them in
+// many goroutines; in the end no code is left.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -305,8 +306,8 @@ func TestEverythingAtOnce(t *testing.T) {
 				}
 				var asking sync.WaitGroup
 				asking.Go(func() { relay.end(s, res.ID) })
-				asking.Go(func() { askAndJoin(t, s, c, res.ID) })
-				askAndJoin(t, s, c, res.ID)
+				asking.Go(func() { codeAndJoin(t, s, c, res.ID) })
+				codeAndJoin(t, s, c, res.ID)
 				asking.Wait()
 			}
 		})
@@ -315,8 +316,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// askAndJoin asks for a code and joins with it, while the host may end.
-func askAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
+// codeAndJoin requests a code and joins with it, while the host may end.
+func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
 	code, err := s.JoinCode(t.Context(), c, host)
 	if err != nil {
 		if !errors.Is(err, alloc.ErrNotFound) {

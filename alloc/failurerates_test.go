@@ -8,7 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/joincode"
 )
 
-// guess lets joins fail at an even rate for a while, and returns the end.
+// failJoins counts failed joins at an even rate, and returns the time of the end.
 func failJoins(g *failureRates, tenant uint64, perSecond float64, from, lasting time.Duration) time.Duration {
 	step := time.Duration(float64(time.Second) / perSecond)
 	for at := from; at < from+lasting; at += step {
@@ -39,8 +39,8 @@ func TestFailureRatesFollowTheRate(t *testing.T) {
 	}
 }
 
-// TestGuessingDecays: a peak counts half after an hour and is not renewed by
-// what is less, and time that seems to go back changes nothing.
+// TestFailureRatesDecay: a peak decays to half in an hour, a lower rate does not renew
+// it, and an earlier time changes nothing.
 func TestFailureRatesDecay(t *testing.T) {
 	t.Parallel()
 	g := new(failureRates)
@@ -60,9 +60,8 @@ func TestFailureRatesDecay(t *testing.T) {
 	}
 }
 
-// TestGuessingKeeps28Days has a crowd of guessers, none of whom is refused
-// anything, guess at a steady rate: a code made under it, one of any number,
-// takes 28 days on average to be hit.
+// TestFailureRatesKeep28Days: at any steady rate of failed joins, and with any number
+// of codes, a new code is so long that a guess hits after 28 days on average.
 func TestFailureRatesKeep28Days(t *testing.T) {
 	t.Parallel()
 	for _, rate := range []float64{20, 100, 1000} {

@@ -87,7 +87,7 @@ func TestNewCodeParses(t *testing.T) {
 
 func TestNewCodeRefusesBadBytes(t *testing.T) {
 	t.Parallel()
-	// 255 and 240 are refused, 239 is the last that counts, 20 begins anew.
+	// 255 and 240 are rejected, 239 is the largest accepted byte, and 20 wraps around.
 	source := bytes.NewReader([]byte{255, 0, 240, 19, 239, 20, 1, 255, 2})
 	if code, err := newCode(source, 6); err != nil || code != "6WW678" {
 		t.Errorf("newCode = %q, %v; want 6WW678", code, err)

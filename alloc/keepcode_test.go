@@ -111,11 +111,11 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if code, err := s.JoinCode(ctx, alice, host); !errors.Is(err, alloc.ErrUnavailable) {
-		t.Errorf("told %q, %v while it was not kept", code, err)
+		t.Errorf("got %q, %v although KeepCode failed", code, err)
 	}
 	wg.Go(func() {
 		if _, err := s.JoinCode(t.Context(), alice, host); err != nil {
-			t.Errorf("who waited: %v", err)
+			t.Errorf("the waiting call: %v", err)
 		}
 	})
 	close(fail)
@@ -150,9 +150,9 @@ func TestJoinWhileTheHostIsAway(t *testing.T) {
 	}
 }
 
-// TestFailedJoinsLengthenNewCodes: guesses of one tenant refuse nobody, make
-// its next codes longer, leave its old ones and other tenants alone, and are
-// forgotten in hours.
+// TestFailedJoinsLengthenNewCodes: failed joins of a tenant make its next codes longer.
+// They refuse no join, affect neither older codes nor other tenants, and stop counting
+// after hours.
 func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 	t.Parallel()
 	clock := new(handClock)

@@ -16,7 +16,7 @@ import (
 // to look into. MemoryStore that was used once is used again and not given back; a
 // tenant without codes takes none.
 //
-// Tenants are told apart by Tenant.Hash, as the relay does.
+// Tenants are identified by Tenant.Hash, as in the relay.
 type MemoryStore struct {
 	seed maphash.Seed
 

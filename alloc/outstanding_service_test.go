@@ -30,8 +30,8 @@ func (c *handClock) advance(d time.Duration) {
 	c.now = c.now.Add(d)
 }
 
-// hoard allocates until it is refused, and returns what it got.
-func hoard(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.AllocationID {
+// allocateAll allocates until the service refuses, and returns the ids.
+func allocateAll(t *testing.T, s *alloc.Service, c alloc.Caller) []proto.AllocationID {
 	t.Helper()
 	var got []proto.AllocationID
 	for range 200 {
@@ -51,7 +51,7 @@ func TestOutstandingIsBounded(t *testing.T) {
 	t.Parallel()
 	relay, clock := newFakeRelay(), new(handClock)
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Now = clock.Now })
-	ids := hoard(t, s, alice)
+	ids := allocateAll(t, s, alice)
 	if len(ids) != 20 {
 		t.Fatalf("%d reserved and not bound, want 20", len(ids))
 	}
@@ -60,12 +60,12 @@ func TestOutstandingIsBounded(t *testing.T) {
 	}
 	// Nobody else is the worse for it.
 	for _, c := range []alloc.Caller{bob, mallory} {
-		if n := len(hoard(t, s, c)); n != 20 {
+		if n := len(allocateAll(t, s, c)); n != 20 {
 			t.Errorf("%+v: %d", c, n)
 		}
 	}
 	for _, c := range []alloc.Caller{backend, nobody} {
-		if n := len(hoard(t, s, c)); n != 200 {
+		if n := len(allocateAll(t, s, c)); n != 200 {
 			t.Errorf("%+v: %d, want no bound", c, n)
 		}
 	}
@@ -74,21 +74,21 @@ func TestOutstandingIsBounded(t *testing.T) {
 	s.OnBind(proto.AllocationID{1})
 	relay.end(s, ids[1])
 	relay.end(s, ids[0]) // which was bound, and counts no more
-	if n := len(hoard(t, s, alice)); n != 2 {
+	if n := len(allocateAll(t, s, alice)); n != 2 {
 		t.Errorf("one bound, one ended: %d more, want 2", n)
 	}
 	clock.advance(10*time.Second - 1)
-	if n := len(hoard(t, s, alice)); n != 0 {
+	if n := len(allocateAll(t, s, alice)); n != 0 {
 		t.Errorf("before the bind time-out: %d more", n)
 	}
 	clock.advance(1)
-	if n := len(hoard(t, s, alice)); n != 20 {
+	if n := len(allocateAll(t, s, alice)); n != 20 {
 		t.Errorf("after it: %d more, want 20", n)
 	}
 }
 
-// TestOutstandingJoinsCount: a joiner's reservation counts like a host's, and
-// what the relay or the store refused does not.
+// TestOutstandingJoinsCount: a joiner's reservation counts like a host's; one that the
+// relay or the store refused does not count.
 func TestOutstandingJoinsCount(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()
@@ -116,7 +116,7 @@ func TestOutstandingJoinsCount(t *testing.T) {
 	if err := join(); !errors.Is(err, alloc.ErrOutstanding) {
 		t.Errorf("a fourth join: %v", err)
 	}
-	if n := len(hoard(t, s, bob)); n != 0 {
+	if n := len(allocateAll(t, s, bob)); n != 0 {
 		t.Errorf("%d allocations after three joins", n)
 	}
 }
@@ -124,7 +124,7 @@ func TestOutstandingJoinsCount(t *testing.T) {
 func TestOutstandingUnlimited(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Unlimited = true })
-	ids := hoard(t, s, alice)
+	ids := allocateAll(t, s, alice)
 	if len(ids) != 200 {
 		t.Errorf("%d allocations, want no bound", len(ids))
 	}
@@ -159,20 +159,20 @@ func TestOutstandingAtOnce(t *testing.T) {
 	}
 }
 
-// TestSetMaxOutstanding: another bound holds from the next call on, for what is
-// reserved already too.
+// TestSetMaxOutstanding: a new limit applies from the next call on, and earlier
+// reservations count.
 func TestSetMaxOutstanding(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.MaxOutstanding = 3 })
 	for _, c := range []struct{ most, more int }{{3, 3}, {5, 2}, {1, 0}, {6, 1}} {
 		s.SetMaxOutstanding(c.most)
-		if n := len(hoard(t, s, alice)); n != c.more {
+		if n := len(allocateAll(t, s, alice)); n != c.more {
 			t.Errorf("%d are permitted: %d more, want %d", c.most, n, c.more)
 		}
 	}
 	free := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Unlimited = true })
 	free.SetMaxOutstanding(1)
-	if n := len(hoard(t, free, alice)); n != 200 {
+	if n := len(allocateAll(t, free, alice)); n != 200 {
 		t.Errorf("%d allocations without a bound", n)
 	}
 }

@@ -8,9 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// A host gets an allocation and a join code, a player joins with the code, and
-// the code dies with the host. The relay here is the one of this package's
-// tests; a program passes its engine.Server.
+// A host gets an allocation and a join code, and a player joins with the code. The code
+// ends with its host. The relay is a fake; a program passes its engine.Server.
 func ExampleService() {
 	ctx := context.Background()
 	relay := newFakeRelay()

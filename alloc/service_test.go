@@ -280,8 +280,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAFleet: they are those of now, and the relay decides about what
-// the caller named.
+// TestRegionsOfAFleet: Regions calls LiveRegions, and the relay gets the region that the
+// caller named.
 func TestRegionsOfAFleet(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()

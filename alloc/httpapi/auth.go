@@ -209,10 +209,10 @@ func (t Token) String() string {
 	return fmt.Sprintf("%s %s/%s %s", t.Kind, t.Project, t.Environment, t.Player)
 }
 
-// Format writes what String returns, whatever the verb.
+// Format writes the result of String for every verb.
 func (t Token) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, t.String()) }
 
-// LogValue returns what String returns.
+// LogValue returns the result of String.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 func (t Token) tenant() alloc.Tenant {

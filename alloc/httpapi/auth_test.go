@@ -29,11 +29,11 @@ func known(_ context.Context, token string) (Identity, error) {
 	case token == "unavailable":
 		return Identity{}, ErrAuthUnavailable
 	}
-	return Identity{}, errors.New("a stranger")
+	return Identity{}, errors.New("rejected: unknown-token")
 }
 
 func TestAuthenticate(t *testing.T) {
-	x := newHouse(t, Config{Authenticate: known})
+	x := newFixture(t, Config{Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
 	for _, token := range []string{"carl", "backend", tokenAnna} {
 		wantStatus(t, x.post("/v1/join", token, `{"joinCode":"`+code+`"}`), 200)
@@ -43,7 +43,7 @@ func TestAuthenticate(t *testing.T) {
 		status           int
 	}{
 		{"", "Bearer", 401},
-		{"stranger", `Bearer error="invalid_token"`, 401},
+		{"unknown-token", `Bearer error="invalid_token"`, 401},
 		{"expired", `Bearer error="invalid_token", error_description="the token has expired"`, 401},
 		{"unavailable", "", 503},
 	} {
@@ -55,7 +55,7 @@ func TestAuthenticate(t *testing.T) {
 		if retry := rec.Header().Get("Retry-After"); (retry != "") != (c.status == 503) {
 			t.Errorf("%q: Retry-After = %q", c.token, retry)
 		}
-		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "stranger") {
+		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "unknown-token") {
 			t.Errorf("%q: the answer has the reason: %s", c.token, body)
 		}
 	}
@@ -63,7 +63,7 @@ func TestAuthenticate(t *testing.T) {
 
 // TestOneself: static tokens and others are one player if they name the same one.
 func TestOneself(t *testing.T) {
-	x := newHouse(t, Config{Authenticate: known, PlayerPerMinute: 2})
+	x := newFixture(t, Config{Authenticate: known, PlayerPerMinute: 2})
 	id := x.allocate(t, tokenBert)
 	x.code(t, "bert", id)
 	wantProblem(t, x.post("/v1/joincode", "carl", `{"allocationId":"`+id+`"}`), 404, 15008)
@@ -71,12 +71,12 @@ func TestOneself(t *testing.T) {
 	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 429)
 }
 
-// TestAnonymousWithIssuer: in dev a token that is good counts, and one that is
-// not is a new player.
+// TestAnonymousWithIssuer: with Anonymous, a valid token identifies its player, and an
+// invalid one is a new player.
 func TestAnonymousWithIssuer(t *testing.T) {
-	x := newHouse(t, Config{Anonymous: true, Authenticate: known})
+	x := newFixture(t, Config{Anonymous: true, Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
-	wantProblem(t, x.post("/v1/join", "stranger", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
+	wantProblem(t, x.post("/v1/join", "unknown-token", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
 	wantStatus(t, x.post("/v1/join", "carl2", `{"joinCode":"`+code+`"}`), 200)
 }
 
@@ -85,7 +85,7 @@ func TestAnonymousWithIssuer(t *testing.T) {
 func TestForgersPause(t *testing.T) {
 	var mu sync.Mutex
 	looked := 0
-	x := newHouse(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
+	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
 		mu.Lock()
 		looked++
 		mu.Unlock()
@@ -97,13 +97,13 @@ func TestForgersPause(t *testing.T) {
 		return x.do(r)
 	}
 	for range 5 {
-		wantStatus(t, from("198.51.100.1", "stranger"), 401)
+		wantStatus(t, from("198.51.100.1", "unknown-token"), 401)
 	}
 	for range 100 {
-		wantProblem(t, from("198.51.100.1", "stranger"), 429, 15429)
+		wantProblem(t, from("198.51.100.1", "unknown-token"), 429, 15429)
 	}
 	if looked != 5 {
-		t.Errorf("%d tokens of a forger were looked at, want 5", looked)
+		t.Errorf("%d rejected tokens were checked, want 5", looked)
 	}
 	wantStatus(t, from("198.51.100.1", tokenServer), 200)
 	wantStatus(t, from("198.51.100.2", "carl"), 200)
@@ -120,7 +120,7 @@ func TestForgersPause(t *testing.T) {
 }
 
 func TestRefusedByRules(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for _, c := range []struct {
 		err          error
 		status, code int
@@ -163,12 +163,12 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 	return true, 0, nil
 }
 
-// TestTaker: two processes with one store permit together what one does, and
-// each by itself when the store is gone.
-func TestTaker(t *testing.T) {
+// TestSharedLimiter: two processes with one store have one limit together, and a limit
+// each while the store fails.
+func TestSharedLimiter(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s}
-	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
+	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
 	fine := 0
 	for i := range 30 {
 		rec := nodes[i%2].do(regionsOf(tokenAnna)())
@@ -187,7 +187,7 @@ func TestTaker(t *testing.T) {
 			t.Errorf("the store gets the name of a player: %q", key)
 		}
 	}
-	s.fails = errors.New("the store is gone")
+	s.fails = errors.New("the store is down")
 	for _, x := range nodes {
 		x.clock = x.clock.Add(time.Minute)
 		wantStatus(t, spend(t, x, regionsOf(tokenBert), 10), 429)
@@ -199,8 +199,8 @@ func TestTaker(t *testing.T) {
 func TestTakerOfFailedJoins(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4}
-	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
-	status := func(x *house, n int) int {
+	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
+	status := func(x *fixture, n int) int {
 		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), tokenBert, wrongCode)).Code
 	}
 	var missed int
@@ -220,13 +220,13 @@ func TestTakerOfFailedJoins(t *testing.T) {
 	}
 }
 
-// TestTakerIsNotAsked: nor of anonymous callers, who have no name, nor where
-// nothing is limited.
-func TestTakerIsNotAsked(t *testing.T) {
+// TestSharedLimiterUnused: the shared limiter is not called for anonymous callers, nor
+// with Unlimited.
+func TestSharedLimiterUnused(t *testing.T) {
 	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
 		s := &together{taken: make(map[string]int)}
 		cfg.SharedLimiter = s
-		x := newHouse(t, cfg)
+		x := newFixture(t, cfg)
 		token := ""
 		if cfg.Unlimited {
 			token = tokenAnna

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// queue is a listener whose connections a test has made beforehand.
+// queue is a listener with prepared connections.
 type queue struct {
 	conns []net.Conn
 }
@@ -28,18 +28,18 @@ func (q *queue) Accept() (net.Conn, error) {
 func (q *queue) Close() error   { return nil }
 func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
 
-// strangerConn is a connection from an address.
-type strangerConn struct {
+// addrConn is a connection from an address.
+type addrConn struct {
 	net.Conn
 	from   net.Addr
 	closed int
 }
 
-func (c *strangerConn) RemoteAddr() net.Addr { return c.from }
-func (c *strangerConn) Close() error         { c.closed++; return nil }
+func (c *addrConn) RemoteAddr() net.Addr { return c.from }
+func (c *addrConn) Close() error         { c.closed++; return nil }
 
-func (q *queue) add(addr string) *strangerConn {
-	c := &strangerConn{from: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4000))}
+func (q *queue) add(addr string) *addrConn {
+	c := &addrConn{from: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4000))}
 	q.conns = append(q.conns, c)
 	return c
 }
@@ -89,7 +89,7 @@ func TestLimitListener(t *testing.T) {
 	}
 }
 
-// TestLimitListenerForgets: an address that has left takes no memory.
+// TestLimitListenerForgets: an address without connections takes no memory.
 func TestLimitListenerForgets(t *testing.T) {
 	q := new(queue)
 	l := LimitListener(q, ConnLimits{}).(*limitListener)
@@ -126,7 +126,7 @@ func TestLimitListenerDefaults(t *testing.T) {
 	}
 }
 
-// TestLimitListenerCloses: who is refused is told at once, over a real socket.
+// TestLimitListenerCloses: a refused connection is closed at once, over a real socket.
 func TestLimitListenerCloses(t *testing.T) {
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {

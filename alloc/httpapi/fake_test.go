@@ -19,8 +19,7 @@ type fakeRelay struct {
 	hosts []alloc.HostRequest
 }
 
-// fakeCapacity bounds a fake relay that a fuzzer feeds; the oldest do not
-// matter there.
+// fakeCapacity bounds the memory of a fake relay under a fuzzer.
 const fakeCapacity = 1000
 
 func newFakeRelay() *fakeRelay {

@@ -30,16 +30,16 @@ func testTokens() []Token {
 	}
 }
 
-// house is a handler with everything below it, and a clock that stands still.
-type house struct {
+// fixture is a handler with a service and a fake relay, and a clock that tests set.
+type fixture struct {
 	*Handler
 	relay *fakeRelay
 	clock time.Time
 }
 
-func newHouse(t testing.TB, cfg Config) *house {
+func newFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
-	x := &house{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	x := &fixture{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	now := func() time.Time { return x.clock }
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
@@ -79,18 +79,18 @@ func newRequest(method, path, token, body string) *http.Request {
 	return r
 }
 
-func (x *house) do(r *http.Request) *httptest.ResponseRecorder {
+func (x *fixture) do(r *http.Request) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	x.ServeHTTP(rec, r)
 	return rec
 }
 
-func (x *house) post(path, token, body string) *httptest.ResponseRecorder {
+func (x *fixture) post(path, token, body string) *httptest.ResponseRecorder {
 	return x.do(newRequest(http.MethodPost, path, token, body))
 }
 
 // allocate returns the id of a new allocation of the token's holder.
-func (x *house) allocate(t *testing.T, token string) string {
+func (x *fixture) allocate(t *testing.T, token string) string {
 	t.Helper()
 	rec := x.post("/v1/allocate", token, `{"maxConnections":4}`)
 	wantStatus(t, rec, http.StatusCreated)
@@ -98,7 +98,7 @@ func (x *house) allocate(t *testing.T, token string) string {
 }
 
 // code returns the join code of the token holder's allocation.
-func (x *house) code(t *testing.T, token, id string) string {
+func (x *fixture) code(t *testing.T, token, id string) string {
 	t.Helper()
 	rec := x.post("/v1/joincode", token, `{"allocationId":"`+id+`"}`)
 	wantStatus(t, rec, http.StatusCreated)

@@ -13,9 +13,8 @@ import (
 // maxAnswer is the largest answer in bytes that any request may cause (H4).
 const maxAnswer = 16 << 10
 
-// FuzzHandler sends what callers with and without a token may come up with.
-// Nothing of it is the server's fault, so no answer is a 5xx, and every error
-// is a problem document.
+// FuzzHandler sends arbitrary requests with and without a token. No answer is a 5xx,
+// and every error is a problem document.
 func FuzzHandler(f *testing.F) {
 	paths := []string{"/v1/allocate", "/v1/joincode", "/v1/join", "/v1/regions", "/openapi.yaml", "/v1/x"}
 	f.Add(uint8(0), "POST", true, "application/json", []byte(`{"maxConnections":4,"region":"far"}`))
@@ -32,7 +31,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(1), "POST", false, "fe80::1%\x00,::ffff:10.0.0.1, junk", []byte(`{"allocationId":"\u0000"}`))
 	f.Add(uint8(0), "POST", true, "Bearer ", []byte(`{"maxConnections":1,"maxConnections":-9223372036854775808}`))
 	f.Add(uint8(3), "GET", true, "unity-client-mode,unity-\r\nx", []byte(strings.Repeat(`{"a":`, 3000)))
-	x := newHouse(f, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	x := newFixture(f, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	f.Fuzz(func(t *testing.T, path uint8, method string, known bool, header string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, paths[int(path)%len(paths)], strings.NewReader(string(body)))
 		r.Method = method

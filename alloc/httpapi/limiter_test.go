@@ -51,8 +51,8 @@ func TestLimiterRefillsEvenly(t *testing.T) {
 	}
 }
 
-// TestLimiterCharges: what is counted afterwards may go below nothing, which
-// is made up for before the next one is permitted.
+// TestLimiterCharges: charges can make a bucket negative; it refills before the next
+// event is permitted.
 func TestLimiterCharges(t *testing.T) {
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
@@ -85,8 +85,8 @@ func TestLimiterCountsPrincipalsAndCallsApart(t *testing.T) {
 	}
 }
 
-// TestLimiterIsFixed: the table does not grow, and in use it is one of many
-// sets, so that a crowd of addresses leaves most others where they are.
+// TestLimiterIsFixed: the table does not grow, and new keys replace buckets of their own
+// set only.
 func TestLimiterIsFixed(t *testing.T) {
 	const most = 64
 	l := newLimiter[string](most)
@@ -102,8 +102,7 @@ func TestLimiterIsFixed(t *testing.T) {
 	}
 }
 
-// TestLimiterForgetsTheFullest: what is spent is remembered as long as there
-// is anything fuller to forget.
+// TestLimiterForgetsTheFullest: a new key replaces the fullest bucket of its set.
 func TestLimiterForgetsTheFullest(t *testing.T) {
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)
@@ -149,8 +148,8 @@ func TestLimiterConcurrently(t *testing.T) {
 	}
 }
 
-// TestLimiterOtherRate: a key whose rate changes keeps what it has left, and goes
-// on at the new one.
+// TestLimiterOtherRate: a key whose rate changes keeps its tokens and refills at the new
+// rate.
 func TestLimiterOtherRate(t *testing.T) {
 	l := newLimiter[string](oneSet)
 	now := time.Unix(1000, 0)

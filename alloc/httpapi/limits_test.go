@@ -18,7 +18,7 @@ import (
 )
 
 // spend makes n requests that are within the limit and returns the next one.
-func spend(t *testing.T, x *house, r func() *http.Request, n int) *httptest.ResponseRecorder {
+func spend(t *testing.T, x *fixture, r func() *http.Request, n int) *httptest.ResponseRecorder {
 	t.Helper()
 	for i := range n {
 		if rec := x.do(r()); rec.Code == http.StatusTooManyRequests {
@@ -33,7 +33,7 @@ func regionsOf(token string) func() *http.Request {
 }
 
 func TestTooManyRequests(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := spend(t, x, regionsOf(tokenAnna), DefaultPlayerPerMinute)
 	wantProblem(t, rec, 429, 15429)
 	if got := rec.Header().Get("Retry-After"); got != "1" {
@@ -47,7 +47,7 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 func TestBadRequestsCount(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for range DefaultPlayerPerMinute {
 		wantProblem(t, x.post("/v1/allocate", tokenAnna, `{`), 400, 15001)
 	}
@@ -55,17 +55,17 @@ func TestBadRequestsCount(t *testing.T) {
 }
 
 func TestLimitsOfKinds(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
+	x := newFixture(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 2), 429)
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 5), 429)
-	x = newHouse(t, Config{})
+	x = newFixture(t, Config{})
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 200), 200)
-	x = newHouse(t, Config{Unlimited: true, PlayerPerMinute: 1})
+	x = newFixture(t, Config{Unlimited: true, PlayerPerMinute: 1})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 200), 200)
 }
 
 func TestAnonymousAreCountedByAddress(t *testing.T) {
-	x := newHouse(t, Config{Anonymous: true, PlayerPerMinute: 3})
+	x := newFixture(t, Config{Anonymous: true, PlayerPerMinute: 3})
 	from := func(addr string) func() *http.Request {
 		return func() *http.Request {
 			r := newRequest(http.MethodGet, "/v1/regions", "", "")
@@ -87,12 +87,12 @@ func joinFrom(addr, token, code string) *http.Request {
 
 const wrongCode = "6666666"
 
-// TestFailedJoinsPauseThePlayer: whose joins fail pauses, wherever it calls
-// from, and nobody else of the tenant does.
+// TestFailedJoinsPauseThePlayer: a player with too many failed joins waits, from every
+// address, and no other player of the tenant does.
 func TestFailedJoinsPauseThePlayer(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	for i := range 10 { // what is no code at all is no guess, nor is a success
+	for i := range 10 { // malformed codes and successes do not count
 		from := fmt.Sprint("198.51.100.", i)
 		wantStatus(t, x.do(joinFrom(from, tokenBert, "short")), 400)
 		wantStatus(t, x.do(joinFrom(from, tokenBert, code)), 200)
@@ -110,11 +110,11 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
 }
 
-// TestFailedJoinsPauseTheAddress: players of one address share what may fail
-// there, and the /56 of IPv6 is one address.
+// TestFailedJoinsPauseTheAddress: players of one address share a limit of failed joins,
+// and the /56 of IPv6 is one address.
 func TestFailedJoinsPauseTheAddress(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.51.100.1", "203.0.113.1"}, {"2001:db8:0:1::1", "2001:db8:0:100::1"}} {
-		x := newHouse(t, Config{})
+		x := newFixture(t, Config{})
 		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 		near := strings.Replace(addrs[0], ":1::1", ":ff::2", 1)
 		for range 5 {
@@ -128,7 +128,7 @@ func TestFailedJoinsPauseTheAddress(t *testing.T) {
 }
 
 func TestFailedJoinsOfBackends(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for i := range DefaultServerFailedJoinsPerMinute {
 		if rec := x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)); rec.Code != 404 {
 			t.Fatalf("failed join %d: status %d", i, rec.Code)
@@ -136,23 +136,23 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 	}
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)), 429, 15429)
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
-	x = newHouse(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
+	x = newFixture(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
 	for token, n := range map[string]int{tokenBert: 1, tokenServer: 2} {
 		for range n {
 			wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 404, 15009)
 		}
 		wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 429, 15429)
 	}
-	x = newHouse(t, Config{Unlimited: true})
+	x = newFixture(t, Config{Unlimited: true})
 	for range 100 {
 		wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
 	}
 }
 
-// TestFailedJoinsLengthenCodes: a tenant's guessers, each within its limits,
-// refuse nobody; they make the codes that come after longer.
+// TestFailedJoinsLengthenCodes: failed joins within the limits of each caller refuse no
+// join; they make later codes of the tenant longer.
 func TestFailedJoinsLengthenCodes(t *testing.T) {
-	x := newHouse(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
+	x := newFixture(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
 	before := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for range 300 {
 		for range 100 {
@@ -169,10 +169,10 @@ func TestFailedJoinsLengthenCodes(t *testing.T) {
 	}
 }
 
-// TestCodeThatIsNotThere: nobody can tell from an answer whether a code was
-// ever there, has expired or is somebody else's (H1).
+// TestCodeThatIsNotThere: the answer is the same for a code that never existed, one that
+// has expired and one of another tenant.
 func TestCodeThatIsNotThere(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	foreign := x.code(t, tokenStaging, x.allocate(t, tokenStaging))
 	expired := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	x.relay.end()
@@ -189,11 +189,11 @@ func TestCodeThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAnAddress: all tokens of an address share a limit, also those
-// that nobody knows; backends do not count, and no player is the worse for
-// another one's being refused by name.
+// TestRequestsOfAnAddress: all tokens of an address share a limit, unknown ones included.
+// Backends do not count, and a request that is refused by the limit of its player does
+// not count either.
 func TestRequestsOfAnAddress(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	regions := func(addr, token string) *httptest.ResponseRecorder {
 		r := regionsOf(token)()
 		r.RemoteAddr = addr + ":4000"
@@ -216,7 +216,7 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		t.Errorf("%d requests of a backend, want all", n)
 	}
 	if n := count(20, "198.51.100.1", "nobody-0123456789abcdef"); n != 20 {
-		t.Errorf("%d requests of a stranger, want 20", n)
+		t.Errorf("%d requests with an unknown token, want 20", n)
 	}
 	if n := count(300, "198.51.100.1", tokenBert); n != 40 {
 		t.Errorf("%d requests left for another player of the address, want 40", n)
@@ -231,11 +231,11 @@ func TestRequestsOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestRequestsBehindAProxy: callers are told apart by what the proxy says, and
-// not counted together when it says nothing.
+// TestRequestsBehindAProxy: the address of a caller is that in X-Forwarded-For; without
+// the header, callers do not count together.
 func TestRequestsBehindAProxy(t *testing.T) {
 	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-	x := newHouse(t, cfg)
+	x := newFixture(t, cfg)
 	ask := func(client string) int {
 		r := regionsOf(tokenAnna)()
 		r.RemoteAddr = "10.1.1.1:4000"
@@ -259,10 +259,10 @@ func TestRequestsBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestHostilePlayerLocksNobodyOut has one player and its address send ten times
-// what they may, of everything that can be refused; everybody else is served.
-func TestHostilePlayerLocksNobodyOut(t *testing.T) {
-	x := newHouse(t, Config{})
+// TestHostilePlayerAffectsNoOthers: one player and its address exceed all limits ten
+// times, and all other callers are served.
+func TestHostilePlayerAffectsNoOthers(t *testing.T) {
+	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	var served, asked, refused int
 	honest := func(r *http.Request) {
@@ -300,9 +300,9 @@ func TestHostilePlayerLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// TestOutstandingAllocations: who reserves without binding is told to wait.
+// TestOutstandingAllocations: a player with too many unbound reservations gets a 429.
 func TestOutstandingAllocations(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	ids := make([]string, alloc.DefaultMaxOutstanding)
 	for i := range ids {
 		ids[i] = x.allocate(t, tokenAnna)
@@ -325,15 +325,15 @@ func TestOutstandingAllocations(t *testing.T) {
 	x.allocate(t, tokenAnna)
 }
 
-// TestCounts: a handler that takes another one's place counts on.
+// TestCounts: a handler with the RateCounts of the one that it replaces continues them.
 func TestCounts(t *testing.T) {
 	counts := NewRateCounts()
-	first := newHouse(t, Config{RateCounts: counts})
+	first := newFixture(t, Config{RateCounts: counts})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
-	second := newHouse(t, Config{RateCounts: counts})
+	second := newFixture(t, Config{RateCounts: counts})
 	second.clock = first.clock
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)
-	alone := newHouse(t, Config{})
+	alone := newFixture(t, Config{})
 	wantStatus(t, alone.do(regionsOf(tokenAnna)()), 200)
 }

@@ -14,8 +14,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// listen serves the house as ferry does and returns its base URL.
-func listen(t *testing.T, x *house) string {
+// listen serves the handler as ferry does and returns its base URL.
+func listen(t *testing.T, x *fixture) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,14 +50,14 @@ func TestServerLimits(t *testing.T) {
 }
 
 func TestServerRefusesLongHeaders(t *testing.T) {
-	base := listen(t, newHouse(t, Config{}))
+	base := listen(t, newFixture(t, Config{}))
 	req, err := http.NewRequestWithContext(t.Context(), "GET", base+"/v1/regions", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Long", strings.Repeat("x", 32<<10))
-	// The server hangs up half a second after its answer, in the middle of what a
-	// caller has to say that is as slow as that.
+	// The server closes the connection half a second after its answer, while a slow
+	// caller is still sending.
 	var res *http.Response
 	for range 10 {
 		if res, err = http.DefaultClient.Do(req); err == nil {
@@ -76,7 +76,7 @@ func TestServerRefusesLongHeaders(t *testing.T) {
 // TestClientAgainstServer has the package's own client go through a match and
 // its failures over a real connection.
 func TestClientAgainstServer(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	base := listen(t, x)
 	anna := &api.Client{BaseURL: base, Token: tokenAnna}
 	bert := &api.Client{BaseURL: base, Token: tokenBert}
@@ -133,10 +133,10 @@ func TestClientAddress(t *testing.T) {
 		{"mapped", "[::ffff:192.0.2.1]:5", nil, "192.0.2.1/32", true},
 		{"IPv6 by its /56", "[2001:db8:1:2:3::4]:5", nil, "2001:db8:1::/56", true},
 		{"zone", "[fe80::1%eth0]:5", nil, "fe80::/56", true},
-		{"a liar", "192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1/32", true},
+		{"a forged header", "192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1/32", true},
 		{"a proxy", "10.1.1.1:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
 		{"an IPv6 proxy", "[2001:db8:ff::1]:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
-		{"a liar behind a proxy", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1"}, "198.51.100.1/32", true},
+		{"a forged header behind a proxy", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1"}, "198.51.100.1/32", true},
 		{"two proxies", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1, 10.2.2.2"}, "198.51.100.1/32", true},
 		{"two header lines", "10.1.1.1:5", []string{"198.51.100.1", "10.2.2.2"}, "198.51.100.1/32", true},
 		{"proxies only", "10.1.1.1:5", []string{"10.3.3.3"}, "10.3.3.3/32", false},
