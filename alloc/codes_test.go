@@ -146,7 +146,7 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 	wantCodes(t, codes, 1)
 	_, err := s.Join(t.Context(), bob, code)
 	if !errors.Is(err, alloc.ErrCodeNotFound) || errors.Is(err, alloc.ErrNotFound) {
-		t.Errorf("join of a dead host: error %v", err)
+		t.Errorf("join of a host that has ended: error %v", err)
 	}
 	wantCodes(t, codes, 0)
 }
@@ -227,9 +227,9 @@ func TestCollisionsEnd(t *testing.T) {
 	if _, err := s.JoinCode(t.Context(), alice, b); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a source that repeats itself: error %v", err)
 	}
-	dry := errors.New("dry")
-	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{dry} })
-	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, dry) {
+	noRandom := errors.New("no randomness")
+	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{noRandom} })
+	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, noRandom) {
 		t.Errorf("a source that fails: error %v", err)
 	}
 }

@@ -52,7 +52,7 @@ func TestUnauthorized(t *testing.T) {
 		"empty":       {""},
 		"scheme only": {"Bearer"},
 		"no token":    {"Bearer "},
-		"unknown":     {"Bearer nobody-0123456789abcdef"},
+		"unknown":     {"Bearer unknown-0123456789abcdef"},
 		"prefix":      {"Bearer " + tokenAnna[:len(tokenAnna)-1]},
 		"longer":      {"Bearer " + tokenAnna + "x"},
 		"upper case":  {"Bearer " + strings.ToUpper(tokenAnna)},
