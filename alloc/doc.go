@@ -40,9 +40,9 @@
 // ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of
 // engine.Server.KeptCodes to [MemoryStore.Restore] before Server.Run.
 //
-// The engine alone calls Seal, Open, Retain, Release and NewDeriver of [Sealer], with
-// [Scratch], [Deriver] and [Claims]. They are exported for relays other than Ferry's
-// engine, which implement [Relay].
+// Only a relay calls Seal, Open, Retain, Release and NewDeriver of [Sealer] and uses
+// [Scratch], [Deriver] and [Claims]. They are exported because the engine is another
+// package.
 //
 // A tested program is in docs/embedding.md.
 //
