@@ -29,7 +29,7 @@ func TestSealRefusesClaims(t *testing.T) {
 		{"host with a joiner", func(c *alloc.Claims) { c.Joiner = testJoiner }, alloc.ErrClaims},
 		{"joiner that is the host", func(c *alloc.Claims) { c.Role = alloc.RoleJoiner }, alloc.ErrClaims},
 		{"joiner with a joiner", func(c *alloc.Claims) { c.Role, c.ID, c.Joiner = alloc.RoleJoiner, testJoiner, testJoiner }, alloc.ErrClaims},
-		{"ticket for nobody", func(c *alloc.Claims) { c.Role = alloc.RoleTicket }, alloc.ErrClaims},
+		{"ticket without a joiner", func(c *alloc.Claims) { c.Role = alloc.RoleTicket }, alloc.ErrClaims},
 		{"ticket for the host", func(c *alloc.Claims) { c.Role, c.Joiner = alloc.RoleTicket, testHost }, alloc.ErrClaims},
 		{"ticket of another match", func(c *alloc.Claims) {
 			c.Role, c.Match, c.Joiner = alloc.RoleTicket, testJoiner, testJoiner
@@ -61,9 +61,9 @@ func TestOpenedNamesCannotGrow(t *testing.T) {
 	}
 }
 
-// FuzzOpen: nothing but what was sealed opens, and nothing panics.
+// FuzzOpen: only sealed data opens, and Open never panics.
 func FuzzOpen(f *testing.F) {
-	// A fixed nonce, as the fuzzer's processes have to agree on what was sealed.
+	// The nonce is fixed, so that all processes of the fuzzer seal the same data.
 	s := newTestSealer(f, func(c *alloc.SealerConfig) { c.Rand = strings.NewReader("twelve bytes") })
 	data := mustSeal(f, s, hostClaims())
 	f.Add(data[:])

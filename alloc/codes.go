@@ -7,6 +7,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -111,7 +112,7 @@ func (s *Service) drawCode(ctx context.Context, t Tenant) (string, error) {
 	failures := max(s.failuresPerSecond, s.failedJoins.perSecond(t.Hash(), s.elapsed()))
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return newCode(s.rand, CodeLen(active+1, failures))
+	return newCode(s.rand, joincode.Len(active+1, failures))
 }
 
 // hostLocks serializes the calls of JoinCode for one host. Otherwise a call could

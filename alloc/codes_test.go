@@ -10,20 +10,19 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // faultyStore is a memory store whose answers can be replaced by err.
 type faultyStore struct {
-	*store.Memory
+	*alloc.MemoryStore
 	put, hostOf, codeOf, codes error
 	stores                     bool // PutCode fails, but has stored the code
 }
 
 func (f *faultyStore) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	if f.put == nil || f.stores {
-		ok, err := f.Memory.PutCode(ctx, t, code, host)
+		ok, err := f.MemoryStore.PutCode(ctx, t, code, host)
 		if f.put == nil {
 			return ok, err
 		}
@@ -35,21 +34,21 @@ func (f *faultyStore) HostOf(ctx context.Context, t alloc.Tenant, code string) (
 	if f.hostOf != nil {
 		return proto.AllocationID{}, f.hostOf
 	}
-	return f.Memory.HostOf(ctx, t, code)
+	return f.MemoryStore.HostOf(ctx, t, code)
 }
 
 func (f *faultyStore) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	if f.codeOf != nil {
 		return "", f.codeOf
 	}
-	return f.Memory.CodeOf(ctx, t, host)
+	return f.MemoryStore.CodeOf(ctx, t, host)
 }
 
 func (f *faultyStore) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
 	if f.codes != nil {
 		return 0, f.codes
 	}
-	return f.Memory.Codes(ctx, t)
+	return f.MemoryStore.Codes(ctx, t)
 }
 
 // wantCodes expects the tenant to have n codes in codes.
@@ -68,29 +67,29 @@ func TestStoreFailures(t *testing.T) {
 		"CodeOf":  func(f *faultyStore) { f.codeOf = broken },
 		"Codes":   func(f *faultyStore) { f.codes = broken },
 	} {
-		faulty := &faultyStore{Memory: store.NewMemory()}
+		faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore()}
 		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 		host := mustAllocate(t, s, alice)
 		fail(faulty)
 		if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) || code != "" {
 			t.Errorf("%s fails: code %q, error %v", name, code, err)
 		}
-		wantCodes(t, faulty.Memory, 0)
+		wantCodes(t, faulty.MemoryStore, 0)
 	}
-	faulty := &faultyStore{Memory: store.NewMemory(), hostOf: broken}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), hostOf: broken}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = faulty })
 	if _, err := s.Join(t.Context(), bob, "6789BC"); !errors.Is(err, broken) || errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("HostOf fails: error %v", err)
 	}
 }
 
-// TestStoreFailsAfterStoring: a code that was stored although PutCode failed is
-// the host's code from then on, and does not outlive a host that has gone.
+// TestStoreFailsAfterStoring: a code that was stored although PutCode failed is the
+// host's code from then on, and is removed if the host has ended.
 func TestStoreFailsAfterStoring(t *testing.T) {
 	t.Parallel()
 	broken := errors.New("broken")
 	relay := newFakeRelay()
-	faulty := &faultyStore{Memory: store.NewMemory(), put: broken, stores: true}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: broken, stores: true}
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = faulty })
 	host := mustAllocate(t, s, alice)
 	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, broken) {
@@ -100,7 +99,7 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 		t.Errorf("asked again: code %q, error %v", code, err)
 	}
 	relay.end(s, host)
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 
 	next := mustAllocate(t, s, alice)
 	first := relay.describes + 1
@@ -112,12 +111,12 @@ func TestStoreFailsAfterStoring(t *testing.T) {
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("the host ended meanwhile: error %v", err)
 	}
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 }
 
 func TestEndedForgets(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
 	code, otherCode := mustCode(t, s, alice, host), mustCode(t, s, alice, other)
@@ -135,11 +134,11 @@ func TestEndedForgets(t *testing.T) {
 	}
 }
 
-// TestJoinForgetsDeadHost: a host that the relay no longer knows, for whatever
-// reason nobody was told, loses its code at the first join.
+// TestJoinForgetsDeadHost: the first join of a host that the relay does not know any
+// more removes its code, even without a call of OnEnd.
 func TestJoinForgetsDeadHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
@@ -147,7 +146,7 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 	wantCodes(t, codes, 1)
 	_, err := s.Join(t.Context(), bob, code)
 	if !errors.Is(err, alloc.ErrCodeNotFound) || errors.Is(err, alloc.ErrNotFound) {
-		t.Errorf("join of a dead host: error %v", err)
+		t.Errorf("join of a host that has ended: error %v", err)
 	}
 	wantCodes(t, codes, 0)
 }
@@ -156,7 +155,7 @@ func TestJoinForgetsDeadHost(t *testing.T) {
 // after the first Describe has said that it lives.
 func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	relay.onDescribe = func(call int) {
@@ -170,11 +169,12 @@ func TestCodeNeverOutlivesItsHost(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// TestCallerLeaves: the second look goes on for a caller that has left, whose
-// code is good, while a relay that has gone costs the code.
+// TestCallerLeaves: the second check of the host continues after the caller has
+// disconnected, and the code stays valid. If the relay does not answer, the code is
+// removed.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	ctx, cancel := context.WithCancel(t.Context())
@@ -227,9 +227,9 @@ func TestCollisionsEnd(t *testing.T) {
 	if _, err := s.JoinCode(t.Context(), alice, b); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("a source that repeats itself: error %v", err)
 	}
-	dry := errors.New("dry")
-	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{dry} })
-	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, dry) {
+	noRandom := errors.New("no randomness")
+	s = newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Rand = failingReader{noRandom} })
+	if _, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, noRandom) {
 		t.Errorf("a source that fails: error %v", err)
 	}
 }
@@ -240,7 +240,7 @@ type zeros struct{}
 func (zeros) Read(p []byte) (int, error) { clear(p); return len(p), nil }
 
 // TestCodesGrowWithTheTenant: at 10 failures a second the third code has seven
-// symbols and the 53rd eight, and another tenant starts anew.
+// symbols and the 53rd eight. Codes of another tenant do not count.
 func TestCodesGrowWithTheTenant(t *testing.T) {
 	t.Parallel()
 	s := newTestService(t, newFakeRelay(), nil)
@@ -266,7 +266,7 @@ func TestCodesGrowWithTheTenant(t *testing.T) {
 
 func TestJoinCodeAtOnce(t *testing.T) {
 	t.Parallel()
-	codes := store.NewMemory()
+	codes := alloc.NewMemoryStore()
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	got := make([]string, 24)
@@ -288,11 +288,11 @@ func TestJoinCodeAtOnce(t *testing.T) {
 	wantCodes(t, codes, 1)
 }
 
-// TestEverythingAtOnce has hosts allocated, asked for codes, joined and ended
-// by many goroutines; in the end no code is left.
+// TestEverythingAtOnce allocates hosts, requests their codes, joins and ends them in
+// many goroutines; in the end no code is left.
 func TestEverythingAtOnce(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	var wg sync.WaitGroup
 	for g := range 8 {
@@ -306,8 +306,8 @@ func TestEverythingAtOnce(t *testing.T) {
 				}
 				var asking sync.WaitGroup
 				asking.Go(func() { relay.end(s, res.ID) })
-				asking.Go(func() { askAndJoin(t, s, c, res.ID) })
-				askAndJoin(t, s, c, res.ID)
+				asking.Go(func() { codeAndJoin(t, s, c, res.ID) })
+				codeAndJoin(t, s, c, res.ID)
 				asking.Wait()
 			}
 		})
@@ -316,8 +316,8 @@ func TestEverythingAtOnce(t *testing.T) {
 	wantCodes(t, codes, 0)
 }
 
-// askAndJoin asks for a code and joins with it, while the host may end.
-func askAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
+// codeAndJoin requests a code and joins with it, while the host may end.
+func codeAndJoin(t *testing.T, s *alloc.Service, c alloc.Caller, host proto.AllocationID) {
 	code, err := s.JoinCode(t.Context(), c, host)
 	if err != nil {
 		if !errors.Is(err, alloc.ErrNotFound) {

@@ -4,7 +4,7 @@
 //
 //	service, err := alloc.NewService(alloc.ServiceConfig{
 //		Relay:   relay, // *engine.Server
-//		Store:   codes, // join codes
+//		Store:   alloc.NewMemoryStore(), // join codes
 //		Regions: []alloc.Region{{ID: "home"}},
 //	})
 //	host, err := service.Allocate(ctx, caller, 8, "")       // for the host
@@ -15,20 +15,36 @@
 // The package opens no socket and starts no goroutine. The HTTP handlers are in
 // httpapi, the JSON types and an HTTP client in api.
 //
-// # What an embedding program must call
+// # What an embedding program must do
 //
-// The service keeps counts and join codes of allocations that only the relay sees
-// end. A program that runs both connects them:
+// The service keeps counts and join codes of allocations, and only the relay sees
+// them bound and ended. A program constructs, in this order:
+//
+//	NewSealer       with a MasterKey and a RelayID; keep both for the next start
+//	engine.New      with the sealer, and Hooks that call the service
+//	NewService      with the relay and a Store, such as NewMemoryStore
+//	httpapi.New     with the service and its callers' tokens, to serve HTTP
+//
+// and then runs the relay. It must connect two hooks:
 //
 //	engine.Hooks.OnBind  calls  Service.OnBind(id)  the reservation was used
-//	engine.Hooks.OnEnd   calls  Service.OnEnd(id)   its join code is forgotten
+//	engine.Hooks.OnEnd   calls  Service.OnEnd(id)   its join code is removed
 //
 // The relay takes its hooks before the service exists, and calls none before
-// Server.Run, so create the relay, then the service, then run the relay. Without
-// OnBind a reservation counts against MaxOutstanding until BindTimeout is over.
-// Without OnEnd a join code stays in the store after its host has ended; Join then
-// finds out from the relay. Both calls may repeat and do not block. Nothing has to
-// be closed.
+// Server.Run. Without OnBind a reservation counts against MaxOutstanding until
+// BindTimeout is over. Without OnEnd a join code stays in the store after its host
+// has ended, until Join learns of it from the relay. Both calls may repeat and do
+// not block. The service has nothing to close.
+//
+// A relay that keeps its state over a restart also has join codes: set
+// ServiceConfig.KeepCode to engine.Server.KeepCode, and pass each of
+// engine.Server.KeptCodes to [MemoryStore.Restore] before Server.Run.
+//
+// Only a relay calls Seal, Open, Retain, Release and NewDeriver of [Sealer] and uses
+// [Scratch], [Deriver] and [Claims]. They are exported because the engine is another
+// package.
+//
+// A tested program is in docs/embedding.md.
 //
 // # Terms
 //

@@ -9,8 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// fakeRelay keeps allocations in a map. Its methods may be called from several
-// goroutines.
+// fakeRelay keeps allocations in a map. Its methods may be called concurrently.
 type fakeRelay struct {
 	mu     sync.Mutex
 	next   uint64
@@ -18,7 +17,7 @@ type fakeRelay struct {
 	hosts  []alloc.HostRequest
 	joins  []alloc.JoinerRequest
 	region string
-	// Each of these, if set, is the next answers' error.
+	// The errors of the methods; nil: none.
 	hostErr, joinErr, describeErr error
 	// onDescribe, if set, is called by Describe once it has its answer, with
 	// the number of the call from 1 and no lock held.
@@ -83,7 +82,7 @@ func (r *fakeRelay) Describe(ctx context.Context, id proto.AllocationID) (alloc.
 	return d, nil
 }
 
-// end takes id out, and then tells the service, as a relay does.
+// end removes id and then calls OnEnd, as a relay does.
 func (r *fakeRelay) end(s *alloc.Service, id proto.AllocationID) {
 	r.mu.Lock()
 	delete(r.live, id)

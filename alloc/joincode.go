@@ -4,97 +4,25 @@ import (
 	"fmt"
 	"io"
 	"math"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/joincode"
 )
-
-// CodeAlphabet holds the 20 symbols of join codes: no two look alike, and without
-// vowels they spell no words.
-const CodeAlphabet = "6789BCDFGHJKLMNPQRTW"
-
-// The length of a join code in symbols, as the Relay Allocations API allows.
-const (
-	MinCodeLen = 6
-	MaxCodeLen = 12
-)
-
-// guessingSeconds is the least average time until guessing at the permitted rate hits
-// any code of the tenant: 28 days.
-const guessingSeconds = 28 * 24 * 60 * 60
-
-// CodeLen returns the length for a new join code of a tenant that will have
-// active codes and may fail to join failuresPerSecond times a second: the
-// smallest L from MinCodeLen up with 20^L / (active × failuresPerSecond) of at
-// least 28 days, or MaxCodeLen. Older, shorter codes do not weaken the rule:
-// they were issued while the tenant had few, so there are few of each length.
-func CodeLen(active int, failuresPerSecond float64) int {
-	need := float64(max(active, 1)) * failuresPerSecond * guessingSeconds
-	codes := 1.0
-	for range MinCodeLen {
-		codes *= float64(len(CodeAlphabet))
-	}
-	length := MinCodeLen
-	for codes < need && length < MaxCodeLen {
-		codes *= float64(len(CodeAlphabet))
-		length++
-	}
-	return length
-}
 
 // ParseCode returns s in upper case if it is 6 to 12 symbols of the alphabet,
 // in either case, and ErrCodeMalformed otherwise.
 func ParseCode(s string) (string, error) {
-	packed, ok := PackCode(s)
+	packed, ok := joincode.Pack(s)
 	if !ok {
 		return "", ErrCodeMalformed
 	}
-	return UnpackCode(packed), nil
-}
-
-// PackCode returns a well-formed code, in either case, as a number of 52 bits
-// other than 0, and false for anything else. Different codes have different
-// numbers, whatever their length: the symbols are the digits 1 to 20 of a
-// number to the base of 20, and 12 of them stay below 2^52.
-func PackCode(code string) (uint64, bool) {
-	if len(code) < MinCodeLen || len(code) > MaxCodeLen {
-		return 0, false
-	}
-	var packed uint64
-	for i := range len(code) {
-		c := code[i]
-		if 'a' <= c && c <= 'z' {
-			c -= 'a' - 'A'
-		}
-		digit := strings.IndexByte(CodeAlphabet, c)
-		if digit < 0 {
-			return 0, false
-		}
-		packed = packed*uint64(len(CodeAlphabet)) + uint64(digit) + 1
-	}
-	return packed, true
-}
-
-// UnpackCode is the inverse of [PackCode]. It returns the code in upper case, and
-// "" for a number that PackCode never returns.
-func UnpackCode(packed uint64) string {
-	var code [MaxCodeLen]byte
-	at := MaxCodeLen
-	for packed > 0 && at > 0 {
-		packed--
-		at--
-		code[at] = CodeAlphabet[packed%uint64(len(CodeAlphabet))]
-		packed /= uint64(len(CodeAlphabet))
-	}
-	if packed > 0 || MaxCodeLen-at < MinCodeLen {
-		return ""
-	}
-	return string(code[at:])
+	return joincode.Unpack(packed), nil
 }
 
 // fairBytes is the number of byte values that newCode accepts: the largest
 // multiple of the alphabet's size, so that all symbols are equally likely.
-const fairBytes = 256 / len(CodeAlphabet) * len(CodeAlphabet)
+const fairBytes = 256 / len(joincode.Alphabet) * len(joincode.Alphabet)
 
 // codeDraws bounds how often newCode reads random bytes, so that a broken source
 // ends the loop. One byte in sixteen is rejected.
@@ -102,7 +30,7 @@ const codeDraws = 64
 
 // newCode returns a code of length symbols, 6 to 12, drawn from random.
 func newCode(random io.Reader, length int) (string, error) {
-	var code, draw [MaxCodeLen]byte
+	var code, draw [joincode.MaxLen]byte
 	n := 0
 	for range codeDraws {
 		fresh := draw[:length-n]
@@ -111,7 +39,7 @@ func newCode(random io.Reader, length int) (string, error) {
 		}
 		for _, b := range fresh {
 			if int(b) < fairBytes {
-				code[n] = CodeAlphabet[int(b)%len(CodeAlphabet)]
+				code[n] = joincode.Alphabet[int(b)%len(joincode.Alphabet)]
 				n++
 			}
 		}

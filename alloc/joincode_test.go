@@ -8,77 +8,18 @@ import (
 	"math/rand/v2"
 	"strings"
 	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/joincode"
 )
-
-// TestCodeLenRule checks the lengths that the reference gives (10 failures a
-// second, and its table's rates), and the borders between them.
-func TestCodeLenRule(t *testing.T) {
-	t.Parallel()
-	tests := []struct {
-		active   int
-		failures float64
-		want     int
-	}{
-		{1000, 10, 8}, {10_000, 10, 9}, {100_000, 10, 10},
-		// One failure a second: 29.6 days for 8 symbols and 10,000 codes.
-		{10_000, 1, 8}, {10_000, 50, 10}, {10_000, 1000, 11},
-		// 20^6 / 10 / 28 days = 2.6 codes; 20^7 = 52.9; 20^8 = 1058.2.
-		{2, 10, 6}, {3, 10, 7}, {52, 10, 7}, {53, 10, 8}, {1058, 10, 8}, {1059, 10, 9},
-		{0, 10, 6}, {-5, 10, 6}, {1, 0, 6}, {1, 1e-9, 6},
-		{math.MaxInt, 1e9, 12}, {1, math.Inf(1), 12},
-	}
-	for _, tt := range tests {
-		if got := CodeLen(tt.active, tt.failures); got != tt.want {
-			t.Errorf("CodeLen(%d, %v) = %d, want %d", tt.active, tt.failures, got, tt.want)
-		}
-	}
-}
-
-// TestCodeLenAgainstArithmetic computes the table of code lengths again: seconds until a
-// guess hits = 20^L / (codes × rate).
-func TestCodeLenAgainstArithmetic(t *testing.T) {
-	t.Parallel()
-	seconds := func(length, active int, rate float64) float64 {
-		return math.Pow(20, float64(length)) / float64(active) / rate
-	}
-	const hour, day, year = 3600.0, 86400.0, 365.25 * 86400
-	for _, row := range []struct {
-		length int
-		rate   float64
-		want   float64
-	}{
-		{6, 1, 1.8 * hour}, {6, 50, 2.1 * 60}, {6, 1000, 6.4}, {7, 1, 35.6 * hour}, {7, 50, 43 * 60},
-		{8, 1, 29.6 * day}, {8, 50, 14.2 * hour}, {9, 1, 1.6 * year}, {9, 50, 11.9 * day},
-		{10, 1, 32.4 * year}, {10, 50, 237 * day}, {10, 1000, 11.9 * day}, {12, 1000, 13 * year},
-	} {
-		got := seconds(row.length, 10_000, row.rate)
-		if math.Abs(got/row.want-1) > 0.02 {
-			t.Errorf("%d symbols at %v/s: %v s, the reference says %v s", row.length, row.rate, got, row.want)
-		}
-		if enough := got >= 28*day; enough != (CodeLen(10_000, row.rate) <= row.length) {
-			t.Errorf("%d symbols at %v/s last %v s, but CodeLen is %d", row.length, row.rate, got, CodeLen(10_000, row.rate))
-		}
-	}
-	for active := 1; active < 3_000_000; active = active*5/4 + 1 {
-		for _, rate := range []float64{0.1, 1, 10, 50, 1000} {
-			length := CodeLen(active, rate)
-			if length < MaxCodeLen && seconds(length, active, rate) < 28*day {
-				t.Errorf("CodeLen(%d, %v) = %d is too short", active, rate, length)
-			}
-			if length > MinCodeLen && seconds(length-1, active, rate) >= 28*day {
-				t.Errorf("CodeLen(%d, %v) = %d is longer than need be", active, rate, length)
-			}
-		}
-	}
-}
 
 func TestParseCode(t *testing.T) {
 	t.Parallel()
 	tests := []struct {
 		in, want string
 	}{
-		{"6789BC", "6789BC"}, {"dfghjk", "DFGHJK"}, {"lMnPqRtW6789", "LMNPQRTW6789"}, {CodeAlphabet[:12], CodeAlphabet[:12]},
-		{"", ""}, {"6789B", ""}, {"6789BCDFGHJKL", ""}, {CodeAlphabet, ""},
+		{"6789BC", "6789BC"}, {"dfghjk", "DFGHJK"}, {"lMnPqRtW6789", "LMNPQRTW6789"}, {joincode.Alphabet[:12], joincode.Alphabet[:12]},
+		{"", ""}, {"6789B", ""}, {"6789BCDFGHJKL", ""}, {joincode.Alphabet, ""},
 		{"6789B ", ""}, {" 6789BC", ""}, {"6789-BC", ""}, {"6789B\x00", ""},
 		{"0789BC", ""}, {"A789BC", ""}, {"6789BS", ""}, {"6789Bv", ""}, {"5789BC", ""},
 		{"6789B\u212a", ""}, {"6789B\uff22", ""}, {"6789Bſ", ""}, {"\xff\xff\xff\xff\xff\xff", ""},
@@ -94,7 +35,7 @@ func TestParseCode(t *testing.T) {
 	}
 }
 
-// everyByte returns the bytes 0 to 255 again and again, in order.
+// everyByte returns the bytes 0 to 255 in order, repeatedly.
 type everyByte struct{ next byte }
 
 func (r *everyByte) Read(p []byte) (int, error) {
@@ -120,20 +61,20 @@ func TestNewCodeIsFair(t *testing.T) {
 			seen[symbol]++
 		}
 	}
-	for _, symbol := range CodeAlphabet {
+	for _, symbol := range joincode.Alphabet {
 		if seen[symbol] != 12 {
 			t.Errorf("%c comes up %d times, want 12", symbol, seen[symbol])
 		}
 	}
-	if len(seen) != len(CodeAlphabet) {
-		t.Errorf("%d symbols in use, want %d", len(seen), len(CodeAlphabet))
+	if len(seen) != len(joincode.Alphabet) {
+		t.Errorf("%d symbols in use, want %d", len(seen), len(joincode.Alphabet))
 	}
 }
 
 func TestNewCodeParses(t *testing.T) {
 	t.Parallel()
 	source := rand.NewChaCha8([32]byte{1})
-	for length := MinCodeLen; length <= MaxCodeLen; length++ {
+	for length := joincode.MinLen; length <= joincode.MaxLen; length++ {
 		for range 50 {
 			code, err := newCode(source, length)
 			if err != nil || len(code) != length {
@@ -148,7 +89,7 @@ func TestNewCodeParses(t *testing.T) {
 
 func TestNewCodeRefusesBadBytes(t *testing.T) {
 	t.Parallel()
-	// 255 and 240 are refused, 239 is the last that counts, 20 begins anew.
+	// 255 and 240 are rejected, 239 is the largest accepted byte, and 20 wraps around.
 	source := bytes.NewReader([]byte{255, 0, 240, 19, 239, 20, 1, 255, 2})
 	if code, err := newCode(source, 6); err != nil || code != "6WW678" {
 		t.Errorf("newCode = %q, %v; want 6WW678", code, err)
@@ -162,42 +103,6 @@ func TestNewCodeRefusesBadBytes(t *testing.T) {
 	}
 }
 
-func TestPackCode(t *testing.T) {
-	t.Parallel()
-	// 666666 is 1·20^5 + … + 1, and the largest is 20·(20^11 + … + 1).
-	for code, want := range map[string]uint64{
-		"666666": 3368421, "666667": 3368422, "WWWWWW": 67368420, "6666666": 67368421,
-		"wwwwwwwwwwww": 4311578947368420,
-	} {
-		if got, ok := PackCode(code); !ok || got != want || got >= 1<<52 {
-			t.Errorf("PackCode(%s) = %d, %v; want %d", code, got, ok, want)
-		}
-		if got := UnpackCode(want); got != strings.ToUpper(code) {
-			t.Errorf("UnpackCode(%d) = %q, want %s", want, got, code)
-		}
-	}
-	for _, bad := range []string{"", "66666", "6666666666666", "66666A", "66666\x00", "6666é"} {
-		if got, ok := PackCode(bad); ok || got != 0 {
-			t.Errorf("PackCode(%q) = %d, %v", bad, got, ok)
-		}
-	}
-	for _, bad := range []uint64{0, 1, 3368420, 4311578947368421, 1 << 52, math.MaxUint64} {
-		if got := UnpackCode(bad); got != "" {
-			t.Errorf("UnpackCode(%d) = %q", bad, got)
-		}
-	}
-	source := rand.NewChaCha8([32]byte{2})
-	for i := range 7000 {
-		code, err := newCode(source, MinCodeLen+i%7)
-		if err != nil {
-			t.Fatal(err)
-		}
-		if packed, ok := PackCode(strings.ToLower(code)); !ok || UnpackCode(packed) != code {
-			t.Fatalf("%s packed is %d, %v, and back %s", code, packed, ok, UnpackCode(packed))
-		}
-	}
-}
-
 func FuzzParseCode(f *testing.F) {
 	for _, seed := range []string{"6789BC", "lmnpqrtw", "", "6789BCDFGHJKL", "AEIOUS", "6789B\u212a"} {
 		f.Add(seed)
@@ -205,18 +110,87 @@ func FuzzParseCode(f *testing.F) {
 	f.Fuzz(func(t *testing.T, in string) {
 		code, err := ParseCode(in)
 		if err != nil {
-			if _, ok := PackCode(in); code != "" || ok {
-				t.Errorf("ParseCode(%q) = %q beside an error, PackCode takes it: %v", in, code, ok)
+			if _, ok := joincode.Pack(in); code != "" || ok {
+				t.Errorf("ParseCode(%q) = %q beside an error, joincode.Pack takes it: %v", in, code, ok)
 			}
 			return
 		}
-		packed, ok := PackCode(in)
-		if !ok || UnpackCode(packed) != code {
-			t.Errorf("PackCode(%q) = %d, %v, which is %q", in, packed, ok, UnpackCode(packed))
+		packed, ok := joincode.Pack(in)
+		if !ok || joincode.Unpack(packed) != code {
+			t.Errorf("joincode.Pack(%q) = %d, %v, which is %q", in, packed, ok, joincode.Unpack(packed))
 		}
 		again, err := ParseCode(code)
 		if err != nil || again != code || !strings.EqualFold(code, in) || len(code) != len(in) {
 			t.Errorf("ParseCode(%q) = %q, again %q, %v", in, code, again, err)
 		}
 	})
+}
+
+// failJoins counts failed joins at an even rate, and returns the time of the end.
+func failJoins(g *failureRates, tenant uint64, perSecond float64, from, lasting time.Duration) time.Duration {
+	step := time.Duration(float64(time.Second) / perSecond)
+	for at := from; at < from+lasting; at += step {
+		g.add(tenant, at)
+	}
+	return from + lasting
+}
+
+func TestFailureRatesFollowTheRate(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{0.5, 10, 200} {
+		g := new(failureRates)
+		end := failJoins(g, 7, rate, time.Second, 5*time.Minute)
+		if got := g.perSecond(7, end); math.Abs(got/rate-1) > 0.05 {
+			t.Errorf("%v failures a second are observed as %v", rate, got)
+		}
+		if got := g.perSecond(8, end); got != 0 {
+			t.Errorf("another tenant's rate is %v", got)
+		}
+	}
+	g := new(failureRates)
+	if got := g.perSecond(7, time.Hour); got != 0 {
+		t.Errorf("without failures the rate is %v", got)
+	}
+	g.add(7, time.Hour)
+	if got := g.perSecond(7, time.Hour); got > 0.02 {
+		t.Errorf("one failure is observed as %v a second", got)
+	}
+}
+
+// TestFailureRatesDecay: a peak decays to half in an hour, a lower rate does not renew
+// it, and an earlier time changes nothing.
+func TestFailureRatesDecay(t *testing.T) {
+	t.Parallel()
+	g := new(failureRates)
+	end := failJoins(g, 7, 100, 0, 10*time.Minute)
+	peak := g.perSecond(7, end)
+	if got := g.perSecond(7, end-time.Minute); got != peak {
+		t.Errorf("a late call sees %v instead of %v", got, peak)
+	}
+	for hours, want := range []float64{1, 0.5, 0.25, 0.125} {
+		if got := g.perSecond(7, end+time.Duration(hours)*time.Hour) / peak; math.Abs(got-want) > 1e-6 {
+			t.Errorf("after %d h the peak counts %v, want %v", hours, got, want)
+		}
+	}
+	end = failJoins(g, 7, 1, end+3*time.Hour, 10*time.Minute)
+	if got := g.perSecond(7, end) / peak; got > 0.125 || got < 0.1 {
+		t.Errorf("a lower rate leaves %v of the peak", got)
+	}
+}
+
+// TestFailureRatesKeep28Days: at any steady rate of failed joins, and with any number
+// of codes, a new code is so long that a guess hits after 28 days on average.
+func TestFailureRatesKeep28Days(t *testing.T) {
+	t.Parallel()
+	for _, rate := range []float64{20, 100, 1000} {
+		g := new(failureRates)
+		end := failJoins(g, 7, rate, 0, 5*time.Minute)
+		for _, active := range []int{1, 1000, 100_000} {
+			length := joincode.Len(active, max(DefaultFailuresPerSecond, g.perSecond(7, end)))
+			days := math.Pow(20, float64(length)) / float64(active) / rate / 86400
+			if length < joincode.MaxLen && days < 28*0.95 {
+				t.Errorf("%d codes at %v/s have %d symbols, which last %.1f days", active, rate, length, days)
+			}
+		}
+	}
 }

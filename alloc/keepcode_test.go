@@ -9,7 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,7 +17,7 @@ import (
 // it was in the store by then.
 func TestKeepBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
-	codes, kept := store.NewMemory(), make(map[proto.AllocationID]string)
+	codes, kept := alloc.NewMemoryStore(), make(map[proto.AllocationID]string)
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = codes
 		c.KeepCode = func(ctx context.Context, host proto.AllocationID, code string) error {
@@ -48,7 +48,7 @@ func TestKeepFails(t *testing.T) {
 		{context.DeadlineExceeded, alloc.ErrUnavailable},
 		{alloc.ErrNotFound, alloc.ErrNotFound},
 	} {
-		codes, fails := store.NewMemory(), tt.fails
+		codes, fails := alloc.NewMemoryStore(), tt.fails
 		s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 			c.Store = codes
 			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fails }
@@ -69,7 +69,7 @@ func TestKeepFails(t *testing.T) {
 // was not kept, so it does not become the host's code.
 func TestKeepNotAfterFailedPut(t *testing.T) {
 	t.Parallel()
-	faulty := &faultyStore{Memory: store.NewMemory(), put: errors.New("broken"), stores: true}
+	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
 		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
@@ -80,7 +80,7 @@ func TestKeepNotAfterFailedPut(t *testing.T) {
 	if code, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, faulty.put) {
 		t.Errorf("code %q, error %v", code, err)
 	}
-	wantCodes(t, faulty.Memory, 0)
+	wantCodes(t, faulty.MemoryStore, 0)
 }
 
 // TestNobodyIsToldAnUnkeptCode: while one call keeps the code of a host, the
@@ -111,11 +111,11 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
 	defer cancel()
 	if code, err := s.JoinCode(ctx, alice, host); !errors.Is(err, alloc.ErrUnavailable) {
-		t.Errorf("told %q, %v while it was not kept", code, err)
+		t.Errorf("got %q, %v although KeepCode failed", code, err)
 	}
 	wg.Go(func() {
 		if _, err := s.JoinCode(t.Context(), alice, host); err != nil {
-			t.Errorf("who waited: %v", err)
+			t.Errorf("the waiting call: %v", err)
 		}
 	})
 	close(fail)
@@ -129,7 +129,7 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 // whether a host comes back, and its code waits with it.
 func TestJoinWhileTheHostIsAway(t *testing.T) {
 	t.Parallel()
-	relay, codes := newFakeRelay(), store.NewMemory()
+	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
 	s := newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Store = codes })
 	host := mustAllocate(t, s, alice)
 	code := mustCode(t, s, alice, host)
@@ -150,9 +150,9 @@ func TestJoinWhileTheHostIsAway(t *testing.T) {
 	}
 }
 
-// TestFailedJoinsLengthenNewCodes: guesses of one tenant refuse nobody, make
-// its next codes longer, leave its old ones and other tenants alone, and are
-// forgotten in hours.
+// TestFailedJoinsLengthenNewCodes: failed joins of a tenant make its next codes longer.
+// They refuse no join, affect neither older codes nor other tenants, and stop counting
+// after hours.
 func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 	t.Parallel()
 	clock := new(handClock)
@@ -168,7 +168,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 		clock.advance(50 * time.Millisecond)
 	}
 	fresh := mustCode(t, s, alice, mustAllocate(t, s, alice))
-	if want := alloc.CodeLen(2, 990); len(first) != 6 || len(fresh) != want {
+	if want := joincode.Len(2, 990); len(first) != 6 || len(fresh) != want {
 		t.Errorf("codes %s before and %s while they are guessed at, want 6 and %d symbols", first, fresh, want)
 	}
 	if got := mustCode(t, s, alice, host); got != first {
@@ -181,7 +181,7 @@ func TestFailedJoinsLengthenNewCodes(t *testing.T) {
 		t.Errorf("another tenant got %s", code)
 	}
 	clock.advance(24 * time.Hour)
-	if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != alloc.CodeLen(3, 10) {
+	if code := mustCode(t, s, alice, mustAllocate(t, s, alice)); len(code) != joincode.Len(3, 10) {
 		t.Errorf("a day later the code is %s", code)
 	}
 }

@@ -45,8 +45,8 @@ func TestRelayIDPrintsAsUUID(t *testing.T) {
 	}
 }
 
-// TestNothingPrintsSecrets prints everything that holds a secret in every way
-// that a log line or an error might, and looks for the secret's bytes.
+// TestNothingPrintsSecrets prints every type with a secret in all ways of logs and
+// errors, and searches for the bytes of the secret.
 func TestNothingPrintsSecrets(t *testing.T) {
 	t.Parallel()
 	master := alloc.MasterKey(bytes.Repeat([]byte{0xC5, 0x7B, 0xE9, 0x91}, 8))

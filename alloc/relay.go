@@ -4,9 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"errors"
-	"net"
 	"net/netip"
-	"strconv"
 
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -146,19 +144,6 @@ type Region struct {
 	QoSAddress string
 	// WebSocketURL is the URL of a relay's WebSocket endpoint; it may be empty.
 	WebSocketURL string
-}
-
-// WebSocketURL returns the URL of the WebSocket endpoint among endpoints, wss
-// before ws, or "" if there is none.
-func WebSocketURL(endpoints []ServerEndpoint) string {
-	for _, scheme := range []string{"wss", "ws"} {
-		for _, e := range endpoints {
-			if e.ConnectionType == scheme {
-				return scheme + "://" + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + "/"
-			}
-		}
-	}
-	return ""
 }
 
 // Relay makes allocations. Its methods may be called concurrently. The relay of

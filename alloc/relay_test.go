@@ -9,22 +9,22 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// TestUnavailable: who is away can be told from the error and from its text, and
-// whoever it is, a caller may come again.
+// TestUnavailable: error and text identify the unavailable part, and every such error
+// is ErrUnavailable.
 func TestUnavailable(t *testing.T) {
 	all := map[string]error{
 		"relay": alloc.ErrUnavailable, "store": alloc.ErrStoreUnavailable, "admission": alloc.ErrAdmissionUnavailable,
 	}
-	for who, err := range all {
+	for part, err := range all {
 		wrapped := fmt.Errorf("look up: %w: %w", err, errors.New("refused"))
 		if !errors.Is(wrapped, alloc.ErrUnavailable) {
 			t.Errorf("%v is no ErrUnavailable", wrapped)
 		}
 		for other, wanted := range all {
-			if got := errors.Is(wrapped, wanted); got != (other == who || other == "relay") {
-				t.Errorf("%v is that of the %s: %v", wrapped, other, got)
+			if got := errors.Is(wrapped, wanted); got != (other == part || other == "relay") {
+				t.Errorf("%v is the error of the %s: %v", wrapped, other, got)
 			}
-			if got := strings.Contains(wrapped.Error(), other); got != (other == who) {
+			if got := strings.Contains(wrapped.Error(), other); got != (other == part) {
 				t.Errorf("%q names the %s: %v", wrapped, other, got)
 			}
 		}

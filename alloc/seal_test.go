@@ -209,7 +209,7 @@ func TestOpenAcrossSealers(t *testing.T) {
 
 func TestNewSealerRefuses(t *testing.T) {
 	t.Parallel()
-	dry := errors.New("dry")
+	noRandom := errors.New("no randomness")
 	tests := []struct {
 		name   string
 		change func(*alloc.SealerConfig)
@@ -217,7 +217,7 @@ func TestNewSealerRefuses(t *testing.T) {
 	}{
 		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrNoMasterKey},
 		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrNoRelayID},
-		{"no boot id and nothing to draw it from", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{dry} }, dry},
+		{"no boot id and no randomness", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{noRandom} }, noRandom},
 	}
 	for _, tt := range tests {
 		cfg := alloc.SealerConfig{Master: testMaster, Relay: testRelay, Boot: 1, Now: testClock(0)}
@@ -245,10 +245,10 @@ func TestNewSealerDrawsABoot(t *testing.T) {
 
 func TestSealReportsRandFailure(t *testing.T) {
 	t.Parallel()
-	dry := errors.New("dry")
-	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = failingReader{dry} })
+	noRandom := errors.New("no randomness")
+	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = failingReader{noRandom} })
 	data, err := s.Seal(hostClaims())
-	if !errors.Is(err, dry) || data != (alloc.ConnectionData{}) {
+	if !errors.Is(err, noRandom) || data != (alloc.ConnectionData{}) {
 		t.Errorf("Seal without randomness: %x, error %v", data, err)
 	}
 }
@@ -280,7 +280,7 @@ func TestOpenDoesNotAllocate(t *testing.T) {
 }
 
 // TestOpenWhileRotating seals, opens, retains and releases at once while the
-// clock runs on by a week again and again.
+// clock advances by a week repeatedly.
 func TestOpenWhileRotating(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()

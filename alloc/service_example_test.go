@@ -6,18 +6,16 @@ import (
 	"fmt"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 )
 
-// A host gets an allocation and a join code, a player joins with the code, and
-// the code dies with the host. The relay here is the one of this package's
-// tests; a program passes its engine.Server.
+// A host gets an allocation and a join code, and a player joins with the code. The code
+// ends with its host. The relay is a fake; a program passes its engine.Server.
 func ExampleService() {
 	ctx := context.Background()
 	relay := newFakeRelay()
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:   relay,
-		Store:   store.NewMemory(),
+		Store:   alloc.NewMemoryStore(),
 		Regions: []alloc.Region{{ID: "home", Description: "Under the desk"}},
 		Rand:    bytes.NewReader([]byte{4, 5, 6, 7, 8, 9}), // nil in a program
 	})

@@ -8,7 +8,6 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -18,7 +17,7 @@ var (
 	alice       = alloc.Caller{Tenant: testTenant, Player: "alice"}
 	bob         = alloc.Caller{Tenant: testTenant, Player: "bob"}
 	mallory     = alloc.Caller{Tenant: otherTenant, Player: "alice"}
-	nobody      = alloc.Caller{Tenant: testTenant}
+	unnamed     = alloc.Caller{Tenant: testTenant}
 	backend     = alloc.Caller{Tenant: testTenant, Server: true}
 	longTenant  = alloc.Caller{Tenant: alloc.Tenant{Project: strings.Repeat("p", 57)}, Player: "alice"}
 )
@@ -27,7 +26,7 @@ var testRegions = []alloc.Region{{ID: "eu-north", Description: "Helsinki"}, {ID:
 
 func newTestService(t testing.TB, relay alloc.Relay, change func(*alloc.ServiceConfig)) *alloc.Service {
 	t.Helper()
-	cfg := alloc.ServiceConfig{Relay: relay, Store: store.NewMemory(), Regions: testRegions}
+	cfg := alloc.ServiceConfig{Relay: relay, Store: alloc.NewMemoryStore(), Regions: testRegions}
 	if change != nil {
 		change(&cfg)
 	}
@@ -76,7 +75,7 @@ func TestNewServiceRefuses(t *testing.T) {
 			c.FailuresPerSecond = math.NaN()
 		},
 	} {
-		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: store.NewMemory(), Regions: testRegions}
+		cfg := alloc.ServiceConfig{Relay: newFakeRelay(), Store: alloc.NewMemoryStore(), Regions: testRegions}
 		change(&cfg)
 		_, err := alloc.NewService(cfg)
 		if !errors.Is(err, alloc.ErrServiceConfig) || !strings.Contains(err.Error(), name) {
@@ -152,7 +151,7 @@ func TestNamelessCallersAreApart(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()
 	s := newTestService(t, relay, nil)
-	for _, c := range []alloc.Caller{alice, alice, bob, nobody, nobody, backend} {
+	for _, c := range []alloc.Caller{alice, alice, bob, unnamed, unnamed, backend} {
 		mustAllocate(t, s, c)
 	}
 	players := make(map[alloc.PlayerHash]int)
@@ -162,10 +161,10 @@ func TestNamelessCallersAreApart(t *testing.T) {
 	if len(players) != 5 || players[alloc.HashPlayer(testTenant, "alice")] != 2 || players[alloc.HashPlayer(testTenant, "")] != 0 {
 		t.Errorf("%d players: %v; want alice twice and four others", len(players), players)
 	}
-	dry := errors.New("dry")
-	s = newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Rand = failingReader{dry} })
-	if _, err := s.Allocate(t.Context(), nobody, 4, ""); !errors.Is(err, dry) {
-		t.Errorf("nameless without randomness: error %v", err)
+	noRandom := errors.New("no randomness")
+	s = newTestService(t, relay, func(c *alloc.ServiceConfig) { c.Rand = failingReader{noRandom} })
+	if _, err := s.Allocate(t.Context(), unnamed, 4, ""); !errors.Is(err, noRandom) {
+		t.Errorf("unnamed without randomness: error %v", err)
 	}
 }
 
@@ -190,7 +189,7 @@ func TestJoinCodeOwnership(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	anonymous := mustAllocate(t, s, nobody)
+	anonymous := mustAllocate(t, s, unnamed)
 	tests := []struct {
 		name   string
 		caller alloc.Caller
@@ -199,10 +198,10 @@ func TestJoinCodeOwnership(t *testing.T) {
 	}{
 		{"owner", alice, host, nil},
 		{"backend of the tenant", backend, host, nil},
-		{"backend, for a nameless host", backend, anonymous, nil},
+		{"backend, for a unnamed host", backend, anonymous, nil},
 		{"other player", bob, host, alloc.ErrNotFound},
-		{"nameless player", nobody, host, alloc.ErrNotFound},
-		{"nameless player, nameless host", nobody, anonymous, alloc.ErrNotFound},
+		{"unnamed player", unnamed, host, alloc.ErrNotFound},
+		{"unnamed player, unnamed host", unnamed, anonymous, alloc.ErrNotFound},
 		{"same name in another environment", mallory, host, alloc.ErrNotFound},
 		{"backend of another environment", alloc.Caller{Tenant: otherTenant, Server: true}, host, alloc.ErrNotFound},
 		{"joiner's own allocation", bob, joined.ID, alloc.ErrNotFound},
@@ -225,8 +224,8 @@ func TestJoinCodeOwnership(t *testing.T) {
 	relay.live[empty] = alloc.Description{
 		Tenant: testTenant.Hash(), Player: alloc.HashPlayer(testTenant, ""), Role: alloc.RoleHost,
 	}
-	if _, err := s.JoinCode(t.Context(), nobody, empty); !errors.Is(err, alloc.ErrNotFound) {
-		t.Errorf("nameless player, host of the empty name: error %v", err)
+	if _, err := s.JoinCode(t.Context(), unnamed, empty); !errors.Is(err, alloc.ErrNotFound) {
+		t.Errorf("unnamed player, host of the empty name: error %v", err)
 	}
 	relay.describeErr = alloc.ErrUnavailable
 	if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrUnavailable) {
@@ -251,7 +250,7 @@ func TestJoin(t *testing.T) {
 		{"as handed out", bob, code, nil, nil},
 		{"in lower case", bob, strings.ToLower(code), nil, nil},
 		{"the host's own player", alice, code, nil, nil},
-		{"nameless", nobody, code, nil, nil},
+		{"unnamed", unnamed, code, nil, nil},
 		{"absent", bob, absent, nil, alloc.ErrCodeNotFound},
 		{"one symbol more", bob, code + "6", nil, alloc.ErrCodeNotFound},
 		{"foreign tenant", mallory, code, nil, alloc.ErrCodeNotFound},
@@ -281,8 +280,8 @@ func TestJoin(t *testing.T) {
 	}
 }
 
-// TestRegionsOfAFleet: they are those of now, and the relay decides about what
-// the caller named.
+// TestRegionsOfAFleet: Regions calls LiveRegions, and the relay gets the region that the
+// caller named.
 func TestRegionsOfAFleet(t *testing.T) {
 	t.Parallel()
 	relay := newFakeRelay()

@@ -32,7 +32,7 @@ func BenchmarkParseRelay(b *testing.B) {
 	}
 }
 
-// BenchmarkParseRelayRefused is the price of a datagram that is dropped.
+// BenchmarkParseRelayRefused measures a datagram of the wrong size.
 func BenchmarkParseRelayRefused(b *testing.B) {
 	pkt := append(Relay{Payload: make([]byte, 100)}.Append(nil), 0)
 	b.ReportAllocs()
@@ -54,8 +54,7 @@ func BenchmarkRelayAppend(b *testing.B) {
 	}
 }
 
-// BenchmarkSignerVerify is what a BIND costs, another key each time: the core
-// of the answer to how many BINDs a second a worker can look at.
+// BenchmarkSignerVerify measures the check of a BIND with another key each time.
 func BenchmarkSignerVerify(b *testing.B) {
 	var signer Signer
 	keys := make([]Key, 2)
@@ -66,7 +65,7 @@ func BenchmarkSignerVerify(b *testing.B) {
 	i := 0
 	for b.Loop() {
 		if signer.Verify(pkt, &keys[i&1]) != (i&1 == 0) {
-			b.Fatal("wrong verdict")
+			b.Fatal("wrong result")
 		}
 		i++
 	}

@@ -1,8 +1,13 @@
 package proto
 
 import (
+	"crypto/sha256"
+	"crypto/subtle"
 	"encoding/binary"
 	"fmt"
+	"hash"
+	"io"
+	"log/slog"
 )
 
 // Sizes of BIND, in bytes.
@@ -21,25 +26,25 @@ const (
 	MaxBindLen = BindOverhead + MaxConnectionData
 )
 
-// errConnectionData is the panic of an encoder whose caller broke the limit.
+// errConnectionData is the panic of an encoder.
 const errConnectionData = "proto: connection data is longer than 255 bytes"
 
-// Bind asks the relay to tie an allocation to the endpoint that the datagram
-// came from. It is answered with BindReceived.
+// Bind asks the relay to bind an allocation to the endpoint that sent the datagram.
+// The relay answers with BindReceived.
 type Bind struct {
-	AcceptMode     uint8        // byte 4; real clients know only 0 (AUTO); not checked here
-	Nonce          uint16       // bytes 5-6, little-endian, unlike what the published text says
+	AcceptMode     uint8        // byte 4; real clients send 0 (AUTO); not checked here
+	Nonce          uint16       // bytes 5-6, little-endian, contrary to the published text
 	ConnectionData []byte       // length in byte 7, data from byte 8; at most 255 bytes; aliases the packet
 	MAC            [MACLen]byte // the last 32 bytes: HMAC-SHA256 of all bytes before them; see Signer
 }
 
-// ParseBind reads a BIND of exactly 40 bytes plus the connection data whose
-// length byte 7 gives. It does not check the MAC: that is Signer.Verify.
+// ParseBind parses a BIND of exactly 40 bytes plus the connection data, whose length
+// is byte 7. It does not check the MAC; see [Signer.Verify].
 // Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
 func ParseBind(pkt []byte) (Bind, error) {
-	wrong := firstWrong(pkt, TypeBind)
+	wrong := headerMismatch(pkt, TypeBind)
 	if wrong != HeaderLen || len(pkt) < BindOverhead || len(pkt) != BindOverhead+int(pkt[7]) {
-		return Bind{}, reasons[wrong]
+		return Bind{}, headerErrors[wrong]
 	}
 	mac := len(pkt) - MACLen
 	return Bind{
@@ -53,9 +58,8 @@ func ParseBind(pkt []byte) (Bind, error) {
 // Len returns the size of the encoded message, 40 to 295 bytes.
 func (m Bind) Len() int { return BindOverhead + len(m.ConnectionData) }
 
-// Append appends the encoded message, MAC as it stands, to dst. To compute
-// the MAC use Signer.Append. It panics when ConnectionData is longer than
-// MaxConnectionData.
+// Append appends the encoded message to dst, with the MAC of m; [Signer.Append]
+// computes one. It panics if ConnectionData is longer than MaxConnectionData.
 func (m Bind) Append(dst []byte) []byte {
 	dst = m.appendUnsigned(dst)
 	return append(dst, m.MAC[:]...)
@@ -73,8 +77,129 @@ func (m Bind) appendUnsigned(dst []byte) []byte {
 	return append(dst, m.ConnectionData...)
 }
 
-// String describes the message in one line. It leaves connection data and MAC
-// out: together they are what binds an allocation.
+// String describes the message in one line, without connection data and MAC, which
+// together authorize a BIND.
 func (m Bind) String() string {
 	return fmt.Sprintf("BIND mode=%d nonce=%d data=%dB", m.AcceptMode, m.Nonce, len(m.ConnectionData))
+}
+
+// BindReceivedLen is the size of BIND_RECEIVED in bytes: a bare header.
+const BindReceivedLen = HeaderLen
+
+// BindReceived is the relay's answer to a valid BIND.
+type BindReceived struct{}
+
+// ParseBindReceived parses a BIND_RECEIVED of exactly 4 bytes.
+// Errors: ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength.
+func ParseBindReceived(pkt []byte) (BindReceived, error) {
+	wrong := headerMismatch(pkt, TypeBindReceived)
+	if wrong != HeaderLen || len(pkt) != BindReceivedLen {
+		return BindReceived{}, headerErrors[wrong]
+	}
+	return BindReceived{}, nil
+}
+
+// Len returns 4, the size of the encoded message in bytes.
+func (BindReceived) Len() int { return BindReceivedLen }
+
+// Append appends the encoded message to dst.
+func (BindReceived) Append(dst []byte) []byte { return appendHeader(dst, TypeBindReceived) }
+
+// String describes the message in one line.
+func (BindReceived) String() string { return "BIND_RECEIVED" }
+
+// KeyLen is the size of a key in bytes, the block size of SHA-256, so that HMAC
+// neither hashes nor pads the key. Real clients reject any other size.
+const KeyLen = 64
+
+// redacted is printed in place of a Key.
+const redacted = "[redacted]"
+
+// Key is the secret with which a client binds its allocation. The HTTP API returns
+// it in base64; it is never sent over this protocol.
+//
+// A Key prints as "[redacted]": in fmt, slog, encoding/json and every other user of
+// encoding.TextMarshaler. There are two exceptions. Package fmt calls no methods of
+// unexported struct fields, so such a field should be a *Key. And fmt prints the
+// operand of a wrong verb, %p or %w, which go vet reports.
+type Key [KeyLen]byte
+
+// String returns "[redacted]".
+func (Key) String() string { return redacted }
+
+// GoString returns "[redacted]".
+func (Key) GoString() string { return redacted }
+
+// Format writes "[redacted]" for every verb, %x and %d included, for which fmt does
+// not call String.
+func (Key) Format(f fmt.State, _ rune) { io.WriteString(f, redacted) }
+
+// LogValue returns "[redacted]".
+func (Key) LogValue() slog.Value { return slog.StringValue(redacted) }
+
+// MarshalText returns "[redacted]", so that a Key in a JSON document or a log record
+// by mistake is not published. To write the bytes, use key[:].
+func (Key) MarshalText() ([]byte, error) { return []byte(redacted), nil }
+
+// This does not compile unless a key has the size of a SHA-256 block.
+var _ [0]struct{} = [KeyLen - sha256.BlockSize]struct{}{}
+
+// The pads of HMAC (RFC 2104, section 2).
+const (
+	innerPad = 0x36
+	outerPad = 0x5c
+)
+
+// Signer computes and checks the MAC of BIND: HMAC-SHA256 over all bytes before the
+// MAC, header and nonce included. Unlike crypto/hmac it does not allocate for each
+// key; a relay needs another key for each BIND.
+//
+// The zero value is ready to use. The first call allocates a hash that later calls
+// reuse. A Signer must not be used concurrently.
+type Signer struct {
+	hash hash.Hash
+	pad  [sha256.BlockSize]byte // key XOR innerPad or outerPad; zero between calls
+	sum  [sha256.Size]byte
+}
+
+// Append appends b to dst, signed with key; b.MAC is ignored. It panics if
+// b.ConnectionData is longer than MaxConnectionData.
+func (s *Signer) Append(dst []byte, b Bind, key *Key) []byte {
+	start := len(dst)
+	dst = b.appendUnsigned(dst)
+	return append(dst, s.mac(dst[start:], key)...)
+}
+
+// Verify reports whether the last 32 bytes of pkt are the MAC of the bytes before
+// them, in constant time. pkt is a datagram that ParseBind has accepted; Verify
+// returns false for one that is shorter than the smallest BIND.
+func (s *Signer) Verify(pkt []byte, key *Key) bool {
+	if len(pkt) < BindOverhead {
+		return false
+	}
+	end := len(pkt) - MACLen
+	return subtle.ConstantTimeCompare(s.mac(pkt[:end], key), pkt[end:]) == 1
+}
+
+// mac returns the HMAC of msg, in memory that the next call overwrites.
+func (s *Signer) mac(msg []byte, key *Key) []byte {
+	if s.hash == nil {
+		s.hash = sha256.New()
+	}
+	for i, b := range key {
+		s.pad[i] = b ^ innerPad
+	}
+	s.hash.Reset()
+	s.hash.Write(s.pad[:])
+	s.hash.Write(msg)
+	inner := s.hash.Sum(s.sum[:0])
+
+	for i := range s.pad {
+		s.pad[i] ^= innerPad ^ outerPad
+	}
+	s.hash.Reset()
+	s.hash.Write(s.pad[:])
+	s.hash.Write(inner)
+	clear(s.pad[:])
+	return s.hash.Sum(s.sum[:0])
 }

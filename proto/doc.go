@@ -1,6 +1,18 @@
-// Package proto is the wire of the relay and nothing else: ten messages,
-// parsed from bytes and appended to bytes. It does no I/O, reads no clock and
-// keeps no state, and it imports only the standard library.
+// Package proto encodes and decodes the datagrams of the Unity Relay protocol: ten
+// messages and the QoS probe. It does no I/O, keeps no state and imports only the
+// standard library.
+//
+//	switch t, err := proto.ParseType(pkt); {
+//	case err != nil:
+//		return err // not a message of this protocol
+//	case t == proto.TypeRelay:
+//		m, err := proto.ParseRelay(pkt) // m.Payload aliases pkt
+//	}
+//	pkt = proto.Ping{ID: id, Number: 1}.Append(pkt[:0])
+//
+//	var s proto.Signer
+//	pkt = s.Append(pkt[:0], proto.Bind{Nonce: 1, ConnectionData: data}, &key)
+//	ok := s.Verify(pkt, &key)
 //
 // # Messages
 //
@@ -10,13 +22,13 @@
 //	+--------+--------+--------+
 //	| DA  72 | 00     | type   |
 //	+--------+--------+--------+
-//	  signature, version, type; bytes, so no order
+//	  signature, version, type: single bytes
 //
-// The protocol mixes byte orders. The published text says that everything is
-// big-endian; real clients write the nonce of BIND and the number of PING
-// little-endian, because they copy structures out of the memory of
-// little-endian machines, and only the length of RELAY big-endian. This
-// package does what real clients do. An allocation id is 16 opaque bytes.
+// The protocol mixes byte orders. The published text says that all integers are
+// big-endian, but real clients write the nonce of BIND and the number of PING
+// little-endian, as they lie in the memory of the client's machine, and only the
+// length of RELAY big-endian. This package does what real clients do. An
+// allocation id is 16 opaque bytes.
 //
 // BIND (0), client to relay, 40 + n, always 295 from real clients:
 //
@@ -62,7 +74,7 @@
 //
 //	 0        4                20               36
 //	+--------+----------------+----------------+
-//	| header | From: who ends | To: the peer   |
+//	| header | From: sender   | To: the peer   |
 //	+--------+----------------+----------------+
 //	           16 bytes         16 bytes
 //
@@ -92,55 +104,49 @@
 //
 // Types 4, 5 and 7 are reserved.
 //
-// # What is accepted
+// # Validation
 //
-// Every parser demands the exact size: one byte less or more is ErrLength,
-// also where a client would be lax. Bytes after the end have no meaning in
-// version 0, every known client sends exact sizes, and a relay that forwarded
-// or echoed what it did not look at would carry hidden data and could send
-// more than it received. For a message with a length field, the size of the
-// datagram and the field must agree, so that there is one way to read it, and
-// the field is bounded before it is used.
+// Every parser requires the exact size: one byte less or more is ErrLength, even
+// where a client would accept it. Bytes after the end have no meaning in version 0
+// and no known client sends any; a relay that forwarded or echoed them would carry
+// hidden data and could send more than it received. If a message has a length
+// field, it must agree with the size of the datagram.
 //
-// Beyond size and header nothing is judged here. Any accept mode, nonce,
-// number, id (zero too) and error code parses, and so do empty connection
-// data and an empty payload: the rules about them belong to the engine. The
-// MAC is checked by [Signer.Verify], after [ParseBind].
+// The parsers check size and header only. Every accept mode, nonce, number, id
+// (zero included) and error code is valid, and so are empty connection data and an
+// empty payload; the engine has the rules about them. [Signer.Verify] checks the
+// MAC.
 //
-// The parsers report the first thing that is wrong, reading from the front:
-// [ErrShort], [ErrSignature], [ErrVersion], [ErrType], and only then
-// [ErrLength]. A message of another version is never parsed; [ParseType]
-// returns its type beside ErrVersion, on which the relay's answer depends.
+// The parsers report the first error from the front: [ErrShort], [ErrSignature],
+// [ErrVersion], [ErrType], then [ErrLength]. They reject messages of another
+// version; [ParseType] returns the type of such a message with ErrVersion, because
+// the relay's answer depends on it.
 //
 // # Memory
 //
-// Messages are values. A slice inside one aliases the datagram that it was
-// parsed from, as its field says, and is good for as long as that memory is.
-// Its capacity ends where it ends, so that appending to it copies instead of
-// overwriting the bytes behind. Append writes behind the length of dst and
-// never looks further; dst may be nil. No parser and no Append into a buffer
-// that is large enough allocates. [Decode] and the String methods do; they are
-// for tools and people.
+// Messages are values. A slice in a parsed message aliases the datagram, as its
+// field says. Its capacity equals its length, so that appending to it copies and
+// does not overwrite the bytes behind. Append appends to dst, which may be nil. No
+// parser allocates, nor does Append into a buffer that is large enough. [Decode]
+// and the String methods allocate; they are for tools and logs.
 //
-// Append panics when the caller gives more connection data or payload than a
-// message can hold: there is no correct datagram to write. Who takes such
-// bytes from outside checks them against [MaxConnectionData] and [MaxContent].
+// Append panics if connection data or payload is longer than a message can hold.
+// A caller checks data that it did not make itself against [MaxConnectionData] and
+// [MaxContent].
 //
 // # Sources
 //
-// Layouts, sizes and byte orders come from the published "Relay message
-// protocol" page, corrected by what Unity Transport 1.5.0 and 2.7.2 do where
-// the two differ; the MAC over a BIND was confirmed with the inputs of the
-// test mock that ships with 1.5.0. CLOSE is in the published text only. Type 8
-// is in the client only (since 2.5.1) and no source gives its body. The golden
-// packets in testdata/vectors.json were computed from these layouts by another
-// program; they are not captures. HMAC is RFC 2104, the text form of an id is
-// RFC 9562.
+// Layouts, sizes and byte orders are those of Unity's page "Relay message
+// protocol", except where Unity Transport 1.5.0 and 2.7.2 differ from it. The MAC of
+// BIND was confirmed with the inputs of the test mock in 1.5.0. Only the page has
+// CLOSE. Only the client, since 2.5.1, has type 8, and no source describes its body.
+// Another program computed the golden packets in testdata/vectors.json from these
+// layouts; they are not captures. HMAC is RFC 2104, the text form of an id RFC 9562.
 //
 // # QoS probes
 //
-// They share the relay's UDP port, begin with a byte of their own and are no
-// messages: integers are little-endian, the reply is always smaller.
+// QoS probes use the relay's UDP port and have another first byte. Integers are
+// little-endian, and a response is smaller than its request.
 //
 //	request, 14 + n:  59, 00, n+1 (u8), title (n bytes), sequence (u8), id (u16), time (u64)
 //	response, 13:     95, 00, sequence (u8), id (u16), time (u64)

@@ -6,7 +6,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// A relay looks at the type first and parses what it wants to handle.
+// A relay reads the type first and then parses the messages that it handles.
 func ExampleParseType() {
 	pkt := proto.Ping{ID: proto.AllocationID{15: 1}, Number: 1}.Append(nil)
 
@@ -26,7 +26,7 @@ func ExampleParseType() {
 	// PING 00000000-0000-0000-0000-000000000001 number=1 <nil>
 }
 
-// The type of a message in another version is known all the same.
+// ParseType returns the type of a message in another version too.
 func ExampleParseType_version() {
 	pkt := []byte{0xDA, 0x72, 9, 10}
 	kind, err := proto.ParseType(pkt)
@@ -35,7 +35,7 @@ func ExampleParseType_version() {
 	// RELAY true
 }
 
-// The payload is a view of the datagram: copy what must live longer.
+// The payload aliases the datagram: copy it before the buffer is reused.
 func ExampleParseRelay() {
 	buffer := proto.Relay{
 		From:    proto.AllocationID{15: 1},
@@ -55,7 +55,7 @@ func ExampleParseRelay() {
 	// "hello" "\x00\x00\x00\x00\x00"
 }
 
-// The client signs its BIND, the relay checks it; each keeps one Signer per
+// The client signs its BIND and the relay verifies it, each with one Signer per
 // goroutine.
 func ExampleSigner() {
 	var key proto.Key // from the Allocations service
@@ -74,7 +74,7 @@ func ExampleSigner() {
 	// false
 }
 
-// Tools that show traffic decode whatever comes.
+// A tool that shows traffic decodes messages of every type.
 func ExampleDecode() {
 	for _, pkt := range [][]byte{
 		{0xDA, 0x72, 0, 1},
@@ -94,7 +94,7 @@ func ExampleDecode() {
 	// proto: message is of another or of an unknown type
 }
 
-// A key that ends up in a log is not lost to it.
+// A key prints as "[redacted]" whatever the verb.
 func ExampleKey() {
 	key := proto.Key{1, 2, 3}
 	fmt.Printf("%v %x %#v\n", key, key, key)

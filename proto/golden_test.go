@@ -52,8 +52,8 @@ func loadVectors(t *testing.T) map[string]vector {
 	return vectors
 }
 
-// sequence returns n bytes, byte i being step*i + start: the rule by which all
-// inputs of the vectors were made.
+// sequence returns n bytes; byte i is step*i + start. All inputs of the vectors follow
+// this rule.
 func sequence(n, step, start int) []byte {
 	b := make([]byte, n)
 	for i := range b {
@@ -72,8 +72,8 @@ var (
 	goldenJoinData = sequence(MaxConnectionData, 11, 5)
 )
 
-// golden is what each vector means. MACs are taken from the packet here and
-// computed in TestGoldenMAC.
+// golden holds the message of each vector. TestGolden copies MACs from the packet;
+// TestGoldenMAC computes them.
 var golden = map[string]Message{
 	"bind-host-nonce0":   Bind{ConnectionData: goldenHostData},
 	"bind-host-nonce1":   Bind{Nonce: 1, ConnectionData: goldenHostData},
@@ -91,17 +91,17 @@ var golden = map[string]Message{
 	"error-4":            Error{ID: goldenHost, Code: ErrorNotFound},
 }
 
-// refused are the vectors that this package does not take, with the error. The
-// bare REJECTED is a guess about what clients tolerate, and not what a Ferry
-// relay sends; QoS probes are another protocol.
+// refused holds the vectors that Decode rejects, with the error: a REJECTED without a
+// body, which clients may accept but Ferry does not send, and QoS probes, which are
+// not messages.
 var refused = map[string]error{
 	"rejected-minimal": ErrLength,
 	"qos-request":      ErrSignature,
 	"qos-response":     ErrSignature,
 }
 
-// TestGolden decodes every vector into the message it stands for and encodes
-// that into the same bytes.
+// TestGolden decodes every vector into its message and encodes it into the same
+// bytes.
 func TestGolden(t *testing.T) {
 	vectors := loadVectors(t)
 	for id, want := range golden {
@@ -124,12 +124,12 @@ func TestGolden(t *testing.T) {
 			t.Errorf("%s: encoded as\n%x, want\n%x", id, again, pkt)
 		}
 		if name, _, _ := strings.Cut(got.String(), " "); !strings.HasPrefix(v.Message, name) {
-			t.Errorf("%s: is called %s here and %s in the file", id, name, v.Message)
+			t.Errorf("%s: the name is %s, in the file %s", id, name, v.Message)
 		}
 	}
 }
 
-// TestGoldenComplete makes sure that no vector is passed over.
+// TestGoldenComplete: every vector is either in golden or in refused.
 func TestGoldenComplete(t *testing.T) {
 	for id, v := range loadVectors(t) {
 		_, taken := golden[id]
@@ -177,8 +177,8 @@ func TestGoldenMAC(t *testing.T) {
 	}
 }
 
-// TestLayout writes one message of each type by hand, with fields whose bytes
-// all differ, so that swapped fields and swapped byte orders show.
+// TestLayout compares a message of each type with bytes written by hand. All bytes of
+// its fields differ, so that swapped fields and byte orders fail.
 func TestLayout(t *testing.T) {
 	const (
 		a = "000102030405060708090a0b0c0d0e0f"
@@ -213,7 +213,7 @@ func TestLayout(t *testing.T) {
 	}
 }
 
-// TestSizes pins the sizes that the published layouts add up to.
+// TestSizes compares the size constants with the published layouts.
 func TestSizes(t *testing.T) {
 	for _, c := range []struct {
 		name      string

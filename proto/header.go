@@ -17,8 +17,8 @@ const (
 	signature = 0xDA72
 )
 
-// The errors of this package. They are returned bare, so that == works and the
-// path of a dropped datagram formats nothing.
+// The errors of the parsers. They are returned unwrapped, so that == works and
+// dropping a datagram formats no text.
 var (
 	ErrShort     = errors.New("proto: datagram is shorter than a header")
 	ErrSignature = errors.New("proto: datagram does not start with the signature DA 72")
@@ -27,7 +27,7 @@ var (
 	ErrLength    = errors.New("proto: size of the datagram does not match the message")
 )
 
-// Type is the kind of a message, byte 3 of the header. Values without a name
+// Type is the type of a message, byte 3 of the header. Values without a constant
 // are reserved or unknown.
 type Type uint8
 
@@ -54,23 +54,21 @@ const (
 	serverTypes = 1<<TypeBindReceived | 1<<TypeAccepted | 1<<TypeRejected | 1<<TypeError
 )
 
-// FromClient reports whether a client sends messages of this type, and so
-// whether a relay may ever answer one: BIND, PING, CONNECT_REQUEST,
-// DISCONNECT, RELAY and CLOSE.
+// FromClient reports whether clients send messages of this type: BIND, PING,
+// CONNECT_REQUEST, DISCONNECT, RELAY and CLOSE. A relay answers no others.
 func (t Type) FromClient() bool {
-	// A shift by the width of the operand or more gives 0 in Go, so that
-	// unknown types need no check of their own.
+	// A shift by 32 or more results in 0, so unknown types need no check.
 	return uint32(1)<<t&clientTypes != 0
 }
 
 // FromServer reports whether only a relay sends messages of this type:
-// BIND_RECEIVED, ACCEPTED, REJECTED and ERROR. PING, DISCONNECT and RELAY come
-// from both ends and count as FromClient.
+// BIND_RECEIVED, ACCEPTED, REJECTED and ERROR. Both ends send PING, DISCONNECT and
+// RELAY, which are FromClient.
 func (t Type) FromServer() bool {
 	return uint32(1)<<t&serverTypes != 0
 }
 
-// String returns the name that the published text uses, or TYPE(n).
+// String returns the name in the published text, or TYPE(n).
 func (t Type) String() string {
 	switch t {
 	case TypeBind:
@@ -97,12 +95,11 @@ func (t Type) String() string {
 	return fmt.Sprintf("TYPE(%d)", uint8(t))
 }
 
-// ParseType reads the header. It does not say that the type is known or that
-// the rest has the right size.
+// ParseType returns the type in the header. The type may be unknown, and the size
+// of the rest is not checked.
 //
-// Errors: ErrShort below 4 bytes, ErrSignature, and ErrVersion. The type is
-// returned with ErrVersion as well, because the answer to a wrong version
-// depends on it; with the other errors it is 0 and means nothing.
+// Errors: ErrShort below 4 bytes, ErrSignature, and ErrVersion. With ErrVersion the
+// type is returned too; with the other errors it is 0.
 func ParseType(pkt []byte) (Type, error) {
 	if len(pkt) < HeaderLen {
 		return 0, ErrShort
@@ -126,12 +123,12 @@ func appendHeader(dst []byte, t Type) []byte {
 	return binary.BigEndian.AppendUint32(dst, headerOf(t))
 }
 
-// firstWrong returns the index of the first byte of pkt that differs from the
-// header of a message of type want: HeaderLen when none does, noHeader when
-// pkt is too short to tell. The result is an index into reasons, so that a
-// parser needs no call and no chain of branches to name its error. That keeps
-// the parsers within the budget of the inliner.
-func firstWrong(pkt []byte, want Type) int {
+// headerMismatch returns the index of the first byte of pkt that differs from the
+// header of a message of type want, HeaderLen if none does, or noHeader if pkt is
+// too short. The result is an index of headerErrors, so that a parser needs no call
+// and no chain of branches to select its error and stays within the budget of the
+// inliner.
+func headerMismatch(pkt []byte, want Type) int {
 	if len(pkt) < HeaderLen {
 		return noHeader
 	}
@@ -140,13 +137,63 @@ func firstWrong(pkt []byte, want Type) int {
 
 const noHeader = HeaderLen + 1
 
-// reasons says what it means that the byte of this index is the first wrong
-// one. A datagram whose header is right can only have the wrong size.
-var reasons = [...]error{
+// headerErrors holds the error for each result of headerMismatch. A datagram with a
+// correct header can only have a wrong size.
+var headerErrors = [...]error{
 	0:         ErrSignature,
 	1:         ErrSignature,
 	2:         ErrVersion,
 	3:         ErrType,
 	HeaderLen: ErrLength,
 	noHeader:  ErrShort,
+}
+
+// Message is a value of one of the ten message types.
+type Message interface {
+	Append(dst []byte) []byte // appends the encoded message
+	Len() int                 // size of the encoded message in bytes
+	String() string           // one line for logs, without secrets
+}
+
+// Decode parses a message of any type, for tools and tests; it allocates. The
+// slices in the result alias pkt.
+//
+// Errors: those of the parsers, and ErrType for a type without a message. The
+// message is then nil.
+func Decode(pkt []byte) (Message, error) {
+	t, err := ParseType(pkt)
+	if err != nil {
+		return nil, err
+	}
+	switch t {
+	case TypeBind:
+		return asMessage(ParseBind(pkt))
+	case TypeBindReceived:
+		return asMessage(ParseBindReceived(pkt))
+	case TypePing:
+		return asMessage(ParsePing(pkt))
+	case TypeConnectRequest:
+		return asMessage(ParseConnectRequest(pkt))
+	case TypeAccepted:
+		return asMessage(ParseAccepted(pkt))
+	case TypeRejected:
+		return asMessage(ParseRejected(pkt))
+	case TypeDisconnect:
+		return asMessage(ParseDisconnect(pkt))
+	case TypeRelay:
+		return asMessage(ParseRelay(pkt))
+	case TypeClose:
+		return asMessage(ParseClose(pkt))
+	case TypeError:
+		return asMessage(ParseError(pkt))
+	}
+	return nil, ErrType
+}
+
+// asMessage converts the result of a parser to that of Decode.
+func asMessage[M Message](m M, err error) (Message, error) {
+	if err != nil {
+		return nil, err
+	}
+	return m, nil
 }

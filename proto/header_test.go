@@ -37,7 +37,7 @@ func TestParseType(t *testing.T) {
 	}
 }
 
-// TestTypes pins numbers, names and directions.
+// TestTypes checks numbers, names and directions.
 func TestTypes(t *testing.T) {
 	table := map[uint8]struct {
 		kind       Type
@@ -60,7 +60,7 @@ func TestTypes(t *testing.T) {
 		want, known := table[uint8(n)]
 		if !known {
 			if kind.FromClient() || kind.FromServer() {
-				t.Errorf("%v has a sender", kind)
+				t.Errorf("%v is sent by an end", kind)
 			}
 			if name := fmt.Sprintf("TYPE(%d)", n); kind.String() != name {
 				t.Errorf("%s, want %s", kind, name)
@@ -99,7 +99,7 @@ func TestErrorCodes(t *testing.T) {
 	}
 }
 
-// TestErrorsAreDistinct: callers compare with == and count them apart.
+// TestErrorsAreDistinct: callers compare errors with ==.
 func TestErrorsAreDistinct(t *testing.T) {
 	sentinels := []error{ErrShort, ErrSignature, ErrVersion, ErrType, ErrLength}
 	for i, a := range sentinels {
@@ -108,7 +108,7 @@ func TestErrorsAreDistinct(t *testing.T) {
 		}
 		for _, b := range sentinels[i+1:] {
 			if errors.Is(a, b) || a.Error() == b.Error() {
-				t.Errorf("%v and %v are one", a, b)
+				t.Errorf("%v and %v are equal", a, b)
 			}
 		}
 	}

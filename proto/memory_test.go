@@ -7,8 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// views returns, for the types with a slice, the packet and the slice that was
-// parsed from it.
+// views returns, for each type with a slice, a packet and the slice parsed from it.
 func views(t *testing.T) map[Type][2][]byte {
 	t.Helper()
 	content := []byte("content")
@@ -29,26 +28,26 @@ func views(t *testing.T) map[Type][2][]byte {
 	}
 }
 
-// TestAliases makes sure that slices are views of the packet and no copies.
+// TestAliases: the slices of parsed messages alias the packet.
 func TestAliases(t *testing.T) {
 	for kind, v := range views(t) {
 		pkt, view := v[0], v[1]
 		at := bytes.Index(pkt, []byte("content"))
 		pkt[at] = 'C'
 		if string(view) != "Content" {
-			t.Errorf("%v: a change of the packet shows as %q", kind, view)
+			t.Errorf("%v: after a change of the packet the slice is %q", kind, view)
 		}
 	}
 }
 
-// TestViewsEndWhereTheyEnd appends to the slices of a parsed message: what
-// lies behind them, the MAC or the next datagram of a batch, must survive.
-func TestViewsEndWhereTheyEnd(t *testing.T) {
+// TestSliceCapacity: appending to a slice of a parsed message does not overwrite the
+// bytes behind it, such as the MAC or the next datagram of a batch.
+func TestSliceCapacity(t *testing.T) {
 	for kind, v := range views(t) {
 		pkt, view := v[0], v[1]
 		before := bytes.Clone(pkt)
 		if cap(view) != len(view) {
-			t.Errorf("%v: %d bytes with room for %d", kind, len(view), cap(view))
+			t.Errorf("%v: %d bytes with capacity %d", kind, len(view), cap(view))
 		}
 		_ = append(view, 0xEE)
 		if !bytes.Equal(pkt, before) {
@@ -67,8 +66,8 @@ func TestViewsEndWhereTheyEnd(t *testing.T) {
 	}
 }
 
-// TestAppendInPlace makes sure that Append uses the room behind dst, and no
-// more of it than the message needs.
+// TestAppendInPlace: Append uses the capacity of dst, and writes nothing behind the
+// message.
 func TestAppendInPlace(t *testing.T) {
 	rng := newRand(7)
 	for _, kind := range allTypes {
@@ -84,7 +83,7 @@ func TestAppendInPlace(t *testing.T) {
 	}
 }
 
-// TestAppendPanics gives the encoders more than a message can hold.
+// TestAppendPanics: encoders panic on data that is too long.
 func TestAppendPanics(t *testing.T) {
 	tooMuchData := make([]byte, MaxConnectionData+1)
 	for name, encode := range map[string]func(){
@@ -104,7 +103,7 @@ func TestAppendPanics(t *testing.T) {
 	}
 }
 
-// sinks keep the compiler from dropping what a test measures.
+// The sinks keep the compiler from removing the measured calls.
 var (
 	sinkBytes []byte
 	sinkBool  bool
@@ -117,8 +116,8 @@ var (
 	sinkCode  Error
 )
 
-// TestAllocations holds the claim of doc.go: no parser, and no Append into a
-// buffer that is large enough, allocates.
+// TestAllocations: no parser allocates, nor does Append into a buffer that is large
+// enough.
 func TestAllocations(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
@@ -180,6 +179,6 @@ func TestAllocations(t *testing.T) {
 		}
 	}
 	if !sinkBool {
-		t.Error("the BIND measured does not verify")
+		t.Error("the measured BIND does not verify")
 	}
 }

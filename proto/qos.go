@@ -2,11 +2,11 @@ package proto
 
 import "encoding/binary"
 
-// A QoS probe asks how far away a region is. It shares the relay's UDP port and
-// nothing else with the relay protocol (QoS SDK 1.3; see the vectors).
+// A QoS probe measures the round trip to a region, in the format of the QoS SDK 1.3.
+// It uses the relay's UDP port and is not part of the relay protocol.
 const (
-	// QoSMagic is the first byte of a request, by which the port tells it from
-	// everything else.
+	// QoSMagic is the first byte of a request, and of no other datagram that the
+	// relay accepts.
 	QoSMagic = 0x59
 	// QoSRequestOverhead is the size of a request besides its title, in bytes.
 	QoSRequestOverhead = 14
@@ -16,15 +16,16 @@ const (
 	qosResponseMagic = 0x95
 )
 
-// QoSRequest is what a client sends to measure round trip and loss.
+// QoSRequest is a probe that a client sends to measure round trip and loss.
 type QoSRequest struct {
 	Title    []byte // aliases the packet; at most 254 bytes
 	Sequence uint8
 	ID       uint16
-	Time     uint64 // of the client's clock, which alone knows its unit
+	Time     uint64 // of the client's clock, in the client's unit
 }
 
-// QoSResponse echoes what the client needs to match it.
+// QoSResponse is the answer to a QoSRequest, with the fields by which the client
+// matches it.
 type QoSResponse struct {
 	Sequence uint8
 	ID       uint16
@@ -54,7 +55,7 @@ func ParseQoSRequest(pkt []byte) (QoSRequest, error) {
 	}, nil
 }
 
-// Append appends the request to dst. A title of more than 254 bytes is cut.
+// Append appends the request to dst, with at most 254 bytes of the title.
 func (m QoSRequest) Append(dst []byte) []byte {
 	title := m.Title[:min(len(m.Title), 254)]
 	dst = append(dst, QoSMagic, 0, byte(len(title)+1))
@@ -63,12 +64,12 @@ func (m QoSRequest) Append(dst []byte) []byte {
 	return binary.LittleEndian.AppendUint64(dst, m.Time)
 }
 
-// Response returns the answer to a request: no throttling, no ban.
+// Response returns the answer to a request, without its optional throttling and ban.
 func (m QoSRequest) Response() QoSResponse {
 	return QoSResponse{Sequence: m.Sequence, ID: m.ID, Time: m.Time}
 }
 
-// ParseQoSResponse parses a response. Errors: as for requests.
+// ParseQoSResponse parses a response. Errors: those of ParseQoSRequest.
 func ParseQoSResponse(pkt []byte) (QoSResponse, error) {
 	switch {
 	case len(pkt) < 2:

@@ -18,7 +18,7 @@ func unhex(t *testing.T, text string) []byte {
 	return b
 }
 
-// TestQoS holds both messages against the golden vectors.
+// TestQoS compares both messages with the golden vectors.
 func TestQoS(t *testing.T) {
 	request := unhex(t, "59000c516f53207265717565737403efbe0068e5cf8b010000")
 	response := unhex(t, "950003efbe0068e5cf8b010000")
@@ -38,12 +38,12 @@ func TestQoS(t *testing.T) {
 	}
 	for i := range request {
 		if _, err := proto.ParseQoSRequest(request[:i]); err == nil {
-			t.Errorf("a request of %d bytes is good", i)
+			t.Errorf("a request of %d bytes is accepted", i)
 		}
 	}
 	for i := range response {
 		if _, err := proto.ParseQoSResponse(response[:i]); err == nil {
-			t.Errorf("a response of %d bytes is good", i)
+			t.Errorf("a response of %d bytes is accepted", i)
 		}
 	}
 }
@@ -74,7 +74,7 @@ func FuzzQoS(f *testing.F) {
 		if m, err := proto.ParseQoSRequest(pkt); err == nil {
 			answer := m.Response().Append(nil)
 			if len(answer) >= len(pkt) || len(answer) != proto.QoSResponseLen {
-				t.Errorf("%d bytes answer %d", len(answer), len(pkt))
+				t.Errorf("%d bytes in answer to %d", len(answer), len(pkt))
 			}
 			if again, err := proto.ParseQoSRequest(m.Append(nil)); err != nil || !bytes.Equal(again.Title, m.Title) || again.Time != m.Time {
 				t.Errorf("%+v becomes %+v, %v", m, again, err)

@@ -12,7 +12,7 @@ import (
 	"time"
 )
 
-// answer is what a test server says once, and what it was asked.
+// answer is one answer of a test server, and the request that it got.
 type answer struct {
 	status int
 	body   string

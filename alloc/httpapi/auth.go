@@ -173,8 +173,8 @@ func anonymousPrincipal(address netip.Prefix) principal {
 // The limits in bytes of a token's secret. A secret of the minimum length cannot be
 // guessed; one of the maximum length fits the header limit of [NewServer].
 const (
-	MinSecret = 16
-	MaxSecret = 4096
+	minSecret = 16
+	maxSecret = 4096
 )
 
 // Errors of [New] about one token. They are wrapped with its index, never with
@@ -209,10 +209,10 @@ func (t Token) String() string {
 	return fmt.Sprintf("%s %s/%s %s", t.Kind, t.Project, t.Environment, t.Player)
 }
 
-// Format writes what String returns, whatever the verb.
+// Format writes the result of String for every verb.
 func (t Token) Format(s fmt.State, _ rune) { _, _ = io.WriteString(s, t.String()) }
 
-// LogValue returns what String returns.
+// LogValue returns the result of String.
 func (t Token) LogValue() slog.Value { return slog.StringValue(t.String()) }
 
 func (t Token) tenant() alloc.Tenant {
@@ -232,7 +232,7 @@ func (t Token) validate() error {
 }
 
 func validSecret(s string) bool {
-	if len(s) < MinSecret || len(s) > MaxSecret {
+	if len(s) < minSecret || len(s) > maxSecret {
 		return false
 	}
 	for i := range len(s) {

@@ -1,9 +1,11 @@
 package httpapi
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"net/http/httptest"
 	"strings"
@@ -29,11 +31,11 @@ func known(_ context.Context, token string) (Identity, error) {
 	case token == "unavailable":
 		return Identity{}, ErrAuthUnavailable
 	}
-	return Identity{}, errors.New("a stranger")
+	return Identity{}, errors.New("rejected: unknown-token")
 }
 
 func TestAuthenticate(t *testing.T) {
-	x := newHouse(t, Config{Authenticate: known})
+	x := newFixture(t, Config{Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
 	for _, token := range []string{"carl", "backend", tokenAnna} {
 		wantStatus(t, x.post("/v1/join", token, `{"joinCode":"`+code+`"}`), 200)
@@ -43,7 +45,7 @@ func TestAuthenticate(t *testing.T) {
 		status           int
 	}{
 		{"", "Bearer", 401},
-		{"stranger", `Bearer error="invalid_token"`, 401},
+		{"unknown-token", `Bearer error="invalid_token"`, 401},
 		{"expired", `Bearer error="invalid_token", error_description="the token has expired"`, 401},
 		{"unavailable", "", 503},
 	} {
@@ -55,7 +57,7 @@ func TestAuthenticate(t *testing.T) {
 		if retry := rec.Header().Get("Retry-After"); (retry != "") != (c.status == 503) {
 			t.Errorf("%q: Retry-After = %q", c.token, retry)
 		}
-		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "stranger") {
+		if body := rec.Body.String(); strings.Contains(body, "dawn") || strings.Contains(body, "unknown-token") {
 			t.Errorf("%q: the answer has the reason: %s", c.token, body)
 		}
 	}
@@ -63,7 +65,7 @@ func TestAuthenticate(t *testing.T) {
 
 // TestOneself: static tokens and others are one player if they name the same one.
 func TestOneself(t *testing.T) {
-	x := newHouse(t, Config{Authenticate: known, PlayerPerMinute: 2})
+	x := newFixture(t, Config{Authenticate: known, PlayerPerMinute: 2})
 	id := x.allocate(t, tokenBert)
 	x.code(t, "bert", id)
 	wantProblem(t, x.post("/v1/joincode", "carl", `{"allocationId":"`+id+`"}`), 404, 15008)
@@ -71,12 +73,12 @@ func TestOneself(t *testing.T) {
 	wantStatus(t, x.post("/v1/joincode", "bert", `{"allocationId":"`+id+`"}`), 429)
 }
 
-// TestAnonymousWithIssuer: in dev a token that is good counts, and one that is
-// not is a new player.
+// TestAnonymousWithIssuer: with Anonymous, a valid token identifies its player, and an
+// invalid one is a new player.
 func TestAnonymousWithIssuer(t *testing.T) {
-	x := newHouse(t, Config{Anonymous: true, Authenticate: known})
+	x := newFixture(t, Config{Anonymous: true, Authenticate: known})
 	code := x.code(t, "carl", x.allocate(t, "carl"))
-	wantProblem(t, x.post("/v1/join", "stranger", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
+	wantProblem(t, x.post("/v1/join", "unknown-token", `{"joinCode":"`+code+`"}`), 404, 15009) // of dev/dev
 	wantStatus(t, x.post("/v1/join", "carl2", `{"joinCode":"`+code+`"}`), 200)
 }
 
@@ -85,7 +87,7 @@ func TestAnonymousWithIssuer(t *testing.T) {
 func TestForgersPause(t *testing.T) {
 	var mu sync.Mutex
 	looked := 0
-	x := newHouse(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
+	x := newFixture(t, Config{AddressPerMinute: 5, Authenticate: func(ctx context.Context, token string) (Identity, error) {
 		mu.Lock()
 		looked++
 		mu.Unlock()
@@ -97,13 +99,13 @@ func TestForgersPause(t *testing.T) {
 		return x.do(r)
 	}
 	for range 5 {
-		wantStatus(t, from("198.51.100.1", "stranger"), 401)
+		wantStatus(t, from("198.51.100.1", "unknown-token"), 401)
 	}
 	for range 100 {
-		wantProblem(t, from("198.51.100.1", "stranger"), 429, 15429)
+		wantProblem(t, from("198.51.100.1", "unknown-token"), 429, 15429)
 	}
 	if looked != 5 {
-		t.Errorf("%d tokens of a forger were looked at, want 5", looked)
+		t.Errorf("%d rejected tokens were checked, want 5", looked)
 	}
 	wantStatus(t, from("198.51.100.1", tokenServer), 200)
 	wantStatus(t, from("198.51.100.2", "carl"), 200)
@@ -120,7 +122,7 @@ func TestForgersPause(t *testing.T) {
 }
 
 func TestRefusedByRules(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for _, c := range []struct {
 		err          error
 		status, code int
@@ -163,12 +165,12 @@ func (s *together) Take(_ context.Context, key string, perMinute int) (bool, tim
 	return true, 0, nil
 }
 
-// TestTaker: two processes with one store permit together what one does, and
-// each by itself when the store is gone.
-func TestTaker(t *testing.T) {
+// TestSharedLimiter: two processes with one store have one limit together, and a limit
+// each while the store fails.
+func TestSharedLimiter(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{PlayerPerMinute: 10, SharedLimiter: s}
-	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
+	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
 	fine := 0
 	for i := range 30 {
 		rec := nodes[i%2].do(regionsOf(tokenAnna)())
@@ -187,7 +189,7 @@ func TestTaker(t *testing.T) {
 			t.Errorf("the store gets the name of a player: %q", key)
 		}
 	}
-	s.fails = errors.New("the store is gone")
+	s.fails = errors.New("the store is down")
 	for _, x := range nodes {
 		x.clock = x.clock.Add(time.Minute)
 		wantStatus(t, spend(t, x, regionsOf(tokenBert), 10), 429)
@@ -199,8 +201,8 @@ func TestTaker(t *testing.T) {
 func TestTakerOfFailedJoins(t *testing.T) {
 	s := &together{taken: make(map[string]int)}
 	cfg := Config{SharedLimiter: s, FailedJoinsPerMinute: 4}
-	nodes := []*house{newHouse(t, cfg), newHouse(t, cfg)}
-	status := func(x *house, n int) int {
+	nodes := []*fixture{newFixture(t, cfg), newFixture(t, cfg)}
+	status := func(x *fixture, n int) int {
 		return x.do(joinFrom(fmt.Sprint("198.51.100.", n), tokenBert, wrongCode)).Code
 	}
 	var missed int
@@ -220,13 +222,13 @@ func TestTakerOfFailedJoins(t *testing.T) {
 	}
 }
 
-// TestTakerIsNotAsked: nor of anonymous callers, who have no name, nor where
-// nothing is limited.
-func TestTakerIsNotAsked(t *testing.T) {
+// TestSharedLimiterUnused: the shared limiter is not called for anonymous callers, nor
+// with Unlimited.
+func TestSharedLimiterUnused(t *testing.T) {
 	for _, cfg := range []Config{{Anonymous: true}, {Unlimited: true}} {
 		s := &together{taken: make(map[string]int)}
 		cfg.SharedLimiter = s
-		x := newHouse(t, cfg)
+		x := newFixture(t, cfg)
 		token := ""
 		if cfg.Unlimited {
 			token = tokenAnna
@@ -260,5 +262,127 @@ func TestPause(t *testing.T) {
 		if got := l.peek("a", now); got < c.want-time.Microsecond || got > c.want+step {
 			t.Errorf("%+v: waits for %v", c, got)
 		}
+	}
+}
+
+func TestKind(t *testing.T) {
+	for _, k := range []Kind{KindPlayer, KindServer} {
+		if got, err := ParseKind(k.String()); err != nil || got != k {
+			t.Errorf("ParseKind(%v) = %v, %v", k, got, err)
+		}
+	}
+	for _, s := range []string{"", "Player", "admin"} {
+		if _, err := ParseKind(s); err == nil {
+			t.Errorf("ParseKind(%q): no error", s)
+		}
+	}
+	if got := Kind(9).String(); got != "kind(9)" {
+		t.Errorf("String = %q", got)
+	}
+}
+
+func TestTokensRefused(t *testing.T) {
+	good := Token{Secret: tokenAnna, Project: "p", Environment: "e"}
+	change := func(f func(*Token)) []Token {
+		bad := good
+		bad.Secret = tokenBert
+		f(&bad)
+		return []Token{good, bad}
+	}
+	tests := map[string]struct {
+		tokens []Token
+		want   error
+	}{
+		"short":              {change(func(t *Token) { t.Secret = "0123456789abcde" }), ErrSecret},
+		"long":               {change(func(t *Token) { t.Secret = strings.Repeat("x", maxSecret+1) }), ErrSecret},
+		"with a space":       {change(func(t *Token) { t.Secret += " x" }), ErrSecret},
+		"with a line end":    {change(func(t *Token) { t.Secret += "\n" }), ErrSecret},
+		"not ASCII":          {change(func(t *Token) { t.Secret += "é" }), ErrSecret},
+		"duplicate":          {change(func(t *Token) { t.Secret = good.Secret }), ErrDuplicate},
+		"no project":         {change(func(t *Token) { t.Project = "" }), ErrTokenTenant},
+		"no environment":     {change(func(t *Token) { t.Environment = "" }), ErrTokenTenant},
+		"long project":       {change(func(t *Token) { t.Project = strings.Repeat("p", 57) }), alloc.ErrTenantName},
+		"NUL in environment": {change(func(t *Token) { t.Environment = "a\x00b" }), alloc.ErrTenantName},
+		"unknown kind":       {change(func(t *Token) { t.Kind = 2 }), ErrTokenKind},
+	}
+	for name, tt := range tests {
+		t.Run(name, func(t *testing.T) {
+			_, err := newTokenTable(tt.tokens)
+			if !errors.Is(err, tt.want) {
+				t.Fatalf("error = %v, want %v", err, tt.want)
+			}
+			if !strings.Contains(err.Error(), "token 1") || strings.Contains(err.Error(), tt.tokens[1].Secret) {
+				t.Errorf("error = %v, want the index and no secret", err)
+			}
+		})
+	}
+}
+
+func TestPrincipals(t *testing.T) {
+	tokens := testTokens()
+	tokens = append(tokens, Token{Secret: "bert-again-0123456789", Project: "game", Environment: "live", Player: "bert"},
+		Token{Secret: "bert-server-0123456789", Project: "game", Environment: "live", Player: "bert", Kind: KindServer})
+	table, err := newTokenTable(tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	find := func(secret string) principal {
+		p, ok := table.find(secret)
+		if !ok {
+			t.Fatalf("%s not found", secret)
+		}
+		return p
+	}
+	if find(tokenBert) != find("bert-again-0123456789") {
+		t.Error("two tokens of one player are two principals")
+	}
+	names := make(map[string]bool)
+	for _, s := range []string{tokenAnna, tokenBert, tokenServer, tokenStaging, tokenOther, "bert-server-0123456789"} {
+		names[find(s).name] = true
+	}
+	if len(names) != 6 {
+		t.Errorf("%d principals of 6", len(names))
+	}
+	if p := find(tokenAnna).player; p == "" || strings.Contains(p, "anna") {
+		t.Errorf("derived player %q", p)
+	}
+}
+
+func TestCaller(t *testing.T) {
+	player := principal{kind: KindPlayer}
+	server := principal{kind: KindServer}
+	anonymous := principal{kind: KindPlayer, anonymous: true}
+	tests := []struct {
+		p    principal
+		call callName
+		want bool
+	}{
+		{player, callJoinCode, false}, {player, callAllocate, false},
+		{server, callJoinCode, true}, {server, callJoin, true},
+		{anonymous, callJoinCode, true}, {anonymous, callAllocate, false}, {anonymous, callJoin, false},
+	}
+	for _, tt := range tests {
+		if got := tt.p.caller(tt.call).Server; got != tt.want {
+			t.Errorf("%+v %s: Server = %v", tt.p, tt.call, got)
+		}
+	}
+}
+
+func TestTokenIsNotPrinted(t *testing.T) {
+	token := Token{Secret: tokenAnna, Project: "p", Environment: "e", Player: "anna"}
+	var out bytes.Buffer
+	for _, v := range []any{token, &token, []Token{token}, Config{Tokens: []Token{token}}} {
+		for _, verb := range []string{"%v", "%+v", "%#v", "%s", "%x", "%q"} {
+			fmt.Fprintf(&out, verb+"\n", v)
+		}
+	}
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "token", token, "pointer", &token)
+	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "token", token)
+	hex := fmt.Sprintf("%x", tokenAnna)
+	if s := out.String(); strings.Contains(s, tokenAnna) || strings.Contains(s, hex) {
+		t.Errorf("printed the secret: %s", s)
+	}
+	if got, want := token.String(), "player p/e anna"; got != want {
+		t.Errorf("String = %q, want %q", got, want)
 	}
 }

@@ -13,7 +13,7 @@ import (
 )
 
 func TestHostAndJoiner(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
 	if again := x.code(t, tokenAnna, strings.ToUpper(id)); again != code {
@@ -35,7 +35,7 @@ func TestHostAndJoiner(t *testing.T) {
 }
 
 func TestRegions(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := x.do(newRequest(http.MethodGet, "/v1/regions", tokenAnna, ""))
 	wantStatus(t, rec, http.StatusOK)
 	o := sdkObject(t, rec.Body.Bytes())
@@ -47,7 +47,7 @@ func TestRegions(t *testing.T) {
 }
 
 func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	tests := map[string]string{
 		`{"maxConnections":1}`:                 "local",
 		`{"maxConnections":1,"region":null}`:   "local",
@@ -69,7 +69,7 @@ func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
 // TestHint: a player's address goes with its request, as far as it is its own;
 // a backend's does not.
 func TestHint(t *testing.T) {
-	x := newHouse(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	x := newFixture(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
 	for _, tt := range []struct{ token, remote, forwarded, want string }{
 		{tokenAnna, "192.0.2.1:5", "", "192.0.2.1"},
 		{tokenAnna, "[2001:db8:1:2:3::4]:5", "", "2001:db8:1::"},
@@ -137,7 +137,7 @@ func TestBadInput(t *testing.T) {
 		{"/v1/join", `{"joinCode":"6789BC"}`, 404, 15009},
 		{"/v1/join", `{"joinCode":"6789bcdfghjk"}`, 404, 15009},
 	}
-	x := newHouse(t, Config{Unlimited: true})
+	x := newFixture(t, Config{Unlimited: true})
 	for _, tt := range tests {
 		t.Run(tt.path+" "+tt.body[:min(len(tt.body), 40)], func(t *testing.T) {
 			wantProblem(t, x.post(tt.path, tokenAnna, tt.body), tt.status, tt.code)
@@ -146,7 +146,7 @@ func TestBadInput(t *testing.T) {
 }
 
 func TestUnknownCodeHasTheWordsThatGamesLookFor(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := x.post("/v1/join", tokenAnna, `{"joinCode":"6789BC"}`)
 	wantProblem(t, rec, 404, 15009)
 	o := sdkObject(t, rec.Body.Bytes())
@@ -156,7 +156,7 @@ func TestUnknownCodeHasTheWordsThatGamesLookFor(t *testing.T) {
 }
 
 func TestJoinCodeIsTheOwners(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	body := `{"allocationId":"` + id + `"}`
 	for name, token := range map[string]string{
@@ -182,7 +182,7 @@ func TestJoinCodeIsTheOwners(t *testing.T) {
 }
 
 func TestEndedHost(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	id := x.allocate(t, tokenAnna)
 	code := x.code(t, tokenAnna, id)
 	x.relay.end()
@@ -207,7 +207,7 @@ func TestRelayFails(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.err.Error(), func(t *testing.T) {
-			x := newHouse(t, Config{})
+			x := newFixture(t, Config{})
 			id := x.allocate(t, tokenAnna)
 			code := x.code(t, tokenAnna, id)
 			x.relay.failWith(tt.err)

@@ -15,7 +15,7 @@ func preflightRequest(path, origin, headers string) *http.Request {
 }
 
 func TestPreflight(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	asked := "authorization,content-type,unity-client-mode,unity-client-version,x-unity-version,x-evil,unity-a b"
 	for path, call := range x.calls {
 		rec := x.do(preflightRequest(path, "https://game.example.org", asked))
@@ -40,7 +40,7 @@ func TestPreflight(t *testing.T) {
 }
 
 func TestPreflightNeedsNoTokenAndCostsNothing(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 1})
+	x := newFixture(t, Config{PlayerPerMinute: 1})
 	for range 5 {
 		wantStatus(t, x.do(preflightRequest("/v1/join", "https://a.org", "authorization")), 204)
 	}
@@ -82,7 +82,7 @@ func TestOrigins(t *testing.T) {
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
-			x := newHouse(t, Config{AllowOrigins: tt.allowed})
+			x := newFixture(t, Config{AllowOrigins: tt.allowed})
 			r := newRequest(http.MethodGet, "/v1/regions", tokenAnna, "")
 			r.Header.Set("Origin", tt.origin)
 			rec := x.do(r)
@@ -102,7 +102,7 @@ func TestOrigins(t *testing.T) {
 }
 
 func TestErrorsCanBeReadByPages(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := x.post("/v1/join", "", `{}`)
 	wantProblem(t, rec, 401, 15401)
 	if got := rec.Header().Get("Access-Control-Allow-Origin"); got != "*" {

@@ -75,8 +75,8 @@
 //
 // # Limitations
 //
-// The program that listens sets up TLS and refuses plain HTTP; [PlainHTTPAllowed] is the
-// rule for that. All limits are per process: two processes that serve one tenant permit
+// The program that listens sets up TLS; answers contain keys and must not be sent
+// unencrypted. All limits are per process: two processes that serve one tenant permit
 // twice as much. With Config.SharedLimiter the limits of principals hold for all
 // processes together, and for each alone when it fails; a guesser may still make one more
 // failed join at each. The results of Config.Authenticate are not cached. A client with

@@ -1,14 +1,17 @@
 package httpapi
 
 import (
+	"context"
+	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // The tokens of the tests: two players and a backend of one tenant, a second
@@ -31,20 +34,20 @@ func testTokens() []Token {
 	}
 }
 
-// house is a handler with everything below it, and a clock that stands still.
-type house struct {
+// fixture is a handler with a service and a fake relay, and a clock that tests set.
+type fixture struct {
 	*Handler
 	relay *fakeRelay
 	clock time.Time
 }
 
-func newHouse(t testing.TB, cfg Config) *house {
+func newFixture(t testing.TB, cfg Config) *fixture {
 	t.Helper()
-	x := &house{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
+	x := &fixture{relay: newFakeRelay(), clock: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)}
 	now := func() time.Time { return x.clock }
 	service, err := alloc.NewService(alloc.ServiceConfig{
 		Relay:     x.relay,
-		Store:     store.NewMemory(),
+		Store:     alloc.NewMemoryStore(),
 		Unlimited: cfg.Unlimited,
 		Now:       now,
 		Regions: []alloc.Region{
@@ -80,18 +83,18 @@ func newRequest(method, path, token, body string) *http.Request {
 	return r
 }
 
-func (x *house) do(r *http.Request) *httptest.ResponseRecorder {
+func (x *fixture) do(r *http.Request) *httptest.ResponseRecorder {
 	rec := httptest.NewRecorder()
 	x.ServeHTTP(rec, r)
 	return rec
 }
 
-func (x *house) post(path, token, body string) *httptest.ResponseRecorder {
+func (x *fixture) post(path, token, body string) *httptest.ResponseRecorder {
 	return x.do(newRequest(http.MethodPost, path, token, body))
 }
 
 // allocate returns the id of a new allocation of the token's holder.
-func (x *house) allocate(t *testing.T, token string) string {
+func (x *fixture) allocate(t *testing.T, token string) string {
 	t.Helper()
 	rec := x.post("/v1/allocate", token, `{"maxConnections":4}`)
 	wantStatus(t, rec, http.StatusCreated)
@@ -99,7 +102,7 @@ func (x *house) allocate(t *testing.T, token string) string {
 }
 
 // code returns the join code of the token holder's allocation.
-func (x *house) code(t *testing.T, token, id string) string {
+func (x *fixture) code(t *testing.T, token, id string) string {
 	t.Helper()
 	rec := x.post("/v1/joincode", token, `{"allocationId":"`+id+`"}`)
 	wantStatus(t, rec, http.StatusCreated)
@@ -119,4 +122,97 @@ func wantProblem(t *testing.T, rec *httptest.ResponseRecorder, status, code int)
 	if got := sdkProblem(t, rec); got != code {
 		t.Fatalf("code %d, want %d: %s", got, code, rec.Body)
 	}
+}
+
+// fakeRelay is a relay that reserves and never serves.
+type fakeRelay struct {
+	mu    sync.Mutex // guards the following fields
+	fail  error      // what every method answers when it is not nil
+	live  map[proto.AllocationID]alloc.Description
+	ways  []alloc.ServerEndpoint
+	calls int
+	hosts []alloc.HostRequest
+}
+
+// fakeCapacity bounds the memory of a fake relay under a fuzzer.
+const fakeCapacity = 1000
+
+func newFakeRelay() *fakeRelay {
+	return &fakeRelay{
+		live: make(map[proto.AllocationID]alloc.Description),
+		ways: []alloc.ServerEndpoint{
+			{ConnectionType: "wss", Network: "tcp", Reliable: true, Secure: true, Host: "relay.example.org", Port: 443},
+			{ConnectionType: "udp", Network: "udp", Host: "192.0.2.9", Port: 7777},
+			{ConnectionType: "dtls", Network: "udp", Secure: true, Host: "192.0.2.9", Port: 7777},
+		},
+	}
+}
+
+func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
+	f.mu.Lock()
+	f.hosts = append(f.hosts[max(len(f.hosts)-fakeCapacity, 0):], r)
+	f.mu.Unlock()
+	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleHost})
+}
+
+func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
+	f.mu.Lock()
+	_, ok := f.live[r.Host]
+	f.mu.Unlock()
+	if !ok {
+		return alloc.Reservation{}, alloc.ErrNotFound
+	}
+	return f.reserve(alloc.Description{Tenant: r.Tenant.Hash(), Player: r.Player, Role: alloc.RoleJoiner})
+}
+
+func (f *fakeRelay) Describe(_ context.Context, id proto.AllocationID) (alloc.Description, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	if f.fail != nil {
+		return alloc.Description{}, f.fail
+	}
+	d, ok := f.live[id]
+	if !ok {
+		return alloc.Description{}, alloc.ErrNotFound
+	}
+	return d, nil
+}
+
+func (f *fakeRelay) reserve(d alloc.Description) (alloc.Reservation, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.calls++
+	if f.fail != nil {
+		return alloc.Reservation{}, f.fail
+	}
+	if len(f.live) >= fakeCapacity {
+		clear(f.live)
+	}
+	res := alloc.Reservation{Endpoints: f.ways}
+	for _, b := range [][]byte{res.ID[:], res.Key[:], res.ConnectionData[:], res.HostConnectionData[:]} {
+		_, _ = rand.Read(b)
+	}
+	f.live[res.ID] = d
+	return res, nil
+}
+
+// failWith makes every later call fail, or none when err is nil.
+func (f *fakeRelay) failWith(err error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	f.fail = err
+}
+
+// end ends every allocation.
+func (f *fakeRelay) end() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.live)
+}
+
+func (f *fakeRelay) called() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.calls
 }

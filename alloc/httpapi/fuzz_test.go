@@ -10,12 +10,11 @@ import (
 	"time"
 )
 
-// maxAnswer is the largest answer in bytes that any request may cause (H4).
+// maxAnswer is the largest answer in bytes that any request may cause.
 const maxAnswer = 16 << 10
 
-// FuzzHandler sends what callers with and without a token may come up with.
-// Nothing of it is the server's fault, so no answer is a 5xx, and every error
-// is a problem document.
+// FuzzHandler sends arbitrary requests with and without a token. No answer is a 5xx,
+// and every error is a problem document.
 func FuzzHandler(f *testing.F) {
 	paths := []string{"/v1/allocate", "/v1/joincode", "/v1/join", "/v1/regions", "/openapi.yaml", "/v1/x"}
 	f.Add(uint8(0), "POST", true, "application/json", []byte(`{"maxConnections":4,"region":"far"}`))
@@ -24,7 +23,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(1), "POST", true, "application/json", []byte(`{"allocationId":"6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"}`))
 	f.Add(uint8(2), "POST", true, "application/json", []byte(`{"joinCode":"6789bc"}`))
 	f.Add(uint8(2), "POST", true, "application/json", []byte("{\"joinCode\":\"\\ud800\xff\"}"))
-	f.Add(uint8(2), "POST", true, "application/json", make([]byte, MaxBody+1))
+	f.Add(uint8(2), "POST", true, "application/json", make([]byte, maxBody+1))
 	f.Add(uint8(3), "GET", false, "", []byte(nil))
 	f.Add(uint8(4), "GET", false, "", []byte(nil))
 	f.Add(uint8(5), "OPTIONS", false, "*/*", []byte(`{}`))
@@ -32,7 +31,7 @@ func FuzzHandler(f *testing.F) {
 	f.Add(uint8(1), "POST", false, "fe80::1%\x00,::ffff:10.0.0.1, junk", []byte(`{"allocationId":"\u0000"}`))
 	f.Add(uint8(0), "POST", true, "Bearer ", []byte(`{"maxConnections":1,"maxConnections":-9223372036854775808}`))
 	f.Add(uint8(3), "GET", true, "unity-client-mode,unity-\r\nx", []byte(strings.Repeat(`{"a":`, 3000)))
-	x := newHouse(f, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
+	x := newFixture(f, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("192.0.2.0/24")}})
 	f.Fuzz(func(t *testing.T, path uint8, method string, known bool, header string, body []byte) {
 		r := httptest.NewRequest(http.MethodPost, paths[int(path)%len(paths)], strings.NewReader(string(body)))
 		r.Method = method

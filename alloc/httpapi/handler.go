@@ -208,15 +208,15 @@ func (h *Handler) admit(header http.Header, r *http.Request, name callName) (sou
 	return f, h.checkRates(r.Context(), f, name)
 }
 
-// MaxBody is the largest request body in bytes.
-const MaxBody = 16 << 10
+// maxBody is the largest request body in bytes.
+const maxBody = 16 << 10
 
 // readBody reads a whole body. Its media type is ignored.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, *api.Problem) {
-	if r.ContentLength > MaxBody {
+	if r.ContentLength > maxBody {
 		return nil, tooLarge()
 	}
-	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, MaxBody))
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, maxBody))
 	if err == nil {
 		return body, nil
 	}
@@ -290,9 +290,6 @@ func ceilSeconds(d time.Duration) int64 {
 //
 //go:embed openapi.yaml
 var spec string
-
-// Spec returns the API's OpenAPI 3.0 description, a YAML document.
-func Spec() string { return spec }
 
 func writeSpec(w http.ResponseWriter) int {
 	h := w.Header()

@@ -20,13 +20,13 @@ import (
 )
 
 func TestNewRefuses(t *testing.T) {
-	service := newHouse(t, Config{}).service
+	service := newFixture(t, Config{}).service
 	tests := map[string]struct {
 		cfg  Config
 		want error
 	}{
 		"no service":         {Config{Anonymous: true}, ErrNoService},
-		"nobody":             {Config{Service: service}, ErrNoCredential},
+		"no caller":          {Config{Service: service}, ErrNoCredential},
 		"a negative limit":   {Config{Service: service, Anonymous: true, PlayerPerMinute: -1}, ErrLimit},
 		"negative, address":  {Config{Service: service, Anonymous: true, AddressPerMinute: -1}, ErrLimit},
 		"negative, failures": {Config{Service: service, Anonymous: true, FailedJoinsPerMinute: -1}, ErrLimit},
@@ -46,13 +46,13 @@ func TestNewRefuses(t *testing.T) {
 }
 
 func TestUnauthorized(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	tests := map[string][]string{
 		"none":        nil,
 		"empty":       {""},
 		"scheme only": {"Bearer"},
 		"no token":    {"Bearer "},
-		"unknown":     {"Bearer nobody-0123456789abcdef"},
+		"unknown":     {"Bearer unknown-0123456789abcdef"},
 		"prefix":      {"Bearer " + tokenAnna[:len(tokenAnna)-1]},
 		"longer":      {"Bearer " + tokenAnna + "x"},
 		"upper case":  {"Bearer " + strings.ToUpper(tokenAnna)},
@@ -86,7 +86,7 @@ func TestUnauthorized(t *testing.T) {
 }
 
 func TestBearerSchemeInAnyCase(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for _, scheme := range []string{"Bearer", "bearer", "BEARER"} {
 		r := newRequest(http.MethodGet, "/v1/regions", "", "")
 		r.Header.Set("Authorization", scheme+"  "+tokenAnna)
@@ -95,7 +95,7 @@ func TestBearerSchemeInAnyCase(t *testing.T) {
 }
 
 func TestWrongMethod(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "get"}
 	for path, call := range x.calls {
 		for _, method := range methods {
@@ -112,7 +112,7 @@ func TestWrongMethod(t *testing.T) {
 }
 
 func TestUnknownPath(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for _, path := range []string{
 		"/", "/v1", "/v1/", "/v1/allocate/", "/V1/allocate", "/v2/allocate",
 		"/v1/../v1/allocate", "/v1/regions%00", "/v1%2Fallocate/x", "//", "///v1/allocate", "//v1//allocate", "//v1/allocate/",
@@ -128,7 +128,7 @@ func TestUnknownPath(t *testing.T) {
 // base path with a trailing slash gives, is that route: no redirect, and the same
 // call, pre-flight and errors.
 func TestSecondSlash(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	allocate := func() string { return `{"maxConnections":4}` }
 	own := func() string { return `{"allocationId":"` + x.allocate(t, tokenAnna) + `"}` }
 	live := func() string { return `{"joinCode":"` + x.code(t, tokenAnna, x.allocate(t, tokenAnna)) + `"}` }
@@ -166,16 +166,16 @@ func TestSecondSlash(t *testing.T) {
 
 // TestSecondSlashCounts: both spellings of a route count for one limit.
 func TestSecondSlashCounts(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 2})
+	x := newFixture(t, Config{PlayerPerMinute: 2})
 	wantStatus(t, x.do(newRequest("GET", "//v1/regions", tokenAnna, "")), 200)
 	wantStatus(t, x.do(newRequest("GET", "/v1/regions", tokenAnna, "")), 200)
 	wantProblem(t, x.do(newRequest("GET", "//v1/regions", tokenAnna, "")), 429, 15429)
 }
 
 func TestBodyTooLarge(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	const start, end = `{"maxConnections":4,"x":"`, `"}`
-	fill := MaxBody - len(start) - len(end)
+	fill := maxBody - len(start) - len(end)
 	fits := start + strings.Repeat("x", fill) + end
 	wantStatus(t, x.post("/v1/allocate", tokenAnna, fits), 201)
 	tooLong := start + strings.Repeat("x", fill+1) + end
@@ -186,23 +186,23 @@ func TestBodyTooLarge(t *testing.T) {
 	wantProblem(t, x.do(chunked), 413, 15413)
 }
 
-// brokenBody is a body whose sender has gone.
+// brokenBody is a body whose sender has disconnected.
 type brokenBody struct{}
 
 func (brokenBody) Read([]byte) (int, error) { return 0, io.ErrUnexpectedEOF }
 func (brokenBody) Close() error             { return nil }
 
 func TestBodyThatBreaksOff(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, "")
 	r.Body, r.ContentLength = brokenBody{}, 20
 	wantProblem(t, x.do(r), 400, 15001)
-	r.ContentLength = MaxBody + 1 // announced too long: refused unread
+	r.ContentLength = maxBody + 1 // announced too long: refused unread
 	wantProblem(t, x.do(r), 413, 15413)
 }
 
 func TestMediaTypeIsTolerated(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for _, mediaType := range []string{"", "application/json; charset=utf-8", "text/plain", "nonsense"} {
 		r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
 		r.Header.Set("Content-Type", mediaType)
@@ -211,7 +211,7 @@ func TestMediaTypeIsTolerated(t *testing.T) {
 }
 
 func TestAnonymous(t *testing.T) {
-	x := newHouse(t, Config{Anonymous: true, Unlimited: true, Tokens: testTokens()})
+	x := newFixture(t, Config{Anonymous: true, Unlimited: true, Tokens: testTokens()})
 	for _, token := range []string{"", "the.token.of-a-game"} {
 		id := x.allocate(t, token)
 		code := x.code(t, token, id)
@@ -228,7 +228,7 @@ func TestAnonymous(t *testing.T) {
 }
 
 func TestRequestIDIsFresh(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	seen := make(map[string]bool)
 	for range 20 {
 		r := newRequest(http.MethodGet, "/v1/regions", tokenAnna, "")
@@ -246,7 +246,7 @@ func TestOnRequest(t *testing.T) {
 		status int
 	}
 	var got []event
-	x := newHouse(t, Config{OnRequest: func(call string, status int, d time.Duration) {
+	x := newFixture(t, Config{OnRequest: func(call string, status int, d time.Duration) {
 		got = append(got, event{call, status})
 		if d < 0 {
 			t.Errorf("%s took %v", call, d)
@@ -268,12 +268,12 @@ func TestOnRequest(t *testing.T) {
 	}
 }
 
-// TestLogHoldsNoSecret looks for what must not be logged after a whole match
-// and an internal error, at the most talkative level.
+// TestLogHoldsNoSecret searches the log of a whole match and of an internal error, at
+// debug level, for secrets.
 func TestLogHoldsNoSecret(t *testing.T) {
 	var out bytes.Buffer
 	log := slog.New(slog.NewJSONHandler(&out, &slog.HandlerOptions{Level: slog.LevelDebug}))
-	x := newHouse(t, Config{Logger: log})
+	x := newFixture(t, Config{Logger: log})
 	rec := x.post("/v1/allocate", tokenAnna, `{"maxConnections":4}`)
 	a := sdkObject(t, rec.Body.Bytes()).object("data").object("allocation")
 	code := x.code(t, tokenAnna, a.text("allocationId"))
@@ -294,10 +294,10 @@ func TestLogHoldsNoSecret(t *testing.T) {
 	}
 }
 
-// TestReservationIsNotPrinted: not even a struct that somebody logs as a whole
-// shows the key in it (H8).
+// TestReservationIsNotPrinted: a struct that is logged as a whole does not show its
+// key.
 func TestReservationIsNotPrinted(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	res, err := x.service.Allocate(t.Context(), alloc.Caller{Player: "p"}, 4, "")
 	if err != nil {
 		t.Fatal(err)

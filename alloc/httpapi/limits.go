@@ -36,7 +36,7 @@ type bucketKey struct {
 // its own lock.
 type limits struct {
 	requests             *limiter[bucketKey]
-	addresses            *limiter[netip.Prefix] // requests of players, whatever their token
+	addresses            *limiter[netip.Prefix] // requests of players, with any token
 	failedJoins          *limiter[string]       // failed joins by principal
 	failedJoinsByAddress *limiter[netip.Prefix] // failed joins of players by address
 	rejectedTokens       *limiter[netip.Prefix] // tokens that Authenticate rejected

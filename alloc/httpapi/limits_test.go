@@ -3,22 +3,24 @@ package httpapi
 import (
 	"fmt"
 	"maps"
+	"math"
 	"net/http"
 	"net/http/httptest"
 	"net/netip"
 	"slices"
+	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/google/uuid"
 )
 
 // spend makes n requests that are within the limit and returns the next one.
-func spend(t *testing.T, x *house, r func() *http.Request, n int) *httptest.ResponseRecorder {
+func spend(t *testing.T, x *fixture, r func() *http.Request, n int) *httptest.ResponseRecorder {
 	t.Helper()
 	for i := range n {
 		if rec := x.do(r()); rec.Code == http.StatusTooManyRequests {
@@ -33,7 +35,7 @@ func regionsOf(token string) func() *http.Request {
 }
 
 func TestTooManyRequests(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := spend(t, x, regionsOf(tokenAnna), DefaultPlayerPerMinute)
 	wantProblem(t, rec, 429, 15429)
 	if got := rec.Header().Get("Retry-After"); got != "1" {
@@ -47,7 +49,7 @@ func TestTooManyRequests(t *testing.T) {
 }
 
 func TestBadRequestsCount(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for range DefaultPlayerPerMinute {
 		wantProblem(t, x.post("/v1/allocate", tokenAnna, `{`), 400, 15001)
 	}
@@ -55,17 +57,17 @@ func TestBadRequestsCount(t *testing.T) {
 }
 
 func TestLimitsOfKinds(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
+	x := newFixture(t, Config{PlayerPerMinute: 2, ServerPerMinute: 5})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 2), 429)
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 5), 429)
-	x = newHouse(t, Config{})
+	x = newFixture(t, Config{})
 	wantStatus(t, spend(t, x, regionsOf(tokenServer), 200), 200)
-	x = newHouse(t, Config{Unlimited: true, PlayerPerMinute: 1})
+	x = newFixture(t, Config{Unlimited: true, PlayerPerMinute: 1})
 	wantStatus(t, spend(t, x, regionsOf(tokenAnna), 200), 200)
 }
 
 func TestAnonymousAreCountedByAddress(t *testing.T) {
-	x := newHouse(t, Config{Anonymous: true, PlayerPerMinute: 3})
+	x := newFixture(t, Config{Anonymous: true, PlayerPerMinute: 3})
 	from := func(addr string) func() *http.Request {
 		return func() *http.Request {
 			r := newRequest(http.MethodGet, "/v1/regions", "", "")
@@ -87,12 +89,12 @@ func joinFrom(addr, token, code string) *http.Request {
 
 const wrongCode = "6666666"
 
-// TestFailedJoinsPauseThePlayer: whose joins fail pauses, wherever it calls
-// from, and nobody else of the tenant does.
+// TestFailedJoinsPauseThePlayer: a player with too many failed joins waits, from every
+// address, and no other player of the tenant does.
 func TestFailedJoinsPauseThePlayer(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	for i := range 10 { // what is no code at all is no guess, nor is a success
+	for i := range 10 { // malformed codes and successes do not count
 		from := fmt.Sprint("198.51.100.", i)
 		wantStatus(t, x.do(joinFrom(from, tokenBert, "short")), 400)
 		wantStatus(t, x.do(joinFrom(from, tokenBert, code)), 200)
@@ -110,11 +112,11 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
 }
 
-// TestFailedJoinsPauseTheAddress: players of one address share what may fail
-// there, and the /56 of IPv6 is one address.
+// TestFailedJoinsPauseTheAddress: players of one address share a limit of failed joins,
+// and the /56 of IPv6 is one address.
 func TestFailedJoinsPauseTheAddress(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.51.100.1", "203.0.113.1"}, {"2001:db8:0:1::1", "2001:db8:0:100::1"}} {
-		x := newHouse(t, Config{})
+		x := newFixture(t, Config{})
 		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 		near := strings.Replace(addrs[0], ":1::1", ":ff::2", 1)
 		for range 5 {
@@ -128,7 +130,7 @@ func TestFailedJoinsPauseTheAddress(t *testing.T) {
 }
 
 func TestFailedJoinsOfBackends(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	for i := range DefaultServerFailedJoinsPerMinute {
 		if rec := x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)); rec.Code != 404 {
 			t.Fatalf("failed join %d: status %d", i, rec.Code)
@@ -136,23 +138,23 @@ func TestFailedJoinsOfBackends(t *testing.T) {
 	}
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenServer, wrongCode)), 429, 15429)
 	wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
-	x = newHouse(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
+	x = newFixture(t, Config{FailedJoinsPerMinute: 1, ServerFailedJoinsPerMinute: 2})
 	for token, n := range map[string]int{tokenBert: 1, tokenServer: 2} {
 		for range n {
 			wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 404, 15009)
 		}
 		wantProblem(t, x.do(joinFrom("198.51.100.1", token, wrongCode)), 429, 15429)
 	}
-	x = newHouse(t, Config{Unlimited: true})
+	x = newFixture(t, Config{Unlimited: true})
 	for range 100 {
 		wantProblem(t, x.do(joinFrom("198.51.100.1", tokenBert, wrongCode)), 404, 15009)
 	}
 }
 
-// TestFailedJoinsLengthenCodes: a tenant's guessers, each within its limits,
-// refuse nobody; they make the codes that come after longer.
+// TestFailedJoinsLengthenCodes: failed joins within the limits of each caller refuse no
+// join; they make later codes of the tenant longer.
 func TestFailedJoinsLengthenCodes(t *testing.T) {
-	x := newHouse(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
+	x := newFixture(t, Config{FailedJoinsPerMinute: 1e6, PlayerPerMinute: 1e6, AddressPerMinute: 1e6})
 	before := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for range 300 {
 		for range 100 {
@@ -161,18 +163,18 @@ func TestFailedJoinsLengthenCodes(t *testing.T) {
 		x.clock = x.clock.Add(time.Second)
 	}
 	after := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
-	if len(before) != 6 || len(after) != alloc.CodeLen(2, 99) {
-		t.Errorf("codes %s and %s, want 6 and %d symbols", before, after, alloc.CodeLen(2, 99))
+	if len(before) != 6 || len(after) != 7 {
+		t.Errorf("codes %s and %s, want 6 and 7 symbols", before, after)
 	}
 	for _, code := range []string{before, after} {
 		wantStatus(t, x.do(joinFrom("203.0.113.1", tokenAnna, code)), 200)
 	}
 }
 
-// TestCodeThatIsNotThere: nobody can tell from an answer whether a code was
-// ever there, has expired or is somebody else's (H1).
+// TestCodeThatIsNotThere: the answer is the same for a code that never existed, one that
+// has expired and one of another tenant.
 func TestCodeThatIsNotThere(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	foreign := x.code(t, tokenStaging, x.allocate(t, tokenStaging))
 	expired := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	x.relay.end()
@@ -189,11 +191,11 @@ func TestCodeThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAnAddress: all tokens of an address share a limit, also those
-// that nobody knows; backends do not count, and no player is the worse for
-// another one's being refused by name.
+// TestRequestsOfAnAddress: all tokens of an address share a limit, unknown ones included.
+// Backends do not count, and a request that is refused by the limit of its player does
+// not count either.
 func TestRequestsOfAnAddress(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	regions := func(addr, token string) *httptest.ResponseRecorder {
 		r := regionsOf(token)()
 		r.RemoteAddr = addr + ":4000"
@@ -215,13 +217,13 @@ func TestRequestsOfAnAddress(t *testing.T) {
 	if n := count(300, "198.51.100.1", tokenServer); n != 300 {
 		t.Errorf("%d requests of a backend, want all", n)
 	}
-	if n := count(20, "198.51.100.1", "nobody-0123456789abcdef"); n != 20 {
-		t.Errorf("%d requests of a stranger, want 20", n)
+	if n := count(20, "198.51.100.1", "unknown-0123456789abcdef"); n != 20 {
+		t.Errorf("%d requests with an unknown token, want 20", n)
 	}
 	if n := count(300, "198.51.100.1", tokenBert); n != 40 {
 		t.Errorf("%d requests left for another player of the address, want 40", n)
 	}
-	wantProblem(t, regions("198.51.100.1", "nobody-0123456789abcdef"), 429, 15429)
+	wantProblem(t, regions("198.51.100.1", "unknown-0123456789abcdef"), 429, 15429)
 	if n := count(20, "198.51.100.2", tokenBert); n != 20 {
 		t.Errorf("%d requests of 20 from another address", n)
 	}
@@ -231,11 +233,11 @@ func TestRequestsOfAnAddress(t *testing.T) {
 	}
 }
 
-// TestRequestsBehindAProxy: callers are told apart by what the proxy says, and
-// not counted together when it says nothing.
+// TestRequestsBehindAProxy: the address of a caller is that in X-Forwarded-For; without
+// the header, callers do not count together.
 func TestRequestsBehindAProxy(t *testing.T) {
 	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
-	x := newHouse(t, cfg)
+	x := newFixture(t, cfg)
 	ask := func(client string) int {
 		r := regionsOf(tokenAnna)()
 		r.RemoteAddr = "10.1.1.1:4000"
@@ -259,10 +261,10 @@ func TestRequestsBehindAProxy(t *testing.T) {
 	}
 }
 
-// TestHostilePlayerLocksNobodyOut has one player and its address send ten times
-// what they may, of everything that can be refused; everybody else is served.
-func TestHostilePlayerLocksNobodyOut(t *testing.T) {
-	x := newHouse(t, Config{})
+// TestHostilePlayerAffectsNoOthers: one player and its address exceed all limits ten
+// times, and all other callers are served.
+func TestHostilePlayerAffectsNoOthers(t *testing.T) {
+	x := newFixture(t, Config{})
 	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	var served, asked, refused int
 	honest := func(r *http.Request) {
@@ -277,7 +279,7 @@ func TestHostilePlayerLocksNobodyOut(t *testing.T) {
 			for _, r := range []*http.Request{
 				joinFrom("198.51.100.1", tokenBert, wrongCode),
 				newRequest(http.MethodPost, "/v1/allocate", tokenBert, `{"maxConnections":4}`),
-				regionsOf("nobody-0123456789abcdef")(),
+				regionsOf("unknown-0123456789abcdef")(),
 			} {
 				r.RemoteAddr = "198.51.100.1:4000"
 				if x.do(r).Code == http.StatusTooManyRequests {
@@ -300,9 +302,9 @@ func TestHostilePlayerLocksNobodyOut(t *testing.T) {
 	}
 }
 
-// TestOutstandingAllocations: who reserves without binding is told to wait.
+// TestOutstandingAllocations: a player with too many unbound reservations gets a 429.
 func TestOutstandingAllocations(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	ids := make([]string, alloc.DefaultMaxOutstanding)
 	for i := range ids {
 		ids[i] = x.allocate(t, tokenAnna)
@@ -325,15 +327,176 @@ func TestOutstandingAllocations(t *testing.T) {
 	x.allocate(t, tokenAnna)
 }
 
-// TestCounts: a handler that takes another one's place counts on.
+// TestCounts: a handler with the RateCounts of the one that it replaces continues them.
 func TestCounts(t *testing.T) {
 	counts := NewRateCounts()
-	first := newHouse(t, Config{RateCounts: counts})
+	first := newFixture(t, Config{RateCounts: counts})
 	wantProblem(t, spend(t, first, regionsOf(tokenAnna), DefaultPlayerPerMinute), 429, 15429)
-	second := newHouse(t, Config{RateCounts: counts})
+	second := newFixture(t, Config{RateCounts: counts})
 	second.clock = first.clock
 	wantProblem(t, second.do(regionsOf(tokenAnna)()), 429, 15429)
 	wantStatus(t, second.do(regionsOf(tokenBert)()), 200)
-	alone := newHouse(t, Config{})
+	alone := newFixture(t, Config{})
 	wantStatus(t, alone.do(regionsOf(tokenAnna)()), 200)
+}
+
+// oneSet is the size of a limiter whose buckets all share one set.
+const oneSet = setWays
+
+func (l *limiter[K]) size() int {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	n := 0
+	for _, set := range l.sets {
+		for _, b := range set {
+			if b.limit != nil {
+				n++
+			}
+		}
+	}
+	return n
+}
+
+func TestLimiterRefillsEvenly(t *testing.T) {
+	l := newLimiter[string](oneSet)
+	now := time.Unix(1000, 0)
+	for i := range 60 {
+		if wait := l.take("a", 60, now); wait != 0 {
+			t.Fatalf("request %d: wait %v", i, wait)
+		}
+	}
+	for range 3 {
+		if wait := l.take("a", 60, now); wait <= 0 || wait > time.Second {
+			t.Fatalf("wait = %v, want up to a second, also when asked again", wait)
+		}
+	}
+	if wait := l.take("a", 60, now.Add(500*time.Millisecond)); wait <= 0 || wait > 500*time.Millisecond {
+		t.Errorf("half a second later: wait %v", wait)
+	}
+	now = now.Add(time.Second)
+	if wait := l.take("a", 60, now); wait != 0 {
+		t.Errorf("a second later: wait %v", wait)
+	}
+	if wait := l.take("a", 60, now); wait == 0 {
+		t.Error("a second gave two requests")
+	}
+}
+
+// TestLimiterCharges: charges can make a bucket negative; it refills before the next
+// event is permitted.
+func TestLimiterCharges(t *testing.T) {
+	l := newLimiter[string](oneSet)
+	now := time.Unix(1000, 0)
+	if wait := l.peek("a", now); wait != 0 || l.size() != 0 {
+		t.Errorf("wait %v of a key that was never seen, %d buckets", wait, l.size())
+	}
+	for i := range 13 {
+		want := time.Duration(max(0, i-9)) * 6 * time.Second
+		if wait := l.peek("a", now); math.Abs(float64(wait-want)) > float64(time.Millisecond) {
+			t.Errorf("after %d events: wait %v, want %v", i, wait, want)
+		}
+		l.charge("a", 10, now)
+	}
+	if wait := l.peek("a", now.Add(24*time.Second)); wait > time.Millisecond {
+		t.Errorf("when the debt is paid: wait %v", wait)
+	}
+}
+
+func TestLimiterCountsPrincipalsAndCallsApart(t *testing.T) {
+	l := newLimiter[bucketKey](64)
+	now := time.Unix(1000, 0)
+	keys := []bucketKey{{"a", callJoin}, {"a", callAllocate}, {"b", callJoin}}
+	for _, k := range keys {
+		if wait := l.take(k, 1, now); wait != 0 {
+			t.Errorf("%v: wait %v", k, wait)
+		}
+		if wait := l.take(k, 1, now); wait == 0 {
+			t.Errorf("%v: a second request of one", k)
+		}
+	}
+}
+
+// TestLimiterIsFixed: the table does not grow, and new keys replace buckets of their own
+// set only.
+func TestLimiterIsFixed(t *testing.T) {
+	const most = 64
+	l := newLimiter[string](most)
+	now := time.Unix(1000, 0)
+	for i := range 1000 {
+		l.take(strconv.Itoa(i), 60, now)
+		if n := l.size(); n > most || n > i+1 {
+			t.Fatalf("%d buckets after %d keys, at most %d", n, i+1, most)
+		}
+	}
+	if n := l.size(); n != most {
+		t.Errorf("%d buckets in use of %d", n, most)
+	}
+}
+
+// TestLimiterForgetsTheFullest: a new key replaces the fullest bucket of its set.
+func TestLimiterForgetsTheFullest(t *testing.T) {
+	l := newLimiter[string](oneSet)
+	now := time.Unix(1000, 0)
+	for range 60 {
+		l.take("spent", 60, now)
+	}
+	for i := range 1000 {
+		l.take(strconv.Itoa(i), 60, now)
+	}
+	if wait := l.take("spent", 60, now); wait == 0 {
+		t.Error("the spent bucket was forgiven")
+	}
+	now = now.Add(time.Minute) // all are full again
+	for i := range 20 {
+		for range 60 {
+			l.take(strconv.Itoa(i), 60, now)
+		}
+	}
+	if wait := l.take("19", 60, now); wait == 0 {
+		t.Error("the bucket used last was forgotten while others were full")
+	}
+}
+
+func TestLimiterConcurrently(t *testing.T) {
+	l := newLimiter[string](16)
+	now := time.Unix(1000, 0)
+	var granted [4]int
+	var wg sync.WaitGroup
+	for g := range granted {
+		wg.Go(func() {
+			for i := range 100 {
+				if l.take("shared", 60, now) == 0 {
+					granted[g]++
+				}
+				l.peek(fmt.Sprint(g, i%3), now)
+				l.charge("another", 60, now)
+			}
+		})
+	}
+	wg.Wait()
+	if sum := granted[0] + granted[1] + granted[2] + granted[3]; sum != 60 {
+		t.Errorf("%d requests granted of 60", sum)
+	}
+}
+
+// TestLimiterOtherRate: a key whose rate changes keeps its tokens and refills at the new
+// rate.
+func TestLimiterOtherRate(t *testing.T) {
+	l := newLimiter[string](oneSet)
+	now := time.Unix(1000, 0)
+	for range 60 {
+		l.take("a", 60, now)
+	}
+	if wait := l.take("a", 600, now); wait <= 0 || wait > 100*time.Millisecond {
+		t.Errorf("nothing is left, at ten a second: wait %v", wait)
+	}
+	now = now.Add(time.Minute)
+	for i := range 10 {
+		if wait := l.take("a", 10, now); wait != 0 {
+			t.Errorf("request %d of 10: wait %v", i, wait)
+		}
+	}
+	if wait := l.take("a", 10, now); wait <= 5*time.Second || wait > 6*time.Second {
+		t.Errorf("more than 10 at once: wait %v", wait)
+	}
 }

@@ -30,7 +30,7 @@ type description struct {
 
 // loadDescription reads the document that the handler serves. Its schemas are
 // closed first: an answer may hold nothing that is not described.
-func loadDescription(t *testing.T, x *house) *description {
+func loadDescription(t *testing.T, x *fixture) *description {
 	t.Helper()
 	rec := x.do(newRequest(http.MethodGet, "/openapi.yaml", "", ""))
 	wantStatus(t, rec, http.StatusOK)
@@ -54,11 +54,10 @@ func loadDescription(t *testing.T, x *house) *description {
 	return &description{doc: doc, router: router, seen: make(map[string]bool)}
 }
 
-// ask sends the request and compares it and its answer with the description. A
-// request may be one that the description does not permit; then the handler
-// must refuse it as well, and the other way round a request that it permits
-// must not be called malformed.
-func (d *description) ask(t *testing.T, x *house, r *http.Request, body string) *httptest.ResponseRecorder {
+// check sends the request and compares it and its answer with the description. The
+// handler must refuse a request that the description forbids, and must not call
+// malformed one that it permits.
+func (d *description) check(t *testing.T, x *fixture, r *http.Request, body string) *httptest.ResponseRecorder {
 	t.Helper()
 	route, params, err := d.router.FindRoute(r)
 	if err != nil {
@@ -76,7 +75,7 @@ func (d *description) ask(t *testing.T, x *house, r *http.Request, body string) 
 	r.Body = io.NopCloser(strings.NewReader(body))
 	rec := x.do(r)
 	if malformed != nil && rec.Code < 400 {
-		t.Errorf("%s %s answered %d to what is not described: %v", r.Method, r.URL.Path, rec.Code, malformed)
+		t.Errorf("%s %s answered %d to an undescribed request: %v", r.Method, r.URL.Path, rec.Code, malformed)
 	}
 	err = openapi3filter.ValidateResponse(t.Context(), &openapi3filter.ResponseValidationInput{
 		RequestValidationInput: input,
@@ -92,14 +91,14 @@ func (d *description) ask(t *testing.T, x *house, r *http.Request, body string) 
 	return rec
 }
 
-func (d *description) post(t *testing.T, x *house, path, token, body string) *httptest.ResponseRecorder {
+func (d *description) post(t *testing.T, x *fixture, path, token, body string) *httptest.ResponseRecorder {
 	t.Helper()
-	return d.ask(t, x, newRequest(http.MethodPost, path, token, body), body)
+	return d.check(t, x, newRequest(http.MethodPost, path, token, body), body)
 }
 
-func (d *description) get(t *testing.T, x *house, path, token, body string) *httptest.ResponseRecorder {
+func (d *description) get(t *testing.T, x *fixture, path, token, body string) *httptest.ResponseRecorder {
 	t.Helper()
-	return d.ask(t, x, newRequest(http.MethodGet, path, token, body), body)
+	return d.check(t, x, newRequest(http.MethodGet, path, token, body), body)
 }
 
 // described returns all "call status" pairs of the document. The router does
@@ -122,7 +121,7 @@ func (d *description) described() []string {
 // TestAnswersAreAsDescribed provokes every answer that the description knows,
 // and fails when one of them was not seen or looks different.
 func TestAnswersAreAsDescribed(t *testing.T) {
-	x := newHouse(t, Config{PlayerPerMinute: 30, Authenticate: known})
+	x := newFixture(t, Config{PlayerPerMinute: 30, Authenticate: known})
 	d := loadDescription(t, x)
 	wantStatus(t, d.get(t, x, "/openapi.yaml", "", ""), 200)
 	wantStatus(t, d.get(t, x, "/v1/regions", "unavailable", ""), 503)
@@ -145,7 +144,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 	wantStatus(t, d.post(t, x, "/v1/join", tokenAnna, `{"joinCode":"6666666"}`), 404)
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, ""), 200)
 
-	long := `{"x":"` + strings.Repeat("x", MaxBody) + `"}`
+	long := `{"x":"` + strings.Repeat("x", maxBody) + `"}`
 	wantStatus(t, d.get(t, x, "/v1/regions", tokenAnna, long), 413)
 	wantStatus(t, d.get(t, x, "/v1/regions", "", ""), 401)
 	for path, body := range bodies {
@@ -185,7 +184,7 @@ func TestAnswersAreAsDescribed(t *testing.T) {
 // TestWrongMethodIsAsDescribed compares the 405 answers, to which no operation
 // of the description leads.
 func TestWrongMethodIsAsDescribed(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	d := loadDescription(t, x)
 	for path, item := range d.doc.Paths.Map() {
 		for method, op := range item.Operations() {
@@ -210,7 +209,7 @@ func TestWrongMethodIsAsDescribed(t *testing.T) {
 
 // TestDescribedCallsAreServed compares the paths of both, in both directions.
 func TestDescribedCallsAreServed(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	d := loadDescription(t, x)
 	var described, served []string
 	for path, item := range d.doc.Paths.Map() {
@@ -229,12 +228,12 @@ func TestDescribedCallsAreServed(t *testing.T) {
 }
 
 func TestSpecIsServedAndSmall(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	rec := x.do(newRequest(http.MethodGet, "/openapi.yaml", "", ""))
 	if got := rec.Header().Get("Content-Type"); got != "application/yaml" {
 		t.Errorf("Content-Type = %q", got)
 	}
-	if rec.Body.String() != Spec() || rec.Body.Len() > maxAnswer {
-		t.Errorf("%d bytes, the embedded document has %d", rec.Body.Len(), len(Spec()))
+	if rec.Body.String() != spec || rec.Body.Len() > maxAnswer {
+		t.Errorf("%d bytes, the embedded document has %d", rec.Body.Len(), len(spec))
 	}
 }

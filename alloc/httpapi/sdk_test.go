@@ -158,8 +158,7 @@ func sdkJoinCode(t *testing.T, rec *httptest.ResponseRecorder) string {
 	return o.object("data").text("joinCode")
 }
 
-// sdkProblem reads an error, checks what holds for all of them and returns its
-// code.
+// sdkProblem parses an error, checks its common members and returns its code.
 func sdkProblem(t *testing.T, rec *httptest.ResponseRecorder) int {
 	t.Helper()
 	if got := rec.Header().Get("Content-Type"); got != "application/problem+json" {

@@ -2,8 +2,6 @@ package httpapi
 
 import (
 	"cmp"
-	"errors"
-	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -34,20 +32,6 @@ func NewServer(h http.Handler) *http.Server {
 		IdleTimeout:       idleTimeout,
 		MaxHeaderBytes:    maxHeaderBytes,
 	}
-}
-
-// ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
-// sent unencrypted.
-var ErrPlainHTTP = errors.New("httpapi: plain HTTP is refused on an address that others can reach: use TLS, or declare a reverse proxy")
-
-// PlainHTTPAllowed returns nil if the API may be served at addr without TLS: on
-// loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns
-// ErrPlainHTTP. Wildcard and private addresses count as public.
-func PlainHTTPAllowed(addr netip.AddrPort, behindProxy bool) error {
-	if behindProxy || addr.Addr().Unmap().IsLoopback() {
-		return nil
-	}
-	return fmt.Errorf("%w (%s)", ErrPlainHTTP, addr)
 }
 
 // The defaults of [ConnLimits].

@@ -2,6 +2,8 @@ package httpapi
 
 import (
 	"errors"
+	"fmt"
+	"io"
 	"net"
 	"net/http"
 	"net/http/httptest"
@@ -14,8 +16,8 @@ import (
 	"github.com/ferryrelay/ferry/alloc/api"
 )
 
-// listen serves the house as ferry does and returns its base URL.
-func listen(t *testing.T, x *house) string {
+// listen serves the handler as ferry does and returns its base URL.
+func listen(t *testing.T, x *fixture) string {
 	t.Helper()
 	l, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
@@ -50,14 +52,14 @@ func TestServerLimits(t *testing.T) {
 }
 
 func TestServerRefusesLongHeaders(t *testing.T) {
-	base := listen(t, newHouse(t, Config{}))
+	base := listen(t, newFixture(t, Config{}))
 	req, err := http.NewRequestWithContext(t.Context(), "GET", base+"/v1/regions", nil)
 	if err != nil {
 		t.Fatal(err)
 	}
 	req.Header.Set("X-Long", strings.Repeat("x", 32<<10))
-	// The server hangs up half a second after its answer, in the middle of what a
-	// caller has to say that is as slow as that.
+	// The server closes the connection half a second after its answer, while a slow
+	// caller is still sending.
 	var res *http.Response
 	for range 10 {
 		if res, err = http.DefaultClient.Do(req); err == nil {
@@ -76,11 +78,11 @@ func TestServerRefusesLongHeaders(t *testing.T) {
 // TestClientAgainstServer has the package's own client go through a match and
 // its failures over a real connection.
 func TestClientAgainstServer(t *testing.T) {
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	base := listen(t, x)
 	anna := &api.Client{BaseURL: base, Token: tokenAnna}
 	bert := &api.Client{BaseURL: base, Token: tokenBert}
-	nobody := &api.Client{BaseURL: base}
+	unnamed := &api.Client{BaseURL: base}
 
 	host, err := anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: "far"})
 	if err != nil || host.Region != "far" || host.RelayServer != (api.RelayServer{IPv4: "192.0.2.9", Port: 7777}) {
@@ -101,9 +103,9 @@ func TestClientAgainstServer(t *testing.T) {
 
 	_, err = bert.JoinCode(t.Context(), host.AllocationID)
 	wantCode(t, err, api.CodeAllocationNotFound)
-	_, err = nobody.Regions(t.Context())
+	_, err = unnamed.Regions(t.Context())
 	wantCode(t, err, api.StatusCode(401))
-	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: strings.Repeat("x", MaxBody)})
+	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4, Region: strings.Repeat("x", maxBody)})
 	wantCode(t, err, api.StatusCode(413))
 	x.relay.failWith(alloc.ErrFull)
 	_, err = anna.Allocate(t.Context(), api.AllocateRequest{MaxConnections: 4})
@@ -121,28 +123,6 @@ func wantCode(t *testing.T, err error, code int) *api.Problem {
 	return p
 }
 
-func TestPlainHTTPAllowed(t *testing.T) {
-	tests := map[string]bool{
-		"127.0.0.1:7777": true, "127.9.9.9:7777": true, "[::1]:7777": true, "[::ffff:127.0.0.1]:7777": true,
-		"0.0.0.0:7777": false, "[::]:7777": false, "192.0.2.1:7777": false, "10.0.0.1:7777": false,
-		"192.168.1.1:7777": false, "[fe80::1%eth0]:7777": false, "[fd00::1]:7777": false,
-		"[2001:db8::1]:7777": false, "169.254.1.1:7777": false, "[::ffff:0.0.0.0]:7777": false,
-	}
-	for in, want := range tests {
-		addr := netip.MustParseAddrPort(in)
-		err := PlainHTTPAllowed(addr, false)
-		if (err == nil) != want || (err != nil && !errors.Is(err, ErrPlainHTTP)) {
-			t.Errorf("PlainHTTPAllowed(%s) = %v", in, err)
-		}
-		if err := PlainHTTPAllowed(addr, true); err != nil {
-			t.Errorf("PlainHTTPAllowed(%s) behind a proxy = %v", in, err)
-		}
-	}
-	if err := PlainHTTPAllowed(netip.AddrPort{}, false); !errors.Is(err, ErrPlainHTTP) {
-		t.Errorf("PlainHTTPAllowed of no address = %v", err)
-	}
-}
-
 func TestClientAddress(t *testing.T) {
 	proxies := []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8"), netip.MustParsePrefix("2001:db8:ff::/48")}
 	tests := []struct {
@@ -155,10 +135,10 @@ func TestClientAddress(t *testing.T) {
 		{"mapped", "[::ffff:192.0.2.1]:5", nil, "192.0.2.1/32", true},
 		{"IPv6 by its /56", "[2001:db8:1:2:3::4]:5", nil, "2001:db8:1::/56", true},
 		{"zone", "[fe80::1%eth0]:5", nil, "fe80::/56", true},
-		{"a liar", "192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1/32", true},
+		{"a forged header", "192.0.2.1:5", []string{"198.51.100.1"}, "192.0.2.1/32", true},
 		{"a proxy", "10.1.1.1:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
 		{"an IPv6 proxy", "[2001:db8:ff::1]:5", []string{"198.51.100.1"}, "198.51.100.1/32", true},
-		{"a liar behind a proxy", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1"}, "198.51.100.1/32", true},
+		{"a forged header behind a proxy", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1"}, "198.51.100.1/32", true},
 		{"two proxies", "10.1.1.1:5", []string{"203.0.113.7, 198.51.100.1, 10.2.2.2"}, "198.51.100.1/32", true},
 		{"two header lines", "10.1.1.1:5", []string{"198.51.100.1", "10.2.2.2"}, "198.51.100.1/32", true},
 		{"proxies only", "10.1.1.1:5", []string{"10.3.3.3"}, "10.3.3.3/32", false},
@@ -176,5 +156,147 @@ func TestClientAddress(t *testing.T) {
 				t.Errorf("clientAddress = %v, %v, want %s, %v", got, own, tt.want, tt.own)
 			}
 		})
+	}
+}
+
+// queue is a listener with prepared connections.
+type queue struct {
+	conns []net.Conn
+}
+
+var errEmpty = errors.New("no connection left")
+
+func (q *queue) Accept() (net.Conn, error) {
+	if len(q.conns) == 0 {
+		return nil, errEmpty
+	}
+	c := q.conns[0]
+	q.conns = q.conns[1:]
+	return c, nil
+}
+
+func (q *queue) Close() error   { return nil }
+func (q *queue) Addr() net.Addr { return &net.TCPAddr{} }
+
+// addrConn is a connection from an address.
+type addrConn struct {
+	net.Conn
+	from   net.Addr
+	closed int
+}
+
+func (c *addrConn) RemoteAddr() net.Addr { return c.from }
+func (c *addrConn) Close() error         { c.closed++; return nil }
+
+func (q *queue) add(addr string) *addrConn {
+	c := &addrConn{from: net.TCPAddrFromAddrPort(netip.AddrPortFrom(netip.MustParseAddr(addr), 4000))}
+	q.conns = append(q.conns, c)
+	return c
+}
+
+func TestLimitListener(t *testing.T) {
+	q := new(queue)
+	refused := make(map[Rejection]int)
+	l := LimitListener(q, ConnLimits{
+		Total: 6, PerAddress: 2, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		OnReject: func(why Rejection) { refused[why]++ },
+	})
+	steps := []struct {
+		addr string
+		want Rejection
+	}{
+		{"198.51.100.1", ""}, {"198.51.100.1", ""}, {"198.51.100.1", RejectedAddress},
+		{"::ffff:198.51.100.1", RejectedAddress},
+		{"2001:db8:0:1::1", ""}, {"2001:db8:0:ff::2", ""}, {"2001:db8:0:2::3", RejectedAddress},
+		{"10.0.0.1", ""}, {"10.0.0.1", ""},
+		{"10.0.0.1", RejectedTotal}, {"203.0.113.1", RejectedTotal},
+	}
+	var open []net.Conn
+	for i, step := range steps {
+		before := refused[step.want]
+		raw := q.add(step.addr)
+		conn, err := l.Accept()
+		if step.want != "" {
+			if !errors.Is(err, errEmpty) || raw.closed != 1 || refused[step.want] != before+1 {
+				t.Errorf("step %d: error %v, closed %d times, refused %v", i, err, raw.closed, refused)
+			}
+			continue
+		}
+		if err != nil || raw.closed != 0 || conn.RemoteAddr() != raw.from {
+			t.Fatalf("step %d: %v, closed %d times", i, err, raw.closed)
+		}
+		open = append(open, conn)
+	}
+	// Closed twice, and yet only one place is free again.
+	_, _ = open[0].Close(), open[0].Close()
+	q.add("203.0.113.1")
+	if _, err := l.Accept(); err != nil {
+		t.Errorf("into the free place: %v", err)
+	}
+	q.add("203.0.113.2")
+	if _, err := l.Accept(); !errors.Is(err, errEmpty) {
+		t.Errorf("one more: %v", err)
+	}
+}
+
+// TestLimitListenerForgets: an address without connections takes no memory.
+func TestLimitListenerForgets(t *testing.T) {
+	q := new(queue)
+	l := LimitListener(q, ConnLimits{}).(*limitListener)
+	for i := range 1000 {
+		q.add(fmt.Sprintf("2001:db8:%x::1", i))
+		conn, err := l.Accept()
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(l.open) != 1 || l.total != 1 {
+			t.Fatalf("%d connections of %d addresses", l.total, len(l.open))
+		}
+		_ = conn.Close()
+	}
+	if len(l.open) != 0 || l.total != 0 {
+		t.Errorf("%d connections of %d addresses are left", l.total, len(l.open))
+	}
+}
+
+func TestLimitListenerDefaults(t *testing.T) {
+	q := new(queue)
+	refused := make(map[Rejection]int)
+	l := LimitListener(q, ConnLimits{OnReject: func(why Rejection) { refused[why]++ }})
+	var fine int
+	for i := range 70 * 70 {
+		q.add(netip.AddrFrom4([4]byte{198, 51, 100, byte(i / 70)}).String())
+		if _, err := l.Accept(); err == nil {
+			fine++
+		}
+	}
+	// 64 each of 64 addresses; of those, the first 64 met the limit of theirs.
+	if fine != 4096 || refused[RejectedTotal]+refused[RejectedAddress] != 70*70-4096 || refused[RejectedAddress] != 63*6 {
+		t.Errorf("%d connections let in, refused %v", fine, refused)
+	}
+}
+
+// TestLimitListenerCloses: a refused connection is closed at once, over a real socket.
+func TestLimitListenerCloses(t *testing.T) {
+	inner, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	l := LimitListener(inner, ConnLimits{PerAddress: -1})
+	done := make(chan error, 1)
+	go func() {
+		_, err := l.Accept()
+		done <- err
+	}()
+	conn, err := net.Dial("tcp", l.Addr().String())
+	if err == nil { // else it was reset before Dial knew that it was there
+		if n, err := io.Copy(io.Discard, conn); n != 0 {
+			t.Errorf("%d bytes, %v", n, err)
+		}
+		_ = conn.Close()
+	}
+	_ = l.Close()
+	if err := <-done; !errors.Is(err, net.ErrClosed) {
+		t.Errorf("Accept of a closed listener: %v", err)
 	}
 }

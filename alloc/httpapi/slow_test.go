@@ -23,13 +23,12 @@ const (
 	slowWithin = time.Minute
 )
 
-// TestSlowCallers has 200 connections of one address send a byte a second, some
-// of the header and some of a body, against the limits of the house (H3). The
-// listener lets 64 of them in, everybody at another address is served
-// meanwhile, and in the end the server has cut off all of them.
+// TestSlowCallers sends one byte a second over 200 connections of one address, of a
+// header or of a body. The listener accepts 64 of them, callers of another address are
+// served meanwhile, and in the end the server has closed all of them.
 func TestSlowCallers(t *testing.T) {
 	t.Parallel()
-	x := newHouse(t, Config{})
+	x := newFixture(t, Config{})
 	inner, err := net.Listen("tcp", "127.0.0.1:0")
 	if err != nil {
 		t.Fatal(err)

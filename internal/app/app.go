@@ -19,11 +19,11 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/internal/state"
-	"github.com/ferryrelay/ferry/internal/store"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
 
@@ -300,7 +300,7 @@ func (a *App) buildService() error {
 	if err != nil {
 		return err
 	}
-	codes := store.NewMemory()
+	codes := alloc.NewMemoryStore()
 	for _, kept := range a.relay.KeptCodes() {
 		codes.Restore(kept.Tenant, kept.Code, kept.Host)
 	}
@@ -309,7 +309,7 @@ func (a *App) buildService() error {
 		Relay: relay, Store: codes, MaxConnections: c.MaxConnections,
 		Regions: []alloc.Region{{
 			ID: c.Region, Description: c.Region,
-			QoSAddress: relay.qos(), WebSocketURL: alloc.WebSocketURL(relay.endpoints),
+			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		KeepCode: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,

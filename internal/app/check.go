@@ -3,6 +3,7 @@ package app
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -216,7 +217,21 @@ func checkPublic(c *config.Config) error {
 		errs = append(errs, ErrNoToken)
 	}
 	if !hasTLS(c) {
-		errs = append(errs, httpapi.PlainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
+		errs = append(errs, plainHTTPAllowed(c.HTTP.AddrPort, c.BehindProxy))
 	}
 	return errors.Join(errs...)
+}
+
+// ErrPlainHTTP is returned for an address on which answers, which contain keys, would be
+// sent unencrypted.
+var ErrPlainHTTP = errors.New("app: plain HTTP is refused on an address that others can reach: use TLS, or declare a reverse proxy")
+
+// plainHTTPAllowed returns nil if the API may be served at addr without TLS: on
+// loopback, or behind a reverse proxy that terminates TLS. Otherwise it returns
+// ErrPlainHTTP. Wildcard and private addresses count as public.
+func plainHTTPAllowed(addr netip.AddrPort, behindProxy bool) error {
+	if behindProxy || addr.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	return fmt.Errorf("%w (%s)", ErrPlainHTTP, addr)
 }

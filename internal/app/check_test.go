@@ -29,9 +29,9 @@ func TestRefusals(t *testing.T) {
 	}{
 		{"on loopback", func(*config.Config) {}, nil, nil},
 		{"no token", func(c *config.Config) { c.Tokens = nil }, ErrNoToken, nil},
-		{"plain HTTP everywhere", func(c *config.Config) { c.HTTP = addr("0.0.0.0:0") }, httpapi.ErrPlainHTTP, nil},
-		{"plain HTTP everywhere, IPv6", func(c *config.Config) { c.HTTP = addr("[::]:0") }, httpapi.ErrPlainHTTP, nil},
-		{"plain HTTP in a private network", func(c *config.Config) { c.HTTP = addr("10.0.0.1:0") }, httpapi.ErrPlainHTTP, nil},
+		{"plain HTTP everywhere", func(c *config.Config) { c.HTTP = addr("0.0.0.0:0") }, ErrPlainHTTP, nil},
+		{"plain HTTP everywhere, IPv6", func(c *config.Config) { c.HTTP = addr("[::]:0") }, ErrPlainHTTP, nil},
+		{"plain HTTP in a private network", func(c *config.Config) { c.HTTP = addr("10.0.0.1:0") }, ErrPlainHTTP, nil},
 		{"behind a proxy", func(c *config.Config) { c.HTTP, c.BehindProxy = addr("0.0.0.0:0"), true }, nil, nil},
 		{"public admin", func(c *config.Config) { c.Admin = addr("0.0.0.0:0") }, admin.ErrPublic, admin.ErrPublic},
 		{"public admin, allowed", func(c *config.Config) { c.Admin, c.AdminPublic = addr("0.0.0.0:0"), true }, nil, nil},
@@ -68,7 +68,7 @@ func TestRefusalsTogether(t *testing.T) {
 	c := config.Serve()
 	c.Admin = addr("0.0.0.0:0")
 	err := Check(c, Serve)
-	for _, want := range []error{ErrNoToken, httpapi.ErrPlainHTTP, admin.ErrPublic} {
+	for _, want := range []error{ErrNoToken, ErrPlainHTTP, admin.ErrPublic} {
 		if !errors.Is(err, want) {
 			t.Errorf("%v is missing in %v", want, err)
 		}
@@ -169,5 +169,27 @@ func TestOrLoopback(t *testing.T) {
 		if got := strings.Join(texts, " "); got != c.want {
 			t.Errorf("%v: %s, want %s", c.own, got, c.want)
 		}
+	}
+}
+
+func TestPlainHTTPAllowed(t *testing.T) {
+	tests := map[string]bool{
+		"127.0.0.1:7777": true, "127.9.9.9:7777": true, "[::1]:7777": true, "[::ffff:127.0.0.1]:7777": true,
+		"0.0.0.0:7777": false, "[::]:7777": false, "192.0.2.1:7777": false, "10.0.0.1:7777": false,
+		"192.168.1.1:7777": false, "[fe80::1%eth0]:7777": false, "[fd00::1]:7777": false,
+		"[2001:db8::1]:7777": false, "169.254.1.1:7777": false, "[::ffff:0.0.0.0]:7777": false,
+	}
+	for in, want := range tests {
+		addr := netip.MustParseAddrPort(in)
+		err := plainHTTPAllowed(addr, false)
+		if (err == nil) != want || (err != nil && !errors.Is(err, ErrPlainHTTP)) {
+			t.Errorf("plainHTTPAllowed(%s) = %v", in, err)
+		}
+		if err := plainHTTPAllowed(addr, true); err != nil {
+			t.Errorf("plainHTTPAllowed(%s) behind a proxy = %v", in, err)
+		}
+	}
+	if err := plainHTTPAllowed(netip.AddrPort{}, false); !errors.Is(err, ErrPlainHTTP) {
+		t.Errorf("PlainHTTPAllowed of no address = %v", err)
 	}
 }

@@ -12,7 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -155,7 +155,7 @@ func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
 // KeepCode sets the code of a host that is held. It ignores other hosts and malformed
 // codes.
 func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
-	packed, ok := alloc.PackCode(code)
+	packed, ok := joincode.Pack(code)
 	if !ok {
 		return
 	}
@@ -376,7 +376,7 @@ func (a *Announcer) clearLostCode(id proto.AllocationID) bool {
 	if h == nil || sent < 0 {
 		return false
 	}
-	code, _ := alloc.PackCode(a.batch[sent].Code)
+	code, _ := joincode.Pack(a.batch[sent].Code)
 	if h.code == 0 || h.code != code {
 		return false
 	}

@@ -10,7 +10,7 @@ import (
 	"testing/synctest"
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -105,8 +105,8 @@ func (x *teller) missing(n int) (missing int) {
 func testCode(n int) string {
 	b := []byte("66666666")
 	for i := len(b) - 1; n > 0; i-- {
-		b[i] = alloc.CodeAlphabet[n%len(alloc.CodeAlphabet)]
-		n /= len(alloc.CodeAlphabet)
+		b[i] = joincode.Alphabet[n%len(joincode.Alphabet)]
+		n /= len(joincode.Alphabet)
 	}
 	return string(b)
 }

@@ -3,7 +3,7 @@ package fleet
 import (
 	"time"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -26,7 +26,7 @@ type hosts struct {
 type host struct {
 	id       proto.AllocationID
 	tenant   uint64
-	code     uint64 // as alloc.PackCode has it; 0: none
+	code     uint64 // as joincode.Pack has it; 0: none
 	since    int64  // ms since 1970
 	lastSent uint32 // stamp of when it was last sent to the store; 0: not in this run
 
@@ -148,5 +148,5 @@ func (h *hosts) unlink(place uint32) {
 }
 
 func (x *host) held() Held {
-	return Held{Host: x.id, Tenant: x.tenant, Code: alloc.UnpackCode(x.code), Since: time.UnixMilli(x.since)}
+	return Held{Host: x.id, Tenant: x.tenant, Code: joincode.Unpack(x.code), Since: time.UnixMilli(x.since)}
 }

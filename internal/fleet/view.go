@@ -2,7 +2,9 @@ package fleet
 
 import (
 	"cmp"
+	"net"
 	"slices"
+	"strconv"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -185,10 +187,23 @@ func (v *view) regions() []alloc.Region {
 		}
 		all[at].Description = cmp.Or(all[at].Description, c.Description)
 		all[at].QoSAddress = cmp.Or(all[at].QoSAddress, c.QoSAddress)
-		all[at].WebSocketURL = cmp.Or(all[at].WebSocketURL, alloc.WebSocketURL(c.Endpoints))
+		all[at].WebSocketURL = cmp.Or(all[at].WebSocketURL, WebSocketURL(c.Endpoints))
 	}
 	slices.SortFunc(all, func(a, b alloc.Region) int { return cmp.Compare(a.ID, b.ID) })
 	return all
+}
+
+// WebSocketURL returns the URL of the WebSocket endpoint among endpoints, wss
+// before ws, or "" if there is none.
+func WebSocketURL(endpoints []alloc.ServerEndpoint) string {
+	for _, scheme := range []string{"wss", "ws"} {
+		for _, e := range endpoints {
+			if e.ConnectionType == scheme {
+				return scheme + "://" + net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))) + "/"
+			}
+		}
+	}
+	return ""
 }
 
 // The time resolution of recentGrants and its number of slots.

@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 )
 
 func TestCode(t *testing.T) {
@@ -30,9 +30,9 @@ func TestCode(t *testing.T) {
 func TestCodesDiffer(t *testing.T) {
 	t.Parallel()
 	seen := map[Code]string{}
-	for n := alloc.MinCodeLen; n <= alloc.MaxCodeLen; n++ {
+	for n := joincode.MinLen; n <= joincode.MaxLen; n++ {
 		for i := range n {
-			for _, symbol := range alloc.CodeAlphabet[1:] {
+			for _, symbol := range joincode.Alphabet[1:] {
 				s := strings.Repeat("6", i) + string(symbol) + strings.Repeat("6", n-i-1)
 				if other, ok := seen[code(t, s)]; ok {
 					t.Fatalf("%q and %q pack alike", s, other)

@@ -6,7 +6,7 @@ import (
 	"hash/crc32"
 	"slices"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -249,7 +249,7 @@ func (raw *rawRecord) decode() (r Record, ok bool) {
 	return r, r.Code.valid()
 }
 
-// Code is a join code in 7 bytes, as alloc.PackCode packs it. The zero Code is
+// Code is a join code in 7 bytes, as joincode.Pack packs it. The zero Code is
 // none.
 type Code struct{ packed uint64 }
 
@@ -259,10 +259,10 @@ func ParseCode(s string) (Code, error) {
 	if s == "" {
 		return Code{}, nil
 	}
-	packed, ok := alloc.PackCode(s)
-	if !ok || alloc.UnpackCode(packed) != s {
+	packed, ok := joincode.Pack(s)
+	if !ok || joincode.Unpack(packed) != s {
 		return Code{}, fmt.Errorf("statefile: %q is not a join code of %d to %d symbols in upper case",
-			s, alloc.MinCodeLen, alloc.MaxCodeLen)
+			s, joincode.MinLen, joincode.MaxLen)
 	}
 	return Code{packed}, nil
 }
@@ -271,7 +271,7 @@ func ParseCode(s string) (Code, error) {
 func (c Code) IsZero() bool { return c == Code{} }
 
 // String returns the symbols of the code, or "" for the zero Code.
-func (c Code) String() string { return alloc.UnpackCode(c.packed) }
+func (c Code) String() string { return joincode.Unpack(c.packed) }
 
 // valid reports whether 56 bits read from a file are what ParseCode makes.
 func (c Code) valid() bool { return c.IsZero() || c.String() != "" }

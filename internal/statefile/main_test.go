@@ -11,7 +11,7 @@ import (
 
 	"go.uber.org/goleak"
 
-	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -106,7 +106,7 @@ func code(t testing.TB, s string) Code {
 func sample(t testing.TB, n int) Record {
 	return Record{
 		ID:     proto.AllocationID{0: byte(n), 1: byte(n >> 8), 15: 0xA0},
-		Tenant: uint64(n) + 1000, Endpoint: uint64(n) << 40, Code: code(t, "6789BC"+string(alloc.CodeAlphabet[n%20])),
+		Tenant: uint64(n) + 1000, Endpoint: uint64(n) << 40, Code: code(t, "6789BC"+string(joincode.Alphabet[n%20])),
 		Nonce: uint16(n), Links: uint16(3 * n), Flags: Flags(n) & 0x7F,
 	}
 }

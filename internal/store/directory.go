@@ -8,6 +8,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -17,7 +18,7 @@ var _ fleet.Directory = (*MemoryDirectory)(nil)
 // for API and relays in one process. Its methods may be called from several
 // goroutines, and never fail but with alloc.ErrNotFound, alloc.ErrCodeNotFound
 // and alloc.ErrCodeMalformed. A host takes a few hundred bytes; who needs codes
-// and nothing else has [Memory].
+// and nothing else has alloc.MemoryStore.
 type MemoryDirectory struct {
 	now func() time.Time
 
@@ -27,6 +28,9 @@ type MemoryDirectory struct {
 	counts map[uint64]int                 // codes by tenant, none of them zero
 	swept  time.Time                      // when hosts that had ended were last dropped
 }
+
+// codeKey identifies a join code, packed by joincode.Pack, within its tenant.
+type codeKey struct{ tenant, code uint64 }
 
 // place is what is known of a host.
 type place struct {
@@ -114,7 +118,7 @@ func (d *MemoryDirectory) remove(host proto.AllocationID, p place) {
 // PutCode remembers code for host. It reports false, and changes nothing, when
 // the tenant has that code or the host has one.
 func (d *MemoryDirectory) PutCode(_ context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
-	packed, ok := alloc.PackCode(code)
+	packed, ok := joincode.Pack(code)
 	if !ok {
 		return false, alloc.ErrCodeMalformed
 	}
@@ -132,7 +136,7 @@ func (d *MemoryDirectory) PutCode(_ context.Context, t alloc.Tenant, code string
 
 // HostOf returns the host that code leads to, or alloc.ErrCodeNotFound.
 func (d *MemoryDirectory) HostOf(_ context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
-	packed, ok := alloc.PackCode(code)
+	packed, ok := joincode.Pack(code)
 	if !ok {
 		return proto.AllocationID{}, alloc.ErrCodeNotFound
 	}
@@ -153,7 +157,7 @@ func (d *MemoryDirectory) CodeOf(_ context.Context, t alloc.Tenant, host proto.A
 	if p.code == (codeKey{}) || p.code.tenant != t.Hash() {
 		return "", alloc.ErrCodeNotFound
 	}
-	return alloc.UnpackCode(p.code.code), nil
+	return joincode.Unpack(p.code.code), nil
 }
 
 // Codes returns how many codes the tenant has.
@@ -205,7 +209,7 @@ func (d *MemoryDirectory) Hold(_ context.Context, home fleet.Home, held []fleet.
 			p.since = h.Since
 		}
 		d.hosts[h.Host] = p
-		if packed, ok := alloc.PackCode(h.Code); ok && !d.holdCode(h.Host, p, codeKey{h.Tenant, packed}, now) {
+		if packed, ok := joincode.Pack(h.Code); ok && !d.holdCode(h.Host, p, codeKey{h.Tenant, packed}, now) {
 			lost = append(lost, h.Host)
 		}
 	}

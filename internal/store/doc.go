@@ -2,14 +2,11 @@
 // which relay has which host and which relays there are. It owns the life of a
 // join code, and no other package does.
 //
-//	Memory           codes, for relay and API in one process
 //	MemoryDirectory  hosts and codes of a fleet, for tests and one process
 //	MemoryRegistry   relays of a fleet, likewise
 //	redis            all of this, and quotas, for many machines
 //
-// A code of [Memory] takes some 50 bytes: an entry of 32 bytes in a slab, and
-// two cells of 4 bytes in indexes that are half full on average. Nothing of it
-// holds a pointer, so the collector does not look into it.
+// alloc.MemoryStore has the codes of a relay that runs in one process with its API.
 //
 // Debian 12 has no Valkey, so that the tests of redis start redis-server alone;
 // REDIS_SERVER=valkey-server has them start that.

@@ -100,14 +100,14 @@ var rules = []mutant{
 		in:   "alloc",
 		old:  `sha256.Sum256([]byte(t.Project + "\x00" + t.Environment))`,
 		now:  `sha256.Sum256([]byte(t.Project + "\x00"))`,
-		by:   killer{"./internal/store", "TestMemory", ""},
+		by:   killer{"./alloc", "TestMemoryStore", ""},
 	},
 	{
 		rule: "a join code is found by its own tenant only",
-		in:   "internal/store",
+		in:   "alloc",
 		old:  `m.slab.at(n).tenant != tenant {`,
 		now:  `m.slab.at(n).tenant != tenant && tenant == 0 {`,
-		by:   killer{"./internal/store", "TestMemory", ""},
+		by:   killer{"./alloc", "TestMemoryStore", ""},
 	},
 	{
 		rule: "only the owner of a host gets its join code",
@@ -434,10 +434,10 @@ var rules = []mutant{
 	// HTTP, tokens and join codes.
 	{
 		rule: "guessing a join code takes 28 days",
-		in:   "alloc",
+		in:   "internal/joincode",
 		old:  `for codes < need && length`,
 		now:  `for codes*20 < need && length`,
-		by:   killer{"./alloc", "TestCodeLenRule", ""},
+		by:   killer{"./internal/joincode", "TestLenRule", ""},
 	},
 	{
 		rule: "HTTP: failed joins pause an address",

@@ -7,6 +7,7 @@ import (
 	"github.com/redis/go-redis/v9"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -181,8 +182,8 @@ func (s *Store) text(ctx context.Context, what string, get func(context.Context)
 
 // canonical returns a code of a tenant in upper case.
 func canonical(tenant uint64, code string) (hostCode, bool) {
-	packed, ok := alloc.PackCode(code)
-	return hostCode{tenant, alloc.UnpackCode(packed)}, ok
+	packed, ok := joincode.Pack(code)
+	return hostCode{tenant, joincode.Unpack(packed)}, ok
 }
 
 // luaNow is the time of the store in milliseconds.

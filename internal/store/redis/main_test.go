@@ -9,6 +9,7 @@ import (
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -30,8 +31,8 @@ func hostID(n int) proto.AllocationID {
 
 // codeText returns a code of eight symbols; codes of different n differ.
 func codeText(n int) string {
-	smallest, _ := alloc.PackCode("66666666")
-	return alloc.UnpackCode(smallest + uint64(n))
+	smallest, _ := joincode.Pack("66666666")
+	return joincode.Unpack(smallest + uint64(n))
 }
 
 // open returns a store that runs until the test ends.

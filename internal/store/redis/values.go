@@ -10,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -59,8 +60,8 @@ func (c hostCode) String() string { return tenantText(c.tenant) + ":" + c.code }
 
 func parseHostCode(text string) (c hostCode, ok bool) {
 	tenant, code, _ := strings.Cut(text, ":")
-	packed, ok := alloc.PackCode(code)
-	if !ok || alloc.UnpackCode(packed) != code {
+	packed, ok := joincode.Pack(code)
+	if !ok || joincode.Unpack(packed) != code {
 		return hostCode{}, false
 	}
 	hash, ok := parseHex(tenant)

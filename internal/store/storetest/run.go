@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -189,8 +190,8 @@ func testEverything(t *testing.T, s alloc.Store) {
 func code(n int) string {
 	b := []byte("66666666")
 	for i := len(b) - 1; n > 0; i-- {
-		b[i] = alloc.CodeAlphabet[n%len(alloc.CodeAlphabet)]
-		n /= len(alloc.CodeAlphabet)
+		b[i] = joincode.Alphabet[n%len(joincode.Alphabet)]
+		n /= len(joincode.Alphabet)
 	}
 	return string(b)
 }

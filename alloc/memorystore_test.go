@@ -1,4 +1,4 @@
-package store_test
+package alloc_test
 
 import (
 	"context"
@@ -7,25 +7,23 @@ import (
 	"testing"
 
 	"github.com/ferryrelay/ferry/alloc"
-	"github.com/ferryrelay/ferry/internal/store"
 	"github.com/ferryrelay/ferry/internal/store/storetest"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-var _ alloc.Store = (*store.Memory)(nil)
+var _ alloc.Store = (*alloc.MemoryStore)(nil)
 
-func TestMemory(t *testing.T) {
+func TestMemoryStore(t *testing.T) {
 	t.Parallel()
-	storetest.Run(t, func(*testing.T) alloc.Store { return store.NewMemory() })
+	storetest.Run(t, func(*testing.T) alloc.Store { return alloc.NewMemoryStore() })
 }
 
-// TestMemoryIgnoresContext: an answer from memory waits for nothing that a
-// context could cut short.
-func TestMemoryIgnoresContext(t *testing.T) {
+// TestMemoryStoreIgnoresContext: the methods succeed after their context has ended.
+func TestMemoryStoreIgnoresContext(t *testing.T) {
 	t.Parallel()
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
-	m := store.NewMemory()
+	m := alloc.NewMemoryStore()
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	if ok, err := m.PutCode(ctx, tenant, "6789BC", proto.AllocationID{1}); !ok || err != nil {
 		t.Errorf("PutCode with an ended context: %v, %v", ok, err)
@@ -35,10 +33,10 @@ func TestMemoryIgnoresContext(t *testing.T) {
 	}
 }
 
-// TestRestore: what is put back is there as if it had been put.
+// TestRestore: Restore stores a code as PutCode does, and refuses the same ones.
 func TestRestore(t *testing.T) {
 	t.Parallel()
-	m := store.NewMemory()
+	m := alloc.NewMemoryStore()
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	host, other := proto.AllocationID{1}, proto.AllocationID{2}
 	if !m.Restore(tenant.Hash(), "6789BC", host) {
@@ -73,9 +71,9 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-func ExampleMemory() {
+func ExampleMemoryStore() {
 	ctx := context.Background()
-	m := store.NewMemory()
+	m := alloc.NewMemoryStore()
 	tenant := alloc.Tenant{Project: "game", Environment: "production"}
 	host := proto.AllocationID{0: 0xA0, 15: 1}
 

@@ -26,7 +26,7 @@ func TestIDString(t *testing.T) {
 	}
 }
 
-// TestIDStringForm takes the text of random ids apart again.
+// TestIDStringForm parses the text of random ids.
 func TestIDStringForm(t *testing.T) {
 	form := regexp.MustCompile(`^[0-9a-f]{8}(-[0-9a-f]{4}){3}-[0-9a-f]{12}$`)
 	rng := newRand(15)
@@ -48,7 +48,7 @@ func TestIDStringForm(t *testing.T) {
 	}
 }
 
-// TestIDIsZero sets each bit alone.
+// TestIDIsZero checks the zero id and each id with one bit set.
 func TestIDIsZero(t *testing.T) {
 	if !(AllocationID{}).IsZero() {
 		t.Error("the zero id is not zero")
@@ -68,7 +68,7 @@ func TestParseAllocationIDRefuses(t *testing.T) {
 		"", text[:35], text + "0", "{" + text + "}", "urn:uuid:" + text, strings.ReplaceAll(text, "-", ""),
 		strings.Replace(text, "-", "0", 1), strings.Replace(text, "a", "g", 1), " " + text[1:], text[:35] + "-",
 	}
-	for i := range 4 { // each dash elsewhere
+	for i := range 4 { // each hyphen one place later
 		at := 8 + 5*i
 		bad = append(bad, text[:at]+text[at+1:at+2]+"-"+text[at+2:])
 	}

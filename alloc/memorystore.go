@@ -1,0 +1,282 @@
+package alloc
+
+import (
+	"context"
+	"hash/maphash"
+	"sync"
+
+	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// MemoryStore is a store in this process's memory. Its methods may be called from
+// several goroutines and never fail but with ErrCodeNotFound, and PutCode
+// with ErrCodeMalformed; contexts are not looked at, as nothing here
+// waits. A code takes less than 100 bytes, and nothing that the collector has
+// to look into. MemoryStore that was used once is used again and not given back; a
+// tenant without codes takes none.
+//
+// Tenants are identified by Tenant.Hash, as in the relay.
+type MemoryStore struct {
+	seed maphash.Seed
+
+	mu     sync.Mutex // guards the following fields
+	slab   slab
+	byCode index
+	byHost index
+	counts map[uint64]int // codes by tenant, none of them zero
+}
+
+// NewMemoryStore returns an empty store.
+func NewMemoryStore() *MemoryStore {
+	return &MemoryStore{seed: maphash.MakeSeed(), counts: make(map[uint64]int)}
+}
+
+// codeKey identifies a join code, packed by joincode.Pack, within its tenant.
+type codeKey struct{ tenant, code uint64 }
+
+// PutCode stores code for host. It reports false, and changes nothing, when the
+// tenant already has that code or the host already has a code.
+func (m *MemoryStore) PutCode(_ context.Context, t Tenant, code string, host proto.AllocationID) (bool, error) {
+	packed, ok := joincode.Pack(code)
+	if !ok {
+		return false, ErrCodeMalformed
+	}
+	return m.put(codeKey{t.Hash(), packed}, host), nil
+}
+
+// Restore stores code for host, for the tenant with that hash. A program calls it
+// after a restart with the codes that ServiceConfig.KeepCode wrote; see
+// engine.Server.KeptCodes. It reports false, and changes nothing, when the code is
+// malformed or taken or the host already has a code.
+func (m *MemoryStore) Restore(tenant uint64, code string, host proto.AllocationID) bool {
+	packed, ok := joincode.Pack(code)
+	return ok && m.put(codeKey{tenant, packed}, host)
+}
+
+func (m *MemoryStore) put(key codeKey, host proto.AllocationID) bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	if m.findHost(host) >= 0 || m.findCode(key) >= 0 {
+		return false
+	}
+	n := m.slab.add(entry{codeKey: key, host: host})
+	m.byCode.add(m.hashCode(key), n, m.codeOf)
+	m.byHost.add(m.hashHost(host), n, m.hostOf)
+	m.counts[key.tenant]++
+	return true
+}
+
+// HostOf returns the host of code, or ErrCodeNotFound.
+func (m *MemoryStore) HostOf(_ context.Context, t Tenant, code string) (proto.AllocationID, error) {
+	packed, ok := joincode.Pack(code)
+	if !ok {
+		return proto.AllocationID{}, ErrCodeNotFound
+	}
+	key := codeKey{t.Hash(), packed}
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.findCode(key)
+	if n < 0 {
+		return proto.AllocationID{}, ErrCodeNotFound
+	}
+	return m.slab.at(n).host, nil
+}
+
+// CodeOf returns the code of host, or ErrCodeNotFound when the host has none or
+// belongs to another tenant.
+func (m *MemoryStore) CodeOf(_ context.Context, t Tenant, host proto.AllocationID) (string, error) {
+	tenant := t.Hash()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.findHost(host)
+	if n < 0 || m.slab.at(n).tenant != tenant {
+		return "", ErrCodeNotFound
+	}
+	return joincode.Unpack(m.slab.at(n).code), nil
+}
+
+// Codes returns how many codes the tenant has.
+func (m *MemoryStore) Codes(_ context.Context, t Tenant) (int, error) {
+	tenant := t.Hash()
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	return m.counts[tenant], nil
+}
+
+// Forget removes the code of host, if it has one. No call holds the store's lock
+// for longer than it takes to grow one page of an index: tens of microseconds.
+func (m *MemoryStore) Forget(host proto.AllocationID) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	n := m.findHost(host)
+	if n < 0 {
+		return
+	}
+	key := m.slab.at(n).codeKey
+	m.byCode.remove(m.hashCode(key), n, m.codeOf)
+	m.byHost.remove(m.hashHost(host), n, m.hostOf)
+	m.slab.free(n)
+	if m.counts[key.tenant]--; m.counts[key.tenant] == 0 {
+		delete(m.counts, key.tenant)
+	}
+}
+
+// findCode returns the number of the code's entry, or -1. The caller holds mu.
+func (m *MemoryStore) findCode(key codeKey) int {
+	return m.byCode.find(m.hashCode(key), func(n int) bool { return m.slab.at(n).codeKey == key })
+}
+
+// findHost returns the number of the host's entry, or -1. The caller holds mu.
+func (m *MemoryStore) findHost(host proto.AllocationID) int {
+	return m.byHost.find(m.hashHost(host), func(n int) bool { return m.slab.at(n).host == host })
+}
+
+func (m *MemoryStore) hashCode(key codeKey) uint64 { return maphash.Comparable(m.seed, key) }
+
+func (m *MemoryStore) hashHost(host proto.AllocationID) uint64 { return maphash.Bytes(m.seed, host[:]) }
+
+// codeOf returns the hash of the code of entry n.
+func (m *MemoryStore) codeOf(n int) uint64 { return m.hashCode(m.slab.at(n).codeKey) }
+
+// hostOf returns the hash of the host of entry n.
+func (m *MemoryStore) hostOf(n int) uint64 { return m.hashHost(m.slab.at(n).host) }
+
+// entry is a join code and its host: 32 bytes without a pointer.
+type entry struct {
+	codeKey
+	host proto.AllocationID
+}
+
+// chunkLen is the number of entries that the slab grows by: 32 KiB, so that an
+// idle store is small and growing one never copies.
+const chunkLen = 1024
+
+// slab holds entries by number and reuses the numbers of freed entries. The zero
+// value is empty.
+type slab struct {
+	chunks []*[chunkLen]entry
+	used   int // numbers that were in use at least once
+	freed  int // head of the free list, plus one; 0: empty
+}
+
+func (s *slab) at(n int) *entry { return &s.chunks[n/chunkLen][n%chunkLen] }
+
+// add stores e and returns its number.
+func (s *slab) add(e entry) int {
+	n := s.freed - 1
+	switch {
+	case n >= 0:
+		s.freed = int(s.at(n).code)
+	default:
+		n = s.used
+		if n == len(s.chunks)*chunkLen {
+			s.chunks = append(s.chunks, new([chunkLen]entry))
+		}
+		s.used++
+	}
+	*s.at(n) = e
+	return n
+}
+
+// free removes entry n and pushes it on the free list. The code of a free entry is
+// the next free entry.
+func (s *slab) free(n int) {
+	*s.at(n) = entry{codeKey: codeKey{code: uint64(s.freed)}}
+	s.freed = n + 1
+}
+
+// An index has 1,024 pages, so that a call that grows one of them moves only a
+// thousandth of all entries.
+const (
+	pageBits = 10
+	pageMin  = 8 // cells of the smallest page, a power of two
+)
+
+// index finds entries of a slab by a hash: open addressing with linear probing
+// in pages that grow one by one. A cell is the number of an entry plus one, or 0.
+// Hashes are not stored; the caller computes them from the entries. The zero value
+// is empty.
+type index struct {
+	pages [1 << pageBits]page
+}
+
+// page is a part of an index. The number of its cells is a power of two; at most
+// three quarters of them are in use.
+type page struct {
+	cells []uint32
+	used  int
+}
+
+// pageOf returns the page of a hash: its upper bits select the page, its lower bits
+// the first cell to probe.
+func (x *index) pageOf(hash uint64) *page { return &x.pages[hash>>(64-pageBits)] }
+
+// find returns the number of the entry with that hash for which is returns true,
+// or -1.
+func (x *index) find(hash uint64, is func(n int) bool) int {
+	p := x.pageOf(hash)
+	if p.used == 0 {
+		return -1
+	}
+	mask := uint64(len(p.cells) - 1)
+	for i := hash & mask; p.cells[i] != 0; i = (i + 1) & mask {
+		if n := int(p.cells[i]) - 1; is(n) {
+			return n
+		}
+	}
+	return -1
+}
+
+// add inserts entry n, which must not be in the index. hashOf returns the hash of
+// another entry.
+func (x *index) add(hash uint64, n int, hashOf func(n int) uint64) {
+	p := x.pageOf(hash)
+	if (p.used+1)*4 > len(p.cells)*3 {
+		p.grow(hashOf)
+	}
+	p.place(hash, uint32(n+1))
+	p.used++
+}
+
+func (p *page) place(hash uint64, cell uint32) {
+	mask := uint64(len(p.cells) - 1)
+	i := hash & mask
+	for p.cells[i] != 0 {
+		i = (i + 1) & mask
+	}
+	p.cells[i] = cell
+}
+
+func (p *page) grow(hashOf func(n int) uint64) {
+	old := p.cells
+	p.cells = make([]uint32, max(pageMin, 2*len(old)))
+	for _, cell := range old {
+		if cell != 0 {
+			p.place(hashOf(int(cell)-1), cell)
+		}
+	}
+}
+
+// remove deletes entry n, which must be in the index, and moves entries behind it
+// back so that probing still reaches them. An empty page keeps no cells.
+func (x *index) remove(hash uint64, n int, hashOf func(n int) uint64) {
+	p := x.pageOf(hash)
+	if p.used--; p.used == 0 {
+		p.cells = nil
+		return
+	}
+	mask := uint64(len(p.cells) - 1)
+	hole := hash & mask
+	for p.cells[hole] != uint32(n+1) {
+		hole = (hole + 1) & mask
+	}
+	for i := (hole + 1) & mask; p.cells[i] != 0; i = (i + 1) & mask {
+		home := hashOf(int(p.cells[i])-1) & mask
+		if (i-home)&mask >= (i-hole)&mask {
+			p.cells[hole] = p.cells[i]
+			hole = i
+		}
+	}
+	p.cells[hole] = 0
+}

@@ -1,0 +1,174 @@
+// Package docs tests the Go code of the pages in this directory.
+package docs
+
+import (
+	"context"
+	"fmt"
+	"log"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// serve runs a relay on a UDP address, and its API on a listener, until ctx ends.
+func serve(ctx context.Context, udp netip.AddrPort, listener net.Listener, tokens []httpapi.Token) error {
+	master, err := alloc.NewMasterKey(nil)
+	if err != nil {
+		return err
+	}
+	id, err := alloc.NewRelayID()
+	if err != nil {
+		return err
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
+	if err != nil {
+		return err
+	}
+	var service *alloc.Service // set below; the relay calls no hook before Run
+	relay, err := engine.New(engine.Config{
+		Listen: []netip.AddrPort{udp},
+		Region: "home",
+		Hooks: engine.Hooks{
+			OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
+			OnEnd:  func(e engine.EndEvent) { service.OnEnd(e.ID) },
+		},
+	}, sealer)
+	if err != nil {
+		return err
+	}
+	service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+	})
+	if err != nil {
+		return err
+	}
+	handler, err := httpapi.New(httpapi.Config{Service: service, Tokens: tokens})
+	if err != nil {
+		return err
+	}
+	server := httpapi.NewServer(handler)
+	defer server.Close()
+	go func() { _ = server.Serve(httpapi.LimitListener(listener, httpapi.ConnLimits{})) }() // ServeTLS on the internet
+	return relay.Run(ctx)
+}
+
+// greet joins the match with the code, and returns the host's answer to a datagram.
+func greet(ctx context.Context, relay *api.Client, code string) (string, error) {
+	ticket, err := client.Redeem(ctx, relay, code) // a host calls client.Reserve
+	if err != nil {
+		return "", err
+	}
+	session, err := client.New(client.Config{Ticket: ticket})
+	if err != nil {
+		return "", err
+	}
+	defer session.Close()
+	go func() { _ = session.Run(ctx) }()
+	host, err := session.Connect(ctx) // a net.Conn
+	if err != nil {
+		return "", err
+	}
+	if _, err := host.Write([]byte("hello")); err != nil {
+		return "", err
+	}
+	answer := make([]byte, 1500)
+	n, err := host.Read(answer)
+	return string(answer[:n]), err
+}
+
+// A program runs a relay with its API. A host allocates and binds, and a player joins it
+// by the code.
+func Example() {
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	listener, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		log.Fatal(err)
+	}
+	var running sync.WaitGroup
+	running.Go(func() {
+		err := serve(ctx, netip.MustParseAddrPort("127.0.0.1:0"), listener, []httpapi.Token{
+			{Secret: "alice-0123456789", Project: "game", Environment: "live", Player: "alice"},
+			{Secret: "bob-0123456789abc", Project: "game", Environment: "live", Player: "bob"},
+		})
+		if err != nil {
+			log.Print(err)
+		}
+	})
+	defer running.Wait()
+	defer cancel()
+
+	alice := &api.Client{BaseURL: "http://" + listener.Addr().String(), Token: "alice-0123456789"}
+	bob := &api.Client{BaseURL: alice.BaseURL, Token: "bob-0123456789abc"}
+	ticket, err := client.Reserve(ctx, alice, 4, "")
+	if err != nil {
+		log.Fatal(err)
+	}
+	session, err := client.New(client.Config{Ticket: ticket})
+	if err != nil {
+		log.Fatal(err)
+	}
+	running.Go(func() { _ = session.Run(ctx) })
+	defer session.Close()
+	if err := session.Bind(ctx); err != nil {
+		log.Fatal(err)
+	}
+	code, err := alice.JoinCode(ctx, ticket.ID.String())
+	if err != nil {
+		log.Fatal(err)
+	}
+	running.Go(func() {
+		peer, err := session.Accept(ctx)
+		if err != nil {
+			log.Print(err)
+			return
+		}
+		_, _ = peer.Write([]byte("welcome"))
+	})
+	fmt.Println(greet(ctx, bob, code))
+	// Output:
+	// welcome <nil>
+}
+
+// goBlock is a block of Go code in Markdown.
+var goBlock = regexp.MustCompile("(?s)```go\n(.*?)```")
+
+// TestGoBlocks: every block of Go code in these pages is a copy of code in this file.
+func TestGoBlocks(t *testing.T) {
+	t.Parallel()
+	source, err := os.ReadFile("embedding_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	pages, err := filepath.Glob("*.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks := 0
+	for _, page := range pages {
+		text, err := os.ReadFile(page)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range goBlock.FindAllStringSubmatch(string(text), -1) {
+			blocks++
+			if !strings.Contains(string(source), m[1]) {
+				t.Errorf("%s: this block is not in embedding_test.go:\n%s", page, m[1])
+			}
+		}
+	}
+	if blocks < 2 {
+		t.Errorf("%d blocks of Go code, want 2 at least: the test reads the wrong pages", blocks)
+	}
+}
