@@ -82,10 +82,10 @@ func (p *players) adopt(next *terms) {
 		p.begins <- p.sender
 	case next.told != p.aimed:
 		p.aimed = next.told
-		p.sender.Aim(next.target)
+		p.sender.SetTarget(next.target)
 	}
 	was := p.terms.Swap(next)
-	next.verifier.TakeOver()
+	next.verifier.Activate()
 	if was.admission != nil && was.admission != next.admission {
 		was.admission.Close()
 	}

@@ -62,7 +62,7 @@ func TestCalls(t *testing.T) {
 	if st := x.server.Stats(); st.Answered != 4 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
 		t.Errorf("counts %+v", st)
 	}
-	if st := x.dialer.Stats(); st.Lines != 1 || st.Dialed != 1 || st.Lost != 0 {
+	if st := x.dialer.Stats(); st.Relays != 1 || st.Dialed != 1 || st.Lost != 0 {
 		t.Errorf("counts %+v", st)
 	}
 }
@@ -280,7 +280,7 @@ func TestStrict(t *testing.T) {
 			t.Errorf("%s: %d %s, want %s", tt.name, status, body, tt.want)
 		}
 	}
-	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().Operated != 0 {
+	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
 	if status, body := x.post(t, c, pathReserveHost, headers("10000", good), testHostOf4); status != 200 {

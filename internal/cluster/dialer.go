@@ -322,8 +322,8 @@ func (d *Dialer) dial(ctx context.Context, relay alloc.RelayID, network, addr st
 
 // DialerStats are counts since the dialer was made, and gauges of now.
 type DialerStats struct {
-	// Lines are the relays that are reached.
-	Lines int
+	// Relays are the relays that are reached.
+	Relays int
 	// Dialed counts connections that were opened.
 	Dialed uint64
 	// Lost counts reservations whose answer did not come, Cancelled those that a
@@ -346,7 +346,7 @@ func (d *Dialer) Stats() DialerStats {
 	lines := len(d.conns)
 	d.mu.Unlock()
 	return DialerStats{
-		Lines: lines, Dialed: d.counts.dialed.Load(), Lost: d.counts.lost.Load(),
+		Relays: lines, Dialed: d.counts.dialed.Load(), Lost: d.counts.lost.Load(),
 		Cancelled: d.counts.cancelled.Load(), Overflowed: d.counts.overflowed.Load(),
 		GivenUp: d.counts.givenUp.Load(), NotAfter: d.creds.notAfter(),
 	}

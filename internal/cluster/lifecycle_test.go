@@ -80,7 +80,7 @@ func TestRelaysAreForgotten(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.dialer.forget(time.Now().Add(-time.Minute))
-	if n := x.dialer.Stats().Lines; n != 1 {
+	if n := x.dialer.Stats().Relays; n != 1 {
 		t.Errorf("%d lines, want the one that was used just now", n)
 	}
 	x.dialer.mu.Lock()
@@ -91,7 +91,7 @@ func TestRelaysAreForgotten(t *testing.T) {
 	x.dialer.mu.Unlock()
 	wantUnavailable(t, call("192.0.2.1:7779"))
 	x.dialer.forget(time.Now())
-	if n := x.dialer.Stats().Lines; n != 0 {
+	if n := x.dialer.Stats().Relays; n != 0 {
 		t.Errorf("%d lines", n)
 	}
 	if err := call(x.server.Addr().String()); !errors.Is(err, alloc.ErrNotFound) {

@@ -82,7 +82,7 @@ const (
 
 // audit logs an operation and the caller that requested it.
 func (s *Server) audit(q query, what string, about ...any) {
-	s.counts.operated.Add(1)
+	s.counts.operatorCalls.Add(1)
 	s.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
 }
 

@@ -145,8 +145,8 @@ func TestOperatorDrains(t *testing.T) {
 			t.Errorf("%v arrives as %v and %v", err, drainErr, undrainErr)
 		}
 	}
-	if st := x.server.Stats(); st.Operated != 6 {
-		t.Errorf("%d calls are counted, want 6", st.Operated)
+	if st := x.server.Stats(); st.OperatorCalls != 6 {
+		t.Errorf("%d calls are counted, want 6", st.OperatorCalls)
 	}
 }
 
@@ -185,8 +185,8 @@ func TestOperatorEnds(t *testing.T) {
 	if there, err := remote.Close(patiently(t), proto.AllocationID{1: 1}); err != nil || there || !strings.Contains(x.log.String(), "kept from coming back") {
 		t.Errorf("one that may come back: %v, %v", there, err)
 	}
-	if _, live := x.relay.counts(); live != 0 || x.server.Stats().Operated != 3 {
-		t.Errorf("%d are left, %d calls are counted", live, x.server.Stats().Operated)
+	if _, live := x.relay.counts(); live != 0 || x.server.Stats().OperatorCalls != 3 {
+		t.Errorf("%d are left, %d calls are counted", live, x.server.Stats().OperatorCalls)
 	}
 	nobody := fleet.Node{Relay: otherRelay, Control: x.server.Addr().String()}
 	_, err = x.dialer.Operator(nobody).Close(patiently(t), host.ID)

@@ -149,7 +149,7 @@ func (s *Server) newHTTP() *http.Server {
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, connSince{}, time.Now())
 		},
-		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.complaints),
+		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.serverErrors),
 		Protocols: new(http.Protocols),
 	}
 	h.Protocols.SetHTTP1(true)
@@ -248,24 +248,24 @@ type ServerStats struct {
 	// Cancelled counts the keys that were cancelled, Ended the reservations that
 	// were ended for it, or because they came too late.
 	Cancelled, Ended uint64
-	// Operated counts what operators had the relay do.
-	Operated uint64
+	// OperatorCalls counts what operators had the relay do.
+	OperatorCalls uint64
 	// Running and Remembered are the reservations under way, and the outcomes
 	// that are remembered. Forgotten counts those forgotten before their time
 	// (at most 32,768 are remembered).
 	Running, Remembered int
 	Forgotten           uint64
-	// Complaints counts what the HTTP server had to say, most of it failed
+	// ServerErrors counts what the HTTP server had to say, most of it failed
 	// handshakes; ConnsRefused the connections beyond the limits.
-	Complaints, ConnsRefused uint64
+	ServerErrors, ConnsRefused uint64
 	// NotAfter is when the certificate in force ends.
 	NotAfter time.Time
 }
 
 // serverCounts may be changed by any goroutine.
 type serverCounts struct {
-	answered, reserved, repeated, cancelled, ended, operated atomic.Uint64
-	complaints, connsRefused                                 atomic.Uint64
+	answered, reserved, repeated, cancelled, ended, operatorCalls atomic.Uint64
+	serverErrors, connsRefused                                    atomic.Uint64
 
 	mu        sync.Mutex // guards byVerdict, whose names are those of verdict.go
 	byVerdict map[string]uint64
@@ -286,7 +286,7 @@ func (s *Server) Stats() ServerStats {
 		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
 		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
 		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
-		Operated: s.counts.operated.Load(), Complaints: s.counts.complaints.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		OperatorCalls: s.counts.operatorCalls.Load(), ServerErrors: s.counts.serverErrors.Load(), ConnsRefused: s.counts.connsRefused.Load(),
 		NotAfter: s.creds.notAfter(),
 	}
 	st.Running, st.Remembered, st.Forgotten = s.attemptTable.sizes()
@@ -323,7 +323,7 @@ func (c *rateLimitedLog) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.last) >= logInterval {
 		c.last = now
-		c.logger.Warn("the cluster listener refused a caller", "why", strings.TrimSpace(string(p)), "complaints", all)
+		c.logger.Warn("the cluster listener refused a caller", "why", strings.TrimSpace(string(p)), "errors", all)
 	}
 	return len(p), nil
 }

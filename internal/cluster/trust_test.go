@@ -106,7 +106,7 @@ func TestCallersAreChecked(t *testing.T) {
 	}
 	// The listener tells after the caller has heard.
 	testkit.Within(t, patient, "somebody is told", func() bool {
-		return x.server.Stats().Complaints > 0 && strings.Contains(x.log.String(), "refused a caller")
+		return x.server.Stats().ServerErrors > 0 && strings.Contains(x.log.String(), "refused a caller")
 	})
 }
 
@@ -180,7 +180,7 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 			asked <- struct{}{}
 			_, _ = w.Write([]byte("{}"))
 		}),
-		ErrorLog: newRateLimitedLog(slog.New(slog.DiscardHandler), &new(serverCounts).complaints),
+		ErrorLog: newRateLimitedLog(slog.New(slog.DiscardHandler), &new(serverCounts).serverErrors),
 	}
 	done := make(chan struct{})
 	go func() {

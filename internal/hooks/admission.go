@@ -32,8 +32,8 @@ const (
 	maxReason = 200     // bytes of a reason
 )
 
-// Question is what an admission program is asked.
-type Question struct {
+// Request is what an admission program is asked.
+type Request struct {
 	Call        string `json:"call"` // "allocate" or "join"
 	Project     string `json:"project"`
 	Environment string `json:"environment"`
@@ -150,7 +150,7 @@ type verdict struct {
 }
 
 // ask waits for a place and then for the answer.
-func (a *Admission) ask(ctx context.Context, q Question) (verdict, error) {
+func (a *Admission) ask(ctx context.Context, q Request) (verdict, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	select {
@@ -193,8 +193,8 @@ func parseVerdict(body []byte) (verdict, error) {
 }
 
 // question tells the program what is asked for.
-func question(q alloc.AdmissionRequest) Question {
-	out := Question{
+func question(q alloc.AdmissionRequest) Request {
+	out := Request{
 		Call: "allocate", Kind: kindOf(q.Caller), Player: q.Caller.Player,
 		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,
 		Region: q.Region, MaxConnections: q.MaxConnections,
@@ -232,15 +232,15 @@ func clean(reason string) string {
 // AdmissionStats are counts since the start.
 type AdmissionStats struct {
 	Allowed, Denied uint64
-	Unanswered      uint64 // asked, and no answer
-	Unasked         uint64 // not asked, after too many without an answer
-	Resting         bool
+	Failed          uint64 // asked, and no answer
+	Skipped         uint64 // not asked, after too many without an answer
+	BreakerOpen     bool
 }
 
 // Stats returns the counts.
 func (a *Admission) Stats() AdmissionStats {
 	return AdmissionStats{
-		Allowed: a.allowed.Load(), Denied: a.denied.Load(), Unanswered: a.unanswered.Load(), Unasked: a.unasked.Load(),
-		Resting: a.breaker.resting(a.cfg.Now()),
+		Allowed: a.allowed.Load(), Denied: a.denied.Load(), Failed: a.unanswered.Load(), Skipped: a.unasked.Load(),
+		BreakerOpen: a.breaker.resting(a.cfg.Now()),
 	}
 }

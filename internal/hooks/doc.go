@@ -7,7 +7,7 @@
 //
 // # Admission
 //
-// A POST with a [Question] as JSON, answered with 200 and
+// A POST with a [Request] as JSON, answered with 200 and
 //
 //	{"allow": true}
 //	{"allow": false, "reason": "banned until Friday"}
@@ -27,7 +27,7 @@
 // or none within 5 s, has it sent again after 1, 2, 4 and 8 s, and then dropped;
 // 4,096 events wait in memory, further ones are dropped. Both are counted. Events may
 // come twice, in any order, and are lost when the process ends. The id says which
-// are the same one. [Webhooks.Aim] sends what waits, and all that comes, to another
+// are the same one. [Webhooks.SetTarget] sends what waits, and all that comes, to another
 // program or under another secret.
 //
 // # The signature

@@ -197,7 +197,7 @@ func TestAnswers(t *testing.T) {
 			case err != nil:
 				t.Errorf("%s, open %v: %v", name, open, err)
 			}
-			if want := uint64(1); c.none && a.Stats().Unanswered != want {
+			if want := uint64(1); c.none && a.Stats().Failed != want {
 				t.Errorf("%s: %+v", name, a.Stats())
 			}
 		}
@@ -215,7 +215,7 @@ func TestBreaker(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	if got := a.Stats(); p.heard() != breakAfter || got != (AdmissionStats{Unanswered: breakAfter, Unasked: 100 - breakAfter, Resting: true}) {
+	if got := a.Stats(); p.heard() != breakAfter || got != (AdmissionStats{Failed: breakAfter, Skipped: 100 - breakAfter, BreakerOpen: true}) {
 		t.Errorf("%d questions, %+v", p.heard(), got)
 	}
 	clock = clock.Add(breakFor)
@@ -418,7 +418,7 @@ func TestAim(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Aim(target)
+	w.SetTarget(target)
 	w.Send(Event{Type: Left})
 	close(release)
 	testkit.Eventually(t, "all three", func() bool { return w.Stats().Sent == 3 })

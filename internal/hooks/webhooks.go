@@ -212,6 +212,6 @@ func NewTarget(cfg WebhookConfig) (*Target, error) {
 	return &Target{e, cfg.Secret}, nil
 }
 
-// Aim sends to t from the next attempt on, queued events included. An attempt in
+// SetTarget sends to t from the next attempt on, queued events included. An attempt in
 // progress completes at the old target.
-func (w *Webhooks) Aim(t *Target) { w.target.Swap(t).endpoint.Close() }
+func (w *Webhooks) SetTarget(t *Target) { w.target.Swap(t).endpoint.Close() }

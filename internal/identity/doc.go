@@ -37,7 +37,7 @@
 // # Other issuers
 //
 // A [Verifier] does not change. [Verifier.With] makes one for other issuers, which
-// has the keys already that the first one has fetched, and [Verifier.TakeOver] has
+// has the keys already that the first one has fetched, and [Verifier.Activate] has
 // them kept fresh from then on, with the same Run. The keys of an issuer that
 // stays are not fetched again for it, and who leaves is not asked any more.
 //

@@ -108,7 +108,7 @@ func TestMint(t *testing.T) {
 	for _, server := range []bool{false, true} {
 		who := anna
 		who.Server = server
-		token, err := Mint(Minting{Secret: secret, Who: who, For: time.Hour, Now: now})
+		token, err := Mint(MintRequest{Secret: secret, Identity: who, Valid: time.Hour, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -116,15 +116,15 @@ func TestMint(t *testing.T) {
 			t.Errorf("%+v, %v, want %+v", got, err, who)
 		}
 	}
-	for name, change := range map[string]func(*Minting){
-		"secret":      func(m *Minting) { m.Secret = secret[1:] },
-		"project":     func(m *Minting) { m.Who.Tenant.Project = "" },
-		"long":        func(m *Minting) { m.Who.Tenant.Environment = strings.Repeat("x", 57) },
-		"player":      func(m *Minting) { m.Who.Player = "a\nb" },
-		"no time":     func(m *Minting) { m.For = 0 },
-		"environment": func(m *Minting) { m.Who.Tenant.Environment = "" },
+	for name, change := range map[string]func(*MintRequest){
+		"secret":      func(m *MintRequest) { m.Secret = secret[1:] },
+		"project":     func(m *MintRequest) { m.Identity.Tenant.Project = "" },
+		"long":        func(m *MintRequest) { m.Identity.Tenant.Environment = strings.Repeat("x", 57) },
+		"player":      func(m *MintRequest) { m.Identity.Player = "a\nb" },
+		"no time":     func(m *MintRequest) { m.Valid = 0 },
+		"environment": func(m *MintRequest) { m.Identity.Tenant.Environment = "" },
 	} {
-		m := Minting{Secret: secret, Who: anna, For: time.Hour, Now: now}
+		m := MintRequest{Secret: secret, Identity: anna, Valid: time.Hour, Now: now}
 		change(&m)
 		if token, err := Mint(m); !errors.Is(err, ErrConfig) || token != "" {
 			t.Errorf("%s: %v", name, err)

@@ -47,7 +47,7 @@ func TestTakeOver(t *testing.T) {
 	if err := from(t, after, "stays"); err != nil {
 		t.Errorf("the keys that were there: %v", err)
 	}
-	after.TakeOver()
+	after.Activate()
 	for issuer, want := range map[string]error{"stays": nil, "comes": nil, "leaves": ErrIssuer} {
 		if err := from(t, after, issuer); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", issuer, err, want)
@@ -73,7 +73,7 @@ func TestTakeOverStops(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.TakeOver()
+	next.Activate()
 	select {
 	case <-gone:
 	case <-time.After(20 * time.Second):
@@ -106,7 +106,7 @@ func TestNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.TakeOver()
+	next.Activate()
 	if err := from(t, next, iss); err != nil {
 		t.Errorf("with one: %v", err)
 	}
@@ -149,7 +149,7 @@ func TestTakeOverUnderWay(t *testing.T) {
 		mu.Lock()
 		v = next
 		mu.Unlock()
-		next.TakeOver()
+		next.Activate()
 	}
 	callers.Wait()
 }

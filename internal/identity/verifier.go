@@ -54,14 +54,14 @@ func New(cfg Config) (*Verifier, error) {
 	v := &Verifier{cfg: cfg, pool: newPool()}
 	v, err := v.With(cfg.Issuers)
 	if err == nil {
-		v.TakeOver()
+		v.Activate()
 	}
 	return v, err
 }
 
 // With returns a verifier that trusts these issuers and is like v otherwise, or
 // an error as New does. Keys that v has fetched from a URL of theirs are its keys
-// too. Nothing else is fetched before TakeOver, and v does not change.
+// too. Nothing else is fetched before Activate, and v does not change.
 func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	next := &Verifier{
 		cfg: v.cfg, pool: v.pool, issuers: make(map[string]*issuer), sources: make(map[string]*source),
@@ -79,9 +79,9 @@ func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	return next, nil
 }
 
-// TakeOver has Run, that of v or of any it was made of, keep the keys of v fresh
+// Activate has Run, that of v or of any it was made of, keep the keys of v fresh
 // and of no other. What another one verifies at that moment ends as it began.
-func (v *Verifier) TakeOver() { v.pool.enforce(v.sources) }
+func (v *Verifier) Activate() { v.pool.enforce(v.sources) }
 
 // trust adds a rule. Sources that are there already are taken from former.
 func (v *Verifier) trust(rule Issuer, former map[string]*source) (err error) {

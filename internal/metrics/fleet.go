@@ -48,14 +48,14 @@ func (p *page) store(st redisstore.Stats) {
 }
 
 func (p *page) announcer(st fleet.AnnouncerStats) {
-	p.single("ferry_announcer_beats_total", counter, "Heartbeats that the store has taken.", st.Beats)
+	p.single("ferry_announcer_beats_total", counter, "Heartbeats that the store has taken.", st.Heartbeats)
 	p.single("ferry_announcer_failed_total", counter, "Calls of the announcer that failed.", st.Failed)
 	p.single("ferry_announcer_holds_total", counter, "Calls that told the store of hosts.", st.Holds)
 	p.single("ferry_announcer_held_total", counter, "Hosts that it was told of in them, each time anew.", st.Held)
 	p.single("ferry_announcer_drops_total", counter, "Calls that told the store of ends.", st.Drops)
 	p.family("ferry_announcer_untold_total", counter, "Hosts and ends of which the store is not told, since there were too many to remember.")
-	p.sample("ferry_announcer_untold_total", st.Unheld, "what", "hosts")
-	p.sample("ferry_announcer_untold_total", st.Forgotten, "what", "ends")
+	p.sample("ferry_announcer_untold_total", st.HostsDropped, "what", "hosts")
+	p.sample("ferry_announcer_untold_total", st.EndsDropped, "what", "ends")
 	p.single("ferry_announcer_ends", gauge, "Ends that the store is yet to be told of.", count(st.Ends))
 	p.single("ferry_announcer_hosts", gauge, "Hosts that the store is told of.", count(st.Hosts))
 	p.single("ferry_announcer_lost_codes_total", counter, "Join codes that lead to another host, since the store had lost them.", st.Lost)
@@ -70,13 +70,13 @@ func (p *page) cluster(st cluster.ServerStats) {
 	p.single("ferry_cluster_reserved_total", counter, "Reservations that were made for API processes.", st.Reserved)
 	p.single("ferry_cluster_repeated_total", counter, "Calls that were answered with the outcome of an earlier one with the same key.", st.Repeated)
 	p.single("ferry_cluster_cancelled_total", counter, "Keys that API processes cancelled.", st.Cancelled)
-	p.single("ferry_cluster_operated_total", counter, "Calls of operators that were done.", st.Operated)
+	p.single("ferry_cluster_operated_total", counter, "Calls of operators that were done.", st.OperatorCalls)
 	p.single("ferry_cluster_running", gauge, "Reservations under way.", count(st.Running))
 	p.single("ferry_cluster_remembered", gauge, "Outcomes that are remembered for calls that are repeated.", count(st.Remembered))
 	p.single("ferry_cluster_forgotten_total", counter, "Outcomes that were forgotten before their time, since there were too many.", st.Forgotten)
 	p.single("ferry_cluster_connections_refused_total", counter, "Connections of API processes beyond the limits.", st.ConnsRefused)
 	p.single("ferry_cluster_ended_total", counter, "Reservations that were ended since nobody had heard of them.", st.Ended)
-	p.single("ferry_cluster_complaints_total", counter, "Callers that did not get past the handshake.", st.Complaints)
+	p.single("ferry_cluster_complaints_total", counter, "Callers that did not get past the handshake.", st.ServerErrors)
 	p.certificate(st.NotAfter)
 }
 
@@ -88,7 +88,7 @@ func (p *page) fleet(st fleet.Stats) {
 	p.family("ferry_fleet_refused_total", counter, "Hosts that were not, by the reason.")
 	p.sample("ferry_fleet_refused_total", st.Refused, "reason", "full")
 	p.sample("ferry_fleet_refused_total", st.Unavailable, "reason", "unavailable")
-	p.sample("ferry_fleet_refused_total", st.Homeless, "reason", "store")
+	p.sample("ferry_fleet_refused_total", st.HomeErrors, "reason", "store")
 	p.family("ferry_fleet_tries_failed_total", counter, "Relays that were asked for a host and did not take it, by the reason.")
 	p.sample("ferry_fleet_tries_failed_total", st.Full, "reason", "full")
 	p.sample("ferry_fleet_tries_failed_total", st.Draining, "reason", "draining")
@@ -103,7 +103,7 @@ func (p *page) fleet(st fleet.Stats) {
 
 func (p *page) dialer(st cluster.DialerStats) {
 	p.single("ferry_cluster_dialed_total", counter, "Connections to relays that were opened.", st.Dialed)
-	p.single("ferry_cluster_lines", gauge, "Relays that are reached.", count(st.Lines))
+	p.single("ferry_cluster_lines", gauge, "Relays that are reached.", count(st.Relays))
 	p.single("ferry_cluster_lost_total", counter, "Reservations whose answer did not come.", st.Lost)
 	p.single("ferry_cluster_taken_back_total", counter, "Of them, those that their relay has taken back since.", st.Cancelled)
 	p.single("ferry_cluster_given_up_total", counter, "Of them, those that were left to lapse.", st.GivenUp+st.Overflowed)

@@ -50,9 +50,9 @@ func (p *page) admission(st *hooks.AdmissionStats) {
 	p.family("ferry_admission_questions_total", counter, "Reservations about which the operator's program had to be asked, by its answer; unanswered without one, unasked while it rests.")
 	p.sample("ferry_admission_questions_total", st.Allowed, "answer", "allowed")
 	p.sample("ferry_admission_questions_total", st.Denied, "answer", "denied")
-	p.sample("ferry_admission_questions_total", st.Unanswered, "answer", "unanswered")
-	p.sample("ferry_admission_questions_total", st.Unasked, "answer", "unasked")
-	p.single("ferry_admission_resting", gauge, "1 while the program is not asked, since it failed too often.", truth(st.Resting))
+	p.sample("ferry_admission_questions_total", st.Failed, "answer", "unanswered")
+	p.sample("ferry_admission_questions_total", st.Skipped, "answer", "unasked")
+	p.single("ferry_admission_resting", gauge, "1 while the program is not asked, since it failed too often.", truth(st.BreakerOpen))
 }
 
 func (p *page) webhooks(st *hooks.WebhookStats) {

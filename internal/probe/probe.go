@@ -13,9 +13,9 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 )
 
-// ErrNobody is the verdict on a client that was never connected, and on a server
+// ErrNeverConnected is the verdict on a client that was never connected, and on a server
 // with Once that nobody connected to.
-var ErrNobody = errors.New("probe: there never was a connection")
+var ErrNeverConnected = errors.New("probe: there never was a connection")
 
 // side is a server or a client in one of the dialects.
 type side interface {
@@ -115,7 +115,7 @@ func (p *probing) run(ctx context.Context) error {
 // verdict is what a probe that has run its time came to.
 func (p *probing) verdict() error {
 	if !p.connected && (p.Once || !p.serves()) {
-		return ErrNobody
+		return ErrNeverConnected
 	}
 	return nil
 }

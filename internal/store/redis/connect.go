@@ -99,10 +99,10 @@ type nowhere struct{}
 func (nowhere) Network() string { return "none" }
 func (nowhere) String() string  { return "none" }
 
-// LogTo has the client library write what it says about connections and
+// SetLogger has the client library write what it says about connections and
 // sentinels to l, at the level of debugging, and not to the standard error
 // output. It holds for the whole process, so main calls it, once.
-func LogTo(l *slog.Logger) { redis.SetLogger(libraryLog{l}) }
+func SetLogger(l *slog.Logger) { redis.SetLogger(libraryLog{l}) }
 
 type libraryLog struct{ to *slog.Logger }
 

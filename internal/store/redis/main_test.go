@@ -13,7 +13,7 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	LogTo(slog.New(slog.DiscardHandler))
+	SetLogger(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
 
