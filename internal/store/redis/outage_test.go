@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
@@ -256,10 +258,9 @@ func TestRunFinishes(t *testing.T) {
 	}
 }
 
-// TestTakeDoesNotLook: whoever counts does not wait for a store that is gone,
-// also when it is time to see whether it is back: the call that a player came
-// for does.
-func TestTakeDoesNotLook(t *testing.T) {
+// TestTakeDoesNotProbe checks that Take does not wait for an unavailable store, even when
+// the breaker permits a call. The call that the player asked for does.
+func TestTakeDoesNotProbe(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)
@@ -267,9 +268,7 @@ func TestTakeDoesNotLook(t *testing.T) {
 	for range failuresAlone {
 		_ = s.Ping(t.Context())
 	}
-	s.breaker.mu.Lock()
-	s.breaker.next = time.Time{}
-	s.breaker.mu.Unlock()
+	testkit.Eventually(t, "the breaker to permit a call", func() bool { return s.breaker.State() == gobreaker.StateHalfOpen })
 	before := s.Stats()
 	if _, _, err := s.Take(t.Context(), "key", 1000); !unavailable(err) || !before.Open {
 		t.Errorf("Take without a store: %v; %+v", err, before)
@@ -281,6 +280,6 @@ func TestTakeDoesNotLook(t *testing.T) {
 		t.Errorf("Ping without a store: %v", err)
 	}
 	if got := s.Stats(); got.Calls != before.Calls+1 {
-		t.Errorf("Ping did not look: %+v, before %+v", got, before)
+		t.Errorf("Ping did not probe: %+v, before %+v", got, before)
 	}
 }

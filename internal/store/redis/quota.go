@@ -105,9 +105,9 @@ func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, r
 	if perMinute <= 0 {
 		return false, time.Minute, nil
 	}
-	// It is asked before whatever a player came for, which then waits for the
-	// store if it is time to look: one wait of the two is enough.
-	if open, _, _, _ := s.breaker.stats(); open {
+	// The call that follows it probes the store if the breaker permits: one of the two
+	// waits is enough for the player.
+	if s.isOpen() {
 		return false, 0, errOpen
 	}
 	each := max(time.Minute.Microseconds()/int64(perMinute), 1)

@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
@@ -31,7 +32,9 @@ type Store struct {
 	timeout time.Duration
 	holdFor time.Duration
 	logger  *slog.Logger
-	breaker breaker
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	// lastError is the latest failure of a call. The lock of the breaker guards it.
+	lastError error
 
 	forget chan proto.AllocationID // to Run
 
@@ -43,6 +46,9 @@ type Store struct {
 	damaged   atomic.Uint64
 	forgotten atomic.Uint64
 	overflow  atomic.Uint64
+	opened    atomic.Uint64
+	closed    atomic.Uint64
+	refused   atomic.Uint64
 }
 
 // New returns the store at c.URL. It opens no connection; [Store.Ping] tells
@@ -55,17 +61,18 @@ func New(c Config) (*Store, error) {
 	if err != nil {
 		return nil, err
 	}
-	failures := failuresAlone
+	failures := uint32(failuresAlone)
 	if address.Kind == Cluster {
 		failures = failuresCluster
 	}
-	return &Store{
+	s := &Store{
 		client: connect(address, c), kind: address.Kind, keys: keys{c.prefix()},
 		timeout: c.timeout(), holdFor: c.holdFor(), logger: c.logger(),
-		breaker:   breaker{failures: failures},
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
-	}, nil
+	}
+	s.breaker = s.newBreaker(failures)
+	return s, nil
 }
 
 // Close ends all connections. Calls fail from there on.
@@ -103,8 +110,8 @@ func (s *Store) Stats() Stats {
 	st := Stats{
 		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(),
 		Forgotten: s.forgotten.Load(), Overflow: s.overflow.Load(),
+		Open: s.isOpen(), Opened: s.opened.Load(), Closed: s.closed.Load(), Refused: s.refused.Load(),
 	}
-	st.Open, st.Opened, st.Closed, st.Refused = s.breaker.stats()
 	if pool, ok := s.client.(*redis.Client); ok { // A cluster's may ask the servers.
 		p := pool.PoolStats()
 		st.Connections, st.Idle = int(p.TotalConns), int(p.IdleConns)
