@@ -87,7 +87,7 @@ func (s *Store) do(ctx context.Context, what string, call func(context.Context) 
 // jitter returns a random duration between d/2 and d.
 func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// run runs one script and returns what it returned.
+// run runs one script and returns its result.
 func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (reply any, err error) {
 	err = s.do(ctx, what, func(ctx context.Context) error {
 		reply, err = sc.Run(ctx, s.client, keys, args...).Result()
@@ -96,7 +96,7 @@ func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []s
 	return reply, err
 }
 
-// number runs one script that returns a number.
+// number runs one script whose result is a number.
 func (s *Store) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
 	reply, err := s.run(ctx, what, sc, keys, args...)
 	if err != nil {
@@ -117,8 +117,8 @@ type invocation struct {
 	args   []any
 }
 
-// runAll runs many scripts in one go and returns what each returned. A server
-// that does not know a script, as after a restart, is sent those again in full.
+// runAll runs scripts in one pipeline and returns their results. Scripts that the
+// server does not know, as after a restart, are sent again with their text.
 func (s *Store) runAll(ctx context.Context, what string, all []invocation) ([]any, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -146,8 +146,8 @@ func (s *Store) runAll(ctx context.Context, what string, all []invocation) ([]an
 	return replies, err
 }
 
-// runInFull runs the scripts of all that have the given numbers, sending their
-// text, and writes down what they returned.
+// runInFull runs the scripts with the given indexes, sends their text, and stores their
+// results in replies.
 func (s *Store) runInFull(ctx context.Context, all []invocation, numbers []int, replies []any) error {
 	if len(numbers) == 0 {
 		return nil

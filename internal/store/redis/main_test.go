@@ -17,8 +17,8 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
-// patient is a time-out for tests that are not about it.
-const patient = 20 * time.Second
+// testTimeout is a time-out for tests that are not about it.
+const testTimeout = 20 * time.Second
 
 // tenant is the tenant of most tests.
 var tenant = alloc.Tenant{Project: "game", Environment: "production"}

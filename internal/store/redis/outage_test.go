@@ -74,7 +74,7 @@ func TestOutage(t *testing.T) {
 			wantUp(t, s)
 			before := s.Stats()
 			away.begin(server)
-			stood := standstill()
+			stood := watchStalls()
 			slowest := outage(t, s, 3*time.Second)
 			stoodStill := stood()
 			during := s.Stats()
@@ -98,9 +98,9 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// standstill watches for how long this process gets no time from the machine.
+// watchStalls watches for how long this process gets no time from the machine.
 // What it returns ends that and returns the longest time.
-func standstill() (end func() time.Duration) {
+func watchStalls() (end func() time.Duration) {
 	const pause = 5 * time.Millisecond
 	quit, longest := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -151,10 +151,10 @@ func outage(t *testing.T, s *Store, d time.Duration) time.Duration {
 	return time.Duration(slowest.Load())
 }
 
-// TestCallerLeaves: a caller that leaves says nothing about the store.
-func TestCallerLeaves(t *testing.T) {
+// TestCallerCancels: a caller that leaves says nothing about the store.
+func TestCallerCancels(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 * failuresAlone {
@@ -183,7 +183,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 		return ""
 	})
 	const many = 3 * batch
-	put := open(t, Config{URL: server.URL, Timeout: patient})
+	put := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range many {
 		if ok, err := put.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -219,7 +219,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 // a store that is gone keeps nobody.
 func TestRunFinishes(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := New(Config{URL: server.URL, Timeout: patient})
+	s, err := New(Config{URL: server.URL, Timeout: testTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -243,7 +243,7 @@ func TestRunFinishes(t *testing.T) {
 		if left == 0 && err == nil {
 			return ""
 		}
-		if took < lastWords {
+		if took < finishTimeout {
 			t.Fatalf("%d codes are left after %v, %v", left, took, err)
 		}
 		for n := range many { // A busy machine had no time for all of them.

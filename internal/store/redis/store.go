@@ -21,10 +21,9 @@ var (
 	_ fleet.Registry  = (*Store)(nil)
 )
 
-// Store is the state of a fleet in Redis. Its methods may be called from
-// several goroutines. All calls but Forget wait for the servers for at most
-// Config.Timeout; what they could not do fails with an error that wraps
-// alloc.ErrStoreUnavailable, at once while the breaker is open.
+// Store is the state of a fleet in Redis. Its methods may be called concurrently. All
+// calls but Forget wait for the servers for at most Config.Timeout. They fail with an
+// error that wraps alloc.ErrStoreUnavailable, at once while the breaker is open.
 type Store struct {
 	client  redis.UniversalClient
 	kind    Kind
@@ -51,12 +50,13 @@ type Store struct {
 	refused   atomic.Uint64
 }
 
-// New returns the store at c.URL. It opens no connection; [Store.Ping] tells
-// whether there is an answer. Close gives back what calls have opened.
+// New returns the store at c.URL. It opens no connection; [Store.Ping] does. Close
+// closes the connections.
 func New(c Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	c = c.withDefaults()
 	address, err := ParseURL(c.URL)
 	if err != nil {
 		return nil, err
@@ -66,8 +66,8 @@ func New(c Config) (*Store, error) {
 		failures = failuresCluster
 	}
 	s := &Store{
-		client: connect(address, c), kind: address.Kind, keys: keys{c.prefix()},
-		timeout: c.timeout(), holdFor: c.holdFor(), logger: c.logger(),
+		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
+		timeout: c.Timeout, holdFor: c.HoldFor, logger: c.Logger,
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
 	}
@@ -83,7 +83,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping looks whether the store answers.
+// Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.do(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
 }
@@ -105,7 +105,7 @@ type Stats struct {
 	Connections, Idle int
 }
 
-// Stats returns the numbers so far. It does not wait for the store.
+// Stats returns the counts. It does not wait for the store.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(),
