@@ -8,7 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Node is what a relay announces about itself.
+// Node is the announcement of a relay.
 type Node struct {
 	// Relay names it for as long as its master key lives, Boot this run of it.
 	Relay alloc.RelayID
@@ -38,7 +38,7 @@ type Node struct {
 	RecoverFor time.Duration
 }
 
-// Seen is a node as the store has it.
+// Seen is a node as the store returns it.
 type Seen struct {
 	Node
 	// Age is the time since its last heartbeat, by the store's clock.
@@ -51,8 +51,7 @@ const (
 	DeadAfter      = 3 * HeartbeatEvery
 )
 
-// Registry is where relays announce themselves. Its methods may be called from
-// several goroutines.
+// Registry holds the announcements of relays. Its methods may be called concurrently.
 type Registry interface {
 	// Announce writes the node's entry and its age, 0. It reports whether the
 	// store still has what the run of this relay announced before: false means
@@ -68,7 +67,7 @@ type Registry interface {
 	Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error
 }
 
-// Home is the relay that holds an allocation, and the run of it that made it.
+// Home is the relay that holds an allocation, and the run of the relay that made it.
 type Home struct {
 	Relay alloc.RelayID
 	Boot  uint64
@@ -87,9 +86,8 @@ type Held struct {
 // It outlasts a relay's death by its recovery window.
 const HoldFor = 3 * time.Minute
 
-// Directory is where hosts and their join codes live in a fleet. What alloc.Store
-// does for a code, it does for all API processes together. Its methods may be
-// called from several goroutines.
+// Directory holds the hosts of a fleet and their join codes, for all API processes. Its
+// methods may be called concurrently.
 type Directory interface {
 	alloc.Store
 	// SetHome remembers for HoldFor where a new host is.
@@ -106,17 +104,16 @@ type Directory interface {
 	Drop(ctx context.Context, home Home, held []Held) error
 }
 
-// Dialer reaches the relays of a fleet. Its methods may be called from several
-// goroutines.
+// Dialer connects to the relays of a fleet. Its methods may be called concurrently.
 type Dialer interface {
 	// Relay returns the relay with that control address. It does not connect:
 	// the calls do, and keep what they have opened.
 	Relay(n Node) Remote
 }
 
-// Remote is a relay of the fleet as the API reaches it. Besides the errors of
-// alloc.Relay all its calls return alloc.ErrUnavailable for a relay that did not
-// answer in time. A reservation whose answer was lost is cancelled.
+// Remote is a relay of the fleet as the API calls it. Besides the errors of alloc.Relay
+// all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
+// reservation whose answer was lost is cancelled.
 type Remote interface {
 	alloc.Relay
 	// KeepCode tells the relay the code of its host, so that it outlives crashes
@@ -124,9 +121,8 @@ type Remote interface {
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
 }
 
-// Ender is a [Remote] that can also end a reservation which it has answered,
-// for a caller that cannot use it after all. One that is no Ender leaves it to
-// expire unbound. Errors: alloc.ErrNotFound.
+// Ender is a [Remote] that can end a reservation which its caller cannot use. Without
+// it the reservation expires unbound. Errors: alloc.ErrNotFound.
 type Ender interface {
 	End(ctx context.Context, host proto.AllocationID) error
 }
