@@ -10,31 +10,31 @@ import (
 
 // Node is the announcement of a relay.
 type Node struct {
-	// Relay names it for as long as its master key lives, Boot this run of it.
+	// Relay is the id of the relay, which lasts as long as its master key. Boot
+	// identifies its current run.
 	Relay alloc.RelayID
 	Boot  uint64
-	// Region is the id of the region that it stands in, Description the region's
-	// name for people, QoSAddress where it answers probes, host:port or empty.
+	// Region is the id of its region, Description the display name of the region,
+	// QoSAddress the host:port that answers latency probes, or empty.
 	Region, Description, QoSAddress string
 	// Control is host:port of its cluster listener.
 	Control string
-	// Endpoints are those that clients get.
+	// Endpoints are the addresses for clients.
 	Endpoints []alloc.ServerEndpoint
-	// Seats is how many players it takes, hosts among them, Taken how many are
-	// promised: a host and the players it asked for, whether they came or not.
+	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
+	// one per host plus its maxConnections.
 	Seats, Taken int
-	// Load is the busiest of its workers' part of a processor, 0 to 1.
+	// Load is the processor usage of its busiest worker, 0 to 1.
 	Load float64
 	// Players and Matches are the allocations and the hosts that are bound.
 	Players, Matches int
 	// Version is that of the program.
 	Version string
-	// Draining says that it takes no new hosts.
+	// Draining means that it accepts no new hosts.
 	Draining bool
-	// Healing says that the store may not know all hosts of the relay yet: what
-	// it does not have may be one of them.
+	// Healing means that the store may not have all hosts of the relay yet.
 	Healing bool
-	// RecoverFor is how long after a restart it lets players come back.
+	// RecoverFor is the time after a restart in which its players may return.
 	RecoverFor time.Duration
 }
 
@@ -62,8 +62,7 @@ type Registry interface {
 	// Nodes returns all entries, those of dead relays too, for as long as
 	// their RecoverFor and DeadAfter together and a minute more.
 	Nodes(ctx context.Context) ([]Seen, error)
-	// Withdraw removes the entry of a relay that ends on purpose and comes back
-	// no more, if it is still that boot's.
+	// Withdraw removes the entry of a relay that shuts down, if it is of that boot.
 	Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error
 }
 
@@ -90,9 +89,9 @@ const HoldFor = 3 * time.Minute
 // methods may be called concurrently.
 type Directory interface {
 	alloc.Store
-	// SetHome remembers for HoldFor where a new host is.
+	// SetHome stores the home of a new host for HoldFor.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
-	// HomeOf returns it, or alloc.ErrNotFound.
+	// HomeOf returns the home of a host, or alloc.ErrNotFound.
 	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
 	// Hold makes hosts and codes last for another HoldFor, and puts back those
 	// that the store has lost. A code that leads to another host by now goes to
@@ -116,8 +115,8 @@ type Dialer interface {
 // reservation whose answer was lost is cancelled.
 type Remote interface {
 	alloc.Relay
-	// KeepCode tells the relay the code of its host, so that it outlives crashes
-	// of either. Errors: alloc.ErrNotFound.
+	// KeepCode sends the code of a host to its relay, so that the code survives
+	// crashes. Errors: alloc.ErrNotFound.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
 }
 

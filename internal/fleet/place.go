@@ -26,7 +26,7 @@ type Request struct {
 	// Prefer are the regions in which it should be rather than elsewhere, the
 	// best one first. They count where Region is empty.
 	Prefer []string
-	// Seats is how many players it brings: itself, and those whom it may take.
+	// Seats is the number of seats: one for the host, and its maxConnections.
 	Seats int
 }
 

@@ -79,14 +79,14 @@ type probing struct {
 	out  *printer
 	sim  *netsim.Sim
 
-	connected bool // somebody was, once
-	told      time.Time
+	connected bool // there was a connection
+	reported  time.Time
 }
 
 func (p *probing) run(ctx context.Context) error {
 	t := time.NewTicker(time.Second / time.Duration(p.TickRate))
 	defer t.Stop()
-	p.told = time.Now()
+	p.reported = time.Now()
 	for {
 		now := time.Now()
 		if err := p.side.turn(now); err != nil {
@@ -95,10 +95,10 @@ func (p *probing) run(ctx context.Context) error {
 		connecting, connected := p.side.peers()
 		p.connected = p.connected || connected > 0
 		if (p.Once || !p.serves()) && connecting+connected == 0 && (p.connected || !p.serves()) {
-			return p.verdict()
+			return p.result()
 		}
-		if p.Options.Stats > 0 && now.Sub(p.told) >= p.Options.Stats {
-			p.told = now
+		if p.Options.Stats > 0 && now.Sub(p.reported) >= p.Options.Stats {
+			p.reported = now
 			p.report()
 		}
 		if p.out.err != nil {
@@ -106,14 +106,14 @@ func (p *probing) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return p.verdict()
+			return p.result()
 		case <-t.C:
 		}
 	}
 }
 
-// verdict is what a probe that has run its time came to.
-func (p *probing) verdict() error {
+// result returns the result of a probe at its end.
+func (p *probing) result() error {
 	if !p.connected && (p.Once || !p.serves()) {
 		return ErrNeverConnected
 	}
