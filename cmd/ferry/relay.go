@@ -77,7 +77,7 @@ ferry check --role api -c ferry.yaml shows what is in force.`,
 			if err != nil {
 				return err
 			}
-			redisstore.LogTo(o.Logger)
+			redisstore.SetLogger(o.Logger)
 			return s.start(ctx, o)
 		},
 	})

@@ -53,7 +53,7 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 			return err
 		}
 		if mode == app.Relay {
-			redisstore.LogTo(o.Logger)
+			redisstore.SetLogger(o.Logger)
 		}
 		dir, err := state.Open(o.Config.StateDir, o.Logger)
 		if err != nil {

@@ -67,12 +67,12 @@ func mint(cmd *cli.Command) (string, error) {
 	if err != nil {
 		return "", fmt.Errorf("--key-file: %w", err)
 	}
-	return identity.Mint(identity.Minting{
+	return identity.Mint(identity.MintRequest{
 		Secret: []byte(secret),
-		Who: identity.Identity{
+		Identity: identity.Identity{
 			Tenant: alloc.Tenant{Project: cmd.String("project"), Environment: cmd.String("environment")},
 			Player: cmd.String("player"), Server: kind == "server",
 		},
-		For: cmd.Duration("for"), Issuer: cmd.String("issuer"), Audience: cmd.String("audience"), Now: time.Now(),
+		Valid: cmd.Duration("for"), Issuer: cmd.String("issuer"), Audience: cmd.String("audience"), Now: time.Now(),
 	})
 }

@@ -228,10 +228,10 @@ func (p *players) setPolicy(next *policy) {
 		p.newSender <- p.sender
 	case next.webhookSettings != p.senderSettings:
 		p.senderSettings = next.webhookSettings
-		p.sender.Aim(next.target)
+		p.sender.SetTarget(next.target)
 	}
 	was := p.policy.Swap(next)
-	next.verifier.TakeOver()
+	next.verifier.Activate()
 	if was.admission != nil && was.admission != next.admission {
 		was.admission.Close()
 	}

@@ -36,9 +36,9 @@ func trustedIssuer(name, key string) config.Issuer {
 
 func minted(t *testing.T, name, key, player string) string {
 	t.Helper()
-	token, err := identity.Mint(identity.Minting{
-		Secret: []byte(key), Issuer: name, For: time.Hour, Now: time.Now(),
-		Who: identity.Identity{Tenant: alloc.Tenant{Project: "game", Environment: "test"}, Player: player, Server: true},
+	token, err := identity.Mint(identity.MintRequest{
+		Secret: []byte(key), Issuer: name, Valid: time.Hour, Now: time.Now(),
+		Identity: identity.Identity{Tenant: alloc.Tenant{Project: "game", Environment: "test"}, Player: player, Server: true},
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -16,11 +16,11 @@ import (
 )
 
 const (
-	// extraWait is how much longer than its caller a relay waits for its own
-	// reservation. What is not waited for is not known, and cannot be ended.
+	// extraWait is the time after the deadline for which a relay waits for its own
+	// reservation. It cannot end a reservation whose id it does not know.
 	extraWait = 5 * time.Second
-	// endTimeout bounds the end of a reservation that no caller got. If the end fails,
-	// the reservation expires unbound.
+	// endTimeout bounds the end of an unused reservation. If the end fails, the
+	// reservation expires unbound.
 	endTimeout = 5 * time.Second
 	// maxBatch bounds the keys in one cancellation.
 	maxBatch = 64
@@ -33,9 +33,9 @@ func outcomeOf(res alloc.Reservation, err error) outcome {
 	return outcome{res: &res}
 }
 
-// reserve makes a reservation, or waits for the call with the same key that
-// does, until the deadline.
-func (s *Server) reserve(ctx context.Context, q query, ask func(context.Context) outcome) (any, error) {
+// reserve makes a reservation, or waits until the deadline for the call with the same
+// key that makes it.
+func (s *Server) reserve(ctx context.Context, q request, do func(context.Context) outcome) (any, error) {
 	k, ok := parseKey(q.key)
 	if !ok {
 		return nil, malformed.withDetail("%s is not 32 hexadecimal digits in lower case", headerKey)
@@ -45,7 +45,7 @@ func (s *Server) reserve(ctx context.Context, q query, ask func(context.Context)
 		return nil, err
 	}
 	if isNew {
-		s.attempts.Go(func() { s.attempt(k, a, q.due, ask) })
+		s.attempts.Go(func() { s.attempt(k, a, q.deadline, do) })
 	} else {
 		s.counts.repeated.Add(1)
 	}
@@ -67,17 +67,17 @@ func (s *Server) await(ctx context.Context, a *attempt) outcome {
 	if errors.Is(ctx.Err(), context.DeadlineExceeded) {
 		return s.attemptTable.abandon(a)
 	}
-	return outcome{err: unavailable.withDetail("the caller has gone")}
+	return outcome{err: unavailable.withDetail("the caller has disconnected")}
 }
 
-// attempt makes a reservation, also when no caller waits for it any more.
-func (s *Server) attempt(k key, a *attempt, due time.Time, ask func(context.Context) outcome) {
-	ctx, cancel := context.WithDeadline(s.life, due.Add(extraWait))
+// attempt makes a reservation, even if its caller has stopped waiting.
+func (s *Server) attempt(k key, a *attempt, deadline time.Time, do func(context.Context) outcome) {
+	ctx, cancel := context.WithDeadline(s.runCtx, deadline.Add(extraWait))
 	defer cancel()
-	late := func() bool { return !time.Now().Before(due) || s.life.Err() != nil }
+	late := func() bool { return !time.Now().Before(deadline) || s.runCtx.Err() != nil }
 	o := outcome{err: unavailable.withDetail("the deadline has passed before the relay was asked")}
 	if !late() {
-		o = recoverPanic(ctx, ask)
+		o = recoverPanic(ctx, do)
 	}
 	if o.res != nil {
 		s.counts.reserved.Add(1)
@@ -90,15 +90,15 @@ func (s *Server) attempt(k key, a *attempt, due time.Time, ask func(context.Cont
 	}
 }
 
-// recoverPanic calls the relay. A panic there must not end the process: no HTTP server
+// recoverPanic calls the relay and returns a panic as an error, since no HTTP server
 // recovers panics of this goroutine.
-func recoverPanic(ctx context.Context, ask func(context.Context) outcome) (o outcome) {
+func recoverPanic(ctx context.Context, do func(context.Context) outcome) (o outcome) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			o = outcome{err: fmt.Errorf("cluster: panic: %v\n%s", fault, debug.Stack())}
 		}
 	}()
-	return ask(ctx)
+	return do(ctx)
 }
 
 // end ends the reservation of a cancelled key.
@@ -116,9 +116,9 @@ func (s *Server) end(ctx context.Context, k key, id proto.AllocationID) error {
 	return nil
 }
 
-// cancel ends the reservations that the keys have made, and refuses those that
-// they would make. Cancelling again does no harm.
-func (s *Server) cancel(ctx context.Context, q query) (any, error) {
+// cancel ends the reservations of the keys, and refuses later calls with them. It may
+// be repeated.
+func (s *Server) cancel(ctx context.Context, q request) (any, error) {
 	var in cancelCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -145,50 +145,51 @@ func (s *Server) cancel(ctx context.Context, q query) (any, error) {
 }
 
 const (
-	// rememberFor is how long a reservation is remembered by its key. An API
-	// gives up after 2 s and cancels what it gave up within cancelFor, and a
-	// reservation that is not bound expires after 10 s anyway.
-	rememberFor = 10 * time.Second
-	// maxRunning bounds the reservations under way, which answers the next one
-	// with "busy": a relay that is that far behind would only become slower with more.
+	// retainFor is the time for which an outcome is kept by its key. An API gives up
+	// after 2 s and cancels within cancelFor, and an unbound reservation expires after
+	// 10 s anyway.
+	retainFor = 10 * time.Second
+	// maxRunning bounds the reservations in progress. Further ones get the error
+	// "busy", since they would only slow down an overloaded relay.
 	maxRunning = 1024
-	// maxRemembered bounds the keys that are remembered besides, below 30 MiB in
-	// all. Beyond it the oldest is forgotten early: at 5,000 reservations a
-	// second after 6 s, which is three times as long as a caller repeats a call.
-	maxRemembered = 32768
+	// maxRetained bounds the outcomes that are kept, below 30 MiB in all. Beyond it the
+	// oldest is dropped early: at 5,000 reservations per second after 6 s, which is
+	// three times as long as a caller repeats a call.
+	maxRetained = 32768
 )
 
-// outcome is what became of a reservation.
+// outcome is the result of a reservation.
 type outcome struct {
 	res *alloc.Reservation // nil: none
 	err error
 }
 
-// attempt is one reservation, by its key. Its fields are memory's, but for done.
+// attempt is one reservation, identified by its key. The lock of the attemptTable
+// guards all fields but done.
 type attempt struct {
 	callDigest [sha256.Size]byte // digest of call and body; none if cancelledFirst
 	done       chan struct{}     // closed when the outcome is there
 	outcome
 	id             proto.AllocationID // of the reservation, also once it was cancelled
 	cancelled      bool
-	overdue        bool // a caller got the answer that it did not come in time
-	cancelledFirst bool // cancelled before it came
-	ended          bool // cancelled, and there is nothing left to end
+	overdue        bool // a caller got the error that the deadline had passed
+	cancelledFirst bool // the cancellation arrived before the call
+	ended          bool // no reservation is left to end
 }
 
 // attemptTable holds the outcomes of reservations by key, so that a call that is sent
 // twice reserves once, and a cancelled reservation can be ended.
 type attemptTable struct {
-	mu             sync.Mutex // guards the following fields and those of attempts; held during no call
+	mu             sync.Mutex // guards the following fields and those of attempts; not held during calls
 	running        int
 	byKey          map[key]*attempt
 	ring           []retained // of at most its length, oldest at head
 	head, n        int
-	forgottenEarly uint64 // before their time
+	forgottenEarly uint64 // dropped before they expired
 }
 
-// retained is the time until which an outcome is retained, since the server was
-// created.
+// retained is an entry of the ring: a key, and the time since the start of the server
+// until which its outcome is kept.
 type retained struct {
 	key   key
 	until time.Duration
@@ -200,31 +201,31 @@ func newAttemptTable(most int) *attemptTable {
 
 // begin returns the attempt with that key, and whether it is new. The caller of begin
 // then makes the reservation and calls finish.
-func (m *attemptTable) begin(k key, asked [sha256.Size]byte, now time.Duration) (a *attempt, isNew bool, err error) {
+func (m *attemptTable) begin(k key, digest [sha256.Size]byte, now time.Duration) (a *attempt, isNew bool, err error) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	m.expire(now)
 	if a, ok := m.byKey[k]; ok {
 		switch {
 		case a.cancelledFirst:
-			return nil, false, cancelled.withDetail("the reservation was cancelled before it came")
-		case a.callDigest != asked:
+			return nil, false, cancelled.withDetail("the reservation was cancelled before it arrived")
+		case a.callDigest != digest:
 			return nil, false, keyReused.withDetail("the key was used for another call")
 		}
 		return a, false, nil
 	}
 	if m.running >= maxRunning {
-		return nil, false, tooMany.withDetail("%d reservations are under way", m.running)
+		return nil, false, tooMany.withDetail("%d reservations are in progress", m.running)
 	}
 	m.running++
-	a = &attempt{callDigest: asked, done: make(chan struct{})}
+	a = &attempt{callDigest: digest, done: make(chan struct{})}
 	m.byKey[k] = a
 	return a, true, nil
 }
 
-// finish records the outcome of an attempt. It returns true if its reservation
-// has to be ended, because it was cancelled meanwhile or came too late; a
-// caller that waits for it then gets no reservation.
+// finish records the outcome of an attempt. It returns true if the reservation must be
+// ended, because it was cancelled or made too late. Callers that wait for it then get
+// an error.
 func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.Duration) (end bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -237,7 +238,7 @@ func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.
 	case a.cancelled:
 		o = outcome{err: cancelled.withDetail("the reservation was cancelled")}
 	case end:
-		a.cancelled = true // what a late cancellation finds ended
+		a.cancelled = true // a later cancellation finds the reservation ended
 		o = outcome{err: unavailable.withDetail("the reservation was made after its deadline, and ended")}
 	}
 	a.outcome = o
@@ -247,16 +248,15 @@ func (m *attemptTable) finish(k key, a *attempt, o outcome, late bool, now time.
 	return end
 }
 
-// outcome returns the outcome of an attempt that is done. The reservation is
-// immutable.
+// outcome returns the outcome of an attempt that is done. The reservation is immutable.
 func (m *attemptTable) outcome(a *attempt) outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	return a.outcome
 }
 
-// abandon returns what became of an attempt after all, or makes sure that, where
-// its caller is told that it did not come in time, nobody gets it later.
+// abandon returns the outcome of an attempt whose caller has reached its deadline. If
+// the attempt is not done, no caller gets its reservation later.
 func (m *attemptTable) abandon(a *attempt) outcome {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -269,8 +269,8 @@ func (m *attemptTable) abandon(a *attempt) outcome {
 	}
 }
 
-// cancel makes sure that no caller gets the reservation of that key, now or later. It
-// returns the id of a reservation that must be ended.
+// cancel ensures that no caller gets the reservation of the key, now or later. It
+// returns the id of the reservation that must be ended, if there is one.
 func (m *attemptTable) cancel(k key, now time.Duration) (id proto.AllocationID, end bool) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -298,13 +298,13 @@ func (m *attemptTable) markEnded(k key) {
 	}
 }
 
-// retain keeps an outcome for rememberFor from now on. The caller holds mu.
+// retain keeps an outcome for retainFor. The caller holds mu.
 func (m *attemptTable) retain(k key, now time.Duration) {
 	if m.n == len(m.ring) {
 		m.forgottenEarly++
 		m.removeOldest()
 	}
-	m.ring[(m.head+m.n)%len(m.ring)] = retained{k, now + rememberFor}
+	m.ring[(m.head+m.n)%len(m.ring)] = retained{k, now + retainFor}
 	m.n++
 }
 
@@ -330,8 +330,8 @@ func (m *attemptTable) sweep(now time.Duration) {
 	m.expire(now)
 }
 
-// sizes returns how many reservations are under way and remembered, and how
-// many were forgotten before their time.
+// sizes returns the number of reservations in progress, of retained outcomes, and of
+// outcomes that were dropped early.
 func (m *attemptTable) sizes() (running, remembered int, forgot uint64) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -342,7 +342,7 @@ func (m *attemptTable) sizes() (running, remembered int, forgot uint64) {
 // calls share one and no caller can guess another's.
 const keyLen = 16
 
-// key names one attempt at a reservation.
+// key is the idempotency key of one attempt at a reservation.
 type key [keyLen]byte
 
 func newKey() (k key) {
@@ -353,13 +353,13 @@ func newKey() (k key) {
 // String returns 32 hexadecimal digits.
 func (k key) String() string { return hex.EncodeToString(k[:]) }
 
-// parseKey reads what String returns, and nothing else.
+// parseKey parses the output of key.String, and nothing else.
 func parseKey(s string) (k key, ok bool) {
 	ok = parseHex(s, k[:])
 	return k, ok
 }
 
-// parseHex fills to from lower-case hexadecimal digits, twice as many.
+// parseHex decodes lower-case hexadecimal digits into to, whose length they must match.
 func parseHex(s string, to []byte) bool {
 	if len(s) != 2*len(to) {
 		return false

@@ -11,19 +11,19 @@ import (
 	"time"
 )
 
-// BenchmarkSustained makes calls at a steady rate, whatever becomes of the ones
-// before, and reports what they waited from when they were due, and the part of
-// one processor that both sides and the fake relay took together. One iteration
-// is one call: -benchtime 20000x is 10 s at 2,000/s.
+// BenchmarkSustained starts calls at a constant rate, whether or not earlier calls have
+// ended. It reports latencies from the scheduled start, and the processor time of both
+// sides and the fake relay. One iteration is one call: -benchtime 20000x takes 10 s at
+// 2,000/s.
 func BenchmarkSustained(b *testing.B) {
 	for _, http := range []int{1, 2} {
 		b.Run(fmt.Sprintf("http%d/2000", http), func(b *testing.B) { sustain(b, 2000, http == 2, nil) })
 	}
 }
 
-// BenchmarkStall is the same with a relay that stands still for 500 ms in the
-// middle, and callers that wait 250 ms: how many fail besides the 500 that have
-// to.
+// BenchmarkStall is BenchmarkSustained with a relay that stalls for 500 ms in the
+// middle, and callers with a deadline of 250 ms. It reports the calls that fail beyond
+// the 500 that must.
 func BenchmarkStall(b *testing.B) {
 	const stalled = 1000 // calls, at 2,000/s
 	for _, http := range []int{1, 2} {
@@ -51,10 +51,10 @@ func BenchmarkStall(b *testing.B) {
 	}
 }
 
-// stall is what goes wrong in sustain.
+// stall is the fault in sustain.
 type stall struct {
 	before func(context.Context) // of fakeRelay
-	due    func(i int)           // is told of each call
+	due    func(i int)           // is called at the start of each call
 	within time.Duration         // what callers wait
 }
 
@@ -64,7 +64,7 @@ func sustain(b *testing.B, rate int, h2 bool, wrong *stall) {
 	} else if b.N < 3000 {
 		return // the first call of a benchmark finds out how long it takes
 	}
-	x := benchHouse(b, h2)
+	x := newBenchCluster(b, h2)
 	x.relay.before = wrong.before
 	remote := x.remote()
 	took := make([]time.Duration, b.N)
@@ -98,7 +98,7 @@ func sustain(b *testing.B, rate int, h2 bool, wrong *stall) {
 	b.ReportMetric(0, "ns/op")
 }
 
-// processorTime is what the process has used so far.
+// processorTime returns the processor time that the process has used.
 func processorTime(b *testing.B) time.Duration {
 	var u syscall.Rusage
 	if err := syscall.Getrusage(syscall.RUSAGE_SELF, &u); err != nil {

@@ -9,11 +9,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// benchHouse is a running house whose two sides talk HTTP/1.1, or HTTP/2, which
-// only the benchmarks do, to compare.
-func benchHouse(b *testing.B, h2 bool) *house {
+// newBenchCluster starts a test cluster over HTTP/1.1, or over HTTP/2, which only
+// benchmarks use, for comparison.
+func newBenchCluster(b *testing.B, h2 bool) *testCluster {
 	b.Helper()
-	x := newHouse(b)
+	x := newTestCluster(b)
 	if h2 {
 		x.speakHTTP2()
 	}
@@ -22,8 +22,8 @@ func benchHouse(b *testing.B, h2 bool) *house {
 	return x
 }
 
-// speakHTTP2 changes both sides of a house in which nothing runs yet.
-func (x *house) speakHTTP2() {
+// speakHTTP2 enables HTTP/2 on both sides of a cluster that does not run yet.
+func (x *testCluster) speakHTTP2() {
 	x.server.http.Protocols.SetHTTP2(true)
 	x.server.http.TLSConfig = &tls.Config{GetConfigForClient: func(*tls.ClientHelloInfo) (*tls.Config, error) {
 		c := x.server.creds.current.Load().server.Clone()
@@ -44,8 +44,8 @@ func (x *house) speakHTTP2() {
 	x.dialer.conns[name] = l
 }
 
-// BenchmarkReserveHost is a whole call, from one goroutine to another process'
-// worth of server and back, over mutual TLS that is there already.
+// BenchmarkReserveHost measures a whole reservation over an established connection with
+// mutual TLS.
 func BenchmarkReserveHost(b *testing.B) {
 	for _, h2 := range []bool{false, true} {
 		name := "http1"
@@ -53,7 +53,7 @@ func BenchmarkReserveHost(b *testing.B) {
 			name = "http2"
 		}
 		b.Run(name, func(b *testing.B) {
-			remote := benchHouse(b, h2).remote()
+			remote := newBenchCluster(b, h2).remote()
 			b.ReportAllocs()
 			for b.Loop() {
 				if _, err := remote.ReserveHost(b.Context(), testHost()); err != nil {
@@ -64,9 +64,9 @@ func BenchmarkReserveHost(b *testing.B) {
 	}
 }
 
-// BenchmarkHandshake is what a connection costs both sides together.
+// BenchmarkHandshake measures a new connection, both sides together.
 func BenchmarkHandshake(b *testing.B) {
-	x := benchHouse(b, false)
+	x := newBenchCluster(b, false)
 	for b.Loop() {
 		x.dialer.closeIdle()
 		if _, err := x.remote().Describe(b.Context(), proto.AllocationID{1}); err == nil {
@@ -78,8 +78,7 @@ func BenchmarkHandshake(b *testing.B) {
 	}
 }
 
-// BenchmarkAnswer is what the memory of a reservation costs when it is asked for
-// again.
+// BenchmarkAnswer measures a repeated call that is served from the attempt table.
 func BenchmarkAnswer(b *testing.B) {
 	res := alloc.Reservation{Endpoints: fakeWays}
 	b.ReportAllocs()

@@ -28,8 +28,8 @@ const (
 	DefaultNodeValid = 365 * 24 * time.Hour
 )
 
-// backdate is by how much a certificate begins early, so that a machine whose
-// clock is slow takes it at once.
+// backdate is how long before its issue a certificate becomes valid, for machines whose
+// clocks are slow.
 const backdate = time.Hour
 
 // maxHosts bounds the names and addresses in one certificate.
@@ -38,21 +38,21 @@ const maxHosts = 100
 // ErrIssue is returned for a certificate that no node could use.
 var ErrIssue = errors.New("cluster: cannot issue this certificate")
 
-// CA makes the certificates of a cluster. It does not change, and any goroutine
-// may use it. It prints no key.
+// CA issues the certificates of a cluster. It is immutable and may be used
+// concurrently. It prints no key.
 type CA struct {
 	cert *x509.Certificate
 	key  crypto.Signer
 }
 
-// NewCA makes an authority with a fresh key (ECDSA P-256, which every tool
-// reads). Zero valid: 10 years.
+// NewCA returns a CA with a new ECDSA P-256 key. A zero valid means 10 years. Errors
+// wrap ErrIssue.
 func NewCA(name string, valid time.Duration) (*CA, error) {
 	if valid == 0 {
 		valid = DefaultCAValid
 	}
 	if name == "" || valid < 0 {
-		return nil, fmt.Errorf("%w: it needs a name and a validity that is not negative", ErrIssue)
+		return nil, fmt.Errorf("%w: a name is required, and the validity must not be negative", ErrIssue)
 	}
 	template, err := newTemplate(name, valid)
 	if err != nil {
@@ -67,7 +67,7 @@ func NewCA(name string, valid time.Duration) (*CA, error) {
 	return sign(template, template, key, key)
 }
 
-// LoadCA reads an authority that [CA.Write] wrote, or openssl.
+// LoadCA reads a CA that [CA.Write] or openssl has written.
 func LoadCA(certFile, keyFile string) (*CA, error) {
 	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
 	if err != nil {
@@ -75,14 +75,13 @@ func LoadCA(certFile, keyFile string) (*CA, error) {
 	}
 	key, ok := pair.PrivateKey.(crypto.Signer)
 	if !ok || !pair.Leaf.IsCA {
-		return nil, fmt.Errorf("cluster: %s is no authority's certificate", certFile)
+		return nil, fmt.Errorf("cluster: %s is not the certificate of a CA", certFile)
 	}
 	return &CA{cert: pair.Leaf, key: key}, nil
 }
 
-// Write makes both files, readable by their owner alone. It replaces no file:
-// without the key that was there no certificate of its cluster could ever be
-// renewed. The error then wraps fs.ErrExist.
+// Write creates both files with mode 0600. It replaces no file, since a cluster whose
+// CA key is lost can renew no certificate. The error then wraps fs.ErrExist.
 func (ca *CA) Write(certFile, keyFile string) error {
 	for _, name := range []string{certFile, keyFile} {
 		if _, err := os.Lstat(name); err == nil {
@@ -92,20 +91,21 @@ func (ca *CA) Write(certFile, keyFile string) error {
 	return writePair(ca.cert, ca.key, certFile, keyFile)
 }
 
-// NotAfter is when the authority ends, and with it all that it has issued.
+// NotAfter returns the time at which the CA's certificate expires, and all its
+// certificates with it.
 func (ca *CA) NotAfter() time.Time { return ca.cert.NotAfter }
 
-// Request says what a node's certificate is for.
+// Request describes a node's certificate.
 type Request struct {
 	Role Role
-	// Name is for display. Empty: the relay id, or the role.
+	// Name is the common name. Empty: the relay id, or the role.
 	Name string
-	// Relay is the id of a relay; other roles have none.
+	// Relay is the id of a relay. Required for RoleRelay, zero for other roles.
 	Relay alloc.RelayID
-	// Hosts are names and addresses under which a relay can be called besides,
-	// for instance by curl. Ferry does not need them.
+	// Hosts are further names and addresses of a relay, for clients such as curl.
+	// Ferry does not use them.
 	Hosts []string
-	// Valid is for how long. Zero: a year. It ends with the authority's.
+	// Valid is the validity. Zero: a year. It ends with that of the CA at the latest.
 	Valid time.Duration
 }
 
@@ -115,7 +115,7 @@ type Issued struct {
 	key  crypto.Signer
 }
 
-// Issue makes a key and a certificate for it, or returns ErrIssue.
+// Issue returns a certificate with a new key, or an error that wraps ErrIssue.
 func (ca *CA) Issue(r Request) (Issued, error) {
 	if err := r.fill(); err != nil {
 		return Issued{}, err
@@ -151,7 +151,7 @@ func (ca *CA) Issue(r Request) (Issued, error) {
 	return Issued(*signed), nil
 }
 
-// fill checks the request and fills in what zero stands for.
+// fill validates the request and sets defaults.
 func (r *Request) fill() error {
 	if r.Valid == 0 {
 		r.Valid = DefaultNodeValid
@@ -170,7 +170,7 @@ func (r *Request) fill() error {
 	case r.Role != RoleRelay && !r.Relay.IsZero():
 		return fmt.Errorf("%w: only a relay has a relay id", ErrIssue)
 	case r.Role != RoleRelay && len(r.Hosts) > 0:
-		return fmt.Errorf("%w: nobody calls an %s, so it has no hosts", ErrIssue, r.Role)
+		return fmt.Errorf("%w: only a relay has hosts, not an %s", ErrIssue, r.Role)
 	case slices.Contains(r.Hosts, ""):
 		return fmt.Errorf("%w: a host is empty", ErrIssue)
 	case len(r.Hosts) > maxHosts:
@@ -181,14 +181,13 @@ func (r *Request) fill() error {
 	return nil
 }
 
-// Write makes both files, readable by their owner alone, in the place of those
-// that are there: the key first, so that a reader between the two finds a pair
-// that does not fit rather than a certificate whose key is lost.
+// Write replaces both files, with mode 0600. It writes the key first: a reader between
+// the two writes finds a pair that does not match.
 func (i Issued) Write(certFile, keyFile string) error {
 	return writePair(i.cert, i.key, certFile, keyFile)
 }
 
-// NotAfter is when the certificate ends.
+// NotAfter returns the time at which the certificate expires.
 func (i Issued) NotAfter() time.Time { return i.cert.NotAfter }
 
 func newTemplate(name string, valid time.Duration) (*x509.Certificate, error) {
@@ -204,7 +203,7 @@ func newTemplate(name string, valid time.Duration) (*x509.Certificate, error) {
 	}, nil
 }
 
-// sign returns the certificate of key that parent's key signs.
+// sign returns a certificate for key, signed by the key of parent.
 func sign(template, parent *x509.Certificate, key, by crypto.Signer) (*CA, error) {
 	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), by)
 	if err != nil {

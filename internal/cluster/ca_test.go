@@ -13,8 +13,8 @@ import (
 	"time"
 )
 
-// TestAuthorityOnDisk: an authority is read as it was written, its files are its
-// owner's alone, and it is never replaced.
+// TestAuthorityOnDisk checks that LoadCA reads what Write wrote, that the files are
+// private, and that Write replaces no file.
 func TestAuthorityOnDisk(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := filepath.Join(dir, "ca.pem"), filepath.Join(dir, "ca-key.pem")
@@ -62,7 +62,7 @@ func TestAuthorityOnDisk(t *testing.T) {
 	}
 }
 
-// TestIssue: what is issued has what its role needs and no more.
+// TestIssue checks that a certificate has exactly the usages and names of its role.
 func TestIssue(t *testing.T) {
 	ca, err := NewCA("test", 48*time.Hour)
 	if err != nil {
@@ -122,7 +122,7 @@ func TestIssue(t *testing.T) {
 	}
 }
 
-// TestKeysAreNotPrinted: an authority in a log gives nothing away.
+// TestKeysAreNotPrinted checks that a printed CA shows no key.
 func TestKeysAreNotPrinted(t *testing.T) {
 	ca := newTestCA(t)
 	issued, err := ca.Issue(Request{Role: RoleAPI})

@@ -18,10 +18,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestCalls: everything that is asked and answered arrives as it was.
+// TestCalls checks that requests and results arrive unchanged.
 func TestCalls(t *testing.T) {
-	x := startHouse(t)
-	remote, ctx := x.remote(), patiently(t)
+	x := startTestCluster(t)
+	remote, ctx := x.remote(), testContext(t)
 	ask := testHost()
 	ask.Tenant.Project = `quoted "<&>" ` + "\u2028" + ` and long enough` // every escape of JSON
 	host, err := remote.ReserveHost(ctx, ask)
@@ -62,23 +62,24 @@ func TestCalls(t *testing.T) {
 	if st := x.server.Stats(); st.Answered != 4 || st.Reserved != 2 || len(st.Refused) != 0 || st.NotAfter.IsZero() {
 		t.Errorf("counts %+v", st)
 	}
-	if st := x.dialer.Stats(); st.Lines != 1 || st.Dialed != 1 || st.Lost != 0 {
+	if st := x.dialer.Stats(); st.Relays != 1 || st.Dialed != 1 || st.Lost != 0 {
 		t.Errorf("counts %+v", st)
 	}
 }
 
-// TestEnd: an API ends what it was answered and cannot use, and no more.
+// TestEnd checks that an API can end a reservation that it cannot use, and only that
+// one.
 func TestEnd(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	remote := x.remote().(fleet.Ender)
-	host, err := x.remote().ReserveHost(patiently(t), testHost())
+	host, err := x.remote().ReserveHost(testContext(t), testHost())
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.End(patiently(t), host.ID); err != nil {
+	if err := remote.End(testContext(t), host.ID); err != nil {
 		t.Fatal(err)
 	}
-	if err := remote.End(patiently(t), host.ID); !errors.Is(err, alloc.ErrNotFound) {
+	if err := remote.End(testContext(t), host.ID); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("ended twice: %v", err)
 	}
 	if made, live := x.relay.counts(); made != 1 || live != 0 {
@@ -86,12 +87,12 @@ func TestEnd(t *testing.T) {
 	}
 }
 
-// notCarried are the fields of requests that only the API needs, which has
-// chosen the relay by them.
+// notCarried are the fields of requests that the API uses to choose a relay and does
+// not send.
 var notCarried = []string{"HostRequest.Region", "HostRequest.ClientAddress"}
 
-// TestRequestsAreCarried: a field that is added to a request goes over the wire,
-// or is named here.
+// TestRequestsAreCarried checks that every field of a request is either sent or listed
+// in notCarried.
 func TestRequestsAreCarried(t *testing.T) {
 	carried := map[string][]string{
 		"HostRequest":   {"Tenant", "Player", "MaxConnections"},
@@ -111,11 +112,11 @@ func TestRequestsAreCarried(t *testing.T) {
 	}
 }
 
-// notARelays are the errors that no relay has: those of an API process's own store
-// and of the program that it asks.
+// notARelays are the errors that no relay returns: those of an API process's store and
+// of the admission program.
 var notARelays = []string{"ErrStoreUnavailable", "ErrAdmissionUnavailable"}
 
-// errorNames are the errors that alloc/relay.go declares.
+// errorNames returns the errors that alloc/relay.go declares.
 func errorNames(t *testing.T) (names []string) {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "../../alloc/relay.go", nil, 0)
@@ -131,9 +132,9 @@ func errorNames(t *testing.T) (names []string) {
 	return names
 }
 
-// TestErrorsCrossOver: each error of package alloc is the same one on the other
-// side, also when it was wrapped.
-func TestErrorsCrossOver(t *testing.T) {
+// TestErrorNames checks that each error of package alloc arrives as the same error,
+// also when it was wrapped.
+func TestErrorNames(t *testing.T) {
 	sentinels := map[string]error{
 		"ErrNotFound": alloc.ErrNotFound, "ErrCodeNotFound": alloc.ErrCodeNotFound,
 		"ErrCodeMalformed": alloc.ErrCodeMalformed, "ErrMaxConnections": alloc.ErrMaxConnections,
@@ -145,13 +146,13 @@ func TestErrorsCrossOver(t *testing.T) {
 		t.Fatalf("alloc/relay.go has the errors %v, and this test %v", names, got)
 	}
 	sentinels["ErrTenantName"] = alloc.ErrTenantName
-	x := startHouse(t)
+	x := startTestCluster(t)
 	remote := x.remote()
 	for name, want := range sentinels {
 		x.relay.failWith(fmt.Errorf("deep inside: %w", want))
-		_, hostErr := remote.ReserveHost(patiently(t), testHost())
-		_, describeErr := remote.Describe(patiently(t), proto.AllocationID{1})
-		for _, err := range []error{hostErr, describeErr, remote.KeepCode(patiently(t), proto.AllocationID{1}, "")} {
+		_, hostErr := remote.ReserveHost(testContext(t), testHost())
+		_, describeErr := remote.Describe(testContext(t), proto.AllocationID{1})
+		for _, err := range []error{hostErr, describeErr, remote.KeepCode(testContext(t), proto.AllocationID{1}, "")} {
 			if !errors.Is(err, want) {
 				t.Errorf("%s arrives as %v", name, err)
 			}
@@ -167,10 +168,10 @@ func TestErrorsCrossOver(t *testing.T) {
 	}
 }
 
-// TestForeignErrors: an error that nobody knows is unavailability to the caller,
-// its text stays in the relay's log, and a fault ends nothing but its call.
-func TestForeignErrors(t *testing.T) {
-	x := newHouse(t)
+// TestUnknownErrors checks that the caller gets alloc.ErrUnavailable for an unknown
+// error, that the text stays in the relay's log, and that a panic ends only its call.
+func TestUnknownErrors(t *testing.T) {
+	x := newTestCluster(t)
 	x.relay.before = func(context.Context) {
 		x.relay.mu.Lock()
 		fail := x.relay.fail
@@ -183,7 +184,7 @@ func TestForeignErrors(t *testing.T) {
 	x.startDialer(t)
 	for _, fail := range []error{errors.New("what no caller may read"), nil} {
 		x.relay.failWith(fail)
-		_, err := x.remote().ReserveHost(patiently(t), testHost())
+		_, err := x.remote().ReserveHost(testContext(t), testHost())
 		wantUnavailable(t, err)
 		if strings.Contains(err.Error(), "no caller") {
 			t.Errorf("the caller reads %v", err)
@@ -197,21 +198,21 @@ func TestForeignErrors(t *testing.T) {
 	}
 }
 
-// TestUnsendable: what JSON would change on its way is not sent, and nobody is
-// called who cannot be there.
-func TestUnsendable(t *testing.T) {
-	x := startHouse(t)
+// TestUnsendableRequests checks that names which JSON would change are not sent, and
+// that invalid relays are not called.
+func TestUnsendableRequests(t *testing.T) {
+	x := startTestCluster(t)
 	for _, project := range []string{"\xff", "NUL\x00", strings.Repeat("x", alloc.MaxTenantName+1)} {
 		r := testHost()
 		r.Tenant.Project = project
-		_, err := x.remote().ReserveHost(patiently(t), r)
-		_, joinErr := x.remote().ReserveJoiner(patiently(t), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
+		_, err := x.remote().ReserveHost(testContext(t), r)
+		_, joinErr := x.remote().ReserveJoiner(testContext(t), alloc.JoinerRequest{Tenant: r.Tenant, Host: proto.AllocationID{1}})
 		if !errors.Is(err, alloc.ErrTenantName) || !errors.Is(joinErr, alloc.ErrTenantName) {
 			t.Errorf("project %q: %v, %v", project, err, joinErr)
 		}
 	}
 	for _, n := range []fleet.Node{{Relay: testRelay, Control: "nowhere"}, {Control: "127.0.0.1:1"}, {Relay: testRelay, Control: "127.0.0.1:1/x?y"}} {
-		_, err := x.dialer.Relay(n).Describe(patiently(t), proto.AllocationID{1})
+		_, err := x.dialer.Relay(n).Describe(testContext(t), proto.AllocationID{1})
 		wantUnavailable(t, err)
 	}
 	if made, _ := x.relay.counts(); made != 0 || x.dialer.Stats().Lost != 0 {
@@ -219,10 +220,10 @@ func TestUnsendable(t *testing.T) {
 	}
 }
 
-// TestStrict: what is not exactly a call is refused, by name, and reserves
+// TestStrict checks that malformed calls are refused with the right error and reserve
 // nothing.
 func TestStrict(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	c := x.apiClient(t)
 	with := func(old, other string) string { return strings.Replace(testHostOf4, old, other, 1) }
 	headers := func(deadline, k string) map[string]string {
@@ -269,18 +270,18 @@ func TestStrict(t *testing.T) {
 		{"a threshold below none", pathDrain, headers("1000", ""), `{"deadlineMs":0,"threshold":-2}`, "malformed"},
 		{"a threshold too large", pathDrain, headers("1000", ""), `{"deadlineMs":0,"threshold":67108865}`, "malformed"},
 		{"an end of a drain that says more", pathUndrain, headers("1000", ""), `{"deadlineMs":0}`, "malformed"},
-		{"nobody to kick", pathKick, headers("1000", ""), `{}`, "malformed"},
+		{"kick without id", pathKick, headers("1000", ""), `{}`, "malformed"},
 		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
 	}
 	for _, tt := range tests {
 		status, body := x.post(t, c, tt.path, tt.header, tt.body)
-		if status < 400 || status >= 500 || verdictOf(t, body) != tt.want {
+		if status < 400 || status >= 500 || errorNameOf(t, body) != tt.want {
 			t.Errorf("%s: %d %s, want %s", tt.name, status, body, tt.want)
 		}
 	}
-	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().Operated != 0 {
+	if made, _ := x.relay.counts(); made != 0 || x.server.Stats().OperatorCalls != 0 {
 		t.Errorf("%d reservations were made, %+v", made, x.server.Stats())
 	}
 	if status, body := x.post(t, c, pathReserveHost, headers("10000", good), testHostOf4); status != 200 {

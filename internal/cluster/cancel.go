@@ -7,11 +7,11 @@ import (
 	"time"
 )
 
-// The limits of cancellations. Each relay has its own, so that one that is gone
-// takes nothing from the others.
+// The limits of cancellations. Each relay has its own queue, so that an unreachable one
+// does not affect the others.
 const (
 	// maxPending bounds the keys that wait to be cancelled at one relay, 128 KiB.
-	// Beyond it the next one is dropped: its reservation lapses by itself.
+	// Further keys are dropped: their reservations expire unbound.
 	maxPending = 4096
 	// cancelFor is how long a cancellation is tried: as long as an unbound
 	// reservation lives, and as the relay retains its key.
@@ -27,7 +27,7 @@ const (
 
 // cancelQueue holds the keys that wait to be cancelled at one relay.
 type cancelQueue struct {
-	mu      sync.Mutex   // guards the following fields; held during no call
+	mu      sync.Mutex   // guards the following fields; not held during calls
 	keys    []pendingKey // oldest first
 	sending bool         // a goroutine sends them
 }
@@ -37,11 +37,11 @@ type pendingKey struct {
 	since time.Time
 }
 
-// queueCancellation cancels a key in the background. The caller is between acquire and
+// queueCancellation cancels a key in the background. Call it between acquire and
 // release of the relayConn.
-func (d *Dialer) queueCancellation(l *relayConn, k key) {
+func (d *Dialer) queueCancellation(rc *relayConn, k key) {
 	d.counts.lost.Add(1)
-	p := &l.pending
+	p := &rc.pending
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	if len(p.keys) >= maxPending {
@@ -54,27 +54,27 @@ func (d *Dialer) queueCancellation(l *relayConn, k key) {
 	}
 	p.sending = true
 	d.mu.Lock()
-	l.calls++
-	life := d.life
+	rc.calls++
+	runCtx := d.runCtx
 	d.mu.Unlock()
 	d.work.Go(func() {
-		d.cancelAll(life, l)
+		d.cancelAll(runCtx, rc)
 		d.mu.Lock()
 		defer d.mu.Unlock()
-		l.calls--
+		rc.calls--
 	})
 }
 
-// cancelAll sends what is pending until nothing is.
-func (d *Dialer) cancelAll(ctx context.Context, l *relayConn) {
+// cancelAll sends cancellations until the queue is empty.
+func (d *Dialer) cancelAll(ctx context.Context, rc *relayConn) {
 	pause := cancelPause
 	for {
-		batch := d.batch(ctx, &l.pending)
+		batch := d.batch(ctx, &rc.pending)
 		if batch == nil {
 			return
 		}
-		if err := d.cancel(ctx, l, batch); err == nil {
-			l.pending.done(len(batch))
+		if err := d.cancel(ctx, rc, batch); err == nil {
+			rc.pending.done(len(batch))
 			d.counts.cancelled.Add(uint64(len(batch)))
 			pause = cancelPause
 			continue
@@ -84,8 +84,8 @@ func (d *Dialer) cancelAll(ctx context.Context, l *relayConn) {
 	}
 }
 
-// batch returns the oldest keys that are worth sending, or nil, when the caller
-// must come back no more.
+// batch returns the oldest keys that are still worth sending. It returns nil if there
+// are none, and then the caller's goroutine must end.
 func (d *Dialer) batch(ctx context.Context, p *cancelQueue) []pendingKey {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -102,21 +102,21 @@ func (d *Dialer) batch(ctx context.Context, p *cancelQueue) []pendingKey {
 	return p.keys[:min(len(p.keys), maxBatch)]
 }
 
-// done drops the first n keys.
+// done removes the first n keys.
 func (p *cancelQueue) done(n int) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.keys = p.keys[n:]
 }
 
-func (d *Dialer) cancel(ctx context.Context, l *relayConn, batch []pendingKey) error {
+func (d *Dialer) cancel(ctx context.Context, rc *relayConn, batch []pendingKey) error {
 	call := cancelCall{Keys: make([]string, len(batch))}
 	for i, w := range batch {
 		call.Keys[i] = w.key.String()
 	}
 	ctx, stop := context.WithTimeout(ctx, cancelTimeout)
 	defer stop()
-	_, err := l.call(ctx, ctx, exchange{path: pathCancel, key: []string{}, in: call, out: &emptyAnswer{}})
+	_, err := rc.call(ctx, ctx, exchange{path: pathCancel, key: []string{}, in: call, out: &emptyAnswer{}})
 	return err
 }
 

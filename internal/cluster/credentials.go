@@ -93,8 +93,8 @@ func (c *credentials) load() error {
 	return nil
 }
 
-// check looks at a node's own certificate as its peers will, so that it is the
-// node with the wrong files that complains.
+// check verifies a node's own certificate as its peers will, so that a node with wrong
+// files reports it at its start.
 func (c *credentials) check(l *loaded) error {
 	leaf := l.pair.Leaf
 	if _, err := leaf.Verify(x509.VerifyOptions{
@@ -114,8 +114,8 @@ func (c *credentials) check(l *loaded) error {
 	return nil
 }
 
-// serverTLS returns what a relay demands of its callers. No session is resumed:
-// what is known of a caller is from its certificate of today.
+// serverTLS returns the TLS settings of a relay's listener. Sessions are not resumed,
+// so each connection verifies the caller's current certificate.
 func serverTLS(l *loaded) *tls.Config {
 	return &tls.Config{
 		MinVersion:             tls.VersionTLS13,
@@ -130,7 +130,7 @@ func serverTLS(l *loaded) *tls.Config {
 	}
 }
 
-// server returns the settings of a relay's listener, which change with the files.
+// server returns the TLS settings of a relay's listener, which follow the files.
 func (c *credentials) server() *tls.Config {
 	return &tls.Config{
 		MinVersion:         tls.VersionTLS13,
@@ -138,16 +138,16 @@ func (c *credentials) server() *tls.Config {
 	}
 }
 
-// client returns what is shown to and demanded of one relay: a certificate of
-// the cluster with that id, whatever address it has.
+// client returns the TLS settings for connections to one relay, which must have a
+// certificate of the cluster with that id, whatever its address is.
 func (c *credentials) client(relay alloc.RelayID) *tls.Config {
 	l := c.current.Load()
 	return &tls.Config{
 		MinVersion: tls.VersionTLS13,
 		RootCAs:    l.roots,
 		ServerName: relay.String(),
-		// Shown even to a relay that believes another authority, which then says
-		// so, instead of saying that there was none.
+		// Sent even to a relay that trusts another CA, so that its error says so
+		// instead of reporting a missing certificate.
 		GetClientCertificate: func(*tls.CertificateRequestInfo) (*tls.Certificate, error) { return &l.pair, nil },
 		VerifyConnection: func(s tls.ConnectionState) error {
 			role, err := roleOf(s.PeerCertificates[0])
@@ -159,10 +159,10 @@ func (c *credentials) client(relay alloc.RelayID) *tls.Config {
 	}
 }
 
-// notAfter is when the certificate in force ends.
+// notAfter returns the time at which the certificate in use expires.
 func (c *credentials) notAfter() time.Time { return c.current.Load().pair.Leaf.NotAfter }
 
-// run reads the files again when they have changed, until ctx ends.
+// run reloads changed files until ctx is done.
 func (c *credentials) run(ctx context.Context) {
 	ticker := time.NewTicker(c.every)
 	defer ticker.Stop()
@@ -177,9 +177,8 @@ func (c *credentials) run(ctx context.Context) {
 	}
 }
 
-// reload reads the files if they have changed since the last look. What is of
-// no use, or half written, is complained of once and changes nothing: the rest
-// of it is another change.
+// reload reads the files if they have changed. Unusable or partly written files are
+// logged once and change nothing: the rest of a write is another change.
 func (c *credentials) reload() {
 	if !c.watch.Changed() {
 		return
@@ -205,35 +204,35 @@ func (c *credentials) warn(now time.Time) {
 		"certificate", c.files.Certificate, "not_after", c.notAfter())
 }
 
-// Role says what the holder of a certificate is in the cluster. It stands in
-// the certificate as the URI "ferry:role:" and the role.
+// Role is the role of a certificate's holder in the cluster. A certificate has it as
+// the URI "ferry:role:" followed by the role.
 type Role string
 
 // The roles.
 const (
-	// RoleAPI reserves: the process that answers players' calls. Operators reach
-	// all relays through it, so it may do what RoleAdmin may.
+	// RoleAPI is for processes that serve the players' API. They may also do what
+	// RoleAdmin may, since operators reach all relays through them.
 	RoleAPI Role = "api"
-	// RoleRelay is asked. Its certificate names its relay id as a DNS name.
+	// RoleRelay is for relays. Their certificates have the relay id as a DNS name.
 	RoleRelay Role = "relay"
-	// RoleAdmin looks, drains, kicks and closes, and reserves nothing.
+	// RoleAdmin permits the calls of operators, and no reservations.
 	RoleAdmin Role = "admin"
 )
 
-// rolePrefix is what all role URIs begin with.
+// rolePrefix is the common prefix of role URIs.
 const rolePrefix = "ferry:role:"
 
-// ErrRole is returned for a certificate that names no role, several, or
-// another one than is needed.
+// ErrRole is returned for a certificate without exactly one role, or with another role
+// than required.
 var ErrRole = errors.New("cluster: the certificate has not the role that is needed")
 
 func (r Role) known() bool { return r == RoleAPI || r == RoleRelay || r == RoleAdmin }
 
-// uri returns what stands in a certificate.
+// uri returns the URI of the role in a certificate.
 func (r Role) uri() *url.URL { return &url.URL{Scheme: "ferry", Opaque: "role:" + string(r)} }
 
-// usage is what a certificate of the role is good for besides: a relay is
-// called and the others call, so that none of them passes for the other kind.
+// usage returns the extended key usage of the role. Relays are servers and the others
+// clients, so that no certificate serves as both.
 func (r Role) usage() x509.ExtKeyUsage {
 	if r == RoleRelay {
 		return x509.ExtKeyUsageServerAuth
@@ -241,7 +240,7 @@ func (r Role) usage() x509.ExtKeyUsage {
 	return x509.ExtKeyUsageClientAuth
 }
 
-// roleOf returns the one role that a certificate names, or ErrRole.
+// roleOf returns the role in a certificate, or ErrRole unless there is exactly one.
 func roleOf(c *x509.Certificate) (Role, error) {
 	var roles []Role
 	for _, u := range c.URIs {

@@ -19,64 +19,61 @@ import (
 
 // The limits of the calling side.
 const (
-	// maxRelays bounds the relays that are reached at once; one without calls for
-	// connIdleTimeout is removed. Beyond it a call fails.
-	maxRelays       = 4096
+	// maxRelays bounds the relays with a connection pool. Calls to further relays fail.
+	maxRelays = 4096
+	// connIdleTimeout is the time after which a relay without calls is removed.
 	connIdleTimeout = 5 * time.Minute
-	// lineEvery is the time between two looks for those.
-	lineEvery = 30 * time.Second
-	// maxRelayConns bounds the calls to one relay at a time, and so the
-	// connections. Further calls wait for half of their time, see slot. It is small
-	// on purpose: a call that runs out of time takes its connection with it, and
-	// the handshakes of a large pool would hold up whatever comes after a relay
-	// that stood still.
+	// idleCheckInterval is the interval of checks for idle relays.
+	idleCheckInterval = 30 * time.Second
+	// maxRelayConns bounds the concurrent calls to one relay, and with them the
+	// connections. Further calls wait for up to half of their time, see acquireSlot. It
+	// is small on purpose: a call that times out closes its connection, and after a
+	// stall of the relay the handshakes of a large pool would delay all later calls.
 	maxRelayConns = 16
-	// lineConnIdle is how long a connection stays open that is not used.
-	lineConnIdle = 30 * time.Second
-	// dialWithin bounds connecting, the handshake included, which goes on when the
-	// call that wanted it has given up: the next one has use for it.
-	dialWithin = 3 * time.Second
-	// defaultDeadline is that of a call whose context has none.
+	// relayConnIdle is the time after which an idle connection is closed.
+	relayConnIdle = 30 * time.Second
+	// dialTimeout bounds connecting, including the handshake. A dial continues when its
+	// call has given up, for use by the next call.
+	dialTimeout = 3 * time.Second
+	// defaultDeadline is the deadline of a call whose context has none.
 	defaultDeadline = 2 * time.Second
 )
 
-// ErrNotRunning is wrapped, next to alloc.ErrUnavailable, by the error of a call
-// of a dialer that does not run.
+// ErrNotRunning is wrapped, next to alloc.ErrUnavailable, by errors of calls when the
+// dialer does not run.
 var ErrNotRunning = errors.New("cluster: the dialer does not run")
 
-// errBusy is why a call has not begun.
-var errBusy = fmt.Errorf("%d calls are under way already", maxRelayConns)
+// errBusy is the error of a call that got no slot.
+var errBusy = fmt.Errorf("%d calls are in progress", maxRelayConns)
 
-// DialerConfig is what a [Dialer] is made of.
+// DialerConfig configures a [Dialer].
 type DialerConfig struct {
-	// Files are the API's certificate and whom it believes. Required.
+	// Files are the API's certificate, its key, and the trusted CAs. Required.
 	Files Files
-	// Logger hears of files that have changed, and of cancellations that were
-	// given up. Nil: no log.
+	// Logger gets changes of the files, and dropped cancellations. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Dialer reaches the relays of a fleet. Its methods may be called from several
-// goroutines.
+// Dialer calls the relays of a fleet. Its methods may be called concurrently.
 type Dialer struct {
 	creds  *credentials
 	logger *slog.Logger
 	counts dialerCounts
 
-	mu      sync.Mutex // guards the following fields; held for no call
+	mu      sync.Mutex // guards the following fields; not held during calls
 	conns   map[relayKey]*relayConn
 	running bool
 	ran     bool
 	closed  bool            // after Run
-	life    context.Context // from Run on; what ends with it
+	runCtx  context.Context // set by Run; done when Run ends
 	work    sync.WaitGroup  // calls and cancellations; begins while running
 	dials   sync.WaitGroup  // begins until closed
 }
 
 var _ fleet.Dialer = (*Dialer)(nil)
 
-// NewDialer reads the files. Nothing runs before Run, and calls before it fail.
-// Errors wrap ErrFiles.
+// NewDialer reads the certificate files. It starts no goroutine, and calls fail before
+// Run. Errors wrap ErrFiles.
 func NewDialer(cfg DialerConfig) (*Dialer, error) {
 	d := &Dialer{logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), conns: make(map[relayKey]*relayConn)}
 	var err error
@@ -87,25 +84,25 @@ func NewDialer(cfg DialerConfig) (*Dialer, error) {
 	return d, nil
 }
 
-// Relay returns the relay with that control address and that id. It does not
-// connect: calls do, and keep what they have opened.
+// Relay returns the relay with that control address and id. It opens no connection;
+// calls do, and reuse them.
 func (d *Dialer) Relay(n fleet.Node) fleet.Remote {
-	return remote{dialer: d, name: relayKey{relay: n.Relay, control: n.Control}}
+	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}}
 }
 
-// Run keeps connections and certificates fresh and cancels what was given up,
-// until ctx ends. Then it takes no more calls, gives those under way and the
-// cancellations a second, and returns nil when nothing of the dialer runs any
-// more. A second call returns ErrAlreadyRun.
+// Run sends cancellations and reloads certificates until ctx is done. It then accepts
+// no more calls, waits up to a second for calls and cancellations in progress, and
+// returns nil when all goroutines of the dialer have ended. A second call returns
+// ErrAlreadyRun.
 func (d *Dialer) Run(ctx context.Context) error {
-	life, cut := context.WithCancel(context.Background())
+	runCtx, cut := context.WithCancel(context.Background())
 	defer cut()
 	d.mu.Lock()
 	if d.ran {
 		d.mu.Unlock()
 		return ErrAlreadyRun
 	}
-	d.ran, d.running, d.life = true, true, life
+	d.ran, d.running, d.runCtx = true, true, runCtx
 	d.mu.Unlock()
 
 	var loops sync.WaitGroup
@@ -125,8 +122,8 @@ func (d *Dialer) Run(ctx context.Context) error {
 	return nil
 }
 
-// finishCancellations lets what is in progress finish for a while, cuts it off, and returns
-// when nothing is.
+// finishCancellations waits up to finishTimeout for calls in progress, then cancels the
+// rest and waits for them.
 func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 	done := make(chan struct{})
 	go func() {
@@ -143,9 +140,9 @@ func (d *Dialer) finishCancellations(cut context.CancelFunc) {
 	<-done
 }
 
-// sweep removes relays without recent calls, until ctx ends.
+// sweep removes idle relays until ctx is done.
 func (d *Dialer) sweep(ctx context.Context) {
-	ticker := time.NewTicker(lineEvery)
+	ticker := time.NewTicker(idleCheckInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -157,63 +154,63 @@ func (d *Dialer) sweep(ctx context.Context) {
 	}
 }
 
-// forget removes the relays that were not used since then.
+// forget removes the relays that were not used since that time.
 func (d *Dialer) forget(since time.Time) {
 	d.mu.Lock()
 	var idle []*relayConn
-	for name, l := range d.conns {
-		if l.calls == 0 && !l.used.After(since) {
-			idle = append(idle, l)
-			delete(d.conns, name)
+	for key, rc := range d.conns {
+		if rc.calls == 0 && !rc.used.After(since) {
+			idle = append(idle, rc)
+			delete(d.conns, key)
 		}
 	}
 	d.mu.Unlock()
-	for _, l := range idle {
-		l.transport.CloseIdleConnections()
+	for _, rc := range idle {
+		rc.transport.CloseIdleConnections()
 	}
 }
 
-// closeIdle makes the next calls connect anew, with the certificate of now.
+// closeIdle closes idle connections, so that further calls use the current certificate.
 func (d *Dialer) closeIdle() {
 	d.mu.Lock()
 	var all []*relayConn
-	for _, l := range d.conns {
-		all = append(all, l)
+	for _, rc := range d.conns {
+		all = append(all, rc)
 	}
 	d.mu.Unlock()
-	for _, l := range all {
-		l.transport.CloseIdleConnections()
+	for _, rc := range all {
+		rc.transport.CloseIdleConnections()
 	}
 }
 
-// acquire returns the connection to a relay for one call or cancellation, which has to
-// call leave.
-func (d *Dialer) acquire(name relayKey) (*relayConn, context.Context, error) {
+// acquire returns the connection to a relay for one call or cancellation, which must
+// call release.
+func (d *Dialer) acquire(key relayKey) (*relayConn, context.Context, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	if !d.running {
 		return nil, nil, fmt.Errorf("%w: %w", alloc.ErrUnavailable, ErrNotRunning)
 	}
-	l, ok := d.conns[name]
+	rc, ok := d.conns[key]
 	if !ok {
-		if err := name.check(); err != nil {
+		if err := key.check(); err != nil {
 			return nil, nil, err
 		}
 		if len(d.conns) >= maxRelays {
 			return nil, nil, fmt.Errorf("%w: cluster: %d relays are in use already", alloc.ErrUnavailable, len(d.conns))
 		}
-		l = newRelayConn(name, d.newTransport(name.relay))
-		d.conns[name] = l
+		rc = newRelayConn(key, d.newTransport(key.relay))
+		d.conns[key] = rc
 	}
-	l.calls++
+	rc.calls++
 	d.work.Add(1)
-	return l, d.life, nil
+	return rc, d.runCtx, nil
 }
 
-func (d *Dialer) release(l *relayConn) {
+func (d *Dialer) release(rc *relayConn) {
 	d.mu.Lock()
-	l.calls--
-	l.used = time.Now()
+	rc.calls--
+	rc.used = time.Now()
 	d.mu.Unlock()
 	d.work.Done()
 }
@@ -225,64 +222,64 @@ type relayKey struct {
 }
 
 // check returns an error for a key that does not identify a relay.
-func (n relayKey) check() error {
-	if _, _, err := net.SplitHostPort(n.control); err != nil || n.relay.IsZero() {
-		return fmt.Errorf("%w: cluster: relay %v announces the control address %q", alloc.ErrUnavailable, n.relay, n.control)
+func (k relayKey) check() error {
+	if _, _, err := net.SplitHostPort(k.control); err != nil || k.relay.IsZero() {
+		return fmt.Errorf("%w: cluster: relay %v announces the control address %q", alloc.ErrUnavailable, k.relay, k.control)
 	}
 	return nil
 }
 
 // relayConn is the connection to one relay: a transport and its limits.
 type relayConn struct {
-	name      relayKey
+	key       relayKey
 	transport *http.Transport
 
-	calls int       // under way; guarded by Dialer.mu
-	used  time.Time // when the last one ended; guarded by Dialer.mu
+	calls int       // in progress; guarded by Dialer.mu
+	used  time.Time // when the last call ended; guarded by Dialer.mu
 
-	slots   chan struct{} // holds one for each call that may begin
+	slots   chan struct{} // holds one value for each free slot
 	pending cancelQueue
 }
 
-func newRelayConn(name relayKey, t *http.Transport) *relayConn {
-	l := &relayConn{name: name, transport: t, slots: make(chan struct{}, maxRelayConns)}
+func newRelayConn(key relayKey, t *http.Transport) *relayConn {
+	rc := &relayConn{key: key, transport: t, slots: make(chan struct{}, maxRelayConns)}
 	for range maxRelayConns {
-		l.slots <- struct{}{}
+		rc.slots <- struct{}{}
 	}
-	return l
+	return rc
 }
 
-// acquireSlot waits until the call may begin, or half of what is left of its time is
-// over. Who waited for longer would have too little left: the calls that a relay
-// which stood still has held up would begin one after another, run out of time,
-// and hold up the next ones, for as long as callers keep coming.
-func (l *relayConn) acquireSlot(ctx context.Context) (giveBack func(), err error) {
+// acquireSlot waits for a slot for up to half of the time that the call has left. After
+// a longer wait too little time would be left: calls that a stalled relay has delayed
+// would start one after another, time out, and delay the next ones, for as long as
+// callers keep coming.
+func (rc *relayConn) acquireSlot(ctx context.Context) (release func(), err error) {
 	select {
-	case <-l.slots:
+	case <-rc.slots:
 	default:
 		until, _ := ctx.Deadline()
 		timer := time.NewTimer(time.Until(until) / 2)
 		defer timer.Stop()
 		select {
-		case <-l.slots:
+		case <-rc.slots:
 		case <-timer.C:
-			return nil, l.name.lost(errBusy)
+			return nil, rc.key.wrap(errBusy)
 		case <-ctx.Done():
-			return nil, l.name.lost(ctx.Err())
+			return nil, rc.key.wrap(ctx.Err())
 		}
 	}
-	return func() { l.slots <- struct{}{} }, nil
+	return func() { rc.slots <- struct{}{} }, nil
 }
 
-// newTransport returns the connections to one relay: a bounded pool of HTTP/1.1,
-// see the figures in doc.go. No proxy of the environment comes between.
+// newTransport returns a bounded pool of HTTP/1.1 connections to one relay, see the
+// figures in doc.go. It ignores the proxy settings of the environment.
 func (d *Dialer) newTransport(relay alloc.RelayID) *http.Transport {
 	t := &http.Transport{
 		DialTLSContext: func(ctx context.Context, network, addr string) (net.Conn, error) {
 			return d.dial(ctx, relay, network, addr)
 		},
 		MaxConnsPerHost: maxRelayConns, MaxIdleConnsPerHost: maxRelayConns,
-		IdleConnTimeout: lineConnIdle, DisableCompression: true,
+		IdleConnTimeout: relayConnIdle, DisableCompression: true,
 		MaxResponseHeaderBytes: maxHeaderBytes,
 		Protocols:              new(http.Protocols),
 	}
@@ -290,11 +287,11 @@ func (d *Dialer) newTransport(relay alloc.RelayID) *http.Transport {
 	return t
 }
 
-// dial connects to a relay and makes sure that it is the one. It ends with the
-// dialer, if not before.
+// dial connects to a relay and verifies its certificate. It ends with the dialer at the
+// latest.
 func (d *Dialer) dial(ctx context.Context, relay alloc.RelayID, network, addr string) (net.Conn, error) {
 	d.mu.Lock()
-	life, closed := d.life, d.closed
+	runCtx, closed := d.runCtx, d.closed
 	if !closed {
 		d.dials.Add(1)
 	}
@@ -303,9 +300,9 @@ func (d *Dialer) dial(ctx context.Context, relay alloc.RelayID, network, addr st
 		return nil, ErrNotRunning
 	}
 	defer d.dials.Done()
-	ctx, cancel := context.WithTimeout(ctx, dialWithin)
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	defer context.AfterFunc(life, cancel)()
+	defer context.AfterFunc(runCtx, cancel)()
 	var raw net.Dialer
 	conn, err := raw.DialContext(ctx, network, addr)
 	if err != nil {
@@ -320,18 +317,18 @@ func (d *Dialer) dial(ctx context.Context, relay alloc.RelayID, network, addr st
 	return secure, nil
 }
 
-// DialerStats are counts since the dialer was made, and gauges of now.
+// DialerStats are counts since NewDialer, and current values.
 type DialerStats struct {
-	// Lines are the relays that are reached.
-	Lines int
-	// Dialed counts connections that were opened.
+	// Relays is the number of relays with a connection pool.
+	Relays int
+	// Dialed counts opened connections.
 	Dialed uint64
-	// Lost counts reservations whose answer did not come, Cancelled those that a
-	// relay has taken back since. The others lapse by themselves: Overflowed
-	// counts those that there was no room to remember (4,096 of one relay),
-	// GivenUp those that did not reach their relay within 10 s.
+	// Lost counts reservations whose answer did not arrive, Cancelled those of them
+	// that a relay has cancelled since. The others expire unbound: Overflowed counts
+	// those beyond the queue of a relay (4,096), GivenUp those whose cancellation did
+	// not reach the relay within 10 s.
 	Lost, Cancelled, Overflowed, GivenUp uint64
-	// NotAfter is when the certificate in force ends.
+	// NotAfter is the time at which the certificate in use expires.
 	NotAfter time.Time
 }
 
@@ -346,7 +343,7 @@ func (d *Dialer) Stats() DialerStats {
 	lines := len(d.conns)
 	d.mu.Unlock()
 	return DialerStats{
-		Lines: lines, Dialed: d.counts.dialed.Load(), Lost: d.counts.lost.Load(),
+		Relays: lines, Dialed: d.counts.dialed.Load(), Lost: d.counts.lost.Load(),
 		Cancelled: d.counts.cancelled.Load(), Overflowed: d.counts.overflowed.Load(),
 		GivenUp: d.counts.givenUp.Load(), NotAfter: d.creds.notAfter(),
 	}

@@ -1,16 +1,17 @@
-// Package cluster is the call from an API process to a relay of its fleet: what
-// reserves a place there, and takes it back when the answer is lost; and what an
-// operator has any relay do through any API. It owns the
-// listener of a relay (7779/tcp), the connections of an API to all relays, and
-// the certificates by which they know each other. Which relay is asked is the
-// business of package fleet, and what a relay does with the question its own.
+// Package cluster implements the protocol between API processes and the relays of a
+// fleet: reservations, their cancellation when an answer is lost, and the commands of
+// operators.
+//
+// [Server] is the listener of a relay (7779/tcp), [Dialer] holds an API's connections to
+// all relays, and [CA] issues the certificates of both. Package fleet chooses the relay
+// of a call.
 //
 // # The calls
 //
-// HTTPS with TLS 1.3, HTTP/1.1, POST, JSON. Members that are unknown, missing,
-// null or there twice are refused, so a relay is brought up to date before the
-// APIs that ask it. Every call has the header Ferry-Deadline-Ms, 1 to 10000:
-// what its caller still waits, from arrival on. No clocks are compared.
+// A call is an HTTPS request (TLS 1.3, HTTP/1.1, POST) with a JSON object. Members that
+// are unknown, missing, null or repeated are refused, so relays must be upgraded before
+// API processes. Every call has the header Ferry-Deadline-Ms, 1 to 10000: the time that
+// the caller waits, from the arrival of the call on. No clocks are compared.
 //
 //	/cluster/v1/reserve-host    api         project, environment, player, maxConnections
 //	/cluster/v1/reserve-joiner  api         project, environment, player, host
@@ -18,63 +19,60 @@
 //	/cluster/v1/keep-code       api         host, code
 //	/cluster/v1/end             api         id
 //	/cluster/v1/cancel          api         keys
-//	/cluster/v1/drain           api, admin  deadlineMs, threshold; -1: the relay's own
+//	/cluster/v1/drain           api, admin  deadlineMs, threshold; -1: the relay's setting
 //	/cluster/v1/undrain         api, admin
 //	/cluster/v1/kick            api, admin  id
 //	/cluster/v1/close           api, admin  id
 //	/cluster/v1/page            api, admin  target: a path of the relay's admin pages
 //
-// The last five are an operator's ([Operator]). The relay logs what it did for one,
-// with the name in the certificate of who asked; close is end for people, and page
-// shows and changes nothing. They are safe to repeat: who hears no answer asks
-// again.
+// The last five are commands of operators ([Operator]). The relay logs all of them but
+// page with the name in the caller's certificate. They are idempotent: an operator
+// without an answer repeats the command.
 //
-// An answer has status 200, or it is a verdict: {"error": name, "detail": text}.
-// The errors of package alloc, and of an operator's calls, travel by name and are
-// the same errors on the other side. All others are alloc.ErrUnavailable there, with the reason in the text.
+// An answer has status 200 and the result, or another status and an error:
+// {"error": name, "detail": text}. The errors of package alloc and of [Operator] are sent
+// by name, and the caller gets the same errors. All other errors become
+// alloc.ErrUnavailable with the reason in the text.
 //
-// # A reservation is made once, or ended
+// # Idempotency of reservations
 //
-// Both reservations carry an Idempotency-Key, 128 random bits. The relay
-// remembers what became of it for 10 s:
+// Both reservations have an Idempotency-Key of 128 random bits. The relay keeps the
+// outcome for 10 s:
 //
-//   - The same call again gets the same bytes. It waits for the first one if that
-//     is still under way. A key with another call is refused.
-//   - What the relay makes after the deadline is ended at once, and so is what it
-//     makes for a key that was cancelled meanwhile.
-//   - An API that hears no answer cancels the key in the background, for 10 s. A
-//     key that is cancelled before its call has come refuses it.
+//   - A repeated call gets the same bytes. It waits for the first call if that is still
+//     in progress. A key with a different call is refused.
+//   - A reservation that is made after the deadline, or after its key was cancelled, is
+//     ended at once.
+//   - An API process without an answer cancels the key in the background, for up to
+//     10 s. If the cancellation arrives before the call, the call is refused.
 //
-// So a place leaks in one case only: the relay made it in time, and the API died
-// before it could tell anybody. It then lapses as a reservation that nobody
-// binds, after 10 s by default. A call whose connection breaks is sent again to
-// the same relay, by package net/http, which knows the header. Nothing here asks
-// another relay.
+// So a seat leaks only if the relay makes the reservation in time and the API process
+// dies before it uses the answer. The reservation then expires unbound, after 10 s by
+// default. Package net/http repeats a call whose connection breaks, at the same relay.
+// This package never tries another relay.
 //
-// # Who is believed
+// # Authentication
 //
-// All certificates are signed by the cluster's authority, and each names one role
-// as the URI ferry:role:api, :relay or :admin. That of a relay names its relay id
-// as a DNS name, which is all that a caller goes by: whoever takes over a relay's
-// address cannot answer there, and whoever takes an API's certificate cannot pass
-// for a relay. No session is resumed.
+// The CA of the cluster signs all certificates. Each has one role, as the URI
+// ferry:role:api, :relay or :admin. A relay's certificate has its relay id as a DNS name,
+// which the caller verifies: a server that takes over the address of a relay gets no
+// call, and an API's certificate does not serve as a relay's. Sessions are not resumed.
 //
-// Whoever takes an API's key and reaches the listeners can reserve all places, see
-// the ids and addresses of those who play, end and kick them, and drain every
-// relay. A drain with a deadline of a millisecond ends the relay with all that it
-// holds, so that key is worth the whole fleet; an admin's is worth the same but for
-// the places. No call tells the keys of those who play. A relay's certificate does
-// nothing at other relays. Each person's certificate of role admin, and each API's,
-// should have a name of its own (--name), which the log then has.
+// An attacker with the key of an API process and access to the listeners can take all
+// seats, read ids and addresses of players, kick players, close matches, and drain all
+// relays. A drain with a deadline of a millisecond ends a relay, so that key is worth
+// the whole fleet. The key of an admin permits the same except reservations. No call
+// returns the keys of players. The key of a relay permits no calls. Give each API process
+// and each operator a certificate with a name of its own (--name), since the log has the
+// name.
 //
-// Files are looked at every 10 s. New ones are in force for new connections if
-// they would be believed by a peer with the same authority; otherwise those
-// before stay, and the log has the reason. Connections end with the first answer
-// after 5 minutes, so that is how long an authority that was taken out is still
-// believed. To replace it: put both into everybody's file of authorities, issue
-// new certificates, take the old one out.
+// The files are checked every 10 s. Changed files apply to new connections if a peer with
+// the same CA would accept them; otherwise the previous ones stay in use and the reason
+// is logged. A connection is closed with its first answer after 5 minutes, so a removed
+// CA is trusted for that long. To replace the CA: add the new CA to the CA file of each
+// node, issue new certificates, remove the old CA.
 //
-// [NewCA] and [CA.Issue] make the files. So do these lines, with OpenSSL 3:
+// [NewCA] and [CA.Issue] create the files. So do these commands of OpenSSL 3:
 //
 //	openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -noenc -days 3650 \
 //	  -subj "/CN=ferry cluster" -addext keyUsage=critical,keyCertSign,cRLSign \
@@ -99,43 +97,41 @@
 //
 // # Limits
 //
-//	4 KiB     body of a call; 16 KiB of an answer, and a page of 1 MiB
-//	5 s       to shake hands; to send a call
+//	4 KiB     body of a call; 16 KiB of an answer, and 1 MiB of a page
+//	5 s       for a handshake, and to send a call
 //	1,024     connections to a relay, 128 from one address
-//	1,024     reservations under way at a relay; then "busy"
-//	32,768    keys remembered by a relay, below 30 MiB; then the oldest goes early
-//	16        calls under way from one API to one relay; the next waits for half
-//	          of its time
-//	4,096     keys that wait to be cancelled at one relay; then one lapses
-//	4,096     relays that an API reaches
+//	1,024     reservations in progress at a relay; then "busy"
+//	32,768    outcomes that a relay keeps, below 30 MiB; then the oldest is dropped
+//	16        calls in progress from one API process to one relay; the next waits for
+//	          up to half of its time
+//	4,096     keys that wait to be cancelled at one relay; further ones are dropped
+//	4,096     relays of an API process
 //
 // # Figures
 //
-// Both sides in one process on two cores, nearly idle but for it, three runs,
-// connections not open yet, 2026-11-22, Go 1.26.8, with
-// go test ./internal/cluster -run ^$ -bench . -benchtime 8000x
+// Both sides in one process on two otherwise idle cores, three runs without open
+// connections, 2026-11-22, Go 1.26.8,
+// go test ./internal/cluster -run ^$ -bench . -benchtime 8000x:
 //
 //	                             HTTP/1.1, 16 conns   HTTP/2
-//	a call, one after another    161 to 209 µs        240 to 290 µs
+//	sequential calls             161 to 209 µs        240 to 290 µs
 //	allocations of both sides    236, 21 kB           249, 26 kB
 //	2,000/s: p50                 0.7 to 0.8 ms        0.9 ms
 //	2,000/s: p99                 2.4 to 4.9 ms        2.9 to 3.5 ms
 //	2,000/s: part of one core    56 to 67 %           74 to 82 %
-//	500 ms of standstill, where
-//	500 calls have to fail       735 to 740 fail      536 to 567 fail
+//	a stall of 500 ms, in which
+//	500 calls must fail          735 to 740 fail      536 to 567 fail
 //	2,000/s with half a core,
 //	6,000 calls                  696 fail             2,410 fail
 //
-// So it is HTTP/1.1. A handshake takes 2.5 ms of both sides together, which is
-// why the pool is small: with 64 connections the standstill cost 3,900 to 5,700
-// of 6,000 calls, and with 16 and no bound on the wait for one, 600 to 3,800.
+// Hence HTTP/1.1. A handshake takes 2.5 ms of processor time on both sides together, so
+// the pool is small: with 64 connections the stall cost 3,900 to 5,700 of 6,000 calls,
+// and with 16 connections and no bound on the wait for one, 600 to 3,800.
 //
 // # Limitations
 //
-// The listener belongs into a private network all the same. A stranger gets no
-// further than the handshake, but with eight addresses can hold all connections
-// for the 5 s that a handshake may take, over and over; APIs that are connected
-// notice nothing of it, for up to 5 minutes. There is no list of revoked
-// certificates: what is stolen is believed until it ends or the authority is
-// replaced.
+// The listener belongs into a private network nevertheless. An unauthenticated client
+// with eight addresses can hold all connections for the 5 s of a handshake, repeatedly;
+// connected API processes are not affected for up to 5 minutes. There is no revocation
+// list: a stolen certificate is valid until it expires or the CA is replaced.
 package cluster

@@ -13,10 +13,10 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// FuzzCalls sends what an API might come up with. Every answer is JSON within
-// its bound, none is the relay's fault, and what is made is what is answered.
+// FuzzCalls sends arbitrary calls. Every answer is JSON within its bound, none is an
+// internal error, and each reservation is answered.
 func FuzzCalls(f *testing.F) {
-	x := newHouse(f)
+	x := newTestCluster(f)
 	issued, err := x.ca.Issue(Request{Role: RoleAPI})
 	if err != nil {
 		f.Fatal(err)
@@ -38,9 +38,9 @@ func FuzzCalls(f *testing.F) {
 	f.Add(uint8(0), "-1", good, []byte(strings.Repeat("[", 4000)))
 	f.Add(uint8(0), "1000", good, []byte("\"\xff"))
 	f.Add(uint8(0), "1000", good, make([]byte, maxBody+1))
-	x.board.set(nil, DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
+	x.operator.set(nil, DrainState{Draining: true, Deadline: time.Now().Add(time.Hour)})
 	f.Fuzz(func(t *testing.T, path uint8, deadline, k string, body []byte) {
-		r := httptest.NewRequest(http.MethodPost, calls[int(path)%len(calls)].path, strings.NewReader(string(body)))
+		r := httptest.NewRequest(http.MethodPost, routes[int(path)%len(routes)].path, strings.NewReader(string(body)))
 		r.TLS = state
 		r.Header.Set(headerDeadline, deadline)
 		r.Header.Set(headerKey, k)
@@ -52,7 +52,7 @@ func FuzzCalls(f *testing.F) {
 			t.Fatalf("%d bytes: %.300s", rec.Body.Len(), rec.Body)
 		case rec.Code != 200 && (rec.Code < 400 || rec.Code >= 500):
 			// A machine so busy that a millisecond passes may say so.
-			if verdictOf(t, rec.Body.String()) != "unavailable" {
+			if errorNameOf(t, rec.Body.String()) != "unavailable" {
 				t.Fatalf("%d %s", rec.Code, rec.Body)
 			}
 		case rec.Code == 200 && strings.Contains(r.URL.Path, "reserve"):
@@ -67,18 +67,19 @@ func FuzzCalls(f *testing.F) {
 				t.Fatal("an answer without a reservation")
 			}
 		case rec.Code == 200 && r.URL.Path == pathDrain:
-			x.board.mu.Lock()
-			defer x.board.mu.Unlock()
-			d := x.board.asked[len(x.board.asked)-1]
-			x.board.asked = x.board.asked[:0]
-			if d.Deadline < -time.Millisecond || d.Deadline > maxDrainDeadline || d.Threshold < unsaid || d.Threshold > maxDrainThreshold {
+			x.operator.mu.Lock()
+			defer x.operator.mu.Unlock()
+			d := x.operator.asked[len(x.operator.asked)-1]
+			x.operator.asked = x.operator.asked[:0]
+			if d.Deadline < -time.Millisecond || d.Deadline > maxDrainDeadline || d.Threshold < notSet || d.Threshold > maxDrainThreshold {
 				t.Fatalf("a relay drains by %+v", d)
 			}
 		}
 	})
 }
 
-// FuzzAnswers lets a relay say anything. It becomes a reservation, or an error.
+// FuzzAnswers parses arbitrary answers of a relay: the result is a reservation or an
+// error.
 func FuzzAnswers(f *testing.F) {
 	res := alloc.Reservation{Endpoints: fakeWays}
 	good, err := json.Marshal(answerOf(&res))

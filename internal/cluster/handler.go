@@ -11,34 +11,34 @@ import (
 	"time"
 )
 
-// maxDeadline is the longest that a caller may ask a relay to try.
+// maxDeadline is the longest deadline of a call.
 const maxDeadline = 10 * time.Second
 
-// call is one thing that a relay does for the cluster.
-type call struct {
+// route is a call that the server accepts.
+type route struct {
 	path  string
 	roles []Role // permitted callers
-	serve func(s *Server, ctx context.Context, q query) (any, error)
+	serve func(s *Server, ctx context.Context, q request) (any, error)
 }
 
-// query is what a call gets to see.
-type query struct {
-	path   string
-	key    string
-	due    time.Time // when its caller waits no longer
-	body   []byte
-	caller caller
+// request is a call as its handler gets it.
+type request struct {
+	path     string
+	key      string
+	deadline time.Time // the caller waits until then
+	body     []byte
+	caller   caller
 }
 
-// caller identifies the caller in the log.
+// caller identifies the caller of a request in the log.
 type caller struct {
-	name string // what the certificate says for people
+	name string // the common name of the certificate
 	role Role
 	from string // host:port
 }
 
-// calls are all there are.
-var calls = []call{
+// routes are all calls of the protocol.
+var routes = []route{
 	{pathReserveHost, []Role{RoleAPI}, (*Server).reserveHost},
 	{pathReserveJoiner, []Role{RoleAPI}, (*Server).reserveJoiner},
 	{pathDescribe, []Role{RoleAPI, RoleAdmin}, (*Server).describe},
@@ -52,8 +52,8 @@ var calls = []call{
 	{pathPage, []Role{RoleAPI, RoleAdmin}, (*Server).page},
 }
 
-// ServeHTTP answers one call: path, method, role, headers and body, in the
-// order of what they cost.
+// ServeHTTP answers one call. It checks path, method, role, headers and body in this
+// order, by rising cost.
 func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	since, known := r.Context().Value(connSince{}).(time.Time)
 	if known && time.Since(since) > connAge {
@@ -77,35 +77,35 @@ func (s *Server) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 }
 
 func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
-	i := slices.IndexFunc(calls, func(c call) bool { return c.path == r.URL.Path })
+	i := slices.IndexFunc(routes, func(c route) bool { return c.path == r.URL.Path })
 	switch {
 	case i < 0:
 		return nil, noCall.withDetail("there is no such call in this version")
 	case r.Method != http.MethodPost:
 		return nil, noMethod.withDetail("all calls are POST")
 	}
-	by, err := authorize(r, calls[i].roles)
+	from, err := authorize(r, routes[i].roles)
 	if err != nil {
 		return nil, err
 	}
-	deadline, err := parseDeadline(r.Header.Get(headerDeadline))
+	timeout, err := parseDeadline(r.Header.Get(headerDeadline))
 	if err != nil {
 		return nil, err
 	}
-	due := time.Now().Add(deadline)
+	deadline := time.Now().Add(timeout)
 	body, err := readBody(w, r)
 	if err != nil {
 		return nil, err
 	}
-	ctx, cancel := context.WithDeadline(r.Context(), due)
+	ctx, cancel := context.WithDeadline(r.Context(), deadline)
 	defer cancel()
-	return calls[i].serve(s, ctx, query{
-		path: r.URL.Path, key: r.Header.Get(headerKey), due: due, body: body, caller: by,
+	return routes[i].serve(s, ctx, request{
+		path: r.URL.Path, key: r.Header.Get(headerKey), deadline: deadline, body: body, caller: from,
 	})
 }
 
-// authorize checks the role of the caller, whose certificate the handshake has
-// checked.
+// authorize checks the role of the caller. The TLS handshake has verified the
+// certificate.
 func authorize(r *http.Request, roles []Role) (caller, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return caller{}, forbidden.withDetail("no certificate")
@@ -116,14 +116,14 @@ func authorize(r *http.Request, roles []Role) (caller, error) {
 	case err != nil:
 		return caller{}, forbidden.withDetail("%v", err)
 	case !slices.Contains(roles, role):
-		return caller{}, forbidden.withDetail("a certificate for %q may not do this", role)
+		return caller{}, forbidden.withDetail("a certificate for %q does not permit this call", role)
 	case time.Now().After(leaf.NotAfter):
-		return caller{}, forbidden.withDetail("the certificate has ended since the connection began")
+		return caller{}, forbidden.withDetail("the certificate has expired since the connection began")
 	}
 	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
 }
 
-// parseDeadline reads the time that the caller waits.
+// parseDeadline parses the time that the caller waits.
 func parseDeadline(s string) (time.Duration, error) {
 	ms, err := strconv.ParseUint(s, 10, 16)
 	d := time.Duration(ms) * time.Millisecond
@@ -133,7 +133,7 @@ func parseDeadline(s string) (time.Duration, error) {
 	return d, nil
 }
 
-func (s *Server) reserveHost(ctx context.Context, q query) (any, error) {
+func (s *Server) reserveHost(ctx context.Context, q request) (any, error) {
 	var in reserveHostCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -147,7 +147,7 @@ func (s *Server) reserveHost(ctx context.Context, q query) (any, error) {
 	})
 }
 
-func (s *Server) reserveJoiner(ctx context.Context, q query) (any, error) {
+func (s *Server) reserveJoiner(ctx context.Context, q request) (any, error) {
 	var in reserveJoinerCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -161,7 +161,7 @@ func (s *Server) reserveJoiner(ctx context.Context, q query) (any, error) {
 	})
 }
 
-func (s *Server) describe(ctx context.Context, q query) (any, error) {
+func (s *Server) describe(ctx context.Context, q request) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
@@ -175,7 +175,7 @@ func (s *Server) describe(ctx context.Context, q query) (any, error) {
 	}, nil
 }
 
-func (s *Server) keepCode(ctx context.Context, q query) (any, error) {
+func (s *Server) keepCode(ctx context.Context, q request) (any, error) {
 	var in keepCodeCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -187,8 +187,8 @@ func (s *Server) keepCode(ctx context.Context, q query) (any, error) {
 	return emptyAnswer{}, s.relay.KeepCode(ctx, host, in.Code)
 }
 
-// endOne ends a reservation that its API process got and cannot use.
-func (s *Server) endOne(ctx context.Context, q query) (any, error) {
+// endOne ends a reservation that the API process cannot use.
+func (s *Server) endOne(ctx context.Context, q request) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
@@ -196,16 +196,17 @@ func (s *Server) endOne(ctx context.Context, q query) (any, error) {
 	return emptyAnswer{}, s.relay.End(ctx, id)
 }
 
-// digest tells one call of a key from another.
-func (q query) digest() [sha256.Size]byte {
+// digest identifies a call with its body, to detect a key that is reused for another
+// call.
+func (q request) digest() [sha256.Size]byte {
 	return sha256.Sum256(append([]byte(q.path+"\x00"), q.body...))
 }
 
-// write writes an answer. An error of writing means that the caller has gone,
-// who then cancels.
+// write writes an answer. It ignores errors: the caller has disconnected, and cancels
+// its key.
 func write(w http.ResponseWriter, status int, v any) {
 	body, err := json.Marshal(v)
-	if err != nil { // our own types, all of which can be marshalled
+	if err != nil { // cannot happen: all answers can be marshalled
 		status, body = http.StatusInternalServerError, nil
 	}
 	h := w.Header()

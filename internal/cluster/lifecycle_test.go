@@ -15,17 +15,17 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestRunOnce: before Run and after it a dialer takes no calls, and nothing runs
-// twice.
+// TestRunOnce checks that a dialer accepts calls only while it runs, and that nothing
+// runs twice.
 func TestRunOnce(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	describe := func() error {
-		_, err := x.remote().Describe(patiently(t), proto.AllocationID{1})
+		_, err := x.remote().Describe(testContext(t), proto.AllocationID{1})
 		return err
 	}
 	wantUnavailable(t, describe(), ErrNotRunning)
 	stopServer, stopDialer := start(t, x.server.Run), start(t, x.dialer.Run)
-	testkit.Within(t, patient, "a call comes through", func() bool { return errors.Is(describe(), alloc.ErrNotFound) })
+	testkit.Within(t, testTimeout, "a call comes through", func() bool { return errors.Is(describe(), alloc.ErrNotFound) })
 	if err := x.server.Run(t.Context()); !errors.Is(err, ErrAlreadyRun) {
 		t.Errorf("a second Run: %v", err)
 	}
@@ -40,10 +40,10 @@ func TestRunOnce(t *testing.T) {
 	}
 }
 
-// TestStopWithCallsUnderWay: what is under way when both sides end is cut, and
-// no reservation is left.
+// TestStopWithCallsUnderWay checks that calls in progress end when both sides stop, and
+// that no reservation is left.
 func TestStopWithCallsUnderWay(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	entered := make(chan struct{}, 1)
 	x.relay.before = func(ctx context.Context) {
 		entered <- struct{}{}
@@ -51,7 +51,7 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	}
 	stopServer := start(t, x.server.Run)
 	stopDialer := start(t, x.dialer.Run)
-	testkit.Within(t, patient, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
+	testkit.Within(t, testTimeout, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
 	result := make(chan error, 1)
 	go func() {
 		ctx, cancel := context.WithTimeout(context.Background(), maxDeadline)
@@ -68,19 +68,19 @@ func TestStopWithCallsUnderWay(t *testing.T) {
 	}
 }
 
-// TestRelaysAreForgotten: a relay that nobody calls costs no connection, and one
-// more than there may be is refused.
-func TestRelaysAreForgotten(t *testing.T) {
-	x := startHouse(t)
+// TestIdleRelaysAreRemoved checks that connections of idle relays are closed, and that
+// the number of relays is bounded.
+func TestIdleRelaysAreRemoved(t *testing.T) {
+	x := startTestCluster(t)
 	call := func(control string) error {
-		_, err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).Describe(patiently(t), proto.AllocationID{1})
+		_, err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).Describe(testContext(t), proto.AllocationID{1})
 		return err
 	}
 	if err := call(x.server.Addr().String()); !errors.Is(err, alloc.ErrNotFound) {
 		t.Fatal(err)
 	}
 	x.dialer.forget(time.Now().Add(-time.Minute))
-	if n := x.dialer.Stats().Lines; n != 1 {
+	if n := x.dialer.Stats().Relays; n != 1 {
 		t.Errorf("%d lines, want the one that was used just now", n)
 	}
 	x.dialer.mu.Lock()
@@ -91,7 +91,7 @@ func TestRelaysAreForgotten(t *testing.T) {
 	x.dialer.mu.Unlock()
 	wantUnavailable(t, call("192.0.2.1:7779"))
 	x.dialer.forget(time.Now())
-	if n := x.dialer.Stats().Lines; n != 0 {
+	if n := x.dialer.Stats().Relays; n != 0 {
 		t.Errorf("%d lines", n)
 	}
 	if err := call(x.server.Addr().String()); !errors.Is(err, alloc.ErrNotFound) {
@@ -102,17 +102,17 @@ func TestRelaysAreForgotten(t *testing.T) {
 	}
 }
 
-// TestConnectionsAge: a connection is closed with an answer when it is old, and
-// the next call has another one.
+// TestConnectionsAge checks that an old connection is closed with an answer, and that
+// the next call opens another one.
 func TestConnectionsAge(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.http.ConnContext = func(ctx context.Context, _ net.Conn) context.Context {
 		return context.WithValue(ctx, connSince{}, time.Now().Add(-connAge-time.Second))
 	}
 	start(t, x.server.Run)
 	x.startDialer(t)
 	for range 3 {
-		if _, err := x.remote().ReserveHost(patiently(t), testHost()); err != nil {
+		if _, err := x.remote().ReserveHost(testContext(t), testHost()); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -121,10 +121,10 @@ func TestConnectionsAge(t *testing.T) {
 	}
 }
 
-// TestSlowCallers: callers that never finish what they begin are cut off, hold
-// up nobody, and reserve nothing.
+// TestSlowCallers checks that callers which do not complete their requests are
+// disconnected, delay no other caller, and reserve nothing.
 func TestSlowCallers(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.http.ReadTimeout, x.server.http.ReadHeaderTimeout = time.Second, time.Second
 	start(t, x.server.Run)
 	x.startDialer(t)
@@ -144,13 +144,13 @@ func TestSlowCallers(t *testing.T) {
 	}
 	defer silent.Close()
 	for range 10 {
-		testkit.Within(t, patient, "a call is served meanwhile", func() bool {
-			_, err := x.remote().ReserveHost(patiently(t), testHost())
+		testkit.Within(t, testTimeout, "a call is served meanwhile", func() bool {
+			_, err := x.remote().ReserveHost(testContext(t), testHost())
 			return err == nil
 		})
 	}
 	for i, conn := range append(conns, silent) {
-		_ = conn.SetReadDeadline(time.Now().Add(patient))
+		_ = conn.SetReadDeadline(time.Now().Add(testTimeout))
 		_, err := io.Copy(io.Discard, conn)
 		if timeout, ok := errors.AsType[net.Error](err); ok && timeout.Timeout() {
 			t.Errorf("caller %d is still there", i)
@@ -161,11 +161,12 @@ func TestSlowCallers(t *testing.T) {
 	}
 }
 
-// dial opens a connection with the certificate of the house's API and begins to
-// say something, again if a busy machine was slower than the relay's time-out.
-func (x *house) dial(t *testing.T, begin string) (conn net.Conn) {
+// dial opens a connection with the certificate of the cluster's API and sends the
+// beginning of a request. It tries again if a busy machine exceeded the relay's
+// timeout.
+func (x *testCluster) dial(t *testing.T, begin string) (conn net.Conn) {
 	t.Helper()
-	testkit.Within(t, patient, "a connection", func() bool {
+	testkit.Within(t, testTimeout, "a connection", func() bool {
 		c, err := x.dialer.dial(t.Context(), testRelay, "tcp", x.server.Addr().String())
 		if err != nil {
 			return false
@@ -178,16 +179,16 @@ func (x *house) dial(t *testing.T, begin string) (conn net.Conn) {
 	return conn
 }
 
-// TestSlowAnswer: a call may take longer than the time-out for reading it.
+// TestSlowAnswer checks that a call may take longer than the timeout for reading it.
 func TestSlowAnswer(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	const read = 20 * time.Millisecond
 	x.server.http.ReadTimeout = read
 	x.relay.before = func(context.Context) { time.Sleep(5 * read) }
 	start(t, x.server.Run)
 	status, body := 0, ""
 	// A busy machine may miss so short a time-out itself.
-	testkit.Within(t, patient, "an answer", func() bool {
+	testkit.Within(t, testTimeout, "an answer", func() bool {
 		status, body = x.post(t, x.apiClient(t), pathReserveHost, keyed(newKey()), testHostOf4)
 		return status != 0
 	})

@@ -16,26 +16,26 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// through returns the house's relay behind a proxy, with a connection open.
-func (x *house) through(t *testing.T) (*proxy, fleet.Remote) {
+// through returns the cluster's relay behind a proxy, with an open connection.
+func (x *testCluster) through(t *testing.T) (*proxy, fleet.Remote) {
 	t.Helper()
 	p := newProxy(t, x.server.Addr().String())
 	remote := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: p.addr()})
-	if _, err := remote.Describe(patiently(t), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
+	if _, err := remote.Describe(testContext(t), proto.AllocationID{1}); !errors.Is(err, alloc.ErrNotFound) {
 		t.Fatal(err)
 	}
 	return p, remote
 }
 
-// TestAnswerLostOnce: a connection that breaks before the answer costs nothing:
-// the call is sent again, and gets the reservation that it has made.
+// TestAnswerLostOnce checks that a call is sent again when its connection breaks before
+// the answer, and gets the reservation of the first one.
 func TestAnswerLostOnce(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	p, remote := x.through(t)
 	calls := uint64(0)
-	testkit.Within(t, patient, "a call over a connection that breaks", func() bool {
+	testkit.Within(t, testTimeout, "a call over a connection that breaks", func() bool {
 		p.cutOpen()
-		res, err := remote.ReserveHost(patiently(t), testHost())
+		res, err := remote.ReserveHost(testContext(t), testHost())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -50,12 +50,12 @@ func TestAnswerLostOnce(t *testing.T) {
 	}
 }
 
-// loseOne makes calls whose answers do not come until the relay has reserved.
-func (x *house) loseOne(t *testing.T, p *proxy, remote fleet.Remote) {
+// loseOne makes calls without answers until the relay has made a reservation.
+func (x *testCluster) loseOne(t *testing.T, p *proxy, remote fleet.Remote) {
 	t.Helper()
 	p.cut.Store(true)
-	testkit.Within(t, patient, "the relay has reserved", func() bool {
-		_, err := remote.ReserveHost(patiently(t), testHost())
+	testkit.Within(t, testTimeout, "the relay has reserved", func() bool {
+		_, err := remote.ReserveHost(testContext(t), testHost())
 		wantUnavailable(t, err)
 		made, _ := x.relay.counts()
 		return made > 0
@@ -66,9 +66,9 @@ func (x *house) loseOne(t *testing.T, p *proxy, remote fleet.Remote) {
 	p.cut.Store(false)
 }
 
-// allEnded reports whether reservations were made, each has ended, once, and the
-// relay's listener has counted that, which it does afterwards.
-func (x *house) allEnded() bool {
+// allEnded reports whether reservations were made, and each has ended once and was
+// counted by the relay's listener, which happens afterwards.
+func (x *testCluster) allEnded() bool {
 	x.relay.mu.Lock()
 	defer x.relay.mu.Unlock()
 	st := x.server.Stats()
@@ -76,21 +76,21 @@ func (x *house) allEnded() bool {
 		st.Running == 0 && st.Reserved == uint64(x.relay.made) && st.Ended == st.Reserved
 }
 
-// TestAnswerLost: reservations whose answers never come are ended as soon as
-// the relay can be reached again.
+// TestAnswerLost checks that reservations without answers are ended as soon as the
+// relay is reachable again.
 func TestAnswerLost(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	p, remote := x.through(t)
 	x.loseOne(t, p, remote)
-	testkit.Within(t, patient, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
-	testkit.Within(t, patient, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
-	testkit.Within(t, patient, "each end is counted", x.allEnded)
+	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	testkit.Within(t, testTimeout, "the API knows", func() bool { st := x.dialer.Stats(); return st.Cancelled == st.Lost })
+	testkit.Within(t, testTimeout, "each end is counted", x.allEnded)
 }
 
-// TestManyLost: many callers give up while the relay thinks; whatever it makes
-// for them afterwards is ended.
+// TestManyLost checks that reservations are ended whose callers gave up while the relay
+// was busy.
 func TestManyLost(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 1000)
 	x.relay.before = func(context.Context) {
 		entered <- struct{}{}
@@ -98,8 +98,8 @@ func TestManyLost(t *testing.T) {
 	}
 	start(t, x.server.Run)
 	x.startDialer(t)
-	const callers = 3 * maxRelayConns               // of which a third gets to the relay at a time
-	ctx, giveUp := context.WithCancel(patiently(t)) // Nobody gives up before.
+	const callers = 3 * maxRelayConns                 // of which a third gets to the relay at a time
+	ctx, giveUp := context.WithCancel(testContext(t)) // Nobody gives up before.
 	var all sync.WaitGroup
 	for range callers {
 		all.Go(func() {
@@ -113,20 +113,20 @@ func TestManyLost(t *testing.T) {
 	giveUp()
 	all.Wait()
 	close(release)
-	testkit.Within(t, patient, "all cancellations have come", func() bool {
+	testkit.Within(t, testTimeout, "all cancellations have come", func() bool {
 		st := x.dialer.Stats()
 		return st.Cancelled == st.Lost
 	})
-	testkit.Within(t, patient, "all reservations have ended", x.allEnded)
+	testkit.Within(t, testTimeout, "all reservations have ended", x.allEnded)
 	if st := x.dialer.Stats(); st.Lost < maxRelayConns/2 || st.Lost > callers || st.Overflowed+st.GivenUp != 0 {
 		t.Errorf("counts %+v", st)
 	}
 }
 
-// TestDeadline: a relay that does not answer costs its caller no more than the
-// caller's time, and what it makes too late is ended, also if nobody cancels.
+// TestDeadline checks that a relay that does not answer costs its caller no more than
+// the deadline, and that a late reservation is ended even without a cancellation.
 func TestDeadline(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	release := make(chan struct{})
 	budgets := make(chan time.Duration, 10)
 	x.relay.before = func(ctx context.Context) {
@@ -141,7 +141,7 @@ func TestDeadline(t *testing.T) {
 	for ms := 20; len(budgets) == 0 && ms < 10_000; ms *= 2 {
 		header := map[string]string{headerDeadline: strconv.Itoa(ms), headerKey: newKey().String()}
 		status, body := x.post(t, x.apiClient(t), pathReserveHost, header, testHostOf4)
-		if status != 503 || verdictOf(t, body) != "unavailable" {
+		if status != 503 || errorNameOf(t, body) != "unavailable" {
 			t.Errorf("%d %s", status, body)
 		}
 	}
@@ -150,7 +150,7 @@ func TestDeadline(t *testing.T) {
 	_, err := x.remote().ReserveHost(ctx, testHost())
 	wantUnavailable(t, err)
 	close(release)
-	testkit.Within(t, patient, "all reservations have ended", x.allEnded)
+	testkit.Within(t, testTimeout, "all reservations have ended", x.allEnded)
 	for range len(budgets) {
 		if b := <-budgets; b > maxDeadline+extraWait {
 			t.Errorf("the relay was given %v", b)
@@ -158,10 +158,10 @@ func TestDeadline(t *testing.T) {
 	}
 }
 
-// TestDeadlineTravels: the relay gets what is left of the caller's time, and a
-// call without time is not sent.
+// TestDeadlineTravels checks that the relay gets the rest of the caller's deadline, and
+// that a call past its deadline is not sent.
 func TestDeadlineTravels(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	budgets := make(chan time.Duration, 10)
 	x.relay.before = func(ctx context.Context) {
 		until, _ := ctx.Deadline()
@@ -192,28 +192,28 @@ func TestDeadlineTravels(t *testing.T) {
 	}
 }
 
-// TestEndFails: a relay that cannot end a reservation is asked again until it
-// can.
+// TestEndFails checks that a cancellation is repeated until the relay has ended the
+// reservation.
 func TestEndFails(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	p, remote := x.through(t)
 	x.relay.failEndWith(alloc.ErrUnavailable)
 	x.loseOne(t, p, remote)
-	testkit.Within(t, patient, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
+	testkit.Within(t, testTimeout, "the relay has failed to end it", func() bool { return x.server.Stats().Refused["unavailable"] > 0 })
 	if st := x.dialer.Stats(); st.Cancelled != 0 {
 		t.Errorf("counts %+v", st)
 	}
 	x.relay.failEndWith(nil)
-	testkit.Within(t, patient, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
+	testkit.Within(t, testTimeout, "no reservation is left", func() bool { _, live := x.relay.counts(); return live == 0 })
 }
 
-// TestPendingIsBounded: cancellations for a relay that is gone take a bounded
-// room, and are given up in the end.
+// TestPendingIsBounded checks that the queue of cancellations for an unreachable relay
+// is bounded, and that they are dropped in the end.
 func TestPendingIsBounded(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.Close()
 	stop := start(t, x.dialer.Run)
-	testkit.Within(t, patient, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
+	testkit.Within(t, testTimeout, "it runs", func() bool { x.dialer.mu.Lock(); defer x.dialer.mu.Unlock(); return x.dialer.running })
 	l, _, err := x.dialer.acquire(relayKey{relay: testRelay, control: x.server.Addr().String()})
 	if err != nil {
 		t.Fatal(err)
@@ -236,24 +236,24 @@ func TestPendingIsBounded(t *testing.T) {
 		l.pending.keys[i].since = since
 	}
 	l.pending.mu.Unlock()
-	testkit.Within(t, patient, "the old ones are given up", func() bool { return x.dialer.Stats().GivenUp == maxPending/2 })
+	testkit.Within(t, testTimeout, "the old ones are given up", func() bool { return x.dialer.Stats().GivenUp == maxPending/2 })
 	stop()
 	if st := x.dialer.Stats(); st.GivenUp != maxPending || st.Cancelled != 0 {
 		t.Errorf("counts %+v", st)
 	}
 }
 
-// TestTooMany: a call that finds all places taken waits for half of its time, is
+// TestTooMany checks that a call without a free slot fails after half of its time, is
 // not sent, and leaves nothing to cancel.
 func TestTooMany(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	name := relayKey{relay: testRelay, control: x.server.Addr().String()}
 	l, _, err := x.dialer.acquire(name)
 	if err != nil {
 		t.Fatal(err)
 	}
 	defer x.dialer.release(l)
-	ctx, cancel := context.WithTimeout(t.Context(), patient)
+	ctx, cancel := context.WithTimeout(t.Context(), testTimeout)
 	defer cancel()
 	var places []func()
 	for range maxRelayConns {
@@ -283,9 +283,9 @@ func TestTooMany(t *testing.T) {
 	}
 }
 
-// TestHalfTheTime: whoever waits for a place waits for half of its time, so that
-// the other half is left for the call.
-func TestHalfTheTime(t *testing.T) {
+// TestSlotWait checks that a call waits for a slot for half of its time, which leaves
+// the other half for the call.
+func TestSlotWait(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		l := newRelayConn(relayKey{relay: testRelay}, nil)
 		for range maxRelayConns {

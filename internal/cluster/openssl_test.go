@@ -12,8 +12,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// opensslLines are the lines of doc.go that are typed into a shell.
-func opensslLines(t *testing.T) string {
+// opensslCommands returns the shell commands of doc.go.
+func opensslCommands(t *testing.T) string {
 	t.Helper()
 	file, err := parser.ParseFile(token.NewFileSet(), "doc.go", nil, parser.ParseComments)
 	if err != nil {
@@ -33,8 +33,8 @@ func opensslLines(t *testing.T) string {
 	return strings.Join(lines, "\n")
 }
 
-// TestOpenSSL types the lines of doc.go, and has a relay and an API talk with
-// what they make.
+// TestOpenSSL runs the commands of doc.go, and connects a relay and an API with the
+// resulting files.
 func TestOpenSSL(t *testing.T) {
 	if _, err := exec.LookPath("openssl"); err != nil {
 		if os.Getenv("CI") == "true" {
@@ -44,17 +44,17 @@ func TestOpenSSL(t *testing.T) {
 	}
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "sh", "-e")
-	cmd.Dir, cmd.Stdin = dir, strings.NewReader(opensslLines(t))
+	cmd.Dir, cmd.Stdin = dir, strings.NewReader(opensslCommands(t))
 	if said, err := cmd.CombinedOutput(); err != nil {
 		t.Fatalf("%v\n%s", err, said)
 	}
 	files := func(name string) Files {
 		return Files{Certificate: filepath.Join(dir, name+".pem"), Key: filepath.Join(dir, name+"-key.pem"), CA: filepath.Join(dir, "ca.pem")}
 	}
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.Close()
 	var err error
-	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.board, ID: docRelay, Files: files("relay")})
+	x.server, err = NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.operator, ID: docRelay, Files: files("relay")})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -66,7 +66,7 @@ func TestOpenSSL(t *testing.T) {
 	x.startDialer(t)
 	node := x.node()
 	node.Relay = docRelay
-	if _, err := x.dialer.Relay(node).ReserveHost(patiently(t), testHost()); err != nil {
+	if _, err := x.dialer.Relay(node).ReserveHost(testContext(t), testHost()); err != nil {
 		t.Error(err)
 	}
 	// What the lines make is an authority like ours.
@@ -89,7 +89,7 @@ func TestOpenSSL(t *testing.T) {
 		t.Fatal(err)
 	}
 	x.dialer.closeIdle()
-	if _, err := x.dialer.Relay(node).Describe(patiently(t), proto.AllocationID{1}); err == nil || !strings.Contains(err.Error(), "not-found") {
+	if _, err := x.dialer.Relay(node).Describe(testContext(t), proto.AllocationID{1}); err == nil || !strings.Contains(err.Error(), "not-found") {
 		t.Errorf("with a certificate that we issued: %v", err)
 	}
 }

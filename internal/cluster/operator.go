@@ -9,66 +9,66 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// What an operator is refused besides the errors of package alloc.
+// Errors of [Operator] besides those of package alloc.
 var (
-	// ErrFinal is returned by Undrain for a drain that a signal began: the sender
-	// of the signal waits for the end of the process.
-	ErrFinal = errors.New("cluster: a signal began this drain, so it cannot be undone")
-	// ErrHost is for a host that is to be kicked.
+	// ErrFinal is returned by Undrain for a drain that a signal started: the sender of
+	// the signal waits for the process to exit.
+	ErrFinal = errors.New("cluster: a signal started this drain, so it cannot be undone")
+	// ErrHost is returned by Kick for a host.
 	ErrHost = errors.New("cluster: a host cannot be kicked from its own match, only closed")
 )
 
-// Operator performs an operator's commands on a relay. Its methods may be called from
-// several goroutines, and return alloc.ErrUnavailable for a relay that does not
-// answer: it may have done it all the same.
+// Operator performs an operator's commands on a relay. Its methods may be called
+// concurrently. They return alloc.ErrUnavailable for a relay that does not answer,
+// which may have executed the command nevertheless.
 type Operator interface {
-	// Drain lets the relay run dry, or changes how that ends.
+	// Drain starts a drain of the relay, or changes its deadline and threshold.
 	Drain(ctx context.Context, d Drain) (DrainState, error)
-	// Undrain lets it take new allocations again. Errors: ErrFinal.
+	// Undrain ends the drain, so that the relay accepts new allocations. Errors: ErrFinal.
 	Undrain(ctx context.Context) (DrainState, error)
 	// Kick removes a player from its match. Errors: alloc.ErrNotFound, ErrHost. It
-	// reports whether the allocation was there. If not, the relay was started anew
-	// lately and cannot tell: should it be one of before, it does not come back.
-	Kick(ctx context.Context, id proto.AllocationID) (there bool, err error)
+	// reports whether the allocation was there. If not, the relay has restarted
+	// recently and does not know it; the allocation is then barred from returning.
+	Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error)
 	// Close ends an allocation, and reports the same. Errors: alloc.ErrNotFound.
-	Close(ctx context.Context, id proto.AllocationID) (there bool, err error)
-	// Page returns what the relay shows an operator at a path with a query, such as
-	// /allocations?role=host: 1,024 bytes at most. Nothing changes by it.
+	Close(ctx context.Context, id proto.AllocationID) (existed bool, err error)
+	// Page returns a read-only page of the relay. The target is a path with a query of
+	// 1,024 bytes at most, such as /allocations?role=host.
 	Page(ctx context.Context, target string) (Page, error)
 }
 
-// Page is what an operator is shown.
+// Page is a read-only page of a relay for operators.
 type Page struct {
 	Status int    // of HTTP
-	Body   []byte // JSON, or text where Status says that something is wrong; MaxPage at most
+	Body   []byte // JSON, or text if Status is an error; MaxPage bytes at most
 }
 
-// MaxPage bounds a page in bytes: a thousand allocations have half of it.
+// MaxPage bounds a page in bytes. A page of a thousand allocations has half of it.
 const MaxPage = 1 << 20
 
 // maxTarget bounds the path and the query of a page in bytes.
 const maxTarget = 1024
 
-// Drain says how a drain ends.
+// Drain configures a drain.
 type Drain struct {
 	// Deadline is how long it may take, up to 168 h, rounded up to milliseconds.
-	// Zero: until the threshold. Negative: what the relay's settings say.
+	// Zero: no deadline. Negative: the setting of the relay.
 	Deadline time.Duration
-	// Threshold is how many allocations may be left. Negative: what the relay's
-	// settings say.
+	// Threshold is the number of allocations at which the drain ends. Negative: the
+	// setting of the relay.
 	Threshold int
 }
 
-// DrainState is what a relay knows of its drain.
+// DrainState is the state of a drain.
 type DrainState struct {
 	Draining bool
-	// Final: it cannot be undone.
+	// Final means that the drain cannot be undone.
 	Final bool
-	// Deadline is when the relay ends whatever is left, by this machine's clock.
-	// Zero: never.
+	// Deadline is the time, by this machine's clock, at which the relay ends the
+	// remaining allocations. Zero: none.
 	Deadline time.Time
-	// Threshold is how many allocations may be left then, Allocations how many
-	// are left now.
+	// Threshold is the number of allocations at which the drain ends, Allocations the
+	// current number.
 	Threshold, Allocations int
 }
 
@@ -76,17 +76,18 @@ type DrainState struct {
 const (
 	maxDrainDeadline  = 168 * time.Hour
 	maxDrainThreshold = 1 << 26
-	// unsaid stands for what the relay's settings say, and for no deadline.
-	unsaid = -1
+	// notSet stands for the setting of the relay in a call, and for no deadline in an
+	// answer.
+	notSet = -1
 )
 
 // audit logs an operation and the caller that requested it.
-func (s *Server) audit(q query, what string, about ...any) {
-	s.counts.operated.Add(1)
+func (s *Server) audit(q request, what string, about ...any) {
+	s.counts.operatorCalls.Add(1)
 	s.logger.Info("operator: "+what, append(about, "by", q.caller.name, "role", string(q.caller.role), "from", q.caller.from)...)
 }
 
-func (s *Server) drain(ctx context.Context, q query) (any, error) {
+func (s *Server) drain(ctx context.Context, q request) (any, error) {
 	var in drainCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
@@ -99,11 +100,11 @@ func (s *Server) drain(ctx context.Context, q query) (any, error) {
 	if err != nil {
 		return nil, err
 	}
-	s.audit(q, "a drain was begun, or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
+	s.audit(q, "a drain was started or changed", "allocations", state.Allocations, "ends_at_allocations", state.Threshold)
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (s *Server) undrain(ctx context.Context, q query) (any, error) {
+func (s *Server) undrain(ctx context.Context, q request) (any, error) {
 	if err := decode(q.body, &emptyCall{}); err != nil {
 		return nil, err
 	}
@@ -115,39 +116,39 @@ func (s *Server) undrain(ctx context.Context, q query) (any, error) {
 	return drainAnswerOf(state, time.Now()), nil
 }
 
-func (s *Server) kick(ctx context.Context, q query) (any, error) {
+func (s *Server) kick(ctx context.Context, q request) (any, error) {
 	return s.operate(ctx, q, "an allocation was kicked", s.operator.Kick)
 }
 
-func (s *Server) closeOne(ctx context.Context, q query) (any, error) {
+func (s *Server) closeOne(ctx context.Context, q request) (any, error) {
 	return s.operate(ctx, q, "an allocation was closed", s.operator.Close)
 }
 
-// change does something to one allocation.
-func (s *Server) operate(ctx context.Context, q query, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
+// operate applies do to one allocation and logs it.
+func (s *Server) operate(ctx context.Context, q request, what string, do func(context.Context, proto.AllocationID) (bool, error)) (any, error) {
 	id, err := decodeID(q.body)
 	if err != nil {
 		return nil, err
 	}
-	there, err := do(ctx, id)
+	existed, err := do(ctx, id)
 	if err != nil {
 		return nil, err
 	}
-	if !there {
-		what = "an allocation is kept from coming back"
+	if !existed {
+		what = "an allocation was barred from returning"
 	}
 	s.audit(q, what, "allocation", id.String())
-	return endedAnswer{There: there}, nil
+	return endedAnswer{There: existed}, nil
 }
 
 // page answers a read-only request. It is not logged: dashboards send one per second.
-func (s *Server) page(ctx context.Context, q query) (any, error) {
+func (s *Server) page(ctx context.Context, q request) (any, error) {
 	var in pageCall
 	if err := decode(q.body, &in); err != nil {
 		return nil, err
 	}
 	if len(in.Target) > maxTarget || !strings.HasPrefix(in.Target, "/") {
-		return nil, malformed.withDetail("target is no path of %d bytes at most", maxTarget)
+		return nil, malformed.withDetail("target is not a path of at most %d bytes", maxTarget)
 	}
 	p, err := s.operator.Page(ctx, in.Target)
 	if err != nil {

@@ -25,7 +25,7 @@ import (
 // remote is a relay as the API calls it: its key and the dialer.
 type remote struct {
 	dialer *Dialer
-	name   relayKey
+	key    relayKey
 }
 
 var (
@@ -33,8 +33,7 @@ var (
 	_ fleet.Ender  = remote{}
 )
 
-// ReserveHost asks the relay. What it may have made, without our hearing of it,
-// is cancelled.
+// ReserveHost makes a reservation. A reservation whose answer is lost is cancelled.
 func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
@@ -42,7 +41,7 @@ func (r remote) ReserveHost(ctx context.Context, q alloc.HostRequest) (alloc.Res
 	return r.reserve(ctx, pathReserveHost, reserveHostBody(q))
 }
 
-// ReserveJoiner is the same for a joiner.
+// ReserveJoiner does the same for a joiner.
 func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc.Reservation, error) {
 	if err := checkTenant(q.Tenant); err != nil {
 		return alloc.Reservation{}, err
@@ -50,8 +49,8 @@ func (r remote) ReserveJoiner(ctx context.Context, q alloc.JoinerRequest) (alloc
 	return r.reserve(ctx, pathReserveJoiner, reserveJoinerBody(q))
 }
 
-// sendable refuses names that JSON would change on the way, and that so would
-// be another tenant's when they arrive.
+// checkTenant rejects names that JSON would change on the way, since they would then
+// name another tenant.
 func checkTenant(t alloc.Tenant) error {
 	if err := t.Validate(); err != nil {
 		return err
@@ -65,134 +64,132 @@ func checkTenant(t alloc.Tenant) error {
 // Describe asks the relay about a live allocation.
 func (r remote) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	var a descriptionAnswer
-	err := r.ask(ctx, pathDescribe, idCall{ID: id.String()}, &a)
+	err := r.call(ctx, pathDescribe, idCall{ID: id.String()}, &a)
 	if err != nil {
 		return alloc.Description{}, err
 	}
 	d, err := a.description()
 	if err != nil {
-		return alloc.Description{}, r.lost(err)
+		return alloc.Description{}, r.wrap(err)
 	}
 	return d, nil
 }
 
-// KeepCode tells the relay the code of its host.
+// KeepCode sends the join code of a host to its relay.
 func (r remote) KeepCode(ctx context.Context, host proto.AllocationID, code string) error {
-	return r.ask(ctx, pathKeepCode, keepCodeCall{Host: host.String(), Code: code}, &emptyAnswer{})
+	return r.call(ctx, pathKeepCode, keepCodeCall{Host: host.String(), Code: code}, &emptyAnswer{})
 }
 
-// End ends a reservation that was answered, and that cannot be used.
+// End ends a reservation that the API cannot use.
 func (r remote) End(ctx context.Context, id proto.AllocationID) error {
-	return r.ask(ctx, pathEnd, idCall{ID: id.String()}, &emptyAnswer{})
+	return r.call(ctx, pathEnd, idCall{ID: id.String()}, &emptyAnswer{})
 }
 
-// ask makes a call that nothing has to be taken back of.
-func (r remote) ask(ctx context.Context, path string, in, out any) error {
+// call makes a call that need not be cancelled when its answer is lost.
+func (r remote) call(ctx context.Context, path string, in, out any) error {
 	return r.exchange(ctx, exchange{path: path, in: in, out: out})
 }
 
-// exchange makes a call that has no key.
+// exchange makes a call without a key.
 func (r remote) exchange(ctx context.Context, x exchange) error {
-	l, life, err := r.dialer.acquire(r.name)
+	rc, runCtx, err := r.dialer.acquire(r.key)
 	if err != nil {
 		return err
 	}
-	defer r.dialer.release(l)
+	defer r.dialer.release(rc)
 	x.key = []string{}
-	_, err = l.call(ctx, life, x)
+	_, err = rc.call(ctx, runCtx, x)
 	return err
 }
 
-// reserve makes a call with a key, and cancels it if the relay may have made a
-// reservation that has not come here.
+// reserve makes a call with a key. It cancels the key if the relay may have made a
+// reservation whose answer did not arrive.
 func (r remote) reserve(ctx context.Context, path string, in any) (alloc.Reservation, error) {
-	l, life, err := r.dialer.acquire(r.name)
+	rc, runCtx, err := r.dialer.acquire(r.key)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
-	defer r.dialer.release(l)
+	defer r.dialer.release(rc)
 	k := newKey()
 	var a reservationAnswer
-	unsure, err := l.call(ctx, life, exchange{path: path, key: []string{k.String()}, in: in, out: &a})
+	unsure, err := rc.call(ctx, runCtx, exchange{path: path, key: []string{k.String()}, in: in, out: &a})
 	if err == nil {
 		var res alloc.Reservation
 		if res, err = a.reservation(); err == nil {
 			return res, nil
 		}
-		unsure, err = true, r.lost(err)
+		unsure, err = true, r.wrap(err)
 	}
 	if unsure {
-		r.dialer.queueCancellation(l, k)
+		r.dialer.queueCancellation(rc, k)
 	}
 	return alloc.Reservation{}, err
 }
 
-// lost wraps what went wrong with an answer.
-func (r remote) lost(err error) error { return r.name.lost(err) }
+func (r remote) wrap(err error) error { return r.key.wrap(err) }
 
-func (n relayKey) lost(err error) error {
-	return fmt.Errorf("%w: relay %v at %s: %w", alloc.ErrUnavailable, n.relay, n.control, err)
+func (k relayKey) wrap(err error) error {
+	return fmt.Errorf("%w: relay %v at %s: %w", alloc.ErrUnavailable, k.relay, k.control, err)
 }
 
-// exchange is one call: what is sent, and where the answer goes.
+// exchange is one call: the request, and the destination of the answer.
 type exchange struct {
 	path    string
-	key     []string // none or one
+	key     []string // the idempotency key, if any
 	in, out any
-	most    int // bytes of the answer; 0: maxAnswer
+	limit   int // of the answer in bytes; 0: maxAnswer
 }
 
-// call makes one call, until ctx or the dialer ends. Its error is one of package
-// alloc. It reports unsure when there is an error and the relay may have done
-// what it was asked all the same.
-func (l *relayConn) call(ctx, life context.Context, x exchange) (unsure bool, err error) {
+// call makes one call, until ctx or the dialer ends. Its error is one of package alloc.
+// With an error, unsure reports that the relay may have executed the call nevertheless.
+func (rc *relayConn) call(ctx, runCtx context.Context, x exchange) (unsure bool, err error) {
 	ctx, cancel := withDefaultDeadline(ctx)
 	defer cancel()
-	defer context.AfterFunc(life, cancel)()
-	giveBack, err := l.acquireSlot(ctx)
+	defer context.AfterFunc(runCtx, cancel)()
+	release, err := rc.acquireSlot(ctx)
 	if err != nil {
 		return false, err
 	}
-	defer giveBack()
+	defer release()
 	var sent atomic.Bool
 	ctx = httptrace.WithClientTrace(ctx, &httptrace.ClientTrace{
 		GotConn: func(httptrace.GotConnInfo) { sent.Store(true) },
 	})
-	req, err := l.request(ctx, x)
+	req, err := rc.request(ctx, x)
 	if err != nil {
 		return false, err
 	}
-	res, err := l.transport.RoundTrip(req)
+	res, err := rc.transport.RoundTrip(req)
 	if err != nil {
 		if ctx.Err() != nil {
 			err = fmt.Errorf("%w: %w", context.Cause(ctx), err)
 		}
-		// An alert means that the handshake failed, of which TLS 1.3 lets the
-		// caller know only with its first answer.
+		// An alert means that the handshake failed, which TLS 1.3 reports to the
+		// client only at its first read.
 		_, alert := errors.AsType[tls.AlertError](err)
-		return sent.Load() && !alert, l.name.lost(err)
+		return sent.Load() && !alert, rc.key.wrap(err)
 	}
 	defer func() { _ = res.Body.Close() }()
-	most := cmp.Or(x.most, maxAnswer)
-	body, err := io.ReadAll(io.LimitReader(res.Body, int64(most)+1))
+	limit := cmp.Or(x.limit, maxAnswer)
+	body, err := io.ReadAll(io.LimitReader(res.Body, int64(limit)+1))
 	switch {
 	case err != nil:
-		return true, l.name.lost(err)
-	case len(body) > most:
-		return true, l.name.lost(fmt.Errorf("%w: more than %d bytes", errAnswer, most))
+		return true, rc.key.wrap(err)
+	case len(body) > limit:
+		return true, rc.key.wrap(fmt.Errorf("%w: more than %d bytes", errAnswer, limit))
 	case res.StatusCode == http.StatusOK:
 		if err := json.Unmarshal(body, x.out); err != nil {
-			return true, l.name.lost(fmt.Errorf("%w: %w", errAnswer, err))
+			return true, rc.key.wrap(fmt.Errorf("%w: %w", errAnswer, err))
 		}
 		return false, nil
 	}
-	unsure, err = l.parseRefusal(res.StatusCode, body)
-	// A relay may see that its caller has given up before the caller hears of it, and
-	// say so; what it was asked goes on there.
+	unsure, err = rc.parseRefusal(res.StatusCode, body)
+	// A relay may see that its caller has given up before the caller does. It
+	// then answers so, and continues with the call.
 	return unsure || ctx.Err() != nil, err
 }
 
-// withDefaultDeadline returns ctx with the deadline that every call has.
+// withDefaultDeadline returns ctx with defaultDeadline unless it has a deadline.
 func withDefaultDeadline(ctx context.Context) (context.Context, context.CancelFunc) {
 	if _, ok := ctx.Deadline(); ok {
 		return context.WithCancel(ctx)
@@ -200,95 +197,94 @@ func withDefaultDeadline(ctx context.Context) (context.Context, context.CancelFu
 	return context.WithTimeout(ctx, defaultDeadline)
 }
 
-// request returns the request of a call that has what is left until the deadline
-// of ctx.
-func (l *relayConn) request(ctx context.Context, x exchange) (*http.Request, error) {
+// request returns the HTTP request of a call, with the time left until the deadline of
+// ctx.
+func (rc *relayConn) request(ctx context.Context, x exchange) (*http.Request, error) {
 	until, _ := ctx.Deadline()
 	left := min(time.Until(until), maxDeadline)
 	if left < time.Millisecond || ctx.Err() != nil {
-		return nil, l.name.lost(context.DeadlineExceeded)
+		return nil, rc.key.wrap(context.DeadlineExceeded)
 	}
 	body, err := json.Marshal(x.in)
 	if err != nil {
-		return nil, l.name.lost(err)
+		return nil, rc.key.wrap(err)
 	}
-	target := url.URL{Scheme: "https", Host: l.name.control, Path: x.path}
+	target := url.URL{Scheme: "https", Host: rc.key.control, Path: x.path}
 	req, err := http.NewRequestWithContext(ctx, http.MethodPost, target.String(), bytes.NewReader(body))
 	if err != nil {
-		return nil, l.name.lost(err)
+		return nil, rc.key.wrap(err)
 	}
 	req.Header.Set("Content-Type", "application/json")
 	req.Header.Set(headerDeadline, strconv.FormatInt(left.Milliseconds(), 10))
-	// Without a value the header is not sent, and still says that the call may be
-	// sent anew if its connection turns out to be dead (package net/http).
+	// Without a value the header is not sent. Its presence permits package net/http to
+	// repeat the call if the connection is broken.
 	req.Header[headerKey] = x.key
 	return req, nil
 }
 
-// parseRefusal reads the answer to a call that was not served. Where it is a verdict
-// nothing was done; anything else is unsure.
-func (l *relayConn) parseRefusal(status int, body []byte) (unsure bool, err error) {
+// parseRefusal parses an answer with an error. With an error that this package defines
+// the relay has done nothing; after any other answer that is unsure.
+func (rc *relayConn) parseRefusal(status int, body []byte) (unsure bool, err error) {
 	var a refusalAnswer
 	if err := json.Unmarshal(body, &a); err != nil || a.Error == "" {
-		return true, l.name.lost(fmt.Errorf("%w: status %d", errAnswer, status))
+		return true, rc.key.wrap(fmt.Errorf("%w: status %d", errAnswer, status))
 	}
-	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", errorNamed(a.Error), l.name.relay, l.name.control, a.Error, a.Detail)
+	return false, fmt.Errorf("%w: relay %v at %s says %q: %s", errorNamed(a.Error), rc.key.relay, rc.key.control, a.Error, a.Detail)
 }
 
 var _ Operator = remote{}
 
-// Operator returns the same relay as [Dialer.Relay] does, for what an operator
-// has it do. It does not connect.
+// Operator returns the relay for commands of operators. It opens no connection.
 func (d *Dialer) Operator(n fleet.Node) Operator {
-	return remote{dialer: d, name: relayKey{relay: n.Relay, control: n.Control}}
+	return remote{dialer: d, key: relayKey{relay: n.Relay, control: n.Control}}
 }
 
-// Drain lets the relay run dry.
+// Drain starts or changes a drain of the relay.
 func (r remote) Drain(ctx context.Context, d Drain) (DrainState, error) {
-	return r.askDrain(ctx, pathDrain, drainBody(d))
+	return r.callDrain(ctx, pathDrain, drainBody(d))
 }
 
-// Undrain lets it take new allocations again.
+// Undrain ends a drain.
 func (r remote) Undrain(ctx context.Context) (DrainState, error) {
-	return r.askDrain(ctx, pathUndrain, emptyCall{})
+	return r.callDrain(ctx, pathUndrain, emptyCall{})
 }
 
-func (r remote) askDrain(ctx context.Context, path string, in any) (DrainState, error) {
+func (r remote) callDrain(ctx context.Context, path string, in any) (DrainState, error) {
 	var a drainAnswer
-	if err := r.ask(ctx, path, in, &a); err != nil {
+	if err := r.call(ctx, path, in, &a); err != nil {
 		return DrainState{}, err
 	}
 	state, err := a.state(time.Now())
 	if err != nil {
-		return DrainState{}, r.lost(err)
+		return DrainState{}, r.wrap(err)
 	}
 	return state, nil
 }
 
 // Kick removes a player from its match.
-func (r remote) Kick(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return r.askEnd(ctx, pathKick, id)
+func (r remote) Kick(ctx context.Context, id proto.AllocationID) (existed bool, err error) {
+	return r.callEnd(ctx, pathKick, id)
 }
 
-// Close ends an allocation since an operator says so.
-func (r remote) Close(ctx context.Context, id proto.AllocationID) (there bool, err error) {
-	return r.askEnd(ctx, pathClose, id)
+// Close ends an allocation.
+func (r remote) Close(ctx context.Context, id proto.AllocationID) (existed bool, err error) {
+	return r.callEnd(ctx, pathClose, id)
 }
 
-func (r remote) askEnd(ctx context.Context, path string, id proto.AllocationID) (there bool, err error) {
+func (r remote) callEnd(ctx context.Context, path string, id proto.AllocationID) (existed bool, err error) {
 	var a endedAnswer
-	err = r.ask(ctx, path, idCall{ID: id.String()}, &a)
+	err = r.call(ctx, path, idCall{ID: id.String()}, &a)
 	return a.There, err
 }
 
-// Page returns what the relay shows an operator.
+// Page returns a read-only page of the relay.
 func (r remote) Page(ctx context.Context, target string) (Page, error) {
 	var a pageAnswer
-	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, most: maxPageAnswer}); err != nil {
+	if err := r.exchange(ctx, exchange{path: pathPage, in: pageCall{Target: target}, out: &a, limit: maxPageAnswer}); err != nil {
 		return Page{}, err
 	}
 	if a.Status < 200 || a.Status > 599 || len(a.Body) > MaxPage {
-		return Page{}, r.lost(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
+		return Page{}, r.wrap(fmt.Errorf("%w: a page of %d bytes with status %d", errAnswer, len(a.Body), a.Status))
 	}
 	return Page(a), nil
 }

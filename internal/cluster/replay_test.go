@@ -13,10 +13,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestReplayIsIdentical: a call that is sent again gets the same bytes, and
-// nothing is made twice.
+// TestReplayIsIdentical checks that a repeated call gets the same bytes and makes no
+// second reservation.
 func TestReplayIsIdentical(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	c := x.apiClient(t)
 	k := newKey()
 	status, first := x.post(t, c, pathReserveHost, keyed(k), testHostOf4)
@@ -43,7 +43,7 @@ func TestReplayIsIdentical(t *testing.T) {
 	full := newKey()
 	_, refused := x.post(t, c, pathReserveHost, keyed(full), testHostOf4)
 	x.relay.failWith(nil)
-	if _, again := x.post(t, c, pathReserveHost, keyed(full), testHostOf4); again != refused || verdictOf(t, again) != "full" {
+	if _, again := x.post(t, c, pathReserveHost, keyed(full), testHostOf4); again != refused || errorNameOf(t, again) != "full" {
 		t.Errorf("at first %s, then %s", refused, again)
 	}
 	if made, live := x.relay.counts(); made != 2 || live != 2 {
@@ -53,7 +53,7 @@ func TestReplayIsIdentical(t *testing.T) {
 		pathReserveHost:   testHostOf4[:len(testHostOf4)-1] + " }",
 		pathReserveJoiner: joiner,
 	} {
-		if status, body := x.post(t, c, path, keyed(k), body); status != 409 || verdictOf(t, body) != "key-reused" {
+		if status, body := x.post(t, c, path, keyed(k), body); status != 409 || errorNameOf(t, body) != "key-reused" {
 			t.Errorf("the key with another call: %d %s", status, body)
 		}
 	}
@@ -62,9 +62,10 @@ func TestReplayIsIdentical(t *testing.T) {
 	}
 }
 
-// TestConcurrentDuplicates: calls that meet wait for the first one.
+// TestConcurrentDuplicates checks that concurrent calls with one key wait for the
+// first.
 func TestConcurrentDuplicates(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	release, entered := make(chan struct{}), make(chan struct{}, 100)
 	x.relay.before = func(context.Context) {
 		entered <- struct{}{}
@@ -80,7 +81,7 @@ func TestConcurrentDuplicates(t *testing.T) {
 		all.Go(func() { _, answers[i] = x.post(t, c, pathReserveHost, keyed(k), testHostOf4) })
 	}
 	<-entered
-	testkit.Within(t, patient, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
+	testkit.Within(t, testTimeout, "the others have come", func() bool { return x.server.Stats().Repeated == callers-1 })
 	close(release)
 	all.Wait()
 	for i, a := range answers {
@@ -103,27 +104,27 @@ func done(t *testing.T, m *attemptTable, k key, id byte, now time.Duration) (a *
 	return a, m.finish(k, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{id}}}, false, now)
 }
 
-// TestMemoryForgets: an outcome is remembered for 10 s, and what it held is gone
-// then even if nobody calls.
-func TestMemoryForgets(t *testing.T) {
+// TestAttemptsExpire checks that an outcome is kept for 10 s, and that its memory is
+// freed then even without further calls.
+func TestAttemptsExpire(t *testing.T) {
 	m := newAttemptTable(8)
 	done(t, m, key{1}, 1, 0)
 	done(t, m, key{2}, 2, time.Second)
-	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, rememberFor-1); isNew {
+	if _, isNew, _ := m.begin(key{1}, [32]byte{1}, retainFor-1); isNew {
 		t.Error("forgotten before its time")
 	}
-	m.sweep(rememberFor)
+	m.sweep(retainFor)
 	if _, remembered, forgot := m.sizes(); remembered != 1 || len(m.byKey) != 1 || forgot != 0 {
 		t.Errorf("%d remembered, %d by key, %d forgotten", remembered, len(m.byKey), forgot)
 	}
-	if a, _ := done(t, m, key{1}, 3, rememberFor); a.id != (proto.AllocationID{3}) {
+	if a, _ := done(t, m, key{1}, 3, retainFor); a.id != (proto.AllocationID{3}) {
 		t.Error("the second reservation of a forgotten key is the first one")
 	}
 }
 
-// TestMemoryIsBounded: beyond its size the oldest outcome goes early and is
-// counted; what is under way never goes.
-func TestMemoryIsBounded(t *testing.T) {
+// TestAttemptsAreBounded checks that a full table drops and counts its oldest outcome,
+// and never an attempt in progress.
+func TestAttemptsAreBounded(t *testing.T) {
 	m := newAttemptTable(4)
 	running, _, err := m.begin(key{0xFF}, [32]byte{1}, 0)
 	if err != nil {
@@ -143,7 +144,7 @@ func TestMemoryIsBounded(t *testing.T) {
 		t.Errorf("%d remembered, %d forgotten", remembered, forgot)
 	}
 	if again, isNew, _ := m.begin(key{0xFF}, [32]byte{1}, 100); again != running || isNew {
-		t.Error("what was under way has been forgotten")
+		t.Error("an attempt in progress was dropped")
 	}
 	for i := range maxRunning - 1 {
 		if _, isNew, err := m.begin(key{1, byte(i), byte(i >> 8)}, [32]byte{1}, 100); !isNew || err != nil {
@@ -156,14 +157,13 @@ func TestMemoryIsBounded(t *testing.T) {
 	}
 }
 
-// refusedOutcome reports whether an outcome gives nobody a reservation.
-func refusedOutcome(o outcome) bool {
+// isRefused reports whether an outcome has no reservation.
+func isRefused(o outcome) bool {
 	r, ok := errors.AsType[refusal](o.err)
 	return ok && o.res == nil && (r.name == "cancelled" || r.name == "unavailable")
 }
 
-// oneAttempt returns a memory with an attempt under way, and what the relay will
-// have made for it.
+// oneAttempt returns a table with an attempt in progress, and its future outcome.
 func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	t.Helper()
 	m := newAttemptTable(8)
@@ -174,62 +174,63 @@ func oneAttempt(t *testing.T) (*attemptTable, *attempt, outcome) {
 	return m, a, outcome{res: &alloc.Reservation{ID: proto.AllocationID{7}}}
 }
 
-// TestMemoryCancels: whenever a key is cancelled, nobody gets its reservation
-// afterwards, and somebody has to end it.
-func TestMemoryCancels(t *testing.T) {
+// TestAttemptsAreCancelled checks that no caller gets the reservation of a cancelled
+// key, and that it must be ended, whenever the cancellation comes.
+func TestAttemptsAreCancelled(t *testing.T) {
 	m := newAttemptTable(8)
 	if _, end := m.cancel(key{1}, 0); end {
 		t.Error("before it came: there is something to end")
 	}
-	if _, _, err := m.begin(key{1}, [32]byte{1}, 1); !refusedOutcome(outcome{err: err}) {
+	if _, _, err := m.begin(key{1}, [32]byte{1}, 1); !isRefused(outcome{err: err}) {
 		t.Errorf("before it came: %v", err)
 	}
 
 	m, a, res := oneAttempt(t)
 	if _, end := m.cancel(key{1}, 0); end {
-		t.Error("under way: there is something to end")
+		t.Error("in progress: a reservation must be ended")
 	}
-	if !m.finish(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) {
-		t.Errorf("under way: it is not ended, or given away: %+v", m.outcome(a))
+	if !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) {
+		t.Errorf("in progress: not ended, or returned: %+v", m.outcome(a))
 	}
 	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID {
-		t.Error("under way, cancelled again before it has ended: nobody ends it")
+		t.Error("in progress, cancelled again before its end: not ended")
 	}
 	m.markEnded(key{1})
 	if _, end := m.cancel(key{1}, 0); end {
-		t.Error("cancelled again after it has ended: somebody ends it")
+		t.Error("cancelled again after its end: ended twice")
 	}
 
 	m, a, _ = oneAttempt(t)
 	m.cancel(key{1}, 0)
-	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !refusedOutcome(m.outcome(a)) {
-		t.Error("under way, and it fails: there is something to end")
+	if m.finish(key{1}, a, outcome{err: alloc.ErrFull}, false, 0) || !isRefused(m.outcome(a)) {
+		t.Error("in progress, then failed: a reservation must be ended")
 	}
 
 	m, a, res = oneAttempt(t)
 	if m.finish(key{1}, a, res, false, 0) || m.outcome(a).res == nil || m.abandon(a).res == nil {
 		t.Error("in time: it is ended")
 	}
-	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !refusedOutcome(m.outcome(a)) {
-		t.Error("afterwards: nobody ends it, or it is given away")
+	if id, end := m.cancel(key{1}, 0); !end || id != res.res.ID || !isRefused(m.outcome(a)) {
+		t.Error("cancelled when done: not ended, or returned")
 	}
 	if running, _, _ := m.sizes(); running != 0 {
-		t.Errorf("%d are under way", running)
+		t.Errorf("%d are in progress", running)
 	}
 }
 
-// TestMemoryLate: what comes after its deadline is ended and given to nobody.
-func TestMemoryLate(t *testing.T) {
+// TestLateAttempts checks that a reservation made after its deadline is ended and not
+// returned.
+func TestLateAttempts(t *testing.T) {
 	m, a, res := oneAttempt(t)
-	if !m.finish(key{1}, a, res, true, 0) || !refusedOutcome(m.outcome(a)) {
+	if !m.finish(key{1}, a, res, true, 0) || !isRefused(m.outcome(a)) {
 		t.Error("too late: it is not ended, or given away")
 	}
 	if _, end := m.cancel(key{1}, 0); !end {
-		t.Error("too late, and cancelled before it has ended: nobody ends it")
+		t.Error("late, and cancelled before its end: not ended")
 	}
 
 	m, a, res = oneAttempt(t)
-	if !refusedOutcome(m.abandon(a)) || !m.finish(key{1}, a, res, false, 0) || !refusedOutcome(m.outcome(a)) || !refusedOutcome(m.abandon(a)) {
-		t.Error("somebody was told that it is late: it is not ended, or given away")
+	if !isRefused(m.abandon(a)) || !m.finish(key{1}, a, res, false, 0) || !isRefused(m.outcome(a)) || !isRefused(m.abandon(a)) {
+		t.Error("a caller got the error of the deadline: not ended, or returned")
 	}
 }

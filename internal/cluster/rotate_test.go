@@ -14,8 +14,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// serial is the serial number that the relay shows to a new caller.
-func (x *house) serial(t *testing.T) string {
+// serial returns the serial number of the relay's certificate on a new connection.
+func (x *testCluster) serial(t *testing.T) string {
 	t.Helper()
 	c := x.apiClient(t)
 	res, err := c.Get("https://" + x.server.Addr().String() + "/")
@@ -28,27 +28,27 @@ func (x *house) serial(t *testing.T) string {
 
 // calls makes a call over connections that are new, and reports whether it came
 // through.
-func (x *house) calls(t *testing.T) error {
+func (x *testCluster) calls(t *testing.T) error {
 	t.Helper()
 	x.dialer.closeIdle()
-	_, err := x.remote().Describe(patiently(t), proto.AllocationID{1})
+	_, err := x.remote().Describe(testContext(t), proto.AllocationID{1})
 	if errors.Is(err, alloc.ErrNotFound) {
 		return nil
 	}
 	return err
 }
 
-// TestCertificatesAreRenewed: both sides follow their files while they run, keep
-// what they have when the new ones are of no use, and complain of that once.
+// TestCertificatesAreRenewed checks that both sides reload changed files while they
+// run, and that unusable files are logged once and change nothing.
 func TestCertificatesAreRenewed(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
 	start(t, x.server.Run)
 	x.startDialer(t)
 	first := x.serial(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	x.issue(t, "relay", relay)
-	testkit.Within(t, patient, "the new certificate", func() bool { return x.serial(t) != first })
+	testkit.Within(t, testTimeout, "the new certificate", func() bool { return x.serial(t) != first })
 	second := x.serial(t)
 
 	complaints := func() int { return strings.Count(x.log.String(), "level=ERROR") }
@@ -61,7 +61,7 @@ func TestCertificatesAreRenewed(t *testing.T) {
 	if err := keyfile.Write(files.Key, whole[:40]); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Within(t, patient, "a complaint", func() bool { return complaints() > before })
+	testkit.Within(t, testTimeout, "a complaint", func() bool { return complaints() > before })
 	if x.serial(t) != second || x.calls(t) != nil {
 		t.Errorf("with half a key it shows %s, not %s", x.serial(t), second)
 	}
@@ -69,16 +69,16 @@ func TestCertificatesAreRenewed(t *testing.T) {
 		t.Errorf("%d complaints, want 1", n-before)
 	}
 	x.issue(t, "relay", Request{Role: RoleRelay, Relay: otherRelay})
-	testkit.Within(t, patient, "a complaint about the id", func() bool { return strings.Contains(x.log.String(), otherRelay.String()) })
+	testkit.Within(t, testTimeout, "a complaint about the id", func() bool { return strings.Contains(x.log.String(), otherRelay.String()) })
 	if err := x.calls(t); err != nil {
 		t.Errorf("with another relay's certificate: %v", err)
 	}
 }
 
-// TestAuthorityIsReplaced: the authority of a running fleet changes, in three
-// steps, and after the last one the former is believed no more.
+// TestAuthorityIsReplaced replaces the CA of a running fleet in three steps, after
+// which the former CA is not trusted.
 func TestAuthorityIsReplaced(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.server.creds.every, x.dialer.creds.every = time.Millisecond, time.Millisecond
 	start(t, x.server.Run)
 	x.startDialer(t)
@@ -88,9 +88,9 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	nodes := map[string]*credentials{"relay": x.server.creds, "api": x.dialer.creds}
 	authorities := func(cas ...*CA) {
 		t.Helper()
-		believed := x509.NewCertPool()
+		trusted := x509.NewCertPool()
 		for _, ca := range cas {
-			believed.AddCert(ca.cert)
+			trusted.AddCert(ca.cert)
 		}
 		for name, creds := range nodes {
 			var all []byte
@@ -108,13 +108,13 @@ func TestAuthorityIsReplaced(t *testing.T) {
 			if err := keyfile.Write(creds.files.CA, all); err != nil {
 				t.Fatal(err)
 			}
-			testkit.Within(t, patient, name+" has read its authorities", func() bool { return creds.current.Load().roots.Equal(believed) })
+			testkit.Within(t, testTimeout, name+" has read its authorities", func() bool { return creds.current.Load().roots.Equal(trusted) })
 		}
 	}
 
 	authorities(old, young)
 	if err := x.calls(t); err != nil {
-		t.Errorf("both are believed: %v", err)
+		t.Errorf("both CAs: %v", err)
 	}
 	for name, r := range map[string]Request{"relay": relay, "api": api} {
 		issued, err := young.Issue(r)
@@ -125,7 +125,7 @@ func TestAuthorityIsReplaced(t *testing.T) {
 		if err := issued.Write(creds.files.Certificate, creds.files.Key); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Within(t, patient, name+" has its new certificate", func() bool {
+		testkit.Within(t, testTimeout, name+" has its new certificate", func() bool {
 			return creds.current.Load().pair.Leaf.Equal(issued.cert)
 		})
 		if err := x.calls(t); err != nil {
@@ -134,17 +134,17 @@ func TestAuthorityIsReplaced(t *testing.T) {
 	}
 	authorities(young)
 	if err := x.calls(t); err != nil {
-		t.Errorf("the new one alone is believed: %v", err)
+		t.Errorf("the new CA alone: %v", err)
 	}
 	if status, body := x.post(t, x.rawClient(t, &oldAPI), pathReserveHost, keyed(newKey()), testHostOf4); status != 0 {
 		t.Errorf("a certificate of the former authority: %d %s", status, body)
 	}
 }
 
-// TestExpiryIsAnnounced: a certificate that ends soon is complained of once a
+// TestExpiryIsAnnounced checks that a certificate that expires soon is logged once a
 // day.
 func TestExpiryIsAnnounced(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: expiryWarning + time.Hour})
 	c := x.server.creds
 	c.reload()

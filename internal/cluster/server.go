@@ -27,21 +27,21 @@ const (
 	// of one address, where there may be 8 API processes.
 	maxConns        = 1024
 	maxAddressConns = 8 * maxRelayConns
-	// readTimeout bounds the time for a handshake, and that for a call of 4 KiB.
+	// readTimeout bounds a handshake, and the reading of a call.
 	readTimeout = 5 * time.Second
-	// writeTimeout bounds a call in all.
+	// writeTimeout bounds a whole call.
 	writeTimeout = maxDeadline + 5*time.Second
-	// idleTimeout is longer than that of the other side, which so closes first
-	// and never sends into a connection that is being closed.
-	idleTimeout    = 2 * lineConnIdle
+	// idleTimeout is longer than that of the dialer, which therefore closes idle
+	// connections first.
+	idleTimeout    = 2 * relayConnIdle
 	maxHeaderBytes = 4 << 10
-	// connAge is after which time a connection is closed with its next answer, so
-	// that no side is believed for longer because of files that have changed.
+	// connAge is the age after which a connection is closed with its next answer, so
+	// that changed files take effect.
 	connAge = 5 * time.Minute
-	// stopWithin bounds the wait for the calls under way when Run ends.
-	stopWithin = 3 * time.Second
-	// sweepEvery is the time between two looks for outcomes that are over.
-	sweepEvery = time.Second
+	// stopTimeout bounds the wait for calls in progress at the end of Run.
+	stopTimeout = 3 * time.Second
+	// sweepInterval is the interval of checks for expired outcomes.
+	sweepInterval = time.Second
 )
 
 // Errors of [NewServer] and [NewDialer], and of a second Run.
@@ -50,34 +50,32 @@ var (
 	ErrAlreadyRun = errors.New("cluster: Run was called before")
 )
 
-// Relay is what a server asks: a relay of the fleet that can take a reservation
-// back. Its methods may be called from several goroutines.
+// Relay is the relay behind a server. Its methods may be called concurrently.
 type Relay interface {
 	fleet.Remote
 	// End ends an allocation. Errors: alloc.ErrNotFound, alloc.ErrUnavailable.
 	End(ctx context.Context, id proto.AllocationID) error
 }
 
-// Config is what a [Server] is made of. It is not modified after NewServer.
+// Config configures a [Server]. It is not modified after NewServer.
 type Config struct {
-	// Addr is where to listen; port 0 is any.
+	// Addr is the address of the listener; port 0 is any.
 	Addr netip.AddrPort
-	// Relay answers. Required.
+	// Relay executes the calls of API processes. Required.
 	Relay Relay
-	// Operator does what operators ask of that relay. Required.
+	// Operator executes the commands of operators. Required.
 	Operator Operator
-	// ID is the relay's own, which its certificate has to name. Required.
+	// ID is the id of the relay, which its certificate must have. Required.
 	ID alloc.RelayID
-	// Files are the relay's certificate and whom it believes. Required.
+	// Files are the relay's certificate, its key, and the trusted CAs. Required.
 	Files Files
-	// Logger hears of what operators had the relay do, of reservations that could
-	// not be ended, of files that have
-	// changed, and of callers that were refused, at most once a second. Nil: no log.
+	// Logger gets the commands of operators, reservations that could not be ended,
+	// changes of the files, and refused callers, at most one per second. Nil: no log.
 	Logger *slog.Logger
 }
 
-// Server is the cluster listener of a relay. Its fields are fixed by NewServer,
-// but for those that say otherwise.
+// Server is the cluster listener of a relay. Its fields are immutable unless they say
+// otherwise.
 type Server struct {
 	relay        Relay
 	operator     Operator
@@ -89,16 +87,16 @@ type Server struct {
 	start        time.Time
 	counts       serverCounts
 
-	conns    sync.WaitGroup // connections whose goroutine has not ended
-	attempts sync.WaitGroup // reservations under way
-	life     context.Context
-	kill     context.CancelFunc // ends what attempts wait for
+	conns    sync.WaitGroup // open connections
+	attempts sync.WaitGroup // in progress
+	runCtx   context.Context
+	kill     context.CancelFunc // cancels attempts
 	ran      atomic.Bool
 }
 
-// NewServer reads the files and opens the listener. Nothing runs before Run; a
-// server that is never run has to be closed. Errors wrap ErrConfig, ErrFiles or
-// are the system's.
+// NewServer reads the certificate files and opens the listener. It starts no goroutine
+// before Run; a server that never runs must be closed. Errors wrap ErrConfig or
+// ErrFiles, or are those of the system.
 func NewServer(cfg Config) (*Server, error) {
 	switch {
 	case cfg.Relay == nil:
@@ -111,7 +109,7 @@ func NewServer(cfg Config) (*Server, error) {
 		return nil, fmt.Errorf("%w: Addr is no address", ErrConfig)
 	}
 	s := &Server{
-		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRemembered),
+		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRetained),
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
 	}
 	var err error
@@ -130,12 +128,12 @@ func NewServer(cfg Config) (*Server, error) {
 		Total: maxConns, PerAddress: maxAddressConns,
 		OnReject: func(httpapi.Rejection) { s.counts.connsRefused.Add(1) },
 	})
-	s.life, s.kill = context.WithCancel(context.Background())
+	s.runCtx, s.kill = context.WithCancel(context.Background())
 	s.http = s.newHTTP()
 	return s, nil
 }
 
-// newHTTP makes the HTTP server. HTTP/2 is off: see the figures in doc.go.
+// newHTTP returns the HTTP server. HTTP/2 is off: see the figures in doc.go.
 func (s *Server) newHTTP() *http.Server {
 	h := &http.Server{
 		Handler:           s,
@@ -149,17 +147,17 @@ func (s *Server) newHTTP() *http.Server {
 		ConnContext: func(ctx context.Context, _ net.Conn) context.Context {
 			return context.WithValue(ctx, connSince{}, time.Now())
 		},
-		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.complaints),
+		ErrorLog:  newRateLimitedLog(s.logger, &s.counts.serverErrors),
 		Protocols: new(http.Protocols),
 	}
 	h.Protocols.SetHTTP1(true)
 	return h
 }
 
-// connSince is under what a connection's context has the time it began.
+// connSince is the context key of the time at which a connection was accepted.
 type connSince struct{}
 
-// track counts connections from before their goroutine starts until it ends.
+// track counts connections until their goroutines end.
 func (s *Server) track(_ net.Conn, state http.ConnState) {
 	switch state {
 	case http.StateNew:
@@ -169,12 +167,11 @@ func (s *Server) track(_ net.Conn, state http.ConnState) {
 	}
 }
 
-// Addr returns where the server listens.
+// Addr returns the address of the listener.
 func (s *Server) Addr() netip.AddrPort { return s.listener.Addr().(*net.TCPAddr).AddrPort() }
 
-// Run serves until ctx ends, and then returns nil once nothing of the server
-// runs any more; or the error of the listener. A second call returns
-// ErrAlreadyRun.
+// Run serves until ctx is done. It returns nil when all goroutines of the server have
+// ended, or the error of the listener. A second call returns ErrAlreadyRun.
 func (s *Server) Run(ctx context.Context) error {
 	if s.ran.Swap(true) {
 		return ErrAlreadyRun
@@ -197,19 +194,19 @@ func (s *Server) Run(ctx context.Context) error {
 	return fmt.Errorf("cluster: %w", err)
 }
 
-// stop takes no more calls and lets those under way finish.
+// stop accepts no more calls and waits up to stopTimeout for calls in progress.
 func (s *Server) stop() {
-	ctx, cancel := context.WithTimeout(context.Background(), stopWithin)
+	ctx, cancel := context.WithTimeout(context.Background(), stopTimeout)
 	defer cancel()
 	if s.http.Shutdown(ctx) != nil {
-		s.kill() // what is reserved now is ended
+		s.kill() // ends attempts in progress
 		_ = s.http.Close()
 	}
 }
 
 // sweep removes expired outcomes when there are no calls.
 func (s *Server) sweep(ctx context.Context) {
-	ticker := time.NewTicker(sweepEvery)
+	ticker := time.NewTicker(sweepInterval)
 	defer ticker.Stop()
 	for {
 		select {
@@ -221,8 +218,8 @@ func (s *Server) sweep(ctx context.Context) {
 	}
 }
 
-// Close closes the listener and all connections: for a server that is never
-// run, or to end Run at once. Closing again does no harm.
+// Close closes the listener and all connections, of a server that never runs or to end
+// Run at once. It may be repeated.
 func (s *Server) Close() error {
 	s.kill()
 	err := errors.Join(s.http.Close(), s.listener.Close())
@@ -236,48 +233,47 @@ func (s *Server) Close() error {
 // of the wall clock.
 func (s *Server) elapsed() time.Duration { return time.Since(s.start) }
 
-// ServerStats are counts since the server was made, and gauges of now.
+// ServerStats are counts since NewServer, and current values.
 type ServerStats struct {
-	// Answered counts calls that were served, Refused those that were not, by the
-	// name of the error code.
+	// Answered counts calls that succeeded, Refused those that did not, by the name of
+	// the error.
 	Answered uint64
 	Refused  map[string]uint64
-	// Reserved counts the reservations that the relay made, Repeated the calls
-	// that were served from another with the same key.
+	// Reserved counts reservations of the relay, Repeated calls that got the outcome
+	// of an earlier call with the same key.
 	Reserved, Repeated uint64
-	// Cancelled counts the keys that were cancelled, Ended the reservations that
-	// were ended for it, or because they came too late.
+	// Cancelled counts cancelled keys, Ended reservations that were ended because they
+	// were cancelled or late.
 	Cancelled, Ended uint64
-	// Operated counts what operators had the relay do.
-	Operated uint64
-	// Running and Remembered are the reservations under way, and the outcomes
-	// that are remembered. Forgotten counts those forgotten before their time
-	// (at most 32,768 are remembered).
+	// OperatorCalls counts executed commands of operators.
+	OperatorCalls uint64
+	// Running is the number of reservations in progress, Remembered that of retained
+	// outcomes (at most 32,768). Forgotten counts outcomes that were dropped early.
 	Running, Remembered int
 	Forgotten           uint64
-	// Complaints counts what the HTTP server had to say, most of it failed
-	// handshakes; ConnsRefused the connections beyond the limits.
-	Complaints, ConnsRefused uint64
-	// NotAfter is when the certificate in force ends.
+	// ServerErrors counts errors of the HTTP server, most of them failed handshakes,
+	// ConnsRefused connections beyond the limits.
+	ServerErrors, ConnsRefused uint64
+	// NotAfter is the time at which the certificate in use expires.
 	NotAfter time.Time
 }
 
 // serverCounts may be changed by any goroutine.
 type serverCounts struct {
-	answered, reserved, repeated, cancelled, ended, operated atomic.Uint64
-	complaints, connsRefused                                 atomic.Uint64
+	answered, reserved, repeated, cancelled, ended, operatorCalls atomic.Uint64
+	serverErrors, connsRefused                                    atomic.Uint64
 
-	mu        sync.Mutex // guards byVerdict, whose names are those of verdict.go
-	byVerdict map[string]uint64
+	mu     sync.Mutex // guards byName, by the names of errorCodes
+	byName map[string]uint64
 }
 
 func (c *serverCounts) refused(name string) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	if c.byVerdict == nil {
-		c.byVerdict = make(map[string]uint64)
+	if c.byName == nil {
+		c.byName = make(map[string]uint64)
 	}
-	c.byVerdict[name]++
+	c.byName[name]++
 }
 
 // Stats returns the counts. It may be called at any time.
@@ -286,13 +282,13 @@ func (s *Server) Stats() ServerStats {
 		Answered: s.counts.answered.Load(), Refused: make(map[string]uint64),
 		Reserved: s.counts.reserved.Load(), Repeated: s.counts.repeated.Load(),
 		Cancelled: s.counts.cancelled.Load(), Ended: s.counts.ended.Load(),
-		Operated: s.counts.operated.Load(), Complaints: s.counts.complaints.Load(), ConnsRefused: s.counts.connsRefused.Load(),
+		OperatorCalls: s.counts.operatorCalls.Load(), ServerErrors: s.counts.serverErrors.Load(), ConnsRefused: s.counts.connsRefused.Load(),
 		NotAfter: s.creds.notAfter(),
 	}
 	st.Running, st.Remembered, st.Forgotten = s.attemptTable.sizes()
 	s.counts.mu.Lock()
 	defer s.counts.mu.Unlock()
-	for name, n := range s.counts.byVerdict {
+	for name, n := range s.counts.byName {
 		st.Refused[name] = n
 	}
 	return st
@@ -323,7 +319,7 @@ func (c *rateLimitedLog) Write(p []byte) (int, error) {
 	defer c.mu.Unlock()
 	if now := time.Now(); now.Sub(c.last) >= logInterval {
 		c.last = now
-		c.logger.Warn("the cluster listener refused a caller", "why", strings.TrimSpace(string(p)), "complaints", all)
+		c.logger.Warn("the cluster listener refused a caller", "error", strings.TrimSpace(string(p)), "errors", all)
 	}
 	return len(p), nil
 }

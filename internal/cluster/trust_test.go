@@ -20,7 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// forge signs what Issue would not: a certificate as change leaves it.
+// forge signs a certificate that Issue would not: one that change has modified.
 func forge(t *testing.T, ca *CA, r Request, change func(*x509.Certificate)) *tls.Certificate {
 	t.Helper()
 	issued, err := ca.Issue(r)
@@ -44,10 +44,10 @@ func expired(c *x509.Certificate) {
 	c.NotBefore, c.NotAfter = time.Now().Add(-2*time.Hour), time.Now().Add(-time.Hour)
 }
 
-// TestCallersAreChecked: nobody but an API of this cluster reserves, and an
-// operator may look.
+// TestCallersAreChecked checks that only an API of this cluster can make reservations,
+// and that an operator can describe.
 func TestCallersAreChecked(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	as := func(r Role) Request {
 		if r == RoleRelay {
 			return Request{Role: r, Relay: testRelay}
@@ -61,7 +61,7 @@ func TestCallersAreChecked(t *testing.T) {
 	tests := []struct {
 		name              string
 		pair              *tls.Certificate
-		reserve, describe string // verdict, "ok", or refusedInHandshake
+		reserve, describe string // name of the error, "ok", or refusedInHandshake
 	}{
 		{"no certificate", nil, refusedInHandshake, refusedInHandshake},
 		{"another authority of the same name", forge(t, foreign, as(RoleAPI), same), refusedInHandshake, refusedInHandshake},
@@ -85,7 +85,7 @@ func TestCallersAreChecked(t *testing.T) {
 			switch {
 			case want == refusedInHandshake && status == 0 && strings.Contains(body, "tls: "):
 			case want == "ok" && status == http.StatusOK:
-			case want != "" && want != "ok" && status >= 400 && verdictOf(t, body) == want:
+			case want != "" && want != "ok" && status >= 400 && errorNameOf(t, body) == want:
 			default:
 				t.Errorf("%s: %s: %d %s, want %q", tt.name, call, status, body, want)
 			}
@@ -104,15 +104,15 @@ func TestCallersAreChecked(t *testing.T) {
 	if made, _ := x.relay.counts(); made != 1 {
 		t.Errorf("%d reservations, want 1", made)
 	}
-	// The listener tells after the caller has heard.
-	testkit.Within(t, patient, "somebody is told", func() bool {
-		return x.server.Stats().Complaints > 0 && strings.Contains(x.log.String(), "refused a caller")
+	// The listener counts after the caller has got the answer.
+	testkit.Within(t, testTimeout, "the error to be counted", func() bool {
+		return x.server.Stats().ServerErrors > 0 && strings.Contains(x.log.String(), "refused a caller")
 	})
 }
 
-// TestOldTLS: TLS 1.2 is refused, and so is plain HTTP.
+// TestOldTLS checks that TLS 1.2 and plain HTTP are refused.
 func TestOldTLS(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	cfg := x.dialer.creds.client(testRelay)
 	cfg.MinVersion, cfg.MaxVersion = tls.VersionTLS12, tls.VersionTLS12
 	if conn, err := tls.Dial("tcp", x.server.Addr().String(), cfg); err == nil {
@@ -128,10 +128,10 @@ func TestOldTLS(t *testing.T) {
 	}
 }
 
-// TestRelaysAreChecked: whoever answers at a relay's address without its
-// certificate gets no request.
+// TestRelaysAreChecked checks that a server at a relay's address gets no request unless
+// it has the relay's certificate.
 func TestRelaysAreChecked(t *testing.T) {
-	x := startHouse(t)
+	x := startTestCluster(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	same := func(*x509.Certificate) {}
 	serverAuth := func(c *x509.Certificate) {
@@ -152,7 +152,7 @@ func TestRelaysAreChecked(t *testing.T) {
 	} {
 		asked := make(chan struct{}, 1)
 		control := impostor(t, tt.pair, asked)
-		err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).KeepCode(patiently(t), proto.AllocationID{1}, "")
+		err := x.dialer.Relay(fleet.Node{Relay: testRelay, Control: control}).KeepCode(testContext(t), proto.AllocationID{1}, "")
 		if got := err == nil; got != tt.want {
 			t.Errorf("%s: %v", tt.name, err)
 		}
@@ -168,7 +168,7 @@ func TestRelaysAreChecked(t *testing.T) {
 	}
 }
 
-// impostor serves with that certificate and says yes to everything.
+// impostor starts a server with the given certificate that accepts everything.
 func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (control string) {
 	t.Helper()
 	l, err := tls.Listen("tcp", "127.0.0.1:0", &tls.Config{Certificates: []tls.Certificate{*pair}, ClientAuth: tls.RequestClientCert})
@@ -180,7 +180,7 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 			asked <- struct{}{}
 			_, _ = w.Write([]byte("{}"))
 		}),
-		ErrorLog: newRateLimitedLog(slog.New(slog.DiscardHandler), &new(serverCounts).complaints),
+		ErrorLog: newRateLimitedLog(slog.New(slog.DiscardHandler), &new(serverCounts).serverErrors),
 	}
 	done := make(chan struct{})
 	go func() {
@@ -191,14 +191,15 @@ func impostor(t *testing.T, pair *tls.Certificate, asked chan<- struct{}) (contr
 	return l.Addr().String()
 }
 
-// TestOwnFiles: a node with files that its peers would refuse does not start.
+// TestOwnFiles checks that a node does not start with files that its peers would
+// reject.
 func TestOwnFiles(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	relay := Request{Role: RoleRelay, Relay: testRelay}
 	good := x.issue(t, "good", relay)
 	otherKey := x.issue(t, "other", relay)
 	serve := func(f Files) error {
-		s, err := NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.board, ID: testRelay, Files: f})
+		s, err := NewServer(Config{Addr: loopback, Relay: x.relay, Operator: x.operator, ID: testRelay, Files: f})
 		if err == nil {
 			s.Close()
 		}
@@ -226,24 +227,24 @@ func TestOwnFiles(t *testing.T) {
 		}
 	}
 	for name, cfg := range map[string]Config{
-		"no relay":    {Addr: loopback, Operator: x.board, ID: testRelay, Files: good},
+		"no relay":    {Addr: loopback, Operator: x.operator, ID: testRelay, Files: good},
 		"no operator": {Addr: loopback, Relay: x.relay, ID: testRelay, Files: good},
-		"no id":       {Addr: loopback, Relay: x.relay, Operator: x.board, Files: good},
-		"no address":  {Relay: x.relay, Operator: x.board, ID: testRelay, Files: good},
+		"no id":       {Addr: loopback, Relay: x.relay, Operator: x.operator, Files: good},
+		"no address":  {Relay: x.relay, Operator: x.operator, ID: testRelay, Files: good},
 	} {
 		if _, err := NewServer(cfg); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := NewServer(Config{Addr: x.server.Addr(), Relay: x.relay, Operator: x.board, ID: testRelay, Files: good}); err == nil {
+	if _, err := NewServer(Config{Addr: x.server.Addr(), Relay: x.relay, Operator: x.operator, ID: testRelay, Files: good}); err == nil {
 		t.Error("two listeners at one address")
 	}
 }
 
-// TestCertificateEndsMeanwhile: a connection outlives its caller's certificate,
-// and its calls do not.
+// TestCertificateEndsMeanwhile checks that calls fail on an open connection once the
+// caller's certificate has expired.
 func TestCertificateEndsMeanwhile(t *testing.T) {
-	x := newHouse(t)
+	x := newTestCluster(t)
 	pair := forge(t, x.ca, Request{Role: RoleAPI}, expired)
 	r := httptest.NewRequest(http.MethodPost, pathReserveHost, strings.NewReader(testHostOf4))
 	r.TLS = &tls.ConnectionState{PeerCertificates: []*x509.Certificate{pair.Leaf}}
@@ -252,7 +253,7 @@ func TestCertificateEndsMeanwhile(t *testing.T) {
 	}
 	rec := httptest.NewRecorder()
 	x.server.ServeHTTP(rec, r)
-	if verdictOf(t, rec.Body.String()) != "forbidden" || rec.Header().Get("Connection") != "close" {
+	if errorNameOf(t, rec.Body.String()) != "forbidden" || rec.Header().Get("Connection") != "close" {
 		t.Errorf("%d %v %s", rec.Code, rec.Header(), rec.Body)
 	}
 }

@@ -32,11 +32,10 @@ const (
 	pathPage          = "/cluster/v1/page"
 )
 
-// The headers of calls, in the form of net/http. Every call has the first,
-// reservations have the second too: package net/http sends a request that has
-// it once more when a connection turns out to be dead.
+// The headers of calls in canonical form. Every call has the first, reservations have
+// both: package net/http repeats a request with the second if its connection is broken.
 const (
-	headerDeadline = "Ferry-Deadline-Ms" // milliseconds from arrival, no clocks are compared
+	headerDeadline = "Ferry-Deadline-Ms" // milliseconds from arrival on
 	headerKey      = "Idempotency-Key"   // 32 hexadecimal digits
 )
 
@@ -65,8 +64,8 @@ type (
 		Keys []string `json:"keys"`
 	}
 	drainCall struct {
-		DeadlineMs int64 `json:"deadlineMs"` // 0: none, -1: the relay's own
-		Threshold  int64 `json:"threshold"`  // -1: the relay's own
+		DeadlineMs int64 `json:"deadlineMs"` // 0: none, -1: the relay's setting
+		Threshold  int64 `json:"threshold"`  // -1: the relay's setting
 	}
 	pageCall struct {
 		Target string `json:"target"`
@@ -101,7 +100,7 @@ type (
 	drainAnswer struct {
 		Draining    bool  `json:"draining"`
 		Final       bool  `json:"final"`
-		LeftMs      int64 `json:"leftMs"` // until the deadline, -1: there is none
+		LeftMs      int64 `json:"leftMs"` // until the deadline; -1: none
 		Threshold   int   `json:"threshold"`
 		Allocations int   `json:"allocations"`
 	}
@@ -119,8 +118,8 @@ type (
 	}
 )
 
-// errAnswer is returned for an answer that no relay of ours gives.
-var errAnswer = errors.New("cluster: not a relay's answer")
+// errAnswer is returned for an answer that no relay of this version gives.
+var errAnswer = errors.New("cluster: not an answer of a relay")
 
 func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
@@ -157,7 +156,7 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 	return r, r.Tenant.Validate()
 }
 
-// parseID reads what AllocationID.String returns, and nothing else.
+// parseID parses the output of AllocationID.String, and nothing else.
 func parseID(member, s string) (id proto.AllocationID, err error) {
 	if id, err = proto.ParseAllocationID(s); err == nil && id.String() == s {
 		return id, nil
@@ -165,7 +164,7 @@ func parseID(member, s string) (id proto.AllocationID, err error) {
 	return proto.AllocationID{}, malformed.withDetail("%s is not a UUID in lower case", member)
 }
 
-// decodeID reads a call that is about one allocation.
+// decodeID decodes a call about one allocation.
 func decodeID(body []byte) (id proto.AllocationID, err error) {
 	var in idCall
 	if err := decode(body, &in); err != nil {
@@ -174,9 +173,10 @@ func decodeID(body []byte) (id proto.AllocationID, err error) {
 	return parseID("id", in.ID)
 }
 
-// drainBody rounds a deadline up, so that a short one does not become none.
+// drainBody returns the body of a drain. It rounds the deadline up, so that a short one
+// does not become 0, which means none.
 func drainBody(d Drain) drainCall {
-	c := drainCall{DeadlineMs: unsaid, Threshold: max(int64(d.Threshold), unsaid)}
+	c := drainCall{DeadlineMs: notSet, Threshold: max(int64(d.Threshold), notSet)}
 	if d.Deadline >= 0 {
 		c.DeadlineMs = int64((d.Deadline + time.Millisecond - 1) / time.Millisecond)
 	}
@@ -185,9 +185,9 @@ func drainBody(d Drain) drainCall {
 
 func (c *drainCall) drain() (Drain, error) {
 	switch {
-	case c.DeadlineMs < unsaid || c.DeadlineMs > maxDrainDeadline.Milliseconds():
+	case c.DeadlineMs < notSet || c.DeadlineMs > maxDrainDeadline.Milliseconds():
 		return Drain{}, malformed.withDetail("deadlineMs is not within -1 to %d", maxDrainDeadline.Milliseconds())
-	case c.Threshold < unsaid || c.Threshold > maxDrainThreshold:
+	case c.Threshold < notSet || c.Threshold > maxDrainThreshold:
 		return Drain{}, malformed.withDetail("threshold is not within -1 to %d", maxDrainThreshold)
 	}
 	return Drain{Deadline: time.Duration(c.DeadlineMs) * time.Millisecond, Threshold: int(c.Threshold)}, nil
@@ -195,7 +195,7 @@ func (c *drainCall) drain() (Drain, error) {
 
 func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
 	a := drainAnswer{
-		Draining: st.Draining, Final: st.Final, LeftMs: unsaid, Threshold: st.Threshold, Allocations: st.Allocations,
+		Draining: st.Draining, Final: st.Final, LeftMs: notSet, Threshold: st.Threshold, Allocations: st.Allocations,
 	}
 	if !st.Deadline.IsZero() {
 		a.LeftMs = max(st.Deadline.Sub(now), 0).Milliseconds()
@@ -204,11 +204,11 @@ func drainAnswerOf(st DrainState, now time.Time) drainAnswer {
 }
 
 func (a *drainAnswer) state(now time.Time) (DrainState, error) {
-	if a.LeftMs < unsaid || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
+	if a.LeftMs < notSet || a.LeftMs > maxDrainDeadline.Milliseconds() || a.Threshold < 0 || a.Allocations < 0 {
 		return DrainState{}, fmt.Errorf("%w: %d ms are left, %d allocations, threshold %d", errAnswer, a.LeftMs, a.Allocations, a.Threshold)
 	}
 	st := DrainState{Draining: a.Draining, Final: a.Final, Threshold: a.Threshold, Allocations: a.Allocations}
-	if a.LeftMs != unsaid {
+	if a.LeftMs != notSet {
 		st.Deadline = now.Add(time.Duration(a.LeftMs) * time.Millisecond)
 	}
 	return st, nil
@@ -277,7 +277,7 @@ const (
 	maxPageAnswer = MaxPage/3*4 + 1<<10
 )
 
-// readBody reads a whole body of a call.
+// readBody reads the body of a call.
 func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	if r.ContentLength > maxBody {
 		return nil, tooLarge.withDetail("the body has more than %d bytes", maxBody)
@@ -292,9 +292,9 @@ func readBody(w http.ResponseWriter, r *http.Request) ([]byte, error) {
 	return body, nil
 }
 
-// decode reads one JSON object that has the members of v, which is a pointer to
-// a struct, each once and in its own spelling, and no other. An unknown
-// member may change the meaning of a call, so the call is refused.
+// decode decodes one JSON object into v, a pointer to a struct. Each member of v must
+// be present once and spelled exactly, and no other: an unknown member may change the
+// meaning of a call, so the call is refused.
 func decode(body []byte, v any) error {
 	if !utf8.Valid(body) {
 		return malformed.withDetail("the body is not UTF-8")
@@ -305,14 +305,13 @@ func decode(body []byte, v any) error {
 		return malformed.withDetail("not the JSON object of this call: %v", err)
 	}
 	if _, err := d.Token(); err != io.EOF {
-		return malformed.withDetail("something follows the JSON object")
+		return malformed.withDetail("data after the JSON object")
 	}
 	return members(body, reflect.TypeOf(v).Elem())
 }
 
-// members refuses what package encoding/json is lenient about: members that are
-// not there, there twice, null, or spelled in another case. The body is known
-// to be one JSON value.
+// members rejects what package encoding/json accepts: members that are missing,
+// repeated, null, or spelled in another case. The body is one JSON value.
 func members(body []byte, of reflect.Type) error {
 	d := json.NewDecoder(bytes.NewReader(body))
 	if t, _ := d.Token(); t != json.Delim('{') {
@@ -323,7 +322,7 @@ func members(body []byte, of reflect.Type) error {
 		t, _ := d.Token()
 		bit := memberBit(of, t)
 		if bit == 0 || seen&bit != 0 {
-			return malformed.withDetail("%q is there twice or spelled wrongly", t)
+			return malformed.withDetail("%q is repeated or misspelled", t)
 		}
 		seen |= bit
 		var value json.RawMessage
@@ -337,8 +336,7 @@ func members(body []byte, of reflect.Type) error {
 	return nil
 }
 
-// memberBit returns the bit of the field whose JSON name is exactly name, 0 if
-// there is none.
+// memberBit returns the bit of the field with exactly that JSON name, or 0.
 func memberBit(of reflect.Type, name json.Token) uint64 {
 	for i := range of.NumField() {
 		if of.Field(i).Tag.Get("json") == name {
@@ -348,15 +346,16 @@ func memberBit(of reflect.Type, name json.Token) uint64 {
 	return 0
 }
 
-// errorCode is what a relay answers instead of a result. Its name is sent, its
-// err is what that means to the caller on the other side.
+// errorCode is an error in an answer: its name is sent, and err is the error that it
+// means to the caller.
 type errorCode struct {
 	name   string
 	status int
 	err    error
 }
 
-// errorCodes are the errors of package alloc, and those of an [Operator]. Of two that fit the first is taken.
+// errorCodes are the errors of package alloc and of [Operator]. The first that matches
+// is sent.
 var errorCodes = []errorCode{
 	{"not-found", http.StatusNotFound, alloc.ErrNotFound},
 	{"code-not-found", http.StatusNotFound, alloc.ErrCodeNotFound},
@@ -372,8 +371,8 @@ var errorCodes = []errorCode{
 	{"host", http.StatusConflict, ErrHost},
 }
 
-// Why a call did not come to the relay behind the listener at all. To the other
-// side all of them are alloc.ErrUnavailable, as is a name that it does not know.
+// The errors of calls that did not reach the relay behind the listener. The caller gets
+// alloc.ErrUnavailable for each of them, and for an unknown name.
 var (
 	noCall      = errorCode{"unknown-call", http.StatusNotFound, alloc.ErrUnavailable}
 	noMethod    = errorCode{"method", http.StatusMethodNotAllowed, alloc.ErrUnavailable}
@@ -387,22 +386,21 @@ var (
 	internal    = errorCode{"internal", http.StatusInternalServerError, alloc.ErrUnavailable}
 )
 
-// refusal is a verdict with what it is about. It is an error on the relay's
-// side.
+// refusal is an error code with details. It is the error type on the relay's side.
 type refusal struct {
 	errorCode
 	detail string
 }
 
-// Error returns the name and what it is about.
+// Error returns the name and the details.
 func (r refusal) Error() string { return "cluster: " + r.name + ": " + r.detail }
 
 func (v errorCode) withDetail(format string, args ...any) refusal {
 	return refusal{v, fmt.Sprintf(format, args...)}
 }
 
-// refusalOf turns an error of the relay, or of what is before it, into what is
-// answered. The text of an unknown error is not sent.
+// refusalOf returns the refusal for an error of the relay or of the server. It does not
+// include the text of an unknown error.
 func refusalOf(err error) refusal {
 	if r, ok := errors.AsType[refusal](err); ok {
 		return r
@@ -418,7 +416,7 @@ func refusalOf(err error) refusal {
 	return internal.withDetail("see the relay's log")
 }
 
-// errorNamed returns the error that a name stands for on the caller's side.
+// errorNamed returns the error that a name means to the caller.
 func errorNamed(name string) error {
 	for _, v := range errorCodes {
 		if v.name == name {

@@ -97,19 +97,19 @@ type Announcer struct {
 
 // announcerCounts are independent counters.
 type announcerCounts struct {
-	beats, holds, held, drops, failed, lost, unheld, forgotten atomic.Uint64
+	heartbeats, holds, held, drops, failed, lost, hostsDropped, endsDropped atomic.Uint64
 }
 
 // AnnouncerStats are counts since the announcer was made.
 type AnnouncerStats struct {
-	// Beats counts heartbeats, Holds calls that sent hosts, Held the hosts sent, Drops
+	// Heartbeats counts heartbeats, Holds calls that sent hosts, Held the hosts sent, Drops
 	// calls that sent ends, Failed failed calls of any kind.
-	Beats, Holds, Held, Drops, Failed uint64
+	Heartbeats, Holds, Held, Drops, Failed uint64
 	// Lost counts codes that now belong to other hosts.
 	Lost uint64
-	// Unheld counts hosts, Forgotten ends, that were not sent to the store because the
+	// HostsDropped counts hosts, EndsDropped ends, that were not sent to the store because the
 	// announcer's memory was full.
-	Unheld, Forgotten uint64
+	HostsDropped, EndsDropped uint64
 	// Hosts is the number of hosts held, Ends the number of ends not sent yet.
 	Hosts, Ends int
 }
@@ -146,7 +146,7 @@ func (a *Announcer) hold(id proto.AllocationID, tenant uint64, sent uint32) {
 	switch {
 	case a.hosts.find(id) != nil:
 	case a.hosts.len() >= maxHosts:
-		a.counts.unheld.Add(1)
+		a.counts.hostsDropped.Add(1)
 	default:
 		a.hosts.add(id, tenant, time.Now(), sent)
 	}
@@ -176,7 +176,7 @@ func (a *Announcer) HostEnded(id proto.AllocationID) {
 	case !ok:
 		a.unknownEnds++
 	case len(a.ends) >= maxEnds:
-		a.counts.forgotten.Add(1)
+		a.counts.endsDropped.Add(1)
 	default:
 		a.ends = append(a.ends, gone.held())
 	}
@@ -202,8 +202,8 @@ func (a *Announcer) HeartbeatNow() {
 func (a *Announcer) Stats() AnnouncerStats {
 	c := &a.counts
 	st := AnnouncerStats{
-		Beats: c.beats.Load(), Holds: c.holds.Load(), Held: c.held.Load(), Drops: c.drops.Load(),
-		Failed: c.failed.Load(), Lost: c.lost.Load(), Unheld: c.unheld.Load(), Forgotten: c.forgotten.Load(),
+		Heartbeats: c.heartbeats.Load(), Holds: c.holds.Load(), Held: c.held.Load(), Drops: c.drops.Load(),
+		Failed: c.failed.Load(), Lost: c.lost.Load(), HostsDropped: c.hostsDropped.Load(), EndsDropped: c.endsDropped.Load(),
 	}
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -269,7 +269,7 @@ func (a *Announcer) sendHeartbeat(ctx context.Context, n Node) {
 	if err != nil {
 		return
 	}
-	a.counts.beats.Add(1)
+	a.counts.heartbeats.Add(1)
 	a.nextHeartbeat, a.healing = began.Add(HeartbeatEvery), n.Healing
 	if !intact {
 		// Hosts sent in the same tick may have been sent before the store lost its data.

@@ -426,13 +426,13 @@ func TestBounds(t *testing.T) {
 		a.HostReserved(hostID(n), 1)
 		a.HostEnded(hostID(n))
 	}
-	if st := a.Stats(); st.Forgotten != 10 || st.Ends != maxEnds {
+	if st := a.Stats(); st.EndsDropped != 10 || st.Ends != maxEnds {
 		t.Errorf("%+v", st)
 	}
 	for n := range maxHosts + 10 {
 		a.HostReserved(hostID(n), 1)
 	}
-	if st := a.Stats(); st.Unheld != 10 || st.Hosts != maxHosts {
+	if st := a.Stats(); st.HostsDropped != 10 || st.Hosts != maxHosts {
 		t.Errorf("%+v", st)
 	}
 }

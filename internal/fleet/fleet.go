@@ -271,10 +271,10 @@ type Stats struct {
 	// Refused counts requests for which no relay had room, Unavailable those
 	// for which one did not answer or the registry was not known.
 	Refused, Unavailable uint64
-	// Homeless counts reservations that were given up because the store did not
+	// HomeErrors counts reservations that were given up because the store did not
 	// take where they are. Of these Released were ended at the relay, and
 	// ReleasesDropped lapse there.
-	Homeless, Released, ReleasesDropped uint64
+	HomeErrors, Released, ReleasesDropped uint64
 	// Relays is how many the registry has, Live how many are not dead.
 	Relays, Live int
 }
@@ -284,7 +284,7 @@ type counts struct {
 	polls, pollsFailed                    atomic.Uint64
 	tries, placed, full, draining, silent atomic.Uint64
 	refused, unavailable                  atomic.Uint64
-	homeless, released, releasesDropped   atomic.Uint64
+	homeErrors, released, releasesDropped atomic.Uint64
 }
 
 // Stats returns the counts. It may be called at any time.
@@ -295,7 +295,7 @@ func (f *Fleet) Stats() Stats {
 		Tries: c.tries.Load(), Placed: c.placed.Load(), Full: c.full.Load(),
 		Draining: c.draining.Load(), Silent: c.silent.Load(),
 		Refused: c.refused.Load(), Unavailable: c.unavailable.Load(),
-		Homeless: c.homeless.Load(), Released: c.released.Load(), ReleasesDropped: c.releasesDropped.Load(),
+		HomeErrors: c.homeErrors.Load(), Released: c.released.Load(), ReleasesDropped: c.releasesDropped.Load(),
 	}
 	for _, n := range f.Nodes() {
 		st.Relays++

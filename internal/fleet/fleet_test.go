@@ -242,7 +242,7 @@ func TestHomeless(t *testing.T) {
 		if asked, live := w.relays[0].count(); asked != 1 || live != 0 {
 			t.Errorf("asked %d times, %d hosts are left", asked, live)
 		}
-		if st := w.Stats(); st.Homeless != 1 || st.Released != 1 || st.ReleasesDropped != 0 {
+		if st := w.Stats(); st.HomeErrors != 1 || st.Released != 1 || st.ReleasesDropped != 0 {
 			t.Errorf("%+v", st)
 		}
 		if c := w.Nodes()[0]; c.Taken != 0 {
@@ -262,7 +262,7 @@ func TestHomelessForGood(t *testing.T) {
 		_, err := w.host(9, "")
 		wantErr(t, "ReserveHost", err, alloc.ErrStoreUnavailable)
 		synctest.Wait()
-		if st := w.Stats(); st.Homeless != 1 || st.ReleasesDropped != 1 {
+		if st := w.Stats(); st.HomeErrors != 1 || st.ReleasesDropped != 1 {
 			t.Errorf("%+v", st)
 		}
 	})

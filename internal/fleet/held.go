@@ -22,7 +22,7 @@ type hosts struct {
 	newest uint32
 }
 
-// host is one of them. Places are numbers from 1; 0 is none.
+// host is a held host. Slots are numbered from 1; 0 means none.
 type host struct {
 	id       proto.AllocationID
 	tenant   uint64
@@ -39,7 +39,7 @@ func (h *hosts) len() int { return len(h.index) }
 
 func (h *hosts) at(place uint32) *host { return &h.slabs[place/heldChunk][place%heldChunk] }
 
-// find returns a host, nil for one that is not there.
+// find returns a host, or nil.
 func (h *hosts) find(id proto.AllocationID) *host {
 	place, ok := h.index[id]
 	if !ok {
@@ -48,8 +48,8 @@ func (h *hosts) find(id proto.AllocationID) *host {
 	return h.at(place)
 }
 
-// add adds a host that is not there: one that was sent to the store at that stamp, which
-// is now, or, with 0, one that must be sent before others.
+// add adds a new host that was sent to the store at that stamp, which is now, or 0 for
+// a host that must be sent before others.
 func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, sent uint32) *host {
 	place := h.free
 	if place != 0 {
@@ -71,7 +71,7 @@ func (h *hosts) add(id proto.AllocationID, tenant uint64, since time.Time, sent 
 	return h.at(place)
 }
 
-// remove takes a host out and returns it.
+// remove removes a host and returns it.
 func (h *hosts) remove(id proto.AllocationID) (host, bool) {
 	place, ok := h.index[id]
 	if !ok {
@@ -117,7 +117,7 @@ func (h *hosts) oldestSent() (uint32, bool) {
 	return h.at(h.oldest).lastSent, true
 }
 
-// newerThan is where the host behind place is noted; behind none is the oldest.
+// newerThan returns the field with the host behind place; behind 0 is the oldest.
 func (h *hosts) newerThan(place uint32) *uint32 {
 	if place == 0 {
 		return &h.oldest
@@ -125,7 +125,7 @@ func (h *hosts) newerThan(place uint32) *uint32 {
 	return &h.at(place).newer
 }
 
-// olderThan is where the host before place is noted; before none is the newest.
+// olderThan returns the field with the host before place; before 0 is the newest.
 func (h *hosts) olderThan(place uint32) *uint32 {
 	if place == 0 {
 		return &h.newest
@@ -133,7 +133,7 @@ func (h *hosts) olderThan(place uint32) *uint32 {
 	return &h.at(place).older
 }
 
-// link puts a host behind another one, or behind none.
+// link inserts a host behind another one, or as the oldest if older is 0.
 func (h *hosts) link(place, older uint32) {
 	x, next := h.at(place), h.newerThan(older)
 	x.older, x.newer = older, *next

@@ -9,12 +9,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// errRelayAway is returned for a host whose relay may still come back.
+// errRelayAway is returned for a host whose relay may still return.
 var errRelayAway = fmt.Errorf("fleet: the host's relay does not announce itself: %w", alloc.ErrUnavailable)
 
-// ReserveJoiner reserves a place with the host's relay. Errors: as alloc.Relay
-// says; a relay that died is alloc.ErrUnavailable while its players may come
-// back, and alloc.ErrNotFound afterwards.
+// ReserveJoiner makes a reservation at the host's relay. Errors: those of alloc.Relay.
+// The hosts of a dead relay are alloc.ErrUnavailable while it may return, and
+// alloc.ErrNotFound afterwards.
 func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()
@@ -30,8 +30,8 @@ func (f *Fleet) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc
 	return res, nil
 }
 
-// Describe asks the relay of a host about it. Joiners are nowhere but with
-// their relay, so one of them is alloc.ErrNotFound. Errors: as ReserveJoiner's.
+// Describe returns the description of a host from its relay. Joiners are not in the
+// store, so the result for them is alloc.ErrNotFound. Errors: as for ReserveJoiner.
 func (f *Fleet) Describe(ctx context.Context, id proto.AllocationID) (alloc.Description, error) {
 	ctx, cancel := context.WithTimeout(ctx, relayTimeout)
 	defer cancel()

@@ -83,7 +83,7 @@ func (f *Fleet) recordHome(
 	ctx context.Context, c Candidate, res alloc.Reservation, seats int, at time.Duration,
 ) (alloc.Reservation, error) {
 	if err := f.directory.SetHome(ctx, res.ID, Home{Relay: c.Relay, Boot: c.Boot}); err != nil {
-		f.counts.homeless.Add(1)
+		f.counts.homeErrors.Add(1)
 		f.enqueueRelease(c.Node, res.ID)
 		f.mu.Lock()
 		f.view.undoGrant(c.Relay, c.Boot, seats, at)

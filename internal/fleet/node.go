@@ -8,37 +8,37 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Node is what a relay announces about itself.
+// Node is the announcement of a relay.
 type Node struct {
-	// Relay names it for as long as its master key lives, Boot this run of it.
+	// Relay is the id of the relay, which lasts as long as its master key. Boot
+	// identifies its current run.
 	Relay alloc.RelayID
 	Boot  uint64
-	// Region is the id of the region that it stands in, Description the region's
-	// name for people, QoSAddress where it answers probes, host:port or empty.
+	// Region is the id of its region, Description the display name of the region,
+	// QoSAddress the host:port that answers latency probes, or empty.
 	Region, Description, QoSAddress string
 	// Control is host:port of its cluster listener.
 	Control string
-	// Endpoints are those that clients get.
+	// Endpoints are the addresses for clients.
 	Endpoints []alloc.ServerEndpoint
-	// Seats is how many players it takes, hosts among them, Taken how many are
-	// promised: a host and the players it asked for, whether they came or not.
+	// Seats is its capacity in players, hosts included. Taken are the reserved seats:
+	// one per host plus its maxConnections.
 	Seats, Taken int
-	// Load is the busiest of its workers' part of a processor, 0 to 1.
+	// Load is the processor usage of its busiest worker, 0 to 1.
 	Load float64
 	// Players and Matches are the allocations and the hosts that are bound.
 	Players, Matches int
 	// Version is that of the program.
 	Version string
-	// Draining says that it takes no new hosts.
+	// Draining means that it accepts no new hosts.
 	Draining bool
-	// Healing says that the store may not know all hosts of the relay yet: what
-	// it does not have may be one of them.
+	// Healing means that the store may not have all hosts of the relay yet.
 	Healing bool
-	// RecoverFor is how long after a restart it lets players come back.
+	// RecoverFor is the time after a restart in which its players may return.
 	RecoverFor time.Duration
 }
 
-// Seen is a node as the store has it.
+// Seen is a node as the store returns it.
 type Seen struct {
 	Node
 	// Age is the time since its last heartbeat, by the store's clock.
@@ -51,8 +51,7 @@ const (
 	DeadAfter      = 3 * HeartbeatEvery
 )
 
-// Registry is where relays announce themselves. Its methods may be called from
-// several goroutines.
+// Registry holds the announcements of relays. Its methods may be called concurrently.
 type Registry interface {
 	// Announce writes the node's entry and its age, 0. It reports whether the
 	// store still has what the run of this relay announced before: false means
@@ -63,12 +62,11 @@ type Registry interface {
 	// Nodes returns all entries, those of dead relays too, for as long as
 	// their RecoverFor and DeadAfter together and a minute more.
 	Nodes(ctx context.Context) ([]Seen, error)
-	// Withdraw removes the entry of a relay that ends on purpose and comes back
-	// no more, if it is still that boot's.
+	// Withdraw removes the entry of a relay that shuts down, if it is of that boot.
 	Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error
 }
 
-// Home is the relay that holds an allocation, and the run of it that made it.
+// Home is the relay that holds an allocation, and the run of the relay that made it.
 type Home struct {
 	Relay alloc.RelayID
 	Boot  uint64
@@ -87,14 +85,13 @@ type Held struct {
 // It outlasts a relay's death by its recovery window.
 const HoldFor = 3 * time.Minute
 
-// Directory is where hosts and their join codes live in a fleet. What alloc.Store
-// does for a code, it does for all API processes together. Its methods may be
-// called from several goroutines.
+// Directory holds the hosts of a fleet and their join codes, for all API processes. Its
+// methods may be called concurrently.
 type Directory interface {
 	alloc.Store
-	// SetHome remembers for HoldFor where a new host is.
+	// SetHome stores the home of a new host for HoldFor.
 	SetHome(ctx context.Context, host proto.AllocationID, home Home) error
-	// HomeOf returns it, or alloc.ErrNotFound.
+	// HomeOf returns the home of a host, or alloc.ErrNotFound.
 	HomeOf(ctx context.Context, host proto.AllocationID) (Home, error)
 	// Hold makes hosts and codes last for another HoldFor, and puts back those
 	// that the store has lost. A code that leads to another host by now goes to
@@ -106,27 +103,25 @@ type Directory interface {
 	Drop(ctx context.Context, home Home, held []Held) error
 }
 
-// Dialer reaches the relays of a fleet. Its methods may be called from several
-// goroutines.
+// Dialer connects to the relays of a fleet. Its methods may be called concurrently.
 type Dialer interface {
 	// Relay returns the relay with that control address. It does not connect:
 	// the calls do, and keep what they have opened.
 	Relay(n Node) Remote
 }
 
-// Remote is a relay of the fleet as the API reaches it. Besides the errors of
-// alloc.Relay all its calls return alloc.ErrUnavailable for a relay that did not
-// answer in time. A reservation whose answer was lost is cancelled.
+// Remote is a relay of the fleet as the API calls it. Besides the errors of alloc.Relay
+// all its calls return alloc.ErrUnavailable for a relay that did not answer in time. A
+// reservation whose answer was lost is cancelled.
 type Remote interface {
 	alloc.Relay
-	// KeepCode tells the relay the code of its host, so that it outlives crashes
-	// of either. Errors: alloc.ErrNotFound.
+	// KeepCode sends the code of a host to its relay, so that the code survives
+	// crashes. Errors: alloc.ErrNotFound.
 	KeepCode(ctx context.Context, host proto.AllocationID, code string) error
 }
 
-// Ender is a [Remote] that can also end a reservation which it has answered,
-// for a caller that cannot use it after all. One that is no Ender leaves it to
-// expire unbound. Errors: alloc.ErrNotFound.
+// Ender is a [Remote] that can end a reservation which its caller cannot use. Without
+// it the reservation expires unbound. Errors: alloc.ErrNotFound.
 type Ender interface {
 	End(ctx context.Context, host proto.AllocationID) error
 }

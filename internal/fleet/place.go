@@ -19,14 +19,14 @@ type Candidate struct {
 	Suspect bool
 }
 
-// Request is what a new host needs.
+// Request describes a new host for [Place].
 type Request struct {
 	// Region is where it must be. Empty: anywhere.
 	Region string
 	// Prefer are the regions in which it should be rather than elsewhere, the
 	// best one first. They count where Region is empty.
 	Prefer []string
-	// Seats is how many players it brings: itself, and those whom it may take.
+	// Seats is the number of seats: one for the host, and its maxConnections.
 	Seats int
 }
 
@@ -72,7 +72,7 @@ func Place(nodes []Candidate, q Request, most int, rnd *rand.Rand) ([]int, error
 	return d.drawn, nil
 }
 
-// draw is one placement under way.
+// draw is one placement in progress.
 type draw struct {
 	nodes []Candidate
 	seats int
@@ -81,7 +81,7 @@ type draw struct {
 	drawn []int
 }
 
-// from draws in one region, two by two, until there are enough.
+// from draws nodes of one region, in pairs, until there are enough.
 func (d *draw) from(region string) {
 	for len(d.drawn) < d.most {
 		first := d.one(region)
@@ -102,7 +102,7 @@ func (d *draw) from(region string) {
 	}
 }
 
-// one draws a node of a region that has not been drawn, or returns -1.
+// one draws a node of a region that was not drawn yet, or returns -1.
 func (d *draw) one(region string) int {
 	var total float64
 	for i := range d.nodes {
@@ -135,9 +135,9 @@ func (d *draw) weight(i int, region string) float64 {
 	return w
 }
 
-// fuller reports whether the host had better go to the second of two nodes: that
-// with fewer of its seats taken or, where their loads differ by enough to mean
-// something, with less of either. A suspect is fuller than any other.
+// fuller reports whether the second of two nodes is better: the one with the smaller
+// part of its seats taken or, if their loads differ by at least minLoadDifference, with
+// the smaller maximum of both. A suspect node is fuller than any other.
 func (d *draw) fuller(first, second int) bool {
 	a, b := &d.nodes[first], &d.nodes[second]
 	if a.Suspect != b.Suspect {
@@ -150,10 +150,10 @@ func (d *draw) fuller(first, second int) bool {
 	return fullA > fullB
 }
 
-// taken returns the part of its seats that would be taken.
+// taken returns the part of the node's seats that would be taken.
 func (d *draw) taken(c *Candidate) float64 { return float64(c.Taken+d.seats) / float64(c.Seats) }
 
-// fits reports whether the host may go to the node.
+// fits reports whether the node can take the host.
 func (d *draw) fits(c *Candidate) bool {
 	return c.Age <= DeadAfter && !c.Draining && d.seats > 0 && c.Seats-c.Taken >= d.seats
 }

@@ -13,12 +13,14 @@ import (
 	"time"
 	"unicode"
 
+	"github.com/sony/gobreaker/v2"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/outcall"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// ErrConfig is wrapped by what [NewAdmission] and [NewWebhooks] refuse.
+// ErrConfig is wrapped by the errors of [NewAdmission], [NewWebhooks] and [NewTarget].
 var ErrConfig = errors.New("hooks: bad configuration")
 
 // The defaults of [AdmissionConfig].
@@ -28,61 +30,70 @@ const (
 )
 
 const (
-	maxAnswer = 4 << 10 // bytes of an answer
-	maxReason = 200     // bytes of a reason
+	maxResponse = 4 << 10 // bytes of a response body
+	maxReason   = 200     // bytes of a reason
 )
 
-// Question is what an admission program is asked.
-type Question struct {
+// The circuit breaker opens after breakerFailures consecutive failures. It stays open
+// for breakerTimeout, and then lets one request through.
+const (
+	breakerFailures = 5
+	breakerTimeout  = 5 * time.Second
+)
+
+// errCallerGone is reported to the circuit breaker for a request that its caller
+// cancelled, which says nothing about the program.
+var errCallerGone = errors.New("hooks: the caller has cancelled")
+
+// Request is the JSON body that an admission program gets.
+type Request struct {
 	Call        string `json:"call"` // "allocate" or "join"
 	Project     string `json:"project"`
 	Environment string `json:"environment"`
 	Player      string `json:"player"`
 	Kind        string `json:"kind"` // "player" or "server"
-	// Region and MaxConnections are what a host asked for.
+	// Region and MaxConnections are those of the host's request.
 	Region         string `json:"region,omitempty"`
 	MaxConnections int    `json:"maxConnections,omitempty"`
-	// Host is the allocation to which a player's join code leads.
+	// Host is the allocation that belongs to a joining player's join code.
 	Host string `json:"host,omitempty"`
 }
 
-// AdmissionConfig is what an [Admission] is made of. Zero stands for the
-// defaults.
+// AdmissionConfig configures an [Admission]. A zero field selects its default.
 type AdmissionConfig struct {
-	// URL is whom to ask: https, or http on this machine, or with AllowPrivate on
-	// a private network.
+	// URL is the address of the program: https, or http on loopback, or with
+	// AllowPrivate on a private network. Required.
 	URL          string
 	AllowPrivate bool
-	// Secret signs questions. Nil: they are not signed.
+	// Secret signs requests. Nil: requests are not signed.
 	Secret []byte
-	// Timeout bounds a question with all that belongs to it.
+	// Timeout bounds a request, including the wait for its turn. 0: 1 s.
 	Timeout time.Duration
-	// FailOpen lets everybody in to whom there is no answer.
+	// FailOpen admits players when the program gives no valid response.
 	FailOpen bool
-	// Concurrent is how many questions are under way at most.
+	// Concurrent is the maximum number of concurrent requests. 0: 64.
 	Concurrent int
-	// Transport replaces the way to the network, for tests. Nil: an own one.
+	// Transport replaces the network in tests. Nil: a transport of its own.
 	Transport http.RoundTripper
-	// Logger hears why there was no answer. Nil: nobody.
+	// Logger gets the reasons of failed requests, at debug level. Nil: no log.
 	Logger *slog.Logger
-	// Now is the clock. Nil: time.Now.
+	// Now is the clock of signatures. Nil: time.Now.
 	Now func() time.Time
 }
 
-// Admission asks a program of the operator's who may play. Many goroutines may
-// use it; its places are a channel, its breaker has a lock, its counters are
-// atomic.
+// Admission asks a program of the operator whether a reservation is admitted. Its
+// methods may be called concurrently.
 type Admission struct {
 	cfg      AdmissionConfig
 	endpoint *outcall.Endpoint
-	places   chan struct{}
-	breaker  breaker
+	slots    chan struct{} // holds one value for each request in progress
+	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 
-	allowed, denied, unanswered, unasked atomic.Uint64
+	allowed, denied, failed, skipped atomic.Uint64
 }
 
-// NewAdmission returns an admission, or an error that wraps ErrConfig. It
-// connects to nothing.
+// NewAdmission returns an Admission, or an error that wraps ErrConfig. It opens no
+// connection.
 func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	cfg.Timeout = cmp.Or(cfg.Timeout, DefaultAdmissionTimeout)
 	cfg.Concurrent = cmp.Or(cfg.Concurrent, DefaultConcurrent)
@@ -104,97 +115,107 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &Admission{cfg: cfg, endpoint: e, places: make(chan struct{}, cfg.Concurrent)}, nil
+	return &Admission{
+		cfg: cfg, endpoint: e, slots: make(chan struct{}, cfg.Concurrent),
+		breaker: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+			Timeout:     breakerTimeout,
+			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+			IsExcluded:  func(err error) bool { return errors.Is(err, errCallerGone) },
+		}),
+	}, nil
 }
 
-// Close closes the connections that wait for the next question. To be called
-// when nobody asks any more.
+// Close closes idle connections. Call it after the last call of Admit.
 func (a *Admission) Close() { a.endpoint.Close() }
 
-// Admit asks whether a may be reserved: nil, or alloc.Denied, or, without an
-// answer and unless FailOpen is set, alloc.ErrAdmissionUnavailable.
+// Admit returns nil if q is admitted, and alloc.DeniedError if it is not. Without a
+// valid response it returns nil if FailOpen is set, else an error that wraps
+// alloc.ErrAdmissionUnavailable.
 func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
-	now := a.cfg.Now()
-	if !a.breaker.enter(now) {
-		a.unasked.Add(1)
-		return a.without(errors.New("it failed too often, and has a rest"))
+	done, err := a.breaker.Allow()
+	if err != nil {
+		a.skipped.Add(1)
+		return a.fallback(fmt.Errorf("too many requests failed: %w", err))
 	}
-	verdict, err := a.ask(ctx, question(q))
-	// A caller that has gone says nothing about the program.
-	a.breaker.leave(a.cfg.Now(), err == nil, err != nil && ctx.Err() != nil)
+	response, err := a.send(ctx, newRequest(q))
+	if err != nil && ctx.Err() != nil {
+		done(errCallerGone)
+	} else {
+		done(err)
+	}
 	switch {
 	case err != nil:
-		a.unanswered.Add(1)
-		return a.without(err)
-	case verdict.Allow:
+		a.failed.Add(1)
+		return a.fallback(err)
+	case response.Allow:
 		a.allowed.Add(1)
 		return nil
 	}
 	a.denied.Add(1)
-	return alloc.DeniedError{Reason: clean(verdict.Reason)}
+	return alloc.DeniedError{Reason: clean(response.Reason)}
 }
 
-// without is the answer where there is none.
-func (a *Admission) without(why error) error {
-	a.cfg.Logger.Debug("admission: no answer", "fail_open", a.cfg.FailOpen, "why", why)
+// fallback returns the result of Admit for a request without a valid response.
+func (a *Admission) fallback(cause error) error {
+	a.cfg.Logger.Debug("admission: no valid response", "fail_open", a.cfg.FailOpen, "error", cause)
 	if a.cfg.FailOpen {
 		return nil
 	}
-	return fmt.Errorf("hooks: %w: %w", alloc.ErrAdmissionUnavailable, why)
+	return fmt.Errorf("hooks: %w: %w", alloc.ErrAdmissionUnavailable, cause)
 }
 
-// verdict is an answer.
-type verdict struct {
+// response is a valid response of the program.
+type response struct {
 	Allow  bool
 	Reason string
 }
 
-// ask waits for a place and then for the answer.
-func (a *Admission) ask(ctx context.Context, q Question) (verdict, error) {
+// send sends a request when it is its turn, and returns the response.
+func (a *Admission) send(ctx context.Context, q Request) (response, error) {
 	ctx, cancel := context.WithTimeout(ctx, a.cfg.Timeout)
 	defer cancel()
 	select {
-	case a.places <- struct{}{}:
-		defer func() { <-a.places }()
+	case a.slots <- struct{}{}:
+		defer func() { <-a.slots }()
 	case <-ctx.Done():
-		return verdict{}, fmt.Errorf("%d questions are under way: %w", a.cfg.Concurrent, ctx.Err())
+		return response{}, fmt.Errorf("%d requests are in progress: %w", a.cfg.Concurrent, ctx.Err())
 	}
 	body, err := json.Marshal(q)
 	if err != nil {
-		return verdict{}, err
+		return response{}, err
 	}
 	header := make(http.Header)
 	if a.cfg.Secret != nil {
 		header.Set(SignatureHeader, Sign(a.cfg.Secret, body, a.cfg.Now()))
 	}
-	answer, err := a.endpoint.Post(ctx, header, body, maxAnswer)
+	answer, err := a.endpoint.Post(ctx, header, body, maxResponse)
 	switch {
 	case err != nil:
-		return verdict{}, err
+		return response{}, err
 	case answer.Status != http.StatusOK:
-		return verdict{}, fmt.Errorf("%s answered with status %d", a.endpoint.Host(), answer.Status)
+		return response{}, fmt.Errorf("%s answered with status %d", a.endpoint.Host(), answer.Status)
 	}
-	return parseVerdict(answer.Body)
+	return parseResponse(answer.Body)
 }
 
-// parseVerdict reads an answer. One without a word about allow is none.
-func parseVerdict(body []byte) (verdict, error) {
+// parseResponse parses a response, in which the member allow is required.
+func parseResponse(body []byte) (response, error) {
 	var in struct {
 		Allow  *bool  `json:"allow"`
 		Reason string `json:"reason"`
 	}
 	if err := json.Unmarshal(body, &in); err != nil {
-		return verdict{}, fmt.Errorf("the answer: %w", err)
+		return response{}, fmt.Errorf("the response: %w", err)
 	}
 	if in.Allow == nil {
-		return verdict{}, errors.New("the answer has no allow")
+		return response{}, errors.New("the response has no member allow")
 	}
-	return verdict{*in.Allow, in.Reason}, nil
+	return response{*in.Allow, in.Reason}, nil
 }
 
-// question tells the program what is asked for.
-func question(q alloc.AdmissionRequest) Question {
-	out := Question{
+// newRequest returns the body of an admission request.
+func newRequest(q alloc.AdmissionRequest) Request {
+	out := Request{
 		Call: "allocate", Kind: kindOf(q.Caller), Player: q.Caller.Player,
 		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,
 		Region: q.Region, MaxConnections: q.MaxConnections,
@@ -215,7 +236,8 @@ func kindOf(c alloc.Caller) string {
 	return "player"
 }
 
-// clean makes a reason fit to be shown: no control characters, and not for ever.
+// clean returns a reason that can be displayed: without control characters, and of
+// maxReason bytes at most.
 func clean(reason string) string {
 	reason = strings.ToValidUTF8(strings.Map(func(r rune) rune {
 		if unicode.IsControl(r) {
@@ -229,18 +251,18 @@ func clean(reason string) string {
 	return strings.TrimSpace(reason)
 }
 
-// AdmissionStats are counts since the start.
+// AdmissionStats are counts since NewAdmission.
 type AdmissionStats struct {
 	Allowed, Denied uint64
-	Unanswered      uint64 // asked, and no answer
-	Unasked         uint64 // not asked, after too many without an answer
-	Resting         bool
+	Failed          uint64 // requests without a valid response
+	Skipped         uint64 // requests that were not sent because the circuit breaker was open
+	BreakerOpen     bool
 }
 
-// Stats returns the counts.
+// Stats returns the counts. It may be called at any time.
 func (a *Admission) Stats() AdmissionStats {
 	return AdmissionStats{
-		Allowed: a.allowed.Load(), Denied: a.denied.Load(), Unanswered: a.unanswered.Load(), Unasked: a.unasked.Load(),
-		Resting: a.breaker.resting(a.cfg.Now()),
+		Allowed: a.allowed.Load(), Denied: a.denied.Load(), Failed: a.failed.Load(), Skipped: a.skipped.Load(),
+		BreakerOpen: a.breaker.State() == gobreaker.StateOpen,
 	}
 }

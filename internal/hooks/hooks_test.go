@@ -2,6 +2,7 @@ package hooks
 
 import (
 	"bytes"
+	"context"
 	"encoding/json"
 	"errors"
 	"io"
@@ -11,6 +12,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"testing/synctest"
 	"time"
 
 	"go.uber.org/goleak"
@@ -24,47 +26,59 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var secret = []byte("0123456789abcdef")
 
-// program is one of the operator's. It remembers what it was sent.
+// program is a program of the operator. It records the requests that it gets.
 type program struct {
 	*httptest.Server
-	mu     sync.Mutex // guards the following fields
-	answer http.HandlerFunc
-	bodies [][]byte
-	heads  []http.Header
+	mu      sync.Mutex // guards the following fields
+	handler http.HandlerFunc
+	bodies  [][]byte
+	headers []http.Header
 }
 
-func newProgram(t *testing.T, answer http.HandlerFunc) *program {
+func newProgram(t *testing.T, handler http.HandlerFunc) *program {
 	t.Helper()
-	p := &program{answer: answer}
-	p.Server = httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		body, err := io.ReadAll(r.Body)
-		if err != nil {
-			t.Error(err)
-		}
-		p.mu.Lock()
-		p.bodies, p.heads = append(p.bodies, body), append(p.heads, r.Header)
-		answer := p.answer
-		p.mu.Unlock()
-		answer(w, r)
-	}))
+	p := &program{handler: handler}
+	p.Server = httptest.NewServer(p)
 	t.Cleanup(p.Close)
 	return p
 }
 
-func says(status int, text string) http.HandlerFunc {
+// ServeHTTP records a request and passes it to the handler.
+func (p *program) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+	body, err := io.ReadAll(r.Body)
+	if err != nil {
+		http.Error(w, err.Error(), http.StatusBadRequest)
+		return
+	}
+	p.mu.Lock()
+	p.bodies, p.headers = append(p.bodies, body), append(p.headers, r.Header)
+	handler := p.handler
+	p.mu.Unlock()
+	handler(w, r)
+}
+
+// RoundTrip calls the program without a network, which allows a test to run in a bubble
+// of package synctest.
+func (p *program) RoundTrip(r *http.Request) (*http.Response, error) {
+	w := httptest.NewRecorder()
+	p.ServeHTTP(w, r)
+	return w.Result(), nil
+}
+
+func respond(status int, text string) http.HandlerFunc {
 	return func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(status)
 		io.WriteString(w, text)
 	}
 }
 
-func (p *program) serve(answer http.HandlerFunc) {
+func (p *program) setHandler(handler http.HandlerFunc) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.answer = answer
+	p.handler = handler
 }
 
-func (p *program) heard() int {
+func (p *program) requests() int {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return len(p.bodies)
@@ -127,8 +141,8 @@ func TestSignature(t *testing.T) {
 	}
 }
 
-func TestQuestions(t *testing.T) {
-	p := newProgram(t, says(200, `{"allow":true}`))
+func TestRequests(t *testing.T) {
+	p := newProgram(t, respond(200, `{"allow":true}`))
 	a := p.admission(t, nil)
 	for _, q := range []alloc.AdmissionRequest{hosting, joining} {
 		if err := a.Admit(t.Context(), q); err != nil {
@@ -143,7 +157,7 @@ func TestQuestions(t *testing.T) {
 		if string(body) != want[i] {
 			t.Errorf("asked %s\nwant  %s", body, want[i])
 		}
-		if err := Verify(secret, body, p.heads[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
+		if err := Verify(secret, body, p.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
 			t.Error(err)
 		}
 	}
@@ -152,41 +166,41 @@ func TestQuestions(t *testing.T) {
 	}
 }
 
-// TestAnswers: yes, no, and what is neither, with both choices for that.
-func TestAnswers(t *testing.T) {
+// TestResponses checks valid and invalid responses, with both settings of FailOpen.
+func TestResponses(t *testing.T) {
 	long := strings.Repeat("é", maxReason)
 	for name, c := range map[string]struct {
-		answer http.HandlerFunc
-		reason string // of a no
-		none   bool
+		handler http.HandlerFunc
+		reason  string // of a denial
+		invalid bool
 	}{
-		"yes":            {says(200, `{"allow":true,"reason":"x"}`), "", false},
-		"no":             {says(200, `{"allow":false}`), "-", false},
-		"no, and why":    {says(200, `{"allow":false,"reason":" banned\n\tuntil Friday "}`), "banned  until Friday", false},
-		"no, at length":  {says(200, `{"allow":false,"reason":"`+long+`"}`), long[:maxReason], false},
-		"another status": {says(201, `{"allow":true}`), "", true},
-		"no content":     {says(204, ``), "", true},
-		"forbidden":      {says(403, `{"allow":true}`), "", true},
-		"broken":         {says(500, ``), "", true},
+		"yes":            {respond(200, `{"allow":true,"reason":"x"}`), "", false},
+		"no":             {respond(200, `{"allow":false}`), "-", false},
+		"no, and why":    {respond(200, `{"allow":false,"reason":" banned\n\tuntil Friday "}`), "banned  until Friday", false},
+		"no, at length":  {respond(200, `{"allow":false,"reason":"`+long+`"}`), long[:maxReason], false},
+		"another status": {respond(201, `{"allow":true}`), "", true},
+		"no content":     {respond(204, ``), "", true},
+		"forbidden":      {respond(403, `{"allow":true}`), "", true},
+		"broken":         {respond(500, ``), "", true},
 		"a redirect": {func(w http.ResponseWriter, r *http.Request) {
 			http.Redirect(w, r, "/yes", http.StatusTemporaryRedirect)
 		}, "", true},
-		"empty":              {says(200, ``), "", true},
-		"no word of it":      {says(200, `{}`), "", true},
-		"null":               {says(200, `null`), "", true},
-		"a text":             {says(200, `{"allow":"true"}`), "", true},
-		"HTML":               {says(200, `<html>`), "", true},
-		"two":                {says(200, `{"allow":true}{"allow":true}`), "", true},
-		"large":              {says(200, `{"allow":true,"x":"`+strings.Repeat("x", maxAnswer)+`"}`), "", true},
+		"empty":              {respond(200, ``), "", true},
+		"no word of it":      {respond(200, `{}`), "", true},
+		"null":               {respond(200, `null`), "", true},
+		"a text":             {respond(200, `{"allow":"true"}`), "", true},
+		"HTML":               {respond(200, `<html>`), "", true},
+		"two":                {respond(200, `{"allow":true}{"allow":true}`), "", true},
+		"large":              {respond(200, `{"allow":true,"x":"`+strings.Repeat("x", maxResponse)+`"}`), "", true},
 		"connection is lost": {func(http.ResponseWriter, *http.Request) { panic(http.ErrAbortHandler) }, "", true},
 	} {
 		for _, open := range []bool{false, true} {
-			p := newProgram(t, c.answer)
+			p := newProgram(t, c.handler)
 			a := p.admission(t, func(cfg *AdmissionConfig) { cfg.FailOpen = open })
 			err := a.Admit(t.Context(), hosting)
 			var denied alloc.DeniedError
 			switch {
-			case c.none && !open:
+			case c.invalid && !open:
 				if !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 					t.Errorf("%s: %v", name, err)
 				}
@@ -197,47 +211,78 @@ func TestAnswers(t *testing.T) {
 			case err != nil:
 				t.Errorf("%s, open %v: %v", name, open, err)
 			}
-			if want := uint64(1); c.none && a.Stats().Unanswered != want {
+			if want := uint64(1); c.invalid && a.Stats().Failed != want {
 				t.Errorf("%s: %+v", name, a.Stats())
 			}
 		}
 	}
 }
 
-// TestBreaker: a program that fails has a rest, after which one question finds
-// out whether it is back.
+// TestBreaker checks that the breaker opens after breakerFailures failures, lets one
+// request through after breakerTimeout, and closes when that one succeeds.
 func TestBreaker(t *testing.T) {
-	clock := time.Unix(1000, 0)
-	p := newProgram(t, says(500, ""))
-	a := p.admission(t, func(cfg *AdmissionConfig) { cfg.Now = func() time.Time { return clock } })
-	for range 100 {
-		if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
+	synctest.Test(t, func(t *testing.T) {
+		p := &program{handler: respond(500, "")}
+		a, err := NewAdmission(AdmissionConfig{URL: "https://hooks.example.org/", Transport: p})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer a.Close()
+		for range 100 {
+			if err := a.Admit(t.Context(), hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
+				t.Fatal(err)
+			}
+		}
+		if got := a.Stats(); p.requests() != breakerFailures ||
+			got != (AdmissionStats{Failed: breakerFailures, Skipped: 100 - breakerFailures, BreakerOpen: true}) {
+			t.Errorf("%d requests, %+v", p.requests(), got)
+		}
+		time.Sleep(breakerTimeout)
+		_ = a.Admit(t.Context(), hosting)
+		if p.requests() != breakerFailures {
+			t.Error("a request was sent before the end of the timeout")
+		}
+		time.Sleep(time.Nanosecond)
+		for range 10 {
+			_ = a.Admit(t.Context(), hosting)
+		}
+		if p.requests() != breakerFailures+1 {
+			t.Errorf("%d requests after the timeout, want 1", p.requests()-breakerFailures)
+		}
+		p.setHandler(respond(200, `{"allow":true}`))
+		time.Sleep(breakerTimeout + 1)
+		for range 10 {
+			if err := a.Admit(t.Context(), hosting); err != nil {
+				t.Errorf("the program has recovered: %v", err)
+			}
+		}
+	})
+}
+
+// TestBreakerIgnoresCallers checks that requests which their callers cancel do not count
+// as failures of the program.
+func TestBreakerIgnoresCallers(t *testing.T) {
+	p := newProgram(t, respond(200, `{"allow":true}`))
+	a := p.admission(t, nil)
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	for range 2 * breakerFailures {
+		if err := a.Admit(gone, hosting); !errors.Is(err, alloc.ErrAdmissionUnavailable) {
 			t.Fatal(err)
 		}
 	}
-	if got := a.Stats(); p.heard() != breakAfter || got != (AdmissionStats{Unanswered: breakAfter, Unasked: 100 - breakAfter, Resting: true}) {
-		t.Errorf("%d questions, %+v", p.heard(), got)
+	if st := a.Stats(); st.BreakerOpen || st.Skipped != 0 {
+		t.Errorf("%+v", st)
 	}
-	clock = clock.Add(breakFor)
-	for range 10 {
-		_ = a.Admit(t.Context(), hosting)
-	}
-	if p.heard() != breakAfter+1 {
-		t.Errorf("%d questions after a rest, want one", p.heard()-breakAfter)
-	}
-	p.serve(says(200, `{"allow":true}`))
-	clock = clock.Add(breakFor)
-	for range 10 {
-		if err := a.Admit(t.Context(), hosting); err != nil {
-			t.Errorf("it is back: %v", err)
-		}
+	if err := a.Admit(t.Context(), hosting); err != nil {
+		t.Error(err)
 	}
 }
 
-// TestConcurrent: no more questions at once than there are places; the others
-// wait, and who cannot wait any more does not count against the program.
+// TestConcurrent checks that no more requests than configured are in progress, and that
+// the others wait for their turn.
 func TestConcurrent(t *testing.T) {
-	const places = 3
+	const limit = 3
 	var mu sync.Mutex
 	var now, most int
 	release := make(chan struct{})
@@ -252,7 +297,7 @@ func TestConcurrent(t *testing.T) {
 		mu.Unlock()
 		io.WriteString(w, `{"allow":true}`)
 	})
-	a := p.admission(t, func(cfg *AdmissionConfig) { cfg.Concurrent = places })
+	a := p.admission(t, func(cfg *AdmissionConfig) { cfg.Concurrent = limit })
 	var all sync.WaitGroup
 	for range 20 {
 		all.Go(func() {
@@ -261,15 +306,15 @@ func TestConcurrent(t *testing.T) {
 			}
 		})
 	}
-	testkit.Eventually(t, "all places to be taken", func() bool { mu.Lock(); defer mu.Unlock(); return now == places })
+	testkit.Eventually(t, "the limit to be reached", func() bool { mu.Lock(); defer mu.Unlock(); return now == limit })
 	close(release)
 	all.Wait()
-	if most != places || p.heard() != 20 {
-		t.Errorf("%d at once, %d in all", most, p.heard())
+	if most != limit || p.requests() != 20 {
+		t.Errorf("%d at once, %d in all", most, p.requests())
 	}
 }
 
-// TestTimeout: a program that does not answer holds nobody up for longer.
+// TestTimeout checks that Admit returns after the timeout if the program does not respond.
 func TestTimeout(t *testing.T) {
 	release := make(chan struct{})
 	p := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
@@ -280,13 +325,13 @@ func TestTimeout(t *testing.T) {
 	close(release)
 }
 
-func TestConfigRefused(t *testing.T) {
+func TestInvalidConfig(t *testing.T) {
 	for name, err := range map[string]error{
-		"plain HTTP":        second(NewAdmission(AdmissionConfig{URL: "http://hooks.example.org/"})),
-		"a short secret":    second(NewAdmission(AdmissionConfig{URL: "https://hooks.example.org/", Secret: secret[1:]})),
-		"no URL":            second(NewAdmission(AdmissionConfig{})),
-		"webhooks unsigned": second(NewWebhooks(WebhookConfig{URL: "https://hooks.example.org/"})),
-		"webhooks, no URL":  second(NewWebhooks(WebhookConfig{Secret: secret})),
+		"plain HTTP":        errorOf(NewAdmission(AdmissionConfig{URL: "http://hooks.example.org/"})),
+		"a short secret":    errorOf(NewAdmission(AdmissionConfig{URL: "https://hooks.example.org/", Secret: secret[1:]})),
+		"no URL":            errorOf(NewAdmission(AdmissionConfig{})),
+		"webhooks unsigned": errorOf(NewWebhooks(WebhookConfig{URL: "https://hooks.example.org/"})),
+		"webhooks, no URL":  errorOf(NewWebhooks(WebhookConfig{Secret: secret})),
 	} {
 		if !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
@@ -294,7 +339,7 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-func second[T any](_ T, err error) error { return err }
+func errorOf[T any](_ T, err error) error { return err }
 
 // webhooks returns webhooks that run until stop is called.
 func (p *program) webhooks(t *testing.T, change func(*WebhookConfig)) (w *Webhooks, stop func()) {
@@ -307,7 +352,7 @@ func (p *program) webhooks(t *testing.T, change func(*WebhookConfig)) (w *Webhoo
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, cancel := newContext(t)
+	ctx, cancel := context.WithCancel(context.Background())
 	var running sync.WaitGroup
 	running.Go(func() { w.Run(ctx) })
 	stop = func() { cancel(); running.Wait() }
@@ -315,9 +360,9 @@ func (p *program) webhooks(t *testing.T, change func(*WebhookConfig)) (w *Webhoo
 	return w, stop
 }
 
-// TestEvents: each event is heard, signed, with an id of its own.
+// TestEvents checks that each event arrives, signed and with its own id.
 func TestEvents(t *testing.T) {
-	p := newProgram(t, says(202, ""))
+	p := newProgram(t, respond(202, ""))
 	w, _ := p.webhooks(t, nil)
 	at := time.Unix(1767323045, 0).UTC()
 	w.Send(Event{Type: Ended, Allocation: "x", Time: at, Reason: "expired"})
@@ -331,10 +376,10 @@ func TestEvents(t *testing.T) {
 		if err := json.Unmarshal(body, &e); err != nil {
 			t.Fatal(err)
 		}
-		if err := Verify(secret, body, p.heads[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
+		if err := Verify(secret, body, p.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
 			t.Error(err)
 		}
-		if e.ID == "" || e.ID != p.heads[i].Get(EventHeader) || e.Time.IsZero() {
+		if e.ID == "" || e.ID != p.headers[i].Get(EventHeader) || e.Time.IsZero() {
 			t.Errorf("%+v", e)
 		}
 		ids[e.ID] = true
@@ -354,26 +399,26 @@ func TestEvents(t *testing.T) {
 	}
 }
 
-// TestRetry: an event is sent again under one id, and given up after the last
-// attempt.
+// TestRetry checks that an event is sent again with the same id, and dropped after the
+// last attempt.
 func TestRetry(t *testing.T) {
 	var log bytes.Buffer
-	p := newProgram(t, says(503, ""))
+	p := newProgram(t, respond(503, ""))
 	w, stop := p.webhooks(t, func(cfg *WebhookConfig) {
 		cfg.Senders, cfg.Attempts = 1, 3
 		cfg.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	})
 	w.Send(Event{Type: Bound, Player: "canary"})
 	testkit.Eventually(t, "the last attempt", func() bool { return w.Stats().Failed == 1 })
-	if s := w.Stats(); p.heard() != 3 || s != (WebhookStats{Retried: 2, Failed: 1}) {
-		t.Errorf("%d attempts, %+v", p.heard(), s)
+	if s := w.Stats(); p.requests() != 3 || s != (WebhookStats{Retried: 2, Failed: 1}) {
+		t.Errorf("%d attempts, %+v", p.requests(), s)
 	}
-	for _, h := range p.heads {
-		if h.Get(EventHeader) != p.heads[0].Get(EventHeader) {
+	for _, h := range p.headers {
+		if h.Get(EventHeader) != p.headers[0].Get(EventHeader) {
 			t.Error("an event that is sent again has another id")
 		}
 	}
-	p.serve(says(200, ""))
+	p.setHandler(respond(200, ""))
 	w.Send(Event{Type: Bound})
 	testkit.Eventually(t, "the next event", func() bool { return w.Stats().Sent == 1 })
 	stop()
@@ -382,14 +427,14 @@ func TestRetry(t *testing.T) {
 	}
 }
 
-// TestFull: nobody waits for a program that does not keep up, and what is lost is
-// counted, at the end too.
+// TestFull checks that Send does not block when the queue is full, and that all lost
+// events are counted, including those of the end.
 func TestFull(t *testing.T) {
 	release := make(chan struct{})
 	p := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
 	w, stop := p.webhooks(t, func(cfg *WebhookConfig) { cfg.Senders, cfg.Queue = 1, 10 })
 	w.Send(Event{Type: Bound})
-	testkit.Eventually(t, "one to be under way", func() bool { return p.heard() == 1 })
+	testkit.Eventually(t, "one event to be in progress", func() bool { return p.requests() == 1 })
 	for range 100 {
 		w.Send(Event{Type: Bound})
 	}
@@ -403,30 +448,30 @@ func TestFull(t *testing.T) {
 	}
 }
 
-// TestAim: what waits and what comes goes to the next target, under its secret;
-// nothing is lost, and what is under way ends where it began.
-func TestAim(t *testing.T) {
+// TestSetTarget checks that queued and new events go to the new target with its secret,
+// and that an attempt in progress completes at the old one.
+func TestSetTarget(t *testing.T) {
 	release := make(chan struct{})
 	first := newProgram(t, func(http.ResponseWriter, *http.Request) { <-release })
-	second := newProgram(t, says(200, ""))
+	second := newProgram(t, respond(200, ""))
 	w, _ := first.webhooks(t, func(cfg *WebhookConfig) { cfg.Senders = 1 })
 	w.Send(Event{Type: Bound})
-	testkit.Eventually(t, "one to be under way", func() bool { return first.heard() == 1 })
+	testkit.Eventually(t, "one event to be in progress", func() bool { return first.requests() == 1 })
 	w.Send(Event{Type: Joined})
 	other := []byte("another secret, just as long")
 	target, err := NewTarget(WebhookConfig{URL: second.URL, Secret: other})
 	if err != nil {
 		t.Fatal(err)
 	}
-	w.Aim(target)
+	w.SetTarget(target)
 	w.Send(Event{Type: Left})
 	close(release)
 	testkit.Eventually(t, "all three", func() bool { return w.Stats().Sent == 3 })
-	if first.heard() != 1 || second.heard() != 2 {
-		t.Errorf("the first heard %d, the second %d", first.heard(), second.heard())
+	if first.requests() != 1 || second.requests() != 2 {
+		t.Errorf("the first got %d, the second %d", first.requests(), second.requests())
 	}
 	for i, body := range second.bodies {
-		if err := Verify(other, body, second.heads[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
+		if err := Verify(other, body, second.headers[i].Get(SignatureHeader), time.Now(), time.Hour); err != nil {
 			t.Error(err)
 		}
 	}
@@ -437,4 +482,22 @@ func TestAim(t *testing.T) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
+}
+
+// FuzzResponse parses any response: the result is a response or an error, and a reason
+// that can be displayed.
+func FuzzResponse(f *testing.F) {
+	for _, seed := range []string{`{"allow":true}`, `{"allow":false,"reason":"\u0000\ud800 x"}`, `null`, `[]`, `{"allow":null}`, "{\"allow\":false,\"reason\":\"\xff\"}"} {
+		f.Add([]byte(seed))
+	}
+	f.Fuzz(func(t *testing.T, body []byte) {
+		v, err := parseResponse(body)
+		if err != nil && v != (response{}) {
+			t.Fatalf("%+v with %v", v, err)
+		}
+		reason := clean(v.Reason)
+		if len(reason) > maxReason || clean(reason) != reason {
+			t.Fatalf("reason %q", reason)
+		}
+	})
 }

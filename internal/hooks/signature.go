@@ -19,10 +19,10 @@ const MinSecret = 16
 
 // Errors of [Verify].
 var (
-	// ErrSignature: not made with the secret, or not in its form.
+	// ErrSignature: the signature is malformed or was made with another secret.
 	ErrSignature = errors.New("hooks: wrong signature")
 	// ErrOld: the time of the signature is too far from now.
-	ErrOld = errors.New("hooks: signature of another time")
+	ErrOld = errors.New("hooks: signature time is out of tolerance")
 )
 
 // Sign returns the value of the header for a body.
@@ -31,7 +31,8 @@ func Sign(secret, body []byte, at time.Time) string {
 	return "t=" + t + ",v1=" + hex.EncodeToString(digest(secret, t, body))
 }
 
-// Verify returns nil if a body was signed with the secret, within tolerance of now. Errors: ErrSignature, ErrOld.
+// Verify returns nil if body was signed with the secret within tolerance of now, else
+// ErrSignature or ErrOld.
 func Verify(secret, body []byte, header string, now time.Time, tolerance time.Duration) error {
 	t, sum, ok := strings.Cut(header, ",")
 	t, isTime := strings.CutPrefix(t, "t=")
@@ -55,7 +56,7 @@ func digest(secret []byte, t string, body []byte) []byte {
 	return mac.Sum(nil)
 }
 
-// checkSecret refuses a secret that can be guessed.
+// checkSecret rejects a secret that is too short.
 func checkSecret(secret []byte) error {
 	if len(secret) < MinSecret {
 		return fmt.Errorf("%w: a secret has at least %d bytes: openssl rand -hex 24", ErrConfig, MinSecret)

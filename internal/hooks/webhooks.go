@@ -12,6 +12,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/outcall"
 )
 
@@ -26,23 +27,24 @@ const (
 // EventHeader is the name of the header with the id of an event.
 const EventHeader = "Ferry-Event-Id"
 
-// WebhookConfig is what [Webhooks] are made of. Zero stands for the defaults.
+// WebhookConfig configures [Webhooks]. A zero field selects its default.
 type WebhookConfig struct {
-	// URL is whom to tell: https, or http on this machine, or with AllowPrivate on
-	// a private network.
+	// URL is the address of the receiver: https, or http on loopback, or with
+	// AllowPrivate on a private network. Required.
 	URL          string
 	AllowPrivate bool
 	// Secret signs events. Required.
 	Secret []byte
-	// Queue is how many events wait at most, Senders how many are sent at once.
+	// Queue is the capacity of the queue in events, Senders the number of events
+	// that are sent concurrently. 0: 4096 and 4.
 	Queue, Senders int
-	// Attempts is how often an event is sent at most. Backoff is the wait after
-	// the first attempt; it doubles with each further one.
+	// Attempts is the maximum number of attempts for an event. Backoff is the wait
+	// after the first attempt; it doubles after each further one. 0: 5 and 1 s.
 	Attempts int
 	Backoff  time.Duration
 	// Timeout bounds one attempt; 0 means 5 s.
 	Timeout time.Duration
-	// Transport replaces the way to the network, for tests. Nil: an own one.
+	// Transport replaces the network in tests. Nil: a transport of its own.
 	Transport http.RoundTripper
 	// Logger gets dropped events. Nil: no log.
 	Logger *slog.Logger
@@ -50,18 +52,18 @@ type WebhookConfig struct {
 	Now func() time.Time
 }
 
-// Webhooks tell a program of the operator's what happens. Many goroutines may
-// send; what waits is in a channel, target and counters are atomic.
+// Webhooks send events to a program of the operator. The methods may be called
+// concurrently.
 type Webhooks struct {
 	cfg    WebhookConfig
 	target atomic.Pointer[Target]
 	queue  chan Event
 
 	sent, retried, full, failed atomic.Uint64
-	lastFull                    atomic.Int64 // Unix time of the last word about a full queue
+	lastFullLog                 atomic.Int64 // Unix time of the last log message about a full queue
 }
 
-// NewWebhooks returns webhooks, or an error that wraps ErrConfig. Nothing is sent
+// NewWebhooks returns Webhooks, or an error that wraps ErrConfig. No event is sent
 // before Run.
 func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
 	cfg.setDefaults()
@@ -74,7 +76,6 @@ func NewWebhooks(cfg WebhookConfig) (*Webhooks, error) {
 	return w, nil
 }
 
-// setDefaults fills in what zero stands for.
 func (c *WebhookConfig) setDefaults() {
 	c.Queue, c.Senders = cmp.Or(c.Queue, DefaultQueue), cmp.Or(c.Senders, DefaultSenders)
 	c.Attempts, c.Backoff = cmp.Or(c.Attempts, DefaultAttempts), cmp.Or(c.Backoff, DefaultBackoff)
@@ -86,8 +87,8 @@ func (c *WebhookConfig) setDefaults() {
 	}
 }
 
-// Send queues an event, which gets an id and a time if it has none. It does not
-// block: where too many wait, the event is dropped and counted.
+// Send queues an event, and sets its id and time if they are unset. It does not
+// block: if the queue is full, the event is dropped and counted.
 func (w *Webhooks) Send(e Event) {
 	if e.ID == "" {
 		e.ID = rand.Text()
@@ -99,20 +100,20 @@ func (w *Webhooks) Send(e Event) {
 	case w.queue <- e:
 	default:
 		w.full.Add(1)
-		w.sayFull()
+		w.logFull()
 	}
 }
 
-// sayFull complains once a minute, since Send is called for each event.
-func (w *Webhooks) sayFull() {
-	now, last := w.cfg.Now().Unix(), w.lastFull.Load()
-	if now-last >= 60 && w.lastFull.CompareAndSwap(last, now) {
-		w.cfg.Logger.Warn("webhooks: events are dropped, since too many wait", "host", w.target.Load().endpoint.Host(), "dropped", w.full.Load())
+// logFull logs that the queue is full, at most once a minute.
+func (w *Webhooks) logFull() {
+	now, last := w.cfg.Now().Unix(), w.lastFullLog.Load()
+	if now-last >= 60 && w.lastFullLog.CompareAndSwap(last, now) {
+		w.cfg.Logger.Warn("webhooks: the queue is full; events are dropped", "host", w.target.Load().endpoint.Host(), "dropped", w.full.Load())
 	}
 }
 
-// Run sends events until ctx ends. What waits then is lost, and counted as
-// failed. No goroutine is left when it returns.
+// Run sends events until ctx is done. It drops the events that are then queued and
+// counts them as failed. All its goroutines have ended when it returns.
 func (w *Webhooks) Run(ctx context.Context) {
 	var senders sync.WaitGroup
 	for range w.cfg.Senders {
@@ -141,7 +142,7 @@ func (w *Webhooks) sendAll(ctx context.Context) {
 	}
 }
 
-// deliver sends one event until it is heard, or for the last time.
+// deliver sends an event until the receiver acknowledges it or the attempts are used up.
 func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	body, err := json.Marshal(e)
 	for attempt := 1; err == nil; attempt++ {
@@ -153,7 +154,7 @@ func (w *Webhooks) deliver(ctx context.Context, e Event) {
 			break
 		}
 		select {
-		case <-ctx.Done(): // It was the last one.
+		case <-ctx.Done():
 		case <-time.After(w.cfg.Backoff << (attempt - 1)):
 			w.retried.Add(1)
 			err = nil
@@ -163,40 +164,41 @@ func (w *Webhooks) deliver(ctx context.Context, e Event) {
 	w.cfg.Logger.Warn("webhooks: an event was dropped", "type", string(e.Type), "id", e.ID, "error", err)
 }
 
-// attempt returns nil if the receiver has acknowledged the event.
+// attempt sends an event once. It returns nil if the receiver acknowledged the event.
 func (w *Webhooks) attempt(ctx context.Context, id string, body []byte) error {
 	t, header := w.target.Load(), make(http.Header)
 	header.Set(SignatureHeader, Sign(t.secret, body, w.cfg.Now()))
 	header.Set(EventHeader, id)
-	a, err := t.endpoint.Post(ctx, header, body, maxAnswer)
+	a, err := t.endpoint.Post(ctx, header, body, maxResponse)
 	if err == nil && a.Status/100 != 2 {
 		err = fmt.Errorf("%s answered with status %d", t.endpoint.Host(), a.Status)
 	}
 	return err
 }
 
-// WebhookStats are counts since the start.
+// WebhookStats are counts of events since NewWebhooks.
 type WebhookStats struct {
-	Sent    uint64 // heard
+	Sent    uint64 // acknowledged by the receiver
 	Retried uint64 // attempts after the first
-	Full    uint64 // dropped since too many waited
-	Failed  uint64 // dropped after the last attempt, or at the end
-	Waiting int
+	Full    uint64 // dropped because the queue was full
+	Failed  uint64 // dropped after the last attempt, or at the end of Run
+	Waiting int    // queued now
 }
 
-// Stats returns the counts.
+// Stats returns the counts. It may be called at any time.
 func (w *Webhooks) Stats() WebhookStats {
 	return WebhookStats{w.sent.Load(), w.retried.Load(), w.full.Load(), w.failed.Load(), len(w.queue)}
 }
 
-// Target is whom [Webhooks] tell, and how they sign. It does not change.
+// Target is the receiver of [Webhooks] and the secret of their signatures. It is
+// immutable.
 type Target struct {
 	endpoint *outcall.Endpoint
 	secret   []byte
 }
 
-// NewTarget returns the target that a configuration names, or an error that
-// wraps ErrConfig. It connects to nothing.
+// NewTarget returns the target of a configuration, or an error that wraps ErrConfig. It
+// opens no connection.
 func NewTarget(cfg WebhookConfig) (*Target, error) {
 	cfg.setDefaults()
 	if err := checkSecret(cfg.Secret); err != nil {
@@ -212,6 +214,62 @@ func NewTarget(cfg WebhookConfig) (*Target, error) {
 	return &Target{e, cfg.Secret}, nil
 }
 
-// Aim sends to t from the next attempt on, queued events included. An attempt in
-// progress completes at the old target.
-func (w *Webhooks) Aim(t *Target) { w.target.Swap(t).endpoint.Close() }
+// SetTarget makes t the target of all further attempts, including those of queued
+// events. An attempt in progress completes at the old target.
+func (w *Webhooks) SetTarget(t *Target) { w.target.Swap(t).endpoint.Close() }
+
+// Type is the kind of an event.
+type Type string
+
+// The types of events.
+const (
+	// Allocated: an allocation was reserved, for a host or for a joining player. Only
+	// this event has the tenant and the player.
+	Allocated Type = "allocated"
+	// Bound: the client bound its allocation, for the first time or from a new address.
+	Bound Type = "bound"
+	// Joined: a player was connected to its host; Allocation is the player's.
+	Joined Type = "joined"
+	// Left: that connection was closed; Allocation is the side that closed it.
+	Left Type = "left"
+	// Ended: the allocation has ended, and its connections with it. They have no Left
+	// events.
+	Ended Type = "ended"
+)
+
+// Event is the body of a webhook.
+type Event struct {
+	// ID does not change when an event is sent again.
+	ID   string    `json:"id"`
+	Type Type      `json:"type"`
+	Time time.Time `json:"time"`
+	// Allocation is the subject. Peer is the other side of Joined and Left, and the
+	// host of a joining player's Allocated.
+	Allocation string `json:"allocation"`
+	Peer       string `json:"peer,omitempty"`
+	Role       string `json:"role,omitempty"` // "host" or "joiner"
+	// The following fields belong to Allocated.
+	Project        string `json:"project,omitempty"`
+	Environment    string `json:"environment,omitempty"`
+	Player         string `json:"player,omitempty"`
+	Kind           string `json:"kind,omitempty"`
+	Region         string `json:"region,omitempty"`
+	MaxConnections int    `json:"maxConnections,omitempty"`
+	// Reason belongs to Ended.
+	Reason string `json:"reason,omitempty"`
+}
+
+// EventOf returns the event of a reservation.
+func EventOf(r alloc.ReservationEvent) Event {
+	q := r.Request
+	e := Event{
+		Type: Allocated, Allocation: r.ID.String(), Role: q.Role.String(),
+		Project: q.Caller.Tenant.Project, Environment: q.Caller.Tenant.Environment,
+		Player: q.Caller.Player, Kind: kindOf(q.Caller),
+		Region: q.Region, MaxConnections: q.MaxConnections,
+	}
+	if !q.Host.IsZero() {
+		e.Peer = q.Host.String()
+	}
+	return e
+}

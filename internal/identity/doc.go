@@ -1,51 +1,48 @@
-// Package identity finds out who holds a bearer token: a JSON Web Token (RFC
-// 7519) that somebody whom the operator trusts has signed.
+// Package identity verifies bearer tokens: JSON Web Tokens (RFC 7519) that a trusted
+// issuer has signed.
 //
-// It owns the keys of issuers, the rules of which token counts for which
-// project, and the order in which a token is looked at. It knows nothing of HTTP
-// requests and of what a caller may do: a [Verifier] turns a token into an
-// [Identity] or an error.
+// A [Verifier] turns a token into an [Identity] or an error. It knows neither HTTP nor
+// permissions.
 //
-// # A token's way
+// # Verification
+//
+// The checks, in this order:
 //
 //	size        at most 8 KiB, three parts
 //	header      alg is RS256, PS256, ES256, EdDSA or HS256; no crit
-//	issuer      iss is one of the configured ones, exactly
-//	key         by kid among that issuer's keys; a key serves only the algorithms
-//	            of its type, and only that of its alg if it names one
-//	signature   before this nothing of the token is believed
+//	issuer      iss equals that of a rule
+//	key         by kid among the issuer's keys; a key permits only the algorithms of
+//	            its type, and only that of its alg if it has one
+//	signature   no claim but iss is used before this
 //	time        exp is required; exp, nbf and iat with 60 s of leeway
-//	rules       the first rule of the issuer whose audience, project and
-//	            environment fit says who it is
+//	rules       the first rule of the issuer whose audience, project and environment
+//	            fit determines the identity
 //
-// So alg none, HS256 with a public key for a secret, and a key of one issuer
-// under the name of another end before any signature is computed. RSA keys have
-// 2048 to 8192 bits, EC keys lie on P-256, secrets have 32 bytes or more. An
-// issuer has either published keys or a secret, never both.
+// So alg none, HS256 with a public key as secret, and a key of another issuer are refused
+// before any signature is computed. RSA keys have 2048 to 8192 bits, EC keys are on P-256,
+// secrets have at least 32 bytes. An issuer has either published keys or a secret.
 //
 // # Keys
 //
-// Published keys (JWKS, RFC 7517) are fetched when [Verifier.Run] begins and then
-// every 10 minutes. A token with an unknown kid has them fetched at once, at
-// most every 30 s however many such tokens there are, one fetch at a time. A
-// request waits up to 2 s for a fetch under way and never starts one of its own.
-// A fetch that fails in any way, be it an error, a time-out, a document that is
-// cut off, larger than 256 KiB or without a usable key, leaves the last good keys in
-// force for as long as the process runs, and is repeated after 1 s to 1 min. Keys
-// of a type that is not known here are skipped.
+// [Verifier.Run] fetches published keys (JWKS, RFC 7517) at its start and then every 10
+// minutes. A token with an unknown kid causes a fetch at once, at most every 30 s however
+// many such tokens there are, one fetch at a time. A token waits up to 2 s for a fetch. A
+// fetch fails if there is an error, a timeout, or a document that is truncated, larger
+// than 256 KiB or without a usable key. The keys of the last successful fetch then stay
+// in use without a time limit, and the fetch is repeated after 1 s to 1 min. Keys of an
+// unknown type are skipped.
 //
-// # Other issuers
+// # Changing issuers
 //
-// A [Verifier] does not change. [Verifier.With] makes one for other issuers, which
-// has the keys already that the first one has fetched, and [Verifier.TakeOver] has
-// them kept fresh from then on, with the same Run. The keys of an issuer that
-// stays are not fetched again for it, and who leaves is not asked any more.
+// A [Verifier] is immutable. [Verifier.With] returns one for other issuers that shares
+// the fetched keys, and [Verifier.Activate] makes Run keep its keys fresh. Issuers in
+// both are not fetched again; removed issuers are fetched no more.
 //
 // # Players
 //
-// The player is the sub of the token, within project and environment. Issuers
-// that serve one project and environment share its names: whoever one of them
-// calls anna is the anna of the other.
+// A player is identified by the sub of the token within project and environment. Issuers
+// with the same project and environment share its players: the same sub is the same
+// player.
 //
 // # Presets
 //
@@ -55,5 +52,5 @@
 // and keys, and the claim project_id. All of Unity's customers share that issuer, so the
 // project must be configured.
 //
-// [Development] is for tokens of [Mint], signed with a secret of one's own.
+// [Development] is for tokens of [Mint], signed with a secret.
 package identity

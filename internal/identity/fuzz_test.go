@@ -13,12 +13,11 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// FuzzVerify sends what strangers may come up with. Nobody of them has the
-// secret, so that nothing but the tokens of the seeds is let in, and every
-// refusal is one of the package's errors, without a word of the token.
+// FuzzVerify checks arbitrary tokens. Only the tokens of the seeds are accepted, and
+// every error is one of the package's, without text of the token.
 func FuzzVerify(f *testing.F) {
 	p := all(f)
-	v := p.trusting(f, func(c *Config) { c.Issuers = append(c.Issuers, Development(secret)) })
+	v := p.newTestVerifier(f, func(c *Config) { c.Issuers = append(c.Issuers, Development(secret)) })
 	dev := with("iss", DevelopmentIssuer)
 	dev["aud"] = DevelopmentAudience
 	// The workers of a fuzz run share the secret, and have to know this token.
@@ -43,17 +42,17 @@ func FuzzVerify(f *testing.F) {
 	}
 	own := []error{ErrMalformed, ErrAlgorithm, ErrIssuer, ErrKey, ErrSignature, ErrExpired, ErrTime, ErrRules}
 	f.Fuzz(func(t *testing.T, token string) {
-		who, err := v.Verify(t.Context(), token)
+		id, err := v.Verify(t.Context(), token)
 		if err == nil {
 			// ECDSA signatures have a second form each, which does not change what
 			// was signed.
 			if !slices.ContainsFunc(known, func(k string) bool { return signedPart(k) == signedPart(token) }) {
-				t.Fatalf("let in: %+v with %q", who, token)
+				t.Fatalf("accepted: %+v with %q", id, token)
 			}
 			return
 		}
-		if who != (Identity{}) || !slices.ContainsFunc(own, func(e error) bool { return errors.Is(err, e) }) {
-			t.Fatalf("%+v, %v", who, err)
+		if id != (Identity{}) || !slices.ContainsFunc(own, func(e error) bool { return errors.Is(err, e) }) {
+			t.Fatalf("%+v, %v", id, err)
 		}
 		if len(token) > 30 && strings.Contains(err.Error(), token) {
 			t.Fatalf("the error quotes the token: %v", err)
@@ -63,8 +62,8 @@ func FuzzVerify(f *testing.F) {
 
 func signedPart(token string) string { return token[:max(strings.LastIndex(token, "."), 0)] }
 
-// FuzzKeys reads documents that a publisher may send. What is taken from one
-// keeps the rules about keys, and can be used without a panic.
+// FuzzKeys parses arbitrary documents. The resulting keys satisfy the rules and can be
+// used without a panic.
 func FuzzKeys(f *testing.F) {
 	f.Add(jwks(f, published(f, "r", rsaKey), published(f, "e", ecKey), published(f, "d", edKey)))
 	f.Add(jwks(f, published(f, "w", smallRSA)))

@@ -4,43 +4,51 @@ import (
 	"bytes"
 	"cmp"
 	"fmt"
+	"slices"
+	"strings"
+	"time"
+	"unicode"
+	"unicode/utf8"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/golang-jwt/jwt/v5"
 )
 
 // MinSecret is the least length of an HS256 secret in bytes (RFC 7518, 3.2).
 const MinSecret = 32
 
-// Issuer is one rule of who is trusted for which tokens. Several rules may name
-// one issuer, with the same keys: the first one that fits a token counts.
+// Issuer is a rule for the tokens of one issuer. Several rules may have the same
+// issuer, with the same keys: the first one that fits a token applies.
 type Issuer struct {
 	// Issuer is the iss of the tokens, byte for byte. Required.
 	Issuer string
-	// Audience are the values of aud that mean us; one has to be there. It is
-	// required, unless EnvironmentAudience is.
+	// Audience are the accepted values of aud; a token must have one. It is required
+	// unless EnvironmentAudience is set.
 	Audience []string
-	// JWKSURL is where the issuer publishes its keys: https, or http on loopback.
-	// Exactly one of JWKSURL and HS256Key is given.
+	// JWKSURL is the address of the published keys: https, or http on loopback.
+	// Exactly one of JWKSURL and HS256Key is required.
 	JWKSURL string
-	// HS256Key is a secret of at least 32 bytes. Whoever has it makes tokens.
+	// HS256Key is a secret of at least 32 bytes that signs and verifies tokens.
 	HS256Key []byte
 	// ProjectClaim names the claim with the project. Project is the project of
-	// all tokens; with both, the claim has to be that project.
+	// all tokens; with both, the claim must be equal to Project.
 	ProjectClaim, Project string
 	// EnvironmentClaim names the claim with the environment. Environment is that
-	// of all tokens; with both, the claim has to be that environment.
+	// of all tokens; with both, the claim must be equal to Environment.
 	EnvironmentClaim, Environment string
 	// EnvironmentAudience, in place of EnvironmentClaim, is the prefix of the
-	// value of aud that holds the environment. There has to be one such value.
+	// value of aud that has the environment. A token must have exactly one such value.
 	EnvironmentAudience string
-	// PlayerClaim names the claim with the player; empty: sub.
+	// PlayerClaim names the claim with the player. Empty: sub.
 	PlayerClaim string
-	// KindClaim names the claim that says "player" or "server". Server is the
-	// kind of tokens without it, and of all if none is named.
+	// KindClaim names the claim whose value is "player" or "server". Server is the kind
+	// of tokens without that claim.
 	KindClaim string
 	Server    bool
 }
 
-// Unity returns the rule for tokens of Unity Authentication of one project. What
-// of it is not verified is said in the package's documentation.
+// Unity returns the rule for tokens of Unity Authentication of one project. The package
+// documentation lists what is not verified.
 func Unity(project string) Issuer {
 	return Issuer{
 		Issuer:              "https://player-auth.services.api.unity.com",
@@ -64,7 +72,7 @@ const (
 	claimKind        = "kind"
 )
 
-// Development returns the rule for tokens that [Mint] makes with a secret.
+// Development returns the rule for tokens of [Mint].
 func Development(secret []byte) Issuer {
 	return Issuer{
 		Issuer: DevelopmentIssuer, Audience: []string{DevelopmentAudience}, HS256Key: secret,
@@ -72,8 +80,8 @@ func Development(secret []byte) Issuer {
 	}
 }
 
-// Or returns i with what it leaves empty taken from preset. What excludes each
-// other is taken from one of them.
+// Or returns i with empty fields set from preset. Of fields that exclude each other
+// only one is set.
 func (i Issuer) Or(preset Issuer) Issuer {
 	i.Issuer = cmp.Or(i.Issuer, preset.Issuer)
 	if i.Audience == nil {
@@ -100,7 +108,7 @@ func (i Issuer) validate() error {
 	case (i.JWKSURL == "") == (len(i.HS256Key) == 0):
 		return fmt.Errorf("%w: needs either jwks_url or an HS256 key, and not both", ErrConfig)
 	case len(i.Audience) == 0 && i.EnvironmentAudience == "":
-		return fmt.Errorf("%w: audience is required: without it a token that the issuer made for somebody else would do", ErrConfig)
+		return fmt.Errorf("%w: audience is required: without it the tokens of the issuer for other audiences would be accepted", ErrConfig)
 	case i.ProjectClaim == "" && i.Project == "":
 		return fmt.Errorf("%w: needs project_claim or project", ErrConfig)
 	case i.EnvironmentClaim == "" && i.EnvironmentAudience == "" && i.Environment == "":
@@ -108,7 +116,7 @@ func (i Issuer) validate() error {
 	case i.EnvironmentClaim != "" && i.EnvironmentAudience != "":
 		return fmt.Errorf("%w: environment_claim and environment_audience exclude each other", ErrConfig)
 	case i.Issuer == Unity("").Issuer && i.Project == "":
-		return fmt.Errorf("%w: project is required: tokens of all of Unity's customers come from that issuer", ErrConfig)
+		return fmt.Errorf("%w: project is required: all customers of Unity share that issuer", ErrConfig)
 	}
 	for _, a := range i.Audience {
 		if a == "" {
@@ -121,8 +129,8 @@ func (i Issuer) validate() error {
 	return checkSecret(i.HS256Key)
 }
 
-// checkSecret refuses what is no secret. A public key would be the classical
-// way to let everybody make tokens.
+// checkSecret rejects weak secrets. A public key in place of a secret would let
+// everyone sign tokens.
 func checkSecret(secret []byte) error {
 	switch {
 	case len(secret) < MinSecret:
@@ -131,4 +139,160 @@ func checkSecret(secret []byte) error {
 		return fmt.Errorf("%w: an HS256 key is a secret, not a file in PEM", ErrConfig)
 	}
 	return nil
+}
+
+// maxPlayer bounds a name in bytes.
+const maxPlayer = 256
+
+// identify returns the identity in the claims, by the first rule that fits. The error
+// is that of the last rule.
+func (i *issuer) identify(claims jwt.MapClaims) (id Identity, err error) {
+	for _, rule := range i.rules {
+		if id, err = rule.identify(claims); err == nil {
+			return id, nil
+		}
+	}
+	return Identity{}, err
+}
+
+func (i *Issuer) identify(claims jwt.MapClaims) (Identity, error) {
+	audience, err := claims.GetAudience()
+	if err != nil {
+		return Identity{}, fmt.Errorf("%w: aud is not a list of strings", ErrRules)
+	}
+	ours := func(a string) bool { return slices.Contains(i.Audience, a) }
+	if len(i.Audience) > 0 && !slices.ContainsFunc(audience, ours) {
+		return Identity{}, fmt.Errorf("%w: the audience does not match", ErrRules)
+	}
+	var id Identity
+	if id.Tenant.Project, err = nameFromClaim(claims, i.ProjectClaim, i.Project); err != nil {
+		return Identity{}, err
+	}
+	if i.EnvironmentAudience != "" {
+		id.Tenant.Environment, err = i.fromAudience(audience)
+	} else {
+		id.Tenant.Environment, err = nameFromClaim(claims, i.EnvironmentClaim, i.Environment)
+	}
+	if err != nil {
+		return Identity{}, err
+	}
+	if err := id.Tenant.Validate(); err != nil {
+		return Identity{}, fmt.Errorf("%w: %w", ErrRules, err)
+	}
+	if id.Player, err = claimText(claims, cmp.Or(i.PlayerClaim, "sub")); err != nil {
+		return Identity{}, err
+	}
+	id.Server, err = i.server(claims)
+	return id, err
+}
+
+// fromAudience returns the environment in the audience, which must have exactly one.
+func (i *Issuer) fromAudience(audience []string) (found string, err error) {
+	for _, a := range audience {
+		name, ok := strings.CutPrefix(a, i.EnvironmentAudience)
+		switch {
+		case !ok:
+			continue
+		case found != "":
+			return "", fmt.Errorf("%w: the audience has two environments", ErrRules)
+		}
+		found = name
+	}
+	return checkName("the environment in the audience", found, i.Environment)
+}
+
+// server reports whether the token is a backend's.
+func (i *Issuer) server(claims jwt.MapClaims) (bool, error) {
+	if i.KindClaim == "" {
+		return i.Server, nil
+	}
+	if _, ok := claims[i.KindClaim]; !ok {
+		return i.Server, nil
+	}
+	switch kind, _ := claims[i.KindClaim].(string); kind {
+	case "player":
+		return false, nil
+	case "server":
+		return true, nil
+	}
+	return false, fmt.Errorf("%w: claim %s is neither player nor server", ErrRules, i.KindClaim)
+}
+
+// nameFromClaim returns the name in a claim. If wanted is not empty the name must equal
+// it; without a claim it is the name.
+func nameFromClaim(claims jwt.MapClaims, claim, wanted string) (string, error) {
+	if claim == "" {
+		return wanted, nil
+	}
+	name, err := claimText(claims, claim)
+	if err != nil {
+		return "", err
+	}
+	return checkName("claim "+claim, name, wanted)
+}
+
+// checkName returns name if it is valid and equals wanted, unless wanted is empty.
+func checkName(what, name, wanted string) (string, error) {
+	if !isValidName(name) {
+		return "", fmt.Errorf("%w: %s is missing or not a name", ErrRules, what)
+	}
+	if wanted != "" && name != wanted {
+		return "", fmt.Errorf("%w: %s does not match", ErrRules, what)
+	}
+	return name, nil
+}
+
+// claimText returns the name in a claim.
+func claimText(claims jwt.MapClaims, claim string) (string, error) {
+	name, _ := claims[claim].(string)
+	return checkName("claim "+claim, name, "")
+}
+
+// isValidName reports whether a name can be stored, compared and displayed.
+func isValidName(name string) bool {
+	return name != "" && len(name) <= maxPlayer && utf8.ValidString(name) && !strings.ContainsFunc(name, unicode.IsControl)
+}
+
+// MintRequest describes a development token.
+type MintRequest struct {
+	// Secret signs the token: at least 32 bytes. Required.
+	Secret []byte
+	// Identity is the holder of the token. All names are required.
+	Identity Identity
+	// Valid is the lifetime of the token. Required.
+	Valid time.Duration
+	// Issuer and Audience are the iss and aud claims. Empty: those of [Development].
+	Issuer, Audience string
+	// Now is the time of issue.
+	Now time.Time
+}
+
+// Mint returns a token that [Development] accepts, or an error that wraps ErrConfig.
+func Mint(m MintRequest) (string, error) {
+	if err := checkSecret(m.Secret); err != nil {
+		return "", err
+	}
+	kind := "player"
+	if m.Identity.Server {
+		kind = "server"
+	}
+	t := m.Identity.Tenant
+	switch {
+	case !isValidName(t.Project) || !isValidName(t.Environment) || !isValidName(m.Identity.Player):
+		return "", fmt.Errorf("%w: project, environment and player are required", ErrConfig)
+	case len(t.Project) > alloc.MaxTenantName || len(t.Environment) > alloc.MaxTenantName:
+		return "", fmt.Errorf("%w: project and environment have at most %d bytes", ErrConfig, alloc.MaxTenantName)
+	case m.Valid <= 0:
+		return "", fmt.Errorf("%w: a token that is valid for %v", ErrConfig, m.Valid)
+	}
+	return jwt.NewWithClaims(jwt.SigningMethodHS256, jwt.MapClaims{
+		"iss":            cmp.Or(m.Issuer, DevelopmentIssuer),
+		"aud":            cmp.Or(m.Audience, DevelopmentAudience),
+		"sub":            m.Identity.Player,
+		"iat":            m.Now.Unix(),
+		"exp":            m.Now.Add(m.Valid).Unix(),
+		claimProject:     t.Project,
+		claimEnvironment: t.Environment,
+		claimKind:        kind,
+	}).SignedString(m.Secret)
 }

@@ -50,12 +50,12 @@ func TestConfigRefused(t *testing.T) {
 	}
 }
 
-// TestUnity: tokens in the form that is known of Unity's, under a key of ours.
+// TestUnity checks tokens in the known form of Unity's, signed with a test key.
 func TestUnity(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "u", rsaKey)))
 	rule := Unity("7f0a")
 	rule.JWKSURL = p.URL
-	v := p.trusting(t, func(c *Config) { c.Issuers = []Issuer{rule} })
+	v := p.newTestVerifier(t, func(c *Config) { c.Issuers = []Issuer{rule} })
 	claims := func(project string, audience ...string) jwt.MapClaims {
 		c := good()
 		c["iss"], c["aud"], c["project_id"], c["sub"] = rule.Issuer, audience, project, "Xk2"
@@ -75,13 +75,13 @@ func TestUnity(t *testing.T) {
 		"not at its start":   {claims("7f0a", "xenvName:a"), ""},
 		"no audience at all": {claims("7f0a"), ""},
 	} {
-		who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodRS256, "u", rsaKey, c.claims))
+		id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodRS256, "u", rsaKey, c.claims))
 		want := Identity{}
 		if c.want != "" {
 			want = Identity{Tenant: alloc.Tenant{Project: "7f0a", Environment: c.want}, Player: "Xk2"}
 		}
-		if who != want || (err == nil) != (c.want != "") {
-			t.Errorf("%s: %+v, %v", name, who, err)
+		if id != want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %+v, %v", name, id, err)
 		}
 	}
 }
@@ -106,25 +106,25 @@ func TestMint(t *testing.T) {
 	}
 	now := time.Now()
 	for _, server := range []bool{false, true} {
-		who := anna
-		who.Server = server
-		token, err := Mint(Minting{Secret: secret, Who: who, For: time.Hour, Now: now})
+		id := anna
+		id.Server = server
+		token, err := Mint(MintRequest{Secret: secret, Identity: id, Valid: time.Hour, Now: now})
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got, err := v.Verify(t.Context(), token); err != nil || got != who {
-			t.Errorf("%+v, %v, want %+v", got, err, who)
+		if got, err := v.Verify(t.Context(), token); err != nil || got != id {
+			t.Errorf("%+v, %v, want %+v", got, err, id)
 		}
 	}
-	for name, change := range map[string]func(*Minting){
-		"secret":      func(m *Minting) { m.Secret = secret[1:] },
-		"project":     func(m *Minting) { m.Who.Tenant.Project = "" },
-		"long":        func(m *Minting) { m.Who.Tenant.Environment = strings.Repeat("x", 57) },
-		"player":      func(m *Minting) { m.Who.Player = "a\nb" },
-		"no time":     func(m *Minting) { m.For = 0 },
-		"environment": func(m *Minting) { m.Who.Tenant.Environment = "" },
+	for name, change := range map[string]func(*MintRequest){
+		"secret":      func(m *MintRequest) { m.Secret = secret[1:] },
+		"project":     func(m *MintRequest) { m.Identity.Tenant.Project = "" },
+		"long":        func(m *MintRequest) { m.Identity.Tenant.Environment = strings.Repeat("x", 57) },
+		"player":      func(m *MintRequest) { m.Identity.Player = "a\nb" },
+		"no time":     func(m *MintRequest) { m.Valid = 0 },
+		"environment": func(m *MintRequest) { m.Identity.Tenant.Environment = "" },
 	} {
-		m := Minting{Secret: secret, Who: anna, For: time.Hour, Now: now}
+		m := MintRequest{Secret: secret, Identity: anna, Valid: time.Hour, Now: now}
 		change(&m)
 		if token, err := Mint(m); !errors.Is(err, ErrConfig) || token != "" {
 			t.Errorf("%s: %v", name, err)
@@ -132,7 +132,7 @@ func TestMint(t *testing.T) {
 	}
 }
 
-// TestKinds: only a claim that the rule names makes a backend.
+// TestKinds checks that only the claim of the rule marks a backend.
 func TestKinds(t *testing.T) {
 	kinds := func(rule Issuer, kind any) (bool, error) {
 		v, err := New(Config{Issuers: []Issuer{rule}})
@@ -141,8 +141,8 @@ func TestKinds(t *testing.T) {
 		}
 		c := with("kind", kind)
 		c["iss"], c["aud"] = rule.Issuer, rule.Audience[0]
-		who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, c))
-		return who.Server, err
+		id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, c))
+		return id.Server, err
 	}
 	unnamed, servers := Development(secret), Development(secret)
 	unnamed.KindClaim, servers.Server = "", true

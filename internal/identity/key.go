@@ -24,8 +24,8 @@ const (
 
 var permitted = []string{algRS256, algPS256, algES256, algEdDSA, algHS256}
 
-// The bounds of RSA moduli in bits: shorter ones can be factored, longer ones
-// make a stranger's junk expensive.
+// The bounds of RSA moduli in bits: shorter ones can be factored, longer ones make
+// verification expensive.
 const (
 	minRSABits = 2048
 	maxRSABits = 8192
@@ -34,24 +34,24 @@ const (
 // maxKeys bounds the keys of one issuer.
 const maxKeys = 64
 
-// maxKeyID bounds the name of a key, in bytes.
+// maxKeyID bounds a kid in bytes.
 const maxKeyID = 256
 
 // publicKey is one key of an issuer.
 type publicKey struct {
 	id  string
-	alg []string // what it may be used with
-	key any      // as package jwt wants it
+	alg []string // permitted algorithms
+	key any      // the type for package jwt
 }
 
-// keySet are the keys of an issuer. It does not change.
+// keySet is the immutable set of keys of an issuer.
 type keySet struct {
 	keys    []publicKey
-	skipped []error // why the others cannot be used
+	skipped []error // reasons of skipped keys
 }
 
-// find returns the key of that name that may be used with alg, and whether the
-// name is known at all. A token without a name means the only key.
+// find returns the key with that id that may be used with alg, and whether the id is
+// known. An empty id means the only key.
 func (s *keySet) find(id, alg string) (key any, known bool) {
 	for i := range s.keys {
 		k := &s.keys[i]
@@ -66,7 +66,7 @@ func (s *keySet) find(id, alg string) (key any, known bool) {
 	return nil, known
 }
 
-// jwk is a key as it is published (RFC 7517, 4).
+// jwk is a published key (RFC 7517, section 4).
 type jwk struct {
 	Kty    string   `json:"kty"`
 	Kid    string   `json:"kid"`
@@ -81,23 +81,23 @@ type jwk struct {
 }
 
 var (
-	errNoKeys = errors.New("holds no key that can be used")
+	errNoKeys = errors.New("has no usable key")
 	errUse    = errors.New("is not for signatures")
-	errType   = errors.New("is of a type that is not used here")
-	errField  = errors.New("has a member that is missing or wrong")
+	errType   = errors.New("has an unsupported type")
+	errField  = errors.New("has a missing or invalid member")
 )
 
-// parseKeys reads a JWKS document. Keys that cannot be used are skipped; a
-// document without any other is an error.
+// parseKeys parses a JWKS document. It skips unusable keys; a document without a usable
+// key is an error.
 func parseKeys(text []byte) (*keySet, error) {
 	var doc struct {
 		Keys []json.RawMessage `json:"keys"`
 	}
 	if err := json.Unmarshal(text, &doc); err != nil {
-		return nil, fmt.Errorf("is no JWKS: %w", err)
+		return nil, fmt.Errorf("is not a JWKS: %w", err)
 	}
 	if len(doc.Keys) > maxKeys {
-		return nil, fmt.Errorf("holds %d keys, more than %d", len(doc.Keys), maxKeys)
+		return nil, fmt.Errorf("has %d keys, more than %d", len(doc.Keys), maxKeys)
 	}
 	set := &keySet{}
 	for i, raw := range doc.Keys {
@@ -137,7 +137,7 @@ func parseKey(raw []byte) (publicKey, error) {
 	case j.Kty == "OKP" && j.Crv == "Ed25519":
 		k.alg = []string{algEdDSA}
 		k.key, err = j.ed25519()
-	default: // Among them symmetric keys: what is published is no secret.
+	default: // includes symmetric keys: a published key is not a secret
 		return publicKey{}, errType
 	}
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"testing"
 )
 
-// changed returns a published key with one member set; nil leaves it out.
+// changed returns a published key with one member changed, or removed if value is nil.
 func changed(k map[string]any, member string, value any) map[string]any {
 	if k[member] = value; value == nil {
 		delete(k, member)

@@ -10,26 +10,27 @@ import (
 	"github.com/golang-jwt/jwt/v5"
 )
 
-// from returns the error of a token of an issuer, signed with the key of all.
+// from verifies a token of an issuer, signed with the common key, and returns the
+// error.
 func from(t testing.TB, v *Verifier, issuer string) error {
 	t.Helper()
 	_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", issuer)))
 	return err
 }
 
-// rule is own with another name.
+// rule returns own with another issuer name.
 func rule(issuer, url string) Issuer {
 	i := own(url)
 	i.Issuer = issuer
 	return i
 }
 
-// TestTakeOver: who stays keeps the keys, and they are not fetched again; who
-// leaves is refused at once and asked no more; who comes is asked.
-func TestTakeOver(t *testing.T) {
+// TestActivate checks that a kept issuer keeps its keys without a fetch, that a removed
+// one is refused at once and not fetched again, and that a new one is fetched.
+func TestActivate(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	stays, leaves, comes := p.URL+"/stays", p.URL+"/leaves", p.URL+"/comes"
-	before := p.trusting(t, func(c *Config) {
+	before := p.newTestVerifier(t, func(c *Config) {
 		c.Issuers = []Issuer{rule("stays", stays), rule("leaves", leaves)}
 	})
 	for _, issuer := range []string{"stays", "leaves"} {
@@ -47,7 +48,7 @@ func TestTakeOver(t *testing.T) {
 	if err := from(t, after, "stays"); err != nil {
 		t.Errorf("the keys that were there: %v", err)
 	}
-	after.TakeOver()
+	after.Activate()
 	for issuer, want := range map[string]error{"stays": nil, "comes": nil, "leaves": ErrIssuer} {
 		if err := from(t, after, issuer); !errors.Is(err, want) {
 			t.Errorf("%s: %v, want %v", issuer, err, want)
@@ -58,8 +59,8 @@ func TestTakeOver(t *testing.T) {
 	}
 }
 
-// TestTakeOverStops: an issuer that is trusted no more is not asked to the end.
-func TestTakeOverStops(t *testing.T) {
+// TestActivateStops checks that the fetch of a removed issuer is cancelled.
+func TestActivateStops(t *testing.T) {
 	p := newPublisher(t, nil)
 	asked, gone := make(chan struct{}), make(chan struct{})
 	p.serve(func(_ http.ResponseWriter, r *http.Request) {
@@ -67,13 +68,13 @@ func TestTakeOverStops(t *testing.T) {
 		<-r.Context().Done()
 		close(gone)
 	})
-	v := p.trusting(t, func(c *Config) { c.FetchTimeout = time.Hour })
+	v := p.newTestVerifier(t, func(c *Config) { c.FetchTimeout = time.Hour })
 	<-asked
 	next, err := v.With(nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.TakeOver()
+	next.Activate()
 	select {
 	case <-gone:
 	case <-time.After(20 * time.Second):
@@ -81,10 +82,10 @@ func TestTakeOverStops(t *testing.T) {
 	}
 }
 
-// TestWithRefused: rules that cannot be used change nothing.
-func TestWithRefused(t *testing.T) {
+// TestWithInvalidRules checks that With changes nothing if a rule is invalid.
+func TestWithInvalidRules(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	next, err := v.With([]Issuer{own(p.URL), {Issuer: "x"}})
 	if next != nil || !errors.Is(err, ErrConfig) {
 		t.Errorf("%v, %v", next, err)
@@ -94,11 +95,11 @@ func TestWithRefused(t *testing.T) {
 	}
 }
 
-// TestNobody: a verifier without issuers refuses everybody, until one with some
-// takes over while it runs.
-func TestNobody(t *testing.T) {
+// TestNoIssuers checks that a verifier without issuers refuses all tokens until another
+// one is activated while it runs.
+func TestNoIssuers(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
-	v := p.trusting(t, func(c *Config) { c.Issuers = nil })
+	v := p.newTestVerifier(t, func(c *Config) { c.Issuers = nil })
 	if err := from(t, v, iss); !errors.Is(err, ErrIssuer) {
 		t.Errorf("without issuers: %v", err)
 	}
@@ -106,18 +107,18 @@ func TestNobody(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	next.TakeOver()
+	next.Activate()
 	if err := from(t, next, iss); err != nil {
 		t.Errorf("with one: %v", err)
 	}
 }
 
-// TestTakeOverUnderWay: tokens are looked at while verifiers take over from one
-// another, and an issuer that always stays lets all of its own in.
-func TestTakeOverUnderWay(t *testing.T) {
+// TestActivateConcurrently checks that tokens of an issuer that is always kept stay
+// valid while verifiers are activated concurrently.
+func TestActivateConcurrently(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "k", ecKey)))
 	both := []Issuer{rule("stays", p.URL+"/stays"), rule("moves", p.URL+"/moves")}
-	v := p.trusting(t, func(c *Config) { c.Issuers, c.Wait = both, 20*time.Second })
+	v := p.newTestVerifier(t, func(c *Config) { c.Issuers, c.Wait = both, 20*time.Second })
 	stays := sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", "stays"))
 	moves := sign(t, jwt.SigningMethodES256, "k", ecKey, with("iss", "moves"))
 	var mu sync.Mutex // guards v
@@ -132,11 +133,11 @@ func TestTakeOverUnderWay(t *testing.T) {
 			for range 50 {
 				v := current()
 				if _, err := v.Verify(t.Context(), stays); err != nil {
-					t.Errorf("who stays: %v", err)
+					t.Errorf("the kept issuer: %v", err)
 				}
 				_, err := v.Verify(t.Context(), moves)
 				if err != nil && !errors.Is(err, ErrIssuer) && !errors.Is(err, ErrKeysUnavailable) {
-					t.Errorf("who moves: %v", err)
+					t.Errorf("the issuer that comes and goes: %v", err)
 				}
 			}
 		})
@@ -149,7 +150,7 @@ func TestTakeOverUnderWay(t *testing.T) {
 		mu.Lock()
 		v = next
 		mu.Unlock()
-		next.TakeOver()
+		next.Activate()
 	}
 	callers.Wait()
 }

@@ -14,25 +14,25 @@ import (
 	"github.com/ferryrelay/ferry/internal/outcall"
 )
 
-// maxJWKS bounds a document of keys, in bytes.
+// maxJWKS bounds a JWKS document in bytes.
 const maxJWKS = 256 << 10
 
-// source fetches the keys of an issuer and keeps the last good ones. Its run is
-// the only goroutine that fetches.
+// source fetches the keys of an issuer and keeps those of the last successful fetch.
+// Only its run goroutine fetches.
 type source struct {
 	url      string
 	endpoint *outcall.Endpoint
 	cfg      Config
-	pool     *pool         // counts
-	wake     chan struct{} // of one place: somebody wants the keys anew
+	pool     *pool         // for the counters
+	wake     chan struct{} // has room for one value; requests a fetch
 
-	current atomic.Pointer[keySet] // nil before the first good fetch
+	current atomic.Pointer[keySet] // nil before the first successful fetch
 
-	mu       sync.Mutex    // guards the following fields; held for no call
-	underWay chan struct{} // closed when the fetch that is under way, or has been asked for, is over; nil without one
-	asked    time.Time     // when an unknown key last had them fetched
-	rest     time.Time     // after a failure: not again before
-	failed   int           // fetches that failed since the last good one
+	mu         sync.Mutex    // guards the following fields; not held during calls
+	inProgress chan struct{} // closed at the end of the requested or running fetch; nil without one
+	lastForced time.Time     // the last fetch because of an unknown key
+	retryAt    time.Time     // after a failure: no fetch before that time
+	failures   int           // failed fetches since the last successful one
 }
 
 func newSource(url string, cfg Config, p *pool) (*source, error) {
@@ -43,7 +43,7 @@ func newSource(url string, cfg Config, p *pool) (*source, error) {
 	return &source{url: url, endpoint: e, cfg: cfg, pool: p, wake: make(chan struct{}, 1)}, nil
 }
 
-// run fetches until ctx ends.
+// run fetches until ctx is done.
 func (s *source) run(ctx context.Context) {
 	defer s.endpoint.Close()
 	timer := time.NewTimer(0)
@@ -55,49 +55,49 @@ func (s *source) run(ctx context.Context) {
 		case <-s.wake:
 		case <-timer.C:
 		}
-		s.begin()
-		timer.Reset(s.finish(ctx, s.fetch(ctx)))
+		s.markStarted()
+		timer.Reset(s.complete(ctx, s.fetch(ctx)))
 	}
 }
 
-// begin says that a fetch is under way, if nobody who asked for it has.
-func (s *source) begin() {
+// markStarted records that a fetch is in progress, unless requestFetch has done so.
+func (s *source) markStarted() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	select {
 	case <-s.wake:
 	default:
 	}
-	if s.underWay == nil {
-		s.underWay = make(chan struct{})
+	if s.inProgress == nil {
+		s.inProgress = make(chan struct{})
 	}
 }
 
-// finish lets everybody go who waits for the fetch, and returns the time until
+// complete ends a fetch for the goroutines that wait for it, and returns the time until
 // the next one.
-func (s *source) finish(ctx context.Context, err error) time.Duration {
+func (s *source) complete(ctx context.Context, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
 		s.pool.failures.Add(1)
-		s.cfg.Logger.Warn("the keys of an issuer cannot be fetched: those that were there stay in force",
+		s.cfg.Logger.Warn("cannot fetch the keys of an issuer; the previous ones stay in use",
 			"host", s.endpoint.Host(), "known", s.current.Load() != nil, "error", err)
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	close(s.underWay)
-	s.underWay = nil
+	close(s.inProgress)
+	s.inProgress = nil
 	if err == nil {
-		s.failed = 0
-		return spread(s.cfg.TTL)
+		s.failures = 0
+		return jitter(s.cfg.TTL)
 	}
-	wait := spread(min(s.cfg.RetryAfter<<min(s.failed, 10), s.cfg.MaxRetryAfter))
-	s.failed++
-	s.rest = s.cfg.Now().Add(wait)
+	wait := jitter(min(s.cfg.RetryAfter<<min(s.failures, 10), s.cfg.MaxRetryAfter))
+	s.failures++
+	s.retryAt = s.cfg.Now().Add(wait)
 	return wait
 }
 
-// spread returns d, a tenth less or more, so that the processes of a fleet do
-// not all ask at once.
-func spread(d time.Duration) time.Duration {
+// jitter returns d plus or minus up to a tenth, so that the processes of a fleet do not
+// fetch at the same time.
+func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
@@ -112,7 +112,7 @@ func (s *source) fetch(ctx context.Context) error {
 	}
 	set, err := parseKeys(a.Body)
 	if err != nil {
-		return fmt.Errorf("what %s sends %w", s.endpoint.Host(), err)
+		return fmt.Errorf("the document of %s %w", s.endpoint.Host(), err)
 	}
 	if s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		s.cfg.Logger.Debug("fetched the keys of an issuer", "host", s.endpoint.Host(),
@@ -122,19 +122,19 @@ func (s *source) fetch(ctx context.Context) error {
 	return nil
 }
 
-// find returns the key of a token. An unknown one has the keys fetched, if that
-// is permitted by now.
+// find returns the key of a token. An unknown key causes a fetch if MinInterval permits
+// one.
 func (s *source) find(ctx context.Context, id, alg string) (any, error) {
-	key, err := s.look(id, alg)
+	key, err := s.lookup(id, alg)
 	if err == nil || errors.Is(err, ErrAlgorithm) || !s.refresh(ctx) {
 		return key, err
 	}
-	return s.look(id, alg)
+	return s.lookup(id, alg)
 }
 
-// look looks among the keys that are there. As long as fetches fail, an unknown
-// key may be one that the issuer has and we have not.
-func (s *source) look(id, alg string) (any, error) {
+// lookup returns a fetched key. While fetches fail, an unknown key may be one that the
+// issuer has published since.
+func (s *source) lookup(id, alg string) (any, error) {
 	set := s.current.Load()
 	if set == nil {
 		return nil, ErrKeysUnavailable
@@ -154,13 +154,13 @@ func (s *source) look(id, alg string) (any, error) {
 func (s *source) failing() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.failed > 0
+	return s.failures > 0
 }
 
-// refresh waits for a fetch, and asks for one if none is under way. It reports
-// whether one is over.
+// refresh waits for a fetch, which it requests if none is in progress. It reports
+// whether the fetch has ended.
 func (s *source) refresh(ctx context.Context) bool {
-	over, ok := s.ask()
+	over, ok := s.requestFetch()
 	if !ok {
 		return false
 	}
@@ -175,25 +175,87 @@ func (s *source) refresh(ctx context.Context) bool {
 	return false
 }
 
-// ask returns when a fetch will be over, or false if there is none and it is too
-// early for another.
-func (s *source) ask() (over <-chan struct{}, ok bool) {
+// requestFetch returns a channel that is closed at the end of the fetch in progress or
+// of a new one. It returns false if it is too early for a new one.
+func (s *source) requestFetch() (over <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.underWay != nil {
-		return s.underWay, true
+	if s.inProgress != nil {
+		return s.inProgress, true
 	}
 	now := s.cfg.Now()
-	if now.Before(s.rest) || !s.asked.IsZero() && now.Sub(s.asked) < s.cfg.MinInterval {
+	if now.Before(s.retryAt) || !s.lastForced.IsZero() && now.Sub(s.lastForced) < s.cfg.MinInterval {
 		return nil, false
 	}
-	if s.current.Load() != nil { // The first keys are wanted anyway.
-		s.asked = now
+	if s.current.Load() != nil { // the first fetch does not count
+		s.lastForced = now
 	}
-	s.underWay = make(chan struct{})
+	s.inProgress = make(chan struct{})
 	select {
 	case s.wake <- struct{}{}:
 	default:
 	}
-	return s.underWay, true
+	return s.inProgress, true
+}
+
+// pool runs the sources of the active verifier. Sources that the next active verifier
+// shares continue to run.
+type pool struct {
+	started sync.Once
+	changed chan struct{} // has room for one value; sources has changed
+
+	fetches, failures atomic.Uint64 // of all sources since the start
+
+	mu      sync.Mutex // guards sources; not held during calls
+	sources map[string]*source
+}
+
+func newPool() *pool { return &pool{changed: make(chan struct{}, 1)} }
+
+// setSources sets the sources that run keeps fresh. It does not modify the map.
+func (p *pool) setSources(sources map[string]*source) {
+	p.mu.Lock()
+	p.sources = sources
+	p.mu.Unlock()
+	select {
+	case p.changed <- struct{}{}:
+	default:
+	}
+}
+
+func (p *pool) active() map[string]*source {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.sources
+}
+
+// run runs the current sources until ctx is done, and returns when none runs.
+func (p *pool) run(ctx context.Context) {
+	var running sync.WaitGroup
+	defer running.Wait()
+	stops := make(map[*source]context.CancelFunc)
+	for {
+		active := p.active()
+		for s, stop := range stops {
+			if active[s.url] != s {
+				stop()
+				delete(stops, s)
+			}
+		}
+		for _, s := range active {
+			if stops[s] == nil {
+				life, stop := context.WithCancel(ctx)
+				stops[s] = stop
+				running.Go(func() { s.run(life) })
+			}
+		}
+		select {
+		case <-ctx.Done():
+			for _, stop := range stops {
+				stop()
+			}
+			return
+		case <-p.changed:
+		}
+	}
 }

@@ -16,24 +16,24 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// verifies reports whether a token with that key is let in.
+// verifies verifies a token with that key and returns the error.
 func verifies(t testing.TB, v *Verifier, id string) error {
 	t.Helper()
 	_, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, id, ecKey, good()))
 	return err
 }
 
-// knows lets a token in with the first keys, and waits until their fetch is
-// over: whoever wants a key meanwhile waits for that fetch, and causes none.
+// knows verifies a token with the first keys, and waits until their fetch is complete:
+// otherwise a later token would wait for that fetch and cause none.
 func knows(t *testing.T, v *Verifier, id string) {
 	t.Helper()
 	if err := verifies(t, v, id); err != nil {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the first fetch to be over", func() bool {
-		for _, s := range v.pool.wanted() {
+		for _, s := range v.pool.active() {
 			s.mu.Lock()
-			underWay := s.underWay != nil
+			underWay := s.inProgress != nil
 			s.mu.Unlock()
 			if underWay {
 				return false
@@ -43,15 +43,15 @@ func knows(t *testing.T, v *Verifier, id string) {
 	})
 }
 
-// TestRotation: a new key is known as soon as a token has it, and the old one is
-// not known any more.
+// TestRotation checks that a new key is accepted with its first token, and that the old
+// one is then refused.
 func TestRotation(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "old", ecKey)))
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	knows(t, v, "old")
 	p.publish(jwks(t, published(t, "new", ecKey)))
 	if err := verifies(t, v, "old"); err != nil {
-		t.Errorf("nobody has told us of another key: %v", err)
+		t.Errorf("without a token of another key: %v", err)
 	}
 	if err := verifies(t, v, "new"); err != nil {
 		t.Errorf("after a rotation: %v", err)
@@ -64,18 +64,18 @@ func TestRotation(t *testing.T) {
 	}
 }
 
-// TestStorm: however many tokens have unknown keys, at once and one after the
-// other, they cause one fetch.
+// TestStorm checks that many tokens with unknown keys, concurrent and in sequence,
+// cause one fetch.
 func TestStorm(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
 	var all sync.WaitGroup
 	var known atomic.Int64
 	for i := range 20 {
 		all.Go(func() {
 			for j := range 50 {
-				if err := verifies(t, v, fmt.Sprint("stranger-", i, j)); !errors.Is(err, ErrKey) {
+				if err := verifies(t, v, fmt.Sprint("unknown-", i, j)); !errors.Is(err, ErrKey) {
 					known.Add(1)
 				}
 			}
@@ -93,11 +93,11 @@ func TestStorm(t *testing.T) {
 	}
 }
 
-// TestWrongTypeFetchesNothing: a key that is known but does not fit the algorithm
-// is no reason to fetch.
+// TestWrongTypeFetchesNothing checks that a known key of the wrong type causes no
+// fetch.
 func TestWrongTypeFetchesNothing(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
 	if _, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodRS256, "a", rsaKey, good())); !errors.Is(err, ErrAlgorithm) {
 		t.Error(err)
@@ -107,8 +107,7 @@ func TestWrongTypeFetchesNothing(t *testing.T) {
 	}
 }
 
-// TestFailures: whatever becomes of the publisher, the last good keys stay in
-// force.
+// TestFailures checks that the last good keys stay in use whatever the publisher sends.
 func TestFailures(t *testing.T) {
 	good := jwks(t, published(t, "a", ecKey), published(t, "b", rsaKey))
 	weak := published(t, "a", smallRSA)
@@ -133,7 +132,7 @@ func TestFailures(t *testing.T) {
 	} {
 		t.Run(name, func(t *testing.T) {
 			p := newPublisher(t, good)
-			v := p.trusting(t, nil)
+			v := p.newTestVerifier(t, nil)
 			knows(t, v, "a")
 			p.serve(answer)
 			if err := verifies(t, v, "unknown"); !errors.Is(err, ErrKeysUnavailable) {
@@ -149,11 +148,11 @@ func TestFailures(t *testing.T) {
 	}
 }
 
-// TestServerGone: without its publisher a relay that has keys goes on, and one
-// that never had any says that it cannot tell.
-func TestServerGone(t *testing.T) {
+// TestPublisherUnavailable checks that known keys stay in use without the publisher,
+// and that a verifier without keys returns ErrKeysUnavailable.
+func TestPublisherUnavailable(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	knows(t, v, "a")
 	p.Close()
 	if err := verifies(t, v, "b"); !errors.Is(err, ErrKeysUnavailable) {
@@ -165,7 +164,7 @@ func TestServerGone(t *testing.T) {
 	if s := v.Stats(); s.Documents != 1 || s.Keyless != 0 || s.Stale != 1 {
 		t.Errorf("%+v, want keys of before", s)
 	}
-	late := p.trusting(t, nil)
+	late := p.newTestVerifier(t, nil)
 	testkit.Eventually(t, "a failed fetch", func() bool { return late.Stats().Failures == 1 })
 	for range 100 {
 		if err := verifies(t, late, "a"); !errors.Is(err, ErrKeysUnavailable) {
@@ -177,10 +176,10 @@ func TestServerGone(t *testing.T) {
 	}
 }
 
-// TestComesBack: failed fetches are repeated, without anybody asking.
-func TestComesBack(t *testing.T) {
+// TestFetchIsRetried checks that failed fetches are repeated without further tokens.
+func TestFetchIsRetried(t *testing.T) {
 	p := newPublisher(t, nil)
-	v := p.trusting(t, func(c *Config) { c.RetryAfter, c.MaxRetryAfter = time.Millisecond, 5*time.Millisecond })
+	v := p.newTestVerifier(t, func(c *Config) { c.RetryAfter, c.MaxRetryAfter = time.Millisecond, 5*time.Millisecond })
 	testkit.Eventually(t, "three failed fetches", func() bool { return v.Stats().Failures >= 3 })
 	p.publish(jwks(t, published(t, "a", ecKey)))
 	testkit.Eventually(t, "the keys", func() bool { return verifies(t, v, "a") == nil })
@@ -190,11 +189,11 @@ func TestComesBack(t *testing.T) {
 	}
 }
 
-// TestAge: keys are fetched anew after their time, so that one that was
-// withdrawn does not live for ever.
-func TestAge(t *testing.T) {
+// TestKeysExpire checks that keys are fetched again after TTL, so that a withdrawn key
+// expires.
+func TestKeysExpire(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
-	v := p.trusting(t, func(c *Config) { c.TTL = 2 * time.Millisecond })
+	v := p.newTestVerifier(t, func(c *Config) { c.TTL = 2 * time.Millisecond })
 	if err := verifies(t, v, "a"); err != nil {
 		t.Fatal(err)
 	}
@@ -202,13 +201,13 @@ func TestAge(t *testing.T) {
 	testkit.Eventually(t, "a withdrawn key to be unknown", func() bool { return errors.Is(verifies(t, v, "a"), ErrKey) })
 }
 
-// TestWaitIsBounded: a publisher that does not answer holds nobody up for longer
-// than Wait, and has one fetch under way.
+// TestWaitIsBounded checks that a token waits no longer than Wait for a publisher that
+// does not answer, with one fetch in progress.
 func TestWaitIsBounded(t *testing.T) {
 	p := newPublisher(t, nil)
 	release := make(chan struct{})
 	p.serve(func(http.ResponseWriter, *http.Request) { <-release })
-	v := p.trusting(t, func(c *Config) { c.Wait, c.FetchTimeout = time.Millisecond, time.Hour })
+	v := p.newTestVerifier(t, func(c *Config) { c.Wait, c.FetchTimeout = time.Millisecond, time.Hour })
 	defer close(release)
 	var all sync.WaitGroup
 	for range 20 {
@@ -225,11 +224,10 @@ func TestWaitIsBounded(t *testing.T) {
 	}
 }
 
-// TestSharedKeys: two issuers, or two rules, with one document have it fetched
-// once.
+// TestSharedKeys checks that issuers and rules with one URL share one fetch.
 func TestSharedKeys(t *testing.T) {
 	p := newPublisher(t, jwks(t, published(t, "a", ecKey)))
-	v := p.trusting(t, func(c *Config) {
+	v := p.newTestVerifier(t, func(c *Config) {
 		staging, other := own(p.URL), own(p.URL)
 		c.Issuers[0].Environment, staging.Audience, other.Issuer = "live", []string{"staging"}, iss+"/2"
 		c.Issuers = append(c.Issuers, staging, other)
@@ -247,9 +245,9 @@ func TestSharedKeys(t *testing.T) {
 		"both rules' audiences":    {with("aud", []string{"staging", "relay"}), "live"},
 		"the other one's audience": {with("iss", strings.ToUpper(iss)), ""},
 	} {
-		who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "a", ecKey, c.claims))
-		if who.Tenant.Environment != c.want || (err == nil) != (c.want != "") {
-			t.Errorf("%s: %+v, %v", name, who, err)
+		id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "a", ecKey, c.claims))
+		if id.Tenant.Environment != c.want || (err == nil) != (c.want != "") {
+			t.Errorf("%s: %+v, %v", name, id, err)
 		}
 	}
 	if n := p.called(); n != 1 {

@@ -1,24 +1,102 @@
 package identity
 
 import (
+	"cmp"
 	"context"
 	"crypto/subtle"
 	"errors"
 	"fmt"
+	"log/slog"
+	"net/http"
 	"time"
 
-	"github.com/golang-jwt/jwt/v5"
-
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/golang-jwt/jwt/v5"
 )
 
-// MaxToken is the largest token in bytes that is looked at.
+// The defaults of [Config].
+const (
+	DefaultTTL           = 10 * time.Minute
+	DefaultMinInterval   = 30 * time.Second
+	DefaultWait          = 2 * time.Second
+	DefaultFetchTimeout  = 5 * time.Second
+	DefaultRetryAfter    = time.Second
+	DefaultMaxRetryAfter = time.Minute
+)
+
+// Config configures a [Verifier]. A zero field selects its default.
+type Config struct {
+	// Issuers are the rules for trusted tokens.
+	Issuers []Issuer
+	// TTL is the time after which keys are fetched again.
+	TTL time.Duration
+	// MinInterval is the minimum time between two fetches, per issuer, that tokens
+	// with unknown keys cause.
+	MinInterval time.Duration
+	// Wait bounds the wait of one token for a fetch.
+	Wait time.Duration
+	// FetchTimeout bounds one fetch.
+	FetchTimeout time.Duration
+	// RetryAfter is the wait after a failed fetch; it doubles after each further one
+	// up to MaxRetryAfter.
+	RetryAfter, MaxRetryAfter time.Duration
+	// Transport replaces the network in tests. Nil: a transport of its own.
+	Transport http.RoundTripper
+	// Logger gets fetches and their errors, never tokens or secrets. Nil: no log.
+	Logger *slog.Logger
+	// Now is the clock of tokens and of intervals. Nil: time.Now.
+	Now func() time.Time
+}
+
+func (c *Config) setDefaults() {
+	c.TTL = cmp.Or(c.TTL, DefaultTTL)
+	c.MinInterval = cmp.Or(c.MinInterval, DefaultMinInterval)
+	c.Wait = cmp.Or(c.Wait, DefaultWait)
+	c.FetchTimeout = cmp.Or(c.FetchTimeout, DefaultFetchTimeout)
+	c.RetryAfter = cmp.Or(c.RetryAfter, DefaultRetryAfter)
+	c.MaxRetryAfter = cmp.Or(c.MaxRetryAfter, DefaultMaxRetryAfter)
+	if c.Logger == nil {
+		c.Logger = slog.New(slog.DiscardHandler)
+	}
+	if c.Now == nil {
+		c.Now = time.Now
+	}
+}
+
+// Errors of [Verifier.Verify]. Their texts hold nothing of the token.
+var (
+	// ErrMalformed: the token is not a JSON Web Token, is larger than MaxToken, or has
+	// critical extensions.
+	ErrMalformed = errors.New("identity: not a usable token")
+	// ErrAlgorithm: the algorithm is not permitted, in general or with this key.
+	ErrAlgorithm = errors.New("identity: algorithm is not permitted")
+	// ErrIssuer: the issuer is not trusted.
+	ErrIssuer = errors.New("identity: unknown issuer")
+	// ErrKey: the issuer has no such key.
+	ErrKey = errors.New("identity: unknown key")
+	// ErrSignature: the signature does not match the issuer's key.
+	ErrSignature = errors.New("identity: wrong signature")
+	// ErrExpired: the token has expired.
+	ErrExpired = errors.New("identity: token has expired")
+	// ErrTime: the token is not valid yet, or does not expire.
+	ErrTime = errors.New("identity: token is not valid now")
+	// ErrRules: the token is for another audience, or lacks project, environment or player.
+	ErrRules = errors.New("identity: token is not for this relay")
+	// ErrKeysUnavailable: the keys of the issuer cannot be fetched at the moment, so the
+	// token cannot be verified.
+	ErrKeysUnavailable = errors.New("identity: the issuer's keys are not available")
+)
+
+// ErrConfig is wrapped by the configuration errors of [New] and [Mint].
+var ErrConfig = errors.New("identity: bad configuration")
+
+// MaxToken is the largest size of a token in bytes.
 const MaxToken = 8 << 10
 
-// leeway is how far the clocks of issuers may be off.
+// leeway is the tolerated error of issuers' clocks.
 const leeway = 60 * time.Second
 
-// Identity is who holds a token.
+// Identity is the identity of a token's holder.
 type Identity struct {
 	Tenant alloc.Tenant
 	// Player names the player within the tenant.
@@ -27,41 +105,38 @@ type Identity struct {
 	Server bool
 }
 
-// Verifier turns tokens into identities. It does not change: who wants other
-// issuers makes another one with [Verifier.With]. Its methods may be called from
-// several goroutines; what changes has a lock in each source.
+// Verifier turns tokens into identities. It is immutable: [Verifier.With] returns one
+// with other issuers. Its methods may be called concurrently.
 type Verifier struct {
 	cfg     Config
 	issuers map[string]*issuer
 	sources map[string]*source // by URL
 	parser  *jwt.Parser
-	pool    *pool // shared with those that it took over from
+	pool    *pool // shared by all verifiers that With derives
 }
 
-// issuer is whom we trust: its keys, and its rules in the order of the
+// issuer is a trusted issuer: its keys, and its rules in the order of the
 // configuration.
 type issuer struct {
-	secret []byte  // where there is no source
-	source *source // nil: secret
+	secret []byte  // nil if there is a source
+	source *source // nil if there is a secret
 	rules  []Issuer
 }
 
-// New returns a verifier, or an error that wraps ErrConfig and names the rule by
-// its index. Without issuers it refuses every token. It fetches nothing before
-// Run.
+// New returns a verifier, or an error that wraps ErrConfig and has the index of the
+// rule. Without issuers it refuses every token. It fetches nothing before Run.
 func New(cfg Config) (*Verifier, error) {
 	cfg.setDefaults()
 	v := &Verifier{cfg: cfg, pool: newPool()}
 	v, err := v.With(cfg.Issuers)
 	if err == nil {
-		v.TakeOver()
+		v.Activate()
 	}
 	return v, err
 }
 
-// With returns a verifier that trusts these issuers and is like v otherwise, or
-// an error as New does. Keys that v has fetched from a URL of theirs are its keys
-// too. Nothing else is fetched before TakeOver, and v does not change.
+// With returns a verifier for other issuers that is like v otherwise, or an error as
+// New does. It reuses keys that v has fetched. It fetches nothing before Activate.
 func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 	next := &Verifier{
 		cfg: v.cfg, pool: v.pool, issuers: make(map[string]*issuer), sources: make(map[string]*source),
@@ -70,21 +145,21 @@ func (v *Verifier) With(issuers []Issuer) (*Verifier, error) {
 			jwt.WithLeeway(leeway), jwt.WithTimeFunc(v.cfg.Now), jwt.WithStrictDecoding(),
 		),
 	}
-	next.cfg.Issuers = nil // Their secrets are kept once.
+	next.cfg.Issuers = nil // The secrets are in issuers.
 	for i, rule := range issuers {
-		if err := next.trust(rule, v.sources); err != nil {
+		if err := next.addRule(rule, v.sources); err != nil {
 			return nil, fmt.Errorf("issuers[%d]: %w", i, err)
 		}
 	}
 	return next, nil
 }
 
-// TakeOver has Run, that of v or of any it was made of, keep the keys of v fresh
-// and of no other. What another one verifies at that moment ends as it began.
-func (v *Verifier) TakeOver() { v.pool.enforce(v.sources) }
+// Activate makes the sources of v those that Run keeps fresh, in place of the sources
+// of the verifier that was active. Calls of Verify in progress are not affected.
+func (v *Verifier) Activate() { v.pool.setSources(v.sources) }
 
-// trust adds a rule. Sources that are there already are taken from former.
-func (v *Verifier) trust(rule Issuer, former map[string]*source) (err error) {
+// addRule adds a rule. It reuses sources of the previous verifier.
+func (v *Verifier) addRule(rule Issuer, previous map[string]*source) (err error) {
 	if err := rule.validate(); err != nil {
 		return err
 	}
@@ -92,7 +167,7 @@ func (v *Verifier) trust(rule Issuer, former map[string]*source) (err error) {
 	if !ok {
 		known = &issuer{secret: rule.HS256Key}
 		if rule.JWKSURL != "" {
-			known.source, err = v.sourceOf(rule.JWKSURL, former)
+			known.source, err = v.addSource(rule.JWKSURL, previous)
 		}
 		v.issuers[rule.Issuer] = known
 	} else if first := known.rules[0]; first.JWKSURL != rule.JWKSURL || subtle.ConstantTimeCompare(first.HS256Key, rule.HS256Key) != 1 {
@@ -102,11 +177,11 @@ func (v *Verifier) trust(rule Issuer, former map[string]*source) (err error) {
 	return err
 }
 
-func (v *Verifier) sourceOf(url string, former map[string]*source) (s *source, err error) {
+func (v *Verifier) addSource(url string, previous map[string]*source) (s *source, err error) {
 	if s, ok := v.sources[url]; ok {
 		return s, nil
 	}
-	s, ok := former[url]
+	s, ok := previous[url]
 	if !ok {
 		s, err = newSource(url, v.cfg, v.pool)
 	}
@@ -116,20 +191,19 @@ func (v *Verifier) sourceOf(url string, former map[string]*source) (s *source, e
 	return s, err
 }
 
-// Run keeps the keys of issuers fresh until ctx ends: those of v, and of whoever
-// takes over. No goroutine is left when it returns. It does its work once: a
-// second call, of any of them, returns at once.
+// Run keeps the keys of the active verifier's issuers fresh until ctx is done. All its
+// goroutines have ended when it returns. Verifiers that With derives share one Run:
+// further calls return at once.
 func (v *Verifier) Run(ctx context.Context) {
 	v.pool.started.Do(func() { v.pool.run(ctx) })
 }
 
-// Verify returns who holds a token. It waits for keys that are being fetched, up
-// to Config.Wait and as long as ctx lets it. The error says why not, with one of
-// the package's errors, for a log; a caller should be told of ErrExpired and of
-// ErrKeysUnavailable and no more.
+// Verify returns the identity of a token's holder. It waits for a fetch in progress, up
+// to Config.Wait or until ctx is done. The error wraps one of the package's errors and
+// is meant for a log; an API should expose ErrExpired and ErrKeysUnavailable only.
 func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 	if len(token) > MaxToken {
-		return Identity{}, fmt.Errorf("%w: it has more than %d bytes", ErrMalformed, MaxToken)
+		return Identity{}, fmt.Errorf("%w: more than %d bytes", ErrMalformed, MaxToken)
 	}
 	var trusted *issuer
 	claims := jwt.MapClaims{}
@@ -138,16 +212,15 @@ func (v *Verifier) Verify(ctx context.Context, token string) (Identity, error) {
 		return key, err
 	})
 	if err != nil {
-		return Identity{}, explain(err)
+		return Identity{}, mapError(err)
 	}
 	return trusted.identify(claims)
 }
 
-// keyOf returns the key that a token has to be signed with. Nothing of the token
-// is believed yet.
+// keyOf returns the key that must have signed a token. No claim is verified yet.
 func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (*issuer, any, error) {
 	if _, ok := t.Header["crit"]; ok {
-		return nil, nil, fmt.Errorf("%w: it has extensions that have to be understood", ErrMalformed)
+		return nil, nil, fmt.Errorf("%w: it has critical extensions", ErrMalformed)
 	}
 	name, err := t.Claims.GetIssuer()
 	if err != nil {
@@ -174,9 +247,9 @@ func (v *Verifier) keyOf(ctx context.Context, t *jwt.Token) (*issuer, any, error
 	return known, key, err
 }
 
-// explain turns an error of package jwt into one of ours. Those of keyOf come
-// back inside it.
-func explain(err error) error {
+// mapError returns the error of this package for one of package jwt, which wraps the
+// errors of keyOf.
+func mapError(err error) error {
 	for _, own := range []error{ErrMalformed, ErrAlgorithm, ErrIssuer, ErrKey, ErrKeysUnavailable} {
 		if errors.Is(err, own) {
 			return own
@@ -193,4 +266,29 @@ func explain(err error) error {
 		}
 	}
 	return ErrSignature
+}
+
+// Stats are counts of all issuers since the start, including issuers that are no longer
+// trusted.
+type Stats struct {
+	// Fetches counts fetches of JWKS documents, Failures those that failed.
+	Fetches, Failures uint64
+	// Documents is the number of JWKS documents. Keyless were never fetched, Stale are
+	// of an earlier fetch, because the last one failed.
+	Documents, Keyless, Stale int
+}
+
+// Stats returns the counts. It may be called at any time.
+func (v *Verifier) Stats() (all Stats) {
+	all.Fetches, all.Failures = v.pool.fetches.Load(), v.pool.failures.Load()
+	for _, s := range v.sources {
+		all.Documents++
+		switch {
+		case s.current.Load() == nil:
+			all.Keyless++
+		case s.failing():
+			all.Stale++
+		}
+	}
+	return all
 }

@@ -19,14 +19,14 @@ import (
 
 var anna = Identity{Tenant: alloc.Tenant{Project: "game", Environment: "live"}, Player: "anna"}
 
-// all publishes a key of each type.
+// all returns a JWKS with a key of each type.
 func all(t testing.TB) *publisher {
 	t.Helper()
 	return newPublisher(t, jwks(t, published(t, "r", rsaKey), published(t, "e", ecKey), published(t, "d", edKey)))
 }
 
 func TestAlgorithms(t *testing.T) {
-	v := all(t).trusting(t, func(c *Config) { c.Issuers[0].HS256Key = []byte{} }) // no secret, as settings say it
+	v := all(t).newTestVerifier(t, func(c *Config) { c.Issuers[0].HS256Key = []byte{} }) // no secret, as settings say it
 	for _, c := range []struct {
 		method jwt.SigningMethod
 		id     string
@@ -54,17 +54,17 @@ func TestAlgorithms(t *testing.T) {
 		{jwt.SigningMethodRS256, "R", rsaKey, ErrKey},
 		{jwt.SigningMethodRS256, strings.Repeat("r", maxKeyID+1), rsaKey, ErrKey},
 	} {
-		who, err := v.Verify(t.Context(), sign(t, c.method, c.id, c.key, good()))
-		if !errors.Is(err, c.want) || c.want == nil && (err != nil || who != anna) || c.want != nil && who != (Identity{}) {
-			t.Errorf("%s with key %.10q: %+v, %v, want %v", c.method.Alg(), c.id, who, err, c.want)
+		id, err := v.Verify(t.Context(), sign(t, c.method, c.id, c.key, good()))
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || id != anna) || c.want != nil && id != (Identity{}) {
+			t.Errorf("%s with key %.10q: %+v, %v, want %v", c.method.Alg(), c.id, id, err, c.want)
 		}
 	}
 }
 
-// TestConfusion: a public key is no secret, in whatever form it is taken for one.
+// TestConfusion checks that a public key in any encoding is not accepted as a secret.
 func TestConfusion(t *testing.T) {
 	p := all(t)
-	v := p.trusting(t, nil)
+	v := p.newTestVerifier(t, nil)
 	der, err := x509.MarshalPKIXPublicKey(&rsaKey.PublicKey)
 	if err != nil {
 		t.Fatal(err)
@@ -84,18 +84,18 @@ func TestConfusion(t *testing.T) {
 	}
 }
 
-// TestIssuersAreApart: neither the secret nor the keys of one issuer make tokens
-// of another.
-func TestIssuersAreApart(t *testing.T) {
+// TestIssuersAreSeparate checks that the secret and the keys of one issuer do not sign
+// tokens of another.
+func TestIssuersAreSeparate(t *testing.T) {
 	secret := bytes.Repeat([]byte("s"), MinSecret)
 	p := all(t)
-	v := p.trusting(t, func(c *Config) {
+	v := p.newTestVerifier(t, func(c *Config) {
 		c.Issuers = append(c.Issuers, Development(secret))
 	})
 	dev := with("iss", DevelopmentIssuer)
 	dev["aud"] = DevelopmentAudience
-	if who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, dev)); err != nil || who != anna {
-		t.Errorf("HS256 of its issuer: %+v, %v", who, err)
+	if id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodHS256, "", secret, dev)); err != nil || id != anna {
+		t.Errorf("HS256 of its issuer: %+v, %v", id, err)
 	}
 	for name, token := range map[string]string{
 		"the secret for published keys": sign(t, jwt.SigningMethodHS256, "r", secret, good()),
@@ -110,7 +110,7 @@ func TestIssuersAreApart(t *testing.T) {
 }
 
 func TestClaims(t *testing.T) {
-	v := all(t).trusting(t, nil)
+	v := all(t).newTestVerifier(t, nil)
 	at := func(d time.Duration) int64 { return time.Now().Add(d).Unix() }
 	// All are at least 10 s off the limit, so that a slow machine changes nothing.
 	for name, c := range map[string]struct {
@@ -146,16 +146,16 @@ func TestClaims(t *testing.T) {
 		"project with a line":      {with("project", "a\nb"), ErrRules},
 		"no environment":           {with("environment", nil), ErrRules},
 	} {
-		who, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "e", ecKey, c.claims))
-		if !errors.Is(err, c.want) || c.want == nil && (err != nil || who != anna) {
-			t.Errorf("%s: %+v, %v, want %v", name, who, err, c.want)
+		id, err := v.Verify(t.Context(), sign(t, jwt.SigningMethodES256, "e", ecKey, c.claims))
+		if !errors.Is(err, c.want) || c.want == nil && (err != nil || id != anna) {
+			t.Errorf("%s: %+v, %v, want %v", name, id, err, c.want)
 		}
 	}
 }
 
-// TestTampered: no byte of a token can be changed, taken away or added.
+// TestTampered checks that no byte of a token can be changed, removed or added.
 func TestTampered(t *testing.T) {
-	v := all(t).trusting(t, nil)
+	v := all(t).newTestVerifier(t, nil)
 	token := sign(t, jwt.SigningMethodEdDSA, "d", edKey, good())
 	for i := range token {
 		for _, other := range []byte{token[i] ^ 1, token[i] ^ 2, 'A', '.', ' '} {
@@ -163,8 +163,8 @@ func TestTampered(t *testing.T) {
 				continue
 			}
 			changed := token[:i] + string(rune(other)) + token[i+1:]
-			if who, err := v.Verify(t.Context(), changed); err == nil {
-				t.Fatalf("byte %d changed to %q: %+v", i, other, who)
+			if id, err := v.Verify(t.Context(), changed); err == nil {
+				t.Fatalf("byte %d changed to %q: %+v", i, other, id)
 			}
 		}
 		if _, err := v.Verify(t.Context(), token[:i]); err == nil {
@@ -179,7 +179,7 @@ func TestTampered(t *testing.T) {
 }
 
 func TestShapes(t *testing.T) {
-	v := all(t).trusting(t, nil)
+	v := all(t).newTestVerifier(t, nil)
 	critical := jwt.NewWithClaims(jwt.SigningMethodEdDSA, good())
 	critical.Header["kid"], critical.Header["crit"] = "d", []string{"b64"}
 	numbered := jwt.NewWithClaims(jwt.SigningMethodEdDSA, good())
@@ -204,12 +204,12 @@ func TestShapes(t *testing.T) {
 	}
 }
 
-// TestNothingIsLogged: neither errors nor the log hold anything of a token or a
+// TestNothingIsLogged checks that neither errors nor the log contain text of a token or
 // secret.
 func TestNothingIsLogged(t *testing.T) {
 	const canary = "canary0123456789canary0123456789"
 	var log bytes.Buffer
-	v := all(t).trusting(t, func(c *Config) {
+	v := all(t).newTestVerifier(t, func(c *Config) {
 		c.Issuers = append(c.Issuers, Development([]byte(canary)))
 		c.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	})
@@ -235,7 +235,7 @@ func TestVerifyStopsWithItsCaller(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	if _, err := v.Verify(ctx, sign(t, jwt.SigningMethodEdDSA, "d", edKey, good())); !errors.Is(err, ErrKeysUnavailable) {
-		t.Errorf("nothing runs, and the caller has gone: %v", err)
+		t.Errorf("without Run, and with a cancelled caller: %v", err)
 	}
 	if p.called() != 0 {
 		t.Error("a request fetched by itself")

@@ -2,11 +2,13 @@ package metrics
 
 import (
 	"bytes"
+	"fmt"
 	"io"
+	"strconv"
+	"strings"
 	"time"
 
 	vm "github.com/VictoriaMetrics/metrics"
-
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/websocket"
@@ -15,15 +17,14 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
 
-// Config says what is shown.
+// Config configures [Metrics].
 type Config struct {
-	// Stats returns the counts of the relay. Nil: there is none, and its metrics
-	// are not shown.
+	// Stats returns the counts of the relay. Nil: its metrics are not shown.
 	Stats func() engine.Stats
-	// Process returns what the process knows besides. Required.
+	// Process returns the counts of the process. Required.
 	Process func() Process
-	// DTLS and WebSocket return the counts of the further ways in. Nil: there is
-	// no such way, and its metrics are not shown.
+	// DTLS and WebSocket return the counts of these transports. Nil: their metrics are
+	// not shown.
 	DTLS      func() dtls.Stats
 	WebSocket func() websocket.Stats
 	// Store returns the counts of the store of a fleet, Announcer and Cluster those
@@ -33,28 +34,29 @@ type Config struct {
 	Cluster   func() cluster.ServerStats
 	Fleet     func() fleet.Stats
 	Dialer    func() cluster.DialerStats
-	// Players returns the counts of who may play. Nil: nobody is asked.
+	// Players returns the counts of authentication, admission, webhooks and quotas. Nil:
+	// none.
 	Players func() Players
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
 
 // Metrics collects the requests of the API and writes all metrics. Its methods
-// may be called from several goroutines.
+// may be called concurrently.
 type Metrics struct {
 	cfg Config
 	set *vm.Set
 	api requests
 }
 
-// New returns the metrics of one relay. They are in a set of their own, so that
-// several relays of one process do not meet.
+// New returns the metrics of one relay. They have a set of their own, so that one
+// process may have several relays.
 func New(cfg Config) *Metrics {
 	m := &Metrics{cfg: cfg, set: vm.NewSet(), api: newRequests()}
 	m.set.RegisterMetricsWriter(m.writeBuild)
 	if cfg.Stats != nil {
 		m.set.RegisterMetricsWriter(m.writeRelay)
-		m.set.RegisterMetricsWriter(m.writeHeld)
+		m.set.RegisterMetricsWriter(m.writeCapacity)
 	}
 	if cfg.DTLS != nil {
 		m.set.RegisterMetricsWriter(m.writeDTLS)
@@ -84,14 +86,65 @@ func (m *Metrics) Write(w io.Writer) { m.set.WritePrometheus(w) }
 
 func (m *Metrics) writeBuild(w io.Writer) {
 	var p page
-	p.family("ferry_build_info", gauge, "What was built; the value is always 1.")
+	p.family("ferry_build_info", gauge, "Version of the build; the value is always 1.")
 	p.sample("ferry_build_info", 1,
 		"version", m.cfg.Version, "revision", m.cfg.Revision, "goversion", m.cfg.GoVersion)
 	p.flush(w)
 }
 
-// page is a piece of the text format that is being written.
+// page is a part of the output.
 type page struct{ bytes.Buffer }
 
-// flush writes the page. The error is the reader's own, who has gone away.
+// flush writes the page. It ignores errors: the client has disconnected.
 func (p *page) flush(w io.Writer) { _, _ = w.Write(p.Bytes()) }
+
+// The types of metrics.
+const (
+	gauge     = "gauge"
+	counter   = "counter"
+	histogram = "histogram"
+)
+
+// family begins a metric; its samples follow.
+func (p *page) family(name, kind, help string) {
+	fmt.Fprintf(p, "# HELP %s %s\n# TYPE %s %s\n", name, help, name, kind)
+}
+
+// sample writes one value with labels, given as names and values in turn.
+func (p *page) sample(name string, value uint64, labels ...string) {
+	p.WriteString(name)
+	p.labels(labels)
+	p.WriteByte(' ')
+	p.WriteString(strconv.FormatUint(value, 10))
+	p.WriteByte('\n')
+}
+
+// seconds writes one value that is a time.
+func (p *page) seconds(name string, value float64, labels ...string) {
+	p.WriteString(name)
+	p.labels(labels)
+	fmt.Fprintf(p, " %g\n", value)
+}
+
+// single writes a metric that has one value and no labels.
+func (p *page) single(name, kind, help string, value uint64) {
+	p.family(name, kind, help)
+	p.sample(name, value)
+}
+
+// escape escapes the values of labels for the text format.
+var escape = strings.NewReplacer(`\`, `\\`, `"`, `\"`, "\n", `\n`)
+
+func (p *page) labels(pairs []string) {
+	if len(pairs) == 0 {
+		return
+	}
+	for i := 0; i < len(pairs); i += 2 {
+		p.WriteByte("{,"[min(i, 1)])
+		p.WriteString(pairs[i])
+		p.WriteString(`="`)
+		_, _ = escape.WriteString(p, pairs[i+1])
+		p.WriteByte('"')
+	}
+	p.WriteByte('}')
+}

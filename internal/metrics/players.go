@@ -8,8 +8,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/quota"
 )
 
-// Players are the counts of who may play and who hears of it, by the settings in
-// force. What these do not ask for is nil, and its metrics are not shown.
+// Players are the counts of authentication, admission, webhooks and quotas. Parts that
+// are not configured are nil, and their metrics are not shown.
 type Players struct {
 	Identity  *identity.Stats
 	Admission *hooks.AdmissionStats
@@ -17,7 +17,7 @@ type Players struct {
 	Quota     *quota.Stats
 }
 
-// writePlayers writes what became of tokens, questions, events and quotas.
+// writePlayers writes the counts of tokens, admission requests, events and quotas.
 func (m *Metrics) writePlayers(w io.Writer) {
 	st := m.cfg.Players()
 	var p page
@@ -37,38 +37,38 @@ func (m *Metrics) writePlayers(w io.Writer) {
 }
 
 func (p *page) identity(st *identity.Stats) {
-	p.family("ferry_jwks_fetches_total", counter, "Fetches of issuers' keys.")
+	p.family("ferry_jwks_fetches_total", counter, "Fetches of JWKS documents.")
 	p.sample("ferry_jwks_fetches_total", st.Fetches-min(st.Failures, st.Fetches), "result", "ok")
 	p.sample("ferry_jwks_fetches_total", st.Failures, "result", "failed")
-	p.family("ferry_jwks_documents", gauge, "Documents of issuers' keys: up to date, of before since the last fetch failed, and never had.")
+	p.family("ferry_jwks_documents", gauge, "JWKS documents by state: fresh, stale because the last fetch failed, or missing because no fetch has succeeded.")
 	p.sample("ferry_jwks_documents", count(st.Documents-st.Keyless-st.Stale), "state", "fresh")
 	p.sample("ferry_jwks_documents", count(st.Stale), "state", "stale")
 	p.sample("ferry_jwks_documents", count(st.Keyless), "state", "missing")
 }
 
 func (p *page) admission(st *hooks.AdmissionStats) {
-	p.family("ferry_admission_questions_total", counter, "Reservations about which the operator's program had to be asked, by its answer; unanswered without one, unasked while it rests.")
+	p.family("ferry_admission_questions_total", counter, "Admission requests by response: unanswered without a valid one, unasked while the circuit breaker is open.")
 	p.sample("ferry_admission_questions_total", st.Allowed, "answer", "allowed")
 	p.sample("ferry_admission_questions_total", st.Denied, "answer", "denied")
-	p.sample("ferry_admission_questions_total", st.Unanswered, "answer", "unanswered")
-	p.sample("ferry_admission_questions_total", st.Unasked, "answer", "unasked")
-	p.single("ferry_admission_resting", gauge, "1 while the program is not asked, since it failed too often.", truth(st.Resting))
+	p.sample("ferry_admission_questions_total", st.Failed, "answer", "unanswered")
+	p.sample("ferry_admission_questions_total", st.Skipped, "answer", "unasked")
+	p.single("ferry_admission_resting", gauge, "1 while the circuit breaker of the admission program is open.", boolGauge(st.BreakerOpen))
 }
 
 func (p *page) webhooks(st *hooks.WebhookStats) {
-	p.single("ferry_webhook_sent_total", counter, "Events that the operator's program has heard.", st.Sent)
+	p.single("ferry_webhook_sent_total", counter, "Events that the receiver acknowledged.", st.Sent)
 	p.single("ferry_webhook_retried_total", counter, "Attempts to send an event after the first.", st.Retried)
-	p.family("ferry_webhook_dropped_total", counter, "Events that were dropped: since too many waited, or after the last attempt.")
+	p.family("ferry_webhook_dropped_total", counter, "Events that were dropped, by reason: the queue was full, or all attempts failed.")
 	p.sample("ferry_webhook_dropped_total", st.Full, "reason", "full")
 	p.sample("ferry_webhook_dropped_total", st.Failed, "reason", "failed")
-	p.single("ferry_webhook_waiting", gauge, "Events that wait to be sent.", count(st.Waiting))
+	p.single("ferry_webhook_waiting", gauge, "Events in the queue.", count(st.Waiting))
 }
 
 func (p *page) quota(st *quota.Stats) {
-	p.family("ferry_quota_refused_total", counter, "Reservations beyond what their project may use, by the limit.")
+	p.family("ferry_quota_refused_total", counter, "Reservations that a quota refused, by limit.")
 	for r := range quota.NumRefusals {
 		limit := r.String()
 		p.sample("ferry_quota_refused_total", st.Refused[r], "limit", limit)
 	}
-	p.single("ferry_quota_unknown_total", counter, "Reservations that were let in, since nobody could say what their project uses.", st.Unknown)
+	p.single("ferry_quota_unknown_total", counter, "Reservations that were admitted because the usage of their project was unknown.", st.Unknown)
 }

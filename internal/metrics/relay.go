@@ -7,30 +7,30 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// writeRelay writes the counts of the data plane, all of one moment.
+// writeRelay writes a snapshot of the counts of the data plane.
 func (m *Metrics) writeRelay(w io.Writer) {
 	st := m.cfg.Stats()
 	var p page
-	p.single("ferry_allocations", gauge, "Allocations that live, bound or not.", count(st.Allocations))
+	p.single("ferry_allocations", gauge, "Live allocations, bound or not.", count(st.Allocations))
 	p.single("ferry_bound", gauge, "Allocations that are bound to an endpoint.", count(st.Bound))
-	p.single("ferry_seats", gauge, "Seats that are promised: one for each host and one for each player that it asked for.", count(st.Seats))
+	p.single("ferry_seats", gauge, "Reserved seats: one for each host and one for each of its maxConnections.", count(st.Seats))
 	p.single("ferry_links", gauge, "Open links between a player and its host.", count(st.Links))
 
-	p.family("ferry_datagrams_total", counter, "Datagrams received and handled, and sent.")
+	p.family("ferry_datagrams_total", counter, "Datagrams received and sent.")
 	p.sample("ferry_datagrams_total", st.Received, "direction", "in")
 	p.sample("ferry_datagrams_total", st.Sent, "direction", "out")
 	p.family("ferry_bytes_total", counter, "Bytes of those datagrams, without UDP and IP headers.")
 	p.sample("ferry_bytes_total", st.ReceivedBytes, "direction", "in")
 	p.sample("ferry_bytes_total", st.SentBytes, "direction", "out")
-	p.single("ferry_send_failed_total", counter, "Datagrams that the kernel did not take.", st.SendFailed)
+	p.single("ferry_send_failed_total", counter, "Datagrams that the kernel did not accept.", st.SendFailed)
 	p.single("ferry_kernel_drops_total", counter, "Datagrams that the kernel dropped because a receive queue was full.", st.KernelDrops)
 
-	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the run before that came back.", st.Rebuilt)
-	p.single("ferry_brake_engaged", gauge, "1 while nobody expires, since the fault may be the relay's own.", truth(st.ExpiryPaused))
-	p.single("ferry_brake_holds_total", counter, "Times in which nobody was let expire.", st.ExpiryPauses)
-	p.single("ferry_stalls_total", counter, "Times in which the process stood still for more than a second.", st.Stalls)
-	p.single("ferry_workers_under_load", gauge, "Workers that hold each source prefix to its share.", count(st.WorkersUnderLoad))
-	p.single("ferry_draining", gauge, "1 while no new allocations are taken, before the end.", truth(st.Draining))
+	p.single("ferry_recovery_rebuilt_total", counter, "Allocations of the previous run that were restored.", st.Rebuilt)
+	p.single("ferry_brake_engaged", gauge, "1 while expiry is paused, because the fault may be on the side of the relay.", boolGauge(st.ExpiryPaused))
+	p.single("ferry_brake_holds_total", counter, "Times that expiry was paused.", st.ExpiryPauses)
+	p.single("ferry_stalls_total", counter, "Times that the process stalled for more than a second.", st.Stalls)
+	p.single("ferry_workers_under_load", gauge, "Workers that limit each source prefix to its share.", count(st.WorkersUnderLoad))
+	p.single("ferry_draining", gauge, "1 while the relay drains and accepts no new allocations.", boolGauge(st.Draining))
 
 	p.outcomes(&st)
 	p.batches(&st)
@@ -38,21 +38,20 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.flush(w)
 }
 
-// count makes a gauge of a number of things.
+// count returns n as the value of a gauge.
 func count(n int) uint64 { return uint64(max(n, 0)) }
 
-// truth makes a gauge of what is so or not.
-func truth(b bool) uint64 {
+// boolGauge returns 1 for true and 0 for false.
+func boolGauge(b bool) uint64 {
 	if b {
 		return 1
 	}
 	return 0
 }
 
-// outcomes writes what became of the datagrams: those that something was done
-// about, and those that were dropped.
+// outcomes writes the handled and the dropped datagrams.
 func (p *page) outcomes(st *engine.Stats) {
-	p.family("ferry_outcomes_total", counter, "Datagrams that were relayed or answered, by what was done.")
+	p.family("ferry_outcomes_total", counter, "Datagrams that were relayed or answered, by outcome.")
 	for o := range engine.NumOutcomes {
 		if !o.Dropped() {
 			p.sample("ferry_outcomes_total", st.Outcomes[o], "outcome", o.String())
@@ -87,4 +86,56 @@ func (p *page) workers(rows []engine.WorkerStats) {
 	for i, row := range rows {
 		p.sample("ferry_worker_received_total", row.Received, "worker", strconv.Itoa(i))
 	}
+}
+
+// Process is a snapshot of the counts of the process.
+type Process struct {
+	// MaxAllocations is the maximum number of allocations.
+	MaxAllocations int
+	// Awaited is the number of allocations of the previous run that may still be
+	// restored, Lost the number of those that were not.
+	Awaited int
+	Lost    uint64
+	// Storing is set while the state file accepts writes.
+	Storing bool
+	// ForeignSockets is the number of sockets of other processes on the UDP port.
+	ForeignSockets int
+	// MemoryLimit is in bytes, 0 if unknown. While MemoryTight is set allocations are
+	// refused; MemoryRefused counts them.
+	MemoryLimit   int64
+	MemoryTight   bool
+	MemoryRefused uint64
+	// RefusedTotal and RefusedAddress count connections to the API that were closed
+	// because of the total limit and the limit of one address.
+	RefusedTotal, RefusedAddress uint64
+	// RefusedHeader counts connections of a proxy that did not begin with a PROXY
+	// header.
+	RefusedHeader uint64
+}
+
+// writeCapacity writes the counts of the process that belong to a relay.
+func (m *Metrics) writeCapacity(w io.Writer) {
+	st := m.cfg.Process()
+	var p page
+	p.single("ferry_max_allocations", gauge, "Maximum number of allocations.", count(st.MaxAllocations))
+	p.single("ferry_recovery_awaited", gauge, "Allocations of the previous run that may still be restored.", count(st.Awaited))
+	p.single("ferry_recovery_lost_total", counter, "Allocations of the previous run that were not restored.", st.Lost)
+	p.single("ferry_ledger_storing", gauge, "1 while the state file accepts writes.", boolGauge(st.Storing))
+	p.single("ferry_foreign_sockets", gauge, "Sockets of other processes on the UDP port.", count(st.ForeignSockets))
+
+	p.single("ferry_memory_limit_bytes", gauge, "Memory limit of the process in bytes; 0 if unknown.", count(int(st.MemoryLimit)))
+	p.single("ferry_memory_short", gauge, "1 while allocations are refused because memory is short.", boolGauge(st.MemoryTight))
+	p.family("ferry_allocations_refused_total", counter, "Allocations that were refused by this process, by reason.")
+	p.sample("ferry_allocations_refused_total", st.MemoryRefused, "reason", "memory")
+	p.flush(w)
+}
+
+func (m *Metrics) writeProcess(w io.Writer) {
+	st := m.cfg.Process()
+	var p page
+	p.family("ferry_http_connections_refused_total", counter, "Connections to the API that were closed unread, by reason: a limit, or a missing PROXY header.")
+	p.sample("ferry_http_connections_refused_total", st.RefusedTotal, "reason", "total")
+	p.sample("ferry_http_connections_refused_total", st.RefusedAddress, "reason", "address")
+	p.sample("ferry_http_connections_refused_total", st.RefusedHeader, "reason", "proxy_header")
+	p.flush(w)
 }

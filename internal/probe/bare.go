@@ -67,7 +67,7 @@ func (b *bare) turn(now time.Time) error {
 	b.receive()
 	b.Update()
 	for ev, ok := b.NextEvent(); ok; ev, ok = b.NextEvent() {
-		b.tell(ev)
+		b.printEvent(ev)
 	}
 	if b.ended != nil {
 		return b.ended
@@ -105,8 +105,8 @@ func (b *bare) flush() {
 	b.link.Flush()
 }
 
-// tell prints an event.
-func (b *bare) tell(ev utp.Event) {
+// printEvent prints an event.
+func (b *bare) printEvent(ev utp.Event) {
 	l := Line{Event: "state", Connection: fmt.Sprint("#", ev.Conn), State: ev.Kind.String()}
 	if at, ok := b.Remote(ev.Conn); ok {
 		l.Address = at.String()
@@ -129,7 +129,7 @@ func (b *bare) tell(ev utp.Event) {
 	b.out.print(l)
 }
 
-// payload shows what came with a request or an accept.
+// payload adds the payload of a connection request or accept to a line.
 func (b *bare) payload(l *Line, data []byte) {
 	if len(data) > 0 {
 		l.Data, l.Bytes, l.Head = "payload", len(data), head(data)
@@ -182,7 +182,7 @@ func totalOf(t utp.Stats) Stats {
 	return s
 }
 
-// close says goodbye as often as the transport repeats it.
+// close disconnects all connections, with the repetitions of the transport.
 func (b *bare) close() error {
 	for _, id := range b.conns {
 		b.Disconnect(id)
@@ -196,5 +196,5 @@ func (b *bare) close() error {
 	return b.link.Close()
 }
 
-// maxFarewells is more often than the transport repeats a goodbye.
+// maxFarewells is above the repetitions of a disconnect message.
 const maxFarewells = 10

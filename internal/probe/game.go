@@ -50,10 +50,10 @@ func (g *game) turn(now time.Time) error {
 	g.tick++
 	err := g.Update(now)
 	for _, ev := range g.ConnectionEventsForTick() {
-		g.tell(ev)
+		g.handleEvent(ev)
 	}
 	for c := range g.Conns() {
-		g.play(c)
+		g.exchange(c)
 	}
 	if err == nil {
 		g.Flush()
@@ -61,8 +61,8 @@ func (g *game) turn(now time.Time) error {
 	return err
 }
 
-// tell prints an event, and does what is due then.
-func (g *game) tell(ev netcode.ConnectionEvent) {
+// handleEvent prints an event and reacts to it.
+func (g *game) handleEvent(ev netcode.ConnectionEvent) {
 	l := Line{Event: "state", Connection: g.name(ev.Conn), State: ev.State.String(), NetworkID: int32(ev.NetworkID)}
 	if at, ok := ev.Conn.Remote(); ok {
 		l.Address = at.String()
@@ -95,8 +95,8 @@ func (g *game) name(c netcode.Conn) string {
 	return g.names[c]
 }
 
-// play is what a connection has brought, and what it gets.
-func (g *game) play(c netcode.Conn) {
+// exchange reads the messages of a connection and sends its own.
+func (g *game) exchange(c netcode.Conn) {
 	for r := range c.RPCs() {
 		v, ok := g.hello.From(r)
 		if !ok {
@@ -104,7 +104,7 @@ func (g *game) play(c netcode.Conn) {
 		}
 		g.out.print(Line{Event: "data", Connection: g.name(c), Data: "hello", Bytes: len(v), Head: head(v)})
 		if g.o.serves() {
-			_ = c.Approve() // An error only says that nobody asked for it.
+			_ = c.Approve() // an error means that approval was not requested
 		}
 	}
 	if g.o.Send == 0 || c.State() != netcode.StateConnected {
@@ -155,7 +155,7 @@ func (g *game) total() Stats {
 	return totalOf(g.Driver.Stats().Transport)
 }
 
-// close says goodbye, and gives a simulated network no time to lose it.
+// close disconnects all connections, without losses of the simulated network.
 func (g *game) close() error {
 	if sim, ok := g.Link().(*netsim.Sim); ok {
 		_, _ = sim.SetIn(netsim.Params{}), sim.SetOut(netsim.Params{})

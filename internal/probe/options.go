@@ -32,7 +32,7 @@ type Options struct {
 	Region string // for Host; empty lets the server choose
 
 	Speak       Dialect
-	Approve     bool  // a server of Netcode lets in only who says hello
+	Approve     bool  // a server of Netcode requires approval
 	GameVersion int32 // of Netcode
 	// Send is how many bytes each side sends per tick: commands and snapshots
 	// of Netcode, messages on Pipeline otherwise. 0 sends nothing.

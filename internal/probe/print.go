@@ -9,8 +9,7 @@ import (
 	"time"
 )
 
-// Line is what happened, one per line of output. In JSON a field that says
-// nothing is left out.
+// Line is an event, one per line of output. JSON omits empty fields.
 type Line struct {
 	Seconds float64 `json:"seconds"` // since the start
 	Event   string  `json:"event"`   // listening, connecting, state, data, stats, end
@@ -34,7 +33,7 @@ type Line struct {
 	Error string `json:"error,omitempty"`
 }
 
-// Stats is what a connection, or with Peers the whole probe, has counted.
+// Stats are the counters of a connection or, with Peers, of the whole probe.
 type Stats struct {
 	Peers      int     `json:"peers,omitempty"` // connections now
 	RTT        float64 `json:"rtt_ms,omitempty"`

@@ -13,9 +13,9 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/netsim"
 )
 
-// ErrNobody is the verdict on a client that was never connected, and on a server
+// ErrNeverConnected is the verdict on a client that was never connected, and on a server
 // with Once that nobody connected to.
-var ErrNobody = errors.New("probe: there never was a connection")
+var ErrNeverConnected = errors.New("probe: there never was a connection")
 
 // side is a server or a client in one of the dialects.
 type side interface {
@@ -79,14 +79,14 @@ type probing struct {
 	out  *printer
 	sim  *netsim.Sim
 
-	connected bool // somebody was, once
-	told      time.Time
+	connected bool // there was a connection
+	reported  time.Time
 }
 
 func (p *probing) run(ctx context.Context) error {
 	t := time.NewTicker(time.Second / time.Duration(p.TickRate))
 	defer t.Stop()
-	p.told = time.Now()
+	p.reported = time.Now()
 	for {
 		now := time.Now()
 		if err := p.side.turn(now); err != nil {
@@ -95,10 +95,10 @@ func (p *probing) run(ctx context.Context) error {
 		connecting, connected := p.side.peers()
 		p.connected = p.connected || connected > 0
 		if (p.Once || !p.serves()) && connecting+connected == 0 && (p.connected || !p.serves()) {
-			return p.verdict()
+			return p.result()
 		}
-		if p.Options.Stats > 0 && now.Sub(p.told) >= p.Options.Stats {
-			p.told = now
+		if p.Options.Stats > 0 && now.Sub(p.reported) >= p.Options.Stats {
+			p.reported = now
 			p.report()
 		}
 		if p.out.err != nil {
@@ -106,16 +106,16 @@ func (p *probing) run(ctx context.Context) error {
 		}
 		select {
 		case <-ctx.Done():
-			return p.verdict()
+			return p.result()
 		case <-t.C:
 		}
 	}
 }
 
-// verdict is what a probe that has run its time came to.
-func (p *probing) verdict() error {
+// result returns the result of a probe at its end.
+func (p *probing) result() error {
 	if !p.connected && (p.Once || !p.serves()) {
-		return ErrNobody
+		return ErrNeverConnected
 	}
 	return nil
 }

@@ -19,7 +19,7 @@ const (
 	allocationsName = "allocations"
 	sessionsName    = "sessions"
 	tempName        = identityName + keyfile.Suffix
-	// mountName is what a freshly made file system brings along.
+	// mountName is in the root of a new file system.
 	mountName = "lost+found"
 )
 
@@ -57,14 +57,14 @@ func (d *Dir) Allocations() string { return filepath.Join(d.path, allocationsNam
 // restart. Package statefile makes and reads it.
 func (d *Dir) Sessions() string { return filepath.Join(d.path, sessionsName) }
 
-// Open takes the directory at path for this process, and makes it and the
-// identity on first use, which it tells the logger. Errors wrap ErrInUse,
+// Open locks the directory at path for this process. On first use it creates the
+// directory and the identity, and logs that. Errors wrap ErrInUse,
 // ErrPermissions, ErrForeign or ErrDamaged, or are the system's.
 func Open(path string, log *slog.Logger) (*Dir, error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	if err := private(path, 0o002); err != nil {
+	if err := checkPrivate(path, 0o002); err != nil {
 		return nil, err
 	}
 	lock, err := takeLock(filepath.Join(path, lockName))
@@ -81,7 +81,7 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 	return d, nil
 }
 
-// Close lets other processes have the directory.
+// Close unlocks the directory.
 func (d *Dir) Close() error { return d.lock.Close() }
 
 func (d *Dir) load(path string) error {
@@ -107,7 +107,7 @@ func readIdentity(name string) ([]byte, error) {
 	if !info.Mode().IsRegular() || info.Size() > maxIdentity {
 		return nil, fmt.Errorf("state: %s %w", name, ErrDamaged)
 	}
-	if err := private(name, 0o077); err != nil {
+	if err := checkPrivate(name, 0o077); err != nil {
 		return nil, err
 	}
 	file, err := os.ReadFile(name)
@@ -118,7 +118,7 @@ func readIdentity(name string) ([]byte, error) {
 }
 
 func (d *Dir) create(path string) error {
-	if err := unused(path); err != nil {
+	if err := checkEmpty(path); err != nil {
 		return err
 	}
 	identity, err := NewIdentity()
@@ -132,9 +132,9 @@ func (d *Dir) create(path string) error {
 	return nil
 }
 
-// unused returns nil for a directory that holds nothing of anybody's. A
-// temporary file is the trace of a first start that was cut short.
-func unused(path string) error {
+// checkEmpty returns nil for a directory without other files. A temporary file is left
+// by an interrupted first start.
+func checkEmpty(path string) error {
 	entries, err := os.ReadDir(path)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
@@ -149,9 +149,9 @@ func unused(path string) error {
 	return nil
 }
 
-// private refuses a file that grants one of the permission bits in others.
-// Windows has access lists instead, of which the bits say nothing.
-func private(path string, others fs.FileMode) error {
+// checkPrivate returns ErrPermissions for a file that grants one of the permission bits
+// in others. Windows uses access lists instead, which the bits do not show.
+func checkPrivate(path string, others fs.FileMode) error {
 	info, err := os.Stat(path)
 	if err != nil {
 		return fmt.Errorf("state: %w", err)

@@ -1,17 +1,16 @@
-// Package state keeps the identity of a relay in a directory of its own: the id
-// and the master key, from which every key of its allocations is derived.
+// Package state keeps the identity of a relay in a directory: the id and the master key,
+// from which the keys of its allocations are derived.
 //
-// It owns what must outlive the process. The directory holds
+// The directory contains
 //
 //	identity    id, master key and a checksum, mode 0600, written once
 //	lock        held while a process uses the directory, with its process id
 //	allocations what a restart must know of each allocation, see internal/statefile
 //	sessions    the DTLS sessions that go on after a restart, see internal/statefile
 //
-// The identity is one file, so that there is never half of one, and it comes
-// into being complete or not at all: it is written to a temporary name, synced,
-// renamed, and the directory is synced. Nothing is ever repaired: what is
-// damaged, missing next to other files, or readable by others is an error,
-// because a relay that silently takes a new key cuts off every match that is
-// under way, and one that goes on with a key that others know protects nobody.
+// The identity is one file, which is either complete or absent: it is written to a
+// temporary name, synced and renamed, and the directory is synced. Nothing is repaired.
+// An identity that is damaged, missing next to other files, or readable by other users is
+// an error: a relay with a new key would end every match, and a relay with a known key
+// would protect none.
 package state

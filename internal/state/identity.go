@@ -11,13 +11,13 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// Identity is who a relay is. The master key prints as "[redacted]".
+// Identity is the id and the master key of a relay. The key prints as "[redacted]".
 type Identity struct {
 	Relay  alloc.RelayID
 	Master alloc.MasterKey
 }
 
-// NewIdentity draws an identity: a random UUID and 32 random bytes.
+// NewIdentity returns a new identity: a random UUID and 32 random bytes.
 func NewIdentity() (Identity, error) {
 	id, err := alloc.NewRelayID()
 	if err != nil {

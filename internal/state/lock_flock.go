@@ -10,13 +10,12 @@ import (
 	"syscall"
 )
 
-// takeLock locks the file at path until it is closed or the process ends,
-// however it ends. The file stays: removing it would let two processes lock two
+// takeLock locks the file at path until it is closed or the process ends. The file stays: removing it would let two processes lock two
 // files of one name.
 func takeLock(path string) (*os.File, error) {
 	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
 	if errors.Is(err, syscall.EROFS) {
-		// A disk that has become read-only must not keep a relay from coming back.
+		// A relay must restart even if its disk has become read-only.
 		f, err = os.Open(path)
 	}
 	if err != nil {
@@ -31,13 +30,13 @@ func takeLock(path string) (*os.File, error) {
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
 	}
-	leaveName(f)
+	writeProcessID(f)
 	return f, nil
 }
 
-// leaveName writes the process id into the lock, for whoever finds it held.
-// The lock holds without it, so that a full disk does no harm.
-func leaveName(f *os.File) {
+// writeProcessID writes the process id into the lock file, for the error of another
+// process. It ignores errors, since the lock does not need the id.
+func writeProcessID(f *os.File) {
 	if f.Truncate(0) == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
@@ -47,7 +46,7 @@ func holder(f *os.File) string {
 	var text [32]byte
 	n, err := f.Read(text[:])
 	if err != nil {
-		return "" // It could not leave its name.
+		return "" // the id could not be written
 	}
 	return " with id " + strings.TrimSpace(string(text[:n]))
 }

@@ -93,6 +93,7 @@ const (
 	goleak = "go.uber.org/goleak"
 
 	goredis   = "github.com/redis/go-redis/v9"
+	gobreaker = "github.com/sony/gobreaker/v2"
 	websocket = "github.com/coder/websocket"
 )
 
@@ -118,10 +119,10 @@ var rules = []rule{
 	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
 	{"internal/fleet", []string{"alloc", "internal/joincode", "proto"}, nil, "placement of matches on relays"},
 	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "a store knows codes and ids"},
-	{"internal/store/redis", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, []string{goredis}, "only a fleet needs Redis"},
+	{"internal/store/redis", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, []string{goredis, gobreaker}, "only a fleet needs Redis"},
 	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "proto"}, nil, "the call from an API process to a relay"},
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
-	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, nil, "calls to the operator's own programs"},
+	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, []string{gobreaker}, "calls to the operator's own programs"},
 	{"internal/quota", []string{"alloc"}, nil, "what a project may use; the engine counts it"},
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
 	{"internal/testkit", nil, nil, "what tests of every package need"},

@@ -465,7 +465,7 @@ var rules = []mutant{
 		in:   "internal/hooks",
 		old:  `if a.cfg.FailOpen {`,
 		now:  `if true {`,
-		by:   killer{"./internal/hooks", "TestAnswers", ""},
+		by:   killer{"./internal/hooks", "TestResponses", ""},
 	},
 	{
 		rule: "admin: a configured token is required",

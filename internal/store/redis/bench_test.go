@@ -12,7 +12,7 @@ import (
 // BenchmarkStore measures calls one after the other, on the loopback.
 func BenchmarkStore(b *testing.B) {
 	server := redistest.Start(b)
-	s := open(b, Config{URL: server.URL, Timeout: patient})
+	s := open(b, Config{URL: server.URL, Timeout: testTimeout})
 	node, held := relayOf(1, 1000)
 	home := homeAt(node)
 	node.Seats = 1000
@@ -63,7 +63,7 @@ func BenchmarkStore(b *testing.B) {
 // does each second.
 func BenchmarkNodes(b *testing.B) {
 	server := redistest.Start(b)
-	s := open(b, Config{URL: server.URL, Timeout: patient})
+	s := open(b, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range 1000 {
 		node, _ := relayOf(1, 0)
 		node.Relay[14], node.Relay[15] = byte(n>>8), byte(n)

@@ -1,63 +1,88 @@
 package redisstore
 
 import (
+	"context"
+	"errors"
 	"testing"
+	"testing/synctest"
 	"time"
 )
 
-// enter asks for leave and expects whether it is given, and whether as a probe.
-func enter(t *testing.T, b *breaker, now time.Time, given, probe bool) ticket {
-	t.Helper()
-	got, ok := b.enter(now)
-	if ok != given || got.probe != probe {
-		t.Fatalf("enter = %+v, %v; want a probe: %v, leave: %v", got, ok, probe, given)
-	}
-	return got
-}
-
+// TestBreaker checks that the breaker opens after consecutive failures only, sends one
+// call at a time after its timeout, and closes when one of these succeeds.
 func TestBreaker(t *testing.T) {
-	t.Parallel()
-	b := breaker{failures: 3}
-	now := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
-	call := func(v verdict) (open, changed bool) {
-		t.Helper()
-		return b.leave(enter(t, &b, now, true, false), v, now)
-	}
-	// It takes three in a row; what a caller abandons does not count either way.
-	for _, v := range []verdict{unanswered, unanswered, answered, unanswered, abandoned, unanswered} {
-		if open, _ := call(v); open {
-			t.Fatal("open after two failures in a row")
+	synctest.Test(t, func(t *testing.T) {
+		s, err := New(Config{URL: "redis://127.0.0.1:1"})
+		if err != nil {
+			t.Fatal(err)
 		}
-	}
-	late := enter(t, &b, now, true, false)
-	if open, changed := call(unanswered); !open || !changed {
-		t.Fatal("not open after three failures in a row")
-	}
-	// Calls that were under way change nothing.
-	if open, changed := b.leave(late, answered, now); !open || changed {
-		t.Fatal("a call from before has closed it")
-	}
-	enter(t, &b, now, false, false)
-	enter(t, &b, now.Add(probeEvery/2-1), false, false)
-	now = now.Add(probeEvery)
-	probe := enter(t, &b, now, true, true)
-	enter(t, &b, now.Add(time.Hour), false, false) // One at a time.
-	if open, changed := b.leave(probe, unanswered, now); !open || changed {
-		t.Fatal("a probe without an answer has closed it")
-	}
-	enter(t, &b, now.Add(probeEvery/2-1), false, false)
-	now = now.Add(probeEvery)
-	// A caller that leaves while it probes makes room for another at once.
-	b.leave(enter(t, &b, now, true, true), abandoned, now)
-	if open, changed := b.leave(enter(t, &b, now, true, true), answered, now); open || !changed {
-		t.Fatal("a probe with an answer has not closed it")
-	}
-	// It begins to count anew.
-	call(unanswered)
-	if open, _ := call(unanswered); open {
-		t.Fatal("open after two failures")
-	}
-	if open, opened, closed, refused := b.stats(); open || opened != 1 || closed != 1 || refused != 4 {
-		t.Errorf("stats: %v, %d, %d, %d", open, opened, closed, refused)
-	}
+		defer s.Close()
+		lost := errors.New("connection lost")
+		succeed := func(context.Context) error { return nil }
+		fail := func(context.Context) error { return lost }
+		gone, cancel := context.WithCancel(t.Context())
+		cancel()
+		call := func(ctx context.Context, f func(context.Context) error) { _ = s.do(ctx, "test", f) }
+		want := func(what string, open bool, calls, refused uint64) {
+			t.Helper()
+			if st := s.Stats(); st.Open != open || st.Calls != calls || st.Refused != refused {
+				t.Fatalf("%s: %+v, want open %v, %d calls, %d refused", what, st, open, calls, refused)
+			}
+		}
+
+		for range failuresAlone - 1 {
+			call(t.Context(), fail)
+		}
+		call(t.Context(), succeed)
+		for range failuresAlone - 2 {
+			call(t.Context(), fail)
+		}
+		call(gone, fail) // a call that its caller cancelled does not count
+		call(t.Context(), fail)
+		calls := uint64(2*failuresAlone - 1 + 1)
+		want("one failure fewer than open the breaker", false, calls, 0)
+
+		early, release := make(chan struct{}), make(chan struct{})
+		go call(t.Context(), func(context.Context) error {
+			close(early)
+			<-release
+			return nil
+		})
+		<-early
+		call(t.Context(), fail)
+		calls += 2
+		want("enough failures", true, calls, 0)
+		close(release)
+		synctest.Wait()
+		want("a call from before has succeeded", true, calls, 0)
+
+		call(t.Context(), succeed)
+		time.Sleep(probeInterval/2 - 1)
+		call(t.Context(), succeed)
+		want("before the timeout", true, calls, 2)
+		time.Sleep(probeInterval/2 + 2)
+		call(t.Context(), func(context.Context) error {
+			time.Sleep(time.Millisecond)
+			call(t.Context(), succeed)
+			return lost
+		})
+		calls++
+		want("one call at a time, which failed", true, calls, 3)
+		time.Sleep(probeInterval/2 - 1)
+		call(t.Context(), succeed)
+		want("before the second timeout", true, calls, 4)
+		time.Sleep(probeInterval/2 + 2)
+		call(gone, fail)
+		call(t.Context(), succeed)
+		calls += 2
+		want("a success after a cancelled call", false, calls, 4)
+
+		for range failuresAlone - 1 {
+			call(t.Context(), fail)
+		}
+		want("a new count", false, calls+failuresAlone-1, 4)
+		if st := s.Stats(); st.Opened != 1 || st.Closed != 1 {
+			t.Errorf("opened %d times, closed %d times", st.Opened, st.Closed)
+		}
+	})
 }

@@ -4,60 +4,90 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// errOpen is what calls fail with while the breaker is open.
-var errOpen = fmt.Errorf("redisstore: the store has not answered lately and is not asked for a moment: %w", alloc.ErrStoreUnavailable)
+// probeInterval is the longest time until the breaker lets the next call through, and
+// half of it the shortest. Each process draws its own, so that processes which lost the
+// store together do not return together.
+const probeInterval = 400 * time.Millisecond
 
-// do has call ask the store, within the time-out and by leave of the breaker.
-// A nil reply is no error. Any other error, also one that the server answered
-// with, says that the store cannot be used, and comes back as ErrStoreUnavailable:
-// no command here has an error for an answer.
+// errOpen is returned by calls while the breaker is open.
+var errOpen = fmt.Errorf("redisstore: the store did not answer recent calls and is not asked for a moment: %w", alloc.ErrStoreUnavailable)
+
+// errCallerGone is reported to the breaker for a call that its caller cancelled, which
+// says nothing about the store.
+var errCallerGone = errors.New("redisstore: the caller has cancelled")
+
+// newBreaker returns a circuit breaker that opens after that many consecutive failures.
+// While it is open one call at a time is let through, at intervals, and the first that
+// succeeds closes it.
+func (s *Store) newBreaker(failures uint32) *gobreaker.TwoStepCircuitBreaker[struct{}] {
+	return gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:     jitter(probeInterval),
+		ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= failures },
+		IsExcluded:  func(err error) bool { return errors.Is(err, errCallerGone) },
+		IsSuccessful: func(err error) bool {
+			if err != nil {
+				s.lastError = err
+			}
+			return err == nil
+		},
+		OnStateChange: func(_ string, from, to gobreaker.State) {
+			switch {
+			case from == gobreaker.StateClosed:
+				s.opened.Add(1)
+				s.logger.Warn("the store does not answer; calls that need it fail until it is back", "error", s.lastError)
+			case to == gobreaker.StateClosed:
+				s.closed.Add(1)
+				s.logger.Info("the store answers again")
+			}
+		},
+	})
+}
+
+// isOpen reports whether the breaker is not closed.
+func (s *Store) isOpen() bool { return s.breaker.State() != gobreaker.StateClosed }
+
+// do runs call within the timeout if the breaker permits it. redis.Nil is not an error.
+// Any other error, including an error reply of the server, means that the store cannot be
+// used, since no command here returns one otherwise. The result then wraps
+// alloc.ErrStoreUnavailable.
 func (s *Store) do(ctx context.Context, what string, call func(context.Context) error) error {
-	leave, ok := s.breaker.enter(time.Now())
-	if !ok {
+	done, err := s.breaker.Allow()
+	if err != nil {
+		s.refused.Add(1)
 		return errOpen
 	}
 	s.calls.Add(1)
 	inner, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
-	err := call(inner)
-	if errors.Is(err, redis.Nil) {
+	if err = call(inner); errors.Is(err, redis.Nil) {
 		err = nil
 	}
-	v := answered
-	switch {
-	case err == nil:
-	case ctx.Err() != nil:
-		v = abandoned
-	default:
-		v = unanswered
-	}
-	if open, changed := s.breaker.leave(leave, v, time.Now()); changed {
-		s.tell(open, err)
-	}
 	if err == nil {
+		done(nil)
 		return nil
+	}
+	if ctx.Err() != nil {
+		done(errCallerGone)
+	} else {
+		done(err)
 	}
 	s.failed.Add(1)
 	return fmt.Errorf("redisstore: %s: %w: %w", what, alloc.ErrStoreUnavailable, err)
 }
 
-// tell logs that the breaker has opened or closed.
-func (s *Store) tell(open bool, err error) {
-	if open {
-		s.logger.Warn("store does not answer; calls that need it fail until it is back", "error", err)
-		return
-	}
-	s.logger.Info("store answers again")
-}
+// jitter returns a random duration between d/2 and d.
+func jitter(d time.Duration) time.Duration { return d/2 + rand.N(d/2+1) }
 
-// run runs one script and returns what it returned.
+// run runs one script and returns its result.
 func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (reply any, err error) {
 	err = s.do(ctx, what, func(ctx context.Context) error {
 		reply, err = sc.Run(ctx, s.client, keys, args...).Result()
@@ -66,7 +96,7 @@ func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []s
 	return reply, err
 }
 
-// number runs one script that returns a number.
+// number runs one script whose result is a number.
 func (s *Store) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
 	reply, err := s.run(ctx, what, sc, keys, args...)
 	if err != nil {
@@ -87,8 +117,8 @@ type invocation struct {
 	args   []any
 }
 
-// runAll runs many scripts in one go and returns what each returned. A server
-// that does not know a script, as after a restart, is sent those again in full.
+// runAll runs scripts in one pipeline and returns their results. Scripts that the
+// server does not know, as after a restart, are sent again with their text.
 func (s *Store) runAll(ctx context.Context, what string, all []invocation) ([]any, error) {
 	if len(all) == 0 {
 		return nil, nil
@@ -116,8 +146,8 @@ func (s *Store) runAll(ctx context.Context, what string, all []invocation) ([]an
 	return replies, err
 }
 
-// runInFull runs the scripts of all that have the given numbers, sending their
-// text, and writes down what they returned.
+// runInFull runs the scripts with the given indexes, sends their text, and stores their
+// results in replies.
 func (s *Store) runInFull(ctx context.Context, all []invocation, numbers []int, replies []any) error {
 	if len(numbers) == 0 {
 		return nil

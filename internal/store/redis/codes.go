@@ -11,14 +11,11 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// PutCode remembers code for host. It reports false, and changes nothing, when
-// the tenant has that code or the host has one. Errors: alloc.ErrStoreUnavailable,
-// after which the code may lead to host all the same for as long as HoldFor, and
-// alloc.ErrCodeMalformed.
-//
-// The code comes first and the host's entry second, each in a slot of its own.
-// A failure in between leaves a code that leads to its host and that no caller
-// got.
+// PutCode stores a code for host. It reports false, and changes nothing, if the tenant
+// has that code or the host has one. Errors: alloc.ErrStoreUnavailable, after which the
+// code may lead to host for up to HoldFor, and alloc.ErrCodeMalformed. The code is
+// stored before the host's entry, in another slot. A failure in between leaves a code
+// that leads to its host and that no caller knows.
 func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
@@ -43,7 +40,7 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 	return false, err
 }
 
-// HostOf returns the host that code leads to, or alloc.ErrCodeNotFound, or
+// HostOf returns the host of a code. Errors: alloc.ErrCodeNotFound,
 // alloc.ErrStoreUnavailable.
 func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	c, ok := canonical(t.Hash(), code)
@@ -71,12 +68,10 @@ func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, err
 	return host, nil
 }
 
-// CodeOf returns the code of host, or alloc.ErrCodeNotFound when it has none or
-// is of another tenant, or alloc.ErrStoreUnavailable.
-//
-// A code that the host's entry has and that leads nowhere was lost on the way,
-// and is put back; one that leads to another host by now was lost to that one,
-// and is taken out of the entry.
+// CodeOf returns the code of a host. Errors: alloc.ErrCodeNotFound if it has none or
+// belongs to another tenant, alloc.ErrStoreUnavailable. A code in the host's entry that
+// leads nowhere was lost and is restored; a code that leads to another host was lost to
+// that host and is removed from the entry.
 func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	text, err := s.codeOf(ctx, host)
 	if err != nil {
@@ -106,9 +101,8 @@ func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Allocatio
 	return "", s.releaseCode(ctx, c, host)
 }
 
-// restoreCode puts a code back that host has and that leads nowhere, and looks
-// whether host has it still: if it was forgotten meanwhile, nobody else would
-// take it back.
+// restoreCode restores a code that leads nowhere, and then checks that the host still
+// has it: if it was forgotten meanwhile, no other call would remove it.
 func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID) (string, error) {
 	stored, err := s.run(ctx, "put a join code back", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
@@ -140,14 +134,14 @@ func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.Allocati
 	return "", alloc.ErrCodeNotFound
 }
 
-// codeOf returns the code of host as its entry has it, empty if there is none.
+// codeOf returns the code in a host's entry, empty if there is none.
 func (s *Store) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
 	return s.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
 		return s.client.HGet(ctx, s.keys.host(host), "c")
 	})
 }
 
-// releaseCode takes a code out of the entry of a host to which it does not lead.
+// releaseCode removes a code from the entry of a host to which it does not lead.
 func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.AllocationID) error {
 	if _, err := s.run(ctx, "take a lost join code from its host", releaseCode,
 		[]string{s.keys.host(host)}, c.String()); err != nil {
@@ -156,13 +150,13 @@ func (s *Store) releaseCode(ctx context.Context, c hostCode, host proto.Allocati
 	return alloc.ErrCodeNotFound
 }
 
-// Codes returns how many codes the tenant has, or alloc.ErrStoreUnavailable.
+// Codes returns the number of codes of a tenant. Error: alloc.ErrStoreUnavailable.
 func (s *Store) Codes(ctx context.Context, t alloc.Tenant) (int, error) {
 	n, err := s.number(ctx, "count join codes", countCodes, []string{s.keys.codes(t.Hash())})
 	return int(n), err
 }
 
-// dropCode drops the code if it leads to host.
+// dropCode removes a code if it leads to host.
 func (s *Store) dropCode(c hostCode, host proto.AllocationID) invocation {
 	return invocation{
 		script: dropCode,
@@ -171,7 +165,7 @@ func (s *Store) dropCode(c hostCode, host proto.AllocationID) invocation {
 	}
 }
 
-// text returns what a command reads, empty if there is nothing.
+// text returns the string that a command reads, empty if there is none.
 func (s *Store) text(ctx context.Context, what string, get func(context.Context) *redis.StringCmd) (text string, err error) {
 	err = s.do(ctx, what, func(ctx context.Context) error {
 		text, err = get(ctx).Result()
@@ -180,22 +174,22 @@ func (s *Store) text(ctx context.Context, what string, get func(context.Context)
 	return text, err
 }
 
-// canonical returns a code of a tenant in upper case.
+// canonical returns a code in upper case.
 func canonical(tenant uint64, code string) (hostCode, bool) {
 	packed, ok := joincode.Pack(code)
 	return hostCode{tenant, joincode.Unpack(packed)}, ok
 }
 
-// luaNow is the time of the store in milliseconds.
+// luaNow sets now to the time of the store in milliseconds.
 const luaNow = `
 local t = redis.call('TIME')
 local now = t[1] * 1000 + math.floor(t[2] / 1000)
 `
 
-// luaCount puts a code that lasts until then on the list of its tenant, and
-// takes a few off that have ended: more than it puts, so that the list does not
-// grow, and few, so that no call takes long. KEYS[2] is the list, ARGV[2] how
-// long the code lasts, ARGV[3] the code. The list lasts as long as its last code.
+// luaCount adds a code to the list of its tenant, and removes up to 16 expired ones:
+// more than it adds, so that the list stays small, and few, so that no call is slow.
+// KEYS[2] is the list, ARGV[2] the lifetime of the code, ARGV[3] the code. The list
+// lives as long as its last code.
 const luaCount = luaNow + `
 local function count()
   local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
@@ -205,8 +199,8 @@ local function count()
 end
 `
 
-// putCode leads a code to a host if it leads nowhere: 1, or 0.
-// KEYS: code, list. ARGV: host, milliseconds, code.
+// putCode stores a code for a host unless the code exists, and returns 1, else 0. KEYS:
+// code, list. ARGV: host, milliseconds, code.
 var putCode = redis.NewScript(luaCount + `
 local v = ARGV[1] .. ':' .. string.format('%.0f', now)
 if not redis.call('SET', KEYS[1], v, 'NX', 'PX', ARGV[2]) then return 0 end
@@ -214,11 +208,10 @@ count()
 return 1
 `)
 
-// holdCode makes a code last that leads to a host, or leads it there if it
-// leads nowhere or to a host that is younger: 1, or 0 if the other is older. Of
-// a host that comes again the earliest time counts, for the way takes longer at
-// some times than at others. KEYS: code, list. ARGV: host, milliseconds, code,
-// age of the host in milliseconds.
+// holdCode renews a code of a host, or assigns it to the host if it leads nowhere or to
+// a younger host. It returns 1, or 0 if the other host is older. For a repeated host
+// the earliest time counts, since network delays vary. KEYS: code, list. ARGV: host,
+// milliseconds, code, age of the host in milliseconds.
 var holdCode = redis.NewScript(luaCount + `
 local since = math.max(now - ARGV[4], 0)
 local v = redis.call('GET', KEYS[1])
@@ -236,8 +229,8 @@ count()
 return 1
 `)
 
-// dropCode drops a code if it leads to the host: 1, or 0.
-// KEYS: code, list. ARGV: host, code.
+// dropCode removes a code if it leads to the host, and returns 1, else 0. KEYS: code,
+// list. ARGV: host, code.
 var dropCode = redis.NewScript(`
 local v = redis.call('GET', KEYS[1])
 if not v or string.match(v, '^([^:]+):') ~= ARGV[1] then return 0 end
@@ -246,7 +239,7 @@ redis.call('ZREM', KEYS[2], ARGV[2])
 return 1
 `)
 
-// countCodes returns how many codes of the list have not ended. KEYS: list.
+// countCodes returns the number of codes in the list that have not expired. KEYS: list.
 var countCodes = redis.NewScript(luaNow + `
 return redis.call('ZCOUNT', KEYS[1], '(' .. string.format('%.0f', now), '+inf')
 `)

@@ -1,6 +1,7 @@
 package redisstore
 
 import (
+	"cmp"
 	"crypto/tls"
 	"errors"
 	"fmt"
@@ -13,22 +14,22 @@ import (
 
 // The defaults of a [Config], and its limits.
 const (
-	// DefaultTimeout keeps the promise of the API that it answers 503 within
-	// 100 ms when the store is gone, with what is left for the rest of a call.
+	// DefaultTimeout leaves enough time for the API to answer 503 within 100 ms when
+	// the store is unavailable.
 	DefaultTimeout = 70 * time.Millisecond
-	// DefaultPoolSize is enough for tens of thousands of calls a second on one
-	// network, and a thousand relays of that size still fit into the 10,000
-	// clients that Redis takes, since an idle relay keeps one or two.
+	// DefaultPoolSize is enough for tens of thousands of calls per second on one
+	// network. A thousand relays of that size stay within the 10,000 clients of Redis,
+	// since an idle relay keeps one or two connections.
 	DefaultPoolSize = 16
 	// DefaultPrefix begins all keys.
 	DefaultPrefix = "ferry:"
-	// maxPrefix bounds the prefix: it is in memory once for each key.
+	// maxPrefix bounds the prefix in bytes, since each key contains it.
 	maxPrefix = 64
 )
 
-// How many calls in a row must fail until the breaker opens. In a cluster calls
-// go to shards that fail apart, and one of three that is gone must not close
-// the door to the others: 20 in a row happen by chance once in 10^9 calls.
+// The consecutive failures that open the breaker. The shards of a cluster fail
+// independently, and one of three must not block calls to the others: by chance 20
+// consecutive calls go to that one once in 10^9 calls.
 const (
 	failuresAlone   = 5
 	failuresCluster = 20
@@ -60,42 +61,17 @@ type Config struct {
 	Logger *slog.Logger
 }
 
-func (c Config) timeout() time.Duration {
-	if c.Timeout == 0 {
-		return DefaultTimeout
-	}
-	return c.Timeout
+// withDefaults returns c with zero fields set to their defaults.
+func (c Config) withDefaults() Config {
+	c.Timeout = cmp.Or(c.Timeout, DefaultTimeout)
+	c.HoldFor = cmp.Or(c.HoldFor, fleet.HoldFor)
+	c.PoolSize = cmp.Or(c.PoolSize, DefaultPoolSize)
+	c.Prefix = cmp.Or(c.Prefix, DefaultPrefix)
+	c.Logger = cmp.Or(c.Logger, slog.New(slog.DiscardHandler))
+	return c
 }
 
-func (c Config) holdFor() time.Duration {
-	if c.HoldFor == 0 {
-		return fleet.HoldFor
-	}
-	return c.HoldFor
-}
-
-func (c Config) poolSize() int {
-	if c.PoolSize == 0 {
-		return DefaultPoolSize
-	}
-	return c.PoolSize
-}
-
-func (c Config) prefix() string {
-	if c.Prefix == "" {
-		return DefaultPrefix
-	}
-	return c.Prefix
-}
-
-func (c Config) logger() *slog.Logger {
-	if c.Logger == nil {
-		return slog.New(slog.DiscardHandler)
-	}
-	return c.Logger
-}
-
-// validate returns the first thing that is wrong, with the field's name.
+// validate returns the first error, with the field's name.
 func (c Config) validate() error {
 	switch {
 	case c.URL == "":

@@ -12,17 +12,17 @@ import (
 	"github.com/redis/go-redis/v9/maintnotifications"
 )
 
-// keepAlive finds connections whose other end is gone without a word.
+// keepAlive detects connections whose other end has vanished.
 const keepAlive = 15 * time.Second
 
-// idleFor is how long a connection stays that nobody uses. A burst is over by
-// then, and firewalls that forget connections wait longer.
-const idleFor = 2 * time.Minute
+// connIdleTimeout is the time after which an idle connection is closed: longer than a
+// burst, and shorter than firewalls keep idle connections.
+const connIdleTimeout = 2 * time.Minute
 
-// shardsEvery is the longest time for which it is believed who has which slots
-// of a cluster, while calls are made. Nobody else tells of a failover: a master
-// that is gone sends nobody to its successor.
-const shardsEvery = 2 * time.Second
+// slotRefreshInterval is the longest time for which the client trusts its map of a
+// cluster's slots while calls are made. It detects failovers, which a dead master
+// cannot report.
+const slotRefreshInterval = 2 * time.Second
 
 // connect returns a client for the servers at a. It opens no connection.
 func connect(a Address, c Config) redis.UniversalClient {
@@ -34,11 +34,11 @@ func connect(a Address, c Config) redis.UniversalClient {
 		// One retry, at once: a connection that the server has closed since it was
 		// last used costs nobody an answer. A second one would be a retry storm.
 		MaxRetries: 1, MinRetryBackoff: -1, MaxRetryBackoff: -1,
-		DialTimeout: c.timeout(), DialerRetries: 1,
-		ReadTimeout: c.timeout(), WriteTimeout: c.timeout(), PoolTimeout: c.timeout(),
+		DialTimeout: c.Timeout, DialerRetries: 1,
+		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, PoolTimeout: c.Timeout,
 		ContextTimeoutEnabled: true,
-		PoolSize:              c.poolSize(), MaxActiveConns: c.poolSize(), PipelinePoolSize: -1,
-		ConnMaxIdleTime: idleFor,
+		PoolSize:              c.PoolSize, MaxActiveConns: c.PoolSize, PipelinePoolSize: -1,
+		ConnMaxIdleTime: connIdleTimeout,
 		// What the newer servers alone know makes older ones and proxies noisy.
 		Protocol: 2, DisableIdentity: true,
 		MaintNotificationsConfig: &maintnotifications.Config{Mode: maintnotifications.ModeDisabled},
@@ -52,18 +52,17 @@ func connect(a Address, c Config) redis.UniversalClient {
 	case Cluster:
 		o.MaxRetries = -1 // Following a key that has moved is a retry of its own.
 		cluster := o.Cluster()
-		cluster.ClusterStateReloadInterval = shardsEvery
+		cluster.ClusterStateReloadInterval = slotRefreshInterval
 		return redis.NewClusterClient(cluster)
 	}
 	return redis.NewClient(o.Simple())
 }
 
-// dialer returns how connections are made. A dial that fails gives a connection
-// on which everything fails with that error: the client counts failed dials by
-// itself, and once they are as many as the pool has places, it would try but
-// once a second, which is later than the breaker wants to know.
+// dialer returns the dial function. A failed dial returns a connection on which every
+// operation fails with its error: the client itself limits dials after failed ones to
+// one per second, which is later than the breaker needs.
 func dialer(a Address, c Config) func(ctx context.Context, network, addr string) (net.Conn, error) {
-	plain := &net.Dialer{Timeout: c.timeout(), KeepAlive: keepAlive}
+	plain := &net.Dialer{Timeout: c.Timeout, KeepAlive: keepAlive}
 	dial := plain.DialContext
 	if a.TLS {
 		config := &tls.Config{MinVersion: tls.VersionTLS12}
@@ -75,34 +74,34 @@ func dialer(a Address, c Config) func(ctx context.Context, network, addr string)
 	return func(ctx context.Context, network, addr string) (net.Conn, error) {
 		conn, err := dial(ctx, network, addr)
 		if err != nil {
-			return failed{err: err}, nil
+			return failedConn{err: err}, nil
 		}
 		return conn, nil
 	}
 }
 
-// failed is a connection that could not be made.
-type failed struct{ err error }
+// failedConn is the connection of a failed dial.
+type failedConn struct{ err error }
 
-func (f failed) Read([]byte) (int, error)         { return 0, f.err }
-func (f failed) Write([]byte) (int, error)        { return 0, f.err }
-func (f failed) Close() error                     { return nil }
-func (f failed) LocalAddr() net.Addr              { return nowhere{} }
-func (f failed) RemoteAddr() net.Addr             { return nowhere{} }
-func (f failed) SetDeadline(time.Time) error      { return nil }
-func (f failed) SetReadDeadline(time.Time) error  { return nil }
-func (f failed) SetWriteDeadline(time.Time) error { return nil }
+func (f failedConn) Read([]byte) (int, error)         { return 0, f.err }
+func (f failedConn) Write([]byte) (int, error)        { return 0, f.err }
+func (f failedConn) Close() error                     { return nil }
+func (f failedConn) LocalAddr() net.Addr              { return noAddr{} }
+func (f failedConn) RemoteAddr() net.Addr             { return noAddr{} }
+func (f failedConn) SetDeadline(time.Time) error      { return nil }
+func (f failedConn) SetReadDeadline(time.Time) error  { return nil }
+func (f failedConn) SetWriteDeadline(time.Time) error { return nil }
 
-// nowhere is the address of a failed connection.
-type nowhere struct{}
+// noAddr is the address of a failed connection.
+type noAddr struct{}
 
-func (nowhere) Network() string { return "none" }
-func (nowhere) String() string  { return "none" }
+func (noAddr) Network() string { return "none" }
+func (noAddr) String() string  { return "none" }
 
-// LogTo has the client library write what it says about connections and
-// sentinels to l, at the level of debugging, and not to the standard error
-// output. It holds for the whole process, so main calls it, once.
-func LogTo(l *slog.Logger) { redis.SetLogger(libraryLog{l}) }
+// SetLogger sends the messages of the client library about connections and sentinels to
+// l at debug level, instead of standard error. It applies to the whole process, so main
+// calls it once.
+func SetLogger(l *slog.Logger) { redis.SetLogger(libraryLog{l}) }
 
 type libraryLog struct{ to *slog.Logger }
 

@@ -1,36 +1,34 @@
-// Package redisstore keeps the state of a fleet in Redis or Valkey: where hosts
-// are, their join codes, which relays there are, and what is used of quotas. It
-// owns the layout of keys and the scripts, and no other package does. What is
-// kept, what is lost when, and whose clock counts is in package store.
+// Package redisstore keeps the state of a fleet in Redis or Valkey: the homes of hosts,
+// their join codes, the relays, and the usage of quotas. It defines the keys and the
+// scripts. Package store documents what is kept, what is lost when, and which clock
+// counts.
 //
-// It uses commands of Redis 6 only. Each script touches keys of one hash slot,
-// so that a cluster will do; what needs two slots is two steps, in an order
-// that leaves no harm between them:
+// The package uses commands of Redis 6 only. Each script touches keys of one hash slot,
+// as a cluster requires. A change of two slots is two steps, in an order that is safe if
+// the second step is missing:
 //
-//	PutCode  code → host, then the host's entry; a code of which the second
-//	         step is missing leads to its host, and nobody was told
-//	Hold     codes, then hosts: a host never has a code before the code leads
-//	         to it; a host that lost its code is told so, and the code is taken
-//	         from its entry, by the next Hold or CodeOf, whichever is first
-//	Drop     hosts, then codes: a code that stays leads to a host that has
-//	         ended, for as long as it lasts, and its relay says so
+//	PutCode  code → host, then the host's entry; without the second step the code leads
+//	         to its host, and no caller knows it
+//	Hold     codes, then hosts: a host never has a code before the code leads to it; a
+//	         lost code is reported, and removed from the host's entry by the next Hold
+//	         or CodeOf
+//	Drop     hosts, then codes: a remaining code leads to a host that has ended, until
+//	         the code expires; the relay rejects it
 //	Forget   as Drop, but the host stays
 //
-// Every change of what is there compares first: a code is dropped only if it
-// still leads to that host, a host only if it is still at that home, an entry of
-// a relay only if it is that boot's. A step that is repeated, or that a server
-// carries out late because it stood still when its caller gave up, does no harm
-// that outlasts HoldFor.
+// Every change compares first: it removes a code only if the code still leads to that
+// host, a host only if it still has that home, and an entry of a relay only if it is of
+// that boot. A step that is repeated, or that a stalled server executes after its caller
+// gave up, has no effect beyond HoldFor.
 //
-// # When the store does not answer
+// # Unavailable stores
 //
-// A call ends within Config.Timeout, with its connection. After five calls in a
-// row without an answer, 20 in a cluster, all calls fail at once, and one in
-// 200 to 400 ms is let through to see whether the store is back. One that is
-// answered opens the way for all. So who depends on the store waits for the
-// time-out for a moment and then not at all, nobody hammers a server that comes
-// back, and everybody is back within half a second. A call is tried a second
-// time, within its time-out, only on a connection that the server had closed
-// meanwhile. The breaker is one for all shards of a cluster: one shard of many
-// that is gone fails the calls that need it, each after its time-out.
+// A call ends within Config.Timeout, and so does its connection. After five consecutive
+// calls without an answer, 20 in a cluster, a circuit breaker opens: all calls fail at
+// once, except one every 200 to 400 ms that probes the store. An answered probe closes
+// the breaker. So callers wait for the timeout for a moment and then not at all, a
+// returning server is not overloaded, and all calls succeed within half a second of its
+// return. A call is repeated, within its timeout, only on a connection that the server
+// had closed. All shards of a cluster share the breaker: a single unavailable shard fails
+// the calls that need it, each after its timeout.
 package redisstore

@@ -75,8 +75,8 @@ func wantAll(t *testing.T, s *Store, home fleet.Home, held []fleet.Held) {
 // that got it by chance, lose it to the older one; no two hosts have one code.
 func TestLostWrites(t *testing.T) {
 	server := redistest.Start(t)
-	relay := open(t, Config{URL: server.URL, Timeout: patient})
-	api := open(t, Config{URL: server.URL, Timeout: patient})
+	relay := open(t, Config{URL: server.URL, Timeout: testTimeout})
+	api := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, held := relayOf(1, 300)
 	wantIntact(t, relay, node, false)
 	mustHold(t, relay, homeAt(node), held)
@@ -108,7 +108,7 @@ func TestLostWrites(t *testing.T) {
 // heartbeat and not the heartbeat. The history of the server says so.
 func TestLostAfterHeartbeat(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	wantIntact(t, s, node, false)
 	wantIntact(t, s, node, true)
@@ -139,7 +139,7 @@ func cutReply(reply string) (size int, text string, err error) {
 // does not replace a later one.
 func TestLateAnnounce(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	for range 3 {
 		if _, err := s.Announce(t.Context(), node); err != nil {
@@ -160,10 +160,10 @@ func TestLateAnnounce(t *testing.T) {
 	wantIntact(t, s, node, true)
 }
 
-// TestDeadNodesGo: entries end by themselves, without anybody who reads them.
-func TestDeadNodesGo(t *testing.T) {
+// TestDeadNodesExpire: entries end by themselves, without anybody who reads them.
+func TestDeadNodesExpire(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	wantIntact(t, s, node, false)
 	server.Do("HSET " + s.keys.nodes() + " " + alloc.RelayID{9}.String() + " 1:0000000000000001:1:{}")
@@ -266,7 +266,7 @@ func TestPutCodeAtOnce(t *testing.T) {
 	byCode, byHost := make(map[int]int), make(map[int]int)
 	var wg sync.WaitGroup
 	for range apis {
-		s := open(t, Config{URL: server.URL, Timeout: patient})
+		s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 		wg.Go(func() {
 			for h := range hosts {
 				for c := range 4 {
@@ -296,7 +296,7 @@ func TestPutCodeAtOnce(t *testing.T) {
 			t.Errorf("host %d was given %d codes", h, n)
 		}
 	}
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	if n, err := s.Codes(t.Context(), tenant); n != len(byCode) || err != nil || n == 0 {
 		t.Errorf("%d codes, %v; %d were given", n, err, len(byCode))
 	}

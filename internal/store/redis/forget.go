@@ -7,29 +7,27 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// forgetQueue is how many hosts may wait for their code to be dropped: a
-// mebibyte, and half a minute of 2,000 matches a second that all end without a
-// store.
+// forgetQueue is the capacity of Forget's queue: 1 MiB, and half a minute of 2,000
+// matches per second that end without a store.
 const forgetQueue = 1 << 16
 
-// forgetRetry is the time between two tries to drop codes.
+// forgetRetry is the time between two attempts to remove codes.
 const forgetRetry = 500 * time.Millisecond
 
-// lastWords bounds what Run still does once its context has ended.
-const lastWords = time.Second
+// finishTimeout bounds the work of Run after its context is done.
+const finishTimeout = time.Second
 
-// leaving is a host whose code is to be dropped. What is known of it outlives a
-// try: a store that had done a step and whose answer was lost would not say again
-// what the code was.
-type leaving struct {
+// forgetEntry is a host whose code must be removed. The code is kept over attempts:
+// after a lost answer the store would not return it again.
+type forgetEntry struct {
 	host  proto.AllocationID
 	asked bool
 	code  string // as the host's entry has it, empty if there is none
 }
 
-// Run drops the codes of hosts that Forget named, until ctx ends. What waits
-// then is dropped if the store answers at once; else it ends by itself. Run
-// returns nil, and starts no goroutine that outlives it.
+// Run removes the codes of hosts that Forget queued, until ctx is done. It then removes
+// the rest while the store answers; other codes expire. Run returns nil, and leaves no
+// goroutine.
 func (s *Store) Run(ctx context.Context) error {
 	for {
 		hosts := s.nextForgotten(ctx)
@@ -49,24 +47,24 @@ func (s *Store) Run(ctx context.Context) error {
 	}
 }
 
-// nextForgotten waits for hosts to forget and returns at most a batch of them,
-// or none when ctx has ended and none is waiting.
-func (s *Store) nextForgotten(ctx context.Context) []leaving {
-	var hosts []leaving
+// nextForgotten waits for queued hosts and returns a batch, or none when ctx is done
+// and the queue is empty.
+func (s *Store) nextForgotten(ctx context.Context) []forgetEntry {
+	var hosts []forgetEntry
 	select {
 	case host := <-s.forget:
-		hosts = append(hosts, leaving{host: host})
+		hosts = append(hosts, forgetEntry{host: host})
 	case <-ctx.Done():
 	}
-	return s.waiting(hosts)
+	return s.fillBatch(hosts)
 }
 
-// waiting fills hosts up to a batch with those that wait.
-func (s *Store) waiting(hosts []leaving) []leaving {
+// fillBatch adds queued hosts up to a full batch.
+func (s *Store) fillBatch(hosts []forgetEntry) []forgetEntry {
 	for len(hosts) < batch {
 		select {
 		case host := <-s.forget:
-			hosts = append(hosts, leaving{host: host})
+			hosts = append(hosts, forgetEntry{host: host})
 		default:
 			return hosts
 		}
@@ -74,21 +72,21 @@ func (s *Store) waiting(hosts []leaving) []leaving {
 	return hosts
 }
 
-// finish forgets what is left for as long as the store answers, and no longer
-// than lastWords.
-func (s *Store) finish(ctx context.Context, hosts []leaving) {
-	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), lastWords)
+// finish removes the remaining codes while the store answers, for at most
+// finishTimeout.
+func (s *Store) finish(ctx context.Context, hosts []forgetEntry) {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), finishTimeout)
 	defer cancel()
 	for len(hosts) > 0 && s.forgetAll(ctx, hosts) == nil {
-		hosts = s.waiting(nil)
+		hosts = s.fillBatch(nil)
 	}
 }
 
-// forgetAll drops the codes of hosts: first out of their entries, so that
-// CodeOf does not put them back, then the codes. After an error it is called
-// again with the same hosts.
-func (s *Store) forgetAll(ctx context.Context, hosts []leaving) error {
-	if err := s.askCodes(ctx, hosts); err != nil {
+// forgetAll removes the codes of hosts: first from their entries, so that CodeOf does
+// not restore them, then the codes. After an error it is called again with the same
+// hosts.
+func (s *Store) forgetAll(ctx context.Context, hosts []forgetEntry) error {
+	if err := s.lookUpCodes(ctx, hosts); err != nil {
 		return err
 	}
 	release := make([]invocation, len(hosts))
@@ -115,8 +113,8 @@ func (s *Store) forgetAll(ctx context.Context, hosts []leaving) error {
 	return nil
 }
 
-// askCodes finds out which codes hosts have.
-func (s *Store) askCodes(ctx context.Context, hosts []leaving) error {
+// lookUpCodes reads the codes of hosts.
+func (s *Store) lookUpCodes(ctx context.Context, hosts []forgetEntry) error {
 	var numbers []int
 	var asks []invocation
 	for i := range hosts {

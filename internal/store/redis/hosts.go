@@ -12,23 +12,20 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// batch bounds the hosts that go to the store at once: some fifty kilobytes
-// there and back, and a few milliseconds of a busy machine, so that the time-out
-// of a batch says something about the store.
+// batch bounds the hosts in one pipeline: about 50 kB in each direction, and a few
+// milliseconds of processor time, so that a timeout of a batch means that the store is
+// slow.
 const batch = 128
 
-// maxAge bounds the age of a host that is taken seriously, so that a clock that
-// says nonsense does not either.
+// maxAge bounds the accepted age of a host, against clocks that are far off.
 const maxAge = 10 * 365 * 24 * time.Hour
 
-// Hold makes hosts and codes last for another HoldFor, and puts back those that
-// the store has lost. A code that leads to another host goes to the older one,
-// by the time since Held.Since as this process's clock measures it. A code that
-// the relay holds takes the place of another one that the store has for the
-// host; where the relay holds none, the one in the store is made to last too. A
-// malformed code counts as none. It returns the hosts that lost their code, and
-// an error, alloc.ErrStoreUnavailable, when not all has been done; then it is done
-// again, which is harmless.
+// Hold renews hosts and codes for another HoldFor, and restores those that the store
+// has lost. A code of two hosts goes to the older one, by the time since Held.Since on
+// this process's clock. The relay's code of a host replaces another one in the store;
+// if the relay has none, the one in the store is renewed. A malformed code counts as
+// none. Hold returns the hosts that lost their code, and alloc.ErrStoreUnavailable if
+// it could not finish; it may be repeated.
 func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([]proto.AllocationID, error) {
 	var lost []proto.AllocationID
 	for part := range slices.Chunk(held, batch) {
@@ -41,8 +38,8 @@ func (s *Store) Hold(ctx context.Context, home fleet.Home, held []fleet.Held) ([
 	return lost, nil
 }
 
-// hold holds one batch: first the codes, so that no host has one that does not
-// lead to it, then the hosts, and then what was found in their entries.
+// hold holds one batch: first the codes, so that the code of a host always leads to it,
+// then the hosts, and then the codes found in their entries.
 func (s *Store) hold(ctx context.Context, home fleet.Home, held []fleet.Held) (lost []proto.AllocationID, err error) {
 	now := time.Now()
 	var coded []fleet.Held
@@ -98,10 +95,9 @@ func (s *Store) holdHost(home fleet.Home, h fleet.Held, kept map[proto.Allocatio
 	}
 }
 
-// settle deals with the codes that entries of hosts had besides the one that
-// their relay holds: one that was replaced is dropped, and one that the relay
-// has not been told of, or that is all the host has, is made to last. It
-// returns the hosts that have lost that one.
+// settle handles the codes in the entries of hosts that differ from those of the relay:
+// it drops replaced codes, and renews a code that the relay does not know or that is
+// the host's only one. It returns the hosts that have lost their code.
 func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, kept map[proto.AllocationID]bool, now time.Time) ([]proto.AllocationID, error) {
 	var others []hostCode
 	var hosts []fleet.Held
@@ -139,9 +135,8 @@ func (s *Store) settle(ctx context.Context, held []fleet.Held, found []any, kept
 	return lost, err
 }
 
-// Drop removes hosts that have ended, and their codes, as far as they still are
-// those of home. An error, alloc.ErrStoreUnavailable, means that not all has been
-// done; then it is done again, which is harmless, or ends by itself.
+// Drop removes hosts that have ended, and their codes, if home is still their home.
+// After alloc.ErrStoreUnavailable it may be repeated; otherwise the rest expires.
 func (s *Store) Drop(ctx context.Context, home fleet.Home, held []fleet.Held) error {
 	for part := range slices.Chunk(held, batch) {
 		if err := s.drop(ctx, home, part); err != nil {
@@ -151,8 +146,8 @@ func (s *Store) Drop(ctx context.Context, home fleet.Home, held []fleet.Held) er
 	return nil
 }
 
-// drop drops one batch: first the hosts, each if it is still at home, then the
-// codes that led to them.
+// drop drops one batch: first the hosts that are still at home, then the codes that led
+// to them.
 func (s *Store) drop(ctx context.Context, home fleet.Home, held []fleet.Held) error {
 	hosts := make([]invocation, len(held))
 	for i, h := range held {
@@ -184,9 +179,9 @@ func (s *Store) drop(ctx context.Context, home fleet.Home, held []fleet.Held) er
 	return err
 }
 
-// Forget drops the code of host, if it has one. It does not wait: Run does it
-// soon. While more hosts are waiting than fit, it is counted, and the code ends
-// by itself.
+// Forget removes the code of host, if it has one. It does not wait: Run removes the
+// code soon. If the queue is full, the host is counted in Stats.Overflow and its code
+// expires.
 func (s *Store) Forget(host proto.AllocationID) {
 	select {
 	case s.forget <- host:
@@ -195,15 +190,14 @@ func (s *Store) Forget(host proto.AllocationID) {
 	}
 }
 
-// SetHome remembers for HoldFor where a new host is. Error:
-// alloc.ErrStoreUnavailable.
+// SetHome stores the home of a new host for HoldFor. Error: alloc.ErrStoreUnavailable.
 func (s *Store) SetHome(ctx context.Context, host proto.AllocationID, home fleet.Home) error {
 	_, err := s.run(ctx, "set a host's home", setHome,
 		[]string{s.keys.host(host)}, homeText(home), milliseconds(s.holdFor))
 	return err
 }
 
-// HomeOf returns where a host is, or alloc.ErrNotFound, or
+// HomeOf returns the home of a host. Errors: alloc.ErrNotFound,
 // alloc.ErrStoreUnavailable.
 func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (fleet.Home, error) {
 	text, err := s.text(ctx, "look up a host's home", func(ctx context.Context) *redis.StringCmd {
@@ -225,15 +219,15 @@ func (s *Store) HomeOf(ctx context.Context, host proto.AllocationID) (fleet.Home
 
 // The fields of a host's entry: h is its home, c its code.
 
-// setHome says where a host is. KEYS: host. ARGV: home, milliseconds.
+// setHome stores the home of a host. KEYS: host. ARGV: home, milliseconds.
 var setHome = redis.NewScript(`
 redis.call('HSET', KEYS[1], 'h', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
 return 1
 `)
 
-// claimCode gives a host a code if it has none: 1, or 0.
-// KEYS: host. ARGV: code, milliseconds.
+// claimCode gives a host a code if it has none, and returns 1, else 0. KEYS: host.
+// ARGV: code, milliseconds.
 var claimCode = redis.NewScript(`
 if redis.call('HSETNX', KEYS[1], 'c', ARGV[1]) == 0 then return 0 end
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -243,9 +237,8 @@ return 1
 // peekCode returns the code of a host, or nothing. KEYS: host.
 var peekCode = redis.NewScript(`return redis.call('HGET', KEYS[1], 'c')`)
 
-// releaseCode takes a code from a host that has this one, or, if ARGV[1] is
-// empty, whichever it has. It returns the code that was taken, or nothing.
-// KEYS: host. ARGV: code or empty.
+// releaseCode removes this code from a host, or any code if ARGV[1] is empty. It
+// returns the removed code, or nothing. KEYS: host. ARGV: code or empty.
 var releaseCode = redis.NewScript(`
 local c = redis.call('HGET', KEYS[1], 'c')
 if not c or ARGV[1] ~= '' and c ~= ARGV[1] then return false end
@@ -253,11 +246,10 @@ redis.call('HDEL', KEYS[1], 'c')
 return c
 `)
 
-// holdHost says where a host is, and what became of the code that its relay
-// holds for it: '1' it leads to the host, '0' it leads to another one, ” there
-// is none. It returns another code that the entry had, or nothing. One that the
-// relay holds takes its place, otherwise it stays.
-// KEYS: host. ARGV: home, milliseconds, code or empty, what became of it.
+// holdHost stores the home of a host, and the state of the relay's code: '1' the code
+// leads to the host, '0' it leads to another one, ” the relay has none. It returns a
+// different code that the entry had, or nothing. The relay's code replaces that one.
+// KEYS: host. ARGV: home, milliseconds, code or empty, state.
 var holdHost = redis.NewScript(`
 redis.call('HSET', KEYS[1], 'h', ARGV[1])
 redis.call('PEXPIRE', KEYS[1], ARGV[2])
@@ -271,9 +263,8 @@ if not c or c == ARGV[3] then return false end
 return c
 `)
 
-// dropHost drops a host if it is at that home or nowhere. It returns 0 if it is
-// elsewhere, and else 1 with the code that the host had, if any.
-// KEYS: host. ARGV: home.
+// dropHost removes a host unless it has another home. It returns 0 if it has, else 1
+// with the code of the host, if any. KEYS: host. ARGV: home.
 var dropHost = redis.NewScript(`
 local e = redis.call('HMGET', KEYS[1], 'h', 'c')
 if e[1] and e[1] ~= ARGV[1] then return {0} end

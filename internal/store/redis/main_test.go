@@ -14,12 +14,12 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	LogTo(slog.New(slog.DiscardHandler))
+	SetLogger(slog.New(slog.DiscardHandler))
 	goleak.VerifyTestMain(m)
 }
 
-// patient is a time-out for tests that are not about it.
-const patient = 20 * time.Second
+// testTimeout is a time-out for tests that are not about it.
+const testTimeout = 20 * time.Second
 
 // tenant is the tenant of most tests.
 var tenant = alloc.Tenant{Project: "game", Environment: "production"}

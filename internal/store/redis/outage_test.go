@@ -9,6 +9,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/sony/gobreaker/v2"
+
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
@@ -72,7 +74,7 @@ func TestOutage(t *testing.T) {
 			wantUp(t, s)
 			before := s.Stats()
 			away.begin(server)
-			stood := standstill()
+			stood := watchStalls()
 			slowest := outage(t, s, 3*time.Second)
 			stoodStill := stood()
 			during := s.Stats()
@@ -96,9 +98,9 @@ func TestOutage(t *testing.T) {
 	}
 }
 
-// standstill watches for how long this process gets no time from the machine.
+// watchStalls watches for how long this process gets no time from the machine.
 // What it returns ends that and returns the longest time.
-func standstill() (end func() time.Duration) {
+func watchStalls() (end func() time.Duration) {
 	const pause = 5 * time.Millisecond
 	quit, longest := make(chan struct{}), make(chan time.Duration)
 	go func() {
@@ -149,10 +151,10 @@ func outage(t *testing.T, s *Store, d time.Duration) time.Duration {
 	return time.Duration(slowest.Load())
 }
 
-// TestCallerLeaves: a caller that leaves says nothing about the store.
-func TestCallerLeaves(t *testing.T) {
+// TestCallerCancels: a caller that leaves says nothing about the store.
+func TestCallerCancels(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	for range 3 * failuresAlone {
@@ -181,7 +183,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 		return ""
 	})
 	const many = 3 * batch
-	put := open(t, Config{URL: server.URL, Timeout: patient})
+	put := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range many {
 		if ok, err := put.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -217,7 +219,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 // a store that is gone keeps nobody.
 func TestRunFinishes(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := New(Config{URL: server.URL, Timeout: patient})
+	s, err := New(Config{URL: server.URL, Timeout: testTimeout})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -241,7 +243,7 @@ func TestRunFinishes(t *testing.T) {
 		if left == 0 && err == nil {
 			return ""
 		}
-		if took < lastWords {
+		if took < finishTimeout {
 			t.Fatalf("%d codes are left after %v, %v", left, took, err)
 		}
 		for n := range many { // A busy machine had no time for all of them.
@@ -256,10 +258,9 @@ func TestRunFinishes(t *testing.T) {
 	}
 }
 
-// TestTakeDoesNotLook: whoever counts does not wait for a store that is gone,
-// also when it is time to see whether it is back: the call that a player came
-// for does.
-func TestTakeDoesNotLook(t *testing.T) {
+// TestTakeDoesNotProbe checks that Take does not wait for an unavailable store, even when
+// the breaker permits a call. The call that the player asked for does.
+func TestTakeDoesNotProbe(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)
@@ -267,9 +268,7 @@ func TestTakeDoesNotLook(t *testing.T) {
 	for range failuresAlone {
 		_ = s.Ping(t.Context())
 	}
-	s.breaker.mu.Lock()
-	s.breaker.next = time.Time{}
-	s.breaker.mu.Unlock()
+	testkit.Eventually(t, "the breaker to permit a call", func() bool { return s.breaker.State() == gobreaker.StateHalfOpen })
 	before := s.Stats()
 	if _, _, err := s.Take(t.Context(), "key", 1000); !unavailable(err) || !before.Open {
 		t.Errorf("Take without a store: %v; %+v", err, before)
@@ -281,6 +280,6 @@ func TestTakeDoesNotLook(t *testing.T) {
 		t.Errorf("Ping without a store: %v", err)
 	}
 	if got := s.Stats(); got.Calls != before.Calls+1 {
-		t.Errorf("Ping did not look: %+v, before %+v", got, before)
+		t.Errorf("Ping did not probe: %+v, before %+v", got, before)
 	}
 }

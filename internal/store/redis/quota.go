@@ -9,21 +9,20 @@ import (
 	"github.com/redis/go-redis/v9"
 )
 
-// maxName bounds the names of scopes, holders and buckets, in bytes.
+// maxName bounds the names of scopes, holders and buckets in bytes.
 const maxName = 512
 
-// maxUsed bounds what one holder may use of a scope: what a script can add up
-// for 2,000 holders.
+// maxUsed bounds the usage of one holder: a script can add up 2,000 of them.
 const maxUsed = 1 << 42
 
-// Use is how much one holder uses of one scope.
+// Use is the usage of one scope by one holder.
 type Use struct {
 	Scope string
 	Used  int64 // 0 ends the lease
 }
 
-// setLease writes what a holder uses: "used:end". KEYS: scope. ARGV: holder,
-// used, milliseconds.
+// setLease stores the usage of a holder as "used:end". KEYS: scope. ARGV: holder, used,
+// milliseconds.
 var setLease = redis.NewScript(luaNow + `
 if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
 redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3]))
@@ -31,8 +30,7 @@ if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KE
 return 1
 `)
 
-// sumLeases adds up what all holders use, and takes off those whose lease has
-// ended. KEYS: scope.
+// sumLeases adds up the usage of all holders, and removes expired leases. KEYS: scope.
 var sumLeases = redis.NewScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 local sum = 0
@@ -47,10 +45,9 @@ end
 return sum
 `)
 
-// takeToken takes one of a bucket that holds a minute's tokens: it knows the
-// time in microseconds at which the bucket is full again. It returns 0, or the
-// microseconds to wait. KEYS: bucket. ARGV: microseconds for one token,
-// microseconds for all.
+// takeToken takes a token from a bucket with the tokens of a minute. The bucket stores
+// the time in microseconds at which it is full again. It returns 0, or the microseconds
+// to wait. KEYS: bucket. ARGV: microseconds per token, microseconds for all.
 var takeToken = redis.NewScript(`
 local t = redis.call('TIME')
 local now = t[1] * 1000000 + t[2]
@@ -62,10 +59,10 @@ redis.call('SET', KEYS[1], string.format('%.0f', full), 'PX', math.ceil((full - 
 return 0
 `)
 
-// Lease says that holder, a relay for example, uses that much of scope, say of
-// the allocations of a project, for the next ttl. What it said before is
-// replaced: a holder that dies takes nothing with it for longer than ttl.
-// Errors: alloc.ErrStoreUnavailable, and one for names or numbers that are too large.
+// Lease stores the usage of a scope by a holder, for example of a project's allocations
+// by a relay, for ttl. It replaces the previous value. The usage of a dead holder
+// expires after ttl. Errors: alloc.ErrStoreUnavailable, and an error for invalid names
+// or numbers.
 func (s *Store) Lease(ctx context.Context, scope, holder string, used int64, ttl time.Duration) error {
 	return s.Leases(ctx, holder, ttl, []Use{{scope, used}})
 }
@@ -92,22 +89,22 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 	return nil
 }
 
-// Used returns how much all holders use of scope. Error: alloc.ErrStoreUnavailable.
+// Used returns the usage of scope by all holders. Error: alloc.ErrStoreUnavailable.
 func (s *Store) Used(ctx context.Context, scope string) (int64, error) {
 	return s.number(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
 }
 
-// Take counts one event of key, which may have perMinute, as many at once. It
-// reports true, or false and how long to wait for the next one; an event that
-// is refused costs nothing. Error: alloc.ErrStoreUnavailable, on which a caller
-// should count for itself and not refuse.
+// Take takes one of perMinute tokens of key; a burst may use all of them. It reports
+// true, or false and the time to wait for the next one. A refused call takes no token.
+// Error: alloc.ErrStoreUnavailable, after which the caller should count by itself and
+// not refuse.
 func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, retryAfter time.Duration, err error) {
 	if perMinute <= 0 {
 		return false, time.Minute, nil
 	}
-	// It is asked before whatever a player came for, which then waits for the
-	// store if it is time to look: one wait of the two is enough.
-	if open, _, _, _ := s.breaker.stats(); open {
+	// The call that follows it probes the store if the breaker permits: one of the two
+	// waits is enough for the player.
+	if s.isOpen() {
 		return false, 0, errOpen
 	}
 	each := max(time.Minute.Microseconds()/int64(perMinute), 1)

@@ -21,7 +21,7 @@ func wantUsed(t *testing.T, s *Store, scope string, want int64) {
 
 func TestLeases(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	lease := func(scope, holder string, used int64, ttl time.Duration) {
 		t.Helper()
 		if err := s.Lease(t.Context(), scope, holder, used, ttl); err != nil {
@@ -90,7 +90,7 @@ func TestTake(t *testing.T) {
 	var wg sync.WaitGroup
 	start := time.Now()
 	for range processes {
-		s := open(t, Config{URL: server.URL, Timeout: patient})
+		s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 		wg.Go(func() {
 			for range each {
 				ok, wait, err := s.Take(t.Context(), "player {1}", perMinute)
@@ -110,7 +110,7 @@ func TestTake(t *testing.T) {
 	if got := taken.Load(); got < perMinute || got > most {
 		t.Errorf("%d were taken, want %d to %d", got, perMinute, most)
 	}
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	if ok, _, err := s.Take(t.Context(), "player {2}", perMinute); !ok || err != nil {
 		t.Error("another player:", ok, err)
 	}

@@ -20,7 +20,7 @@ func suites(t *testing.T, url string, lose func()) {
 	number := 0
 	fresh := func(t *testing.T) *Store {
 		number++
-		return open(t, Config{URL: url, Prefix: fmt.Sprintf("fleet%d:", number), Timeout: patient})
+		return open(t, Config{URL: url, Prefix: fmt.Sprintf("fleet%d:", number), Timeout: testTimeout})
 	}
 	t.Run("Directory", func(t *testing.T) {
 		storetest.RunDirectory(t, func(t *testing.T) fleet.Directory { return fresh(t) })
@@ -33,11 +33,11 @@ func suites(t *testing.T, url string, lose func()) {
 func TestSuites(t *testing.T) {
 	server := redistest.Start(t)
 	suites(t, server.URL, func() { server.Do("FLUSHALL") })
-	everythingEnds(t, server)
+	wantAllExpire(t, server)
 }
 
-// everythingEnds expects that the server has keys, and each of them an end.
-func everythingEnds(t *testing.T, server *redistest.Server) {
+// wantAllExpire expects that the server has keys, and each of them an end.
+func wantAllExpire(t *testing.T, server *redistest.Server) {
 	t.Helper()
 	keys := server.Do("KEYS *")
 	n := 0
@@ -56,10 +56,10 @@ func everythingEnds(t *testing.T, server *redistest.Server) {
 	}
 }
 
-// TestEverythingEnds: no call leaves a key that stays for ever.
-func TestEverythingEnds(t *testing.T) {
+// TestEverythingExpires: no call leaves a key that stays for ever.
+func TestEverythingExpires(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
 	home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	steps := []func() error{
@@ -78,14 +78,14 @@ func TestEverythingEnds(t *testing.T) {
 		if err := step(); err != nil {
 			t.Fatalf("step %d: %v", n, err)
 		}
-		everythingEnds(t, server)
+		wantAllExpire(t, server)
 	}
 }
 
 // TestHoldLastsAndEnds: what is held lasts longer than what is not.
 func TestHoldLastsAndEnds(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient, HoldFor: time.Hour})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: time.Hour})
 	ctx := t.Context()
 	home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	if err := s.SetHome(ctx, hostID(1), home); err != nil {
@@ -120,7 +120,7 @@ func TestHoldLastsAndEnds(t *testing.T) {
 // what ended by itself, whether or not anybody puts another one.
 func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient, HoldFor: 50 * time.Millisecond})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: 50 * time.Millisecond})
 	const many = 40
 	for n := range many {
 		if ok, err := s.PutCode(t.Context(), tenant, codeText(n), hostID(n)); !ok || err != nil {
@@ -143,7 +143,7 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	for n := range many {
 		server.Do(fmt.Sprintf("ZADD %s 1 %s", s.keys.codes(tenant.Hash()), codeText(n)))
 	}
-	long := open(t, Config{URL: server.URL, Timeout: patient})
+	long := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	for n := range 3 {
 		if ok, err := long.PutCode(t.Context(), tenant, codeText(1000+n), hostID(1000+n)); !ok || err != nil {
 			t.Fatal(ok, err)
@@ -158,7 +158,7 @@ func TestCodesThatEndedAreNotCounted(t *testing.T) {
 // what is left.
 func TestCrashBetweenSteps(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
 	home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	put := func(n int) {
@@ -207,7 +207,7 @@ func TestCrashBetweenSteps(t *testing.T) {
 // are overwritten by those who know better.
 func TestDamagedValues(t *testing.T) {
 	server := redistest.Start(t)
-	s := open(t, Config{URL: server.URL, Timeout: patient})
+	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	ctx := t.Context()
 	home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
 	server.Do("SET " + s.keys.code(tenant.Hash(), codeText(1)) + " nonsense")

@@ -14,15 +14,15 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet"
 )
 
-// afterwards is how long an entry stays once its relay cannot come back.
-const afterwards = time.Minute
+// entryGrace is how long an entry stays after its relay's recovery window.
+const entryGrace = time.Minute
 
-// lastsFor is how long a node's entry stays without a heartbeat.
+// lastsFor returns the lifetime of a node's entry without a heartbeat.
 func lastsFor(n fleet.Node) time.Duration {
-	return min(max(n.RecoverFor, 0), maxAge) + fleet.DeadAfter + afterwards
+	return min(max(n.RecoverFor, 0), maxAge) + fleet.DeadAfter + entryGrace
 }
 
-// announced is what the run of a relay in this process knows of what it wrote.
+// announced is what this process knows about the entries of a relay's run.
 type announced struct {
 	boot uint64
 	// tried is the number of the last entry that was sent, written that of the
@@ -32,20 +32,20 @@ type announced struct {
 	histories map[string]bool
 }
 
-// maxHistories bounds the histories that are remembered. Beyond it all are
-// forgotten, which costs an announcement of everything.
+// maxHistories bounds the histories that are kept. Beyond it all are dropped, and the
+// relay announces everything again.
 const maxHistories = 256
 
-// maxHistory bounds what is kept of an id, in bytes: Redis has 40.
+// maxHistory bounds the bytes of an id; those of Redis have 40.
 const maxHistory = 64
 
-// Announce writes the node's entry. It reports whether the store still has what
-// the run of this relay announced before, by two signs: the number of the last
-// entry, which goes back when the store is another one or an older copy; and the
-// histories of its servers, of which each start and each failover begins a new
-// one, so that writes are missed too that were lost after the last heartbeat or
-// on another shard. A server that does not tell its history is left out.
-// Errors: alloc.ErrStoreUnavailable, and one for an entry that is too large.
+// Announce writes the node's entry. It reports whether the store still has what this
+// run of the relay announced before. It detects losses by the number of the last entry,
+// which goes back in another store or an older copy, and by the histories of the
+// servers: each start and each failover begins a new one, so it also detects lost
+// writes after the last heartbeat or on another shard. Servers that do not report their
+// history are ignored. Errors: alloc.ErrStoreUnavailable, and an error for an entry
+// that is too large.
 func (s *Store) Announce(ctx context.Context, n fleet.Node) (intact bool, err error) {
 	text, err := encodeNode(n)
 	if err != nil {
@@ -61,8 +61,8 @@ func (s *Store) Announce(ctx context.Context, n fleet.Node) (intact bool, err er
 	return reply == int64(1) && written > 0 && same, nil
 }
 
-// nextNumber returns the number of the run's next entry, and that of the last
-// one that is known to be written.
+// nextNumber returns the number of the run's next entry, and that of the last one known
+// to be written.
 func (s *Store) nextNumber(n fleet.Node) (number, written uint64) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -75,8 +75,8 @@ func (s *Store) nextNumber(n fleet.Node) (number, written uint64) {
 	return a.tried, a.written
 }
 
-// sameHistories writes down that an entry was written and which histories the
-// servers had, and reports whether all of them were known.
+// sameHistories records a written entry and the histories of the servers, and reports
+// whether all of them were known.
 func (s *Store) sameHistories(n fleet.Node, histories []string, number uint64) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -99,9 +99,8 @@ func (s *Store) sameHistories(n fleet.Node, histories []string, number uint64) b
 	return same
 }
 
-// histories asks the servers that take writes for the id of their history.
-// Those that do not answer are left out: the breaker learns of them by calls
-// that somebody needs.
+// histories returns the history ids of the servers that accept writes. It ignores
+// servers that do not answer, since the breaker learns of them by other calls.
 func (s *Store) histories(ctx context.Context) []string {
 	ctx, cancel := context.WithTimeout(ctx, s.timeout)
 	defer cancel()
@@ -125,7 +124,7 @@ func (s *Store) histories(ctx context.Context) []string {
 	return all
 }
 
-// history finds the id of a server's history in what it says of its replication.
+// history returns the id of a server's history from its replication info.
 func history(info string) string {
 	const name = "master_replid:"
 	for line := range strings.Lines(info) {
@@ -136,9 +135,8 @@ func history(info string) string {
 	return ""
 }
 
-// Nodes returns all entries, with their age by the store's clock. Entries that
-// have ended or that this program did not write are left out. Error:
-// alloc.ErrStoreUnavailable.
+// Nodes returns all entries, with their age by the store's clock. It skips expired and
+// damaged entries. Error: alloc.ErrStoreUnavailable.
 func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
 	reply, err := s.run(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
 	if err != nil {
@@ -155,8 +153,7 @@ func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
 	return seen, nil
 }
 
-// parseNodes reads what listNodes returns. It also counts the entries that
-// cannot be read.
+// parseNodes parses the result of listNodes. It also counts damaged entries.
 func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
@@ -182,8 +179,8 @@ func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
 	return seen, damaged, true
 }
 
-// Withdraw removes the entry of a relay if it is still that boot's. Error:
-// alloc.ErrStoreUnavailable, after which the entry ends by itself.
+// Withdraw removes the entry of a relay if it belongs to that boot. Error:
+// alloc.ErrStoreUnavailable, after which the entry expires.
 func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) error {
 	s.mu.Lock()
 	if s.announced[relay].boot == boot {
@@ -195,8 +192,8 @@ func (s *Store) Withdraw(ctx context.Context, relay alloc.RelayID, boot uint64) 
 	return err
 }
 
-// nodeJSON is a node as an entry has it. What a newer version adds is passed
-// over, so that versions can be mixed while a fleet is being upgraded.
+// nodeJSON is the JSON of a node's entry. Unknown members are ignored, so that versions
+// can be mixed during an upgrade.
 type nodeJSON struct {
 	Region      string         `json:"region"`
 	Description string         `json:"description,omitempty"`
@@ -242,10 +239,10 @@ func encodeNode(n fleet.Node) ([]byte, error) {
 	return text, nil
 }
 
-// entrySlack is what an entry has besides its JSON: a time, a boot, a number.
+// entrySlack bounds the parts of an entry besides its JSON: a time, a boot, a number.
 const entrySlack = 64
 
-// parseEntry reads the entry of a relay: "at:boot:number:json".
+// parseEntry parses the entry of a relay: "at:boot:number:json".
 func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
 	id, ok := parseID(relay)
 	if !ok || len(text) > maxValue+entrySlack {
@@ -278,12 +275,11 @@ func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
 	return fleet.Seen{Node: n, Age: time.Duration(age) * time.Millisecond}, true
 }
 
-// announce writes the entry of a relay, "at:boot:number:json", unless a later
-// one of the same run is there already. It returns 1 if the entry before was of
-// that run, and had the number that the relay last knew to be written or a later
-// one, and 0 otherwise. A few entries that have ended are taken off.
-// KEYS: entries, their ends. ARGV: relay, boot, number, last number known to be
-// written, milliseconds that the entry lasts, JSON.
+// announce writes the entry of a relay, "at:boot:number:json", unless a later one of
+// the same run exists. It returns 1 if the previous entry was of that run, with the
+// number that the relay last knew to be written or a later one, else 0. It removes up
+// to 16 expired entries. KEYS: entries, their expiries. ARGV: relay, boot, number, last
+// number known to be written, lifetime in milliseconds, JSON.
 var announce = redis.NewScript(luaNow + `
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
 if #old > 0 then
@@ -307,13 +303,13 @@ end
 return intact
 `)
 
-// listNodes returns the time of the store, and all entries. KEYS: entries.
+// listNodes returns the time of the store and all entries. KEYS: entries.
 var listNodes = redis.NewScript(luaNow + `
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 `)
 
-// withdraw takes off the entry of a relay if it is of that run: 1, or 0.
-// KEYS: entries, their ends. ARGV: relay, boot.
+// withdraw removes the entry of a relay if it is of that run, and returns 1, else 0.
+// KEYS: entries, their expiries. ARGV: relay, boot.
 var withdraw = redis.NewScript(`
 local v = redis.call('HGET', KEYS[1], ARGV[1])
 if not v or string.match(v, '^%d+:(%x+):') ~= ARGV[2] then return 0 end

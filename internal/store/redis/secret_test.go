@@ -37,7 +37,7 @@ func TestPassword(t *testing.T) {
 		"wrong":        {URL: "redis://:hunter3@" + host},
 		"unknown user": {URL: "redis://somebody:" + secret + "@" + host},
 	} {
-		c.Timeout, c.Logger = patient, logger
+		c.Timeout, c.Logger = testTimeout, logger
 		s := open(t, c)
 		good := name == "URL" || name == "user" || name == "Config"
 		for range failuresAlone + 1 {
@@ -61,7 +61,7 @@ func TestTLS(t *testing.T) {
 	server := redistest.Start(t)
 	port := tlsPort(t, server, cert, key)
 	url := "rediss://127.0.0.1:" + port
-	s := open(t, Config{URL: url, TLS: &tls.Config{RootCAs: roots}, Timeout: patient})
+	s := open(t, Config{URL: url, TLS: &tls.Config{RootCAs: roots}, Timeout: testTimeout})
 	if err := s.Ping(t.Context()); err != nil {
 		t.Error(err)
 	}
@@ -70,7 +70,7 @@ func TestTLS(t *testing.T) {
 		"another name":            {URL: url, TLS: &tls.Config{RootCAs: roots, ServerName: "store.example"}},
 		"no TLS":                  {URL: "redis://127.0.0.1:" + port},
 	} {
-		c.Timeout = patient
+		c.Timeout = testTimeout
 		if err := open(t, c).Ping(t.Context()); !unavailable(err) {
 			t.Errorf("%s: %v", name, err)
 		}

@@ -82,7 +82,7 @@ func TestPausedShard(t *testing.T) {
 			if failed := homesAtOnce(t, s, hosts[paused][0], 5); failed != 5 {
 				t.Errorf("%d of 5 calls that need the shard failed", failed)
 			}
-			othersGoOn(t, s, hosts, paused)
+			wantOtherShards(t, s, hosts, paused)
 			if _, err := s.Announce(t.Context(), node); unavailable(err) != (paused == registry) {
 				t.Errorf("Announce: %v", err)
 			}
@@ -105,7 +105,7 @@ func TestPausedShard(t *testing.T) {
 			if got := s.Stats(); got.Open || got.Closed != before.Closed+1 {
 				t.Errorf("the breaker did not close: %+v, before %+v", got, before)
 			}
-			othersGoOn(t, s, hosts, paused)
+			wantOtherShards(t, s, hosts, paused)
 			cluster.Nodes[paused].Resume()
 			wantUp(t, s)
 			wantAll(t, s, homeAt(node), held)
@@ -114,8 +114,8 @@ func TestPausedShard(t *testing.T) {
 	}
 }
 
-// othersGoOn expects an answer about each host of the other shards.
-func othersGoOn(t *testing.T, s *Store, hosts [][]proto.AllocationID, paused int) {
+// wantOtherShards expects an answer about each host of the other shards.
+func wantOtherShards(t *testing.T, s *Store, hosts [][]proto.AllocationID, paused int) {
 	t.Helper()
 	for i, of := range hosts {
 		for _, host := range of {
@@ -140,7 +140,7 @@ func TestShardFailover(t *testing.T) {
 	paused := (cluster.Shard(t, s.keys.nodes()) + 1) % 3
 	cluster.Nodes[paused].Pause()
 	begin := time.Now()
-	othersGoOn(t, s, hosts, paused)
+	wantOtherShards(t, s, hosts, paused)
 	cluster.Promoted(t, paused)
 	promoted := time.Since(begin)
 	testkit.NoProblemWithin(t, 30*time.Second, "calls that need the shard are answered", func() string {

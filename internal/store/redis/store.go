@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/fleet"
@@ -20,10 +21,9 @@ var (
 	_ fleet.Registry  = (*Store)(nil)
 )
 
-// Store is the state of a fleet in Redis. Its methods may be called from
-// several goroutines. All calls but Forget wait for the servers for at most
-// Config.Timeout; what they could not do fails with an error that wraps
-// alloc.ErrStoreUnavailable, at once while the breaker is open.
+// Store is the state of a fleet in Redis. Its methods may be called concurrently. All
+// calls but Forget wait for the servers for at most Config.Timeout. They fail with an
+// error that wraps alloc.ErrStoreUnavailable, at once while the breaker is open.
 type Store struct {
 	client  redis.UniversalClient
 	kind    Kind
@@ -31,7 +31,9 @@ type Store struct {
 	timeout time.Duration
 	holdFor time.Duration
 	logger  *slog.Logger
-	breaker breaker
+	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
+	// lastError is the latest failure of a call. The lock of the breaker guards it.
+	lastError error
 
 	forget chan proto.AllocationID // to Run
 
@@ -43,29 +45,34 @@ type Store struct {
 	damaged   atomic.Uint64
 	forgotten atomic.Uint64
 	overflow  atomic.Uint64
+	opened    atomic.Uint64
+	closed    atomic.Uint64
+	refused   atomic.Uint64
 }
 
-// New returns the store at c.URL. It opens no connection; [Store.Ping] tells
-// whether there is an answer. Close gives back what calls have opened.
+// New returns the store at c.URL. It opens no connection; [Store.Ping] does. Close
+// closes the connections.
 func New(c Config) (*Store, error) {
 	if err := c.validate(); err != nil {
 		return nil, err
 	}
+	c = c.withDefaults()
 	address, err := ParseURL(c.URL)
 	if err != nil {
 		return nil, err
 	}
-	failures := failuresAlone
+	failures := uint32(failuresAlone)
 	if address.Kind == Cluster {
 		failures = failuresCluster
 	}
-	return &Store{
-		client: connect(address, c), kind: address.Kind, keys: keys{c.prefix()},
-		timeout: c.timeout(), holdFor: c.holdFor(), logger: c.logger(),
-		breaker:   breaker{failures: failures},
+	s := &Store{
+		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
+		timeout: c.Timeout, holdFor: c.HoldFor, logger: c.Logger,
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
-	}, nil
+	}
+	s.breaker = s.newBreaker(failures)
+	return s, nil
 }
 
 // Close ends all connections. Calls fail from there on.
@@ -76,7 +83,7 @@ func (s *Store) Close() error {
 	return nil
 }
 
-// Ping looks whether the store answers.
+// Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.do(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })
 }
@@ -98,13 +105,13 @@ type Stats struct {
 	Connections, Idle int
 }
 
-// Stats returns the numbers so far. It does not wait for the store.
+// Stats returns the counts. It does not wait for the store.
 func (s *Store) Stats() Stats {
 	st := Stats{
 		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(),
 		Forgotten: s.forgotten.Load(), Overflow: s.overflow.Load(),
+		Open: s.isOpen(), Opened: s.opened.Load(), Closed: s.closed.Load(), Refused: s.refused.Load(),
 	}
-	st.Open, st.Opened, st.Closed, st.Refused = s.breaker.stats()
 	if pool, ok := s.client.(*redis.Client); ok { // A cluster's may ask the servers.
 		p := pool.PoolStats()
 		st.Connections, st.Idle = int(p.TotalConns), int(p.IdleConns)

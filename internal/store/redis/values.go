@@ -14,10 +14,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// maxValue bounds what is read of one value: more than anything written here.
+// maxValue bounds the bytes of one value: more than this package writes.
 const maxValue = 16 << 10
 
-// errDamaged is what a value is answered with that this program did not write.
+// errDamaged is returned for a value that this program did not write.
 var errDamaged = fmt.Errorf("redisstore: a value in the store is not one that ferry wrote: %w", alloc.ErrStoreUnavailable)
 
 // parseID reads the output of proto.AllocationID.String, which is in lower case.
@@ -94,11 +94,11 @@ func milliseconds(d time.Duration) int64 {
 	return int64((d + time.Millisecond - 1) / time.Millisecond)
 }
 
-// keys names what is in the store. Braces decide which shard of a cluster has
-// a key: those that one script touches have the same text between them.
+// keys builds the keys of the store. In a cluster the text in braces determines the
+// shard: keys of one script share it.
 type keys struct{ prefix string }
 
-// tenantText is the hash of a tenant as keys have it.
+// tenantText returns the hash of a tenant in a key.
 func tenantText(hash uint64) string { return fmt.Sprintf("%016x", hash) }
 
 // code is the key of a join code, and codes that of the list of all codes of
@@ -123,8 +123,8 @@ func (k keys) lease(scope string) string { return k.prefix + "lease:" + digest(s
 // bucket is the key of a token bucket.
 func (k keys) bucket(name string) string { return k.prefix + "bucket:" + digest(name) }
 
-// digest is the name of something that others named, and may have named as they
-// liked: of a known length, without braces, and without saying who it is.
+// digest returns a hash of an arbitrary name: of fixed length, without braces, and
+// without revealing the name.
 func digest(name string) string {
 	sum := sha256.Sum256([]byte(name))
 	return hex.EncodeToString(sum[:16])

@@ -37,7 +37,7 @@ var (
 
 func b64(b []byte) string { return base64.RawURLEncoding.EncodeToString(b) }
 
-// published returns a public key as an issuer publishes it.
+// published returns the JWK of a public key.
 func published(t testing.TB, id string, key crypto.Signer) map[string]any {
 	t.Helper()
 	for _, err := range []error{rsaErr, smallErr, ecErr, edErr} {
@@ -70,7 +70,7 @@ func jwks(t testing.TB, keys ...map[string]any) []byte {
 	return text
 }
 
-// publisher is a server of keys, over TLS.
+// publisher is a JWKS server over TLS.
 type publisher struct {
 	*httptest.Server
 	mu     sync.Mutex // guards the following fields
@@ -111,14 +111,15 @@ func (p *publisher) called() int {
 	return p.calls
 }
 
-// transport trusts the publisher and keeps nothing open.
+// transport returns a transport that trusts the publisher and keeps no idle
+// connections.
 func (p *publisher) transport() http.RoundTripper {
 	t := p.Client().Transport.(*http.Transport).Clone()
 	t.DisableKeepAlives = true
 	return t
 }
 
-// own is a rule for tokens of the tests' own issuer.
+// own returns a rule for tokens of the tests' own issuer.
 func own(url string) Issuer {
 	return Issuer{
 		Issuer: iss, Audience: []string{"relay"}, JWKSURL: url,
@@ -126,9 +127,9 @@ func own(url string) Issuer {
 	}
 }
 
-// trusting returns a verifier that runs until the test ends, with endless
-// intervals: what is fetched is fetched because of a test.
-func (p *publisher) trusting(t testing.TB, change func(*Config)) *Verifier {
+// newTestVerifier returns a verifier that runs until the test ends. Its intervals are
+// long, so that only the test causes fetches.
+func (p *publisher) newTestVerifier(t testing.TB, change func(*Config)) *Verifier {
 	t.Helper()
 	cfg := Config{
 		Issuers: []Issuer{own(p.URL)}, Transport: p.transport(),
@@ -152,7 +153,7 @@ func run(t testing.TB, v *Verifier) {
 	t.Cleanup(running.Wait)
 }
 
-// good are the claims of a token that is let in.
+// good returns the claims of a valid token.
 func good() jwt.MapClaims {
 	now := time.Now()
 	return jwt.MapClaims{
@@ -161,7 +162,7 @@ func good() jwt.MapClaims {
 	}
 }
 
-// with returns the claims with one of them changed; nil leaves it out.
+// with returns the claims with one of them changed, or removed if value is nil.
 func with(claim string, value any) jwt.MapClaims {
 	c := maps.Clone(good())
 	c[claim] = value
@@ -171,7 +172,7 @@ func with(claim string, value any) jwt.MapClaims {
 	return c
 }
 
-// sign returns a token. An empty id writes no kid.
+// sign returns a token, without kid if id is empty.
 func sign(t testing.TB, method jwt.SigningMethod, id string, key any, claims jwt.MapClaims) string {
 	t.Helper()
 	token := jwt.NewWithClaims(method, claims)

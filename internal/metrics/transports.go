@@ -7,34 +7,34 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 )
 
-// writeDTLS writes what became of handshakes, sessions and records.
+// writeDTLS writes the counts of handshakes, sessions and records.
 func (m *Metrics) writeDTLS(w io.Writer) {
 	st := m.cfg.DTLS()
 	var p page
-	p.single("ferry_dtls_sessions", gauge, "DTLS sessions that are established.", count(st.Sessions))
-	p.single("ferry_dtls_half_open", gauge, "DTLS handshakes that are under way.", count(st.HalfOpen))
-	p.single("ferry_dtls_half_open_direct", gauge, "Of these, those whose source was not asked for a cookie.", count(st.Direct))
-	p.family("ferry_dtls_events_total", counter, "Steps of DTLS handshakes, ends of sessions, and what was dropped, by reason.")
+	p.single("ferry_dtls_sessions", gauge, "Established DTLS sessions.", count(st.Sessions))
+	p.single("ferry_dtls_half_open", gauge, "DTLS handshakes in progress.", count(st.HalfOpen))
+	p.single("ferry_dtls_half_open_direct", gauge, "DTLS handshakes in progress without a cookie exchange.", count(st.Direct))
+	p.family("ferry_dtls_events_total", counter, "Steps of DTLS handshakes, ends of sessions, and dropped records, by event.")
 	for e := range dtls.Events {
 		p.sample("ferry_dtls_events_total", st.Counts[e], "event", e.String())
 	}
 	p.flush(w)
 }
 
-// writeWebSocket writes what became of connections and messages.
+// writeWebSocket writes the counts of connections and messages.
 func (m *Metrics) writeWebSocket(w io.Writer) {
 	st := m.cfg.WebSocket()
 	var p page
-	p.single("ferry_websocket_connections", gauge, "WebSockets that are open.", count(st.Open))
+	p.single("ferry_websocket_connections", gauge, "Open WebSockets.", count(st.Open))
 	p.single("ferry_websocket_opened_total", counter, "WebSockets that were opened.", st.Opened)
-	p.family("ferry_websocket_messages_total", counter, "Messages that came in and went to the relay, and that were written.")
+	p.family("ferry_websocket_messages_total", counter, "WebSocket messages passed to the relay, and written.")
 	p.sample("ferry_websocket_messages_total", st.Received, "direction", "in")
 	p.sample("ferry_websocket_messages_total", st.Sent, "direction", "out")
 	p.family("ferry_websocket_bytes_total", counter, "Bytes of those messages, without frames.")
 	p.sample("ferry_websocket_bytes_total", st.ReceivedBytes, "direction", "in")
 	p.sample("ferry_websocket_bytes_total", st.SentBytes, "direction", "out")
 	p.single("ferry_websocket_pings_total", counter, "Pings that were sent.", st.Pings)
-	p.family("ferry_websocket_refused_total", counter, "Callers that got no WebSocket, by reason.")
+	p.family("ferry_websocket_refused_total", counter, "Requests that got no WebSocket, by reason.")
 	for r := range websocket.NumRefusals {
 		p.sample("ferry_websocket_refused_total", st.Refused[r], "reason", r.String())
 	}
