@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // TestBinds: one handshake of an endpoint is under way at a time, and times are
@@ -58,7 +59,7 @@ func TestBinds(t *testing.T) {
 
 // refusing is an API that refuses every second call.
 type refusing struct {
-	Direct
+	benchrig.Direct
 	n int
 }
 
@@ -87,7 +88,7 @@ func TestAllocatingRefused(t *testing.T) {
 	if r.Errors["allocate failed"]+r.Errors["allocate refused with status 429"] != 1+c.Refused {
 		t.Errorf("%+v, errors %v", c, r.Errors)
 	}
-	if a = (&bed{dialect: Direct{}}).newAllocating(&Config{}, begin, begin); a.report(&r) != nil {
+	if a = (&bed{dialect: benchrig.Direct{}}).newAllocating(&Config{}, begin, begin); a.report(&r) != nil {
 		t.Error("a report on nothing")
 	}
 }
@@ -107,7 +108,7 @@ func TestAllocatingCutShort(t *testing.T) {
 
 // hanging is an API that does not answer.
 type hanging struct {
-	Direct
+	benchrig.Direct
 	cancel func()
 }
 

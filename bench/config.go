@@ -1,17 +1,22 @@
 package bench
 
 import (
-	"errors"
 	"fmt"
 	"math"
 	"net/netip"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // Errors of [Run] and [FindMax].
 var (
-	ErrConfig = errors.New("bench: invalid configuration")
-	ErrRemote = errors.New("bench: destination outside of loopback")
+	// ErrConfig says that a Config or FerryConfig has a value out of its range, or
+	// values that exclude each other.
+	ErrConfig = benchrig.ErrConfig
+	// ErrRemote says that a datagram or a call would leave this machine without
+	// AllowRemote.
+	ErrRemote = benchrig.ErrRemote
 )
 
 // Shape is the form of a load.
@@ -49,28 +54,30 @@ const (
 	AlignTick  Align = "tick"  // all of them
 )
 
-// Defaults and limits of [Config].
+// Defaults of [Config].
 const (
-	DefaultPayload   = 112 // 38 bytes of RELAY header make it 150
+	DefaultPayload   = 112 // with the 38 bytes of a RELAY header 150
 	DefaultDuration  = 10 * time.Second
 	DefaultWarmup    = 2 * time.Second
 	DefaultDrain     = 500 * time.Millisecond
 	DefaultKeepalive = 3 * time.Second
 	DefaultBatch     = 256
-	DefaultPlayers   = 10 // of a star
-	DefaultCommand   = 40 // Payload of the shape netcode
-	DefaultSnapshot  = 600
+	DefaultPlayers   = 10  // of ShapeStar and ShapeNetcode
+	DefaultCommand   = 40  // Payload of ShapeNetcode
+	DefaultSnapshot  = 600 // of ShapeNetcode
 
-	// DefaultAllocateWorkers is the number of calls under way with AllocateRate.
+	// DefaultAllocateWorkers is the number of concurrent calls with AllocateRate.
 	DefaultAllocateWorkers = 8
+)
 
-	MaxPayload  = 1434 // of a RELAY
-	MaxDatagram = 1472 // with the dialect's header: one Ethernet frame
-	MaxPlayers  = 255
-	MaxSnapshot = 16<<10 - 18 // what the transport carries in fragments
-	MaxMatches  = 1 << 20
-	MaxWindow   = 1 << 16 // and 2^22 with all flows together
-	MaxDuration = time.Hour
+// Limits of Config.
+const (
+	maxPayload  = 1434 // of a RELAY
+	maxPlayers  = 255
+	maxSnapshot = 16<<10 - 18 // what the transport carries in fragments
+	maxMatches  = 1 << 20
+	maxWindow   = 1 << 16 // per flow; maxCredits bounds the sum
+	maxDuration = time.Hour
 )
 
 // Config is one run. The zero value of a field means its default.
@@ -104,11 +111,11 @@ type Config struct {
 	// that of full queues.
 	Window int
 	// Payload is the content of a datagram in bytes without the dialect's
-	// header. Default 112, StampLen to MaxPayload.
+	// header. Default 112, stampLen to maxPayload.
 	Payload int
 	// Snapshot is the size of one in the shape netcode, in bytes; Payload is
-	// that of a command then, with 40 for a default. Default 600, StampLen to
-	// MaxSnapshot. What does not fit into one datagram goes in fragments.
+	// that of a command then, with 40 for a default. Default 600, stampLen to
+	// maxSnapshot. What does not fit into one datagram goes in fragments.
 	Snapshot int
 	// Duration of the measured interval. Default 10 s, at most 1 h.
 	Duration time.Duration
@@ -175,10 +182,6 @@ type Config struct {
 	Tried func(Result)
 }
 
-// defaultSources are the addresses of this machine that no server uses; of
-// them the first 127.1.0.0 is taken.
-var defaultSources = netip.MustParsePrefix("127.0.0.0/8")
-
 // maxOwnSockets bounds the endpoints that have a socket of their own.
 const maxOwnSockets = 1024
 
@@ -225,7 +228,7 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	}
 	cfg.Baseline = max(cfg.Baseline, 0)
 	if !cfg.Sources.IsValid() {
-		cfg.Sources = defaultSources
+		cfg.Sources = benchrig.DefaultSources
 	}
 	if err := cfg.check(d); err != nil {
 		return cfg, err
@@ -263,13 +266,13 @@ func (cfg *Config) check(d Dialect) error {
 		name          string
 		value, lo, hi float64
 	}{
-		{"Matches", float64(cfg.Matches), 1, MaxMatches},
-		{"Players", float64(cfg.Players), 1, MaxPlayers},
+		{"Matches", float64(cfg.Matches), 1, maxMatches},
+		{"Players", float64(cfg.Players), 1, maxPlayers},
 		{"Rate", cfg.Rate, 0, 1e8},
-		{"Window", float64(cfg.Window), 0, MaxWindow},
-		{"Payload", float64(cfg.Payload), StampLen, MaxPayload},
-		{"Duration", cfg.Duration.Seconds(), 1e-3, MaxDuration.Seconds()},
-		{"Warmup", cfg.Warmup.Seconds(), 0, MaxDuration.Seconds()},
+		{"Window", float64(cfg.Window), 0, maxWindow},
+		{"Payload", float64(cfg.Payload), stampLen, maxPayload},
+		{"Duration", cfg.Duration.Seconds(), 1e-3, maxDuration.Seconds()},
+		{"Warmup", cfg.Warmup.Seconds(), 0, maxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
 		{"BindRate", cfg.BindRate, 0, 1e7},
 		{"AllocateRate", cfg.AllocateRate, 0, 1e6},
@@ -278,7 +281,7 @@ func (cfg *Config) check(d Dialect) error {
 		{"Sockets", float64(cfg.Sockets), 0, 64},
 		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
 		{"ChurnRate", cfg.ChurnRate, 0, 1e5},
-		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, MaxDuration.Seconds()},
+		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, maxDuration.Seconds()},
 	} {
 		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
 			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
@@ -309,8 +312,8 @@ func (cfg *Config) checkNetcode() error {
 		return fmt.Errorf("%w: Snapshot is for the shape netcode", ErrConfig)
 	case cfg.Shape != ShapeNetcode:
 		return nil
-	case cfg.Snapshot < StampLen || cfg.Snapshot > MaxSnapshot:
-		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, StampLen, MaxSnapshot)
+	case cfg.Snapshot < stampLen || cfg.Snapshot > maxSnapshot:
+		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, stampLen, maxSnapshot)
 	case cfg.Rate == 0 || cfg.Direction != DirectionBoth:
 		return fmt.Errorf("%w: the shape netcode needs Rate, and both directions", ErrConfig)
 	}
@@ -328,11 +331,11 @@ func (cfg *Config) checkNames(d Dialect) error {
 	default:
 		return fmt.Errorf("%w: align %q", ErrConfig, cfg.Align)
 	}
-	if _, ok := d.(Reserver); cfg.AllocateWorkers > 0 && !ok {
+	if _, ok := d.(benchrig.Reserver); cfg.AllocateWorkers > 0 && !ok {
 		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())
 	}
 	if cfg.Shape == ShapeChurn {
-		if _, ok := d.(Churner); !ok {
+		if _, ok := d.(benchrig.Churner); !ok {
 			return fmt.Errorf("%w: %s cannot play sessions", ErrConfig, d.Name())
 		}
 		if cfg.ChurnRate <= 0 {

@@ -3,6 +3,8 @@ package bench
 import (
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 func drain(c *credits, flows []flow) (taken []int32) {
@@ -59,11 +61,11 @@ func TestCreditsRevive(t *testing.T) {
 
 // TestCreditsByArrival: what was overtaken earns its credit once.
 func TestCreditsByArrival(t *testing.T) {
-	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(Direct{})
+	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -2,10 +2,9 @@ package bench
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
@@ -15,10 +14,10 @@ import (
 type flow struct {
 	dst    endpoint.Endpoint // destination, with the number of the source address
 	prefix []byte
-	cipher Cipher // of the endpoint that it leaves; nil: none
-	seq    uint32 // the next number to send
-	socket int32  // it leaves from
-	from   int32  // endpoint
+	cipher benchrig.Cipher // of the endpoint that it leaves; nil: none
+	seq    uint32          // the next number to send
+	socket int32           // it leaves from
+	from   int32           // endpoint
 
 	window   window
 	arrives  int32  // socket that it arrives on
@@ -29,7 +28,7 @@ type flow struct {
 }
 
 // newFlows prepares the flows of a rig.
-func newFlows(r *Rig) []flow {
+func newFlows(r *benchrig.Rig) []flow {
 	flows := make([]flow, len(r.Flows))
 	words := windowWords(len(flows))
 	bits := make([]uint64, words*len(flows))
@@ -41,7 +40,7 @@ func newFlows(r *Rig) []flow {
 			socket: int32(from.Socket), from: int32(f.From),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,
-			size: int32(r.Sockets[to.Socket].Offset + r.plan.Payload),
+			size: int32(r.Sockets[to.Socket].Offset + r.Plan.Payload),
 		}
 	}
 	return flows
@@ -59,7 +58,7 @@ type outgoing struct {
 	oldest  int64    // due time of the first of those
 }
 
-func newOutgoing(s *Socket, batch, size int) outgoing {
+func newOutgoing(s *benchrig.Socket, batch, size int) outgoing {
 	o := outgoing{conn: s.Conn, batch: s.Conn.NewSendBatch(batch), bufs: make([][]byte, batch)}
 	mem := make([]byte, batch*size)
 	for i := range o.bufs {
@@ -68,13 +67,9 @@ func newOutgoing(s *Socket, batch, size int) outgoing {
 	return o
 }
 
-// serverAddrs are the addresses at the beginning of 127.0.0.0/8 that are left to
-// servers: all of that network is this machine.
-const serverAddrs = 1 << 16
-
 // plan lays out the endpoints and flows of a checked configuration.
-func (cfg *Config) plan() (Plan, error) {
-	p := Plan{
+func (cfg *Config) plan() (benchrig.Plan, error) {
+	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
 		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
@@ -82,7 +77,7 @@ func (cfg *Config) plan() (Plan, error) {
 	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
 		p.Stride = 256
 	}
-	if err := p.place(cfg.Sources); err != nil {
+	if err := p.Place(cfg.Sources); err != nil {
 		return p, err
 	}
 	for m := range p.Matches {
@@ -101,70 +96,21 @@ func (cfg *Config) plan() (Plan, error) {
 	return p, nil
 }
 
-// place finds the first address.
-func (p *Plan) place(sources netip.Prefix) error {
-	a := sources.Masked().Addr().As4()
-	p.first = binary.BigEndian.Uint32(a[:])
-	size := 1 << (32 - sources.Bits())
-	if sources == defaultSources {
-		p.first += serverAddrs
-		size -= 2 * serverAddrs
-	}
-	if p.single = sources.IsSingleIP(); p.single {
-		return nil
-	}
-	if p.Matches*p.Stride > size || p.first%uint32(p.Stride) != 0 {
-		return fmt.Errorf("%w: %d matches with %d addresses each do not fit into %v", ErrConfig, p.Matches, p.Stride, sources)
-	}
-	return nil
-}
-
 // links returns the flows of match m: first all up, then all down, as a game's
 // tick has it.
-func (cfg *Config) links(m int) (links []Link) {
+func (cfg *Config) links(m int) (links []benchrig.Link) {
 	host := m * (1 + cfg.Players)
 	if cfg.Direction != DirectionDown {
 		for j := 1; j <= cfg.Players; j++ {
-			links = append(links, Link{From: host + j, To: host, Group: m})
+			links = append(links, benchrig.Link{From: host + j, To: host, Group: m})
 		}
 	}
 	if cfg.Direction != DirectionUp {
 		for j := 1; j <= cfg.Players; j++ {
-			links = append(links, Link{From: host, To: host + j, Group: m})
+			links = append(links, benchrig.Link{From: host, To: host + j, Group: m})
 		}
 	}
 	return links
-}
-
-// Len returns the number of endpoints.
-func (p *Plan) Len() int { return p.Matches * (1 + p.Players) }
-
-// Match returns the match of endpoint i and its place in it: 0 is the host.
-func (p *Plan) Match(i int) (match, place int) { return i / (1 + p.Players), i % (1 + p.Players) }
-
-// Host returns the number of the host of endpoint i's match.
-func (p *Plan) Host(i int) int { return i - i%(1+p.Players) }
-
-// Addr returns the address of endpoint i. Partners of a pair differ in the
-// lowest bit; in a star the host's last byte is 0.
-func (p *Plan) Addr(i int) netip.Addr {
-	n := p.first
-	if !p.single {
-		m, place := p.Match(i)
-		n += uint32(m*p.Stride + place)
-	}
-	var a [4]byte
-	binary.BigEndian.PutUint32(a[:], n)
-	return netip.AddrFrom4(a)
-}
-
-// socket returns the socket of endpoint i: matches are kept together.
-func (p *Plan) socket(i int) int {
-	if p.single {
-		return i
-	}
-	m, _ := p.Match(i)
-	return m * p.Sockets / p.Matches
 }
 
 // schedule says when each datagram of an open loop is due. It is a pure
@@ -181,7 +127,7 @@ type schedule struct {
 
 // newSchedule spreads rate datagrams per second over the links, whose groups
 // are numbered from 0 and rise. The rate must be above 0.
-func newSchedule(start int64, rate float64, links []Link) schedule {
+func newSchedule(start int64, rate float64, links []benchrig.Link) schedule {
 	s := schedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links))}
 	groups := float64(links[len(links)-1].Group + 1)
 	for i, l := range links {
@@ -293,7 +239,7 @@ func windowWords(flows int) int {
 	return words
 }
 
-// StampLen is the size in bytes of the stamp at the beginning of each payload:
+// stampLen is the size in bytes of the stamp at the beginning of each payload:
 //
 //	0   magic      4 bytes
 //	4   run        a random number, so that stragglers of an earlier run are told apart
@@ -302,7 +248,7 @@ func windowWords(flows int) int {
 //	16  time       intended send time, nanoseconds of sock.Now
 //
 // All numbers are big-endian.
-const StampLen = 24
+const stampLen = 24
 
 // stampMagic begins each payload.
 const stampMagic = 0xFE221B3C
@@ -315,9 +261,9 @@ type stamp struct {
 	due  int64
 }
 
-// put writes the stamp to the first StampLen bytes of b.
+// put writes the stamp to the first stampLen bytes of b.
 func (s *stamp) put(b []byte) {
-	_ = b[StampLen-1]
+	_ = b[stampLen-1]
 	binary.BigEndian.PutUint32(b, stampMagic)
 	binary.BigEndian.PutUint32(b[4:], s.run)
 	binary.BigEndian.PutUint32(b[8:], s.flow)
@@ -327,7 +273,7 @@ func (s *stamp) put(b []byte) {
 
 // parseStamp reads the stamp of a payload; false means that b has none.
 func parseStamp(b []byte) (s stamp, ok bool) {
-	if len(b) < StampLen || binary.BigEndian.Uint32(b) != stampMagic {
+	if len(b) < stampLen || binary.BigEndian.Uint32(b) != stampMagic {
 		return stamp{}, false
 	}
 	return stamp{

@@ -8,6 +8,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
@@ -29,7 +31,7 @@ const (
 // cancelled belong to its goroutine while it runs.
 type generator struct {
 	cfg   *Config
-	rig   *Rig
+	rig   *benchrig.Rig
 	run   uint32 // in each stamp
 	flows []flow
 	out   []outgoing // by socket
@@ -88,7 +90,7 @@ type live struct {
 	sent    atomic.Uint64 // datagrams of ours
 }
 
-func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
+func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g := &generator{
 		cfg: cfg, rig: rig, run: run, flows: newFlows(rig),
 		errors: map[string]uint64{},
@@ -99,10 +101,10 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	size := 0
 	for i := range rig.Flows {
 		f := &rig.Flows[i]
-		size = max(size, len(f.Prefix)+cfg.Payload+rig.overhead(f.From))
+		size = max(size, len(f.Prefix)+cfg.Payload+rig.Overhead(f.From))
 	}
 	if cfg.Shape == ShapeNetcode {
-		size = MaxDatagram
+		size = benchrig.MaxDatagram
 	}
 	for _, s := range rig.Sockets {
 		g.out = append(g.out, newOutgoing(s, cfg.Batch, size))
@@ -112,7 +114,7 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeeper(rig, cfg.Keepalive)
 	if cfg.Rate > 0 {
-		g.sched = newSchedule(g.start, cfg.Rate, rig.plan.Flows)
+		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows)
 	}
 	from := g.start
 	if cfg.Baseline > 0 {
@@ -351,7 +353,7 @@ func (g *generator) add(ep int, pkt []byte) {
 	if o.batch.Len() == len(o.bufs) {
 		g.flush(o)
 	}
-	o.batch.Add(g.keep.relays[ep], g.rig.encrypt(ep, pkt))
+	o.batch.Add(g.keep.relays[ep], g.rig.Encrypt(ep, pkt))
 }
 
 // receive takes what has arrived on all sockets and returns how many datagrams
@@ -360,7 +362,7 @@ func (g *generator) receive() (int, error) {
 	total := 0
 	for i, s := range g.rig.Sockets {
 		for range rounds {
-			n, err := s.Conn.TryRecv(s.rx)
+			n, err := s.Conn.TryRecv(s.RecvBatch)
 			if err != nil {
 				return total, fmt.Errorf("bench: socket %d: %w", i, err)
 			}
@@ -378,7 +380,7 @@ func (g *generator) receive() (int, error) {
 }
 
 // take accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) take(socket int32, s *Socket, n int, now int64) {
+func (g *generator) take(socket int32, s *benchrig.Socket, n int, now int64) {
 	if now >= g.measure && now < g.end {
 		g.count.recvCalls++
 		g.count.recvSlots += uint64(n)
@@ -388,11 +390,11 @@ func (g *generator) take(socket int32, s *Socket, n int, now int64) {
 		return
 	}
 	for i := range n {
-		to, pkt, truncated := s.rx.At(i)
-		pkt = g.rig.decrypt(s.owner(to.Local()), pkt)
+		to, pkt, truncated := s.RecvBatch.At(i)
+		pkt = g.rig.Decrypt(s.Owner(to.Local()), pkt)
 		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-			g.explain(pkt, ok, s.owner(to.Local()), now)
+			g.explain(pkt, ok, s.Owner(to.Local()), now)
 			continue
 		}
 		g.count.arrived++
@@ -460,7 +462,7 @@ func (g *generator) explain(pkt []byte, stamped bool, ep int32, now int64) {
 	}
 	switch name {
 	case "":
-	case Answer:
+	case benchrig.Answer:
 		g.count.bindsAnswered++
 		g.binds.answered(int(ep), now)
 	default:
@@ -477,7 +479,7 @@ type keeper struct {
 	looked int64
 }
 
-func newKeeper(r *Rig, after time.Duration) keeper {
+func newKeeper(r *benchrig.Rig, after time.Duration) keeper {
 	k := keeper{relays: make([]endpoint.Endpoint, len(r.Endpoints)), spoken: make([]int64, len(r.Endpoints))}
 	now := sock.Now()
 	for i := range r.Endpoints {

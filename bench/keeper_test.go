@@ -5,12 +5,13 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 func TestKeeper(t *testing.T) {
 	const n, after = 1000, time.Second
-	r := &Rig{Endpoints: make([]Endpoint, n)}
+	r := &benchrig.Rig{Endpoints: make([]benchrig.Endpoint, n)}
 	for i := range r.Endpoints {
 		r.Endpoints[i].Relay = netip.MustParseAddrPort("127.0.0.1:1")
 		r.Endpoints[i].Keepalive = []byte{1}

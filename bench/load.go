@@ -9,7 +9,9 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -149,7 +151,7 @@ type sessions struct {
 // churn begins sessions at the configured rate for so long, waits until they
 // have ended, and reports. It returns nil for other shapes.
 func (b *bed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Churn {
-	c, ok := b.dialect.(Churner)
+	c, ok := b.dialect.(benchrig.Churner)
 	if cfg.Shape != ShapeChurn || !ok {
 		return nil
 	}
@@ -197,7 +199,7 @@ func (s *sessions) skip() {
 }
 
 // play plays one session.
-func (s *sessions) play(ctx context.Context, c Churner, play time.Duration) {
+func (s *sessions) play(ctx context.Context, c benchrig.Churner, play time.Duration) {
 	s.mu.Lock()
 	s.churn.Started++
 	s.mu.Unlock()
@@ -213,7 +215,7 @@ func (s *sessions) play(ctx context.Context, c Churner, play time.Duration) {
 	}
 	s.churn.Failed++
 	step := "other"
-	if failure := (*StepError)(nil); errors.As(err, &failure) {
+	if failure := (*benchrig.StepError)(nil); errors.As(err, &failure) {
 		step = failure.Step
 	}
 	s.know(step)
@@ -247,22 +249,10 @@ func (s *sessions) report(took time.Duration) *Churn {
 	return &s.churn
 }
 
-// StepError says in which step a session failed.
-type StepError struct {
-	Step string
-	Err  error
-}
-
-// Error names the step.
-func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e *StepError) Unwrap() error { return e.Err }
-
 // allocating asks an API for allocations while datagrams are forwarded. The
 // lock guards all fields below it.
 type allocating struct {
-	reserver Reserver // nil: there is nothing to do
+	reserver benchrig.Reserver // nil: there is nothing to do
 	workers  int
 	rate     float64 // per second, 0: as many as are answered
 	from     time.Time
@@ -283,7 +273,7 @@ func (b *bed) newAllocating(cfg *Config, from, end time.Time) *allocating {
 		latency: newHistogram(3), errors: map[string]uint64{},
 	}
 	if a.workers > 0 {
-		a.reserver, _ = b.dialect.(Reserver)
+		a.reserver, _ = b.dialect.(benchrig.Reserver)
 	}
 	return a
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"time"
@@ -11,6 +10,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
@@ -25,7 +25,7 @@ const sweepDrivers = 10 * time.Millisecond
 // is that of the way and not of the tick.
 type netplay struct {
 	cfg     *Config
-	rig     *Rig
+	rig     *benchrig.Rig
 	drivers []player
 	addrs   []address.Addr // of endpoints
 	headers map[string]int32
@@ -62,7 +62,7 @@ type said struct {
 }
 
 // newNetplay makes the drivers. The send function is set afterwards.
-func newNetplay(cfg *Config, rig *Rig) (*netplay, error) {
+func newNetplay(cfg *Config, rig *benchrig.Rig) (*netplay, error) {
 	p := &netplay{
 		cfg: cfg, rig: rig, headers: make(map[string]int32, len(rig.Flows)),
 		drivers: make([]player, len(rig.Endpoints)), begun: make([]int64, len(rig.Endpoints)),
@@ -114,7 +114,7 @@ func (g *generator) join(p *netplay) {
 func (p *netplay) makeDriver(ep int) (err error) {
 	d := &p.drivers[ep]
 	cfg := netcode.Config{Link: d.link, MaxConnections: p.cfg.Players, MaxHandshaking: p.cfg.Players}
-	if p.rig.plan.Host(ep) != ep {
+	if p.rig.Plan.Host(ep) != ep {
 		d.conns = make([]netcode.Conn, 1)
 		d.Driver, err = netcode.NewClient(cfg)
 		return err
@@ -129,21 +129,9 @@ func (p *netplay) makeDriver(ep int) (err error) {
 // name is the part of a header that says who sends to whom.
 func (p *netplay) name(header []byte) []byte {
 	if p.rig.Sized {
-		return header[:max(len(header)-sizeLen, 0)]
+		return header[:max(len(header)-benchrig.SizeLen, 0)]
 	}
 	return header
-}
-
-// sizeLen is the size of the length at the end of a header that is Sized.
-const sizeLen = 2
-
-// wrap makes a datagram in buf, which is as long as it.
-func (r *Rig) wrap(buf, header, b []byte) {
-	n := copy(buf, header)
-	copy(buf[n:], b)
-	if r.Sized {
-		binary.BigEndian.PutUint16(buf[n-sizeLen:], uint16(len(b)))
-	}
 }
 
 // gather connects all players with their hosts.
@@ -151,11 +139,11 @@ func (p *netplay) gather(ctx context.Context) error {
 	p.send = func(flow int32, b []byte) error {
 		f := &p.rig.Flows[flow]
 		pkt := make([]byte, len(f.Prefix)+len(b))
-		p.rig.wrap(pkt, f.Prefix, b)
+		p.rig.Wrap(pkt, f.Prefix, b)
 		return p.rig.SendTo(f.From, f.Dst, pkt)
 	}
 	for ep := range p.drivers {
-		host := p.rig.plan.Host(ep)
+		host := p.rig.Plan.Host(ep)
 		if ep == host {
 			continue
 		}
@@ -166,7 +154,7 @@ func (p *netplay) gather(ctx context.Context) error {
 		}
 		p.drivers[ep].conns[0] = conn
 	}
-	players := p.rig.plan.Matches * p.rig.plan.Players
+	players := p.rig.Plan.Matches * p.rig.Plan.Players
 	var swept, moved time.Time
 	before := -1
 	return p.rig.Await(ctx,
@@ -175,7 +163,7 @@ func (p *netplay) gather(ctx context.Context) error {
 			if p.connected != before {
 				before, moved = p.connected, now
 			}
-			if now.Sub(moved) > patience || p.ended > 0 {
+			if now.Sub(moved) > benchrig.StallTimeout || p.ended > 0 {
 				return fmt.Errorf("bench: %d of %d sides are connected, %d connections have ended", p.connected, 2*players, p.ended)
 			}
 			if now.Sub(swept) >= sweepDrivers {
@@ -262,7 +250,7 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 func (p *netplay) enter(ep int32, ev netcode.ConnectionEvent, now int64) {
 	p.connected++
 	ev.Conn.SetInGame(true)
-	host := p.rig.plan.Host(int(ep))
+	host := p.rig.Plan.Host(int(ep))
 	if int(ep) != host {
 		record(p.connects, now-p.begun[ep])
 		return
@@ -275,7 +263,7 @@ func (p *netplay) enter(ep int32, ev netcode.ConnectionEvent, now int64) {
 // say hands the next message of a flow to its driver.
 func (p *netplay) say(g *generator, i int, due int64) {
 	f, link := &g.flows[i], &p.rig.Flows[i]
-	host := p.rig.plan.Host(link.From)
+	host := p.rig.Plan.Host(link.From)
 	down := link.From == host
 	size, conn := p.cfg.Payload, p.drivers[link.From].conns[0]
 	if down {
@@ -312,7 +300,7 @@ func (p *netplay) heard(g *generator, ep int32, body []byte, now int64) {
 		return
 	}
 	f, link := &g.flows[st.flow], &p.rig.Flows[st.flow]
-	host := link.From == p.rig.plan.Host(link.From)
+	host := link.From == p.rig.Plan.Host(link.From)
 	size, stream, latency := p.cfg.Payload, &p.streams[0], p.up
 	if host {
 		size, stream, latency = p.cfg.Snapshot, &p.streams[1], p.down
@@ -372,7 +360,7 @@ func (g *generator) carry(i int32, b []byte) error {
 		g.flush(o)
 	}
 	buf := o.bufs[o.used][:len(f.prefix)+len(b)]
-	g.rig.wrap(buf, f.prefix, b)
+	g.rig.Wrap(buf, f.prefix, b)
 	o.batch.Add(f.dst, buf)
 	o.used++
 	g.keep.spoke(f.from, sock.Now())
@@ -391,10 +379,10 @@ func (g *generator) carried(n, failed int) {
 }
 
 // takePlay accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) takePlay(s *Socket, n int, now int64) {
+func (g *generator) takePlay(s *benchrig.Socket, n int, now int64) {
 	for i := range n {
-		to, pkt, truncated := s.rx.At(i)
-		ep := s.owner(to.Local())
+		to, pkt, truncated := s.RecvBatch.At(i)
+		ep := s.Owner(to.Local())
 		switch {
 		case truncated:
 			g.errors["datagram that was cut off"]++

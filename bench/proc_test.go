@@ -79,11 +79,11 @@ func TestReadProcess(t *testing.T) {
 }
 
 func TestThisMachine(t *testing.T) {
-	m := ThisMachine()
+	m := thisMachine()
 	if len(m.ID) != 16 || len(m.Host) != 16 || m.Cores < 1 || m.Go == "" || m.OS == "" {
 		t.Errorf("%+v", m)
 	}
-	if again := ThisMachine(); again.ID != m.ID {
+	if again := thisMachine(); again.ID != m.ID {
 		t.Errorf("the id changed from %s to %s", m.ID, again.ID)
 	}
 }

@@ -189,9 +189,9 @@ func field(text []byte, name string) uint64 {
 	return 0
 }
 
-// ThisMachine describes the computer that the caller runs on. What the platform
+// thisMachine describes the computer that the caller runs on. What the platform
 // does not tell stays empty.
-func ThisMachine() Machine {
+func thisMachine() Machine {
 	host, _ := os.Hostname()
 	m := Machine{
 		Host: shortHash(host), CPU: cpuModel(), Cores: onlineCores(),

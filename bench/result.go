@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // ResultVersion is the version of the JSON form of [Result]. It grows when a
@@ -273,15 +275,15 @@ type Step struct {
 }
 
 // newResult repeats what was asked for. p may be the zero Plan.
-func newResult(cfg *Config, d Dialect, p *Plan) Result {
+func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
 		Version: ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit,
 		Started: time.Now().UTC().Truncate(time.Millisecond),
-		Machine: ThisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
+		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
 	}
 }
 
-func (cfg *Config) load(p *Plan) Load {
+func (cfg *Config) load(p *benchrig.Plan) Load {
 	return Load{
 		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
@@ -322,7 +324,7 @@ func (g *generator) collect(r *Result, o *observer) {
 	}
 	for i := range g.flows {
 		f := &g.flows[i]
-		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.overhead(int(f.from)))
+		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
 	}
 	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
 		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))

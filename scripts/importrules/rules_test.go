@@ -111,7 +111,9 @@ var rules = []rule{
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "engine"}, []string{websocket}, "WebSocket is optional"},
-	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
+	{"internal/benchrig", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, nil,
+		"sockets and dialects of the load generator: it must not share the code of the engine"},
+	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "internal/benchrig", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"the load generator measures the engine, so it must not share its code"},
 	{"internal/keyfile", nil, nil, "files, not what is in them"},
 	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
@@ -276,7 +278,7 @@ func TestRules(t *testing.T) {
 	}
 	bench := source{name: "bench/x.go", dir: "bench"}
 	for imp, want := range map[string]bool{
-		module + "/internal/sock": true, module + "/engine": false, module + "/alloc": false, module + "/alloc/api": true,
+		module + "/internal/sock": true, module + "/engine": false, module + "/alloc": false, module + "/internal/benchrig": true,
 	} {
 		if ok := forbidden(t, bench, ruleOf(t, "bench"), imp) == ""; ok != want {
 			t.Errorf("bench imports %s: allowed %v", imp, ok)

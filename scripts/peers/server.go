@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // server is a relay that runs as a process of its own.
 type server struct {
-	dialect bench.Dialect
+	dialect benchrig.Dialect
 
 	cmd    *exec.Cmd
 	lines  chan string   // what it prints

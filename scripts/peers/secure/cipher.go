@@ -12,7 +12,7 @@ import (
 	"github.com/pion/dtls/v3"
 	"github.com/pion/dtls/v3/pkg/crypto/prf"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // Sizes of a record with AES-128-GCM (RFC 6347 4.1, RFC 5288 3).
@@ -45,7 +45,7 @@ type half struct {
 	salt [saltLen]byte
 }
 
-var _ bench.Cipher = (*Cipher)(nil)
+var _ benchrig.Cipher = (*Cipher)(nil)
 
 // exported is what pion tells of a session (State.MarshalBinary); the names are
 // pion's.

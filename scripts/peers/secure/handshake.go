@@ -12,7 +12,7 @@ import (
 	"github.com/pion/dtls/v3"
 	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -40,7 +40,7 @@ func AnyCertificate() []dtls.ClientOption {
 
 // Handshake makes a session of an endpoint with a server, and sets the endpoint's
 // Cipher. What comes to other endpoints meanwhile goes to others.
-func Handshake(ctx context.Context, r *bench.Rig, ep int, server netip.AddrPort, opts []dtls.ClientOption, others bench.Handler) error {
+func Handshake(ctx context.Context, r *benchrig.Rig, ep int, server netip.AddrPort, opts []dtls.ClientOption, others benchrig.Handler) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	near, far := net.Pipe()
@@ -113,7 +113,7 @@ func newBridge(conn net.Conn) *bridge {
 }
 
 // carry moves datagrams until the handshake is done.
-func (b *bridge) carry(ctx context.Context, r *bench.Rig, ep int, server netip.AddrPort, done <-chan error, others bench.Handler) error {
+func (b *bridge) carry(ctx context.Context, r *benchrig.Rig, ep int, server netip.AddrPort, done <-chan error, others benchrig.Handler) error {
 	over := false
 	idle := func(time.Time) error {
 		for {

@@ -12,6 +12,7 @@ import (
 	"github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // echo serves one client of pion's server at a time and sends back what it says.
@@ -49,13 +50,13 @@ var errUsed = errors.New("used")
 
 // plan is a dialect that only wants its rig.
 type plan struct {
-	use func(ctx context.Context, r *bench.Rig)
+	use func(ctx context.Context, r *benchrig.Rig)
 }
 
 func (plan) Name() string { return "plan" }
 
-func (p plan) Open(ctx context.Context, pl bench.Plan) (*bench.Rig, error) {
-	r, err := bench.NewRig(pl)
+func (p plan) Open(ctx context.Context, pl benchrig.Plan) (*benchrig.Rig, error) {
+	r, err := benchrig.NewRig(pl)
 	if err != nil {
 		return nil, err
 	}
@@ -69,7 +70,7 @@ func TestHandshake(t *testing.T) {
 	key, id := bytes.Repeat([]byte{7}, 64), []byte("0123456789abcdef")
 	server := echo(t, dtls.WithPSK(func([]byte) ([]byte, error) { return key, nil }),
 		dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
-	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *bench.Rig) {
+	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *benchrig.Rig) {
 		nobody := func(int, netip.AddrPort, []byte) {}
 		if err := Handshake(ctx, r, 0, server, PSK(id, key), nobody); err != nil {
 			t.Error(err)

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -43,8 +43,8 @@ type client struct {
 // Open owns it, then that which closes the rig.
 type setup struct {
 	cfg     Config
-	plan    *bench.Plan
-	rig     *bench.Rig
+	plan    *benchrig.Plan
+	rig     *benchrig.Rig
 	clients []client // by endpoint; those of hosts stay unused
 	realm   string
 	key     []byte
@@ -57,7 +57,7 @@ type setup struct {
 	err      error // what a server's answer said against going on
 }
 
-func newSetup(cfg Config, p *bench.Plan, r *bench.Rig) *setup {
+func newSetup(cfg Config, p *benchrig.Plan, r *benchrig.Rig) *setup {
 	now := time.Now()
 	return &setup{
 		cfg: cfg, plan: p, rig: r, clients: make([]client, p.Len()),
