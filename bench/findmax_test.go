@@ -20,7 +20,7 @@ func play(t *testing.T, s *search, passes func(rate float64, run int) bool) (tri
 			t.Fatalf("run %d at %v, though %v has passed", len(tried), s.next, s.pass)
 		}
 		tried = append(tried, s.next)
-		s.note(passes(s.next, len(tried)), LimitServer, "")
+		s.recordOutcome(passes(s.next, len(tried)), LimitServer, "")
 	}
 	return tried
 }
@@ -87,7 +87,7 @@ func TestSearchBlames(t *testing.T) {
 	} {
 		s := newSearch(1000)
 		for n := 0; !s.done(); n++ {
-			s.note(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
+			s.recordOutcome(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
 		}
 		f := s.found("")
 		if f.Limit != c.want || f.AtLeast != (c.want == LimitGenerator) || f.AtLeast && !strings.Contains(f.Reason, "It was slow.") {
@@ -95,7 +95,7 @@ func TestSearchBlames(t *testing.T) {
 		}
 	}
 	s := newSearch(1000)
-	s.note(true, LimitNone, "")
+	s.recordOutcome(true, LimitNone, "")
 	if f := s.found("The search was interrupted."); f.Rate != 1000 || !f.AtLeast || f.Reason != "The search was interrupted." {
 		t.Errorf("interrupted: %+v", f)
 	}

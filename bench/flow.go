@@ -9,22 +9,21 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// flow is what the generator's loop knows of a Flow. The generator's goroutine
-// owns it.
+// flow is the state of a benchrig.Flow. The generator's goroutine owns it.
 type flow struct {
 	dst    endpoint.Endpoint // destination, with the number of the source address
 	prefix []byte
-	cipher benchrig.Cipher // of the endpoint that it leaves; nil: none
+	cipher benchrig.Cipher // of the sending endpoint; nil: none
 	seq    uint32          // the next number to send
 	socket int32           // it leaves from
 	from   int32           // endpoint
 
-	window   window
-	arrives  int32  // socket that it arrives on
-	local    uint16 // number of the address there
-	size     int32  // of the datagram there
-	inFlight int32  // closed loop: sent and not yet heard of
-	heard    int64  // closed loop: last arrival
+	window      window
+	arrives     int32  // socket that it arrives on
+	local       uint16 // number of the address there
+	size        int32  // of the datagram there
+	inFlight    int32  // closed loop: sent, not yet arrived
+	lastArrival int64  // closed loop: last arrival
 }
 
 // newFlows prepares the flows of a rig.
@@ -53,7 +52,7 @@ type outgoing struct {
 	batch   *sock.SendBatch
 	bufs    [][]byte // one per entry
 	used    int      // of bufs
-	load    int      // entries that are datagrams of ours
+	load    int      // entries that are datagrams of the load
 	portion *portion // of all of those; nil outside of the measured interval
 	oldest  int64    // due time of the first of those
 }
@@ -115,7 +114,7 @@ func (cfg *Config) links(m int) (links []benchrig.Link) {
 
 // schedule says when each datagram of an open loop is due. It is a pure
 // function of the number of a datagram: nothing that happens in a run can
-// move it, so that a slow server cannot make the generator ask for less.
+// change it, so that a slow server cannot reduce the load.
 //
 // Flows take turns in a tick of flows/rate seconds. Groups of flows begin
 // evenly spread over the tick, and the flows of a group are due together.
@@ -136,7 +135,7 @@ func newSchedule(start int64, rate float64, links []benchrig.Link) schedule {
 	return s
 }
 
-// due returns the time of a flow's turn in a tick.
+// due returns the time at which a flow sends in a tick.
 func (s *schedule) due(tick int64, flow int) int64 {
 	return s.start + int64(float64(tick)*s.tick) + s.phase[flow]
 }
@@ -158,33 +157,33 @@ func (s *schedule) before(end int64) uint64 {
 	}
 }
 
-// arrival is what a sequence number tells of the datagram that carried it.
+// arrival classifies a datagram by its sequence number.
 type arrival uint8
 
 const (
 	arrivedInOrder   arrival = iota
 	arrivedReordered         // after a higher number: RFC 4737, 3.3
-	arrivedTwice             // seen before
+	arrivedDuplicate         // arrived before
 	arrivedLate              // so far behind that it may have been seen
-	arrivedForeign           // never sent
+	arrivedUnsent            // never sent
 )
 
-// window remembers which of the newest sequence numbers of a flow have
-// arrived, as a ring of bits. bits has a power of two of words.
+// window records which of the newest sequence numbers of a flow have
+// arrived, in a ring of bits. bits has a power of two of words.
 type window struct {
 	next uint32 // one above the highest number seen
 	bits []uint64
 }
 
-// size is how many numbers the window remembers.
+// size returns the number of sequence numbers in the window.
 func (w *window) size() uint32 { return uint32(len(w.bits)) * 64 }
 
-// arrive notes number seq of a flow that has sent numbers below sent. Numbers
+// arrive records number seq of a flow that has sent numbers below sent. Numbers
 // do not wrap around: 2^32 datagrams of one flow are more than a run has.
 func (w *window) arrive(seq, sent uint32) arrival {
 	switch {
 	case seq >= sent:
-		return arrivedForeign
+		return arrivedUnsent
 	case seq >= w.next:
 		w.advance(seq)
 		w.set(seq)
@@ -192,13 +191,13 @@ func (w *window) arrive(seq, sent uint32) arrival {
 	case w.next-seq > w.size():
 		return arrivedLate
 	case w.has(seq):
-		return arrivedTwice
+		return arrivedDuplicate
 	}
 	w.set(seq)
 	return arrivedReordered
 }
 
-// advance makes seq the newest number and forgets those that fall out.
+// advance makes seq the newest number and clears the bits of new numbers.
 func (w *window) advance(seq uint32) {
 	if seq-w.next >= w.size() {
 		clear(w.bits)
@@ -242,7 +241,7 @@ func windowWords(flows int) int {
 // stampLen is the size in bytes of the stamp at the beginning of each payload:
 //
 //	0   magic      4 bytes
-//	4   run        a random number, so that stragglers of an earlier run are told apart
+//	4   run        a random number, by which datagrams of an earlier run are recognised
 //	8   flow       number of the flow
 //	12  sequence   of the flow, from 0
 //	16  time       intended send time, nanoseconds of sock.Now
@@ -253,7 +252,7 @@ const stampLen = 24
 // stampMagic begins each payload.
 const stampMagic = 0xFE221B3C
 
-// stamp is what a datagram says of itself.
+// stamp is the content of a payload: it identifies the datagram.
 type stamp struct {
 	run  uint32
 	flow uint32
@@ -284,9 +283,9 @@ func parseStamp(b []byte) (s stamp, ok bool) {
 	}, true
 }
 
-// stall is how long a flow of a closed loop waits before it gives up what is
+// stallTimeout is how long a flow of a closed loop waits before it gives up what is
 // under way and begins anew, in ns.
-const stall = int64(200 * time.Millisecond)
+const stallTimeout = int64(200 * time.Millisecond)
 
 // credits are the permissions to send of a closed loop, as a ring of flow
 // numbers. The generator's goroutine owns it.
@@ -301,13 +300,13 @@ func newCredits(flows, window int) credits {
 	c := credits{ring: make([]int32, flows*window)}
 	for range window {
 		for i := range flows {
-			c.give(int32(i))
+			c.add(int32(i))
 		}
 	}
 	return c
 }
 
-func (c *credits) give(flow int32) {
+func (c *credits) add(flow int32) {
 	if c.size < len(c.ring) {
 		c.ring[(c.head+c.size)%len(c.ring)] = flow
 		c.size++
@@ -326,32 +325,32 @@ func (c *credits) take() (int32, bool) {
 	return flow, true
 }
 
-// heard gives a flow credit for n datagrams: the one that arrived and those that
+// creditArrival gives a flow credit for n datagrams: the one that arrived and those that
 // it overtook, which are most likely lost. What was given up before earns nothing.
-func (c *credits) heard(f *flow, i int32, n uint32, now int64) {
-	f.heard = now
+func (c *credits) creditArrival(f *flow, i int32, n uint32, now int64) {
+	f.lastArrival = now
 	for ; n > 0 && f.inFlight > 0; n-- {
 		f.inFlight--
-		c.give(i)
+		c.add(i)
 	}
 }
 
-// revive takes what stalled flows have under way for lost.
-func (c *credits) revive(flows []flow, now int64) {
-	if now-c.checked < stall/4 {
+// restoreStalled takes what stalled flows have under way for lost.
+func (c *credits) restoreStalled(flows []flow, now int64) {
+	if now-c.checked < stallTimeout/4 {
 		return
 	}
 	c.checked = now
 	for i := range flows {
 		f := &flows[i]
-		if f.heard == 0 {
-			f.heard = now
+		if f.lastArrival == 0 {
+			f.lastArrival = now
 		}
-		if f.inFlight > 0 && now-f.heard > stall {
+		if f.inFlight > 0 && now-f.lastArrival > stallTimeout {
 			for ; f.inFlight > 0; f.inFlight-- {
-				c.give(int32(i))
+				c.add(int32(i))
 			}
-			f.heard = now
+			f.lastArrival = now
 		}
 	}
 }

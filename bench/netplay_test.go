@@ -68,9 +68,9 @@ func TestNetcodeDirect(t *testing.T) {
 }
 
 // stage returns a bed, a generator and the matches that it plays, without a relay.
-func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
+func stage(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
 	t.Helper()
-	b := &bed{cfg: *cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, *cfg)}
+	b := &testbed{cfg: *cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, *cfg)}
 	if err := b.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -80,7 +80,7 @@ func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
 		t.Fatal(err)
 	}
 	g := newGenerator(cfg, b.rig, 1)
-	g.join(play)
+	g.setNetplay(play)
 	return b, g, play
 }
 
@@ -134,7 +134,7 @@ func TestNetcodeAllocs(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{cfg: cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, cfg)}
+	b := &testbed{cfg: cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, cfg)}
 	if err := b.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -147,7 +147,7 @@ func TestNetcodeAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGenerator(&cfg, b.rig, 1)
-	g.join(play)
+	g.setNetplay(play)
 	round := func() {
 		if _, err := g.round(); err != nil {
 			t.Fatal(err)
@@ -181,7 +181,7 @@ func TestNetcodeLosesItsRelay(t *testing.T) {
 	r.Errors = map[string]uint64{}
 	g.collect(&r, newObserver(g, 0))
 	r.Generator = Generator{} // It may have been late, which is not asked here.
-	r.judge(&cfg)
+	r.setLimit(&cfg)
 	if r.Netcode.Ended != 2 || r.Netcode.Unsaid == 0 || r.Limit != LimitServer || r.Errors["connection ended: closed by remote"] != 1 {
 		t.Errorf("%+v, errors %v, limit %s: %s", r.Netcode, r.Errors, r.Limit, r.LimitReason)
 	}

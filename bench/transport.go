@@ -8,10 +8,10 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
-// carrier is the link of one endpoint's driver: what it sends goes over the
-// shared sockets of the generator, with the header of its flow. Its addresses
-// number endpoints. The generator's goroutine owns it.
-type carrier struct {
+// driverLink is the link of one endpoint's driver. It sends over the shared sockets of
+// the generator, with the header of its flow; its addresses are the numbers of
+// endpoints. The generator's goroutine owns it.
+type driverLink struct {
 	play  *netplay
 	ep    int
 	flows map[address.Addr]int32 // to each peer
@@ -20,22 +20,22 @@ type carrier struct {
 	stats link.Stats
 }
 
-// inbound is a datagram without its header, and whom it is from.
+// inbound is a datagram without its header, and its sender.
 type inbound struct {
 	from int32 // endpoint
 	data []byte
 }
 
-var _ link.Link = (*carrier)(nil)
+var _ link.Link = (*driverLink)(nil)
 
-func addrOf(ep int) address.Addr { return link.NodeAddr(uint32(ep) + 1) }
+func driverAddr(ep int) address.Addr { return link.NodeAddr(uint32(ep) + 1) }
 
-// errNoFlow is a datagram to an endpoint that the plan has no flow to.
-var errNoFlow = errors.New("bench: no flow leads there")
+// errNoFlow is the error of a datagram to an endpoint without a flow.
+var errNoFlow = errors.New("bench: no flow to this endpoint")
 
-func (c *carrier) Advance(time.Time) {}
+func (c *driverLink) Advance(time.Time) {}
 
-func (c *carrier) Receive(b []byte) link.Event {
+func (c *driverLink) Receive(b []byte) link.Event {
 	if c.next == len(c.in) {
 		c.in, c.next = c.in[:0], 0
 		return link.Event{}
@@ -47,8 +47,8 @@ func (c *carrier) Receive(b []byte) link.Event {
 	return link.Event{Kind: link.Datagram, Addr: c.play.addrs[d.from], N: copy(b, d.data)}
 }
 
-// waits reports whether a datagram of an endpoint was not taken yet.
-func (c *carrier) waits(from int32) bool {
+// hasQueued reports whether the driver has not yet received a datagram of an endpoint.
+func (c *driverLink) hasQueued(from int32) bool {
 	for i := range c.in {
 		if c.in[i].from == from {
 			return true
@@ -57,7 +57,7 @@ func (c *carrier) waits(from int32) bool {
 	return false
 }
 
-func (c *carrier) Send(to address.Addr, b []byte) error {
+func (c *driverLink) Send(to address.Addr, b []byte) error {
 	i, ok := c.flows[to]
 	if !ok {
 		return errNoFlow
@@ -68,18 +68,20 @@ func (c *carrier) Send(to address.Addr, b []byte) error {
 	return c.play.send(i, b)
 }
 
-func (c *carrier) Flush()                  {}
-func (c *carrier) Dial() error             { return nil }
-func (c *carrier) Disconnect(address.Addr) {}
-func (c *carrier) Local() address.Addr     { return c.play.addrs[c.ep] }
-func (c *carrier) Stats() link.Stats       { return c.stats }
-func (c *carrier) Close() error            { return nil }
+func (c *driverLink) Flush()                  {}
+func (c *driverLink) Dial() error             { return nil }
+func (c *driverLink) Disconnect(address.Addr) {}
+func (c *driverLink) Local() address.Addr     { return c.play.addrs[c.ep] }
+func (c *driverLink) Stats() link.Stats       { return c.stats }
+func (c *driverLink) Close() error            { return nil }
 
-// Overhead is the header in front of what arrives.
-func (c *carrier) Overhead() int { return c.play.rig.Sockets[c.play.rig.Endpoints[c.ep].Socket].Offset }
+// Overhead returns the size in bytes of the header of datagrams that arrive.
+func (c *driverLink) Overhead() int {
+	return c.play.rig.Sockets[c.play.rig.Endpoints[c.ep].Socket].Offset
+}
 
-// seal puts the record with a datagram of a flow into the same memory.
-func (g *generator) seal(f *flow, room, pkt []byte) []byte {
+// seal encrypts a datagram of a flow in place: the result has the memory of buf.
+func (g *generator) seal(f *flow, buf, pkt []byte) []byte {
 	g.plain = append(g.plain[:0], pkt...)
-	return f.cipher.Seal(room[:0], g.plain)
+	return f.cipher.Seal(buf[:0], g.plain)
 }
