@@ -74,7 +74,7 @@ func (s source) imports() (paths []string) {
 // within reports whether pkg is root or lies below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
-// rule says what a package, and all below it that have no rule of their own, may
+// rule lists what a package, and all below it that have no rule of their own, may
 // import.
 type rule struct {
 	dir string
@@ -99,15 +99,15 @@ const (
 // rules are found by the longest matching directory. Imports point down: a package
 // may import only what stands above it here.
 var rules = []rule{
-	{"proto", nil, nil, "the wire: whoever imports it gets the standard library and nothing else"},
+	{"proto", nil, nil, "the wire: importers get no dependency but the standard library"},
 	{"internal/endpoint", nil, nil, "the key of a peer: sockets, map and engine share it"},
-	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it knows nothing of the protocol"},
-	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it knows neither sockets nor the service"},
+	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it is independent of the protocol"},
+	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it is independent of sockets and of the service"},
 	{"alloc", []string{"proto"}, []string{uuid}, "a program that embeds the service must not inherit a web stack"},
 	{"alloc/api", nil, nil, "JSON types and a small client for any program"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "a player's machine has no relay in it"},
-	{"internal/statefile", []string{"proto", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, of which the engine and DTLS know the meaning"},
+	{"internal/statefile", []string{"proto", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "engine"}, []string{websocket}, "WebSocket is optional"},
@@ -118,7 +118,7 @@ var rules = []rule{
 	{"internal/keyfile", nil, nil, "files, not what is in them"},
 	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
 	{"internal/fleet", []string{"alloc", "proto"}, nil, "placement of matches on relays"},
-	{"internal/store", []string{"alloc", "internal/fleet", "proto"}, nil, "a store knows codes and ids"},
+	{"internal/store", []string{"alloc", "internal/fleet", "proto"}, nil, "a store has codes and ids"},
 	{"internal/store/redis", []string{"alloc", "internal/fleet", "proto"}, []string{goredis}, "only a fleet needs Redis"},
 	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "proto"}, nil, "the call from an API process to a relay"},
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
@@ -128,7 +128,7 @@ var rules = []rule{
 	{"internal/testkit", nil, nil, "what tests of every package need"},
 	{"internal/enginetest", []string{"alloc", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
-		"what an operator asks a running process, and the terminal that shows it"},
+		"queries to a running process, and the terminal that shows the answers"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},

@@ -40,7 +40,7 @@ type document struct {
 	Runs      string `json:"-"` // the page with plots, "" if there is none
 }
 
-// about says what a peer is.
+// about describes a peer.
 type about struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`

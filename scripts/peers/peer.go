@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/scripts/peers/turn"
 )
 
-// errEnded says that a relay's process has ended by itself.
+// errEnded is the error of a relay whose process has ended by itself.
 var errEnded = errors.New("the process has ended")
 
 // Credentials of the TURN servers, which live as long as a run.
@@ -163,7 +163,7 @@ func runFerry(delay time.Duration, cfg benchrig.FerryConfig) func(context.Contex
 	}
 }
 
-// startCoturn starts it as performance.md, 6.2 says. Permissions live longer
+// startCoturn starts it with a configuration for many clients. Permissions live longer
 // than 5 minutes, so that they need not be refreshed in a run.
 func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	port, err := freePort()

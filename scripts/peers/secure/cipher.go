@@ -31,7 +31,7 @@ const (
 )
 
 // Cipher makes and opens the records of a session in which we are the client. It
-// does not look for replays: whoever measures sends each datagram once.
+// does not look for replays: the generator sends each datagram once.
 type Cipher struct {
 	in, out half
 	seq     uint64
@@ -47,7 +47,7 @@ type half struct {
 
 var _ benchrig.Cipher = (*Cipher)(nil)
 
-// exported is what pion tells of a session (State.MarshalBinary); the names are
+// exported is the state of a session in pion (State.MarshalBinary); the names are
 // pion's.
 type exported struct {
 	LocalRandom, RemoteRandom [32]byte

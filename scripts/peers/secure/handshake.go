@@ -62,7 +62,7 @@ func Handshake(ctx context.Context, r *benchrig.Rig, ep int, server netip.AddrPo
 			c, err = fromState(&state)
 		}
 	}
-	b.close() // Before pion, whose farewell must not get out.
+	b.close() // before pion, whose close_notify must not be sent
 	_ = conn.Close()
 	if err != nil {
 		return fmt.Errorf("secure: handshake of %v with %v: %w", r.Endpoints[ep].Addr, server, err)
@@ -137,7 +137,7 @@ func (b *bridge) carry(ctx context.Context, r *benchrig.Rig, ep int, server neti
 		case from == server:
 			select {
 			case b.down <- append([]byte(nil), pkt...):
-			default: // As lost on the way: pion asks again.
+			default: // as if lost: pion repeats it
 			}
 		}
 	})

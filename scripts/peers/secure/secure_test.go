@@ -15,7 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// echo serves one client of pion's server at a time and sends back what it says.
+// echo serves one client of pion's server at a time and sends back its datagrams.
 func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
 	t.Helper()
 	l, err := dtls.ListenWithOptions("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, opts...)
@@ -45,7 +45,7 @@ func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
 	return l.Addr().(*net.UDPAddr).AddrPort()
 }
 
-// errUsed says that the rig was used and is not wanted any more.
+// errUsed is the error of a rig whose test is over.
 var errUsed = errors.New("used")
 
 // plan is a dialect that only wants its rig.
@@ -71,8 +71,8 @@ func TestHandshake(t *testing.T) {
 	server := echo(t, dtls.WithPSK(func([]byte) ([]byte, error) { return key, nil }),
 		dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
 	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *benchrig.Rig) {
-		nobody := func(int, netip.AddrPort, []byte) {}
-		if err := Handshake(ctx, r, 0, server, PSK(id, key), nobody); err != nil {
+		ignore := func(int, netip.AddrPort, []byte) {}
+		if err := Handshake(ctx, r, 0, server, PSK(id, key), ignore); err != nil {
 			t.Error(err)
 			return
 		}
@@ -91,7 +91,7 @@ func TestHandshake(t *testing.T) {
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if err := Handshake(limited, r, 1, server, PSK(id, id), nobody); err == nil || r.Endpoints[1].Cipher != nil {
+		if err := Handshake(limited, r, 1, server, PSK(id, id), ignore); err == nil || r.Endpoints[1].Cipher != nil {
 			t.Errorf("a wrong key made a session: %v", err)
 		}
 	}})

@@ -24,15 +24,15 @@ const (
 	prefixLen = 4
 )
 
-// Config says which server to speak to.
+// Config names the server.
 type Config struct {
 	// Server is its UDP address, IPv4.
 	Server netip.AddrPort
 	// Username and Password are its long-term credentials.
 	Username, Password string
-	// Secure makes the way of an endpoint to the server an encrypted one and sets
-	// its Cipher, before its first request. What arrives for other endpoints
-	// meanwhile goes to others. Nil: plain UDP.
+	// Secure performs the encryption handshake of endpoint ep before its first request
+	// and sets its Cipher. It passes datagrams of other endpoints to others. Nil:
+	// plain UDP.
 	Secure func(ctx context.Context, r *benchrig.Rig, ep int, others benchrig.Handler) error
 }
 
