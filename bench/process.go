@@ -189,8 +189,8 @@ func parseField(text []byte, name string) uint64 {
 	return 0
 }
 
-// thisMachine describes the computer that the caller runs on. What the platform
-// does not tell stays empty.
+// thisMachine describes the computer of this process. Fields that the platform does not
+// have stay empty.
 func thisMachine() Machine {
 	host, _ := os.Hostname()
 	m := Machine{
@@ -244,10 +244,9 @@ func shortHash(parts ...string) string {
 }
 
 // observer reads the counters of processes and machine at both ends of the
-// measured interval, and where the control plane begins, and tells of progress.
-// It runs in a goroutine of its own, so that the generator does not have to
-// open files while it is being timed. Its fields belong to that goroutine until
-// it has ended.
+// measured interval, and where the load on the control plane begins, and reports
+// progress. It runs in a goroutine of its own, so that the generator does not open
+// files during the run. Its fields belong to that goroutine until it has ended.
 type observer struct {
 	g                       *generator
 	marks                   []int64 // times to read at, ns of sock.Now
@@ -330,7 +329,7 @@ func (o *observer) reportProgress() {
 
 func (o *observer) read() {
 	r := reading{arrived: o.g.live.arrived.Load(), system: readSystem()}
-	// A platform without /proc has nothing to say about this process.
+	// without /proc there is no reading of this process
 	r.self, _ = readProcess(o.generatorPID)
 	if o.serverPID != 0 && o.err == nil {
 		r.server, o.err = readProcess(o.serverPID)
