@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // TestBinds: one handshake of an endpoint is under way at a time, and times are
@@ -15,50 +16,50 @@ import (
 func TestBinds(t *testing.T) {
 	b := newBinds(0, 10, 1000, 3)
 	for want := range 3 {
-		if ep, ok := b.free(5); !ok || ep != want {
+		if ep, ok := b.takeEndpoint(5); !ok || ep != want {
 			t.Fatalf("endpoint %d, %v", ep, ok)
 		}
-		b.sent(want, int64(5+5*want), 20) // 5 is before what counts.
+		b.recordSent(want, int64(5+5*want), 20) // 5 is before what counts.
 	}
-	if ep, ok := b.free(20); ok {
+	if ep, ok := b.takeEndpoint(20); ok {
 		t.Errorf("endpoint %d is free", ep)
 	}
-	b.answered(0, 100)
-	b.answered(1, 10_010)
-	b.answered(1, 10_020) // Nothing is under way any more.
-	b.answered(-1, 10_020)
-	b.answered(3, 10_020)
-	if ep, ok := b.free(20_000); !ok || ep != 0 {
+	b.recordAnswer(0, 100)
+	b.recordAnswer(1, 10_010)
+	b.recordAnswer(1, 10_020) // Nothing is under way any more.
+	b.recordAnswer(-1, 10_020)
+	b.recordAnswer(3, 10_020)
+	if ep, ok := b.takeEndpoint(20_000); !ok || ep != 0 {
 		t.Errorf("endpoint %d, %v", ep, ok)
 	}
-	late := bindPatience + 100
+	late := bindTimeout + 100
 	for _, want := range []int{1, 2, 0} { // 2 is given up.
-		if ep, ok := b.free(late); !ok || ep != want {
+		if ep, ok := b.takeEndpoint(late); !ok || ep != want {
 			t.Errorf("endpoint %d, %v, want %d", ep, ok, want)
 		}
 	}
-	if b.waitsFor != 0 {
-		t.Errorf("%d under way", b.waitsFor)
+	if b.pendingCount != 0 {
+		t.Errorf("%d under way", b.pendingCount)
 	}
-	b.answered(2, late) // Too late.
+	b.recordAnswer(2, late) // Too late.
 	c := b.report(10, 10+int64(time.Second))
 	if c.Sent != 2 || c.Answered != 1 || c.AnsweredRate != 1 || c.Latency.Samples != 1 || c.Latency.Max < 10_000 || c.Latency.Max > 10_100 {
 		t.Errorf("%+v", c)
 	}
 	// Patience begins when it was sent, however late that was.
-	b.sent(0, 5, late)
+	b.recordSent(0, 5, late)
 	b.cursor = 0
-	if ep, ok := b.free(late + 1); !ok || ep != 1 {
+	if ep, ok := b.takeEndpoint(late + 1); !ok || ep != 1 {
 		t.Errorf("endpoint %d, %v, want 1", ep, ok)
 	}
-	if none := newBinds(0, 0, 0, 3); none.rate != 0 || none.under != nil {
+	if none := newBinds(0, 0, 0, 3); none.rate != 0 || none.pending != nil {
 		t.Error("memory for no BINDs")
 	}
 }
 
 // refusing is an API that refuses every second call.
 type refusing struct {
-	Direct
+	benchrig.Direct
 	n int
 }
 
@@ -75,9 +76,9 @@ func (r *refusing) Reserve(context.Context) error {
 // TestAllocatingRefused: refusals have names and no latency.
 func TestAllocatingRefused(t *testing.T) {
 	cfg := Config{AllocateWorkers: 1, AllocateRate: 9, Drain: 15 * time.Second}
-	b := bed{dialect: &refusing{}}
+	b := testbed{dialect: &refusing{}}
 	begin := time.Now()
-	a := b.newAllocating(&cfg, begin, begin.Add(time.Second))
+	a := b.newAllocationLoad(&cfg, begin, begin.Add(time.Second))
 	a.Run(t.Context())
 	r := Result{Errors: map[string]uint64{"allocate failed": 1}}
 	c := a.report(&r)
@@ -87,7 +88,7 @@ func TestAllocatingRefused(t *testing.T) {
 	if r.Errors["allocate failed"]+r.Errors["allocate refused with status 429"] != 1+c.Refused {
 		t.Errorf("%+v, errors %v", c, r.Errors)
 	}
-	if a = (&bed{dialect: Direct{}}).newAllocating(&Config{}, begin, begin); a.report(&r) != nil {
+	if a = (&testbed{dialect: benchrig.Direct{}}).newAllocationLoad(&Config{}, begin, begin); a.report(&r) != nil {
 		t.Error("a report on nothing")
 	}
 }
@@ -95,9 +96,9 @@ func TestAllocatingRefused(t *testing.T) {
 // TestAllocatingCutShort: calls that the end of ctx cuts short were never made.
 func TestAllocatingCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
-	b := bed{dialect: hanging{cancel: cancel}}
+	b := testbed{dialect: hanging{cancel: cancel}}
 	begin := time.Now()
-	a := b.newAllocating(&Config{AllocateWorkers: 1}, begin, begin.Add(time.Hour))
+	a := b.newAllocationLoad(&Config{AllocateWorkers: 1}, begin, begin.Add(time.Hour))
 	a.Run(ctx)
 	r := Result{Errors: map[string]uint64{}}
 	if c := a.report(&r); c.Sent != 0 || len(r.Errors) != 0 || c.Duration > time.Minute {
@@ -107,7 +108,7 @@ func TestAllocatingCutShort(t *testing.T) {
 
 // hanging is an API that does not answer.
 type hanging struct {
-	Direct
+	benchrig.Direct
 	cancel func()
 }
 

@@ -6,6 +6,8 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // mask is a cipher that hides nothing: it turns all bits over and puts a mark in
@@ -37,8 +39,8 @@ type masked struct{ only func(ep int) bool }
 
 func (masked) Name() string { return "masked" }
 
-func (m masked) Open(ctx context.Context, p Plan) (*Rig, error) {
-	r, err := Direct{Header: 6}.Open(ctx, p)
+func (m masked) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
+	r, err := benchrig.Direct{Header: 6}.Open(ctx, p)
 	if err != nil {
 		return nil, err
 	}

@@ -28,7 +28,7 @@ func TestJudge(t *testing.T) {
 		"closed, late start": {Result{Generator: late}, closed, LimitServer},
 	} {
 		r := test.r
-		if r.judge(&test.cfg); r.Limit != test.want || (r.Limit == LimitNone) != (r.LimitReason == "") {
+		if r.setLimit(&test.cfg); r.Limit != test.want || (r.Limit == LimitNone) != (r.LimitReason == "") {
 			t.Errorf("%s: %s (%s), want %s", name, r.Limit, r.LimitReason, test.want)
 		}
 	}
@@ -39,12 +39,12 @@ func TestJudgeReadable(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		1_234_567: "1.23ms", 999: "999ns", 98_765: "98.8µs", 2_500_000_000: "2.5s", 0: "0s", 999_999: "1ms",
 	} {
-		if got := forPeople(d).String(); got != want {
+		if got := roundDigits(d).String(); got != want {
 			t.Errorf("%d: %s, want %s", d, got, want)
 		}
 	}
 	r := Result{Control: &Control{With: Part{Lag: Latency{P99: 1_234_567}}}}
-	if r.judge(&Config{Rate: 1000, Align: AlignEven}); r.Limit != LimitGenerator || !strings.Contains(r.LimitReason, " 1.23ms late") {
+	if r.setLimit(&Config{Rate: 1000, Align: AlignEven}); r.Limit != LimitGenerator || !strings.Contains(r.LimitReason, " 1.23ms late") {
 		t.Errorf("%s: %s", r.Limit, r.LimitReason)
 	}
 }
@@ -61,7 +61,7 @@ func TestKeptPace(t *testing.T) {
 		"far behind":   {Result{Measured: time.Second, Generator: Generator{Lag: Latency{P99: 21 * time.Millisecond}}}, false},
 		"a short run":  {Result{Measured: time.Millisecond, Generator: Generator{Lag: Latency{P99: 10 * time.Millisecond}}}, true},
 	} {
-		if got := c.r.keptPace(); got != c.want {
+		if got := c.r.isOnSchedule(); got != c.want {
 			t.Errorf("%s: %v", name, got)
 		}
 	}
@@ -69,13 +69,13 @@ func TestKeptPace(t *testing.T) {
 
 func TestSummarise(t *testing.T) {
 	h := newHistogram(3)
-	if l := summarise(h, true); l.Samples != 0 || l.Max != 0 || l.Series != nil {
+	if l := newLatency(h, true); l.Samples != 0 || l.Max != 0 || l.Series != nil {
 		t.Errorf("without samples: %+v", l)
 	}
 	for i := range int64(10_000) {
 		record(h, (i+1)*1000)
 	}
-	l := summarise(h, true)
+	l := newLatency(h, true)
 	near := func(got, want time.Duration) bool {
 		return got > want-want/200 && got < want+want/200
 	}

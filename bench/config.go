@@ -1,17 +1,23 @@
 package bench
 
 import (
-	"errors"
+	"cmp"
 	"fmt"
 	"math"
 	"net/netip"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // Errors of [Run] and [FindMax].
 var (
-	ErrConfig = errors.New("bench: invalid configuration")
-	ErrRemote = errors.New("bench: destination outside of loopback")
+	// ErrConfig says that a Config or FerryConfig has a value out of its range, or
+	// values that exclude each other.
+	ErrConfig = benchrig.ErrConfig
+	// ErrRemote says that a datagram or a call would leave this machine without
+	// AllowRemote.
+	ErrRemote = benchrig.ErrRemote
 )
 
 // Shape is the form of a load.
@@ -49,28 +55,30 @@ const (
 	AlignTick  Align = "tick"  // all of them
 )
 
-// Defaults and limits of [Config].
+// Defaults of [Config].
 const (
-	DefaultPayload   = 112 // 38 bytes of RELAY header make it 150
+	DefaultPayload   = 112 // with the 38 bytes of a RELAY header 150
 	DefaultDuration  = 10 * time.Second
 	DefaultWarmup    = 2 * time.Second
 	DefaultDrain     = 500 * time.Millisecond
 	DefaultKeepalive = 3 * time.Second
 	DefaultBatch     = 256
-	DefaultPlayers   = 10 // of a star
-	DefaultCommand   = 40 // Payload of the shape netcode
-	DefaultSnapshot  = 600
+	DefaultPlayers   = 10  // of ShapeStar and ShapeNetcode
+	DefaultCommand   = 40  // Payload of ShapeNetcode
+	DefaultSnapshot  = 600 // of ShapeNetcode
 
-	// DefaultAllocateWorkers is the number of calls under way with AllocateRate.
+	// DefaultAllocateWorkers is the number of concurrent calls with AllocateRate.
 	DefaultAllocateWorkers = 8
+)
 
-	MaxPayload  = 1434 // of a RELAY
-	MaxDatagram = 1472 // with the dialect's header: one Ethernet frame
-	MaxPlayers  = 255
-	MaxSnapshot = 16<<10 - 18 // what the transport carries in fragments
-	MaxMatches  = 1 << 20
-	MaxWindow   = 1 << 16 // and 2^22 with all flows together
-	MaxDuration = time.Hour
+// Limits of Config.
+const (
+	maxPayload  = 1434 // of a RELAY
+	maxPlayers  = 255
+	maxSnapshot = 16<<10 - 18 // what the transport carries in fragments
+	maxMatches  = 1 << 20
+	maxWindow   = 1 << 16 // per flow; maxCredits bounds the sum
+	maxDuration = time.Hour
 )
 
 // Config is one run. The zero value of a field means its default.
@@ -78,9 +86,9 @@ type Config struct {
 	// Name labels the run in tables and plots. Default: the dialect's name.
 	Name string
 	// Limits names the profile of limits that the server runs with, such as
-	// "off" or "on, 60 calls a minute". It is only repeated.
+	// "off" or "on, 60 calls a minute". The result repeats it.
 	Limits string
-	// Commit and Command are only repeated.
+	// Commit and Command are for the result, which repeats them.
 	Commit  string
 	Command []string
 
@@ -92,48 +100,47 @@ type Config struct {
 	Align Align
 	// Matches is the number of hosts. Default 200; hot: always 1.
 	Matches int
-	// Players per host. Default 10 for stars and netcode, and 1 for idle, where more of them
-	// save calls of the API; always 1 for all other shapes.
+	// Players per host, 1 to 255. Default 10 for stars and netcode, and 1 for idle,
+	// where more of them save calls of the API; always 1 for all other shapes.
 	Players int
 
-	// Rate is the number of datagrams per second in all, in an open loop. 0
-	// with Window 0 sends nothing but keep-alives.
+	// Rate is the number of datagrams per second of all flows together, in an open
+	// loop. 0 with Window 0 sends nothing but keep-alives.
 	Rate float64
-	// Window, if not 0, closes the loop: each flow keeps so many datagrams
-	// under way, and Rate has to be 0. It finds saturation; its latency is
-	// that of full queues.
+	// Window, if not 0, closes the loop: it is the number of datagrams that each
+	// flow keeps in flight, at most 65,536, and Rate has to be 0. It finds
+	// saturation; its latency is that of full queues.
 	Window int
 	// Payload is the content of a datagram in bytes without the dialect's
-	// header. Default 112, StampLen to MaxPayload.
+	// header. Default 112, 24 to 1,434.
 	Payload int
-	// Snapshot is the size of one in the shape netcode, in bytes; Payload is
-	// that of a command then, with 40 for a default. Default 600, StampLen to
-	// MaxSnapshot. What does not fit into one datagram goes in fragments.
+	// Snapshot is the size of a snapshot of the shape netcode in bytes; Payload is
+	// the size of a command then, with 40 for a default. Default 600, 24 to 16,366.
+	// The transport sends large ones in fragments.
 	Snapshot int
 	// Duration of the measured interval. Default 10 s, at most 1 h.
 	Duration time.Duration
-	// Warmup comes before it and is not counted. Default 2 s; negative = none.
+	// Warmup precedes Duration and does not count. Default 2 s; negative = none.
 	Warmup time.Duration
-	// Drain is how long arrivals are waited for after the last was due.
-	// Default 500 ms.
+	// Drain is the time for the last datagrams to arrive. Default 500 ms, at most 60 s.
 	Drain time.Duration
 
-	// Keepalive is the time after which a silent endpoint says something.
+	// Keepalive is the time after which a silent endpoint sends a keep-alive.
 	// Default 3 s; negative = never.
 	Keepalive time.Duration
 	// BindRate is the number of repeated handshakes per second, beside Rate. An
-	// endpoint repeats its own when the last one was answered, or given up after
-	// 500 ms; what none of them could send in time is offered and not sent.
+	// endpoint repeats its own after the answer to the last one, or after 500 ms.
+	// A handshake that no endpoint can send in time counts as offered and not sent.
 	BindRate float64
-	// AllocateRate is the number of allocations per second that the API is asked
-	// for, beside Rate. Nobody binds them. 0 with AllocateWorkers: as many as
-	// are answered.
+	// AllocateRate is the number of allocations per second that the generator
+	// requests from the API, beside Rate. Nothing binds them. 0 with
+	// AllocateWorkers: as fast as the API answers.
 	AllocateRate float64
-	// AllocateWorkers is how many of those calls may be under way. Default 8
+	// AllocateWorkers is the number of those calls that run concurrently. Default 8
 	// with AllocateRate, else 0: no calls; at most 1,024.
 	AllocateWorkers int
 	// Baseline is the first part of Duration, in which there are no handshakes
-	// and no calls yet, so that the result shows what they do to forwarding.
+	// and no calls, so that the result shows their effect on forwarding.
 	// Default half of Duration if there are any beside datagrams; negative = none.
 	Baseline time.Duration
 
@@ -146,8 +153,8 @@ type Config struct {
 	CPU int
 	// Sources are the IPv4 addresses that endpoints have. Default 127.1.0.0/16
 	// and those after it up to 127.254.0.0/16, which are this machine's already.
-	// Others have to be made local first ("ip route add local 10.128.0.0/12 dev
-	// lo") and routed back by the relay's side. A single address (/32) gives
+	// Make others local first ("ip route add local 10.128.0.0/12 dev
+	// lo") and route them back on the relay's side. A single address (/32) gives
 	// each endpoint a socket of its own, for a relay on another machine: costly,
 	// and at most 1,024 endpoints.
 	Sources netip.Prefix
@@ -160,72 +167,68 @@ type Config struct {
 
 	// ChurnRate is the number of sessions per second of the shape churn.
 	ChurnRate float64
-	// ChurnPlay is how long a session plays. Default 1 s.
+	// ChurnPlay is the time that a session sends datagrams. Default 1 s.
 	ChurnPlay time.Duration
 
-	// AllowRemote permits targets outside of loopback. Never point it at a
-	// machine that is not yours: a load generator is a flood.
+	// AllowRemote permits targets outside of loopback. Use it only with machines of
+	// your own: the load is a flood.
 	AllowRemote bool
 
-	// Progress is called once a second from a goroutine of its own with the
-	// second that has just passed. It costs the generator's processor time.
+	// Run calls Progress once a second, in a goroutine of its own, with the last
+	// second. It takes processor time from the generator.
 	Progress func(Second)
-	// Tried is called by FindMax with the result of each run, in its own
-	// goroutine, between two of them.
+	// FindMax calls Tried with the result of each run, in its own goroutine, before
+	// the next run.
 	Tried func(Result)
 }
 
-// defaultSources are the addresses of this machine that no server uses; of
-// them the first 127.1.0.0 is taken.
-var defaultSources = netip.MustParsePrefix("127.0.0.0/8")
-
-// maxOwnSockets bounds the endpoints that have a socket of their own.
+// maxOwnSockets bounds the endpoints with a socket each (a single source address).
 const maxOwnSockets = 1024
 
-// maxCredits bounds the datagrams under way in a closed loop.
+// maxCredits bounds the datagrams in flight in a closed loop.
 const maxCredits = 1 << 22
 
 func (cfg Config) withDefaults(d Dialect) (Config, error) {
-	setDefault(&cfg.Name, d.Name())
-	setDefault(&cfg.Shape, ShapePairs)
-	setDefault(&cfg.Direction, DirectionBoth)
-	setDefault(&cfg.Matches, 200)
+	cfg.Name = cmp.Or(cfg.Name, d.Name())
+	cfg.Shape = cmp.Or(cfg.Shape, ShapePairs)
+	cfg.Direction = cmp.Or(cfg.Direction, DirectionBoth)
+	cfg.Matches = cmp.Or(cfg.Matches, 200)
 	switch cfg.Shape {
 	case ShapeStar:
-		setDefault(&cfg.Players, DefaultPlayers)
-		setDefault(&cfg.Align, AlignMatch)
+		cfg.Players = cmp.Or(cfg.Players, DefaultPlayers)
+		cfg.Align = cmp.Or(cfg.Align, AlignMatch)
 	case ShapeHot:
 		cfg.Matches, cfg.Players = 1, 1
 	case ShapeNetcode:
-		setDefault(&cfg.Players, DefaultPlayers)
-		setDefault(&cfg.Align, AlignMatch)
-		setDefault(&cfg.Payload, DefaultCommand)
-		setDefault(&cfg.Snapshot, DefaultSnapshot)
+		cfg.Players = cmp.Or(cfg.Players, DefaultPlayers)
+		cfg.Align = cmp.Or(cfg.Align, AlignMatch)
+		cfg.Payload = cmp.Or(cfg.Payload, DefaultCommand)
+		cfg.Snapshot = cmp.Or(cfg.Snapshot, DefaultSnapshot)
 	case ShapeIdle:
-		setDefault(&cfg.Players, 1)
+		cfg.Players = cmp.Or(cfg.Players, 1)
 	case ShapePairs, ShapeChurn:
 		cfg.Players = 1
 	default:
 		return cfg, fmt.Errorf("%w: shape %q", ErrConfig, cfg.Shape)
 	}
-	setDefault(&cfg.Align, AlignEven)
-	setDefault(&cfg.Payload, DefaultPayload)
-	setDefault(&cfg.Duration, DefaultDuration)
-	setDefault(&cfg.Warmup, DefaultWarmup)
-	setDefault(&cfg.Drain, DefaultDrain)
-	setDefault(&cfg.Keepalive, DefaultKeepalive)
-	setDefault(&cfg.Batch, DefaultBatch)
-	setDefault(&cfg.ChurnPlay, time.Second)
+	cfg.Align = cmp.Or(cfg.Align, AlignEven)
+	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)
+	cfg.Duration = cmp.Or(cfg.Duration, DefaultDuration)
+	cfg.Warmup = cmp.Or(cfg.Warmup, DefaultWarmup)
+	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
+	cfg.Keepalive = cmp.Or(cfg.Keepalive, DefaultKeepalive)
+	cfg.Batch = cmp.Or(cfg.Batch, DefaultBatch)
+	cfg.ChurnPlay = cmp.Or(cfg.ChurnPlay, time.Second)
 	cfg.Warmup = max(cfg.Warmup, 0)
 	if cfg.AllocateRate > 0 {
-		setDefault(&cfg.AllocateWorkers, DefaultAllocateWorkers)
+		cfg.AllocateWorkers = cmp.Or(cfg.AllocateWorkers, DefaultAllocateWorkers)
 	}
-	if cfg.controls() && (cfg.Rate > 0 || cfg.Window > 0) {
-		setDefault(&cfg.Baseline, cfg.Duration/2)
+	if cfg.loadsControlPlane() && (cfg.Rate > 0 || cfg.Window > 0) {
+		cfg.Baseline = cmp.Or(cfg.Baseline, cfg.Duration/2)
 	}
 	cfg.Baseline = max(cfg.Baseline, 0)
 	if !cfg.Sources.IsValid() {
-		cfg.Sources = defaultSources
+		cfg.Sources = benchrig.DefaultSources
 	}
 	if err := cfg.check(d); err != nil {
 		return cfg, err
@@ -240,20 +243,12 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	if flows := 2 * cfg.Matches * cfg.Players; cfg.Window*flows > maxCredits {
 		return cfg, fmt.Errorf("%w: a window of %d for %d flows, limit %d in all", ErrConfig, cfg.Window, flows, maxCredits)
 	}
-	setDefault(&cfg.Sockets, 1+(endpoints-1)>>15)
+	cfg.Sockets = cmp.Or(cfg.Sockets, 1+(endpoints-1)>>15)
 	return cfg, nil
 }
 
-// controls reports whether there is work for the control plane beside the load.
-func (cfg *Config) controls() bool { return cfg.BindRate > 0 || cfg.AllocateWorkers > 0 }
-
-// setDefault replaces a zero value.
-func setDefault[T comparable](v *T, value T) {
-	var zero T
-	if *v == zero {
-		*v = value
-	}
-}
+// loadsControlPlane reports whether the run has BINDs or allocations beside the load.
+func (cfg *Config) loadsControlPlane() bool { return cfg.BindRate > 0 || cfg.AllocateWorkers > 0 }
 
 func (cfg *Config) check(d Dialect) error {
 	if err := cfg.checkNames(d); err != nil {
@@ -263,13 +258,13 @@ func (cfg *Config) check(d Dialect) error {
 		name          string
 		value, lo, hi float64
 	}{
-		{"Matches", float64(cfg.Matches), 1, MaxMatches},
-		{"Players", float64(cfg.Players), 1, MaxPlayers},
+		{"Matches", float64(cfg.Matches), 1, maxMatches},
+		{"Players", float64(cfg.Players), 1, maxPlayers},
 		{"Rate", cfg.Rate, 0, 1e8},
-		{"Window", float64(cfg.Window), 0, MaxWindow},
-		{"Payload", float64(cfg.Payload), StampLen, MaxPayload},
-		{"Duration", cfg.Duration.Seconds(), 1e-3, MaxDuration.Seconds()},
-		{"Warmup", cfg.Warmup.Seconds(), 0, MaxDuration.Seconds()},
+		{"Window", float64(cfg.Window), 0, maxWindow},
+		{"Payload", float64(cfg.Payload), stampLen, maxPayload},
+		{"Duration", cfg.Duration.Seconds(), 1e-3, maxDuration.Seconds()},
+		{"Warmup", cfg.Warmup.Seconds(), 0, maxDuration.Seconds()},
 		{"Drain", cfg.Drain.Seconds(), 0, 60},
 		{"BindRate", cfg.BindRate, 0, 1e7},
 		{"AllocateRate", cfg.AllocateRate, 0, 1e6},
@@ -278,7 +273,7 @@ func (cfg *Config) check(d Dialect) error {
 		{"Sockets", float64(cfg.Sockets), 0, 64},
 		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
 		{"ChurnRate", cfg.ChurnRate, 0, 1e5},
-		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, MaxDuration.Seconds()},
+		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, maxDuration.Seconds()},
 	} {
 		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
 			return fmt.Errorf("%w: %s is %v, not in %v to %v", ErrConfig, c.name, c.value, c.lo, c.hi)
@@ -290,7 +285,7 @@ func (cfg *Config) check(d Dialect) error {
 	if err := cfg.checkNetcode(); err != nil {
 		return err
 	}
-	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.controls()) {
+	if cfg.Baseline > 0 && (cfg.Baseline >= cfg.Duration || !cfg.loadsControlPlane()) {
 		return fmt.Errorf("%w: Baseline is a part of Duration before BINDs or allocations begin", ErrConfig)
 	}
 	if !cfg.Sources.Addr().Is4() {
@@ -302,15 +297,15 @@ func (cfg *Config) check(d Dialect) error {
 	return nil
 }
 
-// checkNetcode refuses what the shape netcode cannot do, and what only it can.
+// checkNetcode checks the fields that depend on the shape netcode.
 func (cfg *Config) checkNetcode() error {
 	switch {
 	case cfg.Shape != ShapeNetcode && cfg.Snapshot != 0:
 		return fmt.Errorf("%w: Snapshot is for the shape netcode", ErrConfig)
 	case cfg.Shape != ShapeNetcode:
 		return nil
-	case cfg.Snapshot < StampLen || cfg.Snapshot > MaxSnapshot:
-		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, StampLen, MaxSnapshot)
+	case cfg.Snapshot < stampLen || cfg.Snapshot > maxSnapshot:
+		return fmt.Errorf("%w: Snapshot is %d, not in %d to %d", ErrConfig, cfg.Snapshot, stampLen, maxSnapshot)
 	case cfg.Rate == 0 || cfg.Direction != DirectionBoth:
 		return fmt.Errorf("%w: the shape netcode needs Rate, and both directions", ErrConfig)
 	}
@@ -328,11 +323,11 @@ func (cfg *Config) checkNames(d Dialect) error {
 	default:
 		return fmt.Errorf("%w: align %q", ErrConfig, cfg.Align)
 	}
-	if _, ok := d.(Reserver); cfg.AllocateWorkers > 0 && !ok {
+	if _, ok := d.(benchrig.Reserver); cfg.AllocateWorkers > 0 && !ok {
 		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())
 	}
 	if cfg.Shape == ShapeChurn {
-		if _, ok := d.(Churner); !ok {
+		if _, ok := d.(benchrig.Churner); !ok {
 			return fmt.Errorf("%w: %s cannot play sessions", ErrConfig, d.Name())
 		}
 		if cfg.ChurnRate <= 0 {

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
@@ -88,7 +89,7 @@ func TestControlRefused(t *testing.T) {
 	} {
 		cfg := ferryConfig(bench.ShapePairs)
 		change(&cfg)
-		if _, err := bench.Run(t.Context(), cfg, bench.Direct{}); !errors.Is(err, bench.ErrConfig) || !strings.Contains(err.Error(), want) {
+		if _, err := bench.Run(t.Context(), cfg, benchrig.Direct{}); !errors.Is(err, bench.ErrConfig) || !strings.Contains(err.Error(), want) {
 			t.Errorf("%s: %v", want, err)
 		}
 	}

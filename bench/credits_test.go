@@ -3,6 +3,8 @@ package bench
 import (
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 func drain(c *credits, flows []flow) (taken []int32) {
@@ -22,15 +24,15 @@ func TestCredits(t *testing.T) {
 	if got := drain(&c, flows); len(got) != 6 || got[0] != 0 || got[1] != 1 || got[3] != 0 {
 		t.Fatalf("first credits %v", got)
 	}
-	c.heard(&flows[1], 1, 1, 10)
+	c.creditArrival(&flows[1], 1, 1, 10)
 	if got := drain(&c, flows); len(got) != 1 || got[0] != 1 {
 		t.Errorf("after an arrival: %v", got)
 	}
-	c.heard(&flows[2], 2, 2, 10) // The first was overtaken.
+	c.creditArrival(&flows[2], 2, 2, 10) // The first was overtaken.
 	if got := drain(&c, flows); len(got) != 2 {
 		t.Errorf("after a gap: %v", got)
 	}
-	c.heard(&flows[2], 2, 0, 11) // And arrives late.
+	c.creditArrival(&flows[2], 2, 0, 11) // And arrives late.
 	if got := drain(&c, flows); len(got) != 0 {
 		t.Errorf("after what was overtaken: %v", got)
 	}
@@ -41,16 +43,16 @@ func TestCreditsRevive(t *testing.T) {
 	c := newCredits(2, 4)
 	drain(&c, flows)
 	now := int64(time.Second)
-	c.revive(flows, now)
-	c.heard(&flows[0], 0, 1, now+stall)
+	c.restoreStalled(flows, now)
+	c.creditArrival(&flows[0], 0, 1, now+stallTimeout)
 	drain(&c, flows)
-	c.revive(flows, now+stall+1) // Flow 1 was silent for too long.
+	c.restoreStalled(flows, now+stallTimeout+1) // Flow 1 was silent for too long.
 	got := drain(&c, flows)
 	if len(got) != 4 || got[0] != 1 || flows[1].inFlight != 4 || flows[0].inFlight != 4 {
 		t.Errorf("revived %v, in flight %d and %d", got, flows[0].inFlight, flows[1].inFlight)
 	}
 	for range 9 {
-		c.heard(&flows[1], 1, 1, now+2*stall) // Those that were given up, and more.
+		c.creditArrival(&flows[1], 1, 1, now+2*stallTimeout) // Those that were given up, and more.
 	}
 	if got := drain(&c, flows); len(got) != 4 {
 		t.Errorf("%d credits for a window of 4", len(got))
@@ -59,11 +61,11 @@ func TestCreditsRevive(t *testing.T) {
 
 // TestCreditsByArrival: what was overtaken earns its credit once.
 func TestCreditsByArrival(t *testing.T) {
-	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(Direct{})
+	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -7,6 +7,8 @@ import (
 	"strings"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // play searches where each rate passes that passes says, and returns the rates
@@ -18,7 +20,7 @@ func play(t *testing.T, s *search, passes func(rate float64, run int) bool) (tri
 			t.Fatalf("run %d at %v, though %v has passed", len(tried), s.next, s.pass)
 		}
 		tried = append(tried, s.next)
-		s.note(passes(s.next, len(tried)), LimitServer, "")
+		s.recordOutcome(passes(s.next, len(tried)), LimitServer, "")
 	}
 	return tried
 }
@@ -85,7 +87,7 @@ func TestSearchBlames(t *testing.T) {
 	} {
 		s := newSearch(1000)
 		for n := 0; !s.done(); n++ {
-			s.note(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
+			s.recordOutcome(s.next <= 1500, c.limits[n%len(c.limits)], "It was slow.")
 		}
 		f := s.found("")
 		if f.Limit != c.want || f.AtLeast != (c.want == LimitGenerator) || f.AtLeast && !strings.Contains(f.Reason, "It was slow.") {
@@ -93,7 +95,7 @@ func TestSearchBlames(t *testing.T) {
 		}
 	}
 	s := newSearch(1000)
-	s.note(true, LimitNone, "")
+	s.recordOutcome(true, LimitNone, "")
 	if f := s.found("The search was interrupted."); f.Rate != 1000 || !f.AtLeast || f.Reason != "The search was interrupted." {
 		t.Errorf("interrupted: %+v", f)
 	}
@@ -105,11 +107,11 @@ func TestFindMaxRefused(t *testing.T) {
 		t.Fatal(err)
 	}
 	for name, cfg := range map[string]Config{"closed loop": {Window: 1}, "churn": {Shape: ShapeChurn}} {
-		if _, _, err := FindMax(context.Background(), cfg, Direct{}, criterion); !errors.Is(err, ErrConfig) {
+		if _, _, err := FindMax(context.Background(), cfg, benchrig.Direct{}, criterion); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, _, err := FindMax(context.Background(), Config{}, Direct{}, nil); !errors.Is(err, ErrConfig) {
+	if _, _, err := FindMax(context.Background(), Config{}, benchrig.Direct{}, nil); !errors.Is(err, ErrConfig) {
 		t.Errorf("no criterion: %v", err)
 	}
 }
@@ -133,7 +135,7 @@ func TestFindMax(t *testing.T) {
 			cancel()
 		}
 	}
-	best, all, err := FindMax(ctx, cfg, Direct{}, criterion)
+	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
 	if !errors.Is(err, context.Canceled) || len(all) < len(told) || len(all) > len(told)+1 {
 		t.Fatalf("%v after %d runs, told of %d", err, len(all), len(told))
 	}
@@ -161,7 +163,7 @@ func TestFindMaxNothing(t *testing.T) {
 	}
 	cfg := small(ShapeHot)
 	cfg.Rate, cfg.Warmup, cfg.Duration = 40, -1, 20*time.Millisecond
-	best, all, err := FindMax(t.Context(), cfg, Direct{}, criterion)
+	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, criterion)
 	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
 		t.Fatalf("%v, best %+v, %d runs", err, best, len(all))
 	}

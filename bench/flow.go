@@ -2,34 +2,32 @@ package bench
 
 import (
 	"encoding/binary"
-	"fmt"
-	"net/netip"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// flow is what the generator's loop knows of a Flow. The generator's goroutine
-// owns it.
+// flow is the state of a benchrig.Flow. The generator's goroutine owns it.
 type flow struct {
 	dst    endpoint.Endpoint // destination, with the number of the source address
 	prefix []byte
-	cipher Cipher // of the endpoint that it leaves; nil: none
-	seq    uint32 // the next number to send
-	socket int32  // it leaves from
-	from   int32  // endpoint
+	cipher benchrig.Cipher // of the sending endpoint; nil: none
+	seq    uint32          // the next number to send
+	socket int32           // it leaves from
+	from   int32           // endpoint
 
-	window   window
-	arrives  int32  // socket that it arrives on
-	local    uint16 // number of the address there
-	size     int32  // of the datagram there
-	inFlight int32  // closed loop: sent and not yet heard of
-	heard    int64  // closed loop: last arrival
+	window      window
+	arrives     int32  // socket that it arrives on
+	local       uint16 // number of the address there
+	size        int32  // of the datagram there
+	inFlight    int32  // closed loop: sent, not yet arrived
+	lastArrival int64  // closed loop: last arrival
 }
 
 // newFlows prepares the flows of a rig.
-func newFlows(r *Rig) []flow {
+func newFlows(r *benchrig.Rig) []flow {
 	flows := make([]flow, len(r.Flows))
 	words := windowWords(len(flows))
 	bits := make([]uint64, words*len(flows))
@@ -41,7 +39,7 @@ func newFlows(r *Rig) []flow {
 			socket: int32(from.Socket), from: int32(f.From),
 			window:  window{bits: bits[i*words : (i+1)*words]},
 			arrives: int32(to.Socket), local: to.Local,
-			size: int32(r.Sockets[to.Socket].Offset + r.plan.Payload),
+			size: int32(r.Sockets[to.Socket].Offset + r.Plan.Payload),
 		}
 	}
 	return flows
@@ -54,12 +52,12 @@ type outgoing struct {
 	batch   *sock.SendBatch
 	bufs    [][]byte // one per entry
 	used    int      // of bufs
-	load    int      // entries that are datagrams of ours
+	load    int      // entries that are datagrams of the load
 	portion *portion // of all of those; nil outside of the measured interval
 	oldest  int64    // due time of the first of those
 }
 
-func newOutgoing(s *Socket, batch, size int) outgoing {
+func newOutgoing(s *benchrig.Socket, batch, size int) outgoing {
 	o := outgoing{conn: s.Conn, batch: s.Conn.NewSendBatch(batch), bufs: make([][]byte, batch)}
 	mem := make([]byte, batch*size)
 	for i := range o.bufs {
@@ -68,13 +66,9 @@ func newOutgoing(s *Socket, batch, size int) outgoing {
 	return o
 }
 
-// serverAddrs are the addresses at the beginning of 127.0.0.0/8 that are left to
-// servers: all of that network is this machine.
-const serverAddrs = 1 << 16
-
 // plan lays out the endpoints and flows of a checked configuration.
-func (cfg *Config) plan() (Plan, error) {
-	p := Plan{
+func (cfg *Config) plan() (benchrig.Plan, error) {
+	p := benchrig.Plan{
 		Matches: cfg.Matches, Players: cfg.Players, Payload: cfg.Payload, Stride: 2,
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
 		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
@@ -82,7 +76,7 @@ func (cfg *Config) plan() (Plan, error) {
 	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
 		p.Stride = 256
 	}
-	if err := p.place(cfg.Sources); err != nil {
+	if err := p.Place(cfg.Sources); err != nil {
 		return p, err
 	}
 	for m := range p.Matches {
@@ -101,75 +95,26 @@ func (cfg *Config) plan() (Plan, error) {
 	return p, nil
 }
 
-// place finds the first address.
-func (p *Plan) place(sources netip.Prefix) error {
-	a := sources.Masked().Addr().As4()
-	p.first = binary.BigEndian.Uint32(a[:])
-	size := 1 << (32 - sources.Bits())
-	if sources == defaultSources {
-		p.first += serverAddrs
-		size -= 2 * serverAddrs
-	}
-	if p.single = sources.IsSingleIP(); p.single {
-		return nil
-	}
-	if p.Matches*p.Stride > size || p.first%uint32(p.Stride) != 0 {
-		return fmt.Errorf("%w: %d matches with %d addresses each do not fit into %v", ErrConfig, p.Matches, p.Stride, sources)
-	}
-	return nil
-}
-
 // links returns the flows of match m: first all up, then all down, as a game's
 // tick has it.
-func (cfg *Config) links(m int) (links []Link) {
+func (cfg *Config) links(m int) (links []benchrig.Link) {
 	host := m * (1 + cfg.Players)
 	if cfg.Direction != DirectionDown {
 		for j := 1; j <= cfg.Players; j++ {
-			links = append(links, Link{From: host + j, To: host, Group: m})
+			links = append(links, benchrig.Link{From: host + j, To: host, Group: m})
 		}
 	}
 	if cfg.Direction != DirectionUp {
 		for j := 1; j <= cfg.Players; j++ {
-			links = append(links, Link{From: host, To: host + j, Group: m})
+			links = append(links, benchrig.Link{From: host, To: host + j, Group: m})
 		}
 	}
 	return links
 }
 
-// Len returns the number of endpoints.
-func (p *Plan) Len() int { return p.Matches * (1 + p.Players) }
-
-// Match returns the match of endpoint i and its place in it: 0 is the host.
-func (p *Plan) Match(i int) (match, place int) { return i / (1 + p.Players), i % (1 + p.Players) }
-
-// Host returns the number of the host of endpoint i's match.
-func (p *Plan) Host(i int) int { return i - i%(1+p.Players) }
-
-// Addr returns the address of endpoint i. Partners of a pair differ in the
-// lowest bit; in a star the host's last byte is 0.
-func (p *Plan) Addr(i int) netip.Addr {
-	n := p.first
-	if !p.single {
-		m, place := p.Match(i)
-		n += uint32(m*p.Stride + place)
-	}
-	var a [4]byte
-	binary.BigEndian.PutUint32(a[:], n)
-	return netip.AddrFrom4(a)
-}
-
-// socket returns the socket of endpoint i: matches are kept together.
-func (p *Plan) socket(i int) int {
-	if p.single {
-		return i
-	}
-	m, _ := p.Match(i)
-	return m * p.Sockets / p.Matches
-}
-
 // schedule says when each datagram of an open loop is due. It is a pure
 // function of the number of a datagram: nothing that happens in a run can
-// move it, so that a slow server cannot make the generator ask for less.
+// change it, so that a slow server cannot reduce the load.
 //
 // Flows take turns in a tick of flows/rate seconds. Groups of flows begin
 // evenly spread over the tick, and the flows of a group are due together.
@@ -181,7 +126,7 @@ type schedule struct {
 
 // newSchedule spreads rate datagrams per second over the links, whose groups
 // are numbered from 0 and rise. The rate must be above 0.
-func newSchedule(start int64, rate float64, links []Link) schedule {
+func newSchedule(start int64, rate float64, links []benchrig.Link) schedule {
 	s := schedule{start: start, tick: float64(len(links)) / rate * 1e9, phase: make([]int64, len(links))}
 	groups := float64(links[len(links)-1].Group + 1)
 	for i, l := range links {
@@ -190,7 +135,7 @@ func newSchedule(start int64, rate float64, links []Link) schedule {
 	return s
 }
 
-// due returns the time of a flow's turn in a tick.
+// due returns the time at which a flow sends in a tick.
 func (s *schedule) due(tick int64, flow int) int64 {
 	return s.start + int64(float64(tick)*s.tick) + s.phase[flow]
 }
@@ -212,33 +157,33 @@ func (s *schedule) before(end int64) uint64 {
 	}
 }
 
-// arrival is what a sequence number tells of the datagram that carried it.
+// arrival classifies a datagram by its sequence number.
 type arrival uint8
 
 const (
 	arrivedInOrder   arrival = iota
 	arrivedReordered         // after a higher number: RFC 4737, 3.3
-	arrivedTwice             // seen before
+	arrivedDuplicate         // arrived before
 	arrivedLate              // so far behind that it may have been seen
-	arrivedForeign           // never sent
+	arrivedUnsent            // never sent
 )
 
-// window remembers which of the newest sequence numbers of a flow have
-// arrived, as a ring of bits. bits has a power of two of words.
+// window records which of the newest sequence numbers of a flow have
+// arrived, in a ring of bits. bits has a power of two of words.
 type window struct {
 	next uint32 // one above the highest number seen
 	bits []uint64
 }
 
-// size is how many numbers the window remembers.
+// size returns the number of sequence numbers in the window.
 func (w *window) size() uint32 { return uint32(len(w.bits)) * 64 }
 
-// arrive notes number seq of a flow that has sent numbers below sent. Numbers
+// arrive records number seq of a flow that has sent numbers below sent. Numbers
 // do not wrap around: 2^32 datagrams of one flow are more than a run has.
 func (w *window) arrive(seq, sent uint32) arrival {
 	switch {
 	case seq >= sent:
-		return arrivedForeign
+		return arrivedUnsent
 	case seq >= w.next:
 		w.advance(seq)
 		w.set(seq)
@@ -246,13 +191,13 @@ func (w *window) arrive(seq, sent uint32) arrival {
 	case w.next-seq > w.size():
 		return arrivedLate
 	case w.has(seq):
-		return arrivedTwice
+		return arrivedDuplicate
 	}
 	w.set(seq)
 	return arrivedReordered
 }
 
-// advance makes seq the newest number and forgets those that fall out.
+// advance makes seq the newest number and clears the bits of new numbers.
 func (w *window) advance(seq uint32) {
 	if seq-w.next >= w.size() {
 		clear(w.bits)
@@ -293,21 +238,21 @@ func windowWords(flows int) int {
 	return words
 }
 
-// StampLen is the size in bytes of the stamp at the beginning of each payload:
+// stampLen is the size in bytes of the stamp at the beginning of each payload:
 //
 //	0   magic      4 bytes
-//	4   run        a random number, so that stragglers of an earlier run are told apart
+//	4   run        a random number, by which datagrams of an earlier run are recognised
 //	8   flow       number of the flow
 //	12  sequence   of the flow, from 0
 //	16  time       intended send time, nanoseconds of sock.Now
 //
 // All numbers are big-endian.
-const StampLen = 24
+const stampLen = 24
 
 // stampMagic begins each payload.
 const stampMagic = 0xFE221B3C
 
-// stamp is what a datagram says of itself.
+// stamp is the content of a payload: it identifies the datagram.
 type stamp struct {
 	run  uint32
 	flow uint32
@@ -315,9 +260,9 @@ type stamp struct {
 	due  int64
 }
 
-// put writes the stamp to the first StampLen bytes of b.
+// put writes the stamp to the first stampLen bytes of b.
 func (s *stamp) put(b []byte) {
-	_ = b[StampLen-1]
+	_ = b[stampLen-1]
 	binary.BigEndian.PutUint32(b, stampMagic)
 	binary.BigEndian.PutUint32(b[4:], s.run)
 	binary.BigEndian.PutUint32(b[8:], s.flow)
@@ -327,7 +272,7 @@ func (s *stamp) put(b []byte) {
 
 // parseStamp reads the stamp of a payload; false means that b has none.
 func parseStamp(b []byte) (s stamp, ok bool) {
-	if len(b) < StampLen || binary.BigEndian.Uint32(b) != stampMagic {
+	if len(b) < stampLen || binary.BigEndian.Uint32(b) != stampMagic {
 		return stamp{}, false
 	}
 	return stamp{
@@ -338,9 +283,9 @@ func parseStamp(b []byte) (s stamp, ok bool) {
 	}, true
 }
 
-// stall is how long a flow of a closed loop waits before it gives up what is
+// stallTimeout is how long a flow of a closed loop waits before it gives up what is
 // under way and begins anew, in ns.
-const stall = int64(200 * time.Millisecond)
+const stallTimeout = int64(200 * time.Millisecond)
 
 // credits are the permissions to send of a closed loop, as a ring of flow
 // numbers. The generator's goroutine owns it.
@@ -355,13 +300,13 @@ func newCredits(flows, window int) credits {
 	c := credits{ring: make([]int32, flows*window)}
 	for range window {
 		for i := range flows {
-			c.give(int32(i))
+			c.add(int32(i))
 		}
 	}
 	return c
 }
 
-func (c *credits) give(flow int32) {
+func (c *credits) add(flow int32) {
 	if c.size < len(c.ring) {
 		c.ring[(c.head+c.size)%len(c.ring)] = flow
 		c.size++
@@ -380,32 +325,32 @@ func (c *credits) take() (int32, bool) {
 	return flow, true
 }
 
-// heard gives a flow credit for n datagrams: the one that arrived and those that
+// creditArrival gives a flow credit for n datagrams: the one that arrived and those that
 // it overtook, which are most likely lost. What was given up before earns nothing.
-func (c *credits) heard(f *flow, i int32, n uint32, now int64) {
-	f.heard = now
+func (c *credits) creditArrival(f *flow, i int32, n uint32, now int64) {
+	f.lastArrival = now
 	for ; n > 0 && f.inFlight > 0; n-- {
 		f.inFlight--
-		c.give(i)
+		c.add(i)
 	}
 }
 
-// revive takes what stalled flows have under way for lost.
-func (c *credits) revive(flows []flow, now int64) {
-	if now-c.checked < stall/4 {
+// restoreStalled takes what stalled flows have under way for lost.
+func (c *credits) restoreStalled(flows []flow, now int64) {
+	if now-c.checked < stallTimeout/4 {
 		return
 	}
 	c.checked = now
 	for i := range flows {
 		f := &flows[i]
-		if f.heard == 0 {
-			f.heard = now
+		if f.lastArrival == 0 {
+			f.lastArrival = now
 		}
-		if f.inFlight > 0 && now-f.heard > stall {
+		if f.inFlight > 0 && now-f.lastArrival > stallTimeout {
 			for ; f.inFlight > 0; f.inFlight-- {
-				c.give(int32(i))
+				c.add(int32(i))
 			}
-			f.heard = now
+			f.lastArrival = now
 		}
 	}
 }

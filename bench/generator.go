@@ -8,64 +8,66 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 const (
 	// burst bounds the datagrams that a round sends, so that a generator that
-	// is behind still listens.
+	// is late still receives.
 	burst = 256
-	// rounds bounds the batches that a round receives from one socket.
-	rounds = 4
-	// choreEvery is the time between looks at what need not be exact, in ns.
-	choreEvery = int64(time.Millisecond)
-	// lead is the time between the start of the generator and the first
+	// maxRecvBatches bounds the batches that a round receives from one socket.
+	maxRecvBatches = 4
+	// choreEvery is the time between calls of runMaintenance, in ns.
+	maintenanceInterval = int64(time.Millisecond)
+	// startDelay is the time between the start of the generator and the first
 	// datagram, in ns.
-	lead = int64(20 * time.Millisecond)
+	startDelay = int64(20 * time.Millisecond)
 )
 
-// generator is the one thread that sends and receives. All fields but live and
+// generator is the state of the thread that sends and receives. All fields but live and
 // cancelled belong to its goroutine while it runs.
 type generator struct {
 	cfg   *Config
-	rig   *Rig
+	rig   *benchrig.Rig
 	run   uint32 // in each stamp
 	flows []flow
 	out   []outgoing // by socket
 	plain []byte     // a datagram that is being encrypted
 
 	// The run in time, ns of sock.Now: warm-up, measured interval, drain. The
-	// control plane has work from split on. An interrupt brings end and stop
+	// load on the control plane begins at split. An interrupt moves end and stop
 	// forward.
 	start, measure, split, end, stop int64
 	interrupted                      bool
 
-	sched schedule // open loop
-	tick  int64    // of the datagram that is due next
-	turn  int      // its flow
-	loop  credits  // closed loop
-	binds binds    // repeated handshakes
-	keep  keeper
-	play  *netplay // of the shape netcode, else nil
+	sched    schedule // open loop
+	tick     int64    // of the datagram that is due next
+	nextFlow int      // its flow
+	loop     credits  // closed loop
+	binds    binds    // repeated handshakes
+	keep     keepaliveTimer
+	play     *netplay // of the shape netcode, else nil
 
-	count   tally
+	count   counters
 	dropped uint64 // on the generator's own sockets before the measured interval
 	errors  map[string]uint64
-	// portions are those before and after split.
-	portions [2]portion
-	seconds  []second
-	now      *second // the current one
-	nextSec  int64
-	chores   int64 // when they are due next
+	// portions are the parts of the measured interval before and after split.
+	portions        [2]portion
+	seconds         []second
+	now             *second // the current one
+	nextSec         int64
+	nextMaintenance int64 // when they are due next
 
 	live      live
 	cancelled atomic.Bool
 }
 
-// tally counts. Unless said otherwise, datagrams of the measured interval;
-// those sent and delivered are in its portions.
-type tally struct {
+// counters counts. Unless a field says otherwise, it counts datagrams of the measured
+// interval; those sent and delivered are in its portions.
+type counters struct {
 	duplicated, reordered, late                   uint64
 	corrupt, misdelivered                         uint64
 	sendCalls, sendEntries, recvCalls, recvSlots  uint64
@@ -74,21 +76,21 @@ type tally struct {
 	bindsSent, bindsAnswered, keepalives, arrived uint64 // whole run
 }
 
-// second is what happened in a second by the clock. It is not written any more
-// once live.second is above its index.
+// second has the counters of one second by the clock. They are final once
+// live.second is above its index.
 type second struct {
 	sent, delivered uint64
 	latency         *hdrhistogram.Histogram
 }
 
-// live is what other goroutines may see of a run under way.
+// live has the counters that other goroutines read during the run.
 type live struct {
 	second  atomic.Int64  // index of the current second
-	arrived atomic.Uint64 // datagrams of ours, duplicates included
-	sent    atomic.Uint64 // datagrams of ours
+	arrived atomic.Uint64 // datagrams of the load, duplicates included
+	sent    atomic.Uint64 // datagrams of the load
 }
 
-func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
+func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g := &generator{
 		cfg: cfg, rig: rig, run: run, flows: newFlows(rig),
 		errors: map[string]uint64{},
@@ -99,20 +101,20 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	size := 0
 	for i := range rig.Flows {
 		f := &rig.Flows[i]
-		size = max(size, len(f.Prefix)+cfg.Payload+rig.overhead(f.From))
+		size = max(size, len(f.Prefix)+cfg.Payload+rig.Overhead(f.From))
 	}
 	if cfg.Shape == ShapeNetcode {
-		size = MaxDatagram
+		size = benchrig.MaxDatagram
 	}
 	for _, s := range rig.Sockets {
 		g.out = append(g.out, newOutgoing(s, cfg.Batch, size))
 	}
 	g.dropped = g.drops()
-	g.timetable()
+	g.setTimes()
 	g.loop = newCredits(len(g.flows), cfg.Window)
-	g.keep = newKeeper(rig, cfg.Keepalive)
+	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
 	if cfg.Rate > 0 {
-		g.sched = newSchedule(g.start, cfg.Rate, rig.plan.Flows)
+		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows)
 	}
 	from := g.start
 	if cfg.Baseline > 0 {
@@ -122,11 +124,11 @@ func newGenerator(cfg *Config, rig *Rig, run uint32) *generator {
 	return g
 }
 
-// timetable fixes the times of the run. Seconds are counted so that one begins
-// with the measured interval.
-func (g *generator) timetable() {
+// setTimes computes the times of the run. One of the seconds begins with the
+// measured interval.
+func (g *generator) setTimes() {
 	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
-	g.start = sock.Now() + lead
+	g.start = sock.Now() + startDelay
 	g.measure = g.start + int64(g.cfg.Warmup)
 	g.split = g.measure + int64(g.cfg.Baseline)
 	g.end = g.measure + int64(g.cfg.Duration)
@@ -139,8 +141,8 @@ func (g *generator) timetable() {
 	g.now, g.nextSec = &g.seconds[0], first+1e9
 }
 
-// Run sends and receives until the end of the run. When ctx ends, nothing more
-// becomes due, and what is under way has the time of the drain to arrive.
+// Run sends and receives until the end of the run. When ctx ends, it
+// sends nothing more, and datagrams in flight have the time of the drain to arrive.
 func (g *generator) Run(ctx context.Context) error {
 	if g.cfg.Pin {
 		if err := sock.PinThread(g.cfg.CPU); err != nil {
@@ -162,8 +164,8 @@ func (g *generator) Run(ctx context.Context) error {
 	}
 }
 
-// round sends what is due and takes what has arrived. It never waits: waking up
-// would cost more than the precision that is asked of it.
+// round sends what is due and receives what has arrived. It never waits: a wake-up
+// takes longer than the precision of the schedule.
 func (g *generator) round() (done bool, err error) {
 	now := sock.Now()
 	if g.cancelled.Load() {
@@ -175,9 +177,9 @@ func (g *generator) round() (done bool, err error) {
 	if err != nil {
 		return true, err
 	}
-	if now >= g.chores {
-		g.chores = now + choreEvery
-		g.doChores(now)
+	if now >= g.nextMaintenance {
+		g.nextMaintenance = now + maintenanceInterval
+		g.runMaintenance(now)
 	}
 	if moved+got > 0 && now >= g.measure && now < g.end {
 		g.count.busy += sock.Now() - now
@@ -187,7 +189,7 @@ func (g *generator) round() (done bool, err error) {
 	return g.finished(now), nil
 }
 
-// keepTime turns to the next second.
+// keepTime starts the next second when it is due.
 func (g *generator) keepTime(now int64) {
 	for now >= g.nextSec {
 		g.nextSec += 1e9
@@ -211,35 +213,35 @@ func (g *generator) interrupt(now int64) {
 	g.stop = now + int64(g.cfg.Drain)
 }
 
-// finished reports whether nothing is left to send and nothing is missing, or
-// time is up.
+// finished reports whether everything was sent and has arrived, or the time of the
+// drain is over.
 func (g *generator) finished(now int64) bool {
 	if now >= g.stop {
 		return true
 	}
-	return now >= g.end && g.exhausted() && g.binds.waitsFor == 0 &&
+	return now >= g.end && g.exhausted() && g.binds.pendingCount == 0 &&
 		g.count.allDelivered+g.count.allFailed >= g.count.allQueued
 }
 
-// exhausted reports whether all that the schedule has is queued.
+// exhausted reports whether all datagrams of the schedule are queued.
 func (g *generator) exhausted() bool {
-	return (g.cfg.Rate == 0 || g.sched.due(g.tick, g.turn) >= g.end) &&
+	return (g.cfg.Rate == 0 || g.sched.due(g.tick, g.nextFlow) >= g.end) &&
 		(g.binds.rate == 0 || g.binds.due() >= g.end)
 }
 
-func (g *generator) doChores(now int64) {
-	g.keepAlive(now)
+func (g *generator) runMaintenance(now int64) {
+	g.sendKeepalives(now)
 	if g.cfg.Window > 0 {
-		g.loop.revive(g.flows, now)
+		g.loop.restoreStalled(g.flows, now)
 	}
 	for i := range g.out {
 		g.flush(&g.out[i])
 	}
 }
 
-// send queues what is due at now, hands it to the kernel, and returns how many
-// datagrams that were. Nothing is due any more after the measured interval,
-// but what is late is still sent in the drain.
+// send queues what is due at now, gives it to the kernel, and returns the number of
+// datagrams. Nothing is due after the measured interval, but send still sends late
+// datagrams during the drain.
 func (g *generator) send(now int64) int {
 	n := 0
 	switch {
@@ -261,7 +263,7 @@ func (g *generator) send(now int64) int {
 		}
 	}
 	if g.play != nil {
-		g.spoken()
+		g.countMessages()
 	}
 	return n
 }
@@ -269,13 +271,13 @@ func (g *generator) send(now int64) int {
 // sendDue queues the datagrams of the open loop.
 func (g *generator) sendDue(now int64) int {
 	for n := range burst {
-		due := g.sched.due(g.tick, g.turn)
+		due := g.sched.due(g.tick, g.nextFlow)
 		if due > now || due >= g.end {
 			return n
 		}
-		g.queue(g.turn, due)
-		if g.turn++; g.turn == len(g.flows) {
-			g.turn = 0
+		g.queue(g.nextFlow, due)
+		if g.nextFlow++; g.nextFlow == len(g.flows) {
+			g.nextFlow = 0
 			g.tick++
 		}
 	}
@@ -317,10 +319,10 @@ func (g *generator) queue(i int, due int64) {
 	o.used++
 	o.load++
 	f.seq++
-	g.keep.spoke(f.from, due)
+	g.keep.recordSent(f.from, due)
 }
 
-// flush hands a batch to the kernel.
+// flush gives a batch to the kernel.
 func (g *generator) flush(o *outgoing) {
 	n := o.batch.Len()
 	if n == 0 {
@@ -339,35 +341,34 @@ func (g *generator) flush(o *outgoing) {
 		recordMany(p.lag, sock.Now()-o.oldest, int64(o.load))
 	}
 	if g.play != nil {
-		g.carried(n, res.Failed)
+		g.countDriverBatch(n, res.Failed)
 	}
 	o.used, o.load, o.portion = 0, 0, nil
 }
 
-// add queues a datagram that is none of ours: a keep-alive or a handshake.
+// add queues a datagram that is not of the load: a keep-alive or a handshake.
 func (g *generator) add(ep int, pkt []byte) {
 	e := &g.rig.Endpoints[ep]
 	o := &g.out[e.Socket]
 	if o.batch.Len() == len(o.bufs) {
 		g.flush(o)
 	}
-	o.batch.Add(g.keep.relays[ep], g.rig.encrypt(ep, pkt))
+	o.batch.Add(g.keep.relays[ep], g.rig.Encrypt(ep, pkt))
 }
 
-// receive takes what has arrived on all sockets and returns how many datagrams
-// that were.
+// receive reads all sockets and returns the number of datagrams.
 func (g *generator) receive() (int, error) {
 	total := 0
 	for i, s := range g.rig.Sockets {
-		for range rounds {
-			n, err := s.Conn.TryRecv(s.rx)
+		for range maxRecvBatches {
+			n, err := s.Conn.TryRecv(s.RecvBatch)
 			if err != nil {
 				return total, fmt.Errorf("bench: socket %d: %w", i, err)
 			}
 			if n == 0 {
 				break
 			}
-			g.take(int32(i), s, n, sock.Now())
+			g.accountBatch(int32(i), s, n, sock.Now())
 			total += n
 			if n < g.cfg.Batch {
 				break
@@ -377,22 +378,22 @@ func (g *generator) receive() (int, error) {
 	return total, nil
 }
 
-// take accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) take(socket int32, s *Socket, n int, now int64) {
+// accountBatch accounts for the n datagrams of a batch, all of which arrived at now.
+func (g *generator) accountBatch(socket int32, s *benchrig.Socket, n int, now int64) {
 	if now >= g.measure && now < g.end {
 		g.count.recvCalls++
 		g.count.recvSlots += uint64(n)
 	}
 	if g.play != nil {
-		g.takePlay(s, n, now)
+		g.accountNetplay(s, n, now)
 		return
 	}
 	for i := range n {
-		to, pkt, truncated := s.rx.At(i)
-		pkt = g.rig.decrypt(s.owner(to.Local()), pkt)
+		to, pkt, truncated := s.RecvBatch.At(i)
+		pkt = g.rig.Decrypt(s.Owner(to.Local()), pkt)
 		st, ok := parseStamp(pkt[min(s.Offset, len(pkt)):])
 		if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
-			g.explain(pkt, ok, s.owner(to.Local()), now)
+			g.countOther(pkt, ok, s.Owner(to.Local()), now)
 			continue
 		}
 		g.count.arrived++
@@ -408,7 +409,7 @@ func (g *generator) take(socket int32, s *Socket, n int, now int64) {
 	}
 }
 
-// measured is 1 for a datagram of the measured interval and 0 for others.
+// measured returns 1 for a datagram of the measured interval and 0 for others.
 func (g *generator) measured(due int64) uint64 {
 	if g.portionOf(due) != nil {
 		return 1
@@ -416,19 +417,19 @@ func (g *generator) measured(due int64) uint64 {
 	return 0
 }
 
-// account notes the arrival of a datagram where it was meant to arrive, and
-// reports whether it was the first of its number.
+// account records the arrival of a datagram at its destination, and reports whether
+// it was the first with its number.
 func (g *generator) account(f *flow, st *stamp, now int64) bool {
 	p, one := g.portionOf(st.due), g.measured(st.due)
 	credit := st.seq + 1 - f.window.next
 	switch f.window.arrive(st.seq, f.seq) {
-	case arrivedTwice:
+	case arrivedDuplicate:
 		g.count.duplicated += one
 		return false
 	case arrivedLate:
 		g.count.late += one
 		return false
-	case arrivedForeign:
+	case arrivedUnsent:
 		g.count.corrupt += one
 		return false
 	case arrivedReordered:
@@ -443,14 +444,14 @@ func (g *generator) account(f *flow, st *stamp, now int64) bool {
 		record(p.latency, now-st.due)
 	}
 	if g.cfg.Window > 0 {
-		g.loop.heard(f, int32(st.flow), credit, now)
+		g.loop.creditArrival(f, int32(st.flow), credit, now)
 	}
 	return true
 }
 
-// explain notes what is no datagram of this run and came to endpoint ep. What
-// has a stamp is a straggler of an earlier one.
-func (g *generator) explain(pkt []byte, stamped bool, ep int32, now int64) {
+// countOther counts a packet for endpoint ep that is no datagram of this run. A stamped
+// one is of an earlier run.
+func (g *generator) countOther(pkt []byte, stamped bool, ep int32, now int64) {
 	name := "foreign"
 	switch {
 	case stamped:
@@ -460,71 +461,71 @@ func (g *generator) explain(pkt []byte, stamped bool, ep int32, now int64) {
 	}
 	switch name {
 	case "":
-	case Answer:
+	case benchrig.Answer:
 		g.count.bindsAnswered++
-		g.binds.answered(int(ep), now)
+		g.binds.recordAnswer(int(ep), now)
 	default:
 		g.errors[name]++
 	}
 }
 
-// keeper knows which endpoints were silent. The generator's goroutine owns it.
-type keeper struct {
-	after  int64   // ns of silence, 0 = no keep-alives
-	spoken []int64 // by endpoint
-	relays []endpoint.Endpoint
-	cursor int
-	looked int64
+// keepaliveTimer finds the endpoints that were silent. The generator's goroutine owns it.
+type keepaliveTimer struct {
+	after     int64   // ns of silence, 0 = no keep-alives
+	lastSent  []int64 // by endpoint
+	relays    []endpoint.Endpoint
+	cursor    int
+	lastCheck int64
 }
 
-func newKeeper(r *Rig, after time.Duration) keeper {
-	k := keeper{relays: make([]endpoint.Endpoint, len(r.Endpoints)), spoken: make([]int64, len(r.Endpoints))}
+func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
+	k := keepaliveTimer{relays: make([]endpoint.Endpoint, len(r.Endpoints)), lastSent: make([]int64, len(r.Endpoints))}
 	now := sock.Now()
 	for i := range r.Endpoints {
 		e := &r.Endpoints[i]
 		k.relays[i] = endpoint.UDP(e.Relay, e.Local, 0)
-		// They spoke at different times, so that their keep-alives are spread.
-		k.spoken[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
+		// Different start times spread the keep-alives.
+		k.lastSent[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
 		if e.Keepalive != nil && after > 0 {
 			k.after = int64(after)
 		}
 	}
-	k.looked = now
+	k.lastCheck = now
 	return k
 }
 
-func (k *keeper) spoke(ep int32, now int64) { k.spoken[ep] = now }
+func (k *keepaliveTimer) recordSent(ep int32, now int64) { k.lastSent[ep] = now }
 
 // due steps through the endpoints, all of them in an eighth of the time of
-// silence, and calls say for those that have to speak.
-func (k *keeper) due(now int64, say func(ep int)) {
+// silence, and calls send for those that were silent for too long.
+func (k *keepaliveTimer) due(now int64, send func(ep int)) {
 	if k.after == 0 {
 		return
 	}
-	n := len(k.spoken)
-	steps := int(float64(n) * float64(now-k.looked) / float64(k.after/8+1))
+	n := len(k.lastSent)
+	steps := int(float64(n) * float64(now-k.lastCheck) / float64(k.after/8+1))
 	if steps == 0 {
 		return
 	}
-	k.looked = now
+	k.lastCheck = now
 	for range min(steps, n) {
 		ep := k.cursor
 		if k.cursor++; k.cursor == n {
 			k.cursor = 0
 		}
-		if now-k.spoken[ep] >= k.after {
-			k.spoken[ep] = now
-			say(ep)
+		if now-k.lastSent[ep] >= k.after {
+			k.lastSent[ep] = now
+			send(ep)
 		}
 	}
 }
 
-// keepAlive speaks for the endpoints that were silent too long.
-func (g *generator) keepAlive(now int64) {
-	g.keep.due(now, g.say)
+// sendKeepalives sends the keep-alives that are due.
+func (g *generator) sendKeepalives(now int64) {
+	g.keep.due(now, g.sendKeepalive)
 }
 
-func (g *generator) say(ep int) {
+func (g *generator) sendKeepalive(ep int) {
 	if pkt := g.rig.Endpoints[ep].Keepalive; pkt != nil {
 		g.add(ep, pkt)
 		g.count.keepalives++

@@ -11,15 +11,15 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // startNull runs a null relay for the length of the test.
-func startNull(t *testing.T, cfg NullConfig) netip.AddrPort {
+func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
 	t.Helper()
-	n, err := NewNullRelay(cfg)
+	n, err := benchrig.NewNullRelay(cfg)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -73,17 +73,17 @@ func checkClean(t *testing.T, r Result) {
 func TestRunNullRelay(t *testing.T) {
 	for _, shape := range []Shape{ShapePairs, ShapeStar, ShapeHot} {
 		t.Run(string(shape), func(t *testing.T) {
-			relay := startNull(t, NullConfig{Star: shape == ShapeStar})
+			relay := startNull(t, benchrig.NullConfig{Star: shape == ShapeStar})
 			cfg := small(shape)
 			if shape == ShapePairs {
 				cfg.Sockets = 3
 			}
-			r, err := Run(t.Context(), cfg, Swap{Relay: relay})
+			r, err := Run(t.Context(), cfg, benchrig.Swap{Relay: relay})
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkClean(t, r)
-			if r.WireBytes != DefaultHeader+DefaultPayload || r.Dialect != "swap" || r.Name != "swap" {
+			if r.WireBytes != benchrig.DefaultHeader+DefaultPayload || r.Dialect != "swap" || r.Name != "swap" {
 				t.Errorf("%d bytes, dialect %q, name %q", r.WireBytes, r.Dialect, r.Name)
 			}
 			if _, err := json.Marshal(r); err != nil {
@@ -97,7 +97,7 @@ func TestRunNullRelay(t *testing.T) {
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Run(ctx, small(ShapePairs), Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
+	if _, err := Run(ctx, small(ShapePairs), benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
 		t.Error("a load on nothing")
 	}
 }
@@ -106,7 +106,7 @@ func TestRunClosedLoop(t *testing.T) {
 	cfg := small(ShapePairs)
 	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
 	cfg.Duration = time.Second // What was due while the machine stood still is not made up for.
-	r, err := Run(t.Context(), cfg, Direct{})
+	r, err := Run(t.Context(), cfg, benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -120,7 +120,7 @@ func TestRunProgress(t *testing.T) {
 	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
 	var seen []Second
 	cfg.Progress = func(s Second) { seen = append(seen, s) }
-	r, err := Run(t.Context(), cfg, Direct{})
+	r, err := Run(t.Context(), cfg, benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -144,7 +144,7 @@ func TestRunCancelled(t *testing.T) {
 			cancel()
 		}
 	}
-	r, err := Run(ctx, cfg, Direct{})
+	r, err := Run(ctx, cfg, benchrig.Direct{})
 	if !errors.Is(err, context.Canceled) || !r.Interrupted || r.Load.Duration != time.Minute {
 		t.Fatalf("%v, %+v", err, r)
 	}
@@ -167,8 +167,8 @@ func TestRunCancelledEarly(t *testing.T) {
 		ctx context.Context
 		d   Dialect
 	}{
-		"set-up":  {gone, Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
-		"warm-up": {soon, Direct{}},
+		"set-up":  {gone, benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
+		"warm-up": {soon, benchrig.Direct{}},
 	} {
 		cfg := small(ShapeStar)
 		cfg.Warmup = time.Minute
@@ -183,9 +183,9 @@ func TestRunCancelledEarly(t *testing.T) {
 }
 
 // remote is a dialect whose relay is not on this machine.
-type remote struct{ Direct }
+type remote struct{ benchrig.Direct }
 
-func (d remote) Open(ctx context.Context, p Plan) (*Rig, error) {
+func (d remote) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
 	r, err := d.Direct.Open(ctx, p)
 	if err != nil {
 		return nil, err
@@ -199,7 +199,7 @@ func TestRemoteRefused(t *testing.T) {
 	if _, err := Run(t.Context(), small(ShapePairs), remote{}); err == nil {
 		t.Error("a load on another machine")
 	}
-	r, err := NewRig(planOf(t, small(ShapePairs)))
+	r, err := benchrig.NewRig(planOf(t, small(ShapePairs)))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -220,11 +220,11 @@ func TestRoundAllocs(t *testing.T) {
 		"star":   {Shape: ShapeStar, Matches: 2, Rate: 20_000, Warmup: -1, Duration: time.Minute},
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg, err := cfg.withDefaults(Direct{})
+			cfg, err := cfg.withDefaults(benchrig.Direct{})
 			if err != nil {
 				t.Fatal(err)
 			}
-			rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+			rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -252,11 +252,11 @@ func TestRoundAllocs(t *testing.T) {
 
 // TestAccounting feeds the generator with what a bad relay might send.
 func TestAccounting(t *testing.T) {
-	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(Direct{})
+	cfg, err := Config{Matches: 2, Rate: 1000, Warmup: -1}.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	rig, err := Direct{}.Open(t.Context(), planOf(t, cfg))
+	rig, err := benchrig.Direct{}.Open(t.Context(), planOf(t, cfg))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -299,30 +299,5 @@ func TestAccounting(t *testing.T) {
 	}
 	if g.errors["straggler"] != 2 || g.errors["foreign"] != 1 || len(g.errors) != 2 {
 		t.Errorf("%v", g.errors)
-	}
-}
-
-func TestNullSwap(t *testing.T) {
-	at := func(s string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(s), 3, 0) }
-	for _, test := range []struct {
-		star     bool
-		from, to string
-		pkt      []byte
-	}{
-		{false, "127.1.0.4:9", "127.1.0.5:9", nil},
-		{false, "127.1.0.5:9", "127.1.0.4:9", []byte{7}},
-		{true, "127.1.3.5:9", "127.1.3.0:9", []byte{7}},
-		{true, "127.1.3.0:9", "127.1.3.7:9", []byte{7, 1}},
-		{true, "127.1.3.0:9", "", nil},
-		{false, "[::1]:9", "", nil},
-	} {
-		want := endpoint.Endpoint{}
-		if test.to != "" {
-			want = at(test.to)
-		}
-		n := NullRelay{cfg: NullConfig{Star: test.star}}
-		if got := n.swap(at(test.from), test.pkt); got != want {
-			t.Errorf("%+v goes to %v", test, got)
-		}
 	}
 }

@@ -5,23 +5,24 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 func TestKeeper(t *testing.T) {
 	const n, after = 1000, time.Second
-	r := &Rig{Endpoints: make([]Endpoint, n)}
+	r := &benchrig.Rig{Endpoints: make([]benchrig.Endpoint, n)}
 	for i := range r.Endpoints {
 		r.Endpoints[i].Relay = netip.MustParseAddrPort("127.0.0.1:1")
 		r.Endpoints[i].Keepalive = []byte{1}
 	}
-	k := newKeeper(r, after)
+	k := newKeepaliveTimer(r, after)
 	said := make([][]int64, n)
 	begin := sock.Now()
 	talker := int32(7)
 	for ms := range int64(5000) {
 		now := begin + ms*1e6
-		k.spoke(talker, now)
+		k.recordSent(talker, now)
 		k.due(now, func(ep int) { said[ep] = append(said[ep], ms) })
 	}
 	for ep, times := range said {
@@ -40,6 +41,6 @@ func TestKeeper(t *testing.T) {
 			t.Fatalf("endpoint %d spoke at %v ms", ep, times)
 		}
 	}
-	k = newKeeper(r, -1)
+	k = newKeepaliveTimer(r, -1)
 	k.due(begin+1e12, func(int) { t.Error("kept alive, though switched off") })
 }

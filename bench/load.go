@@ -9,101 +9,102 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
-	// bindPatience is how long an endpoint waits for the answer to a repeated
-	// handshake before it may send the next, in ns. Answers carry nothing by
-	// which they could be told apart, so that only one is under way.
-	bindPatience = int64(500 * time.Millisecond)
-	// bindSearch bounds the endpoints that are looked at for one that is free.
-	bindSearch = 64
+	// bindPatience is the time, in ns, after which an endpoint repeats a handshake
+	// without an answer. Answers do not identify their handshake, so that an endpoint
+	// has only one in flight.
+	bindTimeout = int64(500 * time.Millisecond)
+	// bindSearch bounds the endpoints that takeEndpoint examines.
+	bindCandidates = 64
 )
 
-// turns gives repeated handshakes their times: number n is due at
+// rateSchedule is the schedule of repeated handshakes: number n is due at
 // start + n/rate.
-type turns struct {
+type rateSchedule struct {
 	start int64
 	rate  float64 // per second; 0 = none
 	next  int64
 }
 
 // due returns the time of the next one.
-func (t *turns) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9) }
+func (t *rateSchedule) due() int64 { return t.start + int64(float64(t.next)/t.rate*1e9) }
 
-// binds are the repeated handshakes of a run. The generator's goroutine owns
-// them.
+// binds has the repeated handshakes of a run. The generator's goroutine owns it.
 type binds struct {
-	turns
-	from     int64       // those due from here on are counted in calls
-	under    []handshake // what is under way, by endpoint
-	cursor   int         // endpoint whose turn it is
-	waitsFor int         // under way in all
-	calls    Calls
-	latency  *hdrhistogram.Histogram
+	rateSchedule
+	from         int64       // those due from here on are counted in calls
+	pending      []handshake // by endpoint
+	cursor       int         // the next endpoint
+	pendingCount int         // in flight
+	calls        Calls
+	latency      *hdrhistogram.Histogram
 }
 
 // handshake is a BIND that waits for its answer; zero is none.
 type handshake struct {
-	due, sent int64 // ns of sock.Now; latency counts from the one, patience from the other
+	due, sent int64 // ns of sock.Now; latency counts from due, the time-out from sent
 }
 
 func newBinds(start, from int64, rate float64, endpoints int) binds {
-	b := binds{turns: turns{start: start, rate: rate}, from: from}
+	b := binds{rateSchedule: rateSchedule{start: start, rate: rate}, from: from}
 	if rate > 0 {
-		b.under, b.latency = make([]handshake, endpoints), newHistogram(3)
+		b.pending, b.latency = make([]handshake, endpoints), newHistogram(3)
 	}
 	return b
 }
 
-// free returns the next endpoint with nothing under way, and gives up what has
-// been for too long; false if all that it looked at are waiting.
-func (b *binds) free(now int64) (ep int, ok bool) {
-	for range min(bindSearch, len(b.under)) {
+// takeEndpoint returns the next endpoint without a pending handshake, and drops those
+// that timed out; false if all that it examined are waiting.
+func (b *binds) takeEndpoint(now int64) (ep int, ok bool) {
+	for range min(bindCandidates, len(b.pending)) {
 		ep = b.cursor
-		if b.cursor++; b.cursor == len(b.under) {
+		if b.cursor++; b.cursor == len(b.pending) {
 			b.cursor = 0
 		}
-		if u := b.under[ep]; u.sent != 0 && now-u.sent > bindPatience {
-			b.under[ep] = handshake{}
-			b.waitsFor--
+		if u := b.pending[ep]; u.sent != 0 && now-u.sent > bindTimeout {
+			b.pending[ep] = handshake{}
+			b.pendingCount--
 		}
-		if b.under[ep].sent == 0 {
+		if b.pending[ep].sent == 0 {
 			return ep, true
 		}
 	}
 	return 0, false
 }
 
-// sent notes a handshake of ep that is under way.
-func (b *binds) sent(ep int, due, now int64) {
-	b.under[ep] = handshake{due, now}
-	b.waitsFor++
+// recordSent records a handshake of ep.
+func (b *binds) recordSent(ep int, due, now int64) {
+	b.pending[ep] = handshake{due, now}
+	b.pendingCount++
 	if due >= b.from {
 		b.calls.Sent++
 	}
 }
 
-// answered notes an answer to ep, which may be one that was given up.
-func (b *binds) answered(ep int, now int64) {
-	if ep < 0 || ep >= len(b.under) || b.under[ep].sent == 0 {
+// recordAnswer records an answer to ep, which may answer a handshake that timed out.
+func (b *binds) recordAnswer(ep int, now int64) {
+	if ep < 0 || ep >= len(b.pending) || b.pending[ep].sent == 0 {
 		return
 	}
-	due := b.under[ep].due
-	b.under[ep] = handshake{}
-	b.waitsFor--
+	due := b.pending[ep].due
+	b.pending[ep] = handshake{}
+	b.pendingCount--
 	if due >= b.from {
 		b.calls.Answered++
 		record(b.latency, now-due)
 	}
 }
 
-// report is what became of those that were due from one time to another.
+// report returns the counts and latency of the handshakes due between two times.
 func (b *binds) report(from, to int64) *Calls {
 	c := b.calls
-	c.Latency = summarise(b.latency, true)
-	return c.finish(time.Duration(to - from))
+	c.Latency = newLatency(b.latency, true)
+	return c.setRate(time.Duration(to - from))
 }
 
 // sendBinds queues the handshakes that are due.
@@ -118,24 +119,24 @@ func (g *generator) sendBinds(now int64) int {
 		if due >= b.from {
 			b.calls.Offered++
 		}
-		ep, ok := b.free(now)
+		ep, ok := b.takeEndpoint(now)
 		if !ok {
 			continue
 		}
 		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
 			g.add(ep, pkt)
 			g.count.bindsSent++
-			b.sent(ep, due, now)
+			b.recordSent(ep, due, now)
 		}
 	}
 	return burst
 }
 
-// maxSessions bounds the sessions of a churn that are under way.
+// maxSessions bounds the concurrent sessions of the shape churn.
 const maxSessions = 2000
 
-// sessions counts what became of the sessions of a churn. The lock guards all
-// that is not atomic.
+// sessions counts the sessions of the shape churn by outcome. mu guards all fields
+// below it.
 type sessions struct {
 	running atomic.Int64
 
@@ -146,10 +147,10 @@ type sessions struct {
 	failed map[string]uint64
 }
 
-// churn begins sessions at the configured rate for so long, waits until they
+// churn starts sessions at the configured rate for the time lasts, waits until they
 // have ended, and reports. It returns nil for other shapes.
-func (b *bed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Churn {
-	c, ok := b.dialect.(Churner)
+func (b *testbed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Churn {
+	c, ok := b.dialect.(benchrig.Churner)
 	if cfg.Shape != ShapeChurn || !ok {
 		return nil
 	}
@@ -175,19 +176,15 @@ func (b *bed) churn(ctx context.Context, cfg *Config, lasts time.Duration) *Chur
 	return s.report(time.Since(begin))
 }
 
-// sleepUntil returns false when ctx ends first. Sessions need no precision
-// below a millisecond.
+// sleepUntil returns true at the time due, or false when ctx ends first.
 func sleepUntil(ctx context.Context, due time.Time) bool {
-	wait := time.Until(due)
-	if wait < time.Millisecond {
-		return ctx.Err() == nil
+	if wait := time.Until(due); wait > 0 {
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
 	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(wait):
-		return true
-	}
+	return ctx.Err() == nil
 }
 
 func (s *sessions) skip() {
@@ -197,11 +194,11 @@ func (s *sessions) skip() {
 }
 
 // play plays one session.
-func (s *sessions) play(ctx context.Context, c Churner, play time.Duration) {
+func (s *sessions) play(ctx context.Context, c benchrig.Churner, play time.Duration) {
 	s.mu.Lock()
 	s.churn.Started++
 	s.mu.Unlock()
-	err := c.Session(ctx, play, s.done)
+	err := c.Session(ctx, play, s.recordStep)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if err == nil {
@@ -209,19 +206,20 @@ func (s *sessions) play(ctx context.Context, c Churner, play time.Duration) {
 		return
 	}
 	if ctx.Err() != nil {
-		return // The run was interrupted.
+		return // interrupted, not failed
 	}
 	s.churn.Failed++
 	step := "other"
-	if failure := (*StepError)(nil); errors.As(err, &failure) {
+	if failure := (*benchrig.StepError)(nil); errors.As(err, &failure) {
 		step = failure.Step
 	}
-	s.know(step)
+	s.histogram(step)
 	s.failed[step]++
 }
 
-// know makes a step part of the report. The lock is held.
-func (s *sessions) know(step string) *hdrhistogram.Histogram {
+// histogram returns the histogram of a step, which becomes part of the report. The
+// caller holds mu.
+func (s *sessions) histogram(step string) *hdrhistogram.Histogram {
 	h := s.hist[step]
 	if h == nil {
 		h = newHistogram(3)
@@ -231,10 +229,10 @@ func (s *sessions) know(step string) *hdrhistogram.Histogram {
 	return h
 }
 
-func (s *sessions) done(step string, took time.Duration) {
+func (s *sessions) recordStep(step string, took time.Duration) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	record(s.know(step), int64(took))
+	record(s.histogram(step), int64(took))
 }
 
 func (s *sessions) report(took time.Duration) *Churn {
@@ -242,33 +240,21 @@ func (s *sessions) report(took time.Duration) *Churn {
 	defer s.mu.Unlock()
 	s.churn.Rate = float64(s.churn.Finished) / took.Seconds()
 	for _, name := range s.order {
-		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: summarise(s.hist[name], false)})
+		s.churn.Steps = append(s.churn.Steps, Step{Name: name, Failed: s.failed[name], Latency: newLatency(s.hist[name], false)})
 	}
 	return &s.churn
 }
 
-// StepError says in which step a session failed.
-type StepError struct {
-	Step string
-	Err  error
-}
-
-// Error names the step.
-func (e *StepError) Error() string { return e.Step + ": " + e.Err.Error() }
-
-// Unwrap returns the reason.
-func (e *StepError) Unwrap() error { return e.Err }
-
-// allocating asks an API for allocations while datagrams are forwarded. The
-// lock guards all fields below it.
-type allocating struct {
-	reserver Reserver // nil: there is nothing to do
-	workers  int
-	rate     float64 // per second, 0: as many as are answered
-	from     time.Time
-	end      time.Time     // Run brings it forward when ctx ends, after the workers
-	patience time.Duration // after end, for answers
-	next     atomic.Int64
+// allocationLoad requests allocations from an API during the run. mu guards all fields
+// below it.
+type allocationLoad struct {
+	reserver      benchrig.Reserver // nil: there is nothing to do
+	workers       int
+	rate          float64 // per second, 0: as many as are answered
+	from          time.Time
+	end           time.Time     // Run moves it forward when ctx ends, after the workers
+	answerTimeout time.Duration // after end, for answers
+	next          atomic.Int64
 
 	mu      sync.Mutex
 	calls   Calls
@@ -276,25 +262,25 @@ type allocating struct {
 	errors  map[string]uint64
 }
 
-// newAllocating prepares the calls that cfg asks for between two times.
-func (b *bed) newAllocating(cfg *Config, from, end time.Time) *allocating {
-	a := &allocating{
-		workers: cfg.AllocateWorkers, rate: cfg.AllocateRate, from: from, end: end, patience: cfg.Drain,
+// newAllocationLoad returns the calls of cfg between two times.
+func (b *testbed) newAllocationLoad(cfg *Config, from, end time.Time) *allocationLoad {
+	a := &allocationLoad{
+		workers: cfg.AllocateWorkers, rate: cfg.AllocateRate, from: from, end: end, answerTimeout: cfg.Drain,
 		latency: newHistogram(3), errors: map[string]uint64{},
 	}
 	if a.workers > 0 {
-		a.reserver, _ = b.dialect.(Reserver)
+		a.reserver, _ = b.dialect.(benchrig.Reserver)
 	}
 	return a
 }
 
 // Run makes the calls. It ends when all are answered, or with ctx.
-func (a *allocating) Run(ctx context.Context) {
+func (a *allocationLoad) Run(ctx context.Context) {
 	if a.reserver == nil {
 		return
 	}
 	var workers sync.WaitGroup
-	if pause(ctx, a.from) {
+	if sleepUntil(ctx, a.from) {
 		for range a.workers {
 			workers.Go(func() { a.work(ctx) })
 		}
@@ -305,26 +291,15 @@ func (a *allocating) Run(ctx context.Context) {
 	}
 }
 
-// pause returns false when ctx ends before the time.
-func pause(ctx context.Context, until time.Time) bool {
-	if wait := time.Until(until); wait > 0 {
-		select {
-		case <-ctx.Done():
-		case <-time.After(wait):
-		}
-	}
-	return ctx.Err() == nil
-}
-
-// work makes one call after the other.
-func (a *allocating) work(ctx context.Context) {
+// work makes one call after the other until the end.
+func (a *allocationLoad) work(ctx context.Context) {
 	for {
 		begin := time.Now()
 		due := begin
 		if a.rate > 0 {
 			due = a.due(a.next.Add(1) - 1)
 		}
-		if !due.Before(a.end) || !begin.Before(a.end) || !pause(ctx, due) {
+		if !due.Before(a.end) || !begin.Before(a.end) || !sleepUntil(ctx, due) {
 			return
 		}
 		if due.After(begin) {
@@ -334,13 +309,13 @@ func (a *allocating) work(ctx context.Context) {
 	}
 }
 
-// due is when call n is due.
-func (a *allocating) due(n int64) time.Time {
+// due returns the time at which call n is due.
+func (a *allocationLoad) due(n int64) time.Time {
 	return a.from.Add(time.Duration(float64(n) / a.rate * 1e9))
 }
 
 // before counts the calls that are due before a time.
-func (a *allocating) before(t time.Time) uint64 {
+func (a *allocationLoad) before(t time.Time) uint64 {
 	n := max(int64(t.Sub(a.from).Seconds()*a.rate)-1, 0)
 	for a.due(n).Before(t) {
 		n++
@@ -348,9 +323,9 @@ func (a *allocating) before(t time.Time) uint64 {
 	return uint64(n)
 }
 
-// call makes one call. What the end of ctx cuts short was never made.
-func (a *allocating) call(ctx context.Context, due time.Time) {
-	bounded, cancel := context.WithDeadline(ctx, a.end.Add(a.patience))
+// call makes one call. A call that the end of ctx interrupts does not count.
+func (a *allocationLoad) call(ctx context.Context, due time.Time) {
+	bounded, cancel := context.WithDeadline(ctx, a.end.Add(a.answerTimeout))
 	defer cancel()
 	err := a.reserver.Reserve(bounded)
 	took := time.Since(due)
@@ -366,11 +341,11 @@ func (a *allocating) call(ctx context.Context, due time.Time) {
 		return
 	}
 	a.calls.Refused++
-	a.errors[explainCall(err)]++
+	a.errors[describeCallError(err)]++
 }
 
-// explainCall names the failure of a call for Result.Errors.
-func explainCall(err error) string {
+// describeCallError returns the name of a failed call in Result.Errors.
+func describeCallError(err error) string {
 	if p := (*api.Problem)(nil); errors.As(err, &p) {
 		return fmt.Sprintf("allocate refused with status %d", p.Status)
 	}
@@ -380,9 +355,9 @@ func explainCall(err error) string {
 	return "allocate failed"
 }
 
-// report is what became of the calls, once Run has ended; refusals are added to
-// the errors of r. It is nil if there was nothing to do.
-func (a *allocating) report(r *Result) *Calls {
+// report returns the counts and latency of the calls, once Run has ended, and adds
+// the failures to the errors of r. It is nil if there was nothing to do.
+func (a *allocationLoad) report(r *Result) *Calls {
 	if a.reserver == nil {
 		return nil
 	}
@@ -396,6 +371,6 @@ func (a *allocating) report(r *Result) *Calls {
 	if a.rate > 0 {
 		a.calls.Offered = max(a.before(a.from.Add(lasted)), a.calls.Sent)
 	}
-	a.calls.Latency = summarise(a.latency, true)
-	return a.calls.finish(lasted)
+	a.calls.Latency = newLatency(a.latency, true)
+	return a.calls.setRate(lasted)
 }

@@ -2,7 +2,6 @@ package bench
 
 import (
 	"context"
-	"encoding/binary"
 	"fmt"
 	"net/netip"
 	"time"
@@ -11,74 +10,75 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// sweepDrivers is the time between ticks of all drivers while they connect.
-const sweepDrivers = 10 * time.Millisecond
+// updateInterval is the time between ticks of all drivers while they connect.
+const updateInterval = 10 * time.Millisecond
 
 // netplay is the shape netcode: a driver of package netcode for each endpoint,
 // all in the generator's one goroutine, which owns it. Hosts are servers; each
 // flow up carries a command per tick, each flow down a snapshot.
 //
-// A driver takes what arrives at once, not with its next tick, so that latency
-// is that of the way and not of the tick.
+// A driver processes a datagram when it arrives, not with its next tick, so that
+// latency does not include the tick.
 type netplay struct {
 	cfg     *Config
-	rig     *Rig
+	rig     *benchrig.Rig
 	drivers []player
 	addrs   []address.Addr // of endpoints
 	headers map[string]int32
 	send    func(flow int32, b []byte) error // over the generator's sockets
 	epoch   time.Time                        // zero of sock.Now
 
-	said    []said  // in this round, by drivers that have to flush
-	dirty   []int32 // endpoints that have something to flush or to take
+	queued  []queuedMessage // in this round, by drivers that have to flush
+	dirty   []int32         // endpoints with something to flush or to receive
 	payload []byte
 	wire    int // largest datagram
-	mute    uint64
+	unsent  uint64
 
-	connected int
-	begun     []int64 // when each player began to connect
-	connects  *hdrhistogram.Histogram
-	ended     uint64
-	up, down  *hdrhistogram.Histogram
-	streams   [2]Stream // up, down
+	connected    int
+	connectStart []int64 // when each player began to connect
+	connects     *hdrhistogram.Histogram
+	ended        uint64
+	up, down     *hdrhistogram.Histogram
+	streams      [2]Stream // up, down
 }
 
-// player is an endpoint with its driver. conns are those of a host by the place
-// of the player, and the one of a player.
+// player is an endpoint with its driver. conns of a host are indexed by the place of
+// the player in the match; a player has one.
 type player struct {
 	*netcode.Driver
-	link  *carrier
+	link  *driverLink
 	conns []netcode.Conn
 	dirty bool
 }
 
-// said is a message that was handed to a driver.
-type said struct {
+// queuedMessage is a message that a driver has and the kernel has not.
+type queuedMessage struct {
 	due     int64
 	portion *portion
 }
 
-// newNetplay makes the drivers. The send function is set afterwards.
-func newNetplay(cfg *Config, rig *Rig) (*netplay, error) {
+// newNetplay makes the drivers. The caller sets send.
+func newNetplay(cfg *Config, rig *benchrig.Rig) (*netplay, error) {
 	p := &netplay{
 		cfg: cfg, rig: rig, headers: make(map[string]int32, len(rig.Flows)),
-		drivers: make([]player, len(rig.Endpoints)), begun: make([]int64, len(rig.Endpoints)),
+		drivers: make([]player, len(rig.Endpoints)), connectStart: make([]int64, len(rig.Endpoints)),
 		payload:  make([]byte, max(cfg.Payload, cfg.Snapshot)),
 		connects: newHistogram(3), up: newHistogram(3), down: newHistogram(3),
 		epoch: time.Now().Add(-time.Duration(sock.Now())),
 	}
 	for ep := range rig.Endpoints {
-		p.addrs = append(p.addrs, addrOf(ep))
-		p.drivers[ep].link = &carrier{play: p, ep: ep, flows: map[address.Addr]int32{}}
+		p.addrs = append(p.addrs, driverAddr(ep))
+		p.drivers[ep].link = &driverLink{play: p, ep: ep, flows: map[address.Addr]int32{}}
 	}
 	for i := range rig.Flows {
 		f := &rig.Flows[i]
-		name := p.name(f.Prefix)
+		name := p.addressPart(f.Prefix)
 		if other, twice := p.headers[string(name)]; twice {
-			return nil, fmt.Errorf("%w: the header of flow %d is that of flow %d: this dialect does not say who sent a datagram", ErrConfig, i, other)
+			return nil, fmt.Errorf("%w: the header of flow %d is that of flow %d: the header of this dialect does not identify the sender", ErrConfig, i, other)
 		}
 		p.headers[string(name)] = int32(i)
 		p.drivers[f.From].link.flows[p.addrs[f.To]] = int32(i)
@@ -91,9 +91,8 @@ func newNetplay(cfg *Config, rig *Rig) (*netplay, error) {
 	return p, nil
 }
 
-// newPlay gathers the players of the shape netcode; nil for all others. When ctx
-// ends meanwhile, the run has been stopped before anything was measured.
-func (b *bed) newPlay(ctx context.Context, cfg *Config) (*netplay, error) {
+// newPlay connects the players of the shape netcode; it returns nil for other shapes.
+func (b *testbed) newPlay(ctx context.Context, cfg *Config) (*netplay, error) {
 	if cfg.Shape != ShapeNetcode {
 		return nil, nil
 	}
@@ -101,20 +100,20 @@ func (b *bed) newPlay(ctx context.Context, cfg *Config) (*netplay, error) {
 	if err != nil {
 		return nil, err
 	}
-	return p, p.gather(ctx)
+	return p, p.connectAll(ctx)
 }
 
-// join gives the generator the players of the shape netcode.
-func (g *generator) join(p *netplay) {
+// setNetplay gives the generator the players of the shape netcode.
+func (g *generator) setNetplay(p *netplay) {
 	if g.play = p; p != nil {
-		p.send = g.carry
+		p.send = g.queueDriverPacket
 	}
 }
 
 func (p *netplay) makeDriver(ep int) (err error) {
 	d := &p.drivers[ep]
 	cfg := netcode.Config{Link: d.link, MaxConnections: p.cfg.Players, MaxHandshaking: p.cfg.Players}
-	if p.rig.plan.Host(ep) != ep {
+	if p.rig.Plan.Host(ep) != ep {
 		d.conns = make([]netcode.Conn, 1)
 		d.Driver, err = netcode.NewClient(cfg)
 		return err
@@ -126,47 +125,35 @@ func (p *netplay) makeDriver(ep int) (err error) {
 	return d.Listen(address.Addr{})
 }
 
-// name is the part of a header that says who sends to whom.
-func (p *netplay) name(header []byte) []byte {
+// addressPart returns the part of a header that identifies sender and receiver.
+func (p *netplay) addressPart(header []byte) []byte {
 	if p.rig.Sized {
-		return header[:max(len(header)-sizeLen, 0)]
+		return header[:max(len(header)-benchrig.SizeLen, 0)]
 	}
 	return header
 }
 
-// sizeLen is the size of the length at the end of a header that is Sized.
-const sizeLen = 2
-
-// wrap makes a datagram in buf, which is as long as it.
-func (r *Rig) wrap(buf, header, b []byte) {
-	n := copy(buf, header)
-	copy(buf[n:], b)
-	if r.Sized {
-		binary.BigEndian.PutUint16(buf[n-sizeLen:], uint16(len(b)))
-	}
-}
-
-// gather connects all players with their hosts.
-func (p *netplay) gather(ctx context.Context) error {
+// connectAll connects all players with their hosts.
+func (p *netplay) connectAll(ctx context.Context) error {
 	p.send = func(flow int32, b []byte) error {
 		f := &p.rig.Flows[flow]
 		pkt := make([]byte, len(f.Prefix)+len(b))
-		p.rig.wrap(pkt, f.Prefix, b)
+		p.rig.Wrap(pkt, f.Prefix, b)
 		return p.rig.SendTo(f.From, f.Dst, pkt)
 	}
 	for ep := range p.drivers {
-		host := p.rig.plan.Host(ep)
+		host := p.rig.Plan.Host(ep)
 		if ep == host {
 			continue
 		}
-		p.begun[ep] = sock.Now()
+		p.connectStart[ep] = sock.Now()
 		conn, err := p.drivers[ep].Connect(p.addrs[host])
 		if err != nil {
 			return err
 		}
 		p.drivers[ep].conns[0] = conn
 	}
-	players := p.rig.plan.Matches * p.rig.plan.Players
+	players := p.rig.Plan.Matches * p.rig.Plan.Players
 	var swept, moved time.Time
 	before := -1
 	return p.rig.Await(ctx,
@@ -175,25 +162,25 @@ func (p *netplay) gather(ctx context.Context) error {
 			if p.connected != before {
 				before, moved = p.connected, now
 			}
-			if now.Sub(moved) > patience || p.ended > 0 {
+			if now.Sub(moved) > benchrig.StallTimeout || p.ended > 0 {
 				return fmt.Errorf("bench: %d of %d sides are connected, %d connections have ended", p.connected, 2*players, p.ended)
 			}
-			if now.Sub(swept) >= sweepDrivers {
+			if now.Sub(swept) >= updateInterval {
 				swept = now
 				for ep := range p.drivers {
 					p.markDirty(int32(ep))
 				}
 			}
-			p.settle(sock.Now(), nil)
+			p.updateDirty(sock.Now(), nil)
 			return nil
 		},
 		func(ep int, _ netip.AddrPort, pkt []byte) {
-			p.arrived(int32(ep), pkt, sock.Now(), nil)
-			p.settle(sock.Now(), nil) // The datagram is valid in this call.
+			p.queueReceived(int32(ep), pkt, sock.Now(), nil)
+			p.updateDirty(sock.Now(), nil) // The datagram is valid in this call.
 		})
 }
 
-// markDirty notes that a driver has to be seen to in this round.
+// markDirty adds a driver to those that this round updates.
 func (p *netplay) markDirty(ep int32) {
 	if d := &p.drivers[ep]; !d.dirty {
 		d.dirty = true
@@ -201,8 +188,8 @@ func (p *netplay) markDirty(ep int32) {
 	}
 }
 
-// settle lets the drivers that are due take what arrived and send what they have.
-func (p *netplay) settle(now int64, g *generator) {
+// updateDirty updates and flushes the drivers that markDirty added.
+func (p *netplay) updateDirty(now int64, g *generator) {
 	for _, ep := range p.dirty {
 		p.update(ep, now, g)
 		p.drivers[ep].dirty = false
@@ -211,32 +198,32 @@ func (p *netplay) settle(now int64, g *generator) {
 	p.dirty = p.dirty[:0]
 }
 
-// arrived gives a datagram to its endpoint's driver. It is false for one that is
-// none of a flow to that endpoint.
-func (p *netplay) arrived(ep int32, pkt []byte, now int64, g *generator) bool {
+// queueReceived gives a datagram to its endpoint's driver. It returns false if the
+// datagram is of no flow to that endpoint.
+func (p *netplay) queueReceived(ep int32, pkt []byte, now int64, g *generator) bool {
 	offset := p.rig.Sockets[p.rig.Endpoints[ep].Socket].Offset
-	i, ok := p.headers[string(p.name(pkt[:min(offset, len(pkt))]))]
+	i, ok := p.headers[string(p.addressPart(pkt[:min(offset, len(pkt))]))]
 	if !ok || p.rig.Flows[i].To != int(ep) {
 		return false
 	}
 	l, from := p.drivers[ep].link, int32(p.rig.Flows[i].From)
-	if l.waits(from) {
-		p.update(ep, now, g) // Of two messages in one Update the older would not be seen.
+	if l.hasQueued(from) {
+		p.update(ep, now, g) // one Update returns only the newest message
 	}
 	l.in = append(l.in, inbound{from, pkt[offset:]})
 	p.markDirty(ep)
 	return true
 }
 
-// update makes the first half of a tick of one driver. g is nil while the
-// players gather.
+// update performs the receiving half of a tick of one driver. g is nil while the
+// players connect.
 func (p *netplay) update(ep int32, now int64, g *generator) {
 	d := &p.drivers[ep]
-	_ = d.Update(p.epoch.Add(time.Duration(now))) // A carrier does not end.
+	_ = d.Update(p.epoch.Add(time.Duration(now))) // a driverLink does not fail
 	for _, ev := range d.ConnectionEventsForTick() {
 		switch ev.State {
 		case netcode.StateConnected:
-			p.enter(ep, ev, now)
+			p.recordConnected(ep, ev, now)
 		case netcode.StateDisconnected:
 			p.ended++
 			if g != nil {
@@ -253,18 +240,18 @@ func (p *netplay) update(ep int32, now int64, g *generator) {
 			_, body, ok = c.Snapshot()
 		}
 		if ok {
-			p.heard(g, ep, body, now)
+			p.accountMessage(g, ep, body, now)
 		}
 	}
 }
 
-// enter takes a side that is connected.
-func (p *netplay) enter(ep int32, ev netcode.ConnectionEvent, now int64) {
+// recordConnected records one side of a connection that is established.
+func (p *netplay) recordConnected(ep int32, ev netcode.ConnectionEvent, now int64) {
 	p.connected++
 	ev.Conn.SetInGame(true)
-	host := p.rig.plan.Host(int(ep))
+	host := p.rig.Plan.Host(int(ep))
 	if int(ep) != host {
-		record(p.connects, now-p.begun[ep])
+		record(p.connects, now-p.connectStart[ep])
 		return
 	}
 	at, _ := ev.Conn.Remote()
@@ -272,10 +259,10 @@ func (p *netplay) enter(ep int32, ev netcode.ConnectionEvent, now int64) {
 	p.drivers[ep].conns[flow.To-host] = ev.Conn
 }
 
-// say hands the next message of a flow to its driver.
-func (p *netplay) say(g *generator, i int, due int64) {
+// queueMessage gives the next message of a flow to its driver.
+func (p *netplay) queueMessage(g *generator, i int, due int64) {
 	f, link := &g.flows[i], &p.rig.Flows[i]
-	host := p.rig.plan.Host(link.From)
+	host := p.rig.Plan.Host(link.From)
 	down := link.From == host
 	size, conn := p.cfg.Payload, p.drivers[link.From].conns[0]
 	if down {
@@ -290,8 +277,8 @@ func (p *netplay) say(g *generator, i int, due int64) {
 	} else {
 		err = conn.SendCommand(f.seq+1, body)
 	}
-	if err != nil { // Its connection has ended, which is told by then.
-		p.mute++
+	if err != nil { // its connection has ended, which update counts
+		p.unsent++
 		return
 	}
 	f.seq++
@@ -301,18 +288,18 @@ func (p *netplay) say(g *generator, i int, due int64) {
 	}
 	stream.Sent += g.measured(due)
 	p.markDirty(int32(link.From))
-	p.said = append(p.said, said{due, g.portionOf(due)})
+	p.queued = append(p.queued, queuedMessage{due, g.portionOf(due)})
 }
 
-// heard takes a message that a driver has let through.
-func (p *netplay) heard(g *generator, ep int32, body []byte, now int64) {
+// accountMessage accounts for a message that a driver received.
+func (p *netplay) accountMessage(g *generator, ep int32, body []byte, now int64) {
 	st, ok := parseStamp(body)
 	if !ok || st.run != g.run || int(st.flow) >= len(g.flows) {
 		g.errors["message of nobody"]++
 		return
 	}
 	f, link := &g.flows[st.flow], &p.rig.Flows[st.flow]
-	host := link.From == p.rig.plan.Host(link.From)
+	host := link.From == p.rig.Plan.Host(link.From)
 	size, stream, latency := p.cfg.Payload, &p.streams[0], p.up
 	if host {
 		size, stream, latency = p.cfg.Snapshot, &p.streams[1], p.down
@@ -328,32 +315,31 @@ func (p *netplay) heard(g *generator, ep int32, body []byte, now int64) {
 	}
 }
 
-// sendPlay hands the messages that are due to their drivers, and what those make
-// of them to the batches.
+// sendPlay gives the messages that are due to their drivers, which queue datagrams.
 func (g *generator) sendPlay(now int64) int {
 	p := g.play
 	n := 0
 	for ; n < burst; n++ {
-		due := g.sched.due(g.tick, g.turn)
+		due := g.sched.due(g.tick, g.nextFlow)
 		if due > now || due >= g.end {
 			break
 		}
-		p.say(g, g.turn, due)
-		if g.turn++; g.turn == len(g.flows) {
-			g.turn = 0
+		p.queueMessage(g, g.nextFlow, due)
+		if g.nextFlow++; g.nextFlow == len(g.flows) {
+			g.nextFlow = 0
 			g.tick++
-			p.settle(now, g) // Of two messages of a flow in one Flush only the newer leaves.
+			p.updateDirty(now, g) // one Flush sends only the newest message of a flow
 		}
 	}
-	p.settle(now, g)
+	p.updateDirty(now, g)
 	return n
 }
 
-// spoken counts the messages of this round, once they are with the kernel.
-func (g *generator) spoken() {
+// countMessages counts the messages of this round, once the kernel has them.
+func (g *generator) countMessages() {
 	p := g.play
 	now := sock.Now()
-	for _, s := range p.said {
+	for _, s := range p.queued {
 		g.count.allQueued++
 		g.now.sent++
 		if s.portion != nil {
@@ -361,26 +347,26 @@ func (g *generator) spoken() {
 			record(s.portion.lag, now-s.due)
 		}
 	}
-	p.said = p.said[:0]
+	p.queued = p.queued[:0]
 }
 
-// carry puts a datagram of a driver into the batch of its socket.
-func (g *generator) carry(i int32, b []byte) error {
+// queueDriverPacket puts a datagram of a driver into the batch of its socket.
+func (g *generator) queueDriverPacket(i int32, b []byte) error {
 	f := &g.flows[i]
 	o := &g.out[f.socket]
 	if o.batch.Len() == len(o.bufs) {
 		g.flush(o)
 	}
 	buf := o.bufs[o.used][:len(f.prefix)+len(b)]
-	g.rig.wrap(buf, f.prefix, b)
+	g.rig.Wrap(buf, f.prefix, b)
 	o.batch.Add(f.dst, buf)
 	o.used++
-	g.keep.spoke(f.from, sock.Now())
+	g.keep.recordSent(f.from, sock.Now())
 	return nil
 }
 
-// carried counts a batch of what drivers sent, keep-alives among it.
-func (g *generator) carried(n, failed int) {
+// countDriverBatch counts a batch of datagrams of drivers, keep-alives included.
+func (g *generator) countDriverBatch(n, failed int) {
 	if g.measured(sock.Now()) == 1 {
 		g.count.sendCalls++
 		g.count.sendEntries += uint64(n)
@@ -390,25 +376,26 @@ func (g *generator) carried(n, failed int) {
 	}
 }
 
-// takePlay accounts for the n datagrams of a batch, all of which arrived at now.
-func (g *generator) takePlay(s *Socket, n int, now int64) {
+// accountNetplay accounts for the n datagrams of a batch, all of which arrived at now.
+func (g *generator) accountNetplay(s *benchrig.Socket, n int, now int64) {
 	for i := range n {
-		to, pkt, truncated := s.rx.At(i)
-		ep := s.owner(to.Local())
+		to, pkt, truncated := s.RecvBatch.At(i)
+		ep := s.Owner(to.Local())
 		switch {
 		case truncated:
 			g.errors["datagram that was cut off"]++
-		case ep < 0 || !g.play.arrived(ep, pkt, now, g):
-			g.explain(pkt, false, ep, now)
+		case ep < 0 || !g.play.queueReceived(ep, pkt, now, g):
+			g.countOther(pkt, false, ep, now)
 		default:
 			g.count.arrived++
 		}
 	}
-	g.play.settle(now, g)
+	g.play.updateDirty(now, g)
 }
 
-// latecomers counts messages that came after a newer one, which games do not see.
-func (p *netplay) latecomers() (late, resent uint64) {
+// lateAndResent returns the number of messages that arrived after a newer one, which
+// games do not see, and of repeated packets.
+func (p *netplay) lateAndResent() (late, resent uint64) {
 	for ep := range p.drivers {
 		for c := range p.drivers[ep].Conns() {
 			st, _ := c.Stats()
@@ -419,21 +406,21 @@ func (p *netplay) latecomers() (late, resent uint64) {
 	return late, resent
 }
 
-// report is what became of the shape.
+// report returns the result of the shape.
 func (p *netplay) report(g *generator) *Netcode {
-	n := &Netcode{Players: p.cfg.Matches * p.cfg.Players, Connect: summarise(p.connects, true), Ended: p.ended, Unsaid: p.mute}
+	n := &Netcode{Players: p.cfg.Matches * p.cfg.Players, Connect: newLatency(p.connects, true), Ended: p.ended, Unsaid: p.unsent}
 	n.TickRate = p.cfg.Rate / float64(len(g.flows))
 	n.Commands, n.Snapshots = p.streams[0], p.streams[1]
 	n.Commands.Bytes, n.Snapshots.Bytes = p.cfg.Payload, p.cfg.Snapshot
 	for _, s := range []*Stream{&n.Commands, &n.Snapshots} {
 		s.LossRatio = ratio(s.Sent-min(s.Delivered, s.Sent), s.Sent)
 	}
-	n.Commands.Latency, n.Snapshots.Latency = summarise(p.up, true), summarise(p.down, true)
+	n.Commands.Latency, n.Snapshots.Latency = newLatency(p.up, true), newLatency(p.down, true)
 	for ep := range p.drivers {
 		st := p.drivers[ep].link.stats
 		n.Datagrams += st.Sent
 		n.DatagramBytes += st.SentBytes
 	}
-	n.Late, n.Resent = p.latecomers()
+	n.Late, n.Resent = p.lateAndResent()
 	return n
 }

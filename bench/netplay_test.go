@@ -5,6 +5,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
@@ -53,13 +54,13 @@ func TestNetcodeDirect(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			cfg := matches()
 			change(&cfg)
-			r, err := Run(t.Context(), cfg, Direct{Header: DefaultHeader})
+			r, err := Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
 			if err != nil {
 				t.Fatal(err)
 			}
 			checkMatches(t, r)
 			// A snapshot of 600 bytes with 18 of package netcode, 10 of the transport and the header.
-			if want := 600 + 18 + 10 + DefaultHeader; name == "plain" && r.WireBytes != want {
+			if want := 600 + 18 + 10 + benchrig.DefaultHeader; name == "plain" && r.WireBytes != want {
 				t.Errorf("%d bytes, want %d", r.WireBytes, want)
 			}
 		})
@@ -67,9 +68,9 @@ func TestNetcodeDirect(t *testing.T) {
 }
 
 // stage returns a bed, a generator and the matches that it plays, without a relay.
-func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
+func stage(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
 	t.Helper()
-	b := &bed{cfg: *cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, *cfg)}
+	b := &testbed{cfg: *cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, *cfg)}
 	if err := b.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -79,7 +80,7 @@ func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
 		t.Fatal(err)
 	}
 	g := newGenerator(cfg, b.rig, 1)
-	g.join(play)
+	g.setNetplay(play)
 	return b, g, play
 }
 
@@ -88,7 +89,7 @@ func stage(t *testing.T, cfg *Config) (*bed, *generator, *netplay) {
 func TestNetcodeCatchesUp(t *testing.T) {
 	cfg := matches()
 	cfg.Warmup = -1
-	cfg, err := cfg.withDefaults(Direct{})
+	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,17 +111,17 @@ func TestNetcodeRefused(t *testing.T) {
 		"no rate":      func(c *Config) { c.Rate = 0 },
 		"closed loop":  func(c *Config) { c.Rate, c.Window = 0, 1 },
 		"one way":      func(c *Config) { c.Direction = DirectionUp },
-		"no stamp":     func(c *Config) { c.Snapshot = StampLen - 1 },
-		"too large":    func(c *Config) { c.Snapshot = MaxSnapshot + 1 },
+		"no stamp":     func(c *Config) { c.Snapshot = stampLen - 1 },
+		"too large":    func(c *Config) { c.Snapshot = maxSnapshot + 1 },
 		"other shapes": func(c *Config) { c.Shape, c.Snapshot = ShapeStar, 100 },
 	} {
 		cfg := matches()
 		change(&cfg)
-		if _, err := Run(t.Context(), cfg, Direct{Header: DefaultHeader}); !errors.Is(err, ErrConfig) {
+		if _, err := Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Run(t.Context(), matches(), Direct{}); !errors.Is(err, ErrConfig) {
+	if _, err := Run(t.Context(), matches(), benchrig.Direct{}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a header that tells nothing: %v", err)
 	}
 }
@@ -129,11 +130,11 @@ func TestNetcodeRefused(t *testing.T) {
 func TestNetcodeAllocs(t *testing.T) {
 	cfg := matches()
 	cfg.Rate, cfg.Warmup, cfg.Duration = 20_000, -1, time.Minute
-	cfg, err := cfg.withDefaults(Direct{})
+	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{cfg: cfg, dialect: Direct{Header: DefaultHeader}, plan: planOf(t, cfg)}
+	b := &testbed{cfg: cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, cfg)}
 	if err := b.open(t.Context()); err != nil {
 		t.Fatal(err)
 	}
@@ -146,7 +147,7 @@ func TestNetcodeAllocs(t *testing.T) {
 		t.Fatal(err)
 	}
 	g := newGenerator(&cfg, b.rig, 1)
-	g.join(play)
+	g.setNetplay(play)
 	round := func() {
 		if _, err := g.round(); err != nil {
 			t.Fatal(err)
@@ -167,7 +168,7 @@ func TestNetcodeAllocs(t *testing.T) {
 // TestNetcodeLosesItsRelay: connections that end are told, and are no fault of
 // the generator.
 func TestNetcodeLosesItsRelay(t *testing.T) {
-	cfg, err := matches().withDefaults(Direct{})
+	cfg, err := matches().withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -180,7 +181,7 @@ func TestNetcodeLosesItsRelay(t *testing.T) {
 	r.Errors = map[string]uint64{}
 	g.collect(&r, newObserver(g, 0))
 	r.Generator = Generator{} // It may have been late, which is not asked here.
-	r.judge(&cfg)
+	r.setLimit(&cfg)
 	if r.Netcode.Ended != 2 || r.Netcode.Unsaid == 0 || r.Limit != LimitServer || r.Errors["connection ended: closed by remote"] != 1 {
 		t.Errorf("%+v, errors %v, limit %s: %s", r.Netcode, r.Errors, r.Limit, r.LimitReason)
 	}

@@ -5,12 +5,14 @@ import (
 	"net/netip"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // planOf returns the plan of a configuration that must be valid.
-func planOf(t *testing.T, cfg Config) Plan {
+func planOf(t *testing.T, cfg Config) benchrig.Plan {
 	t.Helper()
-	cfg, err := cfg.withDefaults(Direct{})
+	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -39,8 +41,8 @@ func TestPlanAddresses(t *testing.T) {
 		t.Errorf("sources of its own: endpoint 7 is %v", got)
 	}
 	single := planOf(t, Config{Matches: 4, Sources: netip.MustParsePrefix("10.0.0.9/32")})
-	if single.Addr(5).String() != "10.0.0.9" || single.socket(5) != 5 || single.Sockets != 8 {
-		t.Errorf("a single address: %v on socket %d of %d", single.Addr(5), single.socket(5), single.Sockets)
+	if single.Addr(5).String() != "10.0.0.9" || single.Socket(5) != 5 || single.Sockets != 8 {
+		t.Errorf("a single address: %v on socket %d of %d", single.Addr(5), single.Socket(5), single.Sockets)
 	}
 }
 
@@ -92,7 +94,7 @@ func TestPlanSockets(t *testing.T) {
 	}
 	most, count, last := 0, 0, -1
 	for i := range p.Len() {
-		s := p.socket(i)
+		s := p.Socket(i)
 		if s != last {
 			if s != last+1 || i%2 != 0 {
 				t.Fatalf("endpoint %d is on socket %d after %d", i, s, last)
@@ -112,11 +114,11 @@ func TestConfigRefused(t *testing.T) {
 		"shape":       {Shape: "cube"},
 		"direction":   {Direction: "left"},
 		"align":       {Align: "odd"},
-		"payload":     {Payload: StampLen - 1},
-		"large":       {Payload: MaxPayload + 1},
+		"payload":     {Payload: stampLen - 1},
+		"large":       {Payload: maxPayload + 1},
 		"players":     {Shape: ShapeStar, Players: 256},
 		"both loops":  {Rate: 1, Window: 1},
-		"window":      {Window: MaxWindow, Matches: 200},
+		"window":      {Window: maxWindow, Matches: 200},
 		"rate":        {Rate: -1},
 		"duration":    {Duration: 2 * time.Hour},
 		"batch":       {Batch: 257},
@@ -125,11 +127,11 @@ func TestConfigRefused(t *testing.T) {
 		"IPv6":        {Sources: netip.MustParsePrefix("fd00::/8")},
 		"own sockets": {Sources: netip.MustParsePrefix("10.0.0.1/32"), Matches: 513},
 	} {
-		if _, err := cfg.withDefaults(Direct{}); !errors.Is(err, ErrConfig) {
+		if _, err := cfg.withDefaults(benchrig.Direct{}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	cfg, err := Config{Matches: 200, Sources: netip.MustParsePrefix("10.128.0.0/24")}.withDefaults(Direct{})
+	cfg, err := Config{Matches: 200, Sources: netip.MustParsePrefix("10.128.0.0/24")}.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -36,7 +36,7 @@ func TestSince(t *testing.T) {
 		User: 110 * time.Millisecond, Kernel: 30 * time.Millisecond, Idle: 520 * time.Millisecond,
 		SoftIRQ: 70 * time.Millisecond, Steal: 10 * time.Millisecond, RcvbufErrors: 4, NoPorts: 2,
 	}
-	if got := since(a, b, c, d); got != want {
+	if got := systemUse(a, b, c, d); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }
@@ -44,7 +44,7 @@ func TestSince(t *testing.T) {
 func TestBetween(t *testing.T) {
 	a := processSample{at: 100, threads: map[string]threadSample{"1": {run: 50, wait: 5}, "2": {run: 70}}, user: 1, voluntary: 3}
 	b := processSample{at: 300, threads: map[string]threadSample{"1": {run: 150, wait: 6}, "3": {run: 9}}, user: 4, voluntary: 2, rss: 8}
-	got := between(7, a, b, 10)
+	got := processUse(7, a, b, 10)
 	want := Process{PID: 7, Run: 109, Wait: 1, Wall: 200, User: 3, Datagrams: 10, PerDatagram: 10.9, RSS: 8, Threads: 2}
 	if got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -69,7 +69,7 @@ func TestReadProcess(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	p := between(os.Getpid(), a, b, 1)
+	p := processUse(os.Getpid(), a, b, 1)
 	if p.Run <= 0 || p.RSS == 0 || p.Threads == 0 || p.Wall < 30*time.Millisecond {
 		t.Errorf("%+v", p)
 	}
@@ -79,11 +79,11 @@ func TestReadProcess(t *testing.T) {
 }
 
 func TestThisMachine(t *testing.T) {
-	m := ThisMachine()
+	m := thisMachine()
 	if len(m.ID) != 16 || len(m.Host) != 16 || m.Cores < 1 || m.Go == "" || m.OS == "" {
 		t.Errorf("%+v", m)
 	}
-	if again := ThisMachine(); again.ID != m.ID {
+	if again := thisMachine(); again.ID != m.ID {
 		t.Errorf("the id changed from %s to %s", m.ID, again.ID)
 	}
 }

@@ -47,15 +47,15 @@ func readProcess(pid int) (processSample, error) {
 		if errors.Is(err, os.ErrNotExist) {
 			continue
 		}
-		n := numbers(string(stat))
+		n := parseNumbers(string(stat))
 		if err != nil || len(n) < 2 {
 			return s, fmt.Errorf("bench: process %d: schedstat %q: %w", pid, stat, err)
 		}
 		s.threads[task.Name()] = threadSample{time.Duration(n[0]), time.Duration(n[1])}
 		status, err := os.ReadFile(filepath.Join(dir, "task", task.Name(), "status"))
 		if err == nil {
-			s.voluntary += field(status, "voluntary_ctxt_switches:")
-			s.involuntary += field(status, "nonvoluntary_ctxt_switches:")
+			s.voluntary += parseField(status, "voluntary_ctxt_switches:")
+			s.involuntary += parseField(status, "nonvoluntary_ctxt_switches:")
 		}
 	}
 	stat, err := os.ReadFile(filepath.Join(dir, "stat"))
@@ -87,16 +87,16 @@ func readRSS(pid int) (uint64, error) {
 	if err != nil {
 		return 0, fmt.Errorf("bench: process %d: %w", pid, err)
 	}
-	n := numbers(string(statm))
+	n := parseNumbers(string(statm))
 	if len(n) < 2 {
 		return 0, fmt.Errorf("bench: process %d: statm %q", pid, statm)
 	}
 	return n[1] * uint64(os.Getpagesize()), nil
 }
 
-// between returns what a process used from one reading to a later one, in which
+// processUse returns what a process used from one reading to a later one, in which
 // so many datagrams arrived.
-func between(pid int, a, b processSample, datagrams uint64) Process {
+func processUse(pid int, a, b processSample, datagrams uint64) Process {
 	p := Process{
 		PID: pid, User: b.user - a.user, System: b.system - a.system, Wall: time.Duration(b.at - a.at),
 		Datagrams: datagrams, RSS: b.rss, Threads: len(b.threads),
@@ -122,7 +122,7 @@ type systemSample struct {
 func readSystem() (s systemSample) {
 	if stat, err := os.ReadFile("/proc/stat"); err == nil {
 		line, _, _ := strings.Cut(string(stat), "\n")
-		s.cpu = numbers(strings.TrimPrefix(line, "cpu"))
+		s.cpu = parseNumbers(strings.TrimPrefix(line, "cpu"))
 	}
 	if snmp, err := os.ReadFile("/proc/net/snmp"); err == nil {
 		s.udp = udpCounters(string(snmp))
@@ -148,8 +148,8 @@ func udpCounters(snmp string) map[string]uint64 {
 	return counters
 }
 
-// since returns what happened on the machine: times from a to b, drops from c to d.
-func since(a, b, c, d systemSample) System {
+// systemUse returns what happened on the machine: times from a to b, drops from c to d.
+func systemUse(a, b, c, d systemSample) System {
 	ticks := func(columns ...int) (sum time.Duration) {
 		for _, i := range columns {
 			if i < len(a.cpu) && i < len(b.cpu) {
@@ -166,8 +166,8 @@ func since(a, b, c, d systemSample) System {
 	}
 }
 
-// numbers are the leading numbers of a line.
-func numbers(line string) (n []uint64) {
+// parseNumbers are the leading parseNumbers of a line.
+func parseNumbers(line string) (n []uint64) {
 	for _, word := range strings.Fields(line) {
 		v, err := strconv.ParseUint(word, 10, 64)
 		if err != nil {
@@ -178,8 +178,8 @@ func numbers(line string) (n []uint64) {
 	return n
 }
 
-// field returns the number in the line of text that begins with name.
-func field(text []byte, name string) uint64 {
+// parseField returns the number in the line of text that begins with name.
+func parseField(text []byte, name string) uint64 {
 	for line := range bytes.Lines(text) {
 		if rest, ok := bytes.CutPrefix(line, []byte(name)); ok {
 			n, _ := strconv.ParseUint(string(bytes.TrimSpace(rest)), 10, 64)
@@ -189,9 +189,9 @@ func field(text []byte, name string) uint64 {
 	return 0
 }
 
-// ThisMachine describes the computer that the caller runs on. What the platform
-// does not tell stays empty.
-func ThisMachine() Machine {
+// thisMachine describes the computer of this process. Fields that the platform does not
+// have stay empty.
+func thisMachine() Machine {
 	host, _ := os.Hostname()
 	m := Machine{
 		Host: shortHash(host), CPU: cpuModel(), Cores: onlineCores(),
@@ -244,17 +244,16 @@ func shortHash(parts ...string) string {
 }
 
 // observer reads the counters of processes and machine at both ends of the
-// measured interval, and where the control plane begins, and tells of progress.
-// It runs in a goroutine of its own, so that the generator does not have to
-// open files while it is being timed. Its fields belong to that goroutine until
-// it has ended.
+// measured interval, and where the load on the control plane begins, and reports
+// progress. It runs in a goroutine of its own, so that the generator does not open
+// files during the run. Its fields belong to that goroutine until it has ended.
 type observer struct {
 	g                       *generator
 	marks                   []int64 // times to read at, ns of sock.Now
 	end, stop               int64   // of the generator, as planned
 	readings                []reading
 	before                  systemSample // the run
-	told                    int64        // seconds
+	reported                int64        // seconds
 	err                     error
 	serverPID, generatorPID int
 }
@@ -280,7 +279,7 @@ func newObserver(g *generator, serverPID int) *observer {
 // Run works until done is closed, which has to be after the generator ended, or
 // ctx ends. A run that is over before its time is read then.
 func (o *observer) Run(ctx context.Context, done <-chan struct{}) {
-	defer o.tell() // of the seconds that were over after the last look
+	defer o.reportProgress() // of the seconds that were over after the last look
 	for i, at := range o.marks {
 		reached := o.wait(ctx, done, at)
 		if reached || i > 0 {
@@ -314,23 +313,23 @@ func (o *observer) wait(ctx context.Context, done <-chan struct{}, until int64) 
 			return sock.Now() >= until
 		case <-time.After(time.Duration(pause)):
 		}
-		o.tell()
+		o.reportProgress()
 	}
 }
 
-// tell hands the seconds that are over to Config.Progress.
-func (o *observer) tell() {
+// reportProgress hands the seconds that are over to Config.Progress.
+func (o *observer) reportProgress() {
 	if o.g.cfg.Progress == nil {
 		return
 	}
-	for ; o.told < o.g.live.second.Load(); o.told++ {
-		o.g.cfg.Progress(o.g.secondAt(int(o.told), o.end))
+	for ; o.reported < o.g.live.second.Load(); o.reported++ {
+		o.g.cfg.Progress(o.g.secondAt(int(o.reported), o.end))
 	}
 }
 
 func (o *observer) read() {
 	r := reading{arrived: o.g.live.arrived.Load(), system: readSystem()}
-	// A platform without /proc has nothing to say about this process.
+	// without /proc there is no reading of this process
 	r.self, _ = readProcess(o.generatorPID)
 	if o.serverPID != 0 && o.err == nil {
 		r.server, o.err = readProcess(o.serverPID)
@@ -338,14 +337,14 @@ func (o *observer) read() {
 	o.readings = append(o.readings, r)
 }
 
-// used is what the server used from one reading to another; nothing if it was
+// serverUse is what the server serverUse from one reading to another; nothing if it was
 // not measured or there are no such readings.
-func (o *observer) used(i, j int) Process {
+func (o *observer) serverUse(i, j int) Process {
 	if o.serverPID == 0 || i < 0 || j >= len(o.readings) {
 		return Process{}
 	}
 	a, b := &o.readings[i], &o.readings[j]
-	return between(o.serverPID, a.server, b.server, b.arrived-a.arrived)
+	return processUse(o.serverPID, a.server, b.server, b.arrived-a.arrived)
 }
 
 // drops counts the datagrams that the kernel has dropped on the sockets of the rig.
@@ -360,7 +359,7 @@ func (g *generator) drops() (n uint64) {
 // due before end.
 func (g *generator) secondAt(i int, end int64) Second {
 	s := &g.seconds[i]
-	first := g.seconds0()
+	first := g.firstSecond()
 	from := first + int64(i)*1e9
 	sec := Second{
 		At:   i - int((g.measure-first)/1e9),
@@ -373,8 +372,8 @@ func (g *generator) secondAt(i int, end int64) Second {
 	return sec
 }
 
-// seconds0 is when the first second began, in ns of sock.Now.
-func (g *generator) seconds0() int64 {
+// firstSecond is when the first second began, in ns of sock.Now.
+func (g *generator) firstSecond() int64 {
 	warm := (int64(g.cfg.Warmup) + 1e9 - 1) / 1e9
 	return g.measure - warm*1e9
 }

@@ -5,6 +5,8 @@ import (
 	"time"
 
 	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // ResultVersion is the version of the JSON form of [Result]. It grows when a
@@ -23,14 +25,14 @@ type Result struct {
 	Commit  string    `json:"commit,omitempty"`
 	Machine Machine   `json:"machine"`
 	Dialect string    `json:"dialect"` // Dialect.Name: "ferry", "swap", ...
-	Limits  string    `json:"limits"`  // the profile of limits that the server was said to have
+	Limits  string    `json:"limits"`  // Config.Limits
 	Setup   Setup     `json:"setup"`
 	Load    Load      `json:"load"`
 
 	Offered      uint64 `json:"offered"`      // due by the schedule; closed loop: same as Sent
 	Sent         uint64 `json:"sent"`         // taken by the kernel
 	SendFailed   uint64 `json:"sendFailed"`   // refused by the kernel
-	Unsent       uint64 `json:"unsent"`       // due, but the run ended before the generator got to them
+	Unsent       uint64 `json:"unsent"`       // due, but not sent before the end of the run
 	Delivered    uint64 `json:"delivered"`    // arrived, each once
 	Lost         uint64 `json:"lost"`         // Sent - Delivered
 	Duplicated   uint64 `json:"duplicated"`   // arrived once more
@@ -39,8 +41,8 @@ type Result struct {
 	Corrupt      uint64 `json:"corrupt"`      // wrong length or cut off
 	Misdelivered uint64 `json:"misdelivered"` // arrived at another endpoint than intended
 
-	// Measured is the length of the measured interval: Load.Duration, or what
-	// was seen of it.
+	// Measured is the length of the measured interval: Load.Duration, or
+	// less if the run was interrupted.
 	Measured      time.Duration `json:"measuredNs"`
 	OfferedRate   float64       `json:"offeredRate"`   // datagrams/s
 	DeliveredRate float64       `json:"deliveredRate"` // datagrams/s
@@ -62,16 +64,16 @@ type Result struct {
 	Control *Control `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
 	Search  *Search  `json:"search,omitempty"`  // runs of FindMax only
 
-	// Errors counts what arrived and was neither a datagram of ours nor an
-	// expected answer, and what went wrong, by name; whole run.
+	// Errors counts arriving packets that are neither datagrams of the load nor
+	// expected answers, and other failures, by name; whole run.
 	Errors map[string]uint64 `json:"errors,omitempty"`
 
-	Interrupted bool   `json:"interrupted,omitempty"` // ended before its time: everything is about the part that was seen
-	Limit       Limit  `json:"limit"`                 // who could not keep up
+	Interrupted bool   `json:"interrupted,omitempty"` // ended early: everything is about the part before
+	Limit       Limit  `json:"limit"`                 // the side that could not carry the load
 	LimitReason string `json:"limitReason"`           // one sentence, empty for LimitNone
 }
 
-// Limit says who limited a run.
+// Limit is the side that limited a run.
 type Limit string
 
 // The verdicts. A run with LimitGenerator says nothing about the server.
@@ -97,7 +99,7 @@ type Machine struct {
 	Mitigations []string `json:"mitigations,omitempty"`
 }
 
-// Load repeats what was asked for.
+// Load repeats the Config of the run, with defaults.
 type Load struct {
 	Shape     Shape         `json:"shape"`
 	Direction Direction     `json:"direction"`
@@ -120,13 +122,13 @@ type Load struct {
 
 	BindRate        float64       `json:"bindRate"`        // BINDs/s
 	AllocateRate    float64       `json:"allocateRate"`    // allocations/s, 0: as many as are answered
-	AllocateWorkers int           `json:"allocateWorkers"` // calls under way at most, 0: none
+	AllocateWorkers int           `json:"allocateWorkers"` // concurrent calls, 0: none
 	Baseline        time.Duration `json:"baselineNs"`      // first part of Duration without those
 	ChurnRate       float64       `json:"churnRate"`       // sessions/s, shape churn
-	ChurnPlay       time.Duration `json:"churnPlayNs"`     // that a session plays
+	ChurnPlay       time.Duration `json:"churnPlayNs"`     // time that a session sends datagrams
 }
 
-// Setup is what it took to get all endpoints ready.
+// Setup has the cost of making all endpoints ready.
 type Setup struct {
 	Duration  time.Duration `json:"durationNs"`
 	Requests  uint64        `json:"requests"`  // calls of an HTTP API
@@ -155,8 +157,8 @@ type Quantile struct {
 	Value   time.Duration `json:"valueNs"`
 }
 
-// Second is what happened in one second of the run, by the clock: datagrams
-// count where they were due, sent or arrived.
+// Second has the counts of one second of the run, by the clock: a datagram counts in
+// the second in which it was due, sent, or arrived.
 type Second struct {
 	At        int           `json:"at"`        // seconds since the start of the measured interval; negative in the warm-up
 	Offered   uint64        `json:"offered"`   // due by the schedule in this second
@@ -189,7 +191,7 @@ type Process struct {
 	Involuntary uint64 `json:"involuntary"` // context switches: was preempted
 }
 
-// Generator says how the generator itself did.
+// Generator has the measurements of the generator itself.
 type Generator struct {
 	Process Process `json:"process"`
 	// Busy is the share of the loop's time in rounds that moved a datagram, 0
@@ -207,13 +209,13 @@ type Generator struct {
 	ReadBuffer int     `json:"readBuffer"` // granted per socket, bytes
 }
 
-// System is what the whole machine did in the measured interval.
+// System has the counters of the whole machine over the measured interval.
 type System struct {
 	// Times of all processors together, in the tick's resolution (/proc/stat).
 	User    time.Duration `json:"userNs"`
 	Kernel  time.Duration `json:"kernelNs"`
 	SoftIRQ time.Duration `json:"softirqNs"`
-	Steal   time.Duration `json:"stealNs"` // above 1 % of the total the run is worth little
+	Steal   time.Duration `json:"stealNs"` // a run with more than 1 % of the total is of little value
 	Idle    time.Duration `json:"idleNs"`
 	// Drops of all UDP sockets of this machine over the whole run (/proc/net/snmp).
 	RcvbufErrors uint64 `json:"rcvbufErrors"`
@@ -222,15 +224,14 @@ type System struct {
 	NoPorts      uint64 `json:"noPorts"`
 }
 
-// Netcode is what became of the connections of the shape netcode.
+// Netcode has the results of the shape netcode.
 type Netcode struct {
 	TickRate float64 `json:"tickRate"` // per second
 	Players  int     `json:"players"`  // in all matches
-	// Connect is how long a player took from its wish to connect until it was
-	// connected.
+	// Connect is the time from a player's request until it was connected.
 	Connect Latency `json:"connect"`
 	Ended   uint64  `json:"ended"`  // sides of connections that ended, whole run
-	Unsaid  uint64  `json:"unsaid"` // messages that were due on such, whole run
+	Unsaid  uint64  `json:"unsaid"` // messages that were due on ended connections, whole run
 
 	Commands  Stream `json:"commands"`  // players to host
 	Snapshots Stream `json:"snapshots"` // host to players
@@ -240,25 +241,25 @@ type Netcode struct {
 	Datagrams     uint64 `json:"datagrams"`
 	DatagramBytes uint64 `json:"datagramBytes"`
 	Resent        uint64 `json:"resent"` // reliable packets sent again
-	Late          uint64 `json:"late"`   // messages that came after a newer one, which a game does not see: lost
+	Late          uint64 `json:"late"`   // messages that arrived after a newer one, which a game does not see: lost
 }
 
 // Stream is one kind of messages of the shape netcode in the measured interval.
 type Stream struct {
 	Bytes     int     `json:"bytes"`     // of a message
 	Sent      uint64  `json:"sent"`      // given to the driver of this side
-	Delivered uint64  `json:"delivered"` // given to the game of the other side, each once
+	Delivered uint64  `json:"delivered"` // received by the game of the other side, each once
 	LossRatio float64 `json:"lossRatio"` // 0 to 1
-	Latency   Latency `json:"latency"`   // from the intended send time until the game has it
+	Latency   Latency `json:"latency"`   // from the intended send time until the game receives it
 }
 
-// Churn is what became of the sessions of the shape churn. A session is a host
+// Churn counts the sessions of the shape churn by outcome. A session is a host
 // and a player from allocate to leave, over the whole run.
 type Churn struct {
 	Started  uint64  `json:"started"`
 	Finished uint64  `json:"finished"` // all steps succeeded
 	Failed   uint64  `json:"failed"`
-	Skipped  uint64  `json:"skipped"` // due, but too many were under way
+	Skipped  uint64  `json:"skipped"` // due, but too many were running
 	Rate     float64 `json:"rate"`    // finished per second
 	// Steps are the times of each step in its order: "allocate", "joincode",
 	// "join", "bind", "connect", "play", "leave".
@@ -272,16 +273,16 @@ type Step struct {
 	Latency Latency `json:"latency"`
 }
 
-// newResult repeats what was asked for. p may be the zero Plan.
-func newResult(cfg *Config, d Dialect, p *Plan) Result {
+// newResult returns a Result with the configuration of the run. p may be the zero Plan.
+func newResult(cfg *Config, d Dialect, p *benchrig.Plan) Result {
 	return Result{
 		Version: ResultVersion, Name: cfg.Name, Command: cfg.Command, Commit: cfg.Commit,
 		Started: time.Now().UTC().Truncate(time.Millisecond),
-		Machine: ThisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
+		Machine: thisMachine(), Dialect: d.Name(), Limits: cfg.Limits, Load: cfg.load(p), Limit: LimitNone,
 	}
 }
 
-func (cfg *Config) load(p *Plan) Load {
+func (cfg *Config) load(p *benchrig.Plan) Load {
 	return Load{
 		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
@@ -294,7 +295,7 @@ func (cfg *Config) load(p *Plan) Load {
 	}
 }
 
-// collect fills in what a generator that has ended counted.
+// collect fills in the counters of a generator that has ended.
 func (g *generator) collect(r *Result, o *observer) {
 	c := &g.count
 	r.Duplicated, r.Reordered, r.Late = c.duplicated, c.reordered, c.late
@@ -322,21 +323,21 @@ func (g *generator) collect(r *Result, o *observer) {
 	}
 	for i := range g.flows {
 		f := &g.flows[i]
-		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.overhead(int(f.from)))
+		r.WireBytes = max(r.WireBytes, len(f.prefix)+g.cfg.Payload+g.rig.Overhead(int(f.from)))
 	}
 	for i := range min(int(g.live.second.Load())+1, len(g.seconds)) {
 		r.Seconds = append(r.Seconds, g.secondAt(i, g.end))
 	}
 	all := newTimes().merge(g.portions[0].times, g.portions[1].times)
-	r.Latency = summarise(all.latency, true)
-	r.Generator.Lag = summarise(all.lag, false)
+	r.Latency = newLatency(all.latency, true)
+	r.Generator.Lag = newLatency(all.lag, false)
 	if g.play != nil {
 		r.Netcode, r.WireBytes = g.play.report(g), g.play.wire
 	}
 	g.usage(o, r)
 }
 
-// usage fills in what the observer has read.
+// usage fills in the readings of the observer.
 func (g *generator) usage(o *observer, r *Result) {
 	c := &g.count
 	r.Generator.Drops, r.Generator.SendCalls = g.drops()-g.dropped, c.sendCalls
@@ -350,9 +351,9 @@ func (g *generator) usage(o *observer, r *Result) {
 		return
 	}
 	a, b := &o.readings[0], &o.readings[last]
-	r.Generator.Process = between(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
-	r.Server = o.used(0, last)
-	r.System = since(a.system, b.system, o.before, readSystem())
+	r.Generator.Process = processUse(o.generatorPID, a.self, b.self, b.arrived-a.arrived)
+	r.Server = o.serverUse(0, last)
+	r.System = systemUse(a.system, b.system, o.before, readSystem())
 }
 
 func ratio(a, b uint64) float64 {
@@ -362,8 +363,7 @@ func ratio(a, b uint64) float64 {
 	return float64(a) / float64(b)
 }
 
-// What makes a generator guilty: below these its own delays are lost in what a
-// machine of this class does anyway.
+// Above these limits the generator was the limit of a run.
 const (
 	// maxLag is how late 99 % of the datagrams may leave in a run without ticks.
 	maxLag = time.Millisecond
@@ -372,8 +372,8 @@ const (
 	maxBusy = 0.97
 )
 
-// judge decides who could not keep up.
-func (r *Result) judge(cfg *Config) {
+// setLimit decides which side was the limit.
+func (r *Result) setLimit(cfg *Config) {
 	lagLimit := maxLag
 	if cfg.Align != AlignEven && cfg.Rate > 0 {
 		// What is due at the same time cannot be sent at the same time.
@@ -394,7 +394,7 @@ func (r *Result) judge(cfg *Config) {
 	case r.Unsent > 0 && (r.Netcode == nil || r.Unsent > r.Netcode.Unsaid):
 		generator("The generator did not get to %d datagrams.", r.Unsent)
 	case cfg.Rate > 0 && lag > lagLimit:
-		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", forPeople(lag))
+		generator("The generator fell behind its schedule: 1%% of the datagrams left more than %v late.", roundDigits(lag))
 	case cfg.Window > 0 && r.Generator.Busy > maxBusy:
 		generator("The generator was busy %.0f%% of the time of a closed loop.", 100*r.Generator.Busy)
 	case r.Netcode != nil && r.Netcode.Ended > 0:
@@ -408,8 +408,8 @@ func (r *Result) judge(cfg *Config) {
 	}
 }
 
-// forPeople rounds a time to three digits.
-func forPeople(d time.Duration) time.Duration {
+// roundDigits rounds a time to three digits.
+func roundDigits(d time.Duration) time.Duration {
 	unit := time.Duration(1)
 	for d/unit >= 1000 {
 		unit *= 10
@@ -417,10 +417,10 @@ func forPeople(d time.Duration) time.Duration {
 	return d.Round(unit)
 }
 
-// stopped says that the run ended before its time.
-func (r *Result) stopped() {
+// markInterrupted marks a run that ended early.
+func (r *Result) markInterrupted() {
 	r.Interrupted = true
-	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", forPeople(r.Measured), r.Load.Duration)
+	reason := fmt.Sprintf("It was stopped after %v of the %v to measure.", roundDigits(r.Measured), r.Load.Duration)
 	if r.Measured == 0 {
 		reason = "It was stopped before anything was measured."
 	}
@@ -430,8 +430,8 @@ func (r *Result) stopped() {
 	r.LimitReason = reason
 }
 
-// Times are recorded in nanoseconds between these bounds; what lies outside is
-// moved to the nearer one.
+// Histograms record times in nanoseconds between these bounds; a time outside counts
+// as the nearer one.
 const (
 	minLatency = 100
 	maxLatency = 60_000_000_000
@@ -443,7 +443,7 @@ func newHistogram(digits int) *hdrhistogram.Histogram {
 	return hdrhistogram.New(minLatency, maxLatency, digits)
 }
 
-// record never fails: the value is moved into the range first. It does not allocate.
+// record adds a sample, which it moves into the range. It does not allocate.
 func record(h *hdrhistogram.Histogram, ns int64) {
 	_ = h.RecordValue(max(minLatency, min(ns, maxLatency)))
 }
@@ -462,13 +462,13 @@ func quantile(h *hdrhistogram.Histogram, percent float64) time.Duration {
 	return time.Duration(min(h.ValueAtQuantile(percent), h.Max()))
 }
 
-// times are how long datagrams took to arrive, and how late they left: the lag
-// is that of a batch's oldest datagram, once per datagram.
+// times are the latency of datagrams and the lag of the generator: the lag of a
+// batch is that of its oldest datagram, once per datagram.
 type times struct{ latency, lag *hdrhistogram.Histogram }
 
 func newTimes() times { return times{newHistogram(3), newHistogram(3)} }
 
-// merge adds what others have recorded.
+// merge adds the samples of others.
 func (t times) merge(others ...times) times {
 	for _, o := range others {
 		t.latency.Merge(o.latency)
@@ -477,8 +477,8 @@ func (t times) merge(others ...times) times {
 	return t
 }
 
-// summarise returns the figures of a histogram, with the series if asked for.
-func summarise(h *hdrhistogram.Histogram, series bool) Latency {
+// newLatency returns the figures of a histogram, with the series if asked for.
+func newLatency(h *hdrhistogram.Histogram, series bool) Latency {
 	if h.TotalCount() == 0 {
 		return Latency{}
 	}
@@ -488,14 +488,14 @@ func summarise(h *hdrhistogram.Histogram, series bool) Latency {
 		P50: quantile(h, 50), P90: quantile(h, 90), P99: quantile(h, 99), P999: quantile(h, 99.9),
 	}
 	if series {
-		l.Series = nines(h)
+		l.Series = quantileSeries(h)
 	}
 	return l
 }
 
-// nines are the points of a distribution over a scale of nines: nine for each
+// quantileSeries are the points of a distribution over a scale of quantileSeries: nine for each
 // tenfold decrease of the rest, as far as there are samples behind them.
-func nines(h *hdrhistogram.Histogram) []Quantile {
+func quantileSeries(h *hdrhistogram.Histogram) []Quantile {
 	points := []Quantile{{0, time.Duration(h.Min())}}
 	for rest := 100.0; rest*float64(h.TotalCount()) >= 100; rest /= 10 {
 		for step := range 9 {

@@ -3,21 +3,23 @@ package bench
 import (
 	"slices"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // TestSchedule: due times of the first datagrams, in ms after the start.
 func TestSchedule(t *testing.T) {
 	const ms = 1_000_000
-	links := func(groups ...int) (l []Link) {
+	links := func(groups ...int) (l []benchrig.Link) {
 		for _, g := range groups {
-			l = append(l, Link{Group: g})
+			l = append(l, benchrig.Link{Group: g})
 		}
 		return l
 	}
 	for _, test := range []struct {
 		name  string
 		rate  float64
-		links []Link
+		links []benchrig.Link
 		want  []int64
 	}{
 		{"one flow", 100, links(0), []int64{0, 10, 20, 30}},
@@ -44,9 +46,9 @@ func TestSchedule(t *testing.T) {
 // TestScheduleBefore compares the count with counting one by one.
 func TestScheduleBefore(t *testing.T) {
 	for _, groups := range []int{1, 3, 7} {
-		var links []Link
+		var links []benchrig.Link
 		for i := range 21 {
-			links = append(links, Link{Group: i * groups / 21})
+			links = append(links, benchrig.Link{Group: i * groups / 21})
 		}
 		s := newSchedule(1000, 12_345.6, links)
 		for _, end := range []int64{0, 1000, 1001, 50_000, 1_000_000, 1_700_001, 123_456_789} {
@@ -63,9 +65,9 @@ func TestScheduleBefore(t *testing.T) {
 
 // TestScheduleExact: a second at 100,000/s has 100,000 datagrams, also after an hour.
 func TestScheduleExact(t *testing.T) {
-	var links []Link
+	var links []benchrig.Link
 	for i := range 400 {
-		links = append(links, Link{Group: i})
+		links = append(links, benchrig.Link{Group: i})
 	}
 	s := newSchedule(0, 100_000, links)
 	for _, sec := range []int64{0, 1, 59, 3599} {

@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -13,29 +14,31 @@ import (
 // findStart is the first rate that a search tries, datagrams per second.
 const findStart = 10_000
 
-// minBehind is how late 1 % of the datagrams of a short run of a search may
-// leave: a scheduler puts a thread aside for so long.
-const minBehind = 10 * time.Millisecond
+// minSearchLag is the lag that 1 % of the datagrams of a short run may exceed: a
+// scheduler may suspend a thread for that long.
+const minSearchLag = 10 * time.Millisecond
 
 // ErrNoRate is returned by FindMax when the lowest rate that it tries fails too.
 var ErrNoRate = errors.New("bench: no rate meets the criterion")
 
-// FindMax looks for the highest rate of an open loop at which a run of
-// cfg.Duration meets the criterion, such as that of ParseThresholds("loss<0.1%"),
-// within 2 %, all that was due having been sent in time. cfg.Rate is where it
-// begins (0 = 10,000/s). A rate has failed when two tries did, and is tried a third
-// time when a rate near it has passed; there are at most 40 runs, on one rig,
-// without a Baseline unless cfg has one. It returns the run with the highest rate that passed, whose
-// Search has the outcome, and every run in order. When only the generator failed
-// above that rate, Found.AtLeast is true and the first result's Limit says so:
-// the true maximum is higher. Errors are those of Run, and ErrNoRate.
+// FindMax searches for the highest rate of an open loop at which a run of cfg.Duration
+// meets the criterion, such as that of ParseThresholds("loss<0.1%"), and sends
+// everything in time. The precision is 2 %. The search begins with cfg.Rate (0 =
+// 10,000/s). A rate fails if two runs fail, and has a third run when a rate near it
+// has passed. There are at most 40 runs, with one set-up, without a Baseline unless
+// cfg has one.
+//
+// FindMax returns the run with the highest rate that passed, whose Search has the
+// outcome, and all runs in order. If only the generator failed above that rate,
+// Found.AtLeast is true and the Limit of the returned run is LimitGenerator: the
+// server's maximum is higher. Errors are those of Run, and ErrNoRate.
 func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) (Result, []Result, error) {
-	setDefault(&cfg.Rate, findStart)
-	setDefault(&cfg.Baseline, -1)
+	cfg.Rate = cmp.Or(cfg.Rate, findStart)
+	cfg.Baseline = cmp.Or(cfg.Baseline, -1)
 	if cfg.Window != 0 || len(criterion) == 0 || cfg.Shape == ShapeChurn {
 		return Result{}, nil, fmt.Errorf("%w: FindMax is for open loops with a criterion, and not for churn", ErrConfig)
 	}
-	b, res, err := openBed(ctx, cfg, d)
+	b, res, err := openTestbed(ctx, cfg, d)
 	if err != nil {
 		return res, nil, err
 	}
@@ -43,12 +46,12 @@ func FindMax(ctx context.Context, cfg Config, d Dialect, criterion []Threshold) 
 	return best, all, errors.Join(err, b.rig.Close())
 }
 
-// findMax makes the runs. One that was interrupted is the last of them, and the
-// best only if none had passed.
-func (b *bed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
+// findMax makes the runs. An interrupted run is the last, and the best only if none
+// had passed.
+func (b *testbed) findMax(ctx context.Context, criterion []Threshold) (best Result, all []Result, err error) {
 	s := newSearch(b.cfg.Rate)
 	for !s.done() {
-		r, err := b.try(ctx, &s, criterion)
+		r, err := b.runNext(ctx, &s, criterion)
 		if r.Version != 0 {
 			all = append(all, r)
 		}
@@ -56,7 +59,7 @@ func (b *bed) findMax(ctx context.Context, criterion []Threshold) (best Result, 
 			return r, all, err
 		}
 		if err != nil {
-			best.conclude(s.found("The search was interrupted."))
+			best.setFound(s.found("The search was interrupted."))
 			return best, all, err
 		}
 		passed := r.Search.Verdict == TryPassed
@@ -66,17 +69,17 @@ func (b *bed) findMax(ctx context.Context, criterion []Threshold) (best Result, 
 		if b.cfg.Tried != nil {
 			b.cfg.Tried(r)
 		}
-		s.note(passed, r.Limit, r.LimitReason)
+		s.recordOutcome(passed, r.Limit, r.LimitReason)
 	}
 	if s.pass == 0 {
 		return Result{}, all, ErrNoRate
 	}
-	best.conclude(s.found(""))
+	best.setFound(s.found(""))
 	return best, all, nil
 }
 
-// try makes one run at the rate that the search wants next.
-func (b *bed) try(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
+// runNext makes one run at the next rate of the search.
+func (b *testbed) runNext(ctx context.Context, s *search, criterion []Threshold) (Result, error) {
 	cfg := b.cfg
 	cfg.Rate = s.next
 	cfg.Name = fmt.Sprintf("%s at %.0f/s", b.cfg.Name, s.next)
@@ -88,7 +91,7 @@ func (b *bed) try(ctx context.Context, s *search, criterion []Threshold) (Result
 	for _, t := range Missed(criterion, &r) {
 		note.Missed = append(note.Missed, t.String())
 	}
-	if !r.keptPace() {
+	if !r.isOnSchedule() {
 		note.Missed = append(note.Missed, "all sent in time")
 	}
 	switch {
@@ -101,12 +104,12 @@ func (b *bed) try(ctx context.Context, s *search, criterion []Threshold) (Result
 	return r, err
 }
 
-// keptPace reports whether the load was what it should be: all that was due was
-// sent, and what was sent did not fall behind by more than the precision of the
-// search. A generator that sends the rest in the drain offers a lower rate.
-func (r *Result) keptPace() bool {
+// isOnSchedule reports whether the generator sent all that was due, and late by no
+// more than the precision of the search. A generator that sends the rest in the drain
+// offers a lower rate.
+func (r *Result) isOnSchedule() bool {
 	behind := time.Duration(findWithin * float64(r.Measured))
-	return r.Sent == r.Offered && r.Generator.Lag.P99 <= max(behind, minBehind)
+	return r.Sent == r.Offered && r.Generator.Lag.P99 <= max(behind, minSearchLag)
 }
 
 func criterionText(criterion []Threshold) string {
@@ -117,8 +120,8 @@ func criterionText(criterion []Threshold) string {
 	return strings.Join(texts, ",")
 }
 
-// conclude makes r the best run of a search.
-func (r *Result) conclude(f *Found) {
+// setFound makes r the best run of a search.
+func (r *Result) setFound(f *Found) {
 	note := *r.Search
 	note.Found = f
 	r.Search = &note
@@ -127,7 +130,7 @@ func (r *Result) conclude(f *Found) {
 	}
 }
 
-// Search is what a run of FindMax was in it.
+// Search is the place of a run in the search of FindMax.
 type Search struct {
 	Criterion string     `json:"criterion"` // the conditions, separated by commas
 	Step      int        `json:"step"`      // 1 is the first rate that was tried
@@ -141,7 +144,7 @@ type Search struct {
 	Found *Found `json:"found,omitempty"`
 }
 
-// TryVerdict says what a run of a search showed.
+// TryVerdict is the outcome of a run of a search.
 type TryVerdict string
 
 // The verdicts. A rate has failed when all its tries have.
@@ -154,11 +157,11 @@ const (
 // Found is the outcome of a search.
 type Found struct {
 	Rate float64 `json:"rate"` // the highest that passed, datagrams/s
-	// AtLeast says that the server's maximum is Rate or more: nothing higher
-	// was shown to be too much for it. Reason is a sentence that says why.
+	// AtLeast is true if the server's maximum may be higher than Rate: no run showed a
+	// higher rate to be too high for the server. Reason is a sentence with the reason.
 	AtLeast bool    `json:"atLeast"`
 	Reason  string  `json:"reason"`
-	Limit   Limit   `json:"limit"`  // who failed above Rate
+	Limit   Limit   `json:"limit"`  // the side that failed above Rate
 	Failed  float64 `json:"failed"` // the lowest rate above it that failed, 0 = none did
 	Runs    int     `json:"runs"`
 }
@@ -166,20 +169,20 @@ type Found struct {
 const (
 	// findWithin is the relative precision at which a search ends.
 	findWithin = 0.02
-	// findTries is how often a rate has to fail: a virtual machine that was put
-	// aside for some milliseconds loses datagrams at any rate.
+	// findTries is how often a rate has to fail: a virtual machine that the hypervisor
+	// pauses for some milliseconds loses datagrams at any rate.
 	findTries = 2
 	// findRuns bounds the runs of a search.
 	findRuns = 40
-	// findCeiling is a rate that no machine of today carries, datagrams/s.
+	// findCeiling is a rate above that of any machine, datagrams/s.
 	findCeiling = 1e8
 )
 
-// search looks for the highest rate that passes, by doubling and then halving
-// the distance to what failed. It never tries a rate below one that passed. A
-// rate that failed is checked once more when one near it has passed, and at once
-// if it failed before anything had passed: a machine that was busy for some
-// seconds fails at any rate, however often it is asked meanwhile.
+// search finds the highest rate that passes, by doubling and then halving the distance
+// to the lowest rate that failed. It never tries a rate below one that passed. It
+// checks a failed rate again when one near it has passed, and at once if it failed
+// before any rate had passed: a machine that is busy for some seconds fails at any
+// rate in that time.
 type search struct {
 	next     float64
 	pass     float64 // the highest rate that passed, 0 = none yet
@@ -188,20 +191,20 @@ type search struct {
 	try      int     // of next
 	runs     int
 	checking bool  // next is the last of fails
-	seen     blame // in the tries of next
+	cause    cause // in the tries of next
 }
 
 // bound is a rate that failed.
 type bound struct {
 	rate    float64
-	blame   blame
+	cause   cause
 	checked bool // failed again later
 	early   bool // nothing had passed before
 }
 
-// blame says why a rate failed. That the server failed in one try is proof; that
-// the generator did is none.
-type blame struct {
+// cause says which side failed at a rate. One failure of the server is proof; a failure of
+// the generator is not.
+type cause struct {
 	server    bool
 	generator string // its reason
 }
@@ -218,7 +221,7 @@ func (s *search) fail() (b bound) {
 	return b
 }
 
-// done reports whether there is nothing more to learn, or no more runs.
+// done reports whether the search has reached its precision or its bounds.
 func (s *search) done() bool {
 	fail := s.fail()
 	return s.runs >= findRuns || s.pass >= findCeiling ||
@@ -232,39 +235,39 @@ func (s *search) near() bool {
 	return s.pass > 0 && fail > 0 && fail-s.pass <= findWithin*fail
 }
 
-// note takes the outcome of a run at the rate next and chooses that of the next
+// recordOutcome records the outcome of a run at the rate next and chooses the rate of the next
 // run. limit and reason are those of a run that failed.
-func (s *search) note(passed bool, limit Limit, reason string) {
+func (s *search) recordOutcome(passed bool, limit Limit, reason string) {
 	s.runs++
 	if passed {
 		s.pass = s.next
 		if s.checking {
 			s.fails = s.fails[:len(s.fails)-1]
 		}
-		s.move()
+		s.chooseNext()
 		return
 	}
 	if limit == LimitGenerator {
-		s.seen.generator = reason
+		s.cause.generator = reason
 	} else {
-		s.seen.server = true
+		s.cause.server = true
 	}
 	if s.try < findTries {
 		s.try++
 		return
 	}
-	b := bound{rate: s.next, blame: s.seen, checked: s.checking, early: s.pass == 0}
+	b := bound{rate: s.next, cause: s.cause, checked: s.checking, early: s.pass == 0}
 	if s.checking {
 		s.fails[len(s.fails)-1] = b
 	} else {
 		s.fails = append(s.fails, b)
 	}
-	s.move()
+	s.chooseNext()
 }
 
-// move goes on to another rate.
-func (s *search) move() {
-	s.step, s.try, s.seen, s.checking = s.step+1, 1, blame{}, false
+// chooseNext sets the rate of the next run.
+func (s *search) chooseNext() {
+	s.step, s.try, s.cause, s.checking = s.step+1, 1, cause{}, false
 	fail := s.fail()
 	switch {
 	case fail.rate == 0:
@@ -272,20 +275,20 @@ func (s *search) move() {
 	case s.pass == 0:
 		s.next = max(fail.rate/4, 1)
 	case !fail.checked && (fail.early || s.near()):
-		s.next, s.checking, s.seen, s.try = fail.rate, true, fail.blame, findTries+1
+		s.next, s.checking, s.cause, s.try = fail.rate, true, fail.cause, findTries+1
 	default:
 		s.next = (s.pass + fail.rate) / 2
 	}
 }
 
-// found is the outcome. reason says why the search ended early, "" if it did not.
+// found returns the outcome. reason says why the search ended early, "" if it did not.
 func (s *search) found(reason string) *Found {
 	fail := s.fail()
 	f := &Found{Rate: s.pass, Failed: fail.rate, Runs: s.runs, Limit: LimitServer, AtLeast: true, Reason: reason}
 	switch {
 	case fail.rate == 0:
 		f.Limit = LimitNone
-	case !fail.blame.server:
+	case !fail.cause.server:
 		f.Limit = LimitGenerator
 	}
 	switch {
@@ -293,7 +296,7 @@ func (s *search) found(reason string) *Found {
 	case f.Limit == LimitNone:
 		f.Reason = "No rate failed."
 	case f.Limit == LimitGenerator:
-		f.Reason = fmt.Sprintf("At %.0f/s the generator was the limit. %s", fail.rate, fail.blame.generator)
+		f.Reason = fmt.Sprintf("At %.0f/s the generator was the limit. %s", fail.rate, fail.cause.generator)
 	case !s.near():
 		f.Reason = fmt.Sprintf("It ended after %d runs; %.0f/s failed.", s.runs, fail.rate)
 	default:

@@ -15,7 +15,7 @@ type naive struct {
 func (n *naive) arrive(seq uint32) arrival {
 	switch {
 	case n.seen[seq]:
-		return arrivedTwice
+		return arrivedDuplicate
 	case seq < n.next:
 		n.seen[seq] = true
 		return arrivedReordered
@@ -73,13 +73,13 @@ func TestWindowEdges(t *testing.T) {
 		want arrival
 	}
 	for i, steps := range [][]step{
-		{{0, arrivedInOrder}, {0, arrivedTwice}, {1, arrivedInOrder}},
-		{{5, arrivedInOrder}, {0, arrivedReordered}, {0, arrivedTwice}, {5, arrivedTwice}},
+		{{0, arrivedInOrder}, {0, arrivedDuplicate}, {1, arrivedInOrder}},
+		{{5, arrivedInOrder}, {0, arrivedReordered}, {0, arrivedDuplicate}, {5, arrivedDuplicate}},
 		// The window has 256 numbers: 745 to 1000.
-		{{1000, arrivedInOrder}, {745, arrivedReordered}, {744, arrivedLate}, {745, arrivedTwice}},
+		{{1000, arrivedInOrder}, {745, arrivedReordered}, {744, arrivedLate}, {745, arrivedDuplicate}},
 		// A jump of more than the window forgets everything.
 		{{3, arrivedInOrder}, {1 << 20, arrivedInOrder}, {1<<20 - 253, arrivedReordered}, {3, arrivedLate}},
-		{{1 << 21, arrivedForeign}, {1<<21 - 1, arrivedInOrder}},
+		{{1 << 21, arrivedUnsent}, {1<<21 - 1, arrivedInOrder}},
 	} {
 		t.Run(fmt.Sprint(i), func(t *testing.T) {
 			w := window{bits: make([]uint64, 4)}

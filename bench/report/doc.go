@@ -1,17 +1,25 @@
-// Package report turns what a run measured, a [bench.Result], into something
-// to read: one screen of text, one self-contained HTML file with plots, and
-// ratios between runs.
+// Package report compares the results of package bench and writes them: as one screen of
+// text, as a self-contained HTML page with plots, as JSON, and in the format of go
+// test -bench.
 //
-// It computes nothing that a run did not measure: every value is a field of the
-// result or a quotient of two. The list of values is in text.go, once, and
-// text, page and comparisons all use it.
+//	runs, err := report.ReadFile("before-and-after.json")
+//	if err != nil {
+//		return err
+//	}
+//	c, err := report.Compare(runs[0], runs[1])
+//	if err != nil {
+//		return err // ErrIncomparable names the reasons
+//	}
+//	return c.Text(os.Stdout)
 //
-// Absolute figures are context only. What may be claimed is a ratio between
-// runs of one machine under one load, best as the median over interleaved
-// rounds: [Compare] and [CompareRounds] refuse everything else, and say when
-// the generator and not the server was the limit.
+// The package computes no measurements: every value is a field of a [bench.Result] or
+// a quotient of two. Text, page and comparisons show the same [Figures].
 //
-// The page needs no script and no network: its plots are SVG drawn here, it
-// follows the reader's choice of light or dark, and under each plot stand its
-// numbers.
+// Absolute figures depend on the machine. Ratios between runs of one machine under one
+// load are comparable, best as the median over interleaved rounds. [Compare] and
+// [CompareRounds] return an error for all other runs, and warn if the generator and
+// not the server was the limit.
+//
+// The page needs no script and no network: its plots are SVG, it follows the reader's
+// choice of light or dark, and a table under each plot has its numbers.
 package report

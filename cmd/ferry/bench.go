@@ -13,6 +13,7 @@ import (
 	"github.com/urfave/cli/v3"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // The dialects that the load generator speaks.
@@ -263,7 +264,7 @@ func flows(cfg *bench.Config) int {
 func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 	switch name := cmd.String("dialect"); name {
 	case dialectDirect:
-		return bench.Direct{Header: bench.DefaultHeader}, nil
+		return benchrig.Direct{Header: benchrig.DefaultHeader}, nil
 	case dialectSwap:
 		target, err := addrFlag(cmd, "target")
 		if err == nil && !target.IsValid() {
@@ -272,7 +273,7 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 		if err != nil {
 			return nil, err
 		}
-		return bench.Swap{Relay: target}, nil
+		return benchrig.Swap{Relay: target}, nil
 	case dialectFerry:
 		token, err := benchToken(cmd)
 		if err != nil {

@@ -6,7 +6,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 func (s streams) benchNull() *cli.Command {
@@ -33,7 +33,7 @@ Examples:
 				return usage(cmd, err)
 			}
 			twoProcessors()
-			relay, err := bench.NewNullRelay(bench.NullConfig{
+			relay, err := benchrig.NewNullRelay(benchrig.NullConfig{
 				Addr: addr, Star: cmd.Bool("star"), Batch: cmd.Int("batch"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
 			})
 			if err != nil {

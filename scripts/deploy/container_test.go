@@ -47,7 +47,7 @@ func (i instruction) command(t *testing.T) (words []string) {
 	return words
 }
 
-// last returns what the last stage says.
+// last returns the instructions of the last stage.
 func last(t *testing.T, word string) (rest string) {
 	t.Helper()
 	for _, in := range containerfile(t) {

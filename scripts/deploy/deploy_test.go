@@ -174,7 +174,7 @@ func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)
 	if err != nil {
-		t.Skipf("%s is not here; the forms that it knows are not looked at, everything else is by other tests", name)
+		t.Skipf("%s is not installed; this test of its file formats is skipped, other tests check the rest", name)
 	}
 	return path
 }

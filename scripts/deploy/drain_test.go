@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// spare is how much longer than a drain whoever waits for it waits: the process
-// says farewell, and its last datagrams leave.
+// spare is how much longer than a drain a supervisor has to wait: the process sends
+// its last datagrams.
 const spare = 30 * time.Second
 
 // longestCall is how long a call of the API may take.
@@ -28,7 +28,7 @@ func seconds(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// TestDrainTimes: nobody kills a relay that still drains, all drain for as long, and
+// TestDrainTimes: no supervisor kills a relay that still drains, all drain for as long, and
 // README says for how long.
 func TestDrainTimes(t *testing.T) {
 	type place struct {
@@ -56,7 +56,7 @@ func TestDrainTimes(t *testing.T) {
 		text := p.line.flag("drain-timeout")
 		relay := p.line.words[0] == "relay"
 		if relay != (text != "") {
-			t.Errorf("%s: ferry %s with --drain-timeout %q: relays of a fleet drain, nobody else", p.where, p.line.words[0], text)
+			t.Errorf("%s: ferry %s with --drain-timeout %q: only relays of a fleet drain", p.where, p.line.words[0], text)
 		}
 		if !relay {
 			if p.waits < longestCall {

@@ -250,7 +250,7 @@ type object struct {
 	body             any
 }
 
-// objects decodes a file, and takes nothing that it does not know.
+// objects decodes a file, and fails on unknown fields.
 func objects(t *testing.T, file string) (all []object) {
 	t.Helper()
 	d := yaml.NewDecoder(bytes.NewReader([]byte(read(t, file))))

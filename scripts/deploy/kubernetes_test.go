@@ -302,7 +302,7 @@ func TestNodeAddress(t *testing.T) {
 	deleted := ""
 	for _, e := range c.Env {
 		if e.Name == "FERRY_CONFIG" && !strings.Contains(init.Args[0], ">"+e.Value) {
-			t.Errorf("the relay reads %s, which nobody writes", e.Value)
+			t.Errorf("the relay reads %s, which no object defines", e.Value)
 		}
 		if e.Patch == "delete" {
 			deleted += e.Name

@@ -25,7 +25,7 @@ var (
 	labelPair  = regexp.MustCompile(`([a-zA-Z_]+)="([^"]*)"`)
 )
 
-// scraped returns the metrics of a running process that has been asked something.
+// scraped returns the metrics of a running process that has served a request.
 func scraped(t *testing.T) page {
 	t.Helper()
 	api, admin := dev(t)
@@ -201,7 +201,7 @@ type alertRules struct {
 // annotationLabel is a label in the text of an alert.
 var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 
-// TestAlerts: every rule asks for what is there, and says what to do.
+// TestAlerts: every rule uses existing metrics and has a summary of what to do.
 func TestAlerts(t *testing.T) {
 	var file alertRules
 	if err := strict([]byte(read(t, "prometheus/alerts.yaml")), &file); err != nil {

@@ -23,7 +23,7 @@ var (
 )
 
 // promised are the flags of the roles of a fleet, for a binary that has not got
-// these roles. Of one that has them its help is asked, and nothing else.
+// these roles. The test only runs the help of such a program.
 var promised = []string{"store", "cluster", "cluster-ca", "cluster-cert", "cluster-key"}
 
 // known returns what a command takes.
@@ -212,7 +212,7 @@ func checkKeys(t *testing.T, where, role, text string) {
 	}
 }
 
-// TestFiles: the files of settings have keys that their role knows.
+// TestFiles: the files of settings have only keys of their role.
 func TestFiles(t *testing.T) {
 	checkKeys(t, "ferry.yaml", "serve", read(t, "systemd/ferry.yaml"))
 	checkKeys(t, "relay.yaml", "relay", read(t, "systemd/relay.yaml"))

@@ -60,7 +60,7 @@ func parseUnit(t *testing.T, name string) (all []unitLine) {
 	return all
 }
 
-// values returns what a unit says for a key.
+// values returns the values of a key in a unit.
 func values(lines []unitLine, key string) (all []string) {
 	for _, l := range lines {
 		if l.key == key {
@@ -125,7 +125,7 @@ func defaultOf(t *testing.T, command, flag string) string {
 	return m[1]
 }
 
-// checkFilesLimit: as many files as there may be connections, and room for more.
+// checkFilesLimit: the limit is above the number of connections.
 func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
 	t.Helper()
 	need := 1024 // sockets, files, calls between machines

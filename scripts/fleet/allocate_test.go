@@ -28,8 +28,8 @@ const (
 
 // allocate measures how many hosts a second are placed over HTTP, the store and
 // a relay, with the callers on the same machine as everything else.
-func (y *yard) allocate(t *testing.T) {
-	d := newDoor(y.net.players, callers, y.door.stalls)
+func (y *testbed) allocate(t *testing.T) {
+	d := newBalancer(y.net.players, callers, y.balancer.stalls)
 	defer d.close()
 	ctx, cancel := context.WithTimeout(t.Context(), *allocateFor)
 	defer cancel()

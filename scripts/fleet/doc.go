@@ -23,11 +23,11 @@
 //
 // Of ten matches seven play over UDP on the shared sockets of a lab.Fleet; one
 // over DTLS, one over WebSocket, and one with a host on DTLS whom a player joins
-// by WebSocket are lab.Visitors with a connection each. When the relay is silent
+// by WebSocket are lab.GameClients with a connection each. When the relay is silent
 // for 2 s or hangs up, those make a new one, by a new handshake, and bind again;
 // what a Visitor does that Unity's client does not is said there. The API leads
 // players of WebSocket to wss at a name, where a proxy would take TLS off; they
-// say ws to the relay's port, as that proxy does.
+// use ws to the relay's port, as that proxy does.
 //
 //	go test -tags lab ./scripts/fleet -v                                the quick form
 //	go test -tags lab ./scripts/fleet -v -fleet.matches 1000 -long      decides by goals of time as well

@@ -28,20 +28,20 @@ var (
 	keep         = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
 )
 
-// patience bounds every wait for what has to come: plenty for a slow machine.
-const patience = 30 * time.Second
+// waitTimeout bounds every wait for an expected event, also on a slow machine.
+const waitTimeout = 30 * time.Second
 
 // pollEvery is the time between two looks at what has to come.
 const pollEvery = 50 * time.Millisecond
 
-// yard is the fleet under test with everybody who uses it. The goroutine of the
+// testbed is the fleet under test with all its users. The goroutine of the
 // test owns it.
-type yard struct {
+type testbed struct {
 	*machines
-	net     *network
-	door    *door
-	matches *matches
-	table   table
+	net      *network
+	balancer *balancer
+	matches  *matches
+	table    table
 }
 
 // need fails or skips the test on a machine that lacks something.
@@ -65,9 +65,9 @@ func need(t *testing.T) {
 // turn, one is drained.
 func TestFleet(t *testing.T) {
 	need(t)
-	y := newYard(t)
+	y := newTestbed(t)
 	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &y.table) }()
-	t.Run("allocate", y.allocate) // While nobody plays.
+	t.Run("allocate", y.allocate) // without players
 	y.begin(t)
 	for _, scenario := range []struct {
 		name string
@@ -87,8 +87,8 @@ func TestFleet(t *testing.T) {
 	y.inTheEnd(t)
 }
 
-// newYard builds everything but the players.
-func newYard(t *testing.T) *yard {
+// newTestbed builds everything but the players.
+func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	dir := t.TempDir()
 	if *keep != "" {
@@ -104,7 +104,7 @@ func newYard(t *testing.T) *yard {
 			t.Fatal(err)
 		}
 	}
-	y := &yard{}
+	y := &testbed{}
 	if y.net, err = newNetwork(); err != nil {
 		t.Fatal(err)
 	}
@@ -126,14 +126,14 @@ func newYard(t *testing.T) *yard {
 	var watching sync.WaitGroup
 	watching.Go(func() { stalls.Run(ctx) })
 	t.Cleanup(func() { cancel(); watching.Wait() })
-	y.door = newDoor(y.net.players, enrolling, stalls)
-	t.Cleanup(y.door.close)
-	testkit.NoProblemWithin(t, patience, "the API nodes know relays of both regions", y.allRegions)
+	y.balancer = newBalancer(y.net.players, enrolling, stalls)
+	t.Cleanup(y.balancer.close)
+	testkit.NoProblemWithin(t, waitTimeout, "the API nodes know relays of both regions", y.allRegions)
 	return y
 }
 
 // begin lets the matches begin, and waits until all players play.
-func (y *yard) begin(t *testing.T) {
+func (y *testbed) begin(t *testing.T) {
 	t.Helper()
 	var err error
 	if y.matches, err = newMatches(y.net, *fleetMatches, *fleetRate); err != nil {
@@ -147,11 +147,11 @@ func (y *yard) begin(t *testing.T) {
 		}
 	})
 	t.Cleanup(func() { cancel(); run.Wait() })
-	if err := y.matches.enrol(t.Context(), y.door, *fleetMatches); err != nil {
+	if err := y.matches.startMatches(t.Context(), y.balancer, *fleetMatches); err != nil {
 		y.logs(t)
 		t.Fatal(err)
 	}
-	testkit.NoProblemWithin(t, patience, "all players play", func() string {
+	testkit.NoProblemWithin(t, waitTimeout, "all players play", func() string {
 		if c := total(y.matches.counts(false)); c.playing < 2**fleetMatches {
 			return c.String()
 		}
@@ -162,9 +162,9 @@ func (y *yard) begin(t *testing.T) {
 	}
 }
 
-// allRegions says what the API nodes do not know yet.
-func (y *yard) allRegions() string {
-	for _, c := range y.door.nodes {
+// allRegions returns the regions that an API node does not list yet, "" for none.
+func (y *testbed) allRegions() string {
+	for _, c := range y.balancer.nodes {
 		all, err := c.Regions(context.Background())
 		if err != nil || len(all) != 2 {
 			return fmt.Sprint(c, all, err)
@@ -174,7 +174,7 @@ func (y *yard) allRegions() string {
 }
 
 // logs prints the last words of all machines, after something went wrong.
-func (y *yard) logs(t *testing.T) {
+func (y *testbed) logs(t *testing.T) {
 	t.Helper()
 	for _, m := range y.machines.all() {
 		words := strings.TrimSpace(m.Log())
@@ -183,28 +183,28 @@ func (y *yard) logs(t *testing.T) {
 }
 
 // inTheEnd demands that every match that began goes on, and nothing was ended.
-func (y *yard) inTheEnd(t *testing.T) {
+func (y *testbed) inTheEnd(t *testing.T) {
 	t.Helper()
 	began := y.matches.by(0)
 	for i := 1; i < relayCount; i++ {
 		began = plus(began, y.matches.by(i))
 	}
 	y.matches.mark()
-	testkit.NoProblemWithin(t, patience, "all matches carry traffic both ways", func() string {
-		if n := y.matches.resumed(patience); sum(n) < *fleetMatches {
+	testkit.NoProblemWithin(t, waitTimeout, "all matches carry traffic both ways", func() string {
+		if n := y.matches.resumed(waitTimeout); sum(n) < *fleetMatches {
 			return fmt.Sprintf("%v of %v", n, began)
 		}
 		return ""
 	})
-	goOn, counts := y.matches.resumed(patience), y.matches.counts(true)
+	goOn, counts := y.matches.resumed(waitTimeout), y.matches.counts(true)
 	for w, c := range counts {
-		y.table.judge(t, "matches that were lost, "+wayNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
+		y.table.check(t, "matches that were lost, "+wayNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
 			c.dead == 0 && goOn[w] == began[w] && began[w] > 0)
 	}
-	y.table.judge(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
-	y.table.say(t, "calls / tried again", fmt.Sprintf("%d / %d", y.door.calls.Load(), y.door.retried.Load()))
-	y.table.say(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", y.door.excused.Load(), ms(y.door.stalls.Total())))
+	y.table.check(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
+	y.table.add(t, "calls / tried again", fmt.Sprintf("%d / %d", y.balancer.calls.Load(), y.balancer.retried.Load()))
+	y.table.add(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", y.balancer.stallRetries.Load(), ms(y.balancer.stalls.Total())))
 	for w, c := range counts {
-		y.table.say(t, "players, "+wayNames[w], c.String())
+		y.table.add(t, "players, "+wayNames[w], c.String())
 	}
 }

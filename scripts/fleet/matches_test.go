@@ -67,16 +67,16 @@ func (m *matches) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// enrol sets up n matches, two thirds of them where two thirds of the relays
+// startMatches sets up n matches, two thirds of them where two thirds of the relays
 // are, and as many by each way in each region.
-func (m *matches) enrol(ctx context.Context, d *door, n int) error {
+func (m *matches) startMatches(ctx context.Context, d *balancer, n int) error {
 	m.all = make([]match, n)
 	errs := make([]error, enrolling)
 	var tasks sync.WaitGroup
 	for w := range enrolling {
 		tasks.Go(func() {
 			for i := w; i < n && errs[w] == nil; i += enrolling {
-				m.all[i], errs[w] = m.enrolOne(ctx, d, regions[i%relayCount], mix[i/relayCount%len(mix)])
+				m.all[i], errs[w] = m.startMatch(ctx, d, regions[i%relayCount], mix[i/relayCount%len(mix)])
 			}
 		})
 	}
@@ -84,13 +84,13 @@ func (m *matches) enrol(ctx context.Context, d *door, n int) error {
 	return errors.Join(errs...)
 }
 
-func (m *matches) enrolOne(ctx context.Context, d *door, region string, by way) (match, error) {
+func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by way) (match, error) {
 	var host, joiner api.Allocation
 	var code string
-	err := errors.New("nobody has tried")
+	err := errors.New("not tried")
 	// Before the matches begin nothing is judged: a machine that is busy with what
 	// was before gets its time.
-	for deadline := time.Now().Add(patience); err != nil; time.Sleep(pollEvery) {
+	for deadline := time.Now().Add(waitTimeout); err != nil; time.Sleep(pollEvery) {
 		host, joiner, code, err = lab.Meet(ctx, d, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
 		if err != nil && (!fault(err) || time.Now().After(deadline)) {
 			return match{}, err

@@ -32,7 +32,7 @@ const (
 
 func relayAddr(i int) string { return fmt.Sprintf("203.0.113.%d", 11+i) }
 
-// relayName is where players are told to come by WebSocket: there a proxy takes
+// relayName is the host name that players get for WebSocket: there a proxy takes
 // TLS off, in whose place the laboratory's players say ws to the relay itself.
 func relayName(i int) string { return fmt.Sprintf("relay%d.fleet.example", i+1) }
 

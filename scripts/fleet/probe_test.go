@@ -17,7 +17,7 @@ import (
 const (
 	// probeEvery is the time between two calls of each kind.
 	probeEvery = 40 * time.Millisecond
-	// maxSamples bounds what a probe remembers: an hour of calls.
+	// maxSamples bounds the samples of a probe: an hour of calls.
 	maxSamples = 100_000
 	// maxUnanswered bounds the calls of a probe that wait for an answer.
 	maxUnanswered = 64
@@ -59,7 +59,7 @@ func (s sample) status() int {
 	return 0
 }
 
-// probe makes calls at a steady pace, whatever becomes of those before, until
+// probe makes calls at a steady rate, independent of their outcome, until
 // it is stopped. Its hosts and joiners never bind.
 type probe struct {
 	stopped context.CancelFunc
@@ -72,11 +72,11 @@ type probe struct {
 
 // probed says what a probe calls.
 type probed struct {
-	door  lab.Backend
-	codes []string // that are joined in turn; none: nobody joins
-	// region is where hosts are allocated; empty: nobody is.
+	balancer lab.Backend
+	codes    []string // that it joins in turn; none: no joins
+	// region is where it allocates hosts; empty: no allocations.
 	region string
-	look   func() error // makes a call that needs no store; nil: nobody does
+	look   func() error // makes a call that needs no store; nil: no such calls
 }
 
 func startProbe(what probed) *probe {
@@ -94,7 +94,7 @@ func startProbe(what probed) *probe {
 			}
 			if what.region != "" {
 				p.try(slots, allocating, func() (api.Allocation, error) {
-					return what.door.Allocate(context.Background(), api.AllocateRequest{MaxConnections: 1, Region: what.region})
+					return what.balancer.Allocate(context.Background(), api.AllocateRequest{MaxConnections: 1, Region: what.region})
 				})
 			}
 			if what.look != nil {
@@ -102,7 +102,7 @@ func startProbe(what probed) *probe {
 			}
 			if len(what.codes) > 0 {
 				p.try(slots, joining, func() (api.Allocation, error) {
-					return what.door.Join(context.Background(), what.codes[n%len(what.codes)])
+					return what.balancer.Join(context.Background(), what.codes[n%len(what.codes)])
 				})
 			}
 		}

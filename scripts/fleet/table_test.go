@@ -19,8 +19,8 @@ type row struct {
 // the test owns it.
 type table struct{ rows []row }
 
-// judge adds a row, and fails the test where the goal was missed.
-func (t *table) judge(tb testing.TB, what, saw, goal string, ok bool) {
+// check adds a row, and fails the test where the goal was missed.
+func (t *table) check(tb testing.TB, what, saw, goal string, ok bool) {
 	tb.Helper()
 	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
 	if !ok {
@@ -33,14 +33,14 @@ func (t *table) judge(tb testing.TB, what, saw, goal string, ok bool) {
 func (t *table) measure(tb testing.TB, what, saw, goal string, ok bool) {
 	tb.Helper()
 	if *long {
-		t.judge(tb, what, saw, goal, ok)
+		t.check(tb, what, saw, goal, ok)
 		return
 	}
 	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
 }
 
-// say adds a row without a goal.
-func (t *table) say(tb testing.TB, what, saw string) {
+// add adds a row without a goal.
+func (t *table) add(tb testing.TB, what, saw string) {
 	t.rows = append(t.rows, row{scenario(tb), what, saw, "", true})
 }
 

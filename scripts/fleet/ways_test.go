@@ -45,7 +45,7 @@ const (
 type visit struct {
 	way          way
 	relay        int
-	host, player *lab.Visitor
+	host, player *lab.GameClient
 	marked       time.Time
 	resumed      time.Duration // after the mark; 0: not yet
 }
@@ -74,7 +74,7 @@ func (v *visits) add(ctx context.Context, by way, relay int, host, joiner api.Al
 	v.mu.Unlock()
 	one := &visit{
 		way: by, relay: relay,
-		host: v.visitor(transports[by][0], at[0], relay, host, joiner), player: v.visitor(transports[by][1], at[1], relay, joiner, host),
+		host: v.gameClient(transports[by][0], at[0], relay, host, joiner), player: v.gameClient(transports[by][1], at[1], relay, joiner, host),
 	}
 	select {
 	case v.come <- one:
@@ -84,10 +84,10 @@ func (v *visits) add(ctx context.Context, by way, relay int, host, joiner api.Al
 	}
 }
 
-// visitor is a player on a relay. Who was led to a proxy that speaks wss plays it
-// himself, and says ws.
-func (v *visits) visitor(transport string, at netip.Addr, relay int, own, peer api.Allocation) *lab.Visitor {
-	return lab.NewVisitor(lab.VisitorConfig{
+// gameClient is a player on a relay. If the API directs it to a wss proxy, it connects to
+// the relay by ws itself.
+func (v *visits) gameClient(transport string, at netip.Addr, relay int, own, peer api.Allocation) *lab.GameClient {
+	return lab.NewGameClient(lab.GameClientConfig{
 		Way: strings.Replace(transport, "wss", "ws", 1), From: v.from, Local: at,
 		Relay:  netip.AddrPortFrom(netip.MustParseAddr(relayAddr(relay)), playerPort),
 		Player: own, Peer: [16]byte(peer.AllocationIDBytes), Rate: v.rate,
@@ -177,7 +177,7 @@ func (v *visits) sum() (sums [wayCount]seen) {
 	defer v.mu.Unlock()
 	for _, one := range v.all {
 		s := &sums[one.way]
-		for _, x := range []*lab.Visitor{one.host, one.player} {
+		for _, x := range []*lab.GameClient{one.host, one.player} {
 			c := x.Counts()
 			s.players++
 			if c.Received > 0 {

@@ -74,7 +74,7 @@ func (s source) imports() (paths []string) {
 // within reports whether pkg is root or lies below it.
 func within(pkg, root string) bool { return pkg == root || strings.HasPrefix(pkg, root+"/") }
 
-// rule says what a package, and all below it that have no rule of their own, may
+// rule lists what a package, and all below it that have no rule of their own, may
 // import.
 type rule struct {
 	dir string
@@ -100,25 +100,27 @@ const (
 // rules are found by the longest matching directory. Imports point down: a package
 // may import only what stands above it here.
 var rules = []rule{
-	{"proto", nil, nil, "the wire: whoever imports it gets the standard library and nothing else"},
+	{"proto", nil, nil, "the wire: importers get no dependency but the standard library"},
 	{"internal/endpoint", nil, nil, "the key of a peer: sockets, map and engine share it"},
-	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it knows nothing of the protocol"},
-	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it knows neither sockets nor the service"},
+	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it is independent of the protocol"},
+	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it is independent of sockets and of the service"},
 	{"internal/joincode", nil, nil, "the text of join codes: the service, stores and the state file share it"},
 	{"alloc", []string{"proto", "internal/joincode"}, []string{uuid}, "a program that embeds the service must not inherit a web stack"},
 	{"alloc/api", nil, nil, "JSON types and a small client for any program"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "a player's machine has no relay in it"},
-	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, of which the engine and DTLS know the meaning"},
+	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "engine"}, []string{websocket}, "WebSocket is optional"},
-	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
+	{"internal/benchrig", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api", "client"}, nil,
+		"sockets and dialects of the load generator: it must not share the code of the engine"},
+	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "internal/benchrig", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"the load generator measures the engine, so it must not share its code"},
 	{"internal/keyfile", nil, nil, "files, not what is in them"},
 	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
 	{"internal/fleet", []string{"alloc", "internal/joincode", "proto"}, nil, "placement of matches on relays"},
-	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "a store knows codes and ids"},
+	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "a store has codes and ids"},
 	{"internal/store/redis", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, []string{goredis, gobreaker}, "only a fleet needs Redis"},
 	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "proto"}, nil, "the call from an API process to a relay"},
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
@@ -128,7 +130,7 @@ var rules = []rule{
 	{"internal/testkit", nil, nil, "what tests of every package need"},
 	{"internal/enginetest", []string{"alloc", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
-		"what an operator asks a running process, and the terminal that shows it"},
+		"queries to a running process, and the terminal that shows the answers"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
@@ -199,9 +201,13 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 
 // testKit reports whether a test may import a package as, or for, a test kit:
 // internal/testkit and those of engine and store are for tests of every package. The
-// latter two speak in the types of engine and alloc.
+// latter two have the types of engine and alloc in their API. Examples may show all
+// public packages together.
 func testKit(s source, inner string) bool {
 	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") {
+		return true
+	}
+	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {
 		return true
 	}
 	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/enginetest")
@@ -279,7 +285,7 @@ func TestRules(t *testing.T) {
 	}
 	bench := source{name: "bench/x.go", dir: "bench"}
 	for imp, want := range map[string]bool{
-		module + "/internal/sock": true, module + "/engine": false, module + "/alloc": false, module + "/alloc/api": true,
+		module + "/internal/sock": true, module + "/engine": false, module + "/alloc": false, module + "/internal/benchrig": true,
 	} {
 		if ok := forbidden(t, bench, ruleOf(t, "bench"), imp) == ""; ok != want {
 			t.Errorf("bench imports %s: allowed %v", imp, ok)

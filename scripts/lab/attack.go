@@ -7,12 +7,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// StrangersRange holds the replies to attackers and to nobody else: a multiple
+// AttackerReplyRange holds the replies to attackers only: a multiple
 // of its mask that contains every source of Stranger and no player.
-func StrangersRange() netip.Prefix { return netip.MustParsePrefix("198.18.128.0/17") }
+func AttackerReplyRange() netip.Prefix { return netip.MustParsePrefix("198.18.128.0/17") }
 
-// Stranger returns a forged source: one of 32,512 addresses, any port from 1024.
-func Stranger(rng *rand.Rand) netip.AddrPort {
+// RandomSource returns a forged source: one of 32,512 addresses, any port from 1024.
+func RandomSource(rng *rand.Rand) netip.AddrPort {
 	n := rng.Uint32N(128 * 254)
 	addr := netip.AddrFrom4([4]byte{198, 18, byte(128 + n/254), byte(1 + n%254)})
 	return netip.AddrPortFrom(addr, uint16(1024+rng.UintN(1<<16-1024)))

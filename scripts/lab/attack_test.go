@@ -43,7 +43,7 @@ func TestMalformed(t *testing.T) {
 func TestStranger(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
-		if s := Stranger(rng); !StrangersRange().Contains(s.Addr()) || s.Port() < 1024 {
+		if s := RandomSource(rng); !AttackerReplyRange().Contains(s.Addr()) || s.Port() < 1024 {
 			t.Fatal(s)
 		}
 	}

@@ -13,21 +13,21 @@ import (
 func TestRecoverClients(t *testing.T) {
 	const ngo = 500 * time.Millisecond // the PING of Netcode for GameObjects
 	for _, c := range []struct {
-		name    string
-		fleet   FleetConfig   // of players over UDP
-		visitor VisitorConfig // of players by another way
-		goal    time.Duration // of the long form: from serving until the last match goes on
-		slow    bool          // only the long form has it
+		name       string
+		fleet      FleetConfig      // of players over UDP
+		gameClient GameClientConfig // of players by another way
+		goal       time.Duration    // of the long form: from serving until the last match goes on
+		slow       bool             // only the long form has it
 	}{
-		{"2.x by UDP binds on ERROR 3", FleetConfig{PingEvery: ngo}, VisitorConfig{}, 5 * time.Second, false},
-		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, VisitorConfig{}, 5 * time.Second, false},
-		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, VisitorConfig{}, 12 * time.Second, true},
-		{"2.7 by DTLS handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls"}, 5 * time.Second, false},
+		{"2.x by UDP binds on ERROR 3", FleetConfig{PingEvery: ngo}, GameClientConfig{}, 5 * time.Second, false},
+		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, GameClientConfig{}, 5 * time.Second, false},
+		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, GameClientConfig{}, 12 * time.Second, true},
+		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls"}, 5 * time.Second, false},
 		// Before 2.7, Unity's client has one DTLS session for good.
-		{"2.x by DTLS never handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls", Stays: true}, time.Second, false},
-		{"1.x by DTLS never handshakes again", FleetConfig{}, VisitorConfig{Way: "dtls", Stays: true, UTP1: true}, 5 * time.Second, false},
+		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls", Stays: true}, time.Second, false},
+		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls", Stays: true, UTP1: true}, 5 * time.Second, false},
 		// Unity's client does not dial again, and its game ends here.
-		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, VisitorConfig{Way: "ws"}, 5 * time.Second, false},
+		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, GameClientConfig{Way: "ws"}, 5 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.slow && !*long {
@@ -35,15 +35,15 @@ func TestRecoverClients(t *testing.T) {
 			}
 			l, n := newLab(t, nil), max(*recoverMatches/5, 1)
 			var game survivors
-			if c.visitor.Way == "" {
+			if c.gameClient.Way == "" {
 				cfg := l.players(n, 30)
 				cfg.UTP1, cfg.PingEvery = c.fleet.UTP1, c.fleet.PingEvery
 				f, _ := l.fleet(cfg)
 				game = fleetSurvivors{f}
 			} else {
-				c.visitor.Rate = 30
-				way := [2]string{c.visitor.Way, c.visitor.Way}
-				game = &visitSurvivors{all: l.visitBy(slices.Repeat([][2]string{way}, n), c.visitor)}
+				c.gameClient.Rate = 30
+				way := [2]string{c.gameClient.Way, c.gameClient.Way}
+				game = &visitSurvivors{all: l.visitBy(slices.Repeat([][2]string{way}, n), c.gameClient)}
 			}
 			killed := time.Now()
 			l.relay.Kill()

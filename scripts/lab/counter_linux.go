@@ -9,30 +9,30 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Heard is what a Counter has heard from the relay.
-type Heard struct {
+// Received counts what a Counter received from the relay.
+type Received struct {
 	Datagrams int
 	Bytes     int         // of UDP payload
 	Largest   int         // payload in bytes
 	Types     map[int]int // datagrams by type of message; -1: no message
-	Strangers int         // datagrams from anybody but the relay's address and port
+	Foreign   int         // datagrams from another address or port than the relay's
 }
 
-// Counter hears every UDP datagram that arrives in a namespace for an address
-// of a range, whether or not somebody listens there.
+// Counter receives every UDP datagram that arrives in a namespace for an address
+// of a range, with or without a socket there.
 type Counter struct {
 	fd   int
 	done sync.WaitGroup
 
-	mu    sync.Mutex // guards heard
-	heard Heard
-	stop  bool
+	mu       sync.Mutex // guards heard
+	received Received
+	stop     bool
 }
 
 // NewCounter opens a raw socket in a namespace and counts until Close. The
 // range is a multiple of the mask; an invalid one means every address.
 func NewCounter(ns Namespace, to netip.Prefix) (*Counter, error) {
-	c := &Counter{fd: -1, heard: Heard{Types: map[int]int{}}}
+	c := &Counter{fd: -1, received: Received{Types: map[int]int{}}}
 	err := ns.Do(func() (err error) {
 		c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
 		if err != nil {
@@ -80,7 +80,7 @@ func (c *Counter) run() {
 		c.mu.Lock()
 		stop := c.stop
 		if err == nil && n >= rawOverhead {
-			c.heard.add(buf[:n])
+			c.received.add(buf[:n])
 		}
 		c.mu.Unlock()
 		if stop {
@@ -91,14 +91,14 @@ func (c *Counter) run() {
 }
 
 // add counts one IPv4 packet.
-func (h *Heard) add(packet []byte) {
+func (h *Received) add(packet []byte) {
 	header := int(packet[0]&15) * 4
 	if len(packet) < header+udpHeaderLen {
 		return
 	}
 	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte(packet[12:16])), binary.BigEndian.Uint16(packet[header:]))
 	if from != RelayAddr {
-		h.Strangers++
+		h.Foreign++
 		return
 	}
 	payload := packet[header+udpHeaderLen:]
@@ -112,13 +112,13 @@ func (h *Heard) add(packet []byte) {
 	h.Types[kind]++
 }
 
-// Heard returns the counts so far.
-func (c *Counter) Heard() Heard {
+// Received returns the counts so far.
+func (c *Counter) Received() Received {
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	h := c.heard
-	h.Types = make(map[int]int, len(c.heard.Types))
-	for k, n := range c.heard.Types {
+	h := c.received
+	h.Types = make(map[int]int, len(c.received.Types))
+	for k, n := range c.received.Types {
 		h.Types[k] = n
 	}
 	return h

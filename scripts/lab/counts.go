@@ -16,7 +16,7 @@ type Counts struct {
 	Binds, BindsAnswered       uint64
 	Rebinds, RebindsLate       uint64 // BINDs of choice; those without an answer when the next one was due
 	Roams, Stranded            uint64 // changes of port; those not over when the next one was due
-	Disconnects                uint64 // DISCONNECTs taken, though nobody sends any
+	Disconnects                uint64 // DISCONNECTs received, though no player sends any
 	Strange                    uint64 // datagrams that a relay must never send
 	Stray                      uint64 // datagrams for a port that the player has left
 	Unsent                     uint64 // datagrams that the kernel did not take
@@ -90,7 +90,7 @@ func (f *Fleet) Counts() Counts {
 		}
 		if p.status == bound {
 			c.Bound++
-			if p.knows {
+			if p.maySend {
 				c.Playing++
 			}
 		}
@@ -129,7 +129,7 @@ func (f *Fleet) pause(on bool) {
 	f.paused = on
 }
 
-// Mark forgets when matches resumed: from now on that is the first arrival of
+// Mark clears when matches resumed: from now on that is the first arrival of
 // something that was sent after now.
 func (f *Fleet) Mark() {
 	f.mu.Lock()
@@ -195,7 +195,7 @@ func (f *Fleet) latencies(of *[]int64) []time.Duration {
 	return all
 }
 
-// Captured returns the last BIND of every player, as somebody on the path may
+// Captured returns the last BIND of every player, as an attacker on the path may
 // have seen it.
 func (f *Fleet) Captured() (binds [][]byte) {
 	f.mu.Lock()

@@ -9,7 +9,7 @@
 //	peers ─── veth ──── relay (ferry, 203.0.113.77:7777)
 //	victim ── veth ──┘
 //
-// A [Fleet] is many players over plain UDP on few sockets; a [Visitor] is one
+// A [Fleet] is many players over plain UDP on few sockets; a [GameClient] is one
 // player over UDP, DTLS or WebSocket, who comes back when the relay was gone.
 //
 // The four are network namespaces made by `ip netns` (iproute2), named after the

@@ -47,7 +47,7 @@ func TestDescriptors(t *testing.T) {
 	release := l.hold(heldConns)
 	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
 	begin := time.Now()
-	if l.caller(firstStranger, 2*time.Second).regions(t.Context()) {
+	if l.caller(firstAttacker, 2*time.Second).regions(t.Context()) {
 		t.Error("the API answers: this test decides nothing")
 	}
 	time.Sleep(time.Until(begin.Add(*faultDuration)))
@@ -60,7 +60,7 @@ func TestDescriptors(t *testing.T) {
 	}
 	release()
 	begin = time.Now()
-	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstStranger, 2*time.Second).regions(t.Context()) })
+	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).regions(t.Context()) })
 	took := time.Since(begin)
 	t.Logf("the API was back %v after the connections were released", took.Round(time.Millisecond))
 	if *long && took > 5*time.Second {
@@ -74,7 +74,7 @@ func TestDescriptors(t *testing.T) {
 	}
 }
 
-// hold opens connections to the API over which nothing is said, and returns how
+// hold opens connections to the API without sending anything, and returns how
 // to close them.
 func (l *lab) hold(n int) (release func()) {
 	l.Helper()
@@ -166,7 +166,7 @@ func (l *lab) alarm(text string) {
 }
 
 // TestDiskFull is F27: the disk runs full under the state directory. Players
-// do not notice, others still come, and the operator is told.
+// do not notice, others still join, and the log tells the operator.
 func TestDiskFull(t *testing.T) {
 	var state string
 	l := newLab(t, func(c *RelayConfig) {

@@ -47,7 +47,7 @@ func TestFamilies(t *testing.T) {
 			f, codes := l.fleet(cfg)
 			l.alive(f, 10*time.Second)
 			time.Sleep(600 * time.Millisecond)
-			testkit.Eventually(t, "somebody has changed its port", func() bool { return f.Counts().Roams > 0 && len(f.Roams()) > 0 })
+			testkit.Eventually(t, "a player has changed its port", func() bool { return f.Counts().Roams > 0 && len(f.Roams()) > 0 })
 			got := f.Settle()
 			t.Logf("%v; %d changes of port are over", got, len(f.Roams()))
 			l.unharmed(got)
@@ -57,7 +57,7 @@ func TestFamilies(t *testing.T) {
 }
 
 // TestFamilyLoss: without changes of port no datagram between the families is
-// lost, and players are told both addresses.
+// lost, and the API returns both addresses to players.
 func TestFamilyLoss(t *testing.T) {
 	l := newDualLab(t)
 	cfg := l.players(20, 50)
@@ -91,7 +91,7 @@ func TestFamilyLoss(t *testing.T) {
 	l.unharmed(f.Counts())
 }
 
-// addresses are where players are told to send plain datagrams.
+// addresses returns the addresses that the API gives players for plain datagrams.
 func addresses(a api.Allocation) (all []netip.AddrPort) {
 	for _, e := range a.ServerEndpoints {
 		if ip, err := netip.ParseAddr(e.Host); err == nil && e.ConnectionType == "udp" {

@@ -5,7 +5,7 @@ import (
 	"time"
 )
 
-// Faults says what a network does to the datagrams of one direction. The zero
+// Faults describes the faults of a network in one direction. The zero
 // value is a perfect network.
 type Faults struct {
 	Loss      float64       // share of datagrams that vanish, 0 to 1
@@ -39,7 +39,7 @@ func newDice(f Faults, seed uint64, session uint32, up bool) dice {
 }
 
 // throw returns after which delays copies of a datagram arrive: none, one or
-// two. Each call draws the same number of values, whatever the fate.
+// two. Each call draws the same number of random values.
 func (d dice) throw() (delays [2]time.Duration, copies int) {
 	lost := d.rng.Float64() < d.faults.Loss
 	twice := d.rng.Float64() < d.faults.Duplicate

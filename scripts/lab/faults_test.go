@@ -79,7 +79,7 @@ func TestLinkDown(t *testing.T) {
 	l.resumes(f, codes)
 }
 
-// resumes demands that every match goes on after a fault, that nobody was told
+// resumes demands that every match goes on after a fault, that no player was told
 // that it was over, and that join codes still lead to their hosts.
 func (l *lab) resumes(f *Fleet, codes []string) {
 	l.Helper()
@@ -92,7 +92,7 @@ func (l *lab) resumes(f *Fleet, codes []string) {
 	if n := f.Resumed(time.Minute); n < len(codes) {
 		l.Errorf("%d of %d matches go on", n, len(codes))
 	}
-	// Whoever is to be told of an expiry is told now.
+	// If the relay sends messages about an expiry, it does so now.
 	time.Sleep(time.Second)
 	l.Log(f.Counts())
 	l.unharmed(f.Counts())

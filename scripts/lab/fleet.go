@@ -53,7 +53,7 @@ type FleetConfig struct {
 	RebindEvery    time.Duration  // each player binds with a higher nonce so often; 0: when it must
 	// Life is how long a match lasts on average, between half of it and one and
 	// a half. Then both players leave, in a way that chance decides, and their
-	// place is free for others; to one host in eight nobody comes. 0: they stay.
+	// place is free for others; one host in eight has no joiner. 0: they stay.
 	Life time.Duration
 	Seed uint64 // of the phases at which players send
 }
@@ -172,7 +172,7 @@ func (f *Fleet) within(n int64) int64 {
 }
 
 // Run plays until ctx ends and closes the sockets. Like games that quit, the
-// players say nothing to the relay then. It can be called once.
+// players then send nothing to the relay. It can be called once.
 func (f *Fleet) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.mu.Lock()
@@ -208,7 +208,7 @@ func (f *Fleet) step(p *player, now int64) {
 
 // roam moves a player to its next port when it is time.
 func (f *Fleet) roam(p *player, now int64) {
-	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.knows {
+	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.maySend {
 		return
 	}
 	if p.roamedAt != noRoam {
@@ -220,7 +220,7 @@ func (f *Fleet) roam(p *player, now int64) {
 	f.counts.Roams++
 }
 
-// back notes that a player has been heard and has heard since it roamed.
+// back records that a player has sent and received since it roamed.
 func (f *Fleet) back(p *player, now int64) {
 	if p.upAgain && p.downAgain {
 		f.roams = append(f.roams, now-p.roamedAt)

@@ -45,7 +45,7 @@ func TestFloodMalformed(t *testing.T) {
 }
 
 // files returns how many descriptors the relay has open, those of the API's
-// idle connections not counted, since nobody calls.
+// idle connections not counted, since there are no calls.
 func (l *lab) files() int {
 	l.Helper()
 	n, err := l.relay.Files()
@@ -59,15 +59,15 @@ func (l *lab) files() int {
 // by 18 KB each, are met with silence and leave nothing.
 func TestFloodTiny(t *testing.T) {
 	l := newLab(t, nil)
-	heard := l.counter(l.net.Clients, StrangersRange())
+	received := l.counter(l.net.Clients, AttackerReplyRange())
 	tiny := l.pool(func() []byte { return []byte{byte(l.rng.Uint32()), byte(l.rng.Uint32())} })
 	l.flood(100_000, 200*time.Millisecond, tiny)
 	in, heap := l.metric(datagramsIn), l.rss()
 	o := l.flood(100_000, *floodDuration/3, tiny)
 	time.Sleep(200 * time.Millisecond)
 	grown, took := l.rss()-heap, l.metric(datagramsIn)-in
-	t.Logf("%d offered, %.0f taken, %d replies, RSS %+d KiB", o.Sent, took, heard.Heard().Datagrams, grown>>10)
-	if h := heard.Heard(); h.Datagrams != 0 {
+	t.Logf("%d offered, %.0f taken, %d replies, RSS %+d KiB", o.Sent, took, received.Received().Datagrams, grown>>10)
+	if h := received.Received(); h.Datagrams != 0 {
 		t.Errorf("strangers got replies: %+v", h)
 	}
 	if grown > 8*mebi {
@@ -86,7 +86,7 @@ func TestFloodBinds(t *testing.T) {
 	cfg := l.players(500, 2)
 	cfg.RebindEvery = time.Second
 	f, _ := l.fleet(cfg)
-	heard := l.counter(l.net.Clients, StrangersRange())
+	received := l.counter(l.net.Clients, AttackerReplyRange())
 	captured := f.Captured()
 	for _, c := range []struct {
 		name string
@@ -114,7 +114,7 @@ func TestFloodBinds(t *testing.T) {
 			t.Logf("%d answers, over all floods p50 %v, p99 %v, longest %v",
 				len(all)-answers, Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 1))
 			if got.Rebinds == 0 {
-				t.Error("nobody bound")
+				t.Error("no player bound")
 			}
 			if *long && float64(got.RebindsLate) > 0.001*float64(got.Rebinds) {
 				t.Errorf("%d of %d honest BINDs had no answer within 1 s, goal 0.1 %%", got.RebindsLate, got.Rebinds)
@@ -122,8 +122,8 @@ func TestFloodBinds(t *testing.T) {
 			if *long && float64(got.Lost()) > 0.001*float64(got.Sent) {
 				t.Errorf("RELAY lost %d of %d, goal 0.1 %%", got.Lost(), got.Sent)
 			}
-			if h := heard.Heard(); h.Types[int(proto.TypeBindReceived)] != 0 {
-				t.Errorf("a BIND of a stranger was accepted: %+v", h)
+			if h := received.Received(); h.Types[int(proto.TypeBindReceived)] != 0 {
+				t.Errorf("a forged BIND was accepted: %+v", h)
 			}
 			l.unharmed(f.Counts())
 		})

@@ -31,7 +31,7 @@ func ClientHello(random [dtlsRandomLen]byte, cookie []byte) []byte {
 	body = append(body, cookie...)
 	body = append(body, 0, 4, 0x00, 0xA8, 0x00, 0xA9) // both PSK suites with AES-GCM
 	body = append(body, 1, 0)                         // no compression
-	// Extended master secret, renegotiation info, and one that nobody knows, by
+	// Extended master secret, renegotiation info, and an unknown one, by
 	// which the hello is as long as those of real clients.
 	body = append(body, 0, 4+5+4+30, 0, 23, 0, 0, 0xFF, 0x01, 0, 1, 0, 0x77, 0x77, 0, 30)
 	body = append(body, make([]byte, 30)...)
@@ -65,7 +65,7 @@ func Random(rng *rand.Rand) (r [dtlsRandomLen]byte) {
 }
 
 // JunkRecord returns what looks like a record of DTLS and is none that any key
-// opens: of every type that a relay hears, plain or encrypted, or cut short.
+// opens: of every type that a relay accepts, plain or encrypted, or cut short.
 func JunkRecord(rng *rand.Rand) []byte {
 	b := make([]byte, 13+rng.IntN(200))
 	fill(rng, b)

@@ -182,11 +182,11 @@ func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offer
 func (l *lab) pool(payload func() []byte) func(n uint64) []byte {
 	packets := make([][]byte, 4096)
 	for i := range packets {
-		packets[i] = AppendIPv4UDP(nil, Stranger(l.rng), RelayAddr, payload())
+		packets[i] = AppendIPv4UDP(nil, RandomSource(l.rng), RelayAddr, payload())
 	}
 	return func(n uint64) []byte {
 		p := packets[n%uint64(len(packets))]
-		SetSource(p, Stranger(l.rng))
+		SetSource(p, RandomSource(l.rng))
 		return p
 	}
 }
@@ -229,7 +229,7 @@ const (
 	kernelDrops  = `ferry_kernel_drops_total`
 )
 
-// alive demands that every match carries traffic both ways from now on.
+// requireTraffic checks that every match carries traffic both ways from now on.
 func (l *lab) alive(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()

@@ -13,10 +13,10 @@ const (
 	leavings
 )
 
-// absentOne is one host in how many to which nobody comes.
-const absentOne = 8
+// absentShare is the share of hosts without a joiner: one in so many.
+const absentShare = 8
 
-// live decides when a match is over and whether anybody comes to it at all.
+// live decides when a match ends and whether it has a joiner at all.
 func (f *Fleet) live(h, j *player, now int64) {
 	life := int64(f.cfg.Life)
 	if life == 0 {
@@ -24,7 +24,7 @@ func (f *Fleet) live(h, j *player, now int64) {
 	}
 	h.leaveAt = now + life/2 + f.within(life)
 	j.leaveAt = h.leaveAt
-	if f.rng.IntN(absentOne) == 0 {
+	if f.rng.IntN(absentShare) == 0 {
 		j.status = gone
 	}
 }
@@ -46,10 +46,10 @@ func (f *Fleet) depart(now int64) {
 	}
 }
 
-// leave ends a player. What the relay still has to say to it must not reach
-// whoever comes after it, so that one gets another port.
+// leave ends a player. Late datagrams of the relay must not reach the next player, which
+// therefore has another port.
 func (f *Fleet) leave(p *player, now int64, how leaving) {
-	if p.status == bound && p.knows && (how == byDisconnect || how == byBoth) {
+	if p.status == bound && p.maySend && (how == byDisconnect || how == byBoth) {
 		p.send(f, now, proto.Disconnect{From: p.id, To: p.other.id})
 	}
 	if p.status == bound && (how == byClose || how == byBoth) {

@@ -15,24 +15,24 @@ func TestLeave(t *testing.T) {
 		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},
 		byBoth: {proto.TypeDisconnect, proto.TypeClose},
 	} {
-		s := newStage(t)
-		s.tell(s.joiner, proto.BindReceived{})
-		s.joiner.knows, s.joiner.sent = true, 5
+		s := newTestMatch(t)
+		s.deliver(s.joiner, proto.BindReceived{})
+		s.joiner.maySend, s.joiner.sent = true, 5
 		s.f.leave(s.joiner, s.now, how)
-		var said []proto.Type
-		for _, m := range s.said[s.joiner] {
+		var sent []proto.Type
+		for _, m := range s.sent[s.joiner] {
 			kind, err := proto.ParseType(m.Append(nil))
 			if err != nil {
 				t.Fatal(err)
 			}
-			said = append(said, kind)
+			sent = append(sent, kind)
 		}
 		c := s.f.Counts()
-		if !slices.Equal(said, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
-			t.Errorf("way %d: said %v, port %d, %+v", how, said, s.joiner.port, c)
+		if !slices.Equal(sent, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
+			t.Errorf("way %d: said %v, port %d, %+v", how, sent, s.joiner.port, c)
 		}
 		s.tick(10 * deafPeriods * pingPeriod)
-		if len(s.said[s.joiner]) != len(want) {
+		if len(s.sent[s.joiner]) != len(want) {
 			t.Errorf("way %d: it speaks after it has left", how)
 		}
 	}
@@ -42,7 +42,7 @@ func TestLeave(t *testing.T) {
 // place, and one host in eight waits in vain.
 func TestLife(t *testing.T) {
 	const life = 4e9
-	s := newStage(t)
+	s := newTestMatch(t)
 	s.f.cfg.Life, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
 	host := api.Allocation{AllocationIDBytes: make([]byte, 16), Key: make(api.Key, 64), ConnectionData: []byte{1}}
 	joiner := host
@@ -76,15 +76,15 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestStrangeError: an ERROR that names somebody else is not for this player.
+// TestStrangeError: an ERROR with the id of another player is not for this player.
 func TestStrangeError(t *testing.T) {
-	s := newStage(t)
-	s.tell(s.host, proto.BindReceived{})
-	s.tell(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
+	s := newTestMatch(t)
+	s.deliver(s.host, proto.BindReceived{})
+	s.deliver(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
 	if c := s.f.Counts(); s.host.status != bound || c.Strange != 1 || c.Fatal() != 0 {
 		t.Errorf("%+v", c)
 	}
-	s.tell(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
+	s.deliver(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
 	if s.host.status != dead {
 		t.Error("it lives")
 	}

@@ -25,7 +25,7 @@ type status uint8
 const (
 	unbound status = iota
 	bound
-	dead // ERROR 1 or 4, or nobody ever answered: the end of the game
+	dead // ERROR 1 or 4, or no answer at all: the end of the game
 	gone // it has left, or never came
 )
 
@@ -41,7 +41,7 @@ type player struct {
 	data      []byte // connection data of its own
 	ticket    []byte // to the host; nil: this is the host
 	other     *player
-	knows     bool // it may send: it was accepted, or heard the joiner
+	maySend   bool // it was accepted, or received from the joiner
 	status    status
 	nonce     uint16
 	binds     int
@@ -57,9 +57,9 @@ type player struct {
 
 	port       int   // number of its socket
 	nextRoam   int64 // 0: it stays where it is
-	roamedAt   int64 // noRoam: it is where the relay knows it
-	upAgain    bool  // since it roamed: the other one heard it
-	downAgain  bool  // since it roamed: it heard the other one
+	roamedAt   int64 // noRoam: the relay has its address
+	upAgain    bool  // since it roamed: the other player received from it
+	downAgain  bool  // since it roamed: it received from the other player
 	nextRebind int64 // 0: it binds only when it must
 	boundAt    int64 // a BIND of choice waits for its answer since; 0: none does
 
@@ -94,7 +94,7 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 		}
 	case bound:
 		p.keep(f, now)
-		if p.knows && interval > 0 && now >= p.nextSend {
+		if p.maySend && interval > 0 && now >= p.nextSend {
 			// After a pause it keeps its phase and does not make up for it.
 			if late := (now - p.nextSend) / interval; late > 0 {
 				p.nextSend += late * interval
@@ -115,7 +115,7 @@ func (p *player) keep(f *Fleet, now int64) {
 		p.bind(f, now) // The same nonce, and it stays.
 		p.lastHeard = now
 	}
-	if !p.host() && !p.knows && now-p.lastAsked >= retryPeriod {
+	if !p.host() && !p.maySend && now-p.lastAsked >= retryPeriod {
 		p.lastAsked = now
 		p.send(f, now, proto.ConnectRequest{ID: p.id, ConnectionData: p.ticket})
 	}
@@ -158,7 +158,7 @@ func (p *player) take(f *Fleet, now int64, pkt []byte) {
 		p.received(f, now)
 	case proto.TypeAccepted:
 		if m, err := proto.ParseAccepted(pkt); err == nil && m.To == p.id && m.From == p.other.id {
-			p.knows = true
+			p.maySend = true
 		} else {
 			f.counts.Strange++
 		}
@@ -172,7 +172,7 @@ func (p *player) take(f *Fleet, now int64, pkt []byte) {
 		}
 	case proto.TypeDisconnect:
 		f.counts.Disconnects++
-		p.knows = false
+		p.maySend = false
 	case proto.TypePing:
 	case proto.TypeRejected:
 		f.die(p)
@@ -199,7 +199,7 @@ func (p *player) relayed(f *Fleet, now int64, pkt []byte) {
 		return
 	}
 	at := int64(binary.LittleEndian.Uint64(m.Payload))
-	p.knows = true
+	p.maySend = true
 	if !p.in.take(binary.LittleEndian.Uint64(m.Payload[8:])) {
 		return
 	}

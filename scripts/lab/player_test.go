@@ -9,25 +9,25 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// stage is a fleet of one match without sockets, whose clock the test turns.
-type stage struct {
+// testMatch is a fleet of one match without sockets, whose clock the test turns.
+type testMatch struct {
 	*testing.T
 	f            *Fleet
 	host, joiner *player
 	now          int64
-	said         map[*player][]proto.Message
+	sent         map[*player][]proto.Message
 }
 
-func newStage(t *testing.T) *stage {
+func newTestMatch(t *testing.T) *testMatch {
 	t.Helper()
-	s := &stage{T: t, now: 1e12, said: map[*player][]proto.Message{}}
+	s := &testMatch{T: t, now: 1e12, sent: map[*player][]proto.Message{}}
 	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2, PingEvery: pingPeriod}, payload: make([]byte, minPayload)}
 	s.f.out = func(p *player, pkt []byte) {
 		m, err := proto.Decode(slices.Clone(pkt))
 		if err != nil {
 			t.Fatalf("a player said %x: %v", pkt, err)
 		}
-		s.said[p] = append(s.said[p], m)
+		s.sent[p] = append(s.sent[p], m)
 	}
 	host := api.Allocation{AllocationIDBytes: slices.Repeat([]byte{1}, 16), Key: make(api.Key, 64), ConnectionData: make([]byte, 255)}
 	joiner := host
@@ -43,27 +43,27 @@ func newStage(t *testing.T) *stage {
 }
 
 // tick lets both act after some nanoseconds.
-func (s *stage) tick(after int64) {
+func (s *testMatch) tick(after int64) {
 	s.now += after
 	s.host.tick(s.f, s.now, 33e6)
 	s.joiner.tick(s.f, s.now, 33e6)
 }
 
-// tell hands a player a message of the relay.
-func (s *stage) tell(p *player, m proto.Message) { p.take(s.f, s.now, m.Append(nil)) }
+// deliver gives a player a message of the relay.
+func (s *testMatch) deliver(p *player, m proto.Message) { p.take(s.f, s.now, m.Append(nil)) }
 
 // last demands the newest message of a player and forgets all.
-func (s *stage) last(p *player) proto.Message {
+func (s *testMatch) last(p *player) proto.Message {
 	s.Helper()
-	if len(s.said[p]) == 0 {
+	if len(s.sent[p]) == 0 {
 		s.Fatal("the player said nothing")
 	}
-	m := s.said[p][len(s.said[p])-1]
-	s.said = map[*player][]proto.Message{}
+	m := s.sent[p][len(s.sent[p])-1]
+	s.sent = map[*player][]proto.Message{}
 	return m
 }
 
-func (s *stage) nonce(p *player) uint16 {
+func (s *testMatch) nonce(p *player) uint16 {
 	s.Helper()
 	b, ok := s.last(p).(proto.Bind)
 	if !ok {
@@ -75,21 +75,21 @@ func (s *stage) nonce(p *player) uint16 {
 // TestBinding: a client counts its nonce up, gives up after a minute, and
 // answers ERROR 3 with the next nonce.
 func TestBinding(t *testing.T) {
-	s := newStage(t)
+	s := newTestMatch(t)
 	s.tick(0)
 	if n := s.nonce(s.joiner); n != 0 {
 		t.Errorf("first nonce %d", n)
 	}
 	s.tick(retryPeriod)
-	if len(s.said[s.joiner]) != 0 {
+	if len(s.sent[s.joiner]) != 0 {
 		t.Error("it repeats too early")
 	}
 	s.tick(1)
 	if n := s.nonce(s.joiner); n != 1 {
 		t.Errorf("second nonce %d", n)
 	}
-	s.tell(s.joiner, proto.BindReceived{})
-	s.tell(s.joiner, proto.Error{Code: proto.ErrorMismatch})
+	s.deliver(s.joiner, proto.BindReceived{})
+	s.deliver(s.joiner, proto.Error{Code: proto.ErrorMismatch})
 	if n := s.nonce(s.joiner); n != 3 {
 		t.Errorf("nonce after ERROR 3: %d", n)
 	}
@@ -104,7 +104,7 @@ func TestBinding(t *testing.T) {
 // TestUTP1: a client of the first generation keeps its nonce, only logs ERROR 3,
 // never gives up, and binds again after three silent PING periods of its game.
 func TestUTP1(t *testing.T) {
-	s := newStage(t)
+	s := newTestMatch(t)
 	s.f.cfg.UTP1, s.f.cfg.PingEvery = true, time.Second/2
 	for range maxBinds + 2 {
 		s.tick(retryPeriod + 1)
@@ -112,29 +112,29 @@ func TestUTP1(t *testing.T) {
 			t.Fatalf("nonce %d", n)
 		}
 	}
-	s.tell(s.joiner, proto.BindReceived{})
-	s.tell(s.joiner, proto.Error{Code: proto.ErrorMismatch})
-	if len(s.said[s.joiner]) != 0 {
-		t.Errorf("ERROR 3 was answered: %v", s.said[s.joiner])
+	s.deliver(s.joiner, proto.BindReceived{})
+	s.deliver(s.joiner, proto.Error{Code: proto.ErrorMismatch})
+	if len(s.sent[s.joiner]) != 0 {
+		t.Errorf("ERROR 3 was answered: %v", s.sent[s.joiner])
 	}
 	s.tick(int64(3*time.Second/2) + 1)
 	binds := 0
-	for _, m := range s.said[s.joiner] {
+	for _, m := range s.sent[s.joiner] {
 		if b, ok := m.(proto.Bind); ok && b.Nonce == 0 {
 			binds++
 		}
 	}
 	if binds != 1 || s.host.status == dead {
-		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.said[s.joiner], s.host.status)
+		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.sent[s.joiner], s.host.status)
 	}
 }
 
 // TestFatal: ERROR 1 and 4 end the game, other codes do not.
 func TestFatal(t *testing.T) {
 	for code := range proto.ErrorCode(8) {
-		s := newStage(t)
-		s.tell(s.host, proto.BindReceived{})
-		s.tell(s.host, proto.Error{Code: code})
+		s := newTestMatch(t)
+		s.deliver(s.host, proto.BindReceived{})
+		s.deliver(s.host, proto.Error{Code: code})
 		want := code == proto.ErrorTimeout || code == proto.ErrorNotFound
 		if got := s.host.status == dead; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
 			t.Errorf("ERROR %d: dead %v", code, got)
@@ -145,9 +145,9 @@ func TestFatal(t *testing.T) {
 // TestConversation: a joiner asks until it is accepted; a host speaks when it
 // has heard the joiner; both count what arrives once.
 func TestConversation(t *testing.T) {
-	s := newStage(t)
-	s.tell(s.host, proto.BindReceived{})
-	s.tell(s.joiner, proto.BindReceived{})
+	s := newTestMatch(t)
+	s.deliver(s.host, proto.BindReceived{})
+	s.deliver(s.joiner, proto.BindReceived{})
 	s.tick(0)
 	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
 		t.Error("the joiner does not ask")
@@ -156,14 +156,14 @@ func TestConversation(t *testing.T) {
 	if _, ok := s.last(s.joiner).(proto.ConnectRequest); !ok {
 		t.Error("the joiner does not ask again")
 	}
-	s.tell(s.joiner, proto.Accepted{From: s.host.id, To: s.joiner.id})
+	s.deliver(s.joiner, proto.Accepted{From: s.host.id, To: s.joiner.id})
 	s.tick(33e6)
-	if len(s.said[s.host]) > 0 {
-		t.Errorf("the host said %v before it heard anybody", s.said[s.host])
+	if len(s.sent[s.host]) > 0 {
+		t.Errorf("the host said %v before it received anything", s.sent[s.host])
 	}
 	m := s.last(s.joiner)
-	s.tell(s.host, m)
-	s.tell(s.host, m)
+	s.deliver(s.host, m)
+	s.deliver(s.host, m)
 	s.tick(33e6)
 	if _, ok := s.last(s.host).(proto.Relay); !ok {
 		t.Error("the host does not answer")
@@ -176,9 +176,9 @@ func TestConversation(t *testing.T) {
 // TestKeeping: PING after three seconds of own silence, the same BIND again
 // after nine of the relay's.
 func TestKeeping(t *testing.T) {
-	s := newStage(t)
+	s := newTestMatch(t)
 	s.tick(0)
-	s.tell(s.host, proto.BindReceived{})
+	s.deliver(s.host, proto.BindReceived{})
 	s.tick(pingPeriod + 1)
 	if _, ok := s.last(s.host).(proto.Ping); !ok {
 		t.Error("no PING")
@@ -192,24 +192,24 @@ func TestKeeping(t *testing.T) {
 
 // TestRoam: a roam is over when datagrams sent after it have arrived both ways.
 func TestRoam(t *testing.T) {
-	s := newStage(t)
+	s := newTestMatch(t)
 	s.f.cfg.RoamEvery = 1e9
 	for _, p := range []*player{s.host, s.joiner} {
-		s.tell(p, proto.BindReceived{})
-		p.knows = true
+		s.deliver(p, proto.BindReceived{})
+		p.maySend = true
 	}
 	s.tick(0)
-	old := map[*player]proto.Message{s.host: s.said[s.host][0], s.joiner: s.said[s.joiner][0]}
+	old := map[*player]proto.Message{s.host: s.sent[s.host][0], s.joiner: s.sent[s.joiner][0]}
 	s.now += 10e6
 	s.joiner.nextRoam = s.now
 	s.f.roam(s.joiner, s.now)
-	s.tell(s.host, old[s.joiner])
-	s.tell(s.joiner, old[s.host])
+	s.deliver(s.host, old[s.joiner])
+	s.deliver(s.joiner, old[s.host])
 	if s.joiner.port != 1 || len(s.f.roams) != 0 {
 		t.Fatalf("port %d, over %v, before the other one heard it", s.joiner.port, s.f.roams)
 	}
 	s.tick(33e6)
-	s.tell(s.host, s.last(s.joiner))
+	s.deliver(s.host, s.last(s.joiner))
 	if len(s.f.roams) != 1 || s.f.roams[0] != 33e6 || s.joiner.roamedAt != noRoam {
 		t.Errorf("over: %v", s.f.roams)
 	}

@@ -11,10 +11,10 @@ import (
 	"time"
 )
 
-// startWithin is how long a program may take to say that it is ready.
+// startWithin is the time limit until a program reports that it is ready.
 const startWithin = 20 * time.Second
 
-// ProcessConfig says how a program is started.
+// ProcessConfig says how to start a program.
 type ProcessConfig struct {
 	In   Namespace // where it runs
 	Path string    // of the program
@@ -143,7 +143,7 @@ func (p *Process) Kill() {
 	if p.cmd.Process == nil {
 		return
 	}
-	// A process that has ended already is as dead as wanted.
+	// The process may have ended already.
 	_ = p.cmd.Process.Kill()
 	<-p.ended
 }

@@ -104,12 +104,12 @@ func (p *Proxy) Remap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	for _, s := range p.sessions {
-		s.forget(&p.stats)
+		s.closePort(&p.stats)
 	}
 }
 
-// forget gives up the port towards the relay.
-func (s *session) forget(stats *ProxyStats) {
+// closePort closes the port towards the relay.
+func (s *session) closePort(stats *ProxyStats) {
 	if s.back != nil {
 		s.back.Close()
 		s.back = nil
@@ -165,7 +165,7 @@ func (p *Proxy) fromPlayer(from netip.AddrPort, pkt []byte) {
 		p.stats.Sessions++
 	}
 	if p.cfg.RemapEvery > 0 && s.mapped == p.cfg.RemapEvery {
-		s.forget(&p.stats)
+		s.closePort(&p.stats)
 	}
 	if s.back == nil && !p.open(s) {
 		return

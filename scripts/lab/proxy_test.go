@@ -20,10 +20,10 @@ import (
 // echo is a server that sends every datagram back and remembers the ports it
 // heard and the numbers in the order they came.
 type echo struct {
-	conn  *net.UDPConn
-	mu    sync.Mutex
-	ports map[uint16]bool
-	heard []uint32
+	conn     *net.UDPConn
+	mu       sync.Mutex
+	ports    map[uint16]bool
+	received []uint32
 }
 
 func newEcho(t *testing.T) *echo {
@@ -44,7 +44,7 @@ func newEcho(t *testing.T) *echo {
 			}
 			e.mu.Lock()
 			e.ports[from.Port()] = true
-			e.heard = append(e.heard, binary.BigEndian.Uint32(buf))
+			e.received = append(e.received, binary.BigEndian.Uint32(buf))
 			e.mu.Unlock()
 			conn.WriteToUDPAddrPort(buf[:n], from)
 		}
@@ -56,7 +56,7 @@ func newEcho(t *testing.T) *echo {
 func (e *echo) got() []uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
-	return slices.Clone(e.heard)
+	return slices.Clone(e.received)
 }
 
 // through sends n numbered datagrams through a proxy, one at a time, and
@@ -83,9 +83,9 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 	// The counts of the two ends are taken before those between them: what the
 	// proxy sent after that can only make the sums differ.
 	settled := func(sent int) bool {
-		came, heard := replies.Load(), uint64(len(e.got()))
+		came, received := replies.Load(), uint64(len(e.got()))
 		s := p.Stats()
-		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent)+heard && s.Sent == heard+came
+		return s.Sent == s.Received-s.Lost+s.Duplicated && s.Received == uint64(sent)+received && s.Sent == received+came
 	}
 	for i := range n {
 		between(i, p)
@@ -154,16 +154,16 @@ func TestProxyFaults(t *testing.T) {
 	for range 2 {
 		e := newEcho(t)
 		s := through(t, e, cfg, 1000, nothing)
-		heard := e.got()
-		if n := len(heard); n < 780 || n > 980 {
+		received := e.got()
+		if n := len(received); n < 780 || n > 980 {
 			t.Errorf("%d of 1,000 arrived", n)
 		}
 		if s.Lost < 130 || s.Lost > 270 || s.Duplicated < 40 || s.Duplicated > 130 {
 			t.Errorf("%+v", s)
 		}
 		swapped := 0
-		for i := 1; i < len(heard); i++ {
-			if heard[i] < heard[i-1] {
+		for i := 1; i < len(received); i++ {
+			if received[i] < received[i-1] {
 				swapped++
 			}
 		}

@@ -20,7 +20,7 @@ func TestRecover(t *testing.T) {
 	f, codes := l.fleet(l.players(n, 30))
 	l.alive(f, 10*time.Second)
 	captured := f.Captured()
-	heard := l.counter(l.net.Clients, StrangersRange())
+	received := l.counter(l.net.Clients, AttackerReplyRange())
 	before := f.Counts()
 
 	killed := time.Now()
@@ -46,7 +46,7 @@ func TestRecover(t *testing.T) {
 	}
 	l.replay(captured)
 	l.replay(f.Captured())
-	if h := heard.Heard(); h.Types[int(proto.TypeBindReceived)] != 0 {
+	if h := received.Received(); h.Types[int(proto.TypeBindReceived)] != 0 {
 		t.Errorf("%d replayed BINDs were accepted", h.Types[int(proto.TypeBindReceived)])
 	}
 	l.unharmed(f.Counts())
@@ -60,7 +60,7 @@ func (l *lab) replay(binds [][]byte) {
 	s := l.spoofer(l.net.Clients)
 	defer s.Close()
 	for i, b := range binds {
-		if err := s.Send(AppendIPv4UDP(nil, Stranger(l.rng), RelayAddr, b)); err != nil {
+		if err := s.Send(AppendIPv4UDP(nil, RandomSource(l.rng), RelayAddr, b)); err != nil {
 			l.Fatal(err)
 		}
 		if i%64 == 63 {

@@ -17,14 +17,14 @@ import (
 // now: the budget of ERRORs to one source prefix, and that of ERROR 3 which
 // names the one live allocation that is named.
 type victim struct {
-	heard             *Counter
+	received          *Counter
 	begin             time.Time
 	byPrefix, byNamed int // datagrams so far
 }
 
 func (l *lab) victim() *victim {
 	l.Helper()
-	return &victim{heard: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
+	return &victim{received: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
 }
 
 // count adds datagrams and returns all of their budget, and its limit.
@@ -103,7 +103,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 	l.Helper()
 	l.Run(c.name, func(t *testing.T) {
 		l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
-		before := v.heard.Heard().Datagrams
+		before := v.received.Received().Datagrams
 		packet := AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, 1024), RelayAddr, c.message)
 		o := l.flood(50_000, 400*time.Millisecond, func(n uint64) []byte {
 			SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
@@ -111,7 +111,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 		})
 		l.taken(l.net.Relay)
 		time.Sleep(200 * time.Millisecond)
-		h := v.heard.Heard()
+		h := v.received.Received()
 		got := h.Datagrams - before
 		all, limit := v.count(got, c.named)
 		t.Logf("%d forged, the victim got %d datagrams of at most %d bytes; %d of this budget, limit %d", o.Sent, got, h.Largest, all, limit)
@@ -124,8 +124,8 @@ func (l *lab) reflect(c reflection, v *victim) {
 		if !c.replies && got > 0 {
 			t.Errorf("it earns silence, not %v", h.Types)
 		}
-		if h.Strangers > 0 {
-			t.Errorf("%d datagrams from elsewhere than the relay's address", h.Strangers)
+		if h.Foreign > 0 {
+			t.Errorf("%d datagrams from elsewhere than the relay's address", h.Foreign)
 		}
 	})
 }
@@ -134,7 +134,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 // the relay and they cannot be set on each other.
 func TestLowPorts(t *testing.T) {
 	l := newLab(t, nil)
-	heard := l.counter(l.net.Victim, netip.Prefix{})
+	received := l.counter(l.net.Victim, netip.Prefix{})
 	s := l.spoofer(l.net.Clients)
 	for _, port := range []uint16{1, 7, 13, 17, 19, 53, 69, 123, 161, 389, 1023} {
 		for _, m := range Messages(l.rng) {
@@ -145,14 +145,14 @@ func TestLowPorts(t *testing.T) {
 	}
 	testkit.Eventually(t, "all are taken", func() bool { return l.metric(datagramsIn) >= 66 })
 	time.Sleep(100 * time.Millisecond)
-	if h := heard.Heard(); h.Datagrams != 0 {
+	if h := received.Received(); h.Datagrams != 0 {
 		t.Errorf("ports below 1024 were answered: %+v", h)
 	}
 	send := func(port uint16) { // The same from an honest port, or the silence would say nothing.
 		s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, proto.Ping{Number: 1}.Append(nil)))
 	}
 	send(1024)
-	testkit.Eventually(t, "a port from 1024 is answered", func() bool { return heard.Heard().Datagrams == 1 })
+	testkit.Eventually(t, "a port from 1024 is answered", func() bool { return received.Received().Datagrams == 1 })
 }
 
 // TestLoops is F5: one datagram from the relay's own address, or from another

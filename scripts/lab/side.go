@@ -26,7 +26,7 @@ type socket struct {
 	tx    *sock.SendBatch
 	arena []byte              // datagrams that tx has borrowed
 	to    []endpoint.Endpoint // the relay, by player: from the address of that one
-	who   []int32             // player by number of the local address; -1: nobody
+	who   []int32             // player by number of the local address; -1: none
 }
 
 // openSide opens ports for n players.
@@ -140,7 +140,7 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 		from, pkt, truncated := s.rx.At(i)
 		p := f.at(s, role, from.Local())
 		if p == nil || truncated || p.port != port || p.status == gone {
-			f.counts.Stray++ // For an address of nobody, or a port that was left.
+			f.counts.Stray++ // for an address without a player, or a former port
 			continue
 		}
 		p.take(f, now, pkt)

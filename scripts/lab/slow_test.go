@@ -22,8 +22,8 @@ const (
 	honestEvery = 20 * time.Millisecond
 )
 
-// firstStranger is the first address of StrangersRange.
-var firstStranger = netip.AddrFrom4([4]byte{198, 18, 128, 1})
+// firstAttacker is the first address of AttackerReplyRange.
+var firstAttacker = netip.AddrFrom4([4]byte{198, 18, 128, 1})
 
 // TestSlowCallers is F26 and H3: thousands of callers from many addresses send
 // a byte a second, and whoever has something to say is served.
@@ -36,7 +36,7 @@ func TestSlowCallers(t *testing.T) {
 		t.Fatalf("%d of %d callers were not served before the attack", failed, len(calm)+failed)
 	}
 	before := f.Settle()
-	slow := NewSlowCallers(l.net.Clients, RelayAddr, firstStranger, *slowCallers, slowEach)
+	slow := NewSlowCallers(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
 	l.background(slow.Run)
 	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Cut() >= *slowCallers })
 	took, failed := l.honest(*slowDuration)
@@ -73,7 +73,7 @@ func (l *lab) honest(d time.Duration) (took []time.Duration, failed int) {
 		} else {
 			failed++
 		}
-		if from = from.Next(); !from.Less(firstStranger) {
+		if from = from.Next(); !from.Less(firstAttacker) {
 			from = FirstClient
 		}
 	}

@@ -17,7 +17,7 @@ const (
 	stallFrom = 40 * time.Millisecond
 )
 
-// Stalls knows when a processor of this machine was taken away, by its
+// Stalls records when the hypervisor took a processor of this machine, by its
 // hypervisor or by others: one goroutine for each sleeps there and sees how late
 // it wakes up. Its methods may be called while Run runs.
 type Stalls struct {
@@ -27,13 +27,13 @@ type Stalls struct {
 	total time.Duration
 }
 
-// NewStalls returns one that knows of nothing before Run.
+// NewStalls returns a Stalls that records from Run on.
 func NewStalls() *Stalls { return &Stalls{} }
 
 // Run watches until ctx ends.
 func (s *Stalls) Run(ctx context.Context) {
 	var set unix.CPUSet
-	// Without a list nobody watches, and nothing is excused.
+	// Without a list there is no record, and no failure is excused.
 	_ = unix.SchedGetaffinity(0, &set)
 	// A watcher that waits for its turn in this process would be late for nothing.
 	procs := runtime.GOMAXPROCS(0)

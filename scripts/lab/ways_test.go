@@ -31,19 +31,19 @@ var (
 var ways = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
 
 // visit is a match of a host and a player.
-type visit struct{ host, player *Visitor }
+type visit struct{ host, player *GameClient }
 
-func (v visit) both() []*Visitor { return []*Visitor{v.host, v.player} }
+func (v visit) both() []*GameClient { return []*GameClient{v.host, v.player} }
 
 // visits begins matches by all ways and waits until all of them play.
 func (l *lab) visits(each int) []visit {
 	l.Helper()
-	return l.visitBy(slices.Repeat(ways, each), VisitorConfig{Rate: 30})
+	return l.visitBy(slices.Repeat(ways, each), GameClientConfig{Rate: 30})
 }
 
-// visitBy begins a match by each of those ways, of visitors like the given one,
+// visitBy begins a match by each of those ways, of clients like the given one,
 // and waits until all of them play.
-func (l *lab) visitBy(ways [][2]string, like VisitorConfig) (all []visit) {
+func (l *lab) visitBy(ways [][2]string, like GameClientConfig) (all []visit) {
 	l.Helper()
 	calls := l.relay.API(l.net.Clients, 0)
 	hostAt, playerAt := FirstPeer, FirstClient
@@ -62,9 +62,9 @@ func (l *lab) visitBy(ways [][2]string, like VisitorConfig) (all []visit) {
 		}
 		cfg := like
 		cfg.Way, cfg.From, cfg.Local, cfg.Relay, cfg.Player, cfg.Peer = way[0], l.net.Peers, hostAt, RelayAddr, host, idOf(player)
-		v := visit{host: NewVisitor(cfg)}
+		v := visit{host: NewGameClient(cfg)}
 		cfg.Way, cfg.From, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
-		v.player = NewVisitor(cfg)
+		v.player = NewGameClient(cfg)
 		for _, x := range v.both() {
 			l.background(x.Run)
 		}
@@ -97,7 +97,7 @@ func (l *lab) playing(all []visit, within time.Duration) {
 
 // settle stops all games until nothing is under way or half a second has passed,
 // and returns the sums by way.
-func settle(all []visit) map[string]VisitorCounts {
+func settle(all []visit) map[string]GameClientCounts {
 	stop := func(on bool) {
 		for _, v := range all {
 			v.host.Pause(on)
@@ -122,8 +122,8 @@ func settle(all []visit) map[string]VisitorCounts {
 }
 
 // summed adds up what the matches of each pair of ways have sent and received.
-func summed(all []visit) map[string]VisitorCounts {
-	sums := map[string]VisitorCounts{}
+func summed(all []visit) map[string]GameClientCounts {
+	sums := map[string]GameClientCounts{}
 	for _, v := range all {
 		name := v.host.cfg.Way + "-" + v.player.cfg.Way
 		s := sums[name]
@@ -142,7 +142,7 @@ func summed(all []visit) map[string]VisitorCounts {
 
 // suffered holds honest flows to the goal: 0.1 % in the long form, and in the
 // quick one that nobody was thrown out.
-func (l *lab) suffered(before, after map[string]VisitorCounts) {
+func (l *lab) suffered(before, after map[string]GameClientCounts) {
 	l.Helper()
 	for name, c := range after {
 		b := before[name]
@@ -191,8 +191,8 @@ func TestFloodHandshakes(t *testing.T) {
 	}
 	hello := func() []byte { return ClientHello(Random(l.rng), nil) }
 	captured := func() []byte { return wire[l.rng.IntN(len(wire))] }
-	stranger := func() netip.AddrPort { return Stranger(l.rng) }
-	heard := l.counter(l.net.Clients, StrangersRange())
+	stranger := func() netip.AddrPort { return RandomSource(l.rng) }
+	received := l.counter(l.net.Clients, AttackerReplyRange())
 	l.flood(50_000, 300*time.Millisecond, l.pool(hello)) // what is made once is made now
 	for _, c := range []struct {
 		name string
@@ -200,7 +200,7 @@ func TestFloodHandshakes(t *testing.T) {
 	}{
 		{"hellos of strangers", l.pool(hello)},
 		{"one stranger's hellos", func() func(uint64) []byte {
-			from := Stranger(l.rng)
+			from := RandomSource(l.rng)
 			return forged(func() netip.AddrPort { return from }, hello)
 		}()},
 		{"a replayed handshake, from strangers", l.pool(captured)},
@@ -211,10 +211,10 @@ func TestFloodHandshakes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
-			before, rss, answers := settle(all), l.rss(), heard.Heard()
+			before, rss, answers := settle(all), l.rss(), received.Received()
 			o := l.flood(50_000, *floodDuration/2, c.next)
 			time.Sleep(100 * time.Millisecond)
-			h := heard.Heard()
+			h := received.Received()
 			t.Logf("strangers got %d datagrams, %d bytes; %.0f half open, %.0f established ever, RSS %+d KiB",
 				h.Datagrams-answers.Datagrams, h.Bytes-answers.Bytes, l.metric("ferry_dtls_half_open"),
 				l.metric(`ferry_dtls_events_total{event="established"}`), (l.rss()-rss)>>10)

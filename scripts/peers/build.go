@@ -53,7 +53,7 @@ func (r requirement) install(ctx context.Context, allowed bool) error {
 		return err
 	}
 	if _, err := os.Stat("/run/systemd/system"); err == nil && r.program == "turnserver" {
-		// The package starts a server on public addresses, which nobody asked for.
+		// The package starts a server on public addresses, without a need.
 		if err := command(ctx, "/", "systemctl", "disable", "--now", "coturn"); err != nil {
 			return err
 		}

@@ -23,7 +23,7 @@ import (
 	"strconv"
 	"syscall"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
@@ -108,7 +108,7 @@ func null(ctx context.Context, args []string) error {
 	if err != nil {
 		return err
 	}
-	relay, err := bench.NewNullRelay(bench.NullConfig{Addr: addr, Star: slices.Contains(args, "--star")})
+	relay, err := benchrig.NewNullRelay(benchrig.NullConfig{Addr: addr, Star: slices.Contains(args, "--star")})
 	if err != nil {
 		return err
 	}

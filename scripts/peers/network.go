@@ -22,7 +22,7 @@ const (
 )
 
 // ownProcessors is true of both kinds of veth.
-const ownProcessors = "each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is charged to nobody."
+const ownProcessors = "each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is not charged to any process."
 
 // networks say what is particular about each, for readers of the table.
 var networks = map[string]string{

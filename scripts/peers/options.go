@@ -51,7 +51,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.network, "network", netLoopback, "loopback, or two network namespaces of which each receives on its own processor (root): veth, or veth-cut, where merged messages are cut before they cross")
-	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: peers tells itself so")
+	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
 	f.BoolVar(&o.install, "install", true, "as root, install with apt-get what is missing")
 	f.BoolVar(&o.pinned, "pinned", false, "everything is built and this process is on its processor: peers starts itself so")
 	if err := f.Parse(args); err != nil {
@@ -105,7 +105,7 @@ func (o *options) check(extra int) (err error) {
 	return nil
 }
 
-// typed is the command line as somebody typed it, without what peers tells itself.
+// typed returns the command line of the user, without the flags that peers adds.
 func (o *options) typed() []string {
 	return slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool {
 		return arg == "--pinned" || arg == "--relay-namespace="+o.relaySpace

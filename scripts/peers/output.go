@@ -40,7 +40,7 @@ type document struct {
 	Runs      string `json:"-"` // the page with plots, "" if there is none
 }
 
-// about says what a peer is.
+// about describes a peer.
 type about struct {
 	Name  string `json:"name"`
 	Title string `json:"title"`
@@ -50,7 +50,7 @@ type about struct {
 func (s *session) document() document {
 	d := document{
 		Written: time.Now().UTC().Truncate(time.Second), Command: s.o.typed(), Commit: s.commit,
-		Machine: bench.ThisMachine(), Rounds: s.o.rounds,
+		Machine: s.samples[0].Result.Machine, Rounds: s.o.rounds,
 		Ratios: s.ratios(), Goals: s.outcomes(), GoalTable: s.goalTable(), Medians: s.absolute(),
 		Network: s.o.network, Incomparable: append(slices.Clone(incomparable), networks[s.o.network]), Faults: s.faults, Samples: s.samples,
 	}

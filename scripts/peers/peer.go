@@ -8,13 +8,13 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 	"github.com/ferryrelay/ferry/scripts/peers/secure"
 	"github.com/ferryrelay/ferry/scripts/peers/turn"
 )
 
-// errEnded says that a relay's process has ended by itself.
+// errEnded is the error of a relay whose process has ended by itself.
 var errEnded = errors.New("the process has ended")
 
 // Credentials of the TURN servers, which live as long as a run.
@@ -87,7 +87,7 @@ func swapDialect(ctx context.Context, s *server, label string) (*server, error) 
 		s.stop()
 		return nil, fmt.Errorf("%s: %w", label, err)
 	}
-	s.dialect = bench.Swap{Relay: addr, Label: label}
+	s.dialect = benchrig.Swap{Relay: addr, Label: label}
 	return s, nil
 }
 
@@ -118,19 +118,19 @@ func startSwap(flags ...string) func(context.Context, options, bool) (*server, e
 }
 
 func startFerry(delay time.Duration) func(context.Context, options, bool) (*server, error) {
-	return runFerry(delay, bench.FerryConfig{})
+	return runFerry(delay, benchrig.FerryConfig{})
 }
 
 // startFerryDTLS is startFerry, but all datagrams travel in DTLS.
 func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
-	return runFerry(0, bench.FerryConfig{
-		Secure: func(ctx context.Context, r *bench.Rig, ep int, t client.Ticket, others bench.Handler) error {
+	return runFerry(0, benchrig.FerryConfig{
+		Secure: func(ctx context.Context, r *benchrig.Rig, ep int, t client.Ticket, others benchrig.Handler) error {
 			return secure.Handshake(ctx, r, ep, t.Server, secure.PSK(t.ID[:], t.Key[:]), others)
 		},
 	})(ctx, o, star)
 }
 
-func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, options, bool) (*server, error) {
+func runFerry(delay time.Duration, cfg benchrig.FerryConfig) func(context.Context, options, bool) (*server, error) {
 	return func(ctx context.Context, o options, _ bool) (*server, error) {
 		local := o.net().listen()
 		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
@@ -153,7 +153,7 @@ func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, 
 			return ok
 		})
 		if err == nil {
-			s.dialect, err = bench.NewFerry(cfg)
+			s.dialect, err = benchrig.NewFerry(cfg)
 		}
 		if err != nil {
 			s.stop()
@@ -163,7 +163,7 @@ func runFerry(delay time.Duration, cfg bench.FerryConfig) func(context.Context, 
 	}
 }
 
-// startCoturn starts it as performance.md, 6.2 says. Permissions live longer
+// startCoturn starts it with a configuration for many clients. Permissions live longer
 // than 5 minutes, so that they need not be refreshed in a run.
 func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	port, err := freePort()
@@ -214,7 +214,7 @@ func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 	}
 	err = s.until(ctx, func() error { return turn.Probe(o.net().at(plain), 200*time.Millisecond) })
 	cfg := turn.Config{Server: o.net().at(port)}
-	cfg.Secure = func(ctx context.Context, r *bench.Rig, ep int, others bench.Handler) error {
+	cfg.Secure = func(ctx context.Context, r *benchrig.Rig, ep int, others benchrig.Handler) error {
 		return secure.Handshake(ctx, r, ep, cfg.Server, secure.AnyCertificate(), others)
 	}
 	return turnDialect(s, cfg, "coturn, DTLS", err)

@@ -92,7 +92,7 @@ func faultsError(faults []string) error {
 }
 
 // scenario keeps all relays running and takes turns. The idle ones wait in the
-// kernel; what they still use counts for nobody, since CPU time is that of a process.
+// kernel; what they still use does not count, since CPU time is per process.
 func (s *session) scenario(ctx context.Context, sc scenario) error {
 	players := sc.players(s.o)
 	servers := map[string]*server{}
@@ -119,7 +119,7 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 
 // turn is one run of one peer, repeated while something else than the relay
 // spoils it. Only the end of ctx is an error: a run that fails is noted, and its
-// relay started anew.
+// relay started again.
 func (s *session) turn(ctx context.Context, sc scenario, p peer, servers map[string]*server, round int, st step) error {
 	one := sample{Scenario: sc.name, Peer: p.name, Round: round, Step: st.kind, Rate: st.rate}
 	for again := true; again; {

@@ -18,7 +18,7 @@ type scenario struct {
 	max       bool      // look for the highest rate without loss
 	closed    bool      // a closed loop too: both sides as busy as they can be
 	rates     []float64 // nil: those of the command line
-	variants  []string  // nobody but ferry, the C loop and these
+	variants  []string  // only ferry, the C loop and these
 	secure    bool      // ferry and coturn over DTLS, and ferry over plain UDP
 }
 
@@ -166,7 +166,7 @@ func noneIfZero(d time.Duration) time.Duration {
 // searchRuns is about how many runs a search for the highest rate takes.
 const searchRuns = 13
 
-// estimate says about how long everything will take.
+// estimate returns about how long all runs take.
 func estimate(o options) (total time.Duration) {
 	const around = 700 * time.Millisecond // set-up and drain
 	for _, s := range chosen(o) {

@@ -16,7 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -28,7 +28,7 @@ const (
 
 // server is a relay that runs as a process of its own.
 type server struct {
-	dialect bench.Dialect
+	dialect benchrig.Dialect
 
 	cmd    *exec.Cmd
 	lines  chan string   // what it prints
@@ -60,7 +60,7 @@ func (t *tail) String() string {
 
 // start runs a program on the relays' processor and network. The kernel kills it when the calling
 // thread ends, however that comes. It gets none of this process's environment
-// but the path, so that no setting of the Go runtime favours anybody.
+// but the path, so that settings of the Go runtime favour no relay.
 func start(o options, dir string, argv ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -85,7 +85,7 @@ func start(o options, dir string, argv ...string) (*server, error) {
 }
 
 // follow hands over what the process prints, and then waits for its end. What
-// nobody reads is dropped.
+// without a reader is dropped.
 func (s *server) follow(out io.Reader) {
 	in := bufio.NewScanner(out)
 	for in.Scan() {

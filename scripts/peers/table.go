@@ -95,7 +95,7 @@ func (s *session) cell(r row, ours, base string) string {
 	return ratioText(c.Ratio)
 }
 
-// leftOut says of each peer how many runs do not count, and why the first.
+// leftOut returns for each peer how many runs do not count, and the reason of the first.
 func (s *session) leftOut(sc scenario) (list []string) {
 	for _, name := range s.took(sc) {
 		all, bad, why := 0, 0, ""

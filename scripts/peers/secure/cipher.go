@@ -12,7 +12,7 @@ import (
 	"github.com/pion/dtls/v3"
 	"github.com/pion/dtls/v3/pkg/crypto/prf"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // Sizes of a record with AES-128-GCM (RFC 6347 4.1, RFC 5288 3).
@@ -31,7 +31,7 @@ const (
 )
 
 // Cipher makes and opens the records of a session in which we are the client. It
-// does not look for replays: whoever measures sends each datagram once.
+// does not look for replays: the generator sends each datagram once.
 type Cipher struct {
 	in, out half
 	seq     uint64
@@ -45,9 +45,9 @@ type half struct {
 	salt [saltLen]byte
 }
 
-var _ bench.Cipher = (*Cipher)(nil)
+var _ benchrig.Cipher = (*Cipher)(nil)
 
-// exported is what pion tells of a session (State.MarshalBinary); the names are
+// exported is the state of a session in pion (State.MarshalBinary); the names are
 // pion's.
 type exported struct {
 	LocalRandom, RemoteRandom [32]byte

@@ -12,7 +12,7 @@ import (
 	"github.com/pion/dtls/v3"
 	dtlsnet "github.com/pion/dtls/v3/pkg/net"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -40,7 +40,7 @@ func AnyCertificate() []dtls.ClientOption {
 
 // Handshake makes a session of an endpoint with a server, and sets the endpoint's
 // Cipher. What comes to other endpoints meanwhile goes to others.
-func Handshake(ctx context.Context, r *bench.Rig, ep int, server netip.AddrPort, opts []dtls.ClientOption, others bench.Handler) error {
+func Handshake(ctx context.Context, r *benchrig.Rig, ep int, server netip.AddrPort, opts []dtls.ClientOption, others benchrig.Handler) error {
 	ctx, cancel := context.WithTimeout(ctx, within)
 	defer cancel()
 	near, far := net.Pipe()
@@ -62,7 +62,7 @@ func Handshake(ctx context.Context, r *bench.Rig, ep int, server netip.AddrPort,
 			c, err = fromState(&state)
 		}
 	}
-	b.close() // Before pion, whose farewell must not get out.
+	b.close() // before pion, whose close_notify must not be sent
 	_ = conn.Close()
 	if err != nil {
 		return fmt.Errorf("secure: handshake of %v with %v: %w", r.Endpoints[ep].Addr, server, err)
@@ -113,7 +113,7 @@ func newBridge(conn net.Conn) *bridge {
 }
 
 // carry moves datagrams until the handshake is done.
-func (b *bridge) carry(ctx context.Context, r *bench.Rig, ep int, server netip.AddrPort, done <-chan error, others bench.Handler) error {
+func (b *bridge) carry(ctx context.Context, r *benchrig.Rig, ep int, server netip.AddrPort, done <-chan error, others benchrig.Handler) error {
 	over := false
 	idle := func(time.Time) error {
 		for {
@@ -137,7 +137,7 @@ func (b *bridge) carry(ctx context.Context, r *bench.Rig, ep int, server netip.A
 		case from == server:
 			select {
 			case b.down <- append([]byte(nil), pkt...):
-			default: // As lost on the way: pion asks again.
+			default: // as if lost: pion repeats it
 			}
 		}
 	})

@@ -12,9 +12,10 @@ import (
 	"github.com/pion/dtls/v3"
 
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
-// echo serves one client of pion's server at a time and sends back what it says.
+// echo serves one client of pion's server at a time and sends back its datagrams.
 func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
 	t.Helper()
 	l, err := dtls.ListenWithOptions("udp4", &net.UDPAddr{IP: net.IPv4(127, 0, 0, 1)}, opts...)
@@ -44,18 +45,18 @@ func echo(t *testing.T, opts ...dtls.ServerOption) netip.AddrPort {
 	return l.Addr().(*net.UDPAddr).AddrPort()
 }
 
-// errUsed says that the rig was used and is not wanted any more.
+// errUsed is the error of a rig whose test is over.
 var errUsed = errors.New("used")
 
 // plan is a dialect that only wants its rig.
 type plan struct {
-	use func(ctx context.Context, r *bench.Rig)
+	use func(ctx context.Context, r *benchrig.Rig)
 }
 
 func (plan) Name() string { return "plan" }
 
-func (p plan) Open(ctx context.Context, pl bench.Plan) (*bench.Rig, error) {
-	r, err := bench.NewRig(pl)
+func (p plan) Open(ctx context.Context, pl benchrig.Plan) (*benchrig.Rig, error) {
+	r, err := benchrig.NewRig(pl)
 	if err != nil {
 		return nil, err
 	}
@@ -69,9 +70,9 @@ func TestHandshake(t *testing.T) {
 	key, id := bytes.Repeat([]byte{7}, 64), []byte("0123456789abcdef")
 	server := echo(t, dtls.WithPSK(func([]byte) ([]byte, error) { return key, nil }),
 		dtls.WithCipherSuites(dtls.TLS_PSK_WITH_AES_128_GCM_SHA256))
-	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *bench.Rig) {
-		nobody := func(int, netip.AddrPort, []byte) {}
-		if err := Handshake(ctx, r, 0, server, PSK(id, key), nobody); err != nil {
+	_, err := bench.Run(t.Context(), bench.Config{Matches: 1, Rate: 1, Duration: 100 * time.Millisecond}, plan{func(ctx context.Context, r *benchrig.Rig) {
+		ignore := func(int, netip.AddrPort, []byte) {}
+		if err := Handshake(ctx, r, 0, server, PSK(id, key), ignore); err != nil {
 			t.Error(err)
 			return
 		}
@@ -90,7 +91,7 @@ func TestHandshake(t *testing.T) {
 		}
 		limited, cancel := context.WithTimeout(ctx, time.Second)
 		defer cancel()
-		if err := Handshake(limited, r, 1, server, PSK(id, id), nobody); err == nil || r.Endpoints[1].Cipher != nil {
+		if err := Handshake(limited, r, 1, server, PSK(id, id), ignore); err == nil || r.Endpoints[1].Cipher != nil {
 			t.Errorf("a wrong key made a session: %v", err)
 		}
 	}})

@@ -8,7 +8,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 // Lifetime is how long allocations and channels live: they are not refreshed,
@@ -24,19 +24,19 @@ const (
 	prefixLen = 4
 )
 
-// Config says which server to speak to.
+// Config names the server.
 type Config struct {
 	// Server is its UDP address, IPv4.
 	Server netip.AddrPort
 	// Username and Password are its long-term credentials.
 	Username, Password string
-	// Secure makes the way of an endpoint to the server an encrypted one and sets
-	// its Cipher, before its first request. What arrives for other endpoints
-	// meanwhile goes to others. Nil: plain UDP.
-	Secure func(ctx context.Context, r *bench.Rig, ep int, others bench.Handler) error
+	// Secure performs the encryption handshake of endpoint ep before its first request
+	// and sets its Cipher. It passes datagrams of other endpoints to others. Nil:
+	// plain UDP.
+	Secure func(ctx context.Context, r *benchrig.Rig, ep int, others benchrig.Handler) error
 }
 
-// Dialect is TURN over UDP. It implements [bench.Dialect].
+// Dialect is TURN over UDP. It implements [benchrig.Dialect].
 type Dialect struct{ cfg Config }
 
 // New returns a Dialect.
@@ -52,8 +52,8 @@ func (d *Dialect) Name() string { return "turn" }
 // nothing in front and arrive at the player with that header. A socket of the
 // generator has players and hosts on it and expects the payload at one offset,
 // so what a player sends carries 4 bytes of padding that reach its host.
-func (d *Dialect) Open(ctx context.Context, p bench.Plan) (*bench.Rig, error) {
-	r, err := bench.NewRig(p)
+func (d *Dialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
+	r, err := benchrig.NewRig(p)
 	if err != nil {
 		return nil, err
 	}
@@ -72,12 +72,12 @@ func (d *Dialect) Open(ctx context.Context, p bench.Plan) (*bench.Rig, error) {
 	return r, nil
 }
 
-func (d *Dialect) flows(p *bench.Plan, s *setup) []bench.Flow {
+func (d *Dialect) flows(p *benchrig.Plan, s *setup) []benchrig.Flow {
 	up := channelHeader(p.Payload + prefixLen)
 	up = append(up, make([]byte, prefixLen)...)
-	flows := make([]bench.Flow, len(p.Flows))
+	flows := make([]benchrig.Flow, len(p.Flows))
 	for i, l := range p.Flows {
-		flows[i] = bench.Flow{From: l.From, To: l.To, Dst: d.cfg.Server, Prefix: up}
+		flows[i] = benchrig.Flow{From: l.From, To: l.To, Dst: d.cfg.Server, Prefix: up}
 		if l.From == p.Host(l.From) {
 			flows[i].Dst, flows[i].Prefix = s.clients[l.To].relayed, nil
 		}

@@ -9,7 +9,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/benchrig"
 )
 
 const (
@@ -17,8 +17,8 @@ const (
 	retryAfter = 500 * time.Millisecond
 	// sweepEvery is the time between looks for unanswered requests.
 	sweepEvery = 100 * time.Millisecond
-	// patience is how long set-up goes on without any progress.
-	patience = 10 * time.Second
+	// stallTimeout is the time without progress after which set-up fails.
+	stallTimeout = 10 * time.Second
 	// maxUnderWay bounds requests without an answer, so that set-up does not
 	// overflow the server's socket buffer.
 	maxUnderWay = 32
@@ -31,7 +31,7 @@ type client struct {
 	method     uint16 // of the request under way; 0: not begun
 	id         transaction
 	request    []byte
-	said       time.Time
+	lastSent   time.Time
 	challenges int
 	ready      bool
 
@@ -43,8 +43,8 @@ type client struct {
 // Open owns it, then that which closes the rig.
 type setup struct {
 	cfg     Config
-	plan    *bench.Plan
-	rig     *bench.Rig
+	plan    *benchrig.Plan
+	rig     *benchrig.Rig
 	clients []client // by endpoint; those of hosts stay unused
 	realm   string
 	key     []byte
@@ -54,10 +54,10 @@ type setup struct {
 	missing  int // players that are not ready
 	progress time.Time
 	swept    time.Time
-	err      error // what a server's answer said against going on
+	err      error // the reason of a server's refusal
 }
 
-func newSetup(cfg Config, p *bench.Plan, r *bench.Rig) *setup {
+func newSetup(cfg Config, p *benchrig.Plan, r *benchrig.Rig) *setup {
 	now := time.Now()
 	return &setup{
 		cfg: cfg, plan: p, rig: r, clients: make([]client, p.Len()),
@@ -76,8 +76,8 @@ func (s *setup) idle(ctx context.Context, now time.Time) error {
 	if s.err != nil {
 		return s.err
 	}
-	if now.Sub(s.progress) > patience {
-		return fmt.Errorf("turn: no answer from %v for %v, %d clients are not ready", s.cfg.Server, patience, s.missing)
+	if now.Sub(s.progress) > stallTimeout {
+		return fmt.Errorf("turn: no answer from %v for %v, %d clients are not ready", s.cfg.Server, stallTimeout, s.missing)
 	}
 	for ; s.underWay < maxUnderWay && s.next < len(s.clients); s.next++ {
 		if s.plan.Host(s.next) == s.next {
@@ -105,10 +105,10 @@ func (s *setup) idle(ctx context.Context, now time.Time) error {
 func (s *setup) repeat(now time.Time) error {
 	for ep := range s.clients[:s.next] {
 		c := &s.clients[ep]
-		if c.method == 0 || c.ready || now.Sub(c.said) < retryAfter {
+		if c.method == 0 || c.ready || now.Sub(c.lastSent) < retryAfter {
 			continue
 		}
-		c.said = now
+		c.lastSent = now
 		if err := s.rig.SendTo(ep, s.cfg.Server, c.request); err != nil {
 			return err
 		}
@@ -119,7 +119,7 @@ func (s *setup) repeat(now time.Time) error {
 // ask sends a new request of client ep.
 func (s *setup) ask(ep int, method uint16) error {
 	c := &s.clients[ep]
-	c.method, c.id, c.said = method, newTransaction(), time.Now()
+	c.method, c.id, c.lastSent = method, newTransaction(), time.Now()
 	b := appendHeader(nil, method, c.id)
 	switch method {
 	case typeAllocate:

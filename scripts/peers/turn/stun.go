@@ -45,10 +45,10 @@ const (
 	protocolUDP  = 17
 )
 
-// transaction tells the answers to requests apart.
+// transaction identifies the request of an answer.
 type transaction [12]byte
 
-// errSTUN says that a datagram is no STUN message, or a broken one.
+// errSTUN is the error of a datagram that is no valid STUN message.
 var errSTUN = errors.New("turn: no STUN message")
 
 // appendHeader begins a message; seal or finish ends it.
@@ -96,7 +96,7 @@ func longTermKey(user, realm, password string) []byte {
 	return sum[:]
 }
 
-// reply is what a message says, as far as it concerns us.
+// reply has the attributes of a message that the dialect needs.
 type reply struct {
 	typ     uint16
 	id      transaction

@@ -15,22 +15,22 @@ import (
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// door is the API as a backend calls it through a load balancer: the nodes in
+// balancer is the API as a backend calls it through a load balancer: the nodes in
 // turn, without those that take no connection, and the next one once where a
 // call fails by the server's fault. Any goroutine may call it.
-type door struct {
-	nodes   []*api.Client
-	once    bool // a call that failed is not tried again; fixed before the first
-	stalls  *lab.Stalls
-	excused atomic.Uint64 // calls that failed on a machine that stood still
-	calls   atomic.Uint64
-	retried atomic.Uint64
+type balancer struct {
+	nodes        []*api.Client
+	once         bool // a call that failed is not tried again; fixed before the first
+	stalls       *lab.Stalls
+	stallRetries atomic.Uint64 // calls that failed on a machine that stood still
+	calls        atomic.Uint64
+	retried      atomic.Uint64
 }
 
 // newDoor returns the API nodes as they are reached from a namespace, with so
 // many connections to each.
-func newDoor(from lab.Namespace, conns int, stalls *lab.Stalls) *door {
-	d := &door{stalls: stalls}
+func newBalancer(from lab.Namespace, conns int, stalls *lab.Stalls) *balancer {
+	d := &balancer{stalls: stalls}
 	for i := range apiCount {
 		d.nodes = append(d.nodes, &api.Client{BaseURL: "http://" + apiAddr(i) + ":7777", Token: token, HTTP: &http.Client{
 			Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: conns},
@@ -41,7 +41,7 @@ func newDoor(from lab.Namespace, conns int, stalls *lab.Stalls) *door {
 }
 
 // close ends the connections that wait for calls.
-func (d *door) close() {
+func (d *balancer) close() {
 	for _, c := range d.nodes {
 		c.HTTP.CloseIdleConnections()
 	}
@@ -60,21 +60,21 @@ const healing = time.Second
 
 // do makes a call. In the quick form one that failed while a processor stood
 // still, or right after that, is made again: the store may have been on it, and
-// nobody can answer for that.
-func (d *door) do(call func(c *api.Client) error) error {
-	for deadline := time.Now().Add(patience); ; time.Sleep(pollEvery) {
+// no server can prevent that.
+func (d *balancer) do(call func(c *api.Client) error) error {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollEvery) {
 		begin := time.Now()
 		err := d.try(call)
 		if !fault(err) || d.once || *long || !d.stalls.Since(begin.Add(-healing)) || time.Now().After(deadline) {
 			return err
 		}
-		d.excused.Add(1)
+		d.stallRetries.Add(1)
 	}
 }
 
 // try calls a node, and the next one once. A node that takes no connection was not
 // called.
-func (d *door) try(call func(c *api.Client) error) error {
+func (d *balancer) try(call func(c *api.Client) error) error {
 	n := d.calls.Add(1)
 	var err error
 	for i, tries := uint64(0), 0; i < 2*apiCount && tries < 2; i++ {
@@ -92,25 +92,25 @@ func (d *door) try(call func(c *api.Client) error) error {
 }
 
 // Allocate is api.Client's.
-func (d *door) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
+func (d *balancer) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
 	err = d.do(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
 	return a, err
 }
 
 // JoinCode is api.Client's.
-func (d *door) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
+func (d *balancer) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
 	err = d.do(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
 	return code, err
 }
 
 // Join is api.Client's.
-func (d *door) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
+func (d *balancer) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
 	err = d.do(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
 	return a, err
 }
 
 // look asks for a page that is not there.
-func (d *door) look() error {
+func (d *balancer) look() error {
 	c := d.nodes[d.calls.Add(1)%apiCount]
 	resp, err := c.HTTP.Get(c.BaseURL + "/nothing")
 	if err != nil {

@@ -13,19 +13,19 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Times of a [Visitor].
+// Times of a [GameClient].
 const (
-	// visitorPing is the time between PINGs, as Netcode for GameObjects has it.
-	visitorPing = 500 * time.Millisecond
-	// visitorRetry is the time between BINDs and between CONNECT_REQUESTs.
-	visitorRetry = time.Second
-	// visitorDeaf is how long the relay may be silent before a visitor looks
+	// gameClientPing is the time between PINGs, as Netcode for GameObjects has it.
+	gameClientPing = 500 * time.Millisecond
+	// gameClientRetry is the time between BINDs and between CONNECT_REQUESTs.
+	gameClientRetry = time.Second
+	// gameClientSilence is how long the relay may be silent before a client looks
 	// for it anew: UTP's limit before it makes a new session of DTLS.
-	visitorDeaf = 2 * time.Second
+	gameClientSilence = 2 * time.Second
 )
 
-// VisitorConfig says who comes, and how.
-type VisitorConfig struct {
+// GameClientConfig configures a GameClient.
+type GameClientConfig struct {
 	Way    string // "udp", "dtls" or "ws"
 	From   Namespace
 	Local  netip.Addr // its own address
@@ -33,26 +33,26 @@ type VisitorConfig struct {
 	Player api.Allocation
 	Peer   proto.AllocationID // whom it plays with
 	Rate   int                // datagrams a second
-	// Stays keeps the visitor on its first connection for good, as Unity's client
+	// Stays keeps the client on its first connection for good, as Unity's client
 	// before 2.7 does over DTLS: after three silent PING periods it sends BIND.
 	Stays bool
 	UTP1  bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
 }
 
-// Visitor is one player on a connection of its own, by any way in. Like the
+// GameClient is one player on a connection of its own, by any way in. Like the
 // project's own client, and unlike Unity's in two points, it makes a new
 // connection when the relay was silent for 2 s: over DTLS a new handshake from the
 // same port, which Unity's client begins beside the old session; over WebSocket a
 // new one, where Unity's client gives the game up. It then says PING, and BIND
 // with the next nonce when that earns ERROR 3. Its methods may be called by any
 // goroutine while Run runs.
-type Visitor struct {
-	cfg VisitorConfig
+type GameClient struct {
+	cfg GameClientConfig
 
 	mu     sync.Mutex // guards what follows
 	at     netip.AddrPort
-	state  visitorState
-	counts VisitorCounts
+	state  gameClientState
+	counts GameClientCounts
 	in     flow
 	paused bool
 	mark   uint64    // how often it was marked
@@ -61,36 +61,36 @@ type Visitor struct {
 	wire   [][]byte  // the first datagrams that it sent over DTLS
 }
 
-// visitorState is what a visitor knows.
-type visitorState struct {
+// gameClientState is the state of a client's game.
+type gameClientState struct {
 	nonce  uint16
 	bound  bool
 	linked bool // it may send to its peer
 	binds  int  // since it was bound last
 }
 
-// VisitorCounts are what a visitor lived through.
-type VisitorCounts struct {
+// GameClientCounts counts the events of a client.
+type GameClientCounts struct {
 	Sent, Received, Duplicates uint64
 	Connections                int // that it made
 	Fatal                      int // ERROR 1 and 4
 }
 
-// NewVisitor returns a visitor; nothing is opened before Run.
-func NewVisitor(cfg VisitorConfig) *Visitor { return &Visitor{cfg: cfg} }
+// NewGameClient returns a client; nothing is opened before Run.
+func NewGameClient(cfg GameClientConfig) *GameClient { return &GameClient{cfg: cfg} }
 
-func (v *Visitor) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
+func (v *GameClient) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
 
-func (v *Visitor) id() proto.AllocationID {
+func (v *GameClient) id() proto.AllocationID {
 	return proto.AllocationID(v.cfg.Player.AllocationIDBytes)
 }
 
 // Run plays until ctx ends.
-func (v *Visitor) Run(ctx context.Context) {
+func (v *GameClient) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		line, err := v.dial(ctx)
 		if err != nil {
-			pause(ctx, visitorRetry/4)
+			pause(ctx, gameClientRetry/4)
 			continue
 		}
 		v.mu.Lock()
@@ -112,12 +112,12 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // live uses a connection until it fails or the relay is silent.
-func (v *Visitor) live(ctx context.Context, l line) {
+func (v *GameClient) live(ctx context.Context, l line) {
 	came := make(chan []byte, 256)
 	go func() {
 		defer close(came)
 		for {
-			m, err := l.hear()
+			m, err := l.receive()
 			if err != nil {
 				return
 			}
@@ -131,8 +131,8 @@ func (v *Visitor) live(ctx context.Context, l line) {
 	}()
 	tick := time.NewTicker(time.Second / time.Duration(v.cfg.Rate))
 	defer tick.Stop()
-	var said, asked time.Time
-	heard := time.Now()
+	var sent, asked time.Time
+	received := time.Now()
 	for {
 		select {
 		case <-ctx.Done():
@@ -144,34 +144,34 @@ func (v *Visitor) live(ctx context.Context, l line) {
 				v.mu.Unlock()
 				return
 			}
-			heard = time.Now()
+			received = time.Now()
 			if again := v.take(m); again {
 				asked = time.Time{}
 			}
 		case now := <-tick.C:
-			silence := now.Sub(heard)
-			if silence > visitorDeaf && !v.cfg.Stays {
+			silence := now.Sub(received)
+			if silence > gameClientSilence && !v.cfg.Stays {
 				return
 			}
-			if silence > deafPeriods*visitorPing && v.cfg.Stays {
+			if silence > deafPeriods*gameClientPing && v.cfg.Stays {
 				v.unbind()
-				heard, asked = now, time.Time{}
+				received, asked = now, time.Time{}
 			}
-			if now.Sub(asked) >= visitorRetry {
+			if now.Sub(asked) >= gameClientRetry {
 				asked = now
 				v.ask(l)
 			}
-			if now.Sub(said) >= visitorPing {
-				said = now
-				_ = l.say(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
+			if now.Sub(sent) >= gameClientPing {
+				sent = now
+				_ = l.send(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
 			}
 			v.play(l)
 		}
 	}
 }
 
-// unbind makes the visitor bind again, first with the nonce that it has.
-func (v *Visitor) unbind() {
+// unbind makes the client bind again, first with the nonce that it has.
+func (v *GameClient) unbind() {
 	v.mu.Lock()
 	v.state.bound, v.state.binds = false, 0
 	v.mu.Unlock()
@@ -179,7 +179,7 @@ func (v *Visitor) unbind() {
 
 // ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
 // lost, as on any network.
-func (v *Visitor) ask(l line) {
+func (v *GameClient) ask(l line) {
 	v.mu.Lock()
 	var m []byte
 	switch s := &v.state; {
@@ -195,12 +195,12 @@ func (v *Visitor) ask(l line) {
 	}
 	v.mu.Unlock()
 	if m != nil {
-		_ = l.say(m)
+		_ = l.send(m)
 	}
 }
 
-// take handles a message, and reports whether the visitor has to ask at once.
-func (v *Visitor) take(m []byte) (again bool) {
+// take handles a message, and reports whether the client has to ask at once.
+func (v *GameClient) take(m []byte) (again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := &v.state
@@ -235,8 +235,8 @@ func (v *Visitor) take(m []byte) (again bool) {
 }
 
 // play sends the next datagram of the game: its number, and how often the
-// visitor was marked.
-func (v *Visitor) play(l line) {
+// client was marked.
+func (v *GameClient) play(l line) {
 	v.mu.Lock()
 	if !v.state.bound || !v.state.linked || v.paused {
 		v.mu.Unlock()
@@ -248,11 +248,11 @@ func (v *Visitor) play(l line) {
 	v.counts.Sent++
 	m := proto.Relay{From: v.id(), To: v.cfg.Peer, Payload: content}.Append(nil)
 	v.mu.Unlock()
-	_ = l.say(m)
+	_ = l.send(m)
 }
 
 // Counts returns what was counted so far.
-func (v *Visitor) Counts() VisitorCounts {
+func (v *GameClient) Counts() GameClientCounts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	c := v.counts
@@ -261,14 +261,14 @@ func (v *Visitor) Counts() VisitorCounts {
 }
 
 // Pause stops the game or lets it go on.
-func (v *Visitor) Pause(on bool) {
+func (v *GameClient) Pause(on bool) {
 	v.mu.Lock()
 	v.paused = on
 	v.mu.Unlock()
 }
 
 // Mark begins anew for Since. Both players of a match are marked.
-func (v *Visitor) Mark() {
+func (v *GameClient) Mark() {
 	v.mu.Lock()
 	v.mark, v.since = v.mark+1, time.Time{}
 	v.mu.Unlock()
@@ -276,49 +276,49 @@ func (v *Visitor) Mark() {
 
 // Since returns when something arrived first that was sent since both were
 // marked; zero: nothing has.
-func (v *Visitor) Since() time.Time {
+func (v *GameClient) Since() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.since
 }
 
 // Cut returns when the other end last broke a connection; zero: it has not.
-func (v *Visitor) Cut() time.Time {
+func (v *GameClient) Cut() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.cut
 }
 
-// At is where the relay sees the visitor; zero before it was there.
-func (v *Visitor) At() netip.AddrPort {
+// At is where the relay sees the client; zero before it was there.
+func (v *GameClient) At() netip.AddrPort {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.at
 }
 
-// Wire returns the first datagrams that the visitor sent over DTLS, as somebody
+// Wire returns the first datagrams that the client sent over DTLS, as an attacker
 // on the path may have seen them.
-func (v *Visitor) Wire() [][]byte {
+func (v *GameClient) Wire() [][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.wire
 }
 
 // String is one line for people.
-func (v *Visitor) String() string {
+func (v *GameClient) String() string {
 	c := v.Counts()
 	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Way, v.At(), c.Sent, c.Received, c.Connections, c.Fatal)
 }
 
 // line is a connection: one message in, one out.
 type line struct {
-	say    func(m []byte) error
-	hear   func() ([]byte, error)
-	hangUp func() // without a word; may be called twice
+	send    func(m []byte) error
+	receive func() ([]byte, error)
+	hangUp  func() // without a word; may be called twice
 }
 
-// socket opens a UDP socket of the visitor's, at the port that it had before.
-func (v *Visitor) socket() (conn *net.UDPConn, err error) {
+// socket opens a UDP socket of the client's, at the port that it had before.
+func (v *GameClient) socket() (conn *net.UDPConn, err error) {
 	v.mu.Lock()
 	at := v.at
 	v.mu.Unlock()
@@ -335,7 +335,7 @@ func (v *Visitor) socket() (conn *net.UDPConn, err error) {
 	return conn, err
 }
 
-func (v *Visitor) seen(at netip.AddrPort) {
+func (v *GameClient) seen(at netip.AddrPort) {
 	v.mu.Lock()
 	v.at = at
 	v.mu.Unlock()

@@ -16,12 +16,12 @@ const (
 	dialWithin = 20 * time.Second
 	// firstFlight is UTP's time before a message of a handshake is repeated.
 	firstFlight = time.Second
-	// keptWire is how many datagrams of a visitor are kept for attackers.
+	// keptWire is how many datagrams of a client are kept for attackers.
 	keptWire = 24
 )
 
-// dial makes a connection by the visitor's way.
-func (v *Visitor) dial(ctx context.Context) (line, error) {
+// dial makes a connection by the client's way.
+func (v *GameClient) dial(ctx context.Context) (line, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialWithin)
 	defer cancel()
 	switch v.cfg.Way {
@@ -33,14 +33,14 @@ func (v *Visitor) dial(ctx context.Context) (line, error) {
 	return v.dialUDP()
 }
 
-func (v *Visitor) dialUDP() (line, error) {
+func (v *GameClient) dialUDP() (line, error) {
 	conn, err := v.socket()
 	if err != nil {
 		return line{}, err
 	}
 	return line{
-		say: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, v.cfg.Relay); return err },
-		hear: func() ([]byte, error) {
+		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, v.cfg.Relay); return err },
+		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
 			n, _, err := conn.ReadFromUDPAddrPort(buf)
 			return buf[:n], err
@@ -49,10 +49,10 @@ func (v *Visitor) dialUDP() (line, error) {
 	}, nil
 }
 
-// watched keeps what a visitor sends.
+// watched keeps what a client sends.
 type watched struct {
 	net.PacketConn
-	v *Visitor
+	v *GameClient
 }
 
 func (w *watched) WriteTo(b []byte, to net.Addr) (int, error) {
@@ -64,7 +64,7 @@ func (w *watched) WriteTo(b []byte, to net.Addr) (int, error) {
 	return w.PacketConn.WriteTo(b, to)
 }
 
-func (v *Visitor) dialDTLS(ctx context.Context) (line, error) {
+func (v *GameClient) dialDTLS(ctx context.Context) (line, error) {
 	socket, err := v.socket()
 	if err != nil {
 		return line{}, err
@@ -81,8 +81,8 @@ func (v *Visitor) dialDTLS(ctx context.Context) (line, error) {
 		return line{}, err
 	}
 	return line{
-		say: func(m []byte) error { _, err := conn.Write(m); return err },
-		hear: func() ([]byte, error) {
+		send: func(m []byte) error { _, err := conn.Write(m); return err },
+		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
 			n, err := conn.Read(buf)
 			return buf[:n], err
@@ -91,7 +91,7 @@ func (v *Visitor) dialDTLS(ctx context.Context) (line, error) {
 	}, nil
 }
 
-func (v *Visitor) dialWebSocket(ctx context.Context) (line, error) {
+func (v *GameClient) dialWebSocket(ctx context.Context) (line, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 		err = v.cfg.From.Do(func() error {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: v.cfg.Local.AsSlice()}}
@@ -105,12 +105,12 @@ func (v *Visitor) dialWebSocket(ctx context.Context) (line, error) {
 		return line{}, err
 	}
 	return line{
-		say: func(m []byte) error {
-			ctx, cancel := context.WithTimeout(context.Background(), visitorDeaf)
+		send: func(m []byte) error {
+			ctx, cancel := context.WithTimeout(context.Background(), gameClientSilence)
 			defer cancel()
 			return conn.Write(ctx, ws.MessageBinary, m)
 		},
-		hear: func() ([]byte, error) {
+		receive: func() ([]byte, error) {
 			_, m, err := conn.Read(context.Background())
 			return m, err
 		},

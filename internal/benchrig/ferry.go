@@ -1,0 +1,454 @@
+package benchrig
+
+import (
+	"cmp"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// FerryConfig is a relay of the Unity Relay message protocol, which the load
+// reaches as a game does: through its Allocations API.
+type FerryConfig struct {
+	// BaseURL of the API, such as "http://127.0.0.1:7777". Required.
+	BaseURL string
+	// Token is the bearer token. Empty for a server that admits anonymous callers.
+	Token string
+	// Region that allocations ask for. Empty lets the server choose.
+	Region string
+	// Relay replaces the address that the API advertises. Zero: as advertised.
+	Relay netip.AddrPort
+	// Workers is how many matches are reserved at a time. 0 = 4, at most 256.
+	Workers int
+	// AllowRemote permits a BaseURL outside of loopback.
+	AllowRemote bool
+	// Secure performs the encryption handshake of endpoint ep before its BIND and
+	// sets its Cipher. It passes datagrams of other endpoints to others. Nil: plain UDP.
+	Secure func(ctx context.Context, r *Rig, ep int, t client.Ticket, others Handler) error
+}
+
+// Ferry is the Dialect of this project's relay. One rig at a time may be open.
+type Ferry struct {
+	cfg  FerryConfig
+	api  *api.Client
+	http *http.Transport
+}
+
+var (
+	_ Churner  = (*Ferry)(nil)
+	_ Reserver = (*Ferry)(nil)
+)
+
+// NewFerry returns the Dialect of a relay. It sends nothing. Errors wrap ErrConfig
+// or ErrRemote.
+func NewFerry(cfg FerryConfig) (*Ferry, error) {
+	cfg.Workers = cmp.Or(cfg.Workers, 4)
+	if cfg.Workers < 1 || cfg.Workers > 256 {
+		return nil, fmt.Errorf("%w: %d workers", ErrConfig, cfg.Workers)
+	}
+	u, err := url.Parse(cfg.BaseURL)
+	if err != nil || u.Hostname() == "" {
+		return nil, fmt.Errorf("%w: base URL %q", ErrConfig, cfg.BaseURL)
+	}
+	if !cfg.AllowRemote && !isLoopback(u.Hostname()) {
+		return nil, fmt.Errorf("%w: %s", ErrRemote, cfg.BaseURL)
+	}
+	transport := &http.Transport{
+		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+	}
+	return &Ferry{
+		cfg: cfg, http: transport,
+		api: &api.Client{BaseURL: cfg.BaseURL, Token: cfg.Token, HTTP: &http.Client{
+			Timeout: api.DefaultTimeout, Transport: transport,
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		}},
+	}, nil
+}
+
+func isLoopback(host string) bool {
+	addr, err := netip.ParseAddr(host)
+	return host == "localhost" || err == nil && addr.Unmap().IsLoopback()
+}
+
+// Name is "ferry".
+func (f *Ferry) Name() string { return "ferry" }
+
+// Open reserves a match for each host and its players, and binds and connects
+// them from the endpoints that send the load.
+func (f *Ferry) Open(ctx context.Context, p Plan) (*Rig, error) {
+	r, err := NewRig(p)
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	s := newFerrySetup(f, r)
+	tickets, wait := s.reserve(ctx, cancel)
+	err = s.bindAll(ctx, tickets)
+	cancel()
+	if failure := wait(); failure != nil {
+		err = failure
+	}
+	if err != nil {
+		f.http.CloseIdleConnections()
+		return nil, errors.Join(err, r.close())
+	}
+	s.finish()
+	return r, nil
+}
+
+// Reserve requests an allocation for a host with one player. The relay deletes it
+// after its time limit for unbound allocations.
+func (f *Ferry) Reserve(ctx context.Context) error {
+	_, err := client.Reserve(ctx, f.api, 1, f.cfg.Region)
+	return err
+}
+
+// explainFerry names the messages of a relay except RELAY.
+func explainFerry(pkt []byte) string {
+	switch t, err := proto.ParseType(pkt); {
+	case err != nil:
+		return "foreign"
+	case t == proto.TypeBindReceived:
+		return Answer
+	case t == proto.TypePing, t == proto.TypeAccepted, t == proto.TypeDisconnect:
+		return ""
+	case t == proto.TypeError:
+		if e, err := proto.ParseError(pkt); err == nil && int(e.Code) < len(ferryErrors) {
+			return ferryErrors[e.Code]
+		}
+		return "ERROR of an unknown code"
+	case t == proto.TypeRelay:
+		return "RELAY of something else"
+	case t == proto.TypeRejected:
+		return "REJECTED"
+	}
+	return "message of another type"
+}
+
+// ferryErrors are names for Result.Errors, by code.
+var ferryErrors = [...]string{
+	proto.ErrorVersion: "ERROR 0 version", proto.ErrorTimeout: "ERROR 1 timed out",
+	proto.ErrorUnauthorized: "ERROR 2 unauthorized", proto.ErrorMismatch: "ERROR 3 endpoint mismatch",
+	proto.ErrorNotFound: "ERROR 4 not found", proto.ErrorNotConnected: "ERROR 5 not connected",
+	proto.ErrorSelfConnect: "ERROR 6 connect to self",
+}
+
+const (
+	// retryAfter is the time between repetitions of an unanswered handshake.
+	retryAfter = 500 * time.Millisecond
+	// StallTimeout is the time without progress after which set-up fails.
+	StallTimeout = 15 * time.Second
+	// retryInterval is the time between two calls of retry that do something.
+	retryInterval = 100 * time.Millisecond
+	// maxHandshakes bounds concurrent handshakes, so that set-up does not overflow the
+	// relay's socket buffer.
+	maxHandshakes = 1024
+	// defaultKeepalive is the time between keep-alives of an endpoint that waits
+	// for others, if the plan has none.
+	defaultKeepalive = 3 * time.Second
+)
+
+// ferryState is the state of an endpoint during set-up.
+type ferryState uint8
+
+const (
+	ferryReserving  ferryState = iota // no reservation yet
+	ferryBinding                      // BIND was sent
+	ferryBound                        // a host: ready; a player: waits for its host
+	ferryConnecting                   // a player: CONNECT_REQUEST was sent
+	ferryReady
+)
+
+// ferryPeer is an endpoint during set-up.
+type ferryPeer struct {
+	id       proto.AllocationID
+	relay    netip.AddrPort
+	bind     []byte
+	connect  []byte // CONNECT_REQUEST; nil for a host
+	state    ferryState
+	lastSent time.Time
+}
+
+// ferryTicket is a reservation for endpoint ep.
+type ferryTicket struct {
+	ep     int
+	ticket client.Ticket
+}
+
+// ferrySetup reserves, binds and connects all endpoints. The goroutine of Open owns
+// it except for requests, which the goroutines that reserve count.
+type ferrySetup struct {
+	f        *Ferry
+	rig      *Rig
+	peers    []ferryPeer
+	requests atomic.Uint64
+	signer   proto.Signer
+
+	ready     int
+	inFlight  int
+	progress  time.Time // last change of a state
+	lastRetry time.Time
+	refusals  map[string]int
+}
+
+func newFerrySetup(f *Ferry, r *Rig) *ferrySetup {
+	return &ferrySetup{
+		f: f, rig: r, peers: make([]ferryPeer, r.Plan.Len()),
+		progress: time.Now(), lastRetry: time.Now(), refusals: map[string]int{},
+	}
+}
+
+// reserve starts the goroutines that call the API. They end with ctx; the first that
+// fails calls cancel. The function that it returns waits for all of them and
+// returns the first error.
+func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelFunc) (<-chan ferryTicket, func() error) {
+	tickets := make(chan ferryTicket, maxHandshakes)
+	var next atomic.Int64
+	var wg sync.WaitGroup
+	var once sync.Once
+	var failure error
+	for range min(s.f.cfg.Workers, s.rig.Plan.Matches) {
+		wg.Go(func() {
+			for m := next.Add(1) - 1; m < int64(s.rig.Plan.Matches); m = next.Add(1) - 1 {
+				if err := s.reserveMatch(ctx, int(m), tickets); err != nil {
+					once.Do(func() {
+						if ctx.Err() == nil {
+							failure = err
+						}
+						cancel()
+					})
+					return
+				}
+			}
+		})
+	}
+	ended := make(chan struct{})
+	go func() { defer close(ended); wg.Wait(); close(tickets) }()
+	return tickets, func() error { <-ended; return failure }
+}
+
+// reserveMatch makes one host's allocation and those of its players.
+func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- ferryTicket) error {
+	p := &s.rig.Plan
+	host := m * (1 + p.Players)
+	ticket, err := client.Reserve(ctx, s.f.api, p.Players, s.f.cfg.Region)
+	if err != nil {
+		return fmt.Errorf("allocate: %w", err)
+	}
+	code, err := s.f.api.JoinCode(ctx, ticket.ID.String())
+	if err != nil {
+		return fmt.Errorf("joincode: %w", err)
+	}
+	s.requests.Add(2)
+	for ep := host; ; ep++ {
+		select {
+		case tickets <- ferryTicket{ep, ticket}:
+		case <-ctx.Done():
+			return ctx.Err()
+		}
+		if ep == host+p.Players {
+			return nil
+		}
+		if ticket, err = client.Redeem(ctx, s.f.api, code); err != nil {
+			return fmt.Errorf("join: %w", err)
+		}
+		s.requests.Add(1)
+	}
+}
+
+// bindAll drives the handshakes until every endpoint is ready.
+func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) error {
+	err := s.rig.Await(ctx,
+		func() bool { return s.ready == len(s.peers) },
+		func(now time.Time) error {
+			var err error
+			if tickets, err = s.takeTickets(ctx, tickets, now); err != nil {
+				return err
+			}
+			return s.retry(now)
+		}, s.handle)
+	s.rig.Requests = s.requests.Load()
+	return err
+}
+
+// takeTickets starts the handshakes of the tickets that are in the channel, up to
+// maxHandshakes at a time. It returns nil for the channel once that is closed.
+func (s *ferrySetup) takeTickets(ctx context.Context, tickets <-chan ferryTicket, now time.Time) (<-chan ferryTicket, error) {
+	for tickets != nil && s.inFlight < maxHandshakes {
+		select {
+		case t, ok := <-tickets:
+			if !ok {
+				return nil, nil
+			}
+			if err := s.startBind(ctx, t, now); err != nil {
+				return tickets, err
+			}
+		default:
+			return tickets, nil
+		}
+	}
+	return tickets, nil
+}
+
+// startBind sends the first BIND of an endpoint.
+func (s *ferrySetup) startBind(ctx context.Context, t ferryTicket, now time.Time) error {
+	p := &s.peers[t.ep]
+	*p = ferryPeer{id: t.ticket.ID, relay: t.ticket.Server, state: ferryBinding}
+	if s.f.cfg.Relay.IsValid() {
+		p.relay = s.f.cfg.Relay
+	}
+	p.bind = s.signer.Append(nil, proto.Bind{ConnectionData: t.ticket.ConnectionData}, &t.ticket.Key)
+	if s.rig.Plan.Host(t.ep) != t.ep {
+		p.connect = proto.ConnectRequest{ID: p.id, ConnectionData: t.ticket.HostConnectionData}.Append(nil)
+	}
+	if s.f.cfg.Secure != nil {
+		t.ticket.Server = p.relay
+		if err := s.f.cfg.Secure(ctx, s.rig, t.ep, t.ticket, s.handle); err != nil {
+			return err
+		}
+	}
+	s.inFlight++
+	s.progress = now
+	return s.send(t.ep, p.bind, now)
+}
+
+func (s *ferrySetup) send(ep int, pkt []byte, now time.Time) error {
+	p := &s.peers[ep]
+	p.lastSent = now
+	return s.rig.SendTo(ep, p.relay, pkt)
+}
+
+// handle processes an answer of the relay.
+func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
+	p := &s.peers[ep]
+	if from != p.relay {
+		return
+	}
+	switch t, _ := proto.ParseType(pkt); {
+	case t == proto.TypeBindReceived && p.state == ferryBinding:
+		p.state = ferryBound
+		s.inFlight--
+		if s.rig.Plan.BindRate == 0 {
+			p.bind = nil
+		}
+		s.advance(ep)
+	case t == proto.TypeAccepted && p.state == ferryConnecting:
+		p.state, p.connect = ferryReady, nil
+		s.inFlight--
+		s.ready++
+		s.progress = time.Now()
+	case t == proto.TypeError, t == proto.TypeRejected:
+		s.refusals[explainFerry(pkt)]++
+	}
+}
+
+// advance starts the next step after a BIND: players of a bound host send their
+// CONNECT_REQUEST.
+func (s *ferrySetup) advance(ep int) {
+	s.progress = time.Now()
+	host := s.rig.Plan.Host(ep)
+	if ep == host {
+		s.peers[ep].state = ferryReady
+		s.ready++
+		for i := host + 1; i <= host+s.rig.Plan.Players; i++ {
+			s.requestConnect(i)
+		}
+		return
+	}
+	if s.peers[host].state == ferryReady {
+		s.requestConnect(ep)
+	}
+}
+
+// requestConnect sends a player's first CONNECT_REQUEST. retry reports an error that lasts.
+func (s *ferrySetup) requestConnect(ep int) {
+	if p := &s.peers[ep]; p.state == ferryBound {
+		p.state = ferryConnecting
+		s.inFlight++
+		_ = s.send(ep, p.connect, s.progress)
+	}
+}
+
+// retry repeats unanswered handshakes and sends keep-alives of endpoints that wait
+// for others.
+func (s *ferrySetup) retry(now time.Time) error {
+	if now.Sub(s.lastRetry) < retryInterval {
+		return nil
+	}
+	s.lastRetry = now
+	if now.Sub(s.progress) > StallTimeout {
+		return fmt.Errorf("bench: %d of %d endpoints are ready, and set-up makes no progress; errors of the relay: %v", s.ready, len(s.peers), s.refusals)
+	}
+	ping := s.rig.Plan.Keepalive
+	if ping <= 0 {
+		ping = defaultKeepalive
+	}
+	for ep := range s.peers {
+		var err error
+		switch p := &s.peers[ep]; {
+		case p.state == ferryBinding && now.Sub(p.lastSent) > retryAfter:
+			err = s.send(ep, p.bind, now)
+		case p.state == ferryConnecting && now.Sub(p.lastSent) > retryAfter:
+			err = s.send(ep, p.connect, now)
+		case p.state >= ferryBound && now.Sub(p.lastSent) > ping:
+			err = s.send(ep, proto.Ping{ID: p.id}.Append(nil), now)
+		}
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// finish fills in the endpoints and flows of the rig.
+func (s *ferrySetup) finish() {
+	r := s.rig
+	for _, sk := range r.Sockets {
+		sk.Offset = proto.RelayOverhead
+	}
+	pings := make([]byte, 0, len(s.peers)*proto.PingLen)
+	for ep := range s.peers {
+		p, e := &s.peers[ep], &r.Endpoints[ep]
+		begin := len(pings)
+		pings = proto.Ping{ID: p.id}.Append(pings)
+		e.Relay, e.Keepalive, e.Rebind = p.relay, pings[begin:len(pings):len(pings)], p.bind
+	}
+	payload := make([]byte, r.Plan.Payload)
+	for _, l := range r.Plan.Flows {
+		from, to := &s.peers[l.From], &s.peers[l.To]
+		relay := proto.Relay{From: from.id, To: to.id, Payload: payload}.Append(nil)
+		prefix := append([]byte(nil), relay[:proto.RelayOverhead]...)
+		r.Flows = append(r.Flows, Flow{From: l.From, To: l.To, Dst: from.relay, Prefix: prefix})
+	}
+	r.Sized = true
+	r.Explain = explainFerry
+	r.Leave = s.leave
+}
+
+// leave closes every allocation. It pauses regularly, so that the relay's socket
+// buffer does not overflow. Allocations of lost messages end by their idle time-out.
+func (s *ferrySetup) leave() {
+	s.f.http.CloseIdleConnections()
+	for ep := range s.peers {
+		p := &s.peers[ep]
+		if s.rig.SendTo(ep, p.relay, proto.Close{ID: p.id}.Append(nil)) != nil {
+			return
+		}
+		if ep%maxHandshakes == maxHandshakes-1 {
+			time.Sleep(5 * time.Millisecond)
+		}
+	}
+}

@@ -1,0 +1,116 @@
+package benchrig
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+var (
+	// ErrConfig says that a configuration has an invalid value, or values that
+	// exclude each other.
+	ErrConfig = errors.New("bench: invalid configuration")
+	// ErrRemote says that a datagram or a call would leave this machine, which the
+	// configuration does not permit.
+	ErrRemote = errors.New("bench: destination outside of loopback")
+)
+
+// Plan lists the endpoints and flows that a Dialect sets up: matches of one host and
+// its players, with flows between them. Endpoint m*(1+Players) is the host of
+// match m, the next Players are its players. All flows are between a host and
+// one of its players.
+type Plan struct {
+	Matches int // at least 1
+	Players int // per match, 1 to 255, the host not counted
+	Payload int // bytes after a flow's prefix, at least 24 (the stamp of the generator)
+	Flows   []Link
+
+	// Stride is the number of addresses kept for a match: 2 for pairs, so that
+	// host and player differ in the lowest bit, else 256, so that the host has
+	// 0 in the last byte.
+	Stride int
+
+	// AllowRemote permits destinations outside of loopback.
+	AllowRemote bool
+	// BindRate is the number of handshakes per second that the load repeats. If it
+	// is above 0, the Dialect fills in Endpoint.Rebind.
+	BindRate float64
+	// Keepalive is the time after which a silent endpoint sends its keep-alive, if
+	// the Dialect has one. During Open the Dialect sends them itself. Not above 0:
+	// never.
+	Keepalive time.Duration
+
+	// Sockets, ReadBuffer and Batch are those of bench.Config.
+	Sockets, ReadBuffer, Batch int
+
+	first  uint32 // address of endpoint 0
+	single bool   // all endpoints have that address, and a socket each
+}
+
+// Link is one direction between two endpoints: From and To are their numbers.
+// Datagrams of the links of one Group are due at the same time.
+type Link struct {
+	From, To int
+	Group    int
+}
+
+// DefaultSources are the addresses of the loopback network. Place leaves the first
+// and the last 65,536 of them to servers.
+var DefaultSources = netip.MustParsePrefix("127.0.0.0/8")
+
+// serverAddrs is the number of addresses at either end of DefaultSources that
+// endpoints do not use.
+const serverAddrs = 1 << 16
+
+// Place gives the endpoints addresses of sources. A prefix of a single address gives
+// all of them that address, and a socket each.
+func (p *Plan) Place(sources netip.Prefix) error {
+	a := sources.Masked().Addr().As4()
+	p.first = binary.BigEndian.Uint32(a[:])
+	size := 1 << (32 - sources.Bits())
+	if sources == DefaultSources {
+		p.first += serverAddrs
+		size -= 2 * serverAddrs
+	}
+	if p.single = sources.IsSingleIP(); p.single {
+		return nil
+	}
+	if p.Matches*p.Stride > size || p.first%uint32(p.Stride) != 0 {
+		return fmt.Errorf("%w: %d matches with %d addresses each do not fit into %v", ErrConfig, p.Matches, p.Stride, sources)
+	}
+	return nil
+}
+
+// Len returns the number of endpoints.
+func (p *Plan) Len() int { return p.Matches * (1 + p.Players) }
+
+// Match returns the match of endpoint i and its place in it: 0 is the host.
+func (p *Plan) Match(i int) (match, place int) { return i / (1 + p.Players), i % (1 + p.Players) }
+
+// Host returns the number of the host of endpoint i's match.
+func (p *Plan) Host(i int) int { return i - i%(1+p.Players) }
+
+// Addr returns the address of endpoint i. The two endpoints of a pair differ in the
+// lowest bit; in a star the host's last byte is 0.
+func (p *Plan) Addr(i int) netip.Addr {
+	n := p.first
+	if !p.single {
+		m, place := p.Match(i)
+		n += uint32(m*p.Stride + place)
+	}
+	var a [4]byte
+	binary.BigEndian.PutUint32(a[:], n)
+	return netip.AddrFrom4(a)
+}
+
+// Socket returns the index of the socket of endpoint i. The endpoints of a match
+// have the same one, except on a single address.
+func (p *Plan) Socket(i int) int {
+	if p.single {
+		return i
+	}
+	m, _ := p.Match(i)
+	return m * p.Sockets / p.Matches
+}

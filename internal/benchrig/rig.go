@@ -1,0 +1,328 @@
+package benchrig
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+)
+
+// MaxDatagram is the most bytes of a datagram, header and payload: one Ethernet frame.
+const MaxDatagram = 1472
+
+// Rig has the sockets of a load, the endpoints on them, and the flows that are ready
+// on a relay. One goroutine uses it at a time: first that of Open, then the
+// generator's.
+type Rig struct {
+	Sockets   []*Socket
+	Endpoints []Endpoint // as numbered in the Plan
+	Flows     []Flow     // flow i is Plan.Flows[i]
+	// Requests is the number of calls of an HTTP API that Open made; the Dialect counts it.
+	Requests uint64
+	// Handshakes is the number of datagrams that SendTo sent.
+	Handshakes uint64
+
+	// Sized is true if each Prefix ends with the length of the payload, a big-endian
+	// u16, which a load with datagrams of different sizes has to set.
+	Sized bool
+
+	// Explain names an arriving packet that is no datagram of the load, without
+	// allocating. "" means an expected answer, such as that to a keep-alive; Answer
+	// means an answer to a Rebind; bench.Result.Errors counts all others under their
+	// name. Nil: all are "foreign".
+	Explain func(pkt []byte) string
+
+	// Leave deletes the state of the relay for this rig, with SendTo, so that the
+	// next run starts without it. Close calls it once, before it closes the sockets.
+	// Nil: nothing to do.
+	Leave func()
+
+	Plan Plan // of which the rig was made
+}
+
+// Answer is what Explain returns for an answer to an Endpoint's Rebind.
+const Answer = "answer"
+
+// Socket is one socket of the generator. It has many endpoints, each with an
+// address of its own on the same port.
+type Socket struct {
+	Group *sock.Group
+	Conn  *sock.Conn
+	// Offset is where the payload begins in what arrives on this socket: the
+	// length of the header that the relay puts or leaves in front of it.
+	Offset int
+
+	byLocal   []int32 // endpoint number by endpoint.Endpoint.Local; -1 = none
+	RecvBatch *sock.RecvBatch
+	tx        *sock.SendBatch
+}
+
+// Endpoint is one player or host: an address and port that datagrams come from
+// and go to.
+type Endpoint struct {
+	Socket int            // index into Rig.Sockets
+	Local  uint16         // number of the source address in Socket.Group
+	Addr   netip.AddrPort // what the relay sees
+
+	// Relay is where Keepalive and Rebind go.
+	Relay netip.AddrPort
+	// Keepalive is the datagram for an endpoint that was silent for
+	// Plan.Keepalive. Nil: none.
+	Keepalive []byte
+	// Rebind is a handshake that an endpoint may repeat at any time. Nil: none.
+	Rebind []byte
+	// Cipher encrypts all that the endpoint sends and decrypts all that it receives,
+	// once the Dialect has set it. Nil: plain datagrams. The shape netcode has none.
+	Cipher Cipher
+}
+
+// Flow is one direction between two endpoints. A datagram of it is Prefix and then
+// the payload; at endpoint To the payload begins at the Offset of the socket.
+type Flow struct {
+	From, To int            // endpoint numbers
+	Dst      netip.AddrPort // where From sends to
+	Prefix   []byte         // the relay's header, not changed after Open; may be empty
+}
+
+// NewRig opens the sockets of a plan and gives each endpoint its address. A
+// Dialect then sets Offset, Relay and Flows, and the optional fields that it needs.
+func NewRig(p Plan) (*Rig, error) {
+	r := &Rig{Plan: p, Endpoints: make([]Endpoint, p.Len())}
+	if err := r.open(); err != nil {
+		return nil, errors.Join(err, r.close())
+	}
+	return r, nil
+}
+
+func (r *Rig) open() error {
+	p := &r.Plan
+	for first := 0; first < p.Len(); {
+		end := first
+		for end < p.Len() && p.Socket(end) == p.Socket(first) {
+			end++
+		}
+		if err := r.openSocket(first, end); err != nil {
+			return err
+		}
+		first = end
+	}
+	return nil
+}
+
+// openSocket makes the socket of endpoints first to end-1.
+func (r *Rig) openSocket(first, end int) error {
+	any4 := netip.AddrPortFrom(netip.IPv4Unspecified(), 0)
+	// Merged datagrams would travel unsegmented over loopback, which favours
+	// relays that receive them unsegmented.
+	g, err := sock.Listen(sock.Config{
+		Addr: any4, Batch: r.Plan.Batch, ReadBuffer: r.Plan.ReadBuffer, DisableGSO: true,
+	}, 1)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	s := &Socket{Group: g, Conn: g.Conns()[0]}
+	s.RecvBatch, s.tx = s.Conn.NewRecvBatch(), s.Conn.NewSendBatch(1)
+	r.Sockets = append(r.Sockets, s)
+	addrs := make([]netip.Addr, 0, end-first)
+	for i := first; i < end; i++ {
+		addrs = append(addrs, r.Plan.Addr(i))
+	}
+	numbers, err := g.Locals(addrs)
+	if err != nil {
+		return fmt.Errorf("bench: %w", err)
+	}
+	for i, local := range numbers {
+		for len(s.byLocal) <= int(local) {
+			s.byLocal = append(s.byLocal, -1)
+		}
+		s.byLocal[local] = int32(first + i)
+		r.Endpoints[first+i] = Endpoint{
+			Socket: len(r.Sockets) - 1, Local: local,
+			Addr: netip.AddrPortFrom(addrs[i], g.Addr().Port()),
+		}
+	}
+	return nil
+}
+
+// SendTo sends pkt from endpoint ep to dst at once. It is for handshakes, not
+// for load. The error is ErrRemote for a destination that the plan does not
+// permit, or says that the kernel refused the datagram.
+func (r *Rig) SendTo(ep int, dst netip.AddrPort, pkt []byte) error {
+	if err := r.permit(dst); err != nil {
+		return err
+	}
+	e := &r.Endpoints[ep]
+	s := r.Sockets[e.Socket]
+	s.tx.Add(endpoint.UDP(dst, e.Local, 0), r.Encrypt(ep, pkt))
+	r.Handshakes++
+	if res := s.Conn.Send(s.tx); res.Sent != 1 {
+		return fmt.Errorf("bench: the kernel refused a datagram from %v to %v", e.Addr, dst)
+	}
+	return nil
+}
+
+func (r *Rig) permit(dst netip.AddrPort) error {
+	if !dst.IsValid() || !dst.Addr().Unmap().Is4() {
+		return fmt.Errorf("%w: %v is no IPv4 address", ErrConfig, dst)
+	}
+	if dst.Addr().Unmap().IsLoopback() {
+		return nil
+	}
+	if !r.Plan.AllowRemote {
+		return fmt.Errorf("%w: %v", ErrRemote, dst)
+	}
+	if from := r.Plan.Addr(0); from.IsLoopback() {
+		return fmt.Errorf("%w: Sources, such as %v, are loopback and cannot reach %v", ErrConfig, from, dst)
+	}
+	return nil
+}
+
+// Poll calls handle for each datagram that has arrived, without blocking: with the
+// number of the endpoint, the address of the sender, and the datagram, which is
+// valid during the call. It returns the number of datagrams, including those to no
+// endpoint, for which it does not call handle.
+func (r *Rig) Poll(handle func(ep int, from netip.AddrPort, pkt []byte)) (int, error) {
+	total := 0
+	for _, s := range r.Sockets {
+		n, err := s.Conn.TryRecv(s.RecvBatch)
+		if err != nil {
+			return total, fmt.Errorf("bench: %w", err)
+		}
+		total += n
+		for i := range n {
+			from, pkt, _ := s.RecvBatch.At(i)
+			ep := s.Owner(from.Local())
+			if pkt = r.Decrypt(ep, pkt); ep >= 0 && pkt != nil {
+				handle(int(ep), from.AddrPort(), pkt)
+			}
+		}
+	}
+	return total, nil
+}
+
+// Await polls until done reports true, and calls idle in between, at least once
+// a millisecond. It ends with ctx's error or that of idle.
+func (r *Rig) Await(ctx context.Context, done func() bool, idle func(now time.Time) error,
+	handle func(ep int, from netip.AddrPort, pkt []byte),
+) error {
+	for !done() {
+		if err := ctx.Err(); err != nil {
+			return err
+		}
+		if err := idle(time.Now()); err != nil {
+			return err
+		}
+		n, err := r.Poll(handle)
+		if err != nil {
+			return err
+		}
+		if n == 0 {
+			time.Sleep(time.Millisecond)
+		}
+	}
+	return nil
+}
+
+// Owner returns the endpoint behind a local number, or -1.
+func (s *Socket) Owner(local uint16) int32 {
+	if int(local) >= len(s.byLocal) {
+		return -1
+	}
+	return s.byLocal[local]
+}
+
+// Close calls Leave and closes the sockets. Further calls only close again.
+func (r *Rig) Close() error {
+	if leave := r.Leave; leave != nil {
+		r.Leave = nil
+		leave()
+	}
+	return r.close()
+}
+
+func (r *Rig) close() error {
+	var errs []error
+	for _, s := range r.Sockets {
+		errs = append(errs, s.Group.Close())
+	}
+	return errors.Join(errs...)
+}
+
+// Check reports in what a rig differs from its plan, which is an error of the Dialect.
+func (r *Rig) Check() error {
+	if len(r.Flows) != len(r.Plan.Flows) || len(r.Endpoints) != r.Plan.Len() {
+		return fmt.Errorf("%w: the dialect made %d flows and %d endpoints of %d and %d",
+			ErrConfig, len(r.Flows), len(r.Endpoints), len(r.Plan.Flows), r.Plan.Len())
+	}
+	for i := range r.Flows {
+		f, want := &r.Flows[i], r.Plan.Flows[i]
+		if f.From != want.From || f.To != want.To {
+			return fmt.Errorf("%w: flow %d goes from %d to %d, planned was %d to %d", ErrConfig, i, f.From, f.To, want.From, want.To)
+		}
+		if err := r.permit(f.Dst); err != nil {
+			return err
+		}
+		if size := len(f.Prefix) + r.Overhead(f.From); size+r.Plan.Payload > MaxDatagram {
+			return fmt.Errorf("%w: %d bytes of header and %d of payload are more than %d", ErrConfig, size, r.Plan.Payload, MaxDatagram)
+		}
+	}
+	rebinds := 0
+	for i := range r.Endpoints {
+		e := &r.Endpoints[i]
+		if e.Rebind != nil {
+			rebinds++
+		}
+		if e.Keepalive == nil && e.Rebind == nil {
+			continue
+		}
+		if err := r.permit(e.Relay); err != nil {
+			return err
+		}
+	}
+	if r.Plan.BindRate > 0 && rebinds == 0 {
+		return fmt.Errorf("%w: the dialect has no handshake to repeat", ErrConfig)
+	}
+	return nil
+}
+
+// Decrypt returns the message in a datagram to an endpoint, nil if there is none.
+func (r *Rig) Decrypt(ep int32, pkt []byte) []byte {
+	if ep < 0 || r.Endpoints[ep].Cipher == nil {
+		return pkt
+	}
+	return r.Endpoints[ep].Cipher.Open(pkt)
+}
+
+// Encrypt returns the datagram of an endpoint for a message.
+func (r *Rig) Encrypt(ep int, msg []byte) []byte {
+	if c := r.Endpoints[ep].Cipher; c != nil {
+		return c.Seal(nil, msg)
+	}
+	return msg
+}
+
+// Overhead returns the number of bytes that the Cipher of an endpoint adds.
+func (r *Rig) Overhead(ep int) int {
+	if c := r.Endpoints[ep].Cipher; c != nil {
+		return c.Overhead()
+	}
+	return 0
+}
+
+// SizeLen is the size in bytes of the length at the end of a Sized header.
+const SizeLen = 2
+
+// Wrap writes header and b into buf, which has the length of both, and the length of
+// b into the header if it is Sized.
+func (r *Rig) Wrap(buf, header, b []byte) {
+	n := copy(buf, header)
+	copy(buf[n:], b)
+	if r.Sized {
+		binary.BigEndian.PutUint16(buf[n-SizeLen:], uint16(len(b)))
+	}
+}
