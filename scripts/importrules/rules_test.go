@@ -195,10 +195,15 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as, or for, a test kit:
-// internal/testkit and those of engine and store are for tests of every package. The
-// latter two speak in the types of engine and alloc.
+// internal/testkit, the simulated networks of internal/netsim and the kits of engine
+// and store are for tests of every package. The latter two have parameters of types
+// of engine and alloc. An example_service_test.go is an example that runs a relay and
+// its Allocations service in the same process.
 func testKit(s source, inner string) bool {
-	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") {
+	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" {
+		return true
+	}
+	if path.Base(s.name) == "example_service_test.go" && slices.Contains([]string{"engine", "alloc", "alloc/httpapi"}, inner) {
 		return true
 	}
 	return (inner == "engine" || inner == "alloc") && slices.Contains(s.imports(), module+"/internal/enginetest")
