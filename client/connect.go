@@ -167,7 +167,7 @@ func (s *Session) Close() error {
 func (s *Session) leave() {
 	s.leaveOnce.Do(func() {
 		buf := make([]byte, 0, proto.DisconnectLen)
-		peers, ok := s.farewell()
+		peers, ok := s.peersToDisconnect()
 		if !ok {
 			return
 		}
@@ -184,9 +184,9 @@ func (s *Session) leave() {
 	})
 }
 
-// farewell returns the peers to disconnect, after which nothing else is sent, and
+// peersToDisconnect returns the peers to disconnect, after which nothing else is sent, and
 // false when the relay does not know this endpoint or the session has ended.
-func (s *Session) farewell() ([]proto.AllocationID, bool) {
+func (s *Session) peersToDisconnect() ([]proto.AllocationID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || !s.bound.Load() && !s.bind.active {

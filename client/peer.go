@@ -38,7 +38,7 @@ type Peer struct {
 	// The lock of the session guards these.
 	state         peerState
 	leave         retry
-	heard         int64
+	lastReceived  int64
 	queue         queue
 	listed        bool
 	before, after *Peer

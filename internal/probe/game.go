@@ -14,7 +14,7 @@ type game struct {
 	*netcode.Driver
 	o     Options
 	out   *printer
-	hello netcode.Call[[]byte]
+	hello netcode.RPCType[[]byte]
 	names map[netcode.Conn]string // of those that have not ended
 	named int
 	tick  uint32

@@ -205,9 +205,9 @@ func (r *Relay) news() Event {
 		r.join(p)
 		return Event{Kind: Joined, Addr: addrOf(p)}
 	}
-	told := r.noLink && (!r.joiner || r.peers[r.host] != nil)
+	report := r.noLink && (!r.joiner || r.peers[r.host] != nil)
 	r.noLink = false
-	if told {
+	if report {
 		return Event{Kind: NoLink, Addr: r.host}
 	}
 	return Event{}
