@@ -97,7 +97,7 @@ func (s *Session) dueConnect(now int64, buf []byte) ([]byte, int64) {
 	return proto.ConnectRequest{ID: s.own, ConnectionData: s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
 }
 
-// decide ends a Connect that waits; later words of the relay change nothing.
+// decide ends a Connect that waits; later answers of the relay change nothing.
 func (c *connecting) decide(v verdict) bool {
 	if !c.active {
 		return false

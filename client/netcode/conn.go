@@ -276,7 +276,7 @@ func (s *session) handshaking() bool { return s.state == StateHandshake || s.sta
 const lingerTime = 250 * time.Millisecond
 
 // releaseFlushes is in how many flushes the transport repeats its disconnect.
-// Only then may a relay be told that the link is over.
+// Only then may the link be disconnected at a relay.
 const releaseFlushes = 3
 
 // pendingRelease is a peer whose link is still to be disconnected.
@@ -362,7 +362,7 @@ func (d *Driver) flushPartings() {
 	d.pendingReleases = kept
 }
 
-// peers reports whether there is a connection with a place.
+// peers reports whether there is a connection with an address.
 func (d *Driver) peers(at address.Addr) bool {
 	for _, s := range d.sessions {
 		if s == nil {
@@ -460,7 +460,7 @@ func (d *Driver) joined(at address.Addr) {
 	}
 }
 
-// attempt returns the connection that asks for a server at a place, or nil.
+// attempt returns the connection that waits for the server at an address, or nil.
 func (d *Driver) attempt(at address.Addr) *session {
 	for _, s := range d.sessions {
 		if s == nil || !s.live() || d.ep.State(s.conn) != utp.StateConnecting {

@@ -45,7 +45,7 @@ type Relay struct {
 	noLink  bool   // one is to be reported
 	err     error  // why the link ended
 	stats   Stats
-	scratch [MaxDatagram]byte // of who receives into a small buffer
+	scratch [MaxDatagram]byte // for a caller with a small buffer
 }
 
 // dialled is what a Dial came to.
@@ -198,7 +198,7 @@ func (r *Relay) news() Event {
 	default:
 	}
 	if r.next == nil && !r.joiner {
-		r.next, _ = r.session.TryAccept() // An error is told with the next news.
+		r.next, _ = r.session.TryAccept() // The next Receive returns the error.
 	}
 	if p := r.next; p != nil && r.peers[addrOf(p)] == nil {
 		r.next = nil

@@ -101,7 +101,7 @@ type ConnStats struct {
 	Late       uint64 // sequenced packets that came after a newer one
 	Broken     uint64 // fragments dropped, since others of the message are missing
 	Withheld   uint64 // data packets not sent to a half-open client
-	Roams      uint64 // times that the peer's place changed
+	Roams      uint64 // times that the address of the peer changed
 	InFlight   int    // reliable packets without an acknowledgement
 }
 

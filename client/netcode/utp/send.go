@@ -160,7 +160,7 @@ type outbox struct {
 	from   int // where the first that has not been taken begins in buf
 }
 
-// parcel is a datagram that ends at a place of the buffer.
+// parcel is a queued datagram and its end in the buffer.
 type parcel struct {
 	to  address.Addr
 	end int
