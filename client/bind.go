@@ -106,7 +106,7 @@ func (s *Session) dueBind(now int64, buf []byte) ([]byte, int64) {
 		if !s.bound.Load() {
 			return nil, never
 		}
-		silent := s.heard.Load() + silentPings*int64(s.cfg.PingPeriod)
+		silent := s.lastReceived.Load() + silentPings*int64(s.cfg.PingPeriod)
 		if now < silent {
 			return nil, silent
 		}
@@ -145,7 +145,7 @@ func (s *Session) rebind(now, at int64) {
 	s.kick()
 }
 
-// onBindReceived takes the relay's word that the binding holds. What comes to the
+// onBindReceived processes the relay's confirmation of the binding. What comes to the
 // socket before Roam speaks of a binding that is gone.
 func (s *Session) onBindReceived(now int64, at *net.UDPConn) {
 	s.mu.Lock()

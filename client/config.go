@@ -10,12 +10,12 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Config says what a session does. Negative values are refused.
+// Config configures a Session. Negative values are invalid.
 type Config struct {
 	// Ticket is the allocation to bind. Required.
 	Ticket Ticket
-	// PingPeriod is the time between PINGs. Three of them without a word from
-	// the relay make the session bind again. 0 means 1 s, as the published text
+	// PingPeriod is the time between PINGs. After three of them without a message
+	// of the relay the session binds again. 0 means 1 s, as the published text
 	// advises; the relay ends an allocation that is silent for 10 s.
 	PingPeriod time.Duration
 	// RetryPeriod is the time between repetitions of an unanswered request. The
@@ -55,8 +55,8 @@ type Config struct {
 	// Conn, when not nil, is the first socket, unconnected. The session owns
 	// and closes it.
 	Conn *net.UDPConn
-	// Logger hears about changes of state and refusals of the relay, never
-	// about datagrams. Nil is silence.
+	// Logger logs changes of state and refusals of the relay, not datagrams.
+	// Nil disables logs.
 	Logger *slog.Logger
 }
 

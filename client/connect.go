@@ -97,7 +97,7 @@ func (s *Session) dueConnect(now int64, buf []byte) ([]byte, int64) {
 	return proto.ConnectRequest{ID: s.own, ConnectionData: s.cfg.Ticket.HostConnectionData}.Append(buf[:0]), now
 }
 
-// decide ends a Connect that waits; later words of the relay change nothing.
+// decide ends a Connect that waits; later answers of the relay change nothing.
 func (c *connecting) decide(v verdict) bool {
 	if !c.active {
 		return false
@@ -167,7 +167,7 @@ func (s *Session) Close() error {
 func (s *Session) leave() {
 	s.leaveOnce.Do(func() {
 		buf := make([]byte, 0, proto.DisconnectLen)
-		peers, ok := s.farewell()
+		peers, ok := s.peersToDisconnect()
 		if !ok {
 			return
 		}
@@ -184,9 +184,9 @@ func (s *Session) leave() {
 	})
 }
 
-// farewell returns the peers to disconnect, after which nothing else is sent, and
+// peersToDisconnect returns the peers to disconnect, after which nothing else is sent, and
 // false when the relay does not know this endpoint or the session has ended.
-func (s *Session) farewell() ([]proto.AllocationID, bool) {
+func (s *Session) peersToDisconnect() ([]proto.AllocationID, bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.err != nil || !s.bound.Load() && !s.bind.active {

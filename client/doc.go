@@ -1,12 +1,5 @@
-// Package client is what a player's machine runs: it binds an allocation to a
-// relay, keeps it alive, links a joiner with its host, and carries datagrams.
-//
-// A [Ticket] comes from the Allocations API ([Reserve], [Redeem], [TicketFrom]).
-// [New] makes a [Session] of it, [Session.Run] does the work, and the calls of
-// a session may then come from any goroutine:
-//
-//	host:   Bind, then Accept for each peer, or PacketConn
-//	joiner: Bind, then Connect, or Connect and PacketConn
+// Package client is the player's side of a relay: it binds an allocation, keeps it
+// alive, connects a joiner to its host, and carries datagrams between them.
 //
 // A player that has a join code:
 //
@@ -17,16 +10,19 @@
 //	host, err := session.Connect(ctx) // a net.Conn
 //	host.Write([]byte("hello"))
 //
-// A [Peer] is a net.Conn that keeps the bounds of datagrams, and
-// [Session.PacketConn] is a net.PacketConn whose addresses are allocation ids,
-// so that code written for UDP, such as a QUIC library, runs through the relay
-// as it is. A datagram is handed out once, to whichever of Read and ReadFrom
-// asks first: a session uses one of the two.
+// A [Ticket] comes from the Allocations API ([Reserve], [Redeem], [TicketFrom]).
+// [New] opens a [Session] with it, and [Session.Run] runs the protocol. While Run
+// runs, all methods of a session may be called from any goroutine:
 //
-// Like UDP, a session loses datagrams rather than wait: one that the machine
-// cannot send now is counted and gone, and so is the newest one when a queue
-// is full.
+//	host:   Bind, then Accept for each peer, or PacketConn
+//	joiner: Bind, then Connect, or Connect and PacketConn
 //
-// Rules of the wire are those of the relay's protocol reference; where a rule
-// is this package's own, the comment at the place says why.
+// A [Peer] is a net.Conn that preserves the boundaries of datagrams.
+// [Session.PacketConn] is a net.PacketConn whose addresses are allocation ids, so
+// that code written for UDP, such as a QUIC library, runs through the relay
+// unchanged. Use either Peer.Read or ReadFrom in one session: each datagram is
+// delivered once, to the first of the two that reads it.
+//
+// Like UDP, a session drops datagrams instead of blocking: those that the system
+// refuses to send, and new ones when a receive queue is full. [Stats] counts both.
 package client

@@ -40,14 +40,14 @@ var (
 	ErrPeerLeft = errors.New("client: peer has left")
 )
 
-// ErrEnded ends a session on the relay's word: ERROR 1, the allocation timed
+// ErrEnded ends a session by an error of the relay: ERROR 1, the allocation timed
 // out, or ERROR 4, it does not exist. It is also net.ErrClosed to errors.Is, so
 // that loops written for net.Conn stop.
 type ErrEnded struct {
 	Code proto.ErrorCode
 }
 
-// Error says what the relay said.
+// Error names the relay's error code.
 func (e ErrEnded) Error() string {
 	return fmt.Sprintf("client: allocation has ended: %v (ERROR %d)", e.Code, uint8(e.Code))
 }
@@ -61,7 +61,7 @@ type ErrRefused struct {
 	Code proto.ErrorCode
 }
 
-// Error says what the relay said.
+// Error names the relay's error code.
 func (e ErrRefused) Error() string {
 	return fmt.Sprintf("client: connection refused: %v (ERROR %d)", e.Code, uint8(e.Code))
 }

@@ -244,7 +244,7 @@ func TestNothingFollowsTheGoodbye(t *testing.T) {
 	if got := drain(t, s, ms(250)); len(got) != 1 {
 		t.Fatalf("%v at 250 ms, want a PING", got)
 	}
-	if _, ok := s.farewell(); !ok {
+	if _, ok := s.peersToDisconnect(); !ok {
 		t.Fatal("no goodbye")
 	}
 	feed(s, ms(500), proto.Error{Code: proto.ErrorMismatch, ID: hostID})

@@ -38,7 +38,7 @@ type Peer struct {
 	// The lock of the session guards these.
 	state         peerState
 	leave         retry
-	heard         int64
+	lastReceived  int64
 	queue         queue
 	listed        bool
 	before, after *Peer
@@ -267,7 +267,7 @@ func (d *deadline) set(t time.Time) {
 	wait := time.Duration(0)
 	if !t.IsZero() {
 		wait = t.Sub(now)
-		// Kept on the monotonic clock, so that the timer and this word agree
+		// Kept on the monotonic clock, so that the timer and this value agree
 		// whatever happens to the wall clock.
 		t = now.Add(wait)
 	}

@@ -97,7 +97,7 @@ func (s *Session) peerOf(now int64, id proto.AllocationID) *Peer {
 
 func (s *Session) addPeer(now int64, id proto.AllocationID) *Peer {
 	p := newPeer(s, id)
-	p.heard = now
+	p.lastReceived = now
 	s.peers[id] = p
 	return p
 }
@@ -106,11 +106,11 @@ func (s *Session) addPeer(now int64, id proto.AllocationID) *Peer {
 func (s *Session) evict(now int64) bool {
 	var oldest *Peer
 	for _, p := range s.peers {
-		if oldest == nil || p.heard < oldest.heard {
+		if oldest == nil || p.lastReceived < oldest.lastReceived {
 			oldest = p
 		}
 	}
-	if oldest == nil || oldest.state != peerOpen || now-oldest.heard < int64(evictAfter) {
+	if oldest == nil || oldest.state != peerOpen || now-oldest.lastReceived < int64(evictAfter) {
 		return false
 	}
 	s.counters.evicted.Add(1)
@@ -121,7 +121,7 @@ func (s *Session) evict(now int64) bool {
 
 // forget takes a peer out of the table. What waits in its queue stays for its
 // Read, and for ReadFrom if that is how this session reads: the last datagrams
-// of a protocol are often its farewell.
+// of a protocol are often its close message.
 func (s *Session) forget(p *Peer) {
 	if p.state == peerLeaving {
 		s.leaving--

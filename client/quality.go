@@ -24,7 +24,7 @@ const (
 	probeGap       = 20 * time.Millisecond
 )
 
-// Site is a place whose distance [Measure] finds out.
+// Site is a location whose round trip time [Measure] measures.
 type Site struct {
 	// Region is its name.
 	Region string

@@ -80,7 +80,7 @@ func (s *Session) handle(now int64, d *datagram) *datagram {
 	case !known:
 		s.counters.unexpected.Add(1)
 	default:
-		s.heard.Store(now)
+		s.lastReceived.Store(now)
 	}
 	return d
 }
@@ -96,14 +96,14 @@ func (s *Session) handleRelay(now int64, d *datagram) *datagram {
 		s.counters.unexpected.Add(1)
 		return d
 	}
-	s.heard.Store(now)
+	s.lastReceived.Store(now)
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	p := s.peerOf(now, m.From)
 	if p == nil {
 		return d
 	}
-	p.heard = now
+	p.lastReceived = now
 	if !p.queue.push(d) {
 		s.counters.queueDropped.Add(1)
 		return d
@@ -124,7 +124,7 @@ func (s *Session) handleControl(now int64, kind proto.Type, d *datagram) (bool, 
 	case proto.TypeBindReceived:
 		_, err := proto.ParseBindReceived(pkt)
 		if err == nil {
-			s.heard.Store(now)
+			s.lastReceived.Store(now)
 			s.onBindReceived(now, d.at)
 		}
 		return true, err

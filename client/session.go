@@ -23,10 +23,10 @@ type Session struct {
 	log       *slog.Logger
 	start     time.Time // zero of the session's clock
 
-	conn     atomic.Pointer[net.UDPConn] // replaced by Roam, under mu
-	bound    atomic.Bool                 // a BIND was confirmed at some time
-	heard    atomic.Int64                // when the relay last sent a valid message
-	counters counters
+	conn         atomic.Pointer[net.UDPConn] // replaced by Roam, under mu
+	bound        atomic.Bool                 // a BIND was confirmed at some time
+	lastReceived atomic.Int64                // when the relay last sent a valid message
+	counters     counters
 
 	kicked     chan struct{} // something became due before its time
 	acceptable chan struct{} // a peer may be waiting for Accept

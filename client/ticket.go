@@ -9,8 +9,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Ticket is all that a session needs to know about its allocation. It holds a
-// secret, Key, which prints as "[redacted]".
+// Ticket holds the address, identity and credentials with which a Session uses its
+// allocation. Treat it as a secret: Key authenticates the player (it prints as
+// "[redacted]"), and ConnectionData admits joiners.
 type Ticket struct {
 	// Server is the relay's UDP endpoint. Datagrams from any other are ignored.
 	Server netip.AddrPort
@@ -47,9 +48,9 @@ func Redeem(ctx context.Context, c *api.Client, joinCode string) (Ticket, error)
 	return TicketFrom(a)
 }
 
-// TicketFrom takes what a session needs out of an answer of the API: the first
-// "udp" endpoint, which has to be an IP address, and the secrets, whose sizes
-// it checks. The error wraps ErrConfig.
+// TicketFrom converts an allocation of the API into a Ticket. The first "udp"
+// endpoint must have an IP address and a port; the sizes of id, key and
+// connection data are checked. Errors wrap ErrConfig.
 func TicketFrom(a api.Allocation) (Ticket, error) {
 	if len(a.AllocationIDBytes) != proto.IDLen || len(a.Key) != proto.KeyLen {
 		return Ticket{}, fmt.Errorf("%w: allocation id of %d bytes and key of %d bytes, need %d and %d",

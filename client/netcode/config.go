@@ -12,10 +12,10 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// Never turns a timeout off where a Config says so.
-const Never = utp.Never
+// NoTimeout disables a timeout, in the fields of Config that name it.
+const NoTimeout = utp.NoTimeout
 
-// Config says what a driver does. Negative values are refused, except Never.
+// Config configures a Driver. Negative values are invalid, except NoTimeout.
 type Config struct {
 	// Link carries the datagrams; the driver owns it from NewServer or NewClient
 	// on. Nil means that Open makes one when it is needed.
@@ -33,7 +33,7 @@ type Config struct {
 	// minimum is 1 s. On a client it counts in StateApproval alone.
 	HandshakeApprovalTimeout time.Duration
 	// ClientHandshakeTimeout is how long a client stays in StateHandshake, since
-	// it does not know the server's limit. 0 means 30 s; Never leaves it to the
+	// it does not know the server's limit. 0 means 30 s; NoTimeout leaves it to the
 	// silence of the server.
 	ClientHandshakeTimeout time.Duration
 	// RequireApproval makes a server ask its game about each client, see
@@ -64,16 +64,15 @@ type Config struct {
 	// MaxReceive bounds the datagrams that one Update takes. 0 means 4096; more
 	// stay in the link.
 	MaxReceive int
-	// NoCloseNotice ends connections without a word about the reason, as Unity
-	// does. With notices an end takes up to 250 ms, which nobody waits for.
+	// NoCloseNotice ends connections without sending the reason, as Unity
+	// does. A notice delays the end by up to 250 ms in the background.
 	NoCloseNotice bool
 
 	// Auto makes the first Update listen or connect.
 	Auto AutoConnect
 	// Rand gives the tokens of connections. Nil means crypto/rand.
 	Rand io.Reader
-	// Logger hears about changes of connections, never about datagrams. Nil is
-	// silence.
+	// Logger logs changes of connections, not datagrams. Nil disables logs.
 	Logger *slog.Logger
 }
 
@@ -108,7 +107,7 @@ func (c Config) check() error {
 	if c.HandshakeApprovalTimeout < time.Second {
 		return fmt.Errorf("%w: HandshakeApprovalTimeout %v is below 1s", ErrConfig, c.HandshakeApprovalTimeout)
 	}
-	if c.ClientHandshakeTimeout < 0 && c.ClientHandshakeTimeout != Never {
+	if c.ClientHandshakeTimeout < 0 && c.ClientHandshakeTimeout != NoTimeout {
 		return fmt.Errorf("%w: ClientHandshakeTimeout is %v", ErrConfig, c.ClientHandshakeTimeout)
 	}
 	if min(c.MaxConnections, c.MaxHandshaking, c.MaxRPCQueue, c.MaxReceive) < 0 {

@@ -180,10 +180,10 @@ func (c Conn) newest(server bool) (tick uint32, b []byte, ok bool) {
 
 // Acks returns which snapshots the client has processed: on the server as its
 // newest command said.
-func (c Conn) Acks() Acks {
+func (c Conn) Acks() SnapshotAcks {
 	switch s := c.live(); {
 	case s == nil:
-		return Acks{}
+		return SnapshotAcks{}
 	case c.d.server:
 		return s.acked
 	default:
@@ -209,16 +209,16 @@ func (c Conn) UserData() any {
 // session is what a driver knows of one connection. It belongs to the slot of
 // the transport and is used again, with its buffers, by later connections.
 type session struct {
-	conn     utp.ConnID
-	state    State
-	id       NetworkID
-	since    time.Duration // when the handshake began
-	unsaid   bool          // StateConnecting was not published yet
-	dials    int           // times that the attempt had to find its peer again
-	heard    bool          // the peer's version came, and fits
-	approved bool
-	inGame   bool
-	userData any
+	conn            utp.ConnID
+	state           State
+	id              NetworkID
+	since           time.Duration // when the handshake began
+	unsaid          bool          // StateConnecting was not published yet
+	dials           int           // times that the attempt had to find its peer again
+	versionReceived bool          // the peer's version came, and fits
+	approved        bool
+	inGame          bool
+	userData        any
 
 	closing     bool // the game wants it to end
 	closeReason DisconnectReason
@@ -232,8 +232,8 @@ type session struct {
 
 	in       inbound
 	out      outbound
-	acks     Acks // of the client
-	acked    Acks // as the server knows them
+	acks     SnapshotAcks // of the client
+	acked    SnapshotAcks // as the server knows them
 	age      int32
 	sequence uint8 // of the last snapshot
 	trip     roundTrip
@@ -266,7 +266,7 @@ func (s *session) live() bool { return s.state > StateDisconnected }
 func (s *session) leaveGame() {
 	s.in = inbound{}
 	s.out.due = false
-	s.acks, s.acked, s.age = Acks{}, Acks{}, 0
+	s.acks, s.acked, s.age = SnapshotAcks{}, SnapshotAcks{}, 0
 }
 
 // handshaking reports whether the limit of handshake and approval counts.
@@ -275,12 +275,12 @@ func (s *session) handshaking() bool { return s.state == StateHandshake || s.sta
 // lingerTime is how long an ended connection waits for its notice to arrive.
 const lingerTime = 250 * time.Millisecond
 
-// partingFlushes is in how many flushes the transport repeats its disconnect.
-// Only then may a relay be told that the link is over.
-const partingFlushes = 3
+// releaseFlushes is in how many flushes the transport repeats its disconnect.
+// Only then may the link be disconnected at a relay.
+const releaseFlushes = 3
 
-// parting is a peer that the link will be told to forget.
-type parting struct {
+// pendingRelease is a peer whose link is still to be disconnected.
+type pendingRelease struct {
 	at   address.Addr
 	left int
 }
@@ -298,8 +298,9 @@ func (d *Driver) over(s *session, ev ConnectionEvent) {
 	s.leaveGame()
 }
 
-// shut ends a connection from this side, and tells the peer why if it may.
-func (d *Driver) shut(s *session, r DisconnectReason, text string) {
+// closeLocal ends a connection from this side and sends the peer a close notice
+// unless Config.NoCloseNotice is set.
+func (d *Driver) closeLocal(s *session, r DisconnectReason, text string) {
 	d.over(s, ConnectionEvent{Reason: r})
 	s.at, _ = d.ep.Remote(s.conn)
 	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
@@ -337,19 +338,19 @@ func (d *Driver) parted(s *session) {
 
 // release makes the link forget a peer, a little later.
 func (d *Driver) release(at address.Addr) {
-	for i := range d.partings {
-		if d.partings[i].at == at {
-			d.partings[i].left = partingFlushes
+	for i := range d.pendingReleases {
+		if d.pendingReleases[i].at == at {
+			d.pendingReleases[i].left = releaseFlushes
 			return
 		}
 	}
-	d.partings = append(d.partings, parting{at, partingFlushes})
+	d.pendingReleases = append(d.pendingReleases, pendingRelease{at, releaseFlushes})
 }
 
 // flushPartings belongs behind the datagrams of a flush.
 func (d *Driver) flushPartings() {
-	kept := d.partings[:0]
-	for _, p := range d.partings {
+	kept := d.pendingReleases[:0]
+	for _, p := range d.pendingReleases {
 		p.left--
 		switch {
 		case p.left > 0:
@@ -358,10 +359,10 @@ func (d *Driver) flushPartings() {
 			d.link.Disconnect(p.at)
 		}
 	}
-	d.partings = kept
+	d.pendingReleases = kept
 }
 
-// peers reports whether there is a connection with a place.
+// peers reports whether there is a connection with an address.
 func (d *Driver) peers(at address.Addr) bool {
 	for _, s := range d.sessions {
 		if s == nil {
@@ -387,8 +388,8 @@ func (d *Driver) cause(ev utp.Event) error {
 	return ev.Cause
 }
 
-// closedBy takes the peer's word, and its reason.
-func (d *Driver) closedBy(s *session, body []byte) {
+// closeByPeer processes the close notice of the peer.
+func (d *Driver) closeByPeer(s *session, body []byte) {
 	info, ok := parseClose(body)
 	if !ok {
 		d.invalid(s, "a close notice has a wrong length")
@@ -412,7 +413,7 @@ func (d *Driver) Close() error {
 	}
 	for _, s := range d.sessions {
 		if s != nil && s.live() {
-			d.shut(s, ReasonConnectionClose, "")
+			d.closeLocal(s, ReasonConnectionClose, "")
 		}
 	}
 	d.flush()
@@ -422,7 +423,7 @@ func (d *Driver) Close() error {
 		}
 	}
 	d.ep.Listen(false)
-	for range partingFlushes {
+	for range releaseFlushes {
 		d.flush()
 	}
 	return d.link.Close()
@@ -431,7 +432,7 @@ func (d *Driver) Close() error {
 // maxDials is how often one attempt to connect asks the link for its peer again.
 const maxDials = 3
 
-// left takes the link's word that a peer is gone.
+// left processes the link's report that a peer is gone.
 //
 // A relay's host that ends a connection tells the relay some flushes later. Who
 // was thrown out and connects again at once, over the link that is still there,
@@ -440,7 +441,7 @@ const maxDials = 3
 func (d *Driver) left(at address.Addr) {
 	s := d.attempt(at)
 	if s == nil || s.dials == maxDials || d.link.Dial() != nil {
-		d.ep.Gone(at)
+		d.ep.DropPeer(at)
 		return
 	}
 	s.dials++
@@ -455,11 +456,11 @@ func (d *Driver) left(at address.Addr) {
 // the next request is due: the last one may have had no link to go over.
 func (d *Driver) joined(at address.Addr) {
 	if s := d.attempt(at); s != nil {
-		d.ep.AskAgain(s.conn)
+		d.ep.RetryConnect(s.conn)
 	}
 }
 
-// attempt returns the connection that asks for a server at a place, or nil.
+// attempt returns the connection that waits for the server at an address, or nil.
 func (d *Driver) attempt(at address.Addr) *session {
 	for _, s := range d.sessions {
 		if s == nil || !s.live() || d.ep.State(s.conn) != utp.StateConnecting {
@@ -479,7 +480,7 @@ func (d *Driver) goneAll() {
 			continue
 		}
 		if at, ok := d.ep.Remote(s.conn); ok {
-			d.ep.Gone(at)
+			d.ep.DropPeer(at)
 		}
 	}
 }
@@ -549,13 +550,13 @@ func (r DisconnectReason) String() string {
 	return fmt.Sprintf("reason(%d)", uint8(r))
 }
 
-// Protocol is the version of what this package says over the transport. It is
+// WireVersion is the version of this package's messages. It is
 // compatible with nothing but itself.
-const Protocol = 1
+const WireVersion = 1
 
 // ProtocolVersion is what two sides must have in common.
 type ProtocolVersion struct {
-	Protocol   int32  // Protocol
+	Protocol   int32  // WireVersion
 	Game       int32  // Config.GameVersion
 	RPCs       uint64 // a hash over the names and options of all RPCs
 	Components uint64 // Config.ComponentsHash

@@ -1,61 +1,78 @@
-// Package netcode owns connections as a game sees them: handshake, approval,
-// connected, disconnected and why; RPCs, commands and snapshots. It says over
-// package utp what Netcode for Entities says, in the same outer shape and with
-// bytes of its own, so that it talks to itself alone.
+// Package netcode is a connection layer for games: handshake, approval, RPCs,
+// commands and snapshots between one server and its clients, over UDP, a relay or a
+// network in memory. It offers what Netcode for Entities offers, on top of package
+// utp. Its messages have a format of their own, so both sides must use this package.
+//
+// A server that prints the RPCs of its clients:
+//
+//	rpcs := new(netcode.RPCRegistry)
+//	chat, err := netcode.RegisterRPC(rpcs, "chat", netcode.Raw())
+//	d, err := netcode.NewServer(netcode.Config{RPCs: rpcs})
+//	err = d.Listen(address.FromUDP(netip.MustParseAddrPort("0.0.0.0:7979")))
+//	err = d.Run(ctx, 60, func() {
+//		for conn := range d.Conns() {
+//			for rpc := range conn.RPCs() {
+//				if text, ok := chat.From(rpc); ok {
+//					fmt.Printf("%d: %s\n", conn.NetworkID(), text)
+//				}
+//			}
+//		}
+//	})
 //
 // # A tick
 //
-//	d.Update(now)                          what arrived, and what the time ended
-//	d.ConnectionEventsForTick()            what became of connections
-//	conn.RPCs(), Command(), Snapshot()     what they brought
-//	conn.SendRPC, SendCommand, …           what the game says
-//	d.Flush()                              all of it, in as few packets as can be
+//	d.Update(now)                          receive datagrams, run timers
+//	d.ConnectionEventsForTick()            read changes of connections
+//	conn.RPCs(), Command(), Snapshot()     read received messages
+//	conn.SendRPC, SendCommand, …           queue messages
+//	d.Flush()                              send them, in as few packets as possible
 //
-// A [Driver] belongs to one goroutine and has none; [Driver.Run] is for who wants
-// a loop. The time is the caller's. The same calls with the same datagrams,
-// times and random bytes give the same datagrams. What is handed out is valid
-// until the next Update. In steady state nothing allocates, and nothing panics
-// whatever arrives.
+// A [Driver] starts no goroutine and is not safe for concurrent use; [Driver.Run] is
+// a loop of ticks. The caller passes the time. The same calls with the same
+// datagrams, times and random bytes give the same datagrams. Returned slices and
+// RPCs are valid until the next Update. In steady state nothing allocates, and no
+// input causes a panic.
 //
 // # States
 //
 //	client: Connecting → Handshake → [Approval] → Connected → Disconnected
 //	server:              Handshake → [Approval] → Connected → Disconnected
 //
-// Any of them may be followed by Disconnected at once, and none comes twice.
+// Disconnected may follow any of them, and no state occurs twice.
 // Without delay, a connection takes these ticks:
 //
 //	tick  client event           server event           sent by Flush
 //	1     Connecting                                    request
 //	2                            Handshake              accept, version
 //	3     Handshake                                     version
-//	4                            Connected or Approval  approved, or the question
+//	4                            Connected or Approval  approved, or approval request
 //	5     Connected or Approval                         RPCs of the approval
 //	6                            the game approves
 //	7                            Connected              approved
 //	8     Connected
 //
 // Before Connected only RPCs with [DuringApproval] may pass; any other ends the
-// connection of who sent it. Commands and snapshots further need SetInGame on
+// connection of its sender. Commands and snapshots further need SetInGame on
 // both sides; before that they are counted and ignored.
 //
-// Who was thrown out may connect again at once. Over a relay the end of the former
-// link may still be on its way then: the attempt asks for a new link and goes on.
+// A client whose connection was closed may connect again at once. Over a relay the
+// DISCONNECT of the former link may arrive during the new attempt, which then
+// requests a new link and continues.
 //
-// # Where Unity does otherwise
+// # Differences from Netcode for Entities
 //
-//   - RPCs that arrive in an Update are offered in it, not in the next
+//   - RPCs that arrive in an Update are available after it, not after the next
 //   - different versions give ReasonBadProtocolVersion, as documented there
-//   - a side that ends a connection tells the other why, see [CloseInfo]; the
-//     event there still has ReasonClosedByRemote, and comes with the notice
-//   - a client does not stay in the handshake for ever
+//   - a side that ends a connection sends the reason, see [CloseInfo]; the event
+//     of the other side still has ReasonClosedByRemote, and comes with the notice
+//   - the handshake has a timeout on the client as well
 //   - of several requests in one tick each gets its own result
-//   - Broadcast returns how many it reached
-//   - a command goes out once, without those of earlier ticks
+//   - Broadcast returns the number of connections that it queued the RPC for
+//   - a command is sent once, without those of earlier ticks
 //
 // # Limitations
 //
-// A server can not stop listening other than by Close. There are no tick rates
+// A server stops listening only by Close. There are no tick rates
 // in the handshake, no identity that survives a reconnect, and no limit of
-// bytes per second.
+// bandwidth.
 package netcode

@@ -15,8 +15,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// Driver is a server with its clients, or a client with its server. One
-// goroutine owns it; there is none inside.
+// Driver is a server with its clients, or a client with its server. It starts no
+// goroutine and is not safe for concurrent use.
 type Driver struct {
 	cfg     Config
 	server  bool
@@ -33,15 +33,15 @@ type Driver struct {
 	last    time.Time     // the caller's clock at the last Update
 	elapsed time.Duration // the driver's own
 
-	sessions    []*session // by slot of the transport
-	handshaking int
-	ids         networkIDs
-	partings    []parting
-	events      []ConnectionEvent
-	listens     []*ListenRequest
-	connects    []*ConnectRequest
-	autoListen  *ListenRequest
-	autoConnect *ConnectRequest
+	sessions        []*session // by slot of the transport
+	handshaking     int
+	ids             networkIDs
+	pendingReleases []pendingRelease
+	events          []ConnectionEvent
+	listens         []*ListenRequest
+	connects        []*ConnectRequest
+	autoListen      *ListenRequest
+	autoConnect     *ConnectRequest
 
 	buf     []byte // of the datagram that is received
 	scratch []byte // of the message that is sent
@@ -66,7 +66,7 @@ func newDriver(cfg Config, server bool) (*Driver, error) {
 		buf: make([]byte, link.MaxDatagram),
 	}
 	d.version = ProtocolVersion{
-		Protocol: Protocol, Game: cfg.GameVersion, RPCs: d.table.fingerprint(), Components: cfg.ComponentsHash,
+		Protocol: WireVersion, Game: cfg.GameVersion, RPCs: d.table.fingerprint(), Components: cfg.ComponentsHash,
 	}
 	if cfg.Link != nil {
 		if err := d.attach(cfg.Link); err != nil {
@@ -111,7 +111,7 @@ func (d *Driver) open(local address.Addr) error {
 // address must be the link's, or that of the link that Config.Open makes.
 //
 // Errors: ErrNotServer, ErrAlreadyListening, ErrAddr, and those of Config.Open.
-// A server that failed may be told again.
+// After a failure, Listen may be called again.
 func (d *Driver) Listen(at address.Addr) error {
 	if !d.server {
 		return ErrNotServer
@@ -428,7 +428,7 @@ func (d *Driver) serve(s *session) {
 	}
 	switch {
 	case s.closing:
-		d.shut(s, s.closeReason, s.closeText)
+		d.closeLocal(s, s.closeReason, s.closeText)
 	case d.ep.State(s.conn) == utp.StateNone: // Its last event is in the queue.
 	case s.state == StateApproval && s.approved && d.server:
 		d.welcome(s)
@@ -446,8 +446,8 @@ func (d *Driver) expire(s *session) {
 			limit = d.cfg.ClientHandshakeTimeout
 		}
 	}
-	if s.handshaking() && limit != Never && d.elapsed-s.since >= limit {
-		d.shut(s, reason, "")
+	if s.handshaking() && limit != NoTimeout && d.elapsed-s.since >= limit {
+		d.closeLocal(s, reason, "")
 	}
 }
 

@@ -75,7 +75,7 @@ var (
 	// ErrNotAllowedInState is a call that the state of the connection forbids,
 	// as commands are before both Connected and SetInGame.
 	ErrNotAllowedInState = errors.New("netcode: not allowed in this state of the connection")
-	// ErrApprovalNotRequired is Approve on a server that approves everybody.
+	// ErrApprovalNotRequired is Approve on a server without RequireApproval.
 	ErrApprovalNotRequired = errors.New("netcode: this server requires no approval")
 	// ErrUnknownRPC is an RPC of another registry, or one that was registered
 	// after the driver was made.

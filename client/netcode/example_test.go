@@ -13,7 +13,7 @@ import (
 // command, and tells everybody where they are.
 type server struct {
 	*netcode.Driver
-	hello netcode.Call[[]byte]
+	hello netcode.RPCType[[]byte]
 	world [3]byte // by NetworkID
 }
 
@@ -40,7 +40,7 @@ func (s *server) turn(tick uint32, now time.Time) {
 // bot is a player that tells its name to be let in, and then walks.
 type bot struct {
 	*netcode.Driver
-	hello netcode.Call[[]byte]
+	hello netcode.RPCType[[]byte]
 	name  string
 	speed byte
 	seen  string

@@ -33,10 +33,10 @@ func (d *Driver) begin(s *session) {
 // system executes an RPC of this package where it stands in the stream.
 func (d *Driver) system(s *session, index uint16, body []byte) {
 	switch {
-	case index == indexVersion && len(body) == versionLen && !s.heard:
+	case index == indexVersion && len(body) == versionLen && !s.versionReceived:
 		d.compare(s, parseVersion(body))
 	case index == indexClose:
-		d.closedBy(s, body)
+		d.closeByPeer(s, body)
 	case index == indexGetApproved && !d.server && s.state == StateHandshake && len(body) == 0:
 		d.enter(s, StateApproval)
 	case index == indexApproved && !d.server && s.handshaking():
@@ -56,10 +56,10 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 func (d *Driver) compare(s *session, peer ProtocolVersion) {
 	if text := d.version.mismatch(peer, d.cfg.RelaxedVersion); text != "" {
 		d.log.Warn("the peer has another version", "detail", text)
-		d.shut(s, ReasonBadProtocolVersion, text)
+		d.closeLocal(s, ReasonBadProtocolVersion, text)
 		return
 	}
-	s.heard = true
+	s.versionReceived = true
 	if !d.server {
 		return
 	}

@@ -141,7 +141,7 @@ func TestZeroConn(t *testing.T) {
 	if !c.IsZero() || c.State() != netcode.StateUnknown || c.NetworkID() != 0 || stats || remote || c.UserData() != nil {
 		t.Error("the zero Conn is somebody")
 	}
-	if c.Approve() != netcode.ErrGone || c.SendRPC(netcode.RPC{}) != netcode.ErrGone || c.Acks() != (netcode.Acks{}) {
+	if c.Approve() != netcode.ErrGone || c.SendRPC(netcode.RPC{}) != netcode.ErrGone || c.Acks() != (netcode.SnapshotAcks{}) {
 		t.Error("the zero Conn does something")
 	}
 }

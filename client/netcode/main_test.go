@@ -44,7 +44,7 @@ type bed struct {
 // calls are the RPCs of the tests.
 type calls struct {
 	reg          *netcode.RPCRegistry
-	say, approve netcode.Call[[]byte]
+	say, approve netcode.RPCType[[]byte]
 }
 
 func newCalls(t testing.TB) calls {
@@ -197,7 +197,7 @@ func pair(t testing.TB, server, client netcode.Config) (b *bed, atServer, atClie
 }
 
 // read returns the received RPCs as texts.
-func read(c netcode.Conn, call netcode.Call[[]byte]) (all []string) {
+func read(c netcode.Conn, call netcode.RPCType[[]byte]) (all []string) {
 	for r := range c.RPCs() {
 		if v, ok := call.From(r); ok {
 			all = append(all, string(v))

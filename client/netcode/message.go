@@ -22,8 +22,8 @@ func (d *Driver) message(s *session, p utp.PipelineID, b []byte) {
 // ends the connection, and with it all that was received in this tick.
 func (d *Driver) rpcPacket(s *session, b []byte) {
 	_, rest, err := utp.ParseRPCPacket(b)
-	if err != nil && !s.heard {
-		d.shut(s, ReasonProtocolError, "not an RPC packet: the transports differ, perhaps in their window")
+	if err != nil && !s.versionReceived {
+		d.closeLocal(s, ReasonProtocolError, "not an RPC packet: the transports differ, perhaps in their window")
 		return
 	}
 	if err != nil {
@@ -74,7 +74,7 @@ func (d *Driver) takeRPC(s *session, r utp.RPC) {
 // invalid ends a connection whose peer sent what it must not.
 func (d *Driver) invalid(s *session, text string) {
 	d.log.Warn("invalid RPC", "networkID", s.id, "detail", text)
-	d.shut(s, ReasonInvalidRPC, text)
+	d.closeLocal(s, ReasonInvalidRPC, text)
 }
 
 // takeCommand keeps the newest command of a tick.
@@ -84,7 +84,7 @@ func (d *Driver) takeCommand(s *session, b []byte) {
 		s.counts.Ignored++
 		return
 	}
-	s.trip.heard(d.millis(), h.time, h.ret)
+	s.trip.update(d.millis(), h.time, h.ret)
 	if d.take(s, h.tick, body) {
 		s.acked = h.acks
 	}
@@ -98,7 +98,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 		s.counts.Ignored++
 		return
 	}
-	s.trip.heard(d.millis(), h.time, h.ret)
+	s.trip.update(d.millis(), h.time, h.ret)
 	before, replaces, had := s.in.tick, s.in.fresh, s.in.any
 	if !d.take(s, h.tick, body) {
 		return
@@ -144,7 +144,7 @@ const (
 // Times are the sender's, in ms and never 0. The return is the newest time of
 // the peer and for how long it was held, 0 before there was one.
 type commandHeader struct {
-	acks      Acks
+	acks      SnapshotAcks
 	time, ret uint32
 	tick      uint32
 }
@@ -164,7 +164,7 @@ func parseCommand(b []byte) (commandHeader, []byte, bool) {
 		return commandHeader{}, nil, false
 	}
 	u32 := func(at int) uint32 { return binary.LittleEndian.Uint32(b[at:]) }
-	h := commandHeader{acks: Acks{u32(1), u32(5)}, time: u32(9), ret: u32(13), tick: u32(17)}
+	h := commandHeader{acks: SnapshotAcks{u32(1), u32(5)}, time: u32(9), ret: u32(13), tick: u32(17)}
 	return h, b[commandLen:], true
 }
 
@@ -352,30 +352,31 @@ func (d *Driver) MaxRPC() int {
 	return n
 }
 
-// Acks says which snapshots a client has processed, by their ticks.
-type Acks struct {
+// SnapshotAcks is the set of snapshots that a client has processed, by tick, as an
+// acknowledgement bitmask over the newest one and the 31 before.
+type SnapshotAcks struct {
 	Newest uint32
 	Mask   uint32 // bit i: the snapshot of tick Newest-i; 0 if there was none yet
 }
 
 // Has reports whether the snapshot of a tick is acknowledged.
-func (a Acks) Has(tick uint32) bool {
+func (a SnapshotAcks) Has(tick uint32) bool {
 	back := a.Newest - tick
 	return back < 32 && a.Mask&(1<<back) != 0
 }
 
 // add notes a tick after Newest, or the first.
-func (a *Acks) add(tick uint32) {
+func (a *SnapshotAcks) add(tick uint32) {
 	ahead := tick - a.Newest
 	if a.Mask == 0 || ahead >= 32 {
-		*a = Acks{Newest: tick, Mask: 1}
+		*a = SnapshotAcks{Newest: tick, Mask: 1}
 		return
 	}
-	*a = Acks{Newest: tick, Mask: a.Mask<<ahead | 1}
+	*a = SnapshotAcks{Newest: tick, Mask: a.Mask<<ahead | 1}
 }
 
 // remove takes a tick back.
-func (a *Acks) remove(tick uint32) {
+func (a *SnapshotAcks) remove(tick uint32) {
 	if back := a.Newest - tick; back < 32 {
 		a.Mask &^= 1 << back
 	}
@@ -404,7 +405,7 @@ func (r *roundTrip) returned(now uint32) uint32 {
 // return anything.
 const maxRTT = 60_000
 
-func (r *roundTrip) heard(now, time, ret uint32) {
+func (r *roundTrip) update(now, time, ret uint32) {
 	if time != 0 && (r.remote == 0 || int32(time-r.remote) > 0) {
 		r.remote, r.at = time, now
 	}

@@ -38,17 +38,18 @@ type RPC struct {
 	Payload []byte // of a received one, valid until the next Update
 }
 
-// Call is a kind of RPC with values of type T.
-type Call[T any] struct {
+// RPCType is a registered type of RPC whose values have Go type T. It is immutable
+// and safe for concurrent use if its codec is.
+type RPCType[T any] struct {
 	hash  uint64
 	codec Codec[T]
 }
 
 // New returns the RPC with this value.
-func (c Call[T]) New(v T) RPC { return RPC{hash: c.hash, Payload: c.codec.Append(nil, v)} }
+func (c RPCType[T]) New(v T) RPC { return RPC{hash: c.hash, Payload: c.codec.Append(nil, v)} }
 
 // From returns the value of an RPC, and false if it is one of another kind.
-func (c Call[T]) From(r RPC) (T, bool) {
+func (c RPCType[T]) From(r RPC) (T, bool) {
 	var zero T
 	if r.hash != c.hash || c.codec.Parse == nil {
 		return zero, false
@@ -64,7 +65,7 @@ func (c Call[T]) From(r RPC) (T, bool) {
 type RPCOption uint8
 
 // DuringApproval allows an RPC before its connection is connected, so that a
-// client can tell who it is.
+// client can identify itself.
 const DuringApproval RPCOption = 1
 
 // maxRPCs leaves the indices above it to the RPCs of this package.
@@ -85,23 +86,23 @@ type rpcType struct {
 
 // RegisterRPC adds a kind of RPC. Both sides must do so under the same name;
 // the order does not matter. The error wraps ErrRegistered.
-func RegisterRPC[T any](r *RPCRegistry, name string, codec Codec[T], opts ...RPCOption) (Call[T], error) {
+func RegisterRPC[T any](r *RPCRegistry, name string, codec Codec[T], opts ...RPCOption) (RPCType[T], error) {
 	t := rpcType{name: name, hash: hashOf(name), approval: slices.Contains(opts, DuringApproval)}
 	if codec.Append == nil || codec.Parse == nil {
-		return Call[T]{}, fmt.Errorf("%w: %q has no codec", ErrRegistered, name)
+		return RPCType[T]{}, fmt.Errorf("%w: %q has no codec", ErrRegistered, name)
 	}
 	if len(r.types) == maxRPCs {
-		return Call[T]{}, fmt.Errorf("%w: there are %d already", ErrRegistered, maxRPCs)
+		return RPCType[T]{}, fmt.Errorf("%w: there are %d already", ErrRegistered, maxRPCs)
 	}
 	if slices.ContainsFunc(r.types, func(o rpcType) bool { return o.hash == t.hash }) {
-		return Call[T]{}, fmt.Errorf("%w: there is another %q", ErrRegistered, name)
+		return RPCType[T]{}, fmt.Errorf("%w: there is another %q", ErrRegistered, name)
 	}
 	t.valid = func(b []byte) bool {
 		_, rest, err := codec.Parse(b)
 		return err == nil && len(rest) == 0
 	}
 	r.types = append(r.types, t)
-	return Call[T]{hash: t.hash, codec: codec}, nil
+	return RPCType[T]{hash: t.hash, codec: codec}, nil
 }
 
 func hashOf(name string) uint64 {

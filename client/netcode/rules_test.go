@@ -142,7 +142,7 @@ func (b *bed) receives(rpc calls, c netcode.Conn) (got received) {
 	}
 	var names []string
 	for r := range c.RPCs() {
-		for name, call := range map[string]netcode.Call[[]byte]{"say": rpc.say, "approve": rpc.approve} {
+		for name, call := range map[string]netcode.RPCType[[]byte]{"say": rpc.say, "approve": rpc.approve} {
 			if _, ok := call.From(r); ok {
 				names = append(names, name)
 			}

@@ -101,7 +101,7 @@ func TestEventsAreOfOneTick(t *testing.T) {
 // budget runs a client up to a state, and then nothing but the clock.
 func budget(t *testing.T, cfg netcode.Config, ticks int, after time.Duration) *bed {
 	b := newBed(t, cfg)
-	b.join(netcode.Config{ClientHandshakeTimeout: netcode.Never})
+	b.join(netcode.Config{ClientHandshakeTimeout: netcode.NoTimeout})
 	b.tick(ticks)
 	b.log = b.log[:0]
 	b.step = after

@@ -7,7 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
@@ -192,8 +192,8 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// crowd is a server with many clients in game.
-func crowd(t testing.TB, n int) *bed {
+// inGameBed is a server with many clients in game.
+func inGameBed(t testing.TB, n int) *bed {
 	t.Helper()
 	b := newBed(t, netcode.Config{})
 	for range n {
@@ -242,7 +242,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	const peers = 100
-	b := crowd(t, peers)
+	b := inGameBed(t, peers)
 	payload := make([]byte, 600)
 	tick, commands, snapshots := uint32(0), 0, 0
 	turn := func() {

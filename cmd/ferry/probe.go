@@ -10,7 +10,7 @@ import (
 
 	"github.com/urfave/cli/v3"
 
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/probe"
 )
 

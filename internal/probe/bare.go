@@ -89,7 +89,7 @@ func (b *bare) receive() {
 		case link.Datagram:
 			b.Receive(ev.Addr, b.buf[:ev.N])
 		case link.Left:
-			b.Gone(ev.Addr)
+			b.DropPeer(ev.Addr)
 		case link.Ended, link.Refused:
 			b.ended = ev.Err
 			return
@@ -188,7 +188,7 @@ func (b *bare) close() error {
 		b.Disconnect(id)
 	}
 	for range maxFarewells {
-		if b.Farewells() == 0 {
+		if b.PendingDisconnects() == 0 {
 			break
 		}
 		b.flush()

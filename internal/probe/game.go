@@ -6,7 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode"
 	"github.com/ferryrelay/ferry/client/netcode/address"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // game is a side that speaks Netcode. It is one goroutine's.
@@ -14,7 +14,7 @@ type game struct {
 	*netcode.Driver
 	o     Options
 	out   *printer
-	hello netcode.Call[[]byte]
+	hello netcode.RPCType[[]byte]
 	names map[netcode.Conn]string // of those that have not ended
 	named int
 	tick  uint32

@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // way is the opened link, behind the bad network, and where it leads.

@@ -6,7 +6,7 @@ import (
 	"net/netip"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // Dialect is what a probe speaks over its link.

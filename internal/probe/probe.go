@@ -10,7 +10,7 @@ import (
 	"strings"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 // ErrNeverConnected is the verdict on a client that was never connected, and on a server

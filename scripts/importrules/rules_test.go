@@ -200,11 +200,11 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as, or for, a test kit:
-// internal/testkit and those of engine and store are for tests of every package. The
-// latter two have the types of engine and alloc in their API. Examples may show all
-// public packages together.
+// internal/testkit, the simulated networks of internal/netsim and the kits of engine
+// and store are for tests of every package. The latter two have parameters of types
+// of engine and alloc. Examples may show all public packages together.
 func testKit(s source, inner string) bool {
-	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") {
+	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" {
 		return true
 	}
 	if strings.HasPrefix(filepath.Base(s.name), "example_") && (within(inner, "engine") || within(inner, "alloc")) {

@@ -6,17 +6,16 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Addr is a place that datagrams come from and go to: an address and port of
-// UDP, or an allocation of a relay. It is comparable, makes no garbage, and
-// its zero is nowhere.
+// Addr is the address of a peer: a UDP address and port, or an allocation of a
+// relay. It is comparable and does not allocate. The zero Addr is no address.
 type Addr struct {
 	host       netip.Addr // of UDP, unmapped; or the 16 bytes of an allocation id
 	port       uint16
 	allocation bool
 }
 
-// FromUDP returns the place of an address and port. An IPv4 address mapped into
-// IPv6 is the same place as the IPv4 address.
+// FromUDP returns the Addr of a UDP address and port. An IPv4-mapped IPv6 address
+// equals its IPv4 address; an invalid ap gives the zero Addr.
 func FromUDP(ap netip.AddrPort) Addr {
 	if !ap.IsValid() {
 		return Addr{}
@@ -24,37 +23,36 @@ func FromUDP(ap netip.AddrPort) Addr {
 	return Addr{host: ap.Addr().Unmap(), port: ap.Port()}
 }
 
-// FromAllocation returns the place of an allocation.
+// FromAllocation returns the Addr of an allocation.
 func FromAllocation(id proto.AllocationID) Addr {
 	return Addr{host: netip.AddrFrom16(id), allocation: true}
 }
 
-// UDP returns the address and port. It is false for an allocation and for nowhere.
-func (a Addr) UDP() (netip.AddrPort, bool) {
+// UDP returns the address and port. ok is false for an allocation and for the zero Addr.
+func (a Addr) UDP() (ap netip.AddrPort, ok bool) {
 	if a.allocation || !a.host.IsValid() {
 		return netip.AddrPort{}, false
 	}
 	return netip.AddrPortFrom(a.host, a.port), true
 }
 
-// Allocation returns the id. It is false for UDP and for nowhere.
-func (a Addr) Allocation() (proto.AllocationID, bool) {
+// Allocation returns the id. ok is false for a UDP address and for the zero Addr.
+func (a Addr) Allocation() (id proto.AllocationID, ok bool) {
 	if !a.allocation {
 		return proto.AllocationID{}, false
 	}
 	return a.host.As16(), true
 }
 
-// IsValid reports whether a is somewhere.
+// IsValid reports whether a is not the zero Addr.
 func (a Addr) IsValid() bool { return a.host.IsValid() }
 
-// Reachable reports whether a datagram can be sent to a: it is somewhere, and
-// its port is not 0.
+// Reachable reports whether a datagram can be sent to a: it is valid, and its
+// UDP port, if it has one, is not 0.
 func (a Addr) Reachable() bool { return a.allocation || a.host.IsValid() && a.port != 0 }
 
-// SameSource reports whether one sender could own both places: ports do not
-// count, and neither does the lower half of an IPv6 address, since a household
-// has 2^64 of those.
+// SameSource reports whether a and b may belong to one sender: it ignores the port
+// and the lower 64 bits of an IPv6 address, since one network has a /64.
 func (a Addr) SameSource(b Addr) bool {
 	if a.allocation != b.allocation || a.host.BitLen() != b.host.BitLen() {
 		return false
@@ -66,7 +64,7 @@ func (a Addr) SameSource(b Addr) bool {
 	return [8]byte(left[:8]) == [8]byte(right[:8])
 }
 
-// Compare orders places: nowhere, then UDP by address and port, then
+// Compare orders addresses: the zero Addr, then UDP by address and port, then
 // allocations by their bytes. It returns -1, 0 or 1.
 func (a Addr) Compare(b Addr) int {
 	if a.allocation != b.allocation {

@@ -1,4 +1,3 @@
-// Package address owns the places that datagrams of games come from and go to:
-// package link moves datagrams between them, package utp keeps connections with
-// them, and neither knows the other.
+// Package address has the type of a peer's address: a UDP endpoint or an
+// allocation of a relay. Packages link and utp share it without importing each other.
 package address

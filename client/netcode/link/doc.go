@@ -1,5 +1,5 @@
-// Package link owns the ways by which a tick loop moves datagrams: a [Link] is
-// an endpoint that sends and receives without ever waiting. There are three:
+// Package link sends and receives datagrams for a tick loop: a [Link] is an
+// endpoint that never blocks. There are three:
 //
 //	UDP    a socket, read and written in batches       OpenUDP
 //	Node   a node of a network in memory               NewNetwork, Network.Open
@@ -15,9 +15,9 @@
 //	l.Flush()
 //
 // What arrives and what happens to peers comes out of Receive in one order, so
-// that the last words of a peer are read before the news that it left. Only a
-// relay, and a network in memory that plays one, knows about peers; over UDP
-// silence is all there is.
+// that the last datagrams of a peer are read before the event Left. Only a
+// relay, and a network in memory that simulates one, has events about peers; UDP
+// has none.
 //
 // # Ownership
 //
@@ -28,5 +28,5 @@
 // client.Session, from OpenRelay to Close, and one while it dials.
 //
 // Queues are bounded, and what does not fit is lost and counted: see [Stats].
-// Nothing here panics, whatever arrives.
+// Nothing here panics, on any input.
 package link

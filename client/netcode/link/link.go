@@ -13,7 +13,7 @@ const MaxDatagram = 1472
 // Link is an endpoint for datagrams that never waits. It belongs to one
 // goroutine.
 type Link interface {
-	// Advance tells the link the time, once per tick before Receive. A time
+	// Advance sets the link's time, once per tick before Receive. A time
 	// before an earlier one is taken as that one.
 	Advance(now time.Time)
 	// Receive returns what comes next, Nothing if there is nothing now. A
@@ -69,8 +69,8 @@ const (
 	// follows, unless it joins again.
 	Left
 	// NoLink: something that was sent had no link behind it, the relay's ERROR
-	// 5. Addr is the host on a joiner; a host is not told which of its players
-	// it was, and Addr is nowhere. It is a hint: the relay says so too while it
+	// 5. Addr is the host on a joiner; a host does not learn which of its players
+	// it was, and Addr is zero. It is a hint: the relay says so too while it
 	// recovers from a restart.
 	NoLink
 	// Refused: Dial failed; Err says why.
@@ -115,7 +115,7 @@ type Stats struct {
 	Received, ReceivedBytes uint64 // given to the caller
 
 	Unsent      uint64 // refused by the system: no network, no buffer
-	Unreachable uint64 // sent to where nobody is, as far as the link knows
+	Unreachable uint64 // sent to an address without a known peer
 	QueueFull   uint64 // lost because a queue was full
 	TooLarge    uint64 // received above MaxDatagram or the caller's buffer
 	Unusable    uint64 // received from an address that cannot be answered

@@ -11,11 +11,11 @@ import (
 
 // NetworkConfig says how a network in memory behaves.
 type NetworkConfig struct {
-	// Immediate delivers a datagram when it is sent, so that nobody has to call
+	// Immediate delivers a datagram when it is sent, so that no caller has to call
 	// Step: for two drivers in one process.
 	Immediate bool
 	// Linked makes the network play a relay: datagrams pass only between nodes
-	// that Link has joined, and the nodes are told who joins and leaves.
+	// that Link has joined, and the nodes receive Joined and Left events.
 	// Otherwise it plays UDP.
 	Linked bool
 	// Queue is how many datagrams may wait to be received at one node before
@@ -26,7 +26,7 @@ type NetworkConfig struct {
 }
 
 // Network is a network in memory: what its nodes send arrives, in order and
-// once, when somebody calls Step. It has no clock and no chance in it. Its lock
+// once, when Step is called. It has no clock and no chance in it. Its lock
 // guards all of it and of its nodes, which may belong to different goroutines.
 type Network struct {
 	cfg NetworkConfig
@@ -74,7 +74,7 @@ func (w *Network) Open(at address.Addr) (*Node, error) {
 // nodePort is the port of numbered nodes.
 const nodePort = 7777
 
-// NodeAddr returns the place of a node of a network in memory. It is a UDP
+// NodeAddr returns the address of a node of a network in memory. It is a UDP
 // address of the prefix that RFC 3849 keeps for documentation, in a /64 of its
 // own, so that code which knows only UDP and allocations can hold it: node 7 is
 // [2001:db8:0:7::]:7777.
@@ -106,7 +106,7 @@ func (w *Network) free(at address.Addr) error {
 }
 
 // Link joins two nodes of a Linked network, as a relay does with a host and a
-// player. The link is there, and both are told, with the next Step. Errors: ErrNoPeer when a node is
+// player. The next Step makes the link and queues Joined on both. Errors: ErrNoPeer when a node is
 // missing, ErrConfig when the network is not Linked.
 func (w *Network) Link(a, b address.Addr) error {
 	w.mu.Lock()
@@ -164,7 +164,7 @@ func (w *Network) launch(kind Kind, from, to address.Addr, b []byte) bool {
 	return true
 }
 
-// deliver hands a message to its node. The sender is not told what became of
+// deliver hands a message to its node. The sender does not learn what became of
 // it, as on any network.
 func (w *Network) deliver(m *message) bool {
 	n := w.nodes[m.to]

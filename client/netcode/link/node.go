@@ -116,7 +116,7 @@ func (n *Node) Dial() error {
 	return nil
 }
 
-// Disconnect ends the link to a peer of a Linked network, which is told. Over a
+// Disconnect ends the link to a peer of a Linked network, which receives Left. Over a
 // network that plays UDP it does nothing.
 func (n *Node) Disconnect(peer address.Addr) {
 	w := n.network
@@ -161,7 +161,7 @@ func (n *Node) Stats() Stats {
 	return n.stats
 }
 
-// Move gives the node another address, as a player gets who changes networks:
+// Move gives the node another address, as a player gets when it changes networks:
 // what is on its way to the old one is lost. Errors: ErrTaken, ErrAddr,
 // net.ErrClosed, and ErrConfig on a Linked network, where peers have ids.
 func (n *Node) Move(to address.Addr) error {
@@ -185,7 +185,7 @@ func (n *Node) Move(to address.Addr) error {
 	return nil
 }
 
-// Close takes the node off the network. On a Linked one its peers are told.
+// Close takes the node off the network. On a Linked one its peers receive Left.
 func (n *Node) Close() error {
 	w := n.network
 	w.mu.Lock()

@@ -45,7 +45,7 @@ type Relay struct {
 	noLink  bool   // one is to be reported
 	err     error  // why the link ended
 	stats   Stats
-	scratch [MaxDatagram]byte // of who receives into a small buffer
+	scratch [MaxDatagram]byte // for a caller with a small buffer
 }
 
 // dialled is what a Dial came to.
@@ -198,16 +198,16 @@ func (r *Relay) news() Event {
 	default:
 	}
 	if r.next == nil && !r.joiner {
-		r.next, _ = r.session.TryAccept() // An error is told with the next news.
+		r.next, _ = r.session.TryAccept() // The next Receive returns the error.
 	}
 	if p := r.next; p != nil && r.peers[addrOf(p)] == nil {
 		r.next = nil
 		r.join(p)
 		return Event{Kind: Joined, Addr: addrOf(p)}
 	}
-	told := r.noLink && (!r.joiner || r.peers[r.host] != nil)
+	report := r.noLink && (!r.joiner || r.peers[r.host] != nil)
 	r.noLink = false
-	if told {
+	if report {
 		return Event{Kind: NoLink, Addr: r.host}
 	}
 	return Event{}

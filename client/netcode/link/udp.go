@@ -31,18 +31,18 @@ type UDPConfig struct {
 // as many datagrams as it has, up to 64 at a time, and Send gathers as many
 // before it hands them over.
 type UDP struct {
-	group *sock.Group
-	conn  *sock.Conn
-	local address.Addr
-	ipv4  bool // the family of local
-	in    *sock.RecvBatch
-	next  int // datagram of in that is handed out next
-	have  int // datagrams in in
-	out   *sock.SendBatch
-	slab  []byte // copies of the datagrams of out
-	err   error  // why the link ended
-	told  bool   // of err
-	stats Stats
+	group       *sock.Group
+	conn        *sock.Conn
+	local       address.Addr
+	ipv4        bool // the family of local
+	in          *sock.RecvBatch
+	next        int // datagram of in that is handed out next
+	have        int // datagrams in in
+	out         *sock.SendBatch
+	slab        []byte // copies of the datagrams of out
+	err         error  // why the link ended
+	errReported bool   // of err
+	stats       Stats
 }
 
 var _ Link = (*UDP)(nil)
@@ -109,10 +109,10 @@ func (u *UDP) refill() bool {
 
 // end tells once that the link ended by itself.
 func (u *UDP) end() Event {
-	if u.err == nil || u.told {
+	if u.err == nil || u.errReported {
 		return Event{}
 	}
-	u.told = true
+	u.errReported = true
 	return Event{Kind: Ended, Err: u.err}
 }
 
@@ -169,11 +169,11 @@ func (u *UDP) Stats() Stats {
 
 // Close sends what waits for Flush and closes the socket.
 func (u *UDP) Close() error {
-	if u.told && u.err == net.ErrClosed {
+	if u.errReported && u.err == net.ErrClosed {
 		return nil
 	}
 	u.Flush()
 	u.next, u.have = 0, 0
-	u.err, u.told = net.ErrClosed, true
+	u.err, u.errReported = net.ErrClosed, true
 	return u.group.Close()
 }

@@ -9,9 +9,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// crowd is a server with established clients, all in this process. A tick takes
+// clientGroup is a server with established clients, all in this process. A tick takes
 // them through a round of sending and receiving on one pipeline.
-type crowd struct {
+type clientGroup struct {
 	t       testing.TB
 	now     time.Duration
 	server  *Endpoint
@@ -22,10 +22,10 @@ type crowd struct {
 	got     int
 }
 
-func newCrowd(t testing.TB, cfg Config, n int) *crowd {
+func newClientGroup(t testing.TB, cfg Config, n int) *clientGroup {
 	t.Helper()
 	cfg.MaxHalfOpenPerSource = n
-	c := &crowd{t: t, server: server(t, cfg), at: map[address.Addr]*Endpoint{}}
+	c := &clientGroup{t: t, server: server(t, cfg), at: map[address.Addr]*Endpoint{}}
 	for i := range n {
 		cfg.Rand = newSeeded(uint64(i))
 		e := newEndpoint(t, cfg)
@@ -48,7 +48,7 @@ func newCrowd(t testing.TB, cfg Config, n int) *crowd {
 
 // tick moves everything on by 33 ms: both ends take what the other sent in the
 // tick before, and answer.
-func (c *crowd) tick(p PipelineID, payload []byte, send bool) {
+func (c *clientGroup) tick(p PipelineID, payload []byte, send bool) {
 	c.now += 33 * time.Millisecond
 	c.server.Advance(c.now)
 	for i, e := range c.clients {
@@ -67,7 +67,7 @@ func (c *crowd) tick(p PipelineID, payload []byte, send bool) {
 	}
 }
 
-func (c *crowd) finish(e *Endpoint, conns []ConnID, p PipelineID, payload []byte, send bool) {
+func (c *clientGroup) finish(e *Endpoint, conns []ConnID, p PipelineID, payload []byte, send bool) {
 	e.Update()
 	for ev, ok := e.NextEvent(); ok; ev, ok = e.NextEvent() {
 		switch ev.Kind {
@@ -109,7 +109,7 @@ func TestNoAllocs(t *testing.T) {
 		{"no pipeline", 0, small}, {"null", 1, small}, {"sequenced", 2, small}, {"reliable", 3, small}, {"reliable, large", 3, large[:1300]},
 		{"fragmented", 4, large}, {"fragmented and sequenced", 5, large}, {"fragmented and reliable", 6, large},
 	} {
-		c := newCrowd(t, cfg, 100)
+		c := newClientGroup(t, cfg, 100)
 		for range 50 { // Buffers grow to what they need.
 			c.tick(v.p, v.payload, true)
 		}
@@ -128,7 +128,7 @@ func TestNoAllocsIdle(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	c := newCrowd(t, NetcodeForEntities(), 100)
+	c := newClientGroup(t, NetcodeForEntities(), 100)
 	junk := [][]byte{nil, []byte("UTP"), request(5)[:12], Heartbeat{99}.Append(nil), Data{Token: 99}.Append(nil), make([]byte, 2000)}
 	for range 50 {
 		c.tick(0, nil, false)
@@ -210,7 +210,7 @@ func TestMemory(t *testing.T) {
 // BenchmarkTick is one tick of a server and a hundred clients, each of which
 // sends and receives 100 bytes on the unreliable and on the reliable pipeline.
 func BenchmarkTick(b *testing.B) {
-	c := newCrowd(b, NetcodeForEntities(), 100)
+	c := newClientGroup(b, NetcodeForEntities(), 100)
 	payload := make([]byte, 100)
 	b.ReportAllocs()
 	for b.Loop() {

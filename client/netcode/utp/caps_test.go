@@ -24,7 +24,7 @@ func TestFull(t *testing.T) {
 	if len(list) != 1 || slowPacket(list[0], nil) != "disconnect 0900000000000000" {
 		t.Errorf("answered %x", list)
 	}
-	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.Outcomes[DropFull] != 1 || told(s) != "incoming, incoming" {
+	if st := s.Stats(); st.Connections != 2 || st.Refused != 1 || st.Outcomes[DropFull] != 1 || eventText(s) != "incoming, incoming" {
 		t.Errorf("%+v", st)
 	}
 	// A client here takes that for the end of its attempt at once.
@@ -32,7 +32,7 @@ func TestFull(t *testing.T) {
 	connect(t, c, serverAt, "")
 	feed(s, clientAt, sent(c)...)
 	feed(c, serverAt, sent(s)...)
-	if got := told(c); got != "disconnected ClosedByRemote" {
+	if got := eventText(c); got != "disconnected ClosedByRemote" {
 		t.Errorf("the client sees %s", got)
 	}
 	// Room is made by an end.
@@ -68,7 +68,7 @@ func TestHalfOpenCaps(t *testing.T) {
 		t.Errorf("%v, %+v", o, s.Stats())
 	}
 	// The others end in silence, and may then ask again with the same token.
-	told(s)
+	eventText(s)
 	tick(s, ms(10000))
 	if s.Stats().Connections != 5 {
 		t.Errorf("after 10000 ms: %+v", s.Stats())
@@ -77,7 +77,7 @@ func TestHalfOpenCaps(t *testing.T) {
 	if st := s.Stats(); st.HalfOpen != 0 || st.Connections != 1 {
 		t.Errorf("after 10001 ms: %+v", st)
 	}
-	if got := told(s); got != "disconnected Timeout, disconnected Timeout, disconnected Timeout, disconnected Timeout" {
+	if got := eventText(s); got != "disconnected Timeout, disconnected Timeout, disconnected Timeout, disconnected Timeout" {
 		t.Errorf("events %s", got)
 	}
 	if got := kinds(t, sent(s)); got != "h" { // to the one that lives
@@ -96,7 +96,7 @@ func TestChurn(t *testing.T) {
 		tick(s, ms(i))
 		feed(s, clientAt, request(i), Heartbeat{Token(i)}.Append(nil))
 		ev, ok := s.NextEvent()
-		if !ok || ev.Kind != EventIncoming || seen[ev.Conn] || ev.Conn.Index() > farewellCopies {
+		if !ok || ev.Kind != EventIncoming || seen[ev.Conn] || ev.Conn.Index() > disconnectCopies {
 			t.Fatalf("connection %d: %+v", i, ev)
 		}
 		seen[ev.Conn] = true
@@ -114,9 +114,9 @@ func TestChurn(t *testing.T) {
 	}
 	sent(s)
 	sent(s)
-	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.Farewells() != 0 || len(s.pool.small) != 1 || len(s.closed.tokens) != closedTokens {
+	if len(s.conns) != 1 || len(s.tokens) != 0 || len(s.free) != 1 || s.PendingDisconnects() != 0 || len(s.pool.small) != 1 || len(s.closed.tokens) != closedTokens {
 		t.Errorf("%d slots, %d tokens, %d free, %d farewells, %d spare buffers, %d closed tokens", len(s.conns), len(s.tokens),
-			len(s.free), s.Farewells(), len(s.pool.small), len(s.closed.tokens))
+			len(s.free), s.PendingDisconnects(), len(s.pool.small), len(s.closed.tokens))
 	}
 	if c := s.Stats(); c.Connections != 0 || c.Incoming != 10000 {
 		t.Errorf("%+v", c)

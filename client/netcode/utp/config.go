@@ -32,12 +32,12 @@ type Config struct {
 	// with ReasonMaxConnectionAttempts. 0 means 60.
 	ConnectAttempts int
 	// HeartbeatTimeout is how long nothing may be sent before a heartbeat is. 0
-	// means 500 ms, Never means no heartbeats.
+	// means 500 ms, NoTimeout means no heartbeats.
 	HeartbeatTimeout time.Duration
-	// DisconnectTimeout is how long nothing may be heard before the connection
-	// ends with ReasonTimeout. 0 means 30 s, Never means no limit.
+	// DisconnectTimeout is how long nothing may be received before the connection
+	// ends with ReasonTimeout. 0 means 30 s, NoTimeout means no limit.
 	DisconnectTimeout time.Duration
-	// HalfOpenTimeout is how long an accepted client may stay unheard before
+	// HalfOpenTimeout is how long an accepted client may send nothing before
 	// its connection ends with ReasonTimeout. A client that lives sends within
 	// half a second, so its zero of 10 s is for lost packets only.
 	HalfOpenTimeout time.Duration
@@ -46,7 +46,7 @@ type Config struct {
 	// packets are sent again for nothing.
 	MaxResendTime time.Duration
 	// MaxStep bounds by how much one Advance moves the clock, so that a process
-	// that was stopped does not time everybody out. 0 means no bound.
+	// that was stopped does not time out its connections. 0 means no bound.
 	MaxStep time.Duration
 
 	// AcceptPayload goes with every accept, to clients of UTP 2.7 and later. It
@@ -55,18 +55,18 @@ type Config struct {
 	// MaxConnections bounds all connections, of both directions. 0 means 1024,
 	// the limit is 65536. A client above it is refused by a disconnect.
 	MaxConnections int
-	// MaxHalfOpen bounds the connections whose client has not been heard since
-	// its request, as forged ones never are. 0 means 256. A request above it
-	// stays without an answer, so that an honest client asks again.
+	// MaxHalfOpen bounds the connections whose client has sent nothing since
+	// its request; forged requests never get further. 0 means 256. A request
+	// above it gets no answer, so that the client repeats it.
 	MaxHalfOpen int
 	// MaxHalfOpenPerSource is the same for one IPv4 address, one IPv6 /64 or
 	// one allocation. 0 means 32, enough for a school behind one address.
 	MaxHalfOpenPerSource int
 	// MaxRefusals bounds the answers per second to clients that get no
-	// connection. 0 means 100. Beyond it there is silence.
+	// connection. 0 means 100. Further requests get no answer.
 	MaxRefusals int
-	// FixedAddress drops what comes from another place than the connection
-	// began at. Without it an established connection follows its peer, with no
+	// FixedAddress drops datagrams from another address than that of the
+	// connection's first. Without it an established connection follows its peer, with no
 	// proof but the token, as Unity's does.
 	FixedAddress bool
 
@@ -81,12 +81,12 @@ type Config struct {
 	Rand io.Reader
 }
 
-// Never turns a timeout off where a Config says so.
-const Never time.Duration = -1
+// NoTimeout disables a timeout, in the fields of Config that name it.
+const NoTimeout time.Duration = -1
 
 const (
 	narrowWindow        = 32 // packets whose acknowledgements fit into 4 bytes
-	maxWindow           = 64 // larger ones exist since UTP 2.6; nobody advises them
+	maxWindow           = 64 // larger ones exist since UTP 2.6, and are not recommended
 	maxPipelines        = 255
 	maxFragmentCapacity = 1 << 20
 	// minRoom holds every header and some payload, and bounds how many
@@ -177,7 +177,7 @@ func (c Config) checkTimes() error {
 		{"MaxResendTime", c.MaxResendTime, minResendMS * time.Millisecond, maxResend, false},
 		{"MaxStep", c.MaxStep, 0, maxDuration, false},
 	} {
-		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == Never) {
+		if (d.value < d.low || d.value > d.limit) && !(d.never && d.value == NoTimeout) {
 			return fmt.Errorf("%w: %s is %v, not within %v and %v", ErrConfig, d.name, d.value, d.low, d.limit)
 		}
 	}

@@ -33,12 +33,12 @@ type State uint8
 const (
 	// StateNone: the connection has ended or never was.
 	StateNone State = iota
-	// StateConnecting: this side asked and was not answered yet.
+	// StateConnecting: this side sent a request and has no answer yet.
 	StateConnecting
-	// StateHalfOpen: the other side asked and was not heard since. Datagrams
+	// StateHalfOpen: the other side sent a request and nothing since. Datagrams
 	// may be sent already.
 	StateHalfOpen
-	// StateEstablished: both sides have heard each other.
+	// StateEstablished: both sides have received a message of the other.
 	StateEstablished
 )
 
@@ -65,19 +65,19 @@ type conn struct {
 	token    Token
 	addr     address.Addr
 
-	opened   int64
-	heard    int64 // last valid message
-	sent     int64 // last datagram
-	asked    int64 // last request
-	attempts int   // requests sent
-	payload  []byte
+	opened       int64
+	lastReceived int64 // last valid message
+	sent         int64 // last datagram
+	lastRequest  int64 // last request
+	attempts     int   // requests sent
+	payload      []byte
 
 	acceptDue bool // a request is to be answered
-	credit    int  // data packets that may still go to a client that was not heard
+	credit    int  // data packets that may still go to a half-open client
 	halfOpen  int  // index in the endpoint's list, if half-open
 
-	lanes []lane
-	stats ConnStats
+	pipelines []pipelineState
+	stats     ConnStats
 }
 
 // ConnStats is what a connection has counted. Bytes are those of whole
@@ -100,8 +100,8 @@ type ConnStats struct {
 	Lost       uint64 // sequenced packets that were skipped; some may be late
 	Late       uint64 // sequenced packets that came after a newer one
 	Broken     uint64 // fragments dropped, since others of the message are missing
-	Withheld   uint64 // data packets not sent to a client that was not heard
-	Roams      uint64 // times that the peer's place changed
+	Withheld   uint64 // data packets not sent to a half-open client
+	Roams      uint64 // times that the address of the peer changed
 	InFlight   int    // reliable packets without an acknowledgement
 }
 
@@ -124,7 +124,7 @@ func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 		c = e.conns[e.free[n-1]]
 		e.free = e.free[:n-1]
 	} else {
-		c = &conn{id: ConnID{slot: uint32(len(e.conns))}, lanes: e.newLanes()}
+		c = &conn{id: ConnID{slot: uint32(len(e.conns))}, pipelines: e.newPipelineStates()}
 		e.conns = append(e.conns, c)
 	}
 	id := ConnID{slot: c.id.slot, generation: c.id.generation + 1}
@@ -132,29 +132,29 @@ func (e *Endpoint) newConn(token Token, to address.Addr, s State) *conn {
 		id.generation = 1
 	}
 	*c = conn{
-		id: id, state: s, token: token, addr: to, lanes: c.lanes, payload: c.payload[:0],
-		opened: e.now, heard: e.now, sent: e.now,
+		id: id, state: s, token: token, addr: to, pipelines: c.pipelines, payload: c.payload[:0],
+		opened: e.now, lastReceived: e.now, sent: e.now,
 		stats: ConnStats{RTT: 50 * time.Millisecond, RTTVariation: 5 * time.Millisecond, ResendAfter: startResendMS * time.Millisecond},
 	}
-	e.resetLanes(c.lanes)
+	e.resetPipelines(c.pipelines)
 	e.tokens[token] = c
 	e.live++
 	return c
 }
 
-// drop takes a connection out of the table without a word to anybody.
+// drop takes a connection out of the table and sends nothing.
 func (e *Endpoint) drop(c *conn) {
 	if c.state == StateHalfOpen {
 		e.leaveHalfOpen(c)
 	}
 	c.state = StateNone
-	e.resetLanes(c.lanes)
+	e.resetPipelines(c.pipelines)
 	delete(e.tokens, c.token)
 	e.free = append(e.free, c.id.slot)
 	e.live--
 }
 
-// end drops a connection and tells the game why.
+// end drops a connection and queues the event with its reason.
 func (e *Endpoint) end(c *conn, r Reason, cause error) {
 	e.drop(c)
 	e.events.push(Event{Kind: EventDisconnected, Conn: c.id, Reason: r, Cause: cause}, nil)
@@ -200,8 +200,8 @@ func (e *Endpoint) newToken() (Token, error) {
 	return 0, fmt.Errorf("%w: Rand repeats itself", ErrConfig)
 }
 
-// Disconnect ends a connection from this side; no event follows. The peer is
-// told in the next three flushes, behind what was sent before. What the peer
+// Disconnect ends a connection from this side; no event follows. The next three
+// flushes send the peer a disconnect, after the data that was sent before. What the peer
 // had not acknowledged is lost. It does nothing to a connection that has ended.
 func (e *Endpoint) Disconnect(id ConnID) {
 	c := e.conn(id)
@@ -210,27 +210,28 @@ func (e *Endpoint) Disconnect(id ConnID) {
 	}
 	e.drop(c)
 	if c.attempts > 0 || c.incoming {
-		e.sayFarewell(c)
+		e.queueDisconnect(c)
 	}
 }
 
-// AskAgain makes an attempt ask with the next Flush, without waiting for its
-// time, if it has asked before: who knows that its last request was lost says
-// so. It still counts as one of ConnectAttempts.
-func (e *Endpoint) AskAgain(id ConnID) {
+// RetryConnect makes the next Flush repeat the request of an attempt at once,
+// without waiting for ConnectTimeout, if a request was sent before. It is for a
+// caller that knows that the last request was lost. It counts as one of
+// ConnectAttempts.
+func (e *Endpoint) RetryConnect(id ConnID) {
 	c := e.conn(id)
 	if c == nil || c.state != StateConnecting {
 		return
 	}
 	if c.attempts > 0 && c.attempts < e.cfg.ConnectAttempts {
-		c.asked = e.now - e.times.connect - 1
+		c.lastRequest = e.now - e.times.connect - 1
 	}
 }
 
-// Gone takes the link's word that nobody is at a place any more, as a relay
-// gives it by DISCONNECT. Every connection there ends with ReasonProtocolError,
-// as Unity reports it, and with the Cause ErrPeerGone. It returns how many did.
-func (e *Endpoint) Gone(at address.Addr) int {
+// DropPeer ends the connections with a peer that the link reports as gone, as a
+// relay does by DISCONNECT. Every connection with this address ends with ReasonProtocolError,
+// as Unity reports it, and with the Cause ErrPeerGone. It returns their number.
+func (e *Endpoint) DropPeer(at address.Addr) int {
 	n := 0
 	for _, c := range e.conns {
 		if c.state != StateNone && c.addr == at {
@@ -241,8 +242,8 @@ func (e *Endpoint) Gone(at address.Addr) int {
 	return n
 }
 
-// Request asks for a connection. The client repeats it until it hears anything
-// with its token.
+// Request asks for a connection. The client repeats it until it receives any
+// message with its token.
 //
 //	 0      3         4      5       13         15
 //	+------+---------+------+-------+----------+---------+
@@ -307,17 +308,16 @@ func (m Accept) Append(dst []byte) []byte {
 // String describes the packet in one line.
 func (m Accept) String() string { return fmt.Sprintf("accept %v %x", m.Token, m.Payload) }
 
-// A request proves nothing about its source, so what it can cost is bounded:
-// how many such connections there are, how long they last, and what is sent to
-// their clients.
+// The source of a request may be forged, so the cost of half-open connections is
+// limited: their number, their lifetime, and the data sent to their clients.
 
-// unheardCredit is how many data packets go to a client that was not heard
-// since its last request. An honest one is heard before it runs out.
-const unheardCredit = 16
+// halfOpenCredit is how many data packets a half-open client gets per request.
+// A client that is not forged sends a message before the credit runs out.
+const halfOpenCredit = 16
 
 func (e *Endpoint) enterHalfOpen(c *conn) {
 	c.halfOpen = len(e.halfOpen)
-	c.credit = unheardCredit
+	c.credit = halfOpenCredit
 	e.halfOpen = append(e.halfOpen, c)
 }
 
@@ -329,9 +329,9 @@ func (e *Endpoint) leaveHalfOpen(c *conn) {
 	e.halfOpen = e.halfOpen[:last]
 }
 
-// crowded says why a client at this place may not have a connection now, or
-// Taken if it may.
-func (e *Endpoint) crowded(from address.Addr) Outcome {
+// checkLimits returns the outcome that refuses a client with this address, or
+// Taken if it may connect.
+func (e *Endpoint) checkLimits(from address.Addr) Outcome {
 	if e.live >= e.cfg.MaxConnections {
 		return DropFull
 	}
@@ -350,23 +350,25 @@ func (e *Endpoint) crowded(from address.Addr) Outcome {
 	return Taken
 }
 
-// brake bounds answers to those who have no connection, per second.
-type brake struct {
-	rate int64 // per second, and the most that can be saved up
-	have int64 // thousandths
+// rateLimiter is a token bucket for answers to clients without a connection.
+type rateLimiter struct {
+	rate int64 // per second, and the capacity of the bucket
+	have int64 // thousandths of a token
 }
 
-func newBrake(rate int) brake { return brake{rate: int64(rate), have: int64(rate) * 1000} }
+func newRateLimiter(rate int) rateLimiter {
+	return rateLimiter{rate: int64(rate), have: int64(rate) * 1000}
+}
 
-// pass moves the brake's time on by ms.
-func (b *brake) pass(ms int64) {
+// refill adds the tokens of ms milliseconds.
+func (b *rateLimiter) refill(ms int64) {
 	full := b.rate * 1000
 	// More than a second fills it whatever was in it.
 	b.have = min(b.have+min(ms, 1000)*b.rate, full)
 }
 
-// allow takes one answer, if there is one.
-func (b *brake) allow() bool {
+// allow takes one token and reports whether there was one.
+func (b *rateLimiter) allow() bool {
 	if b.have < 1000 {
 		return false
 	}
@@ -374,18 +376,18 @@ func (b *brake) allow() bool {
 	return true
 }
 
-// request takes a client's wish for a connection. It is established at once:
-// the wire has no challenge.
+// request processes a connection request. The connection exists at once, since
+// the protocol has no challenge.
 func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
 	m, err := ParseRequest(pkt)
 	if err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
 	if c := e.tokens[m.Token]; c != nil {
 		return e.requestAgain(c, from)
 	}
 	if !e.listening {
-		e.turnAway(from, m.Token, true)
+		e.refuse(from, m.Token, true)
 		return DropListening
 	}
 	if e.closed.has(m.Token) {
@@ -394,9 +396,9 @@ func (e *Endpoint) request(from address.Addr, pkt []byte) Outcome {
 	if e.events.full() {
 		return DropQueue
 	}
-	if o := e.crowded(from); o != Taken {
+	if o := e.checkLimits(from); o != Taken {
 		if o == DropFull {
-			e.turnAway(from, m.Token, false)
+			e.refuse(from, m.Token, false)
 		}
 		return o
 	}
@@ -417,16 +419,15 @@ func (e *Endpoint) requestAgain(c *conn, from address.Addr) Outcome {
 	if from != c.addr {
 		return DropForeign
 	}
-	c.heard = e.now
+	c.lastReceived = e.now
 	c.acceptDue = true
-	c.credit = unheardCredit
+	c.credit = halfOpenCredit
 	return Taken
 }
 
-// turnAway tells a client, without any state, that it gets no connection: a
-// lone disconnect ends its attempt. A side that does not listen accepts first,
-// as Unity's does.
-func (e *Endpoint) turnAway(to address.Addr, token Token, acceptFirst bool) {
+// refuse answers a request statelessly with a disconnect, which ends the
+// client's attempt. A side that does not listen sends an accept first, as UTP does.
+func (e *Endpoint) refuse(to address.Addr, token Token, acceptFirst bool) {
 	if !e.out.room(2) || !e.refusals.allow() {
 		e.stats.Unrefused++
 		return
@@ -442,7 +443,7 @@ func (e *Endpoint) turnAway(to address.Addr, token Token, acceptFirst bool) {
 func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
 	m, err := ParseAccept(pkt)
 	if err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
 	if c.state != StateConnecting {
 		return DropState
@@ -450,7 +451,7 @@ func (e *Endpoint) accept(c *conn, from address.Addr, pkt []byte) Outcome {
 	if from != c.addr {
 		return DropForeign
 	}
-	c.heard = e.now
+	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(len(pkt))
 	e.connected(c, m.Payload)
@@ -490,29 +491,29 @@ func (m Disconnect) Append(dst []byte) []byte { return appendHeader(dst, KindDis
 // String describes the packet in one line.
 func (m Disconnect) String() string { return fmt.Sprintf("disconnect %v", m.Token) }
 
-// farewell is a disconnect that is repeated, since nobody acknowledges it.
-type farewell struct {
+// pendingDisconnect is a disconnect that is repeated, since it is not acknowledged.
+type pendingDisconnect struct {
 	to    address.Addr
 	token Token
 	left  int // copies to send
 }
 
-// farewellCopies is in how many flushes a disconnect leaves. Unity sends one;
+// disconnectCopies is in how many flushes a disconnect leaves. Unity sends one;
 // it drops the others as of an unknown token.
-const farewellCopies = 3
+const disconnectCopies = 3
 
 // closedTokens is how many tokens of closed connections are remembered. A
 // client takes a new token for a new connection, so a request with one of
 // these is a late copy.
 const closedTokens = 256
 
-// graveyard is a ring of those tokens.
-type graveyard struct {
+// tokenRing is a ring buffer of tokens.
+type tokenRing struct {
 	tokens []Token
 	next   int
 }
 
-func (g *graveyard) add(t Token) {
+func (g *tokenRing) add(t Token) {
 	if len(g.tokens) < closedTokens {
 		g.tokens = append(g.tokens, t)
 		return
@@ -521,7 +522,7 @@ func (g *graveyard) add(t Token) {
 	g.next = (g.next + 1) % closedTokens
 }
 
-func (g *graveyard) has(t Token) bool {
+func (g *tokenRing) has(t Token) bool {
 	for _, closed := range g.tokens {
 		if closed == t {
 			return true
@@ -530,20 +531,21 @@ func (g *graveyard) has(t Token) bool {
 	return false
 }
 
-// sayFarewell begins to send disconnects. They leave in Flush, behind the data
-// that was sent before. A crowd above MaxConnections is left to its timeouts.
-func (e *Endpoint) sayFarewell(c *conn) {
+// queueDisconnect begins to send disconnects. They leave in Flush, behind the data
+// that was sent before. Peers beyond the
+// limit of the list run into their timeout.
+func (e *Endpoint) queueDisconnect(c *conn) {
 	if c.incoming {
 		e.closed.add(c.token)
 	}
-	if len(e.farewells) < farewellCopies*e.cfg.MaxConnections {
-		e.farewells = append(e.farewells, farewell{to: c.addr, token: c.token, left: farewellCopies})
+	if len(e.disconnects) < disconnectCopies*e.cfg.MaxConnections {
+		e.disconnects = append(e.disconnects, pendingDisconnect{to: c.addr, token: c.token, left: disconnectCopies})
 	}
 }
 
-func (e *Endpoint) flushFarewells() {
-	kept := e.farewells[:0]
-	for _, f := range e.farewells {
+func (e *Endpoint) flushDisconnects() {
+	kept := e.disconnects[:0]
+	for _, f := range e.disconnects {
 		if e.out.room(1) {
 			e.emitDisconnect(f.to, f.token)
 			f.left--
@@ -552,7 +554,7 @@ func (e *Endpoint) flushFarewells() {
 			kept = append(kept, f)
 		}
 	}
-	e.farewells = kept
+	e.disconnects = kept
 }
 
 // Reason says why a connection ended, numbered as Unity's packages do. The
@@ -561,10 +563,10 @@ type Reason uint8
 
 // The reasons of this layer. A session layer above has further ones.
 const (
-	ReasonTimeout               Reason = 1 // nothing was heard for too long
+	ReasonTimeout               Reason = 1 // nothing was received for too long
 	ReasonMaxConnectionAttempts Reason = 2 // requests stayed without an answer
 	ReasonClosedByRemote        Reason = 3 // the peer sent a disconnect
-	ReasonProtocolError         Reason = 7 // the two ends do not fit, or the link lost the peer
+	ReasonProtocolError         Reason = 7 // the two ends do not fit, or the link reported the peer as gone
 )
 
 // String returns the name of the reason, or reason(n).

@@ -81,7 +81,7 @@ func TestAttempts(t *testing.T) {
 			}
 			requests++
 		}
-		if said := told(e); said != "" && (said != "disconnected MaxConnectionAttempts" || now != 60*1001) {
+		if said := eventText(e); said != "" && (said != "disconnected MaxConnectionAttempts" || now != 60*1001) {
 			t.Fatalf("at %d ms: %s", now, said)
 		}
 	}
@@ -109,10 +109,10 @@ func TestAcceptLost(t *testing.T) {
 		tick(s, ms(lost*1001))
 		feed(s, clientAt, sent(c)...)
 		feed(c, serverAt, sent(s)...)
-		if got := told(c); got != `connected "map 3"` || c.State(id) != StateEstablished {
+		if got := eventText(c); got != `connected "map 3"` || c.State(id) != StateEstablished {
 			t.Errorf("%d lost: client %s, %v", lost, got, c.State(id))
 		}
-		if got := told(s); got != "incoming" || s.Stats().Connections != 1 || s.Stats().Incoming != 1 {
+		if got := eventText(s); got != "incoming" || s.Stats().Connections != 1 || s.Stats().Incoming != 1 {
 			t.Errorf("%d lost: server %s, %+v", lost, got, s.Stats())
 		}
 	}
@@ -137,10 +137,10 @@ func TestDataIsAnAccept(t *testing.T) {
 		if _, ok := m.(Data); ok {
 			want = `connected, data 0 "hi"`
 		}
-		if got := told(c); got != want {
+		if got := eventText(c); got != want {
 			t.Errorf("%v: %s", m, got)
 		}
-		if o := feed(c, serverAt, Accept{Token: goldenToken, Payload: []byte("late")}.Append(nil)); o != DropState || told(c) != "" {
+		if o := feed(c, serverAt, Accept{Token: goldenToken, Payload: []byte("late")}.Append(nil)); o != DropState || eventText(c) != "" {
 			t.Errorf("a late accept: %v", o)
 		}
 	}
@@ -191,7 +191,7 @@ func TestUnheardCredit(t *testing.T) {
 		must(t, s.Send(ev.Conn, EntitiesUnreliable, []byte("state")))
 		count += len(sent(s))
 	}
-	if count != 2*unheardCredit {
+	if count != 2*halfOpenCredit {
 		t.Errorf("%d datagrams for one request", count)
 	}
 	if st, _ := s.ConnStats(ev.Conn); st.Withheld == 0 {
@@ -208,7 +208,7 @@ func TestRefusedByDisconnect(t *testing.T) {
 	c := newEndpoint(t, Config{Rand: goldenRand()})
 	id := connect(t, c, serverAt, "")
 	sent(c)
-	if o := feed(c, serverAt, Disconnect{goldenToken}.Append(nil)); o != Taken || told(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
+	if o := feed(c, serverAt, Disconnect{goldenToken}.Append(nil)); o != Taken || eventText(c) != "disconnected ClosedByRemote" || c.State(id) != StateNone {
 		t.Errorf("%v, %v", o, c.State(id))
 	}
 	tick(c, time.Minute)
@@ -236,7 +236,7 @@ func TestCopiesOfRequest(t *testing.T) {
 	if got := kinds(t, sent(s)); got != "A" {
 		t.Errorf("once established: %q", got)
 	}
-	if got := told(s); got != "incoming" {
+	if got := eventText(s); got != "incoming" {
 		t.Errorf("events: %s", got)
 	}
 	feed(s, clientAt, Disconnect{goldenToken}.Append(nil))
@@ -268,7 +268,7 @@ func TestAcceptInWrongState(t *testing.T) {
 	if o := feed(p.client, serverAt, Accept{Token: 5}.Append(nil)); o != DropToken {
 		t.Errorf("unknown token: %v", o)
 	}
-	if got := told(p.client) + told(p.server); got != "" {
+	if got := eventText(p.client) + eventText(p.server); got != "" {
 		t.Errorf("events: %s", got)
 	}
 }
@@ -284,10 +284,10 @@ func TestNotListening(t *testing.T) {
 		t.Errorf("outcome %v", o)
 	}
 	feed(c, serverAt, sent(s)...)
-	if got := told(c); got != "connected, disconnected ClosedByRemote" {
+	if got := eventText(c); got != "connected, disconnected ClosedByRemote" {
 		t.Errorf("the client sees %s", got)
 	}
-	if st := s.Stats(); st.Connections != 0 || st.Incoming != 0 || told(s) != "" {
+	if st := s.Stats(); st.Connections != 0 || st.Incoming != 0 || eventText(s) != "" {
 		t.Errorf("%+v", st)
 	}
 	feed(s, clientAt, requests[0], requests[0], requests[0])

@@ -1,8 +1,7 @@
 // Package utp is the connection layer of Unity Transport 2.x, protocol version
-// 1: connections over datagrams, and pipelines over connections. It owns the
-// wire that a game shares with its peers, as package proto owns the one that
-// it shares with the relay. What a game says over it is the business of the
-// layers above.
+// 1: connections over datagrams, and pipelines over connections. It defines the
+// wire format between a game and its peers; package proto defines the format
+// between a game and the relay.
 //
 // It is compatible with UTP 2.x by layout and has not been tried against a
 // Unity peer. UTP 1.x is another protocol.
@@ -12,13 +11,13 @@
 // An [Endpoint] does no I/O, starts no goroutine and reads no clock. The caller
 // drives it, once per tick:
 //
-//	e.Advance(now)                     the time of this tick
-//	e.Receive(from, datagram) …        what came in
-//	e.Update()                         what has waited too long
-//	for ev, ok := e.NextEvent(); ok; … what it means
-//	e.Connect, e.Send, e.Disconnect …  what the game wants
-//	e.Flush()                          acknowledgements, repetitions, heartbeats
-//	for d, ok := e.Next(); ok; …       what has to go out
+//	e.Advance(now)                     set the time of this tick
+//	e.Receive(from, datagram) …        process received datagrams
+//	e.Update()                         end connections that timed out
+//	for ev, ok := e.NextEvent(); ok; … read events
+//	e.Connect, e.Send, e.Disconnect …  the game's actions
+//	e.Flush()                          queue acknowledgements, retransmissions, heartbeats
+//	for d, ok := e.Next(); ok; …       send the queued datagrams
 //
 // The same calls with the same bytes and times give the same datagrams. In
 // steady state nothing allocates.
@@ -30,23 +29,23 @@
 //	data, heartbeat ↔             9 bytes of header: kind and token
 //	disconnect ↔                  9 bytes; no reason, no answer
 //
-// All numbers are little-endian; the layouts are at the types. The token is
-// all that names a connection, and all that proves who sends: whoever reads
-// the wire can take it over.
+// All numbers are little-endian; the layouts are at the types. The token alone
+// identifies a connection and authenticates its sender: an attacker that reads
+// the traffic can take the connection over.
 //
 //	StateConnecting  ─ accept, or any message ─→ StateEstablished
 //	StateHalfOpen    ─ any message but a request ─→ StateEstablished
 //	any state        ─ disconnect, timeout ─→ gone
 //
-// Where this package does other than UTP, both of whose ends are then still
-// satisfied:
+// This package differs from UTP in these points, with which UTP's peers are
+// compatible:
 //
-//   - an accept goes ahead of every data packet until the client is heard
+//   - an accept precedes every data packet until the client's first message
 //   - a disconnect leaves three times, in successive flushes
 //   - tokens come from crypto/rand
-//   - connections are bounded, and more tightly those whose client was not
-//     heard since its request; such a client gets neither heartbeats nor more
-//     than 16 data packets per request
+//   - the number of connections is limited, and more tightly the number of
+//     half-open ones, whose client has sent nothing since its request; such a
+//     client gets no heartbeats and at most 16 data packets per request
 //   - a client above MaxConnections is refused by a disconnect
 //   - only an established connection follows its peer to another address
 //   - a late copy of a request does not open a closed connection again

@@ -16,16 +16,16 @@ type Endpoint struct {
 	layouts []layout // by pipeline id; 0 is no pipeline
 	times   times
 
-	listening bool
-	conns     []*conn // by slot; those without a state are free
-	free      []uint32
-	tokens    map[Token]*conn // looked up only: its order would not be the same twice
-	halfOpen  []*conn
-	live      int
-	resume    int // slot at which the next Flush begins
-	farewells []farewell
-	closed    graveyard
-	refusals  brake
+	listening   bool
+	conns       []*conn // by slot; those without a state are free
+	free        []uint32
+	tokens      map[Token]*conn // looked up only: its order would not be the same twice
+	halfOpen    []*conn
+	live        int
+	resume      int // slot at which the next Flush begins
+	disconnects []pendingDisconnect
+	closed      tokenRing
+	refusals    rateLimiter
 
 	out    outbox
 	events eventQueue
@@ -57,7 +57,7 @@ type Stats struct {
 	Backward  uint64 // calls of Advance with an earlier time than before
 
 	Connections int // now
-	HalfOpen    int // of these, clients that were not heard yet
+	HalfOpen    int // of these, half-open ones
 	Unsent      int // datagrams that wait for Next
 }
 
@@ -81,7 +81,7 @@ func New(cfg Config) (*Endpoint, error) {
 		cfg:      cfg,
 		layouts:  layouts,
 		tokens:   make(map[Token]*conn),
-		refusals: newBrake(cfg.MaxRefusals),
+		refusals: newRateLimiter(cfg.MaxRefusals),
 		out:      outbox{limit: cfg.SendQueue},
 		events:   eventQueue{limit: cfg.ReceiveQueue},
 		times: times{
@@ -116,7 +116,7 @@ func (e *Endpoint) Advance(now time.Duration) {
 	e.elapsed += step
 	before := e.now
 	e.now = e.elapsed.Milliseconds()
-	e.refusals.pass(e.now - before)
+	e.refusals.refill(e.now - before)
 	e.events.recycle()
 }
 
@@ -147,7 +147,7 @@ func (e *Endpoint) MaxPayload(p PipelineID) int {
 }
 
 // PacketPayload is the largest payload in bytes that leaves as one packet, 0
-// for a pipeline that does not exist. Who coalesces messages fills it.
+// for a pipeline that does not exist. A caller that coalesces messages fills packets up to it.
 func (e *Endpoint) PacketPayload(p PipelineID) int {
 	if int(p) >= len(e.layouts) {
 		return 0
@@ -155,15 +155,15 @@ func (e *Endpoint) PacketPayload(p PipelineID) int {
 	return min(e.layouts[p].packet, e.layouts[p].limit)
 }
 
-// Farewells is how many ended connections still have disconnects to send. A
+// PendingDisconnects is how many ended connections still have disconnects to send. A
 // link may be closed when it is 0 and Next has returned everything.
-func (e *Endpoint) Farewells() int { return len(e.farewells) }
+func (e *Endpoint) PendingDisconnects() int { return len(e.disconnects) }
 
 // Stats returns the counters of the endpoint.
 func (e *Endpoint) Stats() Stats {
 	s := e.stats
 	s.Connections, s.HalfOpen = e.live, len(e.halfOpen)
-	s.Unsent = len(e.out.parcels) - e.out.next
+	s.Unsent = len(e.out.queued) - e.out.next
 	return s
 }
 
@@ -191,18 +191,18 @@ func (e *Endpoint) ConnStats(id ConnID) (ConnStats, bool) {
 	}
 	s := c.stats
 	s.State, s.Remote, s.Token = c.state, c.addr, c.token
-	for i := range c.lanes {
-		if r := c.lanes[i].reliable; r != nil {
+	for i := range c.pipelines {
+		if r := c.pipelines[i].reliable; r != nil {
 			s.InFlight += r.inFlight()
 		}
 	}
 	return s, true
 }
 
-// Update ends what has waited too long. It belongs behind the Receives of a
-// tick, so that a datagram that waited in the socket counts. A client that was
-// never heard is not told: its address may be forged, and if it lives it asks
-// again.
+// Update ends the connections that timed out. Call it after the Receives of a
+// tick, so that a datagram that waited in the socket counts. A half-open
+// client gets no disconnect: its address may be forged, and a live client
+// repeats its request.
 func (e *Endpoint) Update() {
 	for _, c := range e.conns {
 		if c.state == StateNone {
@@ -212,10 +212,10 @@ func (e *Endpoint) Update() {
 		if !over {
 			continue
 		}
-		heard := c.state != StateHalfOpen
+		confirmed := c.state != StateHalfOpen
 		e.end(c, r, nil)
-		if heard {
-			e.sayFarewell(c)
+		if confirmed {
+			e.queueDisconnect(c)
 		}
 	}
 }
@@ -224,11 +224,11 @@ func (e *Endpoint) expired(c *conn) (Reason, bool) {
 	switch c.state {
 	case StateConnecting:
 		return ReasonMaxConnectionAttempts,
-			c.attempts >= e.cfg.ConnectAttempts && e.now-c.asked > e.times.connect
+			c.attempts >= e.cfg.ConnectAttempts && e.now-c.lastRequest > e.times.connect
 	case StateHalfOpen:
 		return ReasonTimeout, e.now-c.opened > e.times.halfOpen
 	}
-	return ReasonTimeout, e.times.silence > 0 && e.now-c.heard > e.times.silence
+	return ReasonTimeout, e.times.silence > 0 && e.now-c.lastReceived > e.times.silence
 }
 
 // Flush queues what is due: requests, accepts, reliable packets again,
@@ -244,21 +244,21 @@ func (e *Endpoint) Flush() {
 			continue
 		}
 		if !e.out.room(packetsPerSend) {
-			e.resume = slot // So that a full queue starves nobody for good.
+			e.resume = slot // Start here next time, so that a full queue starves no connection.
 			break
 		}
 		e.flush(c)
 	}
-	e.flushFarewells()
+	e.flushDisconnects()
 }
 
 func (e *Endpoint) flush(c *conn) {
 	if c.state == StateConnecting {
-		e.ask(c)
+		e.sendRequest(c)
 		return
 	}
-	for p := range c.lanes {
-		if r := c.lanes[p].reliable; r != nil {
+	for p := range c.pipelines {
+		if r := c.pipelines[p].reliable; r != nil {
 			e.resend(c, PipelineID(p), r)
 			e.acknowledge(c, PipelineID(p), r)
 		}
@@ -272,13 +272,13 @@ func (e *Endpoint) flush(c *conn) {
 	}
 }
 
-// ask sends a request if it is time for one.
-func (e *Endpoint) ask(c *conn) {
-	if c.attempts >= e.cfg.ConnectAttempts || c.attempts > 0 && e.now-c.asked <= e.times.connect {
+// sendRequest sends a request if it is time for one.
+func (e *Endpoint) sendRequest(c *conn) {
+	if c.attempts >= e.cfg.ConnectAttempts || c.attempts > 0 && e.now-c.lastRequest <= e.times.connect {
 		return
 	}
 	c.attempts++
-	c.asked = e.now
+	c.lastRequest = e.now
 	e.emit(c, Request{Token: c.token, Payload: c.payload}.Append(e.out.open()))
 }
 
@@ -300,8 +300,8 @@ func (e *Endpoint) resend(c *conn, p PipelineID, r *reliable) {
 	}
 }
 
-// acknowledge sends an acknowledgement that no payload took along. Its one
-// byte of payload is part of the wire, and means nothing.
+// acknowledge sends an acknowledgement that no payload took along. Its
+// payload of one byte is required by the format and has no meaning.
 func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
 	if !r.receiver.due || !e.out.room(packetsPerSend) || !e.maySend(c) {
 		return
@@ -312,8 +312,8 @@ func (e *Endpoint) acknowledge(c *conn, p PipelineID, r *reliable) {
 	e.emit(c, append(h.Append(pkt, e.layouts[p].wide), 0))
 }
 
-// Heartbeat says that its sender is alive. It is 9 bytes, kind 3 and token, and
-// nobody answers it.
+// Heartbeat keeps a connection alive. It is 9 bytes, kind 3 and token, and has no
+// answer.
 type Heartbeat struct {
 	Token Token
 }

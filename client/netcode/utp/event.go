@@ -37,7 +37,7 @@ func (k EventKind) String() string {
 	return fmt.Sprintf("event(%d)", uint8(k))
 }
 
-// Event is something that a game must know of a connection.
+// Event is a change of a connection, or data that it received.
 type Event struct {
 	Kind     EventKind
 	Conn     ConnID
@@ -125,9 +125,9 @@ const (
 	DropKind
 	// DropLength: its size or length field does not match its kind.
 	DropLength
-	// DropToken: of no connection here. Nobody is told.
+	// DropToken: of no connection here. It gets no answer.
 	DropToken
-	// DropForeign: of a connection, but from another place, and the connection
+	// DropForeign: of a connection, but from another address, and the connection
 	// may not move, or not yet.
 	DropForeign
 	// DropState: a handshake packet that the connection does not wait for.
@@ -175,8 +175,8 @@ var outcomeNames = [outcomes]string{
 	DropFragment: "fragment", DropMismatch: "window mismatch",
 }
 
-// dropOf says which outcome an error of a parser is.
-func dropOf(err error) Outcome {
+// outcomeOf says which outcome an error of a parser is.
+func outcomeOf(err error) Outcome {
 	switch err {
 	case ErrShort:
 		return DropShort

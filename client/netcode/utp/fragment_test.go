@@ -91,7 +91,7 @@ func TestFragmentSizes(t *testing.T) {
 		if got := events(p.server); len(got) != 1 || !bytes.Equal(got[0].Data, msg) {
 			t.Errorf("%d bytes: %d events", n, len(got))
 		}
-		p.pass(ms(1))
+		p.advance(ms(1))
 	}
 	if err := p.client.Send(p.up, EntitiesFragmented, make([]byte, most+1)); err != ErrTooLarge {
 		t.Error(err)
@@ -162,7 +162,7 @@ func TestFragmentCapacity(t *testing.T) {
 			t.Fatalf("piece %d: %v", i, o)
 		}
 	}
-	if n := cap(p.server.conns[0].lanes[EntitiesFragmented].assembly.buf); n > 2*cfg.FragmentCapacity {
+	if n := cap(p.server.conns[0].pipelines[EntitiesFragmented].assembly.buf); n > 2*cfg.FragmentCapacity {
 		t.Errorf("%d bytes are kept", n)
 	}
 }
@@ -209,7 +209,7 @@ func TestSequenced(t *testing.T) {
 			t.Errorf("packet %d: %v", v.i, o)
 		}
 	}
-	if got := told(p.server); got != `data 1 "a", data 1 "d", data 1 "e"` {
+	if got := eventText(p.server); got != `data 1 "a", data 1 "d", data 1 "e"` {
 		t.Error(got)
 	}
 	if st, _ := p.server.ConnStats(p.down); st.Lost != 2 || st.Late != 4 {

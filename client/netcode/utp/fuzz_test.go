@@ -260,7 +260,7 @@ func (p *play) odd(side int) {
 	case 2:
 		e.Receive(place(b>>2), request(b))
 	case 3:
-		e.Gone(place(b >> 2))
+		e.DropPeer(place(b >> 2))
 	}
 }
 
@@ -320,8 +320,8 @@ func (p *play) invariants() {
 					p.t.Fatalf("side %d: half-open list is wrong", side)
 				}
 			}
-			for i := range c.lanes {
-				if r := c.lanes[i].reliable; r != nil && (r.sender.free() < 0 || r.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
+			for i := range c.pipelines {
+				if r := c.pipelines[i].reliable; r != nil && (r.sender.free() < 0 || r.inFlight() > e.cfg.Window || r.receiver.newest >= r.receiver.deliver+int64(e.cfg.Window)) {
 					p.t.Fatalf("side %d: %+v", side, r)
 				}
 			}

@@ -108,8 +108,8 @@ func events(e *Endpoint) (list []Event) {
 	return list
 }
 
-// told describes the events that wait.
-func told(e *Endpoint) string { return describe(events(e)) }
+// eventText describes the events that wait.
+func eventText(e *Endpoint) string { return describe(events(e)) }
 
 // describe puts events into one line.
 func describe(list []Event) string {
@@ -168,7 +168,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 	}
 	p.down = ev.Conn
 	p.toClient()
-	if said := told(p.client); said != "connected" {
+	if said := eventText(p.client); said != "connected" {
 		t.Fatalf("the client sees %s", said)
 	}
 	// A word of the client establishes the server's side.
@@ -186,8 +186,8 @@ func (p *pair) token() Token {
 	return s.Token
 }
 
-// pass moves both clocks on.
-func (p *pair) pass(d time.Duration) {
+// advance moves both clocks on.
+func (p *pair) advance(d time.Duration) {
 	p.now += d
 	tick(p.client, p.now)
 	tick(p.server, p.now)

@@ -101,12 +101,12 @@ func (n *network) collect(from int) {
 // payloads on every pipeline. Each notes what came, per connection.
 type match struct {
 	*network
-	conns [][]ConnID // of each endpoint
-	sent  [][][]int  // by endpoint, connection index and pipeline: payloads handed to Send
-	heard [][][][]int
-	lost  []string // reasons of disconnects
-	total int      // payloads to send on each pipeline
-	size  []int    // of a payload, by pipeline
+	conns    [][]ConnID // of each endpoint
+	sent     [][][]int  // by endpoint, connection index and pipeline: payloads handed to Send
+	received [][][][]int
+	lost     []string // reasons of disconnects
+	total    int      // payloads to send on each pipeline
+	size     []int    // of a payload, by pipeline
 }
 
 func newMatch(t testing.TB, seed uint64, w weather, cfg Config, clients, total int, size []int) *match {
@@ -118,7 +118,7 @@ func newMatch(t testing.TB, seed uint64, w weather, cfg Config, clients, total i
 	m := &match{network: newNetwork(t, seed, w, ends...), total: total, size: size}
 	m.conns = make([][]ConnID, len(ends))
 	m.sent = make([][][]int, len(ends))
-	m.heard = make([][][][]int, len(ends))
+	m.received = make([][][][]int, len(ends))
 	m.game = m.play
 	ends[0].Listen(true)
 	for i := 1; i < len(ends); i++ {
@@ -136,7 +136,7 @@ func (m *match) play(end int) {
 		case EventIncoming, EventConnected:
 			m.conns[end] = append(m.conns[end], ev.Conn)
 			m.sent[end] = append(m.sent[end], make([]int, len(m.size)))
-			m.heard[end] = append(m.heard[end], make([][]int, len(m.size)))
+			m.received[end] = append(m.received[end], make([][]int, len(m.size)))
 		case EventData:
 			i := slices.Index(m.conns[end], ev.Conn)
 			m.note(end, i, ev)
@@ -172,17 +172,17 @@ func (m *match) note(end, i int, ev Event) {
 	if !bytes.Equal(ev.Data, numbered(number, len(ev.Data))) {
 		m.t.Fatalf("payload %d arrived damaged", number)
 	}
-	m.heard[end][i][ev.Pipeline] = append(m.heard[end][i][ev.Pipeline], number)
+	m.received[end][i][ev.Pipeline] = append(m.received[end][i][ev.Pipeline], number)
 }
 
 // complete reports whether every connection has heard everything of a pipeline.
 func (m *match) complete(p PipelineID) bool {
-	for end, list := range m.heard {
+	for end, list := range m.received {
 		if len(list) < 1 || end == 0 && len(list) < len(m.ends)-1 {
 			return false
 		}
-		for _, heard := range list {
-			if len(heard[p]) < m.total {
+		for _, received := range list {
+			if len(received[p]) < m.total {
 				return false
 			}
 		}
@@ -222,23 +222,23 @@ func TestBadWeather(t *testing.T) {
 
 func (m *match) check(reliable PipelineID, ordered []PipelineID) {
 	m.t.Helper()
-	for end, list := range m.heard {
-		for i, heard := range list {
-			for n, number := range heard[reliable] {
+	for end, list := range m.received {
+		for i, received := range list {
+			for n, number := range received[reliable] {
 				if n != number || n >= m.total {
 					m.t.Fatalf("endpoint %d, connection %d: payload %d is number %d", end, i, n, number)
 				}
 			}
 			for _, p := range ordered {
-				if !slices.IsSorted(heard[p]) {
+				if !slices.IsSorted(received[p]) {
 					m.t.Errorf("endpoint %d, connection %d: pipeline %d went back", end, i, p)
 				}
-				if len(heard[p]) == 0 {
+				if len(received[p]) == 0 {
 					m.t.Errorf("endpoint %d, connection %d: nothing on pipeline %d", end, i, p)
 				}
 			}
-			for p := range heard {
-				if len(slices.Compact(slices.Sorted(slices.Values(heard[p])))) > m.total {
+			for p := range received {
+				if len(slices.Compact(slices.Sorted(slices.Values(received[p])))) > m.total {
 					m.t.Errorf("endpoint %d: more on pipeline %d than was sent", end, p)
 				}
 			}
@@ -290,8 +290,8 @@ func TestNoGrowth(t *testing.T) {
 	m := newMatch(t, 3, bad, NetcodeForEntities(), 4, 1<<30, []int{4, 40, 300, 3000})
 	size := func() (n int) {
 		for _, e := range m.ends {
-			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.parcels) + cap(e.events.list)
-			n += smallPacket*len(e.pool.small) + MaxDatagram*len(e.pool.large) + cap(e.farewells) + len(e.conns)
+			n += cap(e.out.buf) + cap(e.events.buf) + cap(e.out.queued) + cap(e.events.list)
+			n += smallPacket*len(e.pool.small) + MaxDatagram*len(e.pool.large) + cap(e.disconnects) + len(e.conns)
 		}
 		return n
 	}
@@ -311,10 +311,10 @@ func TestNoGrowth(t *testing.T) {
 
 // forget empties the test's own notes.
 func (m *match) forget() {
-	for _, list := range m.heard {
-		for _, heard := range list {
-			for p := range heard {
-				heard[p] = heard[p][:0]
+	for _, list := range m.received {
+		for _, received := range list {
+			for p := range received {
+				received[p] = received[p][:0]
 			}
 		}
 	}

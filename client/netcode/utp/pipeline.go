@@ -83,8 +83,8 @@ func (c Config) layoutOf(p Pipeline) (layout, error) {
 	return l, nil
 }
 
-// lane is what a connection remembers of one pipeline.
-type lane struct {
+// pipelineState is what a connection remembers of one pipeline.
+type pipelineState struct {
 	sequence uint16 // of the next sequenced packet
 	newest   uint16 // sequenced packet received; starts at 65535
 	fragment uint16 // sequence of the next fragment
@@ -92,20 +92,20 @@ type lane struct {
 	reliable *reliable // nil if the pipeline has no such stage
 }
 
-func (e *Endpoint) newLanes() []lane {
-	lanes := make([]lane, len(e.layouts))
+func (e *Endpoint) newPipelineStates() []pipelineState {
+	pipelines := make([]pipelineState, len(e.layouts))
 	for i, l := range e.layouts {
 		if l.order == StageReliableSequenced {
-			lanes[i].reliable = newReliable(e.cfg.Window)
+			pipelines[i].reliable = newReliable(e.cfg.Window)
 		}
 	}
-	return lanes
+	return pipelines
 }
 
-// resetLanes readies the lanes for a new connection.
-func (e *Endpoint) resetLanes(lanes []lane) {
-	for i := range lanes {
-		ln := &lanes[i]
+// resetPipelines clears the pipelines' states for a new connection.
+func (e *Endpoint) resetPipelines(pipelines []pipelineState) {
+	for i := range pipelines {
+		ln := &pipelines[i]
 		ln.sequence, ln.newest, ln.fragment = 0, 65535, 0
 		ln.assembly.reset()
 		if ln.reliable != nil {

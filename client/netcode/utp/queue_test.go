@@ -79,7 +79,7 @@ func TestReceiveQueue(t *testing.T) {
 	var got []Event
 	for range 10 {
 		got = append(got, events(p.server)...)
-		p.pass(ms(1000))
+		p.advance(ms(1000))
 		p.toServer()
 		p.toClient()
 	}

@@ -2,10 +2,9 @@ package utp
 
 import "github.com/ferryrelay/ferry/client/netcode/address"
 
-// Receive takes a datagram from the network. The bytes are the caller's again
-// when it returns. What it brought about is to be asked of NextEvent, and
-// leaves with the next Flush. It never fails: the outcome is for tests and
-// logs, and is counted.
+// Receive takes a datagram from the network. It does not keep
+// pkt. Resulting events come from NextEvent, answers leave with the next Flush.
+// The outcome is counted in Stats; callers may ignore it.
 func (e *Endpoint) Receive(from address.Addr, pkt []byte) Outcome {
 	o := e.receive(from, pkt)
 	e.stats.Received++
@@ -20,7 +19,7 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
 	}
 	kind, token, err := ParseKind(pkt)
 	if err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
 	if kind == KindRequest {
 		return e.request(from, pkt)
@@ -44,15 +43,15 @@ func (e *Endpoint) receive(from address.Addr, pkt []byte) Outcome {
 		_, err = ParseMTUAck(pkt)
 	}
 	if err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
-	return e.hear(c, from, len(pkt))
+	return e.recordMessage(c, from, len(pkt))
 }
 
-// hear notes a valid message of a connection. It answers the attempt of a
-// client, even if the accept was lost; it proves that a client exists; and it
-// moves an established connection to where its peer is now.
-func (e *Endpoint) hear(c *conn, from address.Addr, size int) Outcome {
+// recordMessage updates a connection after a valid message: an attempt becomes
+// established, even if the accept was lost; a half-open connection becomes
+// established; an established one follows its peer to a new address.
+func (e *Endpoint) recordMessage(c *conn, from address.Addr, size int) Outcome {
 	if from != c.addr {
 		if c.state != StateEstablished || e.cfg.FixedAddress {
 			return DropForeign
@@ -60,7 +59,7 @@ func (e *Endpoint) hear(c *conn, from address.Addr, size int) Outcome {
 		c.addr = from
 		c.stats.Roams++
 	}
-	c.heard = e.now
+	c.lastReceived = e.now
 	c.stats.Received++
 	c.stats.ReceivedBytes += uint64(size)
 	switch c.state {
@@ -79,10 +78,10 @@ func (e *Endpoint) connected(c *conn, payload []byte) {
 	e.events.push(Event{Kind: EventConnected, Conn: c.id}, payload)
 }
 
-// disconnect takes the peer's word that it is over.
+// disconnect ends a connection that the peer has closed.
 func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) Outcome {
 	if _, err := ParseDisconnect(pkt); err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
 	if from != c.addr && (c.state != StateEstablished || e.cfg.FixedAddress) {
 		return DropForeign
@@ -97,9 +96,9 @@ func (e *Endpoint) disconnect(c *conn, from address.Addr, pkt []byte) Outcome {
 // mtuCheck answers with the size of the datagram as it was on the socket.
 func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) Outcome {
 	if _, err := ParseMTUCheck(pkt); err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
-	if o := e.hear(c, from, len(pkt)); o != Taken {
+	if o := e.recordMessage(c, from, len(pkt)); o != Taken {
 		return o
 	}
 	if e.out.room(1) {
@@ -109,13 +108,13 @@ func (e *Endpoint) mtuCheck(c *conn, from address.Addr, pkt []byte) Outcome {
 	return Taken
 }
 
-// data takes a data packet through the stages of its pipeline.
+// data passes a data packet through the stages of its pipeline.
 func (e *Endpoint) data(c *conn, from address.Addr, pkt []byte) Outcome {
 	m, err := ParseData(pkt)
 	if err != nil {
-		return dropOf(err)
+		return outcomeOf(err)
 	}
-	if o := e.hear(c, from, len(pkt)); o != Taken {
+	if o := e.recordMessage(c, from, len(pkt)); o != Taken {
 		return o
 	}
 	if int(m.Pipeline) >= len(e.layouts) {
@@ -138,7 +137,7 @@ func (e *Endpoint) takeSequenced(c *conn, p PipelineID, body []byte) Outcome {
 	if err != nil {
 		return DropStage
 	}
-	ln := &c.lanes[p]
+	ln := &c.pipelines[p]
 	ahead := h.Sequence - ln.newest
 	if ahead == 0 || ahead >= 1<<15 {
 		c.stats.Late++
@@ -150,11 +149,11 @@ func (e *Endpoint) takeSequenced(c *conn, p PipelineID, body []byte) Outcome {
 }
 
 func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
-	r := c.lanes[p].reliable
+	r := c.pipelines[p].reliable
 	wide := e.layouts[p].wide
-	if mismatched(body, wide) && !r.proven {
+	if hasOtherMaskSize(body, wide) && !r.windowConfirmed {
 		e.end(c, ReasonProtocolError, ErrWindowMismatch)
-		e.sayFarewell(c)
+		e.queueDisconnect(c)
 		return DropMismatch
 	}
 	h, rest, err := ParseReliable(body, wide)
@@ -162,19 +161,19 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
 		return DropStage
 	}
 	r.acknowledged(h, e.now, e.times.resend, &e.pool)
-	c.measured(r)
+	c.publishRTT(r)
 	if h.Ack {
-		r.proven = r.proven || len(rest) == 1
+		r.windowConfirmed = r.windowConfirmed || len(rest) == 1
 		return Taken
 	}
-	sequence, arrival := r.receiver.arrived(h.Sequence, e.now)
+	sequence, arrival := r.receiver.record(h.Sequence, e.now)
 	switch arrival {
-	case arrivedStray:
+	case arrivalOutOfWindow:
 		return DropLate
-	case arrivedCopy:
+	case arrivalDuplicate:
 		c.stats.Duplicates++
 		return DropLate
-	case arrivedEarly:
+	case arrivalEarly:
 		r.receiver.keep(sequence, e.pool.hold(nil, rest))
 		return Taken
 	}
@@ -186,10 +185,10 @@ func (e *Endpoint) takeReliable(c *conn, p PipelineID, body []byte) Outcome {
 	return o
 }
 
-// mismatched reports whether the bytes are a pure acknowledgement with a mask
-// of the other size, as a peer whose window is on the other side of 32 sends
-// it. Nothing else on the wire betrays that.
-func mismatched(body []byte, wide bool) bool {
+// hasOtherMaskSize reports whether the bytes are a pure acknowledgement with a mask
+// of the other size, as a peer sends it whose window is on the other side of
+// 32. No other packet reveals the mismatch.
+func hasOtherMaskSize(body []byte, wide bool) bool {
 	return len(body) == reliableLen(!wide)+1 && body[0] == 1 && body[1] == 0
 }
 
@@ -203,7 +202,7 @@ func (e *Endpoint) deliver(c *conn, p PipelineID, body []byte) Outcome {
 	if err != nil {
 		return DropStage
 	}
-	msg, o, whole := c.lanes[p].assembly.add(h, piece, e.cfg.FragmentCapacity)
+	msg, o, whole := c.pipelines[p].assembly.add(h, piece, e.cfg.FragmentCapacity)
 	if whole {
 		e.events.push(Event{Kind: EventData, Conn: c.id, Pipeline: p}, msg)
 	}

@@ -6,13 +6,13 @@ import (
 )
 
 // reliable is one connection's state of a reliable sequenced stage. Sequences
-// have 64 bits here and 16 on the wire, so that wraps need no thought.
+// have 16 bits on the wire and 64 here, so they never wrap.
 type reliable struct {
 	sender   reliableSender
 	receiver reliableReceiver
 	rtt      rtt
-	// proven: an acknowledgement of the right size came, so the windows fit.
-	proven bool
+	// windowConfirmed: an acknowledgement of the right size came, so the windows fit.
+	windowConfirmed bool
 }
 
 // reliableSender remembers what was sent and not acknowledged.
@@ -93,8 +93,8 @@ func (s *reliableSender) add(now int64, body []byte) int64 {
 	return sequence
 }
 
-// acknowledged takes what a header acknowledges. A newest that was not sent is
-// a lie or damage, and counts for nothing.
+// acknowledged releases the packets that a header acknowledges. It ignores a
+// header whose newest sequence was not sent.
 func (r *reliable) acknowledged(h ReliableHeader, now, maxResend int64, p *pool) {
 	s := &r.sender
 	newest := unwrap(h.Newest, s.next-1)
@@ -136,24 +136,24 @@ func (r *reliableReceiver) header(now int64) ReliableHeader {
 type arrival uint8
 
 const (
-	arrivedNext  arrival = iota // the one to deliver next
-	arrivedEarly                // something before it is missing
-	arrivedCopy                 // received before
-	arrivedStray                // further from here than an honest peer's can be
+	arrivalInOrder     arrival = iota // the one to deliver next
+	arrivalEarly                      // something before it is missing
+	arrivalDuplicate                  // received before
+	arrivalOutOfWindow                // further from here than an honest peer's can be
 )
 
-// arrived notes a received packet and says what it is.
-func (r *reliableReceiver) arrived(wire uint16, now int64) (sequence int64, a arrival) {
+// record notes a received packet and says what it is.
+func (r *reliableReceiver) record(wire uint16, now int64) (sequence int64, a arrival) {
 	sequence = unwrap(wire, r.deliver)
 	window := int64(len(r.held))
 	switch {
 	case sequence < 0 || sequence < r.deliver-window || sequence >= r.deliver+window:
-		return sequence, arrivedStray
+		return sequence, arrivalOutOfWindow
 	case sequence < r.deliver || r.held[sequence%window] != nil:
 		if r.copies++; r.copies >= copiesBeforeAck {
 			r.due = true
 		}
-		return sequence, arrivedCopy
+		return sequence, arrivalDuplicate
 	}
 	r.due = true
 	if sequence > r.newest {
@@ -164,9 +164,9 @@ func (r *reliableReceiver) arrived(wire uint16, now int64) (sequence int64, a ar
 	}
 	if sequence == r.deliver {
 		r.deliver++
-		return sequence, arrivedNext
+		return sequence, arrivalInOrder
 	}
-	return sequence, arrivedEarly
+	return sequence, arrivalEarly
 }
 
 // keep holds a packet that arrived early.
@@ -197,8 +197,8 @@ func (r *reliable) inFlight() int {
 	return n
 }
 
-// measured copies the round trip of a pipeline that may have a new one.
-func (c *conn) measured(r *reliable) {
+// publishRTT copies the round trip of a pipeline that may have a new one.
+func (c *conn) publishRTT(r *reliable) {
 	c.stats.RTT = time.Duration(r.rtt.smooth) * time.Microsecond
 	c.stats.RTTVariation = time.Duration(r.rtt.vary) * time.Microsecond
 	c.stats.ResendAfter = time.Duration(r.rtt.timeout) * time.Millisecond

@@ -9,7 +9,7 @@ import (
 
 // reliableOnly has one reliable pipeline, which is number 1.
 func reliableOnly(window int) Config {
-	return Config{Pipelines: []Pipeline{{StageReliableSequenced}}, Window: window, DisconnectTimeout: Never, HeartbeatTimeout: Never}
+	return Config{Pipelines: []Pipeline{{StageReliableSequenced}}, Window: window, DisconnectTimeout: NoTimeout, HeartbeatTimeout: NoTimeout}
 }
 
 // TestReliableGolden: what an endpoint sends are the vectors V6, V7 and V8.
@@ -22,7 +22,7 @@ func TestReliableGolden(t *testing.T) {
 	if want := golden[6]; want.name != "V6" || len(list) != 1 || !bytes.Equal(list[0], unhex(t, want.hex)) {
 		t.Fatalf("%s: sent %x", want.name, list)
 	}
-	p.pass(ms(5))
+	p.advance(ms(5))
 	list = p.toClient()
 	if want := golden[7]; want.name != "V7" || len(list) != 1 || !bytes.Equal(list[0], unhex(t, want.hex)) {
 		t.Fatalf("%s: sent %x", want.name, list)
@@ -189,7 +189,7 @@ func TestStray(t *testing.T) {
 			}
 		}
 		st, _ := p.server.ConnStats(p.down)
-		if st.Duplicates != 2 || told(p.server) != "" {
+		if st.Duplicates != 2 || eventText(p.server) != "" {
 			t.Errorf("window %d: %+v", window, st)
 		}
 	}
@@ -244,7 +244,7 @@ func TestMaskEdge(t *testing.T) {
 		if st, _ := p.client.ConnStats(p.up); st.InFlight != 1 {
 			t.Errorf("window %d, %d behind the newest: %d in flight", v.window, v.missing, st.InFlight)
 		}
-		if slot := p.client.conns[0].lanes[1].reliable.sender.slot(int64(gap)); slot.body == nil {
+		if slot := p.client.conns[0].pipelines[1].reliable.sender.slot(int64(gap)); slot.body == nil {
 			t.Errorf("window %d: packet %d is taken as acknowledged", v.window, gap)
 		}
 	}
@@ -257,7 +257,7 @@ func TestInitialMask(t *testing.T) {
 		p := newPair(t, reliableOnly(32))
 		h := ReliableHeader{Newest: none, Mask: mask}
 		o := feed(p.server, clientAt, Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, false), "hi"...)}.Append(nil))
-		if got := told(p.server); o != Taken || got != `data 1 "hi"` {
+		if got := eventText(p.server); o != Taken || got != `data 1 "hi"` {
 			t.Errorf("mask %x: %v, %s", mask, o, got)
 		}
 	}
@@ -305,7 +305,7 @@ func TestResend(t *testing.T) {
 	first := sent(p.client)
 	var at []int
 	for now := 1; now <= 160; now++ {
-		p.pass(ms(1))
+		p.advance(ms(1))
 		if list := sent(p.client); len(list) > 0 {
 			at = append(at, now)
 			for i := range list {
@@ -329,11 +329,11 @@ func TestRTT(t *testing.T) {
 	for range 200 {
 		p.send(1, "x")
 		list := sent(p.client)
-		p.pass(ms(15))
+		p.advance(ms(15))
 		feed(p.server, clientAt, list...)
-		p.pass(ms(40)) // The server thinks, and says so.
+		p.advance(ms(40)) // The server thinks, and says so.
 		list = sent(p.server)
-		p.pass(ms(15))
+		p.advance(ms(15))
 		feed(p.client, serverAt, list...)
 	}
 	if st, _ := p.client.ConnStats(p.up); st.RTT < ms(30) || st.RTT > ms(31) || st.RTTVariation > ms(1) || st.ResendAfter != ms(64) {
@@ -374,7 +374,7 @@ func TestWindowMismatch(t *testing.T) {
 		id := connect(t, c, serverAt, "")
 		feed(s, clientAt, sent(c)...)
 		feed(c, serverAt, sent(s)...)
-		told(c)
+		eventText(c)
 		must(t, c.Send(id, 1, []byte("enough for any header there is")))
 		feed(s, clientAt, sent(c)...)
 		if o := feed(c, serverAt, sent(s)...); o != DropMismatch {
@@ -399,7 +399,7 @@ func TestWindowProven(t *testing.T) {
 	h := ReliableHeader{Ack: true, Mask: ^uint64(0)}
 	wrong := Data{Token: p.token(), Pipeline: 1, Body: append(h.Append(nil, true), 0)}.Append(nil)
 	feed(p.client, serverAt, wrong)
-	if got := told(p.client); got != "" || p.client.State(p.up) != StateEstablished {
+	if got := eventText(p.client); got != "" || p.client.State(p.up) != StateEstablished {
 		t.Error(got)
 	}
 }
@@ -428,7 +428,7 @@ func TestStageCut(t *testing.T) {
 				t.Errorf("%s: pipeline %d: %v", name, id, err)
 			}
 		}
-		if got := told(p.server); got != "" {
+		if got := eventText(p.server); got != "" {
 			t.Errorf("%s: %s", name, got)
 		}
 	}
@@ -444,7 +444,7 @@ func TestResendWaitsForRoom(t *testing.T) {
 		waiting(p.client)
 	}
 	before, _ := p.client.ConnStats(p.up)
-	p.pass(time.Second)
+	p.advance(time.Second)
 	list := p.toServer()
 	if len(list) > minQueue || len(list) == 0 {
 		t.Errorf("%d datagrams", len(list))

@@ -32,7 +32,7 @@ func TestRoaming(t *testing.T) {
 		t.Errorf("garbage moved it to %v", to)
 	}
 	// From there the client may also say goodbye.
-	if o := feed(p.server, place(78), Disconnect{p.token()}.Append(nil)); o != Taken || told(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
+	if o := feed(p.server, place(78), Disconnect{p.token()}.Append(nil)); o != Taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
 		t.Error(o)
 	}
 }
@@ -45,7 +45,7 @@ func TestFixedAddress(t *testing.T) {
 			t.Errorf("%v: %v", m, o)
 		}
 	}
-	if got := told(p.server); got != "" || p.server.State(p.down) != StateEstablished {
+	if got := eventText(p.server); got != "" || p.server.State(p.down) != StateEstablished {
 		t.Error(got)
 	}
 }
@@ -61,7 +61,7 @@ func TestNoRoamingBefore(t *testing.T) {
 			t.Errorf("%v to a half-open connection: %v", m, o)
 		}
 	}
-	if st := s.Stats(); st.HalfOpen != 1 || told(s) != "incoming" {
+	if st := s.Stats(); st.HalfOpen != 1 || eventText(s) != "incoming" {
 		t.Errorf("%+v", st)
 	}
 	c := newEndpoint(t, Config{Rand: goldenRand()})
@@ -91,7 +91,7 @@ func TestMTU(t *testing.T) {
 		if m, err := ParseMTUAck(list[0]); m != (MTUAck{Token: p.token(), Size: 1024}) || err != nil {
 			t.Errorf("overhead %d: %v %v", overhead, m, err)
 		}
-		if o := feed(p.client, serverAt, list[0]); o != Taken || len(sent(p.client)) != 0 || told(p.client) != "" {
+		if o := feed(p.client, serverAt, list[0]); o != Taken || len(sent(p.client)) != 0 || eventText(p.client) != "" {
 			t.Errorf("an answer that nobody asked for: %v", o)
 		}
 		if o := feed(p.server, clientAt, check[:len(check)-1]); o != DropLength {

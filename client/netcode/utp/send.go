@@ -28,7 +28,7 @@ func (e *Endpoint) Send(id ConnID, p PipelineID, payload []byte) error {
 	if !e.out.room(n * packetsPerSend) {
 		return ErrQueueFull
 	}
-	if r := c.lanes[p].reliable; r != nil && r.sender.free() < n {
+	if r := c.pipelines[p].reliable; r != nil && r.sender.free() < n {
 		return ErrQueueFull
 	}
 	if !l.fragment {
@@ -47,8 +47,8 @@ func (e *Endpoint) Free(id ConnID, p PipelineID) int {
 	if c == nil || c.state == StateConnecting || int(p) >= len(e.layouts) {
 		return 0
 	}
-	n := (e.out.limit - len(e.out.parcels) + e.out.next) / packetsPerSend
-	if r := c.lanes[p].reliable; r != nil {
+	n := (e.out.limit - len(e.out.queued) + e.out.next) / packetsPerSend
+	if r := c.pipelines[p].reliable; r != nil {
 		n = min(n, r.sender.free())
 	}
 	return n
@@ -57,8 +57,8 @@ func (e *Endpoint) Free(id ConnID, p PipelineID) int {
 func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
 	size := e.layouts[p].packet
 	for i := range n {
-		h := FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.lanes[p].fragment}
-		c.lanes[p].fragment++ // Only its lower 14 bits leave.
+		h := FragmentHeader{First: i == 0, Last: i == n-1, Sequence: c.pipelines[p].fragment}
+		c.pipelines[p].fragment++ // Only its lower 14 bits leave.
 		piece := payload[i*size : min((i+1)*size, len(payload))]
 		var head [FragmentLen]byte
 		e.sendPacket(c, p, h.Append(head[:0]), piece)
@@ -68,7 +68,7 @@ func (e *Endpoint) sendFragments(c *conn, p PipelineID, payload []byte, n int) {
 // sendPacket sends the header of the fragmentation stage, if there is one, and
 // a payload through the other stage. The caller has seen that there is room.
 func (e *Endpoint) sendPacket(c *conn, p PipelineID, head, payload []byte) {
-	ln := &c.lanes[p]
+	ln := &c.pipelines[p]
 	if r := ln.reliable; r != nil {
 		sequence := r.sender.add(e.now, e.pool.hold(head, payload))
 		e.sendReliable(c, p, sequence)
@@ -95,7 +95,7 @@ func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
 	if !e.maySend(c) {
 		return false
 	}
-	r := c.lanes[p].reliable
+	r := c.pipelines[p].reliable
 	h := r.receiver.header(e.now)
 	h.Sequence = uint16(sequence)
 	pkt := Data{Token: c.token, Pipeline: p}.Append(e.out.open())
@@ -153,26 +153,26 @@ type Datagram struct {
 // outbox holds the datagrams that wait to be sent, in order, in one buffer that
 // is used again.
 type outbox struct {
-	limit   int // datagrams
-	parcels []parcel
-	next    int // the first that has not been taken
-	buf     []byte
-	from    int // where the first that has not been taken begins in buf
+	limit  int // datagrams
+	queued []parcel
+	next   int // the first that has not been taken
+	buf    []byte
+	from   int // where the first that has not been taken begins in buf
 }
 
-// parcel is a datagram that ends at a place of the buffer.
+// parcel is a queued datagram and its end in the buffer.
 type parcel struct {
 	to  address.Addr
 	end int
 }
 
 // room reports whether n more datagrams fit.
-func (o *outbox) room(n int) bool { return len(o.parcels)-o.next+n <= o.limit }
+func (o *outbox) room(n int) bool { return len(o.queued)-o.next+n <= o.limit }
 
 // open returns the buffer to append a datagram to, for close. The caller has
 // seen that there is room.
 func (o *outbox) open() []byte {
-	if o.next == len(o.parcels) || o.next >= o.limit {
+	if o.next == len(o.queued) || o.next >= o.limit {
 		o.compact()
 	}
 	return o.buf
@@ -181,10 +181,10 @@ func (o *outbox) open() []byte {
 // compact forgets what was taken, so that a caller who never takes everything
 // does not make the buffer grow.
 func (o *outbox) compact() {
-	rest := copy(o.parcels, o.parcels[o.next:])
-	o.parcels = o.parcels[:rest]
-	for i := range o.parcels {
-		o.parcels[i].end -= o.from
+	rest := copy(o.queued, o.queued[o.next:])
+	o.queued = o.queued[:rest]
+	for i := range o.queued {
+		o.queued[i].end -= o.from
 	}
 	o.buf = o.buf[:copy(o.buf, o.buf[o.from:])]
 	o.next, o.from = 0, 0
@@ -194,16 +194,16 @@ func (o *outbox) compact() {
 func (o *outbox) close(to address.Addr, buf []byte) int {
 	size := len(buf) - len(o.buf)
 	o.buf = buf
-	o.parcels = append(o.parcels, parcel{to: to, end: len(buf)})
+	o.queued = append(o.queued, parcel{to: to, end: len(buf)})
 	return size
 }
 
 // take returns the first datagram, which keeps its bytes until the next open.
 func (o *outbox) take() (Datagram, bool) {
-	if o.next == len(o.parcels) {
+	if o.next == len(o.queued) {
 		return Datagram{}, false
 	}
-	p := o.parcels[o.next]
+	p := o.queued[o.next]
 	data := o.buf[o.from:p.end:p.end]
 	o.next++
 	o.from = p.end

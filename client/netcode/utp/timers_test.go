@@ -38,14 +38,14 @@ func TestHeartbeat(t *testing.T) {
 }
 
 func TestTimersOff(t *testing.T) {
-	p := newPair(t, Config{HeartbeatTimeout: Never, DisconnectTimeout: Never})
+	p := newPair(t, Config{HeartbeatTimeout: NoTimeout, DisconnectTimeout: NoTimeout})
 	for range 100 {
-		p.pass(time.Hour)
+		p.advance(time.Hour)
 		if a, b := sent(p.client), sent(p.server); len(a)+len(b) != 0 {
 			t.Fatalf("sent %q and %q", kinds(t, a), kinds(t, b))
 		}
 	}
-	if got := told(p.client) + told(p.server); got != "" {
+	if got := eventText(p.client) + eventText(p.server); got != "" {
 		t.Error(got)
 	}
 }
@@ -53,13 +53,13 @@ func TestTimersOff(t *testing.T) {
 // TestTimeout: at 30001 ms, not at 30000, on both sides.
 func TestTimeout(t *testing.T) {
 	p := newPair(t, Config{})
-	p.pass(ms(30000))
-	if got := told(p.client) + told(p.server); got != "" {
+	p.advance(ms(30000))
+	if got := eventText(p.client) + eventText(p.server); got != "" {
 		t.Fatalf("at 30000 ms: %s", got)
 	}
-	p.pass(ms(1))
+	p.advance(ms(1))
 	for name, e := range map[string]*Endpoint{"client": p.client, "server": p.server} {
-		if got := told(e); got != "disconnected Timeout" || e.Stats().Connections != 0 {
+		if got := eventText(e); got != "disconnected Timeout" || e.Stats().Connections != 0 {
 			t.Errorf("%s: %s", name, got)
 		}
 		if got := kinds(t, sent(e)); got != "x" {
@@ -75,7 +75,7 @@ func TestWaitingDatagramCounts(t *testing.T) {
 	p.client.Advance(time.Minute)
 	feed(p.client, serverAt, Heartbeat{p.token()}.Append(nil))
 	p.client.Update()
-	if got := told(p.client); got != "" {
+	if got := eventText(p.client); got != "" {
 		t.Error(got)
 	}
 }
@@ -83,13 +83,13 @@ func TestWaitingDatagramCounts(t *testing.T) {
 func TestMaxStep(t *testing.T) {
 	p := newPair(t, Config{MaxStep: 100 * time.Millisecond})
 	for i := range 300 { // Steps of a minute count as 100 ms each.
-		p.pass(time.Minute)
-		if got := told(p.client); got != "" {
+		p.advance(time.Minute)
+		if got := eventText(p.client); got != "" {
 			t.Fatalf("step %d: %s", i, got)
 		}
 	}
-	p.pass(time.Minute)
-	if got := told(p.client); got != "disconnected Timeout" {
+	p.advance(time.Minute)
+	if got := eventText(p.client); got != "disconnected Timeout" {
 		t.Error(got)
 	}
 }
@@ -97,14 +97,14 @@ func TestMaxStep(t *testing.T) {
 // TestTimeBackwards: it stands still and goes on from there.
 func TestTimeBackwards(t *testing.T) {
 	p := newPair(t, Config{})
-	p.pass(ms(20000))
-	p.pass(-ms(15000))
-	p.pass(ms(10000)) // 30000 ms have passed.
-	if got := told(p.client); got != "" || p.client.Stats().Backward != 1 {
+	p.advance(ms(20000))
+	p.advance(-ms(15000))
+	p.advance(ms(10000)) // 30000 ms have passed.
+	if got := eventText(p.client); got != "" || p.client.Stats().Backward != 1 {
 		t.Errorf("%s, %+v", got, p.client.Stats())
 	}
-	p.pass(ms(1))
-	if got := told(p.client); got != "disconnected Timeout" {
+	p.advance(ms(1))
+	if got := eventText(p.client); got != "disconnected Timeout" {
 		t.Error(got)
 	}
 }
@@ -121,7 +121,7 @@ func TestWildTime(t *testing.T) {
 			t.Fatalf("at %d the clock goes back from %d to %d", now, before, p.client.now)
 		}
 	}
-	if got := told(p.client); got != "disconnected Timeout" {
+	if got := eventText(p.client); got != "disconnected Timeout" {
 		t.Error(got)
 	}
 }
@@ -133,7 +133,7 @@ func TestDisconnect(t *testing.T) {
 	p.client.Disconnect(p.up) // Once is enough.
 	var copies [][]byte
 	for i, want := range []string{"dx", "x", "x", ""} {
-		if n := p.client.Farewells(); (n > 0) != (want != "") {
+		if n := p.client.PendingDisconnects(); (n > 0) != (want != "") {
 			t.Errorf("flush %d: %d farewells", i, n)
 		}
 		list := sent(p.client)
@@ -143,10 +143,10 @@ func TestDisconnect(t *testing.T) {
 		copies = append(copies, list...)
 	}
 	feed(p.server, clientAt, copies...)
-	if got := told(p.server); got != `data 0 "last words", disconnected ClosedByRemote` {
+	if got := eventText(p.server); got != `data 0 "last words", disconnected ClosedByRemote` {
 		t.Errorf("the server sees %s", got)
 	}
-	if got := told(p.client); got != "" || p.client.State(p.up) != StateNone {
+	if got := eventText(p.client); got != "" || p.client.State(p.up) != StateNone {
 		t.Errorf("the client sees %s", got)
 	}
 	if _, ok := p.client.Remote(p.up); ok {
@@ -162,7 +162,7 @@ func TestDisconnect(t *testing.T) {
 	}
 }
 
-// TestDisconnectUnasked: an attempt that nobody has heard of needs no farewell.
+// TestDisconnectUnasked: an attempt that sent no request needs no disconnect.
 func TestDisconnectUnasked(t *testing.T) {
 	e := newEndpoint(t, Config{})
 	e.Disconnect(connect(t, e, serverAt, ""))
@@ -177,8 +177,8 @@ func TestGone(t *testing.T) {
 	feed(s, clientAt, request(1))
 	feed(s, clientAt, request(2))
 	feed(s, place(9), request(3))
-	told(s)
-	if n := s.Gone(clientAt); n != 2 || s.Stats().Connections != 1 {
+	eventText(s)
+	if n := s.DropPeer(clientAt); n != 2 || s.Stats().Connections != 1 {
 		t.Errorf("%d, %+v", n, s.Stats())
 	}
 	for range 2 {
@@ -186,7 +186,7 @@ func TestGone(t *testing.T) {
 			t.Errorf("%+v", ev)
 		}
 	}
-	if n := s.Gone(clientAt); n != 0 {
+	if n := s.DropPeer(clientAt); n != 0 {
 		t.Error(n)
 	}
 	if got := kinds(t, sent(s)); got != "A" {

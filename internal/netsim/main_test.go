@@ -9,7 +9,7 @@ import (
 
 	"github.com/ferryrelay/ferry/client/netcode/address"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

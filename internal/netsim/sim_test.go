@@ -8,7 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 const ms = time.Millisecond

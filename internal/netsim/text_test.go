@@ -7,7 +7,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
+	"github.com/ferryrelay/ferry/internal/netsim"
 )
 
 func TestParseParams(t *testing.T) {

@@ -11,9 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/client/netcode/link"
-	"github.com/ferryrelay/ferry/client/netcode/netsim"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/internal/netsim"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
