@@ -12,7 +12,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/internal/store"
 )
 
 // Tokens of the players on the relay that startRelay starts.
@@ -46,7 +45,7 @@ func startRelay() (url string, stop func()) {
 		log.Fatal(err)
 	}
 	service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: store.NewMemory(), Regions: []alloc.Region{{ID: "home"}},
+		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 	})
 	if err != nil {
 		log.Fatal(err)
