@@ -115,12 +115,13 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
       - secret_file: /etc/ferry/token # one line of 16 characters or more: openssl rand -hex 24
         project: my-game
         environment: production
+        kind: server                  # a backend that acts for many players
 
     ferry serve --config ferry.yaml
 
 On your own machine, ferry dev needs none of this`)
 
-// ErrProxyProtocol is returned for a PROXY protocol that nobody may speak.
+// ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
 var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies names nobody, and a header of anybody else would not be believed")
 
 // Check reports everything that New would refuse about a configuration before
