@@ -72,15 +72,15 @@ func (b *inbox) isUnderLoad(now int64) bool {
 
 // push adds a command, and returns its number for isPending.
 func (b *inbox) push(q class, c *command) (uint64, Outcome) {
-	held := &b.queued[q][c.bucket]
-	if held.Load() >= bucketLimit && !b.unlimited && b.isUnderLoad(c.now) {
+	queued := &b.queued[q][c.bucket]
+	if queued.Load() >= bucketLimit && !b.unlimited && b.isUnderLoad(c.now) {
 		return 0, DropLoad
 	}
 	n, ok := b.rings[q].push(c)
 	if !ok {
 		return 0, DropBusy
 	}
-	held.Add(1)
+	queued.Add(1)
 	return n<<1 | uint64(q), outcomePending
 }
 

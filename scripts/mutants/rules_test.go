@@ -26,8 +26,8 @@ var rules = []mutant{
 	{
 		rule: "control checks the nonce again before it commits a BIND",
 		in:   "engine",
-		old:  `if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) {`,
-		now:  `if e.Is(table.EverBound) && nonceOld(&e, cmd.from, cmd.nonce) && false {`,
+		old:  `if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) {`,
+		now:  `if e.Is(table.EverBound) && isStaleNonce(&e, cmd.from, cmd.nonce) && false {`,
 		by:   killer{"./engine", "TestDropReasons/nonce/lower", ""},
 	},
 	{
@@ -40,8 +40,8 @@ var rules = []mutant{
 	{
 		rule: "the signature of a BIND is checked",
 		in:   "engine",
-		old:  `if !w.seal.signer.Verify(pkt, &w.seal.key) {`,
-		now:  `if !w.seal.signer.Verify(pkt, &w.seal.key) && false {`,
+		old:  `if !w.crypto.signer.Verify(pkt, &w.crypto.key) {`,
+		now:  `if !w.crypto.signer.Verify(pkt, &w.crypto.key) && false {`,
 		by:   killer{"./engine", "TestDropReasons/mac", ""},
 	},
 	{
@@ -76,8 +76,8 @@ var rules = []mutant{
 	{
 		rule: "an endpoint receives one ERROR of a code in 200 ms",
 		in:   "engine",
-		old:  `return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis)`,
-		now:  `return b.endpoints.first(b.endpointHash(to, code), now, endpointMillis) || true`,
+		old:  `return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis)`,
+		now:  `return b.endpoints.add(b.endpointHash(to, code), now, endpointMillis) || true`,
 		by:   model,
 	},
 	// Tenants, matches and links.
@@ -176,22 +176,22 @@ var rules = []mutant{
 	{
 		rule: "a host that may come back after a restart causes no ERROR 4",
 		in:   "engine",
-		old:  `case !ok && c.mayReturn(t.id, t.boot, cmd.now):`,
-		now:  `case !ok && c.mayReturn(t.id, t.boot, 1<<62):`,
+		old:  `case !ok && c.mayRecover(t.id, t.boot, cmd.now):`,
+		now:  `case !ok && c.mayRecover(t.id, t.boot, 1<<62):`,
 		by:   killer{"./engine", "TestDropReasons/recovering/host_is_not_back", ""},
 	},
 	{
 		rule: "a CLOSE waits while its allocation is under a spoofing attack",
 		in:   "engine",
-		old:  `if !c.shared.spoof.suspects(sender.Handle, cmd.now) {`,
-		now:  `if !c.shared.spoof.suspects(sender.Handle, cmd.now) || true {`,
+		old:  `if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {`,
+		now:  `if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) || true {`,
 		by:   killer{"./engine", "TestDropReasons/held/close", ""},
 	},
 	{
 		rule: "a later message of the owner cancels a CLOSE that waits",
 		in:   "engine",
-		old:  `heard <= a.CloseAt-confirmTicks {`,
-		now:  `heard <= a.CloseAt {`,
+		old:  `received <= a.CloseAt-confirmTicks {`,
+		now:  `received <= a.CloseAt {`,
 		by:   model,
 	},
 	// Epochs: actions that wait until every worker has passed a quiescent state.
@@ -219,7 +219,7 @@ var rules = []mutant{
 	{
 		rule: "an expiry waits for every worker",
 		in:   "engine",
-		old:  `c.queue.push(c.shared.grace.next(), expire, h)`,
+		old:  `c.queue.push(c.shared.grace.next(), expireAllocation, h)`,
 		now:  `c.queue.push(0, expire, h)`,
 		by:   model,
 	},
@@ -255,8 +255,8 @@ var rules = []mutant{
 	{
 		rule: "an allocation that is active again after its mark stays",
 		in:   "engine",
-		old:  `if why, over := c.over(h, now); over {`,
-		now:  `if why, over := c.over(h, now); over || why == EndExpired {`,
+		old:  `if why, over := c.isOver(h, now); over {`,
+		now:  `if why, over := c.isOver(h, now); over || why == EndExpired {`,
 		by:   model,
 	},
 	{
@@ -269,7 +269,7 @@ var rules = []mutant{
 	{
 		rule: "expiry pauses before a mass expiry",
 		in:   "engine",
-		old:  `(c.sendsFail(now) || c.lapseSoon()):`,
+		old:  `(c.mostSendsFail(now) || c.massExpiryAhead()):`,
 		now:  `c.sendsFail(now):`,
 		by:   killer{"./engine", "TestBrakeHolds", ""},
 	},
@@ -305,8 +305,8 @@ var rules = []mutant{
 	{
 		rule: "a session of DTLS binds its own allocation only",
 		in:   "engine",
-		old:  `w.path.session.ID != c.ID`,
-		now:  `w.path.session.ID != w.path.session.ID`,
+		old:  `w.session.ID != c.ID`,
+		now:  `w.session.ID != w.session.ID`,
 		by:   killer{"./engine", "TestDropReasons/identity", ""},
 	},
 	{
@@ -327,7 +327,7 @@ var rules = []mutant{
 	{
 		rule: "under load, a prefix has a bounded share of the rings",
 		in:   "engine",
-		old:  `held.Load() >= shareUnderLoad &&`,
+		old:  `queued.Load() >= bucketLimit &&`,
 		now:  `held.Load() >= 1000 &&`,
 		by:   killer{"./engine", "TestDropReasons/load/share", ""},
 	},
@@ -420,8 +420,8 @@ var rules = []mutant{
 	{
 		rule: "the state file has the nonce of a binding",
 		in:   "engine",
-		old:  `c.stateFile.SetBinding(c.place(h), e.Nonce,`,
-		now:  `c.stateFile.SetBinding(c.place(h), 0,`,
+		old:  `c.stateFile.SetBinding(c.recordPlace(h), e.Nonce,`,
+		now:  `c.stateFile.SetBinding(c.recordPlace(h), 0,`,
 		by:   model,
 	},
 	{
