@@ -78,6 +78,11 @@ func (m *member) observe() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
 	}
+	m.app.observers.reserved = func(e engine.ReserveEvent) {
+		if e.Role == alloc.RoleHost {
+			m.announcer.HostReserved(e.ID, e.Tenant)
+		}
+	}
 	m.app.observers.ended = func(e engine.EndEvent) {
 		if e.Role == alloc.RoleHost {
 			m.announcer.HostEnded(e.ID)

@@ -90,6 +90,7 @@ func listen(c *config.Config) []netip.AddrPort {
 
 // ears are who else hears of what the relay tells. They do not block.
 type observers struct {
+	reserved func(engine.ReserveEvent)
 	bound    func(proto.AllocationID)
 	ended    func(engine.EndEvent)
 	returned func(engine.ReturnEvent)
@@ -99,7 +100,8 @@ type observers struct {
 // deaf returns those of nobody.
 func noObservers() observers {
 	return observers{
-		bound: func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
+		reserved: func(engine.ReserveEvent) {},
+		bound:    func(proto.AllocationID) {}, ended: func(engine.EndEvent) {},
 		returned: func(engine.ReturnEvent) {}, drained: func() {},
 	}
 }
@@ -119,6 +121,8 @@ func (a *App) onEnd(e engine.EndEvent) {
 		a.restart.lost.Add(1)
 	}
 }
+
+func (a *App) onReserve(e engine.ReserveEvent) { a.observers.reserved(e) }
 
 func (a *App) onReturn(e engine.ReturnEvent) { a.observers.returned(e) }
 

@@ -73,11 +73,10 @@ type Announcer struct {
 	start        time.Time
 	heartbeatNow chan struct{}
 
-	mu          sync.Mutex // guards the following fields; held for no call
-	hosts       hosts
-	ends        []Held
-	unknownEnds uint64 // ends of what was not held
-	ran         bool
+	mu    sync.Mutex // guards the following fields; held for no call
+	hosts hosts
+	ends  []Held
+	ran   bool
 
 	counts announcerCounts
 
@@ -133,7 +132,8 @@ func NewAnnouncer(cfg AnnouncerConfig) (*Announcer, error) {
 	}, nil
 }
 
-// HostReserved adds a new host, whose home the API process is about to store.
+// HostReserved adds a new host, whose home the API process is about to store. It must
+// be called before HostEnded for the same host, see engine.Hooks.OnReserve.
 func (a *Announcer) HostReserved(id proto.AllocationID, tenant uint64) { a.hold(id, tenant, a.stamp()) }
 
 // HostReturned adds a host of an earlier run, or one that may come back to this run. It
@@ -166,27 +166,18 @@ func (a *Announcer) KeepCode(id proto.AllocationID, code string) {
 	}
 }
 
-// HostEnded removes a host that has ended. Allocations that are not held, such as
-// joiners, are only counted, see unknownEndCount.
+// HostEnded removes a host that has ended. It ignores allocations that are not held.
 func (a *Announcer) HostEnded(id proto.AllocationID) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	gone, ok := a.hosts.remove(id)
 	switch {
 	case !ok:
-		a.unknownEnds++
 	case len(a.ends) >= maxEnds:
 		a.counts.endsDropped.Add(1)
 	default:
 		a.ends = append(a.ends, gone.held())
 	}
-}
-
-// unknownEndCount returns how many ends were reported of allocations that are not held.
-func (a *Announcer) unknownEndCount() uint64 {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.unknownEnds
 }
 
 // HeartbeatNow sends the next heartbeat at once, for example when the relay begins to

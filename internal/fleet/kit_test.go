@@ -293,7 +293,9 @@ type fakeEngine struct {
 	kept   map[proto.AllocationID]string
 	asked  int
 	joined []alloc.JoinerRequest
-	onEnd  func(proto.AllocationID)
+	// The hooks are called with mu held, so in the order of changes.
+	onReserve func(id proto.AllocationID, tenant uint64)
+	onEnd     func(proto.AllocationID)
 }
 
 func newFakeEngine(n int) *fakeEngine {
@@ -324,6 +326,9 @@ func (e *fakeEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (allo
 	id := hostID(e.first + e.next)
 	e.next++
 	e.live[id] = r
+	if e.onReserve != nil {
+		e.onReserve(id, r.Tenant.Hash())
+	}
 	return alloc.Reservation{ID: id}, nil
 }
 
@@ -365,9 +370,9 @@ func (e *fakeEngine) KeepCode(ctx context.Context, host proto.AllocationID, code
 
 func (e *fakeEngine) End(_ context.Context, id proto.AllocationID) error {
 	e.mu.Lock()
+	defer e.mu.Unlock()
 	_, ok := e.live[id]
 	delete(e.live, id)
-	e.mu.Unlock()
 	if !ok {
 		return alloc.ErrNotFound
 	}

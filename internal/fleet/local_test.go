@@ -22,7 +22,7 @@ func newTestAnnouncer(t *testing.T) *Announcer {
 func newTestLocal(t *testing.T) (*Local, *fakeEngine, *Announcer) {
 	t.Helper()
 	e, a := newFakeEngine(0), newTestAnnouncer(t)
-	e.onEnd = a.HostEnded
+	e.onReserve, e.onEnd = a.HostReserved, a.HostEnded
 	return NewLocal(e, a), e, a
 }
 
@@ -78,14 +78,14 @@ func (e earlyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (allo
 	return res, err
 }
 
-// TestLocalEndsEarly: a host that ends before anybody knows its id is not
+// TestLocalEndsEarly: a host that ends before its caller has the reservation is not
 // announced.
 func TestLocalEndsEarly(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
-	l.engine = earlyEngine{e}
+	l.Engine = earlyEngine{e}
 	_, err := reserve(t, l)
-	wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
+	wantErr(t, "ReserveHost", err, nil)
 	wantHeld(t, a, 0, 1)
 }
 
@@ -102,7 +102,7 @@ func (e nearbyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (all
 func TestLocalAnotherEnds(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
-	l.engine = nearbyEngine{e}
+	l.Engine = nearbyEngine{e}
 	_, err := reserve(t, l)
 	wantErr(t, "ReserveHost", err, nil)
 	wantHeld(t, a, 1, 0)
@@ -135,13 +135,12 @@ func TestLocalAtOnce(t *testing.T) {
 	t.Parallel()
 	l, e, a := newTestLocal(t)
 	var ends, callers sync.WaitGroup
-	l.engine = hastyEngine{e, &ends}
+	l.Engine = hastyEngine{e, &ends}
 	for range 8 {
 		callers.Go(func() {
 			for range 200 {
-				if _, err := reserve(t, l); err != nil {
-					wantErr(t, "ReserveHost", err, alloc.ErrUnavailable)
-				}
+				_, err := reserve(t, l)
+				wantErr(t, "ReserveHost", err, nil)
 			}
 		})
 	}

@@ -67,19 +67,19 @@ func (r *simRelay) ReserveHost(_ context.Context, q alloc.HostRequest) (alloc.Re
 	id := hostID(r.made)
 	r.live[id] = seats
 	r.taken += seats
+	r.announcer.HostReserved(id, q.Tenant.Hash())
 	way := alloc.ServerEndpoint{Host: r.node.Control}
 	return alloc.Reservation{ID: id, Endpoints: []alloc.ServerEndpoint{way}}, nil
 }
 
 func (r *simRelay) End(_ context.Context, id proto.AllocationID) error {
 	r.mu.Lock()
+	defer r.mu.Unlock()
 	seats, ok := r.live[id]
 	delete(r.live, id)
 	r.taken -= seats
-	dead, announcer := time.Now().Before(r.down), r.announcer
-	r.mu.Unlock()
-	if ok && !dead {
-		announcer.HostEnded(id)
+	if ok && !time.Now().Before(r.down) {
+		r.announcer.HostEnded(id)
 	}
 	return nil
 }
