@@ -7,6 +7,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/table"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -324,4 +325,93 @@ func (c *control) reportLargeMessage(cmd *command) {
 			Size: int(cmd.large.size), Limit: int(cmd.large.limit), Dropped: cmd.large.dropped,
 		})
 	}
+}
+
+// sessionDatagram is a datagram to a session.
+type sessionDatagram struct {
+	to  endpoint.Endpoint
+	pkt []byte
+}
+
+// newOutbox returns an outbox for n datagrams without listeners.
+func newOutbox(n int) outbox {
+	return outbox{queue: make([]sessionDatagram, 0, n), arena: make([]byte, n*replySize)}
+}
+
+// attachOutbox makes an outbox send through one core's socket of each listener, and
+// through the transports.
+func (s *Server) attachOutbox(o *outbox, core int) {
+	n := cap(o.queue)
+	for _, group := range s.groups {
+		all := group.Conns()
+		conn := all[core%len(all)]
+		o.conns = append(o.conns, conn)
+		o.tx = append(o.tx, conn.NewSendBatch(n))
+	}
+	sessions := &sessionSender{tx: o.tx, transports: s.cfg.Transports, records: s.cfg.Records}
+	if sessions.records != nil {
+		sessions.sealed = make([]byte, n*recordRoom)
+	}
+	o.deliver = sessions.deliver
+}
+
+// sessionSender sends datagrams to sessions. It belongs to its outbox.
+type sessionSender struct {
+	tx         []*sock.SendBatch // of the outbox, for records in UDP datagrams
+	transports []Transport
+	records    Records
+	sealed     []byte // recordRoom for each datagram of a batch
+}
+
+// recordRoom is the room for one sealed record in bytes.
+const recordRoom = sock.SlotSize
+
+// deliver sends datagrams through their transports, and adds those of DTLS sessions as
+// records to the send batches, which count them.
+func (s *sessionSender) deliver(queue []sessionDatagram) (sum sock.SendResult) {
+	for i := range queue {
+		if out := &queue[i]; !s.send(out, i) {
+			sum.Failed++
+		} else if out.to.Kind() != endpoint.KindDTLS {
+			sum.Sent++
+			sum.Bytes += len(out.pkt)
+		}
+	}
+	return sum
+}
+
+// send sends datagram i of a batch.
+func (s *sessionSender) send(out *sessionDatagram, i int) bool {
+	kind, serial := out.to.Kind(), out.to.Serial()
+	if kind == endpoint.KindDTLS && s.records != nil {
+		room := s.sealed[i*recordRoom : i*recordRoom : (i+1)*recordRoom]
+		record, to, ok := s.records.Seal(room, serial, out.pkt)
+		return ok && s.tx[to.Listener()].Add(to, record)
+	}
+	for _, t := range s.transports {
+		if t.Kind() == kind {
+			return t.Send(serial, out.pkt)
+		}
+	}
+	return false
+}
+
+// handshakeSender sends single datagrams for the handshakes of [Records], which
+// belong to no batch. Any goroutine may use it.
+type handshakeSender struct {
+	mu  sync.Mutex // guards out
+	out outbox
+}
+
+func newHandshakeSender(s *Server) *handshakeSender {
+	h := &handshakeSender{out: newOutbox(1)}
+	s.attachOutbox(&h.out, 0)
+	return h
+}
+
+func (h *handshakeSender) send(to endpoint.Endpoint, pkt []byte) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.out.add(to, pkt)
+	h.out.flush()
 }

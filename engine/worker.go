@@ -244,6 +244,69 @@ func (w *worker) count(o Outcome, size int) {
 // tick returns the tick of a time in milliseconds.
 func tick(now int64) table.Tick { return table.Tick(now / table.TickMillis) }
 
+// replySize is the room for one reply: the largest, an echoed DISCONNECT, has
+// 36 bytes.
+const replySize = 40
+
+// outbox collects the datagrams that one batch sends. They may be slices of the receive
+// batch, or replies in the outbox's arena, and must not change until the flush. It
+// belongs to the goroutine that fills it.
+type outbox struct {
+	conns []*sock.Conn
+	tx    []*sock.SendBatch // by listener
+	queue []sessionDatagram // datagrams to sessions
+	arena []byte
+	used  int
+
+	// deliver sends queue. A simulation has no listeners: queue holds every datagram,
+	// and deliver collects them.
+	deliver func(queue []sessionDatagram) sock.SendResult
+}
+
+// add appends a datagram. The endpoint determines the listener or transport by which it
+// leaves, which may differ from the one by which a RELAY came.
+func (o *outbox) add(to endpoint.Endpoint, pkt []byte) {
+	if i := int(to.Listener()); i < len(o.tx) && to.Kind() <= endpoint.KindUDP6 {
+		o.tx[i].Add(to, pkt)
+		return
+	}
+	o.queue = append(o.queue, sessionDatagram{to, pkt})
+}
+
+// reply returns room for a reply of up to replySize bytes.
+func (o *outbox) reply() []byte {
+	room := o.arena[o.used : o.used : o.used+replySize]
+	o.used += replySize
+	return room
+}
+
+// full reports whether there is no room for another reply.
+func (o *outbox) full() bool { return o.used == len(o.arena) }
+
+// flush sends all datagrams, those of one listener in one system call. Afterwards nothing
+// refers to the receive batch.
+func (o *outbox) flush() (sum sock.SendResult) {
+	if len(o.queue) > 0 {
+		sum = o.deliver(o.queue)
+	}
+	for i, tx := range o.tx {
+		if tx.Len() > 0 {
+			r := o.conns[i].Send(tx)
+			sum.Sent += r.Sent
+			sum.Bytes += r.Bytes
+			sum.Failed += r.Failed
+			sum.Down += r.Down
+		}
+	}
+	o.reset()
+	return sum
+}
+
+func (o *outbox) reset() {
+	o.queue = o.queue[:0]
+	o.used = 0
+}
+
 // epoch tells control where a worker is: odd while the worker handles a batch,
 // even from the end of the flush to the next batch. The worker writes it, control
 // reads it. It fills a cache line.

@@ -2,7 +2,6 @@ package table
 
 import (
 	"encoding/binary"
-	"runtime"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -99,37 +98,6 @@ type Entry struct {
 
 // Is reports whether all of the flags are set.
 func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
-
-// snapshot copies the identity. It reports false when the slot is empty. A
-// reader that meets control in the middle of a write waits for it.
-func (r *identity) snapshot(slot uint32, e *Entry) bool {
-	for spins := 0; ; spins++ {
-		before := r.seq.Load()
-		if before&1 == 0 {
-			meta := r.meta.Load()
-			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
-			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
-			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
-			e.Link = Handle(r.link.Load())
-			if r.seq.Load() == before {
-				e.Handle = makeHandle(slot, uint32(meta))
-				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
-				return e.Role != RoleNone
-			}
-		}
-		pause(spins)
-	}
-}
-
-// pause lets control finish a write. Control may have been descheduled in the
-// middle of one, so a reader that spins for long gives its processor away.
-//
-//go:noinline
-func pause(spins int) {
-	if spins > 64 {
-		runtime.Gosched()
-	}
-}
 
 // write runs change with the sequence number odd. Only control calls it.
 func (r *identity) write(change func(r *identity)) {

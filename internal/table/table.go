@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"math"
 	"math/bits"
+	"runtime"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -134,6 +135,37 @@ func (t *Table) findAt(h Handle, e *Entry) bool {
 // an endpoint, and how many links are open. The three are read one by one.
 func (t *Table) Counts() (allocations, bound, links int) {
 	return int(t.w.live.Load()), int(t.w.bound.Load()), int(t.w.links.Load())
+}
+
+// snapshot copies the identity. It reports false when the slot is empty. A
+// reader that meets control in the middle of a write waits for it.
+func (r *identity) snapshot(slot uint32, e *Entry) bool {
+	for spins := 0; ; spins++ {
+		before := r.seq.Load()
+		if before&1 == 0 {
+			meta := r.meta.Load()
+			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
+			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
+			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
+			e.Link = Handle(r.link.Load())
+			if r.seq.Load() == before {
+				e.Handle = makeHandle(slot, uint32(meta))
+				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
+				return e.Role != RoleNone
+			}
+		}
+		pause(spins)
+	}
+}
+
+// pause lets control finish a write. Control may have been descheduled in the
+// middle of one, so a reader that spins for long gives its processor away.
+//
+//go:noinline
+func pause(spins int) {
+	if spins > 64 {
+		runtime.Gosched()
+	}
 }
 
 func (t *Table) identity(slot uint32) *identity {
