@@ -174,7 +174,7 @@ const bindCacheSize = 1024
 
 // repeatRate is how often the same BIND is answered: a client repeats it once a
 // second.
-var repeatRate = table.Rate{Interval: 50_000, Burst: 20}
+var repeatRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 
 // bindCache holds the BINDs whose signatures a worker has verified, so that it
 // answers a repeated one without cryptography and without control. It belongs to

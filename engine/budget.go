@@ -15,16 +15,16 @@ import (
 var (
 	// prefixRate: ERRORs to one source prefix (an IPv4 address, an IPv6 /56);
 	// coturn's default for its 401.
-	prefixRate = table.Rate{Interval: 100_000, Burst: 20}
+	prefixRate = table.Rate{IntervalMicros: 100_000, Burst: 20}
 	// processRate: ERRORs of the whole process, about 8 Mbit/s.
-	processRate = table.Rate{Interval: 50, Burst: 20_000}
+	processRate = table.Rate{IntervalMicros: 50, Burst: 20_000}
 	// mismatchRate: ERROR 3 that names one live allocation. It has a budget of
 	// its own, since roaming depends on it.
-	mismatchRate = table.Rate{Interval: 200_000, Burst: 5}
+	mismatchRate = table.Rate{IntervalMicros: 200_000, Burst: 5}
 	// verifyRate and verifyPrefixRate: signatures of BINDs that are checked for one
 	// allocation while a worker is under load, and from one prefix for it.
-	verifyRate       = table.Rate{Interval: 5_000, Burst: 200}
-	verifyPrefixRate = table.Rate{Interval: 50_000, Burst: 20}
+	verifyRate       = table.Rate{IntervalMicros: 5_000, Burst: 200}
+	verifyPrefixRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 )
 
 // endpointMillis is the shortest time between two ERRORs of one code to one
@@ -156,7 +156,7 @@ func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 // which it is not bound, above which the allocation is under a spoofing attack. A
 // client that roams sends a few; an attacker that tries all source ports sends
 // thousands.
-var forgedRate = table.Rate{Interval: 10_000, Burst: 100}
+var forgedRate = table.Rate{IntervalMicros: 10_000, Burst: 100}
 
 const (
 	// suspectMillis is for how long an allocation is under a spoofing attack after

@@ -12,7 +12,7 @@ import (
 
 // linkRate limits the new links of a host, so that players with tickets cannot keep
 // it busy.
-var linkRate = table.Rate{Interval: 50_000, Burst: 20}
+var linkRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 
 // control is the single writer of all state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; other goroutines reach it through inboxes and calls.

@@ -122,7 +122,7 @@ func probeAddr(addr netip.AddrPort) netip.AddrPort {
 
 // qosRate limits the replies to QoS probes of one source prefix. A client sends five
 // probes to each region.
-var qosRate = table.Rate{Interval: 50_000, Burst: 40}
+var qosRate = table.Rate{IntervalMicros: 50_000, Burst: 40}
 
 // qosGates are the gates of qosRate by source prefix, chosen as those of the ERROR
 // budgets. Any worker may use them.

@@ -170,7 +170,7 @@ type bucket struct {
 }
 
 func newBucket(r Rate) *bucket {
-	return &bucket{interval: r.Interval, room: r.Burst * r.Interval, level: r.Burst * r.Interval}
+	return &bucket{interval: r.IntervalMicros, room: r.Burst * r.IntervalMicros, level: r.Burst * r.IntervalMicros}
 }
 
 func (b *bucket) take(nowMillis int64) bool {
@@ -189,12 +189,12 @@ func TestRateIsATokenBucket(t *testing.T) {
 	seed := rand.Uint64()
 	r := rand.New(rand.NewPCG(seed, 0))
 	for range 300 {
-		rate := Rate{Interval: 1 + r.Int64N(1<<(1+r.IntN(22))), Burst: 1 + r.Int64N(20)}
+		rate := Rate{IntervalMicros: 1 + r.Int64N(1<<(1+r.IntN(22))), Burst: 1 + r.Int64N(20)}
 		slow, now := newBucket(rate), int64(60_000)
 		var gate atomic.Uint64
 		for i := range 500 {
 			if r.IntN(3) == 0 {
-				now += r.Int64N(2 + rate.Interval/500*r.Int64N(20))
+				now += r.Int64N(2 + rate.IntervalMicros/500*r.Int64N(20))
 			}
 			want := slow.take(now)
 			if got := rate.Take(&gate, now); got != want {
@@ -207,7 +207,7 @@ func TestRateIsATokenBucket(t *testing.T) {
 // TestRateOfLateWorkers: clocks that are behind gain nothing.
 func TestRateOfLateWorkers(t *testing.T) {
 	t.Parallel()
-	rate := Rate{Interval: 10_000, Burst: 5}
+	rate := Rate{IntervalMicros: 10_000, Burst: 5}
 	r := rand.New(rand.NewPCG(5, 6))
 	const start, millis, behind = 60_000, 10_000, 100
 	var gate atomic.Uint64
@@ -219,7 +219,7 @@ func TestRateOfLateWorkers(t *testing.T) {
 			}
 		}
 	}
-	if most := rate.Burst + (millis+behind)*1000/rate.Interval; taken > most || taken < most*9/10 {
+	if most := rate.Burst + (millis+behind)*1000/rate.IntervalMicros; taken > most || taken < most*9/10 {
 		t.Errorf("%d events, want %d at the most and not many fewer", taken, most)
 	}
 }
@@ -229,7 +229,7 @@ func TestRateOfLateWorkers(t *testing.T) {
 func TestMismatchIsPerAllocation(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
-	rate := Rate{Interval: 1_000_000, Burst: 50}
+	rate := Rate{IntervalMicros: 1_000_000, Burst: 50}
 	draw := func(h Handle) int64 {
 		var drawn atomic.Int64
 		var wg sync.WaitGroup

@@ -432,14 +432,14 @@ func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
 // Rate is a limit of events: one each Interval microseconds on average, and up
 // to Burst at once.
 type Rate struct {
-	Interval int64
+	IntervalMicros int64
 	Burst    int64
 }
 
 // Allows reports whether Take would draw an event from the gate at nowMillis.
 func (r Rate) Allows(gate *atomic.Uint64, nowMillis int64) bool {
 	now := nowMillis * 1000
-	return max(int64(gate.Load()), now)+r.Interval-now <= r.Burst*r.Interval
+	return max(int64(gate.Load()), now)+r.IntervalMicros-now <= r.Burst*r.IntervalMicros
 }
 
 // Take draws one event from the gate at nowMillis and reports whether there
@@ -449,8 +449,8 @@ func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
 	now := nowMillis * 1000
 	for {
 		old := gate.Load()
-		full := max(int64(old), now) + r.Interval
-		if full-now > r.Burst*r.Interval {
+		full := max(int64(old), now) + r.IntervalMicros
+		if full-now > r.Burst*r.IntervalMicros {
 			return false
 		}
 		if gate.CompareAndSwap(old, uint64(full)) {

@@ -521,7 +521,7 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"RecordReceive":    func() { now++; table.Activity(host).RecordReceive(Tick(now)) },
 		"RecordActivity":   func() { now++; table.Activity(host).RecordActivity(Tick(now)) },
 		"TakeNotConnected": func() { now += 200; table.TakeNotConnected(host, testID(9), now) },
-		"TakeMismatch":     func() { now += 200; table.TakeMismatch(host, Rate{Interval: 1000, Burst: 1}, now) },
+		"TakeMismatch":     func() { now += 200; table.TakeMismatch(host, Rate{IntervalMicros: 1000, Burst: 1}, now) },
 		"TakeQuota":        func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
 		"RecordRelay":      func() { now++; RecordRelay(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
 		"validation": func() {
