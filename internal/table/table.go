@@ -429,11 +429,11 @@ func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
 	return rate.Take(&t.Activity(h).mismatchGate, nowMillis)
 }
 
-// Rate is a limit of events: one each Interval microseconds on average, and up
+// Rate is a limit of events: one each IntervalMicros on average, and up
 // to Burst at once.
 type Rate struct {
 	IntervalMicros int64
-	Burst    int64
+	Burst          int64
 }
 
 // Allows reports whether Take would draw an event from the gate at nowMillis.
