@@ -45,6 +45,9 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 // refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
 func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.AllocationID) Outcome {
+	if w.shared.sources.isRefused(from) {
+		return DropForbidden
+	}
 	named, live := w.shared.table.ByID(id)
 	if live {
 		w.shared.spoofGuard.noteForged(named.Handle, now)

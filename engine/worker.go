@@ -114,14 +114,18 @@ func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Ou
 	if err != nil {
 		return w.handleMalformed(now, from, pkt, t, err)
 	}
-	if w.shared.sources.isRefused(from) {
-		return DropForbidden
-	}
 	switch t {
 	case proto.TypeRelay:
 		return w.relay(now, from, pkt)
 	case proto.TypePing:
 		return w.ping(now, from, pkt)
+	}
+	// A RELAY or PING comes from an endpoint that passed this check when it was bound,
+	// or is refused by refuseMismatch, which repeats it.
+	if w.shared.sources.isRefused(from) {
+		return DropForbidden
+	}
+	switch t {
 	case proto.TypeBind:
 		return w.bind(now, from, pkt)
 	case proto.TypeConnectRequest:
