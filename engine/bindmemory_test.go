@@ -17,48 +17,48 @@ var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, whic
 
 // TestBindMemory: the last BIND that was accepted is answered again without
 // cryptography and without control, and no other one is.
-func TestBindMemory(t *testing.T) {
+func TestBindCache(t *testing.T) {
 	t.Parallel()
 	home, away := udpN(0), udpN(1)
 	for _, c := range []struct {
 		name string
 		from endpoint.Endpoint // the repetition's
 		want Outcome
-		make func(r *rig, card *mCard) []byte
+		make func(r *rig, card *mReservation) []byte
 	}{
-		{"the same", home, OutBound, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
-		{"higher nonce", home, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 2, card.key) }},
-		{"lower nonce", home, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 0, card.key) }},
-		{"other endpoint", away, outcomePending, func(_ *rig, card *mCard) []byte { return signed(card, 1, card.key) }},
-		{"wrong signature", home, DropMAC, func(_ *rig, card *mCard) []byte {
+		{"the same", home, OutBound, func(_ *rig, card *mReservation) []byte { return signed(card, 1, card.key) }},
+		{"higher nonce", home, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 2, card.key) }},
+		{"lower nonce", home, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 0, card.key) }},
+		{"other endpoint", away, outcomePending, func(_ *rig, card *mReservation) []byte { return signed(card, 1, card.key) }},
+		{"wrong signature", home, DropMAC, func(_ *rig, card *mReservation) []byte {
 			pkt := signed(card, 1, card.key)
 			pkt[len(pkt)-1] ^= 1
 			return pkt
 		}},
-		{"after a roam, from there", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"after a roam, from there", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			pkt := signed(card, 1, card.key)
 			r.bind(card, away, 2)
 			return pkt
 		}},
-		{"after a roam and back", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"after a roam and back", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			r.bind(card, away, 2)
 			r.bind(card, home, 3)
 			return signed(card, 1, card.key)
 		}},
-		{"after a higher nonce", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"after a higher nonce", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			r.bind(card, home, 2)
 			return signed(card, 1, card.key)
 		}},
-		{"after another took the endpoint", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"after another took the endpoint", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			r.unlinked(home, card)
 			return signed(card, 1, card.key)
 		}},
-		{"after its end", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"after its end", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			r.feed(home, message(11, card.id))
 			r.take()
 			return signed(card, 1, card.key)
 		}},
-		{"another allocation in its row", home, outcomePending, func(r *rig, card *mCard) []byte {
+		{"another allocation in its row", home, outcomePending, func(r *rig, card *mReservation) []byte {
 			row := r.worker(home).crypto.repeats.entry(r.entry(card).Handle)
 			row.handle += 1 << 32 * bindCacheSize
 			return signed(card, 1, card.key)
@@ -77,7 +77,7 @@ func TestBindMemory(t *testing.T) {
 }
 
 // TestBindMemoryNeedsNoKey: the answer from memory costs no signature.
-func TestBindMemoryNeedsNoKey(t *testing.T) {
+func TestBindCacheNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	card := r.host(udpN(0), 4)
@@ -98,7 +98,7 @@ func TestBindMemoryNeedsNoKey(t *testing.T) {
 // TestBindMemoryGrace: while a worker is in the middle of a batch, it may yet
 // send to an endpoint what was meant for its former owner. So the BIND of the
 // new one is answered by nobody before, however often it comes.
-func TestBindMemoryGrace(t *testing.T) {
+func TestBindCacheGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
@@ -223,7 +223,7 @@ func TestFlippedBits(t *testing.T) {
 	}
 	bound := r.unlinked(udpN(1), host)
 	accepted, answered := r.counted(OutBound), 0
-	for _, card := range []*mCard{unbound, bound} {
+	for _, card := range []*mReservation{unbound, bound} {
 		pkt := signed(card, 6, card.key)
 		for bit := range len(pkt) * 8 {
 			pkt[bit/8] ^= 1 << (bit % 8)
@@ -254,13 +254,13 @@ func TestFlippedBits(t *testing.T) {
 // TestToldOfAnEarlierStay: an endpoint goes from A to X and back to A within one
 // grace period. The BIND_RECEIVED of A's first stay says nothing of its second:
 // a worker may still hold a RELAY for X.
-func TestToldOfAnEarlierStay(t *testing.T) {
+func TestConfirmEarlierBinding(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
 	e, away := udpN(1), udpN(2)
 	a, x := r.unlinked(away, host), r.joiner(udpN(3), host)
 	w0, w1, w2 := r.workers[0], r.workers[1], r.workers[2]
-	bind := func(c *mCard, nonce uint16) {
+	bind := func(c *mReservation, nonce uint16) {
 		w2.epoch.enter()
 		w2.handleDatagram(r.now, e, signed(c, nonce, c.key), false)
 		w2.out.flush()
@@ -286,17 +286,17 @@ func TestToldOfAnEarlierStay(t *testing.T) {
 
 // TestBusyForgives: a relay that is too busy for a BIND, as after a restart with
 // everybody coming back at once, must not then be silent for ten seconds.
-func TestBusyForgives(t *testing.T) {
-	s := newMatch(t, newHouse(t))
+func TestBusyResetsMute(t *testing.T) {
+	s := newMatch(t, newIdentity(t))
 	w := s.workers[workerOf(atStranger)]
 	for range 2 * mutesAfter {
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != OutErrorMismatch {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != OutErrorMismatch {
 			t.Fatalf("a PING earns %v", o)
 		}
 		for range freshRing {
 			w.inbox.rings[fresh].push(&command{kind: 0xFF})
 		}
-		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.dan(), 0, s.dan().key), false); o != DropBusy {
+		if o := w.handleDatagram(s.now, endpointAt(atStranger), signed(s.unboundJoiner(), 0, s.unboundJoiner().key), false); o != DropBusy {
 			t.Fatalf("the BIND: %v", o)
 		}
 		w.inbox.clear()
@@ -307,8 +307,8 @@ func TestBusyForgives(t *testing.T) {
 // TestManyComeBack: after a restart everybody is a stranger, more of them than a
 // worker remembers, and each is told to bind again, those later that share a gate
 // of 200 ms with another.
-func TestManyComeBack(t *testing.T) {
-	s := newMatch(t, newHouse(t))
+func TestManyRecover(t *testing.T) {
+	s := newMatch(t, newIdentity(t))
 	w := s.workers[0]
 	w.shared.rules.recoverUntil = s.now + 1
 	const many = 3 * muteSets * muteWays

@@ -10,31 +10,31 @@ import (
 
 // crowd is a host and its players, who are all bound, and all silent unless
 // they are let ping.
-type crowd struct {
+type clients struct {
 	*rig
-	host    *mCard
-	players []*mCard
+	host    *mReservation
+	players []*mReservation
 }
 
-const crowdHost = 1 << 20 // number of the host's endpoint
+const clientsHost = 1 << 20 // number of the host's endpoint
 
-func newCrowd(t *testing.T, n int) *crowd {
-	c := &crowd{rig: newRig(t, Config{})}
+func newClients(t *testing.T, n int) *clients {
+	c := &clients{rig: newRig(t, Config{})}
 	c.control.expiriesPerMilli = 1 << 20 // TestExpiryPace is about the pace
-	c.host = c.rig.host(udpN(crowdHost), 1)
+	c.host = c.rig.host(udpN(clientsHost), 1)
 	c.join(n)
 	return c
 }
 
-func (c *crowd) join(n int) {
+func (c *clients) join(n int) {
 	for range n {
 		c.players = append(c.players, c.unlinked(udpN(len(c.players)), c.host))
 	}
 }
 
 // ping lets players from number from on, and the host, ping once.
-func (c *crowd) ping(from int) {
-	c.feed(udpN(crowdHost), pingMessage(c.host.id))
+func (c *clients) ping(from int) {
+	c.feed(udpN(clientsHost), pingMessage(c.host.id))
 	for i := from; i < len(c.players); i++ {
 		c.feed(udpN(i), pingMessage(c.players[i].id))
 	}
@@ -42,19 +42,19 @@ func (c *crowd) ping(from int) {
 }
 
 // pass lets time pass in which players from number from on ping.
-func (c *crowd) pass(d time.Duration, from int) {
+func (c *clients) pass(d time.Duration, from int) {
 	c.each(2*time.Second, d, func(int) { c.ping(from) })
 }
 
-func (c *crowd) holds() uint64 { return c.control.pause.pausesTotal.Load() }
+func (c *clients) holds() uint64 { return c.control.pause.pausesTotal.Load() }
 
 // TestBrakeHolds: when everybody is silent at once, nobody ends for half a
 // minute. Who is still silent then ends, and the brake does not hold again at
 // once.
-func TestBrakeHolds(t *testing.T) {
+func TestExpiryPause(t *testing.T) {
 	t.Parallel()
 	const n = 150
-	c := newCrowd(t, n)
+	c := newClients(t, n)
 	start := c.now
 	c.pass(38*time.Second, n) // the host alone pings
 	if c.live() != n+1 || c.holds() != 1 || !c.control.pause.active || !c.control.pause.isActive.Load() {
@@ -63,7 +63,7 @@ func TestBrakeHolds(t *testing.T) {
 	for _, e := range c.players[:n/3] { // a third comes back in time
 		c.feed(c.entry(e).Endpoint, pingMessage(e.id))
 	}
-	c.each(250*time.Millisecond, 3*time.Second, func(int) { c.feed(udpN(crowdHost), pingMessage(c.host.id)) })
+	c.each(250*time.Millisecond, 3*time.Second, func(int) { c.feed(udpN(clientsHost), pingMessage(c.host.id)) })
 	if c.live() != n/3+1 || c.holds() != 1 || c.control.pause.isActive.Load() {
 		t.Fatalf("after %v s: %d live, %d holds, said: %v", (c.now-start)/1000, c.live(), c.holds(), c.control.pause.isActive.Load())
 	}
@@ -82,7 +82,7 @@ func TestBrakeHolds(t *testing.T) {
 }
 
 // TestBrakeShare: fewer than a hundred, or a fifth, are no sign of a fault.
-func TestBrakeShare(t *testing.T) {
+func TestExpiryPauseFraction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
 		silent, all int
@@ -91,7 +91,7 @@ func TestBrakeShare(t *testing.T) {
 		{99, 99, false}, {100, 100, true}, {100, 498, true}, {100, 499, false}, {101, 503, true}, {140, 900, false},
 		{250, 1000, true},
 	} {
-		r := newCrowd(t, c.all)
+		r := newClients(t, c.all)
 		r.pass(14*time.Second, c.silent)
 		want := 1 + c.all
 		if !c.holds {
@@ -104,9 +104,9 @@ func TestBrakeShare(t *testing.T) {
 }
 
 // TestBrakeUnbound: reservations that nobody binds lapse in any number.
-func TestBrakeUnbound(t *testing.T) {
+func TestExpiryPauseUnbound(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, 10)
+	c := newClients(t, 10)
 	for range 300 {
 		if _, err := c.reserve(alloc.RoleJoiner, c.host, "p", 0); err != nil {
 			t.Fatal(err)
@@ -120,12 +120,12 @@ func TestBrakeUnbound(t *testing.T) {
 
 // TestBrakeNetworkDown: while the network is down, and for a while after, not
 // even one ends; but a network that never comes back does not hold for ever.
-func TestBrakeNetworkDown(t *testing.T) {
+func TestExpiryPauseNetworkDown(t *testing.T) {
 	t.Parallel()
 	var sends sendCounts
-	for name, down := range map[string]func(c *crowd, down bool){
-		"link": func(c *crowd, down bool) { c.control.pause.linkDown.Store(down) },
-		"sends": func(_ *crowd, down bool) {
+	for name, down := range map[string]func(c *clients, down bool){
+		"link": func(c *clients, down bool) { c.control.pause.linkDown.Store(down) },
+		"sends": func(_ *clients, down bool) {
 			sends.tried += 12
 			if down {
 				sends.down += 9
@@ -133,7 +133,7 @@ func TestBrakeNetworkDown(t *testing.T) {
 		},
 	} {
 		for _, seconds := range []int{2, 12, 25} {
-			c := newCrowd(t, 5)
+			c := newClients(t, 5)
 			c.control.sendTotals = func() sendCounts { return sends }
 			c.control.pause.sends = sends
 			c.each(time.Second, time.Duration(seconds)*time.Second, func(int) { down(c, true) })
@@ -152,14 +152,14 @@ func TestBrakeNetworkDown(t *testing.T) {
 		}
 	}
 	// Some that fail among many are no sign of it, and neither is silence.
-	c := newCrowd(t, 5)
+	c := newClients(t, 5)
 	sends = sendCounts{}
 	c.control.sendTotals = func() sendCounts { return sends }
 	c.each(time.Second, 12*time.Second, func(int) { sends.tried, sends.down = sends.tried+10, sends.down+5 })
 	if c.live() != 1 || c.holds() != 0 {
 		t.Errorf("half of the sends fail: %d live, %d holds", c.live(), c.holds())
 	}
-	c = newCrowd(t, 5)
+	c = newClients(t, 5)
 	c.control.pause.linkDown.Store(true)
 	c.advance(29 * time.Second)
 	if c.live() != 6 {
@@ -173,7 +173,7 @@ func TestBrakeNetworkDown(t *testing.T) {
 
 // TestBrakeStalls: a limit is longer by every stall that falls into it, and by
 // no other.
-func TestBrakeStalls(t *testing.T) {
+func TestExpiryPauseStalls(t *testing.T) {
 	t.Parallel()
 	for i, c := range []struct {
 		stalls             []stall
@@ -222,14 +222,14 @@ func TestBrakeStalls(t *testing.T) {
 
 // TestBrakeSample: when a tick holds more than are looked at, the share of the
 // sample stands for all.
-func TestBrakeSample(t *testing.T) {
+func TestForecastSample(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct{ silent, all, least, most int }{
 		{3000, 3000, 3000, 3000}, {0, 3000, 0, 0}, {1500, 3000, 1200, 1800}, {500, 500, 500, 500},
 	} {
 		r := newRig(t, Config{})
-		host := r.host(udpN(crowdHost), 1)
-		var players []*mCard
+		host := r.host(udpN(clientsHost), 1)
+		var players []*mReservation
 		for i := range c.all {
 			players = append(players, r.unlinked(udpN(i), host))
 		}
@@ -251,11 +251,11 @@ func TestBrakeSample(t *testing.T) {
 // TestStandstill: a process that stood still for 25 s, with a hundred clients
 // and their datagrams in its receive queues, ends none of them; who was silent
 // before and after ends 10 s later, not counting that time.
-func TestStandstill(t *testing.T) {
+func TestStall(t *testing.T) {
 	t.Parallel()
 	for _, controlFirst := range []bool{true, false} {
 		for _, n := range []int{5, 120} {
-			c := newCrowd(t, n)
+			c := newClients(t, n)
 			quiet := n / 5
 			c.pass(4*time.Second, 0)
 			c.now += 25_000 // SIGSTOP
@@ -271,7 +271,7 @@ func TestStandstill(t *testing.T) {
 					c.advance(40 * time.Millisecond)
 				}
 			}
-			c.feed(udpN(crowdHost), pingMessage(c.host.id))
+			c.feed(udpN(clientsHost), pingMessage(c.host.id))
 			if c.live() != n+1 || c.control.pause.stallsTotal.Load() != 1 {
 				t.Fatalf("%d of %d live, %d stalls", c.live(), n+1, c.control.pause.stallsTotal.Load())
 			}
@@ -294,10 +294,10 @@ func TestStandstill(t *testing.T) {
 
 // TestStandstillSettles: who was about to end when the process stopped, and
 // whose datagrams wait in the receive queues, has a second to be heard.
-func TestStandstillSettles(t *testing.T) {
+func TestStallThenResume(t *testing.T) {
 	t.Parallel()
-	c := newCrowd(t, 5)
-	c.each(2*time.Second, 10*time.Second, func(int) { c.feed(udpN(crowdHost), pingMessage(c.host.id)) })
+	c := newClients(t, 5)
+	c.each(2*time.Second, 10*time.Second, func(int) { c.feed(udpN(clientsHost), pingMessage(c.host.id)) })
 	c.now += 12_000 // SIGSTOP, at the last moment
 	c.pump()
 	c.advance(700 * time.Millisecond)
@@ -312,8 +312,8 @@ func TestStandstillSettles(t *testing.T) {
 }
 
 // TestFlap: of two outages, each holds.
-func TestFlap(t *testing.T) {
-	c := newCrowd(t, 20)
+func TestAddressFlap(t *testing.T) {
+	c := newClients(t, 20)
 	for range 2 {
 		c.control.pause.linkDown.Store(true)
 		c.advance(12 * time.Second)
@@ -326,8 +326,8 @@ func TestFlap(t *testing.T) {
 }
 
 // TestOneUnreachable: one reply without a route, on a quiet relay, is no outage.
-func TestOneUnreachable(t *testing.T) {
-	c := newCrowd(t, 5)
+func TestUnreachablePeer(t *testing.T) {
+	c := newClients(t, 5)
 	var n sendCounts
 	c.control.sendTotals = func() sendCounts { return n }
 	c.advance(5 * time.Second)

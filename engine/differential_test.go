@@ -63,7 +63,7 @@ var unreachable = []Outcome{
 func TestModel(t *testing.T) {
 	sequences, seed := *modelSequences, *modelSeed
 	if seed == 0 {
-		seed = someSeed(sequences)
+		seed = randomSeed(sequences)
 	}
 	if sequences == 0 {
 		sequences = 10_000
@@ -72,11 +72,11 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Logf("%d sequences of %d steps, first seed %d", sequences, *modelSteps, seed)
-	house := newHouse(t)
+	ident := newIdentity(t)
 	hits := map[string]int{}
 	for i := range uint64(sequences) {
 		script := randomScript(rand.New(rand.NewPCG(seed+i, 0)), *modelSteps)
-		fresh := func() *sim { return house.sim(i%2 == 0) }
+		fresh := func() *sim { return ident.newSim(i%2 == 0) }
 		s := simFor(fresh)
 		if err := s.play(script); err != nil {
 			short := shrink(fresh, script[:s.failedAt+1])
@@ -92,7 +92,7 @@ func TestModel(t *testing.T) {
 
 // someSeed is another one each time for a search, of which somebody has said how
 // long it is to be, and the same for everyday runs, which are to be repeatable.
-func someSeed(length int) uint64 {
+func randomSeed(length int) uint64 {
 	if length == 0 {
 		return 1
 	}
@@ -174,14 +174,14 @@ func FuzzModel(f *testing.F) {
 		}
 		f.Add(data)
 	}
-	house := newHouse(f)
+	ident := newIdentity(f)
 	f.Fuzz(func(t *testing.T, data []byte) {
 		var script []op
 		for ; len(data) >= 9 && len(script) < 100; data = data[9:] {
 			n := func(i int) uint16 { return binary.LittleEndian.Uint16(data[1+2*i:]) }
-			script = append(script, op{deedKind(data[0] % byte(numOps)), n(0), n(1), n(2), n(3)})
+			script = append(script, op{actionCase(data[0] % byte(numOps)), n(0), n(1), n(2), n(3)})
 		}
-		s := simFor(func() *sim { return house.sim(true) })
+		s := simFor(func() *sim { return ident.newSim(true) })
 		defer s.close()
 		if err := s.play(script); err != nil {
 			t.Fatalf("%v\n%s", err, showScript(script))

@@ -15,12 +15,12 @@ import (
 )
 
 // heard collects the ends that hooks tell of.
-type heard struct {
-	mu   sync.Mutex
-	told []string
+type received struct {
+	mu     sync.Mutex
+	events []string
 }
 
-func (h *heard) hooks() engine.Hooks {
+func (h *received) hooks() engine.Hooks {
 	return engine.Hooks{
 		OnEnd:        func(e engine.EndEvent) { h.add("end", e.ID, e.Role, e.Reason) },
 		OnDisconnect: func(e engine.DisconnectEvent) { h.add("disconnect", e.From, e.To) },
@@ -28,32 +28,32 @@ func (h *heard) hooks() engine.Hooks {
 	}
 }
 
-func (h *heard) add(words ...any) {
+func (h *received) add(words ...any) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	h.told = append(h.told, fmt.Sprintln(words...))
+	h.events = append(h.events, fmt.Sprintln(words...))
 }
 
-func (h *heard) has(words ...any) bool {
+func (h *received) has(words ...any) bool {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return slices.Contains(h.told, fmt.Sprintln(words...))
+	return slices.Contains(h.events, fmt.Sprintln(words...))
 }
 
 // TestEnd: a host that the operator closes hears nothing at once, ERROR 3 for
 // what it sends and ERROR 4 for its BIND; its player learns by ERROR 5.
 func TestEnd(t *testing.T) {
 	t.Parallel()
-	var told heard
-	r, host, p := drainMatch(t, engine.Config{Hooks: told.hooks()})
+	var events received
+	r, host, p := drainMatch(t, engine.Config{Hooks: events.hooks()})
 	id := proto.AllocationID(host.Cred.ID)
-	host.Send(p.Cred.ID, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
+	host.Send(p.Cred.ID, "welcome") // An endpoint that sent nothing but a BIND is events nothing.
 	testkit.Eventually(t, "the player hears", p.HasReceived(host.Cred.ID, "welcome"))
 	if err := r.End(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}
-	if !told.has("end", id, alloc.RoleHost, engine.EndOperator) {
-		t.Errorf("told %q", told.told)
+	if !events.has("end", id, alloc.RoleHost, engine.EndOperator) {
+		t.Errorf("events %q", events.events)
 	}
 	if st := r.Stats(); st.Allocations != 1 || st.Links != 0 || st.Seats != 0 {
 		t.Errorf("%d allocations, %d links, %d seats", st.Allocations, st.Links, st.Seats)
@@ -72,8 +72,8 @@ func TestEnd(t *testing.T) {
 // TestEndUnbound: a reservation that nobody bound is given back.
 func TestEndUnbound(t *testing.T) {
 	t.Parallel()
-	var told heard
-	r := enginetest.Start(t, engine.Config{Hooks: told.hooks()})
+	var events received
+	r := enginetest.Start(t, engine.Config{Hooks: events.hooks()})
 	res := r.Host("host", 7)
 	if st := r.Stats(); st.Seats != 8 {
 		t.Errorf("%d seats", st.Seats)
@@ -92,8 +92,8 @@ func TestEndUnbound(t *testing.T) {
 // one who was kicked comes back with another allocation only.
 func TestKick(t *testing.T) {
 	t.Parallel()
-	var told heard
-	r, host, p := drainMatch(t, engine.Config{Hooks: told.hooks()})
+	var events received
+	r, host, p := drainMatch(t, engine.Config{Hooks: events.hooks()})
 	q := drainJoin(t, r, "q", host)
 	hostID, id := proto.AllocationID(host.Cred.ID), proto.AllocationID(p.Cred.ID)
 	if err := r.Kick(t.Context(), hostID); !errors.Is(err, engine.ErrKickHost) {
@@ -104,8 +104,8 @@ func TestKick(t *testing.T) {
 	}
 	testkit.Eventually(t, "the host forgets who was kicked", host.HasPeers(1))
 	testkit.Eventually(t, "who was kicked forgets the host", p.HasPeers(0))
-	if !told.has("disconnect", hostID, id) || !told.has("end", id, alloc.RoleJoiner, engine.EndOperator) {
-		t.Errorf("told %q", told.told)
+	if !events.has("disconnect", hostID, id) || !events.has("end", id, alloc.RoleJoiner, engine.EndOperator) {
+		t.Errorf("events %q", events.events)
 	}
 	testkit.Eventually(t, "it cannot come back", p.HasLogged("error 4"))
 	host.Send(q.Cred.ID, "go on")
@@ -122,10 +122,10 @@ func TestKick(t *testing.T) {
 // TestEndedStaysOut: who was ended or kicked does not come back after a kill,
 // and who is ended before it came back does not either. The hook tells of hosts
 // that did.
-func TestEndedStaysOut(t *testing.T) {
+func TestEndedDoesNotComeBack(t *testing.T) {
 	t.Parallel()
-	var told heard
-	s := newSite(t, engine.Config{Hooks: told.hooks()})
+	var events received
+	s := newSite(t, engine.Config{Hooks: events.hooks()})
 	gone := s.play(enginetest.UTP2, s.relay.Host("gone", 2))
 	late := s.play(enginetest.UTP2, s.relay.Host("late", 2))
 	host := s.play(enginetest.UTP2, s.relay.Host("host", 5))
@@ -146,16 +146,16 @@ func TestEndedStaysOut(t *testing.T) {
 	if err := s.relay.End(t.Context(), gone.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
 		t.Errorf("one that the file does not know: %v", err)
 	}
-	if !told.has("end", proto.AllocationID(late.Cred.ID), alloc.RoleHost, engine.EndOperator) {
-		t.Errorf("told %q", told.told)
+	if !events.has("end", proto.AllocationID(late.Cred.ID), alloc.RoleHost, engine.EndOperator) {
+		t.Errorf("events %q", events.events)
 	}
 	pause(false, gone, late, host, p, q)
 	s.talk("after the restart", host, q)
 	for _, u := range []*enginetest.UTP{gone, late, p} {
 		testkit.Eventually(t, "it stays out", u.HasLogged("error 4"))
 	}
-	if !told.has("return", proto.AllocationID(host.Cred.ID), enginetest.Tenant.Hash(), 5) {
-		t.Errorf("told %q", told.told)
+	if !events.has("return", proto.AllocationID(host.Cred.ID), enginetest.Tenant.Hash(), 5) {
+		t.Errorf("events %q", events.events)
 	}
 	if st := s.relay.Stats(); st.Allocations != 2 || st.Seats != 6 {
 		t.Errorf("%d allocations, %d seats", st.Allocations, st.Seats)

@@ -38,25 +38,25 @@ func TestExpiryPace(t *testing.T) {
 
 // TestLastWord: who has taken the endpoint of an allocation that ended is not
 // told of that end, since clients do not look at whose it is.
-func TestLastWord(t *testing.T) {
+func TestLastReply(t *testing.T) {
 	for _, taken := range []bool{false, true} {
-		s := newMatch(t, newHouse(t))
-		busy := 1 - workerOf(atBob)
-		dan := signed(s.dan(), 0, s.dan().key)
+		s := newMatch(t, newIdentity(t))
+		busy := 1 - workerOf(atJoiner1)
+		unbound := signed(s.unboundJoiner(), 0, s.unboundJoiner().key)
 		s.now += 10_000
 		s.control.pause.lastRun = s.now - 1
-		s.control.runOnce(s.now) // dan was reserved when bob was last heard
+		s.control.runOnce(s.now) // unbound was reserved when joiner1 was last heard
 		s.control.reserve(&claims{role: alloc.RoleHost, id: proto.AllocationID{1}, match: proto.AllocationID{1}}, nil, s.now)
 		s.workers[busy].epoch.enter()
 		s.now += 250
-		s.control.runOnce(s.now) // marks bob
+		s.control.runOnce(s.now) // marks joiner1
 		s.workers[busy].epoch.leave()
 		s.workers[busy].epoch.enter()
 		s.sent = nil
 		s.control.runOnce(s.now) // ends him; his ERROR 1 waits for the busy worker
 		if taken {
-			w := s.workers[workerOf(atBob)]
-			w.handleDatagram(s.now, endpointAt(atBob), dan, false)
+			w := s.workers[workerOf(atJoiner1)]
+			w.handleDatagram(s.now, endpointAt(atJoiner1), unbound, false)
 			c := s.control
 			var cmd *command
 			w.inbox.drain(func(got *command) { cmd = got })
@@ -67,7 +67,7 @@ func TestLastWord(t *testing.T) {
 		s.control.runOnce(s.now)
 		told := 0
 		for _, x := range s.sent {
-			if x.to == addrOf(endpointAt(atBob)) && len(x.bytes) == proto.ErrorLen {
+			if x.to == addrOf(endpointAt(atJoiner1)) && len(x.bytes) == proto.ErrorLen {
 				told++
 			}
 		}

@@ -11,15 +11,15 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestHooks: each change is told once, in order, and a repeated message is no
+// TestHooks: each change is events once, in order, and a repeated message is no
 // change.
 func TestHooks(t *testing.T) {
 	var mu sync.Mutex
-	var told []string
+	var events []string
 	tell := func(format string, args ...any) {
 		mu.Lock()
 		defer mu.Unlock()
-		told = append(told, fmt.Sprintf(format, args...))
+		events = append(events, fmt.Sprintf(format, args...))
 	}
 	r := enginetest.Start(t, engine.Config{Hooks: engine.Hooks{
 		OnReserve: func(e engine.ReserveEvent) {
@@ -54,14 +54,14 @@ func TestHooks(t *testing.T) {
 		fmt.Sprintf("disconnect %v %v", joinRes.ID, hostRes.ID),
 		fmt.Sprintf("end %v joiner closed", joinRes.ID),
 	}
-	testkit.Eventually(t, "the hooks are told", func() bool { // control counts an end before it tells of it
+	testkit.Eventually(t, "the hooks are events", func() bool { // control counts an end before it tells of it
 		mu.Lock()
 		defer mu.Unlock()
-		return len(told) >= len(want)
+		return len(events) >= len(want)
 	})
 	mu.Lock()
 	defer mu.Unlock()
-	if !slices.Equal(told, want) {
-		t.Errorf("told\n%q\nwant\n%q", told, want)
+	if !slices.Equal(events, want) {
+		t.Errorf("events\n%q\nwant\n%q", events, want)
 	}
 }

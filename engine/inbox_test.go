@@ -122,7 +122,7 @@ func TestInboxLoad(t *testing.T) {
 
 // TestInboxShares: a bucket has no bound without load, and with it a share in
 // each class.
-func TestInboxShares(t *testing.T) {
+func TestInboxBuckets(t *testing.T) {
 	t.Parallel()
 	b := newInbox(false)
 	push := func(q class, share uint8, now int64) Outcome {
@@ -156,19 +156,19 @@ func TestInboxShares(t *testing.T) {
 }
 
 // siege is a hundred honest players, and one prefix with twenty hostile ones.
-type siege struct {
+type loadTest struct {
 	*rig
-	honest, hostile     []*mCard
+	honest, hostile     []*mReservation
 	honestAt, hostileAt []endpoint.Endpoint
 }
 
 // newSiege makes relays until the secret hash keeps the hostile prefix apart
 // from the others: who shares a bucket shares its budget.
-func newSiege(t *testing.T) *siege {
+func newLoadTest(t *testing.T) *loadTest {
 	t.Helper()
 	for {
-		s := &siege{rig: newRig(t, Config{})}
-		host, buckets, cells := s.host(udpN(crowdHost), 100), map[uint8]bool{}, map[uint64]bool{}
+		s := &loadTest{rig: newRig(t, Config{})}
+		host, buckets, cells := s.host(udpN(clientsHost), 100), map[uint8]bool{}, map[uint64]bool{}
 		for i := range 20 {
 			ep := endpoint.UDP(netip.AddrPortFrom(netip.MustParseAddr("203.0.113.66"), uint16(50_000+i)), 0, 0)
 			card := s.unlinked(ep, host)
@@ -192,7 +192,7 @@ func newSiege(t *testing.T) *siege {
 }
 
 // cells are the gates of signatures that a BIND draws on.
-func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
+func (s *loadTest) cells(card *mReservation, from endpoint.Endpoint) [2]uint64 {
 	at := binary.LittleEndian.Uint64(card.id[:8]) ^ s.shared.budgets.secret
 	return [2]uint64{endpoint.Mix64(at+s.shared.budgets.prefixIndex(from)) >> (64 - 13), endpoint.Mix64(^at) >> (64 - 13)}
 }
@@ -202,7 +202,7 @@ func (s *siege) cells(card *mCard, from endpoint.Endpoint) [2]uint64 {
 func TestFairness(t *testing.T) {
 	t.Parallel()
 	const flood, rounds = 2000, 60
-	r := newSiege(t)
+	r := newLoadTest(t)
 	players, enemies, cards := r.honest, r.hostileAt, r.hostile
 	before, nonce := r.counted(OutBound), uint16(2)
 	for range rounds {

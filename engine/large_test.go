@@ -14,12 +14,12 @@ import (
 // TestLargeReportRetried: while the ring is full, a large message is dropped and
 // its report is lost; the next one is reported, and then none of the match.
 func TestLargeReportRetried(t *testing.T) {
-	s := newMatch(t, newHouse(t))
-	s.bobAtIPv6()
+	s := newMatch(t, newIdentity(t))
+	s.joiner1AtIPv6()
 	w := s.workers[workerOf(atHost)]
 	send := func(content int, want Outcome) {
 		t.Helper()
-		if o := w.handleDatagram(s.now, endpointAt(atHost), relayMessage(s.host().id, s.bob().id, content), false); o != want {
+		if o := w.handleDatagram(s.now, endpointAt(atHost), relayMessage(s.hostData().id, s.joiner1().id, content), false); o != want {
 			t.Fatalf("%v, want %v", o, want)
 		}
 	}
@@ -40,7 +40,7 @@ func TestLargeReportRetried(t *testing.T) {
 		send(mMaxMessage, DropReceiverSize)
 		s.control.runOnce(s.now)
 	}
-	want := []mReport{{s.host().id, s.host().id, s.bob().id, mSafeMessage + 1, mSafeMessage, false}}
+	want := []mReport{{s.hostData().id, s.hostData().id, s.joiner1().id, mSafeMessage + 1, mSafeMessage, false}}
 	if !slices.Equal(s.reports, want) {
 		t.Errorf("reported %+v, want %+v", s.reports, want)
 	}
@@ -49,12 +49,12 @@ func TestLargeReportRetried(t *testing.T) {
 // TestLargeNotCharged: what is dropped for its size takes nothing of the
 // sender's quota.
 func TestLargeNotCharged(t *testing.T) {
-	s := newMatch(t, newHouse(t))
-	s.bobAtIPv6()
+	s := newMatch(t, newIdentity(t))
+	s.joiner1AtIPv6()
 	for range 2 * mHostQuota[0] {
-		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, mMaxMessage))
+		s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, mMaxMessage))
 	}
-	s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1))
+	s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1))
 	s.settle()
 	s.compare()
 	if got := s.totals(); s.err != nil || got[DropReceiverSize] != uint64(2*mHostQuota[0]) || got[OutRelayed] != 1 {

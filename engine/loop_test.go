@@ -22,17 +22,17 @@ const loopDepth = 5
 // The endpoints of the search.
 const (
 	loopUnbound = iota
-	loopHost    // has a link to bob
-	loopBob
-	loopCid  // bound, without a link
-	loopLone // the host of another match
-	loopOwn  // the relay itself
+	loopHost    // has a link to linked
+	loopJoiner
+	loopUnlinked // bound, without a link
+	loopLone     // the host of another match
+	loopOwn      // the relay itself
 	loopSibling
 	loopService
 	loopRoles
 )
 
-var loopRoleNames = [loopRoles]string{"unbound", "host", "bob", "cid", "lone", "own", "sibling", "service"}
+var loopRoleNames = [loopRoles]string{"unbound", "host", "linked", "unlinkedJoiner", "lone", "own", "sibling", "service"}
 
 var loopEndpoints = [loopRoles]endpoint.Endpoint{
 	udp("198.51.100.1:40000"), udp("198.51.100.2:40000"), udp("198.51.100.3:40000"), udp("198.51.100.4:40000"),
@@ -40,24 +40,24 @@ var loopEndpoints = [loopRoles]endpoint.Endpoint{
 }
 
 // world is a relay with a match, the same in each.
-type world struct {
+type fixture struct {
 	*rig
-	host, bob, cid, lone, dan *mCard
+	host, linked, unlinkedJoiner, lone, reserved *mReservation
 }
 
-func newWorld(t *testing.T, house *house) *world {
+func newFixture(t *testing.T, ident *identity) *fixture {
 	t.Helper()
-	w := &world{rig: newRigIn(t, house, Config{
+	w := &fixture{rig: newRigIn(t, ident, Config{
 		Unlimited: true, MaxAllocations: 64, Listen: addrPorts("203.0.113.7:7777"),
 		Siblings: addrPorts("203.0.113.8:7777"), Advertise: advertise("203.0.113.7"),
 	})}
 	w.row = true
 	w.host = w.rig.host(loopEndpoints[loopHost], 2)
-	w.bob = w.joiner(loopEndpoints[loopBob], w.host)
-	w.cid = w.unlinked(loopEndpoints[loopCid], w.host)
+	w.linked = w.joiner(loopEndpoints[loopJoiner], w.host)
+	w.unlinkedJoiner = w.unlinked(loopEndpoints[loopUnlinked], w.host)
 	w.lone = w.rig.host(loopEndpoints[loopLone], 1)
 	var err error
-	if w.dan, err = w.reserve(alloc.RoleJoiner, w.host, "dan", 0); err != nil {
+	if w.reserved, err = w.reserve(alloc.RoleJoiner, w.host, "reserved", 0); err != nil {
 		t.Fatal(err)
 	}
 	return w
@@ -65,11 +65,11 @@ func newWorld(t *testing.T, house *house) *world {
 
 // emitted is every datagram that the relay, or a client, can send, for every
 // id and pair of them, and what other versions and probes are.
-func (w *world) emitted() (all [][]byte) {
-	ids := []mID{w.host.id, w.bob.id, w.cid.id, w.lone.id, w.dan.id, {9}, {}}
+func (w *fixture) emitted() (all [][]byte) {
+	ids := []mID{w.host.id, w.linked.id, w.unlinkedJoiner.id, w.lone.id, w.reserved.id, {9}, {}}
 	all = append(all, message(1))
 	for _, a := range ids {
-		all = append(all, pingMessage(a), message(11, a), message(4, a), connectMessage(a, w.bob.ticket))
+		all = append(all, pingMessage(a), message(11, a), message(4, a), connectMessage(a, w.linked.ticket))
 		for code := range byte(8) {
 			all = append(all, []byte(mError(a, code)))
 		}
@@ -77,9 +77,9 @@ func (w *world) emitted() (all [][]byte) {
 			all = append(all, message(6, a, b), message(8, a, b), message(9, a, b), relayMessage(a, b, 0), relayMessage(a, b, 9))
 		}
 	}
-	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
+	for _, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
 		all = append(all, signed(c, 0, c.key), signed(c, 1, c.key), signed(c, 2, c.key), signed(c, 9, w.host.key))
-		all = append(all, connectMessage(c.id, c.data), connectMessage(c.id, w.host.data), connectMessage(w.cid.id, c.data))
+		all = append(all, connectMessage(c.id, c.data), connectMessage(c.id, w.host.data), connectMessage(w.unlinkedJoiner.id, c.data))
 	}
 	variants := map[[2]int]bool{} // one of each type and size will do
 	for _, pkt := range slices.Clone(all) {
@@ -98,17 +98,17 @@ func (w *world) emitted() (all [][]byte) {
 }
 
 // hop is a datagram that comes from an endpoint.
-type hop struct {
+type exchange struct {
 	role int
 	pkt  string
 }
 
-func (h hop) String() string {
+func (h exchange) String() string {
 	return fmt.Sprintf("%s: %d bytes, %.24x", loopRoleNames[h.role], len(h.pkt), h.pkt)
 }
 
 // kind returns the type of a relay message, or 255.
-func (h hop) kind() byte {
+func (h exchange) kind() byte {
 	if len(h.pkt) < 4 || h.pkt[:3] != "\xDA\x72\x00" {
 		return 255
 	}
@@ -116,7 +116,7 @@ func (h hop) kind() byte {
 }
 
 // stateOf names what these have made of a world.
-func stateOf(hops []hop) (s string) {
+func stateOf(hops []exchange) (s string) {
 	for _, h := range hops {
 		s += string(rune('0'+h.role)) + h.pkt
 	}
@@ -126,22 +126,22 @@ func stateOf(hops []hop) (s string) {
 // search is one run of it.
 type search struct {
 	t      *testing.T
-	house  *house
-	world  *world
+	ident  *identity
+	world  *fixture
 	state  string // what the world has seen that changed it
 	worlds int
 	fed    int
-	seen   map[string]bool // by what changed the state before, and what comes
-	edges  map[hop][]hop   // from what came in to what went out, as it would come back
+	seen   map[string]bool         // by what changed the state before, and what comes
+	edges  map[exchange][]exchange // from what came in to what went out, as it would come back
 }
 
 // enter makes s.world one in which just these hops have happened.
-func (s *search) enter(before []hop) {
+func (s *search) enter(before []exchange) {
 	if s.world != nil && s.state == stateOf(before) && s.world.now < clockStart+8000 { // nobody lapses yet
 		s.world.forget()
 		return
 	}
-	s.world, s.worlds = newWorld(s.t, s.house), s.worlds+1
+	s.world, s.worlds = newFixture(s.t, s.ident), s.worlds+1
 	for _, h := range before {
 		s.world.feed(loopEndpoints[h.role], []byte(h.pkt))
 	}
@@ -151,7 +151,7 @@ func (s *search) enter(before []hop) {
 
 // feed lets a datagram come after others that changed the state, and returns
 // what it causes, and those others with it if it has changed the state too.
-func (s *search) feed(before []hop, h hop) ([]sending, []hop) {
+func (s *search) feed(before []exchange, h exchange) ([]sending, []exchange) {
 	s.enter(before)
 	s.fed++
 	was := s.world.digest()
@@ -164,17 +164,17 @@ func (s *search) feed(before []hop, h hop) ([]sending, []hop) {
 }
 
 // digest is the state of the match, but for clocks.
-func (w *world) digest() (d [5]table.Entry) {
-	for i, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
+func (w *fixture) digest() (d [5]table.Entry) {
+	for i, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
 		d[i] = w.entry(c)
 	}
 	return d
 }
 
 // forget makes the relay forget what it told whom lately.
-func (w *world) forget() {
+func (w *fixture) forget() {
 	w.now += table.NotConnectedMillis
-	for _, c := range []*mCard{w.host, w.bob, w.cid, w.lone, w.dan} {
+	for _, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
 		w.shared.table.Activity(w.entry(c).Handle).RecordReceive(tick(w.now))
 	}
 	for _, worker := range w.workers {
@@ -184,7 +184,7 @@ func (w *world) forget() {
 
 // follow checks what the last datagram of a path causes, and sends that from
 // every sort of endpoint. Of the path, some have changed the state.
-func (s *search) follow(path, changed []hop) {
+func (s *search) follow(path, changed []exchange) {
 	in := path[len(path)-1]
 	key := stateOf(append(slices.Clone(changed), in))
 	if s.seen[key] || s.t.Failed() {
@@ -198,20 +198,20 @@ func (s *search) follow(path, changed []hop) {
 		if to < 0 {
 			s.t.Fatalf("%v: sent to %v, who is nobody here", path, o.to)
 		}
-		next := hop{to, string(o.pkt)}
+		next := exchange{to, string(o.pkt)}
 		if !slices.Contains(s.edges[in], next) {
 			s.edges[in] = append(s.edges[in], next)
 		}
 		if len(path) < loopDepth {
 			for role := range loopRoles {
-				s.follow(append(slices.Clip(path), hop{role, string(o.pkt)}), changed)
+				s.follow(append(slices.Clip(path), exchange{role, string(o.pkt)}), changed)
 			}
 		}
 	}
 }
 
 // check holds one datagram and what it causes against the rules.
-func (s *search) check(path []hop, out []sending) {
+func (s *search) check(path []exchange, out []sending) {
 	in := path[len(path)-1]
 	total := 0
 	for _, o := range out {
@@ -236,18 +236,18 @@ func (s *search) check(path []hop, out []sending) {
 }
 
 // parted reports whether a path has closed the only link already.
-func (s *search) parted(path []hop) bool {
-	return slices.ContainsFunc(path, func(h hop) bool { return h.kind() == 9 })
+func (s *search) parted(path []exchange) bool {
+	return slices.ContainsFunc(path, func(h exchange) bool { return h.kind() == 9 })
 }
 
 // TestLoops: no datagram causes more than one, but for the DISCONNECT that
 // closes a link, and none goes round.
 func TestLoops(t *testing.T) {
 	t.Parallel()
-	s := &search{t: t, house: newHouse(t), edges: map[hop][]hop{}, seen: map[string]bool{}}
-	for _, pkt := range newWorld(t, s.house).emitted() {
+	s := &search{t: t, ident: newIdentity(t), edges: map[exchange][]exchange{}, seen: map[string]bool{}}
+	for _, pkt := range newFixture(t, s.ident).emitted() {
 		for role := range loopRoles {
-			if s.follow([]hop{{role, string(pkt)}}, nil); t.Failed() {
+			if s.follow([]exchange{{role, string(pkt)}}, nil); t.Failed() {
 				return
 			}
 		}
@@ -261,7 +261,7 @@ func TestLoops(t *testing.T) {
 	// datagram and no larger one.
 	for from, all := range s.edges {
 		for _, to := range all {
-			if !s.reaches(to, from, map[hop]bool{}) {
+			if !s.reaches(to, from, map[exchange]bool{}) {
 				continue
 			}
 			echo := from == to && (from.kind() == 2 || from.kind() == 9)
@@ -272,7 +272,7 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-func (s *search) reaches(from, to hop, seen map[hop]bool) bool {
+func (s *search) reaches(from, to exchange, seen map[exchange]bool) bool {
 	if from == to {
 		return true
 	}
@@ -280,7 +280,7 @@ func (s *search) reaches(from, to hop, seen map[hop]bool) bool {
 		return false
 	}
 	seen[from] = true
-	return slices.ContainsFunc(s.edges[from], func(h hop) bool { return s.reaches(h, to, seen) })
+	return slices.ContainsFunc(s.edges[from], func(h exchange) bool { return s.reaches(h, to, seen) })
 }
 
 // TestTwoRelays (L2, L3): two relays that do not know of each other, and of
@@ -291,7 +291,7 @@ func TestTwoRelays(t *testing.T) {
 	addrs := [2]endpoint.Endpoint{udp("203.0.113.7:7777"), udp("203.0.113.8:7777")}
 	for _, forged := range []int{0, 1} {
 		var relays [2]*rig
-		var hosts, guests [2]*mCard
+		var hosts, guests [2]*mReservation
 		for i := range relays {
 			relays[i] = newRig(t, Config{Unlimited: true, Listen: addrPorts(addrs[i].String()), Advertise: advertise(addrs[i].AddrPort().Addr().String())})
 			hosts[i] = relays[i].host(udpN(i), 4)
@@ -303,7 +303,7 @@ func TestTwoRelays(t *testing.T) {
 			message(9, card.id, mID{7}), connectMessage(card.id, card.ticket), signed(card, 2, card.key), message(11, card.id),
 			append([]byte{0xDA, 0x72, 1}, pingMessage(card.id)[3:]...),
 		} {
-			between := []hop{{forged, string(pkt)}} // what the other relay seems to send
+			between := []exchange{{forged, string(pkt)}} // what the other relay seems to send
 			sent := 0
 			for len(between) > 0 && sent < 100 {
 				h := between[0]
@@ -311,7 +311,7 @@ func TestTwoRelays(t *testing.T) {
 				relays[h.role].feed(addrs[1-h.role], []byte(h.pkt))
 				for _, o := range relays[h.role].take() {
 					if o.to == addrs[1-h.role] {
-						between = append(between, hop{1 - h.role, string(o.pkt)})
+						between = append(between, exchange{1 - h.role, string(o.pkt)})
 						sent++
 					}
 				}

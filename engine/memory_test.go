@@ -16,10 +16,10 @@ func TestAllocs(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	house := newHouse(t)
+	ident := newIdentity(t)
 	for _, c := range outcomeCases {
 		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
-			s := newMatch(t, house)
+			s := newMatch(t, ident)
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			allocs := testing.AllocsPerRun(100, func() {
@@ -49,14 +49,14 @@ func TestAllocsIPv6(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	s := newMatch(t, newHouse(t))
+	s := newMatch(t, newIdentity(t))
 	const v6 = 8
-	s.datagram(v6, signed(s.bob(), 6, s.bob().key))
-	s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
+	s.datagram(v6, signed(s.joiner1(), 6, s.joiner1().key))
+	s.datagram(atHost, pingMessage(s.hostData().id)) // or little may go to it
 	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
 	s.shared.limits.Store(rates(table.NewQuota(1<<20, 1<<30), table.Quota{}))
 	for name, pkt := range map[string][]byte{
-		"relay": relayMessage(s.bob().id, s.host().id, 100), "ping": pingMessage(s.bob().id),
+		"relay": relayMessage(s.joiner1().id, s.hostData().id, 100), "ping": pingMessage(s.joiner1().id),
 	} {
 		allocs := testing.AllocsPerRun(100, func() {
 			if o := w.handleDatagram(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
@@ -76,10 +76,10 @@ func TestAllocsCommit(t *testing.T) {
 	if testkit.RaceEnabled {
 		t.Skip("the race detector allocates")
 	}
-	s := newMatch(t, newHouse(t))
+	s := newMatch(t, newIdentity(t))
 	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
-	w := s.workers[workerOf(atBob)]
-	pkt, ep := signed(s.bob(), 6, s.bob().key), endpoint.UDP(simAddrs[atBob], 0, 0)
+	w := s.workers[workerOf(atJoiner1)]
+	pkt, ep := signed(s.joiner1(), 6, s.joiner1().key), endpoint.UDP(simAddrs[atJoiner1], 0, 0)
 	allocs := testing.AllocsPerRun(100, func() {
 		w.handleDatagram(s.now, ep, pkt, false)
 		s.control.runOnce(s.now)
@@ -94,21 +94,21 @@ func BenchmarkStep(b *testing.B) {
 		name string
 		make func(s *sim) (int, []byte)
 	}{
-		{"RelayToHost", func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 112) }},
-		{"RelayToJoiner", func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 112) }},
-		{"Ping", func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
+		{"RelayToHost", func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 112) }},
+		{"RelayToJoiner", func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 112) }},
+		{"Ping", func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
 		{"JunkBind", func(s *sim) (int, []byte) {
-			pkt := signed(s.bob(), 6, s.bob().key)
+			pkt := signed(s.joiner1(), 6, s.joiner1().key)
 			pkt[99] ^= 1
-			return atBob, pkt
+			return atJoiner1, pkt
 		}},
-		{"WrongMAC", func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.host().key) }},
+		{"WrongMAC", func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
 	} {
 		b.Run(c.name, func(b *testing.B) {
-			s := newMatch(b, newHouse(b))
+			s := newMatch(b, newIdentity(b))
 			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
 			s.shared.limits.Store(rates(generous, generous))
-			s.datagram(atHost, pingMessage(s.host().id)) // or little may go to it
+			s.datagram(atHost, pingMessage(s.hostData().id)) // or little may go to it
 			from, pkt := c.make(s)
 			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
 			b.ReportAllocs()
@@ -126,11 +126,11 @@ func BenchmarkStep(b *testing.B) {
 // BenchmarkAdmission is an honest BIND, from the datagram to the reply: the
 // worker's part and control's.
 func BenchmarkAdmission(b *testing.B) {
-	s := newMatch(b, newHouse(b))
+	s := newMatch(b, newIdentity(b))
 	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
-	w := s.workers[workerOf(atBob)]
-	ep := endpoint.UDP(simAddrs[atBob], 0, 0)
-	pkt := signed(s.bob(), 6, s.bob().key)
+	w := s.workers[workerOf(atJoiner1)]
+	ep := endpoint.UDP(simAddrs[atJoiner1], 0, 0)
+	pkt := signed(s.joiner1(), 6, s.joiner1().key)
 	b.Run("SameEndpoint", func(b *testing.B) {
 		b.ReportAllocs()
 		for b.Loop() {

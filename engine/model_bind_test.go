@@ -28,11 +28,11 @@ func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
 	slot, kept := mSlot{from.worker(), id}, mKept{from, nonce, string(pkt[8+n:])}
 	a := m.allocs[id]
 	if a != nil {
-		if a.told && a.at == from && a.nonce == nonce && m.kept[slot] == kept {
-			return m.again(a, slot), nil
+		if a.confirmed && a.at == from && a.nonce == nonce && m.kept[slot] == kept {
+			return m.repeatBind(a, slot), nil
 		}
 		if a.bound && a.deferred != 0 && (nonce < a.nonce || nonce == a.nonce && a.at != from) {
-			m.hit("bind: old nonce once more, no signature checked")
+			m.cover("bind: old nonce once more, no signature checked")
 			return "nonce", nil
 		}
 	}
@@ -55,24 +55,24 @@ func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
 }
 
 // again answers a BIND that is the last one once more.
-func (m *model) again(a *mAlloc, slot mSlot) string {
+func (m *model) repeatBind(a *mAlloc, slot mSlot) string {
 	m.mutes[a.at] = &mMute{}
-	a.heard, a.active = max(a.heard, m.now), max(a.active, m.now)
+	a.received, a.active = max(a.received, m.now), max(a.active, m.now)
 	if m.limits && !bucketOf(m.repeats, slot).take(m.now, 20, 20) {
-		m.hit("bind: answered once more too often")
+		m.cover("bind: answered once more too often")
 		return "rate"
 	}
-	m.hit("bind: answered once more, from memory")
+	m.cover("bind: answered once more, from memory")
 	m.send(a.at, "\xda\x72\x00\x01", false)
 	return "bound"
 }
 
-func (m *model) bound(from mAddr, card *mCard, nonce int, arrived int64) string {
+func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) string {
 	id := card.id
 	a := m.allocs[id]
 	if a == nil {
-		if !m.mayReturn(card) {
-			m.hit("bind: ended, ERROR 4 whatever the nonce")
+		if !m.mayRecover(card) {
+			m.cover("bind: ended, ERROR 4 whatever the nonce")
 			return m.answer(from, id, 4)
 		}
 		if a = m.rebuild(card, from, nonce); a == nil {
@@ -82,33 +82,33 @@ func (m *model) bound(from mAddr, card *mCard, nonce int, arrived int64) string 
 	same := a.at == from
 	switch {
 	case !a.bound:
-		m.hit("bind: first")
+		m.cover("bind: first")
 	case same && nonce < a.nonce, !same && nonce <= a.nonce:
-		m.hit(map[bool]string{true: "nonce: same endpoint, lower", false: "nonce: other endpoint, not higher"}[same])
+		m.cover(map[bool]string{true: "nonce: same endpoint, lower", false: "nonce: other endpoint, not higher"}[same])
 		if a.deferred == 0 {
 			a.deferred = arrived + 60_000
 		}
 		return "nonce"
 	case same && nonce == a.nonce:
-		m.hit("nonce: same endpoint, equal")
+		m.cover("nonce: same endpoint, equal")
 	case same:
-		m.hit("nonce: same endpoint, higher")
+		m.cover("nonce: same endpoint, higher")
 	default:
-		m.hit("nonce: other endpoint, higher")
+		m.cover("nonce: other endpoint, higher")
 	}
 	a.bound, a.nonce = true, nonce
-	a.heard, a.active = max(a.heard, arrived), max(a.active, arrived)
+	a.received, a.active = max(a.received, arrived), max(a.active, arrived)
 	if !same {
 		if owner := m.byAddr[from]; owner != nil {
-			m.hit("bind: takes an endpoint over")
+			m.cover("bind: takes an endpoint over")
 			owner.at = ""
 		}
 		delete(m.byAddr, a.at)
 		a.at, m.byAddr[from] = from, a
-		a.told, a.proven, a.allowance = false, false, m.allowance()
+		a.confirmed, a.validated, a.allowance = false, false, m.allowance()
 	}
 	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
-	m.telling = append(m.telling, mTelling{a, from})
+	m.telling = append(m.telling, mNotConnected{a, from})
 	return "bound"
 }
 
@@ -122,7 +122,7 @@ func (m *model) answer(to mAddr, id mID, code byte) string {
 }
 
 // stillBound repeats control's check that the sender is where it was.
-func (m *model) stillBound(a *mAlloc, from mAddr) bool {
+func (m *model) isStillBound(a *mAlloc, from mAddr) bool {
 	return m.allocs[a.id] == a && a.at == from
 }
 
@@ -132,7 +132,7 @@ func (m *model) connect(from mAddr, pkt []byte) (string, func() string) {
 	}
 	a := m.sender(from, mAt(pkt, 4))
 	if a == nil {
-		return m.notBound(from, mAt(pkt, 4)), nil
+		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}
 	d, ok := m.known[string(pkt[21:])]
 	if !ok {
@@ -140,14 +140,14 @@ func (m *model) connect(from mAddr, pkt []byte) (string, func() string) {
 	}
 	arrived := m.now
 	return "", func() string {
-		if !m.stillBound(a, from) {
+		if !m.isStillBound(a, from) {
 			return "stale"
 		}
-		return m.connected(a, d, arrived)
+		return m.isConnected(a, d, arrived)
 	}
 }
 
-func (m *model) connected(a *mAlloc, d mData, arrived int64) string {
+func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	target := d.card.id
 	if d.ticket {
 		target = d.card.match
@@ -156,35 +156,35 @@ func (m *model) connected(a *mAlloc, d mData, arrived int64) string {
 	case target == a.id:
 		return m.answer(a.at, a.id, 6)
 	case d.card.role == "joiner" && !d.ticket, a.role != "joiner", target != a.match, d.card.tenant != a.tenant:
-		m.hit("connect: wrong role or match, ERROR 2")
+		m.cover("connect: wrong role or match, ERROR 2")
 		return m.answer(a.at, a.id, 2)
 	case d.ticket && d.card.id != a.id && d.card.player != a.player:
-		m.hit("connect: ticket of another player, ERROR 2")
+		m.cover("connect: ticket of another player, ERROR 2")
 		return m.answer(a.at, a.id, 2)
 	}
 	if d.ticket && d.card.id != a.id {
-		m.hit("connect: another ticket of the same player")
+		m.cover("connect: another ticket of the same player")
 	}
 	host := m.allocs[target]
 	switch {
-	case host == nil && m.mayReturn(&mCard{id: target, boot: d.card.boot}):
-		m.hit("connect: host may yet come back")
+	case host == nil && m.mayRecover(&mReservation{id: target, boot: d.card.boot}):
+		m.cover("connect: host may yet come back")
 		return "recovering"
 	case host == nil:
-		m.hit("connect: host ended, ERROR 4")
+		m.cover("connect: host ended, ERROR 4")
 		return m.answer(a.at, a.id, 4)
 	case host.at == "":
 		return "host_unbound"
 	case host.links[a.id]:
-		m.hit("connect: repeated")
+		m.cover("connect: repeated")
 	case len(host.links) >= host.max:
 		m.send(a.at, "\xda\x72\x00\x08"+string(host.id[:])+string(a.id[:]), false)
 		return "rejected"
-	case m.promised(a, host):
-		m.hit("connect: places are kept for who had them")
+	case m.isSlotReserved(a, host):
+		m.cover("connect: places are kept for who had them")
 		return "recovering"
 	case m.limits && !bucketOf(m.newLinks, host.id).take(arrived, 20, 20):
-		m.hit("link: more than 20 a second")
+		m.cover("link: more than 20 a second")
 		return "rate"
 	default:
 		m.link(a, host, arrived)

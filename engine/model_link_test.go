@@ -6,11 +6,11 @@ package engine
 func (m *model) link(a, host *mAlloc, at int64) {
 	host.links[a.id], a.links[host.id] = true, true
 	if !host.everLinked {
-		m.hit("link: first of a host restarts its clocks")
+		m.cover("link: first of a host restarts its clocks")
 		host.everLinked = true
-		host.heard, host.active = max(host.heard, at), max(host.active, at)
+		host.received, host.active = max(host.received, at), max(host.active, at)
 	}
-	m.arrived(a, host)
+	m.releaseReservedSlot(a, host)
 	a.linkedAt, a.leaving, a.banned, a.hadLink = at/250, 0, false, true
 	m.record(host)
 }
@@ -27,11 +27,11 @@ func (m *model) unlink(a, b *mAlloc) {
 }
 
 // part closes a link and tells both.
-func (m *model) part(a, peer *mAlloc, at int64) {
+func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	m.unlink(a, peer)
 	pkt := "\xda\x72\x00\x09" + string(a.id[:]) + string(peer.id[:])
 	if peer.at != "" {
-		m.hit("disconnect: forwarded and echoed")
+		m.cover("disconnect: forwarded and echoed")
 		peer.active = max(peer.active, at)
 		m.send(peer.at, pkt, true)
 	}
@@ -46,11 +46,11 @@ func (m *model) disconnect(from mAddr, pkt []byte) (string, func() string) {
 	}
 	a := m.sender(from, mAt(pkt, 4))
 	if a == nil {
-		return m.notBound(from, mAt(pkt, 4)), nil
+		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}
 	arrived := m.now
 	return "", func() string {
-		if !m.stillBound(a, from) {
+		if !m.isStillBound(a, from) {
 			return "stale"
 		}
 		return m.disconnected(a, mAt(pkt, 20), string(pkt), arrived)
@@ -70,12 +70,12 @@ func (m *model) disconnected(a *mAlloc, to mID, pkt string, arrived int64) strin
 			}
 			return "held"
 		}
-		m.part(a, peer, arrived)
+		m.closeLink(a, peer, arrived)
 		return "disconnected"
 	}
 	if to != a.id && (to == a.match || peer != nil && peer.match == a.match) {
-		m.hit("disconnect: no link, same match, echoed")
-		m.ban(a, to)
+		m.cover("disconnect: no link, same match, echoed")
+		m.blockRelink(a, to)
 		m.send(a.at, pkt, false)
 		return "disconnected"
 	}
@@ -91,12 +91,12 @@ func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
 	}
 	a := m.byAddr[from]
 	if a == nil || a.id != mAt(pkt, 4) {
-		m.wrong(mAt(pkt, 4))
+		m.noteForged(mAt(pkt, 4))
 		return "unbound", nil
 	}
 	arrived := m.now
 	return "", func() string {
-		if !m.stillBound(a, from) {
+		if !m.isStillBound(a, from) {
 			return "stale"
 		}
 		if arrived < m.spoofed[a.id] {
@@ -112,7 +112,7 @@ func (m *model) close(from mAddr, pkt []byte) (string, func() string) {
 
 // end removes an allocation with its links; peers are told nothing.
 func (m *model) end(a *mAlloc) {
-	m.gone(a)
+	m.isGone(a)
 	for id := range a.links {
 		delete(m.allocs[id].links, a.id)
 		if a.role == "joiner" {

@@ -22,7 +22,7 @@ type mRecord struct {
 	links  int
 }
 
-type mTelling struct {
+type mNotConnected struct {
 	a  *mAlloc
 	at mAddr
 }
@@ -33,12 +33,12 @@ type mRecovery struct {
 	until    int64 // end of the window
 	complete bool  // there was a file
 	before   map[mID]mRecord
-	in       map[mID]bool // what was in it
-	proof    []int        // boots of which all that live are in the file
-	ended    map[mID]bool // rebuilt and ended again
-	boots    []int        // of the present file, newest first
-	settled  bool         // and it accounts for all of them
-	telling  []mTelling   // BIND_RECEIVED that have yet to leave
+	in       map[mID]bool    // what was in it
+	proof    []int           // boots of which all that live are in the file
+	ended    map[mID]bool    // rebuilt and ended again
+	boots    []int           // of the present file, newest first
+	settled  bool            // and it accounts for all of them
+	telling  []mNotConnected // BIND_RECEIVED that have yet to leave
 }
 
 func (m *model) recovering() bool { return m.now < m.until }
@@ -89,9 +89,9 @@ func (m *model) endWindow() {
 }
 
 // expects: an id may be one of the run before.
-func (m *model) expects(id mID) bool { return m.in[id] || !m.complete }
+func (m *model) mayHold(id mID) bool { return m.in[id] || !m.complete }
 
-func (m *model) mayReturn(c *mCard) bool {
+func (m *model) mayRecover(c *mReservation) bool {
 	if c.boot == m.boot || !m.recovering() || m.ended[c.id] {
 		return false
 	}
@@ -108,16 +108,16 @@ func (m *model) mayReturn(c *mCard) bool {
 
 // rebuild enters an allocation of an earlier run again, or returns nil if its
 // BIND may be a replay.
-func (m *model) rebuild(c *mCard, from mAddr, nonce int) *mAlloc {
+func (m *model) rebuild(c *mReservation, from mAddr, nonce int) *mAlloc {
 	r, found := m.before[c.id]
 	if found && r.bound && (nonce < r.nonce || nonce == r.nonce && from != r.at) {
-		m.hit("restart: a BIND from before is worthless")
+		m.cover("restart: a BIND from before is worthless")
 		return nil
 	}
 	if found && r.bound && nonce == r.nonce {
-		m.hit("restart: same endpoint, equal nonce")
+		m.cover("restart: same endpoint, equal nonce")
 	}
-	m.hit("restart: allocation rebuilt")
+	m.cover("restart: allocation rebuilt")
 	a := m.enter(c)
 	a.rebuilt = true
 	if found {
@@ -145,12 +145,12 @@ func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
 	return true, func() string {
 		peer := m.allocs[to]
 		switch {
-		case !m.stillBound(a, from):
+		case !m.isStillBound(a, from):
 			return "stale"
 		case peer == nil || len(peer.links) > 0 || peer.match != a.id || peer.tenant != a.tenant:
 			return "recovering"
 		case peer.banned:
-			m.hit("restart: who was kicked stays out")
+			m.cover("restart: who was kicked stays out")
 			return "recovering"
 		case len(a.links) >= a.max:
 			return "recovering"
@@ -161,7 +161,7 @@ func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
 }
 
 // promised: the places of a host that came back belong to who had them.
-func (m *model) promised(a, host *mAlloc) bool {
+func (m *model) isSlotReserved(a, host *mAlloc) bool {
 	if !m.recovering() || !host.rebuilt || a.rebuilt && !a.banned {
 		return false
 	}
@@ -172,7 +172,7 @@ func (m *model) promised(a, host *mAlloc) bool {
 }
 
 // arrived: the place that was kept for a joiner is not kept any more.
-func (m *model) arrived(a, host *mAlloc) {
+func (m *model) releaseReservedSlot(a, host *mAlloc) {
 	if a.role == "joiner" && a.rebuilt && !a.banned && host != nil && host.awaited > 0 {
 		host.awaited--
 		m.record(host)
@@ -180,9 +180,9 @@ func (m *model) arrived(a, host *mAlloc) {
 }
 
 // gone is for a joiner that ends, with or without its link.
-func (m *model) gone(a *mAlloc) {
+func (m *model) isGone(a *mAlloc) {
 	if len(a.links) == 0 {
-		m.arrived(a, m.allocs[a.match])
+		m.releaseReservedSlot(a, m.allocs[a.match])
 	}
 	if a.rebuilt && m.ended != nil {
 		m.ended[a.id] = true
@@ -190,7 +190,7 @@ func (m *model) gone(a *mAlloc) {
 }
 
 // ban: one side has said that there is no link, so none comes back.
-func (m *model) ban(a *mAlloc, to mID) {
+func (m *model) blockRelink(a *mAlloc, to mID) {
 	joiner := a
 	if a.role == "host" {
 		joiner = m.allocs[to]
@@ -198,7 +198,7 @@ func (m *model) ban(a *mAlloc, to mID) {
 		return
 	}
 	if joiner != nil && joiner.rebuilt && len(joiner.links) == 0 {
-		m.arrived(joiner, m.allocs[joiner.match])
+		m.releaseReservedSlot(joiner, m.allocs[joiner.match])
 		joiner.banned = true
 	}
 }
@@ -207,16 +207,16 @@ func (m *model) ban(a *mAlloc, to mID) {
 func (m *model) record(host *mAlloc) { host.recorded = len(host.links) + host.awaited }
 
 // tell is when BIND_RECEIVED has left.
-func (m *model) tell(left func(mID) bool) {
-	m.telling = slices.DeleteFunc(m.telling, func(t mTelling) bool {
+func (m *model) reply(left func(mID) bool) {
+	m.telling = slices.DeleteFunc(m.telling, func(t mNotConnected) bool {
 		if m.allocs[t.a.id] != t.a || t.a.at != t.at {
 			return true
 		}
 		if !left(t.a.id) {
 			return false
 		}
-		if !t.a.told {
-			t.a.told, t.a.proven, t.a.allowance = true, false, m.allowance()
+		if !t.a.confirmed {
+			t.a.confirmed, t.a.validated, t.a.allowance = true, false, m.allowance()
 		}
 		return true
 	})

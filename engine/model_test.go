@@ -26,7 +26,7 @@ type mSend struct {
 }
 
 // mCard is what a reservation hands out, and so what the relay must recognise.
-type mCard struct {
+type mReservation struct {
 	role         string // host, joiner
 	id, match    mID
 	tenant       string
@@ -38,19 +38,19 @@ type mCard struct {
 }
 
 type mAlloc struct {
-	*mCard
+	*mReservation
 	reserved   int64
 	bound      bool // ever
 	at         mAddr
 	nonce      int
-	heard      int64
+	received   int64
 	active     int64
 	deferred   int64
 	links      map[mID]bool
 	everLinked bool
 
-	told       bool // BIND_RECEIVED for its endpoint has left
-	proven     bool
+	confirmed  bool // BIND_RECEIVED for its endpoint has left
+	validated  bool
 	allowance  int   // bytes that may go to an unproven endpoint
 	closing    int64 // tick after which a CLOSE takes effect; 0: none
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
@@ -85,34 +85,34 @@ type mCode struct {
 }
 
 type mData struct {
-	card   *mCard
+	card   *mReservation
 	ticket bool
 }
 
 type model struct {
-	now       int64
-	limits    bool // budgets on
-	allocs    map[mID]*mAlloc
-	byAddr    map[mAddr]*mAlloc
-	known     map[string]mData // sealed data that the relay issued
-	mutes     map[mAddr]*mMute
-	pending   map[mAddr]int // BINDs on their way to control
-	strangers map[[2]mID]int64
-	prefix    map[string]*mBucket
-	process   mBucket
-	mismatch  map[mID]*mBucket
-	one       map[mCode]*mBucket
-	wrongs    map[mID]*mBucket
-	spoofed   map[mID]int64
-	newLinks  map[mID]*mBucket
-	meters    map[mID]*[2]int64
-	probes    map[string]*mBucket // of QoS, by prefix
-	kept      map[mSlot]mKept
-	repeats   map[mSlot]*mBucket
-	reported  map[mID]bool // matches of which a large message was reported
-	reports   []mReport
-	stalls    [][2]int64 // in ticks
-	settle    int64
+	now          int64
+	limits       bool // budgets on
+	allocs       map[mID]*mAlloc
+	byAddr       map[mAddr]*mAlloc
+	known        map[string]mData // sealed data that the relay issued
+	mutes        map[mAddr]*mMute
+	pending      map[mAddr]int // BINDs on their way to control
+	notConnected map[[2]mID]int64
+	prefix       map[string]*mBucket
+	process      mBucket
+	mismatch     map[mID]*mBucket
+	one          map[mCode]*mBucket
+	wrongs       map[mID]*mBucket
+	spoofed      map[mID]int64
+	newLinks     map[mID]*mBucket
+	meters       map[mID]*[2]int64
+	probes       map[string]*mBucket // of QoS, by prefix
+	kept         map[mSlot]mKept
+	repeats      map[mSlot]*mBucket
+	reported     map[mID]bool // matches of which a large message was reported
+	reports      []mReport
+	stalls       [][2]int64 // in ticks
+	settle       int64
 	mRecovery
 	fresh bool // what arrived is the first BIND of an allocation
 	out   []mSend
@@ -166,7 +166,7 @@ func (b *mBucket) take(now, perSecond, burst int64) bool {
 func newModel(limits bool) *model {
 	return &model{
 		limits: limits, allocs: map[mID]*mAlloc{}, byAddr: map[mAddr]*mAlloc{}, known: map[string]mData{},
-		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, strangers: map[[2]mID]int64{},
+		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, notConnected: map[[2]mID]int64{},
 		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
@@ -174,14 +174,14 @@ func newModel(limits bool) *model {
 	}
 }
 
-func (m *model) hit(rule string) { m.hits[rule]++ }
+func (m *model) cover(rule string) { m.hits[rule]++ }
 
 func (m *model) send(to mAddr, bytes string, grace bool) {
 	m.out = append(m.out, mSend{to, bytes, grace})
 }
 
 // reserve sets an allocation aside; a joiner's host must live.
-func (m *model) reserve(c *mCard) bool {
+func (m *model) reserve(c *mReservation) bool {
 	if c.role == "joiner" {
 		host := m.allocs[c.match]
 		if host == nil || host.role != "host" || host.tenant != c.tenant {
@@ -202,8 +202,8 @@ func mError(id mID, code byte) string {
 }
 
 // enter adds an allocation that is not bound.
-func (m *model) enter(c *mCard) *mAlloc {
-	a := &mAlloc{mCard: c, reserved: m.now, heard: m.now, active: m.now, links: map[mID]bool{}}
+func (m *model) enter(c *mReservation) *mAlloc {
+	a := &mAlloc{mReservation: c, reserved: m.now, received: m.now, active: m.now, links: map[mID]bool{}}
 	m.allocs[c.id] = a
 	return a
 }
@@ -218,7 +218,7 @@ func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 
 // wrong counts a message in the name of somebody else: more than a hundred a
 // second, and it counts as spoofed at for ten.
-func (m *model) wrong(id mID) {
+func (m *model) noteForged(id mID) {
 	if m.allocs[id] != nil && !bucketOf(m.wrongs, id).take(m.now, 100, 100) {
 		m.spoofed[id] = m.now + 10_000
 	}
@@ -227,7 +227,7 @@ func (m *model) wrong(id mID) {
 // budgetOne draws one ERROR of a code to an address.
 func (m *model) budgetOne(to mAddr, code byte) bool {
 	if m.limits && !bucketOf(m.one, mCode{to, code}).take(m.now, 5, 1) {
-		m.hit("budget: one of a code in 200 ms")
+		m.cover("budget: one of a code in 200 ms")
 		return false
 	}
 	return true
@@ -247,7 +247,7 @@ func (m *model) budget(to mAddr, code byte, rule string) bool {
 		m.prefix[to.prefix()] = p
 	}
 	if !p.take(m.now, 10, mPrefixBurst) || !m.process.take(m.now, 20_000, 20_000) {
-		m.hit("budget: " + rule)
+		m.cover("budget: " + rule)
 		return false
 	}
 	return true
@@ -292,7 +292,7 @@ func (m *model) qos(from mAddr, pkt []byte) string {
 		return "size"
 	}
 	if m.limits && !bucketOf(m.probes, from.prefix()).take(m.now, 20, 40) {
-		m.hit("qos: more than 40 of a prefix at once")
+		m.cover("qos: more than 40 of a prefix at once")
 		return "rate"
 	}
 	rest := pkt[len(pkt)-11:]
@@ -320,26 +320,26 @@ func (m *model) sender(from mAddr, id mID) *mAlloc {
 	if a == nil || a.id != id {
 		return nil
 	}
-	a.heard = max(a.heard, m.now)
+	a.received = max(a.received, m.now)
 	a.active = max(a.active, m.now)
-	a.proven = true
+	a.validated = true
 	return a
 }
 
 // notBound is the answer to who is not bound to the id named: ERROR 3.
-func (m *model) notBound(from mAddr, id mID) string {
-	m.wrong(id)
+func (m *model) refuseMismatch(from mAddr, id mID) string {
+	m.noteForged(id)
 	mute := m.mutes[from]
 	if mute == nil {
 		mute = &mMute{}
 		m.mutes[from] = mute
 	}
 	if m.now < mute.until {
-		m.hit("mute: three ERROR 3, then silence")
+		m.cover("mute: three ERROR 3, then silence")
 		return "muted"
 	}
 	if m.pending[from] > 0 {
-		m.hit("mute: a BIND is on its way")
+		m.cover("mute: a BIND is on its way")
 		return "muted"
 	}
 	named := m.allocs[id]
@@ -350,10 +350,10 @@ func (m *model) notBound(from mAddr, id mID) string {
 			return "budget"
 		}
 		if !bucketOf(m.mismatch, id).take(m.now, 5, 5) {
-			m.hit("budget: mismatch of a live allocation")
+			m.cover("budget: mismatch of a live allocation")
 			return "budget"
 		}
-	case m.recovering() && m.expects(id):
+	case m.recovering() && m.mayHold(id):
 		if !m.budgetOne(from, 3) {
 			return "budget"
 		}
@@ -373,7 +373,7 @@ func (m *model) ping(from mAddr, pkt []byte) string {
 		return "size"
 	}
 	if m.sender(from, mAt(pkt, 4)) == nil {
-		return m.notBound(from, mAt(pkt, 4))
+		return m.refuseMismatch(from, mAt(pkt, 4))
 	}
 	m.send(from, string(pkt), false)
 	return "pong"
@@ -388,27 +388,27 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	}
 	a := m.sender(from, mAt(pkt, 4))
 	if a == nil {
-		return m.notBound(from, mAt(pkt, 4)), nil
+		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}
 	to := mAt(pkt, 20)
 	if !a.links[to] {
 		if doubt, decide := m.relink(a, to); doubt || decide != nil {
 			return "recovering", decide
 		}
-		return m.stranger(a, to), nil
+		return m.refuseUnlinked(a, to), nil
 	}
 	peer := m.allocs[to]
 	switch {
 	case peer.at == "":
 		return "peer_unbound", nil
-	case m.tooLarge(a, peer, len(pkt)):
+	case m.isTooLarge(a, peer, len(pkt)):
 		return "receiver_size", nil
-	case !m.metered(a, len(pkt)):
+	case !m.takeQuota(a, len(pkt)):
 		return "rate", nil
-	case !peer.proven && peer.allowance < len(pkt):
+	case !peer.validated && peer.allowance < len(pkt):
 		return "unproven", nil
 	}
-	if !peer.proven {
+	if !peer.validated {
 		peer.allowance -= len(pkt)
 	}
 	if a.role == "host" {
@@ -422,7 +422,7 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 }
 
 // tooLarge reports whether a message is dropped for the way to its receiver.
-func (m *model) tooLarge(a, peer *mAlloc, size int) bool {
+func (m *model) isTooLarge(a, peer *mAlloc, size int) bool {
 	if !strings.HasPrefix(string(peer.at), "[") || size <= mSafeMessage {
 		return false
 	}
@@ -432,7 +432,7 @@ func (m *model) tooLarge(a, peer *mAlloc, size int) bool {
 		peer.largeDrops++
 	}
 	if !m.reported[a.match] {
-		m.hit("size: first of a match is reported, dropped " + strconv.FormatBool(r.dropped))
+		m.cover("size: first of a match is reported, dropped " + strconv.FormatBool(r.dropped))
 		m.reported[a.match] = true
 		m.reports = append(m.reports, r)
 	}
@@ -441,7 +441,7 @@ func (m *model) tooLarge(a, peer *mAlloc, size int) bool {
 
 // metered draws a datagram and its bytes from what an allocation may relay. A
 // bucket is the time, in eighths of a microsecond, until which it is paid.
-func (m *model) metered(a *mAlloc, size int) bool {
+func (m *model) takeQuota(a *mAlloc, size int) bool {
 	if !m.limits {
 		return true
 	}
@@ -466,22 +466,22 @@ func (m *model) metered(a *mAlloc, size int) bool {
 
 // stranger answers a RELAY without a link: ERROR 5 at once, then once a second
 // per ordered pair, and for at most three peers of a sender within a second.
-func (m *model) stranger(a *mAlloc, to mID) string {
-	told := 0
-	for pair, at := range m.strangers {
+func (m *model) refuseUnlinked(a *mAlloc, to mID) string {
+	sent := 0
+	for pair, at := range m.notConnected {
 		if pair[0] == a.id && m.now-at < 1000 {
-			told++
+			sent++
 			if pair[1] == to {
-				m.hit("mute: ERROR 5 once a second per pair")
+				m.cover("mute: ERROR 5 once a second per pair")
 				return "muted"
 			}
 		}
 	}
-	if told >= 3 {
-		m.hit("mute: ERROR 5 about three peers a second")
+	if sent >= 3 {
+		m.cover("mute: ERROR 5 about three peers a second")
 		return "muted"
 	}
-	m.strangers[[2]mID{a.id, to}] = m.now
+	m.notConnected[[2]mID{a.id, to}] = m.now
 	if !m.budget(a.at, 5, "not connected") {
 		return "budget"
 	}

@@ -7,7 +7,7 @@ import "slices"
 // over reports whether a limit that began at since has passed: at the first tick
 // that is later by more than the limit, and by the time that the relay stood
 // still meanwhile.
-func (m *model) over(since, limit int64) bool {
+func (m *model) isOver(since, limit int64) bool {
 	last := since/250 + limit/250
 	for _, s := range m.stalls {
 		if since/250 < s[1] && last >= s[0] {
@@ -18,7 +18,7 @@ func (m *model) over(since, limit int64) bool {
 }
 
 // stalled is what a relay makes of a time in which it stood still.
-func (m *model) stalled(from, to int64) {
+func (m *model) noteStall(from, to int64) {
 	m.stalls = append(m.stalls, [2]int64{from / 250, to / 250})
 	m.settle = to/250 + 4
 }
@@ -33,11 +33,11 @@ func (m *model) tick() {
 	now := m.now / 250
 	for _, a := range m.allocs {
 		if a.closing != 0 && now > a.closing {
-			if a.heard/250 <= a.closing-4 {
-				m.hit("close: takes effect after a second")
+			if a.received/250 <= a.closing-4 {
+				m.cover("close: takes effect after a second")
 				m.end(a)
 			} else {
-				m.hit("close: cancelled by traffic")
+				m.cover("close: cancelled by traffic")
 				a.closing = 0
 			}
 		}
@@ -63,16 +63,16 @@ func (m *model) tickLink(a *mAlloc, now int64) {
 			by, left, stays = a.fromHost, host, a
 		}
 		if by <= a.leaving-4 {
-			m.hit("disconnect: takes effect after a second")
-			m.part(left, stays, m.now)
+			m.cover("disconnect: takes effect after a second")
+			m.closeLink(left, stays, m.now)
 			return
 		}
-		m.hit("disconnect: cancelled by traffic")
+		m.cover("disconnect: cancelled by traffic")
 		a.leaving = 0
 	}
 	if a.linkedAt != 0 && now > a.linkedAt+40 {
 		if max(a.fromHost, a.fromJoiner) < a.linkedAt {
-			m.hit("link: unused for 10 s, closed silently")
+			m.cover("link: unused for 10 s, closed silently")
 			m.unlink(a, host)
 		}
 		a.linkedAt = 0
@@ -81,16 +81,16 @@ func (m *model) tickLink(a *mAlloc, now int64) {
 
 // expire ends what has been silent for too long.
 func (m *model) expire() {
-	over := m.over
+	over := m.isOver
 	for _, a := range m.allocs {
 		if a.deferred != 0 && m.now/250 <= a.deferred/250 {
 			if a.bound && (over(a.active, 10_000) && a.everLinked) {
-				m.hit("expiry: deferred after a bad nonce")
+				m.cover("expiry: deferred after a bad nonce")
 			}
 			continue
 		}
 		if len(m.stalls) > 0 && a.bound && m.now/250-a.active/250 > 40 && !over(a.active, 10_000) {
-			m.hit("expiry: put off since the relay stood still")
+			m.cover("expiry: put off since the relay stood still")
 		}
 		idle := int64(10_000)
 		if a.role == "host" && !a.everLinked {
@@ -101,19 +101,19 @@ func (m *model) expire() {
 			if !over(a.reserved, 10_000) {
 				continue
 			}
-			m.hit("expiry: never bound")
+			m.cover("expiry: never bound")
 		case over(a.active, idle):
-			m.hit(map[int64]string{10_000: "expiry: idle", 60_000: "expiry: host alone"}[idle])
-		case over(a.heard, max(30_000, idle)):
-			m.hit("expiry: not heard")
+			m.cover(map[int64]string{10_000: "expiry: idle", 60_000: "expiry: host alone"}[idle])
+		case over(a.received, max(30_000, idle)):
+			m.cover("expiry: not heard")
 		default:
 			continue
 		}
 		if a.at != "" {
-			if a.proven {
+			if a.validated {
 				m.send(a.at, mError(a.id, 1), true)
 			} else {
-				m.hit("expiry: an unproven endpoint is not told")
+				m.cover("expiry: an unproven endpoint is not told")
 			}
 		}
 		m.end(a)
@@ -123,7 +123,7 @@ func (m *model) expire() {
 // lasts takes back each ERROR 1 that was not sent because its endpoint has a new
 // owner, who must not hear of the end of the old one. The model does not know
 // when it left; that it did not, and that there is a new owner, is all it checks.
-func (m *model) lasts(sent []mSend) {
+func (m *model) extend(sent []mSend) {
 	m.out = slices.DeleteFunc(m.out, func(x mSend) bool {
 		last := len(x.bytes) == 21 && x.bytes[20] == 1 && m.byAddr[x.to] != nil
 		return last && !slices.ContainsFunc(sent, func(y mSend) bool { return y.to == x.to && y.bytes == x.bytes })

@@ -43,31 +43,31 @@ func (f *flights) Pop() any {
 }
 
 // weather is how bad the network is, in parts of a hundred, and milliseconds.
-type weather struct{ loss, dup, delay, jitter int }
+type networkConditions struct{ loss, dup, delay, jitter int }
 
 // netsim belongs to the test's goroutine.
 type netsim struct {
 	*rig
 	rnd     *rand.Rand
-	weather weather
+	weather networkConditions
 	air     flights
 	seq     int
 	ports   int
 	at      map[endpoint.Endpoint]*player // who is behind an address
 	players []*player
-	story   []string     // of the round
+	events  []string     // of the round
 	leavers map[mID]bool // who has left, and is not met again
 
 	downUntil  int64    // ms; the relay does not run before
 	stallUntil int64    // ms; it stands still before
 	darkUntil  int64    // ms; nothing gets through before
 	backlog    []flight // in its receive queue meanwhile
-	law        law
+	checker    ruleChecker
 }
 
 func (n *netsim) fail(format string, args ...any) {
 	n.t.Helper()
-	n.t.Fatalf("at %d ms: %s\nwhat happened:\n%s", n.now-clockStart, fmt.Sprintf(format, args...), strings.Join(n.story, "\n"))
+	n.t.Fatalf("at %d ms: %s\nwhat happened:\n%s", n.now-clockStart, fmt.Sprintf(format, args...), strings.Join(n.events, "\n"))
 }
 
 // address returns one that nobody had; half a dozen share an IP.
@@ -86,7 +86,7 @@ func (n *netsim) move(p *player, to endpoint.Endpoint) {
 }
 
 // launch lets a datagram fly.
-func (n *netsim) launch(f flight) {
+func (n *netsim) schedule(f flight) {
 	if n.rnd.IntN(100) < n.weather.loss || n.now < n.darkUntil {
 		return
 	}
@@ -102,7 +102,7 @@ func (n *netsim) pass(d time.Duration) {
 	for end := n.now + d.Milliseconds(); n.now < end; {
 		n.now++
 		for len(n.air) > 0 && n.air[0].at <= n.now {
-			n.land(heap.Pop(&n.air).(flight))
+			n.deliver(heap.Pop(&n.air).(flight))
 		}
 		if n.now >= n.stallUntil && n.now >= n.downUntil {
 			for _, f := range n.backlog {
@@ -115,18 +115,18 @@ func (n *netsim) pass(d time.Duration) {
 			}
 		}
 		for i, p := range n.players {
-			if (n.now+int64(i)*7)%50 == 0 && !p.paused && !p.gone {
+			if (n.now+int64(i)*7)%50 == 0 && !p.paused && !p.hasQuit {
 				p.update()
 			}
 		}
 		if n.now%1000 == 0 {
-			n.law.check(n)
+			n.checker.check(n)
 		}
 	}
 }
 
 // land is the arrival of a datagram.
-func (n *netsim) land(f flight) {
+func (n *netsim) deliver(f flight) {
 	if f.toRelay {
 		switch {
 		case n.now < n.downUntil:
@@ -137,7 +137,7 @@ func (n *netsim) land(f flight) {
 		}
 		return
 	}
-	if p := n.at[f.client]; p != nil && !p.paused && !p.gone {
+	if p := n.at[f.client]; p != nil && !p.paused && !p.hasQuit {
 		p.handle(f.pkt)
 	}
 }
@@ -150,9 +150,9 @@ func (n *netsim) relayGets(f flight) {
 // emit sends on what the relay sent, after a look at whether it may.
 func (n *netsim) emit(cause *flight) {
 	out := n.take()
-	n.law.sent(n, cause, out)
+	n.checker.sent(n, cause, out)
 	for _, o := range out {
-		n.launch(flight{client: o.to, pkt: o.pkt})
+		n.schedule(flight{client: o.to, pkt: o.pkt})
 	}
 }
 
@@ -161,29 +161,29 @@ func (n *netsim) crash(file bool, down time.Duration) {
 	if n.control.stateFile == nil { // the first run has no file
 		file = false
 	}
-	n.law.add(n)
+	n.checker.add(n)
 	for _, p := range n.players {
 		// The host of a link that is so young does not know of it, and will not
 		// restore it; the player asks no more.
-		if p.host != nil && n.entry(p.card).Link != 0 && p.host.peers[p.card.id] == nil {
-			p.gone, n.leavers[p.card.id] = true, true
+		if p.host != nil && n.entry(p.reservation).Link != 0 && p.host.peers[p.reservation.id] == nil {
+			p.hasQuit, n.leavers[p.reservation.id] = true, true
 		}
 	}
 	n.restart(file)
-	clear(n.law.errors) // budgets begin anew
+	clear(n.checker.errors) // budgets begin anew
 	n.downUntil = n.now + down.Milliseconds()
 	n.shared.rules.recoverUntil += down.Milliseconds()
 	n.control.pause.lastRun = n.downUntil
 	n.backlog = nil
 	n.stallUntil = 0
 	if !file {
-		n.law.nonces = map[mID]binding{}
+		n.checker.nonces = map[mID]binding{}
 	}
 }
 
-// law is what must hold of all that the relay does (reliability-security.md,
+// checker is what must hold of all that the relay does (reliability-security.md,
 // 9.2).
-type law struct {
+type ruleChecker struct {
 	nonces           map[mID]binding // where each was when it was last looked at
 	errors           map[errorTo]int64
 	prefixes         map[netip.Addr]int // ERRORs to an IP, but 1 and 3
@@ -202,7 +202,7 @@ type errorTo struct {
 
 // sent holds what one datagram caused, or time did, against the rules of
 // replies: I1, I2, I7, I12, I13.
-func (l *law) sent(n *netsim, cause *flight, out []sending) {
+func (l *ruleChecker) sent(n *netsim, cause *flight, out []sending) {
 	replies := 0
 	for _, o := range out {
 		relayed := o.pkt[3] == 10 || o.pkt[3] == 9
@@ -224,7 +224,7 @@ func (l *law) sent(n *netsim, cause *flight, out []sending) {
 			l.erred(n, o)
 		}
 		for _, p := range n.players {
-			if len(o.pkt) >= 36 && bytes.Contains(o.pkt, p.card.key[:16]) {
+			if len(o.pkt) >= 36 && bytes.Contains(o.pkt, p.reservation.key[:16]) {
 				n.fail("a key in type %d", o.pkt[3])
 			}
 		}
@@ -234,7 +234,7 @@ func (l *law) sent(n *netsim, cause *flight, out []sending) {
 	}
 }
 
-func (l *law) relayed(n *netsim, cause *flight, o sending) {
+func (l *ruleChecker) relayed(n *netsim, cause *flight, o sending) {
 	if cause == nil || !bytes.Equal(o.pkt, cause.pkt) {
 		n.fail("a RELAY that nobody sent so")
 	}
@@ -248,7 +248,7 @@ func (l *law) relayed(n *netsim, cause *flight, o sending) {
 	}
 }
 
-func (l *law) erred(n *netsim, o sending) {
+func (l *ruleChecker) erred(n *netsim, o sending) {
 	key := errorTo{o.to, o.pkt[20]}
 	if last, ok := l.errors[key]; ok && n.now-last < 200 && key.code != 1 {
 		n.fail("two ERROR %d to %v within %d ms", key.code, o.to, n.now-last)
@@ -263,10 +263,10 @@ func (l *law) erred(n *netsim, o sending) {
 }
 
 // check holds the state against the rules of state: I3 to I6.
-func (l *law) check(n *netsim) {
+func (l *ruleChecker) check(n *netsim) {
 	links, bound, total := map[mID]int{}, 0, 0
 	for _, p := range n.players {
-		e := n.entry(p.card)
+		e := n.entry(p.reservation)
 		if e.Handle == 0 {
 			continue
 		}
@@ -277,24 +277,24 @@ func (l *law) check(n *netsim) {
 				n.fail("%s is not the one at its endpoint", p.name)
 			}
 		}
-		was, known := l.nonces[p.card.id]
+		was, known := l.nonces[p.reservation.id]
 		if known && e.Nonce < was.nonce || known && !e.Endpoint.IsZero() && e.Endpoint != was.at && e.Nonce == was.nonce && !was.at.IsZero() {
 			n.fail("%s went from %v, nonce %d, to %v, nonce %d", p.name, was.at, was.nonce, e.Endpoint, e.Nonce)
 		}
-		l.nonces[p.card.id] = binding{e.Endpoint, e.Nonce}
+		l.nonces[p.reservation.id] = binding{e.Endpoint, e.Nonce}
 		if host, ok := n.shared.table.At(e.Link); ok {
-			if mID(host.ID) != p.card.match {
+			if mID(host.ID) != p.reservation.match {
 				n.fail("%s is linked to another match", p.name)
 			}
-			links[p.card.match]++
+			links[p.reservation.match]++
 		}
 	}
 	sum := 0
 	for _, p := range n.players {
-		if e := n.entry(p.card); e.Handle != 0 && p.host == nil {
+		if e := n.entry(p.reservation); e.Handle != 0 && p.host == nil {
 			a := n.shared.table.Account(e.Handle)
-			if sum += int(a.Links); int(a.Links) != links[p.card.id] || a.Links > a.MaxConnections {
-				n.fail("%s has %d links, counts %d of %d", p.name, links[p.card.id], a.Links, a.MaxConnections)
+			if sum += int(a.Links); int(a.Links) != links[p.reservation.id] || a.Links > a.MaxConnections {
+				n.fail("%s has %d links, counts %d of %d", p.name, links[p.reservation.id], a.Links, a.MaxConnections)
 			}
 		}
 	}
@@ -304,7 +304,7 @@ func (l *law) check(n *netsim) {
 }
 
 // add takes what a run counted before it ends (I9).
-func (l *law) add(n *netsim) {
+func (l *ruleChecker) add(n *netsim) {
 	n.pump()
 	n.emit(nil)
 	for _, w := range n.workers {

@@ -14,11 +14,11 @@ import (
 // TestDropReasons raises each outcome by one datagram and checks that exactly
 // that outcome is counted, and that drops answer nothing.
 func TestDropReasons(t *testing.T) {
-	house := newHouse(t)
+	ident := newIdentity(t)
 	covered := map[Outcome]bool{}
 	for _, c := range outcomeCases {
 		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
-			s := newMatch(t, house)
+			s := newMatch(t, ident)
 			from, pkt := c.make(s)
 			before := s.totals()
 			s.sent = nil
@@ -72,28 +72,28 @@ func (s *sim) totals() (sum [NumOutcomes]uint64) {
 // Where the members of a match are, and a stranger.
 const (
 	atHost = iota
-	atBob
-	atCid
+	atJoiner1
+	atJoiner2
 	atStranger
 	atOther
 )
 
-// newMatch is a relay with a host for two, who is linked with bob, and cid,
+// newMatch is a relay with a host for two, who is linked with joiner1, and joiner2,
 // who is bound and not linked.
-func newMatch(t testing.TB, house *house) *sim {
+func newMatch(t testing.TB, ident *identity) *sim {
 	t.Helper()
-	s := simFor(func() *sim { return house.sim(true) })
+	s := simFor(func() *sim { return ident.newSim(true) })
 	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
-	for _, player := range []string{"bob", "cid", "dan"} {
+	for _, player := range []string{"joiner1", "joiner2", "unbound"} {
 		s.reserve(alloc.RoleJoiner, s.cards[0], "p", player, 0)
 	}
 	for i := range 3 {
 		s.datagram(i, signed(s.cards[i], 5, s.cards[i].key))
 	}
-	s.datagram(atBob, connectMessage(s.bob().id, s.bob().ticket))
+	s.datagram(atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket))
 	s.settle()
 	s.compare()
-	if s.err != nil || len(s.model.allocs[s.host().id].links) != 1 {
+	if s.err != nil || len(s.model.allocs[s.hostData().id].links) != 1 {
 		t.Fatal("set-up:", s.err)
 	}
 	return s
@@ -102,9 +102,9 @@ func newMatch(t testing.TB, house *house) *sim {
 // atIPv6 is where large messages do not go, see mMaxMessage.
 const atIPv6 = 8
 
-func (s *sim) bobAtIPv6() {
-	s.datagram(atIPv6, signed(s.bob(), 6, s.bob().key))
-	s.datagram(atIPv6, pingMessage(s.bob().id)) // or little may go to it
+func (s *sim) joiner1AtIPv6() {
+	s.datagram(atIPv6, signed(s.joiner1(), 6, s.joiner1().key))
+	s.datagram(atIPv6, pingMessage(s.joiner1().id)) // or little may go to it
 }
 
 // atLowPort is the address of a service, not of a game.
@@ -118,27 +118,27 @@ func endpointAt(at int) endpoint.Endpoint {
 	return endpoint.UDP(simAddrs[at], 0, 0)
 }
 
-// spoof is somebody who tries all ports in bob's name.
+// spoof is somebody who tries all ports in joiner1's name.
 func (s *sim) spoof() {
 	for range forgedRate.Burst + 1 {
-		s.datagram(atStranger, message(11, s.bob().id))
+		s.datagram(atStranger, message(11, s.joiner1().id))
 	}
 }
 
 // comesBack restarts the relay, and some members of the match bind again.
-func (s *sim) comesBack(members ...int) {
+func (s *sim) returnOne(members ...int) {
 	s.model.restart(false)
-	s.boot(s.house.sealer(s.model.boot), true, statefile.Left{})
+	s.boot(s.ident.sealer(s.model.boot), true, statefile.Left{})
 	for _, i := range members {
 		s.datagram(i, signed(s.cards[i], 6, s.cards[i].key))
 	}
 	s.settle()
 }
 
-func (s *sim) host() *mCard { return s.cards[0] }
-func (s *sim) bob() *mCard  { return s.cards[1] }
-func (s *sim) cid() *mCard  { return s.cards[2] }
-func (s *sim) dan() *mCard  { return s.cards[3] } // reserved, never bound
+func (s *sim) hostData() *mReservation      { return s.cards[0] }
+func (s *sim) joiner1() *mReservation       { return s.cards[1] }
+func (s *sim) joiner2() *mReservation       { return s.cards[2] }
+func (s *sim) unboundJoiner() *mReservation { return s.cards[3] } // reserved, never bound
 
 type outcomeCase struct {
 	want      Outcome
@@ -156,135 +156,137 @@ func probeOf(s *sim) []byte {
 }
 
 var outcomeCases = []outcomeCase{
-	{want: OutRelayed, name: "to host", make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 10) }},
-	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 0) }},
-	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.host().id, s.bob().id, 1400) }},
-	{want: OutPong, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
-	{want: OutBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.dan(), 0, s.dan().key) }},
-	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.cid().ticket) }},
-	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) { return atBob, connectMessage(s.bob().id, s.bob().ticket) }},
-	{want: OutAccepted, name: "host's own data", make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.host().data) }},
+	{want: OutRelayed, name: "to host", make: func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 10) }},
+	{want: OutRelayed, name: "to joiner, empty", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 0) }},
+	{want: OutRelayed, name: "largest", make: func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400) }},
+	{want: OutPong, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
+	{want: OutBound, make: func(s *sim) (int, []byte) { return atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key) }},
+	{want: OutAccepted, name: "new", make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket) }},
+	{want: OutAccepted, name: "repeated", make: func(s *sim) (int, []byte) { return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket) }},
+	{want: OutAccepted, name: "host's own data", make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.hostData().data) }},
 	{want: OutRejected, make: func(s *sim) (int, []byte) {
-		s.datagram(atCid, connectMessage(s.cid().id, s.cid().ticket))
-		s.datagram(atStranger, signed(s.dan(), 0, s.dan().key))
-		return atStranger, connectMessage(s.dan().id, s.dan().ticket)
+		s.datagram(atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket))
+		s.datagram(atStranger, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
+		return atStranger, connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket)
 	}},
-	{want: OutDisconnected, name: "linked", make: func(s *sim) (int, []byte) { return atHost, message(9, s.host().id, s.bob().id) }},
-	{want: OutDisconnected, name: "same match", make: func(s *sim) (int, []byte) { return atCid, message(9, s.cid().id, s.bob().id) }},
-	{want: OutClosed, make: func(s *sim) (int, []byte) { return atBob, message(11, s.bob().id) }},
+	{want: OutDisconnected, name: "linked", make: func(s *sim) (int, []byte) { return atHost, message(9, s.hostData().id, s.joiner1().id) }},
+	{want: OutDisconnected, name: "same match", make: func(s *sim) (int, []byte) { return atJoiner2, message(9, s.joiner2().id, s.joiner1().id) }},
+	{want: OutClosed, make: func(s *sim) (int, []byte) { return atJoiner1, message(11, s.joiner1().id) }},
 	{want: OutProbe, make: func(s *sim) (int, []byte) { return atStranger, probeOf(s) }},
 
 	{want: OutErrorVersion, make: func(s *sim) (int, []byte) {
-		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(s.bob().id)[3:]...)
+		return atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(s.joiner1().id)[3:]...)
 	}},
-	{want: OutErrorUnauthorized, make: func(s *sim) (int, []byte) { return atCid, connectMessage(s.cid().id, s.bob().data) }},
+	{want: OutErrorUnauthorized, make: func(s *sim) (int, []byte) { return atJoiner2, connectMessage(s.joiner2().id, s.joiner1().data) }},
 	{want: OutErrorMismatch, name: "unknown id", make: func(*sim) (int, []byte) { return atStranger, pingMessage(mID{9}) }},
-	{want: OutErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) { return atCid, relayMessage(s.bob().id, s.host().id, 1) }},
+	{want: OutErrorMismatch, name: "spoofed id", make: func(s *sim) (int, []byte) { return atJoiner2, relayMessage(s.joiner1().id, s.hostData().id, 1) }},
 	{want: OutErrorNotFound, name: "bind", make: func(s *sim) (int, []byte) {
-		s.datagram(atBob, message(11, s.bob().id))
-		return atBob, signed(s.bob(), 0, s.bob().key)
+		s.datagram(atJoiner1, message(11, s.joiner1().id))
+		return atJoiner1, signed(s.joiner1(), 0, s.joiner1().key)
 	}},
 	{want: OutErrorNotFound, name: "connect", make: func(s *sim) (int, []byte) {
-		s.datagram(atHost, message(11, s.host().id))
-		return atCid, connectMessage(s.cid().id, s.cid().ticket)
+		s.datagram(atHost, message(11, s.hostData().id))
+		return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket)
 	}},
-	{want: OutErrorNotConnected, name: "relay", make: func(s *sim) (int, []byte) { return atCid, relayMessage(s.cid().id, s.host().id, 1) }},
-	{want: OutErrorNotConnected, name: "disconnect", make: func(s *sim) (int, []byte) { return atCid, message(9, s.cid().id, mID{7}) }},
-	{want: OutErrorSelf, make: func(s *sim) (int, []byte) { return atHost, connectMessage(s.host().id, s.host().data) }},
+	{want: OutErrorNotConnected, name: "relay", make: func(s *sim) (int, []byte) { return atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1) }},
+	{want: OutErrorNotConnected, name: "disconnect", make: func(s *sim) (int, []byte) { return atJoiner2, message(9, s.joiner2().id, mID{7}) }},
+	{want: OutErrorSelf, make: func(s *sim) (int, []byte) { return atHost, connectMessage(s.hostData().id, s.hostData().data) }},
 
-	{want: DropTruncated, truncated: true, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
-	{want: DropSource, noSource: true, make: func(s *sim) (int, []byte) { return atBob, pingMessage(s.bob().id) }},
-	{want: DropShort, name: "empty", make: func(*sim) (int, []byte) { return atBob, nil }},
-	{want: DropShort, name: "three bytes", make: func(*sim) (int, []byte) { return atBob, []byte{0xDA, 0x72, 0} }},
-	{want: DropSignature, make: func(s *sim) (int, []byte) { return atBob, append([]byte{0x72, 0xDA}, pingMessage(s.bob().id)[2:]...) }},
+	{want: DropTruncated, truncated: true, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
+	{want: DropSource, noSource: true, make: func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
+	{want: DropShort, name: "empty", make: func(*sim) (int, []byte) { return atJoiner1, nil }},
+	{want: DropShort, name: "three bytes", make: func(*sim) (int, []byte) { return atJoiner1, []byte{0xDA, 0x72, 0} }},
+	{want: DropSignature, make: func(s *sim) (int, []byte) {
+		return atJoiner1, append([]byte{0x72, 0xDA}, pingMessage(s.joiner1().id)[2:]...)
+	}},
 	{want: DropSignature, name: "probe of another process", make: func(s *sim) (int, []byte) {
 		pkt := probeOf(s)
 		pkt[len(pkt)-1] ^= 1
 		return atStranger, pkt
 	}},
 	{want: DropVersion, name: "short", make: func(s *sim) (int, []byte) {
-		return atBob, append([]byte{0xDA, 0x72, 1}, message(11, s.bob().id)[3:]...)
+		return atJoiner1, append([]byte{0xDA, 0x72, 1}, message(11, s.joiner1().id)[3:]...)
 	}},
-	{want: DropVersion, name: "server type", make: func(*sim) (int, []byte) { return atBob, append([]byte{0xDA, 0x72, 1, 12}, make([]byte, 40)...) }},
-	{want: DropServerType, name: "error", make: func(s *sim) (int, []byte) { return atBob, []byte(mError(s.bob().id, 3)) }},
-	{want: DropServerType, name: "bind received", make: func(*sim) (int, []byte) { return atBob, message(1) }},
-	{want: DropUnknownType, make: func(s *sim) (int, []byte) { return atBob, message(4, s.bob().id) }},
-	{want: DropSize, name: "ping", make: func(s *sim) (int, []byte) { return atBob, append(pingMessage(s.bob().id), 0) }},
-	{want: DropSize, name: "relay", make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 5)[:42] }},
-	{want: DropSize, name: "connect", make: func(s *sim) (int, []byte) { return atBob, connectMessage(s.bob().id, s.bob().ticket[:254]) }},
-	{want: DropSize, name: "bind", make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.bob().key)[:294] }},
-	{want: DropSize, name: "disconnect", make: func(s *sim) (int, []byte) { return atBob, message(9, s.bob().id) }},
-	{want: DropSize, name: "close", make: func(s *sim) (int, []byte) { return atBob, message(11, s.bob().id)[:19] }},
-	{want: DropOversize, make: func(s *sim) (int, []byte) { return atBob, relayMessage(s.bob().id, s.host().id, 1401) }},
+	{want: DropVersion, name: "server type", make: func(*sim) (int, []byte) { return atJoiner1, append([]byte{0xDA, 0x72, 1, 12}, make([]byte, 40)...) }},
+	{want: DropServerType, name: "error", make: func(s *sim) (int, []byte) { return atJoiner1, []byte(mError(s.joiner1().id, 3)) }},
+	{want: DropServerType, name: "bind received", make: func(*sim) (int, []byte) { return atJoiner1, message(1) }},
+	{want: DropUnknownType, make: func(s *sim) (int, []byte) { return atJoiner1, message(4, s.joiner1().id) }},
+	{want: DropSize, name: "ping", make: func(s *sim) (int, []byte) { return atJoiner1, append(pingMessage(s.joiner1().id), 0) }},
+	{want: DropSize, name: "relay", make: func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 5)[:42] }},
+	{want: DropSize, name: "connect", make: func(s *sim) (int, []byte) { return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket[:254]) }},
+	{want: DropSize, name: "bind", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.joiner1().key)[:294] }},
+	{want: DropSize, name: "disconnect", make: func(s *sim) (int, []byte) { return atJoiner1, message(9, s.joiner1().id) }},
+	{want: DropSize, name: "close", make: func(s *sim) (int, []byte) { return atJoiner1, message(11, s.joiner1().id)[:19] }},
+	{want: DropOversize, make: func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1401) }},
 	{want: DropAcceptMode, make: func(s *sim) (int, []byte) {
-		pkt := signed(s.bob(), 6, s.bob().key)
+		pkt := signed(s.joiner1(), 6, s.joiner1().key)
 		pkt[4] = 1
-		return atBob, pkt
+		return atJoiner1, pkt
 	}},
 	{want: DropSeal, name: "bind", make: func(s *sim) (int, []byte) {
-		pkt := signed(s.bob(), 6, s.bob().key)
+		pkt := signed(s.joiner1(), 6, s.joiner1().key)
 		pkt[100] ^= 1
-		return atBob, pkt
+		return atJoiner1, pkt
 	}},
 	{want: DropSeal, name: "connect", make: func(s *sim) (int, []byte) {
-		pkt := connectMessage(s.bob().id, s.bob().ticket)
+		pkt := connectMessage(s.joiner1().id, s.joiner1().ticket)
 		pkt[100] ^= 1
-		return atBob, pkt
+		return atJoiner1, pkt
 	}},
 	{want: DropTicket, make: func(s *sim) (int, []byte) {
-		card := *s.bob()
+		card := *s.joiner1()
 		card.data = card.ticket
-		return atBob, signed(&card, 6, card.key)
+		return atJoiner1, signed(&card, 6, card.key)
 	}},
-	{want: DropMAC, make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 6, s.host().key) }},
-	{want: DropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atBob, signed(s.bob(), 4, s.bob().key) }},
-	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.bob(), 5, s.bob().key) }},
+	{want: DropMAC, make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
+	{want: DropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 4, s.joiner1().key) }},
+	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.joiner1(), 5, s.joiner1().key) }},
 	{want: DropBusy, make: func(s *sim) (int, []byte) {
-		w := s.workers[workerOf(atBob)]
+		w := s.workers[workerOf(atJoiner1)]
 		for range knownRing {
 			w.inbox.rings[known].push(&command{kind: 0xFF})
 		}
 		s.control.inboxes = nil // control is stuck
-		return atBob, message(11, s.bob().id)
+		return atJoiner1, message(11, s.joiner1().id)
 	}},
 	{want: DropLoad, name: "share", make: func(s *sim) (int, []byte) {
-		w := s.workers[workerOf(atBob)]
+		w := s.workers[workerOf(atJoiner1)]
 		w.inbox.noteLoad(s.now)
-		ep := endpoint.UDP(simAddrs[atBob], 0, 0)
+		ep := endpoint.UDP(simAddrs[atJoiner1], 0, 0)
 		w.inbox.queued[known][uint8(w.shared.budgets.prefixIndex(ep))].Store(bucketLimit)
-		return atBob, message(11, s.bob().id)
+		return atJoiner1, message(11, s.joiner1().id)
 	}},
 	{want: DropLoad, name: "signatures", make: func(s *sim) (int, []byte) {
-		w := s.workers[workerOf(atBob)]
+		w := s.workers[workerOf(atJoiner1)]
 		w.inbox.noteLoad(s.now)
 		for range verifyPrefixRate.Burst {
-			w.handleDatagram(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), nil, false)
-			bob, _ := w.shared.table.ByID(proto.AllocationID(s.bob().id))
-			w.shared.budgets.mayVerify(s.now, endpoint.UDP(simAddrs[atBob], 0, 0), bob.ID, &bob)
+			w.handleDatagram(s.now, endpoint.UDP(simAddrs[atJoiner1], 0, 0), nil, false)
+			joiner1, _ := w.shared.table.ByID(proto.AllocationID(s.joiner1().id))
+			w.shared.budgets.mayVerify(s.now, endpoint.UDP(simAddrs[atJoiner1], 0, 0), joiner1.ID, &joiner1)
 		}
-		return atBob, signed(s.bob(), 6, s.bob().key)
+		return atJoiner1, signed(s.joiner1(), 6, s.joiner1().key)
 	}},
 	{want: DropRate, name: "relay", make: func(s *sim) (int, []byte) {
 		for range mJoinerQuota[0] {
-			s.datagram(atBob, relayMessage(s.bob().id, s.host().id, 1))
+			s.datagram(atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1))
 		}
-		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+		return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1)
 	}},
 	{want: DropRate, name: "bind once more", make: func(s *sim) (int, []byte) {
 		for range repeatRate.Burst {
-			s.datagram(atBob, signed(s.bob(), 5, s.bob().key))
+			s.datagram(atJoiner1, signed(s.joiner1(), 5, s.joiner1().key))
 		}
-		return atBob, signed(s.bob(), 5, s.bob().key)
+		return atJoiner1, signed(s.joiner1(), 5, s.joiner1().key)
 	}},
 	{want: DropUnvalidated, make: func(s *sim) (int, []byte) {
-		s.datagram(atStranger, signed(s.bob(), 6, s.bob().key))
-		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
-		s.datagram(atHost, relayMessage(s.host().id, s.bob().id, 1400))
-		return atHost, relayMessage(s.host().id, s.bob().id, 1400)
+		s.datagram(atStranger, signed(s.joiner1(), 6, s.joiner1().key))
+		s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400))
+		s.datagram(atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400))
+		return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1400)
 	}},
-	{want: DropForbidden, name: "low port", make: func(s *sim) (int, []byte) { return atLowPort, pingMessage(s.bob().id) }},
+	{want: DropForbidden, name: "low port", make: func(s *sim) (int, []byte) { return atLowPort, pingMessage(s.joiner1().id) }},
 	{want: DropForbidden, name: "version", make: func(s *sim) (int, []byte) {
-		return atLowPort, append([]byte{0xDA, 0x72, 1}, pingMessage(s.bob().id)[3:]...)
+		return atLowPort, append([]byte{0xDA, 0x72, 1}, pingMessage(s.joiner1().id)[3:]...)
 	}},
 	{want: OutQoS, make: func(*sim) (int, []byte) {
 		return atStranger, append([]byte{0x59, 0, 1}, make([]byte, 11)...)
@@ -297,53 +299,53 @@ var outcomeCases = []outcomeCase{
 		return atStranger, []byte{22, 1, 2, 3}
 	}},
 	{want: DropPlain, make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
-		return atStranger, pingMessage(s.bob().id)
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		return atStranger, pingMessage(s.joiner1().id)
 	}},
 	{want: DropIdentity, make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
-		return atStranger, append([]byte{23}, signed(s.bob(), 9, s.bob().key)...)
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		return atStranger, append([]byte{23}, signed(s.joiner1(), 9, s.joiner1().key)...)
 	}},
 	{want: OutBound, name: "in a session", make: func(s *sim) (int, []byte) {
-		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.dan().id)})
-		return atStranger, append([]byte{23}, signed(s.dan(), 0, s.dan().key)...)
+		s.secure(Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)})
+		return atStranger, append([]byte{23}, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)...)
 	}},
 	{want: OutHeld, name: "close", make: func(s *sim) (int, []byte) {
 		s.spoof()
-		return atBob, message(11, s.bob().id)
+		return atJoiner1, message(11, s.joiner1().id)
 	}},
 	{want: OutHeld, name: "disconnect", make: func(s *sim) (int, []byte) {
 		s.spoof()
-		return atBob, message(9, s.bob().id, s.host().id)
+		return atJoiner1, message(9, s.joiner1().id, s.hostData().id)
 	}},
 	{want: OutRelinked, make: func(s *sim) (int, []byte) {
-		s.comesBack(0, 1)
-		return atHost, relayMessage(s.host().id, s.bob().id, 1)
+		s.returnOne(0, 1)
+		return atHost, relayMessage(s.hostData().id, s.joiner1().id, 1)
 	}},
 	{want: DropRecovering, name: "joiner relays first", make: func(s *sim) (int, []byte) {
-		s.comesBack(0, 1)
-		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+		s.returnOne(0, 1)
+		return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1)
 	}},
 	{want: DropRecovering, name: "host is not back", make: func(s *sim) (int, []byte) {
-		s.comesBack(1)
-		return atBob, connectMessage(s.bob().id, s.bob().ticket)
+		s.returnOne(1)
+		return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket)
 	}},
-	{want: DropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.bob().id) }},
+	{want: DropUnbound, make: func(s *sim) (int, []byte) { return atStranger, message(11, s.joiner1().id) }},
 	{want: DropHostUnbound, make: func(s *sim) (int, []byte) {
-		s.datagram(atHost, signed(s.dan(), 0, s.dan().key)) // dan takes the host's endpoint
-		return atCid, connectMessage(s.cid().id, s.cid().ticket)
+		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)) // unbound takes the host's endpoint
+		return atJoiner2, connectMessage(s.joiner2().id, s.joiner2().ticket)
 	}},
 	{want: DropPeerUnbound, make: func(s *sim) (int, []byte) {
-		s.datagram(atHost, signed(s.dan(), 0, s.dan().key))
-		return atBob, relayMessage(s.bob().id, s.host().id, 1)
+		s.datagram(atHost, signed(s.unboundJoiner(), 0, s.unboundJoiner().key))
+		return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 1)
 	}},
 	{want: DropReceiverSize, make: func(s *sim) (int, []byte) {
-		s.bobAtIPv6()
-		return atHost, relayMessage(s.host().id, s.bob().id, mMaxMessage-38+1)
+		s.joiner1AtIPv6()
+		return atHost, relayMessage(s.hostData().id, s.joiner1().id, mMaxMessage-38+1)
 	}},
 	{want: OutRelayed, name: "largest that its receiver's way carries", make: func(s *sim) (int, []byte) {
-		s.bobAtIPv6()
-		return atHost, relayMessage(s.host().id, s.bob().id, mMaxMessage-38)
+		s.joiner1AtIPv6()
+		return atHost, relayMessage(s.hostData().id, s.joiner1().id, mMaxMessage-38)
 	}},
 	{want: DropMuted, name: "third ERROR 3", make: func(s *sim) (int, []byte) {
 		for range 3 {
@@ -353,8 +355,8 @@ var outcomeCases = []outcomeCase{
 		return atStranger, pingMessage(mID{9})
 	}},
 	{want: DropMuted, name: "same pair", make: func(s *sim) (int, []byte) {
-		s.datagram(atCid, relayMessage(s.cid().id, s.host().id, 1))
-		return atCid, relayMessage(s.cid().id, s.host().id, 1)
+		s.datagram(atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1))
+		return atJoiner2, relayMessage(s.joiner2().id, s.hostData().id, 1)
 	}},
 	{want: DropBudget, make: func(s *sim) (int, []byte) {
 		s.datagram(atStranger, append([]byte{0xDA, 0x72, 1}, pingMessage(mID{9})[3:]...))
@@ -364,7 +366,7 @@ var outcomeCases = []outcomeCase{
 		// Bob's worker takes his CONNECT_REQUEST while control already has
 		// his BIND from elsewhere, on the ring of the other worker.
 		w := s.workers[workerOf(atOther)]
-		w.handleDatagram(s.now, endpoint.UDP(simAddrs[atOther], 0, 0), signed(s.bob(), 6, s.bob().key), false)
-		return atBob, connectMessage(s.bob().id, s.bob().ticket)
+		w.handleDatagram(s.now, endpoint.UDP(simAddrs[atOther], 0, 0), signed(s.joiner1(), 6, s.joiner1().key), false)
+		return atJoiner1, connectMessage(s.joiner1().id, s.joiner1().ticket)
 	}},
 }

@@ -14,7 +14,7 @@ import (
 const (
 	playerRetry  = 1000   // between BINDs, and between CONNECT_REQUESTs
 	playerTick   = 250    // between two datagrams to each peer
-	playerForget = 40_000 // a peer of which nothing was heard for so long is gone
+	playerForget = 40_000 // a peer of which nothing was lastReceived for so long is gone
 )
 
 type playerStatus uint8
@@ -27,13 +27,13 @@ const (
 
 // player is one client. It is a host if it has none.
 type player struct {
-	net     *netsim
-	name    string
-	version int
-	ping    int64 // ms; its PING period
-	card    *mCard
-	host    *player
-	ep      endpoint.Endpoint
+	net         *netsim
+	name        string
+	version     int
+	ping        int64 // ms; its PING period
+	reservation *mReservation
+	host        *player
+	ep          endpoint.Endpoint
 
 	status    playerStatus
 	nonce     uint16
@@ -48,27 +48,27 @@ type player struct {
 	order     []mID // of peers, since maps have none
 
 	paused  bool
-	gone    bool  // quit, silently
+	hasQuit bool  // quit, silently
 	left    bool  // its game is over, by its own wish or its host's
-	backAt  int64 // ms; when all its peers were heard again after a fault
+	backAt  int64 // ms; when all its peers were lastReceived again after a fault
 	errors  map[byte]int
 	noticed string // what no relay may send
 }
 
 type peerState struct {
-	heard int64
-	got   uint32
+	lastReceived int64
+	got          uint32
 }
 
 func (p *player) send(pkt []byte) {
 	p.lastSent = p.net.now
-	p.net.launch(flight{toRelay: true, client: p.ep, pkt: pkt})
+	p.net.schedule(flight{toRelay: true, client: p.ep, pkt: pkt})
 }
 
 func (p *player) bind() {
 	p.binds++
 	p.lastBind = p.net.now
-	p.send(signed(p.card, p.nonce, p.card.key))
+	p.send(signed(p.reservation, p.nonce, p.reservation.key))
 }
 
 // update is what a client does each frame.
@@ -88,7 +88,7 @@ func (p *player) update() {
 		}
 	case playerBound:
 		if now-p.lastSent > p.ping {
-			p.send(pingMessage(p.card.id))
+			p.send(pingMessage(p.reservation.id))
 		}
 		if now-p.lastHeard > 3*p.ping {
 			p.lastHeard = now
@@ -96,7 +96,7 @@ func (p *player) update() {
 		}
 		if p.host != nil && !p.left && len(p.peers) == 0 && now-p.lastConn >= playerRetry {
 			p.lastConn = now
-			p.send(connectMessage(p.card.id, p.card.ticket))
+			p.send(connectMessage(p.reservation.id, p.reservation.ticket))
 		}
 		p.play(now)
 	}
@@ -109,7 +109,7 @@ func (p *player) play(now int64) {
 	}
 	p.lastGame = now
 	for _, id := range p.order {
-		if now-p.peers[id].heard > playerForget {
+		if now-p.peers[id].lastReceived > playerForget {
 			p.forget(id)
 			return
 		}
@@ -121,7 +121,7 @@ func (p *player) play(now int64) {
 }
 
 func (p *player) relay(to mID, sequence uint32) {
-	pkt := relayMessage(p.card.id, to, 4+int(sequence%40))
+	pkt := relayMessage(p.reservation.id, to, 4+int(sequence%40))
 	binary.BigEndian.PutUint32(pkt[38:], sequence)
 	p.send(pkt)
 }
@@ -129,17 +129,17 @@ func (p *player) relay(to mID, sequence uint32) {
 // leave closes the connection as the real client does: the transport's own
 // goodbye inside a RELAY, and then DISCONNECT.
 func (p *player) leave(peer mID) {
-	p.relay(peer, goodbyeSequence)
+	p.relay(peer, closeSequence)
 	p.forget(peer)
-	p.send(message(9, p.card.id, peer))
+	p.send(message(9, p.reservation.id, peer))
 }
 
-const goodbyeSequence = 1<<32 - 1
+const closeSequence = 1<<32 - 1
 
 // handle takes a datagram as strictly as that version does.
 func (p *player) handle(pkt []byte) {
 	if p.noticed == "" {
-		p.noticed = p.wrong(pkt)
+		p.noticed = p.handleMismatch(pkt)
 	}
 	if p.noticed != "" {
 		p.net.fail("%s got %x: %s", p.name, pkt, p.noticed)
@@ -149,27 +149,27 @@ func (p *player) handle(pkt []byte) {
 	case 1:
 		p.status = playerBound
 	case 6:
-		if id := mID(pkt[4:20]); mID(pkt[20:36]) == p.card.id && len(p.peers) == 0 && !p.left {
-			p.meet(id)
+		if id := mID(pkt[4:20]); mID(pkt[20:36]) == p.reservation.id && len(p.peers) == 0 && !p.left {
+			p.connectTo(id)
 		}
 	case 8:
 		if p.version == 2 {
 			p.status = playerOver
 		}
 	case 9:
-		if p.version == 2 && mID(pkt[20:36]) == p.card.id {
-			p.parted(mID(pkt[4:20]))
+		if p.version == 2 && mID(pkt[20:36]) == p.reservation.id {
+			p.receivedDisconnect(mID(pkt[4:20]))
 		}
 	case 10:
-		p.relayed(pkt)
+		p.receivedRelay(pkt)
 	case 12:
-		p.erred(pkt[20])
+		p.receivedError(pkt[20])
 	}
 }
 
 // wrong says why no relay may send this to this client, if so. What is meant
 // for the address's former owner is let pass.
-func (p *player) wrong(pkt []byte) string {
+func (p *player) handleMismatch(pkt []byte) string {
 	sizes := map[byte]int{1: 4, 2: 22, 6: 36, 8: 36, 9: 36, 12: 21}
 	size, known := sizes[pkt[3]]
 	switch {
@@ -181,9 +181,9 @@ func (p *player) wrong(pkt []byte) string {
 		return "no type of a server"
 	case pkt[3] == 10 && int(binary.BigEndian.Uint16(pkt[36:])) != len(pkt)-38:
 		return "bad length"
-	case pkt[3] == 6 && p.host == nil && mID(pkt[20:36]) == p.card.id:
+	case pkt[3] == 6 && p.host == nil && mID(pkt[20:36]) == p.reservation.id:
 		return "a host is told of a player"
-	case pkt[3] == 12 && (pkt[20] == 1 || pkt[20] == 4) && p.alive():
+	case pkt[3] == 12 && (pkt[20] == 1 || pkt[20] == 4) && p.isAlive():
 		return "a game that lives was ended"
 	}
 	return ""
@@ -191,42 +191,42 @@ func (p *player) wrong(pkt []byte) string {
 
 // alive reports whether nothing that a relay knows of is a reason to end this
 // client's game.
-func (p *player) alive() bool {
-	return !p.gone && !p.left && p.status != playerOver && (p.host == nil || p.host.alive())
+func (p *player) isAlive() bool {
+	return !p.hasQuit && !p.left && p.status != playerOver && (p.host == nil || p.host.isAlive())
 }
 
-func (p *player) meet(id mID) {
+func (p *player) connectTo(id mID) {
 	if p.peers[id] == nil {
 		p.order = append(p.order, id)
 		p.peers[id] = &peerState{}
 	}
-	p.peers[id].heard = p.net.now
+	p.peers[id].lastReceived = p.net.now
 }
 
-func (p *player) relayed(pkt []byte) {
+func (p *player) receivedRelay(pkt []byte) {
 	from, sequence := mID(pkt[4:20]), binary.BigEndian.Uint32(pkt[38:])
-	if mID(pkt[20:36]) != p.card.id || p.left {
+	if mID(pkt[20:36]) != p.reservation.id || p.left {
 		return // for who was here before
 	}
-	if sequence == goodbyeSequence {
+	if sequence == closeSequence {
 		if p.peers[from] != nil {
-			p.send(message(9, p.card.id, from))
-			p.parted(from)
+			p.send(message(9, p.reservation.id, from))
+			p.receivedDisconnect(from)
 		}
 		return
 	}
-	if p.host != nil && from != p.host.card.id {
+	if p.host != nil && from != p.host.reservation.id {
 		p.net.fail("%s hears a player of whom it should not know", p.name)
 	}
 	if p.host == nil && p.net.leavers[from] {
 		return // a late datagram of one who has left
 	}
-	p.meet(from)
+	p.connectTo(from)
 	p.peers[from].got = sequence
 }
 
 // parted is when the other side has closed the connection.
-func (p *player) parted(peer mID) {
+func (p *player) receivedDisconnect(peer mID) {
 	p.forget(peer)
 	if p.host != nil {
 		p.left = true
@@ -243,7 +243,7 @@ func (p *player) forget(peer mID) {
 	}
 }
 
-func (p *player) erred(code byte) {
+func (p *player) receivedError(code byte) {
 	p.errors[code]++
 	switch code {
 	case 1, 4:
@@ -256,13 +256,13 @@ func (p *player) erred(code byte) {
 	}
 }
 
-// inTouch reports whether all of its peers were heard since a time.
-func (p *player) inTouch(since int64) bool {
+// inTouch reports whether all of its peers were lastReceived since a time.
+func (p *player) isInTouch(since int64) bool {
 	if p.status != playerBound || p.host != nil && len(p.peers) == 0 {
 		return false
 	}
 	for _, s := range p.peers {
-		if s.heard < since {
+		if s.lastReceived < since {
 			return false
 		}
 	}
@@ -270,7 +270,7 @@ func (p *player) inTouch(since int64) bool {
 }
 
 func (p *player) String() string {
-	e := p.net.entry(p.card)
+	e := p.net.entry(p.reservation)
 	return fmt.Sprintf("%s (UTP%d, PING %d ms) at %v, nonce %d, status %d, peers %d, errors %v; in the table at %v, nonce %d, link %x, flags %b",
 		p.name, p.version, p.ping, p.ep, p.nonce, p.status, len(p.peers), p.errors, e.Endpoint, e.Nonce, uint64(e.Link), e.Flags)
 }

@@ -34,9 +34,9 @@ func newNetsim(t *testing.T, seed uint64) *netsim {
 	n := &netsim{
 		rig: newRig(t, Config{MaxAllocations: 512}), rnd: rand.New(rand.NewPCG(seed, 3)),
 		at: map[endpoint.Endpoint]*player{}, leavers: map[mID]bool{},
-		law: law{nonces: map[mID]binding{}, errors: map[errorTo]int64{}, prefixes: map[netip.Addr]int{}},
+		checker: ruleChecker{nonces: map[mID]binding{}, errors: map[errorTo]int64{}, prefixes: map[netip.Addr]int{}},
 	}
-	n.weather = weather{delay: 20, jitter: 30, dup: 2}
+	n.weather = networkConditions{delay: 20, jitter: 30, dup: 2}
 	return n
 }
 
@@ -47,13 +47,13 @@ func (n *netsim) join(host *player, version int) *player {
 		peers: map[mID]*peerState{}, errors: map[byte]int{}, lastBind: -playerRetry, lastConn: -playerRetry,
 	}
 	p.name = fmt.Sprint("host ", len(n.players))
-	role, of := alloc.RoleHost, (*mCard)(nil)
+	role, of := alloc.RoleHost, (*mReservation)(nil)
 	if host != nil {
 		p.name = fmt.Sprint("player ", len(n.players), " of ", host.name)
-		role, of = alloc.RoleJoiner, host.card
+		role, of = alloc.RoleJoiner, host.reservation
 	}
 	var err error
-	if p.card, err = n.reserve(role, of, p.name, 2*playMost); err != nil {
+	if p.reservation, err = n.reserve(role, of, p.name, 2*playMost); err != nil {
 		// ErrNotFound: a file that is new knows nothing of hosts to come.
 		if host == nil || !n.shared.recovering(n.now) || !errors.Is(err, alloc.ErrUnavailable) && !errors.Is(err, alloc.ErrNotFound) {
 			n.fail("%s: %v", p.name, err)
@@ -66,9 +66,9 @@ func (n *netsim) join(host *player, version int) *player {
 }
 
 // some returns a client that lives, if one that fits is found.
-func (n *netsim) some(fits func(*player) bool) *player {
+func (n *netsim) randomClient(fits func(*player) bool) *player {
 	for range 20 {
-		if p := n.players[n.rnd.IntN(len(n.players))]; p.alive() && fits(p) {
+		if p := n.players[n.rnd.IntN(len(n.players))]; p.isAlive() && fits(p) {
 			return p
 		}
 	}
@@ -76,35 +76,35 @@ func (n *netsim) some(fits func(*player) bool) *player {
 }
 
 // tell notes what has happened, for the one who reads why a test failed.
-func (n *netsim) tell(what string) {
-	n.story = append(n.story, fmt.Sprintf("%8d ms: %s", n.now-clockStart, what))
+func (n *netsim) record(what string) {
+	n.events = append(n.events, fmt.Sprintf("%8d ms: %s", n.now-clockStart, what))
 }
 
 // trouble does one bad thing, drawn from the seed, and says what.
-func (n *netsim) trouble() string {
+func (n *netsim) faults() string {
 	second := func(k int) time.Duration { return time.Duration(n.rnd.IntN(k*1000)) * time.Millisecond }
 	modern := func(p *player) bool { return p.version == 2 && p.status == playerBound }
 	switch n.rnd.IntN(11) {
 	case 0:
-		n.weather = weather{loss: n.rnd.IntN(30), dup: n.rnd.IntN(20), delay: n.rnd.IntN(200), jitter: n.rnd.IntN(400)}
+		n.weather = networkConditions{loss: n.rnd.IntN(30), dup: n.rnd.IntN(20), delay: n.rnd.IntN(200), jitter: n.rnd.IntN(400)}
 		return fmt.Sprintf("weather %+v", n.weather)
 	case 1, 2:
-		if p := n.some(modern); p != nil {
+		if p := n.randomClient(modern); p != nil {
 			n.move(p, n.address())
 			return p.name + " roams"
 		}
 	case 3:
-		return n.reuse(n.some(modern), n.some(func(p *player) bool { return p.version == 2 || p.gone }))
+		return n.reuse(n.randomClient(modern), n.randomClient(func(p *player) bool { return p.version == 2 || p.hasQuit }))
 	case 4:
-		n.steady()
-		if p := n.some(func(p *player) bool { return true }); p != nil {
+		n.settle()
+		if p := n.randomClient(func(p *player) bool { return true }); p != nil {
 			p.paused = true
 			n.pass(second(8))
 			p.paused = false
 			return p.name + " pauses"
 		}
 	case 5:
-		n.steady()
+		n.settle()
 		n.darkUntil = n.now + second(7).Milliseconds()
 		return "nothing gets through for a while"
 	case 6:
@@ -119,7 +119,7 @@ func (n *netsim) trouble() string {
 	case 9:
 		return n.depart()
 	case 10:
-		if host := n.some(func(p *player) bool { return p.host == nil }); host != nil && n.size(host) < playMost {
+		if host := n.randomClient(func(p *player) bool { return p.host == nil }); host != nil && n.size(host) < playMost {
 			n.join(host, host.version)
 			return "one joins " + host.name
 		}
@@ -129,13 +129,13 @@ func (n *netsim) trouble() string {
 
 // steady lets time pass until everybody is where the relay knows, so that two
 // silences do not add up to one at which an allocation ends.
-func (n *netsim) steady() {
-	n.weather = weather{delay: 20, jitter: 30}
+func (n *netsim) settle() {
+	n.weather = networkConditions{delay: 20, jitter: 30}
 	for range backMillis / 100 {
 		known := true
 		for _, p := range n.players {
-			e := n.entry(p.card)
-			known = known && (!p.alive() || e.Endpoint == p.ep)
+			e := n.entry(p.reservation)
+			known = known && (!p.isAlive() || e.Endpoint == p.ep)
 		}
 		if n.pass(100 * time.Millisecond); known && n.now > n.darkUntil+1000 {
 			return
@@ -150,7 +150,7 @@ func (n *netsim) reuse(p, before *player) string {
 	}
 	// In a bad network a client whose address was taken may lose three BINDs,
 	// meet silence for ten seconds, and have ended by then.
-	n.steady()
+	n.settle()
 	ep := before.ep
 	n.move(before, n.address())
 	n.move(p, ep)
@@ -160,30 +160,30 @@ func (n *netsim) reuse(p, before *player) string {
 
 // depart is when somebody quits, leaves, or is kicked.
 func (n *netsim) depart() string {
-	p := n.some(func(p *player) bool { return p.host != nil && len(p.peers) > 0 })
+	p := n.randomClient(func(p *player) bool { return p.host != nil && len(p.peers) > 0 })
 	if p == nil || n.size(p.host) < 2 {
 		return "nothing"
 	}
-	n.leavers[p.card.id] = true
+	n.leavers[p.reservation.id] = true
 	switch n.rnd.IntN(3) {
 	case 0:
-		p.gone = true
-		p.host.forget(p.card.id)
+		p.hasQuit = true
+		p.host.forget(p.reservation.id)
 		return p.name + " quits"
 	case 1:
 		p.left = true
-		p.leave(p.host.card.id)
-		p.host.forget(p.card.id)
+		p.leave(p.host.reservation.id)
+		p.host.forget(p.reservation.id)
 		return p.name + " leaves"
 	}
 	p.left = true
-	p.host.leave(p.card.id)
+	p.host.leave(p.reservation.id)
 	return p.name + " is kicked"
 }
 
 func (n *netsim) size(host *player) (k int) {
 	for _, p := range n.players {
-		if p.host == host && p.alive() {
+		if p.host == host && p.isAlive() {
 			k++
 		}
 	}
@@ -191,8 +191,8 @@ func (n *netsim) size(host *player) (k int) {
 }
 
 // calm lets time pass until everybody is in touch again, and then some.
-func (n *netsim) calm() (slowest int64) {
-	n.weather = weather{delay: 20, jitter: 60, dup: 3}
+func (n *netsim) quietPeriod() (slowest int64) {
+	n.weather = networkConditions{delay: 20, jitter: 60, dup: 3}
 	begun := max(n.now, n.stallUntil, n.downUntil, n.darkUntil)
 	for _, p := range n.players {
 		p.backAt = 0
@@ -200,7 +200,7 @@ func (n *netsim) calm() (slowest int64) {
 	for n.now < begun+calmMillis {
 		n.pass(100 * time.Millisecond)
 		for _, p := range n.players {
-			if p.backAt == 0 && p.alive() && p.inTouch(begun) {
+			if p.backAt == 0 && p.isAlive() && p.isInTouch(begun) {
 				p.backAt = n.now
 				slowest = max(slowest, n.now-begun)
 			}
@@ -208,10 +208,10 @@ func (n *netsim) calm() (slowest int64) {
 	}
 	for _, p := range n.players {
 		switch {
-		case !p.alive():
+		case !p.isAlive():
 		case p.backAt == 0 || p.backAt > begun+backMillis:
 			n.fail("%v is back after %d ms", p, p.backAt-begun)
-		case !p.inTouch(n.now - 3000):
+		case !p.isInTouch(n.now - 3000):
 			n.fail("%v was back and has lost touch", p)
 		}
 	}
@@ -221,7 +221,7 @@ func (n *netsim) calm() (slowest int64) {
 // end lets everybody quit, and looks at what is left.
 func (n *netsim) end() {
 	for _, p := range n.players {
-		p.gone = true
+		p.hasQuit = true
 	}
 	n.air = nil
 	n.pass(100 * time.Second)
@@ -241,7 +241,7 @@ func (n *netsim) end() {
 	if r := &n.control.recovery; len(r.records) != 0 || !r.over {
 		n.fail("%d records of before are left", len(r.records))
 	}
-	n.law.add(n)
+	n.checker.add(n)
 }
 
 // TestPlayers plays matches of clients of both generations over a bad network
@@ -251,7 +251,7 @@ func TestPlayers(t *testing.T) {
 	t.Parallel()
 	rounds, seed := *playRounds, *playSeed
 	if seed == 0 {
-		seed = someSeed(rounds)
+		seed = randomSeed(rounds)
 	}
 	if rounds == 0 {
 		if rounds = 60; testkit.RaceEnabled || testing.Short() {
@@ -260,7 +260,7 @@ func TestPlayers(t *testing.T) {
 	}
 	var slowest int64
 	var received uint64
-	for i := range uint64(rounds+playPerSeed-1) / playPerSeed {
+	for i := range uint64(rounds+stepsPerSeed-1) / stepsPerSeed {
 		back, n := playOne(t, seed+i)
 		slowest, received = max(slowest, back), received+n
 	}
@@ -268,14 +268,14 @@ func TestPlayers(t *testing.T) {
 }
 
 // playPerSeed is how many rounds of trouble and calm one relay has.
-const playPerSeed = 6
+const stepsPerSeed = 6
 
 // playOne plays what one seed says, and returns after how many milliseconds
 // everybody was in touch again at the latest, and how many datagrams there were.
 func playOne(t *testing.T, seed uint64) (slowest int64, received uint64) {
 	defer func() {
 		if t.Failed() {
-			t.Logf("run with -players.rounds=%d -players.seed=%d", playPerSeed, seed)
+			t.Logf("run with -players.rounds=%d -players.seed=%d", stepsPerSeed, seed)
 		}
 	}()
 	n := newNetsim(t, seed)
@@ -285,15 +285,15 @@ func playOne(t *testing.T, seed uint64) (slowest int64, received uint64) {
 			n.join(host, host.version)
 		}
 	}
-	slowest = n.calm()
-	for range playPerSeed {
-		n.story = nil
+	slowest = n.quietPeriod()
+	for range stepsPerSeed {
+		n.events = nil
 		for range 1 + n.rnd.IntN(4) {
-			n.tell(n.trouble())
+			n.record(n.faults())
 			n.pass(time.Duration(n.rnd.IntN(4000)) * time.Millisecond)
 		}
-		slowest = max(slowest, n.calm())
+		slowest = max(slowest, n.quietPeriod())
 	}
 	n.end()
-	return slowest, n.law.received
+	return slowest, n.checker.received
 }

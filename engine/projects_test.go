@@ -8,7 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-func idOf(card *mCard) proto.AllocationID { return proto.AllocationID(card.id) }
+func idOf(card *mReservation) proto.AllocationID { return proto.AllocationID(card.id) }
 
 // usage adds up what all workers counted, as Server.Usage does.
 func (r *rig) usage() []Usage {
@@ -69,7 +69,7 @@ func TestUsageRoams(t *testing.T) {
 	if got := r.usage()[0]; got.Players != 2 {
 		t.Errorf("%d players", got.Players)
 	}
-	for _, card := range []*mCard{host, taken} {
+	for _, card := range []*mReservation{host, taken} {
 		r.control.end(r.entry(card).Handle, EndClosed)
 	}
 	if got := r.usage()[0]; got.Players != 0 || got.Allocations != 0 || got.Hosts != 0 {

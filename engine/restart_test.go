@@ -32,7 +32,7 @@ type site struct {
 
 func newSite(t *testing.T, cfg engine.Config) *site {
 	t.Helper()
-	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "ledger")}
+	s := &site{t: t, id: enginetest.NewIdentity(t), cfg: cfg, path: filepath.Join(t.TempDir(), "allocations")}
 	s.cfg.RecoverFor = -1 // a relay that was just made: nothing can come back
 	s.start()
 	s.cfg.RecoverFor = cfg.RecoverFor
@@ -256,7 +256,7 @@ func TestRestartWithoutFile(t *testing.T) {
 	thief := dial(t, s.relay)
 	defer thief.Close()
 	thief.Write(lastBind(p))
-	if !awaitFor(patience, thief, 1, nil) {
+	if !awaitFor(timeout, thief, 1, nil) {
 		t.Error("without the file nothing tells a captured BIND from a fresh one, yet it was refused")
 	}
 	pause(false, host, p, q)
@@ -265,14 +265,14 @@ func TestRestartWithoutFile(t *testing.T) {
 	wellAlive(t, host, p, q)
 	testkit.Eventually(t, "it was told by ERROR 3", p.HasLogged("error 3"))
 	thief.Write(proto.Relay{From: p.Cred.ID, To: host.Cred.ID, Payload: []byte("it is me")}.Append(nil))
-	if !awaitFor(patience, thief, 12, nil) || host.HasReceived(p.Cred.ID, "it is me")() {
+	if !awaitFor(timeout, thief, 12, nil) || host.HasReceived(p.Cred.ID, "it is me")() {
 		t.Error("the thief still speaks for its victim")
 	}
 }
 
 // TestLost: who does not come back within the window is gone for good, and it
 // is told. The window is long enough for the one who does come back.
-func TestLost(t *testing.T) {
+func TestLostAllocations(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
 	var lost []string

@@ -30,7 +30,7 @@ type rig struct {
 	t       testing.TB
 	now     int64 // ms
 	cfg     Config
-	house   *house
+	ident   *identity
 	run     int // of the relay, from 0
 	path    string
 	shared  *shared
@@ -47,14 +47,14 @@ const rigWorkers = 3
 // newRig starts a relay that has no earlier run.
 func newRig(t testing.TB, cfg Config) *rig {
 	t.Helper()
-	return newRigIn(t, newHouse(t), cfg)
+	return newRigIn(t, newIdentity(t), cfg)
 }
 
-func newRigIn(t testing.TB, house *house, cfg Config) *rig {
+func newRigIn(t testing.TB, ident *identity, cfg Config) *rig {
 	t.Helper()
-	r := &rig{t: t, now: clockStart, cfg: cfg, house: house}
+	r := &rig{t: t, now: clockStart, cfg: cfg, ident: ident}
 	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
-	r.path = filepath.Join(r.house.dir, "ledger")
+	r.path = filepath.Join(r.ident.dir, "allocations")
 	r.boot(statefile.Left{})
 	r.shared.rules.recoverUntil = 0
 	return r
@@ -67,7 +67,7 @@ func (r *rig) boot(left statefile.Left) {
 		r.t.Fatal(err)
 	}
 	r.shared = &shared{
-		rules: r.cfg.rules(), table: table.NewTable(r.cfg.MaxAllocations), sealer: r.house.sealer(r.run),
+		rules: r.cfg.rules(), table: table.NewTable(r.cfg.MaxAllocations), sealer: r.ident.sealer(r.run),
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
@@ -107,7 +107,7 @@ func (r *rig) restart(file bool) {
 		r.path += "x"
 	}
 	r.run++
-	sealer := r.house.sealer(r.run)
+	sealer := r.ident.sealer(r.run)
 	l, left, err := statefile.Open(statefile.Config{
 		Path: r.path, Capacity: 2 * r.cfg.MaxAllocations, Relay: sealer.Relay(), Boot: sealer.Boot(),
 	})
@@ -178,7 +178,7 @@ func (r *rig) each(every, d time.Duration, do func(i int)) {
 }
 
 // reserve sets an allocation aside, or returns nil and the error.
-func (r *rig) reserve(role alloc.Role, host *mCard, player string, max int) (*mCard, error) {
+func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max int) (*mReservation, error) {
 	id, _ := newID()
 	if r.row {
 		r.born++
@@ -189,7 +189,7 @@ func (r *rig) reserve(role alloc.Role, host *mCard, player string, max int) (*mC
 		Role: role, ID: id, Match: id, Tenant: t.Hash(), Project: []byte(t.Project), Player: alloc.HashPlayer(t, player),
 		MaxConnections: uint16(max),
 	}
-	card := &mCard{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
+	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
 	var match *proto.AllocationID
 	if host != nil {
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
@@ -216,7 +216,7 @@ func (r *rig) seal(c alloc.Claims) string {
 }
 
 // host and joiner reserve and bind, and the joiner gets its link.
-func (r *rig) host(at endpoint.Endpoint, max int) *mCard {
+func (r *rig) host(at endpoint.Endpoint, max int) *mReservation {
 	r.t.Helper()
 	card, err := r.reserve(alloc.RoleHost, nil, "host", max)
 	if err != nil {
@@ -226,7 +226,7 @@ func (r *rig) host(at endpoint.Endpoint, max int) *mCard {
 	return card
 }
 
-func (r *rig) joiner(at endpoint.Endpoint, host *mCard) *mCard {
+func (r *rig) joiner(at endpoint.Endpoint, host *mReservation) *mReservation {
 	r.t.Helper()
 	card := r.unlinked(at, host)
 	r.feed(at, connectMessage(card.id, card.ticket))
@@ -237,7 +237,7 @@ func (r *rig) joiner(at endpoint.Endpoint, host *mCard) *mCard {
 	return card
 }
 
-func (r *rig) unlinked(at endpoint.Endpoint, host *mCard) *mCard {
+func (r *rig) unlinked(at endpoint.Endpoint, host *mReservation) *mReservation {
 	r.t.Helper()
 	card, err := r.reserve(alloc.RoleJoiner, host, fmt.Sprint("player", at), 0)
 	if err != nil {
@@ -247,7 +247,7 @@ func (r *rig) unlinked(at endpoint.Endpoint, host *mCard) *mCard {
 	return card
 }
 
-func (r *rig) bind(card *mCard, at endpoint.Endpoint, nonce uint16) {
+func (r *rig) bind(card *mReservation, at endpoint.Endpoint, nonce uint16) {
 	r.t.Helper()
 	r.feed(at, signed(card, nonce, card.key))
 	if e := r.entry(card); e.Endpoint != at || e.Nonce != nonce {
@@ -257,7 +257,7 @@ func (r *rig) bind(card *mCard, at endpoint.Endpoint, nonce uint16) {
 }
 
 // entry returns what the table says of a card; zero if it has ended.
-func (r *rig) entry(card *mCard) table.Entry {
+func (r *rig) entry(card *mReservation) table.Entry {
 	e, _ := r.shared.table.ByID(proto.AllocationID(card.id))
 	return e
 }

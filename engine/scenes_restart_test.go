@@ -4,7 +4,7 @@ package engine
 
 // comeBack is what clients do after a restart: somebody binds again, with a
 // nonce that is sometimes that of before, and the host relays.
-func (s *sim) comeBack(o op) {
+func (s *sim) returnAll(o op) {
 	if !s.model.recovering() {
 		return
 	}
@@ -48,7 +48,7 @@ func (s *sim) comeBack(o op) {
 // scan is somebody who sends in the name of an allocation from elsewhere, and
 // then hits its port; its owner goes on, or not.
 func (s *sim) scan(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	for _, x := range s.cards {
 		if a := s.model.allocs[x.id]; a != nil && len(a.links) > 0 && o.d%4 != 0 {
 			c = x
@@ -97,7 +97,7 @@ func (s *sim) linkOften(o op) {
 
 // flood relays more than is good.
 func (s *sim) flood(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	for range 20 + o.b%40 {
 		s.datagram(s.home(c, 1), relayMessage(c.id, s.peerOf(c, op{d: 1}), int(o.c%3)*600))
 	}
@@ -105,7 +105,7 @@ func (s *sim) flood(o op) {
 
 // bindOften repeats the last BIND, as a client does that hears nothing.
 func (s *sim) bindOften(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	if a := s.model.allocs[c.id]; a != nil && a.bound {
 		for range 1 + (o.b%3)*(o.b%3)*7 {
 			s.datagram(s.home(c, 1), signed(c, uint16(a.nonce)+o.c%8/7, c.key))

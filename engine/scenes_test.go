@@ -10,7 +10,7 @@ import (
 
 // match brings a card, and its host, to where they play.
 func (s *sim) match(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	for i, x := range s.cards {
 		a := s.model.allocs[x.id]
 		if a == nil || x.match != c.match || a.at != "" {
@@ -26,7 +26,7 @@ func (s *sim) match(o op) {
 // roam moves a client to another port as UTP 2.x does: its next message earns
 // ERROR 3, and it binds with the next nonce.
 func (s *sim) roam(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	a := s.model.allocs[c.id]
 	if a == nil || !a.bound {
 		return
@@ -53,7 +53,7 @@ func (s *sim) keepAlive(seconds int) {
 // keeps it for a while, but not for ever.
 func (s *sim) feedSilent(o op) {
 	s.match(o)
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	host := s.model.allocs[c.match]
 	if c.role != "joiner" || host == nil || host.at == "" {
 		return
@@ -61,14 +61,14 @@ func (s *sim) feedSilent(o op) {
 	for range 34 {
 		s.advance(time.Second)
 		if s.model.allocs[c.match] != nil {
-			s.datagram(s.home(host.mCard, 1), relayMessage(host.id, c.id, 4))
+			s.datagram(s.home(host.mReservation, 1), relayMessage(host.id, c.id, 4))
 		}
 	}
 }
 
 // bindPending sends from an endpoint whose BIND control has not decided yet.
 func (s *sim) bindPending(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	from := addr(o.b)
 	nonce := uint16(1)
 	if a := s.model.allocs[c.id]; a != nil {
@@ -85,12 +85,12 @@ func (s *sim) bindPending(o op) {
 
 // straddle lets control decide while a worker is in the middle of a batch.
 // What must not overtake that batch may leave only after its end.
-func (s *sim) straddle(o op) {
+func (s *sim) straddleBatch(o op) {
 	busy := int(o.d) % simWorkers
 	s.enter(busy)
-	s.inBatch(busy, op{[...]deedKind{opRelay, opPing, opRelay}[o.d/2%3], o.b, 1, o.c, o.a})
+	s.inBatch(busy, op{[...]actionCase{opRelay, opPing, opRelay}[o.d/2%3], o.b, 1, o.c, o.a})
 	before := len(s.model.out)
-	kinds := [...]deedKind{opBind, opDisconnect, opBind, opClose, opConnect}
+	kinds := [...]actionCase{opBind, opDisconnect, opBind, opClose, opConnect}
 	for i := range 3 {
 		s.other(busy, op{kinds[(int(o.a)+i)%len(kinds)], o.a + uint16(i), o.b + 1, o.c, o.d / 2})
 	}
@@ -127,7 +127,7 @@ func (s *sim) checkHeld(before int) {
 		}
 		s.hits["grace: a reply waits for a busy worker"]++
 		for _, sent := range s.sent {
-			if sent.to == want.to && sent.bytes == want.bytes && !s.ungraced(want) {
+			if sent.to == want.to && sent.bytes == want.bytes && !s.afterGracePeriod(want) {
 				s.fail("%x to %s overtook a busy worker", head([]byte(want.bytes)), want.to)
 			}
 		}
@@ -135,7 +135,7 @@ func (s *sim) checkHeld(before int) {
 }
 
 // ungraced reports whether the same datagram was also due without waiting.
-func (s *sim) ungraced(x mSend) bool {
+func (s *sim) afterGracePeriod(x mSend) bool {
 	for _, o := range s.model.out {
 		if !o.grace && o.to == x.to && o.bytes == x.bytes {
 			return true
@@ -147,7 +147,7 @@ func (s *sim) ungraced(x mSend) bool {
 // lateStamp lets a worker that is behind the clock hear of an allocation after
 // control has found it overdue: it must not end.
 func (s *sim) lateStamp(o op) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	a := s.model.allocs[c.id]
 	if a == nil || a.at == "" {
 		return
@@ -166,7 +166,7 @@ func (s *sim) lateStamp(o op) {
 	for range 8 { // Control's clock goes on; the batch began at at.
 		s.now += 250
 		s.control.runOnce(s.now - s.now%250)
-		overdue = overdue || s.marked(c)
+		overdue = overdue || s.expiryPending(c)
 	}
 	s.arrive(from, pingMessage(c.id), at)
 	s.leave(i)
@@ -177,7 +177,7 @@ func (s *sim) lateStamp(o op) {
 }
 
 // marked reports whether control waits for grace to end an allocation.
-func (s *sim) marked(c *mCard) bool {
+func (s *sim) expiryPending(c *mReservation) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(c.id))
 	return ok && s.shared.table.Account(e.Handle).ExpiryPending
 }
@@ -197,7 +197,7 @@ func (s *sim) catchUp() {
 // mixedBatch plays several datagrams in one batch of each worker, and lets
 // control decide about all of them at once.
 func (s *sim) mixedBatch(o op) {
-	kinds := [...]deedKind{opBind, opConnect, opRelay, opPing, opDisconnect, opRelay, opBind}
+	kinds := [...]actionCase{opBind, opConnect, opRelay, opPing, opDisconnect, opRelay, opBind}
 	for i := range s.workers {
 		s.enter(i)
 	}

@@ -11,10 +11,10 @@ import (
 )
 
 // deedKind is a kind of step of a script.
-type deedKind uint8
+type actionCase uint8
 
 const (
-	opHost deedKind = iota
+	opHost actionCase = iota
 	opJoiner
 	opBind
 	opBindForged
@@ -57,7 +57,7 @@ var opWeights = [numOps]int{
 // op is one step. Its numbers are taken modulo what there is, so a step stays
 // meaningful when others are removed from the script.
 type op struct {
-	kind       deedKind
+	kind       actionCase
 	a, b, c, d uint16
 }
 
@@ -68,7 +68,7 @@ func randomScript(r *rand.Rand, steps int) []op {
 	}
 	script := make([]op, steps)
 	for i := range script {
-		n, kind := r.IntN(total), deedKind(0)
+		n, kind := r.IntN(total), actionCase(0)
 		for ; n >= opWeights[kind]; kind++ {
 			n -= opWeights[kind]
 		}
@@ -95,8 +95,8 @@ func (s *sim) play(script []op) error {
 
 // card picks one, mostly of those that live; addr picks an endpoint. Both
 // pick from few, so that steps collide.
-func (s *sim) card(n uint16) *mCard {
-	var live []*mCard
+func (s *sim) reservation(n uint16) *mReservation {
+	var live []*mReservation
 	for _, c := range s.cards {
 		if s.model.allocs[c.id] != nil {
 			live = append(live, c)
@@ -118,7 +118,7 @@ func addr(n uint16) int {
 }
 
 // home returns where a card is bound, or a picked address.
-func (s *sim) home(c *mCard, n uint16) int {
+func (s *sim) home(c *mReservation, n uint16) int {
 	if a := s.model.allocs[c.id]; a != nil && a.at != "" && n%8 != 0 {
 		for i, ap := range simAddrs {
 			if mAddr(ap.String()) == a.at {
@@ -151,27 +151,27 @@ func (s *sim) do(o op) {
 	case opMismatchFlood:
 		if o.d%4 == 0 { // a client of another version that does not give up
 			for range 25 {
-				s.datagram(addr(o.b), append([]byte{0xDA, 0x72, 1}, pingMessage(s.card(o.a).id)[3:]...))
+				s.datagram(addr(o.b), append([]byte{0xDA, 0x72, 1}, pingMessage(s.reservation(o.a).id)[3:]...))
 			}
 			return
 		}
 		for range 3 + o.c%8 {
-			s.datagram(addr(o.b), pingMessage(s.card(o.a).id))
+			s.datagram(addr(o.b), pingMessage(s.reservation(o.a).id))
 		}
 	case opBindPending:
 		s.bindPending(o)
 	case opStraddle:
-		s.straddle(o)
+		s.straddleBatch(o)
 	case opLateStamp:
 		s.lateStamp(o)
 	case opBatch:
 		s.mixedBatch(o)
 	case opRestart:
-		if s.house != nil && o.a%2 == 0 {
+		if s.ident != nil && o.a%2 == 0 {
 			s.restart(o.b%3 != 0)
 		}
 	case opReturn:
-		s.comeBack(o)
+		s.returnAll(o)
 	case opStall:
 		s.settle()
 		s.compare()
@@ -187,7 +187,7 @@ func (s *sim) do(o op) {
 	case opNewLinks:
 		s.linkOften(o)
 	case opStrangers:
-		c := s.card(o.a)
+		c := s.reservation(o.a)
 		for i := range byte(3 + o.b%4) {
 			s.datagram(s.home(c, 1), relayMessage(c.id, mID{i, byte(o.c)}, 1))
 		}
@@ -198,19 +198,19 @@ func (s *sim) do(o op) {
 }
 
 func (s *sim) join(o op) {
-	host := s.card(o.a)
+	host := s.reservation(o.a)
 	tenant := host.tenant
 	if o.b%16 == 0 {
 		tenant += "x"
 	}
 	if len(s.cards) < 40 {
-		s.reserve(alloc.RoleJoiner, host, tenant, [...]string{"bob", "cid", "dan"}[o.c%3], 0)
+		s.reserve(alloc.RoleJoiner, host, tenant, [...]string{"joiner1", "joiner2", "unbound"}[o.c%3], 0)
 	}
 }
 
 // packet builds one datagram of the kind of o.
 func (s *sim) packet(o op) (from int, pkt []byte) {
-	c := s.card(o.a)
+	c := s.reservation(o.a)
 	switch o.kind {
 	case opBind, opBindForged:
 		return s.bindPacket(o, c)
@@ -228,7 +228,7 @@ func (s *sim) packet(o op) (from int, pkt []byte) {
 	return s.junk(o, c)
 }
 
-func (s *sim) bindPacket(o op, c *mCard) (int, []byte) {
+func (s *sim) bindPacket(o op, c *mReservation) (int, []byte) {
 	nonce := uint16(0)
 	if a := s.model.allocs[c.id]; a != nil {
 		nonce = uint16(a.nonce) + uint16([...]int{0, 0, 1, 1, 1, -1, 300, 1}[o.c%8])
@@ -244,7 +244,7 @@ func (s *sim) bindPacket(o op, c *mCard) (int, []byte) {
 	if o.kind == opBindForged {
 		switch o.d % 5 {
 		case 0: // somebody else's key
-			pkt = signed(c, nonce, s.card(o.d/5).key)
+			pkt = signed(c, nonce, s.reservation(o.d/5).key)
 		case 1:
 			pkt[len(pkt)-1-int(o.d/5)%32] ^= 1
 		case 2:
@@ -263,8 +263,8 @@ func (s *sim) bindPacket(o op, c *mCard) (int, []byte) {
 }
 
 // ticketFor is mostly what the card was given, sometimes anything.
-func (s *sim) ticketFor(c *mCard, o op) string {
-	other := s.card(o.c)
+func (s *sim) ticketFor(c *mReservation, o op) string {
+	other := s.reservation(o.c)
 	switch o.d % 12 {
 	case 0:
 		return other.data
@@ -299,9 +299,9 @@ func (s *sim) ticketFor(c *mCard, o op) string {
 	return c.data
 }
 
-func (s *sim) peerOf(c *mCard, o op) mID {
+func (s *sim) peerOf(c *mReservation, o op) mID {
 	if o.d%4 == 0 {
-		return s.card(o.c).id
+		return s.reservation(o.c).id
 	}
 	if a := s.model.allocs[c.id]; a != nil {
 		for _, x := range s.cards { // the first linked one: maps have no order
@@ -321,7 +321,7 @@ func (s *sim) content(o op) int {
 }
 
 // junk is a datagram that no client sends.
-func (s *sim) junk(o op, c *mCard) (int, []byte) {
+func (s *sim) junk(o op, c *mReservation) (int, []byte) {
 	from := s.home(c, o.b)
 	pkt := [][]byte{
 		pingMessage(c.id), relayMessage(c.id, c.match, 9), message(9, c.id, c.match), message(11, c.id),

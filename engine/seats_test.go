@@ -8,7 +8,7 @@ import (
 )
 
 // seat reserves a host for most players and returns the error.
-func (r *rig) seat(most int) error {
+func (r *rig) reserveSeats(most int) error {
 	_, err := r.reserve(alloc.RoleHost, nil, "h", most)
 	return err
 }
@@ -28,13 +28,13 @@ func TestSeats(t *testing.T) {
 	host := r.host(udpN(1), 4)
 	r.joiner(udpN(2), host)
 	r.wantSeats(5)
-	if err := r.seat(5); !errors.Is(err, alloc.ErrFull) {
+	if err := r.reserveSeats(5); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("6 seats of 5: %v", err)
 	}
-	if err := r.seat(4); err != nil {
+	if err := r.reserveSeats(4); err != nil {
 		t.Errorf("5 seats of 5: %v", err)
 	}
-	if err := r.seat(1); !errors.Is(err, alloc.ErrFull) {
+	if err := r.reserveSeats(1); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("none is left: %v", err)
 	}
 	if _, err := r.reserve(alloc.RoleJoiner, host, "late", 0); err != nil {
@@ -42,11 +42,11 @@ func TestSeats(t *testing.T) {
 	}
 	r.control.end(r.entry(host).Handle, EndOperator)
 	r.wantSeats(5)
-	if err := r.seat(4); err != nil {
+	if err := r.reserveSeats(4); err != nil {
 		t.Errorf("after the end: %v", err)
 	}
 	r.control.seats.max = 0
-	if err := r.seat(100); err != nil {
+	if err := r.reserveSeats(100); err != nil {
 		t.Errorf("without a limit: %v", err)
 	}
 }
@@ -66,10 +66,10 @@ func TestSeatsAfterARestart(t *testing.T) {
 	if got := r.control.seats.recoverable; got != 3 {
 		t.Errorf("%d seats are awaited, want 2 of the host with a link and 1 of the other", got)
 	}
-	if err := r.seat(9); !errors.Is(err, alloc.ErrFull) {
+	if err := r.reserveSeats(9); !errors.Is(err, alloc.ErrFull) {
 		t.Errorf("10 seats of 9: %v", err)
 	}
-	if err := r.seat(7); err != nil {
+	if err := r.reserveSeats(7); err != nil {
 		t.Errorf("8 seats of 9: %v", err)
 	}
 	r.bind(host, udpN(1), 2)

@@ -36,35 +36,35 @@ type sim struct {
 	sent    []mSend   // what the engine sent since the last comparison
 	reports []mReport // and reported
 
-	house    *house
+	ident    *identity
 	path     string // of the state file
 	pumped   int64  // ms; when control last did something
 	model    *model
 	outcomes map[string]int
 	decide   [simWorkers][2][]func() string // by class
 	open     [simWorkers]bool               // in the middle of a batch
-	cards    []*mCard
+	cards    []*mReservation
 	hits     map[string]int
 	err      error
 	failedAt int
 }
 
-// house is where simulations get what outlives a run of a relay: the master key
+// ident is where simulations get what outlives a run of a relay: the master key
 // and the state file.
-type house struct {
+type identity struct {
 	master  alloc.MasterKey
 	dir     string
 	sealers []*alloc.Sealer // by boot
 	files   int
 }
 
-func newHouse(t testing.TB) *house {
+func newIdentity(t testing.TB) *identity {
 	t.Helper()
 	master, err := alloc.NewMasterKey(rand.Reader)
 	if err != nil {
 		t.Fatal(err)
 	}
-	h := &house{master: master, dir: t.TempDir()}
+	h := &identity{master: master, dir: t.TempDir()}
 	if dir, err := os.MkdirTemp("/dev/shm", "ferry"); err == nil { // it never waits for a disk
 		h.dir = dir
 		t.Cleanup(func() { os.RemoveAll(dir) })
@@ -73,7 +73,7 @@ func newHouse(t testing.TB) *house {
 }
 
 // sealer returns that of a run of the relay.
-func (h *house) sealer(boot int) *alloc.Sealer {
+func (h *identity) sealer(boot int) *alloc.Sealer {
 	for boot >= len(h.sealers) {
 		s, err := alloc.NewSealer(alloc.SealerConfig{
 			Master: h.master, Relay: alloc.RelayID{1}, Boot: uint64(len(h.sealers) + 7),
@@ -89,14 +89,14 @@ func (h *house) sealer(boot int) *alloc.Sealer {
 // testSealer is a sealer of a random relay.
 func testSealer(t testing.TB) *alloc.Sealer {
 	t.Helper()
-	return newHouse(t).sealer(0)
+	return newIdentity(t).sealer(0)
 }
 
 // sim returns a fresh simulation, of a relay that was started long ago.
-func (h *house) sim(limits bool) *sim {
+func (h *identity) newSim(limits bool) *sim {
 	s := newSim(h.sealer(0), limits)
 	h.files++
-	s.house, s.path = h, filepath.Join(h.dir, fmt.Sprint(h.files))
+	s.ident, s.path = h, filepath.Join(h.dir, fmt.Sprint(h.files))
 	return s
 }
 
@@ -166,7 +166,7 @@ func (s *sim) restart(file bool) {
 		os.Remove(s.path)
 	}
 	s.model.restart(file)
-	sealer := s.house.sealer(s.model.boot)
+	sealer := s.ident.sealer(s.model.boot)
 	l, left, err := statefile.Open(statefile.Config{Path: s.path, Capacity: 256, Relay: sealer.Relay(), Boot: sealer.Boot()})
 	if err != nil || left.Complete != file {
 		s.fail("state file: kept %v, %v, %v", file, left.Err, err)
@@ -199,7 +199,7 @@ func (s *sim) stall(d time.Duration) {
 	s.now += d.Milliseconds()
 	s.model.now = s.now
 	if s.now-from > stallMillis {
-		s.model.stalled(from, s.now)
+		s.model.noteStall(from, s.now)
 	}
 	s.pump()
 	s.model.tick()
@@ -266,13 +266,13 @@ func (s *sim) budgetsApart() bool {
 }
 
 // reserve sets an allocation aside in both.
-func (s *sim) reserve(role alloc.Role, host *mCard, tenant, player string, max int) {
+func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string, max int) {
 	id, _ := newID()
 	c := alloc.Claims{
 		Role: role, ID: id, Match: id, Tenant: alloc.Tenant{Project: tenant}.Hash(), Project: []byte(tenant),
 		Player: alloc.HashPlayer(alloc.Tenant{Project: tenant}, player), MaxConnections: uint16(max),
 	}
-	card := &mCard{role: role.String(), id: mID(id), match: mID(id), tenant: tenant, player: player, max: max}
+	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), tenant: tenant, player: player, max: max}
 	if host != nil {
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		card.ticket = s.seal(alloc.Claims{
@@ -391,12 +391,12 @@ func (s *sim) pump() {
 		}
 	}
 	s.pumped = s.now
-	s.model.tell(s.told)
+	s.model.reply(s.confirmed)
 }
 
 // told reports whether the BIND_RECEIVED for an allocation has left the engine:
 // the model knows nothing of grace.
-func (s *sim) told(id mID) bool {
+func (s *sim) confirmed(id mID) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(id))
 	return ok && e.Is(table.BindConfirmed)
 }
@@ -437,7 +437,7 @@ func (s *sim) settle() {
 
 // compare holds what both sent, counted and know against each other.
 func (s *sim) compare() {
-	s.model.lasts(s.sent)
+	s.model.extend(s.sent)
 	if !sameSends(s.sent, s.model.out) {
 		s.fail("engine sent\n%s\nmodel sent\n%s", show(s.sent), show(s.model.out))
 	}
@@ -554,7 +554,7 @@ func (s *sim) compareCounts() {
 }
 
 // signed returns a BIND of a card.
-func signed(c *mCard, nonce uint16, key []byte) []byte {
+func signed(c *mReservation, nonce uint16, key []byte) []byte {
 	var signer proto.Signer
 	k := proto.Key(key)
 	return signer.Append(nil, proto.Bind{Nonce: nonce, ConnectionData: []byte(c.data)}, &k)

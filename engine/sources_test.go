@@ -22,7 +22,7 @@ func advertise(hosts ...string) (out []alloc.ServerEndpoint) {
 	return out
 }
 
-// The relays of TestSources: what they listen on, what players are told, and
+// The relays of TestSources: what they listen on, what players are advertised, and
 // what the operator allows.
 var (
 	publicRelay = newSources(addrPorts("0.0.0.0:7777", "[::]:7777"),
@@ -97,15 +97,15 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestPrivateSources: what players are told decides whether private networks
+// TestPrivateSources: what players are advertised decides whether private networks
 // are heard.
 func TestPrivateSources(t *testing.T) {
 	t.Parallel()
 	private := udp("192.168.1.9:40000")
 	for _, c := range []struct {
-		told    []string
-		allow   bool
-		refused bool
+		advertised []string
+		allow      bool
+		refused    bool
 	}{
 		{nil, false, false},
 		{[]string{"192.168.1.2"}, false, false},
@@ -118,9 +118,9 @@ func TestPrivateSources(t *testing.T) {
 		{[]string{"192.168.1.2", "203.0.113.7"}, false, true},
 		{[]string{"203.0.113.7"}, true, false},
 	} {
-		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.told...), &Config{AllowPrivateSources: c.allow})
+		s := newSources(addrPorts("0.0.0.0:7777"), nil, advertise(c.advertised...), &Config{AllowPrivateSources: c.allow})
 		if got := s.isRefused(private); got != c.refused {
-			t.Errorf("told %v, allowed %v: refused %v, want %v", c.told, c.allow, got, c.refused)
+			t.Errorf("advertised %v, allowed %v: refused %v, want %v", c.advertised, c.allow, got, c.refused)
 		}
 	}
 }
@@ -131,21 +131,21 @@ func TestServicePorts(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{Unlimited: true})
 	host := r.host(udpN(0), 4)
-	bob := r.unlinked(udpN(1), host)
+	joiner1 := r.unlinked(udpN(1), host)
 	ports := []string{"7", "13", "17", "19", "53", "69", "123", "161", "389", "0", "1023"}
 	for _, port := range ports {
 		from := udp("203.0.113.9:" + port)
 		for _, pkt := range [][]byte{
-			signed(bob, 2, bob.key), pingMessage(bob.id), pingMessage(mID{9}), connectMessage(bob.id, bob.ticket),
-			relayMessage(bob.id, host.id, 9), message(9, bob.id, host.id), message(11, bob.id),
-			append([]byte{0xDA, 0x72, 1}, pingMessage(bob.id)[3:]...), []byte(mError(bob.id, 3)), message(1),
+			signed(joiner1, 2, joiner1.key), pingMessage(joiner1.id), pingMessage(mID{9}), connectMessage(joiner1.id, joiner1.ticket),
+			relayMessage(joiner1.id, host.id, 9), message(9, joiner1.id, host.id), message(11, joiner1.id),
+			append([]byte{0xDA, 0x72, 1}, pingMessage(joiner1.id)[3:]...), []byte(mError(joiner1.id, 3)), message(1),
 		} {
 			if o := r.feed(from, pkt); o != DropForbidden {
 				t.Errorf("port %s, %x: %v", port, head(pkt), o)
 			}
 		}
 		// Not even if a worker let it pass.
-		cmd := command{kind: 0, from: from, nonce: 9, now: r.now, claims: claims{id: r.entry(bob).ID}}
+		cmd := command{kind: 0, from: from, nonce: 9, now: r.now, claims: claims{id: r.entry(joiner1).ID}}
 		if o := r.control.commit(&cmd); o != DropForbidden {
 			t.Errorf("port %s: control says %v", port, o)
 		}
@@ -154,7 +154,7 @@ func TestServicePorts(t *testing.T) {
 	if sent := r.take(); len(sent) != 0 {
 		t.Errorf("%d datagrams were sent", len(sent))
 	}
-	if e := r.entry(bob); e.Endpoint != udpN(1) || e.Nonce != 1 {
-		t.Errorf("bob is at %v with nonce %d", e.Endpoint, e.Nonce)
+	if e := r.entry(joiner1); e.Endpoint != udpN(1) || e.Nonce != 1 {
+		t.Errorf("joiner1 is at %v with nonce %d", e.Endpoint, e.Nonce)
 	}
 }

@@ -42,7 +42,7 @@ func TestStress(t *testing.T) {
 	}
 	var players sync.WaitGroup
 	for i := range clients {
-		players.Go(func() { hop(t, r, hosts, rand.New(rand.NewPCG(1, uint64(i))), rounds) })
+		players.Go(func() { exchange(t, r, hosts, rand.New(rand.NewPCG(1, uint64(i))), rounds) })
 	}
 	players.Wait()
 	close(stop)
@@ -104,7 +104,7 @@ func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop cha
 
 // hop is a socket that is bound to one new allocation after another. After each
 // BIND_RECEIVED only datagrams for the new one may come.
-func hop(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, rounds int) {
+func exchange(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, rounds int) {
 	conn := dial(t, r)
 	defer func() { conn.Close() }()
 	// An answer that is late would pass for that to the next question, and then
@@ -159,7 +159,7 @@ func dial(t *testing.T, r *enginetest.Relay) *net.UDPConn {
 }
 
 // patience is for how long a test waits for what must come.
-const patience = 15 * time.Second
+const timeout = 15 * time.Second
 
 // await reads until a message of type want comes, for a quarter of a second: it
 // may have been lost.

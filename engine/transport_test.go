@@ -160,7 +160,7 @@ func TestTransport(t *testing.T) {
 
 // TestIntakeFull: what finds no room is dropped and counted, and blocks nobody.
 func TestIntakeFull(t *testing.T) {
-	s := newMatch(t, newHouse(t))
+	s := newMatch(t, newIdentity(t))
 	in := newIntake(s.workers[0], endpoint.KindWS)
 	for i := range intakeSlots + 3 {
 		if got := in.deliver(1, []byte{1}); got != (i < intakeSlots) {
@@ -174,8 +174,8 @@ func TestIntakeFull(t *testing.T) {
 
 // TestRecords: a player of a match plays in records of DTLS.
 func TestRecords(t *testing.T) {
-	s := newMatch(t, newHouse(t))
-	session := Session{Serial: 7, ID: proto.AllocationID(s.dan().id)}
+	s := newMatch(t, newIdentity(t))
+	session := Session{Serial: 7, ID: proto.AllocationID(s.unboundJoiner().id)}
 	s.secure(session)
 	w := s.workers[workerOf(atStranger)]
 	e := sessionSender{records: &fakeRecords{session}, sealed: make([]byte, 2*recordRoom)}
@@ -186,13 +186,13 @@ func TestRecords(t *testing.T) {
 		}
 		w.out.reset()
 	}
-	in(signed(s.dan(), 0, s.dan().key), outcomePending)
+	in(signed(s.unboundJoiner(), 0, s.unboundJoiner().key), outcomePending)
 	s.control.runOnce(s.now)
-	in(pingMessage(s.dan().id), OutPong)
-	in(connectMessage(s.dan().id, s.dan().ticket), outcomePending)
+	in(pingMessage(s.unboundJoiner().id), OutPong)
+	in(connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket), outcomePending)
 	s.control.runOnce(s.now)
-	in(relayMessage(s.dan().id, s.host().id, 5), OutRelayed)
-	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.dan().id), false); o != DropPlain {
+	in(relayMessage(s.unboundJoiner().id, s.hostData().id, 5), OutRelayed)
+	if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != DropPlain {
 		t.Errorf("a plain PING from there: %v", o)
 	}
 	room := e.sealed[:0:recordRoom]
