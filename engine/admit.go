@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// admission is a worker's scratch for the cryptography of BIND and
+// bindScratch is a worker's scratch for the cryptography of BIND and
 // CONNECT_REQUEST, so that neither allocates.
 type bindScratch struct {
 	scratch    alloc.Scratch

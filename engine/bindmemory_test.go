@@ -15,7 +15,7 @@ import (
 
 var nonceAll = flag.Bool("nonce.all", false, "try all 2^32 pairs of nonces, which takes a minute of processor time")
 
-// TestBindMemory: the last BIND that was accepted is answered again without
+// TestBindCache: the last BIND that was accepted is answered again without
 // cryptography and without control, and no other one is.
 func TestBindCache(t *testing.T) {
 	t.Parallel()
@@ -76,7 +76,7 @@ func TestBindCache(t *testing.T) {
 	}
 }
 
-// TestBindMemoryNeedsNoKey: the answer from memory costs no signature.
+// TestBindCacheNeedsNoKey: the answer from memory costs no signature.
 func TestBindCacheNeedsNoKey(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -95,7 +95,7 @@ func TestBindCacheNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestBindMemoryGrace: while a worker is in the middle of a batch, it may yet
+// TestBindCacheGracePeriod: while a worker is in the middle of a batch, it may yet
 // send to an endpoint what was meant for its former owner. So the BIND of the
 // new one is answered by nobody before, however often it comes.
 func TestBindCacheGracePeriod(t *testing.T) {
@@ -251,7 +251,7 @@ func TestFlippedBits(t *testing.T) {
 	r.bind(unbound, udpN(9), 6) // as it was, it is good
 }
 
-// TestToldOfAnEarlierStay: an endpoint goes from A to X and back to A within one
+// TestConfirmEarlierBinding: an endpoint goes from A to X and back to A within one
 // grace period. The BIND_RECEIVED of A's first stay says nothing of its second:
 // a worker may still hold a RELAY for X.
 func TestConfirmEarlierBinding(t *testing.T) {
@@ -284,7 +284,7 @@ func TestConfirmEarlierBinding(t *testing.T) {
 	}
 }
 
-// TestBusyForgives: a relay that is too busy for a BIND, as after a restart with
+// TestBusyResetsMute: a relay that is too busy for a BIND, as after a restart with
 // everybody coming back at once, must not then be silent for ten seconds.
 func TestBusyResetsMute(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
@@ -304,7 +304,7 @@ func TestBusyResetsMute(t *testing.T) {
 	}
 }
 
-// TestManyComeBack: after a restart everybody is a stranger, more of them than a
+// TestManyRecover: after a restart everybody is a stranger, more of them than a
 // worker remembers, and each is told to bind again, those later that share a gate
 // of 200 ms with another.
 func TestManyRecover(t *testing.T) {

@@ -8,7 +8,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
-// crowd is a host and its players, who are all bound, and all silent unless
+// clients is a host and its players, who are all bound, and all silent unless
 // they are let ping.
 type clients struct {
 	*rig
@@ -48,7 +48,7 @@ func (c *clients) pass(d time.Duration, from int) {
 
 func (c *clients) holds() uint64 { return c.control.pause.pausesTotal.Load() }
 
-// TestBrakeHolds: when everybody is silent at once, nobody ends for half a
+// TestExpiryPause: when everybody is silent at once, nobody ends for half a
 // minute. Who is still silent then ends, and the brake does not hold again at
 // once.
 func TestExpiryPause(t *testing.T) {
@@ -81,7 +81,7 @@ func TestExpiryPause(t *testing.T) {
 	}
 }
 
-// TestBrakeShare: fewer than a hundred, or a fifth, are no sign of a fault.
+// TestExpiryPauseFraction: fewer than a hundred, or a fifth, are no sign of a fault.
 func TestExpiryPauseFraction(t *testing.T) {
 	t.Parallel()
 	for _, c := range []struct {
@@ -103,7 +103,7 @@ func TestExpiryPauseFraction(t *testing.T) {
 	}
 }
 
-// TestBrakeUnbound: reservations that nobody binds lapse in any number.
+// TestExpiryPauseUnbound: reservations that nobody binds lapse in any number.
 func TestExpiryPauseUnbound(t *testing.T) {
 	t.Parallel()
 	c := newClients(t, 10)
@@ -118,7 +118,7 @@ func TestExpiryPauseUnbound(t *testing.T) {
 	}
 }
 
-// TestBrakeNetworkDown: while the network is down, and for a while after, not
+// TestExpiryPauseNetworkDown: while the network is down, and for a while after, not
 // even one ends; but a network that never comes back does not hold for ever.
 func TestExpiryPauseNetworkDown(t *testing.T) {
 	t.Parallel()
@@ -171,7 +171,7 @@ func TestExpiryPauseNetworkDown(t *testing.T) {
 	}
 }
 
-// TestBrakeStalls: a limit is longer by every stall that falls into it, and by
+// TestExpiryPauseStalls: a limit is longer by every stall that falls into it, and by
 // no other.
 func TestExpiryPauseStalls(t *testing.T) {
 	t.Parallel()
@@ -220,7 +220,7 @@ func TestExpiryPauseStalls(t *testing.T) {
 	}
 }
 
-// TestBrakeSample: when a tick holds more than are looked at, the share of the
+// TestForecastSample: when a tick holds more than are looked at, the share of the
 // sample stands for all.
 func TestForecastSample(t *testing.T) {
 	t.Parallel()
@@ -248,7 +248,7 @@ func TestForecastSample(t *testing.T) {
 	}
 }
 
-// TestStandstill: a process that stood still for 25 s, with a hundred clients
+// TestStall: a process that stood still for 25 s, with a hundred clients
 // and their datagrams in its receive queues, ends none of them; who was silent
 // before and after ends 10 s later, not counting that time.
 func TestStall(t *testing.T) {
@@ -292,7 +292,7 @@ func TestStall(t *testing.T) {
 	}
 }
 
-// TestStandstillSettles: who was about to end when the process stopped, and
+// TestStallThenResume: who was about to end when the process stopped, and
 // whose datagrams wait in the receive queues, has a second to be heard.
 func TestStallThenResume(t *testing.T) {
 	t.Parallel()
@@ -311,7 +311,7 @@ func TestStallThenResume(t *testing.T) {
 	}
 }
 
-// TestFlap: of two outages, each holds.
+// TestAddressFlap: of two outages, each holds.
 func TestAddressFlap(t *testing.T) {
 	c := newClients(t, 20)
 	for range 2 {
@@ -325,7 +325,7 @@ func TestAddressFlap(t *testing.T) {
 	}
 }
 
-// TestOneUnreachable: one reply without a route, on a quiet relay, is no outage.
+// TestUnreachablePeer: one reply without a route, on a quiet relay, is no outage.
 func TestUnreachablePeer(t *testing.T) {
 	c := newClients(t, 5)
 	var n sendCounts

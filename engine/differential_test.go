@@ -90,7 +90,7 @@ func TestModel(t *testing.T) {
 	report(t, hits, sequences)
 }
 
-// someSeed is another one each time for a search, of which somebody has said how
+// randomSeed is another one each time for a search, of which somebody has said how
 // long it is to be, and the same for everyday runs, which are to be repeatable.
 func randomSeed(length int) uint64 {
 	if length == 0 {

@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// heard collects the ends that hooks tell of.
+// received collects the ends that hooks tell of.
 type received struct {
 	mu     sync.Mutex
 	events []string
@@ -119,7 +119,7 @@ func TestKick(t *testing.T) {
 	}
 }
 
-// TestEndedStaysOut: who was ended or kicked does not come back after a kill,
+// TestEndedDoesNotComeBack: who was ended or kicked does not come back after a kill,
 // and who is ended before it came back does not either. The hook tells of hosts
 // that did.
 func TestEndedDoesNotComeBack(t *testing.T) {

@@ -36,7 +36,7 @@ func TestExpiryPace(t *testing.T) {
 	}
 }
 
-// TestLastWord: who has taken the endpoint of an allocation that ended is not
+// TestLastReply: who has taken the endpoint of an allocation that ended is not
 // told of that end, since clients do not look at whose it is.
 func TestLastReply(t *testing.T) {
 	for _, taken := range []bool{false, true} {

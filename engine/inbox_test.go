@@ -120,7 +120,7 @@ func TestInboxLoad(t *testing.T) {
 	}
 }
 
-// TestInboxShares: a bucket has no bound without load, and with it a share in
+// TestInboxBuckets: a bucket has no bound without load, and with it a share in
 // each class.
 func TestInboxBuckets(t *testing.T) {
 	t.Parallel()
@@ -155,14 +155,14 @@ func TestInboxBuckets(t *testing.T) {
 	}
 }
 
-// siege is a hundred honest players, and one prefix with twenty hostile ones.
+// loadTest is a hundred honest players, and one prefix with twenty hostile ones.
 type loadTest struct {
 	*rig
 	honest, hostile     []*mReservation
 	honestAt, hostileAt []endpoint.Endpoint
 }
 
-// newSiege makes relays until the secret hash keeps the hostile prefix apart
+// newLoadTest makes relays until the secret hash keeps the hostile prefix apart
 // from the others: who shares a bucket shares its budget.
 func newLoadTest(t *testing.T) *loadTest {
 	t.Helper()

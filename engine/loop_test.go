@@ -39,7 +39,7 @@ var loopEndpoints = [loopRoles]endpoint.Endpoint{
 	udp("198.51.100.5:40000"), udp("203.0.113.7:7777"), udp("203.0.113.8:7777"), udp("198.51.100.6:53"),
 }
 
-// world is a relay with a match, the same in each.
+// fixture is a relay with a match, the same in each.
 type fixture struct {
 	*rig
 	host, linked, unlinkedJoiner, lone, reserved *mReservation
@@ -97,7 +97,7 @@ func (w *fixture) emitted() (all [][]byte) {
 	return append(all, probe, probe[:probeReplyLen], qos, append([]byte{0x95}, make([]byte, proto.QoSResponseLen-1)...))
 }
 
-// hop is a datagram that comes from an endpoint.
+// exchange is a datagram that comes from an endpoint.
 type exchange struct {
 	role int
 	pkt  string

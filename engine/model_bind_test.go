@@ -54,7 +54,7 @@ func (m *model) bind(from mAddr, pkt []byte) (string, func() string) {
 	}
 }
 
-// again answers a BIND that is the last one once more.
+// repeatBind answers a BIND that is the last one once more.
 func (m *model) repeatBind(a *mAlloc, slot mSlot) string {
 	m.mutes[a.at] = &mMute{}
 	a.received, a.active = max(a.received, m.now), max(a.active, m.now)
@@ -121,7 +121,7 @@ func (m *model) answer(to mAddr, id mID, code byte) string {
 	return map[byte]string{2: "error_unauthorized", 4: "error_not_found", 5: "error_not_connected", 6: "error_self_connect"}[code]
 }
 
-// stillBound repeats control's check that the sender is where it was.
+// isStillBound repeats control's check that the sender is where it was.
 func (m *model) isStillBound(a *mAlloc, from mAddr) bool {
 	return m.allocs[a.id] == a && a.at == from
 }

@@ -26,7 +26,7 @@ func (m *model) unlink(a, b *mAlloc) {
 	m.record(b)
 }
 
-// part closes a link and tells both.
+// closeLink closes a link and tells both.
 func (m *model) closeLink(a, peer *mAlloc, at int64) {
 	m.unlink(a, peer)
 	pkt := "\xda\x72\x00\x09" + string(a.id[:]) + string(peer.id[:])

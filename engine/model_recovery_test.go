@@ -88,7 +88,7 @@ func (m *model) endWindow() {
 	}
 }
 
-// expects: an id may be one of the run before.
+// mayHold: an id may be one of the run before.
 func (m *model) mayHold(id mID) bool { return m.in[id] || !m.complete }
 
 func (m *model) mayRecover(c *mReservation) bool {
@@ -160,7 +160,7 @@ func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
 	}
 }
 
-// promised: the places of a host that came back belong to who had them.
+// isSlotReserved: the places of a host that came back belong to who had them.
 func (m *model) isSlotReserved(a, host *mAlloc) bool {
 	if !m.recovering() || !host.rebuilt || a.rebuilt && !a.banned {
 		return false
@@ -171,7 +171,7 @@ func (m *model) isSlotReserved(a, host *mAlloc) bool {
 	return m.now < m.until-60_000+15_000
 }
 
-// arrived: the place that was kept for a joiner is not kept any more.
+// releaseReservedSlot: the place that was kept for a joiner is not kept any more.
 func (m *model) releaseReservedSlot(a, host *mAlloc) {
 	if a.role == "joiner" && a.rebuilt && !a.banned && host != nil && host.awaited > 0 {
 		host.awaited--
@@ -179,7 +179,7 @@ func (m *model) releaseReservedSlot(a, host *mAlloc) {
 	}
 }
 
-// gone is for a joiner that ends, with or without its link.
+// isGone is for a joiner that ends, with or without its link.
 func (m *model) isGone(a *mAlloc) {
 	if len(a.links) == 0 {
 		m.releaseReservedSlot(a, m.allocs[a.match])
@@ -189,7 +189,7 @@ func (m *model) isGone(a *mAlloc) {
 	}
 }
 
-// ban: one side has said that there is no link, so none comes back.
+// blockRelink: one side has said that there is no link, so none comes back.
 func (m *model) blockRelink(a *mAlloc, to mID) {
 	joiner := a
 	if a.role == "host" {
@@ -206,7 +206,7 @@ func (m *model) blockRelink(a *mAlloc, to mID) {
 // record is what the file says of a host's links.
 func (m *model) record(host *mAlloc) { host.recorded = len(host.links) + host.awaited }
 
-// tell is when BIND_RECEIVED has left.
+// reply is when BIND_RECEIVED has left.
 func (m *model) reply(left func(mID) bool) {
 	m.telling = slices.DeleteFunc(m.telling, func(t mNotConnected) bool {
 		if m.allocs[t.a.id] != t.a || t.a.at != t.at {

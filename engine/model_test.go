@@ -25,7 +25,7 @@ type mSend struct {
 	grace bool
 }
 
-// mCard is what a reservation hands out, and so what the relay must recognise.
+// mReservation is what a reservation hands out, and so what the relay must recognise.
 type mReservation struct {
 	role         string // host, joiner
 	id, match    mID
@@ -216,7 +216,7 @@ func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 	return all[key]
 }
 
-// wrong counts a message in the name of somebody else: more than a hundred a
+// noteForged counts a message in the name of somebody else: more than a hundred a
 // second, and it counts as spoofed at for ten.
 func (m *model) noteForged(id mID) {
 	if m.allocs[id] != nil && !bucketOf(m.wrongs, id).take(m.now, 100, 100) {
@@ -326,7 +326,7 @@ func (m *model) sender(from mAddr, id mID) *mAlloc {
 	return a
 }
 
-// notBound is the answer to who is not bound to the id named: ERROR 3.
+// refuseMismatch is the answer to who is not bound to the id named: ERROR 3.
 func (m *model) refuseMismatch(from mAddr, id mID) string {
 	m.noteForged(id)
 	mute := m.mutes[from]
@@ -421,7 +421,7 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	return "relayed", nil
 }
 
-// tooLarge reports whether a message is dropped for the way to its receiver.
+// isTooLarge reports whether a message is dropped for the way to its receiver.
 func (m *model) isTooLarge(a, peer *mAlloc, size int) bool {
 	if !strings.HasPrefix(string(peer.at), "[") || size <= mSafeMessage {
 		return false
@@ -439,7 +439,7 @@ func (m *model) isTooLarge(a, peer *mAlloc, size int) bool {
 	return r.dropped
 }
 
-// metered draws a datagram and its bytes from what an allocation may relay. A
+// takeQuota draws a datagram and its bytes from what an allocation may relay. A
 // bucket is the time, in eighths of a microsecond, until which it is paid.
 func (m *model) takeQuota(a *mAlloc, size int) bool {
 	if !m.limits {
@@ -464,7 +464,7 @@ func (m *model) takeQuota(a *mAlloc, size int) bool {
 	return ok
 }
 
-// stranger answers a RELAY without a link: ERROR 5 at once, then once a second
+// refuseUnlinked answers a RELAY without a link: ERROR 5 at once, then once a second
 // per ordered pair, and for at most three peers of a sender within a second.
 func (m *model) refuseUnlinked(a *mAlloc, to mID) string {
 	sent := 0

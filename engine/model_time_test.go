@@ -4,7 +4,7 @@ package engine
 
 import "slices"
 
-// over reports whether a limit that began at since has passed: at the first tick
+// isOver reports whether a limit that began at since has passed: at the first tick
 // that is later by more than the limit, and by the time that the relay stood
 // still meanwhile.
 func (m *model) isOver(since, limit int64) bool {
@@ -17,7 +17,7 @@ func (m *model) isOver(since, limit int64) bool {
 	return m.now/250 > last
 }
 
-// stalled is what a relay makes of a time in which it stood still.
+// noteStall is what a relay makes of a time in which it stood still.
 func (m *model) noteStall(from, to int64) {
 	m.stalls = append(m.stalls, [2]int64{from / 250, to / 250})
 	m.settle = to/250 + 4
@@ -120,7 +120,7 @@ func (m *model) expire() {
 	}
 }
 
-// lasts takes back each ERROR 1 that was not sent because its endpoint has a new
+// extend takes back each ERROR 1 that was not sent because its endpoint has a new
 // owner, who must not hear of the end of the old one. The model does not know
 // when it left; that it did not, and that there is a new owner, is all it checks.
 func (m *model) extend(sent []mSend) {

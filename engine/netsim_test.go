@@ -42,7 +42,7 @@ func (f *flights) Pop() any {
 	return x
 }
 
-// weather is how bad the network is, in parts of a hundred, and milliseconds.
+// networkConditions is how bad the network is, in parts of a hundred, and milliseconds.
 type networkConditions struct{ loss, dup, delay, jitter int }
 
 // netsim belongs to the test's goroutine.
@@ -85,7 +85,7 @@ func (n *netsim) move(p *player, to endpoint.Endpoint) {
 	p.ep, n.at[to] = to, p
 }
 
-// launch lets a datagram fly.
+// schedule lets a datagram fly.
 func (n *netsim) schedule(f flight) {
 	if n.rnd.IntN(100) < n.weather.loss || n.now < n.darkUntil {
 		return
@@ -125,7 +125,7 @@ func (n *netsim) pass(d time.Duration) {
 	}
 }
 
-// land is the arrival of a datagram.
+// deliver is the arrival of a datagram.
 func (n *netsim) deliver(f flight) {
 	if f.toRelay {
 		switch {

@@ -125,7 +125,7 @@ func (s *sim) spoof() {
 	}
 }
 
-// comesBack restarts the relay, and some members of the match bind again.
+// returnOne restarts the relay, and some members of the match bind again.
 func (s *sim) returnOne(members ...int) {
 	s.model.restart(false)
 	s.boot(s.ident.sealer(s.model.boot), true, statefile.Left{})

@@ -167,7 +167,7 @@ func (p *player) handle(pkt []byte) {
 	}
 }
 
-// wrong says why no relay may send this to this client, if so. What is meant
+// handleMismatch says why no relay may send this to this client, if so. What is meant
 // for the address's former owner is let pass.
 func (p *player) handleMismatch(pkt []byte) string {
 	sizes := map[byte]int{1: 4, 2: 22, 6: 36, 8: 36, 9: 36, 12: 21}
@@ -189,7 +189,7 @@ func (p *player) handleMismatch(pkt []byte) string {
 	return ""
 }
 
-// alive reports whether nothing that a relay knows of is a reason to end this
+// isAlive reports whether nothing that a relay knows of is a reason to end this
 // client's game.
 func (p *player) isAlive() bool {
 	return !p.hasQuit && !p.left && p.status != playerOver && (p.host == nil || p.host.isAlive())
@@ -225,7 +225,7 @@ func (p *player) receivedRelay(pkt []byte) {
 	p.peers[from].got = sequence
 }
 
-// parted is when the other side has closed the connection.
+// receivedDisconnect is when the other side has closed the connection.
 func (p *player) receivedDisconnect(peer mID) {
 	p.forget(peer)
 	if p.host != nil {
@@ -256,7 +256,7 @@ func (p *player) receivedError(code byte) {
 	}
 }
 
-// inTouch reports whether all of its peers were lastReceived since a time.
+// isInTouch reports whether all of its peers were lastReceived since a time.
 func (p *player) isInTouch(since int64) bool {
 	if p.status != playerBound || p.host != nil && len(p.peers) == 0 {
 		return false

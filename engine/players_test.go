@@ -65,7 +65,7 @@ func (n *netsim) join(host *player, version int) *player {
 	return p
 }
 
-// some returns a client that lives, if one that fits is found.
+// randomClient returns a client that lives, if one that fits is found.
 func (n *netsim) randomClient(fits func(*player) bool) *player {
 	for range 20 {
 		if p := n.players[n.rnd.IntN(len(n.players))]; p.isAlive() && fits(p) {
@@ -75,12 +75,12 @@ func (n *netsim) randomClient(fits func(*player) bool) *player {
 	return nil
 }
 
-// tell notes what has happened, for the one who reads why a test failed.
+// record notes what has happened, for the one who reads why a test failed.
 func (n *netsim) record(what string) {
 	n.events = append(n.events, fmt.Sprintf("%8d ms: %s", n.now-clockStart, what))
 }
 
-// trouble does one bad thing, drawn from the seed, and says what.
+// faults does one bad thing, drawn from the seed, and says what.
 func (n *netsim) faults() string {
 	second := func(k int) time.Duration { return time.Duration(n.rnd.IntN(k*1000)) * time.Millisecond }
 	modern := func(p *player) bool { return p.version == 2 && p.status == playerBound }
@@ -127,7 +127,7 @@ func (n *netsim) faults() string {
 	return "nothing"
 }
 
-// steady lets time pass until everybody is where the relay knows, so that two
+// settle lets time pass until everybody is where the relay knows, so that two
 // silences do not add up to one at which an allocation ends.
 func (n *netsim) settle() {
 	n.weather = networkConditions{delay: 20, jitter: 30}
@@ -190,7 +190,7 @@ func (n *netsim) size(host *player) (k int) {
 	return k
 }
 
-// calm lets time pass until everybody is in touch again, and then some.
+// quietPeriod lets time pass until everybody is in touch again, and then some.
 func (n *netsim) quietPeriod() (slowest int64) {
 	n.weather = networkConditions{delay: 20, jitter: 60, dup: 3}
 	begun := max(n.now, n.stallUntil, n.downUntil, n.darkUntil)
@@ -267,7 +267,7 @@ func TestPlayers(t *testing.T) {
 	t.Logf("%d datagrams, everybody in touch again %d ms after each trouble", received, slowest)
 }
 
-// playPerSeed is how many rounds of trouble and calm one relay has.
+// stepsPerSeed is how many rounds of trouble and calm one relay has.
 const stepsPerSeed = 6
 
 // playOne plays what one seed says, and returns after how many milliseconds

@@ -270,7 +270,7 @@ func TestRestartWithoutFile(t *testing.T) {
 	}
 }
 
-// TestLost: who does not come back within the window is gone for good, and it
+// TestLostAllocations: who does not come back within the window is gone for good, and it
 // is told. The window is long enough for the one who does come back.
 func TestLostAllocations(t *testing.T) {
 	t.Parallel()

@@ -2,7 +2,7 @@ package engine
 
 // Scenes of scripts about restarts and forged messages.
 
-// comeBack is what clients do after a restart: somebody binds again, with a
+// returnAll is what clients do after a restart: somebody binds again, with a
 // nonce that is sometimes that of before, and the host relays.
 func (s *sim) returnAll(o op) {
 	if !s.model.recovering() {

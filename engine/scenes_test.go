@@ -83,7 +83,7 @@ func (s *sim) bindPending(o op) {
 	s.pump()
 }
 
-// straddle lets control decide while a worker is in the middle of a batch.
+// straddleBatch lets control decide while a worker is in the middle of a batch.
 // What must not overtake that batch may leave only after its end.
 func (s *sim) straddleBatch(o op) {
 	busy := int(o.d) % simWorkers
@@ -134,7 +134,7 @@ func (s *sim) checkHeld(before int) {
 	}
 }
 
-// ungraced reports whether the same datagram was also due without waiting.
+// afterGracePeriod reports whether the same datagram was also due without waiting.
 func (s *sim) afterGracePeriod(x mSend) bool {
 	for _, o := range s.model.out {
 		if !o.grace && o.to == x.to && o.bytes == x.bytes {
@@ -176,7 +176,7 @@ func (s *sim) lateStamp(o op) {
 	}
 }
 
-// marked reports whether control waits for grace to end an allocation.
+// expiryPending reports whether control waits for grace to end an allocation.
 func (s *sim) expiryPending(c *mReservation) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(c.id))
 	return ok && s.shared.table.Account(e.Handle).ExpiryPending

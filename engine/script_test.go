@@ -10,7 +10,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// deedKind is a kind of step of a script.
+// actionCase is a kind of step of a script.
 type actionCase uint8
 
 const (
@@ -93,7 +93,7 @@ func (s *sim) play(script []op) error {
 	return nil
 }
 
-// card picks one, mostly of those that live; addr picks an endpoint. Both
+// reservation picks one, mostly of those that live; addr picks an endpoint. Both
 // pick from few, so that steps collide.
 func (s *sim) reservation(n uint16) *mReservation {
 	var live []*mReservation

@@ -7,7 +7,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 )
 
-// seat reserves a host for most players and returns the error.
+// reserveSeats reserves a host for most players and returns the error.
 func (r *rig) reserveSeats(most int) error {
 	_, err := r.reserve(alloc.RoleHost, nil, "h", most)
 	return err

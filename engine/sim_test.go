@@ -92,7 +92,7 @@ func testSealer(t testing.TB) *alloc.Sealer {
 	return newIdentity(t).sealer(0)
 }
 
-// sim returns a fresh simulation, of a relay that was started long ago.
+// newSim returns a fresh simulation, of a relay that was started long ago.
 func (h *identity) newSim(limits bool) *sim {
 	s := newSim(h.sealer(0), limits)
 	h.files++
@@ -394,7 +394,7 @@ func (s *sim) pump() {
 	s.model.reply(s.confirmed)
 }
 
-// told reports whether the BIND_RECEIVED for an allocation has left the engine:
+// confirmed reports whether the BIND_RECEIVED for an allocation has left the engine:
 // the model knows nothing of grace.
 func (s *sim) confirmed(id mID) bool {
 	e, ok := s.shared.table.ByID(proto.AllocationID(id))

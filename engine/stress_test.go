@@ -102,7 +102,7 @@ func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop cha
 	}
 }
 
-// hop is a socket that is bound to one new allocation after another. After each
+// exchange is a socket that is bound to one new allocation after another. After each
 // BIND_RECEIVED only datagrams for the new one may come.
 func exchange(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand, rounds int) {
 	conn := dial(t, r)
@@ -158,7 +158,7 @@ func dial(t *testing.T, r *enginetest.Relay) *net.UDPConn {
 	return conn
 }
 
-// patience is for how long a test waits for what must come.
+// timeout is for how long a test waits for what must come.
 const timeout = 15 * time.Second
 
 // await reads until a message of type want comes, for a quarter of a second: it

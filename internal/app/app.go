@@ -293,7 +293,7 @@ func (a *App) buildRelay() error {
 	return nil
 }
 
-// buildAlone makes the Allocations service of a relay that is alone, which knows
+// buildService makes the Allocations service of a relay that is alone, which knows
 // the join codes of the run before.
 func (a *App) buildService() error {
 	relay, err := a.advertised()
@@ -322,12 +322,12 @@ func (a *App) buildService() error {
 	return nil
 }
 
-// collectAt is the growth of the heap in percent at which the collector runs.
+// gcPercent is the growth of the heap in percent at which the collector runs.
 // The table holds no pointers, so a collection costs little whatever its size,
 // and a relay of a million allocations stays near 512 MiB.
 const gcPercent = 50
 
-// collectEarly sets that, unless the operator has set GOGC.
+// setGCPercent sets that, unless the operator has set GOGC.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
@@ -383,7 +383,7 @@ func (a *App) readiness() error {
 	return nil
 }
 
-// part is what the process ends with if it fails.
+// component is what the process ends with if it fails.
 type component struct {
 	name string
 	// run works until ctx ends, and then returns nil when nothing of it is left.
@@ -392,15 +392,15 @@ type component struct {
 	free func() error
 }
 
-// add adds a part, which ends before those that were added before it.
+// addComponent adds a part, which ends before those that were added before it.
 func (a *App) addComponent(p component) { a.components = append(a.components, p) }
 
-// watch adds what goes on besides the parts, until the end begins.
+// addBackground adds what goes on besides the parts, until the end begins.
 func (a *App) addBackground(all ...func(context.Context)) {
 	a.background = append(a.background, all...)
 }
 
-// working is a part that runs.
+// runningComponent is a part that runs.
 type runningComponent struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when run has returned

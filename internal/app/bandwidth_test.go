@@ -14,7 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/quota"
 )
 
-// idle is a relay of which no project has anything.
+// idleRelay is a relay of which no project has anything.
 // idle is a relay without allocations.
 type idleRelay struct{}
 

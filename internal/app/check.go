@@ -44,7 +44,7 @@ func (m Mode) String() string {
 	return "serve"
 }
 
-// relays and answers report what the process does, and member whether it does so
+// hasRelay and answers report what the process does, and member whether it does so
 // in a fleet.
 func (m Mode) hasRelay() bool      { return m != API }
 func (m Mode) hasAPI() bool        { return m != Relay }

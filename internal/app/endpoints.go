@@ -64,7 +64,7 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 	}}, ""
 }
 
-// plainEndpoints returns the addresses that players are told anyway, as far as
+// localWebEndpoints returns the addresses that players are told anyway, as far as
 // the API can be reached there.
 func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
@@ -85,7 +85,7 @@ func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.S
 	return all, ""
 }
 
-// reaches reports whether who sends to ip may be heard on listen, which an
+// isReachable reports whether who sends to ip may be heard on listen, which an
 // address translator may have made of it.
 func isReachable(ip, listen netip.Addr) bool {
 	if listen.Is6() && listen.IsUnspecified() {
@@ -141,7 +141,7 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 	return nil
 }
 
-// given returns what the settings say for the family of l.
+// configuredHost returns what the settings say for the family of l.
 func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool) {
 	for _, h := range hosts {
 		if h.IP.Is4() != l.Addr().Is4() {
@@ -155,7 +155,7 @@ func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool
 	return netip.AddrPort{}, false
 }
 
-// only returns the one address of the family of l, with its port.
+// onlyAddress returns the one address of the family of l, with its port.
 func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok bool) {
 	for _, ip := range own {
 		if ip.Is4() != l.Addr().Is4() {
@@ -219,7 +219,7 @@ func family(ip netip.Addr) int {
 	return 1
 }
 
-// public reports whether an address can be reached from everywhere. 100.64/10
+// isPublic reports whether an address can be reached from everywhere. 100.64/10
 // is what providers put customers behind (RFC 6598).
 func isPublic(ip netip.Addr) bool {
 	shared := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)

@@ -35,7 +35,7 @@ const (
 	wakeEvery = 20 * time.Millisecond
 )
 
-// front is what an API process has instead of a relay: a fleet of them. Its
+// frontEnd is what an API process has instead of a relay: a fleet of them. Its
 // fields are fixed by buildFront.
 type frontEnd struct {
 	app    *App
@@ -151,7 +151,7 @@ const (
 	maxNamed = 8
 )
 
-// reach is how an operator's wishes come from an API process to the relays. It
+// fleetOperator is how an operator's wishes come from an API process to the relays. It
 // has no state, and its functions may be called from several goroutines.
 type fleetOperator struct {
 	nodes func() []fleet.Candidate
@@ -163,7 +163,7 @@ type fleetOperator struct {
 
 var _ admin.Fleet = fleetOperator{}
 
-// reach returns that of the front's fleet.
+// operator returns that of the front's fleet.
 func (f *frontEnd) operator() fleetOperator {
 	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.app.store.HomeOf}
 }
@@ -199,7 +199,7 @@ func (r fleetOperator) RelayOf(ctx context.Context, id proto.AllocationID) (stri
 	return home.Relay.String(), err
 }
 
-// at returns a relay to be asked, even one that does not announce itself: it may
+// operatorOf returns a relay to be asked, even one that does not announce itself: it may
 // only have lost the store.
 func (r fleetOperator) operatorOf(relay string) (cluster.Operator, error) {
 	nodes := r.nodes()
@@ -226,7 +226,7 @@ func (r fleetOperator) state(relay string, do func(cluster.Operator) (cluster.Dr
 	}, nil
 }
 
-// told returns what a relay said as the admin pages know it.
+// clusterError returns what a relay said as the admin pages know it.
 func clusterError(err error) error {
 	switch {
 	case errors.Is(err, cluster.ErrFinal):
@@ -249,11 +249,11 @@ func (r fleetOperator) Kick(ctx context.Context, id proto.AllocationID) error {
 	return r.onRelayOf(ctx, id, func(ctx context.Context, o cluster.Operator) (bool, error) { return o.Kick(ctx, id) })
 }
 
-// ask does something to an allocation at one relay, and reports whether it was
+// relayCall does something to an allocation at one relay, and reports whether it was
 // there.
 type relayCall func(context.Context, cluster.Operator) (bool, error)
 
-// wherever asks the relay that has an allocation: for a host the one that the
+// onRelayOf asks the relay that has an allocation: for a host the one that the
 // store names, else all that live.
 func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do relayCall) error {
 	ctx, cancel := context.WithTimeout(ctx, findWithin)
@@ -279,7 +279,7 @@ func (r fleetOperator) home(ctx context.Context, id proto.AllocationID) (fleet.H
 	return h, err == nil
 }
 
-// everywhere asks all relays until the one that has it says that it did it, or why
+// onAllRelays asks all relays until the one that has it says that it did it, or why
 // not. Those that were started anew lately cannot tell, and see to it that it does
 // not come back. Without the store all relays look dead, and are asked.
 func (r fleetOperator) onAllRelays(ctx context.Context, nodes []fleet.Candidate, do relayCall) error {
@@ -308,7 +308,7 @@ func (r fleetOperator) onAllRelays(ctx context.Context, nodes []fleet.Candidate,
 	return notFoundError(nodes, verdicts, unsure)
 }
 
-// verdict is what a relay said about an allocation.
+// relayResult is what a relay said about an allocation.
 type relayResult struct {
 	found bool
 	err   error
@@ -323,7 +323,7 @@ func (v relayResult) final() bool {
 // may come back with it.
 var errNotAnnounced = fmt.Errorf("%w: it does not announce itself", alloc.ErrUnavailable)
 
-// nowhere returns what is to be said when no relay is sure to have had it: nil
+// notFoundError returns what is to be said when no relay is sure to have had it: nil
 // where it can only be one that was kept from coming back, or which relays may
 // have it all the same.
 func notFoundError(nodes []fleet.Candidate, verdicts []relayResult, unsure error) error {
@@ -450,7 +450,7 @@ func checkFleet(c *config.Config, mode Mode) error {
 
 var errNoControlAddress = errors.New("app: cluster_advertise: API processes have to be told where the relay's cluster listener is")
 
-// control returns where API processes reach the listener at listen: what the
+// controlAddress returns where API processes reach the listener at listen: what the
 // settings say, else the address itself, else the first that players are told.
 func controlAddress(advertise string, listen netip.AddrPort, told []alloc.ServerEndpoint) (string, error) {
 	port := strconv.Itoa(int(listen.Port()))

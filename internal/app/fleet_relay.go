@@ -71,7 +71,7 @@ func (a *App) buildMember() error {
 	return nil
 }
 
-// listen has the announcer told of what the engine tells, and of what the run
+// observe has the announcer told of what the engine tells, and of what the run
 // before left.
 func (m *member) observe() {
 	for _, kept := range m.app.relay.KeptCodes() {
@@ -103,13 +103,13 @@ func (m *member) announcement() fleet.Node {
 	return n
 }
 
-// lost is told of a host that nobody finds any more: another one, which is
+// onHostLost is told of a host that nobody finds any more: another one, which is
 // older, has its code.
 func (m *member) onHostLost(host proto.AllocationID) {
 	m.app.opts.Logger.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
 }
 
-// operated is this process's relay as an operator reaches it through the cluster.
+// clusterOperator is this process's relay as an operator reaches it through the cluster.
 type clusterOperator struct {
 	app   *App
 	pages http.Handler // what it shows
@@ -215,7 +215,7 @@ func (l *load) measure() float64 {
 	return min(float64(most)/float64(passed), 1)
 }
 
-// onProcessor returns how long a thread has run: the first number of its
+// threadTime returns how long a thread has run: the first number of its
 // schedstat, in nanoseconds.
 func threadTime(thread string) (time.Duration, bool) {
 	text, err := os.ReadFile(filepath.Join(threadsDir, thread, "schedstat"))
@@ -261,7 +261,7 @@ func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err 
 	return quota.Usage{Allocations: int(allocations), Players: int(players), BytesPerSecond: bytes}, err
 }
 
-// report tells the store what each project uses of the relay, until ctx ends. Who
+// reportUsage tells the store what each project uses of the relay, until ctx ends. Who
 // came back after a restart is in it.
 func (m *member) reportUsage(ctx context.Context) {
 	ticker := time.NewTicker(leaseEvery)
@@ -287,7 +287,7 @@ func (m *member) reportUsage(ctx context.Context) {
 	}
 }
 
-// changed returns what is used now by scope, and with it the scopes that were
+// changedLeases returns what is used now by scope, and with it the scopes that were
 // told of and are used no more.
 func changedLeases(told map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
 	next = make(map[string]int64)

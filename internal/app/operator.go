@@ -112,7 +112,7 @@ func (a *App) nodes(context.Context) ([]admin.Node, error) {
 	return append([]admin.Node{n}, a.frontEnd.nodes()...), nil
 }
 
-// swapped is a handler that another one takes the place of while it serves.
+// swapHandler is a handler that another one takes the place of while it serves.
 // Requests under way go on with the one that has them.
 type swapHandler struct{ current atomic.Pointer[http.Handler] }
 

@@ -77,7 +77,7 @@ func (p *players) usage(ctx context.Context, project string) (quota.Usage, error
 	return u, err
 }
 
-// metered reports whether anybody has a quota of bandwidth.
+// hasBandwidthQuotas reports whether anybody has a quota of bandwidth.
 func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 
 // admit is asked before each reservation. Quotas come first: they cost nothing.
@@ -150,7 +150,7 @@ func (p *players) close() {
 	}
 }
 
-// sayWho warns of settings that let in more than they may have been meant to.
+// issuerWarnings warns of settings that let in more than they may have been meant to.
 func issuerWarnings(c *config.Config) (all []string) {
 	for i, issuer := range c.Issuers {
 		if issuer.Preset == "development" && issuer.Project == "" {
@@ -160,7 +160,7 @@ func issuerWarnings(c *config.Config) (all []string) {
 	return all
 }
 
-// terms are who may play and who hears of it by one set of settings. They do not
+// policy are who may play and who hears of it by one set of settings. They do not
 // change. A call goes on with those that it has met.
 type policy struct {
 	verifier          *identity.Verifier
@@ -174,7 +174,7 @@ type policy struct {
 	metered           bool // somebody has a quota of bandwidth
 }
 
-// asking and telling are all that the settings say of a program of the operator's,
+// admissionSettings and telling are all that the settings say of a program of the operator's,
 // its secret included, whose file may have changed where they have not.
 type admissionSettings struct {
 	url      string
@@ -190,7 +190,7 @@ type webhookSettings struct {
 	private bool
 }
 
-// plan returns the terms of these settings, and what has changed of files that
+// nextPolicy returns the terms of these settings, and what has changed of files that
 // they name. What stays the same goes on from one to the next: an issuer's keys, an
 // admission program's rest. Nothing happens before adopt. A relay of a fleet lets
 // in whom an API process has let in, so that it only tells. Whoever plans does so
@@ -218,7 +218,7 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 	return next, notes, nil
 }
 
-// adopt puts terms in force that plan has returned last. Calls that have met those
+// setPolicy puts terms in force that plan has returned last. Calls that have met those
 // before end by them. What waits for webhooks goes to whom they now tell.
 func (p *players) setPolicy(next *policy) {
 	switch {
@@ -237,7 +237,7 @@ func (p *players) setPolicy(next *policy) {
 	}
 }
 
-// ask makes the admission, which is the one before if it asks the same.
+// setAdmission makes the admission, which is the one before if it asks the same.
 func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (err error) {
 	if c.AdmissionURL == "" {
 		return nil
@@ -264,7 +264,7 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 	return nil
 }
 
-// tell makes the webhooks, or a target for the sender that there is: what waits
+// setWebhooks makes the webhooks, or a target for the sender that there is: what waits
 // in its queue is not lost.
 func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog.Logger) error {
 	if c.WebhookURL == "" {
@@ -292,7 +292,7 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 	return nil
 }
 
-// limit makes the guard of quotas.
+// setQuotas makes the guard of quotas.
 func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	limits := make(map[string]quota.Limits)
 	for i, q := range c.Quotas {

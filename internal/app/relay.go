@@ -72,7 +72,7 @@ func limits(c *config.Config) engine.Limits {
 // loopback lets a developer's own machine in wherever the relay listens.
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
-// orEndless turns the settings' 0, no limit, into the engine's.
+// orUnlimited turns the settings' 0, no limit, into the engine's.
 func orUnlimited(limit int) int {
 	if limit == 0 {
 		return -1
@@ -88,7 +88,7 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
-// ears are who else hears of what the relay tells. They do not block.
+// observers are who else hears of what the relay tells. They do not block.
 type observers struct {
 	reserved func(engine.ReserveEvent)
 	bound    func(proto.AllocationID)
@@ -97,7 +97,7 @@ type observers struct {
 	drained  func() // a drain began, or was undone
 }
 
-// deaf returns those of nobody.
+// noObservers returns those of nobody.
 func noObservers() observers {
 	return observers{
 		reserved: func(engine.ReserveEvent) {},
@@ -163,7 +163,7 @@ func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
 		"cure", fmt.Sprintf("NetworkSettings.WithNetworkConfigParameters(maxMessageSize: %d) at senders on %v; Unity Transport 2.0.2 cannot set it", size, transportName(e.FromKind)))
 }
 
-// way is the name of a kind in the settings of a game.
+// transportName is the name of a kind in the settings of a game.
 func transportName(k endpoint.Kind) string {
 	if k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
 		return "udp"
@@ -179,7 +179,7 @@ type restart struct {
 	storing  atomic.Bool   // the state file takes what a restart must know
 }
 
-// awaited returns how many allocations may yet come back.
+// pending returns how many allocations may yet come back.
 func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
 }
@@ -240,7 +240,7 @@ func (a *App) onStateError(err error) {
 		"file", a.opts.StateFile, "error", err)
 }
 
-// bound decides how many allocations the relay holds, and has the memory
+// setBounds decides how many allocations the relay holds, and has the memory
 // watched. A developer's machine has neither limit.
 func (a *App) setBounds() {
 	c, log := &a.opts.Config, a.opts.Logger
@@ -287,10 +287,10 @@ func reserved(c *config.Config) (w memory.Ways) {
 // allocations returns how many there are.
 func (a *App) allocations() int { return a.relay.Stats().Allocations }
 
-// room reports whether the memory suffices for one more allocation.
+// hasMemory reports whether the memory suffices for one more allocation.
 func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
 
-// refusals count connections to the API that were closed unread: for the limit
+// rejections count connections to the API that were closed unread: for the limit
 // of all, for that of one address, and those of a proxy without a PROXY header.
 type rejections struct{ total, address, header atomic.Uint64 }
 

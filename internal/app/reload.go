@@ -35,7 +35,7 @@ type reload struct {
 	loaded *config.Loaded
 }
 
-// inForce returns the settings that hold now.
+// current returns the settings that hold now.
 func (a *App) current() config.Loaded {
 	r := &a.reload
 	r.mu.Lock()
@@ -114,7 +114,7 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	return p.done, nil
 }
 
-// sayReloaded writes what has changed, without the values: URLs may hold secrets,
+// logReload writes what has changed, without the values: URLs may hold secrets,
 // and logs are read by more people than the operator's pages.
 func (a *App) logReload(done *admin.Reloaded) {
 	log := a.opts.Logger
@@ -183,7 +183,7 @@ func (a *App) plan() (p plan, err error) {
 	return p, err
 }
 
-// compare returns what holds after a reload of these settings, and what differs
+// diff returns what holds after a reload of these settings, and what differs
 // from before. Warnings that were not there before are notes.
 func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
 	now := a.current()

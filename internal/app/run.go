@@ -141,7 +141,7 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// sayEvery is the time between two lines about what is left in a drain.
+// drainLogInterval is the time between two lines about what is left in a drain.
 const drainLogInterval = 10 * time.Second
 
 // draining is what the process knows of its drain. The relay does the work.
@@ -275,7 +275,7 @@ func (a *App) logDrain(what string) {
 	a.opts.Logger.Info(what, fields...)
 }
 
-// sayDrained says how the drain ended.
+// logDrained says how the drain ended.
 func (a *App) logDrained() {
 	state := a.DrainState()
 	if state.Allocations > state.Threshold {

@@ -23,10 +23,10 @@ import (
 	"golang.org/x/crypto/acme/autocert"
 )
 
-// secured reports whether the API's port speaks TLS.
+// hasTLS reports whether the API's port speaks TLS.
 func hasTLS(c *config.Config) bool { return c.TLSCert != "" || len(c.ACMEDomains) > 0 }
 
-// secure returns the settings of the API's TLS, nil for plain HTTP.
+// tlsConfig returns the settings of the API's TLS, nil for plain HTTP.
 func (a *App) tlsConfig() *tls.Config {
 	switch {
 	case a.certificate != nil:
@@ -129,7 +129,7 @@ var (
 	errNotIssued = errors.New("app: the certificate has not been fetched yet")
 )
 
-// issued is one certificate per name, fetched and renewed by ACME (RFC 8555). The
+// acmeCertificates is one certificate per name, fetched and renewed by ACME (RFC 8555). The
 // authority's proof is the challenge TLS-ALPN-01 (RFC 8737) on the API's own port.
 //
 // Only run asks the authority, for the names of the settings. A handshake takes
@@ -144,7 +144,7 @@ type acmeCertificates struct {
 	current map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
 }
 
-// newIssued returns the certificates that the settings name, nil if there are
+// newACME returns the certificates that the settings name, nil if there are
 // none. Nothing is asked for, and nothing written, before run.
 func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 	if len(c.ACMEDomains) == 0 {
@@ -262,7 +262,7 @@ func (s *acmeCertificates) refresh(ctx context.Context) bool {
 	return good
 }
 
-// modern is a hello of a client that takes certificates with ECDSA, as all do that
+// acmeHello is a hello of a client that takes certificates with ECDSA, as all do that
 // speak WebSocket.
 func acmeHello(name string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{
@@ -283,10 +283,10 @@ const (
 	maxWait = 5 * time.Second
 )
 
-// errUnleashed is for requests before and after run.
+// errACMEStopped is for requests before and after run.
 var errACMEStopped = errors.New("app: acme: not running")
 
-// leash is how the library of ACME, which takes no context from us, reaches the
+// acmeTransport is how the library of ACME, which takes no context from us, reaches the
 // authority: while run runs, and not afterwards. Its methods may be called from
 // several goroutines.
 type acmeTransport struct {
@@ -300,7 +300,7 @@ func newACMETransport() *acmeTransport {
 	return &acmeTransport{base: base}
 }
 
-// hold allows requests until ctx ends.
+// setContext allows requests until ctx ends.
 func (l *acmeTransport) setContext(ctx context.Context) { l.ctx.Store(&ctx) }
 
 func (l *acmeTransport) context() (context.Context, bool) {

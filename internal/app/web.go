@@ -109,7 +109,7 @@ func (w *web) stop(within time.Duration) {
 	w.conns.Wait()
 }
 
-// addWays makes the ways in besides plain UDP and tells the relay of them.
+// addTransports makes the ways in besides plain UDP and tells the relay of them.
 func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error) {
 	c := &a.opts.Config
 	if c.DTLS {
@@ -174,7 +174,7 @@ func queueBytes(c *config.Config) int {
 	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
 }
 
-// patience returns how long a session of a player may be silent, which must not
+// idleTimeout returns how long a session of a player may be silent, which must not
 // be shorter than the relay waits.
 func idleTimeout(c *config.Config, least time.Duration) time.Duration {
 	longest := max(c.IdleTimeout, c.HostAloneTimeout, c.HearTimeout)
@@ -189,7 +189,7 @@ func origins(c *config.Config) []string {
 	return c.AllowOrigins
 }
 
-// entrance is the API, with the WebSocket at / if there is one.
+// withWebSocket is the API, with the WebSocket at / if there is one.
 func (a *App) withWebSocket(api http.Handler) http.Handler {
 	if a.websocket == nil {
 		return api
