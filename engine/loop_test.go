@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// The search for loops (reliability-security.md, L4): everything that the
+// The search for loops: everything that the
 // relay can send is sent to it, from every sort of endpoint, and so is what it
 // answers to that, and so on.
 
@@ -137,7 +137,7 @@ type search struct {
 
 // enter makes s.world one in which just these hops have happened.
 func (s *search) enter(before []exchange) {
-	if s.world != nil && s.state == stateOf(before) && s.world.now < clockStart+8000 { // nobody lapses yet
+	if s.world != nil && s.state == stateOf(before) && s.world.now < clockStart+8000 { // nothing expires yet
 		s.world.forget()
 		return
 	}
@@ -171,7 +171,7 @@ func (w *fixture) digest() (d [5]table.Entry) {
 	return d
 }
 
-// forget makes the relay forget what it told whom lately.
+// forget resets the budgets of replies.
 func (w *fixture) forget() {
 	w.now += table.NotConnectedMillis
 	for _, c := range []*mReservation{w.host, w.linked, w.unlinkedJoiner, w.lone, w.reserved} {
@@ -257,7 +257,7 @@ func TestLoops(t *testing.T) {
 		t.Error("too few datagrams were answered for a search")
 	}
 	// A mirror at an endpoint sends back what it gets. It keeps a datagram going
-	// only if it is bound, so somebody with a key has said so, and then that one
+	// only if it is bound, so the owner of a key has requested it, and then that one
 	// datagram and no larger one.
 	for from, all := range s.edges {
 		for _, to := range all {

@@ -96,7 +96,7 @@ func TestRoamUTP2(t *testing.T) {
 	}
 }
 
-// TestRoamUTP1: a 1.x client, whose nonce is constant, is met with silence at a
+// TestRoamUTP1: a 1.x client, whose nonce is constant, gets no reply at a
 // new port, and goes on at its old one.
 func TestRoamUTP1(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{})
@@ -143,8 +143,8 @@ func TestRejected(t *testing.T) {
 	testkit.Eventually(t, "third is back by a new link", third.HasPeers(1))
 }
 
-// TestExpiry: who falls silent gets ERROR 1 once, its BIND then earns ERROR 4,
-// and a joiner whose host is gone learns it by ERROR 5.
+// TestExpiry: a client that falls silent gets ERROR 1 once, its BIND then gets ERROR 4,
+// and a joiner whose host has ended gets ERROR 5.
 func TestExpiry(t *testing.T) {
 	var mu sync.Mutex
 	var ended []engine.EndEvent
@@ -161,10 +161,10 @@ func TestExpiry(t *testing.T) {
 	p.Connect()
 	testkit.Eventually(t, "accepted", p.HasPeers(1))
 
-	// Who has sent nothing but a BIND is not told, since its source may be forged.
+	// A client that sent only a BIND gets no ERROR 1, since its source may be forged.
 	host.Send(p.Cred.ID, "welcome")
 	testkit.Eventually(t, "the host was heard", p.HasReceived(host.Cred.ID, "welcome"))
-	host.SetQuiet(true) // It still hears: a PING that overtakes ERROR 1 would earn it ERROR 3 before.
+	host.SetQuiet(true) // It still receives: a PING that overtakes ERROR 1 would get ERROR 3 before.
 	testkit.Eventually(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
 	testkit.Eventually(t, "the host learns by ERROR 1", host.HasStatus(enginetest.Invalid))
 	host.SetQuiet(false)

@@ -51,7 +51,7 @@ type mAlloc struct {
 
 	confirmed  bool // BIND_RECEIVED for its endpoint has left
 	validated  bool
-	allowance  int   // bytes that may go to an unproven endpoint
+	allowance  int   // bytes that may go to an endpoint that is not validated
 	closing    int64 // tick after which a CLOSE takes effect; 0: none
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool
@@ -120,7 +120,7 @@ type model struct {
 }
 
 // What the simulation sets instead of the defaults, so that it reaches them:
-// datagrams and bytes per second, and bytes to an unproven endpoint.
+// datagrams and bytes per second, and bytes to an endpoint that is not validated.
 var (
 	mJoinerQuota = [2]int64{30, 8 << 10}
 	mHostQuota   = [2]int64{40, 16 << 10}
@@ -131,7 +131,7 @@ var (
 // above the second it is dropped.
 const mSafeMessage, mMaxMessage = 60, 80
 
-// mReport tells of the first message of a match that was too large.
+// mReport reports the first message of a match that was too large.
 type mReport struct {
 	match, from, to mID
 	size, limit     int
@@ -180,7 +180,7 @@ func (m *model) send(to mAddr, bytes string, grace bool) {
 	m.out = append(m.out, mSend{to, bytes, grace})
 }
 
-// reserve sets an allocation aside; a joiner's host must live.
+// reserve reserves an allocation; a joiner's host must be alive.
 func (m *model) reserve(c *mReservation) bool {
 	if c.role == "joiner" {
 		host := m.allocs[c.match]
@@ -216,7 +216,7 @@ func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 	return all[key]
 }
 
-// noteForged counts a message in the name of somebody else: more than a hundred a
+// noteForged counts a message from an endpoint that is not bound to its id: more than a hundred a
 // second, and it counts as spoofed at for ten.
 func (m *model) noteForged(id mID) {
 	if m.allocs[id] != nil && !bucketOf(m.wrongs, id).take(m.now, 100, 100) {
@@ -314,7 +314,7 @@ func (m *model) version(from mAddr, pkt []byte) string {
 func mAt(pkt []byte, i int) mID { return mID(pkt[i : i+16]) }
 
 // sender returns the allocation that is bound to from if it is the one named,
-// and notes that it was heard.
+// and records that it sent a message.
 func (m *model) sender(from mAddr, id mID) *mAlloc {
 	a := m.byAddr[from]
 	if a == nil || a.id != id {
@@ -326,7 +326,7 @@ func (m *model) sender(from mAddr, id mID) *mAlloc {
 	return a
 }
 
-// refuseMismatch is the answer to who is not bound to the id named: ERROR 3.
+// refuseMismatch answers a message whose endpoint is not bound to its id: ERROR 3.
 func (m *model) refuseMismatch(from mAddr, id mID) string {
 	m.noteForged(id)
 	mute := m.mutes[from]

@@ -1,8 +1,10 @@
 package engine
 
-// What time does, once more.
+import (
+	"slices"
+)
 
-import "slices"
+// What time does, once more.
 
 // isOver reports whether a limit that began at since has passed: at the first tick
 // that is later by more than the limit, and by the time that the relay stood
@@ -121,11 +123,231 @@ func (m *model) expire() {
 }
 
 // extend takes back each ERROR 1 that was not sent because its endpoint has a new
-// owner, who must not hear of the end of the old one. The model does not know
+// owner, which must not get the ERROR 1 of the old one. The model does not know
 // when it left; that it did not, and that there is a new owner, is all it checks.
 func (m *model) extend(sent []mSend) {
 	m.out = slices.DeleteFunc(m.out, func(x mSend) bool {
 		last := len(x.bytes) == 21 && x.bytes[20] == 1 && m.byAddr[x.to] != nil
 		return last && !slices.ContainsFunc(sent, func(y mSend) bool { return y.to == x.to && y.bytes == x.bytes })
+	})
+}
+
+// The rules of a restart, once more.
+
+// mRecovered is what an allocation has of an earlier run.
+type mRecovered struct {
+	rebuilt  bool
+	banned   bool // its link will not come back
+	hadLink  bool // of a joiner: had one that neither side closed, even if its host has ended
+	awaited  int  // of a host: links that have not come back
+	recorded int  // of a host: links, as the file has it
+}
+
+// mRecord is what the file holds of an allocation when the relay starts.
+type mRecord struct {
+	bound  bool
+	nonce  int
+	at     mAddr
+	linked bool
+	links  int
+}
+
+type mNotConnected struct {
+	a  *mAlloc
+	at mAddr
+}
+
+// mRecovery is what the relay knows of the runs before.
+type mRecovery struct {
+	boot     int
+	until    int64 // end of the window
+	complete bool  // there was a file
+	before   map[mID]mRecord
+	in       map[mID]bool    // what was in it
+	proof    []int           // boots whose live allocations are all in the file
+	ended    map[mID]bool    // rebuilt and ended again
+	boots    []int           // of the present file, newest first
+	settled  bool            // and it accounts for all of them
+	telling  []mNotConnected // BIND_RECEIVED that have not left yet
+}
+
+func (m *model) recovering() bool { return m.now < m.until }
+
+// restart makes the relay forget everything but the file, if that is kept.
+func (m *model) restart(file bool) {
+	before := map[mID]mRecord{}
+	if file {
+		for id, r := range m.before {
+			before[id] = r
+		}
+		for id, a := range m.allocs {
+			r := mRecord{bound: a.bound, nonce: a.nonce, at: a.at, linked: a.hadLink, links: a.recorded}
+			if a.role == "host" {
+				r.linked = a.everLinked
+			} else if a.rebuilt && !a.banned {
+				r.linked = true
+			}
+			before[id] = r
+		}
+	}
+	old := *m
+	*m = *newModel(m.limits)
+	m.now, m.known, m.hits = old.now, old.known, old.hits
+	m.boot = old.boot + 1
+	m.until = m.now + 60_000
+	m.before, m.ended, m.complete = before, map[mID]bool{}, file
+	m.in = map[mID]bool{}
+	for id := range before {
+		m.in[id] = true
+	}
+	m.boots = []int{m.boot}
+	if file {
+		m.proof = old.boots[:1]
+		if old.settled {
+			m.proof = old.boots
+		}
+		m.boots, m.settled = append(m.boots, old.boots...), old.settled
+	}
+}
+
+// endWindow ends the recovery window: the first time that control
+// works after the window, at a tick or between two.
+func (m *model) endWindow() {
+	if !m.recovering() && m.before != nil {
+		m.before, m.ended, m.settled = nil, nil, true
+	}
+}
+
+// mayHold: an id may be one of the run before.
+func (m *model) mayHold(id mID) bool { return m.in[id] || !m.complete }
+
+func (m *model) mayRecover(c *mReservation) bool {
+	if c.boot == m.boot || !m.recovering() || m.ended[c.id] {
+		return false
+	}
+	if _, ok := m.before[c.id]; ok {
+		return true
+	}
+	for _, b := range m.proof {
+		if b == c.boot {
+			return false
+		}
+	}
+	return true
+}
+
+// rebuild enters an allocation of an earlier run again, or returns nil if its
+// BIND may be a replay.
+func (m *model) rebuild(c *mReservation, from mAddr, nonce int) *mAlloc {
+	r, found := m.before[c.id]
+	if found && r.bound && (nonce < r.nonce || nonce == r.nonce && from != r.at) {
+		m.cover("restart: a BIND from before is worthless")
+		return nil
+	}
+	if found && r.bound && nonce == r.nonce {
+		m.cover("restart: same endpoint, equal nonce")
+	}
+	m.cover("restart: allocation rebuilt")
+	a := m.enter(c)
+	a.rebuilt = true
+	if found {
+		delete(m.before, c.id)
+		a.awaited, a.recorded, a.everLinked = r.links, r.links, r.linked
+		a.banned = c.role == "joiner" && !r.linked
+	}
+	return a
+}
+
+// relink says whether there is doubt about a link that is not there, and what
+// control does about it.
+func (m *model) relink(a *mAlloc, to mID) (doubt bool, decide func() string) {
+	if !m.recovering() || !a.rebuilt {
+		return false, nil
+	}
+	peer := m.allocs[to]
+	if peer != nil && !peer.rebuilt {
+		return false, nil
+	}
+	if peer == nil || a.role != "host" || peer.role != "joiner" {
+		return true, nil
+	}
+	from, arrived := a.at, m.now
+	return true, func() string {
+		peer := m.allocs[to]
+		switch {
+		case !m.isStillBound(a, from):
+			return "stale"
+		case peer == nil || len(peer.links) > 0 || peer.match != a.id || peer.tenant != a.tenant:
+			return "recovering"
+		case peer.banned:
+			m.cover("restart: who was kicked stays out")
+			return "recovering"
+		case len(a.links) >= a.max:
+			return "recovering"
+		}
+		m.link(peer, a, arrived)
+		return "relinked"
+	}
+}
+
+// isSlotReserved: the connections of a host that came back belong to the joiners that had them.
+func (m *model) isSlotReserved(a, host *mAlloc) bool {
+	if !m.recovering() || !host.rebuilt || a.rebuilt && !a.banned {
+		return false
+	}
+	if m.complete {
+		return len(host.links)+host.awaited >= host.max
+	}
+	return m.now < m.until-60_000+15_000
+}
+
+// releaseReservedSlot: the place that was kept for a joiner is not kept any more.
+func (m *model) releaseReservedSlot(a, host *mAlloc) {
+	if a.role == "joiner" && a.rebuilt && !a.banned && host != nil && host.awaited > 0 {
+		host.awaited--
+		m.record(host)
+	}
+}
+
+// isGone is for a joiner that ends, with or without its link.
+func (m *model) isGone(a *mAlloc) {
+	if len(a.links) == 0 {
+		m.releaseReservedSlot(a, m.allocs[a.match])
+	}
+	if a.rebuilt && m.ended != nil {
+		m.ended[a.id] = true
+	}
+}
+
+// blockRelink: one side has said that there is no link, so none comes back.
+func (m *model) blockRelink(a *mAlloc, to mID) {
+	joiner := a
+	if a.role == "host" {
+		joiner = m.allocs[to]
+	} else if to != a.match {
+		return
+	}
+	if joiner != nil && joiner.rebuilt && len(joiner.links) == 0 {
+		m.releaseReservedSlot(joiner, m.allocs[joiner.match])
+		joiner.banned = true
+	}
+}
+
+// record is what the file says of a host's links.
+func (m *model) record(host *mAlloc) { host.recorded = len(host.links) + host.awaited }
+
+// reply is when BIND_RECEIVED has left.
+func (m *model) reply(left func(mID) bool) {
+	m.telling = slices.DeleteFunc(m.telling, func(t mNotConnected) bool {
+		if m.allocs[t.a.id] != t.a || t.a.at != t.at {
+			return true
+		}
+		if !left(t.a.id) {
+			return false
+		}
+		if !t.a.confirmed {
+			t.a.confirmed, t.a.validated, t.a.allowance = true, false, m.allowance()
+		}
+		return true
 	})
 }

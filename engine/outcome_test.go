@@ -69,7 +69,7 @@ func (s *sim) totals() (sum [NumOutcomes]uint64) {
 	return sum
 }
 
-// Where the members of a match are, and a stranger.
+// The addresses of the members of a match, and of an unknown sender.
 const (
 	atHost = iota
 	atJoiner1
@@ -78,8 +78,8 @@ const (
 	atOther
 )
 
-// newMatch is a relay with a host for two, who is linked with joiner1, and joiner2,
-// who is bound and not linked.
+// newMatch is a relay with a host for two that is linked with joiner1, and with joiner2,
+// which is bound and not linked.
 func newMatch(t testing.TB, ident *identity) *sim {
 	t.Helper()
 	s := simFor(func() *sim { return ident.newSim(true) })
@@ -118,7 +118,7 @@ func endpointAt(at int) endpoint.Endpoint {
 	return endpoint.UDP(simAddrs[at], 0, 0)
 }
 
-// spoof is somebody who tries all ports in joiner1's name.
+// spoof sends joiner1's id from many ports.
 func (s *sim) spoof() {
 	for range forgedRate.Burst + 1 {
 		s.datagram(atStranger, message(11, s.joiner1().id))

@@ -91,7 +91,7 @@ func (s *site) join(v enginetest.Version, player string, host *enginetest.UTP) *
 	return p
 }
 
-// talk waits until two hear each other.
+// talk waits until two clients receive from each other.
 func (s *site) talk(when string, a, b *enginetest.UTP) {
 	s.t.Helper()
 	for _, pair := range [][2]*enginetest.UTP{{a, b}, {b, a}} {
@@ -110,7 +110,7 @@ func pause(paused bool, all ...*enginetest.UTP) {
 	}
 }
 
-// lastBind returns the last BIND that a client sent, as somebody on its path
+// lastBind returns the last BIND that a client sent, as an attacker on its path
 // has it.
 func lastBind(u *enginetest.UTP) []byte {
 	_, next := u.Binds()
@@ -120,7 +120,7 @@ func lastBind(u *enginetest.UTP) []byte {
 	return enginetest.SignedBind(u.Cred, next)
 }
 
-// wellAlive fails the test if a client was told that its game is over.
+// wellAlive fails the test if a client got an ERROR that ends its game.
 func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 	t.Helper()
 	for _, u := range all {
@@ -133,8 +133,8 @@ func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 
 // TestRestart: after an end of the process, by itself or by a kill, clients of
 // both generations come back by themselves, to the links that they had. Who was
-// kicked or has closed stays out, nobody takes the place of one who is late, and
-// what somebody recorded before is worth nothing.
+// kicked or has closed stays out, no new player takes the place of a late one, and
+// datagrams that were captured before are rejected.
 func TestRestart(t *testing.T) {
 	for _, c := range []struct {
 		kind     string
@@ -150,7 +150,7 @@ func TestRestart(t *testing.T) {
 			s := newSite(t, engine.Config{})
 			host := s.play(c.host, s.relay.Host("host", 4))
 			kicked := s.join(enginetest.UTP2, "kicked", host)
-			kicked.SetPaused(true) // or it would ask for a new link, told of the end of this one
+			kicked.SetPaused(true) // or it would request a new link after the DISCONNECT
 			host.Leave(kicked.Cred.ID)
 			testkit.Eventually(t, "it is out", func() bool { return s.relay.Stats().Links == 0 })
 			kicked.Leave(host.Cred.ID)
@@ -186,7 +186,7 @@ func TestRestart(t *testing.T) {
 	}
 }
 
-// comeBack lets all but the last of four players go on, then one who is new try
+// comeBack lets all but the last of four players go on, then a new one try
 // to take its place, and then the last one.
 func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginetest.UTP) {
 	s.t.Helper()
@@ -217,7 +217,7 @@ func (s *site) comeBack(host, kicked, closed *enginetest.UTP, players []*enginet
 	testkit.Eventually(s.t, "who has closed learns that it is over", closed.HasLogged("error 4"))
 }
 
-// awaits checks what the service is told before anybody has come back.
+// awaits checks the answers to the service before any client has come back.
 func (s *site) awaits(host, ended [16]byte) {
 	s.t.Helper()
 	ctx := context.Background()
@@ -270,8 +270,8 @@ func TestRestartWithoutFile(t *testing.T) {
 	}
 }
 
-// TestLostAllocations: who does not come back within the window is gone for good, and it
-// is told. The window is long enough for the one who does come back.
+// TestLostAllocations: an allocation that does not come back within the window is lost, and its
+// client gets ERROR 4. The window is long enough for the one that comes back.
 func TestLostAllocations(t *testing.T) {
 	t.Parallel()
 	var mu sync.Mutex
@@ -316,7 +316,7 @@ func TestLostAllocations(t *testing.T) {
 	}
 }
 
-// TestKeepCode: the join code of a host that lives is there after a kill, and
+// TestKeepCode: the join code of a live host is there after a kill, and
 // that of one that has ended is not.
 func TestKeepCode(t *testing.T) {
 	t.Parallel()

@@ -36,7 +36,7 @@ type rig struct {
 	shared  *shared
 	workers []*worker
 	control *control
-	sent    []sending // what nobody has taken yet
+	sent    []sending // not taken yet
 	ended   []EndEvent
 	row     bool // ids come in a row, so that two rigs have the same
 	born    byte
@@ -132,7 +132,7 @@ func (r *rig) take() []sending {
 	return sent
 }
 
-// worker is the one to whom the kernel hands all datagrams of an endpoint.
+// worker returns the worker that gets all datagrams of an endpoint.
 func (r *rig) worker(from endpoint.Endpoint) *worker {
 	return r.workers[endpoint.Mix64(from.Hi^from.Lo<<16^from.Tail)>>32%rigWorkers]
 }
@@ -271,7 +271,7 @@ func (r *rig) counted(o Outcome) (n uint64) {
 	return n
 }
 
-// live returns how many allocations there are.
+// live returns the number of allocations.
 func (r *rig) live() int {
 	n, _, _ := r.shared.table.Counts()
 	return n

@@ -1,12 +1,12 @@
 package engine
 
-// Longer steps of a script, which random single datagrams would seldom make.
-
 import (
 	"time"
 
 	"github.com/ferryrelay/ferry/proto"
 )
+
+// Longer steps of a script, which random single datagrams would seldom make.
 
 // match brings a card, and its host, to where they play.
 func (s *sim) match(o op) {
@@ -23,7 +23,7 @@ func (s *sim) match(o op) {
 	}
 }
 
-// roam moves a client to another port as UTP 2.x does: its next message earns
+// roam moves a client to another port as UTP 2.x does: its next message gets
 // ERROR 3, and it binds with the next nonce.
 func (s *sim) roam(o op) {
 	c := s.reservation(o.a)
@@ -37,7 +37,7 @@ func (s *sim) roam(o op) {
 	s.datagram(to, pingMessage(c.id))
 }
 
-// keepAlive lets seconds pass in which everybody who is bound pings.
+// keepAlive lets seconds pass in which all bound clients send PINGs.
 func (s *sim) keepAlive(seconds int) {
 	for range seconds {
 		s.advance(time.Second)
@@ -66,7 +66,7 @@ func (s *sim) feedSilent(o op) {
 	}
 }
 
-// bindPending sends from an endpoint whose BIND control has not decided yet.
+// bindPending sends from an endpoint whose BIND control has not executed yet.
 func (s *sim) bindPending(o op) {
 	c := s.reservation(o.a)
 	from := addr(o.b)
@@ -144,7 +144,7 @@ func (s *sim) afterGracePeriod(x mSend) bool {
 	return false
 }
 
-// lateStamp lets a worker that is behind the clock hear of an allocation after
+// lateStamp lets a worker whose clock is behind receive from an allocation after
 // control has found it overdue: it must not end.
 func (s *sim) lateStamp(o op) {
 	c := s.reservation(o.a)
@@ -210,4 +210,136 @@ func (s *sim) mixedBatch(o op) {
 		s.leave(i)
 	}
 	s.pump()
+}
+
+// Scenes of scripts about restarts and forged messages.
+
+// returnAll does what clients do after a restart: one binds again, with a
+// nonce that is sometimes that of before, and the host relays.
+func (s *sim) returnAll(o op) {
+	if !s.model.recovering() {
+		return
+	}
+	c := s.cards[int(o.a)%len(s.cards)]
+	for i := range s.cards { // mostly one that was bound and has not come back
+		x := s.cards[(int(o.a)+i)%len(s.cards)]
+		if s.model.before[x.id].bound && o.b%4 != 0 {
+			c = x
+			break
+		}
+	}
+	nonce := 0
+	from := addr(o.b)
+	if r, ok := s.model.before[c.id]; ok {
+		nonce = r.nonce + int(o.c%3) - int(o.c%9)/8
+		for i, ap := range simAddrs {
+			if mAddr(ap.String()) == r.at && o.d%4 != 0 {
+				from = i
+			}
+		}
+	}
+	s.datagram(from, signed(c, uint16(max(nonce, 0)), c.key))
+	a := s.model.allocs[c.id]
+	if a == nil || a.at == "" {
+		return
+	}
+	switch {
+	case c.role == "host":
+		for _, x := range s.cards {
+			if x.match == c.id && x != c && o.d%5 != 0 {
+				s.datagram(s.home(c, 1), relayMessage(c.id, x.id, 3))
+			}
+		}
+	case o.d%3 == 0:
+		s.datagram(s.home(c, 1), connectMessage(c.id, c.ticket))
+	default:
+		s.datagram(s.home(c, 1), relayMessage(c.id, c.match, 3))
+	}
+}
+
+// scan sends the id of an allocation from other endpoints, and
+// then hits its port; its owner goes on, or not.
+func (s *sim) scan(o op) {
+	c := s.reservation(o.a)
+	for _, x := range s.cards {
+		if a := s.model.allocs[x.id]; a != nil && len(a.links) > 0 && o.d%4 != 0 {
+			c = x
+		}
+	}
+	a := s.model.allocs[c.id]
+	if a == nil || a.at == "" {
+		return
+	}
+	elsewhere := 0
+	for mAddr(simAddrs[elsewhere].String()) == a.at {
+		elsewhere++
+	}
+	for range 101 {
+		s.datagram(elsewhere, message(11, c.id))
+	}
+	peer := s.peerOf(c, op{d: 1})
+	home := s.home(c, 1)
+	if o.b%2 == 0 {
+		s.datagram(home, message(11, c.id))
+	} else {
+		s.datagram(home, message(9, c.id, peer))
+	}
+	for range 8 {
+		s.advance(250 * 1e6)
+		if o.c%2 == 0 {
+			s.datagram(home, relayMessage(c.id, peer, 1))
+		}
+	}
+}
+
+// linkOften opens and closes a link more often than a host may get new ones.
+func (s *sim) linkOften(o op) {
+	for _, c := range s.cards {
+		a, host := s.model.allocs[c.id], s.model.allocs[c.match]
+		if c.role != "joiner" || a == nil || host == nil || a.at == "" || host.at == "" {
+			continue
+		}
+		for range 22 {
+			s.datagram(s.home(c, 1), connectMessage(c.id, c.ticket))
+			s.datagram(s.home(c, 1), message(9, c.id, c.match))
+		}
+		return
+	}
+}
+
+// flood relays more than is good.
+func (s *sim) flood(o op) {
+	c := s.reservation(o.a)
+	for range 20 + o.b%40 {
+		s.datagram(s.home(c, 1), relayMessage(c.id, s.peerOf(c, op{d: 1}), int(o.c%3)*600))
+	}
+}
+
+// bindOften repeats the last BIND, as a client does that receives nothing.
+func (s *sim) bindOften(o op) {
+	c := s.reservation(o.a)
+	if a := s.model.allocs[c.id]; a != nil && a.bound {
+		for range 1 + (o.b%3)*(o.b%3)*7 {
+			s.datagram(s.home(c, 1), signed(c, uint16(a.nonce)+o.c%8/7, c.key))
+		}
+	}
+}
+
+// probe is a client that looks for the nearest region, and one that only looks like
+// one.
+func (s *sim) probe(o op) {
+	title := "QoS request"[:o.b%12]
+	pkt := append([]byte{0x59, 0, byte(len(title) + 1)}, title...)
+	pkt = append(pkt, byte(o.a), 1, 2, 3, 4, 5, 6, 7, 8, 9, 10)
+	switch o.c % 8 {
+	case 0:
+		pkt[o.d%3] ^= 0x10
+	case 1:
+		pkt = pkt[:4+int(o.d)%(len(pkt)-4)]
+	case 2:
+		for range 40 {
+			s.datagram(addr(o.d), pkt)
+		}
+	}
+	s.datagram(addr(o.d), pkt)
 }

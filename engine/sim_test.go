@@ -229,7 +229,7 @@ var simAddrs = func() (all []netip.AddrPort) {
 
 func addrOf(ep endpoint.Endpoint) mAddr { return mAddr(ep.AddrPort().String()) }
 
-// worker is the worker to whom the kernel hands all datagrams of an address.
+// worker is the worker that gets all datagrams of an address.
 func (a mAddr) worker() int {
 	for i, ap := range simAddrs {
 		if mAddr(ap.String()) == a {
@@ -311,7 +311,7 @@ func (s *sim) fail(format string, args ...any) {
 	}
 }
 
-// workerOf is the worker to whom the kernel hands all datagrams of an address.
+// workerOf is the worker that gets all datagrams of an address.
 func workerOf(addr int) int { return addr % simWorkers }
 
 // arrive hands one datagram to the worker of its address, in the engine and in
@@ -430,7 +430,7 @@ func (s *sim) settle() {
 			s.leave(i)
 		}
 	}
-	for range 4 { // A marked expiry needs one grace period to end, one to tell.
+	for range 4 { // A marked expiry needs one grace period to end, one to send.
 		s.pump()
 	}
 }
@@ -451,7 +451,7 @@ func (s *sim) compare() {
 	s.reports, s.model.reports = s.reports[:0], s.model.reports[:0]
 	s.compareState()
 	if !s.control.queue.empty() {
-		s.fail("control has deeds left although every worker has passed")
+		s.fail("control has actions left after all grace periods")
 	}
 	if s.err == nil {
 		s.compareCounts()
@@ -483,7 +483,7 @@ func show(sends []mSend) string {
 	return b.String()
 }
 
-// compareState checks every allocation: who is bound where, the links, the
+// compareState checks every allocation: bindings, links, the
 // nonce, and that look-ups by id and by endpoint agree.
 func (s *sim) compareState() {
 	t := s.shared.table

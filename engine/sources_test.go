@@ -42,7 +42,7 @@ func TestSources(t *testing.T) {
 	const all, none = 31, 0
 	for _, c := range []struct {
 		name    string
-		refused int // by whom
+		refused int // bits of the relays that refuse
 		from    []string
 	}{
 		{"anybody", none, []string{"203.0.113.1:40000", "8.8.8.8:1024", "1.0.0.0:65535", "223.255.255.255:5000", "[2001:db8::1]:40000", "[3fff::1]:40000"}},
@@ -98,7 +98,7 @@ func TestSources(t *testing.T) {
 }
 
 // TestPrivateSources: what players are advertised decides whether private networks
-// are heard.
+// are accepted.
 func TestPrivateSources(t *testing.T) {
 	t.Parallel()
 	private := udp("192.168.1.9:40000")

@@ -187,7 +187,7 @@ const (
 	// DropRate: above the quota of an allocation, the rate of links of a host, or the
 	// rate of repeated BINDs.
 	DropRate
-	// DropUnproven: more than may go to an endpoint from which nothing but a
+	// DropUnvalidated: more than may go to an endpoint from which only a
 	// BIND has come.
 	DropUnvalidated
 	// DropRecovering: it concerns an allocation or a link that may still come back

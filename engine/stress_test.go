@@ -21,14 +21,14 @@ var stressRounds = flag.Int("stress.rounds", 600, "changes of owner of each of s
 
 // TestStress lets several real workers and control run against each other:
 // sockets change owners, links open and close, allocations end. It checks what
-// must hold at any instant: nobody gets a RELAY that is not addressed to the
+// must hold at any instant: no client gets a RELAY that is not addressed to the
 // allocation last confirmed there or comes from another match, and the outcomes
 // add up.
 func TestStress(t *testing.T) {
 	r := enginetest.Start(t, engine.Config{Workers: 3, Unlimited: true, MaxConnections: 5000})
 	const clients = 6
 	rounds := *stressRounds
-	var hosts [2]owner // of two tenants, whose players use the same sockets in turn
+	var hosts [2]owner // of two tenants; their players use the same sockets in turn
 	var all sync.WaitGroup
 	stop := make(chan struct{})
 	for i := range hosts {
@@ -57,7 +57,7 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// owner is a host and whose it is.
+// owner is a host and its tenant.
 type owner struct {
 	tenant alloc.Tenant
 	alloc.Reservation
@@ -71,7 +71,7 @@ func outcomesAddUp(st engine.Stats) bool {
 	return sum == st.Received
 }
 
-// feedAll is a host that relays to who relays to it, and to those who did so
+// feedAll is a host that relays to the players that relay to it, and to those that did
 // lately, whether they are still there or not.
 func feedAll(t *testing.T, r *enginetest.Relay, host alloc.Reservation, stop chan struct{}) {
 	conn := dial(t, r)
@@ -108,7 +108,7 @@ func exchange(t *testing.T, r *enginetest.Relay, hosts [2]owner, rnd *rand.Rand,
 	conn := dial(t, r)
 	defer func() { conn.Close() }()
 	// An answer that is late would pass for that to the next question, and then
-	// what comes before the real one looks foreign. A new socket hears none.
+	// what comes before the real one looks foreign. A new socket receives none.
 	anew := func() {
 		conn.Close()
 		conn = dial(t, r)

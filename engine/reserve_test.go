@@ -1,12 +1,136 @@
 package engine
 
 import (
+	"context"
+	"errors"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/proto"
 )
+
+// TestAwait: an answer that control has given is not lost because the relay has
+// stopped since, as it does after a drain that is over at once, nor because the
+// caller's time is over.
+func TestAwait(t *testing.T) {
+	closed := make(chan struct{})
+	close(closed)
+	over, cancel := context.WithCancel(context.Background())
+	cancel()
+	for range 200 {
+		for _, c := range []struct {
+			ctx           context.Context
+			done, stopped chan struct{}
+			want          error
+		}{
+			{context.Background(), closed, closed, nil},
+			{over, closed, make(chan struct{}), nil},
+			{over, make(chan struct{}), make(chan struct{}), alloc.ErrUnavailable},
+			{context.Background(), make(chan struct{}), closed, alloc.ErrUnavailable},
+		} {
+			if err := (&Server{stopped: c.stopped}).awaitCall(c.ctx, c.done); !errors.Is(err, c.want) {
+				t.Fatalf("%v, want %v", err, c.want)
+			}
+		}
+	}
+}
+
+// reserveSeats reserves a host for most players and returns the error.
+func (r *rig) reserveSeats(most int) error {
+	_, err := r.reserve(alloc.RoleHost, nil, "h", most)
+	return err
+}
+
+func (r *rig) wantSeats(want int64) {
+	r.t.Helper()
+	if got := r.control.seats.taken.Load(); got != want {
+		r.t.Errorf("%d seats are taken, want %d", got, want)
+	}
+}
+
+// TestSeats: a host takes its seats when it is reserved, whether players come or not, and
+// gives them back at its end; joiners take none.
+func TestSeats(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{MaxSeats: 10})
+	host := r.host(udpN(1), 4)
+	r.joiner(udpN(2), host)
+	r.wantSeats(5)
+	if err := r.reserveSeats(5); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("6 seats of 5: %v", err)
+	}
+	if err := r.reserveSeats(4); err != nil {
+		t.Errorf("5 seats of 5: %v", err)
+	}
+	if err := r.reserveSeats(1); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("none is left: %v", err)
+	}
+	if _, err := r.reserve(alloc.RoleJoiner, host, "late", 0); err != nil {
+		t.Errorf("a player for a host that has its seats: %v", err)
+	}
+	r.control.end(r.entry(host).Handle, EndOperator)
+	r.wantSeats(5)
+	if err := r.reserveSeats(4); err != nil {
+		t.Errorf("after the end: %v", err)
+	}
+	r.control.seats.max = 0
+	if err := r.reserveSeats(100); err != nil {
+		t.Errorf("without a limit: %v", err)
+	}
+}
+
+// TestSeatsAfterARestart: hosts that may still come back keep a seat for
+// themselves and one for each link; all are let in, however few seats there are.
+func TestSeatsAfterARestart(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{MaxSeats: 12})
+	r.restart(true) // the run before wrote no file
+	r.shared.rules.recoverUntil = 0
+	host, other := r.host(udpN(1), 7), r.host(udpN(3), 2)
+	r.joiner(udpN(2), host)
+	r.wantSeats(11)
+	r.restart(true)
+	r.wantSeats(0)
+	if got := r.control.seats.recoverable; got != 3 {
+		t.Errorf("%d seats are awaited, want 2 of the host with a link and 1 of the other", got)
+	}
+	if err := r.reserveSeats(9); !errors.Is(err, alloc.ErrFull) {
+		t.Errorf("10 seats of 9: %v", err)
+	}
+	if err := r.reserveSeats(7); err != nil {
+		t.Errorf("8 seats of 9: %v", err)
+	}
+	r.bind(host, udpN(1), 2)
+	r.wantSeats(16) // more than there are: a match does not end for it
+	if got := r.control.seats.recoverable; got != 1 {
+		t.Errorf("%d seats are awaited, want 1", got)
+	}
+	if err := r.control.endByID(idOf(other), r.now); err != nil {
+		t.Error(err)
+	}
+	if got := r.control.seats.recoverable; got != 0 {
+		t.Errorf("%d seats are awaited after the other was given up", got)
+	}
+}
+
+// TestSeatsLost: a host that did not come back in time keeps no seat.
+func TestSeatsLost(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{})
+	r.restart(true)
+	r.shared.rules.recoverUntil = 0
+	r.host(udpN(1), 7)
+	r.restart(true)
+	if got := r.control.seats.recoverable; got != 1 {
+		t.Fatalf("%d seats are awaited", got)
+	}
+	r.shared.rules.recoverUntil = 0
+	r.pump()
+	if got := r.control.seats.recoverable; got != 0 {
+		t.Errorf("%d seats are awaited after the window", got)
+	}
+}
 
 func idOf(card *mReservation) proto.AllocationID { return proto.AllocationID(card.id) }
 
@@ -32,7 +156,7 @@ func TestUsage(t *testing.T) {
 		r.feed(udpN(2), relayMessage(p.id, host.id, 100))
 	}
 	r.feed(udpN(1), relayMessage(host.id, p.id, 50))
-	r.feed(udpN(3), relayMessage(p.id, host.id, 100)) // from nobody
+	r.feed(udpN(3), relayMessage(p.id, host.id, 100)) // from an unknown endpoint
 	reserved, err := r.reserve(alloc.RoleHost, nil, "h", 2)
 	if err != nil {
 		t.Fatal(err)
@@ -58,7 +182,7 @@ func TestUsage(t *testing.T) {
 	}
 }
 
-// TestUsageRoams: a player who binds again, elsewhere or not, is one player.
+// TestUsageRoams: a player that binds again, from another endpoint or not, counts once.
 func TestUsageRoams(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -164,8 +288,8 @@ func TestSetLimits(t *testing.T) {
 	}
 }
 
-// TestUsageAfterARestart: who comes back counts at once, under its name, though
-// nobody has reserved for it in this run.
+// TestUsageAfterARestart: a player that comes back counts at once, under the name of its tenant,
+// without a reservation in this run.
 func TestUsageAfterARestart(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -174,7 +298,7 @@ func TestUsageAfterARestart(t *testing.T) {
 	p := r.joiner(udpN(2), host)
 	r.restart(true)
 	if allocations, players := r.projectTotals("p"); allocations != 0 || players != 0 {
-		t.Errorf("nobody is back: %d allocations, %d players", allocations, players)
+		t.Errorf("none is back: %d allocations, %d players", allocations, players)
 	}
 	r.bind(host, udpN(1), 2)
 	r.bind(p, udpN(2), 2)
@@ -194,12 +318,11 @@ func TestUsageAfterARestart(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: of those who come back no more names are kept than
-// tenants are counted apart.
+// TestNamesAreBounded: no more names are kept than there are counters.
 func TestNamesAreBounded(t *testing.T) {
 	var n tenantNames
 	if _, ok := n.find(1); ok {
-		t.Error("a name that nobody brought")
+		t.Error("a name that was never added")
 	}
 	for i := range uint64(2 * maxProjects) {
 		n.add(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})

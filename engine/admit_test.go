@@ -95,9 +95,9 @@ func TestBindCacheNeedsNoKey(t *testing.T) {
 	}
 }
 
-// TestBindCacheGracePeriod: while a worker is in the middle of a batch, it may yet
+// TestBindCacheGracePeriod: while a worker is in the middle of a batch, it may still
 // send to an endpoint what was meant for its former owner. So the BIND of the
-// new one is answered by nobody before, however often it comes.
+// new one is not answered before, however often it comes.
 func TestBindCacheGracePeriod(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{})
@@ -230,7 +230,7 @@ func TestFlippedBits(t *testing.T) {
 			for _, from := range []endpoint.Endpoint{udpN(1), udpN(9)} {
 				r.step(from, pkt)
 				answered += len(r.take())
-				// A version that is not 0 earns ERROR 0, whoever sent it and why.
+				// A version other than 0 is answered with ERROR 0 in every state.
 				if bit/8 == 2 {
 					answered--
 				}
@@ -285,7 +285,7 @@ func TestConfirmEarlierBinding(t *testing.T) {
 }
 
 // TestBusyResetsMute: a relay that is too busy for a BIND, as after a restart with
-// everybody coming back at once, must not then be silent for ten seconds.
+// all clients coming back at once, must not then be silent for ten seconds.
 func TestBusyResetsMute(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
 	w := s.workers[workerOf(atStranger)]
@@ -304,8 +304,8 @@ func TestBusyResetsMute(t *testing.T) {
 	}
 }
 
-// TestManyRecover: after a restart everybody is a stranger, more of them than a
-// worker remembers, and each is told to bind again, those later that share a gate
+// TestManyRecover: after a restart every client is unknown, more of them than a
+// worker has entries for, and each gets ERROR 3, later those that share a gate
 // of 200 ms with another.
 func TestManyRecover(t *testing.T) {
 	s := newMatch(t, newIdentity(t))

@@ -1,7 +1,7 @@
 package engine
 
 // A client of the simulated network: the state machine of UTP 1.x and 2.x
-// (protocol.md, section 2) in virtual time. enginetest has it for real sockets.
+// in virtual time. enginetest has it for real sockets.
 
 import (
 	"encoding/binary"
@@ -14,7 +14,7 @@ import (
 const (
 	playerRetry  = 1000   // between BINDs, and between CONNECT_REQUESTs
 	playerTick   = 250    // between two datagrams to each peer
-	playerForget = 40_000 // a peer of which nothing was lastReceived for so long is gone
+	playerForget = 40_000 // ms; a peer that was silent for so long is forgotten
 )
 
 type playerStatus uint8
@@ -206,7 +206,7 @@ func (p *player) connectTo(id mID) {
 func (p *player) receivedRelay(pkt []byte) {
 	from, sequence := mID(pkt[4:20]), binary.BigEndian.Uint32(pkt[38:])
 	if mID(pkt[20:36]) != p.reservation.id || p.left {
-		return // for who was here before
+		return // for the previous owner of the address
 	}
 	if sequence == closeSequence {
 		if p.peers[from] != nil {
@@ -219,7 +219,7 @@ func (p *player) receivedRelay(pkt []byte) {
 		p.net.fail("%s hears a player of whom it should not know", p.name)
 	}
 	if p.host == nil && p.net.leavers[from] {
-		return // a late datagram of one who has left
+		return // a late datagram of a peer that has left
 	}
 	p.connectTo(from)
 	p.peers[from].got = sequence

@@ -1,0 +1,413 @@
+package engine
+
+import (
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"os/exec"
+	"reflect"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// TestPublish: a worker publishes its counts once a millisecond, and the rest when
+// publish is called.
+func TestPublish(t *testing.T) {
+	r := newRig(t, Config{})
+	w := r.workers[0]
+	for i, c := range []struct {
+		at   int64
+		want uint64 // batches that others see
+	}{{r.now, 1}, {r.now, 1}, {r.now, 1}, {r.now + 1, 4}, {r.now + 1, 4}, {r.now + 7, 6}} {
+		w.count(DropShort, 3)
+		w.finishBatch(c.at, 1, sock.SendResult{})
+		pub := &w.counts.pub
+		if got := pub.batches[0].Load(); got != c.want || pub.received.Load() != c.want || pub.receivedBytes.Load() != 3*c.want {
+			t.Errorf("after batch %d: %d batches, %d datagrams are published, want %d", i+1, got, pub.received.Load(), c.want)
+		}
+		if got := pub.outcomes[DropShort].Load(); got != c.want {
+			t.Errorf("after batch %d: %d drops are published, want %d", i+1, got, c.want)
+		}
+	}
+	w.count(DropShort, 3)
+	w.finishBatch(r.now+7, 1, sock.SendResult{})
+	w.publish()
+	if got := w.counts.pub.outcomes[DropShort].Load(); got != 7 {
+		t.Errorf("%d drops are published in the end, want 7", got)
+	}
+}
+
+// TestPacer: a worker rests at a steady middling load, and neither when idle
+// nor when the queue is deep.
+func TestPacer(t *testing.T) {
+	const delay = 200_000
+	for _, tt := range []struct {
+		name  string
+		delay int64
+		every int64 // nanoseconds between batches, the rest included
+		n     int   // datagrams per batch
+		rests bool
+	}{
+		{"20,000/s one by one", delay, 50_000, 1, true},
+		{"20,000/s after rests", delay, 200_000, 4, true},
+		{"idle: 1,000/s", delay, 1_000_000, 1, false},
+		{"5,000/s one by one gathers too few", delay, 200_000, 1, false},
+		{"deep queue", delay, 100_000, 32, false},
+		{"bursts of a tick", delay, 33_000_000, 20, false},
+	} {
+		p := pacer{delay: tt.delay, deep: 32}
+		now, rests := int64(1e9), 0
+		for range 200 {
+			now += tt.every
+			if p.delayAfter(now, tt.n) > 0 {
+				rests++
+			}
+		}
+		if got := rests > 100; got != tt.rests {
+			t.Errorf("%s: rested %d times of 200", tt.name, rests)
+		}
+	}
+}
+
+// TestPacerBurst: of a burst after a pause the first datagram does not wait, and
+// the rest of it comes together.
+func TestPacerBurst(t *testing.T) {
+	p := pacer{delay: 100_000, deep: 32}
+	now := int64(1e9)
+	for range 3 {
+		now += 33_000_000
+		if d := p.delayAfter(now, 1); d != 0 {
+			t.Errorf("rested %v after the first datagram", d)
+		}
+		now += 3_000
+		if p.delayAfter(now, 1) == 0 {
+			t.Error("did not rest in the middle of a burst")
+		}
+		now += 150_000
+		if d := p.delayAfter(now, 8); d == 0 {
+			t.Error("did not rest although the burst may go on")
+		}
+	}
+}
+
+// mustInline are functions on the path of a forwarded datagram, by package: each
+// runs for every datagram or batch and would otherwise cost a call.
+var mustInline = map[string][]string{
+	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
+	"../internal/table": {
+		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).Validate", "(*Activity).TakeQuota",
+		"(*Activity).AllowSend", "(*Activity).RecordActivity", "(*Activity).CounterIndex",
+	},
+	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
+	"../proto":         {"ParseType", "ParseRelay"},
+}
+
+// TestInline asks the compiler that builds the test which functions it can
+// inline.
+func TestInline(t *testing.T) {
+	for dir, names := range mustInline {
+		out, err := exec.Command("go", "build", "-gcflags=-m", dir).CombinedOutput()
+		if err != nil {
+			t.Fatalf("%v\n%s", err, out)
+		}
+		for _, name := range names {
+			if !strings.Contains(string(out), ": can inline "+name+"\n") {
+				t.Errorf("%s in %s does not inline", name, dir)
+			}
+		}
+	}
+}
+
+// TestLayout: words that different goroutines write do not share a cache line.
+func TestLayout(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		size uintptr
+	}{
+		{"epoch", sizeOf[epoch]()},
+	} {
+		if c.size != 64 {
+			t.Errorf("%s has %d bytes, want a cache line", c.name, c.size)
+		}
+	}
+	ring := fieldOffsets[ring]()
+	if ring["head"]-ring["tail"] < 64 || ring["tail"]%64 != 0 && ring["tail"]-ring["slots"] < 64 {
+		t.Errorf("the ends of a ring share a cache line: %v", ring)
+	}
+	if b := fieldOffsets[budgets](); b["prefixes"]-b["process"] < 64 {
+		t.Errorf("the process gate shares a cache line with the prefixes: %v", b)
+	}
+}
+
+func sizeOf[T any]() uintptr { return reflect.TypeFor[T]().Size() }
+
+func fieldOffsets[T any]() map[string]uintptr {
+	offsets := map[string]uintptr{}
+	t := reflect.TypeFor[T]()
+	for i := range t.NumField() {
+		offsets[t.Field(i).Name] = t.Field(i).Offset
+	}
+	return offsets
+}
+
+// syncWriter is where a logger writes while a test reads.
+type syncWriter struct {
+	mu  sync.Mutex
+	all strings.Builder
+}
+
+func (w *syncWriter) Write(p []byte) (int, error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.all.Write(p)
+}
+
+// lines returns the lines about faults.
+func (w *syncWriter) lines() (faults []map[string]any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for line := range strings.Lines(w.all.String()) {
+		var fields map[string]any
+		if json.Unmarshal([]byte(line), &fields) == nil && fields["fault"] != nil {
+			faults = append(faults, fields)
+		}
+	}
+	return faults
+}
+
+// TestFault: a fault of ours on one datagram of a batch costs that datagram. It
+// is counted, the others are handled, and the log gets a line a minute.
+func TestFault(t *testing.T) {
+	var log syncWriter
+	s, err := New(Config{Workers: 1, Unlimited: true, Logger: slog.New(slog.NewJSONHandler(&log, nil))}, testSealer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	s.shared.probe.block = nil // so that a probe panics
+	var ahead atomic.Int64
+	clock := s.shared.clock
+	s.shared.clock = func() int64 { return clock() + ahead.Load() }
+
+	probe := append([]byte(probeMagic), make([]byte, probeLen-len(probeMagic))...)
+	faulty, conns := dialed(t, s), make([]*net.UDPConn, 6)
+	for i := range conns { // before the relay runs, so that all are one batch
+		conns[i] = dialed(t, s)
+		faulty.Write(probe)
+		conns[i].Write(proto.Ping{ID: proto.AllocationID{byte(i)}}.Append(nil))
+	}
+	faulty.Write(probe)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	for i, conn := range conns {
+		answered(t, conn, i)
+	}
+	wait := func(what string, cond func() bool) {
+		t.Helper()
+		for end := time.Now().Add(15 * time.Second); !cond(); time.Sleep(time.Millisecond) {
+			if time.Now().After(end) {
+				t.Fatal("never happened: ", what)
+			}
+		}
+	}
+	panics := func(n uint64) func() bool {
+		return func() bool { return s.Stats().Outcomes[DropPanic] == n }
+	}
+	wait("each probe is counted", panics(7))
+	wait("six of thirteen are answered", func() bool { // the counts of a batch are not published at once
+		st := s.Stats()
+		return st.Outcomes[OutErrorMismatch] == 6 && st.Received == 13
+	})
+	if lines := log.lines(); len(lines) != 1 || lines[0]["head"] != "4645525259505242"+strings.Repeat("0", 2*(probeLen-8)) {
+		t.Errorf("the log has %v", lines)
+	}
+	ahead.Store(faultLogMillis)
+	faulty.Write(probe)
+	faulty.Write(probe)
+	wait("two more are counted", panics(9))
+	if lines := log.lines(); len(lines) != 2 {
+		t.Errorf("a minute later the log has %d lines, want 2", len(lines))
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// dialed returns a client's socket.
+func dialed(t *testing.T, s *Server) *net.UDPConn {
+	t.Helper()
+	conn, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(s.Addr()))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { conn.Close() })
+	return conn
+}
+
+// answered checks that the PING number i earned its ERROR 3.
+func answered(t *testing.T, conn *net.UDPConn, i int) {
+	t.Helper()
+	buf := make([]byte, 100)
+	conn.SetReadDeadline(time.Now().Add(15 * time.Second))
+	n, err := conn.Read(buf)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if e, err := proto.ParseError(buf[:n]); err != nil || e.Code != proto.ErrorMismatch || e.ID != (proto.AllocationID{byte(i)}) {
+		t.Errorf("PING %d earned %x", i, buf[:n])
+	}
+}
+
+// TestAllocs: forwarding, PING and every drop and refusal in a worker allocate
+// nothing, in either address family.
+func TestAllocs(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	ident := newIdentity(t)
+	for _, c := range outcomeCases {
+		t.Run(c.want.String()+"/"+c.name, func(t *testing.T) {
+			s := newMatch(t, ident)
+			from, pkt := c.make(s)
+			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
+			allocs := testing.AllocsPerRun(100, func() {
+				w.handleDatagram(s.now, ep, pkt, c.truncated)
+				w.out.reset()
+				w.inbox.clear()
+			})
+			if allocs != 0 {
+				t.Errorf("%v allocations per datagram", allocs)
+			}
+		})
+	}
+}
+
+// clear empties the rings, as if control had decided.
+func (b *inbox) clear() {
+	for q := range b.rings {
+		b.rings[q].head.Store(b.rings[q].tail.Load())
+		for i := range b.queued[q] {
+			b.queued[q][i].Store(0)
+		}
+	}
+}
+
+// TestAllocsIPv6 is TestAllocs for a match over IPv6.
+func TestAllocsIPv6(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := newMatch(t, newIdentity(t))
+	const v6 = 8
+	s.datagram(v6, signed(s.joiner1(), 6, s.joiner1().key))
+	s.datagram(atHost, pingMessage(s.hostData().id)) // or little may go to it
+	w, ep := s.workers[workerOf(v6)], endpoint.UDP(simAddrs[v6], 0, 0)
+	s.shared.limits.Store(rates(table.NewQuota(1<<20, 1<<30), table.Quota{}))
+	for name, pkt := range map[string][]byte{
+		"relay": relayMessage(s.joiner1().id, s.hostData().id, 100), "ping": pingMessage(s.joiner1().id),
+	} {
+		allocs := testing.AllocsPerRun(100, func() {
+			if o := w.handleDatagram(s.now, ep, pkt, false); o != OutRelayed && o != OutPong {
+				t.Fatalf("%s: %v", name, o)
+			}
+			w.out.reset()
+		})
+		if allocs != 0 {
+			t.Errorf("%s: %v allocations per datagram", name, allocs)
+		}
+	}
+}
+
+// TestAllocsCommit: control's verdict on a BIND allocates nothing once its
+// queue has grown.
+func TestAllocsCommit(t *testing.T) {
+	if testkit.RaceEnabled {
+		t.Skip("the race detector allocates")
+	}
+	s := newMatch(t, newIdentity(t))
+	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
+	w := s.workers[workerOf(atJoiner1)]
+	pkt, ep := signed(s.joiner1(), 6, s.joiner1().key), endpoint.UDP(simAddrs[atJoiner1], 0, 0)
+	allocs := testing.AllocsPerRun(100, func() {
+		w.handleDatagram(s.now, ep, pkt, false)
+		s.control.runOnce(s.now)
+	})
+	if allocs != 0 {
+		t.Errorf("%v allocations per BIND", allocs)
+	}
+}
+
+func BenchmarkStep(b *testing.B) {
+	for _, c := range []struct {
+		name string
+		make func(s *sim) (int, []byte)
+	}{
+		{"RelayToHost", func(s *sim) (int, []byte) { return atJoiner1, relayMessage(s.joiner1().id, s.hostData().id, 112) }},
+		{"RelayToJoiner", func(s *sim) (int, []byte) { return atHost, relayMessage(s.hostData().id, s.joiner1().id, 112) }},
+		{"Ping", func(s *sim) (int, []byte) { return atJoiner1, pingMessage(s.joiner1().id) }},
+		{"JunkBind", func(s *sim) (int, []byte) {
+			pkt := signed(s.joiner1(), 6, s.joiner1().key)
+			pkt[99] ^= 1
+			return atJoiner1, pkt
+		}},
+		{"WrongMAC", func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
+	} {
+		b.Run(c.name, func(b *testing.B) {
+			s := newMatch(b, newIdentity(b))
+			generous := table.NewQuota(1<<30, 1<<40) // metered, but never refused
+			s.shared.limits.Store(rates(generous, generous))
+			s.datagram(atHost, pingMessage(s.hostData().id)) // or little may go to it
+			from, pkt := c.make(s)
+			w, ep := s.workers[workerOf(max(from, 0))], endpointAt(from)
+			b.ReportAllocs()
+			for b.Loop() {
+				w.count(w.handleDatagram(s.now, ep, pkt, false), len(pkt))
+				w.out.reset()
+			}
+			if sent := w.counts.outcomes[OutRelayed]; sent == 0 && strings.HasPrefix(c.name, "Relay") {
+				b.Error("nothing was relayed")
+			}
+		})
+	}
+}
+
+// BenchmarkAdmission is an honest BIND, from the datagram to the reply: the
+// worker's part and control's.
+func BenchmarkAdmission(b *testing.B) {
+	s := newMatch(b, newIdentity(b))
+	s.control.out.deliver = func([]sessionDatagram) (r sock.SendResult) { return r }
+	w := s.workers[workerOf(atJoiner1)]
+	ep := endpoint.UDP(simAddrs[atJoiner1], 0, 0)
+	pkt := signed(s.joiner1(), 6, s.joiner1().key)
+	b.Run("SameEndpoint", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.handleDatagram(s.now, ep, pkt, false)
+			s.control.runOnce(s.now)
+		}
+	})
+	b.Run("WorkerPart", func(b *testing.B) {
+		b.ReportAllocs()
+		for b.Loop() {
+			w.handleDatagram(s.now, ep, pkt, false)
+			w.inbox.clear()
+		}
+	})
+}
+
+// rates returns limits with the quotas of joiners and hosts, and 1 MiB for an
+// endpoint whose path is not validated.
+func rates(joiner, host table.Quota) *limitRates {
+	return &limitRates{quotas: [4]table.Quota{table.RoleJoiner: joiner, table.RoleHost: host}, unvalidated: 1 << 20}
+}
