@@ -171,7 +171,7 @@ var rules = []mutant{
 		in:   "engine",
 		old:  `!c.shared.table.FindByEndpoint(d.to, &other) {`,
 		now:  `!c.shared.table.FindByEndpoint(d.to, &other) || now > 0 {`,
-		by:   killer{"./engine", "TestLastWord", ""},
+		by:   killer{"./engine", "TestLastReply", ""},
 	},
 	{
 		rule: "a host that may come back after a restart causes no ERROR 4",
@@ -207,7 +207,7 @@ var rules = []mutant{
 		in:   "engine",
 		old:  `return g.done + 2`,
 		now:  `return g.done + 1`,
-		by:   killer{"./engine", "TestToldOfAnEarlierStay", ""},
+		by:   killer{"./engine", "TestConfirmEarlierBinding", ""},
 	},
 	{
 		rule: "DISCONNECT overtakes no RELAY",
@@ -271,7 +271,7 @@ var rules = []mutant{
 		in:   "engine",
 		old:  `(c.mostSendsFail(now) || c.massExpiryAhead()):`,
 		now:  `c.sendsFail(now):`,
-		by:   killer{"./engine", "TestBrakeHolds", ""},
+		by:   killer{"./engine", "TestExpiryPause", ""},
 	},
 	// DTLS: replay windows, stored bounds, cookies.
 	{
