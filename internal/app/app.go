@@ -27,28 +27,28 @@ import (
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
 
-// Options say what an App is made of. It is not modified after New.
+// Options configure an App.
 type Options struct {
 	Config config.Config
 	Mode   Mode
-	// Identity is who the relay is. Required, but for API.
+	// Identity is the id and the keys of the relay. Required, except for API.
 	Identity state.Identity
-	// Fresh says that the identity has just been made, so that nothing of an
-	// earlier run can come back.
+	// Fresh: the identity is new, so that no allocation of an earlier run can come
+	// back.
 	Fresh bool
-	// StateFile is where what a restart must know of the allocations is kept. Its
-	// directory is this process's alone. Empty: nothing is kept.
+	// StateFile is the path of engine.Config.StateFile. No other process may use its
+	// directory. Empty: none.
 	StateFile string
-	// SessionFile is where the DTLS sessions are kept that go on after a restart,
-	// in the same directory. Empty: they end with the process.
+	// SessionFile is the path of the file of DTLS sessions that survive a restart, in
+	// the same directory. Empty: they end with the process.
 	SessionFile string
-	// Logger is required. It hears of nothing per datagram.
+	// Logger is required. It gets no line per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.
 	Version, Revision, GoVersion string
-	// Loaded says where each of the settings came from. Zero: not known.
+	// Loaded is the source of each setting. Zero: not known.
 	Loaded config.Loaded
-	// Reload reads the settings anew, as they are now. Nil: they cannot be.
+	// Reload reads the settings again. Nil: they cannot be reloaded.
 	Reload func() (config.Loaded, error)
 	// Level is that of Logger. Nil: it cannot be changed while the process runs.
 	Level *slog.LevelVar
@@ -57,19 +57,19 @@ type Options struct {
 }
 
 // App is one process of Ferry: a relay, an API, or both. Its fields are fixed by
-// New, but for those that say otherwise. What the mode has no use for is nil.
+// New, except for those that say otherwise. A part that the mode does not have is nil.
 type App struct {
 	opts       Options
-	components []component             // in the order in which they were made
+	components []component             // in the order of their creation
 	background []func(context.Context) // what goes on besides, until the end
 	relay      *engine.Server
 	service    *alloc.Service
 	metrics    *metrics.Metrics
 	api        *web
 	admin      *web
-	apiCalls   swapHandler         // what answers the API's calls
-	counts     *httpapi.RateCounts // of callers, by whatever answers
-	adminPages swapHandler         // what answers the operator
+	apiCalls   swapHandler         // handler of the API's calls
+	counts     *httpapi.RateCounts // kept over a reload
+	adminPages swapHandler         // handler of the admin pages
 	since      time.Time
 	reload     reload
 
@@ -98,8 +98,8 @@ type App struct {
 	done    chan struct{} // closed when Run has returned
 }
 
-// New checks the options and opens all listeners. Nothing runs before Run; an
-// App that is never run has to be closed.
+// New checks the options and opens all listeners. Nothing runs before Run. An App that
+// is never run must be closed.
 func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func New(o Options) (*App, error) {
 	return a, nil
 }
 
-// build makes the parts of the mode. They end in the reverse order: the operator
-// sees the end of all others.
+// build creates the parts of the mode. They stop in reverse order, the admin pages
+// last.
 func (a *App) build() error {
 	setGCPercent()
 	for _, w := range Warnings(a.opts.Config, a.opts.Mode) {
@@ -139,7 +139,7 @@ func (a *App) build() error {
 	return a.buildHandlers()
 }
 
-// buildPlayers makes what the ports need: who may call, and the certificate.
+// buildPlayers creates the policy and the certificates, which the ports need.
 func (a *App) buildPlayers() (err error) {
 	c := &a.opts.Config
 	if a.players, err = newPlayers(c, a.opts.Mode, a.opts.Logger); err != nil {
@@ -187,8 +187,8 @@ func (a *App) buildMetrics() {
 	a.metrics = metrics.New(cfg)
 }
 
-// openAPI opens the API's port, of which players are told, before what answers
-// there is made.
+// openAPI opens the API's port before its handler exists, since the address is
+// advertised to players.
 func (a *App) openAPI() (err error) {
 	c := &a.opts.Config
 	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.tlsConfig(), a.opts.Logger); err != nil {
@@ -204,7 +204,7 @@ func (a *App) openAPI() (err error) {
 	return nil
 }
 
-// openWebSocket opens the same port for players alone, if any may come by it.
+// openWebSocket opens the same port for WebSockets alone, if they are on.
 func (a *App) openWebSocket() error {
 	if a.websocket == nil {
 		return nil
@@ -212,7 +212,7 @@ func (a *App) openWebSocket() error {
 	return a.openAPI()
 }
 
-// buildHandlers makes what answers on the ports.
+// buildHandlers creates the handlers of the ports.
 func (a *App) buildHandlers() error {
 	if a.api != nil {
 		if a.service != nil {
@@ -233,8 +233,8 @@ func (a *App) buildHandlers() error {
 	return nil
 }
 
-// handler returns what answers the API's calls by these settings. It counts on
-// where the one before is.
+// handler returns the handler of the API's calls for these settings. It continues the
+// counters of its predecessor.
 func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 	if a.service == nil {
 		return http.NotFoundHandler(), nil
@@ -249,8 +249,8 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 	return newAPI(c, a.opts.Mode, h)
 }
 
-// buildRelay opens the UDP sockets. Who wants to hear of binds and ends may not
-// exist yet, but no hook is called before Run.
+// buildRelay opens the UDP sockets. The observers of its hooks may not exist yet, but no
+// hook is called before Run.
 func (a *App) buildRelay() error {
 	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
@@ -293,8 +293,8 @@ func (a *App) buildRelay() error {
 	return nil
 }
 
-// buildService makes the Allocations service of a relay that is alone, which knows
-// the join codes of the run before.
+// buildService creates the Allocations service of a single relay, with the join codes of
+// the previous run.
 func (a *App) buildService() error {
 	relay, err := a.advertised()
 	if err != nil {
@@ -327,16 +327,15 @@ func (a *App) buildService() error {
 // and a relay of a million allocations stays near 512 MiB.
 const gcPercent = 50
 
-// setGCPercent sets that, unless the operator has set GOGC.
+// setGCPercent sets gcPercent, unless the operator has set GOGC.
 func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
 }
 
-// processors returns the number of workers per listen address, and sees to it
-// that Go's scheduler has a processor for each and one more: the engine then
-// lets a busy worker keep its own.
+// processors returns the number of workers per listen address, and raises GOMAXPROCS to
+// one more than all workers, so that a busy worker keeps its processor.
 func processors(c *config.Config) int {
 	workers := c.Workers
 	if workers == 0 {
@@ -348,8 +347,7 @@ func processors(c *config.Config) int {
 	return workers
 }
 
-// newAPI completes the configuration of the API's handler with what the
-// settings and the mode say.
+// newAPI completes the configuration of the API's handler by the settings and the mode.
 func newAPI(c *config.Config, mode Mode, h httpapi.Config) (http.Handler, error) {
 	h.Anonymous, h.Unlimited = mode == Dev, mode == Dev
 	h.PlayerPerMinute, h.ServerPerMinute = c.PlayerPerMinute, c.ServerPerMinute
@@ -383,31 +381,31 @@ func (a *App) readiness() error {
 	return nil
 }
 
-// component is what the process ends with if it fails.
+// component is a part of the process. If one fails, the process ends.
 type component struct {
 	name string
-	// run works until ctx ends, and then returns nil when nothing of it is left.
+	// run works until ctx ends, and returns nil when it has stopped.
 	run func(ctx context.Context) error
-	// free is for a part that is never run.
+	// free releases a component that is never run.
 	free func() error
 }
 
-// addComponent adds a part, which ends before those that were added before it.
+// addComponent adds a component, which stops before those that were added before it.
 func (a *App) addComponent(p component) { a.components = append(a.components, p) }
 
-// addBackground adds what goes on besides the parts, until the end begins.
+// addBackground adds functions that run besides the components, until the shutdown.
 func (a *App) addBackground(all ...func(context.Context)) {
 	a.background = append(a.background, all...)
 }
 
-// runningComponent is a part that runs.
+// runningComponent is a component that runs.
 type runningComponent struct {
 	stop context.CancelFunc
 	done chan struct{} // closed when run has returned
 }
 
-// launch runs all parts. Each has a context of its own, which outlives ctx: the
-// parts are stopped one after another. One that ends before is told to fail.
+// launch runs all components. Each has a context of its own, which outlives ctx, so that
+// they stop one after another. It calls fail for one that ends before.
 func (a *App) launch(ctx context.Context, fail func(error)) (crew []runningComponent) {
 	for _, p := range a.components {
 		life, stop := context.WithCancel(context.WithoutCancel(ctx))

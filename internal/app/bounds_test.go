@@ -40,7 +40,7 @@ func TestWarnings(t *testing.T) {
 	}
 	for want, change := range map[string]func(*config.Config){
 		"set advertise_name": func(c *config.Config) { c.AdvertiseName = config.Name{} },
-		"not told of ws":     func(c *config.Config) { c.BehindProxy, c.AdvertiseName, c.UDP = false, config.Name{}, public },
+		"ws is not advertised":     func(c *config.Config) { c.BehindProxy, c.AdvertiseName, c.UDP = false, config.Name{}, public },
 		"has no effect":      func(c *config.Config) { c.WebSocket = false },
 	} {
 		other := c

@@ -14,20 +14,19 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// Mode says what the process is, and for whom it is there.
+// Mode is the role of the process.
 type Mode uint8
 
 const (
-	// Serve is for the public, alone: a relay and its API. Callers need tokens,
-	// and all limits hold.
+	// Serve is a single public relay with its API. Callers need tokens, and all limits
+	// apply.
 	Serve Mode = iota
-	// Dev is for a developer's machine: anybody may call, and the limits of the
-	// API and the budgets of ERROR replies are off.
+	// Dev is for a developer's machine: calls need no token, and the limits of the API
+	// and the budgets of ERROR replies are off.
 	Dev
-	// Relay is for the public, one of a fleet: it relays, and has no API.
+	// Relay is a public relay of a fleet, without an API.
 	Relay
-	// API is for the public, one of a fleet: it answers calls for all relays, and
-	// relays nothing.
+	// API is a public API process of a fleet, without a relay.
 	API
 )
 
@@ -44,14 +43,12 @@ func (m Mode) String() string {
 	return "serve"
 }
 
-// hasRelay and answers report what the process does, and member whether it does so
-// in a fleet.
+// hasRelay, hasAPI and isFleetMember report the parts of a process in this mode.
 func (m Mode) hasRelay() bool      { return m != API }
 func (m Mode) hasAPI() bool        { return m != Relay }
 func (m Mode) isFleetMember() bool { return m == Relay || m == API }
 
-// What settings are about: to answer calls, to relay, to be one of a fleet, and
-// to be the relay or the API in it.
+// The modes in which a setting has an effect.
 var (
 	ofCalls = []string{
 		"tokens", "issuers", "quotas", "player_per_minute", "server_per_minute", "address_per_minute",
@@ -74,8 +71,8 @@ var (
 	ofFleetAPI   = []string{"region_defaults", "region_hints"}
 )
 
-// Unused returns a sentence about each setting that somebody has set and that has
-// no effect in that mode. It is none of its errors: machines may share a file.
+// Unused returns a sentence about each setting that is set and has no effect in that
+// mode. They are no errors, since several machines may share a file.
 func Unused(l config.Loaded, mode Mode) (all []string) {
 	var idle []string
 	if !mode.hasAPI() {
@@ -102,8 +99,8 @@ func Unused(l config.Loaded, mode Mode) (all []string) {
 	return all
 }
 
-// ErrNoToken is returned for serve without a token. Its text is for the user of
-// a fresh installation.
+// ErrNoToken is returned for serve without a token. Its text helps the operator of a new
+// installation.
 var ErrNoToken = errors.New(`app: no token is configured, and serve does not run an open relay. A file that is enough:
 
     # ferry.yaml
@@ -122,11 +119,10 @@ var ErrNoToken = errors.New(`app: no token is configured, and serve does not run
 On your own machine, ferry dev needs none of this`)
 
 // ErrProxyProtocol is returned for proxy_protocol without trusted_proxies.
-var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies names nobody, and a header of anybody else would not be believed")
+var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty, and headers of other addresses are not accepted")
 
-// Check reports everything that New would refuse about a configuration before
-// it opens anything. It reads files that the settings name and looks at the
-// machine's addresses.
+// Check returns all errors of a configuration that New would return before it opens
+// anything. It reads the files that the settings name and the machine's addresses.
 func Check(c config.Config, mode Mode) error {
 	_, err := adminToken(&c)
 	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", hasTLS(&c))}
@@ -148,7 +144,7 @@ func Check(c config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-// checkRelay is Check for what the relay needs.
+// checkRelay checks the settings of the relay.
 func checkRelay(c *config.Config, mode Mode) error {
 	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
 	errs := []error{err, checkName(c)}
@@ -159,21 +155,21 @@ func checkRelay(c *config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-// checkCalls is Check for what the API needs.
+// checkCalls checks the settings of the API.
 func checkCalls(c *config.Config, mode Mode) error {
 	var errs []error
 	if mode != Dev {
 		errs = append(errs, checkPublic(c))
 	}
 	if len(c.Tokens) > 0 {
-		// The handler is thrown away: it is asked about the tokens only.
+		// The handler is discarded: New checks the tokens.
 		_, err := newAPI(c, mode, httpapi.Config{Service: new(alloc.Service)})
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
 }
 
-// Warnings returns what a configuration may well be, but hardly was meant to be.
+// Warnings returns sentences about valid settings that are probably not intended.
 func Warnings(c config.Config, mode Mode) (all []string) {
 	if mode != Dev && c.BehindProxy && len(c.TrustedProxies) == 0 {
 		all = append(all, "behind_proxy without trusted_proxies: all players have the proxy's address, and share its limits of requests and failed joins")
@@ -186,7 +182,7 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	}
 	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	if err != nil {
-		return all // Check says so.
+		return all // Check returns the error.
 	}
 	if _, why := webEndpoints(&c, told, c.HTTP.AddrPort); why != "" {
 		all = append(all, why)
@@ -197,7 +193,7 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	return all
 }
 
-// checkName refuses a name told to players for which no certificate is fetched.
+// checkName refuses an advertised name for which no certificate is fetched.
 func checkName(c *config.Config) error {
 	name := c.AdvertiseName.Host
 	if len(c.ACMEDomains) == 0 || name == "" {
@@ -208,10 +204,10 @@ func checkName(c *config.Config) error {
 			return nil
 		}
 	}
-	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so that its certificate would not bear it", name)
+	return fmt.Errorf("app: advertise_name: %s is not among acme_domains, so its certificate would not have that name", name)
 }
 
-// checkPublic refuses what must not stand on the Internet.
+// checkPublic refuses settings that are unsafe on the internet.
 func checkPublic(c *config.Config) error {
 	var errs []error
 	if len(c.Tokens) == 0 && len(c.Issuers) == 0 {

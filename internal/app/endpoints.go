@@ -14,13 +14,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// proxyPort is where a reverse proxy is reached unless the settings say.
+// proxyPort is the default port of a reverse proxy.
 const proxyPort = 443
 
-// endpoints returns all ways in that players are told: addresses for UDP and
-// DTLS, which clients of UTP 1.x do not resolve, and for plain WebSocket, which
-// browsers want to have; a name for wss, which its certificate has to bear
-// (protocol.md 4.8). The API listens on api.
+// endpoints returns the server endpoints that are advertised to players: addresses for
+// UDP and DTLS, since clients of UTP 1.x resolve no names, and for plain WebSocket; a name
+// for wss, which its certificate must contain. The API listens on api.
 func endpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) []alloc.ServerEndpoint {
 	var all []alloc.ServerEndpoint
 	for _, addr := range told {
@@ -37,8 +36,8 @@ func endpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) []al
 	return append(all, web...)
 }
 
-// webEndpoints returns the ways in by WebSocket or, if it is on and there are
-// none, why not.
+// webEndpoints returns the endpoints for WebSocket or, if it is on and there are none,
+// the reason.
 func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	name := c.AdvertiseName
 	if name.Host == "" && len(c.ACMEDomains) > 0 {
@@ -50,7 +49,7 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 	case !hasTLS(c) && !c.BehindProxy:
 		return localWebEndpoints(told, api)
 	case name.Host == "":
-		return nil, "websocket: players are not told of wss, since clients hold its certificate against a name: set advertise_name, or websocket: false"
+		return nil, "websocket: wss is not advertised, since clients check its certificate against a name: set advertise_name, or websocket: false"
 	}
 	port := name.Port
 	if port == 0 && c.BehindProxy {
@@ -64,8 +63,7 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 	}}, ""
 }
 
-// localWebEndpoints returns the addresses that players are told anyway, as far as
-// the API can be reached there.
+// localWebEndpoints returns the advertised addresses at which the API can be reached.
 func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
 	for _, addr := range told {
@@ -79,28 +77,28 @@ func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.S
 		})
 	}
 	if len(all) == 0 {
-		return nil, "websocket: players are not told of ws, since the API listens on " + api.Addr().String() +
-			", which they do not reach: set websocket: false, or http"
+		return nil, "websocket: ws is not advertised, since the API listens on " + api.Addr().String() +
+			", which players cannot reach: set websocket: false, or http"
 	}
 	return all, ""
 }
 
-// isReachable reports whether who sends to ip may be heard on listen, which an
-// address translator may have made of it.
+// isReachable reports whether a connection to ip may arrive at listen, perhaps through an
+// address translator.
 func isReachable(ip, listen netip.Addr) bool {
 	if listen.Is6() && listen.IsUnspecified() {
-		return true // It hears IPv4 as well.
+		return true // It accepts IPv4 as well.
 	}
 	return ip.Is4() == listen.Is4() && (!listen.IsLoopback() || ip.IsLoopback())
 }
 
-// ErrAdvertise is wrapped by the error about a relay that hears every address
-// of the machine, so that nobody knows which one to tell players.
-var ErrAdvertise = errors.New("app: players have to be told an address; give the public one with --advertise IP")
+// ErrAdvertise is wrapped by the error about a relay that listens on a wildcard, where the
+// address for players cannot be determined.
+var ErrAdvertise = errors.New("app: the address for players is not known; set the public one with --advertise IP")
 
-// advertise returns where players are told to send, one address per listen
-// address: what the settings say for its family, else the listen address, else,
-// for a wildcard, the machine's one address of that family in own.
+// advertise returns the addresses for players, one per listen address: that of the
+// settings for its family, else the listen address, else, for a wildcard, the machine's
+// only address of that family in own.
 func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) ([]netip.AddrPort, error) {
 	if err := distinct(listen, hosts); err != nil {
 		return nil, err
@@ -122,7 +120,7 @@ func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) (
 	return told, nil
 }
 
-// distinct refuses an advertised address that would be told to nobody.
+// distinct refuses an advertised address that has no effect.
 func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 	seen := make(map[bool]netip.Addr)
 	for _, h := range hosts {
@@ -141,7 +139,7 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 	return nil
 }
 
-// configuredHost returns what the settings say for the family of l.
+// configuredHost returns the address in the settings for the family of l.
 func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool) {
 	for _, h := range hosts {
 		if h.IP.Is4() != l.Addr().Is4() {
@@ -155,7 +153,7 @@ func configuredHost(l netip.AddrPort, hosts []config.Host) (netip.AddrPort, bool
 	return netip.AddrPort{}, false
 }
 
-// onlyAddress returns the one address of the family of l, with its port.
+// onlyAddress returns the only address of the family of l, with the port of l.
 func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok bool) {
 	for _, ip := range own {
 		if ip.Is4() != l.Addr().Is4() {
@@ -169,14 +167,13 @@ func onlyAddress(l netip.AddrPort, own []netip.Addr) (found netip.AddrPort, ok b
 	return found, ok
 }
 
-// ownAddresses returns the addresses of this machine at which its players may
-// reach it. For serve that are the public ones: what stands behind an address
-// translator is for the operator to say. For dev the private ones count as
-// well, and where there are none or several of a family, loopback has to do.
+// ownAddresses returns the addresses of this machine at which players may reach it. In
+// serve these are the public ones; behind an address translator the operator must set
+// them. In dev they include private ones, and loopback for a family with none or several.
 func ownAddresses(mode Mode) []netip.Addr {
 	all, err := net.InterfaceAddrs()
 	if err != nil {
-		all = nil // As if there were none: then the operator is asked.
+		all = nil // As if there were none: the operator must set the address.
 	}
 	var own []netip.Addr
 	var families [2]int
@@ -220,23 +217,21 @@ func family(ip netip.Addr) int {
 }
 
 // isPublic reports whether an address can be reached from everywhere. 100.64/10
-// is what providers put customers behind (RFC 6598).
+// is shared address space of providers (RFC 6598).
 func isPublic(ip netip.Addr) bool {
 	shared := netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 	return ip.IsGlobalUnicast() && !ip.IsPrivate() && !shared.Contains(ip)
 }
 
-// advertiser is the relay, except that its reservations name the addresses
-// that were found here, after the sockets had got their ports.
-//
-// It makes none when the memory is short.
+// advertiser is the relay with the endpoints that were determined after its sockets were
+// opened. It refuses reservations when memory is short.
 type advertiser struct {
 	*engine.Server
 	endpoints []alloc.ServerEndpoint
 	room      func() bool
 }
 
-// ReserveHost is that of the relay.
+// ReserveHost implements alloc.Relay.
 func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
 	if !a.room() {
 		return alloc.Reservation{}, alloc.ErrFull
@@ -246,7 +241,7 @@ func (a advertiser) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc
 	return res, err
 }
 
-// ReserveJoiner is that of the relay.
+// ReserveJoiner implements alloc.Relay.
 func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	if !a.room() {
 		return alloc.Reservation{}, alloc.ErrFull
@@ -256,8 +251,7 @@ func (a advertiser) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (a
 	return res, err
 }
 
-// qos returns where QoS probes are answered: at the first UDP address that
-// players are told.
+// qos returns the address that answers QoS probes: the first advertised UDP address.
 func (a advertiser) qos() string {
 	for _, e := range a.endpoints {
 		if e.ConnectionType == "udp" {
@@ -277,6 +271,6 @@ func (a *App) advertised() (advertiser, error) {
 	for _, e := range relay.endpoints {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))
 	}
-	a.opts.Logger.Info("players are told to send to", "endpoints", texts)
+	a.opts.Logger.Info("endpoints for players", "endpoints", texts)
 	return relay, nil
 }

@@ -28,22 +28,22 @@ import (
 )
 
 const (
-	// wakeWithin is how long an API process that starts waits for the store before
-	// it lets callers in all the same.
+	// wakeWithin is how long an API process waits for the store at its start before it
+	// becomes ready without it.
 	wakeWithin = 5 * time.Second
-	// wakeEvery is the time between two looks.
+	// wakeEvery is the interval of its checks.
 	wakeEvery = 20 * time.Millisecond
 )
 
-// frontEnd is what an API process has instead of a relay: a fleet of them. Its
-// fields are fixed by buildFront.
+// frontEnd is the part of an API process that calls the relays of its fleet. Its fields
+// are fixed by buildFront.
 type frontEnd struct {
 	app    *App
 	fleet  *fleet.Fleet
 	dialer *cluster.Dialer
 }
 
-// buildFront makes the Allocations service of a fleet.
+// buildFront creates the Allocations service of a fleet.
 func (a *App) buildFront() (err error) {
 	c, f := &a.opts.Config, &frontEnd{app: a}
 	f.dialer, err = cluster.NewDialer(cluster.DialerConfig{Files: clusterFiles(c), Logger: a.opts.Logger})
@@ -74,7 +74,7 @@ func (a *App) buildFront() (err error) {
 	return nil
 }
 
-// regionsOf returns where hosts go that name no region.
+// regionsOf returns the regions of hosts that name none.
 func regionsOf(c *config.Config) (defaults map[string]string, hints []fleet.Hint) {
 	defaults = make(map[string]string)
 	for _, d := range c.RegionDefaults {
@@ -86,10 +86,9 @@ func regionsOf(c *config.Config) (defaults map[string]string, hints []fleet.Hint
 	return defaults, hints
 }
 
-// wake waits until the fleet is known, but not for long: without its store an API
-// process answers 503, call by call, and stays ready. If all of them were taken
-// out at once whenever the store is away, callers would meet a load balancer's
-// error in place of the API's, and nobody when it is back.
+// wake waits for the first read of the fleet from the store, but not for long: without its
+// store an API process answers 503, call by call, and stays ready, since a load balancer
+// would otherwise remove all API processes at once.
 func (f *frontEnd) wake(ctx context.Context) bool {
 	ticker := time.NewTicker(wakeEvery)
 	defer ticker.Stop()
@@ -100,7 +99,7 @@ func (f *frontEnd) wake(ctx context.Context) bool {
 			return true
 		}
 		if time.Since(began) > wakeWithin {
-			f.app.opts.Logger.Warn("the store does not answer: callers are told to come again", "error", err)
+			f.app.opts.Logger.Warn("the store does not answer: calls are answered with 503 and Retry-After", "error", err)
 			return true
 		}
 		select {
@@ -142,20 +141,20 @@ func stateOf(c *fleet.Candidate) string {
 }
 
 const (
-	// findWithin bounds the search for the relay that has an allocation, and what
-	// is done there. Half of it is for the store, which knows where hosts are.
+	// findWithin limits the time to find the relay of an allocation and to call it. Half
+	// of it is for the store, which has the homes of hosts.
 	findWithin = 2 * time.Second
-	// askAtOnce is how many relays are asked at the same time.
+	// askAtOnce is how many relays are called concurrently.
 	askAtOnce = 64
-	// maxNamed bounds the relays that an error names.
+	// maxNamed is the most relays that an error names.
 	maxNamed = 8
 )
 
-// fleetOperator is how an operator's wishes come from an API process to the relays. It
-// has no state, and its functions may be called from several goroutines.
+// fleetOperator implements admin.Fleet: it passes an operator's requests from an API process
+// to the relays. It has no state, and its functions may be called concurrently.
 type fleetOperator struct {
 	nodes func() []fleet.Candidate
-	// ready returns why nodes may lack some relay, nil if they do not.
+	// ready returns the reason for which nodes may be incomplete, nil if they are not.
 	ready  func() error
 	dial   func(fleet.Node) cluster.Operator
 	homeOf func(context.Context, proto.AllocationID) (fleet.Home, error)
@@ -163,24 +162,24 @@ type fleetOperator struct {
 
 var _ admin.Fleet = fleetOperator{}
 
-// operator returns that of the front's fleet.
+// operator returns the fleetOperator of the fleet.
 func (f *frontEnd) operator() fleetOperator {
 	return fleetOperator{nodes: f.fleet.Nodes, ready: f.fleet.Ready, dial: f.dialer.Operator, homeOf: f.app.store.HomeOf}
 }
 
-// Drain lets a relay run dry. What is negative is as its settings say.
+// Drain drains a relay. Negative values mean those of its settings.
 func (r fleetOperator) Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (admin.DrainState, error) {
 	return r.state(relay, func(o cluster.Operator) (cluster.DrainState, error) {
 		return o.Drain(ctx, cluster.Drain{Deadline: cfg.Deadline, Threshold: cfg.Threshold})
 	})
 }
 
-// Undrain lets a relay take new allocations again.
+// Undrain ends the drain of a relay.
 func (r fleetOperator) Undrain(ctx context.Context, relay string) (admin.DrainState, error) {
 	return r.state(relay, func(o cluster.Operator) (cluster.DrainState, error) { return o.Undrain(ctx) })
 }
 
-// Page is what a relay shows.
+// Page returns a page about a relay.
 func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Shown, error) {
 	o, err := r.operatorOf(relay)
 	if err != nil {
@@ -194,13 +193,13 @@ func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Sh
 func (r fleetOperator) RelayOf(ctx context.Context, id proto.AllocationID) (string, error) {
 	home, err := r.homeOf(ctx, id)
 	if errors.Is(err, alloc.ErrNotFound) {
-		return "", fmt.Errorf("app: no host has that id, and of players the store knows nothing: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
+		return "", fmt.Errorf("app: no host has that id, and the store has no players: name the relay, by --node or as /nodes/NODE/allocations/%v: %w", id, alloc.ErrNotFound)
 	}
 	return home.Relay.String(), err
 }
 
-// operatorOf returns a relay to be asked, even one that does not announce itself: it may
-// only have lost the store.
+// operatorOf returns the operator of a relay, even of one that does not announce itself:
+// it may only have lost the store.
 func (r fleetOperator) operatorOf(relay string) (cluster.Operator, error) {
 	nodes := r.nodes()
 	i := slices.IndexFunc(nodes, func(c fleet.Candidate) bool { return c.Relay.String() == relay })
@@ -210,7 +209,7 @@ func (r fleetOperator) operatorOf(relay string) (cluster.Operator, error) {
 	return r.dial(nodes[i].Node), nil
 }
 
-// state asks a relay for what becomes of its drain.
+// state calls a relay and returns the state of its drain.
 func (r fleetOperator) state(relay string, do func(cluster.Operator) (cluster.DrainState, error)) (admin.DrainState, error) {
 	o, err := r.operatorOf(relay)
 	if err != nil {
@@ -226,7 +225,7 @@ func (r fleetOperator) state(relay string, do func(cluster.Operator) (cluster.Dr
 	}, nil
 }
 
-// clusterError returns what a relay said as the admin pages know it.
+// clusterError converts an error of a relay to that of the admin pages.
 func clusterError(err error) error {
 	switch {
 	case errors.Is(err, cluster.ErrFinal):
@@ -239,22 +238,22 @@ func clusterError(err error) error {
 	return err
 }
 
-// End ends an allocation wherever it is.
+// End ends an allocation on any relay.
 func (r fleetOperator) End(ctx context.Context, id proto.AllocationID) error {
 	return r.onRelayOf(ctx, id, func(ctx context.Context, o cluster.Operator) (bool, error) { return o.Close(ctx, id) })
 }
 
-// Kick removes a player from its match wherever that is.
+// Kick removes a player from its match on any relay.
 func (r fleetOperator) Kick(ctx context.Context, id proto.AllocationID) error {
 	return r.onRelayOf(ctx, id, func(ctx context.Context, o cluster.Operator) (bool, error) { return o.Kick(ctx, id) })
 }
 
-// relayCall does something to an allocation at one relay, and reports whether it was
-// there.
+// relayCall is an operation on an allocation at one relay, which reports whether the
+// allocation exists there.
 type relayCall func(context.Context, cluster.Operator) (bool, error)
 
-// onRelayOf asks the relay that has an allocation: for a host the one that the
-// store names, else all that live.
+// onRelayOf calls the relay of an allocation: for a host the one in the store, else all
+// live relays.
 func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do relayCall) error {
 	ctx, cancel := context.WithTimeout(ctx, findWithin)
 	defer cancel()
@@ -271,7 +270,7 @@ func (r fleetOperator) onRelayOf(ctx context.Context, id proto.AllocationID, do 
 	return clusterError(err)
 }
 
-// home returns where the store has a host.
+// home returns the home of a host from the store.
 func (r fleetOperator) home(ctx context.Context, id proto.AllocationID) (fleet.Home, bool) {
 	ctx, cancel := context.WithTimeout(ctx, findWithin/2)
 	defer cancel()
@@ -279,9 +278,9 @@ func (r fleetOperator) home(ctx context.Context, id proto.AllocationID) (fleet.H
 	return h, err == nil
 }
 
-// onAllRelays asks all relays until the one that has it says that it did it, or why
-// not. Those that were started anew lately cannot tell, and see to it that it does
-// not come back. Without the store all relays look dead, and are asked.
+// onAllRelays calls all relays until the one with the allocation has answered. A relay that
+// has restarted lately cannot know, and keeps the allocation from coming back. Without the
+// store all relays seem dead, and are called.
 func (r fleetOperator) onAllRelays(ctx context.Context, nodes []fleet.Candidate, do relayCall) error {
 	unsure := r.ready()
 	verdicts := make([]relayResult, len(nodes))
@@ -308,24 +307,24 @@ func (r fleetOperator) onAllRelays(ctx context.Context, nodes []fleet.Candidate,
 	return notFoundError(nodes, verdicts, unsure)
 }
 
-// relayResult is what a relay said about an allocation.
+// relayResult is the result of one relay.
 type relayResult struct {
 	found bool
 	err   error
 }
 
-// final reports whether it is that of the one that has the allocation.
+// final reports whether the relay has the allocation.
 func (v relayResult) final() bool {
 	return v.err == nil && v.found || errors.Is(v.err, cluster.ErrHost)
 }
 
-// errNotAnnounced is why a relay was not asked: it is dead, and its allocations
-// may come back with it.
-var errNotAnnounced = fmt.Errorf("%w: it does not announce itself", alloc.ErrUnavailable)
+// errNotAnnounced is the result of a relay that was not called since it seems dead. Its
+// allocations may come back with it.
+var errNotAnnounced = fmt.Errorf("%w: the relay does not announce itself", alloc.ErrUnavailable)
 
-// notFoundError returns what is to be said when no relay is sure to have had it: nil
-// where it can only be one that was kept from coming back, or which relays may
-// have it all the same.
+// notFoundError returns the error if no relay certainly had the allocation: nil if it can
+// only be one that was kept from coming back, else an error that names the relays that may
+// have it.
 func notFoundError(nodes []fleet.Candidate, verdicts []relayResult, unsure error) error {
 	var silent []string
 	missing := alloc.ErrNotFound
@@ -340,7 +339,7 @@ func notFoundError(nodes []fleet.Candidate, verdicts []relayResult, unsure error
 	}
 	if len(silent) == 0 {
 		if unsure != nil {
-			return fmt.Errorf("app: no relay that is known has it, and there may be others: %w", unsure)
+			return fmt.Errorf("app: no known relay has it, and there may be others: %w", unsure)
 		}
 		return missing
 	}
@@ -348,17 +347,17 @@ func notFoundError(nodes []fleet.Candidate, verdicts []relayResult, unsure error
 	if more := len(silent) - maxNamed; more > 0 {
 		named = append(named[:maxNamed:maxNamed], fmt.Sprintf("  and %d more", more))
 	}
-	return fmt.Errorf("%w: %d of %d relays do not have it, and these did not answer\n%s\nIf it is at one of them it goes on: ask again",
+	return fmt.Errorf("%w: %d of %d relays do not have it, and these did not answer\n%s\nIf one of them has it, nothing was done: try again",
 		alloc.ErrUnavailable, len(nodes)-len(silent), len(nodes), strings.Join(named, "\n"))
 }
 
-// Errors of a process that is to be one of a fleet, and lacks what that takes.
+// Errors of a process of a fleet without the settings that it needs.
 var (
-	ErrNoStore = errors.New("app: store: relay and api are processes of a fleet, which needs a store: redis://HOST:6379. On one machine ferry serve needs none")
-	ErrNoFiles = errors.New("app: cluster_ca, cluster_cert, cluster_key: relays and API processes know each other by certificates of their own, which ferry ctl cluster-ca makes")
+	ErrNoStore = errors.New("app: store: ferry relay and ferry api need a store, redis://HOST:6379; ferry serve on one machine needs none")
+	ErrNoFiles = errors.New("app: cluster_ca, cluster_cert, cluster_key: relays and API processes authenticate each other by certificates, which ferry ctl cluster-ca creates")
 )
 
-// storeConfig returns what the settings say about the store of a fleet.
+// storeConfig returns the configuration of the store of a fleet.
 func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) {
 	if c.Store == "" {
 		return redisstore.Config{}, ErrNoStore
@@ -378,14 +377,14 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 		}
 		roots := x509.NewCertPool()
 		if !roots.AppendCertsFromPEM(text) {
-			return cfg, fmt.Errorf("app: store_ca: %s holds no certificate", c.StoreCA)
+			return cfg, fmt.Errorf("app: store_ca: %s contains no certificate", c.StoreCA)
 		}
 		cfg.TLS = &tls.Config{MinVersion: tls.VersionTLS12, RootCAs: roots}
 	}
 	return cfg, nil
 }
 
-// newStore returns the store of a fleet, to which it does not connect.
+// newStore returns the client of the store. It opens no connection.
 func newStore(c *config.Config, log *slog.Logger) (*redisstore.Store, error) {
 	cfg, err := storeConfig(c, log)
 	if err != nil {
@@ -398,8 +397,8 @@ func newStore(c *config.Config, log *slog.Logger) (*redisstore.Store, error) {
 	return s, nil
 }
 
-// buildStore makes the client of the store, which is the last to end but for the
-// operator's pages: relays say farewell there.
+// buildStore creates the client of the store. Only the admin pages stop after it, since
+// relays deregister in the store.
 func (a *App) buildStore() (err error) {
 	if a.store, err = newStore(&a.opts.Config, a.opts.Logger); err != nil {
 		return err
@@ -411,13 +410,12 @@ func (a *App) buildStore() (err error) {
 	return nil
 }
 
-// clusterFiles returns the files by which the process is known in its fleet.
+// clusterFiles returns the files of the process's certificate in its fleet.
 func clusterFiles(c *config.Config) cluster.Files {
 	return cluster.Files{Certificate: c.ClusterCert, Key: c.ClusterKey, CA: c.ClusterCA}
 }
 
-// checkFleet refuses settings without which a process cannot be one of a fleet.
-// It connects to nothing.
+// checkFleet checks the settings of a process of a fleet. It opens no connection.
 func checkFleet(c *config.Config, mode Mode) error {
 	if !mode.isFleetMember() {
 		return nil
@@ -438,7 +436,7 @@ func checkFleet(c *config.Config, mode Mode) error {
 		errs = append(errs, err)
 	}
 	if mode == Relay {
-		// The port may be missing yet, and where players are told is checked
+		// The port may not be known yet, and the advertised endpoints are checked
 		// elsewhere.
 		_, err := controlAddress(c.ClusterAdvertise, c.Cluster.AddrPort, nil)
 		if !errors.Is(err, errNoControlAddress) {
@@ -448,10 +446,10 @@ func checkFleet(c *config.Config, mode Mode) error {
 	return errors.Join(errs...)
 }
 
-var errNoControlAddress = errors.New("app: cluster_advertise: API processes have to be told where the relay's cluster listener is")
+var errNoControlAddress = errors.New("app: cluster_advertise: the address of the relay's cluster listener for API processes is not known")
 
-// controlAddress returns where API processes reach the listener at listen: what the
-// settings say, else the address itself, else the first that players are told.
+// controlAddress returns the address at which API processes reach the listener at listen:
+// that of the settings, else the address itself, else the first advertised one.
 func controlAddress(advertise string, listen netip.AddrPort, told []alloc.ServerEndpoint) (string, error) {
 	port := strconv.Itoa(int(listen.Port()))
 	switch {
@@ -472,7 +470,7 @@ func controlAddress(advertise string, listen netip.AddrPort, told []alloc.Server
 	return net.JoinHostPort(told[0].Host, port), nil
 }
 
-// hostname names a process that has no id.
+// hostname returns the name of a process without an id.
 func hostname() string {
 	name, err := os.Hostname()
 	if err != nil {

@@ -20,19 +20,19 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// member is what makes a relay one of a fleet: it answers the API processes, and
-// tells the store of itself and of what it holds. Its fields are fixed by
-// buildMember, but for load, which belongs to the announcer.
+// member makes a relay a member of a fleet: it answers API processes, and announces the
+// relay and its hosts in the store. Its fields are fixed by buildMember, except load,
+// which belongs to the announcer.
 type member struct {
 	app       *App
 	cluster   *cluster.Server
 	announcer *fleet.Announcer
-	node      fleet.Node // what never changes of it
+	node      fleet.Node // the fields that never change
 	load      load
 }
 
-// buildMember opens the cluster listener and makes the announcer. The relay ends
-// after both: the store hears first that it goes, and then nothing new comes.
+// buildMember opens the cluster listener and creates the announcer. The relay stops after
+// both, so that it is removed from the store first and gets no new hosts.
 func (a *App) buildMember() error {
 	relay, err := a.advertised()
 	if err != nil {
@@ -71,8 +71,8 @@ func (a *App) buildMember() error {
 	return nil
 }
 
-// observe has the announcer told of what the engine tells, and of what the run
-// before left.
+// observe connects the engine's hooks with the announcer, and announces the hosts of the
+// previous run.
 func (m *member) observe() {
 	for _, kept := range m.app.relay.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
@@ -92,7 +92,7 @@ func (m *member) observe() {
 	m.app.observers.drained = m.announcer.HeartbeatNow
 }
 
-// announcement returns what is announced. The announcer calls it.
+// announcement returns the node to announce. The announcer calls it.
 func (m *member) announcement() fleet.Node {
 	n, st := m.node, m.app.relay.Stats()
 	now := m.app.current()
@@ -103,16 +103,16 @@ func (m *member) announcement() fleet.Node {
 	return n
 }
 
-// onHostLost is told of a host that nobody finds any more: another one, which is
-// older, has its code.
+// onHostLost is called for a host that cannot be joined any more, since an older host has
+// its code.
 func (m *member) onHostLost(host proto.AllocationID) {
 	m.app.opts.Logger.Warn("the join code of a host leads to another host, since the store had lost it", "host", host)
 }
 
-// clusterOperator is this process's relay as an operator reaches it through the cluster.
+// clusterOperator implements cluster.Operator with the relay of this process.
 type clusterOperator struct {
 	app   *App
-	pages http.Handler // what it shows
+	pages http.Handler // the pages of the relay
 }
 
 var _ cluster.Operator = clusterOperator{}
@@ -121,12 +121,12 @@ func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(a.relay, a.since)}
 }
 
-// Page shows what the admin pages of this process show of its relay.
+// Page returns a page about the relay of this process.
 func (o clusterOperator) Page(ctx context.Context, target string) (cluster.Page, error) {
 	return cluster.Page(admin.Show(ctx, o.pages, target, cluster.MaxPage)), nil
 }
 
-// Drain is App.Drain. What it does not say is as the settings say.
+// Drain is App.Drain. Negative values mean those of the settings.
 func (o clusterOperator) Drain(ctx context.Context, d cluster.Drain) (cluster.DrainState, error) {
 	cfg := o.app.drainDefaults()
 	if d.Deadline >= 0 {
@@ -171,25 +171,25 @@ func (o clusterOperator) Close(ctx context.Context, id proto.AllocationID) (ther
 	return o.change(ctx, id, o.app.relay.End)
 }
 
-// change does something to an allocation, and reports whether it was there. Soon
-// after a restart the engine takes any id, which it then keeps from coming back.
+// change applies do to an allocation, and reports whether it exists. Soon after a restart
+// the engine accepts any id, whose allocation then cannot come back.
 func (o clusterOperator) change(ctx context.Context, id proto.AllocationID, do func(context.Context, proto.AllocationID) error) (there bool, err error) {
 	_, missing := o.app.relay.Describe(ctx, id)
 	return missing == nil, do(ctx, id)
 }
 
-// load measures how busy the busiest thread of the process is: a worker that
-// has something to do keeps its own. Its one caller owns it.
+// load measures the load of the busiest thread of the process, since a busy worker has
+// its own. It belongs to its only caller.
 type load struct {
 	at    time.Time
-	spent map[string]time.Duration // on a processor, by thread
+	spent map[string]time.Duration // CPU time, by thread
 }
 
 // threadsDir has a directory for each thread, on Linux.
 const threadsDir = "/proc/self/task"
 
-// measure returns the part of a processor that the busiest thread has had since
-// the last call, 0 to 1; 0 at first, and where the system does not tell.
+// measure returns the fraction of a processor that the busiest thread used since the last
+// call, 0 to 1; 0 at the first call, and on systems without the information.
 func (l *load) measure() float64 {
 	threads, err := os.ReadDir(threadsDir)
 	if err != nil {
@@ -215,12 +215,12 @@ func (l *load) measure() float64 {
 	return min(float64(most)/float64(passed), 1)
 }
 
-// threadTime returns how long a thread has run: the first number of its
-// schedstat, in nanoseconds.
+// threadTime returns the CPU time of a thread: the first number of its schedstat, in
+// nanoseconds.
 func threadTime(thread string) (time.Duration, bool) {
 	text, err := os.ReadFile(filepath.Join(threadsDir, thread, "schedstat"))
 	if err != nil {
-		return 0, false // It has ended meanwhile.
+		return 0, false // The thread has ended.
 	}
 	first, _, _ := strings.Cut(string(text), " ")
 	n, err := strconv.ParseInt(first, 10, 64)
@@ -228,26 +228,26 @@ func threadTime(thread string) (time.Duration, bool) {
 }
 
 const (
-	// leaseEvery is the time between two reports of a relay about what its projects
-	// use: by as much a quota can be exceeded.
+	// leaseEvery is the interval of a relay's reports of the usage of projects. A quota can
+	// be exceeded for that long.
 	leaseEvery = 2 * time.Second
-	// leaseFor is how long a report counts, and so what a dead relay takes with it.
+	// leaseFor is how long a report counts, also after its relay has died.
 	leaseFor = 10 * time.Second
 )
 
-// The scopes of leases: what a project uses, of each thing that has a limit.
+// The scopes of leases, one for each limit of a project.
 const (
 	scopeAllocations = "allocations:"
 	scopePlayers     = "players:"
 	scopeBytes       = "bytes:" // per second
 )
 
-// leases tell what a project uses in a fleet: the sum of what its relays report.
+// leases return the usage of a project in a fleet: the sum of the relays' reports.
 type leases struct {
-	store *redisstore.Store // set before anybody asks
+	store *redisstore.Store // set before the first call of usage
 }
 
-// usage is for quota.Config. Its error means that nobody can say.
+// usage implements quota.Config.Usage. An error means that the usage is not known.
 func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err error) {
 	allocations, err := l.store.Used(ctx, scopeAllocations+project)
 	if err != nil {
@@ -261,8 +261,8 @@ func (l *leases) usage(ctx context.Context, project string) (u quota.Usage, err 
 	return quota.Usage{Allocations: int(allocations), Players: int(players), BytesPerSecond: bytes}, err
 }
 
-// reportUsage tells the store what each project uses of the relay, until ctx ends. Who
-// came back after a restart is in it.
+// reportUsage reports the usage of each project on this relay to the store, until ctx
+// ends. It includes players that came back after a restart.
 func (m *member) reportUsage(ctx context.Context) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
@@ -272,23 +272,23 @@ func (m *member) reportUsage(ctx context.Context) {
 	for {
 		select {
 		case <-ctx.Done():
-			return // What was told ends by itself, unless the next run is quicker.
+			return // The last report expires.
 		case <-ticker.C:
 		}
 		all, err := m.app.relay.Usage(ctx)
 		if err != nil {
-			continue // The relay does not run yet, or no more.
+			continue // The relay does not run.
 		}
 		uses, next := changedLeases(told, all, relayed.measure(all, time.Now()))
 		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
-			continue // The store is away, of which others complain.
+			continue // The store is not available, which its client logs.
 		}
 		told = next
 	}
 }
 
-// changedLeases returns what is used now by scope, and with it the scopes that were
-// told of and are used no more.
+// changedLeases returns the current usage by scope, including zero for scopes that were
+// reported before and are not used any more.
 func changedLeases(told map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {

@@ -13,8 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// The operator's connections at once, in all and from one address, where the
-// listener is public: scrapers and a few people.
+// Limits of connections to a public admin listener, in total and from one address: for
+// scrapers and a few people.
 const (
 	adminConnections        = 256
 	adminAddressConnections = 64
@@ -41,7 +41,7 @@ func (a *App) openAdmin() (err error) {
 	return nil
 }
 
-// pages returns what answers the operator by these settings.
+// pages returns the handler of the admin pages for these settings.
 func (a *App) pages(c *config.Config) (http.Handler, error) {
 	token, err := adminToken(c)
 	if err != nil {
@@ -112,8 +112,8 @@ func (a *App) nodes(context.Context) ([]admin.Node, error) {
 	return append([]admin.Node{n}, a.frontEnd.nodes()...), nil
 }
 
-// swapHandler is a handler that another one takes the place of while it serves.
-// Requests under way go on with the one that has them.
+// swapHandler is a handler that can be replaced while it serves. Current requests continue
+// with the handler that began them.
 type swapHandler struct{ current atomic.Pointer[http.Handler] }
 
 func (s *swapHandler) serve(h http.Handler) { s.current.Store(&h) }

@@ -19,10 +19,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/quota"
 )
 
-// players is who may play and who hears of it, beyond the tokens in the settings.
-// What the settings say of it are terms, which a reload replaces as a whole; what
-// goes on from one to the next is here. Its fields are fixed by newPlayers, but
-// for those that say otherwise.
+// players holds the policy about players, and the state that survives a reload. Its fields
+// are fixed by newPlayers, except for those that say otherwise.
 type players struct {
 	mode   Mode
 	log    *slog.Logger
@@ -42,8 +40,8 @@ type counter interface {
 	Usage(ctx context.Context, projects ...string) ([]engine.Usage, error)
 }
 
-// newPlayers returns what the settings ask for. It reads the files of secrets and
-// connects to nothing. A nil logger is for a look at the settings.
+// newPlayers returns players with the policy of the settings. It reads the files of
+// secrets and opens no connection. log is nil if the settings are only checked.
 func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error) {
 	p := &players{mode: mode, log: log, newSender: make(chan *hooks.Webhooks, 1)}
 	verifier, err := identity.New(identity.Config{Logger: log})
@@ -63,7 +61,7 @@ func newPlayers(c *config.Config, mode Mode, log *slog.Logger) (*players, error)
 	return p, nil
 }
 
-// usage is what a project uses: of the relay in this process, or of the fleet.
+// usage returns the usage of a project: on the relay in this process, or in the fleet.
 func (p *players) usage(ctx context.Context, project string) (quota.Usage, error) {
 	if p.mode == API {
 		return p.leases.usage(ctx, project)
@@ -77,10 +75,11 @@ func (p *players) usage(ctx context.Context, project string) (quota.Usage, error
 	return u, err
 }
 
-// hasBandwidthQuotas reports whether anybody has a quota of bandwidth.
+// hasBandwidthQuotas reports whether a project has a quota of bandwidth.
 func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 
-// admit is asked before each reservation. Quotas come first: they cost nothing.
+// admit is called before each reservation. It checks quotas first, since they need no
+// call.
 func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	t := p.policy.Load()
 	if err := t.guard.Admit(ctx, a); err != nil {
@@ -92,8 +91,8 @@ func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	return nil
 }
 
-// The following are told what happens, by many goroutines or by the relay, and
-// do not block.
+// The following methods send events to the webhooks. Hooks of the relay and handlers of
+// calls call them; they do not block.
 
 func (p *players) reserved(m alloc.ReservationEvent) {
 	if w := p.policy.Load().webhooks; w != nil {
@@ -127,8 +126,8 @@ func (p *players) ended(e engine.EndEvent) {
 	}
 }
 
-// run is what goes on for the sake of players, until ctx ends. What waits for
-// webhooks that nobody wants any more is still sent.
+// run runs the verifier, the webhooks and the rates until ctx ends. Events that were
+// queued before webhooks were turned off are still sent.
 func (p *players) run(ctx context.Context) {
 	var all sync.WaitGroup
 	defer all.Wait()
@@ -143,25 +142,26 @@ func (p *players) run(ctx context.Context) {
 	}
 }
 
-// close is for when nobody calls any more.
+// close releases the admission. It must be called after the last call of admit.
 func (p *players) close() {
 	if a := p.policy.Load().admission; a != nil {
 		a.Close()
 	}
 }
 
-// issuerWarnings warns of settings that let in more than they may have been meant to.
+// issuerWarnings returns warnings about issuers that accept more than was probably
+// intended.
 func issuerWarnings(c *config.Config) (all []string) {
 	for i, issuer := range c.Issuers {
 		if issuer.Preset == "development" && issuer.Project == "" {
-			all = append(all, fmt.Sprintf("issuers[%d]: whoever has the HS256 key makes tokens for every project, and for backends too; it is meant for development", i))
+			all = append(all, fmt.Sprintf("issuers[%d]: a holder of the HS256 key can create tokens for every project and for backends; this preset is for development", i))
 		}
 	}
 	return all
 }
 
-// policy are who may play and who hears of it by one set of settings. They do not
-// change. A call goes on with those that it has met.
+// policy is what one set of settings says about callers, admission, webhooks and quotas.
+// It is immutable. A call finishes with the policy that it began with.
 type policy struct {
 	verifier          *identity.Verifier
 	hasIssuers        bool              // there are issuers
@@ -174,8 +174,8 @@ type policy struct {
 	metered           bool // somebody has a quota of bandwidth
 }
 
-// admissionSettings and telling are all that the settings say of a program of the operator's,
-// its secret included, whose file may have changed where they have not.
+// admissionSettings and webhookSettings are the settings of the operator's programs with
+// the contents of their secret files, which may change while the settings do not.
 type admissionSettings struct {
 	url      string
 	secret   config.Secret
@@ -190,11 +190,10 @@ type webhookSettings struct {
 	private bool
 }
 
-// nextPolicy returns the terms of these settings, and what has changed of files that
-// they name. What stays the same goes on from one to the next: an issuer's keys, an
-// admission program's rest. Nothing happens before adopt. A relay of a fleet lets
-// in whom an API process has let in, so that it only tells. Whoever plans does so
-// alone.
+// nextPolicy returns the policy of these settings, and notes about changed files. State
+// that remains valid moves to it: the keys of an issuer, the circuit breaker of an
+// admission program. It has no effect before setPolicy. A relay of a fleet has webhooks
+// only, since API processes admit players. Calls must not be concurrent.
 func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, err error) {
 	if p.mode == Relay {
 		c = &config.Config{
@@ -210,7 +209,7 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 		return nil, nil, fmt.Errorf("app: %w", err)
 	}
 	if was.admissionSettings.url != "" && next.admissionSettings.url == was.admissionSettings.url && next.admissionSettings.secret != was.admissionSettings.secret {
-		notes = append(notes, "questions to admission_url are signed with another secret")
+		notes = append(notes, "requests to admission_url are signed with another secret")
 	}
 	if was.webhookSettings.url != "" && next.webhookSettings.url == was.webhookSettings.url && next.webhookSettings.secret != was.webhookSettings.secret {
 		notes = append(notes, "messages to webhook_url are signed with another secret")
@@ -218,8 +217,8 @@ func (p *players) nextPolicy(c *config.Config) (next *policy, notes []string, er
 	return next, notes, nil
 }
 
-// setPolicy puts terms in force that plan has returned last. Calls that have met those
-// before end by them. What waits for webhooks goes to whom they now tell.
+// setPolicy puts the last result of nextPolicy into effect. Current calls finish with the
+// previous policy. Queued events go to the new webhook.
 func (p *players) setPolicy(next *policy) {
 	switch {
 	case next.webhooks == nil:
@@ -237,7 +236,8 @@ func (p *players) setPolicy(next *policy) {
 	}
 }
 
-// setAdmission makes the admission, which is the one before if it asks the same.
+// setAdmission creates the admission, or keeps the previous one if its settings are the
+// same.
 func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (err error) {
 	if c.AdmissionURL == "" {
 		return nil
@@ -264,14 +264,14 @@ func (t *policy) setAdmission(c *config.Config, was *policy, log *slog.Logger) (
 	return nil
 }
 
-// setWebhooks makes the webhooks, or a target for the sender that there is: what waits
-// in its queue is not lost.
+// setWebhooks creates the webhooks, or a new target for the existing sender, so that its
+// queue is not lost.
 func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog.Logger) error {
 	if c.WebhookURL == "" {
 		return nil
 	}
 	if c.WebhookSecretFile == "" {
-		return errors.New("webhook_url: webhook_secret_file is required, so that its receiver can tell who calls")
+		return errors.New("webhook_url: webhook_secret_file is required, so that its receiver can verify the sender")
 	}
 	secret, err := config.ReadSecret(c.WebhookSecretFile)
 	if err != nil {
@@ -292,7 +292,7 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 	return nil
 }
 
-// setQuotas makes the guard of quotas.
+// setQuotas creates the guard of quotas.
 func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	limits := make(map[string]quota.Limits)
 	for i, q := range c.Quotas {
@@ -308,8 +308,7 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	return err
 }
 
-// issuers turns the settings into rules. What they leave empty comes from the
-// preset.
+// issuers converts the settings to rules. Empty fields come from the preset.
 func issuers(c *config.Config) (all []identity.Issuer) {
 	for _, i := range c.Issuers {
 		rule := identity.Issuer{
@@ -329,7 +328,7 @@ func issuers(c *config.Config) (all []identity.Issuer) {
 	return all
 }
 
-// authenticate returns who knows the tokens of issuers, nil if nobody does.
+// authenticate returns the verifier of issuers' tokens, nil if there is no issuer.
 func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity, error) {
 	if !t.hasIssuers {
 		return nil
@@ -352,7 +351,7 @@ func (t *policy) authenticate() func(context.Context, string) (httpapi.Identity,
 	}
 }
 
-// stats returns the counts of what the terms in force ask for.
+// stats returns the counters of the current policy.
 func (p *players) stats() (all metrics.Players) {
 	t := p.policy.Load()
 	if t.hasIssuers {
@@ -374,15 +373,15 @@ func (p *players) stats() (all metrics.Players) {
 	return all
 }
 
-// bandwidth turns what projects have relayed since the start into bytes per
+// bandwidth converts the bytes that projects have relayed since the start into bytes per
 // second. It belongs to one goroutine.
 type bandwidth struct {
 	at    time.Time
 	bytes map[string]uint64 // by project, at that time; nil: never asked
 }
 
-// measure returns the bytes per second of each project since the last call, and
-// nothing at the first one.
+// measure returns the bytes per second of each project since the last call, none at the
+// first call.
 func (b *bandwidth) measure(all []engine.Usage, now time.Time) map[string]int64 {
 	bytes := make(map[string]uint64)
 	for i := range all {
@@ -400,7 +399,7 @@ func (b *bandwidth) measure(all []engine.Usage, now time.Time) map[string]int64 
 	return perSecond
 }
 
-// rates are what projects relay per second, where the relay is in this process.
+// rates are the bytes per second of projects on the relay in this process.
 type rates struct {
 	mu  sync.Mutex // guards now
 	now map[string]int64
@@ -413,8 +412,8 @@ func (r *rates) of(project string) int64 {
 	return r.now[project]
 }
 
-// run asks the relay every 2 s, as relays of a fleet report, until ctx ends, while
-// somebody wants to know.
+// run reads the usage of the relay every 2 s, the interval of a fleet, until ctx ends,
+// while wanted returns true.
 func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.Usage, error)) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()

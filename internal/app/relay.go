@@ -24,7 +24,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// engineConfig returns what settings and mode say about the relay.
+// engineConfig returns the configuration of the relay for these settings and this mode.
 func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	told, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
 	if err != nil {
@@ -47,8 +47,8 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		cfg.Siblings = append(cfg.Siblings, s.AddrPort)
 	}
 	for _, addr := range told {
-		// Ports may be missing yet: the relay wants to know the addresses. Behind
-		// an address translator they are its own without being the machine's.
+		// Ports may not be known yet: the relay needs the addresses only. Behind an
+		// address translator they are not addresses of the machine.
 		cfg.Advertise = append(cfg.Advertise, engine.UDPServerEndpoint(addr))
 		if addr.Port() != 0 {
 			cfg.Siblings = append(cfg.Siblings, addr)
@@ -60,7 +60,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	return cfg, nil
 }
 
-// limits are what one allocation may do.
+// limits returns the quotas of one allocation.
 func limits(c *config.Config) engine.Limits {
 	return engine.Limits{
 		JoinerDatagrams: orUnlimited(c.JoinerDatagrams), JoinerBytes: orUnlimited(c.JoinerBytes),
@@ -69,10 +69,10 @@ func limits(c *config.Config) engine.Limits {
 	}
 }
 
-// loopback lets a developer's own machine in wherever the relay listens.
+// loopback is advertised in dev, so that loopback sources are accepted.
 var loopback = netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)
 
-// orUnlimited turns the settings' 0, no limit, into the engine's.
+// orUnlimited converts 0, no limit in the settings, to -1, no limit in the engine.
 func orUnlimited(limit int) int {
 	if limit == 0 {
 		return -1
@@ -88,7 +88,7 @@ func listen(c *config.Config) []netip.AddrPort {
 	return addrs
 }
 
-// observers are who else hears of what the relay tells. They do not block.
+// observers are called by the relay's hooks. They must not block.
 type observers struct {
 	reserved func(engine.ReserveEvent)
 	bound    func(proto.AllocationID)
@@ -97,7 +97,7 @@ type observers struct {
 	drained  func() // a drain began, or was undone
 }
 
-// noObservers returns those of nobody.
+// noObservers returns observers that do nothing.
 func noObservers() observers {
 	return observers{
 		reserved: func(engine.ReserveEvent) {},
@@ -106,7 +106,7 @@ func noObservers() observers {
 	}
 }
 
-// onBind, onEnd and onReturn are told by the relay, and must not block.
+// onBind and the following methods are hooks of the relay. They must not block.
 func (a *App) onBind(e engine.BindEvent) {
 	a.players.bound(e)
 	if e.First {
@@ -126,9 +126,9 @@ func (a *App) onReserve(e engine.ReserveEvent) { a.observers.reserved(e) }
 
 func (a *App) onReturn(e engine.ReturnEvent) { a.observers.returned(e) }
 
-// seats returns how many seats the relay promises by these settings, 0 for no
-// limit, which is why a part of a seat counts as one. A relay of a fleet has a
-// limit, since it announces how many are left: as many as it holds allocations.
+// seats returns the number of seats of the relay for these settings, 0 for no limit, so a
+// fraction of a seat counts as one. A relay of a fleet always has a limit, since it
+// announces its free seats: by default the number of its allocations.
 func (a *App) seats(c *config.Config) int {
 	seats := c.MaxSeats
 	if seats == 0 && a.opts.Mode == Relay {
@@ -143,10 +143,10 @@ func (a *App) seats(c *config.Config) int {
 var _ fleet.Engine = advertiser{}
 
 // maxMessageSizeOver is by how much the setting maxMessageSize of Unity Transport
-// exceeds the largest message that a client sends by a way.
+// exceeds the largest message that a client sends, by transport.
 var maxMessageSizeOver = map[endpoint.Kind]int{endpoint.KindDTLS: 37, endpoint.KindWS: 14}
 
-// onLargeMessage logs the first message of a match that not every client takes.
+// onLargeMessage logs the first message of a match that not every client accepts.
 // The relay calls it, and it must not block.
 func (a *App) onLargeMessage(e engine.LargeMessageEvent) {
 	level, text := slog.LevelInfo, "message may be too large for its receiver"
@@ -171,20 +171,20 @@ func transportName(k endpoint.Kind) string {
 	return k.String()
 }
 
-// restart is what is known of the run before, and for the next one.
+// restart is the state of the recovery of the previous run.
 type restart struct {
 	boot     uint64        // of this run
-	previous int           // allocations that the run before left
+	previous int           // allocations that the previous run left
 	lost     atomic.Uint64 // of them, those that did not come back in time
-	storing  atomic.Bool   // the state file takes what a restart must know
+	storing  atomic.Bool   // the state file is being written
 }
 
-// pending returns how many allocations may yet come back.
+// pending returns how many allocations may still come back.
 func (r *restart) pending(rebuilt uint64) int {
 	return max(r.previous-int(rebuilt)-int(r.lost.Load()), 0)
 }
 
-// openSessions opens the file of DTLS sessions. The relay runs without it as well.
+// openSessions opens the file of DTLS sessions. An error does not prevent the start.
 func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
 	if a.opts.SessionFile == "" || a.opts.Config.RecoverFor == 0 {
 		return nil
@@ -222,14 +222,14 @@ func (a *App) logStateReport() {
 	case r.Complete:
 		log.Info("state file: complete", "allocations", r.Allocations, "may_come_back_within", window)
 	case errors.Is(r.Err, engine.ErrStateAbsent):
-		log.Warn("state file: none was there, so after this start whoever was here before is believed", "may_come_back_within", window)
+		log.Warn("state file: none was there, so every client of an earlier run is accepted after this start", "may_come_back_within", window)
 	default:
-		log.Warn("state file: not complete, so after this start it is a hint only, and whoever was here before is believed",
+		log.Warn("state file: not complete, so it is a hint only, and every client of an earlier run is accepted after this start",
 			"why", r.Err, "allocations", r.Allocations, "damaged", r.Damaged, "may_come_back_within", window)
 	}
 }
 
-// onStateError raises the alarm once: the relay runs on.
+// onStateError logs an error of the state file. The relay continues.
 func (a *App) onStateError(err error) {
 	if errors.Is(err, engine.ErrStateFull) {
 		a.opts.Logger.Error("state file: full, so that after a crash allocations that had ended may come back", "file", a.opts.StateFile)
@@ -240,8 +240,8 @@ func (a *App) onStateError(err error) {
 		"file", a.opts.StateFile, "error", err)
 }
 
-// setBounds decides how many allocations the relay holds, and has the memory
-// watched. A developer's machine has neither limit.
+// setBounds sets how many allocations the relay holds, and creates the memory guard. Dev
+// has neither limit.
 func (a *App) setBounds() {
 	c, log := &a.opts.Config, a.opts.Logger
 	a.maxAllocations = c.MaxAllocations
@@ -268,12 +268,12 @@ func (a *App) setBounds() {
 	}
 }
 
-// buffers returns the bytes that the sockets' buffers may take.
+// buffers returns the maximum size of all socket buffers in bytes.
 func buffers(c *config.Config) int64 {
 	return int64(processors(c)*len(c.UDP)) * 2 * sock.DefaultBuffer
 }
 
-// reserved returns what players may take who come by DTLS or WebSocket.
+// reserved returns the memory of the sessions of DTLS and WebSocket.
 func reserved(c *config.Config) (w memory.Ways) {
 	if c.DTLS {
 		w.Sessions = c.MaxDTLSSessions
@@ -284,14 +284,14 @@ func reserved(c *config.Config) (w memory.Ways) {
 	return w
 }
 
-// allocations returns how many there are.
+// allocations returns the number of allocations.
 func (a *App) allocations() int { return a.relay.Stats().Allocations }
 
-// hasMemory reports whether the memory suffices for one more allocation.
+// hasMemory reports whether there is memory for one more allocation.
 func (a *App) hasMemory() bool { return a.memory == nil || a.memory.Admit() }
 
-// rejections count connections to the API that were closed unread: for the limit
-// of all, for that of one address, and those of a proxy without a PROXY header.
+// rejections count connections to the API that were closed unread: above the limit in
+// total, above that of one address, and of a proxy without a PROXY header.
 type rejections struct{ total, address, header atomic.Uint64 }
 
 func (r *rejections) add(why httpapi.Rejection) {
@@ -302,9 +302,9 @@ func (r *rejections) add(why httpapi.Rejection) {
 	}
 }
 
-// connLimits returns the limits of connections to the API's port, where there is
-// room for WebSockets besides: they stay, and must not shut out the calls. Behind
-// a proxy of which only that is known, all of them are the proxy's.
+// connLimits returns the limits of connections to the API's port. WebSockets have room
+// besides, since long connections must not shut calls out. Behind a proxy that does not
+// report addresses there is no limit per address.
 func connLimits(c *config.Config, r *rejections) httpapi.ConnLimits {
 	limits := httpapi.ConnLimits{
 		Total: c.MaxHTTPConnections, PerAddress: c.MaxAddressConnections,
@@ -320,9 +320,8 @@ func connLimits(c *config.Config, r *rejections) httpapi.ConnLimits {
 	return limits
 }
 
-// proxyConfig says that trusted proxies tell their callers' addresses in front of
-// each connection. The limit of connections per address, below, does not see
-// these: it counts nobody whom a trusted proxy sent.
+// proxyConfig configures the PROXY protocol of trusted proxies. The limit of connections
+// per address does not count connections of a trusted proxy.
 func proxyConfig(c *config.Config, r *rejections) websocket.ProxyConfig {
 	return websocket.ProxyConfig{
 		Proxies:  trustedProxies(c),
@@ -338,7 +337,7 @@ func trustedProxies(c *config.Config) []netip.Prefix {
 	return all
 }
 
-// process returns what the metrics show of the process.
+// process returns the metrics of the process.
 func (a *App) process() metrics.Process {
 	p := metrics.Process{
 		RefusedTotal: a.rejected.total.Load(), RefusedAddress: a.rejected.address.Load(),

@@ -15,10 +15,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// What may change while the process runs: what answers calls, who decides about
-// them besides (the terms), and the relay's limits. Everything else holds from the
-// next start on: sockets, what is told to players, and what memory was set aside
-// for.
+// A reload may change the handler of calls, the policy and the relay's limits. All other
+// settings need a restart: sockets, advertised endpoints, and sizes for which memory is
+// reserved.
 var (
 	reloadsAPI    = []string{"tokens", "issuers", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
 	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
@@ -26,16 +25,16 @@ var (
 	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
 )
 
-var errNoReload = errors.New("app: this process was not started with settings that can be read again")
+var errNoReload = errors.New("app: this process was not started with settings that can be reloaded")
 
-// reload is what is known of the settings since the start.
+// reload is the state of the settings since the start.
 type reload struct {
 	asking sync.Mutex // one reload at a time; taken before mu
 	mu     sync.Mutex // guards the following fields
 	loaded *config.Loaded
 }
 
-// current returns the settings that hold now.
+// current returns the settings in effect.
 func (a *App) current() config.Loaded {
 	r := &a.reload
 	r.mu.Lock()
@@ -48,8 +47,8 @@ func (a *App) current() config.Loaded {
 	return l
 }
 
-// settings returns the settings that hold now as the operator sees them. A log
-// level that was changed since is shown as it is.
+// settings returns the settings in effect as the operator sees them, with the current
+// log level.
 func (a *App) settings() []config.Shown {
 	l := a.current()
 	all := l.Shown()
@@ -62,28 +61,28 @@ func (a *App) settings() []config.Shown {
 	return all
 }
 
-// plan is a reload that has been found good, and not been carried out.
+// plan is a reload that was checked and not applied yet.
 type plan struct {
-	next    config.Loaded // what holds afterwards
+	next    config.Loaded // the settings afterwards
 	done    admin.Reloaded
 	level   slog.Level
 	leveled bool
 	terms   *policy
-	calls   http.Handler // nil: as it was
+	calls   http.Handler // nil: unchanged
 	pages   http.Handler
 	renew   func() // puts a certificate in force
 }
 
-// Reload reads the settings again and takes what may change while the process
-// runs; the rest is named. Settings that cannot be used are refused as a whole,
-// with admin.ErrRefused. Error besides: alloc.ErrUnavailable.
+// Reload reads the settings again, applies those that may change while the process runs,
+// and returns the names of the others. Errors: admin.ErrRefused for invalid settings, of
+// which none is applied, and alloc.ErrUnavailable.
 func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	r := &a.reload
 	r.asking.Lock()
 	defer r.asking.Unlock()
 	p, err := a.plan()
 	if err != nil {
-		a.opts.Logger.Error("reload: refused, and nothing was changed", "error", err)
+		a.opts.Logger.Error("reload: refused, nothing was changed", "error", err)
 		return admin.Reloaded{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	// The only step that can fail is the first.
@@ -114,8 +113,8 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 	return p.done, nil
 }
 
-// logReload writes what has changed, without the values: URLs may hold secrets,
-// and logs are read by more people than the operator's pages.
+// logReload logs the names of changed settings, without the values: URLs may contain
+// secrets, and more people read logs than the admin pages.
 func (a *App) logReload(done *admin.Reloaded) {
 	log := a.opts.Logger
 	for _, note := range done.Notes {
@@ -127,12 +126,10 @@ func (a *App) logReload(done *admin.Reloaded) {
 	log.Info("reload: done", "changed", changedKeys(done.Changed))
 }
 
-// reloadWithin is how long a reload that a signal asked for may wait for the
-// relay.
+// reloadWithin is how long a reload by signal may wait for the relay.
 const reloadWithin = 5 * time.Second
 
-// ReloadOnSignal is Reload for nobody who waits for the answer, which the log
-// has.
+// ReloadOnSignal is Reload with the result in the log.
 func (a *App) ReloadOnSignal(ctx context.Context) {
 	ctx, cancel := context.WithTimeout(ctx, reloadWithin)
 	defer cancel()
@@ -141,8 +138,7 @@ func (a *App) ReloadOnSignal(ctx context.Context) {
 	}
 }
 
-// plan reads the settings and finds out whether they are good, and what they
-// change.
+// plan reads and checks the settings, and determines what they change.
 func (a *App) plan() (p plan, err error) {
 	if a.opts.Reload == nil {
 		return p, errNoReload
@@ -166,7 +162,7 @@ func (a *App) plan() (p plan, err error) {
 			return p, err
 		}
 	}
-	// Files may have changed where the settings have not.
+	// Files may have changed although the settings have not.
 	if p.pages, err = a.pages(&p.next.Config); err != nil {
 		return p, err
 	}
@@ -183,8 +179,8 @@ func (a *App) plan() (p plan, err error) {
 	return p, err
 }
 
-// diff returns what holds after a reload of these settings, and what differs
-// from before. Warnings that were not there before are notes.
+// diff returns the settings after a reload of these, and the differences. New warnings
+// become notes.
 func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
 	now := a.current()
 	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
@@ -206,8 +202,8 @@ func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded
 	return next, done
 }
 
-// renewal reads the files of the certificate and returns what puts them in
-// force. The loop, which looks at the files by itself, finds nothing new then.
+// renewal reads the certificate files and returns a function that uses them. The loop that
+// watches the files then finds no change.
 func (k *certificate) renewal() (renew func(), note string, err error) {
 	pair, err := tls.LoadX509KeyPair(k.cert, k.key)
 	if err != nil {

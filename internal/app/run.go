@@ -15,22 +15,22 @@ import (
 var (
 	// ErrAlreadyRun is returned by a second call of Run, and by Run after Close.
 	ErrAlreadyRun = errors.New("app: Run was called before, or the app is closed")
-	// errEnded is for a part that ended although nobody asked it to.
+	// errEnded is returned for a component that ended before the shutdown.
 	errEnded = errors.New("ended unexpectedly")
-	// errDrained is for a relay that ended since it has run dry.
+	// errDrained is returned for a relay that ended because a drain is over.
 	errDrained = errors.New("drained")
 )
 
 const (
-	// answerWithin is how long calls that the API has taken may go on when the
-	// end has come.
+	// answerWithin is how long accepted calls of the API may continue after the shutdown
+	// has begun.
 	answerWithin = 2 * time.Second
 	// probeWithin bounds one attempt to reach the relay at the start.
 	probeWithin = 2 * time.Second
 )
 
 // Run serves until ctx ends, Close is called or a drain is over, and then returns
-// nil; or until a part fails, and then returns its error. No goroutine is left when it
+// nil; or until a component fails, and then returns its error. No goroutine is left when it
 // returns. It can be called once.
 func (a *App) Run(ctx context.Context) error {
 	if !a.ran.CompareAndSwap(false, true) {
@@ -76,7 +76,7 @@ func (a *App) runRelay(ctx context.Context) error {
 	return err
 }
 
-// announce says that the process is ready, when it is.
+// announce logs that the process is ready, when it is.
 func (a *App) announce(ctx context.Context) {
 	awake := a.wakeRelay
 	if a.frontEnd != nil {
@@ -91,9 +91,8 @@ func (a *App) announce(ctx context.Context) {
 	}
 }
 
-// wakeRelay waits until callers of WebSocket are let in and the relay has
-// answered. Under a flood that may take several attempts, which is no reason to
-// give up. It reports false when ctx ends before.
+// wakeRelay waits until WebSockets are accepted and the relay has answered a probe. Under
+// a flood that may take several attempts. It reports false if ctx ends before.
 func (a *App) wakeRelay(ctx context.Context) bool {
 	if a.websocket != nil {
 		select {
@@ -116,8 +115,8 @@ func (a *App) wakeRelay(ctx context.Context) bool {
 	return false
 }
 
-// Close frees everything: that of an App that was never run, or by making Run
-// return, for which it waits. It may be called more than once.
+// Close releases an App that was never run, or makes Run return and waits for it. It may
+// be called more than once.
 func (a *App) Close() error {
 	first := a.ran.CompareAndSwap(false, true)
 	a.closing.Do(func() { close(a.quit) })
@@ -133,7 +132,7 @@ func (a *App) Close() error {
 	return errors.Join(errs...)
 }
 
-// ignoreClosed leaves out the error that only says that a server was stopped.
+// ignoreClosed returns nil for the error of a server that was stopped.
 func ignoreClosed(err error) error {
 	if errors.Is(err, http.ErrServerClosed) {
 		return nil
@@ -141,10 +140,10 @@ func ignoreClosed(err error) error {
 	return err
 }
 
-// drainLogInterval is the time between two lines about what is left in a drain.
+// drainLogInterval is the time between two log lines about a drain.
 const drainLogInterval = 10 * time.Second
 
-// draining is what the process knows of its drain. The relay does the work.
+// draining is the state of the drain of the process. The relay does the work.
 type draining struct {
 	asking sync.Mutex // one change at a time; taken before mu
 	mu     sync.Mutex // guards the following fields
@@ -160,7 +159,7 @@ func (d *draining) is() bool {
 	return d.on
 }
 
-// set notes a drain, and returns what undoes that.
+// set records a drain, and returns a function that undoes it.
 func (d *draining) set(cfg engine.DrainConfig, final bool) (undo func()) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -176,15 +175,14 @@ func (d *draining) set(cfg engine.DrainConfig, final bool) (undo func()) {
 	}
 }
 
-// Drain lets the process run dry, or changes how a drain ends: /readyz says no
-// at once, new allocations are refused, and Run returns nil when no more than
-// cfg.Threshold allocations are left, or at the deadline, of which 0 is none.
-// Error: alloc.ErrUnavailable when the relay does not run.
+// Drain begins a drain, or changes how it ends: /readyz fails at once, new allocations
+// are refused, and Run returns nil when at most cfg.Threshold allocations are left, or at
+// the deadline, if it is not 0. Error: alloc.ErrUnavailable if the relay does not run.
 func (a *App) Drain(ctx context.Context, cfg engine.DrainConfig) error {
 	return a.drain(ctx, cfg, false)
 }
 
-// DrainFinally is Drain with the settings' time-out and threshold, and cannot be
+// DrainFinally is Drain with the time-out and threshold of the settings. It cannot be
 // undone.
 func (a *App) DrainFinally(ctx context.Context) error { return a.drain(ctx, a.drainDefaults(), true) }
 
@@ -198,12 +196,12 @@ func (a *App) drain(ctx context.Context, cfg engine.DrainConfig, final bool) err
 		return err
 	}
 	a.observers.drained()
-	a.logDrain("draining: new allocations are refused, what runs goes on")
+	a.logDrain("draining: new allocations are refused, live matches continue")
 	return nil
 }
 
-// Undrain takes new allocations again. Errors: admin.ErrFinal for a drain that
-// a signal began, alloc.ErrUnavailable when the relay does not run.
+// Undrain accepts new allocations again. Errors: admin.ErrFinal for a drain that a signal
+// began, alloc.ErrUnavailable if the relay does not run.
 func (a *App) Undrain(ctx context.Context) error {
 	d := &a.draining
 	d.asking.Lock()
@@ -221,11 +219,11 @@ func (a *App) Undrain(ctx context.Context) error {
 	d.on = false
 	d.mu.Unlock()
 	a.observers.drained()
-	a.opts.Logger.Info("the drain was undone: new allocations are taken")
+	a.opts.Logger.Info("the drain was undone: new allocations are accepted")
 	return nil
 }
 
-// DrainState returns what is known of the drain.
+// DrainState returns the state of the drain.
 func (a *App) DrainState() admin.DrainState {
 	left := a.allocations()
 	d := &a.draining
@@ -239,8 +237,8 @@ func (a *App) DrainState() admin.DrainState {
 	}
 }
 
-// drainDefaults are the settings' time-out and threshold, and the usual
-// deadline where they say that a signal does not drain.
+// drainDefaults returns the time-out and threshold of the settings, and the default
+// deadline if the settings turn the drain at a signal off.
 func (a *App) drainDefaults() engine.DrainConfig {
 	c := &a.opts.Config
 	cfg := engine.DrainConfig{Deadline: c.DrainTimeout, Threshold: c.DrainThreshold}
@@ -250,7 +248,7 @@ func (a *App) drainDefaults() engine.DrainConfig {
 	return cfg
 }
 
-// watchDrain says every 10 s how far a drain is, until ctx ends.
+// watchDrain logs the state of a drain every 10 s, until ctx ends.
 func (a *App) watchDrain(ctx context.Context) {
 	ticker := time.NewTicker(drainLogInterval)
 	defer ticker.Stop()
@@ -275,7 +273,7 @@ func (a *App) logDrain(what string) {
 	a.opts.Logger.Info(what, fields...)
 }
 
-// logDrained says how the drain ended.
+// logDrained logs how the drain ended.
 func (a *App) logDrained() {
 	state := a.DrainState()
 	if state.Allocations > state.Threshold {

@@ -37,12 +37,11 @@ func (a *App) tlsConfig() *tls.Config {
 	return nil
 }
 
-// certificateEvery is the time between two looks at the files of the
-// certificate: whoever renews one does so days before it is due.
+// certificateEvery is the interval at which the certificate files are checked. They are
+// usually renewed days before they expire.
 const certificateEvery = 10 * time.Second
 
-// certificate is the API's certificate, which follows its files: programs that
-// renew it know nothing of us.
+// certificate is the API's certificate from files, which other programs renew.
 type certificate struct {
 	cert, key string
 	logger    *slog.Logger
@@ -51,8 +50,7 @@ type certificate struct {
 	files     *keyfile.Watch // the loop's once it runs
 }
 
-// loadCertificate reads the certificate that the settings name, nil if there is
-// none.
+// loadCertificate reads the certificate of the settings, nil if there is none.
 func loadCertificate(c *config.Config, logger *slog.Logger) (*certificate, error) {
 	if c.TLSCert == "" {
 		return nil, nil
@@ -76,7 +74,7 @@ func (k *certificate) load() error {
 	return nil
 }
 
-// tls returns the settings of a server that has the certificate.
+// tls returns the TLS configuration of a server with the certificate.
 func (k *certificate) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -98,15 +96,14 @@ func (k *certificate) run(ctx context.Context) {
 	}
 }
 
-// reload reads the files if they have changed since the last look. A pair that
-// is broken, or half written, is complained of once and changes nothing: the
-// rest of it is another change.
+// reload reads the files if they have changed. It logs an invalid pair once and keeps
+// the current one: when a half written pair is complete, the files change again.
 func (k *certificate) reload() {
 	if !k.files.Changed() {
 		return
 	}
 	if err := k.load(); err != nil {
-		k.logger.Error("the certificate has changed and cannot be used: the one before stays in force",
+		k.logger.Error("the certificate files have changed and cannot be used: the previous certificate remains in use",
 			"tls_cert", k.cert, "tls_key", k.key, "error", err)
 		return
 	}
@@ -114,13 +111,13 @@ func (k *certificate) reload() {
 }
 
 const (
-	// issuedEvery is the time between two looks for a renewed certificate. The
-	// library renews one when a third of its time is left.
+	// issuedEvery is the interval at which certificates are checked. The library renews
+	// one when a third of its time is left.
 	issuedEvery = time.Hour
-	// After a failure the next attempt comes sooner, each time four times later:
-	// authorities count failures by the hour, and lock names out.
-	issuedAgain = 90 * time.Second // The library itself asks again after a minute at the soonest.
-	// issuedTries is how often one request of the authority is repeated.
+	// After a failure the next attempt follows sooner, each time four times later:
+	// authorities count failures per hour and block names.
+	issuedAgain = 90 * time.Second // The library itself repeats after at least a minute.
+	// issuedTries is how often one request to the authority is repeated.
 	issuedTries = 3
 )
 
@@ -132,8 +129,8 @@ var (
 // acmeCertificates is one certificate per name, fetched and renewed by ACME (RFC 8555). The
 // authority's proof is the challenge TLS-ALPN-01 (RFC 8737) on the API's own port.
 //
-// Only run asks the authority, for the names of the settings. A handshake takes
-// what is there: no stranger makes us ask for anything, or waits for an answer.
+// Only run calls the authority, for the names of the settings. A handshake uses the
+// certificates that exist: no client can cause a request or wait for one.
 type acmeCertificates struct {
 	names   []string // lower case
 	manager *autocert.Manager
@@ -144,8 +141,8 @@ type acmeCertificates struct {
 	current map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
 }
 
-// newACME returns the certificates that the settings name, nil if there are
-// none. Nothing is asked for, and nothing written, before run.
+// newACME returns the certificates of the settings, nil if there are none. It requests
+// and writes nothing before run.
 func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 	if len(c.ACMEDomains) == 0 {
 		return nil, nil
@@ -177,7 +174,7 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 	return s, nil
 }
 
-// checkAuthority refuses an authority to which others could talk in our name.
+// checkAuthority refuses an authority without TLS, except on loopback.
 func checkAuthority(text string) error {
 	u, err := url.Parse(text)
 	if err == nil && u.Host != "" {
@@ -189,8 +186,8 @@ func checkAuthority(text string) error {
 	return fmt.Errorf("app: acme_server: %q is not the https address of an authority's directory", text)
 }
 
-// tls returns the settings of a server that has the certificates and proves to the
-// authority that it is the one they are for.
+// tls returns the TLS configuration of a server that has the certificates and answers
+// the authority's challenge.
 func (s *acmeCertificates) tls() *tls.Config {
 	return &tls.Config{
 		MinVersion:     tls.VersionTLS12,
@@ -199,8 +196,8 @@ func (s *acmeCertificates) tls() *tls.Config {
 	}
 }
 
-// choose returns the certificate for a handshake. Who names nobody, as a health
-// check may, gets the first.
+// choose returns the certificate for a handshake: the first one for a client that sends
+// no name, as a health check may.
 func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate, error) {
 	name := strings.ToLower(strings.TrimSuffix(hello.ServerName, "."))
 	if name == "" {
@@ -219,7 +216,7 @@ func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate,
 	return nil, errNotIssued
 }
 
-// run fetches what is missing and takes over what was renewed, until ctx ends.
+// run fetches missing certificates and uses renewed ones, until ctx ends.
 func (s *acmeCertificates) run(ctx context.Context) {
 	s.leash.setContext(ctx)
 	again := s.again
@@ -240,7 +237,7 @@ func (s *acmeCertificates) run(ctx context.Context) {
 	}
 }
 
-// refresh asks for all certificates, and reports whether they are there.
+// refresh requests all certificates, and reports whether all exist.
 func (s *acmeCertificates) refresh(ctx context.Context) bool {
 	good := true
 	for _, name := range s.names {
@@ -250,20 +247,20 @@ func (s *acmeCertificates) refresh(ctx context.Context) bool {
 		}
 		if err != nil {
 			good = false
-			s.logger.Error("no certificate was issued: does the name lead to this machine, and port 443 to the API's?",
+			s.logger.Error("no certificate was issued: check that the name resolves to this machine, and that port 443 is the API's",
 				"name", name, "error", err)
 			continue
 		}
 		before := s.current[name].Swap(c)
 		if before == nil || !before.Leaf.Equal(c.Leaf) {
-			s.logger.Info("a certificate is in force", "name", name, "not_after", c.Leaf.NotAfter)
+			s.logger.Info("certificate in use", "name", name, "not_after", c.Leaf.NotAfter)
 		}
 	}
 	return good
 }
 
-// acmeHello is a hello of a client that takes certificates with ECDSA, as all do that
-// speak WebSocket.
+// acmeHello is a ClientHello that accepts ECDSA certificates, as all clients of WebSocket
+// do.
 func acmeHello(name string) *tls.ClientHelloInfo {
 	return &tls.ClientHelloInfo{
 		ServerName:       name,
@@ -274,21 +271,20 @@ func acmeHello(name string) *tls.ClientHelloInfo {
 }
 
 const (
-	// authorityWithin bounds one request of the authority.
+	// authorityWithin limits the time of one request to the authority.
 	authorityWithin = 30 * time.Second
-	// maxAuthority bounds its answer in bytes: a chain of certificates.
+	// maxAuthority limits its response, a chain of certificates, in bytes.
 	maxAuthority = 1 << 20
-	// maxWait bounds for how long it may let us wait before we ask again, so that
-	// the end of the process does not have to.
+	// maxWait limits Retry-After of the authority, so that the shutdown need not wait
+	// for it.
 	maxWait = 5 * time.Second
 )
 
-// errACMEStopped is for requests before and after run.
+// errACMEStopped is returned for requests before and after run.
 var errACMEStopped = errors.New("app: acme: not running")
 
-// acmeTransport is how the library of ACME, which takes no context from us, reaches the
-// authority: while run runs, and not afterwards. Its methods may be called from
-// several goroutines.
+// acmeTransport is the HTTP transport of the ACME library, which has no context: it allows
+// requests only while run runs. Its methods may be called concurrently.
 type acmeTransport struct {
 	base *http.Transport
 	ctx  atomic.Pointer[context.Context]
@@ -296,7 +292,7 @@ type acmeTransport struct {
 
 func newACMETransport() *acmeTransport {
 	base := http.DefaultTransport.(*http.Transport).Clone()
-	base.DisableKeepAlives = true // An idle connection has goroutines.
+	base.DisableKeepAlives = true // An idle connection would keep goroutines.
 	return &acmeTransport{base: base}
 }
 
@@ -311,7 +307,7 @@ func (l *acmeTransport) context() (context.Context, bool) {
 	return *p, true
 }
 
-// RoundTrip implements [http.RoundTripper]. It reads the answer before it returns.
+// RoundTrip implements [http.RoundTripper]. It reads the response before it returns.
 func (l *acmeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	run, ok := l.context()
 	if !ok {
@@ -336,8 +332,8 @@ func (l *acmeTransport) RoundTrip(r *http.Request) (*http.Response, error) {
 	return res, nil
 }
 
-// backoff says for how long the library waits before it repeats a request, and
-// with a negative time that it does not.
+// backoff returns how long the library waits before it repeats a request, or a negative
+// time if it must not.
 func (l *acmeTransport) backoff(n int, _ *http.Request, _ *http.Response) time.Duration {
 	if _, ok := l.context(); !ok || n > issuedTries {
 		return -1

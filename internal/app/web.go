@@ -30,11 +30,11 @@ type web struct {
 	conns    sync.WaitGroup // connections whose goroutine has not ended
 }
 
-// newWeb opens a listener. Without settings of TLS it is for plain HTTP. The
-// handler may be set later, before run.
+// newWeb opens a listener, for plain HTTP if secure is nil. The handler may be set later,
+// before run.
 //
-// HTTP/2 is off: its handlers outlive their connection, so that they could not
-// be waited for, and calls this small gain nothing from it.
+// HTTP/2 is off: its handlers outlive their connection, so the
+// shutdown could not wait for them, and calls this small gain nothing from it.
 func newWeb(addr netip.AddrPort, h http.Handler, secure *tls.Config, log *slog.Logger) (*web, error) {
 	network := "tcp"
 	if addr.Addr().Is4() {
@@ -51,7 +51,7 @@ func newWeb(addr netip.AddrPort, h http.Handler, secure *tls.Config, log *slog.L
 	w.server.Protocols = new(http.Protocols)
 	w.server.Protocols.SetHTTP1(true)
 	w.server.ConnState = w.track
-	// What the server has to say is about strangers who speak no TLS.
+	// The server logs only clients that fail the TLS handshake.
 	w.server.ErrorLog = slog.NewLogLogger(log.Handler(), slog.LevelDebug)
 	return w, nil
 }
@@ -71,8 +71,8 @@ func (w *web) addr() netip.AddrPort {
 	return w.listener.Addr().(*net.TCPAddr).AddrPort()
 }
 
-// serve serves until ctx ends, lets the calls under way finish, and returns when
-// nothing of the server runs any more.
+// serve serves until ctx ends, waits for the current calls, and returns when no goroutine
+// of the server is left.
 func (w *web) serve(ctx context.Context) error {
 	var stopping sync.WaitGroup
 	stopping.Go(func() {
@@ -96,9 +96,8 @@ func (w *web) run() error {
 	return ignoreClosed(w.server.Serve(w.listener))
 }
 
-// stop takes no more connections, lets the calls under way finish within the
-// given time, and waits until nothing of the server runs. Run must have been
-// called.
+// stop closes the listener, waits at most the given time for the current calls, and
+// returns when no goroutine of the server is left. Run must have been called.
 func (w *web) stop(within time.Duration) {
 	ctx, cancel := context.WithTimeout(context.Background(), within)
 	defer cancel()
@@ -109,7 +108,7 @@ func (w *web) stop(within time.Duration) {
 	w.conns.Wait()
 }
 
-// addTransports makes the ways in besides plain UDP and tells the relay of them.
+// addTransports creates the transports besides UDP and adds them to the configuration.
 func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error) {
 	c := &a.opts.Config
 	if c.DTLS {
@@ -129,10 +128,10 @@ func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error)
 	return nil
 }
 
-// dtlsConfig returns the settings of DTLS. Every id has a key, which nobody but
-// its owner was told; whether the allocation lives, or may come back after a
-// restart, is for the BIND inside to find out. Who knows the key of one that has
-// ended can hold a few sessions until they are idle, and reaches nothing.
+// dtlsConfig returns the configuration of DTLS. The key of each id is derived, and only its
+// owner has it. The handshake does not check whether the allocation exists: the BIND
+// inside does. A client with the key of an ended allocation can hold a few sessions until
+// they are idle, and reaches nothing.
 func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
 	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
 	return dtls.Config{
@@ -148,9 +147,9 @@ func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
 	}
 }
 
-// websocketConfig returns the settings of WebSocket. The limits of addresses are
-// those of connections to the API: none in dev, and none behind a proxy of which
-// only that is known.
+// websocketConfig returns the configuration of WebSocket. Its limits per address are those
+// of connections to the API: none in dev, and none behind a proxy that does not report
+// addresses.
 func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	w := websocket.Config{
 		MaxConns: c.MaxWebSockets, MaxConnsPerAddress: c.MaxAddressWebSockets,
@@ -165,23 +164,23 @@ func websocketConfig(c *config.Config, mode Mode) websocket.Config {
 	return w
 }
 
-// queuedBytes is what a queued message may take on average, as with the defaults
-// of package websocket.
+// queuedBytes is the average room of a queued message, as in the defaults of package
+// websocket.
 const queuedBytes = websocket.DefaultQueueBytes / websocket.DefaultQueueMessages
 
-// queueBytes is what the queue of one WebSocket may take.
+// queueBytes returns the limit of the queue of one WebSocket in bytes.
 func queueBytes(c *config.Config) int {
 	return max(c.WebSocketQueue*queuedBytes, websocket.MaxMessage+2)
 }
 
-// idleTimeout returns how long a session of a player may be silent, which must not
-// be shorter than the relay waits.
+// idleTimeout returns how long a session may be silent: not shorter than the idle
+// time-outs of the relay.
 func idleTimeout(c *config.Config, least time.Duration) time.Duration {
 	longest := max(c.IdleTimeout, c.HostAloneTimeout, c.HearTimeout)
 	return min(max(least, longest+time.Second), 24*time.Hour)
 }
 
-// origins returns the web pages that may call, nil for all.
+// origins returns the origins of web pages that may call, nil for all.
 func origins(c *config.Config) []string {
 	if len(c.AllowOrigins) == 0 {
 		return nil
@@ -189,7 +188,7 @@ func origins(c *config.Config) []string {
 	return c.AllowOrigins
 }
 
-// withWebSocket is the API, with the WebSocket at / if there is one.
+// withWebSocket adds the WebSocket at / to the API's handler, if there is one.
 func (a *App) withWebSocket(api http.Handler) http.Handler {
 	if a.websocket == nil {
 		return api
@@ -203,7 +202,7 @@ func (a *App) withWebSocket(api http.Handler) http.Handler {
 	})
 }
 
-// Listener is one address that the process hears, with its real port.
+// Listener is one listen address of the process, with its real port.
 type Listener struct {
 	Kind string // "udp", "http", "https", "cluster" or "admin"
 	Addr netip.AddrPort
@@ -224,7 +223,7 @@ func (a *App) Listeners() []Listener {
 	return append(all, Listener{"admin", a.admin.addr()})
 }
 
-// udp returns where the relay hears, nothing if there is none.
+// udp returns the listen addresses of the relay, none if there is no relay.
 func (a *App) udp() []netip.AddrPort {
 	if a.relay == nil {
 		return nil
@@ -232,7 +231,7 @@ func (a *App) udp() []netip.AddrPort {
 	return a.relay.Addrs()
 }
 
-// apiAddr returns where the API's port is, nothing if there is none.
+// apiAddr returns the address of the API's port, invalid if there is none.
 func (a *App) apiAddr() netip.AddrPort {
 	if a.api == nil {
 		return netip.AddrPort{}
@@ -247,7 +246,7 @@ func (a *App) scheme() string {
 	return "http"
 }
 
-// URL returns the address of the API's port with its scheme, nothing if there is
+// URL returns the address of the API's port with its scheme, empty if there is
 // none.
 func (a *App) URL() string {
 	if a.api == nil {
@@ -266,7 +265,7 @@ func (a *App) AdminURL() string {
 }
 
 // Summary names all addresses in one line: udp=…,… http=… cluster=… admin=…, as
-// far as there are such.
+// far as they exist.
 func (a *App) Summary() string {
 	var all, udp []string
 	for _, addr := range a.udp() {
@@ -284,7 +283,7 @@ func (a *App) Summary() string {
 	return strings.Join(append(all, "admin="+a.AdminURL()), " ")
 }
 
-// Stats returns the counts of the relay, none if there is none.
+// Stats returns the counters of the relay, zero if there is no relay.
 func (a *App) Stats() engine.Stats {
 	if a.relay == nil {
 		return engine.Stats{}
