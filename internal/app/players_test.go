@@ -44,7 +44,7 @@ func es256(t *testing.T, key *ecdsa.PrivateKey, claims string) string {
 }
 
 // TestIssuerOfItsOwn: players of an issuer with published keys play, and a relay
-// whose issuer is not there yet says that it cannot tell.
+// whose issuer is not reachable yet is answered with 503.
 func TestIssuerOfItsOwn(t *testing.T) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {
@@ -106,7 +106,7 @@ func TestIssuerOfItsOwn(t *testing.T) {
 	}
 }
 
-// heard is a program of the operator's that lets in who is not called banned, and
+// heard is a program of the operator that admits players with other names than banned, and
 // remembers the events.
 type heard struct {
 	mu     sync.Mutex // guards events
@@ -210,7 +210,7 @@ func TestHooks(t *testing.T) {
 		testkit.Within(t, time.Minute, "the player to have joined", func() bool { return len(h.of(hooks.Joined, ticket.ID.String())) == 1 })
 	})
 	testkit.Within(t, time.Minute, "both to have ended", func() bool { return len(h.of(hooks.Ended, "")) == 2 })
-	// Several are told of at a time, and not always in order.
+	// Several events are sent at a time, and not always in order.
 	testkit.Within(t, time.Minute, "what was before", func() bool { return len(h.of(hooks.Allocated, "")) >= 2 && len(h.of(hooks.Bound, "")) >= 2 })
 	if all := h.of(hooks.Allocated, ""); len(all) != 2 || !slices.ContainsFunc(all, func(e hooks.Event) bool {
 		return e.Allocation == ticket.ID.String() && e.Peer == hostTicket.ID.String() && e.Project == "game" && e.Player != ""
@@ -226,4 +226,46 @@ func TestHooks(t *testing.T) {
 	if len(ids) != len(h.events) {
 		t.Errorf("%d ids for %d events: %v", len(ids), len(h.events), slices.Collect(maps.Keys(ids)))
 	}
+}
+
+// TestCountsOfPlayers: the metrics have what the settings ask for and nothing
+// else, also after a reload that turns it on.
+func TestCountsOfPlayers(t *testing.T) {
+	file := filepath.Join(t.TempDir(), "secret")
+	if err := os.WriteFile(file, []byte(strings.Repeat("s", 40)), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	c := local()
+	r := start(t, options(c, Serve))
+	_, before := fetch(t, r.AdminURL()+"/metrics")
+	wants := func(text string, want map[string]bool) {
+		t.Helper()
+		for line, there := range want {
+			if strings.Contains(text, "\n"+line) != there {
+				t.Errorf("%q is there: %v, want %v", line, !there, there)
+			}
+		}
+	}
+	wants(before, map[string]bool{
+		`ferry_quota_refused_total{limit="players"} 0`: true,
+		"ferry_webhook_": false, "ferry_admission_": false, "ferry_jwks_": false,
+	})
+	// Nothing answers there, and nothing has to.
+	c.AdmissionURL = "https://127.0.0.1:1/"
+	c.WebhookURL, c.WebhookSecretFile = "https://127.0.0.1:1/", file
+	c.Issuers = []config.Issuer{{
+		Issuer: "https://id.example.org", Audience: []string{"game"}, JWKSURL: "https://127.0.0.1:1/jwks",
+		Project: "p", Environment: "e",
+	}}
+	next, _, err := r.players.nextPolicy(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.players.setPolicy(next)
+	_, after := fetch(t, r.AdminURL()+"/metrics")
+	wants(after, map[string]bool{
+		"ferry_webhook_waiting 0": true, `ferry_webhook_dropped_total{reason="full"} 0`: true,
+		`ferry_admission_questions_total{answer="allowed"} 0`: true,
+		`ferry_jwks_documents{state="missing"} 1`:             true,
+	})
 }

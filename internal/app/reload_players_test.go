@@ -23,7 +23,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// The keys of two issuers, which nobody may read in a log or in an answer.
+// The keys of two issuers, which must not appear in a log or in an answer.
 const (
 	firstKey  = "the-first-key-of-the-tests-0123456789"
 	secondKey = "the-second-key-of-the-tests-0123456789"
@@ -58,7 +58,7 @@ func (r *reloading) sameSecrets(t *testing.T, done admin.Reloaded) {
 }
 
 // TestReloadIssuers: while calls are under way, issuers come and go. Who is
-// trusted throughout is never refused, whose issuer is taken out is refused from
+// trusted throughout is never refused, one whose issuer is removed is refused from
 // the next call on, and a key that is fetched is not fetched again.
 func TestReloadIssuers(t *testing.T) {
 	var asked atomic.Int32
@@ -138,7 +138,7 @@ func isOver(c <-chan struct{}) bool {
 	}
 }
 
-// TestReloadKeepsCounts: a reload forgives nobody who has called too often.
+// TestReloadKeepsCounts: a reload does not reset the rate limits of callers.
 func TestReloadKeepsCounts(t *testing.T) {
 	r := startReloading(t, Serve, func(c *config.Config) { c.PlayerPerMinute = 2 })
 	for i, want := range []int{0, 0, 429} {
@@ -198,7 +198,7 @@ func TestReloadQuotas(t *testing.T) {
 }
 
 // TestReloadHooks: programs of the operator's come, change their secret and go,
-// and what was to be told is told.
+// and queued events are sent.
 func TestReloadHooks(t *testing.T) {
 	dir := t.TempDir()
 	file := filepath.Join(dir, "secret")
@@ -263,7 +263,7 @@ func TestReloadHooks(t *testing.T) {
 	testkit.Within(t, time.Minute, "the event after a pause", func() bool { return len(h.of(hooks.Allocated, "")) == 2 })
 }
 
-// TestReloadPlayersRefused: one fault in what decides who may call, and nothing
+// TestReloadPlayersRefused: one invalid setting about callers, and nothing
 // of it changes.
 func TestReloadPlayersRefused(t *testing.T) {
 	r := startReloading(t, Serve, func(c *config.Config) { c.Issuers = []config.Issuer{trustedIssuer("stays", firstKey)} })

@@ -161,7 +161,7 @@ func TestReloadRefused(t *testing.T) {
 	}
 }
 
-// TestReloadNothing: an app that was not told how says so.
+// TestReloadNothing: an app without Options.Reload returns an error.
 func TestReloadNothing(t *testing.T) {
 	r := start(t, options(local(), Serve))
 	if _, err := r.Reload(t.Context()); !errors.Is(err, errNoReload) || !errors.Is(err, admin.ErrRefused) {
@@ -221,7 +221,7 @@ func TestAdminTLS(t *testing.T) {
 	}
 }
 
-// over asks over a connection of its own and returns whose certificate it met.
+// over calls over a new connection and returns the name in the certificate.
 func over(t *testing.T, url, token string) (status int, serial int64) {
 	t.Helper()
 	transport := &http.Transport{DisableKeepAlives: true, TLSClientConfig: &tls.Config{InsecureSkipVerify: true}}
@@ -240,7 +240,7 @@ func over(t *testing.T, url, token string) (status int, serial int64) {
 	return res.StatusCode, res.TLS.PeerCertificates[0].SerialNumber.Int64()
 }
 
-// TestAdminRefused: what nobody meant to show to others is not opened.
+// TestAdminRefused: a public admin listener without a token is refused.
 func TestAdminRefused(t *testing.T) {
 	token := filepath.Join(t.TempDir(), "token")
 	if err := os.WriteFile(token, []byte("too short"), 0o600); err != nil {

@@ -62,7 +62,7 @@ func (k *fleetKit) settings(name string, r cluster.Request) config.Config {
 	return c
 }
 
-// relay runs a relay whose id begins with that byte.
+// relay runs a relay with an id that begins with that byte.
 func (k *fleetKit) relay(id byte, region string) running {
 	k.t.Helper()
 	return start(k.t, k.relayOptions(id, region))
@@ -212,8 +212,8 @@ func TestStoreAway(t *testing.T) {
 	})
 }
 
-// TestKeptCodes: a relay that was restarted tells a store that has lost everything
-// of the hosts which may come back, and callers are told to come again.
+// TestKeptCodes: a relay that was restarted restores the hosts that may come back in a store that has lost
+// everything, and calls for them are answered with 503.
 func TestKeptCodes(t *testing.T) {
 	k := newFleet(t)
 	a := k.api()

@@ -2,9 +2,17 @@ package app
 
 import (
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/tls"
+	"crypto/x509"
+	"encoding/pem"
 	"errors"
 	"io"
 	"log/slog"
+	"math/big"
+	"net"
 	"net/http"
 	"net/http/httptest"
 	"net/url"
@@ -15,10 +23,139 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
-
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
+
+// newCertificate writes a certificate for 127.0.0.1 and relay.example.org that
+// signs itself.
+func newCertificate(t *testing.T) (cert, key string, pool *x509.CertPool) {
+	t.Helper()
+	dir := t.TempDir()
+	cert, key = filepath.Join(dir, "cert.pem"), filepath.Join(dir, "key.pem")
+	pool = x509.NewCertPool()
+	pool.AddCert(renew(t, cert, key, 1))
+	return cert, key, pool
+}
+
+// renew writes a new certificate with that serial number, and its key.
+func renew(t *testing.T, cert, key string, serial int64) *x509.Certificate {
+	t.Helper()
+	private, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	template := &x509.Certificate{
+		SerialNumber: big.NewInt(serial), NotAfter: time.Now().Add(time.Hour),
+		IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, DNSNames: []string{"relay.example.org"},
+		IsCA: true, BasicConstraintsValid: true,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, template, template, private.Public(), private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	secret, err := x509.MarshalPKCS8PrivateKey(private)
+	if err != nil {
+		t.Fatal(err)
+	}
+	parsed, err := x509.ParseCertificate(der)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for name, block := range map[string]*pem.Block{
+		cert: {Type: "CERTIFICATE", Bytes: der}, key: {Type: "PRIVATE KEY", Bytes: secret},
+	} {
+		replace(t, name, pem.EncodeToMemory(block))
+	}
+	return parsed
+}
+
+// replace puts a file in the place of another at once.
+func replace(t *testing.T, name string, content []byte) {
+	t.Helper()
+	if err := os.WriteFile(name+".new", content, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Rename(name+".new", name); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// TestCertificateIsRenewed: the running server shows the new certificate, keeps
+// the old one for a broken pair, and complains of that once.
+func TestCertificateIsRenewed(t *testing.T) {
+	c := local()
+	c.TLSCert, c.TLSKey, _ = newCertificate(t)
+	log := new(testkit.LogBuffer)
+	o := options(c, Serve)
+	o.Logger = slog.New(slog.NewTextHandler(log, nil))
+	r := startChanged(t, o, func(a *App) { a.certificate.every = 5 * time.Millisecond })
+	shown := func() int64 {
+		t.Helper()
+		conn, err := tls.Dial("tcp", r.api.addr().String(), &tls.Config{InsecureSkipVerify: true})
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer conn.Close()
+		return conn.ConnectionState().PeerCertificates[0].SerialNumber.Int64()
+	}
+	if got := shown(); got != 1 {
+		t.Fatalf("at first it shows %d", got)
+	}
+	renew(t, c.TLSCert, c.TLSKey, 2)
+	testkit.Within(t, time.Minute, "the new certificate", func() bool { return shown() == 2 })
+
+	before := strings.Count(log.String(), "level=ERROR")
+	replace(t, c.TLSKey, []byte("half a ke"))
+	testkit.Within(t, time.Minute, "a complaint", func() bool { return strings.Count(log.String(), "level=ERROR") > before })
+	complaints := strings.Count(log.String(), "level=ERROR")
+	if got := shown(); got != 2 {
+		t.Errorf("with a broken pair it shows %d", got)
+	}
+	renew(t, c.TLSCert, c.TLSKey, 3)
+	testkit.Within(t, time.Minute, "the third certificate", func() bool { return shown() == 3 })
+	// One line may be about a new certificate beside the broken key.
+	if got := strings.Count(log.String(), "level=ERROR"); got > complaints+1 {
+		t.Errorf("complaints: %d, then %d\n%s", complaints, got, log.String())
+	}
+}
+
+// TestBrokenCertificateOnce: what is broken is complained of once, however often
+// it is looked at.
+func TestBrokenCertificateOnce(t *testing.T) {
+	c := local()
+	c.TLSCert, c.TLSKey, _ = newCertificate(t)
+	log := new(testkit.LogBuffer)
+	k, err := loadCertificate(&c, slog.New(slog.NewTextHandler(log, nil)))
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := k.current.Load()
+	k.reload()
+	if log.String() != "" {
+		t.Errorf("nothing has changed, and it says %s", log.String())
+	}
+	for i, breaking := range []func(){
+		func() { replace(t, c.TLSCert, []byte("?")) },
+		func() { os.Remove(c.TLSKey) },
+	} {
+		breaking()
+		for range 3 {
+			k.reload()
+		}
+		if n := strings.Count(log.String(), "level=ERROR"); n != i+1 || k.current.Load() != first {
+			t.Errorf("%d complaints after %d faults\n%s", n, i+1, log.String())
+		}
+	}
+	renew(t, c.TLSCert, c.TLSKey, 2)
+	k.reload()
+	if got := k.current.Load().Leaf.SerialNumber.Int64(); got != 2 || !strings.Contains(log.String(), "read again") {
+		t.Errorf("certificate %d\n%s", got, log.String())
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	k.run(ctx)
+}
 
 const issuedName = "relay.example.org"
 
@@ -38,9 +175,9 @@ func startIssued(t *testing.T, a *authority, o Options, change func(*App)) runni
 	})
 }
 
-// TestIssued: a certificate is fetched without anybody asking for it, players are
-// told of its name and get in by it, and another run finds it where it was kept.
-func TestIssued(t *testing.T) {
+// TestACMECertificate: a certificate is fetched without a request, its name is
+// advertised to players and they connect with it, and another run finds it where it was kept.
+func TestACMECertificate(t *testing.T) {
 	a, dir := newAuthority(t), filepath.Join(t.TempDir(), "acme")
 	r := startIssued(t, a, options(withAuthority(t, a, dir), Serve), func(*App) {})
 	testkit.Within(t, time.Minute, "a certificate", func() bool { _, err := a.shake(r, issuedName); return err == nil })

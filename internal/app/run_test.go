@@ -78,7 +78,7 @@ func TestUndrain(t *testing.T) {
 	}
 }
 
-// TestDrainDefaults: where nobody says a deadline there is one.
+// TestDrainDefaults: without a configured deadline there is a default.
 func TestDrainDefaults(t *testing.T) {
 	a := &App{opts: Options{Config: local()}}
 	if d := a.drainDefaults(); d != (engine.DrainConfig{Deadline: time.Hour}) {

@@ -11,8 +11,6 @@ import (
 	"testing"
 	"time"
 
-	"github.com/google/uuid"
-
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
@@ -20,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/google/uuid"
 )
 
 // distant is a relay that has what has is for, or fails.
@@ -27,7 +26,7 @@ type distant struct {
 	has   map[proto.AllocationID]error // nil: what is asked is done
 	fail  error
 	hangs bool
-	fresh bool // it was started anew, and believes whoever comes back
+	fresh bool // it has no state file, and accepts every client that comes back
 	asked *atomic.Int64
 	done  *atomic.Int64 // what was there, and is no more
 }
@@ -78,9 +77,9 @@ func candidates(relays map[byte]distant, dead byte) (all []fleet.Candidate) {
 	return all
 }
 
-// TestWherever: an allocation is found where it is, and what nobody has is not
-// found only if everybody has said so.
-func TestWherever(t *testing.T) {
+// TestOnRelayOf: an allocation is found on its relay, and an unknown one is reported
+// as not found only if every relay has answered.
+func TestOnRelayOf(t *testing.T) {
 	host, player, nobody := proto.AllocationID{1}, proto.AllocationID{2}, proto.AllocationID{3}
 	silence := fmt.Errorf("%w: silence", alloc.ErrUnavailable)
 	good := map[proto.AllocationID]error{host: fmt.Errorf("far away: %w", cluster.ErrHost), player: nil}
@@ -305,7 +304,7 @@ func TestFleetFinalDrain(t *testing.T) {
 	}
 }
 
-// TestFleetFreshRelay: a relay that was started anew believes whoever comes back,
+// TestFleetFreshRelay: a relay without a state file accepts every client that comes back,
 // and so takes any id. A player at another one is kicked all the same.
 func TestFleetFreshRelay(t *testing.T) {
 	k := newFleet(t)
