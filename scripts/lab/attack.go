@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"encoding/binary"
 	"math/rand/v2"
 	"net/netip"
 
@@ -64,4 +65,153 @@ func fill(rng *rand.Rand, b []byte) {
 	for i := range b {
 		b[i] = byte(rng.Uint32())
 	}
+}
+
+const (
+	ipHeaderLen  = 20 // without options
+	udpHeaderLen = 8
+	rawOverhead  = ipHeaderLen + udpHeaderLen
+	protocolUDP  = 17
+	hopLimit     = 64
+)
+
+// AppendIPv4UDP appends an IPv4 packet with a UDP datagram in it to dst, with
+// both checksums (RFC 791, RFC 768). The addresses are IPv4; the source may be
+// anybody's. It panics when the payload does not fit into a packet.
+func AppendIPv4UDP(dst []byte, from, to netip.AddrPort, payload []byte) []byte {
+	total := rawOverhead + len(payload)
+	if total > 1<<16-1 {
+		panic("lab: payload does not fit into an IPv4 packet")
+	}
+	start := len(dst)
+	src4, dst4 := from.Addr().As4(), to.Addr().As4()
+	dst = append(dst, 0x45, 0)
+	dst = binary.BigEndian.AppendUint16(dst, uint16(total))
+	dst = append(dst, 0, 0, 0, 0, hopLimit, protocolUDP, 0, 0)
+	dst = append(dst, src4[:]...)
+	dst = append(dst, dst4[:]...)
+	dst = binary.BigEndian.AppendUint16(dst, from.Port())
+	dst = binary.BigEndian.AppendUint16(dst, to.Port())
+	dst = binary.BigEndian.AppendUint16(dst, uint16(total-ipHeaderLen))
+	dst = append(dst, 0, 0)
+	dst = append(dst, payload...)
+	sign(dst[start:])
+	return dst
+}
+
+// SetSource writes another source into a packet of AppendIPv4UDP.
+func SetSource(packet []byte, from netip.AddrPort) {
+	src := from.Addr().As4()
+	copy(packet[12:16], src[:])
+	binary.BigEndian.PutUint16(packet[ipHeaderLen:], from.Port())
+	sign(packet)
+}
+
+// sign computes both checksums of a packet.
+func sign(p []byte) {
+	p[10], p[11] = 0, 0
+	binary.BigEndian.PutUint16(p[10:], ^fold(sum(p[:ipHeaderLen])))
+	udp := p[ipHeaderLen:]
+	udp[6], udp[7] = 0, 0
+	pseudo := sum(p[12:20]) + protocolUDP + uint64(len(udp))
+	check := ^fold(pseudo + sum(udp))
+	if check == 0 {
+		check = 0xffff // Zero would say: none.
+	}
+	binary.BigEndian.PutUint16(udp[6:], check)
+}
+
+// sum adds up 16-bit words, an odd byte at the end counting as the high one.
+// Words of 32 bits may be added in their place: 2^16 is 1 modulo 2^16-1.
+func sum(b []byte) (s uint64) {
+	for ; len(b) >= 4; b = b[4:] {
+		s += uint64(binary.BigEndian.Uint32(b))
+	}
+	if len(b) >= 2 {
+		s += uint64(binary.BigEndian.Uint16(b))
+		b = b[2:]
+	}
+	if len(b) == 1 {
+		s += uint64(b[0]) << 8
+	}
+	return s
+}
+
+// fold reduces a sum to the 16 bits of a checksum.
+func fold(s uint64) uint16 {
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return uint16(s)
+}
+
+// Numbers of DTLS 1.2 (RFC 6347), as far as attackers use them.
+const (
+	dtlsAlert     = 21
+	dtlsHandshake = 22
+	dtlsData      = 23
+	dtlsVersion   = 0xFEFD
+	clientHello   = 1
+	verifyRequest = 3
+	dtlsRandomLen = 32
+	// dtlsHeaders are those of a record and of a handshake message in it.
+	dtlsHeaders = 13 + 12
+)
+
+// ClientHello returns the datagram by which a client of DTLS 1.2 with a
+// pre-shared key begins. With a cookie it is the second one; the random of a
+// client is the same in both.
+func ClientHello(random [dtlsRandomLen]byte, cookie []byte) []byte {
+	seq := byte(0)
+	if len(cookie) > 0 {
+		seq = 1
+	}
+	body := binary.BigEndian.AppendUint16(nil, dtlsVersion)
+	body = append(append(body, random[:]...), 0, byte(len(cookie)))
+	body = append(body, cookie...)
+	body = append(body, 0, 4, 0x00, 0xA8, 0x00, 0xA9) // both PSK suites with AES-GCM
+	body = append(body, 1, 0)                         // no compression
+	// Extended master secret, renegotiation info, and an unknown one, by
+	// which the hello is as long as those of real clients.
+	body = append(body, 0, 4+5+4+30, 0, 23, 0, 0, 0xFF, 0x01, 0, 1, 0, 0x77, 0x77, 0, 30)
+	body = append(body, make([]byte, 30)...)
+	return plainRecord(seq, append([]byte{clientHello, 0, 0, byte(len(body)), 0, seq, 0, 0, 0, 0, 0, byte(len(body))}, body...))
+}
+
+// plainRecord is a record of the handshake before anything is encrypted.
+func plainRecord(seq byte, message []byte) []byte {
+	b := []byte{dtlsHandshake, dtlsVersion >> 8, dtlsVersion & 0xFF, 0, 0, 0, 0, 0, 0, 0, seq}
+	b = binary.BigEndian.AppendUint16(b, uint16(len(message)))
+	return append(b, message...)
+}
+
+// CookieIn returns the cookie that a server asks to be shown, nil if it is
+// another datagram.
+func CookieIn(b []byte) []byte {
+	if len(b) < dtlsHeaders+3 || b[0] != dtlsHandshake || b[13] != verifyRequest {
+		return nil
+	}
+	n := int(b[dtlsHeaders+2])
+	if len(b) < dtlsHeaders+3+n {
+		return nil
+	}
+	return b[dtlsHeaders+3 : dtlsHeaders+3+n]
+}
+
+// Random returns the random of a hello.
+func Random(rng *rand.Rand) (r [dtlsRandomLen]byte) {
+	fill(rng, r[:])
+	return r
+}
+
+// JunkRecord returns what looks like a record of DTLS and is none that any key
+// opens: of every type that a relay accepts, plain or encrypted, or cut short.
+func JunkRecord(rng *rand.Rand) []byte {
+	b := make([]byte, 13+rng.IntN(200))
+	fill(rng, b)
+	b[0] = byte(20 + rng.IntN(6))
+	binary.BigEndian.PutUint16(b[1:], dtlsVersion)
+	binary.BigEndian.PutUint64(b[3:], uint64(rng.IntN(3))<<48|uint64(rng.IntN(4096)))
+	binary.BigEndian.PutUint16(b[11:], uint16(len(b)-13+rng.IntN(20)/19))
+	return b
 }

@@ -1,10 +1,15 @@
 package lab
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/pion/dtls/v3/pkg/protocol/handshake"
+	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 )
 
 // TestMessages: a well-formed message of every type that clients send.
@@ -46,5 +51,68 @@ func TestStranger(t *testing.T) {
 		if s := RandomSource(rng); !AttackerReplyRange().Contains(s.Addr()) || s.Port() < 1024 {
 			t.Fatal(s)
 		}
+	}
+}
+
+// TestChecksums uses the header of RFC 1071's usual worked example, and checks
+// that the words of every packet with its checksums add up to ffff.
+func TestChecksums(t *testing.T) {
+	header := []byte{0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7}
+	if got := ^fold(sum(header)); got != 0xb861 {
+		t.Errorf("checksum %04x, want b861", got)
+	}
+	from, to := netip.MustParseAddrPort("198.18.1.2:3456"), netip.MustParseAddrPort("203.0.113.77:7777")
+	for n := range 64 {
+		payload := bytes.Repeat([]byte{0xDA}, n)
+		p := AppendIPv4UDP(nil, from, to, payload)
+		check := func() {
+			t.Helper()
+			udp := p[ipHeaderLen:]
+			if fold(sum(p[:ipHeaderLen])) != 0xffff || fold(sum(p[12:20])+protocolUDP+uint64(len(udp))+sum(udp)) != 0xffff {
+				t.Errorf("%d bytes: checksums are wrong: %x", n, p)
+			}
+		}
+		check()
+		if !bytes.Equal(p[rawOverhead:], payload) || int(binary.BigEndian.Uint16(p[2:])) != len(p) || int(binary.BigEndian.Uint16(p[24:])) != n+8 {
+			t.Errorf("%d bytes: packet %x", n, p)
+		}
+		SetSource(p, netip.MustParseAddrPort("198.19.255.254:65535"))
+		check()
+	}
+}
+
+// TestClientHello: pion reads in a hello what was put there.
+func TestClientHello(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {
+		random := Random(rng)
+		b := ClientHello(random, cookie)
+		if all, err := recordlayer.UnpackDatagram(b); err != nil || len(all) != 1 {
+			t.Fatalf("%d records: %v", len(all), err)
+		}
+		var hello handshake.MessageClientHello
+		if err := hello.Unmarshal(b[dtlsHeaders:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := hello.Random.MarshalFixed(); got != random || !bytes.Equal(hello.Cookie, cookie) || len(hello.CipherSuiteIDs) != 2 {
+			t.Errorf("pion reads %+v", hello)
+		}
+	}
+}
+
+// TestCookieIn: the cookie of a HelloVerifyRequest is found, and in nothing else.
+func TestCookieIn(t *testing.T) {
+	cookie := bytes.Repeat([]byte{9}, 16)
+	verify := plainRecord(0, append([]byte{verifyRequest, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 19, 0xFE, 0xFF, 16}, cookie...))
+	if got := CookieIn(verify); !bytes.Equal(got, cookie) {
+		t.Errorf("found % x", got)
+	}
+	for n := range verify {
+		if CookieIn(verify[:n]) != nil {
+			t.Errorf("found in %d bytes", n)
+		}
+	}
+	if CookieIn(ClientHello([dtlsRandomLen]byte{}, cookie)) != nil {
+		t.Error("found in a ClientHello")
 	}
 }

@@ -6,18 +6,21 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 const (
@@ -237,4 +240,216 @@ func TestDiskAtStart(t *testing.T) {
 		}
 		t.Logf("%s: %v", c.name, f.Counts())
 	}
+}
+
+// backends is how many tokens press for allocations: each may make 6,000 calls
+// a minute.
+const backends = 100
+
+// TestMemoryCap is F21 and G21: under a flood, and with callers who reserve as
+// much as they may, a relay in 256 MiB refuses with 503 and is never killed.
+func TestMemoryCap(t *testing.T) {
+	limit := int64(*memoryCap) * mebi
+	if why := Missing(); why == "" {
+		if probe, err := NewMemoryCap(limit); err == nil {
+			probe.Remove()
+		} else if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		} else {
+			t.Skip(err)
+		}
+	}
+	var bound MemoryCap
+	l := newLab(t, func(c *RelayConfig) {
+		var err error
+		if bound, err = NewMemoryCap(limit); err != nil {
+			t.Fatal(err)
+		}
+		c.Cap, c.Tokens, c.Flags = &bound, backends, []string{"--bind-timeout", "1h"}
+	})
+	f, _ := l.fleet(l.players(10, 30))
+	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
+	got := new(answers)
+	for range pressRounds {
+		before := got.full.Load()
+		pressure := l.press(*memoryDuration, got)
+		l.flood(20_000, *memoryDuration, rubbish)
+		pressure()
+		if !*long || before > 0 {
+			break // the last round began and ended without room
+		}
+	}
+	kills, err := bound.Kills()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak, err := bound.Peak()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d allocations made, %d refused with 503, %d with 429, %d otherwise; peak %d MiB, RSS %d MiB, %d killed",
+		got.made.Load(), got.full.Load(), got.limited.Load(), got.other.Load(), peak/mebi, l.rss()/mebi, kills)
+	if kills != 0 || !l.relay.Alive() {
+		t.Errorf("the kernel killed %d processes", kills)
+	}
+	if got.other.Load() != 0 {
+		t.Errorf("%d answers were neither 201 nor 503 nor 429, such as: %v", got.other.Load(), got.first())
+	}
+	if got.made.Load() == 0 {
+		t.Error("nothing was allocated")
+	}
+	if *long && got.full.Load() == 0 {
+		t.Error("never answered 503: the pressure was too low to decide anything")
+	}
+	l.unharmed(f.Counts())
+	l.alive(f, 10*time.Second)
+}
+
+// answers are those of the API under pressure.
+type answers struct {
+	made, full, limited, other atomic.Int64
+	err                        atomic.Pointer[error]
+}
+
+func (a *answers) first() error {
+	if e := a.err.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// count sorts an answer by its status.
+func (a *answers) count(err error) {
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		a.made.Add(1)
+	case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable:
+		a.full.Add(1)
+	case errors.As(err, &problem) && problem.Status == http.StatusTooManyRequests:
+		a.limited.Add(1)
+	case errors.Is(err, context.DeadlineExceeded):
+	default:
+		a.other.Add(1)
+		a.err.CompareAndSwap(nil, &err)
+	}
+}
+
+// pressRounds bounds how often the long form presses: how many allocations fill
+// the memory is known, how fast a machine makes them is not.
+const pressRounds = 6
+
+// press reserves from all backends for a time; what it returns waits for the
+// end of that.
+func (l *lab) press(d time.Duration, got *answers) (wait func()) {
+	ctx, cancel := context.WithTimeout(l.Context(), d)
+	var done sync.WaitGroup
+	for w := range 4 {
+		done.Go(func() {
+			var callers []*api.Client
+			for b := w; b < backends; b += 4 {
+				callers = append(callers, l.relay.API(l.net.Clients, b))
+			}
+			for i := 0; ctx.Err() == nil; i++ {
+				_, err := callers[i%len(callers)].Allocate(ctx, api.AllocateRequest{MaxConnections: 100})
+				if ctx.Err() == nil {
+					got.count(err)
+				}
+			}
+		})
+	}
+	return func() {
+		done.Wait()
+		cancel()
+	}
+}
+
+const (
+	// slowEach is how many slow callers come from one address.
+	slowEach = 20
+	// honestEvery is the time between two honest callers, who come once each.
+	honestEvery = 20 * time.Millisecond
+)
+
+// firstAttacker is the first address of AttackerReplyRange.
+var firstAttacker = netip.AddrFrom4([4]byte{198, 18, 128, 1})
+
+// TestSlowCallers is F26 and H3: thousands of callers from many addresses send
+// a byte a second, and whoever has something to say is served.
+func TestSlowCallers(t *testing.T) {
+	// That a proxy is named makes the limit per address hold for all others.
+	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--trusted-proxies", "192.0.2.1/32"} })
+	f, _ := l.fleet(l.players(20, 30))
+	calm, failed := l.honest(*slowDuration / 4)
+	if failed > 0 {
+		t.Fatalf("%d of %d callers were not served before the attack", failed, len(calm)+failed)
+	}
+	before := f.Settle()
+	slow := NewSlowCallers(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
+	l.background(slow.Run)
+	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Cut() >= *slowCallers })
+	took, failed := l.honest(*slowDuration)
+	got := f.Settle().Since(before)
+	t.Logf("%d slow callers, %d cut off so far; honest: %d served, %d not, p50 %v, p99 %v, longest %v; calm p50 %v, p99 %v",
+		slow.Open(), slow.Cut(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
+		Quantile(calm, 0.5), Quantile(calm, 0.99))
+	t.Logf("%v; RSS %d MiB, %d descriptors; refused %.0f for all, %.0f for one address", got, l.rss()/mebi, l.files(),
+		l.metric(`ferry_http_connections_refused_total{reason="total"}`), l.metric(`ferry_http_connections_refused_total{reason="address"}`))
+	if float64(failed) > 0.01*float64(failed+len(took)) {
+		t.Errorf("%d of %d honest callers were not served, goal 1 %%", failed, failed+len(took))
+	}
+	if p99 := Quantile(took, 0.99); *long && p99 > 250*time.Millisecond {
+		t.Errorf("p99 of honest callers %v, goal 250 ms", p99)
+	}
+	testkit.Eventually(t, "slow callers are cut off", func() bool { return slow.Cut() > 0 })
+	l.unharmed(f.Counts())
+	l.alive(f, 10*time.Second)
+}
+
+// honest lets callers come for a time, each from another address and over a
+// connection of its own. It returns how long it took, in order of length, and
+// how many were not served.
+func (l *lab) honest(d time.Duration) (took []time.Duration, failed int) {
+	l.Helper()
+	from, within := FirstClient, 4*time.Second // Less than what a slow caller keeps its place for.
+	if *long {
+		within = 2 * time.Second
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(honestEvery) {
+		begin := time.Now()
+		if l.caller(from, within).regions(l.Context()) {
+			took = append(took, time.Since(begin))
+		} else {
+			failed++
+		}
+		if from = from.Next(); !from.Less(firstAttacker) {
+			from = FirstClient
+		}
+	}
+	slices.Sort(took)
+	return took, failed
+}
+
+// oneCall is a client that calls once, from an address of clients.
+type oneCall struct{ *api.Client }
+
+func (l *lab) caller(from netip.Addr, within time.Duration) oneCall {
+	c := l.relay.API(l.net.Clients, 0)
+	c.HTTP = &http.Client{Timeout: within, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			err = l.net.Clients.Do(func() error {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
+				conn, err = d.DialContext(ctx, network, addr)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	return oneCall{c}
+}
+
+func (c oneCall) regions(ctx context.Context) bool {
+	_, err := c.Regions(ctx)
+	return err == nil
 }

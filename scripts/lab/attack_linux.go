@@ -1,0 +1,326 @@
+package lab
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const (
+	// pace is how often a flood sends what has become due.
+	pace = time.Millisecond
+	// catchUp is how much a flood that was held up sends late; the rest it skips.
+	catchUp = 50 * time.Millisecond
+)
+
+// Spoofer sends datagrams with forged sources from a namespace. One goroutine
+// owns it.
+type Spoofer struct {
+	fd int
+}
+
+// NewSpoofer opens a raw socket in a namespace, towards one address.
+func NewSpoofer(ns Namespace, to netip.Addr) (*Spoofer, error) {
+	s := &Spoofer{fd: -1}
+	err := ns.Do(func() (err error) {
+		s.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_RAW)
+		if err != nil {
+			return err
+		}
+		return unix.Connect(s.fd, &unix.SockaddrInet4{Addr: to.As4()})
+	})
+	if err != nil {
+		s.Close()
+		return nil, fmt.Errorf("lab: raw socket: %w", err)
+	}
+	return s, nil
+}
+
+// Send sends one packet of AppendIPv4UDP.
+func (s *Spoofer) Send(packet []byte) error {
+	_, err := unix.Write(s.fd, packet)
+	return err
+}
+
+// Close closes the socket. It may be called more than once.
+func (s *Spoofer) Close() {
+	if s.fd >= 0 {
+		unix.Close(s.fd)
+		s.fd = -1
+	}
+}
+
+// Offered is what a flood has sent.
+type Offered struct {
+	Sent, Failed uint64
+	Took         time.Duration
+}
+
+// PerSecond is the rate of what was sent.
+func (o Offered) PerSecond() float64 { return float64(o.Sent) / o.Took.Seconds() }
+
+// Flood sends packets at a rate per second until ctx ends. next returns the
+// n-th one, which it may overwrite with the following one.
+func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byte) (o Offered) {
+	begin := time.Now()
+	due := begin
+	gap := time.Second / time.Duration(rate)
+	for ctx.Err() == nil {
+		now := time.Now()
+		if late := now.Sub(due); late > catchUp {
+			due = now.Add(-catchUp)
+		}
+		for ; due.Before(now); due = due.Add(gap) {
+			if s.Send(next(o.Sent+o.Failed)) != nil {
+				o.Failed++
+			} else {
+				o.Sent++
+			}
+		}
+		time.Sleep(pace)
+	}
+	o.Took = time.Since(begin)
+	return o
+}
+
+// Received counts what a Counter received from the relay.
+type Received struct {
+	Datagrams int
+	Bytes     int         // of UDP payload
+	Largest   int         // payload in bytes
+	Types     map[int]int // datagrams by type of message; -1: no message
+	Foreign   int         // datagrams from another address or port than the relay's
+}
+
+// Counter receives every UDP datagram that arrives in a namespace for an address
+// of a range, with or without a socket there.
+type Counter struct {
+	fd   int
+	done sync.WaitGroup
+
+	mu       sync.Mutex // guards heard
+	received Received
+	stop     bool
+}
+
+// NewCounter opens a raw socket in a namespace and counts until Close. The
+// range is a multiple of the mask; an invalid one means every address.
+func NewCounter(ns Namespace, to netip.Prefix) (*Counter, error) {
+	c := &Counter{fd: -1, received: Received{Types: map[int]int{}}}
+	err := ns.Do(func() (err error) {
+		c.fd, err = unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, unix.IPPROTO_UDP)
+		if err != nil {
+			return err
+		}
+		return c.prepare(to)
+	})
+	if err != nil {
+		if c.fd >= 0 {
+			unix.Close(c.fd)
+		}
+		return nil, fmt.Errorf("lab: counter: %w", err)
+	}
+	c.done.Go(c.run)
+	return c, nil
+}
+
+// prepare filters by destination, so that the traffic of players is not copied
+// here, and bounds waiting.
+func (c *Counter) prepare(to netip.Prefix) error {
+	if to.IsValid() {
+		want, mask := to.Masked().Addr().As4(), ^uint32(0)<<(32-to.Bits())
+		filter := []unix.SockFilter{
+			{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 16},
+			{Code: unix.BPF_ALU | unix.BPF_AND | unix.BPF_K, K: mask},
+			{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: binary.BigEndian.Uint32(want[:]), Jf: 1},
+			{Code: unix.BPF_RET | unix.BPF_K, K: 1<<16 - 1},
+			{Code: unix.BPF_RET | unix.BPF_K},
+		}
+		prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+		if err := unix.SetsockoptSockFprog(c.fd, unix.SOL_SOCKET, unix.SO_ATTACH_FILTER, &prog); err != nil {
+			return err
+		}
+	}
+	if err := unix.SetsockoptInt(c.fd, unix.SOL_SOCKET, unix.SO_RCVBUFFORCE, 8<<20); err != nil {
+		return err
+	}
+	return unix.SetsockoptTimeval(c.fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 50_000})
+}
+
+func (c *Counter) run() {
+	buf := make([]byte, 2048)
+	for {
+		n, _, err := unix.Recvfrom(c.fd, buf, 0)
+		c.mu.Lock()
+		stop := c.stop
+		if err == nil && n >= rawOverhead {
+			c.received.add(buf[:n])
+		}
+		c.mu.Unlock()
+		if stop {
+			unix.Close(c.fd)
+			return
+		}
+	}
+}
+
+// add counts one IPv4 packet.
+func (h *Received) add(packet []byte) {
+	header := int(packet[0]&15) * 4
+	if len(packet) < header+udpHeaderLen {
+		return
+	}
+	from := netip.AddrPortFrom(netip.AddrFrom4([4]byte(packet[12:16])), binary.BigEndian.Uint16(packet[header:]))
+	if from != RelayAddr {
+		h.Foreign++
+		return
+	}
+	payload := packet[header+udpHeaderLen:]
+	h.Datagrams++
+	h.Bytes += len(payload)
+	h.Largest = max(h.Largest, len(payload))
+	kind := -1
+	if len(payload) >= 4 && payload[0] == 0xDA && payload[1] == 0x72 {
+		kind = int(payload[3])
+	}
+	h.Types[kind]++
+}
+
+// Received returns the counts so far.
+func (c *Counter) Received() Received {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	h := c.received
+	h.Types = make(map[int]int, len(c.received.Types))
+	for k, n := range c.received.Types {
+		h.Types[k] = n
+	}
+	return h
+}
+
+// Close ends counting. It is called once.
+func (c *Counter) Close() {
+	c.mu.Lock()
+	c.stop = true
+	c.mu.Unlock()
+	c.done.Wait()
+}
+
+// slowHeader begins a request of which every second one more byte comes. Its
+// header has no end.
+const slowHeader = "POST /v1/allocate HTTP/1.1\r\nHost: relay.example.org\r\nX-Slow: "
+
+// SlowCallers hold connections to an HTTP server and send a byte a second over
+// each of them. Whoever is cut off calls again. The fields are fixed but for the
+// counts; the goroutine of Run owns the connections.
+type SlowCallers struct {
+	from  Namespace
+	to    netip.AddrPort
+	conns []*slowConn
+
+	open atomic.Int64 // now, as far as they know
+	cut  atomic.Int64 // by the server, ever
+}
+
+// slowConn is one caller.
+type slowConn struct {
+	addr net.TCPAddr
+	conn net.Conn // nil: cut off
+	sent int      // bytes of the request
+}
+
+// NewSlowCallers returns n callers from as many addresses, in order from first,
+// as it takes if each has perAddress of them. Nothing is opened before Run.
+func NewSlowCallers(from Namespace, to netip.AddrPort, first netip.Addr, n, perAddress int) *SlowCallers {
+	s := &SlowCallers{from: from, to: to}
+	for i := range n {
+		if i > 0 && i%perAddress == 0 {
+			first = first.Next()
+		}
+		s.conns = append(s.conns, &slowConn{addr: net.TCPAddr{IP: first.AsSlice()}})
+	}
+	return s
+}
+
+// Open returns how many connections there are, and Cut how many the server has
+// ended so far.
+func (s *SlowCallers) Open() int { return int(s.open.Load()) }
+
+// Cut returns how many connections the server has ended so far.
+func (s *SlowCallers) Cut() int { return int(s.cut.Load()) }
+
+// Run calls until ctx ends and then hangs up.
+func (s *SlowCallers) Run(ctx context.Context) {
+	defer s.hangUp()
+	for ctx.Err() == nil {
+		begin := time.Now()
+		// On a thread of the namespace, since dialling does not change threads.
+		_ = s.from.Do(func() error { s.round(ctx); return nil })
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Until(begin.Add(time.Second))):
+		}
+	}
+}
+
+// round lets each caller send one byte, or call again.
+func (s *SlowCallers) round(ctx context.Context) {
+	for _, c := range s.conns {
+		if ctx.Err() != nil {
+			return
+		}
+		if c.conn == nil {
+			c.dial(ctx, s.to)
+			if c.conn != nil {
+				s.open.Add(1)
+			}
+			continue
+		}
+		if c.next() != nil {
+			s.end(c)
+			s.cut.Add(1)
+		}
+	}
+}
+
+// dial leaves the caller without a connection if there is none to be had.
+func (c *slowConn) dial(ctx context.Context, to netip.AddrPort) {
+	d := net.Dialer{LocalAddr: &c.addr, Timeout: time.Second}
+	conn, err := d.DialContext(ctx, "tcp", to.String())
+	if err == nil {
+		c.conn, c.sent = conn, 0
+	}
+}
+
+// next sends one more byte.
+func (c *slowConn) next() error {
+	b := byte('x')
+	if c.sent < len(slowHeader) {
+		b = slowHeader[c.sent]
+	}
+	c.sent++
+	_, err := c.conn.Write([]byte{b})
+	return err
+}
+
+func (s *SlowCallers) end(c *slowConn) {
+	// What it was good for is known.
+	_ = c.conn.Close()
+	c.conn = nil
+	s.open.Add(-1)
+}
+
+func (s *SlowCallers) hangUp() {
+	for _, c := range s.conns {
+		if c.conn != nil {
+			s.end(c)
+		}
+	}
+}
