@@ -42,7 +42,7 @@ type matches struct {
 func newMatches(n *network, most, rate int) (*matches, error) {
 	m := &matches{visits: newVisits(n.players, rate)}
 	for i := range relayCount {
-		place := func(side byte) lab.Place { return lab.Place{Do: n.players.Do, First: firstPlayer(side, i)} }
+		place := func(side byte) lab.SideConfig { return lab.SideConfig{Do: n.players.Do, First: firstPlayer(side, i)} }
 		var err error
 		m.fleets[i], err = lab.NewFleet(lab.FleetConfig{
 			Hosts: place(hostRange), Joiners: place(joinerRange), Matches: most, Rate: rate, Payload: 64, Seed: uint64(i),
@@ -91,7 +91,7 @@ func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by
 	// Before the matches begin nothing is judged: a machine that is busy with what
 	// was before gets its time.
 	for deadline := time.Now().Add(waitTimeout); err != nil; time.Sleep(pollEvery) {
-		host, joiner, code, err = lab.Meet(ctx, d, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
+		host, joiner, code, err = lab.AllocateMatch(ctx, d, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
 		if err != nil && (!fault(err) || time.Now().After(deadline)) {
 			return match{}, err
 		}
@@ -166,8 +166,8 @@ func (m *matches) counts(settle bool) (sums [wayCount]seen) {
 	settling.Wait()
 	for _, c := range each {
 		sums[udp] = sums[udp].and(seen{
-			players: c.Players, playing: c.Playing, dead: c.Dead, sent: c.Sent, lost: c.Lost(),
-			ended: c.Fatal() + c.Disconnects + c.Strange,
+			players: c.Players, playing: c.Playing, dead: c.Failed, sent: c.Sent, lost: c.Lost(),
+			ended: c.Fatal() + c.Disconnects + c.Unexpected,
 		})
 	}
 	return sums

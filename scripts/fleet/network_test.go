@@ -50,7 +50,7 @@ type network struct {
 	relays, apis   []lab.Namespace
 
 	bridge  lab.Namespace
-	janitor *lab.Janitor
+	janitor *lab.CleanupProcess
 }
 
 // newNetwork makes the network. On error nothing is left.

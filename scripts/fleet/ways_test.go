@@ -88,7 +88,7 @@ func (v *visits) add(ctx context.Context, by way, relay int, host, joiner api.Al
 // the relay by ws itself.
 func (v *visits) gameClient(transport string, at netip.Addr, relay int, own, peer api.Allocation) *lab.GameClient {
 	return lab.NewGameClient(lab.GameClientConfig{
-		Way: strings.Replace(transport, "wss", "ws", 1), From: v.from, Local: at,
+		Transport: strings.Replace(transport, "wss", "ws", 1), Namespace: v.from, Local: at,
 		Relay:  netip.AddrPortFrom(netip.MustParseAddr(relayAddr(relay)), playerPort),
 		Player: own, Peer: [16]byte(peer.AllocationIDBytes), Rate: v.rate,
 	})
@@ -121,7 +121,7 @@ func (v *visits) watch() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	for _, one := range v.all {
-		if one.resumed == 0 && !one.host.Since().IsZero() && !one.player.Since().IsZero() {
+		if one.resumed == 0 && !one.host.FirstArrival().IsZero() && !one.player.FirstArrival().IsZero() {
 			one.resumed = time.Since(one.marked)
 		}
 	}

@@ -95,7 +95,7 @@ func AppendIPv4UDP(dst []byte, from, to netip.AddrPort, payload []byte) []byte {
 	dst = binary.BigEndian.AppendUint16(dst, uint16(total-ipHeaderLen))
 	dst = append(dst, 0, 0)
 	dst = append(dst, payload...)
-	sign(dst[start:])
+	setChecksums(dst[start:])
 	return dst
 }
 
@@ -104,11 +104,11 @@ func SetSource(packet []byte, from netip.AddrPort) {
 	src := from.Addr().As4()
 	copy(packet[12:16], src[:])
 	binary.BigEndian.PutUint16(packet[ipHeaderLen:], from.Port())
-	sign(packet)
+	setChecksums(packet)
 }
 
 // sign computes both checksums of a packet.
-func sign(p []byte) {
+func setChecksums(p []byte) {
 	p[10], p[11] = 0, 0
 	binary.BigEndian.PutUint16(p[10:], ^fold(sum(p[:ipHeaderLen])))
 	udp := p[ipHeaderLen:]
@@ -187,7 +187,7 @@ func plainRecord(seq byte, message []byte) []byte {
 
 // CookieIn returns the cookie that a server asks to be shown, nil if it is
 // another datagram.
-func CookieIn(b []byte) []byte {
+func ParseCookie(b []byte) []byte {
 	if len(b) < dtlsHeaders+3 || b[0] != dtlsHandshake || b[13] != verifyRequest {
 		return nil
 	}
@@ -199,7 +199,7 @@ func CookieIn(b []byte) []byte {
 }
 
 // Random returns the random of a hello.
-func Random(rng *rand.Rand) (r [dtlsRandomLen]byte) {
+func HelloRandom(rng *rand.Rand) (r [dtlsRandomLen]byte) {
 	fill(rng, r[:])
 	return r
 }

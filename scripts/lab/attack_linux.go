@@ -15,9 +15,9 @@ import (
 
 const (
 	// pace is how often a flood sends what has become due.
-	pace = time.Millisecond
+	floodInterval = time.Millisecond
 	// catchUp is how much a flood that was held up sends late; the rest it skips.
-	catchUp = 50 * time.Millisecond
+	maxBacklog = 50 * time.Millisecond
 )
 
 // Spoofer sends datagrams with forged sources from a namespace. One goroutine
@@ -58,24 +58,24 @@ func (s *Spoofer) Close() {
 }
 
 // Offered is what a flood has sent.
-type Offered struct {
+type FloodResult struct {
 	Sent, Failed uint64
-	Took         time.Duration
+	Elapsed      time.Duration
 }
 
 // PerSecond is the rate of what was sent.
-func (o Offered) PerSecond() float64 { return float64(o.Sent) / o.Took.Seconds() }
+func (o FloodResult) PerSecond() float64 { return float64(o.Sent) / o.Elapsed.Seconds() }
 
 // Flood sends packets at a rate per second until ctx ends. next returns the
 // n-th one, which it may overwrite with the following one.
-func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byte) (o Offered) {
+func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byte) (o FloodResult) {
 	begin := time.Now()
 	due := begin
 	gap := time.Second / time.Duration(rate)
 	for ctx.Err() == nil {
 		now := time.Now()
-		if late := now.Sub(due); late > catchUp {
-			due = now.Add(-catchUp)
+		if late := now.Sub(due); late > maxBacklog {
+			due = now.Add(-maxBacklog)
 		}
 		for ; due.Before(now); due = due.Add(gap) {
 			if s.Send(next(o.Sent+o.Failed)) != nil {
@@ -84,9 +84,9 @@ func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byt
 				o.Sent++
 			}
 		}
-		time.Sleep(pace)
+		time.Sleep(floodInterval)
 	}
-	o.Took = time.Since(begin)
+	o.Elapsed = time.Since(begin)
 	return o
 }
 
@@ -220,13 +220,13 @@ const slowHeader = "POST /v1/allocate HTTP/1.1\r\nHost: relay.example.org\r\nX-S
 // SlowCallers hold connections to an HTTP server and send a byte a second over
 // each of them. Whoever is cut off calls again. The fields are fixed but for the
 // counts; the goroutine of Run owns the connections.
-type SlowCallers struct {
+type SlowClients struct {
 	from  Namespace
 	to    netip.AddrPort
 	conns []*slowConn
 
-	open atomic.Int64 // now, as far as they know
-	cut  atomic.Int64 // by the server, ever
+	open   atomic.Int64 // now, as far as they know
+	closed atomic.Int64 // by the server, ever
 }
 
 // slowConn is one caller.
@@ -238,8 +238,8 @@ type slowConn struct {
 
 // NewSlowCallers returns n callers from as many addresses, in order from first,
 // as it takes if each has perAddress of them. Nothing is opened before Run.
-func NewSlowCallers(from Namespace, to netip.AddrPort, first netip.Addr, n, perAddress int) *SlowCallers {
-	s := &SlowCallers{from: from, to: to}
+func NewSlowClients(from Namespace, to netip.AddrPort, first netip.Addr, n, perAddress int) *SlowClients {
+	s := &SlowClients{from: from, to: to}
 	for i := range n {
 		if i > 0 && i%perAddress == 0 {
 			first = first.Next()
@@ -251,18 +251,18 @@ func NewSlowCallers(from Namespace, to netip.AddrPort, first netip.Addr, n, perA
 
 // Open returns how many connections there are, and Cut how many the server has
 // ended so far.
-func (s *SlowCallers) Open() int { return int(s.open.Load()) }
+func (s *SlowClients) Open() int { return int(s.open.Load()) }
 
 // Cut returns how many connections the server has ended so far.
-func (s *SlowCallers) Cut() int { return int(s.cut.Load()) }
+func (s *SlowClients) Closed() int { return int(s.closed.Load()) }
 
 // Run calls until ctx ends and then hangs up.
-func (s *SlowCallers) Run(ctx context.Context) {
-	defer s.hangUp()
+func (s *SlowClients) Run(ctx context.Context) {
+	defer s.closeAll()
 	for ctx.Err() == nil {
 		begin := time.Now()
 		// On a thread of the namespace, since dialling does not change threads.
-		_ = s.from.Do(func() error { s.round(ctx); return nil })
+		_ = s.from.Do(func() error { s.sendBytes(ctx); return nil })
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Until(begin.Add(time.Second))):
@@ -271,7 +271,7 @@ func (s *SlowCallers) Run(ctx context.Context) {
 }
 
 // round lets each caller send one byte, or call again.
-func (s *SlowCallers) round(ctx context.Context) {
+func (s *SlowClients) sendBytes(ctx context.Context) {
 	for _, c := range s.conns {
 		if ctx.Err() != nil {
 			return
@@ -283,9 +283,9 @@ func (s *SlowCallers) round(ctx context.Context) {
 			}
 			continue
 		}
-		if c.next() != nil {
-			s.end(c)
-			s.cut.Add(1)
+		if c.sendByte() != nil {
+			s.close(c)
+			s.closed.Add(1)
 		}
 	}
 }
@@ -300,7 +300,7 @@ func (c *slowConn) dial(ctx context.Context, to netip.AddrPort) {
 }
 
 // next sends one more byte.
-func (c *slowConn) next() error {
+func (c *slowConn) sendByte() error {
 	b := byte('x')
 	if c.sent < len(slowHeader) {
 		b = slowHeader[c.sent]
@@ -310,17 +310,17 @@ func (c *slowConn) next() error {
 	return err
 }
 
-func (s *SlowCallers) end(c *slowConn) {
+func (s *SlowClients) close(c *slowConn) {
 	// What it was good for is known.
 	_ = c.conn.Close()
 	c.conn = nil
 	s.open.Add(-1)
 }
 
-func (s *SlowCallers) hangUp() {
+func (s *SlowClients) closeAll() {
 	for _, c := range s.conns {
 		if c.conn != nil {
-			s.end(c)
+			s.close(c)
 		}
 	}
 }

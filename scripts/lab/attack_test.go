@@ -45,7 +45,7 @@ func TestMalformed(t *testing.T) {
 
 // TestStranger: attackers are where their replies are counted, and not among
 // the players.
-func TestStranger(t *testing.T) {
+func TestRandomSource(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
 		if s := RandomSource(rng); !AttackerReplyRange().Contains(s.Addr()) || s.Port() < 1024 {
@@ -85,7 +85,7 @@ func TestChecksums(t *testing.T) {
 func TestClientHello(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {
-		random := Random(rng)
+		random := HelloRandom(rng)
 		b := ClientHello(random, cookie)
 		if all, err := recordlayer.UnpackDatagram(b); err != nil || len(all) != 1 {
 			t.Fatalf("%d records: %v", len(all), err)
@@ -101,18 +101,18 @@ func TestClientHello(t *testing.T) {
 }
 
 // TestCookieIn: the cookie of a HelloVerifyRequest is found, and in nothing else.
-func TestCookieIn(t *testing.T) {
+func TestParseCookie(t *testing.T) {
 	cookie := bytes.Repeat([]byte{9}, 16)
 	verify := plainRecord(0, append([]byte{verifyRequest, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 19, 0xFE, 0xFF, 16}, cookie...))
-	if got := CookieIn(verify); !bytes.Equal(got, cookie) {
+	if got := ParseCookie(verify); !bytes.Equal(got, cookie) {
 		t.Errorf("found % x", got)
 	}
 	for n := range verify {
-		if CookieIn(verify[:n]) != nil {
+		if ParseCookie(verify[:n]) != nil {
 			t.Errorf("found in %d bytes", n)
 		}
 	}
-	if CookieIn(ClientHello([dtlsRandomLen]byte{}, cookie)) != nil {
+	if ParseCookie(ClientHello([dtlsRandomLen]byte{}, cookie)) != nil {
 		t.Error("found in a ClientHello")
 	}
 }

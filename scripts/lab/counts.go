@@ -10,14 +10,14 @@ import (
 
 // Counts is what the players of a Fleet have lived through so far.
 type Counts struct {
-	Players, Bound, Playing, Dead int // now; Playing may send: they are linked as far as they know
+	Players, Bound, Playing, Failed int // now; Playing may send: they are linked as far as they know
 	// Sent and Received are datagrams of the game, each counted once.
 	Sent, Received, Duplicates uint64
 	Binds, BindsAnswered       uint64
 	Rebinds, RebindsLate       uint64 // BINDs of choice; those without an answer when the next one was due
-	Roams, Stranded            uint64 // changes of port; those not over when the next one was due
+	Roams, RoamsLate           uint64 // changes of port; those not over when the next one was due
 	Disconnects                uint64 // DISCONNECTs received, though no player sends any
-	Strange                    uint64 // datagrams that a relay must never send
+	Unexpected                 uint64 // datagrams that a relay must never send
 	Stray                      uint64 // datagrams for a port that the player has left
 	Unsent                     uint64 // datagrams that the kernel did not take
 	Ended                      uint64 // matches that both players have left
@@ -40,9 +40,9 @@ func (c Counts) Since(o Counts) Counts {
 	c.Rebinds -= o.Rebinds
 	c.RebindsLate -= o.RebindsLate
 	c.Roams -= o.Roams
-	c.Stranded -= o.Stranded
+	c.RoamsLate -= o.RoamsLate
 	c.Disconnects -= o.Disconnects
-	c.Strange -= o.Strange
+	c.Unexpected -= o.Unexpected
 	c.Stray -= o.Stray
 	c.Unsent -= o.Unsent
 	c.Ended -= o.Ended
@@ -55,7 +55,7 @@ func (c Counts) Since(o Counts) Counts {
 // String is one line for people.
 func (c Counts) String() string {
 	s := fmt.Sprintf("%d players (%d bound, %d playing, %d dead): sent %d, lost %d",
-		c.Players, c.Bound, c.Playing, c.Dead, c.Sent, c.Lost())
+		c.Players, c.Bound, c.Playing, c.Failed, c.Sent, c.Lost())
 	if c.Sent > 0 {
 		s += fmt.Sprintf(" (%.3f %%)", 100*float64(c.Lost())/float64(c.Sent))
 	}
@@ -64,7 +64,7 @@ func (c Counts) String() string {
 		n    uint64
 	}{
 		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late", c.RebindsLate},
-		{"roams", c.Roams}, {"stranded", c.Stranded}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Strange}, {"unsent", c.Unsent}, {"matches over", c.Ended},
+		{"roams", c.Roams}, {"stranded", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Unexpected}, {"unsent", c.Unsent}, {"matches over", c.Ended},
 	} {
 		if extra.n > 0 {
 			s += fmt.Sprintf(", %s %d", extra.name, extra.n)
@@ -85,7 +85,7 @@ func (f *Fleet) Counts() Counts {
 	defer f.mu.Unlock()
 	c := f.counts
 	for _, p := range f.players {
-		if p.status != gone {
+		if p.status != departed {
 			c.Players++
 		}
 		if p.status == bound {

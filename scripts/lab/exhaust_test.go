@@ -47,10 +47,10 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.SettleTo(0)
-	release := l.hold(heldConns)
+	release := l.holdConnections(heldConns)
 	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
 	begin := time.Now()
-	if l.caller(firstAttacker, 2*time.Second).regions(t.Context()) {
+	if l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) {
 		t.Error("the API answers: this test decides nothing")
 	}
 	time.Sleep(time.Until(begin.Add(*faultDuration)))
@@ -63,23 +63,23 @@ func TestDescriptors(t *testing.T) {
 	}
 	release()
 	begin = time.Now()
-	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).regions(t.Context()) })
+	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) })
 	took := time.Since(begin)
 	t.Logf("the API was back %v after the connections were released", took.Round(time.Millisecond))
 	if *long && took > 5*time.Second {
 		t.Error("goal 5 s")
 	}
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
-	l.joinable(codes[:5])
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+	l.requireJoinCodes(codes[:5])
 	if *long { // Between two looks at the port nothing needs a descriptor.
-		l.noticed()
+		l.requireForeignSocketAlarm()
 	}
 }
 
 // hold opens connections to the API without sending anything, and returns how
 // to close them.
-func (l *lab) hold(n int) (release func()) {
+func (l *lab) holdConnections(n int) (release func()) {
 	l.Helper()
 	var conns []net.Conn
 	err := l.net.Clients.Do(func() error {
@@ -119,11 +119,11 @@ func TestForeignSocket(t *testing.T) {
 	if !l.relay.Alive() {
 		t.Error("the first process has ended")
 	}
-	l.noticed()
+	l.requireForeignSocketAlarm()
 }
 
 // noticed puts a socket of ours on the relay's port and demands the alarm.
-func (l *lab) noticed() {
+func (l *lab) requireForeignSocketAlarm() {
 	l.Helper()
 	if n := l.metric("ferry_foreign_sockets"); n != 0 {
 		l.Errorf("%v foreign sockets before there is one", n)
@@ -151,12 +151,12 @@ func (l *lab) noticed() {
 	if n := l.metric("ferry_foreign_sockets"); n != 1 {
 		l.Errorf("%v foreign sockets are known, want 1 within %v", n, alarmWithin)
 	}
-	l.alarm("ANOTHER PROCESS HAS A SOCKET")
+	l.requireErrorLog("ANOTHER PROCESS HAS A SOCKET")
 }
 
 // alarm demands a line of level error in the log, which may come a little later
 // than what it is about.
-func (l *lab) alarm(text string) {
+func (l *lab) requireErrorLog(text string) {
 	l.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for line := range strings.Lines(l.relay.Log()) {
@@ -197,10 +197,10 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
 	}
 	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_ledger_storing") == 0 })
-	l.alarm("state file: it cannot be written")
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
-	l.joinable(codes[:5])
+	l.requireErrorLog("state file: it cannot be written")
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+	l.requireJoinCodes(codes[:5])
 }
 
 // TestDiskAtStart: a relay that knows who it is comes back on a full disk, and
@@ -232,9 +232,9 @@ func TestDiskAtStart(t *testing.T) {
 		}
 		l.start()
 		testkit.Eventually(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_ledger_storing") == 0 })
-		l.alarm("state file: it cannot be written")
-		l.alive(f, 10*time.Second)
-		l.unharmed(f.Counts())
+		l.requireErrorLog("state file: it cannot be written")
+		l.requireTraffic(f, 10*time.Second)
+		l.requireNoFailures(f.Counts())
 		if _, err := l.relay.API(l.net.Clients, 0).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
@@ -268,11 +268,11 @@ func TestMemoryCap(t *testing.T) {
 		c.Cap, c.Tokens, c.Flags = &bound, backends, []string{"--bind-timeout", "1h"}
 	})
 	f, _ := l.fleet(l.players(10, 30))
-	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
-	got := new(answers)
-	for range pressRounds {
+	rubbish := l.spoofedPackets(func() []byte { return Malformed(l.rng) })
+	got := new(apiResults)
+	for range maxAllocationRounds {
 		before := got.full.Load()
-		pressure := l.press(*memoryDuration, got)
+		pressure := l.startAllocating(*memoryDuration, got)
 		l.flood(20_000, *memoryDuration, rubbish)
 		pressure()
 		if !*long || before > 0 {
@@ -293,7 +293,7 @@ func TestMemoryCap(t *testing.T) {
 		t.Errorf("the kernel killed %d processes", kills)
 	}
 	if got.other.Load() != 0 {
-		t.Errorf("%d answers were neither 201 nor 503 nor 429, such as: %v", got.other.Load(), got.first())
+		t.Errorf("%d answers were neither 201 nor 503 nor 429, such as: %v", got.other.Load(), got.firstError())
 	}
 	if got.made.Load() == 0 {
 		t.Error("nothing was allocated")
@@ -301,17 +301,17 @@ func TestMemoryCap(t *testing.T) {
 	if *long && got.full.Load() == 0 {
 		t.Error("never answered 503: the pressure was too low to decide anything")
 	}
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
 }
 
 // answers are those of the API under pressure.
-type answers struct {
+type apiResults struct {
 	made, full, limited, other atomic.Int64
 	err                        atomic.Pointer[error]
 }
 
-func (a *answers) first() error {
+func (a *apiResults) firstError() error {
 	if e := a.err.Load(); e != nil {
 		return *e
 	}
@@ -319,7 +319,7 @@ func (a *answers) first() error {
 }
 
 // count sorts an answer by its status.
-func (a *answers) count(err error) {
+func (a *apiResults) record(err error) {
 	var problem *api.Problem
 	switch {
 	case err == nil:
@@ -337,11 +337,11 @@ func (a *answers) count(err error) {
 
 // pressRounds bounds how often the long form presses: how many allocations fill
 // the memory is known, how fast a machine makes them is not.
-const pressRounds = 6
+const maxAllocationRounds = 6
 
 // press reserves from all backends for a time; what it returns waits for the
 // end of that.
-func (l *lab) press(d time.Duration, got *answers) (wait func()) {
+func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
 	ctx, cancel := context.WithTimeout(l.Context(), d)
 	var done sync.WaitGroup
 	for w := range 4 {
@@ -353,7 +353,7 @@ func (l *lab) press(d time.Duration, got *answers) (wait func()) {
 			for i := 0; ctx.Err() == nil; i++ {
 				_, err := callers[i%len(callers)].Allocate(ctx, api.AllocateRequest{MaxConnections: 100})
 				if ctx.Err() == nil {
-					got.count(err)
+					got.record(err)
 				}
 			}
 		})
@@ -380,18 +380,18 @@ func TestSlowCallers(t *testing.T) {
 	// That a proxy is named makes the limit per address hold for all others.
 	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--trusted-proxies", "192.0.2.1/32"} })
 	f, _ := l.fleet(l.players(20, 30))
-	calm, failed := l.honest(*slowDuration / 4)
+	calm, failed := l.measureCalls(*slowDuration / 4)
 	if failed > 0 {
 		t.Fatalf("%d of %d callers were not served before the attack", failed, len(calm)+failed)
 	}
 	before := f.Settle()
-	slow := NewSlowCallers(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
+	slow := NewSlowClients(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
 	l.background(slow.Run)
-	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Cut() >= *slowCallers })
-	took, failed := l.honest(*slowDuration)
+	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Closed() >= *slowCallers })
+	took, failed := l.measureCalls(*slowDuration)
 	got := f.Settle().Since(before)
 	t.Logf("%d slow callers, %d cut off so far; honest: %d served, %d not, p50 %v, p99 %v, longest %v; calm p50 %v, p99 %v",
-		slow.Open(), slow.Cut(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
+		slow.Open(), slow.Closed(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
 		Quantile(calm, 0.5), Quantile(calm, 0.99))
 	t.Logf("%v; RSS %d MiB, %d descriptors; refused %.0f for all, %.0f for one address", got, l.rss()/mebi, l.files(),
 		l.metric(`ferry_http_connections_refused_total{reason="total"}`), l.metric(`ferry_http_connections_refused_total{reason="address"}`))
@@ -401,15 +401,15 @@ func TestSlowCallers(t *testing.T) {
 	if p99 := Quantile(took, 0.99); *long && p99 > 250*time.Millisecond {
 		t.Errorf("p99 of honest callers %v, goal 250 ms", p99)
 	}
-	testkit.Eventually(t, "slow callers are cut off", func() bool { return slow.Cut() > 0 })
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
+	testkit.Eventually(t, "slow callers are cut off", func() bool { return slow.Closed() > 0 })
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
 }
 
 // honest lets callers come for a time, each from another address and over a
 // connection of its own. It returns how long it took, in order of length, and
 // how many were not served.
-func (l *lab) honest(d time.Duration) (took []time.Duration, failed int) {
+func (l *lab) measureCalls(d time.Duration) (took []time.Duration, failed int) {
 	l.Helper()
 	from, within := FirstClient, 4*time.Second // Less than what a slow caller keeps its place for.
 	if *long {
@@ -417,7 +417,7 @@ func (l *lab) honest(d time.Duration) (took []time.Duration, failed int) {
 	}
 	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(honestEvery) {
 		begin := time.Now()
-		if l.caller(from, within).regions(l.Context()) {
+		if l.caller(from, within).getRegions(l.Context()) {
 			took = append(took, time.Since(begin))
 		} else {
 			failed++
@@ -431,9 +431,9 @@ func (l *lab) honest(d time.Duration) (took []time.Duration, failed int) {
 }
 
 // oneCall is a client that calls once, from an address of clients.
-type oneCall struct{ *api.Client }
+type apiCaller struct{ *api.Client }
 
-func (l *lab) caller(from netip.Addr, within time.Duration) oneCall {
+func (l *lab) caller(from netip.Addr, within time.Duration) apiCaller {
 	c := l.relay.API(l.net.Clients, 0)
 	c.HTTP = &http.Client{Timeout: within, Transport: &http.Transport{
 		DisableKeepAlives: true,
@@ -446,10 +446,10 @@ func (l *lab) caller(from netip.Addr, within time.Duration) oneCall {
 			return conn, err
 		},
 	}}
-	return oneCall{c}
+	return apiCaller{c}
 }
 
-func (c oneCall) regions(ctx context.Context) bool {
+func (c apiCaller) getRegions(ctx context.Context) bool {
 	_, err := c.Regions(ctx)
 	return err == nil
 }

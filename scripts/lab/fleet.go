@@ -23,13 +23,13 @@ const (
 	maxFleet = 4000
 	// cycle is how long the fleet rests between looking at its sockets. It is
 	// the precision of its latencies.
-	cycle = time.Millisecond
+	pollInterval = time.Millisecond
 	// maxDelays bounds the delays that are kept between two calls of Delays.
 	maxDelays = 1 << 20
 )
 
 // Place opens the sockets of one side, hosts or joiners.
-type Place struct {
+type SideConfig struct {
 	// Do calls a function where sockets are to be made; nil calls it here.
 	Do func(func() error) error
 	// First is the address of player 0; player n has the n-th one after it. All
@@ -41,7 +41,7 @@ type Place struct {
 
 // FleetConfig describes players.
 type FleetConfig struct {
-	Hosts, Joiners Place
+	Hosts, Joiners SideConfig
 	Relay          netip.AddrPort // where they send to; required
 	Matches        int            // most matches, 1 to 4,000
 	UTP1           bool           // behave as Unity Transport 1.x does, not as 2.x
@@ -54,8 +54,8 @@ type FleetConfig struct {
 	// Life is how long a match lasts on average, between half of it and one and
 	// a half. Then both players leave, in a way that chance decides, and their
 	// place is free for others; one host in eight has no joiner. 0: they stay.
-	Life time.Duration
-	Seed uint64 // of the phases at which players send
+	MatchDuration time.Duration
+	Seed          uint64 // of the phases at which players send
 }
 
 // Fleet is many matches of a host and a joiner, who behave as Unity Transport
@@ -64,7 +64,7 @@ type Fleet struct {
 	cfg      FleetConfig
 	interval int64 // ns between a player's datagrams
 	sides    [2]side
-	out      func(p *player, pkt []byte) // sends a copy
+	transmit func(p *player, pkt []byte) // sends a copy
 
 	mu      sync.Mutex // guards the following fields; Run holds it in each cycle
 	players []*player  // host and joiner of match n are 2n and 2n+1
@@ -94,9 +94,9 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 	if cfg.Rate > 0 {
 		f.interval = int64(time.Second) / int64(cfg.Rate)
 	}
-	f.out = f.emit
+	f.transmit = f.queue
 	var err error
-	for i, place := range []Place{cfg.Hosts, cfg.Joiners} {
+	for i, place := range []SideConfig{cfg.Hosts, cfg.Joiners} {
 		f.sides[i], err = openSide(place, cfg.Relay, cfg.Ports, cfg.Matches)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
@@ -117,21 +117,21 @@ func (f *Fleet) Add(host, joiner api.Allocation) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := f.place(h, j)
+	n, err := f.assignSlot(h, j)
 	if err != nil {
 		return err
 	}
 	h.other, j.other = j, h
 	h.number, j.number = n, n
 	now := sock.Now()
-	f.phase(h, j, now)
-	f.live(h, j, now)
+	f.schedule(h, j, now)
+	f.scheduleEnd(h, j, now)
 	return nil
 }
 
 // place puts two players into the place of a match that is over, at the port
 // that its players have not used for longest, or into a new one.
-func (f *Fleet) place(h, j *player) (n int, err error) {
+func (f *Fleet) assignSlot(h, j *player) (n int, err error) {
 	if last := len(f.free) - 1; last >= 0 {
 		n, f.free = f.free[last], f.free[:last]
 		h.port, j.port = f.players[2*n].port, f.players[2*n+1].port
@@ -148,23 +148,23 @@ func (f *Fleet) place(h, j *player) (n int, err error) {
 
 // phase decides when the players of a match act. They roam half a period apart,
 // so that each roam is over before the other's begins.
-func (f *Fleet) phase(h, j *player, now int64) {
+func (f *Fleet) schedule(h, j *player, now int64) {
 	roam, rebind := int64(f.cfg.RoamEvery), int64(f.cfg.RebindEvery)
-	first := now + roam + f.within(roam)
+	first := now + roam + f.randomBelow(roam)
 	for _, p := range []*player{h, j} {
-		p.lastHeard = now
-		p.nextSend = now + f.within(f.interval)
+		p.lastReceived = now
+		p.nextSend = now + f.randomBelow(f.interval)
 		if roam > 0 {
 			p.nextRoam = first
 			first += roam / 2
 		}
 		if rebind > 0 {
-			p.nextRebind = now + rebind + f.within(rebind)
+			p.nextRebind = now + rebind + f.randomBelow(rebind)
 		}
 	}
 }
 
-func (f *Fleet) within(n int64) int64 {
+func (f *Fleet) randomBelow(n int64) int64 {
 	if n <= 0 {
 		return 0
 	}
@@ -183,12 +183,12 @@ func (f *Fleet) Run(ctx context.Context) error {
 		for _, p := range f.players {
 			f.step(p, now)
 		}
-		f.depart(now)
+		f.endMatches(now)
 		for s := range f.sides {
 			f.counts.Unsent += f.sides[s].flush()
 		}
 		f.mu.Unlock()
-		time.Sleep(cycle)
+		time.Sleep(pollInterval)
 	}
 	return f.close()
 }
@@ -212,17 +212,17 @@ func (f *Fleet) roam(p *player, now int64) {
 		return
 	}
 	if p.roamedAt != noRoam {
-		f.counts.Stranded++
+		f.counts.RoamsLate++
 	}
 	p.port = (p.port + 1) % f.cfg.Ports
-	p.roamedAt, p.upAgain, p.downAgain = now, false, false
+	p.roamedAt, p.upConfirmed, p.downConfirmed = now, false, false
 	p.nextRoam += int64(f.cfg.RoamEvery)
 	f.counts.Roams++
 }
 
 // back records that a player has sent and received since it roamed.
-func (f *Fleet) back(p *player, now int64) {
-	if p.upAgain && p.downAgain {
+func (f *Fleet) finishRoam(p *player, now int64) {
+	if p.upConfirmed && p.downConfirmed {
 		f.roams = append(f.roams, now-p.roamedAt)
 		p.roamedAt = noRoam
 	}
@@ -233,25 +233,25 @@ func (f *Fleet) rebind(p *player, now int64) {
 	if p.nextRebind == 0 || now < p.nextRebind || f.paused {
 		return
 	}
-	if p.boundAt != 0 {
+	if p.rebindSentAt != 0 {
 		f.counts.RebindsLate++
 	}
 	p.nextRebind += int64(f.cfg.RebindEvery)
 	p.nonce++
-	p.boundAt = now
+	p.rebindSentAt = now
 	f.counts.Rebinds++
 	p.bind(f, now)
 }
 
-func (f *Fleet) die(p *player) {
-	if p.status != dead {
-		p.status = dead
-		f.counts.Dead++
+func (f *Fleet) fail(p *player) {
+	if p.status != failed {
+		p.status = failed
+		f.counts.Failed++
 	}
 }
 
 // emit queues a copy of a datagram of a player.
-func (f *Fleet) emit(p *player, pkt []byte) {
+func (f *Fleet) queue(p *player, pkt []byte) {
 	side := 0
 	if !p.host() {
 		side = 1
@@ -260,42 +260,42 @@ func (f *Fleet) emit(p *player, pkt []byte) {
 }
 
 // leaving is how a player leaves a match.
-type leaving uint8
+type leaveMethod uint8
 
 const (
-	bySilence    leaving = iota // as a process that was killed
-	byClose                     // CLOSE
-	byDisconnect                // DISCONNECT to the other player, then silence
-	byBoth                      // DISCONNECT, then CLOSE, as a client does that quits
-	leavings
+	bySilence    leaveMethod = iota // as a process that was killed
+	byClose                         // CLOSE
+	byDisconnect                    // DISCONNECT to the other player, then silence
+	byBoth                          // DISCONNECT, then CLOSE, as a client does that quits
+	leaveMethods
 )
 
 // absentShare is the share of hosts without a joiner: one in so many.
-const absentShare = 8
+const hostsPerAbsentJoiner = 8
 
 // live decides when a match ends and whether it has a joiner at all.
-func (f *Fleet) live(h, j *player, now int64) {
-	life := int64(f.cfg.Life)
+func (f *Fleet) scheduleEnd(h, j *player, now int64) {
+	life := int64(f.cfg.MatchDuration)
 	if life == 0 {
 		return
 	}
-	h.leaveAt = now + life/2 + f.within(life)
+	h.leaveAt = now + life/2 + f.randomBelow(life)
 	j.leaveAt = h.leaveAt
-	if f.rng.IntN(absentShare) == 0 {
-		j.status = gone
+	if f.rng.IntN(hostsPerAbsentJoiner) == 0 {
+		j.status = departed
 	}
 }
 
 // depart lets the players of matches that are over leave. A place is free when
 // both have.
-func (f *Fleet) depart(now int64) {
+func (f *Fleet) endMatches(now int64) {
 	for i := 0; i+1 < len(f.players); i += 2 {
 		h, j := f.players[i], f.players[i+1]
 		if h.leaveAt == 0 || now < h.leaveAt {
 			continue
 		}
 		for _, p := range []*player{j, h} {
-			f.leave(p, now, leaving(f.rng.IntN(int(leavings))))
+			f.leave(p, now, leaveMethod(f.rng.IntN(int(leaveMethods))))
 		}
 		h.leaveAt = 0
 		f.free = append(f.free, i/2)
@@ -305,7 +305,7 @@ func (f *Fleet) depart(now int64) {
 
 // leave ends a player. Late datagrams of the relay must not reach the next player, which
 // therefore has another port.
-func (f *Fleet) leave(p *player, now int64, how leaving) {
+func (f *Fleet) leave(p *player, now int64, how leaveMethod) {
 	if p.status == bound && p.maySend && (how == byDisconnect || how == byBoth) {
 		p.send(f, now, proto.Disconnect{From: p.id, To: p.other.id})
 	}
@@ -315,7 +315,7 @@ func (f *Fleet) leave(p *player, now int64, how leaving) {
 	f.counts.Sent += p.sent
 	f.counts.Received += p.in.unique
 	f.counts.Duplicates += p.in.duplicates
-	p.status, p.sent, p.in, p.bindPkt, p.resumed = gone, 0, flow{}, nil, 0
+	p.status, p.sent, p.in, p.bindPkt, p.resumed = departed, 0, flow{}, nil, 0
 	p.port = (p.port + 1) % f.cfg.Ports
 }
 
@@ -328,18 +328,18 @@ func (f *Fleet) Matches() int {
 }
 
 // enrolling is how many matches are set up at a time.
-const enrolling = 4
+const parallelSetups = 4
 
 // Enrol sets up n matches over the API and adds them to the fleet. It returns
 // their join codes and does not wait for anything on UDP.
-func Enrol(ctx context.Context, c *api.Client, f *Fleet, n int) ([]string, error) {
+func AddMatches(ctx context.Context, c *api.Client, f *Fleet, n int) ([]string, error) {
 	codes := make([]string, n)
-	errs := make([]error, enrolling)
+	errs := make([]error, parallelSetups)
 	var tasks sync.WaitGroup
-	for w := range enrolling {
+	for w := range parallelSetups {
 		tasks.Go(func() {
-			for i := w; i < n && errs[w] == nil; i += enrolling {
-				codes[i], errs[w] = enrol(ctx, c, f)
+			for i := w; i < n && errs[w] == nil; i += parallelSetups {
+				codes[i], errs[w] = addMatch(ctx, c, f)
 			}
 		})
 	}
@@ -347,8 +347,8 @@ func Enrol(ctx context.Context, c *api.Client, f *Fleet, n int) ([]string, error
 	return codes, errors.Join(errs...)
 }
 
-func enrol(ctx context.Context, c *api.Client, f *Fleet) (code string, err error) {
-	host, joiner, code, err := Meet(ctx, c, api.AllocateRequest{MaxConnections: 2})
+func addMatch(ctx context.Context, c *api.Client, f *Fleet) (code string, err error) {
+	host, joiner, code, err := AllocateMatch(ctx, c, api.AllocateRequest{MaxConnections: 2})
 	if err != nil {
 		return "", err
 	}
@@ -364,7 +364,7 @@ type Backend interface {
 }
 
 // Meet allocates a host and lets one player join it.
-func Meet(ctx context.Context, c Backend, r api.AllocateRequest) (host, joiner api.Allocation, code string, err error) {
+func AllocateMatch(ctx context.Context, c Backend, r api.AllocateRequest) (host, joiner api.Allocation, code string, err error) {
 	if host, err = c.Allocate(ctx, r); err != nil {
 		return host, joiner, "", fmt.Errorf("lab: %w", err)
 	}

@@ -13,7 +13,7 @@ import (
 
 // TestLeave: the four ways to leave say what they should, once.
 func TestLeave(t *testing.T) {
-	for how, want := range map[leaving][]proto.Type{
+	for how, want := range map[leaveMethod][]proto.Type{
 		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},
 		byBoth: {proto.TypeDisconnect, proto.TypeClose},
 	} {
@@ -33,7 +33,7 @@ func TestLeave(t *testing.T) {
 		if !slices.Equal(sent, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
 			t.Errorf("way %d: said %v, port %d, %+v", how, sent, s.joiner.port, c)
 		}
-		s.tick(10 * deafPeriods * pingPeriod)
+		s.tick(10 * silentPeriods * pingPeriod)
 		if len(s.sent[s.joiner]) != len(want) {
 			t.Errorf("way %d: it speaks after it has left", how)
 		}
@@ -45,7 +45,7 @@ func TestLeave(t *testing.T) {
 func TestLife(t *testing.T) {
 	const life = 4e9
 	s := newTestMatch(t)
-	s.f.cfg.Life, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
+	s.f.cfg.MatchDuration, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
 	host := api.Allocation{AllocationIDBytes: make([]byte, 16), Key: make(api.Key, 64), ConnectionData: []byte{1}}
 	joiner := host
 	joiner.HostConnectionData = []byte{1}
@@ -53,15 +53,15 @@ func TestLife(t *testing.T) {
 		t.Fatal("there is room for two")
 	}
 	absent := 0
-	s.f.live(s.host, s.joiner, s.now)
+	s.f.scheduleEnd(s.host, s.joiner, s.now)
 	for range 800 {
 		at := s.f.players[0].leaveAt
-		s.f.depart(at - 1)
+		s.f.endMatches(at - 1)
 		if len(s.f.free) != 0 {
 			t.Fatal("over too early")
 		}
-		s.f.depart(at)
-		s.f.depart(at + 10*life)
+		s.f.endMatches(at)
+		s.f.endMatches(at + 10*life)
 		if len(s.f.free) != 1 || s.f.Counts().Players != 0 || s.f.Matches() != 0 {
 			t.Fatalf("free %v, %v", s.f.free, s.f.Counts())
 		}
@@ -79,15 +79,15 @@ func TestLife(t *testing.T) {
 }
 
 // TestStrangeError: an ERROR with the id of another player is not for this player.
-func TestStrangeError(t *testing.T) {
+func TestErrorForOtherPlayer(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
 	s.deliver(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
-	if c := s.f.Counts(); s.host.status != bound || c.Strange != 1 || c.Fatal() != 0 {
+	if c := s.f.Counts(); s.host.status != bound || c.Unexpected != 1 || c.Fatal() != 0 {
 		t.Errorf("%+v", c)
 	}
 	s.deliver(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
-	if s.host.status != dead {
+	if s.host.status != failed {
 		t.Error("it lives")
 	}
 }

@@ -17,7 +17,7 @@ import (
 func TestFloodMalformed(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(100, 30))
-	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
+	rubbish := l.spoofedPackets(func() []byte { return Malformed(l.rng) })
 	l.flood(100_000, 500*time.Millisecond, rubbish) // what is made once is made now
 	f.Settle()
 	f.Delays()
@@ -42,8 +42,8 @@ func TestFloodMalformed(t *testing.T) {
 	if *long && p99 > calm+2*time.Millisecond {
 		t.Errorf("p99 of delay rose from %v to %v, goal at most 2 ms more", calm, p99)
 	}
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
 }
 
 // files returns how many descriptors the relay has open, those of the API's
@@ -62,7 +62,7 @@ func (l *lab) files() int {
 func TestFloodTiny(t *testing.T) {
 	l := newLab(t, nil)
 	received := l.counter(l.net.Clients, AttackerReplyRange())
-	tiny := l.pool(func() []byte { return []byte{byte(l.rng.Uint32()), byte(l.rng.Uint32())} })
+	tiny := l.spoofedPackets(func() []byte { return []byte{byte(l.rng.Uint32()), byte(l.rng.Uint32())} })
 	l.flood(100_000, 200*time.Millisecond, tiny)
 	in, heap := l.metric(datagramsIn), l.rss()
 	o := l.flood(100_000, *floodDuration/3, tiny)
@@ -106,7 +106,7 @@ func TestFloodBinds(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
-			packets := l.pool(c.next)
+			packets := l.spoofedPackets(c.next)
 			before, answers := f.Settle(), len(f.Rebinds())
 			l.flood(c.rate, *floodDuration/2, packets)
 			time.Sleep(time.Second) // What is late is known now.
@@ -127,10 +127,10 @@ func TestFloodBinds(t *testing.T) {
 			if h := received.Received(); h.Types[int(proto.TypeBindReceived)] != 0 {
 				t.Errorf("a forged BIND was accepted: %+v", h)
 			}
-			l.unharmed(f.Counts())
+			l.requireNoFailures(f.Counts())
 		})
 	}
-	l.alive(f, 10*time.Second)
+	l.requireTraffic(f, 10*time.Second)
 }
 
 // TestScan is F6, D1 and D2: a fellow player who knows the ids and the victim's
@@ -151,26 +151,26 @@ func TestScan(t *testing.T) {
 			// Ports in an order that does not meet the right one first: until the
 			// attack is noticed nothing tells its datagrams from the player's.
 			own := uint64(f.sides[1].sockets[0].group.Addr().Port())
-			l.alive(f, 5*time.Second)
+			l.requireTraffic(f, 5*time.Second)
 			// What the machine drops in front of a relay that was not running is
 			// no doing of the relay's: such an attack decides nothing about loss.
 			lost := uint64(0)
 			for try := 1; ; try++ {
-				before, dropped := f.SettleTo(lost), l.dropped()
+				before, dropped := f.SettleTo(lost), l.droppedDatagrams()
 				l.scan(packet, own, 100_000/try)
 				after := f.Settle()
-				if l.dropped() == dropped {
+				if l.droppedDatagrams() == dropped {
 					after = f.SettleTo(before.Lost())
 				}
 				lost = after.Lost()
 				got := after.Since(before)
 				t.Log(got)
-				l.unharmed(f.Counts())
-				l.alive(f, 5*time.Second)
+				l.requireNoFailures(f.Counts())
+				l.requireTraffic(f, 5*time.Second)
 				if got.Lost() == 0 && got.Sent > 0 {
 					break
 				}
-				if dropped = l.dropped() - dropped; dropped == 0 || try == maxScans || t.Failed() {
+				if dropped = l.droppedDatagrams() - dropped; dropped == 0 || try == maxScans || t.Failed() {
 					t.Fatalf("%d of %d datagrams were lost, the machine dropped %d", got.Lost(), got.Sent, dropped)
 				}
 			}
@@ -195,7 +195,7 @@ func (l *lab) scan(packet []byte, own uint64, rate int) {
 		return packet
 	})
 	time.Sleep(2 * time.Second) // A CLOSE that waits would have worked by now.
-	l.Logf("%d forged in %v", o.Sent, o.Took.Round(time.Millisecond))
+	l.Logf("%d forged in %v", o.Sent, o.Elapsed.Round(time.Millisecond))
 	if o.Sent < 1<<16 {
 		l.Errorf("only %d ports were tried", o.Sent)
 	}

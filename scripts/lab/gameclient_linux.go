@@ -25,22 +25,22 @@ const (
 	gameClientRetry = time.Second
 	// gameClientSilence is how long the relay may be silent before a client looks
 	// for it anew: UTP's limit before it makes a new session of DTLS.
-	gameClientSilence = 2 * time.Second
+	gameClientSilenceLimit = 2 * time.Second
 )
 
 // GameClientConfig configures a GameClient.
 type GameClientConfig struct {
-	Way    string // "udp", "dtls" or "ws"
-	From   Namespace
-	Local  netip.Addr // its own address
-	Relay  netip.AddrPort
-	Player api.Allocation
-	Peer   proto.AllocationID // whom it plays with
-	Rate   int                // datagrams a second
+	Transport string // "udp", "dtls" or "ws"
+	Namespace Namespace
+	Local     netip.Addr // its own address
+	Relay     netip.AddrPort
+	Player    api.Allocation
+	Peer      proto.AllocationID // whom it plays with
+	Rate      int                // datagrams a second
 	// Stays keeps the client on its first connection for good, as Unity's client
 	// before 2.7 does over DTLS: after three silent PING periods it sends BIND.
-	Stays bool
-	UTP1  bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
+	KeepsConnection bool
+	UTP1            bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
 }
 
 // GameClient is one player on a connection of its own, by any way in. Like the
@@ -53,16 +53,16 @@ type GameClientConfig struct {
 type GameClient struct {
 	cfg GameClientConfig
 
-	mu     sync.Mutex // guards what follows
-	at     netip.AddrPort
-	state  gameClientState
-	counts GameClientCounts
-	in     flow
-	paused bool
-	mark   uint64    // how often it was marked
-	since  time.Time // when something arrived first from a peer that was marked as often
-	cut    time.Time // when the other end broke the last connection
-	wire   [][]byte  // the first datagrams that it sent over DTLS
+	mu             sync.Mutex // guards what follows
+	localAddr      netip.AddrPort
+	state          gameClientState
+	counts         GameClientCounts
+	in             flow
+	paused         bool
+	mark           uint64    // how often it was marked
+	firstArrival   time.Time // when something arrived first from a peer that was marked as often
+	connectionLost time.Time // when the other end broke the last connection
+	captured       [][]byte  // the first datagrams that it sent over DTLS
 }
 
 // gameClientState is the state of a client's game.
@@ -99,12 +99,12 @@ func (v *GameClient) Run(ctx context.Context) {
 		}
 		v.mu.Lock()
 		v.counts.Connections++
-		if v.cfg.Way == "ws" {
+		if v.cfg.Transport == "ws" {
 			v.state.bound = false // The relay knows a WebSocket by itself alone.
 		}
 		v.mu.Unlock()
-		v.live(ctx, line)
-		line.hangUp()
+		v.runConnection(ctx, line)
+		line.close()
 	}
 }
 
@@ -116,7 +116,7 @@ func pause(ctx context.Context, d time.Duration) {
 }
 
 // live uses a connection until it fails or the relay is silent.
-func (v *GameClient) live(ctx context.Context, l line) {
+func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 	came := make(chan []byte, 256)
 	go func() {
 		defer close(came)
@@ -129,7 +129,7 @@ func (v *GameClient) live(ctx context.Context, l line) {
 		}
 	}()
 	defer func() {
-		l.hangUp()
+		l.close()
 		for range came {
 		}
 	}()
@@ -144,32 +144,32 @@ func (v *GameClient) live(ctx context.Context, l line) {
 		case m, ok := <-came:
 			if !ok {
 				v.mu.Lock()
-				v.cut = time.Now()
+				v.connectionLost = time.Now()
 				v.mu.Unlock()
 				return
 			}
 			received = time.Now()
-			if again := v.take(m); again {
+			if again := v.handle(m); again {
 				asked = time.Time{}
 			}
 		case now := <-tick.C:
 			silence := now.Sub(received)
-			if silence > gameClientSilence && !v.cfg.Stays {
+			if silence > gameClientSilenceLimit && !v.cfg.KeepsConnection {
 				return
 			}
-			if silence > deafPeriods*gameClientPing && v.cfg.Stays {
+			if silence > silentPeriods*gameClientPing && v.cfg.KeepsConnection {
 				v.unbind()
 				received, asked = now, time.Time{}
 			}
 			if now.Sub(asked) >= gameClientRetry {
 				asked = now
-				v.ask(l)
+				v.sendRequest(l)
 			}
 			if now.Sub(sent) >= gameClientPing {
 				sent = now
 				_ = l.send(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
 			}
-			v.play(l)
+			v.sendGameData(l)
 		}
 	}
 }
@@ -183,7 +183,7 @@ func (v *GameClient) unbind() {
 
 // ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
 // lost, as on any network.
-func (v *GameClient) ask(l line) {
+func (v *GameClient) sendRequest(l clientConn) {
 	v.mu.Lock()
 	var m []byte
 	switch s := &v.state; {
@@ -204,7 +204,7 @@ func (v *GameClient) ask(l line) {
 }
 
 // take handles a message, and reports whether the client has to ask at once.
-func (v *GameClient) take(m []byte) (again bool) {
+func (v *GameClient) handle(m []byte) (again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := &v.state
@@ -230,9 +230,9 @@ func (v *GameClient) take(m []byte) (again bool) {
 			return false
 		}
 		s.linked = true
-		v.in.take(binary.BigEndian.Uint64(r.Payload))
-		if v.since.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
-			v.since = time.Now()
+		v.in.record(binary.BigEndian.Uint64(r.Payload))
+		if v.firstArrival.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
+			v.firstArrival = time.Now()
 		}
 	}
 	return false
@@ -240,7 +240,7 @@ func (v *GameClient) take(m []byte) (again bool) {
 
 // play sends the next datagram of the game: its number, and how often the
 // client was marked.
-func (v *GameClient) play(l line) {
+func (v *GameClient) sendGameData(l clientConn) {
 	v.mu.Lock()
 	if !v.state.bound || !v.state.linked || v.paused {
 		v.mu.Unlock()
@@ -274,91 +274,91 @@ func (v *GameClient) Pause(on bool) {
 // Mark begins anew for Since. Both players of a match are marked.
 func (v *GameClient) Mark() {
 	v.mu.Lock()
-	v.mark, v.since = v.mark+1, time.Time{}
+	v.mark, v.firstArrival = v.mark+1, time.Time{}
 	v.mu.Unlock()
 }
 
 // Since returns when something arrived first that was sent since both were
 // marked; zero: nothing has.
-func (v *GameClient) Since() time.Time {
+func (v *GameClient) FirstArrival() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.since
+	return v.firstArrival
 }
 
 // Cut returns when the other end last broke a connection; zero: it has not.
-func (v *GameClient) Cut() time.Time {
+func (v *GameClient) ConnectionLost() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.cut
+	return v.connectionLost
 }
 
 // At is where the relay sees the client; zero before it was there.
-func (v *GameClient) At() netip.AddrPort {
+func (v *GameClient) LocalAddr() netip.AddrPort {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.at
+	return v.localAddr
 }
 
 // Wire returns the first datagrams that the client sent over DTLS, as an attacker
 // on the path may have seen them.
-func (v *GameClient) Wire() [][]byte {
+func (v *GameClient) Captured() [][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.wire
+	return v.captured
 }
 
 // String is one line for people.
 func (v *GameClient) String() string {
 	c := v.Counts()
-	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Way, v.At(), c.Sent, c.Received, c.Connections, c.Fatal)
+	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal)
 }
 
 // line is a connection: one message in, one out.
-type line struct {
+type clientConn struct {
 	send    func(m []byte) error
 	receive func() ([]byte, error)
-	hangUp  func() // without a word; may be called twice
+	close   func() // without a word; may be called twice
 }
 
 // socket opens a UDP socket of the client's, at the port that it had before.
 func (v *GameClient) socket() (conn *net.UDPConn, err error) {
 	v.mu.Lock()
-	at := v.at
+	at := v.localAddr
 	v.mu.Unlock()
 	if !at.IsValid() {
 		at = netip.AddrPortFrom(v.cfg.Local, 0)
 	}
-	err = v.cfg.From.Do(func() (err error) {
+	err = v.cfg.Namespace.Do(func() (err error) {
 		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	if err == nil {
-		v.seen(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+		v.setLocalAddr(conn.LocalAddr().(*net.UDPAddr).AddrPort())
 	}
 	return conn, err
 }
 
-func (v *GameClient) seen(at netip.AddrPort) {
+func (v *GameClient) setLocalAddr(at netip.AddrPort) {
 	v.mu.Lock()
-	v.at = at
+	v.localAddr = at
 	v.mu.Unlock()
 }
 
 const (
 	// dialWithin is how long a handshake may take before it is begun anew.
-	dialWithin = 20 * time.Second
+	dialTimeout = 20 * time.Second
 	// firstFlight is UTP's time before a message of a handshake is repeated.
-	firstFlight = time.Second
+	flightInterval = time.Second
 	// keptWire is how many datagrams of a client are kept for attackers.
-	keptWire = 24
+	maxCaptured = 24
 )
 
 // dial makes a connection by the client's way.
-func (v *GameClient) dial(ctx context.Context) (line, error) {
-	ctx, cancel := context.WithTimeout(ctx, dialWithin)
+func (v *GameClient) dial(ctx context.Context) (clientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
-	switch v.cfg.Way {
+	switch v.cfg.Transport {
 	case "dtls":
 		return v.dialDTLS(ctx)
 	case "ws":
@@ -367,67 +367,67 @@ func (v *GameClient) dial(ctx context.Context) (line, error) {
 	return v.dialUDP()
 }
 
-func (v *GameClient) dialUDP() (line, error) {
+func (v *GameClient) dialUDP() (clientConn, error) {
 	conn, err := v.socket()
 	if err != nil {
-		return line{}, err
+		return clientConn{}, err
 	}
-	return line{
+	return clientConn{
 		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, v.cfg.Relay); return err },
 		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
 			n, _, err := conn.ReadFromUDPAddrPort(buf)
 			return buf[:n], err
 		},
-		hangUp: func() { conn.Close() },
+		close: func() { conn.Close() },
 	}, nil
 }
 
 // watched keeps what a client sends.
-type watched struct {
+type capturingConn struct {
 	net.PacketConn
 	v *GameClient
 }
 
-func (w *watched) WriteTo(b []byte, to net.Addr) (int, error) {
+func (w *capturingConn) WriteTo(b []byte, to net.Addr) (int, error) {
 	w.v.mu.Lock()
-	if len(w.v.wire) < keptWire {
-		w.v.wire = append(w.v.wire, bytes.Clone(b))
+	if len(w.v.captured) < maxCaptured {
+		w.v.captured = append(w.v.captured, bytes.Clone(b))
 	}
 	w.v.mu.Unlock()
 	return w.PacketConn.WriteTo(b, to)
 }
 
-func (v *GameClient) dialDTLS(ctx context.Context) (line, error) {
+func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
 	socket, err := v.socket()
 	if err != nil {
-		return line{}, err
+		return clientConn{}, err
 	}
-	conn, err := pion.ClientWithOptions(&watched{socket, v}, net.UDPAddrFromAddrPort(v.cfg.Relay),
+	conn, err := pion.ClientWithOptions(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.cfg.Relay),
 		pion.WithPSK(func([]byte) ([]byte, error) { return v.cfg.Player.Key, nil }),
 		pion.WithPSKIdentityHint(v.cfg.Player.AllocationIDBytes),
-		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(firstFlight))
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(flightInterval))
 	if err == nil {
 		err = conn.HandshakeContext(ctx)
 	}
 	if err != nil {
 		socket.Close()
-		return line{}, err
+		return clientConn{}, err
 	}
-	return line{
+	return clientConn{
 		send: func(m []byte) error { _, err := conn.Write(m); return err },
 		receive: func() ([]byte, error) {
 			buf := make([]byte, 2048)
 			n, err := conn.Read(buf)
 			return buf[:n], err
 		},
-		hangUp: func() { socket.Close(); conn.Close() }, // No close_notify gets out.
+		close: func() { socket.Close(); conn.Close() }, // No close_notify gets out.
 	}, nil
 }
 
-func (v *GameClient) dialWebSocket(ctx context.Context) (line, error) {
+func (v *GameClient) dialWebSocket(ctx context.Context) (clientConn, error) {
 	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
-		err = v.cfg.From.Do(func() error {
+		err = v.cfg.Namespace.Do(func() error {
 			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: v.cfg.Local.AsSlice()}}
 			conn, err = d.DialContext(ctx, network, addr)
 			return err
@@ -436,11 +436,11 @@ func (v *GameClient) dialWebSocket(ctx context.Context) (line, error) {
 	}}
 	conn, _, err := ws.Dial(ctx, "ws://"+v.cfg.Relay.String()+"/", &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
 	if err != nil {
-		return line{}, err
+		return clientConn{}, err
 	}
-	return line{
+	return clientConn{
 		send: func(m []byte) error {
-			ctx, cancel := context.WithTimeout(context.Background(), gameClientSilence)
+			ctx, cancel := context.WithTimeout(context.Background(), gameClientSilenceLimit)
 			defer cancel()
 			return conn.Write(ctx, ws.MessageBinary, m)
 		},
@@ -448,6 +448,6 @@ func (v *GameClient) dialWebSocket(ctx context.Context) (line, error) {
 			_, m, err := conn.Read(context.Background())
 			return m, err
 		},
-		hangUp: func() { _ = conn.CloseNow() },
+		close: func() { _ = conn.CloseNow() },
 	}, nil
 }

@@ -20,7 +20,7 @@ import (
 
 // Flags turn the quick forms into the long ones, which decide by all goals.
 var (
-	given          = flag.String("ferry", "", "test this binary; empty builds one")
+	binaryFlag     = flag.String("ferry", "", "test this binary; empty builds one")
 	long           = flag.Bool("long", false, "decide by every goal, not only by what a busy machine keeps")
 	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
 	faultDuration  = flag.Duration("fault.duration", 4*time.Second, "of pauses and of links that are down")
@@ -40,7 +40,7 @@ var ferry string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ferrylab")
-	if ferry = *given; err == nil && ferry == "" {
+	if ferry = *binaryFlag; err == nil && ferry == "" {
 		ferry, err = Binary(dir)
 	}
 	if err != nil {
@@ -105,7 +105,7 @@ func (l *lab) start() {
 // players returns a configuration of hosts in peers and joiners in clients.
 func (l *lab) players(matches, rate int) FleetConfig {
 	return FleetConfig{
-		Hosts: Place{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: Place{Do: l.net.Clients.Do, First: FirstClient},
+		Hosts: SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: SideConfig{Do: l.net.Clients.Do, First: FirstClient},
 		Relay: RelayAddr, Matches: matches, Rate: rate, Payload: 64, Seed: 42,
 	}
 }
@@ -123,7 +123,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 			l.Error(err)
 		}
 	})
-	codes, err := Enrol(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
+	codes, err := AddMatches(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -135,7 +135,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 		if ready(c) {
 			return f, codes
 		}
-		if c.Dead > 0 {
+		if c.Failed > 0 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -164,14 +164,14 @@ func (l *lab) spoofer(ns Namespace) *Spoofer {
 }
 
 // flood sends for a time and prints what was offered.
-func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offered {
+func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) FloodResult {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(l.Context(), d)
 	defer cancel()
 	o := s.Flood(ctx, rate, next)
-	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Took.Round(time.Millisecond), o.Failed)
+	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Elapsed.Round(time.Millisecond), o.Failed)
 	if *long && o.PerSecond() < 0.95*float64(rate) {
 		l.Errorf("the generator did not reach %d/s: this run decides nothing", rate)
 	}
@@ -183,7 +183,7 @@ func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offer
 
 // pool returns a source of packets that come from strangers and repeat the
 // payloads of make, of which it takes some thousand first.
-func (l *lab) pool(payload func() []byte) func(n uint64) []byte {
+func (l *lab) spoofedPackets(payload func() []byte) func(n uint64) []byte {
 	packets := make([][]byte, 4096)
 	for i := range packets {
 		packets[i] = AppendIPv4UDP(nil, RandomSource(l.rng), RelayAddr, payload())
@@ -234,7 +234,7 @@ const (
 )
 
 // requireTraffic checks that every match carries traffic both ways from now on.
-func (l *lab) alive(f *Fleet, within time.Duration) {
+func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()
 	matches := f.Counts().Players / 2
@@ -247,9 +247,9 @@ func (l *lab) alive(f *Fleet, within time.Duration) {
 }
 
 // unharmed demands that no game was ended.
-func (l *lab) unharmed(c Counts) {
+func (l *lab) requireNoFailures(c Counts) {
 	l.Helper()
-	if c.Fatal() > 0 || c.Dead > 0 || c.Disconnects > 0 || c.Strange > 0 {
+	if c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 || c.Unexpected > 0 {
 		l.Errorf("games were ended or disturbed: %v", c)
 	}
 }
@@ -259,11 +259,11 @@ const mebi = 1 << 20
 // taken waits until nothing that was sent to a relay waits in its sockets any
 // more, and what it took is counted: a relay whose processor was taken away
 // answers later than the next thing begins.
-func (l *lab) taken(relays ...Namespace) {
+func (l *lab) waitDrained(relays ...Namespace) {
 	l.Helper()
 	testkit.Eventually(l.T, "the relay takes what was sent to it", func() bool {
 		for _, ns := range relays {
-			if l.waiting(ns) {
+			if l.hasQueuedDatagrams(ns) {
 				return false
 			}
 		}
@@ -274,10 +274,10 @@ func (l *lab) taken(relays ...Namespace) {
 }
 
 // waiting reports whether datagrams wait in the sockets of a relay.
-func (l *lab) waiting(ns Namespace) bool {
+func (l *lab) hasQueuedDatagrams(ns Namespace) bool {
 	l.Helper()
 	for _, file := range []string{"udp", "udp6"} {
-		for _, row := range l.rows(ns, file) {
+		for _, row := range l.procNetFields(ns, file) {
 			// Columns of proc(5): number, local address, remote one, state, queues.
 			if len(row) > 4 && strings.HasSuffix(row[1], fmt.Sprintf(":%04X", relayPort)) && !strings.HasSuffix(row[4], ":00000000") {
 				return true
@@ -289,32 +289,32 @@ func (l *lab) waiting(ns Namespace) bool {
 
 // dropped is how many datagrams this machine has dropped so far, before the relay
 // or the players could take them.
-func (l *lab) dropped() (n uint64) {
+func (l *lab) droppedDatagrams() (n uint64) {
 	l.Helper()
 	for _, ns := range []Namespace{l.net.Clients, l.net.Relay, l.net.Peers} {
 		var names []string
-		for _, row := range l.rows(ns, "snmp") {
+		for _, row := range l.procNetFields(ns, "snmp") {
 			if len(row) == 0 || row[0] != "Udp:" {
 				continue
 			}
 			for i, name := range names {
 				if name == "RcvbufErrors" {
-					n += l.number(row[i], 10)
+					n += l.parseUint(row[i], 10)
 				}
 			}
 			names = row
 		}
 	}
-	for _, row := range l.rows(l.net.Relay, "softnet_stat") { // That of all namespaces.
+	for _, row := range l.procNetFields(l.net.Relay, "softnet_stat") { // That of all namespaces.
 		if len(row) > 1 {
-			n += l.number(row[1], 16)
+			n += l.parseUint(row[1], 16)
 		}
 	}
 	return n
 }
 
 // rows are the lines of a file of /proc/net as a namespace has it, in words.
-func (l *lab) rows(ns Namespace, file string) (rows [][]string) {
+func (l *lab) procNetFields(ns Namespace, file string) (rows [][]string) {
 	l.Helper()
 	var raw []byte
 	err := ns.Do(func() (err error) {
@@ -330,7 +330,7 @@ func (l *lab) rows(ns Namespace, file string) (rows [][]string) {
 	return rows
 }
 
-func (l *lab) number(word string, base int) uint64 {
+func (l *lab) parseUint(word string, base int) uint64 {
 	l.Helper()
 	n, err := strconv.ParseUint(word, base, 64)
 	if err != nil {
@@ -341,23 +341,23 @@ func (l *lab) number(word string, base int) uint64 {
 
 // TestTaken: what waits in the sockets of a relay that stands still is seen, and
 // so is what does not fit into them.
-func TestTaken(t *testing.T) {
+func TestQueuedDatagrams(t *testing.T) {
 	l := newLab(t, nil)
-	l.taken(l.net.Relay)
-	if l.waiting(l.net.Relay) {
+	l.waitDrained(l.net.Relay)
+	if l.hasQueuedDatagrams(l.net.Relay) {
 		t.Error("datagrams wait where nobody has sent any")
 	}
-	before := l.dropped()
-	l.standing(func() {
-		for end := time.Now().Add(20 * time.Second); l.dropped() == before && time.Now().Before(end); {
-			l.flood(50_000, 200*time.Millisecond, l.pool(func() []byte { return []byte{1, 2} }))
+	before := l.droppedDatagrams()
+	l.whileStopped(func() {
+		for end := time.Now().Add(20 * time.Second); l.droppedDatagrams() == before && time.Now().Before(end); {
+			l.flood(50_000, 200*time.Millisecond, l.spoofedPackets(func() []byte { return []byte{1, 2} }))
 		}
-		if !l.waiting(l.net.Relay) {
+		if !l.hasQueuedDatagrams(l.net.Relay) {
 			t.Error("no datagrams wait in the sockets of a relay that stands still")
 		}
 	})
-	l.taken(l.net.Relay)
-	if n, counted := l.dropped()-before, l.metric(kernelDrops); counted == 0 || float64(n) < counted {
+	l.waitDrained(l.net.Relay)
+	if n, counted := l.droppedDatagrams()-before, l.metric(kernelDrops); counted == 0 || float64(n) < counted {
 		t.Errorf("%d datagrams were dropped, the relay knows of %v", n, counted)
 	}
 }

@@ -29,26 +29,26 @@ type Namespace struct {
 // their roles, in the order of these. The janitor removes them, with everything
 // that runs in them, when it is told to finish or this process ends. On error
 // nothing is left.
-func NewNamespaces(roles ...string) ([]Namespace, *Janitor, error) {
+func NewNamespaces(roles ...string) ([]Namespace, *CleanupProcess, error) {
 	var all []Namespace
 	var names []string
 	for _, role := range roles {
 		ns := Namespace{fmt.Sprintf("ferrylab-%d-%s", os.Getpid(), role)}
 		all, names = append(all, ns), append(names, ns.Name)
 	}
-	j, err := startJanitor(names)
+	j, err := startCleanupProcess(names)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, ns := range all {
-		if err := ns.make(); err != nil {
+		if err := ns.create(); err != nil {
 			return nil, nil, errors.Join(err, j.Finish())
 		}
 	}
 	return all, j, nil
 }
 
-func (n Namespace) make() error {
+func (n Namespace) create() error {
 	if err := errors.Join(ip("netns add "+n.Name), n.IP("link set lo up")); err != nil {
 		return err
 	}
@@ -59,7 +59,7 @@ func (n Namespace) make() error {
 			return err
 		}
 	}
-	return n.quickIPv6()
+	return n.disableDAD()
 }
 
 // Do calls f on a thread of its own inside the namespace and returns its error.
@@ -158,7 +158,7 @@ func Missing() string {
 // sweep is what the janitor does once its standard input has ended: it kills
 // what runs in the namespaces it was told about, but not its owner, and removes
 // them.
-const sweep = `cat >/dev/null
+const cleanupScript = `cat >/dev/null
 for ns in "$@"; do
 	[ -e "/run/netns/$ns" ] || continue
 	for try in 1 2 3 4 5 6 7 8 9 10; do
@@ -179,15 +179,15 @@ exit 0
 
 // Janitor is a process that cleans up when this one ends, in whatever way: the
 // kernel then closes the pipe that the janitor waits for.
-type Janitor struct {
+type CleanupProcess struct {
 	cmd  *exec.Cmd
 	pipe io.WriteCloser
 	once sync.Once
 	err  error
 }
 
-func startJanitor(namespaces []string) (*Janitor, error) {
-	j := &Janitor{cmd: exec.Command("sh", append([]string{"-c", sweep, "ferrylab"}, namespaces...)...)}
+func startCleanupProcess(namespaces []string) (*CleanupProcess, error) {
+	j := &CleanupProcess{cmd: exec.Command("sh", append([]string{"-c", cleanupScript, "ferrylab"}, namespaces...)...)}
 	j.cmd.Env = append(os.Environ(), "CGROUPS="+strings.Join(cgroupDirs(), " "), "OWNER="+strconv.Itoa(os.Getpid()))
 	// An interrupt from the terminal is for the tests, not for who cleans up.
 	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
@@ -203,7 +203,7 @@ func startJanitor(namespaces []string) (*Janitor, error) {
 
 // Finish lets the janitor do its work and waits for it. It may be called more
 // than once.
-func (j *Janitor) Finish() error {
+func (j *CleanupProcess) Finish() error {
 	j.once.Do(func() {
 		j.pipe.Close()
 		if err := j.cmd.Wait(); err != nil {

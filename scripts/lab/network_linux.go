@@ -40,15 +40,15 @@ const (
 type Network struct {
 	Clients, Relay, Peers, Victim Namespace
 
-	janitor *Janitor
+	cleanup *CleanupProcess
 }
 
 // link is one veth from the relay's namespace to another.
 type link struct {
-	name     string // the relay's end
-	far      Namespace
-	near, to string // addresses of both ends
-	local    string // range that is local at the far end
+	name               string // the relay's end
+	far                Namespace
+	relayAddr, farAddr string // addresses of both ends
+	local              string // range that is local at the far end
 }
 
 func (n *Network) links() []link {
@@ -66,7 +66,7 @@ func NewNetwork() (*Network, error) {
 	if err != nil {
 		return nil, err
 	}
-	n := &Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], janitor: j}
+	n := &Network{Clients: all[0], Relay: all[1], Peers: all[2], Victim: all[3], cleanup: j}
 	if err := n.build(); err != nil {
 		return nil, errors.Join(err, n.Close())
 	}
@@ -92,13 +92,13 @@ func (l link) build(relay Namespace) error {
 		},
 		// Datagrams that the relay lets leave as one message would cross as one.
 		func() error { return relay.IP("link set " + l.name + " gso_max_segs 1") },
-		func() error { return relay.IP("addr add " + l.near + "/30 dev " + l.name) },
+		func() error { return relay.IP("addr add " + l.relayAddr + "/30 dev " + l.name) },
 		func() error { return relay.IP("link set " + l.name + " up") },
-		func() error { return l.far.IP("addr add " + l.to + "/30 dev relay") },
+		func() error { return l.far.IP("addr add " + l.farAddr + "/30 dev relay") },
 		func() error { return l.far.IP("link set relay up") },
-		func() error { return l.far.IP("route add default via " + l.near) },
+		func() error { return l.far.IP("route add default via " + l.relayAddr) },
 		func() error { return l.route(relay) },
-		func() error { return l.localise() },
+		func() error { return l.addLocalRange() },
 	} {
 		if err := step(); err != nil {
 			return err
@@ -109,11 +109,11 @@ func (l link) build(relay Namespace) error {
 
 // route tells the relay where the range of the link is.
 func (l link) route(relay Namespace) error {
-	return relay.IP("route replace " + l.local + " via " + l.to)
+	return relay.IP("route replace " + l.local + " via " + l.farAddr)
 }
 
 // localise makes every address of the range one of the far end's own.
-func (l link) localise() error {
+func (l link) addLocalRange() error {
 	return l.far.IP("route add local " + l.local + " dev lo")
 }
 
@@ -136,7 +136,7 @@ func (n *Network) SetLink(name string, up bool) error {
 
 // Close removes the namespaces and everything that runs in them. It may be
 // called more than once.
-func (n *Network) Close() error { return n.janitor.Finish() }
+func (n *Network) Close() error { return n.cleanup.Finish() }
 
 // Addresses of the laboratory, IPv6 (RFC 3849), where AddIPv6 was called.
 const (
@@ -153,16 +153,16 @@ var (
 
 // link6 is the second family of a link.
 type link6 struct {
-	name     string // the relay's end
-	far      Namespace
-	near, to string
-	local    string
+	name               string // the relay's end
+	far                Namespace
+	relayAddr, farAddr string
+	local              string
 }
 
 // quickIPv6 lets no address of interfaces to come be tested for duplicates, for
 // which it could not be used for a second or two. A kernel without IPv6 is for
 // AddIPv6 to complain about.
-func (ns Namespace) quickIPv6() error {
+func (ns Namespace) disableDAD() error {
 	for _, knob := range []string{"all", "default"} {
 		err := ns.Set("net.ipv6.conf."+knob+".accept_dad", "0")
 		if err != nil && !errors.Is(err, fs.ErrNotExist) {
@@ -190,10 +190,10 @@ func (n *Network) AddIPv6() error {
 
 func (l link6) build(relay Namespace) error {
 	for _, step := range []func() error{
-		func() error { return relay.IP("addr add " + l.near + "/64 dev " + l.name + " nodad") },
-		func() error { return l.far.IP("addr add " + l.to + "/64 dev relay nodad") },
-		func() error { return l.far.IP("-6 route add default via " + l.near) },
-		func() error { return relay.IP("-6 route add " + l.local + " via " + l.to) },
+		func() error { return relay.IP("addr add " + l.relayAddr + "/64 dev " + l.name + " nodad") },
+		func() error { return l.far.IP("addr add " + l.farAddr + "/64 dev relay nodad") },
+		func() error { return l.far.IP("-6 route add default via " + l.relayAddr) },
+		func() error { return relay.IP("-6 route add " + l.local + " via " + l.farAddr) },
 		func() error { return l.far.IP("-6 route add local " + l.local + " dev lo") },
 		// A route makes an address local, but not yet one to send from.
 		func() error { return l.far.Set("net.ipv6.ip_nonlocal_bind", "1") },

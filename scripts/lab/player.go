@@ -9,14 +9,14 @@ import (
 
 // Times of Unity Transport 2.x, in nanoseconds.
 const (
-	retryPeriod = 1e9         // between BINDs and between CONNECT_REQUESTs
-	pingPeriod  = 3e9         // of silence of its own, unless a fleet has another
-	deafPeriods = 3           // of silence of the relay, before it binds again
-	maxBinds    = 60          // before it gives up
-	stampLen    = 8 + 8       // time and number at the front of a payload
-	minPayload  = stampLen    // bytes
-	never       = -1 << 62    // a time long ago
-	noRoam      = int64(-1e9) // the player has not moved
+	retryPeriod   = 1e9         // between BINDs and between CONNECT_REQUESTs
+	pingPeriod    = 3e9         // of silence of its own, unless a fleet has another
+	silentPeriods = 3           // of silence of the relay, before it binds again
+	maxBinds      = 60          // before it gives up
+	stampLen      = 8 + 8       // time and number at the front of a payload
+	minPayload    = stampLen    // bytes
+	longAgo       = -1 << 62    // a time long ago
+	noRoam        = int64(-1e9) // the player has not moved
 )
 
 // status is what the game sees of its relay.
@@ -25,8 +25,8 @@ type status uint8
 const (
 	unbound status = iota
 	bound
-	dead // ERROR 1 or 4, or no answer at all: the end of the game
-	gone // it has left, or never came
+	failed   // ERROR 1 or 4, or no answer at all: the end of the game
+	departed // it has left, or never came
 )
 
 // player models the relay layer of Unity Transport, strictly: it binds again with
@@ -35,33 +35,33 @@ const (
 // with a BIND with the next nonce. 1.x does none of the three. The goroutine of
 // its Fleet owns it.
 type player struct {
-	number    int // of its match
-	id        proto.AllocationID
-	key       proto.Key
-	data      []byte // connection data of its own
-	ticket    []byte // to the host; nil: this is the host
-	other     *player
-	maySend   bool // it was accepted, or received from the joiner
-	status    status
-	nonce     uint16
-	binds     int
-	lastBind  int64
-	lastSent  int64
-	lastHeard int64
-	lastAsked int64 // its last CONNECT_REQUEST
+	number             int // of its match
+	id                 proto.AllocationID
+	key                proto.Key
+	data               []byte // connection data of its own
+	hostConnectionData []byte // to the host; nil: this is the host
+	other              *player
+	maySend            bool // it was accepted, or received from the joiner
+	status             status
+	nonce              uint16
+	binds              int
+	lastBind           int64
+	lastSent           int64
+	lastReceived       int64
+	lastConnectRequest int64 // its last CONNECT_REQUEST
 
 	nextSend int64 // of the game's datagrams
 	leaveAt  int64 // 0: it stays
 	sent     uint64
 	in       flow
 
-	port       int   // number of its socket
-	nextRoam   int64 // 0: it stays where it is
-	roamedAt   int64 // noRoam: the relay has its address
-	upAgain    bool  // since it roamed: the other player received from it
-	downAgain  bool  // since it roamed: it received from the other player
-	nextRebind int64 // 0: it binds only when it must
-	boundAt    int64 // a BIND of choice waits for its answer since; 0: none does
+	port          int   // number of its socket
+	nextRoam      int64 // 0: it stays where it is
+	roamedAt      int64 // noRoam: the relay has its address
+	upConfirmed   bool  // since it roamed: the other player received from it
+	downConfirmed bool  // since it roamed: it received from the other player
+	nextRebind    int64 // 0: it binds only when it must
+	rebindSentAt  int64 // a BIND of choice waits for its answer since; 0: none does
 
 	bindPkt []byte // the last BIND, which an attacker may have seen
 	resumed int64  // first arrival of what was sent after the Fleet's mark; 0: none
@@ -71,11 +71,11 @@ type player struct {
 func newPlayer(a api.Allocation) *player {
 	return &player{
 		id: proto.AllocationID(a.AllocationIDBytes), key: proto.Key(a.Key), data: a.ConnectionData,
-		ticket: a.HostConnectionData, lastBind: never, lastAsked: never, roamedAt: noRoam,
+		hostConnectionData: a.HostConnectionData, lastBind: longAgo, lastConnectRequest: longAgo, roamedAt: noRoam,
 	}
 }
 
-func (p *player) host() bool { return len(p.ticket) == 0 }
+func (p *player) host() bool { return len(p.hostConnectionData) == 0 }
 
 // tick sends what is due. interval is that of the game's datagrams in
 // nanoseconds, 0 for a player who only waits.
@@ -84,7 +84,7 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 	case unbound:
 		if now-p.lastBind > retryPeriod {
 			if p.binds == maxBinds && !f.cfg.UTP1 {
-				f.die(p)
+				f.fail(p)
 				return
 			}
 			p.bind(f, now)
@@ -93,31 +93,31 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 			}
 		}
 	case bound:
-		p.keep(f, now)
+		p.keepAlive(f, now)
 		if p.maySend && interval > 0 && now >= p.nextSend {
 			// After a pause it keeps its phase and does not make up for it.
 			if late := (now - p.nextSend) / interval; late > 0 {
 				p.nextSend += late * interval
 			}
-			p.play(f, now)
+			p.sendGameData(f, now)
 			p.nextSend += interval
 		}
 	}
 }
 
 // keep does what a bound client does beside the game.
-func (p *player) keep(f *Fleet, now int64) {
+func (p *player) keepAlive(f *Fleet, now int64) {
 	ping := int64(f.cfg.PingEvery)
 	if now-p.lastSent > ping {
 		p.send(f, now, proto.Ping{ID: p.id, Number: 1})
 	}
-	if now-p.lastHeard > deafPeriods*ping {
+	if now-p.lastReceived > silentPeriods*ping {
 		p.bind(f, now) // The same nonce, and it stays.
-		p.lastHeard = now
+		p.lastReceived = now
 	}
-	if !p.host() && !p.maySend && now-p.lastAsked >= retryPeriod {
-		p.lastAsked = now
-		p.send(f, now, proto.ConnectRequest{ID: p.id, ConnectionData: p.ticket})
+	if !p.host() && !p.maySend && now-p.lastConnectRequest >= retryPeriod {
+		p.lastConnectRequest = now
+		p.send(f, now, proto.ConnectRequest{ID: p.id, ConnectionData: p.hostConnectionData})
 	}
 }
 
@@ -126,81 +126,81 @@ func (p *player) bind(f *Fleet, now int64) {
 	p.lastBind, p.lastSent = now, now
 	p.bindPkt = f.signer.Append(p.bindPkt[:0], proto.Bind{Nonce: p.nonce, ConnectionData: p.data}, &p.key)
 	f.counts.Binds++
-	f.out(p, p.bindPkt)
+	f.transmit(p, p.bindPkt)
 }
 
 // play sends a datagram of the game: time, number, zeros.
-func (p *player) play(f *Fleet, now int64) {
+func (p *player) sendGameData(f *Fleet, now int64) {
 	binary.LittleEndian.PutUint64(f.payload, uint64(now))
 	binary.LittleEndian.PutUint64(f.payload[8:], p.sent)
 	p.sent++
 	p.lastSent = now
 	f.scratch = proto.Relay{From: p.id, To: p.other.id, Payload: f.payload}.Append(f.scratch[:0])
-	f.out(p, f.scratch)
+	f.transmit(p, f.scratch)
 }
 
 func (p *player) send(f *Fleet, now int64, m proto.Message) {
 	p.lastSent = now
 	f.scratch = m.Append(f.scratch[:0])
-	f.out(p, f.scratch)
+	f.transmit(p, f.scratch)
 }
 
 // take handles a datagram from the relay.
-func (p *player) take(f *Fleet, now int64, pkt []byte) {
+func (p *player) handle(f *Fleet, now int64, pkt []byte) {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
-		f.counts.Strange++
+		f.counts.Unexpected++
 		return
 	}
-	p.lastHeard = now
+	p.lastReceived = now
 	switch t {
 	case proto.TypeBindReceived:
-		p.received(f, now)
+		p.handleBindReceived(f, now)
 	case proto.TypeAccepted:
 		if m, err := proto.ParseAccepted(pkt); err == nil && m.To == p.id && m.From == p.other.id {
 			p.maySend = true
 		} else {
-			f.counts.Strange++
+			f.counts.Unexpected++
 		}
 	case proto.TypeRelay:
-		p.relayed(f, now, pkt)
+		p.handleRelay(f, now, pkt)
 	case proto.TypeError:
 		if m, err := proto.ParseError(pkt); err == nil && (m.ID == p.id || m.ID == proto.AllocationID{}) {
-			p.refused(f, now, m.Code)
+			p.handleError(f, now, m.Code)
 		} else {
-			f.counts.Strange++
+			f.counts.Unexpected++
 		}
 	case proto.TypeDisconnect:
 		f.counts.Disconnects++
 		p.maySend = false
 	case proto.TypePing:
 	case proto.TypeRejected:
-		f.die(p)
+		f.fail(p)
 	default:
-		f.counts.Strange++
+		f.counts.Unexpected++
 	}
 }
 
-func (p *player) received(f *Fleet, now int64) {
+func (p *player) handleBindReceived(f *Fleet, now int64) {
 	f.counts.BindsAnswered++
 	if p.status == unbound {
 		p.status = bound
 	}
-	if p.boundAt != 0 {
-		f.rebinds = append(f.rebinds, now-p.boundAt)
-		p.boundAt = 0
+	if p.rebindSentAt != 0 {
+		f.rebinds = append(f.rebinds, now-p.rebindSentAt)
+		p.rebindSentAt = 0
 	}
 }
 
-func (p *player) relayed(f *Fleet, now int64, pkt []byte) {
+func (p *player) handleRelay(f *Fleet, now int64, pkt []byte) {
 	m, err := proto.ParseRelay(pkt)
 	if err != nil || m.To != p.id || m.From != p.other.id || len(m.Payload) < stampLen {
-		f.counts.Strange++
+		f.counts.Unexpected++
 		return
 	}
 	at := int64(binary.LittleEndian.Uint64(m.Payload))
 	p.maySend = true
-	if !p.in.take(binary.LittleEndian.Uint64(m.Payload[8:])) {
+	if !p.in.record(binary.LittleEndian.Uint64(m.Payload[8:])) {
 		return
 	}
 	if len(f.delays) < maxDelays {
@@ -210,25 +210,25 @@ func (p *player) relayed(f *Fleet, now int64, pkt []byte) {
 		p.resumed = now
 	}
 	if p.roamedAt != noRoam {
-		p.downAgain = true
-		f.back(p, now)
+		p.downConfirmed = true
+		f.finishRoam(p, now)
 	}
 	if o := p.other; o.roamedAt != noRoam && at >= o.roamedAt {
-		o.upAgain = true
-		f.back(o, now)
+		o.upConfirmed = true
+		f.finishRoam(o, now)
 	}
 }
 
 // refused takes an ERROR.
-func (p *player) refused(f *Fleet, now int64, code proto.ErrorCode) {
+func (p *player) handleError(f *Fleet, now int64, code proto.ErrorCode) {
 	if int(code) < len(f.counts.Errors) {
 		f.counts.Errors[code]++
 	}
 	switch code {
 	case proto.ErrorTimeout, proto.ErrorNotFound:
-		f.die(p)
+		f.fail(p)
 	case proto.ErrorMismatch:
-		if p.status != dead && !f.cfg.UTP1 {
+		if p.status != failed && !f.cfg.UTP1 {
 			p.nonce++
 			p.bind(f, now)
 		}
@@ -248,7 +248,7 @@ type flow struct {
 
 // take counts a number, which begins at 0, and reports whether it is new. What
 // is older than the window counts as a duplicate.
-func (f *flow) take(n uint64) bool {
+func (f *flow) record(n uint64) bool {
 	for ; f.next <= n; f.next++ {
 		if n-f.next >= flowWindow { // A jump over the whole window clears it.
 			f.seen = [flowWindow / 64]uint64{}

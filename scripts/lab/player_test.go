@@ -23,7 +23,7 @@ func newTestMatch(t *testing.T) *testMatch {
 	t.Helper()
 	s := &testMatch{T: t, now: 1e12, sent: map[*player][]proto.Message{}}
 	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2, PingEvery: pingPeriod}, payload: make([]byte, minPayload)}
-	s.f.out = func(p *player, pkt []byte) {
+	s.f.transmit = func(p *player, pkt []byte) {
 		m, err := proto.Decode(slices.Clone(pkt))
 		if err != nil {
 			t.Fatalf("a player said %x: %v", pkt, err)
@@ -38,7 +38,7 @@ func newTestMatch(t *testing.T) *testMatch {
 	}
 	s.host, s.joiner = s.f.players[0], s.f.players[1]
 	for _, p := range []*player{s.host, s.joiner} {
-		p.lastHeard, p.lastSent, p.nextSend = s.now, s.now, s.now
+		p.lastReceived, p.lastSent, p.nextSend = s.now, s.now, s.now
 	}
 	return s
 }
@@ -51,7 +51,7 @@ func (s *testMatch) tick(after int64) {
 }
 
 // deliver gives a player a message of the relay.
-func (s *testMatch) deliver(p *player, m proto.Message) { p.take(s.f, s.now, m.Append(nil)) }
+func (s *testMatch) deliver(p *player, m proto.Message) { p.handle(s.f, s.now, m.Append(nil)) }
 
 // last demands the newest message of a player and forgets all.
 func (s *testMatch) last(p *player) proto.Message {
@@ -97,7 +97,7 @@ func TestBinding(t *testing.T) {
 	for range 2 * maxBinds {
 		s.tick(retryPeriod + 1)
 	}
-	if s.host.status != dead || s.f.counts.Dead != 1 || s.joiner.status != bound {
+	if s.host.status != failed || s.f.counts.Failed != 1 || s.joiner.status != bound {
 		t.Errorf("host %d, joiner %d", s.host.status, s.joiner.status)
 	}
 }
@@ -125,7 +125,7 @@ func TestUTP1(t *testing.T) {
 			binds++
 		}
 	}
-	if binds != 1 || s.host.status == dead {
+	if binds != 1 || s.host.status == failed {
 		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.sent[s.joiner], s.host.status)
 	}
 }
@@ -137,7 +137,7 @@ func TestFatal(t *testing.T) {
 		s.deliver(s.host, proto.BindReceived{})
 		s.deliver(s.host, proto.Error{Code: code})
 		want := code == proto.ErrorTimeout || code == proto.ErrorNotFound
-		if got := s.host.status == dead; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
+		if got := s.host.status == failed; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
 			t.Errorf("ERROR %d: dead %v", code, got)
 		}
 	}
@@ -145,7 +145,7 @@ func TestFatal(t *testing.T) {
 
 // TestConversation: a joiner asks until it is accepted; a host speaks when it
 // has heard the joiner; both count what arrives once.
-func TestConversation(t *testing.T) {
+func TestMatchTraffic(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
 	s.deliver(s.joiner, proto.BindReceived{})
@@ -169,14 +169,14 @@ func TestConversation(t *testing.T) {
 	if _, ok := s.last(s.host).(proto.Relay); !ok {
 		t.Error("the host does not answer")
 	}
-	if c := s.f.Counts(); c.Received != 1 || c.Duplicates != 1 || c.Sent != 3 || c.Playing != 2 || c.Strange != 0 {
+	if c := s.f.Counts(); c.Received != 1 || c.Duplicates != 1 || c.Sent != 3 || c.Playing != 2 || c.Unexpected != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
 // TestKeeping: PING after three seconds of own silence, the same BIND again
 // after nine of the relay's.
-func TestKeeping(t *testing.T) {
+func TestKeepAlive(t *testing.T) {
 	s := newTestMatch(t)
 	s.tick(0)
 	s.deliver(s.host, proto.BindReceived{})
@@ -185,7 +185,7 @@ func TestKeeping(t *testing.T) {
 		t.Error("no PING")
 	}
 	nonce := s.host.nonce
-	s.tick(deafPeriods * pingPeriod)
+	s.tick(silentPeriods * pingPeriod)
 	if n := s.nonce(s.host); n != nonce || s.host.nonce != nonce {
 		t.Errorf("nonce %d, want %d as before", n, nonce)
 	}
@@ -226,7 +226,7 @@ func TestFlow(t *testing.T) {
 		if i > 1000 && rng.IntN(2) == 0 {
 			n -= rng.Uint64N(1000)
 		}
-		if got := f.take(n); got == seen[n] {
+		if got := f.record(n); got == seen[n] {
 			t.Fatalf("number %d: new %v", n, got)
 		}
 		seen[n] = true
@@ -234,7 +234,7 @@ func TestFlow(t *testing.T) {
 	if f.unique != uint64(len(seen)) || f.unique+f.duplicates != 200_000 {
 		t.Errorf("%d and %d, want %d of 200,000", f.unique, f.duplicates, len(seen))
 	}
-	if !f.take(1_000_000) || f.take(1_000_000) || f.take(1_000_000-flowWindow) || !f.take(1_000_001-flowWindow) {
+	if !f.record(1_000_000) || f.record(1_000_000) || f.record(1_000_000-flowWindow) || !f.record(1_000_001-flowWindow) {
 		t.Error("a jump over the window")
 	}
 }

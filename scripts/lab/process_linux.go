@@ -12,7 +12,7 @@ import (
 )
 
 // startWithin is the time limit until a program reports that it is ready.
-const startWithin = 20 * time.Second
+const startTimeout = 20 * time.Second
 
 // ProcessConfig says how to start a program.
 type ProcessConfig struct {
@@ -81,7 +81,7 @@ func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 		}
 		started <- err
 		if p.cmd.Process != nil {
-			readiness(io.TeeReader(out, log), p.cfg.Ready, ready)
+			scanOutput(io.TeeReader(out, log), p.cfg.Ready, ready)
 			// How it ended is in ProcessState.
 			_ = p.cmd.Wait()
 		}
@@ -96,7 +96,7 @@ func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 		return nil
 	case <-p.ended:
 		return fmt.Errorf("lab: %s ended: %v: %s", p.name(), p.cmd.ProcessState, p.Log())
-	case <-time.After(startWithin):
+	case <-time.After(startTimeout):
 		p.Kill()
 		return fmt.Errorf("lab: %s is not ready: %s", p.name(), p.Log())
 	}
@@ -104,7 +104,7 @@ func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 
 // readiness reads the output to its end and tells when it says that the program
 // is ready.
-func readiness(out io.Reader, says func(line string) bool, ready chan<- struct{}) {
+func scanOutput(out io.Reader, says func(line string) bool, ready chan<- struct{}) {
 	lines := bufio.NewScanner(out)
 	for said := false; lines.Scan(); {
 		if !said && says(lines.Text()) {
@@ -157,7 +157,7 @@ func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	return p.Wait(startWithin)
+	return p.Wait(startTimeout)
 }
 
 // Wait waits until the program has ended by itself, and kills it if it does not

@@ -44,15 +44,15 @@ type ProxyStats struct {
 // doubles, delays and reorders datagrams as its seed says. What one player's
 // datagrams meet does not depend on the other players' if they come in one order.
 type Proxy struct {
-	cfg    ProxyConfig
-	front  *net.UDPConn
-	closed chan struct{}
-	wake   chan struct{}
-	tasks  sync.WaitGroup
+	cfg      ProxyConfig
+	listener *net.UDPConn
+	closed   chan struct{}
+	wake     chan struct{}
+	tasks    sync.WaitGroup
 
 	mu       sync.Mutex // guards the following fields
 	sessions map[netip.AddrPort]*session
-	due      queue
+	due      delayQueue
 	stats    ProxyStats
 	ended    bool
 }
@@ -60,8 +60,8 @@ type Proxy struct {
 // session is one player of a Proxy, guarded by the lock of it.
 type session struct {
 	player   netip.AddrPort
-	back     *net.UDPConn // towards the relay; nil makes a new one
-	up, down dice
+	upstream *net.UDPConn // towards the relay; nil makes a new one
+	up, down faultGenerator
 	mapped   int // datagrams sent through back
 }
 
@@ -85,13 +85,13 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 		return nil, fmt.Errorf("lab: %w", err)
 	}
 	return &Proxy{
-		cfg: cfg, front: front, closed: make(chan struct{}), wake: make(chan struct{}, 1),
+		cfg: cfg, listener: front, closed: make(chan struct{}), wake: make(chan struct{}, 1),
 		sessions: make(map[netip.AddrPort]*session),
 	}, nil
 }
 
 // Addr is where players send to.
-func (p *Proxy) Addr() netip.AddrPort { return p.front.LocalAddr().(*net.UDPAddr).AddrPort() }
+func (p *Proxy) Addr() netip.AddrPort { return p.listener.LocalAddr().(*net.UDPAddr).AddrPort() }
 
 // Stats returns the counts so far.
 func (p *Proxy) Stats() ProxyStats {
@@ -111,9 +111,9 @@ func (p *Proxy) Remap() {
 
 // closePort closes the port towards the relay.
 func (s *session) closePort(stats *ProxyStats) {
-	if s.back != nil {
-		s.back.Close()
-		s.back = nil
+	if s.upstream != nil {
+		s.upstream.Close()
+		s.upstream = nil
 		stats.Remaps++
 	}
 	s.mapped = 0
@@ -122,16 +122,16 @@ func (s *session) closePort(stats *ProxyStats) {
 // Run carries datagrams until ctx ends. No goroutine is left when it returns.
 // It can be called once.
 func (p *Proxy) Run(ctx context.Context) {
-	p.tasks.Go(p.players)
+	p.tasks.Go(p.receiveFromPlayers)
 	p.tasks.Go(p.deliver)
 	<-ctx.Done()
 	close(p.closed)
-	p.front.Close()
+	p.listener.Close()
 	p.mu.Lock()
 	p.ended = true
 	for _, s := range p.sessions {
-		if s.back != nil {
-			s.back.Close()
+		if s.upstream != nil {
+			s.upstream.Close()
 		}
 	}
 	p.mu.Unlock()
@@ -139,10 +139,10 @@ func (p *Proxy) Run(ctx context.Context) {
 }
 
 // players takes what players send.
-func (p *Proxy) players() {
+func (p *Proxy) receiveFromPlayers() {
 	buf := make([]byte, 2048)
 	for {
-		n, from, err := p.front.ReadFromUDPAddrPort(buf)
+		n, from, err := p.listener.ReadFromUDPAddrPort(buf)
 		if errors.Is(err, net.ErrClosed) {
 			return
 		}
@@ -160,7 +160,7 @@ func (p *Proxy) fromPlayer(from netip.AddrPort, pkt []byte) {
 		number := uint32(len(p.sessions))
 		s = &session{
 			player: from,
-			up:     newDice(p.cfg.Up, p.cfg.Seed, number, true), down: newDice(p.cfg.Down, p.cfg.Seed, number, false),
+			up:     newFaultGenerator(p.cfg.Up, p.cfg.Seed, number, true), down: newFaultGenerator(p.cfg.Down, p.cfg.Seed, number, false),
 		}
 		p.sessions[from] = s
 		p.stats.Sessions++
@@ -168,11 +168,11 @@ func (p *Proxy) fromPlayer(from netip.AddrPort, pkt []byte) {
 	if p.cfg.RemapEvery > 0 && s.mapped == p.cfg.RemapEvery {
 		s.closePort(&p.stats)
 	}
-	if s.back == nil && !p.open(s) {
+	if s.upstream == nil && !p.open(s) {
 		return
 	}
 	s.mapped++
-	p.schedule(s.up, parcel{conn: s.back, to: p.cfg.Target}, pkt)
+	p.schedule(s.up, delayedDatagram{conn: s.upstream, to: p.cfg.Target}, pkt)
 }
 
 // open gives a player a port. The lock is held.
@@ -184,13 +184,13 @@ func (p *Proxy) open(s *session) bool {
 	if err != nil {
 		return false
 	}
-	s.back = conn
-	p.tasks.Go(func() { p.relay(s, conn) })
+	s.upstream = conn
+	p.tasks.Go(func() { p.receiveFromRelay(s, conn) })
 	return true
 }
 
 // relay takes what the relay sends to one mapping.
-func (p *Proxy) relay(s *session, conn *net.UDPConn) {
+func (p *Proxy) receiveFromRelay(s *session, conn *net.UDPConn) {
 	buf := make([]byte, 2048)
 	for {
 		n, from, err := conn.ReadFromUDPAddrPort(buf)
@@ -201,15 +201,15 @@ func (p *Proxy) relay(s *session, conn *net.UDPConn) {
 			continue
 		}
 		p.mu.Lock()
-		p.schedule(s.down, parcel{conn: p.front, to: s.player}, buf[:n])
+		p.schedule(s.down, delayedDatagram{conn: p.listener, to: s.player}, buf[:n])
 		p.mu.Unlock()
 	}
 }
 
 // schedule decides a datagram's fate. The lock is held.
-func (p *Proxy) schedule(d dice, to parcel, pkt []byte) {
+func (p *Proxy) schedule(d faultGenerator, to delayedDatagram, pkt []byte) {
 	p.stats.Received++
-	delays, copies := d.throw()
+	delays, copies := d.next()
 	if copies == 0 {
 		p.stats.Lost++
 	}
@@ -248,8 +248,8 @@ func (p *Proxy) deliver() {
 func (p *Proxy) flush() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for len(p.due.parcels) > 0 {
-		next := p.due.parcels[0]
+	for len(p.due.datagrams) > 0 {
+		next := p.due.datagrams[0]
 		if wait := time.Until(next.at); wait > 0 {
 			return wait
 		}
@@ -263,7 +263,7 @@ func (p *Proxy) flush() time.Duration {
 }
 
 // parcel is a datagram under way through a Proxy.
-type parcel struct {
+type delayedDatagram struct {
 	at     time.Time
 	number uint64 // in the order of arrival, which decides where times are equal
 	conn   *net.UDPConn
@@ -272,17 +272,17 @@ type parcel struct {
 }
 
 // queue is a heap of parcels by time; the lock of the Proxy guards it.
-type queue struct {
-	parcels []parcel
-	number  uint64
+type delayQueue struct {
+	datagrams []delayedDatagram
+	number    uint64
 }
 
 // Len is that of heap.Interface.
-func (q *queue) Len() int { return len(q.parcels) }
+func (q *delayQueue) Len() int { return len(q.datagrams) }
 
 // Less is that of heap.Interface.
-func (q *queue) Less(i, j int) bool {
-	a, b := &q.parcels[i], &q.parcels[j]
+func (q *delayQueue) Less(i, j int) bool {
+	a, b := &q.datagrams[i], &q.datagrams[j]
 	if a.at.Equal(b.at) {
 		return a.number < b.number
 	}
@@ -290,16 +290,16 @@ func (q *queue) Less(i, j int) bool {
 }
 
 // Swap is that of heap.Interface.
-func (q *queue) Swap(i, j int) { q.parcels[i], q.parcels[j] = q.parcels[j], q.parcels[i] }
+func (q *delayQueue) Swap(i, j int) { q.datagrams[i], q.datagrams[j] = q.datagrams[j], q.datagrams[i] }
 
 // Push is that of heap.Interface.
-func (q *queue) Push(x any) { q.parcels = append(q.parcels, x.(parcel)) }
+func (q *delayQueue) Push(x any) { q.datagrams = append(q.datagrams, x.(delayedDatagram)) }
 
 // Pop is that of heap.Interface.
-func (q *queue) Pop() any {
-	last := q.parcels[len(q.parcels)-1]
-	q.parcels[len(q.parcels)-1] = parcel{}
-	q.parcels = q.parcels[:len(q.parcels)-1]
+func (q *delayQueue) Pop() any {
+	last := q.datagrams[len(q.datagrams)-1]
+	q.datagrams[len(q.datagrams)-1] = delayedDatagram{}
+	q.datagrams = q.datagrams[:len(q.datagrams)-1]
 	return last
 }
 
@@ -318,14 +318,14 @@ const defaultReorderBy = 10 * time.Millisecond
 
 // dice draws the fate of one direction's datagrams in their order. One
 // goroutine owns it.
-type dice struct {
+type faultGenerator struct {
 	faults Faults
 	rng    *rand.Rand
 }
 
 // newDice returns the dice of a direction. The fate of its n-th datagram is a
 // function of seed, session, direction and n alone.
-func newDice(f Faults, seed uint64, session uint32, up bool) dice {
+func newFaultGenerator(f Faults, seed uint64, session uint32, up bool) faultGenerator {
 	stream := uint64(session) << 1
 	if up {
 		stream |= 1
@@ -333,12 +333,12 @@ func newDice(f Faults, seed uint64, session uint32, up bool) dice {
 	if f.ReorderBy == 0 {
 		f.ReorderBy = defaultReorderBy
 	}
-	return dice{faults: f, rng: rand.New(rand.NewPCG(seed, stream))}
+	return faultGenerator{faults: f, rng: rand.New(rand.NewPCG(seed, stream))}
 }
 
 // throw returns after which delays copies of a datagram arrive: none, one or
 // two. Each call draws the same number of random values.
-func (d dice) throw() (delays [2]time.Duration, copies int) {
+func (d faultGenerator) next() (delays [2]time.Duration, copies int) {
 	lost := d.rng.Float64() < d.faults.Loss
 	twice := d.rng.Float64() < d.faults.Duplicate
 	held := d.rng.Float64() < d.faults.Reorder

@@ -61,7 +61,7 @@ func (e *echo) got() []uint32 {
 
 // through sends n numbered datagrams through a proxy, one at a time, and
 // returns the proxy's counts when all of them have met their fate.
-func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
+func sendThrough(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
 	t.Helper()
 	cfg.Target = e.conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	p, err := NewProxy(cfg)
@@ -110,7 +110,7 @@ func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 	}
 }
 
-func nothing(int, *Proxy) {}
+func noAction(int, *Proxy) {}
 
 // TestProxyPerfect: without faults everything arrives, in order, from one port,
 // and from another one after a remapping.
@@ -128,11 +128,11 @@ func TestProxyPerfect(t *testing.T) {
 		remaps  uint64
 	}{
 		{"on command", ProxyConfig{}, once, 1},
-		{"by number", ProxyConfig{RemapEvery: 40}, nothing, 4},
+		{"by number", ProxyConfig{RemapEvery: 40}, noAction, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEcho(t)
-			s := through(t, e, c.cfg, 200, c.between)
+			s := sendThrough(t, e, c.cfg, 200, c.between)
 			// A free port may be given twice, so their number only bounds.
 			if s.Received != 400 || s.Sent != 400 || s.Lost != 0 || s.Sessions != 1 || s.Remaps != c.remaps || len(e.ports) < 2 {
 				t.Errorf("%+v, ports %v", s, e.ports)
@@ -153,7 +153,7 @@ func TestProxyFaults(t *testing.T) {
 	var lost []uint64
 	for range 2 {
 		e := newEcho(t)
-		s := through(t, e, cfg, 1000, nothing)
+		s := sendThrough(t, e, cfg, 1000, noAction)
 		received := e.got()
 		if n := len(received); n < 780 || n > 980 {
 			t.Errorf("%d of 1,000 arrived", n)
@@ -181,7 +181,7 @@ func TestProxyConfig(t *testing.T) {
 	ok := netip.MustParseAddrPort("127.0.0.1:1")
 	for _, cfg := range []ProxyConfig{{}, {Target: ok, RemapEvery: -1}} {
 		if p, err := NewProxy(cfg); err == nil {
-			p.front.Close()
+			p.listener.Close()
 			t.Errorf("%+v was taken", cfg)
 		}
 	}

@@ -19,7 +19,7 @@ func TestRecover(t *testing.T) {
 	n := *recoverMatches
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(n, 30))
-	l.alive(f, 10*time.Second)
+	l.requireTraffic(f, 10*time.Second)
 	captured := f.Captured()
 	received := l.counter(l.net.Clients, AttackerReplyRange())
 	before := f.Counts()
@@ -33,7 +33,7 @@ func TestRecover(t *testing.T) {
 		t.Errorf("serving %v after the start, goal 1 s", l.relay.Started)
 	}
 	l.replay(captured)
-	for f.Resumed(time.Minute) < n && time.Since(killed) < 30*time.Second && f.Counts().Dead < 2*n {
+	for f.Resumed(time.Minute) < n && time.Since(killed) < 30*time.Second && f.Counts().Failed < 2*n {
 		time.Sleep(10 * time.Millisecond)
 	}
 	in5, in10, ever := f.Resumed(5*time.Second), f.Resumed(10*time.Second), f.Resumed(time.Minute)
@@ -50,9 +50,9 @@ func TestRecover(t *testing.T) {
 	if h := received.Received(); h.Types[int(proto.TypeBindReceived)] != 0 {
 		t.Errorf("%d replayed BINDs were accepted", h.Types[int(proto.TypeBindReceived)])
 	}
-	l.unharmed(f.Counts())
-	l.joinable(codes[:min(n, 50)])
-	l.alive(f, 10*time.Second)
+	l.requireNoFailures(f.Counts())
+	l.requireJoinCodes(codes[:min(n, 50)])
+	l.requireTraffic(f, 10*time.Second)
 }
 
 // replay sends BINDs from strangers' endpoints, over half a second.
@@ -88,16 +88,16 @@ func TestRoamStorm(t *testing.T) {
 	if c.Roams == 0 || len(all) == 0 {
 		t.Error("nobody roamed")
 	}
-	if *long && c.Stranded > 0 {
-		t.Errorf("%d of %d roams were not over when the next one began", c.Stranded, c.Roams)
+	if *long && c.RoamsLate > 0 {
+		t.Errorf("%d of %d roams were not over when the next one began", c.RoamsLate, c.Roams)
 	}
 	// The relay learns of a roam by the first datagram after it, which may take
 	// 33 ms on each side; the path itself takes microseconds.
 	if worst := Quantile(all, 1); *long && worst > 200*time.Millisecond+2*33*time.Millisecond {
 		t.Errorf("a roam took %v, goal a round trip + 200 ms", worst)
 	}
-	l.unharmed(c)
-	l.resumes(f, codes)
+	l.requireNoFailures(c)
+	l.requireResume(f, codes)
 }
 
 // TestTakeover is B10 in small: an endpoint passes to another allocation, and
@@ -107,7 +107,7 @@ func TestTakeover(t *testing.T) {
 	f, codes := l.fleet(l.players(2, 30))
 	victim := f.players[1]
 	at := netip.AddrPortFrom(FirstClient, f.sides[1].sockets[0].group.Addr().Port())
-	thief := l.reserve(l.relay.API(l.net.Clients, 0))
+	thief := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	var signer proto.Signer
 	s := l.spoofer(l.net.Clients)
 	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: thief.data}, &thief.key)
@@ -115,7 +115,7 @@ func TestTakeover(t *testing.T) {
 		t.Fatal(err)
 	}
 	testkit.Eventually(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
-	l.resumes(f, codes)
+	l.requireResume(f, codes)
 	if victim.nonce < 2 {
 		t.Errorf("nonce %d", victim.nonce)
 	}
@@ -135,28 +135,28 @@ func TestRecoverClients(t *testing.T) {
 		{"2.x by UDP binds on ERROR 3", FleetConfig{PingEvery: ngo}, GameClientConfig{}, 5 * time.Second, false},
 		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, GameClientConfig{}, 5 * time.Second, false},
 		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, GameClientConfig{}, 12 * time.Second, true},
-		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls"}, 5 * time.Second, false},
+		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls"}, 5 * time.Second, false},
 		// Before 2.7, Unity's client has one DTLS session for good.
-		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls", Stays: true}, time.Second, false},
-		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Way: "dtls", Stays: true, UTP1: true}, 5 * time.Second, false},
+		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true}, time.Second, false},
+		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true}, 5 * time.Second, false},
 		// Unity's client does not dial again, and its game ends here.
-		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, GameClientConfig{Way: "ws"}, 5 * time.Second, false},
+		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, GameClientConfig{Transport: "ws"}, 5 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.slow && !*long {
 				t.Skip("needs 9 s of silence: run with -long")
 			}
 			l, n := newLab(t, nil), max(*recoverMatches/5, 1)
-			var game survivors
-			if c.gameClient.Way == "" {
+			var game matchSet
+			if c.gameClient.Transport == "" {
 				cfg := l.players(n, 30)
 				cfg.UTP1, cfg.PingEvery = c.fleet.UTP1, c.fleet.PingEvery
 				f, _ := l.fleet(cfg)
-				game = fleetSurvivors{f}
+				game = fleetMatches{f}
 			} else {
 				c.gameClient.Rate = 30
-				way := [2]string{c.gameClient.Way, c.gameClient.Way}
-				game = &visitSurvivors{all: l.visitBy(slices.Repeat([][2]string{way}, n), c.gameClient)}
+				way := [2]string{c.gameClient.Transport, c.gameClient.Transport}
+				game = &clientMatches{all: l.startMatchesOver(slices.Repeat([][2]string{way}, n), c.gameClient)}
 			}
 			killed := time.Now()
 			l.relay.Kill()
@@ -185,26 +185,26 @@ func TestRecoverClients(t *testing.T) {
 }
 
 // survivors are matches under which the relay is killed.
-type survivors interface {
+type matchSet interface {
 	Mark()
 	Resumptions() []time.Duration
 	check(l *lab, killed time.Time) // of what the players saw
 }
 
-type fleetSurvivors struct{ *Fleet }
+type fleetMatches struct{ *Fleet }
 
-func (s fleetSurvivors) check(l *lab, _ time.Time) {
+func (s fleetMatches) check(l *lab, _ time.Time) {
 	l.Helper()
 	l.Log(s.Settle())
-	l.unharmed(s.Counts())
+	l.requireNoFailures(s.Counts())
 }
 
-type visitSurvivors struct {
-	all    []visit
+type clientMatches struct {
+	all    []clientMatch
 	marked time.Time
 }
 
-func (s *visitSurvivors) Mark() {
+func (s *clientMatches) Mark() {
 	s.marked = time.Now()
 	for _, v := range s.all {
 		v.host.Mark()
@@ -212,9 +212,9 @@ func (s *visitSurvivors) Mark() {
 	}
 }
 
-func (s *visitSurvivors) Resumptions() (all []time.Duration) {
+func (s *clientMatches) Resumptions() (all []time.Duration) {
 	for _, v := range s.all {
-		a, b := v.host.Since(), v.player.Since()
+		a, b := v.host.FirstArrival(), v.player.FirstArrival()
 		if !a.IsZero() && !b.IsZero() {
 			all = append(all, max(a.Sub(s.marked), b.Sub(s.marked)))
 		}
@@ -223,22 +223,22 @@ func (s *visitSurvivors) Resumptions() (all []time.Duration) {
 	return all
 }
 
-func (s *visitSurvivors) check(l *lab, killed time.Time) {
+func (s *clientMatches) check(l *lab, killed time.Time) {
 	l.Helper()
 	var cut []time.Duration
 	for _, v := range s.all {
-		for _, x := range v.both() {
+		for _, x := range v.clients() {
 			c := x.Counts()
 			if c.Fatal > 0 {
 				l.Errorf("the game was ended: %v", x)
 			}
-			if x.cfg.Stays && c.Connections != 1 {
+			if x.cfg.KeepsConnection && c.Connections != 1 {
 				l.Errorf("it made a second connection: %v", x)
 			}
-			if x.cfg.Way != "ws" {
+			if x.cfg.Transport != "ws" {
 				continue
 			}
-			at := x.Cut()
+			at := x.ConnectionLost()
 			if at.Before(killed) || c.Connections < 2 {
 				l.Errorf("its connection was not broken: %v", x)
 			}

@@ -44,7 +44,7 @@ func TestReflection(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(1, 5))
 	live := f.players[0].id
-	bind, ticket := f.Captured()[0], f.players[1].ticket
+	bind, ticket := f.Captured()[0], f.players[1].hostConnectionData
 	wrong := proto.Relay{From: live, To: live}.Append(nil)
 	wrong[2] = 1
 	v := l.victim()
@@ -60,7 +60,7 @@ func TestReflection(t *testing.T) {
 	} {
 		l.reflect(c, v)
 	}
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 	if n := l.metric(datagramsOut); n == 0 {
 		t.Error("the relay sent nothing at all")
 	}
@@ -73,7 +73,7 @@ func TestReflectionAfterRestart(t *testing.T) {
 	f, _ := l.fleet(l.players(20, 5))
 	l.relay.Kill()
 	l.start()
-	l.alive(f, 10*time.Second)
+	l.requireTraffic(f, 10*time.Second)
 	var unknown [16]byte
 	fill(l.rng, unknown[:])
 	wrong := proto.Relay{}.Append(nil)
@@ -86,7 +86,7 @@ func TestReflectionAfterRestart(t *testing.T) {
 	if n := l.metric("ferry_recovery_rebuilt_total"); n == 0 {
 		t.Error("nobody came back: there was no window to test")
 	}
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 }
 
 // reflection is a message that is sent in the victim's name.
@@ -109,7 +109,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 			SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
 			return packet
 		})
-		l.taken(l.net.Relay)
+		l.waitDrained(l.net.Relay)
 		time.Sleep(200 * time.Millisecond)
 		h := v.received.Received()
 		got := h.Datagrams - before
@@ -171,7 +171,7 @@ func TestLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Kill)
-	mine := l.reserve(l.relay.API(l.net.Clients, 0))
+	mine := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	s := l.spoofer(l.net.Clients)
 	for _, source := range []netip.AddrPort{RelayAddr, netip.AddrPortFrom(VictimAddr, relayPort)} {
 		for i, m := range l.loopMessages(mine) {
@@ -180,7 +180,7 @@ func TestLoops(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Eventually(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
-			l.taken(l.net.Relay, l.net.Victim)
+			l.waitDrained(l.net.Relay, l.net.Victim)
 			time.Sleep(50 * time.Millisecond)
 			gotIn, gotOut := l.metric(datagramsIn)-in, l.metric(datagramsOut)-out
 			if gotIn > 2 || gotOut > 1 {
@@ -199,7 +199,7 @@ func TestLoops(t *testing.T) {
 }
 
 // reserve asks for a host's allocation, as a client with a key has it.
-func (l *lab) reserve(c *api.Client) *player {
+func (l *lab) allocateHost(c *api.Client) *player {
 	l.Helper()
 	a, err := c.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 1})
 	if err != nil {
@@ -229,7 +229,7 @@ func (l *lab) loopMessages(p *player) [][]byte {
 
 // TestJanitor: what a test leaves behind when it dies is removed, with what
 // runs in it.
-func TestJanitor(t *testing.T) {
+func TestCleanupProcess(t *testing.T) {
 	l := newLab(t, nil)
 	sleeper, err := StartRelay(RelayConfig{
 		Network: l.net, Binary: ferry, Dir: t.TempDir(), In: l.net.Victim, Addr: netip.AddrPortFrom(VictimAddr, relayPort),
@@ -238,7 +238,7 @@ func TestJanitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	only := []string{l.net.Victim.Name}
-	j, err := startJanitor(only)
+	j, err := startCleanupProcess(only)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -21,12 +21,12 @@ const (
 	adminAddr = "127.0.0.1:7778" // in the relay's namespace
 	stateName = "state"          // of the state directory, in RelayConfig.Dir
 	// secret is what the laboratory's backends show to the API, with a number.
-	secret = "laboratory-backend-token-0123456789abcdef-%d"
+	tokenFormat = "laboratory-backend-token-0123456789abcdef-%d"
 )
 
 // settings is the configuration of `ferry serve`; the address and the state
 // directory go in.
-const settings = `udp: [%[1]s]
+const configTemplate = `udp: [%[1]s]
 http: %[1]s
 admin: ` + adminAddr + `
 behind_proxy: true
@@ -36,7 +36,7 @@ tokens:
 `
 
 // credential is the part of settings that is repeated per token.
-const credential = `  - secret: ` + secret + `
+const tokenTemplate = `  - secret: ` + tokenFormat + `
     project: laboratory
     environment: test
     kind: server
@@ -84,9 +84,9 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 		cfg.Addr = RelayAddr
 	}
 	path := filepath.Join(cfg.Dir, "ferry.yaml")
-	text := fmt.Sprintf(settings, cfg.Addr, filepath.Join(cfg.Dir, stateName))
+	text := fmt.Sprintf(configTemplate, cfg.Addr, filepath.Join(cfg.Dir, stateName))
 	for i := range max(cfg.Tokens, 1) {
-		text += fmt.Sprintf(credential, i)
+		text += fmt.Sprintf(tokenTemplate, i)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -112,7 +112,7 @@ func FerryReady(line string) bool { return strings.HasPrefix(line, "ready") }
 // API returns a client of the relay's API that calls from a namespace with the
 // n-th token.
 func (r *Relay) API(from Namespace, n int) *api.Client {
-	return &api.Client{BaseURL: "http://" + r.cfg.Addr.String(), Token: fmt.Sprintf(secret, n), HTTP: &http.Client{
+	return &api.Client{BaseURL: "http://" + r.cfg.Addr.String(), Token: fmt.Sprintf(tokenFormat, n), HTTP: &http.Client{
 		Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: 8},
 		Timeout:   api.DefaultTimeout,
 	}}

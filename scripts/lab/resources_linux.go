@@ -148,20 +148,20 @@ func FillDisk(dir string) (name string, err error) {
 
 const (
 	// beatEvery is how often each processor is looked at.
-	beatEvery = 5 * time.Millisecond
+	wakeInterval = 5 * time.Millisecond
 	// stallFrom is how late a look may be before its processor passes for one
 	// that stood still.
-	stallFrom = 40 * time.Millisecond
+	stallThreshold = 40 * time.Millisecond
 )
 
 // Stalls records when the hypervisor took a processor of this machine, by its
 // hypervisor or by others: one goroutine for each sleeps there and sees how late
 // it wakes up. Its methods may be called while Run runs.
 type Stalls struct {
-	mu    sync.Mutex  // guards the following fields
-	beats []time.Time // the last one of each processor
-	last  time.Time   // when the last stall that is over ended
-	total time.Duration
+	mu        sync.Mutex  // guards the following fields
+	lastWakes []time.Time // the last one of each processor
+	last      time.Time   // when the last stall that is over ended
+	total     time.Duration
 }
 
 // NewStalls returns a Stalls that records from Run on.
@@ -192,28 +192,28 @@ func (s *Stalls) watch(ctx context.Context, cpu int) {
 	set.Set(cpu)
 	_ = unix.SchedSetaffinity(0, &set)
 	s.mu.Lock()
-	me := len(s.beats)
-	s.beats = append(s.beats, time.Now())
+	me := len(s.lastWakes)
+	s.lastWakes = append(s.lastWakes, time.Now())
 	s.mu.Unlock()
-	pause := unix.NsecToTimespec(int64(beatEvery))
+	pause := unix.NsecToTimespec(int64(wakeInterval))
 	for ctx.Err() == nil {
 		_ = unix.Nanosleep(&pause, nil) // On this thread, and so on this processor.
-		s.beat(me)
+		s.recordWake(me)
 	}
 	s.mu.Lock()
-	s.beats[me] = time.Time{}
+	s.lastWakes[me] = time.Time{}
 	s.mu.Unlock()
 }
 
-func (s *Stalls) beat(me int) {
+func (s *Stalls) recordWake(me int) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	now := time.Now()
-	if late := now.Sub(s.beats[me]); late > stallFrom {
+	if late := now.Sub(s.lastWakes[me]); late > stallThreshold {
 		s.last = now
 		s.total += late
 	}
-	s.beats[me] = now
+	s.lastWakes[me] = now
 }
 
 // Since reports whether a processor has stood still at any time after a moment,
@@ -221,8 +221,8 @@ func (s *Stalls) beat(me int) {
 func (s *Stalls) Since(moment time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	for _, at := range s.beats {
-		if !at.IsZero() && time.Since(at) > stallFrom {
+	for _, at := range s.lastWakes {
+		if !at.IsZero() && time.Since(at) > stallThreshold {
 			return true
 		}
 	}

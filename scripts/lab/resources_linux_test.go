@@ -24,7 +24,7 @@ func TestStalls(t *testing.T) {
 	testkit.Eventually(t, "it watches", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.beats) > 0
+		return len(s.lastWakes) > 0
 	})
 	before := time.Now()
 	stop := fmt.Sprintf("kill -STOP %d; sleep 0.3; kill -CONT %[1]d", os.Getpid())

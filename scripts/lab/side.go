@@ -20,17 +20,17 @@ type side struct {
 
 // socket is one port of a side.
 type socket struct {
-	group *sock.Group
-	conn  *sock.Conn
-	rx    *sock.RecvBatch
-	tx    *sock.SendBatch
-	arena []byte              // datagrams that tx has borrowed
-	to    []endpoint.Endpoint // the relay, by player: from the address of that one
-	who   []int32             // player by number of the local address; -1: none
+	group         *sock.Group
+	conn          *sock.Conn
+	rx            *sock.RecvBatch
+	tx            *sock.SendBatch
+	arena         []byte              // datagrams that tx has borrowed
+	to            []endpoint.Endpoint // the relay, by player: from the address of that one
+	playerByLocal []int32             // player by number of the local address; -1: none
 }
 
 // openSide opens ports for n players.
-func openSide(place Place, relay netip.AddrPort, ports, n int) (s side, err error) {
+func openSide(place SideConfig, relay netip.AddrPort, ports, n int) (s side, err error) {
 	if place.Via.IsValid() {
 		relay = place.Via
 	}
@@ -72,10 +72,10 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	s.arena = make([]byte, 0, sideBatch*sock.SlotSize)
 	for i, number := range numbers {
 		s.to = append(s.to, endpoint.UDP(relay, number, 0))
-		for len(s.who) <= int(number) {
-			s.who = append(s.who, -1)
+		for len(s.playerByLocal) <= int(number) {
+			s.playerByLocal = append(s.playerByLocal, -1)
 		}
-		s.who[number] = int32(i)
+		s.playerByLocal[number] = int32(i)
 	}
 	return nil
 }
@@ -138,21 +138,21 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 	now := sock.Now()
 	for i := range n {
 		from, pkt, truncated := s.rx.At(i)
-		p := f.at(s, role, from.Local())
-		if p == nil || truncated || p.port != port || p.status == gone {
+		p := f.playerAt(s, role, from.Local())
+		if p == nil || truncated || p.port != port || p.status == departed {
 			f.counts.Stray++ // for an address without a player, or a former port
 			continue
 		}
-		p.take(f, now, pkt)
+		p.handle(f, now, pkt)
 	}
 }
 
 // at returns the player of a local address.
-func (f *Fleet) at(s *socket, role int, local uint16) *player {
-	if int(local) >= len(s.who) || s.who[local] < 0 {
+func (f *Fleet) playerAt(s *socket, role int, local uint16) *player {
+	if int(local) >= len(s.playerByLocal) || s.playerByLocal[local] < 0 {
 		return nil
 	}
-	i := 2*int(s.who[local]) + role
+	i := 2*int(s.playerByLocal[local]) + role
 	if i >= len(f.players) {
 		return nil
 	}

@@ -63,7 +63,7 @@ type usage struct {
 }
 
 // usage reads it. The descriptors are read first, without those of the metrics.
-func (l *lab) usage(begin time.Time) usage {
+func (l *lab) measureUsage(begin time.Time) usage {
 	l.Helper()
 	u := usage{files: l.files(), rss: l.rss(), at: time.Since(begin)}
 	all, err := l.relay.Metrics()
@@ -77,12 +77,12 @@ func (l *lab) usage(begin time.Time) usage {
 
 // idle is the usage of a relay that nobody calls any more: the least within two
 // seconds, since what is ending may take a while.
-func (l *lab) idle() usage {
+func (l *lab) idleUsage() usage {
 	l.Helper()
-	least := l.usage(time.Now())
+	least := l.measureUsage(time.Now())
 	for range 10 {
 		time.Sleep(200 * time.Millisecond)
-		if u := l.usage(time.Now()); u.goroutines+u.files <= least.goroutines+least.files {
+		if u := l.measureUsage(time.Now()); u.goroutines+u.files <= least.goroutines+least.files {
 			least = u
 		}
 	}
@@ -102,23 +102,23 @@ func TestSoak(t *testing.T) {
 		t.Fatal(err) // What is made at the first call is made now.
 	}
 	caller.HTTP.CloseIdleConnections()
-	idle := l.idle()
+	idle := l.idleUsage()
 
-	codes, all := l.soak(form, caller)
-	l.steady(all, idle)
+	codes, all := l.runSoak(form, caller)
+	l.requireSteady(all, idle)
 	last := time.Now()
-	for l.left() > 0 && time.Since(last) < form.empty {
+	for l.tableEntries() > 0 && time.Since(last) < form.empty {
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("%.1f s after the last client %v entries are left in the tables", time.Since(last).Seconds(), l.left())
-	if n := l.left(); n > 0 {
+	t.Logf("%.1f s after the last client %v entries are left in the tables", time.Since(last).Seconds(), l.tableEntries())
+	if n := l.tableEntries(); n > 0 {
 		t.Errorf("%v entries are left in the tables", n)
 	}
-	l.forgotten(caller, codes)
+	l.requireCodesUnknown(caller, codes)
 	caller.HTTP.CloseIdleConnections()
 	var end usage
 	testkit.Eventually(t, "goroutines and descriptors are as before", func() bool {
-		end = l.usage(last)
+		end = l.measureUsage(last)
 		return end.goroutines == idle.goroutines && end.files == idle.files
 	})
 	t.Logf("idle before: %d goroutines, %d descriptors, RSS %d KiB; after: %d, %d, %d KiB",
@@ -126,7 +126,7 @@ func TestSoak(t *testing.T) {
 }
 
 // left is how many allocations, bindings and links there are.
-func (l *lab) left() float64 {
+func (l *lab) tableEntries() float64 {
 	l.Helper()
 	all, err := l.relay.Metrics()
 	if err != nil {
@@ -137,10 +137,10 @@ func (l *lab) left() float64 {
 
 // soak lets clients come and go and returns the last join codes and what was
 // sampled meanwhile.
-func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usage) {
+func (l *lab) runSoak(form soakForm, caller *api.Client) (codes []string, all []usage) {
 	l.Helper()
 	cfg := l.players(soakMatches+soakCallers, soakRate)
-	cfg.Ports, cfg.Life = 8, form.life
+	cfg.Ports, cfg.MatchDuration = 8, form.life
 	f, err := NewFleet(cfg)
 	if err != nil {
 		l.Fatal(err)
@@ -157,11 +157,11 @@ func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usa
 	})
 	kept := make(chan string, keptCodes)
 	for range soakCallers {
-		callers.Go(func() { l.come(coming, caller, f, kept) })
+		callers.Go(func() { l.addMatchesUntilDone(coming, caller, f, kept) })
 	}
 	begin := time.Now()
 	for coming.Err() == nil {
-		all = append(all, l.usage(begin))
+		all = append(all, l.measureUsage(begin))
 		select {
 		case <-coming.Done():
 		case <-time.After(form.every):
@@ -179,7 +179,7 @@ func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usa
 	}
 	c := f.Counts()
 	l.Log(c)
-	l.unharmed(c)
+	l.requireNoFailures(c)
 	if c.Ended == 0 || c.Received == 0 || len(codes) == 0 {
 		l.Error("nobody came and went: this run decides nothing")
 	}
@@ -188,7 +188,7 @@ func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usa
 
 // come sets up matches wherever there is room, and now and then an allocation
 // that nobody binds. Of the join codes the last ones are kept.
-func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan string) {
+func (l *lab) addMatchesUntilDone(ctx context.Context, caller *api.Client, f *Fleet, kept chan string) {
 	for n := 1; ctx.Err() == nil; n++ {
 		if f.Matches() >= soakMatches {
 			time.Sleep(5 * time.Millisecond)
@@ -199,8 +199,8 @@ func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan 
 			_, err = caller.Allocate(ctx, api.AllocateRequest{MaxConnections: 10})
 		} else {
 			var code string
-			if code, err = enrol(ctx, caller, f); err == nil {
-				keep(kept, code)
+			if code, err = addMatch(ctx, caller, f); err == nil {
+				pushLatest(kept, code)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
@@ -211,7 +211,7 @@ func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan 
 }
 
 // keep adds to a full channel in place of its oldest value.
-func keep(kept chan string, code string) {
+func pushLatest(kept chan string, code string) {
 	for {
 		select {
 		case kept <- code:
@@ -226,7 +226,7 @@ func keep(kept chan string, code string) {
 }
 
 // steady demands that after the first third nothing grows.
-func (l *lab) steady(all []usage, idle usage) {
+func (l *lab) requireSteady(all []usage, idle usage) {
 	l.Helper()
 	all = all[len(all)/3:]
 	if len(all) < 3 {
@@ -265,7 +265,7 @@ func (l *lab) steady(all []usage, idle usage) {
 }
 
 // forgotten demands that join codes of allocations that have ended are unknown.
-func (l *lab) forgotten(caller *api.Client, codes []string) {
+func (l *lab) requireCodesUnknown(caller *api.Client, codes []string) {
 	l.Helper()
 	for _, code := range codes {
 		_, err := caller.Join(l.Context(), code)

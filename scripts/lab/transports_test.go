@@ -22,27 +22,27 @@ import (
 )
 
 var (
-	waysPairs = flag.Int("ways.pairs", 8, "matches by each way in, under attack")
-	webFlood  = flag.Int("ways.websockets", 1000, "WebSockets that attackers hold at once")
+	matchesPerPair = flag.Int("ways.pairs", 8, "matches by each way in, under attack")
+	webSocketFlood = flag.Int("ways.websockets", 1000, "WebSockets that attackers hold at once")
 )
 
 // ways are those by which a match plays: host and player.
-var ways = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
+var transportPairs = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
 
 // visit is a match of a host and a player.
-type visit struct{ host, player *GameClient }
+type clientMatch struct{ host, player *GameClient }
 
-func (v visit) both() []*GameClient { return []*GameClient{v.host, v.player} }
+func (v clientMatch) clients() []*GameClient { return []*GameClient{v.host, v.player} }
 
 // visits begins matches by all ways and waits until all of them play.
-func (l *lab) visits(each int) []visit {
+func (l *lab) startMatches(each int) []clientMatch {
 	l.Helper()
-	return l.visitBy(slices.Repeat(ways, each), GameClientConfig{Rate: 30})
+	return l.startMatchesOver(slices.Repeat(transportPairs, each), GameClientConfig{Rate: 30})
 }
 
 // visitBy begins a match by each of those ways, of clients like the given one,
 // and waits until all of them play.
-func (l *lab) visitBy(ways [][2]string, like GameClientConfig) (all []visit) {
+func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []clientMatch) {
 	l.Helper()
 	calls := l.relay.API(l.net.Clients, 0)
 	hostAt, playerAt := FirstPeer, FirstClient
@@ -60,24 +60,24 @@ func (l *lab) visitBy(ways [][2]string, like GameClientConfig) (all []visit) {
 			l.Fatal(err)
 		}
 		cfg := like
-		cfg.Way, cfg.From, cfg.Local, cfg.Relay, cfg.Player, cfg.Peer = way[0], l.net.Peers, hostAt, RelayAddr, host, idOf(player)
-		v := visit{host: NewGameClient(cfg)}
-		cfg.Way, cfg.From, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Relay, cfg.Player, cfg.Peer = way[0], l.net.Peers, hostAt, RelayAddr, host, idOf(player)
+		v := clientMatch{host: NewGameClient(cfg)}
+		cfg.Transport, cfg.Namespace, cfg.Local, cfg.Player, cfg.Peer = way[1], l.net.Clients, playerAt, player, idOf(host)
 		v.player = NewGameClient(cfg)
-		for _, x := range v.both() {
+		for _, x := range v.clients() {
 			l.background(x.Run)
 		}
 		all = append(all, v)
 		hostAt, playerAt = hostAt.Next(), playerAt.Next()
 	}
-	l.playing(all, 30*time.Second)
+	l.requireMatchTraffic(all, 30*time.Second)
 	return all
 }
 
 func idOf(a api.Allocation) proto.AllocationID { return proto.AllocationID(a.AllocationIDBytes) }
 
 // playing demands that every match carries traffic both ways from now on.
-func (l *lab) playing(all []visit, within time.Duration) {
+func (l *lab) requireMatchTraffic(all []clientMatch, within time.Duration) {
 	l.Helper()
 	for _, v := range all {
 		v.host.Mark()
@@ -85,7 +85,7 @@ func (l *lab) playing(all []visit, within time.Duration) {
 	}
 	begin := time.Now()
 	for _, v := range all {
-		for v.host.Since().IsZero() || v.player.Since().IsZero() {
+		for v.host.FirstArrival().IsZero() || v.player.FirstArrival().IsZero() {
 			if time.Since(begin) > within {
 				l.Fatalf("after %v a match does not play: %v; %v; log: %s", within, v.host, v.player, l.relay.Log())
 			}
@@ -96,7 +96,7 @@ func (l *lab) playing(all []visit, within time.Duration) {
 
 // settle stops all games until nothing is under way or half a second has passed,
 // and returns the sums by way.
-func settle(all []visit) map[string]GameClientCounts {
+func settleMatches(all []clientMatch) map[string]GameClientCounts {
 	stop := func(on bool) {
 		for _, v := range all {
 			v.host.Pause(on)
@@ -105,11 +105,11 @@ func settle(all []visit) map[string]GameClientCounts {
 	}
 	stop(true)
 	defer stop(false)
-	sums := summed(all)
+	sums := sumByTransport(all)
 	for range 50 {
 		time.Sleep(10 * time.Millisecond)
 		lost := uint64(0)
-		sums = summed(all)
+		sums = sumByTransport(all)
 		for _, c := range sums {
 			lost += c.Sent - c.Received
 		}
@@ -121,12 +121,12 @@ func settle(all []visit) map[string]GameClientCounts {
 }
 
 // summed adds up what the matches of each pair of ways have sent and received.
-func summed(all []visit) map[string]GameClientCounts {
+func sumByTransport(all []clientMatch) map[string]GameClientCounts {
 	sums := map[string]GameClientCounts{}
 	for _, v := range all {
-		name := v.host.cfg.Way + "-" + v.player.cfg.Way
+		name := v.host.cfg.Transport + "-" + v.player.cfg.Transport
 		s := sums[name]
-		for _, x := range v.both() {
+		for _, x := range v.clients() {
 			c := x.Counts()
 			s.Sent += c.Sent
 			s.Received += c.Received
@@ -141,7 +141,7 @@ func summed(all []visit) map[string]GameClientCounts {
 
 // suffered holds honest flows to the goal: 0.1 % in the long form, and in the
 // quick one that nobody was thrown out.
-func (l *lab) suffered(before, after map[string]GameClientCounts) {
+func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) {
 	l.Helper()
 	for name, c := range after {
 		b := before[name]
@@ -157,12 +157,12 @@ func (l *lab) suffered(before, after map[string]GameClientCounts) {
 }
 
 // addressesOf are where the relay sees sessions of DTLS in a namespace.
-func addressesOf(all []visit, in Namespace) (at []netip.AddrPort, wire [][]byte) {
+func dtlsSessions(all []clientMatch, in Namespace) (at []netip.AddrPort, wire [][]byte) {
 	for _, v := range all {
-		for _, x := range v.both() {
-			if x.cfg.Way == "dtls" && x.cfg.From == in {
-				at = append(at, x.At())
-				wire = append(wire, x.Wire()...)
+		for _, x := range v.clients() {
+			if x.cfg.Transport == "dtls" && x.cfg.Namespace == in {
+				at = append(at, x.LocalAddr())
+				wire = append(wire, x.Captured()...)
 			}
 		}
 	}
@@ -175,8 +175,8 @@ func addressesOf(all []visit, in Namespace) (at []netip.AddrPort, wire [][]byte)
 // memory.
 func TestFloodHandshakes(t *testing.T) {
 	l := newLab(t, nil)
-	all := l.visits(*waysPairs)
-	at, wire := addressesOf(all, l.net.Clients)
+	all := l.startMatches(*matchesPerPair)
+	at, wire := dtlsSessions(all, l.net.Clients)
 	if len(at) == 0 || len(wire) == 0 {
 		t.Fatal("no sessions to attack")
 	}
@@ -188,21 +188,21 @@ func TestFloodHandshakes(t *testing.T) {
 		}
 		return func(n uint64) []byte { return packets[n%uint64(len(packets))] }
 	}
-	hello := func() []byte { return ClientHello(Random(l.rng), nil) }
+	hello := func() []byte { return ClientHello(HelloRandom(l.rng), nil) }
 	captured := func() []byte { return wire[l.rng.IntN(len(wire))] }
 	stranger := func() netip.AddrPort { return RandomSource(l.rng) }
 	received := l.counter(l.net.Clients, AttackerReplyRange())
-	l.flood(50_000, 300*time.Millisecond, l.pool(hello)) // what is made once is made now
+	l.flood(50_000, 300*time.Millisecond, l.spoofedPackets(hello)) // what is made once is made now
 	for _, c := range []struct {
 		name string
 		next func(uint64) []byte
 	}{
-		{"hellos of strangers", l.pool(hello)},
+		{"hellos of strangers", l.spoofedPackets(hello)},
 		{"one stranger's hellos", func() func(uint64) []byte {
 			from := RandomSource(l.rng)
 			return forged(func() netip.AddrPort { return from }, hello)
 		}()},
-		{"a replayed handshake, from strangers", l.pool(captured)},
+		{"a replayed handshake, from strangers", l.spoofedPackets(captured)},
 		{"a replayed handshake, from its own address", forged(honest, captured)},
 		{"hellos where sessions live", forged(honest, hello)},
 		{"junk records where sessions live", forged(honest, func() []byte { return JunkRecord(l.rng) })},
@@ -210,7 +210,7 @@ func TestFloodHandshakes(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
-			before, rss, answers := settle(all), l.rss(), received.Received()
+			before, rss, answers := settleMatches(all), l.rss(), received.Received()
 			o := l.flood(50_000, *floodDuration/2, c.next)
 			time.Sleep(100 * time.Millisecond)
 			h := received.Received()
@@ -226,8 +226,8 @@ func TestFloodHandshakes(t *testing.T) {
 			if grown := l.rss() - rss; grown > 32*mebi {
 				t.Errorf("RSS grew by %d MiB", grown/mebi)
 			}
-			l.suffered(before, settle(all))
-			l.playing(all, 30*time.Second)
+			l.requireLossGoal(before, settleMatches(all))
+			l.requireMatchTraffic(all, 30*time.Second)
 		})
 	}
 }
@@ -237,8 +237,8 @@ func TestFloodHandshakes(t *testing.T) {
 // new gets in among them.
 func TestFloodCookies(t *testing.T) {
 	l := newLab(t, nil)
-	all := l.visits(*waysPairs)
-	before, rss := settle(all), l.rss()
+	all := l.startMatches(*matchesPerPair)
+	before, rss := settleMatches(all), l.rss()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
 	var answered atomic.Int64
@@ -247,11 +247,11 @@ func TestFloodCookies(t *testing.T) {
 	for i := range attackers {
 		local := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 18, 200, byte(1 + i)}), 0)
 		seed := l.rng.Uint64()
-		go func() { done <- l.knock(ctx, local, seed, &answered) }()
+		go func() { done <- l.beginHandshakes(ctx, local, seed, &answered) }()
 	}
 	time.Sleep(*floodDuration)
 	open, grown := l.metric("ferry_dtls_half_open"), l.rss()-rss
-	l.visits(1) // New players come meanwhile, by every way.
+	l.startMatches(1) // New players come meanwhile, by every way.
 	cancel()
 	for range attackers {
 		if err := <-done; err != nil {
@@ -269,13 +269,13 @@ func TestFloodCookies(t *testing.T) {
 	if grown > 32*mebi {
 		t.Errorf("RSS grew by %d MiB", grown/mebi)
 	}
-	l.suffered(before, settle(all))
-	l.playing(all, 30*time.Second)
+	l.requireLossGoal(before, settleMatches(all))
+	l.requireMatchTraffic(all, 30*time.Second)
 }
 
 // knock begins one handshake after the other from ports of one address, with
 // cookies as they are asked for, and never goes on.
-func (l *lab) knock(ctx context.Context, local netip.AddrPort, seed uint64, answered *atomic.Int64) error {
+func (l *lab) beginHandshakes(ctx context.Context, local netip.AddrPort, seed uint64, answered *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var conn *net.UDPConn
 	buf := make([]byte, 2048)
@@ -291,7 +291,7 @@ func (l *lab) knock(ctx context.Context, local netip.AddrPort, seed uint64, answ
 				return fmt.Errorf("an attacker's socket: %w", err)
 			}
 		}
-		random, cookie := Random(rng), []byte(nil)
+		random, cookie := HelloRandom(rng), []byte(nil)
 		for range 2 {
 			// What the kernel does not take is lost.
 			_, _ = conn.Write(ClientHello(random, cookie))
@@ -300,7 +300,7 @@ func (l *lab) knock(ctx context.Context, local netip.AddrPort, seed uint64, answ
 			if err != nil {
 				break
 			}
-			if cookie = CookieIn(buf[:m]); cookie == nil {
+			if cookie = ParseCookie(buf[:m]); cookie == nil {
 				answered.Add(1)
 				break
 			}
@@ -314,9 +314,9 @@ func (l *lab) knock(ctx context.Context, local netip.AddrPort, seed uint64, answ
 // hold a WebSocket and never bind, are cut off and cost nobody anything.
 func TestFloodWebSockets(t *testing.T) {
 	l := newLab(t, nil)
-	all := l.visits(*waysPairs)
-	before, rss := settle(all), l.rss()
-	slow := NewSlowCallers(l.net.Clients, RelayAddr, netip.AddrFrom4([4]byte{198, 18, 210, 1}), *webFlood/2, 4)
+	all := l.startMatches(*matchesPerPair)
+	before, rss := settleMatches(all), l.rss()
+	slow := NewSlowClients(l.net.Clients, RelayAddr, netip.AddrFrom4([4]byte{198, 18, 210, 1}), *webSocketFlood/2, 4)
 	l.background(slow.Run)
 	ctx, cancel := context.WithTimeout(t.Context(), max(*floodDuration, 3*time.Second))
 	defer cancel()
@@ -326,7 +326,7 @@ func TestFloodWebSockets(t *testing.T) {
 	for range dialling {
 		go func() {
 			defer func() { done <- struct{}{} }()
-			l.squat(ctx, *webFlood/dialling, &opened, &refused, &cut)
+			l.holdWebSockets(ctx, *webSocketFlood/dialling, &opened, &refused, &cut)
 		}()
 	}
 	peak, held := 0, 0.0
@@ -339,24 +339,24 @@ func TestFloodWebSockets(t *testing.T) {
 		}
 	}
 	t.Logf("%d WebSockets opened, %d refused, %d cut off, at most %.0f at once; %d slow callers, %d cut off; RSS at most %+d KiB",
-		opened.Load(), refused.Load(), cut.Load(), held, slow.Open(), slow.Cut(), (peak-rss)>>10)
+		opened.Load(), refused.Load(), cut.Load(), held, slow.Open(), slow.Closed(), (peak-rss)>>10)
 	if opened.Load() == 0 || held == 0 {
 		t.Error("no WebSocket was opened")
 	}
 	// With few of them, what the slow callers and the calls cost would count as theirs.
-	if each := (peak - rss) / max(int(held), *webFlood/2); each > 96<<10 {
+	if each := (peak - rss) / max(int(held), *webSocketFlood/2); each > 96<<10 {
 		t.Errorf("%d bytes for each WebSocket", each)
 	}
-	l.suffered(before, settle(all))
-	l.playing(all, 30*time.Second)
+	l.requireLossGoal(before, settleMatches(all))
+	l.requireMatchTraffic(all, 30*time.Second)
 	testkit.Eventually(t, "the attackers' WebSockets are gone", func() bool {
-		return l.metric("ferry_websocket_connections") <= float64(4**waysPairs)
+		return l.metric("ferry_websocket_connections") <= float64(4**matchesPerPair)
 	})
 }
 
 // squat holds n WebSockets, says junk over each, and never binds. Who is cut off
 // comes again.
-func (l *lab) squat(ctx context.Context, n int, opened, refused, cut *atomic.Int64) {
+func (l *lab) holdWebSockets(ctx context.Context, n int, opened, refused, cut *atomic.Int64) {
 	client := &http.Client{Transport: &http.Transport{DialContext: l.net.Clients.Dial}}
 	conns := make([]*ws.Conn, n)
 	defer func() {
@@ -393,24 +393,24 @@ func (l *lab) squat(ctx context.Context, n int, opened, refused, cut *atomic.Int
 
 // TestRecoverWays: the relay is killed and started again on what it left behind.
 // Players come back by every way they came, to the same match.
-func TestRecoverWays(t *testing.T) {
+func TestRecoverTransports(t *testing.T) {
 	l := newLab(t, nil)
-	all := l.visits(*waysPairs)
+	all := l.startMatches(*matchesPerPair)
 	for round := range 2 {
 		killed := time.Now()
 		l.relay.Kill()
 		l.start()
-		l.playing(all, 40*time.Second)
+		l.requireMatchTraffic(all, 40*time.Second)
 		t.Logf("round %d: all %d matches play %v after the kill", round, len(all), time.Since(killed).Round(time.Millisecond))
 	}
-	for name, c := range summed(all) {
+	for name, c := range sumByTransport(all) {
 		t.Logf("%-9s %+v", name, c)
 		if c.Fatal > 0 {
 			t.Errorf("%s: %d times somebody was told that it is over", name, c.Fatal)
 		}
 	}
 	resumed, anew := l.metric(`ferry_dtls_events_total{event="resumed"}`), l.metric(`ferry_dtls_events_total{event="established"}`)
-	if resumed+anew < float64(3**waysPairs) {
+	if resumed+anew < float64(3**matchesPerPair) {
 		t.Errorf("%v sessions of DTLS went on, %v were made anew", resumed, anew)
 	}
 }
@@ -430,13 +430,13 @@ func newDualLab(t *testing.T) *lab {
 // them can, and get every datagram of each other.
 func TestFamilies(t *testing.T) {
 	l := newDualLab(t)
-	hosts4, joiners4 := Place{Do: l.net.Peers.Do, First: FirstPeer}, Place{Do: l.net.Clients.Do, First: FirstClient}
+	hosts4, joiners4 := SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, SideConfig{Do: l.net.Clients.Do, First: FirstClient}
 	hosts6, joiners6 := hosts4, joiners4
 	hosts6.First, hosts6.Via = FirstPeer6, RelayAddr6
 	joiners6.First, joiners6.Via = FirstClient6, RelayAddr6
 	for _, c := range []struct {
 		name           string
-		hosts, joiners Place
+		hosts, joiners SideConfig
 	}{
 		{"host on IPv6, player on IPv4", hosts6, joiners4},
 		{"host on IPv4, player on IPv6", hosts4, joiners6},
@@ -448,13 +448,13 @@ func TestFamilies(t *testing.T) {
 			cfg.Hosts, cfg.Joiners, cfg.Payload = c.hosts, c.joiners, 1200
 			cfg.Ports, cfg.RoamEvery = 2, 400*time.Millisecond
 			f, codes := l.fleet(cfg)
-			l.alive(f, 10*time.Second)
+			l.requireTraffic(f, 10*time.Second)
 			time.Sleep(600 * time.Millisecond)
 			testkit.Eventually(t, "a player has changed its port", func() bool { return f.Counts().Roams > 0 && len(f.Roams()) > 0 })
 			got := f.Settle()
 			t.Logf("%v; %d changes of port are over", got, len(f.Roams()))
-			l.unharmed(got)
-			l.joinable(codes[:1])
+			l.requireNoFailures(got)
+			l.requireJoinCodes(codes[:1])
 		})
 	}
 }
@@ -491,7 +491,7 @@ func TestFamilyLoss(t *testing.T) {
 	if a.RelayServer.IPv4 != RelayAddr.Addr().String() {
 		t.Errorf("relayServer is %+v", a.RelayServer)
 	}
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 }
 
 // addresses returns the addresses that the API gives players for plain datagrams.
