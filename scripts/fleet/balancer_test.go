@@ -20,7 +20,7 @@ import (
 // call fails by the server's fault. Any goroutine may call it.
 type balancer struct {
 	nodes        []*api.Client
-	once         bool // a call that failed is not tried again; fixed before the first
+	noRetry      bool // a call that failed is not tried again; fixed before the first
 	stalls       *lab.Stalls
 	stallRetries atomic.Uint64 // calls that failed on a machine that stood still
 	calls        atomic.Uint64
@@ -49,23 +49,23 @@ func (d *balancer) close() {
 
 // fault reports whether a call failed by the server's fault, so that another
 // node may do better.
-func fault(err error) bool {
+func isServerFault(err error) bool {
 	var p *api.Problem
 	return err != nil && (!errors.As(err, &p) || p.Status >= http.StatusInternalServerError)
 }
 
 // healing is for how long a machine that stood still may refuse calls: a store
 // that did not answer within 70 ms is not asked for the next 400 ms.
-const healing = time.Second
+const storeCooldown = time.Second
 
 // do makes a call. In the quick form one that failed while a processor stood
 // still, or right after that, is made again: the store may have been on it, and
 // no server can prevent that.
-func (d *balancer) do(call func(c *api.Client) error) error {
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollEvery) {
+func (d *balancer) callWithStallRetry(call func(c *api.Client) error) error {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
 		begin := time.Now()
-		err := d.try(call)
-		if !fault(err) || d.once || *long || !d.stalls.Since(begin.Add(-healing)) || time.Now().After(deadline) {
+		err := d.callWithFailover(call)
+		if !isServerFault(err) || d.noRetry || *long || !d.stalls.Since(begin.Add(-storeCooldown)) || time.Now().After(deadline) {
 			return err
 		}
 		d.stallRetries.Add(1)
@@ -74,11 +74,11 @@ func (d *balancer) do(call func(c *api.Client) error) error {
 
 // try calls a node, and the next one once. A node that takes no connection was not
 // called.
-func (d *balancer) try(call func(c *api.Client) error) error {
+func (d *balancer) callWithFailover(call func(c *api.Client) error) error {
 	n := d.calls.Add(1)
 	var err error
 	for i, tries := uint64(0), 0; i < 2*apiCount && tries < 2; i++ {
-		if err = call(d.nodes[(n+i)%apiCount]); !fault(err) || d.once {
+		if err = call(d.nodes[(n+i)%apiCount]); !isServerFault(err) || d.noRetry {
 			return err
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -93,24 +93,24 @@ func (d *balancer) try(call func(c *api.Client) error) error {
 
 // Allocate is api.Client's.
 func (d *balancer) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
-	err = d.do(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
 	return a, err
 }
 
 // JoinCode is api.Client's.
 func (d *balancer) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
-	err = d.do(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
 	return code, err
 }
 
 // Join is api.Client's.
 func (d *balancer) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
-	err = d.do(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
 	return a, err
 }
 
 // look asks for a page that is not there.
-func (d *balancer) look() error {
+func (d *balancer) getMissingPage() error {
 	c := d.nodes[d.calls.Add(1)%apiCount]
 	resp, err := c.HTTP.Get(c.BaseURL + "/nothing")
 	if err != nil {

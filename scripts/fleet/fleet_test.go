@@ -11,6 +11,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/testkit"
@@ -19,20 +20,20 @@ import (
 
 // Flags turn the quick form into the long one, which decides by all goals.
 var (
-	given        = flag.String("ferry", "", "test this binary; empty builds one")
+	binaryFlag   = flag.String("ferry", "", "test this binary; empty builds one")
 	long         = flag.Bool("long", false, "decide by goals of time too, not only by counts")
 	fleetMatches = flag.Int("fleet.matches", 200, "matches that go on through everything")
 	fleetRate    = flag.Int("fleet.rate", 10, "datagrams per second and direction of each match")
 	storePause   = flag.Duration("fleet.pause", 8*time.Second, "for which the store stands still")
 	allocateFor  = flag.Duration("fleet.allocate", 2*time.Second, "of allocations as fast as they go")
-	keep         = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
+	keepDir      = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
 )
 
 // waitTimeout bounds every wait for an expected event, also on a slow machine.
 const waitTimeout = 30 * time.Second
 
 // pollEvery is the time between two looks at what has to come.
-const pollEvery = 50 * time.Millisecond
+const pollInterval = 50 * time.Millisecond
 
 // testbed is the fleet under test with all its users. The goroutine of the
 // test owns it.
@@ -45,7 +46,7 @@ type testbed struct {
 }
 
 // need fails or skips the test on a machine that lacks something.
-func need(t *testing.T) {
+func requireTools(t *testing.T) {
 	t.Helper()
 	why := lab.Missing()
 	if _, err := exec.LookPath("redis-server"); why == "" && err != nil {
@@ -64,60 +65,60 @@ func need(t *testing.T) {
 // nodes, relays and the store are killed or stand still, relays are restarted in
 // turn, one is drained.
 func TestFleet(t *testing.T) {
-	need(t)
-	y := newTestbed(t)
-	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &y.table) }()
-	t.Run("allocate", y.allocate) // without players
-	y.begin(t)
+	requireTools(t)
+	b := newTestbed(t)
+	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &b.table) }()
+	t.Run("allocate", b.measureAllocateRate) // without players
+	b.startPlayers(t)
 	for _, scenario := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"api killed", y.apiKilled},
-		{"relay killed", y.relayKilled},
-		{"store killed", y.storeKilled},
-		{"store pauses", y.storePauses},
-		{"relay drains", y.relayDrains},
-		{"rolling restart", y.rollingRestart},
+		{"api killed", b.apiKilled},
+		{"relay killed", b.relayKilled},
+		{"store killed", b.storeKilled},
+		{"store pauses", b.storePauses},
+		{"relay drains", b.relayDrains},
+		{"rolling restart", b.rollingRestart},
 	} {
 		if !t.Run(scenario.name, scenario.run) {
-			y.logs(t)
+			b.printLogs(t)
 		}
 	}
-	y.inTheEnd(t)
+	b.checkAllMatches(t)
 }
 
 // newTestbed builds everything but the players.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	dir := t.TempDir()
-	if *keep != "" {
-		dir = *keep
+	if *keepDir != "" {
+		dir = *keepDir
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	binary := *given
+	binary := *binaryFlag
 	var err error
 	if binary == "" {
 		if binary, err = lab.Binary(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	y := &testbed{}
-	if y.net, err = newNetwork(); err != nil {
+	b := &testbed{}
+	if b.net, err = newNetwork(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := y.net.close(); err != nil {
+		if err := b.net.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if y.machines, err = startMachines(y.net, binary, dir); err != nil {
+	if b.machines, err = startMachines(b.net, binary, dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := y.machines.stop(); err != nil {
+		if err := b.machines.stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -126,45 +127,45 @@ func newTestbed(t *testing.T) *testbed {
 	var watching sync.WaitGroup
 	watching.Go(func() { stalls.Run(ctx) })
 	t.Cleanup(func() { cancel(); watching.Wait() })
-	y.balancer = newBalancer(y.net.players, enrolling, stalls)
-	t.Cleanup(y.balancer.close)
-	testkit.NoProblemWithin(t, waitTimeout, "the API nodes know relays of both regions", y.allRegions)
-	return y
+	b.balancer = newBalancer(b.net.players, parallelSetups, stalls)
+	t.Cleanup(b.balancer.close)
+	testkit.NoProblemWithin(t, waitTimeout, "the API nodes know relays of both regions", b.missingRegions)
+	return b
 }
 
 // begin lets the matches begin, and waits until all players play.
-func (y *testbed) begin(t *testing.T) {
+func (b *testbed) startPlayers(t *testing.T) {
 	t.Helper()
 	var err error
-	if y.matches, err = newMatches(y.net, *fleetMatches, *fleetRate); err != nil {
+	if b.matches, err = newMatches(b.net, *fleetMatches, *fleetRate); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
-		if err := y.matches.run(ctx); err != nil {
+		if err := b.matches.run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() { cancel(); run.Wait() })
-	if err := y.matches.startMatches(t.Context(), y.balancer, *fleetMatches); err != nil {
-		y.logs(t)
+	if err := b.matches.startMatches(t.Context(), b.balancer, *fleetMatches); err != nil {
+		b.printLogs(t)
 		t.Fatal(err)
 	}
 	testkit.NoProblemWithin(t, waitTimeout, "all players play", func() string {
-		if c := total(y.matches.counts(false)); c.playing < 2**fleetMatches {
+		if c := total(b.matches.counts(false)); c.playing < 2**fleetMatches {
 			return c.String()
 		}
 		return ""
 	})
 	for i := range relayCount {
-		t.Logf("matches on relay %d: %d, by way (%v): %v", i+1, y.matches.on(i), wayNames, y.matches.by(i))
+		t.Logf("matches on relay %d: %d, by way (%v): %v", i+1, b.matches.countOn(i), matchKindNames, b.matches.countByKind(i))
 	}
 }
 
 // allRegions returns the regions that an API node does not list yet, "" for none.
-func (y *testbed) allRegions() string {
-	for _, c := range y.balancer.nodes {
+func (b *testbed) missingRegions() string {
+	for _, c := range b.balancer.nodes {
 		all, err := c.Regions(context.Background())
 		if err != nil || len(all) != 2 {
 			return fmt.Sprint(c, all, err)
@@ -174,37 +175,99 @@ func (y *testbed) allRegions() string {
 }
 
 // logs prints the last words of all machines, after something went wrong.
-func (y *testbed) logs(t *testing.T) {
+func (b *testbed) printLogs(t *testing.T) {
 	t.Helper()
-	for _, m := range y.machines.all() {
+	for _, m := range b.machines.all() {
 		words := strings.TrimSpace(m.Log())
 		t.Logf("%s: ...%s", m.name, words[max(0, len(words)-1500):])
 	}
 }
 
 // inTheEnd demands that every match that began goes on, and nothing was ended.
-func (y *testbed) inTheEnd(t *testing.T) {
+func (b *testbed) checkAllMatches(t *testing.T) {
 	t.Helper()
-	began := y.matches.by(0)
+	began := b.matches.countByKind(0)
 	for i := 1; i < relayCount; i++ {
-		began = plus(began, y.matches.by(i))
+		began = addCounts(began, b.matches.countByKind(i))
 	}
-	y.matches.mark()
+	b.matches.mark()
 	testkit.NoProblemWithin(t, waitTimeout, "all matches carry traffic both ways", func() string {
-		if n := y.matches.resumed(waitTimeout); sum(n) < *fleetMatches {
+		if n := b.matches.resumed(waitTimeout); sum(n) < *fleetMatches {
 			return fmt.Sprintf("%v of %v", n, began)
 		}
 		return ""
 	})
-	goOn, counts := y.matches.resumed(waitTimeout), y.matches.counts(true)
+	goOn, counts := b.matches.resumed(waitTimeout), b.matches.counts(true)
 	for w, c := range counts {
-		y.table.check(t, "matches that were lost, "+wayNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
-			c.dead == 0 && goOn[w] == began[w] && began[w] > 0)
+		b.table.checkRow(t, "matches that were lost, "+matchKindNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
+			c.failed == 0 && goOn[w] == began[w] && began[w] > 0)
 	}
-	y.table.check(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
-	y.table.add(t, "calls / tried again", fmt.Sprintf("%d / %d", y.balancer.calls.Load(), y.balancer.retried.Load()))
-	y.table.add(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", y.balancer.stallRetries.Load(), ms(y.balancer.stalls.Total())))
+	b.table.checkRow(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
+	b.table.addRow(t, "calls / tried again", fmt.Sprintf("%d / %d", b.balancer.calls.Load(), b.balancer.retried.Load()))
+	b.table.addRow(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(), ms(b.balancer.stalls.Total())))
 	for w, c := range counts {
-		y.table.add(t, "players, "+wayNames[w], c.String())
+		b.table.addRow(t, "players, "+matchKindNames[w], c.String())
 	}
+}
+
+// row is one thing that players saw.
+type row struct {
+	scenario, what, value, goal string
+	ok                          bool
+}
+
+// table is what players saw, in the order of the scenarios. The goroutine of
+// the test owns it.
+type table struct{ rows []row }
+
+// check adds a row, and fails the test where the goal was missed.
+func (t *table) checkRow(tb testing.TB, what, saw, goal string, ok bool) {
+	tb.Helper()
+	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
+	if !ok {
+		tb.Errorf("%s: %s; goal %s", what, saw, goal)
+	}
+}
+
+// measure adds a row of which the goal is one of time: it decides in the long
+// form only.
+func (t *table) checkTimeRow(tb testing.TB, what, saw, goal string, ok bool) {
+	tb.Helper()
+	if *long {
+		t.checkRow(tb, what, saw, goal, ok)
+		return
+	}
+	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
+}
+
+// add adds a row without a goal.
+func (t *table) addRow(tb testing.TB, what, saw string) {
+	t.rows = append(t.rows, row{scenario(tb), what, saw, "", true})
+}
+
+func scenario(tb testing.TB) string {
+	name := tb.Name()
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// String is the table for people.
+func (t *table) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "scenario\twhat players saw\t\tgoal\t")
+	last := ""
+	for _, r := range t.rows {
+		shown := r.scenario
+		if shown == last {
+			shown = ""
+		}
+		last = r.scenario
+		verdict := ""
+		if !r.ok {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shown, r.what, r.value, r.goal, verdict)
+	}
+	_ = w.Flush() // A strings.Builder takes everything.
+	return b.String()
 }
