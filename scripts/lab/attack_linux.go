@@ -14,19 +14,20 @@ import (
 )
 
 const (
-	// pace is how often a flood sends what has become due.
+	// floodInterval is the time between two bursts of a flood.
 	floodInterval = time.Millisecond
-	// catchUp is how much a flood that was held up sends late; the rest it skips.
+	// maxBacklog bounds how far behind its schedule a flood catches up; it skips
+	// older packets.
 	maxBacklog = 50 * time.Millisecond
 )
 
-// Spoofer sends datagrams with forged sources from a namespace. One goroutine
-// owns it.
+// Spoofer sends datagrams with forged sources from a namespace. It is not safe
+// for concurrent use.
 type Spoofer struct {
 	fd int
 }
 
-// NewSpoofer opens a raw socket in a namespace, towards one address.
+// NewSpoofer opens a raw socket in a namespace and connects it to one address.
 func NewSpoofer(ns Namespace, to netip.Addr) (*Spoofer, error) {
 	s := &Spoofer{fd: -1}
 	err := ns.Do(func() (err error) {
@@ -57,17 +58,17 @@ func (s *Spoofer) Close() {
 	}
 }
 
-// Offered is what a flood has sent.
+// FloodResult is the result of Spoofer.Flood.
 type FloodResult struct {
 	Sent, Failed uint64
 	Elapsed      time.Duration
 }
 
-// PerSecond is the rate of what was sent.
+// PerSecond returns the packets sent per second.
 func (o FloodResult) PerSecond() float64 { return float64(o.Sent) / o.Elapsed.Seconds() }
 
-// Flood sends packets at a rate per second until ctx ends. next returns the
-// n-th one, which it may overwrite with the following one.
+// Flood sends rate packets per second until ctx is done. next returns the n-th
+// packet and may reuse the buffer of the previous one.
 func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byte) (o FloodResult) {
 	begin := time.Now()
 	due := begin
@@ -90,28 +91,29 @@ func (s *Spoofer) Flood(ctx context.Context, rate int, next func(n uint64) []byt
 	return o
 }
 
-// Received counts what a Counter received from the relay.
+// Received is what a Counter has received.
 type Received struct {
 	Datagrams int
 	Bytes     int         // of UDP payload
 	Largest   int         // payload in bytes
-	Types     map[int]int // datagrams by type of message; -1: no message
-	Foreign   int         // datagrams from another address or port than the relay's
+	Types     map[int]int // datagrams by message type; -1: not a message
+	Foreign   int         // datagrams whose source is not RelayAddr
 }
 
-// Counter receives every UDP datagram that arrives in a namespace for an address
-// of a range, with or without a socket there.
+// Counter receives every UDP datagram that arrives in a namespace for an
+// address of a prefix, whether or not a socket is bound there. Its methods may
+// be called concurrently.
 type Counter struct {
 	fd   int
 	done sync.WaitGroup
 
-	mu       sync.Mutex // guards heard
+	mu       sync.Mutex // guards the following fields
 	received Received
 	stop     bool
 }
 
-// NewCounter opens a raw socket in a namespace and counts until Close. The
-// range is a multiple of the mask; an invalid one means every address.
+// NewCounter opens a raw socket in a namespace and counts until Close. An
+// invalid prefix means every address.
 func NewCounter(ns Namespace, to netip.Prefix) (*Counter, error) {
 	c := &Counter{fd: -1, received: Received{Types: map[int]int{}}}
 	err := ns.Do(func() (err error) {
@@ -131,8 +133,8 @@ func NewCounter(ns Namespace, to netip.Prefix) (*Counter, error) {
 	return c, nil
 }
 
-// prepare filters by destination, so that the traffic of players is not copied
-// here, and bounds waiting.
+// prepare installs a filter by destination, so that the kernel does not copy
+// the players' traffic to this socket, and sets the receive timeout.
 func (c *Counter) prepare(to netip.Prefix) error {
 	if to.IsValid() {
 		want, mask := to.Masked().Addr().As4(), ^uint32(0)<<(32-to.Bits())
@@ -193,7 +195,7 @@ func (h *Received) add(packet []byte) {
 	h.Types[kind]++
 }
 
-// Received returns the counts so far.
+// Received returns a copy of the counts.
 func (c *Counter) Received() Received {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -205,7 +207,7 @@ func (c *Counter) Received() Received {
 	return h
 }
 
-// Close ends counting. It is called once.
+// Close stops the counter and closes its socket. It must be called once.
 func (c *Counter) Close() {
 	c.mu.Lock()
 	c.stop = true
@@ -213,31 +215,30 @@ func (c *Counter) Close() {
 	c.done.Wait()
 }
 
-// slowHeader begins a request of which every second one more byte comes. Its
-// header has no end.
+// slowHeader is the start of a slow request; its header never ends.
 const slowHeader = "POST /v1/allocate HTTP/1.1\r\nHost: relay.example.org\r\nX-Slow: "
 
-// SlowCallers hold connections to an HTTP server and send a byte a second over
-// each of them. Whoever is cut off calls again. The fields are fixed but for the
-// counts; the goroutine of Run owns the connections.
+// SlowClients hold connections to an HTTP server and send one byte per second
+// over each. A client reconnects when the server closes its connection. The Run
+// goroutine owns the connections; Open and Closed may be called concurrently.
 type SlowClients struct {
 	from  Namespace
 	to    netip.AddrPort
 	conns []*slowConn
 
-	open   atomic.Int64 // now, as far as they know
-	closed atomic.Int64 // by the server, ever
+	open   atomic.Int64 // connections open now
+	closed atomic.Int64 // connections closed by the server
 }
 
-// slowConn is one caller.
+// slowConn is one slow client.
 type slowConn struct {
 	addr net.TCPAddr
-	conn net.Conn // nil: cut off
+	conn net.Conn // nil: not connected
 	sent int      // bytes of the request
 }
 
-// NewSlowCallers returns n callers from as many addresses, in order from first,
-// as it takes if each has perAddress of them. Nothing is opened before Run.
+// NewSlowClients returns n clients. Each source address, counted up from first,
+// has perAddress of them. Run opens the connections.
 func NewSlowClients(from Namespace, to netip.AddrPort, first netip.Addr, n, perAddress int) *SlowClients {
 	s := &SlowClients{from: from, to: to}
 	for i := range n {
@@ -249,19 +250,18 @@ func NewSlowClients(from Namespace, to netip.AddrPort, first netip.Addr, n, perA
 	return s
 }
 
-// Open returns how many connections there are, and Cut how many the server has
-// ended so far.
+// Open returns the number of open connections.
 func (s *SlowClients) Open() int { return int(s.open.Load()) }
 
-// Cut returns how many connections the server has ended so far.
+// Closed returns how many connections the server has closed so far.
 func (s *SlowClients) Closed() int { return int(s.closed.Load()) }
 
-// Run calls until ctx ends and then hangs up.
+// Run sends bytes until ctx is done and then closes all connections.
 func (s *SlowClients) Run(ctx context.Context) {
 	defer s.closeAll()
 	for ctx.Err() == nil {
 		begin := time.Now()
-		// On a thread of the namespace, since dialling does not change threads.
+		// One thread in the namespace serves all connections of this round.
 		_ = s.from.Do(func() error { s.sendBytes(ctx); return nil })
 		select {
 		case <-ctx.Done():
@@ -270,7 +270,7 @@ func (s *SlowClients) Run(ctx context.Context) {
 	}
 }
 
-// round lets each caller send one byte, or call again.
+// sendBytes sends one byte over each connection and redials closed ones.
 func (s *SlowClients) sendBytes(ctx context.Context) {
 	for _, c := range s.conns {
 		if ctx.Err() != nil {
@@ -290,7 +290,7 @@ func (s *SlowClients) sendBytes(ctx context.Context) {
 	}
 }
 
-// dial leaves the caller without a connection if there is none to be had.
+// dial leaves conn nil on failure; the next round tries again.
 func (c *slowConn) dial(ctx context.Context, to netip.AddrPort) {
 	d := net.Dialer{LocalAddr: &c.addr, Timeout: time.Second}
 	conn, err := d.DialContext(ctx, "tcp", to.String())
@@ -299,7 +299,6 @@ func (c *slowConn) dial(ctx context.Context, to netip.AddrPort) {
 	}
 }
 
-// next sends one more byte.
 func (c *slowConn) sendByte() error {
 	b := byte('x')
 	if c.sent < len(slowHeader) {
@@ -311,7 +310,6 @@ func (c *slowConn) sendByte() error {
 }
 
 func (s *SlowClients) close(c *slowConn) {
-	// What it was good for is known.
 	_ = c.conn.Close()
 	c.conn = nil
 	s.open.Add(-1)

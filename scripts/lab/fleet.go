@@ -18,48 +18,52 @@ import (
 var ErrFleet = errors.New("lab: invalid fleet")
 
 const (
-	// maxFleet bounds the matches: each player has an address of its own in
-	// the first 4,096 of its side.
+	// maxFleet bounds the matches: each player has an address of its own in the
+	// first 4,096 of its side.
 	maxFleet = 4000
-	// cycle is how long the fleet rests between looking at its sockets. It is
-	// the precision of its latencies.
+	// pollInterval is the time between two polls of the sockets, and the resolution
+	// of the latencies.
 	pollInterval = time.Millisecond
-	// maxDelays bounds the delays that are kept between two calls of Delays.
+	// maxDelays bounds the delays that are stored between two calls of Delays.
 	maxDelays = 1 << 20
 )
 
-// Place opens the sockets of one side, hosts or joiners.
+// SideConfig describes the sockets of one side of a Fleet: the hosts or the
+// joiners.
 type SideConfig struct {
-	// Do calls a function where sockets are to be made; nil calls it here.
+	// Do calls a function in the namespace of the sockets; nil calls it directly.
 	Do func(func() error) error
-	// First is the address of player 0; player n has the n-th one after it. All
-	// of them must be local addresses of the place.
+	// First is the address of player 0; player n has the n-th address after it.
+	// All of them must be local addresses in the namespace.
 	First netip.Addr
-	// Via is where the players send to, such as a Proxy; zero: the relay.
+	// Via is the address that players send to, such as that of a Proxy; zero:
+	// FleetConfig.Relay.
 	Via netip.AddrPort
 }
 
-// FleetConfig describes players.
+// FleetConfig configures a Fleet.
 type FleetConfig struct {
 	Hosts, Joiners SideConfig
-	Relay          netip.AddrPort // where they send to; required
-	Matches        int            // most matches, 1 to 4,000
+	Relay          netip.AddrPort // required
+	Matches        int            // maximum number of matches, 1 to 4,000
 	UTP1           bool           // behave as Unity Transport 1.x does, not as 2.x
-	PingEvery      time.Duration  // a player that sends nothing else sends a PING so often; 0: 3 s
+	PingEvery      time.Duration  // a player that has sent nothing for so long sends a PING; 0: 3 s
 	Rate           int            // datagrams per second and direction; 0: PINGs only
 	Payload        int            // bytes, at least 16; 0: 64
 	Ports          int            // sockets per side, between which players roam; 0: 1
-	RoamEvery      time.Duration  // each player changes its port so often; 0: never
-	RebindEvery    time.Duration  // each player binds with a higher nonce so often; 0: when it must
-	// Life is how long a match lasts on average, between half of it and one and
-	// a half. Then both players leave, in a way that chance decides, and their
-	// place is free for others; one host in eight has no joiner. 0: they stay.
+	RoamEvery      time.Duration  // interval of each player's port changes; 0: never
+	RebindEvery    time.Duration  // interval of BINDs with a higher nonce; 0: only when necessary
+	// MatchDuration is the mean duration of a match; durations are uniform
+	// between half of it and one and a half. Then both players leave by a
+	// random method, and Add can reuse the match's slot. One host in eight has
+	// no joiner. 0: matches do not end.
 	MatchDuration time.Duration
 	Seed          uint64 // of the phases at which players send
 }
 
-// Fleet is many matches of a host and a joiner, who behave as Unity Transport
-// does, on few sockets. Its methods may be called while Run runs.
+// Fleet runs many matches of a host and a joiner over plain UDP on few sockets.
+// The players behave like Unity Transport. Its methods may be called while Run
+// runs.
 type Fleet struct {
 	cfg      FleetConfig
 	interval int64 // ns between a player's datagrams
@@ -68,7 +72,7 @@ type Fleet struct {
 
 	mu      sync.Mutex // guards the following fields; Run holds it in each cycle
 	players []*player  // host and joiner of match n are 2n and 2n+1
-	free    []int      // matches that both players have left
+	free    []int      // slots of matches that both players have left
 	paused  bool
 	mark    int64
 	counts  Counts
@@ -81,7 +85,8 @@ type Fleet struct {
 	rng     *rand.Rand
 }
 
-// NewFleet opens the sockets. On error none stays open.
+// NewFleet opens the sockets. On error it leaves none open. Errors about cfg
+// wrap ErrFleet.
 func NewFleet(cfg FleetConfig) (*Fleet, error) {
 	if cfg.Matches < 1 || cfg.Matches > maxFleet || !cfg.Relay.IsValid() || cfg.Rate < 0 {
 		return nil, fmt.Errorf("%w: %d matches, relay %v, rate %d", ErrFleet, cfg.Matches, cfg.Relay, cfg.Rate)
@@ -109,7 +114,7 @@ func (f *Fleet) close() error {
 	return errors.Join(f.sides[0].close(), f.sides[1].close())
 }
 
-// Add lets a match begin: the host that was allocated and who joined it.
+// Add starts a match of an allocated host and its joiner.
 func (f *Fleet) Add(host, joiner api.Allocation) error {
 	h, j := newPlayer(host), newPlayer(joiner)
 	if !h.host() || j.host() {
@@ -129,8 +134,9 @@ func (f *Fleet) Add(host, joiner api.Allocation) error {
 	return nil
 }
 
-// place puts two players into the place of a match that is over, at the port
-// that its players have not used for longest, or into a new one.
+// assignSlot stores two players in a free slot or in a new one. A reused slot
+// continues with the port that follows the former players' port, so that late
+// datagrams do not reach the new players.
 func (f *Fleet) assignSlot(h, j *player) (n int, err error) {
 	if last := len(f.free) - 1; last >= 0 {
 		n, f.free = f.free[last], f.free[:last]
@@ -146,8 +152,8 @@ func (f *Fleet) assignSlot(h, j *player) (n int, err error) {
 	return n, nil
 }
 
-// phase decides when the players of a match act. They roam half a period apart,
-// so that each roam is over before the other's begins.
+// schedule sets when the players of a match act. They roam half a period apart,
+// so that one roam completes before the other begins.
 func (f *Fleet) schedule(h, j *player, now int64) {
 	roam, rebind := int64(f.cfg.RoamEvery), int64(f.cfg.RebindEvery)
 	first := now + roam + f.randomBelow(roam)
@@ -164,6 +170,7 @@ func (f *Fleet) schedule(h, j *player, now int64) {
 	}
 }
 
+// randomBelow returns a random number in [0, n), or 0 if n is not positive.
 func (f *Fleet) randomBelow(n int64) int64 {
 	if n <= 0 {
 		return 0
@@ -171,8 +178,8 @@ func (f *Fleet) randomBelow(n int64) int64 {
 	return f.rng.Int64N(n)
 }
 
-// Run plays until ctx ends and closes the sockets. Like games that quit, the
-// players then send nothing to the relay. It can be called once.
+// Run plays until ctx is done and closes the sockets. The players then send
+// nothing more, as if their processes had ended. It can be called once.
 func (f *Fleet) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.mu.Lock()
@@ -193,7 +200,7 @@ func (f *Fleet) Run(ctx context.Context) error {
 	return f.close()
 }
 
-// step lets one player act.
+// step runs one player.
 func (f *Fleet) step(p *player, now int64) {
 	if p.status == bound {
 		f.roam(p, now)
@@ -206,7 +213,7 @@ func (f *Fleet) step(p *player, now int64) {
 	p.tick(f, now, interval)
 }
 
-// roam moves a player to its next port when it is time.
+// roam changes a player's port when it is due.
 func (f *Fleet) roam(p *player, now int64) {
 	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.maySend {
 		return
@@ -220,7 +227,8 @@ func (f *Fleet) roam(p *player, now int64) {
 	f.counts.Roams++
 }
 
-// back records that a player has sent and received since it roamed.
+// finishRoam records the roam of a player as complete once datagrams have
+// arrived in both directions.
 func (f *Fleet) finishRoam(p *player, now int64) {
 	if p.upConfirmed && p.downConfirmed {
 		f.roams = append(f.roams, now-p.roamedAt)
@@ -228,7 +236,7 @@ func (f *Fleet) finishRoam(p *player, now int64) {
 	}
 }
 
-// rebind lets a player bind with a higher nonce when it is time.
+// rebind sends a BIND with a higher nonce when it is due.
 func (f *Fleet) rebind(p *player, now int64) {
 	if p.nextRebind == 0 || now < p.nextRebind || f.paused {
 		return
@@ -250,7 +258,7 @@ func (f *Fleet) fail(p *player) {
 	}
 }
 
-// emit queues a copy of a datagram of a player.
+// queue queues a copy of a player's datagram for sending.
 func (f *Fleet) queue(p *player, pkt []byte) {
 	side := 0
 	if !p.host() {
@@ -259,21 +267,21 @@ func (f *Fleet) queue(p *player, pkt []byte) {
 	f.counts.Unsent += f.sides[side].send(p, pkt)
 }
 
-// leaving is how a player leaves a match.
+// leaveMethod is how a player leaves a match.
 type leaveMethod uint8
 
 const (
-	bySilence    leaveMethod = iota // as a process that was killed
+	bySilence    leaveMethod = iota // sends nothing more
 	byClose                         // CLOSE
-	byDisconnect                    // DISCONNECT to the other player, then silence
-	byBoth                          // DISCONNECT, then CLOSE, as a client does that quits
+	byDisconnect                    // DISCONNECT to the other player
+	byBoth                          // DISCONNECT, then CLOSE
 	leaveMethods
 )
 
-// absentShare is the share of hosts without a joiner: one in so many.
+// hostsPerAbsentJoiner is the inverse of the share of hosts without a joiner.
 const hostsPerAbsentJoiner = 8
 
-// live decides when a match ends and whether it has a joiner at all.
+// scheduleEnd sets when a match ends and whether its joiner takes part.
 func (f *Fleet) scheduleEnd(h, j *player, now int64) {
 	life := int64(f.cfg.MatchDuration)
 	if life == 0 {
@@ -286,8 +294,8 @@ func (f *Fleet) scheduleEnd(h, j *player, now int64) {
 	}
 }
 
-// depart lets the players of matches that are over leave. A place is free when
-// both have.
+// endMatches removes the players of matches whose time is over and frees their
+// slots.
 func (f *Fleet) endMatches(now int64) {
 	for i := 0; i+1 < len(f.players); i += 2 {
 		h, j := f.players[i], f.players[i+1]
@@ -303,8 +311,8 @@ func (f *Fleet) endMatches(now int64) {
 	}
 }
 
-// leave ends a player. Late datagrams of the relay must not reach the next player, which
-// therefore has another port.
+// leave removes a player and moves its slot to the next port, so that late
+// datagrams of the relay do not reach the slot's next player.
 func (f *Fleet) leave(p *player, now int64, how leaveMethod) {
 	if p.status == bound && p.maySend && (how == byDisconnect || how == byBoth) {
 		p.send(f, now, proto.Disconnect{From: p.id, To: p.other.id})
@@ -319,19 +327,18 @@ func (f *Fleet) leave(p *player, now int64, how leaveMethod) {
 	p.port = (p.port + 1) % f.cfg.Ports
 }
 
-// Matches returns how many matches there are now, with those to whose host
-// nobody has come.
+// Matches returns the number of matches, including hosts without a joiner.
 func (f *Fleet) Matches() int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return len(f.players)/2 - len(f.free)
 }
 
-// enrolling is how many matches are set up at a time.
+// parallelSetups is the number of matches that AddMatches sets up concurrently.
 const parallelSetups = 4
 
-// Enrol sets up n matches over the API and adds them to the fleet. It returns
-// their join codes and does not wait for anything on UDP.
+// AddMatches sets up n matches over the API, adds them to the fleet and returns
+// their join codes. It does not wait for traffic over UDP.
 func AddMatches(ctx context.Context, c *api.Client, f *Fleet, n int) ([]string, error) {
 	codes := make([]string, n)
 	errs := make([]error, parallelSetups)
@@ -355,15 +362,15 @@ func addMatch(ctx context.Context, c *api.Client, f *Fleet) (code string, err er
 	return code, f.Add(host, joiner)
 }
 
-// Backend is what a game's backend calls to bring players together; a client of
-// the API is one.
+// Backend is the part of the API that a game's backend uses to set up a match.
+// api.Client implements it.
 type Backend interface {
 	Allocate(ctx context.Context, r api.AllocateRequest) (api.Allocation, error)
 	JoinCode(ctx context.Context, allocationID string) (string, error)
 	Join(ctx context.Context, joinCode string) (api.Allocation, error)
 }
 
-// Meet allocates a host and lets one player join it.
+// AllocateMatch allocates a host, creates its join code and joins one player.
 func AllocateMatch(ctx context.Context, c Backend, r api.AllocateRequest) (host, joiner api.Allocation, code string, err error) {
 	if host, err = c.Allocate(ctx, r); err != nil {
 		return host, joiner, "", fmt.Errorf("lab: %w", err)

@@ -17,14 +17,14 @@ import (
 	pion "github.com/pion/dtls/v3"
 )
 
-// Times of a [GameClient].
+// Intervals of a [GameClient].
 const (
-	// gameClientPing is the time between PINGs, as Netcode for GameObjects has it.
+	// gameClientPing is the time between PINGs, as in Netcode for GameObjects.
 	gameClientPing = 500 * time.Millisecond
 	// gameClientRetry is the time between BINDs and between CONNECT_REQUESTs.
 	gameClientRetry = time.Second
-	// gameClientSilence is how long the relay may be silent before a client looks
-	// for it anew: UTP's limit before it makes a new session of DTLS.
+	// gameClientSilenceLimit is how long the relay may be silent before the client
+	// reconnects, as Unity Transport does before it starts a new DTLS session.
 	gameClientSilenceLimit = 2 * time.Second
 )
 
@@ -32,24 +32,25 @@ const (
 type GameClientConfig struct {
 	Transport string // "udp", "dtls" or "ws"
 	Namespace Namespace
-	Local     netip.Addr // its own address
+	Local     netip.Addr // the client's own address
 	Relay     netip.AddrPort
 	Player    api.Allocation
-	Peer      proto.AllocationID // whom it plays with
-	Rate      int                // datagrams a second
-	// Stays keeps the client on its first connection for good, as Unity's client
-	// before 2.7 does over DTLS: after three silent PING periods it sends BIND.
+	Peer      proto.AllocationID // the other player of the match
+	Rate      int                // datagrams per second
+	// KeepsConnection makes the client keep its first connection, as Unity's
+	// client before 2.7 does over DTLS: after three silent PING periods it
+	// sends BIND.
 	KeepsConnection bool
-	UTP1            bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
+	UTP1            bool // like Unity Transport 1.x: the nonce does not change, and ERROR 3 has no effect
 }
 
-// GameClient is one player on a connection of its own, by any way in. Like the
-// project's own client, and unlike Unity's in two points, it makes a new
-// connection when the relay was silent for 2 s: over DTLS a new handshake from the
-// same port, which Unity's client begins beside the old session; over WebSocket a
-// new one, where Unity's client gives the game up. It then says PING, and BIND
-// with the next nonce when that earns ERROR 3. Its methods may be called by any
-// goroutine while Run runs.
+// GameClient is one player on a connection of its own, over UDP, DTLS or
+// WebSocket. When the relay was silent for 2 s, it reconnects: over DTLS by a
+// new handshake from the same port, over WebSocket by a new connection.
+// (Unity's client keeps the old DTLS session during the new handshake, and ends
+// the game when its WebSocket breaks.) It then sends PING, and answers ERROR 3
+// with a BIND with the next nonce. Its methods may be called by any goroutine
+// while Run runs.
 type GameClient struct {
 	cfg GameClientConfig
 
@@ -59,28 +60,28 @@ type GameClient struct {
 	counts         GameClientCounts
 	in             flow
 	paused         bool
-	mark           uint64    // how often it was marked
-	firstArrival   time.Time // when something arrived first from a peer that was marked as often
-	connectionLost time.Time // when the other end broke the last connection
-	captured       [][]byte  // the first datagrams that it sent over DTLS
+	mark           uint64    // number of calls of Mark
+	firstArrival   time.Time // when the first datagram with this mark arrived
+	connectionLost time.Time // when reading last failed
+	captured       [][]byte  // the first datagrams sent over DTLS
 }
 
-// gameClientState is the state of a client's game.
+// gameClientState is the protocol state of a client.
 type gameClientState struct {
 	nonce  uint16
 	bound  bool
 	linked bool // it may send to its peer
-	binds  int  // since it was bound last
+	binds  int  // BINDs sent since it was last bound
 }
 
-// GameClientCounts counts the events of a client.
+// GameClientCounts are the counters of a client.
 type GameClientCounts struct {
 	Sent, Received, Duplicates uint64
-	Connections                int // that it made
-	Fatal                      int // ERROR 1 and 4
+	Connections                int // connections made
+	Fatal                      int // ERRORs with code 1 or 4
 }
 
-// NewGameClient returns a client; nothing is opened before Run.
+// NewGameClient returns a client. Run opens its connection.
 func NewGameClient(cfg GameClientConfig) *GameClient { return &GameClient{cfg: cfg} }
 
 func (v *GameClient) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
@@ -89,7 +90,7 @@ func (v *GameClient) id() proto.AllocationID {
 	return proto.AllocationID(v.cfg.Player.AllocationIDBytes)
 }
 
-// Run plays until ctx ends.
+// Run plays until ctx is done.
 func (v *GameClient) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		line, err := v.dial(ctx)
@@ -100,7 +101,7 @@ func (v *GameClient) Run(ctx context.Context) {
 		v.mu.Lock()
 		v.counts.Connections++
 		if v.cfg.Transport == "ws" {
-			v.state.bound = false // The relay knows a WebSocket by itself alone.
+			v.state.bound = false // A binding does not outlive its WebSocket.
 		}
 		v.mu.Unlock()
 		v.runConnection(ctx, line)
@@ -115,7 +116,8 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// live uses a connection until it fails or the relay is silent.
+// runConnection uses a connection until it fails or the relay is silent for too
+// long.
 func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 	came := make(chan []byte, 256)
 	go func() {
@@ -174,15 +176,15 @@ func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 	}
 }
 
-// unbind makes the client bind again, first with the nonce that it has.
+// unbind makes the client bind again, first with its current nonce.
 func (v *GameClient) unbind() {
 	v.mu.Lock()
 	v.state.bound, v.state.binds = false, 0
 	v.mu.Unlock()
 }
 
-// ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
-// lost, as on any network.
+// sendRequest sends BIND or CONNECT_REQUEST if one is needed. Send errors count
+// as loss.
 func (v *GameClient) sendRequest(l clientConn) {
 	v.mu.Lock()
 	var m []byte
@@ -203,7 +205,8 @@ func (v *GameClient) sendRequest(l clientConn) {
 	}
 }
 
-// take handles a message, and reports whether the client has to ask at once.
+// handle processes a message and reports whether the client should call
+// sendRequest at once.
 func (v *GameClient) handle(m []byte) (again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -238,8 +241,8 @@ func (v *GameClient) handle(m []byte) (again bool) {
 	return false
 }
 
-// play sends the next datagram of the game: its number, and how often the
-// client was marked.
+// sendGameData sends the next game datagram: its sequence number and the number
+// of calls of Mark.
 func (v *GameClient) sendGameData(l clientConn) {
 	v.mu.Lock()
 	if !v.state.bound || !v.state.linked || v.paused {
@@ -255,7 +258,7 @@ func (v *GameClient) sendGameData(l clientConn) {
 	_ = l.send(m)
 }
 
-// Counts returns what was counted so far.
+// Counts returns the counters.
 func (v *GameClient) Counts() GameClientCounts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -264,64 +267,66 @@ func (v *GameClient) Counts() GameClientCounts {
 	return c
 }
 
-// Pause stops the game or lets it go on.
+// Pause stops or resumes the game.
 func (v *GameClient) Pause(on bool) {
 	v.mu.Lock()
 	v.paused = on
 	v.mu.Unlock()
 }
 
-// Mark begins anew for Since. Both players of a match are marked.
+// Mark resets FirstArrival. Both players of a match must be marked.
 func (v *GameClient) Mark() {
 	v.mu.Lock()
 	v.mark, v.firstArrival = v.mark+1, time.Time{}
 	v.mu.Unlock()
 }
 
-// Since returns when something arrived first that was sent since both were
-// marked; zero: nothing has.
+// FirstArrival returns when the first datagram arrived that was sent after both
+// players were marked; zero if none has.
 func (v *GameClient) FirstArrival() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.firstArrival
 }
 
-// Cut returns when the other end last broke a connection; zero: it has not.
+// ConnectionLost returns when reading from a connection last failed; zero if it
+// has not.
 func (v *GameClient) ConnectionLost() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.connectionLost
 }
 
-// At is where the relay sees the client; zero before it was there.
+// LocalAddr returns the address of the client's UDP socket; zero before the
+// first dial.
 func (v *GameClient) LocalAddr() netip.AddrPort {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.localAddr
 }
 
-// Wire returns the first datagrams that the client sent over DTLS, as an attacker
-// on the path may have seen them.
+// Captured returns the first datagrams that the client sent over DTLS, as an
+// on-path attacker could have captured them.
 func (v *GameClient) Captured() [][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.captured
 }
 
-// String is one line for people.
+// String returns a one-line summary.
 func (v *GameClient) String() string {
 	c := v.Counts()
 	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal)
 }
 
-// line is a connection: one message in, one out.
+// clientConn is a connection to the relay that carries messages.
 type clientConn struct {
 	send    func(m []byte) error
 	receive func() ([]byte, error)
-	close   func() // without a word; may be called twice
+	close   func() // abrupt; may be called twice
 }
 
-// socket opens a UDP socket of the client's, at the port that it had before.
+// socket opens a UDP socket, at the client's previous port if it had one.
 func (v *GameClient) socket() (conn *net.UDPConn, err error) {
 	v.mu.Lock()
 	at := v.localAddr
@@ -346,15 +351,16 @@ func (v *GameClient) setLocalAddr(at netip.AddrPort) {
 }
 
 const (
-	// dialWithin is how long a handshake may take before it is begun anew.
+	// dialTimeout bounds a DTLS or WebSocket handshake.
 	dialTimeout = 20 * time.Second
-	// firstFlight is UTP's time before a message of a handshake is repeated.
+	// flightInterval is Unity Transport's retransmission time of a DTLS handshake
+	// message.
 	flightInterval = time.Second
-	// keptWire is how many datagrams of a client are kept for attackers.
+	// maxCaptured is how many datagrams Captured returns at most.
 	maxCaptured = 24
 )
 
-// dial makes a connection by the client's way.
+// dial connects over the client's transport.
 func (v *GameClient) dial(ctx context.Context) (clientConn, error) {
 	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
 	defer cancel()
@@ -383,7 +389,7 @@ func (v *GameClient) dialUDP() (clientConn, error) {
 	}, nil
 }
 
-// watched keeps what a client sends.
+// capturingConn records the first datagrams that a client sends.
 type capturingConn struct {
 	net.PacketConn
 	v *GameClient
@@ -421,7 +427,7 @@ func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
 			n, err := conn.Read(buf)
 			return buf[:n], err
 		},
-		close: func() { socket.Close(); conn.Close() }, // No close_notify gets out.
+		close: func() { socket.Close(); conn.Close() }, // The socket first, so that no close_notify is sent.
 	}, nil
 }
 

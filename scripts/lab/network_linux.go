@@ -7,19 +7,19 @@ import (
 	"net/netip"
 )
 
-// Addresses of the laboratory, IPv4; doc.go has the map.
+// IPv4 addresses of the network; see the package documentation.
 const (
 	relayPort    = 7777
 	clientsRange = "198.18.0.0/16"
 	peersRange   = "198.19.0.0/16"
-	clientsWire  = "198.51.100.2" // far end of the relay's link to clients
+	clientsWire  = "198.51.100.2" // clients' end of the link to the relay
 	peersWire    = "198.51.100.6"
 	victimWire   = "203.0.113.130"
 	victimRange  = "198.51.100.128/25"
 )
 
-// Addresses of the relay and of the victim, and of the first player at each of
-// three places.
+// Addresses of the relay, of the victim, and of the first player in each of
+// three namespaces.
 var (
 	RelayAddr   = netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, 77}), relayPort)
 	VictimAddr  = netip.AddrFrom4([4]byte{203, 0, 113, 130})
@@ -35,20 +35,19 @@ const (
 	LinkVictim  = "victim"
 )
 
-// Network is the four namespaces and the links between them. Its fields are
-// fixed by NewNetwork.
+// Network is the four namespaces and the links between them. It is immutable.
 type Network struct {
 	Clients, Relay, Peers, Victim Namespace
 
 	cleanup *CleanupProcess
 }
 
-// link is one veth from the relay's namespace to another.
+// link is a veth pair between the relay's namespace and another.
 type link struct {
 	name               string // the relay's end
 	far                Namespace
 	relayAddr, farAddr string // addresses of both ends
-	local              string // range that is local at the far end
+	local              string // prefix that is local in far
 }
 
 func (n *Network) links() []link {
@@ -59,8 +58,8 @@ func (n *Network) links() []link {
 	}
 }
 
-// NewNetwork makes the network. It has to be closed; a network that is not is
-// removed when the process ends. On error nothing is left.
+// NewNetwork creates the network. The caller closes it; otherwise it is removed
+// when the process ends. On error nothing is left.
 func NewNetwork() (*Network, error) {
 	all, j, err := NewNamespaces("clients", "relay", "peers", "victim")
 	if err != nil {
@@ -90,7 +89,7 @@ func (l link) build(relay Namespace) error {
 		func() error {
 			return ip("link add " + l.name + " netns " + relay.Name + " type veth peer name relay netns " + l.far.Name)
 		},
-		// Datagrams that the relay lets leave as one message would cross as one.
+		// Without this, a GSO message crosses the veth as one datagram.
 		func() error { return relay.IP("link set " + l.name + " gso_max_segs 1") },
 		func() error { return relay.IP("addr add " + l.relayAddr + "/30 dev " + l.name) },
 		func() error { return relay.IP("link set " + l.name + " up") },
@@ -107,18 +106,18 @@ func (l link) build(relay Namespace) error {
 	return nil
 }
 
-// route tells the relay where the range of the link is.
+// route adds the relay's route to the local prefix of the link.
 func (l link) route(relay Namespace) error {
 	return relay.IP("route replace " + l.local + " via " + l.farAddr)
 }
 
-// localise makes every address of the range one of the far end's own.
+// addLocalRange makes every address of the prefix local in far.
 func (l link) addLocalRange() error {
 	return l.far.IP("route add local " + l.local + " dev lo")
 }
 
-// SetLink takes a link down or up at the relay's end, with its routes, as the
-// network manager of a machine would.
+// SetLink sets a link up or down at the relay's end and restores its routes, as
+// a network manager does.
 func (n *Network) SetLink(name string, up bool) error {
 	if !up {
 		return n.Relay.IP("link set " + name + " down")
@@ -134,24 +133,24 @@ func (n *Network) SetLink(name string, up bool) error {
 	return fmt.Errorf("lab: no link is called %s", name)
 }
 
-// Close removes the namespaces and everything that runs in them. It may be
-// called more than once.
+// Close removes the namespaces and every process in them. It may be called more
+// than once.
 func (n *Network) Close() error { return n.cleanup.Finish() }
 
-// Addresses of the laboratory, IPv6 (RFC 3849), where AddIPv6 was called.
+// IPv6 prefixes (RFC 3849) of the network after AddIPv6.
 const (
 	clientsRange6 = "2001:db8:18::/64"
 	peersRange6   = "2001:db8:19::/64"
 )
 
-// Addresses of the relay, and of the first player at each of two places.
+// IPv6 addresses of the relay and of the first player in each of two namespaces.
 var (
 	RelayAddr6   = netip.AddrPortFrom(netip.MustParseAddr("2001:db8:77::77"), relayPort)
 	FirstClient6 = netip.MustParseAddr("2001:db8:18::1")
 	FirstPeer6   = netip.MustParseAddr("2001:db8:19::1")
 )
 
-// link6 is the second family of a link.
+// link6 is the IPv6 configuration of a link.
 type link6 struct {
 	name               string // the relay's end
 	far                Namespace
@@ -159,9 +158,9 @@ type link6 struct {
 	local              string
 }
 
-// quickIPv6 lets no address of interfaces to come be tested for duplicates, for
-// which it could not be used for a second or two. A kernel without IPv6 is for
-// AddIPv6 to complain about.
+// disableDAD disables duplicate address detection for future interfaces, which
+// would delay the use of their addresses by a second or two. On a kernel
+// without IPv6 it does nothing; AddIPv6 then fails.
 func (ns Namespace) disableDAD() error {
 	for _, knob := range []string{"all", "default"} {
 		err := ns.Set("net.ipv6.conf."+knob+".accept_dad", "0")
@@ -172,7 +171,7 @@ func (ns Namespace) disableDAD() error {
 	return nil
 }
 
-// AddIPv6 gives relay, clients and peers addresses of the second family.
+// AddIPv6 adds IPv6 addresses to the relay, clients and peers.
 func (n *Network) AddIPv6() error {
 	if err := n.Relay.IP("addr add " + RelayAddr6.Addr().String() + "/128 dev lo nodad"); err != nil {
 		return err
@@ -195,7 +194,7 @@ func (l link6) build(relay Namespace) error {
 		func() error { return l.far.IP("-6 route add default via " + l.relayAddr) },
 		func() error { return relay.IP("-6 route add " + l.local + " via " + l.farAddr) },
 		func() error { return l.far.IP("-6 route add local " + l.local + " dev lo") },
-		// A route makes an address local, but not yet one to send from.
+		// The route makes the addresses local for receiving; sending needs this.
 		func() error { return l.far.Set("net.ipv6.ip_nonlocal_bind", "1") },
 	} {
 		if err := step(); err != nil {

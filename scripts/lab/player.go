@@ -10,38 +10,39 @@ import (
 // Times of Unity Transport 2.x, in nanoseconds.
 const (
 	retryPeriod   = 1e9         // between BINDs and between CONNECT_REQUESTs
-	pingPeriod    = 3e9         // of silence of its own, unless a fleet has another
-	silentPeriods = 3           // of silence of the relay, before it binds again
-	maxBinds      = 60          // before it gives up
-	stampLen      = 8 + 8       // time and number at the front of a payload
+	pingPeriod    = 3e9         // without sending, before a PING; the default of FleetConfig.PingEvery
+	silentPeriods = 3           // PING periods without a datagram from the relay before a new BIND
+	maxBinds      = 60          // unanswered BINDs before it fails
+	stampLen      = 8 + 8       // time and sequence number at the start of a payload
 	minPayload    = stampLen    // bytes
-	longAgo       = -1 << 62    // a time long ago
-	noRoam        = int64(-1e9) // the player has not moved
+	longAgo       = -1 << 62    // before every time
+	noRoam        = int64(-1e9) // roamedAt while no roam is in progress
 )
 
-// status is what the game sees of its relay.
+// status is the state of a player.
 type status uint8
 
 const (
 	unbound status = iota
 	bound
-	failed   // ERROR 1 or 4, or no answer at all: the end of the game
-	departed // it has left, or never came
+	failed   // ERROR 1 or 4, REJECTED, or no answer to any BIND: the game is over
+	departed // it has left, or does not take part
 )
 
-// player models the relay layer of Unity Transport, strictly: it binds again with
-// the same nonce after three silent PING periods, and is dead after ERROR 1 or 4.
-// 2.x counts its nonce up, gives up when no BIND is answered, and answers ERROR 3
-// with a BIND with the next nonce. 1.x does none of the three. The goroutine of
-// its Fleet owns it.
+// player models the relay layer of Unity Transport: it binds again with the
+// same nonce after three PING periods without a datagram from the relay, and
+// fails on ERROR 1 or 4. Version 2.x increments its nonce with each BIND, gives
+// up after 60 unanswered BINDs, and answers ERROR 3 with a BIND with the next
+// nonce; 1.x does none of these. Times are in nanoseconds. The goroutine of its
+// Fleet owns it.
 type player struct {
-	number             int // of its match
+	number             int // index of its match
 	id                 proto.AllocationID
 	key                proto.Key
-	data               []byte // connection data of its own
-	hostConnectionData []byte // to the host; nil: this is the host
+	data               []byte // its own connection data
+	hostConnectionData []byte // nil: this is the host
 	other              *player
-	maySend            bool // it was accepted, or received from the joiner
+	maySend            bool // the relay accepted the link, or the peer has sent a datagram
 	status             status
 	nonce              uint16
 	binds              int
@@ -50,24 +51,24 @@ type player struct {
 	lastReceived       int64
 	lastConnectRequest int64 // its last CONNECT_REQUEST
 
-	nextSend int64 // of the game's datagrams
-	leaveAt  int64 // 0: it stays
+	nextSend int64 // next game datagram
+	leaveAt  int64 // 0: it does not leave
 	sent     uint64
 	in       flow
 
-	port          int   // number of its socket
-	nextRoam      int64 // 0: it stays where it is
-	roamedAt      int64 // noRoam: the relay has its address
-	upConfirmed   bool  // since it roamed: the other player received from it
-	downConfirmed bool  // since it roamed: it received from the other player
-	nextRebind    int64 // 0: it binds only when it must
-	rebindSentAt  int64 // a BIND of choice waits for its answer since; 0: none does
+	port          int   // index of its socket
+	nextRoam      int64 // 0: it does not roam
+	roamedAt      int64 // noRoam: no roam is in progress
+	upConfirmed   bool  // the other player has received a datagram sent after the roam
+	downConfirmed bool  // it has received a datagram since the roam
+	nextRebind    int64 // 0: no scheduled BINDs
+	rebindSentAt  int64 // when the unanswered scheduled BIND was sent; 0: none
 
-	bindPkt []byte // the last BIND, which an attacker may have seen
-	resumed int64  // first arrival of what was sent after the Fleet's mark; 0: none
+	bindPkt []byte // the last BIND
+	resumed int64  // first arrival of a datagram sent after the Fleet's mark; 0: none
 }
 
-// newPlayer takes what the API hands out. The ticket is empty for a host.
+// newPlayer returns the player of an allocation.
 func newPlayer(a api.Allocation) *player {
 	return &player{
 		id: proto.AllocationID(a.AllocationIDBytes), key: proto.Key(a.Key), data: a.ConnectionData,
@@ -77,8 +78,8 @@ func newPlayer(a api.Allocation) *player {
 
 func (p *player) host() bool { return len(p.hostConnectionData) == 0 }
 
-// tick sends what is due. interval is that of the game's datagrams in
-// nanoseconds, 0 for a player who only waits.
+// tick sends what is due. interval is the time between game datagrams; 0 pauses
+// the game.
 func (p *player) tick(f *Fleet, now, interval int64) {
 	switch p.status {
 	case unbound:
@@ -95,7 +96,7 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 	case bound:
 		p.keepAlive(f, now)
 		if p.maySend && interval > 0 && now >= p.nextSend {
-			// After a pause it keeps its phase and does not make up for it.
+			// Datagrams that a pause has delayed are skipped; the phase stays.
 			if late := (now - p.nextSend) / interval; late > 0 {
 				p.nextSend += late * interval
 			}
@@ -105,14 +106,15 @@ func (p *player) tick(f *Fleet, now, interval int64) {
 	}
 }
 
-// keep does what a bound client does beside the game.
+// keepAlive sends PING, BIND and CONNECT_REQUEST of a bound player when they
+// are due.
 func (p *player) keepAlive(f *Fleet, now int64) {
 	ping := int64(f.cfg.PingEvery)
 	if now-p.lastSent > ping {
 		p.send(f, now, proto.Ping{ID: p.id, Number: 1})
 	}
 	if now-p.lastReceived > silentPeriods*ping {
-		p.bind(f, now) // The same nonce, and it stays.
+		p.bind(f, now) // with the same nonce
 		p.lastReceived = now
 	}
 	if !p.host() && !p.maySend && now-p.lastConnectRequest >= retryPeriod {
@@ -129,7 +131,7 @@ func (p *player) bind(f *Fleet, now int64) {
 	f.transmit(p, p.bindPkt)
 }
 
-// play sends a datagram of the game: time, number, zeros.
+// sendGameData sends a game datagram: time, sequence number, zeros.
 func (p *player) sendGameData(f *Fleet, now int64) {
 	binary.LittleEndian.PutUint64(f.payload, uint64(now))
 	binary.LittleEndian.PutUint64(f.payload[8:], p.sent)
@@ -145,7 +147,7 @@ func (p *player) send(f *Fleet, now int64, m proto.Message) {
 	f.transmit(p, f.scratch)
 }
 
-// take handles a datagram from the relay.
+// handle processes a datagram from the relay.
 func (p *player) handle(f *Fleet, now int64, pkt []byte) {
 	t, err := proto.ParseType(pkt)
 	if err != nil {
@@ -219,7 +221,7 @@ func (p *player) handleRelay(f *Fleet, now int64, pkt []byte) {
 	}
 }
 
-// refused takes an ERROR.
+// handleError processes an ERROR.
 func (p *player) handleError(f *Fleet, now int64, code proto.ErrorCode) {
 	if int(code) < len(f.counts.Errors) {
 		f.counts.Errors[code]++
@@ -235,19 +237,20 @@ func (p *player) handleError(f *Fleet, now int64, code proto.ErrorCode) {
 	}
 }
 
-// flowWindow is how far behind the newest number duplicates are recognised.
+// flowWindow is the number of recent sequence numbers among which duplicates
+// are detected.
 const flowWindow = 4096
 
-// flow counts what arrives of one direction of a match. The goroutine of the
-// Fleet owns it.
+// flow counts the received datagrams of one direction of a match. It is not
+// safe for concurrent use.
 type flow struct {
 	unique, duplicates uint64
-	next               uint64 // one above the highest number seen
+	next               uint64 // one above the highest number received
 	seen               [flowWindow / 64]uint64
 }
 
-// take counts a number, which begins at 0, and reports whether it is new. What
-// is older than the window counts as a duplicate.
+// record counts a sequence number, which starts at 0, and reports whether it is
+// new. Numbers older than the window count as duplicates.
 func (f *flow) record(n uint64) bool {
 	for ; f.next <= n; f.next++ {
 		if n-f.next >= flowWindow { // A jump over the whole window clears it.

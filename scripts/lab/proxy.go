@@ -12,37 +12,38 @@ import (
 	"time"
 )
 
-// ErrProxy is wrapped by the errors of NewProxy about its configuration.
+// ErrProxy is wrapped by errors about a ProxyConfig.
 var ErrProxy = errors.New("lab: invalid proxy configuration")
 
-// ProxyConfig describes a faulty network between players and a relay.
+// ProxyConfig configures a Proxy.
 type ProxyConfig struct {
 	// Target is the relay. Required.
 	Target netip.AddrPort
-	// Listen opens the socket that players send to. Nil: a free port of 127.0.0.1.
+	// Listen opens the socket that players send to. Nil: a free port on 127.0.0.1.
 	Listen func() (*net.UDPConn, error)
 	// Dial opens a socket towards the relay, one per player and mapping. Nil: a
-	// free port of 127.0.0.1.
+	// free port on 127.0.0.1.
 	Dial func() (*net.UDPConn, error)
-	// Up are the faults from players to the relay, Down those of the other way.
+	// Up are the faults from players to the relay, Down those from the relay.
 	Up, Down Faults
-	// Seed decides every fault.
+	// Seed seeds the faults.
 	Seed uint64
-	// RemapEvery gives a player another port towards the relay after so many of
-	// its datagrams, as an address translator does that forgot it. 0: never.
+	// RemapEvery is the number of a player's datagrams after which it gets
+	// another port towards the relay, as after the expiry of a NAT mapping. 0:
+	// never.
 	RemapEvery int
 }
 
-// ProxyStats counts what a Proxy did, in datagrams of both directions.
+// ProxyStats counts the datagrams of both directions.
 type ProxyStats struct {
 	Received, Lost, Duplicated, Sent uint64
-	Remaps                           uint64 // ports given to players that had one
-	Sessions                         uint64 // players seen
+	Remaps                           uint64 // new ports of players that had one before
+	Sessions                         uint64 // players
 }
 
-// Proxy is a faulty network in user space: an address translator that loses,
-// doubles, delays and reorders datagrams as its seed says. What one player's
-// datagrams meet does not depend on the other players' if they come in one order.
+// Proxy is a NAT in user space that drops, duplicates, delays and reorders
+// datagrams. The faults of a player's datagrams depend on the seed and on the
+// order in which players appear, not on the traffic of other players.
 type Proxy struct {
 	cfg      ProxyConfig
 	listener *net.UDPConn
@@ -57,7 +58,7 @@ type Proxy struct {
 	ended    bool
 }
 
-// session is one player of a Proxy, guarded by the lock of it.
+// session is one player of a Proxy. The mutex of the Proxy guards it.
 type session struct {
 	player   netip.AddrPort
 	upstream *net.UDPConn // towards the relay; nil makes a new one
@@ -65,8 +66,8 @@ type session struct {
 	mapped   int // datagrams sent through back
 }
 
-// NewProxy opens the socket that players send to. The error wraps ErrProxy or
-// is that of Listen.
+// NewProxy opens the socket that players send to. Errors about cfg wrap
+// ErrProxy.
 func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 	if !cfg.Target.IsValid() || cfg.RemapEvery < 0 {
 		return nil, fmt.Errorf("%w: target %v, remap every %d", ErrProxy, cfg.Target, cfg.RemapEvery)
@@ -90,17 +91,17 @@ func NewProxy(cfg ProxyConfig) (*Proxy, error) {
 	}, nil
 }
 
-// Addr is where players send to.
+// Addr returns the address that players send to.
 func (p *Proxy) Addr() netip.AddrPort { return p.listener.LocalAddr().(*net.UDPAddr).AddrPort() }
 
-// Stats returns the counts so far.
+// Stats returns the counters.
 func (p *Proxy) Stats() ProxyStats {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.stats
 }
 
-// Remap gives every player another port with its next datagram.
+// Remap gives each player a new port with its next datagram.
 func (p *Proxy) Remap() {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -119,8 +120,8 @@ func (s *session) closePort(stats *ProxyStats) {
 	s.mapped = 0
 }
 
-// Run carries datagrams until ctx ends. No goroutine is left when it returns.
-// It can be called once.
+// Run forwards datagrams until ctx is done, closes all sockets and waits for
+// its goroutines. It can be called once.
 func (p *Proxy) Run(ctx context.Context) {
 	p.tasks.Go(p.receiveFromPlayers)
 	p.tasks.Go(p.deliver)
@@ -138,7 +139,7 @@ func (p *Proxy) Run(ctx context.Context) {
 	p.tasks.Wait()
 }
 
-// players takes what players send.
+// receiveFromPlayers reads the datagrams of all players.
 func (p *Proxy) receiveFromPlayers() {
 	buf := make([]byte, 2048)
 	for {
@@ -175,7 +176,7 @@ func (p *Proxy) fromPlayer(from netip.AddrPort, pkt []byte) {
 	p.schedule(s.up, delayedDatagram{conn: s.upstream, to: p.cfg.Target}, pkt)
 }
 
-// open gives a player a port. The lock is held.
+// open opens a port towards the relay for a player. The caller holds the mutex.
 func (p *Proxy) open(s *session) bool {
 	if p.ended {
 		return false
@@ -189,7 +190,7 @@ func (p *Proxy) open(s *session) bool {
 	return true
 }
 
-// relay takes what the relay sends to one mapping.
+// receiveFromRelay reads the relay's datagrams to one mapping.
 func (p *Proxy) receiveFromRelay(s *session, conn *net.UDPConn) {
 	buf := make([]byte, 2048)
 	for {
@@ -206,7 +207,8 @@ func (p *Proxy) receiveFromRelay(s *session, conn *net.UDPConn) {
 	}
 }
 
-// schedule decides a datagram's fate. The lock is held.
+// schedule queues the copies of a datagram that arrive. The caller holds the
+// mutex.
 func (p *Proxy) schedule(d faultGenerator, to delayedDatagram, pkt []byte) {
 	p.stats.Received++
 	delays, copies := d.next()
@@ -229,7 +231,7 @@ func (p *Proxy) schedule(d faultGenerator, to delayedDatagram, pkt []byte) {
 	}
 }
 
-// deliver sends what is due.
+// deliver sends queued datagrams when they are due.
 func (p *Proxy) deliver() {
 	timer := time.NewTimer(time.Hour)
 	defer timer.Stop()
@@ -244,7 +246,8 @@ func (p *Proxy) deliver() {
 	}
 }
 
-// flush sends what is due and returns the time until more is.
+// flush sends the datagrams that are due and returns the time until the next
+// one is.
 func (p *Proxy) flush() time.Duration {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -254,7 +257,7 @@ func (p *Proxy) flush() time.Duration {
 			return wait
 		}
 		heap.Pop(&p.due)
-		// A mapping that has gone meanwhile takes its datagrams with it.
+		// Writing fails if the mapping was closed meanwhile: the datagram is lost.
 		if _, err := next.conn.WriteToUDPAddrPort(next.pkt, next.to); err == nil {
 			p.stats.Sent++
 		}
@@ -262,25 +265,25 @@ func (p *Proxy) flush() time.Duration {
 	return time.Hour
 }
 
-// parcel is a datagram under way through a Proxy.
+// delayedDatagram is a datagram in flight through a Proxy.
 type delayedDatagram struct {
 	at     time.Time
-	number uint64 // in the order of arrival, which decides where times are equal
+	number uint64 // in the order of arrival; orders equal times
 	conn   *net.UDPConn
 	to     netip.AddrPort
 	pkt    []byte
 }
 
-// queue is a heap of parcels by time; the lock of the Proxy guards it.
+// delayQueue is a heap of datagrams by time. The mutex of the Proxy guards it.
 type delayQueue struct {
 	datagrams []delayedDatagram
 	number    uint64
 }
 
-// Len is that of heap.Interface.
+// Len implements heap.Interface.
 func (q *delayQueue) Len() int { return len(q.datagrams) }
 
-// Less is that of heap.Interface.
+// Less implements heap.Interface.
 func (q *delayQueue) Less(i, j int) bool {
 	a, b := &q.datagrams[i], &q.datagrams[j]
 	if a.at.Equal(b.at) {
@@ -289,13 +292,13 @@ func (q *delayQueue) Less(i, j int) bool {
 	return a.at.Before(b.at)
 }
 
-// Swap is that of heap.Interface.
+// Swap implements heap.Interface.
 func (q *delayQueue) Swap(i, j int) { q.datagrams[i], q.datagrams[j] = q.datagrams[j], q.datagrams[i] }
 
-// Push is that of heap.Interface.
+// Push implements heap.Interface.
 func (q *delayQueue) Push(x any) { q.datagrams = append(q.datagrams, x.(delayedDatagram)) }
 
-// Pop is that of heap.Interface.
+// Pop implements heap.Interface.
 func (q *delayQueue) Pop() any {
 	last := q.datagrams[len(q.datagrams)-1]
 	q.datagrams[len(q.datagrams)-1] = delayedDatagram{}
@@ -303,28 +306,28 @@ func (q *delayQueue) Pop() any {
 	return last
 }
 
-// Faults describes the faults of a network in one direction. The zero
-// value is a perfect network.
+// Faults describes the faults of a network in one direction. The zero value is
+// a perfect network.
 type Faults struct {
-	Loss      float64       // share of datagrams that vanish, 0 to 1
+	Loss      float64       // share of datagrams that are dropped, 0 to 1
 	Duplicate float64       // share that arrives twice, 0 to 1
 	Reorder   float64       // share that is held back by ReorderBy, 0 to 1
-	ReorderBy time.Duration // how long; 0: 10 ms
+	ReorderBy time.Duration // 0: 10 ms
 	Delay     time.Duration // of every datagram
 	Jitter    time.Duration // added to Delay, uniform from 0 to this
 }
 
 const defaultReorderBy = 10 * time.Millisecond
 
-// dice draws the fate of one direction's datagrams in their order. One
-// goroutine owns it.
+// faultGenerator decides the faults of one direction's datagrams in their
+// order. It is not safe for concurrent use.
 type faultGenerator struct {
 	faults Faults
 	rng    *rand.Rand
 }
 
-// newDice returns the dice of a direction. The fate of its n-th datagram is a
-// function of seed, session, direction and n alone.
+// newFaultGenerator returns the generator of a direction. The faults of the
+// n-th datagram are a function of seed, session, direction and n alone.
 func newFaultGenerator(f Faults, seed uint64, session uint32, up bool) faultGenerator {
 	stream := uint64(session) << 1
 	if up {
@@ -336,8 +339,9 @@ func newFaultGenerator(f Faults, seed uint64, session uint32, up bool) faultGene
 	return faultGenerator{faults: f, rng: rand.New(rand.NewPCG(seed, stream))}
 }
 
-// throw returns after which delays copies of a datagram arrive: none, one or
-// two. Each call draws the same number of random values.
+// next returns the number of copies of the next datagram that arrive (0 to 2)
+// and their delays. Each call draws the same number of random values, so that
+// the sequence does not depend on the configured shares.
 func (d faultGenerator) next() (delays [2]time.Duration, copies int) {
 	lost := d.rng.Float64() < d.faults.Loss
 	twice := d.rng.Float64() < d.faults.Duplicate

@@ -16,30 +16,33 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoCgroup is returned by NewMemoryCap where no memory controller can be used.
+// ErrNoCgroup is returned by NewMemoryCap if no memory controller is available.
 var ErrNoCgroup = errors.New("lab: no cgroup with a memory controller can be made here")
 
-// Places of the memory controller: v1 has a hierarchy for it, v2 one for all.
+// Mount points of the memory controller: cgroup v1 has a hierarchy per
+// controller, v2 has one for all.
 const (
 	cgroup1 = "/sys/fs/cgroup/memory"
 	cgroup2 = "/sys/fs/cgroup"
 )
 
-// MemoryCap is a control group that bounds the memory of what runs in it. It
-// is immutable.
+// MemoryCap is a control group that limits the memory of its processes. It is
+// immutable.
 type MemoryCap struct {
 	dir string
 	v2  bool
 }
 
-// cgroupDirs are the control groups that this process may have made.
+// cgroupDirs returns the paths of the control groups that this process may have
+// created.
 func cgroupDirs() []string {
 	name := fmt.Sprintf("ferrylab-%d", os.Getpid())
 	return []string{filepath.Join(cgroup1, name), filepath.Join(cgroup2, name)}
 }
 
-// NewMemoryCap makes a control group with a limit in bytes, of version 1 or 2,
-// whichever there is. One exists at a time. It has to be removed.
+// NewMemoryCap creates a control group (v1 or v2) with a limit in bytes. A
+// process can have one at a time. The caller removes it with Remove. Errors
+// wrap ErrNoCgroup.
 func NewMemoryCap(limit int64) (MemoryCap, error) {
 	dirs := cgroupDirs()
 	m, knob := MemoryCap{dir: dirs[0]}, "memory.limit_in_bytes"
@@ -49,7 +52,7 @@ func NewMemoryCap(limit int64) (MemoryCap, error) {
 		if err != nil || !strings.Contains(string(have), "memory") {
 			return MemoryCap{}, ErrNoCgroup
 		}
-		// Where it is on already, or may not be switched on, what follows tells.
+		// If this fails, writing the limit below fails too.
 		_ = os.WriteFile(filepath.Join(cgroup2, "cgroup.subtree_control"), []byte("+memory"), 0)
 	}
 	if err := os.Mkdir(m.dir, 0o755); err != nil && !errors.Is(err, fs.ErrExist) {
@@ -61,12 +64,12 @@ func NewMemoryCap(limit int64) (MemoryCap, error) {
 	return m, nil
 }
 
-// Add puts a process and all that it starts into the group.
+// Add moves a process into the group; its future children start there.
 func (m MemoryCap) Add(pid int) error {
 	return os.WriteFile(filepath.Join(m.dir, "cgroup.procs"), []byte(strconv.Itoa(pid)), 0)
 }
 
-// Kills returns how many processes of the group the kernel has killed.
+// Kills returns how many processes of the group the OOM killer has ended.
 func (m MemoryCap) Kills() (int, error) {
 	file := "memory.oom_control"
 	if m.v2 {
@@ -79,7 +82,7 @@ func (m MemoryCap) Kills() (int, error) {
 	return field(string(raw), "oom_kill")
 }
 
-// Peak returns the most memory in bytes that the group has used.
+// Peak returns the peak memory use of the group in bytes.
 func (m MemoryCap) Peak() (int, error) {
 	file := "memory.max_usage_in_bytes"
 	if m.v2 {
@@ -92,10 +95,10 @@ func (m MemoryCap) Peak() (int, error) {
 	return strconv.Atoi(strings.TrimSpace(string(raw)))
 }
 
-// Remove removes the group, in which nothing may run any more.
+// Remove deletes the group, which must have no running process.
 func (m MemoryCap) Remove() error { return os.Remove(m.dir) }
 
-// field returns the number behind a name at the beginning of a line.
+// field returns the number that follows name at the start of a line.
 func field(text, name string) (int, error) {
 	for line := range strings.Lines(text) {
 		f := strings.Fields(line)
@@ -106,10 +109,10 @@ func field(text, name string) (int, error) {
 	return 0, fmt.Errorf("lab: no %s in %q", name, text)
 }
 
-// PrivateDisk gives the calling thread, and what it starts, a file system of
-// its own at dir, in memory, of so many bytes. It must be called on a thread
-// that ends with its purpose, such as that of RelayConfig.Prepare; the file
-// system ends with the last process that has it.
+// PrivateDisk mounts a tmpfs of size bytes at dir in a new mount namespace of
+// the calling thread. It must be called on a thread that ends with the process
+// it starts, as RelayConfig.Prepare is. The mount ends with the last process in
+// that namespace.
 func PrivateDisk(dir string, size int) error {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return err
@@ -124,13 +127,13 @@ func PrivateDisk(dir string, size int) error {
 	return os.NewSyscallError("mount", err)
 }
 
-// ReadOnly makes the file system of PrivateDisk read-only.
+// ReadOnly remounts the file system of PrivateDisk read-only.
 func ReadOnly(dir string) error {
 	return os.NewSyscallError("mount", unix.Mount("", dir, "", unix.MS_REMOUNT|unix.MS_RDONLY, ""))
 }
 
 // FillDisk writes a file into dir until the file system is full, and returns
-// the name of it.
+// the file's name.
 func FillDisk(dir string) (name string, err error) {
 	name = filepath.Join(dir, "filler")
 	f, err := os.OpenFile(name, os.O_CREATE|os.O_WRONLY, 0o600)
@@ -147,32 +150,33 @@ func FillDisk(dir string) (name string, err error) {
 }
 
 const (
-	// beatEvery is how often each processor is looked at.
+	// wakeInterval is how long each watcher sleeps.
 	wakeInterval = 5 * time.Millisecond
-	// stallFrom is how late a look may be before its processor passes for one
-	// that stood still.
+	// stallThreshold is the delay of a watcher's wake-up from which its processor
+	// counts as stalled.
 	stallThreshold = 40 * time.Millisecond
 )
 
-// Stalls records when the hypervisor took a processor of this machine, by its
-// hypervisor or by others: one goroutine for each sleeps there and sees how late
-// it wakes up. Its methods may be called while Run runs.
+// Stalls records when a processor of this machine did not run this process, for
+// example because the hypervisor took it away. One goroutine per processor
+// sleeps and measures how late it wakes up. Its methods may be called while Run
+// runs.
 type Stalls struct {
 	mu        sync.Mutex  // guards the following fields
-	lastWakes []time.Time // the last one of each processor
+	lastWakes []time.Time // by watcher; zero: it has ended
 	last      time.Time   // when the last stall that is over ended
 	total     time.Duration
 }
 
-// NewStalls returns a Stalls that records from Run on.
+// NewStalls returns a Stalls. Run records.
 func NewStalls() *Stalls { return &Stalls{} }
 
-// Run watches until ctx ends.
+// Run records stalls until ctx is done.
 func (s *Stalls) Run(ctx context.Context) {
 	var set unix.CPUSet
-	// Without a list there is no record, and no failure is excused.
+	// Without the list of processors no stall is recorded.
 	_ = unix.SchedGetaffinity(0, &set)
-	// A watcher that waits for its turn in this process would be late for nothing.
+	// More threads, so that watchers do not wait for other goroutines of this process.
 	procs := runtime.GOMAXPROCS(0)
 	runtime.GOMAXPROCS(procs + set.Count())
 	defer runtime.GOMAXPROCS(procs)
@@ -185,7 +189,7 @@ func (s *Stalls) Run(ctx context.Context) {
 	watchers.Wait()
 }
 
-// watch looks at one processor.
+// watch measures the wake-ups on one processor.
 func (s *Stalls) watch(ctx context.Context, cpu int) {
 	runtime.LockOSThread() // Never unlocked: the thread ends with this goroutine.
 	var set unix.CPUSet
@@ -216,8 +220,8 @@ func (s *Stalls) recordWake(me int) {
 	s.lastWakes[me] = now
 }
 
-// Since reports whether a processor has stood still at any time after a moment,
-// or does so now.
+// Since reports whether any processor was stalled after moment, or is stalled
+// now.
 func (s *Stalls) Since(moment time.Time) bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -229,7 +233,7 @@ func (s *Stalls) Since(moment time.Time) bool {
 	return s.last.After(moment)
 }
 
-// Total is for how long processors have stood still, added up.
+// Total returns the sum of the durations of all stalls.
 func (s *Stalls) Total() time.Duration {
 	s.mu.Lock()
 	defer s.mu.Unlock()

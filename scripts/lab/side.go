@@ -9,11 +9,13 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// sideBatch is how many datagrams a socket of a Fleet sends or takes at once.
+// sideBatch is the maximum number of datagrams that a socket of a Fleet sends
+// or receives at once.
 const sideBatch = 256
 
-// side is all hosts or all joiners: a few sockets, each of which speaks for the
-// addresses of all of them. The goroutine of the Fleet owns it.
+// side is the sockets of all hosts or all joiners. Each socket sends from and
+// receives for the addresses of all its players. The goroutine of the Fleet
+// owns it.
 type side struct {
 	sockets []*socket
 }
@@ -24,12 +26,12 @@ type socket struct {
 	conn          *sock.Conn
 	rx            *sock.RecvBatch
 	tx            *sock.SendBatch
-	arena         []byte              // datagrams that tx has borrowed
-	to            []endpoint.Endpoint // the relay, by player: from the address of that one
-	playerByLocal []int32             // player by number of the local address; -1: none
+	arena         []byte              // backing array of the datagrams in tx
+	to            []endpoint.Endpoint // by player: the relay's address with the player's local address
+	playerByLocal []int32             // player by index of the local address; -1: none
 }
 
-// openSide opens ports for n players.
+// openSide opens the ports of a side with n players.
 func openSide(place SideConfig, relay netip.AddrPort, ports, n int) (s side, err error) {
 	if place.Via.IsValid() {
 		relay = place.Via
@@ -58,7 +60,7 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	if relay.Addr().Is6() {
 		any = netip.IPv6Unspecified()
 	}
-	// Merged datagrams would cross a veth as one.
+	// With GSO, several datagrams would cross a veth as one.
 	group, err := sock.Listen(sock.Config{Addr: netip.AddrPortFrom(any, 0), Batch: sideBatch, DisableGSO: true}, 1)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
@@ -88,8 +90,8 @@ func (s *side) close() error {
 	return errors.Join(errs...)
 }
 
-// send queues a copy of a datagram of a player and returns how many datagrams
-// the kernel refused.
+// send queues a copy of a player's datagram and returns how many datagrams the
+// kernel refused.
 func (s *side) send(p *player, pkt []byte) uint64 {
 	one := s.sockets[p.port]
 	var unsent uint64
@@ -118,7 +120,7 @@ func (s *socket) flush() uint64 {
 	return uint64(result.Failed)
 }
 
-// receive hands every datagram that is there to its player.
+// receive passes each available datagram to its player.
 func (s *side) receive(f *Fleet, role int) {
 	for port, one := range s.sockets {
 		for {
@@ -147,7 +149,7 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 	}
 }
 
-// at returns the player of a local address.
+// playerAt returns the player with a local address, or nil.
 func (f *Fleet) playerAt(s *socket, role int, local uint16) *player {
 	if int(local) >= len(s.playerByLocal) || s.playerByLocal[local] < 0 {
 		return nil
