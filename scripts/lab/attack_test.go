@@ -12,7 +12,8 @@ import (
 	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 )
 
-// TestMessages: a well-formed message of every type that clients send.
+// TestMessages verifies that Messages returns a well-formed message of every
+// type that clients send.
 func TestMessages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	types := map[proto.Type]bool{}
@@ -28,8 +29,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMalformed: rubbish is rubbish, but for the few datagrams that random
-// types and lengths make well-formed.
+// TestMalformed verifies that nearly all datagrams of Malformed are malformed;
+// a random type or length can produce a valid one.
 func TestMalformed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	good := 0
@@ -43,8 +44,8 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestStranger: attackers are where their replies are counted, and not among
-// the players.
+// TestRandomSource verifies that forged sources are in AttackerReplyRange and
+// that no player's address is.
 func TestRandomSource(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
@@ -54,8 +55,8 @@ func TestRandomSource(t *testing.T) {
 	}
 }
 
-// TestChecksums uses the header of RFC 1071's usual worked example, and checks
-// that the words of every packet with its checksums add up to ffff.
+// TestChecksums checks the header of RFC 1071's common worked example, and that
+// the words of every packet with its checksums add up to ffff.
 func TestChecksums(t *testing.T) {
 	header := []byte{0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7}
 	if got := ^fold(sum(header)); got != 0xb861 {
@@ -81,7 +82,7 @@ func TestChecksums(t *testing.T) {
 	}
 }
 
-// TestClientHello: pion reads in a hello what was put there.
+// TestClientHello verifies that pion parses the ClientHello.
 func TestClientHello(t *testing.T) {
 	rng := rand.New(rand.NewPCG(7, 7))
 	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {
@@ -100,7 +101,7 @@ func TestClientHello(t *testing.T) {
 	}
 }
 
-// TestCookieIn: the cookie of a HelloVerifyRequest is found, and in nothing else.
+// TestParseCookie verifies that only a HelloVerifyRequest yields a cookie.
 func TestParseCookie(t *testing.T) {
 	cookie := bytes.Repeat([]byte{9}, 16)
 	verify := plainRecord(0, append([]byte{verifyRequest, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 19, 0xFE, 0xFF, 16}, cookie...))

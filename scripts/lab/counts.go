@@ -55,7 +55,7 @@ func (c Counts) Since(o Counts) Counts {
 
 // String returns a one-line summary.
 func (c Counts) String() string {
-	s := fmt.Sprintf("%d players (%d bound, %d playing, %d dead): sent %d, lost %d",
+	s := fmt.Sprintf("%d players (%d bound, %d playing, %d failed): sent %d, lost %d",
 		c.Players, c.Bound, c.Playing, c.Failed, c.Sent, c.Lost())
 	if c.Sent > 0 {
 		s += fmt.Sprintf(" (%.3f %%)", 100*float64(c.Lost())/float64(c.Sent))
@@ -64,8 +64,8 @@ func (c Counts) String() string {
 		name string
 		n    uint64
 	}{
-		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late", c.RebindsLate},
-		{"roams", c.Roams}, {"stranded", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Unexpected}, {"unsent", c.Unsent}, {"matches over", c.Ended},
+		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late re-BINDs", c.RebindsLate},
+		{"roams", c.Roams}, {"late roams", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"unexpected", c.Unexpected}, {"unsent", c.Unsent}, {"matches ended", c.Ended},
 	} {
 		if extra.n > 0 {
 			s += fmt.Sprintf(", %s %d", extra.name, extra.n)

@@ -24,22 +24,22 @@ import (
 )
 
 const (
-	// fewFiles is what a relay may open that is short of descriptors.
+	// fewFiles is the descriptor limit of a relay that runs out of them.
 	fewFiles = 64
-	// heldConns is how many connections callers hold who say nothing. Whenever
-	// the relay cuts off those that it has taken, as many wait as it can take.
+	// heldConns is the number of silent connections, enough to replace those that
+	// the relay closes.
 	heldConns = 600
-	// alarmWithin is how soon a foreign socket has to be noticed.
+	// alarmWithin bounds the time until a foreign socket is detected.
 	alarmWithin = 15 * time.Second
-	// smallDisk holds a relay's identity and the first thousand of its
-	// allocations, in bytes.
+	// smallDisk is the size in bytes of a disk for an identity and about a thousand
+	// allocations.
 	smallDisk = 256 << 10
-	// beyondDisk is more allocations than what a small disk has room for.
+	// beyondDisk is a number of allocations that does not fit on a small disk.
 	beyondDisk = 6000
 )
 
-// TestDescriptors is F22: no descriptor is left, since callers of the API hold
-// all of them. Players do not notice, and the API is back when they let go.
+// TestDescriptors verifies that players notice nothing while API connections
+// hold all descriptors, and that the API recovers.
 func TestDescriptors(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(50, 30))
@@ -54,7 +54,7 @@ func TestDescriptors(t *testing.T) {
 		t.Error("the API answers: this test decides nothing")
 	}
 	time.Sleep(time.Until(begin.Add(*faultDuration)))
-	// Those that are cut off make room for others, if there are any left.
+	// Waiting connections take the place of those that the relay has closed.
 	testkit.Eventually(t, "there is still no descriptor", func() bool { return l.files() >= fewFiles })
 	got := f.SettleTo(before.Lost()).Since(before)
 	t.Logf("%d descriptors for %v: %v", l.files(), *faultDuration, got)
@@ -72,13 +72,13 @@ func TestDescriptors(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
 	l.requireJoinCodes(codes[:5])
-	if *long { // Between two looks at the port nothing needs a descriptor.
+	if *long { // The check of the port needs a descriptor only while it runs.
 		l.requireForeignSocketAlarm()
 	}
 }
 
-// hold opens connections to the API without sending anything, and returns how
-// to close them.
+// holdConnections opens n silent connections to the API and returns a function
+// that closes them.
 func (l *lab) holdConnections(n int) (release func()) {
 	l.Helper()
 	var conns []net.Conn
@@ -94,7 +94,7 @@ func (l *lab) holdConnections(n int) (release func()) {
 	})
 	release = func() {
 		for _, conn := range conns {
-			// Closed before, or by the relay, is closed as well.
+			// It may be closed already.
 			_ = conn.Close()
 		}
 		conns = nil
@@ -106,8 +106,8 @@ func (l *lab) holdConnections(n int) (release func()) {
 	return release
 }
 
-// TestForeignSocket is F28 and K1: another process of the same user on the UDP
-// port is noticed, and the state directory belongs to one process.
+// TestForeignSocket verifies that the relay detects another process of the same
+// user on its UDP port, and that two processes cannot share a state directory.
 func TestForeignSocket(t *testing.T) {
 	l := newLab(t, nil)
 	_, err := StartRelay(RelayConfig{
@@ -122,7 +122,8 @@ func TestForeignSocket(t *testing.T) {
 	l.requireForeignSocketAlarm()
 }
 
-// noticed puts a socket of ours on the relay's port and demands the alarm.
+// requireForeignSocketAlarm opens a socket on the relay's port and checks the
+// metric and the log.
 func (l *lab) requireForeignSocketAlarm() {
 	l.Helper()
 	if n := l.metric("ferry_foreign_sockets"); n != 0 {
@@ -154,8 +155,7 @@ func (l *lab) requireForeignSocketAlarm() {
 	l.requireErrorLog("ANOTHER PROCESS HAS A SOCKET")
 }
 
-// alarm demands a line of level error in the log, which may come a little later
-// than what it is about.
+// requireErrorLog waits for a log line of level error that contains text.
 func (l *lab) requireErrorLog(text string) {
 	l.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
@@ -168,8 +168,8 @@ func (l *lab) requireErrorLog(text string) {
 	l.Errorf("no alarm %q in the log: %s", text, l.relay.Log())
 }
 
-// TestDiskFull is F27: the disk runs full under the state directory. Players
-// do not notice, others still join, and the log tells the operator.
+// TestDiskFull verifies that a full disk under the state directory affects
+// neither players nor joins, and is logged.
 func TestDiskFull(t *testing.T) {
 	var state string
 	l := newLab(t, func(c *RelayConfig) {
@@ -203,8 +203,8 @@ func TestDiskFull(t *testing.T) {
 	l.requireJoinCodes(codes[:5])
 }
 
-// TestDiskAtStart: a relay that knows who it is comes back on a full disk, and
-// on one that has become read-only, with the matches that it had, and says so.
+// TestDiskAtStart verifies that a relay with an identity starts on a full or
+// read-only disk with its previous matches, and logs the fault.
 func TestDiskAtStart(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(30, 30))
@@ -242,12 +242,12 @@ func TestDiskAtStart(t *testing.T) {
 	}
 }
 
-// backends is how many tokens press for allocations: each may make 6,000 calls
-// a minute.
+// backends is the number of API tokens that allocate: each may make 6,000 calls
+// per minute.
 const backends = 100
 
-// TestMemoryCap is F21 and G21: under a flood, and with callers who reserve as
-// much as they may, a relay in 256 MiB refuses with 503 and is never killed.
+// TestMemoryCap verifies that a relay limited to 256 MiB answers 503 under a
+// flood and maximum allocations and is never killed.
 func TestMemoryCap(t *testing.T) {
 	limit := int64(*memoryCap) * mebi
 	if why := Missing(); why == "" {
@@ -276,7 +276,7 @@ func TestMemoryCap(t *testing.T) {
 		l.flood(20_000, *memoryDuration, rubbish)
 		pressure()
 		if !*long || before > 0 {
-			break // the last round began and ended without room
+			break // the memory was full before this round
 		}
 	}
 	kills, err := bound.Kills()
@@ -305,7 +305,7 @@ func TestMemoryCap(t *testing.T) {
 	l.requireTraffic(f, 10*time.Second)
 }
 
-// answers are those of the API under pressure.
+// apiResults counts API calls by result.
 type apiResults struct {
 	made, full, limited, other atomic.Int64
 	err                        atomic.Pointer[error]
@@ -318,7 +318,7 @@ func (a *apiResults) firstError() error {
 	return nil
 }
 
-// count sorts an answer by its status.
+// record counts the result of a call.
 func (a *apiResults) record(err error) {
 	var problem *api.Problem
 	switch {
@@ -335,12 +335,12 @@ func (a *apiResults) record(err error) {
 	}
 }
 
-// pressRounds bounds how often the long form presses: how many allocations fill
-// the memory is known, how fast a machine makes them is not.
+// maxAllocationRounds bounds the rounds of the long form: a slow machine needs
+// several to fill the memory.
 const maxAllocationRounds = 6
 
-// press reserves from all backends for a time; what it returns waits for the
-// end of that.
+// startAllocating allocates with all tokens for a time. The returned function
+// waits for the end.
 func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
 	ctx, cancel := context.WithTimeout(l.Context(), d)
 	var done sync.WaitGroup
@@ -365,53 +365,52 @@ func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
 }
 
 const (
-	// slowEach is how many slow callers come from one address.
+	// slowEach is the number of slow clients per address.
 	slowEach = 20
-	// honestEvery is the time between two honest callers, who come once each.
+	// honestEvery is the time between two regular calls.
 	honestEvery = 20 * time.Millisecond
 )
 
 // firstAttacker is the first address of AttackerReplyRange.
 var firstAttacker = netip.AddrFrom4([4]byte{198, 18, 128, 1})
 
-// TestSlowCallers is F26 and H3: thousands of callers from many addresses send
-// a byte a second, and whoever has something to say is served.
+// TestSlowCallers verifies that the API serves regular callers while thousands
+// of clients from many addresses send one byte per second.
 func TestSlowCallers(t *testing.T) {
-	// That a proxy is named makes the limit per address hold for all others.
+	// With a trusted proxy set, the limit per address applies to all other addresses.
 	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--trusted-proxies", "192.0.2.1/32"} })
 	f, _ := l.fleet(l.players(20, 30))
-	calm, failed := l.measureCalls(*slowDuration / 4)
+	baseline, failed := l.measureCalls(*slowDuration / 4)
 	if failed > 0 {
-		t.Fatalf("%d of %d callers were not served before the attack", failed, len(calm)+failed)
+		t.Fatalf("%d of %d callers were not served before the attack", failed, len(baseline)+failed)
 	}
 	before := f.Settle()
 	slow := NewSlowClients(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
 	l.background(slow.Run)
-	testkit.Eventually(t, "the slow callers have come", func() bool { return slow.Open()+slow.Closed() >= *slowCallers })
+	testkit.Eventually(t, "the slow clients are connected", func() bool { return slow.Open()+slow.Closed() >= *slowCallers })
 	took, failed := l.measureCalls(*slowDuration)
 	got := f.Settle().Since(before)
-	t.Logf("%d slow callers, %d cut off so far; honest: %d served, %d not, p50 %v, p99 %v, longest %v; calm p50 %v, p99 %v",
+	t.Logf("%d slow clients, %d disconnected so far; regular: %d served, %d not, p50 %v, p99 %v, longest %v; baseline p50 %v, p99 %v",
 		slow.Open(), slow.Closed(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
-		Quantile(calm, 0.5), Quantile(calm, 0.99))
+		Quantile(baseline, 0.5), Quantile(baseline, 0.99))
 	t.Logf("%v; RSS %d MiB, %d descriptors; refused %.0f for all, %.0f for one address", got, l.rss()/mebi, l.files(),
 		l.metric(`ferry_http_connections_refused_total{reason="total"}`), l.metric(`ferry_http_connections_refused_total{reason="address"}`))
 	if float64(failed) > 0.01*float64(failed+len(took)) {
-		t.Errorf("%d of %d honest callers were not served, goal 1 %%", failed, failed+len(took))
+		t.Errorf("%d of %d regular callers were not served, goal 1 %%", failed, failed+len(took))
 	}
 	if p99 := Quantile(took, 0.99); *long && p99 > 250*time.Millisecond {
-		t.Errorf("p99 of honest callers %v, goal 250 ms", p99)
+		t.Errorf("p99 of regular callers %v, goal 250 ms", p99)
 	}
-	testkit.Eventually(t, "slow callers are cut off", func() bool { return slow.Closed() > 0 })
+	testkit.Eventually(t, "slow clients are disconnected", func() bool { return slow.Closed() > 0 })
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
 }
 
-// honest lets callers come for a time, each from another address and over a
-// connection of its own. It returns how long it took, in order of length, and
-// how many were not served.
+// measureCalls makes calls for a time, each from another address on a new
+// connection. It returns the sorted latencies and the number of failures.
 func (l *lab) measureCalls(d time.Duration) (took []time.Duration, failed int) {
 	l.Helper()
-	from, within := FirstClient, 4*time.Second // Less than what a slow caller keeps its place for.
+	from, within := FirstClient, 4*time.Second // shorter than the relay's limit for a slow connection
 	if *long {
 		within = 2 * time.Second
 	}
@@ -430,7 +429,7 @@ func (l *lab) measureCalls(d time.Duration) (took []time.Duration, failed int) {
 	return took, failed
 }
 
-// oneCall is a client that calls once, from an address of clients.
+// apiCaller is an API client that uses a new connection for each call.
 type apiCaller struct{ *api.Client }
 
 func (l *lab) caller(from netip.Addr, within time.Duration) apiCaller {

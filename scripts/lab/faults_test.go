@@ -16,8 +16,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestFreeze is F9: the relay stands still for two seconds under a flood. What
-// did not fit into its sockets is lost, and nothing else.
+// TestFreeze verifies that a relay that is stopped for two seconds under a
+// flood loses only what did not fit into its socket buffers.
 func TestFreeze(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(50, 30))
@@ -36,13 +36,13 @@ func TestFreeze(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-// pause stops the process for a time.
+// stopFor stops the relay's process for a time.
 func (l *lab) stopFor(d time.Duration) {
 	l.Helper()
 	l.whileStopped(func() { time.Sleep(d) })
 }
 
-// standing does something while the process stands still.
+// whileStopped calls do while the relay's process is stopped.
 func (l *lab) whileStopped(do func()) {
 	l.Helper()
 	if err := l.relay.Signal(syscall.SIGSTOP); err != nil {
@@ -52,7 +52,7 @@ func (l *lab) whileStopped(do func()) {
 	do()
 }
 
-// TestPause is F13 and G15: a pause of the process ends no game.
+// TestPause verifies that a pause of the process ends no game.
 func TestPause(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
@@ -60,7 +60,7 @@ func TestPause(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// TestLinkDown is F11 and G15: links that are down end no game.
+// TestLinkDown verifies that an outage of the links ends no game.
 func TestLinkDown(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
@@ -79,8 +79,8 @@ func TestLinkDown(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// resumes demands that every match goes on after a fault, that no player was told
-// that it was over, and that join codes still lead to their hosts.
+// requireResume checks that every match resumes after a fault, that no game was
+// ended, and that join codes still work.
 func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.Helper()
 	f.Mark()
@@ -99,7 +99,7 @@ func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.requireJoinCodes(codes[:min(len(codes), 20)])
 }
 
-// joinable demands that join codes still work.
+// requireJoinCodes checks that join codes still work.
 func (l *lab) requireJoinCodes(codes []string) {
 	l.Helper()
 	c := l.relay.API(l.net.Clients, 0)
@@ -111,8 +111,8 @@ func (l *lab) requireJoinCodes(codes []string) {
 	}
 }
 
-// TestRoutes: some players cannot be sent to, in every way in which a kernel
-// says so or does not. All others get every datagram.
+// TestRoutes verifies that send failures to some players, with and without an
+// error from the kernel, cost other players no datagram.
 func TestRoutes(t *testing.T) {
 	l := newLab(t, nil)
 	others, _ := l.fleet(l.players(20, 30))
@@ -156,13 +156,15 @@ func TestRoutes(t *testing.T) {
 	l.requireTraffic(choked, 10*time.Second)
 }
 
-// hits is more datagrams of the players concerned than are under way at a time.
+// minHits is more than the number of datagrams in flight to the affected
+// players.
 const minHits = 50
 
-// concerned is the network whose players a route is for.
+// restrictedRange is the prefix of the affected players.
 const restrictedRange = victimRange
 
-// route and unroute change the relay's way to some players.
+// route returns a function that replaces the relay's route to restrictedRange
+// with one of another type; unroute restores it.
 func (l *lab) route(kind string) func() error {
 	return func() error {
 		return l.net.Relay.IP(fmt.Sprintf("route replace %s %s", kind, restrictedRange))
@@ -183,8 +185,8 @@ func (l *lab) unroute() error {
 	return nil
 }
 
-// TestFaultyNetwork: joiners behind an address translator that loses, doubles,
-// delays and reorders, and forgets each of them now and then.
+// TestFaultyNetwork runs joiners behind a NAT that drops, duplicates, delays
+// and reorders datagrams and changes its mappings.
 func TestFaultyNetwork(t *testing.T) {
 	l := newLab(t, nil)
 	open := func(addr string) func() (*net.UDPConn, error) {

@@ -15,9 +15,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestFleet plays on loopback, where every address of 127/8 is local and root
-// is not needed, against the built `ferry dev`: with roaming and with BINDs of
-// choice.
+// TestFleet plays against the built `ferry dev`, with roaming and scheduled
+// BINDs. It needs no root, since every address of 127.0.0.0/8 is local.
 func TestFleet(t *testing.T) {
 	relay, base := dev(t)
 	f, err := NewFleet(FleetConfig{
@@ -54,7 +53,7 @@ func TestFleet(t *testing.T) {
 	}
 }
 
-// dev starts `ferry dev` on free ports and returns where it listens.
+// dev starts `ferry dev` on free ports and returns its addresses.
 func dev(t *testing.T) (relay netip.AddrPort, base string) {
 	t.Helper()
 	path, err := Binary(t.TempDir())

@@ -11,7 +11,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestLeave: the four ways to leave say what they should, once.
+// TestLeave verifies the messages of each leave method.
 func TestLeave(t *testing.T) {
 	for how, want := range map[leaveMethod][]proto.Type{
 		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},
@@ -40,8 +40,9 @@ func TestLeave(t *testing.T) {
 	}
 }
 
-// TestLife: a match ends within one and a half lives, another one takes its
-// place, and one host in eight waits in vain.
+// TestLife verifies that a match ends within one and a half times its mean
+// duration, that another match reuses its slot, and that about one host in
+// eight has no joiner.
 func TestLife(t *testing.T) {
 	const life = 4e9
 	s := newTestMatch(t)
@@ -78,7 +79,8 @@ func TestLife(t *testing.T) {
 	}
 }
 
-// TestStrangeError: an ERROR with the id of another player is not for this player.
+// TestErrorForOtherPlayer verifies that a player ignores an ERROR with another
+// player's id.
 func TestErrorForOtherPlayer(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})

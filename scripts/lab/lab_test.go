@@ -18,19 +18,19 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// Flags turn the quick forms into the long ones, which decide by all goals.
+// Flags of the long forms, which check all goals.
 var (
 	binaryFlag     = flag.String("ferry", "", "test this binary; empty builds one")
-	long           = flag.Bool("long", false, "decide by every goal, not only by what a busy machine keeps")
+	long           = flag.Bool("long", false, "check every goal, including those of time")
 	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
 	faultDuration  = flag.Duration("fault.duration", 4*time.Second, "of pauses and of links that are down")
-	recoverMatches = flag.Int("recover.matches", 50, "matches that go on while the relay is killed")
-	stormClients   = flag.Int("storm.clients", 100, "clients who change their port each second")
+	recoverMatches = flag.Int("recover.matches", 50, "matches during which the relay is killed")
+	stormClients   = flag.Int("storm.clients", 100, "clients that change their port each second")
 	stormDuration  = flag.Duration("storm.duration", 4*time.Second, "of the roam storm")
 	memoryCap      = flag.Int("memory.cap", 256, "MiB that the relay may use")
-	slowDuration   = flag.Duration("slow.duration", 5*time.Second, "of honest calls among slow callers")
-	slowCallers    = flag.Int("slow.callers", 5000, "connections to the API of which a byte a second comes")
-	soakDuration   = flag.Duration("soak.duration", 20*time.Second, "of clients who come and go")
+	slowDuration   = flag.Duration("slow.duration", 5*time.Second, "of regular calls among slow clients")
+	slowCallers    = flag.Int("slow.callers", 5000, "slow connections to the API")
+	soakDuration   = flag.Duration("soak.duration", 20*time.Second, "of the soak test")
 	memoryDuration = flag.Duration("memory.duration", 4*time.Second, "of flood and allocations under the memory cap")
 )
 
@@ -52,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab is a network with a relay in it, for one test.
+// lab is a network with a relay, for one test.
 type lab struct {
 	*testing.T
 	net   *Network
@@ -61,8 +61,8 @@ type lab struct {
 	rng   *rand.Rand
 }
 
-// newLab makes a network and starts the relay; both end with the test, and a
-// relay that ended by itself fails it.
+// newLab creates a network and starts the relay. Both end with the test, which
+// fails if the relay has ended before.
 func newLab(t *testing.T, change func(*RelayConfig)) *lab {
 	t.Helper()
 	if why := Missing(); why != "" {
@@ -102,7 +102,8 @@ func (l *lab) start() {
 	}
 }
 
-// players returns a configuration of hosts in peers and joiners in clients.
+// players returns the configuration of a fleet with hosts in peers and joiners
+// in clients.
 func (l *lab) players(matches, rate int) FleetConfig {
 	return FleetConfig{
 		Hosts: SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: SideConfig{Do: l.net.Clients.Do, First: FirstClient},
@@ -110,8 +111,8 @@ func (l *lab) players(matches, rate int) FleetConfig {
 	}
 }
 
-// fleet starts matches and waits until all players play. It returns their join
-// codes as well.
+// fleet starts matches, waits until all players play, and returns the fleet and
+// its join codes.
 func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	l.Helper()
 	f, err := NewFleet(cfg)
@@ -152,7 +153,7 @@ func (l *lab) background(f func(context.Context)) {
 	l.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// spoofer opens a raw socket towards the relay.
+// spoofer opens a raw socket to the relay.
 func (l *lab) spoofer(ns Namespace) *Spoofer {
 	l.Helper()
 	s, err := NewSpoofer(ns, RelayAddr.Addr())
@@ -163,7 +164,7 @@ func (l *lab) spoofer(ns Namespace) *Spoofer {
 	return s
 }
 
-// flood sends for a time and prints what was offered.
+// flood sends packets for a time and logs the rate.
 func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) FloodResult {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
@@ -181,8 +182,8 @@ func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Flood
 	return o
 }
 
-// pool returns a source of packets that come from strangers and repeat the
-// payloads of make, of which it takes some thousand first.
+// spoofedPackets returns a function that returns packets from random sources.
+// They repeat 4,096 payloads.
 func (l *lab) spoofedPackets(payload func() []byte) func(n uint64) []byte {
 	packets := make([][]byte, 4096)
 	for i := range packets {
@@ -195,7 +196,7 @@ func (l *lab) spoofedPackets(payload func() []byte) func(n uint64) []byte {
 	}
 }
 
-// counter counts what the relay sends to a range of a namespace.
+// counter counts the relay's datagrams to a prefix in a namespace.
 func (l *lab) counter(ns Namespace, to netip.Prefix) *Counter {
 	l.Helper()
 	c, err := NewCounter(ns, to)
@@ -216,7 +217,7 @@ func (l *lab) rss() int {
 	return n
 }
 
-// metric returns a figure of the relay.
+// metric returns the value of a metric.
 func (l *lab) metric(name string) float64 {
 	l.Helper()
 	all, err := l.relay.Metrics()
@@ -226,14 +227,15 @@ func (l *lab) metric(name string) float64 {
 	return all[name]
 }
 
-// Metrics that tests ask for.
+// Metrics that several tests read.
 const (
 	datagramsIn  = `ferry_datagrams_total{direction="in"}`
 	datagramsOut = `ferry_datagrams_total{direction="out"}`
 	kernelDrops  = `ferry_kernel_drops_total`
 )
 
-// requireTraffic checks that every match carries traffic both ways from now on.
+// requireTraffic checks that every match carries traffic in both directions
+// from now on.
 func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()
@@ -246,7 +248,8 @@ func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	}
 }
 
-// unharmed demands that no game was ended.
+// requireNoFailures checks that no game was ended and no unexpected datagram
+// arrived.
 func (l *lab) requireNoFailures(c Counts) {
 	l.Helper()
 	if c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 || c.Unexpected > 0 {
@@ -256,9 +259,9 @@ func (l *lab) requireNoFailures(c Counts) {
 
 const mebi = 1 << 20
 
-// taken waits until nothing that was sent to a relay waits in its sockets any
-// more, and what it took is counted: a relay whose processor was taken away
-// answers later than the next thing begins.
+// waitDrained waits until the sockets of the relays are empty and the datagrams
+// counted. A relay without processor time would otherwise answer during the
+// next test step.
 func (l *lab) waitDrained(relays ...Namespace) {
 	l.Helper()
 	testkit.Eventually(l.T, "the relay takes what was sent to it", func() bool {
@@ -273,7 +276,8 @@ func (l *lab) waitDrained(relays ...Namespace) {
 	})
 }
 
-// waiting reports whether datagrams wait in the sockets of a relay.
+// hasQueuedDatagrams reports whether datagrams wait in the sockets of the relay
+// in a namespace.
 func (l *lab) hasQueuedDatagrams(ns Namespace) bool {
 	l.Helper()
 	for _, file := range []string{"udp", "udp6"} {
@@ -287,8 +291,8 @@ func (l *lab) hasQueuedDatagrams(ns Namespace) bool {
 	return false
 }
 
-// dropped is how many datagrams this machine has dropped so far, before the relay
-// or the players could take them.
+// droppedDatagrams returns how many datagrams the kernel has dropped before the
+// relay or the players could read them.
 func (l *lab) droppedDatagrams() (n uint64) {
 	l.Helper()
 	for _, ns := range []Namespace{l.net.Clients, l.net.Relay, l.net.Peers} {
@@ -305,7 +309,7 @@ func (l *lab) droppedDatagrams() (n uint64) {
 			names = row
 		}
 	}
-	for _, row := range l.procNetFields(l.net.Relay, "softnet_stat") { // That of all namespaces.
+	for _, row := range l.procNetFields(l.net.Relay, "softnet_stat") { // It counts for all namespaces.
 		if len(row) > 1 {
 			n += l.parseUint(row[1], 16)
 		}
@@ -313,7 +317,8 @@ func (l *lab) droppedDatagrams() (n uint64) {
 	return n
 }
 
-// rows are the lines of a file of /proc/net as a namespace has it, in words.
+// procNetFields returns the lines of a file in /proc/net of a namespace, split
+// into fields.
 func (l *lab) procNetFields(ns Namespace, file string) (rows [][]string) {
 	l.Helper()
 	var raw []byte
@@ -339,13 +344,13 @@ func (l *lab) parseUint(word string, base int) uint64 {
 	return n
 }
 
-// TestTaken: what waits in the sockets of a relay that stands still is seen, and
-// so is what does not fit into them.
+// TestQueuedDatagrams verifies that datagrams in the socket buffers of a
+// stopped relay, and drops at full buffers, are detected.
 func TestQueuedDatagrams(t *testing.T) {
 	l := newLab(t, nil)
 	l.waitDrained(l.net.Relay)
 	if l.hasQueuedDatagrams(l.net.Relay) {
-		t.Error("datagrams wait where nobody has sent any")
+		t.Error("datagrams wait before any was sent")
 	}
 	before := l.droppedDatagrams()
 	l.whileStopped(func() {

@@ -10,7 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// testMatch is a fleet of one match without sockets, whose clock the test turns.
+// testMatch is a fleet of one match without sockets, with a clock that the test
+// advances.
 type testMatch struct {
 	*testing.T
 	f            *Fleet
@@ -43,17 +44,17 @@ func newTestMatch(t *testing.T) *testMatch {
 	return s
 }
 
-// tick lets both act after some nanoseconds.
+// tick advances the clock and lets both players act.
 func (s *testMatch) tick(after int64) {
 	s.now += after
 	s.host.tick(s.f, s.now, 33e6)
 	s.joiner.tick(s.f, s.now, 33e6)
 }
 
-// deliver gives a player a message of the relay.
+// deliver passes a message from the relay to a player.
 func (s *testMatch) deliver(p *player, m proto.Message) { p.handle(s.f, s.now, m.Append(nil)) }
 
-// last demands the newest message of a player and forgets all.
+// last returns the newest message of a player and clears the record.
 func (s *testMatch) last(p *player) proto.Message {
 	s.Helper()
 	if len(s.sent[p]) == 0 {
@@ -73,8 +74,8 @@ func (s *testMatch) nonce(p *player) uint16 {
 	return b.Nonce
 }
 
-// TestBinding: a client counts its nonce up, gives up after a minute, and
-// answers ERROR 3 with the next nonce.
+// TestBinding verifies that a 2.x client increments its nonce, gives up after a
+// minute, and answers ERROR 3 with the next nonce.
 func TestBinding(t *testing.T) {
 	s := newTestMatch(t)
 	s.tick(0)
@@ -102,8 +103,8 @@ func TestBinding(t *testing.T) {
 	}
 }
 
-// TestUTP1: a client of the first generation keeps its nonce, only logs ERROR 3,
-// never gives up, and binds again after three silent PING periods of its game.
+// TestUTP1 verifies that a 1.x client keeps its nonce, ignores ERROR 3, never
+// gives up, and binds again after three silent PING periods.
 func TestUTP1(t *testing.T) {
 	s := newTestMatch(t)
 	s.f.cfg.UTP1, s.f.cfg.PingEvery = true, time.Second/2
@@ -130,7 +131,7 @@ func TestUTP1(t *testing.T) {
 	}
 }
 
-// TestFatal: ERROR 1 and 4 end the game, other codes do not.
+// TestFatal verifies that only ERROR 1 and 4 end the game.
 func TestFatal(t *testing.T) {
 	for code := range proto.ErrorCode(8) {
 		s := newTestMatch(t)
@@ -143,8 +144,9 @@ func TestFatal(t *testing.T) {
 	}
 }
 
-// TestConversation: a joiner asks until it is accepted; a host speaks when it
-// has heard the joiner; both count what arrives once.
+// TestMatchTraffic verifies that a joiner repeats CONNECT_REQUEST until it is
+// accepted, that a host sends after it has received from the joiner, and that
+// both count each datagram once.
 func TestMatchTraffic(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
@@ -174,8 +176,8 @@ func TestMatchTraffic(t *testing.T) {
 	}
 }
 
-// TestKeeping: PING after three seconds of own silence, the same BIND again
-// after nine of the relay's.
+// TestKeepAlive verifies that a player sends PING after three seconds without
+// sending, and the same BIND after nine seconds without receiving.
 func TestKeepAlive(t *testing.T) {
 	s := newTestMatch(t)
 	s.tick(0)
@@ -191,7 +193,8 @@ func TestKeepAlive(t *testing.T) {
 	}
 }
 
-// TestRoam: a roam is over when datagrams sent after it have arrived both ways.
+// TestRoam verifies that a roam is complete when datagrams sent after it have
+// arrived in both directions.
 func TestRoam(t *testing.T) {
 	s := newTestMatch(t)
 	s.f.cfg.RoamEvery = 1e9
@@ -216,7 +219,8 @@ func TestRoam(t *testing.T) {
 	}
 }
 
-// TestFlow: against a map, with loss, duplicates and reordering within the window.
+// TestFlow compares flow with a map, with loss, duplicates and reordering
+// within the window.
 func TestFlow(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	var f flow

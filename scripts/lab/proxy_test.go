@@ -17,8 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// echo is a server that sends every datagram back and remembers the ports it
-// heard and the numbers in the order they came.
+// echo is a server that returns every datagram and records the source ports and
+// the numbers in order of arrival.
 type echo struct {
 	conn     *net.UDPConn
 	mu       sync.Mutex
@@ -52,15 +52,15 @@ func newEcho(t *testing.T) *echo {
 	return e
 }
 
-// got returns what was heard until now.
+// got returns the numbers received so far.
 func (e *echo) got() []uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.received)
 }
 
-// through sends n numbered datagrams through a proxy, one at a time, and
-// returns the proxy's counts when all of them have met their fate.
+// sendThrough sends n numbered datagrams through a proxy, one at a time, and
+// returns the proxy's counters once all have been delivered or dropped.
 func sendThrough(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
 	t.Helper()
 	cfg.Target = e.conn.LocalAddr().(*net.UDPAddr).AddrPort()
@@ -98,7 +98,7 @@ func sendThrough(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i i
 	return p.Stats()
 }
 
-// count counts what arrives at a socket until that is closed.
+// count counts the datagrams that arrive at a socket until it is closed.
 func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 	buf := make([]byte, 2048)
 	for {
@@ -112,8 +112,8 @@ func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 
 func noAction(int, *Proxy) {}
 
-// TestProxyPerfect: without faults everything arrives, in order, from one port,
-// and from another one after a remapping.
+// TestProxyPerfect verifies that without faults all datagrams arrive in order
+// from one port, and from another one after a remapping.
 func TestProxyPerfect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	once := func(i int, p *Proxy) {
@@ -146,8 +146,8 @@ func TestProxyPerfect(t *testing.T) {
 	}
 }
 
-// TestProxyFaults: each fault happens about as often as asked, and one seed
-// gives one fate.
+// TestProxyFaults verifies the frequency of each fault, and that equal seeds
+// give equal faults.
 func TestProxyFaults(t *testing.T) {
 	cfg := ProxyConfig{Up: Faults{Loss: 0.2, Duplicate: 0.1, Reorder: 0.2, ReorderBy: 3 * time.Millisecond}, Seed: 7}
 	var lost []uint64

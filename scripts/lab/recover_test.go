@@ -12,9 +12,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestRecover is F12 and G11: the relay is killed under load and started again
-// on what it left behind. The matches go on, nobody is told that it was over,
-// and whoever has seen the old BINDs gets nowhere with them.
+// TestRecover verifies that matches resume after the relay was killed under
+// load and restarted, that no game is ended, and that replayed BINDs are
+// rejected.
 func TestRecover(t *testing.T) {
 	n := *recoverMatches
 	l := newLab(t, nil)
@@ -26,7 +26,7 @@ func TestRecover(t *testing.T) {
 
 	killed := time.Now()
 	l.relay.Kill()
-	f.Mark() // What was sent before does not count.
+	f.Mark() // Datagrams sent before this do not count.
 	l.start()
 	t.Logf("serving %v after it was started, %v after the kill", l.relay.Started.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
 	if *long && l.relay.Started > time.Second {
@@ -55,7 +55,7 @@ func TestRecover(t *testing.T) {
 	l.requireTraffic(f, 10*time.Second)
 }
 
-// replay sends BINDs from strangers' endpoints, over half a second.
+// replay sends captured BINDs from random sources.
 func (l *lab) replay(binds [][]byte) {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
@@ -71,8 +71,8 @@ func (l *lab) replay(binds [][]byte) {
 	time.Sleep(500 * time.Millisecond)
 }
 
-// TestRoamStorm is F24: every client changes its port each second and is back
-// before the next one. Half of the clients are hosts.
+// TestRoamStorm verifies that players recover when every client changes its
+// port each second.
 func TestRoamStorm(t *testing.T) {
 	l := newLab(t, nil)
 	cfg := l.players(max(*stormClients/2, 1), 30)
@@ -86,13 +86,13 @@ func TestRoamStorm(t *testing.T) {
 	t.Logf("%d roams were over after p50 %v, p99 %v, at most %v; a client sends every 33 ms", len(all),
 		Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 1))
 	if c.Roams == 0 || len(all) == 0 {
-		t.Error("nobody roamed")
+		t.Error("no player roamed")
 	}
 	if *long && c.RoamsLate > 0 {
 		t.Errorf("%d of %d roams were not over when the next one began", c.RoamsLate, c.Roams)
 	}
-	// The relay learns of a roam by the first datagram after it, which may take
-	// 33 ms on each side; the path itself takes microseconds.
+	// The relay learns of a roam by the next datagram, up to 33 ms later on each
+	// side; the path itself takes microseconds.
 	if worst := Quantile(all, 1); *long && worst > 200*time.Millisecond+2*33*time.Millisecond {
 		t.Errorf("a roam took %v, goal a round trip + 200 ms", worst)
 	}
@@ -100,29 +100,29 @@ func TestRoamStorm(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// TestTakeover is B10 in small: an endpoint passes to another allocation, and
-// the former owner, who is told so by ERROR 3, moves and lives on.
+// TestTakeover verifies that when an endpoint passes to another allocation, the
+// former owner gets ERROR 3 and binds again.
 func TestTakeover(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(2, 30))
 	victim := f.players[1]
 	at := netip.AddrPortFrom(FirstClient, f.sides[1].sockets[0].group.Addr().Port())
-	thief := l.allocateHost(l.relay.API(l.net.Clients, 0))
+	attacker := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	var signer proto.Signer
 	s := l.spoofer(l.net.Clients)
-	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: thief.data}, &thief.key)
+	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: attacker.data}, &attacker.key)
 	if err := s.Send(AppendIPv4UDP(nil, at, RelayAddr, bind)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
+	testkit.Eventually(t, "the former owner gets ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
 	l.requireResume(f, codes)
 	if victim.nonce < 2 {
 		t.Errorf("nonce %d", victim.nonce)
 	}
 }
 
-// TestRecoverClients: the relay is killed and started again, and matches go on by
-// what each kind of client does then.
+// TestRecoverClients measures how each kind of client recovers after the relay
+// was killed and restarted.
 func TestRecoverClients(t *testing.T) {
 	const ngo = 500 * time.Millisecond // the PING of Netcode for GameObjects
 	for _, c := range []struct {
@@ -139,8 +139,8 @@ func TestRecoverClients(t *testing.T) {
 		// Before 2.7, Unity's client has one DTLS session for good.
 		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true}, time.Second, false},
 		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true}, 5 * time.Second, false},
-		// Unity's client does not dial again, and its game ends here.
-		{"by WebSocket the connection breaks, a client that dials again goes on", FleetConfig{}, GameClientConfig{Transport: "ws"}, 5 * time.Second, false},
+		// Unity's client does not reconnect, and its game ends here.
+		{"by WebSocket the connection breaks, a client that reconnects continues", FleetConfig{}, GameClientConfig{Transport: "ws"}, 5 * time.Second, false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			if c.slow && !*long {
@@ -160,7 +160,7 @@ func TestRecoverClients(t *testing.T) {
 			}
 			killed := time.Now()
 			l.relay.Kill()
-			game.Mark() // What was sent before does not count.
+			game.Mark() // Datagrams sent before this do not count.
 			marked := time.Now()
 			l.start()
 			served, down := time.Since(killed), time.Since(marked)
@@ -184,11 +184,11 @@ func TestRecoverClients(t *testing.T) {
 	}
 }
 
-// survivors are matches under which the relay is killed.
+// matchSet is a set of matches during which the relay is killed.
 type matchSet interface {
 	Mark()
 	Resumptions() []time.Duration
-	check(l *lab, killed time.Time) // of what the players saw
+	check(l *lab, killed time.Time) // checks the clients' counters
 }
 
 type fleetMatches struct{ *Fleet }

@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestStalls: a process that stood still knows it, and when.
+// TestStalls verifies that a stopped process records its stall.
 func TestStalls(t *testing.T) {
 	s := NewStalls()
 	if s.Since(time.Time{}) || s.Total() != 0 {

@@ -22,26 +22,27 @@ import (
 )
 
 var (
-	matchesPerPair = flag.Int("ways.pairs", 8, "matches by each way in, under attack")
+	matchesPerPair = flag.Int("ways.pairs", 8, "matches per transport pair, under attack")
 	webSocketFlood = flag.Int("ways.websockets", 1000, "WebSockets that attackers hold at once")
 )
 
-// ways are those by which a match plays: host and player.
+// transportPairs are the transports of host and player.
 var transportPairs = [][2]string{{"udp", "udp"}, {"dtls", "dtls"}, {"ws", "ws"}, {"dtls", "ws"}, {"udp", "dtls"}}
 
-// visit is a match of a host and a player.
+// clientMatch is a match of two game clients.
 type clientMatch struct{ host, player *GameClient }
 
 func (v clientMatch) clients() []*GameClient { return []*GameClient{v.host, v.player} }
 
-// visits begins matches by all ways and waits until all of them play.
+// startMatches starts each matches of every transport pair and waits until all
+// play.
 func (l *lab) startMatches(each int) []clientMatch {
 	l.Helper()
 	return l.startMatchesOver(slices.Repeat(transportPairs, each), GameClientConfig{Rate: 30})
 }
 
-// visitBy begins a match by each of those ways, of clients like the given one,
-// and waits until all of them play.
+// startMatchesOver starts a match for each pair, with clients configured like
+// the given one, and waits until all play.
 func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []clientMatch) {
 	l.Helper()
 	calls := l.relay.API(l.net.Clients, 0)
@@ -76,7 +77,8 @@ func (l *lab) startMatchesOver(ways [][2]string, like GameClientConfig) (all []c
 
 func idOf(a api.Allocation) proto.AllocationID { return proto.AllocationID(a.AllocationIDBytes) }
 
-// playing demands that every match carries traffic both ways from now on.
+// requireMatchTraffic checks that every match carries traffic in both
+// directions from now on.
 func (l *lab) requireMatchTraffic(all []clientMatch, within time.Duration) {
 	l.Helper()
 	for _, v := range all {
@@ -94,8 +96,8 @@ func (l *lab) requireMatchTraffic(all []clientMatch, within time.Duration) {
 	}
 }
 
-// settle stops all games until nothing is under way or half a second has passed,
-// and returns the sums by way.
+// settleMatches pauses all games until nothing is in flight, or for 500 ms, and
+// returns the sums by transport pair.
 func settleMatches(all []clientMatch) map[string]GameClientCounts {
 	stop := func(on bool) {
 		for _, v := range all {
@@ -120,7 +122,7 @@ func settleMatches(all []clientMatch) map[string]GameClientCounts {
 	return sums
 }
 
-// summed adds up what the matches of each pair of ways have sent and received.
+// sumByTransport adds up the counters by transport pair.
 func sumByTransport(all []clientMatch) map[string]GameClientCounts {
 	sums := map[string]GameClientCounts{}
 	for _, v := range all {
@@ -139,8 +141,8 @@ func sumByTransport(all []clientMatch) map[string]GameClientCounts {
 	return sums
 }
 
-// suffered holds honest flows to the goal: 0.1 % in the long form, and in the
-// quick one that nobody was thrown out.
+// requireLossGoal checks that no client was disconnected, and in the long form
+// that at most 0.1 % of the datagrams were lost.
 func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) {
 	l.Helper()
 	for name, c := range after {
@@ -156,7 +158,8 @@ func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) {
 	}
 }
 
-// addressesOf are where the relay sees sessions of DTLS in a namespace.
+// dtlsSessions returns the local addresses of the DTLS clients in a namespace
+// and their captured datagrams.
 func dtlsSessions(all []clientMatch, in Namespace) (at []netip.AddrPort, wire [][]byte) {
 	for _, v := range all {
 		for _, x := range v.clients() {
@@ -169,10 +172,9 @@ func dtlsSessions(all []clientMatch, in Namespace) (at []netip.AddrPort, wire []
 	return at, wire
 }
 
-// TestFloodHandshakes: whoever floods the handshake, with forged sources or his
-// own, replays what he saw, or throws records at living sessions, costs honest
-// players by all ways nothing, gets no more bytes than he sent, and takes bounded
-// memory.
+// TestFloodHandshakes verifies that floods of ClientHellos, replayed handshakes
+// and junk records do not disturb players on any transport, are not amplified,
+// and take bounded memory.
 func TestFloodHandshakes(t *testing.T) {
 	l := newLab(t, nil)
 	all := l.startMatches(*matchesPerPair)
@@ -190,23 +192,23 @@ func TestFloodHandshakes(t *testing.T) {
 	}
 	hello := func() []byte { return ClientHello(HelloRandom(l.rng), nil) }
 	captured := func() []byte { return wire[l.rng.IntN(len(wire))] }
-	stranger := func() netip.AddrPort { return RandomSource(l.rng) }
+	randomSource := func() netip.AddrPort { return RandomSource(l.rng) }
 	received := l.counter(l.net.Clients, AttackerReplyRange())
-	l.flood(50_000, 300*time.Millisecond, l.spoofedPackets(hello)) // what is made once is made now
+	l.flood(50_000, 300*time.Millisecond, l.spoofedPackets(hello)) // warm-up: one-time allocations happen now
 	for _, c := range []struct {
 		name string
 		next func(uint64) []byte
 	}{
-		{"hellos of strangers", l.spoofedPackets(hello)},
-		{"one stranger's hellos", func() func(uint64) []byte {
+		{"hellos from random sources", l.spoofedPackets(hello)},
+		{"hellos from one forged source", func() func(uint64) []byte {
 			from := RandomSource(l.rng)
 			return forged(func() netip.AddrPort { return from }, hello)
 		}()},
-		{"a replayed handshake, from strangers", l.spoofedPackets(captured)},
+		{"a replayed handshake, from random sources", l.spoofedPackets(captured)},
 		{"a replayed handshake, from its own address", forged(honest, captured)},
-		{"hellos where sessions live", forged(honest, hello)},
-		{"junk records where sessions live", forged(honest, func() []byte { return JunkRecord(l.rng) })},
-		{"junk records of strangers", forged(stranger, func() []byte { return JunkRecord(l.rng) })},
+		{"hellos from sources with sessions", forged(honest, hello)},
+		{"junk records from sources with sessions", forged(honest, func() []byte { return JunkRecord(l.rng) })},
+		{"junk records from random sources", forged(randomSource, func() []byte { return JunkRecord(l.rng) })},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
@@ -214,7 +216,7 @@ func TestFloodHandshakes(t *testing.T) {
 			o := l.flood(50_000, *floodDuration/2, c.next)
 			time.Sleep(100 * time.Millisecond)
 			h := received.Received()
-			t.Logf("strangers got %d datagrams, %d bytes; %.0f half open, %.0f established ever, RSS %+d KiB",
+			t.Logf("forged sources got %d datagrams, %d bytes; %.0f half open, %.0f established ever, RSS %+d KiB",
 				h.Datagrams-answers.Datagrams, h.Bytes-answers.Bytes, l.metric("ferry_dtls_half_open"),
 				l.metric(`ferry_dtls_events_total{event="established"}`), (l.rss()-rss)>>10)
 			if uint64(h.Datagrams-answers.Datagrams) > o.Sent || h.Largest > 128 {
@@ -232,9 +234,9 @@ func TestFloodHandshakes(t *testing.T) {
 	}
 }
 
-// TestFloodCookies: attackers who hear what is sent to them get as far as a
-// handshake that never ends, and no further than the places there are; who is
-// new gets in among them.
+// TestFloodCookies verifies that attackers that return their cookies take a
+// bounded number of half-open handshakes, and that new players can still
+// connect.
 func TestFloodCookies(t *testing.T) {
 	l := newLab(t, nil)
 	all := l.startMatches(*matchesPerPair)
@@ -251,7 +253,7 @@ func TestFloodCookies(t *testing.T) {
 	}
 	time.Sleep(*floodDuration)
 	open, grown := l.metric("ferry_dtls_half_open"), l.rss()-rss
-	l.startMatches(1) // New players come meanwhile, by every way.
+	l.startMatches(1) // New players join meanwhile, over every transport.
 	cancel()
 	for range attackers {
 		if err := <-done; err != nil {
@@ -261,7 +263,7 @@ func TestFloodCookies(t *testing.T) {
 	t.Logf("%d handshakes begun by %d addresses, %.0f half open, %.0f evicted, RSS %+d KiB", answered.Load(), attackers, open,
 		l.metric(`ferry_dtls_events_total{event="evicted"}`), grown>>10)
 	if answered.Load() == 0 {
-		t.Error("nobody got an answer")
+		t.Error("no attacker got an answer")
 	}
 	if open > 4096 {
 		t.Errorf("%v handshakes are half open", open)
@@ -273,8 +275,8 @@ func TestFloodCookies(t *testing.T) {
 	l.requireMatchTraffic(all, 30*time.Second)
 }
 
-// knock begins one handshake after the other from ports of one address, with
-// cookies as they are asked for, and never goes on.
+// beginHandshakes starts handshakes from ports of one address, returns the
+// cookies, and completes none.
 func (l *lab) beginHandshakes(ctx context.Context, local netip.AddrPort, seed uint64, answered *atomic.Int64) error {
 	rng := rand.New(rand.NewPCG(seed, 1))
 	var conn *net.UDPConn
@@ -293,7 +295,7 @@ func (l *lab) beginHandshakes(ctx context.Context, local netip.AddrPort, seed ui
 		}
 		random, cookie := HelloRandom(rng), []byte(nil)
 		for range 2 {
-			// What the kernel does not take is lost.
+			// A failed write counts as loss.
 			_, _ = conn.Write(ClientHello(random, cookie))
 			_ = conn.SetReadDeadline(time.Now().Add(50 * time.Millisecond))
 			m, err := conn.Read(buf)
@@ -310,8 +312,8 @@ func (l *lab) beginHandshakes(ctx context.Context, local netip.AddrPort, seed ui
 	return conn.Close()
 }
 
-// TestFloodWebSockets: callers who begin an upgrade byte by byte, and others who
-// hold a WebSocket and never bind, are cut off and cost nobody anything.
+// TestFloodWebSockets verifies that slow WebSocket upgrades and WebSockets that
+// never bind are closed and do not disturb players.
 func TestFloodWebSockets(t *testing.T) {
 	l := newLab(t, nil)
 	all := l.startMatches(*matchesPerPair)
@@ -343,7 +345,7 @@ func TestFloodWebSockets(t *testing.T) {
 	if opened.Load() == 0 || held == 0 {
 		t.Error("no WebSocket was opened")
 	}
-	// With few of them, what the slow callers and the calls cost would count as theirs.
+	// With few WebSockets, the memory of the slow clients would dominate.
 	if each := (peak - rss) / max(int(held), *webSocketFlood/2); each > 96<<10 {
 		t.Errorf("%d bytes for each WebSocket", each)
 	}
@@ -354,8 +356,8 @@ func TestFloodWebSockets(t *testing.T) {
 	})
 }
 
-// squat holds n WebSockets, says junk over each, and never binds. Who is cut off
-// comes again.
+// holdWebSockets holds n WebSockets, sends junk over each, never binds, and
+// reconnects.
 func (l *lab) holdWebSockets(ctx context.Context, n int, opened, refused, cut *atomic.Int64) {
 	client := &http.Client{Transport: &http.Transport{DialContext: l.net.Clients.Dial}}
 	conns := make([]*ws.Conn, n)
@@ -391,8 +393,8 @@ func (l *lab) holdWebSockets(ctx context.Context, n int, opened, refused, cut *a
 	}
 }
 
-// TestRecoverWays: the relay is killed and started again on what it left behind.
-// Players come back by every way they came, to the same match.
+// TestRecoverTransports verifies that matches of every transport resume after
+// the relay was killed and restarted.
 func TestRecoverTransports(t *testing.T) {
 	l := newLab(t, nil)
 	all := l.startMatches(*matchesPerPair)
@@ -406,16 +408,16 @@ func TestRecoverTransports(t *testing.T) {
 	for name, c := range sumByTransport(all) {
 		t.Logf("%-9s %+v", name, c)
 		if c.Fatal > 0 {
-			t.Errorf("%s: %d times somebody was told that it is over", name, c.Fatal)
+			t.Errorf("%s: %d fatal ERRORs", name, c.Fatal)
 		}
 	}
-	resumed, anew := l.metric(`ferry_dtls_events_total{event="resumed"}`), l.metric(`ferry_dtls_events_total{event="established"}`)
-	if resumed+anew < float64(3**matchesPerPair) {
-		t.Errorf("%v sessions of DTLS went on, %v were made anew", resumed, anew)
+	resumed, established := l.metric(`ferry_dtls_events_total{event="resumed"}`), l.metric(`ferry_dtls_events_total{event="established"}`)
+	if resumed+established < float64(3**matchesPerPair) {
+		t.Errorf("%v DTLS sessions resumed, %v were established", resumed, established)
 	}
 }
 
-// newDualLab is newLab with both families: the relay listens on two addresses.
+// newDualLab is like newLab with a relay that listens on IPv4 and IPv6.
 func newDualLab(t *testing.T) *lab {
 	t.Helper()
 	return newLab(t, func(c *RelayConfig) {
@@ -426,8 +428,7 @@ func newDualLab(t *testing.T) *lab {
 	})
 }
 
-// TestFamilies: host and player of a match come by IPv4 or IPv6, as each of
-// them can, and get every datagram of each other.
+// TestFamilies verifies matches between hosts and players on IPv4 and IPv6.
 func TestFamilies(t *testing.T) {
 	l := newDualLab(t)
 	hosts4, joiners4 := SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, SideConfig{Do: l.net.Clients.Do, First: FirstClient}
@@ -459,8 +460,8 @@ func TestFamilies(t *testing.T) {
 	}
 }
 
-// TestFamilyLoss: without changes of port no datagram between the families is
-// lost, and the API returns both addresses to players.
+// TestFamilyLoss verifies that no datagram between the families is lost, and
+// that the API advertises both addresses.
 func TestFamilyLoss(t *testing.T) {
 	l := newDualLab(t)
 	cfg := l.players(20, 50)
@@ -482,10 +483,10 @@ func TestFamilyLoss(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	told := addresses(a)
+	advertised := addresses(a)
 	for _, want := range []netip.AddrPort{RelayAddr, RelayAddr6} {
-		if !slices.Contains(told, want) {
-			t.Errorf("players are told %v, not %v", told, want)
+		if !slices.Contains(advertised, want) {
+			t.Errorf("the API advertises %v, not %v", advertised, want)
 		}
 	}
 	if a.RelayServer.IPv4 != RelayAddr.Addr().String() {
@@ -494,7 +495,7 @@ func TestFamilyLoss(t *testing.T) {
 	l.requireNoFailures(f.Counts())
 }
 
-// addresses returns the addresses that the API gives players for plain datagrams.
+// addresses returns the UDP endpoints that the API advertises.
 func addresses(a api.Allocation) (all []netip.AddrPort) {
 	for _, e := range a.ServerEndpoints {
 		if ip, err := netip.ParseAddr(e.Host); err == nil && e.ConnectionType == "udp" {
