@@ -18,13 +18,13 @@ import (
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// Flags turn the quick form into the long one, which decides by all goals.
+// Flags of the long form, which checks all goals.
 var (
 	binaryFlag   = flag.String("ferry", "", "test this binary; empty builds one")
 	long         = flag.Bool("long", false, "decide by goals of time too, not only by counts")
-	fleetMatches = flag.Int("fleet.matches", 200, "matches that go on through everything")
+	fleetMatches = flag.Int("fleet.matches", 200, "matches during all scenarios")
 	fleetRate    = flag.Int("fleet.rate", 10, "datagrams per second and direction of each match")
-	storePause   = flag.Duration("fleet.pause", 8*time.Second, "for which the store stands still")
+	storePause   = flag.Duration("fleet.pause", 8*time.Second, "duration of the stop of the store")
 	allocateFor  = flag.Duration("fleet.allocate", 2*time.Second, "of allocations as fast as they go")
 	keepDir      = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
 )
@@ -32,11 +32,11 @@ var (
 // waitTimeout bounds every wait for an expected event, also on a slow machine.
 const waitTimeout = 30 * time.Second
 
-// pollEvery is the time between two looks at what has to come.
+// pollInterval is the time between two checks for an expected event.
 const pollInterval = 50 * time.Millisecond
 
-// testbed is the fleet under test with all its users. The goroutine of the
-// test owns it.
+// testbed is the fleet under test with its players and callers. The goroutine
+// of the test owns it.
 type testbed struct {
 	*machines
 	net      *network
@@ -45,12 +45,12 @@ type testbed struct {
 	table    table
 }
 
-// need fails or skips the test on a machine that lacks something.
+// requireTools skips the test if this machine lacks a tool, or fails it in CI.
 func requireTools(t *testing.T) {
 	t.Helper()
 	why := lab.Missing()
 	if _, err := exec.LookPath("redis-server"); why == "" && err != nil {
-		why = "the fleet needs a store (apt-get install redis-server): " + err.Error()
+		why = "the tests need a store (apt-get install redis-server): " + err.Error()
 	}
 	switch {
 	case why == "":
@@ -61,9 +61,8 @@ func requireTools(t *testing.T) {
 	}
 }
 
-// TestFleet is the life of a fleet under matches that must not notice: API
-// nodes, relays and the store are killed or stand still, relays are restarted in
-// turn, one is drained.
+// TestFleet verifies that matches survive the failures and restarts of API
+// nodes, relays and the store, and the draining of a relay.
 func TestFleet(t *testing.T) {
 	requireTools(t)
 	b := newTestbed(t)
@@ -88,7 +87,7 @@ func TestFleet(t *testing.T) {
 	b.checkAllMatches(t)
 }
 
-// newTestbed builds everything but the players.
+// newTestbed starts everything except the players.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	dir := t.TempDir()
@@ -129,11 +128,11 @@ func newTestbed(t *testing.T) *testbed {
 	t.Cleanup(func() { cancel(); watching.Wait() })
 	b.balancer = newBalancer(b.net.players, parallelSetups, stalls)
 	t.Cleanup(b.balancer.close)
-	testkit.NoProblemWithin(t, waitTimeout, "the API nodes know relays of both regions", b.missingRegions)
+	testkit.NoProblemWithin(t, waitTimeout, "the API nodes list relays of both regions", b.missingRegions)
 	return b
 }
 
-// begin lets the matches begin, and waits until all players play.
+// startPlayers starts the matches and waits until all players play.
 func (b *testbed) startPlayers(t *testing.T) {
 	t.Helper()
 	var err error
@@ -159,11 +158,12 @@ func (b *testbed) startPlayers(t *testing.T) {
 		return ""
 	})
 	for i := range relayCount {
-		t.Logf("matches on relay %d: %d, by way (%v): %v", i+1, b.matches.countOn(i), matchKindNames, b.matches.countByKind(i))
+		t.Logf("matches on relay %d: %d, by kind (%v): %v", i+1, b.matches.countOn(i), matchKindNames, b.matches.countByKind(i))
 	}
 }
 
-// allRegions returns the regions that an API node does not list yet, "" for none.
+// missingRegions returns a problem if an API node does not list both regions
+// yet.
 func (b *testbed) missingRegions() string {
 	for _, c := range b.balancer.nodes {
 		all, err := c.Regions(context.Background())
@@ -174,7 +174,7 @@ func (b *testbed) missingRegions() string {
 	return ""
 }
 
-// logs prints the last words of all machines, after something went wrong.
+// printLogs logs the end of each machine's output.
 func (b *testbed) printLogs(t *testing.T) {
 	t.Helper()
 	for _, m := range b.machines.all() {
@@ -183,7 +183,8 @@ func (b *testbed) printLogs(t *testing.T) {
 	}
 }
 
-// inTheEnd demands that every match that began goes on, and nothing was ended.
+// checkAllMatches checks that every match still carries traffic and none was
+// ended.
 func (b *testbed) checkAllMatches(t *testing.T) {
 	t.Helper()
 	began := b.matches.countByKind(0)
@@ -204,23 +205,23 @@ func (b *testbed) checkAllMatches(t *testing.T) {
 	}
 	b.table.checkRow(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
 	b.table.addRow(t, "calls / tried again", fmt.Sprintf("%d / %d", b.balancer.calls.Load(), b.balancer.retried.Load()))
-	b.table.addRow(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(), ms(b.balancer.stalls.Total())))
+	b.table.addRow(t, "calls repeated after processor stalls / total stall", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(), ms(b.balancer.stalls.Total())))
 	for w, c := range counts {
 		b.table.addRow(t, "players, "+matchKindNames[w], c.String())
 	}
 }
 
-// row is one thing that players saw.
+// row is one result.
 type row struct {
 	scenario, what, value, goal string
 	ok                          bool
 }
 
-// table is what players saw, in the order of the scenarios. The goroutine of
-// the test owns it.
+// table holds the results in the order of the scenarios. The goroutine of the
+// test owns it.
 type table struct{ rows []row }
 
-// check adds a row, and fails the test where the goal was missed.
+// checkRow adds a result and fails the test if ok is false.
 func (t *table) checkRow(tb testing.TB, what, saw, goal string, ok bool) {
 	tb.Helper()
 	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
@@ -229,8 +230,8 @@ func (t *table) checkRow(tb testing.TB, what, saw, goal string, ok bool) {
 	}
 }
 
-// measure adds a row of which the goal is one of time: it decides in the long
-// form only.
+// checkTimeRow adds a result with a goal of time, which only the long form
+// checks.
 func (t *table) checkTimeRow(tb testing.TB, what, saw, goal string, ok bool) {
 	tb.Helper()
 	if *long {
@@ -240,7 +241,7 @@ func (t *table) checkTimeRow(tb testing.TB, what, saw, goal string, ok bool) {
 	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
 }
 
-// add adds a row without a goal.
+// addRow adds a result without a goal.
 func (t *table) addRow(tb testing.TB, what, saw string) {
 	t.rows = append(t.rows, row{scenario(tb), what, saw, "", true})
 }
@@ -250,11 +251,11 @@ func scenario(tb testing.TB) string {
 	return name[strings.LastIndexByte(name, '/')+1:]
 }
 
-// String is the table for people.
+// String returns the table as text.
 func (t *table) String() string {
 	var b strings.Builder
 	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
-	fmt.Fprintln(w, "scenario\twhat players saw\t\tgoal\t")
+	fmt.Fprintln(w, "scenario\tresult\t\tgoal\t")
 	last := ""
 	for _, r := range t.rows {
 		shown := r.scenario
@@ -268,6 +269,6 @@ func (t *table) String() string {
 		}
 		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shown, r.what, r.value, r.goal, verdict)
 	}
-	_ = w.Flush() // A strings.Builder takes everything.
+	_ = w.Flush() // Writing to a strings.Builder does not fail.
 	return b.String()
 }

@@ -17,29 +17,29 @@ import (
 )
 
 const (
-	// enrolling is how many matches are set up at a time.
+	// parallelSetups is the number of matches that are set up concurrently.
 	parallelSetups = 4
-	// maxConnections leaves room for the probes' joins beside the one player.
+	// maxConnections leaves room for the joins of probes.
 	maxConnections = 50
 )
 
-// match is one that goes on from the beginning to the end.
+// match is a match that runs from the start to the end of the test.
 type match struct {
 	code  string
 	relay int
 	kind  matchKind
 }
 
-// matches are all players: those of each relay who come by UDP are a Fleet of
-// their own. Its fields are fixed by enrol; its methods are for the goroutine of
-// the test.
+// matches are all players; the UDP players of each relay are one lab.Fleet.
+// startMatches sets the fields; the methods are for the goroutine of the test.
 type matches struct {
 	fleets  [relayCount]*lab.Fleet
 	clients *clientMatches
 	all     []match
 }
 
-// newMatches opens the sockets for at most n matches. Run has to be called.
+// newMatches opens the sockets for at most most matches per relay. The caller
+// calls run.
 func newMatches(n *network, most, rate int) (*matches, error) {
 	m := &matches{clients: newClientMatches(n.players, rate)}
 	for i := range relayCount {
@@ -68,8 +68,8 @@ func (m *matches) run(ctx context.Context) error {
 	return errors.Join(errs...)
 }
 
-// startMatches sets up n matches, two thirds of them where two thirds of the relays
-// are, and as many by each way in each region.
+// startMatches sets up n matches, distributed over the regions by their number
+// of relays and with the same kinds in each.
 func (m *matches) startMatches(ctx context.Context, d *balancer, n int) error {
 	m.all = make([]match, n)
 	errs := make([]error, parallelSetups)
@@ -89,8 +89,7 @@ func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by
 	var host, joiner api.Allocation
 	var code string
 	err := errors.New("not tried")
-	// Before the matches begin nothing is judged: a machine that is busy with what
-	// was before gets its time.
+	// Retry server errors: the machine may still be busy with the previous test.
 	for deadline := time.Now().Add(waitTimeout); err != nil; time.Sleep(pollInterval) {
 		host, joiner, code, err = lab.AllocateMatch(ctx, d, api.AllocateRequest{MaxConnections: maxConnections, Region: region})
 		if err != nil && (!isServerFault(err) || time.Now().After(deadline)) {
@@ -99,7 +98,7 @@ func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by
 	}
 	relay := relayOf(host, transports[by][0])
 	if relay < 0 || relay != relayOf(joiner, transports[by][1]) || regions[relay] != region {
-		return match{}, fmt.Errorf("a host in %s is on relay %d, who joined it on %d", region, relay, relayOf(joiner, transports[by][1]))
+		return match{}, fmt.Errorf("the host in %s is on relay %d, its joiner on %d", region, relay, relayOf(joiner, transports[by][1]))
 	}
 	one := match{code, relay, by}
 	if by == udp {
@@ -108,7 +107,7 @@ func (m *matches) startMatch(ctx context.Context, d *balancer, region string, by
 	return one, m.clients.add(ctx, by, relay, host, joiner)
 }
 
-// codes returns the join codes of the hosts on those relays, or of all.
+// codes returns the join codes of the hosts on the given relays, or of all.
 func (m *matches) codes(relays ...int) (codes []string) {
 	for _, one := range m.all {
 		if len(relays) == 0 || slices.Contains(relays, one.relay) {
@@ -118,9 +117,8 @@ func (m *matches) codes(relays ...int) (codes []string) {
 	return codes
 }
 
-// busiest returns the relay of a region that has the most matches, and all the
-// other relays. New hosts go where there is most to spare, so that of two relays
-// one may have few.
+// busiest returns the relay of a region with the most matches, and all other
+// relays. Placement by load can leave a relay with few.
 func (m *matches) busiest(region string) (relay int, others []int) {
 	relay = slices.Index(regions[:], region)
 	for i, r := range regions {
@@ -136,10 +134,10 @@ func (m *matches) busiest(region string) (relay int, others []int) {
 	return relay, others
 }
 
-// on returns how many matches a relay has.
+// countOn returns the number of matches on a relay.
 func (m *matches) countOn(relay int) int { return len(m.codes(relay)) }
 
-// by returns how many matches of a relay play by each way.
+// countByKind returns the number of matches on a relay by kind.
 func (m *matches) countByKind(relay int) (n [matchKinds]int) {
 	for _, one := range m.all {
 		if one.relay == relay {
@@ -149,8 +147,8 @@ func (m *matches) countByKind(relay int) (n [matchKinds]int) {
 	return n
 }
 
-// counts returns what all players have lived through, by way. With settle
-// nothing is under way in it.
+// counts returns the counters of all players by kind. With settle nothing is in
+// flight.
 func (m *matches) counts(settle bool) (sums [matchKinds]playerCounts) {
 	var each [relayCount]lab.Counts
 	var settling sync.WaitGroup
@@ -174,12 +172,12 @@ func (m *matches) counts(settle bool) (sums [matchKinds]playerCounts) {
 	return sums
 }
 
-// seen is what players have lived through.
+// playerCounts are counters of players.
 type playerCounts struct {
 	players, playing, failed int
-	sent, lost               uint64 // datagrams of the game
-	ended                    uint64 // datagrams that end a game or must never be sent
-	connections              int    // that they made, where they make one
+	sent, lost               uint64 // game datagrams
+	ended                    uint64 // datagrams that end a game or are unexpected
+	connections              int    // connections made by game clients
 }
 
 func (s playerCounts) add(o playerCounts) playerCounts {
@@ -190,14 +188,14 @@ func (s playerCounts) add(o playerCounts) playerCounts {
 }
 
 func (s playerCounts) String() string {
-	text := fmt.Sprintf("%d players (%d playing, %d dead): sent %d, lost %d, ended or disturbed %d", s.players, s.playing, s.failed, s.sent, s.lost, s.ended)
+	text := fmt.Sprintf("%d players (%d playing, %d failed): sent %d, lost %d, ended or disturbed %d", s.players, s.playing, s.failed, s.sent, s.lost, s.ended)
 	if s.connections > 0 {
 		text += fmt.Sprintf(", connections %d", s.connections)
 	}
 	return text
 }
 
-// total adds up what players by all ways have lived through.
+// total adds up the counters of all kinds.
 func total(sums [matchKinds]playerCounts) (sum playerCounts) {
 	for _, s := range sums {
 		sum = sum.add(s)
@@ -205,8 +203,8 @@ func total(sums [matchKinds]playerCounts) (sum playerCounts) {
 	return sum
 }
 
-// mark begins to look at which matches of relays, or of all, carry traffic both
-// ways from now on.
+// mark restarts the measurement of when the matches of relays, or of all,
+// resume.
 func (m *matches) mark(relays ...int) {
 	for i, f := range m.fleets {
 		if len(relays) == 0 || slices.Contains(relays, i) {
@@ -216,8 +214,8 @@ func (m *matches) mark(relays ...int) {
 	}
 }
 
-// resumed returns how many matches of relays, or of all, have done so within the
-// time after mark, by way.
+// resumed returns how many matches of relays, or of all, have resumed within
+// the given time after mark, by kind.
 func (m *matches) resumed(within time.Duration, relays ...int) (n [matchKinds]int) {
 	for i, f := range m.fleets {
 		if len(relays) == 0 || slices.Contains(relays, i) {
@@ -228,7 +226,7 @@ func (m *matches) resumed(within time.Duration, relays ...int) (n [matchKinds]in
 	return n
 }
 
-// plus adds numbers by way.
+// addCounts adds numbers by kind.
 func addCounts(a, b [matchKinds]int) [matchKinds]int {
 	for w := range a {
 		a[w] += b[w]
@@ -236,7 +234,7 @@ func addCounts(a, b [matchKinds]int) [matchKinds]int {
 	return a
 }
 
-// sum adds up numbers of all ways.
+// sum adds up the numbers of all kinds.
 func sum(n [matchKinds]int) (all int) {
 	for _, of := range n {
 		all += of
@@ -244,35 +242,37 @@ func sum(n [matchKinds]int) (all int) {
 	return all
 }
 
-// way is how the two players of a match reach their relay.
+// matchKind is the pair of transports of a match's players.
 type matchKind uint8
 
 const (
-	udp   matchKind = iota // on the few sockets of a lab.Fleet; all others are visits
+	udp   matchKind = iota // on the sockets of a lab.Fleet; all others are clientMatches
 	dtls                   // both
-	ws                     // both by WebSocket
-	mixed                  // the host by DTLS, who joins by WebSocket
+	ws                     // both over WebSocket
+	mixed                  // the host over DTLS, the joiner over WebSocket
 	matchKinds
 )
 
 var matchKindNames = [matchKinds]string{udp: "udp", dtls: "dtls", ws: "ws", mixed: "dtls to ws"}
 
-// transports are the API's names of what host and joiner use.
+// transports are the API's connection types of host and joiner.
 var transports = [matchKinds][2]string{udp: {"udp", "udp"}, dtls: {"dtls", "dtls"}, ws: {"wss", "wss"}, mixed: {"dtls", "wss"}}
 
-// mix is the ways of matches, in turn: a connection of its own and its crypto
-// cost a player of the laboratory much more than a place on a shared socket.
+// kindsInTurn are the kinds of consecutive matches. Most use UDP, since a
+// client with a connection and encryption of its own costs the test machine
+// more.
 var kindsInTurn = [...]matchKind{udp, udp, dtls, udp, udp, ws, udp, udp, mixed, udp}
 
 const (
-	// visitRange is the third byte of the first address of visits, behind those
-	// of all fleets.
+	// clientRange is the third byte of the first address of game clients, behind
+	// the addresses of all fleets.
 	clientRange = 128
-	// watchEvery is the precision of the time after which a visit resumed.
+	// resumePollInterval is the resolution of the measured times until a match
+	// resumed.
 	resumePollInterval = 20 * time.Millisecond
 )
 
-// visit is a match of two players with a connection each.
+// clientMatch is a match of two game clients.
 type clientMatch struct {
 	kind         matchKind
 	relay        int
@@ -281,7 +281,8 @@ type clientMatch struct {
 	resumed      time.Duration // after the mark; 0: not yet
 }
 
-// visits are all of them. Its methods may be called while run runs.
+// clientMatches are all matches of game clients. Its methods may be called
+// while run runs.
 type clientMatches struct {
 	namespace lab.Namespace
 	rate      int
@@ -289,7 +290,7 @@ type clientMatches struct {
 
 	mu        sync.Mutex // guards the following fields
 	all       []*clientMatch
-	nextAddrs [2]netip.Addr // of the next host and who joins it
+	nextAddrs [2]netip.Addr // of the next host and joiner
 }
 
 func newClientMatches(from lab.Namespace, rate int) *clientMatches {
@@ -297,7 +298,7 @@ func newClientMatches(from lab.Namespace, rate int) *clientMatches {
 	return &clientMatches{namespace: from, rate: rate, added: make(chan *clientMatch), nextAddrs: [2]netip.Addr{first(hostRange), first(joinerRange)}}
 }
 
-// add lets a match begin.
+// add starts a match.
 func (v *clientMatches) add(ctx context.Context, by matchKind, relay int, host, joiner api.Allocation) error {
 	v.mu.Lock()
 	at := v.nextAddrs
@@ -315,8 +316,8 @@ func (v *clientMatches) add(ctx context.Context, by matchKind, relay int, host, 
 	}
 }
 
-// gameClient is a player on a relay. If the API directs it to a wss proxy, it connects to
-// the relay by ws itself.
+// gameClient returns the client of an allocation. Instead of a wss proxy, it
+// connects to the relay over ws.
 func (v *clientMatches) gameClient(transport string, at netip.Addr, relay int, own, peer api.Allocation) *lab.GameClient {
 	return lab.NewGameClient(lab.GameClientConfig{
 		Transport: strings.Replace(transport, "wss", "ws", 1), Namespace: v.namespace, Local: at,
@@ -347,7 +348,8 @@ func (v *clientMatches) run(ctx context.Context) {
 	}
 }
 
-// watch notes which matches have carried traffic both ways since their mark.
+// recordResumed records which matches have carried traffic in both directions
+// since mark.
 func (v *clientMatches) recordResumed() {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -358,7 +360,7 @@ func (v *clientMatches) recordResumed() {
 	}
 }
 
-// mark begins to look at when the matches of a relay resume.
+// mark restarts the measurement of when the matches of a relay resume.
 func (v *clientMatches) mark(relay int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -371,8 +373,8 @@ func (v *clientMatches) mark(relay int) {
 	}
 }
 
-// resumed returns how many matches of a relay have done so within the time after
-// the mark, by way.
+// resumed returns how many matches of a relay have resumed within the given
+// time after mark, by kind.
 func (v *clientMatches) resumed(relay int, within time.Duration) (n [matchKinds]int) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -384,9 +386,8 @@ func (v *clientMatches) resumed(relay int, within time.Duration) (n [matchKinds]
 	return n
 }
 
-// counts returns what the players have lived through, by way. With settle the
-// games stop for a moment, until nothing is under way or half a second has
-// passed.
+// counts returns the counters by kind. With settle it pauses the games until
+// nothing is in flight, or for 500 ms.
 func (v *clientMatches) counts(settle bool) [matchKinds]playerCounts {
 	if !settle {
 		return v.sum()

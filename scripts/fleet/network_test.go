@@ -25,7 +25,7 @@ const (
 
 var regions = [relayCount]string{eu, eu, us}
 
-// Ranges of players and how many addresses each relay's players have of them.
+// Address ranges of players, and the number of addresses per relay in each.
 const (
 	hostRange, joinerRange = 19, 18 // second byte of 198.x.0.0/16
 	addrsPerRelay          = 4096
@@ -38,19 +38,19 @@ const (
 
 func relayAddr(i int) string { return fmt.Sprintf("203.0.113.%d", 11+i) }
 
-// relayName is the host name that players get for WebSocket: there a proxy takes
-// TLS off, in whose place the laboratory's players say ws to the relay itself.
+// relayName is the host name that the API returns for WebSocket. The test's
+// players connect to the relay over ws instead of through a TLS proxy with that
+// name.
 func relayName(i int) string { return fmt.Sprintf("relay%d.fleet.example", i+1) }
 
 func apiAddr(i int) string { return fmt.Sprintf("203.0.113.%d", 21+i) }
 
-// firstPlayer is the first address of the players of a relay on one side.
+// firstPlayer returns the first address of a relay's players on one side.
 func firstPlayer(side byte, relay int) netip.Addr {
 	return netip.AddrFrom4([4]byte{198, side, byte(relay * addrsPerRelay / 256), 1})
 }
 
-// network is the namespaces and the bridge between them. It is fixed by
-// newNetwork.
+// network is the namespaces and the bridge between them. It is immutable.
 type network struct {
 	players, store lab.Namespace
 	relays, apis   []lab.Namespace
@@ -59,7 +59,7 @@ type network struct {
 	cleanup *lab.CleanupProcess
 }
 
-// newNetwork makes the network. On error nothing is left.
+// newNetwork creates the network. On error nothing is left.
 func newNetwork() (*network, error) {
 	roles := []string{"bridge", "players", "store"}
 	for i := range relayCount {
@@ -103,7 +103,7 @@ func (n *network) build() error {
 	return err
 }
 
-// inside is the private address of a public one: they end alike.
+// privateAddr returns the private address with the same last byte.
 func privateAddr(public string) string {
 	b := netip.MustParseAddr(public).As4()
 	return netip.AddrFrom4([4]byte{10, 77, 0, b[3]}).String()
@@ -115,7 +115,7 @@ func (n *network) attach(ns lab.Namespace, port string, addrs ...string) error {
 		n.bridge.IP("link add " + port + " type veth peer name eth0 netns " + ns.Name),
 		n.bridge.IP("link set " + port + " master bridge"),
 		n.bridge.IP("link set " + port + " up"),
-		// Datagrams that leave as one message would cross as one.
+		// Without this, a GSO message crosses the veth as one datagram.
 		ns.IP("link set eth0 gso_max_segs 1"),
 		ns.IP("link set eth0 up"),
 	}
@@ -126,12 +126,12 @@ func (n *network) attach(ns lab.Namespace, port string, addrs ...string) error {
 }
 
 const (
-	// token is what backends show to the API.
+	// token is the API token of the backend.
 	token      = "fleet-laboratory-backend-token-0123456789abcdef"
 	playerPort = 7777
 )
 
-// Settings of the roles, in YAML.
+// Configuration files of the roles.
 const (
 	shared = `http: %[1]s:7777
 admin: 127.0.0.1:7778
@@ -159,20 +159,20 @@ tokens:
 `
 )
 
-// machine is one program of the fleet and how it is started again.
+// machine is one process of the fleet and its start configuration.
 type machine struct {
 	*lab.Process
 	name string
 	cfg  lab.ProcessConfig
 }
 
-// start starts the machine, for the first time or again on what it left behind.
+// start starts or restarts the machine on its existing state.
 func (m *machine) start() (err error) {
 	m.Process, err = lab.StartProcess(m.cfg)
 	return err
 }
 
-// machines are all of them. The goroutine of the test owns it.
+// machines are the processes of the fleet. The goroutine of the test owns it.
 type machines struct {
 	net    *network
 	binary string
@@ -215,8 +215,7 @@ func (m *machines) all() []*machine {
 	return append(append([]*machine{m.store}, m.relays...), m.apis...)
 }
 
-// stop ends all machines that run, API nodes first, and says which did not end
-// well.
+// stop stops all running machines, API nodes first, and returns the errors.
 func (m *machines) stop() error {
 	var errs []error
 	all := m.all()
@@ -230,7 +229,7 @@ func (m *machines) stop() error {
 	return errors.Join(errs...)
 }
 
-// redis is a server that keeps nothing on disk: a new start finds it empty.
+// redis returns a redis-server without persistence: a restart finds it empty.
 func (m *machines) redis() *machine {
 	host, port, _ := strings.Cut(storeAddr, ":")
 	return &machine{name: "store", cfg: lab.ProcessConfig{
@@ -245,7 +244,7 @@ func (m *machines) redis() *machine {
 
 func (m *machines) relay(i int) (*machine, error) {
 	name := fmt.Sprintf("relay%d", i+1)
-	// This makes the state directory, too, with the id that the certificate names.
+	// This also creates the state directory with the id in the certificate.
 	if err := m.certify("relay", "--name", name, "--state-dir", m.file(name+"-state")); err != nil {
 		return nil, err
 	}
@@ -263,7 +262,7 @@ func (m *machines) api(i int) (*machine, error) {
 
 func (m *machines) file(name string) string { return filepath.Join(m.dir, name) }
 
-// certify makes the authority of the fleet, or a node's certificate.
+// certify creates the fleet's certificate authority, or a node's certificate.
 func (m *machines) certify(node ...string) error {
 	out, err := exec.Command(m.binary, append([]string{"ctl", "cluster-ca", m.dir}, node...)...).CombinedOutput()
 	if err != nil {
@@ -272,7 +271,7 @@ func (m *machines) certify(node ...string) error {
 	return nil
 }
 
-// ferry is a machine that runs the binary in a role.
+// ferry returns a machine that runs ferry in a role.
 func (m *machines) ferry(in lab.Namespace, role, name, settings string) (*machine, error) {
 	path := m.file(name + ".yaml")
 	if err := os.WriteFile(path, []byte(settings), 0o600); err != nil {
@@ -296,7 +295,7 @@ func (m *machines) ctl(on lab.Namespace, args ...string) (out []byte, err error)
 	return out, err
 }
 
-// states returns what an API node believes of each relay.
+// states returns the state of each relay according to an API node.
 func (m *machines) states(api int) (states [relayCount]string, err error) {
 	out, err := m.ctl(m.net.apis[api], "nodes", "-o", "json")
 	if err != nil {

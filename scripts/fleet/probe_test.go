@@ -19,24 +19,23 @@ import (
 const (
 	// probeEvery is the time between two calls of each kind.
 	probeEvery = 40 * time.Millisecond
-	// maxSamples bounds the samples of a probe: an hour of calls.
+	// maxSamples bounds the samples of a probe, enough for an hour.
 	maxSamples = 100_000
-	// maxUnanswered bounds the calls of a probe that wait for an answer.
+	// maxUnanswered bounds the concurrent calls of a probe.
 	maxUnanswered = 64
 )
 
-// kind is which call of the API a sample is of.
+// kind is the kind of call of a sample.
 type kind uint8
 
 const (
 	allocating kind = iota
 	joining
-	// looking is a call that needs nothing but the API node and this machine's
-	// attention: what it takes, any call takes.
+	// checking is a call that needs only the API node: the baseline of the latencies.
 	checking
 )
 
-// needStore are the calls that do, and their names for people.
+// storeCallNames are the names of the calls that need the store.
 var storeCallNames = [...]string{allocating: "allocate", joining: "join"}
 
 // sample is one call of a probe.
@@ -44,12 +43,12 @@ type sample struct {
 	kind    kind
 	at      time.Time // when it was made
 	latency time.Duration
-	relay   int // where the answer leads; -1: nowhere
+	relay   int // relay of the allocation; -1: none
 	err     error
 }
 
-// status is the HTTP status of a refusal, 0 where there was no answer and 200
-// for all that is well.
+// status returns the HTTP status, 200 for success and 0 for a call without an
+// answer.
 func (s sample) status() int {
 	var p *api.Problem
 	switch {
@@ -61,24 +60,24 @@ func (s sample) status() int {
 	return 0
 }
 
-// probe makes calls at a steady rate, independent of their outcome, until
-// it is stopped. Its hosts and joiners never bind.
+// probe makes calls at a steady rate, whatever their result, until stop. The
+// allocations never bind.
 type probe struct {
 	cancel context.CancelFunc
 	calls  sync.WaitGroup
 
 	mu      sync.Mutex // guards the following fields
 	samples []sample
-	skipped int // calls that were not made because too many waited
+	skipped int // calls not made because maxUnanswered was reached
 }
 
-// probed says what a probe calls.
+// probeConfig describes the calls of a probe.
 type probeConfig struct {
 	balancer lab.Backend
-	codes    []string // that it joins in turn; none: no joins
-	// region is where it allocates hosts; empty: no allocations.
+	codes    []string // join codes, used in turn; none: no joins
+	// region of the allocations; empty: no allocations.
 	region           string
-	callWithoutStore func() error // makes a call that needs no store; nil: no such calls
+	callWithoutStore func() error // nil: no such calls
 }
 
 func startProbe(what probeConfig) *probe {
@@ -112,7 +111,7 @@ func startProbe(what probeConfig) *probe {
 	return p
 }
 
-// try makes one call in the background.
+// startCall makes one call in the background.
 func (p *probe) startCall(slots chan struct{}, k kind, call func() (api.Allocation, error)) {
 	select {
 	case slots <- struct{}{}:
@@ -138,8 +137,7 @@ func (p *probe) startCall(slots chan struct{}, k kind, call func() (api.Allocati
 	})
 }
 
-// stop waits for the calls under way, and returns all in the order in which
-// they were made.
+// stop waits for the calls in progress and returns all samples by time.
 func (p *probe) stop() samples {
 	p.cancel()
 	p.calls.Wait()
@@ -147,30 +145,30 @@ func (p *probe) stop() samples {
 	return p.samples
 }
 
-// samples are calls in the order in which they were made.
+// samples are calls by time.
 type samples []sample
 
-// of returns those of a kind.
+// ofKind returns the samples of a kind.
 func (all samples) ofKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind != k })
 }
 
-// without returns those of all kinds but one.
+// exceptKind returns the samples of all other kinds.
 func (all samples) exceptKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind == k })
 }
 
-// between returns those that were made in a time.
+// between returns the samples of calls made from from to to.
 func (all samples) between(from, to time.Time) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.at.Before(from) || s.at.After(to) })
 }
 
-// failed returns those that were refused or not answered.
+// failed returns the samples of calls that failed.
 func (all samples) failed() samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.err == nil })
 }
 
-// statuses counts the answers by HTTP status.
+// statuses counts the samples by HTTP status.
 func (all samples) statuses() map[int]int {
 	n := make(map[int]int)
 	for _, s := range all {
@@ -179,7 +177,7 @@ func (all samples) statuses() map[int]int {
 	return n
 }
 
-// latencies are how long the answers took, in order of length.
+// latencies returns the sorted latencies.
 func (all samples) latencies() []time.Duration {
 	var d []time.Duration
 	for _, s := range all {
@@ -189,7 +187,7 @@ func (all samples) latencies() []time.Duration {
 	return d
 }
 
-// first returns an error of those, for a person to read; nil for none.
+// firstError returns the first error, or nil.
 func (all samples) firstError() error {
 	if f := all.failed(); len(f) > 0 {
 		return f[0].err
@@ -197,8 +195,8 @@ func (all samples) firstError() error {
 	return nil
 }
 
-// wellAfter is how long after a moment the last failure was made; 0 if there was
-// none.
+// lastFailureAfter returns the time from moment to the last failed call after
+// it; 0 if there was none.
 func (all samples) lastFailureAfter(moment time.Time) time.Duration {
 	f := all.between(moment, time.Now()).failed()
 	if len(f) == 0 {
@@ -208,19 +206,19 @@ func (all samples) lastFailureAfter(moment time.Time) time.Duration {
 }
 
 const (
-	// callers allocate as fast as they are answered, each over a connection that
-	// stays.
+	// allocateCallers is the number of concurrent callers, each on a persistent
+	// connection.
 	allocateCallers = 8
-	// maxAllocations bounds what one measurement reserves: it is all held for
-	// 10 s.
+	// maxAllocations bounds the allocations of the measurement, which all exist
+	// for 10 s.
 	maxAllocations = 200_000
 
 	allocateRate   = 2000
 	allocateWithin = 20 * time.Millisecond
 )
 
-// allocate measures how many hosts a second are placed over HTTP, the store and
-// a relay, with the callers on the same machine as everything else.
+// measureAllocateRate measures allocations per second through the API, the
+// store and a relay, with the callers on the same machine.
 func (b *testbed) measureAllocateRate(t *testing.T) {
 	d := newBalancer(b.net.players, allocateCallers, b.balancer.stalls)
 	defer d.close()

@@ -16,7 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// Goals of the issue, in time.
+// Time limits of the long form.
 const (
 	resumeWithin          = 5 * time.Second
 	placedElsewhereWithin = 6 * time.Second
@@ -27,8 +27,8 @@ const (
 	resumedPercent        = 99
 )
 
-// lateAnswers is longer than any call to the store, also on a machine that stands
-// still meanwhile, which the long form does not tolerate.
+// maxStoreCall is longer than any call to the store. The quick form tolerates
+// stalls of the machine.
 func maxStoreCall() time.Duration {
 	if *long {
 		return 500 * time.Millisecond
@@ -36,8 +36,8 @@ func maxStoreCall() time.Duration {
 	return 2 * time.Second
 }
 
-// apiKilled: a caller that uses the other node after a failure notices nothing of the
-// death of one.
+// apiKilled checks that callers that retry on another node notice nothing when
+// an API node is killed.
 func (b *testbed) apiKilled(t *testing.T) {
 	before := b.settleCounts(t)
 	retried := b.balancer.retried.Load()
@@ -49,11 +49,12 @@ func (b *testbed) apiKilled(t *testing.T) {
 	time.Sleep(500 * time.Millisecond)
 	calls := p.stop()
 	b.checkCalls(t, calls, p.skipped)
-	b.table.checkRow(t, "calls that needed a second try", fmt.Sprint(b.balancer.retried.Load()-retried), "> 0: the node was asked", b.balancer.retried.Load() > retried)
+	b.table.checkRow(t, "calls that needed a second try", fmt.Sprint(b.balancer.retried.Load()-retried), "> 0: the node was called", b.balancer.retried.Load() > retried)
 	b.checkNothingLost(t, before)
 }
 
-// relayKilled: its matches come back with it, and nothing else notices.
+// relayKilled checks that the matches of a killed relay resume after its
+// restart and that nothing else is affected.
 func (b *testbed) relayKilled(t *testing.T) {
 	relay, others := b.matches.busiest(eu)
 	p := startProbe(probeConfig{balancer: b.balancer, codes: b.matches.codes(others...), region: eu})
@@ -76,30 +77,29 @@ func (b *testbed) relayKilled(t *testing.T) {
 			there++
 		}
 	}
-	b.table.checkRow(t, "hosts led to the dead relay", fmt.Sprintf("%d of %d", there, len(down)), "0", there == 0 && len(down) > 0)
+	b.table.checkRow(t, "hosts placed on the killed relay", fmt.Sprintf("%d of %d", there, len(down)), "0", there == 0 && len(down) > 0)
 	well := down.lastFailureAfter(killed)
 	b.table.checkTimeRow(t, "hosts are placed elsewhere after", ms(well), "6 s", well <= placedElsewhereWithin)
 	b.waitCodesWork(t, restarted, b.matches.codes(relay), m.name+": join codes that work after the restart")
 }
 
-// resumed waits until all matches of a relay carry traffic both ways since the
-// mark, and returns how many did within 5 s after the restart, so long after the
-// mark.
+// waitResumed waits until all matches of a relay have resumed since mark, and
+// returns how many did within 5 s after the restart. downFor is the time from
+// mark to the restart.
 func (b *testbed) waitResumed(t *testing.T, relay int, restarted time.Time, downFor time.Duration) (inTime [matchKinds]int) {
 	t.Helper()
 	all := b.matches.countByKind(relay)
-	testkit.NoProblemWithin(t, waitTimeout, "the matches of the relay go on", func() string {
+	testkit.NoProblemWithin(t, waitTimeout, "the matches of the relay resume", func() string {
 		if got := b.matches.resumed(time.Hour, relay); got != all {
 			return fmt.Sprintf("%v of %v: %v", got, all, total(b.matches.counts(false)))
 		}
 		return ""
 	})
-	b.table.addRow(t, b.relays[relay].name+": all of its matches had resumed", fmt.Sprintf("%d, after %s", sum(all), ms(time.Since(restarted))))
+	b.table.addRow(t, b.relays[relay].name+": all matches resumed", fmt.Sprintf("%d, after %s", sum(all), ms(time.Since(restarted))))
 	return b.matches.resumed(downFor+resumeWithin, relay)
 }
 
-// cameBack judges how many of the matches of relays that were started again had
-// resumed in time.
+// checkResumedInTime checks the share of matches that resumed within 5 s.
 func (b *testbed) checkResumedInTime(t *testing.T, all, inTime [matchKinds]int) {
 	t.Helper()
 	for w, n := range all {
@@ -108,19 +108,19 @@ func (b *testbed) checkResumedInTime(t *testing.T, all, inTime [matchKinds]int) 
 	}
 }
 
-// storeKilled: the store is killed and restarts empty.
+// storeKilled kills the store and restarts it empty.
 func (b *testbed) storeKilled(t *testing.T) {
 	b.interruptStore(t, relayDownFor, func() error { b.store.Kill(); return nil }, b.store.start)
 }
 
-// storePauses: the store keeps its connections and does not answer.
+// storePauses stops the store's process, which keeps its connections.
 func (b *testbed) storePauses(t *testing.T) {
 	b.interruptStore(t, *storePause,
 		func() error { return b.store.Signal(syscall.SIGSTOP) },
 		func() error { return b.store.Signal(syscall.SIGCONT) })
 }
 
-// storeGone takes the store away for a while.
+// interruptStore makes the store unavailable for a time.
 func (b *testbed) interruptStore(t *testing.T, away time.Duration, down, up func() error) {
 	t.Helper()
 	before := b.settleCounts(t)
@@ -148,7 +148,7 @@ func (b *testbed) interruptStore(t *testing.T, away time.Duration, down, up func
 	})
 	time.Sleep(max(0, recoverWithin-time.Since(back)))
 	calls := p.stop()
-	// What was asked last may be answered by a store that is back.
+	// The last calls may be answered after the store is back.
 	b.checkRefusals(t, calls.between(gone, back.Add(-maxStoreCall())), gone)
 	after := calls.between(back, time.Now())
 	for k, name := range storeCallNames {
@@ -156,17 +156,18 @@ func (b *testbed) interruptStore(t *testing.T, away time.Duration, down, up func
 		b.table.checkTimeRow(t, name+" works again after", ms(well), "5 s", well <= recoverWithin)
 	}
 	wrong := calls.statuses()[http.StatusNotFound]
-	b.table.checkRow(t, "good codes that were called wrong (404)", fmt.Sprint(wrong), "0", wrong == 0)
+	b.table.checkRow(t, "valid codes that were answered 404", fmt.Sprint(wrong), "0", wrong == 0)
 	b.checkNothingLost(t, before)
 }
 
-// refusals judges what was answered while the store was gone.
+// checkRefusals checks that calls without the store were refused quickly with
+// 503.
 func (b *testbed) checkRefusals(t *testing.T, calls samples, gone time.Time) {
 	t.Helper()
 	looks := calls.ofKind(checking)
 	calls = calls.exceptKind(checking)
 	refused := calls.statuses()[http.StatusServiceUnavailable]
-	b.table.checkRow(t, "calls answered 503 while it is gone", fmt.Sprintf("%d of %d", refused, len(calls)), "all",
+	b.table.checkRow(t, "calls answered 503 without the store", fmt.Sprintf("%d of %d", refused, len(calls)), "all",
 		refused == len(calls) && refused > 0)
 	if refused < len(calls) {
 		t.Log(calls.statuses(), calls.firstError())
@@ -180,18 +181,19 @@ func (b *testbed) checkRefusals(t *testing.T, calls samples, gone time.Time) {
 		}
 	}
 	if slow > 0 {
-		b.table.addRow(t, "... of which slower than 100 ms", fmt.Sprintf("%d, the last made %s after it went", slow, ms(last)))
+		b.table.addRow(t, "... of which slower than 100 ms", fmt.Sprintf("%d, the last made %s after the failure", slow, ms(last)))
 	}
 	b.table.addRow(t, "... and calls that need no store", formatQuantiles(looks.latencies()))
 }
 
-// spread is latencies in order of length: half of them, nearly all, the longest.
+// formatQuantiles formats the median, the 99th percentile and the maximum of
+// sorted latencies.
 func formatQuantiles(all []time.Duration) string {
 	return fmt.Sprintf("%s, %s, %s", ms(lab.Quantile(all, 0.5)), ms(lab.Quantile(all, 0.99)), ms(lab.Quantile(all, 1)))
 }
 
-// relayDrains: nothing new goes to the only relay of a region, and what is there
-// goes on.
+// relayDrains checks that a draining relay, the only one of its region, gets no
+// new hosts and keeps its matches.
 func (b *testbed) relayDrains(t *testing.T) {
 	const relay, tries = 2, 30
 	before := b.settleCounts(t)
@@ -222,8 +224,8 @@ func (b *testbed) relayDrains(t *testing.T) {
 	b.table.addRow(t, "hosts are placed there again after undrain, after", ms(time.Since(undrained)))
 }
 
-// placed allocates hosts in a region and counts those on a relay and those that
-// were refused. The error is that of one of them.
+// countPlaced allocates hosts in a region and counts those on a relay and those
+// refused. why is one of the errors.
 func (b *testbed) countPlaced(t *testing.T, region string, relay, tries int) (there, refused int, why error) {
 	t.Helper()
 	for range tries {
@@ -239,11 +241,11 @@ func (b *testbed) countPlaced(t *testing.T, region string, relay, tries int) (th
 	return there, refused, why
 }
 
-// ready waits until all API nodes take a relay for one that takes hosts. Whether
-// any is placed there depends on how busy it is.
+// waitReady waits until all API nodes consider a relay ready. Whether hosts are
+// placed there depends on its load.
 func (b *testbed) waitReady(t *testing.T, relay int) {
 	t.Helper()
-	testkit.NoProblemWithin(t, waitTimeout, "API nodes know that the relay is back", func() string {
+	testkit.NoProblemWithin(t, waitTimeout, "the API nodes list the relay as ready", func() string {
 		for i := range apiCount {
 			if states, err := b.states(i); err != nil || states[relay] != "ready" {
 				return fmt.Sprint(states, err)
@@ -253,8 +255,8 @@ func (b *testbed) waitReady(t *testing.T, relay int) {
 	})
 }
 
-// rollingRestart: all relays are drained, end at a deadline that comes before
-// the matches end, and start again, one after the other.
+// rollingRestart drains and restarts all relays in turn, with a deadline before
+// the end of the matches.
 func (b *testbed) rollingRestart(t *testing.T) {
 	p := startProbe(probeConfig{balancer: b.balancer, region: eu})
 	var all, inTime [matchKinds]int
@@ -262,7 +264,7 @@ func (b *testbed) rollingRestart(t *testing.T) {
 		if _, err := b.ctl(b.net.relays[relay], "drain", "--deadline", drainDeadline.String()); err != nil {
 			t.Fatal(err)
 		}
-		testkit.NoProblemWithin(t, waitTimeout, "API nodes know that the relay drains", func() string {
+		testkit.NoProblemWithin(t, waitTimeout, "the API nodes list the relay as draining", func() string {
 			if states, err := b.states(0); err != nil || states[relay] != "draining" {
 				return fmt.Sprint(states, err)
 			}
@@ -276,7 +278,7 @@ func (b *testbed) rollingRestart(t *testing.T) {
 		b.restart(t, m)
 		all, inTime = addCounts(all, b.matches.countByKind(relay)), addCounts(inTime, b.waitResumed(t, relay, restarted, 0))
 		b.waitCodesWork(t, restarted, b.matches.codes(relay), m.name+": join codes that work after the restart")
-		// The next one may only go when this one takes hosts again.
+		// Continue only when this relay accepts hosts again.
 		b.waitReady(t, relay)
 	}
 	calls := p.stop()
@@ -286,7 +288,7 @@ func (b *testbed) rollingRestart(t *testing.T) {
 	b.table.checkRow(t, "lost matches", fmt.Sprintf("%d of %d", c.failed, sum(all)), "0", c.failed == 0 && c.ended == 0)
 }
 
-// again starts a machine that has ended.
+// restart starts a machine that has ended.
 func (b *testbed) restart(t *testing.T, m *machine) {
 	t.Helper()
 	if err := m.start(); err != nil {
@@ -294,7 +296,7 @@ func (b *testbed) restart(t *testing.T, m *machine) {
 	}
 }
 
-// calls judges that no call failed after the client's second try.
+// checkCalls checks that no call failed after the second try.
 func (b *testbed) checkCalls(t *testing.T, calls samples, skipped int) {
 	t.Helper()
 	failed := calls.failed()
@@ -304,16 +306,16 @@ func (b *testbed) checkCalls(t *testing.T, calls samples, skipped int) {
 		t.Log(calls.statuses(), err)
 	}
 	if skipped > 0 {
-		t.Logf("%d calls were not made: too many waited", skipped)
+		t.Logf("%d calls were not made: too many were unanswered", skipped)
 	}
 }
 
-// settled returns what players have lived through so far, with nothing under way:
-// as much is missing at the next look.
+// settleCounts returns the counters once two readings in a row have the same
+// losses, so that nothing is in flight.
 func (b *testbed) settleCounts(t *testing.T) (sums [matchKinds]playerCounts) {
 	t.Helper()
 	sums = b.matches.counts(true)
-	testkit.NoProblemWithin(t, waitTimeout, "nothing is under way", func() string {
+	testkit.NoProblemWithin(t, waitTimeout, "nothing is in flight", func() string {
 		before := sums
 		if sums = b.matches.counts(true); !sameLosses(before, sums) {
 			return fmt.Sprint(total(before), total(sums))
@@ -323,7 +325,7 @@ func (b *testbed) settleCounts(t *testing.T) (sums [matchKinds]playerCounts) {
 	return sums
 }
 
-// alike reports whether as many datagrams were lost by each way.
+// sameLosses reports whether the losses of each kind are equal.
 func sameLosses(a, b [matchKinds]playerCounts) bool {
 	for w := range a {
 		if a[w].lost != b[w].lost {
@@ -333,11 +335,11 @@ func sameLosses(a, b [matchKinds]playerCounts) bool {
 	return true
 }
 
-// nothingLost judges that no datagram was lost since before, by any way.
+// checkNothingLost checks that no datagram was lost since before.
 func (b *testbed) checkNothingLost(t *testing.T, before [matchKinds]playerCounts) {
 	t.Helper()
 	after := b.matches.counts(true)
-	// What is under way for longer arrives; what was lost does not.
+	// Datagrams that are still in flight arrive; lost ones do not.
 	for deadline := time.Now().Add(waitTimeout / 2); !sameLosses(before, after) && time.Now().Before(deadline); {
 		after = b.matches.counts(true)
 	}
@@ -347,7 +349,7 @@ func (b *testbed) checkNothingLost(t *testing.T, before [matchKinds]playerCounts
 	}
 }
 
-// codesWork waits until players can join by all of the codes.
+// waitCodesWork waits until all join codes work.
 func (b *testbed) waitCodesWork(t *testing.T, since time.Time, codes []string, what string) {
 	t.Helper()
 	n := len(codes)
@@ -362,8 +364,7 @@ func (b *testbed) waitCodesWork(t *testing.T, since time.Time, codes []string, w
 	b.table.checkTimeRow(t, what, fmt.Sprintf("%d, after %s", n, ms(took)), "5 s", took <= recoverWithin)
 }
 
-// refused joins by codes and returns those that did not work, and why one did
-// not.
+// failedCodes returns the join codes that do not work, and one of the errors.
 func (b *testbed) failedCodes(codes []string) (left []string, why error) {
 	var mu sync.Mutex // guards the results
 	var tasks sync.WaitGroup
