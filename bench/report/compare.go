@@ -38,18 +38,18 @@ type FigureRatio struct {
 // payload, or in how the loop is driven. Other differences, such as the rate or
 // the number of matches, are allowed and noted.
 func Compare(a, b bench.Result) (Comparison, error) {
-	if reasons := obstacles(a, b); len(reasons) > 0 {
+	if reasons := incomparableReasons(a, b); len(reasons) > 0 {
 		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
 	}
 	names := labels([]bench.Result{a, b})
-	c := Comparison{A: names[0], B: names[1], Notes: differences(a, b)}
+	c := Comparison{A: names[0], B: names[1], Notes: loadDifferences(a, b)}
 	c.Warnings = append(warnings(names[0], a), warnings(names[1], b)...)
 	c.Figures = ratios(Figures(a), Figures(b))
 	return c, nil
 }
 
 // obstacles are the reasons why a comparison would mean nothing.
-func obstacles(a, b bench.Result) (reasons []string) {
+func incomparableReasons(a, b bench.Result) (reasons []string) {
 	if a.Machine.ID == "" || b.Machine.ID == "" {
 		reasons = append(reasons, "a run does not say which machine it was made on")
 	} else if a.Machine.ID != b.Machine.ID {
@@ -57,20 +57,20 @@ func obstacles(a, b bench.Result) (reasons []string) {
 			a.Machine.ID, a.Machine.CPU, a.Machine.Cores, a.Machine.Kernel,
 			b.Machine.ID, b.Machine.CPU, b.Machine.Cores, b.Machine.Kernel))
 	}
-	for _, d := range differ([]aspect{
+	for _, d := range differingAspects([]property{
 		{"shape", a.Load.Shape, b.Load.Shape},
 		{"direction", a.Load.Direction, b.Load.Direction},
 		{"align", a.Load.Align, b.Load.Align},
 		{"players per match", a.Load.Players, b.Load.Players},
 		{"payload", a.Load.Payload, b.Load.Payload},
-		{"loop", loop(a.Load), loop(b.Load)},
+		{"loop", loopText(a.Load), loopText(b.Load)},
 	}) {
 		reasons = append(reasons, "different "+d)
 	}
 	return reasons
 }
 
-func loop(l bench.Load) string {
+func loopText(l bench.Load) string {
 	if l.Window > 0 {
 		return "closed"
 	}
@@ -78,8 +78,8 @@ func loop(l bench.Load) string {
 }
 
 // differences do not forbid a comparison, but belong beside it.
-func differences(a, b bench.Result) []string {
-	return differ([]aspect{
+func loadDifferences(a, b bench.Result) []string {
+	return differingAspects([]property{
 		{"dialect", a.Dialect, b.Dialect},
 		{"limits", a.Limits, b.Limits},
 		{"commit", a.Commit, b.Commit},
@@ -89,17 +89,17 @@ func differences(a, b bench.Result) []string {
 		{"window", a.Load.Window, b.Load.Window},
 		{"duration", a.Load.Duration, b.Load.Duration},
 		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
-		{"allocations", allocations(a.Load), allocations(b.Load)},
+		{"allocations", allocationsText(a.Load), allocationsText(b.Load)},
 		{"baseline", a.Load.Baseline, b.Load.Baseline},
 		{"sessions", UnitRate.Format(a.Load.ChurnRate), UnitRate.Format(b.Load.ChurnRate)},
-		{"pinning", pinning(a.Load), pinning(b.Load)},
+		{"pinning", pinningText(a.Load), pinningText(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
 		{"governor", a.Machine.Governor, b.Machine.Governor},
 	})
 }
 
-func allocations(l bench.Load) string {
+func allocationsText(l bench.Load) string {
 	if l.AllocateWorkers == 0 {
 		return ""
 	}
@@ -107,16 +107,16 @@ func allocations(l bench.Load) string {
 }
 
 // aspect is something that two runs may have alike.
-type aspect struct {
+type property struct {
 	name string
 	a, b any
 }
 
-func differ(aspects []aspect) (list []string) {
+func differingAspects(aspects []property) (list []string) {
 	for _, s := range aspects {
 		if s.a != s.b {
 			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
-				printable(orNone(fmt.Sprint(s.a))), printable(orNone(fmt.Sprint(s.b)))))
+				printable(orDash(fmt.Sprint(s.a))), printable(orDash(fmt.Sprint(s.b)))))
 		}
 	}
 	return list
@@ -126,7 +126,7 @@ func warnings(name string, r bench.Result) (list []string) {
 	if r.Limit == bench.LimitGenerator || r.Interrupted {
 		list = append(list, name+": "+Verdict(r))
 	}
-	for _, d := range doubts(r) {
+	for _, d := range cautions(r) {
 		list = append(list, name+": "+d)
 	}
 	return list
@@ -157,14 +157,14 @@ func ratios(a, b []Figure) (list []FigureRatio) {
 func (c Comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "B = %s against A = %s, ratios are B/A\n", c.B, c.A)
-	remarks(&b, c.Warnings, c.Notes)
+	writeRemarks(&b, c.Warnings, c.Notes)
 	table := [][]string{{"", "A", "B", "B/A", "better"}}
 	for _, f := range c.Figures {
 		if f.A.Known || f.B.Known {
 			table = append(table, []string{printable(f.Name), f.A.Text(), f.B.Text(), ratio(f.Ratio), better(f.A)})
 		}
 	}
-	rows(&b, table)
+	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -176,7 +176,7 @@ func better(f Figure) string {
 	return "lower"
 }
 
-func remarks(b *strings.Builder, warnings, notes []string) {
+func writeRemarks(b *strings.Builder, warnings, notes []string) {
 	for _, s := range warnings {
 		fmt.Fprintf(b, "CAREFUL: %s\n", s)
 	}

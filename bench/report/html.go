@@ -27,7 +27,7 @@ const maxOverTime = 6
 const maxCards = 4
 
 // sheet is what the template shows.
-type sheet struct {
+type pageData struct {
 	Title   string
 	Common  []fact // true of all runs, if there are several
 	Runs    []runView
@@ -60,12 +60,12 @@ func HTML(w io.Writer, runs []bench.Result) error {
 	if err != nil {
 		return fmt.Errorf("report: template: %w", err)
 	}
-	return t.Execute(w, newSheet(runs))
+	return t.Execute(w, newPageData(runs))
 }
 
-func newSheet(runs []bench.Result) sheet {
+func newPageData(runs []bench.Result) pageData {
 	names := labels(runs)
-	s := sheet{Title: "ferry bench: " + names[0]}
+	s := pageData{Title: "ferry bench: " + names[0]}
 	if len(runs) > 1 {
 		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
 	}
@@ -77,7 +77,7 @@ func newSheet(runs []bench.Result) sheet {
 			continue
 		}
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
-		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), doubts(r), own})
+		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), cautions(r), own})
 	}
 	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, Figures)
@@ -121,7 +121,7 @@ func common(runs []bench.Result) []fact {
 }
 
 // compare adds the plot that sets all comparable runs against the first.
-func (s *sheet) compare(runs []bench.Result, names []string) {
+func (s *pageData) compare(runs []bench.Result, names []string) {
 	var comparisons []Comparison
 	var order []int
 	for i := 1; i < len(runs); i++ {
@@ -155,7 +155,7 @@ func sideBySide(caption string, names []string, runs []bench.Result, get func(be
 			if !ok {
 				at = len(t.Rows)
 				row[f.Name] = at
-				t.Rows = append(t.Rows, blank(printable(f.Name), len(runs)))
+				t.Rows = append(t.Rows, blankRow(printable(f.Name), len(runs)))
 			}
 			t.Rows[at][column+1] = f.Text()
 		}
@@ -164,12 +164,12 @@ func sideBySide(caption string, names []string, runs []bench.Result, get func(be
 }
 
 // blank is a row of which nothing is known yet.
-func blank(name string, columns int) []string {
+func blankRow(name string, columns int) []string {
 	row := []string{name}
 	for range columns {
-		row = append(row, none)
+		row = append(row, dash)
 	}
 	return row
 }
 
-func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
+func formatSeconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }

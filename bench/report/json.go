@@ -133,7 +133,7 @@ func goBenchHead(r bench.Result) string {
 func goBenchName(r bench.Result) string {
 	shape := string(r.Load.Shape)
 	name := "Benchmark" + strings.ToUpper(shape[:min(1, len(shape))]) + shape[min(1, len(shape)):] +
-		"/relay=" + word(label(r)) + "/direction=" + word(string(r.Load.Direction)) +
+		"/relay=" + escapeWord(label(r)) + "/direction=" + escapeWord(string(r.Load.Direction)) +
 		fmt.Sprintf("/endpoints=%d", r.Load.Endpoints)
 	switch {
 	case r.Search != nil:
@@ -157,7 +157,7 @@ func goBenchValues(r bench.Result) (list []string) {
 }
 
 // word makes one word of s, which tools can take apart at slashes.
-func word(s string) string {
+func escapeWord(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == ' ' || r == '\t' {
 			return '_'

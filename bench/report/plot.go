@@ -89,7 +89,7 @@ func class(i int) string {
 
 // px writes a coordinate. What is not finite never gets here, but if it did it
 // would not break the drawing.
-func px(v float64) string {
+func formatCoordinate(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
 	}
@@ -107,16 +107,16 @@ func (a area) py(p float64) float64 { return a.h - marginFoot - p*(a.h-marginFoo
 
 // newPlot draws a frame with its ticks.
 func newPlot(id, title, desc string, a area) plot {
-	p := plot{ID: id, Title: title, Desc: desc, Height: px(a.h)}
-	p.Frame = rect{X: px(a.px(0)), Y: px(a.py(1)), W: px(a.px(1) - a.px(0)), H: px(a.py(0) - a.py(1))}
+	p := plot{ID: id, Title: title, Desc: desc, Height: formatCoordinate(a.h)}
+	p.Frame = rect{X: formatCoordinate(a.px(0)), Y: formatCoordinate(a.py(1)), W: formatCoordinate(a.px(1) - a.px(0)), H: formatCoordinate(a.py(0) - a.py(1))}
 	for _, t := range a.x.ticks {
 		if at, ok := a.x.at(t.At); ok {
-			p.XTicks = append(p.XTicks, mark{X: px(a.px(at)), Y: px(a.py(0)), Text: t.Label})
+			p.XTicks = append(p.XTicks, mark{X: formatCoordinate(a.px(at)), Y: formatCoordinate(a.py(0)), Text: t.Label})
 		}
 	}
 	for _, t := range a.y.ticks {
 		if at, ok := a.y.at(t.At); ok {
-			p.YTicks = append(p.YTicks, mark{X: px(a.px(0)), Y: px(a.py(at)), Text: t.Label})
+			p.YTicks = append(p.YTicks, mark{X: formatCoordinate(a.px(0)), Y: formatCoordinate(a.py(at)), Text: t.Label})
 		}
 	}
 	return p
@@ -135,13 +135,13 @@ func (p *plot) draw(a area, all ...series) {
 				move = true
 				continue
 			}
-			l.Dots = append(l.Dots, mark{X: px(a.px(x)), Y: px(a.py(y)), Title: s.titles[i]})
+			l.Dots = append(l.Dots, mark{X: formatCoordinate(a.px(x)), Y: formatCoordinate(a.py(y)), Title: s.titles[i]})
 			verb := "L"
 			if move {
 				verb = "M"
 			}
 			move = false
-			path.WriteString(verb + px(a.px(x)) + " " + px(a.py(y)))
+			path.WriteString(verb + formatCoordinate(a.px(x)) + " " + formatCoordinate(a.py(y)))
 		}
 		if !s.dots {
 			l.Path = path.String()
@@ -158,7 +158,7 @@ func (p *plot) band(a area, lo, hi float64, title string) {
 	x0, ok0 := a.x.at(lo)
 	x1, ok1 := a.x.at(hi)
 	if ok0 && ok1 && x1 > x0 {
-		p.Bands = append(p.Bands, rect{X: px(a.px(x0)), Y: p.Frame.Y, W: px(a.px(x1) - a.px(x0)), H: p.Frame.H, Title: title})
+		p.Bands = append(p.Bands, rect{X: formatCoordinate(a.px(x0)), Y: p.Frame.Y, W: formatCoordinate(a.px(x1) - a.px(x0)), H: p.Frame.H, Title: title})
 	}
 }
 
@@ -168,21 +168,21 @@ func empty(id, title, why string) plot {
 }
 
 // micros writes nanoseconds for a column of microseconds.
-func micros(ns float64) string {
+func formatMicros(ns float64) string {
 	if math.IsNaN(ns) || math.IsInf(ns, 0) {
-		return none
+		return dash
 	}
-	return grouped1(ns / 1000)
+	return formatOneDigit(ns / 1000)
 }
 
 // grouped1 has one digit after the point.
-func grouped1(v float64) string {
+func formatOneDigit(v float64) string {
 	whole, rest, _ := strings.Cut(strconv.FormatFloat(v, 'f', 1, 64), ".")
-	return grouped(whole) + "." + rest
+	return groupDigits(whole) + "." + rest
 }
 
 // short cuts a name to what fits beside a bar.
-func short(s string, limit int) string {
+func truncate(s string, limit int) string {
 	r := []rune(s)
 	if len(r) <= limit {
 		return s
@@ -215,13 +215,13 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 	p := newPlot(id, title, "A bar per run: time of the server on a processor divided by the datagrams that arrived.", a)
 	p.XLabel = "time on a processor per datagram"
 	p.Numbers = table{Caption: title, Head: []string{"run", "CPU per datagram ns", "user s", "system s", "datagrams"}}
-	p.XTicks, p.Frame = nil, rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	p.XTicks, p.Frame = nil, rect{X: formatCoordinate(nameSpace), Y: p.Frame.Y, W: formatCoordinate(plotWidth - marginRight - nameSpace), H: p.Frame.H}
 	place := func(v float64) float64 {
 		at, _ := s.at(v)
 		return nameSpace + at*(plotWidth-marginRight-nameSpace-70)
 	}
 	for _, t := range s.ticks {
-		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(a.py(0)), Text: t.Label})
+		p.XTicks = append(p.XTicks, mark{X: formatCoordinate(place(t.At)), Y: formatCoordinate(a.py(0)), Text: t.Label})
 	}
 	row := 0
 	for i, r := range runs {
@@ -233,12 +233,12 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 		v := r.Server.PerDatagram
 		text := UnitTime.Format(v)
 		p.Bars = append(p.Bars, bar{
-			rect:  rect{X: px(nameSpace), Y: px(y), W: px(place(v) - nameSpace), H: px(barHeight), Title: names[i] + ": " + text},
+			rect:  rect{X: formatCoordinate(nameSpace), Y: formatCoordinate(y), W: formatCoordinate(place(v) - nameSpace), H: formatCoordinate(barHeight), Title: names[i] + ": " + text},
 			Class: class(i),
-			Label: mark{X: px(place(v) + 6), Y: px(y + barHeight*0.75), Text: text},
+			Label: mark{X: formatCoordinate(place(v) + 6), Y: formatCoordinate(y + barHeight*0.75), Text: text},
 		})
-		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(y + barHeight/2), Text: short(names[i], nameRunes), Title: names[i]})
-		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], digits(v), seconds(r.Server.User), seconds(r.Server.System), UnitCount.Format(float64(r.Server.Datagrams))})
+		p.YTicks = append(p.YTicks, mark{X: formatCoordinate(nameSpace), Y: formatCoordinate(y + barHeight/2), Text: truncate(names[i], nameRunes), Title: names[i]})
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], digits(v), formatSeconds(r.Server.User), formatSeconds(r.Server.System), UnitCount.Format(float64(r.Server.Datagrams))})
 	}
 	return p
 }
@@ -278,17 +278,17 @@ func comparisonPlot(comparisons []Comparison, order []int, names []string) plot 
 	s := logScale(values, func(v float64) string { return digitsShort(math.Round(v*1e6)/1e6) + "×" })
 	h := marginTop + barStep*float64(len(rowsOf)) + marginFoot
 	p := newPlot(id, title, "A row per figure and in it a dot per run: its value divided by that of the first run. The line at 1× is the first run.", area{s, scale{lo: 0, hi: 1}, h})
-	p.XLabel, p.XTicks = "ratio to "+short(names[0], nameRunes), nil
-	p.Frame = rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	p.XLabel, p.XTicks = "ratio to "+truncate(names[0], nameRunes), nil
+	p.Frame = rect{X: formatCoordinate(nameSpace), Y: p.Frame.Y, W: formatCoordinate(plotWidth - marginRight - nameSpace), H: p.Frame.H}
 	place := func(v float64) float64 {
 		at, _ := s.at(v)
 		return nameSpace + at*(plotWidth-marginRight-nameSpace)
 	}
 	foot := h - marginFoot
 	for _, t := range s.ticks {
-		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(foot), Text: t.Label})
+		p.XTicks = append(p.XTicks, mark{X: formatCoordinate(place(t.At)), Y: formatCoordinate(foot), Text: t.Label})
 	}
-	p.Lines = append(p.Lines, line{Class: "ideal", Name: names[0] + " = 1×", Path: fmt.Sprintf("M%s %sL%s %s", px(place(1)), px(marginTop), px(place(1)), px(foot))})
+	p.Lines = append(p.Lines, line{Class: "ideal", Name: names[0] + " = 1×", Path: fmt.Sprintf("M%s %sL%s %s", formatCoordinate(place(1)), formatCoordinate(marginTop), formatCoordinate(place(1)), formatCoordinate(foot))})
 	p.ratioDots(comparisons, order, names, rowsOf, place)
 	return p
 }
@@ -297,7 +297,7 @@ func comparisonPlot(comparisons []Comparison, order []int, names []string) plot 
 func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []string, place func(float64) float64) {
 	rowY := func(i int) float64 { return marginTop + barStep*(float64(i)+0.5) }
 	for i, want := range rowsOf {
-		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(rowY(i)), Text: want})
+		p.YTicks = append(p.YTicks, mark{X: formatCoordinate(nameSpace), Y: formatCoordinate(rowY(i)), Text: want})
 	}
 	p.Numbers = table{Caption: p.Title, Head: []string{"figure"}}
 	for _, at := range order {
@@ -309,7 +309,7 @@ func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []
 		l := line{Class: class(order[n]), Name: names[order[n]], Bold: true}
 		for i, want := range rowsOf {
 			if v := c.ratio(want); v > 0 {
-				l.Dots = append(l.Dots, mark{X: px(place(v)), Y: px(rowY(i) + off), Title: fmt.Sprintf("%s: %s %s×", l.Name, want, ratio(v))})
+				l.Dots = append(l.Dots, mark{X: formatCoordinate(place(v)), Y: formatCoordinate(rowY(i) + off), Title: fmt.Sprintf("%s: %s %s×", l.Name, want, ratio(v))})
 			}
 		}
 		p.Lines = append(p.Lines, l)
@@ -354,13 +354,13 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	for i, d := range distributions(runs, names) {
 		s := series{name: d.name, class: class(i)}
 		for _, q := range d.latency.Series {
-			x, y := nines(q.Percent, d.latency.Samples), float64(q.Value)
+			x, y := countNines(q.Percent, d.latency.Samples), float64(q.Value)
 			most = max(most, x)
 			values = append(values, y)
 			percent := strconv.FormatFloat(q.Percent, 'f', -1, 64)
 			s.x, s.y = append(s.x, x), append(s.y, y)
 			s.titles = append(s.titles, fmt.Sprintf("%s: %s %% within %s", d.name, percent, timeLabel(y)))
-			numbers.Rows = append(numbers.Rows, []string{d.name, percent, micros(y)})
+			numbers.Rows = append(numbers.Rows, []string{d.name, percent, formatMicros(y)})
 		}
 		all = append(all, s)
 	}
@@ -384,21 +384,21 @@ func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64
 }
 
 // over is what a plot over time draws of a second.
-type over struct {
+type secondValue struct {
 	name string
 	get  func(bench.Second) float64
 }
 
-func latencies() []over {
-	return []over{
+func latencies() []secondValue {
+	return []secondValue{
 		{"p50", func(s bench.Second) float64 { return float64(s.P50) }},
 		{"p99", func(s bench.Second) float64 { return float64(s.P99) }},
 		{"max", func(s bench.Second) float64 { return float64(s.Max) }},
 	}
 }
 
-func counts() []over {
-	return []over{
+func counts() []secondValue {
+	return []secondValue{
 		{"offered", func(s bench.Second) float64 { return float64(s.Offered) }},
 		{"sent", func(s bench.Second) float64 { return float64(s.Sent) }},
 		{"delivered", func(s bench.Second) float64 { return float64(s.Delivered) }},
@@ -417,7 +417,7 @@ func digitsShort(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) 
 
 // timeSeries returns one series for each of what. A point stands in the middle
 // of its second.
-func timeSeries(r bench.Result, what []over, text func(float64) string) (all []series) {
+func timeSeries(r bench.Result, what []secondValue, text func(float64) string) (all []series) {
 	at := secondsOf(r, func(s bench.Second) float64 { return float64(s.At) + 0.5 })
 	for i, w := range what {
 		s := series{name: w.name, class: class(i), x: at, y: secondsOf(r, w.get)}
@@ -454,7 +454,7 @@ func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plo
 	p.split(a, r)
 	p.Numbers = table{Caption: title, Head: []string{"second", "p50 µs", "p99 µs", "max µs"}}
 	for _, s := range r.Seconds {
-		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), micros(float64(s.P50)), micros(float64(s.P99)), micros(float64(s.Max))})
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), formatMicros(float64(s.P50)), formatMicros(float64(s.P99)), formatMicros(float64(s.Max))})
 	}
 	return p
 }
@@ -474,7 +474,7 @@ func secondsPositive(r bench.Result) (values []float64) {
 // kneeLoss is the share of lost datagrams up to which a rate counts as carried.
 const kneeLoss = 0.001
 
-func rateLabel(v float64) string { return grouped(strconv.FormatFloat(v, 'f', -1, 64)) }
+func rateLabel(v float64) string { return groupDigits(strconv.FormatFloat(v, 'f', -1, 64)) }
 
 // ratesOverTime has what was offered, sent and delivered in each second.
 func ratesOverTime(i int, r bench.Result, name string) plot {
@@ -529,7 +529,7 @@ func ratesOverRuns(runs []bench.Result, names []string) plot {
 	if k, ok := knee(runs); ok {
 		x, _ := a.x.at(runs[k].OfferedRate)
 		y, _ := a.y.at(runs[k].DeliveredRate)
-		p.Labels = append(p.Labels, mark{X: px(a.px(x) - 10), Y: px(a.py(y) - 6), Text: "knee: " + UnitRate.Format(runs[k].OfferedRate)})
+		p.Labels = append(p.Labels, mark{X: formatCoordinate(a.px(x) - 10), Y: formatCoordinate(a.py(y) - 6), Text: "knee: " + UnitRate.Format(runs[k].OfferedRate)})
 	}
 	return p
 }

@@ -17,7 +17,7 @@ import (
 // worth little (reference/performance.md, section 7).
 const maxSteal = 0.01
 
-func sorted(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
 
 // label names a run: its own name, or else what it was.
 func label(r bench.Result) string {
@@ -74,17 +74,17 @@ func Verdict(r bench.Result) string {
 }
 
 // doubts are reasons to take a run with care.
-func doubts(r bench.Result) (list []string) {
-	if s := steal(r.System); s > maxSteal {
+func cautions(r bench.Result) (list []string) {
+	if s := stealShare(r.System); s > maxSteal {
 		list = append(list, fmt.Sprintf("the hypervisor took %s of the processors' time: repeat the run", percent(s)))
 	}
 	if r.Load.Shape == "" {
 		list = append(list, "the run does not say what its load was")
 	}
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
-		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNot(limits)))
+		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
 	}
-	return append(list, controlDoubts(r.Control)...)
+	return append(list, controlCautions(r.Control)...)
 }
 
 // saturates reports whether a run asks for as much as the server can do.
@@ -96,14 +96,14 @@ func limitsOff(profile string) bool {
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
 }
 
-func orNot(limits string) string {
+func orNotReported(limits string) string {
 	if limits == "" {
 		return "not told"
 	}
 	return limits
 }
 
-func steal(s bench.System) float64 {
+func stealShare(s bench.System) float64 {
 	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
 	return quotient(float64(s.Steal), float64(total))
 }
@@ -119,12 +119,12 @@ func facts(r bench.Result) []fact {
 	list := []fact{
 		{"command", shellLine(r.Command)},
 		{"commit", r.Commit},
-		{"started", started(r)},
+		{"started", startTime(r)},
 		{"load", loadText(r)},
-		{"server", fmt.Sprintf("dialect %s, limits %s", orNone(r.Dialect), orNone(r.Limits))},
-		{"machine", fmt.Sprintf("%s, %d cores, id %s", orNone(r.Machine.CPU), r.Machine.Cores, orNone(r.Machine.ID))},
+		{"server", fmt.Sprintf("dialect %s, limits %s", orDash(r.Dialect), orDash(r.Limits))},
+		{"machine", fmt.Sprintf("%s, %d cores, id %s", orDash(r.Machine.CPU), r.Machine.Cores, orDash(r.Machine.ID))},
 		{"kernel", strings.TrimSpace(r.Machine.Kernel + " " + r.Machine.OS + " " + r.Machine.Go)},
-		{"pinning", pinning(r.Load)},
+		{"pinning", pinningText(r.Load)},
 	}
 	if r.Machine.Governor != "" {
 		list = append(list, fact{"governor", r.Machine.Governor})
@@ -133,26 +133,26 @@ func facts(r bench.Result) []fact {
 		list = append(list, fact{mitigations, strings.Join(r.Machine.Mitigations, "; ")})
 	}
 	for i := range list {
-		list[i].Value = printable(orNone(list[i].Value))
+		list[i].Value = printable(orDash(list[i].Value))
 	}
 	return list
 }
 
-func started(r bench.Result) string {
+func startTime(r bench.Result) string {
 	if r.Started.IsZero() {
 		return ""
 	}
 	return r.Started.UTC().Format(time.RFC3339)
 }
 
-func orNone(s string) string {
+func orDash(s string) string {
 	if s == "" {
-		return none
+		return dash
 	}
 	return s
 }
 
-func pinning(l bench.Load) string {
+func pinningText(l bench.Load) string {
 	if l.Pinned {
 		return fmt.Sprintf("generator's thread on processor %d", l.CPU)
 	}
@@ -160,7 +160,7 @@ func pinning(l bench.Load) string {
 }
 
 // pace says how the generator was driven.
-func pace(l bench.Load) string {
+func paceText(l bench.Load) string {
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
 	}
@@ -170,8 +170,8 @@ func pace(l bench.Load) string {
 func loadText(r bench.Result) string {
 	l := r.Load
 	text := fmt.Sprintf("%s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
-		orNone(string(l.Shape)), pace(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
-		UnitCount.Format(float64(l.Flows)), orNone(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+		orDash(string(l.Shape)), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
+		UnitCount.Format(float64(l.Flows)), orDash(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if n := r.Netcode; n != nil {
 		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))
 	}
@@ -247,7 +247,7 @@ func PairedRatio(a, b []float64) Spread {
 func (s Spread) Text(u Unit) string {
 	switch s.N {
 	case 0:
-		return none
+		return dash
 	case 1:
 		return u.Format(s.Median)
 	}
@@ -256,7 +256,7 @@ func (s Spread) Text(u Unit) string {
 
 func (s Spread) ratioText() string {
 	if s.N == 0 {
-		return none
+		return dash
 	}
 	return fmt.Sprintf("%s (%s – %s)", ratio(s.Median), ratio(s.Min), ratio(s.Max))
 }
@@ -288,7 +288,7 @@ type RoundFigure struct {
 // the runs of one side, cannot be compared. Pairs during which the hypervisor
 // took more than 1 % of the time do not count, unless that are all of them.
 func CompareRounds(runs []bench.Result) (Rounds, error) {
-	if err := alternate(runs); err != nil {
+	if err := checkAlternating(runs); err != nil {
 		return Rounds{}, err
 	}
 	out := Rounds{A: label(runs[0]), B: label(runs[1])}
@@ -306,7 +306,7 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 				out.Notes = append(out.Notes, n)
 			}
 		}
-		if steal(runs[i].System) > maxSteal || steal(runs[i+1].System) > maxSteal {
+		if stealShare(runs[i].System) > maxSteal || stealShare(runs[i+1].System) > maxSteal {
 			doubtful = append(doubtful, c)
 			continue
 		}
@@ -319,11 +319,11 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 	case len(doubtful) > 0:
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the hypervisor disturbed them", len(doubtful), len(runs)/2))
 	}
-	out.Pairs, out.Figures = len(pairs), overRounds(pairs)
+	out.Pairs, out.Figures = len(pairs), collectRounds(pairs)
 	return out, nil
 }
 
-func alternate(runs []bench.Result) error {
+func checkAlternating(runs []bench.Result) error {
 	if len(runs) < 2 || len(runs)%2 != 0 {
 		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
 	}
@@ -339,7 +339,7 @@ func alternate(runs []bench.Result) error {
 // comparePair compares runs i and i+1, and each with the first of its side.
 func comparePair(runs []bench.Result, i int) (Comparison, error) {
 	for _, pair := range [][2]int{{0, i}, {1, i + 1}} {
-		if reasons := obstacles(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
+		if reasons := incomparableReasons(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
 			return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
 		}
 	}
@@ -351,7 +351,7 @@ func comparePair(runs []bench.Result, i int) (Comparison, error) {
 }
 
 // overRounds collects figure by figure what the pairs have in common.
-func overRounds(pairs []Comparison) (list []RoundFigure) {
+func collectRounds(pairs []Comparison) (list []RoundFigure) {
 	type values struct{ a, b, pairedA, pairedB []float64 }
 	byName := map[string]*values{}
 	for _, c := range pairs {
@@ -384,14 +384,14 @@ func overRounds(pairs []Comparison) (list []RoundFigure) {
 func (r Rounds) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), ratios are B/A of each round\n", r.B, r.A, r.Pairs)
-	remarks(&b, r.Warnings, r.Notes)
+	writeRemarks(&b, r.Warnings, r.Notes)
 	table := [][]string{{"", "A", "B", "B/A", "better"}}
 	for _, f := range r.Figures {
 		if f.A.N > 0 || f.B.N > 0 {
 			table = append(table, []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), f.Ratio.ratioText(), better(Figure{More: f.More})})
 		}
 	}
-	rows(&b, table)
+	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -404,27 +404,27 @@ func controlFigures(c *bench.Control) (list []Figure) {
 	}
 	if b := c.Without; b != nil {
 		list = append(list,
-			lasting("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
-			lasting("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
-			lasting("p99 moved by", c.P99Moved, c.Compares()))
+			newTimeFigure("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
+			newTimeFigure("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
+			newTimeFigure("p99 moved by", c.P99Moved, c.Compares()))
 	}
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		got := k.calls.Latency.Samples > 0
-		list = append(list, known(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
-			lasting(k.name+" p50", k.calls.Latency.P50, got), lasting(k.name+" p99", k.calls.Latency.P99, got))
+		list = append(list, newFigure(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
+			newTimeFigure(k.name+" p50", k.calls.Latency.P50, got), newTimeFigure(k.name+" p99", k.calls.Latency.P99, got))
 	}
 	return list
 }
 
 // kind is one kind of calls of the control plane.
-type kind struct {
+type callKind struct {
 	name  string
 	calls *bench.Calls
 }
 
 // kinds are those that a run had.
-func kinds(c *bench.Control) (list []kind) {
-	for _, k := range []kind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
+func callKinds(c *bench.Control) (list []callKind) {
+	for _, k := range []callKind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
 		if k.calls != nil {
 			list = append(list, k)
 		}
@@ -452,9 +452,9 @@ func partsTable(c *bench.Control) table {
 	row := func(name string, u Unit, of func(*bench.Part) (v float64, known bool)) {
 		x, okX := of(a)
 		y, okY := of(b)
-		moved := none
+		moved := dash
 		if okX && okY {
-			moved = signed(u, y-x)
+			moved = formatSigned(u, y-x)
 		}
 		t.Rows = append(t.Rows, []string{name, Figure{Unit: u, Value: x, Known: okX}.Text(), Figure{Unit: u, Value: y, Known: okY}.Text(), moved})
 	}
@@ -478,7 +478,7 @@ func partsTable(c *bench.Control) table {
 }
 
 // signed writes a difference with its sign.
-func signed(u Unit, v float64) string {
+func formatSigned(u Unit, v float64) string {
 	if v > 0 {
 		return "+" + u.Format(v)
 	}
@@ -492,12 +492,12 @@ func callsTable(l bench.Load, c *bench.Control) table {
 		Head:    []string{"control plane", "asked for", "offered", "sent", "answered", "refused", "answered/s", "p50", "p99"},
 	}
 	count := func(n uint64) string { return UnitCount.Format(float64(n)) }
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		asked := UnitRate.Format(l.BindRate)
 		if k.calls == c.Allocations {
 			asked = allocateText(l)
 		}
-		p50, p99 := none, none
+		p50, p99 := dash, dash
 		if lat := k.calls.Latency; lat.Samples > 0 {
 			p50, p99 = UnitTime.Format(float64(lat.P50)), UnitTime.Format(float64(lat.P99))
 		}
@@ -518,7 +518,7 @@ func allocateText(l bench.Load) string {
 }
 
 // controlDoubts says that the generator had its part in what moved.
-func controlDoubts(c *bench.Control) (list []string) {
+func controlCautions(c *bench.Control) (list []string) {
 	if !c.Compares() {
 		return nil
 	}
@@ -527,7 +527,7 @@ func controlDoubts(c *bench.Control) (list []string) {
 		list = append(list, fmt.Sprintf("the generator's own lag moved by %s at p99 while forwarding moved by %s: that is not all the server's",
 			UnitTime.Format(float64(lag)), UnitTime.Format(float64(c.P99Moved))))
 	}
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		if k.calls.Sent < k.calls.Offered {
 			list = append(list, fmt.Sprintf("%s of %s %s could not be sent in time",
 				UnitCount.Format(float64(k.calls.Offered-k.calls.Sent)), UnitCount.Format(float64(k.calls.Offered)), k.name))
@@ -542,10 +542,10 @@ func (p *plot) split(a area, r bench.Result) {
 	if r.Control == nil || r.Control.Without == nil || !ok {
 		return
 	}
-	x := px(a.px(at))
+	x := formatCoordinate(a.px(at))
 	p.Lines = append(p.Lines, line{
 		Class: "ideal", Name: "BINDs and allocations begin",
-		Path: fmt.Sprintf("M%s %sL%s %s", x, px(a.py(0)), x, px(a.py(1))),
+		Path: fmt.Sprintf("M%s %sL%s %s", x, formatCoordinate(a.py(0)), x, formatCoordinate(a.py(1))),
 	})
 }
 

@@ -128,7 +128,7 @@ func niceStep(raw float64) float64 {
 
 // nines turns a percentile into the number of its nines: 90 is 1, 99 is 2, 99.9
 // is 3. All of n samples, 100 %, is the place of the last one of them.
-func nines(percent float64, samples uint64) float64 {
+func countNines(percent float64, samples uint64) float64 {
 	last := math.Log10(max(float64(samples), 1))
 	if percent >= 100 {
 		return last
@@ -140,7 +140,7 @@ func nines(percent float64, samples uint64) float64 {
 func ninesScale(most float64) scale {
 	s := scale{lo: 0, hi: max(most, 1)}
 	for _, p := range []float64{50, 90, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999} {
-		if at := nines(p, math.MaxUint64); at <= s.hi+1e-9 {
+		if at := countNines(p, math.MaxUint64); at <= s.hi+1e-9 {
 			s.ticks = append(s.ticks, tick{at, strconv.FormatFloat(p, 'f', -1, 64) + " %"})
 		}
 	}

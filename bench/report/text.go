@@ -19,16 +19,16 @@ import (
 func Text(w io.Writer, r bench.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", label(r), Verdict(r))
-	for _, d := range doubts(r) {
+	for _, d := range cautions(r) {
 		fmt.Fprintf(&b, "CAREFUL: %s\n", d)
 	}
 	fmt.Fprintln(&b)
-	rows(&b, factRows(facts(r)))
+	writeRows(&b, factRows(facts(r)))
 	fmt.Fprintln(&b)
-	rows(&b, pairedUp(figureCells(loadFigures(r))))
+	writeRows(&b, inTwoColumns(figureCells(loadFigures(r))))
 	for _, t := range controlTables(r) {
 		fmt.Fprintln(&b)
-		rows(&b, append([][]string{t.Head}, t.Rows...))
+		writeRows(&b, append([][]string{t.Head}, t.Rows...))
 	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, usageLine(r))
@@ -59,7 +59,7 @@ func figureCells(list []Figure) (out [][]string) {
 }
 
 // pairedUp sets a long list of rows in two columns, to keep it on one screen.
-func pairedUp(list [][]string) (out [][]string) {
+func inTwoColumns(list [][]string) (out [][]string) {
 	half := (len(list) + 1) / 2
 	for i := range half {
 		row := list[i]
@@ -72,7 +72,7 @@ func pairedUp(list [][]string) (out [][]string) {
 }
 
 // rows writes a table without rules, its columns aligned to the left.
-func rows(w io.Writer, table [][]string) {
+func writeRows(w io.Writer, table [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, row := range table {
 		fmt.Fprintln(tw, "  "+strings.Join(row, "\t"))
@@ -134,22 +134,22 @@ func loadFigures(r bench.Result) []Figure {
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	list := []Figure{
-		known("offered", UnitRate, r.OfferedRate, true),
-		known("delivered", UnitRate, r.DeliveredRate, true),
+		newFigure("offered", UnitRate, r.OfferedRate, true),
+		newFigure("delivered", UnitRate, r.DeliveredRate, true),
 		{"loss", UnitShare, r.LossRatio, r.Sent > 0, false},
-		lasting("latency mean", r.Latency.Mean, got),
-		lasting("latency p50", r.Latency.P50, got),
-		lasting("latency p90", r.Latency.P90, got),
-		lasting("latency p99", r.Latency.P99, got),
-		lasting("latency p99.9", r.Latency.P999, got),
-		lasting("latency max", r.Latency.Max, got),
+		newTimeFigure("latency mean", r.Latency.Mean, got),
+		newTimeFigure("latency p50", r.Latency.P50, got),
+		newTimeFigure("latency p90", r.Latency.P90, got),
+		newTimeFigure("latency p99", r.Latency.P99, got),
+		newTimeFigure("latency p99.9", r.Latency.P999, got),
+		newTimeFigure("latency max", r.Latency.Max, got),
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
 		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
 		{"server memory per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSAfter > r.Setup.RSSBefore && r.Load.Endpoints > 0, false},
-		lasting("setup", r.Setup.Duration, r.Setup.Duration > 0),
-		lasting("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
+		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
+		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
 	return append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...)
@@ -166,12 +166,12 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 		of   *bench.Stream
 	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
 		got := s.of.Latency.Samples > 0
-		list = append(list, known(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
+		list = append(list, newFigure(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
 			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
-			lasting(s.name+" p50", s.of.Latency.P50, got), lasting(s.name+" p99", s.of.Latency.P99, got))
+			newTimeFigure(s.name+" p50", s.of.Latency.P50, got), newTimeFigure(s.name+" p99", s.of.Latency.P99, got))
 	}
-	return append(list, lasting("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
-		known("connections ended", UnitCount, float64(n.Ended), false),
+	return append(list, newTimeFigure("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
+		newFigure("connections ended", UnitCount, float64(n.Ended), false),
 		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})
 }
@@ -180,28 +180,28 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 	if c == nil {
 		return nil
 	}
-	list = append(list, known("sessions finished", UnitRate, c.Rate, true),
-		known("sessions failed", UnitCount, float64(c.Failed), false),
-		known("sessions skipped", UnitCount, float64(c.Skipped), false))
+	list = append(list, newFigure("sessions finished", UnitRate, c.Rate, true),
+		newFigure("sessions failed", UnitCount, float64(c.Failed), false),
+		newFigure("sessions skipped", UnitCount, float64(c.Skipped), false))
 	for _, s := range c.Steps {
 		got := s.Latency.Samples > 0
-		list = append(list, lasting(s.Name+" p50", s.Latency.P50, got), lasting(s.Name+" p99", s.Latency.P99, got))
+		list = append(list, newTimeFigure(s.Name+" p50", s.Latency.P50, got), newTimeFigure(s.Name+" p99", s.Latency.P99, got))
 	}
 	return list
 }
 
-func known(name string, unit Unit, v float64, more bool) Figure {
+func newFigure(name string, unit Unit, v float64, more bool) Figure {
 	return Figure{name, unit, v, true, more}
 }
 
-func lasting(name string, d time.Duration, ok bool) Figure {
+func newTimeFigure(name string, d time.Duration, ok bool) Figure {
 	return Figure{name, UnitTime, float64(d), ok, false}
 }
 
 // Text writes the value, or a dash for one that was not measured.
 func (f Figure) Text() string {
 	if !f.Known {
-		return none
+		return dash
 	}
 	return f.Unit.Format(f.Value)
 }
@@ -243,10 +243,10 @@ func drops(r bench.Result) []Figure {
 	}
 	var list []Figure
 	for _, c := range counts {
-		list = append(list, known(c.name, UnitCount, float64(c.n), false))
+		list = append(list, newFigure(c.name, UnitCount, float64(c.n), false))
 	}
-	for _, name := range sorted(r.Errors) {
-		list = append(list, known("error: "+name, UnitCount, float64(r.Errors[name]), false))
+	for _, name := range sortedKeys(r.Errors) {
+		list = append(list, newFigure("error: "+name, UnitCount, float64(r.Errors[name]), false))
 	}
 	return list
 }
@@ -265,17 +265,17 @@ const (
 )
 
 // none is written for what was not measured.
-const none = "–"
+const dash = "–"
 
 // Format writes v for a reader, with about three digits. What is not a number
 // is written as a dash.
 func (u Unit) Format(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return none
+		return dash
 	}
 	switch u {
 	case UnitCount:
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	case UnitRate:
 		return rate(v) + "/s"
 	case UnitTime:
@@ -292,7 +292,7 @@ func (u Unit) Format(v float64) string {
 func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 99.95:
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 9.995:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	case a >= 0.01 || a == 0:
@@ -304,7 +304,7 @@ func digits(v float64) string {
 // rate writes large rates in whole numbers, so that columns of them line up.
 func rate(v float64) string {
 	if v == math.Trunc(v) {
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	}
 	return digits(v)
 }
@@ -336,7 +336,7 @@ func scaled(v, step float64, units ...string) string {
 }
 
 // grouped puts commas into the whole part of a number.
-func grouped(s string) string {
+func groupDigits(s string) string {
 	sign := ""
 	if strings.HasPrefix(s, "-") {
 		sign, s = "-", s[1:]
@@ -350,10 +350,10 @@ func grouped(s string) string {
 // ratio writes a quotient, and a dash for one that is not known.
 func ratio(v float64) string {
 	if v <= 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return none
+		return dash
 	}
 	if v >= 100 {
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	}
 	return strconv.FormatFloat(v, 'f', 3, 64)
 }
@@ -377,7 +377,7 @@ func Steps(w io.Writer, runs []bench.Result) error {
 	}
 	var b strings.Builder
 	fmt.Fprintln(&b, t.Caption)
-	rows(&b, append([][]string{t.Head}, t.Rows...))
+	writeRows(&b, append([][]string{t.Head}, t.Rows...))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
