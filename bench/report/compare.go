@@ -9,23 +9,23 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// ErrIncomparable says that a ratio between two runs would mean nothing. The
-// error that wraps it names every reason.
+// ErrIncomparable is returned for runs whose ratio would have no meaning. The
+// error that wraps it lists the reasons.
 var ErrIncomparable = errors.New("runs cannot be compared")
 
-// Comparison is what two runs of one machine under one load have in proportion.
+// Comparison holds the ratios of two runs on one machine under one load.
 type Comparison struct {
 	A       string        `json:"a"` // label of the base
 	B       string        `json:"b"`
 	Figures []FigureRatio `json:"figures"`
-	// Warnings say that a run tells nothing about its server, or little.
+	// Warnings are reasons to distrust one of the runs.
 	Warnings []string `json:"warnings,omitempty"`
-	// Notes are differences between the runs that a reader has to know.
+	// Notes are differences between the runs that do not prevent a comparison.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// FigureRatio is one figure of both runs. Ratio is B divided by A, 0 if one of
-// them was not measured or is 0.
+// FigureRatio is one figure of both runs. Ratio is B divided by A; 0 if either
+// was not measured or is 0.
 type FigureRatio struct {
 	Name  string  `json:"name"`
 	A     Figure  `json:"a"`
@@ -33,10 +33,10 @@ type FigureRatio struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// Compare sets b in proportion to a. It returns [ErrIncomparable] for runs of
-// different machines, and for loads that differ in shape, direction, alignment,
-// payload, or in how the loop is driven. Other differences, such as the rate or
-// the number of matches, are allowed and noted.
+// Compare returns the ratios of b to a. It returns [ErrIncomparable] for runs
+// on different machines, and for loads that differ in shape, direction,
+// alignment, payload or the kind of loop. It notes other differences, such as
+// the rate or the number of matches.
 func Compare(a, b bench.Result) (Comparison, error) {
 	if reasons := incomparableReasons(a, b); len(reasons) > 0 {
 		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
@@ -48,7 +48,7 @@ func Compare(a, b bench.Result) (Comparison, error) {
 	return c, nil
 }
 
-// obstacles are the reasons why a comparison would mean nothing.
+// incomparableReasons returns why two runs cannot be compared.
 func incomparableReasons(a, b bench.Result) (reasons []string) {
 	if a.Machine.ID == "" || b.Machine.ID == "" {
 		reasons = append(reasons, "a run does not say which machine it was made on")
@@ -77,7 +77,7 @@ func loopText(l bench.Load) string {
 	return "open"
 }
 
-// differences do not forbid a comparison, but belong beside it.
+// loadDifferences returns the differences that do not prevent a comparison.
 func loadDifferences(a, b bench.Result) []string {
 	return differingAspects([]property{
 		{"dialect", a.Dialect, b.Dialect},
@@ -106,7 +106,7 @@ func allocationsText(l bench.Load) string {
 	return allocateText(l)
 }
 
-// aspect is something that two runs may have alike.
+// property is a value of two runs that may differ.
 type property struct {
 	name string
 	a, b any
@@ -132,8 +132,8 @@ func warnings(name string, r bench.Result) (list []string) {
 	return list
 }
 
-// ratios takes the figures of a in their order; what only b has is left out,
-// because there is nothing to compare it with.
+// ratios returns the ratios in the order of a. Figures that only b has are left
+// out.
 func ratios(a, b []Figure) (list []FigureRatio) {
 	byName := map[string]Figure{}
 	for _, f := range b {

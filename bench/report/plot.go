@@ -18,21 +18,19 @@ const (
 	marginRight = 32.0
 	marginTop   = 12.0
 	marginFoot  = 50.0
-	// maxDots is the number of points above which a line has no dots: they
-	// would hide it.
+	// maxDots is the number of points above which a line is drawn without dots.
 	maxDots = 130
-	// colours is the number of line colours in the style sheet; after them they
-	// repeat with other dashes.
+	// colours is the number of line colours in the style sheet; further lines
+	// repeat them with another dash pattern.
 	colours = 6
 )
 
-// plot is a drawing with everything that its reader needs. The template draws
-// it; all positions are in the view box already.
+// plot is the input of the plot template; all positions are in view box units.
 type plot struct {
 	ID      string
 	Title   string
-	Desc    string // what it shows, in a sentence, for those who do not see it
-	Empty   string // why there is nothing to draw
+	Desc    string // text alternative, one sentence
+	Empty   string // message if there is nothing to draw
 	XLabel  string
 	YLabel  string
 	Height  string
@@ -42,22 +40,22 @@ type plot struct {
 	Bands   []rect
 	Lines   []line
 	Bars    []bar
-	Labels  []mark // words within the frame
+	Labels  []mark // labels within the frame
 	Numbers table
 }
 
 type rect struct{ X, Y, W, H, Title string }
 
-// mark is a word at a place.
+// mark is a label at a position.
 type mark struct{ X, Y, Text, Title string }
 
-// line is a series: dots, joined if Path is not empty.
+// line is a series: dots, connected if Path is not empty.
 type line struct {
 	Class string
 	Name  string
 	Path  string
 	Dots  []mark
-	Bold  bool // dots stand for themselves
+	Bold  bool // larger dots, for series without a line
 }
 
 type bar struct {
@@ -66,14 +64,14 @@ type bar struct {
 	Label mark
 }
 
-// table is a table of numbers. Each row is as long as Head.
+// table is a table of text cells. Each row has the length of Head.
 type table struct {
 	Caption string
 	Head    []string
 	Rows    [][]string
 }
 
-// series is a line before it has a place.
+// series is a line before its positions are computed.
 type series struct {
 	name   string
 	class  string
@@ -82,13 +80,13 @@ type series struct {
 	dots   bool     // dots without a line
 }
 
-// class is that of the i-th series in the style sheet.
+// class returns the style class of the i-th series.
 func class(i int) string {
 	return fmt.Sprintf("s%d d%d", i%colours, (i/colours+i)%4)
 }
 
-// px writes a coordinate. What is not finite never gets here, but if it did it
-// would not break the drawing.
+// formatCoordinate formats a coordinate; a value that is not finite becomes one
+// that does not break the drawing.
 func formatCoordinate(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
@@ -96,7 +94,7 @@ func formatCoordinate(v float64) string {
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// area is the inside of the frame.
+// area is the area inside the frame.
 type area struct {
 	x, y scale
 	h    float64 // height of the whole drawing
@@ -105,7 +103,7 @@ type area struct {
 func (a area) px(p float64) float64 { return marginLeft + p*(plotWidth-marginLeft-marginRight) }
 func (a area) py(p float64) float64 { return a.h - marginFoot - p*(a.h-marginFoot-marginTop) }
 
-// newPlot draws a frame with its ticks.
+// newPlot returns a plot with a frame and ticks.
 func newPlot(id, title, desc string, a area) plot {
 	p := plot{ID: id, Title: title, Desc: desc, Height: formatCoordinate(a.h)}
 	p.Frame = rect{X: formatCoordinate(a.px(0)), Y: formatCoordinate(a.py(1)), W: formatCoordinate(a.px(1) - a.px(0)), H: formatCoordinate(a.py(0) - a.py(1))}
@@ -122,7 +120,8 @@ func newPlot(id, title, desc string, a area) plot {
 	return p
 }
 
-// draw adds a line for each series. A point without a place interrupts it.
+// draw adds a line for each series. A point without a position interrupts the
+// line.
 func (p *plot) draw(a area, all ...series) {
 	for _, s := range all {
 		l := line{Class: s.class, Name: s.name, Bold: s.dots}
@@ -153,7 +152,7 @@ func (p *plot) draw(a area, all ...series) {
 	}
 }
 
-// band shades the values from lo to hi of the x axis.
+// band shades the range from lo to hi of the x axis.
 func (p *plot) band(a area, lo, hi float64, title string) {
 	x0, ok0 := a.x.at(lo)
 	x1, ok1 := a.x.at(hi)
@@ -162,12 +161,12 @@ func (p *plot) band(a area, lo, hi float64, title string) {
 	}
 }
 
-// empty is a plot that says why there is nothing to draw.
+// empty returns a plot with a message instead of data.
 func empty(id, title, why string) plot {
 	return plot{ID: id, Title: title, Empty: why}
 }
 
-// micros writes nanoseconds for a column of microseconds.
+// formatMicros formats nanoseconds as microseconds.
 func formatMicros(ns float64) string {
 	if math.IsNaN(ns) || math.IsInf(ns, 0) {
 		return dash
@@ -175,13 +174,13 @@ func formatMicros(ns float64) string {
 	return formatOneDigit(ns / 1000)
 }
 
-// grouped1 has one digit after the point.
+// formatOneDigit formats a number with grouped digits and one decimal.
 func formatOneDigit(v float64) string {
 	whole, rest, _ := strings.Cut(strconv.FormatFloat(v, 'f', 1, 64), ".")
 	return groupDigits(whole) + "." + rest
 }
 
-// short cuts a name to what fits beside a bar.
+// truncate shortens s to limit characters.
 func truncate(s string, limit int) string {
 	r := []rune(s)
 	if len(r) <= limit {
@@ -193,11 +192,11 @@ func truncate(s string, limit int) string {
 const (
 	barHeight = 18.0
 	barStep   = 30.0
-	nameSpace = 210.0 // left of the bars, for names
+	nameSpace = 210.0 // width of the names to the left of the bars
 	nameRunes = 26
 )
 
-// cpuPlot has a bar per run whose server was measured.
+// cpuPlot returns a plot with a bar per run with a measured server.
 func cpuPlot(runs []bench.Result, names []string) plot {
 	const id, title = "cpu", "Server CPU per datagram"
 	most, measured := 0.0, 0
@@ -243,20 +242,20 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 	return p
 }
 
-// cpuKnown reports whether there is a bar to draw.
+// cpuKnown reports whether the CPU time of the server was measured.
 func cpuKnown(r bench.Result) bool {
 	v := r.Server.PerDatagram
 	return r.Server.PID != 0 && v > 0 && !math.IsInf(v, 0)
 }
 
-// comparisonFigures are those that the comparing plot shows; its table shows
-// them all.
+// comparisonFigures returns the names of the figures in the comparison plot;
+// its table has all figures.
 func comparisonFigures() []string {
 	return []string{"delivered", "latency p50", "latency p99", "latency p99.9", "latency max", "server CPU per datagram", "server memory (RSS)"}
 }
 
-// comparisonPlot has a row per figure and in it a dot per run: in proportion to
-// the first run, on a scale where half and double are equally far from 1.
+// comparisonPlot returns a plot with a row per figure and a dot per run, at its
+// ratio to the first run on a logarithmic scale.
 func comparisonPlot(comparisons []Comparison, order []int, names []string) plot {
 	const id, title = "comparison", "Runs in proportion to the first"
 	values := []float64{0.8, 1.25}
@@ -293,7 +292,7 @@ func comparisonPlot(comparisons []Comparison, order []int, names []string) plot 
 	return p
 }
 
-// ratioDots adds the dots of each run and the rows' names.
+// ratioDots adds the dots of each run and the names of the rows.
 func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []string, place func(float64) float64) {
 	rowY := func(i int) float64 { return marginTop + barStep*(float64(i)+0.5) }
 	for i, want := range rowsOf {
@@ -303,7 +302,7 @@ func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []
 	for _, at := range order {
 		p.Numbers.Head = append(p.Numbers.Head, names[at])
 	}
-	spread := min(7, 18/float64(len(comparisons))) // Equal ratios stay apart.
+	spread := min(7, 18/float64(len(comparisons))) // Dots of equal ratios do not overlap.
 	for n, c := range comparisons {
 		off := spread * (float64(n) - float64(len(comparisons)-1)/2)
 		l := line{Class: class(order[n]), Name: names[order[n]], Bold: true}
@@ -323,7 +322,7 @@ func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []
 	}
 }
 
-// ratio finds one of the comparison's ratios, 0 if it is not known.
+// ratio returns the ratio of a figure; 0 if unknown.
 func (c Comparison) ratio(name string) float64 {
 	for _, f := range c.Figures {
 		if f.Name == name {
@@ -335,7 +334,7 @@ func (c Comparison) ratio(name string) float64 {
 
 func timeLabel(ns float64) string { return UnitTime.Format(ns) }
 
-// timeTick writes a round time without the zeros that digits adds.
+// timeTick formats a round time without trailing zeros.
 func timeTick(ns float64) string {
 	number, unit, _ := strings.Cut(UnitTime.Format(ns), " ")
 	if strings.Contains(number, ".") {
@@ -344,7 +343,8 @@ func timeTick(ns float64) string {
 	return number + " " + unit
 }
 
-// percentilePlot has a line per run over a scale of nines.
+// percentilePlot returns a plot of latency over percentiles with a line per
+// run.
 func percentilePlot(runs []bench.Result, names []string) plot {
 	const id, title = "percentiles", "Latency by percentile"
 	var all []series
@@ -375,7 +375,7 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	return p
 }
 
-// secondsOf returns one value per second of a run.
+// secondsOf returns one value for each second of a run.
 func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64) {
 	for _, s := range r.Seconds {
 		values = append(values, get(s))
@@ -383,7 +383,7 @@ func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64
 	return values
 }
 
-// over is what a plot over time draws of a second.
+// secondValue is a value of a second in a plot over time.
 type secondValue struct {
 	name string
 	get  func(bench.Second) float64
@@ -405,18 +405,17 @@ func counts() []secondValue {
 	}
 }
 
-// timeScale spans all seconds of a run, each of which ends where the next one
-// begins.
+// timeScale returns a scale that spans all seconds of a run.
 func timeScale(r bench.Result) scale {
 	first, last, _ := extent(secondsOf(r, func(s bench.Second) float64 { return float64(s.At) }), false)
 	return exactScale(first, last+1, func(v float64) string { return digitsShort(v) + " s" })
 }
 
-// digitsShort writes whole numbers without a point.
+// digitsShort formats a number with the fewest digits.
 func digitsShort(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// timeSeries returns one series for each of what. A point stands in the middle
-// of its second.
+// timeSeries returns a series for each value. A point is at the middle of its
+// second.
 func timeSeries(r bench.Result, what []secondValue, text func(float64) string) (all []series) {
 	at := secondsOf(r, func(s bench.Second) float64 { return float64(s.At) + 0.5 })
 	for i, w := range what {
@@ -429,14 +428,14 @@ func timeSeries(r bench.Result, what []secondValue, text func(float64) string) (
 	return all
 }
 
-// shadeEnds marks what lies outside of the measured interval.
+// shadeEnds shades the seconds outside of the measured interval.
 func (p *plot) shadeEnds(a area, r bench.Result) {
 	p.band(a, a.x.lo, 0, "warm-up")
 	p.band(a, r.Load.Duration.Seconds(), a.x.hi, "after the last was due")
 }
 
-// latencyOverTime has p50, p99 and the maximum of each second of one run. Y
-// spans those of all runs, so that their plots can be compared by eye.
+// latencyOverTime plots p50, p99 and the maximum of each second. The y axis
+// spans the values of all runs, so that their plots are comparable.
 func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plot {
 	id, title := fmt.Sprintf("latency-%d", i+1), "Latency over time: "+name
 	if len(secondsPositive(r)) == 0 {
@@ -459,7 +458,7 @@ func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plo
 	return p
 }
 
-// secondsPositive returns all latencies of a run's seconds that can be drawn.
+// secondsPositive returns all positive latencies of a run's seconds.
 func secondsPositive(r bench.Result) (values []float64) {
 	for _, w := range latencies() {
 		for _, v := range secondsOf(r, w.get) {
@@ -471,12 +470,12 @@ func secondsPositive(r bench.Result) (values []float64) {
 	return values
 }
 
-// kneeLoss is the share of lost datagrams up to which a rate counts as carried.
+// kneeLoss is the highest loss at which a rate counts as sustained.
 const kneeLoss = 0.001
 
 func rateLabel(v float64) string { return groupDigits(strconv.FormatFloat(v, 'f', -1, 64)) }
 
-// ratesOverTime has what was offered, sent and delivered in each second.
+// ratesOverTime plots the offered, sent and delivered rate of each second.
 func ratesOverTime(i int, r bench.Result, name string) plot {
 	id, title := fmt.Sprintf("rates-%d", i+1), "Offered against delivered: "+name
 	var values []float64
@@ -500,8 +499,8 @@ func ratesOverTime(i int, r bench.Result, name string) plot {
 	return p
 }
 
-// ratesOverRuns has a dot per run: what was asked for and what arrived. On the
-// diagonal nothing was lost.
+// ratesOverRuns plots the requested and delivered rate with a dot per run. A
+// dot on the diagonal has no loss.
 func ratesOverRuns(runs []bench.Result, names []string) plot {
 	const id, title = "rates", "Offered against delivered, run by run"
 	var all []series
@@ -534,8 +533,8 @@ func ratesOverRuns(runs []bench.Result, names []string) plot {
 	return p
 }
 
-// knee finds the highest rate that was carried, if a higher one of the same
-// relay was not.
+// knee returns the run with the highest sustained rate, if the same relay did
+// not sustain a higher one.
 func knee(runs []bench.Result) (int, bool) {
 	best, beyond := -1, false
 	for i, r := range runs {
@@ -544,7 +543,7 @@ func knee(runs []bench.Result) (int, bool) {
 			best = i
 		}
 		if r.Dialect != runs[0].Dialect {
-			return 0, false // Several relays have several knees.
+			return 0, false // Runs of several relays have no single knee.
 		}
 	}
 	if best < 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// maxSteal is the share of time taken by the hypervisor above which a run is
-// worth little (reference/performance.md, section 7).
+// maxSteal is the share of processor time taken by the hypervisor above which a
+// run is not reliable.
 const maxSteal = 0.01
 
 func sortedKeys(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
 
-// label names a run: its own name, or else what it was.
+// label returns the name of a run, or a description if it has none.
 func label(r bench.Result) string {
 	if r.Name != "" {
 		return printable(r.Name)
@@ -27,7 +27,7 @@ func label(r bench.Result) string {
 	return strings.TrimSpace(printable(r.Dialect) + " " + string(r.Load.Shape))
 }
 
-// labels names runs so that no two are alike.
+// labels returns unique names for runs.
 func labels(runs []bench.Result) []string {
 	count, seen := map[string]int{}, map[string]int{}
 	for _, r := range runs {
@@ -45,7 +45,7 @@ func labels(runs []bench.Result) []string {
 	return out
 }
 
-// Verdict is one sentence: how the run went, and who was the limit.
+// Verdict returns one sentence: the result of the run and what limited it.
 func Verdict(r bench.Result) string {
 	reason := ""
 	if r.LimitReason != "" {
@@ -68,18 +68,18 @@ func Verdict(r bench.Result) string {
 	case r.Delivered == 0:
 		return "Nothing was delivered." + reason
 	}
-	return fmt.Sprintf("Nobody was the limit: %s of %s datagrams delivered at %s, p99 %s.",
+	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s, p99 %s.",
 		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)),
 		UnitRate.Format(r.DeliveredRate), UnitTime.Format(float64(r.Latency.P99)))
 }
 
-// doubts are reasons to take a run with care.
+// cautions returns reasons to distrust a run.
 func cautions(r bench.Result) (list []string) {
 	if s := stealShare(r.System); s > maxSteal {
 		list = append(list, fmt.Sprintf("the hypervisor took %s of the processors' time: repeat the run", percent(s)))
 	}
 	if r.Load.Shape == "" {
-		list = append(list, "the run does not say what its load was")
+		list = append(list, "the load of the run is not recorded")
 	}
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
 		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
@@ -87,10 +87,11 @@ func cautions(r bench.Result) (list []string) {
 	return append(list, controlCautions(r.Control)...)
 }
 
-// saturates reports whether a run asks for as much as the server can do.
+// saturates reports whether a run sends as much as the server can forward.
 func saturates(r bench.Result) bool { return r.Load.Window > 0 || r.Search != nil }
 
-// limitsOff reports whether a profile of limits says that there are none.
+// limitsOff reports whether the name of a limits profile means that there are
+// none.
 func limitsOff(profile string) bool {
 	word, _, _ := strings.Cut(strings.ToLower(profile), " ")
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
@@ -98,7 +99,7 @@ func limitsOff(profile string) bool {
 
 func orNotReported(limits string) string {
 	if limits == "" {
-		return "not told"
+		return "not reported"
 	}
 	return limits
 }
@@ -114,7 +115,7 @@ const mitigations = "mitigations"
 // fact is one line of a header.
 type fact struct{ Name, Value string }
 
-// facts say what was run, where and how.
+// facts returns what was run, where and how.
 func facts(r bench.Result) []fact {
 	list := []fact{
 		{"command", shellLine(r.Command)},
@@ -159,7 +160,7 @@ func pinningText(l bench.Load) string {
 	return "generator's thread not pinned"
 }
 
-// pace says how the generator was driven.
+// paceText describes the loop of the generator.
 func paceText(l bench.Load) string {
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
@@ -193,7 +194,7 @@ func loadText(r bench.Result) string {
 	return text
 }
 
-// shellLine writes a command so that it can be pasted into a shell.
+// shellLine quotes a command for a shell.
 func shellLine(args []string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
 	var out []string
@@ -206,19 +207,20 @@ func shellLine(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// ErrRounds says that a list of runs does not alternate between two sides.
+// ErrRounds is returned for a list of runs that does not alternate between two
+// sides.
 var ErrRounds = errors.New("runs do not alternate")
 
-// Spread is the middle of some values and how far they reach.
+// Spread is the median, minimum and maximum of some values.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	N      int     `json:"n"` // 0: there were none, and all else is 0
+	N      int     `json:"n"` // number of values; if 0, all other fields are 0
 }
 
-// Median returns the spread of values; the median of an even number is the mean
-// of the middle two. NaN and infinite values do not count.
+// Median returns the spread of values. The median of an even number of values
+// is the mean of the middle two. NaN and infinite values are ignored.
 func Median(values []float64) Spread {
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(v) == 0 {
@@ -228,8 +230,8 @@ func Median(values []float64) Spread {
 	return Spread{(v[(len(v)-1)/2] + v[len(v)/2]) / 2, v[0], v[len(v)-1], len(v)}
 }
 
-// PairedRatio returns the spread of b[i]/a[i]. Pairs in which a value is not
-// above 0 do not count. It panics if the lengths differ.
+// PairedRatio returns the spread of b[i]/a[i]. Pairs with a value that is not
+// above 0 are ignored. It panics if the lengths differ.
 func PairedRatio(a, b []float64) Spread {
 	if len(a) != len(b) {
 		panic("report: PairedRatio of lists of different lengths")
@@ -243,7 +245,7 @@ func PairedRatio(a, b []float64) Spread {
 	return Median(list)
 }
 
-// Text writes the median with minimum and maximum.
+// Text returns the median with minimum and maximum.
 func (s Spread) Text(u Unit) string {
 	switch s.N {
 	case 0:
@@ -262,18 +264,18 @@ func (s Spread) ratioText() string {
 }
 
 // Rounds are interleaved runs of two sides, A B A B ..., compared pair by pair,
-// so that what drifts in the machine meets both.
+// so that drift of the machine affects both sides.
 type Rounds struct {
 	A        string        `json:"a"`
 	B        string        `json:"b"`
-	Pairs    int           `json:"pairs"` // that count
+	Pairs    int           `json:"pairs"` // pairs that were compared
 	Figures  []RoundFigure `json:"figures"`
 	Warnings []string      `json:"warnings,omitempty"`
 	Notes    []string      `json:"notes,omitempty"`
 }
 
-// RoundFigure is one figure over all rounds. The median ratio is that of the
-// pairs, which is not the ratio of the medians.
+// RoundFigure is one figure over all rounds. Ratio is the median of the ratios
+// of the pairs, not the ratio of the medians.
 type RoundFigure struct {
 	Name  string `json:"name"`
 	Unit  Unit   `json:"unit"`
@@ -283,10 +285,10 @@ type RoundFigure struct {
 	Ratio Spread `json:"ratio"`
 }
 
-// CompareRounds takes runs in the order A B A B .... It returns [ErrRounds] if
-// they do not alternate between two names, and [ErrIncomparable] if a pair, or
-// the runs of one side, cannot be compared. Pairs during which the hypervisor
-// took more than 1 % of the time do not count, unless that are all of them.
+// CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
+// if they do not alternate between two names, and [ErrIncomparable] if a pair,
+// or the runs of one side, cannot be compared. It ignores pairs during which
+// the hypervisor took more than 1 % of the time, unless all pairs are such.
 func CompareRounds(runs []bench.Result) (Rounds, error) {
 	if err := checkAlternating(runs); err != nil {
 		return Rounds{}, err
@@ -350,7 +352,7 @@ func comparePair(runs []bench.Result, i int) (Comparison, error) {
 	return c, nil
 }
 
-// overRounds collects figure by figure what the pairs have in common.
+// collectRounds collects the figures that all pairs have.
 func collectRounds(pairs []Comparison) (list []RoundFigure) {
 	type values struct{ a, b, pairedA, pairedB []float64 }
 	byName := map[string]*values{}
@@ -380,7 +382,8 @@ func collectRounds(pairs []Comparison) (list []RoundFigure) {
 	return list
 }
 
-// Text writes medians with minimum and maximum as a table, warnings first.
+// Text writes the medians with minimum and maximum as a table, after the
+// warnings.
 func (r Rounds) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), ratios are B/A of each round\n", r.B, r.A, r.Pairs)
@@ -396,8 +399,8 @@ func (r Rounds) Text(w io.Writer) error {
 	return err
 }
 
-// controlFigures are what the control plane did and what forwarding did
-// meanwhile. All details are in controlTables.
+// controlFigures returns the figures of the control plane and of forwarding at
+// the same time. controlTables has all details.
 func controlFigures(c *bench.Control) (list []Figure) {
 	if c == nil {
 		return nil
@@ -416,13 +419,13 @@ func controlFigures(c *bench.Control) (list []Figure) {
 	return list
 }
 
-// kind is one kind of calls of the control plane.
+// callKind is one kind of control plane call.
 type callKind struct {
 	name  string
 	calls *bench.Calls
 }
 
-// kinds are those that a run had.
+// callKinds returns the kinds of calls in a run.
 func callKinds(c *bench.Control) (list []callKind) {
 	for _, k := range []callKind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
 		if k.calls != nil {
@@ -432,8 +435,8 @@ func callKinds(c *bench.Control) (list []callKind) {
 	return list
 }
 
-// controlTables are forwarding without and with work for the control plane, and
-// that work. There are none for runs without it.
+// controlTables returns forwarding without and with load on the control plane,
+// and that load. There are none for runs without it.
 func controlTables(r bench.Result) (list []table) {
 	c := r.Control
 	if c == nil {
@@ -445,7 +448,7 @@ func controlTables(r bench.Result) (list []table) {
 	return append(list, callsTable(r.Load, c))
 }
 
-// partsTable sets the two parts of a run beside one another.
+// partsTable returns the two parts of a run side by side.
 func partsTable(c *bench.Control) table {
 	a, b := c.Without, &c.With
 	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
@@ -477,7 +480,7 @@ func partsTable(c *bench.Control) table {
 	return t
 }
 
-// signed writes a difference with its sign.
+// formatSigned formats a difference with its sign.
 func formatSigned(u Unit, v float64) string {
 	if v > 0 {
 		return "+" + u.Format(v)
@@ -485,7 +488,7 @@ func formatSigned(u Unit, v float64) string {
 	return u.Format(v)
 }
 
-// callsTable has a row for each kind of calls.
+// callsTable returns a row per kind of call.
 func callsTable(l bench.Load, c *bench.Control) table {
 	t := table{
 		Caption: "Work of the control plane meanwhile",
@@ -509,7 +512,7 @@ func callsTable(l bench.Load, c *bench.Control) table {
 	return t
 }
 
-// allocateText says how fast allocations were asked for.
+// allocateText describes the rate of allocations.
 func allocateText(l bench.Load) string {
 	if l.AllocateRate > 0 {
 		return fmt.Sprintf("%s, %d at a time", UnitRate.Format(l.AllocateRate), l.AllocateWorkers)
@@ -517,7 +520,8 @@ func allocateText(l bench.Load) string {
 	return fmt.Sprintf("all it can, %d at a time", l.AllocateWorkers)
 }
 
-// controlDoubts says that the generator had its part in what moved.
+// controlCautions returns signs that the generator caused part of the
+// difference.
 func controlCautions(c *bench.Control) (list []string) {
 	if !c.Compares() {
 		return nil
@@ -536,7 +540,7 @@ func controlCautions(c *bench.Control) (list []string) {
 	return list
 }
 
-// split marks where the control plane begins to work in a plot over time.
+// split marks the start of the load on the control plane in a plot over time.
 func (p *plot) split(a area, r bench.Result) {
 	at, ok := a.x.at(r.Load.Baseline.Seconds())
 	if r.Control == nil || r.Control.Without == nil || !ok {
@@ -549,14 +553,14 @@ func (p *plot) split(a area, r bench.Result) {
 	})
 }
 
-// distribution is a line of the plot over percentiles.
+// distribution is a line of the percentile plot.
 type distribution struct {
 	name    string
 	latency bench.Latency
 }
 
-// distributions are one per run, or two where there is forwarding without and
-// with work for the control plane.
+// distributions returns one distribution per run, or two if the run has
+// forwarding without and with load on the control plane.
 func distributions(runs []bench.Result, names []string) (list []distribution) {
 	for i, r := range runs {
 		if c := r.Control; c.Compares() {

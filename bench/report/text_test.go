@@ -56,7 +56,7 @@ func TestVerdict(t *testing.T) {
 	stopped.Interrupted = true
 	churn := bench.Result{Limit: bench.LimitNone, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
-		"Nobody was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":        good,
+		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":        good,
 		"THE GENERATOR WAS THE LIMIT. 5,000 were never sent. It does not show what the server can do.": behind,
 		"INTERRUPTED. Only what was seen until then is here.":                                          stopped,
 		"Nothing was delivered.":                            nothing,
@@ -301,7 +301,7 @@ func TestControlDoubts(t *testing.T) {
 
 func TestLimitsDoubts(t *testing.T) {
 	for limits, want := range map[string]string{
-		"": "those of the server were: not told", "on (ferry serve)": "were: on", "off (ferry dev)": "", "off, by hand": "", "dev": "", "none": "",
+		"": "those of the server were: not reported", "on (ferry serve)": "were: on", "off (ferry dev)": "", "off, by hand": "", "dev": "", "none": "",
 	} {
 		r := sample("x", 1)
 		if r.Limits = limits; len(cautions(r)) != 0 {
