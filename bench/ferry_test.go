@@ -144,8 +144,8 @@ func TestFerry(t *testing.T) {
 	}
 }
 
-// calm reports whether nothing in a run waited so long that a BIND may have been
-// due while all endpoints had one under way.
+// onIdleMachine reports whether no datagram of a run waited so long that a BIND
+// may have become due while every endpoint had one pending.
 func onIdleMachine(r bench.Result) bool {
 	longest := r.Control.Binds.Latency.Max
 	for _, s := range r.Seconds {
@@ -218,7 +218,8 @@ func TestFerryChurn(t *testing.T) {
 	}
 }
 
-// TestFerryRefused: a server that reserves nothing ends the set-up.
+// TestFerryRefused verifies that a server that refuses reservations ends the
+// set-up.
 func TestFerryRefused(t *testing.T) {
 	srv := httptest.NewServer(http.NotFoundHandler())
 	defer srv.Close()
@@ -231,7 +232,8 @@ func TestFerryRefused(t *testing.T) {
 	}
 }
 
-// TestControl: one run has forwarding without and with BINDs and allocations.
+// TestControl verifies that one run measures forwarding without and with BINDs
+// and allocations.
 func TestControl(t *testing.T) {
 	base, calls := serveAPI(t, startDefault(t, enginetest.Start))
 	d, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
@@ -298,7 +300,8 @@ func TestControlAsFastAsAnswered(t *testing.T) {
 	}
 }
 
-// TestControlRefused: what cannot be asked for is told before anything starts.
+// TestControlRefused verifies that an invalid configuration is rejected before
+// anything starts.
 func TestControlRefused(t *testing.T) {
 	for want, change := range map[string]func(*bench.Config){
 		"has no API":   func(cfg *bench.Config) { cfg.AllocateRate = 5 },

@@ -106,7 +106,8 @@ func TestWindowWords(t *testing.T) {
 	}
 }
 
-// TestSchedule: due times of the first datagrams, in ms after the start.
+// TestSchedule verifies the due times of the first datagrams, in ms after the
+// start.
 func TestSchedule(t *testing.T) {
 	const ms = 1_000_000
 	links := func(groups ...int) (l []benchrig.Link) {
@@ -162,7 +163,8 @@ func TestScheduleBefore(t *testing.T) {
 	}
 }
 
-// TestScheduleExact: a second at 100,000/s has 100,000 datagrams, also after an hour.
+// TestScheduleExact verifies that a second at 100,000/s has 100,000 datagrams,
+// also after an hour.
 func TestScheduleExact(t *testing.T) {
 	var links []benchrig.Link
 	for i := range 400 {
@@ -271,7 +273,8 @@ func TestCreditsRevive(t *testing.T) {
 	}
 }
 
-// TestCreditsByArrival: what was overtaken earns its credit once.
+// TestCreditsByArrival verifies that an overtaken datagram returns its credit
+// once.
 func TestCreditsByArrival(t *testing.T) {
 	cfg, err := Config{Matches: 1, Window: 8, Warmup: -1}.withDefaults(benchrig.Direct{})
 	if err != nil {

@@ -93,7 +93,8 @@ func TestRunNullRelay(t *testing.T) {
 	}
 }
 
-// TestRunNoRelay: a relay that does not answer is told at once.
+// TestRunNoRelay verifies that a relay that does not answer is reported at
+// once.
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
@@ -129,11 +130,12 @@ func TestRunProgress(t *testing.T) {
 		t.Fatalf("progress %+v", seen)
 	}
 	if seen[0] != r.Seconds[0] {
-		t.Errorf("told %+v, reported %+v", seen[0], r.Seconds[0])
+		t.Errorf("progress %+v, result %+v", seen[0], r.Seconds[0])
 	}
 }
 
-// TestRunCancelled: what was seen until then is whole, losses included.
+// TestRunCancelled verifies that the result of a cancelled run is complete up
+// to then, including losses.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
@@ -194,7 +196,8 @@ func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig
 	return r, nil
 }
 
-// TestRemoteRefused: nothing leaves this machine by mistake.
+// TestRemoteRefused verifies that datagrams leave this machine only with
+// AllowRemote.
 func TestRemoteRefused(t *testing.T) {
 	if _, err := Run(t.Context(), smallConfig(ShapePairs), remoteDialect{}); err == nil {
 		t.Error("a load on another machine")

@@ -49,7 +49,7 @@ func TestBinds(t *testing.T) {
 	if c.Sent != 2 || c.Answered != 1 || c.AnsweredRate != 1 || c.Latency.Samples != 1 || c.Latency.Max < 10_000 || c.Latency.Max > 10_100 {
 		t.Errorf("%+v", c)
 	}
-	// Patience begins when it was sent, however late that was.
+	// The time-out counts from the time of sending, however late.
 	b.recordSent(0, 5, late)
 	b.cursor = 0
 	if ep, ok := b.takeEndpoint(late + 1); !ok || ep != 1 {
@@ -76,7 +76,8 @@ func (r *refusingDialect) Reserve(context.Context) error {
 	return nil
 }
 
-// TestAllocatingRefused: refusals have names and no latency.
+// TestAllocatingRefused verifies that refused calls are counted by name and
+// have no latency.
 func TestAllocatingRefused(t *testing.T) {
 	cfg := Config{AllocateWorkers: 1, AllocateRate: 9, Drain: 15 * time.Second}
 	b := testbed{dialect: &refusingDialect{}}
@@ -96,7 +97,8 @@ func TestAllocatingRefused(t *testing.T) {
 	}
 }
 
-// TestAllocatingCutShort: calls that the end of ctx cuts short were never made.
+// TestAllocatingCutShort verifies that calls interrupted by the end of ctx do
+// not count.
 func TestAllocatingCutShort(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	b := testbed{dialect: hangingDialect{cancel: cancel}}
@@ -129,28 +131,28 @@ func TestKeepaliveTimer(t *testing.T) {
 		r.Endpoints[i].Keepalive = []byte{1}
 	}
 	k := newKeepaliveTimer(r, after)
-	said := make([][]int64, n)
+	sentAt := make([][]int64, n)
 	begin := sock.Now()
-	talker := int32(7)
+	sender := int32(7)
 	for ms := range int64(5000) {
 		now := begin + ms*1e6
-		k.recordSent(talker, now)
-		k.due(now, func(ep int) { said[ep] = append(said[ep], ms) })
+		k.recordSent(sender, now)
+		k.due(now, func(ep int) { sentAt[ep] = append(sentAt[ep], ms) })
 	}
-	for ep, times := range said {
-		if ep == int(talker) {
+	for ep, times := range sentAt {
+		if ep == int(sender) {
 			if len(times) != 0 {
-				t.Errorf("endpoint %d talks and was kept alive at %v", ep, times)
+				t.Errorf("endpoint %d sends data and was kept alive at %v", ep, times)
 			}
 			continue
 		}
 		for i := range times {
 			if i > 0 && (times[i]-times[i-1] < 1000 || times[i]-times[i-1] > 1200) {
-				t.Fatalf("endpoint %d spoke at %v ms", ep, times)
+				t.Fatalf("endpoint %d sent at %v ms", ep, times)
 			}
 		}
 		if len(times) < 4 || times[0] > 1200 {
-			t.Fatalf("endpoint %d spoke at %v ms", ep, times)
+			t.Fatalf("endpoint %d sent at %v ms", ep, times)
 		}
 	}
 	k = newKeepaliveTimer(r, -1)
@@ -227,7 +229,8 @@ func TestCipher(t *testing.T) {
 	}
 }
 
-// TestCipherSetUp: handshakes of a dialect go through the cipher as well.
+// TestCipherSetUp verifies that handshakes of a dialect go through the cipher
+// as well.
 func TestCipherSetUp(t *testing.T) {
 	p := planOf(t, Config{Matches: 1, Rate: 1})
 	r, err := maskDialect{}.Open(t.Context(), p)

@@ -105,7 +105,8 @@ func TestNetcodeCatchesUp(t *testing.T) {
 	checkMatches(t, r)
 }
 
-// TestNetcodeRefused: what the shape can not do is said before anything is sent.
+// TestNetcodeRefused verifies that configurations that the shape does not
+// support are rejected before anything is sent.
 func TestNetcodeRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no rate":      func(c *Config) { c.Rate = 0 },

@@ -126,30 +126,30 @@ func TestFindMax(t *testing.T) {
 	defer cancel()
 	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Warmup, cfg.Duration = 100, -1, 50*time.Millisecond
-	var told []Result
+	var reported []Result
 	passed := 0.0
 	cfg.Tried = func(r Result) {
-		told = append(told, r)
+		reported = append(reported, r)
 		if r.Search.Verdict == TryPassed {
 			passed = max(passed, r.Load.Rate)
 			cancel()
 		}
 	}
 	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
-	if !errors.Is(err, context.Canceled) || len(all) < len(told) || len(all) > len(told)+1 {
-		t.Fatalf("%v after %d runs, told of %d", err, len(all), len(told))
+	if !errors.Is(err, context.Canceled) || len(all) < len(reported) || len(all) > len(reported)+1 {
+		t.Fatalf("%v after %d runs, reported %d", err, len(all), len(reported))
 	}
-	for i, r := range told {
+	for i, r := range reported {
 		s := r.Search
 		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil || (s.Verdict == TryPassed) != (len(s.Missed) == 0) {
 			t.Errorf("run %d: %+v", i, s)
 		}
 	}
 	f := best.Search.Found
-	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(told) || f.Reason != "The search was interrupted." {
+	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(reported) || f.Reason != "The search was interrupted." {
 		t.Errorf("best %+v of %v", f, best.Load.Rate)
 	}
-	if last := all[len(all)-1]; len(all) > len(told) && last.Search.Verdict != TryStopped {
+	if last := all[len(all)-1]; len(all) > len(reported) && last.Search.Verdict != TryStopped {
 		t.Errorf("last %+v", last.Search)
 	}
 }
@@ -221,7 +221,8 @@ func TestThresholdsRefused(t *testing.T) {
 	}
 }
 
-// TestThresholdsUnmeasured: what was not measured meets no condition.
+// TestThresholdsUnmeasured verifies that an unmeasured value meets no
+// condition.
 func TestThresholdsUnmeasured(t *testing.T) {
 	for _, s := range []string{"p99<5ms", "loss<1%", "cpu<1s", "delivered>=0", "dup<=0", "moved<1s", "binds>=0", "allocations>=0"} {
 		all, err := ParseThresholds(s)
