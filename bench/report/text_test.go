@@ -56,7 +56,7 @@ func TestVerdict(t *testing.T) {
 	stopped.Interrupted = true
 	churn := bench.Result{Limit: bench.LimitNone, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
-		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":        good,
+		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":  good,
 		"THE GENERATOR WAS THE LIMIT. 5,000 were never sent. It does not show what the server can do.": behind,
 		"INTERRUPTED. Only what was seen until then is here.":                                          stopped,
 		"Nothing was delivered.":                            nothing,
