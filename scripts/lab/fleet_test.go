@@ -75,7 +75,7 @@ func TestLife(t *testing.T) {
 		t.Errorf("%d are over", c.Ended)
 	}
 	if absent < 50 || absent > 150 {
-		t.Errorf("to %d of 800 hosts nobody came", absent)
+		t.Errorf("%d of 800 hosts had no joiner, want 50 to 150", absent)
 	}
 }
 

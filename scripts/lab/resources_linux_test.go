@@ -39,6 +39,6 @@ func TestStalls(t *testing.T) {
 	cancel()
 	run.Wait()
 	if s.Since(time.Now()) {
-		t.Error("whoever does not watch knows of nothing")
+		t.Error("a Stalls without Run reports a stall")
 	}
 }
