@@ -37,7 +37,7 @@ func startNull(t *testing.T, cfg benchrig.NullConfig) netip.AddrPort {
 
 // small is a load that a busy machine can carry. It is over when all has
 // arrived, so that a long drain costs nothing.
-func small(shape Shape) Config {
+func smallConfig(shape Shape) Config {
 	return Config{
 		Shape: shape, Matches: 20, Players: 3, Rate: 6000,
 		Warmup: 40 * time.Millisecond, Duration: 120 * time.Millisecond, Drain: 15 * time.Second,
@@ -74,7 +74,7 @@ func TestRunNullRelay(t *testing.T) {
 	for _, shape := range []Shape{ShapePairs, ShapeStar, ShapeHot} {
 		t.Run(string(shape), func(t *testing.T) {
 			relay := startNull(t, benchrig.NullConfig{Star: shape == ShapeStar})
-			cfg := small(shape)
+			cfg := smallConfig(shape)
 			if shape == ShapePairs {
 				cfg.Sockets = 3
 			}
@@ -93,17 +93,18 @@ func TestRunNullRelay(t *testing.T) {
 	}
 }
 
-// TestRunNoRelay: a relay that does not answer is told at once.
+// TestRunNoRelay verifies that a relay that does not answer is reported at
+// once.
 func TestRunNoRelay(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), 50*time.Millisecond)
 	defer cancel()
-	if _, err := Run(ctx, small(ShapePairs), benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
+	if _, err := Run(ctx, smallConfig(ShapePairs), benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}); err == nil {
 		t.Error("a load on nothing")
 	}
 }
 
 func TestRunClosedLoop(t *testing.T) {
-	cfg := small(ShapePairs)
+	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Window, cfg.Matches = 0, 1, 1
 	cfg.Duration = time.Second // What was due while the machine stood still is not made up for.
 	r, err := Run(t.Context(), cfg, benchrig.Direct{})
@@ -116,7 +117,7 @@ func TestRunClosedLoop(t *testing.T) {
 }
 
 func TestRunProgress(t *testing.T) {
-	cfg := small(ShapeHot)
+	cfg := smallConfig(ShapeHot)
 	cfg.Rate, cfg.Duration = 1000, 150*time.Millisecond
 	var seen []Second
 	cfg.Progress = func(s Second) { seen = append(seen, s) }
@@ -129,15 +130,16 @@ func TestRunProgress(t *testing.T) {
 		t.Fatalf("progress %+v", seen)
 	}
 	if seen[0] != r.Seconds[0] {
-		t.Errorf("told %+v, reported %+v", seen[0], r.Seconds[0])
+		t.Errorf("progress %+v, result %+v", seen[0], r.Seconds[0])
 	}
 }
 
-// TestRunCancelled: what was seen until then is whole, losses included.
+// TestRunCancelled verifies that the result of a cancelled run is complete up
+// to then, including losses.
 func TestRunCancelled(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := small(ShapePairs)
+	cfg := smallConfig(ShapePairs)
 	cfg.Duration, cfg.ServerPID = time.Minute, os.Getpid()
 	cfg.Progress = func(s Second) {
 		if s.At == 0 {
@@ -170,7 +172,7 @@ func TestRunCancelledEarly(t *testing.T) {
 		"set-up":  {gone, benchrig.Swap{Relay: netip.MustParseAddrPort("127.0.0.1:9")}},
 		"warm-up": {soon, benchrig.Direct{}},
 	} {
-		cfg := small(ShapeStar)
+		cfg := smallConfig(ShapeStar)
 		cfg.Warmup = time.Minute
 		r, err := Run(c.ctx, cfg, c.d)
 		if !errors.Is(err, c.ctx.Err()) || !r.Interrupted || r.Measured != 0 || r.Offered+r.Sent+r.Delivered != 0 {
@@ -183,9 +185,9 @@ func TestRunCancelledEarly(t *testing.T) {
 }
 
 // remote is a dialect whose relay is not on this machine.
-type remote struct{ benchrig.Direct }
+type remoteDialect struct{ benchrig.Direct }
 
-func (d remote) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
+func (d remoteDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error) {
 	r, err := d.Direct.Open(ctx, p)
 	if err != nil {
 		return nil, err
@@ -194,12 +196,13 @@ func (d remote) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, error
 	return r, nil
 }
 
-// TestRemoteRefused: nothing leaves this machine by mistake.
+// TestRemoteRefused verifies that datagrams leave this machine only with
+// AllowRemote.
 func TestRemoteRefused(t *testing.T) {
-	if _, err := Run(t.Context(), small(ShapePairs), remote{}); err == nil {
+	if _, err := Run(t.Context(), smallConfig(ShapePairs), remoteDialect{}); err == nil {
 		t.Error("a load on another machine")
 	}
-	r, err := benchrig.NewRig(planOf(t, small(ShapePairs)))
+	r, err := benchrig.NewRig(planOf(t, smallConfig(ShapePairs)))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -11,7 +11,7 @@ import (
 )
 
 // matches is a load of the shape netcode that a busy machine can carry.
-func matches() Config {
+func matchesConfig() Config {
 	return Config{
 		Shape: ShapeNetcode, Matches: 4, Players: 3, Rate: 30 * 4 * 3 * 2,
 		Warmup: 100 * time.Millisecond, Duration: 300 * time.Millisecond, Drain: 10 * time.Second,
@@ -52,7 +52,7 @@ func TestNetcodeDirect(t *testing.T) {
 		"one pair":   func(c *Config) { c.Matches, c.Players, c.Rate = 1, 1, 60 },
 	} {
 		t.Run(name, func(t *testing.T) {
-			cfg := matches()
+			cfg := matchesConfig()
 			change(&cfg)
 			r, err := Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader})
 			if err != nil {
@@ -68,7 +68,7 @@ func TestNetcodeDirect(t *testing.T) {
 }
 
 // stage returns a bed, a generator and the matches that it plays, without a relay.
-func stage(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
+func newNetplayTestbed(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
 	t.Helper()
 	b := &testbed{cfg: *cfg, dialect: benchrig.Direct{Header: benchrig.DefaultHeader}, plan: planOf(t, *cfg)}
 	if err := b.open(t.Context()); err != nil {
@@ -87,13 +87,13 @@ func stage(t *testing.T, cfg *Config) (*testbed, *generator, *netplay) {
 // TestNetcodeCatchesUp: what a generator that fell behind says late is still said,
 // each message for itself.
 func TestNetcodeCatchesUp(t *testing.T) {
-	cfg := matches()
+	cfg := matchesConfig()
 	cfg.Warmup = -1
 	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b, g, _ := stage(t, &cfg)
+	b, g, _ := newNetplayTestbed(t, &cfg)
 	for sock.Now() < g.end {
 		time.Sleep(time.Millisecond) // The generator was not there.
 	}
@@ -105,7 +105,8 @@ func TestNetcodeCatchesUp(t *testing.T) {
 	checkMatches(t, r)
 }
 
-// TestNetcodeRefused: what the shape can not do is said before anything is sent.
+// TestNetcodeRefused verifies that configurations that the shape does not
+// support are rejected before anything is sent.
 func TestNetcodeRefused(t *testing.T) {
 	for name, change := range map[string]func(*Config){
 		"no rate":      func(c *Config) { c.Rate = 0 },
@@ -115,20 +116,20 @@ func TestNetcodeRefused(t *testing.T) {
 		"too large":    func(c *Config) { c.Snapshot = maxSnapshot + 1 },
 		"other shapes": func(c *Config) { c.Shape, c.Snapshot = ShapeStar, 100 },
 	} {
-		cfg := matches()
+		cfg := matchesConfig()
 		change(&cfg)
 		if _, err := Run(t.Context(), cfg, benchrig.Direct{Header: benchrig.DefaultHeader}); !errors.Is(err, ErrConfig) {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
-	if _, err := Run(t.Context(), matches(), benchrig.Direct{}); !errors.Is(err, ErrConfig) {
+	if _, err := Run(t.Context(), matchesConfig(), benchrig.Direct{}); !errors.Is(err, ErrConfig) {
 		t.Errorf("a header that tells nothing: %v", err)
 	}
 }
 
 // TestNetcodeAllocs plays ticks of the loop, with all that drivers do.
 func TestNetcodeAllocs(t *testing.T) {
-	cfg := matches()
+	cfg := matchesConfig()
 	cfg.Rate, cfg.Warmup, cfg.Duration = 20_000, -1, time.Minute
 	cfg, err := cfg.withDefaults(benchrig.Direct{})
 	if err != nil {
@@ -168,11 +169,11 @@ func TestNetcodeAllocs(t *testing.T) {
 // TestNetcodeLosesItsRelay: connections that end are told, and are no fault of
 // the generator.
 func TestNetcodeLosesItsRelay(t *testing.T) {
-	cfg, err := matches().withDefaults(benchrig.Direct{})
+	cfg, err := matchesConfig().withDefaults(benchrig.Direct{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	_, g, play := stage(t, &cfg)
+	_, g, play := newNetplayTestbed(t, &cfg)
 	play.drivers[0].conns[1].Disconnect(0, "")
 	if err := g.Run(t.Context()); err != nil {
 		t.Fatal(err)

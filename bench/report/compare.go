@@ -9,23 +9,23 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// ErrIncomparable says that a ratio between two runs would mean nothing. The
-// error that wraps it names every reason.
+// ErrIncomparable is returned for runs whose ratio would have no meaning. The
+// error that wraps it lists the reasons.
 var ErrIncomparable = errors.New("runs cannot be compared")
 
-// Comparison is what two runs of one machine under one load have in proportion.
+// Comparison holds the ratios of two runs on one machine under one load.
 type Comparison struct {
 	A       string        `json:"a"` // label of the base
 	B       string        `json:"b"`
 	Figures []FigureRatio `json:"figures"`
-	// Warnings say that a run tells nothing about its server, or little.
+	// Warnings are reasons to distrust one of the runs.
 	Warnings []string `json:"warnings,omitempty"`
-	// Notes are differences between the runs that a reader has to know.
+	// Notes are differences between the runs that do not prevent a comparison.
 	Notes []string `json:"notes,omitempty"`
 }
 
-// FigureRatio is one figure of both runs. Ratio is B divided by A, 0 if one of
-// them was not measured or is 0.
+// FigureRatio is one figure of both runs. Ratio is B divided by A; 0 if either
+// was not measured or is 0.
 type FigureRatio struct {
 	Name  string  `json:"name"`
 	A     Figure  `json:"a"`
@@ -33,23 +33,23 @@ type FigureRatio struct {
 	Ratio float64 `json:"ratio"`
 }
 
-// Compare sets b in proportion to a. It returns [ErrIncomparable] for runs of
-// different machines, and for loads that differ in shape, direction, alignment,
-// payload, or in how the loop is driven. Other differences, such as the rate or
-// the number of matches, are allowed and noted.
+// Compare returns the ratios of b to a. It returns [ErrIncomparable] for runs
+// on different machines, and for loads that differ in shape, direction,
+// alignment, payload or the kind of loop. It notes other differences, such as
+// the rate or the number of matches.
 func Compare(a, b bench.Result) (Comparison, error) {
-	if reasons := obstacles(a, b); len(reasons) > 0 {
+	if reasons := incomparableReasons(a, b); len(reasons) > 0 {
 		return Comparison{}, fmt.Errorf("%w: %s", ErrIncomparable, strings.Join(reasons, "; "))
 	}
 	names := labels([]bench.Result{a, b})
-	c := Comparison{A: names[0], B: names[1], Notes: differences(a, b)}
+	c := Comparison{A: names[0], B: names[1], Notes: loadDifferences(a, b)}
 	c.Warnings = append(warnings(names[0], a), warnings(names[1], b)...)
 	c.Figures = ratios(Figures(a), Figures(b))
 	return c, nil
 }
 
-// obstacles are the reasons why a comparison would mean nothing.
-func obstacles(a, b bench.Result) (reasons []string) {
+// incomparableReasons returns why two runs cannot be compared.
+func incomparableReasons(a, b bench.Result) (reasons []string) {
 	if a.Machine.ID == "" || b.Machine.ID == "" {
 		reasons = append(reasons, "a run does not say which machine it was made on")
 	} else if a.Machine.ID != b.Machine.ID {
@@ -57,29 +57,29 @@ func obstacles(a, b bench.Result) (reasons []string) {
 			a.Machine.ID, a.Machine.CPU, a.Machine.Cores, a.Machine.Kernel,
 			b.Machine.ID, b.Machine.CPU, b.Machine.Cores, b.Machine.Kernel))
 	}
-	for _, d := range differ([]aspect{
+	for _, d := range differingAspects([]property{
 		{"shape", a.Load.Shape, b.Load.Shape},
 		{"direction", a.Load.Direction, b.Load.Direction},
 		{"align", a.Load.Align, b.Load.Align},
 		{"players per match", a.Load.Players, b.Load.Players},
 		{"payload", a.Load.Payload, b.Load.Payload},
-		{"loop", loop(a.Load), loop(b.Load)},
+		{"loop", loopText(a.Load), loopText(b.Load)},
 	}) {
 		reasons = append(reasons, "different "+d)
 	}
 	return reasons
 }
 
-func loop(l bench.Load) string {
+func loopText(l bench.Load) string {
 	if l.Window > 0 {
 		return "closed"
 	}
 	return "open"
 }
 
-// differences do not forbid a comparison, but belong beside it.
-func differences(a, b bench.Result) []string {
-	return differ([]aspect{
+// loadDifferences returns the differences that do not prevent a comparison.
+func loadDifferences(a, b bench.Result) []string {
+	return differingAspects([]property{
 		{"dialect", a.Dialect, b.Dialect},
 		{"limits", a.Limits, b.Limits},
 		{"commit", a.Commit, b.Commit},
@@ -89,34 +89,34 @@ func differences(a, b bench.Result) []string {
 		{"window", a.Load.Window, b.Load.Window},
 		{"duration", a.Load.Duration, b.Load.Duration},
 		{"BINDs", UnitRate.Format(a.Load.BindRate), UnitRate.Format(b.Load.BindRate)},
-		{"allocations", allocations(a.Load), allocations(b.Load)},
+		{"allocations", allocationsText(a.Load), allocationsText(b.Load)},
 		{"baseline", a.Load.Baseline, b.Load.Baseline},
 		{"sessions", UnitRate.Format(a.Load.ChurnRate), UnitRate.Format(b.Load.ChurnRate)},
-		{"pinning", pinning(a.Load), pinning(b.Load)},
+		{"pinning", pinningText(a.Load), pinningText(b.Load)},
 		{"wire bytes", a.WireBytes, b.WireBytes},
 		{"toolchain of the generator", a.Machine.Go, b.Machine.Go},
 		{"governor", a.Machine.Governor, b.Machine.Governor},
 	})
 }
 
-func allocations(l bench.Load) string {
+func allocationsText(l bench.Load) string {
 	if l.AllocateWorkers == 0 {
 		return ""
 	}
 	return allocateText(l)
 }
 
-// aspect is something that two runs may have alike.
-type aspect struct {
+// property is a value of two runs that may differ.
+type property struct {
 	name string
 	a, b any
 }
 
-func differ(aspects []aspect) (list []string) {
+func differingAspects(aspects []property) (list []string) {
 	for _, s := range aspects {
 		if s.a != s.b {
 			list = append(list, fmt.Sprintf("%s: %s and %s", s.name,
-				printable(orNone(fmt.Sprint(s.a))), printable(orNone(fmt.Sprint(s.b)))))
+				printable(orDash(fmt.Sprint(s.a))), printable(orDash(fmt.Sprint(s.b)))))
 		}
 	}
 	return list
@@ -126,14 +126,14 @@ func warnings(name string, r bench.Result) (list []string) {
 	if r.Limit == bench.LimitGenerator || r.Interrupted {
 		list = append(list, name+": "+Verdict(r))
 	}
-	for _, d := range doubts(r) {
+	for _, d := range cautions(r) {
 		list = append(list, name+": "+d)
 	}
 	return list
 }
 
-// ratios takes the figures of a in their order; what only b has is left out,
-// because there is nothing to compare it with.
+// ratios returns the ratios in the order of a. Figures that only b has are left
+// out.
 func ratios(a, b []Figure) (list []FigureRatio) {
 	byName := map[string]Figure{}
 	for _, f := range b {
@@ -157,14 +157,14 @@ func ratios(a, b []Figure) (list []FigureRatio) {
 func (c Comparison) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "B = %s against A = %s, ratios are B/A\n", c.B, c.A)
-	remarks(&b, c.Warnings, c.Notes)
+	writeRemarks(&b, c.Warnings, c.Notes)
 	table := [][]string{{"", "A", "B", "B/A", "better"}}
 	for _, f := range c.Figures {
 		if f.A.Known || f.B.Known {
 			table = append(table, []string{printable(f.Name), f.A.Text(), f.B.Text(), ratio(f.Ratio), better(f.A)})
 		}
 	}
-	rows(&b, table)
+	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
@@ -176,7 +176,7 @@ func better(f Figure) string {
 	return "lower"
 }
 
-func remarks(b *strings.Builder, warnings, notes []string) {
+func writeRemarks(b *strings.Builder, warnings, notes []string) {
 	for _, s := range warnings {
 		fmt.Fprintf(b, "CAREFUL: %s\n", s)
 	}

@@ -98,7 +98,7 @@ func TestCompareRemarks(t *testing.T) {
 }
 
 func TestCompareOfBrokenRuns(t *testing.T) {
-	for name, r := range broken() {
+	for name, r := range brokenRuns() {
 		r.Machine, r.Load = sample("", 1).Machine, sample("", 1).Load
 		c, err := Compare(sample("good", 1), r)
 		if err != nil {

@@ -16,26 +16,26 @@ import (
 //go:embed report.html
 var page string
 
-// ErrNoRuns says that there is nothing to report on.
+// ErrNoRuns is returned if there are no runs to report.
 var ErrNoRuns = errors.New("report: no runs")
 
-// maxOverTime is the number of runs that have plots over time: a search for the
-// highest rate makes dozens.
+// maxOverTime bounds the runs with plots over time: a search for the highest
+// rate has dozens of runs.
 const maxOverTime = 6
 
-// maxCards is the number of runs that have a large header each.
+// maxCards bounds the runs with a large header.
 const maxCards = 4
 
-// sheet is what the template shows.
-type sheet struct {
+// pageData is the input of the page template.
+type pageData struct {
 	Title   string
-	Common  []fact // true of all runs, if there are several
+	Common  []fact // facts that are equal for all runs, if there are several
 	Runs    []runView
-	Many    bool // Runs are shown in a few lines each
+	Many    bool // show each run in a few lines
 	Figures table
 	Drops   table
-	Steps   table   // of a search, in its order
-	Control []table // of runs with work for the control plane
+	Steps   table   // the runs of a search in order
+	Control []table // of runs with load on the control plane
 	Plots   []plot
 	Refused []string // why runs are not compared with the first
 	Notes   []string
@@ -50,8 +50,8 @@ type runView struct {
 	Facts   []fact
 }
 
-// HTML writes one self-contained page about one run or several. It refers to
-// nothing outside of itself and has no script. All text of the runs is escaped.
+// HTML writes one self-contained page about one or several runs, without
+// scripts and external references. All text from the runs is escaped.
 func HTML(w io.Writer, runs []bench.Result) error {
 	if len(runs) == 0 {
 		return ErrNoRuns
@@ -60,12 +60,12 @@ func HTML(w io.Writer, runs []bench.Result) error {
 	if err != nil {
 		return fmt.Errorf("report: template: %w", err)
 	}
-	return t.Execute(w, newSheet(runs))
+	return t.Execute(w, newPageData(runs))
 }
 
-func newSheet(runs []bench.Result) sheet {
+func newPageData(runs []bench.Result) pageData {
 	names := labels(runs)
-	s := sheet{Title: "ferry bench: " + names[0]}
+	s := pageData{Title: "ferry bench: " + names[0]}
 	if len(runs) > 1 {
 		s.Title = fmt.Sprintf("ferry bench: %d runs", len(runs))
 	}
@@ -77,7 +77,7 @@ func newSheet(runs []bench.Result) sheet {
 			continue
 		}
 		own := slices.DeleteFunc(facts(r), func(f fact) bool { return slices.Contains(s.Common, f) })
-		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), doubts(r), own})
+		s.Runs = append(s.Runs, runView{names[i], Verdict(r), string(r.Limit), cautions(r), own})
 	}
 	s.Many = len(s.Runs) > maxCards
 	s.Figures = sideBySide("Figures", names, runs, Figures)
@@ -106,8 +106,8 @@ func newSheet(runs []bench.Result) sheet {
 	return s
 }
 
-// isStep reports whether a run is one of a search other than what was found. Its
-// numbers are in the tables, and more would hide the rest.
+// isStep reports whether a run is a step of a search other than the result. The
+// page shows only its numbers.
 func isStep(r bench.Result) bool { return r.Search != nil && r.Search.Found == nil }
 
 // common returns the facts that are the same for all runs.
@@ -120,13 +120,13 @@ func common(runs []bench.Result) []fact {
 	return list
 }
 
-// compare adds the plot that sets all comparable runs against the first.
-func (s *sheet) compare(runs []bench.Result, names []string) {
+// compare adds the plot that compares all comparable runs with the first.
+func (s *pageData) compare(runs []bench.Result, names []string) {
 	var comparisons []Comparison
 	var order []int
 	for i := 1; i < len(runs); i++ {
 		if isStep(runs[i]) {
-			continue // It differs in the rate, and that is its point.
+			continue // The rates of a search differ on purpose.
 		}
 		c, err := Compare(runs[0], runs[i])
 		if err != nil {
@@ -144,8 +144,8 @@ func (s *sheet) compare(runs []bench.Result, names []string) {
 	s.Plots = append(s.Plots, comparisonPlot(comparisons, order, names))
 }
 
-// sideBySide makes a table with a column per run and a row for each name that
-// any of them has.
+// sideBySide returns a table with a column per run and a row per figure name of
+// any run.
 func sideBySide(caption string, names []string, runs []bench.Result, get func(bench.Result) []Figure) table {
 	t := table{Caption: caption, Head: append([]string{""}, names...)}
 	row := map[string]int{}
@@ -155,7 +155,7 @@ func sideBySide(caption string, names []string, runs []bench.Result, get func(be
 			if !ok {
 				at = len(t.Rows)
 				row[f.Name] = at
-				t.Rows = append(t.Rows, blank(printable(f.Name), len(runs)))
+				t.Rows = append(t.Rows, blankRow(printable(f.Name), len(runs)))
 			}
 			t.Rows[at][column+1] = f.Text()
 		}
@@ -163,13 +163,13 @@ func sideBySide(caption string, names []string, runs []bench.Result, get func(be
 	return t
 }
 
-// blank is a row of which nothing is known yet.
-func blank(name string, columns int) []string {
+// blankRow returns a row with a name and dashes.
+func blankRow(name string, columns int) []string {
 	row := []string{name}
 	for range columns {
-		row = append(row, none)
+		row = append(row, dash)
 	}
 	return row
 }
 
-func seconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }
+func formatSeconds(d time.Duration) string { return strconv.FormatFloat(d.Seconds(), 'f', 3, 64) }

@@ -85,12 +85,12 @@ func TestHTMLShowsAllNumbers(t *testing.T) {
 			}
 		}
 		for _, q := range r.Latency.Series {
-			if want := micros(float64(q.Value)); !strings.Contains(text, want) {
+			if want := formatMicros(float64(q.Value)); !strings.Contains(text, want) {
 				t.Errorf("%s: quantile %s is missing", r.Name, want)
 			}
 		}
 		for _, s := range r.Seconds {
-			for _, want := range []string{micros(float64(s.P99)), rateLabel(float64(s.Delivered))} {
+			for _, want := range []string{formatMicros(float64(s.P99)), rateLabel(float64(s.Delivered))} {
 				if !strings.Contains(text, want) {
 					t.Errorf("%s: %s of second %d is missing", r.Name, want, s.At)
 				}
@@ -195,7 +195,7 @@ var numberAttrs = regexp.MustCompile(`^-?[0-9]+(\.[0-9]+)?$`)
 
 func TestHTMLOfBrokenRuns(t *testing.T) {
 	all := []bench.Result{}
-	for name, r := range broken() {
+	for name, r := range brokenRuns() {
 		all = append(all, r)
 		t.Run(name, func(t *testing.T) { checkDrawing(t, render(t, r)) })
 		t.Run(name+" and sample", func(t *testing.T) { checkDrawing(t, render(t, sample("good", 1), r)) })

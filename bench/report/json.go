@@ -11,11 +11,11 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// ErrFormat says that a file holds no results of a run, or such of another
+// ErrFormat is returned for a file without results, or with results of another
 // version.
 var ErrFormat = errors.New("no result of ferry bench")
 
-// Write writes results as JSON objects, one after the other, which [Read] takes.
+// Write writes results as consecutive JSON objects, which [Read] reads.
 func Write(w io.Writer, runs ...bench.Result) error {
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "  ")
@@ -27,8 +27,8 @@ func Write(w io.Writer, runs ...bench.Result) error {
 	return nil
 }
 
-// Read reads all results of a stream that [Write] wrote: at least one. Members
-// that it does not know are left out, so that newer files can be read.
+// Read reads all results of a stream written by [Write]; there must be at least
+// one. It ignores unknown members, so that newer files can be read.
 func Read(r io.Reader) (runs []bench.Result, err error) {
 	dec := json.NewDecoder(r)
 	for {
@@ -113,7 +113,7 @@ func GoBench(w io.Writer, runs ...bench.Result) error {
 	return err
 }
 
-// goBenchHead are the lines that hold for all that follow.
+// goBenchHead returns the configuration lines that apply to the following runs.
 func goBenchHead(r bench.Result) string {
 	os, arch, _ := strings.Cut(r.Machine.OS, "/")
 	var b strings.Builder
@@ -128,12 +128,12 @@ func goBenchHead(r bench.Result) string {
 	return b.String()
 }
 
-// goBenchName says what the run did. What was reached rather than asked for is
-// no part of it: it would keep rounds of one work apart.
+// goBenchName returns the benchmark name: the requested work, without measured
+// values, which would separate rounds of the same work.
 func goBenchName(r bench.Result) string {
 	shape := string(r.Load.Shape)
 	name := "Benchmark" + strings.ToUpper(shape[:min(1, len(shape))]) + shape[min(1, len(shape)):] +
-		"/relay=" + word(label(r)) + "/direction=" + word(string(r.Load.Direction)) +
+		"/relay=" + escapeWord(label(r)) + "/direction=" + escapeWord(string(r.Load.Direction)) +
 		fmt.Sprintf("/endpoints=%d", r.Load.Endpoints)
 	switch {
 	case r.Search != nil:
@@ -144,7 +144,7 @@ func goBenchName(r bench.Result) string {
 	return name + fmt.Sprintf("/pace=%.0f", r.Load.Rate)
 }
 
-// goBenchValues are what the run measured, with their units.
+// goBenchValues returns the measured values with their units.
 func goBenchValues(r bench.Result) (list []string) {
 	if r.Server.PID != 0 && r.Server.Datagrams > 0 {
 		list = append(list, fmt.Sprintf("%.1f cpu-ns", r.Server.PerDatagram))
@@ -156,8 +156,9 @@ func goBenchValues(r bench.Result) (list []string) {
 	return list
 }
 
-// word makes one word of s, which tools can take apart at slashes.
-func word(s string) string {
+// escapeWord replaces the characters of s that separate words or parts of
+// names.
+func escapeWord(s string) string {
 	return strings.Map(func(r rune) rune {
 		if r == '/' || r == ' ' || r == '\t' {
 			return '_'

@@ -18,21 +18,19 @@ const (
 	marginRight = 32.0
 	marginTop   = 12.0
 	marginFoot  = 50.0
-	// maxDots is the number of points above which a line has no dots: they
-	// would hide it.
+	// maxDots is the number of points above which a line is drawn without dots.
 	maxDots = 130
-	// colours is the number of line colours in the style sheet; after them they
-	// repeat with other dashes.
+	// colours is the number of line colours in the style sheet; further lines
+	// repeat them with another dash pattern.
 	colours = 6
 )
 
-// plot is a drawing with everything that its reader needs. The template draws
-// it; all positions are in the view box already.
+// plot is the input of the plot template; all positions are in view box units.
 type plot struct {
 	ID      string
 	Title   string
-	Desc    string // what it shows, in a sentence, for those who do not see it
-	Empty   string // why there is nothing to draw
+	Desc    string // text alternative, one sentence
+	Empty   string // message if there is nothing to draw
 	XLabel  string
 	YLabel  string
 	Height  string
@@ -42,22 +40,22 @@ type plot struct {
 	Bands   []rect
 	Lines   []line
 	Bars    []bar
-	Labels  []mark // words within the frame
+	Labels  []mark // labels within the frame
 	Numbers table
 }
 
 type rect struct{ X, Y, W, H, Title string }
 
-// mark is a word at a place.
+// mark is a label at a position.
 type mark struct{ X, Y, Text, Title string }
 
-// line is a series: dots, joined if Path is not empty.
+// line is a series: dots, connected if Path is not empty.
 type line struct {
 	Class string
 	Name  string
 	Path  string
 	Dots  []mark
-	Bold  bool // dots stand for themselves
+	Bold  bool // larger dots, for series without a line
 }
 
 type bar struct {
@@ -66,14 +64,14 @@ type bar struct {
 	Label mark
 }
 
-// table is a table of numbers. Each row is as long as Head.
+// table is a table of text cells. Each row has the length of Head.
 type table struct {
 	Caption string
 	Head    []string
 	Rows    [][]string
 }
 
-// series is a line before it has a place.
+// series is a line before its positions are computed.
 type series struct {
 	name   string
 	class  string
@@ -82,21 +80,21 @@ type series struct {
 	dots   bool     // dots without a line
 }
 
-// class is that of the i-th series in the style sheet.
+// class returns the style class of the i-th series.
 func class(i int) string {
 	return fmt.Sprintf("s%d d%d", i%colours, (i/colours+i)%4)
 }
 
-// px writes a coordinate. What is not finite never gets here, but if it did it
-// would not break the drawing.
-func px(v float64) string {
+// formatCoordinate formats a coordinate; a value that is not finite becomes one
+// that does not break the drawing.
+func formatCoordinate(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
 		v = 0
 	}
 	return strconv.FormatFloat(v, 'f', 1, 64)
 }
 
-// area is the inside of the frame.
+// area is the area inside the frame.
 type area struct {
 	x, y scale
 	h    float64 // height of the whole drawing
@@ -105,24 +103,25 @@ type area struct {
 func (a area) px(p float64) float64 { return marginLeft + p*(plotWidth-marginLeft-marginRight) }
 func (a area) py(p float64) float64 { return a.h - marginFoot - p*(a.h-marginFoot-marginTop) }
 
-// newPlot draws a frame with its ticks.
+// newPlot returns a plot with a frame and ticks.
 func newPlot(id, title, desc string, a area) plot {
-	p := plot{ID: id, Title: title, Desc: desc, Height: px(a.h)}
-	p.Frame = rect{X: px(a.px(0)), Y: px(a.py(1)), W: px(a.px(1) - a.px(0)), H: px(a.py(0) - a.py(1))}
+	p := plot{ID: id, Title: title, Desc: desc, Height: formatCoordinate(a.h)}
+	p.Frame = rect{X: formatCoordinate(a.px(0)), Y: formatCoordinate(a.py(1)), W: formatCoordinate(a.px(1) - a.px(0)), H: formatCoordinate(a.py(0) - a.py(1))}
 	for _, t := range a.x.ticks {
 		if at, ok := a.x.at(t.At); ok {
-			p.XTicks = append(p.XTicks, mark{X: px(a.px(at)), Y: px(a.py(0)), Text: t.Label})
+			p.XTicks = append(p.XTicks, mark{X: formatCoordinate(a.px(at)), Y: formatCoordinate(a.py(0)), Text: t.Label})
 		}
 	}
 	for _, t := range a.y.ticks {
 		if at, ok := a.y.at(t.At); ok {
-			p.YTicks = append(p.YTicks, mark{X: px(a.px(0)), Y: px(a.py(at)), Text: t.Label})
+			p.YTicks = append(p.YTicks, mark{X: formatCoordinate(a.px(0)), Y: formatCoordinate(a.py(at)), Text: t.Label})
 		}
 	}
 	return p
 }
 
-// draw adds a line for each series. A point without a place interrupts it.
+// draw adds a line for each series. A point without a position interrupts the
+// line.
 func (p *plot) draw(a area, all ...series) {
 	for _, s := range all {
 		l := line{Class: s.class, Name: s.name, Bold: s.dots}
@@ -135,13 +134,13 @@ func (p *plot) draw(a area, all ...series) {
 				move = true
 				continue
 			}
-			l.Dots = append(l.Dots, mark{X: px(a.px(x)), Y: px(a.py(y)), Title: s.titles[i]})
+			l.Dots = append(l.Dots, mark{X: formatCoordinate(a.px(x)), Y: formatCoordinate(a.py(y)), Title: s.titles[i]})
 			verb := "L"
 			if move {
 				verb = "M"
 			}
 			move = false
-			path.WriteString(verb + px(a.px(x)) + " " + px(a.py(y)))
+			path.WriteString(verb + formatCoordinate(a.px(x)) + " " + formatCoordinate(a.py(y)))
 		}
 		if !s.dots {
 			l.Path = path.String()
@@ -153,36 +152,36 @@ func (p *plot) draw(a area, all ...series) {
 	}
 }
 
-// band shades the values from lo to hi of the x axis.
+// band shades the range from lo to hi of the x axis.
 func (p *plot) band(a area, lo, hi float64, title string) {
 	x0, ok0 := a.x.at(lo)
 	x1, ok1 := a.x.at(hi)
 	if ok0 && ok1 && x1 > x0 {
-		p.Bands = append(p.Bands, rect{X: px(a.px(x0)), Y: p.Frame.Y, W: px(a.px(x1) - a.px(x0)), H: p.Frame.H, Title: title})
+		p.Bands = append(p.Bands, rect{X: formatCoordinate(a.px(x0)), Y: p.Frame.Y, W: formatCoordinate(a.px(x1) - a.px(x0)), H: p.Frame.H, Title: title})
 	}
 }
 
-// empty is a plot that says why there is nothing to draw.
+// empty returns a plot with a message instead of data.
 func empty(id, title, why string) plot {
 	return plot{ID: id, Title: title, Empty: why}
 }
 
-// micros writes nanoseconds for a column of microseconds.
-func micros(ns float64) string {
+// formatMicros formats nanoseconds as microseconds.
+func formatMicros(ns float64) string {
 	if math.IsNaN(ns) || math.IsInf(ns, 0) {
-		return none
+		return dash
 	}
-	return grouped1(ns / 1000)
+	return formatOneDigit(ns / 1000)
 }
 
-// grouped1 has one digit after the point.
-func grouped1(v float64) string {
+// formatOneDigit formats a number with grouped digits and one decimal.
+func formatOneDigit(v float64) string {
 	whole, rest, _ := strings.Cut(strconv.FormatFloat(v, 'f', 1, 64), ".")
-	return grouped(whole) + "." + rest
+	return groupDigits(whole) + "." + rest
 }
 
-// short cuts a name to what fits beside a bar.
-func short(s string, limit int) string {
+// truncate shortens s to limit characters.
+func truncate(s string, limit int) string {
 	r := []rune(s)
 	if len(r) <= limit {
 		return s
@@ -193,11 +192,11 @@ func short(s string, limit int) string {
 const (
 	barHeight = 18.0
 	barStep   = 30.0
-	nameSpace = 210.0 // left of the bars, for names
+	nameSpace = 210.0 // width of the names to the left of the bars
 	nameRunes = 26
 )
 
-// cpuPlot has a bar per run whose server was measured.
+// cpuPlot returns a plot with a bar per run with a measured server.
 func cpuPlot(runs []bench.Result, names []string) plot {
 	const id, title = "cpu", "Server CPU per datagram"
 	most, measured := 0.0, 0
@@ -215,13 +214,13 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 	p := newPlot(id, title, "A bar per run: time of the server on a processor divided by the datagrams that arrived.", a)
 	p.XLabel = "time on a processor per datagram"
 	p.Numbers = table{Caption: title, Head: []string{"run", "CPU per datagram ns", "user s", "system s", "datagrams"}}
-	p.XTicks, p.Frame = nil, rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	p.XTicks, p.Frame = nil, rect{X: formatCoordinate(nameSpace), Y: p.Frame.Y, W: formatCoordinate(plotWidth - marginRight - nameSpace), H: p.Frame.H}
 	place := func(v float64) float64 {
 		at, _ := s.at(v)
 		return nameSpace + at*(plotWidth-marginRight-nameSpace-70)
 	}
 	for _, t := range s.ticks {
-		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(a.py(0)), Text: t.Label})
+		p.XTicks = append(p.XTicks, mark{X: formatCoordinate(place(t.At)), Y: formatCoordinate(a.py(0)), Text: t.Label})
 	}
 	row := 0
 	for i, r := range runs {
@@ -233,30 +232,30 @@ func cpuPlot(runs []bench.Result, names []string) plot {
 		v := r.Server.PerDatagram
 		text := UnitTime.Format(v)
 		p.Bars = append(p.Bars, bar{
-			rect:  rect{X: px(nameSpace), Y: px(y), W: px(place(v) - nameSpace), H: px(barHeight), Title: names[i] + ": " + text},
+			rect:  rect{X: formatCoordinate(nameSpace), Y: formatCoordinate(y), W: formatCoordinate(place(v) - nameSpace), H: formatCoordinate(barHeight), Title: names[i] + ": " + text},
 			Class: class(i),
-			Label: mark{X: px(place(v) + 6), Y: px(y + barHeight*0.75), Text: text},
+			Label: mark{X: formatCoordinate(place(v) + 6), Y: formatCoordinate(y + barHeight*0.75), Text: text},
 		})
-		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(y + barHeight/2), Text: short(names[i], nameRunes), Title: names[i]})
-		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], digits(v), seconds(r.Server.User), seconds(r.Server.System), UnitCount.Format(float64(r.Server.Datagrams))})
+		p.YTicks = append(p.YTicks, mark{X: formatCoordinate(nameSpace), Y: formatCoordinate(y + barHeight/2), Text: truncate(names[i], nameRunes), Title: names[i]})
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{names[i], digits(v), formatSeconds(r.Server.User), formatSeconds(r.Server.System), UnitCount.Format(float64(r.Server.Datagrams))})
 	}
 	return p
 }
 
-// cpuKnown reports whether there is a bar to draw.
+// cpuKnown reports whether the CPU time of the server was measured.
 func cpuKnown(r bench.Result) bool {
 	v := r.Server.PerDatagram
 	return r.Server.PID != 0 && v > 0 && !math.IsInf(v, 0)
 }
 
-// comparisonFigures are those that the comparing plot shows; its table shows
-// them all.
+// comparisonFigures returns the names of the figures in the comparison plot;
+// its table has all figures.
 func comparisonFigures() []string {
 	return []string{"delivered", "latency p50", "latency p99", "latency p99.9", "latency max", "server CPU per datagram", "server memory (RSS)"}
 }
 
-// comparisonPlot has a row per figure and in it a dot per run: in proportion to
-// the first run, on a scale where half and double are equally far from 1.
+// comparisonPlot returns a plot with a row per figure and a dot per run, at its
+// ratio to the first run on a logarithmic scale.
 func comparisonPlot(comparisons []Comparison, order []int, names []string) plot {
 	const id, title = "comparison", "Runs in proportion to the first"
 	values := []float64{0.8, 1.25}
@@ -278,38 +277,38 @@ func comparisonPlot(comparisons []Comparison, order []int, names []string) plot 
 	s := logScale(values, func(v float64) string { return digitsShort(math.Round(v*1e6)/1e6) + "×" })
 	h := marginTop + barStep*float64(len(rowsOf)) + marginFoot
 	p := newPlot(id, title, "A row per figure and in it a dot per run: its value divided by that of the first run. The line at 1× is the first run.", area{s, scale{lo: 0, hi: 1}, h})
-	p.XLabel, p.XTicks = "ratio to "+short(names[0], nameRunes), nil
-	p.Frame = rect{X: px(nameSpace), Y: p.Frame.Y, W: px(plotWidth - marginRight - nameSpace), H: p.Frame.H}
+	p.XLabel, p.XTicks = "ratio to "+truncate(names[0], nameRunes), nil
+	p.Frame = rect{X: formatCoordinate(nameSpace), Y: p.Frame.Y, W: formatCoordinate(plotWidth - marginRight - nameSpace), H: p.Frame.H}
 	place := func(v float64) float64 {
 		at, _ := s.at(v)
 		return nameSpace + at*(plotWidth-marginRight-nameSpace)
 	}
 	foot := h - marginFoot
 	for _, t := range s.ticks {
-		p.XTicks = append(p.XTicks, mark{X: px(place(t.At)), Y: px(foot), Text: t.Label})
+		p.XTicks = append(p.XTicks, mark{X: formatCoordinate(place(t.At)), Y: formatCoordinate(foot), Text: t.Label})
 	}
-	p.Lines = append(p.Lines, line{Class: "ideal", Name: names[0] + " = 1×", Path: fmt.Sprintf("M%s %sL%s %s", px(place(1)), px(marginTop), px(place(1)), px(foot))})
+	p.Lines = append(p.Lines, line{Class: "ideal", Name: names[0] + " = 1×", Path: fmt.Sprintf("M%s %sL%s %s", formatCoordinate(place(1)), formatCoordinate(marginTop), formatCoordinate(place(1)), formatCoordinate(foot))})
 	p.ratioDots(comparisons, order, names, rowsOf, place)
 	return p
 }
 
-// ratioDots adds the dots of each run and the rows' names.
+// ratioDots adds the dots of each run and the names of the rows.
 func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []string, place func(float64) float64) {
 	rowY := func(i int) float64 { return marginTop + barStep*(float64(i)+0.5) }
 	for i, want := range rowsOf {
-		p.YTicks = append(p.YTicks, mark{X: px(nameSpace), Y: px(rowY(i)), Text: want})
+		p.YTicks = append(p.YTicks, mark{X: formatCoordinate(nameSpace), Y: formatCoordinate(rowY(i)), Text: want})
 	}
 	p.Numbers = table{Caption: p.Title, Head: []string{"figure"}}
 	for _, at := range order {
 		p.Numbers.Head = append(p.Numbers.Head, names[at])
 	}
-	spread := min(7, 18/float64(len(comparisons))) // Equal ratios stay apart.
+	spread := min(7, 18/float64(len(comparisons))) // Dots of equal ratios do not overlap.
 	for n, c := range comparisons {
 		off := spread * (float64(n) - float64(len(comparisons)-1)/2)
 		l := line{Class: class(order[n]), Name: names[order[n]], Bold: true}
 		for i, want := range rowsOf {
 			if v := c.ratio(want); v > 0 {
-				l.Dots = append(l.Dots, mark{X: px(place(v)), Y: px(rowY(i) + off), Title: fmt.Sprintf("%s: %s %s×", l.Name, want, ratio(v))})
+				l.Dots = append(l.Dots, mark{X: formatCoordinate(place(v)), Y: formatCoordinate(rowY(i) + off), Title: fmt.Sprintf("%s: %s %s×", l.Name, want, ratio(v))})
 			}
 		}
 		p.Lines = append(p.Lines, l)
@@ -323,7 +322,7 @@ func (p *plot) ratioDots(comparisons []Comparison, order []int, names, rowsOf []
 	}
 }
 
-// ratio finds one of the comparison's ratios, 0 if it is not known.
+// ratio returns the ratio of a figure; 0 if unknown.
 func (c Comparison) ratio(name string) float64 {
 	for _, f := range c.Figures {
 		if f.Name == name {
@@ -335,7 +334,7 @@ func (c Comparison) ratio(name string) float64 {
 
 func timeLabel(ns float64) string { return UnitTime.Format(ns) }
 
-// timeTick writes a round time without the zeros that digits adds.
+// timeTick formats a round time without trailing zeros.
 func timeTick(ns float64) string {
 	number, unit, _ := strings.Cut(UnitTime.Format(ns), " ")
 	if strings.Contains(number, ".") {
@@ -344,7 +343,8 @@ func timeTick(ns float64) string {
 	return number + " " + unit
 }
 
-// percentilePlot has a line per run over a scale of nines.
+// percentilePlot returns a plot of latency over percentiles with a line per
+// run.
 func percentilePlot(runs []bench.Result, names []string) plot {
 	const id, title = "percentiles", "Latency by percentile"
 	var all []series
@@ -354,13 +354,13 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	for i, d := range distributions(runs, names) {
 		s := series{name: d.name, class: class(i)}
 		for _, q := range d.latency.Series {
-			x, y := nines(q.Percent, d.latency.Samples), float64(q.Value)
+			x, y := countNines(q.Percent, d.latency.Samples), float64(q.Value)
 			most = max(most, x)
 			values = append(values, y)
 			percent := strconv.FormatFloat(q.Percent, 'f', -1, 64)
 			s.x, s.y = append(s.x, x), append(s.y, y)
 			s.titles = append(s.titles, fmt.Sprintf("%s: %s %% within %s", d.name, percent, timeLabel(y)))
-			numbers.Rows = append(numbers.Rows, []string{d.name, percent, micros(y)})
+			numbers.Rows = append(numbers.Rows, []string{d.name, percent, formatMicros(y)})
 		}
 		all = append(all, s)
 	}
@@ -375,7 +375,7 @@ func percentilePlot(runs []bench.Result, names []string) plot {
 	return p
 }
 
-// secondsOf returns one value per second of a run.
+// secondsOf returns one value for each second of a run.
 func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64) {
 	for _, s := range r.Seconds {
 		values = append(values, get(s))
@@ -383,41 +383,40 @@ func secondsOf(r bench.Result, get func(bench.Second) float64) (values []float64
 	return values
 }
 
-// over is what a plot over time draws of a second.
-type over struct {
+// secondValue is a value of a second in a plot over time.
+type secondValue struct {
 	name string
 	get  func(bench.Second) float64
 }
 
-func latencies() []over {
-	return []over{
+func latencies() []secondValue {
+	return []secondValue{
 		{"p50", func(s bench.Second) float64 { return float64(s.P50) }},
 		{"p99", func(s bench.Second) float64 { return float64(s.P99) }},
 		{"max", func(s bench.Second) float64 { return float64(s.Max) }},
 	}
 }
 
-func counts() []over {
-	return []over{
+func counts() []secondValue {
+	return []secondValue{
 		{"offered", func(s bench.Second) float64 { return float64(s.Offered) }},
 		{"sent", func(s bench.Second) float64 { return float64(s.Sent) }},
 		{"delivered", func(s bench.Second) float64 { return float64(s.Delivered) }},
 	}
 }
 
-// timeScale spans all seconds of a run, each of which ends where the next one
-// begins.
+// timeScale returns a scale that spans all seconds of a run.
 func timeScale(r bench.Result) scale {
 	first, last, _ := extent(secondsOf(r, func(s bench.Second) float64 { return float64(s.At) }), false)
 	return exactScale(first, last+1, func(v float64) string { return digitsShort(v) + " s" })
 }
 
-// digitsShort writes whole numbers without a point.
+// digitsShort formats a number with the fewest digits.
 func digitsShort(v float64) string { return strconv.FormatFloat(v, 'f', -1, 64) }
 
-// timeSeries returns one series for each of what. A point stands in the middle
-// of its second.
-func timeSeries(r bench.Result, what []over, text func(float64) string) (all []series) {
+// timeSeries returns a series for each value. A point is at the middle of its
+// second.
+func timeSeries(r bench.Result, what []secondValue, text func(float64) string) (all []series) {
 	at := secondsOf(r, func(s bench.Second) float64 { return float64(s.At) + 0.5 })
 	for i, w := range what {
 		s := series{name: w.name, class: class(i), x: at, y: secondsOf(r, w.get)}
@@ -429,14 +428,14 @@ func timeSeries(r bench.Result, what []over, text func(float64) string) (all []s
 	return all
 }
 
-// shadeEnds marks what lies outside of the measured interval.
+// shadeEnds shades the seconds outside of the measured interval.
 func (p *plot) shadeEnds(a area, r bench.Result) {
 	p.band(a, a.x.lo, 0, "warm-up")
 	p.band(a, r.Load.Duration.Seconds(), a.x.hi, "after the last was due")
 }
 
-// latencyOverTime has p50, p99 and the maximum of each second of one run. Y
-// spans those of all runs, so that their plots can be compared by eye.
+// latencyOverTime plots p50, p99 and the maximum of each second. The y axis
+// spans the values of all runs, so that their plots are comparable.
 func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plot {
 	id, title := fmt.Sprintf("latency-%d", i+1), "Latency over time: "+name
 	if len(secondsPositive(r)) == 0 {
@@ -454,12 +453,12 @@ func latencyOverTime(i int, r bench.Result, name string, all []bench.Result) plo
 	p.split(a, r)
 	p.Numbers = table{Caption: title, Head: []string{"second", "p50 µs", "p99 µs", "max µs"}}
 	for _, s := range r.Seconds {
-		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), micros(float64(s.P50)), micros(float64(s.P99)), micros(float64(s.Max))})
+		p.Numbers.Rows = append(p.Numbers.Rows, []string{strconv.Itoa(s.At), formatMicros(float64(s.P50)), formatMicros(float64(s.P99)), formatMicros(float64(s.Max))})
 	}
 	return p
 }
 
-// secondsPositive returns all latencies of a run's seconds that can be drawn.
+// secondsPositive returns all positive latencies of a run's seconds.
 func secondsPositive(r bench.Result) (values []float64) {
 	for _, w := range latencies() {
 		for _, v := range secondsOf(r, w.get) {
@@ -471,12 +470,12 @@ func secondsPositive(r bench.Result) (values []float64) {
 	return values
 }
 
-// kneeLoss is the share of lost datagrams up to which a rate counts as carried.
+// kneeLoss is the highest loss at which a rate counts as sustained.
 const kneeLoss = 0.001
 
-func rateLabel(v float64) string { return grouped(strconv.FormatFloat(v, 'f', -1, 64)) }
+func rateLabel(v float64) string { return groupDigits(strconv.FormatFloat(v, 'f', -1, 64)) }
 
-// ratesOverTime has what was offered, sent and delivered in each second.
+// ratesOverTime plots the offered, sent and delivered rate of each second.
 func ratesOverTime(i int, r bench.Result, name string) plot {
 	id, title := fmt.Sprintf("rates-%d", i+1), "Offered against delivered: "+name
 	var values []float64
@@ -500,8 +499,8 @@ func ratesOverTime(i int, r bench.Result, name string) plot {
 	return p
 }
 
-// ratesOverRuns has a dot per run: what was asked for and what arrived. On the
-// diagonal nothing was lost.
+// ratesOverRuns plots the requested and delivered rate with a dot per run. A
+// dot on the diagonal has no loss.
 func ratesOverRuns(runs []bench.Result, names []string) plot {
 	const id, title = "rates", "Offered against delivered, run by run"
 	var all []series
@@ -529,13 +528,13 @@ func ratesOverRuns(runs []bench.Result, names []string) plot {
 	if k, ok := knee(runs); ok {
 		x, _ := a.x.at(runs[k].OfferedRate)
 		y, _ := a.y.at(runs[k].DeliveredRate)
-		p.Labels = append(p.Labels, mark{X: px(a.px(x) - 10), Y: px(a.py(y) - 6), Text: "knee: " + UnitRate.Format(runs[k].OfferedRate)})
+		p.Labels = append(p.Labels, mark{X: formatCoordinate(a.px(x) - 10), Y: formatCoordinate(a.py(y) - 6), Text: "knee: " + UnitRate.Format(runs[k].OfferedRate)})
 	}
 	return p
 }
 
-// knee finds the highest rate that was carried, if a higher one of the same
-// relay was not.
+// knee returns the run with the highest sustained rate, if the same relay did
+// not sustain a higher one.
 func knee(runs []bench.Result) (int, bool) {
 	best, beyond := -1, false
 	for i, r := range runs {
@@ -544,7 +543,7 @@ func knee(runs []bench.Result) (int, bool) {
 			best = i
 		}
 		if r.Dialect != runs[0].Dialect {
-			return 0, false // Several relays have several knees.
+			return 0, false // Runs of several relays have no single knee.
 		}
 	}
 	if best < 0 {

@@ -13,13 +13,13 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// maxSteal is the share of time taken by the hypervisor above which a run is
-// worth little (reference/performance.md, section 7).
+// maxSteal is the share of processor time taken by the hypervisor above which a
+// run is not reliable.
 const maxSteal = 0.01
 
-func sorted(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
+func sortedKeys(m map[string]uint64) []string { return slices.Sorted(maps.Keys(m)) }
 
-// label names a run: its own name, or else what it was.
+// label returns the name of a run, or a description if it has none.
 func label(r bench.Result) string {
 	if r.Name != "" {
 		return printable(r.Name)
@@ -27,7 +27,7 @@ func label(r bench.Result) string {
 	return strings.TrimSpace(printable(r.Dialect) + " " + string(r.Load.Shape))
 }
 
-// labels names runs so that no two are alike.
+// labels returns unique names for runs.
 func labels(runs []bench.Result) []string {
 	count, seen := map[string]int{}, map[string]int{}
 	for _, r := range runs {
@@ -45,7 +45,7 @@ func labels(runs []bench.Result) []string {
 	return out
 }
 
-// Verdict is one sentence: how the run went, and who was the limit.
+// Verdict returns one sentence: the result of the run and what limited it.
 func Verdict(r bench.Result) string {
 	reason := ""
 	if r.LimitReason != "" {
@@ -68,42 +68,43 @@ func Verdict(r bench.Result) string {
 	case r.Delivered == 0:
 		return "Nothing was delivered." + reason
 	}
-	return fmt.Sprintf("Nobody was the limit: %s of %s datagrams delivered at %s, p99 %s.",
+	return fmt.Sprintf("Neither side was the limit: %s of %s datagrams delivered at %s, p99 %s.",
 		UnitCount.Format(float64(r.Delivered)), UnitCount.Format(float64(r.Sent)),
 		UnitRate.Format(r.DeliveredRate), UnitTime.Format(float64(r.Latency.P99)))
 }
 
-// doubts are reasons to take a run with care.
-func doubts(r bench.Result) (list []string) {
-	if s := steal(r.System); s > maxSteal {
+// cautions returns reasons to distrust a run.
+func cautions(r bench.Result) (list []string) {
+	if s := stealShare(r.System); s > maxSteal {
 		list = append(list, fmt.Sprintf("the hypervisor took %s of the processors' time: repeat the run", percent(s)))
 	}
 	if r.Load.Shape == "" {
-		list = append(list, "the run does not say what its load was")
+		list = append(list, "the load of the run is not recorded")
 	}
 	if limits := strings.TrimSpace(r.Limits); saturates(r) && r.Dialect == "ferry" && !limitsOff(limits) {
-		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNot(limits)))
+		list = append(list, "saturation is measured with rate limits off, and those of the server were: "+printable(orNotReported(limits)))
 	}
-	return append(list, controlDoubts(r.Control)...)
+	return append(list, controlCautions(r.Control)...)
 }
 
-// saturates reports whether a run asks for as much as the server can do.
+// saturates reports whether a run sends as much as the server can forward.
 func saturates(r bench.Result) bool { return r.Load.Window > 0 || r.Search != nil }
 
-// limitsOff reports whether a profile of limits says that there are none.
+// limitsOff reports whether the name of a limits profile means that there are
+// none.
 func limitsOff(profile string) bool {
 	word, _, _ := strings.Cut(strings.ToLower(profile), " ")
 	return slices.Contains([]string{"off", "off,", "none", "dev"}, word)
 }
 
-func orNot(limits string) string {
+func orNotReported(limits string) string {
 	if limits == "" {
-		return "not told"
+		return "not reported"
 	}
 	return limits
 }
 
-func steal(s bench.System) float64 {
+func stealShare(s bench.System) float64 {
 	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
 	return quotient(float64(s.Steal), float64(total))
 }
@@ -114,17 +115,17 @@ const mitigations = "mitigations"
 // fact is one line of a header.
 type fact struct{ Name, Value string }
 
-// facts say what was run, where and how.
+// facts returns what was run, where and how.
 func facts(r bench.Result) []fact {
 	list := []fact{
 		{"command", shellLine(r.Command)},
 		{"commit", r.Commit},
-		{"started", started(r)},
+		{"started", startTime(r)},
 		{"load", loadText(r)},
-		{"server", fmt.Sprintf("dialect %s, limits %s", orNone(r.Dialect), orNone(r.Limits))},
-		{"machine", fmt.Sprintf("%s, %d cores, id %s", orNone(r.Machine.CPU), r.Machine.Cores, orNone(r.Machine.ID))},
+		{"server", fmt.Sprintf("dialect %s, limits %s", orDash(r.Dialect), orDash(r.Limits))},
+		{"machine", fmt.Sprintf("%s, %d cores, id %s", orDash(r.Machine.CPU), r.Machine.Cores, orDash(r.Machine.ID))},
 		{"kernel", strings.TrimSpace(r.Machine.Kernel + " " + r.Machine.OS + " " + r.Machine.Go)},
-		{"pinning", pinning(r.Load)},
+		{"pinning", pinningText(r.Load)},
 	}
 	if r.Machine.Governor != "" {
 		list = append(list, fact{"governor", r.Machine.Governor})
@@ -133,34 +134,34 @@ func facts(r bench.Result) []fact {
 		list = append(list, fact{mitigations, strings.Join(r.Machine.Mitigations, "; ")})
 	}
 	for i := range list {
-		list[i].Value = printable(orNone(list[i].Value))
+		list[i].Value = printable(orDash(list[i].Value))
 	}
 	return list
 }
 
-func started(r bench.Result) string {
+func startTime(r bench.Result) string {
 	if r.Started.IsZero() {
 		return ""
 	}
 	return r.Started.UTC().Format(time.RFC3339)
 }
 
-func orNone(s string) string {
+func orDash(s string) string {
 	if s == "" {
-		return none
+		return dash
 	}
 	return s
 }
 
-func pinning(l bench.Load) string {
+func pinningText(l bench.Load) string {
 	if l.Pinned {
 		return fmt.Sprintf("generator's thread on processor %d", l.CPU)
 	}
 	return "generator's thread not pinned"
 }
 
-// pace says how the generator was driven.
-func pace(l bench.Load) string {
+// paceText describes the loop of the generator.
+func paceText(l bench.Load) string {
 	if l.Rate == 0 && l.Window > 0 {
 		return fmt.Sprintf("closed loop, window %d", l.Window)
 	}
@@ -170,8 +171,8 @@ func pace(l bench.Load) string {
 func loadText(r bench.Result) string {
 	l := r.Load
 	text := fmt.Sprintf("%s, %s, %s matches of 1 + %s, %s flows %s, payload %d B (wire %d B), %s after %s",
-		orNone(string(l.Shape)), pace(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
-		UnitCount.Format(float64(l.Flows)), orNone(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
+		orDash(string(l.Shape)), paceText(l), UnitCount.Format(float64(l.Matches)), UnitCount.Format(float64(l.Players)),
+		UnitCount.Format(float64(l.Flows)), orDash(string(l.Direction)), l.Payload, r.WireBytes, l.Duration, l.Warmup)
 	if n := r.Netcode; n != nil {
 		text += fmt.Sprintf(", commands of %d B and snapshots of %d B at %s ticks/s", n.Commands.Bytes, n.Snapshots.Bytes, digits(n.TickRate))
 	}
@@ -193,7 +194,7 @@ func loadText(r bench.Result) string {
 	return text
 }
 
-// shellLine writes a command so that it can be pasted into a shell.
+// shellLine quotes a command for a shell.
 func shellLine(args []string) string {
 	const plain = "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_=+,./:@%"
 	var out []string
@@ -206,19 +207,20 @@ func shellLine(args []string) string {
 	return strings.Join(out, " ")
 }
 
-// ErrRounds says that a list of runs does not alternate between two sides.
+// ErrRounds is returned for a list of runs that does not alternate between two
+// sides.
 var ErrRounds = errors.New("runs do not alternate")
 
-// Spread is the middle of some values and how far they reach.
+// Spread is the median, minimum and maximum of some values.
 type Spread struct {
 	Median float64 `json:"median"`
 	Min    float64 `json:"min"`
 	Max    float64 `json:"max"`
-	N      int     `json:"n"` // 0: there were none, and all else is 0
+	N      int     `json:"n"` // number of values; if 0, all other fields are 0
 }
 
-// Median returns the spread of values; the median of an even number is the mean
-// of the middle two. NaN and infinite values do not count.
+// Median returns the spread of values. The median of an even number of values
+// is the mean of the middle two. NaN and infinite values are ignored.
 func Median(values []float64) Spread {
 	v := slices.DeleteFunc(slices.Clone(values), func(x float64) bool { return math.IsNaN(x) || math.IsInf(x, 0) })
 	if len(v) == 0 {
@@ -228,8 +230,8 @@ func Median(values []float64) Spread {
 	return Spread{(v[(len(v)-1)/2] + v[len(v)/2]) / 2, v[0], v[len(v)-1], len(v)}
 }
 
-// PairedRatio returns the spread of b[i]/a[i]. Pairs in which a value is not
-// above 0 do not count. It panics if the lengths differ.
+// PairedRatio returns the spread of b[i]/a[i]. Pairs with a value that is not
+// above 0 are ignored. It panics if the lengths differ.
 func PairedRatio(a, b []float64) Spread {
 	if len(a) != len(b) {
 		panic("report: PairedRatio of lists of different lengths")
@@ -243,11 +245,11 @@ func PairedRatio(a, b []float64) Spread {
 	return Median(list)
 }
 
-// Text writes the median with minimum and maximum.
+// Text returns the median with minimum and maximum.
 func (s Spread) Text(u Unit) string {
 	switch s.N {
 	case 0:
-		return none
+		return dash
 	case 1:
 		return u.Format(s.Median)
 	}
@@ -256,24 +258,24 @@ func (s Spread) Text(u Unit) string {
 
 func (s Spread) ratioText() string {
 	if s.N == 0 {
-		return none
+		return dash
 	}
 	return fmt.Sprintf("%s (%s – %s)", ratio(s.Median), ratio(s.Min), ratio(s.Max))
 }
 
 // Rounds are interleaved runs of two sides, A B A B ..., compared pair by pair,
-// so that what drifts in the machine meets both.
+// so that drift of the machine affects both sides.
 type Rounds struct {
 	A        string        `json:"a"`
 	B        string        `json:"b"`
-	Pairs    int           `json:"pairs"` // that count
+	Pairs    int           `json:"pairs"` // pairs that were compared
 	Figures  []RoundFigure `json:"figures"`
 	Warnings []string      `json:"warnings,omitempty"`
 	Notes    []string      `json:"notes,omitempty"`
 }
 
-// RoundFigure is one figure over all rounds. The median ratio is that of the
-// pairs, which is not the ratio of the medians.
+// RoundFigure is one figure over all rounds. Ratio is the median of the ratios
+// of the pairs, not the ratio of the medians.
 type RoundFigure struct {
 	Name  string `json:"name"`
 	Unit  Unit   `json:"unit"`
@@ -283,12 +285,12 @@ type RoundFigure struct {
 	Ratio Spread `json:"ratio"`
 }
 
-// CompareRounds takes runs in the order A B A B .... It returns [ErrRounds] if
-// they do not alternate between two names, and [ErrIncomparable] if a pair, or
-// the runs of one side, cannot be compared. Pairs during which the hypervisor
-// took more than 1 % of the time do not count, unless that are all of them.
+// CompareRounds compares runs in the order A B A B .... It returns [ErrRounds]
+// if they do not alternate between two names, and [ErrIncomparable] if a pair,
+// or the runs of one side, cannot be compared. It ignores pairs during which
+// the hypervisor took more than 1 % of the time, unless all pairs are such.
 func CompareRounds(runs []bench.Result) (Rounds, error) {
-	if err := alternate(runs); err != nil {
+	if err := checkAlternating(runs); err != nil {
 		return Rounds{}, err
 	}
 	out := Rounds{A: label(runs[0]), B: label(runs[1])}
@@ -306,7 +308,7 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 				out.Notes = append(out.Notes, n)
 			}
 		}
-		if steal(runs[i].System) > maxSteal || steal(runs[i+1].System) > maxSteal {
+		if stealShare(runs[i].System) > maxSteal || stealShare(runs[i+1].System) > maxSteal {
 			doubtful = append(doubtful, c)
 			continue
 		}
@@ -319,11 +321,11 @@ func CompareRounds(runs []bench.Result) (Rounds, error) {
 	case len(doubtful) > 0:
 		out.Warnings = append(out.Warnings, fmt.Sprintf("%d of %d rounds left out, because the hypervisor disturbed them", len(doubtful), len(runs)/2))
 	}
-	out.Pairs, out.Figures = len(pairs), overRounds(pairs)
+	out.Pairs, out.Figures = len(pairs), collectRounds(pairs)
 	return out, nil
 }
 
-func alternate(runs []bench.Result) error {
+func checkAlternating(runs []bench.Result) error {
 	if len(runs) < 2 || len(runs)%2 != 0 {
 		return fmt.Errorf("%w: %d of them are no pairs", ErrRounds, len(runs))
 	}
@@ -339,7 +341,7 @@ func alternate(runs []bench.Result) error {
 // comparePair compares runs i and i+1, and each with the first of its side.
 func comparePair(runs []bench.Result, i int) (Comparison, error) {
 	for _, pair := range [][2]int{{0, i}, {1, i + 1}} {
-		if reasons := obstacles(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
+		if reasons := incomparableReasons(runs[pair[0]], runs[pair[1]]); len(reasons) > 0 {
 			return Comparison{}, fmt.Errorf("runs %d and %d: %w: %s", pair[0]+1, pair[1]+1, ErrIncomparable, strings.Join(reasons, "; "))
 		}
 	}
@@ -350,8 +352,8 @@ func comparePair(runs []bench.Result, i int) (Comparison, error) {
 	return c, nil
 }
 
-// overRounds collects figure by figure what the pairs have in common.
-func overRounds(pairs []Comparison) (list []RoundFigure) {
+// collectRounds collects the figures that all pairs have.
+func collectRounds(pairs []Comparison) (list []RoundFigure) {
 	type values struct{ a, b, pairedA, pairedB []float64 }
 	byName := map[string]*values{}
 	for _, c := range pairs {
@@ -380,51 +382,52 @@ func overRounds(pairs []Comparison) (list []RoundFigure) {
 	return list
 }
 
-// Text writes medians with minimum and maximum as a table, warnings first.
+// Text writes the medians with minimum and maximum as a table, after the
+// warnings.
 func (r Rounds) Text(w io.Writer) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "B = %s against A = %s, %d interleaved rounds: median (min – max), ratios are B/A of each round\n", r.B, r.A, r.Pairs)
-	remarks(&b, r.Warnings, r.Notes)
+	writeRemarks(&b, r.Warnings, r.Notes)
 	table := [][]string{{"", "A", "B", "B/A", "better"}}
 	for _, f := range r.Figures {
 		if f.A.N > 0 || f.B.N > 0 {
 			table = append(table, []string{printable(f.Name), f.A.Text(f.Unit), f.B.Text(f.Unit), f.Ratio.ratioText(), better(Figure{More: f.More})})
 		}
 	}
-	rows(&b, table)
+	writeRows(&b, table)
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// controlFigures are what the control plane did and what forwarding did
-// meanwhile. All details are in controlTables.
+// controlFigures returns the figures of the control plane and of forwarding at
+// the same time. controlTables has all details.
 func controlFigures(c *bench.Control) (list []Figure) {
 	if c == nil {
 		return nil
 	}
 	if b := c.Without; b != nil {
 		list = append(list,
-			lasting("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
-			lasting("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
-			lasting("p99 moved by", c.P99Moved, c.Compares()))
+			newTimeFigure("p99 without control plane", b.Latency.P99, b.Latency.Samples > 0),
+			newTimeFigure("p99 with control plane", c.With.Latency.P99, c.With.Latency.Samples > 0),
+			newTimeFigure("p99 moved by", c.P99Moved, c.Compares()))
 	}
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		got := k.calls.Latency.Samples > 0
-		list = append(list, known(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
-			lasting(k.name+" p50", k.calls.Latency.P50, got), lasting(k.name+" p99", k.calls.Latency.P99, got))
+		list = append(list, newFigure(k.name+" answered", UnitRate, k.calls.AnsweredRate, true),
+			newTimeFigure(k.name+" p50", k.calls.Latency.P50, got), newTimeFigure(k.name+" p99", k.calls.Latency.P99, got))
 	}
 	return list
 }
 
-// kind is one kind of calls of the control plane.
-type kind struct {
+// callKind is one kind of control plane call.
+type callKind struct {
 	name  string
 	calls *bench.Calls
 }
 
-// kinds are those that a run had.
-func kinds(c *bench.Control) (list []kind) {
-	for _, k := range []kind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
+// callKinds returns the kinds of calls in a run.
+func callKinds(c *bench.Control) (list []callKind) {
+	for _, k := range []callKind{{"BINDs", c.Binds}, {"allocations", c.Allocations}} {
 		if k.calls != nil {
 			list = append(list, k)
 		}
@@ -432,8 +435,8 @@ func kinds(c *bench.Control) (list []kind) {
 	return list
 }
 
-// controlTables are forwarding without and with work for the control plane, and
-// that work. There are none for runs without it.
+// controlTables returns forwarding without and with load on the control plane,
+// and that load. There are none for runs without it.
 func controlTables(r bench.Result) (list []table) {
 	c := r.Control
 	if c == nil {
@@ -445,16 +448,16 @@ func controlTables(r bench.Result) (list []table) {
 	return append(list, callsTable(r.Load, c))
 }
 
-// partsTable sets the two parts of a run beside one another.
+// partsTable returns the two parts of a run side by side.
 func partsTable(c *bench.Control) table {
 	a, b := c.Without, &c.With
 	t := table{Caption: "Forwarding without and with work for the control plane", Head: []string{"forwarding", "without", "with", "moved by"}}
 	row := func(name string, u Unit, of func(*bench.Part) (v float64, known bool)) {
 		x, okX := of(a)
 		y, okY := of(b)
-		moved := none
+		moved := dash
 		if okX && okY {
-			moved = signed(u, y-x)
+			moved = formatSigned(u, y-x)
 		}
 		t.Rows = append(t.Rows, []string{name, Figure{Unit: u, Value: x, Known: okX}.Text(), Figure{Unit: u, Value: y, Known: okY}.Text(), moved})
 	}
@@ -477,27 +480,27 @@ func partsTable(c *bench.Control) table {
 	return t
 }
 
-// signed writes a difference with its sign.
-func signed(u Unit, v float64) string {
+// formatSigned formats a difference with its sign.
+func formatSigned(u Unit, v float64) string {
 	if v > 0 {
 		return "+" + u.Format(v)
 	}
 	return u.Format(v)
 }
 
-// callsTable has a row for each kind of calls.
+// callsTable returns a row per kind of call.
 func callsTable(l bench.Load, c *bench.Control) table {
 	t := table{
 		Caption: "Work of the control plane meanwhile",
 		Head:    []string{"control plane", "asked for", "offered", "sent", "answered", "refused", "answered/s", "p50", "p99"},
 	}
 	count := func(n uint64) string { return UnitCount.Format(float64(n)) }
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		asked := UnitRate.Format(l.BindRate)
 		if k.calls == c.Allocations {
 			asked = allocateText(l)
 		}
-		p50, p99 := none, none
+		p50, p99 := dash, dash
 		if lat := k.calls.Latency; lat.Samples > 0 {
 			p50, p99 = UnitTime.Format(float64(lat.P50)), UnitTime.Format(float64(lat.P99))
 		}
@@ -509,7 +512,7 @@ func callsTable(l bench.Load, c *bench.Control) table {
 	return t
 }
 
-// allocateText says how fast allocations were asked for.
+// allocateText describes the rate of allocations.
 func allocateText(l bench.Load) string {
 	if l.AllocateRate > 0 {
 		return fmt.Sprintf("%s, %d at a time", UnitRate.Format(l.AllocateRate), l.AllocateWorkers)
@@ -517,8 +520,9 @@ func allocateText(l bench.Load) string {
 	return fmt.Sprintf("all it can, %d at a time", l.AllocateWorkers)
 }
 
-// controlDoubts says that the generator had its part in what moved.
-func controlDoubts(c *bench.Control) (list []string) {
+// controlCautions returns signs that the generator caused part of the
+// difference.
+func controlCautions(c *bench.Control) (list []string) {
 	if !c.Compares() {
 		return nil
 	}
@@ -527,7 +531,7 @@ func controlDoubts(c *bench.Control) (list []string) {
 		list = append(list, fmt.Sprintf("the generator's own lag moved by %s at p99 while forwarding moved by %s: that is not all the server's",
 			UnitTime.Format(float64(lag)), UnitTime.Format(float64(c.P99Moved))))
 	}
-	for _, k := range kinds(c) {
+	for _, k := range callKinds(c) {
 		if k.calls.Sent < k.calls.Offered {
 			list = append(list, fmt.Sprintf("%s of %s %s could not be sent in time",
 				UnitCount.Format(float64(k.calls.Offered-k.calls.Sent)), UnitCount.Format(float64(k.calls.Offered)), k.name))
@@ -536,27 +540,27 @@ func controlDoubts(c *bench.Control) (list []string) {
 	return list
 }
 
-// split marks where the control plane begins to work in a plot over time.
+// split marks the start of the load on the control plane in a plot over time.
 func (p *plot) split(a area, r bench.Result) {
 	at, ok := a.x.at(r.Load.Baseline.Seconds())
 	if r.Control == nil || r.Control.Without == nil || !ok {
 		return
 	}
-	x := px(a.px(at))
+	x := formatCoordinate(a.px(at))
 	p.Lines = append(p.Lines, line{
 		Class: "ideal", Name: "BINDs and allocations begin",
-		Path: fmt.Sprintf("M%s %sL%s %s", x, px(a.py(0)), x, px(a.py(1))),
+		Path: fmt.Sprintf("M%s %sL%s %s", x, formatCoordinate(a.py(0)), x, formatCoordinate(a.py(1))),
 	})
 }
 
-// distribution is a line of the plot over percentiles.
+// distribution is a line of the percentile plot.
 type distribution struct {
 	name    string
 	latency bench.Latency
 }
 
-// distributions are one per run, or two where there is forwarding without and
-// with work for the control plane.
+// distributions returns one distribution per run, or two if the run has
+// forwarding without and with load on the control plane.
 func distributions(runs []bench.Result, names []string) (list []distribution) {
 	for i, r := range runs {
 		if c := r.Control; c.Compares() {

@@ -31,7 +31,7 @@ func sample(name string, slower float64) bench.Result {
 	r.Generator.Busy = 0.4
 	r.Latency = bench.Latency{Samples: 199950, Mean: us(51), Min: us(20), P50: us(47), P90: us(81), P99: us(143), P999: us(911), Max: us(3777)}
 	for _, p := range []float64{0, 10, 25, 50, 75, 90, 95, 99, 99.5, 99.9, 99.95, 99.99, 99.999, 100} {
-		n := nines(p, 199950)
+		n := countNines(p, 199950)
 		r.Latency.Series = append(r.Latency.Series, bench.Quantile{Percent: p, Value: us(20 + 20*math.Pow(n, 3.3))})
 	}
 	for at := -2; at <= 10; at++ {
@@ -47,7 +47,7 @@ func sample(name string, slower float64) bench.Result {
 }
 
 // broken are runs that have nothing, one of everything, or nonsense.
-func broken() map[string]bench.Result {
+func brokenRuns() map[string]bench.Result {
 	nan := sample("nan", 1)
 	nan.OfferedRate, nan.DeliveredRate, nan.LossRatio = math.NaN(), math.Inf(1), math.NaN()
 	nan.Server.PerDatagram = math.NaN()

@@ -6,21 +6,21 @@ import (
 	"strconv"
 )
 
-// scale turns values into positions between 0 and 1.
+// scale maps values to positions from 0 to 1.
 type scale struct {
-	lo, hi float64 // of the values, after which the axis ends; lo < hi
+	lo, hi float64 // ends of the axis; lo < hi
 	log    bool
 	ticks  []tick
 }
 
-// tick is a marked place of an axis.
+// tick is a labelled position on an axis.
 type tick struct {
 	At    float64 // a value
 	Label string
 }
 
-// at returns the position of v, and false if it has none: it is not finite, or
-// not positive on a logarithmic scale.
+// at returns the position of v. It returns false if v is not finite, or not
+// positive on a logarithmic scale.
 func (s scale) at(v float64) (float64, bool) {
 	lo, hi := s.lo, s.hi
 	if s.log {
@@ -33,8 +33,8 @@ func (s scale) at(v float64) (float64, bool) {
 	return min(max(p, 0), 1), true
 }
 
-// extent returns the least and the greatest of the usable values, and false if
-// there is none.
+// extent returns the minimum and maximum of the usable values, and false if
+// there are none.
 func extent(values []float64, positive bool) (lo, hi float64, ok bool) {
 	for _, v := range values {
 		if math.IsNaN(v) || math.IsInf(v, 0) || positive && v <= 0 {
@@ -48,8 +48,8 @@ func extent(values []float64, positive bool) (lo, hi float64, ok bool) {
 	return lo, hi, ok
 }
 
-// logScale spans positive values with ticks at 1, 2 and 5 times a power of ten,
-// or at the powers alone if that would be too many.
+// logScale returns a scale for positive values with ticks at 1, 2 and 5 times
+// powers of ten, or at the powers alone if there would be too many.
 func logScale(values []float64, label func(float64) string) scale {
 	lo, hi, ok := extent(values, true)
 	if !ok {
@@ -66,8 +66,8 @@ func logScale(values []float64, label func(float64) string) scale {
 	return s
 }
 
-// oneTwoFive returns the values 1, 2, 5 times a power of ten from the last one
-// below lo or at it to the first one above hi: at least two.
+// oneTwoFive returns the values 1, 2 and 5 times a power of ten that enclose lo
+// to hi: at least two.
 func oneTwoFive(lo, hi float64) (marks []float64) {
 	exp := math.Floor(math.Log10(lo))
 	for e := exp; ; e++ {
@@ -89,15 +89,15 @@ func powerOfTen(v float64) bool {
 	return math.Abs(e-math.Round(e)) < 1e-9
 }
 
-// linearScale spans lo to hi, both included, with about five ticks. A span of
-// nothing is widened.
+// linearScale returns a scale that includes lo and hi, with about five ticks.
+// An empty range is widened.
 func linearScale(lo, hi float64, label func(float64) string) scale {
 	if hi <= lo {
 		hi = lo + max(1, math.Abs(lo))
 	}
 	step := niceStep((hi - lo) / 5)
 	s := scale{lo: math.Floor(lo/step) * step, hi: math.Ceil(hi/step) * step}
-	for i := range 8 { // Five steps, and what rounding adds at both ends.
+	for i := range 8 { // five steps, and rounding at both ends
 		if v := s.lo + float64(i)*step; v <= s.hi+step/2 {
 			s.ticks = append(s.ticks, tick{v, label(v)})
 		}
@@ -105,7 +105,7 @@ func linearScale(lo, hi float64, label func(float64) string) scale {
 	return s
 }
 
-// exactScale spans lo to hi and nothing more, with ticks at round values between.
+// exactScale returns a scale from lo to hi with ticks at round values.
 func exactScale(lo, hi float64, label func(float64) string) scale {
 	s := linearScale(lo, hi, label)
 	s.ticks = slices.DeleteFunc(s.ticks, func(t tick) bool { return t.At < lo || t.At > hi })
@@ -126,9 +126,9 @@ func niceStep(raw float64) float64 {
 	return 10 * base
 }
 
-// nines turns a percentile into the number of its nines: 90 is 1, 99 is 2, 99.9
-// is 3. All of n samples, 100 %, is the place of the last one of them.
-func nines(percent float64, samples uint64) float64 {
+// countNines returns the number of nines of a percentile: 90 is 1, 99 is 2,
+// 99.9 is 3. 100 % is the position of the last of n samples.
+func countNines(percent float64, samples uint64) float64 {
 	last := math.Log10(max(float64(samples), 1))
 	if percent >= 100 {
 		return last
@@ -136,11 +136,11 @@ func nines(percent float64, samples uint64) float64 {
 	return min(max(-math.Log10(1-percent/100), 0), max(last, 0))
 }
 
-// ninesScale spans 0 to the most nines that the samples carry, 1 at least.
+// ninesScale returns a scale from 0 to most nines, at least 1.
 func ninesScale(most float64) scale {
 	s := scale{lo: 0, hi: max(most, 1)}
 	for _, p := range []float64{50, 90, 99, 99.9, 99.99, 99.999, 99.9999, 99.99999} {
-		if at := nines(p, math.MaxUint64); at <= s.hi+1e-9 {
+		if at := countNines(p, math.MaxUint64); at <= s.hi+1e-9 {
 			s.ticks = append(s.ticks, tick{at, strconv.FormatFloat(p, 'f', -1, 64) + " %"})
 		}
 	}

@@ -14,21 +14,21 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// Text writes one screen about one run: the verdict first, then what was run,
-// its figures, and what was dropped where.
+// Text writes one screen about a run: the verdict, the load, the figures, and
+// the losses.
 func Text(w io.Writer, r bench.Result) error {
 	var b strings.Builder
 	fmt.Fprintf(&b, "%s: %s\n", label(r), Verdict(r))
-	for _, d := range doubts(r) {
+	for _, d := range cautions(r) {
 		fmt.Fprintf(&b, "CAREFUL: %s\n", d)
 	}
 	fmt.Fprintln(&b)
-	rows(&b, factRows(facts(r)))
+	writeRows(&b, factRows(facts(r)))
 	fmt.Fprintln(&b)
-	rows(&b, pairedUp(figureCells(loadFigures(r))))
+	writeRows(&b, inTwoColumns(figureCells(loadFigures(r))))
 	for _, t := range controlTables(r) {
 		fmt.Fprintln(&b)
-		rows(&b, append([][]string{t.Head}, t.Rows...))
+		writeRows(&b, append([][]string{t.Head}, t.Rows...))
 	}
 	fmt.Fprintln(&b)
 	fmt.Fprintln(&b, usageLine(r))
@@ -37,7 +37,7 @@ func Text(w io.Writer, r bench.Result) error {
 	return err
 }
 
-// factRows leaves out what fills lines and can be read on the page.
+// factRows returns the facts as rows, without long ones that the page shows.
 func factRows(list []fact) (out [][]string) {
 	for _, f := range list {
 		if f.Name == mitigations {
@@ -48,7 +48,8 @@ func factRows(list []fact) (out [][]string) {
 	return out
 }
 
-// figureCells leaves out what was not measured: the page shows it with a dash.
+// figureCells returns the measured figures as rows. The page shows the others
+// with a dash.
 func figureCells(list []Figure) (out [][]string) {
 	for _, f := range list {
 		if f.Known {
@@ -58,8 +59,8 @@ func figureCells(list []Figure) (out [][]string) {
 	return out
 }
 
-// pairedUp sets a long list of rows in two columns, to keep it on one screen.
-func pairedUp(list [][]string) (out [][]string) {
+// inTwoColumns arranges a long list of rows in two columns.
+func inTwoColumns(list [][]string) (out [][]string) {
 	half := (len(list) + 1) / 2
 	for i := range half {
 		row := list[i]
@@ -71,16 +72,16 @@ func pairedUp(list [][]string) (out [][]string) {
 	return out
 }
 
-// rows writes a table without rules, its columns aligned to the left.
-func rows(w io.Writer, table [][]string) {
+// writeRows writes a table without rules and with left-aligned columns.
+func writeRows(w io.Writer, table [][]string) {
 	tw := tabwriter.NewWriter(w, 0, 8, 2, ' ', 0)
 	for _, row := range table {
 		fmt.Fprintln(tw, "  "+strings.Join(row, "\t"))
 	}
-	_ = tw.Flush() // A strings.Builder takes everything.
+	_ = tw.Flush() // Writing to a strings.Builder does not fail.
 }
 
-// usageLine says where the processors' time went.
+// usageLine describes the use of processor time.
 func usageLine(r bench.Result) string {
 	s := r.System
 	total := s.User + s.Kernel + s.SoftIRQ + s.Steal + s.Idle
@@ -98,7 +99,7 @@ func usageLine(r bench.Result) string {
 		UnitTime.Format(float64(p.User)), UnitTime.Format(float64(p.System)), p.Threads, UnitTime.Format(float64(p.Wait)))
 }
 
-// dropLine names every kind of loss that happened.
+// dropLine lists the losses that are not 0.
 func dropLine(r bench.Result) string {
 	var parts []string
 	for _, f := range drops(r) {
@@ -117,45 +118,45 @@ type Figure struct {
 	Name  string  `json:"name"` // unique within a run
 	Unit  Unit    `json:"unit"`
 	Value float64 `json:"value"`
-	Known bool    `json:"known"` // false: was not measured
-	// More is true when a higher value is the better one.
+	Known bool    `json:"known"` // false: not measured
+	// More is true if a higher value is better.
 	More bool `json:"more"`
 }
 
-// Figures are the values of a run that tables and comparisons show, in their
-// order. Runs of the same shape have the same names in the same places.
+// Figures returns the values of a run that tables and comparisons show, in
+// order. Runs of the same shape have the same names in the same order.
 func Figures(r bench.Result) []Figure {
 	return append(loadFigures(r), controlFigures(r.Control)...)
 }
 
-// loadFigures are all but those of the control plane.
+// loadFigures returns all figures except those of the control plane.
 func loadFigures(r bench.Result) []Figure {
 	got, server := r.Latency.Samples > 0, r.Server.PID != 0
 	arrived := float64(r.Server.Datagrams)
 	switches := float64(r.Server.Voluntary + r.Server.Involuntary)
 	list := []Figure{
-		known("offered", UnitRate, r.OfferedRate, true),
-		known("delivered", UnitRate, r.DeliveredRate, true),
+		newFigure("offered", UnitRate, r.OfferedRate, true),
+		newFigure("delivered", UnitRate, r.DeliveredRate, true),
 		{"loss", UnitShare, r.LossRatio, r.Sent > 0, false},
-		lasting("latency mean", r.Latency.Mean, got),
-		lasting("latency p50", r.Latency.P50, got),
-		lasting("latency p90", r.Latency.P90, got),
-		lasting("latency p99", r.Latency.P99, got),
-		lasting("latency p99.9", r.Latency.P999, got),
-		lasting("latency max", r.Latency.Max, got),
+		newTimeFigure("latency mean", r.Latency.Mean, got),
+		newTimeFigure("latency p50", r.Latency.P50, got),
+		newTimeFigure("latency p90", r.Latency.P90, got),
+		newTimeFigure("latency p99", r.Latency.P99, got),
+		newTimeFigure("latency p99.9", r.Latency.P999, got),
+		newTimeFigure("latency max", r.Latency.Max, got),
 		{"server CPU per datagram", UnitTime, r.Server.PerDatagram, server && arrived > 0, false},
 		{"server CPU", UnitShare, quotient(float64(r.Server.Run), float64(r.Server.Wall)), server && r.Server.Wall > 0, false},
 		{"server context switches per datagram", UnitNumber, quotient(switches, arrived), server && arrived > 0, false},
 		{"server memory (RSS)", UnitBytes, float64(r.Server.RSS), server, false},
 		{"server memory per endpoint", UnitBytes, perEndpoint(r), server && r.Setup.RSSAfter > r.Setup.RSSBefore && r.Load.Endpoints > 0, false},
-		lasting("setup", r.Setup.Duration, r.Setup.Duration > 0),
-		lasting("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
+		newTimeFigure("setup", r.Setup.Duration, r.Setup.Duration > 0),
+		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
 	return append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...)
 }
 
-// netcodeFigures are what the games of the shape netcode saw.
+// netcodeFigures returns the figures of the shape netcode.
 func netcodeFigures(r bench.Result) (list []Figure) {
 	n := r.Netcode
 	if n == nil {
@@ -166,12 +167,12 @@ func netcodeFigures(r bench.Result) (list []Figure) {
 		of   *bench.Stream
 	}{{"commands", &n.Commands}, {"snapshots", &n.Snapshots}} {
 		got := s.of.Latency.Samples > 0
-		list = append(list, known(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
+		list = append(list, newFigure(s.name+" delivered", UnitCount, float64(s.of.Delivered), true),
 			Figure{s.name + " lost", UnitShare, s.of.LossRatio, s.of.Sent > 0, false},
-			lasting(s.name+" p50", s.of.Latency.P50, got), lasting(s.name+" p99", s.of.Latency.P99, got))
+			newTimeFigure(s.name+" p50", s.of.Latency.P50, got), newTimeFigure(s.name+" p99", s.of.Latency.P99, got))
 	}
-	return append(list, lasting("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
-		known("connections ended", UnitCount, float64(n.Ended), false),
+	return append(list, newTimeFigure("connecting p99", n.Connect.P99, n.Connect.Samples > 0),
+		newFigure("connections ended", UnitCount, float64(n.Ended), false),
 		Figure{"server CPU per player", UnitShare, quotient(quotient(float64(r.Server.Run), float64(r.Server.Wall)), float64(n.Players)),
 			r.Server.Wall > 0 && n.Players > 0, false})
 }
@@ -180,33 +181,33 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 	if c == nil {
 		return nil
 	}
-	list = append(list, known("sessions finished", UnitRate, c.Rate, true),
-		known("sessions failed", UnitCount, float64(c.Failed), false),
-		known("sessions skipped", UnitCount, float64(c.Skipped), false))
+	list = append(list, newFigure("sessions finished", UnitRate, c.Rate, true),
+		newFigure("sessions failed", UnitCount, float64(c.Failed), false),
+		newFigure("sessions skipped", UnitCount, float64(c.Skipped), false))
 	for _, s := range c.Steps {
 		got := s.Latency.Samples > 0
-		list = append(list, lasting(s.Name+" p50", s.Latency.P50, got), lasting(s.Name+" p99", s.Latency.P99, got))
+		list = append(list, newTimeFigure(s.Name+" p50", s.Latency.P50, got), newTimeFigure(s.Name+" p99", s.Latency.P99, got))
 	}
 	return list
 }
 
-func known(name string, unit Unit, v float64, more bool) Figure {
+func newFigure(name string, unit Unit, v float64, more bool) Figure {
 	return Figure{name, unit, v, true, more}
 }
 
-func lasting(name string, d time.Duration, ok bool) Figure {
+func newTimeFigure(name string, d time.Duration, ok bool) Figure {
 	return Figure{name, UnitTime, float64(d), ok, false}
 }
 
-// Text writes the value, or a dash for one that was not measured.
+// Text returns the formatted value, or a dash if it was not measured.
 func (f Figure) Text() string {
 	if !f.Known {
-		return none
+		return dash
 	}
 	return f.Unit.Format(f.Value)
 }
 
-// quotient is 0 when there is nothing to divide by.
+// quotient returns a/b, or 0 if b is 0.
 func quotient(a, b float64) float64 {
 	if b == 0 {
 		return 0
@@ -214,14 +215,13 @@ func quotient(a, b float64) float64 {
 	return a / b
 }
 
-// perEndpoint is what the server's memory grew by while the endpoints were set
-// up: process memory only, without that of the kernel.
+// perEndpoint returns the growth of the server's process memory per endpoint
+// during set-up, without kernel memory.
 func perEndpoint(r bench.Result) float64 {
 	return quotient(float64(r.Setup.RSSAfter)-float64(r.Setup.RSSBefore), float64(r.Load.Endpoints))
 }
 
-// drops lists what was lost and where the machine says it happened. Zeros are
-// part of it: they were looked for.
+// drops returns the losses by location, including zeros.
 func drops(r bench.Result) []Figure {
 	counts := []struct {
 		name string
@@ -243,15 +243,15 @@ func drops(r bench.Result) []Figure {
 	}
 	var list []Figure
 	for _, c := range counts {
-		list = append(list, known(c.name, UnitCount, float64(c.n), false))
+		list = append(list, newFigure(c.name, UnitCount, float64(c.n), false))
 	}
-	for _, name := range sorted(r.Errors) {
-		list = append(list, known("error: "+name, UnitCount, float64(r.Errors[name]), false))
+	for _, name := range sortedKeys(r.Errors) {
+		list = append(list, newFigure("error: "+name, UnitCount, float64(r.Errors[name]), false))
 	}
 	return list
 }
 
-// Unit says how a number is written.
+// Unit is the format of a number.
 type Unit uint8
 
 // The units of figures.
@@ -264,18 +264,17 @@ const (
 	UnitBytes              // bytes, written in binary multiples
 )
 
-// none is written for what was not measured.
-const none = "–"
+// dash is the text of a value that was not measured.
+const dash = "–"
 
-// Format writes v for a reader, with about three digits. What is not a number
-// is written as a dash.
+// Format formats v with about three digits, or as a dash if it is not a number.
 func (u Unit) Format(v float64) string {
 	if math.IsNaN(v) || math.IsInf(v, 0) {
-		return none
+		return dash
 	}
 	switch u {
 	case UnitCount:
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	case UnitRate:
 		return rate(v) + "/s"
 	case UnitTime:
@@ -288,11 +287,11 @@ func (u Unit) Format(v float64) string {
 	return digits(v)
 }
 
-// digits writes v with at least three digits and no exponent.
+// digits formats v with at least three digits and no exponent.
 func digits(v float64) string {
 	switch a := math.Abs(v); {
 	case a >= 99.95:
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	case a >= 9.995:
 		return strconv.FormatFloat(v, 'f', 1, 64)
 	case a >= 0.01 || a == 0:
@@ -301,15 +300,15 @@ func digits(v float64) string {
 	return strconv.FormatFloat(v, 'g', 2, 64)
 }
 
-// rate writes large rates in whole numbers, so that columns of them line up.
+// rate formats large rates as whole numbers, so that columns align.
 func rate(v float64) string {
 	if v == math.Trunc(v) {
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	}
 	return digits(v)
 }
 
-// percent keeps small shares apart from none at all.
+// percent formats a share; small shares differ from 0.
 func percent(v float64) string {
 	p := v * 100
 	switch {
@@ -321,8 +320,8 @@ func percent(v float64) string {
 	return digits(p) + " %"
 }
 
-// scaled divides v by step until it is short, and names the unit. What has no
-// larger unit stays whole in the first one.
+// scaled divides v by step until it is below step, and adds the unit. Without a
+// larger unit the value stays whole.
 func scaled(v, step float64, units ...string) string {
 	i := 0
 	for i < len(units)-1 && math.Abs(v) >= step*0.9995 {
@@ -335,8 +334,8 @@ func scaled(v, step float64, units ...string) string {
 	return digits(v) + " " + units[i]
 }
 
-// grouped puts commas into the whole part of a number.
-func grouped(s string) string {
+// groupDigits inserts commas into the integer part of a number.
+func groupDigits(s string) string {
 	sign := ""
 	if strings.HasPrefix(s, "-") {
 		sign, s = "-", s[1:]
@@ -347,18 +346,19 @@ func grouped(s string) string {
 	return sign + s
 }
 
-// ratio writes a quotient, and a dash for one that is not known.
+// ratio formats a quotient, or a dash if it is unknown.
 func ratio(v float64) string {
 	if v <= 0 || math.IsNaN(v) || math.IsInf(v, 0) {
-		return none
+		return dash
 	}
 	if v >= 100 {
-		return grouped(strconv.FormatFloat(v, 'f', 0, 64))
+		return groupDigits(strconv.FormatFloat(v, 'f', 0, 64))
 	}
 	return strconv.FormatFloat(v, 'f', 3, 64)
 }
 
-// printable keeps control characters of names away from a terminal.
+// printable removes control characters, so that names cannot control a
+// terminal.
 func printable(s string) string {
 	return strings.Map(func(r rune) rune {
 		if !strconv.IsPrint(r) {
@@ -368,8 +368,8 @@ func printable(s string) string {
 	}, s)
 }
 
-// Steps writes a table of the runs of a search in the order in which they were
-// made: rate, loss and verdict of each. It writes nothing if there are none.
+// Steps writes a table of the runs of a search in order: rate, loss and
+// verdict. It writes nothing if there are none.
 func Steps(w io.Writer, runs []bench.Result) error {
 	t := stepsTable(runs)
 	if len(t.Rows) == 0 {
@@ -377,12 +377,12 @@ func Steps(w io.Writer, runs []bench.Result) error {
 	}
 	var b strings.Builder
 	fmt.Fprintln(&b, t.Caption)
-	rows(&b, append([][]string{t.Head}, t.Rows...))
+	writeRows(&b, append([][]string{t.Head}, t.Rows...))
 	_, err := io.WriteString(w, b.String())
 	return err
 }
 
-// Step writes one line about a run of a search.
+// Step returns one line about a run of a search.
 func Step(r bench.Result) string {
 	s := r.Search
 	if s == nil {
@@ -393,7 +393,7 @@ func Step(r bench.Result) string {
 		Figure{Unit: UnitTime, Value: float64(r.Latency.P99), Known: r.Latency.Samples > 0}.Text(), stepVerdict(r))
 }
 
-// stepsTable has a row per run of a search; other runs are left out.
+// stepsTable returns a row per run of a search, without other runs.
 func stepsTable(runs []bench.Result) table {
 	t := table{Caption: "Steps of the search", Head: []string{"step", "try", "offered", "delivered", "loss", "p99", "verdict"}}
 	all := slices.DeleteFunc(slices.Clone(runs), func(r bench.Result) bool { return r.Search == nil })
@@ -410,7 +410,8 @@ func stepsTable(runs []bench.Result) table {
 	return t
 }
 
-// stepVerdict says what was missed, and if it was the generator's doing.
+// stepVerdict returns the missed condition, and whether the generator was the
+// cause.
 func stepVerdict(r bench.Result) string {
 	text := string(r.Search.Verdict)
 	if len(r.Search.Missed) > 0 {
@@ -422,7 +423,7 @@ func stepVerdict(r bench.Result) string {
 	return printable(text)
 }
 
-// foundText is the outcome of a search.
+// foundText returns the result of a search.
 func foundText(s *bench.Search) string {
 	f := s.Found
 	reason := printable(f.Reason)

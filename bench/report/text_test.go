@@ -8,6 +8,7 @@ import (
 	"reflect"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/bench"
 )
@@ -55,7 +56,7 @@ func TestVerdict(t *testing.T) {
 	stopped.Interrupted = true
 	churn := bench.Result{Limit: bench.LimitNone, Churn: &bench.Churn{Started: 5, Finished: 4, Rate: 2}}
 	for want, r := range map[string]bench.Result{
-		"Nobody was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":        good,
+		"Neither side was the limit: 199,950 of 200,000 datagrams delivered at 19,995/s, p99 143 µs.":  good,
 		"THE GENERATOR WAS THE LIMIT. 5,000 were never sent. It does not show what the server can do.": behind,
 		"INTERRUPTED. Only what was seen until then is here.":                                          stopped,
 		"Nothing was delivered.":                            nothing,
@@ -69,7 +70,7 @@ func TestVerdict(t *testing.T) {
 }
 
 func TestTextOfBrokenRuns(t *testing.T) {
-	for name, r := range broken() {
+	for name, r := range brokenRuns() {
 		if got := text(t, r); strings.Contains(got, "NaN") || strings.Contains(got, "Inf") {
 			t.Errorf("%s:\n%s", name, got)
 		}
@@ -131,7 +132,7 @@ func TestScales(t *testing.T) {
 		samples uint64
 		want    float64
 	}{{0, 100, 0}, {90, 100, 1}, {99, 1000, 2}, {99.9, 10000, 3}, {100, 1000, 3}, {100, 1, 0}, {100, 0, 0}, {99.9999, 100, 2}} {
-		if got := nines(tc.percent, tc.samples); math.Abs(got-tc.want) > 1e-9 {
+		if got := countNines(tc.percent, tc.samples); math.Abs(got-tc.want) > 1e-9 {
 			t.Errorf("nines(%v, %d) = %v, want %v", tc.percent, tc.samples, got, tc.want)
 		}
 	}
@@ -167,7 +168,7 @@ func TestJSON(t *testing.T) {
 	if err != nil || !reflect.DeepEqual(got, []bench.Result{a, b}) {
 		t.Errorf("%v, read back %d runs, changed", err, len(got))
 	}
-	if err := Write(&buf, broken()["nan"]); err == nil {
+	if err := Write(&buf, brokenRuns()["nan"]); err == nil {
 		t.Error("NaN became JSON")
 	}
 	for _, bad := range []string{"", "[]", "{}", `{"version":99}`, `{"version":1}x`, `{"version":"1"}`} {
@@ -195,5 +196,199 @@ func TestFiles(t *testing.T) {
 	}
 	if _, err := ReadFile(page); !errors.Is(err, ErrFormat) {
 		t.Errorf("the page as JSON: %v", err)
+	}
+}
+
+// controlled is a sample whose second half had BINDs and allocations.
+func controlSample(name string) bench.Result {
+	r := sample(name, 1)
+	r.Load.BindRate, r.Load.AllocateWorkers, r.Load.Baseline = 100_000, 4, 5*time.Second
+	without, with := r.Latency, sample("", 3).Latency
+	r.Control = &bench.Control{
+		Without: &bench.Part{Duration: 5 * time.Second, Sent: 100_000, Delivered: 100_000, DeliveredRate: 20_000, Latency: without,
+			Server: bench.Process{Run: time.Second, Wall: 5 * time.Second}},
+		With: bench.Part{Duration: 5 * time.Second, Sent: 100_000, Delivered: 99_950, Lost: 50, LossRatio: 0.0005, DeliveredRate: 19_990, Latency: with,
+			Server: bench.Process{Run: 4 * time.Second, Wall: 5 * time.Second}},
+		P99Moved:    with.P99 - without.P99,
+		Binds:       &bench.Calls{Offered: 500_000, Sent: 500_000, Answered: 499_000, AnsweredRate: 99_800, Latency: bench.Latency{Samples: 499_000, P50: 61_000, P99: 733_000}},
+		Allocations: &bench.Calls{Offered: 5_000, Sent: 5_000, Answered: 4_997, Refused: 3, AnsweredRate: 999.4, Latency: bench.Latency{Samples: 4_997, P50: 1_210_000, P99: 3_450_000}},
+	}
+	return r
+}
+
+// said are the figures of controlled that every report has.
+var controlFigureNames = []string{
+	"143 µs", "429 µs", "+286 µs", "100,000/s", "500,000", "499,000", "99,800/s", "61.0 µs", "733 µs",
+	"all it can, 4 at a time", "5,000", "4,997", "999/s", "1.21 ms", "3.45 ms", "20.0 %", "80.0 %", "+60.0 %",
+}
+
+func TestTextOfControl(t *testing.T) {
+	got := text(t, controlSample("half load"))
+	for _, want := range append(controlFigureNames, "moved by", "with 100,000/s BINDs", "after 5s without") {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in:\n%s", want, got)
+		}
+	}
+	if lines := strings.Count(got, "\n"); lines > 50 {
+		t.Errorf("%d lines:\n%s", lines, got)
+	}
+	r := controlSample("no baseline")
+	r.Control.Without, r.Control.Binds = nil, nil
+	got = text(t, r)
+	if strings.Contains(got, "moved by") || strings.Contains(got, "BINDs  ") || !strings.Contains(got, "4,997") {
+		t.Errorf("without a baseline:\n%s", got)
+	}
+}
+
+func TestHTMLOfControl(t *testing.T) {
+	r := controlSample("half load")
+	page := render(t, r)
+	elements, text := parse(t, page)
+	for _, want := range append(controlFigureNames, "half load, without", "half load, with", "BINDs and allocations begin") {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
+	}
+	checkDrawing(t, page)
+	// Figures, drops, two of the control plane, and those under the plots.
+	if tables, plots := count(elements, "table"), count(elements, "details"); tables != 4+plots {
+		t.Errorf("%d tables with %d plots", tables, plots)
+	}
+	if _, text := parse(t, render(t, r, sample("other", 1))); !strings.Contains(text, "half load: Forwarding without and with") {
+		t.Error("the table does not say which run it is of")
+	}
+}
+
+// TestControlFigures: they can be compared, and what was not measured is a dash.
+func TestControlFigures(t *testing.T) {
+	a, b := controlSample("a"), controlSample("b")
+	b.Control.P99Moved *= 2
+	b.Control.Allocations = nil
+	c, err := Compare(a, b)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if f := figure(t, c, "p99 moved by"); f.Ratio != 2 {
+		t.Errorf("ratio %v", f.Ratio)
+	}
+	for _, f := range c.Figures {
+		if strings.HasPrefix(f.Name, "allocations") {
+			t.Errorf("%s is compared with nothing", f.Name)
+		}
+	}
+	a.Control.With.Latency = bench.Latency{}
+	for _, f := range controlFigures(a.Control) {
+		if known := f.Name != "p99 moved by" && f.Name != "p99 with control plane"; f.Known != known {
+			t.Errorf("%s: known %v", f.Name, f.Known)
+		}
+	}
+}
+
+func TestControlDoubts(t *testing.T) {
+	r := controlSample("x")
+	if list := controlCautions(r.Control); len(list) != 0 {
+		t.Errorf("doubts %q", list)
+	}
+	r.Control.With.Lag.P99 = 200 * time.Microsecond
+	r.Control.Binds.Sent -= 1234
+	got := strings.Join(cautions(r), "\n")
+	for _, want := range []string{"lag moved by 200 µs", "forwarding moved by 286 µs", "1,234 of 500,000 BINDs could not be sent"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("no %q in %q", want, got)
+		}
+	}
+}
+
+func TestLimitsDoubts(t *testing.T) {
+	for limits, want := range map[string]string{
+		"": "those of the server were: not reported", "on (ferry serve)": "were: on", "off (ferry dev)": "", "off, by hand": "", "dev": "", "none": "",
+	} {
+		r := sample("x", 1)
+		if r.Limits = limits; len(cautions(r)) != 0 {
+			t.Errorf("%q: doubts %q of a run that is no saturation", limits, cautions(r))
+		}
+		r.Load.Rate, r.Load.Window = 0, 4
+		got := strings.Join(cautions(r), "\n")
+		if (got == "") != (want == "") || !strings.Contains(got, want) {
+			t.Errorf("%q: doubts %q", limits, got)
+		}
+		if r.Dialect = "swap"; len(cautions(r)) != 0 {
+			t.Errorf("a relay without limits: %q", cautions(r))
+		}
+	}
+}
+
+// searched are the runs of a search, best first.
+func searchRuns(limit bench.Limit) []bench.Result {
+	run := func(step, try int, rate float64, verdict bench.TryVerdict, missed ...string) bench.Result {
+		r := sample("ferry", 1)
+		r.Load.Rate, r.OfferedRate, r.DeliveredRate = rate, rate, rate*0.99975
+		r.Limit, r.LimitReason = bench.LimitNone, ""
+		if verdict == bench.TryFailed {
+			r.Limit = limit
+		}
+		r.Search = &bench.Search{Criterion: "loss<0.1%", Step: step, Try: try, Verdict: verdict, Missed: missed}
+		return r
+	}
+	best := run(3, 1, 15_000, bench.TryPassed)
+	best.Search.Found = &bench.Found{Rate: 15_000, Failed: 20_000, Runs: 5, Limit: limit, Reason: "20000/s failed whenever it was tried."}
+	return []bench.Result{
+		best, run(1, 1, 10_000, bench.TryPassed), run(2, 1, 20_000, bench.TryFailed, "loss<0.1%"),
+		run(2, 2, 20_000, bench.TryFailed, "loss<0.1%", "all sent in time"), run(4, 1, 17_500, bench.TryStopped),
+	}
+}
+
+func TestSteps(t *testing.T) {
+	runs := searchRuns(bench.LimitServer)
+	var b strings.Builder
+	if err := Steps(&b, runs); err != nil {
+		t.Fatal(err)
+	}
+	last := 0
+	for _, want := range []string{
+		"step  try  offered", "1     1    10,000/s", "2     1    20,000/s", "0.025 %  143 µs  failed (loss<0.1%)\n",
+		"2     2    20,000/s", "failed (loss<0.1%, all sent in time)\n", "3     1    15,000/s", "passed\n", "4     1    17,500/s", "interrupted\n",
+	} {
+		at := strings.Index(b.String()[last:], want)
+		if at < 0 {
+			t.Fatalf("no %q in its place in:\n%s", want, b.String())
+		}
+		last += at
+	}
+	if got, want := Step(runs[2]), "step 2, try 1: 20,000/s offered, 19,995/s delivered, 0.025 % lost, p99 143 µs: failed (loss<0.1%)"; got != want {
+		t.Errorf("got %s\nwant %s", got, want)
+	}
+	b.Reset()
+	if err := Steps(&b, []bench.Result{sample("x", 1)}); err != nil || b.Len() > 0 || Step(sample("x", 1)) != "" {
+		t.Errorf("%v, steps of no search: %q", err, b.String())
+	}
+}
+
+func TestVerdictOfSearch(t *testing.T) {
+	runs := searchRuns(bench.LimitServer)
+	if got, want := Verdict(runs[0]), "15,000/s is the highest rate that meets loss<0.1%, in 5 runs. 20000/s failed whenever it was tried."; got != want {
+		t.Errorf("got %s", got)
+	}
+	runs = searchRuns(bench.LimitGenerator)
+	runs[0].Search.Found.AtLeast, runs[0].Search.Found.Reason = true, "At 20000/s the generator was the limit."
+	if got, want := Verdict(runs[0]), "AT LEAST 15,000/s meets loss<0.1%, in 5 runs. At 20000/s the generator was the limit."; got != want {
+		t.Errorf("got %s", got)
+	}
+	if got := stepVerdict(runs[2]); !strings.HasSuffix(got, ", the generator was the limit") {
+		t.Errorf("got %s", got)
+	}
+}
+
+func TestHTMLOfSearch(t *testing.T) {
+	runs := searchRuns(bench.LimitServer)
+	elements, text := parse(t, render(t, runs...))
+	// Percentiles, rates by run, CPU, and two for each run.
+	if n := count(elements, "figure"); n != 3+2*len(runs) || count(elements, "section") != 2 || strings.Contains(text, "differ in") {
+		t.Errorf("%d plots and %d cards, with remarks on steps", n, count(elements, "section"))
+	}
+	for _, want := range []string{"Steps of the search", "failed (loss<0.1%, all sent in time)", "interrupted", Verdict(runs[0])} {
+		if !strings.Contains(text, want) {
+			t.Errorf("no %q", want)
+		}
 	}
 }

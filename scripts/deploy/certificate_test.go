@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// selfSigned writes a certificate for name and its key.
+// selfSigned writes a self-signed certificate for name and its key.
 func selfSigned(t *testing.T, dir, name string) (cert, key string) {
 	t.Helper()
 	k, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)

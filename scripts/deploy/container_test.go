@@ -10,10 +10,10 @@ import (
 	"testing"
 )
 
-// instruction is one of a container file.
+// instruction is an instruction of a container file.
 type instruction struct{ word, rest string }
 
-// containerfile reads the instructions; there are none over several lines.
+// containerfile reads the instructions. None spans several lines.
 func containerfile(t *testing.T) (all []instruction) {
 	t.Helper()
 	words := []string{"FROM", "WORKDIR", "COPY", "RUN", "USER", "EXPOSE", "VOLUME", "STOPSIGNAL", "HEALTHCHECK", "ENTRYPOINT", "CMD"}
@@ -31,7 +31,7 @@ func containerfile(t *testing.T) (all []instruction) {
 	return all
 }
 
-// command returns the words of the JSON form, without the binary.
+// command returns the arguments of the JSON form, without the binary.
 func (i instruction) command(t *testing.T) (words []string) {
 	t.Helper()
 	at := strings.IndexByte(i.rest, '[')
@@ -47,7 +47,7 @@ func (i instruction) command(t *testing.T) (words []string) {
 	return words
 }
 
-// last returns the instructions of the last stage.
+// last returns an instruction of the last stage.
 func last(t *testing.T, word string) (rest string) {
 	t.Helper()
 	for _, in := range containerfile(t) {
@@ -61,7 +61,7 @@ func last(t *testing.T, word string) (rest string) {
 	return rest
 }
 
-// TestContainerfile: stages, sources, user and ports are what they should be.
+// TestContainerfile checks stages, sources, user and ports.
 func TestContainerfile(t *testing.T) {
 	stages, made := []string{}, []string{"/etc/ssl/certs/ca-certificates.crt"}
 	for _, in := range containerfile(t) {
@@ -100,7 +100,8 @@ func TestContainerfile(t *testing.T) {
 	}
 }
 
-// checkCopy: what is copied is in the repository, or was made in a stage before.
+// checkCopy checks that a copied file is in the repository or was built in an
+// earlier stage.
 func checkCopy(t *testing.T, fields, stages, made []string) {
 	t.Helper()
 	from, paths := "", []string{}
@@ -125,7 +126,7 @@ func checkCopy(t *testing.T, fields, stages, made []string) {
 	}
 }
 
-// compose is what of a compose file our own has.
+// compose has the fields of a compose file that ours uses.
 type compose struct {
 	Name     string                       `yaml:"name"`
 	Services map[string]service           `yaml:"services"`
@@ -162,7 +163,7 @@ func readCompose(t *testing.T) (c compose) {
 	return c
 }
 
-// TestCompose: names, ports and files fit together.
+// TestCompose checks that names, ports and files match.
 func TestCompose(t *testing.T) {
 	c := readCompose(t)
 	if len(c.Services) != 3 {
@@ -202,7 +203,8 @@ func TestCompose(t *testing.T) {
 	}
 }
 
-// checkFerryService: what it reads is there, and what it need not do it cannot.
+// checkFerryService checks that all files of a service exist and that it has no
+// unneeded privileges.
 func checkFerryService(t *testing.T, name string, s *service, c *compose) {
 	t.Helper()
 	if !s.ReadOnly || !slices.Equal(s.CapDrop, []string{"ALL"}) || len(s.SecurityOpt) != 1 || s.StopGracePeriod == "" || s.Restart == "" {
@@ -221,7 +223,7 @@ func checkFerryService(t *testing.T, name string, s *service, c *compose) {
 		if c.Secrets[secret]["file"] == "" {
 			t.Errorf("%s: no file for the secret %s", name, secret)
 		}
-		if !strings.Contains(read, " "+secret+" ") && secret != "token" { // The file of settings names that one.
+		if !strings.Contains(read, " "+secret+" ") && secret != "token" { // The configuration file names that one.
 			t.Errorf("%s is given the secret %s, and does not read it", name, secret)
 		}
 	}

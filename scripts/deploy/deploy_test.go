@@ -20,10 +20,10 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// root is the root of the repository, where container files are read from.
+// root is the root of the repository, which is the build context.
 const root = "../.."
 
-// binary is built once for all tests, by the line of the container file.
+// binary is built once for all tests, with the flags of the container file.
 var binary string
 
 func TestMain(m *testing.M) {
@@ -41,7 +41,8 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// buildLine is how the container file builds: variables, flags, what is built.
+// buildLine matches the build command of the container file: variables, flags
+// and package.
 var buildLine = regexp.MustCompile(`(?m)^RUN ((?:[A-Z0-9_]+=\S+ )*)go build (.*) -o /out/ferry (\S+)$`)
 
 func build(out string) error {
@@ -63,7 +64,8 @@ func build(out string) error {
 	return nil
 }
 
-// TestStatic: the image has no library that the binary could ask for.
+// TestStatic checks that the binary is static, since the image has no
+// libraries.
 func TestStatic(t *testing.T) {
 	if runtime.GOOS != "linux" {
 		t.Skipf("on %s no binary for the image is built", runtime.GOOS)
@@ -80,11 +82,11 @@ func TestStatic(t *testing.T) {
 	}
 }
 
-// run returns what the binary prints, and its exit code.
+// run returns the output and the exit code of the binary.
 func run(t *testing.T, args ...string) (text string, code int) {
 	t.Helper()
 	cmd := exec.Command(binary, args...)
-	cmd.Env = []string{} // None of its variables.
+	cmd.Env = []string{} // without settings in the environment
 	out, err := cmd.CombinedOutput()
 	if err != nil && cmd.ProcessState == nil {
 		t.Fatal(err)
@@ -92,7 +94,7 @@ func run(t *testing.T, args ...string) (text string, code int) {
 	return string(out), cmd.ProcessState.ExitCode()
 }
 
-// dev starts ferry dev and returns the addresses of its API and its admin pages.
+// dev starts ferry dev and returns the URLs of its API and its admin listener.
 func dev(t *testing.T) (api, admin string) {
 	t.Helper()
 	cmd := exec.Command(binary, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
@@ -128,7 +130,7 @@ func dev(t *testing.T) (api, admin string) {
 	return "", ""
 }
 
-// get returns a page and its status.
+// get returns the body and the status of a URL.
 func get(t *testing.T, url string) (body string, status int) {
 	t.Helper()
 	req, err := http.NewRequestWithContext(context.WithoutCancel(t.Context()), http.MethodGet, url, nil)
@@ -152,7 +154,7 @@ func do(t *testing.T, req *http.Request) (body string, status int) {
 	return string(text), resp.StatusCode
 }
 
-// read returns a file of this directory.
+// read returns the content of a file in this directory.
 func read(t *testing.T, name string) string {
 	t.Helper()
 	text, err := os.ReadFile(name)
@@ -162,14 +164,14 @@ func read(t *testing.T, name string) string {
 	return string(text)
 }
 
-// strict decodes one YAML document, and takes no key that into has not.
+// strict decodes one YAML document and rejects unknown keys.
 func strict(text []byte, into any) error {
 	d := yaml.NewDecoder(bytes.NewReader(text))
 	d.KnownFields(true)
 	return d.Decode(into)
 }
 
-// tool returns the path of a program, or skips the test and says why.
+// tool returns the path of a program, or skips the test.
 func tool(t *testing.T, name string) string {
 	t.Helper()
 	path, err := exec.LookPath(name)

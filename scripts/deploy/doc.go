@@ -1,15 +1,13 @@
-// Package deploy holds what an operator installs besides the binary: units of
-// systemd, a container file and a compose file, manifests of Kubernetes, advice for
-// sysctl, a dashboard and alerts. It owns no Go code but tests, which hold all of it
-// against the binary: that every flag, variable, key, port, page and metric that is
-// named there exists, that times fit together, and that the files are of the form
-// that their readers want.
+// Package deploy contains the deployment files for operators: systemd units, a
+// container file and a compose file, Kubernetes manifests, sysctl settings, a
+// dashboard and alerts. Its only Go code is tests, which check these files against
+// the binary: that every named flag, variable, key, port, page and metric exists,
+// that time-outs match, and that the files are well-formed.
 //
-// [README.md] is the operator's tour.
+// [README.md] is the guide for operators.
 //
-// Tools are used where they are there (systemd-analyze, kubectl, promtool), for the
-// forms that they know better; nothing else rests on them. Nothing is started but
-// the binary, and nothing is fetched.
+// The tests use systemd-analyze, kubectl and promtool if they are installed. They
+// start only the ferry binary and download nothing.
 //
 // [README.md]: README.md
 package deploy

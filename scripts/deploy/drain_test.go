@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// spare is how much longer than a drain a supervisor has to wait: the process sends
-// its last datagrams.
+// spare is how much longer than a drain a supervisor must wait, for the last
+// datagrams.
 const spare = 30 * time.Second
 
-// longestCall is how long a call of the API may take.
+// longestCall is the time limit of an API call.
 const longestCall = 10 * time.Second
 
-// seconds reads a time of systemd or of a compose file.
+// seconds parses a duration of systemd or a compose file.
 func seconds(t *testing.T, text string) time.Duration {
 	t.Helper()
 	text = strings.NewReplacer("min", "m", " ", "").Replace(text)
@@ -28,8 +28,8 @@ func seconds(t *testing.T, text string) time.Duration {
 	return d
 }
 
-// TestDrainTimes: no supervisor kills a relay that still drains, all drain for as long, and
-// README says for how long.
+// TestDrainTimes checks that no supervisor kills a draining relay, that all
+// files have the same drain time, and that README names it.
 func TestDrainTimes(t *testing.T) {
 	type place struct {
 		where string

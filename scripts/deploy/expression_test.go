@@ -8,29 +8,29 @@ import (
 	"testing"
 )
 
-// functions are those of Prometheus that our expressions use; true for those that
-// want counters over a time.
+// functions are the PromQL functions of our expressions; true for those that take
+// a range of a counter.
 var functions = map[string]bool{
 	"rate": true, "increase": true,
 	"sum": false, "max": false, "min": false, "time": false, "count": false, "histogram_quantile": false,
 }
 
-// token is a piece of an expression: a string, a range, a word, or a sign.
+// token is a string, a range, a word or a sign.
 var token = regexp.MustCompile(`"[^"]*"|\[[^\]]*\]|[a-zA-Z_:][a-zA-Z0-9_:]*|[0-9.]+|[=!]~|[=!<>]=|[-+*/(){},=<>]|\s+`)
 
-// duration is what stands in a range.
+// duration is the content of a range.
 var duration = regexp.MustCompile(`^\[[0-9]+[smhd]\]$`)
 
-// everywhere are labels that Prometheus adds, and open ones those of which not every
-// value is on a page.
+// everywhere are labels that Prometheus adds; open are labels with values that
+// one scrape does not show.
 var (
 	everywhere = []string{"job", "instance"}
 	open       = []string{"status", "call"}
 )
 
-// check returns the series that an expression of PromQL asks for, and what is wrong
-// with it. It reads the part of the language that our files use: what it does not
-// know is a fault.
+// check returns the series that a PromQL expression selects, and its faults. It
+// parses only the part of the language that our files use; anything else is a
+// fault.
 func (p page) check(expr string) (names, faults []string) {
 	e := expression{page: p}
 	at := 0
@@ -60,12 +60,12 @@ func (p page) check(expr string) (names, faults []string) {
 	return e.names, e.faults
 }
 
-// expression is one that is being read.
+// expression is an expression that is being parsed.
 type expression struct {
 	page
 	tokens  []string
 	at      int
-	calls   []string // functions around, empty for a plain parenthesis
+	calls   []string // enclosing functions; empty for a plain parenthesis
 	grouped []string
 	names   []string
 	faults  []string
@@ -75,7 +75,7 @@ func (e *expression) fault(format string, args ...any) {
 	e.faults = append(e.faults, fmt.Sprintf(format, args...))
 }
 
-// next takes a token.
+// next returns and consumes a token.
 func (e *expression) next() (text string) {
 	if e.at < len(e.tokens) {
 		text = e.tokens[e.at]
@@ -128,7 +128,7 @@ func isName(text string) bool {
 	return text != "" && (text[0] == '_' || text[0] >= 'a' && text[0] <= 'z' || text[0] >= 'A' && text[0] <= 'Z')
 }
 
-// group reads the labels behind by.
+// group parses the labels after by.
 func (e *expression) group() {
 	if e.next() != "(" {
 		e.fault("no labels behind by")
@@ -143,7 +143,7 @@ func (e *expression) group() {
 	}
 }
 
-// series reads a metric with what selects of it.
+// series parses a metric with its selectors.
 func (e *expression) series(name string) {
 	kind := e.kind(name)
 	if kind == "" {
@@ -164,7 +164,7 @@ func (e *expression) series(name string) {
 	}
 }
 
-// selectors reads label="value", ... up to the brace.
+// selectors parses label="value", ... up to the brace.
 func (e *expression) selectors(name string) {
 	for e.at < len(e.tokens) {
 		label, sign, value := e.next(), e.next(), strings.Trim(e.next(), `"`)
@@ -211,7 +211,7 @@ func matchesAny(match *regexp.Regexp, values map[string]bool) bool {
 	return false
 }
 
-// TestExpressions: what is wrong with an expression is seen.
+// TestExpressions checks that faults of an expression are detected.
 func TestExpressions(t *testing.T) {
 	p := scraped(t)
 	for expr, want := range map[string]string{

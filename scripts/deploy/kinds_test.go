@@ -10,8 +10,8 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// The kinds of Kubernetes with the fields that our manifests use, so that a slip of
-// the pen is seen: Kubernetes would drop or refuse what is not here.
+// The Kubernetes kinds with the fields that our manifests use, so that decoding
+// detects a misspelt field.
 
 type meta struct {
 	Name        string            `yaml:"name"`
@@ -57,7 +57,7 @@ type kubeService struct {
 	} `yaml:"spec"`
 }
 
-// running is a StatefulSet or a Deployment.
+// running is the spec of a StatefulSet or a Deployment.
 type running struct {
 	header `yaml:",inline"`
 	Spec   struct {
@@ -229,7 +229,7 @@ type networkPolicy struct {
 	} `yaml:"spec"`
 }
 
-// kinds are what a document is decoded into, by apiVersion and kind.
+// kinds are the types of documents by apiVersion and kind.
 var kinds = map[string]func() any{
 	"v1 Namespace":                                    func() any { return new(plain) },
 	"v1 ServiceAccount":                               func() any { return new(plain) },
@@ -250,7 +250,7 @@ type object struct {
 	body             any
 }
 
-// objects decodes a file, and fails on unknown fields.
+// objects decodes a file and fails on unknown fields.
 func objects(t *testing.T, file string) (all []object) {
 	t.Helper()
 	d := yaml.NewDecoder(bytes.NewReader([]byte(read(t, file))))
@@ -287,7 +287,8 @@ func objects(t *testing.T, file string) (all []object) {
 	}
 }
 
-// everything are the objects of all manifests but patches and kustomizations.
+// everything returns the objects of all manifests except patches and
+// kustomizations.
 func everything(t *testing.T) (all []object) {
 	t.Helper()
 	files, err := filepath.Glob("kubernetes/*.yaml")

@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// workload is what runs pods.
+// workload is a StatefulSet or a Deployment.
 type workload struct {
 	name, kind string
 	*running
@@ -22,7 +22,7 @@ func (w workload) pod() *pod             { return &w.Spec.Template.Spec }
 func (w workload) container() *container { return &w.pod().Containers[0] }
 func (w workload) line() commandLine     { return commandLine{w.name, w.container().Args} }
 
-// workloads are the relays and the API.
+// workloads returns the relays and the API.
 func workloads(t *testing.T) (all []workload) {
 	t.Helper()
 	for _, o := range everything(t) {
@@ -36,7 +36,7 @@ func workloads(t *testing.T) (all []workload) {
 	return all
 }
 
-// port returns the number of a named port, 0 if there is none.
+// port returns the number of a named port, or 0.
 func (w workload) port(name string) int {
 	for _, p := range w.container().Ports {
 		if p.Name == name {
@@ -46,7 +46,7 @@ func (w workload) port(name string) int {
 	return 0
 }
 
-// TestPorts: a port of a manifest is one that the flags open.
+// TestPorts checks that the flags open every port of a manifest.
 func TestPorts(t *testing.T) {
 	flags := map[string]string{"relay": "udp", "http": "http", "admin": "admin", "cluster": "cluster"}
 	for _, w := range workloads(t) {
@@ -96,7 +96,7 @@ func selected(t *testing.T, who string, want map[string]string) workload {
 	return workload{}
 }
 
-// TestProbes: a running ferry answers what probes ask.
+// TestProbes checks that a running ferry answers the probes.
 func TestProbes(t *testing.T) {
 	_, admin := dev(t)
 	for _, w := range workloads(t) {
@@ -116,14 +116,15 @@ func TestProbes(t *testing.T) {
 				t.Errorf("%s: %+v gives up before an answer can have come", w.name, p)
 			}
 		}
-		// /livez itself waits for up to 2 s for workers, and 2 s for an answer.
+		// /livez waits up to 2 s for workers and 2 s for an answer.
 		if c.Live.Timeout < 5 || c.Live.HTTP.Path != "/livez" || c.Ready.HTTP.Path != "/readyz" {
 			t.Errorf("%s: probes %+v, %+v", w.name, c.Live, c.Ready)
 		}
 	}
 }
 
-// TestPods: nothing that a pod does not need, and all that it reads.
+// TestPods checks that pods have no unneeded privileges and all files that they
+// read.
 func TestPods(t *testing.T) {
 	for _, w := range workloads(t) {
 		p, c := w.pod(), w.container()
@@ -156,7 +157,8 @@ func TestPods(t *testing.T) {
 	}
 }
 
-// checkMounts: volumes are there, are used, and hold what the flags name.
+// checkMounts checks that volumes exist, are used, and hold the files that the
+// flags name.
 func checkMounts(t *testing.T, w workload) {
 	t.Helper()
 	have, used := make(map[string]bool), make(map[string]bool)
@@ -195,7 +197,7 @@ func checkMounts(t *testing.T, w workload) {
 	}
 }
 
-// TestReferences: what an object names is there.
+// TestReferences checks that the objects that other objects name exist.
 func TestReferences(t *testing.T) {
 	readme, seen := read(t, "README.md"), make(map[string]bool)
 	for _, o := range everything(t) {
@@ -255,7 +257,7 @@ func secretsOf(w workload) (names []string) {
 	return names
 }
 
-// kustomization is a list of files.
+// kustomization is a kustomization file.
 type kustomization struct {
 	APIVersion string              `yaml:"apiVersion"`
 	Kind       string              `yaml:"kind"`
@@ -268,8 +270,8 @@ type kustomization struct {
 	} `yaml:"patches"`
 }
 
-// TestKustomization: every manifest is listed, and the patch is for a workload that
-// there is.
+// TestKustomization checks that every manifest is listed and that the patch is
+// for an existing workload.
 func TestKustomization(t *testing.T) {
 	for dir, want := range map[string]string{"kubernetes": "Kustomization", "kubernetes/node-address": "Component"} {
 		var k kustomization
@@ -291,7 +293,8 @@ func TestKustomization(t *testing.T) {
 	}
 }
 
-// TestNodeAddress: what the patch writes, the relay reads, and nothing wins over it.
+// TestNodeAddress checks that the relay reads the file that the patch writes,
+// and that no other setting overrides it.
 func TestNodeAddress(t *testing.T) {
 	patch := objects(t, "kubernetes/node-address/relay.yaml")[0].body.(*running)
 	relay := selected(t, "patch", map[string]string{"app.kubernetes.io/component": "relay"})
@@ -323,7 +326,7 @@ func TestNodeAddress(t *testing.T) {
 	checkKeys(t, "node-address", "relay", written[1]+"203.0.113.7")
 }
 
-// TestKubectl: kubectl puts the manifests together.
+// TestKubectl checks that kubectl builds the manifests.
 func TestKubectl(t *testing.T) {
 	path := tool(t, "kubectl")
 	out, err := exec.Command(path, "kustomize", "kubernetes").CombinedOutput()

@@ -12,13 +12,13 @@ import (
 	"time"
 )
 
-// page is what /metrics shows: types of metrics, and values of labels by metric.
+// page is the content of /metrics: types by metric, and label values by metric.
 type page struct {
 	types  map[string]string
 	labels map[string]map[string]map[string]bool
 }
 
-// The lines of the text format.
+// Lines of the text format.
 var (
 	typeLine   = regexp.MustCompile(`^# TYPE (\S+) (\S+)$`)
 	sampleLine = regexp.MustCompile(`^([a-z_A-Z0-9:]+)(?:\{(.*)\})? \S+$`)
@@ -54,15 +54,15 @@ func scraped(t *testing.T) page {
 	return p
 }
 
-// The lines of the source that write what a process alone in dev does not have.
+// Source lines that write metrics which a single process in dev does not have.
 var (
 	familyCall = regexp.MustCompile(`p\.(?:single|family)\("(\w+)", (\w+), `)
 	sampleCall = regexp.MustCompile(`p\.(?:sample|seconds)\("(\w+)", .*?(?:, "(\w+)", (?:"(\w+)"|\w+))?\)\n`)
 )
 
-// addSource adds the metrics that a file writes, of which one is known by name: those
-// of a fleet, and of what the settings of dev do not ask for. Processes, a store and
-// an issuer would say no more about names.
+// addSource adds the metrics that a source file writes, one of which is named
+// known: those of a fleet and of settings that dev does not enable. This avoids
+// running a fleet for the names.
 func (p page) addSource(t *testing.T, file, known, label string) {
 	t.Helper()
 	text := read(t, root+"/internal/metrics/"+file)
@@ -93,13 +93,13 @@ func (p page) add(name, labels string) {
 	}
 }
 
-// kind returns the type of a series, empty if there is none of that name.
+// kind returns the type of a series, or "" if it does not exist.
 func (p page) kind(name string) string {
-	if name == "up" { // Prometheus writes it.
+	if name == "up" { // Prometheus adds it.
 		return "gauge"
 	}
 	if p.types[name] == "histogram" {
-		return "" // It is there by its buckets.
+		return "" // Its series are _bucket, _sum and _count.
 	}
 	if kind := p.types[name]; kind != "" {
 		return kind
@@ -112,7 +112,7 @@ func (p page) kind(name string) string {
 	return ""
 }
 
-// TestDashboard: every panel shows something that is there.
+// TestDashboard checks that every panel shows existing metrics.
 func TestDashboard(t *testing.T) {
 	var d struct {
 		Title  string `json:"title"`
@@ -174,17 +174,17 @@ func TestDashboard(t *testing.T) {
 	}
 }
 
-// notShown are metrics that no panel needs: what they count is in others.
+// notShown are metrics without a panel, since other metrics cover them.
 var notShown = []string{
 	"ferry_dtls_half_open_direct",  // a part of ferry_dtls_half_open
-	"ferry_websocket_opened_total", // connections, and how they ended
-	"ferry_websocket_bytes_total",  // messages say as much
-	"ferry_websocket_pings_total",  // one each time that nothing else is sent
-	"ferry_announcer_holds_total",  // hosts told say more, and what fails is shown
+	"ferry_websocket_opened_total", // covered by connections and their ends
+	"ferry_websocket_bytes_total",  // covered by messages
+	"ferry_websocket_pings_total",  // only keep-alives
+	"ferry_announcer_holds_total",  // covered by hosts told and by failures
 	"ferry_announcer_drops_total",
 }
 
-// alertRules is a file of rules of Prometheus.
+// alertRules is a file of Prometheus rules.
 type alertRules struct {
 	Groups []struct {
 		Name  string `yaml:"name"`
@@ -198,7 +198,7 @@ type alertRules struct {
 	} `yaml:"groups"`
 }
 
-// annotationLabel is a label in the text of an alert.
+// annotationLabel matches a label in the text of an alert.
 var annotationLabel = regexp.MustCompile(`\$labels\.([a-z_]+)`)
 
 // TestAlerts: every rule uses existing metrics and has a summary of what to do.
@@ -239,7 +239,7 @@ func TestAlerts(t *testing.T) {
 	}
 }
 
-// TestPromtool: Prometheus itself takes the rules.
+// TestPromtool checks the rules with promtool.
 func TestPromtool(t *testing.T) {
 	path := tool(t, "promtool")
 	if out, err := exec.Command(path, "check", "rules", "prometheus/alerts.yaml").CombinedOutput(); err != nil {
@@ -247,8 +247,8 @@ func TestPromtool(t *testing.T) {
 	}
 }
 
-// TestPrometheusFiles: the other files are YAML, and ask for the job and the metric
-// that everything else is about.
+// TestPrometheusFiles checks that the other files are YAML and name the job and
+// metric that the rules use.
 func TestPrometheusFiles(t *testing.T) {
 	var scrape struct {
 		RuleFiles []string `yaml:"rule_files"`

@@ -11,22 +11,21 @@ import (
 	"go.yaml.in/yaml/v3"
 )
 
-// settings are what a command of the binary takes.
+// settings are the flags, variables and keys of a command of the binary.
 type settings struct {
 	flags, env map[string]bool
 }
 
-// The lines of the help.
+// Lines of the help.
 var (
 	helpFlag = regexp.MustCompile(`(?m)^ {3}--([a-z0-9-]+)`)
 	helpEnv  = regexp.MustCompile(`\[\$(FERRY_[A-Z0-9_]+)\]`)
 )
 
-// promised are the flags of the roles of a fleet, for a binary that has not got
-// these roles. The test only runs the help of such a program.
+// promised are the flags of the fleet's roles, for a binary without these roles.
 var promised = []string{"store", "cluster", "cluster-ca", "cluster-cert", "cluster-key"}
 
-// known returns what a command takes.
+// known returns the settings of a command.
 func known(t *testing.T, command ...string) settings {
 	t.Helper()
 	s := settings{make(map[string]bool), make(map[string]bool)}
@@ -57,13 +56,13 @@ func known(t *testing.T, command ...string) settings {
 	return s
 }
 
-// commandLine is a call of the binary that some file makes.
+// commandLine is a call of the binary in a file.
 type commandLine struct {
 	where string
-	words []string // without the binary itself
+	words []string // without the binary
 }
 
-// check reports flags that the command has not.
+// check reports unknown flags.
 func (c commandLine) check(t *testing.T) {
 	t.Helper()
 	n := 1
@@ -86,7 +85,7 @@ func (c commandLine) check(t *testing.T) {
 	}
 }
 
-// flag returns the value of a flag, empty if it is not given.
+// flag returns the value of a flag, or "" if it is not set.
 func (c commandLine) flag(name string) string {
 	for i, w := range c.words {
 		if value, ok := strings.CutPrefix(w, "--"+name+"="); ok {
@@ -99,7 +98,7 @@ func (c commandLine) flag(name string) string {
 	return ""
 }
 
-// commandLines are all calls that are made in this directory.
+// commandLines returns all calls in this directory.
 func commandLines(t *testing.T) (all []commandLine) {
 	t.Helper()
 	for _, name := range units(t) {
@@ -126,10 +125,10 @@ func commandLines(t *testing.T) (all []commandLine) {
 	return append(all, typed(t)...)
 }
 
-// shellLine is a line of README that calls the binary.
+// shellLine matches a line of README that calls the binary.
 var shellLine = regexp.MustCompile(`(?m)^\$ (?:sudo )?(?:kubectl (?:-n \S+ )?exec \S+ -- )?/?ferry (.*)$`)
 
-// typed are the lines that README shows.
+// typed returns the command lines in README.
 func typed(t *testing.T) (all []commandLine) {
 	for _, m := range shellLine.FindAllStringSubmatch(read(t, "README.md"), -1) {
 		line, _, _ := strings.Cut(m[1], "#")
@@ -139,7 +138,7 @@ func typed(t *testing.T) (all []commandLine) {
 	return all
 }
 
-// TestFlags: every flag that is used anywhere is one of the binary.
+// TestFlags checks that every used flag exists.
 func TestFlags(t *testing.T) {
 	all := commandLines(t)
 	if len(all) < 12 {
@@ -150,7 +149,7 @@ func TestFlags(t *testing.T) {
 	}
 }
 
-// TestFlagsBite: the test above sees what is wrong.
+// TestFlagsBite checks that TestFlags detects unknown flags.
 func TestFlagsBite(t *testing.T) {
 	s := known(t, "serve")
 	if len(s.flags) < 50 || len(s.env) < 50 || s.flags["drain-timeouts"] || !s.flags["drain-timeout"] || !s.env["FERRY_ADVERTISE"] {
@@ -161,10 +160,10 @@ func TestFlagsBite(t *testing.T) {
 	}
 }
 
-// variable is a name of one of the binary's variables.
+// variable matches the name of an environment variable of the binary.
 var variable = regexp.MustCompile(`\bFERRY_[A-Z0-9_]*[A-Z0-9]\b`)
 
-// TestVariables: every variable that is set anywhere is one of the binary.
+// TestVariables checks that every used environment variable exists.
 func TestVariables(t *testing.T) {
 	vars := known(t, "relay").env
 	for name := range known(t, "api").env {
@@ -191,10 +190,10 @@ func TestVariables(t *testing.T) {
 	}
 }
 
-// structKeys are keys of the file that are no flags.
+// structKeys are configuration keys without a flag.
 var structKeys = []string{"tokens", "issuers", "quotas"}
 
-// checkKeys reports keys that a role's file may not have.
+// checkKeys reports keys that a role's configuration file must not have.
 func checkKeys(t *testing.T, where, role, text string) {
 	t.Helper()
 	var file map[string]any
@@ -212,7 +211,7 @@ func checkKeys(t *testing.T, where, role, text string) {
 	}
 }
 
-// TestFiles: the files of settings have only keys of their role.
+// TestFiles checks that the configuration files have only keys of their role.
 func TestFiles(t *testing.T) {
 	checkKeys(t, "ferry.yaml", "serve", read(t, "systemd/ferry.yaml"))
 	checkKeys(t, "relay.yaml", "relay", read(t, "systemd/relay.yaml"))
@@ -224,8 +223,9 @@ func TestFiles(t *testing.T) {
 	}
 }
 
-// TestCheck: ferry check takes the files of all roles, with files that are here in
-// the place of those in /etc/ferry, and refuses a slip of the pen.
+// TestCheck checks that ferry check accepts the configuration files of all
+// roles, with local files in place of those in /etc/ferry, and rejects a
+// misspelt key.
 func TestCheck(t *testing.T) {
 	dir := t.TempDir()
 	cert, key := selfSigned(t, dir, "relay.example.org")

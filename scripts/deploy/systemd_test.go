@@ -11,11 +11,11 @@ import (
 	"testing"
 )
 
-// unitLine is one setting of a unit.
+// unitLine is a setting of a unit.
 type unitLine struct{ section, key, value string }
 
-// unitKeys are the settings of systemd 247 and later that our units use; a slip of
-// the pen is only a warning to systemd, and the hardening is not there.
+// unitKeys are the settings of systemd 247 and later that our units use. systemd
+// only warns about a misspelt key, and the hardening would be missing.
 var unitKeys = map[string][]string{
 	"Unit":    {"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec"},
 	"Install": {"WantedBy"},
@@ -31,7 +31,7 @@ var unitKeys = map[string][]string{
 	},
 }
 
-// units are the names of all units.
+// units returns the names of all units.
 func units(t *testing.T) []string {
 	t.Helper()
 	names, err := filepath.Glob("systemd/*.service")
@@ -41,7 +41,7 @@ func units(t *testing.T) []string {
 	return names
 }
 
-// parseUnit reads a unit; lines that end in a backslash go on in the next.
+// parseUnit reads a unit and joins continued lines.
 func parseUnit(t *testing.T, name string) (all []unitLine) {
 	t.Helper()
 	section := ""
@@ -70,7 +70,7 @@ func values(lines []unitLine, key string) (all []string) {
 	return all
 }
 
-// TestUnits: what a unit must say, for what it protects.
+// TestUnits checks the required settings of the units.
 func TestUnits(t *testing.T) {
 	want := map[string]string{
 		"Type": "exec", "DynamicUser": "yes", "SupplementaryGroups": "ferry", "ProtectSystem": "strict",
@@ -103,17 +103,18 @@ func TestUnits(t *testing.T) {
 	}
 }
 
-// exitUsage is the exit code of the binary for settings that cannot be used.
+// exitUsage is the exit code of the binary for invalid settings.
 const exitUsage = 2
 
-// TestExitCode: that code is what the units take it for.
+// TestExitCode checks that the binary exits with the code that the units
+// expect.
 func TestExitCode(t *testing.T) {
 	if out, code := run(t, "serve", "--udp", "nonsense"); code != exitUsage {
 		t.Errorf("exit code %d:\n%s", code, out)
 	}
 }
 
-// defaultOf returns the default of a flag as the help shows it.
+// defaultOf returns the default of a flag in the help.
 func defaultOf(t *testing.T, command, flag string) string {
 	t.Helper()
 	help, _ := run(t, command, "--help")
@@ -125,10 +126,11 @@ func defaultOf(t *testing.T, command, flag string) string {
 	return m[1]
 }
 
-// checkFilesLimit: the limit is above the number of connections.
+// checkFilesLimit checks that the limit of descriptors is above the number of
+// connections.
 func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
 	t.Helper()
-	need := 1024 // sockets, files, calls between machines
+	need := 1024 // sockets, files, connections between machines
 	for _, flag := range []string{"max-http-connections", "max-websockets"} {
 		n, err := strconv.Atoi(defaultOf(t, "serve", flag))
 		if err != nil {
@@ -142,20 +144,20 @@ func checkFilesLimit(t *testing.T, name, role string, lines []unitLine) {
 	}
 }
 
-// TestSystemd: systemd has nothing to say about the units, and finds little that
-// they could do.
+// TestSystemd checks that systemd-analyze has no warnings about the units and a
+// low exposure level.
 func TestSystemd(t *testing.T) {
 	path, dir := tool(t, "systemd-analyze"), t.TempDir()
 	for _, name := range units(t) {
 		unit := filepath.Join(dir, filepath.Base(name))
-		text := strings.ReplaceAll(read(t, name), "/usr/local/bin/ferry", binary) // It has to be there.
+		text := strings.ReplaceAll(read(t, name), "/usr/local/bin/ferry", binary) // systemd-analyze requires an existing binary.
 		if err := os.WriteFile(unit, []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 		if out, err := exec.Command(path, "verify", unit).CombinedOutput(); err != nil || len(out) != 0 {
 			t.Errorf("%s: %v\n%s", name, err, out)
 		}
-		// 1.5 of 10 by systemd 252; the rest is networks and the host's processes.
+		// systemd 252 reports 1.5 of 10, for network access and the host's processes.
 		out, err := exec.Command(path, "security", "--offline=true", "--threshold=20", "--no-pager", unit).CombinedOutput()
 		if err != nil {
 			t.Errorf("%s: %v\n%s", name, err, out)
@@ -163,7 +165,8 @@ func TestSystemd(t *testing.T) {
 	}
 }
 
-// TestSysctl: every line is a setting with a number and a comment above it.
+// TestSysctl checks that every line is a setting with a number and a comment
+// above it.
 func TestSysctl(t *testing.T) {
 	line, before, n := regexp.MustCompile(`^(net\.[a-z0-9_.]+) = [0-9]+$`), "", 0
 	for text := range strings.Lines(read(t, "sysctl/90-ferry.conf")) {
@@ -183,7 +186,7 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
-// hostOnly are settings that a network namespace of its own does not show.
+// hostOnly are settings that do not exist in a separate network namespace.
 var hostOnly = map[string]bool{
 	"net.core.rmem_max": true, "net.core.wmem_max": true, "net.core.netdev_max_backlog": true,
 	"net.core.netdev_budget": true, "net.core.netdev_budget_usecs": true,

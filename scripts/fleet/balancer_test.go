@@ -15,20 +15,20 @@ import (
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// balancer is the API as a backend calls it through a load balancer: the nodes in
-// turn, without those that take no connection, and the next one once where a
-// call fails by the server's fault. Any goroutine may call it.
+// balancer calls the API as through a load balancer: the nodes in turn, another
+// node if one refuses connections, and one retry on another node after a server
+// error. It is safe for concurrent use.
 type balancer struct {
 	nodes        []*api.Client
-	once         bool // a call that failed is not tried again; fixed before the first
+	noRetry      bool // no retries; set before the first call
 	stalls       *lab.Stalls
-	stallRetries atomic.Uint64 // calls that failed on a machine that stood still
+	stallRetries atomic.Uint64 // calls repeated because a processor had stalled
 	calls        atomic.Uint64
 	retried      atomic.Uint64
 }
 
-// newDoor returns the API nodes as they are reached from a namespace, with so
-// many connections to each.
+// newBalancer returns a balancer that dials from a namespace, with up to conns
+// idle connections per node.
 func newBalancer(from lab.Namespace, conns int, stalls *lab.Stalls) *balancer {
 	d := &balancer{stalls: stalls}
 	for i := range apiCount {
@@ -40,45 +40,45 @@ func newBalancer(from lab.Namespace, conns int, stalls *lab.Stalls) *balancer {
 	return d
 }
 
-// close ends the connections that wait for calls.
+// close closes idle connections.
 func (d *balancer) close() {
 	for _, c := range d.nodes {
 		c.HTTP.CloseIdleConnections()
 	}
 }
 
-// fault reports whether a call failed by the server's fault, so that another
-// node may do better.
-func fault(err error) bool {
+// isServerFault reports whether a call failed without an answer or with a 5xx
+// status, so that another node may succeed.
+func isServerFault(err error) bool {
 	var p *api.Problem
 	return err != nil && (!errors.As(err, &p) || p.Status >= http.StatusInternalServerError)
 }
 
-// healing is for how long a machine that stood still may refuse calls: a store
-// that did not answer within 70 ms is not asked for the next 400 ms.
-const healing = time.Second
+// storeCooldown is how long after a stall the API may refuse calls: after a
+// store time-out of 70 ms a node does not use the store for 400 ms.
+const storeCooldown = time.Second
 
-// do makes a call. In the quick form one that failed while a processor stood
-// still, or right after that, is made again: the store may have been on it, and
-// no server can prevent that.
-func (d *balancer) do(call func(c *api.Client) error) error {
-	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollEvery) {
+// callWithStallRetry makes a call. In the quick form it repeats calls that
+// failed during or right after a stall of a processor, since the store may have
+// run on it.
+func (d *balancer) callWithStallRetry(call func(c *api.Client) error) error {
+	for deadline := time.Now().Add(waitTimeout); ; time.Sleep(pollInterval) {
 		begin := time.Now()
-		err := d.try(call)
-		if !fault(err) || d.once || *long || !d.stalls.Since(begin.Add(-healing)) || time.Now().After(deadline) {
+		err := d.callWithFailover(call)
+		if !isServerFault(err) || d.noRetry || *long || !d.stalls.Since(begin.Add(-storeCooldown)) || time.Now().After(deadline) {
 			return err
 		}
 		d.stallRetries.Add(1)
 	}
 }
 
-// try calls a node, and the next one once. A node that takes no connection was not
-// called.
-func (d *balancer) try(call func(c *api.Client) error) error {
+// callWithFailover calls a node, and the next one once. A node that refuses the
+// connection does not count as called.
+func (d *balancer) callWithFailover(call func(c *api.Client) error) error {
 	n := d.calls.Add(1)
 	var err error
 	for i, tries := uint64(0), 0; i < 2*apiCount && tries < 2; i++ {
-		if err = call(d.nodes[(n+i)%apiCount]); !fault(err) || d.once {
+		if err = call(d.nodes[(n+i)%apiCount]); !isServerFault(err) || d.noRetry {
 			return err
 		}
 		if !errors.Is(err, syscall.ECONNREFUSED) {
@@ -91,26 +91,26 @@ func (d *balancer) try(call func(c *api.Client) error) error {
 	return err
 }
 
-// Allocate is api.Client's.
+// Allocate is api.Client.Allocate.
 func (d *balancer) Allocate(ctx context.Context, r api.AllocateRequest) (a api.Allocation, err error) {
-	err = d.do(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Allocate(ctx, r); return err })
 	return a, err
 }
 
-// JoinCode is api.Client's.
+// JoinCode is api.Client.JoinCode.
 func (d *balancer) JoinCode(ctx context.Context, allocationID string) (code string, err error) {
-	err = d.do(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { code, err = c.JoinCode(ctx, allocationID); return err })
 	return code, err
 }
 
-// Join is api.Client's.
+// Join is api.Client.Join.
 func (d *balancer) Join(ctx context.Context, joinCode string) (a api.Allocation, err error) {
-	err = d.do(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
+	err = d.callWithStallRetry(func(c *api.Client) error { a, err = c.Join(ctx, joinCode); return err })
 	return a, err
 }
 
-// look asks for a page that is not there.
-func (d *balancer) look() error {
+// getMissingPage requests a page that does not exist.
+func (d *balancer) getMissingPage() error {
 	c := d.nodes[d.calls.Add(1)%apiCount]
 	resp, err := c.HTTP.Get(c.BaseURL + "/nothing")
 	if err != nil {
@@ -120,7 +120,7 @@ func (d *balancer) look() error {
 	return errors.Join(err, resp.Body.Close())
 }
 
-// relayOf returns the number of the relay to which an allocation leads by a
+// relayOf returns the index of the relay that an allocation names for a
 // transport, or -1.
 func relayOf(a api.Allocation, transport string) int {
 	e, _ := a.Endpoint(transport)

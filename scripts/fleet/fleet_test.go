@@ -11,31 +11,32 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"text/tabwriter"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/scripts/lab"
 )
 
-// Flags turn the quick form into the long one, which decides by all goals.
+// Flags of the long form, which checks all goals.
 var (
-	given        = flag.String("ferry", "", "test this binary; empty builds one")
+	binaryFlag   = flag.String("ferry", "", "test this binary; empty builds one")
 	long         = flag.Bool("long", false, "decide by goals of time too, not only by counts")
-	fleetMatches = flag.Int("fleet.matches", 200, "matches that go on through everything")
+	fleetMatches = flag.Int("fleet.matches", 200, "matches during all scenarios")
 	fleetRate    = flag.Int("fleet.rate", 10, "datagrams per second and direction of each match")
-	storePause   = flag.Duration("fleet.pause", 8*time.Second, "for which the store stands still")
+	storePause   = flag.Duration("fleet.pause", 8*time.Second, "duration of the stop of the store")
 	allocateFor  = flag.Duration("fleet.allocate", 2*time.Second, "of allocations as fast as they go")
-	keep         = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
+	keepDir      = flag.String("fleet.dir", "", "keep files and logs of the machines in this directory, which must not exist")
 )
 
 // waitTimeout bounds every wait for an expected event, also on a slow machine.
 const waitTimeout = 30 * time.Second
 
-// pollEvery is the time between two looks at what has to come.
-const pollEvery = 50 * time.Millisecond
+// pollInterval is the time between two checks for an expected event.
+const pollInterval = 50 * time.Millisecond
 
-// testbed is the fleet under test with all its users. The goroutine of the
-// test owns it.
+// testbed is the fleet under test with its players and callers. The goroutine
+// of the test owns it.
 type testbed struct {
 	*machines
 	net      *network
@@ -44,12 +45,12 @@ type testbed struct {
 	table    table
 }
 
-// need fails or skips the test on a machine that lacks something.
-func need(t *testing.T) {
+// requireTools skips the test if this machine lacks a tool, or fails it in CI.
+func requireTools(t *testing.T) {
 	t.Helper()
 	why := lab.Missing()
 	if _, err := exec.LookPath("redis-server"); why == "" && err != nil {
-		why = "the fleet needs a store (apt-get install redis-server): " + err.Error()
+		why = "the tests need a store (apt-get install redis-server): " + err.Error()
 	}
 	switch {
 	case why == "":
@@ -60,64 +61,63 @@ func need(t *testing.T) {
 	}
 }
 
-// TestFleet is the life of a fleet under matches that must not notice: API
-// nodes, relays and the store are killed or stand still, relays are restarted in
-// turn, one is drained.
+// TestFleet verifies that matches survive the failures and restarts of API
+// nodes, relays and the store, and the draining of a relay.
 func TestFleet(t *testing.T) {
-	need(t)
-	y := newTestbed(t)
-	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &y.table) }()
-	t.Run("allocate", y.allocate) // without players
-	y.begin(t)
+	requireTools(t)
+	b := newTestbed(t)
+	defer func() { t.Logf("%d matches at %d datagrams/s each way\n%s", *fleetMatches, *fleetRate, &b.table) }()
+	t.Run("allocate", b.measureAllocateRate) // without players
+	b.startPlayers(t)
 	for _, scenario := range []struct {
 		name string
 		run  func(*testing.T)
 	}{
-		{"api killed", y.apiKilled},
-		{"relay killed", y.relayKilled},
-		{"store killed", y.storeKilled},
-		{"store pauses", y.storePauses},
-		{"relay drains", y.relayDrains},
-		{"rolling restart", y.rollingRestart},
+		{"api killed", b.apiKilled},
+		{"relay killed", b.relayKilled},
+		{"store killed", b.storeKilled},
+		{"store pauses", b.storePauses},
+		{"relay drains", b.relayDrains},
+		{"rolling restart", b.rollingRestart},
 	} {
 		if !t.Run(scenario.name, scenario.run) {
-			y.logs(t)
+			b.printLogs(t)
 		}
 	}
-	y.inTheEnd(t)
+	b.checkAllMatches(t)
 }
 
-// newTestbed builds everything but the players.
+// newTestbed starts everything except the players.
 func newTestbed(t *testing.T) *testbed {
 	t.Helper()
 	dir := t.TempDir()
-	if *keep != "" {
-		dir = *keep
+	if *keepDir != "" {
+		dir = *keepDir
 		if err := os.Mkdir(dir, 0o700); err != nil {
 			t.Fatal(err)
 		}
 	}
-	binary := *given
+	binary := *binaryFlag
 	var err error
 	if binary == "" {
 		if binary, err = lab.Binary(dir); err != nil {
 			t.Fatal(err)
 		}
 	}
-	y := &testbed{}
-	if y.net, err = newNetwork(); err != nil {
+	b := &testbed{}
+	if b.net, err = newNetwork(); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := y.net.close(); err != nil {
+		if err := b.net.close(); err != nil {
 			t.Error(err)
 		}
 	})
-	if y.machines, err = startMachines(y.net, binary, dir); err != nil {
+	if b.machines, err = startMachines(b.net, binary, dir); err != nil {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		if err := y.machines.stop(); err != nil {
+		if err := b.machines.stop(); err != nil {
 			t.Error(err)
 		}
 	})
@@ -126,45 +126,46 @@ func newTestbed(t *testing.T) *testbed {
 	var watching sync.WaitGroup
 	watching.Go(func() { stalls.Run(ctx) })
 	t.Cleanup(func() { cancel(); watching.Wait() })
-	y.balancer = newBalancer(y.net.players, enrolling, stalls)
-	t.Cleanup(y.balancer.close)
-	testkit.NoProblemWithin(t, waitTimeout, "the API nodes know relays of both regions", y.allRegions)
-	return y
+	b.balancer = newBalancer(b.net.players, parallelSetups, stalls)
+	t.Cleanup(b.balancer.close)
+	testkit.NoProblemWithin(t, waitTimeout, "the API nodes list relays of both regions", b.missingRegions)
+	return b
 }
 
-// begin lets the matches begin, and waits until all players play.
-func (y *testbed) begin(t *testing.T) {
+// startPlayers starts the matches and waits until all players play.
+func (b *testbed) startPlayers(t *testing.T) {
 	t.Helper()
 	var err error
-	if y.matches, err = newMatches(y.net, *fleetMatches, *fleetRate); err != nil {
+	if b.matches, err = newMatches(b.net, *fleetMatches, *fleetRate); err != nil {
 		t.Fatal(err)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	var run sync.WaitGroup
 	run.Go(func() {
-		if err := y.matches.run(ctx); err != nil {
+		if err := b.matches.run(ctx); err != nil {
 			t.Error(err)
 		}
 	})
 	t.Cleanup(func() { cancel(); run.Wait() })
-	if err := y.matches.startMatches(t.Context(), y.balancer, *fleetMatches); err != nil {
-		y.logs(t)
+	if err := b.matches.startMatches(t.Context(), b.balancer, *fleetMatches); err != nil {
+		b.printLogs(t)
 		t.Fatal(err)
 	}
 	testkit.NoProblemWithin(t, waitTimeout, "all players play", func() string {
-		if c := total(y.matches.counts(false)); c.playing < 2**fleetMatches {
+		if c := total(b.matches.counts(false)); c.playing < 2**fleetMatches {
 			return c.String()
 		}
 		return ""
 	})
 	for i := range relayCount {
-		t.Logf("matches on relay %d: %d, by way (%v): %v", i+1, y.matches.on(i), wayNames, y.matches.by(i))
+		t.Logf("matches on relay %d: %d, by kind (%v): %v", i+1, b.matches.countOn(i), matchKindNames, b.matches.countByKind(i))
 	}
 }
 
-// allRegions returns the regions that an API node does not list yet, "" for none.
-func (y *testbed) allRegions() string {
-	for _, c := range y.balancer.nodes {
+// missingRegions returns a problem if an API node does not list both regions
+// yet.
+func (b *testbed) missingRegions() string {
+	for _, c := range b.balancer.nodes {
 		all, err := c.Regions(context.Background())
 		if err != nil || len(all) != 2 {
 			return fmt.Sprint(c, all, err)
@@ -173,38 +174,101 @@ func (y *testbed) allRegions() string {
 	return ""
 }
 
-// logs prints the last words of all machines, after something went wrong.
-func (y *testbed) logs(t *testing.T) {
+// printLogs logs the end of each machine's output.
+func (b *testbed) printLogs(t *testing.T) {
 	t.Helper()
-	for _, m := range y.machines.all() {
+	for _, m := range b.machines.all() {
 		words := strings.TrimSpace(m.Log())
 		t.Logf("%s: ...%s", m.name, words[max(0, len(words)-1500):])
 	}
 }
 
-// inTheEnd demands that every match that began goes on, and nothing was ended.
-func (y *testbed) inTheEnd(t *testing.T) {
+// checkAllMatches checks that every match still carries traffic and none was
+// ended.
+func (b *testbed) checkAllMatches(t *testing.T) {
 	t.Helper()
-	began := y.matches.by(0)
+	began := b.matches.countByKind(0)
 	for i := 1; i < relayCount; i++ {
-		began = plus(began, y.matches.by(i))
+		began = addCounts(began, b.matches.countByKind(i))
 	}
-	y.matches.mark()
+	b.matches.mark()
 	testkit.NoProblemWithin(t, waitTimeout, "all matches carry traffic both ways", func() string {
-		if n := y.matches.resumed(waitTimeout); sum(n) < *fleetMatches {
+		if n := b.matches.resumed(waitTimeout); sum(n) < *fleetMatches {
 			return fmt.Sprintf("%v of %v", n, began)
 		}
 		return ""
 	})
-	goOn, counts := y.matches.resumed(waitTimeout), y.matches.counts(true)
+	goOn, counts := b.matches.resumed(waitTimeout), b.matches.counts(true)
 	for w, c := range counts {
-		y.table.check(t, "matches that were lost, "+wayNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
-			c.dead == 0 && goOn[w] == began[w] && began[w] > 0)
+		b.table.checkRow(t, "matches that were lost, "+matchKindNames[w], fmt.Sprintf("%d of %d", began[w]-goOn[w], began[w]), "0",
+			c.failed == 0 && goOn[w] == began[w] && began[w] > 0)
 	}
-	y.table.check(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
-	y.table.add(t, "calls / tried again", fmt.Sprintf("%d / %d", y.balancer.calls.Load(), y.balancer.retried.Load()))
-	y.table.add(t, "calls made again as processors stood still / for so long", fmt.Sprintf("%d / %s", y.balancer.stallRetries.Load(), ms(y.balancer.stalls.Total())))
+	b.table.checkRow(t, "datagrams that end or disturb a game", fmt.Sprint(total(counts).ended), "0", total(counts).ended == 0)
+	b.table.addRow(t, "calls / tried again", fmt.Sprintf("%d / %d", b.balancer.calls.Load(), b.balancer.retried.Load()))
+	b.table.addRow(t, "calls repeated after processor stalls / total stall", fmt.Sprintf("%d / %s", b.balancer.stallRetries.Load(), ms(b.balancer.stalls.Total())))
 	for w, c := range counts {
-		y.table.add(t, "players, "+wayNames[w], c.String())
+		b.table.addRow(t, "players, "+matchKindNames[w], c.String())
 	}
+}
+
+// row is one result.
+type row struct {
+	scenario, what, value, goal string
+	ok                          bool
+}
+
+// table holds the results in the order of the scenarios. The goroutine of the
+// test owns it.
+type table struct{ rows []row }
+
+// checkRow adds a result and fails the test if ok is false.
+func (t *table) checkRow(tb testing.TB, what, saw, goal string, ok bool) {
+	tb.Helper()
+	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
+	if !ok {
+		tb.Errorf("%s: %s; goal %s", what, saw, goal)
+	}
+}
+
+// checkTimeRow adds a result with a goal of time, which only the long form
+// checks.
+func (t *table) checkTimeRow(tb testing.TB, what, saw, goal string, ok bool) {
+	tb.Helper()
+	if *long {
+		t.checkRow(tb, what, saw, goal, ok)
+		return
+	}
+	t.rows = append(t.rows, row{scenario(tb), what, saw, goal, ok})
+}
+
+// addRow adds a result without a goal.
+func (t *table) addRow(tb testing.TB, what, saw string) {
+	t.rows = append(t.rows, row{scenario(tb), what, saw, "", true})
+}
+
+func scenario(tb testing.TB) string {
+	name := tb.Name()
+	return name[strings.LastIndexByte(name, '/')+1:]
+}
+
+// String returns the table as text.
+func (t *table) String() string {
+	var b strings.Builder
+	w := tabwriter.NewWriter(&b, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(w, "scenario\tresult\t\tgoal\t")
+	last := ""
+	for _, r := range t.rows {
+		shown := r.scenario
+		if shown == last {
+			shown = ""
+		}
+		last = r.scenario
+		verdict := ""
+		if !r.ok {
+			verdict = "MISSED"
+		}
+		fmt.Fprintf(w, "%s\t%s\t%s\t%s\t%s\n", shown, r.what, r.value, r.goal, verdict)
+	}
+	_ = w.Flush() // Writing to a strings.Builder does not fail.
+	return b.String()
 }

@@ -5,9 +5,11 @@ package fleet
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net/http"
 	"slices"
 	"sync"
+	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
@@ -17,37 +19,36 @@ import (
 const (
 	// probeEvery is the time between two calls of each kind.
 	probeEvery = 40 * time.Millisecond
-	// maxSamples bounds the samples of a probe: an hour of calls.
+	// maxSamples bounds the samples of a probe, enough for an hour.
 	maxSamples = 100_000
-	// maxUnanswered bounds the calls of a probe that wait for an answer.
+	// maxUnanswered bounds the concurrent calls of a probe.
 	maxUnanswered = 64
 )
 
-// kind is which call of the API a sample is of.
+// kind is the kind of call of a sample.
 type kind uint8
 
 const (
 	allocating kind = iota
 	joining
-	// looking is a call that needs nothing but the API node and this machine's
-	// attention: what it takes, any call takes.
-	looking
+	// checking is a call that needs only the API node: the baseline of the latencies.
+	checking
 )
 
-// needStore are the calls that do, and their names for people.
-var needStore = [...]string{allocating: "allocate", joining: "join"}
+// storeCallNames are the names of the calls that need the store.
+var storeCallNames = [...]string{allocating: "allocate", joining: "join"}
 
 // sample is one call of a probe.
 type sample struct {
-	kind  kind
-	at    time.Time // when it was made
-	took  time.Duration
-	relay int // where the answer leads; -1: nowhere
-	err   error
+	kind    kind
+	at      time.Time // when it was made
+	latency time.Duration
+	relay   int // relay of the allocation; -1: none
+	err     error
 }
 
-// status is the HTTP status of a refusal, 0 where there was no answer and 200
-// for all that is well.
+// status returns the HTTP status, 200 for success and 0 for a call without an
+// answer.
 func (s sample) status() int {
 	var p *api.Problem
 	switch {
@@ -59,29 +60,29 @@ func (s sample) status() int {
 	return 0
 }
 
-// probe makes calls at a steady rate, independent of their outcome, until
-// it is stopped. Its hosts and joiners never bind.
+// probe makes calls at a steady rate, whatever their result, until stop. The
+// allocations never bind.
 type probe struct {
-	stopped context.CancelFunc
-	calls   sync.WaitGroup
+	cancel context.CancelFunc
+	calls  sync.WaitGroup
 
 	mu      sync.Mutex // guards the following fields
 	samples []sample
-	skipped int // calls that were not made because too many waited
+	skipped int // calls not made because maxUnanswered was reached
 }
 
-// probed says what a probe calls.
-type probed struct {
+// probeConfig describes the calls of a probe.
+type probeConfig struct {
 	balancer lab.Backend
-	codes    []string // that it joins in turn; none: no joins
-	// region is where it allocates hosts; empty: no allocations.
-	region string
-	look   func() error // makes a call that needs no store; nil: no such calls
+	codes    []string // join codes, used in turn; none: no joins
+	// region of the allocations; empty: no allocations.
+	region           string
+	callWithoutStore func() error // nil: no such calls
 }
 
-func startProbe(what probed) *probe {
+func startProbe(what probeConfig) *probe {
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &probe{stopped: cancel}
+	p := &probe{cancel: cancel}
 	slots := make(chan struct{}, maxUnanswered)
 	p.calls.Go(func() {
 		ticker := time.NewTicker(probeEvery)
@@ -93,15 +94,15 @@ func startProbe(what probed) *probe {
 			case <-ticker.C:
 			}
 			if what.region != "" {
-				p.try(slots, allocating, func() (api.Allocation, error) {
+				p.startCall(slots, allocating, func() (api.Allocation, error) {
 					return what.balancer.Allocate(context.Background(), api.AllocateRequest{MaxConnections: 1, Region: what.region})
 				})
 			}
-			if what.look != nil {
-				p.try(slots, looking, func() (api.Allocation, error) { return api.Allocation{}, what.look() })
+			if what.callWithoutStore != nil {
+				p.startCall(slots, checking, func() (api.Allocation, error) { return api.Allocation{}, what.callWithoutStore() })
 			}
 			if len(what.codes) > 0 {
-				p.try(slots, joining, func() (api.Allocation, error) {
+				p.startCall(slots, joining, func() (api.Allocation, error) {
 					return what.balancer.Join(context.Background(), what.codes[n%len(what.codes)])
 				})
 			}
@@ -110,8 +111,8 @@ func startProbe(what probed) *probe {
 	return p
 }
 
-// try makes one call in the background.
-func (p *probe) try(slots chan struct{}, k kind, call func() (api.Allocation, error)) {
+// startCall makes one call in the background.
+func (p *probe) startCall(slots chan struct{}, k kind, call func() (api.Allocation, error)) {
 	select {
 	case slots <- struct{}{}:
 	default:
@@ -127,7 +128,7 @@ func (p *probe) try(slots chan struct{}, k kind, call func() (api.Allocation, er
 		if a, s.err = call(); s.err == nil {
 			s.relay = relayOf(a, "udp")
 		}
-		s.took = time.Since(s.at)
+		s.latency = time.Since(s.at)
 		p.mu.Lock()
 		defer p.mu.Unlock()
 		if len(p.samples) < maxSamples {
@@ -136,39 +137,38 @@ func (p *probe) try(slots chan struct{}, k kind, call func() (api.Allocation, er
 	})
 }
 
-// stop waits for the calls under way, and returns all in the order in which
-// they were made.
+// stop waits for the calls in progress and returns all samples by time.
 func (p *probe) stop() samples {
-	p.stopped()
+	p.cancel()
 	p.calls.Wait()
 	slices.SortFunc(p.samples, func(a, b sample) int { return a.at.Compare(b.at) })
 	return p.samples
 }
 
-// samples are calls in the order in which they were made.
+// samples are calls by time.
 type samples []sample
 
-// of returns those of a kind.
-func (all samples) of(k kind) samples {
+// ofKind returns the samples of a kind.
+func (all samples) ofKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind != k })
 }
 
-// without returns those of all kinds but one.
-func (all samples) without(k kind) samples {
+// exceptKind returns the samples of all other kinds.
+func (all samples) exceptKind(k kind) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.kind == k })
 }
 
-// between returns those that were made in a time.
+// between returns the samples of calls made from from to to.
 func (all samples) between(from, to time.Time) samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.at.Before(from) || s.at.After(to) })
 }
 
-// failed returns those that were refused or not answered.
+// failed returns the samples of calls that failed.
 func (all samples) failed() samples {
 	return slices.DeleteFunc(slices.Clone(all), func(s sample) bool { return s.err == nil })
 }
 
-// statuses counts the answers by HTTP status.
+// statuses counts the samples by HTTP status.
 func (all samples) statuses() map[int]int {
 	n := make(map[int]int)
 	for _, s := range all {
@@ -177,30 +177,79 @@ func (all samples) statuses() map[int]int {
 	return n
 }
 
-// latencies are how long the answers took, in order of length.
+// latencies returns the sorted latencies.
 func (all samples) latencies() []time.Duration {
 	var d []time.Duration
 	for _, s := range all {
-		d = append(d, s.took)
+		d = append(d, s.latency)
 	}
 	slices.Sort(d)
 	return d
 }
 
-// first returns an error of those, for a person to read; nil for none.
-func (all samples) first() error {
+// firstError returns the first error, or nil.
+func (all samples) firstError() error {
 	if f := all.failed(); len(f) > 0 {
 		return f[0].err
 	}
 	return nil
 }
 
-// wellAfter is how long after a moment the last failure was made; 0 if there was
-// none.
-func (all samples) wellAfter(moment time.Time) time.Duration {
+// lastFailureAfter returns the time from moment to the last failed call after
+// it; 0 if there was none.
+func (all samples) lastFailureAfter(moment time.Time) time.Duration {
 	f := all.between(moment, time.Now()).failed()
 	if len(f) == 0 {
 		return 0
 	}
 	return f[len(f)-1].at.Sub(moment)
 }
+
+const (
+	// allocateCallers is the number of concurrent callers, each on a persistent
+	// connection.
+	allocateCallers = 8
+	// maxAllocations bounds the allocations of the measurement, which all exist
+	// for 10 s.
+	maxAllocations = 200_000
+
+	allocateRate   = 2000
+	allocateWithin = 20 * time.Millisecond
+)
+
+// measureAllocateRate measures allocations per second through the API, the
+// store and a relay, with the callers on the same machine.
+func (b *testbed) measureAllocateRate(t *testing.T) {
+	d := newBalancer(b.net.players, allocateCallers, b.balancer.stalls)
+	defer d.close()
+	ctx, cancel := context.WithTimeout(t.Context(), *allocateFor)
+	defer cancel()
+	took := make([][]time.Duration, allocateCallers)
+	errs := make([]error, allocateCallers)
+	begin := time.Now()
+	var tasks sync.WaitGroup
+	for w := range allocateCallers {
+		tasks.Go(func() {
+			for ctx.Err() == nil && len(took[w]) < maxAllocations/allocateCallers && errs[w] == nil {
+				at := time.Now()
+				_, errs[w] = d.Allocate(context.Background(), api.AllocateRequest{MaxConnections: 1})
+				took[w] = append(took[w], time.Since(at))
+			}
+		})
+	}
+	tasks.Wait()
+	lasted := time.Since(begin)
+	all := slices.Concat(took...)
+	slices.Sort(all)
+	for _, err := range errs {
+		if err != nil {
+			t.Error(err)
+		}
+	}
+	rate, p99 := float64(len(all))/lasted.Seconds(), lab.Quantile(all, 0.99)
+	b.table.checkTimeRow(t, "allocations per second, 8 callers", fmt.Sprintf("%.0f", rate), "2,000", rate >= allocateRate)
+	b.table.checkTimeRow(t, "... p50, p99, at most", fmt.Sprintf("%s, %s, %s", tenMicros(lab.Quantile(all, 0.5)), tenMicros(p99), tenMicros(lab.Quantile(all, 1))),
+		"p99 20 ms", p99 <= allocateWithin)
+}
+
+func tenMicros(d time.Duration) string { return d.Round(10 * time.Microsecond).String() }

@@ -9,13 +9,13 @@ import (
 	"testing"
 )
 
-// link is the target of a link or a picture in Markdown, or of a picture in HTML.
+// link matches the target of a link or image in Markdown, or of an image in HTML.
 var link = regexp.MustCompile(`\]\(([^)\s]+)\)|\bsrc="([^"]+)"`)
 
-// heading is a title in Markdown.
+// heading matches a heading in Markdown.
 var heading = regexp.MustCompile(`(?m)^#+ (.+)$`)
 
-// TestLinks: relative links in Markdown lead to files, and to headings, that exist.
+// TestLinks verifies that the files and headings of relative links in Markdown exist.
 func TestLinks(t *testing.T) {
 	const root = "../.."
 	count := 0

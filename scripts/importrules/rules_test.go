@@ -36,7 +36,7 @@ func sources(t *testing.T) (all []source) {
 			return filepath.SkipDir
 		}
 		if _, err := os.Stat(filepath.Join(name, "go.mod")); d.IsDir() && err == nil && name != root {
-			return filepath.SkipDir // A module of its own.
+			return filepath.SkipDir // a separate module
 		}
 		if !strings.HasSuffix(name, ".go") {
 			return nil
@@ -100,15 +100,15 @@ const (
 // rules are found by the longest matching directory. Imports point down: a package
 // may import only what stands above it here.
 var rules = []rule{
-	{"proto", nil, nil, "the wire: importers get no dependency but the standard library"},
+	{"proto", nil, nil, "the wire protocol: importers get no dependency except the standard library"},
 	{"internal/endpoint", nil, nil, "the key of a peer: sockets, map and engine share it"},
-	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "the kernel: it is independent of the protocol"},
+	{"internal/sock", []string{"internal/endpoint"}, []string{xnet, xsys}, "sockets: independent of the protocol"},
 	{"internal/table", []string{"proto", "internal/endpoint"}, nil, "the allocation map: it is independent of sockets and of the service"},
 	{"internal/joincode", nil, nil, "the text of join codes: the service, stores and the state file share it"},
 	{"alloc", []string{"proto", "internal/joincode"}, []string{uuid}, "a program that embeds the service must not inherit a web stack"},
 	{"alloc/api", nil, nil, "JSON types and a small client for any program"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
-	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "a player's machine has no relay in it"},
+	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "game clients must not depend on the relay"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
@@ -117,31 +117,31 @@ var rules = []rule{
 		"sockets and dialects of the load generator: it must not share the code of the engine"},
 	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "internal/benchrig", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"the load generator measures the engine, so it must not share its code"},
-	{"internal/keyfile", nil, nil, "files, not what is in them"},
-	{"internal/outcall", nil, nil, "calls to programs that the operator names"},
+	{"internal/keyfile", nil, nil, "reads and reloads files, independent of their content"},
+	{"internal/outcall", nil, nil, "outgoing calls to configured URLs"},
 	{"internal/fleet", []string{"alloc", "internal/joincode", "proto"}, nil, "placement of matches on relays"},
-	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "a store has codes and ids"},
+	{"internal/store", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, nil, "stores of join codes and node ids"},
 	{"internal/store/redis", []string{"alloc", "internal/fleet", "internal/joincode", "proto"}, []string{goredis, gobreaker}, "only a fleet needs Redis"},
 	{"internal/cluster", []string{"alloc", "alloc/httpapi", "internal/fleet", "internal/keyfile", "proto"}, nil, "the call from an API process to a relay"},
 	{"internal/identity", []string{"alloc", "internal/outcall"}, []string{"github.com/golang-jwt/jwt/v5"}, "players' tokens"},
 	{"internal/hooks", []string{"alloc", "internal/outcall", "proto"}, []string{gobreaker}, "calls to the operator's own programs"},
-	{"internal/quota", []string{"alloc"}, nil, "what a project may use; the engine counts it"},
+	{"internal/quota", []string{"alloc"}, nil, "limits per project; the engine counts the usage"},
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
-	{"internal/testkit", nil, nil, "what tests of every package need"},
+	{"internal/testkit", nil, nil, "test helpers for every package"},
 	{"internal/enginetest", []string{"alloc", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
-	{"docs", []string{"alloc", "client", "engine"}, nil, "the code of the pages, as a program that embeds a relay has it"},
+	{"docs", []string{"alloc", "client", "engine"}, nil, "the example code of the documentation"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go"}, "the binary"},
-	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "laboratories and rules"},
-	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "files for operators, held against the binary only"},
+	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
+	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
-		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players of each transport, with libraries that real ones may have"},
-	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "many machines, seen by players and backends"},
+		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players on each transport, with independent client libraries"},
+	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "tests of several processes as one fleet"},
 }
 
 // testOnly are modules that tests of any package may import.
@@ -159,12 +159,12 @@ func ruleOf(t *testing.T, dir string) rule {
 		}
 	}
 	if best < 0 {
-		t.Fatalf("%s has no rule: a new package needs a row here and one sentence, what it owns that no other does", dir)
+		t.Fatalf("%s has no rule: a new package needs a row here with a sentence on its responsibility", dir)
 	}
 	return rules[best]
 }
 
-// TestImports: imports point down only.
+// TestImports verifies that packages import only what their rule allows.
 func TestImports(t *testing.T) {
 	for _, s := range sources(t) {
 		r := ruleOf(t, s.dir)
@@ -199,7 +199,7 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 	return "a further dependency needs a row here and a sentence in the commit"
 }
 
-// testKit reports whether a test may import a package as, or for, a test kit:
+// testKit reports whether a test may import a package as a test helper:
 // internal/testkit, the simulated networks of internal/netsim and the kits of engine
 // and store are for tests of every package. The latter two have parameters of types
 // of engine and alloc. Examples may show all public packages together.

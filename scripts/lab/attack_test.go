@@ -1,13 +1,19 @@
 package lab
 
 import (
+	"bytes"
+	"encoding/binary"
 	"math/rand/v2"
+	"net/netip"
 	"testing"
 
 	"github.com/ferryrelay/ferry/proto"
+	"github.com/pion/dtls/v3/pkg/protocol/handshake"
+	"github.com/pion/dtls/v3/pkg/protocol/recordlayer"
 )
 
-// TestMessages: a well-formed message of every type that clients send.
+// TestMessages verifies that Messages returns a well-formed message of every
+// type that clients send.
 func TestMessages(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 1))
 	types := map[proto.Type]bool{}
@@ -23,8 +29,8 @@ func TestMessages(t *testing.T) {
 	}
 }
 
-// TestMalformed: rubbish is rubbish, but for the few datagrams that random
-// types and lengths make well-formed.
+// TestMalformed verifies that nearly all datagrams of Malformed are malformed;
+// a random type or length can produce a valid one.
 func TestMalformed(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 2))
 	good := 0
@@ -38,13 +44,76 @@ func TestMalformed(t *testing.T) {
 	}
 }
 
-// TestStranger: attackers are where their replies are counted, and not among
-// the players.
-func TestStranger(t *testing.T) {
+// TestRandomSource verifies that forged sources are in AttackerReplyRange and
+// that no player's address is.
+func TestRandomSource(t *testing.T) {
 	rng := rand.New(rand.NewPCG(1, 3))
 	for range 10_000 {
 		if s := RandomSource(rng); !AttackerReplyRange().Contains(s.Addr()) || s.Port() < 1024 {
 			t.Fatal(s)
 		}
+	}
+}
+
+// TestChecksums checks the header of RFC 1071's common worked example, and that
+// the words of every packet with its checksums add up to ffff.
+func TestChecksums(t *testing.T) {
+	header := []byte{0x45, 0, 0, 0x73, 0, 0, 0x40, 0, 0x40, 0x11, 0, 0, 0xc0, 0xa8, 0, 1, 0xc0, 0xa8, 0, 0xc7}
+	if got := ^fold(sum(header)); got != 0xb861 {
+		t.Errorf("checksum %04x, want b861", got)
+	}
+	from, to := netip.MustParseAddrPort("198.18.1.2:3456"), netip.MustParseAddrPort("203.0.113.77:7777")
+	for n := range 64 {
+		payload := bytes.Repeat([]byte{0xDA}, n)
+		p := AppendIPv4UDP(nil, from, to, payload)
+		check := func() {
+			t.Helper()
+			udp := p[ipHeaderLen:]
+			if fold(sum(p[:ipHeaderLen])) != 0xffff || fold(sum(p[12:20])+protocolUDP+uint64(len(udp))+sum(udp)) != 0xffff {
+				t.Errorf("%d bytes: checksums are wrong: %x", n, p)
+			}
+		}
+		check()
+		if !bytes.Equal(p[rawOverhead:], payload) || int(binary.BigEndian.Uint16(p[2:])) != len(p) || int(binary.BigEndian.Uint16(p[24:])) != n+8 {
+			t.Errorf("%d bytes: packet %x", n, p)
+		}
+		SetSource(p, netip.MustParseAddrPort("198.19.255.254:65535"))
+		check()
+	}
+}
+
+// TestClientHello verifies that pion parses the ClientHello.
+func TestClientHello(t *testing.T) {
+	rng := rand.New(rand.NewPCG(7, 7))
+	for _, cookie := range [][]byte{nil, bytes.Repeat([]byte{5}, 16)} {
+		random := HelloRandom(rng)
+		b := ClientHello(random, cookie)
+		if all, err := recordlayer.UnpackDatagram(b); err != nil || len(all) != 1 {
+			t.Fatalf("%d records: %v", len(all), err)
+		}
+		var hello handshake.MessageClientHello
+		if err := hello.Unmarshal(b[dtlsHeaders:]); err != nil {
+			t.Fatal(err)
+		}
+		if got := hello.Random.MarshalFixed(); got != random || !bytes.Equal(hello.Cookie, cookie) || len(hello.CipherSuiteIDs) != 2 {
+			t.Errorf("pion reads %+v", hello)
+		}
+	}
+}
+
+// TestParseCookie verifies that only a HelloVerifyRequest yields a cookie.
+func TestParseCookie(t *testing.T) {
+	cookie := bytes.Repeat([]byte{9}, 16)
+	verify := plainRecord(0, append([]byte{verifyRequest, 0, 0, 19, 0, 0, 0, 0, 0, 0, 0, 19, 0xFE, 0xFF, 16}, cookie...))
+	if got := ParseCookie(verify); !bytes.Equal(got, cookie) {
+		t.Errorf("found % x", got)
+	}
+	for n := range verify {
+		if ParseCookie(verify[:n]) != nil {
+			t.Errorf("found in %d bytes", n)
+		}
+	}
+	if ParseCookie(ClientHello([dtlsRandomLen]byte{}, cookie)) != nil {
+		t.Error("found in a ClientHello")
 	}
 }

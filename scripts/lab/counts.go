@@ -8,29 +8,30 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// Counts is what the players of a Fleet have lived through so far.
+// Counts are the counters of a Fleet.
 type Counts struct {
-	Players, Bound, Playing, Dead int // now; Playing may send: they are linked as far as they know
-	// Sent and Received are datagrams of the game, each counted once.
+	Players, Bound, Playing, Failed int // now; Playing are those that may send to their peer
+	// Sent and Received are game datagrams, each counted once.
 	Sent, Received, Duplicates uint64
 	Binds, BindsAnswered       uint64
-	Rebinds, RebindsLate       uint64 // BINDs of choice; those without an answer when the next one was due
-	Roams, Stranded            uint64 // changes of port; those not over when the next one was due
+	Rebinds, RebindsLate       uint64 // scheduled BINDs; those unanswered when the next one was due
+	Roams, RoamsLate           uint64 // port changes; those incomplete when the next one was due
 	Disconnects                uint64 // DISCONNECTs received, though no player sends any
-	Strange                    uint64 // datagrams that a relay must never send
-	Stray                      uint64 // datagrams for a port that the player has left
-	Unsent                     uint64 // datagrams that the kernel did not take
+	Unexpected                 uint64 // datagrams that a relay must not send to that player
+	Stray                      uint64 // datagrams for a former port, or for an address without a player
+	Unsent                     uint64 // datagrams that the kernel refused to send
 	Ended                      uint64 // matches that both players have left
-	Errors                     [16]uint64
+	// Errors counts ERRORs by code.
+	Errors [16]uint64
 }
 
-// Lost is the datagrams of the game that have not arrived.
+// Lost returns the number of game datagrams that have not arrived.
 func (c Counts) Lost() uint64 { return c.Sent - c.Received }
 
-// Fatal is the ERRORs that end a game: 1 and 4.
+// Fatal returns the number of ERRORs that end a game: codes 1 and 4.
 func (c Counts) Fatal() uint64 { return c.Errors[1] + c.Errors[4] }
 
-// Since returns what was counted after an earlier reading.
+// Since returns the difference to an earlier reading.
 func (c Counts) Since(o Counts) Counts {
 	c.Sent -= o.Sent
 	c.Received -= o.Received
@@ -40,9 +41,9 @@ func (c Counts) Since(o Counts) Counts {
 	c.Rebinds -= o.Rebinds
 	c.RebindsLate -= o.RebindsLate
 	c.Roams -= o.Roams
-	c.Stranded -= o.Stranded
+	c.RoamsLate -= o.RoamsLate
 	c.Disconnects -= o.Disconnects
-	c.Strange -= o.Strange
+	c.Unexpected -= o.Unexpected
 	c.Stray -= o.Stray
 	c.Unsent -= o.Unsent
 	c.Ended -= o.Ended
@@ -52,10 +53,10 @@ func (c Counts) Since(o Counts) Counts {
 	return c
 }
 
-// String is one line for people.
+// String returns a one-line summary.
 func (c Counts) String() string {
-	s := fmt.Sprintf("%d players (%d bound, %d playing, %d dead): sent %d, lost %d",
-		c.Players, c.Bound, c.Playing, c.Dead, c.Sent, c.Lost())
+	s := fmt.Sprintf("%d players (%d bound, %d playing, %d failed): sent %d, lost %d",
+		c.Players, c.Bound, c.Playing, c.Failed, c.Sent, c.Lost())
 	if c.Sent > 0 {
 		s += fmt.Sprintf(" (%.3f %%)", 100*float64(c.Lost())/float64(c.Sent))
 	}
@@ -63,8 +64,8 @@ func (c Counts) String() string {
 		name string
 		n    uint64
 	}{
-		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late", c.RebindsLate},
-		{"roams", c.Roams}, {"stranded", c.Stranded}, {"DISCONNECTs", c.Disconnects}, {"strange", c.Strange}, {"unsent", c.Unsent}, {"matches over", c.Ended},
+		{"duplicates", c.Duplicates}, {"BINDs", c.Binds}, {"re-BINDs", c.Rebinds}, {"late re-BINDs", c.RebindsLate},
+		{"roams", c.Roams}, {"late roams", c.RoamsLate}, {"DISCONNECTs", c.Disconnects}, {"unexpected", c.Unexpected}, {"unsent", c.Unsent}, {"matches ended", c.Ended},
 	} {
 		if extra.n > 0 {
 			s += fmt.Sprintf(", %s %d", extra.name, extra.n)
@@ -78,14 +79,14 @@ func (c Counts) String() string {
 	return s
 }
 
-// Counts returns what has been counted so far. What is under way is in Sent
-// and not yet in Received; see Settle.
+// Counts returns the counters. Datagrams in flight are in Sent and not in
+// Received; see Settle.
 func (f *Fleet) Counts() Counts {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	c := f.counts
 	for _, p := range f.players {
-		if p.status != gone {
+		if p.status != departed {
 			c.Players++
 		}
 		if p.status == bound {
@@ -101,12 +102,12 @@ func (f *Fleet) Counts() Counts {
 	return c
 }
 
-// Settle stops the game for a moment, until nothing is under way any more or
-// half a second has passed, and returns the counts of that moment.
+// Settle pauses the game until no datagram is in flight, or for 500 ms, and
+// returns the counters of that moment.
 func (f *Fleet) Settle() Counts { return f.settle(0, 500*time.Millisecond) }
 
-// SettleTo is Settle for a game of which no more datagrams may be lost than those:
-// it waits for the others as long as a machine may stand still, 15 s at most.
+// SettleTo is like Settle, but waits until at most lost datagrams are missing,
+// for up to 15 s, since the machine may stall.
 func (f *Fleet) SettleTo(lost uint64) Counts { return f.settle(lost, 15*time.Second) }
 
 func (f *Fleet) settle(lost uint64, within time.Duration) Counts {
@@ -129,8 +130,8 @@ func (f *Fleet) pause(on bool) {
 	f.paused = on
 }
 
-// Mark clears when matches resumed: from now on that is the first arrival of
-// something that was sent after now.
+// Mark resets the record of resumed matches: a match has resumed when both
+// players have received a datagram that was sent after Mark.
 func (f *Fleet) Mark() {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -140,8 +141,8 @@ func (f *Fleet) Mark() {
 	}
 }
 
-// Resumed returns how many matches have carried traffic both ways since Mark,
-// within the time after it.
+// Resumed returns how many matches have resumed within the given time after
+// Mark.
 func (f *Fleet) Resumed(within time.Duration) (matches int) {
 	for _, d := range f.Resumptions() {
 		if d <= within {
@@ -151,8 +152,8 @@ func (f *Fleet) Resumed(within time.Duration) (matches int) {
 	return matches
 }
 
-// Resumptions returns how long after Mark matches carried traffic both ways, in
-// order of length. Matches that have not yet done so are not among them.
+// Resumptions returns the sorted times from Mark until each match resumed,
+// without the matches that have not.
 func (f *Fleet) Resumptions() (all []time.Duration) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -166,16 +167,16 @@ func (f *Fleet) Resumptions() (all []time.Duration) {
 	return all
 }
 
-// Rebinds returns how long the answers to BINDs of choice took, in order of length.
+// Rebinds returns the sorted latencies of the answers to scheduled BINDs.
 func (f *Fleet) Rebinds() []time.Duration { return f.latencies(&f.rebinds) }
 
-// Roams returns how long roams took until datagrams had arrived both ways, in
-// order of length.
+// Roams returns the sorted times from each port change until datagrams had
+// arrived in both directions.
 func (f *Fleet) Roams() []time.Duration { return f.latencies(&f.roams) }
 
-// Delays returns how long the game's datagrams were under way since the last
-// call, in order of length, at most the first million. They contain up to a
-// millisecond on which the fleet rested.
+// Delays returns the sorted one-way delays of game datagrams since the last
+// call, at most the first million. Each contains up to 1 ms of the fleet's own
+// polling interval.
 func (f *Fleet) Delays() []time.Duration {
 	all := f.latencies(&f.delays)
 	f.mu.Lock()
@@ -195,8 +196,8 @@ func (f *Fleet) latencies(of *[]int64) []time.Duration {
 	return all
 }
 
-// Captured returns the last BIND of every player, as an attacker on the path may
-// have seen it.
+// Captured returns the last BIND of each player, as an on-path attacker could
+// have captured it.
 func (f *Fleet) Captured() (binds [][]byte) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -208,11 +209,39 @@ func (f *Fleet) Captured() (binds [][]byte) {
 	return binds
 }
 
-// Quantile returns the latency that a share of a sorted list does not exceed;
-// 0 for an empty one.
+// Quantile returns the given quantile (0 to 1) of a sorted list; 0 for an empty
+// one.
 func Quantile(sorted []time.Duration, share float64) time.Duration {
 	if len(sorted) == 0 {
 		return 0
 	}
 	return sorted[min(int(share*float64(len(sorted))), len(sorted)-1)]
+}
+
+// Point is a value at a time.
+type Point struct {
+	At    time.Duration
+	Value float64
+}
+
+// Slope returns the growth of the value in the given time, by least squares. It
+// returns 0 for fewer than two distinct times.
+func Slope(points []Point, per time.Duration) float64 {
+	var t, v float64
+	for _, p := range points {
+		t += p.At.Seconds()
+		v += p.Value
+	}
+	n := float64(len(points))
+	t, v = t/n, v/n
+	var up, over float64
+	for _, p := range points {
+		d := p.At.Seconds() - t
+		up += d * (p.Value - v)
+		over += d * d
+	}
+	if over == 0 {
+		return 0
+	}
+	return up / over * per.Seconds()
 }

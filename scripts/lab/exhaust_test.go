@@ -6,37 +6,40 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/http"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
+	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"golang.org/x/sys/unix"
 )
 
 const (
-	// fewFiles is what a relay may open that is short of descriptors.
+	// fewFiles is the descriptor limit of a relay that runs out of them.
 	fewFiles = 64
-	// heldConns is how many connections callers hold who say nothing. Whenever
-	// the relay cuts off those that it has taken, as many wait as it can take.
+	// heldConns is the number of silent connections, enough to replace those that
+	// the relay closes.
 	heldConns = 600
-	// alarmWithin is how soon a foreign socket has to be noticed.
+	// alarmWithin bounds the time until a foreign socket is detected.
 	alarmWithin = 15 * time.Second
-	// smallDisk holds a relay's identity and the first thousand of its
-	// allocations, in bytes.
+	// smallDisk is the size in bytes of a disk for an identity and about a thousand
+	// allocations.
 	smallDisk = 256 << 10
-	// beyondDisk is more allocations than what a small disk has room for.
+	// beyondDisk is a number of allocations that does not fit on a small disk.
 	beyondDisk = 6000
 )
 
-// TestDescriptors is F22: no descriptor is left, since callers of the API hold
-// all of them. Players do not notice, and the API is back when they let go.
+// TestDescriptors verifies that players notice nothing while API connections
+// hold all descriptors, and that the API recovers.
 func TestDescriptors(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(50, 30))
@@ -44,14 +47,14 @@ func TestDescriptors(t *testing.T) {
 		t.Fatal(err)
 	}
 	before := f.SettleTo(0)
-	release := l.hold(heldConns)
+	release := l.holdConnections(heldConns)
 	testkit.Eventually(t, "no descriptor is left", func() bool { return l.files() >= fewFiles })
 	begin := time.Now()
-	if l.caller(firstAttacker, 2*time.Second).regions(t.Context()) {
+	if l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) {
 		t.Error("the API answers: this test decides nothing")
 	}
 	time.Sleep(time.Until(begin.Add(*faultDuration)))
-	// Those that are cut off make room for others, if there are any left.
+	// Waiting connections take the place of those that the relay has closed.
 	testkit.Eventually(t, "there is still no descriptor", func() bool { return l.files() >= fewFiles })
 	got := f.SettleTo(before.Lost()).Since(before)
 	t.Logf("%d descriptors for %v: %v", l.files(), *faultDuration, got)
@@ -60,23 +63,23 @@ func TestDescriptors(t *testing.T) {
 	}
 	release()
 	begin = time.Now()
-	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).regions(t.Context()) })
+	testkit.Eventually(t, "the API is back", func() bool { return l.caller(firstAttacker, 2*time.Second).getRegions(t.Context()) })
 	took := time.Since(begin)
 	t.Logf("the API was back %v after the connections were released", took.Round(time.Millisecond))
 	if *long && took > 5*time.Second {
 		t.Error("goal 5 s")
 	}
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
-	l.joinable(codes[:5])
-	if *long { // Between two looks at the port nothing needs a descriptor.
-		l.noticed()
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+	l.requireJoinCodes(codes[:5])
+	if *long { // The check of the port needs a descriptor only while it runs.
+		l.requireForeignSocketAlarm()
 	}
 }
 
-// hold opens connections to the API without sending anything, and returns how
-// to close them.
-func (l *lab) hold(n int) (release func()) {
+// holdConnections opens n silent connections to the API and returns a function
+// that closes them.
+func (l *lab) holdConnections(n int) (release func()) {
 	l.Helper()
 	var conns []net.Conn
 	err := l.net.Clients.Do(func() error {
@@ -91,7 +94,7 @@ func (l *lab) hold(n int) (release func()) {
 	})
 	release = func() {
 		for _, conn := range conns {
-			// Closed before, or by the relay, is closed as well.
+			// It may be closed already.
 			_ = conn.Close()
 		}
 		conns = nil
@@ -103,8 +106,8 @@ func (l *lab) hold(n int) (release func()) {
 	return release
 }
 
-// TestForeignSocket is F28 and K1: another process of the same user on the UDP
-// port is noticed, and the state directory belongs to one process.
+// TestForeignSocket verifies that the relay detects another process of the same
+// user on its UDP port, and that two processes cannot share a state directory.
 func TestForeignSocket(t *testing.T) {
 	l := newLab(t, nil)
 	_, err := StartRelay(RelayConfig{
@@ -116,11 +119,12 @@ func TestForeignSocket(t *testing.T) {
 	if !l.relay.Alive() {
 		t.Error("the first process has ended")
 	}
-	l.noticed()
+	l.requireForeignSocketAlarm()
 }
 
-// noticed puts a socket of ours on the relay's port and demands the alarm.
-func (l *lab) noticed() {
+// requireForeignSocketAlarm opens a socket on the relay's port and checks the
+// metric and the log.
+func (l *lab) requireForeignSocketAlarm() {
 	l.Helper()
 	if n := l.metric("ferry_foreign_sockets"); n != 0 {
 		l.Errorf("%v foreign sockets before there is one", n)
@@ -148,12 +152,11 @@ func (l *lab) noticed() {
 	if n := l.metric("ferry_foreign_sockets"); n != 1 {
 		l.Errorf("%v foreign sockets are known, want 1 within %v", n, alarmWithin)
 	}
-	l.alarm("ANOTHER PROCESS HAS A SOCKET")
+	l.requireErrorLog("ANOTHER PROCESS HAS A SOCKET")
 }
 
-// alarm demands a line of level error in the log, which may come a little later
-// than what it is about.
-func (l *lab) alarm(text string) {
+// requireErrorLog waits for a log line of level error that contains text.
+func (l *lab) requireErrorLog(text string) {
 	l.Helper()
 	for deadline := time.Now().Add(10 * time.Second); time.Now().Before(deadline); time.Sleep(20 * time.Millisecond) {
 		for line := range strings.Lines(l.relay.Log()) {
@@ -165,8 +168,8 @@ func (l *lab) alarm(text string) {
 	l.Errorf("no alarm %q in the log: %s", text, l.relay.Log())
 }
 
-// TestDiskFull is F27: the disk runs full under the state directory. Players
-// do not notice, others still join, and the log tells the operator.
+// TestDiskFull verifies that a full disk under the state directory affects
+// neither players nor joins, and is logged.
 func TestDiskFull(t *testing.T) {
 	var state string
 	l := newLab(t, func(c *RelayConfig) {
@@ -194,14 +197,14 @@ func TestDiskFull(t *testing.T) {
 		t.Errorf("%d of %d datagrams were lost", got.Lost(), got.Sent)
 	}
 	testkit.Eventually(t, "the disk is known to be full", func() bool { return l.metric("ferry_ledger_storing") == 0 })
-	l.alarm("state file: it cannot be written")
-	l.unharmed(f.Counts())
-	l.alive(f, 10*time.Second)
-	l.joinable(codes[:5])
+	l.requireErrorLog("state file: it cannot be written")
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+	l.requireJoinCodes(codes[:5])
 }
 
-// TestDiskAtStart: a relay that knows who it is comes back on a full disk, and
-// on one that has become read-only, with the matches that it had, and says so.
+// TestDiskAtStart verifies that a relay with an identity starts on a full or
+// read-only disk with its previous matches, and logs the fault.
 func TestDiskAtStart(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(30, 30))
@@ -229,12 +232,223 @@ func TestDiskAtStart(t *testing.T) {
 		}
 		l.start()
 		testkit.Eventually(t, c.name+": nothing can be stored", func() bool { return l.metric("ferry_ledger_storing") == 0 })
-		l.alarm("state file: it cannot be written")
-		l.alive(f, 10*time.Second)
-		l.unharmed(f.Counts())
+		l.requireErrorLog("state file: it cannot be written")
+		l.requireTraffic(f, 10*time.Second)
+		l.requireNoFailures(f.Counts())
 		if _, err := l.relay.API(l.net.Clients, 0).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1}); err != nil {
 			t.Errorf("%s: %v", c.name, err)
 		}
 		t.Logf("%s: %v", c.name, f.Counts())
 	}
+}
+
+// backends is the number of API tokens that allocate: each may make 6,000 calls
+// per minute.
+const backends = 100
+
+// TestMemoryCap verifies that a relay limited to 256 MiB answers 503 under a
+// flood and maximum allocations and is never killed.
+func TestMemoryCap(t *testing.T) {
+	limit := int64(*memoryCap) * mebi
+	if why := Missing(); why == "" {
+		if probe, err := NewMemoryCap(limit); err == nil {
+			probe.Remove()
+		} else if os.Getenv("CI") == "true" {
+			t.Fatal(err)
+		} else {
+			t.Skip(err)
+		}
+	}
+	var bound MemoryCap
+	l := newLab(t, func(c *RelayConfig) {
+		var err error
+		if bound, err = NewMemoryCap(limit); err != nil {
+			t.Fatal(err)
+		}
+		c.Cap, c.Tokens, c.Flags = &bound, backends, []string{"--bind-timeout", "1h"}
+	})
+	f, _ := l.fleet(l.players(10, 30))
+	rubbish := l.spoofedPackets(func() []byte { return Malformed(l.rng) })
+	got := new(apiResults)
+	for range maxAllocationRounds {
+		before := got.full.Load()
+		pressure := l.startAllocating(*memoryDuration, got)
+		l.flood(20_000, *memoryDuration, rubbish)
+		pressure()
+		if !*long || before > 0 {
+			break // the memory was full before this round
+		}
+	}
+	kills, err := bound.Kills()
+	if err != nil {
+		t.Fatal(err)
+	}
+	peak, err := bound.Peak()
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d allocations made, %d refused with 503, %d with 429, %d otherwise; peak %d MiB, RSS %d MiB, %d killed",
+		got.made.Load(), got.full.Load(), got.limited.Load(), got.other.Load(), peak/mebi, l.rss()/mebi, kills)
+	if kills != 0 || !l.relay.Alive() {
+		t.Errorf("the kernel killed %d processes", kills)
+	}
+	if got.other.Load() != 0 {
+		t.Errorf("%d answers were neither 201 nor 503 nor 429, such as: %v", got.other.Load(), got.firstError())
+	}
+	if got.made.Load() == 0 {
+		t.Error("nothing was allocated")
+	}
+	if *long && got.full.Load() == 0 {
+		t.Error("never answered 503: the pressure was too low to decide anything")
+	}
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+}
+
+// apiResults counts API calls by result.
+type apiResults struct {
+	made, full, limited, other atomic.Int64
+	err                        atomic.Pointer[error]
+}
+
+func (a *apiResults) firstError() error {
+	if e := a.err.Load(); e != nil {
+		return *e
+	}
+	return nil
+}
+
+// record counts the result of a call.
+func (a *apiResults) record(err error) {
+	var problem *api.Problem
+	switch {
+	case err == nil:
+		a.made.Add(1)
+	case errors.As(err, &problem) && problem.Status == http.StatusServiceUnavailable:
+		a.full.Add(1)
+	case errors.As(err, &problem) && problem.Status == http.StatusTooManyRequests:
+		a.limited.Add(1)
+	case errors.Is(err, context.DeadlineExceeded):
+	default:
+		a.other.Add(1)
+		a.err.CompareAndSwap(nil, &err)
+	}
+}
+
+// maxAllocationRounds bounds the rounds of the long form: a slow machine needs
+// several to fill the memory.
+const maxAllocationRounds = 6
+
+// startAllocating allocates with all tokens for a time. The returned function
+// waits for the end.
+func (l *lab) startAllocating(d time.Duration, got *apiResults) (wait func()) {
+	ctx, cancel := context.WithTimeout(l.Context(), d)
+	var done sync.WaitGroup
+	for w := range 4 {
+		done.Go(func() {
+			var callers []*api.Client
+			for b := w; b < backends; b += 4 {
+				callers = append(callers, l.relay.API(l.net.Clients, b))
+			}
+			for i := 0; ctx.Err() == nil; i++ {
+				_, err := callers[i%len(callers)].Allocate(ctx, api.AllocateRequest{MaxConnections: 100})
+				if ctx.Err() == nil {
+					got.record(err)
+				}
+			}
+		})
+	}
+	return func() {
+		done.Wait()
+		cancel()
+	}
+}
+
+const (
+	// slowEach is the number of slow clients per address.
+	slowEach = 20
+	// honestEvery is the time between two regular calls.
+	honestEvery = 20 * time.Millisecond
+)
+
+// firstAttacker is the first address of AttackerReplyRange.
+var firstAttacker = netip.AddrFrom4([4]byte{198, 18, 128, 1})
+
+// TestSlowCallers verifies that the API serves regular callers while thousands
+// of clients from many addresses send one byte per second.
+func TestSlowCallers(t *testing.T) {
+	// With a trusted proxy set, the limit per address applies to all other addresses.
+	l := newLab(t, func(c *RelayConfig) { c.Flags = []string{"--trusted-proxies", "192.0.2.1/32"} })
+	f, _ := l.fleet(l.players(20, 30))
+	baseline, failed := l.measureCalls(*slowDuration / 4)
+	if failed > 0 {
+		t.Fatalf("%d of %d callers were not served before the attack", failed, len(baseline)+failed)
+	}
+	before := f.Settle()
+	slow := NewSlowClients(l.net.Clients, RelayAddr, firstAttacker, *slowCallers, slowEach)
+	l.background(slow.Run)
+	testkit.Eventually(t, "the slow clients are connected", func() bool { return slow.Open()+slow.Closed() >= *slowCallers })
+	took, failed := l.measureCalls(*slowDuration)
+	got := f.Settle().Since(before)
+	t.Logf("%d slow clients, %d disconnected so far; regular: %d served, %d not, p50 %v, p99 %v, longest %v; baseline p50 %v, p99 %v",
+		slow.Open(), slow.Closed(), len(took), failed, Quantile(took, 0.5), Quantile(took, 0.99), Quantile(took, 1),
+		Quantile(baseline, 0.5), Quantile(baseline, 0.99))
+	t.Logf("%v; RSS %d MiB, %d descriptors; refused %.0f for all, %.0f for one address", got, l.rss()/mebi, l.files(),
+		l.metric(`ferry_http_connections_refused_total{reason="total"}`), l.metric(`ferry_http_connections_refused_total{reason="address"}`))
+	if float64(failed) > 0.01*float64(failed+len(took)) {
+		t.Errorf("%d of %d regular callers were not served, goal 1 %%", failed, failed+len(took))
+	}
+	if p99 := Quantile(took, 0.99); *long && p99 > 250*time.Millisecond {
+		t.Errorf("p99 of regular callers %v, goal 250 ms", p99)
+	}
+	testkit.Eventually(t, "slow clients are disconnected", func() bool { return slow.Closed() > 0 })
+	l.requireNoFailures(f.Counts())
+	l.requireTraffic(f, 10*time.Second)
+}
+
+// measureCalls makes calls for a time, each from another address on a new
+// connection. It returns the sorted latencies and the number of failures.
+func (l *lab) measureCalls(d time.Duration) (took []time.Duration, failed int) {
+	l.Helper()
+	from, within := FirstClient, 4*time.Second // shorter than the relay's limit for a slow connection
+	if *long {
+		within = 2 * time.Second
+	}
+	for end := time.Now().Add(d); time.Now().Before(end); time.Sleep(honestEvery) {
+		begin := time.Now()
+		if l.caller(from, within).getRegions(l.Context()) {
+			took = append(took, time.Since(begin))
+		} else {
+			failed++
+		}
+		if from = from.Next(); !from.Less(firstAttacker) {
+			from = FirstClient
+		}
+	}
+	slices.Sort(took)
+	return took, failed
+}
+
+// apiCaller is an API client that uses a new connection for each call.
+type apiCaller struct{ *api.Client }
+
+func (l *lab) caller(from netip.Addr, within time.Duration) apiCaller {
+	c := l.relay.API(l.net.Clients, 0)
+	c.HTTP = &http.Client{Timeout: within, Transport: &http.Transport{
+		DisableKeepAlives: true,
+		DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+			err = l.net.Clients.Do(func() error {
+				d := net.Dialer{LocalAddr: &net.TCPAddr{IP: from.AsSlice()}}
+				conn, err = d.DialContext(ctx, network, addr)
+				return err
+			})
+			return conn, err
+		},
+	}}
+	return apiCaller{c}
+}
+
+func (c apiCaller) getRegions(ctx context.Context) bool {
+	_, err := c.Regions(ctx)
+	return err == nil
 }

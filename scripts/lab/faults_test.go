@@ -16,34 +16,34 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestFreeze is F9: the relay stands still for two seconds under a flood. What
-// did not fit into its sockets is lost, and nothing else.
+// TestFreeze verifies that a relay that is stopped for two seconds under a
+// flood loses only what did not fit into its socket buffers.
 func TestFreeze(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(50, 30))
-	rubbish := l.pool(func() []byte { return Malformed(l.rng) })
+	rubbish := l.spoofedPackets(func() []byte { return Malformed(l.rng) })
 	ctx, cancel := context.WithCancel(t.Context())
 	s := l.spoofer(l.net.Clients)
 	var flood sync.WaitGroup
 	flood.Go(func() { s.Flood(ctx, 20_000, rubbish) })
 	defer flood.Wait()
 	defer cancel()
-	l.pause(2 * time.Second)
-	l.alive(f, 10*time.Second)
+	l.stopFor(2 * time.Second)
+	l.requireTraffic(f, 10*time.Second)
 	cancel()
 	flood.Wait()
 	t.Logf("kernel dropped %.0f; %v", l.metric(kernelDrops), f.Settle())
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 }
 
-// pause stops the process for a time.
-func (l *lab) pause(d time.Duration) {
+// stopFor stops the relay's process for a time.
+func (l *lab) stopFor(d time.Duration) {
 	l.Helper()
-	l.standing(func() { time.Sleep(d) })
+	l.whileStopped(func() { time.Sleep(d) })
 }
 
-// standing does something while the process stands still.
-func (l *lab) standing(do func()) {
+// whileStopped calls do while the relay's process is stopped.
+func (l *lab) whileStopped(do func()) {
 	l.Helper()
 	if err := l.relay.Signal(syscall.SIGSTOP); err != nil {
 		l.Fatal(err)
@@ -52,15 +52,15 @@ func (l *lab) standing(do func()) {
 	do()
 }
 
-// TestPause is F13 and G15: a pause of the process ends no game.
+// TestPause verifies that a pause of the process ends no game.
 func TestPause(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
-	l.pause(*faultDuration)
-	l.resumes(f, codes)
+	l.stopFor(*faultDuration)
+	l.requireResume(f, codes)
 }
 
-// TestLinkDown is F11 and G15: links that are down end no game.
+// TestLinkDown verifies that an outage of the links ends no game.
 func TestLinkDown(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(60, 30))
@@ -76,12 +76,12 @@ func TestLinkDown(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	l.resumes(f, codes)
+	l.requireResume(f, codes)
 }
 
-// resumes demands that every match goes on after a fault, that no player was told
-// that it was over, and that join codes still lead to their hosts.
-func (l *lab) resumes(f *Fleet, codes []string) {
+// requireResume checks that every match resumes after a fault, that no game was
+// ended, and that join codes still work.
+func (l *lab) requireResume(f *Fleet, codes []string) {
 	l.Helper()
 	f.Mark()
 	for begin := time.Now(); f.Resumed(time.Minute) < len(codes) && time.Since(begin) < 30*time.Second; {
@@ -95,12 +95,12 @@ func (l *lab) resumes(f *Fleet, codes []string) {
 	// If the relay sends messages about an expiry, it does so now.
 	time.Sleep(time.Second)
 	l.Log(f.Counts())
-	l.unharmed(f.Counts())
-	l.joinable(codes[:min(len(codes), 20)])
+	l.requireNoFailures(f.Counts())
+	l.requireJoinCodes(codes[:min(len(codes), 20)])
 }
 
-// joinable demands that join codes still work.
-func (l *lab) joinable(codes []string) {
+// requireJoinCodes checks that join codes still work.
+func (l *lab) requireJoinCodes(codes []string) {
 	l.Helper()
 	c := l.relay.API(l.net.Clients, 0)
 	for _, code := range codes {
@@ -111,13 +111,13 @@ func (l *lab) joinable(codes []string) {
 	}
 }
 
-// TestRoutes: some players cannot be sent to, in every way in which a kernel
-// says so or does not. All others get every datagram.
+// TestRoutes verifies that send failures to some players, with and without an
+// error from the kernel, cost other players no datagram.
 func TestRoutes(t *testing.T) {
 	l := newLab(t, nil)
 	others, _ := l.fleet(l.players(20, 30))
 	cfg := l.players(5, 100)
-	cfg.Joiners = Place{Do: l.net.Victim.Do, First: FirstVictim}
+	cfg.Joiners = SideConfig{Do: l.net.Victim.Do, First: FirstVictim}
 	cfg.Hosts.First = netip.MustParseAddr("198.19.200.1")
 	cfg.Payload = 1000
 	choked, _ := l.fleet(cfg)
@@ -140,7 +140,7 @@ func TestRoutes(t *testing.T) {
 				t.Fatal(err)
 			}
 			time.Sleep(700 * time.Millisecond)
-			testkit.Eventually(t, "the fault hits those concerned", func() bool { return choked.Counts().Lost() > lost+hits })
+			testkit.Eventually(t, "the fault hits those concerned", func() bool { return choked.Counts().Lost() > lost+minHits })
 			got := others.SettleTo(before.Lost()).Since(before)
 			hit := choked.Counts().Lost() - lost
 			if err := c.undo(); err != nil {
@@ -152,20 +152,22 @@ func TestRoutes(t *testing.T) {
 			}
 		})
 	}
-	l.unharmed(others.Counts())
-	l.alive(choked, 10*time.Second)
+	l.requireNoFailures(others.Counts())
+	l.requireTraffic(choked, 10*time.Second)
 }
 
-// hits is more datagrams of the players concerned than are under way at a time.
-const hits = 50
+// minHits is more than the number of datagrams in flight to the affected
+// players.
+const minHits = 50
 
-// concerned is the network whose players a route is for.
-const concerned = victimRange
+// restrictedRange is the prefix of the affected players.
+const restrictedRange = victimRange
 
-// route and unroute change the relay's way to some players.
+// route returns a function that replaces the relay's route to restrictedRange
+// with one of another type; unroute restores it.
 func (l *lab) route(kind string) func() error {
 	return func() error {
-		return l.net.Relay.IP(fmt.Sprintf("route replace %s %s", kind, concerned))
+		return l.net.Relay.IP(fmt.Sprintf("route replace %s %s", kind, restrictedRange))
 	}
 }
 
@@ -173,7 +175,7 @@ func (l *lab) unroute() error {
 	for _, link := range l.net.links() {
 		if link.name == LinkVictim {
 			// A replaced route of another kind would stay beside the old one.
-			err := l.net.Relay.IP("route flush " + concerned)
+			err := l.net.Relay.IP("route flush " + restrictedRange)
 			if err != nil && !strings.Contains(err.Error(), "No such") {
 				return err
 			}
@@ -183,8 +185,8 @@ func (l *lab) unroute() error {
 	return nil
 }
 
-// TestFaultyNetwork: joiners behind an address translator that loses, doubles,
-// delays and reorders, and forgets each of them now and then.
+// TestFaultyNetwork runs joiners behind a NAT that drops, duplicates, delays
+// and reorders datagrams and changes its mappings.
 func TestFaultyNetwork(t *testing.T) {
 	l := newLab(t, nil)
 	open := func(addr string) func() (*net.UDPConn, error) {
@@ -214,5 +216,5 @@ func TestFaultyNetwork(t *testing.T) {
 	if p.Stats().Remaps == 0 || p.Stats().Lost == 0 {
 		t.Error("the network was too good: this test decides nothing")
 	}
-	l.resumes(f, codes)
+	l.requireResume(f, codes)
 }

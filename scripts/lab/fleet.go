@@ -18,57 +18,61 @@ import (
 var ErrFleet = errors.New("lab: invalid fleet")
 
 const (
-	// maxFleet bounds the matches: each player has an address of its own in
-	// the first 4,096 of its side.
+	// maxFleet bounds the matches: each player has an address of its own in the
+	// first 4,096 of its side.
 	maxFleet = 4000
-	// cycle is how long the fleet rests between looking at its sockets. It is
-	// the precision of its latencies.
-	cycle = time.Millisecond
-	// maxDelays bounds the delays that are kept between two calls of Delays.
+	// pollInterval is the time between two polls of the sockets, and the resolution
+	// of the latencies.
+	pollInterval = time.Millisecond
+	// maxDelays bounds the delays that are stored between two calls of Delays.
 	maxDelays = 1 << 20
 )
 
-// Place opens the sockets of one side, hosts or joiners.
-type Place struct {
-	// Do calls a function where sockets are to be made; nil calls it here.
+// SideConfig describes the sockets of one side of a Fleet: the hosts or the
+// joiners.
+type SideConfig struct {
+	// Do calls a function in the namespace of the sockets; nil calls it directly.
 	Do func(func() error) error
-	// First is the address of player 0; player n has the n-th one after it. All
-	// of them must be local addresses of the place.
+	// First is the address of player 0; player n has the n-th address after it.
+	// All of them must be local addresses in the namespace.
 	First netip.Addr
-	// Via is where the players send to, such as a Proxy; zero: the relay.
+	// Via is the address that players send to, such as that of a Proxy; zero:
+	// FleetConfig.Relay.
 	Via netip.AddrPort
 }
 
-// FleetConfig describes players.
+// FleetConfig configures a Fleet.
 type FleetConfig struct {
-	Hosts, Joiners Place
-	Relay          netip.AddrPort // where they send to; required
-	Matches        int            // most matches, 1 to 4,000
+	Hosts, Joiners SideConfig
+	Relay          netip.AddrPort // required
+	Matches        int            // maximum number of matches, 1 to 4,000
 	UTP1           bool           // behave as Unity Transport 1.x does, not as 2.x
-	PingEvery      time.Duration  // a player that sends nothing else sends a PING so often; 0: 3 s
+	PingEvery      time.Duration  // a player that has sent nothing for so long sends a PING; 0: 3 s
 	Rate           int            // datagrams per second and direction; 0: PINGs only
 	Payload        int            // bytes, at least 16; 0: 64
 	Ports          int            // sockets per side, between which players roam; 0: 1
-	RoamEvery      time.Duration  // each player changes its port so often; 0: never
-	RebindEvery    time.Duration  // each player binds with a higher nonce so often; 0: when it must
-	// Life is how long a match lasts on average, between half of it and one and
-	// a half. Then both players leave, in a way that chance decides, and their
-	// place is free for others; one host in eight has no joiner. 0: they stay.
-	Life time.Duration
-	Seed uint64 // of the phases at which players send
+	RoamEvery      time.Duration  // interval of each player's port changes; 0: never
+	RebindEvery    time.Duration  // interval of BINDs with a higher nonce; 0: only when necessary
+	// MatchDuration is the mean duration of a match; durations are uniform
+	// between half of it and one and a half. Then both players leave by a
+	// random method, and Add can reuse the match's slot. One host in eight has
+	// no joiner. 0: matches do not end.
+	MatchDuration time.Duration
+	Seed          uint64 // of the phases at which players send
 }
 
-// Fleet is many matches of a host and a joiner, who behave as Unity Transport
-// does, on few sockets. Its methods may be called while Run runs.
+// Fleet runs many matches of a host and a joiner over plain UDP on few sockets.
+// The players behave like Unity Transport. Its methods may be called while Run
+// runs.
 type Fleet struct {
 	cfg      FleetConfig
 	interval int64 // ns between a player's datagrams
 	sides    [2]side
-	out      func(p *player, pkt []byte) // sends a copy
+	transmit func(p *player, pkt []byte) // sends a copy
 
 	mu      sync.Mutex // guards the following fields; Run holds it in each cycle
 	players []*player  // host and joiner of match n are 2n and 2n+1
-	free    []int      // matches that both players have left
+	free    []int      // slots of matches that both players have left
 	paused  bool
 	mark    int64
 	counts  Counts
@@ -81,7 +85,8 @@ type Fleet struct {
 	rng     *rand.Rand
 }
 
-// NewFleet opens the sockets. On error none stays open.
+// NewFleet opens the sockets. On error it leaves none open. Errors about cfg
+// wrap ErrFleet.
 func NewFleet(cfg FleetConfig) (*Fleet, error) {
 	if cfg.Matches < 1 || cfg.Matches > maxFleet || !cfg.Relay.IsValid() || cfg.Rate < 0 {
 		return nil, fmt.Errorf("%w: %d matches, relay %v, rate %d", ErrFleet, cfg.Matches, cfg.Relay, cfg.Rate)
@@ -94,9 +99,9 @@ func NewFleet(cfg FleetConfig) (*Fleet, error) {
 	if cfg.Rate > 0 {
 		f.interval = int64(time.Second) / int64(cfg.Rate)
 	}
-	f.out = f.emit
+	f.transmit = f.queue
 	var err error
-	for i, place := range []Place{cfg.Hosts, cfg.Joiners} {
+	for i, place := range []SideConfig{cfg.Hosts, cfg.Joiners} {
 		f.sides[i], err = openSide(place, cfg.Relay, cfg.Ports, cfg.Matches)
 		if err != nil {
 			return nil, errors.Join(err, f.close())
@@ -109,7 +114,7 @@ func (f *Fleet) close() error {
 	return errors.Join(f.sides[0].close(), f.sides[1].close())
 }
 
-// Add lets a match begin: the host that was allocated and who joined it.
+// Add starts a match of an allocated host and its joiner.
 func (f *Fleet) Add(host, joiner api.Allocation) error {
 	h, j := newPlayer(host), newPlayer(joiner)
 	if !h.host() || j.host() {
@@ -117,21 +122,22 @@ func (f *Fleet) Add(host, joiner api.Allocation) error {
 	}
 	f.mu.Lock()
 	defer f.mu.Unlock()
-	n, err := f.place(h, j)
+	n, err := f.assignSlot(h, j)
 	if err != nil {
 		return err
 	}
 	h.other, j.other = j, h
 	h.number, j.number = n, n
 	now := sock.Now()
-	f.phase(h, j, now)
-	f.live(h, j, now)
+	f.schedule(h, j, now)
+	f.scheduleEnd(h, j, now)
 	return nil
 }
 
-// place puts two players into the place of a match that is over, at the port
-// that its players have not used for longest, or into a new one.
-func (f *Fleet) place(h, j *player) (n int, err error) {
+// assignSlot stores two players in a free slot or in a new one. A reused slot
+// continues with the port that follows the former players' port, so that late
+// datagrams do not reach the new players.
+func (f *Fleet) assignSlot(h, j *player) (n int, err error) {
 	if last := len(f.free) - 1; last >= 0 {
 		n, f.free = f.free[last], f.free[:last]
 		h.port, j.port = f.players[2*n].port, f.players[2*n+1].port
@@ -146,33 +152,34 @@ func (f *Fleet) place(h, j *player) (n int, err error) {
 	return n, nil
 }
 
-// phase decides when the players of a match act. They roam half a period apart,
-// so that each roam is over before the other's begins.
-func (f *Fleet) phase(h, j *player, now int64) {
+// schedule sets when the players of a match act. They roam half a period apart,
+// so that one roam completes before the other begins.
+func (f *Fleet) schedule(h, j *player, now int64) {
 	roam, rebind := int64(f.cfg.RoamEvery), int64(f.cfg.RebindEvery)
-	first := now + roam + f.within(roam)
+	first := now + roam + f.randomBelow(roam)
 	for _, p := range []*player{h, j} {
-		p.lastHeard = now
-		p.nextSend = now + f.within(f.interval)
+		p.lastReceived = now
+		p.nextSend = now + f.randomBelow(f.interval)
 		if roam > 0 {
 			p.nextRoam = first
 			first += roam / 2
 		}
 		if rebind > 0 {
-			p.nextRebind = now + rebind + f.within(rebind)
+			p.nextRebind = now + rebind + f.randomBelow(rebind)
 		}
 	}
 }
 
-func (f *Fleet) within(n int64) int64 {
+// randomBelow returns a random number in [0, n), or 0 if n is not positive.
+func (f *Fleet) randomBelow(n int64) int64 {
 	if n <= 0 {
 		return 0
 	}
 	return f.rng.Int64N(n)
 }
 
-// Run plays until ctx ends and closes the sockets. Like games that quit, the
-// players then send nothing to the relay. It can be called once.
+// Run plays until ctx is done and closes the sockets. The players then send
+// nothing more, as if their processes had ended. It can be called once.
 func (f *Fleet) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		f.mu.Lock()
@@ -183,17 +190,17 @@ func (f *Fleet) Run(ctx context.Context) error {
 		for _, p := range f.players {
 			f.step(p, now)
 		}
-		f.depart(now)
+		f.endMatches(now)
 		for s := range f.sides {
 			f.counts.Unsent += f.sides[s].flush()
 		}
 		f.mu.Unlock()
-		time.Sleep(cycle)
+		time.Sleep(pollInterval)
 	}
 	return f.close()
 }
 
-// step lets one player act.
+// step runs one player.
 func (f *Fleet) step(p *player, now int64) {
 	if p.status == bound {
 		f.roam(p, now)
@@ -206,55 +213,173 @@ func (f *Fleet) step(p *player, now int64) {
 	p.tick(f, now, interval)
 }
 
-// roam moves a player to its next port when it is time.
+// roam changes a player's port when it is due.
 func (f *Fleet) roam(p *player, now int64) {
 	if p.nextRoam == 0 || now < p.nextRoam || f.paused || !p.maySend {
 		return
 	}
 	if p.roamedAt != noRoam {
-		f.counts.Stranded++
+		f.counts.RoamsLate++
 	}
 	p.port = (p.port + 1) % f.cfg.Ports
-	p.roamedAt, p.upAgain, p.downAgain = now, false, false
+	p.roamedAt, p.upConfirmed, p.downConfirmed = now, false, false
 	p.nextRoam += int64(f.cfg.RoamEvery)
 	f.counts.Roams++
 }
 
-// back records that a player has sent and received since it roamed.
-func (f *Fleet) back(p *player, now int64) {
-	if p.upAgain && p.downAgain {
+// finishRoam records the roam of a player as complete once datagrams have
+// arrived in both directions.
+func (f *Fleet) finishRoam(p *player, now int64) {
+	if p.upConfirmed && p.downConfirmed {
 		f.roams = append(f.roams, now-p.roamedAt)
 		p.roamedAt = noRoam
 	}
 }
 
-// rebind lets a player bind with a higher nonce when it is time.
+// rebind sends a BIND with a higher nonce when it is due.
 func (f *Fleet) rebind(p *player, now int64) {
 	if p.nextRebind == 0 || now < p.nextRebind || f.paused {
 		return
 	}
-	if p.boundAt != 0 {
+	if p.rebindSentAt != 0 {
 		f.counts.RebindsLate++
 	}
 	p.nextRebind += int64(f.cfg.RebindEvery)
 	p.nonce++
-	p.boundAt = now
+	p.rebindSentAt = now
 	f.counts.Rebinds++
 	p.bind(f, now)
 }
 
-func (f *Fleet) die(p *player) {
-	if p.status != dead {
-		p.status = dead
-		f.counts.Dead++
+func (f *Fleet) fail(p *player) {
+	if p.status != failed {
+		p.status = failed
+		f.counts.Failed++
 	}
 }
 
-// emit queues a copy of a datagram of a player.
-func (f *Fleet) emit(p *player, pkt []byte) {
+// queue queues a copy of a player's datagram for sending.
+func (f *Fleet) queue(p *player, pkt []byte) {
 	side := 0
 	if !p.host() {
 		side = 1
 	}
 	f.counts.Unsent += f.sides[side].send(p, pkt)
+}
+
+// leaveMethod is how a player leaves a match.
+type leaveMethod uint8
+
+const (
+	bySilence    leaveMethod = iota // sends nothing more
+	byClose                         // CLOSE
+	byDisconnect                    // DISCONNECT to the other player
+	byBoth                          // DISCONNECT, then CLOSE
+	leaveMethods
+)
+
+// hostsPerAbsentJoiner is the inverse of the share of hosts without a joiner.
+const hostsPerAbsentJoiner = 8
+
+// scheduleEnd sets when a match ends and whether its joiner takes part.
+func (f *Fleet) scheduleEnd(h, j *player, now int64) {
+	life := int64(f.cfg.MatchDuration)
+	if life == 0 {
+		return
+	}
+	h.leaveAt = now + life/2 + f.randomBelow(life)
+	j.leaveAt = h.leaveAt
+	if f.rng.IntN(hostsPerAbsentJoiner) == 0 {
+		j.status = departed
+	}
+}
+
+// endMatches removes the players of matches whose time is over and frees their
+// slots.
+func (f *Fleet) endMatches(now int64) {
+	for i := 0; i+1 < len(f.players); i += 2 {
+		h, j := f.players[i], f.players[i+1]
+		if h.leaveAt == 0 || now < h.leaveAt {
+			continue
+		}
+		for _, p := range []*player{j, h} {
+			f.leave(p, now, leaveMethod(f.rng.IntN(int(leaveMethods))))
+		}
+		h.leaveAt = 0
+		f.free = append(f.free, i/2)
+		f.counts.Ended++
+	}
+}
+
+// leave removes a player and moves its slot to the next port, so that late
+// datagrams of the relay do not reach the slot's next player.
+func (f *Fleet) leave(p *player, now int64, how leaveMethod) {
+	if p.status == bound && p.maySend && (how == byDisconnect || how == byBoth) {
+		p.send(f, now, proto.Disconnect{From: p.id, To: p.other.id})
+	}
+	if p.status == bound && (how == byClose || how == byBoth) {
+		p.send(f, now, proto.Close{ID: p.id})
+	}
+	f.counts.Sent += p.sent
+	f.counts.Received += p.in.unique
+	f.counts.Duplicates += p.in.duplicates
+	p.status, p.sent, p.in, p.bindPkt, p.resumed = departed, 0, flow{}, nil, 0
+	p.port = (p.port + 1) % f.cfg.Ports
+}
+
+// Matches returns the number of matches, including hosts without a joiner.
+func (f *Fleet) Matches() int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return len(f.players)/2 - len(f.free)
+}
+
+// parallelSetups is the number of matches that AddMatches sets up concurrently.
+const parallelSetups = 4
+
+// AddMatches sets up n matches over the API, adds them to the fleet and returns
+// their join codes. It does not wait for traffic over UDP.
+func AddMatches(ctx context.Context, c *api.Client, f *Fleet, n int) ([]string, error) {
+	codes := make([]string, n)
+	errs := make([]error, parallelSetups)
+	var tasks sync.WaitGroup
+	for w := range parallelSetups {
+		tasks.Go(func() {
+			for i := w; i < n && errs[w] == nil; i += parallelSetups {
+				codes[i], errs[w] = addMatch(ctx, c, f)
+			}
+		})
+	}
+	tasks.Wait()
+	return codes, errors.Join(errs...)
+}
+
+func addMatch(ctx context.Context, c *api.Client, f *Fleet) (code string, err error) {
+	host, joiner, code, err := AllocateMatch(ctx, c, api.AllocateRequest{MaxConnections: 2})
+	if err != nil {
+		return "", err
+	}
+	return code, f.Add(host, joiner)
+}
+
+// Backend is the part of the API that a game's backend uses to set up a match.
+// api.Client implements it.
+type Backend interface {
+	Allocate(ctx context.Context, r api.AllocateRequest) (api.Allocation, error)
+	JoinCode(ctx context.Context, allocationID string) (string, error)
+	Join(ctx context.Context, joinCode string) (api.Allocation, error)
+}
+
+// AllocateMatch allocates a host, creates its join code and joins one player.
+func AllocateMatch(ctx context.Context, c Backend, r api.AllocateRequest) (host, joiner api.Allocation, code string, err error) {
+	if host, err = c.Allocate(ctx, r); err != nil {
+		return host, joiner, "", fmt.Errorf("lab: %w", err)
+	}
+	if code, err = c.JoinCode(ctx, host.AllocationID); err != nil {
+		return host, joiner, "", fmt.Errorf("lab: %w", err)
+	}
+	if joiner, err = c.Join(ctx, code); err != nil {
+		return host, joiner, "", fmt.Errorf("lab: %w", err)
+	}
+	return host, joiner, code, nil
 }

@@ -15,13 +15,12 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestFleet plays on loopback, where every address of 127/8 is local and root
-// is not needed, against the built `ferry dev`: with roaming and with BINDs of
-// choice.
+// TestFleet plays against the built `ferry dev`, with roaming and scheduled
+// BINDs. It needs no root, since every address of 127.0.0.0/8 is local.
 func TestFleet(t *testing.T) {
 	relay, base := dev(t)
 	f, err := NewFleet(FleetConfig{
-		Hosts: Place{First: netip.MustParseAddr("127.19.0.1")}, Joiners: Place{First: netip.MustParseAddr("127.18.0.1")},
+		Hosts: SideConfig{First: netip.MustParseAddr("127.19.0.1")}, Joiners: SideConfig{First: netip.MustParseAddr("127.18.0.1")},
 		Relay: relay, Matches: 10, Rate: 50, Ports: 3, RoamEvery: 300 * time.Millisecond, RebindEvery: 200 * time.Millisecond,
 	})
 	if err != nil {
@@ -36,7 +35,7 @@ func TestFleet(t *testing.T) {
 	})
 	defer run.Wait()
 	defer cancel()
-	codes, err := Enrol(ctx, &api.Client{BaseURL: base}, f, 10)
+	codes, err := AddMatches(ctx, &api.Client{BaseURL: base}, f, 10)
 	if err != nil || len(codes) != 10 || codes[9] == "" {
 		t.Fatalf("%q, %v", codes, err)
 	}
@@ -49,12 +48,12 @@ func TestFleet(t *testing.T) {
 	}
 	c := f.Settle()
 	t.Log(c)
-	if c.Fatal() != 0 || c.Dead != 0 || c.Strange != 0 || c.Received == 0 || c.Duplicates != 0 {
+	if c.Fatal() != 0 || c.Failed != 0 || c.Unexpected != 0 || c.Received == 0 || c.Duplicates != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
-// dev starts `ferry dev` on free ports and returns where it listens.
+// dev starts `ferry dev` on free ports and returns its addresses.
 func dev(t *testing.T) (relay netip.AddrPort, base string) {
 	t.Helper()
 	path, err := Binary(t.TempDir())

@@ -1,82 +1,87 @@
 package lab
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
 	"net"
+	"net/http"
 	"net/netip"
 	"sync"
 	"time"
 
+	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/proto"
+	pion "github.com/pion/dtls/v3"
 )
 
-// Times of a [GameClient].
+// Intervals of a [GameClient].
 const (
-	// gameClientPing is the time between PINGs, as Netcode for GameObjects has it.
+	// gameClientPing is the time between PINGs, as in Netcode for GameObjects.
 	gameClientPing = 500 * time.Millisecond
 	// gameClientRetry is the time between BINDs and between CONNECT_REQUESTs.
 	gameClientRetry = time.Second
-	// gameClientSilence is how long the relay may be silent before a client looks
-	// for it anew: UTP's limit before it makes a new session of DTLS.
-	gameClientSilence = 2 * time.Second
+	// gameClientSilenceLimit is how long the relay may be silent before the client
+	// reconnects, as Unity Transport does before it starts a new DTLS session.
+	gameClientSilenceLimit = 2 * time.Second
 )
 
 // GameClientConfig configures a GameClient.
 type GameClientConfig struct {
-	Way    string // "udp", "dtls" or "ws"
-	From   Namespace
-	Local  netip.Addr // its own address
-	Relay  netip.AddrPort
-	Player api.Allocation
-	Peer   proto.AllocationID // whom it plays with
-	Rate   int                // datagrams a second
-	// Stays keeps the client on its first connection for good, as Unity's client
-	// before 2.7 does over DTLS: after three silent PING periods it sends BIND.
-	Stays bool
-	UTP1  bool // its nonce stays, and it only logs ERROR 3, as Unity Transport 1.x does
+	Transport string // "udp", "dtls" or "ws"
+	Namespace Namespace
+	Local     netip.Addr // the client's own address
+	Relay     netip.AddrPort
+	Player    api.Allocation
+	Peer      proto.AllocationID // the other player of the match
+	Rate      int                // datagrams per second
+	// KeepsConnection makes the client keep its first connection, as Unity's
+	// client before 2.7 does over DTLS: after three silent PING periods it
+	// sends BIND.
+	KeepsConnection bool
+	UTP1            bool // like Unity Transport 1.x: the nonce does not change, and ERROR 3 has no effect
 }
 
-// GameClient is one player on a connection of its own, by any way in. Like the
-// project's own client, and unlike Unity's in two points, it makes a new
-// connection when the relay was silent for 2 s: over DTLS a new handshake from the
-// same port, which Unity's client begins beside the old session; over WebSocket a
-// new one, where Unity's client gives the game up. It then says PING, and BIND
-// with the next nonce when that earns ERROR 3. Its methods may be called by any
-// goroutine while Run runs.
+// GameClient is one player on a connection of its own, over UDP, DTLS or
+// WebSocket. When the relay was silent for 2 s, it reconnects: over DTLS by a
+// new handshake from the same port, over WebSocket by a new connection.
+// (Unity's client keeps the old DTLS session during the new handshake, and ends
+// the game when its WebSocket breaks.) It then sends PING, and answers ERROR 3
+// with a BIND with the next nonce. Its methods may be called by any goroutine
+// while Run runs.
 type GameClient struct {
 	cfg GameClientConfig
 
-	mu     sync.Mutex // guards what follows
-	at     netip.AddrPort
-	state  gameClientState
-	counts GameClientCounts
-	in     flow
-	paused bool
-	mark   uint64    // how often it was marked
-	since  time.Time // when something arrived first from a peer that was marked as often
-	cut    time.Time // when the other end broke the last connection
-	wire   [][]byte  // the first datagrams that it sent over DTLS
+	mu             sync.Mutex // guards what follows
+	localAddr      netip.AddrPort
+	state          gameClientState
+	counts         GameClientCounts
+	in             flow
+	paused         bool
+	mark           uint64    // number of calls of Mark
+	firstArrival   time.Time // when the first datagram with this mark arrived
+	connectionLost time.Time // when reading last failed
+	captured       [][]byte  // the first datagrams sent over DTLS
 }
 
-// gameClientState is the state of a client's game.
+// gameClientState is the protocol state of a client.
 type gameClientState struct {
 	nonce  uint16
 	bound  bool
 	linked bool // it may send to its peer
-	binds  int  // since it was bound last
+	binds  int  // BINDs sent since it was last bound
 }
 
-// GameClientCounts counts the events of a client.
+// GameClientCounts are the counters of a client.
 type GameClientCounts struct {
 	Sent, Received, Duplicates uint64
-	Connections                int // that it made
-	Fatal                      int // ERROR 1 and 4
+	Connections                int // connections made
+	Fatal                      int // ERRORs with code 1 or 4
 }
 
-// NewGameClient returns a client; nothing is opened before Run.
+// NewGameClient returns a client. Run opens its connection.
 func NewGameClient(cfg GameClientConfig) *GameClient { return &GameClient{cfg: cfg} }
 
 func (v *GameClient) host() bool { return len(v.cfg.Player.HostConnectionData) == 0 }
@@ -85,7 +90,7 @@ func (v *GameClient) id() proto.AllocationID {
 	return proto.AllocationID(v.cfg.Player.AllocationIDBytes)
 }
 
-// Run plays until ctx ends.
+// Run plays until ctx is done.
 func (v *GameClient) Run(ctx context.Context) {
 	for ctx.Err() == nil {
 		line, err := v.dial(ctx)
@@ -95,12 +100,12 @@ func (v *GameClient) Run(ctx context.Context) {
 		}
 		v.mu.Lock()
 		v.counts.Connections++
-		if v.cfg.Way == "ws" {
-			v.state.bound = false // The relay knows a WebSocket by itself alone.
+		if v.cfg.Transport == "ws" {
+			v.state.bound = false // A binding does not outlive its WebSocket.
 		}
 		v.mu.Unlock()
-		v.live(ctx, line)
-		line.hangUp()
+		v.runConnection(ctx, line)
+		line.close()
 	}
 }
 
@@ -111,8 +116,9 @@ func pause(ctx context.Context, d time.Duration) {
 	}
 }
 
-// live uses a connection until it fails or the relay is silent.
-func (v *GameClient) live(ctx context.Context, l line) {
+// runConnection uses a connection until it fails or the relay is silent for too
+// long.
+func (v *GameClient) runConnection(ctx context.Context, l clientConn) {
 	came := make(chan []byte, 256)
 	go func() {
 		defer close(came)
@@ -125,7 +131,7 @@ func (v *GameClient) live(ctx context.Context, l line) {
 		}
 	}()
 	defer func() {
-		l.hangUp()
+		l.close()
 		for range came {
 		}
 	}()
@@ -140,46 +146,46 @@ func (v *GameClient) live(ctx context.Context, l line) {
 		case m, ok := <-came:
 			if !ok {
 				v.mu.Lock()
-				v.cut = time.Now()
+				v.connectionLost = time.Now()
 				v.mu.Unlock()
 				return
 			}
 			received = time.Now()
-			if again := v.take(m); again {
+			if again := v.handle(m); again {
 				asked = time.Time{}
 			}
 		case now := <-tick.C:
 			silence := now.Sub(received)
-			if silence > gameClientSilence && !v.cfg.Stays {
+			if silence > gameClientSilenceLimit && !v.cfg.KeepsConnection {
 				return
 			}
-			if silence > deafPeriods*gameClientPing && v.cfg.Stays {
+			if silence > silentPeriods*gameClientPing && v.cfg.KeepsConnection {
 				v.unbind()
 				received, asked = now, time.Time{}
 			}
 			if now.Sub(asked) >= gameClientRetry {
 				asked = now
-				v.ask(l)
+				v.sendRequest(l)
 			}
 			if now.Sub(sent) >= gameClientPing {
 				sent = now
 				_ = l.send(proto.Ping{ID: v.id(), Number: 1}.Append(nil))
 			}
-			v.play(l)
+			v.sendGameData(l)
 		}
 	}
 }
 
-// unbind makes the client bind again, first with the nonce that it has.
+// unbind makes the client bind again, first with its current nonce.
 func (v *GameClient) unbind() {
 	v.mu.Lock()
 	v.state.bound, v.state.binds = false, 0
 	v.mu.Unlock()
 }
 
-// ask says BIND or CONNECT_REQUEST where it is needed. What cannot be sent is
-// lost, as on any network.
-func (v *GameClient) ask(l line) {
+// sendRequest sends BIND or CONNECT_REQUEST if one is needed. Send errors count
+// as loss.
+func (v *GameClient) sendRequest(l clientConn) {
 	v.mu.Lock()
 	var m []byte
 	switch s := &v.state; {
@@ -199,8 +205,9 @@ func (v *GameClient) ask(l line) {
 	}
 }
 
-// take handles a message, and reports whether the client has to ask at once.
-func (v *GameClient) take(m []byte) (again bool) {
+// handle processes a message and reports whether the client should call
+// sendRequest at once.
+func (v *GameClient) handle(m []byte) (again bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	s := &v.state
@@ -226,17 +233,17 @@ func (v *GameClient) take(m []byte) (again bool) {
 			return false
 		}
 		s.linked = true
-		v.in.take(binary.BigEndian.Uint64(r.Payload))
-		if v.since.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
-			v.since = time.Now()
+		v.in.record(binary.BigEndian.Uint64(r.Payload))
+		if v.firstArrival.IsZero() && binary.BigEndian.Uint64(r.Payload[8:]) >= v.mark {
+			v.firstArrival = time.Now()
 		}
 	}
 	return false
 }
 
-// play sends the next datagram of the game: its number, and how often the
-// client was marked.
-func (v *GameClient) play(l line) {
+// sendGameData sends the next game datagram: its sequence number and the number
+// of calls of Mark.
+func (v *GameClient) sendGameData(l clientConn) {
 	v.mu.Lock()
 	if !v.state.bound || !v.state.linked || v.paused {
 		v.mu.Unlock()
@@ -251,7 +258,7 @@ func (v *GameClient) play(l line) {
 	_ = l.send(m)
 }
 
-// Counts returns what was counted so far.
+// Counts returns the counters.
 func (v *GameClient) Counts() GameClientCounts {
 	v.mu.Lock()
 	defer v.mu.Unlock()
@@ -260,83 +267,193 @@ func (v *GameClient) Counts() GameClientCounts {
 	return c
 }
 
-// Pause stops the game or lets it go on.
+// Pause stops or resumes the game.
 func (v *GameClient) Pause(on bool) {
 	v.mu.Lock()
 	v.paused = on
 	v.mu.Unlock()
 }
 
-// Mark begins anew for Since. Both players of a match are marked.
+// Mark resets FirstArrival. Both players of a match must be marked.
 func (v *GameClient) Mark() {
 	v.mu.Lock()
-	v.mark, v.since = v.mark+1, time.Time{}
+	v.mark, v.firstArrival = v.mark+1, time.Time{}
 	v.mu.Unlock()
 }
 
-// Since returns when something arrived first that was sent since both were
-// marked; zero: nothing has.
-func (v *GameClient) Since() time.Time {
+// FirstArrival returns when the first datagram arrived that was sent after both
+// players were marked; zero if none has.
+func (v *GameClient) FirstArrival() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.since
+	return v.firstArrival
 }
 
-// Cut returns when the other end last broke a connection; zero: it has not.
-func (v *GameClient) Cut() time.Time {
+// ConnectionLost returns when reading from a connection last failed; zero if it
+// has not.
+func (v *GameClient) ConnectionLost() time.Time {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.cut
+	return v.connectionLost
 }
 
-// At is where the relay sees the client; zero before it was there.
-func (v *GameClient) At() netip.AddrPort {
+// LocalAddr returns the address of the client's UDP socket; zero before the
+// first dial.
+func (v *GameClient) LocalAddr() netip.AddrPort {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.at
+	return v.localAddr
 }
 
-// Wire returns the first datagrams that the client sent over DTLS, as an attacker
-// on the path may have seen them.
-func (v *GameClient) Wire() [][]byte {
+// Captured returns the first datagrams that the client sent over DTLS, as an
+// on-path attacker could have captured them.
+func (v *GameClient) Captured() [][]byte {
 	v.mu.Lock()
 	defer v.mu.Unlock()
-	return v.wire
+	return v.captured
 }
 
-// String is one line for people.
+// String returns a one-line summary.
 func (v *GameClient) String() string {
 	c := v.Counts()
-	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Way, v.At(), c.Sent, c.Received, c.Connections, c.Fatal)
+	return fmt.Sprintf("%s at %v: sent %d, received %d, connections %d, fatal %d", v.cfg.Transport, v.LocalAddr(), c.Sent, c.Received, c.Connections, c.Fatal)
 }
 
-// line is a connection: one message in, one out.
-type line struct {
+// clientConn is a connection to the relay that carries messages.
+type clientConn struct {
 	send    func(m []byte) error
 	receive func() ([]byte, error)
-	hangUp  func() // without a word; may be called twice
+	close   func() // abrupt; may be called twice
 }
 
-// socket opens a UDP socket of the client's, at the port that it had before.
+// socket opens a UDP socket, at the client's previous port if it had one.
 func (v *GameClient) socket() (conn *net.UDPConn, err error) {
 	v.mu.Lock()
-	at := v.at
+	at := v.localAddr
 	v.mu.Unlock()
 	if !at.IsValid() {
 		at = netip.AddrPortFrom(v.cfg.Local, 0)
 	}
-	err = v.cfg.From.Do(func() (err error) {
+	err = v.cfg.Namespace.Do(func() (err error) {
 		conn, err = net.ListenUDP("udp4", net.UDPAddrFromAddrPort(at))
 		return err
 	})
 	if err == nil {
-		v.seen(conn.LocalAddr().(*net.UDPAddr).AddrPort())
+		v.setLocalAddr(conn.LocalAddr().(*net.UDPAddr).AddrPort())
 	}
 	return conn, err
 }
 
-func (v *GameClient) seen(at netip.AddrPort) {
+func (v *GameClient) setLocalAddr(at netip.AddrPort) {
 	v.mu.Lock()
-	v.at = at
+	v.localAddr = at
 	v.mu.Unlock()
+}
+
+const (
+	// dialTimeout bounds a DTLS or WebSocket handshake.
+	dialTimeout = 20 * time.Second
+	// flightInterval is Unity Transport's retransmission time of a DTLS handshake
+	// message.
+	flightInterval = time.Second
+	// maxCaptured is how many datagrams Captured returns at most.
+	maxCaptured = 24
+)
+
+// dial connects over the client's transport.
+func (v *GameClient) dial(ctx context.Context) (clientConn, error) {
+	ctx, cancel := context.WithTimeout(ctx, dialTimeout)
+	defer cancel()
+	switch v.cfg.Transport {
+	case "dtls":
+		return v.dialDTLS(ctx)
+	case "ws":
+		return v.dialWebSocket(ctx)
+	}
+	return v.dialUDP()
+}
+
+func (v *GameClient) dialUDP() (clientConn, error) {
+	conn, err := v.socket()
+	if err != nil {
+		return clientConn{}, err
+	}
+	return clientConn{
+		send: func(m []byte) error { _, err := conn.WriteToUDPAddrPort(m, v.cfg.Relay); return err },
+		receive: func() ([]byte, error) {
+			buf := make([]byte, 2048)
+			n, _, err := conn.ReadFromUDPAddrPort(buf)
+			return buf[:n], err
+		},
+		close: func() { conn.Close() },
+	}, nil
+}
+
+// capturingConn records the first datagrams that a client sends.
+type capturingConn struct {
+	net.PacketConn
+	v *GameClient
+}
+
+func (w *capturingConn) WriteTo(b []byte, to net.Addr) (int, error) {
+	w.v.mu.Lock()
+	if len(w.v.captured) < maxCaptured {
+		w.v.captured = append(w.v.captured, bytes.Clone(b))
+	}
+	w.v.mu.Unlock()
+	return w.PacketConn.WriteTo(b, to)
+}
+
+func (v *GameClient) dialDTLS(ctx context.Context) (clientConn, error) {
+	socket, err := v.socket()
+	if err != nil {
+		return clientConn{}, err
+	}
+	conn, err := pion.ClientWithOptions(&capturingConn{socket, v}, net.UDPAddrFromAddrPort(v.cfg.Relay),
+		pion.WithPSK(func([]byte) ([]byte, error) { return v.cfg.Player.Key, nil }),
+		pion.WithPSKIdentityHint(v.cfg.Player.AllocationIDBytes),
+		pion.WithCipherSuites(pion.TLS_PSK_WITH_AES_128_GCM_SHA256), pion.WithFlightInterval(flightInterval))
+	if err == nil {
+		err = conn.HandshakeContext(ctx)
+	}
+	if err != nil {
+		socket.Close()
+		return clientConn{}, err
+	}
+	return clientConn{
+		send: func(m []byte) error { _, err := conn.Write(m); return err },
+		receive: func() ([]byte, error) {
+			buf := make([]byte, 2048)
+			n, err := conn.Read(buf)
+			return buf[:n], err
+		},
+		close: func() { socket.Close(); conn.Close() }, // The socket first, so that no close_notify is sent.
+	}, nil
+}
+
+func (v *GameClient) dialWebSocket(ctx context.Context) (clientConn, error) {
+	transport := &http.Transport{DialContext: func(ctx context.Context, network, addr string) (conn net.Conn, err error) {
+		err = v.cfg.Namespace.Do(func() error {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{IP: v.cfg.Local.AsSlice()}}
+			conn, err = d.DialContext(ctx, network, addr)
+			return err
+		})
+		return conn, err
+	}}
+	conn, _, err := ws.Dial(ctx, "ws://"+v.cfg.Relay.String()+"/", &ws.DialOptions{HTTPClient: &http.Client{Transport: transport}})
+	if err != nil {
+		return clientConn{}, err
+	}
+	return clientConn{
+		send: func(m []byte) error {
+			ctx, cancel := context.WithTimeout(context.Background(), gameClientSilenceLimit)
+			defer cancel()
+			return conn.Write(ctx, ws.MessageBinary, m)
+		},
+		receive: func() ([]byte, error) {
+			_, m, err := conn.Read(context.Background())
+			return m, err
+		},
+		close: func() { _ = conn.CloseNow() },
+	}, nil
 }

@@ -9,24 +9,28 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"os"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// Flags turn the quick forms into the long ones, which decide by all goals.
+// Flags of the long forms, which check all goals.
 var (
-	given          = flag.String("ferry", "", "test this binary; empty builds one")
-	long           = flag.Bool("long", false, "decide by every goal, not only by what a busy machine keeps")
+	binaryFlag     = flag.String("ferry", "", "test this binary; empty builds one")
+	long           = flag.Bool("long", false, "check every goal, including those of time")
 	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
 	faultDuration  = flag.Duration("fault.duration", 4*time.Second, "of pauses and of links that are down")
-	recoverMatches = flag.Int("recover.matches", 50, "matches that go on while the relay is killed")
-	stormClients   = flag.Int("storm.clients", 100, "clients who change their port each second")
+	recoverMatches = flag.Int("recover.matches", 50, "matches during which the relay is killed")
+	stormClients   = flag.Int("storm.clients", 100, "clients that change their port each second")
 	stormDuration  = flag.Duration("storm.duration", 4*time.Second, "of the roam storm")
 	memoryCap      = flag.Int("memory.cap", 256, "MiB that the relay may use")
-	slowDuration   = flag.Duration("slow.duration", 5*time.Second, "of honest calls among slow callers")
-	slowCallers    = flag.Int("slow.callers", 5000, "connections to the API of which a byte a second comes")
-	soakDuration   = flag.Duration("soak.duration", 20*time.Second, "of clients who come and go")
+	slowDuration   = flag.Duration("slow.duration", 5*time.Second, "of regular calls among slow clients")
+	slowCallers    = flag.Int("slow.callers", 5000, "slow connections to the API")
+	soakDuration   = flag.Duration("soak.duration", 20*time.Second, "of the soak test")
 	memoryDuration = flag.Duration("memory.duration", 4*time.Second, "of flood and allocations under the memory cap")
 )
 
@@ -36,7 +40,7 @@ var ferry string
 func TestMain(m *testing.M) {
 	flag.Parse()
 	dir, err := os.MkdirTemp("", "ferrylab")
-	if ferry = *given; err == nil && ferry == "" {
+	if ferry = *binaryFlag; err == nil && ferry == "" {
 		ferry, err = Binary(dir)
 	}
 	if err != nil {
@@ -48,7 +52,7 @@ func TestMain(m *testing.M) {
 	os.Exit(code)
 }
 
-// lab is a network with a relay in it, for one test.
+// lab is a network with a relay, for one test.
 type lab struct {
 	*testing.T
 	net   *Network
@@ -57,8 +61,8 @@ type lab struct {
 	rng   *rand.Rand
 }
 
-// newLab makes a network and starts the relay; both end with the test, and a
-// relay that ended by itself fails it.
+// newLab creates a network and starts the relay. Both end with the test, which
+// fails if the relay has ended before.
 func newLab(t *testing.T, change func(*RelayConfig)) *lab {
 	t.Helper()
 	if why := Missing(); why != "" {
@@ -98,16 +102,17 @@ func (l *lab) start() {
 	}
 }
 
-// players returns a configuration of hosts in peers and joiners in clients.
+// players returns the configuration of a fleet with hosts in peers and joiners
+// in clients.
 func (l *lab) players(matches, rate int) FleetConfig {
 	return FleetConfig{
-		Hosts: Place{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: Place{Do: l.net.Clients.Do, First: FirstClient},
+		Hosts: SideConfig{Do: l.net.Peers.Do, First: FirstPeer}, Joiners: SideConfig{Do: l.net.Clients.Do, First: FirstClient},
 		Relay: RelayAddr, Matches: matches, Rate: rate, Payload: 64, Seed: 42,
 	}
 }
 
-// fleet starts matches and waits until all players play. It returns their join
-// codes as well.
+// fleet starts matches, waits until all players play, and returns the fleet and
+// its join codes.
 func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	l.Helper()
 	f, err := NewFleet(cfg)
@@ -119,7 +124,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 			l.Error(err)
 		}
 	})
-	codes, err := Enrol(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
+	codes, err := AddMatches(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
 	if err != nil {
 		l.Fatal(err)
 	}
@@ -131,7 +136,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 		if ready(c) {
 			return f, codes
 		}
-		if c.Dead > 0 {
+		if c.Failed > 0 {
 			break
 		}
 		time.Sleep(10 * time.Millisecond)
@@ -148,7 +153,7 @@ func (l *lab) background(f func(context.Context)) {
 	l.Cleanup(func() { cancel(); done.Wait() })
 }
 
-// spoofer opens a raw socket towards the relay.
+// spoofer opens a raw socket to the relay.
 func (l *lab) spoofer(ns Namespace) *Spoofer {
 	l.Helper()
 	s, err := NewSpoofer(ns, RelayAddr.Addr())
@@ -159,15 +164,15 @@ func (l *lab) spoofer(ns Namespace) *Spoofer {
 	return s
 }
 
-// flood sends for a time and prints what was offered.
-func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offered {
+// flood sends packets for a time and logs the rate.
+func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) FloodResult {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
 	defer s.Close()
 	ctx, cancel := context.WithTimeout(l.Context(), d)
 	defer cancel()
 	o := s.Flood(ctx, rate, next)
-	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Took.Round(time.Millisecond), o.Failed)
+	l.Logf("offered %.0f datagrams/s for %v, %d refused", o.PerSecond(), o.Elapsed.Round(time.Millisecond), o.Failed)
 	if *long && o.PerSecond() < 0.95*float64(rate) {
 		l.Errorf("the generator did not reach %d/s: this run decides nothing", rate)
 	}
@@ -177,9 +182,9 @@ func (l *lab) flood(rate int, d time.Duration, next func(n uint64) []byte) Offer
 	return o
 }
 
-// pool returns a source of packets that come from strangers and repeat the
-// payloads of make, of which it takes some thousand first.
-func (l *lab) pool(payload func() []byte) func(n uint64) []byte {
+// spoofedPackets returns a function that returns packets from random sources.
+// They repeat 4,096 payloads.
+func (l *lab) spoofedPackets(payload func() []byte) func(n uint64) []byte {
 	packets := make([][]byte, 4096)
 	for i := range packets {
 		packets[i] = AppendIPv4UDP(nil, RandomSource(l.rng), RelayAddr, payload())
@@ -191,7 +196,7 @@ func (l *lab) pool(payload func() []byte) func(n uint64) []byte {
 	}
 }
 
-// counter counts what the relay sends to a range of a namespace.
+// counter counts the relay's datagrams to a prefix in a namespace.
 func (l *lab) counter(ns Namespace, to netip.Prefix) *Counter {
 	l.Helper()
 	c, err := NewCounter(ns, to)
@@ -212,7 +217,7 @@ func (l *lab) rss() int {
 	return n
 }
 
-// metric returns a figure of the relay.
+// metric returns the value of a metric.
 func (l *lab) metric(name string) float64 {
 	l.Helper()
 	all, err := l.relay.Metrics()
@@ -222,15 +227,16 @@ func (l *lab) metric(name string) float64 {
 	return all[name]
 }
 
-// Metrics that tests ask for.
+// Metrics that several tests read.
 const (
 	datagramsIn  = `ferry_datagrams_total{direction="in"}`
 	datagramsOut = `ferry_datagrams_total{direction="out"}`
 	kernelDrops  = `ferry_kernel_drops_total`
 )
 
-// requireTraffic checks that every match carries traffic both ways from now on.
-func (l *lab) alive(f *Fleet, within time.Duration) {
+// requireTraffic checks that every match carries traffic in both directions
+// from now on.
+func (l *lab) requireTraffic(f *Fleet, within time.Duration) {
 	l.Helper()
 	f.Mark()
 	matches := f.Counts().Players / 2
@@ -242,12 +248,121 @@ func (l *lab) alive(f *Fleet, within time.Duration) {
 	}
 }
 
-// unharmed demands that no game was ended.
-func (l *lab) unharmed(c Counts) {
+// requireNoFailures checks that no game was ended and no unexpected datagram
+// arrived.
+func (l *lab) requireNoFailures(c Counts) {
 	l.Helper()
-	if c.Fatal() > 0 || c.Dead > 0 || c.Disconnects > 0 || c.Strange > 0 {
+	if c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 || c.Unexpected > 0 {
 		l.Errorf("games were ended or disturbed: %v", c)
 	}
 }
 
 const mebi = 1 << 20
+
+// waitDrained waits until the sockets of the relays are empty and the datagrams
+// counted. A relay without processor time would otherwise answer during the
+// next test step.
+func (l *lab) waitDrained(relays ...Namespace) {
+	l.Helper()
+	testkit.Eventually(l.T, "the relay takes what was sent to it", func() bool {
+		for _, ns := range relays {
+			if l.hasQueuedDatagrams(ns) {
+				return false
+			}
+		}
+		in := l.metric(datagramsIn)
+		time.Sleep(20 * time.Millisecond)
+		return l.metric(datagramsIn) == in
+	})
+}
+
+// hasQueuedDatagrams reports whether datagrams wait in the sockets of the relay
+// in a namespace.
+func (l *lab) hasQueuedDatagrams(ns Namespace) bool {
+	l.Helper()
+	for _, file := range []string{"udp", "udp6"} {
+		for _, row := range l.procNetFields(ns, file) {
+			// Columns of proc(5): number, local address, remote one, state, queues.
+			if len(row) > 4 && strings.HasSuffix(row[1], fmt.Sprintf(":%04X", relayPort)) && !strings.HasSuffix(row[4], ":00000000") {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// droppedDatagrams returns how many datagrams the kernel has dropped before the
+// relay or the players could read them.
+func (l *lab) droppedDatagrams() (n uint64) {
+	l.Helper()
+	for _, ns := range []Namespace{l.net.Clients, l.net.Relay, l.net.Peers} {
+		var names []string
+		for _, row := range l.procNetFields(ns, "snmp") {
+			if len(row) == 0 || row[0] != "Udp:" {
+				continue
+			}
+			for i, name := range names {
+				if name == "RcvbufErrors" {
+					n += l.parseUint(row[i], 10)
+				}
+			}
+			names = row
+		}
+	}
+	for _, row := range l.procNetFields(l.net.Relay, "softnet_stat") { // It counts for all namespaces.
+		if len(row) > 1 {
+			n += l.parseUint(row[1], 16)
+		}
+	}
+	return n
+}
+
+// procNetFields returns the lines of a file in /proc/net of a namespace, split
+// into fields.
+func (l *lab) procNetFields(ns Namespace, file string) (rows [][]string) {
+	l.Helper()
+	var raw []byte
+	err := ns.Do(func() (err error) {
+		raw, err = os.ReadFile("/proc/thread-self/net/" + file)
+		return err
+	})
+	if err != nil {
+		l.Fatal(err)
+	}
+	for line := range strings.Lines(string(raw)) {
+		rows = append(rows, strings.Fields(line))
+	}
+	return rows
+}
+
+func (l *lab) parseUint(word string, base int) uint64 {
+	l.Helper()
+	n, err := strconv.ParseUint(word, base, 64)
+	if err != nil {
+		l.Fatal(err)
+	}
+	return n
+}
+
+// TestQueuedDatagrams verifies that datagrams in the socket buffers of a
+// stopped relay, and drops at full buffers, are detected.
+func TestQueuedDatagrams(t *testing.T) {
+	l := newLab(t, nil)
+	l.waitDrained(l.net.Relay)
+	if l.hasQueuedDatagrams(l.net.Relay) {
+		t.Error("datagrams wait before any was sent")
+	}
+	before := l.droppedDatagrams()
+	l.whileStopped(func() {
+		for end := time.Now().Add(20 * time.Second); l.droppedDatagrams() == before && time.Now().Before(end); {
+			l.flood(50_000, 200*time.Millisecond, l.spoofedPackets(func() []byte { return []byte{1, 2} }))
+		}
+		if !l.hasQueuedDatagrams(l.net.Relay) {
+			t.Error("no datagrams wait in the sockets of a relay that stands still")
+		}
+	})
+	l.waitDrained(l.net.Relay)
+	if n, counted := l.droppedDatagrams()-before, l.metric(kernelDrops); counted == 0 || float64(n) < counted {
+		t.Errorf("%d datagrams were dropped, the relay knows of %v", n, counted)
+	}
+}

@@ -4,62 +4,65 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net"
 	"os"
+	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 
 	"golang.org/x/sys/unix"
 )
 
-// netnsDir is where `ip netns` keeps the names of namespaces.
+// netnsDir is where `ip netns` stores the names of namespaces.
 const netnsDir = "/run/netns/"
 
-// Namespace is a network namespace of the laboratory. It is immutable.
+// Namespace is a network namespace. It is immutable.
 type Namespace struct {
-	Name string // as `ip netns` knows it
+	Name string // the name in `ip netns`
 }
 
-// NewNamespaces makes namespaces without any link, named after this process and
-// their roles, in the order of these. The janitor removes them, with everything
-// that runs in them, when it is told to finish or this process ends. On error
-// nothing is left.
-func NewNamespaces(roles ...string) ([]Namespace, *Janitor, error) {
+// NewNamespaces creates namespaces without links, named after this process and
+// the roles, in the order of roles. The cleanup process removes them, with
+// every process in them, on Finish or when this process ends. On error nothing
+// is left.
+func NewNamespaces(roles ...string) ([]Namespace, *CleanupProcess, error) {
 	var all []Namespace
 	var names []string
 	for _, role := range roles {
 		ns := Namespace{fmt.Sprintf("ferrylab-%d-%s", os.Getpid(), role)}
 		all, names = append(all, ns), append(names, ns.Name)
 	}
-	j, err := startJanitor(names)
+	j, err := startCleanupProcess(names)
 	if err != nil {
 		return nil, nil, err
 	}
 	for _, ns := range all {
-		if err := ns.make(); err != nil {
+		if err := ns.create(); err != nil {
 			return nil, nil, errors.Join(err, j.Finish())
 		}
 	}
 	return all, j, nil
 }
 
-func (n Namespace) make() error {
+func (n Namespace) create() error {
 	if err := errors.Join(ip("netns add "+n.Name), n.IP("link set lo up")); err != nil {
 		return err
 	}
-	// Whatever comes in is delivered, forged or not: that the relay stands it is
-	// the point.
+	// Accept forged sources: the tests send them.
 	for _, knob := range []string{"all.rp_filter", "default.rp_filter"} {
 		if err := n.Set("net.ipv4.conf."+knob, "0"); err != nil {
 			return err
 		}
 	}
-	return n.quickIPv6()
+	return n.disableDAD()
 }
 
-// Do calls f on a thread of its own inside the namespace and returns its error.
-// What f opens belongs to the namespace for good; the thread ends with f, so
-// that no other goroutine ever runs on it.
+// Do calls f on a thread inside the namespace and returns its error. Sockets
+// that f opens stay in the namespace. The thread ends with f.
 func (n Namespace) Do(f func() error) error {
 	done := make(chan error, 1)
 	onThread(func() {
@@ -72,9 +75,9 @@ func (n Namespace) Do(f func() error) error {
 	return <-done
 }
 
-// onThread starts f on a thread that ends with it. That is never the process's
-// first thread: this one would not end but stay where f took it, and its place
-// passes for the place of the whole process.
+// onThread starts f on an operating system thread that ends with it. It avoids
+// the process's first thread, which would not end: its namespace counts as that
+// of the whole process.
 func onThread(f func()) {
 	go func() {
 		runtime.LockOSThread() // Never unlocked: the thread ends with this goroutine.
@@ -85,7 +88,7 @@ func onThread(f func()) {
 		defer runtime.UnlockOSThread()
 		done := make(chan struct{})
 		onThread(func() { defer close(done); f() })
-		<-done // Meanwhile the other goroutine cannot get the first thread.
+		<-done // Until then this goroutine occupies the first thread.
 	}()
 }
 
@@ -101,8 +104,8 @@ func (n Namespace) enter() error {
 	return nil
 }
 
-// Dial is a net.Dialer's DialContext inside the namespace, for http.Transport.
-// The address has to be literal.
+// Dial is a DialContext for http.Transport that dials inside the namespace.
+// addr must contain a literal IP address.
 func (n Namespace) Dial(ctx context.Context, network, addr string) (conn net.Conn, err error) {
 	err = n.Do(func() error {
 		var d net.Dialer
@@ -112,7 +115,8 @@ func (n Namespace) Dial(ctx context.Context, network, addr string) (conn net.Con
 	return conn, err
 }
 
-// Set writes a sysctl of the namespace, such as net.ipv4.conf.all.rp_filter.
+// Set writes a sysctl of the namespace, for example
+// net.ipv4.conf.all.rp_filter.
 func (n Namespace) Set(key, value string) error {
 	return n.Do(func() error {
 		return os.WriteFile("/proc/sys/"+strings.ReplaceAll(key, ".", "/"), []byte(value), 0)
@@ -124,3 +128,85 @@ func (n Namespace) IP(args string) error { return ip("-n " + n.Name + " " + args
 
 // TC runs a `tc` command inside the namespace.
 func (n Namespace) TC(args string) error { return run("tc", "-n "+n.Name+" "+args) }
+
+// ip runs the ip command. No argument may contain a space.
+func ip(args string) error { return run("ip", args) }
+
+func run(name, args string) error {
+	out, err := exec.Command(name, strings.Fields(args)...).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("lab: %s %s: %w: %s", name, args, err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
+
+// Missing returns what the tests need and this machine lacks, in one sentence;
+// empty if nothing.
+func Missing() string {
+	if os.Geteuid() != 0 {
+		return "the laboratory makes network namespaces and needs root"
+	}
+	for _, tool := range []string{"ip", "tc"} {
+		if _, err := exec.LookPath(tool); err != nil {
+			return "the laboratory needs iproute2 (apt-get install iproute2): " + err.Error()
+		}
+	}
+	return ""
+}
+
+// cleanupScript waits for the end of its standard input, kills all processes in
+// the given namespaces except $OWNER, and removes the namespaces and $CGROUPS.
+const cleanupScript = `cat >/dev/null
+for ns in "$@"; do
+	[ -e "/run/netns/$ns" ] || continue
+	for try in 1 2 3 4 5 6 7 8 9 10; do
+		pids=$(ip netns pids "$ns") || break
+		[ -n "$pids" ] || break
+		for pid in $pids; do
+			[ "$pid" = "$OWNER" ] || kill -9 "$pid" 2>/dev/null
+		done
+		sleep 0.1
+	done
+	ip netns del "$ns"
+done
+for dir in $CGROUPS; do
+	[ -d "$dir" ] && rmdir "$dir"
+done
+exit 0
+`
+
+// CleanupProcess is a child process that removes namespaces and control groups
+// when this process ends, even if it is killed: the kernel then closes the pipe
+// that the child reads.
+type CleanupProcess struct {
+	cmd  *exec.Cmd
+	pipe io.WriteCloser
+	once sync.Once
+	err  error
+}
+
+func startCleanupProcess(namespaces []string) (*CleanupProcess, error) {
+	j := &CleanupProcess{cmd: exec.Command("sh", append([]string{"-c", cleanupScript, "ferrylab"}, namespaces...)...)}
+	j.cmd.Env = append(os.Environ(), "CGROUPS="+strings.Join(cgroupDirs(), " "), "OWNER="+strconv.Itoa(os.Getpid()))
+	// A group of its own, so that an interrupt from the terminal does not end it.
+	j.cmd.SysProcAttr = &syscall.SysProcAttr{Setpgid: true}
+	var err error
+	if j.pipe, err = j.cmd.StdinPipe(); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	if err := j.cmd.Start(); err != nil {
+		return nil, fmt.Errorf("lab: %w", err)
+	}
+	return j, nil
+}
+
+// Finish runs the cleanup and waits for it. It may be called more than once.
+func (j *CleanupProcess) Finish() error {
+	j.once.Do(func() {
+		j.pipe.Close()
+		if err := j.cmd.Wait(); err != nil {
+			j.err = fmt.Errorf("lab: cleaning up: %w", err)
+		}
+	})
+	return j.err
+}

@@ -1,6 +1,7 @@
 package lab
 
 import (
+	"math/rand/v2"
 	"slices"
 	"testing"
 	"time"
@@ -9,7 +10,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// testMatch is a fleet of one match without sockets, whose clock the test turns.
+// testMatch is a fleet of one match without sockets, with a clock that the test
+// advances.
 type testMatch struct {
 	*testing.T
 	f            *Fleet
@@ -22,7 +24,7 @@ func newTestMatch(t *testing.T) *testMatch {
 	t.Helper()
 	s := &testMatch{T: t, now: 1e12, sent: map[*player][]proto.Message{}}
 	s.f = &Fleet{cfg: FleetConfig{Matches: 1, Ports: 2, PingEvery: pingPeriod}, payload: make([]byte, minPayload)}
-	s.f.out = func(p *player, pkt []byte) {
+	s.f.transmit = func(p *player, pkt []byte) {
 		m, err := proto.Decode(slices.Clone(pkt))
 		if err != nil {
 			t.Fatalf("a player said %x: %v", pkt, err)
@@ -37,22 +39,22 @@ func newTestMatch(t *testing.T) *testMatch {
 	}
 	s.host, s.joiner = s.f.players[0], s.f.players[1]
 	for _, p := range []*player{s.host, s.joiner} {
-		p.lastHeard, p.lastSent, p.nextSend = s.now, s.now, s.now
+		p.lastReceived, p.lastSent, p.nextSend = s.now, s.now, s.now
 	}
 	return s
 }
 
-// tick lets both act after some nanoseconds.
+// tick advances the clock and lets both players act.
 func (s *testMatch) tick(after int64) {
 	s.now += after
 	s.host.tick(s.f, s.now, 33e6)
 	s.joiner.tick(s.f, s.now, 33e6)
 }
 
-// deliver gives a player a message of the relay.
-func (s *testMatch) deliver(p *player, m proto.Message) { p.take(s.f, s.now, m.Append(nil)) }
+// deliver passes a message from the relay to a player.
+func (s *testMatch) deliver(p *player, m proto.Message) { p.handle(s.f, s.now, m.Append(nil)) }
 
-// last demands the newest message of a player and forgets all.
+// last returns the newest message of a player and clears the record.
 func (s *testMatch) last(p *player) proto.Message {
 	s.Helper()
 	if len(s.sent[p]) == 0 {
@@ -72,8 +74,8 @@ func (s *testMatch) nonce(p *player) uint16 {
 	return b.Nonce
 }
 
-// TestBinding: a client counts its nonce up, gives up after a minute, and
-// answers ERROR 3 with the next nonce.
+// TestBinding verifies that a 2.x client increments its nonce, gives up after a
+// minute, and answers ERROR 3 with the next nonce.
 func TestBinding(t *testing.T) {
 	s := newTestMatch(t)
 	s.tick(0)
@@ -96,13 +98,13 @@ func TestBinding(t *testing.T) {
 	for range 2 * maxBinds {
 		s.tick(retryPeriod + 1)
 	}
-	if s.host.status != dead || s.f.counts.Dead != 1 || s.joiner.status != bound {
+	if s.host.status != failed || s.f.counts.Failed != 1 || s.joiner.status != bound {
 		t.Errorf("host %d, joiner %d", s.host.status, s.joiner.status)
 	}
 }
 
-// TestUTP1: a client of the first generation keeps its nonce, only logs ERROR 3,
-// never gives up, and binds again after three silent PING periods of its game.
+// TestUTP1 verifies that a 1.x client keeps its nonce, ignores ERROR 3, never
+// gives up, and binds again after three silent PING periods.
 func TestUTP1(t *testing.T) {
 	s := newTestMatch(t)
 	s.f.cfg.UTP1, s.f.cfg.PingEvery = true, time.Second/2
@@ -124,27 +126,28 @@ func TestUTP1(t *testing.T) {
 			binds++
 		}
 	}
-	if binds != 1 || s.host.status == dead {
+	if binds != 1 || s.host.status == failed {
 		t.Errorf("%d BINDs after silence: %v; the host is %d", binds, s.sent[s.joiner], s.host.status)
 	}
 }
 
-// TestFatal: ERROR 1 and 4 end the game, other codes do not.
+// TestFatal verifies that only ERROR 1 and 4 end the game.
 func TestFatal(t *testing.T) {
 	for code := range proto.ErrorCode(8) {
 		s := newTestMatch(t)
 		s.deliver(s.host, proto.BindReceived{})
 		s.deliver(s.host, proto.Error{Code: code})
 		want := code == proto.ErrorTimeout || code == proto.ErrorNotFound
-		if got := s.host.status == dead; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
+		if got := s.host.status == failed; got != want || s.f.Counts().Errors[code] != 1 || (s.f.Counts().Fatal() == 1) != want {
 			t.Errorf("ERROR %d: dead %v", code, got)
 		}
 	}
 }
 
-// TestConversation: a joiner asks until it is accepted; a host speaks when it
-// has heard the joiner; both count what arrives once.
-func TestConversation(t *testing.T) {
+// TestMatchTraffic verifies that a joiner repeats CONNECT_REQUEST until it is
+// accepted, that a host sends after it has received from the joiner, and that
+// both count each datagram once.
+func TestMatchTraffic(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
 	s.deliver(s.joiner, proto.BindReceived{})
@@ -168,14 +171,14 @@ func TestConversation(t *testing.T) {
 	if _, ok := s.last(s.host).(proto.Relay); !ok {
 		t.Error("the host does not answer")
 	}
-	if c := s.f.Counts(); c.Received != 1 || c.Duplicates != 1 || c.Sent != 3 || c.Playing != 2 || c.Strange != 0 {
+	if c := s.f.Counts(); c.Received != 1 || c.Duplicates != 1 || c.Sent != 3 || c.Playing != 2 || c.Unexpected != 0 {
 		t.Errorf("%+v", c)
 	}
 }
 
-// TestKeeping: PING after three seconds of own silence, the same BIND again
-// after nine of the relay's.
-func TestKeeping(t *testing.T) {
+// TestKeepAlive verifies that a player sends PING after three seconds without
+// sending, and the same BIND after nine seconds without receiving.
+func TestKeepAlive(t *testing.T) {
 	s := newTestMatch(t)
 	s.tick(0)
 	s.deliver(s.host, proto.BindReceived{})
@@ -184,13 +187,14 @@ func TestKeeping(t *testing.T) {
 		t.Error("no PING")
 	}
 	nonce := s.host.nonce
-	s.tick(deafPeriods * pingPeriod)
+	s.tick(silentPeriods * pingPeriod)
 	if n := s.nonce(s.host); n != nonce || s.host.nonce != nonce {
 		t.Errorf("nonce %d, want %d as before", n, nonce)
 	}
 }
 
-// TestRoam: a roam is over when datagrams sent after it have arrived both ways.
+// TestRoam verifies that a roam is complete when datagrams sent after it have
+// arrived in both directions.
 func TestRoam(t *testing.T) {
 	s := newTestMatch(t)
 	s.f.cfg.RoamEvery = 1e9
@@ -212,5 +216,29 @@ func TestRoam(t *testing.T) {
 	s.deliver(s.host, s.last(s.joiner))
 	if len(s.f.roams) != 1 || s.f.roams[0] != 33e6 || s.joiner.roamedAt != noRoam {
 		t.Errorf("over: %v", s.f.roams)
+	}
+}
+
+// TestFlow compares flow with a map, with loss, duplicates and reordering
+// within the window.
+func TestFlow(t *testing.T) {
+	rng := rand.New(rand.NewPCG(1, 2))
+	var f flow
+	seen := map[uint64]bool{}
+	for i := range uint64(200_000) {
+		n := i + rng.Uint64N(1000)
+		if i > 1000 && rng.IntN(2) == 0 {
+			n -= rng.Uint64N(1000)
+		}
+		if got := f.record(n); got == seen[n] {
+			t.Fatalf("number %d: new %v", n, got)
+		}
+		seen[n] = true
+	}
+	if f.unique != uint64(len(seen)) || f.unique+f.duplicates != 200_000 {
+		t.Errorf("%d and %d, want %d of 200,000", f.unique, f.duplicates, len(seen))
+	}
+	if !f.record(1_000_000) || f.record(1_000_000) || f.record(1_000_000-flowWindow) || !f.record(1_000_001-flowWindow) {
+		t.Error("a jump over the window")
 	}
 }

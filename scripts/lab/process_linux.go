@@ -11,36 +11,35 @@ import (
 	"time"
 )
 
-// startWithin is the time limit until a program reports that it is ready.
-const startWithin = 20 * time.Second
+// startTimeout bounds how long a program takes to become ready or to stop.
+const startTimeout = 20 * time.Second
 
-// ProcessConfig says how to start a program.
+// ProcessConfig describes how to start a program.
 type ProcessConfig struct {
 	In   Namespace // where it runs
 	Path string    // of the program
 	Args []string
-	Env  []string // besides that of this process
-	Log  string   // file to whose end goes what it writes
-	// Ready tells from a line of its standard output that it is ready.
+	Env  []string // in addition to that of this process
+	Log  string   // file to which its output is appended
+	// Ready reports whether a line of standard output says that it is ready.
 	Ready func(line string) bool
-	Cap   *MemoryCap // a bound of its memory; nil: none
-	// Prepare is called on the thread that then starts the program, in its
-	// network namespace: what it unshares is the program's. Nil: nothing.
+	Cap   *MemoryCap // memory limit; nil: none
+	// Prepare is called in the network namespace on the thread that then starts
+	// the program: the program inherits what it unshares. May be nil.
 	Prepare func() error
 }
 
-// Process is a program that runs in a namespace. Its fields are fixed by
-// StartProcess.
+// Process is a program that runs in a namespace. StartProcess sets its fields.
 type Process struct {
-	Started time.Duration // from the start until it was ready
+	Started time.Duration // time from the start until it was ready
 
 	cfg   ProcessConfig
 	cmd   *exec.Cmd
-	ended chan struct{} // closed when it has ended
+	ended chan struct{} // closed when the program has ended
 }
 
-// StartProcess starts a program and waits until it is ready, 20 s at most. It
-// ends with this process, however that ends.
+// StartProcess starts a program and waits until it is ready, for up to 20 s.
+// The program is killed when this process ends.
 func StartProcess(cfg ProcessConfig) (*Process, error) {
 	log, err := os.OpenFile(cfg.Log, os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
 	if err != nil {
@@ -64,7 +63,7 @@ func StartProcess(cfg ProcessConfig) (*Process, error) {
 }
 
 // start starts the program on a thread in the namespace. The thread lives as
-// long as the program, which would be killed with it (Pdeathsig).
+// long as the program, because its end would kill the program (Pdeathsig).
 func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 	started, ready := make(chan error, 1), make(chan struct{})
 	onThread(func() {
@@ -81,8 +80,8 @@ func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 		}
 		started <- err
 		if p.cmd.Process != nil {
-			readiness(io.TeeReader(out, log), p.cfg.Ready, ready)
-			// How it ended is in ProcessState.
+			scanOutput(io.TeeReader(out, log), p.cfg.Ready, ready)
+			// ProcessState holds the result.
 			_ = p.cmd.Wait()
 		}
 		close(p.ended)
@@ -96,15 +95,15 @@ func (p *Process) start(out io.Reader, log io.WriteCloser) error {
 		return nil
 	case <-p.ended:
 		return fmt.Errorf("lab: %s ended: %v: %s", p.name(), p.cmd.ProcessState, p.Log())
-	case <-time.After(startWithin):
+	case <-time.After(startTimeout):
 		p.Kill()
 		return fmt.Errorf("lab: %s is not ready: %s", p.name(), p.Log())
 	}
 }
 
-// readiness reads the output to its end and tells when it says that the program
-// is ready.
-func readiness(out io.Reader, says func(line string) bool, ready chan<- struct{}) {
+// scanOutput reads out to its end and closes ready at the first line for which
+// isReady returns true.
+func scanOutput(out io.Reader, says func(line string) bool, ready chan<- struct{}) {
 	lines := bufio.NewScanner(out)
 	for said := false; lines.Scan(); {
 		if !said && says(lines.Text()) {
@@ -116,7 +115,7 @@ func readiness(out io.Reader, says func(line string) bool, ready chan<- struct{}
 
 func (p *Process) name() string { return filepath.Base(p.cfg.Path) }
 
-// Log returns the end of what the program has written, at most 4 KiB.
+// Log returns the last 4 KiB of the program's output.
 func (p *Process) Log() string {
 	raw, err := os.ReadFile(p.cfg.Log)
 	if err != nil {
@@ -125,7 +124,7 @@ func (p *Process) Log() string {
 	return string(raw[max(0, len(raw)-4096):])
 }
 
-// Alive reports whether the program runs.
+// Alive reports whether the program is running.
 func (p *Process) Alive() bool {
 	select {
 	case <-p.ended:
@@ -138,7 +137,7 @@ func (p *Process) Alive() bool {
 // Signal sends a signal to the program.
 func (p *Process) Signal(s syscall.Signal) error { return p.cmd.Process.Signal(s) }
 
-// Kill ends the program as a crash does and waits for it.
+// Kill kills the program and waits for its end.
 func (p *Process) Kill() {
 	if p.cmd.Process == nil {
 		return
@@ -148,8 +147,8 @@ func (p *Process) Kill() {
 	<-p.ended
 }
 
-// Stop ends the program as an operator does. The error says how it ended, if
-// not well.
+// Stop terminates the program with SIGTERM and waits. It returns an error if
+// the program had already ended or exits with a failure.
 func (p *Process) Stop() error {
 	if !p.Alive() {
 		return fmt.Errorf("lab: %s had ended by itself: %v", p.name(), p.cmd.ProcessState)
@@ -157,11 +156,11 @@ func (p *Process) Stop() error {
 	if err := p.Signal(syscall.SIGTERM); err != nil {
 		return err
 	}
-	return p.Wait(startWithin)
+	return p.Wait(startTimeout)
 }
 
-// Wait waits until the program has ended by itself, and kills it if it does not
-// within that time. The error says how it ended, if not well.
+// Wait waits until the program has ended and kills it after the given time. It
+// returns an error if it killed the program or the program failed.
 func (p *Process) Wait(within time.Duration) error {
 	select {
 	case <-p.ended:

@@ -17,8 +17,8 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// echo is a server that sends every datagram back and remembers the ports it
-// heard and the numbers in the order they came.
+// echo is a server that returns every datagram and records the source ports and
+// the numbers in order of arrival.
 type echo struct {
 	conn     *net.UDPConn
 	mu       sync.Mutex
@@ -52,16 +52,16 @@ func newEcho(t *testing.T) *echo {
 	return e
 }
 
-// got returns what was heard until now.
+// got returns the numbers received so far.
 func (e *echo) got() []uint32 {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	return slices.Clone(e.received)
 }
 
-// through sends n numbered datagrams through a proxy, one at a time, and
-// returns the proxy's counts when all of them have met their fate.
-func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
+// sendThrough sends n numbered datagrams through a proxy, one at a time, and
+// returns the proxy's counters once all have been delivered or dropped.
+func sendThrough(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, p *Proxy)) ProxyStats {
 	t.Helper()
 	cfg.Target = e.conn.LocalAddr().(*net.UDPAddr).AddrPort()
 	p, err := NewProxy(cfg)
@@ -98,7 +98,7 @@ func through(t *testing.T, e *echo, cfg ProxyConfig, n int, between func(i int, 
 	return p.Stats()
 }
 
-// count counts what arrives at a socket until that is closed.
+// count counts the datagrams that arrive at a socket until it is closed.
 func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 	buf := make([]byte, 2048)
 	for {
@@ -110,10 +110,10 @@ func count(conn *net.UDPConn, arrived *atomic.Uint64) {
 	}
 }
 
-func nothing(int, *Proxy) {}
+func noAction(int, *Proxy) {}
 
-// TestProxyPerfect: without faults everything arrives, in order, from one port,
-// and from another one after a remapping.
+// TestProxyPerfect verifies that without faults all datagrams arrive in order
+// from one port, and from another one after a remapping.
 func TestProxyPerfect(t *testing.T) {
 	defer goleak.VerifyNone(t, goleak.IgnoreCurrent())
 	once := func(i int, p *Proxy) {
@@ -128,11 +128,11 @@ func TestProxyPerfect(t *testing.T) {
 		remaps  uint64
 	}{
 		{"on command", ProxyConfig{}, once, 1},
-		{"by number", ProxyConfig{RemapEvery: 40}, nothing, 4},
+		{"by number", ProxyConfig{RemapEvery: 40}, noAction, 4},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			e := newEcho(t)
-			s := through(t, e, c.cfg, 200, c.between)
+			s := sendThrough(t, e, c.cfg, 200, c.between)
 			// A free port may be given twice, so their number only bounds.
 			if s.Received != 400 || s.Sent != 400 || s.Lost != 0 || s.Sessions != 1 || s.Remaps != c.remaps || len(e.ports) < 2 {
 				t.Errorf("%+v, ports %v", s, e.ports)
@@ -146,14 +146,14 @@ func TestProxyPerfect(t *testing.T) {
 	}
 }
 
-// TestProxyFaults: each fault happens about as often as asked, and one seed
-// gives one fate.
+// TestProxyFaults verifies the frequency of each fault, and that equal seeds
+// give equal faults.
 func TestProxyFaults(t *testing.T) {
 	cfg := ProxyConfig{Up: Faults{Loss: 0.2, Duplicate: 0.1, Reorder: 0.2, ReorderBy: 3 * time.Millisecond}, Seed: 7}
 	var lost []uint64
 	for range 2 {
 		e := newEcho(t)
-		s := through(t, e, cfg, 1000, nothing)
+		s := sendThrough(t, e, cfg, 1000, noAction)
 		received := e.got()
 		if n := len(received); n < 780 || n > 980 {
 			t.Errorf("%d of 1,000 arrived", n)
@@ -181,7 +181,7 @@ func TestProxyConfig(t *testing.T) {
 	ok := netip.MustParseAddrPort("127.0.0.1:1")
 	for _, cfg := range []ProxyConfig{{}, {Target: ok, RemapEvery: -1}} {
 		if p, err := NewProxy(cfg); err == nil {
-			p.front.Close()
+			p.listener.Close()
 			t.Errorf("%+v was taken", cfg)
 		}
 	}

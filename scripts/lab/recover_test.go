@@ -4,6 +4,7 @@ package lab
 
 import (
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -11,28 +12,28 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestRecover is F12 and G11: the relay is killed under load and started again
-// on what it left behind. The matches go on, nobody is told that it was over,
-// and whoever has seen the old BINDs gets nowhere with them.
+// TestRecover verifies that matches resume after the relay was killed under
+// load and restarted, that no game is ended, and that replayed BINDs are
+// rejected.
 func TestRecover(t *testing.T) {
 	n := *recoverMatches
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(n, 30))
-	l.alive(f, 10*time.Second)
+	l.requireTraffic(f, 10*time.Second)
 	captured := f.Captured()
 	received := l.counter(l.net.Clients, AttackerReplyRange())
 	before := f.Counts()
 
 	killed := time.Now()
 	l.relay.Kill()
-	f.Mark() // What was sent before does not count.
+	f.Mark() // Datagrams sent before this do not count.
 	l.start()
 	t.Logf("serving %v after it was started, %v after the kill", l.relay.Started.Round(time.Millisecond), time.Since(killed).Round(time.Millisecond))
 	if *long && l.relay.Started > time.Second {
 		t.Errorf("serving %v after the start, goal 1 s", l.relay.Started)
 	}
 	l.replay(captured)
-	for f.Resumed(time.Minute) < n && time.Since(killed) < 30*time.Second && f.Counts().Dead < 2*n {
+	for f.Resumed(time.Minute) < n && time.Since(killed) < 30*time.Second && f.Counts().Failed < 2*n {
 		time.Sleep(10 * time.Millisecond)
 	}
 	in5, in10, ever := f.Resumed(5*time.Second), f.Resumed(10*time.Second), f.Resumed(time.Minute)
@@ -49,12 +50,12 @@ func TestRecover(t *testing.T) {
 	if h := received.Received(); h.Types[int(proto.TypeBindReceived)] != 0 {
 		t.Errorf("%d replayed BINDs were accepted", h.Types[int(proto.TypeBindReceived)])
 	}
-	l.unharmed(f.Counts())
-	l.joinable(codes[:min(n, 50)])
-	l.alive(f, 10*time.Second)
+	l.requireNoFailures(f.Counts())
+	l.requireJoinCodes(codes[:min(n, 50)])
+	l.requireTraffic(f, 10*time.Second)
 }
 
-// replay sends BINDs from strangers' endpoints, over half a second.
+// replay sends captured BINDs from random sources.
 func (l *lab) replay(binds [][]byte) {
 	l.Helper()
 	s := l.spoofer(l.net.Clients)
@@ -70,8 +71,8 @@ func (l *lab) replay(binds [][]byte) {
 	time.Sleep(500 * time.Millisecond)
 }
 
-// TestRoamStorm is F24: every client changes its port each second and is back
-// before the next one. Half of the clients are hosts.
+// TestRoamStorm verifies that players recover when every client changes its
+// port each second.
 func TestRoamStorm(t *testing.T) {
 	l := newLab(t, nil)
 	cfg := l.players(max(*stormClients/2, 1), 30)
@@ -85,37 +86,171 @@ func TestRoamStorm(t *testing.T) {
 	t.Logf("%d roams were over after p50 %v, p99 %v, at most %v; a client sends every 33 ms", len(all),
 		Quantile(all, 0.5), Quantile(all, 0.99), Quantile(all, 1))
 	if c.Roams == 0 || len(all) == 0 {
-		t.Error("nobody roamed")
+		t.Error("no player roamed")
 	}
-	if *long && c.Stranded > 0 {
-		t.Errorf("%d of %d roams were not over when the next one began", c.Stranded, c.Roams)
+	if *long && c.RoamsLate > 0 {
+		t.Errorf("%d of %d roams were not over when the next one began", c.RoamsLate, c.Roams)
 	}
-	// The relay learns of a roam by the first datagram after it, which may take
-	// 33 ms on each side; the path itself takes microseconds.
+	// The relay learns of a roam by the next datagram, up to 33 ms later on each
+	// side; the path itself takes microseconds.
 	if worst := Quantile(all, 1); *long && worst > 200*time.Millisecond+2*33*time.Millisecond {
 		t.Errorf("a roam took %v, goal a round trip + 200 ms", worst)
 	}
-	l.unharmed(c)
-	l.resumes(f, codes)
+	l.requireNoFailures(c)
+	l.requireResume(f, codes)
 }
 
-// TestTakeover is B10 in small: an endpoint passes to another allocation, and
-// the former owner, who is told so by ERROR 3, moves and lives on.
+// TestTakeover verifies that when an endpoint passes to another allocation, the
+// former owner gets ERROR 3 and binds again.
 func TestTakeover(t *testing.T) {
 	l := newLab(t, nil)
 	f, codes := l.fleet(l.players(2, 30))
 	victim := f.players[1]
 	at := netip.AddrPortFrom(FirstClient, f.sides[1].sockets[0].group.Addr().Port())
-	thief := l.reserve(l.relay.API(l.net.Clients, 0))
+	attacker := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	var signer proto.Signer
 	s := l.spoofer(l.net.Clients)
-	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: thief.data}, &thief.key)
+	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: attacker.data}, &attacker.key)
 	if err := s.Send(AppendIPv4UDP(nil, at, RelayAddr, bind)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the former owner hears ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
-	l.resumes(f, codes)
+	testkit.Eventually(t, "the former owner gets ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
+	l.requireResume(f, codes)
 	if victim.nonce < 2 {
 		t.Errorf("nonce %d", victim.nonce)
+	}
+}
+
+// TestRecoverClients measures how each kind of client recovers after the relay
+// was killed and restarted.
+func TestRecoverClients(t *testing.T) {
+	const ngo = 500 * time.Millisecond // the PING of Netcode for GameObjects
+	for _, c := range []struct {
+		name       string
+		fleet      FleetConfig      // of players over UDP
+		gameClient GameClientConfig // of players by another way
+		goal       time.Duration    // of the long form: from serving until the last match goes on
+		slow       bool             // only the long form has it
+	}{
+		{"2.x by UDP binds on ERROR 3", FleetConfig{PingEvery: ngo}, GameClientConfig{}, 5 * time.Second, false},
+		{"1.x by UDP binds after silence", FleetConfig{PingEvery: ngo, UTP1: true}, GameClientConfig{}, 5 * time.Second, false},
+		{"1.x by UDP with its default PING", FleetConfig{UTP1: true}, GameClientConfig{}, 12 * time.Second, true},
+		{"2.7 by DTLS handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls"}, 5 * time.Second, false},
+		// Before 2.7, Unity's client has one DTLS session for good.
+		{"2.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true}, time.Second, false},
+		{"1.x by DTLS never handshakes again", FleetConfig{}, GameClientConfig{Transport: "dtls", KeepsConnection: true, UTP1: true}, 5 * time.Second, false},
+		// Unity's client does not reconnect, and its game ends here.
+		{"by WebSocket the connection breaks, a client that reconnects continues", FleetConfig{}, GameClientConfig{Transport: "ws"}, 5 * time.Second, false},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if c.slow && !*long {
+				t.Skip("needs 9 s of silence: run with -long")
+			}
+			l, n := newLab(t, nil), max(*recoverMatches/5, 1)
+			var game matchSet
+			if c.gameClient.Transport == "" {
+				cfg := l.players(n, 30)
+				cfg.UTP1, cfg.PingEvery = c.fleet.UTP1, c.fleet.PingEvery
+				f, _ := l.fleet(cfg)
+				game = fleetMatches{f}
+			} else {
+				c.gameClient.Rate = 30
+				way := [2]string{c.gameClient.Transport, c.gameClient.Transport}
+				game = &clientMatches{all: l.startMatchesOver(slices.Repeat([][2]string{way}, n), c.gameClient)}
+			}
+			killed := time.Now()
+			l.relay.Kill()
+			game.Mark() // Datagrams sent before this do not count.
+			marked := time.Now()
+			l.start()
+			served, down := time.Since(killed), time.Since(marked)
+			for len(game.Resumptions()) < n && time.Since(marked) < down+30*time.Second {
+				time.Sleep(10 * time.Millisecond)
+			}
+			after := game.Resumptions()
+			for i := range after {
+				after[i] = max(after[i]-down, 0).Round(time.Millisecond)
+			}
+			t.Logf("serving %v after the kill; then %d of %d matches carried traffic both ways after p50 %v, p99 %v, at most %v; %d never did",
+				served.Round(time.Millisecond), len(after), n, Quantile(after, 0.5), Quantile(after, 0.99), Quantile(after, 1), n-len(after))
+			if len(after) < n {
+				t.Errorf("%d of %d matches never carried traffic both ways again", n-len(after), n)
+			}
+			if last := Quantile(after, 1); *long && last > c.goal {
+				t.Errorf("the last match went on %v after serving, goal %v", last, c.goal)
+			}
+			game.check(l, killed)
+		})
+	}
+}
+
+// matchSet is a set of matches during which the relay is killed.
+type matchSet interface {
+	Mark()
+	Resumptions() []time.Duration
+	check(l *lab, killed time.Time) // checks the clients' counters
+}
+
+type fleetMatches struct{ *Fleet }
+
+func (s fleetMatches) check(l *lab, _ time.Time) {
+	l.Helper()
+	l.Log(s.Settle())
+	l.requireNoFailures(s.Counts())
+}
+
+type clientMatches struct {
+	all    []clientMatch
+	marked time.Time
+}
+
+func (s *clientMatches) Mark() {
+	s.marked = time.Now()
+	for _, v := range s.all {
+		v.host.Mark()
+		v.player.Mark()
+	}
+}
+
+func (s *clientMatches) Resumptions() (all []time.Duration) {
+	for _, v := range s.all {
+		a, b := v.host.FirstArrival(), v.player.FirstArrival()
+		if !a.IsZero() && !b.IsZero() {
+			all = append(all, max(a.Sub(s.marked), b.Sub(s.marked)))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+func (s *clientMatches) check(l *lab, killed time.Time) {
+	l.Helper()
+	var cut []time.Duration
+	for _, v := range s.all {
+		for _, x := range v.clients() {
+			c := x.Counts()
+			if c.Fatal > 0 {
+				l.Errorf("the game was ended: %v", x)
+			}
+			if x.cfg.KeepsConnection && c.Connections != 1 {
+				l.Errorf("it made a second connection: %v", x)
+			}
+			if x.cfg.Transport != "ws" {
+				continue
+			}
+			at := x.ConnectionLost()
+			if at.Before(killed) || c.Connections < 2 {
+				l.Errorf("its connection was not broken: %v", x)
+			}
+			cut = append(cut, at.Sub(killed).Round(time.Millisecond))
+		}
+	}
+	if len(cut) == 0 {
+		return
+	}
+	slices.Sort(cut)
+	l.Logf("connections broke p50 %v, at most %v after the kill", Quantile(cut, 0.5), Quantile(cut, 1))
+	if last := Quantile(cut, 1); *long && last > time.Second {
+		l.Errorf("a connection broke %v after the kill, goal 1 s", last)
 	}
 }

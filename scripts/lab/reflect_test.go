@@ -13,9 +13,9 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// victim is somebody who did nothing, and what the relay may have sent there by
-// now: the budget of ERRORs to one source prefix, and that of ERROR 3 which
-// names the one live allocation that is named.
+// victim counts what the relay sends to a victim, by the rate limits that
+// apply: the ERROR budget of a source prefix, and that of ERROR 3 for a live
+// allocation.
 type victim struct {
 	received          *Counter
 	begin             time.Time
@@ -27,7 +27,8 @@ func (l *lab) victim() *victim {
 	return &victim{received: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
 }
 
-// count adds datagrams and returns all of their budget, and its limit.
+// count adds n datagrams and returns the total under the same rate limit, and
+// the limit.
 func (v *victim) count(n int, named bool) (all, limit int) {
 	since := time.Since(v.begin).Seconds()
 	if named {
@@ -38,13 +39,13 @@ func (v *victim) count(n int, named bool) (all, limit int) {
 	return v.byPrefix, 20 + int(10*since) + 1
 }
 
-// TestReflection is F4: whoever forges the victim's address makes the relay
-// send it next to nothing, and nothing that is as large as what was forged.
+// TestReflection verifies that messages with the victim's address as forged
+// source cause few replies, each smaller than the message.
 func TestReflection(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(1, 5))
 	live := f.players[0].id
-	bind, ticket := f.Captured()[0], f.players[1].ticket
+	bind, ticket := f.Captured()[0], f.players[1].hostConnectionData
 	wrong := proto.Relay{From: live, To: live}.Append(nil)
 	wrong[2] = 1
 	v := l.victim()
@@ -60,20 +61,20 @@ func TestReflection(t *testing.T) {
 	} {
 		l.reflect(c, v)
 	}
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 	if n := l.metric(datagramsOut); n == 0 {
 		t.Error("the relay sent nothing at all")
 	}
 }
 
-// TestReflectionAfterRestart: the window in which allocations of the run before
-// come back is no gap in that. Who names none of them gets no more than ever.
+// TestReflectionAfterRestart verifies the same limits during the recovery
+// window after a restart.
 func TestReflectionAfterRestart(t *testing.T) {
 	l := newLab(t, nil)
 	f, _ := l.fleet(l.players(20, 5))
 	l.relay.Kill()
 	l.start()
-	l.alive(f, 10*time.Second)
+	l.requireTraffic(f, 10*time.Second)
 	var unknown [16]byte
 	fill(l.rng, unknown[:])
 	wrong := proto.Relay{}.Append(nil)
@@ -81,24 +82,24 @@ func TestReflectionAfterRestart(t *testing.T) {
 	v := l.victim()
 	l.reflect(reflection{"PING", proto.Ping{ID: unknown, Number: 1}.Append(nil), true, false}, v)
 	l.reflect(reflection{"RELAY", proto.Relay{From: unknown, To: f.players[0].id, Payload: make([]byte, 64)}.Append(nil), true, false}, v)
-	l.reflect(reflection{"PING of who came back", proto.Ping{ID: f.players[0].id, Number: 1}.Append(nil), true, true}, v)
+	l.reflect(reflection{"PING of a recovered allocation", proto.Ping{ID: f.players[0].id, Number: 1}.Append(nil), true, true}, v)
 	l.reflect(reflection{"another version", wrong, true, false}, v)
 	if n := l.metric("ferry_recovery_rebuilt_total"); n == 0 {
-		t.Error("nobody came back: there was no window to test")
+		t.Error("no allocation was recovered: there was no window to test")
 	}
-	l.unharmed(f.Counts())
+	l.requireNoFailures(f.Counts())
 }
 
-// reflection is a message that is sent in the victim's name.
+// reflection is a message that is sent with the victim's source address.
 type reflection struct {
 	name    string
 	message []byte
-	replies bool // it earns some
+	replies bool // the relay may reply
 	named   bool // it names a live allocation
 }
 
-// reflect floods with a message. All that the victim has heard is within its
-// budget.
+// reflect floods with a message and checks that the victim receives no more
+// than the limit.
 func (l *lab) reflect(c reflection, v *victim) {
 	l.Helper()
 	l.Run(c.name, func(t *testing.T) {
@@ -109,7 +110,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 			SetSource(packet, netip.AddrPortFrom(VictimAddr, uint16(1024+n%60_000)))
 			return packet
 		})
-		l.taken(l.net.Relay)
+		l.waitDrained(l.net.Relay)
 		time.Sleep(200 * time.Millisecond)
 		h := v.received.Received()
 		got := h.Datagrams - before
@@ -122,7 +123,7 @@ func (l *lab) reflect(c reflection, v *victim) {
 			t.Errorf("a reply of %d bytes to a message of %d", h.Largest, len(c.message))
 		}
 		if !c.replies && got > 0 {
-			t.Errorf("it earns silence, not %v", h.Types)
+			t.Errorf("it must not be answered, got %v", h.Types)
 		}
 		if h.Foreign > 0 {
 			t.Errorf("%d datagrams from elsewhere than the relay's address", h.Foreign)
@@ -130,8 +131,8 @@ func (l *lab) reflect(c reflection, v *victim) {
 	})
 }
 
-// TestLowPorts is E2: services that answer anything are not spoken to, so that
-// the relay and they cannot be set on each other.
+// TestLowPorts verifies that the relay does not answer sources with a port
+// below 1024, whose services might answer in turn.
 func TestLowPorts(t *testing.T) {
 	l := newLab(t, nil)
 	received := l.counter(l.net.Victim, netip.Prefix{})
@@ -148,15 +149,15 @@ func TestLowPorts(t *testing.T) {
 	if h := received.Received(); h.Datagrams != 0 {
 		t.Errorf("ports below 1024 were answered: %+v", h)
 	}
-	send := func(port uint16) { // The same from an honest port, or the silence would say nothing.
+	send := func(port uint16) { // A control: a datagram from a permitted port is answered.
 		s.Send(AppendIPv4UDP(nil, netip.AddrPortFrom(VictimAddr, port), RelayAddr, proto.Ping{Number: 1}.Append(nil)))
 	}
 	send(1024)
 	testkit.Eventually(t, "a port from 1024 is answered", func() bool { return received.Received().Datagrams == 1 })
 }
 
-// TestLoops is F5: one datagram from the relay's own address, or from another
-// relay's, causes at most one more.
+// TestLoops verifies that a datagram with the source address of this relay or
+// another causes at most one more datagram.
 func TestLoops(t *testing.T) {
 	l := newLab(t, nil)
 	for _, knob := range []string{"all", LinkClients, LinkVictim} {
@@ -171,7 +172,7 @@ func TestLoops(t *testing.T) {
 		t.Fatal(err)
 	}
 	t.Cleanup(other.Kill)
-	mine := l.reserve(l.relay.API(l.net.Clients, 0))
+	mine := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	s := l.spoofer(l.net.Clients)
 	for _, source := range []netip.AddrPort{RelayAddr, netip.AddrPortFrom(VictimAddr, relayPort)} {
 		for i, m := range l.loopMessages(mine) {
@@ -180,7 +181,7 @@ func TestLoops(t *testing.T) {
 				t.Fatal(err)
 			}
 			testkit.Eventually(t, "it is taken", func() bool { return l.metric(datagramsIn) > in })
-			l.taken(l.net.Relay, l.net.Victim)
+			l.waitDrained(l.net.Relay, l.net.Victim)
 			time.Sleep(50 * time.Millisecond)
 			gotIn, gotOut := l.metric(datagramsIn)-in, l.metric(datagramsOut)-out
 			if gotIn > 2 || gotOut > 1 {
@@ -198,8 +199,8 @@ func TestLoops(t *testing.T) {
 	}
 }
 
-// reserve asks for a host's allocation, as a client with a key has it.
-func (l *lab) reserve(c *api.Client) *player {
+// allocateHost allocates a host.
+func (l *lab) allocateHost(c *api.Client) *player {
 	l.Helper()
 	a, err := c.Allocate(l.Context(), api.AllocateRequest{MaxConnections: 1})
 	if err != nil {
@@ -208,9 +209,8 @@ func (l *lab) reserve(c *api.Client) *player {
 	return newPlayer(a)
 }
 
-// loopMessages are what a holder of a key sends to make a relay talk to itself:
-// first the BIND of a forged source, then all that an endpoint may say, then
-// all that a relay says.
+// loopMessages returns messages that could make a relay send to itself: a
+// signed BIND, then all messages of a bound endpoint, then those of a relay.
 func (l *lab) loopMessages(p *player) [][]byte {
 	var signer proto.Signer
 	p.nonce++
@@ -227,9 +227,9 @@ func (l *lab) loopMessages(p *player) [][]byte {
 	}, Messages(l.rng)...)
 }
 
-// TestJanitor: what a test leaves behind when it dies is removed, with what
-// runs in it.
-func TestJanitor(t *testing.T) {
+// TestCleanupProcess verifies that the namespaces of a test that has died are
+// removed with their processes.
+func TestCleanupProcess(t *testing.T) {
 	l := newLab(t, nil)
 	sleeper, err := StartRelay(RelayConfig{
 		Network: l.net, Binary: ferry, Dir: t.TempDir(), In: l.net.Victim, Addr: netip.AddrPortFrom(VictimAddr, relayPort),
@@ -238,7 +238,7 @@ func TestJanitor(t *testing.T) {
 		t.Fatal(err)
 	}
 	only := []string{l.net.Victim.Name}
-	j, err := startJanitor(only)
+	j, err := startCleanupProcess(only)
 	if err != nil {
 		t.Fatal(err)
 	}

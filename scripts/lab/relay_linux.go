@@ -19,14 +19,14 @@ import (
 
 const (
 	adminAddr = "127.0.0.1:7778" // in the relay's namespace
-	stateName = "state"          // of the state directory, in RelayConfig.Dir
-	// secret is what the laboratory's backends show to the API, with a number.
-	secret = "laboratory-backend-token-0123456789abcdef-%d"
+	stateName = "state"          // of the state directory in RelayConfig.Dir
+	// tokenFormat is the API token of the n-th backend.
+	tokenFormat = "laboratory-backend-token-0123456789abcdef-%d"
 )
 
-// settings is the configuration of `ferry serve`; the address and the state
-// directory go in.
-const settings = `udp: [%[1]s]
+// configTemplate is the configuration of `ferry serve`; its arguments are the
+// address and the state directory.
+const configTemplate = `udp: [%[1]s]
 http: %[1]s
 admin: ` + adminAddr + `
 behind_proxy: true
@@ -35,8 +35,8 @@ log_format: json
 tokens:
 `
 
-// credential is the part of settings that is repeated per token.
-const credential = `  - secret: ` + secret + `
+// tokenTemplate is appended to configTemplate for each token.
+const tokenTemplate = `  - secret: ` + tokenFormat + `
     project: laboratory
     environment: test
     kind: server
@@ -52,30 +52,29 @@ func Binary(dir string) (string, error) {
 	return path, nil
 }
 
-// RelayConfig says how ferry is started.
+// RelayConfig describes how to start ferry.
 type RelayConfig struct {
 	Network *Network
-	Binary  string     // as Binary returns it
-	Dir     string     // for configuration, state and log; the state of a relay before is found there
-	Flags   []string   // of `ferry serve`, besides the configuration
-	Env     []string   // besides that of this process
-	Cap     *MemoryCap // a bound of its memory; nil: none
-	Tokens  int        // backends that may call the API; 0: 1
-	In      Namespace  // where it runs; zero: the relay's
-	// Prepare is called on the thread that then starts the process, in its
-	// network namespace: what it unshares is the process's. Nil: nothing.
+	Binary  string     // path from Binary
+	Dir     string     // of configuration, state and log; keeps the state of a previous run
+	Flags   []string   // of `ferry serve`, in addition to --config
+	Env     []string   // in addition to that of this process
+	Cap     *MemoryCap // memory limit; nil: none
+	Tokens  int        // number of API tokens; 0: 1
+	In      Namespace  // zero: Network.Relay
+	// Prepare is ProcessConfig.Prepare.
 	Prepare func() error
-	Addr    netip.AddrPort // where it listens; zero: RelayAddr
+	Addr    netip.AddrPort // listening address; zero: RelayAddr
 }
 
-// Relay is a running `ferry serve`. Its fields are fixed by StartRelay.
+// Relay is a running `ferry serve`. StartRelay sets its fields.
 type Relay struct {
 	*Process
 	cfg   RelayConfig
 	admin http.Client
 }
 
-// StartRelay starts ferry in the relay's namespace and waits until it is ready.
+// StartRelay starts ferry and waits until it is ready.
 func StartRelay(cfg RelayConfig) (*Relay, error) {
 	if cfg.In == (Namespace{}) {
 		cfg.In = cfg.Network.Relay
@@ -84,9 +83,9 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 		cfg.Addr = RelayAddr
 	}
 	path := filepath.Join(cfg.Dir, "ferry.yaml")
-	text := fmt.Sprintf(settings, cfg.Addr, filepath.Join(cfg.Dir, stateName))
+	text := fmt.Sprintf(configTemplate, cfg.Addr, filepath.Join(cfg.Dir, stateName))
 	for i := range max(cfg.Tokens, 1) {
-		text += fmt.Sprintf(credential, i)
+		text += fmt.Sprintf(tokenTemplate, i)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)
@@ -105,27 +104,26 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 	return r, nil
 }
 
-// FerryReady reports whether a line is the one by which ferry says that it is
-// ready.
+// FerryReady reports whether a line of ferry's output says that it is ready.
 func FerryReady(line string) bool { return strings.HasPrefix(line, "ready") }
 
-// API returns a client of the relay's API that calls from a namespace with the
-// n-th token.
+// API returns an API client that dials from a namespace and uses the n-th
+// token.
 func (r *Relay) API(from Namespace, n int) *api.Client {
-	return &api.Client{BaseURL: "http://" + r.cfg.Addr.String(), Token: fmt.Sprintf(secret, n), HTTP: &http.Client{
+	return &api.Client{BaseURL: "http://" + r.cfg.Addr.String(), Token: fmt.Sprintf(tokenFormat, n), HTTP: &http.Client{
 		Transport: &http.Transport{DialContext: from.Dial, MaxIdleConnsPerHost: 8},
 		Timeout:   api.DefaultTimeout,
 	}}
 }
 
-// StateDir is where the process keeps its state, as it sees it itself.
+// StateDir returns the state directory as the process sees it.
 func (r *Relay) StateDir() string { return filepath.Join(r.cfg.Dir, stateName) }
 
-// Root is the process's root directory, as others reach it: with the file
-// systems that only it has.
+// Root returns the path of the process's root directory, including its private
+// mounts.
 func (r *Relay) Root() string { return fmt.Sprintf("/proc/%d/root", r.cmd.Process.Pid) }
 
-// LimitFiles bounds how many descriptors the process may have open.
+// LimitFiles sets the soft limit of the process's open file descriptors.
 func (r *Relay) LimitFiles(n uint64) error {
 	var old unix.Rlimit
 	if err := unix.Prlimit(r.cmd.Process.Pid, unix.RLIMIT_NOFILE, nil, &old); err != nil {
@@ -145,13 +143,14 @@ func (r *Relay) RSS() (int, error) {
 	return kib << 10, err
 }
 
-// Files returns how many descriptors the process has open.
+// Files returns the number of open file descriptors of the process.
 func (r *Relay) Files() (int, error) {
 	all, err := os.ReadDir(fmt.Sprintf("/proc/%d/fd", r.cmd.Process.Pid))
 	return len(all), err
 }
 
-// Metrics returns what the admin page shows, by name with labels.
+// Metrics returns the values of the admin listener's /metrics by name with
+// labels.
 func (r *Relay) Metrics() (map[string]float64, error) {
 	resp, err := r.admin.Get("http://" + adminAddr + "/metrics")
 	if err != nil {

@@ -9,28 +9,30 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 )
 
-// sideBatch is how many datagrams a socket of a Fleet sends or takes at once.
+// sideBatch is the maximum number of datagrams that a socket of a Fleet sends
+// or receives at once.
 const sideBatch = 256
 
-// side is all hosts or all joiners: a few sockets, each of which speaks for the
-// addresses of all of them. The goroutine of the Fleet owns it.
+// side is the sockets of all hosts or all joiners. Each socket sends from and
+// receives for the addresses of all its players. The goroutine of the Fleet
+// owns it.
 type side struct {
 	sockets []*socket
 }
 
 // socket is one port of a side.
 type socket struct {
-	group *sock.Group
-	conn  *sock.Conn
-	rx    *sock.RecvBatch
-	tx    *sock.SendBatch
-	arena []byte              // datagrams that tx has borrowed
-	to    []endpoint.Endpoint // the relay, by player: from the address of that one
-	who   []int32             // player by number of the local address; -1: none
+	group         *sock.Group
+	conn          *sock.Conn
+	rx            *sock.RecvBatch
+	tx            *sock.SendBatch
+	arena         []byte              // backing array of the datagrams in tx
+	to            []endpoint.Endpoint // by player: the relay's address with the player's local address
+	playerByLocal []int32             // player by index of the local address; -1: none
 }
 
-// openSide opens ports for n players.
-func openSide(place Place, relay netip.AddrPort, ports, n int) (s side, err error) {
+// openSide opens the ports of a side with n players.
+func openSide(place SideConfig, relay netip.AddrPort, ports, n int) (s side, err error) {
 	if place.Via.IsValid() {
 		relay = place.Via
 	}
@@ -58,7 +60,7 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	if relay.Addr().Is6() {
 		any = netip.IPv6Unspecified()
 	}
-	// Merged datagrams would cross a veth as one.
+	// With GSO, several datagrams would cross a veth as one.
 	group, err := sock.Listen(sock.Config{Addr: netip.AddrPortFrom(any, 0), Batch: sideBatch, DisableGSO: true}, 1)
 	if err != nil {
 		return fmt.Errorf("lab: %w", err)
@@ -72,10 +74,10 @@ func (s *socket) open(relay netip.AddrPort, addrs []netip.Addr) error {
 	s.arena = make([]byte, 0, sideBatch*sock.SlotSize)
 	for i, number := range numbers {
 		s.to = append(s.to, endpoint.UDP(relay, number, 0))
-		for len(s.who) <= int(number) {
-			s.who = append(s.who, -1)
+		for len(s.playerByLocal) <= int(number) {
+			s.playerByLocal = append(s.playerByLocal, -1)
 		}
-		s.who[number] = int32(i)
+		s.playerByLocal[number] = int32(i)
 	}
 	return nil
 }
@@ -88,8 +90,8 @@ func (s *side) close() error {
 	return errors.Join(errs...)
 }
 
-// send queues a copy of a datagram of a player and returns how many datagrams
-// the kernel refused.
+// send queues a copy of a player's datagram and returns how many datagrams the
+// kernel refused.
 func (s *side) send(p *player, pkt []byte) uint64 {
 	one := s.sockets[p.port]
 	var unsent uint64
@@ -118,7 +120,7 @@ func (s *socket) flush() uint64 {
 	return uint64(result.Failed)
 }
 
-// receive hands every datagram that is there to its player.
+// receive passes each available datagram to its player.
 func (s *side) receive(f *Fleet, role int) {
 	for port, one := range s.sockets {
 		for {
@@ -138,21 +140,21 @@ func (s *socket) deliver(f *Fleet, role, port, n int) {
 	now := sock.Now()
 	for i := range n {
 		from, pkt, truncated := s.rx.At(i)
-		p := f.at(s, role, from.Local())
-		if p == nil || truncated || p.port != port || p.status == gone {
+		p := f.playerAt(s, role, from.Local())
+		if p == nil || truncated || p.port != port || p.status == departed {
 			f.counts.Stray++ // for an address without a player, or a former port
 			continue
 		}
-		p.take(f, now, pkt)
+		p.handle(f, now, pkt)
 	}
 }
 
-// at returns the player of a local address.
-func (f *Fleet) at(s *socket, role int, local uint16) *player {
-	if int(local) >= len(s.who) || s.who[local] < 0 {
+// playerAt returns the player with a local address, or nil.
+func (f *Fleet) playerAt(s *socket, role int, local uint16) *player {
+	if int(local) >= len(s.playerByLocal) || s.playerByLocal[local] < 0 {
 		return nil
 	}
-	i := 2*int(s.who[local]) + role
+	i := 2*int(s.playerByLocal[local]) + role
 	if i >= len(f.players) {
 		return nil
 	}

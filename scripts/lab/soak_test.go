@@ -15,32 +15,31 @@ import (
 )
 
 const (
-	// soakMatches go on at a time, soakCallers set them up.
+	// soakMatches is the number of concurrent matches, soakCallers that of the
+	// API callers.
 	soakMatches = 150
 	soakCallers = 4
-	// soakRate is of the datagrams per player and second.
+	// soakRate is the number of datagrams per player and second.
 	soakRate = 5
-	// unboundOne is one reservation in how many that nobody ever binds.
+	// unboundOne is the inverse of the share of allocations that are never bound.
 	unboundOne = 10
-	// keptCodes is how many of the last join codes are tried in the end.
+	// keptCodes is how many of the last join codes are tried after the end.
 	keptCodes = 50
-	// slackGoroutines are those of calls that are under way: of each caller one
-	// for the connection and one that waits for its end, and of whoever reads
-	// the metrics.
+	// slackGoroutines allows for calls in progress: two goroutines per caller, and
+	// those of the metrics request.
 	slackGoroutines = 2*soakCallers + 2
-	// slackFiles are the connections of the callers and of the metrics.
+	// slackFiles allows for the connections of the callers and of the metrics.
 	slackFiles = soakCallers + 2
 )
 
-// soakForm is what differs between the quick form and the long one.
+// soakForm holds the parameters of the quick or the long form.
 type soakForm struct {
 	life  time.Duration // of a match
 	every time.Duration // between samples
-	// empty is from the last client to empty tables: the limits, and the half
-	// minute for which the relay lets nobody expire when very many would at once,
-	// since the fault may be its own network's.
+	// empty bounds the time from the last client to empty tables: the time-outs,
+	// and the expiry pause of 30 s when very many allocations would expire at once.
 	empty time.Duration
-	// abrupt: the last clients fall silent all at once, which is such a case.
+	// abrupt: the last clients stop all at once, which causes an expiry pause.
 	abrupt bool
 	flags  []string // of the relay
 }
@@ -49,21 +48,22 @@ func newSoakForm() soakForm {
 	if *long {
 		return soakForm{life: 20 * time.Second, every: 10 * time.Second, empty: 100 * time.Second, abrupt: true}
 	}
-	// A host to whom nobody comes says PING each 3 s, and a machine may stand still.
+	// A host without a joiner sends PING every 3 s, and the machine may stall.
 	return soakForm{life: 3 * time.Second, every: 250 * time.Millisecond, empty: 60 * time.Second, flags: []string{
 		"--bind-timeout", "7s", "--idle-timeout", "7s", "--hear-timeout", "7s", "--host-alone-timeout", "9s",
 	}}
 }
 
-// usage is what a relay takes of its machine at a time.
+// usage is a sample of the relay's resource use.
 type usage struct {
 	at                     time.Duration
 	rss, goroutines, files int
-	anon, heap             float64 // bytes of memory that is in no file; of the heap in use
+	anon, heap             float64 // anonymous memory and heap in use, in bytes
 }
 
-// usage reads it. The descriptors are read first, without those of the metrics.
-func (l *lab) usage(begin time.Time) usage {
+// measureUsage takes a sample. It reads the descriptors before the metrics
+// request opens one.
+func (l *lab) measureUsage(begin time.Time) usage {
 	l.Helper()
 	u := usage{files: l.files(), rss: l.rss(), at: time.Since(begin)}
 	all, err := l.relay.Metrics()
@@ -75,58 +75,57 @@ func (l *lab) usage(begin time.Time) usage {
 	return u
 }
 
-// idle is the usage of a relay that nobody calls any more: the least within two
-// seconds, since what is ending may take a while.
-func (l *lab) idle() usage {
+// idleUsage returns the lowest usage within two seconds, since connections take
+// a while to close.
+func (l *lab) idleUsage() usage {
 	l.Helper()
-	least := l.usage(time.Now())
+	least := l.measureUsage(time.Now())
 	for range 10 {
 		time.Sleep(200 * time.Millisecond)
-		if u := l.usage(time.Now()); u.goroutines+u.files <= least.goroutines+least.files {
+		if u := l.measureUsage(time.Now()); u.goroutines+u.files <= least.goroutines+least.files {
 			least = u
 		}
 	}
 	return least
 }
 
-// TestSoak is G22: clients come and go, in all ways. Memory, goroutines and
-// descriptors stay as they are, and when nobody is left nothing of them is.
+// TestSoak verifies that memory, goroutines and descriptors stay constant while
+// clients join and leave, and return to the initial values afterwards.
 func TestSoak(t *testing.T) {
 	form := newSoakForm()
 	l := newLab(t, func(c *RelayConfig) { c.Flags = form.flags })
 	caller := l.relay.API(l.net.Clients, 0)
-	// A call that waits for a new connection may be made over an older one, and
-	// leave that connection over.
+	// Without a limit the transport may dial a connection that no call then uses.
 	caller.HTTP.Transport.(*http.Transport).MaxConnsPerHost = soakCallers
 	if _, err := caller.Regions(t.Context()); err != nil {
-		t.Fatal(err) // What is made at the first call is made now.
+		t.Fatal(err) // warm-up: the first call allocates
 	}
 	caller.HTTP.CloseIdleConnections()
-	idle := l.idle()
+	idle := l.idleUsage()
 
-	codes, all := l.soak(form, caller)
-	l.steady(all, idle)
+	codes, all := l.runSoak(form, caller)
+	l.requireSteady(all, idle)
 	last := time.Now()
-	for l.left() > 0 && time.Since(last) < form.empty {
+	for l.tableEntries() > 0 && time.Since(last) < form.empty {
 		time.Sleep(100 * time.Millisecond)
 	}
-	t.Logf("%.1f s after the last client %v entries are left in the tables", time.Since(last).Seconds(), l.left())
-	if n := l.left(); n > 0 {
+	t.Logf("%.1f s after the last client %v entries are left in the tables", time.Since(last).Seconds(), l.tableEntries())
+	if n := l.tableEntries(); n > 0 {
 		t.Errorf("%v entries are left in the tables", n)
 	}
-	l.forgotten(caller, codes)
+	l.requireCodesUnknown(caller, codes)
 	caller.HTTP.CloseIdleConnections()
 	var end usage
 	testkit.Eventually(t, "goroutines and descriptors are as before", func() bool {
-		end = l.usage(last)
+		end = l.measureUsage(last)
 		return end.goroutines == idle.goroutines && end.files == idle.files
 	})
 	t.Logf("idle before: %d goroutines, %d descriptors, RSS %d KiB; after: %d, %d, %d KiB",
 		idle.goroutines, idle.files, idle.rss>>10, end.goroutines, end.files, end.rss>>10)
 }
 
-// left is how many allocations, bindings and links there are.
-func (l *lab) left() float64 {
+// tableEntries returns the number of allocations, bindings and links.
+func (l *lab) tableEntries() float64 {
 	l.Helper()
 	all, err := l.relay.Metrics()
 	if err != nil {
@@ -135,12 +134,12 @@ func (l *lab) left() float64 {
 	return all["ferry_allocations"] + all["ferry_bound"] + all["ferry_links"]
 }
 
-// soak lets clients come and go and returns the last join codes and what was
-// sampled meanwhile.
-func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usage) {
+// runSoak lets clients join and leave, and returns the last join codes and the
+// samples.
+func (l *lab) runSoak(form soakForm, caller *api.Client) (codes []string, all []usage) {
 	l.Helper()
 	cfg := l.players(soakMatches+soakCallers, soakRate)
-	cfg.Ports, cfg.Life = 8, form.life
+	cfg.Ports, cfg.MatchDuration = 8, form.life
 	f, err := NewFleet(cfg)
 	if err != nil {
 		l.Fatal(err)
@@ -157,11 +156,11 @@ func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usa
 	})
 	kept := make(chan string, keptCodes)
 	for range soakCallers {
-		callers.Go(func() { l.come(coming, caller, f, kept) })
+		callers.Go(func() { l.addMatchesUntilDone(coming, caller, f, kept) })
 	}
 	begin := time.Now()
 	for coming.Err() == nil {
-		all = append(all, l.usage(begin))
+		all = append(all, l.measureUsage(begin))
 		select {
 		case <-coming.Done():
 		case <-time.After(form.every):
@@ -179,16 +178,16 @@ func (l *lab) soak(form soakForm, caller *api.Client) (codes []string, all []usa
 	}
 	c := f.Counts()
 	l.Log(c)
-	l.unharmed(c)
+	l.requireNoFailures(c)
 	if c.Ended == 0 || c.Received == 0 || len(codes) == 0 {
-		l.Error("nobody came and went: this run decides nothing")
+		l.Error("no match ended: this run decides nothing")
 	}
 	return codes, all
 }
 
-// come sets up matches wherever there is room, and now and then an allocation
-// that nobody binds. Of the join codes the last ones are kept.
-func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan string) {
+// addMatchesUntilDone keeps soakMatches matches running until ctx is done, and
+// makes some allocations that are never bound.
+func (l *lab) addMatchesUntilDone(ctx context.Context, caller *api.Client, f *Fleet, kept chan string) {
 	for n := 1; ctx.Err() == nil; n++ {
 		if f.Matches() >= soakMatches {
 			time.Sleep(5 * time.Millisecond)
@@ -199,19 +198,19 @@ func (l *lab) come(ctx context.Context, caller *api.Client, f *Fleet, kept chan 
 			_, err = caller.Allocate(ctx, api.AllocateRequest{MaxConnections: 10})
 		} else {
 			var code string
-			if code, err = enrol(ctx, caller, f); err == nil {
-				keep(kept, code)
+			if code, err = addMatch(ctx, caller, f); err == nil {
+				pushLatest(kept, code)
 			}
 		}
 		if err != nil && ctx.Err() == nil {
-			l.Errorf("a client could not come: %v", err)
+			l.Errorf("a match could not be set up: %v", err)
 			return
 		}
 	}
 }
 
-// keep adds to a full channel in place of its oldest value.
-func keep(kept chan string, code string) {
+// pushLatest adds a value to a channel and discards the oldest if it is full.
+func pushLatest(kept chan string, code string) {
 	for {
 		select {
 		case kept <- code:
@@ -225,8 +224,8 @@ func keep(kept chan string, code string) {
 	}
 }
 
-// steady demands that after the first third nothing grows.
-func (l *lab) steady(all []usage, idle usage) {
+// requireSteady checks that nothing grows after the first third of the samples.
+func (l *lab) requireSteady(all []usage, idle usage) {
 	l.Helper()
 	all = all[len(all)/3:]
 	if len(all) < 3 {
@@ -245,7 +244,7 @@ func (l *lab) steady(all []usage, idle usage) {
 	l.Logf("%d samples after the warm-up: RSS %.1f to %.1f MiB, first %.1f, last %.1f; goroutines %d to %d; descriptors %d to %d",
 		len(all), float64(low.rss)/mebi, float64(high.rss)/mebi, rss[0].Value, rss[len(rss)-1].Value,
 		low.goroutines, high.goroutines, low.files, high.files)
-	if *long { // Over seconds a slope says nothing.
+	if *long { // A slope over seconds is noise.
 		slope := Slope(rss, time.Hour)
 		l.Logf("slopes: RSS %+.3f MiB/h, of it in no file %+.3f, heap in use %+.3f; goroutines %+.2f/h", slope,
 			Slope(anon, time.Hour), Slope(heap, time.Hour), Slope(goroutines, time.Hour))
@@ -264,8 +263,8 @@ func (l *lab) steady(all []usage, idle usage) {
 	}
 }
 
-// forgotten demands that join codes of allocations that have ended are unknown.
-func (l *lab) forgotten(caller *api.Client, codes []string) {
+// requireCodesUnknown checks that join codes of ended allocations are unknown.
+func (l *lab) requireCodesUnknown(caller *api.Client, codes []string) {
 	l.Helper()
 	for _, code := range codes {
 		_, err := caller.Join(l.Context(), code)

@@ -9,12 +9,13 @@ import (
 	"strings"
 )
 
-// requirement is a program that a peer needs and Debian has.
+// requirement is a program that a relay or network needs, and its Debian
+// packages.
 type requirement struct {
 	program  string
 	packages []string
 	needs    func(o options) bool
-	without  string // what does without it
+	without  string // how to run without it
 }
 
 var requirements = []requirement{
@@ -23,7 +24,7 @@ var requirements = []requirement{
 	{"ip", []string{"iproute2"}, func(o options) bool { return o.remote() }, "measure over loopback"},
 }
 
-// install gets what is missing.
+// install installs missing programs.
 func install(ctx context.Context, o options) error {
 	for _, r := range requirements {
 		if !r.needs(o) {
@@ -53,7 +54,7 @@ func (r requirement) install(ctx context.Context, allowed bool) error {
 		return err
 	}
 	if _, err := os.Stat("/run/systemd/system"); err == nil && r.program == "turnserver" {
-		// The package starts a server on public addresses, without a need.
+		// The package starts a server on public addresses.
 		if err := command(ctx, "/", "systemctl", "disable", "--now", "coturn"); err != nil {
 			return err
 		}
@@ -64,7 +65,7 @@ func (r requirement) install(ctx context.Context, allowed bool) error {
 	return nil
 }
 
-// build makes all programs that the chosen peers need.
+// build builds the programs of the selected relays.
 func build(ctx context.Context, o options) error {
 	if err := os.MkdirAll(o.bin(""), 0o755); err != nil {
 		return err
@@ -89,7 +90,7 @@ func build(ctx context.Context, o options) error {
 	return nil
 }
 
-// command runs a program to its end; its output is shown.
+// command runs a program with its output shown.
 func command(ctx context.Context, dir, name string, args ...string) error {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Dir, cmd.Stdout, cmd.Stderr = dir, os.Stdout, os.Stderr
@@ -100,7 +101,7 @@ func command(ctx context.Context, dir, name string, args ...string) error {
 	return nil
 }
 
-// commit names what is measured; empty outside of a clone.
+// commit returns the version to measure; empty outside of a Git repository.
 func commit(ctx context.Context, root string) string {
 	out, err := exec.CommandContext(ctx, "git", "-C", root, "describe", "--always", "--dirty").Output()
 	if err != nil {

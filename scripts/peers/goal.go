@@ -7,10 +7,10 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// goal is a ratio to reach (issue 3, "To reach"; issue 5, "Shown by").
+// goal is a target for a ratio.
 type goal struct {
 	scenario, kind string
-	rate           float64 // 0: the highest at which both have pairs that count
+	rate           float64 // 0: the highest rate with valid pairs
 	ours, base     string
 	limit          float64
 	more           bool // at least limit, instead of at most
@@ -32,7 +32,7 @@ var goals = []goal{
 	{scenario: "dtls", kind: kindCPU, rate: lowRate, ours: "ferry-dtls", base: "coturn-dtls", limit: 0.80},
 }
 
-// elsewhere are the goals that no peer is needed for.
+// elsewhere are the goals that need no other relay.
 var elsewhere = []string{
 	"CPU per datagram with 1 M allocations against 1 k",
 	"memory per bound allocation, and of 1 M",
@@ -40,16 +40,16 @@ var elsewhere = []string{
 	"honest BINDs per second on one core, and what they cost forwarding",
 }
 
-// outcome is what became of a goal.
+// outcome is the result of a goal.
 type outcome struct {
 	What     string        `json:"what"`
 	Goal     string        `json:"goal"`
 	Ratio    report.Spread `json:"ratio"`
 	Measured string        `json:"measured"`
-	Verdict  string        `json:"verdict"` // met, missed, or why it is not known
+	Verdict  string        `json:"verdict"` // met, missed, or why it is unknown
 }
 
-// judge compares a goal with what was measured.
+// judge compares a goal with the measured ratio.
 func (s *session) judge(g goal) outcome {
 	sign := "≤"
 	if g.more {
@@ -75,8 +75,8 @@ func (s *session) judge(g goal) outcome {
 	return out
 }
 
-// best is the row of a goal: with rate 0 the highest rate at which there are
-// pairs that count.
+// best returns the row of a goal: with rate 0 the highest rate with valid
+// pairs.
 func (s *session) best(g goal) (row, comparison) {
 	if g.kind != kindCPU || g.rate > 0 {
 		r := row{g.scenario, g.kind, g.rate}
@@ -93,7 +93,7 @@ func (s *session) best(g goal) (row, comparison) {
 	return r, c
 }
 
-// outcomes are those of all goals.
+// outcomes returns the results of all goals.
 func (s *session) outcomes() (list []outcome) {
 	for _, g := range goals {
 		list = append(list, s.judge(g))

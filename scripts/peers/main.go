@@ -1,7 +1,7 @@
-// Command peers measures Ferry next to other relays: the same work, the same
-// generator, one run, interleaved in rounds, and nothing but ratios for an
-// answer. It starts every relay itself, on a processor of its own, on loopback or
-// behind a veth pair between two network namespaces, and ends them all.
+// Command peers compares Ferry with other relays under the same load from the same
+// generator, interleaved in rounds, and reports ratios. It starts each relay on a
+// processor of its own, on loopback or behind a veth pair between two network
+// namespaces, and stops all of them.
 //
 //	peers [options]       build, measure, print, write out/peers.json, peers.html
 //	                      and, for benchstat -col /relay, peers.bench.txt
@@ -28,8 +28,8 @@ import (
 )
 
 func main() {
-	// The kernel ends a child when the thread that started it ends (see
-	// start), so all children are started by this one, which lasts.
+	// The kernel kills a child when the thread that started it ends (see
+	// start), so this thread, which does not end, starts all children.
 	runtime.LockOSThread()
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	err := dispatch(ctx, os.Args[1:])
@@ -59,8 +59,8 @@ func dispatch(ctx context.Context, args []string) error {
 	return prepare(ctx, o, args)
 }
 
-// prepare builds everything with all processors, and becomes a pinned process
-// that measures.
+// prepare builds all programs on all processors, and then replaces this process
+// by a pinned one that measures.
 func prepare(ctx context.Context, o options, args []string) error {
 	if n := runtime.NumCPU(); n < 2 {
 		return fmt.Errorf("this process may use %d processor; the relay and the generator need one each", n)
@@ -81,8 +81,7 @@ func prepare(ctx context.Context, o options, args []string) error {
 	return pin(strconv.Itoa(o.generatorCPU), append([]string{self, "--pinned"}, args...))
 }
 
-// pin becomes another program that may use one processor only, with all the
-// threads it will have.
+// pin replaces this process by another program that may use one processor only.
 func pin(cpu string, argv []string) error {
 	n, err := strconv.Atoi(cpu)
 	if err != nil {
@@ -98,9 +97,9 @@ func pin(cpu string, argv []string) error {
 	return fmt.Errorf("%s: %w", path, syscall.Exec(path, argv, os.Environ()))
 }
 
-// null is the null relay: the least that a relay on Ferry's sockets can cost.
+// null runs the null relay: the minimal cost of a relay on Ferry's sockets.
 func null(ctx context.Context, args []string) error {
-	runtime.GOMAXPROCS(2) // as ferry does: its loop holds one of them
+	runtime.GOMAXPROCS(2) // as ferry does: its socket loop occupies one of them
 	if len(args) == 0 {
 		return errors.New("null: no address")
 	}

@@ -21,18 +21,18 @@ const (
 	netVethCut  = "veth-cut"
 )
 
-// ownProcessors is true of both kinds of veth.
+// ownProcessors applies to both kinds of veth.
 const ownProcessors = "each end of the pair receives on its own processor (RPS), as behind a card with one queue. What the kernel receives for a relay while that sleeps is not charged to any process."
 
-// networks say what is particular about each, for readers of the table.
+// networks are notes for readers of the table.
 var networks = map[string]string{
 	netLoopback: "Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
 	netVeth:     "veth: " + ownProcessors + " A merged message crosses whole, as with a card that segments.",
 	netVethCut:  "veth-cut: " + ownProcessors + " A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
 }
 
-// network is where relays listen, where datagrams come from, and what runs a
-// program where relays run.
+// network is the relays' address, the generator's addresses, and the command
+// prefix that runs a program in the relays' namespace.
 type network struct {
 	relay   netip.Addr
 	sources netip.Prefix // zero: those of loopback
@@ -46,8 +46,8 @@ const (
 	vethSources   = "198.19.0.0/16"
 )
 
-// backlog is how many datagrams may wait for a processor that is to receive them;
-// a closed loop has 3,200 under way.
+// backlog is the queue length for datagrams that wait for the receiving
+// processor; a closed loop has 3,200 in flight.
 const (
 	backlog     = 10_000
 	backlogFile = "/proc/sys/net/core/netdev_max_backlog"
@@ -66,20 +66,20 @@ func (o *options) net() network {
 	}
 }
 
-// listen is what a relay that chooses its port is told to listen on.
+// listen returns the listening address for a relay that chooses its port.
 func (n network) listen() string { return netip.AddrPortFrom(n.relay, 0).String() }
 
-// at is a port of the relays' address.
+// at returns the relays' address with a port.
 func (n network) at(port int) netip.AddrPort { return netip.AddrPortFrom(n.relay, uint16(port)) }
 
-// inVeth runs the measuring process in a namespace with a veth pair to that of the
-// relays, and removes both when it has ended.
+// inVeth runs the measuring process in a namespace with a veth pair to the
+// relays' namespace, and then removes both.
 func inVeth(ctx context.Context, o options, self string, args []string) (err error) {
-	spaces, janitor, err := lab.NewNamespaces("relays", "generator")
+	spaces, cleanup, err := lab.NewNamespaces("relays", "generator")
 	if err != nil {
 		return err
 	}
-	defer func() { err = errors.Join(err, janitor.Finish()) }()
+	defer func() { err = errors.Join(err, cleanup.Finish()) }()
 	relays, generator := spaces[0], spaces[1]
 	for _, step := range []func() error{
 		func() error {
@@ -112,12 +112,13 @@ func inVeth(ctx context.Context, o options, self string, args []string) (err err
 	argv := append([]string{"netns", "exec", generator.Name, self, "pin", strconv.Itoa(o.generatorCPU), self, "--pinned", "--relay-namespace=" + relays.Name}, args...)
 	cmd := exec.CommandContext(ctx, "ip", argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It reports what it has.
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It then reports what it has measured.
 	return cmd.Run()
 }
 
-// receiveOn has one processor receive what comes out of a link (RPS), as with a
-// card whose interrupts that processor takes. Else the sender's would.
+// receiveOn selects the processor that receives from a link (RPS), as for a
+// network card whose interrupts go to it. Otherwise the sender's processor
+// would.
 func receiveOn(ctx context.Context, ns lab.Namespace, link string, cpu int) error {
 	file := "/sys/class/net/" + link + "/queues/rx-0/rps_cpus"
 	// `ip netns exec` mounts the namespace's own /sys.
@@ -128,7 +129,8 @@ func receiveOn(ctx context.Context, ns lab.Namespace, link string, cpu int) erro
 	return nil
 }
 
-// raise sets a number of the kernel to at least n, and returns what puts it back.
+// raise raises a kernel setting to at least n, and returns a function that
+// restores it.
 func raise(file string, n int) (restore func() error, err error) {
 	text, err := os.ReadFile(file)
 	if err != nil {

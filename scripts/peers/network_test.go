@@ -10,8 +10,8 @@ import (
 	"testing"
 )
 
-// TestVeth: all peers deliver between two namespaces, and nothing is left of these
-// afterwards.
+// TestVeth verifies that all relays deliver between two namespaces, which are
+// removed afterwards.
 func TestVeth(t *testing.T) {
 	need(t, "ip")
 	need(t, "gcc")

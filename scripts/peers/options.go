@@ -12,17 +12,17 @@ import (
 	"time"
 )
 
-// maxDuration keeps a search for the highest rate, which is some 30 runs on
-// one rig, within the lifetime of what it set up on a TURN server.
+// maxDuration bounds a run so that a search, with about 30 runs on one rig, ends
+// within the lifetime of its TURN allocations.
 const maxDuration = time.Minute
 
-// options are the command line.
+// options are the command-line options.
 type options struct {
 	root, out               string
 	rounds                  int
 	duration, warmup        time.Duration
 	retries                 int
-	maxStep                 time.Duration // of a run in a search for the highest rate; 0: no search
+	maxStep                 time.Duration // of a run of a search; 0: no search
 	payload                 int           // bytes
 	rates                   []float64     // datagrams per second, rising
 	only, shapes            []string      // names; empty: all
@@ -40,20 +40,20 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.StringVar(&o.out, "out", "out", "`directory` for results and what is built, from the root")
 	f.IntVar(&o.rounds, "rounds", 6, "rounds; the first does not count unless it is the only one")
 	f.DurationVar(&o.duration, "duration", 5*time.Second, "measured time of a run")
-	f.DurationVar(&o.warmup, "warmup", time.Second, "time before it that does not count")
-	f.DurationVar(&o.maxStep, "max-step", 2*time.Second, "time of each run when looking for the highest rate without loss; 0 does not look")
-	f.IntVar(&o.retries, "retries", 2, "how often a run is repeated that does not count for a reason that is not the relay's")
+	f.DurationVar(&o.warmup, "warmup", time.Second, "time before the measured time")
+	f.DurationVar(&o.maxStep, "max-step", 2*time.Second, "duration of each run of the search for the highest rate without loss; 0: no search")
+	f.IntVar(&o.retries, "retries", 2, "repetitions of a run that is invalid for a reason other than the relay")
 	f.IntVar(&o.payload, "payload", 112, "application payload in `bytes`; Ferry's datagrams have 38 more")
 	rates := f.String("rate", "20000,50000,100000", "`list` of datagrams per second")
 	only := f.String("only", "", "`list` of peers: "+strings.Join(peerNames(), ", ")+" (default all)")
 	shapes := f.String("shapes", "", "`list` of: "+strings.Join(scenarioNames(), ", ")+" (default all)")
-	quick := f.Bool("quick", false, "see that everything works: 2 rounds of half a second at 20,000/s, pairs, star-up and dtls unless --shapes says else; no figures worth quoting")
+	quick := f.Bool("quick", false, "smoke test: 2 rounds of half a second at 20,000/s; pairs, star-up and dtls unless --shapes is set; the figures are not representative")
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
-	f.StringVar(&o.network, "network", netLoopback, "loopback, or two network namespaces of which each receives on its own processor (root): veth, or veth-cut, where merged messages are cut before they cross")
+	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, or veth-cut, which segments merged messages before they cross")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
-	f.BoolVar(&o.install, "install", true, "as root, install with apt-get what is missing")
-	f.BoolVar(&o.pinned, "pinned", false, "everything is built and this process is on its processor: peers starts itself so")
+	f.BoolVar(&o.install, "install", true, "as root, install missing programs with apt-get")
+	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {
 		return o, err
 	}
@@ -80,7 +80,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 func (o *options) check(extra int) (err error) {
 	switch {
 	case extra > 0:
-		return fmt.Errorf("%d arguments that are no options", extra)
+		return fmt.Errorf("%d unexpected arguments", extra)
 	case o.rounds < 1 || o.rounds > 1000:
 		return fmt.Errorf("--rounds %d is not in 1 to 1000", o.rounds)
 	case o.duration < 100*time.Millisecond || o.duration > maxDuration:
@@ -105,17 +105,17 @@ func (o *options) check(extra int) (err error) {
 	return nil
 }
 
-// typed returns the command line of the user, without the flags that peers adds.
+// typed returns the user's command line, without the flags that peers adds.
 func (o *options) typed() []string {
 	return slices.DeleteFunc(slices.Clone(os.Args), func(arg string) bool {
 		return arg == "--pinned" || arg == "--relay-namespace="+o.relaySpace
 	})
 }
 
-// bin is the path of something that build makes.
+// bin returns the path of a built file.
 func (o *options) bin(name string) string { return filepath.Join(o.out, "peers", name) }
 
-// wants reports whether a name is on a list; an empty list has all.
+// wants reports whether a list contains a name; an empty list contains all.
 func wants(list []string, name string) bool { return len(list) == 0 || slices.Contains(list, name) }
 
 func split(list string) []string {

@@ -50,7 +50,7 @@ func TestBadOptions(t *testing.T) {
 	}
 }
 
-// TestVariants: ferry and the C loop with variants, and no other.
+// TestVariants verifies that only ferry and the C loop take part with variants.
 func TestVariants(t *testing.T) {
 	for shape, want := range map[string]string{
 		"low-load":   "ferry c ferry-200us ferry-500us c-200us c-500us",

@@ -20,7 +20,7 @@ import (
 //go:embed page.html
 var page string
 
-// document is out/peers.json, and what the page shows.
+// document is the content of out/peers.json and the input of the page.
 type document struct {
 	Written      time.Time     `json:"written"`
 	Command      []string      `json:"command"`
@@ -64,7 +64,7 @@ func (s *session) document() document {
 	return d
 }
 
-// report prints everything and writes the files.
+// report prints the results and writes the files.
 func (s *session) report() error {
 	d := s.document()
 	if err := s.print(&d); err != nil {
@@ -92,8 +92,8 @@ func (s *session) print(d *document) error {
 	return err
 }
 
-// plots writes the page with the plots of single runs: of each peer in each
-// scenario the last that counts at the highest rate.
+// plots writes the page with plots of single runs: the last valid run of each
+// relay in each scenario at the highest rate.
 func (s *session) plots(d *document) error {
 	var runs []bench.Result
 	for _, sc := range chosen(s.o) {
@@ -124,7 +124,7 @@ func (s *session) writeJSON(d *document) error {
 	return s.write("peers.json", b)
 }
 
-// writeGoBench writes all runs that count, round by round, for benchstat.
+// writeGoBench writes all valid runs by round, for benchstat.
 func (s *session) writeGoBench() error {
 	var runs []bench.Result
 	for _, one := range s.samples {

@@ -14,28 +14,28 @@ import (
 	"github.com/ferryrelay/ferry/scripts/peers/turn"
 )
 
-// errEnded is the error of a relay whose process has ended by itself.
+// errEnded is returned for a relay whose process has ended by itself.
 var errEnded = errors.New("the process has ended")
 
-// Credentials of the TURN servers, which live as long as a run.
+// Credentials of the TURN servers.
 const (
 	turnUser     = "u"
 	turnPassword = "p"
 	turnRealm    = "bench"
 )
 
-// peer is a relay that takes part.
+// peer is a relay under comparison.
 type peer struct {
 	name  string // on the command line and in JSON
 	title string // in tables
-	about string // what it is, for readers of the table
-	// start runs it and waits until it can be used. star tells relays that
-	// swap by address by which rule.
+	about string // description for readers of the table
+	// start runs the relay and waits until it is ready. star selects the rule
+	// by which relays without a table compute the destination.
 	start func(ctx context.Context, o options, star bool) (*server, error)
 }
 
-// peers are all that may take part, in the order of the first round. The first
-// is the one that is compared with the others; variants belong to scenarios that ask for them.
+// peers are the relays in the order of the first round. The first is compared
+// with the others. Only some scenarios use variants.
 var (
 	peers = []peer{
 		{"ferry", "ferry", "ferry dev --workers 1: no rate limits", startFerry(0)},
@@ -51,7 +51,7 @@ var (
 		{"c-500us", "C loop, sleep 500 µs", "the C loop with usleep(500) before each receive", startSwap("--delay-us", "500")},
 		{"c-merge", "C loop, merging", "the C loop, one message (UDP_SEGMENT) for what goes to one destination", startSwap("--merge")},
 	}
-	// secured speak DTLS with their clients.
+	// secured use DTLS with their clients.
 	secured = []peer{
 		{"ferry-dtls", "ferry, DTLS", "ferry dev --workers 1; DTLS with the allocation's key, host and player", startFerryDTLS},
 		{"coturn-dtls", "coturn, DTLS", "coturn of Debian over DTLS with a certificate, one relay thread; hosts are plain peers", startCoturnDTLS},
@@ -65,7 +65,7 @@ func peerNames() (list []string) {
 	return list
 }
 
-// base is the peer that a variant is one of: it takes part if that does.
+// base returns the peer of a variant.
 func (p peer) base() string { return strings.SplitN(p.name, "-", 2)[0] }
 
 // title returns a peer's name for tables.
@@ -121,7 +121,7 @@ func startFerry(delay time.Duration) func(context.Context, options, bool) (*serv
 	return runFerry(delay, benchrig.FerryConfig{})
 }
 
-// startFerryDTLS is startFerry, but all datagrams travel in DTLS.
+// startFerryDTLS is startFerry with all datagrams over DTLS.
 func startFerryDTLS(ctx context.Context, o options, star bool) (*server, error) {
 	return runFerry(0, benchrig.FerryConfig{
 		Secure: func(ctx context.Context, r *benchrig.Rig, ep int, t client.Ticket, others benchrig.Handler) error {
@@ -163,8 +163,8 @@ func runFerry(delay time.Duration, cfg benchrig.FerryConfig) func(context.Contex
 	}
 }
 
-// startCoturn starts it with a configuration for many clients. Permissions live longer
-// than 5 minutes, so that they need not be refreshed in a run.
+// startCoturn starts coturn for many clients. Permissions last an hour, so that
+// a run needs no refresh.
 func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	port, err := freePort()
 	if err != nil {
@@ -179,8 +179,8 @@ func startCoturn(ctx context.Context, o options, _ bool) (*server, error) {
 	return turnDialect(s, turn.Config{Server: addr}, "coturn", err)
 }
 
-// coturn is its command line; everything that two of them must not share has
-// the name in it.
+// coturn returns the command line. Files that two instances must not share have
+// the name in them.
 func coturn(o options, name string, port int, more ...string) []string {
 	argv := []string{
 		"turnserver", "-n", "--listening-ip=" + o.net().relay.String(), "--relay-ip=" + o.net().relay.String(),
@@ -192,8 +192,8 @@ func coturn(o options, name string, port int, more ...string) []string {
 	return append(argv, more...)
 }
 
-// startCoturnDTLS is startCoturn with clients who come by DTLS, to a port of
-// its own. The suite is that of the same cipher as Ferry's.
+// startCoturnDTLS is startCoturn with clients over DTLS on a port of its own,
+// with the same cipher as Ferry's.
 func startCoturnDTLS(ctx context.Context, o options, _ bool) (*server, error) {
 	plain, err := freePort()
 	if err != nil {

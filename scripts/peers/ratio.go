@@ -6,7 +6,7 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// What is compared.
+// Kinds of compared quantities.
 const (
 	kindCPU = "CPU"
 	kindP50 = "p50"
@@ -16,7 +16,8 @@ const (
 	kindBusy = "busy"
 )
 
-// value is a sample's figure of a kind: nanoseconds, or datagrams per second.
+// value returns a sample's value of a kind: nanoseconds, or datagrams per
+// second.
 func (s *sample) value(kind string) float64 {
 	switch kind {
 	case kindCPU, kindBusy:
@@ -35,7 +36,7 @@ type row struct {
 	rate           float64 // 0 for kindMax and kindBusy
 }
 
-// rows are all quantities that a scenario has samples of, in their order.
+// rows returns all quantities of a scenario with samples, in order.
 func (s *session) rows(sc scenario) (list []row) {
 	for _, rate := range sc.rates {
 		list = append(list, row{sc.name, kindCPU, rate})
@@ -56,7 +57,7 @@ func (s *session) rows(sc scenario) (list []row) {
 	})
 }
 
-// of reports whether a sample is one of the row.
+// of reports whether a sample belongs to the row.
 func (r row) of(s *sample) bool {
 	kind := stepRate
 	switch r.kind {
@@ -71,11 +72,11 @@ func (r row) of(s *sample) bool {
 // comparison is one peer against another in one row.
 type comparison struct {
 	Ratio report.Spread
-	Left  int // pairs that did not count
+	Left  int // invalid pairs
 }
 
-// compare pairs the runs of each round. The first round does not count unless
-// it is the only one.
+// compare pairs the runs of each round. It ignores the first round unless it is
+// the only one.
 func (s *session) compare(r row, ours, base string) (c comparison) {
 	var a, b []float64
 	for round := 1; round <= s.o.rounds; round++ {
@@ -103,7 +104,7 @@ func (s *session) find(r row, peer string, round int) *sample {
 	return &s.samples[i]
 }
 
-// spread is a peer's own figure over the rounds that count.
+// spread returns a relay's own values over the valid rounds.
 func (s *session) spread(r row, peer string) report.Spread {
 	var list []float64
 	for round := 1; round <= s.o.rounds; round++ {
@@ -114,7 +115,7 @@ func (s *session) spread(r row, peer string) report.Spread {
 	return report.Median(list)
 }
 
-// took are the peers of a scenario that have samples.
+// took returns the relays of a scenario that have samples.
 func (s *session) took(sc scenario) (list []string) {
 	for _, p := range sc.players(s.o) {
 		if slices.ContainsFunc(s.samples, func(one sample) bool { return one.Scenario == sc.name && one.Peer == p.name }) {

@@ -81,8 +81,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestBestRate: without a rate of its own a goal is judged at the highest one
-// that both carried.
+// TestBestRate verifies that a goal without a rate uses the highest rate that
+// both relays sustained.
 func TestBestRate(t *testing.T) {
 	s := pretend(2, map[string][]float64{"ferry": {1, 2}, "c": {1, 2}})
 	s.o.rates = append(s.o.rates, 50_000, 100_000)
@@ -126,7 +126,8 @@ func TestDoubt(t *testing.T) {
 	}
 }
 
-// TestCeiling: the highest rate of a search counts only if the relay failed above it.
+// TestCeiling verifies that the highest rate of a search is valid only if the
+// relay failed above it.
 func TestCeiling(t *testing.T) {
 	run := func(rate, loss float64, drops uint64) bench.Result {
 		r := bench.Result{LossRatio: loss, LimitReason: "reason"}

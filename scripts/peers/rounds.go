@@ -16,15 +16,15 @@ import (
 )
 
 const (
-	// searchWarmup is that of each run in a search for the highest rate.
+	// searchWarmup is the warm-up of each run of a search.
 	searchWarmup = 300 * time.Millisecond
-	// carried is when a rate counts as carried. The time is from when a
-	// datagram was due: a queue that grows, at the generator or at the relay,
-	// would pass for a carried rate in a short run.
+	// carried is the condition for a sustained rate. Latency counts from the due
+	// time, so a growing queue at the generator or the relay fails even in a
+	// short run.
 	carried = "loss<0.1%,p99<50ms"
-	// slack is what a run may take beyond its own time, for set-up.
+	// slack is the time limit of a run beyond its duration, for set-up.
 	slack = 30 * time.Second
-	// maxSteal is the share of time that the hypervisor may take.
+	// maxSteal is the highest acceptable share of time taken by the hypervisor.
 	maxSteal = 0.01
 	maxLoss  = 0.001
 )
@@ -35,29 +35,28 @@ type sample struct {
 	Peer     string       `json:"peer"`
 	Round    int          `json:"round"` // from 1
 	Step     string       `json:"step"`  // rate, closed, or search: then the run with the highest rate found
-	Rate     float64      `json:"rate"`  // asked for, else 0
-	Tries    int          `json:"tries"` // this is the last of so many
+	Rate     float64      `json:"rate"`  // requested rate, or 0
+	Tries    int          `json:"tries"` // number of tries; this is the last
 	Bad      string       `json:"bad,omitempty"`
 	Result   bench.Result `json:"result"`
 }
 
-// errInterrupted ends a session that reports on what it has.
+// errInterrupted is returned after an interrupted session has reported.
 var errInterrupted = errors.New("interrupted")
 
-// session is one execution: everything that was measured so far.
+// session holds everything measured so far.
 type session struct {
 	o       options
 	out     io.Writer
 	commit  string
 	samples []sample
-	faults  []string // runs that gave no result
+	faults  []string // runs without a result
 }
 
-// measure runs all scenarios and reports, also on what there is when it is
-// interrupted.
+// measure runs all scenarios and reports, also after an interrupt.
 func measure(ctx context.Context, o options) error {
-	// This process has one processor, but its generator never stops: with a
-	// second P the rest of it need not take the generator's away.
+	// The generator never blocks. With a second P, other goroutines of this
+	// process on the same processor do not wait for its P.
 	runtime.GOMAXPROCS(2)
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
@@ -83,7 +82,7 @@ func measure(ctx context.Context, o options) error {
 	return errors.Join(err, s.report(), faultsError(s.faults))
 }
 
-// faultsError makes the exit code say that runs failed.
+// faultsError returns an error if runs failed.
 func faultsError(faults []string) error {
 	if len(faults) == 0 {
 		return nil
@@ -91,8 +90,8 @@ func faultsError(faults []string) error {
 	return fmt.Errorf("%d runs failed, the first: %s", len(faults), faults[0])
 }
 
-// scenario keeps all relays running and takes turns. The idle ones wait in the
-// kernel; what they still use does not count, since CPU time is per process.
+// scenario keeps all relays running and measures them in turns. Idle relays do
+// not affect the results, since CPU time is per process.
 func (s *session) scenario(ctx context.Context, sc scenario) error {
 	players := sc.players(s.o)
 	servers := map[string]*server{}
@@ -117,9 +116,9 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 	return nil
 }
 
-// turn is one run of one peer, repeated while something else than the relay
-// spoils it. Only the end of ctx is an error: a run that fails is noted, and its
-// relay started again.
+// turn is one run of one relay, repeated if a cause other than the relay makes
+// it invalid. It returns an error only at the end of ctx: it records a failed
+// run and stops its relay.
 func (s *session) turn(ctx context.Context, sc scenario, p peer, servers map[string]*server, round int, st step) error {
 	one := sample{Scenario: sc.name, Peer: p.name, Round: round, Step: st.kind, Rate: st.rate}
 	for again := true; again; {
@@ -152,8 +151,8 @@ func (s *session) fail(fault string) {
 	s.faults = append(s.faults, fault)
 }
 
-// spoilt reports whether a run does not count for a reason that is not the
-// relay's. A search takes too long to be repeated.
+// spoilt reports whether a run is invalid for a reason other than the relay. A
+// search takes too long to be repeated.
 func (s *sample) spoilt() bool {
 	return s.Bad != "" && s.Step != stepSearch && s.Result.Limit != bench.LimitServer
 }
@@ -188,8 +187,8 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 	return err
 }
 
-// search looks for the highest rate without loss, beginning at the highest of
-// the open loop, and says why what it found does not count; "" if it does.
+// search finds the highest rate without loss, from the highest open-loop rate,
+// and returns why the result is invalid; "" if it is valid.
 func (s *session) search(ctx context.Context, cfg bench.Config, srv *server) (bench.Result, string, error) {
 	criterion, err := bench.ParseThresholds(carried)
 	if err != nil {
@@ -201,8 +200,9 @@ func (s *session) search(ctx context.Context, cfg bench.Config, srv *server) (be
 	return best, ceiling(&best, all), err
 }
 
-// ceiling says that it was not the relay that failed at the lowest rate above
-// the best: it loses datagrams when it does, and not on the generator's sockets.
+// ceiling returns a reason if a cause other than the relay failed at the lowest
+// rate above the best: a relay at its limit loses datagrams, and not at the
+// generator's sockets.
 func ceiling(best *bench.Result, all []bench.Result) string {
 	lowest, why := 0.0, "no rate failed"
 	for i := range all {
@@ -219,9 +219,9 @@ func ceiling(best *bench.Result, all []bench.Result) string {
 	return why
 }
 
-// doubt says why a run does not count; "" if it does. Of a search, ceiling
-// judges the generator; in a closed loop one side has to be the limit, and CPU
-// per datagram is true either way.
+// doubt returns why a run is invalid; "" if it is valid. For a search, ceiling
+// checks the generator. In a closed loop one side is always the limit, and CPU
+// per datagram is valid either way.
 func doubt(r *bench.Result, kind string) string {
 	sys := r.System
 	total := sys.User + sys.Kernel + sys.SoftIRQ + sys.Steal + sys.Idle
@@ -240,10 +240,11 @@ func doubt(r *bench.Result, kind string) string {
 	return ""
 }
 
-// maxLoad is the load average of a machine that is idle enough.
+// maxLoad is the highest load average of an idle machine.
 const maxLoad = 0.5
 
-// busy warns of others on this machine; "" if there are none.
+// busy returns a warning about other processes on this machine; "" if there are
+// none.
 func busy() string {
 	text, err := os.ReadFile("/proc/loadavg")
 	if err != nil {
@@ -256,7 +257,7 @@ func busy() string {
 	return "WARNING: the load average is " + word + ": others run on this machine, and many runs will not count"
 }
 
-// progress is the line of a run.
+// progress returns the output line of a run.
 func progress(one *sample) string {
 	r := &one.Result
 	text := fmt.Sprintf("round %d  %-9s %-12s %9s/s  CPU %6.2f µs  p50 %7.1f µs  p99 %8.1f µs",

@@ -8,22 +8,22 @@ import (
 	"github.com/ferryrelay/ferry/bench"
 )
 
-// scenario is one work that all its peers do.
+// scenario is one kind of load.
 type scenario struct {
 	name      string
 	about     string
 	shape     bench.Shape
 	direction bench.Direction
 	matches   int
-	max       bool      // look for the highest rate without loss
-	closed    bool      // a closed loop too: both sides as busy as they can be
+	max       bool      // search the highest rate without loss
+	closed    bool      // also measure a closed loop, which saturates both sides
 	rates     []float64 // nil: those of the command line
-	variants  []string  // only ferry, the C loop and these
+	variants  []string  // if set: only ferry, the C loop and these
 	secure    bool      // ferry and coturn over DTLS, and ferry over plain UDP
 }
 
-// window is how many datagrams of each flow are under way in a closed loop:
-// with hundreds of flows the relay always finds some, and no buffer overflows.
+// window is the number of datagrams in flight per flow in a closed loop: with
+// hundreds of flows the relay always has work, and no buffer overflows.
 const window = 8
 
 // step is one measurement of a scenario.
@@ -39,14 +39,14 @@ const (
 	stepSearch = "search" // for the highest rate without loss
 )
 
-// apart reports whether a scenario repeats runs of another, so that they have to
-// be told from those.
+// apart reports whether a scenario repeats runs of another one, so that output
+// must distinguish them.
 func apart(name string) bool {
 	i := slices.IndexFunc(scenarios, func(s scenario) bool { return s.name == name })
 	return i >= 0 && (len(scenarios[i].variants) > 0 || scenarios[i].secure)
 }
 
-// steps are the measurements of a round in their order.
+// steps returns the measurements of a round in order.
 func (s *scenario) steps() (list []step) {
 	for _, rate := range s.rates {
 		list = append(list, step{stepRate, rate})
@@ -60,10 +60,10 @@ func (s *scenario) steps() (list []step) {
 	return list
 }
 
-// lowRate is where waking up costs more than a datagram.
+// lowRate is a rate at which wake-ups cost more than datagrams.
 const lowRate = 20_000
 
-// rests are those that rest before each receive.
+// rests are the variants with a delay before each receive.
 var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
 
 var scenarios = []scenario{
@@ -104,7 +104,7 @@ func scenarioNames() (list []string) {
 	return list
 }
 
-// chosen returns the scenarios of the command line, with their rates.
+// chosen returns the selected scenarios with their rates.
 func chosen(o options) (list []scenario) {
 	for _, s := range scenarios {
 		if !wants(o.shapes, s.name) {
@@ -119,7 +119,7 @@ func chosen(o options) (list []scenario) {
 	return list
 }
 
-// players are those that take part, in the order of the first round.
+// players returns the relays of a scenario in the order of the first round.
 func (s *scenario) players(o options) (list []peer) {
 	if s.secure {
 		for _, p := range append(slices.Clone(secured), peers[0]) {
@@ -142,7 +142,7 @@ func (s *scenario) players(o options) (list []peer) {
 	return list
 }
 
-// config is the run of a peer.
+// config returns the configuration of a run.
 func (s *scenario) config(o options, st step) bench.Config {
 	cfg := bench.Config{
 		Limits: "off", Shape: s.shape, Direction: s.direction, Matches: s.matches,
@@ -155,7 +155,7 @@ func (s *scenario) config(o options, st step) bench.Config {
 	return cfg
 }
 
-// noneIfZero says "none" as bench.Config does.
+// noneIfZero returns -1, which bench.Config takes for none, if d is 0.
 func noneIfZero(d time.Duration) time.Duration {
 	if d == 0 {
 		return -1
@@ -163,10 +163,10 @@ func noneIfZero(d time.Duration) time.Duration {
 	return d
 }
 
-// searchRuns is about how many runs a search for the highest rate takes.
+// searchRuns is the approximate number of runs of a search.
 const searchRuns = 13
 
-// estimate returns about how long all runs take.
+// estimate returns the approximate duration of all runs.
 func estimate(o options) (total time.Duration) {
 	const around = 700 * time.Millisecond // set-up and drain
 	for _, s := range chosen(o) {
@@ -183,7 +183,7 @@ func estimate(o options) (total time.Duration) {
 	return total
 }
 
-// measureName is a measured quantity at a rate as tables have it.
+// measureName returns the name of a quantity in tables.
 func measureName(kind string, rate float64) string {
 	switch kind {
 	case kindBusy:
@@ -196,7 +196,7 @@ func measureName(kind string, rate float64) string {
 	return "rate without loss"
 }
 
-// thousands writes a rate with separators.
+// thousands formats a rate with separators.
 func thousands(v float64) string {
 	s := fmt.Sprintf("%.0f", v)
 	for i := len(s) - 3; i > 0; i -= 3 {

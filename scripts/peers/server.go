@@ -20,23 +20,23 @@ import (
 )
 
 const (
-	// startWithin is how long a relay may take until it can be used.
+	// startWithin bounds the start of a relay.
 	startWithin = 10 * time.Second
-	// stopWithin is how long it may take to end when asked to.
+	// stopWithin bounds the end of a relay after SIGTERM.
 	stopWithin = time.Second
 )
 
-// server is a relay that runs as a process of its own.
+// server is the process of a relay.
 type server struct {
 	dialect benchrig.Dialect
 
 	cmd    *exec.Cmd
-	lines  chan string   // what it prints
-	ended  chan struct{} // closed once it has ended
+	lines  chan string   // lines of its output
+	ended  chan struct{} // closed when it has ended
 	errors tail
 }
 
-// tail keeps the last of what a process complains about.
+// tail keeps the end of a process's error output.
 type tail struct {
 	mu   sync.Mutex
 	text []byte
@@ -58,9 +58,9 @@ func (t *tail) String() string {
 	return string(bytes.TrimSpace(t.text))
 }
 
-// start runs a program on the relays' processor and network. The kernel kills it when the calling
-// thread ends, however that comes. It gets none of this process's environment
-// but the path, so that settings of the Go runtime favour no relay.
+// start runs a program on the relays' processor and in their network. The
+// kernel kills it when the calling thread ends. It gets only PATH of this
+// process's environment, so that settings of the Go runtime affect no relay.
 func start(o options, dir string, argv ...string) (*server, error) {
 	self, err := os.Executable()
 	if err != nil {
@@ -71,7 +71,7 @@ func start(o options, dir string, argv ...string) (*server, error) {
 	s.cmd = exec.Command(argv[0], argv[1:]...)
 	s.cmd.Dir, s.cmd.Stderr = dir, &s.errors
 	s.cmd.Env = []string{"PATH=" + os.Getenv("PATH")}
-	// A group of its own: the terminal's interrupt is for us, and we end it.
+	// A group of its own, so that an interrupt from the terminal does not end it.
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Setpgid: true}
 	out, err := s.cmd.StdoutPipe()
 	if err != nil {
@@ -84,8 +84,8 @@ func start(o options, dir string, argv ...string) (*server, error) {
 	return s, nil
 }
 
-// follow hands over what the process prints, and then waits for its end. What
-// without a reader is dropped.
+// follow passes on the output lines and waits for the end of the process. It
+// drops lines without a reader.
 func (s *server) follow(out io.Reader) {
 	in := bufio.NewScanner(out)
 	for in.Scan() {
@@ -98,10 +98,10 @@ func (s *server) follow(out io.Reader) {
 	close(s.ended)
 }
 
-// pid is the process that is measured.
+// pid returns the process to measure.
 func (s *server) pid() int { return s.cmd.Process.Pid }
 
-// line waits for the first line that accept takes.
+// line waits for the first line that accept accepts.
 func (s *server) line(ctx context.Context, accept func(string) bool) error {
 	timeout := time.NewTimer(startWithin)
 	defer timeout.Stop()
@@ -121,7 +121,7 @@ func (s *server) line(ctx context.Context, accept func(string) bool) error {
 	}
 }
 
-// address waits for a line that is the relay's address.
+// address waits for a line with the relay's address.
 func (s *server) address(ctx context.Context) (addr netip.AddrPort, err error) {
 	err = s.line(ctx, func(l string) bool {
 		addr, err = netip.ParseAddrPort(l)
@@ -130,7 +130,7 @@ func (s *server) address(ctx context.Context) (addr netip.AddrPort, err error) {
 	return addr, err
 }
 
-// until tries until try succeeds.
+// until repeats try until it succeeds.
 func (s *server) until(ctx context.Context, try func() error) error {
 	deadline := time.Now().Add(startWithin)
 	for {
@@ -158,7 +158,7 @@ func (s *server) dead() bool {
 	}
 }
 
-// stop ends the process, and returns when it has ended.
+// stop ends the process and waits for its end.
 func (s *server) stop() {
 	_ = s.cmd.Process.Signal(syscall.SIGTERM)
 	select {
@@ -169,7 +169,7 @@ func (s *server) stop() {
 	}
 }
 
-// freePort returns a UDP port of loopback that is free now.
+// freePort returns a UDP port that is currently free on loopback.
 func freePort() (int, error) {
 	c, err := net.ListenPacket("udp4", "127.0.0.1:0")
 	if err != nil {

@@ -82,8 +82,9 @@ func whole(t *testing.T, s *session) {
 	}
 }
 
-// TestPeers: each peer is a process of its own, and delivers the datagrams of
-// each shape to the right endpoints. Some losses are the machine's.
+// TestPeers verifies that each relay, in a process of its own, delivers the
+// datagrams of each shape to the right endpoints. The machine may cause some
+// losses.
 func TestPeers(t *testing.T) {
 	for _, p := range peers {
 		t.Run(p.name, func(t *testing.T) {
@@ -131,7 +132,8 @@ func playOne(t *testing.T, name, only string, samples int) *session {
 	return s
 }
 
-// TestSecured: over DTLS as well, and what is on the wire is longer by a record.
+// TestSecured verifies delivery over DTLS, and that datagrams on the wire are
+// longer by the record overhead.
 func TestSecured(t *testing.T) {
 	need(t, "turnserver")
 	wire := map[string]int{}
@@ -143,13 +145,13 @@ func TestSecured(t *testing.T) {
 	}
 }
 
-// TestMerging: what the C loop sends as one message arrives as what it was made of.
+// TestMerging verifies that datagrams that the C loop merges arrive separately.
 func TestMerging(t *testing.T) {
 	need(t, "gcc")
 	playOne(t, "star-merge", "c", 4)
 }
 
-// TestReport: files and tables of a real run with the variants of low load.
+// TestReport verifies files and tables of a real run with variants.
 func TestReport(t *testing.T) {
 	need(t, "gcc")
 	o := smoke(t, "c,ferry")
@@ -196,8 +198,8 @@ func TestReport(t *testing.T) {
 	}
 }
 
-// TestServerEnds: a relay that gives up is told from one that is slow, with its
-// own words.
+// TestServerEnds verifies that the error about a relay that has ended contains
+// its output.
 func TestServerEnds(t *testing.T) {
 	need(t, "sh")
 	o := smoke(t, "null")
@@ -211,7 +213,7 @@ func TestServerEnds(t *testing.T) {
 	s.stop()
 }
 
-// TestStop: a relay that does not listen is killed.
+// TestStop verifies that a relay that ignores SIGTERM is killed.
 func TestStop(t *testing.T) {
 	need(t, "sh")
 	o := smoke(t, "null")
@@ -228,7 +230,8 @@ func TestStop(t *testing.T) {
 	}
 }
 
-// TestInterrupt: the end of the context ends a session and its relays at once.
+// TestInterrupt verifies that the end of the context ends a session and its
+// relays.
 func TestInterrupt(t *testing.T) {
 	o := smoke(t, "null")
 	o.duration = 20 * time.Second

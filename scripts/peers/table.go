@@ -9,7 +9,7 @@ import (
 	"github.com/ferryrelay/ferry/bench/report"
 )
 
-// table is what text and page both show.
+// table is a table of the text output and the page.
 type table struct {
 	Title string     `json:"title"`
 	Note  string     `json:"note,omitempty"`
@@ -18,7 +18,7 @@ type table struct {
 	Foot  []string   `json:"foot,omitempty"`
 }
 
-// incomparable is what the ratios hide.
+// incomparable lists differences that the ratios do not show.
 var incomparable = []string{
 	"TURN: a server adds or strips 4 bytes of ChannelData header per datagram (a copy for some), and knows its clients by address; it does not check the ids of sender and receiver in each datagram, as Ferry does. Towards hosts the generator puts 4 bytes more in front of the payload, so that it finds all payloads at one offset.",
 	"TURN: each client has a relayed port, and so the server a socket, of its own; a host of Ferry, the null relay and the C loop has one address for all.",
@@ -39,7 +39,7 @@ func ratioText(s report.Spread) string {
 	return fmt.Sprintf("%.2f (%.2f–%.2f)", s.Median, s.Min, s.Max)
 }
 
-// ratios is the one table that may be quoted: Ferry against each peer.
+// ratios returns the tables to quote: Ferry compared with each relay.
 func (s *session) ratios() (list []table) {
 	for _, sc := range chosen(s.o) {
 		ours, bases := s.sides(sc)
@@ -70,8 +70,8 @@ func (s *session) ratios() (list []table) {
 	return list
 }
 
-// sides are the columns: Ferry against the rest, or with variants everything
-// against the plain C loop.
+// sides returns the columns: Ferry and each other relay, or with variants each
+// and the plain C loop.
 func (s *session) sides(sc scenario) (ours, bases []string) {
 	for _, name := range s.took(sc) {
 		switch {
@@ -95,7 +95,8 @@ func (s *session) cell(r row, ours, base string) string {
 	return ratioText(c.Ratio)
 }
 
-// leftOut returns for each peer how many runs do not count, and the reason of the first.
+// leftOut returns the number of invalid runs of each relay, and the reason of
+// the first.
 func (s *session) leftOut(sc scenario) (list []string) {
 	for _, name := range s.took(sc) {
 		all, bad, why := 0, 0, ""
@@ -118,7 +119,7 @@ func (s *session) leftOut(sc scenario) (list []string) {
 	return list
 }
 
-// wire lists the sizes of what the relays received.
+// wire lists the datagram sizes that the relays received.
 func (s *session) wire(sc scenario) string {
 	var parts []string
 	for _, name := range s.took(sc) {
@@ -132,7 +133,7 @@ func (s *session) wire(sc scenario) string {
 	return strings.Join(parts, ", ")
 }
 
-// absolute is the context of the ratios: medians of each peer.
+// absolute returns the medians of each relay.
 func (s *session) absolute() (list []table) {
 	for _, sc := range chosen(s.o) {
 		names := s.took(sc)
@@ -163,7 +164,7 @@ func (s *session) absolute() (list []table) {
 	return list
 }
 
-// goalTable shows what became of the goals.
+// goalTable returns the results of the goals.
 func (s *session) goalTable() table {
 	t := table{
 		Title: "Goals of issue 3, and of issue 5 for DTLS",
@@ -176,7 +177,7 @@ func (s *session) goalTable() table {
 	return t
 }
 
-// write prints a table with columns as wide as they need.
+// write prints a table with aligned columns.
 func (t *table) write(w io.Writer) error {
 	widths := make([]int, len(t.Head))
 	for _, line := range append([][]string{t.Head}, t.Rows...) {

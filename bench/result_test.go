@@ -34,7 +34,7 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestJudgeReadable: times in reasons have three digits.
+// TestJudgeReadable verifies that times in reasons have three digits.
 func TestJudgeReadable(t *testing.T) {
 	for d, want := range map[time.Duration]string{
 		1_234_567: "1.23ms", 999: "999ns", 98_765: "98.8µs", 2_500_000_000: "2.5s", 0: "0s", 999_999: "1ms",
@@ -49,7 +49,8 @@ func TestJudgeReadable(t *testing.T) {
 	}
 }
 
-// TestKeptPace: what the generator sent too late was another rate.
+// TestKeptPace verifies that datagrams sent too late count against the
+// generator's rate.
 func TestKeptPace(t *testing.T) {
 	for name, c := range map[string]struct {
 		r    Result

@@ -46,8 +46,8 @@ func TestPlanAddresses(t *testing.T) {
 	}
 }
 
-// TestPlanLinks: every link is between a host and a player of one match, groups
-// rise from 0, and every player has each direction once.
+// TestPlanLinks verifies that every link is between a host and a player of one
+// match, and the groups of the links.
 func TestPlanLinks(t *testing.T) {
 	for _, cfg := range []Config{
 		{Matches: 7},

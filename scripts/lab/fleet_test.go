@@ -1,17 +1,19 @@
 package lab
 
 import (
+	"math"
 	"math/rand/v2"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestLeave: the four ways to leave say what they should, once.
+// TestLeave verifies the messages of each leave method.
 func TestLeave(t *testing.T) {
-	for how, want := range map[leaving][]proto.Type{
+	for how, want := range map[leaveMethod][]proto.Type{
 		bySilence: nil, byClose: {proto.TypeClose}, byDisconnect: {proto.TypeDisconnect},
 		byBoth: {proto.TypeDisconnect, proto.TypeClose},
 	} {
@@ -31,19 +33,20 @@ func TestLeave(t *testing.T) {
 		if !slices.Equal(sent, want) || c.Players != 1 || c.Sent != 5 || s.joiner.port != 1 {
 			t.Errorf("way %d: said %v, port %d, %+v", how, sent, s.joiner.port, c)
 		}
-		s.tick(10 * deafPeriods * pingPeriod)
+		s.tick(10 * silentPeriods * pingPeriod)
 		if len(s.sent[s.joiner]) != len(want) {
 			t.Errorf("way %d: it speaks after it has left", how)
 		}
 	}
 }
 
-// TestLife: a match ends within one and a half lives, another one takes its
-// place, and one host in eight waits in vain.
+// TestLife verifies that a match ends within one and a half times its mean
+// duration, that another match reuses its slot, and that about one host in
+// eight has no joiner.
 func TestLife(t *testing.T) {
 	const life = 4e9
 	s := newTestMatch(t)
-	s.f.cfg.Life, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
+	s.f.cfg.MatchDuration, s.f.rng = life, rand.New(rand.NewPCG(1, 1))
 	host := api.Allocation{AllocationIDBytes: make([]byte, 16), Key: make(api.Key, 64), ConnectionData: []byte{1}}
 	joiner := host
 	joiner.HostConnectionData = []byte{1}
@@ -51,15 +54,15 @@ func TestLife(t *testing.T) {
 		t.Fatal("there is room for two")
 	}
 	absent := 0
-	s.f.live(s.host, s.joiner, s.now)
+	s.f.scheduleEnd(s.host, s.joiner, s.now)
 	for range 800 {
 		at := s.f.players[0].leaveAt
-		s.f.depart(at - 1)
+		s.f.endMatches(at - 1)
 		if len(s.f.free) != 0 {
 			t.Fatal("over too early")
 		}
-		s.f.depart(at)
-		s.f.depart(at + 10*life)
+		s.f.endMatches(at)
+		s.f.endMatches(at + 10*life)
 		if len(s.f.free) != 1 || s.f.Counts().Players != 0 || s.f.Matches() != 0 {
 			t.Fatalf("free %v, %v", s.f.free, s.f.Counts())
 		}
@@ -72,20 +75,46 @@ func TestLife(t *testing.T) {
 		t.Errorf("%d are over", c.Ended)
 	}
 	if absent < 50 || absent > 150 {
-		t.Errorf("to %d of 800 hosts nobody came", absent)
+		t.Errorf("%d of 800 hosts had no joiner, want 50 to 150", absent)
 	}
 }
 
-// TestStrangeError: an ERROR with the id of another player is not for this player.
-func TestStrangeError(t *testing.T) {
+// TestErrorForOtherPlayer verifies that a player ignores an ERROR with another
+// player's id.
+func TestErrorForOtherPlayer(t *testing.T) {
 	s := newTestMatch(t)
 	s.deliver(s.host, proto.BindReceived{})
 	s.deliver(s.host, proto.Error{ID: s.joiner.id, Code: proto.ErrorNotFound})
-	if c := s.f.Counts(); s.host.status != bound || c.Strange != 1 || c.Fatal() != 0 {
+	if c := s.f.Counts(); s.host.status != bound || c.Unexpected != 1 || c.Fatal() != 0 {
 		t.Errorf("%+v", c)
 	}
 	s.deliver(s.host, proto.Error{ID: s.host.id, Code: proto.ErrorNotFound})
-	if s.host.status != dead {
+	if s.host.status != failed {
 		t.Error("it lives")
+	}
+}
+
+func TestSlope(t *testing.T) {
+	var line, saw []Point
+	for i := range 100 {
+		at := time.Duration(i) * time.Second
+		line = append(line, Point{at, 1000 - 2*float64(i)})
+		saw = append(saw, Point{at, float64(i%2) * 100})
+	}
+	for _, c := range []struct {
+		name   string
+		points []Point
+		want   float64
+		within float64
+	}{
+		{"none", nil, 0, 0},
+		{"one", line[:1], 0, 0},
+		{"one moment", []Point{{time.Second, 1}, {time.Second, 9}}, 0, 0},
+		{"a line that falls by 2 a second", line, -120, 1e-6},
+		{"up and down", saw, 0, 5},
+	} {
+		if got := Slope(c.points, time.Minute); math.Abs(got-c.want) > c.within {
+			t.Errorf("%s: %v per minute, want %v", c.name, got, c.want)
+		}
 	}
 }

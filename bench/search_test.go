@@ -13,7 +13,7 @@ import (
 
 // play searches where each rate passes that passes says, and returns the rates
 // in order. Nothing may be tried below what has passed.
-func play(t *testing.T, s *search, passes func(rate float64, run int) bool) (tried []float64) {
+func runSearch(t *testing.T, s *search, passes func(rate float64, run int) bool) (tried []float64) {
 	t.Helper()
 	for !s.done() {
 		if s.next <= s.pass || len(tried) == findRuns {
@@ -29,7 +29,7 @@ func play(t *testing.T, s *search, passes func(rate float64, run int) bool) (tri
 func TestSearch(t *testing.T) {
 	for _, capacity := range []float64{1.5, 37, 9_999, 10_000, 123_456, 3e6} {
 		s := newSearch(findStart)
-		tried := play(t, &s, func(rate float64, _ int) bool { return rate <= capacity })
+		tried := runSearch(t, &s, func(rate float64, _ int) bool { return rate <= capacity })
 		fail := s.fail().rate
 		if s.pass > capacity || s.pass < capacity*(1-2*findWithin) && fail > 1.6 {
 			t.Errorf("capacity %v: found %v after %d runs, %v failed", capacity, s.pass, len(tried), fail)
@@ -47,7 +47,7 @@ func TestSearchSurvivesBadTimes(t *testing.T) {
 	for _, length := range []int{1, 2, 4, 8} {
 		for from := 1; from < 20; from++ {
 			s := newSearch(findStart)
-			tried := play(t, &s, func(rate float64, run int) bool {
+			tried := runSearch(t, &s, func(rate float64, run int) bool {
 				return rate <= capacity && (run < from || run >= from+length)
 			})
 			if s.pass > capacity || s.pass < 0.9*capacity {
@@ -59,7 +59,7 @@ func TestSearchSurvivesBadTimes(t *testing.T) {
 
 func TestSearchNothingPasses(t *testing.T) {
 	s := newSearch(findStart)
-	tried := play(t, &s, func(float64, int) bool { return false })
+	tried := runSearch(t, &s, func(float64, int) bool { return false })
 	if s.pass != 0 || s.next > 1 || len(tried)%findTries != 0 {
 		t.Errorf("found %v after %d runs at %v", s.pass, len(tried), tried)
 	}
@@ -67,7 +67,7 @@ func TestSearchNothingPasses(t *testing.T) {
 
 func TestSearchEverythingPasses(t *testing.T) {
 	s := newSearch(findStart)
-	tried := play(t, &s, func(float64, int) bool { return true })
+	tried := runSearch(t, &s, func(float64, int) bool { return true })
 	if f := s.found(""); f.Rate != findCeiling || !f.AtLeast || f.Limit != LimitNone {
 		t.Errorf("%+v after %d runs", f, len(tried))
 	}
@@ -124,32 +124,32 @@ func TestFindMax(t *testing.T) {
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	cfg := small(ShapePairs)
+	cfg := smallConfig(ShapePairs)
 	cfg.Rate, cfg.Warmup, cfg.Duration = 100, -1, 50*time.Millisecond
-	var told []Result
+	var reported []Result
 	passed := 0.0
 	cfg.Tried = func(r Result) {
-		told = append(told, r)
+		reported = append(reported, r)
 		if r.Search.Verdict == TryPassed {
 			passed = max(passed, r.Load.Rate)
 			cancel()
 		}
 	}
 	best, all, err := FindMax(ctx, cfg, benchrig.Direct{}, criterion)
-	if !errors.Is(err, context.Canceled) || len(all) < len(told) || len(all) > len(told)+1 {
-		t.Fatalf("%v after %d runs, told of %d", err, len(all), len(told))
+	if !errors.Is(err, context.Canceled) || len(all) < len(reported) || len(all) > len(reported)+1 {
+		t.Fatalf("%v after %d runs, reported %d", err, len(all), len(reported))
 	}
-	for i, r := range told {
+	for i, r := range reported {
 		s := r.Search
 		if s.Criterion != "p50<1m,dup<1%" || s.Step != 1+i/findTries || s.Try != 1+i%findTries || s.Found != nil || (s.Verdict == TryPassed) != (len(s.Missed) == 0) {
 			t.Errorf("run %d: %+v", i, s)
 		}
 	}
 	f := best.Search.Found
-	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(told) || f.Reason != "The search was interrupted." {
+	if f == nil || f.Rate != passed || best.Load.Rate != passed || !f.AtLeast || f.Runs != len(reported) || f.Reason != "The search was interrupted." {
 		t.Errorf("best %+v of %v", f, best.Load.Rate)
 	}
-	if last := all[len(all)-1]; len(all) > len(told) && last.Search.Verdict != TryStopped {
+	if last := all[len(all)-1]; len(all) > len(reported) && last.Search.Verdict != TryStopped {
 		t.Errorf("last %+v", last.Search)
 	}
 }
@@ -161,7 +161,7 @@ func TestFindMaxNothing(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	cfg := small(ShapeHot)
+	cfg := smallConfig(ShapeHot)
 	cfg.Rate, cfg.Warmup, cfg.Duration = 40, -1, 20*time.Millisecond
 	best, all, err := FindMax(t.Context(), cfg, benchrig.Direct{}, criterion)
 	if !errors.Is(err, ErrNoRate) || best.Version != 0 || len(all) == 0 {
@@ -172,4 +172,86 @@ func TestFindMaxNothing(t *testing.T) {
 			t.Errorf("%+v", r.Search)
 		}
 	}
+}
+
+func sampleResult() *Result {
+	return &Result{
+		Sent: 10_000, Delivered: 9_990, Lost: 10, Duplicated: 1, Reordered: 100, DeliveredRate: 99_900,
+		Latency: Latency{
+			Samples: 9990, Mean: 50 * time.Microsecond, P50: 40 * time.Microsecond, P90: 80 * time.Microsecond,
+			P99: 5 * time.Millisecond, P999: 9 * time.Millisecond, Max: 12 * time.Millisecond,
+		},
+		Server: Process{PID: 1, Datagrams: 9990, PerDatagram: 3400},
+		Control: &Control{
+			Without: &Part{Latency: Latency{Samples: 1}}, With: Part{Latency: Latency{Samples: 1}}, P99Moved: -time.Millisecond,
+			Binds: &Calls{AnsweredRate: 99_000}, Allocations: &Calls{AnsweredRate: 500},
+		},
+	}
+}
+
+func TestThresholds(t *testing.T) {
+	for s, want := range map[string]bool{
+		"p99<5ms": false, "p99<=5ms": true, "p99>4ms": true, "p99>=5.1ms": false,
+		"mean<51us": true, "p50<41µs": true, "p90<80us": false, "p999<10ms": true, "max<12ms": false,
+		"loss<0.1%": false, "loss<=0.1%": true, "loss<0.0011": true, "dup<0.1%": true, "reorder<1%": false,
+		"cpu<3.5us": true, "cpu<3400ns": false,
+		"delivered>99k": true, "delivered>=0.1M": false, "delivered>99000/s": true,
+		"moved<2ms": true, "moved>0s": false, "binds>=99k": true, "binds>99k": false, "allocations>400/s": true,
+		" p50 < 41us , loss<1% ": true, "p50<41us,loss<0.01%": false, "": true,
+	} {
+		all, err := ParseThresholds(s)
+		if err != nil {
+			t.Errorf("%q: %v", s, err)
+			continue
+		}
+		if got := len(Missed(all, sampleResult())) == 0; got != want {
+			t.Errorf("%q: met %v, want %v", s, got, want)
+		}
+	}
+}
+
+func TestThresholdsRefused(t *testing.T) {
+	for _, s := range []string{
+		"p99", "p99=5ms", "p98<5ms", "p99<5", "p99<-5ms", "<5ms", "loss<NaN", "loss<", "p99<5ms,", ",",
+		"loss<1%%", "delivered>1G", "delivered>Inf", "p99<<5ms", "cpu<5%",
+	} {
+		if all, err := ParseThresholds(s); !errors.Is(err, ErrThreshold) {
+			t.Errorf("%q: %v, %v", s, all, err)
+		}
+	}
+}
+
+// TestThresholdsUnmeasured verifies that an unmeasured value meets no
+// condition.
+func TestThresholdsUnmeasured(t *testing.T) {
+	for _, s := range []string{"p99<5ms", "loss<1%", "cpu<1s", "delivered>=0", "dup<=0", "moved<1s", "binds>=0", "allocations>=0"} {
+		all, err := ParseThresholds(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(Missed(all, &Result{})) != 1 {
+			t.Errorf("an empty result meets %s", s)
+		}
+	}
+}
+
+func FuzzThresholds(f *testing.F) {
+	f.Add("p99<5ms,loss<0.1%")
+	f.Add("delivered>=100k/s, cpu <= 3.5us")
+	f.Add("<>,=")
+	f.Fuzz(func(t *testing.T, s string) {
+		all, err := ParseThresholds(s)
+		if err != nil {
+			return
+		}
+		for _, th := range all {
+			again, err := ParseThresholds(th.Text)
+			if err != nil || len(again) != 1 || again[0] != th {
+				t.Errorf("%q in %q: %+v became %+v, %v", th.Text, s, th, again, err)
+			}
+			if !strings.Contains(s, th.Text) {
+				t.Errorf("%q is not in %q", th.Text, s)
+			}
+		}
+	})
 }

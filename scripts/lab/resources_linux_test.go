@@ -12,7 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// TestStalls: a process that stood still knows it, and when.
+// TestStalls verifies that a stopped process records its stall.
 func TestStalls(t *testing.T) {
 	s := NewStalls()
 	if s.Since(time.Time{}) || s.Total() != 0 {
@@ -24,7 +24,7 @@ func TestStalls(t *testing.T) {
 	testkit.Eventually(t, "it watches", func() bool {
 		s.mu.Lock()
 		defer s.mu.Unlock()
-		return len(s.beats) > 0
+		return len(s.lastWakes) > 0
 	})
 	before := time.Now()
 	stop := fmt.Sprintf("kill -STOP %d; sleep 0.3; kill -CONT %[1]d", os.Getpid())
@@ -39,6 +39,6 @@ func TestStalls(t *testing.T) {
 	cancel()
 	run.Wait()
 	if s.Since(time.Now()) {
-		t.Error("whoever does not watch knows of nothing")
+		t.Error("a Stalls without Run reports a stall")
 	}
 }

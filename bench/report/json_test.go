@@ -52,7 +52,7 @@ func TestGoBenchHead(t *testing.T) {
 // TestGoBenchBroken: whatever a run has, each line is a name, a count and pairs
 // of a value and a unit.
 func TestGoBenchBroken(t *testing.T) {
-	for name, r := range broken() {
+	for name, r := range brokenRuns() {
 		r.Load.Shape = ""
 		for _, line := range goBench(t, r) {
 			fields := strings.Split(line, "\t")
