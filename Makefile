@@ -1,4 +1,4 @@
-# Every target with a comment behind two hashes shows in `make help`.
+# `make help` lists each target that has a comment after two hashes.
 GO ?= go
 
 .PHONY: help
@@ -18,7 +18,7 @@ test: ## all tests, as README says
 	$(GO) test ./...
 
 .PHONY: check
-check: fmt vet staticcheck tidy race portable rows ## what CI runs before the tests: all of it must be green
+check: fmt vet staticcheck tidy race portable rows ## the checks that CI runs before the tests
 
 .PHONY: fmt
 fmt:
@@ -51,8 +51,8 @@ portable: ## the portable sockets pass the engine's suite
 model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
 	$(GO) test ./engine -run 'TestModel$$' -model.sequences 200000 -timeout 60m -v
 
-# The number of executions bounds a fuzz run: a time can end in the middle of
-# one and then fails for no reason.
+# A fuzz run is limited by executions: a time limit can end in the middle of an
+# execution, which fails without a reason.
 FUZZ ?= 100000x
 
 .PHONY: fuzz
@@ -68,8 +68,8 @@ fuzz: ## each fuzz target for FUZZ executions
 micro: ## micro-benchmarks of codec, table, step and admission
 	$(GO) test -run '^$$' -bench . -benchtime 0.5s -count 3 ./proto ./internal/table ./engine ./internal/sock
 
-# The laboratory needs root and iproute2. It makes network namespaces, and takes
-# them away again; nothing leaves them.
+# The laboratory needs root and iproute2. It creates network namespaces and removes
+# them afterwards; no datagram leaves them.
 LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
 
 .PHONY: lab
@@ -84,7 +84,7 @@ flood: ## floods of 100,000/s for FLOOD, BIND floods for half of that (root)
 	$(LAB) -run Flood -flood.duration $(FLOOD) -long -timeout 40m
 
 .PHONY: recover
-recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; what comes back (root)
+recover: ## kill -9 under 1,000 matches, and 200 of each kind of client; counts recovered matches (root)
 	$(LAB) -run TestRecover -recover.matches 1000 -long
 
 .PHONY: storm
@@ -92,7 +92,7 @@ storm: ## 1,000 clients that change their port each second for a minute (root)
 	$(LAB) -run TestRoamStorm -storm.clients 1000 -storm.duration 60s -long
 
 .PHONY: faults
-faults: ## the process or the network stands still for 25 s (root)
+faults: ## the process or the network stops for 25 s (root)
 	$(LAB) -run 'TestPause|TestLinkDown|TestFreeze|TestRoutes' -fault.duration 25s -long
 
 .PHONY: memory
@@ -123,17 +123,17 @@ rows: ## check that each row of the mutation table still matches its package (fa
 	$(GO) vet -tags 'lab mutants' ./scripts/...
 
 .PHONY: mutants
-mutants: ## break the rules that matter most, one at a time; the test of each must fail (5 to 15 minutes)
+mutants: ## break the most important rules, one at a time; the test of each must fail (5 to 15 minutes)
 	$(GO) test -tags mutants ./scripts/mutants -count=1 -v -timeout 60m
 
 # PEERS are options: make peers PEERS='--quick --only c,ferry'
 .PHONY: peers
-peers: ## Ferry next to coturn, pion/turn and a bare loop of C: one table of ratios
+peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of ratios
 	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
 	bin/peers $(PEERS)
 
 .PHONY: peers-test
-peers-test: ## tests of what make peers and netcode-peers run: modules of their own (libenet-dev)
+peers-test: ## tests of the separate modules of make peers and netcode-peers (libenet-dev)
 	$(GO) -C scripts/peers vet ./...
 	$(GO) -C scripts/peers test ./...
 	$(GO) -C scripts/netcodepeers vet ./...
@@ -143,5 +143,5 @@ netcode-peers: ## client/netcode next to ENet: processor time and memory per pla
 	$(GO) -C scripts/netcodepeers run .
 
 .PHONY: clean
-clean: ## remove what make made
+clean: ## remove bin and out
 	rm -rf bin out

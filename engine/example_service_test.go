@@ -5,81 +5,12 @@ import (
 	"fmt"
 	"log"
 	"net/http/httptest"
-	"sync"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/proto"
 )
-
-// codeStore is an alloc.Store in memory, for a relay and its service in one process.
-type codeStore struct {
-	mu    sync.Mutex // guards the following fields
-	hosts map[tenantCode]proto.AllocationID
-	codes map[proto.AllocationID]tenantCode
-}
-
-type tenantCode struct {
-	tenant alloc.Tenant
-	code   string
-}
-
-func newCodeStore() *codeStore {
-	return &codeStore{hosts: make(map[tenantCode]proto.AllocationID), codes: make(map[proto.AllocationID]tenantCode)}
-}
-
-func (s *codeStore) PutCode(_ context.Context, t alloc.Tenant, code string, host proto.AllocationID) (bool, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key := tenantCode{t, code}
-	_, codeTaken := s.hosts[key]
-	_, hostHasCode := s.codes[host]
-	if codeTaken || hostHasCode {
-		return false, nil
-	}
-	s.hosts[key], s.codes[host] = host, key
-	return true, nil
-}
-
-func (s *codeStore) HostOf(_ context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	host, ok := s.hosts[tenantCode{t, code}]
-	if !ok {
-		return proto.AllocationID{}, alloc.ErrCodeNotFound
-	}
-	return host, nil
-}
-
-func (s *codeStore) CodeOf(_ context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	key, ok := s.codes[host]
-	if !ok || key.tenant != t {
-		return "", alloc.ErrCodeNotFound
-	}
-	return key.code, nil
-}
-
-func (s *codeStore) Codes(_ context.Context, t alloc.Tenant) (n int, err error) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	for key := range s.hosts {
-		if key.tenant == t {
-			n++
-		}
-	}
-	return n, nil
-}
-
-func (s *codeStore) Forget(host proto.AllocationID) {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	delete(s.hosts, s.codes[host])
-	delete(s.codes, host)
-}
 
 // A program runs a relay with the Allocations service over HTTP. The relay's hooks
 // report binds and ends to the service; see package alloc.
@@ -106,7 +37,7 @@ func Example_allocationsService() {
 		log.Fatal(err)
 	}
 	service, err = alloc.NewService(alloc.ServiceConfig{
-		Relay: relay, Store: newCodeStore(), Regions: []alloc.Region{{ID: "home"}},
+		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
 	})
 	if err != nil {
 		log.Fatal(err)
