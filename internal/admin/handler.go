@@ -49,7 +49,7 @@ type Config struct {
 	// Nodes returns the processes of the fleet, alone this one. Nil: no page.
 	Nodes func(context.Context) ([]Node, error)
 	// Settings returns what is in force, with secrets hidden. Nil: no page.
-	Settings func() []config.Shown
+	Settings func() []config.SettingValue
 	// Reload reads the settings again, and takes all of them or none. It returns
 	// ErrRefused. Required with Settings, as Level is, which is that of the log.
 	Reload func(context.Context) (Reloaded, error)

@@ -90,7 +90,7 @@ func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
 		Draining: func() DrainState { return DrainState{} }, Undrain: func(context.Context) error { return nil },
 		Relay: relay, Nodes: func(context.Context) ([]Node, error) { return []Node{{ID: "nnnn"}}, nil },
-		Settings: func() []config.Shown { return []config.Shown{{Key: "region", Value: "eu", Source: "default"}} },
+		Settings: func() []config.SettingValue { return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}} },
 		Reload:   func(context.Context) (Reloaded, error) { return Reloaded{Notes: []string{"read"}}, nil },
 		Level:    new(slog.LevelVar), Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}

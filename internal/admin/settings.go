@@ -17,7 +17,7 @@ var ErrRefused = errors.New("admin: the settings cannot be used, so nothing was 
 
 // Settings is what /config shows.
 type Settings struct {
-	Settings []config.Shown `json:"settings"`
+	Settings []config.SettingValue `json:"settings"`
 }
 
 // Reloaded is what POST /reload shows.

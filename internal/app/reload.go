@@ -50,9 +50,9 @@ func (a *App) current() config.Loaded {
 
 // settings returns the settings that hold now as the operator sees them. A log
 // level that was changed since is shown as it is.
-func (a *App) settings() []config.Shown {
+func (a *App) settings() []config.SettingValue {
 	l := a.current()
-	all := l.Shown()
+	all := l.Values()
 	now := admin.LevelName(a.opts.Level.Level())
 	for i := range all {
 		if all[i].Key == "log_level" && all[i].Value != now {
@@ -196,7 +196,7 @@ func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded
 			done.Restart = append(done.Restart, change)
 		}
 	}
-	next = now.Adopted(*read, live)
+	next = now.WithSettings(*read, live)
 	known := Warnings(now.Config, a.opts.Mode)
 	for _, w := range Warnings(next.Config, a.opts.Mode) {
 		if !slices.Contains(known, w) {
