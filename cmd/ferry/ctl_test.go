@@ -142,7 +142,7 @@ func TestCtl(t *testing.T) {
 	o.wants("ctl config", "idle_timeout", "--workers")
 	o.wants("ctl log-level", "info\n")
 	o.wants("ctl log-level debug", "debug\n")
-	o.says("the log level was changed")
+	o.says("log level changed")
 	o.wants("ctl reload", "no setting has changed")
 	var all admin.Allocations
 	if err := json.Unmarshal([]byte(o.wants("ctl allocations -o json")), &all); err != nil || len(all.Allocations) != 2 {
@@ -161,7 +161,7 @@ func TestCtl(t *testing.T) {
 	o.refuses("ctl close "+m.hostID, "not found")
 
 	second := o.match() // Or the drain ends it at once.
-	o.refuses("ctl drain 0000 --deadline 1h", "no node that is known here")
+	o.refuses("ctl drain 0000 --deadline 1h", "no known node has an id")
 	id := strings.Fields(strings.Split(nodes, "\n")[1])[0]
 	o.wants("ctl drain "+id[:8]+" --deadline 1h", "draining, allocations left: 2;")
 	o.wants("ctl nodes", "draining")

@@ -118,7 +118,7 @@ func (a *App) clusterOperator() clusterOperator {
 
 // Page shows what the admin pages of this process show of its relay.
 func (o clusterOperator) Page(ctx context.Context, target string) (cluster.Page, error) {
-	return cluster.Page(admin.Show(ctx, o.pages, target, cluster.MaxPage)), nil
+	return cluster.Page(admin.RenderPage(ctx, o.pages, target, cluster.MaxPage)), nil
 }
 
 // Drain is App.Drain. What it does not say is as the settings say.

@@ -65,7 +65,7 @@ func (a *App) settings() []config.SettingValue {
 // plan is a reload that has been found good, and not been carried out.
 type plan struct {
 	next    config.Loaded // what holds afterwards
-	done    admin.Reloaded
+	done    admin.ReloadResult
 	level   slog.Level
 	leveled bool
 	terms   *policy
@@ -77,19 +77,19 @@ type plan struct {
 // Reload reads the settings again and takes what may change while the process
 // runs; the rest is named. Settings that cannot be used are refused as a whole,
 // with admin.ErrRefused. Error besides: alloc.ErrUnavailable.
-func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
+func (a *App) Reload(ctx context.Context) (admin.ReloadResult, error) {
 	r := &a.reload
 	r.asking.Lock()
 	defer r.asking.Unlock()
 	p, err := a.plan()
 	if err != nil {
 		a.opts.Logger.Error("reload: refused, and nothing was changed", "error", err)
-		return admin.Reloaded{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
+		return admin.ReloadResult{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	// The only step that can fail is the first.
 	if a.relay != nil {
 		if err := a.relay.SetMaxSeats(ctx, a.seats(&p.next.Config)); err != nil {
-			return admin.Reloaded{}, err
+			return admin.ReloadResult{}, err
 		}
 		a.relay.SetLimits(limits(&p.next.Config))
 	}
@@ -116,7 +116,7 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 
 // sayReloaded writes what has changed, without the values: URLs may hold secrets,
 // and logs are read by more people than the operator's pages.
-func (a *App) logReload(done *admin.Reloaded) {
+func (a *App) logReload(done *admin.ReloadResult) {
 	log := a.opts.Logger
 	for _, note := range done.Notes {
 		log.Info("reload: " + note)
@@ -185,9 +185,9 @@ func (a *App) plan() (p plan, err error) {
 
 // compare returns what holds after a reload of these settings, and what differs
 // from before. Warnings that were not there before are notes.
-func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
+func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
 	now := a.current()
-	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
+	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
 	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 	for _, change := range config.Changes(&now.Config, &read.Config) {
 		if slices.Contains(live, change.Key) {
