@@ -5,10 +5,10 @@ import (
 	"errors"
 	"fmt"
 
-	"github.com/urfave/cli/v3"
-
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/urfave/cli/v3"
 )
 
 func (s streams) benchCompare() *cli.Command {
@@ -89,4 +89,74 @@ func (s streams) compareRounds(runs []bench.Result) error {
 		return err
 	}
 	return r.Text(s.stdout)
+}
+
+func (s streams) benchGoBench() *cli.Command {
+	return &cli.Command{
+		Name:      "gobench",
+		Usage:     "write runs as go test -bench does, for benchstat",
+		ArgsUsage: "A.json [B.json ...]",
+		Description: `Reads files that ferry bench --json wrote and prints a line for each, in the
+format that golang.org/x/perf/cmd/benchstat reads: processor time of the server
+per datagram, latency, rate and loss. Of a file with several runs, as of
+--find-max, it takes the first, the best one. The name of a run (--name) is in
+the line as relay=NAME.
+
+Examples:
+   for i in 1 2 3 4 5 6; do
+     ferry bench --name old --relay 127.0.0.1:7777 --api http://127.0.0.1:7777 --json old$i.json
+     ferry bench --name new --relay 127.0.0.1:7877 --api http://127.0.0.1:7877 --json new$i.json
+   done
+   ferry bench gobench old?.json new?.json > runs.txt
+   benchstat -col /relay runs.txt`,
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			if !cmd.Args().Present() {
+				return usage(cmd, errors.New("it takes one file or more"))
+			}
+			runs, err := readRuns(cmd.Args().Slice(), false)
+			if err != nil {
+				return err
+			}
+			return report.GoBench(s.stdout, runs...)
+		},
+	}
+}
+
+func (s streams) benchNull() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "null",
+		Usage: "run a relay that looks nothing up, to compare with",
+		Description: `Relays by arithmetic on the source address, with the sockets of the real relay
+and nothing else: the least that a relay on them can cost. It forwards for
+anybody who reaches it, so keep it on loopback. It runs until it is interrupted.
+
+Examples:
+   ferry bench null --udp 127.0.0.1:7790
+   ferry bench null --udp 127.0.0.1:7790 --star     for ferry bench --shape star
+   ferry bench --dialect swap --target 127.0.0.1:7790 --rate 5000 --duration 3s`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "udp", Value: "127.0.0.1:7790", Usage: "`ADDRESS:PORT` to listen on, IPv4"},
+			&cli.BoolFlag{Name: "star", Usage: "find destinations by the rule of stars"},
+			&cli.IntFlag{Name: "batch", Usage: "most datagrams of one system call, 1 to 256; default as of the relay"},
+			&cli.IntFlag{Name: "pin", Usage: "tie the relay's thread to processor `NUMBER`", Value: -1, HideDefault: true},
+		},
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			addr, err := addrFlag(cmd, "udp")
+			if err != nil {
+				return usage(cmd, err)
+			}
+			ensureTwoProcessors()
+			relay, err := benchrig.NewNullRelay(benchrig.NullConfig{
+				Addr: addr, Star: cmd.Bool("star"), Batch: cmd.Int("batch"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
+			})
+			if err != nil {
+				return err
+			}
+			fmt.Fprintln(s.stdout, "listening udp", relay.Addr())
+			fmt.Fprintf(s.stdout, "ready udp=%v\n", relay.Addr())
+			return relay.Run(ctx)
+		},
+	})
 }

@@ -206,11 +206,11 @@ func TestLimitsByCommand(t *testing.T) {
 		"/usr/bin/ferry dev --workers 1": "off (ferry dev)", "ferry serve -c ferry.yaml": "on (ferry serve)",
 		"ferry": "", "ferry demo": "", "coturn dev": "",
 	} {
-		if got := limitsByCommand(strings.Fields(line)); got != want {
+		if got := limitsOfCommand(strings.Fields(line)); got != want {
 			t.Errorf("%s: %q", line, got)
 		}
 	}
-	if limitsOf(0) != "" || limitsOf(os.Getpid()) != "" {
+	if serverLimits(0) != "" || serverLimits(os.Getpid()) != "" {
 		t.Error("this is no relay")
 	}
 }
@@ -334,7 +334,7 @@ func TestMeasured(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := measured(thresholds[0], 2000); got != want {
+		if got := formatMeasured(thresholds[0], 2000); got != want {
 			t.Errorf("%s: %q, want %q", condition, got, want)
 		}
 	}

@@ -4,22 +4,28 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net/url"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"time"
 
-	"github.com/urfave/cli/v3"
-
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/ctl"
+	"github.com/ferryrelay/ferry/internal/state"
+	"github.com/google/uuid"
+	"github.com/urfave/cli/v3"
 )
 
 func (s streams) ctl() *cli.Command {
 	c := &cli.Command{
 		Name:  "ctl",
-		Usage: "see and change what a running ferry does",
-		Description: `Asks the admin pages of a running ferry, by default those of this machine. The
-exit code is 0 only if it did what was asked for.
+		Usage: "show and change the state of a running ferry",
+		Description: `Calls the admin pages of a running ferry, by default on this machine. The exit code is
+0 only on success.
 
 Examples:
    ferry ctl allocations --role host
@@ -27,7 +33,7 @@ Examples:
    ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211
    ferry ctl usage -o json
    ferry ctl drain --deadline 30m
-   ferry ctl drain 3f2a                       a relay of a fleet, asked of an API process
+   ferry ctl drain 3f2a                       a relay of a fleet, by an API process
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
@@ -46,45 +52,45 @@ Examples:
 	return c
 }
 
-// adminFlags say which pages are asked.
+// adminFlags returns the flags of the connection to the admin pages.
 func adminFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "admin", Usage: "`URL` of the admin pages", Value: ctl.DefaultURL},
-		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token that they ask for [$FERRY_ADMIN_TOKEN_FILE]"},
-		&cli.StringFlag{Name: "ca", Usage: "`FILE` with certificates of authorities to trust besides the system's"},
+		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of the admin pages [$FERRY_ADMIN_TOKEN_FILE]"},
+		&cli.StringFlag{Name: "ca", Usage: "`FILE` (PEM) with certificate authorities to trust besides those of the system"},
 	}
 }
 
-// answerFlags say how an answer is shown.
+// answerFlags returns the flags of the output format.
 func answerFlags() []cli.Flag {
 	return []cli.Flag{
-		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "`FORMAT`: table or json", Value: "table"},
-		&cli.BoolFlag{Name: "curl", Usage: "print the curl line that asks the same, and ask nothing"},
+		&cli.StringFlag{Name: "output", Aliases: []string{"o"}, Usage: "output `FORMAT`: table or json", Value: "table"},
+		&cli.BoolFlag{Name: "curl", Usage: "print the equivalent curl command instead of making the call"},
 	}
 }
 
-// watchFlags let an answer be shown again and again.
+// watchFlags returns answerFlags and the flags of repeated output.
 func watchFlags() []cli.Flag {
 	return append(answerFlags(),
-		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "show it again and again"},
+		&cli.BoolFlag{Name: "watch", Aliases: []string{"w"}, Usage: "repeat the output"},
 		everyFlag(), timesFlag(),
 	)
 }
 
 func everyFlag() cli.Flag {
-	return &cli.DurationFlag{Name: "every", Usage: "time between two looks, 100ms to 1h", Value: 2 * time.Second}
+	return &cli.DurationFlag{Name: "every", Usage: "interval between two updates, 100ms to 1h", Value: 2 * time.Second}
 }
 
 func timesFlag() cli.Flag {
-	return &cli.IntFlag{Name: "times", Aliases: []string{"n"}, Usage: "stop after `NUMBER` looks; 0: never"}
+	return &cli.IntFlag{Name: "times", Aliases: []string{"n"}, Usage: "stop after `NUMBER` updates; 0: never"}
 }
 
-// ask is what a command does once its flags have been read.
-type ask func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error
+// ctlAction is the action of a command after its flags are read.
+type ctlAction func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error
 
-// ctlCommand completes a command that takes the arguments that its ArgsUsage
-// names, of which those in brackets may be left out.
-func (s streams) ctlCommand(c *cli.Command, do ask) *cli.Command {
+// ctlCommand completes a command with the arguments of its ArgsUsage. Those in
+// brackets are optional.
+func (s streams) ctlCommand(c *cli.Command, do ctlAction) *cli.Command {
 	c.Flags = append(adminFlags(), c.Flags...)
 	c.HideHelpCommand = true
 	c.OnUsageError = onUsageError
@@ -141,18 +147,18 @@ func (s streams) getenv(name string) string {
 
 func (s streams) ctlNodes() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "nodes", Usage: "the process, or all of a fleet",
+		Name: "nodes", Usage: "list this process, or all processes of a fleet",
 		Description: "Example:\n   ferry ctl nodes --watch",
 		Flags:       watchFlags(),
 	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error { return c.Nodes(ctx, o) })
 }
 
 func nodeFlag() cli.Flag {
-	return &cli.StringFlag{Name: "node", Usage: "`NODE` of a fleet, as for ferry ctl drain, whose relay is meant; asked of an API process"}
+	return &cli.StringFlag{Name: "node", Usage: "use the relay `NODE` of a fleet, as for ferry ctl drain (API processes only)"}
 }
 
 func limitFlag() cli.Flag {
-	return &cli.IntFlag{Name: "limit", Usage: "show `NUMBER` at most; 0: all", Value: 100}
+	return &cli.IntFlag{Name: "limit", Usage: "show at most `NUMBER` allocations; 0: all", Value: 100}
 }
 
 func checkLimit(cmd *cli.Command) error {
@@ -164,25 +170,25 @@ func checkLimit(cmd *cli.Command) error {
 
 func (s streams) ctlAllocations() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "allocations", Usage: "who is there: hosts, players, reservations",
-		Description: `AGE counts from the reservation, or from the return after a restart, HEARD from the
-last datagram of the player. The address of a player by DTLS or WebSocket is not
-known to the relay. TOO-LARGE counts messages to the player that were dropped, since
-its way in does not carry them (websocket_max_message, dtls_max_message).
+		Name: "allocations", Usage: "list allocations: hosts, players, reservations",
+		Description: `AGE is the time since the reservation, or since the recovery after a restart. HEARD is
+the time since the last datagram of the player. ENDPOINT is unknown for players over
+DTLS and WebSocket. TOO-LARGE counts dropped messages to the player that exceed
+websocket_max_message or dtls_max_message.
 
 Examples:
    ferry ctl allocations --role host --limit 0
    ferry ctl allocations --match 6a1c3f5e-0d2b-4c7a-9e8f-112233445566
    ferry ctl allocations --project my-game --environment production --bound false -o json
-   ferry ctl allocations --node 3f2a          a relay of a fleet, asked of an API process`,
+   ferry ctl allocations --node 3f2a          a relay of a fleet, by an API process`,
 		Flags: append(watchFlags(),
-			&cli.StringFlag{Name: "project", Usage: "`NAME` of a project, with --environment"},
-			&cli.StringFlag{Name: "environment", Usage: "`NAME` of its environment"},
-			&cli.StringFlag{Name: "tenant", Usage: "`DIGEST` of both, as shown where the names are not known"},
-			&cli.StringFlag{Name: "role", Usage: "`ROLE`: host or joiner"},
-			&cli.StringFlag{Name: "match", Usage: "`ID` of a host: it and its players"},
-			&cli.StringFlag{Name: "bound", Usage: "true: those that are reached somewhere; false: the others"},
-			&cli.StringFlag{Name: "transport", Usage: "`WAY`: udp4, udp6, dtls or ws"},
+			&cli.StringFlag{Name: "project", Usage: "show allocations of project `NAME`; requires --environment"},
+			&cli.StringFlag{Name: "environment", Usage: "show allocations of environment `NAME`; requires --project"},
+			&cli.StringFlag{Name: "tenant", Usage: "show allocations of a tenant by its `DIGEST`, 16 hexadecimal digits"},
+			&cli.StringFlag{Name: "role", Usage: "show allocations of `ROLE`: host or joiner"},
+			&cli.StringFlag{Name: "match", Usage: "show the host `ID` and its players"},
+			&cli.StringFlag{Name: "bound", Usage: "show bound (true) or unbound (false) allocations"},
+			&cli.StringFlag{Name: "transport", Usage: "show allocations of `TRANSPORT`: udp4, udp6, dtls or ws"},
 			limitFlag(), nodeFlag(),
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
@@ -199,7 +205,7 @@ Examples:
 
 func (s streams) ctlPlayers() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "players", Usage: "the players of a host", ArgsUsage: "HOST",
+		Name: "players", Usage: "list the players of a host", ArgsUsage: "HOST",
 		Description: "Example:\n   ferry ctl players 6a1c3f5e-0d2b-4c7a-9e8f-112233445566 --watch",
 		Flags:       append(watchFlags(), limitFlag(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
@@ -213,9 +219,9 @@ func (s streams) ctlPlayers() *cli.Command {
 func (s streams) ctlKick() *cli.Command {
 	return s.ctlCommand(&cli.Command{
 		Name: "kick", Usage: "remove a player from its match", ArgsUsage: "PLAYER",
-		Description: `Both sides are told that the other has left, and the allocation of the player
-ends. With the join code it can come again: who must not is for the game to know.
-An API process of a fleet finds the relay that has it.
+		Description: `Ends the allocation of the player and sends DISCONNECT to both sides. The player can
+join again with the join code; the game must keep it out if it should not. An API
+process of a fleet finds the relay of the player.
 
 Example:
    ferry ctl kick 2f4e6d8c-1b3a-4958-8776-665544332211`,
@@ -227,10 +233,10 @@ Example:
 
 func (s streams) ctlClose() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "close", Usage: "end an allocation: with a host ends its match", ArgsUsage: "ID",
-		Description: `Ends an allocation as if its owner had closed it: its join code is gone at once, and
-who was linked to it learns so with the next message. An API process of a fleet finds
-the relay that has it.
+		Name: "close", Usage: "end an allocation; for a host, this ends its match", ArgsUsage: "ID",
+		Description: `Ends an allocation as if its client had closed it: its join code becomes invalid at
+once, and its peers get a DISCONNECT with their next message. An API process of a fleet
+finds the relay of the allocation.
 
 Example:
    ferry ctl close 6a1c3f5e-0d2b-4c7a-9e8f-112233445566`,
@@ -242,7 +248,7 @@ Example:
 
 func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "usage", Usage: "player-seconds, datagrams and bytes of each project, since the start",
+		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project since the start",
 		Description: "Examples:\n   ferry ctl usage -o json\n   ferry ctl usage --node 3f2a",
 		Flags:       append(watchFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
@@ -252,7 +258,7 @@ func (s streams) ctlUsage() *cli.Command {
 
 func (s streams) ctlConfig() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "config", Usage: "the settings in force, without secrets, and where each came from",
+		Name: "config", Usage: "show the settings in force, without secrets, and their sources",
 		Description: "Example:\n   ferry ctl config",
 		Flags:       answerFlags(),
 	}, func(ctx context.Context, _ *cli.Command, c *ctl.Client, o ctl.Output) error {
@@ -262,12 +268,12 @@ func (s streams) ctlConfig() *cli.Command {
 
 func (s streams) ctlReload() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "reload", Usage: "let it read file, certificate and tokens again, as SIGHUP does",
+		Name: "reload", Usage: "reload the settings file, certificate and tokens, as SIGHUP does",
 		Description: `Tokens, issuers, quotas, the admission program, webhooks, the limits of requests
-and of what an allocation may relay, max_outstanding, max_seats, log_level, the
-certificate and the token of the admin pages change at once; the rest is named,
-and changes with the next start. Settings that cannot be used are refused as a
-whole. What is under way goes on: calls, webhooks that wait, counts of limits.
+and of relayed traffic, max_outstanding, max_seats, log_level, the
+certificate and the token of the admin pages change at once; the output names the other
+settings, which need a restart. If any setting is invalid, nothing changes. Calls in
+progress, queued webhooks and the counters of limits are kept.
 
 Example:
    ferry ctl reload`,
@@ -277,7 +283,7 @@ Example:
 
 func (s streams) ctlLogLevel() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "log-level", Usage: "show the level of the log, or change it", ArgsUsage: "[LEVEL]",
+		Name: "log-level", Usage: "show or change the log level", ArgsUsage: "[LEVEL]",
 		Description: "LEVEL is debug, info, warn or error.\n\nExample:\n   ferry ctl log-level debug",
 		Flags:       answerFlags(),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
@@ -287,18 +293,17 @@ func (s streams) ctlLogLevel() *cli.Command {
 
 func (s streams) ctlDrain() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "drain", Usage: "take no new allocations, and end when the others have", ArgsUsage: "[NODE]",
-		Description: `NODE is an id of ferry ctl nodes, or as much of its beginning as is no other's, 4
-characters at least. An API process of a fleet drains any relay of it, and ferry ctl
-nodes shows that within a heartbeat (2 s); the relay itself, only itself. Without
-NODE it is the process whose pages are asked.
+		Name: "drain", Usage: "refuse new allocations, and exit when the running ones have ended", ArgsUsage: "[NODE]",
+		Description: `NODE is an id of ferry ctl nodes or a unique prefix of it, at least 4 characters. An
+API process can drain any relay of its fleet; ferry ctl nodes shows that within 2 s. A
+relay can drain itself only. Without NODE, the process at --admin drains.
 
 Examples:
    ferry ctl drain --deadline 30m
    ferry ctl drain 3f2a --threshold 10`,
 		Flags: append(answerFlags(),
-			&cli.DurationFlag{Name: "deadline", Usage: "end after that whatever is left, up to 168h; 0: never", DefaultText: "drain_timeout, or 1h"},
-			&cli.IntFlag{Name: "threshold", Usage: "end when no more than `NUMBER` allocations are left", DefaultText: "drain_threshold"},
+			&cli.DurationFlag{Name: "deadline", Usage: "exit after this time even if allocations are left, up to 168h; 0: never", DefaultText: "drain_timeout, or 1h"},
+			&cli.IntFlag{Name: "threshold", Usage: "exit when at most `NUMBER` allocations are left", DefaultText: "drain_threshold"},
 		),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		query := url.Values{}
@@ -314,10 +319,158 @@ Examples:
 
 func (s streams) ctlUndrain() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "undrain", Usage: "take new allocations again", ArgsUsage: "[NODE]",
-		Description: "NODE is as for ferry ctl drain.\n\nExamples:\n   ferry ctl undrain\n   ferry ctl undrain 3f2a",
+		Name: "undrain", Usage: "accept new allocations again", ArgsUsage: "[NODE]",
+		Description: "NODE: see ferry ctl drain.\n\nExamples:\n   ferry ctl undrain\n   ferry ctl undrain 3f2a",
 		Flags:       answerFlags(),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Undrain(ctx, o, cmd.Args().First())
 	})
+}
+
+func (s streams) ctlClusterCA() *cli.Command {
+	return &cli.Command{
+		Name: "cluster-ca", Usage: "create the certificates of relays and API processes", ArgsUsage: "DIR [ROLE]",
+		Description: `Without ROLE: creates the authority, ca.pem and ca-key.pem, in DIR and overwrites
+nothing. With ROLE: creates a certificate of that authority and its key there, NAME.pem
+and NAME-key.pem. ROLE is api, relay or admin; admin may drain, kick and close, api may
+reserve too. The certificate of a relay contains the id of that relay, which is read
+from its state directory, or created there. It needs no running ferry.
+
+With ca-key.pem, anyone can add members to the fleet: keep it off the machines of the
+fleet. Each machine needs ca.pem and its own certificate and key, which it reloads
+within 10 s of a change.
+
+Examples:
+   ferry ctl cluster-ca /etc/ferry
+   ferry ctl cluster-ca /etc/ferry api
+   ferry ctl cluster-ca /etc/ferry relay --state-dir /var/lib/ferry
+   ferry ctl cluster-ca /etc/ferry relay --relay 6a1c3f5e-0d2b-4c7a-9e8f-112233445566 --name eu-1`,
+		Flags: []cli.Flag{
+			&cli.StringFlag{Name: "state-dir", Usage: "read the relay id from the state directory `DIR`"},
+			&cli.StringFlag{Name: "relay", Usage: "use the relay `ID`, if its state directory is elsewhere or in use"},
+			&cli.StringFlag{Name: "name", Usage: "`NAME` of the files and in the certificate", DefaultText: "the role"},
+			&cli.DurationFlag{Name: "valid", Usage: "validity of the certificate", DefaultText: "10 years for the authority, otherwise 1 year"},
+		},
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			dir, role := cmd.Args().Get(0), cluster.Role(cmd.Args().Get(1))
+			switch {
+			case dir == "":
+				return usage(cmd, errors.New("DIR is missing"))
+			case cmd.Args().Len() > 2:
+				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().Get(2)))
+			case role == "":
+				return s.makeCA(dir, cmd.Duration("valid"))
+			}
+			return s.issueCert(cmd, dir, role)
+		},
+	}
+}
+
+// The files of the authority.
+const (
+	caFile    = "ca.pem"
+	caKeyFile = "ca-key.pem"
+)
+
+func (s streams) makeCA(dir string, valid time.Duration) error {
+	ca, err := cluster.NewCA("ferry cluster", valid)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	cert, key := filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile)
+	if err := ca.Write(cert, key); err != nil {
+		return err
+	}
+	return s.printFiles(cert, key, ca.NotAfter())
+}
+
+// issueCert makes the certificate of one process.
+func (s streams) issueCert(cmd *cli.Command, dir string, role cluster.Role) error {
+	ca, err := cluster.LoadCA(filepath.Join(dir, caFile), filepath.Join(dir, caKeyFile))
+	if err != nil {
+		return fmt.Errorf("%w (ferry ctl cluster-ca %s makes one)", err, dir)
+	}
+	r := cluster.Request{Role: role, Name: cmd.String("name"), Valid: cmd.Duration("valid")}
+	if r.Relay, err = relayID(cmd); err != nil {
+		return usage(cmd, err)
+	}
+	name := r.Name
+	if name == "" {
+		name = string(role)
+	}
+	if name != filepath.Base(name) || name == "ca" {
+		return usage(cmd, fmt.Errorf("--name: %q is no name for its files", name))
+	}
+	issued, err := ca.Issue(r)
+	if err != nil {
+		return err
+	}
+	cert, key := filepath.Join(dir, name+".pem"), filepath.Join(dir, name+"-key.pem")
+	if err := issued.Write(cert, key); err != nil {
+		return err
+	}
+	return s.printFiles(cert, key, issued.NotAfter())
+}
+
+func (s streams) printFiles(cert, key string, end time.Time) error {
+	_, err := fmt.Fprintf(s.stdout, "%s\n%s\ngood until %s\n", cert, key, end.Format(time.RFC3339))
+	return err
+}
+
+// relayID returns the relay id of the flags, zero without them.
+func relayID(cmd *cli.Command) (id alloc.RelayID, err error) {
+	text, dir := cmd.String("relay"), cmd.String("state-dir")
+	switch {
+	case text != "" && dir != "":
+		return id, errors.New("--relay and --state-dir: one is enough")
+	case text != "":
+		parsed, err := uuid.Parse(text)
+		if err != nil {
+			return id, fmt.Errorf("--relay: %q is no id such as ferry ctl nodes shows", text)
+		}
+		return alloc.RelayID(parsed), nil
+	case dir == "":
+		return id, nil
+	}
+	opened, err := state.Open(dir, slog.New(slog.DiscardHandler))
+	if err != nil {
+		return id, err
+	}
+	return opened.Identity.Relay, opened.Close()
+}
+
+func (s streams) top() *cli.Command {
+	return &cli.Command{
+		Name:  "top",
+		Usage: "show the load of a running relay, updated",
+		Description: `Shows allocations, datagrams and bytes per second, drops by reason, and the busiest
+projects of the ferry at --admin. The first screen covers the time since its start. On a
+terminal, q quits, and left and right select the column that sorts the projects. Without
+a terminal, and with --times, it prints one screen after another.
+
+Examples:
+   ferry top
+   ferry top --every 5s --admin http://127.0.0.1:7778
+   ferry top -n 1                             one screen`,
+		Flags:           append(adminFlags(), everyFlag(), timesFlag()),
+		HideHelpCommand: true,
+		OnUsageError:    onUsageError,
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			if cmd.Args().Present() {
+				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().First()))
+			}
+			client, o, err := s.ctlClient(cmd)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			defer client.Close()
+			o.Stdin = os.Stdin
+			return client.Top(ctx, o)
+		},
+	}
 }

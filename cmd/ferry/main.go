@@ -1,3 +1,26 @@
+// Command ferry is the one binary of Ferry, a relay for multiplayer games.
+//
+//	ferry demo      a whole match on this machine, with a pass or fail result
+//	ferry dev       relay and API on loopback, for a developer
+//	ferry serve     relay and API for the public, on one machine
+//	ferry relay     one relay of a fleet, without an API
+//	ferry api       one of any number of API processes of a fleet
+//	ferry check     reads a configuration as serve, relay or api does and prints it
+//	ferry ctl       shows and changes the state of a running ferry
+//	ferry top       shows the load of a running relay
+//	ferry ping      measures round trip and loss to relays
+//	ferry probe     simulates a game client or server
+//	ferry bench     puts load on a relay and measures it
+//	ferry token     makes a player's token for development
+//	ferry version   prints version and build settings
+//
+// Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
+// one line per listener and then one that begins with "ready" to standard
+// output; logs go to standard error. The exit code is 0 on success, 1 on
+// failure, and 2 for an invalid command line or invalid settings. The first SIGINT or
+// SIGTERM shuts the process down in order, the second one exits at once; with a drain
+// timeout, the first one begins a drain. SIGHUP makes serve, relay, api and dev reload
+// their settings.
 package main
 
 import (
@@ -5,11 +28,17 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"log/slog"
 	"os"
 	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"strings"
+	"sync"
 	"syscall"
 
 	"github.com/VictoriaMetrics/metrics"
+	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/urfave/cli/v3"
 )
 
@@ -26,12 +55,12 @@ func main() {
 	metrics.ExposeMetadata(true)
 	received := make(chan os.Signal, 3)
 	signal.Notify(received, os.Interrupt, syscall.SIGTERM)
-	if !signal.Ignored(syscall.SIGHUP) { // as nohup does
+	if !signal.Ignored(syscall.SIGHUP) { // set by nohup
 		signal.Notify(received, syscall.SIGHUP)
 	}
 	ctx, cancel := context.WithCancel(context.Background())
 	s := streams{os.Environ(), os.Stdout, os.Stderr, new(signals)}
-	go s.signals.obey(received, cancel, s.stderr, func() { os.Exit(exitFailed) })
+	go s.signals.handle(received, cancel, s.stderr, func() { os.Exit(exitFailed) })
 	code := s.run(ctx, os.Args)
 	signal.Stop(received)
 	cancel()
@@ -58,14 +87,14 @@ func (s streams) run(ctx context.Context, args []string) int {
 	return exitFailed
 }
 
-// streams are what a command has of the world besides its flags.
+// streams is the environment of a command: variables, output and signals.
 type streams struct {
 	environ        []string
 	stdout, stderr io.Writer
 	signals        *signals
 }
 
-// usageError says that the user asked for something that cannot be.
+// usageError is an error of the command line or the settings (exit code 2).
 type usageError struct {
 	command string // the full name of the command
 	err     error
@@ -83,8 +112,8 @@ func (s streams) root() *cli.Command {
 		Description: `Try it:
    ferry demo                         a whole match on this machine
    ferry dev                          a relay and its API on loopback
-   ferry serve --config ferry.yaml    the same for players everywhere
-   ferry relay, ferry api             the same on many machines`,
+   ferry serve --config ferry.yaml    the same for public access
+   ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
 		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
@@ -95,7 +124,7 @@ func (s streams) root() *cli.Command {
 		OnUsageError:          onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
-				return usage(cmd, fmt.Errorf("no command is named %q", cmd.Args().First()))
+				return usage(cmd, fmt.Errorf("unknown command %q", cmd.Args().First()))
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
@@ -107,7 +136,7 @@ func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error 
 	return usage(cmd, err)
 }
 
-// command completes a subcommand: it takes flags only.
+// command completes a subcommand that takes no arguments.
 func (s streams) command(c *cli.Command) *cli.Command {
 	action := c.Action
 	c.HideHelpCommand = true
@@ -119,4 +148,160 @@ func (s streams) command(c *cli.Command) *cli.Command {
 		return action(ctx, cmd)
 	}
 	return c
+}
+
+// signals holds the actions of SIGINT, SIGTERM and SIGHUP. The first SIGINT or
+// SIGTERM begins a drain if the command has one, the next one cancels the command, and
+// the one after that exits. SIGHUP reloads the settings of a command that has some;
+// otherwise it is the same as SIGTERM.
+type signals struct {
+	mu     sync.Mutex
+	first  func() error // nil: no drain
+	reload func()       // nil: SIGHUP is the same as SIGTERM
+}
+
+// onReload sets the action of SIGHUP until undo is called.
+func (s *signals) onReload(do func()) (undo func()) {
+	set := func(do func()) {
+		s.mu.Lock()
+		defer s.mu.Unlock()
+		s.reload = do
+	}
+	set(do)
+	return func() { set(nil) }
+}
+
+// reloadFunc returns the action of SIGHUP, nil if there is none.
+func (s *signals) reloadFunc() func() {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.reload
+}
+
+// onFirst sets the action of the first signal until undo is called. If the action
+// fails, the command is cancelled.
+func (s *signals) onFirst(do func() error) (undo func()) {
+	s.set(do)
+	return func() { s.set(nil) }
+}
+
+func (s *signals) set(do func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.first = do
+}
+
+// takeFirst returns the action of the first signal and removes it.
+func (s *signals) takeFirst() (do func() error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	do, s.first = s.first, nil
+	return do
+}
+
+// handle runs the actions of signals until the channel is closed.
+func (s *signals) handle(received <-chan os.Signal, end func(), stderr io.Writer, exit func()) {
+	ending := false
+	for sig := range received {
+		if reload := s.reloadFunc(); sig == syscall.SIGHUP && reload != nil {
+			go reload() // must not block the next signal
+			continue
+		}
+		drain := s.takeFirst()
+		switch {
+		case ending:
+			fmt.Fprintln(stderr, "ferry: another signal, exiting at once")
+			exit()
+		case drain == nil:
+			ending = true
+			end()
+		default:
+			// In the background, since it must not block the next signal.
+			go func() {
+				if err := drain(); err != nil {
+					fmt.Fprintf(stderr, "ferry: drain failed, shutting down: %v\n", err)
+					end()
+				}
+			}()
+		}
+	}
+}
+
+// newLogger returns the configured logger and its level, which may change later.
+// c.LogLevel is already validated.
+func newLogger(w io.Writer, c config.Config) (*slog.Logger, *slog.LevelVar) {
+	var set slog.Level
+	if err := set.UnmarshalText([]byte(c.LogLevel)); err != nil {
+		set = slog.LevelInfo
+	}
+	level := new(slog.LevelVar)
+	level.Set(set)
+	options := &slog.HandlerOptions{Level: level}
+	if c.LogFormat == "json" {
+		return slog.New(slog.NewJSONHandler(w, options)), level
+	}
+	return slog.New(slog.NewTextHandler(w, options)), level
+}
+
+func (s streams) version() *cli.Command {
+	return s.command(&cli.Command{
+		Name:        "version",
+		Usage:       "version, commit, Go version and build settings",
+		Description: "Example:\n   ferry version",
+		Action: func(context.Context, *cli.Command) error {
+			_, err := fmt.Fprint(s.stdout, readBuild().String())
+			return err
+		},
+	})
+}
+
+// build is the build information of this binary.
+type build struct {
+	version   string // of the module, "(devel)" or "unknown"
+	revision  string // commit, with "+changes" if there were any; "unknown"
+	time      string // of the commit, may be empty
+	goVersion string
+	settings  []string // KEY=VALUE, without those above
+}
+
+// readBuild reads the build information of this binary.
+func readBuild() build {
+	b := build{version: "unknown", revision: "unknown", goVersion: runtime.Version()}
+	info, ok := debug.ReadBuildInfo()
+	if !ok {
+		return b
+	}
+	if info.Main.Version != "" {
+		b.version = info.Main.Version
+	}
+	changed := false
+	for _, s := range info.Settings {
+		switch s.Key {
+		case "vcs":
+		case "vcs.revision":
+			b.revision = s.Value
+		case "vcs.time":
+			b.time = s.Value
+		case "vcs.modified":
+			changed = s.Value == "true"
+		default:
+			b.settings = append(b.settings, s.Key+"="+s.Value)
+		}
+	}
+	if changed {
+		b.revision += "+changes"
+	}
+	return b
+}
+
+// String returns one line per item.
+func (b build) String() string {
+	var t strings.Builder
+	fmt.Fprintf(&t, "ferry %s\n", b.version)
+	fmt.Fprintln(&t, strings.TrimSpace("commit "+b.revision+" "+b.time))
+	fmt.Fprintf(&t, "%s %s/%s\n", b.goVersion, runtime.GOOS, runtime.GOARCH)
+	for _, s := range b.settings {
+		fmt.Fprintln(&t, s)
+	}
+	return t.String()
 }

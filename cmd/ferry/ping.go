@@ -8,18 +8,20 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/url"
+	"sync"
 	"text/tabwriter"
 	"time"
 
-	"github.com/urfave/cli/v3"
-
+	"github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/urfave/cli/v3"
 )
 
 var (
 	errNoAnswer  = errors.New("nothing answered")
-	errNoAddress = errors.New("the region does not say where it answers probes")
+	errNoAddress = errors.New("the region has no probe address")
 )
 
 // maxPingProbes is what client.Measure sends at most.
@@ -30,20 +32,19 @@ func (s streams) ping() *cli.Command {
 		Name:      "ping",
 		Usage:     "measure round trip and loss to regions or relays",
 		ArgsUsage: "[HOST:PORT ...]",
-		Description: `Asks the regions of an API, or the relays that are named, and prints the mean
-round trip of the answers and the share of questions without one, the nearest
-first. The exit code is 1 if nothing answered. No way needs an allocation:
+		Description: `Probes the regions of an API, or the given relays, and prints the mean
+round trip of the answers and the share of lost probes, the nearest
+first. The exit code is 1 if nothing answered. No probe needs an allocation:
 
    udp   QoS probes, as game clients send to choose a region. A relay answers a
          source 40 at once and 20 a second; more count as lost.
    dtls  the first round trip of a handshake: a ClientHello too short for any
-         answer but a cookie. The relay remembers nothing of it.
+         answer but a cookie. The relay keeps no state for it.
    ws, wss
-         opens a WebSocket, with TCP, TLS and upgrade, which is shown as OPENING,
-         and then sends pings, each after the pong to the one before.
+         opens a WebSocket, with TCP, TLS and upgrade, shown as OPENING, and
+         then sends pings, each after the previous pong.
 
-The regions of an API tell one UDP address, for udp and dtls, and where one of their
-relays takes WebSockets.
+A region of an API has one UDP address, for udp and dtls, and one WebSocket URL.
 
 Examples:
    ferry ping relay.example.org:7777 203.0.113.7:7777
@@ -51,12 +52,12 @@ Examples:
    ferry ping --by wss relay.example.org:7777
    ferry ping --by dtls --api http://127.0.0.1:7777 --json`,
 		Flags: []cli.Flag{
-			&cli.StringFlag{Name: "api", Usage: "`URL` of an API, whose regions are asked for"},
+			&cli.StringFlag{Name: "api", Usage: "probe the regions of the API at `URL`"},
 			&cli.StringFlag{Name: "token", Usage: "bearer `TOKEN` for the API"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the bearer token"},
-			&cli.StringFlag{Name: "by", Usage: "`WAY` to ask by: udp, dtls, ws or wss", Value: wayUDP},
-			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of questions to each relay, 1 to 100", Value: 5},
-			&cli.DurationFlag{Name: "patience", Usage: "how long to wait for the last answer, up to 1m", Value: 500 * time.Millisecond},
+			&cli.StringFlag{Name: "by", Usage: "probe by `TRANSPORT`: udp, dtls, ws or wss", Value: wayUDP},
+			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of probes to each relay, 1 to 100", Value: 5},
+			&cli.DurationFlag{Name: "patience", Usage: "timeout of the last probe, up to 1m", Value: 500 * time.Millisecond},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
 		},
 		HideHelpCommand: true,
@@ -66,7 +67,7 @@ Examples:
 }
 
 func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
-	token, err := benchToken(cmd)
+	token, err := readToken(cmd)
 	if err == nil {
 		err = checkPing(cmd)
 	}
@@ -91,7 +92,7 @@ func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
 	return nil
 }
 
-// The ways to ask.
+// The transports of probes.
 const (
 	wayUDP  = "udp"
 	wayDTLS = "dtls"
@@ -99,19 +100,19 @@ const (
 	wayWSS  = "wss"
 )
 
-// overTCP reports whether a way is one by WebSocket.
-func overTCP(way string) bool { return way == wayWS || way == wayWSS }
+// isWebSocket reports whether a transport is WebSocket.
+func isWebSocket(way string) bool { return way == wayWS || way == wayWSS }
 
-// reached is how well a site can be reached.
-type reached struct {
+// pingResult is the result of one site.
+type pingResult struct {
 	client.Quality
-	opening time.Duration // of the connection; 0: there is none
+	opening time.Duration // time to open the connection; 0: no connection
 }
 
-// pingAll asks all sites at once, and returns the nearest first.
-func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site) (all []reached) {
+// pingAll probes all sites concurrently and returns the nearest first.
+func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site) (all []pingResult) {
 	way, probes, patience := cmd.String("by"), cmd.Int("probes"), cmd.Duration("patience")
-	if overTCP(way) {
+	if isWebSocket(way) {
 		return pingWebSockets(ctx, way, sites, probes, patience)
 	}
 	cfg := client.MeasureConfig{Probes: probes, Patience: patience}
@@ -119,7 +120,7 @@ func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site) (all []
 		cfg.Probe = client.ProbeDTLS
 	}
 	for _, q := range client.Measure(ctx, sites, cfg) {
-		all = append(all, reached{Quality: q})
+		all = append(all, pingResult{Quality: q})
 	}
 	return all
 }
@@ -128,7 +129,7 @@ func checkPing(cmd *cli.Command) error {
 	named := cmd.Args().Present()
 	way := cmd.String("by")
 	switch probes, patience := cmd.Int("probes"), cmd.Duration("patience"); {
-	case !overTCP(way) && way != wayUDP && way != wayDTLS:
+	case !isWebSocket(way) && way != wayUDP && way != wayDTLS:
 		return fmt.Errorf("--by: %q is not udp, dtls, ws or wss", way)
 	case named == cmd.IsSet("api"):
 		return errors.New("give either --api or relays as HOST:PORT")
@@ -147,8 +148,8 @@ func checkPing(cmd *cli.Command) error {
 	return nil
 }
 
-// pingSites returns whom to probe, and the regions that cannot be.
-func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []client.Site, silent []reached, err error) {
+// pingSites returns the sites to probe, and the regions without an address.
+func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []client.Site, silent []pingResult, err error) {
 	for _, addr := range cmd.Args().Slice() {
 		sites = append(sites, client.Site{Addr: addr})
 	}
@@ -162,8 +163,8 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 	}
 	for _, r := range regions {
 		site := client.Site{Region: r.ID}
-		if site.Addr, err = addressOf(r, cmd.String("by")); err != nil {
-			silent = append(silent, reached{Quality: client.Quality{Site: site, Err: err}})
+		if site.Addr, err = probeAddress(r, cmd.String("by")); err != nil {
+			silent = append(silent, pingResult{Quality: client.Quality{Site: site, Err: err}})
 			continue
 		}
 		sites = append(sites, site)
@@ -171,10 +172,10 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 	return sites, silent, nil
 }
 
-// addressOf returns where to ask a region by a way.
-func addressOf(r api.Region, way string) (string, error) {
-	if overTCP(way) {
-		return webSocketOf(r, way)
+// probeAddress returns the address of a region for a transport.
+func probeAddress(r api.Region, way string) (string, error) {
+	if isWebSocket(way) {
+		return webSocketAddress(r, way)
 	}
 	if r.QoSAddress == "" {
 		return "", errNoAddress
@@ -182,8 +183,8 @@ func addressOf(r api.Region, way string) (string, error) {
 	return r.QoSAddress, nil
 }
 
-// printPings writes a table. What did not answer has no round trip.
-func printPings(w io.Writer, all []reached) error {
+// printPings writes a table. Sites without an answer have no round trip.
+func printPings(w io.Writer, all []pingResult) error {
 	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
 	fmt.Fprintln(table, "REGION\tADDRESS\tOPENING\tROUND TRIP\tLOSS")
 	for _, q := range all {
@@ -202,22 +203,22 @@ func printPings(w io.Writer, all []reached) error {
 	return table.Flush()
 }
 
-// pinged is a site in JSON.
-type pinged struct {
+// pingJSON is a site in JSON.
+type pingJSON struct {
 	Region   string   `json:"region,omitempty"`
 	Address  string   `json:"address,omitempty"`
 	Sent     int      `json:"sent"`
 	Received int      `json:"received"`
 	Loss     float64  `json:"loss"`
-	Opening  *float64 `json:"opening_ms,omitempty"` // absent: no connection was needed, or there was none
+	Opening  *float64 `json:"opening_ms,omitempty"` // absent: no connection
 	RTT      *float64 `json:"round_trip_ms"`        // null: no answer
 	Error    string   `json:"error,omitempty"`
 }
 
-func printPingsJSON(w io.Writer, all []reached) error {
-	sites := make([]pinged, len(all))
+func printPingsJSON(w io.Writer, all []pingResult) error {
+	sites := make([]pingJSON, len(all))
 	for i, q := range all {
-		sites[i] = pinged{Region: q.Region, Address: q.Addr, Sent: q.Sent, Received: q.Received, Loss: q.Loss()}
+		sites[i] = pingJSON{Region: q.Region, Address: q.Addr, Sent: q.Sent, Received: q.Received, Loss: q.Loss()}
 		if q.Received > 0 {
 			ms := milliseconds(q.RTT)
 			sites[i].RTT = &ms
@@ -236,3 +237,84 @@ func printPingsJSON(w io.Writer, all []reached) error {
 }
 
 func milliseconds(d time.Duration) float64 { return float64(d) / float64(time.Millisecond) }
+
+// openingTrips is the timeout of opening a WebSocket, in multiples of --patience. It
+// takes a round trip for the name, one for TCP, two for TLS and one for the upgrade.
+const openingTrips = 5
+
+var errNoWebSocket = errors.New("the region has no WebSocket URL")
+
+// pingWebSockets probes all sites concurrently and returns the nearest first.
+func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration) []pingResult {
+	found := make([]pingResult, len(sites))
+	var wg sync.WaitGroup
+	for i, site := range sites {
+		wg.Go(func() { found[i] = pingWebSocket(ctx, scheme, site, probes, patience) })
+	}
+	wg.Wait()
+	qualities, openings := make([]client.Quality, len(found)), make(map[client.Site]time.Duration)
+	for i, r := range found {
+		qualities[i], openings[r.Site] = r.Quality, r.opening
+	}
+	client.SortByDistance(qualities)
+	for i, q := range qualities {
+		found[i] = pingResult{q, openings[q.Site]}
+	}
+	return found
+}
+
+// pingWebSocket opens one WebSocket and sends pings, each after the answer or
+// the timeout of the previous one.
+func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration) pingResult {
+	r := pingResult{Quality: client.Quality{Site: site}}
+	opening, cancel := context.WithTimeout(ctx, openingTrips*patience)
+	defer cancel()
+	start := time.Now()
+	conn, _, err := websocket.Dial(opening, scheme+"://"+site.Addr+"/", nil)
+	if err != nil {
+		r.Err = fmt.Errorf("opening: %w", err)
+		return r
+	}
+	r.opening = time.Since(start)
+	defer conn.CloseNow()
+	reading := conn.CloseRead(ctx) // reads pongs
+	var sum time.Duration
+	for range probes {
+		if reading.Err() != nil {
+			r.Err = errors.New("the relay has ended the connection")
+			break
+		}
+		trip, err := pingOnce(reading, conn, patience)
+		r.Sent++
+		if err == nil {
+			r.Received++
+			sum += trip
+		}
+	}
+	if r.Received > 0 {
+		r.RTT = sum / time.Duration(r.Received)
+	}
+	return r
+}
+
+func pingOnce(ctx context.Context, conn *websocket.Conn, patience time.Duration) (time.Duration, error) {
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	start := time.Now()
+	err := conn.Ping(ctx)
+	return time.Since(start), err
+}
+
+// webSocketAddress returns the WebSocket address of a region for a scheme.
+func webSocketAddress(r api.Region, scheme string) (addr string, err error) {
+	u, err := url.Parse(r.WebSocketURL)
+	switch {
+	case err != nil:
+		return "", err
+	case r.WebSocketURL == "":
+		return "", errNoWebSocket
+	case u.Scheme != scheme:
+		return "", fmt.Errorf("the region takes %s", r.WebSocketURL)
+	}
+	return u.Host, nil
+}

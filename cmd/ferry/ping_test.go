@@ -77,7 +77,7 @@ func TestPingWays(t *testing.T) {
 		var out, stderr strings.Builder
 		args := append([]string{"ferry", "ping", "--json", "--probes", "7", "--patience", "10s", "--by", c.by}, c.target...)
 		code := run(t.Context(), args, nil, &out, &stderr)
-		var report struct{ Sites []pinged }
+		var report struct{ Sites []pingJSON }
 		if err := json.Unmarshal([]byte(out.String()), &report); err != nil || code != 0 || len(report.Sites) != 1 {
 			t.Fatalf("%q: code %d, %v\n%s%s", args, code, err, out.String(), stderr.String())
 		}
@@ -151,7 +151,7 @@ func TestPingFleet(t *testing.T) {
 	code := run(t.Context(), []string{"ferry", "ping", "--by", "ws", "--patience", "10s", "--api", api.URL}, nil, &out, &out)
 	rows := strings.Split(out.String(), "\n")
 	if code != exitOK || len(rows) < 4 || !contains(rows[1], []string{"a ", at, " ms", " 0%"}) ||
-		!strings.Contains(out.String(), "does not say where") || !strings.Contains(out.String(), "takes wss://") {
+		!strings.Contains(out.String(), "has no WebSocket URL") || !strings.Contains(out.String(), "takes wss://") {
 		t.Errorf("code %d: %s", code, out.String())
 	}
 }
@@ -171,7 +171,7 @@ func TestPingJSON(t *testing.T) {
 	var stdout, stderr strings.Builder
 	mute := silence(t)
 	code := run(t.Context(), []string{"ferry", "ping", "--json", "--patience", "10s", addresses(lines[len(lines)-1])["udp"], mute}, nil, &stdout, &stderr)
-	var report struct{ Sites []pinged }
+	var report struct{ Sites []pingJSON }
 	if err := json.Unmarshal([]byte(stdout.String()), &report); err != nil || code != 0 || len(report.Sites) != 2 {
 		t.Fatalf("code %d, %v\n%s%s", code, err, stdout.String(), stderr.String())
 	}
@@ -194,7 +194,7 @@ func TestPingRegions(t *testing.T) {
 		_, _ = io.WriteString(w, `{"data":{"regions":[{"id":"moon","description":"far away"}]}}`)
 	}))
 	defer api.Close()
-	for token, want := range map[string]string{"the-token-of-this-test": "does not say where", "another-token": "regions:"} {
+	for token, want := range map[string]string{"the-token-of-this-test": "has no probe address", "another-token": "regions:"} {
 		var out strings.Builder
 		code := run(t.Context(), []string{"ferry", "ping", "--api", api.URL, "--token", token}, nil, &out, &out)
 		if code != exitFailed || !strings.Contains(out.String(), want) {

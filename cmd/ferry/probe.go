@@ -92,7 +92,7 @@ func probeOptions(cmd *cli.Command) (o probe.Options, err error) {
 		Duration: cmd.Duration("duration"), Once: cmd.Bool("once"), Stats: cmd.Duration("stats"),
 		Seed: cmd.Uint64("seed"), JSON: cmd.Bool("json"),
 	}
-	if o.Token, err = benchToken(cmd); err != nil {
+	if o.Token, err = readToken(cmd); err != nil {
 		return o, err
 	}
 	for name, to := range map[string]*netip.AddrPort{"listen": &o.Listen, "connect": &o.Connect} {

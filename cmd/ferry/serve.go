@@ -1,31 +1,36 @@
 package main
 
 import (
-	"github.com/urfave/cli/v3"
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
 
 	"github.com/ferryrelay/ferry/internal/app"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/state"
+	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
+	"github.com/urfave/cli/v3"
 )
 
 func (s streams) serve() *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "serve",
-		Usage: "relay and API for the public, on one machine",
-		Description: `Callers of the API need a bearer token; tokens stand in the file, each with its
-project and environment. Answers of the API carry keys: plain HTTP is refused on
-a public address unless a reverse proxy is declared.
+		Usage: "run relay and API for public access, on one machine",
+		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
+environment. Responses of the API contain keys, so plain HTTP is refused on a public
+address unless --behind-proxy is set.
 
-A restart ends no match: players come back by themselves within seconds, after a
-crash too, as long as --state-dir is the same. With --drain-timeout, the first
-SIGTERM or SIGINT lets the matches that run go on to their end; the second ends
-the process in order, the third at once.
+Matches survive a restart or a crash if --state-dir stays the same: players reconnect
+automatically within seconds. With --drain-timeout, the first SIGTERM or SIGINT begins
+a drain, in which running matches continue; the second shuts down in order, the third
+exits at once.
 
-Players come in by UDP and DTLS on one UDP port, and by WebSocket at / of the
-API's port, which is wss with a certificate or behind a proxy. Players are told of
-wss only with --advertise-name, the name in the certificate. The certificate's
-files are read again within 10 s of a change; with --acme-domains it is fetched and
-renewed by ACME instead. Behind a proxy that passes TCP on, --proxy-protocol tells
-players apart.
+Players connect over UDP and DTLS on one UDP port, and over WebSocket at / of the
+API's port: wss with a certificate or behind a proxy. Players get a wss endpoint only
+with --advertise-name, the name in the certificate. Certificate files are reloaded
+within 10 s of a change; with --acme-domains, ACME obtains and renews the certificate.
+Behind a TCP proxy, set --proxy-protocol to get the addresses of players.
 
 Examples:
    ferry serve --config /etc/ferry/ferry.yaml
@@ -43,15 +48,253 @@ Examples:
        project: my-game
        environment: production
        kind: server                  # or player, the default
-   issuers:                          # whose tokens players bring
+   issuers:                          # of the tokens of players
      - issuer: https://id.example.org
        audience: my-relay
        jwks_url: https://id.example.org/.well-known/jwks.json
        project: my-game
        environment: production
 
-ferry check -c ferry.yaml shows what is in force.`,
+ferry check -c ferry.yaml shows the settings in force.`,
 		Flags:  config.Flags(config.Serve()),
 		Action: s.withState(app.Serve),
 	})
+}
+
+func (s streams) relay() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "relay",
+		Usage: "run one relay of a fleet, without an API",
+		Description: `Relays for players that the API processes of its fleet (ferry api) send here. It
+registers itself, its seats and its matches in the store; its matches continue while
+the store is unavailable. API processes reach it at --cluster, which belongs in a
+private network, and authenticate it by its certificate.
+
+Players connect over UDP and DTLS at --udp, and over WebSocket at --http, which serves
+nothing else. Matches survive a restart, as with ferry serve.
+
+Examples:
+   ferry ctl cluster-ca /etc/ferry relay --state-dir /var/lib/ferry
+   ferry relay --config /etc/ferry/ferry.yaml --region eu
+   ferry ctl drain --deadline 1h
+
+   # ferry.yaml
+   store: redis://10.0.0.5:6379
+   cluster: 10.0.0.7:7779
+   cluster_ca: /etc/ferry/ca.pem
+   cluster_cert: /etc/ferry/relay.pem
+   cluster_key: /etc/ferry/relay-key.pem
+   advertise: 203.0.113.7
+   region: eu
+
+ferry check --role relay -c ferry.yaml shows the settings in force.`,
+		Flags:  config.Flags(config.Serve()),
+		Action: s.withState(app.Relay),
+	})
+}
+
+func (s streams) api() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "api",
+		Usage: "run one API process of a fleet, without a relay",
+		Description: `Serves the calls of players and backends, at --http, for all relays of its fleet (ferry
+relay). It finds the relays in the store, distributes new matches over them, and has no
+state. Run two or more behind a load balancer.
+
+While the store is unavailable, calls that need it return 503 and Retry-After. The
+process stays ready, so that a load balancer does not lose all processes at once.
+
+Examples:
+   ferry ctl cluster-ca /etc/ferry api
+   ferry api --config /etc/ferry/ferry.yaml --http 0.0.0.0:7777
+   ferry ctl nodes                          this process and all relays
+
+   # ferry.yaml
+   store: redis://10.0.0.5:6379
+   cluster_ca: /etc/ferry/ca.pem
+   cluster_cert: /etc/ferry/api.pem
+   cluster_key: /etc/ferry/api-key.pem
+   behind_proxy: true
+   trusted_proxies: 10.0.0.0/8
+   tokens:
+     - secret_file: /etc/ferry/token
+       project: my-game
+       environment: production
+
+ferry check --role api -c ferry.yaml shows the settings in force.`,
+		Flags: config.Flags(config.Serve()),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			o, err := s.options(cmd, app.API)
+			if err != nil {
+				return err
+			}
+			redisstore.SetLogger(o.Logger)
+			return s.start(ctx, o)
+		},
+	})
+}
+
+func (s streams) dev() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "dev",
+		Usage: "run relay and API on loopback: no credentials, no limits, no state",
+		Description: `The protocol is the same as in serve. The API needs no token, requests and ERROR replies
+have no rate limit, and each start creates a new relay identity: --state-dir has no
+effect. --bind-timeout is 10m instead of 10s, which leaves time to type API calls.
+
+Examples:
+   ferry dev
+   ferry dev --udp 127.0.0.1:0 --http 127.0.0.1:0 --admin 127.0.0.1:0
+   ferry dev --udp 0.0.0.0:7777 --http 0.0.0.0:7777     for devices in your network
+
+   curl -X POST http://127.0.0.1:7777/v1/allocate -d '{"maxConnections":4}'`,
+		Flags: config.Flags(config.Dev()),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			loaded, err := s.load(cmd, app.Dev)
+			if err != nil {
+				return usage(cmd, err)
+			}
+			log, level := newLogger(s.stderr, loaded.Config)
+			logDevWarnings(log, loaded.Config)
+			identity, err := state.NewIdentity()
+			if err != nil {
+				return err
+			}
+			return s.start(ctx, app.Options{
+				Config: loaded.Config, Mode: app.Dev, Identity: identity, Logger: log, Level: level,
+				Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, app.Dev) },
+			})
+		},
+	})
+}
+
+// logDevWarnings says what dev leaves out.
+func logDevWarnings(log *slog.Logger, c config.Config) {
+	log.Warn("DEV: NO CREDENTIALS: every client that reaches the API gets an allocation")
+	log.Warn("DEV: NO LIMITS: requests, failed joins and ERROR replies are not limited")
+	log.Warn("DEV: NOTHING IS KEPT: a restart ends every match")
+	for _, addr := range append([]config.Addr{c.HTTP}, c.UDP...) {
+		if !addr.Addr().IsLoopback() {
+			log.Warn("DEV: OTHERS CAN REACH THIS RELAY: this is for networks that you trust", "address", addr.String())
+		}
+	}
+}
+
+func (s streams) check() *cli.Command {
+	return s.command(&cli.Command{
+		Name:  "check",
+		Usage: "check the settings of serve, relay or api, and print those in force",
+		Description: `Prints every setting with its source, secrets hidden. The exit code is 0 if the role
+would start with these settings and 1 otherwise, with the reasons. It opens no sockets
+and does not read the state directory. It warns of settings that the role ignores.
+
+Examples:
+   ferry check --config ferry.yaml
+   ferry check --role api -c ferry.yaml
+   FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
+		Flags: append(config.Flags(config.Serve()),
+			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: app.Serve.String()}),
+		Action: func(_ context.Context, cmd *cli.Command) error {
+			mode, err := parseRole(cmd.String("role"))
+			if err != nil {
+				return usage(cmd, err)
+			}
+			loaded, err := config.Load(cmd, s.environ, config.Serve())
+			if err != nil {
+				return err
+			}
+			err = loaded.Print(s.stdout)
+			for _, w := range append(app.Warnings(loaded.Config, mode), app.Unused(loaded, mode)...) {
+				fmt.Fprintln(s.stderr, "warning:", w)
+			}
+			err = errors.Join(err, app.Check(loaded.Config, mode))
+			if err == nil {
+				_, err = fmt.Fprintf(s.stdout, "# %s would start with these settings\n", mode)
+			}
+			return err
+		},
+	})
+}
+
+// parseRole returns the mode of serve, relay or api by its name.
+func parseRole(name string) (app.Mode, error) {
+	for _, mode := range []app.Mode{app.Serve, app.Relay, app.API} {
+		if mode.String() == name {
+			return mode, nil
+		}
+	}
+	return 0, fmt.Errorf("--role: %q is not serve, relay or api", name)
+}
+
+// load reads the settings of a command and checks them for mode.
+func (s streams) load(cmd *cli.Command, mode app.Mode) (config.Loaded, error) {
+	defaults := config.Serve()
+	if mode == app.Dev {
+		defaults = config.Dev()
+	}
+	loaded, err := config.Load(cmd, s.environ, defaults)
+	if err == nil {
+		err = app.Check(loaded.Config, mode)
+	}
+	return loaded, err
+}
+
+// options loads the settings of serve, relay or api and logs a warning for each
+// setting that the mode ignores.
+func (s streams) options(cmd *cli.Command, mode app.Mode) (app.Options, error) {
+	loaded, err := s.load(cmd, mode)
+	if err != nil {
+		return app.Options{}, usage(cmd, err)
+	}
+	log, level := newLogger(s.stderr, loaded.Config)
+	for _, why := range app.Unused(loaded, mode) {
+		log.Warn(why)
+	}
+	return app.Options{
+		Config: loaded.Config, Mode: mode, Logger: log, Level: level,
+		Loaded: loaded, Reload: func() (config.Loaded, error) { return s.load(cmd, mode) },
+	}, nil
+}
+
+// withState runs serve or relay with the state directory.
+func (s streams) withState(mode app.Mode) cli.ActionFunc {
+	return func(ctx context.Context, cmd *cli.Command) (err error) {
+		o, err := s.options(cmd, mode)
+		if err != nil {
+			return err
+		}
+		if mode == app.Relay {
+			redisstore.SetLogger(o.Logger)
+		}
+		dir, err := state.Open(o.Config.StateDir, o.Logger)
+		if err != nil {
+			return err
+		}
+		defer func() { err = errors.Join(err, dir.Close()) }()
+		o.Identity, o.Fresh = dir.Identity, dir.Created
+		o.StateFile, o.SessionFile = dir.Allocations(), dir.Sessions()
+		return s.start(ctx, o)
+	}
+}
+
+// start runs relay and API until ctx ends or a drain is over, and prints a line
+// for each listener and one when all is ready. With a drain
+// timeout, the first signal begins a drain.
+func (s streams) start(ctx context.Context, o app.Options) error {
+	b := readBuild()
+	var a *app.App
+	o.Version, o.Revision, o.GoVersion = b.version, b.revision, b.goVersion
+	o.OnReady = func() { fmt.Fprintln(s.stdout, "ready", a.Summary()) }
+	a, err := app.New(o)
+	if err != nil {
+		return err
+	}
+	if (o.Mode == app.Serve || o.Mode == app.Relay) && o.Config.DrainTimeout > 0 {
+		defer s.signals.onFirst(func() error { return a.DrainFinally(ctx) })()
+	}
+	defer s.signals.onReload(func() { a.ReloadOnSignal(ctx) })()
+	for _, l := range a.Listeners() {
+		fmt.Fprintln(s.stdout, "listening", l.Kind, l.Addr)
+	}
+	return a.Run(ctx)
 }

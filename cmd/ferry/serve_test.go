@@ -2,13 +2,20 @@ package main
 
 import (
 	"encoding/json"
+	"io"
+	"net"
+	"net/http"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"testing"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestServe(t *testing.T) {
@@ -104,5 +111,346 @@ func TestDemoInterrupted(t *testing.T) {
 	p.signal(syscall.SIGINT)
 	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "interrupted") {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+}
+
+var freePorts = []string{"--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0"}
+
+func dev(t *testing.T, args ...string) (*process, map[string]string) {
+	t.Helper()
+	p := launch(t, nil, append(append([]string{"dev"}, freePorts...), args...)...)
+	lines := p.untilReady()
+	return p, addresses(lines[len(lines)-1])
+}
+
+func TestStartUpLines(t *testing.T) {
+	p := launch(t, nil, "dev", "--udp", "127.0.0.1:0,[::1]:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	lines := p.untilReady()
+	var kinds []string
+	ready := lines[len(lines)-1]
+	for _, line := range lines[:len(lines)-1] {
+		f := strings.Fields(line)
+		if len(f) != 3 || f[0] != "listening" || !strings.Contains(ready, f[2]) {
+			t.Errorf("line %q, with %q", line, ready)
+			continue
+		}
+		kinds = append(kinds, f[1])
+		if _, port, err := net.SplitHostPort(f[2]); err != nil || port == "0" {
+			t.Errorf("line %q: %v", line, err)
+		}
+	}
+	if got := strings.Join(kinds, " "); got != "udp udp http admin" {
+		t.Errorf("listeners %s", got)
+	}
+	for _, want := range []string{"NO CREDENTIALS", "NO LIMITS", "NOTHING IS KEPT"} {
+		p.says("level=WARN msg=\"DEV: " + want)
+	}
+	if strings.Contains(p.stderr.String(), "OTHERS CAN REACH") {
+		t.Error("it warns of an address on loopback")
+	}
+}
+
+func TestDevOnEveryAddressWarns(t *testing.T) {
+	p := launch(t, nil, "dev", "--udp", "0.0.0.0:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0", "--log-format", "json")
+	p.untilReady()
+	p.says(`"level":"WARN","msg":"DEV: OTHERS CAN REACH THIS RELAY`)
+}
+
+// allocation is as much of the API's answer as a client needs that was written
+// from the protocol's description alone.
+type allocation struct {
+	Data struct {
+		Allocation struct {
+			AllocationID   string `json:"allocationId"`
+			IDBytes        []byte `json:"allocationIdBytes"`
+			Key            []byte `json:"key"`
+			ConnectionData []byte `json:"connectionData"`
+			RelayServer    struct {
+				IP   string `json:"ipV4"`
+				Port int    `json:"port"`
+			} `json:"relayServer"`
+		} `json:"allocation"`
+		JoinCode string `json:"joinCode"`
+	} `json:"data"`
+}
+
+// call asks the API as curl would.
+func call(t *testing.T, url, body string, want int) (a allocation) {
+	t.Helper()
+	res, err := http.Post(url, "application/json", strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	text, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != want {
+		t.Fatalf("%s: %d, %v, %s", url, res.StatusCode, err, text)
+	}
+	if err := json.Unmarshal(text, &a); err != nil {
+		t.Fatalf("%s: %v in %s", url, err, text)
+	}
+	return a
+}
+
+// exchange sends a datagram until one comes back, and no late answer to what was
+// sent before.
+func exchange(t *testing.T, conn net.Conn, send []byte, before ...[]byte) []byte {
+	t.Helper()
+	answer := make([]byte, 1500)
+	for range 30 {
+		if _, err := conn.Write(send); err != nil {
+			t.Fatal(err)
+		}
+		conn.SetReadDeadline(time.Now().Add(time.Second))
+		for {
+			n, err := conn.Read(answer)
+			if err != nil {
+				break
+			}
+			if !slices.ContainsFunc(before, func(b []byte) bool { return string(b) == string(answer[:n]) }) {
+				return answer[:n]
+			}
+		}
+	}
+	t.Fatalf("no answer to %x", send)
+	return nil
+}
+
+// TestDevEndToEnd asks with plain HTTP and speaks raw UDP.
+func TestDevEndToEnd(t *testing.T) {
+	p, at := dev(t)
+	a := call(t, at["http"]+"/v1/allocate", `{"maxConnections":4}`, 201).Data.Allocation
+	code := call(t, at["http"]+"/v1/joincode", `{"allocationId":"`+a.AllocationID+`"}`, 201).Data.JoinCode
+	if joined := call(t, at["http"]+"/v1/join", `{"joinCode":"`+code+`"}`, 200).Data.Allocation; joined.AllocationID == a.AllocationID {
+		t.Error("the joiner has the host's allocation")
+	}
+	server := net.UDPAddr{IP: net.ParseIP(a.RelayServer.IP), Port: a.RelayServer.Port}
+	if server.String() != at["udp"] {
+		t.Errorf("players are told %v, the relay listens on %s", &server, at["udp"])
+	}
+	conn, err := net.Dial("udp", server.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+
+	var signer proto.Signer
+	key := proto.Key(a.Key)
+	bind := signer.Append(nil, proto.Bind{ConnectionData: a.ConnectionData}, &key)
+	bound := slices.Clone(exchange(t, conn, bind))
+	if _, err := proto.ParseBindReceived(bound); err != nil {
+		t.Fatalf("answer to BIND: %v", err)
+	}
+	ping := proto.Ping{ID: proto.AllocationID(a.IDBytes), Number: 7}
+	if got := exchange(t, conn, ping.Append(nil), bound); string(got) != string(ping.Append(nil)) {
+		t.Errorf("answer to PING: %x", got)
+	}
+	for path, want := range map[string]string{
+		"/livez": "ok", "/readyz": "ok", "/": "/metrics", "/metrics": "ferry_bound 1\n",
+	} {
+		res, err := http.Get(at["admin"] + path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		body, err := io.ReadAll(res.Body)
+		res.Body.Close()
+		if err != nil || res.StatusCode != 200 || !strings.Contains(string(body), want) {
+			t.Errorf("%s: %d, %v\n%s", path, res.StatusCode, err, body)
+		}
+	}
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != 0 {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+	if strings.Contains(p.stderr.String(), code) {
+		t.Error("the join code is in the log")
+	}
+}
+
+func TestInterruptAndTerminate(t *testing.T) {
+	for _, s := range []syscall.Signal{syscall.SIGINT, syscall.SIGTERM} {
+		p, _ := dev(t)
+		p.signal(s)
+		if code := p.exit(); code != 0 {
+			t.Errorf("%v: exit code %d: %s", s, code, p.stderr.String())
+		}
+	}
+}
+
+// TestSecondSignal: a call that is under way holds the end up; a second signal
+// does not wait for it.
+func TestSecondSignal(t *testing.T) {
+	p, at := dev(t)
+	conn, err := net.Dial("tcp", strings.TrimPrefix(at["http"], "http://"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer conn.Close()
+	if _, err := io.WriteString(conn, "POST /v1/allocate HTTP/1.1\r\nHost: x\r\nContent-Length: 9\r\nExpect: 100-continue\r\n\r\n"); err != nil {
+		t.Fatal(err)
+	}
+	// The server asks for the body when it has begun with the call.
+	if _, err := io.ReadFull(conn, make([]byte, len("HTTP/1.1 100"))); err != nil {
+		t.Fatal(err)
+	}
+	p.signal(syscall.SIGTERM)
+	p.says("stopping")
+	p.signal(syscall.SIGTERM)
+	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "another signal") {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+}
+
+func TestAddressInUse(t *testing.T) {
+	_, at := dev(t)
+	p := launch(t, nil, "dev", "--udp", at["udp"], "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
+	if code := p.exit(); code != exitFailed || !strings.Contains(p.stderr.String(), "address already in use") {
+		t.Errorf("exit code %d: %s", code, p.stderr.String())
+	}
+}
+
+// settings writes a file that serve takes, plus lines, and returns its path.
+func settings(t *testing.T, lines ...string) string {
+	t.Helper()
+	text := `udp: 127.0.0.1:0
+http: 127.0.0.1:0
+admin: 127.0.0.1:0
+tokens:
+  - secret: a-secret-of-the-tests
+    project: game
+    environment: test
+    kind: server
+` + strings.Join(lines, "\n") + "\n"
+	path := filepath.Join(t.TempDir(), "ferry.yaml")
+	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return path
+}
+
+// TestExitCodes goes through command lines that end by themselves.
+func TestExitCodes(t *testing.T) {
+	good := settings(t)
+	public := settings(t, "behind_proxy: false")
+	for _, c := range []struct {
+		args           string
+		env            string
+		code           int
+		stdout, stderr string
+	}{
+		{"", "", 0, "ferry demo", ""},
+		{"--help", "", 0, "COMMANDS", ""},
+		{"--version", "", 0, "ferry version", ""},
+		{"version", "", 0, "commit ", ""},
+		{"serve --help", "", 0, "ferry serve --config", ""},
+		{"dev --help", "", 0, "--idle-timeout", ""},
+		{"demo --help", "", 0, "ferry demo --players 20", ""},
+		{"check --help", "", 0, "ferry check --config", ""},
+		{"sing", "", 2, "", `unknown command "sing"`},
+		{"--nonsense", "", 2, "", "nonsense"},
+		{"serve --nonsense", "", 2, "", "See: ferry serve --help"},
+		{"serve extra", "", 2, "", `unexpected argument "extra"`},
+		{"version extra", "", 2, "", "unexpected argument"},
+		{"serve --workers many", "", 2, "", "many"},
+		{"serve --workers 257", "", 2, "", "--workers: 257 is not within"},
+		{"serve", "", 2, "", "tokens:\n      - secret_file:"},
+		{"serve", "", 2, "", "plain HTTP is refused"},
+		{"serve -c " + good + " --http 0.0.0.0:0", "", 2, "", "plain HTTP is refused"},
+		{"serve -c " + good + " --admin 0.0.0.0:0", "", 2, "", "no authentication"},
+		{"serve -c " + good + " --advertise 2001:db8::1", "", 2, "", "no address of the family"},
+		{"serve -c /nowhere", "", 2, "", "/nowhere"},
+		{"serve -c " + good, "FERRY_WORKRES=1", 2, "", "FERRY_WORKRES"},
+		{"dev --tls-cert x", "", 2, "", "one without the other"},
+		{"demo --players 0", "", 2, "", "1 to 1000"},
+		{"demo --seconds 0", "", 2, "", "more than 0"},
+		{"demo --players x", "", 2, "", "See: ferry demo --help"},
+		{"check", "", 1, "state_dir: /var/lib/ferry", "no token is configured"},
+		{"check -c " + good, "", 0, "# serve would start", ""},
+		{"check -c " + good, "FERRY_REGION=eu", 0, "# FERRY_REGION", ""},
+		{"check --workers 3", "FERRY_CONFIG=" + good, 0, "# --workers", ""},
+		{"check -c " + public + " --http 0.0.0.0:0", "", 1, "behind_proxy: false", "plain HTTP is refused"},
+		{"check -c " + good + " --workers 257", "", 1, "", "--workers: 257"},
+		{"check -c " + good + " --behind-proxy --trusted-proxies 127.0.0.1", "", 0, "# serve would start", "set advertise_name"},
+		{"check -c " + good + " --allow-origins game.example.org", "", 1, "allow_origins: [game.example.org]", "game.example.org"},
+		{"serve -c " + good + " --advertise-name 203.0.113.7", "", 2, "", "is not a DNS name"},
+		{"ping --help", "", 0, "ferry ping --api", ""},
+		{"ping", "", 2, "", "either --api or relays"},
+		{"ping --api http://127.0.0.1:1 127.0.0.1:1", "", 2, "", "either --api or relays"},
+		{"ping --token a 127.0.0.1:1", "", 2, "", "are for --api"},
+		{"ping 127.0.0.1", "", 2, "", "is not HOST:PORT"},
+		{"ping --probes 101 127.0.0.1:1", "", 2, "", "1 to 100"},
+		{"ping --patience 2m 127.0.0.1:1", "", 2, "", "at most 1m"},
+		{"ping --api http://127.0.0.1:1", "", 1, "", "regions:"},
+		{"check --nonsense", "", 2, "", "nonsense"},
+	} {
+		var stdout, stderr strings.Builder
+		args := append([]string{"ferry"}, strings.Fields(c.args)...)
+		code := run(t.Context(), args, []string{c.env}, &stdout, &stderr)
+		if code != c.code || !strings.Contains(stdout.String(), c.stdout) || !strings.Contains(stderr.String(), c.stderr) {
+			t.Errorf("%s ferry %s: code %d, want %d\nstdout (want %q): %s\nstderr (want %q): %s",
+				c.env, c.args, code, c.code, c.stdout, stdout.String(), c.stderr, stderr.String())
+		}
+		if c.stderr == "" && stderr.Len() > 0 {
+			t.Errorf("ferry %s: stderr %s", c.args, stderr.String())
+		}
+		if all := stdout.String() + stderr.String(); strings.Contains(all, "a-secret-of-the-tests") {
+			t.Errorf("ferry %s shows the secret:\n%s", c.args, all)
+		}
+	}
+}
+
+// TestHelpNamesEverything: every command has examples, every flag its variable.
+func TestHelpNamesEverything(t *testing.T) {
+	root := streams{}.root()
+	for _, cmd := range root.Commands {
+		if !strings.Contains(cmd.Description, "Example") || !strings.Contains(cmd.Description, "ferry "+cmd.Name) || cmd.Usage == "" {
+			t.Errorf("%s has no usage or no example", cmd.Name)
+		}
+	}
+	var out strings.Builder
+	run(t.Context(), []string{"ferry", "serve", "--help"}, nil, &out, &out)
+	for line := range strings.Lines(out.String()) {
+		line = strings.TrimSpace(line)
+		flag, _, _ := strings.Cut(strings.TrimPrefix(line, "--"), " ")
+		if !strings.HasPrefix(line, "--") || flag == "help," {
+			continue
+		}
+		variable := "$FERRY_" + strings.ToUpper(strings.ReplaceAll(strings.TrimSuffix(flag, ","), "-", "_"))
+		if !strings.Contains(line, variable) {
+			t.Errorf("%s is missing in %q", variable, line)
+		}
+	}
+}
+
+// TestBashCompletion: the script for bash completes commands and flags, and
+// never runs the command that it completes.
+func TestBashCompletion(t *testing.T) {
+	bash, err := exec.LookPath("bash")
+	if err != nil {
+		t.Skip("no bash")
+	}
+	// _comp_initialize is of the package bash-completion, which may be missing.
+	const script = `source <(ferry completion bash)
+_comp_initialize() { :; }
+COMP_WORDS=("$@") COMP_CWORD=$(($# - 1))
+__ferry_bash_autocomplete
+echo "${COMPREPLY[*]}"`
+	for _, test := range []struct {
+		line string
+		want string
+	}{
+		{"ferry se", "serve"},
+		{"ferry ctl dra", "drain"},
+		{"ferry ctl log", "log-level"},
+		{"ferry serve --drain-th", "--drain-threshold"},
+		{"ferry serve --config x --max-http", "--max-http-connections"},
+		{"ferry ctl close 00000000000000000000000000000000 x", ""},
+	} {
+		cmd := exec.Command(bash, append([]string{"-c", script, "bash"}, strings.Fields(test.line)...)...)
+		cmd.Env = []string{"PATH=" + filepath.Dir(binary) + ":" + os.Getenv("PATH")}
+		got, err := cmd.CombinedOutput()
+		if err != nil || strings.TrimSpace(string(got)) != test.want {
+			t.Errorf("%s: %q, %v; want %q", test.line, got, err, test.want)
+		}
 	}
 }

@@ -43,7 +43,7 @@ Examples:
 			&cli.StringFlag{Name: "audience", Usage: "`NAME` of the audience", Value: identity.DevelopmentAudience},
 		},
 		Action: func(_ context.Context, cmd *cli.Command) error {
-			text, err := mint(cmd)
+			text, err := mintToken(cmd)
 			if err != nil {
 				return usage(cmd, err)
 			}
@@ -53,7 +53,7 @@ Examples:
 	})
 }
 
-func mint(cmd *cli.Command) (string, error) {
+func mintToken(cmd *cli.Command) (string, error) {
 	for _, flag := range []string{"key-file", "project", "environment", "player"} {
 		if cmd.String(flag) == "" {
 			return "", fmt.Errorf("--%s is required", flag)

@@ -11,14 +11,14 @@ import (
 	"strings"
 )
 
-// The bounds of an admin token in bytes: longer than anybody guesses, and short
-// enough for a header.
+// The length of an admin token in bytes: too long to guess, and short enough for a
+// header.
 const (
 	minToken = 16
 	maxToken = 4096
 )
 
-// ErrToken is returned for a token that cannot be used.
+// ErrToken reports an invalid admin token.
 var ErrToken = errors.New("admin: the token is not 16 to 4096 visible ASCII characters")
 
 // CheckToken returns ErrToken for a token that is too short, too long, or cannot
@@ -35,42 +35,42 @@ func CheckToken(token string) error {
 	return nil
 }
 
-// access decides who may see and do what. It does not change.
+// access authorizes requests. It is immutable.
 type access struct {
 	digest [sha256.Size]byte
 	token  bool
-	public bool // others can reach the listener
+	public bool // other machines can reach the listener
 }
 
 func newAccess(cfg *Config) access {
-	a := access{token: cfg.Token != "", public: cfg.AnyHost}
+	a := access{token: cfg.Token != "", public: cfg.AllowAnyHost}
 	a.digest = sha256.Sum256([]byte(cfg.Token))
 	return a
 }
 
-// limit lets requests through that may see a page: with a token those that have
-// it, and without one those from the machine itself. Probes are for everybody,
-// since what sends them has no secrets; so are numbers, where there is no token.
-func (a access) limit(h http.Handler) http.Handler {
+// requireAccess passes authorized requests to h. With a token, that is a request with the
+// token; without one, a request from loopback. Health probes need no authorization,
+// since probers have no secrets. Without a token, metrics need none either.
+func (a access) requireAccess(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
 		case r.URL.Path == "/livez" || r.URL.Path == "/readyz":
-		case a.token && !a.has(r):
+		case a.token && !a.hasToken(r):
 			w.Header().Set("WWW-Authenticate", `Bearer realm="ferry admin"`)
-			http.Error(w, "admin: this page asks for the token of admin_token_file", http.StatusUnauthorized)
+			http.Error(w, "admin: this page requires the token of admin_token_file", http.StatusUnauthorized)
 			return
-		case a.token || !a.public || numbers(r) || local(r):
+		case a.token || !a.public || isPublicPage(r) || isLocal(r):
 		default:
-			http.Error(w, "admin: without admin_token_file this page is for requests from the machine itself", http.StatusForbidden)
+			http.Error(w, "admin: without admin_token_file this page accepts requests from loopback only", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// has reports whether the request carries the token. Digests are compared, so
-// that the time tells nothing about length or content.
-func (a access) has(r *http.Request) bool {
+// hasToken reports whether the request carries the token. It compares digests,
+// so that the time reveals neither length nor content.
+func (a access) hasToken(r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return false
@@ -80,8 +80,8 @@ func (a access) has(r *http.Request) bool {
 	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
 }
 
-// numbers reports whether a page names neither players nor settings.
-func numbers(r *http.Request) bool {
+// isPublicPage reports whether a page contains neither players nor settings.
+func isPublicPage(r *http.Request) bool {
 	switch r.URL.Path {
 	case "/", "/metrics", "/drain":
 		return r.Method == http.MethodGet || r.Method == http.MethodHead
@@ -89,22 +89,23 @@ func numbers(r *http.Request) bool {
 	return false
 }
 
-// local reports whether a request comes from this machine, and was sent to it
-// under a name that no web page can have chosen.
-func local(r *http.Request) bool {
+// isLocal reports whether a request comes from loopback with a Host header that is
+// safe against DNS rebinding.
+func isLocal(r *http.Request) bool {
 	host, _, err := net.SplitHostPort(r.RemoteAddr)
 	if err != nil {
 		return false
 	}
 	ip, err := netip.ParseAddr(host)
-	return err == nil && ip.Unmap().IsLoopback() && ownHost(r.Host)
+	return err == nil && ip.Unmap().IsLoopback() && isLocalHostHeader(r.Host)
 }
 
-// ErrPublic is wrapped by what AddrAllowed returns.
-var ErrPublic = errors.New("admin: refused on an address that others can reach")
+// ErrPublic is wrapped by the errors of AddrAllowed.
+var ErrPublic = errors.New("admin: refused on an address that other machines can reach")
 
-// AddrAllowed reports whether the admin pages may be served at addr: on
-// loopback; with a token anywhere over TLS; or anywhere if the operator said so.
+// AddrAllowed returns an error that wraps ErrPublic unless the admin pages may be
+// served at addr: on loopback, anywhere with a token over TLS, or anywhere if the
+// operator set admin_public.
 func AddrAllowed(addr netip.AddrPort, public, token, tls bool) error {
 	switch {
 	case public || addr.Addr().Unmap().IsLoopback() || token && tls:
@@ -113,4 +114,32 @@ func AddrAllowed(addr netip.AddrPort, public, token, tls bool) error {
 		return fmt.Errorf("%w (%s), since the token would go over the network in the clear: set tls_cert and tls_key, or admin_public", ErrPublic, addr)
 	}
 	return fmt.Errorf("%w (%s), since it has no authentication: set admin_token_file, and tls_cert and tls_key, or admin_public", ErrPublic, addr)
+}
+
+// rejectForeignPages rejects requests that a foreign web page makes in a browser on
+// the machine of the operator. The Host header reveals DNS rebinding; Origin and
+// Sec-Fetch-Site reveal cross-origin requests.
+func rejectForeignPages(h http.Handler, anyHost bool) http.Handler {
+	h = http.NewCrossOriginProtection().Handler(h)
+	if anyHost {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if !isLocalHostHeader(r.Host) {
+			http.Error(w, "admin: the Host header must be an IP address or localhost", http.StatusForbidden)
+			return
+		}
+		h.ServeHTTP(w, r)
+	})
+}
+
+// isLocalHostHeader reports whether a Host header is an IP address or localhost, which
+// DNS rebinding cannot produce.
+func isLocalHostHeader(host string) bool {
+	if name, _, err := net.SplitHostPort(host); err == nil {
+		host = name
+	}
+	host = strings.TrimSuffix(strings.TrimPrefix(host, "["), "]")
+	_, err := netip.ParseAddr(host)
+	return err == nil || strings.EqualFold(host, "localhost")
 }

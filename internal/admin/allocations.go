@@ -16,7 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Relay is what the pages ask of a relay: engine.Server.
+// Relay is the part of engine.Server that the pages use.
 type Relay interface {
 	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
 	End(context.Context, proto.AllocationID) error
@@ -25,51 +25,50 @@ type Relay interface {
 	Stats() engine.Stats
 }
 
-// Allocation is one of /allocations.
+// Allocation is an item of /allocations.
 type Allocation struct {
 	ID    string `json:"id"`
 	Role  string `json:"role"`
 	Match string `json:"match"` // id of the host
-	// Project and Environment are empty where they are not known, as after a
-	// restart; Tenant is a digest of both, in hexadecimal.
+	// Project and Environment are empty if they are unknown, as after a restart.
+	// Tenant is a digest of both, in hexadecimal.
 	Project     string `json:"project,omitempty"`
 	Environment string `json:"environment,omitempty"`
 	Tenant      string `json:"tenant"`
 	Bound       bool   `json:"bound"`
-	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is not known for the
-	// latter two.
+	// Transport is "udp4", "udp6", "dtls" or "ws"; Endpoint is unknown for dtls
+	// and ws.
 	Transport string `json:"transport,omitempty"`
 	Endpoint  string `json:"endpoint,omitempty"`
-	// Recovered: it came back after a restart, at which its age begins.
+	// Recovered is set if the allocation was restored after a restart. Age then
+	// counts from the restart.
 	Recovered      bool    `json:"recovered"`
 	Age            float64 `json:"age_seconds"`
 	Heard          float64 `json:"heard_seconds_ago"`
 	Active         float64 `json:"active_seconds_ago"`
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
-	// ReceiverSizeDrops counts messages to the player that were dropped, since they
-	// were larger than its way in carries.
+	// ReceiverSizeDrops counts the messages to the player that were dropped because
+	// they exceed the maximum message of its transport.
 	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
 }
 
 // Allocations is a page of /allocations.
 type Allocations struct {
 	Allocations []Allocation `json:"allocations"`
-	// Next is the cursor of the next page; 0: this is the last one.
+	// Next is the cursor of the next page; 0: this is the last page.
 	Next uint32 `json:"next"`
 }
 
-// Done says what was done to an allocation.
-type Done struct {
+// ActionResult is the response to DELETE and to kick.
+type ActionResult struct {
 	ID   string `json:"id"`
 	Done string `json:"done"` // "closed" or "kicked"
 }
 
 const (
-	// DefaultPage is how many allocations a page has where nobody says another
-	// number, and MaxPage the most.
-	DefaultPage = 100
-	MaxPage     = 1000
+	DefaultPage = 100  // allocations per page without the parameter limit
+	MaxPage     = 1000 // maximum of the parameter limit
 )
 
 func allocationOf(a engine.Allocation) Allocation {
@@ -94,8 +93,8 @@ func hex(tenant uint64) string { return fmt.Sprintf("%016x", tenant) }
 
 func seconds(d time.Duration) float64 { return d.Seconds() }
 
-// listing is what a query of /allocations asks for.
-type listing struct {
+// listQuery is the parsed query of /allocations.
+type listQuery struct {
 	filter engine.Filter
 	cursor engine.Cursor
 	limit  int
@@ -107,11 +106,11 @@ var (
 	errRole      = errors.New("is neither host nor joiner")
 	errBound     = errors.New("is neither true nor false")
 	errTransport = errors.New("is not one of udp4, udp6, dtls, ws")
-	errProject   = errors.New("is wanted with environment")
+	errProject   = errors.New("project and environment are required together")
 )
 
-func parseListing(query url.Values) (listing, error) {
-	l := listing{limit: DefaultPage}
+func parseListQuery(query url.Values) (listQuery, error) {
+	l := listQuery{limit: DefaultPage}
 	var tenant *alloc.Tenant
 	named := func(set func(*alloc.Tenant, string)) func(string) error {
 		return func(text string) error {
@@ -160,7 +159,7 @@ func parseListing(query url.Values) (listing, error) {
 	if err == nil && tenant != nil {
 		f.Tenant = tenant.Hash()
 		if query.Has("tenant") {
-			err = fmt.Errorf("%w: tenant: %q is given besides project or environment", errQuery, query.Get("tenant"))
+			err = fmt.Errorf("%w: tenant: %q excludes project and environment", errQuery, query.Get("tenant"))
 		} else if !query.Has("project") || !query.Has("environment") {
 			err = fmt.Errorf("%w: project: %w", errQuery, errProject)
 		}
@@ -202,47 +201,47 @@ func parseKind(text string) (endpoint.Kind, error) {
 	return endpoint.KindNone, errTransport
 }
 
-// allocationPages answers for allocations.
+// allocationPages registers the read-only pages about allocations.
 func allocationPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /allocations", func(w http.ResponseWriter, r *http.Request) {
-		l, err := parseListing(r.URL.Query())
+		l, err := parseListQuery(r.URL.Query())
 		var page Allocations
 		if err == nil {
-			page, err = list(r.Context(), cfg.Relay, l)
+			page, err = listAllocations(r.Context(), cfg.Relay, l)
 		}
-		answer(w, page, err)
+		writeAnswer(w, page, err)
 	})
 	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		a, err := one(r, cfg.Relay)
-		answer(w, allocationOf(a), err)
+		a, err := findAllocation(r, cfg.Relay)
+		writeAnswer(w, allocationOf(a), err)
 	})
 	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
-		page, err := players(r, cfg.Relay)
-		answer(w, page, err)
+		page, err := listPlayers(r, cfg.Relay)
+		writeAnswer(w, page, err)
 	})
 }
 
-// changer ends allocations: a relay, or a fleet of them.
-type changer interface {
+// allocationChanger ends allocations: a relay or a fleet.
+type allocationChanger interface {
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
 }
 
-// changePages do something to an allocation.
-func changePages(mux *http.ServeMux, cfg *Config, c changer) {
+// changePages registers the pages that end or kick an allocation.
+func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
 	mux.HandleFunc("DELETE /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
-		done, err := change(r, cfg, "closed", c.End)
-		answer(w, done, err)
+		done, err := changeAllocation(r, cfg, "closed", c.End)
+		writeAnswer(w, done, err)
 	})
 	mux.HandleFunc("POST /allocations/{id}/kick", func(w http.ResponseWriter, r *http.Request) {
-		done, err := change(r, cfg, "kicked", c.Kick)
-		answer(w, done, err)
+		done, err := changeAllocation(r, cfg, "kicked", c.Kick)
+		writeAnswer(w, done, err)
 	})
 }
 
-func list(ctx context.Context, relay Relay, l listing) (page Allocations, err error) {
+func listAllocations(ctx context.Context, relay Relay, l listQuery) (page Allocations, err error) {
 	page.Allocations = []Allocation{} // not null
-	err = within(ctx, func(ctx context.Context) error {
+	err = withTimeout(ctx, func(ctx context.Context) error {
 		all, next, err := relay.Allocations(ctx, l.filter, l.cursor, l.limit)
 		for _, a := range all {
 			page.Allocations = append(page.Allocations, allocationOf(a))
@@ -253,7 +252,7 @@ func list(ctx context.Context, relay Relay, l listing) (page Allocations, err er
 	return page, err
 }
 
-// pathID returns the id that the path names.
+// pathID returns the allocation id in the path.
 func pathID(r *http.Request) (proto.AllocationID, error) {
 	id, err := parseID(r.PathValue("id"))
 	if err != nil {
@@ -262,13 +261,13 @@ func pathID(r *http.Request) (proto.AllocationID, error) {
 	return id, nil
 }
 
-// one returns the allocation that the path names.
-func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
+// findAllocation returns the allocation with the id in the path.
+func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err error) {
 	id, err := pathID(r)
 	if err != nil {
 		return a, err
 	}
-	err = within(r.Context(), func(ctx context.Context) (err error) {
+	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 		page, _, err := relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
 		if err == nil && len(page) == 0 {
 			err = alloc.ErrNotFound
@@ -282,13 +281,13 @@ func one(r *http.Request, relay Relay) (a engine.Allocation, err error) {
 	return a, err
 }
 
-// players returns a page of the joiners of the host that the path names.
-func players(r *http.Request, relay Relay) (Allocations, error) {
-	host, err := one(r, relay)
+// listPlayers returns one page of the joiners of the host in the path.
+func listPlayers(r *http.Request, relay Relay) (Allocations, error) {
+	host, err := findAllocation(r, relay)
 	if err != nil {
 		return Allocations{}, err
 	}
-	l, err := parseListing(r.URL.Query())
+	l, err := parseListQuery(r.URL.Query())
 	if err != nil {
 		return Allocations{}, err
 	}
@@ -296,20 +295,19 @@ func players(r *http.Request, relay Relay) (Allocations, error) {
 		return Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
 	}
 	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
-	return list(r.Context(), relay, l)
+	return listAllocations(r.Context(), relay, l)
 }
 
-// change does something to the allocation that the path names, and says so in
-// the log.
-func change(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (Done, error) {
+// changeAllocation calls do for the allocation in the path and logs the change.
+func changeAllocation(r *http.Request, cfg *Config, what string, do func(context.Context, proto.AllocationID) error) (ActionResult, error) {
 	id, err := pathID(r)
 	if err != nil {
-		return Done{}, err
+		return ActionResult{}, err
 	}
-	err = within(r.Context(), func(ctx context.Context) error { return do(ctx, id) })
+	err = withTimeout(r.Context(), func(ctx context.Context) error { return do(ctx, id) })
 	if err != nil {
-		return Done{}, err
+		return ActionResult{}, err
 	}
 	cfg.log().Info("operator: an allocation was "+what, "allocation", id.String(), "from", r.RemoteAddr)
-	return Done{ID: id.String(), Done: what}, nil
+	return ActionResult{ID: id.String(), Done: what}, nil
 }

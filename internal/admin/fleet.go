@@ -5,55 +5,95 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"net/http"
+	"net/url"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// Fleet is what the pages ask of the relays of a fleet.
+// Node is one process of the fleet.
+type Node struct {
+	ID      string `json:"id"`   // of the relay
+	Role    string `json:"role"` // "serve", "dev", "relay" or "api"
+	Region  string `json:"region"`
+	Version string `json:"version"`
+	// State is "ready", "draining" or "not ready"; for another process also "suspect"
+	// (did not answer recently) and "dead" (does not announce itself).
+	State       string    `json:"state"`
+	UDP         []string  `json:"udp"`
+	API         string    `json:"api"`            // for another process, its cluster listener
+	Since       time.Time `json:"since,omitzero"` // absent if unknown
+	Allocations int       `json:"allocations"`
+	Bound       int       `json:"bound"`
+	Links       int       `json:"links"`
+	// Seats are the reserved seats; MaxSeats of 0 means no limit.
+	Seats    int `json:"seats"`
+	MaxSeats int `json:"max_seats"`
+}
+
+// Nodes is the response of /nodes.
+type Nodes struct {
+	Nodes []Node `json:"nodes"`
+}
+
+func nodePages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /nodes", func(w http.ResponseWriter, r *http.Request) {
+		nodes := Nodes{[]Node{}}
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
+			all, err := cfg.Nodes(ctx)
+			nodes.Nodes = append(nodes.Nodes, all...)
+			return err
+		})
+		writeAnswer(w, nodes, err)
+	})
+}
+
+// Fleet gives access to the relays of a fleet. Its methods must be safe for
+// concurrent use.
 type Fleet interface {
-	// Drain and Undrain are for the relay with that id. Errors: ErrFinal,
+	// Drain and Undrain apply to the relay with this id. Errors: ErrFinal,
 	// alloc.ErrUnavailable.
 	Drain(ctx context.Context, relay string, cfg engine.DrainConfig) (DrainState, error)
 	Undrain(ctx context.Context, relay string) (DrainState, error)
-	// End and Kick are for the relay that has the allocation. Errors:
-	// alloc.ErrNotFound when none has it, alloc.ErrUnavailable when one that may
-	// have it did not answer, and for Kick engine.ErrHost.
+	// End and Kick find the relay of the allocation. Errors:
+	// alloc.ErrNotFound if no relay has it, alloc.ErrUnavailable if a relay that may
+	// have it did not answer, and engine.ErrKickHost from Kick.
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
-	// Page is what the relay with that id shows at a path with a query. Error:
+	// Page returns the page of a relay at target, a path with a query. Error:
 	// alloc.ErrUnavailable.
-	Page(ctx context.Context, relay, target string) (Shown, error)
-	// RelayOf returns the id of the relay that has a host. Errors: alloc.ErrNotFound
-	// for all others, alloc.ErrUnavailable.
+	Page(ctx context.Context, relay, target string) (Page, error)
+	// RelayOf returns the id of the relay of a host. Errors: alloc.ErrNotFound for all
+	// other allocations, alloc.ErrUnavailable.
 	RelayOf(context.Context, proto.AllocationID) (relay string, err error)
 }
 
-// minNode is how much of an id names a node: a slip of the pen must not name one
-// of a few.
-const minNode = 4
+// minNodePrefix is the minimum length of a node prefix, so that a typing error does
+// not select a node.
+const minNodePrefix = 4
 
-// apiRole is the role of a node that has no relay.
+// apiRole is the role of a node without a relay.
 const apiRole = "api"
 
-// maxCandidates bounds the nodes that are listed for a name that none has.
+// maxCandidates is the maximum number of nodes in an error about an unknown name.
 const maxCandidates = 8
 
 var (
-	// errNode is wrapped by what a name is refused for.
-	errNode = errors.New("admin")
-	// errNoRelay is for what only a relay can do.
-	errNoRelay = errors.New("admin: this is an API process, which has no relay: name one of the relays that ferry ctl nodes lists")
-	errNoTable = errors.New("admin: this is an API process, which relays nothing: name one of the relays that ferry ctl nodes lists, by --node or as /nodes/NODE/allocations")
+	// errNode is wrapped by errors about an unknown node.
+	errNode          = errors.New("admin")
+	errNoRelay       = errors.New("admin: this is an API process, which has no relay: name one of the relays that ferry ctl nodes lists")
+	errNoAllocations = errors.New("admin: this is an API process, which has no allocations: name one of the relays that ferry ctl nodes lists, by --node or as /nodes/NODE/allocations")
 )
 
-// find returns the one node of which name is the id, or its beginning.
-func find(all []Node, name string) (Node, error) {
-	if len(name) < minNode {
-		return Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNode)
+// findNode returns the node whose id is name or uniquely begins with it.
+func findNode(all []Node, name string) (Node, error) {
+	if len(name) < minNodePrefix {
+		return Node{}, fmt.Errorf("%w: %q is too short for a node: give %d characters of its id at least", errQuery, name, minNodePrefix)
 	}
 	var found []Node
 	for _, n := range all {
@@ -71,12 +111,12 @@ func find(all []Node, name string) (Node, error) {
 		if !slices.ContainsFunc(all, func(n Node) bool { return n.Role != apiRole }) {
 			return Node{}, fmt.Errorf("%w: no node has an id that begins with %q: this process knows of no relay", errNode, name)
 		}
-		return Node{}, fmt.Errorf("%w: no node that is known here has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
+		return Node{}, fmt.Errorf("%w: no known node has an id that begins with %q; the relays are\n%s", errNode, name, candidates(all))
 	}
 	return Node{}, fmt.Errorf("%w: %d nodes have an id that begins with %q; give more of one of them\n%s", errQuery, len(found), name, candidates(found))
 }
 
-// candidates lists relays by what an operator knows them by.
+// candidates formats relays for an error message.
 func candidates(all []Node) string {
 	all = slices.DeleteFunc(slices.Clone(all), func(n Node) bool { return n.Role == apiRole })
 	var lines []string
@@ -86,42 +126,42 @@ func candidates(all []Node) string {
 	if more := len(all) - maxCandidates; more > 0 {
 		lines = append(lines, fmt.Sprintf("  and %d more", more))
 	}
-	return strings.Join(append(lines, "ferry ctl nodes tells more about them"), "\n")
+	return strings.Join(append(lines, "see ferry ctl nodes for details"), "\n")
 }
 
-// nodeDrainPages answer for the drain of a node that is named.
+// nodeDrainPages registers the pages that drain a node by its id.
 func nodeDrainPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("POST /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
 		want, err := drainConfig(r.URL.Query(), cfg.DrainDefaults)
 		if err != nil {
-			answer(w, nil, err)
+			writeAnswer(w, nil, err)
 			return
 		}
-		state, err := onNode(r, cfg, "told to drain", func(ctx context.Context, relay string) (DrainState, error) {
+		state, err := drainNode(r, cfg, "drain begun", func(ctx context.Context, relay string) (DrainState, error) {
 			if cfg.Fleet != nil {
 				return cfg.Fleet.Drain(ctx, relay, want)
 			}
 			err := cfg.Drain(ctx, want)
 			return cfg.Draining(), err
 		})
-		answer(w, state, err)
+		writeAnswer(w, state, err)
 	})
 	mux.HandleFunc("DELETE /nodes/{node}/drain", func(w http.ResponseWriter, r *http.Request) {
-		state, err := onNode(r, cfg, "told to end its drain", func(ctx context.Context, relay string) (DrainState, error) {
+		state, err := drainNode(r, cfg, "drain cancelled", func(ctx context.Context, relay string) (DrainState, error) {
 			if cfg.Fleet != nil {
 				return cfg.Fleet.Undrain(ctx, relay)
 			}
 			err := cfg.Undrain(ctx)
 			return cfg.Draining(), err
 		})
-		answer(w, state, err)
+		writeAnswer(w, state, err)
 	})
 }
 
-// onNode does something at the node that the path names, and says so in the log.
-func onNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (DrainState, error)) (state DrainState, err error) {
+// drainNode calls do for the node in the path and logs the change.
+func drainNode(r *http.Request, cfg *Config, what string, do func(context.Context, string) (DrainState, error)) (state DrainState, err error) {
 	var n Node
-	err = within(r.Context(), func(ctx context.Context) (err error) {
+	err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 		if n, err = relayNode(ctx, cfg, r.PathValue("node")); err != nil {
 			return err
 		}
@@ -132,30 +172,226 @@ func onNode(r *http.Request, cfg *Config, what string, do func(context.Context, 
 		return DrainState{}, err
 	}
 	state.Node = n.ID
-	cfg.log().Info("operator: a relay was "+what, "relay", n.ID, "from", r.RemoteAddr)
+	cfg.log().Info("operator: relay "+what, "relay", n.ID, "from", r.RemoteAddr)
 	return state, nil
 }
 
-// relayNode returns the one relay of which name is the id, or its beginning.
+// relayNode returns the relay whose id is name or uniquely begins with it.
 func relayNode(ctx context.Context, cfg *Config, name string) (Node, error) {
 	all, err := cfg.Nodes(ctx)
 	if err != nil {
 		return Node{}, err
 	}
-	n, err := find(all, name)
+	n, err := findNode(all, name)
 	if err == nil && n.Role == apiRole {
 		err = errNoRelay
 	}
 	return n, err
 }
 
-// noRelayPages say why a process of a fleet that has no relay does not do what a
-// relay does.
+// noRelayPages registers error pages for a process without a relay.
 func noRelayPages(mux *http.ServeMux) {
 	for page, err := range map[string]error{
 		"POST /drain": errNoRelay, "DELETE /drain": errNoRelay,
-		"GET /allocations": errNoTable, "GET /usage": errNoTable, "GET /stats": errNoTable,
+		"GET /allocations": errNoAllocations, "GET /usage": errNoAllocations, "GET /stats": errNoAllocations,
 	} {
-		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { answer(w, nil, err) })
+		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, nil, err) })
 	}
+}
+
+// ErrFinal is returned by [Config].Undrain for a drain that a signal began: the
+// sender of the signal expects the process to end.
+var ErrFinal = errors.New("admin: a signal began this drain, so it cannot be undone")
+
+// DrainState is the response of /drain.
+type DrainState struct {
+	// Node is the id in the path; absent in /drain.
+	Node string `json:"node,omitempty"`
+
+	Draining bool `json:"draining"`
+	// Final is set for a drain that cannot be undone.
+	Final bool `json:"final"`
+	// Deadline is the latest end of the process; absent: no deadline.
+	Deadline time.Time `json:"deadline,omitzero"`
+	// Threshold is the number of allocations at which the drain is complete.
+	Threshold int `json:"threshold"`
+	// Allocations is the number of remaining allocations.
+	Allocations int `json:"allocations"`
+}
+
+const (
+	// DefaultDeadline applies to a drain without the parameter deadline; it is the
+	// length of a match.
+	DefaultDeadline = time.Hour
+	// maxDeadline is the maximum of the setting drain_timeout.
+	maxDeadline = 168 * time.Hour
+	// maxThreshold is the maximum number of allocations of a relay.
+	maxThreshold = 1 << 26
+)
+
+// drainConfig parses the query of POST /drain.
+func drainConfig(query url.Values, defaults engine.DrainConfig) (engine.DrainConfig, error) {
+	cfg := defaults
+	err := parse(query, map[string]func(string) error{
+		"deadline": func(text string) (err error) {
+			cfg.Deadline, err = time.ParseDuration(text)
+			if err != nil || cfg.Deadline < 0 || cfg.Deadline > maxDeadline {
+				return fmt.Errorf("%q is not a duration such as 1h, up to 168h, or 0 for no deadline", text)
+			}
+			return nil
+		},
+		"threshold": func(text string) error {
+			n, err := number(text, maxThreshold)
+			cfg.Threshold = int(n)
+			return err
+		},
+	})
+	return cfg, err
+}
+
+// drainPages registers GET, POST and DELETE /drain. Each returns the state after the
+// request.
+func drainPages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /drain", func(w http.ResponseWriter, _ *http.Request) {
+		writeAnswer(w, cfg.Draining(), nil)
+	})
+	mux.HandleFunc("POST /drain", func(w http.ResponseWriter, r *http.Request) {
+		want, err := drainConfig(r.URL.Query(), cfg.DrainDefaults)
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) error { return cfg.Drain(ctx, want) })
+		}
+		writeAnswer(w, cfg.Draining(), err)
+	})
+	mux.HandleFunc("DELETE /drain", func(w http.ResponseWriter, r *http.Request) {
+		err := withTimeout(r.Context(), cfg.Undrain)
+		writeAnswer(w, cfg.Draining(), err)
+	})
+}
+
+// Page is a response of a relay: JSON with status 200, otherwise a line of text.
+type Page struct {
+	Status int
+	Body   []byte
+}
+
+// RelayPages returns the read-only pages of a relay: /allocations, /usage and /stats.
+// They have no authentication; the caller must authorize requests.
+func RelayPages(relay Relay, since time.Time) http.Handler {
+	mux := http.NewServeMux()
+	cfg := &Config{Relay: relay, Since: since}
+	allocationPages(mux, cfg)
+	usagePages(mux, cfg)
+	return mux
+}
+
+// RenderPage returns the response of h to a GET of target, a path with a query. A
+// response of more than most bytes becomes status 507.
+func RenderPage(ctx context.Context, h http.Handler, target string, most int) Page {
+	at, err := url.ParseRequestURI(target)
+	if err != nil {
+		return Page{http.StatusBadRequest, []byte("admin: the path is invalid\n")}
+	}
+	r := (&http.Request{Method: http.MethodGet, URL: at, Host: "relay", Header: http.Header{}, Body: http.NoBody}).WithContext(ctx)
+	page := pageBuffer{header: http.Header{}, left: most, Page: Page{Status: http.StatusOK}}
+	h.ServeHTTP(&page, r)
+	if page.left < 0 {
+		return Page{http.StatusInsufficientStorage, []byte("admin: the page is too long: lower the parameter limit\n")}
+	}
+	return page.Page
+}
+
+// pageBuffer is an http.ResponseWriter for one call of RenderPage.
+type pageBuffer struct {
+	header http.Header
+	left   int // bytes; below 0 after an overflow
+	Page
+}
+
+func (b *pageBuffer) Header() http.Header { return b.header }
+
+func (b *pageBuffer) WriteHeader(status int) { b.Status = status }
+
+func (b *pageBuffer) Write(p []byte) (int, error) {
+	if b.left -= len(p); b.left < 0 {
+		b.left = -1
+		return 0, io.ErrShortWrite
+	}
+	b.Body = append(b.Body, p...)
+	return len(p), nil
+}
+
+// nodePage matches any page of a relay, by its id.
+const nodePage = "GET /nodes/{node}/{page...}"
+
+// remotePages registers the pages of the relays of a fleet: by the id of the relay, or
+// by the id of a host. A process without a fleet serves its own pages by its id.
+func remotePages(mux *http.ServeMux, cfg *Config) {
+	named := func(ctx context.Context, r *http.Request) (string, error) {
+		n, err := relayNode(ctx, cfg, r.PathValue("node"))
+		return n.ID, err
+	}
+	if cfg.Fleet == nil {
+		own := http.Handler(http.NotFoundHandler())
+		if cfg.Relay != nil {
+			own = RelayPages(cfg.Relay, cfg.Since)
+		}
+		mux.HandleFunc(nodePage, func(w http.ResponseWriter, r *http.Request) {
+			err := withTimeout(r.Context(), func(ctx context.Context) error {
+				_, err := named(ctx, r)
+				return err
+			})
+			if err != nil {
+				writeAnswer(w, nil, err)
+				return
+			}
+			r.URL = pathOnNode(r)
+			own.ServeHTTP(w, r)
+		})
+		return
+	}
+	ofHost := func(ctx context.Context, r *http.Request) (string, error) {
+		id, err := pathID(r)
+		if err != nil {
+			return "", err
+		}
+		return cfg.Fleet.RelayOf(ctx, id)
+	}
+	for page, relay := range map[string]func(context.Context, *http.Request) (string, error){
+		nodePage: named, "GET /allocations/{id}": ofHost, "GET /allocations/{id}/players": ofHost,
+	} {
+		mux.HandleFunc(page, func(w http.ResponseWriter, r *http.Request) { serveRemotePage(w, r, cfg.Fleet, relay) })
+	}
+}
+
+// pathOnNode returns the URL of the requested page on the relay itself.
+func pathOnNode(r *http.Request) *url.URL {
+	if r.PathValue("node") == "" {
+		return r.URL
+	}
+	return &url.URL{Path: "/" + r.PathValue("page"), RawQuery: r.URL.RawQuery}
+}
+
+// serveRemotePage finds the relay of another process and serves a page of it.
+func serveRemotePage(w http.ResponseWriter, r *http.Request, f Fleet, find func(context.Context, *http.Request) (string, error)) {
+	var page Page
+	err := withTimeout(r.Context(), func(ctx context.Context) error {
+		relay, err := find(ctx, r)
+		if err == nil {
+			page, err = f.Page(ctx, relay, pathOnNode(r).RequestURI())
+		}
+		return err
+	})
+	if err != nil {
+		writeAnswer(w, nil, err)
+		return
+	}
+	h := w.Header()
+	h.Set("Content-Type", "application/json")
+	if page.Status != http.StatusOK {
+		h.Set("Content-Type", "text/plain; charset=utf-8")
+	}
+	h.Set("X-Content-Type-Options", "nosniff")
+	h.Set("Cache-Control", "no-store")
+	w.WriteHeader(page.Status)
+	_, _ = w.Write(page.Body) // An error means that the client has disconnected.
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io"
 	"strings"
 	"testing"
 	"time"
@@ -29,9 +30,9 @@ func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error)
 	return DrainState{Allocations: 7}, f.err
 }
 
-func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Shown, error) {
+func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Page, error) {
 	f.did = append(f.did, "show "+relay+" "+target)
-	return Show(ctx, RelayPages(&f.fakeRelay, time.Time{}), target, 10_000), f.err
+	return RenderPage(ctx, RelayPages(&f.fakeRelay, time.Time{}), target, 10_000), f.err
 }
 
 // RelayOf knows hosts only, as the store does.
@@ -86,7 +87,7 @@ func TestFleetPages(t *testing.T) {
 		{"POST /nodes/" + asNode + "0/drain", nil, 404, "the relays are", ""},
 		{"POST /nodes/host/drain", nil, 409, "which has no relay", ""},
 		{"POST /nodes/77aa/drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, ""},
-		{"POST /nodes/77aa/drain?deadline=-1ns", nil, 400, "is not a time span", ""},
+		{"POST /nodes/77aa/drain?deadline=-1ns", nil, 400, "is not a duration", ""},
 		{"POST /nodes/77aa/drain", alloc.ErrUnavailable, 503, "unavailable", "drain " + asNode + " -1ns -1"},
 		{"DELETE /nodes/77aa/drain", ErrFinal, 409, "cannot be undone", "undrain " + asNode},
 		{"GET /nodes/77aa/drain", nil, 404, "not found", "show " + asNode + " /drain"},
@@ -107,7 +108,7 @@ func TestFleetPages(t *testing.T) {
 		{"POST /allocations/" + busyID.String() + "/kick", nil, 503, "unavailable", "kick " + busyID.String()},
 		{"POST /allocations/x/kick", nil, 400, "is not the id", ""},
 		{"GET /usage", nil, 409, "by --node", ""},
-		{"GET /allocations", nil, 409, "which relays nothing", ""},
+		{"GET /allocations", nil, 409, "which has no allocations", ""},
 		{"GET /allocations/" + hostID.String() + "/players?limit=1", nil, 200, `"next":77}`, "show " + asNode + " /allocations/" + hostID.String() + "/players?limit=1"},
 		{"GET /allocations/" + hostID.String(), nil, 200, `"role":"host"`, "show " + asNode + " /allocations/" + hostID.String()},
 		{"GET /allocations/" + nobodyID.String() + "/players", nil, 404, "not found", ""},
@@ -121,8 +122,8 @@ func TestFleetPages(t *testing.T) {
 			t.Errorf("%s: %d %s, want %d %s; did %q, want %q", c.request, w.Code, w.Body, c.status, c.want, f.did, c.did)
 		}
 	}
-	if n := strings.Count(log.String(), "a relay was told to drain"); n != 3 || !strings.Contains(log.String(), "relay="+euNode) {
-		t.Errorf("the log tells of %d drains, want 3:\n%s", n, log)
+	if n := strings.Count(log.String(), "relay drain begun"); n != 3 || !strings.Contains(log.String(), "relay="+euNode) {
+		t.Errorf("the log has %d drains, want 3:\n%s", n, log)
 	}
 	cfg.Nodes = func(context.Context) ([]Node, error) { return nil, errors.New("broken") }
 	if w := get(New(cfg), "POST", "/nodes/77aa/drain"); w.Code != 500 {
@@ -162,34 +163,34 @@ func TestCandidates(t *testing.T) {
 	for i := range 1000 {
 		all = append(all, Node{ID: proto.AllocationID{byte(i), byte(i >> 8), 1}.String(), Role: "relay"})
 	}
-	_, err := find([]Node{{ID: "host-1", Role: "api"}}, "ffffffff")
+	_, err := findNode([]Node{{ID: "host-1", Role: "api"}}, "ffffffff")
 	if !errors.Is(err, errNode) || !strings.Contains(err.Error(), "knows of no relay") {
 		t.Errorf("no relay: %v", err)
 	}
-	_, err = find(all, "ffffffff")
+	_, err = findNode(all, "ffffffff")
 	if err == nil || strings.Count(err.Error(), "\n") != maxCandidates+2 || !strings.Contains(err.Error(), "and 992 more") {
 		t.Errorf("%v", err)
 	}
 }
 
-// TestShow: a page is shown whole or not at all, and a relay shows its own by its
-// name.
-func TestShow(t *testing.T) {
+// TestRenderPage: RenderPage returns a complete page or an error status, and a relay serves its pages by its
+// id.
+func TestRenderPage(t *testing.T) {
 	pages := RelayPages(new(fakeRelay), time.Time{})
-	whole := Show(t.Context(), pages, "/allocations", 1<<20)
+	whole := RenderPage(t.Context(), pages, "/allocations", 1<<20)
 	if whole.Status != 200 || len(whole.Body) == 0 {
 		t.Fatalf("%d %s", whole.Status, whole.Body)
 	}
-	if got := Show(t.Context(), pages, "/allocations", len(whole.Body)); string(got.Body) != string(whole.Body) {
+	if got := RenderPage(t.Context(), pages, "/allocations", len(whole.Body)); string(got.Body) != string(whole.Body) {
 		t.Errorf("in as many bytes as it has: %d %s", got.Status, got.Body)
 	}
 	for most := range len(whole.Body) {
-		if got := Show(t.Context(), pages, "/allocations", most); got.Status != 507 || !strings.Contains(string(got.Body), "ask for less") {
+		if got := RenderPage(t.Context(), pages, "/allocations", most); got.Status != 507 || !strings.Contains(string(got.Body), "lower the parameter limit") {
 			t.Fatalf("in %d bytes: %d %s", most, got.Status, got.Body)
 		}
 	}
 	for target, status := range map[string]int{"": 400, "x": 400, "/%zz": 400, "/": 404, "/metrics": 404, "/allocations/x": 400, "/usage": 200} {
-		if got := Show(t.Context(), pages, target, 1<<20); got.Status != status {
+		if got := RenderPage(t.Context(), pages, target, 1<<20); got.Status != status {
 			t.Errorf("%q: %d %s, want %d", target, got.Status, got.Body, status)
 		}
 	}
@@ -198,6 +199,66 @@ func TestShow(t *testing.T) {
 	for path, status := range map[string]int{"/nodes/nnnn/usage": 200, "/nodes/nnnn/allocations": 200, "/nodes/nnnn/metrics": 404, "/nodes/mmmm/usage": 404} {
 		if w := get(h, "GET", path); w.Code != status {
 			t.Errorf("%s: %d %s, want %d", path, w.Code, w.Body, status)
+		}
+	}
+}
+
+// drainer is a relay that only notes what it was asked for.
+type drainer struct {
+	state DrainState
+	asked engine.DrainConfig
+	err   error
+}
+
+func (d *drainer) drain(_ context.Context, cfg engine.DrainConfig) error {
+	if d.err == nil {
+		d.asked, d.state.Draining = cfg, true
+	}
+	return d.err
+}
+
+func (d *drainer) undrain(context.Context) error {
+	if d.err == nil {
+		d.state.Draining = false
+	}
+	return d.err
+}
+
+func TestDrain(t *testing.T) {
+	d := drainer{state: DrainState{Deadline: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC), Threshold: 3, Allocations: 7}}
+	h := New(Config{
+		Metrics: func(io.Writer) {}, Drain: d.drain, Undrain: d.undrain,
+		Draining: func() DrainState { return d.state }, DrainDefaults: engine.DrainConfig{Deadline: time.Hour, Threshold: 1},
+	})
+	const on = `{"draining":true,"final":false,"deadline":"2026-01-02T03:04:05Z","threshold":3,"allocations":7}`
+	off := strings.Replace(on, "true", "false", 1)
+	for _, c := range []struct {
+		request string
+		err     error
+		status  int
+		body    string
+		asked   engine.DrainConfig
+	}{
+		{"GET /drain", nil, 200, off, engine.DrainConfig{}},
+		{"POST /drain", nil, 200, on, engine.DrainConfig{Deadline: time.Hour, Threshold: 1}},
+		{"POST /drain?deadline=5m&threshold=20", nil, 200, on, engine.DrainConfig{Deadline: 5 * time.Minute, Threshold: 20}},
+		{"POST /drain?deadline=0&threshold=0", nil, 200, on, engine.DrainConfig{}},
+		{"DELETE /drain", nil, 200, off, engine.DrainConfig{}},
+		{"POST /drain?deadline=later", nil, 400, `deadline: "later" is not a duration`, engine.DrainConfig{}},
+		{"POST /drain?deadline=-1s", nil, 400, "is not a duration", engine.DrainConfig{}},
+		{"POST /drain?deadline=169h", nil, 400, "up to 168h", engine.DrainConfig{}},
+		{"POST /drain?threshold=-1", nil, 400, "is not a number up to", engine.DrainConfig{}},
+		{"POST /drain?deadline=1h&deadline=2h", nil, 400, "deadline is given 2 times", engine.DrainConfig{}},
+		{"POST /drain?dealine=1h", nil, 400, `unknown parameter "dealine"`, engine.DrainConfig{}},
+		{"DELETE /drain", ErrFinal, 409, "cannot be undone", engine.DrainConfig{}},
+		{"POST /drain", alloc.ErrUnavailable, 503, "unavailable", engine.DrainConfig{}},
+		{"POST /drain", errors.New("broken"), 500, "broken", engine.DrainConfig{}},
+	} {
+		d.asked, d.err = engine.DrainConfig{}, c.err
+		method, path, _ := strings.Cut(c.request, " ")
+		w := get(h, method, path)
+		if w.Code != c.status || !strings.Contains(w.Body.String(), c.body) || d.asked != c.asked {
+			t.Errorf("%s: %d %s, asked %+v", c.request, w.Code, w.Body, d.asked)
 		}
 	}
 }

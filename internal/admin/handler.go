@@ -1,19 +1,67 @@
+// Package admin serves the operator's HTTP pages of a running process: health,
+// metrics, allocations, usage, settings and drain. The index is at /.
+//
+// /livez sends a datagram through the UDP socket of the relay and back, and checks
+// that no worker is stuck in one batch. It depends on nothing outside the process, so
+// that a failure elsewhere does not restart this process. /readyz succeeds from the
+// end of start-up to the begin of a drain or shutdown.
+//
+//	GET /drain                              state of the drain
+//	POST /drain?deadline=1h&threshold=0     refuse new allocations, exit when the running ones have ended
+//	DELETE /drain                           accept new allocations again
+//	GET /nodes                              this process, or all of a fleet
+//	POST /nodes/NODE/drain, DELETE          the same as /drain for NODE; see below
+//	GET /nodes/NODE/allocations, ...        the same as /allocations, /usage and /stats of NODE
+//	GET /allocations?cursor=0&limit=100     one page of the allocations; filters are tenant, or project and
+//	                                        environment, role, match, bound, transport
+//	GET /allocations/ID                     one allocation; /allocations/ID/players: the players of a host
+//	DELETE /allocations/ID                  end it
+//	POST /allocations/ID/kick               remove a player from its match
+//	GET /usage                              player-seconds, datagrams and bytes of each project
+//	GET /stats                              the counters
+//	GET /config                             the settings in force, without secrets
+//	POST /reload                            reload the settings, all or none
+//	GET /log-level, PUT /log-level?level=   the level of the log
+//
+// Responses are JSON, with the types of this package; errors are one line of text.
+//
+// # A fleet
+//
+// An API process of a fleet has no relay and reaches all relays of its fleet. NODE is
+// the id of a relay, or a unique prefix of it. DELETE and kick work for an allocation
+// on any relay; 503 means that a relay which may have it did not answer.
+// /allocations/ID and its players work for hosts, since the store knows their relay;
+// all other pages about allocations need a NODE.
+//
+// # Access control
+//
+// [AddrAllowed] requires a loopback listener by default; every process of the machine
+// then has access. With a token, every page except /livez and /readyz requires it, and
+// the listener may be public, over TLS. On a public listener without a token
+// (admin_public), other machines see health and metrics only. Requests of foreign
+// web pages are rejected in all cases, since the browser of the operator reaches
+// loopback.
 package admin
 
 import (
 	"context"
+	"encoding/json"
+	"errors"
 	"fmt"
+	"html"
 	"io"
 	"log/slog"
 	"net/http"
+	"net/url"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// Config says whom the pages ask. All functions are required unless it says
-// otherwise, and are called from several goroutines.
+// Config holds the sources of the pages. All functions are required unless stated
+// otherwise, and must be safe for concurrent use.
 type Config struct {
 	// Title heads the index page, such as "ferry v1.2.3".
 	Title string
@@ -23,42 +71,41 @@ type Config struct {
 	Probe func(context.Context) error
 	// Workers returns the progress of every worker.
 	Workers func() []engine.WorkerStats
-	// Ready returns nil while the process wants to be sent requests, otherwise
-	// why it does not.
+	// Ready returns nil while the process accepts requests, otherwise the reason.
 	Ready func() error
-	// AnyHost lets requests in whatever name they were sent to, for a listener
-	// that others are meant to reach by names that are not known here.
-	AnyHost bool
+	// AllowAnyHost accepts any Host header, for a public listener whose names are
+	// not known.
+	AllowAnyHost bool
 
-	// Drain lets the relay run dry, or changes how a drain ends, and Undrain ends
-	// that, or returns ErrFinal. Draining tells about it. If that is nil there are
-	// no pages: it is a relay that drains.
+	// Drain begins a drain of the relay or changes its parameters. Undrain cancels
+	// it or returns ErrFinal. Draining returns its state; nil: no drain pages.
 	Drain    func(context.Context, engine.DrainConfig) error
 	Undrain  func(context.Context) error
 	Draining func() DrainState
-	// DrainDefaults hold where a request to drain does not say.
+	// DrainDefaults apply to parameters that a drain request omits.
 	DrainDefaults engine.DrainConfig
 
-	// Relay is the relay of this process. Nil: there is none, and no pages about
-	// allocations and usage.
+	// Relay is the relay of this process. Nil: none, and no pages about allocations
+	// and usage.
 	Relay Relay
-	// Fleet reaches the relays of a fleet, from a process that has none itself. Nil:
-	// what is asked is asked of this process. DrainDefaults are then what Fleet
-	// takes for those of the relay.
+	// Fleet reaches the relays of the fleet, for a process without a relay. Nil:
+	// all pages are about this process. With a Fleet, DrainDefaults are the values
+	// that Fleet replaces by the defaults of the relay.
 	Fleet Fleet
-	// Nodes returns the processes of the fleet, alone this one. Nil: no page.
+	// Nodes returns the processes of the fleet, or only this one. Nil: no page.
 	Nodes func(context.Context) ([]Node, error)
-	// Settings returns what is in force, with secrets hidden. Nil: no page.
-	Settings func() []config.Shown
-	// Reload reads the settings again, and takes all of them or none. It returns
-	// ErrRefused. Required with Settings, as Level is, which is that of the log.
-	Reload func(context.Context) (Reloaded, error)
+	// Settings returns the settings in force, with secrets hidden. Nil: no page.
+	Settings func() []config.SettingValue
+	// Reload reloads all settings, or none and returns ErrRefused. Reload and Level,
+	// the log level, are required with Settings.
+	Reload func(context.Context) (ReloadResult, error)
 	Level  *slog.LevelVar
-	// Token is what every request but those of probes must carry. Empty: none.
+	// Token is the bearer token that every request except health probes requires.
+	// Empty: no token.
 	Token string
 	// Since is the start of the process.
 	Since time.Time
-	// Logger hears what an operator changed. Nil: nobody does.
+	// Logger records the changes that an operator makes. Nil: no log.
 	Logger *slog.Logger
 }
 
@@ -78,10 +125,10 @@ func New(cfg Config) http.Handler {
 		cfg.Metrics(w)
 	})
 	mux.HandleFunc("GET /livez", func(w http.ResponseWriter, r *http.Request) {
-		verdict(w, live(r.Context(), cfg.Probe, cfg.Workers))
+		writeHealth(w, checkLive(r.Context(), cfg.Probe, cfg.Workers))
 	})
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		verdict(w, cfg.Ready())
+		writeHealth(w, cfg.Ready())
 	})
 	if cfg.Draining != nil {
 		drainPages(mux, &cfg)
@@ -97,7 +144,7 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Nodes != nil {
 		nodePages(mux, &cfg)
-		shownPages(mux, &cfg)
+		remotePages(mux, &cfg)
 	}
 	if cfg.Nodes != nil && (cfg.Draining != nil || cfg.Fleet != nil) {
 		nodeDrainPages(mux, &cfg)
@@ -105,11 +152,11 @@ func New(cfg Config) http.Handler {
 	if cfg.Settings != nil {
 		settingPages(mux, &cfg)
 	}
-	return guard(newAccess(&cfg).limit(mux), cfg.AnyHost)
+	return rejectForeignPages(newAccess(&cfg).requireAccess(mux), cfg.AllowAnyHost)
 }
 
-// verdict answers 200 "ok", or 503 and the reason.
-func verdict(w http.ResponseWriter, err error) {
+// writeHealth answers 200 "ok", or 503 and the reason.
+func writeHealth(w http.ResponseWriter, err error) {
 	w.Header().Set("Content-Type", "text/plain; charset=utf-8")
 	w.Header().Set("Cache-Control", "no-store")
 	if err != nil {
@@ -118,4 +165,89 @@ func verdict(w http.ResponseWriter, err error) {
 		return
 	}
 	fmt.Fprintln(w, "ok")
+}
+
+// index is the index page; the argument is the title.
+const index = `<!doctype html>
+<html lang="en">
+<meta charset="utf-8">
+<title>%[1]s</title>
+<h1>%[1]s</h1>
+<ul>
+<li><a href="/metrics">/metrics</a>: counters and gauges, in the text format of Prometheus
+<li><a href="/livez">/livez</a>: liveness: the relay answers and no worker is stuck
+<li><a href="/readyz">/readyz</a>: readiness: the process accepts requests
+<li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
+<li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player
+<li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
+<li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
+<li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)
+<li><a href="/drain">/drain</a>: the state of the drain; POST begins a drain (?deadline=1h&amp;threshold=0), DELETE cancels it
+</ul>
+<p>ferry ctl and ferry top show these pages in a terminal.
+`
+
+func writeIndex(w http.ResponseWriter, title string) {
+	w.Header().Set("Content-Type", "text/html; charset=utf-8")
+	w.Header().Set("Content-Security-Policy", "default-src 'none'")
+	fmt.Fprintf(w, index, html.EscapeString(title))
+}
+
+// answerTimeout is the timeout of one request to the relay. A listing of a million
+// allocations takes a fraction of it.
+const answerTimeout = 5 * time.Second
+
+func withTimeout(ctx context.Context, do func(context.Context) error) error {
+	ctx, cancel := context.WithTimeout(ctx, answerTimeout)
+	defer cancel()
+	return do(ctx)
+}
+
+// errQuery is wrapped by errors in a query or path.
+var errQuery = errors.New("admin")
+
+// writeAnswer writes value as JSON, or the error as text.
+func writeAnswer(w http.ResponseWriter, value any, err error) {
+	if err != nil {
+		http.Error(w, err.Error(), statusOf(err))
+		return
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	// An error means that the client has disconnected.
+	_ = json.NewEncoder(w).Encode(value)
+}
+
+func statusOf(err error) int {
+	switch {
+	case errors.Is(err, errQuery):
+		return http.StatusBadRequest
+	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
+		return http.StatusNotFound
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations):
+		return http.StatusConflict
+	case errors.Is(err, ErrRefused):
+		return http.StatusUnprocessableEntity
+	case errors.Is(err, alloc.ErrUnavailable):
+		return http.StatusServiceUnavailable
+	}
+	return http.StatusInternalServerError
+}
+
+// parse reads a query with one reader per parameter. Unknown parameters are errors,
+// so that a typing error does not change the request.
+func parse(query url.Values, readers map[string]func(string) error) error {
+	for name, values := range query {
+		read, ok := readers[name]
+		if !ok {
+			return fmt.Errorf("%w: unknown parameter %q", errQuery, name)
+		}
+		if len(values) != 1 {
+			return fmt.Errorf("%w: %s is given %d times", errQuery, name, len(values))
+		}
+		if err := read(values[0]); err != nil {
+			return fmt.Errorf("%w: %s: %w", errQuery, name, err)
+		}
+	}
+	return nil
 }

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"go.uber.org/goleak"
 )
 
 // running returns a real relay and what stops it.
@@ -138,3 +139,5 @@ func TestAddrAllowed(t *testing.T) {
 		}
 	}
 }
+
+func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }

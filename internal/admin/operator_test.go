@@ -90,9 +90,11 @@ func operator(relay *fakeRelay, change func(*Config)) (Config, *bytes.Buffer) {
 		Metrics: func(io.Writer) {}, Ready: func() error { return nil },
 		Draining: func() DrainState { return DrainState{} }, Undrain: func(context.Context) error { return nil },
 		Relay: relay, Nodes: func(context.Context) ([]Node, error) { return []Node{{ID: "nnnn"}}, nil },
-		Settings: func() []config.Shown { return []config.Shown{{Key: "region", Value: "eu", Source: "default"}} },
-		Reload:   func(context.Context) (Reloaded, error) { return Reloaded{Notes: []string{"read"}}, nil },
-		Level:    new(slog.LevelVar), Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
+		Settings: func() []config.SettingValue {
+			return []config.SettingValue{{Key: "region", Value: "eu", Source: "default"}}
+		},
+		Reload: func(context.Context) (ReloadResult, error) { return ReloadResult{Notes: []string{"read"}}, nil },
+		Level:  new(slog.LevelVar), Since: time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC),
 	}
 	cfg.Logger = slog.New(slog.NewTextHandler(log, &slog.HandlerOptions{Level: cfg.Level}))
 	change(&cfg)
@@ -214,7 +216,7 @@ func TestRefusedReload(t *testing.T) {
 		422: fmt.Errorf("%w: ferry.yaml:3: region: is empty", ErrRefused), 503: alloc.ErrUnavailable, 500: errors.New("broken"),
 	} {
 		cfg, _ := operator(new(fakeRelay), func(c *Config) {
-			c.Reload = func(context.Context) (Reloaded, error) { return Reloaded{}, err }
+			c.Reload = func(context.Context) (ReloadResult, error) { return ReloadResult{}, err }
 		})
 		if w := get(New(cfg), "POST", "/reload"); w.Code != status || strings.TrimSpace(w.Body.String()) != err.Error() {
 			t.Errorf("%d %s", w.Code, w.Body)
@@ -233,7 +235,7 @@ func TestWithoutRelay(t *testing.T) {
 	}
 }
 
-// TestAccess: who may see and do what, by listener, token and sender.
+// TestAccess: authorization by listener, token and source address.
 func TestAccess(t *testing.T) {
 	const token = "a-token-of-the-tests"
 	for _, c := range []struct {
@@ -264,7 +266,7 @@ func TestAccess(t *testing.T) {
 		{"public, another scheme", token, true, "Basic " + token, "203.0.113.5:5", "ferry.example", 200, 401, 401, 401},
 	} {
 		cfg, _ := operator(new(fakeRelay), func(cfg *Config) {
-			cfg.Token, cfg.AnyHost = c.token, c.public
+			cfg.Token, cfg.AllowAnyHost = c.token, c.public
 			cfg.Probe, cfg.Workers = func(context.Context) error { return nil }, func() []engine.WorkerStats { return nil }
 		})
 		h := New(cfg)

@@ -11,55 +11,55 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
-// ErrRefused is wrapped by what [Config].Reload returns for settings that cannot
-// be used, of which none has been taken.
-var ErrRefused = errors.New("admin: the settings cannot be used, so nothing was changed")
+// ErrRefused is wrapped by the error of [Config].Reload for invalid settings. Then no
+// setting has changed.
+var ErrRefused = errors.New("admin: the settings are invalid, so nothing was changed")
 
-// Settings is what /config shows.
+// Settings is the response of /config.
 type Settings struct {
-	Settings []config.Shown `json:"settings"`
+	Settings []config.SettingValue `json:"settings"`
 }
 
-// Reloaded is what POST /reload shows.
-type Reloaded struct {
-	// Changed is in force from now on, Restart from the next start on.
+// ReloadResult is the response of POST /reload.
+type ReloadResult struct {
+	// Changed settings are in force; Restart settings need a restart.
 	Changed []config.Change `json:"changed"`
 	Restart []config.Change `json:"needs_restart"`
-	// Notes tell of what was read again besides the settings.
+	// Notes name the files that were reloaded besides the settings.
 	Notes []string `json:"notes"`
 }
 
-// Level is what /log-level shows.
+// Level is the response of /log-level.
 type Level struct {
 	Level string `json:"level"`
 }
 
-// settingPages answers for what the process was told.
+// settingPages registers the pages about settings, reload and log level.
 func settingPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /config", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, Settings{cfg.Settings()}, nil)
+		writeAnswer(w, Settings{cfg.Settings()}, nil)
 	})
 	mux.HandleFunc("POST /reload", func(w http.ResponseWriter, r *http.Request) {
-		var done Reloaded
-		err := within(r.Context(), func(ctx context.Context) (err error) {
+		var done ReloadResult
+		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
 			done, err = cfg.Reload(ctx)
 			return err
 		})
-		answer(w, done, err)
+		writeAnswer(w, done, err)
 	})
 	mux.HandleFunc("GET /log-level", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, Level{LevelName(cfg.Level.Level())}, nil)
+		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, nil)
 	})
 	mux.HandleFunc("PUT /log-level", func(w http.ResponseWriter, r *http.Request) {
 		err := setLevel(cfg, r.URL.Query(), r.RemoteAddr)
-		answer(w, Level{LevelName(cfg.Level.Level())}, err)
+		writeAnswer(w, Level{LevelName(cfg.Level.Level())}, err)
 	})
 }
 
-// levels are those of the setting log_level.
+// levels are the values of the setting log_level.
 var levels = []slog.Level{slog.LevelDebug, slog.LevelInfo, slog.LevelWarn, slog.LevelError}
 
-// LevelName returns the name that the setting log_level has for a level.
+// LevelName returns the name of a level in the setting log_level.
 func LevelName(l slog.Level) string {
 	switch l {
 	case slog.LevelDebug:
@@ -93,8 +93,8 @@ func setLevel(cfg *Config, query url.Values, from string) error {
 	}
 	was := cfg.Level.Level()
 	cfg.Level.Set(*level)
-	// At the higher of both levels, or it would not be seen.
-	cfg.log().Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: the log level was changed",
+	// The higher of both levels makes sure that the record is written.
+	cfg.log().Log(context.Background(), max(was, *level, slog.LevelInfo), "operator: log level changed",
 		"was", LevelName(was), "now", LevelName(*level), "from", from)
 	return nil
 }

@@ -91,7 +91,7 @@ func Unused(l config.Loaded, mode Mode) (all []string) {
 		idle = append(idle, ofFleetAPI...)
 	}
 	for _, key := range idle {
-		if l.Set(key) {
+		if l.IsSet(key) {
 			all = append(all, fmt.Sprintf("%s (%s) has no effect in ferry %s", key, l.Source(key), mode))
 		}
 	}

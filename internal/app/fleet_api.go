@@ -180,13 +180,13 @@ func (r fleetOperator) Undrain(ctx context.Context, relay string) (admin.DrainSt
 }
 
 // Page returns a page about a relay.
-func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Shown, error) {
+func (r fleetOperator) Page(ctx context.Context, relay, target string) (admin.Page, error) {
 	o, err := r.operatorOf(relay)
 	if err != nil {
-		return admin.Shown{}, err
+		return admin.Page{}, err
 	}
 	p, err := o.Page(ctx, target)
-	return admin.Shown(p), clusterError(err)
+	return admin.Page(p), clusterError(err)
 }
 
 // RelayOf returns the relay that has a host.

@@ -123,7 +123,7 @@ func (a *App) clusterOperator() clusterOperator {
 
 // Page returns a page about the relay of this process.
 func (o clusterOperator) Page(ctx context.Context, target string) (cluster.Page, error) {
-	return cluster.Page(admin.Show(ctx, o.pages, target, cluster.MaxPage)), nil
+	return cluster.Page(admin.RenderPage(ctx, o.pages, target, cluster.MaxPage)), nil
 }
 
 // Drain is App.Drain. Negative values mean those of the settings.

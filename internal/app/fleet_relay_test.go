@@ -313,7 +313,7 @@ func TestFleetSettings(t *testing.T) {
 		t.Errorf("relay wants a token: %v", err)
 	}
 	keys := make(map[string]bool)
-	for _, s := range (config.Loaded{Config: config.Serve()}).Shown() {
+	for _, s := range (config.Loaded{Config: config.Serve()}).Values() {
 		keys[s.Key] = true
 	}
 	for _, key := range slices.Concat(ofCalls, ofRelay, ofFleet, ofFleetRelay, ofFleetAPI) {

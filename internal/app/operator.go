@@ -48,12 +48,12 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		return nil, err
 	}
 	cfg := admin.Config{
-		Title:   "ferry " + a.opts.Version,
-		Metrics: a.metrics.Write,
-		Probe:   func(context.Context) error { return nil },
-		Workers: func() []engine.WorkerStats { return a.Stats().Workers },
-		Ready:   a.readiness,
-		AnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
+		Title:        "ferry " + a.opts.Version,
+		Metrics:      a.metrics.Write,
+		Probe:        func(context.Context) error { return nil },
+		Workers:      func() []engine.WorkerStats { return a.Stats().Workers },
+		Ready:        a.readiness,
+		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
 	}

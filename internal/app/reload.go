@@ -49,9 +49,9 @@ func (a *App) current() config.Loaded {
 
 // settings returns the settings in effect as the operator sees them, with the current
 // log level.
-func (a *App) settings() []config.Shown {
+func (a *App) settings() []config.SettingValue {
 	l := a.current()
-	all := l.Shown()
+	all := l.Values()
 	now := admin.LevelName(a.opts.Level.Level())
 	for i := range all {
 		if all[i].Key == "log_level" && all[i].Value != now {
@@ -64,7 +64,7 @@ func (a *App) settings() []config.Shown {
 // plan is a reload that was checked and not applied yet.
 type plan struct {
 	next    config.Loaded // the settings afterwards
-	done    admin.Reloaded
+	done    admin.ReloadResult
 	level   slog.Level
 	leveled bool
 	terms   *policy
@@ -76,19 +76,19 @@ type plan struct {
 // Reload reads the settings again, applies those that may change while the process runs,
 // and returns the names of the others. Errors: admin.ErrRefused for invalid settings, of
 // which none is applied, and alloc.ErrUnavailable.
-func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
+func (a *App) Reload(ctx context.Context) (admin.ReloadResult, error) {
 	r := &a.reload
 	r.asking.Lock()
 	defer r.asking.Unlock()
 	p, err := a.plan()
 	if err != nil {
 		a.opts.Logger.Error("reload: refused, nothing was changed", "error", err)
-		return admin.Reloaded{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
+		return admin.ReloadResult{}, fmt.Errorf("%w: %w", admin.ErrRefused, err)
 	}
 	// The only step that can fail is the first.
 	if a.relay != nil {
 		if err := a.relay.SetMaxSeats(ctx, a.seats(&p.next.Config)); err != nil {
-			return admin.Reloaded{}, err
+			return admin.ReloadResult{}, err
 		}
 		a.relay.SetLimits(limits(&p.next.Config))
 	}
@@ -115,7 +115,7 @@ func (a *App) Reload(ctx context.Context) (admin.Reloaded, error) {
 
 // logReload logs the names of changed settings, without the values: URLs may contain
 // secrets, and more people read logs than the admin pages.
-func (a *App) logReload(done *admin.Reloaded) {
+func (a *App) logReload(done *admin.ReloadResult) {
 	log := a.opts.Logger
 	for _, note := range done.Notes {
 		log.Info("reload: " + note)
@@ -181,9 +181,9 @@ func (a *App) plan() (p plan, err error) {
 
 // diff returns the settings after a reload of these, and the differences. New warnings
 // become notes.
-func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded) {
+func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
 	now := a.current()
-	done = admin.Reloaded{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
+	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
 	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 	for _, change := range config.Changes(&now.Config, &read.Config) {
 		if slices.Contains(live, change.Key) {
@@ -192,7 +192,7 @@ func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.Reloaded
 			done.Restart = append(done.Restart, change)
 		}
 	}
-	next = now.Adopted(*read, live)
+	next = now.WithSettings(*read, live)
 	known := Warnings(now.Config, a.opts.Mode)
 	for _, w := range Warnings(next.Config, a.opts.Mode) {
 		if !slices.Contains(known, w) {

@@ -47,7 +47,7 @@ func minted(t *testing.T, name, key, player string) string {
 }
 
 // sameSecrets fails if the log, the settings or an answer show a secret.
-func (r *reloading) sameSecrets(t *testing.T, done admin.Reloaded) {
+func (r *reloading) sameSecrets(t *testing.T, done admin.ReloadResult) {
 	t.Helper()
 	text := r.log.String() + fmt.Sprintf("%+v", done) + fmt.Sprintf("%+v", r.settings())
 	for _, hush := range []string{secret, otherSecret, firstKey, secondKey, hookSecret} {
@@ -296,5 +296,5 @@ func TestReloadPlayersRefused(t *testing.T) {
 			t.Errorf("%s: something has changed", want)
 		}
 	}
-	r.sameSecrets(t, admin.Reloaded{})
+	r.sameSecrets(t, admin.ReloadResult{})
 }

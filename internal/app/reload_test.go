@@ -50,7 +50,7 @@ func (r *reloading) shown(key string) string {
 	return "not there"
 }
 
-func (r *reloading) reload(t *testing.T) admin.Reloaded {
+func (r *reloading) reload(t *testing.T) admin.ReloadResult {
 	t.Helper()
 	done, err := r.Reload(t.Context())
 	if err != nil {

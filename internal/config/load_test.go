@@ -14,7 +14,7 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
-// load parses args as ferry would and loads with defaults of dev.
+// load parses args as ferry does and calls Load with the defaults of dev.
 func load(t *testing.T, environ []string, args ...string) (Loaded, error) {
 	t.Helper()
 	var loaded Loaded
@@ -42,7 +42,7 @@ func write(t *testing.T, text string) string {
 	return path
 }
 
-// others are two further values for every setting that has a flag, as text.
+// others holds two non-default values for every setting that has a flag, as text.
 var others = map[string][2]string{
 	"udp": {"127.0.0.1:1,[::1]:1", "0.0.0.0:2"}, "http": {"127.0.0.1:3", "127.0.0.1:4"},
 	"admin": {"127.0.0.1:5", "127.0.0.1:6"}, "admin_public": {"true", "false"},
@@ -79,7 +79,7 @@ var others = map[string][2]string{
 	"region_description": {"Europe", "America"}, "overcommit": {"150", "200"},
 }
 
-// value returns a setting's value as the texts of others write it.
+// value returns the value of a setting in the format of others.
 func value(c Config, key string) string {
 	v := reflect.ValueOf(c)
 	for _, s := range settings(v.Type()) {
@@ -90,12 +90,13 @@ func value(c Config, key string) string {
 	return "no such key"
 }
 
-// companion keeps the rule that certificate and key come together.
+// companion maps settings to settings that must be set together with them.
 var companion = map[string]string{"tls_cert": "tls_key", "tls_key": "tls_cert"}
 
-// TestSources goes through every setting and every order of sources.
+// TestSources: for every setting, a flag overrides the environment, which overrides
+// the file, which overrides the default.
 func TestSources(t *testing.T) {
-	for _, s := range flagged() {
+	for _, s := range flagSettings() {
 		two, ok := others[s.key]
 		if !ok {
 			t.Errorf("the test has no values for %s", s.key)
@@ -136,9 +137,9 @@ func TestSources(t *testing.T) {
 	}
 }
 
-// TestFlagsAreTheStruct: one flag for each field but the lists of structs, plus
-// --config.
-func TestFlagsAreTheStruct(t *testing.T) {
+// TestFlagPerField: each field except lists of structs has a flag, and --config
+// exists.
+func TestFlagPerField(t *testing.T) {
 	var names []string
 	for _, f := range Flags(Serve()) {
 		names = append(names, f.Names()[0])
@@ -153,17 +154,17 @@ func TestFlagsAreTheStruct(t *testing.T) {
 	if !slices.Equal(names, want) {
 		t.Errorf("flags %v\nwant  %v", names, want)
 	}
-	for _, s := range flagged() {
+	for _, s := range flagSettings() {
 		if s.key == "" || s.usage == "" || s.group == "" {
 			t.Errorf("field %d has no key, group or usage", s.index)
 		}
 	}
 }
 
-// TestTags: limits can be read, and the defaults are within them.
+// TestTags: all min and max tags parse, and the defaults are valid.
 func TestTags(t *testing.T) {
 	for _, c := range []Config{Serve(), Dev()} {
-		for _, s := range flagged() {
+		for _, s := range flagSettings() {
 			if s.min != "" && s.bound(s.min) >= s.bound(s.max) {
 				t.Errorf("%s: limits %q and %q", s.key, s.min, s.max)
 			}
@@ -190,7 +191,7 @@ func TestRepeatedFlag(t *testing.T) {
 func TestBadText(t *testing.T) {
 	for _, c := range []struct{ env, arg, want string }{
 		{"FERRY_HTTP=relay.example.org:1", "", `FERRY_HTTP: "relay.example.org:1" is not HOST:PORT`},
-		{"FERRY_IDLE_TIMEOUT=10", "", `FERRY_IDLE_TIMEOUT: "10" is not a time span`},
+		{"FERRY_IDLE_TIMEOUT=10", "", `FERRY_IDLE_TIMEOUT: "10" is not a duration`},
 		{"FERRY_IDLE_TIMEOUT=25h", "", "FERRY_IDLE_TIMEOUT: 25h0m0s is not within 250ms to 24h"},
 		{"FERRY_BEHIND_PROXY=yes", "", `FERRY_BEHIND_PROXY: "yes" is neither true nor false`},
 		{"FERRY_WORKERS=many", "", `FERRY_WORKERS: "many" is not a whole number`},
@@ -213,7 +214,7 @@ func TestBadText(t *testing.T) {
 		{"", "--acme-domains=localhost", "is not a full name"},
 		{"", "--acme-domains=relay.example.org:443", "is not a full name"},
 		{"", "--acme-domains=*.example.org", "is not a DNS name"},
-		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "is either fetched or in files"},
+		{"FERRY_ACME_DOMAINS=relay.example.org FERRY_TLS_KEY=y", "--tls-cert=x", "set one, not both"},
 		{"", "--websocket-max-message=1473", "is not within 36 to 1472"},
 		{"", "--dtls-max-message=35", "is not within 36 to 1472"},
 		{"", "--config=/nowhere/ferry.yaml", "no such file"},
@@ -228,7 +229,8 @@ func TestBadText(t *testing.T) {
 	}
 }
 
-// TestKubernetes: a service named ferry gives every pod these variables.
+// TestKubernetes: the variables that Kubernetes sets for a service named ferry are
+// ignored.
 func TestKubernetes(t *testing.T) {
 	env := []string{"FERRY_SERVICE_HOST=10.0.0.1", "FERRY_PORT=udp://10.0.0.1:7777", "FERRY_PORT_7777_UDP=x"}
 	if _, err := load(t, env); err != nil {
@@ -272,4 +274,111 @@ func TestAddrText(t *testing.T) {
 	if Serve().BindTimeout != 10*time.Second || Dev().BindTimeout != 10*time.Minute {
 		t.Errorf("time to bind: %v, and %v in dev", Serve().BindTimeout, Dev().BindTimeout)
 	}
+}
+
+func TestFile(t *testing.T) {
+	secret := filepath.Join(t.TempDir(), "token")
+	if err := os.WriteFile(secret, []byte("from-a-file-0123456789\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	l, err := load(t, nil, "-c", write(t, `# all forms of a value
+udp:
+  - 127.0.0.1:1
+  - "[::1]:1"
+advertise: 203.0.113.1, 2001:db8::1
+region: 12
+tokens:
+  - secret: in-the-file-0123456789
+    project: game
+    environment: production
+    kind: server
+  - secret_file: `+secret+`
+    project: game
+    environment: test
+    player: alice
+`))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(l.UDP) != 2 || len(l.Advertise) != 2 || l.Region != "12" {
+		t.Errorf("got %v, %v, %q", l.UDP, l.Advertise, l.Region)
+	}
+	want := []Token{
+		{Secret: "in-the-file-0123456789", Project: "game", Environment: "production", Kind: "server"},
+		{Secret: "from-a-file-0123456789", SecretFile: secret, Project: "game", Environment: "test", Player: "alice", Kind: "player"},
+	}
+	if len(l.Tokens) != 2 || l.Tokens[0] != want[0] || l.Tokens[1] != want[1] {
+		t.Errorf("tokens are %+v", l.Tokens)
+	}
+}
+
+func TestEmptyFiles(t *testing.T) {
+	for _, text := range []string{"", "# nothing\n", "---\n", "null\n"} {
+		l, err := load(t, nil, "-c", write(t, text))
+		if err != nil || l.Region != "default" {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+func TestStrictFile(t *testing.T) {
+	empty := filepath.Join(t.TempDir(), "empty")
+	if err := os.WriteFile(empty, []byte("\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct{ name, text, want string }{
+		{"unknown key", "region: eu\nport: 1\n", `:2: unknown key "port"`},
+		{"flag's spelling", "state-dir: /x\n", `:1: unknown key "state-dir"`},
+		{"key twice", "region: eu\nregion: us\n", `region`},
+		{"no value", "http:\n", ":1: http: has no value"},
+		{"list for one value", "http: [a, b]\n", ":1: http: must be a plain value"},
+		{"mapping for a value", "http: {a: b}\n", ":1: http: must be a plain value"},
+		{"mapping in a list", "udp:\n  - a: b\n", ":2: udp: must be a plain value"},
+		{"bad value", "\n\nidle_timeout: soon\n", `:3: idle_timeout: "soon" is not a duration`},
+		{"out of range", "workers: 1000\n", ":1: workers: 1000 is not within 0 to 256"},
+		{"no mapping", "- a\n", ":1: must be a mapping of keys to values"},
+		{"empty list", "udp: []\n", "udp: no address is given"},
+		{"two documents", "region: a\n---\nregion: b\n", "more than one document"},
+		{"no YAML", "a: [\n", "line"},
+		{"tokens no list", "tokens: x\n", ":1: tokens: must be a list"},
+		{"token no mapping", "tokens: [x]\n", ":1: tokens[0].must be a mapping"},
+		{"unknown key of a token", "tokens:\n  - secret: x\n    projekt: y\n", `:3: unknown key "tokens[0].projekt"`},
+		{"kind", "tokens:\n  - secret: x\n    kind: admin\n", `:3: tokens[0].kind: "admin" is not one of player, server`},
+		{"no secret", "tokens:\n  - project: x\n", ":2: tokens[0]: needs either secret or secret_file"},
+		{"two secrets", "tokens:\n  - secret: x\n    secret_file: y\n", ":2: tokens[0]: needs either"},
+		{"secret file is not there", "tokens:\n  - secret_file: /nowhere/token\n", "tokens[0]: secret_file: open /nowhere/token"},
+		{"secret file is empty", "tokens:\n  - secret_file: " + empty + "\n", "is empty"},
+		{"merge key", "x: &x {region: a}\n<<: *x\n", `unknown key "<<"`},
+	} {
+		_, err := load(t, nil, "-c", write(t, c.text))
+		if err == nil || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%s: %v\nwant %q", c.name, err, c.want)
+		}
+	}
+}
+
+func TestLargeFile(t *testing.T) {
+	if _, err := load(t, nil, "-c", write(t, strings.Repeat("#", maxFile+1))); err == nil {
+		t.Error("no error")
+	}
+}
+
+func FuzzFile(f *testing.F) {
+	f.Add("region: eu\ntokens:\n  - secret: x\n    project: p\n")
+	f.Add("a: &a [*a]\nudp: *a\n")
+	f.Add("? [a]\n: b\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		root, err := document([]byte(text))
+		if err != nil || root == nil || strings.Contains(text, "secret_file") {
+			return // The fuzzer must not open files.
+		}
+		c := Dev()
+		file := file{path: "f"}
+		lines := file.mapping(root, reflect.ValueOf(&c).Elem(), "")
+		for key, line := range lines {
+			if line < 1 || value(c, key) == "no such key" {
+				t.Errorf("key %q in line %d", key, line)
+			}
+		}
+	})
 }

@@ -13,7 +13,7 @@ var rewrite = flag.Bool("rewrite", false, "write docs/settings.md from the struc
 
 const settingsPage = "../../docs/settings.md"
 
-// TestSettingsPage: docs/settings.md says what the tags of Config say.
+// TestSettingsPage: docs/settings.md matches the tags of Config.
 func TestSettingsPage(t *testing.T) {
 	want := page()
 	if *rewrite {
@@ -36,7 +36,7 @@ var titles = []struct{ group, title string }{
 	{"relay", "The relay"},
 	{"limits", "Limits"},
 	{"log", "Logs"},
-	{"hooks", "Calls to your own programs"},
+	{"hooks", "Admission requests and webhooks"},
 	{"fleet", "A fleet"},
 }
 
@@ -47,24 +47,24 @@ func page() string {
 # Settings
 
 Every setting of ` + "`ferry serve`, `relay`, `api` and `dev`" + ` is a YAML key, a flag and an environment variable:
-` + "`state_dir: /srv/ferry`, `--state-dir /srv/ferry`, `FERRY_STATE_DIR=/srv/ferry`" + `. A flag wins over the environment,
-the environment over the file, the file over the default. Unknown keys and variables are errors.
+` + "`state_dir: /srv/ferry`, `--state-dir /srv/ferry`, `FERRY_STATE_DIR=/srv/ferry`" + `. A flag overrides the environment,
+the environment overrides the file, and the file overrides the default. Unknown keys and variables are errors.
 ` + "`ferry check --config ferry.yaml`" + ` prints the settings in force and the source of each.
 
-The defaults are those of ` + "`serve`, `relay` and `api`" + `; the default of ` + "`dev`" + ` stands beside it where it differs.
-An empty default is none.
+The defaults are those of ` + "`serve`, `relay` and `api`" + `; the default of ` + "`dev`" + ` follows if it differs.
+An empty cell means that there is no default.
 `)
 	for _, g := range titles {
 		fmt.Fprintf(&b, "\n## %s\n\n| key | default | range | meaning |\n|---|---|---|---|\n", g.title)
-		for _, s := range flagged() {
+		for _, s := range flagSettings() {
 			if s.group == g.group {
 				fmt.Fprintf(&b, "| `%s` | %s | %s | %s |\n", s.key, defaults(s), allowed(s), cell(s.usage))
 			}
 		}
 	}
-	b.WriteString("\n## Lists\n\nThese stand in the file only.\n")
+	b.WriteString("\n## Lists\n\nThese settings exist in the file only.\n")
 	for _, s := range settings(reflect.TypeFor[Config]()) {
-		if !s.nested() {
+		if !s.isStructList() {
 			continue
 		}
 		fmt.Fprintf(&b, "\n### %s\n\n%s.\n\n| key | range | meaning |\n|---|---|---|\n",
@@ -106,18 +106,18 @@ func allowed(s setting) string {
 // cell escapes the character that ends a cell of a table.
 func cell(text string) string { return strings.ReplaceAll(text, "|", "\\|") }
 
-// TestEveryListIsDescribed: what a file may hold has a meaning on the page, and no
-// group is left out.
-func TestEveryListIsDescribed(t *testing.T) {
+// TestEverySettingIsDescribed: every setting has a help text, and every group has a
+// heading.
+func TestEverySettingIsDescribed(t *testing.T) {
 	known := make(map[string]bool)
 	for _, g := range titles {
 		known[g.group] = true
 	}
 	for _, s := range settings(reflect.TypeFor[Config]()) {
-		if s.usage == "" || !s.nested() && !known[s.group] {
-			t.Errorf("%s has no usage, or no place on the page", s.key)
+		if s.usage == "" || !s.isStructList() && !known[s.group] {
+			t.Errorf("%s has no usage, or its group has no heading", s.key)
 		}
-		if !s.nested() {
+		if !s.isStructList() {
 			continue
 		}
 		for _, m := range settings(s.kind.Elem()) {

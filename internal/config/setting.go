@@ -1,6 +1,7 @@
 package config
 
 import (
+	"encoding"
 	"fmt"
 	"reflect"
 	"slices"
@@ -9,23 +10,23 @@ import (
 	"time"
 )
 
-// setting is what the tags of one field say.
+// setting describes one field of a struct by its tags.
 type setting struct {
-	key      string // in YAML
+	key      string // YAML key
 	group    string
 	usage    string
-	min, max string   // range of int and time.Duration; empty: none
-	oneOf    []string // choices of a string; empty: any
+	min, max string   // range of int and time.Duration; empty: no range
+	oneOf    []string // choices of a string; empty: no restriction
 	index    int      // of the field
 	kind     reflect.Type
 }
 
-// placeholder turns the braces of a help text into the back quotes that mark a
-// placeholder for package cli; a struct tag cannot hold those.
+// placeholder replaces the braces of a help text by the back quotes that mark a
+// placeholder for package cli. A struct tag cannot contain back quotes.
 var placeholder = strings.NewReplacer("{", "`", "}", "`")
 
-// settings returns the settings of a struct in the order of its fields. A
-// field without a key is no setting.
+// settings returns the settings of a struct in the order of its fields. Fields
+// without a key tag are skipped.
 func settings(t reflect.Type) []setting {
 	var all []setting
 	for i := range t.NumField() {
@@ -46,30 +47,29 @@ func settings(t reflect.Type) []setting {
 	return all
 }
 
-// flagged returns the settings of Config that have a flag and a variable: all
-// but lists of structs, which one line of text cannot hold.
-func flagged() []setting {
-	return slices.DeleteFunc(settings(reflect.TypeFor[Config]()), setting.nested)
+// flagSettings returns the settings of Config that have a flag and an environment
+// variable: all except lists of structs.
+func flagSettings() []setting {
+	return slices.DeleteFunc(settings(reflect.TypeFor[Config]()), setting.isStructList)
 }
 
 func (s setting) flag() string { return strings.ReplaceAll(s.key, "_", "-") }
 func (s setting) env() string  { return envPrefix + strings.ToUpper(s.key) }
 
-// nested reports whether the setting is a list of structs with settings.
-func (s setting) nested() bool {
+// isStructList reports whether the setting is a list of structs with settings.
+func (s setting) isStructList() bool {
 	return s.kind.Kind() == reflect.Slice && s.kind.Elem().Kind() == reflect.Struct &&
 		len(settings(s.kind.Elem())) > 0
 }
 
-// list reports whether the setting holds several values.
-func (s setting) list() bool { return s.kind.Kind() == reflect.Slice }
+func (s setting) isList() bool { return s.kind.Kind() == reflect.Slice }
 
-// set gives the field of s in the struct to the values that texts hold. The
-// struct is not touched on error.
+// set parses texts into the field of s in the struct in. It leaves the struct
+// unchanged on error.
 func (s setting) set(in reflect.Value, texts []string) error {
 	value := reflect.New(s.kind).Elem()
 	switch {
-	case s.list():
+	case s.isList():
 		for _, t := range texts {
 			item := reflect.New(s.kind.Elem()).Elem()
 			if err := parse(item, t); err != nil {
@@ -78,7 +78,7 @@ func (s setting) set(in reflect.Value, texts []string) error {
 			value = reflect.Append(value, item)
 		}
 	case len(texts) != 1:
-		return fmt.Errorf("takes one value, not %d", len(texts))
+		return fmt.Errorf("expects one value, got %d", len(texts))
 	default:
 		if err := parse(value, texts[0]); err != nil {
 			return err
@@ -91,7 +91,7 @@ func (s setting) set(in reflect.Value, texts []string) error {
 	return nil
 }
 
-// check holds a value against range and choices.
+// check returns an error if v is outside the range or not one of the choices.
 func (s setting) check(v reflect.Value) error {
 	if len(s.oneOf) > 0 && !slices.Contains(s.oneOf, v.String()) {
 		return fmt.Errorf("%q is not one of %s", v.String(), strings.Join(s.oneOf, ", "))
@@ -106,7 +106,7 @@ func (s setting) check(v reflect.Value) error {
 	return nil
 }
 
-// bound reads a limit from a tag. That all of them can be read is tested.
+// bound parses the min or max tag of s. TestTags verifies that all of them parse.
 func (s setting) bound(text string) int64 {
 	if s.kind == reflect.TypeFor[time.Duration]() {
 		d, _ := time.ParseDuration(text)
@@ -114,4 +114,63 @@ func (s setting) bound(text string) int64 {
 	}
 	n, _ := strconv.ParseInt(text, 10, 64)
 	return n
+}
+
+// parse sets v, an addressable single value, from text. The syntax is the same in
+// file, flag and environment.
+func parse(v reflect.Value, text string) error {
+	switch p := v.Addr().Interface().(type) {
+	case encoding.TextUnmarshaler:
+		return p.UnmarshalText([]byte(text))
+	case *time.Duration:
+		d, err := time.ParseDuration(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a duration such as 10s or 1m30s", text)
+		}
+		*p = d
+		return nil
+	}
+	switch v.Kind() {
+	case reflect.String:
+		v.SetString(text)
+	case reflect.Bool:
+		if text != "true" && text != "false" {
+			return fmt.Errorf("%q is neither true nor false", text)
+		}
+		v.SetBool(text == "true")
+	case reflect.Int:
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			return fmt.Errorf("%q is not a whole number", text)
+		}
+		v.SetInt(int64(n))
+	default:
+		return fmt.Errorf("cannot parse a value of type %s", v.Type())
+	}
+	return nil
+}
+
+// format is the inverse of parse, except that it hides secrets.
+func format(v reflect.Value) string { return fmt.Sprint(v.Interface()) }
+
+// formats returns the texts of a setting's value: one text, or one per item of a
+// list.
+func formats(v reflect.Value) []string {
+	if v.Kind() != reflect.Slice {
+		return []string{format(v)}
+	}
+	texts := make([]string, v.Len())
+	for i := range texts {
+		texts[i] = format(v.Index(i))
+	}
+	return texts
+}
+
+// split splits a comma-separated list and trims its items.
+func split(text string) []string {
+	parts := strings.Split(text, ",")
+	for i := range parts {
+		parts[i] = strings.TrimSpace(parts[i])
+	}
+	return parts
 }

@@ -174,7 +174,7 @@ func (c *Client) End(ctx context.Context, o Output, id string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/allocations/" + url.PathEscape(id)}, doneLine))
 }
 
-func doneLine(w io.Writer, d *admin.Done) error {
+func doneLine(w io.Writer, d *admin.ActionResult) error {
 	_, err := fmt.Fprintln(w, d.ID, d.Done)
 	return err
 }

@@ -118,7 +118,7 @@ func settingsTable(w io.Writer, s *admin.Settings) error {
 	return table(w, "SETTING\tVALUE\tFROM", rows)
 }
 
-func reloadedTable(w io.Writer, r *admin.Reloaded) error {
+func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	var rows []string
 	for _, part := range []struct {
 		when    string

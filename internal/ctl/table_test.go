@@ -48,7 +48,7 @@ func TestTables(t *testing.T) {
 		t.Errorf("\n%s\nwant\n%s", out.String(), strings.Join(want, "\n"))
 	}
 	out.Reset()
-	reloadedTable(&out, &admin.Reloaded{
+	reloadedTable(&out, &admin.ReloadResult{
 		Changed: []config.Change{{Key: "tokens", Was: "1 entries", Now: "2 entries"}},
 		Restart: []config.Change{{Key: "region", Was: "a", Now: "b"}}, Notes: []string{"the certificate"},
 	})

@@ -470,8 +470,8 @@ var rules = []mutant{
 	{
 		rule: "admin: a configured token is required",
 		in:   "internal/admin",
-		old:  `case a.token && !a.has(r):`,
-		now:  `case a.token && !a.has(r) && !local(r):`,
+		old:  `case a.token && !a.hasToken(r):`,
+		now:  `case a.token && !a.hasToken(r) && !isLocal(r):`,
 		by:   killer{"./internal/admin", "TestAccess", ""},
 	},
 }

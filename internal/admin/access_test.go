@@ -35,7 +35,7 @@ func TestGuard(t *testing.T) {
 			r.Header.Set(c.header[0], c.header[1])
 		}
 		w := httptest.NewRecorder()
-		guard(page, c.anyHost).ServeHTTP(w, r)
+		rejectForeignPages(page, c.anyHost).ServeHTTP(w, r)
 		if w.Code != c.want {
 			t.Errorf("%s: %d, want %d: %s", c.name, w.Code, c.want, w.Body)
 		}

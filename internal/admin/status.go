@@ -2,23 +2,72 @@ package admin
 
 import (
 	"context"
+	"fmt"
 	"net/http"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
 )
 
-// Usage is what /usage shows.
+const (
+	// liveTimeout is the maximum time of one batch and of one probe. A batch takes
+	// microseconds.
+	liveTimeout = 2 * time.Second
+	// pollInterval is the interval between two checks of busy workers.
+	pollInterval = 20 * time.Millisecond
+)
+
+// checkLive returns nil if the relay answers a probe and no worker is stuck. It
+// checks the workers first, since a stuck worker makes some probes fail and its index
+// is the better error.
+func checkLive(ctx context.Context, probe func(context.Context) error, workers func() []engine.WorkerStats) error {
+	if err := waitForProgress(ctx, workers); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	return probe(ctx)
+}
+
+// waitForProgress waits until every worker that was busy in the first sample has been
+// idle or has begun another batch. After liveTimeout, its error names the others.
+func waitForProgress(ctx context.Context, workers func() []engine.WorkerStats) error {
+	ctx, cancel := context.WithTimeout(ctx, liveTimeout)
+	defer cancel()
+	first := workers()
+	busy := stuckWorkers(first, first)
+	for len(busy) > 0 {
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("admin: workers %v are stuck in one batch: %w", busy, ctx.Err())
+		case <-time.After(pollInterval):
+		}
+		busy = stuckWorkers(first, workers())
+	}
+	return nil
+}
+
+// stuckWorkers returns the workers that are busy with the same batch in both samples.
+func stuckWorkers(before, now []engine.WorkerStats) (rows []int) {
+	for i := range before {
+		if before[i].Busy && now[i].Busy && before[i].Batches == now[i].Batches {
+			rows = append(rows, i)
+		}
+	}
+	return rows
+}
+
+// Usage is the response of /usage.
 type Usage struct {
-	// Since is when counting began: the start of the process.
+	// Since is the start of the process, when counting began.
 	Since    time.Time      `json:"since"`
 	Projects []ProjectUsage `json:"projects"`
 }
 
-// ProjectUsage is what one project and environment used.
+// ProjectUsage is the usage of one project and environment.
 type ProjectUsage struct {
-	// Project and Environment are empty where they are not known, as after a
-	// restart; Tenant is a digest of both, in hexadecimal.
+	// Project and Environment are empty if they are unknown, as after a restart.
+	// Tenant is a digest of both, in hexadecimal.
 	Project     string `json:"project,omitempty"`
 	Environment string `json:"environment,omitempty"`
 	Tenant      string `json:"tenant,omitempty"`
@@ -26,9 +75,9 @@ type ProjectUsage struct {
 	Others        bool    `json:"others,omitempty"`
 	Allocations   int     `json:"allocations"`
 	Hosts         int     `json:"hosts"`
-	Players       int     `json:"players"` // bound, hosts among them
+	Players       int     `json:"players"` // bound, including hosts
 	PlayerSeconds float64 `json:"player_seconds"`
-	// Datagrams and Bytes were relayed.
+	// Datagrams and Bytes count relayed traffic.
 	Datagrams uint64 `json:"datagrams"`
 	Bytes     uint64 `json:"bytes"`
 }
@@ -36,17 +85,17 @@ type ProjectUsage struct {
 func usagePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
 		usage := Usage{Since: cfg.Since, Projects: []ProjectUsage{}}
-		err := within(r.Context(), func(ctx context.Context) error {
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			all, err := cfg.Relay.Usage(ctx)
 			for _, u := range all {
 				usage.Projects = append(usage.Projects, projectOf(u))
 			}
 			return err
 		})
-		answer(w, usage, err)
+		writeAnswer(w, usage, err)
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		answer(w, statsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
+		writeAnswer(w, statsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
 	})
 }
 
@@ -62,7 +111,7 @@ func projectOf(u engine.Usage) ProjectUsage {
 	return p
 }
 
-// Stats is what /stats shows: gauges, and counts since the start.
+// Stats is the response of /stats: gauges, and counters since the start.
 type Stats struct {
 	Now           time.Time         `json:"now"`
 	Since         time.Time         `json:"since"`
@@ -77,7 +126,7 @@ type Stats struct {
 	SentBytes     uint64            `json:"bytes_out"`
 	SendFailed    uint64            `json:"send_failed"`
 	KernelDrops   uint64            `json:"kernel_drops"`
-	Outcomes      map[string]uint64 `json:"outcomes"` // what was done, without zeros
+	Outcomes      map[string]uint64 `json:"outcomes"` // by outcome, without zeros
 	Drops         map[string]uint64 `json:"drops"`    // by reason, without zeros
 	Workers       []uint64          `json:"workers"`  // datagrams received by each
 	UnderLoad     int               `json:"workers_under_load"`

@@ -42,13 +42,13 @@ func TestWorkers(t *testing.T) {
 	} {
 		synctest.Test(t, func(t *testing.T) {
 			began := time.Now()
-			err := live(t.Context(), answers, looks(c.looks...))
+			err := checkLive(t.Context(), answers, looks(c.looks...))
 			took := time.Since(began)
 			switch {
-			case c.want == "" && (err != nil || took >= liveWithin):
+			case c.want == "" && (err != nil || took >= liveTimeout):
 				t.Errorf("%s: %v after %v", c.name, err, took)
-			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || took != liveWithin):
-				t.Errorf("%s: %v after %v, want %q after %v", c.name, err, took, c.want, liveWithin)
+			case c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want) || took != liveTimeout):
+				t.Errorf("%s: %v after %v, want %q after %v", c.name, err, took, c.want, liveTimeout)
 			}
 		})
 	}
@@ -58,8 +58,8 @@ func TestProbeHasATimeOut(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		silent := func(ctx context.Context) error { <-ctx.Done(); return ctx.Err() }
 		began := time.Now()
-		err := live(t.Context(), silent, looks([]engine.WorkerStats{{}}))
-		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != liveWithin {
+		err := checkLive(t.Context(), silent, looks([]engine.WorkerStats{{}}))
+		if !errors.Is(err, context.DeadlineExceeded) || time.Since(began) != liveTimeout {
 			t.Errorf("%v after %v", err, time.Since(began))
 		}
 	})
@@ -69,7 +69,7 @@ func TestClientGoesAway(t *testing.T) {
 	ctx, cancel := context.WithCancel(t.Context())
 	cancel()
 	stuck := looks([]engine.WorkerStats{{Busy: true}})
-	if err := live(ctx, answers, stuck); !errors.Is(err, context.Canceled) {
+	if err := checkLive(ctx, answers, stuck); !errors.Is(err, context.Canceled) {
 		t.Errorf("%v", err)
 	}
 }

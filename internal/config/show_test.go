@@ -1,19 +1,92 @@
 package config
 
 import (
+	"encoding/json"
 	"fmt"
+	"log/slog"
 	"reflect"
 	"strings"
 	"testing"
 	"time"
 )
 
-// TestChanges: what differs is named with both values, and no secret is shown.
+const testSecret = "hush-hush-0123456789"
+
+// TestPrintRoundTrip: Load reads the output of Print as the same configuration.
+func TestPrintRoundTrip(t *testing.T) {
+	file := write(t, "region: \"a b: #c\"\nudp: ['127.0.0.1:1', '[::1]:2']\nadvertise: '203.0.113.4:5'\nlog_format: json\n")
+	first, err := load(t, []string{"FERRY_WORKERS=2"}, "-c", file, "--idle-timeout=90s", "--admin-public")
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out strings.Builder
+	if err := first.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	second, err := load(t, nil, "-c", write(t, out.String()))
+	if err != nil {
+		t.Fatalf("%v in\n%s", err, out.String())
+	}
+	if !reflect.DeepEqual(first.Config, second.Config) {
+		t.Errorf("after Print and Load:\n%+v\nwant\n%+v", second.Config, first.Config)
+	}
+	for _, want := range []string{
+		"workers: 2 ", "# FERRY_WORKERS\n", "idle_timeout: 1m30s ", "# --idle-timeout\n",
+		"# " + file + ":1\n", "http: 127.0.0.1:7777 ", "# default\n", "tokens: [] ",
+	} {
+		if !strings.Contains(out.String(), want) {
+			t.Errorf("%q is missing in\n%s", want, out.String())
+		}
+	}
+}
+
+func TestSecretsAreHidden(t *testing.T) {
+	l, err := load(t, nil, "-c", write(t, "tokens:\n  - secret: "+testSecret+"\n    project: p\n    environment: e\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if string(l.Tokens[0].Secret) != testSecret {
+		t.Fatal("the secret was not read")
+	}
+	var out strings.Builder
+	if err := l.Print(&out); err != nil {
+		t.Fatal(err)
+	}
+	slog.New(slog.NewTextHandler(&out, nil)).Info("x", "loaded", l, "secret", l.Tokens[0].Secret)
+	slog.New(slog.NewJSONHandler(&out, nil)).Info("x", "loaded", l.Config, "secret", l.Tokens[0].Secret)
+	asJSON, err := json.Marshal(l.Tokens)
+	if err != nil {
+		t.Fatal(err)
+	}
+	fmt.Fprintf(&out, "%s %v %+v %#v %x %q", asJSON, l, l, l, l.Tokens[0].Secret, l.Tokens[0].Secret)
+	if strings.Contains(out.String(), testSecret) || strings.Contains(out.String(), fmt.Sprintf("%x", testSecret)) {
+		t.Errorf("the secret is in\n%s", out.String())
+	}
+	if !strings.Contains(out.String(), `secret: "[hidden]"`) {
+		t.Errorf("print does not say that there is a secret:\n%s", out.String())
+	}
+}
+
+// TestSecretNotInErrors: errors about a bad file do not contain its secrets.
+func TestSecretNotInErrors(t *testing.T) {
+	for _, text := range []string{
+		"tokens:\n  - secret: " + testSecret + "\n    secret_file: x\n",
+		"tokens:\n  - secret: [" + testSecret + "]\n",
+		"tokens:\n  - secret: " + testSecret + "\n    kind: king\n",
+	} {
+		_, err := load(t, nil, "-c", write(t, text))
+		if err == nil || strings.Contains(err.Error(), testSecret) {
+			t.Errorf("%q: %v", text, err)
+		}
+	}
+}
+
+// TestChanges: a change has both values and no secret.
 func TestChanges(t *testing.T) {
 	was, now := Serve(), Serve()
-	was.TrustedProxies = []Network{} // no list, as nil is
+	was.TrustedProxies = []Network{} // equals nil
 	if got := Changes(&was, &now); len(got) != 0 {
-		t.Errorf("nothing has changed: %v", got)
+		t.Errorf("no setting has changed: %v", got)
 	}
 	was.Tokens = []Token{{Secret: "a-secret-of-the-tests", Project: "p"}}
 	now.Tokens = []Token{{Secret: "another-secret-of-the-tests", Project: "p"}, {Secret: "a-secret-of-the-tests", Project: "q"}}
@@ -39,8 +112,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// TestBriefTwins: a change that the print does not show is named.
-func TestBriefTwins(t *testing.T) {
+// TestChangesWithEqualText: a change in the order of a list or in a secret has a note.
+func TestChangesWithEqualText(t *testing.T) {
 	a, b := Quota{Project: "a", Allocations: 1}, Quota{Project: "b", Players: 1}
 	token := func(secret Secret) Token { return Token{Secret: secret, Project: "p"} }
 	for _, c := range []struct {
@@ -57,8 +130,8 @@ func TestBriefTwins(t *testing.T) {
 	}
 }
 
-// TestEveryChange: no setting can change unseen.
-func TestEveryChange(t *testing.T) {
+// TestChangesCoverEverySetting: Changes and CopySettings cover each setting.
+func TestChangesCoverEverySetting(t *testing.T) {
 	for _, s := range settings(reflect.TypeFor[Config]()) {
 		was, now := Config{}, Config{}
 		field := reflect.ValueOf(&now).Elem().Field(s.index)
@@ -79,18 +152,18 @@ func TestEveryChange(t *testing.T) {
 		if got := Changes(&was, &now); len(got) != 1 || got[0].Key != s.key {
 			t.Errorf("%s: %v", s.key, got)
 		}
-		if was.Adopt(&now, []string{s.key}); len(Changes(&was, &now)) != 0 {
-			t.Errorf("%s was not taken over", s.key)
+		if was.CopySettings(&now, []string{s.key}); len(Changes(&was, &now)) != 0 {
+			t.Errorf("%s was not copied", s.key)
 		}
 	}
 }
 
-// TestAdopted: only what is named comes along, with its source.
-func TestAdopted(t *testing.T) {
+// TestWithSettings: only the given keys are copied, with their sources.
+func TestWithSettings(t *testing.T) {
 	was := Loaded{Config: Serve(), sources: map[string]string{"workers": "--workers"}}
 	read := Loaded{Config: Serve(), sources: map[string]string{"region": "f:1", "log_level": "f:2", "workers": "f:3"}}
 	read.Region, read.LogLevel, read.Workers = "eu", "debug", 7
-	next := was.Adopted(read, []string{"log_level"})
+	next := was.WithSettings(read, []string{"log_level"})
 	if next.Region != "default" || next.LogLevel != "debug" || next.Workers != 0 || was.LogLevel != "info" {
 		t.Errorf("region %s, level %s, workers %d; before %s", next.Region, next.LogLevel, next.Workers, was.LogLevel)
 	}
@@ -101,16 +174,16 @@ func TestAdopted(t *testing.T) {
 	}
 }
 
-// TestShown: all settings, each with its source, and secrets hidden.
-func TestShown(t *testing.T) {
+// TestValues: each setting has its source, and secrets are hidden.
+func TestValues(t *testing.T) {
 	l := Loaded{Config: Serve(), sources: map[string]string{"region": "f:1", "tokens": "f:2"}}
 	l.Region = "eu"
 	l.Tokens = []Token{{Secret: "a-secret-of-the-tests", Project: "p", Kind: "server"}}
-	shown := map[string]Shown{}
-	for _, s := range l.Shown() {
+	shown := map[string]SettingValue{}
+	for _, s := range l.Values() {
 		shown[s.Key] = s
 	}
-	for _, want := range []Shown{
+	for _, want := range []SettingValue{
 		{"region", "eu", "f:1"}, {"idle_timeout", "10s", "default"}, {"tokens[0].project", "p", "f:2"},
 		{"tokens[0].secret", `"[hidden]"`, "f:2"}, {"tokens[0].kind", "server", "f:2"},
 	} {
@@ -121,7 +194,7 @@ func TestShown(t *testing.T) {
 	if _, ok := shown["tokens[0].player"]; ok {
 		t.Error("an empty member is shown")
 	}
-	if strings.Contains(fmt.Sprintf("%v", l.Shown()), "a-secret") {
+	if strings.Contains(fmt.Sprintf("%v", l.Values()), "a-secret") {
 		t.Error("the secret is shown")
 	}
 }
@@ -135,7 +208,7 @@ func TestReadSecret(t *testing.T) {
 	}
 	for _, text := range []string{"", "\n", strings.Repeat("x", maxSecretFile+1)} {
 		if _, err := ReadSecret(write(t, text)); err == nil {
-			t.Errorf("%.10q is taken", text)
+			t.Errorf("%.10q: no error", text)
 		}
 	}
 }

@@ -1,0 +1,97 @@
+package config
+
+import (
+	"errors"
+	"fmt"
+)
+
+// Token is a bearer token of the API and its tenant. [Load] reads SecretFile into
+// Secret.
+type Token struct {
+	Secret      Secret `key:"secret" usage:"the token, 16 characters or more"`
+	SecretFile  string `key:"secret_file" usage:"{FILE} with the token, instead of secret"`
+	Project     string `key:"project" usage:"project of the caller; required"`
+	Environment string `key:"environment" usage:"environment of the caller"`
+	Player      string `key:"player" usage:"{ID} of the player; empty: derived from the token"`
+	Kind        string `key:"kind" oneof:"player,server" usage:"kind of the caller: player (default), or server for a backend"`
+}
+
+// Issuer describes an issuer of JSON Web Tokens that the API accepts. The preset,
+// if there is one, supplies the empty fields. [Load] reads HS256KeyFile into
+// HS256Key.
+type Issuer struct {
+	Preset              string   `key:"preset" oneof:"unity,development" usage:"unity: Unity Authentication of one project; development: tokens of ferry token; empty: no preset"`
+	Issuer              string   `key:"issuer" usage:"iss claim of the tokens"`
+	Audience            []string `key:"audience" usage:"accepted values of the aud claim; a token must have at least one"`
+	JWKSURL             string   `key:"jwks_url" usage:"{URL} of the issuer's public keys"`
+	HS256Key            Secret   `key:"hs256_key" usage:"secret key, instead of public keys"`
+	HS256KeyFile        string   `key:"hs256_key_file" usage:"{FILE} with the secret key"`
+	ProjectClaim        string   `key:"project_claim" usage:"claim with the project; if project is set too, both must agree"`
+	Project             string   `key:"project" usage:"project of all tokens of this issuer"`
+	EnvironmentClaim    string   `key:"environment_claim" usage:"claim with the environment; if environment is set too, both must agree"`
+	EnvironmentAudience string   `key:"environment_audience" usage:"prefix of the aud value that holds the environment"`
+	Environment         string   `key:"environment" usage:"environment of all tokens of this issuer"`
+	PlayerClaim         string   `key:"player_claim" usage:"claim with the player; empty: sub"`
+	KindClaim           string   `key:"kind_claim" usage:"claim with the kind, player or server"`
+	Kind                string   `key:"kind" oneof:"player,server" usage:"kind of tokens without the kind claim"`
+}
+
+// resolve reads HS256KeyFile into HS256Key.
+func (i *Issuer) resolve() (err error) {
+	if i.HS256KeyFile == "" {
+		return nil
+	}
+	if i.HS256Key != "" {
+		return errors.New("takes either hs256_key or hs256_key_file")
+	}
+	if i.HS256Key, err = ReadSecret(i.HS256KeyFile); err != nil {
+		return fmt.Errorf("hs256_key_file: %w", err)
+	}
+	return nil
+}
+
+// Quota limits the concurrent use of one project, summed over its environments.
+// 0 means no limit.
+type Quota struct {
+	Project        string `key:"project" usage:"project; required"`
+	Allocations    int    `key:"allocations" min:"0" max:"67108864" usage:"maximum number of allocations, of hosts and players; 0: no limit"`
+	Players        int    `key:"players" min:"0" max:"67108864" usage:"maximum number of bound allocations; 0: no limit"`
+	BytesPerSecond int    `key:"bytes_per_second" min:"0" max:"1099511627776" usage:"rate in bytes per second above which new allocations are refused; running matches continue; 0: no limit"`
+	Inactive       bool   `key:"inactive" usage:"refuse every API call of the project"`
+}
+
+// resolve returns an error if the project is missing.
+func (q *Quota) resolve() error {
+	if q.Project == "" {
+		return errors.New("needs project")
+	}
+	return nil
+}
+
+// RegionDefault is the region for hosts of a project that request none.
+type RegionDefault struct {
+	Project string `key:"project" usage:"project; required"`
+	Region  string `key:"region" usage:"{ID} of the region; required"`
+}
+
+// resolve returns an error if the project or the region is missing.
+func (d *RegionDefault) resolve() error {
+	if d.Project == "" || d.Region == "" {
+		return errors.New("needs project and region")
+	}
+	return nil
+}
+
+// RegionHint is the preferred region for players of a network.
+type RegionHint struct {
+	Network Network `key:"network" usage:"{NETWORK} or IP of players; required"`
+	Region  string  `key:"region" usage:"{ID} of the region; required"`
+}
+
+// resolve returns an error if the network or the region is missing.
+func (h *RegionHint) resolve() error {
+	if !h.Network.IsValid() || h.Region == "" {
+		return errors.New("needs network and region")
+	}
+	return nil
+}
