@@ -283,8 +283,8 @@ func parseStamp(b []byte) (s stamp, ok bool) {
 	}, true
 }
 
-// stallTimeout is how long a flow of a closed loop waits before it gives up what is
-// under way and begins anew, in ns.
+// stallTimeout is how long, in ns, a flow of a closed loop waits for datagrams in flight
+// before it counts them as lost and continues.
 const stallTimeout = int64(200 * time.Millisecond)
 
 // credits are the permissions to send of a closed loop, as a ring of flow

@@ -134,7 +134,7 @@ func (s *Session) sendBind(now int64, buf []byte) []byte {
 	return s.signer.Append(buf[:0], proto.Bind{Nonce: b.next, ConnectionData: t.ConnectionData}, &t.Key)
 }
 
-// rebind starts to bind anew with a nonce of its own, not before a time.
+// rebind binds again with a new nonce, not before a time.
 func (s *Session) rebind(now, at int64) {
 	if !s.bind.renew() {
 		s.endLocked(ErrNonceExhausted)

@@ -163,7 +163,7 @@ func (s *Session) Close() error {
 	return nil
 }
 
-// leave says goodbye to the relay, once, if it was ever spoken to.
+// leave sends CLOSE to the relay, once, if a message was ever sent.
 func (s *Session) leave() {
 	s.leaveOnce.Do(func() {
 		buf := make([]byte, 0, proto.DisconnectLen)

@@ -39,7 +39,7 @@ type Session struct {
 	mu       sync.Mutex // guards everything below
 	err      error      // why the session ended
 	running  bool
-	parting  bool // the goodbye is being said: nothing else is sent or matters
+	parting  bool // the session is closing: nothing else is sent or handled
 	packeted bool // PacketConn was asked for
 	bind     binding
 	connect  connecting
@@ -208,8 +208,8 @@ func (s *Session) Err() error {
 	return s.err
 }
 
-// end ends the session for a reason; the first one stays. Who has begun to leave
-// has left, whatever the relay says of that.
+// end ends the session for a reason; the first reason counts. A session that has
+// begun to close ends without an error, whatever the relay answers.
 func (s *Session) end(err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

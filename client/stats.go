@@ -26,7 +26,7 @@ type Stats struct {
 	PeersEvicted uint64 // silent peers that made room
 
 	Binds    uint64 // BINDs sent, repetitions included
-	Rebinds  uint64 // times that binding began anew: silence, ERROR 3, Roam
+	Rebinds  uint64 // times that the session bound again: silence, ERROR 3, Roam
 	Pings    uint64 // PINGs sent
 	Echoes   uint64 // PINGs that came back
 	Connects uint64 // CONNECT_REQUESTs sent, repetitions included

@@ -434,10 +434,9 @@ const maxDials = 3
 
 // left processes the link's report that a peer is gone.
 //
-// A relay's host that ends a connection tells the relay some flushes later. Who
-// was thrown out and connects again at once, over the link that is still there,
-// meets the end of that link: it is about the former connection, so that the
-// attempt goes on over a new one.
+// A host that ends a connection closes the link some flushes later. A client that
+// connects again at once over the old link may therefore see the link end: that end
+// concerns the previous connection, and the attempt continues over a new link.
 func (d *Driver) left(at address.Addr) {
 	s := d.attempt(at)
 	if s == nil || s.dials == maxDials || d.link.Dial() != nil {
@@ -493,7 +492,7 @@ type DisconnectReason uint8
 const (
 	// ReasonConnectionClose: closed by this side without another reason.
 	ReasonConnectionClose DisconnectReason = 0
-	// ReasonTimeout: nothing was heard for too long.
+	// ReasonTimeout: nothing was received for too long.
 	ReasonTimeout DisconnectReason = 1
 	// ReasonMaxConnectionAttempts: the server did not answer.
 	ReasonMaxConnectionAttempts DisconnectReason = 2

@@ -117,7 +117,7 @@ func loadFlags() []cli.Flag {
 		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` that the last datagrams have to arrive", Value: bench.DefaultDrain},
 		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint says something, 0 for never", Value: bench.DefaultKeepalive},
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second beside the datagrams", HideDefault: true},
-		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second asked of the API beside the datagrams; nobody binds them", HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second to request from the API during the run; they are not bound", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "allocate-workers", Usage: fmt.Sprintf("most such calls under way; without --allocate-rate one after the other, as fast as they are answered; default %d with it", bench.DefaultAllocateWorkers), HideDefault: true},
 		&cli.DurationFlag{Category: category, Name: "baseline", Usage: "first `TIME` of --duration without BINDs and allocations, to compare with; default half of it, 0 for none", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},

@@ -24,7 +24,7 @@ Examples:
    ferry demo --players 20 --seconds 10
    ferry demo --json`,
 		Flags: []cli.Flag{
-			&cli.IntFlag{Name: "players", Usage: "`NUMBER` of players who join the host, 1 to 1000", Value: 3},
+			&cli.IntFlag{Name: "players", Usage: "`NUMBER` of players that join the host, 1 to 1000", Value: 3},
 			&cli.FloatFlag{Name: "seconds", Usage: "how long they exchange datagrams, at most 3600", Value: 3},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
 		},

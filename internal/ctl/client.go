@@ -72,7 +72,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	c.http = &http.Client{
 		Transport: transport, Timeout: callWithin,
-		// The pages redirect nobody, and the token is for them alone.
+		// The pages never redirect, and the token must not go anywhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
 	return c, nil

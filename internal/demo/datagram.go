@@ -2,7 +2,7 @@ package demo
 
 import "encoding/binary"
 
-// kind says who sent a datagram, and why.
+// kind is the sender and the purpose of a datagram.
 type kind byte
 
 const (

@@ -85,7 +85,7 @@ func Run(ctx context.Context, w io.Writer, o Options) error {
 	return out.finish(report, err)
 }
 
-// cause says why ctx ended, in the words of whoever ended it.
+// cause returns the cause of the end of ctx.
 func cause(ctx context.Context) error {
 	if err := context.Cause(ctx); !errors.Is(err, context.Canceled) {
 		return err

@@ -157,7 +157,7 @@ func (m *match) accept(ctx context.Context) {
 		}
 		p := m.byID[peer.ID()]
 		if p == nil {
-			m.fail(fmt.Errorf("demo: host: a stranger: %v", peer.ID()))
+			m.fail(fmt.Errorf("demo: host: unexpected peer: %v", peer.ID()))
 			return
 		}
 		delete(m.byID, peer.ID()) // Each is accepted once.

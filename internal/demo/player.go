@@ -20,8 +20,8 @@ type player struct {
 	roundTrip *hdrhistogram.Histogram
 }
 
-// maxRoundTrip is the longest round-trip time that is told apart, in
-// nanoseconds; what took longer counts as this.
+// maxRoundTrip is the longest round-trip time that is recorded, in
+// nanoseconds; longer ones count as this.
 const maxRoundTrip = 10e9
 
 func newPlayer(m *match, number int) *player {

@@ -18,7 +18,7 @@ type relay struct {
 }
 
 // startRelay runs a relay on free ports of loopback and waits until it is
-// ready. If it ends before stop is called, fail is told why.
+// ready. If it ends before stop is called, it calls fail with the error.
 func startRelay(ctx context.Context, o Options, fail func(error)) (*relay, error) {
 	identity, err := state.NewIdentity()
 	if err != nil {

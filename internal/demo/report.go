@@ -29,7 +29,7 @@ type Direction struct {
 	Received   uint64 `json:"received"`
 	Lost       uint64 `json:"lost"`
 	Duplicates uint64 `json:"duplicates"`
-	// Strange are datagrams that nobody sent like that.
+	// Strange counts datagrams with wrong content.
 	Strange uint64 `json:"strange"`
 }
 

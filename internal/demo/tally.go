@@ -3,7 +3,7 @@ package demo
 import "sync/atomic"
 
 // tally counts one direction between a player and its host. One goroutine
-// receives; anybody may read.
+// receives; any goroutine may read.
 type tally struct {
 	sent, received, duplicates, strange atomic.Uint64
 }

@@ -51,8 +51,8 @@ func count(proc string, addrs []netip.AddrPort) (int, error) {
 	return n, nil
 }
 
-// meets reports whether a socket bound to local is given datagrams for one of
-// addrs. The wildcard of IPv6 may hear IPv4 as well.
+// meets reports whether a socket bound to local receives datagrams for one of
+// addrs. The wildcard of IPv6 may receive IPv4 as well.
 func meets(local netip.AddrPort, addrs []netip.AddrPort) bool {
 	return slices.ContainsFunc(addrs, func(a netip.AddrPort) bool {
 		here, there := local.Addr(), a.Addr()

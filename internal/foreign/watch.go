@@ -41,7 +41,7 @@ func (w *Watch) Run(ctx context.Context) {
 		if n, err := count(w.proc, w.addrs); err == nil {
 			w.note(n)
 		} else {
-			w.log.Debug("nobody tells which sockets are on the UDP port", "error", err)
+			w.log.Debug("the sockets on the UDP port cannot be read", "error", err)
 		}
 		select {
 		case <-ctx.Done():

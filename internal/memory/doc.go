@@ -1,8 +1,7 @@
-// Package memory keeps the relay within the memory that it was given.
+// Package memory keeps the relay within its memory limit.
 //
-// It owns the answer to two questions: how much memory may this process use
-// ([ReadLimit]), and does it use so much of it that it should take on nothing
-// new ([Guard]). Whoever asks for an allocation is then told to come back later,
-// which is better for everybody than to be killed by the kernel with all the
-// matches that are under way.
+// It determines how much memory the process may use ([ReadLimit]), and whether it uses so
+// much of it that it should accept nothing new ([Guard]). Requests for allocations are
+// then refused for a while: otherwise the kernel would kill the process with all its live
+// matches.
 package memory

@@ -14,20 +14,18 @@ const (
 	perWebSocket = 32 << 10
 )
 
-// Ways says what players may take who reach the relay otherwise than over plain
-// UDP.
+// Ways is the memory of players that connect by DTLS or WebSocket.
 type Ways struct {
 	Sessions   int   // of DTLS, at once
 	WebSockets int   // at once
 	Queue      int64 // the most bytes that wait for one WebSocket, here and in the kernel
 }
 
-// Fits returns how many allocations a relay can hold and still be calm, within
-// a limit in bytes, when its sockets' buffers may take as many as buffers. Each
-// allocation is counted with a session of DTLS, as long as there may be more of
-// these, since who has one will use it; WebSockets are few and dear, and counted
-// as if they were all there and all queues full. A fifth of the memory is the
-// allocations' and sessions' in any case: buffers and queues are seldom full.
+// Fits returns how many allocations a relay can hold within a limit in bytes, if its
+// socket buffers may take as many bytes as buffers. Each allocation counts with a DTLS
+// session, up to the maximum of sessions. WebSockets are few and expensive, and count as
+// if all were open with full queues. At least a fifth of the memory is for allocations and
+// sessions, since buffers and queues are seldom full.
 func Fits(limit, buffers int64, w Ways) int {
 	sockets := int64(w.WebSockets) * (perWebSocket + w.Queue)
 	room := max(calm(limit)-base-buffers-sockets, limit/5)

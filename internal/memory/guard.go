@@ -24,7 +24,7 @@ type Config struct {
 	Collect func()
 	// Allocations returns how many allocations there are.
 	Allocations func() int
-	// Logger hears when refusing begins and ends.
+	// Logger gets a line when refusing begins and ends.
 	Logger *slog.Logger
 }
 
@@ -149,11 +149,11 @@ func (g *Guard) look() {
 	case !g.tight.Load() && used > line(limit):
 		g.tight.Store(true)
 		g.began, g.before = time.Now(), g.refused.Load()
-		g.cfg.Logger.Warn("memory is short: new allocations are refused, what runs goes on",
+		g.cfg.Logger.Warn("memory is short: new allocations are refused, live matches continue",
 			"used_mib", used/mebi, "limit_mib", limit/mebi, "allocations", g.cfg.Allocations())
 	case g.tight.Load() && used < calm(limit):
 		g.tight.Store(false)
-		g.cfg.Logger.Info("memory suffices again: new allocations are taken",
+		g.cfg.Logger.Info("memory suffices again: new allocations are accepted",
 			"used_mib", used/mebi, "limit_mib", limit/mebi, "refused", g.refused.Load()-g.before,
 			"after", time.Since(g.began).Round(time.Second))
 	}

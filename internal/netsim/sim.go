@@ -111,8 +111,8 @@ func (s *Sim) release(now int64) {
 	}
 }
 
-// forward sends a datagram whose sender is told nothing any more: an error is a
-// loss that the link below counts.
+// forward sends a datagram without a result for its sender: the link below
+// counts an error as a loss.
 func (s *Sim) forward(to address.Addr, b []byte) {
 	if s.inner.Send(to, b) == nil {
 		s.out.counts.Passed++

@@ -11,8 +11,8 @@ import (
 )
 
 // Tap is a link that hashes all that passes through it, and when: two runs with
-// the same Sum had the same transcript. In front of a Sim it hears what the
-// game does and gets, behind it what the network carries. It belongs to the
+// the same Sum had the same transcript. In front of a Sim it hashes
+// what the game sends and receives, behind it what the network carries. It belongs to the
 // goroutine of the link below, which it owns.
 type Tap struct {
 	link.Link
@@ -65,7 +65,7 @@ func (t *Tap) Send(to address.Addr, b []byte) error {
 	return err
 }
 
-// Disconnect notes who is disconnected.
+// Disconnect adds the peer that is disconnected to the hash.
 func (t *Tap) Disconnect(peer address.Addr) {
 	t.note('D', link.Event{Kind: link.Left, Addr: peer}, 0, nil)
 	t.Link.Disconnect(peer)

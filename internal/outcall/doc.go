@@ -1,7 +1,6 @@
 // Package outcall calls the HTTP servers that an operator has named: those that
-// publish keys, decide about players or want to hear of them.
+// publish keys, decide about players or receive events.
 //
-// It owns what such a call may not do, whatever the other side answers: travel
-// unprotected over a public network, follow a redirect to somewhere else, last
-// longer than it was given, or bring more bytes than the caller asked for.
+// It enforces the limits of such a call, whatever the server answers: no plain HTTP over
+// a public network, no redirects, a time-out, and a maximum size of the response.
 package outcall

@@ -35,7 +35,7 @@ var (
 	ErrTooLarge = errors.New("outcall: the answer is too large")
 )
 
-// Config says whom to call and how.
+// Config configures calls to one server.
 type Config struct {
 	// URL is absolute, http or https. Plain http goes to loopback only.
 	URL string

@@ -11,8 +11,8 @@ import (
 // maxReceive bounds the datagrams of one tick.
 const maxReceive = 4096
 
-// bare is a side that speaks the transport alone, as a Unity peer hears it. It is
-// one goroutine's.
+// bare is an endpoint of the transport alone, without netcode. It belongs to one
+// goroutine.
 type bare struct {
 	*utp.Endpoint
 	o     Options

@@ -14,7 +14,7 @@ import (
 )
 
 // ErrNeverConnected is the verdict on a client that was never connected, and on a server
-// with Once that nobody connected to.
+// with Once to which no client connected.
 var ErrNeverConnected = errors.New("probe: there never was a connection")
 
 // side is a server or a client in one of the dialects.

@@ -7,11 +7,11 @@ import (
 	"syscall"
 )
 
-// errSharing is ERROR_SHARING_VIOLATION: somebody has the file open.
+// errSharing is ERROR_SHARING_VIOLATION: another process has the file open.
 const errSharing = syscall.Errno(32)
 
-// takeLock opens the file at path so that nobody else can until it is closed or
-// the process ends, however it ends.
+// takeLock opens the file at path so that no other process can until it is closed or
+// the process has ended in any way.
 func takeLock(path string) (*os.File, error) {
 	name, err := syscall.UTF16PtrFromString(path)
 	if err != nil {

@@ -15,10 +15,10 @@ import (
 var _ fleet.Directory = (*MemoryDirectory)(nil)
 
 // MemoryDirectory is a fleet.Directory in this process's memory, for tests and
-// for API and relays in one process. Its methods may be called from several
-// goroutines, and never fail but with alloc.ErrNotFound, alloc.ErrCodeNotFound
-// and alloc.ErrCodeMalformed. A host takes a few hundred bytes; who needs codes
-// and nothing else has alloc.MemoryStore.
+// for API and relays in one process. Its methods may be called concurrently,
+// and fail only with alloc.ErrNotFound, alloc.ErrCodeNotFound
+// and alloc.ErrCodeMalformed. A host takes a few hundred bytes. A program that
+// needs codes only uses alloc.MemoryStore.
 type MemoryDirectory struct {
 	now func() time.Time
 

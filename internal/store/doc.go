@@ -1,32 +1,30 @@
-// Package store remembers which join code leads to which host, and for a fleet
-// which relay has which host and which relays there are. It owns the life of a
-// join code, and no other package does.
+// Package store holds the hosts of join codes and, for a fleet, the relays and the relay
+// of each host. It alone determines how long a join code lasts.
 //
 //	MemoryDirectory  hosts and codes of a fleet, for tests and one process
 //	MemoryRegistry   relays of a fleet, likewise
 //	redis            all of this, and quotas, for many machines
 //
-// alloc.MemoryStore has the codes of a relay that runs in one process with its API.
+// alloc.MemoryStore holds the codes of a relay that runs in one process with its API.
 //
-// Debian 12 has no Valkey, so that the tests of redis start redis-server alone;
-// REDIS_SERVER=valkey-server has them start that.
+// The tests of redis start redis-server; REDIS_SERVER=valkey-server makes them start
+// Valkey, which Debian 12 does not have.
 //
-// Every store keeps the contract of alloc.Store, fleet.Directory or
-// fleet.Registry and is put through the tests of package storetest. Points that
-// the interfaces leave open are settled there:
+// Every store implements alloc.Store, fleet.Directory or fleet.Registry and passes the
+// tests of package storetest, which also fix what the interfaces leave open:
 //
 //   - A host has one code, so PutCode reports false and changes nothing for a
 //     host that has one already. That makes concurrent first requests for a code
 //     agree on one, across processes as well.
-//   - Of two codes of one host the one counts that its relay holds.
-//   - A code that a relay has not been told of lasts as long as its host.
-//   - What Forget drops may be there for a moment yet.
+//   - Of two codes of one host, the one that its relay holds counts.
+//   - A code that a relay does not know lasts as long as its host.
+//   - What Forget removes may still be there for a moment.
 //
 // # What is in Redis
 //
-// All keys begin with a prefix, "ferry:" by default. A brace holds what decides
-// the hash slot. T is the tenant's hash, a time is in milliseconds by the clock
-// of the server, and every key ends by itself.
+// All keys begin with a prefix, "ferry:" by default. The part in braces
+// determines the hash slot. T is the tenant's hash, a time is in milliseconds by the clock
+// of the server, and every key expires.
 //
 //	key               type    content                              lasts
 //	code:{T}:CODE     string  host:since                           HoldFor after Put or Hold
@@ -40,41 +38,39 @@
 //	lease:SCOPE       hash    holder → used:end                    as its longest lease
 //	bucket:KEY        string  when it is full again, in µs         until it is full
 //
-// SCOPE and KEY are digests, so that no name of a player is a key. A host with
-// its code takes some 650 bytes there. A server must not evict keys
-// (maxmemory-policy noeviction, the default); what it evicts all the same comes
-// back as what is lost does.
+// SCOPE and KEY are digests, so that no key contains the name of a player. A host with
+// its code takes some 650 bytes. A server must not evict keys (maxmemory-policy
+// noeviction, the default); evicted keys are restored like lost ones.
 //
 // # What is lost when
 //
-//	an API process dies       what was in Forget's queue: those codes lead to
-//	                          hosts that have ended until HoldFor is over
+//	an API process dies       the queue of Forget: those codes belong to ended
+//	                          hosts until HoldFor is over
 //	a relay dies              nothing; its hosts and codes last for HoldFor, which
 //	                          is longer than the time in which it may come back
-//	Redis dies and is empty   everything; at its next heartbeat each relay learns
-//	                          of it and holds all it has, codes included
-//	Redis fails over          what was written last; relays learn of that too, by
-//	                          the history of the server, which is another one, and
-//	                          hold all they have. A host that was reserved just
-//	                          then is announced by its relay, not by the API
-//	one shard of a cluster    the same, for what is on it; the others go on
-//	Redis stands still        nothing; what callers gave up may be done late. A
-//	                          code of a host that has ended may come back so, and
-//	                          leads nowhere until HoldFor is over
-//	leases, buckets           gone with the server; relays report again, players
-//	                          get what a new minute would give them
+//	Redis dies and is empty   everything; at its next heartbeat each relay detects
+//	                          it and restores all its hosts and codes
+//	Redis fails over          the last writes; relays detect that too, by the
+//	                          replication id of the server, and restore all their
+//	                          hosts. A host that was reserved at that moment is
+//	                          announced by its relay, not by the API
+//	one shard of a cluster    the same, for its keys; the others continue
+//	Redis stands still        nothing; calls that timed out may be executed late.
+//	                          The code of an ended host may be restored by that, and
+//	                          is useless until HoldFor is over
+//	leases, buckets           lost with the server; relays report again, players
+//	                          get the budget of a new minute
 //
 // A code whose writes were lost may be given to a second host before the first
-// one's relay holds it again. Then the older host gets it back, and the younger
-// one's relay is told that it has lost it. At no time does one code lead to two
-// hosts, for it is one key; and CodeOf looks where the code leads before it says
-// that a host has it.
+// one's relay holds it again. Then the older host gets it back, and the relay of
+// the younger host gets an event that the code is lost. A code never has two hosts, since
+// it is one key; and CodeOf checks the host of the code before it returns it.
 //
 // # Whose clock counts
 //
 // Ages of relays and of codes are by the clock of the server that has them, one
-// clock for all who read. A relay tells how long ago it reserved a host, by its
-// own clock, and not when; so clocks are never compared, and a wrong one harms
-// nobody. When a server takes over whose clock differs, relays seem older or
-// younger by that much until their next heartbeat, which is two seconds at most.
+// clock for all readers. A relay reports the age of a host by its own clock, not the time
+// of its reservation, so clocks are never compared and a wrong clock has no effect. When a
+// server with another clock takes over, relays seem older or younger by the difference
+// until their next heartbeat, at most two seconds.
 package store

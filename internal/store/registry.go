@@ -25,7 +25,7 @@ type MemoryRegistry struct {
 	nodes map[alloc.RelayID]heard
 }
 
-// heard is an entry, and when it was written.
+// heard is an entry with the time at which it was written.
 type heard struct {
 	node fleet.Node
 	at   time.Time

@@ -104,10 +104,10 @@ func (e *Endpoint) sendReliable(c *conn, p PipelineID, sequence int64) bool {
 	return true
 }
 
-// maySend puts the accept ahead of a data packet for a client that was not
-// heard yet: one that hears data first takes them for the accept, and some
-// versions of UTP then close the connection. It is false when such a client
-// has had all it may have.
+// maySend puts the accept ahead of a data packet for a client that has
+// not sent anything yet: one that receives data first takes them for the accept, and
+// some versions of UTP then close the connection. It returns false when the limit for
+// such a client is reached.
 func (e *Endpoint) maySend(c *conn) bool {
 	if c.state != StateHalfOpen {
 		return true
@@ -154,14 +154,14 @@ type Datagram struct {
 // is used again.
 type outbox struct {
 	limit  int // datagrams
-	queued []parcel
+	queued []queuedDatagram
 	next   int // the first that has not been taken
 	buf    []byte
 	from   int // where the first that has not been taken begins in buf
 }
 
-// parcel is a queued datagram and its end in the buffer.
-type parcel struct {
+// queuedDatagram is a queued datagram and its end in the buffer.
+type queuedDatagram struct {
 	to  address.Addr
 	end int
 }
@@ -178,8 +178,8 @@ func (o *outbox) open() []byte {
 	return o.buf
 }
 
-// compact forgets what was taken, so that a caller who never takes everything
-// does not make the buffer grow.
+// compact removes the data that were taken, so that the buffer does not grow for a caller
+// that never takes all of them.
 func (o *outbox) compact() {
 	rest := copy(o.queued, o.queued[o.next:])
 	o.queued = o.queued[:rest]
@@ -194,7 +194,7 @@ func (o *outbox) compact() {
 func (o *outbox) close(to address.Addr, buf []byte) int {
 	size := len(buf) - len(o.buf)
 	o.buf = buf
-	o.queued = append(o.queued, parcel{to: to, end: len(buf)})
+	o.queued = append(o.queued, queuedDatagram{to: to, end: len(buf)})
 	return size
 }
 

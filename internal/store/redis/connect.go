@@ -32,7 +32,7 @@ func connect(a Address, c Config) redis.UniversalClient {
 		MasterName: a.Master, SentinelUsername: a.SentinelUsername, SentinelPassword: a.SentinelPassword,
 		Dialer: dialer(a, c),
 		// One retry, at once: a connection that the server has closed since it was
-		// last used costs nobody an answer. A second one would be a retry storm.
+		// last used causes no error. A second one would be a retry storm.
 		MaxRetries: 1, MinRetryBackoff: -1, MaxRetryBackoff: -1,
 		DialTimeout: c.Timeout, DialerRetries: 1,
 		ReadTimeout: c.Timeout, WriteTimeout: c.Timeout, PoolTimeout: c.Timeout,
