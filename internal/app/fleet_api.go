@@ -295,7 +295,7 @@ func (r fleetOperator) onAllRelays(ctx context.Context, nodes []fleet.Candidate,
 				if nodes[i].Age > fleet.DeadAfter && unsure == nil {
 					v.err = errNotAnnounced
 				} else if v.found, v.err = do(all, r.dial(nodes[i].Node)); v.final() {
-					cancel() // Nobody else has it.
+					cancel() // No other relay has it.
 				}
 			}
 		})

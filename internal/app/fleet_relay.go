@@ -65,7 +65,7 @@ func (a *App) buildMember() error {
 	if m.node.Control, err = controlAddress(c.ClusterAdvertise, m.cluster.Addr(), relay.endpoints); err != nil {
 		return err
 	}
-	a.opts.Logger.Info("API processes are told to ask", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
+	a.opts.Logger.Info("control address for API processes", "control", m.node.Control, "relay", a.opts.Identity.Relay.String())
 	m.observe()
 	a.addBackground(m.reportUsage)
 	return nil

@@ -26,13 +26,13 @@ type players struct {
 	log    *slog.Logger
 	policy atomic.Pointer[policy] // in force
 
-	relay  counter // set before anybody asks; nil in an API process
+	relay  counter // set before the first call; nil in an API process
 	rates  rates
 	leases leases // of an API process
 
-	sender         *hooks.Webhooks      // nil before anybody was to be told; who reloads has it
-	senderSettings webhookSettings      // whom sender tells; who reloads has it
-	newSender      chan *hooks.Webhooks // of one place: sender, when it has to run
+	sender         *hooks.Webhooks      // nil until webhooks are configured; guarded by reload.asking
+	senderSettings webhookSettings      // of sender; guarded by reload.asking
+	newSender      chan *hooks.Webhooks // capacity 1: a new sender, for run
 }
 
 // counter returns what projects use of the relay in this process: engine.Server.
@@ -165,13 +165,13 @@ func issuerWarnings(c *config.Config) (all []string) {
 type policy struct {
 	verifier          *identity.Verifier
 	hasIssuers        bool              // there are issuers
-	admission         *hooks.Admission  // nil: nobody is asked
+	admission         *hooks.Admission  // nil: off
 	admissionSettings admissionSettings // by admission
-	webhooks          *hooks.Webhooks   // nil: nobody is told
+	webhooks          *hooks.Webhooks   // nil: off
 	webhookSettings   webhookSettings   // by webhooks
-	target            *hooks.Target     // of told; nil where webhooks were made for it
+	target            *hooks.Target     // of webhooks; nil if they were created with it
 	guard             *quota.Guard
-	metered           bool // somebody has a quota of bandwidth
+	metered           bool // a project has a quota of bandwidth
 }
 
 // admissionSettings and webhookSettings are the settings of the operator's programs with

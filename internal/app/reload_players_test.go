@@ -217,7 +217,7 @@ func TestReloadHooks(t *testing.T) {
 		return problem(err)
 	}
 	if got := allocate(); got != 0 {
-		t.Errorf("before anybody is asked: %d", got)
+		t.Errorf("before the first request: %d", got)
 	}
 	r.file.AdmissionURL, r.file.AdmissionSecretFile = program.URL+"/admit", file
 	r.file.WebhookURL, r.file.WebhookSecretFile = program.URL+"/events", file
@@ -253,12 +253,12 @@ func TestReloadHooks(t *testing.T) {
 	put(hookSecret)
 	r.reload(t)
 	if got := allocate(); got != 0 || r.players.policy.Load().webhooks != nil {
-		t.Errorf("nobody is asked: %d", got)
+		t.Errorf("without admission_url: %d", got)
 	}
 	r.file.WebhookURL = program.URL + "/events"
 	r.reload(t)
 	if got := allocate(); got != 0 {
-		t.Errorf("nobody is asked: %d", got)
+		t.Errorf("without admission_url: %d", got)
 	}
 	testkit.Within(t, time.Minute, "the event after a pause", func() bool { return len(h.of(hooks.Allocated, "")) == 2 })
 }

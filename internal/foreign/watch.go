@@ -8,8 +8,8 @@ import (
 	"time"
 )
 
-// lookEvery is the time between two looks (reliability-security.md 4.9, K1).
-const lookEvery = 10 * time.Second
+// lookEvery is the interval at which the sockets are read.
+const scanInterval = 10 * time.Second
 
 // Watch compares the sockets on the relay's addresses with our own. Its fields
 // are fixed by NewWatch, but for the count.
@@ -24,7 +24,7 @@ type Watch struct {
 // NewWatch returns a watch over the addresses of a relay, with their real
 // ports. Nothing runs before Run.
 func NewWatch(addrs []netip.AddrPort, log *slog.Logger) *Watch {
-	return &Watch{addrs: addrs, log: log, proc: procDir, every: lookEvery}
+	return &Watch{addrs: addrs, log: log, proc: procDir, every: scanInterval}
 }
 
 // Sockets returns how many sockets of others were there at the last look.
