@@ -202,7 +202,7 @@ func (m maskDialect) Open(ctx context.Context, p benchrig.Plan) (*benchrig.Rig, 
 }
 
 // TestCipher: what an endpoint with a cipher sends is encrypted, and what it
-// hears must be.
+// receives must be.
 func TestCipher(t *testing.T) {
 	for _, c := range []struct {
 		name string
@@ -245,6 +245,6 @@ func TestCipherSetUp(t *testing.T) {
 	err = r.Await(t.Context(), func() bool { return got != nil }, func(time.Time) error { return nil },
 		func(ep int, _ netip.AddrPort, pkt []byte) { got = bytes.Clone(pkt) })
 	if err != nil || string(got) != "hello" {
-		t.Errorf("heard %q: %v", got, err)
+		t.Errorf("received %q: %v", got, err)
 	}
 }

@@ -166,7 +166,7 @@ func TestNetcodeAllocs(t *testing.T) {
 	}
 }
 
-// TestNetcodeLosesItsRelay: connections that end are told, and are no fault of
+// TestNetcodeLosesItsRelay: connections that end are reported, and do not count as a limit of
 // the generator.
 func TestNetcodeLosesItsRelay(t *testing.T) {
 	cfg, err := matchesConfig().withDefaults(benchrig.Direct{})

@@ -280,7 +280,7 @@ func TestFatalErrors(t *testing.T) {
 		s := idleHost(t, Config{})
 		feed(s, ms(1), proto.Error{ID: joinerID, Code: code})
 		if err := s.Err(); err != nil {
-			t.Errorf("ERROR %d about somebody else ended the session: %v", code, err)
+			t.Errorf("ERROR %d about another allocation ended the session: %v", code, err)
 		}
 		feed(s, ms(1), proto.Error{ID: hostID, Code: code})
 		var ended ErrEnded

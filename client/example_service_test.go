@@ -72,7 +72,7 @@ func startRelay() (url string, stop func()) {
 	}
 }
 
-// A host reserves a match and passes its join code to a player, who joins. The two
+// A host reserves a match and passes its join code to a player, which joins. The two
 // exchange one datagram each, through a relay in the same process.
 func Example() {
 	url, stop := startRelay()

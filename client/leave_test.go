@@ -14,13 +14,13 @@ import (
 func TestDisconnectReachesTheOtherSide(t *testing.T) {
 	f := newFakeRelay(t)
 	atHost, atJoiner := linked(t, f)
-	if _, err := atHost.Write([]byte("farewell")); err != nil {
+	if _, err := atHost.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
 	}
 	if err := atHost.Disconnect(); err != nil {
 		t.Fatal(err)
 	}
-	if got := read(t, atJoiner); got != "farewell" {
+	if got := read(t, atJoiner); got != "last words" {
 		t.Errorf("read %q", got)
 	}
 	if _, err := atJoiner.Read(make([]byte, 1)); err != io.EOF {
@@ -245,11 +245,11 @@ func TestNothingFollowsTheGoodbye(t *testing.T) {
 		t.Fatalf("%v at 250 ms, want a PING", got)
 	}
 	if _, ok := s.peersToDisconnect(); !ok {
-		t.Fatal("no goodbye")
+		t.Fatal("no CLOSE")
 	}
 	feed(s, ms(500), proto.Error{Code: proto.ErrorMismatch, ID: hostID})
 	if got := drain(t, s, ms(5000)); got != nil {
-		t.Errorf("%v after the goodbye", got)
+		t.Errorf("%v after the CLOSE", got)
 	}
 	feed(s, ms(5000), proto.Error{Code: proto.ErrorNotFound, ID: hostID})
 	if err := s.Err(); err != nil {

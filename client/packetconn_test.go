@@ -108,7 +108,7 @@ func TestPacketConnOverTheRelay(t *testing.T) {
 	}
 }
 
-// TestErrorNotConnected is a datagram to somebody without a link.
+// TestErrorNotConnected sends a datagram to an id without a link.
 func TestErrorNotConnected(t *testing.T) {
 	f := newFakeRelay(t)
 	s := running(t, brisk(hostTicket(f.addr)))
@@ -124,8 +124,8 @@ func TestErrorNotConnected(t *testing.T) {
 	}
 }
 
-// TestOneReaderWakesTheNext is two datagrams that left one token only: who
-// reads the first must leave a token for whoever waits for the second.
+// TestOneReaderWakesTheNext is two datagrams with one token: the reader of
+// the first must leave a token for the reader of the second.
 func TestOneReaderWakesTheNext(t *testing.T) {
 	s := idleHost(t, Config{})
 	for i := range uint32(3) {

@@ -44,7 +44,7 @@ func TestDatagramsKeepTheirBounds(t *testing.T) {
 func TestTry(t *testing.T) {
 	s := idleHost(t, Config{})
 	if p, err := s.TryAccept(); p != nil || err != nil {
-		t.Fatalf("nobody came: %v, %v", p, err)
+		t.Fatalf("no peer was accepted: %v, %v", p, err)
 	}
 	for _, text := range []string{"", "abcdef"} {
 		feed(s, 0, proto.Relay{From: joinerID, To: hostID, Payload: []byte(text)})

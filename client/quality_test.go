@@ -152,7 +152,7 @@ func dtlsSite(t *testing.T) string {
 			other := bytes.Clone(answer)
 			other[13] = 2 // another message
 			conn.WriteToUDPAddrPort(other, from)
-			copy(answer[3:], make([]byte, 8)) // of nobody's hello: before and after ours
+			copy(answer[3:], make([]byte, 8)) // of an unknown hello: before and after ours
 			conn.WriteToUDPAddrPort(answer, from)
 			copy(answer[3:], bytes.Repeat([]byte{0x7F}, 8))
 			conn.WriteToUDPAddrPort(answer, from)

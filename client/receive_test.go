@@ -67,7 +67,7 @@ func TestWhatARelayDoesNotSend(t *testing.T) {
 		{"RELAY to another", proto.Relay{From: joinerID, To: otherID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
 		{"PING of another", proto.Ping{ID: otherID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
 		{"ACCEPTED to a host", proto.Accepted{From: joinerID, To: hostID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
-		{"DISCONNECT of nobody", proto.Disconnect{From: joinerID, To: hostID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
+		{"DISCONNECT of an unknown id", proto.Disconnect{From: joinerID, To: hostID}.Append(nil), func(s Stats) uint64 { return s.Unexpected }},
 		{"BIND", everyMessage[0].Append(nil), func(s Stats) uint64 { return s.Unexpected }},
 		{"type 7", []byte{0xDA, 0x72, 0, 7}, func(s Stats) uint64 { return s.Unexpected }},
 		{"unknown ERROR", proto.Error{ID: hostID, Code: 200}.Append(nil), func(s Stats) uint64 { return s.OtherErrors }},

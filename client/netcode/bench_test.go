@@ -10,7 +10,7 @@ import (
 // bytes down.
 func BenchmarkPlayer(b *testing.B) {
 	const peers = 100
-	bed := inGameBed(b, peers)
+	bed := newInGameNetwork(b, peers)
 	payload := make([]byte, 600)
 	tick := uint32(0)
 	b.ReportAllocs()
@@ -30,7 +30,7 @@ func BenchmarkMemory(b *testing.B) {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		bed := inGameBed(b, peers)
+		bed := newInGameNetwork(b, peers)
 		for tick := range uint32(30) {
 			bed.play(tick, payload)
 		}

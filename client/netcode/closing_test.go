@@ -15,8 +15,8 @@ import (
 
 func TestKick(t *testing.T) {
 	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
-	s.SetUserData("somebody")
-	if s.UserData() != "somebody" {
+	s.SetUserData("user data")
+	if s.UserData() != "user data" {
 		t.Error("user data is lost")
 	}
 	s.Disconnect(netcode.ReasonApprovalFailure, "go away")
@@ -75,10 +75,10 @@ func TestNoticeIsLost(t *testing.T) {
 	b.expect("7 C1: 1 disconnected, closed by remote")
 }
 
-// TestNoticeIsLate: one that comes behind the end of the transport is of nobody.
+// TestNoticeIsLate: a notice after the end of the transport belongs to no connection.
 func TestNoticeIsLate(t *testing.T) {
-	b := newBed(t, netcode.Config{})
-	r := newRude(t, b)
+	b := newTestNetwork(t, netcode.Config{})
+	r := newRawPeer(t, b)
 	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
 	b.tick(1)
 	r.pass(b)
@@ -102,7 +102,7 @@ func TestNoticeIsLate(t *testing.T) {
 	b.tick(2)
 	b.expect("1 S: 0 handshake", "2 S: 1 connected", "3 S: 1 disconnected, closed by remote")
 	if got := b.server.Stats().Transport.Outcomes[utp.DropToken]; got <= before {
-		t.Errorf("%d datagrams of nobody, as before", got)
+		t.Errorf("%d datagrams without a connection, as before", got)
 	}
 }
 
@@ -119,7 +119,7 @@ func TestSilence(t *testing.T) {
 }
 
 func TestNobodyAnswers(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	d, _ := b.join(netcode.Config{Transport: utp.Config{ConnectAttempts: 2}})
 	b.server, b.clients = d, nil // The server is not there.
 	b.step = 501 * ms
@@ -133,7 +133,7 @@ func TestNobodyAnswers(t *testing.T) {
 // TestWindowMismatch: the headers differ in size, so that the first message is
 // not even an RPC packet.
 func TestWindowMismatch(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	b.join(netcode.Config{Transport: utp.Config{Window: 64}})
 	b.tick(10)
 	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
@@ -171,7 +171,7 @@ func (d *dialling) Dial() error {
 
 // linkedPair is a server and a client that is not connected yet, over a network
 // that plays a relay.
-func linkedPair(t *testing.T) (b *bed, at *dialling) {
+func linkedPair(t *testing.T) (b *testNetwork, at *dialling) {
 	t.Helper()
 	w, err := link.NewNetwork(link.NetworkConfig{Linked: true})
 	if err != nil {
@@ -179,7 +179,7 @@ func linkedPair(t *testing.T) (b *bed, at *dialling) {
 	}
 	host, _ := w.Open(address.Addr{})
 	player, _ := w.Open(address.Addr{})
-	b = &bed{t: t, net: w, node: host, now: start, step: 20 * ms}
+	b = &testNetwork{t: t, net: w, node: host, now: start, step: 20 * ms}
 	b.server = b.driver(netcode.NewServer, netcode.Config{Link: host, Rand: newChance(0)})
 	if err := b.server.Listen(address.Addr{}); err != nil {
 		t.Fatal(err)
@@ -201,7 +201,7 @@ func TestAttemptSurvivesTheOldLink(t *testing.T) {
 	b.expect("1 C1: 0 connecting", "3 S: 0 handshake", "4 C1: 0 handshake", "5 S: 1 connected",
 		"6 S: 1 disconnected, connection closed", "6 C1: 1 connected", "7 C1: 1 disconnected, closed by remote (connection closed: )")
 	c := b.connect(d)
-	b.node.Disconnect(at.Local()) // The relay is told now.
+	b.node.Disconnect(at.Local()) // The relay gets the DISCONNECT now.
 	b.net.Step()
 	b.tick(8) // The first request finds no link, the second leaves with it.
 	b.expect("8 C1: 0 connecting", "10 S: 0 handshake", "11 C1: 0 handshake", "12 S: 1 connected", "13 C1: 1 connected")
@@ -253,7 +253,7 @@ func TestClose(t *testing.T) {
 }
 
 func TestCaps(t *testing.T) {
-	b := newBed(t, netcode.Config{MaxConnections: 3, MaxHandshaking: 2, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{MaxConnections: 3, MaxHandshaking: 2, RequireApproval: true})
 	for range 4 {
 		b.join(netcode.Config{})
 	}

@@ -9,8 +9,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 )
 
-// server is a tiny authoritative server: it moves bots along a line as they
-// command, and tells everybody where they are.
+// server is a tiny authoritative server: it moves bots along a line by their
+// commands, and sends their positions to all clients.
 type server struct {
 	*netcode.Driver
 	hello netcode.RPCType[[]byte]

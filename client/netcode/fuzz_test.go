@@ -7,8 +7,8 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// FuzzSession lets a client of the bare transport, and a stranger, say anything
-// to a live server, which must still take an honest client afterwards. The input
+// FuzzSession lets a client of the bare transport, and an unknown sender, send anything
+// to a live server, which must still accept a regular client afterwards. The input
 // is a list of: what to do, how many bytes, the bytes.
 func FuzzSession(f *testing.F) {
 	version := []byte{2, 1, 0, 0, 0, 0xFE, 0xFF, 224, 0, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -20,8 +20,8 @@ func FuzzSession(f *testing.F) {
 	f.Add([]byte{2, 1, 0, 2, 18, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 1, 3, 2, 0, 0xC0})
 	f.Fuzz(func(t *testing.T, script []byte) {
 		rpc := newCalls(t)
-		b := newBed(t, netcode.Config{RPCs: rpc.reg})
-		r := newRude(t, b)
+		b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
+		r := newRawPeer(t, b)
 		for len(script) >= 2 && b.ticks < 50 {
 			do, n := script[0], min(int(script[1]), len(script)-2)
 			data := script[2 : 2+n]
@@ -54,9 +54,9 @@ func FuzzClient(f *testing.F) {
 	f.Add([]byte{2, 1, 0, 0, 0, 0xFB, 0xFF, 24, 0, 101, 0xFF, 'x'}, true)
 	f.Add([]byte{1, 1, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 0, 9, 7, 0, 0, 0}, false)
 	f.Fuzz(func(t *testing.T, data []byte, reliable bool) {
-		b := newBed(t, netcode.Config{})
+		b := newTestNetwork(t, netcode.Config{})
 		d, c := b.join(netcode.Config{})
-		r := newRudeServer(t, b, d)
+		r := newRawServer(t, b, d)
 		p := utp.EntitiesUnreliable
 		if reliable {
 			p = utp.EntitiesReliable
@@ -90,8 +90,8 @@ func FuzzRPC(f *testing.F) {
 	f.Fuzz(func(t *testing.T, state byte, relaxed bool, rpcs []byte) {
 		rpc := newCalls(t)
 		state %= 3
-		b := newBed(t, netcode.Config{RPCs: rpc.reg, RelaxedVersion: relaxed, RequireApproval: state == 1})
-		r := newRude(t, b)
+		b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RelaxedVersion: relaxed, RequireApproval: state == 1})
+		r := newRawPeer(t, b)
 		if state > 0 {
 			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
 			b.tick(1)

@@ -59,7 +59,7 @@ func (w *witness) takes(ev netcode.ConnectionEvent) string {
 // comes and goes, no side sees what cannot be.
 func TestEventsAreLegal(t *testing.T) {
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
 	bad := netsim.Params{Loss: 15, Duplicate: 15, Delay: 30 * ms, Jitter: 40 * ms, Corrupt: 1}
 	for i := range 5 {
 		node, err := b.net.Open(address.Addr{})
@@ -112,16 +112,16 @@ func TestEventsAreLegal(t *testing.T) {
 	}
 }
 
-// TestDeny: who is denied learns why, and has used up no id.
+// TestDeny: a denied client gets the reason, and uses no id.
 func TestDeny(t *testing.T) {
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
 	d, _ := b.join(netcode.Config{RPCs: rpc.reg})
 	b.tick(5)
 	s := b.only()
 	s.Disconnect(netcode.ReasonApprovalFailure, "wrong password")
 	if err := s.Approve(); err != netcode.ErrNotAllowedInState {
-		t.Errorf("approval of who is denied: %v", err)
+		t.Errorf("approval of a denied client: %v", err)
 	}
 	b.tick(5)
 	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake", "4 S: 0 approval", "5 C1: 0 approval",
@@ -135,27 +135,27 @@ func TestDeny(t *testing.T) {
 		b.flush()
 	}
 	if c.NetworkID() != 1 {
-		t.Errorf("the first who is let in has id %d", c.NetworkID())
+		t.Errorf("the first approved client has id %d", c.NetworkID())
 	}
 }
 
 // TestNetworkIDIsFreed: however a connection ends, its id is the next one's.
 func TestNetworkIDIsFreed(t *testing.T) {
-	for name, end := range map[string]func(b *bed, s, c netcode.Conn){
-		"kick":  func(_ *bed, s, _ netcode.Conn) { s.Disconnect(netcode.ReasonConnectionClose, "") },
-		"leave": func(_ *bed, _, c netcode.Conn) { c.Disconnect(netcode.ReasonConnectionClose, "") },
-		"close": func(b *bed, _, _ netcode.Conn) {
+	for name, end := range map[string]func(b *testNetwork, s, c netcode.Conn){
+		"kick":  func(_ *testNetwork, s, _ netcode.Conn) { s.Disconnect(netcode.ReasonConnectionClose, "") },
+		"leave": func(_ *testNetwork, _, c netcode.Conn) { c.Disconnect(netcode.ReasonConnectionClose, "") },
+		"close": func(b *testNetwork, _, _ netcode.Conn) {
 			if err := b.clients[0].Close(); err != nil {
 				t.Error(err)
 			}
 			b.clients = nil
 		},
-		"silence": func(b *bed, _, _ netcode.Conn) {
+		"silence": func(b *testNetwork, _, _ netcode.Conn) {
 			b.clients = nil
 			b.tick(1) // What the client sent last arrives.
 			b.now = b.now.Add(31 * time.Second)
 		},
-		"both at once": func(_ *bed, s, c netcode.Conn) {
+		"both at once": func(_ *testNetwork, s, c netcode.Conn) {
 			s.Disconnect(netcode.ReasonConnectionClose, "")
 			c.Disconnect(netcode.ReasonConnectionClose, "")
 		},
@@ -169,8 +169,8 @@ func TestNetworkIDIsFreed(t *testing.T) {
 			t.Errorf("%s: the next one has id %d, the first is %v", name, next.NetworkID(), s.State())
 		}
 	}
-	b := newBed(t, netcode.Config{})
-	r := newRude(t, b)
+	b := newTestNetwork(t, netcode.Config{})
+	r := newRawPeer(t, b)
 	r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
 	b.tick(1)
 	r.pass(b)
@@ -203,8 +203,8 @@ func TestRPCLength(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			b := newBed(t, netcode.Config{RPCs: reg})
-			r := newRude(t, b)
+			b := newTestNetwork(t, netcode.Config{RPCs: reg})
+			r := newRawPeer(t, b)
 			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
 			b.tick(1)
 			r.pass(b)

@@ -28,9 +28,9 @@ func (s *scripted) Receive(b []byte) link.Event {
 }
 
 // scriptedPair is a connected client over a scripted link.
-func scriptedPair(t *testing.T) (*bed, *scripted, netcode.Conn) {
+func scriptedPair(t *testing.T) (*testNetwork, *scripted, netcode.Conn) {
 	t.Helper()
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
@@ -49,7 +49,7 @@ func scriptedPair(t *testing.T) (*bed, *scripted, netcode.Conn) {
 func TestLinkEnds(t *testing.T) {
 	b, l, _ := scriptedPair(t)
 	d := b.clients[0]
-	why := errors.New("the relay is gone")
+	why := errors.New("the relay has ended")
 	l.next = link.Event{Kind: link.Ended, Err: why}
 	for range 2 {
 		if err := d.Update(b.now); err != why {
@@ -120,7 +120,7 @@ func TestAutoConnectFails(t *testing.T) {
 	}
 	defer taken.Close()
 	at, _ := taken.Local().UDP()
-	b := &bed{t: t}
+	b := &testNetwork{t: t}
 	d := b.driver(netcode.NewServer, netcode.Config{Auto: netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}})
 	if err := d.Update(start); err == nil {
 		t.Error("a port was taken twice")
@@ -130,7 +130,7 @@ func TestAutoConnectFails(t *testing.T) {
 	}
 }
 
-// TestZeroConn: a Conn of nobody answers as one that has ended.
+// TestZeroConn: the zero Conn behaves like one that has ended.
 func TestZeroConn(t *testing.T) {
 	var c netcode.Conn
 	c.Disconnect(netcode.ReasonConnectionClose, "")
@@ -139,7 +139,7 @@ func TestZeroConn(t *testing.T) {
 	_, stats := c.Stats()
 	_, remote := c.Remote()
 	if !c.IsZero() || c.State() != netcode.StateUnknown || c.NetworkID() != 0 || stats || remote || c.UserData() != nil {
-		t.Error("the zero Conn is somebody")
+		t.Error("the zero Conn is a connection")
 	}
 	if c.Approve() != netcode.ErrGone || c.SendRPC(netcode.RPC{}) != netcode.ErrGone || c.Acks() != (netcode.SnapshotAcks{}) {
 		t.Error("the zero Conn does something")

@@ -27,8 +27,8 @@ func newChance(n byte) chance { return chance{rand.NewChaCha8([32]byte{n})} }
 
 func (c chance) Read(b []byte) (int, error) { return c.r.Read(b) }
 
-// bed is a server and its clients in one network, with a common clock.
-type bed struct {
+// testNetwork is a server and its clients in one network, with a common clock.
+type testNetwork struct {
 	t       testing.TB
 	net     *link.Network
 	node    *link.Node
@@ -60,13 +60,13 @@ func newCalls(t testing.TB) calls {
 	return c
 }
 
-func newBed(t testing.TB, cfg netcode.Config) *bed {
+func newTestNetwork(t testing.TB, cfg netcode.Config) *testNetwork {
 	t.Helper()
 	w, err := link.NewNetwork(link.NetworkConfig{})
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, net: w, now: start, step: 20 * ms}
+	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
 	b.node, err = w.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
@@ -80,7 +80,7 @@ func newBed(t testing.TB, cfg netcode.Config) *bed {
 	return b
 }
 
-func (b *bed) driver(make func(netcode.Config) (*netcode.Driver, error), cfg netcode.Config) *netcode.Driver {
+func (b *testNetwork) driver(make func(netcode.Config) (*netcode.Driver, error), cfg netcode.Config) *netcode.Driver {
 	b.t.Helper()
 	d, err := make(cfg)
 	if err != nil {
@@ -95,7 +95,7 @@ func (b *bed) driver(make func(netcode.Config) (*netcode.Driver, error), cfg net
 }
 
 // join makes a client that connects.
-func (b *bed) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
+func (b *testNetwork) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
 	b.t.Helper()
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
@@ -108,7 +108,7 @@ func (b *bed) join(cfg netcode.Config) (*netcode.Driver, netcode.Conn) {
 	return d, b.connect(d)
 }
 
-func (b *bed) connect(d *netcode.Driver) netcode.Conn {
+func (b *testNetwork) connect(d *netcode.Driver) netcode.Conn {
 	b.t.Helper()
 	c, err := d.Connect(b.node.Local())
 	if err != nil {
@@ -118,7 +118,7 @@ func (b *bed) connect(d *netcode.Driver) netcode.Conn {
 }
 
 // update makes the first half of a tick on all sides.
-func (b *bed) update() {
+func (b *testNetwork) update() {
 	b.t.Helper()
 	b.ticks++
 	b.now = b.now.Add(b.step)
@@ -147,7 +147,7 @@ func text(ev netcode.ConnectionEvent) string {
 	return s
 }
 
-func (b *bed) flush() {
+func (b *testNetwork) flush() {
 	b.server.Flush()
 	for _, d := range b.clients {
 		d.Flush()
@@ -155,7 +155,7 @@ func (b *bed) flush() {
 	b.net.Step()
 }
 
-func (b *bed) tick(n int) {
+func (b *testNetwork) tick(n int) {
 	b.t.Helper()
 	for range n {
 		b.update()
@@ -164,7 +164,7 @@ func (b *bed) tick(n int) {
 }
 
 // expect compares and forgets the log of events.
-func (b *bed) expect(want ...string) {
+func (b *testNetwork) expect(want ...string) {
 	b.t.Helper()
 	got, wanted := strings.Join(b.log, "\n"), strings.Join(want, "\n")
 	if got != wanted {
@@ -174,7 +174,7 @@ func (b *bed) expect(want ...string) {
 }
 
 // only returns the one connection of a server.
-func (b *bed) only() netcode.Conn {
+func (b *testNetwork) only() netcode.Conn {
 	b.t.Helper()
 	var all []netcode.Conn
 	for c := range b.server.Conns() {
@@ -187,9 +187,9 @@ func (b *bed) only() netcode.Conn {
 }
 
 // pair is a connected client and the server's side of it.
-func pair(t testing.TB, server, client netcode.Config) (b *bed, atServer, atClient netcode.Conn) {
+func pair(t testing.TB, server, client netcode.Config) (b *testNetwork, atServer, atClient netcode.Conn) {
 	t.Helper()
-	b = newBed(t, server)
+	b = newTestNetwork(t, server)
 	_, atClient = b.join(client)
 	b.tick(5)
 	b.log = b.log[:0]

@@ -113,7 +113,7 @@ func (d *Driver) takeSnapshot(s *session, b []byte) {
 	}
 }
 
-// take keeps a command or snapshot that is newer than the last.
+// takeFirst keeps a command or snapshot that is newer than the last.
 func (d *Driver) take(s *session, tick uint32, body []byte) bool {
 	s.counts.Received++
 	newer, replaced := s.in.take(tick, body)
@@ -208,7 +208,7 @@ type inbound struct {
 	body  []byte // valid until the next Update
 }
 
-// take keeps a message that is newer, and reports whether it was and whether it
+// takeFirst keeps a message that is newer, and reports whether it was and whether it
 // replaced one of the same tick.
 func (in *inbound) take(tick uint32, body []byte) (newer, replaces bool) {
 	if in.any && int32(tick-in.tick) <= 0 {

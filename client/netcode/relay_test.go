@@ -145,8 +145,8 @@ func (m *match) close() {
 	work.Wait()
 }
 
-// turn makes one tick on all sides. The host lets everybody in who says who he
-// is, and sends every number back.
+// turn makes one tick on all sides. The host approves all clients that send a
+// name, and sends every number back.
 func (m *match) turn() {
 	now := time.Now()
 	_ = m.server.Update(now)
@@ -282,9 +282,9 @@ func TestRelayMatch(t *testing.T) {
 	}
 }
 
-// TestRelayReconnect: who was kicked may come again at once over the same link.
-// The host tells the relay of the kick three flushes later, when the new attempt
-// is on its way, and that attempt survives it.
+// TestRelayReconnect: a kicked client may connect again at once over the same link.
+// The host closes the link three flushes later, during the new attempt, and that
+// attempt survives it.
 func TestRelayReconnect(t *testing.T) {
 	m := newMatch(t, engine.Config{}, 1, netsim.Params{}, false)
 	p := m.players[0]

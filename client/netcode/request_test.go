@@ -20,7 +20,7 @@ func TestRequests(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{t: t, net: w, now: start, step: 20 * ms}
+	b := &testNetwork{t: t, net: w, now: start, step: 20 * ms}
 	b.server = b.driver(netcode.NewServer, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
 	d := b.driver(netcode.NewClient, netcode.Config{Open: func(at address.Addr) (link.Link, error) { return w.Open(at) }})
 	b.clients = []*netcode.Driver{d}
@@ -123,7 +123,7 @@ func TestAutoConnect(t *testing.T) {
 func TestRun(t *testing.T) {
 	at := netip.MustParseAddrPort(testkit.FreeAddr(t, "udp"))
 	auto := netcode.AutoConnect{Port: at.Port(), ListenAddress: at.Addr()}
-	b := &bed{t: t}
+	b := &testNetwork{t: t}
 	server := b.driver(netcode.NewServer, netcode.Config{Auto: auto})
 	client := b.driver(netcode.NewClient, netcode.Config{Auto: auto})
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)

@@ -14,7 +14,7 @@ import (
 )
 
 // rpcPair is a pair that has the RPCs of the tests.
-func rpcPair(t testing.TB, relaxed bool) (b *bed, rpc calls, s, c netcode.Conn) {
+func rpcPair(t testing.TB, relaxed bool) (b *testNetwork, rpc calls, s, c netcode.Conn) {
 	t.Helper()
 	rpc = newCalls(t)
 	cfg := netcode.Config{RPCs: rpc.reg, RelaxedVersion: relaxed}
@@ -63,7 +63,7 @@ func TestCoalescing(t *testing.T) {
 // TestOrderOverFullWindow: far more than a window holds, over a bad network.
 func TestOrderOverFullWindow(t *testing.T) {
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RPCs: rpc.reg})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
@@ -109,10 +109,10 @@ func TestQueueLimit(t *testing.T) {
 	}
 }
 
-// TestClasses: who may send what, and when.
+// TestClasses: which classes of messages each side may send, by state.
 func TestClasses(t *testing.T) {
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
 	d, c := b.join(netcode.Config{RPCs: rpc.reg})
 	say, approve := rpc.say.New(nil), rpc.approve.New(nil)
 	check := func(who netcode.Conn, st netcode.State, wantSay, wantApprove error) {
@@ -183,8 +183,8 @@ func TestInvalid(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			rpc := newCalls(t)
-			b := newBed(t, netcode.Config{RPCs: rpc.reg})
-			r := newRude(t, b)
+			b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
+			r := newRawPeer(t, b)
 			r.say(t, b, utp.EntitiesReliable, c.bytes)
 			b.tick(1)
 			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, invalid RPC")

@@ -15,7 +15,7 @@ var (
 	snapshot = append([]byte{1}, append(make([]byte, 13), 9, 0, 0, 0)...)
 )
 
-// received is what became of a message that a rude peer sent.
+// received is the result of a message that a raw peer sent.
 type received struct {
 	ends    bool // the connection, with ReasonInvalidRPC
 	rpcs    string
@@ -54,8 +54,8 @@ func TestServerReceives(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.state, " ", c.what), func(t *testing.T) {
 			rpc := newCalls(t)
-			b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: c.state == netcode.StateApproval})
-			r := newRude(t, b)
+			b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: c.state == netcode.StateApproval})
+			r := newRawPeer(t, b)
 			if c.state != netcode.StateHandshake {
 				r.say(t, b, utp.EntitiesReliable, packet(versionRPC(b.server.Version())))
 				b.tick(1)
@@ -107,9 +107,9 @@ func TestClientReceives(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(c.state, " ", c.what), func(t *testing.T) {
 			rpc := newCalls(t)
-			b := newBed(t, netcode.Config{RPCs: rpc.reg})
+			b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg})
 			d, conn := b.join(netcode.Config{RPCs: rpc.reg})
-			r := newRudeServer(t, b, d)
+			r := newRawServer(t, b, d)
 			first := packet(versionRPC(d.Version()))
 			switch c.state {
 			case netcode.StateApproval:
@@ -132,8 +132,8 @@ func TestClientReceives(t *testing.T) {
 	}
 }
 
-// receives makes an Update of the bed's server and says what it brought.
-func (b *bed) receives(rpc calls, c netcode.Conn) (got received) {
+// receives makes an Update of the network's server and returns its result.
+func (b *testNetwork) receives(rpc calls, c netcode.Conn) (got received) {
 	b.t.Helper()
 	before, _ := c.Stats()
 	b.update()
@@ -158,8 +158,8 @@ func (b *bed) receives(rpc calls, c netcode.Conn) (got received) {
 	return got
 }
 
-// TestSendInNoState: what is gone sends nothing, and who listens for everybody
-// is not told of it.
+// TestSendInNoState: a connection that has ended sends nothing, and a broadcast
+// ignores it.
 func TestSendInNoState(t *testing.T) {
 	b, rpc, s, c := rpcPair(t, false)
 	c.Disconnect(netcode.ReasonConnectionClose, "")
@@ -172,13 +172,13 @@ func TestSendInNoState(t *testing.T) {
 		}
 	}
 	if n := b.server.Broadcast(rpc.say.New(nil)); n != 0 {
-		t.Errorf("a broadcast reached %d who are gone", n)
+		t.Errorf("a broadcast reached %d ended connections", n)
 	}
 }
 
 // TestStreamsBeforeConnected: commands need more than a wish to be in game.
 func TestStreamsBeforeConnected(t *testing.T) {
-	b := newBed(t, netcode.Config{RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
 	_, c := b.join(netcode.Config{})
 	for range 6 {
 		c.SetInGame(true)

@@ -10,7 +10,7 @@ import (
 )
 
 func TestScheduleWithoutApproval(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	_, c := b.join(netcode.Config{})
 	b.tick(20)
 	b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
@@ -19,13 +19,13 @@ func TestScheduleWithoutApproval(t *testing.T) {
 		t.Errorf("client %v %d", c.State(), c.NetworkID())
 	}
 	if b.server.Stats().Handshaking != 0 {
-		t.Error("somebody is still in handshake")
+		t.Error("a connection is still in handshake")
 	}
 }
 
 func TestScheduleWithApproval(t *testing.T) {
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RequireApproval: true, RPCs: rpc.reg})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, RPCs: rpc.reg})
 	_, c := b.join(netcode.Config{RPCs: rpc.reg})
 	for range 12 {
 		b.update()
@@ -53,7 +53,7 @@ func TestScheduleWithApproval(t *testing.T) {
 // TestScheduleOfThree: the order is that of the connections, whatever order
 // their datagrams came in, and approval during the handshake is not lost.
 func TestScheduleOfThree(t *testing.T) {
-	b := newBed(t, netcode.Config{RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
 	for range 3 {
 		b.join(netcode.Config{})
 	}
@@ -76,7 +76,7 @@ func TestScheduleOfThree(t *testing.T) {
 }
 
 func TestEventsAreOfOneTick(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	d, c := b.join(netcode.Config{})
 	b.update()
 	first, second := d.ConnectionEventsForTick(), d.ConnectionEventsForTick()
@@ -99,8 +99,8 @@ func TestEventsAreOfOneTick(t *testing.T) {
 }
 
 // budget runs a client up to a state, and then nothing but the clock.
-func budget(t *testing.T, cfg netcode.Config, ticks int, after time.Duration) *bed {
-	b := newBed(t, cfg)
+func budget(t *testing.T, cfg netcode.Config, ticks int, after time.Duration) *testNetwork {
+	b := newTestNetwork(t, cfg)
 	b.join(netcode.Config{ClientHandshakeTimeout: netcode.NoTimeout})
 	b.tick(ticks)
 	b.log = b.log[:0]
@@ -120,10 +120,10 @@ func TestHandshakeTimeout(t *testing.T) {
 	b.expect()
 }
 
-// TestApprovalTimeout: one budget for handshake and approval, and who approves
-// too late is told so.
+// TestApprovalTimeout: one budget for handshake and approval, and an approval
+// that is too late returns an error.
 func TestApprovalTimeout(t *testing.T) {
-	b := budget(t, netcode.Config{RequireApproval: true}, 4, 4959*ms) // 40 ms of it are gone
+	b := budget(t, netcode.Config{RequireApproval: true}, 4, 4959*ms) // 40 ms of it are over
 	c := b.only()
 	b.clients = nil
 	b.tick(1)
@@ -137,7 +137,7 @@ func TestApprovalTimeout(t *testing.T) {
 }
 
 func TestApprovalTimeoutOfClient(t *testing.T) {
-	b := newBed(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
 	b.join(netcode.Config{})
 	b.tick(5)
 	b.log = b.log[:0]
@@ -151,10 +151,10 @@ func TestApprovalTimeoutOfClient(t *testing.T) {
 }
 
 func TestHandshakeGuardOfClient(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	d, c := b.join(netcode.Config{ClientHandshakeTimeout: 2 * time.Second})
 	b.tick(2)
-	for i := range 101 { // The server has accepted, and is never heard again.
+	for i := range 101 { // The server has accepted, and sends nothing more.
 		if want := i > 0; (c.State() == netcode.StateHandshake) != want {
 			t.Fatalf("tick %d: %v", i, c.State())
 		}
@@ -182,12 +182,12 @@ func TestVersions(t *testing.T) {
 		{"components", netcode.Config{ComponentsHash: 5}, "components hash"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
-			b := newBed(t, netcode.Config{})
+			b := newTestNetwork(t, netcode.Config{})
 			b.join(c.cfg)
 			b.tick(30)
 			b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
 				"3 C1: 0 disconnected, bad protocol version", "4 S: 0 disconnected, bad protocol version")
-			relaxed := newBed(t, netcode.Config{RelaxedVersion: true})
+			relaxed := newTestNetwork(t, netcode.Config{RelaxedVersion: true})
 			c.cfg.RelaxedVersion = true
 			relaxed.join(c.cfg)
 			relaxed.tick(5)
@@ -213,8 +213,8 @@ func TestVersionFields(t *testing.T) {
 		{func(v *netcode.ProtocolVersion) { v.Components = 6 }, "components hash is 0000000000000000, the peer's is 0000000000000006", false},
 	} {
 		for _, relaxed := range []bool{false, true} {
-			b := newBed(t, netcode.Config{RelaxedVersion: relaxed})
-			r := newRude(t, b)
+			b := newTestNetwork(t, netcode.Config{RelaxedVersion: relaxed})
+			r := newRawPeer(t, b)
 			v := b.server.Version()
 			c.change(&v)
 			r.say(t, b, utp.EntitiesReliable, packet(versionRPC(v)))
@@ -225,8 +225,8 @@ func TestVersionFields(t *testing.T) {
 				continue
 			}
 			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, bad protocol version")
-			if text := r.heard(); !strings.Contains(text, c.detail) {
-				t.Errorf("relaxed %v: the peer is told %q, want %q", relaxed, text, c.detail)
+			if text := r.closeText(); !strings.Contains(text, c.detail) {
+				t.Errorf("relaxed %v: the peer gets %q, want %q", relaxed, text, c.detail)
 			}
 		}
 	}
@@ -234,9 +234,9 @@ func TestVersionFields(t *testing.T) {
 
 // TestVersionOnAClient: the client looks as well, whatever the server thinks.
 func TestVersionOnAClient(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	d, _ := b.join(netcode.Config{})
-	r := newRudeServer(t, b, d)
+	r := newRawServer(t, b, d)
 	v := d.Version()
 	v.Protocol = 0
 	r.speak(t, b, utp.EntitiesReliable, packet(versionRPC(v), approved))
@@ -245,7 +245,7 @@ func TestVersionOnAClient(t *testing.T) {
 }
 
 func TestNetworkIDsAreReused(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	var conns []netcode.Conn
 	for range 3 {
 		_, c := b.join(netcode.Config{})
@@ -271,7 +271,7 @@ func TestNetworkIDsAreReused(t *testing.T) {
 }
 
 func TestReconnects(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	d, c := b.join(netcode.Config{})
 	for range 10_000 {
 		b.tick(5)

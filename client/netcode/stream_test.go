@@ -12,7 +12,7 @@ import (
 )
 
 // inGame is a pair whose two sides are in game.
-func inGame(t testing.TB) (b *bed, s, c netcode.Conn) {
+func inGame(t testing.TB) (b *testNetwork, s, c netcode.Conn) {
 	t.Helper()
 	b, s, c = pair(t, netcode.Config{}, netcode.Config{})
 	s.SetInGame(true)
@@ -158,7 +158,7 @@ func TestLargeSnapshots(t *testing.T) {
 
 // TestRoundTrip: what streams measure, over a network with a known delay.
 func TestRoundTrip(t *testing.T) {
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
 		t.Fatal(err)
@@ -192,10 +192,10 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
-// inGameBed is a server with many clients in game.
-func inGameBed(t testing.TB, n int) *bed {
+// newInGameNetwork is a server with many clients in game.
+func newInGameNetwork(t testing.TB, n int) *testNetwork {
 	t.Helper()
-	b := newBed(t, netcode.Config{})
+	b := newTestNetwork(t, netcode.Config{})
 	for range n {
 		b.join(netcode.Config{})
 	}
@@ -211,9 +211,9 @@ func inGameBed(t testing.TB, n int) *bed {
 	return b
 }
 
-// play makes one tick of a game: a command of each client and a snapshot for
+// runJob makes one tick of a game: a command of each client and a snapshot for
 // each. It returns how many arrived.
-func (b *bed) play(tick uint32, payload []byte) (commands, snapshots int) {
+func (b *testNetwork) play(tick uint32, payload []byte) (commands, snapshots int) {
 	b.now = b.now.Add(b.step)
 	_ = b.server.Update(b.now)
 	for c := range b.server.Conns() {
@@ -242,7 +242,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 		t.Skip("the race detector allocates")
 	}
 	const peers = 100
-	b := inGameBed(t, peers)
+	b := newInGameNetwork(t, peers)
 	payload := make([]byte, 600)
 	tick, commands, snapshots := uint32(0), 0, 0
 	turn := func() {
@@ -267,7 +267,7 @@ func TestSteadyStateDoesNotAllocate(t *testing.T) {
 func transcript(t *testing.T, seed uint64) string {
 	t.Helper()
 	rpc := newCalls(t)
-	b := newBed(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
+	b := newTestNetwork(t, netcode.Config{RPCs: rpc.reg, RequireApproval: true})
 	bad, err := netsim.Preset("4g")
 	if err != nil {
 		t.Fatal(err)

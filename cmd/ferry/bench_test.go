@@ -188,7 +188,7 @@ func TestBenchFindMax(t *testing.T) {
 	}
 }
 
-// TestBenchFindMaxNothing: what was tried in vain is told as well.
+// TestBenchFindMaxNothing: the failed attempts are reported as well.
 func TestBenchFindMaxNothing(t *testing.T) {
 	file := filepath.Join(t.TempDir(), "none.json")
 	code, stdout, stderr := ferry(t.Context(), "bench", "--dialect", "direct", "--matches", "1", "--rate", "40", "--duration", "20ms", "--warmup", "0",

@@ -86,7 +86,7 @@ func session(t *testing.T, ticket client.Ticket) *client.Session {
 	return s
 }
 
-// match is a host with one player, who have heard each other.
+// match is a host with one player that have received from each other.
 type match struct {
 	host, player     *client.Session
 	hostID, playerID string
@@ -155,7 +155,7 @@ func TestCtl(t *testing.T) {
 	o.wants("ctl kick "+m.playerID, m.playerID+" kicked\n")
 	o.refuses("ctl kick "+m.playerID, "not found")
 	if out := o.wants("ctl allocations", m.hostID); strings.Contains(out, m.playerID) {
-		t.Errorf("who was kicked is still there:\n%s", out)
+		t.Errorf("the kicked player is still there:\n%s", out)
 	}
 	o.wants("ctl close "+m.hostID, m.hostID+" closed\n")
 	o.refuses("ctl close "+m.hostID, "not found")
@@ -177,8 +177,8 @@ func TestCtl(t *testing.T) {
 // TestReloadBySignal: SIGHUP and ctl read the file again, and a bad one is
 // refused with its line.
 func TestReloadBySignal(t *testing.T) {
-	// Who runs the tests under nohup ignores SIGHUP, and so would the program: a
-	// signal that somebody waits for is not inherited as ignored.
+	// Under nohup SIGHUP is ignored, and the program would inherit that: a signal with a
+	// handler is not inherited as ignored.
 	hups := make(chan os.Signal, 1)
 	signal.Notify(hups, syscall.SIGHUP)
 	defer signal.Stop(hups)
@@ -221,7 +221,7 @@ func TestReloadBySignal(t *testing.T) {
 	}
 }
 
-// TestCtlUsage: what cannot be asked for is refused before anybody is asked.
+// TestCtlUsage: invalid arguments are refused before any request.
 func TestCtlUsage(t *testing.T) {
 	for args, want := range map[string]string{
 		"ctl sing":                                   `ctl has no command "sing"`,

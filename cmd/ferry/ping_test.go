@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// silence is a UDP address at which nobody answers.
+// silence is a UDP address that never answers.
 func silence(t *testing.T) string {
 	t.Helper()
 	conn, err := net.ListenPacket("udp4", "127.0.0.1:0")
@@ -106,8 +106,8 @@ func TestPingWays(t *testing.T) {
 	}
 }
 
-// TestPingTLS: a certificate that is not good for the name is no way in, and the
-// reason is shown; so is that of a port where nobody listens.
+// TestPingTLS: a certificate that is not good for the name is refused, and the
+// reason is shown; so is that of a port without a listener.
 func TestPingTLS(t *testing.T) {
 	secure := httptest.NewTLSServer(http.NotFoundHandler())
 	defer secure.Close()
@@ -136,8 +136,8 @@ func TestPingUsage(t *testing.T) {
 	}
 }
 
-// TestPingFleet: each region is asked where it says that it takes WebSockets, and
-// one that does not say so is told as such; nothing is guessed.
+// TestPingFleet: each region is called at its WebSocket URL, and a region without
+// one is reported as such.
 func TestPingFleet(t *testing.T) {
 	relay := launch(t, nil, "dev", "--udp", "127.0.0.1:0", "--http", "127.0.0.1:0", "--admin", "127.0.0.1:0")
 	lines := relay.untilReady()

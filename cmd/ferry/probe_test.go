@@ -185,7 +185,7 @@ func TestProbeTransport(t *testing.T) {
 	}
 }
 
-// TestProbeFails: the exit code says that nobody was connected.
+// TestProbeFails: the exit code is not zero if no client was connected.
 func TestProbeFails(t *testing.T) {
 	server := startProbe(t, "--listen", "127.0.0.1:0", "--game-version", "1")
 	at := server.wait("address", event("listening")).Address

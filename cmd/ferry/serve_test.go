@@ -33,7 +33,7 @@ func TestServe(t *testing.T) {
 	}
 	client.Token = "another-secret-of-theirs"
 	if _, err := client.Regions(t.Context()); err == nil {
-		t.Error("a stranger was let in")
+		t.Error("an unknown caller was admitted")
 	}
 
 	second := launch(t, nil, args...)
@@ -226,7 +226,7 @@ func TestDevEndToEnd(t *testing.T) {
 	}
 	server := net.UDPAddr{IP: net.ParseIP(a.RelayServer.IP), Port: a.RelayServer.Port}
 	if server.String() != at["udp"] {
-		t.Errorf("players are told %v, the relay listens on %s", &server, at["udp"])
+		t.Errorf("the endpoint for players is %v, the relay listens on %s", &server, at["udp"])
 	}
 	conn, err := net.Dial("udp", server.String())
 	if err != nil {

@@ -34,8 +34,8 @@ func minted(t *testing.T, args ...string) string {
 	return strings.TrimSuffix(stdout.String(), "\n")
 }
 
-// TestTokenOpensServe: serve with an issuer lets tokens of ferry token in, each
-// as who it says it is, and no others.
+// TestTokenOpensServe: serve with an issuer accepts tokens of ferry token, each
+// for its own player, and no others.
 func TestTokenOpensServe(t *testing.T) {
 	key := keyFile(t, devKey)
 	path := filepath.Join(t.TempDir(), "ferry.yaml")
@@ -145,8 +145,8 @@ func TestTokenUsage(t *testing.T) {
 	}
 }
 
-// TestCheckShowsIssuers: check prints who is trusted, without secrets, and refuses
-// what serve would.
+// TestCheckShowsIssuers: check prints the trusted issuers without secrets, and reports
+// the errors of serve.
 func TestCheckShowsIssuers(t *testing.T) {
 	key := keyFile(t, devKey)
 	check := func(text string) (int, string) {

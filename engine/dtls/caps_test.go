@@ -71,7 +71,7 @@ func TestHalfOpenInAll(t *testing.T) {
 	if st := g.Stats(); st.HalfOpen != 10 || st.Direct != 4 || st.Counts[CookieSent] != 6 {
 		t.Fatalf("%+v", st)
 	}
-	forge := func() { // Without a cookie there is no place for anybody.
+	forge := func() { // Without a cookie there is no room left.
 		for i := range 100 {
 			g.put(at(fmt.Sprintf("203.0.113.%d:9", 1+i)), newPeer(g, home, i).hello(nil))
 		}

@@ -19,7 +19,7 @@ type peer struct {
 	key      proto.Key
 	random   [randomLen]byte
 	suites   []uint16
-	padding  int // bytes of an extension that nobody knows
+	padding  int // bytes of an unknown extension
 	plain    bool
 	seq      uint16
 	record   uint64

@@ -6,7 +6,7 @@ import (
 	"testing"
 )
 
-// TestGuard: what a browser sends on behalf of somebody else's page is refused.
+// TestGuard: requests of a browser for a page of another origin are refused.
 func TestGuard(t *testing.T) {
 	page := http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusNoContent) })
 	for _, c := range []struct {

@@ -258,7 +258,7 @@ func TestAccess(t *testing.T) {
 		{"public, from the machine, mapped", "", true, "", "[::ffff:127.0.0.1]:5", "[::1]:7778", 200, 200, 200, 200},
 		{"public, a page's name for the machine", "", true, "", "127.0.0.1:5", "attacker.example", 200, 200, 403, 403},
 		{"public, no sender", "", true, "", "", "127.0.0.1", 200, 200, 403, 403},
-		{"public, a token that nobody asks for", "", true, "Bearer " + token, "203.0.113.5:5", "ferry.example", 200, 200, 403, 403},
+		{"public, an unneeded token", "", true, "Bearer " + token, "203.0.113.5:5", "ferry.example", 200, 200, 403, 403},
 		{"public, a token", token, true, "", "127.0.0.1:5", "127.0.0.1:7778", 200, 401, 401, 401},
 		{"public, with it", token, true, "bearer " + token, "203.0.113.5:5", "ferry.example", 200, 200, 200, 200},
 		{"public, a wrong one", token, true, "Bearer " + token + "x", "203.0.113.5:5", "ferry.example", 200, 401, 401, 401},

@@ -14,7 +14,7 @@ import (
 // texts is how many each player sends in a match.
 const texts = 200
 
-// tally is what a page has heard.
+// tally counts what a page has received.
 type tally struct {
 	Heard   map[string]int // texts by sender
 	Largest int            // bytes of a message
@@ -73,16 +73,16 @@ func testBrowser(t *testing.T, kind string) {
 	converseDTLS(t, dtls, texts)
 	var received int
 	if player.do(&received, "talk", texts); received != texts {
-		t.Errorf("the page's player heard %d of %d", received, texts)
+		t.Errorf("the page's player received %d of %d", received, texts)
 	}
 	got := host.tally()
 	for _, who := range []string{joined, hex.EncodeToString(udpID[:]), hex.EncodeToString(dtls.AllocationIDBytes)} {
 		if got.Heard[who] != texts {
-			t.Errorf("of %s the page's host heard %d of %d", who, got.Heard[who], texts)
+			t.Errorf("of %s the page's host received %d of %d", who, got.Heard[who], texts)
 		}
 	}
 	if len(got.Heard) != 3 {
-		t.Errorf("the page's host heard %v", got.Heard)
+		t.Errorf("the page's host received %v", got.Heard)
 	}
 
 	if !echoed(t, udp, []byte(strings.Repeat("m", 1386-38))) {
@@ -105,7 +105,7 @@ func testBrowser(t *testing.T, kind string) {
 }
 
 // endsWith waits until the page's connection has ended, and wants ERROR with that
-// code as its last message, and a goodbye.
+// code as its last message, and a close frame.
 func (p tab) endsWith(code string) {
 	p.t.Helper()
 	testkit.Eventually(p.t, "the page's connection ends", func() bool { return p.tally().Closed != nil })
@@ -118,8 +118,8 @@ func (p tab) endsWith(code string) {
 	}
 }
 
-// TestBrowserExpires: a page whose allocation ends by silence hears ERROR 1, and
-// then a goodbye. One of another origin than those allowed gets nothing.
+// TestBrowserExpires: a page whose allocation ends by silence gets ERROR 1, and
+// then a close frame. One of another origin than those allowed gets nothing.
 func TestBrowserExpires(t *testing.T) {
 	program(t, "chromium", "chromium")
 	page := pages(t)

@@ -108,7 +108,7 @@ func startChromium(t *testing.T, flags ...string) *chromium {
 	return c
 }
 
-// receive hands answers to those who wait for them, until the browser ends.
+// receive passes answers to their waiting callers, until the browser ends.
 func (c *chromium) receive() {
 	for {
 		_, b, err := c.conn.Read(context.Background())

@@ -119,8 +119,8 @@ func (m match) goesOn(t *testing.T) {
 }
 
 // TestClientsCrash: after kill -9 a match of each generation goes on over UDP, in
-// its way: 2.x by a BIND with the next nonce when it hears ERROR 3; 1.x by the same
-// BIND as ever after silence, for which the relay stops after three ERROR 3.
+// its way: 2.x by a BIND with the next nonce when it gets ERROR 3; 1.x by the same
+// BIND as before after silence, for which the relay stops after three ERROR 3.
 func TestClientsCrash(t *testing.T) {
 	t.Parallel()
 	for _, g := range generations {

@@ -78,7 +78,7 @@ func TestDTLSReplayedHellos(t *testing.T) {
 				sent++
 			}
 			if sent > most {
-				t.Fatalf("%v of %d hellos were heard", f.event("hello"), sent)
+				t.Fatalf("%v of %d hellos were received", f.event("hello"), sent)
 			}
 		}
 	}
@@ -91,7 +91,7 @@ func TestDTLSReplayedHellos(t *testing.T) {
 		s.bind(player.credentials(t), 0)
 	}
 	after := f.rss()
-	t.Logf("%d replays sent, %v heard, %v cookies, %v answered, %v dropped in front of the queue; RSS %+d KiB",
+	t.Logf("%d replays sent, %v received, %v cookies, %v answered, %v dropped in front of the queue; RSS %+d KiB",
 		sent, f.event("hello"), f.event("cookie_sent"), f.event("answered"), f.event("drop_queue"), (after-before)>>10)
 	if after > before+16<<20 {
 		t.Errorf("RSS grew from %d to %d KiB", before>>10, after>>10)

@@ -25,7 +25,7 @@ func (f *ferry) event(name string) float64 {
 	return f.metric(`ferry_dtls_events_total{event="` + name + `"}`)
 }
 
-// shell is a running openssl, which sends what it reads and prints what it hears.
+// shell is a running openssl, which sends what it reads and prints what it receives.
 type shell struct {
 	in  interface{ Write([]byte) (int, error) }
 	out text
@@ -84,7 +84,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
 	for nonce := uint16(0); !s.hears(received)(); nonce++ {
 		if nonce == 20 {
-			t.Fatalf("no BIND_RECEIVED; heard %q; log:\n%s", s.out.String(), f.log.String())
+			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.log.String())
 		}
 		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
@@ -97,7 +97,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 	}
 	testkit.Eventually(t, "the echo of a PING", s.hears(ping))
 	if out := stranger.out.String(); out != "" {
-		t.Errorf("with a wrong key openssl heard %q", out)
+		t.Errorf("with a wrong key openssl received %q", out)
 	}
 }
 
@@ -190,8 +190,8 @@ func (s *secured) bind(c enginetest.Credentials, nonce uint16) {
 }
 
 // TestDTLSPion: pion's client binds with the raw id. Another player's BIND in its
-// session is not heard, nor is what it says in plain text; and when it begins
-// anew at the same address without a word, what was bound goes on without a BIND.
+// session is ignored, and so are its messages in plain text; and when it starts a new
+// session at the same address, its binding continues without a BIND.
 func TestDTLSPion(t *testing.T) {
 	t.Parallel()
 	f := dev(t)
@@ -218,7 +218,7 @@ func TestDTLSPion(t *testing.T) {
 	ping := proto.Ping{ID: proto.AllocationID(a.AllocationIDBytes), Number: 5}.Append(nil)
 	s.ask(ping, func(got []byte) bool {
 		if kind, _ := proto.ParseType(got); kind == proto.TypeError {
-			t.Errorf("the new session heard % x", got)
+			t.Errorf("the new session received % x", got)
 		}
 		return bytes.Equal(got, ping)
 	})

@@ -40,7 +40,7 @@ func crashHost(t *testing.T, other bool) *hostCrash {
 		talk(t, c.playing[0], c.host, "hello")
 	}
 	c.at = time.Now()
-	c.host.Inject(append(append([]byte{0xDA, 0x72, 0, 2}, a.AllocationIDBytes...), 1, 0)) // The relay hears it after that.
+	c.host.Inject(append(append([]byte{0xDA, 0x72, 0, 2}, a.AllocationIDBytes...), 1, 0)) // The relay receives it after that.
 	c.host.SetPaused(true)
 	return c
 }

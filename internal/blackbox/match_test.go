@@ -56,14 +56,14 @@ func TestSession(t *testing.T) {
 				})
 			}
 			players[1].Leave(host.Cred.ID)
-			testkit.Eventually(t, "the host forgets who left", host.HasPeers(2))
+			testkit.Eventually(t, "the host forgets the player that left", host.HasPeers(2))
 			players[1].Connect()
 			testkit.Eventually(t, "a new link by CONNECT_REQUEST after a DISCONNECT", players[1].HasPeers(1))
 			talk(t, players[1], host, "back again")
 			for _, p := range players {
 				p.Leave(host.Cred.ID)
 			}
-			testkit.Eventually(t, "everybody has left", host.HasPeers(0))
+			testkit.Eventually(t, "all players have left", host.HasPeers(0))
 		})
 	}
 }
@@ -98,8 +98,8 @@ func TestSilence(t *testing.T) {
 	p.Connect()
 	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	talk(t, p, host, "hello")
-	start := time.Now()         // The relay hears the host after that.
-	talk(t, host, p, "welcome") // An endpoint that sent nothing but a BIND is told nothing.
+	start := time.Now()         // The relay receives from the host after that.
+	talk(t, host, p, "welcome") // An endpoint that sent only a BIND gets no ERROR 1.
 	host.SetPaused(true)
 	died := func() bool {
 		status, answer := f.post("/v1/join", fmt.Sprintf(`{"joinCode":%q}`, code))

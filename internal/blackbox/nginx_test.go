@@ -96,7 +96,7 @@ func nginx(t *testing.T, top, inHTTP, ready string) {
 	})
 }
 
-// freeAddr returns an address of TCP at which nobody listens.
+// freeAddr returns an address of TCP without a listener.
 func freeAddr(t *testing.T) (addr, port string) {
 	t.Helper()
 	addr = testkit.FreeAddr(t, "tcp")
@@ -149,14 +149,14 @@ func TestNginxStream(t *testing.T) {
 		t.Errorf("%v WebSockets were refused for their address", n)
 	}
 
-	// Who comes past the proxy, as if he were it, has to tell an address too.
+	// A connection from the address of the proxy must report an address too.
 	if _, err := id.browse("127.0.0.1").Get(f.api + "/v1/regions"); err == nil {
 		t.Error("a call from the proxy's address without a header was answered")
 	}
 	if n := f.metric(`ferry_http_connections_refused_total{reason="proxy_header"}`); n != 1 {
 		t.Errorf("%v connections without a header were refused", n)
 	}
-	// Who is not the proxy cannot tell one.
+	// Other clients cannot report one.
 	forged := id.browse("127.0.0.5")
 	dial := forged.Transport.(*http.Transport).DialContext
 	forged.Transport.(*http.Transport).DialContext = func(ctx context.Context, network, to string) (net.Conn, error) {
@@ -171,8 +171,8 @@ func TestNginxStream(t *testing.T) {
 	}
 }
 
-// testProxy plays a match of a host by wss and a player by UDP, who both call the
-// API by the proxy, and fills up the WebSockets of an address.
+// testProxy plays a match of a host by wss and a player by UDP, which both call the
+// API through the proxy, and fills up the WebSockets of an address.
 func testProxy(t *testing.T, f *ferry, id identity, port string) {
 	t.Helper()
 	base := testName + ":" + port
@@ -185,7 +185,7 @@ func testProxy(t *testing.T, f *ferry, id identity, port string) {
 	}
 	e, ok := a.Endpoint("wss")
 	if !ok || net.JoinHostPort(e.Host, fmt.Sprint(e.Port)) != base || !e.Secure {
-		t.Fatalf("players are told %+v", a.ServerEndpoints)
+		t.Fatalf("the endpoints for players are %+v", a.ServerEndpoints)
 	}
 	host := overWSS(t, id, "127.0.0.2", "wss://"+base+"/")
 	cred := enginetest.Credentials{ID: [16]byte(a.AllocationIDBytes), Key: a.Key, ConnectionData: a.ConnectionData}

@@ -93,7 +93,7 @@ func (f *ferry) metric(name string) float64 {
 	return 0
 }
 
-// match is a host with one player, who talk.
+// match is a host with one player that exchange datagrams.
 type match struct {
 	host, player *enginetest.UTP
 	code         string
@@ -133,7 +133,7 @@ func (m match) close() {
 }
 
 // TestCrash: after kill -9 a match goes on, its join code works again when its
-// host is back and not before, and whoever was gone stays out.
+// host is back and not before, and ended allocations do not come back.
 func TestCrash(t *testing.T) {
 	t.Parallel()
 	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
@@ -185,7 +185,7 @@ func TestCrash(t *testing.T) {
 	f.stop()
 }
 
-// TestRestartWithoutRecovery: with recover_for 0 nobody comes back.
+// TestRestartWithoutRecovery: with recover_for 0 no allocation comes back.
 func TestRestartWithoutRecovery(t *testing.T) {
 	t.Parallel()
 	p := newPlace(t)

@@ -191,7 +191,7 @@ func TestWatch(t *testing.T) {
 	}
 	calls = 1
 	if err := c.Level(t.Context(), o, ""); err == nil {
-		t.Error("the first look fails, and nobody is told")
+		t.Error("the first request fails without an error")
 	}
 	ctx, cancel := context.WithCancel(t.Context())
 	o.Times, o.Stdout = 0, writer(func(p []byte) { cancel() })

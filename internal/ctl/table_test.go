@@ -27,8 +27,8 @@ func TestFormats(t *testing.T) {
 	}
 }
 
-// TestTables: nothing that somebody else chose moves the terminal's cursor or
-// makes a cell more.
+// TestTables: no text from a relay moves the terminal's cursor or adds a
+// cell.
 func TestTables(t *testing.T) {
 	var out strings.Builder
 	err := usageTable(&out, &admin.Usage{Projects: []admin.ProjectUsage{
@@ -59,8 +59,8 @@ func TestTables(t *testing.T) {
 	}
 }
 
-// TestTopScreen: rates are differences by time, and a process that was started
-// anew begins at zero.
+// TestTopScreen: rates are differences by time, and a restarted process begins
+// at zero.
 func TestTopScreen(t *testing.T) {
 	start := time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 	at := func(seconds int, datagrams, bytes, drops uint64) look {

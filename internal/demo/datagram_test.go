@@ -12,7 +12,7 @@ func TestDatagram(t *testing.T) {
 		for i := 16; i < size; i++ {
 			b[i] ^= 1
 			if _, ok := parse(b[:]); ok {
-				t.Errorf("byte %d was changed and nobody noticed", i)
+				t.Errorf("the change of byte %d was not detected", i)
 			}
 			b[i] ^= 1
 		}

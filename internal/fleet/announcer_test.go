@@ -130,7 +130,7 @@ func TestHeartbeat(t *testing.T) {
 	})
 }
 
-// TestManyHosts: each of 100,000 is told of in time, in few calls, evenly.
+// TestManyHosts: each of 100,000 is announced in time, in few calls, evenly.
 func TestManyHosts(t *testing.T) {
 	t.Parallel()
 	const hosts = 100_000
@@ -220,7 +220,7 @@ func TestStoreLosesAll(t *testing.T) {
 		time.Sleep(20 * time.Second)
 		synctest.Wait()
 		if got := x.Stats().Held - held; got > hosts/2 {
-			t.Errorf("%d hosts were told of in the next 20 s", got)
+			t.Errorf("%d hosts were announced in the next 20 s", got)
 		}
 	})
 }
@@ -261,7 +261,7 @@ func TestStoreOutage(t *testing.T) {
 	}
 }
 
-// TestStoreHangs: nobody who tells waits for the store.
+// TestStoreHangs: no caller of the announcer waits for the store.
 func TestStoreHangs(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {
@@ -292,8 +292,8 @@ func TestStoreHangs(t *testing.T) {
 	})
 }
 
-// TestEnd: host and code are gone within a second, in batches, and neither
-// joiners nor strangers are told of.
+// TestEnd: host and code are removed within a second, in batches, and neither
+// joiners nor unknown ids are reported.
 func TestEnd(t *testing.T) {
 	t.Parallel()
 	const hosts = 2000
@@ -325,8 +325,8 @@ func TestEnd(t *testing.T) {
 	})
 }
 
-// TestCodeLost: of two hosts with one code the older keeps it, and the other
-// one's relay is told, and claims it no more.
+// TestCodeLost: of two hosts with one code the older keeps it, and the relay of the
+// other one gets an event, and stops announcing it.
 func TestCodeLost(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {
@@ -357,7 +357,7 @@ func TestCodeLost(t *testing.T) {
 	})
 }
 
-// TestReturned: hosts of the run before are told of before others.
+// TestReturned: hosts of the previous run are announced before others.
 func TestReturned(t *testing.T) {
 	t.Parallel()
 	inTeller(t, func(t *testing.T, x *teller) {

@@ -268,7 +268,7 @@ func TestHomelessForGood(t *testing.T) {
 	})
 }
 
-// TestReleasesAreBounded: more than fit are dropped and counted, and nobody
+// TestReleasesAreBounded: releases above the limit are dropped and counted, and no caller
 // waits.
 func TestReleasesAreBounded(t *testing.T) {
 	t.Parallel()
@@ -285,7 +285,7 @@ func TestReleasesAreBounded(t *testing.T) {
 	}
 }
 
-// TestCallerLeaves: a caller who has left says nothing about a relay.
+// TestCallerLeaves: a cancelled call does not count against a relay.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 100)}, nil, func(t *testing.T, w *world) {
@@ -344,7 +344,7 @@ func TestDeadRelay(t *testing.T) {
 		}
 		time.Sleep(DeadAfter + 3*time.Minute)
 		_, err = w.host(9, "eu")
-		wantErr(t, "host in a region that nobody remembers", err, alloc.ErrRegion)
+		wantErr(t, "host in an unknown region", err, alloc.ErrRegion)
 	})
 }
 

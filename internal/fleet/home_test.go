@@ -86,8 +86,8 @@ func TestHomeRestarts(t *testing.T) {
 	})
 }
 
-// TestHomeIsNew: another process placed a host at a relay that this one has not
-// heard of.
+// TestHomeIsNew: another process placed a host at a relay that this one does not
+// know.
 func TestHomeIsNew(t *testing.T) {
 	t.Parallel()
 	nodes := []Node{testNode(0, "eu", 10), testNode(1, "eu", 10)}
@@ -134,8 +134,8 @@ func TestHomeIsNew(t *testing.T) {
 	})
 }
 
-// TestStoreGone: all that needs it is refused without waiting, and without
-// reserving what nobody could find; what does not goes on.
+// TestStoreGone: calls that need it are refused without waiting and without a
+// reservation; other calls continue.
 func TestStoreGone(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 1000)}, nil, func(t *testing.T, w *world) {
@@ -172,7 +172,7 @@ func TestStoreGone(t *testing.T) {
 }
 
 // TestStoreReturns: after a long outage all relays look dead for a moment, and
-// nobody's code is forgotten for it.
+// no code is lost by that.
 func TestStoreReturns(t *testing.T) {
 	t.Parallel()
 	inWorld(t, []Node{testNode(0, "eu", 1000)}, nil, func(t *testing.T, w *world) {
@@ -192,7 +192,7 @@ func TestStoreReturns(t *testing.T) {
 		w.store.fail(errBroken)
 		time.Sleep(100 * time.Second)
 		w.store.fail(nil)
-		time.Sleep(1500 * time.Millisecond) // read, but nobody has announced itself
+		time.Sleep(1500 * time.Millisecond) // read, but no relay has announced itself
 		_, err = service.Join(t.Context(), backend, code)
 		wantErr(t, "join", err, alloc.ErrUnavailable)
 		_, err = service.Join(t.Context(), backend, "6789BCDFGHJK")

@@ -280,8 +280,8 @@ func (s *fakeStore) Forget(host proto.AllocationID) {
 	s.forget(host)
 }
 
-// fakeEngine reserves and never serves. As a Remote it is a relay that answers
-// as it is told.
+// fakeEngine reserves and never serves. As a Remote it is a relay with
+// configured answers.
 type fakeEngine struct {
 	mu     sync.Mutex // guards the following fields
 	next   int

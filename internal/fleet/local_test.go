@@ -51,7 +51,7 @@ func TestLocal(t *testing.T) {
 	if got == nil || got.held().Code != "6789BC" || got.held().Tenant != testTenant.Hash() || e.kept[first.ID] != "6789BC" {
 		t.Errorf("the announcer holds %+v", got)
 	}
-	wantErr(t, "KeepCode of nobody", l.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
+	wantErr(t, "KeepCode of an unknown id", l.KeepCode(t.Context(), hostID(99), "6789BC"), alloc.ErrNotFound)
 	_, err = l.ReserveJoiner(t.Context(), alloc.JoinerRequest{Tenant: testTenant, Host: first.ID})
 	wantErr(t, "a joiner", err, nil)
 	wantHeld(t, a, 2, 0)
@@ -89,7 +89,7 @@ func TestLocalEndsEarly(t *testing.T) {
 	wantHeld(t, a, 0, 1)
 }
 
-// nearbyEngine tells of the end of a host that nobody holds while it reserves.
+// nearbyEngine reports the end of an unknown host while it reserves.
 type nearbyEngine struct{ *fakeEngine }
 
 func (e nearbyEngine) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Reservation, error) {
@@ -108,8 +108,8 @@ func TestLocalAnotherEnds(t *testing.T) {
 	wantHeld(t, a, 1, 0)
 }
 
-// hastyEngine ends each other host at once: before its caller is told, or while
-// it is.
+// hastyEngine ends each other host at once: before or while its caller gets the
+// reservation.
 type hastyEngine struct {
 	*fakeEngine
 	ends *sync.WaitGroup
@@ -161,7 +161,7 @@ func TestLocalAtOnce(t *testing.T) {
 	}
 	for _, gone := range a.ends {
 		if live[gone.Host] {
-			t.Errorf("host %v lives, and the store is told of its end", gone.Host)
+			t.Errorf("host %v lives, and its end is announced", gone.Host)
 		}
 	}
 }

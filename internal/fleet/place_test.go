@@ -38,8 +38,8 @@ func TestPlaceWhom(t *testing.T) {
 		first []int // any of these
 		err   error
 	}{
-		{"nobody", nil, Request{Seats: 2}, nil, nil, alloc.ErrFull},
-		{"nobody in a region", nil, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrRegion},
+		{"no relay", nil, Request{Seats: 2}, nil, nil, alloc.ErrFull},
+		{"no relay in the region", nil, Request{Region: "eu", Seats: 2}, nil, nil, alloc.ErrRegion},
 		{"the only one", []Candidate{candidate(0, "eu", 10, 8)}, Request{Seats: 2}, []int{0}, []int{0}, nil},
 		{"one seat short", []Candidate{candidate(0, "eu", 10, 9)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
 		{"more taken than there are", []Candidate{candidate(0, "eu", 10, 19)}, Request{Seats: 2}, nil, nil, alloc.ErrFull},
@@ -58,8 +58,8 @@ func TestPlaceWhom(t *testing.T) {
 			Request{Seats: 2}, []int{0, 1, 2, 3}, []int{3}, nil},
 		{"suspect last", []Candidate{suspect, candidate(1, "eu", 10, 8), candidate(2, "eu", 10, 8)},
 			Request{Seats: 2}, []int{0, 1, 2}, []int{1, 2}, nil},
-		{"suspect rather than nobody", []Candidate{suspect}, Request{Seats: 2}, []int{0}, []int{0}, nil},
-		{"busy rather than nobody", []Candidate{busy}, Request{Seats: 2}, []int{0}, []int{0}, nil},
+		{"suspect rather than none", []Candidate{suspect}, Request{Seats: 2}, []int{0}, []int{0}, nil},
+		{"busy rather than none", []Candidate{busy}, Request{Seats: 2}, []int{0}, []int{0}, nil},
 		{"busy after half full", []Candidate{busy, candidate(1, "eu", 100, 50)}, Request{Seats: 2}, []int{0, 1}, []int{1}, nil},
 		{"load that is no number", []Candidate{odd, candidate(1, "eu", 100, 50)}, Request{Seats: 2}, []int{0, 1}, []int{0}, nil},
 	}

@@ -21,7 +21,7 @@ type simRelay struct {
 	node      Node       // as it announced itself lastly, at beat
 	beat      time.Time
 	local     *Local
-	announcer *Announcer                 // is told of hosts, and never run: what it would tell nobody asks
+	announcer *Announcer                 // gets hosts, and never runs
 	live      map[proto.AllocationID]int // seats
 	taken     int                        // as the engine counts them
 	made      int

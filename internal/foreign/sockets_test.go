@@ -30,7 +30,7 @@ const (
 func proc(t *testing.T, inodes ...string) string {
 	t.Helper()
 	if runtime.GOOS == "windows" {
-		t.Skip("Windows has no links for everybody, and no /proc")
+		t.Skip("Windows has no /proc, and links need a privilege")
 	}
 	dir := t.TempDir()
 	for _, d := range []string{"self/net", "self/fd"} {
@@ -67,7 +67,7 @@ func TestCount(t *testing.T) {
 		{"our own address", "203.0.113.1:7777", []string{"11", "12", "16"}, 1},
 		{"both families", "0.0.0.0:7777 [::]:7777", []string{"11", "16"}, 3},
 		{"IPv6 only", "[::]:7777", []string{"16"}, 1},
-		{"a port of nobody", "0.0.0.0:7779", []string{"11"}, 0},
+		{"an unused port", "0.0.0.0:7779", []string{"11"}, 0},
 		{"nothing ours, so no user", "0.0.0.0:7777", nil, 0},
 	} {
 		var addrs []netip.AddrPort
@@ -79,7 +79,7 @@ func TestCount(t *testing.T) {
 		}
 	}
 	if _, err := count(t.TempDir(), nil); err == nil {
-		t.Error("no error where nobody tells")
+		t.Error("no error without /proc")
 	}
 }
 

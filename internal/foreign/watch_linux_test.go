@@ -113,9 +113,9 @@ func TestWatch(t *testing.T) {
 	}
 }
 
-// TestNobodyTells: the watch goes on where one look fails, and finds a stranger
-// with the next.
-func TestNobodyTells(t *testing.T) {
+// TestScanFails: the watch continues after a failed scan, and finds a foreign socket with
+// the next.
+func TestScanFails(t *testing.T) {
 	w := NewWatch(nil, slog.New(slog.DiscardHandler))
 	w.every, w.proc = time.Millisecond, t.TempDir()
 	w.count.Store(3)

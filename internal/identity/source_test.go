@@ -83,7 +83,7 @@ func TestStorm(t *testing.T) {
 	}
 	all.Wait()
 	if known.Load() != 0 {
-		t.Errorf("%d of 1000 strangers were not called unknown", known.Load())
+		t.Errorf("%d of 1000 unknown keys were not reported as unknown", known.Load())
 	}
 	if n := p.called(); n != 2 {
 		t.Errorf("%d fetches for 1000 unknown keys, want the first and one more", n)

@@ -78,7 +78,7 @@ func TestGuard(t *testing.T) {
 		}
 		pass(slowly)
 		if w.collected.Load() == 0 {
-			t.Error("nobody collected while it was tight")
+			t.Error("no collection while memory was short")
 		}
 		w.used.Store(74)
 		pass(lookEvery)

@@ -34,7 +34,7 @@ func (n *numbers) fill(t *testing.T, name string, v reflect.Value) {
 		v.SetInt(int64(n.last))
 	case reflect.Bool:
 		v.SetBool(true)
-		return // 1 says nothing about who has it.
+		return // 1 does not identify the field.
 	case reflect.Map:
 		v.Set(reflect.ValueOf(map[string]uint64{"full": uint64(n.last)}))
 	case reflect.Array:
@@ -75,8 +75,7 @@ var notThemselves = []string{
 	"Identity.Documents", // stale and missing ones, and the others
 }
 
-// TestEveryCount: whatever counts of a fleet and of who may play there are, the
-// page has them all.
+// TestEveryCount: the page has all counters of a fleet and of admission.
 func TestEveryCount(t *testing.T) {
 	n := &numbers{last: 1e7, field: make(map[string]float64)}
 	who := filled[identity.Stats](t, n, "Identity")()

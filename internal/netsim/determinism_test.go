@@ -26,7 +26,7 @@ func transcript(t *testing.T, seed uint64, p netsim.Params) (front, behind [32]b
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{sim: sim, buf: make([]byte, link.MaxDatagram)}
+	b := &testNode{sim: sim, buf: make([]byte, link.MaxDatagram)}
 	outer := netsim.NewTap(sim)
 	for i := range 400 {
 		outer.Advance(start.Add(time.Duration(i) * 16 * ms))
@@ -96,7 +96,7 @@ func TestTraces(t *testing.T) {
 // and one direction does not change the other.
 func TestLuckIsIndependent(t *testing.T) {
 	run := func(out, in netsim.Params) []arrival {
-		b := newBed(t, netsim.Config{Seed: 3, Out: out, In: in}, link.NetworkConfig{})
+		b := newTestNode(t, netsim.Config{Seed: 3, Out: out, In: in}, link.NetworkConfig{})
 		b.through(t, 100, true)
 		b.ticks = 0
 		return b.through(t, 300, false)

@@ -16,9 +16,9 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 var start = time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC)
 
-// bed is a node with a bad network in front of it, and another one without, on
+// testNode is a node with a bad network in front of it, and another one without, on
 // a network in memory that delivers at once. Each tick is a millisecond.
-type bed struct {
+type testNode struct {
 	network   *link.Network
 	far, bare *link.Node
 	sim       *netsim.Sim
@@ -26,14 +26,14 @@ type bed struct {
 	buf       []byte
 }
 
-func newBed(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *bed {
+func newTestNode(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *testNode {
 	t.Helper()
 	net.Immediate = true
 	w, err := link.NewNetwork(net)
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &bed{network: w, buf: make([]byte, link.MaxDatagram)}
+	b := &testNode{network: w, buf: make([]byte, link.MaxDatagram)}
 	if b.bare, err = w.Open(address.Addr{}); err != nil {
 		t.Fatal(err)
 	}
@@ -47,7 +47,7 @@ func newBed(t testing.TB, cfg netsim.Config, net link.NetworkConfig) *bed {
 	return b
 }
 
-func (b *bed) tick() {
+func (b *testNode) tick() {
 	b.ticks++
 	b.sim.Advance(start.Add(time.Duration(b.ticks) * time.Millisecond))
 }
@@ -60,7 +60,7 @@ type arrival struct {
 }
 
 // drain returns what has come to a link.
-func (b *bed) drain(l link.Link) (all []arrival) {
+func (b *testNode) drain(l link.Link) (all []arrival) {
 	for e := l.Receive(b.buf); e.Kind != link.Nothing; e = l.Receive(b.buf) {
 		if e.Kind != link.Datagram {
 			continue
@@ -76,7 +76,7 @@ func (b *bed) drain(l link.Link) (all []arrival) {
 
 // through sends n numbered datagrams of 40 bytes, one a tick, from the near
 // side or to it, and returns what came out within 3 s after that.
-func (b *bed) through(t testing.TB, n int, in bool) (all []arrival) {
+func (b *testNode) through(t testing.TB, n int, in bool) (all []arrival) {
 	t.Helper()
 	from, to := link.Link(b.sim), link.Link(b.far)
 	if in {
@@ -97,18 +97,18 @@ func (b *bed) through(t testing.TB, n int, in bool) (all []arrival) {
 }
 
 // both runs a test for each direction, with the same parameters.
-func both(t *testing.T, p netsim.Params, f func(t *testing.T, b *bed, in bool)) {
+func both(t *testing.T, p netsim.Params, f func(t *testing.T, b *testNode, in bool)) {
 	for _, in := range []bool{false, true} {
 		name := "out"
 		cfg := netsim.Config{Seed: 42, Out: p}
 		if in {
 			name, cfg = "in", netsim.Config{Seed: 42, In: p}
 		}
-		t.Run(name, func(t *testing.T) { f(t, newBed(t, cfg, link.NetworkConfig{}), in) })
+		t.Run(name, func(t *testing.T) { f(t, newTestNode(t, cfg, link.NetworkConfig{}), in) })
 	}
 }
 
-func (b *bed) counts(in bool) netsim.Counts {
+func (b *testNode) counts(in bool) netsim.Counts {
 	out, inward := b.sim.Counts()
 	if in {
 		return inward

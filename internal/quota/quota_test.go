@@ -46,7 +46,7 @@ func TestGuard(t *testing.T) {
 	}
 	use, fails = Usage{Allocations: 99}, errors.New("the store is gone")
 	if err := g.Admit(t.Context(), ask("a")); err != nil {
-		t.Errorf("nobody can say: %v", err)
+		t.Errorf("the usage is not known: %v", err)
 	}
 	if got, want := g.Stats(), (Stats{Refused: [NumRefusals]uint64{1, 1, 1, 1}, Unknown: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
@@ -56,9 +56,9 @@ func TestGuard(t *testing.T) {
 func TestGuardRefusesConfig(t *testing.T) {
 	usage := func(context.Context, string) (Usage, error) { return Usage{}, nil }
 	for name, cfg := range map[string]Config{
-		"nobody to ask": {Limits: map[string]Limits{"a": {Players: 1}}},
-		"negative":      {Limits: map[string]Limits{"a": {Players: -1}}, Usage: usage},
-		"no name":       {Limits: map[string]Limits{"": {Players: 1}}, Usage: usage},
+		"no source of usage": {Limits: map[string]Limits{"a": {Players: 1}}},
+		"negative":           {Limits: map[string]Limits{"a": {Players: -1}}, Usage: usage},
+		"no name":            {Limits: map[string]Limits{"": {Players: 1}}, Usage: usage},
 	} {
 		if _, err := NewGuard(cfg); err == nil {
 			t.Errorf("%s: no error", name)

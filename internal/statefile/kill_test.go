@@ -43,7 +43,7 @@ func killChild(spec string) {
 			exit(err)
 		}
 	}
-	exit("nobody killed this process")
+	exit("this process was not killed")
 }
 
 // runAndKill starts a child, kills it after so many bytes, and returns how

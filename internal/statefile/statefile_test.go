@@ -180,7 +180,7 @@ func TestMachineRun(t *testing.T) {
 	}
 	h := header{state: stateComplete, capacity: 1}
 	if err := h.incomplete(h.relay, [16]byte{}, fileSize(1)); !errors.Is(err, ErrMachine) {
-		t.Errorf("a run that nobody knows: %v", err)
+		t.Errorf("an unknown run: %v", err)
 	}
 }
 

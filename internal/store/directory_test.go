@@ -32,8 +32,8 @@ func newClock() *clock { return &clock{time.Date(2026, 1, 2, 3, 4, 5, 0, time.UT
 
 func (c *clock) read() time.Time { return c.now }
 
-// TestDirectoryForgetsByItself: what nobody holds is gone after HoldFor, and
-// what somebody holds is not.
+// TestDirectoryForgetsByItself: an entry without a holder is removed after HoldFor, and
+// one with a holder is not.
 func TestDirectoryForgetsByItself(t *testing.T) {
 	t.Parallel()
 	c := newClock()
@@ -56,7 +56,7 @@ func TestDirectoryForgetsByItself(t *testing.T) {
 		}
 	}
 	if _, err := d.HomeOf(t.Context(), left); !errors.Is(err, alloc.ErrNotFound) {
-		t.Errorf("HomeOf the host that nobody holds: %v", err)
+		t.Errorf("HomeOf the host without a holder: %v", err)
 	}
 	if _, err := d.HostOf(t.Context(), tenant, "6789BC"); !errors.Is(err, alloc.ErrCodeNotFound) {
 		t.Errorf("HostOf its code: %v", err)

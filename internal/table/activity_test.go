@@ -162,8 +162,7 @@ func TestNotConnectedConcurrent(t *testing.T) {
 	}
 }
 
-// bucket is the rate limit that everybody knows, exact and slow: it holds up
-// to burst tokens and gains one each interval. It counts in microseconds.
+// bucket is a token bucket, exact and slow: it holds up to burst tokens and gains one each interval. It counts in microseconds.
 type bucket struct {
 	interval, room int64
 	level, last    int64

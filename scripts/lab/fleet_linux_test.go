@@ -39,7 +39,7 @@ func TestFleet(t *testing.T) {
 	if err != nil || len(codes) != 10 || codes[9] == "" {
 		t.Fatalf("%q, %v", codes, err)
 	}
-	testkit.Eventually(t, "everybody plays", func() bool { return f.Counts().Playing == 20 })
+	testkit.Eventually(t, "all players play", func() bool { return f.Counts().Playing == 20 })
 	testkit.Eventually(t, "players roam and bind", func() bool { return len(f.Roams()) > 20 && len(f.Rebinds()) > 20 })
 	f.Mark()
 	testkit.Eventually(t, "all matches go on", func() bool { return f.Resumed(time.Minute) == 10 })

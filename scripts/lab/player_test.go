@@ -210,7 +210,7 @@ func TestRoam(t *testing.T) {
 	s.deliver(s.host, old[s.joiner])
 	s.deliver(s.joiner, old[s.host])
 	if s.joiner.port != 1 || len(s.f.roams) != 0 {
-		t.Fatalf("port %d, over %v, before the other one heard it", s.joiner.port, s.f.roams)
+		t.Fatalf("port %d, over %v, before the other one received it", s.joiner.port, s.f.roams)
 	}
 	s.tick(33e6)
 	s.deliver(s.host, s.last(s.joiner))

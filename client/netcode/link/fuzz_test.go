@@ -58,7 +58,7 @@ func see(t *testing.T, e *end, joined map[address.Addr]bool) {
 			joined[ev.Addr] = true
 		case link.Left, link.Datagram:
 			if !joined[ev.Addr] {
-				t.Fatalf("%v from %v, who has not joined", ev.Kind, ev.Addr)
+				t.Fatalf("%v from %v, which has not joined", ev.Kind, ev.Addr)
 			}
 			if ev.Kind == link.Left {
 				delete(joined, ev.Addr)

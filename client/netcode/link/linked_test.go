@@ -44,7 +44,7 @@ func TestLinkedPasses(t *testing.T) {
 		t.Errorf("%d unreachable", got)
 	}
 	if err := w.Link(host.Local(), link.NodeAddr(99)); err != link.ErrNoPeer {
-		t.Errorf("a link to nobody: %v", err)
+		t.Errorf("a link to an unknown node: %v", err)
 	}
 	if err := network(t, link.NetworkConfig{}).Link(host.Local(), player.Local()); !errors.Is(err, link.ErrConfig) {
 		t.Errorf("a link on a network that plays UDP: %v", err)
@@ -67,7 +67,7 @@ func TestLinkedFarewell(t *testing.T) {
 	host.expect(t, link.NoLink, player.Local(), "")
 }
 
-// TestLinkedDisconnectIsSilent: who hangs up hears nothing more of the peer.
+// TestLinkedDisconnectIsSilent: after Disconnect nothing more of the peer is received.
 func TestLinkedDisconnectIsSilent(t *testing.T) {
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "waits to be read")
@@ -80,7 +80,7 @@ func TestLinkedDisconnectIsSilent(t *testing.T) {
 	player.quiet(t)
 }
 
-// TestLinkedAgain: a link that ends and begins anew in one step is told so.
+// TestLinkedAgain: a link that ends and begins again in one step gives both events.
 func TestLinkedAgain(t *testing.T) {
 	w, host, player := linkedPair(t)
 	player.say(t, host.Local(), "old")

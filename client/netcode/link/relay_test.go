@@ -59,7 +59,7 @@ func (g *game) open(t testing.TB, res alloc.Reservation, conn *net.UDPConn) *end
 	return newEnd(t, r)
 }
 
-// player opens a joiner, who has learned of the host then.
+// player opens a joiner, which knows its host afterwards.
 func (g *game) player(t testing.TB, name string, conn *net.UDPConn) *end {
 	t.Helper()
 	p := g.open(t, g.relay.Joiner(name, g.reserved.ID), conn)
@@ -168,7 +168,7 @@ func TestRelayFarewell(t *testing.T) {
 		}
 		g.host.expect(t, link.Left, p.Local(), "")
 		if err := g.host.Send(p.Local(), []byte("too late")); err != link.ErrNoPeer {
-			t.Errorf("send to a player who left: %v", err)
+			t.Errorf("send to a player that left: %v", err)
 		}
 		p.quiet(t)
 		if err := p.Close(); err != nil {
@@ -177,7 +177,7 @@ func TestRelayFarewell(t *testing.T) {
 	}
 }
 
-// TestRelayKickAndReturn: a player that was kicked hears of it, and may come
+// TestRelayKickAndReturn: a player that was kicked gets the event, and may join
 // again over the same link.
 func TestRelayKickAndReturn(t *testing.T) {
 	g := newGame(t, 1)
@@ -274,7 +274,7 @@ func socket(t testing.TB) *net.UDPConn {
 	return conn
 }
 
-// vanish ends the allocation behind the link's back: the relay tells nobody.
+// vanish ends the allocation without a message to the link.
 func (g *game) vanish(t testing.TB, conn *net.UDPConn, e *end) {
 	t.Helper()
 	id, _ := e.Local().Allocation()
@@ -283,8 +283,8 @@ func (g *game) vanish(t testing.TB, conn *net.UDPConn, e *end) {
 	}
 }
 
-// TestRelayEnds: ERROR 4 ends the link that was closed, and ERROR 5 tells the
-// other side, whoever speaks first.
+// TestRelayEnds: ERROR 4 ends the link that was closed, and ERROR 5 ends
+// the other side, whichever sends first.
 func TestRelayEnds(t *testing.T) {
 	g := newGame(t, 2)
 	conn := socket(t)
@@ -335,8 +335,8 @@ func TestRelayOpenFails(t *testing.T) {
 	}
 }
 
-// TestRelayQueueIsBounded: a host that does not look loses what is too much of
-// one player, and hears of another that joins nevertheless.
+// TestRelayQueueIsBounded: a host that does not receive loses the datagrams above
+// the limit of one player, and still gets the event of another that joins.
 func TestRelayQueueIsBounded(t *testing.T) {
 	g := newGame(t, 2)
 	g.reserved = g.relay.Host("another host", 2)

@@ -62,7 +62,7 @@ func TestHalfOpenCaps(t *testing.T) {
 	if got := kinds(t, sent(s)); got != "AAAA" || s.Stats().HalfOpen != 4 || s.Stats().Connections != 4 {
 		t.Errorf("sent %q, %+v", got, s.Stats())
 	}
-	// One that is heard makes room, for its source too.
+	// A client that sends a datagram makes room, for its source too.
 	feed(s, home(1000), Heartbeat{0}.Append(nil))
 	if o := feed(s, home(1002), request(2)); o != Taken || s.Stats().HalfOpen != 4 {
 		t.Errorf("%v, %+v", o, s.Stats())

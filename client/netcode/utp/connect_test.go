@@ -146,7 +146,7 @@ func TestDataIsAnAccept(t *testing.T) {
 	}
 }
 
-// TestAcceptAhead: until the client is heard, each data packet has an accept in
+// TestAcceptAhead: until the client has sent something, each data packet has an accept in
 // front, and nothing else is sent.
 func TestAcceptAhead(t *testing.T) {
 	s := server(t, Config{Pipelines: []Pipeline{{StageReliableSequenced}}, AcceptPayload: []byte("m")})
@@ -171,7 +171,7 @@ func TestAcceptAhead(t *testing.T) {
 	feed(s, clientAt, Heartbeat{goldenToken}.Append(nil))
 	must(t, s.Send(ev.Conn, 0, []byte("three")))
 	if got := kinds(t, waiting(s)); got != "d" {
-		t.Errorf("after the client was heard: %q", got)
+		t.Errorf("after the client sent a datagram: %q", got)
 	}
 }
 
@@ -273,8 +273,8 @@ func TestAcceptInWrongState(t *testing.T) {
 	}
 }
 
-// TestNotListening: the stranger sees a connection that is closed at once, and
-// nothing is kept of it.
+// TestNotListening: an unknown client sees a connection that is closed at once, and
+// no state is kept.
 func TestNotListening(t *testing.T) {
 	c, s := newEndpoint(t, Config{}), newEndpoint(t, Config{MaxRefusals: 2})
 	s.Advance(0)

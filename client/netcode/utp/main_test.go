@@ -181,7 +181,7 @@ func newPair(t testing.TB, cfg Config) *pair {
 func (p *pair) token() Token {
 	s, ok := p.client.ConnStats(p.up)
 	if !ok {
-		p.t.Fatal("the connection is gone")
+		p.t.Fatal("the connection has ended")
 	}
 	return s.Token
 }

@@ -175,7 +175,7 @@ func (m *match) note(end, i int, ev Event) {
 	m.received[end][i][ev.Pipeline] = append(m.received[end][i][ev.Pipeline], number)
 }
 
-// complete reports whether every connection has heard everything of a pipeline.
+// complete reports whether every connection has received everything of a pipeline.
 func (m *match) complete(p PipelineID) bool {
 	for end, list := range m.received {
 		if len(list) < 1 || end == 0 && len(list) < len(m.ends)-1 {

@@ -31,8 +31,8 @@ func TestSendQueue(t *testing.T) {
 	}
 }
 
-// TestSlowReader: who never takes everything does not make the queues grow, and
-// loses nothing.
+// TestSlowReader: a caller that never takes everything does not make the queues grow,
+// and loses nothing.
 func TestSlowReader(t *testing.T) {
 	p := newPair(t, Config{SendQueue: 100, ReceiveQueue: 100})
 	out, in := 0, 0
@@ -61,7 +61,7 @@ func TestSlowReader(t *testing.T) {
 	}
 }
 
-// TestReceiveQueue: what does not fit is lost, and reliable payloads come again.
+// TestReceiveQueue: a datagram that does not fit is lost, and reliable payloads are resent.
 func TestReceiveQueue(t *testing.T) {
 	cfg := reliableOnly(32)
 	cfg.ReceiveQueue = 5

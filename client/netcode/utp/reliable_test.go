@@ -297,7 +297,7 @@ func TestPayloadAcknowledges(t *testing.T) {
 	}
 }
 
-// TestResend: after 50 ms at first, as long as nothing is heard, oldest first.
+// TestResend: after 50 ms at first, as long as nothing is received, oldest first.
 func TestResend(t *testing.T) {
 	p := newPair(t, reliableOnly(32))
 	p.send(1, "a")

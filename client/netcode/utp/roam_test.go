@@ -31,7 +31,7 @@ func TestRoaming(t *testing.T) {
 	if to, _ := p.server.Remote(p.down); to != elsewhere {
 		t.Errorf("garbage moved it to %v", to)
 	}
-	// From there the client may also say goodbye.
+	// From there the client may also disconnect.
 	if o := feed(p.server, place(78), Disconnect{p.token()}.Append(nil)); o != Taken || eventText(p.server) != `data 0 "from a new port", disconnected ClosedByRemote` {
 		t.Error(o)
 	}
@@ -92,7 +92,7 @@ func TestMTU(t *testing.T) {
 			t.Errorf("overhead %d: %v %v", overhead, m, err)
 		}
 		if o := feed(p.client, serverAt, list[0]); o != Taken || len(sent(p.client)) != 0 || eventText(p.client) != "" {
-			t.Errorf("an answer that nobody asked for: %v", o)
+			t.Errorf("an unrequested answer: %v", o)
 		}
 		if o := feed(p.server, clientAt, check[:len(check)-1]); o != DropLength {
 			t.Error(o)

@@ -160,7 +160,7 @@ func TestLateAnnounce(t *testing.T) {
 	wantIntact(t, s, node, true)
 }
 
-// TestDeadNodesExpire: entries end by themselves, without anybody who reads them.
+// TestDeadNodesExpire: entries expire without a reader.
 func TestDeadNodesExpire(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})

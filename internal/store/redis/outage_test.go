@@ -18,8 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// unavailable reports whether the store is away: to who asks for it by name, and
-// to who only wants to know whether to come again.
+// unavailable reports whether err is the store's error and alloc.ErrUnavailable.
 func unavailable(err error) bool {
 	return errors.Is(err, alloc.ErrStoreUnavailable) && errors.Is(err, alloc.ErrUnavailable)
 }
@@ -61,8 +60,8 @@ func wantUp(t *testing.T, s *Store) {
 }
 
 // TestOutage takes the store away in three ways. Every call fails, in much less
-// time than anybody waits, most of them without the store being asked; and all
-// is well once it is back.
+// time than callers wait, most of them without a call of the store; and all calls
+// work once it is back.
 func TestOutage(t *testing.T) {
 	for name, away := range map[string]struct{ begin, end func(*redistest.Server) }{
 		"paused": {(*redistest.Server).Pause, (*redistest.Server).Resume},
@@ -173,8 +172,8 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL})
 	wantUp(t, s)
-	// A store that knows the scripts does what it was sent while it stood still,
-	// and nobody hears the answer.
+	// A store that knows the scripts executes the commands that arrived while it stood
+	// still, and the answers are lost.
 	s.Forget(hostID(2))
 	testkit.NoProblemWithin(t, 30*time.Second, "the code of wantUp is forgotten", func() string {
 		if st := s.Stats(); st.Forgotten != 1 {
@@ -215,8 +214,8 @@ func TestForgetOutlivesOutage(t *testing.T) {
 	})
 }
 
-// TestRunFinishes: what was forgotten before the end is dropped at the end, and
-// a store that is gone keeps nobody.
+// TestRunFinishes: queued removals are sent before the end, and an unreachable
+// store does not delay it.
 func TestRunFinishes(t *testing.T) {
 	server := redistest.Start(t)
 	s, err := New(Config{URL: server.URL, Timeout: testTimeout})

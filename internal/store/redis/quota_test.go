@@ -81,8 +81,8 @@ func TestLeaseRefuses(t *testing.T) {
 	}
 }
 
-// TestTake: of many that take at once, from several processes, as many get one
-// as there are, and the next one is told when to come again.
+// TestTake: of many concurrent callers in several processes, as many succeed as the
+// budget allows, and the next one gets the time to wait.
 func TestTake(t *testing.T) {
 	server := redistest.Start(t)
 	const processes, each, perMinute = 4, 20, 30
@@ -115,9 +115,9 @@ func TestTake(t *testing.T) {
 		t.Error("another player:", ok, err)
 	}
 	if ok, wait, err := s.Take(t.Context(), "player {3}", 0); ok || wait == 0 || err != nil {
-		t.Error("a player who may have none:", ok, wait, err)
+		t.Error("a player without a budget:", ok, wait, err)
 	}
-	// One that is refused costs nothing: who tries all the time gets his share.
+	// One that is refused costs nothing: a player that tries all the time gets its share.
 	testkit.NoProblemWithin(t, 30*time.Second, "a token is there again", func() string {
 		if ok, wait, err := s.Take(t.Context(), "player {1}", perMinute); !ok || err != nil {
 			return fmt.Sprint(wait, err)

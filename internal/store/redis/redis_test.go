@@ -116,8 +116,8 @@ func TestHoldLastsAndEnds(t *testing.T) {
 	}
 }
 
-// TestCodesThatEndedAreNotCounted: the list of a tenant's codes does not keep
-// what ended by itself, whether or not anybody puts another one.
+// TestCodesThatEndedAreNotCounted: the list of a tenant's codes does not
+// contain expired codes, with or without a new one.
 func TestCodesThatEndedAreNotCounted(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout, HoldFor: 50 * time.Millisecond})
@@ -203,8 +203,8 @@ func TestCrashBetweenSteps(t *testing.T) {
 	wantHost(3, proto.AllocationID{}) // Drop once more does it.
 }
 
-// TestDamagedValues: values of somebody else end no program, are counted, and
-// are overwritten by those who know better.
+// TestDamagedValues: foreign values cause no panic, are counted, and are overwritten
+// by the relays.
 func TestDamagedValues(t *testing.T) {
 	server := redistest.Start(t)
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})

@@ -11,14 +11,14 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 )
 
-// rude is a side made of the transport alone, which can say anything.
-type rude struct {
+// rawPeer is a peer of the bare transport, which can send anything.
+type rawPeer struct {
 	*utp.Endpoint
 	node *link.Node
 	conn utp.ConnID
 }
 
-func newRude(t testing.TB, b *bed) *rude {
+func newRawPeer(t testing.TB, b *testNetwork) *rawPeer {
 	t.Helper()
 	node, err := b.net.Open(address.Addr{})
 	if err != nil {
@@ -31,7 +31,7 @@ func newRude(t testing.TB, b *bed) *rude {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &rude{Endpoint: ep, node: node}
+	r := &rawPeer{Endpoint: ep, node: node}
 	if r.conn, err = ep.Connect(b.node.Local(), nil); err != nil {
 		t.Fatal(err)
 	}
@@ -42,7 +42,7 @@ func newRude(t testing.TB, b *bed) *rude {
 }
 
 // pass carries what waits in both directions.
-func (r *rude) pass(b *bed) {
+func (r *rawPeer) pass(b *testNetwork) {
 	buf := make([]byte, link.MaxDatagram)
 	for ev := r.node.Receive(buf); ev.Kind != link.Nothing; ev = r.node.Receive(buf) {
 		r.Receive(ev.Addr, buf[:ev.N])
@@ -54,7 +54,7 @@ func (r *rude) pass(b *bed) {
 	b.net.Step()
 }
 
-func (r *rude) say(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
+func (r *rawPeer) say(t testing.TB, b *testNetwork, p utp.PipelineID, data []byte) {
 	t.Helper()
 	if err := r.Send(r.conn, p, data); err != nil {
 		t.Fatal(err)
@@ -62,16 +62,16 @@ func (r *rude) say(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
 	r.pass(b)
 }
 
-// newRudeServer takes the place of the bed's server. The client d, whose Connect
+// newRudeServer replaces the network's server. The client d, whose Connect
 // was called, has its first event afterwards, and its request is answered.
-func newRudeServer(t testing.TB, b *bed, d *netcode.Driver) *rude {
+func newRawServer(t testing.TB, b *testNetwork, d *netcode.Driver) *rawPeer {
 	t.Helper()
 	ep, err := utp.New(utp.NetcodeForEntities())
 	if err != nil {
 		t.Fatal(err)
 	}
 	ep.Listen(true)
-	r := &rude{Endpoint: ep, node: b.node}
+	r := &rawPeer{Endpoint: ep, node: b.node}
 	b.server, b.clients = d, nil
 	b.tick(1)
 	r.answer(b)
@@ -84,7 +84,7 @@ func newRudeServer(t testing.TB, b *bed, d *netcode.Driver) *rude {
 }
 
 // answer is pass for a server.
-func (r *rude) answer(b *bed) {
+func (r *rawPeer) answer(b *testNetwork) {
 	buf := make([]byte, utp.MaxDatagram)
 	for ev := r.node.Receive(buf); ev.N > 0; ev = r.node.Receive(buf) {
 		r.Receive(ev.Addr, buf[:ev.N])
@@ -133,7 +133,7 @@ var (
 )
 
 // speak is say for a server.
-func (r *rude) speak(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
+func (r *rawPeer) speak(t testing.TB, b *testNetwork, p utp.PipelineID, data []byte) {
 	t.Helper()
 	if err := r.Send(r.conn, p, data); err != nil {
 		t.Fatal(err)
@@ -141,8 +141,8 @@ func (r *rude) speak(t testing.TB, b *bed, p utp.PipelineID, data []byte) {
 	r.answer(b)
 }
 
-// heard returns the text of the close notice that came, "" if none did.
-func (r *rude) heard() string {
+// closeText returns the text of the close notice that came, "" if none did.
+func (r *rawPeer) closeText() string {
 	for ev, ok := r.NextEvent(); ok; ev, ok = r.NextEvent() {
 		if ev.Kind != utp.EventData || ev.Pipeline != utp.EntitiesReliable {
 			continue
