@@ -41,7 +41,7 @@ const (
 func (s streams) bench() *cli.Command {
 	c := s.command(&cli.Command{
 		Name:  "bench",
-		Usage: "put load on a relay and measure what it does to the datagrams",
+		Usage: "generate load for a relay and measure delivery, latency and CPU time",
 		Description: `Opens many endpoints on this machine, lets them find one another over the API as
 games do, and sends datagrams on a fixed schedule. Latency counts from the time
 at which a datagram was meant to be sent. The exit code is 0 when the run was
@@ -81,20 +81,20 @@ func benchFlags() []cli.Flag {
 }
 
 func targetFlags() []cli.Flag {
-	const category = "Whom to load"
+	const category = "Target"
 	return []cli.Flag{
-		&cli.StringFlag{Category: category, Name: "dialect", Value: dialectFerry, Usage: "`NAME` of what the target speaks: ferry, swap (sends back by address, see ferry bench null) or direct (no relay)"},
+		&cli.StringFlag{Category: category, Name: "dialect", Value: dialectFerry, Usage: "`NAME` of the dialect: ferry, swap (forwards by source address, see ferry bench null) or direct (no relay)"},
 		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
 		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},
 		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
-		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to ask for"},
+		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to reserve in"},
 		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
 		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
-		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay that speaks swap"},
-		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "permit targets outside of loopback: machines of your own only"},
+		&cli.StringFlag{Category: category, Name: "target", Usage: "`ADDRESS:PORT` of a relay with the dialect swap"},
+		&cli.BoolFlag{Category: category, Name: "allow-remote", Usage: "allow targets outside of loopback: only your own machines"},
 		&cli.StringFlag{Category: category, Name: "sources", Usage: "IPv4 addresses of the endpoints, a `PREFIX` that is local here (ip route add local PREFIX dev lo) and routed back by the relay's machine; an address with /32 gives each endpoint a socket. Default: of 127.0.0.0/8"},
 		&cli.IntFlag{Category: category, Name: "server-pid", Usage: "process `ID` of the relay, to measure its processor time and memory", HideDefault: true},
-		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the limits that the server runs with, for the report; begins with off if there are none. Default: what --server-pid shows of a ferry"},
+		&cli.StringFlag{Category: category, Name: "profile", Usage: "`NAME` of the server's limits, for the report; begins with off if there are none; default that of the ferry process --server-pid"},
 	}
 }
 
@@ -104,27 +104,27 @@ func loadFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "shape", Value: string(bench.ShapePairs), Usage: "`SHAPE` of the load: pairs, star, hot, churn, idle, or netcode: games with a command up and a snapshot down per player and tick"},
 		&cli.IntFlag{Category: category, Name: "matches", Usage: fmt.Sprintf("`NUMBER` of hosts; default 200, and %d for netcode", defaultMatches), Value: 200, HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "players", Usage: fmt.Sprintf("`NUMBER` of players of each host, 1 to 255; default %d for a star and netcode and 1 for idle, all others have one", bench.DefaultPlayers), HideDefault: true},
-		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`WAY` of the datagrams: both, up (to the host) or down"},
-		&cli.StringFlag{Category: category, Name: "align", Usage: "what is due at the same time: `HOW` is even (nothing), match or tick (everything); default match for stars, else even"},
+		&cli.StringFlag{Category: category, Name: "direction", Value: string(bench.DirectionBoth), Usage: "`DIRECTION` of the datagrams: both, up (to the host) or down"},
+		&cli.StringFlag{Category: category, Name: "align", Usage: "align datagrams by `MODE`: even (none is due at the same time), match (those of a match) or tick (all); default match for stars, else even"},
 		&cli.FloatFlag{Category: category, Name: "rate", Usage: fmt.Sprintf("datagrams per second in all; default %d, 0 for churn and idle, and %d ticks per second for netcode", defaultRate, defaultTick), HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "tick", Usage: "datagrams per second and flow, instead of --rate: `HERTZ`", HideDefault: true},
-		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow under way, instead of --rate", HideDefault: true},
-		&cli.StringFlag{Category: category, Name: "find-max", Usage: "look for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; begins at --rate"},
+		&cli.IntFlag{Category: category, Name: "closed", Usage: "closed loop: keep `NUMBER` datagrams of each flow in flight, instead of --rate", HideDefault: true},
+		&cli.StringFlag{Category: category, Name: "find-max", Usage: "search for the highest rate that meets `CONDITIONS`, such as 'loss<0.1%'; starts at --rate"},
 		&cli.IntFlag{Category: category, Name: "payload", Usage: fmt.Sprintf("`BYTES` of a datagram without the relay's header, or of a command; default %d, and %d for netcode", bench.DefaultPayload, bench.DefaultCommand), HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "snapshot", Usage: fmt.Sprintf("`BYTES` of a snapshot of netcode; default %d", bench.DefaultSnapshot), HideDefault: true},
 		&cli.DurationFlag{Category: category, Name: "duration", Usage: "measured `TIME`", Value: bench.DefaultDuration},
-		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before it that does not count", Value: bench.DefaultWarmup},
-		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` that the last datagrams have to arrive", Value: bench.DefaultDrain},
-		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint says something, 0 for never", Value: bench.DefaultKeepalive},
-		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second beside the datagrams", HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "warmup", Usage: "`TIME` before the measured time", Value: bench.DefaultWarmup},
+		&cli.DurationFlag{Category: category, Name: "drain", Usage: "`TIME` to wait for the last datagrams", Value: bench.DefaultDrain},
+		&cli.DurationFlag{Category: category, Name: "keepalive", Usage: "`TIME` after which a silent endpoint sends a PING; 0 for never", Value: bench.DefaultKeepalive},
+		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second to request from the API during the run; they are not bound", HideDefault: true},
-		&cli.IntFlag{Category: category, Name: "allocate-workers", Usage: fmt.Sprintf("most such calls under way; without --allocate-rate one after the other, as fast as they are answered; default %d with it", bench.DefaultAllocateWorkers), HideDefault: true},
-		&cli.DurationFlag{Category: category, Name: "baseline", Usage: "first `TIME` of --duration without BINDs and allocations, to compare with; default half of it, 0 for none", HideDefault: true},
+		&cli.IntFlag{Category: category, Name: "allocate-workers", Usage: fmt.Sprintf("concurrent calls, at most; without --allocate-rate each sends the next call after its response; default %d with it", bench.DefaultAllocateWorkers), HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "baseline", Usage: "first `TIME` of --duration without BINDs and allocations, for comparison; default half of it, 0 for none", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},
-		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that such a session plays", Value: time.Second},
-		&cli.IntFlag{Category: category, Name: "pin", Usage: "tie the generator's thread to processor `NUMBER`", Value: -1, HideDefault: true},
+		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that each of these sessions sends", Value: time.Second},
+		&cli.IntFlag{Category: category, Name: "pin", Usage: "pin the generator's thread to processor `NUMBER`", Value: -1, HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "sockets", Usage: "`NUMBER` of sockets; default one for 32,768 endpoints", HideDefault: true},
-		&cli.IntFlag{Category: category, Name: "batch", Usage: "most datagrams of one system call, 1 to 256", Value: bench.DefaultBatch},
+		&cli.IntFlag{Category: category, Name: "batch", Usage: "datagrams per system call, 1 to 256", Value: bench.DefaultBatch},
 		&cli.IntFlag{Category: category, Name: "read-buffer", Usage: "receive buffer of each socket in `BYTES`; default 4 MiB", HideDefault: true},
 	}
 }
@@ -136,7 +136,7 @@ func outputFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "fail", Usage: "exit with 1 unless `CONDITIONS` hold, such as 'p99<5ms,loss<0.1%'. Names: mean p50 p90 p99 p999 max loss dup reorder cpu delivered, and moved (of p99, by BINDs and allocations) binds allocations"},
 		&cli.StringFlag{Category: category, Name: "json", Usage: "write the result to `FILE`, for ferry bench compare and gobench"},
 		&cli.StringFlag{Category: category, Name: "html", Usage: "write a report with plots to `FILE`"},
-		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "no progress: telling costs processor time"},
+		&cli.BoolFlag{Category: category, Name: "quiet", Usage: "print no progress, which costs processor time"},
 	}
 }
 

@@ -14,7 +14,7 @@ import (
 func (s streams) benchCompare() *cli.Command {
 	return &cli.Command{
 		Name:      "compare",
-		Usage:     "set runs in proportion to the first one",
+		Usage:     "compare runs with the first one",
 		ArgsUsage: "A.json B.json [C.json ...]",
 		Description: `Reads files that ferry bench --json wrote and prints B/A, C/A and so on for every
 figure. A file with several runs, as of --find-max, stands for its first, the
@@ -29,7 +29,7 @@ Examples:
    ferry bench compare --rounds a1.json b1.json a2.json b2.json`,
 		Flags: []cli.Flag{
 			&cli.BoolFlag{Name: "rounds", Usage: "the runs are interleaved rounds of two sides"},
-			&cli.StringFlag{Name: "html", Usage: "write a report on all the runs to `FILE`"},
+			&cli.StringFlag{Name: "html", Usage: "write a report on all runs to `FILE`"},
 		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
@@ -94,7 +94,7 @@ func (s streams) compareRounds(runs []bench.Result) error {
 func (s streams) benchGoBench() *cli.Command {
 	return &cli.Command{
 		Name:      "gobench",
-		Usage:     "write runs as go test -bench does, for benchstat",
+		Usage:     "write runs in the format of go test -bench, for benchstat",
 		ArgsUsage: "A.json [B.json ...]",
 		Description: `Reads files that ferry bench --json wrote and prints a line for each, in the
 format that golang.org/x/perf/cmd/benchstat reads: processor time of the server
@@ -127,7 +127,7 @@ Examples:
 func (s streams) benchNull() *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "null",
-		Usage: "run a relay that looks nothing up, to compare with",
+		Usage: "run a relay without lookups, for comparison",
 		Description: `Relays by arithmetic on the source address, with the sockets of the real relay
 and nothing else: the least that a relay on them can cost. It forwards for
 anybody who reaches it, so keep it on loopback. It runs until it is interrupted.
@@ -138,9 +138,9 @@ Examples:
    ferry bench --dialect swap --target 127.0.0.1:7790 --rate 5000 --duration 3s`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "udp", Value: "127.0.0.1:7790", Usage: "`ADDRESS:PORT` to listen on, IPv4"},
-			&cli.BoolFlag{Name: "star", Usage: "find destinations by the rule of stars"},
-			&cli.IntFlag{Name: "batch", Usage: "most datagrams of one system call, 1 to 256; default as of the relay"},
-			&cli.IntFlag{Name: "pin", Usage: "tie the relay's thread to processor `NUMBER`", Value: -1, HideDefault: true},
+			&cli.BoolFlag{Name: "star", Usage: "forward as in stars, from players to their host"},
+			&cli.IntFlag{Name: "batch", Usage: "datagrams per system call, 1 to 256; default that of the relay"},
+			&cli.IntFlag{Name: "pin", Usage: "pin the relay's thread to processor `NUMBER`", Value: -1, HideDefault: true},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			addr, err := addrFlag(cmd, "udp")

@@ -25,7 +25,7 @@ Examples:
    ferry demo --json`,
 		Flags: []cli.Flag{
 			&cli.IntFlag{Name: "players", Usage: "`NUMBER` of players that join the host, 1 to 1000", Value: 3},
-			&cli.FloatFlag{Name: "seconds", Usage: "how long they exchange datagrams, at most 3600", Value: 3},
+			&cli.FloatFlag{Name: "seconds", Usage: "`SECONDS` of exchanging datagrams, at most 3600", Value: 3},
 			&cli.BoolFlag{Name: "json", Usage: "write one JSON object"},
 		},
 		Action: func(ctx context.Context, cmd *cli.Command) error {

@@ -17,7 +17,7 @@ import (
 func (s streams) probe() *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "probe",
-		Usage: "be one side of a game without the game: check connections, relays and Unity peers",
+		Usage: "act as a server or client without a game: check connections, relays and Unity peers",
 		Description: `Listens or connects, directly or through a relay, prints every event of every
 connection, its statistics once in a while, and what was sent and received at the
 end. A bad network can be put in between with --sim.
@@ -59,26 +59,26 @@ Examples:
 func probeFlags() []cli.Flag {
 	const side, network, output = "Side", "Bad network", "Output"
 	return []cli.Flag{
-		&cli.StringFlag{Category: side, Name: "listen", Usage: "take clients at the UDP `ADDRESS`, with its port"},
+		&cli.StringFlag{Category: side, Name: "listen", Usage: "accept clients at the UDP `ADDRESS`, with its port"},
 		&cli.StringFlag{Category: side, Name: "connect", Usage: "connect to the server at the UDP `ADDRESS`, with its port"},
-		&cli.IntFlag{Category: side, Name: "host", Usage: "take up to `NUMBER` clients through a relay", HideDefault: true},
+		&cli.IntFlag{Category: side, Name: "host", Usage: "accept up to `NUMBER` clients through a relay", HideDefault: true},
 		&cli.StringFlag{Category: side, Name: "join", Usage: "connect through a relay with the join `CODE`"},
 		&cli.StringFlag{Category: side, Name: "api", Usage: "`URL` of the relay's API, for --host and --join"},
 		&cli.StringFlag{Category: side, Name: "token", Usage: "bearer `TOKEN` for the API"},
 		&cli.StringFlag{Category: side, Name: "token-file", Usage: "`FILE` with the bearer token"},
-		&cli.StringFlag{Category: side, Name: "region", Usage: "`NAME` of the region to host in; default the server chooses"},
-		&cli.StringFlag{Category: side, Name: "speak", Usage: "`WHAT`: netcode, entities or gameobjects", Value: string(probe.Netcode)},
+		&cli.StringFlag{Category: side, Name: "region", Usage: "`NAME` of the region to host in; default: chosen by the server"},
+		&cli.StringFlag{Category: side, Name: "speak", Usage: "use `PROTOCOL`: netcode, entities or gameobjects", Value: string(probe.Netcode)},
 		&cli.BoolFlag{Category: side, Name: "approve", Usage: "a netcode server approves only clients that send hello, as probes do"},
-		&cli.IntFlag{Category: side, Name: "game-version", Usage: "`NUMBER` that both sides of netcode must have in common"},
+		&cli.IntFlag{Category: side, Name: "game-version", Usage: "`NUMBER` that must be the same on both sides of netcode"},
 		&cli.IntFlag{Category: side, Name: "send", Usage: "`BYTES` to send per tick on each connection: commands and snapshots of netcode, else messages"},
-		&cli.IntFlag{Category: side, Name: "pipeline", Usage: "`NUMBER` of the pipeline for those messages, 1 to 3 as the game has them; 0 for none"},
+		&cli.IntFlag{Category: side, Name: "pipeline", Usage: "`NUMBER` of the pipeline for these messages, 1 to 3 in the order of the game; 0 for none"},
 		&cli.IntFlag{Category: side, Name: "tick-rate", Usage: "ticks per second, 1 to 1000", Value: 30},
-		&cli.DurationFlag{Category: side, Name: "duration", Usage: "end after this `TIME`; 0 for never"},
-		&cli.BoolFlag{Category: side, Name: "once", Usage: "a server ends when its last client has left"},
-		&cli.StringFlag{Category: network, Name: "sim", Usage: "`NETWORK` for both directions: presets and values, such as 4g, wifi+regional-median or delay=100ms,jitter=10ms,loss=1,duplicate=0.5,reorder=1,corrupt=0.1,mtu=1200"},
-		&cli.StringFlag{Category: network, Name: "sim-in", Usage: "`NETWORK` for what is received, instead of --sim"},
-		&cli.StringFlag{Category: network, Name: "sim-out", Usage: "`NETWORK` for what is sent, instead of --sim"},
-		&cli.Uint64Flag{Category: network, Name: "seed", Usage: "`NUMBER` that decides what is lost: the same one, the same losses"},
+		&cli.DurationFlag{Category: side, Name: "duration", Usage: "end after `TIME`; 0 for never"},
+		&cli.BoolFlag{Category: side, Name: "once", Usage: "end a server when its last client has left"},
+		&cli.StringFlag{Category: network, Name: "sim", Usage: "simulate `NETWORK` in both directions: presets and values, such as 4g, wifi+regional-median or delay=100ms,jitter=10ms,loss=1,duplicate=0.5,reorder=1,corrupt=0.1,mtu=1200"},
+		&cli.StringFlag{Category: network, Name: "sim-in", Usage: "simulate `NETWORK` for received datagrams, instead of --sim"},
+		&cli.StringFlag{Category: network, Name: "sim-out", Usage: "simulate `NETWORK` for sent datagrams, instead of --sim"},
+		&cli.Uint64Flag{Category: network, Name: "seed", Usage: "seed `NUMBER` of the simulation: the same seed gives the same losses"},
 		&cli.DurationFlag{Category: output, Name: "stats", Usage: "`TIME` between reports on each connection; 0 for one at the end", Value: time.Second},
 		&cli.BoolFlag{Category: output, Name: "json", Usage: "write a JSON object per line"},
 	}

@@ -16,8 +16,8 @@ import (
 func (s streams) token() *cli.Command {
 	return s.command(&cli.Command{
 		Name:  "token",
-		Usage: "make a player's token for development",
-		Description: `Prints a JSON Web Token, signed with a secret that the relay has too (HS256).
+		Usage: "create a player's token for development",
+		Description: `Prints a JSON Web Token, signed with a secret that the relay also has (HS256).
 Whoever has the secret makes tokens for every project, so it belongs on a
 developer's machine; players of a game get theirs from an issuer of its own.
 
@@ -38,7 +38,7 @@ Examples:
 			&cli.StringFlag{Name: "environment", Usage: "`NAME` of the environment"},
 			&cli.StringFlag{Name: "player", Usage: "`NAME` of the player"},
 			&cli.StringFlag{Name: "kind", Usage: "`KIND`: player or server", Value: "player"},
-			&cli.DurationFlag{Name: "for", Usage: "how long it is valid", Value: 24 * time.Hour},
+			&cli.DurationFlag{Name: "for", Usage: "validity of the token", Value: 24 * time.Hour},
 			&cli.StringFlag{Name: "issuer", Usage: "`NAME` of the issuer", Value: identity.DevelopmentIssuer},
 			&cli.StringFlag{Name: "audience", Usage: "`NAME` of the audience", Value: identity.DevelopmentAudience},
 		},
