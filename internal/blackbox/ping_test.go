@@ -20,7 +20,7 @@ func TestPingWSS(t *testing.T) {
 		good   bool
 		want   []string
 	}{
-		{id.cert, []string{"--api", f.api}, false, []string{"eu ", "does not say where"}}, // no --advertise-name
+		{id.cert, []string{"--api", f.api}, false, []string{"eu ", "has no WebSocket URL"}}, // no --advertise-name
 		{id.cert, []string{host}, true, []string{host, " ms", " 0%"}},
 		{"/nowhere", []string{host}, false, []string{"certificate", "100%", "nothing answered"}},
 	} {
