@@ -128,7 +128,7 @@ func (s *sim) spoof() {
 // returnOne restarts the relay, and some members of the match bind again.
 func (s *sim) returnOne(members ...int) {
 	s.model.restart(false)
-	s.boot(s.ident.sealer(s.model.boot), true, statefile.Left{})
+	s.boot(s.ident.sealer(s.model.boot), true, statefile.PreviousRun{})
 	for _, i := range members {
 		s.datagram(i, signed(s.cards[i], 6, s.cards[i].key))
 	}

@@ -28,7 +28,7 @@ const lostPerRun = 20
 // workers read previousRun.
 type recovery struct {
 	previousRun
-	records  []statefile.Found
+	records  []statefile.FoundRecord
 	returned []bool                          // by record
 	ended    map[proto.AllocationID]struct{} // came back and ended since, or may not come back; nil after the window
 	missing  int                             // how many have not come back
@@ -38,11 +38,11 @@ type recovery struct {
 
 // previousRun is what the state file holds of the previous run. It does not change.
 type previousRun struct {
-	left  statefile.Left // without the records
+	left  statefile.PreviousRun // without the records
 	index map[proto.AllocationID]int
 }
 
-func newRecovery(left statefile.Left) recovery {
+func newRecovery(left statefile.PreviousRun) recovery {
 	r := recovery{
 		records: left.Records, missing: len(left.Records), returned: make([]bool, len(left.Records)),
 		ended: make(map[proto.AllocationID]struct{}),
@@ -84,9 +84,9 @@ type StateReport struct {
 func (s *Server) StateReport() StateReport { return s.stateReport }
 
 // openStateFile opens the file, if there is to be one.
-func (s *Server) openStateFile() (*statefile.File, statefile.Left) {
+func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
 	if s.cfg.StateFile == "" {
-		return nil, statefile.Left{}
+		return nil, statefile.PreviousRun{}
 	}
 	file, left, err := statefile.Open(statefile.Config{
 		Path: s.cfg.StateFile, Capacity: min(2*s.cfg.MaxAllocations, statefile.MaxCapacity),
@@ -103,7 +103,7 @@ func (s *Server) openStateFile() (*statefile.File, statefile.Left) {
 }
 
 // recover takes over the records of the previous run.
-func (c *control) recover(left statefile.Left) {
+func (c *control) recover(left statefile.PreviousRun) {
 	c.recovery = newRecovery(left)
 	c.shared.previousRun = &c.recovery.previousRun
 	for i := range c.recovery.records {
@@ -154,7 +154,7 @@ func (c *control) rebuild(cmd *command) Outcome {
 	if !c.mayRecover(id, cmd.claims.boot, cmd.now) {
 		return c.refuse(cmd, id, proto.ErrorNotFound)
 	}
-	var before statefile.Found
+	var before statefile.FoundRecord
 	i, found := c.recovery.awaitedRecord(id)
 	if found {
 		before = c.recovery.records[i]

@@ -55,13 +55,13 @@ func newRigIn(t testing.TB, ident *identity, cfg Config) *rig {
 	r := &rig{t: t, now: clockStart, cfg: cfg, ident: ident}
 	r.cfg.MaxAllocations = or(cfg.MaxAllocations, 8192)
 	r.path = filepath.Join(r.ident.dir, "allocations")
-	r.boot(statefile.Left{})
+	r.boot(statefile.PreviousRun{})
 	r.shared.rules.recoverUntil = 0
 	return r
 }
 
 // boot makes the parts of a relay as New does, but for its sockets.
-func (r *rig) boot(left statefile.Left) {
+func (r *rig) boot(left statefile.PreviousRun) {
 	probe, err := newProber()
 	if err != nil {
 		r.t.Fatal(err)

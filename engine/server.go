@@ -133,7 +133,7 @@ func (s *Server) listenOnce() error {
 }
 
 // build creates the workers, one per socket, and control.
-func (s *Server) build(stateFile *statefile.File, left statefile.Left) {
+func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	var epochs []*epoch
 	wake := make(chan struct{}, 1)
 	c := newControl(s.shared, s.cfg.Hooks, wake)

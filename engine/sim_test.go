@@ -103,14 +103,14 @@ func (h *identity) newSim(limits bool) *sim {
 func newSim(sealer *alloc.Sealer, limits bool) *sim {
 	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
-	s.boot(sealer, limits, statefile.Left{})
+	s.boot(sealer, limits, statefile.PreviousRun{})
 	s.shared.rules.recoverUntil = 0
 	s.model.now, s.model.boots, s.model.settled = s.now, []int{0}, true
 	return s
 }
 
 // boot makes a relay with an empty table.
-func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.Left) {
+func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun) {
 	probe, err := newProber()
 	if err != nil {
 		panic(err)

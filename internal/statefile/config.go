@@ -54,7 +54,7 @@ func (c *Config) reportError(err error) {
 	}
 }
 
-// Reasons for which a file is not complete. [Left].Err wraps one of them, or
+// Reasons for which a file is not complete. [PreviousRun].Err wraps one of them, or
 // an error of the file system.
 var (
 	// ErrAbsent: there was no file.

@@ -11,7 +11,7 @@ import (
 
 // image returns the bytes of a settled file with some records, the records, and the
 // place in the journal, which was changed last.
-func image(t testing.TB, cfg Config) (file []byte, all []Found, last Place) {
+func image(t testing.TB, cfg Config) (file []byte, all []FoundRecord, last Place) {
 	t.Helper()
 	l, _ := open(t, cfg)
 	all = fill(t, l, 6)
@@ -33,14 +33,14 @@ func contents(t testing.TB, cfg Config) []byte {
 	return b
 }
 
-func scanBytes(b []byte, cfg Config) Left {
+func scanBytes(b []byte, cfg Config) PreviousRun {
 	s := scanFile(bytes.NewReader(b), int64(len(b)), cfg.Relay, machineRun(cfg.Machine))
 	return s.left()
 }
 
 // checkScan checks that only stored records were found, and all of them if the file is
 // complete.
-func checkScan(t testing.TB, what string, at int, left Left, all []Found) {
+func checkScan(t testing.TB, what string, at int, left PreviousRun, all []FoundRecord) {
 	t.Helper()
 	for _, r := range left.Records {
 		if !slices.Contains(all, r) {
@@ -97,9 +97,9 @@ func TestOpenDamaged(t *testing.T) {
 			checkScan(t, "byte", at, left, all)
 			wantIncomplete(t, left, nil)
 			r := sample(t, 70)
-			now := append(slices.Clone(left.Records), Found{r, l.Add(&r)})
+			now := append(slices.Clone(left.Records), FoundRecord{r, l.Add(&r)})
 			crash(t, l)
-			slices.SortFunc(now, func(a, b Found) int { return int(a.Place) - int(b.Place) })
+			slices.SortFunc(now, func(a, b FoundRecord) int { return int(a.Place) - int(b.Place) })
 
 			cfg.Boot = 3
 			left = openAndCrash(t, cfg)

@@ -35,7 +35,7 @@
 // # Absence as proof
 //
 // The absence of an allocation proves that it has ended, for the boots of the relay
-// that the file accounts for: see [Left]. The file of a process accounts for its own
+// that the file accounts for: see [PreviousRun]. The file of a process accounts for its own
 // boot from the start, and for earlier ones if the file that it found did, or after
 // [File.Settle].
 //

@@ -162,8 +162,8 @@ const (
 // it have no effect.
 type Place uint32
 
-// Found is a record of the previous process and its place.
-type Found struct {
+// FoundRecord is a record of the previous process and its place.
+type FoundRecord struct {
 	Record
 	Place Place
 }

@@ -86,7 +86,7 @@ func TestKill(t *testing.T) {
 			cfg.Capacity, cfg.Relay, cfg.Machine, cfg.Boot = 2*killRecords, [16]byte{1}, "", 1
 			openAndCrash(t, cfg)
 			random := rand.New(rand.NewPCG(11, uint64(c.batch)))
-			var found []Found
+			var found []FoundRecord
 			for round := range c.rounds {
 				cfg.Boot++
 				model := newScript(cfg.Boot, killRecords, found)
@@ -107,7 +107,7 @@ func TestKill(t *testing.T) {
 }
 
 // reaches advances the model by at most one batch until it equals the found records.
-func reaches(model *script, found []Found, batch int) bool {
+func reaches(model *script, found []FoundRecord, batch int) bool {
 	for range batch {
 		if model.holds(found) {
 			return true

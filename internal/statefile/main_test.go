@@ -55,7 +55,7 @@ func testConfig(t testing.TB, unmapped bool) Config {
 }
 
 // open opens a state file that the test has to close or crash.
-func open(t testing.TB, cfg Config) (*File, Left) {
+func open(t testing.TB, cfg Config) (*File, PreviousRun) {
 	t.Helper()
 	if cfg.OnError == nil {
 		cfg.OnError = func(err error) { t.Errorf("OnError: %v", err) }
@@ -79,7 +79,7 @@ func crash(t testing.TB, l *File) {
 }
 
 // openAndCrash opens the file and crashes.
-func openAndCrash(t testing.TB, cfg Config) Left {
+func openAndCrash(t testing.TB, cfg Config) PreviousRun {
 	t.Helper()
 	l, left := open(t, cfg)
 	crash(t, l)
@@ -112,7 +112,7 @@ func sample(t testing.TB, n int) Record {
 }
 
 // fill adds n samples and returns the records that the next Open should find.
-func fill(t testing.TB, l *File, n int) (all []Found) {
+func fill(t testing.TB, l *File, n int) (all []FoundRecord) {
 	t.Helper()
 	for i := range n {
 		r := sample(t, i+1)
@@ -120,26 +120,26 @@ func fill(t testing.TB, l *File, n int) (all []Found) {
 		if p == 0 {
 			t.Fatalf("no place for record %d", i)
 		}
-		all = append(all, Found{r, p})
+		all = append(all, FoundRecord{r, p})
 	}
 	return all
 }
 
-func wantRecords(t testing.TB, left Left, want []Found) {
+func wantRecords(t testing.TB, left PreviousRun, want []FoundRecord) {
 	t.Helper()
 	if !slices.Equal(left.Records, want) {
 		t.Errorf("found %d records, want %d:\n%v\n%v", len(left.Records), len(want), left.Records, want)
 	}
 }
 
-func wantComplete(t testing.TB, left Left, boots ...uint64) {
+func wantComplete(t testing.TB, left PreviousRun, boots ...uint64) {
 	t.Helper()
 	if !left.Complete || left.Err != nil || left.Damaged != 0 || !slices.Equal(left.Boots, boots) {
 		t.Errorf("complete %v for boots %v with %d damaged: %v; want boots %v", left.Complete, left.Boots, left.Damaged, left.Err, boots)
 	}
 }
 
-func wantIncomplete(t testing.TB, left Left, want error) {
+func wantIncomplete(t testing.TB, left PreviousRun, want error) {
 	t.Helper()
 	if left.Complete || len(left.Boots) != 0 || left.Err == nil || want != nil && !errors.Is(left.Err, want) {
 		t.Errorf("complete %v for boots %v: %v; want %v", left.Complete, left.Boots, left.Err, want)

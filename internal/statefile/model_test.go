@@ -19,7 +19,7 @@ type script struct {
 }
 
 // newScript starts with the records of a file with capacity for most records.
-func newScript(seed uint64, most int, found []Found) *script {
+func newScript(seed uint64, most int, found []FoundRecord) *script {
 	s := &script{random: rand.New(rand.NewPCG(seed, 1)), model: map[proto.AllocationID]Record{}, next: seed << 32, most: most}
 	for _, f := range found {
 		s.ids = append(s.ids, f.ID)
@@ -90,7 +90,7 @@ func (s *script) add(l *File, places map[proto.AllocationID]Place) bool {
 }
 
 // holds reports whether the records found are those of the model.
-func (s *script) holds(found []Found) bool {
+func (s *script) holds(found []FoundRecord) bool {
 	got := map[proto.AllocationID]Record{}
 	for _, f := range found {
 		got[f.ID] = f.Record

@@ -22,19 +22,19 @@ const setAsideSuffix = ".old"
 //
 // The capacity may differ between runs. Records above a smaller capacity stay at
 // their places until they are removed, and no new ones are stored there.
-func Open(cfg Config) (*File, Left, error) {
+func Open(cfg Config) (*File, PreviousRun, error) {
 	if err := cfg.check(); err != nil {
-		return nil, Left{}, err
+		return nil, PreviousRun{}, err
 	}
 	f, size, err := openFile(cfg.Path)
 	if err != nil {
-		return nil, Left{}, err
+		return nil, PreviousRun{}, err
 	}
 	machine := machineRun(cfg.Machine)
 	s := scanFile(f, size, cfg.Relay, machine)
 	if size > 0 && s.holdsNothing() {
 		if f, err = setAside(f, cfg.Path); err != nil {
-			return nil, Left{}, err
+			return nil, PreviousRun{}, err
 		}
 		size = 0
 	}
@@ -157,11 +157,11 @@ func (l *File) adopt(s *scan) error {
 	return nil
 }
 
-// Left is the state that the previous process left in the file.
-type Left struct {
+// PreviousRun is the state that the previous process left in the file.
+type PreviousRun struct {
 	// Records are the intact records, by place. They stay in the file until they
 	// are removed. If the file is not complete, they may lack changes or removals.
-	Records []Found
+	Records []FoundRecord
 	// Complete reports whether the file has all changes of the previous process.
 	Complete bool
 	// Boots are the boots that the file accounts for, newest first, at most 16: an
@@ -179,7 +179,7 @@ type Left struct {
 
 // Ended reports whether the file proves that an allocation of boot that is not in
 // l.Records has ended.
-func (l *Left) Ended(boot uint64) bool { return slices.Contains(l.Boots, boot) }
+func (l *PreviousRun) Ended(boot uint64) bool { return slices.Contains(l.Boots, boot) }
 
 // scan is the content of a file.
 type scan struct {
@@ -187,7 +187,7 @@ type scan struct {
 	head       header // zero if it is damaged
 	own        bool   // the header is intact and this relay's
 	err        error  // why the file is not complete
-	found      []Found
+	found      []FoundRecord
 	damaged    []Place
 	redoPlace  Place     // the torn place that the journal repairs; 0: none
 	redoRecord rawRecord // its content according to the journal
@@ -277,7 +277,7 @@ func (s *scan) addPlace(p Place, raw *rawRecord, torn Place, after *rawRecord) {
 	}
 	if raw.intact(s.seed, p) {
 		if r, ok := raw.decode(); ok {
-			s.found = append(s.found, Found{r, p})
+			s.found = append(s.found, FoundRecord{r, p})
 			return
 		}
 	}
@@ -295,8 +295,8 @@ func (s *scan) top() int {
 	return int(s.found[len(s.found)-1].Place)
 }
 
-func (s *scan) left() Left {
-	l := Left{Records: s.found, Complete: s.err == nil, Damaged: len(s.damaged), Err: s.err}
+func (s *scan) left() PreviousRun {
+	l := PreviousRun{Records: s.found, Complete: s.err == nil, Damaged: len(s.damaged), Err: s.err}
 	if l.Complete {
 		l.Boots, l.Settled = s.head.boots, s.settled()
 		if !l.Settled {

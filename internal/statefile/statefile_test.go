@@ -48,7 +48,7 @@ func TestCrashTwice(t *testing.T) {
 		l, left := open(t, cfg)
 		wantRecords(t, left, all)
 		r := sample(t, 50)
-		all = append(all, Found{r, l.Add(&r)})
+		all = append(all, FoundRecord{r, l.Add(&r)})
 		l.SetLinks(all[1].Place, 9, Host)
 		all[1].Links, all[1].Flags = 9, Host
 		crash(t, l)
@@ -119,7 +119,7 @@ func TestFull(t *testing.T) {
 func TestBoots(t *testing.T) {
 	t.Parallel()
 	cfg := testConfig(t, false)
-	run := func(boot uint64, settle bool) Left {
+	run := func(boot uint64, settle bool) PreviousRun {
 		cfg.Boot = boot
 		l, left := open(t, cfg)
 		if settle {
