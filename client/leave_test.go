@@ -17,7 +17,7 @@ func TestDisconnectReachesTheOtherSide(t *testing.T) {
 	if _, err := atHost.Write([]byte("last words")); err != nil {
 		t.Fatal(err)
 	}
-	if err := atHost.Disconnect(); err != nil {
+	if err := atHost.Close(); err != nil {
 		t.Fatal(err)
 	}
 	if got := read(t, atJoiner); got != "last words" {
@@ -106,7 +106,7 @@ func TestNewLinkWaitsForTheEndOfTheOld(t *testing.T) {
 		}
 		return ok && lost <= 2
 	})
-	_ = atJoiner.Disconnect()
+	_ = atJoiner.Close()
 	again, err := atJoiner.s.Connect(within(t))
 	if err != nil {
 		t.Fatal(err)

@@ -197,9 +197,6 @@ func (p *Peer) Close() error {
 	return nil
 }
 
-// Disconnect is Close under the name that the protocol has for it.
-func (p *Peer) Disconnect() error { return p.Close() }
-
 // closeAs ends an open link. The caller holds the session's lock.
 func (p *Peer) closeAs(state peerState) {
 	p.state = state

@@ -12,7 +12,7 @@ func TestPingMeasures(t *testing.T) {
 	s := idleHost(t, Config{})
 	echo := func(number uint16, at int) { feed(s, ms(at), proto.Ping{ID: hostID, Number: number}) }
 	echo(1, 80)
-	if got := s.RTT(); got != 80*time.Millisecond {
+	if got := s.Stats().RTT; got != 80*time.Millisecond {
 		t.Errorf("first RTT is %v", got)
 	}
 	got := drain(t, s, ms(1000))
@@ -53,7 +53,7 @@ func TestPingNumberWraps(t *testing.T) {
 		t.Fatalf("sends %v", got)
 	}
 	feed(s, ms(1010), proto.Ping{ID: hostID, Number: 0})
-	if got := s.RTT(); got != 10*time.Millisecond {
+	if got := s.Stats().RTT; got != 10*time.Millisecond {
 		t.Errorf("RTT is %v", got)
 	}
 }
@@ -64,8 +64,8 @@ func TestRTTOverTheRelay(t *testing.T) {
 	if err := s.Bind(within(t)); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "a round trip", func() bool { return s.RTT() > 0 })
-	if rtt := s.RTT(); rtt > patience {
+	testkit.Eventually(t, "a round trip", func() bool { return s.Stats().RTT > 0 })
+	if rtt := s.Stats().RTT; rtt > patience {
 		t.Errorf("RTT is %v", rtt)
 	}
 }

@@ -75,11 +75,3 @@ func (s *Session) Stats() Stats {
 	st.RTT, st.RTTLast = s.ping.smoothed, s.ping.newest
 	return st
 }
-
-// RTT returns the smoothed round-trip time to the relay, 0 before the first
-// PING came back. Stats has the newest sample too.
-func (s *Session) RTT() time.Duration {
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	return s.ping.smoothed
-}
