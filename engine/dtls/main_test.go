@@ -1,9 +1,17 @@
 package dtls
 
 import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"net/netip"
 	"os"
+	"sync"
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 	"go.uber.org/goleak"
 )
 
@@ -12,4 +20,279 @@ func TestMain(m *testing.M) {
 		killChild(path)
 	}
 	goleak.VerifyTestMain(m)
+}
+
+// testID is the n-th allocation that the rigs know, and testKey its key. Ids
+// that begin with 0xEE are unknown.
+func testID(n int) proto.AllocationID {
+	return proto.AllocationID{1, byte(n >> 16), byte(n >> 8), byte(n), 4: 9, 15: 7}
+}
+
+func testKey(id proto.AllocationID) (proto.Key, bool) {
+	var key proto.Key
+	for i := range key {
+		key[i] = id[i%16] ^ byte(i*37)
+	}
+	return key, id[0] != 0xEE
+}
+
+func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
+
+// rig runs Records without a socket. What it sends is kept by endpoint.
+type rig struct {
+	t *testing.T
+	*Records
+	mu  sync.Mutex
+	got map[endpoint.Endpoint][][]byte
+}
+
+func newRig(t *testing.T, c Config) *rig {
+	t.Helper()
+	if c.PSK == nil {
+		c.PSK = testKey
+	}
+	r, err := New(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	g := &rig{t: t, Records: r, got: make(map[endpoint.Endpoint][][]byte)}
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- r.Run(ctx, g.keep) }()
+	t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			t.Error(err)
+		}
+	})
+	return g
+}
+
+func (g *rig) keep(to endpoint.Endpoint, pkt []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.got[to] = append(g.got[to], bytes.Clone(pkt))
+}
+
+// put opens a copy of a datagram and returns what was sent to its source once
+// the workers have nothing to do.
+func (g *rig) put(from endpoint.Endpoint, pkt []byte) [][]byte {
+	g.t.Helper()
+	g.Open(from, bytes.Clone(pkt))
+	g.settle()
+	return g.take(from)
+}
+
+func (g *rig) settle() {
+	g.t.Helper()
+	for _, w := range g.workers {
+		g.wait("the workers", func() bool { return len(w.free) == cap(w.free) })
+	}
+}
+
+func (g *rig) take(from endpoint.Endpoint) [][]byte {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	out := g.got[from]
+	delete(g.got, from)
+	return out
+}
+
+func (g *rig) wait(what string, done func() bool) { g.t.Helper(); testkit.Eventually(g.t, what, done) }
+
+// wantCounts checks some counts.
+func (g *rig) wantCounts(want map[Event]uint64) {
+	g.t.Helper()
+	got := g.Stats()
+	for e, n := range want {
+		if got.Counts[e] != n {
+			g.t.Errorf("%v is %d, want %d", e, got.Counts[e], n)
+		}
+	}
+}
+
+// peer is a client that does one step at a time, so that a test can violate the
+// protocol. It shares code with the package; the independent clients are in
+// pion_test.go.
+type peer struct {
+	g        *rig
+	from     endpoint.Endpoint
+	identity []byte
+	key      proto.Key
+	random   [randomLen]byte
+	suites   []uint16
+	padding  int // bytes of an unknown extension
+	plain    bool
+	seq      uint16
+	record   uint64
+	first    []byte // the last ClientHello, as a message
+	flight   []byte // the answer to it, as messages
+	keys     secrets
+	s        *session // in reverse: in is what the server sends
+}
+
+func newPeer(g *rig, from endpoint.Endpoint, n int) *peer {
+	id := testID(n)
+	p := &peer{g: g, from: from, identity: id[:], suites: []uint16{0x00A8}, padding: 16}
+	p.key, _ = testKey(id)
+	binary.BigEndian.PutUint64(p.random[:], random64())
+	return p
+}
+
+// hello makes the datagram of a ClientHello.
+func (p *peer) hello(cookie []byte) []byte {
+	b := binary.BigEndian.AppendUint16(nil, version12)
+	b = append(append(b, p.random[:]...), 0, byte(len(cookie)))
+	b = append(b, cookie...)
+	b = binary.BigEndian.AppendUint16(b, uint16(2*len(p.suites)))
+	for _, s := range p.suites {
+		b = binary.BigEndian.AppendUint16(b, s)
+	}
+	b = append(b, 1, 0)
+	if !p.plain {
+		ext := append([]byte{0, extExtendedMasterSecret, 0, 0, 0xFF, 0x01, 0, 1, 0, 0x77, 0x77, 0, byte(p.padding)}, make([]byte, p.padding)...)
+		b = append(binary.BigEndian.AppendUint16(b, uint16(len(ext))), ext...)
+	}
+	p.first = appendMessage(nil, msgClientHello, p.seq, b)
+	return p.wrap(p.first)
+}
+
+func (p *peer) wrap(message []byte) []byte {
+	p.record++
+	return appendPlain(nil, typeHandshake, version12, p.record-1, message)
+}
+
+// start sends a ClientHello, with a cookie on request, and reports whether it received
+// a ServerHello.
+func (p *peer) start() bool {
+	p.g.t.Helper()
+	got := p.g.put(p.from, p.hello(nil))
+	if len(got) == 1 && cookieIn(got[0]) != nil {
+		p.seq++
+		got = p.g.put(p.from, p.hello(cookieIn(got[0])))
+	}
+	return p.answered(got)
+}
+
+func (p *peer) answered(got [][]byte) bool {
+	p.g.t.Helper()
+	if len(got) != 1 || cookieIn(got[0]) != nil {
+		return false
+	}
+	r, _, ok := parseRecord(got[0])
+	if !ok || r.kind != typeHandshake {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	p.flight = bytes.Clone(r.body)
+	return true
+}
+
+// cookieIn returns the cookie of a HelloVerifyRequest, or nil.
+func cookieIn(b []byte) []byte {
+	r, _, _ := parseRecord(b)
+	if m, _, ok := parseMessage(r.body); ok && m.kind == msgHelloVerifyRequest {
+		return m.body[3:]
+	}
+	return nil
+}
+
+// exchange is the ClientKeyExchange as a message.
+func (p *peer) exchange() []byte {
+	body := binary.BigEndian.AppendUint16(nil, uint16(len(p.identity)))
+	return appendMessage(nil, msgClientKeyExchange, p.seq+1, append(body, p.identity...))
+}
+
+// finished derives the keys and makes the records ChangeCipherSpec and Finished.
+func (p *peer) finished() []byte {
+	p.g.t.Helper()
+	hello, _, ok := parseMessage(p.flight)
+	if !ok || hello.kind != msgServerHello {
+		p.g.t.Fatalf("no ServerHello in % x", p.flight)
+	}
+	chosen := &suites[0]
+	if id := binary.BigEndian.Uint16(hello.body[2+randomLen+1:]); id == suites[1].id {
+		chosen = &suites[1]
+	}
+	h := chosen.hash()
+	for _, b := range [][]byte{p.first, p.flight, p.exchange()} {
+		h.Write(b)
+	}
+	var err error
+	before := h.Sum(nil)
+	if p.keys, err = derive(chosen, &p.key, p.random[:], hello.body[2:2+randomLen], !p.plain, before); err != nil {
+		p.g.t.Fatal(err)
+	}
+	p.s = &session{from: p.from, in: p.keys.out, out: p.keys.in}
+	data, err := p.keys.verifyData("client finished", before)
+	if err != nil {
+		p.g.t.Fatal(err)
+	}
+	p.s.finished = appendMessage(nil, msgFinished, p.seq+2, data)
+	return p.repeatFinished()
+}
+
+// repeatFinished makes the last two records again, with the next numbers.
+func (p *peer) repeatFinished() []byte {
+	p.record++
+	out := appendPlain(nil, typeChangeCipherSpec, version12, p.record-1, []byte{1})
+	out, _ = p.s.seal(out, typeHandshake, p.s.finished)
+	return out
+}
+
+// connect does the whole handshake and reports whether it succeeded.
+func (p *peer) connect() bool {
+	p.g.t.Helper()
+	if !p.start() {
+		return false
+	}
+	b := append(p.wrap(p.exchange()), p.finished()...)
+	return p.accepted(p.g.put(p.from, b))
+}
+
+// accepted reports whether got is the server's last flight.
+func (p *peer) accepted(got [][]byte) bool {
+	p.g.t.Helper()
+	if len(got) != 1 {
+		return false
+	}
+	ccs, rest, ok := parseRecord(got[0])
+	if !ok || ccs.kind != typeChangeCipherSpec || len(got[0]) != 75 {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	fin, rest, ok := parseRecord(rest)
+	if !ok || len(rest) > 0 {
+		p.g.t.Fatalf("answer % x", got[0])
+	}
+	body, reason := p.g.openRecord(p.s, &fin)
+	if m, _, ok := parseMessage(body); reason != Established || !ok || m.kind != msgFinished {
+		p.g.t.Fatalf("%v: answer % x", reason, got[0])
+	}
+	return true
+}
+
+func mustConnect(t *testing.T, p *peer) {
+	t.Helper()
+	if !p.connect() {
+		t.Fatalf("no session for %v: %v", p.from, p.g.Stats())
+	}
+}
+
+// seal makes a record with a message.
+func (p *peer) seal(msg string) []byte {
+	out, _ := p.s.seal(nil, typeData, []byte(msg))
+	return out
+}
+
+// open opens a datagram for the peer and returns its message.
+func (p *peer) open(b []byte) string {
+	p.g.t.Helper()
+	r, _, ok := parseRecord(b)
+	if !ok {
+		p.g.t.Fatalf("no record: % x", b)
+	}
+	body, reason := p.g.openRecord(p.s, &r)
+	if reason != Established {
+		p.g.t.Fatalf("%v: % x", reason, b)
+	}
+	return string(body)
 }
