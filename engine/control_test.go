@@ -262,7 +262,7 @@ func TestVerifyUnderFlood(t *testing.T) {
 	}
 	// One in 4,096 sources shares the gate of the home, and may verify as it does.
 	if most := seconds*(200+20) + 200 + 20; checked > most || checked < seconds*150 {
-		t.Errorf("%d signatures of strangers were checked in %d s, want %d at the most", checked, seconds, most)
+		t.Errorf("%d signatures of unknown senders were checked in %d s, want %d at the most", checked, seconds, most)
 	}
 	if refused > seconds/5 {
 		t.Errorf("%d of %d BINDs of the owner were refused", refused, seconds)

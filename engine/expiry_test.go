@@ -65,14 +65,14 @@ func TestLastReply(t *testing.T) {
 		}
 		s.workers[busy].epoch.leave()
 		s.control.runOnce(s.now)
-		told := 0
+		errors := 0
 		for _, x := range s.sent {
 			if x.to == addrOf(endpointAt(atJoiner1)) && len(x.bytes) == proto.ErrorLen {
-				told++
+				errors++
 			}
 		}
-		if want := map[bool]int{false: 1}[taken]; told != want {
-			t.Errorf("endpoint taken: %v; %d ERRORs, want %d", taken, told, want)
+		if want := map[bool]int{false: 1}[taken]; errors != want {
+			t.Errorf("endpoint taken: %v; %d ERRORs, want %d", taken, errors, want)
 		}
 	}
 }

@@ -196,7 +196,7 @@ func (s *search) follow(path, changed []exchange) {
 	for _, o := range out {
 		to := slices.Index(loopEndpoints[:], o.to)
 		if to < 0 {
-			s.t.Fatalf("%v: sent to %v, who is nobody here", path, o.to)
+			s.t.Fatalf("%v: sent to %v, which is not in the fixture", path, o.to)
 		}
 		next := exchange{to, string(o.pkt)}
 		if !slices.Contains(s.edges[in], next) {

@@ -40,9 +40,9 @@ func TestMatch(t *testing.T) {
 				p.Connect()
 				testkit.Eventually(t, "player is accepted", p.HasPeers(1))
 				p.Send(host.Cred.ID, fmt.Sprint("hello ", i))
-				testkit.Eventually(t, "host hears", host.HasReceived(p.Cred.ID, fmt.Sprint("hello ", i)))
+				testkit.Eventually(t, "host receives", host.HasReceived(p.Cred.ID, fmt.Sprint("hello ", i)))
 				host.Send(p.Cred.ID, fmt.Sprint("welcome ", i))
-				testkit.Eventually(t, "player hears", p.HasReceived(host.Cred.ID, fmt.Sprint("welcome ", i)))
+				testkit.Eventually(t, "player receives", p.HasReceived(host.Cred.ID, fmt.Sprint("welcome ", i)))
 			}
 			leave(t, r, host, players)
 		})
@@ -83,13 +83,13 @@ func TestRoamUTP2(t *testing.T) {
 			t.Fatal(err)
 		}
 		content := fmt.Sprint("from port ", i)
-		testkit.Eventually(t, "host hears the player from its new port", func() bool {
+		testkit.Eventually(t, "host receives from the player from its new port", func() bool {
 			p.Send(host.Cred.ID, content)
 			time.Sleep(10 * time.Millisecond)
 			return host.HasReceived(p.Cred.ID, content)()
 		})
 		host.Send(p.Cred.ID, content)
-		testkit.Eventually(t, "player hears at its new port", p.HasReceived(host.Cred.ID, content))
+		testkit.Eventually(t, "player receives at its new port", p.HasReceived(host.Cred.ID, content))
 	}
 	if r.Stats().Links != 1 {
 		t.Error("the link did not survive")
@@ -163,7 +163,7 @@ func TestExpiry(t *testing.T) {
 
 	// A client that sent only a BIND gets no ERROR 1, since its source may be forged.
 	host.Send(p.Cred.ID, "welcome")
-	testkit.Eventually(t, "the host was heard", p.HasReceived(host.Cred.ID, "welcome"))
+	testkit.Eventually(t, "the player received from the host", p.HasReceived(host.Cred.ID, "welcome"))
 	host.SetQuiet(true) // It still receives: a PING that overtakes ERROR 1 would get ERROR 3 before.
 	testkit.Eventually(t, "the host expires", func() bool { _, err := r.Describe(context.Background(), hostRes.ID); return err != nil })
 	testkit.Eventually(t, "the host learns by ERROR 1", host.HasStatus(enginetest.Invalid))
@@ -178,7 +178,7 @@ func TestExpiry(t *testing.T) {
 	mu.Lock()
 	defer mu.Unlock()
 	if len(ended) != 1 || ended[0].ID != hostRes.ID || ended[0].Reason != engine.EndExpired || ended[0].Role != alloc.RoleHost {
-		t.Errorf("OnEnd was told %v", ended)
+		t.Errorf("OnEnd got %v", ended)
 	}
 }
 

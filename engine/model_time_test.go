@@ -92,7 +92,7 @@ func (m *model) expire() {
 			continue
 		}
 		if len(m.stalls) > 0 && a.bound && m.now/250-a.active/250 > 40 && !over(a.active, 10_000) {
-			m.cover("expiry: put off since the relay stood still")
+			m.cover("expiry: deferred since the relay was stalled")
 		}
 		idle := int64(10_000)
 		if a.role == "host" && !a.everLinked {
@@ -107,7 +107,7 @@ func (m *model) expire() {
 		case over(a.active, idle):
 			m.cover(map[int64]string{10_000: "expiry: idle", 60_000: "expiry: host alone"}[idle])
 		case over(a.received, max(30_000, idle)):
-			m.cover("expiry: not heard")
+			m.cover("expiry: nothing received")
 		default:
 			continue
 		}
@@ -115,7 +115,7 @@ func (m *model) expire() {
 			if a.validated {
 				m.send(a.at, mError(a.id, 1), true)
 			} else {
-				m.cover("expiry: an unproven endpoint is not told")
+				m.cover("expiry: no ERROR 1 to an endpoint that is not validated")
 			}
 		}
 		m.end(a)

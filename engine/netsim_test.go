@@ -240,7 +240,7 @@ func (l *ruleChecker) sent(n *netsim, cause *flight, out []sending) {
 
 func (l *ruleChecker) relayed(n *netsim, cause *flight, o sending) {
 	if cause == nil || !bytes.Equal(o.pkt, cause.pkt) {
-		n.fail("a RELAY that nobody sent so")
+		n.fail("a RELAY that differs from the one received")
 	}
 	from, to := n.shared.table, mID(o.pkt[20:36])
 	var sender, peer table.Entry

@@ -69,7 +69,7 @@ func TestListing(t *testing.T) {
 		t.Errorf("beyond the end: %d, next %d, %v", len(page), next, err)
 	}
 	if page, next, err := r.Allocations(t.Context(), engine.Filter{Binding: engine.OnlyBound}, 0, 0); err != nil || len(page) != 0 || next != 0 {
-		t.Errorf("nobody is bound: %d, next %d, %v", len(page), next, err)
+		t.Errorf("no allocation is bound: %d, next %d, %v", len(page), next, err)
 	}
 }
 
@@ -156,7 +156,7 @@ func drainJoin(t *testing.T, r *enginetest.Relay, name string, host *enginetest.
 	p.Connect()
 	testkit.Eventually(t, name+" is let in", p.HasPeers(1))
 	p.Send(host.Cred.ID, "hello from "+name)
-	testkit.Eventually(t, "the host hears", host.HasReceived(p.Cred.ID, "hello from "+name))
+	testkit.Eventually(t, "the host receives", host.HasReceived(p.Cred.ID, "hello from "+name))
 	return p
 }
 
@@ -192,7 +192,7 @@ func TestDrain(t *testing.T) {
 	}
 	late := drainJoin(t, r, "late", host)
 	host.Send(p.Cred.ID, "go on")
-	testkit.Eventually(t, "the first player still hears", p.HasReceived(host.Cred.ID, "go on"))
+	testkit.Eventually(t, "the first player still receives", p.HasReceived(host.Cred.ID, "go on"))
 	closes(p)
 	closes(late)
 	testkit.Eventually(t, "both have left", func() bool { return r.Stats().Allocations == 1 })
@@ -321,7 +321,7 @@ func TestEnd(t *testing.T) {
 	r, host, p := drainMatch(t, engine.Config{Hooks: events.hooks()})
 	id := proto.AllocationID(host.Cred.ID)
 	host.Send(p.Cred.ID, "welcome") // An endpoint that sent nothing but a BIND is events nothing.
-	testkit.Eventually(t, "the player hears", p.HasReceived(host.Cred.ID, "welcome"))
+	testkit.Eventually(t, "the player receives", p.HasReceived(host.Cred.ID, "welcome"))
 	if err := r.End(t.Context(), id); err != nil {
 		t.Fatal(err)
 	}

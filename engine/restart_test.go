@@ -163,8 +163,8 @@ func TestRestart(t *testing.T) {
 			for i, v := range c.versions {
 				players = append(players, s.join(v, fmt.Sprint("player ", i), host))
 			}
-			everybody := append([]*enginetest.UTP{host, kicked}, players...)
-			pause(true, everybody...)
+			clients := append([]*enginetest.UTP{host, kicked}, players...)
+			pause(true, clients...)
 
 			s.restart(c.kind)
 			s.awaits(host.Cred.ID, closed.Cred.ID)
@@ -233,8 +233,8 @@ func (s *site) awaits(host, ended [16]byte) {
 		"join one who is awaited":     {join(host), alloc.ErrUnavailable},
 		"describe one who is awaited": {describe(host), alloc.ErrUnavailable},
 		"describe one who has ended":  {describe(ended), alloc.ErrNotFound},
-		"join nobody":                 {join([16]byte{9}), alloc.ErrNotFound},
-		"describe nobody":             {describe([16]byte{9}), alloc.ErrNotFound},
+		"join an unknown id":          {join([16]byte{9}), alloc.ErrNotFound},
+		"describe an unknown id":      {describe([16]byte{9}), alloc.ErrNotFound},
 	} {
 		if !errors.Is(c.got, c.want) {
 			s.t.Errorf("%s: %v, want %v", name, c.got, c.want)
@@ -263,7 +263,7 @@ func TestRestartWithoutFile(t *testing.T) {
 	s.talk("after all", host, p)
 	s.talk("after all", host, q)
 	wellAlive(t, host, p, q)
-	testkit.Eventually(t, "it was told by ERROR 3", p.HasLogged("error 3"))
+	testkit.Eventually(t, "it got ERROR 3", p.HasLogged("error 3"))
 	thief.Write(proto.Relay{From: p.Cred.ID, To: host.Cred.ID, Payload: []byte("it is me")}.Append(nil))
 	if !awaitFor(timeout, thief, 12, nil) || host.HasReceived(p.Cred.ID, "it is me")() {
 		t.Error("the thief still speaks for its victim")
@@ -298,7 +298,7 @@ func TestLostAllocations(t *testing.T) {
 	slices.Sort(lost)
 	slices.Sort(want)
 	if !slices.Equal(lost, want) {
-		t.Errorf("told of %v, want %v", lost, want)
+		t.Errorf("reported %v, want %v", lost, want)
 	}
 	mu.Unlock()
 	if _, err := s.relay.Describe(t.Context(), host.Cred.ID); !errors.Is(err, alloc.ErrNotFound) {
@@ -334,7 +334,7 @@ func TestKeepCode(t *testing.T) {
 		{"again", host.ID, "BCDFGHJKLMNP", nil},
 		{"of another host", gone.ID, "QRTW66", nil},
 		{"of a joiner", joiner.ID, "6789BC", alloc.ErrNotFound},
-		{"of nobody", proto.AllocationID{9}, "6789BC", alloc.ErrNotFound},
+		{"of an unknown id", proto.AllocationID{9}, "6789BC", alloc.ErrNotFound},
 		{"too short", host.ID, "6789B", alloc.ErrCodeMalformed},
 		{"too long", host.ID, strings.Repeat("6", 13), alloc.ErrCodeMalformed},
 		{"another alphabet", host.ID, "ABCDEF", alloc.ErrCodeMalformed},

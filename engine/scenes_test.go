@@ -172,7 +172,7 @@ func (s *sim) lateStamp(o op) {
 	s.leave(i)
 	s.catchUp()
 	if overdue && s.model.allocs[c.id] != nil {
-		s.hits["grace: an overdue allocation was heard in time"]++
+		s.hits["grace: a due allocation received something in time"]++
 	}
 }
 

@@ -387,11 +387,11 @@ var modelRules = []string{
 	"disconnect: takes effect after a second", "disconnect: cancelled by traffic",
 	"restart: allocation rebuilt", "restart: a BIND from before is worthless",
 	"restart: same endpoint, equal nonce", "restart: who was kicked stays out",
-	"expiry: an unproven endpoint is not told", "expiry: put off since the relay stood still",
-	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: not heard",
+	"expiry: no ERROR 1 to an endpoint that is not validated", "expiry: deferred since the relay was stalled",
+	"expiry: never bound", "expiry: idle", "expiry: host alone", "expiry: nothing received",
 	"expiry: deferred after a bad nonce",
 	"size: first of a match is reported, dropped false", "size: first of a match is reported, dropped true",
-	"grace: a reply waits for a busy worker", "grace: an overdue allocation was heard in time",
+	"grace: a reply waits for a busy worker", "grace: a due allocation received something in time",
 }
 
 // unreachable are outcomes that a simulation without sockets, or within the

@@ -265,9 +265,9 @@ func TestBothFamilies(t *testing.T) {
 	p.Connect()
 	testkit.Eventually(t, "accepted", p.HasPeers(1))
 	p.Send(host.Cred.ID, "over four")
-	testkit.Eventually(t, "host hears", host.HasReceived(p.Cred.ID, "over four"))
+	testkit.Eventually(t, "host receives", host.HasReceived(p.Cred.ID, "over four"))
 	host.Send(p.Cred.ID, "over six")
-	testkit.Eventually(t, "player hears", p.HasReceived(host.Cred.ID, "over six"))
+	testkit.Eventually(t, "player receives", p.HasReceived(host.Cred.ID, "over six"))
 }
 
 // TestHooks: each change is events once, in order, and a repeated message is no

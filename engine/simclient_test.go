@@ -127,7 +127,7 @@ func (p *player) relay(to mID, sequence uint32) {
 }
 
 // leave closes the connection as the real client does: the transport's own
-// goodbye inside a RELAY, and then DISCONNECT.
+// disconnect inside a RELAY, and then DISCONNECT.
 func (p *player) leave(peer mID) {
 	p.relay(peer, closeSequence)
 	p.forget(peer)
@@ -182,7 +182,7 @@ func (p *player) handleMismatch(pkt []byte) string {
 	case pkt[3] == 10 && int(binary.BigEndian.Uint16(pkt[36:])) != len(pkt)-38:
 		return "bad length"
 	case pkt[3] == 6 && p.host == nil && mID(pkt[20:36]) == p.reservation.id:
-		return "a host is told of a player"
+		return "a host got ACCEPTED"
 	case pkt[3] == 12 && (pkt[20] == 1 || pkt[20] == 4) && p.isAlive():
 		return "a game that lives was ended"
 	}
@@ -216,7 +216,7 @@ func (p *player) receivedRelay(pkt []byte) {
 		return
 	}
 	if p.host != nil && from != p.host.reservation.id {
-		p.net.fail("%s hears a player of whom it should not know", p.name)
+		p.net.fail("%s receives from a player that it should not know", p.name)
 	}
 	if p.host == nil && p.net.leavers[from] {
 		return // a late datagram of a peer that has left

@@ -26,32 +26,32 @@ const patience = 60 * time.Second
 
 // match is a host and its players behind a real relay.
 type match struct {
-	t       testing.TB
-	rpc     calls
-	relay   *enginetest.Relay
-	host    *link.Relay
-	at      address.Addr
-	server  *netcode.Driver
-	players []*player
-	bad     netsim.Params // on both hops, in both directions
-	sims    []*netsim.Sim
-	events  []netcode.ConnectionEvent
-	heard   map[netcode.NetworkID][]uint32 // numbers that the server got, by player
+	t        testing.TB
+	rpc      calls
+	relay    *enginetest.Relay
+	host     *link.Relay
+	at       address.Addr
+	server   *netcode.Driver
+	players  []*player
+	bad      netsim.Params // on both hops, in both directions
+	sims     []*netsim.Sim
+	events   []netcode.ConnectionEvent
+	received map[netcode.NetworkID][]uint32 // numbers that the server got, by player
 }
 
 // player is one client, and what it got.
 type player struct {
 	*netcode.Driver
-	relay  *link.Relay
-	conn   netcode.Conn
-	heard  []uint32
-	sent   uint32
-	events []netcode.ConnectionEvent
+	relay    *link.Relay
+	conn     netcode.Conn
+	received []uint32
+	sent     uint32
+	events   []netcode.ConnectionEvent
 }
 
 func newMatch(t testing.TB, cfg engine.Config, players int, bad netsim.Params, approval bool) *match {
 	t.Helper()
-	m := &match{t: t, rpc: newCalls(t), relay: enginetest.Start(t, cfg), bad: bad, heard: map[netcode.NetworkID][]uint32{}}
+	m := &match{t: t, rpc: newCalls(t), relay: enginetest.Start(t, cfg), bad: bad, received: map[netcode.NetworkID][]uint32{}}
 	res := m.relay.Host("host", players)
 	m.host = m.open(res)
 	m.at = m.host.Local()
@@ -157,7 +157,7 @@ func (m *match) turn() {
 				_ = c.Approve()
 			}
 			if v, ok := m.rpc.say.From(r); ok && len(v) == 4 {
-				m.heard[c.NetworkID()] = append(m.heard[c.NetworkID()], binary.LittleEndian.Uint32(v))
+				m.received[c.NetworkID()] = append(m.received[c.NetworkID()], binary.LittleEndian.Uint32(v))
 				_ = c.SendRPC(r)
 			}
 		}
@@ -178,7 +178,7 @@ func (p *player) turn(m *match, now time.Time) {
 		}
 	}
 	for _, v := range read(p.conn, m.rpc.say) {
-		p.heard = append(p.heard, binary.LittleEndian.Uint32([]byte(v)))
+		p.received = append(p.received, binary.LittleEndian.Uint32([]byte(v)))
 	}
 	p.Flush()
 }
@@ -212,9 +212,9 @@ func (m *match) talk(n int) {
 		}
 		m.turn()
 	}
-	m.wait("all numbers", m.all(func(p *player) bool { return !p.connected() || len(p.heard) == int(p.sent) }))
+	m.wait("all numbers", m.all(func(p *player) bool { return !p.connected() || len(p.received) == int(p.sent) }))
 	for i, p := range m.players {
-		for want, got := range p.heard {
+		for want, got := range p.received {
 			if got != uint32(want) {
 				m.t.Fatalf("player %d: %d came instead of %d", i, got, want)
 			}

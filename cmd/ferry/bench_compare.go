@@ -130,7 +130,7 @@ func (s streams) benchNull() *cli.Command {
 		Usage: "run a relay without lookups, for comparison",
 		Description: `Relays by arithmetic on the source address, with the sockets of the real relay
 and nothing else: the least that a relay on them can cost. It forwards for
-anybody who reaches it, so keep it on loopback. It runs until it is interrupted.
+every client that reaches it, so keep it on loopback. It runs until it is interrupted.
 
 Examples:
    ferry bench null --udp 127.0.0.1:7790

@@ -180,11 +180,11 @@ func Warnings(c config.Config, mode Mode) (all []string) {
 	if !mode.hasRelay() {
 		return all
 	}
-	told, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
+	advertised, err := advertise(listen(&c), c.Advertise, ownAddresses(mode))
 	if err != nil {
 		return all // Check returns the error.
 	}
-	if _, why := webEndpoints(&c, told, c.HTTP.AddrPort); why != "" {
+	if _, why := webEndpoints(&c, advertised, c.HTTP.AddrPort); why != "" {
 		all = append(all, why)
 	}
 	if c.AdvertiseName.Host != "" && (!c.WebSocket || !hasTLS(&c) && !c.BehindProxy) {

@@ -38,7 +38,7 @@ func TestRefusals(t *testing.T) {
 		{"short secret", func(c *config.Config) { c.Tokens[0].Secret = "short" }, httpapi.ErrSecret, httpapi.ErrSecret},
 		{"no project", func(c *config.Config) { c.Tokens[0].Project = "" }, httpapi.ErrTokenTenant, httpapi.ErrTokenTenant},
 		{"token twice", func(c *config.Config) { c.Tokens = append(c.Tokens, c.Tokens[0]) }, httpapi.ErrDuplicate, httpapi.ErrDuplicate},
-		{"everywhere, told", func(c *config.Config) {
+		{"wildcard, advertised", func(c *config.Config) {
 			c.UDP = []config.Addr{addr("0.0.0.0:0"), addr("[::]:0")}
 			c.Advertise = []config.Host{host(t, "203.0.113.1"), host(t, "2001:db8::1")}
 		}, nil, nil},
@@ -91,16 +91,16 @@ func TestAdvertise(t *testing.T) {
 		{"specific address", "192.0.2.1:7", "", "", "192.0.2.1:7"},
 		{"specific address behind a translator", "10.0.0.5:7", "203.0.113.1", "", "203.0.113.1:7"},
 		{"mapped port", "10.0.0.5:7", "203.0.113.1:30007", "", "203.0.113.1:30007"},
-		{"wildcard, told", "0.0.0.0:7", "203.0.113.1", "198.51.100.1", "203.0.113.1:7"},
+		{"wildcard, advertised", "0.0.0.0:7", "203.0.113.1", "198.51.100.1", "203.0.113.1:7"},
 		{"wildcard, one address", "0.0.0.0:7", "", "198.51.100.1 2001:db8::1", "198.51.100.1:7"},
 		{"wildcard, no address", "0.0.0.0:7", "", "", "!--advertise"},
 		{"wildcard, two addresses", "0.0.0.0:7", "", "198.51.100.1 198.51.100.2", "!--advertise"},
 		{"wildcard, only the other family", "[::]:7", "", "198.51.100.1", "!--advertise"},
 		{"both families", "0.0.0.0:7 [::]:7", "203.0.113.1 2001:db8::5", "", "203.0.113.1:7 [2001:db8::5]:7"},
-		{"both families, one told", "0.0.0.0:7 [::]:7", "203.0.113.1", "", "!--advertise"},
+		{"both families, one advertised", "0.0.0.0:7 [::]:7", "203.0.113.1", "", "!--advertise"},
 		{"both families, one found", "0.0.0.0:7 [::]:7", "203.0.113.1", "2001:db8::1", "203.0.113.1:7 [2001:db8::1]:7"},
-		{"told twice", "0.0.0.0:7", "203.0.113.1 203.0.113.2", "", "!of one address family"},
-		{"told for nothing", "0.0.0.0:7", "2001:db8::1", "198.51.100.1", "!listens on no address of the family"},
+		{"advertised twice", "0.0.0.0:7", "203.0.113.1 203.0.113.2", "", "!of one address family"},
+		{"advertised without effect", "0.0.0.0:7", "2001:db8::1", "198.51.100.1", "!listens on no address of the family"},
 	} {
 		var listen []netip.AddrPort
 		for _, l := range strings.Fields(c.listen) {

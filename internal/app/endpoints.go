@@ -20,25 +20,25 @@ const proxyPort = 443
 // endpoints returns the server endpoints that are advertised to players: addresses for
 // UDP and DTLS, since clients of UTP 1.x resolve no names, and for plain WebSocket; a name
 // for wss, which its certificate must contain. The API listens on api.
-func endpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) []alloc.ServerEndpoint {
+func endpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrPort) []alloc.ServerEndpoint {
 	var all []alloc.ServerEndpoint
-	for _, addr := range told {
+	for _, addr := range advertised {
 		all = append(all, engine.UDPServerEndpoint(addr))
 	}
 	if c.DTLS {
-		for _, addr := range told {
+		for _, addr := range advertised {
 			e := engine.UDPServerEndpoint(addr)
 			e.ConnectionType, e.Secure = "dtls", true
 			all = append(all, e)
 		}
 	}
-	web, _ := webEndpoints(c, told, api)
+	web, _ := webEndpoints(c, advertised, api)
 	return append(all, web...)
 }
 
 // webEndpoints returns the endpoints for WebSocket or, if it is on and there are none,
 // the reason.
-func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
+func webEndpoints(c *config.Config, advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	name := c.AdvertiseName
 	if name.Host == "" && len(c.ACMEDomains) > 0 {
 		name.Host = c.ACMEDomains[0].Host
@@ -47,7 +47,7 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 	case !c.WebSocket:
 		return nil, ""
 	case !hasTLS(c) && !c.BehindProxy:
-		return localWebEndpoints(told, api)
+		return localWebEndpoints(advertised, api)
 	case name.Host == "":
 		return nil, "websocket: wss is not advertised, since clients check its certificate against a name: set advertise_name, or websocket: false"
 	}
@@ -64,9 +64,9 @@ func webEndpoints(c *config.Config, told []netip.AddrPort, api netip.AddrPort) (
 }
 
 // localWebEndpoints returns the advertised addresses at which the API can be reached.
-func localWebEndpoints(told []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
+func localWebEndpoints(advertised []netip.AddrPort, api netip.AddrPort) (all []alloc.ServerEndpoint, why string) {
 	var ips []netip.Addr
-	for _, addr := range told {
+	for _, addr := range advertised {
 		ip := addr.Addr()
 		if !isReachable(ip, api.Addr()) || slices.Contains(ips, ip) {
 			continue
@@ -103,7 +103,7 @@ func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) (
 	if err := distinct(listen, hosts); err != nil {
 		return nil, err
 	}
-	var told []netip.AddrPort
+	var advertised []netip.AddrPort
 	for _, l := range listen {
 		addr, ok := configuredHost(l, hosts)
 		if !ok && !l.Addr().IsUnspecified() {
@@ -115,9 +115,9 @@ func advertise(listen []netip.AddrPort, hosts []config.Host, own []netip.Addr) (
 		if !ok {
 			return nil, fmt.Errorf("%w (the relay listens on %s)", ErrAdvertise, l)
 		}
-		told = append(told, addr)
+		advertised = append(advertised, addr)
 	}
-	return told, nil
+	return advertised, nil
 }
 
 // distinct refuses an advertised address that has no effect.
@@ -128,11 +128,11 @@ func distinct(listen []netip.AddrPort, hosts []config.Host) error {
 			return fmt.Errorf("app: advertise: %s and %s are of one address family", first, h.IP)
 		}
 		seen[h.IP.Is4()] = h.IP
-		heard := false
+		matches := false
 		for _, l := range listen {
-			heard = heard || l.Addr().Is4() == h.IP.Is4()
+			matches = matches || l.Addr().Is4() == h.IP.Is4()
 		}
-		if !heard {
+		if !matches {
 			return fmt.Errorf("app: advertise: the relay listens on no address of the family of %s", h.IP)
 		}
 	}
@@ -262,11 +262,11 @@ func (a advertiser) qos() string {
 }
 
 func (a *App) advertised() (advertiser, error) {
-	told, err := advertise(a.relay.Addrs(), a.opts.Config.Advertise, ownAddresses(a.opts.Mode))
+	advertised, err := advertise(a.relay.Addrs(), a.opts.Config.Advertise, ownAddresses(a.opts.Mode))
 	if err != nil {
 		return advertiser{}, err
 	}
-	relay := advertiser{Server: a.relay, room: a.hasMemory, endpoints: endpoints(&a.opts.Config, told, a.apiAddr())}
+	relay := advertiser{Server: a.relay, room: a.hasMemory, endpoints: endpoints(&a.opts.Config, advertised, a.apiAddr())}
 	var texts []string
 	for _, e := range relay.endpoints {
 		texts = append(texts, e.ConnectionType+"://"+net.JoinHostPort(e.Host, strconv.Itoa(int(e.Port))))

@@ -23,10 +23,10 @@ func TestEndpoints(t *testing.T) {
 		return func(c *config.Config) { c.AdvertiseName = config.Name{Host: name, Port: port} }
 	}
 	for _, c := range []struct {
-		name      string
-		told, api string
-		settings  []func(*config.Config)
-		want      string // ways in by WebSocket, or "!" and a part of why not
+		name            string
+		advertised, api string
+		settings        []func(*config.Config)
+		want            string // ways in by WebSocket, or "!" and a part of why not
 	}{
 		{"plain", "192.0.2.1:7", "0.0.0.0:8", nil, "ws 192.0.2.1 8 false"},
 		{"plain, both families", "192.0.2.1:7 [2001:db8::1]:7", "[::]:8", nil, "ws 192.0.2.1 8 false, ws 2001:db8::1 8 false"},
@@ -51,18 +51,18 @@ func TestEndpoints(t *testing.T) {
 		for _, change := range c.settings {
 			change(&settings)
 		}
-		var told []netip.AddrPort
+		var advertised []netip.AddrPort
 		var direct []string
 		for _, kind := range []string{"udp", "dtls"} {
-			for _, text := range strings.Fields(c.told) {
+			for _, text := range strings.Fields(c.advertised) {
 				addr := netip.MustParseAddrPort(text)
 				direct = append(direct, fmt.Sprint(kind, " ", addr.Addr(), " ", addr.Port(), " ", kind == "dtls"))
 				if kind == "udp" {
-					told = append(told, addr)
+					advertised = append(advertised, addr)
 				}
 			}
 		}
-		_, why := webEndpoints(&settings, told, netip.MustParseAddrPort(c.api))
+		_, why := webEndpoints(&settings, advertised, netip.MustParseAddrPort(c.api))
 		want, none := strings.CutPrefix(c.want, "!")
 		if none != (why != "") || none && !strings.Contains(why, want) {
 			t.Errorf("%s: why not: %q", c.name, why)
@@ -71,11 +71,11 @@ func TestEndpoints(t *testing.T) {
 			direct = append(direct, want)
 		}
 		var got []string
-		for _, e := range endpoints(&settings, told, netip.MustParseAddrPort(c.api)) {
+		for _, e := range endpoints(&settings, advertised, netip.MustParseAddrPort(c.api)) {
 			got = append(got, fmt.Sprint(e.ConnectionType, " ", e.Host, " ", e.Port, " ", e.Secure))
 		}
 		if g, w := strings.Join(got, ", "), strings.Join(direct, ", "); g != w {
-			t.Errorf("%s: players are told %s\nwant %s", c.name, g, w)
+			t.Errorf("%s: the endpoints for players are %s\nwant %s", c.name, g, w)
 		}
 	}
 }
@@ -110,7 +110,7 @@ func TestAdvertisedEndpoints(t *testing.T) {
 		got = append(got, e.ConnectionType+":"+net.JoinHostPort(e.Host, fmt.Sprint(e.Port)))
 	}
 	if strings.Join(got, " ") != want || a.Region != "moon" {
-		t.Errorf("players are told %v in %q, want %s", got, a.Region, want)
+		t.Errorf("the endpoints for players are %v in %q, want %s", got, a.Region, want)
 	}
 	code, err := r.caller("").JoinCode(t.Context(), a.AllocationID)
 	if err != nil {
@@ -118,7 +118,7 @@ func TestAdvertisedEndpoints(t *testing.T) {
 	}
 	joiner, err := r.caller("").Join(t.Context(), code)
 	if err != nil || !slices.Equal(joiner.ServerEndpoints, a.ServerEndpoints) {
-		t.Errorf("a joiner is told %v (%v)", joiner.ServerEndpoints, err)
+		t.Errorf("the endpoints of a joiner are %v (%v)", joiner.ServerEndpoints, err)
 	}
 	regions, err := r.caller("").Regions(t.Context())
 	if err != nil || len(regions) != 1 || regions[0].QoSAddress != v4.String() {

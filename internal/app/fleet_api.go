@@ -450,7 +450,7 @@ var errNoControlAddress = errors.New("app: cluster_advertise: the address of the
 
 // controlAddress returns the address at which API processes reach the listener at listen:
 // that of the settings, else the address itself, else the first advertised one.
-func controlAddress(advertise string, listen netip.AddrPort, told []alloc.ServerEndpoint) (string, error) {
+func controlAddress(advertise string, listen netip.AddrPort, advertised []alloc.ServerEndpoint) (string, error) {
 	port := strconv.Itoa(int(listen.Port()))
 	switch {
 	case advertise != "":
@@ -464,10 +464,10 @@ func controlAddress(advertise string, listen netip.AddrPort, told []alloc.Server
 		return net.JoinHostPort(host, given), nil
 	case !listen.Addr().IsUnspecified():
 		return listen.String(), nil
-	case len(told) == 0:
+	case len(advertised) == 0:
 		return "", errNoControlAddress
 	}
-	return net.JoinHostPort(told[0].Host, port), nil
+	return net.JoinHostPort(advertised[0].Host, port), nil
 }
 
 // hostname returns the name of a process without an id.

@@ -80,7 +80,7 @@ func candidates(relays map[byte]distant, dead byte) (all []fleet.Candidate) {
 // TestOnRelayOf: an allocation is found on its relay, and an unknown one is reported
 // as not found only if every relay has answered.
 func TestOnRelayOf(t *testing.T) {
-	host, player, nobody := proto.AllocationID{1}, proto.AllocationID{2}, proto.AllocationID{3}
+	host, player, unknown := proto.AllocationID{1}, proto.AllocationID{2}, proto.AllocationID{3}
 	silence := fmt.Errorf("%w: silence", alloc.ErrUnavailable)
 	good := map[proto.AllocationID]error{host: fmt.Errorf("far away: %w", cluster.ErrHost), player: nil}
 	unread := fmt.Errorf("unread: %w", alloc.ErrUnavailable)
@@ -103,16 +103,16 @@ func TestOnRelayOf(t *testing.T) {
 		{"a home that says no", map[byte]distant{1: {}, 2: {has: good}}, 0, 1, nil, player, alloc.ErrNotFound, "", 1},
 		{"a home that is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 1, nil, player, alloc.ErrUnavailable, "silence", 1},
 		{"a home that is not there", map[byte]distant{1: {}}, 0, 9, nil, player, alloc.ErrUnavailable, "09000000", 0},
-		{"nobody", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, nobody, alloc.ErrNotFound, "", 2},
-		{"nobody, and one is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 0, nil, nobody, alloc.ErrUnavailable, "01000000-0000-0000-0000-000000000000 region: silence", 2},
-		{"nobody, and one is dead", map[byte]distant{1: {}, 2: {has: good}}, 1, 0, nil, nobody, alloc.ErrUnavailable, "1 of 2 relays do not have it", 1},
-		{"nobody, and there may be more", map[byte]distant{1: {}}, 0, 0, unread, nobody, alloc.ErrUnavailable, "unread", 1},
+		{"no relay has it", map[byte]distant{1: {}, 2: {has: good}}, 0, 0, nil, unknown, alloc.ErrNotFound, "", 2},
+		{"no relay has it, and one is silent", map[byte]distant{1: {fail: silence}, 2: {has: good}}, 0, 0, nil, unknown, alloc.ErrUnavailable, "01000000-0000-0000-0000-000000000000 region: silence", 2},
+		{"no relay has it, and one is dead", map[byte]distant{1: {}, 2: {has: good}}, 1, 0, nil, unknown, alloc.ErrUnavailable, "1 of 2 relays do not have it", 1},
+		{"no relay has it, and there may be more", map[byte]distant{1: {}}, 0, 0, unread, unknown, alloc.ErrUnavailable, "unread", 1},
 		{"a player, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, player, nil, "", 2},
 		{"a host, and another cannot tell", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, host, engine.ErrKickHost, "", 2},
-		{"one that cannot come back", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, nobody, nil, "", 2},
-		{"one that cannot come back there", map[byte]distant{1: {fresh: true}, 2: {fail: silence}}, 0, 0, nil, nobody, alloc.ErrUnavailable, "silence", 2},
+		{"one that cannot come back", map[byte]distant{1: {fresh: true}, 2: {has: good}}, 0, 0, nil, unknown, nil, "", 2},
+		{"one that cannot come back there", map[byte]distant{1: {fresh: true}, 2: {fail: silence}}, 0, 0, nil, unknown, alloc.ErrUnavailable, "silence", 2},
 		{"a player at a relay that looks dead without the store", map[byte]distant{1: {}, 2: {has: good}}, 2, 0, unread, player, nil, "", 2},
-		{"no relay", nil, 0, 0, nil, nobody, alloc.ErrNotFound, "", 0},
+		{"no relay", nil, 0, 0, nil, unknown, alloc.ErrNotFound, "", 0},
 	} {
 		var asked, done atomic.Int64
 		r := fleetOperator{

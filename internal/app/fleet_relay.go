@@ -267,7 +267,7 @@ func (m *member) reportUsage(ctx context.Context) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
 	holder := m.node.Relay.String()
-	var told map[string]int64
+	var reported map[string]int64
 	var relayed bandwidth
 	for {
 		select {
@@ -279,17 +279,17 @@ func (m *member) reportUsage(ctx context.Context) {
 		if err != nil {
 			continue // The relay does not run.
 		}
-		uses, next := changedLeases(told, all, relayed.measure(all, time.Now()))
+		uses, next := changedLeases(reported, all, relayed.measure(all, time.Now()))
 		if len(uses) > 0 && m.app.store.Leases(ctx, holder, leaseFor, uses) != nil {
 			continue // The store is not available, which its client logs.
 		}
-		told = next
+		reported = next
 	}
 }
 
 // changedLeases returns the current usage by scope, including zero for scopes that were
 // reported before and are not used any more.
-func changedLeases(told map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
+func changedLeases(reported map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {
 		if project := all[i].Name.Project; project != "" && all[i].Allocations > 0 {
@@ -305,7 +305,7 @@ func changedLeases(told map[string]int64, all []engine.Usage, perSecond map[stri
 	for scope, n := range next {
 		uses = append(uses, redisstore.Use{Scope: scope, Used: n})
 	}
-	for scope := range told {
+	for scope := range reported {
 		if _, still := next[scope]; !still {
 			uses = append(uses, redisstore.Use{Scope: scope})
 		}

@@ -324,7 +324,7 @@ func TestFleetSettings(t *testing.T) {
 }
 
 func TestControl(t *testing.T) {
-	told := []alloc.ServerEndpoint{{Host: "203.0.113.7", Port: 7777}}
+	advertised := []alloc.ServerEndpoint{{Host: "203.0.113.7", Port: 7777}}
 	for _, c := range []struct{ advertise, listen, want string }{
 		{"", "10.0.0.7:7779", "10.0.0.7:7779"},
 		{"", "0.0.0.0:7779", "203.0.113.7:7779"},
@@ -336,7 +336,7 @@ func TestControl(t *testing.T) {
 		{":99", "0.0.0.0:7779", ""},
 		{"relay:0", "0.0.0.0:7779", ""},
 	} {
-		got, err := controlAddress(c.advertise, addr(c.listen).AddrPort, told)
+		got, err := controlAddress(c.advertise, addr(c.listen).AddrPort, advertised)
 		if got != c.want || (err == nil) != (c.want != "") {
 			t.Errorf("control(%q, %q) = %q, %v, want %q", c.advertise, c.listen, got, err, c.want)
 		}

@@ -106,14 +106,14 @@ func TestIssuerOfItsOwn(t *testing.T) {
 	}
 }
 
-// heard is a program of the operator that admits players with other names than banned, and
+// recorder is a program of the operator that admits players with other names than banned, and
 // remembers the events.
-type heard struct {
+type recorder struct {
 	mu     sync.Mutex // guards events
 	events []hooks.Event
 }
 
-func (h *heard) of(kind hooks.Type, allocation string) (found []hooks.Event) {
+func (h *recorder) of(kind hooks.Type, allocation string) (found []hooks.Event) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	for _, e := range h.events {
@@ -124,7 +124,7 @@ func (h *heard) of(kind hooks.Type, allocation string) (found []hooks.Event) {
 	return found
 }
 
-func (h *heard) ServeHTTP(w http.ResponseWriter, r *http.Request) {
+func (h *recorder) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	body, err := io.ReadAll(r.Body)
 	if err == nil {
 		err = hooks.Verify([]byte(hookSecret), body, r.Header.Get(hooks.SignatureHeader), time.Now(), time.Hour)
@@ -176,7 +176,7 @@ const hookSecret = "hush-hush-0123456789"
 
 // TestHooks: a whole match as the operator's programs see it.
 func TestHooks(t *testing.T) {
-	h := &heard{}
+	h := &recorder{}
 	program := httptest.NewServer(h)
 	defer program.Close()
 	file := filepath.Join(t.TempDir(), "secret")
@@ -192,7 +192,7 @@ func TestHooks(t *testing.T) {
 	_, err := r.caller("the-token-of-the-banned").Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
 	var problem *api.Problem
 	if !errors.As(err, &problem) || problem.Status != 403 || problem.Detail != "go home" {
-		t.Errorf("somebody who is banned: %v", err)
+		t.Errorf("a banned player: %v", err)
 	}
 	hostTicket, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
 	if err != nil {

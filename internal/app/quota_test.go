@@ -210,13 +210,13 @@ func TestBandwidthQuota(t *testing.T) {
 func TestReportedBandwidth(t *testing.T) {
 	t.Parallel()
 	all := []engine.Usage{{Name: alloc.Tenant{Project: "game"}, Allocations: 1, Players: 1}}
-	uses, told := changedLeases(nil, all, map[string]int64{"game": 5000, "gone": 0})
-	if len(uses) != 3 || told[scopeBytes+"game"] != 5000 {
-		t.Errorf("%v, %v", uses, told)
+	uses, reported := changedLeases(nil, all, map[string]int64{"game": 5000, "gone": 0})
+	if len(uses) != 3 || reported[scopeBytes+"game"] != 5000 {
+		t.Errorf("%v, %v", uses, reported)
 	}
-	uses, told = changedLeases(told, nil, nil)
-	if len(uses) != 3 || len(told) != 0 {
-		t.Errorf("%v, %v", uses, told)
+	uses, reported = changedLeases(reported, nil, nil)
+	if len(uses) != 3 || len(reported) != 0 {
+		t.Errorf("%v, %v", uses, reported)
 	}
 	if (quota.Limits{BytesPerSecond: 1}) == (quota.Limits{}) {
 		t.Error("a limit of bandwidth is none")

@@ -26,7 +26,7 @@ import (
 
 // engineConfig returns the configuration of the relay for these settings and this mode.
 func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
-	told, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
+	advertised, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
 	if err != nil {
 		return engine.Config{}, err
 	}
@@ -46,7 +46,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 	for _, s := range c.Siblings {
 		cfg.Siblings = append(cfg.Siblings, s.AddrPort)
 	}
-	for _, addr := range told {
+	for _, addr := range advertised {
 		// Ports may not be known yet: the relay needs the addresses only. Behind an
 		// address translator they are not addresses of the machine.
 		cfg.Advertise = append(cfg.Advertise, engine.UDPServerEndpoint(addr))

@@ -208,7 +208,7 @@ func TestReloadHooks(t *testing.T) {
 		}
 	}
 	put(hookSecret)
-	h := &heard{}
+	h := &recorder{}
 	program := httptest.NewServer(h)
 	defer program.Close()
 	r := startReloading(t, Serve, func(c *config.Config) { c.Tokens[0].Player, c.AdmissionTimeout = "banned", 5*time.Second })

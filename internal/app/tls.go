@@ -132,13 +132,13 @@ var (
 // Only run calls the authority, for the names of the settings. A handshake uses the
 // certificates that exist: no client can cause a request or wait for one.
 type acmeCertificates struct {
-	names   []string // lower case
-	manager *autocert.Manager
-	leash   *acmeTransport
-	logger  *slog.Logger
-	every   time.Duration
-	again   time.Duration
-	current map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
+	names     []string // lower case
+	manager   *autocert.Manager
+	transport *acmeTransport
+	logger    *slog.Logger
+	every     time.Duration
+	again     time.Duration
+	current   map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
 }
 
 // newACME returns the certificates of the settings, nil if there are none. It requests
@@ -155,7 +155,7 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 		dir = filepath.Join(c.StateDir, "acme")
 	}
 	s := &acmeCertificates{
-		logger: logger, every: issuedEvery, again: issuedAgain, leash: newACMETransport(),
+		logger: logger, every: issuedEvery, again: issuedAgain, transport: newACMETransport(),
 		current: make(map[string]*atomic.Pointer[tls.Certificate]),
 	}
 	for _, name := range c.ACMEDomains {
@@ -167,8 +167,8 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 		Prompt: autocert.AcceptTOS, Cache: autocert.DirCache(dir), Email: c.ACMEEmail,
 		HostPolicy: autocert.HostWhitelist(s.names...),
 		Client: &acme.Client{
-			DirectoryURL: c.ACMEServer, UserAgent: "ferry", RetryBackoff: s.leash.backoff,
-			HTTPClient: &http.Client{Transport: s.leash},
+			DirectoryURL: c.ACMEServer, UserAgent: "ferry", RetryBackoff: s.transport.backoff,
+			HTTPClient: &http.Client{Transport: s.transport},
 		},
 	}
 	return s, nil
@@ -218,7 +218,7 @@ func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate,
 
 // run fetches missing certificates and uses renewed ones, until ctx ends.
 func (s *acmeCertificates) run(ctx context.Context) {
-	s.leash.setContext(ctx)
+	s.transport.setContext(ctx)
 	again := s.again
 	for {
 		wait := s.every

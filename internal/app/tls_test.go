@@ -307,18 +307,18 @@ func TestLeash(t *testing.T) {
 	if _, err := s.manager.GetCertificate(acmeHello(issuedName)); err == nil || !strings.Contains(err.Error(), errACMEStopped.Error()) {
 		t.Errorf("before run: %v", err)
 	}
-	if d := s.leash.backoff(1, nil, nil); d >= 0 {
+	if d := s.transport.backoff(1, nil, nil); d >= 0 {
 		t.Errorf("before run it waits %v to ask again", d)
 	}
 	ctx, cancel := context.WithCancel(t.Context())
-	s.leash.setContext(ctx)
+	s.transport.setContext(ctx)
 	for n, want := range map[int]time.Duration{1: 2 * time.Second, 3: maxWait, 4: -1} {
-		if d := s.leash.backoff(n, nil, nil); d != want {
+		if d := s.transport.backoff(n, nil, nil); d != want {
 			t.Errorf("attempt %d waits %v, want %v", n, d, want)
 		}
 	}
 	cancel()
-	if d := s.leash.backoff(1, nil, nil); d >= 0 {
+	if d := s.transport.backoff(1, nil, nil); d >= 0 {
 		t.Errorf("after run it waits %v to ask again", d)
 	}
 	s.run(ctx)

@@ -153,14 +153,14 @@ func (p *player) ask(msg []byte, is func([]byte) bool) {
 		if err := p.send(msg); err != nil {
 			p.t.Fatal(err)
 		}
-		if p.hears(200*time.Millisecond, is) {
+		if p.receives(200*time.Millisecond, is) {
 			return
 		}
 	}
 	p.t.Fatalf("%x earned nothing", msg[:min(len(msg), 20)])
 }
 
-func (p *player) hears(within time.Duration, is func([]byte) bool) bool {
+func (p *player) receives(within time.Duration, is func([]byte) bool) bool {
 	timer := time.After(within)
 	for {
 		select {
@@ -182,7 +182,7 @@ func (p *player) tell(to *player, text string) {
 		if err := p.send(m); err != nil {
 			p.t.Fatal(err)
 		}
-		if to.hears(200*time.Millisecond, func(got []byte) bool { return bytes.Equal(got, m) }) {
+		if to.receives(200*time.Millisecond, func(got []byte) bool { return bytes.Equal(got, m) }) {
 			return
 		}
 	}
@@ -363,7 +363,7 @@ func TestWebSocketCallers(t *testing.T) {
 		}
 		res.Body.Close()
 		if got := res.Header.Get("Access-Control-Allow-Origin"); got != want {
-			t.Errorf("a page of %s hears %q", origin, got)
+			t.Errorf("a page of %s receives %q", origin, got)
 		}
 	}
 }
@@ -405,7 +405,7 @@ func TestProxyProtocol(t *testing.T) {
 			}
 		}
 		if got := d.regions(t, "198.51.100.8"); got != 200 {
-			t.Errorf("somebody else: %d", got)
+			t.Errorf("another address: %d", got)
 		}
 		for i, step := range []struct {
 			from string

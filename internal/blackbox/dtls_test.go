@@ -59,7 +59,7 @@ func openssl(t *testing.T, to netip.AddrPort, identity string, key []byte) *shel
 	return s
 }
 
-func (s *shell) hears(msg []byte) func() bool {
+func (s *shell) hasReceived(msg []byte) func() bool {
 	return func() bool { return bytes.Contains([]byte(s.out.String()), msg) }
 }
 
@@ -74,7 +74,7 @@ func TestDTLSOpenSSL(t *testing.T) {
 
 	wrong := slices.Clone(a.Key)
 	wrong[20] ^= 1
-	stranger := openssl(t, to, a.AllocationID, wrong)
+	wrongKey := openssl(t, to, a.AllocationID, wrong)
 	testkit.Eventually(t, "a Finished with a wrong key", func() bool { return f.event("drop_key") > 0 })
 	if n := f.event("established"); n != 0 {
 		t.Errorf("a wrong key made %v sessions", n)
@@ -82,21 +82,21 @@ func TestDTLSOpenSSL(t *testing.T) {
 
 	s := openssl(t, to, a.AllocationID, a.Key)
 	testkit.Eventually(t, "a session", func() bool { return f.event("established") == 1 })
-	for nonce := uint16(0); !s.hears(received)(); nonce++ {
+	for nonce := uint16(0); !s.hasReceived(received)(); nonce++ {
 		if nonce == 20 {
 			t.Fatalf("no BIND_RECEIVED; received %q; log:\n%s", s.out.String(), f.log.String())
 		}
 		if _, err := s.in.Write(enginetest.SignedBind(cred, nonce)); err != nil {
 			t.Fatal(err)
 		}
-		testkit.Poll(testkit.WaitLimit, s.hears(received))
+		testkit.Poll(testkit.WaitLimit, s.hasReceived(received))
 	}
 	ping := proto.Ping{ID: cred.ID, Number: 77}.Append(nil)
 	if _, err := s.in.Write(ping); err != nil {
 		t.Fatal(err)
 	}
-	testkit.Eventually(t, "the echo of a PING", s.hears(ping))
-	if out := stranger.out.String(); out != "" {
+	testkit.Eventually(t, "the echo of a PING", s.hasReceived(ping))
+	if out := wrongKey.out.String(); out != "" {
 		t.Errorf("with a wrong key openssl received %q", out)
 	}
 }

@@ -15,7 +15,7 @@ func TestHostsAgainstAList(t *testing.T) {
 	t.Parallel()
 	type item struct {
 		id   proto.AllocationID
-		told uint32
+		sent uint32
 	}
 	rnd := rand.New(rand.NewPCG(1, 2))
 	h := newHosts()
@@ -51,7 +51,7 @@ func TestHostsAgainstAList(t *testing.T) {
 			n, before := rnd.IntN(20), now-min(now, uint32(rnd.IntN(2000)))
 			var want []proto.AllocationID
 			for _, x := range list[:min(n, len(list))] {
-				if x.told >= before {
+				if x.sent >= before {
 					break
 				}
 				want = append(want, x.id)
@@ -64,7 +64,7 @@ func TestHostsAgainstAList(t *testing.T) {
 		if h.len() != len(list) || (h.find(id) == nil) != (at(id) < 0) {
 			t.Fatalf("step %d: %d hosts, want %d", step, h.len(), len(list))
 		}
-		if oldest, ok := h.oldestSent(); ok != (len(list) > 0) || ok && oldest != list[0].told {
+		if oldest, ok := h.oldestSent(); ok != (len(list) > 0) || ok && oldest != list[0].sent {
 			t.Fatalf("step %d: the longest is %d", step, oldest)
 		}
 	}

@@ -329,7 +329,7 @@ func TestDisconnectWaits(t *testing.T) {
 	_ = b.far.Send(b.bare.Local(), []byte("unread"))
 	b.drain(b.sim)
 	for range 20 {
-		_ = b.sim.Send(b.far.Local(), []byte("farewell"))
+		_ = b.sim.Send(b.far.Local(), []byte("last words"))
 	}
 	b.sim.Disconnect(b.far.Local())
 	words := 0
@@ -351,13 +351,13 @@ func TestDisconnectWaits(t *testing.T) {
 
 func TestClose(t *testing.T) {
 	b := newTestNode(t, netsim.Config{Out: netsim.Params{Delay: time.Second}, In: netsim.Params{Delay: ms}}, link.NetworkConfig{})
-	_ = b.sim.Send(b.far.Local(), []byte("farewell"))
+	_ = b.sim.Send(b.far.Local(), []byte("last words"))
 	_ = b.far.Send(b.sim.Local(), []byte("unread"))
 	b.drain(b.sim)
 	if err := b.sim.Close(); err != nil || b.sim.Close() != nil {
 		t.Errorf("close: %v", err)
 	}
-	if all := b.drain(b.far); len(all) != 1 || all[0].bytes != "farewell" {
+	if all := b.drain(b.far); len(all) != 1 || all[0].bytes != "last words" {
 		t.Errorf("%v came", all)
 	}
 	b.tick()

@@ -22,11 +22,11 @@ type MemoryRegistry struct {
 	now func() time.Time
 
 	mu    sync.Mutex // guards the following field
-	nodes map[alloc.RelayID]heard
+	nodes map[alloc.RelayID]nodeEntry
 }
 
-// heard is an entry with the time at which it was written.
-type heard struct {
+// nodeEntry is an entry with the time at which it was written.
+type nodeEntry struct {
 	node fleet.Node
 	at   time.Time
 }
@@ -37,7 +37,7 @@ func NewMemoryRegistry(now func() time.Time) *MemoryRegistry {
 	if now == nil {
 		now = time.Now
 	}
-	return &MemoryRegistry{now: now, nodes: make(map[alloc.RelayID]heard)}
+	return &MemoryRegistry{now: now, nodes: make(map[alloc.RelayID]nodeEntry)}
 }
 
 // Announce writes the node's entry. It reports whether there was one of the
@@ -47,7 +47,7 @@ func (r *MemoryRegistry) Announce(_ context.Context, n fleet.Node) (intact bool,
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	before, ok := r.nodes[n.Relay]
-	r.nodes[n.Relay] = heard{n, r.now()}
+	r.nodes[n.Relay] = nodeEntry{n, r.now()}
 	return ok && before.node.Boot == n.Boot, nil
 }
 

@@ -8,7 +8,7 @@
 // Both play the same game over real UDP sockets of loopback, in one thread of
 // one process: a server, and a socket per player; per tick a command of 40 bytes
 // up and a snapshot of 600 bytes down for each, unreliable. They take turns, and
-// medians are told. Every message that arrives is counted.
+// medians are reported. Every message that arrives is counted.
 //
 // # What is not comparable
 //

@@ -35,12 +35,12 @@ func TestLinkedPasses(t *testing.T) {
 	w.Step()
 	host.expect(t, link.Datagram, player.Local(), "hello")
 	host.quiet(t) // A link that is there is not made again.
-	stranger := open(t, w, address.Addr{})
-	stranger.say(t, host.Local(), "psst")
+	unknown := open(t, w, address.Addr{})
+	unknown.say(t, host.Local(), "psst")
 	w.Step()
 	host.quiet(t)
-	stranger.expect(t, link.NoLink, host.Local(), "")
-	if got := stranger.Stats().Unreachable; got != 1 {
+	unknown.expect(t, link.NoLink, host.Local(), "")
+	if got := unknown.Stats().Unreachable; got != 1 {
 		t.Errorf("%d unreachable", got)
 	}
 	if err := w.Link(host.Local(), link.NodeAddr(99)); err != link.ErrNoPeer {

@@ -14,10 +14,10 @@ import (
 // slots is the number of hash slots of a cluster.
 const slots = 16384
 
-// Nodes take one of them for dead that was silent for so long. Where nobody can
-// take over that must not happen while a test has a master stand still: after
-// it is back the others hold it for dead for twice as long, and one that holds
-// two of three for dead answers nothing itself.
+// Nodes declare a node failed that was silent for so long. Without replicas that must
+// not happen while a test pauses a master: after its return the others regard it as
+// failed for twice as long, and a node that regards two of three as failed answers
+// nothing itself.
 const (
 	deadAlone    = time.Minute
 	deadReplaced = 4 * time.Second
@@ -112,7 +112,7 @@ func (c *Cluster) Shard(t testing.TB, key string) int {
 			return i
 		}
 	}
-	t.Fatalf("nobody has slot %d", slot)
+	t.Fatalf("no node has slot %d", slot)
 	return -1
 }
 

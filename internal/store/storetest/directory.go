@@ -88,7 +88,7 @@ func testHoldPutsBack(t *testing.T, d fleet.Directory) {
 	}
 	put(t, d, production, "6789BC", host(5), false)
 	put(t, d, production, "DFGHJK", host(3), true)
-	wantLost(t, d, here, all) // The relay has not been told of the new code.
+	wantLost(t, d, here, all) // The relay does not know the new code.
 	wantCode(t, d, production, host(3), "DFGHJK")
 	wantHost(t, d, production, "DFGHJK", host(3))
 	wantLost(t, d, here, nil)
@@ -190,7 +190,7 @@ func testHoldTellsAge(t *testing.T, d fleet.Directory) {
 	wantHost(t, d, production, "6789BC", host(2))
 }
 
-// testLostMakesRoom: a host that has been told that it lost its code can get
+// testLostMakesRoom: a host whose code was lost can get
 // another one at once.
 func testLostMakesRoom(t *testing.T, d fleet.Directory) {
 	older, younger := rivals()
@@ -228,8 +228,7 @@ func testEqualAge(t *testing.T, d fleet.Directory) {
 	t.Errorf("after %d turns the host with the lower id does not keep the code", turns)
 }
 
-// testRelaysCode: of two codes of one host the one counts that its relay has
-// been told of.
+// testRelaysCode: of two codes of one host, the one that its relay holds counts.
 func testRelaysCode(t *testing.T, d fleet.Directory) {
 	put(t, d, production, "DFGHJK", host(1), true)
 	wantLost(t, d, here, []fleet.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}})
@@ -264,7 +263,7 @@ func testDrop(t *testing.T, d fleet.Directory) {
 func testDropCompared(t *testing.T, d fleet.Directory) {
 	held := []fleet.Held{{Host: host(1), Tenant: production.Hash(), Code: "6789BC", Since: time.Now()}}
 	wantLost(t, d, again, held)
-	for _, other := range []fleet.Home{here, theirs} { // The run before, and a stranger.
+	for _, other := range []fleet.Home{here, theirs} { // The previous run, and another relay.
 		if err := d.Drop(t.Context(), other, held); err != nil {
 			t.Fatal(err)
 		}

@@ -128,7 +128,7 @@ func wantNodes(t *testing.T, r fleet.Registry, want ...fleet.Node) {
 	byRelay := make(map[alloc.RelayID]fleet.Node)
 	for _, s := range seen {
 		if s.Age < 0 || s.Age > time.Hour {
-			t.Errorf("relay %v was heard of %v ago", s.Relay, s.Age)
+			t.Errorf("relay %v announced itself %v ago", s.Relay, s.Age)
 		}
 		byRelay[s.Relay] = s.Node
 	}
