@@ -37,8 +37,8 @@ type Allocation struct {
 	EverBound bool
 	// Recovered: it came back after a restart, when its Age began.
 	Recovered bool
-	// Age is the time since it was reserved, Heard since it last sent, Active
-	// since it last sent or received. All count in units of 250 ms.
+	// Age is the time since it was reserved, SinceReceived since its owner last sent,
+	// and SinceActive since its owner last sent or received, in steps of 250 ms.
 	Age, SinceReceived, SinceActive time.Duration
 	// Links is the number of open links; at most 1 for a joiner.
 	Links int
