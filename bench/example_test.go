@@ -6,14 +6,18 @@ import (
 	"log"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/bench"
+	"github.com/ferryrelay/ferry/internal/enginetest"
 )
 
 // Twenty pairs of a host and a player send 2,000 datagrams per second through a
 // relay that runs in this process.
 func ExampleRun() {
 	ctx := context.Background()
-	url, stop := startFerry(ctx) // the URL of any Allocations API
+	url, stop := enginetest.StartService( // the URL of any Allocations API
+		httpapi.Token{Secret: "secret-0123456789", Project: "game", Environment: "test", Player: "bench"},
+	)
 	defer stop()
 
 	ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: url, Token: "secret-0123456789"})

@@ -128,7 +128,7 @@ var rules = []rule{
 	{"internal/quota", []string{"alloc"}, nil, "limits per project; the engine counts the usage"},
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
 	{"internal/testkit", nil, nil, "test helpers for every package"},
-	{"internal/enginetest", []string{"alloc", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
+	{"internal/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},

@@ -1,0 +1,62 @@
+package enginetest
+
+import (
+	"context"
+	"log"
+	"net/http/httptest"
+	"sync"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// StartService runs a relay with an Allocations service for callers with those tokens
+// in this process, for examples, which have no testing.TB. It returns the URL of the
+// service and a function that stops both. An error ends the process.
+func StartService(tokens ...httpapi.Token) (url string, stop func()) {
+	master, err := alloc.NewMasterKey(nil)
+	if err != nil {
+		log.Fatal(err)
+	}
+	id, err := alloc.NewRelayID()
+	if err != nil {
+		log.Fatal(err)
+	}
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{Master: master, Relay: id})
+	if err != nil {
+		log.Fatal(err)
+	}
+	var service *alloc.Service // the relay calls no hook before Run
+	relay, err := engine.New(engine.Config{Region: "home", Hooks: engine.Hooks{
+		OnBind: func(e engine.BindEvent) { service.OnBind(e.ID) },
+		OnEnd:  func(e engine.EndEvent) { service.OnEnd(e.ID) },
+	}}, sealer)
+	if err != nil {
+		log.Fatal(err)
+	}
+	service, err = alloc.NewService(alloc.ServiceConfig{
+		Relay: relay, Store: alloc.NewMemoryStore(), Regions: []alloc.Region{{ID: "home"}},
+		Unlimited: true, // one player may reserve all allocations
+	})
+	if err != nil {
+		log.Fatal(err)
+	}
+	handler, err := httpapi.New(httpapi.Config{Service: service, Tokens: tokens})
+	if err != nil {
+		log.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(context.Background())
+	var running sync.WaitGroup
+	running.Go(func() {
+		if err := relay.Run(ctx); err != nil {
+			log.Fatal(err)
+		}
+	})
+	server := httptest.NewServer(handler)
+	return server.URL, func() {
+		server.Close()
+		cancel()
+		running.Wait()
+	}
+}
