@@ -10,10 +10,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
-// linkRate limits the new links of a host, so that players with tickets cannot keep
-// it busy.
-var linkRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
-
 // control is the single writer of all state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; other goroutines reach it through inboxes and calls.
 type control struct {
@@ -36,8 +32,7 @@ type control struct {
 	projects         projects
 	rebuilt          atomic.Uint64
 	sendTotals       func() sendCounts
-	stateFile        *statefile.File           // nil methods do nothing
-	links            [spoofGates]atomic.Uint64 // gates of linkRate
+	stateFile        *statefile.File // nil methods do nothing
 
 	wake  chan struct{}
 	calls chan call
@@ -143,12 +138,10 @@ func (c *control) deliver(d *action) {
 }
 
 // confirmBinding records that a BIND_RECEIVED is sent, if its BIND is still the last
-// one: the owner may have left the endpoint and come back. The grace period is over, so
-// a datagram from the former endpoint cannot validate the new one any more.
+// one: the owner may have left the endpoint and come back.
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
-		c.shared.table.Activity(d.handle).RequireValidation(c.shared.limits.Load().unvalidated)
 		c.shared.table.SetFlags(d.handle, table.BindConfirmed)
 	}
 }
@@ -171,7 +164,7 @@ type action struct {
 	handle table.Handle
 	to     endpoint.Endpoint
 	size   uint8
-	nonce  uint16 // sendBound: of the BIND
+	nonce  uint16 // sendBindReceived: of the BIND
 	room   [replySize]byte
 }
 

@@ -155,7 +155,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
-	source := w.noteReceived(&sender, now)
+	source := w.noteReceived(&sender, now, len(pkt))
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.refuseUnlinked(now, &sender, m.To)
 	}
@@ -190,17 +190,20 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		return w.refuseMismatch(now, from, m.ID)
 	}
-	w.noteReceived(&sender, now)
+	w.noteReceived(&sender, now, len(pkt))
 	w.out.add(from, pkt)
 	return OutPong
 }
 
-// noteReceived records that the owner of e sent a message from its endpoint, which
-// validates the path to it.
-func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
-	a := w.shared.table.Activity(e.Handle)
-	a.RecordReceive(tick(now))
-	a.Validate()
+// noteReceived records that the owner of e sent a message of size bytes from its
+// endpoint.
+func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {
+	a, t := w.shared.table.Activity(e.Handle), tick(now)
+	a.RecordReceive(t)
+	a.RecordMessage(t)
+	if !a.IsValidated() {
+		a.IncreaseAllowance(size * w.shared.limits.Load().unvalidatedRatio)
+	}
 	return a
 }
 

@@ -89,14 +89,14 @@ func TestEnd(t *testing.T) {
 
 // notCarried are the fields of requests that the API uses to choose a relay and does
 // not send.
-var notCarried = []string{"HostRequest.Region", "HostRequest.ClientAddress"}
+var notCarried = []string{"HostRequest.Region"}
 
 // TestRequestsAreCarried checks that every field of a request is either sent or listed
 // in notCarried.
 func TestRequestsAreCarried(t *testing.T) {
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "MaxConnections"},
-		"JoinerRequest": {"Tenant", "Player", "Host"},
+		"HostRequest":   {"Tenant", "Player", "MaxConnections", "ClientAddress"},
+		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},
