@@ -19,7 +19,7 @@ var _ alloc.Relay = (*Server)(nil)
 // onControl runs do in the control goroutine. It returns alloc.ErrUnavailable if the
 // relay does not run or ctx ends first; do may then still run.
 func (s *Server) onControl(ctx context.Context, do func(*control)) error {
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	select {
 	case s.control.calls <- call{do, done}:
 	case <-s.stopped:
@@ -32,18 +32,18 @@ func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 
 // awaitCall waits until control has run a call. A call that has run counts even if the
 // relay has stopped or ctx has ended in the meantime.
-func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error) {
+func (s *Server) awaitCall(ctx context.Context, done <-chan error) (err error) {
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	case <-s.stopped:
 		err = alloc.ErrUnavailable
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	default:
 		return err
 	}

@@ -188,11 +188,13 @@ const (
 )
 
 func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
-	return &control{
-		shared: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
+	c := &control{
+		shared: r, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		expiriesPerMilli: expiriesPerMilli, projects: newProjects(),
 	}
+	c.hooks = c.guardHooks(hooks)
+	return c
 }
 
 func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {

@@ -298,10 +298,8 @@ func (s *sim) takeGates(b *budgets, id proto.AllocationID) bool {
 	}
 	for _, gate := range gates {
 		if s.gates[gate] {
-			return false
+			return false // Those before stay taken, which does no harm.
 		}
-	}
-	for _, gate := range gates {
 		s.gates[gate] = true
 	}
 	return true

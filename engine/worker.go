@@ -345,13 +345,17 @@ func (w *worker) recoverPanic(now int64) {
 	}
 	pkt := w.current
 	w.count(DropPanic, len(pkt))
-	last := w.shared.lastFault.Load()
-	if last != 0 && now-last < faultLogMillis || !w.shared.lastFault.CompareAndSwap(last, now) {
+	head := pkt[:min(len(pkt), faultHead)]
+	w.shared.logFault(now, fault, "in", "worker", "size", len(pkt), "head", hex.EncodeToString(head))
+}
+
+// logFault logs a panic that was ended, at most once in faultLogMillis.
+func (s *shared) logFault(now int64, fault any, attrs ...any) {
+	last := s.lastFault.Load()
+	if last != 0 && now-last < faultLogMillis || !s.lastFault.CompareAndSwap(last, now) {
 		return
 	}
-	head := pkt[:min(len(pkt), faultHead)]
-	w.shared.log.Error("a datagram was dropped because of a fault in the relay, please report it",
-		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
+	s.log.Error("a fault in the relay, please report it", append(attrs, "fault", fault, "stack", string(debug.Stack()))...)
 }
 
 // pacer decides whether a worker sleeps before it receives again. At a moderate
