@@ -257,4 +257,3 @@ func TestLimitsValidate(t *testing.T) {
 		t.Error(err)
 	}
 }
-

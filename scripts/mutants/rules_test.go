@@ -164,7 +164,7 @@ var rules = []mutant{
 		in:   "engine",
 		old:  `return heard != 0 && now < heard+heldTicks && !c.hasLost(e.Handle, cmd.from, now)`,
 		now:  `return heard != 0 && now < heard && !c.hasLost(e.Handle, cmd.from, now)`,
-		by:   killer{"./engine", "TestForgedBind$", ""},
+		by:   killer{"./engine", "TestForgedBind", ""},
 	},
 	{
 		rule: "a NAT gives a port to another player within 3 s",
