@@ -85,15 +85,25 @@ func TestTakeBack(t *testing.T) {
 	r := newRig(t, Config{})
 	host := r.host(udpN(0), 4)
 	victim := r.joiner(udpN(1), host)
-	attacker := r.host(udpN(2), 1)
+	attackers := []*mReservation{r.host(udpN(2), 1), r.host(udpN(3), 1)}
+	r.advance(establishedTicks * table.TickMillis * time.Millisecond)
 	r.feed(udpN(1), pingMessage(victim.id))
 	r.advance(2500 * time.Millisecond)
-	r.bind(attacker, udpN(1), 2)
-	r.feed(udpN(1), pingMessage(attacker.id))
+	for _, attacker := range attackers { // the second takes it from the first
+		r.bind(attacker, udpN(1), 2)
+	}
+	r.feed(udpN(1), pingMessage(attackers[1].id))
 	r.bind(victim, udpN(1), 2)
-	r.feed(udpN(1), pingMessage(victim.id))
-	if o := r.feed(udpN(1), signed(attacker, 3, attacker.key)); o != outcomePending || r.entry(victim).Endpoint != udpN(1) {
-		t.Errorf("%v, and the player is at %v", o, r.entry(victim).Endpoint)
+	for nonce := range uint16(9) { // 9 s, with a PING each third one
+		for _, attacker := range attackers {
+			if o := r.feed(udpN(1), signed(attacker, 3+nonce, attacker.key)); o != outcomePending || r.entry(victim).Endpoint != udpN(1) {
+				t.Fatalf("%v, and the player is at %v", o, r.entry(victim).Endpoint)
+			}
+		}
+		if nonce%3 == 0 {
+			r.feed(udpN(1), pingMessage(victim.id))
+		}
+		r.advance(time.Second)
 	}
 }
 

@@ -65,8 +65,12 @@ const (
 	// port to another player, which is bound within 3 s.
 	heldTicks = 2000 / table.TickMillis
 	// lostTicks is for how long an allocation may take back the endpoint that it lost,
-	// whatever is heard from there: 10 s, more than three PING periods of a client.
+	// and for how long it then keeps it in place of heldTicks: 10 s, more than three
+	// PING periods of a client.
 	lostTicks = 10_000 / table.TickMillis
+	// establishedTicks is how long an allocation must have been bound to an endpoint
+	// to take it back: 5 s, longer than the client of another one needs to do so.
+	establishedTicks = 5000 / table.TickMillis
 )
 
 // isHeld reports whether the endpoint of a BIND belongs to another allocation that was
@@ -81,9 +85,12 @@ func (c *control) isHeld(e *table.Entry, cmd *command) bool {
 	if e.Handle == 0 && !c.mayRecover(cmd.claims.id, cmd.claims.boot, cmd.now) {
 		return true // An ERROR 4 would end the game of the owner's client.
 	}
-	now := tick(cmd.now)
+	now, keeps := tick(cmd.now), table.Tick(heldTicks)
+	if c.shared.table.Account(owner.Handle).EndpointAt == 0 {
+		keeps = lostTicks
+	}
 	heard := c.shared.table.Activity(owner.Handle).LastHeard()
-	return heard != 0 && now < heard+heldTicks && !c.hasLost(e.Handle, cmd.from, now)
+	return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)
 }
 
 // hasLost reports whether h has just lost an endpoint.
@@ -92,7 +99,27 @@ func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) 
 		return false
 	}
 	a := c.shared.table.Account(h)
-	return a.LostEndpoint != 0 && now <= a.LostAt+lostTicks && a.LostEndpoint == c.endpointDigest(ep)
+	return a.LostEndpoint != 0 && now <= a.EndpointAt+lostTicks && a.LostEndpoint == c.endpointDigest(ep)
+}
+
+// moveEndpoint moves h to the endpoint of a BIND. The former owner of the endpoint may
+// take it back if it was established there, and h keeps one that it took back.
+func (c *control) moveEndpoint(h table.Handle, cmd *command) {
+	now := tick(cmd.now)
+	own, takesBack := c.shared.table.Account(h), c.hasLost(h, cmd.from, now)
+	own.LostEndpoint, own.EndpointAt = 0, now
+	if takesBack {
+		own.EndpointAt = 0
+		c.shared.table.Activity(h).RecordMessage(now)
+	}
+	displaced := c.shared.table.Bind(h, cmd.from)
+	if displaced == 0 {
+		return
+	}
+	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
+	if a := c.shared.table.Account(displaced); !takesBack && now >= a.EndpointAt+establishedTicks {
+		a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now
+	}
 }
 
 // bind binds e to the endpoint of the command, and replies.
@@ -148,22 +175,6 @@ func isSameNetwork(a, b endpoint.Endpoint) bool {
 		return a.Hi>>8 == b.Hi>>8
 	}
 	return false
-}
-
-// moveEndpoint moves h to the endpoint of a BIND. Its former owner may take it back,
-// unless it had taken it from h.
-func (c *control) moveEndpoint(h table.Handle, cmd *command) {
-	now := tick(cmd.now)
-	own, takesBack := c.shared.table.Account(h), c.hasLost(h, cmd.from, now)
-	own.LostEndpoint = 0
-	displaced := c.shared.table.Bind(h, cmd.from)
-	if displaced == 0 {
-		return
-	}
-	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
-	if a := c.shared.table.Account(displaced); !takesBack {
-		a.LostEndpoint, a.LostAt = c.endpointDigest(cmd.from), now
-	}
 }
 
 // commitConnect opens the link that a joiner requests. The order of the checks is

@@ -71,13 +71,17 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 	id := card.id
 	a := m.allocs[id]
 	if owner := m.byAddr[from]; owner != nil && owner != a {
+		keeps := int64(8)
+		if owner.contested {
+			keeps = 40
+		}
 		switch {
 		case a == nil && !m.mayRecover(card):
 			m.cover("bind: ended, no ERROR 4 to the endpoint of another")
 			return "endpoint_held"
 		case a != nil && a.lost == from && arrived/250 <= a.lostAt+40:
 			m.cover("bind: takes its endpoint back")
-		case owner.heard != 0 && arrived/250 < owner.heard+8:
+		case owner.heard != 0 && arrived/250 < owner.heard+keeps:
 			m.cover("bind: the endpoint is another's")
 			return "endpoint_held"
 		}
@@ -114,15 +118,19 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 		if owner := m.byAddr[from]; owner != nil {
 			m.cover("bind: takes an endpoint over")
 			owner.at = ""
-			if a.lost != from || arrived/250 > a.lostAt+40 {
-				owner.lost, owner.lostAt = from, arrived/250
-			}
 		}
-		a.lost = ""
+		a.contested = a.lost == from && arrived/250 <= a.lostAt+40
+		if owner := m.byAddr[from]; owner != nil && !a.contested && (owner.contested || arrived/250 >= owner.since+20) {
+			owner.lost, owner.lostAt, owner.contested = from, arrived/250, false
+		}
+		a.lost, a.since = "", arrived/250
 		delete(m.byAddr, a.at)
 		m.newPath(a, from)
 		a.at, m.byAddr[from] = from, a
 		a.confirmed, a.heard = false, 0
+		if a.contested {
+			a.heard = arrived / 250
+		}
 	}
 	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
 	m.telling = append(m.telling, mNotConnected{a, from})

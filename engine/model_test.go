@@ -57,6 +57,8 @@ type mAlloc struct {
 	heard      int64 // tick of the last message but a BIND from its endpoint; 0: none
 	lost       mAddr // the endpoint that another allocation took over
 	lostAt     int64 // tick
+	since      int64 // tick of the BIND to its endpoint
+	contested  bool  // it took its endpoint back
 	closing    int64 // tick after which a CLOSE takes effect; 0: none
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool

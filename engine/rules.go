@@ -70,8 +70,9 @@ package engine
 //
 // No ERROR 1 goes to an endpoint from which nothing but a BIND has come.
 //
-// An allocation that loses its endpoint to another one may take it back within 10 s,
-// which gives the other one no such right.
+// An allocation that was bound to its endpoint for 5 s and loses it to another one may
+// take it back within 10 s, and then keeps it for 10 s after its last message in place of
+// 2 s. The other one may not take it back in turn.
 //
 // A link needs one match: a joiner, its host, one tenant. The id in an ERROR is
 // the one named for 3, and for 4 on a BIND; the sender's own for 2, 4 on a

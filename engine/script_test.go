@@ -162,6 +162,13 @@ func (s *sim) do(o op) {
 			}
 			return
 		}
+		if c := s.reservation(o.a); o.d%4 == 1 { // its NAT has given it another port, and it does not bind
+			for range 2 {
+				s.datagram(s.home(c, 1)^1, pingMessage(c.id))
+				s.advance(250 * time.Millisecond)
+			}
+			return
+		}
 		for range 3 + o.c%8 {
 			s.datagram(addr(o.b), pingMessage(s.reservation(o.a).id))
 		}

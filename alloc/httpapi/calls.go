@@ -22,9 +22,7 @@ func (h *Handler) allocate(ctx context.Context, r request) (answer, *api.Problem
 	if in.MaxConnections == nil {
 		return answer{}, invalidMember("maxConnections", "is missing")
 	}
-	caller := r.caller
-	caller.Address = r.source.clientAddress()
-	res, err := h.service.Allocate(ctx, caller, *in.MaxConnections, in.Region)
+	res, err := h.service.Allocate(ctx, r.caller, *in.MaxConnections, in.Region)
 	if err != nil {
 		return answer{}, h.serviceProblem(r, err)
 	}

@@ -70,6 +70,7 @@ func TestRegionIsTheOneAskedForOrTheDefault(t *testing.T) {
 // a backend's does not.
 func TestHint(t *testing.T) {
 	x := newFixture(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}})
+	code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 	for _, tt := range []struct{ token, remote, forwarded, want string }{
 		{tokenAnna, "192.0.2.1:5", "", "192.0.2.1"},
 		{tokenAnna, "[2001:db8:1:2:3::4]:5", "", "2001:db8:1::"},
@@ -86,6 +87,15 @@ func TestHint(t *testing.T) {
 		got := x.relay.hosts[len(x.relay.hosts)-1]
 		if got.ClientAddress.String() != tt.want || got.Region != "far" {
 			t.Errorf("%s from %s: asked for %+v, want the hint %s", tt.token, tt.remote, got, tt.want)
+		}
+		r = newRequest(http.MethodPost, "/v1/join", tt.token, `{"joinCode":"`+code+`"}`)
+		r.RemoteAddr = tt.remote
+		if tt.forwarded != "" {
+			r.Header.Set("X-Forwarded-For", tt.forwarded)
+		}
+		wantStatus(t, x.do(r), http.StatusOK)
+		if got := x.relay.callers[len(x.relay.callers)-1]; got.String() != tt.want {
+			t.Errorf("%s from %s: joined from %v, want %s", tt.token, tt.remote, got, tt.want)
 		}
 	}
 }

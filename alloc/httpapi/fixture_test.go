@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"net/http"
 	"net/http/httptest"
+	"net/netip"
 	"strings"
 	"sync"
 	"testing"
@@ -132,6 +133,8 @@ type fakeRelay struct {
 	ways  []alloc.ServerEndpoint
 	calls int
 	hosts []alloc.HostRequest
+	// callers are the addresses of the players that joined.
+	callers []netip.Addr
 }
 
 // fakeCapacity bounds the memory of a fake relay under a fuzzer.
@@ -158,6 +161,7 @@ func (f *fakeRelay) ReserveHost(_ context.Context, r alloc.HostRequest) (alloc.R
 func (f *fakeRelay) ReserveJoiner(_ context.Context, r alloc.JoinerRequest) (alloc.Reservation, error) {
 	f.mu.Lock()
 	_, ok := f.live[r.Host]
+	f.callers = append(f.callers[max(len(f.callers)-fakeCapacity, 0):], r.ClientAddress)
 	f.mu.Unlock()
 	if !ok {
 		return alloc.Reservation{}, alloc.ErrNotFound

@@ -176,7 +176,9 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 	}
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
-	return c.serve(ctx, request{id: id, source: f, caller: f.principal.caller(c.name), body: body})
+	caller := f.principal.caller(c.name)
+	caller.Address = f.clientAddress()
+	return c.serve(ctx, request{id: id, source: f, caller: caller, body: body})
 }
 
 // admit authenticates the caller and checks its rate limits. The header is that of

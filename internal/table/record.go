@@ -135,9 +135,10 @@ type Account struct {
 	Player [16]byte           // hash of the player it was issued to
 	Tenant uint64             // Tenant.Hash
 	// LostEndpoint is the caller's hash of the endpoint that another allocation took
-	// over at LostAt; zero: none.
+	// over at EndpointAt, zero if none did. Else EndpointAt is when it was bound to its
+	// endpoint, zero if it took that back.
 	LostEndpoint uint64
-	LostAt       Tick
+	EndpointAt   Tick
 	LinkGate     uint32 // of new links, see Rate.TakePlain
 
 	ReservedAt    Tick

@@ -162,7 +162,7 @@ var rules = []mutant{
 	{
 		rule: "a forged BIND does not displace a player",
 		in:   "engine",
-		old:  `return heard != 0 && now < heard+heldTicks && !c.hasLost(e.Handle, cmd.from, now)`,
+		old:  `return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)`,
 		now:  `return heard != 0 && now < heard && !c.hasLost(e.Handle, cmd.from, now)`,
 		by:   killer{"./engine", "TestForgedBind", ""},
 	},
@@ -176,8 +176,8 @@ var rules = []mutant{
 	{
 		rule: "a player takes its endpoint back",
 		in:   "engine",
-		old:  `a.LostEndpoint, a.LostAt = c.endpointDigest(cmd.from), now`,
-		now:  `a.LostEndpoint, a.LostAt = 0, now`,
+		old:  `a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now`,
+		now:  `a.LostEndpoint, a.EndpointAt = 0, now`,
 		by:   killer{"./engine", "TestTakeBack", ""},
 	},
 	{
