@@ -117,6 +117,13 @@ func (l *lab) players(matches, rate int) FleetConfig {
 // its join codes.
 func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	l.Helper()
+	f := l.emptyFleet(cfg)
+	return f, l.addMatches(f)
+}
+
+// emptyFleet starts a fleet without matches.
+func (l *lab) emptyFleet(cfg FleetConfig) *Fleet {
+	l.Helper()
 	f, err := NewFleet(cfg)
 	if err != nil {
 		l.Fatal(err)
@@ -126,6 +133,14 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 			l.Error(err)
 		}
 	})
+	return f
+}
+
+// addMatches starts all matches of a fleet, waits until all players play, and
+// returns the join codes.
+func (l *lab) addMatches(f *Fleet) []string {
+	l.Helper()
+	cfg := &f.cfg
 	codes, err := AddMatches(l.Context(), l.relay.API(l.net.Clients, 0), f, cfg.Matches)
 	if err != nil {
 		l.Fatal(err)
@@ -136,7 +151,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 	for range 2000 {
 		c := f.Counts()
 		if ready(c) {
-			return f, codes
+			return codes
 		}
 		if c.Failed > 0 {
 			break
@@ -144,7 +159,7 @@ func (l *lab) fleet(cfg FleetConfig) (*Fleet, []string) {
 		time.Sleep(10 * time.Millisecond)
 	}
 	l.Fatal("not all players play: ", f.Counts())
-	return nil, nil
+	return nil
 }
 
 // background runs f until the test ends.
