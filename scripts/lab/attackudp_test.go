@@ -68,7 +68,10 @@ func (l *lab) attackOn(f *Fleet, r attackResult, attack func()) {
 	if *long && r.p99 > calm+maxDelayRise {
 		l.Errorf("p99 of delay rose from %v to %v, goal at most %v more", calm, r.p99, maxDelayRise)
 	}
-	l.requireNoFailures(f.Counts())
+	// The relay's answers to messages with the player's source go to the player.
+	if c := f.Counts(); c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 {
+		l.Errorf("games were ended: %v", c)
+	}
 	recordAttack(l.T, r)
 }
 
