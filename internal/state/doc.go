@@ -12,5 +12,7 @@
 // temporary name, synced and renamed, and the directory is synced. Nothing is repaired.
 // An identity that is damaged, missing next to other files, or readable by other users is
 // an error: a relay with a new key would end every match, and a relay with a known key
-// would protect none.
+// would protect none. So is an identity or a directory of another user, who may have
+// chosen the key. All files are opened relative to the directory, without following
+// symbolic links, and none is changed before it was checked.
 package state
