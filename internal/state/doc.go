@@ -7,6 +7,7 @@
 //	lock        held while a process uses the directory, with its process id
 //	allocations what a restart must know of each allocation, see internal/statefile
 //	sessions    the DTLS sessions that go on after a restart, see internal/statefile
+//	*.counter   show whether an older copy of allocations or sessions was put back
 //
 // The identity is one file, which is either complete or absent: it is written to a
 // temporary name, synced and renamed, and the directory is synced. Nothing is repaired.
