@@ -18,7 +18,9 @@ const DefaultSessionMaxAge = 2 * time.Minute
 
 // SessionFileConfig is the configuration of a [SessionFile].
 type SessionFileConfig struct {
-	// Path is the path of the file. Its directory must exist.
+	// Path is the path of the file. Its directory must exist. The file with
+	// ".counter" added to the path shows whether an older copy was put at the path.
+	// Neither may belong to another user, be open to others, or be a link.
 	Path string
 	// Relay is the id of the relay. A file of another relay is replaced.
 	Relay [16]byte
@@ -40,9 +42,9 @@ type SessionFileConfig struct {
 // time, and only one [Records] may use it.
 type SessionFile struct{ file *statefile.Sessions }
 
-// OpenSessionFile opens the file, or creates it. A file that is damaged, too old or
-// of another relay is replaced. It fails if the configuration is invalid or the file
-// cannot be created.
+// OpenSessionFile opens the file, or creates it. A file that is damaged, too old, an
+// older copy or of another relay is replaced. It fails if the configuration is invalid,
+// the file cannot be created, or another user may have planted or can read it.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 	file, err := statefile.OpenSessions(statefile.SessionsConfig{
 		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError,
@@ -56,6 +58,10 @@ func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 
 // Found returns the number of sessions that the previous process left.
 func (f *SessionFile) Found() int { return len(f.file.Found()) }
+
+// Unread returns why the sessions that the previous process left cannot resume; nil if
+// they can.
+func (f *SessionFile) Unread() error { return f.file.Unread() }
 
 // Close closes the file, so that the next process can read it. No session may be in
 // use any more.

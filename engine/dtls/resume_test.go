@@ -41,17 +41,20 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 }
 
 // successor returns the process that starts after the one of g was killed. It has only
-// a copy of the file.
+// a copy of the file and its counter.
 func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
-	content, err := os.ReadFile(cfg.Path)
-	if err != nil {
-		g.t.Fatal(err)
+	to := filepath.Join(g.t.TempDir(), "sessions")
+	for _, suffix := range []string{"", ".counter"} {
+		content, err := os.ReadFile(cfg.Path + suffix)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if err := os.WriteFile(to+suffix, content, 0o600); err != nil {
+			g.t.Fatal(err)
+		}
 	}
-	cfg.Path = filepath.Join(g.t.TempDir(), "sessions")
-	if err := os.WriteFile(cfg.Path, content, 0o600); err != nil {
-		g.t.Fatal(err)
-	}
+	cfg.Path = to
 	c.Sessions = openSessions(g.t, *cfg)
 	return newRig(g.t, c)
 }
@@ -211,6 +214,7 @@ func TestNoResume(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(t *testing.T, path string, cfg *statefile.SessionsConfig){
 		"no file":         func(t *testing.T, path string, _ *statefile.SessionsConfig) { os.Remove(path) },
+		"no counter":      func(t *testing.T, path string, _ *statefile.SessionsConfig) { os.Remove(path + ".counter") },
 		"another relay":   func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Relay[3]++ },
 		"another machine": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Machine = "rebooted" },
 		"too old": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) {

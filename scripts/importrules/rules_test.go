@@ -109,7 +109,7 @@ var rules = []rule{
 	{"alloc/api", nil, nil, "JSON types and a small client for any program"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "game clients must not depend on the relay"},
-	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
+	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/statefile", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "engine"}, []string{websocket}, "WebSocket is optional"},
