@@ -285,6 +285,6 @@ func (s *Store) logUnverified(key string, err error) {
 		return
 	}
 	class, _, _ := strings.Cut(strings.TrimPrefix(key, s.keys.prefix), ":")
-	s.logger.Warn("an entry of the store has no valid signature and counts as absent: is the password of the store known to others?",
+	s.logger.Warn("an entry of the store has no valid signature and counts as absent",
 		"entry", class, "error", err, "entries", s.unverified.Load())
 }
