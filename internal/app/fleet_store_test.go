@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/joincode"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 	"github.com/ferryrelay/ferry/internal/store/redistest"
 	"github.com/ferryrelay/ferry/internal/store/storetest"
@@ -237,4 +238,88 @@ func TestStoreUsersLimits(t *testing.T) {
 			t.Errorf("ferry-api: %s: %s", command, got)
 		}
 	}
+}
+
+// BenchmarkRoles measures what an allocation and a join cost at the store, and what a relay
+// spends for its hosts, with certificates.
+func BenchmarkRoles(b *testing.B) {
+	server := redistest.Start(b)
+	dir := b.TempDir()
+	ca, err := cluster.NewCA("bench", 0)
+	if err != nil {
+		b.Fatal(err)
+	}
+	store := func(r cluster.Request) *redisstore.Store {
+		files := cluster.Files{Certificate: dir + "/" + string(r.Role), Key: dir + "/key-" + string(r.Role), CA: dir + "/ca"}
+		issued, err := ca.Issue(r)
+		if err == nil {
+			err = issued.Write(files.Certificate, files.Key)
+		}
+		if _, statErr := os.Stat(files.CA); err == nil && statErr != nil {
+			err = ca.Write(files.CA, dir+"/ca-key")
+		}
+		if err != nil {
+			b.Fatal(err)
+		}
+		signer, err := cluster.NewSigner(files, r.Relay)
+		if err != nil {
+			b.Fatal(err)
+		}
+		s, err := redisstore.New(redisstore.Config{URL: server.URL, Signer: signer, Timeout: 20 * time.Second})
+		if err != nil {
+			b.Fatal(err)
+		}
+		b.Cleanup(func() { _ = s.Close() })
+		return s
+	}
+	home := fleet.Home{Relay: alloc.RelayID{1}, Boot: 1}
+	api, relay := store(cluster.Request{Role: cluster.RoleAPI}), store(cluster.Request{Role: cluster.RoleRelay, Relay: home.Relay})
+	tenant := alloc.Tenant{Project: "game", Environment: "production"}
+	smallest, _ := joincode.Pack("66666666")
+	host := func(n int) proto.AllocationID {
+		return proto.AllocationID{1, 13: byte(n >> 16), 14: byte(n >> 8), 15: byte(n)}
+	}
+	code := func(n int) string { return joincode.Unpack(smallest + uint64(n)) }
+	allocated := 0
+	b.Run("Allocate", func(b *testing.B) {
+		for b.Loop() {
+			allocated++
+			ok, err := api.PutCode(b.Context(), tenant, code(allocated), host(allocated))
+			if err = errors.Join(err, api.SetHome(b.Context(), host(allocated), home)); err != nil || !ok {
+				b.Fatal(ok, err)
+			}
+		}
+	})
+	join := func(b *testing.B, n int) {
+		id, err := api.HostOf(b.Context(), tenant, code(n))
+		if err != nil {
+			b.Fatal(err)
+		}
+		if _, err := api.HomeOf(b.Context(), id); err != nil {
+			b.Fatal(err)
+		}
+	}
+	b.Run("FirstJoin", func(b *testing.B) {
+		n := 0
+		for b.Loop() {
+			n = n%allocated + 1
+			join(b, n)
+		}
+	})
+	b.Run("NextJoin", func(b *testing.B) {
+		for b.Loop() {
+			join(b, 1)
+		}
+	})
+	held := make([]fleet.Held, 1000)
+	for n := range held {
+		held[n] = fleet.Held{Host: host(1<<20 + n), Tenant: tenant.Hash(), Code: code(1<<20 + n), Since: time.Now()}
+	}
+	b.Run("Hold1000", func(b *testing.B) {
+		for b.Loop() {
+			if _, err := relay.Hold(b.Context(), home, held); err != nil {
+				b.Fatal(err)
+			}
+		}
+	})
 }

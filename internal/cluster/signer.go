@@ -11,6 +11,7 @@ import (
 	"crypto/x509"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -23,6 +24,11 @@ import (
 // 3 kB: more than a fleet has. Beyond it all are learned again.
 const maxKnown = 8192
 
+// recentSize is the number of the latest signatures, and of the latest verifications, that
+// a signer remembers at least; twice as many take 15 MiB. A relay signs the same
+// statements about its hosts for minutes, and the joiners of a match read the same entries.
+const recentSize = 1 << 15
+
 var _ fleet.Signer = (*Signer)(nil)
 
 // Signer signs entries of the store with the key of a node's certificate, and verifies
@@ -32,8 +38,32 @@ var _ fleet.Signer = (*Signer)(nil)
 type Signer struct {
 	creds *credentials
 
-	mu    sync.Mutex // guards the following field
-	known map[fleet.KeyID]*signerCertificate
+	mu       sync.Mutex // guards the following fields
+	known    map[fleet.KeyID]*signerCertificate
+	signed   recent[[]byte]   // by statement
+	signedBy *loaded          // the key of signed
+	verified recent[struct{}] // by verificationDigest
+}
+
+// recent has at least the latest recentSize values that were put, and at most twice as
+// many.
+type recent[V any] struct{ now, before map[[sha256.Size]byte]V }
+
+func (r *recent[V]) get(digest [sha256.Size]byte) (V, bool) {
+	v, ok := r.now[digest]
+	if !ok {
+		if v, ok = r.before[digest]; ok {
+			r.put(digest, v)
+		}
+	}
+	return v, ok
+}
+
+func (r *recent[V]) put(digest [sha256.Size]byte, v V) {
+	if r.now == nil || len(r.now) >= recentSize {
+		r.now, r.before = make(map[[sha256.Size]byte]V), r.now
+	}
+	r.now[digest] = v
 }
 
 // signerCertificate is a verified certificate of a node. It is immutable.
@@ -66,21 +96,44 @@ func (s *Signer) Run(ctx context.Context) { s.creds.run(ctx) }
 
 // Sign signs a statement with the key of the certificate in use.
 func (s *Signer) Sign(statement []byte) (fleet.Certificate, []byte, error) {
-	l := s.creds.current.Load()
+	l, sum := s.creds.current.Load(), sha256.Sum256(statement)
+	cert := fleet.Certificate{Key: l.signer, DER: l.pair.Leaf.Raw}
+	s.mu.Lock()
+	if s.signedBy != l {
+		s.signed, s.signedBy = recent[[]byte]{}, l
+	}
+	signature, ok := s.signed.get(sum)
+	s.mu.Unlock()
+	if ok {
+		return cert, signature, nil
+	}
+	signature, err := l.sign(statement, sum)
+	if err != nil {
+		return fleet.Certificate{}, nil, err
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if s.signedBy == l {
+		s.signed.put(sum, signature)
+	}
+	return cert, signature, nil
+}
+
+// sign signs a statement with that SHA-256.
+func (l *loaded) sign(statement []byte, sum [sha256.Size]byte) ([]byte, error) {
 	key, ok := l.pair.PrivateKey.(crypto.Signer)
 	if !ok {
-		return fleet.Certificate{}, nil, fmt.Errorf("%w: the key cannot sign", ErrFiles)
+		return nil, fmt.Errorf("%w: the key cannot sign", ErrFiles)
 	}
-	digest, hash := statement, crypto.Hash(0)
-	if _, pure := key.Public().(ed25519.PublicKey); !pure {
-		sum := sha256.Sum256(statement)
-		digest, hash = sum[:], crypto.SHA256
+	digest, hash := sum[:], crypto.SHA256
+	if _, pure := key.Public().(ed25519.PublicKey); pure {
+		digest, hash = statement, crypto.Hash(0)
 	}
 	signature, err := key.Sign(rand.Reader, digest, hash)
 	if err != nil {
-		return fleet.Certificate{}, nil, fmt.Errorf("cluster: sign: %w", err)
+		return nil, fmt.Errorf("cluster: sign: %w", err)
 	}
-	return fleet.Certificate{Key: l.signer, DER: l.pair.Leaf.Raw}, signature, nil
+	return signature, nil
 }
 
 // Verify returns the author of a statement.
@@ -95,10 +148,26 @@ func (s *Signer) Verify(key fleet.KeyID, statement, signature []byte) (fleet.Aut
 		return fleet.Author{}, fmt.Errorf("%w: the certificate of %q is valid from %v to %v",
 			fleet.ErrSignature, known.cert.Subject.CommonName, known.cert.NotBefore, known.cert.NotAfter)
 	}
+	digest := verificationDigest(key, statement, signature)
+	s.mu.Lock()
+	_, again := s.verified.get(digest)
+	s.mu.Unlock()
+	if again {
+		return known.author, nil
+	}
 	if err := known.cert.CheckSignature(algorithmOf(known.cert), statement, signature); err != nil {
 		return fleet.Author{}, fmt.Errorf("%w: %w", fleet.ErrSignature, err)
 	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.verified.put(digest, struct{}{})
 	return known.author, nil
+}
+
+// verificationDigest identifies a key with a statement and a signature of it.
+func verificationDigest(key fleet.KeyID, statement, signature []byte) [sha256.Size]byte {
+	sum := sha256.Sum256(statement)
+	return sha256.Sum256(slices.Concat(key[:], sum[:], signature))
 }
 
 // Learn verifies a certificate and remembers it.

@@ -191,3 +191,29 @@ func TestSignerFollowsFiles(t *testing.T) {
 	}
 	wantAuthor(t, api, newTestSigner(t, y, "relay-signer", Request{Role: RoleRelay, Relay: testRelay}), fleet.Author{Relay: testRelay})
 }
+
+// TestRecent: the latest values are there, and not many more.
+func TestRecent(t *testing.T) {
+	t.Parallel()
+	var r recent[int]
+	digest := func(n int) [32]byte { return [32]byte{byte(n), byte(n >> 8), byte(n >> 16)} }
+	const kept = 5
+	for n := range 5 * recentSize {
+		r.put(digest(n), n)
+		if _, ok := r.get(digest(kept)); n >= kept && !ok {
+			t.Fatalf("a value that is read is gone after %d others", n)
+		}
+		if len(r.now)+len(r.before) > 2*recentSize {
+			t.Fatalf("%d and %d values after %d", len(r.now), len(r.before), n)
+		}
+		last := digest(max(n-recentSize+10, 0)) // The value that is read is put again.
+		if _, ok := r.now[last]; !ok {
+			if _, ok := r.before[last]; !ok {
+				t.Fatalf("the value %d before %d is gone", recentSize-10, n)
+			}
+		}
+	}
+	if _, ok := r.get(digest(kept + 1)); ok {
+		t.Error("a value that was not read is there")
+	}
+}

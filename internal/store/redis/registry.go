@@ -185,40 +185,19 @@ func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
 	if !ok {
 		return nil, errDamaged
 	}
-	return s.verifiedNodes(ctx, entries)
-}
-
-// verifiedNodes returns the nodes whose entries are verified. An entry that was verified
-// at the last call, and is the same, is not verified again: a process reads a thousand
-// entries each second.
-func (s *Store) verifiedNodes(ctx context.Context, entries []nodeEntry) (seen []fleet.Seen, err error) {
-	s.mu.Lock()
-	before := s.nodesVerified
-	s.mu.Unlock()
-	verified := make(map[alloc.RelayID]claim, len(entries))
-	var claims []claim
-	var changed []int
+	claims := make([]claim, len(entries))
 	for i := range entries {
-		c := &entries[i].claim
-		if last := before[c.relay]; last.statement == c.statement && last.text == c.text && last.ok {
-			verified[c.relay] = last
-			seen = append(seen, entries[i].Seen)
-		} else {
-			claims, changed = append(claims, *c), append(changed, i)
-		}
+		claims[i] = entries[i].claim
 	}
 	if err := s.verify(ctx, claims); err != nil {
 		return nil, err
 	}
-	for n, i := range changed {
-		if claims[n].ok {
-			verified[claims[n].relay] = claims[n]
+	var seen []fleet.Seen
+	for i := range entries {
+		if claims[i].ok {
 			seen = append(seen, entries[i].Seen)
 		}
 	}
-	s.mu.Lock()
-	s.nodesVerified = verified
-	s.mu.Unlock()
 	return seen, nil
 }
 

@@ -22,6 +22,9 @@ const (
 	// clockTolerance is added to the end of a seal when it is verified. The clocks of
 	// relays and API processes may differ by that much, and a bit more.
 	clockTolerance = 5 * time.Minute
+	// sealStep is the resolution of the ends of seals. A relay that renews an entry every
+	// minute makes the same statement for that long, which a signer signs once.
+	sealStep = 5 * time.Minute
 	// signerFor is how long a published certificate lasts at least: longer than the
 	// entries that it has signed. It is published again every publishEvery.
 	signerFor    = time.Hour
@@ -96,7 +99,7 @@ func (s *Store) nodeStatement(relay alloc.RelayID, boot, number uint64, text []b
 // seal signs statements for a time. It publishes the certificate of the key first, so that
 // a reader of the entries finds it.
 func (s *Store) seal(ctx context.Context, lasts time.Duration, all ...statement) ([]string, error) {
-	until := time.Now().Add(lasts).UnixMilli()
+	until := time.Now().Add(lasts + sealStep).Truncate(sealStep).UnixMilli()
 	seals := make([]string, len(all))
 	var cert fleet.Certificate
 	for i, st := range all {
@@ -150,7 +153,7 @@ func (s *Store) publish(ctx context.Context, c fleet.Certificate, lasts time.Dur
 	if !due {
 		return nil
 	}
-	lasts = max(signerFor, 2*lasts+clockTolerance)
+	lasts = max(signerFor, lasts+sealStep+clockTolerance)
 	err := s.do(ctx, "publish the certificate of the signatures", func(ctx context.Context) error {
 		return s.client.Set(ctx, s.keys.signer(c.Key), c.DER, lasts).Err()
 	})

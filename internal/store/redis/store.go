@@ -44,7 +44,6 @@ type Store struct {
 	mu               sync.Mutex // guards the following fields; held for no call
 	announced        map[alloc.RelayID]announced
 	unverifiedLogged time.Time
-	nodesVerified    map[alloc.RelayID]claim // the entries of the last reading
 
 	calls      atomic.Uint64
 	failed     atomic.Uint64
