@@ -323,6 +323,42 @@ var rules = []mutant{
 		now:  `c.sendsFail(now):`,
 		by:   killer{"./engine", "TestExpiryPause", ""},
 	},
+	// The store of a fleet: who may write what.
+	{
+		rule: "an entry of the store is signed under its key",
+		in:   "internal/store/redis",
+		old:  `fmt.Appendf(nil, "%s%s\n%s\n%d", statementPrefix, s.key, s.value, until)`,
+		now:  `fmt.Appendf(nil, "%s%s\n%s\n%d", statementPrefix, "", s.value, until)`,
+		by:   killer{"./internal/store/redis", "TestSeals", ""},
+	},
+	{
+		rule: "an entry of the store counts until its end",
+		in:   "internal/store/redis",
+		old:  `ended > clockTolerance {`,
+		now:  `ended > clockTolerance && false {`,
+		by:   killer{"./internal/store/redis", "TestSeals", ""},
+	},
+	{
+		rule: "a relay announces only itself, and only its hosts",
+		in:   "internal/store/redis",
+		old:  `author.Relay != c.relay:`,
+		now:  `author.Relay != author.Relay:`,
+		by:   killer{"./internal/store/redis", "TestSeals", ""},
+	},
+	{
+		rule: "a code in the entry of a host is signed",
+		in:   "internal/store/redis",
+		old:  `if claims[i].ok { genuine =`,
+		now:  `if claims[i].ok || true { genuine =`,
+		by:   killer{"./internal/store/redis", "TestForgedCodeIsNotAdopted", ""},
+	},
+	{
+		rule: "a signer of the store has a certificate of the cluster",
+		in:   "internal/cluster",
+		old:  `if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{role.usage()}}); err != nil {`,
+		now:  `if false {`,
+		by:   killer{"./internal/cluster", "TestSignerRefuses", ""},
+	},
 	// DTLS: replay windows, stored bounds, cookies.
 	{
 		rule: "a record is accepted once",
