@@ -102,6 +102,11 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {
+		if len(pkt) == proto.BindReceivedLen {
+			if _, err := proto.ParseBindReceived(pkt); err == nil {
+				c.noteBound()
+			}
+		}
 		return c.send(pkt)
 	}
 	if e.Code == proto.ErrorTimeout || e.Code == proto.ErrorNotFound {
@@ -214,7 +219,7 @@ type Config struct {
 	// write the queued messages and to receive the answer. Default 2 s.
 	CloseTimeout time.Duration
 	// BindTimeout is the time after which a connection is closed if the relay has
-	// sent it nothing but ERROR. Default 10 s.
+	// not sent it BIND_RECEIVED. Default 10 s.
 	BindTimeout time.Duration
 	// IdleTimeout is the time after which a connection is closed to which nothing
 	// but ERROR was sent. It should be longer than any idle timeout of the
@@ -345,7 +350,7 @@ const (
 	// DropBusy: the relay was too busy for a received message.
 	DropBusy Drop = iota
 	// DropUnbound: more than 64 messages were received before the relay sent
-	// one other than ERROR.
+	// BIND_RECEIVED.
 	DropUnbound
 	// DropFull: the queue of the connection was full.
 	DropFull
@@ -386,7 +391,7 @@ const (
 	EndProtocol
 	// EndFinalError: ERROR 1 or 4 was sent; 1000.
 	EndFinalError
-	// EndUnbound: nothing but ERROR was sent within Config.BindTimeout; 1008.
+	// EndUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
 	EndUnbound
 	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout; 1000.
 	EndIdle
