@@ -304,13 +304,13 @@ func TestQueueShare(t *testing.T) {
 	for range 200 {
 		r.Open(home, bytes.Clone(hello))
 	}
-	if n := len(r.workers[0].queues[hellos].full); n != bucketShare {
+	if n := len(r.workers[0].queues[hellos].full); n != 512/8 {
 		t.Errorf("%d hellos of one source wait", n)
 	}
-	for i := range 1000 {
+	for i := range 4000 {
 		r.Open(at(fmt.Sprintf("10.0.%d.%d:1", i/250, i%250)), bytes.Clone(hello))
 	}
-	if n := len(r.workers[0].queues[hellos].full); n != 128 {
+	if n := len(r.workers[0].queues[hellos].full); n != 512 {
 		t.Errorf("%d hellos wait", n)
 	}
 	p := newPeer(g, at("203.0.113.1:1"), 1)

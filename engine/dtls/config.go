@@ -77,7 +77,8 @@ type Config struct {
 	// prefix is assigned to one. Zero means 2; at most 64.
 	Workers int
 	// Queue is the number of datagrams, of 1.5 KB each, that may wait for one
-	// worker. Zero means 512; at most 65,536.
+	// worker, besides four times as many ClientHellos without a cookie. Zero means
+	// 512; at most 65,536.
 	Queue int
 }
 

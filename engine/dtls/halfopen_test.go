@@ -201,8 +201,10 @@ func TestQueue(t *testing.T) {
 	}
 	g := &rig{t: t, Records: r}
 	hello := newPeer(g, home, 1).hello(nil)
-	for range 25 {
-		r.Open(home, hello)
+	for i := range 55 {
+		from := home
+		from.Lo += uint64(i)
+		r.Open(from, hello)
 	}
 	r.Open(home, append(hello, make([]byte, maxHandshakeDatagram)...))
 	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})

@@ -29,9 +29,15 @@ const (
 	// queueBuckets is the number of buckets of source prefixes in a queue, by a keyed
 	// hash.
 	queueBuckets = 256
-	// bucketShare is how many datagrams of one bucket may wait once an eighth of the
-	// queue is taken, so that one source cannot fill it.
-	bucketShare = 16
+	// bucketShare is the part of a queue that the datagrams of one bucket may take once
+	// an eighth of it is taken, but at least minShare datagrams, so that one source
+	// cannot fill it.
+	bucketShare = 32
+	minShare    = 16
+	// helloQueues is how many times longer the queue of hellos is: at 100,000 forged
+	// ones a second it must hold those of 40 ms, for which a worker on a busy machine
+	// may wait for a processor.
+	helloQueues = 4
 )
 
 // queuedDatagram is a datagram in a queue.
@@ -47,10 +53,12 @@ type queuedDatagram struct {
 type queue struct {
 	full    chan *queuedDatagram
 	free    chan *queuedDatagram
+	share   int32 // most datagrams of one bucket
 	waiting [queueBuckets]atomic.Int32
 }
 
 func (q *queue) init(size int) {
+	q.share = int32(max(minShare, size/bucketShare))
 	q.full, q.free = make(chan *queuedDatagram, size), make(chan *queuedDatagram, size)
 	datagrams := make([]queuedDatagram, size)
 	for i := range datagrams {
@@ -62,7 +70,7 @@ func (q *queue) init(size int) {
 // the bucket, is full. Any goroutine may call it.
 func (q *queue) push(from endpoint.Endpoint, bucket uint8, pkt []byte) bool {
 	waiting := &q.waiting[bucket]
-	if waiting.Load() >= bucketShare && len(q.full) >= cap(q.full)/8 {
+	if waiting.Load() >= q.share && len(q.full) >= cap(q.full)/8 {
 		return false
 	}
 	select {
@@ -104,9 +112,8 @@ func newWorker(r *Records, relay engine.RecordsRelay) *worker {
 		handshakes: make(map[endpoint.Endpoint]*halfOpen),
 		out:        make([]byte, 0, 256),
 	}
-	for i := range w.queues {
-		w.queues[i].init(r.conf.Queue)
-	}
+	w.queues[hellos].init(helloQueues * r.conf.Queue)
+	w.queues[progress].init(r.conf.Queue)
 	return w
 }
 
