@@ -11,7 +11,6 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
-	"github.com/ferryrelay/ferry/engine"
 )
 
 const (
@@ -31,7 +30,7 @@ type conn struct {
 	serial uint64
 	ws     *ws.Conn
 	sock   *socket
-	in     engine.Intake
+	place  *place
 	queue  queue
 
 	wake   chan struct{} // signals that the queue is no longer empty
@@ -51,9 +50,9 @@ type conn struct {
 	pinging atomic.Bool
 }
 
-func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, in engine.Intake) *conn {
+func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, p *place) *conn {
 	return &conn{
-		t: t, serial: serial, ws: w, sock: s, in: in,
+		t: t, serial: serial, ws: w, sock: s, place: p,
 		wake: make(chan struct{}, 1), ending: make(chan struct{}),
 		queue: queue{maxMessages: t.cfg.QueueMessages, maxBytes: t.cfg.QueueBytes, stuckAfter: t.cfg.WriteTimeout},
 	}
@@ -96,8 +95,8 @@ func (c *conn) isEnding() bool { return c.reason.Load() != uint32(endNone) }
 // noteBound records that the relay sends BIND_RECEIVED: the client holds the key of
 // an allocation. Any other message, such as the answer to a QoS probe, proves nothing.
 func (c *conn) noteBound() {
-	if !c.bound.Load() {
-		c.bound.Store(true)
+	if c.bound.CompareAndSwap(false, true) {
+		c.t.admission.noteBound(c.place)
 	}
 }
 
@@ -189,7 +188,7 @@ func (c *conn) deliver(pkt []byte) {
 			return
 		}
 	}
-	if !c.in.Deliver(c.serial, pkt) {
+	if !c.place.in.Deliver(c.serial, pkt) {
 		c.t.drop(DropBusy)
 		time.Sleep(busyPause)
 		return

@@ -27,6 +27,8 @@
 //	                               client has no allocation
 //	nothing sent for IdleTimeout   closed with 1000; a bound client is sent echoes
 //	slow reader, no pong           reset
+//	no BIND_RECEIVED was sent,     reset
+//	and a limit is reached
 //
 // # Sizes
 //
@@ -56,7 +58,8 @@
 //
 // # Client addresses
 //
-// Connections are limited in total and per address, which is the /56 for IPv6.
+// Connections are limited in total and per address, which is the /56 for IPv6. At a
+// limit, a newcomer takes the place of a connection that has bound no allocation.
 // Behind a reverse proxy the address comes from X-Forwarded-For, as far as
 // Config.TrustedProxies wrote it. [ProxyListener] reads the PROXY protocol, only
 // from the proxies in its configuration. Connections of a trusted proxy without an

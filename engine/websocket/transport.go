@@ -135,6 +135,7 @@ func (t *Transport) add(c *conn) {
 	s.mu.Lock()
 	s.conns[c.serial] = c
 	s.mu.Unlock()
+	t.admission.noteOpen(c.place, c)
 	if !t.admission.isRunning() {
 		c.end(EndStopped) // Run may have closed the others already.
 	}
@@ -192,10 +193,13 @@ type Config struct {
 	// negative: the kernel's default.
 	SendBuffer int
 
-	// MaxConns is the largest number of open connections. Default 4,096.
+	// MaxConns is the largest number of open connections. One more ends one that has
+	// bound no allocation, of the address with most of these, or is refused. Default
+	// 4,096.
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
-	// address or IPv6 /56. Default 64; negative: MaxConns.
+	// address or IPv6 /56. One more ends the oldest of them that has bound no
+	// allocation, or is refused. Default 64; negative: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -319,10 +323,10 @@ const (
 	RefusedOrigin
 	// RefusedStopped: Run does not run; status 503.
 	RefusedStopped
-	// RefusedTotal: Config.MaxConns connections are open; status 503.
+	// RefusedTotal: Config.MaxConns connections are open and bound; status 503.
 	RefusedTotal
 	// RefusedAddress: Config.MaxConnsPerAddress connections of the address are
-	// open; status 429.
+	// open and bound; status 429.
 	RefusedAddress
 
 	// NumRefusals is the number of refusals.
@@ -401,6 +405,9 @@ const (
 	EndPing
 	// EndStopped: the context of Run was done; 1001.
 	EndStopped
+	// EndShed: it had bound no allocation, and another connection needed its place; a
+	// reset.
+	EndShed
 
 	// NumEnds is the number of ends, including an unused zero.
 	NumEnds
@@ -425,6 +432,7 @@ var ends = [NumEnds]struct {
 	EndSlow:       {name: "slow"},
 	EndPing:       {name: "ping"},
 	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
+	EndShed:       {name: "shed"},
 }
 
 // String returns the name of the end in metrics.
