@@ -135,9 +135,8 @@ func (t *Transport) add(c *conn) {
 	s.mu.Lock()
 	s.conns[c.serial] = c
 	s.mu.Unlock()
-	t.admission.noteOpen(c.place, c)
-	if !t.admission.isRunning() {
-		c.end(EndStopped) // Run may have closed the others already.
+	if reason := t.admission.noteOpen(c.place, c); reason != endNone {
+		c.end(reason)
 	}
 }
 

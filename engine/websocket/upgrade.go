@@ -142,8 +142,8 @@ type admission struct {
 	running    bool
 	total      int
 	perAddress map[netip.Prefix]int // of connections whose address is known
-	// unbound has the connections that did not bind an allocation yet, by address. At
-	// the limit one of them is ended for a newcomer.
+	// unbound has the connections that have not bound an allocation yet, by address. At
+	// the limit one of them ends for a newcomer.
 	unbound evict.Set[netip.Prefix, *place]
 	conns   sync.WaitGroup // counts connections; Add only while running
 }
@@ -169,29 +169,33 @@ func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn
 	case !a.running:
 		return nil, nil, RefusedStopped
 	case known && a.perAddress[from] >= a.maxPerAddress:
-		if victim = a.shed(a.unbound.FirstOf(from)); victim == nil {
+		it := a.unbound.FirstOf(from)
+		if it == nil {
 			return nil, nil, RefusedAddress
 		}
+		victim = a.shed(it.Value)
 	case a.total >= a.maxTotal:
-		if victim = a.shed(a.unbound.First()); victim == nil {
+		it := a.unbound.First()
+		if it == nil {
 			return nil, nil, RefusedTotal
 		}
+		victim = a.shed(it.Value)
 	}
 	a.total++
 	if known {
 		a.perAddress[from]++
 	}
 	a.conns.Add(1)
-	return &place{from: from, known: known, in: a.intake}, victim, 0
+	p = &place{from: from, known: known, in: a.intake}
+	p.unbound = a.unbound.Add(from, evict.High, p)
+	return p, victim, 0
 }
 
-// shed takes the place of an unbound connection and returns the connection.
-func (a *admission) shed(it *evict.Item[netip.Prefix, *place]) *conn {
-	if it == nil {
-		return nil
-	}
-	a.free(it.Value)
-	return it.Value.conn
+// shed takes the place of an unbound connection and returns the connection, nil if its
+// handshake is not over: then noteOpen ends it.
+func (a *admission) shed(p *place) *conn {
+	a.free(p)
+	return p.conn
 }
 
 // free takes a place.
@@ -212,12 +216,19 @@ func (a *admission) free(p *place) {
 	}
 }
 
-// noteOpen records that the connection of a place is open, and not bound yet.
-func (a *admission) noteOpen(p *place, c *conn) {
+// noteOpen records that the connection of a place is open, and reports the reason for
+// which it must end, if there is one.
+func (a *admission) noteOpen(p *place, c *conn) End {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	p.conn = c
-	p.unbound = a.unbound.Add(p.from, evict.High, p)
+	switch {
+	case !a.running:
+		return EndStopped // Run may have closed the others already.
+	case p.ended:
+		return EndShed
+	}
+	return endNone
 }
 
 // noteBound records that the connection of a place has bound an allocation.
@@ -250,12 +261,6 @@ func (a *admission) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running = false
-}
-
-func (a *admission) isRunning() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.running
 }
 
 // count returns the number of admitted connections.

@@ -30,7 +30,7 @@ func TestUpgradeAnswer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx, make(intake, 1)) }()
 	defer func() { cancel(); <-done }()
-	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
+	<-tr.Running()
 
 	r := &rig{Transport: tr, t: t, url: srv.URL}
 	conn, _, answer := r.dialRaw("Sec-WebSocket-Protocol: relay, chat\r\n" +
