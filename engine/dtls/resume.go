@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
 )
@@ -225,10 +226,11 @@ func (d *dormants) remove(x *dormant) {
 }
 
 // resume resumes and returns the dormant session of a source if pkt begins with an
-// authentic record of it that is not replayed. It does not change pkt.
+// authentic record of it that is not replayed, and its allocation can still be bound. It
+// does not change pkt.
 func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
-	d := r.dormant.find(from)
-	if d == nil {
+	d, relay := r.dormant.find(from), r.relay.Load()
+	if d == nil || relay == nil {
 		return nil
 	}
 	rec, _, ok := parseRecord(pkt)
@@ -240,9 +242,8 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	if d.gone {
 		return r.table.source(from)
 	}
-	if d.keys == nil && !r.deriveKeys(d) {
-		r.dormant.remove(d)
-		r.file.Remove(d.found.Place)
+	if !(*relay).MayBind(d.found.ID) || d.keys == nil && !r.deriveKeys(d) {
+		r.dropDormant(d)
 		return nil
 	}
 	if _, ok := d.keys.in.open(bytes.Clone(rec.whole), new(scratch)); !ok {
@@ -257,7 +258,9 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	s.sent.Store(d.found.Sent)
 	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
-	if !r.table.restore(s) {
+	shed, ok := r.table.restore(s, *relay)
+	r.counters[Shed].Add(uint64(shed))
+	if !ok {
 		s.stored.release()
 		r.counters.count(DropSessionsFull)
 		return nil
@@ -293,8 +296,18 @@ func (r *Records) replaceDormant(s *session) {
 	if d.found.ID == s.id {
 		s.serial = d.found.Serial
 	}
+	r.dropDormant(d)
+}
+
+// dropDormant removes a session, also from the session file. The caller holds its lock.
+func (r *Records) dropDormant(d *dormant) {
 	r.dormant.remove(d)
 	r.file.Remove(d.found.Place)
+}
+
+// dropEnded removes the dormant sessions of allocations that cannot come back.
+func (r *Records) dropEnded(relay engine.RecordsRelay) {
+	r.dropDormants(func(d *dormant) bool { return !relay.MayBind(d.found.ID) })
 }
 
 // expireDormant removes all dormant sessions once the process has run for
@@ -303,6 +316,10 @@ func (r *Records) expireDormant() {
 	if r.dormant.count.Load() == 0 || r.clock.Load() < int64(r.conf.Idle) {
 		return
 	}
+	r.dropDormants(func(*dormant) bool { return true })
+}
+
+func (r *Records) dropDormants(which func(*dormant) bool) {
 	r.dormant.mu.Lock()
 	all := make([]*dormant, 0, len(r.dormant.by))
 	for _, d := range r.dormant.by {
@@ -311,9 +328,8 @@ func (r *Records) expireDormant() {
 	r.dormant.mu.Unlock()
 	for _, d := range all {
 		d.mu.Lock()
-		if !d.gone {
-			r.dormant.remove(d)
-			r.file.Remove(d.found.Place)
+		if !d.gone && which(d) {
+			r.dropDormant(d)
 		}
 		d.mu.Unlock()
 	}

@@ -44,6 +44,12 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 // a copy of the file and its counter.
 func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
+	return g.successorWith(cfg, c, func(*rig) {})
+}
+
+// successorWith is successor with a change before the process runs.
+func (g *rig) successorWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
+	g.t.Helper()
 	to := filepath.Join(g.t.TempDir(), "sessions")
 	for _, suffix := range []string{"", ".counter"} {
 		content, err := os.ReadFile(cfg.Path + suffix)
@@ -56,7 +62,10 @@ func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	}
 	cfg.Path = to
 	c.Sessions = openSessions(g.t, *cfg)
-	return newRig(g.t, c)
+	next := newStoppedRig(g.t, c)
+	change(next)
+	next.start()
+	return next
 }
 
 func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfig)) {
@@ -499,6 +508,8 @@ func killChild(path string) {
 	if err != nil {
 		fail(err)
 	}
+	var relay engine.RecordsRelay = boundRelay{}
+	r.relay.Store(&relay)
 	found := file.Found()
 	if len(found) == 0 {
 		for i := range killSessions {
@@ -528,7 +539,7 @@ func killAddSession(r *Records, i int) statefile.FoundSession {
 		fail(err)
 	}
 	s := &session{id: testID(i), from: from, in: keys.in, out: keys.out}
-	if _, ok := r.table.add(s, func() { r.store(s, h, 0) }); !ok || s.stored == nil {
+	if _, ok := r.table.add(s, boundRelay{}, 0, func() { r.store(s, h, 0) }); !ok || s.stored == nil {
 		fail("no room")
 	}
 	return statefile.FoundSession{Session: statefile.Session{ID: s.id, Serial: s.serial, Source: from, Suite: h.suite.id, Client: h.client}}
