@@ -89,8 +89,8 @@ type Config struct {
 
 	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
 	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
-	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute; tokens of kind server are exempt" min:"1" max:"1000000000"`
-	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player and for a source address" min:"1" max:"1000000000"`
+	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute without a valid token" min:"1" max:"1000000000"`
+	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API" min:"1" max:"1000000"`
