@@ -74,6 +74,7 @@ type Config struct {
 	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
 	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose client sent nothing for this time, even if it receives traffic" min:"250ms" max:"24h"`
 	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
+	KeyEpoch         time.Duration `key:"key_epoch" group:"relay" usage:"time for which a key that seals connection data is in use, in whole hours; its key is kept while an allocation uses it" min:"1h" max:"672h"`
 	DrainTimeout     time.Duration `key:"drain_timeout" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
 	DrainThreshold   int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
 	Workers          int           `key:"workers" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
@@ -171,6 +172,7 @@ func Serve() Config {
 		BindTimeout:      10 * time.Second,
 		HearTimeout:      30 * time.Second,
 		RecoverFor:       60 * time.Second,
+		KeyEpoch:         alloc.DefaultEpoch,
 		Batch:            sock.DefaultBatch,
 		Merge:            true,
 		ACMEServer:       letsEncrypt,
@@ -210,6 +212,9 @@ func (c *Config) validate() error {
 	}
 	if c.Region == "" {
 		errs = append(errs, errors.New("region: is empty"))
+	}
+	if c.KeyEpoch%time.Hour != 0 {
+		errs = append(errs, fmt.Errorf("key_epoch: %v is not a number of whole hours", c.KeyEpoch))
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))
