@@ -93,6 +93,13 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	if res.HostConnectionData, err = s.shared.sealer.Seal(ticket); err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
+	if res.HostConnectionData.Epoch() != res.ConnectionData.Epoch() {
+		// The epoch has just ended. The table retains the joiner's epoch only, and the
+		// ticket must open for as long.
+		if res.ConnectionData, err = s.shared.sealer.Seal(claims); err != nil {
+			return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
+		}
+	}
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
 }
 

@@ -254,7 +254,7 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 func (a *App) buildRelay() error {
 	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
+		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch,
 	})
 	if err != nil {
 		return err
