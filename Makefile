@@ -76,6 +76,13 @@ LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)
 	$(LAB)
 
+# ATTACK is how long each attack and flood lasts.
+ATTACK ?= 10s
+
+.PHONY: attack
+attack: ## all attacks, with rates and p99, and one table of what each costs honest players (root)
+	$(LAB) -run 'TestAttack|TestFlood|TestReflection|TestScan|TestMemoryCap|TestSlowCallers|TestDescriptors' -attack.duration $(ATTACK) -flood.duration $(ATTACK) -long -timeout 40m
+
 # FLOOD is how long the flood of malformed datagrams lasts.
 FLOOD ?= 60s
 

@@ -25,7 +25,7 @@ import (
 //	                              108   1  length of environment
 //	                              109  56  project, zero-padded
 //	                              165  56  environment, zero-padded
-//	                              221   3  zero
+//	                              221   3  network tag of the API's caller
 const (
 	sealVersion = 1
 
@@ -50,14 +50,15 @@ const (
 	environLenAt  = projectLenAt + 1
 	projectAt     = environLenAt + 1
 	environmentAt = projectAt + MaxTenantName
-	paddingAt     = environmentAt + MaxTenantName
+	networkAt     = environmentAt + MaxTenantName
 )
 
 // The layout fills 255 bytes: otherwise one of these does not compile.
 var (
 	_ [plainLen - 224]byte
 	_ [224 - plainLen]byte
-	_ [plainLen - paddingAt]byte
+	_ [plainLen - networkAt - len(NetworkTag{})]byte
+	_ [networkAt + len(NetworkTag{}) - plainLen]byte
 )
 
 // ErrClaims is returned by [Sealer.Seal] for ids that do not fit the role.
@@ -86,7 +87,14 @@ type Claims struct {
 	MaxConnections uint16
 	Issued         int64 // Unix seconds
 	Player         PlayerHash
+	// Network is the network from which the player called the API, zero if it is not
+	// known. A BIND from there comes from its owner: the call was over TCP.
+	Network NetworkTag
 }
+
+// NetworkTag is a keyed hash of an IPv4 address or an IPv6 /56, see
+// [Deriver.NetworkTag]. Zero means that the network is not known.
+type NetworkTag [3]byte
 
 // validate returns ErrTenantName or ErrClaims if c cannot be sealed.
 func (c *Claims) validate() error {
@@ -129,6 +137,7 @@ func (c *Claims) encode(p *[plainLen]byte) {
 	p[environLenAt] = byte(len(c.Environment))
 	copy(p[projectAt:], c.Project)
 	copy(p[environmentAt:], c.Environment)
+	copy(p[networkAt:], c.Network[:])
 }
 
 // decode is the inverse of encode. It reports false for lengths that encode never
@@ -150,5 +159,6 @@ func (c *Claims) decode(p *[plainLen]byte) bool {
 	copy(c.Player[:], p[playerAt:])
 	c.Project = p[projectAt : projectAt+project : projectAt+project]
 	c.Environment = p[environmentAt : environmentAt+environment : environmentAt+environment]
+	copy(c.Network[:], p[networkAt:])
 	return true
 }

@@ -21,7 +21,7 @@ func TestSealLayout(t *testing.T) {
 	nonce := "twelve bytes"
 	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Rand = strings.NewReader(nonce) })
 	claims := hostClaims()
-	claims.Role, claims.Joiner = alloc.RoleTicket, testJoiner
+	claims.Role, claims.Joiner, claims.Network = alloc.RoleTicket, testJoiner, alloc.NetworkTag{7, 8, 9}
 	data := mustSeal(t, s, claims)
 
 	header := append([]byte{1, 2900 >> 8, 2900 & 0xFF}, nonce...)
@@ -56,7 +56,7 @@ func TestSealLayout(t *testing.T) {
 		append([]byte{1, 2, 3}, make([]byte, 13)...),
 		{10}, {10},
 		pad("project-id"), pad("production"),
-		{0, 0, 0},
+		{7, 8, 9},
 	}, nil)
 	if !bytes.Equal(plain, want) {
 		t.Errorf("plaintext\n%x, want\n%x", plain, want)

@@ -11,6 +11,7 @@ import (
 	"hash"
 	"io"
 	"log/slog"
+	"net/netip"
 
 	"github.com/google/uuid"
 
@@ -105,14 +106,16 @@ func (r RelayID) String() string { return proto.AllocationID(r).String() }
 const (
 	deriverSalt = "ferry allocation key v1"
 	deriverInfo = "ferry allocation "
+	networkInfo = "ferry network "
 )
 
 // Deriver computes the keys of allocations from the master key, so that no key is
 // stored. It belongs to one goroutine.
 type Deriver struct {
-	mac hash.Hash
-	in  [len(deriverInfo) + proto.IDLen + 1]byte // info, id, HKDF's block number
-	out [proto.KeyLen]byte
+	mac     hash.Hash
+	in      [len(deriverInfo) + proto.IDLen + 1]byte // info, id, HKDF's block number
+	network [len(networkInfo) + 16]byte              // info, network
+	out     [proto.KeyLen]byte
 }
 
 // NewDeriver returns a deriver of this relay's keys.
@@ -120,6 +123,7 @@ func (s *Sealer) NewDeriver() *Deriver {
 	d := &Deriver{mac: s.newMAC()}
 	copy(d.in[:], deriverInfo)
 	d.in[len(d.in)-1] = 1
+	copy(d.network[:], networkInfo)
 	d.mac.Reset() // the first Reset makes the HMAC cache its padded key
 	return d
 }
@@ -133,4 +137,28 @@ func (d *Deriver) Key(id proto.AllocationID, key *proto.Key) {
 	d.mac.Sum(d.out[:0])
 	*key = d.out
 	clear(d.out[:]) // printing a Deriver shows no key
+}
+
+// NetworkTag returns the tag of the network of an address, without allocating: that of
+// an IPv4 address, or of the first 56 bits of an IPv6 address. It is keyed, so that a
+// player cannot find another network with the tag of its own. The tag of the invalid
+// address is zero, every other one is not.
+func (d *Deriver) NetworkTag(addr netip.Addr) (tag NetworkTag) {
+	if !addr.IsValid() {
+		return tag
+	}
+	network := addr.As16()
+	if !addr.Unmap().Is4() {
+		clear(network[7:])
+	}
+	copy(d.network[len(networkInfo):], network[:])
+	d.mac.Reset()
+	d.mac.Write(d.network[:])
+	d.mac.Sum(d.out[:0])
+	copy(tag[:], d.out[:])
+	if tag == (NetworkTag{}) {
+		tag[0] = 1
+	}
+	clear(d.out[:])
+	return tag
 }

@@ -102,8 +102,9 @@ type HostRequest struct {
 	Player         PlayerHash
 	MaxConnections int // players besides the host
 	// Region is the requested region; if it is empty, the fleet chooses one.
-	// ClientAddress, the client's address or network, helps it to choose; the zero
-	// address if it is not known. A relay ignores both.
+	// ClientAddress is the address or network from which the client called, the zero
+	// address if it is not known. It helps the fleet to choose, and the relay to
+	// recognise the client's BIND, see engine.Limits.
 	Region        string
 	ClientAddress netip.Addr
 }
@@ -113,6 +114,8 @@ type JoinerRequest struct {
 	Tenant Tenant
 	Player PlayerHash
 	Host   proto.AllocationID
+	// ClientAddress is that of [HostRequest].
+	ClientAddress netip.Addr
 }
 
 // Reservation is a new allocation. It expires unless a client binds it within the

@@ -265,7 +265,9 @@ func (s *Service) join(ctx context.Context, c Caller, code string) (Reservation,
 	}
 	q := AdmissionRequest{Caller: c, Role: RoleJoiner, Host: host}
 	res, err := s.reserve(ctx, q, player, func() (Reservation, error) {
-		return s.relay.ReserveJoiner(ctx, JoinerRequest{Tenant: c.Tenant, Player: player, Host: host})
+		return s.relay.ReserveJoiner(ctx, JoinerRequest{
+			Tenant: c.Tenant, Player: player, Host: host, ClientAddress: c.Address,
+		})
 	})
 	if errors.Is(err, ErrNotFound) {
 		s.store.Forget(host)

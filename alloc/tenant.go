@@ -63,7 +63,8 @@ type Caller struct {
 	// Server marks a backend, which may act for all hosts of its tenant.
 	Server bool
 	// Address is the caller's address or network, the zero address if it is not
-	// known. It is only used to choose the region of a host that names none.
+	// known, as for a backend, which calls for players that are elsewhere. See
+	// [HostRequest].
 	Address netip.Addr
 }
 

@@ -61,7 +61,24 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		w.shared.tenantNames.add(&c)
 		w.crypto.lastTenant = c.Tenant
 	}
-	return w.enqueueBind(now, from, &m, claimsOf(&c), &e)
+	claims := claimsOf(&c)
+	claims.path = w.pathOf(&c, from)
+	return w.enqueueBind(now, from, &m, claims, &e)
+}
+
+// pathOf compares the source of an authentic BIND with the network from which its
+// allocation was reserved.
+func (w *worker) pathOf(c *alloc.Claims, from endpoint.Endpoint) path {
+	ip := from.AddrPort().Addr()
+	switch {
+	case !ip.IsValid():
+		return pathValidated // A session: its handshake was a proof of receipt.
+	case c.Network == (alloc.NetworkTag{}):
+		return pathUnknown
+	case c.Network == w.crypto.deriver.NetworkTag(ip):
+		return pathValidated
+	}
+	return pathElsewhere
 }
 
 // enqueueBind queues a BIND with a valid signature for control. The entry is zero
@@ -114,7 +131,7 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		return w.refuseMismatch(now, from, m.ID)
 	}
-	w.noteReceived(&sender, now)
+	w.noteReceived(&sender, now, len(pkt))
 	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
 		return DropSeal
@@ -135,7 +152,7 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
-	w.noteReceived(&sender, now)
+	w.noteReceived(&sender, now, len(pkt))
 	_, outcome := w.enqueue(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})
 	return outcome
 }

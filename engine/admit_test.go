@@ -112,6 +112,7 @@ func TestBindCacheGracePeriod(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	r.now += heldTicks * table.TickMillis // The old owner has gone.
 	other := r.workers[0]
 	if other == busy {
 		other = r.workers[1]
@@ -288,6 +289,7 @@ func TestConfirmEarlierBinding(t *testing.T) {
 // all clients coming back at once, must not then be silent for ten seconds.
 func TestBusyResetsMute(t *testing.T) {
 	s := newMatch(t, newIdentity(t))
+	s.shared.budgets.rates = defaultRates
 	w := s.workers[workerOf(atStranger)]
 	for range 2 * mutesAfter {
 		if o := w.handleDatagram(s.now, endpointAt(atStranger), pingMessage(s.unboundJoiner().id), false); o != OutErrorMismatch {

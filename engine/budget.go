@@ -13,19 +13,41 @@ import (
 // The budgets of ERROR replies. A relay answers senders that it does not know, so
 // its replies must be useless for reflection to a forged source.
 var (
-	// prefixRate: ERRORs to one source prefix (an IPv4 address, an IPv6 /56);
-	// coturn's default for its 401.
-	prefixRate = table.Rate{IntervalMicros: 100_000, Burst: 20}
 	// processRate: ERRORs of the whole process, about 8 Mbit/s.
 	processRate = table.Rate{IntervalMicros: 50, Burst: 20_000}
-	// mismatchRate: ERROR 3 that names one live allocation. It has a budget of
-	// its own, since roaming depends on it.
-	mismatchRate = table.Rate{IntervalMicros: 200_000, Burst: 5}
+	// liveProcessRate: ERROR 3 about live allocations, and livePrefixRate of these to
+	// one source prefix, behind which many players may be.
+	liveProcessRate = table.Rate{IntervalMicros: 20, Burst: 50_000}
+	livePrefixRate  = table.Rate{IntervalMicros: 20_000, Burst: 100}
 	// verifyRate and verifyPrefixRate: signatures of BINDs that are checked for one
 	// allocation while a worker is under load, and from one prefix for it.
 	verifyRate       = table.Rate{IntervalMicros: 5_000, Burst: 200}
 	verifyPrefixRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 )
+
+// budgetRates are the limits that a simulation reaches only if they are lower.
+type budgetRates struct {
+	// prefix: ERRORs to one source prefix (an IPv4 address, an IPv6 /56).
+	prefix table.Rate
+	// mismatch: ERROR 3 that names one live allocation. Roaming depends on it, so it is
+	// far above the rate at which players roam: an attacker that knows the id does not
+	// use it up with a few datagrams. mismatchPrefix: the same from one source prefix.
+	mismatch, mismatchPrefix table.Rate
+	// rebind: ERROR 3 to the network to which the allocation is bound.
+	rebind table.Rate
+	// hostLinks: new links of a host. joinerLinks: those of a joiner, so that a player
+	// that connects and disconnects in a loop does not use up its host's.
+	hostLinks, joinerLinks table.Rate
+}
+
+var defaultRates = budgetRates{
+	prefix:         table.Rate{IntervalMicros: 100_000, Burst: 20}, // coturn's default for its 401
+	mismatch:       table.Rate{IntervalMicros: 1_000, Burst: 1000},
+	mismatchPrefix: table.Rate{IntervalMicros: 200_000, Burst: 5},
+	rebind:         table.Rate{IntervalMicros: 50_000, Burst: 20},
+	hostLinks:      table.Rate{IntervalMicros: 50_000, Burst: 20},
+	joinerLinks:    table.Rate{IntervalMicros: 1_000_000, Burst: 3},
+}
 
 // endpointMillis is the shortest time between two ERRORs of one code to one
 // endpoint: longer than most round trips, so that a client uses one nonce for one
@@ -36,25 +58,29 @@ const endpointMillis = 200
 // Two prefixes with the same gate share its budget.
 const prefixGates = 4096
 
-// verifyGates is the number of gates of allocations for signatures, chosen by the
-// same hash.
-const verifyGates = 1 << 13
+// allocationGates is the number of gates of allocations for signatures and ERROR 3,
+// chosen by the same hash.
+const (
+	allocationGateBits = 13
+	allocationGates    = 1 << allocationGateBits
+)
 
 // budgets hold the gates that all workers and control share. Every word is atomic.
 type budgets struct {
 	unlimited                           bool
 	secret                              uint64
-	perPrefix                           table.Rate // prefixRate; a simulation has less
-	process                             atomic.Uint64
-	_                                   [56]byte
-	prefixes                            [prefixGates]atomic.Uint64
-	endpoints                           recentKeys                 // by endpoint and code
-	verifies                            [verifyGates]atomic.Uint64 // by allocation
-	prefixVerifies, boundPrefixVerifies [verifyGates]atomic.Uint64 // by allocation and prefix
+	rates                               budgetRates
+	process, liveProcess                atomic.Uint64
+	_                                   [48]byte
+	prefixes, livePrefixes              [prefixGates]atomic.Uint64
+	endpoints                           recentKeys                     // by endpoint and code
+	verifies, rebinds                   [allocationGates]atomic.Uint64 // by allocation
+	prefixVerifies, boundPrefixVerifies [allocationGates]atomic.Uint64 // by allocation and prefix
+	prefixMismatches                    [allocationGates]atomic.Uint64 // by allocation and prefix
 }
 
 func newBudgets(unlimited bool) *budgets {
-	b := &budgets{unlimited: unlimited, perPrefix: prefixRate}
+	b := &budgets{unlimited: unlimited, rates: defaultRates}
 	var seed [8]byte
 	rand.Read(seed[:])
 	b.secret = binary.LittleEndian.Uint64(seed[:])
@@ -71,7 +97,7 @@ func (b *budgets) takeEndpoint(to endpoint.Endpoint, code proto.ErrorCode, now i
 }
 
 func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
-	return b.perPrefix.Take(&b.prefixes[b.prefixIndex(to)], now)
+	return b.rates.prefix.Take(&b.prefixes[b.prefixIndex(to)], now)
 }
 
 func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
@@ -81,15 +107,32 @@ func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.proce
 // attacker with captured connection data cannot keep the owner from binding; and a
 // BIND that the allocation's own budget refuses takes nothing from shared ones.
 func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.AllocationID, e *table.Entry) bool {
-	at := binary.LittleEndian.Uint64(id[:8]) ^ b.secret
 	prefix := b.prefixIndex(from)
-	both := endpoint.Mix64(at+prefix) >> (64 - 13)
+	both := b.allocationIndex(id, prefix)
 	if !e.Endpoint.IsZero() && b.prefixIndex(e.Endpoint) == prefix {
 		return verifyPrefixRate.Take(&b.boundPrefixVerifies[both], now)
 	}
 	return verifyPrefixRate.Allows(&b.prefixVerifies[both], now) &&
-		verifyRate.Take(&b.verifies[endpoint.Mix64(at)>>(64-13)], now) &&
+		verifyRate.Take(&b.verifies[b.allocationIndex(id, 0)], now) &&
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
+}
+
+// rebindGate returns the gate of rebindRate of an allocation.
+func (b *budgets) rebindGate(id proto.AllocationID) *atomic.Uint64 {
+	return &b.rebinds[b.allocationIndex(id, 0)]
+}
+
+// takeLivePrefix takes an ERROR 3 about a live allocation from the budgets of a source
+// prefix.
+func (b *budgets) takeLivePrefix(from endpoint.Endpoint, id proto.AllocationID, now int64) bool {
+	prefix := b.prefixIndex(from)
+	return b.rates.mismatchPrefix.Take(&b.prefixMismatches[b.allocationIndex(id, prefix)], now) &&
+		livePrefixRate.Take(&b.livePrefixes[prefix], now)
+}
+
+// allocationIndex returns the gate of an allocation and a prefix; 0: of all prefixes.
+func (b *budgets) allocationIndex(id proto.AllocationID, prefix uint64) uint64 {
+	return endpoint.Mix64((binary.LittleEndian.Uint64(id[:8])^b.secret)+prefix) >> (64 - allocationGateBits)
 }
 
 func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint64 {

@@ -38,6 +38,9 @@ func (c *control) commitBind(cmd *command) Outcome {
 		return DropForbidden
 	}
 	e, ok := c.shared.table.ByID(cmd.claims.id)
+	if c.isHeld(&e, cmd) {
+		return DropEndpointHeld
+	}
 	if !ok {
 		if outcome := c.rebuild(cmd); outcome != outcomePending {
 			return outcome
@@ -56,6 +59,42 @@ func (c *control) commitBind(cmd *command) Outcome {
 	return OutBound
 }
 
+const (
+	// heldTicks is for how long an owner keeps its endpoint after its last message
+	// other than a BIND: 2 s. A client repeats a BIND each second, so a NAT may give a
+	// port to another player, which is bound within 3 s.
+	heldTicks = 2000 / table.TickMillis
+	// lostTicks is for how long an allocation may take back the endpoint that it lost,
+	// whatever is heard from there: 10 s, more than three PING periods of a client.
+	lostTicks = 10_000 / table.TickMillis
+)
+
+// isHeld reports whether the endpoint of a BIND belongs to another allocation that was
+// heard from there lately, so that a BIND with a forged source displaces no player. A
+// message can be forged too: an allocation that has just lost the endpoint takes it back.
+// The entry is zero if the BIND's allocation is not in the table.
+func (c *control) isHeld(e *table.Entry, cmd *command) bool {
+	var owner table.Entry
+	if !c.shared.table.FindByEndpoint(cmd.from, &owner) || owner.Handle == e.Handle {
+		return false
+	}
+	if e.Handle == 0 && !c.mayRecover(cmd.claims.id, cmd.claims.boot, cmd.now) {
+		return true // An ERROR 4 would end the game of the owner's client.
+	}
+	now := tick(cmd.now)
+	heard := c.shared.table.Activity(owner.Handle).LastHeard()
+	return heard != 0 && now < heard+heldTicks && !c.hasLost(e.Handle, cmd.from, now)
+}
+
+// hasLost reports whether h has just lost an endpoint.
+func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) bool {
+	if h == 0 {
+		return false
+	}
+	a := c.shared.table.Account(h)
+	return a.LostEndpoint != 0 && now <= a.LostAt+lostTicks && a.LostEndpoint == c.endpointDigest(ep)
+}
+
 // bind binds e to the endpoint of the command, and replies.
 func (c *control) bind(e *table.Entry, cmd *command) {
 	first, moved := !e.Is(table.EverBound), e.Endpoint != cmd.from
@@ -63,13 +102,11 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.shared.table.ClearFlags(e.Handle, table.BindConfirmed)
-		c.shared.table.Activity(e.Handle).RequireValidation(c.shared.limits.Load().unvalidated)
+		c.shared.table.Activity(e.Handle).BeginPath(c.newPath(e, cmd))
 	}
 	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
-		if displaced := c.shared.table.Bind(e.Handle, cmd.from); displaced != 0 {
-			c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
-		}
+		c.moveEndpoint(e.Handle, cmd)
 		after = c.shared.grace.next()
 	}
 	c.recordBind(e.Handle)
@@ -81,6 +118,51 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
+	}
+}
+
+// newPath returns the path to the source of a BIND, which may be forged. A path to the
+// network of the former one is as good as that: a NAT has given the player another port.
+func (c *control) newPath(e *table.Entry, cmd *command) table.Path {
+	limits := c.shared.limits.Load()
+	switch {
+	case cmd.claims.path == pathValidated, limits.unvalidatedRatio == 0,
+		isSameNetwork(e.Endpoint, cmd.from) && c.shared.table.Activity(e.Handle).IsValidated():
+		return table.ValidatedPath
+	case cmd.claims.path == pathElsewhere:
+		return table.LimitedPath(uint32(proto.MaxBindLen * limits.unvalidatedRatio))
+	}
+	return table.UnvalidatedPath(limits.unvalidated)
+}
+
+// isSameNetwork reports whether two UDP endpoints have the same IPv4 address, or the
+// same IPv6 /56.
+func isSameNetwork(a, b endpoint.Endpoint) bool {
+	if a.Kind() != b.Kind() {
+		return false
+	}
+	switch a.Kind() {
+	case endpoint.KindUDP4:
+		return a.Lo == b.Lo
+	case endpoint.KindUDP6:
+		return a.Hi>>8 == b.Hi>>8
+	}
+	return false
+}
+
+// moveEndpoint moves h to the endpoint of a BIND. Its former owner may take it back,
+// unless it had taken it from h.
+func (c *control) moveEndpoint(h table.Handle, cmd *command) {
+	now := tick(cmd.now)
+	own, takesBack := c.shared.table.Account(h), c.hasLost(h, cmd.from, now)
+	own.LostEndpoint = 0
+	displaced := c.shared.table.Bind(h, cmd.from)
+	if displaced == 0 {
+		return
+	}
+	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
+	if a := c.shared.table.Account(displaced); !takesBack {
+		a.LostEndpoint, a.LostAt = c.endpointDigest(cmd.from), now
 	}
 }
 
@@ -111,13 +193,20 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 			return OutRejected
 		case c.isSlotReserved(sender, &host, cmd.now):
 			return DropRecovering
-		case !c.shared.budgets.unlimited && !linkRate.Take(&c.links[spoofGate(host.Handle)], cmd.now):
+		case !c.shared.budgets.unlimited && !c.takeLink(sender.Handle, a, cmd.now):
 			return DropRate
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
 	c.reply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
 	return OutAccepted
+}
+
+// takeLink takes a new link from the budgets of a joiner and its host.
+func (c *control) takeLink(joiner table.Handle, host *table.Account, now int64) bool {
+	rates := &c.shared.budgets.rates
+	return rates.joinerLinks.TakePlain(&c.shared.table.Account(joiner).LinkGate, now) &&
+		rates.hostLinks.TakePlain(&host.LinkGate, now)
 }
 
 // admits reports whether connection data opens a link for the sender: it names
@@ -265,7 +354,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.wheel.remove(h)
 	c.shared.sealer.Release(a.Epoch)
 	c.stateFile.Remove(c.recordPlace(h))
-	proven := c.shared.table.Activity(h).IsValidated()
+	heard := c.shared.table.Activity(h).LastHeard() != 0
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
@@ -281,7 +370,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 		c.recovery.ended[e.ID] = struct{}{}
 	}
 	after := c.shared.grace.next()
-	if why == EndExpired && !e.Endpoint.IsZero() && proven {
+	if why == EndExpired && !e.Endpoint.IsZero() && heard {
 		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 		d.kind = sendTimeout
 	}

@@ -119,10 +119,19 @@ type Limits struct {
 	// HostDatagrams and HostBytes limit the RELAYs of a host. Default 12,000 datagrams
 	// (100 players at 60 Hz, twice), 8 MiB.
 	HostDatagrams, HostBytes int
-	// UnvalidatedBytes is the anti-amplification limit (RFC 9000, section 8): how
-	// many bytes may go to an endpoint from which only a BIND has come, since its
-	// source may be forged. Default 256 KiB.
+	// UnvalidatedBytes and UnvalidatedRatio are the anti-amplification limits
+	// (RFC 9000, section 8), since the source of a datagram over plain UDP may be
+	// forged. A path is validated by a DTLS or WebSocket handshake, by a BIND from the
+	// network of alloc.HostRequest.ClientAddress (an IPv4 address, an IPv6 /56), or as
+	// the successor of a validated one in the same network.
+	//
+	// Of a reservation without a ClientAddress, or with one of a private network, which
+	// may be that of a proxy, the first message other than a BIND validates the path.
+	// Up to then at most UnvalidatedBytes go there. Default 256 KiB.
 	UnvalidatedBytes int
+	// Of any other, UnvalidatedRatio bytes may go to the endpoint for each byte that
+	// came from there. Default 3, as in RFC 9000; at most 1000.
+	UnvalidatedRatio int
 }
 
 // rules are the configured limits in the units of the data plane.
@@ -182,7 +191,7 @@ func (l Limits) withDefaults(unlimited bool) Limits {
 	}{
 		{&l.JoinerDatagrams, 1000, 0}, {&l.JoinerBytes, 512 << 10, 0},
 		{&l.HostDatagrams, 12_000, 0}, {&l.HostBytes, 8 << 20, 0},
-		{&l.UnvalidatedBytes, 256 << 10, math.MaxInt32},
+		{&l.UnvalidatedBytes, 256 << 10, math.MaxInt32}, {&l.UnvalidatedRatio, 3, 0},
 	} {
 		*f.value = or(*f.value, f.otherwise)
 		if unlimited || *f.value < 0 {
@@ -190,6 +199,29 @@ func (l Limits) withDefaults(unlimited bool) Limits {
 		}
 	}
 	return l
+}
+
+// maxRatio is far above what any game sends to a player for a byte from it.
+const maxRatio = 1000
+
+// validate returns an error that names the first invalid field.
+func (l Limits) validate() error {
+	for _, f := range []struct {
+		name       string
+		value, max int
+	}{
+		{"JoinerDatagrams", l.JoinerDatagrams, table.MaxQuotaDatagrams},
+		{"JoinerBytes", l.JoinerBytes, math.MaxInt32},
+		{"HostDatagrams", l.HostDatagrams, table.MaxQuotaDatagrams},
+		{"HostBytes", l.HostBytes, math.MaxInt32},
+		{"UnvalidatedBytes", l.UnvalidatedBytes, math.MaxInt32},
+		{"UnvalidatedRatio", l.UnvalidatedRatio, maxRatio},
+	} {
+		if f.value > f.max {
+			return fmt.Errorf("engine: Limits.%s is %d, want at most %d", f.name, f.value, f.max)
+		}
+	}
+	return nil
 }
 
 func or[T comparable](value, otherwise T) T {

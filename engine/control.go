@@ -2,17 +2,15 @@ package engine
 
 import (
 	"context"
+	"fmt"
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
 )
-
-// linkRate limits the new links of a host, so that players with tickets cannot keep
-// it busy.
-var linkRate = table.Rate{IntervalMicros: 50_000, Burst: 20}
 
 // control is the single writer of all state: bindings, links, reservations, ends. It
 // belongs to the goroutine in run; other goroutines reach it through inboxes and calls.
@@ -36,18 +34,21 @@ type control struct {
 	projects         projects
 	rebuilt          atomic.Uint64
 	sendTotals       func() sendCounts
-	stateFile        *statefile.File           // nil methods do nothing
-	links            [spoofGates]atomic.Uint64 // gates of linkRate
+	stateFile        *statefile.File // nil methods do nothing
 
 	wake  chan struct{}
 	calls chan call
 }
 
-// call is a function that another goroutine has control run.
+// call is a function that another goroutine has control run. Control sends its error,
+// errFault or nil, when it has run.
 type call struct {
 	do   func(*control)
-	done chan struct{}
+	done chan error
 }
+
+// errFault is the error of a call that panicked.
+var errFault = fmt.Errorf("%w: a fault in the relay, see its log", alloc.ErrUnavailable)
 
 // run works until ctx ends.
 func (c *control) run(ctx context.Context) {
@@ -74,9 +75,44 @@ func (c *control) run(ctx context.Context) {
 	}
 }
 
+// serve runs a call. A panic in it, as in a listing, ends the call and no match.
 func (c *control) serve(call call) {
+	err := errFault
+	defer func() { call.done <- err }()
+	defer c.recoverFault("call")
 	call.do(c)
-	close(call.done)
+	err = nil
+}
+
+// recoverFault ends a panic and logs it. It must be deferred. What control guards in
+// this way are hooks, calls and commands: each of them concerns one player or
+// operator, and a client repeats what it has no answer to. A panic anywhere else, such
+// as in expiry, ends the process, whose successor recovers from the state file.
+func (c *control) recoverFault(what string) {
+	if fault := recover(); fault != nil {
+		c.shared.logFault(c.shared.clock(), fault, "in", what)
+	}
+}
+
+// guard returns the hook with that name, which then cannot end the process.
+func guard[E any](c *control, name string, hook func(E)) func(E) {
+	if hook == nil {
+		return nil
+	}
+	return func(e E) {
+		defer c.recoverFault(name)
+		hook(e)
+	}
+}
+
+// guardHooks returns hooks that cannot end the process.
+func (c *control) guardHooks(h Hooks) Hooks {
+	return Hooks{
+		OnReserve: guard(c, "OnReserve", h.OnReserve), OnBind: guard(c, "OnBind", h.OnBind),
+		OnConnect: guard(c, "OnConnect", h.OnConnect), OnDisconnect: guard(c, "OnDisconnect", h.OnDisconnect),
+		OnEnd: guard(c, "OnEnd", h.OnEnd), OnReturn: guard(c, "OnReturn", h.OnReturn),
+		OnLargeMessage: guard(c, "OnLargeMessage", h.OnLargeMessage),
+	}
 }
 
 // runOnce does a bounded amount of all pending work and reports whether more may be
@@ -99,8 +135,16 @@ func (c *control) runOnce(now int64) bool {
 }
 
 // execute executes a command and counts its outcome. The worker has already counted
-// the datagram of a report about a large message.
+// the datagram of a report about a large message. A panic drops the command.
 func (c *control) execute(cmd *command) {
+	defer func() {
+		if fault := recover(); fault != nil {
+			if cmd.large.size == 0 {
+				c.counts.add(DropPanic)
+			}
+			c.shared.logFault(cmd.now, fault, "in", "command", "type", cmd.kind)
+		}
+	}()
 	if cmd.large.size != 0 {
 		c.reportLargeMessage(cmd)
 		return
@@ -143,12 +187,10 @@ func (c *control) deliver(d *action) {
 }
 
 // confirmBinding records that a BIND_RECEIVED is sent, if its BIND is still the last
-// one: the owner may have left the endpoint and come back. The grace period is over, so
-// a datagram from the former endpoint cannot validate the new one any more.
+// one: the owner may have left the endpoint and come back.
 func (c *control) confirmBinding(d *action) {
 	e, ok := c.shared.table.At(d.handle)
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
-		c.shared.table.Activity(d.handle).RequireValidation(c.shared.limits.Load().unvalidated)
 		c.shared.table.SetFlags(d.handle, table.BindConfirmed)
 	}
 }
@@ -171,7 +213,7 @@ type action struct {
 	handle table.Handle
 	to     endpoint.Endpoint
 	size   uint8
-	nonce  uint16 // sendBound: of the BIND
+	nonce  uint16 // sendBindReceived: of the BIND
 	room   [replySize]byte
 }
 

@@ -128,7 +128,22 @@ type claims struct {
 	boot           uint64
 	maxConnections uint16 // maximum of connections
 	epoch          uint16
+	path           path
 }
+
+// path is what a BIND shows about the path to its source.
+type path uint8
+
+const (
+	// pathUnknown: the network of the reservation's caller is not known.
+	pathUnknown path = iota
+	// pathValidated: its sender has received something from this machine at that
+	// network, in a handshake or in the API's answer.
+	pathValidated
+	// pathElsewhere: the reservation's caller was in another network, so the source
+	// may be forged.
+	pathElsewhere
+)
 
 func claimsOf(c *alloc.Claims) claims {
 	return claims{

@@ -70,6 +70,18 @@ func (m *model) repeatBind(a *mAlloc, slot mSlot) string {
 func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) string {
 	id := card.id
 	a := m.allocs[id]
+	if owner := m.byAddr[from]; owner != nil && owner != a {
+		switch {
+		case a == nil && !m.mayRecover(card):
+			m.cover("bind: ended, no ERROR 4 to the endpoint of another")
+			return "endpoint_held"
+		case a != nil && a.lost == from && arrived/250 <= a.lostAt+40:
+			m.cover("bind: takes its endpoint back")
+		case owner.heard != 0 && arrived/250 < owner.heard+8:
+			m.cover("bind: the endpoint is another's")
+			return "endpoint_held"
+		}
+	}
 	if a == nil {
 		if !m.mayRecover(card) {
 			m.cover("bind: ended, ERROR 4 whatever the nonce")
@@ -102,10 +114,15 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 		if owner := m.byAddr[from]; owner != nil {
 			m.cover("bind: takes an endpoint over")
 			owner.at = ""
+			if a.lost != from || arrived/250 > a.lostAt+40 {
+				owner.lost, owner.lostAt = from, arrived/250
+			}
 		}
+		a.lost = ""
 		delete(m.byAddr, a.at)
+		m.newPath(a, from)
 		a.at, m.byAddr[from] = from, a
-		a.confirmed, a.validated, a.allowance = false, false, m.allowance()
+		a.confirmed, a.heard = false, 0
 	}
 	m.out = append(m.out, mSend{to: from, bytes: "\xda\x72\x00\x01", grace: !same})
 	m.telling = append(m.telling, mNotConnected{a, from})
@@ -130,7 +147,7 @@ func (m *model) connect(from mAddr, pkt []byte) (string, func() string) {
 	if len(pkt) != 276 || pkt[20] != 255 {
 		return "size", nil
 	}
-	a := m.sender(from, mAt(pkt, 4))
+	a := m.sender(from, mAt(pkt, 4), len(pkt))
 	if a == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}
@@ -183,8 +200,11 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	case m.isSlotReserved(a, host):
 		m.cover("connect: places are kept for who had them")
 		return "recovering"
-	case m.limits && !bucketOf(m.newLinks, host.id).take(arrived, 20, 20):
-		m.cover("link: more than 20 a second")
+	case m.limits && !bucketOf(m.newLinks, a.id).take(arrived, 1, 3):
+		m.cover("link: more than 3 of a joiner at once")
+		return "rate"
+	case m.limits && !bucketOf(m.newLinks, host.id).take(arrived, 4, 4):
+		m.cover("link: more than 4 of a host at once")
 		return "rate"
 	default:
 		m.link(a, host, arrived)
@@ -193,12 +213,22 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 	return "accepted"
 }
 
-// allowance is the number of bytes that may go to an endpoint whose path is not validated.
-func (m *model) allowance() int {
-	if m.limits {
-		return mAllowance
+// newPath begins the path of an allocation to a new endpoint.
+func (m *model) newPath(a *mAlloc, to mAddr) {
+	switch near := a.at != "" && a.at.prefix() == to.prefix(); {
+	case !m.limits:
+		a.validated = true
+	case a.network == to.prefix():
+		m.cover("path: from the network of the reservation")
+		a.validated = true
+	case near && a.validated:
+		m.cover("path: as validated as the former one of the same network")
+	case a.network != "":
+		m.cover("path: limited")
+		a.validated, a.limited, a.allowance = false, true, mRatio*295
+	default:
+		a.validated, a.limited, a.allowance = false, false, mAllowance
 	}
-	return 1 << 40
 }
 
 // The rules of links, DISCONNECT and CLOSE, once more.
@@ -245,7 +275,7 @@ func (m *model) disconnect(from mAddr, pkt []byte) (string, func() string) {
 	if len(pkt) != 36 {
 		return "size", nil
 	}
-	a := m.sender(from, mAt(pkt, 4))
+	a := m.sender(from, mAt(pkt, 4), len(pkt))
 	if a == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}

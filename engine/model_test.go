@@ -34,7 +34,8 @@ type mReservation struct {
 	max          int
 	key          []byte
 	data, ticket string
-	boot         int // run of the relay that issued it
+	network      string // from which its player called the API; empty: not known
+	boot         int    // run of the relay that issued it
 }
 
 type mAlloc struct {
@@ -51,7 +52,11 @@ type mAlloc struct {
 
 	confirmed  bool // BIND_RECEIVED for its endpoint has left
 	validated  bool
+	limited    bool  // no message validates its path
 	allowance  int   // bytes that may go to an endpoint that is not validated
+	heard      int64 // tick of the last message but a BIND from its endpoint; 0: none
+	lost       mAddr // the endpoint that another allocation took over
+	lostAt     int64 // tick
 	closing    int64 // tick after which a CLOSE takes effect; 0: none
 	leaving    int64 // of a joiner: tick after which its link ends; 0: none
 	leftByHost bool
@@ -79,6 +84,12 @@ type mSlot struct {
 	id     mID
 }
 
+// mGate is that of an allocation and a source prefix.
+type mGate struct {
+	id     mID
+	prefix string
+}
+
 type mCode struct {
 	to   mAddr
 	code byte
@@ -101,10 +112,12 @@ type model struct {
 	prefix       map[string]*mBucket
 	process      mBucket
 	mismatch     map[mID]*mBucket
+	rebinds      map[mID]*mBucket
+	mismatches   map[mGate]*mBucket
 	one          map[mCode]*mBucket
 	wrongs       map[mID]*mBucket
 	spoofed      map[mID]int64
-	newLinks     map[mID]*mBucket
+	newLinks     map[mID]*mBucket // of hosts and of joiners
 	meters       map[mID]*[2]int64
 	probes       map[string]*mBucket // of QoS, by prefix
 	kept         map[mSlot]mKept
@@ -140,6 +153,7 @@ type mReport struct {
 
 const (
 	mAllowance   = 3000
+	mRatio       = 3
 	mPrefixBurst = 3
 )
 
@@ -150,11 +164,16 @@ type mBucket struct {
 }
 
 func (b *mBucket) take(now, perSecond, burst int64) bool {
+	return b.takeOf(now, perSecond, 1, burst)
+}
+
+// takeOf is take for a bucket with count tokens in so many seconds.
+func (b *mBucket) takeOf(now, count, seconds, burst int64) bool {
 	const token = 1_000_000
 	if !b.initialised {
 		*b = mBucket{burst * token, now, true}
 	}
-	b.tokens = min(burst*token, b.tokens+(now-b.at)*perSecond*token/1000)
+	b.tokens = min(burst*token, b.tokens+(now-b.at)*count*token/seconds/1000)
 	b.at = now
 	if b.tokens < token {
 		return false
@@ -167,7 +186,7 @@ func newModel(limits bool) *model {
 	return &model{
 		limits: limits, allocs: map[mID]*mAlloc{}, byAddr: map[mAddr]*mAlloc{}, known: map[string]mData{},
 		mutes: map[mAddr]*mMute{}, pending: map[mAddr]int{}, notConnected: map[[2]mID]int64{},
-		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, hits: map[string]int{},
+		prefix: map[string]*mBucket{}, mismatch: map[mID]*mBucket{}, rebinds: map[mID]*mBucket{}, mismatches: map[mGate]*mBucket{}, hits: map[string]int{},
 		one: map[mCode]*mBucket{}, wrongs: map[mID]*mBucket{}, spoofed: map[mID]int64{}, newLinks: map[mID]*mBucket{},
 		meters: map[mID]*[2]int64{}, probes: map[string]*mBucket{}, kept: map[mSlot]mKept{}, repeats: map[mSlot]*mBucket{},
 		reported: map[mID]bool{},
@@ -314,15 +333,22 @@ func (m *model) version(from mAddr, pkt []byte) string {
 func mAt(pkt []byte, i int) mID { return mID(pkt[i : i+16]) }
 
 // sender returns the allocation that is bound to from if it is the one named,
-// and records that it sent a message.
-func (m *model) sender(from mAddr, id mID) *mAlloc {
+// and records that it sent a message of size bytes.
+func (m *model) sender(from mAddr, id mID, size int) *mAlloc {
 	a := m.byAddr[from]
 	if a == nil || a.id != id {
 		return nil
 	}
 	a.received = max(a.received, m.now)
 	a.active = max(a.active, m.now)
-	a.validated = true
+	a.heard = m.now / 250
+	switch {
+	case a.validated:
+	case a.limited:
+		a.allowance = min(a.allowance+mRatio*size, 1<<20)
+	default:
+		a.validated = true
+	}
 	return a
 }
 
@@ -349,8 +375,7 @@ func (m *model) refuseMismatch(from mAddr, id mID) string {
 		if !m.budgetOne(from, 3) {
 			return "budget"
 		}
-		if !bucketOf(m.mismatch, id).take(m.now, 5, 5) {
-			m.cover("budget: mismatch of a live allocation")
+		if !m.liveBudget(from, named) {
 			return "budget"
 		}
 	case m.recovering() && m.mayHold(id):
@@ -368,11 +393,31 @@ func (m *model) refuseMismatch(from mAddr, id mID) string {
 	return "error_mismatch"
 }
 
+// liveBudget draws an ERROR 3 that names a live allocation.
+func (m *model) liveBudget(from mAddr, named *mAlloc) bool {
+	if named.at != "" && named.at.prefix() == from.prefix() {
+		if !bucketOf(m.rebinds, named.id).takeOf(m.now, 1, 2, 1) {
+			m.cover("budget: mismatch in the network of the allocation")
+			return false
+		}
+		return true
+	}
+	if !bucketOf(m.mismatches, mGate{named.id, from.prefix()}).takeOf(m.now, 1, 2, 1) {
+		m.cover("budget: mismatch of a live allocation from a prefix")
+		return false
+	}
+	if !bucketOf(m.mismatch, named.id).take(m.now, 1, 3) {
+		m.cover("budget: mismatch of a live allocation")
+		return false
+	}
+	return true
+}
+
 func (m *model) ping(from mAddr, pkt []byte) string {
 	if len(pkt) != 22 {
 		return "size"
 	}
-	if m.sender(from, mAt(pkt, 4)) == nil {
+	if m.sender(from, mAt(pkt, 4), len(pkt)) == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4))
 	}
 	m.send(from, string(pkt), false)
@@ -386,7 +431,7 @@ func (m *model) relay(from mAddr, pkt []byte) (string, func() string) {
 	if len(pkt) > 38+1400 {
 		return "oversize", nil
 	}
-	a := m.sender(from, mAt(pkt, 4))
+	a := m.sender(from, mAt(pkt, 4), len(pkt))
 	if a == nil {
 		return m.refuseMismatch(from, mAt(pkt, 4)), nil
 	}

@@ -112,10 +112,10 @@ func (m *model) expire() {
 			continue
 		}
 		if a.at != "" {
-			if a.validated {
+			if a.heard != 0 {
 				m.send(a.at, mError(a.id, 1), true)
 			} else {
-				m.cover("expiry: no ERROR 1 to an endpoint that is not validated")
+				m.cover("expiry: no ERROR 1 to an endpoint that was not heard")
 			}
 		}
 		m.end(a)
@@ -346,7 +346,7 @@ func (m *model) reply(left func(mID) bool) {
 			return false
 		}
 		if !t.a.confirmed {
-			t.a.confirmed, t.a.validated, t.a.allowance = true, false, m.allowance()
+			t.a.confirmed = true
 		}
 		return true
 	})

@@ -82,7 +82,7 @@ const (
 // which is bound and not linked.
 func newMatch(t testing.TB, ident *identity) *sim {
 	t.Helper()
-	s := simFor(func() *sim { return ident.newSim(true) })
+	s := ident.newSim(true)
 	s.reserve(alloc.RoleHost, nil, "p", "host", 2)
 	for _, player := range []string{"joiner1", "joiner2", "unbound"} {
 		s.reserve(alloc.RoleJoiner, s.cards[0], "p", player, 0)
@@ -241,6 +241,15 @@ var outcomeCases = []outcomeCase{
 	{want: DropMAC, make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 6, s.hostData().key) }},
 	{want: DropNonce, name: "lower", make: func(s *sim) (int, []byte) { return atJoiner1, signed(s.joiner1(), 4, s.joiner1().key) }},
 	{want: DropNonce, name: "replayed from elsewhere", make: func(s *sim) (int, []byte) { return atStranger, signed(s.joiner1(), 5, s.joiner1().key) }},
+	{want: DropEndpointHeld, name: "another's", make: func(s *sim) (int, []byte) {
+		s.datagram(atJoiner1, pingMessage(s.joiner1().id))
+		return atJoiner1, signed(s.unboundJoiner(), 0, s.unboundJoiner().key)
+	}},
+	{want: DropEndpointHeld, name: "ended", make: func(s *sim) (int, []byte) {
+		s.datagram(atJoiner2, message(11, s.joiner2().id))
+		s.datagram(atJoiner1, pingMessage(s.joiner1().id))
+		return atJoiner1, signed(s.joiner2(), 9, s.joiner2().key)
+	}},
 	{want: DropBusy, make: func(s *sim) (int, []byte) {
 		w := s.workers[workerOf(atJoiner1)]
 		for range knownRing {

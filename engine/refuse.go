@@ -59,7 +59,7 @@ func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.Allo
 	if m != nil && (m.isSilent(now) || w.inbox.isPending(m.bind)) {
 		return DropMuted
 	}
-	if !w.takeMismatch(now, from, id, named.Handle, live) {
+	if !w.takeMismatch(now, from, id, &named, live) {
 		return DropBudget
 	}
 	if m != nil {
@@ -68,18 +68,31 @@ func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.Allo
 	return w.sendError(from, id, proto.ErrorMismatch)
 }
 
-func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.AllocationID, named table.Handle, live bool) bool {
+func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.AllocationID, named *table.Entry, live bool) bool {
 	switch {
 	case w.shared.budgets.unlimited:
 		return true
 	case !w.shared.budgets.takeEndpoint(from, proto.ErrorMismatch, now):
 		return false
 	case live:
-		return w.shared.table.TakeMismatch(named, mismatchRate, now)
+		return w.takeLiveMismatch(now, from, named)
 	case w.shared.recovering(now) && w.shared.previousRun.mayHold(id):
 		return w.shared.budgets.takeProcess(now)
 	}
 	return w.shared.budgets.takePrefix(from, now) && w.shared.budgets.takeProcess(now)
+}
+
+// takeLiveMismatch takes an ERROR 3 about a live allocation from its budgets: on it a
+// player depends whose address has changed. One in the network to which the allocation
+// is bound, as after a NAT rebinding, has a part of its own, so that a flood from
+// elsewhere cannot use it up. Any other takes from the budget of its prefix first.
+func (w *worker) takeLiveMismatch(now int64, from endpoint.Endpoint, named *table.Entry) bool {
+	b := w.shared.budgets
+	if isSameNetwork(from, named.Endpoint) {
+		return b.rates.rebind.Take(b.rebindGate(named.ID), now)
+	}
+	return b.takeLivePrefix(from, named.ID, now) &&
+		w.shared.table.TakeMismatch(named.Handle, b.rates.mismatch, now) && liveProcessRate.Take(&b.liveProcess, now)
 }
 
 // refuseUnlinked answers a RELAY without a link with ERROR 5, the first at once and then

@@ -3,6 +3,7 @@ package engine
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -18,7 +19,7 @@ var _ alloc.Relay = (*Server)(nil)
 // onControl runs do in the control goroutine. It returns alloc.ErrUnavailable if the
 // relay does not run or ctx ends first; do may then still run.
 func (s *Server) onControl(ctx context.Context, do func(*control)) error {
-	done := make(chan struct{})
+	done := make(chan error, 1)
 	select {
 	case s.control.calls <- call{do, done}:
 	case <-s.stopped:
@@ -31,18 +32,18 @@ func (s *Server) onControl(ctx context.Context, do func(*control)) error {
 
 // awaitCall waits until control has run a call. A call that has run counts even if the
 // relay has stopped or ctx has ended in the meantime.
-func (s *Server) awaitCall(ctx context.Context, done <-chan struct{}) (err error) {
+func (s *Server) awaitCall(ctx context.Context, done <-chan error) (err error) {
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	case <-s.stopped:
 		err = alloc.ErrUnavailable
 	case <-ctx.Done():
 		err = fmt.Errorf("%w: %w", alloc.ErrUnavailable, ctx.Err())
 	}
 	select {
-	case <-done:
-		return nil
+	case err := <-done:
+		return err
 	default:
 		return err
 	}
@@ -61,7 +62,7 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	claims := alloc.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
-		MaxConnections: uint16(r.MaxConnections),
+		MaxConnections: uint16(r.MaxConnections), Network: s.networkTag(r.ClientAddress),
 	}
 	res, err := s.seal(claims)
 	if err != nil {
@@ -81,6 +82,7 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	claims := alloc.Claims{
 		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
+		Network: s.networkTag(r.ClientAddress),
 	}
 	res, err := s.seal(claims)
 	if err != nil {
@@ -92,6 +94,15 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
+}
+
+// networkTag returns the tag of a caller's network, zero for one that may be that of a
+// proxy or of another machine of the operator.
+func (s *Server) networkTag(caller netip.Addr) alloc.NetworkTag {
+	if !caller.IsGlobalUnicast() || isPrivate(caller.Unmap()) {
+		return alloc.NetworkTag{}
+	}
+	return s.shared.sealer.NewDeriver().NetworkTag(caller)
 }
 
 // seal returns a reservation for the claims, without inserting it into the table.

@@ -27,6 +27,8 @@ type sending struct {
 
 // rig belongs to the test's goroutine.
 type rig struct {
+	caller netip.Addr // from which reservations are made; invalid: not known
+
 	t       testing.TB
 	now     int64 // ms
 	cfg     Config
@@ -71,7 +73,11 @@ func (r *rig) boot(left statefile.PreviousRun) {
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
-	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
+	limits, err := r.cfg.Limits.compile(r.cfg.Unlimited)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.shared.limits.Store(limits)
 	r.shared.rules.recoverUntil += r.now - clockStart
 	r.shared.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)
@@ -187,7 +193,7 @@ func (r *rig) reserve(role alloc.Role, host *mReservation, player string, max in
 	t := alloc.Tenant{Project: "p"}
 	c := alloc.Claims{
 		Role: role, ID: id, Match: id, Tenant: t.Hash(), Project: []byte(t.Project), Player: alloc.HashPlayer(t, player),
-		MaxConnections: uint16(max),
+		MaxConnections: uint16(max), Network: r.shared.sealer.NewDeriver().NetworkTag(r.caller),
 	}
 	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), player: player, max: max}
 	var match *proto.AllocationID

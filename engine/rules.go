@@ -21,23 +21,28 @@ package engine
 //	                 per ordered pair and for at most 3 peers a second; peer without
 //	                 an endpoint: silence; larger than the peer's way carries
 //	                 (Transport.MaxMessage): silence, and not charged to the sender's
-//	                 quota, since nothing leaves; sender beyond its quota, or path
-//	                 to the peer not validated and its allowance used up: silence;
+//	                 quota, since nothing leaves; sender beyond its quota, or the
+//	                 allowance of the path to the peer used up: silence;
 //	                 else forwarded unchanged. The first one of a match that not
 //	                 every client takes is reported
 //	BIND             accept mode not 0, data that does not open, a ticket in place of
 //	                 own data: silence; the last one that was accepted, at the same
 //	                 endpoint, and its answer has left: BIND_RECEIVED; old nonce, and
-//	                 one such was authentic before: silence; wrong MAC: silence; ended
-//	                 allocation: ERROR 4, whatever the nonce; nonce: same endpoint equal
+//	                 one such was authentic before: silence; wrong MAC: silence; another
+//	                 allocation is bound to the endpoint and was heard there within 2 s
+//	                 by something other than a BIND: silence, unless the BIND's own
+//	                 allocation lost the endpoint within 10 s; ended allocation: silence
+//	                 if another one is bound to the endpoint, else ERROR 4, whatever the
+//	                 nonce; nonce: same endpoint equal
 //	                 or higher, other endpoint higher, else silence and the allocation
 //	                 lives on for 60 s from there, once; else BIND_RECEIVED, and the
 //	                 endpoint's former owner loses it
 //	CONNECT_REQUEST  data that does not open: silence; own id: ERROR 6; not the host of
 //	                 the own match, or a ticket of another player: ERROR 2; host ended:
 //	                 ERROR 4; host without an endpoint: silence; linked already:
-//	                 ACCEPTED again; host full: REJECTED; more than 20 new links of the
-//	                 host a second: silence; else linked, then ACCEPTED
+//	                 ACCEPTED again; host full: REJECTED; more than one new link of the
+//	                 joiner a second (3 at once) or 20 of the host: silence; else
+//	                 linked, then ACCEPTED
 //	DISCONNECT       link: closed both ways, forwarded and echoed; no link, same match:
 //	                 echoed; else ERROR 5
 //	CLOSE            not bound to the id: silence; else the allocation ends, silently
@@ -51,15 +56,30 @@ package engine
 // CLOSE then wait for a second: a RELAY of the same sender over that link cancels
 // the DISCONNECT, any message of the owner cancels the CLOSE.
 //
-// Path validation, as in RFC 9000, section 8: an endpoint from which nothing but a
-// BIND has come is not validated. At most [Limits].UnprovenBytes go there (the
-// anti-amplification limit), and no ERROR 1.
+// Path validation, as in RFC 9000, section 8: the source of a BIND over plain UDP may
+// be forged. A new path is
+//
+//	validated    to a session of DTLS or WebSocket; to the network from which the
+//	             player called the API, over TCP; and to the network (an IPv4 address,
+//	             an IPv6 /56) of the former endpoint, if that path was validated
+//	limited      to another network, if that of the call is known. At most
+//	             [Limits].UnvalidatedRatio times the bytes of the BIND, and of each
+//	             message from there, may go there, and 1 MiB at once. It stays limited
+//	unvalidated  to any other. At most [Limits].UnvalidatedBytes may go there, until a
+//	             message other than a BIND validates it
+//
+// No ERROR 1 goes to an endpoint from which nothing but a BIND has come.
+//
+// An allocation that loses its endpoint to another one may take it back within 10 s,
+// which gives the other one no such right.
 //
 // A link needs one match: a joiner, its host, one tenant. The id in an ERROR is
 // the one named for 3, and for 4 on a BIND; the sender's own for 2, 4 on a
 // CONNECT_REQUEST, 5 and 6. ERRORs but 1 draw on budgets (budget.go): one of a
-// code per endpoint in 200 ms; for 3 that names a live allocation, 5 a second of
-// it; for others 10 a second and source prefix, and 20,000 in all. Budgets and
+// code per endpoint in 200 ms; for 3 that names a live allocation, 20 a second in the
+// network to which it is bound, and from elsewhere 5 a second of it and a source
+// prefix, 1,000 of it, 50 of a prefix and 50,000 in all; for others 10 a second and
+// source prefix, and 20,000 in all. Budgets and
 // quotas are off with [Config].Unlimited; rules stay.
 //
 // Time runs in ticks of 250 ms. A limit is over at the first tick that is later
@@ -112,4 +132,6 @@ package engine
 //	a ticket serves another allocation of the same player only within the match
 //	the ratio of bytes to and from a validated endpoint is not limited: counting it would
 //	write to the receiver's cache line for each datagram, and spectators depend on it
+//	no message of an unmodified client contains anything that it cannot have known
+//	before, so over plain UDP the API's answer over TCP is the proof of receipt
 //	the sum of what leaves the relay has no ceiling, only the quota of each allocation

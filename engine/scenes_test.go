@@ -299,11 +299,10 @@ func (s *sim) linkOften(o op) {
 		if c.role != "joiner" || a == nil || host == nil || a.at == "" || host.at == "" {
 			continue
 		}
-		for range 22 {
+		for range 5 {
 			s.datagram(s.home(c, 1), connectMessage(c.id, c.ticket))
 			s.datagram(s.home(c, 1), message(9, c.id, c.match))
 		}
-		return
 	}
 }
 

@@ -70,7 +70,11 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
 	s.shared.log = s.log
-	s.SetLimits(cfg.Limits)
+	limits, err := cfg.Limits.compile(cfg.Unlimited)
+	if err != nil {
+		return nil, err
+	}
+	s.shared.limits.Store(limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
@@ -184,11 +188,13 @@ const (
 )
 
 func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
-	return &control{
-		shared: r, hooks: hooks, wake: wake, calls: make(chan call, callQueue),
+	c := &control{
+		shared: r, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
 		expiriesPerMilli: expiriesPerMilli, projects: newProjects(),
 	}
+	c.hooks = c.guardHooks(hooks)
+	return c
 }
 
 func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {

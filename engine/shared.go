@@ -38,20 +38,33 @@ func (s *shared) recovering(now int64) bool { return now < s.rules.recoverUntil 
 type limitRates struct {
 	quotas      [4]table.Quota // by table.Role
 	unvalidated uint32         // bytes to an endpoint whose path is not validated
+	// unvalidatedRatio is Limits.UnvalidatedRatio; zero: each path is validated.
+	unvalidatedRatio int
 }
 
-func (l Limits) compile(unlimited bool) *limitRates {
+func (l Limits) compile(unlimited bool) (*limitRates, error) {
+	if err := l.validate(); err != nil {
+		return nil, err
+	}
 	l = l.withDefaults(unlimited)
 	return &limitRates{
 		quotas: [4]table.Quota{
 			table.RoleJoiner: table.NewQuota(l.JoinerDatagrams, l.JoinerBytes),
 			table.RoleHost:   table.NewQuota(l.HostDatagrams, l.HostBytes),
 		},
-		unvalidated: uint32(l.UnvalidatedBytes),
-	}
+		unvalidated:      uint32(l.UnvalidatedBytes),
+		unvalidatedRatio: l.UnvalidatedRatio,
+	}, nil
 }
 
 // SetLimits changes [Config].Limits for all allocations from the next datagram
-// on; UnvalidatedBytes applies from an allocation's next BIND. It may be called at
-// any time, by any goroutine.
-func (s *Server) SetLimits(l Limits) { s.shared.limits.Store(l.compile(s.cfg.Unlimited)) }
+// on; UnvalidatedBytes and UnvalidatedRatio apply from an allocation's next BIND to
+// another endpoint. It may be called at any time, by any goroutine. Error: an invalid
+// field; then nothing changes.
+func (s *Server) SetLimits(l Limits) error {
+	rates, err := l.compile(s.cfg.Unlimited)
+	if err == nil {
+		s.shared.limits.Store(rates)
+	}
+	return err
+}

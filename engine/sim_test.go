@@ -45,6 +45,7 @@ type sim struct {
 	open     [simWorkers]bool               // in the middle of a batch
 	cards    []*mReservation
 	hits     map[string]int
+	gates    map[uint64]bool // of budgets that are taken
 	err      error
 	failedAt int
 }
@@ -117,15 +118,19 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}
 	cfg := &Config{Unlimited: !limits, Limits: Limits{
 		JoinerDatagrams: int(mJoinerQuota[0]), JoinerBytes: int(mJoinerQuota[1]),
-		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]), UnvalidatedBytes: mAllowance,
+		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]),
+		UnvalidatedBytes: mAllowance, UnvalidatedRatio: mRatio,
 	}}
 	s.shared = &shared{
 		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
-		budgets: newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
+		budgets: s.newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
-	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
+	rates, err := cfg.Limits.compile(cfg.Unlimited)
+	if err != nil {
+		panic(err)
+	}
+	s.shared.limits.Store(rates)
 	s.shared.rules.recoverUntil += s.now - clockStart
-	s.shared.budgets.perPrefix.Burst = mPrefixBurst
 	s.shared.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
 	s.shared.rules.messages.most[endpoint.KindUDP6] = mMaxMessage
 	s.shared.log = slog.New(slog.DiscardHandler)
@@ -171,12 +176,7 @@ func (s *sim) restart(file bool) {
 	if err != nil || left.Complete != file {
 		s.fail("state file: kept %v, %v, %v", file, left.Err, err)
 	}
-	for {
-		s.boot(sealer, s.model.limits, left)
-		if s.budgetsApart() {
-			break
-		}
-	}
+	s.boot(sealer, s.model.limits, left)
 	s.control.stateFile = l
 	s.outcomes = map[string]int{}
 }
@@ -249,18 +249,58 @@ func (a mAddr) prefix() string {
 	return netip.PrefixFrom(ip, 56).Masked().String()
 }
 
-// budgetsApart reports whether the prefixes of the clients have budgets of
-// their own, as the model assumes: the engine's table is small on purpose.
-func (s *sim) budgetsApart() bool {
-	gates := map[uint64]string{}
-	for _, a := range simAddrs {
-		ep := endpoint.UDP(a, 0, 0)
-		gate := s.shared.budgets.prefixIndex(ep)
-		prefix := mAddr(a.String()).prefix()
-		if other, ok := gates[gate]; ok && other != prefix {
-			return false
+// newBudgets makes budgets until the prefixes of the clients and the allocations have
+// gates of their own, as the model assumes: the engine's tables are small on purpose.
+func (s *sim) newBudgets(unlimited bool) *budgets {
+	for {
+		b := newBudgets(unlimited)
+		b.rates = budgetRates{
+			prefix:         table.Rate{IntervalMicros: 100_000, Burst: mPrefixBurst},
+			mismatch:       table.Rate{IntervalMicros: 1_000_000, Burst: 3},
+			mismatchPrefix: table.Rate{IntervalMicros: 2_000_000, Burst: 1},
+			rebind:         table.Rate{IntervalMicros: 2_000_000, Burst: 1},
+			hostLinks:      table.Rate{IntervalMicros: 250_000, Burst: 4},
+			joinerLinks:    table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 		}
-		gates[gate] = prefix
+		s.gates = map[uint64]bool{}
+		apart := true
+		for _, prefix := range simPrefixes(b) {
+			apart = apart && !s.gates[prefix]
+			s.gates[prefix] = true
+		}
+		for _, c := range s.cards {
+			apart = apart && s.takeGates(b, proto.AllocationID(c.id))
+		}
+		if apart {
+			return b
+		}
+	}
+}
+
+// simPrefixes returns the gates of the prefixes of the clients.
+func simPrefixes(b *budgets) (gates []uint64) {
+	seen := map[string]bool{}
+	for _, a := range simAddrs {
+		if prefix := mAddr(a.String()).prefix(); !seen[prefix] {
+			seen[prefix] = true
+			gates = append(gates, b.prefixIndex(endpoint.UDP(a, 0, 0)))
+		}
+	}
+	return gates
+}
+
+// takeGates takes the gates of an allocation, and reports false if it shares one.
+func (s *sim) takeGates(b *budgets, id proto.AllocationID) bool {
+	const ofAllocations = 1 << 32 // apart from those of prefixes
+	gates := []uint64{b.allocationIndex(id, 0) | ofAllocations}
+	for _, prefix := range simPrefixes(b) {
+		gates = append(gates, b.allocationIndex(id, prefix)|ofAllocations*2)
+	}
+	for _, gate := range gates {
+		if s.gates[gate] {
+			return false // Those before stay taken, which does no harm.
+		}
+		s.gates[gate] = true
 	}
 	return true
 }
@@ -268,11 +308,20 @@ func (s *sim) budgetsApart() bool {
 // reserve sets an allocation aside in both.
 func (s *sim) reserve(role alloc.Role, host *mReservation, tenant, player string, max int) {
 	id, _ := newID()
+	for !s.takeGates(s.shared.budgets, id) {
+		id, _ = newID()
+	}
 	c := alloc.Claims{
 		Role: role, ID: id, Match: id, Tenant: alloc.Tenant{Project: tenant}.Hash(), Project: []byte(tenant),
 		Player: alloc.HashPlayer(alloc.Tenant{Project: tenant}, player), MaxConnections: uint16(max),
 	}
 	card := &mReservation{role: role.String(), id: mID(id), match: mID(id), tenant: tenant, player: player, max: max}
+	// Of three allocations the network of one is not known, and two called the API from
+	// that of a client.
+	if n := len(s.cards); n%3 != 0 {
+		ap := simAddrs[n/3%len(simAddrs)]
+		c.Network, card.network = s.shared.sealer.NewDeriver().NetworkTag(ap.Addr()), mAddr(ap.String()).prefix()
+	}
 	if host != nil {
 		c.Match, card.match, c.MaxConnections = proto.AllocationID(host.id), host.id, 0
 		card.ticket = s.seal(alloc.Claims{

@@ -180,15 +180,18 @@ const (
 	DropMAC
 	// DropNonce: an authentic BIND whose nonce is not new enough.
 	DropNonce
+	// DropEndpointHeld: an authentic BIND from the endpoint of another allocation that
+	// was heard from there in the last two seconds: its source may be forged.
+	DropEndpointHeld
 	// DropBusy: the ring to the control goroutine, or the table, was full.
 	DropBusy
 	// DropLoad: under load, and the budget of its prefix or allocation was used up.
 	DropLoad
-	// DropRate: above the quota of an allocation, the rate of links of a host, or the
-	// rate of repeated BINDs.
+	// DropRate: above the quota of an allocation, the rate of new links of a joiner or
+	// host, or the rate of repeated BINDs.
 	DropRate
-	// DropUnvalidated: more than may go to an endpoint from which only a
-	// BIND has come.
+	// DropUnvalidated: more than may go to an endpoint whose path is not validated, see
+	// [Limits].
 	DropUnvalidated
 	// DropRecovering: it concerns an allocation or a link that may still come back
 	// after a restart.
@@ -225,7 +228,7 @@ var outcomeNames = [NumOutcomes]string{
 	DropTruncated: "truncated", DropSource: "source", DropForbidden: "forbidden", DropPlain: "plain", DropIdentity: "identity", DropPanic: "panic", DropShort: "short", DropSignature: "signature", DropVersion: "version",
 	DropServerType: "server_type", DropUnknownType: "unknown_type", DropSize: "size",
 	DropOversize: "oversize", DropAcceptMode: "accept_mode", DropSeal: "seal", DropTicket: "ticket",
-	DropMAC: "mac", DropNonce: "nonce", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",
+	DropMAC: "mac", DropNonce: "nonce", DropEndpointHeld: "endpoint_held", DropBusy: "busy", DropLoad: "load", DropRate: "rate", DropUnvalidated: "unproven",
 	DropRecovering: "recovering", DropUnbound: "unbound",
 	DropHostUnbound: "host_unbound", DropPeerUnbound: "peer_unbound", DropReceiverSize: "receiver_size", DropMuted: "muted",
 	DropBudget: "budget", DropStale: "stale",

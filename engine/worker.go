@@ -155,7 +155,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
 		return w.refuseMismatch(now, from, m.From)
 	}
-	source := w.noteReceived(&sender, now)
+	source := w.noteReceived(&sender, now, len(pkt))
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
 		return w.refuseUnlinked(now, &sender, m.To)
 	}
@@ -190,17 +190,20 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		return w.refuseMismatch(now, from, m.ID)
 	}
-	w.noteReceived(&sender, now)
+	w.noteReceived(&sender, now, len(pkt))
 	w.out.add(from, pkt)
 	return OutPong
 }
 
-// noteReceived records that the owner of e sent a message from its endpoint, which
-// validates the path to it.
-func (w *worker) noteReceived(e *table.Entry, now int64) *table.Activity {
-	a := w.shared.table.Activity(e.Handle)
-	a.RecordReceive(tick(now))
-	a.Validate()
+// noteReceived records that the owner of e sent a message of size bytes from its
+// endpoint.
+func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {
+	a, t := w.shared.table.Activity(e.Handle), tick(now)
+	a.RecordReceive(t)
+	a.RecordMessage(t)
+	if !a.IsValidated() {
+		a.IncreaseAllowance(size * w.shared.limits.Load().unvalidatedRatio)
+	}
 	return a
 }
 
@@ -342,13 +345,17 @@ func (w *worker) recoverPanic(now int64) {
 	}
 	pkt := w.current
 	w.count(DropPanic, len(pkt))
-	last := w.shared.lastFault.Load()
-	if last != 0 && now-last < faultLogMillis || !w.shared.lastFault.CompareAndSwap(last, now) {
+	head := pkt[:min(len(pkt), faultHead)]
+	w.shared.logFault(now, fault, "in", "worker", "size", len(pkt), "head", hex.EncodeToString(head))
+}
+
+// logFault logs a panic that was ended, at most once in faultLogMillis.
+func (s *shared) logFault(now int64, fault any, attrs ...any) {
+	last := s.lastFault.Load()
+	if last != 0 && now-last < faultLogMillis || !s.lastFault.CompareAndSwap(last, now) {
 		return
 	}
-	head := pkt[:min(len(pkt), faultHead)]
-	w.shared.log.Error("a datagram was dropped because of a fault in the relay, please report it",
-		"fault", fault, "size", len(pkt), "head", hex.EncodeToString(head), "stack", string(debug.Stack()))
+	s.log.Error("a fault in the relay, please report it", append(attrs, "fault", fault, "stack", string(debug.Stack()))...)
 }
 
 // pacer decides whether a worker sleeps before it receives again. At a moderate

@@ -105,7 +105,7 @@ func TestPacerBurst(t *testing.T) {
 var mustInline = map[string][]string{
 	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../internal/table": {
-		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).Validate", "(*Activity).TakeQuota",
+		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).RecordMessage", "(*Activity).IsValidated", "(*Activity).TakeQuota",
 		"(*Activity).AllowSend", "(*Activity).RecordActivity", "(*Activity).CounterIndex",
 	},
 	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},

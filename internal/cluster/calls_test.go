@@ -8,6 +8,7 @@ import (
 	"go/parser"
 	"go/token"
 	"maps"
+	"net/netip"
 	"reflect"
 	"slices"
 	"strings"
@@ -23,12 +24,13 @@ func TestCalls(t *testing.T) {
 	x := startTestCluster(t)
 	remote, ctx := x.remote(), testContext(t)
 	ask := testHost()
+	ask.ClientAddress = netip.MustParseAddr("2001:db8::1")
 	ask.Tenant.Project = `quoted "<&>" ` + "\u2028" + ` and long enough` // every escape of JSON
 	host, err := remote.ReserveHost(ctx, ask)
 	if err != nil {
 		t.Fatal(err)
 	}
-	joinerAsk := alloc.JoinerRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID}
+	joinerAsk := alloc.JoinerRequest{Tenant: ask.Tenant, Player: alloc.PlayerHash{9}, Host: host.ID, ClientAddress: netip.MustParseAddr("198.18.0.1")}
 	joiner, err := remote.ReserveJoiner(ctx, joinerAsk)
 	if err != nil {
 		t.Fatal(err)
@@ -89,14 +91,14 @@ func TestEnd(t *testing.T) {
 
 // notCarried are the fields of requests that the API uses to choose a relay and does
 // not send.
-var notCarried = []string{"HostRequest.Region", "HostRequest.ClientAddress"}
+var notCarried = []string{"HostRequest.Region"}
 
 // TestRequestsAreCarried checks that every field of a request is either sent or listed
 // in notCarried.
 func TestRequestsAreCarried(t *testing.T) {
 	carried := map[string][]string{
-		"HostRequest":   {"Tenant", "Player", "MaxConnections"},
-		"JoinerRequest": {"Tenant", "Player", "Host"},
+		"HostRequest":   {"Tenant", "Player", "MaxConnections", "ClientAddress"},
+		"JoinerRequest": {"Tenant", "Player", "Host", "ClientAddress"},
 		"Reservation":   {"ID", "Key", "ConnectionData", "HostConnectionData", "Endpoints", "Region"},
 		"Description":   {"Tenant", "Player", "Role", "Bound"},
 		"Tenant":        {"Project", "Environment"},
@@ -272,6 +274,7 @@ func TestStrict(t *testing.T) {
 		{"an end of a drain that says more", pathUndrain, headers("1000", ""), `{"deadlineMs":0}`, "malformed"},
 		{"kick without id", pathKick, headers("1000", ""), `{}`, "malformed"},
 		{"two to close", pathClose, headers("1000", ""), `{"id":"10111213-1415-1617-1819-1a1b1c1d1e1f","id":"x"}`, "malformed"},
+		{"an address that is none", pathReserveHost, headers("1000", good), with("198.18.0.1", "198.18.0.1:80"), "malformed"},
 		{"a key that is none", pathCancel, headers("1000", ""), `{"keys":["` + good + `","x"]}`, "malformed"},
 		{"too many keys", pathCancel, headers("1000", ""), `{"keys":["` + strings.Repeat(good+`","`, maxBatch) + good + `"]}`, "malformed"},
 	}

@@ -205,7 +205,7 @@ func (x *testCluster) post(t testing.TB, c *http.Client, path string, header map
 
 const (
 	testPlayer  = "000102030405060708090a0b0c0d0e0f"
-	testHostOf4 = `{"project":"game","environment":"live","player":"` + testPlayer + `","maxConnections":4}`
+	testHostOf4 = `{"project":"game","environment":"live","player":"` + testPlayer + `","maxConnections":4,"clientAddress":"198.18.0.1"}`
 )
 
 // keyed returns the headers of a reservation.

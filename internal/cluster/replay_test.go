@@ -27,7 +27,7 @@ func TestReplayIsIdentical(t *testing.T) {
 	if err := json.Unmarshal([]byte(first), &host); err != nil {
 		t.Fatal(err)
 	}
-	joiner := `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"` + host.ID + `"}`
+	joiner := `{"project":"game","environment":"live","player":"` + testPlayer + `","host":"` + host.ID + `","clientAddress":""}`
 	joinKey := newKey()
 	_, firstJoin := x.post(t, c, pathReserveJoiner, keyed(joinKey), joiner)
 	x.relay.failWith(alloc.ErrFull)

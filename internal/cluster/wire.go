@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net/http"
+	"net/netip"
 	"reflect"
 	"time"
 	"unicode/utf8"
@@ -46,12 +47,15 @@ type (
 		Environment    string `json:"environment"`
 		Player         string `json:"player"`
 		MaxConnections int    `json:"maxConnections"`
+		ClientAddress  string `json:"clientAddress"` // empty: not known
 	}
 	reserveJoinerCall struct {
 		Project     string `json:"project"`
 		Environment string `json:"environment"`
 		Player      string `json:"player"`
 		Host        string `json:"host"`
+
+		ClientAddress string `json:"clientAddress"` // empty: not known
 	}
 	idCall struct {
 		ID string `json:"id"`
@@ -125,6 +129,7 @@ func reserveHostBody(r alloc.HostRequest) reserveHostCall {
 	return reserveHostCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
 		Player: hex.EncodeToString(r.Player[:]), MaxConnections: r.MaxConnections,
+		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
@@ -135,13 +140,35 @@ func (c *reserveHostCall) request() (r alloc.HostRequest, err error) {
 	if !parseHex(c.Player, r.Player[:]) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
+		return r, err
+	}
 	return r, r.Tenant.Validate()
+}
+
+// addressText returns the text of an address, the empty string if it is not known.
+func addressText(a netip.Addr) string {
+	if !a.IsValid() {
+		return ""
+	}
+	return a.String()
+}
+
+func parseAddress(text string) (a netip.Addr, err error) {
+	if text == "" {
+		return a, nil
+	}
+	if a, err = netip.ParseAddr(text); err != nil {
+		return a, malformed.withDetail("clientAddress is not an IP address")
+	}
+	return a, nil
 }
 
 func reserveJoinerBody(r alloc.JoinerRequest) reserveJoinerCall {
 	return reserveJoinerCall{
 		Project: r.Tenant.Project, Environment: r.Tenant.Environment,
 		Player: hex.EncodeToString(r.Player[:]), Host: r.Host.String(),
+		ClientAddress: addressText(r.ClientAddress),
 	}
 }
 
@@ -151,6 +178,9 @@ func (c *reserveJoinerCall) request() (r alloc.JoinerRequest, err error) {
 		return r, malformed.withDetail("player is not 32 hexadecimal digits")
 	}
 	if r.Host, err = parseID("host", c.Host); err != nil {
+		return r, err
+	}
+	if r.ClientAddress, err = parseAddress(c.ClientAddress); err != nil {
 		return r, err
 	}
 	return r, r.Tenant.Validate()

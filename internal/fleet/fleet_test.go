@@ -60,7 +60,7 @@ func TestReserveHost(t *testing.T) {
 			t.Fatalf("region %q, error %v", res.Region, err)
 		}
 		got := w.relays[1].live[res.ID]
-		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || got.ClientAddress.IsValid() {
+		if got.Tenant != testTenant || got.MaxConnections != 3 || got.Region != "" || !got.ClientAddress.IsValid() {
 			t.Errorf("the relay was asked for %+v", got)
 		}
 		if home, err := w.store.HomeOf(t.Context(), res.ID); err != nil || home != (Home{relayID(1), 1}) {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"slices"
 	"time"
 
@@ -29,7 +28,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 	ctx, cancel := context.WithTimeout(ctx, ReserveWithin)
 	defer cancel()
 	p := hostSearch{fleet: f, request: f.placementRequest(r)}
-	r.Region, r.ClientAddress = "", netip.Addr{} // relays ignore them
+	r.Region = "" // relays ignore it
 	for range maxTries {
 		c, at, err := p.next()
 		if err != nil {

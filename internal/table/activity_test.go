@@ -281,7 +281,7 @@ func TestValidation(t *testing.T) {
 		{"most", 1<<32 - 1, []step{{1472, true}, {1472, true}}},
 		{"endless", 1<<31 - 1, []step{{1472, true}}},
 	} {
-		table.Activity(h).RequireValidation(c.limit)
+		table.Activity(h).BeginPath(UnvalidatedPath(c.limit))
 		for i, s := range c.steps {
 			if got := table.Activity(h).AllowSend(s.size); got != s.want {
 				t.Errorf("%s, step %d: %v, want %v", c.name, i, got, s.want)
@@ -290,16 +290,42 @@ func TestValidation(t *testing.T) {
 		if table.Activity(h).IsValidated() || !table.Activity(other).IsValidated() {
 			t.Errorf("%s: validated %v, and the other one %v", c.name, table.Activity(h).IsValidated(), table.Activity(other).IsValidated())
 		}
-		table.Activity(h).Validate()
+		table.Activity(h).IncreaseAllowance(0)
 		if !table.Activity(h).IsValidated() || !table.Activity(h).AllowSend(1<<30) || !table.Activity(h).AllowSend(1<<30) {
 			t.Errorf("%s: a validated path is still limited", c.name)
 		}
 	}
-	table.Activity(h).RequireValidation(5)
+	table.Activity(h).BeginPath(UnvalidatedPath(5))
 	table.End(h)
 	table.Recycle(h)
 	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})).IsValidated() {
 		t.Error("the next owner of a slot inherits an limit")
+	}
+}
+
+// TestLimitedPath: messages increase the allowance of a limited path and never validate
+// it, and it stays bounded.
+func TestLimitedPath(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	a := table.Activity(reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner}))
+	a.BeginPath(LimitedPath(100))
+	if a.AllowSend(101) || !a.AllowSend(100) || a.AllowSend(1) {
+		t.Error("not the 100 bytes of the beginning")
+	}
+	a.IncreaseAllowance(30)
+	if a.IsValidated() || a.AllowSend(31) || !a.AllowSend(30) {
+		t.Error("not the 30 bytes that one message brought")
+	}
+	for range 10 {
+		a.IncreaseAllowance(1 << 30)
+	}
+	if a.IsValidated() || a.AllowSend(maxAllowance+1) || !a.AllowSend(maxAllowance) || a.AllowSend(1) {
+		t.Error("the allowance is not bounded")
+	}
+	a.BeginPath(ValidatedPath)
+	if !a.IsValidated() || !a.AllowSend(1<<30) {
+		t.Error("a validated path is limited")
 	}
 }
 
@@ -311,7 +337,7 @@ func TestValidationConcurrent(t *testing.T) {
 	table := NewTable(1)
 	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
 	for round := range 50 {
-		table.Activity(h).RequireValidation(limit)
+		table.Activity(h).BeginPath(UnvalidatedPath(limit))
 		var drawn atomic.Int64
 		var wg sync.WaitGroup
 		for i := range workers {
@@ -320,7 +346,7 @@ func TestValidationConcurrent(t *testing.T) {
 					drawn.Add(size)
 				}
 				if i == 0 && round%2 == 1 {
-					table.Activity(h).Validate()
+					table.Activity(h).IncreaseAllowance(0)
 				}
 			})
 		}

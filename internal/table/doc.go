@@ -34,13 +34,13 @@
 //	chunk pointers     control only, once each
 //	activity           workers and control, as follows; control resets all of it
 //	                   in Reserve, when no worker can hold the slot
-//	  received, active, fromHost, fromJoiner, mismatchGate, notConnected
+//	  received, active, fromHost, fromJoiner, mismatchGate, notConnected, allowance
 //	                   by compare-and-swap; fromHost and fromJoiner are those of a
 //	                   joiner, for both directions of its link
 //	  quotaGate        workers, by a plain store: of two at once one is not counted
 //	  counterIndex     control, in Reserve
-//	  unvalidated      control in RequireValidation, workers in Validate, by plain
-//	                   stores; workers take from it by compare-and-swap
+//	  heard            workers, by a plain store: of two at once one stays
+//	  heard, allowance control in BeginPath, by plain stores
 //	account, lists     control only, and only control reads them: plain words
 //	counts             control only; any goroutine reads them, one by one
 //
@@ -133,9 +133,9 @@
 //
 // # Sizes
 //
-// An allocation takes 224 bytes of slabs: 64 of identity, 64 of activity, 8 of
-// large messages and 88 of account; and two cells of 8 bytes, of which a quarter
-// to five eighths stay empty. That is 258 bytes for each of a million, and 274
+// An allocation takes 240 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// large messages and 104 of account; and two cells of 8 bytes, of which a quarter
+// to five eighths stay empty. That is 274 bytes for each of a million, and 274
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of

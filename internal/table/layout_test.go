@@ -18,11 +18,10 @@ import (
 // cacheLine is the unit in which processors take memory away from each other.
 const cacheLine = 64
 
-// accountSize is 40 bytes for match, player and tenant, 36 for five ticks, the
-// place in the state file and the three words of the wheel, and 12 for counts
-// and marks. A held CLOSE or DISCONNECT, a link without a RELAY yet, and the
-// state file made it grow from 72, on memory that no worker touches.
-const accountSize = 88
+// accountSize is 40 bytes for match, player and tenant, 16 for a lost endpoint and the
+// gate of links, 36 for five ticks, the place in the state file and the three words of
+// the wheel, and 12 for counts and marks, on memory that no worker touches.
+const accountSize = 104
 
 // largeSize is that of a count and a mark, which no datagram but a large one needs.
 const largeSize = 8

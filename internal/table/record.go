@@ -54,10 +54,11 @@ type Activity struct {
 	active       atomic.Uint32                    // Tick of the last datagram from its owner or to it
 	fromHost     atomic.Uint32                    // of a joiner: Tick of the last RELAY of its host to it
 	fromJoiner   atomic.Uint32                    // of a joiner: Tick of its last RELAY to its host
-	mismatchGate atomic.Uint64                    // of ERROR 3 that names this allocation, see Rate
+	mismatchGate atomic.Uint32                    // of ERROR 3 that names this allocation, see TakeMismatch
+	heard        atomic.Uint32                    // Tick of the last message but BIND from its endpoint; zero: none
 	quotaGate    atomic.Uint64                    // see Quota
 	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
-	unvalidated  atomic.Uint32                    // bytes that may go to its endpoint before it is validated
+	allowance    atomic.Uint32                    // bytes that may go to its endpoint, see AllowSend
 	counterIndex atomic.Uint32                    // Spec.CounterIndex; control stores it in Reserve
 }
 
@@ -133,6 +134,11 @@ type Account struct {
 	Match  proto.AllocationID // id of the host of its match; a host's own id
 	Player [16]byte           // hash of the player it was issued to
 	Tenant uint64             // Tenant.Hash
+	// LostEndpoint is the caller's hash of the endpoint that another allocation took
+	// over at LostAt; zero: none.
+	LostEndpoint uint64
+	LostAt       Tick
+	LinkGate     uint32 // of new links, see Rate.TakePlain
 
 	ReservedAt    Tick
 	DeferredUntil Tick // it does not expire before; zero: never deferred

@@ -270,32 +270,68 @@ func (a *Activity) LastRelays() (fromHost, fromJoiner Tick) {
 // each RELAY anyway, so that counting by it touches no further cache line.
 func (a *Activity) CounterIndex() uint32 { return a.counterIndex.Load() }
 
-// validated is the value of Activity.unvalidated when the path is validated.
-const validated = 1<<32 - 1
+// The allowance of an endpoint: how many bytes may go there.
+const (
+	// validated: the path is validated (RFC 9000, section 8), so any number.
+	validated = 1<<32 - 1
+	// limited marks an allowance that each received message increases: no message
+	// validates the path. The other bits are bytes.
+	limited = 1 << 31
+	// maxAllowance bounds the bytes that a limited endpoint may collect.
+	maxAllowance = 1 << 20
+)
 
-// Validate records that the owner was received at its endpoint with more than a
-// BIND. That validates the path to it (RFC 9000, section 8).
-func (a *Activity) Validate() {
-	if a.unvalidated.Load() != validated {
-		a.unvalidated.Store(validated)
+// RecordMessage records at tick that a message other than a BIND came from the owner's
+// endpoint. It writes only when the tick changes.
+func (a *Activity) RecordMessage(tick Tick) {
+	if a.heard.Load() < uint32(tick) {
+		a.heard.Store(uint32(tick))
 	}
 }
 
+// IncreaseAllowance records that a message other than a BIND came from an endpoint that
+// is not validated. It validates the path, or increases the allowance of a limited one
+// by so many bytes.
+func (a *Activity) IncreaseAllowance(bytes int) {
+	for {
+		old := a.allowance.Load()
+		next := uint32(validated)
+		if old == validated {
+			return
+		}
+		if old&limited != 0 {
+			next = limited | min(old&^limited+uint32(min(bytes, maxAllowance)), maxAllowance)
+		}
+		if a.allowance.CompareAndSwap(old, next) {
+			return
+		}
+	}
+}
+
+// LastHeard returns when a message other than a BIND last came from the owner's
+// endpoint, zero if none did since it was bound there.
+func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load()) }
+
 // IsValidated reports whether the path to the owner's endpoint is validated.
-func (a *Activity) IsValidated() bool { return a.unvalidated.Load() == validated }
+func (a *Activity) IsValidated() bool { return a.allowance.Load() == validated }
 
 // AllowSend reports whether size bytes may go to the owner's endpoint, and takes
-// them from its anti-amplification limit while the path is not validated.
+// them from its allowance while the path is not validated.
 func (a *Activity) AllowSend(size int) bool {
+	return a.allowance.Load() == validated || a.takeAllowance(uint32(size))
+}
+
+//go:noinline
+func (a *Activity) takeAllowance(size uint32) bool {
 	for {
-		left := a.unvalidated.Load()
-		if left == validated {
+		old := a.allowance.Load()
+		if old == validated {
 			return true
 		}
-		if left < uint32(size) {
+		if old&^limited < size {
 			return false
 		}
-		if a.unvalidated.CompareAndSwap(left, left-uint32(size)) {
+		if a.allowance.CompareAndSwap(old, old-size) {
 			return true
 		}
 	}
@@ -314,11 +350,15 @@ type Quota struct {
 const (
 	quotaUnitsPerMilli = 8000
 	quotaBurst         = 1000 * quotaUnitsPerMilli
-	quotaClockSkew     = 100 * quotaUnitsPerMilli // how far behind a worker's clock may be
+	quotaClockSkew     = clockSkewMillis * quotaUnitsPerMilli
 )
 
-// NewQuota returns a quota of so many datagrams and bytes per second; zero of
-// one means that it is not bounded.
+// MaxQuotaDatagrams is the largest number of datagrams per second of a quota, one for
+// each unit of its gate.
+const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
+
+// NewQuota returns a quota of so many datagrams, at most MaxQuotaDatagrams, and bytes per
+// second; zero of one means that it is not bounded.
 func NewQuota(datagrams, bytes int) Quota {
 	var q Quota
 	if datagrams > 0 {
@@ -426,7 +466,17 @@ func (a *Activity) notConnectedSlot(now, tag uint32) (slot *atomic.Uint64, value
 // TakeMismatch reports whether an ERROR 3 that names the live allocation h may be
 // sent at nowMillis, within rate.
 func (t *Table) TakeMismatch(h Handle, rate Rate, nowMillis int64) bool {
-	return rate.Take(&t.Activity(h).mismatchGate, nowMillis)
+	gate := &t.Activity(h).mismatchGate
+	for {
+		old := gate.Load()
+		next, ok := rate.next(old, nowMillis)
+		if !ok {
+			return false
+		}
+		if gate.CompareAndSwap(old, next) {
+			return true
+		}
+	}
 }
 
 // Rate is a limit of events: one each IntervalMicros on average, and up
@@ -458,3 +508,29 @@ func (r Rate) Take(gate *atomic.Uint64, nowMillis int64) bool {
 		}
 	}
 }
+
+// TakePlain is Take for a gate of 32 bits that one goroutine owns. IntervalMicros is a
+// multiple of 1000. The gate wraps after 49 days: one that was not used for so long may
+// refuse an event for the time of a burst.
+func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
+	next, ok := r.next(*gate, nowMillis)
+	if ok {
+		*gate = next
+	}
+	return ok
+}
+
+// next returns the value of a gate of 32 bits, in milliseconds, after one more event,
+// and false if there is none left.
+func (r Rate) next(gate uint32, nowMillis int64) (uint32, bool) {
+	now, interval := uint32(nowMillis), uint32(r.IntervalMicros/1000)
+	burst := interval * uint32(r.Burst)
+	ahead := gate - now
+	if ahead > burst+clockSkewMillis {
+		ahead = 0
+	}
+	return now + ahead + interval, ahead+interval <= burst
+}
+
+// clockSkewMillis is how far behind a worker's clock may be.
+const clockSkewMillis = 100

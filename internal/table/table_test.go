@@ -525,9 +525,10 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"TakeQuota":        func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
 		"RecordRelay":      func() { now++; RecordRelay(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
 		"validation": func() {
-			table.Activity(host).RequireValidation(100)
+			table.Activity(host).BeginPath(UnvalidatedPath(100))
 			table.Activity(host).AllowSend(60)
-			table.Activity(host).Validate()
+			table.Activity(host).RecordMessage(Tick(now))
+			table.Activity(host).IncreaseAllowance(0)
 		},
 		"RecordBind and flags": func() {
 			table.RecordBind(host, 5)

@@ -111,7 +111,8 @@ func (a *Activity) reset(now Tick, counterIndex uint32) {
 	a.fromJoiner.Store(0)
 	a.mismatchGate.Store(0)
 	a.quotaGate.Store(0)
-	a.unvalidated.Store(validated)
+	a.heard.Store(0)
+	a.allowance.Store(validated)
 	a.counterIndex.Store(counterIndex)
 	for i := range a.notConnected {
 		a.notConnected[i].Store(0)
@@ -123,11 +124,26 @@ func (l *LargeMessages) reset() {
 	l.reported.Store(false)
 }
 
-// RequireValidation lets no more than limit bytes go to the owner's endpoint until
-// [Activity.Validate]. Control calls it when it binds an allocation to an endpoint,
-// since the source of a BIND may be forged (RFC 9000, section 8).
-func (a *Activity) RequireValidation(limit uint32) {
-	a.unvalidated.Store(min(limit, validated-1))
+// Path is how many bytes may go to an endpoint, see [Activity.AllowSend].
+type Path uint32
+
+// ValidatedPath is the path to an endpoint to which any number of bytes may go.
+const ValidatedPath Path = validated
+
+// UnvalidatedPath returns a path on which no more than limit bytes may go until a message
+// other than a BIND comes, which validates it.
+func UnvalidatedPath(limit uint32) Path { return Path(min(limit, limited-1)) }
+
+// LimitedPath returns a path on which limit bytes may go, and more for each message that
+// comes, see [Activity.IncreaseAllowance].
+func LimitedPath(limit uint32) Path { return Path(limited | min(limit, maxAllowance)) }
+
+// BeginPath begins the path to an endpoint from which nothing but a BIND has come.
+// Control calls it when it binds an allocation to an endpoint, since the source of a
+// BIND may be forged (RFC 9000, section 8).
+func (a *Activity) BeginPath(p Path) {
+	a.heard.Store(0)
+	a.allowance.Store(uint32(p))
 }
 
 // Bind moves h to ep and returns the allocation that had ep before, if it was

@@ -39,8 +39,12 @@
 //
 //	go test ./scripts/lab                          tests that need no root
 //	go test -tags lab ./scripts/lab                quick form of all tests
+//	make attack                                    attacks at full rates, and a table
 //	go test -tags lab ./scripts/lab -run Flood -flood.duration 60s
 //	go test -tags lab ./scripts/lab -run Soak -soak.duration 1h -long -timeout 2h
+//
+// At the end, the tests print a table of what each attack cost the honest side.
+// With -ferry they test another binary, such as that of an older version.
 //
 // The quick form checks counts only. With -long, the tests also check goals of
 // time, rate and loss, which need an otherwise idle machine.

@@ -5,6 +5,7 @@ package lab
 import (
 	"context"
 	"errors"
+	"fmt"
 	"net"
 	"net/http"
 	"net/netip"
@@ -75,6 +76,10 @@ func TestDescriptors(t *testing.T) {
 	if *long { // The check of the port needs a descriptor only while it runs.
 		l.requireForeignSocketAlarm()
 	}
+	recordAttack(t, attackResult{
+		attack: "silent API connections", rate: fmt.Sprintf("%d connections", heldConns), honest: delivered(got),
+		state: fmt.Sprintf("all %d descriptors", fewFiles),
+	})
 }
 
 // holdConnections opens n silent connections to the API and returns a function
@@ -303,6 +308,10 @@ func TestMemoryCap(t *testing.T) {
 	}
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
+	recordAttack(t, attackResult{
+		attack: "allocations up to a memory limit, and a flood", rate: fmt.Sprintf("%d allocations", got.made.Load()),
+		honest: "all matches continue", state: fmt.Sprintf("%d of %d MiB", peak/mebi, *memoryCap),
+	})
 }
 
 // apiResults counts API calls by result.
@@ -404,6 +413,10 @@ func TestSlowCallers(t *testing.T) {
 	testkit.Eventually(t, "slow clients are disconnected", func() bool { return slow.Closed() > 0 })
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
+	recordAttack(t, attackResult{
+		attack: "slow API requests", rate: fmt.Sprintf("%d connections", *slowCallers), p99: Quantile(took, 0.99),
+		honest: fmt.Sprintf("%d of %d API calls", len(took), len(took)+failed), state: fmt.Sprintf("%d connections", slow.Open()),
+	})
 }
 
 // measureCalls makes calls for a time, each from another address on a new

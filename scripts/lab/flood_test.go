@@ -4,6 +4,7 @@ package lab
 
 import (
 	"context"
+	"fmt"
 	"net/netip"
 	"testing"
 	"time"
@@ -45,6 +46,10 @@ func TestFloodMalformed(t *testing.T) {
 	}
 	l.requireNoFailures(f.Counts())
 	l.requireTraffic(f, 10*time.Second)
+	recordAttack(t, attackResult{
+		attack: "flood of malformed datagrams", rate: perSecond(o.PerSecond(), "datagrams"), honest: delivered(c),
+		p99: p99, state: fmt.Sprintf("%+d KiB", grown>>10),
+	})
 }
 
 // files returns the relay's open descriptors.
@@ -78,6 +83,7 @@ func TestFloodTiny(t *testing.T) {
 	if took == 0 {
 		t.Error("nothing reached the relay")
 	}
+	recordAttack(t, attackResult{attack: "flood of two bytes", rate: perSecond(o.PerSecond(), "datagrams"), state: fmt.Sprintf("%+d KiB", grown>>10)})
 }
 
 // TestFloodBinds verifies that legitimate BINDs are answered during floods of
@@ -108,7 +114,9 @@ func TestFloodBinds(t *testing.T) {
 			l := &lab{T: t, net: l.net, relay: l.relay, rng: l.rng}
 			packets := l.spoofedPackets(c.next)
 			before, answers := f.Settle(), len(f.Rebinds())
-			l.flood(c.rate, *floodDuration/2, packets)
+			f.Delays()
+			o := l.flood(c.rate, *floodDuration/2, packets)
+			p99 := Quantile(f.Delays(), 0.99)
 			time.Sleep(time.Second) // Late answers are counted now.
 			got := f.Settle().Since(before)
 			all := f.Rebinds()
@@ -128,6 +136,10 @@ func TestFloodBinds(t *testing.T) {
 				t.Errorf("a forged BIND was accepted: %+v", h)
 			}
 			l.requireNoFailures(f.Counts())
+			recordAttack(t, attackResult{
+				attack: "flood of BINDs: " + c.name, rate: perSecond(o.PerSecond(), "BINDs"), p99: p99,
+				honest: fmt.Sprintf("%s, %d of %d BINDs late", delivered(got), got.RebindsLate, got.Rebinds),
+			})
 		})
 	}
 	l.requireTraffic(f, 10*time.Second)
@@ -174,6 +186,9 @@ func TestScan(t *testing.T) {
 					t.Fatalf("%d of %d datagrams were lost, the machine dropped %d", got.Lost(), got.Sent, dropped)
 				}
 			}
+			recordAttack(t, attackResult{
+				attack: "forged " + c.name + " from every port", rate: "65,536 datagrams", honest: "all matches continue",
+			})
 		})
 	}
 }

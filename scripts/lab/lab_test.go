@@ -23,6 +23,7 @@ var (
 	binaryFlag     = flag.String("ferry", "", "test this binary; empty builds one")
 	long           = flag.Bool("long", false, "check every goal, including those of time")
 	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
+	attackDuration = flag.Duration("attack.duration", 3*time.Second, "of each attack of TestAttack")
 	faultDuration  = flag.Duration("fault.duration", 4*time.Second, "of pauses and of links that are down")
 	recoverMatches = flag.Int("recover.matches", 50, "matches during which the relay is killed")
 	stormClients   = flag.Int("storm.clients", 100, "clients that change their port each second")
@@ -48,6 +49,7 @@ func TestMain(m *testing.M) {
 		os.Exit(1)
 	}
 	code := m.Run()
+	printAttacks(os.Stdout)
 	os.RemoveAll(dir)
 	os.Exit(code)
 }

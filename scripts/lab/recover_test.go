@@ -3,7 +3,6 @@
 package lab
 
 import (
-	"net/netip"
 	"slices"
 	"testing"
 	"time"
@@ -100,20 +99,29 @@ func TestRoamStorm(t *testing.T) {
 	l.requireResume(f, codes)
 }
 
-// TestTakeover verifies that when an endpoint passes to another allocation, the
+// TestTakeover verifies that when the endpoint of a silent player passes to another allocation, the
 // former owner gets ERROR 3 and binds again.
 func TestTakeover(t *testing.T) {
 	l := newLab(t, nil)
-	f, codes := l.fleet(l.players(2, 30))
+	cfg := l.players(2, 30)
+	cfg.PingEvery = 8 * time.Second // The players are silent while the game pauses.
+	f, codes := l.fleet(cfg)
 	victim := f.players[1]
-	at := netip.AddrPortFrom(FirstClient, f.sides[1].sockets[0].group.Addr().Port())
 	attacker := l.allocateHost(l.relay.API(l.net.Clients, 0))
 	var signer proto.Signer
 	s := l.spoofer(l.net.Clients)
 	bind := signer.Append(nil, proto.Bind{Nonce: 1, ConnectionData: attacker.data}, &attacker.key)
-	if err := s.Send(AppendIPv4UDP(nil, at, RelayAddr, bind)); err != nil {
-		t.Fatal(err)
-	}
+	packet := AppendIPv4UDP(nil, f.joinerAddr(0), RelayAddr, bind)
+	answered := f.Counts().BindsAnswered
+	f.pause(true)
+	testkit.Eventually(t, "the silent player's endpoint passes to the attacker", func() bool {
+		if err := s.Send(packet); err != nil {
+			t.Fatal(err)
+		}
+		time.Sleep(100 * time.Millisecond)
+		return f.Counts().BindsAnswered > answered
+	})
+	f.pause(false)
 	testkit.Eventually(t, "the former owner gets ERROR 3 and binds again", func() bool { return f.Counts().Errors[proto.ErrorMismatch] > 0 })
 	l.requireResume(f, codes)
 	if victim.nonce < 2 {

@@ -3,6 +3,7 @@
 package lab
 
 import (
+	"fmt"
 	"net/netip"
 	"path/filepath"
 	"testing"
@@ -17,6 +18,7 @@ import (
 // apply: the ERROR budget of a source prefix, and that of ERROR 3 for a live
 // allocation.
 type victim struct {
+	l                 *lab
 	received          *Counter
 	begin             time.Time
 	byPrefix, byNamed int // datagrams so far
@@ -24,7 +26,7 @@ type victim struct {
 
 func (l *lab) victim() *victim {
 	l.Helper()
-	return &victim{received: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
+	return &victim{l: l, received: l.counter(l.net.Victim, netip.Prefix{}), begin: time.Now()}
 }
 
 // count adds n datagrams and returns the total under the same rate limit, and
@@ -37,6 +39,16 @@ func (v *victim) count(n int, named bool) (all, limit int) {
 	}
 	v.byPrefix += n
 	return v.byPrefix, 20 + int(10*since) + 1
+}
+
+// record adds a line about what the victim has received to the table.
+func (v *victim) record(attack string) {
+	v.l.Helper()
+	h, since := v.received.Received(), time.Since(v.begin)
+	recordAttack(v.l.T, attackResult{
+		attack: attack, rate: "50000 datagrams/s",
+		honest: fmt.Sprintf("%d datagrams and %d bytes to the victim in %v", h.Datagrams, h.Bytes, since.Round(time.Second)),
+	})
 }
 
 // TestReflection verifies that messages with the victim's address as forged
@@ -65,6 +77,7 @@ func TestReflection(t *testing.T) {
 	if n := l.metric(datagramsOut); n == 0 {
 		t.Error("the relay sent nothing at all")
 	}
+	v.record("reflection of ERRORs")
 }
 
 // TestReflectionAfterRestart verifies the same limits during the recovery
@@ -88,6 +101,7 @@ func TestReflectionAfterRestart(t *testing.T) {
 		t.Error("no allocation was recovered: there was no window to test")
 	}
 	l.requireNoFailures(f.Counts())
+	v.record("reflection of ERRORs after a restart")
 }
 
 // reflection is a message that is sent with the victim's source address.

@@ -39,7 +39,7 @@ tokens:
 const tokenTemplate = `  - secret: ` + tokenFormat + `
     project: laboratory
     environment: test
-    kind: server
+    kind: %s
 `
 
 // Binary builds ferry into dir and returns its path.
@@ -61,6 +61,7 @@ type RelayConfig struct {
 	Env     []string   // in addition to that of this process
 	Cap     *MemoryCap // memory limit; nil: none
 	Tokens  int        // number of API tokens; 0: 1
+	Players bool       // the API tokens are those of players, not of backends
 	In      Namespace  // zero: Network.Relay
 	// Prepare is ProcessConfig.Prepare.
 	Prepare func() error
@@ -84,8 +85,12 @@ func StartRelay(cfg RelayConfig) (*Relay, error) {
 	}
 	path := filepath.Join(cfg.Dir, "ferry.yaml")
 	text := fmt.Sprintf(configTemplate, cfg.Addr, filepath.Join(cfg.Dir, stateName))
+	kind := "server"
+	if cfg.Players {
+		kind = "player"
+	}
 	for i := range max(cfg.Tokens, 1) {
-		text += fmt.Sprintf(tokenTemplate, i)
+		text += fmt.Sprintf(tokenTemplate, i, kind)
 	}
 	if err := os.WriteFile(path, []byte(text), 0o600); err != nil {
 		return nil, fmt.Errorf("lab: %w", err)

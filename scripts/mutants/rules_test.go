@@ -69,8 +69,8 @@ var rules = []mutant{
 	{
 		rule: "an unvalidated endpoint receives no more than its allowance",
 		in:   "internal/table",
-		old:  `if left < uint32(size) {`,
-		now:  `if left == 0 {`,
+		old:  `if old&^limited < size {`,
+		now:  `if old&^limited == 0 {`,
 		by:   killer{"./internal/table", "TestValidation", ""},
 	},
 	{
@@ -158,12 +158,62 @@ var rules = []mutant{
 		now:  `a.Links >= a.MaxConnections {`,
 		by:   model,
 	},
+	// What an insider with a forged source cannot take or use up.
+	{
+		rule: "a forged BIND does not displace a player",
+		in:   "engine",
+		old:  `return heard != 0 && now < heard+heldTicks && !c.hasLost(e.Handle, cmd.from, now)`,
+		now:  `return heard != 0 && now < heard && !c.hasLost(e.Handle, cmd.from, now)`,
+		by:   killer{"./engine", "TestForgedBind", ""},
+	},
+	{
+		rule: "a NAT gives a port to another player within 3 s",
+		in:   "engine",
+		old:  `heldTicks = 2000 / table.TickMillis`,
+		now:  `heldTicks = 20000 / table.TickMillis`,
+		by:   killer{"./engine", "TestReusedPort", ""},
+	},
+	{
+		rule: "a player takes its endpoint back",
+		in:   "engine",
+		old:  `a.LostEndpoint, a.LostAt = c.endpointDigest(cmd.from), now`,
+		now:  `a.LostEndpoint, a.LostAt = 0, now`,
+		by:   killer{"./engine", "TestTakeBack", ""},
+	},
+	{
+		rule: "ERROR 4 does not go to the endpoint of another allocation",
+		in:   "engine",
+		old:  `if e.Handle == 0 && !c.mayRecover(cmd.claims.id, cmd.claims.boot, cmd.now) {`,
+		now:  `if e.Handle == 0 && !c.mayRecover(cmd.claims.id, cmd.claims.boot, cmd.now) && false {`,
+		by:   killer{"./engine", "TestForgedBindOfEnded", ""},
+	},
+	{
+		rule: "ERROR 3 in the network of an allocation has a budget of its own",
+		in:   "engine",
+		old:  `if isSameNetwork(from, named.Endpoint) {`,
+		now:  `if isSameNetwork(from, named.Endpoint) && now < 0 {`,
+		by:   model,
+	},
+	{
+		rule: "a loop of links uses up the joiner's budget, not the host's",
+		in:   "engine",
+		old:  `return rates.joinerLinks.TakePlain(&c.shared.table.Account(joiner).LinkGate, now) &&`,
+		now:  `return`,
+		by:   killer{"./engine", "TestLinkLoop", ""},
+	},
+	{
+		rule: "a message does not validate the path to a source that may be forged",
+		in:   "internal/table",
+		old:  `if old&limited != 0 {`,
+		now:  `if old&limited != 0 && bytes < 0 {`,
+		by:   killer{"./engine", "TestReflection", ""},
+	},
 	// ERROR 1 and ERROR 4 end a game: neither is sent in doubt.
 	{
-		rule: "an unvalidated endpoint gets no ERROR 1",
+		rule: "an endpoint that was not heard gets no ERROR 1",
 		in:   "engine",
-		old:  `!e.Endpoint.IsZero() && proven {`,
-		now:  `!e.Endpoint.IsZero() && (proven || why == EndExpired) {`,
+		old:  `!e.Endpoint.IsZero() && heard {`,
+		now:  `!e.Endpoint.IsZero() && (heard || why == EndExpired) {`,
 		by:   model,
 	},
 	{

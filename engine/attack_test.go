@@ -1,0 +1,259 @@
+package engine
+
+import (
+	"errors"
+	"log/slog"
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Attacks by insiders: an attacker with allocations of its own, which can forge the
+// source of its datagrams. scripts/lab runs them against the binary.
+
+// delivered counts the RELAYs among the datagrams to an endpoint since the last call.
+func (r *rig) delivered(to endpoint.Endpoint) (n, bytes int) {
+	for _, s := range r.take() {
+		if s.to == to {
+			bytes += len(s.pkt)
+			if s.pkt[3] == byte(proto.TypeRelay) {
+				n++
+			}
+		}
+	}
+	return n, bytes
+}
+
+// TestForgedBind: a thousand BINDs a second, with the source of a player and the key of
+// another allocation, take nothing from the player.
+func TestForgedBind(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	victim := r.joiner(udpN(1), host)
+	attacker := r.host(udpN(2), 1)
+	r.feed(udpN(1), pingMessage(victim.id))
+	nonce, sent, got := uint16(1), 0, 0
+	r.each(time.Millisecond, 4*time.Second, func(i int) {
+		nonce++
+		r.feed(udpN(1), signed(attacker, nonce, attacker.key))
+		if i%500 == 0 {
+			r.feed(udpN(1), pingMessage(victim.id))
+		}
+		if i%10 == 0 {
+			sent++
+			r.feed(udpN(0), relayMessage(host.id, victim.id, 50))
+		}
+		n, _ := r.delivered(udpN(1))
+		got += n
+	})
+	if got != sent || r.entry(victim).Endpoint != udpN(1) {
+		t.Errorf("%d of %d RELAYs arrived, and the player is at %v", got, sent, r.entry(victim).Endpoint)
+	}
+	if n := r.counted(DropEndpointHeld); n != 4000 {
+		t.Errorf("%d BINDs met silence, want 4000", n)
+	}
+}
+
+// TestReusedPort: a NAT gives the port of a player that has gone to another one, which
+// repeats its BIND each second and is bound within three.
+func TestReusedPort(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	gone := r.joiner(udpN(1), host)
+	next, err := r.reserve(alloc.RoleJoiner, host, "next", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.feed(udpN(1), pingMessage(gone.id))
+	for range 3 {
+		r.feed(udpN(1), signed(next, 0, next.key))
+		r.advance(time.Second)
+	}
+	if at := r.entry(next).Endpoint; at != udpN(1) {
+		t.Errorf("after 3 s the new player is at %v", at)
+	}
+}
+
+// TestTakeBack: a player that was silent for longer than heldTicks is displaced, and an
+// attacker that then forges its own messages too does not keep it out.
+func TestTakeBack(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	victim := r.joiner(udpN(1), host)
+	attacker := r.host(udpN(2), 1)
+	r.feed(udpN(1), pingMessage(victim.id))
+	r.advance(2500 * time.Millisecond)
+	r.bind(attacker, udpN(1), 2)
+	r.feed(udpN(1), pingMessage(attacker.id))
+	r.bind(victim, udpN(1), 2)
+	r.feed(udpN(1), pingMessage(victim.id))
+	if o := r.feed(udpN(1), signed(attacker, 3, attacker.key)); o != outcomePending || r.entry(victim).Endpoint != udpN(1) {
+		t.Errorf("%v, and the player is at %v", o, r.entry(victim).Endpoint)
+	}
+}
+
+// TestForgedBindOfEnded: a BIND of an ended allocation from a player's endpoint would
+// earn an ERROR 4, which ends the game of the player's client.
+func TestForgedBindOfEnded(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	victim := r.joiner(udpN(1), host)
+	ended := r.host(udpN(2), 1)
+	r.feed(udpN(2), message(11, ended.id))
+	r.advance(5 * time.Second) // Nothing protects a player but that it is bound.
+	r.take()
+	r.feed(udpN(1), signed(ended, 9, ended.key))
+	if sent := r.take(); len(sent) != 0 {
+		t.Errorf("%x went to the player", sent[0].pkt)
+	}
+	r.feed(udpN(1), message(11, victim.id))
+	r.feed(udpN(1), signed(ended, 10, ended.key))
+	if sent := r.take(); len(sent) != 1 || sent[0].pkt[3] != byte(proto.TypeError) {
+		t.Errorf("%d datagrams to an endpoint without an allocation, want ERROR 4", len(sent))
+	}
+}
+
+// TestMismatchFlood: a thousand PINGs a second in a host's name, from forged addresses,
+// do not keep the host from its ERROR 3 after its address has changed.
+func TestMismatchFlood(t *testing.T) {
+	for name, at := range map[string]endpoint.Endpoint{
+		"another port":    udp("198.18.0.0:50000"),
+		"another network": udp("203.0.113.9:50000"),
+	} {
+		t.Run(name, func(t *testing.T) {
+			r := newRig(t, Config{})
+			host := r.host(udpN(0), 4)
+			answered := -1
+			r.each(time.Millisecond, 2*time.Second, func(i int) {
+				r.feed(udpN(100+i), pingMessage(host.id))
+				if i > 1000 && i%100 == 0 && answered < 0 {
+					if o := r.feed(at, pingMessage(host.id)); o == OutErrorMismatch {
+						answered = i
+					}
+				}
+			})
+			if answered < 0 || answered > 1500 {
+				t.Errorf("ERROR 3 after %d ms", answered-1000)
+			}
+		})
+	}
+}
+
+// TestLinkLoop: a member that connects and disconnects in a loop does not use up the new
+// links of its host.
+func TestLinkLoop(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 10)
+	loop := r.joiner(udpN(1), host)
+	accepted := 0
+	r.each(2*time.Millisecond, 4*time.Second, func(i int) {
+		r.feed(udpN(1), message(9, loop.id, host.id))
+		r.feed(udpN(1), connectMessage(loop.id, loop.ticket))
+		if i%500 == 250 {
+			honest := r.joiner(udpN(10+i), host)
+			if e := r.entry(honest); e.Link != 0 {
+				accepted++
+			}
+		}
+		r.take()
+	})
+	if accepted != 4 {
+		t.Errorf("%d of 4 joiners were linked at once", accepted)
+	}
+}
+
+// TestReflection: an attacker binds an allocation with the source of a silent victim,
+// forges its CONNECT_REQUEST, and relays to it: at most three times the bytes that came
+// with the victim's source go there.
+func TestReflection(t *testing.T) {
+	r := newRig(t, Config{})
+	r.caller = netip.MustParseAddr("198.18.0.0")
+	host, victim := r.host(udpN(0), 4), udp("203.0.113.130:40000")
+	forged, err := r.reserve(alloc.RoleJoiner, host, "forged", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	in, out, relayed := 0, 0, 0
+	send := func(pkt []byte) {
+		in += len(pkt)
+		r.feed(victim, pkt)
+	}
+	for nonce := range uint16(3) { // each begins the path again
+		send(signed(forged, nonce, forged.key))
+		send(connectMessage(forged.id, forged.ticket))
+		for range 1000 {
+			r.feed(udpN(0), relayMessage(host.id, forged.id, 1000))
+			n, bytes := r.delivered(victim)
+			relayed, out = relayed+n, out+bytes
+			r.advance(time.Millisecond)
+		}
+		victim.Tail++ // the next port
+	}
+	if out > 3*in || relayed == 0 {
+		t.Errorf("%d bytes, %d RELAYs, went to the victim for %d bytes with its source", out, relayed, in)
+	}
+	player := udpN(0) // the network of the call
+	player.Tail++
+	own := r.joiner(player, host)
+	for range 100 {
+		r.feed(udpN(0), relayMessage(host.id, own.id, 1000))
+	}
+	if n, _ := r.delivered(player); n != 100 {
+		t.Errorf("%d of 100 RELAYs went to a player at the network from which it called the API", n)
+	}
+}
+
+// TestFaults: a panic in a hook, in a call or in a command ends none of the matches.
+func TestFaults(t *testing.T) {
+	r := newRig(t, Config{Hooks: Hooks{OnConnect: func(ConnectEvent) { panic("hook") }}})
+	var log syncWriter
+	r.shared.log = slog.New(slog.NewJSONHandler(&log, nil))
+	host := r.host(udpN(0), 4)
+	joiner := r.joiner(udpN(1), host) // OnConnect panics
+	bad := call{func(*control) { panic("call") }, make(chan error, 1)}
+	r.control.serve(bad)
+	if err := <-bad.done; !errors.Is(err, alloc.ErrUnavailable) {
+		t.Errorf("a call that panics: %v", err)
+	}
+	inbox := r.workers[0].inbox
+	inbox.push(known, &command{kind: proto.TypeClose, sender: table.Entry{Handle: 1 << 60}})
+	r.pump()
+	if n := r.counted(DropPanic); n != 1 {
+		t.Errorf("%d commands were dropped, want 1", n)
+	}
+	if o := r.feed(udpN(0), relayMessage(host.id, joiner.id, 5)); o != OutRelayed {
+		t.Errorf("afterwards a RELAY: %v", o)
+	}
+	if n := len(log.lines()); n != 1 {
+		t.Errorf("%d lines were logged within a minute, want 1", n)
+	}
+}
+
+func TestLimitsValidate(t *testing.T) {
+	for _, l := range []Limits{
+		{UnvalidatedBytes: 1 << 32}, {UnvalidatedRatio: 1001}, {JoinerDatagrams: 1 << 40}, {HostDatagrams: 8_000_001},
+		{JoinerBytes: 1 << 31}, {HostBytes: 1 << 62},
+	} {
+		if s, err := New(Config{Limits: l}, testSealer(t)); err == nil {
+			s.Close()
+			t.Errorf("New accepted %+v", l)
+		}
+	}
+	s, err := New(Config{}, testSealer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer s.Close()
+	before := s.shared.limits.Load()
+	if err := s.SetLimits(Limits{UnvalidatedBytes: 1 << 32}); err == nil || s.shared.limits.Load() != before {
+		t.Errorf("SetLimits: %v", err)
+	}
+	if err := s.SetLimits(Limits{UnvalidatedBytes: -1, UnvalidatedRatio: -1}); err != nil {
+		t.Error(err)
+	}
+}
