@@ -133,6 +133,9 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	var verdict error
 	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
 	err := s.onControl(ctx, func(c *control) {
+		if verdict = c.admit(name.Project); verdict != nil {
+			return
+		}
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
 			c.projects.setName(sealed.tenant, name)
 		}
@@ -141,6 +144,18 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		return err
 	}
 	return verdict
+}
+
+// admit asks Hooks.Admit about one more allocation of a project.
+func (c *control) admit(project string) error {
+	if c.hooks.Admit == nil {
+		return nil
+	}
+	allocations, players := 0, 0
+	if p := c.projects.byName[project]; p != nil {
+		allocations, players = p.allocations, p.players
+	}
+	return c.hooks.Admit(project, allocations, players)
 }
 
 func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error {

@@ -508,6 +508,27 @@ var rules = []mutant{
 		now:  `u.Allocations > l.Allocations`,
 		by:   killer{"./internal/quota", "TestGuard", ""},
 	},
+	{
+		rule: "the relay checks the quota of a project while it reserves",
+		in:   "engine",
+		old:  `if verdict = c.admit(name.Project); verdict != nil {`,
+		now:  `if verdict = c.admit(name.Project); verdict != nil && false {`,
+		by:   killer{"./internal/app", "TestQuotaHoldsAfterAdmission", ""},
+	},
+	{
+		rule: "a reservation of a project with an unknown usage is refused",
+		in:   "internal/quota",
+		old:  `return fmt.Errorf("%w: quota: usage of the project: %w", alloc.ErrUnavailable, err)`,
+		now:  `return nil`,
+		by:   killer{"./internal/quota", "TestGuard", ""},
+	},
+	{
+		rule: "a tenant with an allocation keeps its counters",
+		in:   "engine",
+		old:  `if o.row != 0 && r.Allocations == 0 { o.all.removeIdle(o.row) }`,
+		now:  ``,
+		by:   killer{"./engine", "TestRowsAreReused", ""},
+	},
 	// Sealed connection data.
 	{
 		rule: "the connection data of a BIND is sealed by this relay",
