@@ -35,6 +35,15 @@ vet:
 staticcheck:
 	$(GO) tool staticcheck ./...
 
+# VULNDB is the database: the address of a mirror, or file:// and the path of a copy.
+VULNDB ?= https://vuln.go.dev
+
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities of called code, if VULNDB (default https://vuln.go.dev) answers
+	@if out=$$($(GO) tool govulncheck -db $(VULNDB) ./... 2>&1); then echo "$$out"; \
+	elif echo "$$out" | grep -q 'fetching vulnerabilities'; then echo "vulncheck: not run, since the database does not answer: $$out"; \
+	else echo "$$out"; exit 1; fi
+
 .PHONY: tidy
 tidy:
 	$(GO) mod tidy -diff

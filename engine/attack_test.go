@@ -218,6 +218,52 @@ func TestReflection(t *testing.T) {
 	}
 }
 
+// TestOneSidedGames measures what a limited path costs games in which much more goes to a
+// player than comes from it. docs/security.md has the figures.
+func TestOneSidedGames(t *testing.T) {
+	for _, game := range []struct {
+		name           string
+		every          time.Duration // between two RELAYs of the player
+		size           int
+		toEvery        time.Duration // between two RELAYs of the host
+		toSize         int
+		atLeast, below float64 // what arrives of the host's on a limited path
+	}{
+		{"small", 33 * time.Millisecond, 60, 33 * time.Millisecond, 60, 1, 1.01},
+		{"shooter", 17 * time.Millisecond, 40, 17 * time.Millisecond, 300, 0.6, 0.8},
+		{"spectator", 500 * time.Millisecond, 9, 33 * time.Millisecond, 500, 0.01, 0.05},
+	} {
+		for _, at := range []endpoint.Endpoint{udp("198.18.0.0:50000"), udp("203.0.113.9:50000")} {
+			r := newRig(t, Config{})
+			r.caller = netip.MustParseAddr("198.18.0.0")
+			host := r.host(udpN(0), 1)
+			player := r.joiner(at, host)
+			limited := !r.shared.table.Activity(r.entry(player).Handle).IsValidated()
+			sent, got, in, out := 0, 0, 0, 0
+			r.each(time.Millisecond, time.Minute, func(i int) {
+				now := time.Duration(i) * time.Millisecond
+				if now%game.every == 0 {
+					pkt := relayMessage(player.id, host.id, game.size)
+					in += len(pkt)
+					r.feed(at, pkt)
+				}
+				if now%game.toEvery == 0 {
+					pkt := relayMessage(host.id, player.id, game.toSize)
+					sent, out = sent+1, out+len(pkt)
+					r.feed(udpN(0), pkt)
+				}
+				n, _ := r.delivered(at)
+				got += n
+			})
+			share := float64(got) / float64(sent)
+			t.Logf("%s, limited %v: %d B/s from the player, %d B/s to it, %.1f %% arrive", game.name, limited, in/60, out/60, 100*share)
+			if !limited && share < 1 || limited && (share < game.atLeast || share >= game.below) {
+				t.Errorf("%s, limited %v: %.3f of the host's datagrams arrive", game.name, limited, share)
+			}
+		}
+	}
+}
+
 // TestFaults: a panic in a hook, in a call or in a command ends none of the matches.
 func TestFaults(t *testing.T) {
 	r := newRig(t, Config{Hooks: Hooks{OnConnect: func(ConnectEvent) { panic("hook") }}})

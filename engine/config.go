@@ -79,7 +79,9 @@ type Config struct {
 	// StateFile is the path of the file in which the relay keeps what the next run
 	// must know: ids, nonces, links and join codes of live allocations, but no key.
 	// Its directory must exist. A file of another relay is renamed to the path
-	// with ".old" added. New opens the file and keeps it open until the end of
+	// with ".old" added. The file with ".counter" added to the path shows whether an
+	// older copy was put at the path. Neither may belong to another user, be open to
+	// others, or be a link. New opens the file and keeps it open until the end of
 	// Run, or Close. Empty: no file, so that an allocation that had ended may come
 	// back after a restart, and a captured BIND is accepted. See
 	// [Server.StateReport].

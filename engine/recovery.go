@@ -3,6 +3,7 @@ package engine
 import (
 	"encoding/binary"
 	"sync"
+	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -63,6 +64,10 @@ var ErrStateFull = statefile.ErrFull
 // ErrStateAbsent says that there was no state file.
 var ErrStateAbsent = statefile.ErrAbsent
 
+// ErrStateRolledBack says that the state file lacks the last changes: an older copy was
+// put in its place, or a run could not open it.
+var ErrStateRolledBack = statefile.ErrRolledBack
+
 // StateReport describes what New found in the state file.
 type StateReport struct {
 	// Opened: the file was opened, perhaps without permission to write.
@@ -74,9 +79,14 @@ type StateReport struct {
 	Complete bool
 	// Damaged is the number of records that could not be read.
 	Damaged int
+	// Closed is when the previous run closed the file; zero if it was killed, or the
+	// file is not complete. A time before the end of that run means that the file
+	// and its counter are an older copy, which the relay cannot notice by itself.
+	Closed time.Time
 	// Err is nil if the file is complete or Config.StateFile is empty, wraps
-	// [ErrStateAbsent] if there was no file, and is any other error of the file
-	// or of the file system. The relay runs all the same.
+	// [ErrStateAbsent] if there was no file and [ErrStateRolledBack] if it lacks
+	// the last changes, and is any other error of the file or of the file system.
+	// The relay runs all the same.
 	Err error
 }
 
@@ -98,7 +108,7 @@ func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
 		}
 		left.Err = err
 	}
-	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Err: left.Err}
+	s.stateReport = StateReport{Opened: err == nil, Allocations: len(left.Records), Complete: left.Complete, Damaged: left.Damaged, Closed: left.Closed, Err: left.Err}
 	return file, left
 }
 

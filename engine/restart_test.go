@@ -57,14 +57,17 @@ func (s *site) restart(kind string) {
 	case "closed":
 		s.relay.Stop()
 	case "crashed": // what a kill leaves: the file as it is in the middle of a run
-		file, err := os.ReadFile(s.path)
-		if err == nil {
-			s.path += ".left"
-			err = os.WriteFile(s.path, file, 0o600)
+		left := s.path + ".left"
+		for _, suffix := range []string{".counter", ""} { // The file is never behind its counter.
+			file, err := os.ReadFile(s.path + suffix)
+			if err == nil {
+				err = os.WriteFile(left+suffix, file, 0o600)
+			}
+			if err != nil {
+				s.t.Fatal(err)
+			}
 		}
-		if err != nil {
-			s.t.Fatal(err)
-		}
+		s.path = left
 		s.relay.Stop()
 	case "file lost":
 		s.relay.Stop()

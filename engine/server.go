@@ -286,7 +286,7 @@ func (s *Server) runTransports(ctx context.Context, workers, others *sync.WaitGr
 		others.Go(func() { fail(t.Kind().String(), t.Run(ctx, s.intakes[i])) })
 	}
 	if r := s.cfg.Records; r != nil {
-		others.Go(func() { fail("records", r.Run(ctx, newHandshakeSender(s).send)) })
+		others.Go(func() { fail("records", r.Run(ctx, newRecordsRelay(s))) })
 	}
 }
 

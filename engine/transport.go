@@ -69,11 +69,27 @@ type Records interface {
 	// accepts. A RELAY between both is forwarded and reported. They do not change.
 	MaxMessage() int
 	SafeMessage() int
-	// Run serves handshakes until ctx ends, and leaves no goroutine behind. It
-	// sends their datagrams with send, which copies, never blocks and may be
-	// called by any goroutine.
-	Run(ctx context.Context, send func(to Endpoint, pkt []byte)) error
+	// Run serves handshakes until ctx ends, and leaves no goroutine behind.
+	Run(ctx context.Context, relay RecordsRelay) error
 }
+
+// RecordsRelay is the relay as its [Records] use it. Any goroutine may call its
+// methods, which never block.
+type RecordsRelay interface {
+	// Send queues a datagram of a handshake until the next call of Flush, or until
+	// [HandshakeBatch] are queued. It copies pkt.
+	Send(to Endpoint, pkt []byte)
+	// Flush sends the queued datagrams, those of one listener in one system call.
+	Flush()
+	// MayBind reports whether an allocation can be bound: it exists, or it may come
+	// back after a restart.
+	MayBind(id proto.AllocationID) bool
+	// IsBound reports whether an allocation is bound to the session with that serial.
+	IsBound(serial uint64) bool
+}
+
+// HandshakeBatch is how many datagrams of handshakes are sent per system call at most.
+const HandshakeBatch = 64
 
 // Session is an established session of [Records].
 type Session struct {
@@ -396,22 +412,66 @@ func (s *sessionSender) send(out *sessionDatagram, i int) bool {
 	return false
 }
 
-// handshakeSender sends single datagrams for the handshakes of [Records], which
-// belong to no batch. Any goroutine may use it.
-type handshakeSender struct {
-	mu  sync.Mutex // guards out
-	out outbox
+// handshakeRoom is the room for the datagrams of a batch in bytes. Those of DTLS have 86
+// at most.
+const handshakeRoom = HandshakeBatch * 128
+
+// recordsRelay implements [RecordsRelay].
+type recordsRelay struct {
+	shared *shared
+
+	mu   sync.Mutex // guards what follows
+	out  outbox
+	n    int    // datagrams in out
+	room []byte // their bytes
 }
 
-func newHandshakeSender(s *Server) *handshakeSender {
-	h := &handshakeSender{out: newOutbox(1)}
-	s.attachOutbox(&h.out, 0)
-	return h
+func newRecordsRelay(s *Server) *recordsRelay {
+	r := &recordsRelay{shared: s.shared, out: newOutbox(HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
+	s.attachOutbox(&r.out, 0)
+	return r
 }
 
-func (h *handshakeSender) send(to endpoint.Endpoint, pkt []byte) {
-	h.mu.Lock()
-	defer h.mu.Unlock()
-	h.out.add(to, pkt)
-	h.out.flush()
+// Send implements [RecordsRelay].
+func (r *recordsRelay) Send(to endpoint.Endpoint, pkt []byte) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.n == HandshakeBatch || len(r.room)+len(pkt) > cap(r.room) {
+		r.flush()
+	}
+	if len(pkt) > cap(r.room) {
+		return
+	}
+	at := len(r.room)
+	r.room = append(r.room, pkt...)
+	r.out.add(to, r.room[at:])
+	r.n++
+}
+
+// Flush implements [RecordsRelay].
+func (r *recordsRelay) Flush() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.flush()
+}
+
+func (r *recordsRelay) flush() {
+	if r.n > 0 {
+		r.out.flush()
+		r.n, r.room = 0, r.room[:0]
+	}
+}
+
+// MayBind implements [RecordsRelay].
+func (r *recordsRelay) MayBind(id proto.AllocationID) bool {
+	if _, ok := r.shared.table.ByID(id); ok {
+		return true
+	}
+	return r.shared.recovering(r.shared.clock()) && r.shared.previousRun.mayHold(id)
+}
+
+// IsBound implements [RecordsRelay].
+func (r *recordsRelay) IsBound(serial uint64) bool {
+	var e table.Entry
+	return r.shared.table.FindByEndpoint(endpoint.Serial(endpoint.KindDTLS, serial), &e)
 }

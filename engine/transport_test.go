@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -188,7 +189,14 @@ func TestRecords(t *testing.T) {
 		w.out.reset()
 	}
 	in(signed(s.unboundJoiner(), 0, s.unboundJoiner().key), outcomePending)
+	relay := &recordsRelay{shared: s.shared}
+	if relay.IsBound(7) {
+		t.Error("the session is bound before control has accepted its BIND")
+	}
 	s.control.runOnce(s.now)
+	if !relay.IsBound(7) || relay.IsBound(8) {
+		t.Error("the session is not bound")
+	}
 	in(pingMessage(s.unboundJoiner().id), OutPong)
 	in(connectMessage(s.unboundJoiner().id, s.unboundJoiner().ticket), outcomePending)
 	s.control.runOnce(s.now)
@@ -228,7 +236,7 @@ func (f *fakeRecords) Seal(dst []byte, serial uint64, msg []byte) ([]byte, endpo
 func (f *fakeRecords) MaxMessage() int  { return 1400 }
 func (f *fakeRecords) SafeMessage() int { return 1363 }
 
-func (f *fakeRecords) Run(ctx context.Context, _ func(endpoint.Endpoint, []byte)) error {
+func (f *fakeRecords) Run(ctx context.Context, _ RecordsRelay) error {
 	<-ctx.Done()
 	return nil
 }
@@ -351,5 +359,75 @@ func TestLargeToTransport(t *testing.T) {
 	m := s.shared.rules.messages
 	if m.safe[endpoint.KindDTLS] != 1363 || m.most[endpoint.KindDTLS] != 1400 || m.safe[endpoint.KindUDP6] < 1<<16 {
 		t.Errorf("%+v", m)
+	}
+}
+
+// TestRecordsRelay: records learn which allocations can be bound, and to which sessions
+// one is bound; what they send leaves with Flush, or when a batch is full.
+func TestRecordsRelay(t *testing.T) {
+	s, err := New(Config{Workers: 1, Records: &fakeRecords{}}, testSealer(t))
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- s.Run(ctx) }()
+	host, err := s.ReserveHost(ctx, alloc.HostRequest{MaxConnections: 1})
+	if err != nil {
+		t.Fatal(err)
+	}
+	r := newRecordsRelay(s)
+	unknown := proto.AllocationID{1}
+	if !r.MayBind(host.ID) || r.MayBind(unknown) != s.shared.recovering(s.shared.clock()) {
+		t.Error("MayBind")
+	}
+	if r.IsBound(7) {
+		t.Error("a session without an allocation is bound")
+	}
+	udp := newAsker(t, s)
+	to := endpoint.UDP(udp.conn.LocalAddr().(*net.UDPAddr).AddrPort(), 0, 0)
+	for i := range HandshakeBatch + 1 {
+		r.Send(to, []byte{byte(i)})
+	}
+	if r.n != 1 {
+		t.Errorf("%d datagrams wait after a full batch", r.n)
+	}
+	r.Flush()
+	var got [2]byte
+	for i := range HandshakeBatch + 1 {
+		udp.conn.SetReadDeadline(time.Now().Add(20 * time.Second))
+		if n, err := udp.conn.Read(got[:]); err != nil || n != 1 || int(got[0]) != i {
+			t.Fatalf("datagram %d: % x, %v", i, got[:n], err)
+		}
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestMayBind: after a restart, allocations of the previous run can be bound until the
+// recovery window ends.
+func TestMayBind(t *testing.T) {
+	s := newMatch(t, newIdentity(t))
+	r := &recordsRelay{shared: s.shared}
+	id := proto.AllocationID(s.hostData().id)
+	if !r.MayBind(id) {
+		t.Error("an allocation that lives cannot be bound")
+	}
+	lost := proto.AllocationID{1, 2}
+	for _, window := range []bool{true, false} {
+		s.shared.rules.recoverUntil = 0
+		if window {
+			s.shared.rules.recoverUntil = s.now + 1
+		}
+		s.shared.previousRun = &previousRun{index: map[proto.AllocationID]int{lost: 0}, left: statefile.PreviousRun{Complete: true}}
+		if r.MayBind(lost) != window || r.MayBind(proto.AllocationID{3}) {
+			t.Errorf("in the window %v: %v", window, r.MayBind(lost))
+		}
+		s.shared.previousRun = &previousRun{}
+		if r.MayBind(lost) != window {
+			t.Errorf("without a state file, in the window %v: %v", window, r.MayBind(lost))
+		}
 	}
 }

@@ -33,9 +33,9 @@ type Config struct {
 	// the process.
 	Sessions *SessionFile
 
-	// MaxSessions is the largest number of sessions, of about 2 KB each. A
-	// handshake above it is dropped at its last step. Zero means 65,536; at most
-	// 4,194,304.
+	// MaxSessions is the largest number of sessions, of about 2 KB each. One more ends
+	// one to which no allocation is bound, or is dropped at its last step if all are
+	// bound. Zero means 65,536; at most 4,194,304.
 	MaxSessions int
 	// PerIdentity is the largest number of sessions of one allocation: a roaming
 	// client has two. One more ends the session that was silent for longest. Zero
@@ -46,7 +46,8 @@ type Config struct {
 	// 1,048,576.
 	HalfOpen int
 	// HalfOpenPerPrefix is the largest number of unfinished handshakes of one
-	// source prefix: an IPv4 address, or an IPv6 /56. Zero means 64; at most 65,536.
+	// source prefix: an IPv4 address, or an IPv6 /56. One more, with a valid cookie,
+	// ends the oldest of the prefix. Zero means 64; at most 65,536.
 	HalfOpenPerPrefix int
 	// Direct is the largest number of unfinished handshakes that were started
 	// without a cookie, whose source may therefore be forged; of one prefix it is
@@ -77,7 +78,8 @@ type Config struct {
 	// prefix is assigned to one. Zero means 2; at most 64.
 	Workers int
 	// Queue is the number of datagrams, of 1.5 KB each, that may wait for one
-	// worker. Zero means 512; at most 65,536.
+	// worker, besides four times as many ClientHellos without a cookie. Zero means
+	// 512; at most 65,536.
 	Queue int
 }
 

@@ -42,10 +42,10 @@ func TestRunTwice(t *testing.T) {
 	}
 	ctx, stop := context.WithCancel(context.Background())
 	stop()
-	if err := r.Run(ctx, nil); err != nil {
+	if err := r.Run(ctx, boundRelay{}); err != nil {
 		t.Errorf("the first: %v", err)
 	}
-	if err := r.Run(ctx, nil); err == nil {
+	if err := r.Run(ctx, boundRelay{}); err == nil {
 		t.Error("the second is not refused")
 	}
 }

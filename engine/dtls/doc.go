@@ -28,11 +28,11 @@
 //	sessions in the table            added and removed under the table's lock, read by
 //	                                 any goroutine without it
 //	window, sequence number, clocks  atomics of the session
-//	datagrams                        a ring per worker: Open fills, the worker empties
+//	datagrams                        two queues per worker: Open fills, the worker empties
 //
 // Goroutines: Config.Workers and one for timeouts, none per handshake or
-// session. Memory: Config.Queue datagrams of 1.5 KB per worker, below 1 KB per
-// handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
+// session. Memory: five times Config.Queue datagrams of 1.5 KB per worker, below 1 KB
+// per handshake and 3 KB at its last step, 2 KB per session; all bounded by Config.
 //
 // # Why not a library's handshake
 //
@@ -46,18 +46,35 @@
 //
 // # Attacks
 //
-// An answer to a hello without a cookie is never larger than the hello. Each
+// An answer to a hello is never larger than the hello, and our last flight never larger
+// than that of the client since our last answer: a client whose flight comes in several
+// datagrams, as those of OpenSSL do when repeated, is answered at the last of them. Each
 // datagram gets one answer at most, whatever the number of its messages and
 // records, and nothing after a ClientHello is processed. Nothing is retransmitted
-// without a request. A hello is answered with a ServerHello at once while there are
+// without a request. Answers to hellos without a valid cookie are limited by source
+// prefix, to 1,000 a second; an attacker that forges more than that with the address of
+// a player delays its handshake. A hello is answered with a ServerHello at once while there are
 // fewer than Config.Direct handshakes without a cookie, and fewer than half of
 // HalfOpenPerPrefix of its prefix, since clients of UTP 2.0.2 to 2.6.0 that
 // reconnect understand nothing else. Above these limits, if the ServerHello is
 // larger than the hello, and if its source has another half-open handshake, it is
 // answered with a cookie. The other half-open handshakes are reserved for clients
-// with a cookie, so forged sources cannot take them. An attacker with addresses of
-// its own can hold HalfOpenPerPrefix handshakes per prefix for HandshakeTimeout; at
-// the limit of HalfOpen, a new handshake with a cookie evicts the oldest.
+// with a cookie, so forged sources cannot take them. At the limit of its prefix, a new
+// handshake with a cookie evicts the oldest of the prefix, those without a cookie
+// first; at the limit of HalfOpen, the oldest of all.
+//
+// Key derivations are limited by handshake and by prefix. Nothing carries over from a
+// handshake that may have been forged to one with a cookie.
+//
+// ClientHellos without a cookie have a queue of their own, and a source prefix has a
+// share of each queue, so a flood of either does not displace the rest of a handshake.
+//
+// A key is served only while its allocation can be bound. A session to which none is
+// bound within 5 s ends (15 s if the allocation is bound to another session, since a
+// client that moved binds only after ERROR 3). At most a quarter of the table holds
+// unbound sessions of one prefix. When the table is full, a new session replaces an
+// unbound one: of the prefix with most of these, first one to which an allocation was
+// bound before, then the oldest. A bound session is never evicted.
 //
 // Undecryptable records, alerts in plain text, unknown identities and wrong keys
 // are counted ([Event]) and not answered. A ClientKeyExchange is not authenticated
@@ -110,6 +127,7 @@
 // argument.
 //
 // Sessions of the previous process are dormant: the keys are derived once, when the
-// first record is received. A session keeps its serial, and with it the binding that
-// is in the relay's state file.
+// first record is received, if the allocation can still be bound. A session keeps its
+// serial, and with it the binding that is in the relay's state file. It ends when its
+// allocation was not bound again and cannot come back.
 package dtls

@@ -124,21 +124,21 @@ func FuzzDatagrams(f *testing.F) {
 		f.Fatal(err)
 	}
 	f.Fuzz(func(t *testing.T, a, b []byte) {
-		w := newWorker(r)
+		sent, answers := 0, 0
+		w := newWorker(r, boundRelay{func(_ endpoint.Endpoint, out []byte) { sent += len(out); answers++ }})
 		for _, pkt := range [][]byte{a, b, a} {
 			pkt = pkt[:min(len(pkt), maxHandshakeDatagram)]
-			sent, answers := 0, 0
-			w.send = func(_ endpoint.Endpoint, out []byte) { sent += len(out); answers++ }
+			sent, answers = 0, 0
 			w.handleDatagram(home, pkt)
 			if sent > len(pkt) || answers > 1 {
 				t.Fatalf("%d bytes were answered with %d in %d datagrams", len(pkt), sent, answers)
 			}
-			if int(r.halfOpen.Load()) != len(w.handshakes) || w.prefixes[prefixOf(home)] != len(w.handshakes) || len(w.handshakes) > 1 {
+			if int(r.halfOpen.Load()) != len(w.handshakes) || w.prefixes.Count(prefixOf(home)) != len(w.handshakes) || len(w.handshakes) > 1 {
 				t.Fatalf("%d half open, %d counted", len(w.handshakes), r.halfOpen.Load())
 			}
 		}
 		w.expire(1 << 62)
-		if r.halfOpen.Load() != 0 || r.direct.Load() != 0 || len(w.prefixes) != 0 {
+		if r.halfOpen.Load() != 0 || r.direct.Load() != 0 || w.prefixes.First() != nil {
 			t.Fatal("the counts do not return to zero")
 		}
 		s, msg := r.Open(home, a)

@@ -7,17 +7,13 @@ import (
 	"crypto/sha256"
 	"encoding/binary"
 	"hash"
+	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/evict"
 	"github.com/ferryrelay/ferry/proto"
 )
-
-// maxDerivations is the number of key derivations, of 20 µs each, for consecutive
-// handshakes of one source until one is finished or times out. An honest client
-// needs one; forged messages may cause the others. A prefix thus costs at most
-// HalfOpenPerPrefix times this per HandshakeTimeout.
-const maxDerivations = 4
 
 // halfOpen is an unfinished handshake: the ClientHello was answered with a
 // ServerHello. The worker of its source's prefix owns it.
@@ -35,10 +31,12 @@ type halfOpen struct {
 	exchange   []byte // the ClientKeyExchange with its header, as far as received
 	missing    int    // bytes of exchange
 	candidate  *candidate
-	derived    int   // number of key derivations
-	deadline   int64 // since the start of Records
+	derived    int           // key derivations, if not validated
+	retries    atomic.Uint64 // gate of retryRate, if validated
+	deadline   int64         // since the start of Records
 
 	older, newer *halfOpen // neighbours by age, of the same worker
+	item         *evict.Item[endpoint.Endpoint, *halfOpen]
 }
 
 // candidate is the session that a ClientKeyExchange implies. It is not authenticated.
@@ -68,44 +66,45 @@ func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 	return c.Sum(nil), nil
 }
 
-// admit counts a handshake with a cookie within the limits. It returns Answered, or
-// the limit that is reached.
-func (w *worker) admit(prefix endpoint.Endpoint) Event {
-	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix {
-		return DropPrefixFull
+// admit counts a handshake with a cookie. If the prefix or all handshakes are at their
+// limit, it evicts the oldest of the prefix or of this worker: an honest one is finished
+// within two round trips, so the oldest are those that are never finished, and nobody
+// can block others for HandshakeTimeout. Those without a cookie go first. It reports
+// false if this worker has none to evict.
+func (w *worker) admit(prefix endpoint.Endpoint) bool {
+	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix {
+		w.evict(w.prefixes.FirstOf(prefix).Value)
 	}
-	if w.r.halfOpen.Add(1) > int64(w.r.conf.HalfOpen) {
-		w.r.halfOpen.Add(-1)
-		return DropHalfOpenFull
+	if w.r.halfOpen.Add(1) <= int64(w.r.conf.HalfOpen) {
+		return true
 	}
-	w.prefixes[prefix]++
-	return Answered
+	if w.oldest != nil {
+		w.evict(w.oldest)
+		return true
+	}
+	w.r.halfOpen.Add(-1)
+	return false
 }
 
 // admitDirect counts a handshake without a cookie within the limits. It leaves half
 // of the handshakes of the prefix to clients with a cookie.
 func (w *worker) admitDirect(prefix endpoint.Endpoint) bool {
-	if w.prefixes[prefix] >= w.r.conf.HalfOpenPerPrefix/2 {
+	if w.prefixes.Count(prefix) >= w.r.conf.HalfOpenPerPrefix/2 {
 		return false
 	}
-	if w.r.direct.Add(1) > int64(w.r.conf.Direct) || w.admit(prefix) != Answered {
-		w.r.direct.Add(-1)
-		return false
+	if w.r.direct.Add(1) <= int64(w.r.conf.Direct) && w.r.limits.takeDirect(prefix, w.r.now()) {
+		if w.r.halfOpen.Add(1) <= int64(w.r.conf.HalfOpen) {
+			return true
+		}
+		w.r.halfOpen.Add(-1)
 	}
-	return true
+	w.r.direct.Add(-1)
+	return false
 }
 
-// evict removes the oldest handshake of this worker. An honest one is finished
-// within two round trips, so the oldest are those that are never finished. An
-// attacker with very many sources thus cannot block other clients for
-// HandshakeTimeout. It reports false if the worker has no handshake.
-func (w *worker) evict() bool {
-	if w.oldest == nil {
-		return false
-	}
-	w.remove(w.oldest)
+func (w *worker) evict(h *halfOpen) {
+	w.remove(h)
 	w.count(Evicted)
-	return true
 }
 
 // add stores a handshake that was admitted.
@@ -118,6 +117,11 @@ func (w *worker) add(h *halfOpen) {
 		w.oldest = h
 	}
 	w.newest = h
+	class := evict.Low
+	if h.validated {
+		class = evict.High
+	}
+	h.item = w.prefixes.Add(prefixOf(h.from), class, h)
 }
 
 // remove removes a handshake.
@@ -133,10 +137,7 @@ func (w *worker) remove(h *halfOpen) {
 		w.newest = h.older
 	}
 	delete(w.handshakes, h.from)
-	prefix := prefixOf(h.from)
-	if w.prefixes[prefix]--; w.prefixes[prefix] == 0 {
-		delete(w.prefixes, prefix)
-	}
+	w.prefixes.Remove(h.item)
 	if !h.validated {
 		w.r.direct.Add(-1)
 	}

@@ -46,10 +46,13 @@ func TestHalfOpenPerPrefix(t *testing.T) {
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			g := newRig(t, Config{HalfOpenPerPrefix: 8})
-			if got := starts(g, sourcesOf(20, c.format)); got != c.want {
-				t.Fatalf("%d were answered, want %d", got, c.want)
+			if got := starts(g, sourcesOf(20, c.format)); got != 20 {
+				t.Fatalf("%d were answered", got)
 			}
-			g.wantCounts(map[Event]uint64{DropPrefixFull: uint64(20 - c.want)})
+			if n := g.Stats().HalfOpen; n != c.want {
+				t.Fatalf("%d are half open, want %d", n, c.want)
+			}
+			g.wantCounts(map[Event]uint64{Evicted: uint64(20 - c.want)})
 			mustConnect(t, newPeer(g, at("203.0.113.1:1"), 1))
 		})
 	}
@@ -172,7 +175,7 @@ func TestEndedFirst(t *testing.T) {
 		s := &session{id: testID(1), from: home}
 		s.from.Lo += uint64(n)
 		s.lastReceived.Store(heard)
-		if _, ok := tb.add(s, func() {}); !ok {
+		if _, ok := tb.add(s, boundRelay{}, 0, func() {}); !ok {
 			t.Fatal("no room")
 		}
 		return s
@@ -198,38 +201,59 @@ func TestQueue(t *testing.T) {
 	}
 	g := &rig{t: t, Records: r}
 	hello := newPeer(g, home, 1).hello(nil)
-	for range 25 {
-		r.Open(home, hello)
+	for i := range 55 {
+		from := home
+		from.Lo += uint64(i)
+		r.Open(from, hello)
 	}
 	r.Open(home, append(hello, make([]byte, maxHandshakeDatagram)...))
 	g.wantCounts(map[Event]uint64{DropQueue: 15, DropOversize: 1})
 }
 
-// TestDerivations: for many ClientKeyExchanges of one source few keys are derived,
-// even with new hellos between them.
+// TestDerivations: few keys are derived for the forged messages of a handshake without a
+// cookie, and for those of one with a cookie at retryRate.
 func TestDerivations(t *testing.T) {
-	asked := 0
-	g := newRig(t, Config{HandshakeTimeout: time.Minute, PSK: func(id proto.AllocationID) (proto.Key, bool) {
-		asked++
-		return testKey(id)
-	}})
-	for range 5 {
+	for _, direct := range []int{0, -1} {
+		start, derived := time.Now(), 0
+		g := newRig(t, Config{HandshakeTimeout: time.Minute, Direct: direct, PSK: func(id proto.AllocationID) (proto.Key, bool) {
+			derived++
+			return testKey(id)
+		}})
 		p := newPeer(g, home, 1)
 		p.key[0] ^= 1
 		if !p.start() {
-			break
+			t.Fatal("no answer")
 		}
 		p.finished()
-		for range 2 {
+		for range 20 {
 			p.identity[7]++
-			g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))
-			g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))
+			for range 2 {
+				g.put(home, append(p.wrap(p.exchange()), p.repeatFinished()...))
+			}
+		}
+		most := maxDerivations
+		if direct < 0 {
+			most += int(time.Since(start).Microseconds()/retryRate.IntervalMicros) + 1
+		}
+		if derived < maxDerivations || derived > most || g.Stats().Counts[DropAttempts] == 0 {
+			t.Errorf("direct %d: %d derivations, %v", direct, derived, g.Stats())
+		}
+		mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
+	}
+}
+
+// TestDerivationsOfPrefix: a prefix with many handshakes gets deriveRate.
+func TestDerivationsOfPrefix(t *testing.T) {
+	var l limits
+	prefix, other := prefixOf(at("192.0.2.1:1")), prefixOf(at("192.0.2.2:1"))
+	derived := 0
+	for range 3 * deriveRate.Burst {
+		if l.takeDerivation(prefix, 0) {
+			derived++
 		}
 	}
-	g.wantCounts(map[Event]uint64{DropKey: 2 * maxDerivations, DropAttempts: 1, Established: 0})
-	mustConnect(t, newPeer(g, at("192.0.2.1:4001"), 1))
-	if asked != maxDerivations+1 {
-		t.Fatalf("%d keys were looked up", asked)
+	if derived != int(deriveRate.Burst) || !l.takeDerivation(other, 0) {
+		t.Errorf("%d derivations", derived)
 	}
 }
 

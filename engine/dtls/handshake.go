@@ -114,6 +114,16 @@ func parseHello(b []byte) (h hello, ok bool) {
 	return h, len(rest) == 0 || h.parseExtensions(rest)
 }
 
+// isFirstHello reports whether a datagram begins with a ClientHello without a cookie.
+func isFirstHello(pkt []byte) bool {
+	const session = headerLen + messageHeaderLen + 2 + randomLen // where the session id begins
+	if len(pkt) <= session || pkt[0] != typeHandshake || pkt[headerLen] != msgClientHello {
+		return false
+	}
+	cookie := session + 1 + int(pkt[session])
+	return cookie < len(pkt) && pkt[cookie] == 0
+}
+
 func (h *hello) parseExtensions(b []byte) bool {
 	all, rest, ok := vector16(b)
 	if !ok || len(rest) != 0 {

@@ -22,6 +22,16 @@ func TestMain(m *testing.M) {
 	goleak.VerifyTestMain(m)
 }
 
+// boundRelay is a relay with all allocations, which are bound to all sessions.
+type boundRelay struct {
+	send func(to endpoint.Endpoint, pkt []byte)
+}
+
+func (r boundRelay) Send(to endpoint.Endpoint, pkt []byte) { r.send(to, pkt) }
+func (r boundRelay) Flush()                                {}
+func (r boundRelay) MayBind(proto.AllocationID) bool       { return true }
+func (r boundRelay) IsBound(uint64) bool                   { return true }
+
 // testID is the n-th allocation that the rigs know, and testKey its key. Ids
 // that begin with 0xEE are unknown.
 func testID(n int) proto.AllocationID {
@@ -38,15 +48,73 @@ func testKey(id proto.AllocationID) (proto.Key, bool) {
 
 func at(addr string) endpoint.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
 
-// rig runs Records without a socket. What it sends is kept by endpoint.
+// rig runs Records without a socket. It is their relay: it keeps what they send by
+// endpoint. Every allocation can be bound, and is bound to its sessions at once, unless a
+// test says otherwise.
 type rig struct {
 	t *testing.T
 	*Records
-	mu  sync.Mutex
-	got map[endpoint.Endpoint][][]byte
+	mu      sync.Mutex
+	got     map[endpoint.Endpoint][][]byte
+	ended   map[proto.AllocationID]bool // cannot be bound
+	unbound bool                        // no session is bound, except those in bound
+	bound   map[uint64]bool
+}
+
+// Send implements [engine.RecordsRelay].
+func (g *rig) Send(to endpoint.Endpoint, pkt []byte) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.got[to] = append(g.got[to], bytes.Clone(pkt))
+}
+
+// Flush implements [engine.RecordsRelay].
+func (g *rig) Flush() {}
+
+// MayBind implements [engine.RecordsRelay].
+func (g *rig) MayBind(id proto.AllocationID) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.ended[id]
+}
+
+// IsBound implements [engine.RecordsRelay].
+func (g *rig) IsBound(serial uint64) bool {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return !g.unbound || g.bound[serial]
+}
+
+// setUnbound makes all sessions unbound, except those with the given serials.
+func (g *rig) setUnbound(except ...uint64) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	g.unbound, g.bound = true, make(map[uint64]bool)
+	for _, serial := range except {
+		g.bound[serial] = true
+	}
+}
+
+// end makes allocations end, so that they cannot be bound.
+func (g *rig) end(ids ...proto.AllocationID) {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if g.ended == nil {
+		g.ended = make(map[proto.AllocationID]bool)
+	}
+	for _, id := range ids {
+		g.ended[id] = true
+	}
 }
 
 func newRig(t *testing.T, c Config) *rig {
+	t.Helper()
+	g := newStoppedRig(t, c)
+	g.start()
+	return g
+}
+
+func newStoppedRig(t *testing.T, c Config) *rig {
 	t.Helper()
 	if c.PSK == nil {
 		c.PSK = testKey
@@ -55,23 +123,22 @@ func newRig(t *testing.T, c Config) *rig {
 	if err != nil {
 		t.Fatal(err)
 	}
-	g := &rig{t: t, Records: r, got: make(map[endpoint.Endpoint][][]byte)}
-	ctx, stop := context.WithCancel(context.Background())
-	done := make(chan error, 1)
-	go func() { done <- r.Run(ctx, g.keep) }()
-	t.Cleanup(func() {
-		stop()
-		if err := <-done; err != nil {
-			t.Error(err)
-		}
-	})
-	return g
+	return &rig{t: t, Records: r, got: make(map[endpoint.Endpoint][][]byte)}
 }
 
-func (g *rig) keep(to endpoint.Endpoint, pkt []byte) {
-	g.mu.Lock()
-	defer g.mu.Unlock()
-	g.got[to] = append(g.got[to], bytes.Clone(pkt))
+// start runs the Records.
+func (g *rig) start() {
+	g.t.Helper()
+	ctx, stop := context.WithCancel(context.Background())
+	done := make(chan error, 1)
+	go func() { done <- g.Run(ctx, g) }()
+	g.t.Cleanup(func() {
+		stop()
+		if err := <-done; err != nil {
+			g.t.Error(err)
+		}
+	})
+	g.wait("Run", func() bool { return g.relay.Load() != nil })
 }
 
 // put opens a copy of a datagram and returns what was sent to its source once
@@ -86,7 +153,10 @@ func (g *rig) put(from endpoint.Endpoint, pkt []byte) [][]byte {
 func (g *rig) settle() {
 	g.t.Helper()
 	for _, w := range g.workers {
-		g.wait("the workers", func() bool { return len(w.free) == cap(w.free) })
+		for i := range w.queues {
+			q := &w.queues[i]
+			g.wait("the workers", func() bool { return len(q.free) == cap(q.free) })
+		}
 	}
 }
 

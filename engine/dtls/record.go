@@ -11,6 +11,7 @@ import (
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/evict"
 	"github.com/ferryrelay/ferry/proto"
 	"github.com/pion/dtls/v3/pkg/crypto/prf"
 )
@@ -253,13 +254,18 @@ type session struct {
 	helloPending atomic.Bool
 	helloTime    atomic.Int64
 
-	bySource atomic.Pointer[session] // chains of the table, written under its lock
+	// Written under the table's lock.
+	bySource atomic.Pointer[session] // chains of the table
 	bySerial atomic.Pointer[session]
+	bound    atomic.Bool                              // an allocation was bound to the session at the last look
+	bindBy   atomic.Int64                             // the session ends at this time of Records.clock unless bound; or boundBefore or resumed
+	unbound  *evict.Item[endpoint.Endpoint, *session] // nil: bound
 
 	// The rest is owned by the worker of the source's prefix.
 
 	plain    uint64 // the next sequence number in epoch 0
 	finished []byte // our Finished, which may have to be sent again
+	credit   int    // bytes of handshake datagrams from the source since our last answer
 }
 
 // scratch is the buffer for the additional data of one record. The data is passed

@@ -25,6 +25,8 @@ type Records struct {
 	workers  []*worker
 	file     *statefile.Sessions // nil: sessions are not stored
 	dormant  dormants
+	relay    atomic.Pointer[engine.RecordsRelay] // nil until Run
+	limits   limits
 	halfOpen atomic.Int64
 	direct   atomic.Int64 // those of halfOpen that were started without a cookie
 	counters counters
@@ -42,13 +44,14 @@ func New(c Config) (*Records, error) {
 		return nil, err
 	}
 	r := &Records{conf: c, start: time.Now(), table: newTable(c.MaxSessions, c.PerIdentity)}
+	r.limits.secret = r.table.secret
 	if c.Sessions != nil {
 		r.file = c.Sessions.file
 	}
 	r.loadDormant()
 	r.pool.New = func() any { return new(scratch) }
 	for range c.Workers {
-		r.workers = append(r.workers, newWorker(r))
+		r.workers = append(r.workers, newWorker(r, nil))
 	}
 	return r, nil
 }
@@ -150,21 +153,26 @@ func (r *Records) alert(s *session, body []byte) {
 	}
 }
 
-// enqueue copies a datagram to the queue of the worker of its source's prefix.
+// enqueue copies a datagram to a queue of the worker of its source's prefix.
 func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 	if len(pkt) > maxHandshakeDatagram {
 		r.counters.count(DropOversize)
 		return
 	}
-	if !r.worker(from).enqueue(from, pkt) {
+	prefix := prefixOf(from)
+	class := progress
+	if isFirstHello(pkt) {
+		class = hellos
+		if !r.limits.mayAnswer(prefix, r.now()) {
+			r.counters.count(DropHelloRate)
+			return
+		}
+	}
+	hash := hashPrefix(prefix, r.table.secret)
+	w := r.workers[(hash>>32)%uint64(len(r.workers))]
+	if !w.queues[class].push(from, uint8(hash>>16), pkt) {
 		r.counters.count(DropQueue)
 	}
-}
-
-func (r *Records) worker(from endpoint.Endpoint) *worker {
-	p := prefixOf(from)
-	x := endpoint.Mix64(endpoint.Mix64(p.Hi^r.table.secret) ^ p.Lo)
-	return r.workers[(x>>32)%uint64(len(r.workers))]
 }
 
 // Alive reports whether there is a session of a UDP source.
@@ -204,15 +212,6 @@ func (r *Records) Stats() Stats {
 // now returns the time since the start in nanoseconds.
 func (r *Records) now() int64 { return int64(time.Since(r.start)) }
 
-// prefixOf returns the prefix that limits count by: an IPv4 address, or an IPv6
-// /56, which a provider assigns to one customer.
-func prefixOf(from endpoint.Endpoint) endpoint.Endpoint {
-	if from.Kind() == endpoint.KindUDP6 {
-		return endpoint.Endpoint{Hi: from.Hi &^ 0xFF, Tail: 1}
-	}
-	return endpoint.Endpoint{Lo: from.Lo}
-}
-
 // maxTick is the largest error of the clock of sessions.
 const maxTick = 250 * time.Millisecond
 
@@ -221,22 +220,25 @@ const sweepTicks = 4
 
 // Run serves handshakes until ctx is done, see [engine.Records]. It returns an
 // error only if it is called a second time.
-func (r *Records) Run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) error {
+func (r *Records) Run(ctx context.Context, relay engine.RecordsRelay) error {
 	if !r.running.CompareAndSwap(false, true) {
 		return errors.New("dtls: Run was called before")
 	}
+	r.relay.Store(&relay)
+	r.dropEnded(relay)
 	var wg sync.WaitGroup
 	for _, w := range r.workers {
-		wg.Go(func() { w.run(ctx, send) })
+		w.relay = relay
+		wg.Go(func() { w.run(ctx) })
 	}
-	r.control(ctx)
+	r.control(ctx, relay)
 	wg.Wait()
 	return nil
 }
 
 // control advances the clock and ends idle sessions. The clock advances by a few
 // ticks at a time at most, so that a suspended process does not end all sessions.
-func (r *Records) control(ctx context.Context) {
+func (r *Records) control(ctx context.Context, relay engine.RecordsRelay) {
 	tick := min(maxTick, r.conf.Idle/8)
 	ticker := time.NewTicker(tick)
 	defer ticker.Stop()
@@ -246,7 +248,7 @@ func (r *Records) control(ctx context.Context) {
 		r.clock.Add(min(now-last, int64(sweepTicks*tick)))
 		last = now
 		if n%sweepTicks == 0 {
-			r.sweep()
+			r.sweep(relay)
 		}
 		select {
 		case <-ctx.Done():
@@ -256,21 +258,23 @@ func (r *Records) control(ctx context.Context) {
 	}
 }
 
-func (r *Records) sweep() {
+func (r *Records) sweep(relay engine.RecordsRelay) {
 	r.file.Touch()
 	r.expireDormant()
 	if r.table.sessions.Load() == 0 {
 		return
 	}
-	idle := r.table.sweep(r.clock.Load() - int64(r.conf.Idle))
+	now := r.clock.Load()
+	idle, unbound := r.table.sweep(relay, now, now-int64(r.conf.Idle))
 	r.counters[Idle].Add(uint64(idle))
+	r.counters[Unbound].Add(uint64(unbound))
 }
 
 // Event is a counted event: a step of a handshake, the end of a session, or the
 // reason why a datagram or record was dropped.
 type Event uint8
 
-// The events. Those up to Idle are steps and ends, the rest are drops.
+// The events. Those up to Shed are steps and ends, the rest are drops.
 const (
 	// Hello: a valid ClientHello was received.
 	Hello Event = iota
@@ -285,8 +289,9 @@ const (
 	Established
 	// TimedOut: a handshake was not finished in time.
 	TimedOut
-	// Evicted: the oldest handshake ended, since [Config].HalfOpen were half open
-	// and another client had validated its address.
+	// Evicted: the oldest handshake ended, since [Config].HalfOpen in all or
+	// [Config].HalfOpenPerPrefix were half open and another client had validated its
+	// address.
 	Evicted
 	// TakenOver: a session ended since another was established at its source.
 	TakenOver
@@ -300,6 +305,12 @@ const (
 	// Idle: a session ended since no authentic record was received for
 	// [Config].Idle.
 	Idle
+	// Unbound: a session ended since no allocation was bound to it within 5 s, or
+	// since its allocation can no longer be bound.
+	Unbound
+	// Shed: an unbound session ended to make room for another: the table, or the
+	// share of its source prefix, was full.
+	Shed
 
 	// DropMalformed: not a record, handshake message or hello of DTLS 1.2.
 	DropMalformed
@@ -307,7 +318,8 @@ const (
 	DropForeign
 	// DropOversize: a datagram for the handshake with more than 1500 bytes.
 	DropOversize
-	// DropQueue: the queue for the handshake was full.
+	// DropQueue: the queue for the handshake, or the share of the source's prefix, was
+	// full.
 	DropQueue
 	// DropAlert: an alert in plain text, which proves nothing.
 	DropAlert
@@ -334,18 +346,21 @@ const (
 	DropSuite
 	// DropCookie: an invalid or expired cookie; a new one was sent.
 	DropCookie
-	// DropPrefixFull: a handshake above [Config].HalfOpenPerPrefix.
-	DropPrefixFull
+	// DropHelloRate: a ClientHello above the limit of answers to its source prefix.
+	DropHelloRate
+	// DropLargeAnswer: a repeated message that is smaller than its answer.
+	DropLargeAnswer
 	// DropHalfOpenFull: a handshake above [Config].HalfOpen, none of which could
 	// be evicted.
 	DropHalfOpenFull
-	// DropSessionsFull: a finished handshake above [Config].MaxSessions.
+	// DropSessionsFull: a finished handshake above [Config].MaxSessions, all of them
+	// bound.
 	DropSessionsFull
-	// DropIdentity: a finished handshake for an unknown allocation.
+	// DropIdentity: a finished handshake for an allocation that is unknown or has ended.
 	DropIdentity
 	// DropKey: a Finished that does not verify with the allocation's key.
 	DropKey
-	// DropAttempts: a source for which key derivation failed too often.
+	// DropAttempts: a Finished above the limit of key derivations.
 	DropAttempts
 	// DropUnstored: an authentic record whose number could not be reserved in the
 	// session file, which can be neither written nor removed.
@@ -357,11 +372,11 @@ const (
 
 var eventNames = [Events]string{
 	"hello", "cookie_sent", "answered", "resent", "established", "timed_out", "evicted",
-	"taken_over", "outnumbered", "resumed", "closed", "idle",
+	"taken_over", "outnumbered", "resumed", "closed", "idle", "unbound", "shed",
 	"drop_malformed", "drop_foreign", "drop_oversize", "drop_queue", "drop_alert",
 	"drop_no_session", "drop_undecryptable", "drop_replayed", "drop_trailing",
 	"drop_unexpected", "drop_stray", "drop_fragments", "drop_quiet", "drop_suite",
-	"drop_cookie", "drop_prefix_full", "drop_half_open_full", "drop_sessions_full",
+	"drop_cookie", "drop_hello_rate", "drop_large_answer", "drop_half_open_full", "drop_sessions_full",
 	"drop_identity", "drop_key", "drop_attempts", "drop_unstored",
 }
 

@@ -99,7 +99,7 @@ func benchRig(b *testing.B) (*Records, *session, *peer) {
 		b.Fatal(err)
 	}
 	s := &session{id: testID(1), from: home, in: in, out: in}
-	if _, ok := r.table.add(s, func() {}); !ok {
+	if _, ok := r.table.add(s, boundRelay{}, 0, func() {}); !ok {
 		b.Fatal("no room")
 	}
 	return r, s, &peer{s: &session{in: in, out: in}}
@@ -170,8 +170,7 @@ func BenchmarkHello(b *testing.B) {
 	if err != nil {
 		b.Fatal(err)
 	}
-	w := newWorker(r)
-	w.send = func(endpoint.Endpoint, []byte) {}
+	w := newWorker(r, boundRelay{func(endpoint.Endpoint, []byte) {}})
 	hello := (&peer{suites: []uint16{0xA8}, padding: 30}).hello(nil)
 	from := at("203.0.113.9:9")
 	b.ReportAllocs()
@@ -410,18 +409,18 @@ func TestTable(t *testing.T) {
 			s := &session{id: testID(i % 3), from: at("192.0.2.1:1")}
 			s.from.Lo += uint64(i)
 			s.lastReceived.Store(int64(i))
-			if _, ok := tb.add(s, func() {}); !ok || serials[s.serial] {
+			if _, ok := tb.add(s, boundRelay{}, 0, func() {}); !ok || serials[s.serial] {
 				t.Fatalf("round %d: session %d: %v", round, i, ok)
 			}
 			serials[s.serial] = true
 			all = append(all, s)
 		}
-		if _, ok := tb.add(&session{from: home}, func() {}); ok {
+		if _, ok := tb.add(&session{from: home}, boundRelay{}, 0, func() {}); ok {
 			t.Fatal("one too many")
 		}
 		for since := range 65 {
-			if since > 0 && tb.sweep(int64(since)) != 1 {
-				t.Fatalf("not one is taken out at %d", since)
+			if idle, unbound := tb.sweep(boundRelay{}, 0, int64(since)); idle != min(since, 1) || unbound != 0 {
+				t.Fatalf("%d and %d are taken out at %d", idle, unbound, since)
 			}
 			for i, s := range all {
 				alive := i >= since

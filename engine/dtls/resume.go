@@ -7,6 +7,7 @@ import (
 	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/statefile"
 )
@@ -18,7 +19,9 @@ const DefaultSessionMaxAge = 2 * time.Minute
 
 // SessionFileConfig is the configuration of a [SessionFile].
 type SessionFileConfig struct {
-	// Path is the path of the file. Its directory must exist.
+	// Path is the path of the file. Its directory must exist. The file with
+	// ".counter" added to the path shows whether an older copy was put at the path.
+	// Neither may belong to another user, be open to others, or be a link.
 	Path string
 	// Relay is the id of the relay. A file of another relay is replaced.
 	Relay [16]byte
@@ -40,9 +43,9 @@ type SessionFileConfig struct {
 // time, and only one [Records] may use it.
 type SessionFile struct{ file *statefile.Sessions }
 
-// OpenSessionFile opens the file, or creates it. A file that is damaged, too old or
-// of another relay is replaced. It fails if the configuration is invalid or the file
-// cannot be created.
+// OpenSessionFile opens the file, or creates it. A file that is damaged, too old, an
+// older copy or of another relay is replaced. It fails if the configuration is invalid,
+// the file cannot be created, or another user may have planted or can read it.
 func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 	file, err := statefile.OpenSessions(statefile.SessionsConfig{
 		Path: c.Path, Relay: c.Relay, MaxAge: cmp.Or(c.MaxAge, DefaultSessionMaxAge), OnError: c.OnError,
@@ -56,6 +59,10 @@ func OpenSessionFile(c SessionFileConfig) (*SessionFile, error) {
 
 // Found returns the number of sessions that the previous process left.
 func (f *SessionFile) Found() int { return len(f.file.Found()) }
+
+// Unread returns why the sessions that the previous process left cannot resume; nil if
+// they can.
+func (f *SessionFile) Unread() error { return f.file.Unread() }
 
 // Close closes the file, so that the next process can read it. No session may be in
 // use any more.
@@ -219,10 +226,11 @@ func (d *dormants) remove(x *dormant) {
 }
 
 // resume resumes and returns the dormant session of a source if pkt begins with an
-// authentic record of it that is not replayed. It does not change pkt.
+// authentic record of it that is not replayed, and its allocation can still be bound. It
+// does not change pkt.
 func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
-	d := r.dormant.find(from)
-	if d == nil {
+	d, relay := r.dormant.find(from), r.relay.Load()
+	if d == nil || relay == nil {
 		return nil
 	}
 	rec, _, ok := parseRecord(pkt)
@@ -234,9 +242,8 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	if d.gone {
 		return r.table.source(from)
 	}
-	if d.keys == nil && !r.deriveKeys(d) {
-		r.dormant.remove(d)
-		r.file.Remove(d.found.Place)
+	if !(*relay).MayBind(d.found.ID) || d.keys == nil && !r.deriveKeys(d) {
+		r.dropDormant(d)
 		return nil
 	}
 	if _, ok := d.keys.in.open(bytes.Clone(rec.whole), new(scratch)); !ok {
@@ -251,7 +258,9 @@ func (r *Records) resume(from endpoint.Endpoint, pkt []byte) *session {
 	s.sent.Store(d.found.Sent)
 	s.lastReceived.Store(r.clock.Load())
 	r.dormant.remove(d)
-	if !r.table.restore(s) {
+	shed, ok := r.table.restore(s, *relay)
+	r.counters[Shed].Add(uint64(shed))
+	if !ok {
 		s.stored.release()
 		r.counters.count(DropSessionsFull)
 		return nil
@@ -287,8 +296,18 @@ func (r *Records) replaceDormant(s *session) {
 	if d.found.ID == s.id {
 		s.serial = d.found.Serial
 	}
+	r.dropDormant(d)
+}
+
+// dropDormant removes a session, also from the session file. The caller holds its lock.
+func (r *Records) dropDormant(d *dormant) {
 	r.dormant.remove(d)
 	r.file.Remove(d.found.Place)
+}
+
+// dropEnded removes the dormant sessions of allocations that cannot come back.
+func (r *Records) dropEnded(relay engine.RecordsRelay) {
+	r.dropDormants(func(d *dormant) bool { return !relay.MayBind(d.found.ID) })
 }
 
 // expireDormant removes all dormant sessions once the process has run for
@@ -297,6 +316,10 @@ func (r *Records) expireDormant() {
 	if r.dormant.count.Load() == 0 || r.clock.Load() < int64(r.conf.Idle) {
 		return
 	}
+	r.dropDormants(func(*dormant) bool { return true })
+}
+
+func (r *Records) dropDormants(which func(*dormant) bool) {
 	r.dormant.mu.Lock()
 	all := make([]*dormant, 0, len(r.dormant.by))
 	for _, d := range r.dormant.by {
@@ -305,9 +328,8 @@ func (r *Records) expireDormant() {
 	r.dormant.mu.Unlock()
 	for _, d := range all {
 		d.mu.Lock()
-		if !d.gone {
-			r.dormant.remove(d)
-			r.file.Remove(d.found.Place)
+		if !d.gone && which(d) {
+			r.dropDormant(d)
 		}
 		d.mu.Unlock()
 	}

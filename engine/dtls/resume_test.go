@@ -41,19 +41,31 @@ func openSessions(t testing.TB, cfg statefile.SessionsConfig) *SessionFile {
 }
 
 // successor returns the process that starts after the one of g was killed. It has only
-// a copy of the file.
+// a copy of the file and its counter.
 func (g *rig) successor(cfg *statefile.SessionsConfig, c Config) *rig {
 	g.t.Helper()
-	content, err := os.ReadFile(cfg.Path)
-	if err != nil {
-		g.t.Fatal(err)
+	return g.successorWith(cfg, c, func(*rig) {})
+}
+
+// successorWith is successor with a change before the process runs.
+func (g *rig) successorWith(cfg *statefile.SessionsConfig, c Config, change func(*rig)) *rig {
+	g.t.Helper()
+	to := filepath.Join(g.t.TempDir(), "sessions")
+	for _, suffix := range []string{"", ".counter"} {
+		content, err := os.ReadFile(cfg.Path + suffix)
+		if err != nil {
+			g.t.Fatal(err)
+		}
+		if err := os.WriteFile(to+suffix, content, 0o600); err != nil {
+			g.t.Fatal(err)
+		}
 	}
-	cfg.Path = filepath.Join(g.t.TempDir(), "sessions")
-	if err := os.WriteFile(cfg.Path, content, 0o600); err != nil {
-		g.t.Fatal(err)
-	}
+	cfg.Path = to
 	c.Sessions = openSessions(g.t, *cfg)
-	return newRig(g.t, c)
+	next := newStoppedRig(g.t, c)
+	change(next)
+	next.start()
+	return next
 }
 
 func bothModes(t *testing.T, test func(t *testing.T, cfg statefile.SessionsConfig)) {
@@ -211,6 +223,7 @@ func TestNoResume(t *testing.T) {
 	}
 	for name, spoil := range map[string]func(t *testing.T, path string, cfg *statefile.SessionsConfig){
 		"no file":         func(t *testing.T, path string, _ *statefile.SessionsConfig) { os.Remove(path) },
+		"no counter":      func(t *testing.T, path string, _ *statefile.SessionsConfig) { os.Remove(path + ".counter") },
 		"another relay":   func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Relay[3]++ },
 		"another machine": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) { cfg.Machine = "rebooted" },
 		"too old": func(_ *testing.T, _ string, cfg *statefile.SessionsConfig) {
@@ -495,6 +508,8 @@ func killChild(path string) {
 	if err != nil {
 		fail(err)
 	}
+	var relay engine.RecordsRelay = boundRelay{}
+	r.relay.Store(&relay)
 	found := file.Found()
 	if len(found) == 0 {
 		for i := range killSessions {
@@ -524,7 +539,7 @@ func killAddSession(r *Records, i int) statefile.FoundSession {
 		fail(err)
 	}
 	s := &session{id: testID(i), from: from, in: keys.in, out: keys.out}
-	if _, ok := r.table.add(s, func() { r.store(s, h, 0) }); !ok || s.stored == nil {
+	if _, ok := r.table.add(s, boundRelay{}, 0, func() { r.store(s, h, 0) }); !ok || s.stored == nil {
 		fail("no room")
 	}
 	return statefile.FoundSession{Session: statefile.Session{ID: s.id, Serial: s.serial, Source: from, Suite: h.suite.id, Client: h.client}}

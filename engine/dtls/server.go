@@ -5,93 +5,154 @@ import (
 	"context"
 	"crypto/hmac"
 	"crypto/rand"
+	"sync/atomic"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/evict"
 	"github.com/ferryrelay/ferry/proto"
 )
 
 // maxHandshakeDatagram is the size of the largest accepted datagram of a handshake.
 const maxHandshakeDatagram = 1500
 
-// queuedDatagram is a datagram in the queue of a worker.
+// The classes of datagrams. Each has a queue of its own, so that a flood of one cannot
+// keep the other out.
+const (
+	hellos   = iota // ClientHellos without a cookie, from sources that may be forged
+	progress        // everything else
+	queues
+)
+
+const (
+	// queueBuckets is the number of buckets of source prefixes in a queue, by a keyed
+	// hash.
+	queueBuckets = 256
+	// bucketShare is the part of a queue that the datagrams of one bucket may take once
+	// an eighth of it is taken, but at least minShare datagrams, so that one source
+	// cannot fill it.
+	bucketShare = 32
+	minShare    = 16
+	// helloQueues is how many times longer the queue of hellos is: at 100,000 forged
+	// ones a second it must hold those of 40 ms, for which a worker on a busy machine
+	// may wait for a processor.
+	helloQueues = 4
+)
+
+// queuedDatagram is a datagram in a queue.
 type queuedDatagram struct {
-	from endpoint.Endpoint
-	n    int
-	data [maxHandshakeDatagram]byte
+	from   endpoint.Endpoint
+	bucket uint8
+	n      int
+	data   [maxHandshakeDatagram]byte
 }
 
-// worker handles the handshakes of some source prefixes. Its goroutine owns it,
-// except for the two channels, between which the datagrams circulate.
-type worker struct {
-	r    *Records
-	full chan *queuedDatagram
-	free chan *queuedDatagram
-
-	send       func(to endpoint.Endpoint, pkt []byte)
-	cookies    cookies
-	handshakes map[endpoint.Endpoint]*halfOpen
-	prefixes   map[endpoint.Endpoint]int // half-open handshakes of each
-	oldest     *halfOpen                 // of handshakes
-	newest     *halfOpen
-	out        []byte // the datagram being built
-	copied     []byte // a copy of the record that verify decrypts
-	aad        scratch
-	answered   bool // the rest of the current datagram is ignored
+// queue holds the datagrams of one class for a worker, in fixed memory: they circulate
+// between the two channels.
+type queue struct {
+	full    chan *queuedDatagram
+	free    chan *queuedDatagram
+	share   int32 // most datagrams of one bucket
+	waiting [queueBuckets]atomic.Int32
 }
 
-func newWorker(r *Records) *worker {
-	w := &worker{
-		r:          r,
-		full:       make(chan *queuedDatagram, r.conf.Queue),
-		free:       make(chan *queuedDatagram, r.conf.Queue),
-		cookies:    newCookies(),
-		handshakes: make(map[endpoint.Endpoint]*halfOpen),
-		prefixes:   make(map[endpoint.Endpoint]int),
-		out:        make([]byte, 0, 256),
-	}
-	datagrams := make([]queuedDatagram, r.conf.Queue)
+func (q *queue) init(size int) {
+	q.share = int32(max(minShare, size/bucketShare))
+	q.full, q.free = make(chan *queuedDatagram, size), make(chan *queuedDatagram, size)
+	datagrams := make([]queuedDatagram, size)
 	for i := range datagrams {
-		w.free <- &datagrams[i]
+		q.free <- &datagrams[i]
 	}
-	return w
 }
 
-// enqueue copies a datagram to the queue, and reports false if that is full. Any
-// goroutine may call it.
-func (w *worker) enqueue(from endpoint.Endpoint, pkt []byte) bool {
+// push copies a datagram to the queue. It reports false if the queue, or the share of
+// the bucket, is full. Any goroutine may call it.
+func (q *queue) push(from endpoint.Endpoint, bucket uint8, pkt []byte) bool {
+	waiting := &q.waiting[bucket]
+	if waiting.Load() >= q.share && len(q.full) >= cap(q.full)/8 {
+		return false
+	}
 	select {
-	case d := <-w.free:
-		d.from, d.n = from, copy(d.data[:], pkt)
-		w.full <- d // does not block: it has room for all datagrams
+	case d := <-q.free:
+		d.from, d.bucket, d.n = from, bucket, copy(d.data[:], pkt)
+		waiting.Add(1)
+		q.full <- d // does not block: it has room for all datagrams
 		return true
 	default:
 		return false
 	}
 }
 
-func (w *worker) run(ctx context.Context, send func(to endpoint.Endpoint, pkt []byte)) {
-	w.send = send
+// worker handles the handshakes of some source prefixes. Its goroutine owns it,
+// except for the queues.
+type worker struct {
+	r      *Records
+	queues [queues]queue
+
+	relay      engine.RecordsRelay
+	cookies    cookies
+	handshakes map[endpoint.Endpoint]*halfOpen
+	prefixes   evict.Set[endpoint.Endpoint, *halfOpen] // handshakes by source prefix
+	oldest     *halfOpen                               // of handshakes
+	newest     *halfOpen
+	out        []byte // the datagram being built
+	copied     []byte // a copy of the record that verify decrypts
+	aad        scratch
+	received   int  // size of the current datagram
+	answered   bool // the rest of the current datagram is ignored
+	unsent     int  // datagrams since the last Flush
+}
+
+func newWorker(r *Records, relay engine.RecordsRelay) *worker {
+	w := &worker{
+		r:          r,
+		relay:      relay,
+		cookies:    newCookies(),
+		handshakes: make(map[endpoint.Endpoint]*halfOpen),
+		out:        make([]byte, 0, 256),
+	}
+	w.queues[hellos].init(helloQueues * r.conf.Queue)
+	w.queues[progress].init(r.conf.Queue)
+	return w
+}
+
+func (w *worker) run(ctx context.Context) {
 	ticker := time.NewTicker(min(maxTick, w.r.conf.HandshakeTimeout/8))
 	defer ticker.Stop()
 	for {
+		// With both queues busy, select takes from each in turn, at random.
 		select {
 		case <-ctx.Done():
 			return
 		case <-ticker.C:
 			w.expire(w.r.now())
-		case d := <-w.full:
-			w.handleDatagram(d.from, d.data[:d.n])
-			w.free <- d
+		case d := <-w.queues[hellos].full:
+			w.handleQueued(&w.queues[hellos], d)
+		case d := <-w.queues[progress].full:
+			w.handleQueued(&w.queues[progress], d)
 		}
 	}
+}
+
+// handleQueued handles a datagram of a queue. It sends the answers in batches while
+// datagrams wait.
+func (w *worker) handleQueued(q *queue, d *queuedDatagram) {
+	w.handleDatagram(d.from, d.data[:d.n])
+	if idle := len(w.queues[hellos].full)+len(w.queues[progress].full) == 0; w.unsent > 0 && (idle || w.unsent >= engine.HandshakeBatch) {
+		w.relay.Flush()
+		w.unsent = 0
+	}
+	q.waiting[d.bucket].Add(-1)
+	q.free <- d
 }
 
 // handleDatagram handles the records of a datagram up to the first one that is
 // answered or has a ClientHello. The source may be forged, so a second answer would
 // be an amplification.
 func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
-	w.answered = false
+	w.answered, w.received = false, len(pkt)
+	defer w.addCredit(from)
 	for len(pkt) > 0 {
 		if w.answered {
 			w.count(DropTrailing)
@@ -115,6 +176,16 @@ func (w *worker) handleDatagram(from endpoint.Endpoint, pkt []byte) {
 		default:
 			w.count(DropStray)
 		}
+	}
+}
+
+// addCredit adds a datagram that was not answered to the credit of its source's session.
+func (w *worker) addCredit(from endpoint.Endpoint) {
+	if w.answered {
+		return
+	}
+	if s := w.r.table.source(from); s != nil {
+		s.credit = min(s.credit+w.received, lastFlightLen)
 	}
 }
 
@@ -150,7 +221,8 @@ func (w *worker) count(e Event) { w.r.counters.count(e) }
 // sendOut sends the datagram in w.out.
 func (w *worker) sendOut(to endpoint.Endpoint) {
 	w.answered = true
-	w.send(to, w.out)
+	w.relay.Send(to, w.out)
+	w.unsent++
 	w.out = w.out[:0]
 }
 
@@ -182,6 +254,8 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 		w.answerValidated(from, rec, m, &c, suite, old)
 	case w.inQuietPeriod(from):
 		w.count(DropQuiet)
+	case !w.r.limits.takeAnswer(prefixOf(from), w.r.now()):
+		w.count(DropHelloRate)
 	case old == nil && len(c.cookie) == 0 && answerLen(&c) <= len(rec.whole) && w.admitDirect(prefixOf(from)):
 		w.answer(from, rec, m, &c, suite, false)
 	default:
@@ -197,8 +271,12 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 // resendFlight answers a repeated ClientHello, unless it is smaller than the answer:
 // it may be forged to reflect the answer.
 func (w *worker) resendFlight(from endpoint.Endpoint, rec *record, h *halfOpen) {
-	if headerLen+len(h.flight) > len(rec.whole) {
-		w.count(DropStray)
+	switch {
+	case headerLen+len(h.flight) > len(rec.whole):
+		w.count(DropLargeAnswer)
+		return
+	case !h.validated && !w.r.limits.takeAnswer(prefixOf(from), w.r.now()):
+		w.count(DropHelloRate)
 		return
 	}
 	w.count(Resent)
@@ -221,25 +299,18 @@ func (w *worker) inQuietPeriod(from endpoint.Endpoint) bool {
 	return now-s.helloTime.Load() < int64(w.r.conf.Quiet)
 }
 
+// answerValidated starts a handshake with a source that has returned a cookie. Nothing
+// carries over from a handshake of the source that was not finished: its messages may
+// have been forged.
 func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message, c *hello, suite *suite, old *halfOpen) {
-	derived := 0
 	if old != nil {
-		if derived = old.derived; derived >= maxDerivations {
-			w.count(DropAttempts)
-			return
-		}
 		w.remove(old)
 	}
-	reason := w.admit(prefixOf(from))
-	if reason == DropHalfOpenFull && w.evict() {
-		reason = w.admit(prefixOf(from))
-	}
-	if reason != Answered {
-		w.count(reason)
+	if !w.admit(prefixOf(from)) {
+		w.count(DropHalfOpenFull)
 		return
 	}
 	w.answer(from, rec, m, c, suite, true)
-	w.handshakes[from].derived = derived
 }
 
 // answer starts a handshake that was admitted.
@@ -324,7 +395,8 @@ func (w *worker) finish(from endpoint.Endpoint, h *halfOpen, rec *record) bool {
 	s.lastReceived.Store(w.r.clock.Load())
 	s.plain = h.recordSeq
 	w.r.replaceDormant(s)
-	r, ok := w.r.table.add(s, func() { w.r.store(s, h, rec.seq) })
+	r, ok := w.r.table.add(s, w.relay, w.r.clock.Load(), func() { w.r.store(s, h, rec.seq) })
+	w.r.counters[Shed].Add(uint64(r.shed))
 	if !ok {
 		w.count(DropSessionsFull)
 		return true
@@ -375,11 +447,14 @@ func (w *worker) verify(h *halfOpen, rec *record) (*session, Event) {
 // derive sets the candidate from a complete ClientKeyExchange. It returns
 // Established, or the reason of the failure.
 func (w *worker) derive(h *halfOpen) Event {
-	if h.derived >= maxDerivations {
+	id, ok := w.identity(h.exchange[messageHeaderLen:])
+	if !ok {
+		return DropIdentity
+	}
+	if !w.mayDerive(h) {
 		return DropAttempts
 	}
-	h.derived++
-	id, key, ok := w.lookUp(h.exchange[messageHeaderLen:])
+	key, ok := w.r.conf.PSK(id)
 	if !ok {
 		return DropIdentity
 	}
@@ -395,17 +470,28 @@ func (w *worker) derive(h *halfOpen) Event {
 	return Established
 }
 
-// lookUp returns the allocation that a ClientKeyExchange names, and its key.
-func (w *worker) lookUp(body []byte) (id proto.AllocationID, key proto.Key, ok bool) {
+// mayDerive reports whether keys may be derived for a handshake, and counts it. A
+// handshake without a cookie has maxDerivations, and the number of such handshakes is
+// limited (directRate). One with a cookie draws on a limit that forged messages to other
+// handshakes cannot use up.
+func (w *worker) mayDerive(h *halfOpen) bool {
+	if !h.validated {
+		h.derived++
+		return h.derived <= maxDerivations
+	}
+	now := w.r.now()
+	return retryRate.Take(&h.retries, millis(now)) && w.r.limits.takeDerivation(prefixOf(h.from), now)
+}
+
+// identity returns the allocation that a ClientKeyExchange names, if it can be bound: a
+// key dies with its allocation.
+func (w *worker) identity(body []byte) (id proto.AllocationID, ok bool) {
 	identity, rest, ok := vector16(body)
 	if !ok || len(rest) > 0 {
-		return id, key, false
+		return id, false
 	}
-	if id, ok = parseIdentity(identity); !ok {
-		return id, key, false
-	}
-	key, ok = w.r.conf.PSK(id)
-	return id, key, ok
+	id, ok = parseIdentity(identity)
+	return id, ok && w.relay.MayBind(id)
 }
 
 // resendFinished sends our Finished again if the record is a Finished of the
@@ -420,12 +506,22 @@ func (w *worker) resendFinished(s *session, rec *record) {
 		w.count(DropUnexpected)
 		return
 	}
+	// A Finished alone is smaller than the answer, which the whole flight of the client
+	// pays for: its parts may come in datagrams of their own.
+	if s.credit+w.received < lastFlightLen {
+		w.count(DropLargeAnswer)
+		return
+	}
 	w.count(Resent)
 	w.sendFinished(s)
 }
 
-// sendFinished sends ChangeCipherSpec and Finished, 75 bytes.
+// lastFlightLen is the size of ChangeCipherSpec and Finished in bytes.
+const lastFlightLen = headerLen + 1 + sealedLen + messageHeaderLen + verifyLen
+
+// sendFinished sends ChangeCipherSpec and Finished.
 func (w *worker) sendFinished(s *session) {
+	s.credit = 0
 	out := appendPlain(w.out, typeChangeCipherSpec, version12, s.plain, []byte{1})
 	s.plain++
 	out, ok := s.seal(out, typeHandshake, s.finished)

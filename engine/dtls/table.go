@@ -6,8 +6,11 @@ import (
 	"math/bits"
 	"sync"
 	"sync/atomic"
+	"time"
 
+	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/evict"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -24,10 +27,33 @@ type table struct {
 
 	mu             sync.Mutex // held by writers only; guards what follows
 	max            int
+	maxUnbound     int // of one prefix
 	maxPerIdentity int
 	next           uint64
 	ids            map[proto.AllocationID][]*session
+	// unbound has the sessions to which no allocation is bound, by source prefix:
+	// those to which one was bound before in the lower class. Only they are evicted.
+	unbound evict.Set[endpoint.Endpoint, *session]
 }
+
+const (
+	// bindTimeout ends a session to which no allocation was ever bound. Real clients
+	// send BIND at once, and repeat it every second.
+	bindTimeout = 5 * time.Second
+	// roamTimeout is bindTimeout for a client whose allocation is bound to another
+	// session: it binds after ERROR 3, the answer to its next message, or after three
+	// PING periods of 3 s without an answer.
+	roamTimeout = 15 * time.Second
+	// unboundShare is the part of the table that the unbound sessions of one prefix
+	// may take. Bound ones do not count: very many players may be behind one address.
+	unboundShare = 4
+)
+
+// Values of session.bindBy that are no time.
+const (
+	boundBefore = 0  // an allocation was bound to the session, perhaps still is
+	resumed     = -1 // of the previous process; no allocation was bound in this one
+)
 
 func newTable(maxSessions, maxPerIdentity int) *table {
 	size := bits.Len(uint(maxSessions*2 - 1))
@@ -35,7 +61,7 @@ func newTable(maxSessions, maxPerIdentity int) *table {
 		secret: random64(), shift: 64 - size,
 		sources: make([]atomic.Pointer[session], 1<<size),
 		serials: make([]atomic.Pointer[session], 1<<size),
-		max:     maxSessions, maxPerIdentity: maxPerIdentity,
+		max:     maxSessions, maxUnbound: max(1, maxSessions/unboundShare), maxPerIdentity: maxPerIdentity,
 		// Serials begin at a random number, so that a serial of the previous process,
 		// for example in a log, does not name a session of this one.
 		next: random64()>>16 | 1, // not 0, which means no session
@@ -82,35 +108,43 @@ func (t *table) serial(serial uint64) *session {
 	return nil
 }
 
-// replaced counts the sessions that a new one ended: at its source, and of its
-// identity.
-type replaced struct{ source, identity int }
+// replaced counts the sessions that a new one ended: at its source, of its identity,
+// and to make room.
+type replaced struct{ source, identity, shed int }
 
 // add assigns a serial to a session and publishes it. It ends the session at the
-// same source, and the oldest of the same identity if there are too many. It
-// reports false if the table is full.
+// same source, the oldest of the same identity if there are too many, and the least
+// valuable unbound one if the table or the share of the prefix is full. It reports
+// false if the table is full of bound sessions.
 //
 // A session at the same source and of the same allocation as the previous one keeps
 // its serial and so the binding, since real clients send no BIND in a new session.
 //
 // add calls store after it has assigned the serial and before other goroutines can
-// find the session.
-func (t *table) add(s *session, store func()) (r replaced, ok bool) {
+// find the session. now is a time of [Records].clock.
+func (t *table) add(s *session, relay engine.RecordsRelay, now int64, store func()) (r replaced, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	old := t.source(s.from)
-	if old == nil && int(t.sessions.Load()) >= t.max {
+	if r.shed, ok = t.makeRoom(s, old, relay); !ok {
 		return r, false
 	}
+	by := now + int64(t.timeToBind(s.id))
 	switch {
 	case old != nil && old.id == s.id:
 		s.serial = old.serial
+		if before := old.bindBy.Load(); before <= 0 {
+			by = before
+		}
 	case s.serial == 0:
 		s.serial = t.next
 		t.next++
+	default:
+		by = resumed
 	}
+	s.bindBy.Store(by)
 	store()
-	t.publish(s)
+	t.publish(s, relay)
 	if old != nil {
 		t.remove(old)
 		r.source++
@@ -133,18 +167,21 @@ func (t *table) skipSerial(serial uint64) {
 }
 
 // restore publishes a session that has a serial. It reports false if the table is
-// full or has another session of the source.
-func (t *table) restore(s *session) bool {
+// full of bound sessions or has another session of the source.
+func (t *table) restore(s *session, relay engine.RecordsRelay) (shed int, ok bool) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	if t.source(s.from) != nil || int(t.sessions.Load()) >= t.max {
-		return false
+	if t.source(s.from) != nil {
+		return 0, false
 	}
-	t.publish(s)
-	return true
+	if shed, ok = t.makeRoom(s, nil, relay); ok {
+		s.bindBy.Store(resumed)
+		t.publish(s, relay)
+	}
+	return shed, ok
 }
 
-func (t *table) publish(s *session) {
+func (t *table) publish(s *session, relay engine.RecordsRelay) {
 	at := t.atSerial(s.serial)
 	s.bySerial.Store(at.Load())
 	at.Store(s)
@@ -153,6 +190,70 @@ func (t *table) publish(s *session) {
 	at.Store(s)
 	t.ids[s.id] = append(t.ids[s.id], s)
 	t.sessions.Add(1)
+	t.addUnbound(s)
+	t.noteBinding(s, relay)
+}
+
+// timeToBind returns how long a new session of an allocation may be unbound.
+func (t *table) timeToBind(id proto.AllocationID) time.Duration {
+	for _, s := range t.ids[id] {
+		if s.bound.Load() {
+			return roamTimeout
+		}
+	}
+	return bindTimeout
+}
+
+// makeRoom ends unbound sessions until there is room for s, which replaces old if that
+// is not nil. It reports false if all sessions are bound.
+func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, ok bool) {
+	prefix := prefixOf(s.from)
+	for t.unbound.Count(prefix) >= t.maxUnbound {
+		shed += t.shed(t.unbound.FirstOf(prefix).Value, relay)
+	}
+	for old == nil && int(t.sessions.Load()) >= t.max {
+		first := t.unbound.First()
+		if first == nil {
+			return shed, false
+		}
+		shed += t.shed(first.Value, relay)
+	}
+	return shed, true
+}
+
+// shed removes a session from the unbound ones: it ends the session unless an
+// allocation was bound to it lately. It returns the number of sessions that it ended.
+func (t *table) shed(s *session, relay engine.RecordsRelay) int {
+	if !s.ended.Load() && t.noteBinding(s, relay) {
+		return 0
+	}
+	t.remove(s)
+	return 1
+}
+
+// noteBinding records whether an allocation is bound to a session.
+func (t *table) noteBinding(s *session, relay engine.RecordsRelay) (bound bool) {
+	bound = relay.IsBound(s.serial)
+	if bound == s.bound.Load() || s.ended.Load() {
+		return bound
+	}
+	s.bound.Store(bound)
+	if bound {
+		s.bindBy.Store(boundBefore)
+		t.unbound.Remove(s.unbound)
+		s.unbound = nil
+	} else {
+		t.addUnbound(s)
+	}
+	return bound
+}
+
+func (t *table) addUnbound(s *session) {
+	class := evict.High
+	if s.bindBy.Load() == boundBefore {
+		class = evict.Low
+	}
+	s.unbound = t.unbound.Add(prefixOf(s.from), class, s)
 }
 
 // evictionCandidate returns a session other than s that has ended, or else the one
@@ -195,6 +296,10 @@ func (t *table) release(s *session) {
 	if s.stored != nil {
 		s.stored.release()
 	}
+	if s.unbound != nil {
+		t.unbound.Remove(s.unbound)
+		s.unbound = nil
+	}
 	t.sessions.Add(-1)
 	own := t.ids[s.id]
 	kept := own[:0]
@@ -209,22 +314,41 @@ func (t *table) release(s *session) {
 	}
 }
 
-// sweep removes the sessions that have ended or received nothing since a time of
-// [Records].clock. It returns the number of those that had not ended.
-func (t *table) sweep(since int64) (idle int) {
+// sweep removes the sessions that have ended, have received nothing since a time of
+// [Records].clock, or were not bound in time. It returns the numbers of the last two.
+func (t *table) sweep(relay engine.RecordsRelay, now, since int64) (idle, unbound int) {
 	for i := range t.sources {
 		for s := t.sources[i].Load(); s != nil; s = s.bySource.Load() {
-			ended := s.ended.Load()
-			if !ended && s.lastReceived.Load() >= since {
-				continue
-			}
-			if !ended {
+			switch {
+			case s.ended.Load():
+			case s.lastReceived.Load() < since:
 				idle++
+			case relay.IsBound(s.serial) != s.bound.Load():
+				t.mu.Lock()
+				t.noteBinding(s, relay)
+				t.mu.Unlock()
+				continue
+			case s.bound.Load() || s.mayBindLater(relay, now):
+				continue
+			default:
+				unbound++
 			}
 			t.mu.Lock()
 			t.remove(s)
 			t.mu.Unlock()
 		}
 	}
-	return idle
+	return idle, unbound
+}
+
+// mayBindLater reports whether a session to which no allocation is bound may stay.
+func (s *session) mayBindLater(relay engine.RecordsRelay, now int64) bool {
+	switch by := s.bindBy.Load(); by {
+	case boundBefore:
+		return true // Its client may still have to receive ERROR 3 or 4 in it.
+	case resumed:
+		return relay.MayBind(s.id)
+	default:
+		return now < by
+	}
 }

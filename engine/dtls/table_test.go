@@ -448,7 +448,7 @@ func TestHelloAgain(t *testing.T) {
 	if !p.accepted(g.put(home, append(p.wrap(p.exchange()), p.finished()...))) {
 		t.Fatal("no session")
 	}
-	g.wantCounts(map[Event]uint64{Answered: 1, Resent: 3, DropStray: 1, Established: 1})
+	g.wantCounts(map[Event]uint64{Answered: 1, Resent: 3, DropLargeAnswer: 1, Established: 1})
 }
 
 // TestPionRestart: a client that was killed and started again on the same

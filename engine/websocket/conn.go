@@ -11,14 +11,13 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
-	"github.com/ferryrelay/ferry/engine"
 )
 
 const (
-	// maxUnanswered is how many messages of a connection are delivered before
-	// the relay sends it a message other than ERROR. A client repeats its BIND
-	// once a second, for the ten seconds of BindTimeout.
-	maxUnanswered = 64
+	// maxUnbound is how many messages of a connection are delivered before the
+	// relay sends it BIND_RECEIVED. A client repeats its BIND once a second, for
+	// the ten seconds of BindTimeout.
+	maxUnbound = 64
 	// busyPause is how long a connection is not read after the relay rejected a
 	// message because it was busy.
 	busyPause = time.Millisecond
@@ -31,7 +30,7 @@ type conn struct {
 	serial uint64
 	ws     *ws.Conn
 	sock   *socket
-	in     engine.Intake
+	place  *place
 	queue  queue
 
 	wake   chan struct{} // signals that the queue is no longer empty
@@ -40,9 +39,9 @@ type conn struct {
 
 	received atomic.Bool // since the last call of checkLiveness
 	sent     atomic.Bool // a message other than ERROR, since the last call of checkLiveness
-	answered atomic.Bool // a message other than ERROR was sent
+	bound    atomic.Bool // BIND_RECEIVED was sent
 
-	unanswered int // messages received before answered was set; owned by the reader
+	unbound int // messages received before bound was set; owned by the reader
 
 	// Owned by the writer.
 	msg     [MaxMessage]byte // the message being written
@@ -51,9 +50,9 @@ type conn struct {
 	pinging atomic.Bool
 }
 
-func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, in engine.Intake) *conn {
+func newConn(t *Transport, serial uint64, w *ws.Conn, s *socket, p *place) *conn {
 	return &conn{
-		t: t, serial: serial, ws: w, sock: s, in: in,
+		t: t, serial: serial, ws: w, sock: s, place: p,
 		wake: make(chan struct{}, 1), ending: make(chan struct{}),
 		queue: queue{maxMessages: t.cfg.QueueMessages, maxBytes: t.cfg.QueueBytes, stuckAfter: t.cfg.WriteTimeout},
 	}
@@ -93,18 +92,23 @@ func (c *conn) end(reason End) {
 
 func (c *conn) isEnding() bool { return c.reason.Load() != uint32(endNone) }
 
+// noteBound records that the relay sends BIND_RECEIVED: the client holds the key of
+// an allocation. Any other message, such as the answer to a QoS probe, proves nothing.
+func (c *conn) noteBound() {
+	if c.bound.CompareAndSwap(false, true) {
+		c.t.admission.noteBound(c.place)
+	}
+}
+
 // send queues a message other than ERROR.
 func (c *conn) send(pkt []byte) bool {
-	if !c.answered.Load() {
-		c.answered.Store(true)
-	}
 	if !c.sent.Load() {
 		c.sent.Store(true)
 	}
 	return c.sendError(pkt)
 }
 
-// sendError queues a message that does not count as an answer, such as ERROR.
+// sendError queues an ERROR, which does not keep an idle connection open.
 func (c *conn) sendError(pkt []byte) bool {
 	switch c.queue.push(pkt) {
 	case pushFirst:
@@ -178,13 +182,13 @@ func (c *conn) receive(buf []byte) (n int, err error) {
 // deliver passes a message to the relay. Reading pauses while the relay is
 // busy, so that TCP slows the sender down.
 func (c *conn) deliver(pkt []byte) {
-	if !c.answered.Load() {
-		if c.unanswered++; c.unanswered > maxUnanswered {
+	if !c.bound.Load() {
+		if c.unbound++; c.unbound > maxUnbound {
 			c.t.drop(DropUnbound)
 			return
 		}
 	}
-	if !c.in.Deliver(c.serial, pkt) {
+	if !c.place.in.Deliver(c.serial, pkt) {
 		c.t.drop(DropBusy)
 		time.Sleep(busyPause)
 		return
@@ -227,7 +231,7 @@ func (c *conn) write() {
 				c.end(endOfWrite(err))
 			}
 		case <-bindTimer.C:
-			if !c.answered.Load() {
+			if !c.bound.Load() {
 				c.end(EndUnbound)
 			}
 		case <-ticker.C:

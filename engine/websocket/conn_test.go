@@ -151,43 +151,58 @@ func TestPing(t *testing.T) {
 	}
 }
 
-// TestUnbound: a connection to which only ERRORs are sent is closed.
+// bindReceived is the message that makes a connection a bound one.
+var bindReceived = proto.BindReceived{}.Append(nil)
+
+// TestUnbound: only BIND_RECEIVED keeps a connection open, neither ERROR nor the answer
+// to a QoS probe, which any client gets without an allocation.
 func TestUnbound(t *testing.T) {
 	r := start(t, Config{BindTimeout: 3 * time.Second})
-	bound, unbound := r.dial(), r.dial()
-	r.Send(r.firstMessage(bound), []byte("BIND_RECEIVED"))
-	r.Send(r.firstMessage(unbound), proto.Error{Code: proto.ErrorMismatch}.Append(nil))
-	read(t, unbound)
-	expectClose(t, unbound, ws.StatusPolicyViolation)
-	if got := read(t, bound); string(got) != "BIND_RECEIVED" {
+	bound := r.dial()
+	r.Send(r.firstMessage(bound), bindReceived)
+	var unbound []*ws.Conn
+	for _, answer := range [][]byte{proto.Error{Code: proto.ErrorMismatch}.Append(nil), []byte("answer to a QoS probe"), []byte("four")} {
+		c := r.dial()
+		r.Send(r.firstMessage(c), answer)
+		unbound = append(unbound, c)
+	}
+	for _, c := range unbound {
+		read(t, c)
+		expectClose(t, c, ws.StatusPolicyViolation)
+	}
+	if got := read(t, bound); !bytes.Equal(got, bindReceived) {
 		t.Errorf("got %q", got)
 	}
-	testkit.Eventually(t, "only the unbound connection has ended", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 1 && s.Open == 1 })
+	testkit.Eventually(t, "only the unbound connections have ended", func() bool { s := r.Stats(); return s.Ended[EndUnbound] == 3 && s.Open == 1 })
 }
 
-// TestUnboundLimit: before the relay sends an answer, at most maxUnanswered
-// messages are delivered.
+// TestUnboundLimit: before the relay sends BIND_RECEIVED, at most maxUnbound messages
+// are delivered.
 func TestUnboundLimit(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
-	for range maxUnanswered + 5 {
+	for i := range maxUnbound + 5 {
+		if i == 9 {
+			r.Send(1, []byte("answer to a QoS probe"))
+			read(t, c)
+		}
 		write(t, c, nil)
 	}
 	testkit.Eventually(t, "five are dropped", func() bool { return r.Stats().Dropped[DropUnbound] == 5 })
-	if len(r.in) != maxUnanswered {
+	if len(r.in) != maxUnbound {
 		t.Errorf("%d messages were delivered", len(r.in))
 	}
-	r.Send(1, nil)
+	r.Send(1, bindReceived)
 	read(t, c)
 	write(t, c, nil)
-	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == maxUnanswered+1 })
+	testkit.Eventually(t, "one more is delivered", func() bool { return len(r.in) == maxUnbound+1 })
 }
 
 // TestBusy: a message that the relay has no room for is dropped and counted.
 func TestBusy(t *testing.T) {
 	r := start(t, Config{})
 	c := r.dial()
-	r.Send(r.firstMessage(c), nil)
+	r.Send(r.firstMessage(c), bindReceived)
 	read(t, c)
 	for range cap(r.in) + 3 {
 		write(t, c, nil)

@@ -23,10 +23,12 @@
 //	                               client whose connection ends without such an
 //	                               ERROR waits for ever
 //	the context of Run is done     closed with 1001 after all queued messages
-//	nothing but ERROR was sent     closed with 1008 after BindTimeout, since the
+//	no BIND_RECEIVED was sent      closed with 1008 after BindTimeout, since the
 //	                               client has no allocation
 //	nothing sent for IdleTimeout   closed with 1000; a bound client is sent echoes
 //	slow reader, no pong           reset
+//	no BIND_RECEIVED was sent,     reset
+//	and a limit is reached
 //
 // # Sizes
 //
@@ -50,13 +52,14 @@
 // its queue overflowed and was not empty within WriteTimeout since. The socket's
 // send buffer is limited too, since data in it is old when it arrives.
 //
-// Before the relay has sent a message other than ERROR, 64 messages of a
-// connection are delivered. When the relay is busy, the message is dropped and the
+// Before the relay has sent BIND_RECEIVED, 64 messages of a connection are
+// delivered. When the relay is busy, the message is dropped and the
 // connection is not read for a millisecond, so that TCP slows the sender down.
 //
 // # Client addresses
 //
-// Connections are limited in total and per address, which is the /56 for IPv6.
+// Connections are limited in total and per address, which is the /56 for IPv6. At a
+// limit, a newcomer takes the place of a connection that has bound no allocation.
 // Behind a reverse proxy the address comes from X-Forwarded-For, as far as
 // Config.TrustedProxies wrote it. [ProxyListener] reads the PROXY protocol, only
 // from the proxies in its configuration. Connections of a trusted proxy without an

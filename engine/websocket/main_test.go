@@ -100,7 +100,7 @@ func startOn(t testing.TB, cfg Config, server func(http.Handler) *httptest.Serve
 		}
 	}
 	t.Cleanup(func() { r.stop() })
-	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
+	<-tr.Running()
 	return r
 }
 

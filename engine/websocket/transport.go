@@ -102,6 +102,11 @@ func (t *Transport) Send(serial uint64, pkt []byte) bool {
 	}
 	e, err := proto.ParseError(pkt)
 	if err != nil {
+		if len(pkt) == proto.BindReceivedLen {
+			if _, err := proto.ParseBindReceived(pkt); err == nil {
+				c.noteBound()
+			}
+		}
 		return c.send(pkt)
 	}
 	if e.Code == proto.ErrorTimeout || e.Code == proto.ErrorNotFound {
@@ -130,8 +135,8 @@ func (t *Transport) add(c *conn) {
 	s.mu.Lock()
 	s.conns[c.serial] = c
 	s.mu.Unlock()
-	if !t.admission.isRunning() {
-		c.end(EndStopped) // Run may have closed the others already.
+	if reason := t.admission.noteOpen(c.place, c); reason != endNone {
+		c.end(reason)
 	}
 }
 
@@ -187,10 +192,13 @@ type Config struct {
 	// negative: the kernel's default.
 	SendBuffer int
 
-	// MaxConns is the largest number of open connections. Default 4,096.
+	// MaxConns is the largest number of open connections. One more ends one that has
+	// bound no allocation, of the address with most of these, or is refused. Default
+	// 4,096.
 	MaxConns int
 	// MaxConnsPerAddress is the largest number of open connections from one IPv4
-	// address or IPv6 /56. Default 64; negative: MaxConns.
+	// address or IPv6 /56. One more ends the oldest of them that has bound no
+	// allocation, or is refused. Default 64; negative: MaxConns.
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
@@ -214,7 +222,7 @@ type Config struct {
 	// write the queued messages and to receive the answer. Default 2 s.
 	CloseTimeout time.Duration
 	// BindTimeout is the time after which a connection is closed if the relay has
-	// sent it nothing but ERROR. Default 10 s.
+	// not sent it BIND_RECEIVED. Default 10 s.
 	BindTimeout time.Duration
 	// IdleTimeout is the time after which a connection is closed to which nothing
 	// but ERROR was sent. It should be longer than any idle timeout of the
@@ -314,10 +322,10 @@ const (
 	RefusedOrigin
 	// RefusedStopped: Run does not run; status 503.
 	RefusedStopped
-	// RefusedTotal: Config.MaxConns connections are open; status 503.
+	// RefusedTotal: Config.MaxConns connections are open and bound; status 503.
 	RefusedTotal
 	// RefusedAddress: Config.MaxConnsPerAddress connections of the address are
-	// open; status 429.
+	// open and bound; status 429.
 	RefusedAddress
 
 	// NumRefusals is the number of refusals.
@@ -345,7 +353,7 @@ const (
 	// DropBusy: the relay was too busy for a received message.
 	DropBusy Drop = iota
 	// DropUnbound: more than 64 messages were received before the relay sent
-	// one other than ERROR.
+	// BIND_RECEIVED.
 	DropUnbound
 	// DropFull: the queue of the connection was full.
 	DropFull
@@ -386,7 +394,7 @@ const (
 	EndProtocol
 	// EndFinalError: ERROR 1 or 4 was sent; 1000.
 	EndFinalError
-	// EndUnbound: nothing but ERROR was sent within Config.BindTimeout; 1008.
+	// EndUnbound: no BIND_RECEIVED was sent within Config.BindTimeout; 1008.
 	EndUnbound
 	// EndIdle: nothing but ERROR was sent for Config.IdleTimeout; 1000.
 	EndIdle
@@ -396,6 +404,9 @@ const (
 	EndPing
 	// EndStopped: the context of Run was done; 1001.
 	EndStopped
+	// EndShed: it had bound no allocation, and another connection needed its place; a
+	// reset.
+	EndShed
 
 	// NumEnds is the number of ends, including an unused zero.
 	NumEnds
@@ -420,6 +431,7 @@ var ends = [NumEnds]struct {
 	EndSlow:       {name: "slow"},
 	EndPing:       {name: "ping"},
 	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
+	EndShed:       {name: "shed"},
 }
 
 // String returns the name of the end in metrics.

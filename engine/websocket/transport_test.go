@@ -246,7 +246,7 @@ func newMatchRig(t *testing.T, server func(http.Handler) *httptest.Server) *matc
 	g := &matchRig{Transport: tr, srv: server(tr)}
 	t.Cleanup(g.srv.Close)
 	g.Relay = enginetest.Start(t, engine.Config{Workers: 2, Transports: []engine.Transport{tr}})
-	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
+	<-tr.Running()
 	return g
 }
 

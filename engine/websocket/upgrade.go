@@ -12,6 +12,7 @@ import (
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/evict"
 )
 
 // noUpgradeText answers a request without an upgrade: from a browser, or through
@@ -36,13 +37,16 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from, known := clientPrefix(r, t.cfg.TrustedProxies)
-	in, reason, ok := t.admission.admit(from, known)
-	if !ok {
+	p, victim, reason := t.admission.admit(from, known)
+	if victim != nil {
+		victim.end(EndShed)
+	}
+	if p == nil {
 		t.refuseAdmission(w, reason)
 		return
 	}
-	defer t.admission.release(from, known)
-	if c := t.accept(w, r, in); c != nil {
+	defer t.admission.release(p)
+	if c := t.accept(w, r, p); c != nil {
 		c.run()
 	}
 }
@@ -86,7 +90,7 @@ func hasToken(h http.Header, name, token string) bool {
 
 // accept answers the handshake. It returns nil if that fails, after an answer with
 // the reason.
-func (t *Transport) accept(w http.ResponseWriter, r *http.Request, in engine.Intake) *conn {
+func (t *Transport) accept(w http.ResponseWriter, r *http.Request, p *place) *conn {
 	clear(w.Header()) // Native clients have a small buffer for the answer.
 	// The deadline below is for the handshake only: a refused connection is closed.
 	w.Header().Set("Connection", "close")
@@ -108,7 +112,7 @@ func (t *Transport) accept(w http.ResponseWriter, r *http.Request, in engine.Int
 	u.sock.setSendBuffer(t.cfg.SendBuffer)
 	conn.SetReadLimit(MaxMessage)
 	t.counts.opened.Add(1)
-	return newConn(t, t.serial.Add(1), conn, u.sock, in)
+	return newConn(t, t.serial.Add(1), conn, u.sock, p)
 }
 
 // hijacker gives the WebSocket library a [socket] in place of the server's
@@ -138,40 +142,110 @@ type admission struct {
 	running    bool
 	total      int
 	perAddress map[netip.Prefix]int // of connections whose address is known
-	conns      sync.WaitGroup       // counts connections; Add only while running
+	// unbound has the connections that have not bound an allocation yet, by address. At
+	// the limit one of them ends for a newcomer.
+	unbound evict.Set[netip.Prefix, *place]
+	conns   sync.WaitGroup // counts connections; Add only while running
 }
 
-// admit counts a connection of a prefix, if that is known, and returns the intake
-// for its messages.
-func (a *admission) admit(from netip.Prefix, known bool) (in engine.Intake, reason Refusal, ok bool) {
+// place is the place of a connection within the limits. The admission's lock guards it.
+type place struct {
+	from    netip.Prefix
+	known   bool // from is the client's address
+	in      engine.Intake
+	conn    *conn // nil: the handshake of WebSocket is not over
+	unbound *evict.Item[netip.Prefix, *place]
+	ended   bool // the connection is not counted any more
+}
+
+// admit gives a connection of an address, if that is known, a place. At the limit of
+// the address or of all connections, it takes the place of an unbound one, which the
+// caller must end: the oldest of the address, or of the address with most. The place is
+// nil if there is none.
+func (a *admission) admit(from netip.Prefix, known bool) (p *place, victim *conn, reason Refusal) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	switch {
 	case !a.running:
-		return nil, RefusedStopped, false
-	case a.total >= a.maxTotal:
-		return nil, RefusedTotal, false
+		return nil, nil, RefusedStopped
 	case known && a.perAddress[from] >= a.maxPerAddress:
-		return nil, RefusedAddress, false
+		it := a.unbound.FirstOf(from)
+		if it == nil {
+			return nil, nil, RefusedAddress
+		}
+		victim = a.shed(it.Value)
+	case a.total >= a.maxTotal:
+		it := a.unbound.First()
+		if it == nil {
+			return nil, nil, RefusedTotal
+		}
+		victim = a.shed(it.Value)
 	}
 	a.total++
 	if known {
 		a.perAddress[from]++
 	}
 	a.conns.Add(1)
-	return a.intake, 0, true
+	p = &place{from: from, known: known, in: a.intake}
+	p.unbound = a.unbound.Add(from, evict.High, p)
+	return p, victim, 0
 }
 
-// release uncounts a connection. It takes the arguments of admit.
-func (a *admission) release(from netip.Prefix, known bool) {
-	a.mu.Lock()
-	defer a.mu.Unlock()
+// shed takes the place of an unbound connection and returns the connection, nil if its
+// handshake is not over: then noteOpen ends it.
+func (a *admission) shed(p *place) *conn {
+	a.free(p)
+	return p.conn
+}
+
+// free takes a place.
+func (a *admission) free(p *place) {
+	if p.ended {
+		return
+	}
+	p.ended = true
+	if p.unbound != nil {
+		a.unbound.Remove(p.unbound)
+		p.unbound = nil
+	}
 	a.total--
-	if known {
-		if a.perAddress[from]--; a.perAddress[from] == 0 {
-			delete(a.perAddress, from)
+	if p.known {
+		if a.perAddress[p.from]--; a.perAddress[p.from] == 0 {
+			delete(a.perAddress, p.from)
 		}
 	}
+}
+
+// noteOpen records that the connection of a place is open, and reports the reason for
+// which it must end, if there is one.
+func (a *admission) noteOpen(p *place, c *conn) End {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	p.conn = c
+	switch {
+	case !a.running:
+		return EndStopped // Run may have closed the others already.
+	case p.ended:
+		return EndShed
+	}
+	return endNone
+}
+
+// noteBound records that the connection of a place has bound an allocation.
+func (a *admission) noteBound(p *place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if p.unbound != nil {
+		a.unbound.Remove(p.unbound)
+		p.unbound = nil
+	}
+}
+
+// release uncounts a connection that has ended.
+func (a *admission) release(p *place) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.free(p)
 	a.conns.Done()
 }
 
@@ -187,12 +261,6 @@ func (a *admission) stop() {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	a.running = false
-}
-
-func (a *admission) isRunning() bool {
-	a.mu.Lock()
-	defer a.mu.Unlock()
-	return a.running
 }
 
 // count returns the number of admitted connections.

@@ -30,7 +30,7 @@ func TestUpgradeAnswer(t *testing.T) {
 	done := make(chan error, 1)
 	go func() { done <- tr.Run(ctx, make(intake, 1)) }()
 	defer func() { cancel(); <-done }()
-	testkit.Eventually(t, "the transport runs", func() bool { return tr.admission.isRunning() })
+	<-tr.Running()
 
 	r := &rig{Transport: tr, t: t, url: srv.URL}
 	conn, _, answer := r.dialRaw("Sec-WebSocket-Protocol: relay, chat\r\n" +
@@ -183,6 +183,10 @@ func TestConnectionLimits(t *testing.T) {
 		if got != test.want {
 			t.Errorf("%d, from %q: %d, want %d", i, test.from, got, test.want)
 		}
+		if c != nil { // Only a bound connection keeps its place.
+			r.Send(r.firstMessage(c), bindReceived)
+			read(t, c)
+		}
 		if i == 0 {
 			first = c
 		}
@@ -198,6 +202,61 @@ func TestConnectionLimits(t *testing.T) {
 	r.stop()
 	if len(r.admission.perAddress) != 0 {
 		t.Errorf("addresses are left: %v", r.admission.perAddress)
+	}
+}
+
+// TestShed: connections that bind no allocation give way to newcomers: the oldest of
+// the address, or of the address with most of them. Bound ones stay.
+func TestShed(t *testing.T) {
+	r := start(t, Config{
+		MaxConns: 6, MaxConnsPerAddress: 3, BindTimeout: time.Hour,
+		TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8"), netip.MustParsePrefix("::1/128")},
+	})
+	open := func(from string) *ws.Conn {
+		t.Helper()
+		c, resp, err := ws.Dial(t.Context(), r.url, &ws.DialOptions{HTTPHeader: http.Header{"X-Forwarded-For": {from}}})
+		if err != nil {
+			t.Fatalf("%s: %v, %v", from, err, resp)
+		}
+		t.Cleanup(func() { c.CloseNow() })
+		r.firstMessage(c)
+		return c
+	}
+	ended := func(c *ws.Conn) {
+		t.Helper()
+		ctx, cancel := context.WithTimeout(t.Context(), waitLimit)
+		defer cancel()
+		if _, _, err := c.Read(ctx); err == nil || ctx.Err() != nil {
+			t.Errorf("not ended: %v", err)
+		}
+	}
+	bind := func(from string) *ws.Conn {
+		c := open(from)
+		r.Send(r.serial.Load(), bindReceived)
+		read(t, c)
+		return c
+	}
+	player := bind("192.0.2.1")
+	idle := []*ws.Conn{open("192.0.2.1"), open("192.0.2.1")}
+	fourth := open("192.0.2.1") // The attacker's address is at its limit.
+	ended(idle[0])
+	others := []*ws.Conn{open("192.0.2.2"), open("192.0.2.3"), open("192.0.2.4")}
+	fifth := open("192.0.2.5") // All are full, and 192.0.2.1 has two of them.
+	ended(idle[1])
+	sixth := open("192.0.2.6") // All have one: the oldest ends.
+	ended(fourth)
+	for i, c := range append(others, fifth, sixth) {
+		r.Send(r.serial.Load()-uint64(4-i), bindReceived)
+		read(t, c)
+	}
+	if _, resp, err := ws.Dial(t.Context(), r.url, nil); err == nil || resp.StatusCode != 503 {
+		t.Errorf("a connection above the limit: %v, %v", resp, err)
+	}
+	write(t, player, nil)
+	r.in.next(t)
+	testkit.Eventually(t, "the count", func() bool { return r.Stats().Ended[EndShed] == 3 })
+	if s := r.Stats(); s.Open != 6 || s.Refused[RefusedTotal] != 1 {
+		t.Errorf("%+v", s)
 	}
 }
 

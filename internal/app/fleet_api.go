@@ -384,26 +384,29 @@ func storeConfig(c *config.Config, log *slog.Logger) (redisstore.Config, error) 
 	return cfg, nil
 }
 
-// newStore returns the client of the store. It opens no connection.
-func newStore(c *config.Config, log *slog.Logger) (*redisstore.Store, error) {
-	cfg, err := storeConfig(c, log)
+// buildStore creates the client of the store, and the signer of what it writes. It opens
+// no connection. Only the admin pages stop after it, since relays deregister in the store.
+func (a *App) buildStore() error {
+	cfg, err := storeConfig(&a.opts.Config, a.opts.Logger)
 	if err != nil {
-		return nil, err
-	}
-	s, err := redisstore.New(cfg)
-	if err != nil {
-		return nil, fmt.Errorf("app: store: %w", err)
-	}
-	return s, nil
-}
-
-// buildStore creates the client of the store. Only the admin pages stop after it, since
-// relays deregister in the store.
-func (a *App) buildStore() (err error) {
-	if a.store, err = newStore(&a.opts.Config, a.opts.Logger); err != nil {
 		return err
 	}
+	var relay alloc.RelayID
+	if a.opts.Mode == Relay {
+		relay = a.opts.Identity.Relay
+	}
+	signer, err := cluster.NewSigner(clusterFiles(&a.opts.Config), relay)
+	if err != nil {
+		return err
+	}
+	cfg.Signer = signer
+	if a.store, err = redisstore.New(cfg); err != nil {
+		return fmt.Errorf("app: store: %w", err)
+	}
 	run := func(ctx context.Context) error {
+		var reloading sync.WaitGroup
+		defer reloading.Wait()
+		reloading.Go(func() { signer.Run(ctx) })
 		return errors.Join(a.store.Run(ctx), a.store.Close())
 	}
 	a.addComponent(component{"store", run, a.store.Close})
@@ -421,10 +424,10 @@ func checkFleet(c *config.Config, mode Mode) error {
 		return nil
 	}
 	var errs []error
-	if s, err := newStore(c, nil); err != nil {
+	if cfg, err := storeConfig(c, nil); err != nil {
 		errs = append(errs, err)
-	} else {
-		errs = append(errs, s.Close())
+	} else if err := cfg.Validate(); err != nil {
+		errs = append(errs, fmt.Errorf("app: store: %w", err))
 	}
 	files := clusterFiles(c)
 	if files.Certificate == "" || files.Key == "" || files.CA == "" {

@@ -204,6 +204,14 @@ func (a *App) openSessions(maxSessions int) *dtls.SessionFile {
 		<-ctx.Done()
 		return s.Close()
 	}, s.Close}) // It ends after the relay, which is added later.
+	switch err := s.Unread(); {
+	case errors.Is(err, engine.ErrStateRolledBack):
+		log.Warn("session file: it lacks the last changes, as an older copy does, so DTLS sessions of an earlier run need a new handshake")
+		return s
+	case err != nil && !errors.Is(err, engine.ErrStateAbsent):
+		log.Info("session file: not used, so DTLS sessions of an earlier run need a new handshake", "why", err)
+		return s
+	}
 	log.Info("session file: open", "dtls_sessions_that_may_go_on", s.Found())
 	return s
 }
@@ -220,9 +228,16 @@ func (a *App) logStateReport() {
 	case a.opts.Fresh:
 		log.Info("state file: new")
 	case r.Complete:
-		log.Info("state file: complete", "allocations", r.Allocations, "may_come_back_within", window)
+		attrs := []any{"allocations", r.Allocations, "may_come_back_within", window}
+		if !r.Closed.IsZero() {
+			attrs = append(attrs, "closed", r.Closed.UTC().Format(time.RFC3339))
+		}
+		log.Info("state file: complete", attrs...)
 	case errors.Is(r.Err, engine.ErrStateAbsent):
 		log.Warn("state file: none was there, so every client of an earlier run is accepted after this start", "may_come_back_within", window)
+	case errors.Is(r.Err, engine.ErrStateRolledBack):
+		log.Warn("state file: it lacks the last changes, as an older copy does, so it is a hint only, and every client of an earlier run is accepted after this start",
+			"allocations", r.Allocations, "may_come_back_within", window)
 	default:
 		log.Warn("state file: not complete, so it is a hint only, and every client of an earlier run is accepted after this start",
 			"why", r.Err, "allocations", r.Allocations, "damaged", r.Damaged, "may_come_back_within", window)

@@ -129,9 +129,7 @@ func (a *App) addTransports(to *engine.Config, sealer *alloc.Sealer) (err error)
 }
 
 // dtlsConfig returns the configuration of DTLS. The key of each id is derived, and only its
-// owner has it. The handshake does not check whether the allocation exists: the BIND
-// inside does. A client with the key of an ended allocation can hold a few sessions until
-// they are idle, and reaches nothing.
+// owner has it. Records asks the relay whether the allocation can still be bound.
 func dtlsConfig(c *config.Config, sealer *alloc.Sealer) dtls.Config {
 	derivers := sync.Pool{New: func() any { return sealer.NewDeriver() }}
 	return dtls.Config{

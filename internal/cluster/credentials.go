@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
@@ -41,6 +42,7 @@ type loaded struct {
 	pair   tls.Certificate
 	roots  *x509.CertPool
 	server *tls.Config // of a relay
+	signer fleet.KeyID // of the certificate
 }
 
 // credentials are a node's certificate and the authorities that it trusts. They are
@@ -81,7 +83,7 @@ func (c *credentials) load() error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", ErrFiles, err)
 	}
-	l := &loaded{pair: pair, roots: x509.NewCertPool()}
+	l := &loaded{pair: pair, roots: x509.NewCertPool(), signer: keyID(pair.Leaf.Raw)}
 	if !l.roots.AppendCertsFromPEM(authority) {
 		return fmt.Errorf("%w: %s holds no certificate", ErrFiles, c.files.CA)
 	}

@@ -62,7 +62,9 @@
 // seats, read ids and addresses of players, kick players, close matches, and drain all
 // relays. A drain with a deadline of a millisecond ends a relay, so that key is worth
 // the whole fleet. The key of an admin permits the same except reservations. No call
-// returns the keys of players. The key of a relay permits no calls. Give each API process
+// returns the keys of players. The key of a relay permits no calls. With the password of
+// the store it permits to announce that relay, and to lead join codes to any host
+// ([Signer]); the key of an API process also permits to move hosts. Give each API process
 // and each operator a certificate with a name of its own (--name), since the log has the
 // name.
 //

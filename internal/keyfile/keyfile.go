@@ -2,6 +2,7 @@ package keyfile
 
 import (
 	"errors"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -16,31 +17,40 @@ const Suffix = ".new"
 // content. Only its owner may read it. Of two writers of one name at once one
 // may fail, so callers that expect some hold a lock.
 func Write(name string, content []byte) error {
-	temp := name + Suffix
-	if err := os.RemoveAll(temp); err != nil {
+	dir, err := os.OpenRoot(filepath.Dir(name))
+	if err != nil {
 		return err
 	}
-	f, err := os.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
+	return errors.Join(WriteIn(dir, filepath.Base(name), content), dir.Close())
+}
+
+// WriteIn is Write for the name of a file in dir. It follows no symbolic link.
+func WriteIn(dir *os.Root, name string, content []byte) error {
+	temp := name + Suffix
+	if err := dir.Remove(temp); err != nil && !errors.Is(err, fs.ErrNotExist) {
+		return err
+	}
+	f, err := dir.OpenFile(temp, os.O_WRONLY|os.O_CREATE|os.O_EXCL, 0o600)
 	if err != nil {
 		return err
 	}
 	_, err = f.Write(content)
 	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
-		return errors.Join(err, os.Remove(temp))
+		return errors.Join(err, dir.Remove(temp))
 	}
-	if err := os.Rename(temp, name); err != nil {
-		return errors.Join(err, os.Remove(temp))
+	if err := dir.Rename(temp, name); err != nil {
+		return errors.Join(err, dir.Remove(temp))
 	}
-	return syncDir(filepath.Dir(name))
+	return syncDir(dir)
 }
 
 // syncDir makes a rename in dir last. Windows cannot sync a directory and does
 // not need it.
-func syncDir(dir string) error {
+func syncDir(dir *os.Root) error {
 	if runtime.GOOS == "windows" {
 		return nil
 	}
-	d, err := os.Open(dir)
+	d, err := dir.Open(".")
 	if err != nil {
 		return err
 	}

@@ -3,11 +3,11 @@ package state
 import (
 	"errors"
 	"fmt"
+	"io"
 	"io/fs"
 	"log/slog"
 	"os"
 	"path/filepath"
-	"runtime"
 
 	"github.com/ferryrelay/ferry/internal/keyfile"
 )
@@ -30,9 +30,6 @@ var (
 	// ErrInUse is wrapped by the error about a directory that another process
 	// holds.
 	ErrInUse = errors.New("is in use by another process")
-	// ErrPermissions is wrapped by the error about a file or directory that
-	// others can read or change.
-	ErrPermissions = errors.New("is open to other users")
 	// ErrForeign is wrapped by the error about a directory that holds files but
 	// no identity.
 	ErrForeign = errors.New("holds other files but no identity; name an empty or a new directory")
@@ -58,21 +55,25 @@ func (d *Dir) Allocations() string { return filepath.Join(d.path, allocationsNam
 func (d *Dir) Sessions() string { return filepath.Join(d.path, sessionsName) }
 
 // Open locks the directory at path for this process. On first use it creates the
-// directory and the identity, and logs that. Errors wrap ErrInUse,
-// ErrPermissions, ErrForeign or ErrDamaged, or are the system's.
-func Open(path string, log *slog.Logger) (*Dir, error) {
+// directory and the identity, and logs that. The directory and its files must belong to
+// this user or to root and be closed to others, as [keyfile.OpenDir] and [keyfile.Open]
+// check. Errors wrap ErrInUse, ErrForeign or ErrDamaged, or are those of keyfile or the
+// system.
+func Open(path string, log *slog.Logger) (d *Dir, err error) {
 	if err := os.MkdirAll(path, 0o700); err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
-	if err := checkPrivate(path, 0o002); err != nil {
-		return nil, err
+	dir, err := keyfile.OpenDir(path)
+	if err != nil {
+		return nil, fmt.Errorf("state: %w", err)
 	}
-	lock, err := takeLock(filepath.Join(path, lockName))
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	lock, err := takeLock(dir)
 	if err != nil {
 		return nil, err
 	}
-	d := &Dir{path: path, lock: lock}
-	if err := d.load(path); err != nil {
+	d = &Dir{path: path, lock: lock}
+	if err := d.load(dir); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
 	if d.Created {
@@ -84,48 +85,47 @@ func Open(path string, log *slog.Logger) (*Dir, error) {
 // Close unlocks the directory.
 func (d *Dir) Close() error { return d.lock.Close() }
 
-func (d *Dir) load(path string) error {
-	name := filepath.Join(path, identityName)
-	file, err := readIdentity(name)
+func (d *Dir) load(dir *os.Root) error {
+	file, err := readIdentity(dir)
 	if errors.Is(err, fs.ErrNotExist) {
-		return d.create(path)
+		return d.create(dir)
+	}
+	if err == nil {
+		d.Identity, err = decode(file)
+	}
+	if errors.Is(err, ErrDamaged) {
+		return fmt.Errorf("state: %s %w", filepath.Join(dir.Name(), identityName), err)
 	}
 	if err != nil {
-		return err
-	}
-	if d.Identity, err = decode(file); err != nil {
-		return fmt.Errorf("state: %s %w", name, err)
+		return fmt.Errorf("state: %w", err)
 	}
 	return nil
 }
 
-func readIdentity(name string) ([]byte, error) {
-	info, err := os.Lstat(name)
+func readIdentity(dir *os.Root) ([]byte, error) {
+	f, err := keyfile.Open(dir, identityName, os.O_RDONLY)
 	if err != nil {
-		return nil, fmt.Errorf("state: %w", err)
-	}
-	if !info.Mode().IsRegular() || info.Size() > maxIdentity {
-		return nil, fmt.Errorf("state: %s %w", name, ErrDamaged)
-	}
-	if err := checkPrivate(name, 0o077); err != nil {
 		return nil, err
 	}
-	file, err := os.ReadFile(name)
-	if err != nil {
-		return nil, fmt.Errorf("state: %w", err)
+	file, err := io.ReadAll(io.LimitReader(f, maxIdentity+1))
+	if err = errors.Join(err, f.Close()); err != nil {
+		return nil, err
+	}
+	if len(file) > maxIdentity {
+		return nil, ErrDamaged
 	}
 	return file, nil
 }
 
-func (d *Dir) create(path string) error {
-	if err := checkEmpty(path); err != nil {
+func (d *Dir) create(dir *os.Root) error {
+	if err := checkEmpty(dir); err != nil {
 		return err
 	}
 	identity, err := NewIdentity()
 	if err != nil {
 		return err
 	}
-	if err := keyfile.Write(filepath.Join(path, identityName), identity.encode()); err != nil {
+	if err := keyfile.WriteIn(dir, identityName, identity.encode()); err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
 	d.Identity, d.Created = identity, true
@@ -134,8 +134,8 @@ func (d *Dir) create(path string) error {
 
 // checkEmpty returns nil for a directory without other files. A temporary file is left
 // by an interrupted first start.
-func checkEmpty(path string) error {
-	entries, err := os.ReadDir(path)
+func checkEmpty(dir *os.Root) error {
+	entries, err := fs.ReadDir(dir.FS(), ".")
 	if err != nil {
 		return fmt.Errorf("state: %w", err)
 	}
@@ -143,22 +143,8 @@ func checkEmpty(path string) error {
 		switch e.Name() {
 		case lockName, tempName, mountName:
 		default:
-			return fmt.Errorf("state: %s %w", path, ErrForeign)
+			return fmt.Errorf("state: %s %w", dir.Name(), ErrForeign)
 		}
 	}
 	return nil
-}
-
-// checkPrivate returns ErrPermissions for a file that grants one of the permission bits
-// in others. Windows uses access lists instead, which the bits do not show.
-func checkPrivate(path string, others fs.FileMode) error {
-	info, err := os.Stat(path)
-	if err != nil {
-		return fmt.Errorf("state: %w", err)
-	}
-	mode := info.Mode().Perm()
-	if runtime.GOOS == "windows" || mode&others == 0 {
-		return nil
-	}
-	return fmt.Errorf("state: %s %w (mode %04o); to mend it: chmod %04o %s", path, ErrPermissions, mode, mode&^others, path)
 }

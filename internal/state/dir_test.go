@@ -11,6 +11,8 @@ import (
 	"testing"
 
 	"github.com/google/uuid"
+
+	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
 func quiet() *slog.Logger { return slog.New(slog.DiscardHandler) }
@@ -183,7 +185,7 @@ func TestNotAFile(t *testing.T) {
 	if err := os.Symlink(file+".away", file); err != nil {
 		t.Fatal(err)
 	}
-	if _, err := Open(path, quiet()); !errors.Is(err, ErrDamaged) {
+	if _, err := Open(path, quiet()); !errors.Is(err, keyfile.ErrNotRegular) {
 		t.Errorf("a symbolic link: %v", err)
 	}
 }
@@ -203,7 +205,7 @@ func TestPermissions(t *testing.T) {
 			t.Fatal(err)
 		}
 		_, err = Open(path, quiet())
-		if !errors.Is(err, ErrPermissions) || !strings.Contains(err.Error(), "chmod") {
+		if !errors.Is(err, keyfile.ErrPermissions) || !strings.Contains(err.Error(), "chmod") {
 			t.Errorf("%s with %v: %v", c.path, c.mode, err)
 		}
 		if err := os.Chmod(c.path, info.Mode()); err != nil {
@@ -234,7 +236,7 @@ func TestForeignDirectory(t *testing.T) {
 func TestCutShort(t *testing.T) {
 	path := t.TempDir()
 	for _, name := range []string{tempName, lockName} {
-		if err := os.WriteFile(filepath.Join(path, name), []byte("half of a"), 0o644); err != nil {
+		if err := os.WriteFile(filepath.Join(path, name), []byte("half of a"), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -7,10 +7,13 @@
 //	lock        held while a process uses the directory, with its process id
 //	allocations what a restart must know of each allocation, see internal/statefile
 //	sessions    the DTLS sessions that go on after a restart, see internal/statefile
+//	*.counter   show whether an older copy of allocations or sessions was put back
 //
 // The identity is one file, which is either complete or absent: it is written to a
 // temporary name, synced and renamed, and the directory is synced. Nothing is repaired.
 // An identity that is damaged, missing next to other files, or readable by other users is
 // an error: a relay with a new key would end every match, and a relay with a known key
-// would protect none.
+// would protect none. So is an identity or a directory of another user, who may have
+// chosen the key. All files are opened relative to the directory, without following
+// symbolic links, and none is changed before it was checked.
 package state

@@ -6,26 +6,32 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"strconv"
 	"strings"
 	"syscall"
+
+	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
-// takeLock locks the file at path until it is closed or the process ends. The file stays: removing it would let two processes lock two
-// files of one name.
-func takeLock(path string) (*os.File, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// maxLock is the size in bytes of the longest lock file that Ferry writes, with room.
+const maxLock = 32
+
+// takeLock locks the lock file of dir until it is closed or the process ends. The file
+// stays: removing it would let two processes lock two files of one name.
+func takeLock(dir *os.Root) (*os.File, error) {
+	f, err := keyfile.Open(dir, lockName, os.O_RDWR|os.O_CREATE)
 	if errors.Is(err, syscall.EROFS) {
 		// A relay must restart even if its disk has become read-only.
-		f, err = os.Open(path)
+		f, err = keyfile.Open(dir, lockName, os.O_RDONLY)
 	}
 	if err != nil {
 		return nil, fmt.Errorf("state: %w", err)
 	}
 	err = syscall.Flock(int(f.Fd()), syscall.LOCK_EX|syscall.LOCK_NB)
 	if errors.Is(err, syscall.EWOULDBLOCK) {
-		err = fmt.Errorf("state: %s %w%s", path, ErrInUse, holder(f))
+		err = fmt.Errorf("state: %s %w%s", f.Name(), ErrInUse, holder(f))
 	} else if err != nil {
-		err = fmt.Errorf("state: lock %s: %w", path, err)
+		err = fmt.Errorf("state: lock %s: %w", f.Name(), err)
 	}
 	if err != nil {
 		return nil, errors.Join(err, f.Close())
@@ -35,18 +41,23 @@ func takeLock(path string) (*os.File, error) {
 }
 
 // writeProcessID writes the process id into the lock file, for the error of another
-// process. It ignores errors, since the lock does not need the id.
+// process. It ignores errors, since the lock does not need the id. A larger file was not
+// written by Ferry and is left as it is.
 func writeProcessID(f *os.File) {
-	if f.Truncate(0) == nil {
+	if info, err := f.Stat(); err == nil && info.Size() <= maxLock && f.Truncate(0) == nil {
 		_, _ = fmt.Fprintf(f, "%d\n", os.Getpid())
 	}
 }
 
 func holder(f *os.File) string {
-	var text [32]byte
+	var text [maxLock]byte
 	n, err := f.Read(text[:])
 	if err != nil {
 		return "" // the id could not be written
 	}
-	return " with id " + strings.TrimSpace(string(text[:n]))
+	id, err := strconv.Atoi(strings.TrimSpace(string(text[:n])))
+	if err != nil {
+		return ""
+	}
+	return fmt.Sprintf(" with id %d", id)
 }

@@ -11,6 +11,6 @@ import (
 
 // takeLock refuses: two processes with one identity would hand out the same
 // keys, and here nothing would keep them apart.
-func takeLock(path string) (*os.File, error) {
-	return nil, fmt.Errorf("state: lock %s: %w on %s", path, errors.ErrUnsupported, runtime.GOOS)
+func takeLock(dir *os.Root) (*os.File, error) {
+	return nil, fmt.Errorf("state: lock %s: %w on %s", dir.Name(), errors.ErrUnsupported, runtime.GOOS)
 }

@@ -11,7 +11,8 @@ const MaxCapacity = 1 << 24
 // Config is the configuration of a [File].
 type Config struct {
 	// Path is the path of the file. Its directory must exist. An existing file
-	// without records of this relay is renamed to Path + ".old".
+	// without records of this relay is renamed to Path + ".old". The file
+	// Path + ".counter" shows whether an older copy was put at Path.
 	Path string
 	// Capacity is the largest number of records, 1 to MaxCapacity. Records of the
 	// previous process count until they are removed, so it should be twice the
@@ -72,6 +73,12 @@ var (
 	// ErrMachine: the machine restarted, or may have restarted, while the file was
 	// open.
 	ErrMachine = errors.New("statefile: machine restarted while the file was open")
+	// ErrRolledBack: the file has fewer changes than the counter beside it. An older
+	// copy was put in its place, or a process ran that could not open it.
+	ErrRolledBack = errors.New("statefile: rolled back: it lacks the last changes, as an older copy does")
+	// ErrNoCounter: the file has changes, but its counter is missing or damaged, so
+	// that it may be an older copy.
+	ErrNoCounter = errors.New("statefile: its counter file is missing, so it may be an older copy")
 	// ErrUnstored: the previous process could not store all changes.
 	ErrUnstored = errors.New("statefile: not everything was stored")
 )

@@ -10,7 +10,7 @@
 // # The file
 //
 //	header   4096 bytes: magic, version, sizes, relay, run of the machine, state,
-//	         the last boots, CRC32C; then the journal
+//	         the last boots, CRC32C; then the number of changes and the journal
 //	places   48 bytes each: a record with CRC32C, or zeros: free
 //
 // A checksum is keyed with version, relay and place, so that the checksum of a
@@ -31,6 +31,21 @@
 // complete, even if its checksums match. [File.Close] syncs, so that the file is
 // complete after a regular reboot. No other method syncs, and the file may be on
 // tmpfs, where stores never wait for a disk.
+//
+// # Rollback
+//
+// Each change raises a number in the file, and then the same number in a second file, the
+// counter. After kill -9 the file is thus never behind its counter. A file that is
+// behind is an older copy, or a process ran that could not open it: it is not complete. A
+// copy of both files from one moment is not noticed, except that a copy of an open file
+// is not complete after the machine has restarted, and that [PreviousRun].Closed shows
+// when a closed file was closed.
+//
+// # Access
+//
+// Both files are opened relative to their directory, without following a link, and only
+// if they are regular files with one name that belong to this user or root and are closed
+// to others; see [keyfile.Open]. Otherwise Open fails and changes nothing.
 //
 // # Absence as proof
 //

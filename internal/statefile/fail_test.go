@@ -4,6 +4,7 @@ import (
 	"errors"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"testing"
 )
@@ -165,13 +166,22 @@ func TestStartFails(t *testing.T) {
 		if err := os.WriteFile(cfg.Path, file, 0o600); err != nil {
 			t.Fatal(err)
 		}
-		f, size, err := openFile(cfg.Path)
+		dir, err := os.OpenRoot(filepath.Dir(cfg.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		f, size, err := openFile(dir, filepath.Base(cfg.Path))
+		if err != nil {
+			t.Fatal(err)
+		}
+		count, err := openCounter(dir, filepath.Base(cfg.Path), cfg.Relay)
 		if err != nil {
 			t.Fatal(err)
 		}
 		machine := machineRun(cfg.Machine)
 		s := scanFile(f, size, cfg.Relay, machine)
 		l := newFile(cfg, f, machine, &s)
+		l.dir, l.counter = dir, count
 		c.broken.file = f
 		l.disk.file = &c.broken
 		if err := l.start(f, size, &s); !errors.Is(err, c.want) || len(s.damaged) != 1 || s.redoPlace != 3 {

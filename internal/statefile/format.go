@@ -16,7 +16,8 @@ import (
 //	8   2   version                 48  4   state
 //	10  2   size of a record        56  128 boots of the relay, newest first
 //	12  4   capacity                184 4   CRC32C of what is before
-//	16  16  relay id                256 56  journal
+//	16  16  relay id                248 8   number of changes (a word)
+//	52  4   time of Close           256 56  journal
 const (
 	magic       = "FERRYLDG"
 	version     = 2
@@ -26,9 +27,11 @@ const (
 	relayAt     = 16
 	machineAt   = 32
 	stateAt     = 48
+	closedAt    = 52 // seconds since 1970; 0: the file is open, or unknown
 	bootsAt     = 56
 	headerSumAt = bootsAt + 8*maxBoots
 	headerLen   = headerSumAt + 4
+	countAt     = journalAt - 8
 	journalAt   = 256
 	headerSize  = 4096
 )
@@ -52,11 +55,13 @@ type header struct {
 	relay    [16]byte
 	machine  [16]byte // zero: unknown
 	state    state
+	closed   uint32   // time of Close
 	boots    []uint64 // at most maxBoots
 }
 
+// encode returns what is before the word with the number of changes.
 func (h *header) encode() []byte {
-	b := make([]byte, headerLen)
+	b := make([]byte, countAt)
 	copy(b, magic)
 	binary.LittleEndian.PutUint16(b[versionAt:], version)
 	binary.LittleEndian.PutUint16(b[sizeAt:], recordSize)
@@ -64,6 +69,7 @@ func (h *header) encode() []byte {
 	copy(b[relayAt:], h.relay[:])
 	copy(b[machineAt:], h.machine[:])
 	binary.LittleEndian.PutUint32(b[stateAt:], uint32(h.state))
+	binary.LittleEndian.PutUint32(b[closedAt:], h.closed)
 	for i, boot := range h.boots {
 		binary.LittleEndian.PutUint64(b[bootsAt+8*i:], boot)
 	}
@@ -87,6 +93,7 @@ func parseHeader(b []byte) (h header, err error) {
 		relay:    [16]byte(b[relayAt:]),
 		machine:  [16]byte(b[machineAt:]),
 		state:    state(binary.LittleEndian.Uint32(b[stateAt:])),
+		closed:   binary.LittleEndian.Uint32(b[closedAt:]),
 	}
 	for i := range maxBoots {
 		if boot := binary.LittleEndian.Uint64(b[bootsAt+8*i:]); boot != 0 {

@@ -73,7 +73,7 @@ func open(t testing.TB, cfg Config) (*File, PreviousRun) {
 // crash leaves the file in the state after the process is killed.
 func crash(t testing.TB, l *File) {
 	t.Helper()
-	if err := l.disk.close(); err != nil {
+	if err := l.closeFiles(); err != nil {
 		t.Error(err)
 	}
 }

@@ -6,7 +6,11 @@ import (
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/keyfile"
 )
 
 // setAsideSuffix is appended to the name of a file without records of this relay.
@@ -26,54 +30,70 @@ func Open(cfg Config) (*File, PreviousRun, error) {
 	if err := cfg.check(); err != nil {
 		return nil, PreviousRun{}, err
 	}
-	f, size, err := openFile(cfg.Path)
+	dir, err := os.OpenRoot(filepath.Dir(cfg.Path))
 	if err != nil {
+		return nil, PreviousRun{}, fmt.Errorf("statefile: %w", err)
+	}
+	l, left, err := openIn(dir, cfg)
+	if err != nil {
+		_ = dir.Close()
 		return nil, PreviousRun{}, err
 	}
-	machine := machineRun(cfg.Machine)
+	return l, left, nil
+}
+
+// openIn is Open in the directory of the file.
+func openIn(dir *os.Root, cfg Config) (*File, PreviousRun, error) {
+	name, machine := filepath.Base(cfg.Path), machineRun(cfg.Machine)
+	f, size, err := openFile(dir, name)
+	if err != nil {
+		advanceCounter(dir, name, cfg.Relay)
+		return nil, PreviousRun{}, err
+	}
 	s := scanFile(f, size, cfg.Relay, machine)
 	if size > 0 && s.holdsNothing() {
-		if f, err = setAside(f, cfg.Path); err != nil {
+		if f, err = setAside(dir, name, f); err != nil {
 			return nil, PreviousRun{}, err
 		}
 		size = 0
 	}
+	c, err := openCounter(dir, name, cfg.Relay)
+	if err != nil {
+		_ = f.Close()
+		return nil, PreviousRun{}, err
+	}
+	s.checkCount(c.found)
 	l := newFile(cfg, f, machine, &s)
+	l.dir, l.counter, l.count = dir, c, max(s.count, c.found)
 	if err := l.start(f, size, &s); err != nil {
 		l.fail(err)
 	}
 	return l, s.left(), nil
 }
 
-// openFile opens or creates the file at path, for this user only. It ignores an error
-// of changing the mode of an existing file, which may have another owner, for example
-// on a volume that a group shares.
-func openFile(path string) (*os.File, int64, error) {
-	f, err := os.OpenFile(path, os.O_RDWR|os.O_CREATE, 0o600)
+// openFile opens or creates a file in dir, for this user only. It refuses what another
+// user may have planted or can read.
+func openFile(dir *os.Root, name string) (*os.File, int64, error) {
+	f, err := keyfile.Open(dir, name, os.O_RDWR|os.O_CREATE)
 	if err != nil {
 		return nil, 0, fmt.Errorf("statefile: %w", err)
 	}
 	info, err := f.Stat()
-	if err == nil && !info.Mode().IsRegular() {
-		err = fmt.Errorf("%s is not a regular file", path)
-	}
 	if err != nil {
 		_ = f.Close()
 		return nil, 0, fmt.Errorf("statefile: %w", err)
 	}
-	if info.Mode().Perm()&0o077 != 0 {
-		_ = f.Chmod(0o600)
-	}
 	return f, info.Size(), nil
 }
 
-// setAside renames a file of another relay and creates a new one.
-func setAside(f *os.File, path string) (*os.File, error) {
+// setAside renames the file f, which Ferry or this relay did not write, and creates a
+// new one.
+func setAside(dir *os.Root, name string, f *os.File) (*os.File, error) {
 	_ = f.Close()
-	if err := os.Rename(path, path+setAsideSuffix); err != nil {
+	if err := dir.Rename(name, name+setAsideSuffix); err != nil {
 		return nil, fmt.Errorf("statefile: %w", err)
 	}
-	f, _, err := openFile(path)
+	f, _, err := openFile(dir, name)
 	return f, err
 }
 
@@ -118,6 +138,9 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 			return err
 		}
 	}
+	if err := l.counter.start(l.count, !l.cfg.Unmapped); err != nil {
+		return err
+	}
 	if size > want {
 		if err := l.disk.file.Truncate(want); err != nil {
 			return err
@@ -130,10 +153,12 @@ func (l *File) start(f *os.File, size int64, s *scan) error {
 }
 
 // writePage writes the header with an empty journal, so that its page has space
-// on the disk.
+// on the disk. It counts as a change.
 func (l *File) writePage() error {
 	page := make([]byte, headerSize)
 	copy(page, l.head.encode())
+	l.count++
+	putWord(page[countAt:], l.seed, countAt, l.count)
 	_, err := l.disk.file.WriteAt(page, 0)
 	return err
 }
@@ -173,6 +198,9 @@ type PreviousRun struct {
 	// Damaged is the number of places that are neither free nor hold an intact
 	// record.
 	Damaged int
+	// Closed is when the previous process closed the file; zero if it did not, or
+	// the file is not complete.
+	Closed time.Time
 	// Err is the reason why the file is not complete; nil if it is.
 	Err error
 }
@@ -187,6 +215,7 @@ type scan struct {
 	head       header // zero if it is damaged
 	own        bool   // the header is intact and this relay's
 	err        error  // why the file is not complete
+	count      uint64 // changes ever made; 0: unknown
 	found      []FoundRecord
 	damaged    []Place
 	redoPlace  Place     // the torn place that the journal repairs; 0: none
@@ -213,6 +242,7 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
 	var torn Place
 	var after rawRecord
 	if s.own {
+		s.readCount(page[countAt:])
 		torn, after = (*rawEntry)(page[journalAt:]).decode(s.seed)
 	} else {
 		s.head = header{}
@@ -222,6 +252,25 @@ func scanFile(f io.ReaderAt, size int64, relay, machine [16]byte) scan {
 		s.err = fmt.Errorf("%w: %d besides %d intact ones", ErrDamaged, len(s.damaged), len(s.found))
 	}
 	return s
+}
+
+// readCount reads the word with the number of changes. It is zero in files of versions
+// that did not count.
+func (s *scan) readCount(word []byte) {
+	count, ok := parseWord(word, s.seed, countAt)
+	switch {
+	case ok:
+		s.count = count
+	case s.err == nil && !bytes.Equal(word[:8], make([]byte, 8)):
+		s.err = ErrHeader
+	}
+}
+
+// checkCount compares the number of changes with the counter of the previous process.
+func (s *scan) checkCount(found uint64) {
+	if s.err == nil {
+		s.err = checkCount(s.count, found)
+	}
 }
 
 // scanPlaces reads the places. A place above the capacity in the header may be from a
@@ -301,6 +350,9 @@ func (s *scan) left() PreviousRun {
 		l.Boots, l.Settled = s.head.boots, s.settled()
 		if !l.Settled {
 			l.Boots = l.Boots[:min(len(l.Boots), 1)]
+		}
+		if s.head.closed != 0 {
+			l.Closed = time.Unix(int64(s.head.closed), 0)
 		}
 	}
 	return l

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"hash/crc32"
 	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"sync/atomic"
@@ -31,11 +32,14 @@ import (
 // in the file may be too high but never too low. Sent and Received are bounds that are
 // stored before a number at or above them is used. The stores of a killed process to
 // the file are kept, in order. A file that may have an older state is not read: one of
-// another run of the machine (pages reach a disk in any order), of another relay, or
-// with a time stamp older than MaxAge (a copy or a backup). A slot whose checksums do
-// not match is dropped alone.
+// another run of the machine (pages reach a disk in any order), of another relay, with
+// a time stamp older than MaxAge, or with one older than the counter file beside it has
+// (a copy or a backup). A slot whose checksums do not match is dropped alone.
 type Sessions struct {
 	cfg     SessionsConfig
+	dir     *os.Root // of the file
+	counter *counter // has the last time stamp
+	unread  error    // why the file of the previous process is not used
 	file    file
 	source  *os.File // of the mapping; nil: WriteAt only
 	seed    uint32
@@ -45,6 +49,7 @@ type Sessions struct {
 	state   atomic.Uint32 // sessionsStoring and so on
 
 	mu     sync.Mutex // guards what follows
+	stamp  uint64     // the last time stamp
 	free   freePlaces
 	unmaps []func() error // of all mappings: a goroutine may still use an older one
 }
@@ -58,7 +63,8 @@ const (
 
 // SessionsConfig is the configuration of a [Sessions].
 type SessionsConfig struct {
-	// Path is the path of the file. Its directory must exist.
+	// Path is the path of the file. Its directory must exist. The file Path +
+	// ".counter" shows whether an older copy was put at Path.
 	Path string
 	// Capacity is the largest number of sessions, 1 to MaxCapacity, of 192 bytes
 	// each. Those of the previous process count until they are removed.
@@ -109,7 +115,8 @@ type FoundSession struct {
 // The layout of the file: a header in a page of its own, then the slots.
 //
 //	header  0 8 magic, 8 4 size of a slot, 12 4 CRC32C of 0-12 and 16-48,
-//	        16 16 relay, 32 16 run of the machine, 48 8 time stamp (a word)
+//	        16 16 relay, 32 16 run of the machine, 48 8 time stamp (a word),
+//	        56 8 1 if there is a counter file (a word)
 //	slot    0   4  CRC32C of 4 to 176       56  32 client random
 //	        4   2  suite                    88  32 server random
 //	        6   1  1                        120 48 session hash
@@ -118,8 +125,7 @@ type FoundSession struct {
 //	        24  8  serial                   184 8  received (a word)
 //	        32  24 source
 //
-// A word is one aligned store: 48 bits, and a checksum of 16 that is keyed with
-// relay, place and position.
+// The time stamp is in seconds since 1970, and rises with each store.
 const (
 	sessionsMagic = "FERRYDT1"
 	slotSize      = 192
@@ -127,8 +133,8 @@ const (
 	slotSent      = 176
 	slotReceived  = 184
 	stampAt       = 48
+	countedAt     = 56
 	hashSize      = 48
-	wordBits      = 48
 	// sessionsChunk is the smallest step in bytes by which the mapping grows.
 	sessionsChunk = 256 << 10
 )
@@ -146,23 +152,59 @@ func OpenSessions(cfg SessionsConfig) (*Sessions, error) {
 	if cfg.Now == nil {
 		cfg.Now = time.Now
 	}
-	f, size, err := openFile(cfg.Path)
+	dir, err := os.OpenRoot(filepath.Dir(cfg.Path))
+	if err != nil {
+		return nil, fmt.Errorf("statefile: %w", err)
+	}
+	s, err := openSessionsIn(dir, cfg)
+	if err != nil {
+		_ = dir.Close()
+		return nil, err
+	}
+	return s, nil
+}
+
+// openSessionsIn is OpenSessions in the directory of the file.
+func openSessionsIn(dir *os.Root, cfg SessionsConfig) (*Sessions, error) {
+	name := filepath.Base(cfg.Path)
+	f, size, err := openFile(dir, name)
 	if err != nil {
 		return nil, err
 	}
-	s := &Sessions{cfg: cfg, file: f, seed: recordSeed(cfg.Relay) ^ crc32.Checksum([]byte(sessionsMagic), castagnoli)}
+	if size > 0 && !isSessions(f) {
+		if f, err = setAside(dir, name, f); err != nil {
+			return nil, err
+		}
+		size = 0
+	}
+	c, err := openCounter(dir, name, cfg.Relay)
+	if err != nil {
+		_ = f.Close()
+		return nil, err
+	}
+	s := &Sessions{
+		cfg: cfg, dir: dir, counter: c, file: f,
+		seed: recordSeed(cfg.Relay) ^ crc32.Checksum([]byte(sessionsMagic), castagnoli),
+	}
 	if !cfg.Unmapped {
 		s.source = f
 	}
-	intact := s.read(size)
+	s.unread = s.read(size)
 	s.free = newFreePlaces(max(cfg.Capacity, s.top()))
 	for i := range s.found {
 		s.free.take(s.found[i].Place)
 	}
-	if err := s.start(size, intact); err != nil {
+	if err := s.start(size); err != nil {
 		s.fail(err)
 	}
 	return s, nil
+}
+
+// isSessions reports whether f is a file of sessions. An invalid one begins with zeros.
+func isSessions(f *os.File) bool {
+	begin := make([]byte, len(sessionsMagic))
+	_, err := f.ReadAt(begin, 0)
+	return err == nil && (string(begin) == sessionsMagic || bytes.Equal(begin, make([]byte, len(begin))))
 }
 
 // Found returns the sessions of the previous process, the latest first. They stay in
@@ -216,12 +258,41 @@ func (s *Sessions) Remove(p Place) {
 	}
 }
 
-// Touch stores the time. The caller must call it more often than every MaxAge, or else
-// the next process does not read the file.
-func (s *Sessions) Touch() {
-	if s != nil && s.state.Load() == sessionsStoring {
-		s.writeWord(stampAt, uint64(s.cfg.Now().Unix()))
+// Unread returns why the sessions of the previous process are not used; nil if they are,
+// or there was no file. It wraps ErrRolledBack for an older copy of the file.
+func (s *Sessions) Unread() error {
+	if s == nil {
+		return nil
 	}
+	return s.unread
+}
+
+// Touch stores the time. The caller must call it more often than every MaxAge, or else
+// the next process does not read the file. A copy of the file from before the last call
+// is not read either.
+func (s *Sessions) Touch() {
+	if s == nil || s.state.Load() != sessionsStoring {
+		return
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.stamp = s.nextStamp()
+	if !s.writeWord(stampAt, s.stamp) {
+		return
+	}
+	if err := s.counter.set(s.stamp); err != nil {
+		s.fail(err)
+	}
+}
+
+// nextStamp returns the time, or more if the last stamp is not before it. A stamp that
+// is too far ahead, since the clock was, is not continued.
+func (s *Sessions) nextStamp() uint64 {
+	now := s.cfg.Now()
+	if next := s.stamp + 1; time.Unix(int64(next), 0).Sub(now) < s.cfg.MaxAge {
+		return max(next, uint64(now.Unix()))
+	}
+	return uint64(now.Unix())
 }
 
 // Storing reports whether changes are stored.
@@ -243,7 +314,7 @@ func (s *Sessions) Close() error {
 	}
 	s.unmaps = nil
 	s.mapped.Store(nil)
-	return errors.Join(append(errs, s.file.Close())...)
+	return errors.Join(append(errs, s.file.Close(), s.counter.close(), s.dir.Close())...)
 }
 
 func slotAt(p Place) int64 { return headerSize + (int64(p)-1)*slotSize }
@@ -266,30 +337,50 @@ func (s *Sessions) header() []byte {
 	copy(page[16:], s.cfg.Relay[:])
 	machine := machineRun(s.cfg.Machine)
 	copy(page[32:], machine[:])
-	sum := crc32.Update(crc32.Checksum(page[:12], castagnoli), castagnoli, page[16:stampAt])
-	binary.LittleEndian.PutUint32(page[12:], sum)
+	binary.LittleEndian.PutUint32(page[12:], sessionsHeaderSum(page))
 	return page
 }
 
-// read reads the sessions in the file. It reports false if the file must not be used,
+func sessionsHeaderSum(page []byte) uint32 {
+	return crc32.Update(crc32.Checksum(page[:12], castagnoli), castagnoli, page[16:stampAt])
+}
+
+// read reads the sessions in the file. It returns an error if the file must not be used,
 // since its state may be too old.
-func (s *Sessions) read(size int64) bool {
+func (s *Sessions) read(size int64) error {
+	s.stamp = s.counter.found
+	if size == 0 {
+		return ErrAbsent
+	}
 	page := make([]byte, headerSize)
 	if _, err := s.file.ReadAt(page, 0); err != nil || size > sessionsSize(MaxCapacity) {
-		return false
+		return ErrHeader
 	}
 	want := s.header()
-	if string(page[:stampAt]) != string(want[:stampAt]) || [16]byte(want[32:]) == [16]byte{} {
-		return false
+	stamp, ok := parseWord(page[stampAt:], s.seed, stampAt)
+	switch {
+	case string(page[:12]) != string(want[:12]) || binary.LittleEndian.Uint32(page[12:]) != sessionsHeaderSum(page):
+		return ErrHeader
+	case string(page[16:32]) != string(want[16:32]):
+		return ErrForeign
+	case string(page[32:stampAt]) != string(want[32:stampAt]) || [16]byte(want[32:]) == [16]byte{}:
+		return ErrMachine
+	case !ok:
+		return ErrHeader
 	}
-	stamp, ok := s.parseWord(page[stampAt:], stampAt)
-	age := s.cfg.Now().Sub(time.Unix(int64(stamp), 0))
-	if !ok || age.Abs() > s.cfg.MaxAge {
-		return false
+	counted := stamp
+	if string(page[countedAt:countedAt+8]) == string(make([]byte, 8)) && s.counter.found == 0 {
+		counted = 0 // of a version that had no counter
+	}
+	if err := checkCount(counted, s.counter.found); err != nil {
+		return err
+	}
+	if age := s.cfg.Now().Sub(time.Unix(int64(stamp), 0)); age.Abs() > s.cfg.MaxAge {
+		return fmt.Errorf("statefile: sessions: the file was used %v ago", age)
 	}
 	slots := make([]byte, size-headerSize)
 	if _, err := s.file.ReadAt(slots, headerSize); err != nil {
-		return false
+		return err
 	}
 	for i := range len(slots) / slotSize {
 		p := Place(i + 1)
@@ -299,13 +390,14 @@ func (s *Sessions) read(size int64) bool {
 		}
 	}
 	slices.SortFunc(s.found, func(a, b FoundSession) int { return cmp.Compare(b.order, a.order) })
-	return true
+	s.stamp = max(s.stamp, stamp)
+	return nil
 }
 
 // start prepares the file for this process. A file that must not be used is invalid
 // until all of it is written.
-func (s *Sessions) start(size int64, intact bool) error {
-	if !intact {
+func (s *Sessions) start(size int64) error {
+	if s.unread != nil {
 		if err := s.invalidate(); err != nil {
 			return err
 		}
@@ -321,8 +413,13 @@ func (s *Sessions) start(size int64, intact bool) error {
 		return err
 	}
 	page := s.header()
-	s.putWord(page[stampAt:], stampAt, uint64(s.cfg.Now().Unix()))
+	s.stamp = s.nextStamp()
+	putWord(page[stampAt:], s.seed, stampAt, s.stamp)
+	putWord(page[countedAt:], s.seed, countedAt, 1)
 	if _, err := s.file.WriteAt(page, 0); err != nil {
+		return err
+	}
+	if err := s.counter.start(s.stamp, !s.cfg.Unmapped); err != nil {
 		return err
 	}
 	if s.source != nil && !s.growTo(slotAt(Place(s.top()+1))) {
@@ -396,7 +493,7 @@ func (s *Sessions) setWord(p Place, at int64, bound uint64) bool {
 // writeWord allocates nothing where the file is mapped.
 func (s *Sessions) writeWord(at int64, value uint64) bool {
 	var b [8]byte
-	s.putWord(b[:], at, value)
+	putWord(b[:], s.seed, at, value)
 	if m := s.mapped.Load(); m != nil {
 		return s.checkWrite(copyMapped((*m)[at:at+8], b[:]))
 	}
@@ -431,7 +528,7 @@ func (s *Sessions) checkWrite(err error) bool {
 func (s *Sessions) fail(err error) {
 	next := uint32(sessionsOff)
 	if e := s.invalidate(); e != nil {
-		if e := os.Remove(s.cfg.Path); e != nil {
+		if e := s.dir.Remove(filepath.Base(s.cfg.Path)); e != nil {
 			next = sessionsReadable
 			err = fmt.Errorf("%w; remove %s before the next start, as that failed: %w", err, s.cfg.Path, e)
 		}
@@ -456,8 +553,8 @@ func (s *Sessions) encode(x *Session, p Place, order uint64) (raw [slotSize]byte
 	copy(raw[88:], x.Server[:])
 	copy(raw[120:120+hashSize], x.Hash)
 	binary.LittleEndian.PutUint64(raw[168:], order)
-	s.putWord(raw[slotSent:], slotAt(p)+slotSent, x.Sent)
-	s.putWord(raw[slotReceived:], slotAt(p)+slotReceived, x.Received)
+	putWord(raw[slotSent:], s.seed, slotAt(p)+slotSent, x.Sent)
+	putWord(raw[slotReceived:], s.seed, slotAt(p)+slotReceived, x.Received)
 	binary.LittleEndian.PutUint32(raw[:], s.sum(raw[4:slotSum], uint64(p)))
 	return raw
 }
@@ -468,8 +565,8 @@ func (s *Sessions) decode(raw []byte, p Place) (x Session, order uint64, ok bool
 	if raw[6] != 1 || raw[7] > hashSize || binary.LittleEndian.Uint32(raw) != s.sum(raw[4:slotSum], uint64(p)) {
 		return x, 0, false
 	}
-	sent, okSent := s.parseWord(raw[slotSent:], slotAt(p)+slotSent)
-	received, okReceived := s.parseWord(raw[slotReceived:], slotAt(p)+slotReceived)
+	sent, okSent := parseWord(raw[slotSent:], s.seed, slotAt(p)+slotSent)
+	received, okReceived := parseWord(raw[slotReceived:], s.seed, slotAt(p)+slotReceived)
 	return Session{
 		ID:     proto.AllocationID(raw[8 : 8+proto.IDLen]),
 		Serial: word(24), Source: endpoint.Endpoint{Hi: word(32), Lo: word(40), Tail: word(48)},
@@ -485,20 +582,4 @@ func (s *Sessions) sum(b []byte, at uint64) uint32 {
 	var key [8]byte
 	binary.LittleEndian.PutUint64(key[:], at)
 	return crc32.Update(crc32.Update(s.seed, castagnoli, key[:]), castagnoli, b)
-}
-
-// putWord encodes a word for a position of the file.
-func (s *Sessions) putWord(b []byte, at int64, value uint64) {
-	// The finalizer of SplitMix64: the high bits are well mixed.
-	x := value ^ uint64(s.seed)<<16 ^ uint64(at)*0x9E3779B97F4A7C15
-	x = (x ^ x>>30) * 0xBF58476D1CE4E5B9
-	x = (x ^ x>>27) * 0x94D049BB133111EB
-	binary.LittleEndian.PutUint64(b, x&^uint64(MaxSequence)|value)
-}
-
-func (s *Sessions) parseWord(b []byte, at int64) (value uint64, ok bool) {
-	var want [8]byte
-	value = binary.LittleEndian.Uint64(b) & MaxSequence
-	s.putWord(want[:], at, value)
-	return value, want == [8]byte(b[:8])
 }

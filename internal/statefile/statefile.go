@@ -1,24 +1,36 @@
 package statefile
 
 import (
+	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
+	"time"
 )
 
 // File is the state file of one relay, opened by [Open]. It is not safe
 // for concurrent use. A nil File stores nothing.
 type File struct {
 	cfg        Config
+	dir        *os.Root // of the file
 	disk       disk
+	counter    *counter
+	count      uint64 // changes ever made, by all processes
 	head       header
 	seed       uint32
 	free       freePlaces
 	off        bool // closed, or storing failed
 	overflowed bool // an allocation found no place
 
-	raw   rawRecord // the record that is being changed
-	entry rawEntry  // and its journal
+	raw    rawRecord // the record that is being changed
+	change rawChange // the number of the change, and its journal
 }
+
+// rawChange is what is written first of a change: the word at countAt and the journal
+// behind it.
+type rawChange [journalAt - countAt + entrySize]byte
+
+func (c *rawChange) entry() *rawEntry { return (*rawEntry)(c[journalAt-countAt:]) }
 
 // Add stores a new record at the lowest free place. It returns 0 if the file is full,
 // and then absence proves nothing until the next Open. It also returns 0 if nothing
@@ -119,12 +131,18 @@ func (l *File) put(p Place) bool {
 	return l.store(p)
 }
 
-// store writes the journal and then the place. It reports false if that fails.
+// store writes the journal, then the place, then the counter. It reports false if that
+// fails.
 func (l *File) store(p Place) bool {
-	l.entry.encode(l.seed, p, &l.raw)
-	err := l.disk.write(l.entry[:], journalAt)
+	l.count++
+	putWord(l.change[:], l.seed, countAt, l.count)
+	l.change.entry().encode(l.seed, p, &l.raw)
+	err := l.disk.write(l.change[:], countAt)
 	if err == nil {
 		err = l.disk.write(l.raw[:], offset(p))
+	}
+	if err == nil {
+		err = l.counter.set(l.count)
 	}
 	if err != nil {
 		l.fail(err)
@@ -161,14 +179,16 @@ func (l *File) Close() error {
 	}
 	err := l.finish()
 	l.off = true
-	if e := l.disk.close(); err == nil {
-		err = e
-	}
+	err = errors.Join(err, l.closeFiles())
 	l.disk.file = nil
 	if err != nil {
 		return fmt.Errorf("statefile: %w", err)
 	}
 	return nil
+}
+
+func (l *File) closeFiles() error {
+	return errors.Join(l.disk.close(), l.counter.close(), l.dir.Close())
 }
 
 // finish makes the records durable before the header that declares it.
@@ -180,10 +200,11 @@ func (l *File) finish() error {
 		return err
 	}
 	l.head.state |= stateClosed
+	l.head.closed = uint32(time.Now().Unix())
 	if err := l.writeHeader(); err != nil {
 		return err
 	}
-	return l.disk.file.Sync()
+	return errors.Join(l.disk.file.Sync(), l.counter.source.Sync())
 }
 
 // overflow records that an allocation has no place, so its absence proves nothing.
@@ -209,16 +230,21 @@ func (l *File) fail(err error) {
 	l.off = true
 	l.head.state = 0
 	if e := l.writeHeader(); e != nil {
-		if e := os.Remove(l.cfg.Path); e != nil {
+		if e := l.dir.Remove(filepath.Base(l.cfg.Path)); e != nil {
 			err = fmt.Errorf("%w; remove %s before the next start, as it could not be done: %w", err, l.cfg.Path, e)
 		}
 	}
 	l.cfg.reportError(fmt.Errorf("statefile: nothing is stored any more: %w", err))
 }
 
-// writeHeader writes the header without the journal. It does not use the mapping,
-// whose failure may be the reason to write it.
+// writeHeader writes the header without the journal, which counts as a change. It does
+// not use the mapping, whose failure may be the reason to write it.
 func (l *File) writeHeader() error {
-	_, err := l.disk.file.WriteAt(l.head.encode(), 0)
-	return err
+	b := append(l.head.encode(), make([]byte, 8)...)
+	l.count++
+	putWord(b[countAt:], l.seed, countAt, l.count)
+	if _, err := l.disk.file.WriteAt(b, 0); err != nil {
+		return err
+	}
+	return l.counter.set(l.count)
 }

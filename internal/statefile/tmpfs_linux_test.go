@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// TestFullDisk runs on a file system of 256 KiB, which a child mounts in its own
+// TestFullDisk runs on a file system of 256 KiB and a page for the counter, which a child mounts in its own
 // namespaces, without privileges.
 func TestFullDisk(t *testing.T) {
 	t.Parallel()
@@ -35,7 +35,7 @@ func TestFullDisk(t *testing.T) {
 }
 
 func tmpfsChild(dir string) {
-	if err := syscall.Mount("ferry", dir, "tmpfs", 0, "size=256k"); err != nil {
+	if err := syscall.Mount("ferry", dir, "tmpfs", 0, "size=260k"); err != nil {
 		exit("mount:", err)
 	}
 	fillDisk(filepath.Join(dir, "reserved"), false, false)
@@ -76,7 +76,7 @@ func fillDisk(path string, unmapped, faulting bool) {
 	if err != nil || len(left.Records) != added || !errors.Is(left.Err, ErrUnstored) || !l.Storing() {
 		exit(path, err, len(left.Records), added, left.Err, reported)
 	}
-	if err := errors.Join(l.Close(), os.Remove(path)); err != nil {
+	if err := errors.Join(l.Close(), os.Remove(path), os.Remove(path+counterSuffix)); err != nil {
 		exit(path, err)
 	}
 	openOnFullDisk(cfg, filepath.Join(filepath.Dir(path), "ballast"))

@@ -27,20 +27,43 @@
 // of the server, and every key expires.
 //
 //	key               type    content                              lasts
-//	code:{T}:CODE     string  host:since                           HoldFor after Put or Hold
+//	code:{T}:CODE     string  host:since:seal                      HoldFor after Put or Hold
 //	codes:{T}         sorted  CODE by the time it ends, to count   as its last code
 //	                  set
-//	host:ID           hash    h → relay:boot, c → T:CODE           HoldFor after SetHome, Put
-//	                                                               or Hold
-//	{nodes}           hash    relay → at:boot:number:JSON          as its longest entry
+//	host:ID           hash    h → relay:boot:seal,                 HoldFor after SetHome, Put
+//	                          c → T:CODE:seal                      or Hold
+//	{nodes}           hash    relay → at:boot:number:seal:JSON     as its longest entry
 //	{nodes}:end       sorted  relay by the time its entry ends,    likewise
 //	                  set     RecoverFor + DeadAfter + 1 min
+//	signer:{nodes}:ID string  certificate of a key, in DER         1 h after its last use
 //	lease:SCOPE       hash    holder → used:end                    as its longest lease
 //	bucket:KEY        string  when it is full again, in µs         until it is full
 //
 // SCOPE and KEY are digests, so that no key contains the name of a player. A host with
-// its code takes some 650 bytes. A server must not evict keys (maxmemory-policy
+// its code takes some 1,170 bytes, 500 of which are seals. A server must not evict keys (maxmemory-policy
 // noeviction, the default); evicted keys are restored like lost ones.
+//
+// # Who may write what
+//
+// A seal is "until.ID.signature": the signature of a key of the cluster over the key and
+// the value of the entry and the end of the seal. ID is a prefix of the SHA-256 of the
+// certificate, which its owner stores once. Readers verify
+//
+//	code → host            by a relay or an API process
+//	host → relay, boot     by that relay or an API process
+//	announcement           by that relay
+//
+// and treat an entry without a valid seal as absent, except that the home of a host is then
+// unavailable: a host that is not found loses its code. Relays verify the entries that keep
+// them from writing their own, and replace those without a valid seal. The seal of a code
+// is also in the entry of its host, so that no process signs a code which it only read
+// there.
+//
+// Not sealed are: since and at, which the store's clock sets; the list of a tenant's codes,
+// which only limits the number of codes; leases and buckets. Nobody can sign that an entry
+// does not exist. So the password of the store suffices to delete entries, to repeat an
+// entry within its time, to exceed or to use up quotas, and to stop the store, but not
+// to lead players elsewhere. docs/fleet.md has users with fewer rights.
 //
 // # What is lost when
 //
@@ -67,6 +90,10 @@
 // it is one key; and CodeOf checks the host of the code before it returns it.
 //
 // # Whose clock counts
+//
+// A seal ends by the clock of its author, between HoldFor and five minutes more after it was
+// made, and is accepted for five minutes after that. So a replayed entry counts for at most
+// 13 minutes, and an author's clock may be behind by five. For all other times:
 //
 // Ages of relays and of codes are by the clock of the server that has them, one
 // clock for all readers. A relay reports the age of a host by its own clock, not the time

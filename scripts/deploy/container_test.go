@@ -203,6 +203,36 @@ func TestCompose(t *testing.T) {
 	}
 }
 
+// TestComposeUsers: Redis has the users of docs/fleet.md, which are tested there, and
+// relay and API use theirs.
+func TestComposeUsers(t *testing.T) {
+	c := readCompose(t)
+	command := strings.Join(c.Services["redis"].Command, " ")
+	users := 0
+	for line := range strings.Lines(read(t, filepath.Join(root, "docs/fleet.md"))) {
+		rest, ok := strings.CutPrefix(line, "ACL SETUSER ")
+		if !ok || !strings.Contains(rest, " reset on >") {
+			continue
+		}
+		users++
+		user, rules, _ := strings.Cut(strings.TrimSpace(rest), " reset on >")
+		_, rules, _ = strings.Cut(rules, " ")
+		_, given, _ := strings.Cut(command, "--user "+user+" on ")
+		given, _, _ = strings.Cut(given, " --user ")
+		_, given, _ = strings.Cut(strings.ReplaceAll(given, "'", ""), " ")
+		if given != rules {
+			t.Errorf("%s may %q, want %q", user, given, rules)
+		}
+		role := strings.TrimPrefix(user, "ferry-")
+		if url := c.Services[role].Environment["FERRY_STORE"]; !strings.HasPrefix(url, "redis://"+user+":") {
+			t.Errorf("%s uses %s", role, url)
+		}
+	}
+	if users != 2 {
+		t.Errorf("%d users, want 2", users)
+	}
+}
+
 // checkFerryService checks that all files of a service exist and that it has no
 // unneeded privileges.
 func checkFerryService(t *testing.T, name string, s *service, c *compose) {

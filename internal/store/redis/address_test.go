@@ -69,8 +69,12 @@ func TestNewRefuses(t *testing.T) {
 		"prefix with space": {URL: "redis://a", Prefix: "x y"},
 		"long prefix":       {URL: "redis://a", Prefix: strings.Repeat("x", maxPrefix+1)},
 	} {
+		c.Signer = &anySigner{}
 		if _, err := New(c); err == nil {
 			t.Errorf("%s: New is content", name)
 		}
+	}
+	if _, err := New(Config{URL: "redis://a"}); err == nil {
+		t.Error("no signer: New is content")
 	}
 }

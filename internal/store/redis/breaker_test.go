@@ -12,7 +12,7 @@ import (
 // call at a time after its timeout, and closes when one of these succeeds.
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
-		s, err := New(Config{URL: "redis://127.0.0.1:1"})
+		s, err := New(Config{URL: "redis://127.0.0.1:1", Signer: &anySigner{}})
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -96,12 +96,26 @@ func (s *Store) run(ctx context.Context, what string, sc *redis.Script, keys []s
 	return reply, err
 }
 
+// runReadOnly runs one script that writes nothing, as a user without the permission to
+// write those keys may.
+func (s *Store) runReadOnly(ctx context.Context, what string, sc *redis.Script, keys []string) (reply any, err error) {
+	err = s.do(ctx, what, func(ctx context.Context) error {
+		reply, err = sc.RunRO(ctx, s.client, keys).Result()
+		return err
+	})
+	return reply, err
+}
+
 // number runs one script whose result is a number.
 func (s *Store) number(ctx context.Context, what string, sc *redis.Script, keys []string, args ...any) (int64, error) {
 	reply, err := s.run(ctx, what, sc, keys, args...)
 	if err != nil {
 		return 0, err
 	}
+	return s.parseNumber(reply)
+}
+
+func (s *Store) parseNumber(reply any) (int64, error) {
 	n, ok := reply.(int64)
 	if !ok {
 		s.damaged.Add(1)

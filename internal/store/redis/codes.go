@@ -21,14 +21,18 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 	if !ok {
 		return false, alloc.ErrCodeMalformed
 	}
+	seals, err := s.seal(ctx, s.holdFor, s.codeStatement(c, host))
+	if err != nil {
+		return false, err
+	}
 	stored, err := s.run(ctx, "put a join code", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
-		host.String(), milliseconds(s.holdFor), c.code)
+		host.String(), milliseconds(s.holdFor), c.code, seals[0])
 	if err != nil || stored != int64(1) {
 		return false, err
 	}
 	claimed, err := s.run(ctx, "put a join code at its host", claimCode,
-		[]string{s.keys.host(host)}, c.String(), milliseconds(s.holdFor))
+		[]string{s.keys.host(host)}, c.String()+":"+seals[0], milliseconds(s.holdFor))
 	if err != nil {
 		return false, err
 	}
@@ -40,8 +44,8 @@ func (s *Store) PutCode(ctx context.Context, t alloc.Tenant, code string, host p
 	return false, err
 }
 
-// HostOf returns the host of a code. Errors: alloc.ErrCodeNotFound,
-// alloc.ErrStoreUnavailable.
+// HostOf returns the host of a code. A code without a valid signature is not found.
+// Errors: alloc.ErrCodeNotFound, alloc.ErrStoreUnavailable.
 func (s *Store) HostOf(ctx context.Context, t alloc.Tenant, code string) (proto.AllocationID, error) {
 	c, ok := canonical(t.Hash(), code)
 	if !ok {
@@ -60,18 +64,31 @@ func (s *Store) hostOf(ctx context.Context, c hostCode) (proto.AllocationID, err
 	if text == "" {
 		return proto.AllocationID{}, alloc.ErrCodeNotFound
 	}
-	host, ok := parseCodeValue(text)
+	claims, ok := s.codeClaim(c, text)
 	if !ok {
 		s.damaged.Add(1)
 		return proto.AllocationID{}, errDamaged
 	}
+	if err := s.verify(ctx, claims); err != nil {
+		return proto.AllocationID{}, err
+	}
+	if !claims[0].ok {
+		return proto.AllocationID{}, alloc.ErrCodeNotFound
+	}
+	host, _, _ := parseCodeValue(text)
 	return host, nil
+}
+
+// codeClaim returns the claim of a code's entry.
+func (s *Store) codeClaim(c hostCode, text string) ([]claim, bool) {
+	host, sealed, ok := parseCodeValue(text)
+	return []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}, ok
 }
 
 // CodeOf returns the code of a host. Errors: alloc.ErrCodeNotFound if it has none or
 // belongs to another tenant, alloc.ErrStoreUnavailable. A code in the host's entry that
-// leads nowhere was lost and is restored; a code that leads to another host was lost to
-// that host and is removed from the entry.
+// leads nowhere was lost and is restored, if its seal there is valid; a code that leads to
+// another host was lost to that host and is removed from the entry.
 func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.AllocationID) (string, error) {
 	text, err := s.codeOf(ctx, host)
 	if err != nil {
@@ -80,7 +97,8 @@ func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Allocatio
 	if text == "" {
 		return "", alloc.ErrCodeNotFound
 	}
-	c, ok := parseHostCode(text)
+	value, sealed := cutSeal(text)
+	c, ok := parseHostCode(value)
 	if !ok {
 		s.damaged.Add(1)
 		return "", errDamaged
@@ -90,7 +108,7 @@ func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Allocatio
 	}
 	leadsTo, err := s.hostOf(ctx, c)
 	if errors.Is(err, alloc.ErrCodeNotFound) {
-		return s.restoreCode(ctx, c, host)
+		return s.restoreCode(ctx, c, host, sealed)
 	}
 	if err != nil {
 		return "", err
@@ -101,12 +119,20 @@ func (s *Store) CodeOf(ctx context.Context, t alloc.Tenant, host proto.Allocatio
 	return "", s.releaseCode(ctx, c, host)
 }
 
-// restoreCode restores a code that leads nowhere, and then checks that the host still
-// has it: if it was forgotten meanwhile, no other call would remove it.
-func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID) (string, error) {
+// restoreCode restores a code that leads nowhere, by the seal that the host's entry has,
+// and then checks that the host still has it: if it was forgotten meanwhile, no other
+// call would remove it.
+func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.AllocationID, sealed string) (string, error) {
+	claims := []claim{{statement: s.codeStatement(c, host), api: true, text: sealed}}
+	if err := s.verify(ctx, claims); err != nil {
+		return "", err
+	}
+	if !claims[0].ok {
+		return "", s.releaseCode(ctx, c, host)
+	}
 	stored, err := s.run(ctx, "put a join code back", putCode,
 		[]string{s.keys.code(c.tenant, c.code), s.keys.codes(c.tenant)},
-		host.String(), milliseconds(s.holdFor), c.code)
+		host.String(), milliseconds(s.holdFor), c.code, sealed)
 	if err != nil {
 		return "", err
 	}
@@ -124,7 +150,7 @@ func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.Allocati
 	if err != nil {
 		return "", err
 	}
-	if text == c.String() {
+	if value, _ := cutSeal(text); value == c.String() {
 		return c.code, nil
 	}
 	drop := s.dropCode(c, host)
@@ -134,7 +160,7 @@ func (s *Store) restoreCode(ctx context.Context, c hostCode, host proto.Allocati
 	return "", alloc.ErrCodeNotFound
 }
 
-// codeOf returns the code in a host's entry, empty if there is none.
+// codeOf returns the code in a host's entry with its seal, empty if there is none.
 func (s *Store) codeOf(ctx context.Context, host proto.AllocationID) (string, error) {
 	return s.text(ctx, "look up a host's join code", func(ctx context.Context) *redis.StringCmd {
 		return s.client.HGet(ctx, s.keys.host(host), "c")
@@ -200,31 +226,32 @@ end
 `
 
 // putCode stores a code for a host unless the code exists, and returns 1, else 0. KEYS:
-// code, list. ARGV: host, milliseconds, code.
+// code, list. ARGV: host, milliseconds, code, seal.
 var putCode = redis.NewScript(luaCount + `
-local v = ARGV[1] .. ':' .. string.format('%.0f', now)
+local v = ARGV[1] .. ':' .. string.format('%.0f', now) .. ':' .. ARGV[4]
 if not redis.call('SET', KEYS[1], v, 'NX', 'PX', ARGV[2]) then return 0 end
 count()
 return 1
 `)
 
 // holdCode renews a code of a host, or assigns it to the host if it leads nowhere or to
-// a younger host. It returns 1, or 0 if the other host is older. For a repeated host
-// the earliest time counts, since network delays vary. KEYS: code, list. ARGV: host,
-// milliseconds, code, age of the host in milliseconds.
+// a younger host. It returns 1, or the entry of the other host if that is older. For a
+// repeated host the earliest time counts, since network delays vary. An entry that equals
+// ARGV[6] is replaced: the caller has found its signature invalid. KEYS: code, list.
+// ARGV: host, milliseconds, code, age of the host in milliseconds, seal, entry or empty.
 var holdCode = redis.NewScript(luaCount + `
 local since = math.max(now - ARGV[4], 0)
 local v = redis.call('GET', KEYS[1])
-if v then
-  local host, at = string.match(v, '^([^:]+):(%d+)$')
+if v and v ~= ARGV[6] then
+  local host, at = string.match(v, '^([^:]+):(%d+)')
   at = tonumber(at)
   if host == ARGV[1] then
     since = math.min(since, at)
   elseif host and (at < since or at == since and host < ARGV[1]) then
-    return 0
+    return v
   end
 end
-redis.call('SET', KEYS[1], ARGV[1] .. ':' .. string.format('%.0f', since), 'PX', ARGV[2])
+redis.call('SET', KEYS[1], ARGV[1] .. ':' .. string.format('%.0f', since) .. ':' .. ARGV[5], 'PX', ARGV[2])
 count()
 return 1
 `)

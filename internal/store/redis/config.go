@@ -55,9 +55,12 @@ type Config struct {
 	// HoldFor is the time for which hosts and codes last without a refresh. 0 means
 	// fleet.HoldFor; relays and API processes of a fleet must agree on it.
 	HoldFor time.Duration
+	// Signer signs what this process writes and verifies what it reads. Required.
+	Signer fleet.Signer
 	// PoolSize bounds the connections to one server. 0 means 16.
 	PoolSize int
-	// Logger gets changes of the breaker. Nil: no log.
+	// Logger gets changes of the breaker, and entries without a valid signature, at
+	// most one a minute. Nil: no log.
 	Logger *slog.Logger
 }
 
@@ -71,8 +74,8 @@ func (c Config) withDefaults() Config {
 	return c
 }
 
-// validate returns the first error, with the field's name.
-func (c Config) validate() error {
+// Validate returns the first error, with the field's name. It does not need the Signer.
+func (c Config) Validate() error {
 	switch {
 	case c.URL == "":
 		return errors.New("redisstore: URL is empty: name a server, for example redis://127.0.0.1:6379")
@@ -87,5 +90,6 @@ func (c Config) validate() error {
 	case strings.ContainsFunc(c.Prefix, func(r rune) bool { return r <= ' ' || r == '{' || r == '}' || r > '~' }):
 		return errors.New("redisstore: Prefix holds a brace, a space or another character than those of ASCII: braces would decide which shard of a cluster has a key")
 	}
-	return nil
+	_, err := ParseURL(c.URL)
+	return err
 }

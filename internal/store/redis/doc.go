@@ -3,7 +3,8 @@
 // scripts. Package store documents what is kept, what is lost when, and which clock
 // counts.
 //
-// The package uses commands of Redis 6 only. Each script touches keys of one hash slot,
+// The package needs Redis 7 or Valkey: scripts that only read are called by EVALSHA_RO, so
+// that a user may have no right to write their keys. Each script touches keys of one hash slot,
 // as a cluster requires. A change of two slots is two steps, in an order that is safe if
 // the second step is missing:
 //

@@ -151,7 +151,7 @@ func TestLateAnnounce(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := s.run(t.Context(), "announce late", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
-		node.Relay.String(), bootText(node.Boot), 2, 1, 60_000, text); err != nil {
+		node.Relay.String(), bootText(node.Boot), 2, 1, 60_000, ":"+string(text), ""); err != nil {
 		t.Fatal(err)
 	}
 	if nodes, err := s.Nodes(t.Context()); err != nil || len(nodes) != 1 || nodes[0].Region != "north" {
@@ -166,7 +166,7 @@ func TestDeadNodesExpire(t *testing.T) {
 	s := open(t, Config{URL: server.URL, Timeout: testTimeout})
 	node, _ := relayOf(1, 0)
 	wantIntact(t, s, node, false)
-	server.Do("HSET " + s.keys.nodes() + " " + alloc.RelayID{9}.String() + " 1:0000000000000001:1:{}")
+	server.Do("HSET " + s.keys.nodes() + " " + alloc.RelayID{9}.String() + " 1:0000000000000001:1::{}")
 	server.Do("ZADD " + s.keys.nodesEnd() + " 1 " + alloc.RelayID{9}.String())
 	if nodes, err := s.Nodes(t.Context()); err != nil || len(nodes) != 1 {
 		t.Errorf("Nodes = %v, %v, want none that has ended", nodes, err)

@@ -98,7 +98,8 @@ func (s *Store) forgetAll(ctx context.Context, hosts []forgetEntry) error {
 	}
 	var codes []invocation
 	for i := range hosts {
-		c, ok := parseHostCode(hosts[i].code)
+		value, _ := cutSeal(hosts[i].code)
+		c, ok := parseHostCode(value)
 		switch {
 		case ok:
 			codes = append(codes, s.dropCode(c, hosts[i].host))

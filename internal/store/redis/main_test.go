@@ -1,14 +1,21 @@
 package redisstore
 
 import (
+	"bytes"
 	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/sha256"
 	"log/slog"
+	"sync"
 	"testing"
 	"time"
 
 	"go.uber.org/goleak"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/joincode"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -38,6 +45,9 @@ func codeText(n int) string {
 // open returns a store that runs until the test ends.
 func open(t testing.TB, c Config) *Store {
 	t.Helper()
+	if c.Signer == nil {
+		c.Signer = &anySigner{learned: make(map[fleet.KeyID]fleet.Author)}
+	}
 	s, err := New(c)
 	if err != nil {
 		t.Fatal(err)
@@ -55,4 +65,62 @@ func open(t testing.TB, c Config) *Store {
 		}
 	})
 	return s
+}
+
+// signingKey is the key of all members of the test's fleet.
+var signingKey = sync.OnceValue(func() *ecdsa.PrivateKey {
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		panic(err)
+	}
+	return key
+})
+
+// anySigner is a signer that is every relay and every API process of a fleet: it signs as
+// the one that may make the statement. The store's tests of calls have one store for all;
+// package app tests stores with a role. A certificate is the name of its author.
+type anySigner struct {
+	mu      sync.Mutex // guards the following field
+	learned map[fleet.KeyID]fleet.Author
+}
+
+func (a *anySigner) Sign(statement []byte) (fleet.Certificate, []byte, error) {
+	name := "api"
+	if _, relay, ok := bytes.Cut(statement, []byte("{nodes}:")); ok {
+		name = string(relay[:36])
+	}
+	sum := sha256.Sum256(statement)
+	signature, err := ecdsa.SignASN1(rand.Reader, signingKey(), sum[:])
+	return fleet.Certificate{Key: testKeyID(name), DER: []byte(name)}, signature, err
+}
+
+func (a *anySigner) Verify(key fleet.KeyID, statement, signature []byte) (fleet.Author, error) {
+	a.mu.Lock()
+	author, ok := a.learned[key]
+	a.mu.Unlock()
+	sum := sha256.Sum256(statement)
+	switch {
+	case !ok:
+		return author, fleet.ErrUnknownKey
+	case !ecdsa.VerifyASN1(&signingKey().PublicKey, sum[:], signature):
+		return author, fleet.ErrSignature
+	}
+	return author, nil
+}
+
+func (a *anySigner) Learn(key fleet.KeyID, certificate []byte) error {
+	id, err := proto.ParseAllocationID(string(certificate))
+	if testKeyID(string(certificate)) != key || err != nil && string(certificate) != "api" {
+		return fleet.ErrSignature
+	}
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	a.learned[key] = fleet.Author{API: err != nil, Relay: alloc.RelayID(id)}
+	return nil
+}
+
+func testKeyID(name string) (id fleet.KeyID) {
+	sum := sha256.Sum256([]byte(name))
+	copy(id[:], sum[:])
+	return id
 }

@@ -218,7 +218,7 @@ func TestForgetOutlivesOutage(t *testing.T) {
 // store does not delay it.
 func TestRunFinishes(t *testing.T) {
 	server := redistest.Start(t)
-	s, err := New(Config{URL: server.URL, Timeout: testTimeout})
+	s, err := New(Config{URL: server.URL, Timeout: testTimeout, Signer: &anySigner{}})
 	if err != nil {
 		t.Fatal(err)
 	}

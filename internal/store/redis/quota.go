@@ -21,16 +21,23 @@ type Use struct {
 	Used  int64 // 0 ends the lease
 }
 
-// setLease stores the usage of a holder as "used:end". KEYS: scope. ARGV: holder, used,
-// milliseconds.
+// setLease stores the usage of a holder as "used:end". A new holder removes expired leases.
+// KEYS: scope. ARGV: holder, used, milliseconds.
 var setLease = redis.NewScript(luaNow + `
 if ARGV[2] == '0' then return redis.call('HDEL', KEYS[1], ARGV[1]) end
-redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3]))
+if redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. string.format('%.0f', now + ARGV[3])) == 1 then
+  local all = redis.call('HGETALL', KEYS[1])
+  for i = 1, #all, 2 do
+    local stop = tonumber(string.match(all[i + 1], '^%d+:(%d+)$'))
+    if not stop or stop <= now then redis.call('HDEL', KEYS[1], all[i]) end
+  end
+end
 if redis.call('PTTL', KEYS[1]) < tonumber(ARGV[3]) then redis.call('PEXPIRE', KEYS[1], ARGV[3]) end
 return 1
 `)
 
-// sumLeases adds up the usage of all holders, and removes expired leases. KEYS: scope.
+// sumLeases adds up the usage of all holders but those whose lease has expired. It writes
+// nothing. KEYS: scope.
 var sumLeases = redis.NewScript(luaNow + `
 local all = redis.call('HGETALL', KEYS[1])
 local sum = 0
@@ -38,8 +45,6 @@ for i = 1, #all, 2 do
   local used, stop = string.match(all[i + 1], '^(%d+):(%d+)$')
   if used and tonumber(stop) > now then
     sum = sum + tonumber(used)
-  else
-    redis.call('HDEL', KEYS[1], all[i])
   end
 end
 return sum
@@ -91,7 +96,11 @@ func (s *Store) Leases(ctx context.Context, holder string, ttl time.Duration, us
 
 // Used returns the usage of scope by all holders. Error: alloc.ErrStoreUnavailable.
 func (s *Store) Used(ctx context.Context, scope string) (int64, error) {
-	return s.number(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
+	reply, err := s.runReadOnly(ctx, "add up leases", sumLeases, []string{s.keys.lease(scope)})
+	if err != nil {
+		return 0, err
+	}
+	return s.parseNumber(reply)
 }
 
 // Take takes one of perMinute tokens of key; a burst may use all of them. It reports

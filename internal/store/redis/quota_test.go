@@ -46,8 +46,10 @@ func TestLeases(t *testing.T) {
 		}
 		return ""
 	})
-	if got := server.Do("HLEN " + s.keys.lease("players/game")); got != ":1" {
-		t.Errorf("%s holders are left, want 1", got)
+	lease("players/game", "relay 4", 1, time.Minute) // A new holder removes them.
+	wantUsed(t, s, "players/game", 8)
+	if got := server.Do("HLEN " + s.keys.lease("players/game")); got != ":2" {
+		t.Errorf("%s holders are left, want 2", got)
 	}
 	uses := make([]Use, 2*batch+1)
 	for n := range uses {

@@ -52,13 +52,47 @@ func (s *Store) Announce(ctx context.Context, n fleet.Node) (intact bool, err er
 		return false, err
 	}
 	number, written := s.nextNumber(n)
-	reply, err := s.run(ctx, "announce the node", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
-		n.Relay.String(), bootText(n.Boot), number, written, milliseconds(lastsFor(n)), text)
+	st := s.nodeStatement(n.Relay, n.Boot, number, text)
+	seals, err := s.seal(ctx, lastsFor(n), st)
 	if err != nil {
 		return false, err
 	}
-	same := s.sameHistories(n, s.histories(ctx), number)
-	return reply == int64(1) && written > 0 && same, nil
+	same, err := s.announce(ctx, n, number, written, seals[0]+":"+string(text))
+	if err != nil {
+		return false, err
+	}
+	if !same { // The store may have lost the certificate as well: sealing publishes it.
+		s.published.set(fleet.KeyID{}, time.Time{})
+		if _, err := s.seal(ctx, lastsFor(n), st); err != nil {
+			return false, err
+		}
+	}
+	return s.sameHistories(n, s.histories(ctx), number) && same && written > 0, nil
+}
+
+// announce writes an entry, also over one that seems to be later and has no valid
+// signature. It reports whether the entry before was of the same run.
+func (s *Store) announce(ctx context.Context, n fleet.Node, number, written uint64, sealed string) (bool, error) {
+	forged := ""
+	for range 2 {
+		reply, err := s.run(ctx, "announce the node", announce, []string{s.keys.nodes(), s.keys.nodesEnd()},
+			n.Relay.String(), bootText(n.Boot), number, written, milliseconds(lastsFor(n)), sealed, forged)
+		if err != nil {
+			return false, err
+		}
+		later, ok := reply.(string)
+		if !ok {
+			return reply == int64(1), nil
+		}
+		forged = later
+		if e, ok := s.parseEntry(n.Relay.String(), later, 0); ok {
+			claims := []claim{e.claim}
+			if err := s.verify(ctx, claims); err != nil || claims[0].ok {
+				return err == nil, err
+			}
+		}
+	}
+	return false, nil
 }
 
 // nextNumber returns the number of the run's next entry, and that of the last one known
@@ -136,13 +170,14 @@ func history(info string) string {
 }
 
 // Nodes returns all entries, with their age by the store's clock. It skips expired and
-// damaged entries. Error: alloc.ErrStoreUnavailable.
+// damaged entries, and those that their relay has not signed. Error:
+// alloc.ErrStoreUnavailable.
 func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
-	reply, err := s.run(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
+	reply, err := s.runReadOnly(ctx, "list the nodes", listNodes, []string{s.keys.nodes()})
 	if err != nil {
 		return nil, err
 	}
-	seen, damaged, ok := parseNodes(reply)
+	entries, damaged, ok := s.parseNodes(reply)
 	if !ok {
 		damaged++
 	}
@@ -150,11 +185,30 @@ func (s *Store) Nodes(ctx context.Context) ([]fleet.Seen, error) {
 	if !ok {
 		return nil, errDamaged
 	}
+	claims := make([]claim, len(entries))
+	for i := range entries {
+		claims[i] = entries[i].claim
+	}
+	if err := s.verify(ctx, claims); err != nil {
+		return nil, err
+	}
+	var seen []fleet.Seen
+	for i := range entries {
+		if claims[i].ok {
+			seen = append(seen, entries[i].Seen)
+		}
+	}
 	return seen, nil
 }
 
+// nodeEntry is the entry of a relay, with the claim that it makes.
+type nodeEntry struct {
+	fleet.Seen
+	claim claim
+}
+
 // parseNodes parses the result of listNodes. It also counts damaged entries.
-func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
+func (s *Store) parseNodes(reply any) (entries []nodeEntry, damaged int, ok bool) {
 	parts, _ := reply.([]any)
 	if len(parts) != 2 {
 		return nil, 0, false
@@ -168,15 +222,15 @@ func parseNodes(reply any) (seen []fleet.Seen, damaged int, ok bool) {
 	for i := 0; i < len(fields); i += 2 {
 		relay, _ := fields[i].(string)
 		entry, _ := fields[i+1].(string)
-		n, ok := parseEntry(relay, entry, now)
+		n, ok := s.parseEntry(relay, entry, now)
 		switch {
 		case !ok:
 			damaged++
 		case n.Age < lastsFor(n.Node):
-			seen = append(seen, n)
+			entries = append(entries, n)
 		}
 	}
-	return seen, damaged, true
+	return entries, damaged, true
 }
 
 // Withdraw removes the entry of a relay if it belongs to that boot. Error:
@@ -239,25 +293,26 @@ func encodeNode(n fleet.Node) ([]byte, error) {
 	return text, nil
 }
 
-// entrySlack bounds the parts of an entry besides its JSON: a time, a boot, a number.
-const entrySlack = 64
+// entrySlack bounds the parts of an entry besides its JSON: a time, a boot, a number and
+// a seal.
+const entrySlack = 64 + maxSeal
 
-// parseEntry parses the entry of a relay: "at:boot:number:json".
-func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
+// parseEntry parses the entry of a relay: "at:boot:number:seal:json".
+func (s *Store) parseEntry(relay, text string, now int64) (nodeEntry, bool) {
 	id, ok := parseID(relay)
 	if !ok || len(text) > maxValue+entrySlack {
-		return fleet.Seen{}, false
+		return nodeEntry{}, false
 	}
-	parts := strings.SplitN(text, ":", 4)
-	if len(parts) != 4 {
-		return fleet.Seen{}, false
+	parts := strings.SplitN(text, ":", 5)
+	if len(parts) != 5 {
+		return nodeEntry{}, false
 	}
 	at, okAt := parseMilliseconds(parts[0])
 	boot, okBoot := parseHex(parts[1])
-	_, okNumber := parseMilliseconds(parts[2])
+	number, okNumber := parseMilliseconds(parts[2])
 	var j nodeJSON
-	if !okAt || !okBoot || !okNumber || json.Unmarshal([]byte(parts[3]), &j) != nil {
-		return fleet.Seen{}, false
+	if !okAt || !okBoot || !okNumber || json.Unmarshal([]byte(parts[4]), &j) != nil {
+		return nodeEntry{}, false
 	}
 	n := fleet.Node{
 		Relay: alloc.RelayID(id), Boot: boot,
@@ -272,14 +327,21 @@ func parseEntry(relay, text string, now int64) (fleet.Seen, bool) {
 		})
 	}
 	age := min(max(now-at, 0), maxAge.Milliseconds()) // Another server's clock may be behind.
-	return fleet.Seen{Node: n, Age: time.Duration(age) * time.Millisecond}, true
+	return nodeEntry{
+		Seen: fleet.Seen{Node: n, Age: time.Duration(age) * time.Millisecond},
+		claim: claim{
+			statement: s.nodeStatement(n.Relay, boot, uint64(number), []byte(parts[4])), relay: n.Relay, text: parts[3],
+		},
+	}, true
 }
 
-// announce writes the entry of a relay, "at:boot:number:json", unless a later one of
-// the same run exists. It returns 1 if the previous entry was of that run, with the
-// number that the relay last knew to be written or a later one, else 0. It removes up
-// to 16 expired entries. KEYS: entries, their expiries. ARGV: relay, boot, number, last
-// number known to be written, lifetime in milliseconds, JSON.
+// announce writes the entry of a relay, "at:boot:number:seal:json", unless a later one of
+// the same run exists, which it returns. Otherwise it returns 1 if the previous entry was
+// of that run, with the number that the relay last knew to be written or a later one, else
+// 0. An entry that equals ARGV[7] is replaced: the caller has found its signature invalid.
+// It removes up to 16 expired entries. KEYS: entries, their expiries. ARGV: relay, boot,
+// number, last number known to be written, lifetime in milliseconds, seal and JSON, entry
+// or empty.
 var announce = redis.NewScript(luaNow + `
 local old = redis.call('ZRANGEBYSCORE', KEYS[2], '-inf', now, 'LIMIT', 0, 16)
 if #old > 0 then
@@ -292,7 +354,7 @@ if v then
   local boot, number = string.match(v, '^%d+:(%x+):(%d+):')
   if boot == ARGV[2] then
     if tonumber(number) >= tonumber(ARGV[4]) then intact = 1 end
-    if tonumber(number) > tonumber(ARGV[3]) then return intact end
+    if tonumber(number) > tonumber(ARGV[3]) and v ~= ARGV[7] then return v end
   end
 end
 redis.call('HSET', KEYS[1], ARGV[1], string.format('%.0f', now) .. ':' .. ARGV[2] .. ':' .. ARGV[3] .. ':' .. ARGV[6])
@@ -303,7 +365,8 @@ end
 return intact
 `)
 
-// listNodes returns the time of the store and all entries. KEYS: entries.
+// listNodes returns the time of the store and all entries. It writes nothing. KEYS:
+// entries.
 var listNodes = redis.NewScript(luaNow + `
 return {string.format('%.0f', now), redis.call('HGETALL', KEYS[1])}
 `)

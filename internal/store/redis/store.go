@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -31,30 +32,38 @@ type Store struct {
 	timeout time.Duration
 	holdFor time.Duration
 	logger  *slog.Logger
+	signer  fleet.Signer
 	breaker *gobreaker.TwoStepCircuitBreaker[struct{}]
 	// lastError is the latest failure of a call. The lock of the breaker guards it.
 	lastError error
 
 	forget chan proto.AllocationID // to Run
 
-	mu        sync.Mutex // guards the following field; held for no call
-	announced map[alloc.RelayID]announced
+	published published
 
-	calls     atomic.Uint64
-	failed    atomic.Uint64
-	damaged   atomic.Uint64
-	forgotten atomic.Uint64
-	overflow  atomic.Uint64
-	opened    atomic.Uint64
-	closed    atomic.Uint64
-	refused   atomic.Uint64
+	mu               sync.Mutex // guards the following fields; held for no call
+	announced        map[alloc.RelayID]announced
+	unverifiedLogged time.Time
+
+	calls      atomic.Uint64
+	failed     atomic.Uint64
+	damaged    atomic.Uint64
+	unverified atomic.Uint64
+	forgotten  atomic.Uint64
+	overflow   atomic.Uint64
+	opened     atomic.Uint64
+	closed     atomic.Uint64
+	refused    atomic.Uint64
 }
 
 // New returns the store at c.URL. It opens no connection; [Store.Ping] does. Close
 // closes the connections.
 func New(c Config) (*Store, error) {
-	if err := c.validate(); err != nil {
+	if err := c.Validate(); err != nil {
 		return nil, err
+	}
+	if c.Signer == nil {
+		return nil, errors.New("redisstore: Signer is nil")
 	}
 	c = c.withDefaults()
 	address, err := ParseURL(c.URL)
@@ -67,7 +76,7 @@ func New(c Config) (*Store, error) {
 	}
 	s := &Store{
 		client: connect(address, c), kind: address.Kind, keys: keys{c.Prefix},
-		timeout: c.Timeout, holdFor: c.HoldFor, logger: c.Logger,
+		timeout: c.Timeout, holdFor: c.HoldFor, logger: c.Logger, signer: c.Signer,
 		forget:    make(chan proto.AllocationID, forgetQueue),
 		announced: make(map[alloc.RelayID]announced),
 	}
@@ -98,6 +107,9 @@ type Stats struct {
 	Open           bool
 	// Damaged are values in the store that this program did not write.
 	Damaged uint64
+	// Unverified are entries without a valid signature of a relay or an API process,
+	// counted at each reading. They count as absent.
+	Unverified uint64
 	// Forgotten are hosts whose code was dropped after Forget, Overflow those
 	// that Forget had no room for: their codes end by themselves.
 	Forgotten, Overflow uint64
@@ -108,7 +120,7 @@ type Stats struct {
 // Stats returns the counts. It does not wait for the store.
 func (s *Store) Stats() Stats {
 	st := Stats{
-		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(),
+		Calls: s.calls.Load(), Failed: s.failed.Load(), Damaged: s.damaged.Load(), Unverified: s.unverified.Load(),
 		Forgotten: s.forgotten.Load(), Overflow: s.overflow.Load(),
 		Open: s.isOpen(), Opened: s.opened.Load(), Closed: s.closed.Load(), Refused: s.refused.Load(),
 	}

@@ -2,6 +2,7 @@ package redisstore
 
 import (
 	"crypto/sha256"
+	"encoding/base64"
 	"encoding/hex"
 	"fmt"
 	"strconv"
@@ -41,16 +42,26 @@ func parseMilliseconds(text string) (int64, bool) {
 	return int64(n), err == nil
 }
 
-// parseCodeValue reads the value of a code: "host:since".
-func parseCodeValue(text string) (host proto.AllocationID, ok bool) {
-	id, since, _ := strings.Cut(text, ":")
+// parseCodeValue reads the value of a code: "host:since:seal".
+func parseCodeValue(text string) (host proto.AllocationID, sealed string, ok bool) {
+	id, rest, _ := strings.Cut(text, ":")
+	since, sealed, _ := strings.Cut(rest, ":")
 	if _, ok := parseMilliseconds(since); !ok {
-		return proto.AllocationID{}, false
+		return proto.AllocationID{}, "", false
 	}
-	return parseID(id)
+	host, ok = parseID(id)
+	return host, sealed, ok
 }
 
-// hostCode is the code of a host as its entry has it: "tenant:code".
+// cutSeal splits the value of a field of a host's entry, which has one colon, from its
+// seal.
+func cutSeal(text string) (value, sealed string) {
+	first, rest, _ := strings.Cut(text, ":")
+	second, sealed, _ := strings.Cut(rest, ":")
+	return first + ":" + second, sealed
+}
+
+// hostCode is the code of a host. Its entry has it as "tenant:code:seal".
 type hostCode struct {
 	tenant uint64
 	code   string
@@ -71,7 +82,7 @@ func parseHostCode(text string) (c hostCode, ok bool) {
 	return hostCode{hash, code}, true
 }
 
-// homeText is the home of a host as its entry has it: "relay:boot".
+// homeText is the home of a host. Its entry has it as "relay:boot:seal".
 func homeText(h fleet.Home) string { return h.Relay.String() + ":" + bootText(h.Boot) }
 
 func bootText(boot uint64) string { return fmt.Sprintf("%016x", boot) }
@@ -111,6 +122,12 @@ func (k keys) codes(tenant uint64) string { return k.prefix + "codes:{" + tenant
 
 // host is the key of a host.
 func (k keys) host(id proto.AllocationID) string { return k.prefix + "host:" + id.String() }
+
+// signer is the key of a certificate. It is on the shard of the entries of relays, so that
+// no other shard has to answer for a relay to announce itself.
+func (k keys) signer(id fleet.KeyID) string {
+	return k.prefix + "signer:{nodes}:" + base64.RawURLEncoding.EncodeToString(id[:])
+}
 
 // nodes is the key of the entries of relays, and nodesEnd that of the times at
 // which they go.

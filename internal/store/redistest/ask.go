@@ -12,7 +12,10 @@ import (
 
 // ask sends one command as a line, and returns the answer as it comes, without
 // the last line break. It opens a connection of its own.
-func ask(addr, command string) (string, error) {
+func ask(addr, command string) (string, error) { return askAll(addr, command) }
+
+// askAll sends commands on one connection, and returns the answer to the last one.
+func askAll(addr string, commands ...string) (string, error) {
 	conn, err := net.DialTimeout("tcp", addr, patience)
 	if err != nil {
 		return "", err
@@ -21,12 +24,15 @@ func ask(addr, command string) (string, error) {
 	if err := conn.SetDeadline(time.Now().Add(patience)); err != nil {
 		return "", err
 	}
-	if _, err := io.WriteString(conn, command+"\r\n"); err != nil {
+	if _, err := io.WriteString(conn, strings.Join(commands, "\r\n")+"\r\n"); err != nil {
 		return "", err
 	}
 	var reply strings.Builder
-	if err := readReply(bufio.NewReader(conn), &reply); err != nil {
-		return "", err
+	for in := bufio.NewReader(conn); len(commands) > 0; commands = commands[1:] {
+		reply.Reset()
+		if err := readReply(in, &reply); err != nil {
+			return "", err
+		}
 	}
 	return strings.TrimSuffix(reply.String(), "\r\n"), nil
 }

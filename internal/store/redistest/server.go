@@ -105,6 +105,16 @@ func (s *Server) Do(command string) string {
 	return reply
 }
 
+// DoAs is Do by a user of the server.
+func (s *Server) DoAs(user, password, command string) string {
+	s.t.Helper()
+	reply, err := askAll(s.Addr, "AUTH "+user+" "+password, command)
+	if err != nil {
+		s.t.Fatalf("redis at %s, %s by %s: %v", s.Addr, command, user, err)
+	}
+	return reply
+}
+
 // Pause stops the process where it is: connections stay, nothing answers.
 func (s *Server) Pause() { s.signal(stop) }
 
