@@ -159,5 +159,12 @@ netcode-peers: ## client/netcode next to ENet: processor time and memory per pla
 	$(GO) -C scripts/netcodepeers run .
 
 .PHONY: clean
+.PHONY: pins
+pins: ## compare the digests of container images in scripts/deploy with their tags (docker buildx; network)
+	@grep -rhoE '[a-z0-9./-]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}' scripts/deploy | sort -u | while IFS=@ read -r image pinned; do \
+		now=$$(docker buildx imagetools inspect "$$image" --format '{{.Manifest.Digest}}') || exit 1; \
+		if [ "$$now" = "$$pinned" ]; then echo "same   $$image"; else echo "moved  $$image  $$pinned -> $$now"; fi; \
+	done
+
 clean: ## remove bin and out
 	rm -rf bin out

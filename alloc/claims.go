@@ -70,7 +70,7 @@ var ErrClaims = errors.New("alloc: claims do not fit their role")
 //	RoleJoiner  ID is the joiner's, Match the host's, Joiner is zero
 //	RoleTicket  ID and Match are the host's, Joiner is the joiner that holds it
 type Claims struct {
-	Epoch uint16  // week it was sealed in, counted from the Unix epoch
+	Epoch uint16  // epoch it was sealed in: the low bits of the hour at which that began
 	Relay RelayID // relay that sealed it
 	Boot  uint64  // run of that relay's process
 	Role  Role

@@ -59,5 +59,5 @@
 //
 //	connection data  255 sealed bytes that state what was reserved, see [Claims]
 //	ticket           the connection data with which a joiner connects to its host
-//	epoch            the week that identifies a sealing key
+//	epoch            the time, by default a week, for which a sealing key is in use
 package alloc

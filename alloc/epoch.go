@@ -3,13 +3,17 @@ package alloc
 import (
 	"crypto/cipher"
 	"fmt"
-	"math"
+	"maps"
 	"slices"
 	"time"
 )
 
-// epochSeconds is the time for which a sealing key is in use: a week.
-const epochSeconds = 7 * 24 * 60 * 60
+// The time for which a sealing key is in use, see SealerConfig.Epoch.
+const (
+	DefaultEpoch = 7 * 24 * time.Hour
+	MinEpoch     = time.Hour
+	MaxEpoch     = 4 * DefaultEpoch
+)
 
 // The epochs that are valid without being retained: two before the current one, so
 // that connection data issued just before a rotation still opens, and the next
@@ -19,11 +23,22 @@ const (
 	epochsAfter  = 1
 )
 
-// epochOf returns the week that t falls in, counted from the Unix epoch. It
-// stays at 0 before 1970 and at its maximum from the year 3226 on.
-func epochOf(t time.Time) uint16 {
-	week := t.Unix() / epochSeconds
-	return uint16(min(max(week, 0), math.MaxUint16))
+// A relay that restarts restores allocations for recoverFor at most. Until then it opens
+// connection data of all epochs that began up to recoverHours before its start: those of
+// short epochs too, and those of a previous run with another SealerConfig.Epoch.
+const (
+	recoverFor   = time.Hour
+	recoverHours = int64(MaxEpoch / time.Hour)
+)
+
+// hourOf returns the hours from the Unix epoch to t, 0 before 1970.
+func hourOf(t time.Time) int64 { return max(t.Unix(), 0) / 3600 }
+
+// epochOf returns the hour at which the epoch of t begins. Its low 16 bits, which recur
+// after seven years, identify the key, whatever the length of the epoch.
+func (s *Sealer) epochOf(t time.Time) int64 {
+	hour := hourOf(t)
+	return hour - hour%s.epochHours
 }
 
 // epochKey is the sealing key of one epoch.
@@ -35,12 +50,12 @@ type epochKey struct {
 // keyring is the set of keys that a sealer opens with. It is immutable, so that
 // Open reads it without a lock; a rotation replaces it.
 type keyring struct {
-	current uint16
+	current int64      // hour at which the current epoch began
 	keys    []epochKey // current first
 }
 
 // find returns the key of epoch, or nil. The ring is short: four keys, and one
-// more for each older week in which a live allocation was reserved.
+// more for each older epoch in which a live allocation was reserved.
 func (r *keyring) find(epoch uint16) cipher.AEAD {
 	for i := range r.keys {
 		if r.keys[i].epoch == epoch {
@@ -48,6 +63,19 @@ func (r *keyring) find(epoch uint16) cipher.AEAD {
 		}
 	}
 	return nil
+}
+
+// recoverKey returns the key of an epoch before the start of this process, which a
+// previous run may have used, or nil. It derives each such key once.
+func (s *Sealer) recoverKey(epoch uint16) cipher.AEAD {
+	if uint16(s.started)-epoch >= uint16(recoverHours) || !s.recovering.Load() {
+		return nil
+	}
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.recovered[epoch] = struct{}{}
+	_ = s.rotate(s.keys.Load().current) // see Retain
+	return s.keys.Load().find(epoch)
 }
 
 // Retain keeps the key of epoch until [Sealer.Release] was called as often as
@@ -74,31 +102,33 @@ func (s *Sealer) Release(epoch uint16) {
 		s.retained[epoch] = n - 1
 	case n == 1:
 		delete(s.retained, epoch)
-		if current := s.keys.Load().current; !inWindow(epoch, current) {
+		if current := s.keys.Load().current; !slices.Contains(s.window(current), epoch) {
 			_ = s.rotate(current) // derives nothing, see Retain
 		}
 	}
 }
 
-// inWindow reports whether epoch is valid without being retained.
-func inWindow(epoch, current uint16) bool {
-	ahead := int(epoch) - int(current)
-	return -epochsBefore <= ahead && ahead <= epochsAfter
+// window returns the epochs that are valid without being retained, the current one first.
+func (s *Sealer) window(current int64) []uint16 {
+	epochs := []uint16{uint16(current)}
+	for i := int64(-epochsBefore); i <= epochsAfter; i++ {
+		epochs = append(epochs, uint16(current+i*s.epochHours))
+	}
+	return epochs
 }
 
-// rotate publishes the ring for the current epoch and the retained ones, reusing
-// the keys of the previous ring. The caller holds s.mu.
-func (s *Sealer) rotate(current uint16) error {
-	epochs := []uint16{current}
-	for e := int(current) - epochsBefore; e <= int(current)+epochsAfter; e++ {
-		if e >= 0 && e <= math.MaxUint16 {
-			epochs = append(epochs, uint16(e))
-		}
+// rotate publishes the ring for the current epoch, the retained ones and those that are
+// being recovered, reusing the keys of the previous ring. The caller holds s.mu.
+func (s *Sealer) rotate(current int64) error {
+	if s.recovering.Load() && !s.now().Before(s.recoverUntil) {
+		s.recovering.Store(false)
+		clear(s.recovered)
 	}
-	for e := range s.retained {
-		epochs = append(epochs, e)
+	epochs := s.window(current)
+	epochs = slices.AppendSeq(epochs, maps.Keys(s.retained))
+	if s.recovering.Load() {
+		epochs = slices.AppendSeq(epochs, maps.Keys(s.recovered))
 	}
-	slices.Sort(epochs[1:])
 	old, ring := s.keys.Load(), &keyring{current: current}
 	for _, e := range epochs {
 		if ring.find(e) != nil {

@@ -24,11 +24,11 @@ func TestSealLayout(t *testing.T) {
 	claims.Role, claims.Joiner, claims.Network = alloc.RoleTicket, testJoiner, alloc.NetworkTag{7, 8, 9}
 	data := mustSeal(t, s, claims)
 
-	header := append([]byte{1, 2900 >> 8, 2900 & 0xFF}, nonce...)
+	header := append([]byte{1, testEpoch >> 8, testEpoch & 0xFF}, nonce...)
 	if !bytes.Equal(data[:15], header) {
 		t.Fatalf("header %x, want %x", data[:15], header)
 	}
-	key, err := hkdf.Key(sha256.New, testMaster[:], testRelay[:], "ferry connection data v1 \x0b\x54", 32)
+	key, err := hkdf.Key(sha256.New, testMaster[:], testRelay[:], "ferry connection data v1 \x6f\x20", 32)
 	if err != nil {
 		t.Fatal(err)
 	}

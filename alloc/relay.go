@@ -82,7 +82,7 @@ const ConnectionDataLen = proto.MaxConnectionData
 // ConnectionData is sealed connection data as it is sent over the wire.
 type ConnectionData [ConnectionDataLen]byte
 
-// Epoch returns the week whose key sealed d, for [Sealer.Retain].
+// Epoch returns the epoch whose key sealed d, for [Sealer.Retain].
 func (d *ConnectionData) Epoch() uint16 { return binary.BigEndian.Uint16(d[epochAt:]) }
 
 // ServerEndpoint is one way to reach a relay. The fields are those of the

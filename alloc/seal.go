@@ -27,6 +27,10 @@ type SealerConfig struct {
 	// Boot identifies this run of the process and must differ in each run. Zero: a
 	// random one.
 	Boot uint64
+	// Epoch is the time for which a sealing key is in use, a number of whole hours from
+	// MinEpoch to MaxEpoch. A run with another Epoch opens the same connection data.
+	// Zero: DefaultEpoch, a week.
+	Epoch time.Duration
 	// Now is the wall clock, which determines the epoch. Nil: time.Now.
 	Now func() time.Time
 	// Rand is the source of nonces. Nil: crypto/rand. One goroutine at a time
@@ -38,6 +42,7 @@ type SealerConfig struct {
 var (
 	ErrNoMasterKey = errors.New("alloc: sealer without a master key")
 	ErrNoRelayID   = errors.New("alloc: sealer without a relay id")
+	ErrEpoch       = errors.New("alloc: the epoch of sealing keys is not a number of whole hours from 1 h to 4 weeks")
 )
 
 // Scratch is the buffer that [Sealer.Open] decrypts into. It belongs to one
@@ -47,7 +52,7 @@ type Scratch [plainLen]byte
 
 // Sealer seals and opens the connection data of one relay. Its methods may be
 // called concurrently. Nonces are random, so one epoch's key is safe for 2^32
-// seals (NIST SP 800-38D, 8.3): 7,100 per second for a week.
+// seals (NIST SP 800-38D, 8.3): 7,100 per second for a week, 1,775 for four.
 type Sealer struct {
 	relay RelayID
 	boot  uint64
@@ -58,21 +63,31 @@ type Sealer struct {
 	epochKey func(epoch uint16) (cipher.AEAD, error)
 	newMAC   func() hash.Hash
 
-	keys atomic.Pointer[keyring]
+	epochHours   int64
+	started      int64     // hour at which the process began
+	recoverUntil time.Time // when recovering ends
 
-	mu       sync.Mutex // guards the following fields, and every change of keys
-	rand     io.Reader
-	retained map[uint16]int // allocations by epoch
+	keys       atomic.Pointer[keyring]
+	recovering atomic.Bool // cleared with s.mu held
+
+	mu        sync.Mutex // guards the following fields, and every change of keys
+	rand      io.Reader
+	retained  map[uint16]int      // allocations by epoch
+	recovered map[uint16]struct{} // older epochs that Open was asked for while recovering
 }
 
 // NewSealer returns a sealer with the keys of the epochs around cfg.Now. Errors:
-// ErrNoMasterKey, ErrNoRelayID, or the error of Rand.
+// ErrNoMasterKey, ErrNoRelayID, ErrEpoch, or the error of Rand.
 func NewSealer(cfg SealerConfig) (*Sealer, error) {
 	if cfg.Master.IsZero() {
 		return nil, ErrNoMasterKey
 	}
 	if cfg.Relay.IsZero() {
 		return nil, ErrNoRelayID
+	}
+	cfg.Epoch = cmp.Or(cfg.Epoch, DefaultEpoch)
+	if cfg.Epoch < MinEpoch || cfg.Epoch > MaxEpoch || cfg.Epoch%time.Hour != 0 {
+		return nil, ErrEpoch
 	}
 	if cfg.Now == nil {
 		cfg.Now = time.Now
@@ -97,10 +112,16 @@ func NewSealer(cfg SealerConfig) (*Sealer, error) {
 		newMAC:   func() hash.Hash { return hmac.New(sha512.New, root) },
 		rand:     cfg.Rand,
 		retained: make(map[uint16]int),
+
+		epochHours: int64(cfg.Epoch / time.Hour),
+		recovered:  make(map[uint16]struct{}),
 	}
+	now := s.now()
+	s.started, s.recoverUntil = hourOf(now), now.Add(recoverFor)
+	s.recovering.Store(true)
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if err := s.rotate(epochOf(s.now())); err != nil {
+	if err := s.rotate(s.epochOf(now)); err != nil {
 		return nil, err
 	}
 	return s, nil
@@ -121,7 +142,7 @@ func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
 	}
 	now := s.now()
 	c.Relay, c.Boot, c.Issued = s.relay, s.boot, now.Unix()
-	key, err := s.nonceAndKey(epochOf(now), data[nonceAt:headerLen])
+	key, err := s.nonceAndKey(s.epochOf(now), data[nonceAt:headerLen])
 	if err != nil {
 		return ConnectionData{}, err
 	}
@@ -135,7 +156,7 @@ func (s *Sealer) Seal(c Claims) (ConnectionData, error) {
 
 // nonceAndKey draws a nonce and returns the key of epoch, after a rotation if the
 // epoch has changed.
-func (s *Sealer) nonceAndKey(epoch uint16, nonce []byte) (epochKey, error) {
+func (s *Sealer) nonceAndKey(epoch int64, nonce []byte) (epochKey, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.keys.Load().current != epoch {
@@ -146,20 +167,24 @@ func (s *Sealer) nonceAndKey(epoch uint16, nonce []byte) (epochKey, error) {
 	if _, err := io.ReadFull(s.rand, nonce); err != nil {
 		return epochKey{}, fmt.Errorf("alloc: nonce: %w", err)
 	}
-	return epochKey{epoch: epoch, aead: s.keys.Load().find(epoch)}, nil
+	return s.keys.Load().keys[0], nil
 }
 
 // Open returns the claims sealed in data. It reports false for data that this
-// relay did not seal, or sealed in an epoch that is neither recent nor retained.
-// Forged data costs one comparison of the epoch and at most one AEAD open; no key
-// is derived for it. Open neither locks nor allocates. The scratch must not
-// overlap data.
+// relay did not seal, or sealed in an epoch that is neither recent nor retained. In the
+// first hour of a process it opens all data of epochs that began in the four weeks before.
+// Forged data costs one comparison of the epoch and at most one AEAD open. Open neither
+// locks nor allocates, except for the first data of each earlier epoch in that hour. The
+// scratch must not overlap data.
 func (s *Sealer) Open(scratch *Scratch, data []byte) (Claims, bool) {
 	if len(data) != ConnectionDataLen || data[0] != sealVersion {
 		return Claims{}, false
 	}
 	epoch := binary.BigEndian.Uint16(data[epochAt:])
 	aead := s.keys.Load().find(epoch)
+	if aead == nil {
+		aead = s.recoverKey(epoch)
+	}
 	if aead == nil {
 		return Claims{}, false
 	}

@@ -22,6 +22,9 @@ var (
 
 const week = 7 * 24 * time.Hour
 
+// testEpoch is the number of week 2900: the low 16 bits of its first hour.
+const testEpoch = 2900 * 168 % (1 << 16)
+
 // testClock stands still some time after the first second of week 2900.
 func testClock(after time.Duration) func() time.Time {
 	return func() time.Time { return time.Unix(2900*7*24*60*60, 0).Add(after) }
@@ -92,7 +95,7 @@ func TestSealRoundTrip(t *testing.T) {
 			t.Errorf("%s: does not open", name)
 			continue
 		}
-		want.Epoch, want.Relay, want.Boot = 2900, testRelay, 77
+		want.Epoch, want.Relay, want.Boot = testEpoch, testRelay, 77
 		want.Issued = testClock(90 * time.Minute)().Unix()
 		if !sameClaims(got, want) {
 			t.Errorf("%s: opened %+v, want %+v", name, got, want)
@@ -107,7 +110,7 @@ func TestSealSetsItsOwnFields(t *testing.T) {
 	forged.Epoch, forged.Relay, forged.Boot, forged.Issued = 1, alloc.RelayID{9}, 9, 9
 	data := mustSeal(t, s, forged)
 	got, ok := s.Open(new(alloc.Scratch), data[:])
-	if !ok || got.Epoch != 2900 || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != testClock(0)().Unix() {
+	if !ok || got.Epoch != testEpoch || got.Relay != s.Relay() || got.Boot != s.Boot() || got.Issued != testClock(0)().Unix() {
 		t.Errorf("opened %+v, %v", got, ok)
 	}
 }
@@ -192,7 +195,7 @@ func TestOpenAcrossSealers(t *testing.T) {
 		{"clock 4 minutes ahead", func(c *alloc.SealerConfig) { c.Now = testClock(4 * time.Minute) }, true},
 		{"clock 4 minutes behind, a week before", func(c *alloc.SealerConfig) { c.Now = testClock(-4 * time.Minute) }, true},
 		{"two weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(2 * week) }, true},
-		{"three weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(3 * week) }, false},
+		{"four weeks later", func(c *alloc.SealerConfig) { c.Now = testClock(4 * week) }, false},
 		{"two weeks before", func(c *alloc.SealerConfig) { c.Now = testClock(-2 * week) }, false},
 	}
 	for _, tt := range tests {
@@ -217,6 +220,10 @@ func TestNewSealerRefuses(t *testing.T) {
 	}{
 		{"no master key", func(c *alloc.SealerConfig) { c.Master = alloc.MasterKey{} }, alloc.ErrNoMasterKey},
 		{"no relay id", func(c *alloc.SealerConfig) { c.Relay = alloc.RelayID{} }, alloc.ErrNoRelayID},
+		{"an epoch below an hour", func(c *alloc.SealerConfig) { c.Epoch = 59 * time.Minute }, alloc.ErrEpoch},
+		{"an epoch of 90 minutes", func(c *alloc.SealerConfig) { c.Epoch = 90 * time.Minute }, alloc.ErrEpoch},
+		{"an epoch above four weeks", func(c *alloc.SealerConfig) { c.Epoch = 4*week + time.Hour }, alloc.ErrEpoch},
+		{"a negative epoch", func(c *alloc.SealerConfig) { c.Epoch = -time.Hour }, alloc.ErrEpoch},
 		{"no boot id and no randomness", func(c *alloc.SealerConfig) { c.Boot, c.Rand = 0, failingReader{noRandom} }, noRandom},
 	}
 	for _, tt := range tests {
@@ -285,7 +292,7 @@ func TestOpenWhileRotating(t *testing.T) {
 	t.Parallel()
 	clock := newMovingClock()
 	s := newTestSealer(t, func(c *alloc.SealerConfig) { c.Now = clock.Now })
-	s.Retain(2900)
+	s.Retain(testEpoch)
 	first := mustSeal(t, s, hostClaims())
 	stop := make(chan struct{})
 	var readers, writers sync.WaitGroup
@@ -298,7 +305,7 @@ func TestOpenWhileRotating(t *testing.T) {
 					return
 				default:
 				}
-				if c, ok := s.Open(scratch, first[:]); !ok || c.ID != testHost || c.Epoch != 2900 {
+				if c, ok := s.Open(scratch, first[:]); !ok || c.ID != testHost || c.Epoch != testEpoch {
 					t.Errorf("retained data opened %v as %+v", ok, c)
 					return
 				}

@@ -284,6 +284,11 @@ func (c *Config) validate() error {
 // a context: while one runs, no player can bind. There is no hook per relayed
 // datagram; see [Stats].
 type Hooks struct {
+	// Admit is called for each reservation with the live allocations of its project,
+	// of which so many were bound. An error refuses the reservation, and is returned.
+	// No other reservation is made between the call and this one. It is not called for
+	// allocations that come back after a restart.
+	Admit func(project string, allocations, players int) error
 	// OnReserve is called before the reservation is returned, so that it precedes all
 	// other events of the allocation.
 	OnReserve    func(ReserveEvent)

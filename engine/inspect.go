@@ -3,7 +3,6 @@ package engine
 import (
 	"context"
 	"net/netip"
-	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -148,8 +147,8 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
-	if p := c.project(e.Handle); p.Tenant == a.Tenant {
-		d.Name = p.Name
+	if t := c.projects.tenants[a.Tenant]; t != nil {
+		d.Name = t.name
 	}
 	if e.Role == table.RoleJoiner {
 		if _, linked := c.shared.table.At(e.Link); linked {
@@ -166,152 +165,4 @@ func since(then, now table.Tick) time.Duration {
 		return 0
 	}
 	return time.Duration(now-then) * table.TickMillis * time.Millisecond
-}
-
-// maxProjects is how many tenants have counters of their own, in order of appearance;
-// all later ones share the counters with index 0. Each worker has 44 bytes for each. It
-// is a power of two, so that an index needs no bounds check.
-const maxProjects = 1024
-
-// Usage is what one tenant has used since New.
-type Usage struct {
-	// Tenant is alloc.Tenant.Hash, and Name the tenant itself. After a restart the
-	// name is known from the first BIND of a player of the tenant.
-	Tenant uint64
-	Name   alloc.Tenant
-	// Others marks the sum of all tenants after the first 1,023, without Tenant and
-	// Name.
-	Others bool
-	// Allocations is the number of live allocations, Hosts that of hosts, and Players
-	// that of allocations that were bound.
-	Allocations, Hosts, Players int
-	// PlayerSeconds is the sum of the time from the first BIND of each allocation to
-	// its end, or to now.
-	PlayerSeconds float64
-	// Datagrams and Bytes count the RELAYs that its players sent and the relay
-	// forwarded, without UDP and IP headers.
-	Datagrams, Bytes uint64
-}
-
-// Usage returns what the tenants of the projects have used, or all tenants if there is
-// none, in order of appearance. The tenants beyond the first 1,023 belong to no project.
-// Error: alloc.ErrUnavailable if the relay does not run.
-func (s *Server) Usage(ctx context.Context, projects ...string) ([]Usage, error) {
-	var rows []usageRow
-	if err := s.onControl(ctx, func(c *control) { rows = c.projects.usage(projects, c.shared.clock()) }); err != nil {
-		return nil, err
-	}
-	return s.addTraffic(rows), nil
-}
-
-// addTraffic adds what the workers relayed, and removes the row of the others if it is
-// empty.
-func (s *Server) addTraffic(rows []usageRow) []Usage {
-	var all []Usage
-	for _, row := range rows {
-		u := row.usage
-		for _, w := range s.workers {
-			datagrams, bytes := w.traffic.read(row.index)
-			u.Datagrams += datagrams
-			u.Bytes += bytes
-		}
-		if !u.Others || u.Datagrams > 0 || u.PlayerSeconds > 0 || u.Allocations > 0 {
-			all = append(all, u)
-		}
-	}
-	return all
-}
-
-// usageRow is the usage of the tenant with that index.
-type usageRow struct {
-	usage Usage
-	index uint32
-}
-
-// projects counts the allocations and players of each tenant. It belongs to control.
-// The index of a tenant is the CounterIndex of its allocations; 0 is that of the others.
-type projects struct {
-	index map[uint64]uint32
-	all   []project
-}
-
-type project struct {
-	Usage
-	at     int64 // ms; when millis was last advanced
-	millis uint64
-}
-
-func newProjects() projects {
-	return projects{index: make(map[uint64]uint32), all: []project{{Usage: Usage{Others: true}}}}
-}
-
-// indexOf returns the index of a tenant, a new one if there is room, else 0.
-func (p *projects) indexOf(tenant uint64) uint32 {
-	i, ok := p.index[tenant]
-	if !ok && len(p.all) < maxProjects {
-		i = uint32(len(p.all))
-		p.index[tenant] = i
-		p.all = append(p.all, project{Usage: Usage{Tenant: tenant}})
-	}
-	return i
-}
-
-// setName sets the name of a tenant.
-func (p *projects) setName(tenant uint64, t alloc.Tenant) {
-	if i := p.indexOf(tenant); i != 0 {
-		p.all[i].Name = t
-	}
-}
-
-// addPlayers changes the number of players by more.
-func (p *project) addPlayers(more int, now int64) {
-	p.advance(now)
-	p.Players += more
-}
-
-func (p *project) advance(now int64) {
-	p.millis += uint64(p.Players) * uint64(max(now-p.at, 0))
-	p.at = now
-}
-
-// usage returns the rows of the tenants of those projects, or all rows.
-func (p *projects) usage(only []string, now int64) (rows []usageRow) {
-	for i := range p.all {
-		t := &p.all[i]
-		if len(only) > 0 && (t.Others || !slices.Contains(only, t.Name.Project)) {
-			continue
-		}
-		t.advance(now)
-		row := usageRow{usage: t.Usage, index: uint32(i)}
-		row.usage.PlayerSeconds = float64(t.millis) / 1000
-		rows = append(rows, row)
-	}
-	return rows
-}
-
-// project returns the counters of the tenant of a live allocation.
-func (c *control) project(h table.Handle) *project {
-	return &c.projects.all[c.shared.table.Activity(h).CounterIndex()]
-}
-
-// countAdded counts an allocation that was just inserted, countEnded one that ends.
-func (c *control) countAdded(h table.Handle, role alloc.Role) {
-	p := c.project(h)
-	p.Allocations++
-	if role == alloc.RoleHost {
-		p.Hosts++
-		c.seats.taken.Add(c.seatsOf(h))
-	}
-}
-
-func (c *control) countEnded(e *table.Entry) {
-	p := c.project(e.Handle)
-	p.Allocations--
-	if e.Role == table.RoleHost {
-		p.Hosts--
-		c.seats.taken.Add(-c.seatsOf(e.Handle))
-	}
-	if e.Is(table.EverBound) {
-		p.addPlayers(-1, c.shared.clock())
-	}
 }

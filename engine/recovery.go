@@ -399,12 +399,15 @@ type tenantNames struct {
 	byHash map[uint64]alloc.Tenant
 }
 
-// add adds the name in an authentic BIND of the previous run. It copies what it keeps,
-// and keeps no more names than there are counters.
+// maxTenantNames bounds the memory for names, some 10 MiB. Later tenants are in no
+// project until their next reservation.
+const maxTenantNames = 1 << 16
+
+// add adds the name in an authentic BIND of the previous run. It copies what it keeps.
 func (n *tenantNames) add(c *alloc.Claims) {
 	n.mu.Lock()
 	defer n.mu.Unlock()
-	if _, known := n.byHash[c.Tenant]; known || len(n.byHash) >= maxProjects {
+	if _, known := n.byHash[c.Tenant]; known || len(n.byHash) >= maxTenantNames {
 		return
 	}
 	if n.byHash == nil {

@@ -93,6 +93,13 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	if res.HostConnectionData, err = s.shared.sealer.Seal(ticket); err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
+	if res.HostConnectionData.Epoch() != res.ConnectionData.Epoch() {
+		// The epoch has just ended. The table retains the joiner's epoch only, and the
+		// ticket must open for as long.
+		if res.ConnectionData, err = s.shared.sealer.Seal(claims); err != nil {
+			return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
+		}
+	}
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
 }
 
@@ -126,6 +133,9 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 	var verdict error
 	name := alloc.Tenant{Project: string(claims.Project), Environment: string(claims.Environment)}
 	err := s.onControl(ctx, func(c *control) {
+		if verdict = c.admit(name.Project); verdict != nil {
+			return
+		}
 		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
 			c.projects.setName(sealed.tenant, name)
 		}
@@ -134,6 +144,18 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		return err
 	}
 	return verdict
+}
+
+// admit asks Hooks.Admit about one more allocation of a project.
+func (c *control) admit(project string) error {
+	if c.hooks.Admit == nil {
+		return nil
+	}
+	allocations, players := 0, 0
+	if p := c.projects.byName[project]; p != nil {
+		allocations, players = p.allocations, p.players
+	}
+	return c.hooks.Admit(project, allocations, players)
 }
 
 func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error {

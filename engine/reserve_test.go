@@ -138,11 +138,11 @@ func idOf(card *mReservation) proto.AllocationID { return proto.AllocationID(car
 
 // usage adds up what all workers counted, as Server.Usage does.
 func (r *rig) usage() []Usage {
-	s := Server{shared: r.shared, control: r.control, workers: r.workers}
 	for _, w := range r.workers {
 		w.publish()
 	}
-	return s.addTraffic(r.control.projects.usage(nil, r.now))
+	r.control.projects.traffic = (&Server{workers: r.workers}).traffic
+	return r.control.projects.usage(r.now)
 }
 
 // TestUsage: players count from their first BIND to their end, also when
@@ -203,36 +203,12 @@ func TestUsageRoams(t *testing.T) {
 	}
 }
 
-// TestProjectsAreBounded: tenants beyond the limit are counted together.
-func TestProjectsAreBounded(t *testing.T) {
-	t.Parallel()
-	p := newProjects()
-	for i := range uint64(2 * maxProjects) {
-		tally := p.indexOf(i + 1)
-		if want := i + 1; want < maxProjects && tally != uint32(want) || want >= maxProjects && tally != 0 {
-			t.Fatalf("tenant %d has tally %d", i+1, tally)
-		}
-		p.setName(i+1, alloc.Tenant{Project: "x"})
-		p.all[tally].addPlayers(1, 1000)
-	}
-	all := p.usage(nil, 2000)
-	if len(all) != maxProjects || len(p.index) != maxProjects-1 {
-		t.Fatalf("%d projects, %d known", len(all), len(p.index))
-	}
-	if o := all[0].usage; !o.Others || o.Players != maxProjects+1 || o.PlayerSeconds != maxProjects+1 || o.Name.Project != "" {
-		t.Errorf("the others: %+v", o)
-	}
-	if o := all[1].usage; o.Others || o.Players != 1 || o.PlayerSeconds != 1 || o.Name.Project != "x" {
-		t.Errorf("the first: %+v", o)
-	}
-}
-
 // TestTraffic: what is published is what was added, for every index.
 func TestTraffic(t *testing.T) {
 	w := newTraffic()
-	for tally := range uint32(maxProjects) {
-		w.add(tally, int(tally))
-		w.add(tally, 1)
+	for row := range uint32(maxUsageRows) {
+		w.add(row, int(row))
+		w.add(row, 1)
 	}
 	if d, b := w.read(5); d != 0 || b != 0 {
 		t.Errorf("before it is published: %d, %d", d, b)
@@ -240,19 +216,19 @@ func TestTraffic(t *testing.T) {
 	w.publish()
 	w.add(5, 100)
 	w.publish()
-	for tally := range uint32(maxProjects) {
-		datagrams, bytes := w.read(tally)
-		wantDatagrams, wantBytes := uint64(2), uint64(tally)+1
-		if tally == 5 {
+	for row := range uint32(maxUsageRows) {
+		datagrams, bytes := w.read(row)
+		wantDatagrams, wantBytes := uint64(2), uint64(row)+1
+		if row == 5 {
 			wantDatagrams, wantBytes = 3, 106
 		}
 		if datagrams != wantDatagrams || bytes != wantBytes {
-			t.Errorf("tally %d: %d datagrams, %d bytes", tally, datagrams, bytes)
+			t.Errorf("row %d: %d datagrams, %d bytes", row, datagrams, bytes)
 		}
 	}
 	if allocs := testing.AllocsPerRun(10, func() {
-		for tally := range uint32(maxProjects) {
-			w.add(tally, 1)
+		for row := range uint32(maxUsageRows) {
+			w.add(row, 1)
 		}
 		w.publish()
 	}); allocs != 0 {
@@ -320,25 +296,25 @@ func TestUsageAfterARestart(t *testing.T) {
 	}
 }
 
-// TestNamesAreBounded: no more names are kept than there are counters.
+// TestNamesAreBounded: names of tenants do not take memory without end.
 func TestNamesAreBounded(t *testing.T) {
 	var n tenantNames
 	if _, ok := n.find(1); ok {
 		t.Error("a name that was never added")
 	}
-	for i := range uint64(2 * maxProjects) {
+	for i := range uint64(2 * maxTenantNames) {
 		n.add(&alloc.Claims{Tenant: i, Project: []byte("x"), Environment: []byte("y")})
 	}
-	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.byHash) != maxProjects {
+	if name, ok := n.find(1); !ok || name.String() != "x/y" || len(n.byHash) != maxTenantNames {
 		t.Errorf("%v, %d names", name, len(n.byHash))
 	}
 }
 
 // projectTotals returns the allocations and players of all tenants of a project.
 func (r *rig) projectTotals(project string) (allocations, players int) {
-	for _, row := range r.control.projects.usage([]string{project}, r.now) {
-		allocations += row.usage.Allocations
-		players += row.usage.Players
+	for _, u := range r.control.projects.list([]string{project}) {
+		allocations += u.Allocations
+		players += u.Players
 	}
 	return allocations, players
 }

@@ -10,6 +10,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -28,6 +29,9 @@ type site struct {
 	cfg   engine.Config
 	path  string
 	relay *enginetest.Relay
+
+	epoch time.Duration    // of sealing keys; 0: a week
+	now   func() time.Time // clock of the sealer; nil: time.Now
 }
 
 func newSite(t *testing.T, cfg engine.Config) *site {
@@ -43,7 +47,12 @@ func newSite(t *testing.T, cfg engine.Config) *site {
 // start begins a run, with what is in the state file.
 func (s *site) start() {
 	s.t.Helper()
-	sealer := s.id.Sealer(s.t)
+	sealer, err := alloc.NewSealer(alloc.SealerConfig{
+		Master: s.id.Master, Relay: s.id.Relay, Epoch: s.epoch, Now: s.now,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
 	cfg := s.cfg
 	cfg.StateFile = s.path
 	cfg.OnStateError = func(err error) { s.t.Error(err) }
@@ -130,6 +139,55 @@ func wellAlive(t *testing.T, all ...*enginetest.UTP) {
 		status, _ := u.State()
 		if log := u.Log(); status != enginetest.Established || slices.Contains(log, "error 1") || slices.Contains(log, "error 4") {
 			t.Errorf("client %x: %s, its log shows %q", u.Cred.ID[:4], status, log)
+		}
+	}
+}
+
+// TestRestartWithShortEpochs: a match that is older than the keys that a new process
+// begins with goes on after a crash, also if the epoch has another length then.
+func TestRestartWithShortEpochs(t *testing.T) {
+	t.Parallel()
+	for _, after := range []time.Duration{alloc.MinEpoch, alloc.DefaultEpoch} {
+		var ahead atomic.Int64
+		now := func() time.Time { return time.Now().Add(time.Duration(ahead.Load())) }
+		s := &site{
+			t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"),
+			epoch: alloc.MinEpoch, now: now,
+		}
+		s.start()
+		s.cfg.Listen = []netip.AddrPort{s.relay.Addr()}
+		host := s.play(enginetest.UTP2, s.relay.Host("host", 4))
+		early := s.join(enginetest.UTP1, "early", host)
+		ahead.Add(int64(30 * time.Hour))
+		late := s.join(enginetest.UTP2, "late", host)
+		ahead.Add(int64(30 * time.Hour))
+		s.epoch = after
+		s.restart("crashed")
+		s.talk("after the crash", host, early)
+		s.talk("after the crash", host, late)
+		wellAlive(t, host, early, late)
+		ahead.Add(int64(30 * time.Hour))
+		later := s.join(enginetest.UTP2, "later", host)
+		s.talk("in another epoch", host, later)
+		wellAlive(t, host, early, late, later)
+		s.relay.Stop()
+	}
+}
+
+// TestTicketOfTheJoinersEpoch: both parts of a joiner's reservation are sealed in one
+// epoch, since the table retains only one.
+func TestTicketOfTheJoinersEpoch(t *testing.T) {
+	t.Parallel()
+	var calls atomic.Int64
+	s := &site{t: t, id: enginetest.NewIdentity(t), path: filepath.Join(t.TempDir(), "allocations"), epoch: alloc.MinEpoch}
+	start := time.Now()
+	s.now = func() time.Time { return start.Add(time.Duration(calls.Add(1)) * 25 * time.Minute) }
+	s.start()
+	host := s.relay.Host("host", 100)
+	for range 20 {
+		res := s.relay.Joiner("joiner", host.ID)
+		if res.ConnectionData.Epoch() != res.HostConnectionData.Epoch() {
+			t.Fatal("the ticket is of another epoch than its joiner")
 		}
 	}
 }

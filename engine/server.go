@@ -158,7 +158,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	}
 	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
 	c.recover(left)
-	c.sendTotals = s.sendTotals
+	c.sendTotals, c.projects.traffic = s.sendTotals, s.traffic
 	s.shared.grace = newGrace(epochs)
 	s.attachOutbox(&c.out, 0)
 	s.control = c

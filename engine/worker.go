@@ -442,12 +442,12 @@ func (c *counters) publish() {
 	c.dirty = 0
 }
 
-// traffic counts what one worker relayed for each tenant in plain words, and
+// traffic counts what one worker relayed for each row of the usage in plain words, and
 // publishes the rows that changed. It belongs to its worker, except pub.
 type traffic struct {
-	rows  [maxProjects]trafficRow
+	rows  [maxUsageRows]trafficRow
 	dirty []uint32
-	pub   [maxProjects]struct{ datagrams, bytes atomic.Uint64 }
+	pub   [maxUsageRows]struct{ datagrams, bytes atomic.Uint64 }
 }
 
 type trafficRow struct {
@@ -455,21 +455,21 @@ type trafficRow struct {
 	dirty            bool
 }
 
-func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxProjects)} }
+func newTraffic() *traffic { return &traffic{dirty: make([]uint32, 0, maxUsageRows)} }
 
-func (t *traffic) add(tally uint32, size int) {
-	r := &t.rows[tally%maxProjects]
+func (t *traffic) add(row uint32, size int) {
+	r := &t.rows[row%maxUsageRows]
 	r.datagrams++
 	r.bytes += uint64(size)
 	if !r.dirty {
-		t.markDirty(r, tally)
+		t.markDirty(r, row)
 	}
 }
 
 //go:noinline
-func (t *traffic) markDirty(r *trafficRow, tally uint32) {
+func (t *traffic) markDirty(r *trafficRow, row uint32) {
 	r.dirty = true
-	t.dirty = append(t.dirty, tally%maxProjects)
+	t.dirty = append(t.dirty, row%maxUsageRows)
 }
 
 func (t *traffic) publish() {
@@ -482,7 +482,7 @@ func (t *traffic) publish() {
 	t.dirty = t.dirty[:0]
 }
 
-func (t *traffic) read(tally uint32) (datagrams, bytes uint64) {
-	p := &t.pub[tally%maxProjects]
+func (t *traffic) read(row uint32) (datagrams, bytes uint64) {
+	p := &t.pub[row%maxUsageRows]
 	return p.datagrams.Load(), p.bytes.Load()
 }

@@ -61,32 +61,32 @@ var errNoToken = errors.New("httpapi: no bearer token")
 // errUnknownToken: the token is not one of Config.Tokens.
 var errUnknownToken = errors.New("httpapi: unknown token")
 
-// errRejectedToken wraps the error of Config.Authenticate. To check such a token
-// costs more than to forge one, so these are limited by address.
-var errRejectedToken = errors.New("httpapi: token was refused")
-
-// authenticate returns the caller of a request. If the address is the caller's own
-// and sent too many rejected tokens, the error is the problem to answer with.
-func (h *Handler) authenticate(r *http.Request, address netip.Prefix, own bool) (principal, error) {
+// authenticate returns the caller of a request. If the token may not be checked now,
+// because of the limits of checks, the error is the problem to answer with.
+func (h *Handler) authenticate(r *http.Request, address netip.Prefix) (principal, error) {
 	token, ok := bearerToken(r.Header)
 	if !ok {
 		return principal{}, errNoToken
 	}
-	if p, ok := h.tokens.find(token); ok {
+	key := digestOf(token)
+	if p, ok := h.tokens[key]; ok {
 		return p, nil
 	}
 	if h.cfg.Authenticate == nil {
 		return principal{}, errUnknownToken
 	}
-	if own {
-		if problem := h.refuseForger(address); problem != nil {
-			return principal{}, problem
-		}
+	if problem := h.takeTokenCheck(address, key); problem != nil {
+		return principal{}, problem
 	}
 	identity, err := h.cfg.Authenticate(r.Context(), token)
-	if err != nil {
-		return principal{}, fmt.Errorf("%w: %w", errRejectedToken, err)
+	switch {
+	case errors.Is(err, ErrAuthUnavailable):
+		return principal{}, err
+	case err != nil:
+		h.countRejectedToken(address, key)
+		return principal{}, err
 	}
+	h.countAcceptedToken(key, identity.Kind)
 	return identity.toPrincipal(), nil
 }
 
@@ -121,6 +121,8 @@ func (p principal) caller(c callName) alloc.Caller {
 // an attacker cannot choose, and reveals nothing about the secret.
 type digest [sha256.Size]byte
 
+func digestOf(secret string) digest { return sha256.Sum256([]byte(secret)) }
+
 // tokenTable maps secrets to principals. It is immutable.
 type tokenTable map[digest]principal
 
@@ -130,19 +132,13 @@ func newTokenTable(tokens []Token) (tokenTable, error) {
 		if err := t.validate(); err != nil {
 			return nil, fmt.Errorf("httpapi: token %d: %w", i, err)
 		}
-		key := digest(sha256.Sum256([]byte(t.Secret)))
+		key := digestOf(t.Secret)
 		if _, ok := table[key]; ok {
 			return nil, fmt.Errorf("httpapi: token %d: %w", i, ErrDuplicate)
 		}
 		table[key] = Identity{Tenant: t.tenant(), Player: t.player(), Kind: t.Kind}.toPrincipal()
 	}
 	return table, nil
-}
-
-// find returns the principal of a token.
-func (t tokenTable) find(secret string) (principal, bool) {
-	p, ok := t[digest(sha256.Sum256([]byte(secret)))]
-	return p, ok
 }
 
 // bearerToken returns the token of the only Authorization header (RFC 6750, 2.1).

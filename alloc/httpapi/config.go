@@ -20,7 +20,7 @@ const (
 )
 
 // DefaultAddressPerMinute is the default limit of requests per minute from one client
-// address.
+// address without a valid token.
 const DefaultAddressPerMinute = 120
 
 // The default limits of failed joins per minute and principal. 10 is enough for a
@@ -79,15 +79,15 @@ type Config struct {
 	PlayerPerMinute int
 	// ServerPerMinute is the same for a backend; 0 means 6000.
 	ServerPerMinute int
-	// AddressPerMinute limits the requests per minute from one client address, of
-	// all calls and all tokens except those of backends; 0 means 120. An IPv6 address
-	// counts by its /56.
+	// AddressPerMinute limits the requests per minute from one client address without
+	// a valid token, of all calls; 0 means 120. An IPv6 address counts by its /56.
+	// Requests with a valid token do not count.
 	AddressPerMinute int
 	// FailedJoinsPerMinute limits the joins with a code that does not exist, per
-	// minute, of one player and from one client address; it is also the burst. Above
-	// it joins are refused for a while. Other players of the tenant are not affected,
-	// except that new join codes may be longer
-	// (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
+	// minute, of one player; it is also the burst. All players of a tenant at one
+	// client address may have four times as many. Above it joins are refused for a
+	// while. Other players of the tenant are not affected, except that new join codes
+	// may be longer (alloc.ServiceConfig.FailuresPerSecond). 0 means 10.
 	FailedJoinsPerMinute int
 	// ServerFailedJoinsPerMinute is the same for a backend, whose address is not
 	// limited; 0 means 600.
@@ -97,7 +97,7 @@ type Config struct {
 	AllowOrigins []string
 	// TrustedProxies are the networks of reverse proxies whose X-Forwarded-For
 	// header is used. Nil means none: then all callers behind a proxy have the
-	// proxy's address and share its limits.
+	// proxy's address and share its limits, as do those whose header cannot be parsed.
 	TrustedProxies []netip.Prefix
 	// Logger gets one line per request at debug level and one per internal error.
 	// Nil disables logging. Tokens, keys, join codes and addresses are never logged.
@@ -153,4 +153,9 @@ func (c Config) failedJoins(k Kind) int {
 		return cmp.Or(c.ServerFailedJoinsPerMinute, DefaultServerFailedJoinsPerMinute)
 	}
 	return cmp.Or(c.FailedJoinsPerMinute, DefaultFailedJoinsPerMinute)
+}
+
+// failedJoinsPerAddress is the limit of one tenant's players at one address.
+func (c Config) failedJoinsPerAddress() int {
+	return min(c.failedJoins(KindPlayer), maxPerMinute/playersPerAddress) * playersPerAddress
 }

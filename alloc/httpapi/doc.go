@@ -38,18 +38,19 @@
 // other caller is affected:
 //
 //	60 per minute     requests of one player and call; 6000 of a backend
-//	120 per minute    requests of players from one client address, with any token,
-//	                  invalid ones included
+//	120 per minute    requests from one client address without a valid token
 //	10 per minute     joins of one player with a code that does not exist; 600 of a
 //	                  backend
-//	10 per minute     the same for all players of one client address
-//	120 per minute    tokens from one client address that Config.Authenticate rejects;
-//	                  further ones are not checked
+//	40 per minute     the same for all players of one tenant at one client address
+//	120 per minute    tokens from one client address that Config.Authenticate rejects.
+//	                  Further tokens from there are checked if they were accepted before,
+//	                  or if fewer than 1,000 such checks a second are made in all
 //	20                allocations of one player that are reserved and not bound; the
 //	                  service counts them (alloc.ServiceConfig.MaxOutstanding). In a fleet
 //	                  each counts for the whole bind timeout (10 s)
 //
-// Each is a token bucket that holds one minute's worth. A client address is an IPv4
+// Each is a token bucket that holds one minute's worth; the 1,000 checks hold one second's.
+// A client address is an IPv4
 // address or the /56 of an IPv6 address; that of a backend is not limited, because many
 // players use it. All tokens of one player are one principal; the principal of an
 // anonymous caller is its address. Preflights and the description are not counted.
@@ -69,9 +70,10 @@
 // # Behind a reverse proxy
 //
 // Set Config.TrustedProxies and ConnLimits.TrustedProxies to the proxy's networks.
-// Otherwise all callers have the proxy's address and share the limits of one address. If
-// a trusted proxy sends no X-Forwarded-For, its callers have no address and are limited
-// by principal only.
+// Otherwise all callers have the proxy's address and share the limits of one address. So
+// do those whose X-Forwarded-For cannot be parsed; an address with a port is understood.
+// If a trusted proxy sends no such header, the failed joins of its players count by
+// player only.
 //
 // # Limitations
 //

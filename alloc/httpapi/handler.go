@@ -17,6 +17,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/forwarded"
 )
 
 // serviceTimeout bounds the service call of a request. It is shorter than the
@@ -184,30 +185,38 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 // admit authenticates the caller and checks its rate limits. The header is that of
 // the answer.
 func (h *Handler) admit(header http.Header, r *http.Request, name callName) (source, *api.Problem) {
-	address, own := clientAddress(r, h.proxies)
-	p, err := h.authenticate(r, address, own)
+	client := forwarded.Find(r, h.proxies)
+	p, err := h.authenticate(r, client.Prefix)
 	var problem *api.Problem
 	switch {
 	case err == nil:
 	case errors.As(err, &problem):
 		return source{}, problem
 	case h.cfg.Anonymous:
-		p = anonymousPrincipal(address)
+		p = anonymousPrincipal(client.Prefix)
+		problem = h.countUnauthenticated(client.Prefix)
 	default:
 		h.log.Debug("caller not authenticated", "call", string(name), "error", err)
-		if own {
-			if problem := h.countUnauthenticated(address, err); problem != nil {
-				return source{}, problem
-			}
-		}
-		problem = authProblem(err)
-		if problem.Status == http.StatusUnauthorized {
-			header.Set("WWW-Authenticate", challenge(err))
-		}
+		problem = h.refuseUnauthenticated(header, client.Prefix, err)
+	}
+	if problem != nil {
 		return source{}, problem
 	}
-	f := source{principal: p, address: address, limitAddress: own && p.kind != KindServer}
+	f := source{principal: p, client: client}
 	return f, h.checkRates(r.Context(), f, name)
+}
+
+// refuseUnauthenticated returns the answer to a request without a valid token.
+func (h *Handler) refuseUnauthenticated(header http.Header, address netip.Prefix, why error) *api.Problem {
+	// The holder of an expired token must learn in any case that it needs a new one.
+	if problem := h.countUnauthenticated(address); problem != nil && !errors.Is(why, ErrTokenExpired) {
+		return problem
+	}
+	problem := authProblem(why)
+	if problem.Status == http.StatusUnauthorized {
+		header.Set("WWW-Authenticate", challenge(why))
+	}
+	return problem
 }
 
 // maxBody is the largest request body in bytes.

@@ -4,7 +4,6 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
-	"errors"
 	"hash/maphash"
 	"math"
 	"net/http"
@@ -14,17 +13,29 @@ import (
 
 	"golang.org/x/time/rate"
 
+	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/internal/forwarded"
 )
 
 // The sizes of the tables in buckets. All tables take 3 MiB when they are empty and
 // less than 20 MiB when they are full.
 const (
-	requestBuckets       = 65536
-	addressBuckets       = 65536
-	failedJoinBuckets    = 16384
-	rejectedTokenBuckets = 8192
+	requestBuckets         = 65536
+	unauthenticatedBuckets = 32768
+	acceptedTokenBuckets   = 32768
+	failedJoinBuckets      = 16384
+	rejectedTokenBuckets   = 8192
 )
+
+// spareTokenChecks is the number of tokens a second, from all addresses together, that
+// are checked although their address sent too many rejected ones. So a neighbour of an
+// attacker can log in. The checks of one second cost less than 100 ms of one core.
+const spareTokenChecks = 1000
+
+// playersPerAddress is the number of players of a tenant with too many failed joins that
+// pause the joins of the other ones at their address: one does not.
+const playersPerAddress = 4
 
 // bucketKey is the key of a bucket of requests.
 type bucketKey struct {
@@ -32,14 +43,23 @@ type bucketKey struct {
 	call      callName
 }
 
-// limits holds all rate limits of a handler. Its fields are immutable; each table has
+// addressKey is the key of the failed joins from an address. It has the tenant, so that
+// guesses at the codes of one tenant do not refuse joins of another.
+type addressKey struct {
+	address netip.Prefix
+	tenant  alloc.Tenant
+}
+
+// limits holds all rate limits of a handler. Its fields are immutable; each limiter has
 // its own lock.
 type limits struct {
 	requests             *limiter[bucketKey]
-	addresses            *limiter[netip.Prefix] // requests of players, with any token
+	unauthenticated      *limiter[netip.Prefix] // requests without a valid token
 	failedJoins          *limiter[string]       // failed joins by principal
-	failedJoinsByAddress *limiter[netip.Prefix] // failed joins of players by address
+	failedJoinsByAddress *limiter[addressKey]   // failed joins of players by address
+	acceptedTokens       *limiter[digest]       // checks of tokens that Authenticate accepted
 	rejectedTokens       *limiter[netip.Prefix] // tokens that Authenticate rejected
+	spareChecks          *rate.Limiter          // checks beyond rejectedTokens
 }
 
 // RateCounts is the state of a handler's rate limits. Successive handlers share it, so
@@ -52,27 +72,39 @@ func NewRateCounts() *RateCounts { return &RateCounts{newLimits()} }
 func newLimits() *limits {
 	return &limits{
 		requests:             newLimiter[bucketKey](requestBuckets),
-		addresses:            newLimiter[netip.Prefix](addressBuckets),
+		unauthenticated:      newLimiter[netip.Prefix](unauthenticatedBuckets),
 		failedJoins:          newLimiter[string](failedJoinBuckets),
-		failedJoinsByAddress: newLimiter[netip.Prefix](failedJoinBuckets),
+		failedJoinsByAddress: newLimiter[addressKey](failedJoinBuckets),
+		acceptedTokens:       newLimiter[digest](acceptedTokenBuckets),
 		rejectedTokens:       newLimiter[netip.Prefix](rejectedTokenBuckets),
+		spareChecks:          rate.NewLimiter(spareTokenChecks, spareTokenChecks),
 	}
 }
 
 // source is the origin of a request, for the limits.
 type source struct {
-	principal    principal
-	address      netip.Prefix
-	limitAddress bool // a player whose address is known
+	principal principal
+	client    forwarded.Client
+}
+
+// limitFailedJoins reports whether the failed joins of the source count by its address:
+// it is a player, and no trusted proxy left its address out.
+func (f source) limitFailedJoins() bool {
+	return f.principal.kind != KindServer && (f.client.Known || f.client.Malformed || !f.client.Prefix.IsValid())
+}
+
+// addressKey returns the key of the source's failed joins.
+func (f source) addressKey() addressKey {
+	return addressKey{f.client.Prefix, f.principal.tenant}
 }
 
 // clientAddress returns the player's address, the zero address if it is not known. The
 // address of a backend says nothing about its players.
 func (f source) clientAddress() netip.Addr {
-	if !f.limitAddress {
+	if !f.client.Known || f.principal.kind == KindServer {
 		return netip.Addr{}
 	}
-	return f.address.Addr()
+	return f.client.Prefix.Addr()
 }
 
 const addressLimited = "too many requests from this address"
@@ -85,51 +117,61 @@ func tooManyRequests(what string, wait time.Duration) *api.Problem {
 	return withRetryAfter(statusProblem(http.StatusTooManyRequests, what), wait)
 }
 
-// refuseForger refuses an address that sent too many rejected tokens: a signature costs
-// more to check than to forge.
-func (h *Handler) refuseForger(address netip.Prefix) *api.Problem {
-	if h.limits == nil {
-		return nil
-	}
-	return tooManyRequests(addressLimited, h.limits.rejectedTokens.peek(address, h.now()))
-}
-
-// countUnauthenticated counts a request without a known caller by its address, and its
-// token if Authenticate rejected it.
-func (h *Handler) countUnauthenticated(address netip.Prefix, why error) *api.Problem {
-	if h.limits == nil {
-		return nil
-	}
-	if errors.Is(why, errRejectedToken) && !errors.Is(why, ErrAuthUnavailable) {
-		h.limits.rejectedTokens.charge(address, h.cfg.perAddress(), h.now())
-	}
-	return tooManyRequests(addressLimited, h.limits.addresses.take(address, h.cfg.perAddress(), h.now()))
-}
-
-// checkRates counts a request by principal and by address. A request that one limit
-// refuses does not count for the other: a caller above its own limit must not use up
-// the limit of its address, and vice versa.
-func (h *Handler) checkRates(ctx context.Context, f source, name callName) *api.Problem {
+// takeTokenCheck counts a check of a token by Authenticate, since a signature costs more
+// to check than to forge. A token that was accepted before has a budget of its own, so
+// that no neighbour can use it up, and so that its repetition is limited. Any other token
+// is refused if its address sent too many rejected ones and no spare check is left.
+func (h *Handler) takeTokenCheck(address netip.Prefix, token digest) *api.Problem {
 	if h.limits == nil {
 		return nil
 	}
 	now := h.now()
-	if f.limitAddress {
-		if p := tooManyRequests(addressLimited, h.limits.addresses.peek(f.address, now)); p != nil {
-			return p
-		}
+	if wait, ok := h.limits.acceptedTokens.takeKnown(token, now); ok {
+		return tooManyRequests("too many requests", wait)
 	}
+	wait := h.limits.rejectedTokens.peek(address, now)
+	if wait > 0 && h.limits.spareChecks.AllowN(now, 1) {
+		return nil
+	}
+	return tooManyRequests(addressLimited, wait)
+}
+
+// countAcceptedToken counts a check of a token that Authenticate accepted. It may be used
+// as often as the limits of its holder permit.
+func (h *Handler) countAcceptedToken(token digest, kind Kind) {
+	if h.limits != nil {
+		perMinute := min(h.cfg.perMinute(kind), maxPerMinute/len(h.calls)) * len(h.calls)
+		h.limits.acceptedTokens.adopt(token, perMinute, h.now())
+	}
+}
+
+// countRejectedToken counts a token that Authenticate rejected, by its address.
+func (h *Handler) countRejectedToken(address netip.Prefix, token digest) {
+	if h.limits != nil {
+		h.limits.acceptedTokens.forget(token)
+		h.limits.rejectedTokens.charge(address, h.cfg.perAddress(), h.now())
+	}
+}
+
+// countUnauthenticated counts a request without a valid token by its address.
+func (h *Handler) countUnauthenticated(address netip.Prefix) *api.Problem {
+	if h.limits == nil {
+		return nil
+	}
+	return tooManyRequests(addressLimited, h.limits.unauthenticated.take(address, h.cfg.perAddress(), h.now()))
+}
+
+// checkRates counts a request of an authenticated caller.
+func (h *Handler) checkRates(ctx context.Context, f source, name callName) *api.Problem {
+	if h.limits == nil {
+		return nil
+	}
+	perMinute := h.cfg.perMinute(f.principal.kind)
 	key := bucketKey{f.principal.name, name}
-	p := tooManyRequests("too many requests", h.limits.requests.take(key, h.cfg.perMinute(f.principal.kind), now))
-	if p != nil {
+	if p := tooManyRequests("too many requests", h.limits.requests.take(key, perMinute, h.now())); p != nil {
 		return p
 	}
-	if f.limitAddress {
-		if p := tooManyRequests(addressLimited, h.limits.addresses.take(f.address, h.cfg.perAddress(), now)); p != nil {
-			return p
-		}
-	}
-	return tooManyRequests("too many requests", h.takeShared(ctx, f, string(name), h.cfg.perMinute(f.principal.kind)))
+	return tooManyRequests("too many requests", h.takeShared(ctx, f, string(name), perMinute))
 }
 
 // checkFailedJoins refuses a join of a caller with too many failed joins.
@@ -138,8 +180,8 @@ func (h *Handler) checkFailedJoins(f source) *api.Problem {
 		return nil
 	}
 	wait := h.limits.failedJoins.peek(f.principal.name, h.now())
-	if f.limitAddress {
-		wait = max(wait, h.limits.failedJoinsByAddress.peek(f.address, h.now()))
+	if f.limitFailedJoins() {
+		wait = max(wait, h.limits.failedJoinsByAddress.peek(f.addressKey(), h.now()))
 	}
 	return tooManyRequests("too many failed joins", wait)
 }
@@ -155,8 +197,8 @@ func (h *Handler) countFailedJoin(ctx context.Context, f source) {
 	if wait := h.takeShared(ctx, f, failedJoin, most); wait > 0 {
 		h.limits.failedJoins.pause(f.principal.name, most, wait, h.now())
 	}
-	if f.limitAddress {
-		h.limits.failedJoinsByAddress.charge(f.address, h.cfg.failedJoins(KindPlayer), h.now())
+	if f.limitFailedJoins() {
+		h.limits.failedJoinsByAddress.charge(f.addressKey(), h.cfg.failedJoinsPerAddress(), h.now())
 	}
 }
 
@@ -250,6 +292,37 @@ func (l *limiter[K]) peek(key K, now time.Time) time.Duration {
 		return untilOne(b.limit, now)
 	}
 	return 0
+}
+
+// takeKnown is take for a key that has a bucket, at its rate. It returns false for any
+// other key.
+func (l *limiter[K]) takeKnown(key K, now time.Time) (wait time.Duration, ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	_, b := l.find(key)
+	switch {
+	case b == nil:
+		return 0, false
+	case b.limit.AllowN(now, 1):
+		return 0, true
+	}
+	return untilOne(b.limit, now), true
+}
+
+// adopt gives the key a bucket if it has none, and sets its rate.
+func (l *limiter[K]) adopt(key K, perMinute int, now time.Time) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.bucket(key, perMinute, now)
+}
+
+// forget removes the key's bucket.
+func (l *limiter[K]) forget(key K) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if _, b := l.find(key); b != nil {
+		b.limit = nil
+	}
 }
 
 // charge counts an event that has already happened. The bucket may become negative,

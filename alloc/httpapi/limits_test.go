@@ -112,18 +112,23 @@ func TestFailedJoinsPauseThePlayer(t *testing.T) {
 	wantProblem(t, x.do(joinFrom("198.51.100.99", tokenBert, code)), 429, 15429)
 }
 
-// TestFailedJoinsPauseTheAddress: players of one address share a limit of failed joins,
-// and the /56 of IPv6 is one address.
+// TestFailedJoinsPauseTheAddress: the players of a tenant at one address share a limit of
+// failed joins, four times that of a player; the /56 of IPv6 is one address.
 func TestFailedJoinsPauseTheAddress(t *testing.T) {
 	for _, addrs := range [][2]string{{"198.51.100.1", "203.0.113.1"}, {"2001:db8:0:1::1", "2001:db8:0:100::1"}} {
-		x := newFixture(t, Config{})
+		x := newFixture(t, Config{Authenticate: known})
 		code := x.code(t, tokenAnna, x.allocate(t, tokenAnna))
 		near := strings.Replace(addrs[0], ":1::1", ":ff::2", 1)
-		for range 5 {
-			wantProblem(t, x.do(joinFrom(addrs[0], tokenBert, wrongCode)), 404, 15009)
-			wantProblem(t, x.do(joinFrom(near, tokenStaging, wrongCode)), 404, 15009)
+		for i := range playersPerAddress * DefaultFailedJoinsPerMinute / 2 {
+			wantProblem(t, x.do(joinFrom(addrs[0], fmt.Sprint("carl", i), wrongCode)), 404, 15009)
+			wantProblem(t, x.do(joinFrom(near, fmt.Sprint("carl", i), wrongCode)), 404, 15009)
 		}
-		wantProblem(t, x.do(joinFrom(near, tokenAnna, code)), 429, 15429)
+		rec := x.do(joinFrom(near, tokenAnna, code))
+		wantProblem(t, rec, 429, 15429)
+		if got := rec.Header().Get("Retry-After"); got != "2" {
+			t.Errorf("Retry-After = %q", got)
+		}
+		wantProblem(t, x.do(joinFrom(near, tokenStaging, wrongCode)), 404, 15009) // of another tenant
 		wantStatus(t, x.do(joinFrom(addrs[1], tokenAnna, code)), 200)
 		wantStatus(t, x.do(joinFrom(addrs[0], tokenServer, code)), 200) // a backend has no address
 	}
@@ -191,9 +196,8 @@ func TestCodeThatIsNotThere(t *testing.T) {
 	}
 }
 
-// TestRequestsOfAnAddress: all tokens of an address share a limit, unknown ones included.
-// Backends do not count, and a request that is refused by the limit of its player does
-// not count either.
+// TestRequestsOfAnAddress: the requests of an address without a valid token share a limit.
+// Those with one have the limit of their player or backend only.
 func TestRequestsOfAnAddress(t *testing.T) {
 	x := newFixture(t, Config{})
 	regions := func(addr, token string) *httptest.ResponseRecorder {
@@ -211,52 +215,80 @@ func TestRequestsOfAnAddress(t *testing.T) {
 		}
 		return fine
 	}
-	if n := count(300, "198.51.100.1", tokenAnna); n != 60 {
-		t.Errorf("%d requests of one player, want 60", n)
+	const unknown = "unknown-0123456789abcdef"
+	for _, c := range []struct {
+		addr, token string
+		want        int
+	}{
+		{"198.51.100.1", tokenAnna, DefaultPlayerPerMinute},
+		{"198.51.100.1", tokenServer, 300},
+		{"198.51.100.1", unknown, DefaultAddressPerMinute},
+		{"198.51.100.1", "", 0},
+		{"198.51.100.1", tokenBert, DefaultPlayerPerMinute},
+		{"198.51.100.2", "", DefaultAddressPerMinute},
+	} {
+		if n := count(300, c.addr, c.token); n != c.want {
+			t.Errorf("%d requests of %q from %s, want %d", n, c.token, c.addr, c.want)
+		}
 	}
-	if n := count(300, "198.51.100.1", tokenServer); n != 300 {
-		t.Errorf("%d requests of a backend, want all", n)
-	}
-	if n := count(20, "198.51.100.1", "unknown-0123456789abcdef"); n != 20 {
-		t.Errorf("%d requests with an unknown token, want 20", n)
-	}
-	if n := count(300, "198.51.100.1", tokenBert); n != 40 {
-		t.Errorf("%d requests left for another player of the address, want 40", n)
-	}
-	wantProblem(t, regions("198.51.100.1", "unknown-0123456789abcdef"), 429, 15429)
-	if n := count(20, "198.51.100.2", tokenBert); n != 20 {
-		t.Errorf("%d requests of 20 from another address", n)
-	}
+	wantProblem(t, regions("198.51.100.1", unknown), 429, 15429)
 	x.clock = x.clock.Add(time.Second)
-	if n := count(10, "198.51.100.1", tokenAnna); n != 1 {
-		t.Errorf("%d requests a second later, want 1 by name", n)
+	if n := count(10, "198.51.100.1", unknown); n != 2 {
+		t.Errorf("%d requests a second later, want 2", n)
 	}
 }
 
-// TestRequestsBehindAProxy: the address of a caller is that in X-Forwarded-For; without
-// the header, callers do not count together.
+// TestRequestsBehindAProxy: the address of a caller is that in X-Forwarded-For. Callers
+// without one share the proxy's.
 func TestRequestsBehindAProxy(t *testing.T) {
 	cfg := Config{AddressPerMinute: 5, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")}}
 	x := newFixture(t, cfg)
-	ask := func(client string) int {
-		r := regionsOf(tokenAnna)()
+	ask := func(token string, client ...string) int {
+		r := regionsOf(token)()
 		r.RemoteAddr = "10.1.1.1:4000"
-		if client != "" {
-			r.Header.Set("X-Forwarded-For", client)
-		}
+		r.Header["X-Forwarded-For"] = client
 		return x.do(r).Code
 	}
 	for range 5 {
-		ask("198.51.100.1")
+		ask("", "198.51.100.1:61000")
+		ask("", "junk")
 	}
-	for client, want := range map[string]int{"198.51.100.1": 429, "198.51.100.2": 200, "": 200} {
-		if got := ask(client); got != want {
-			t.Errorf("client %q: status %d, want %d", client, got, want)
+	for _, c := range []struct {
+		client []string
+		want   int
+	}{
+		{[]string{"198.51.100.1"}, 429},
+		{[]string{"198.51.100.1:61001"}, 429},
+		{[]string{"198.51.100.2"}, 401},
+		{[]string{"unknown"}, 429},
+		{nil, 429},
+	} {
+		if got := ask("", c.client...); got != c.want {
+			t.Errorf("client %q: status %d, want %d", c.client, got, c.want)
+		}
+		if got := ask(tokenServer, c.client...); got != 200 {
+			t.Errorf("client %q: status %d of a valid token", c.client, got)
 		}
 	}
-	for range 20 {
-		if got := ask(""); got != 200 {
-			t.Fatalf("of unknown address: status %d", got)
+}
+
+// TestGuessersBehindAProxy: failed joins count for the proxy's address if the header
+// cannot be parsed, and by player only if there is none.
+func TestGuessersBehindAProxy(t *testing.T) {
+	for header, want := range map[string]int{"junk": 429, "": 404} {
+		x := newFixture(t, Config{
+			Authenticate: known, TrustedProxies: []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		})
+		status := 0
+		for i := range playersPerAddress*DefaultFailedJoinsPerMinute + 1 {
+			r := joinFrom("10.1.1.1", fmt.Sprint("carl", i), wrongCode)
+			if header != "" {
+				r.Header.Set("X-Forwarded-For", header)
+			}
+			status = x.do(r).Code
+		}
+		if status != want {
+			t.Errorf("header %q: status %d, want %d", header, status, want)
 		}
 	}
 }

@@ -5,10 +5,10 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
-	"strings"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/forwarded"
 )
 
 // The limits of [NewServer]: a client that sends or reads slowly must not hold a
@@ -108,8 +108,8 @@ func (l *limitListener) addressOf(conn net.Conn) (netip.Prefix, bool) {
 	if !ok {
 		return netip.Prefix{}, false
 	}
-	addr := tcp.AddrPort().Addr().Unmap().WithZone("")
-	return networkOf(addr), !contains(l.limits.TrustedProxies, addr)
+	addr := tcp.AddrPort().Addr()
+	return forwarded.Prefix(addr), !forwarded.Contains(l.limits.TrustedProxies, addr)
 }
 
 // acquire counts a connection, or returns the limit that it exceeds.
@@ -165,65 +165,4 @@ func (c *limitedConn) Close() error {
 	err := c.Conn.Close()
 	c.once.Do(c.release)
 	return err
-}
-
-// The prefixes that count as one address: an IPv4 address, and the /56 of an IPv6
-// address, which providers assign to one household.
-const (
-	bitsIPv4 = 32
-	bitsIPv6 = 56
-)
-
-// networkOf returns the prefix of addr that limits apply to, the zero prefix for no
-// address.
-func networkOf(addr netip.Addr) netip.Prefix {
-	addr = addr.Unmap().WithZone("")
-	bits := bitsIPv4
-	if addr.Is6() {
-		bits = bitsIPv6
-	}
-	p, err := addr.Prefix(bits)
-	if err != nil {
-		return netip.Prefix{}
-	}
-	return p
-}
-
-// clientAddress returns the prefix of the caller's address, and whether it is the
-// caller's own. It is not if a trusted proxy does not forward the address: its callers
-// all share the proxy's.
-func clientAddress(r *http.Request, trusted []netip.Prefix) (netip.Prefix, bool) {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Prefix{}, true
-	}
-	addr := peer.Addr().Unmap().WithZone("")
-	hops := forwarded(r.Header)
-	for len(hops) > 0 && contains(trusted, addr) {
-		next, err := netip.ParseAddr(hops[len(hops)-1])
-		if err != nil {
-			break
-		}
-		addr = next.Unmap().WithZone("")
-		hops = hops[:len(hops)-1]
-	}
-	return networkOf(addr), !contains(trusted, addr)
-}
-
-// forwarded returns the hops of X-Forwarded-For. Each proxy appends the address of its
-// client, so only the last hops can be trusted.
-func forwarded(h http.Header) []string {
-	values := h.Values("X-Forwarded-For")
-	if len(values) == 0 {
-		return nil
-	}
-	hops := strings.Split(strings.Join(values, ","), ",")
-	for i, hop := range hops {
-		hops[i] = strings.TrimSpace(hop)
-	}
-	return hops
-}
-
-func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(addr) })
 }

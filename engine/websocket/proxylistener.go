@@ -11,6 +11,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"github.com/ferryrelay/ferry/internal/forwarded"
 )
 
 // DefaultProxyTimeout is how long a proxy may take to send its header.
@@ -54,7 +56,7 @@ func (l *proxyListener) Accept() (net.Conn, error) {
 		return nil, err
 	}
 	tcp, ok := conn.RemoteAddr().(*net.TCPAddr)
-	if !ok || !isTrusted(l.cfg.Proxies, normalize(tcp.AddrPort().Addr())) {
+	if !ok || !forwarded.Contains(l.cfg.Proxies, tcp.AddrPort().Addr()) {
 		return conn, nil
 	}
 	return &proxyConn{Conn: conn, cfg: &l.cfg, remote: tcp}, nil
@@ -113,7 +115,7 @@ func (c *proxyConn) readHeader() {
 	}
 	c.err = err
 	if c.cfg.OnRefuse != nil {
-		c.cfg.OnRefuse(normalize(c.remote.(*net.TCPAddr).AddrPort().Addr()), err)
+		c.cfg.OnRefuse(c.remote.(*net.TCPAddr).AddrPort().Addr().Unmap().WithZone(""), err)
 	}
 	_ = c.Conn.Close()
 }

@@ -15,7 +15,6 @@ import (
 	"time"
 
 	ws "github.com/coder/websocket"
-
 )
 
 // headerV2 returns a header of version 2.

@@ -202,7 +202,8 @@ type Config struct {
 	MaxConnsPerAddress int
 	// TrustedProxies are the networks of the reverse proxies whose header
 	// X-Forwarded-For is used. Connections of a proxy that sends none count
-	// towards MaxConns only. Default: none.
+	// towards MaxConns only; those with a header that cannot be parsed count as
+	// the proxy's. Default: none.
 	TrustedProxies []netip.Prefix
 	// AllowOrigins are the origins of web pages that may connect, as
 	// scheme://host, "null", or "*" for all. A client without an Origin header,

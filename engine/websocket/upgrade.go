@@ -5,7 +5,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -13,6 +12,7 @@ import (
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/evict"
+	"github.com/ferryrelay/ferry/internal/forwarded"
 )
 
 // noUpgradeText answers a request without an upgrade: from a browser, or through
@@ -270,46 +270,10 @@ func (a *admission) count() int {
 	return a.total
 }
 
-// prefixBits6 is the size of the IPv6 prefix that the limit per address counts:
-// a provider assigns one customer up to a /56.
-const prefixBits6 = 56
-
-// limitPrefix returns the prefix that the limit per address counts for addr: the
-// address for IPv4, the /56 for IPv6.
-func limitPrefix(addr netip.Addr) netip.Prefix {
-	bits := addr.BitLen()
-	if addr.Is6() {
-		bits = prefixBits6
-	}
-	p, _ := addr.Prefix(bits) // The zero prefix for an invalid address.
-	return p
-}
-
-// normalize unmaps an IPv4-mapped address and removes the zone.
-func normalize(addr netip.Addr) netip.Addr { return addr.Unmap().WithZone("") }
-
-func isTrusted(proxies []netip.Prefix, addr netip.Addr) bool {
-	return slices.ContainsFunc(proxies, func(p netip.Prefix) bool { return p.Contains(addr) })
-}
-
-// clientPrefix returns the prefix that the limit per address counts for a request.
-// It reports false if a trusted proxy sent the request without the address of its
-// client. Each proxy appends the address of its client to X-Forwarded-For, so the
-// entries are read from the end, as long as a trusted proxy wrote them.
+// clientPrefix returns the prefix that the limit per address counts for a request. It
+// reports false if a trusted proxy sent the request without X-Forwarded-For. A header
+// that cannot be parsed counts for the proxy.
 func clientPrefix(r *http.Request, proxies []netip.Prefix) (netip.Prefix, bool) {
-	peer, err := netip.ParseAddrPort(r.RemoteAddr)
-	if err != nil {
-		return netip.Prefix{}, false
-	}
-	addr := normalize(peer.Addr())
-	rest := strings.Join(r.Header.Values("X-Forwarded-For"), ",")
-	for isTrusted(proxies, addr) {
-		comma := strings.LastIndexByte(rest, ',')
-		next, err := netip.ParseAddr(strings.TrimSpace(rest[comma+1:]))
-		if err != nil {
-			return netip.Prefix{}, false
-		}
-		addr, rest = normalize(next), rest[:max(comma, 0)]
-	}
-	return limitPrefix(addr), true
+	client := forwarded.Find(r, proxies)
+	return client.Prefix, client.Known || client.Malformed
 }

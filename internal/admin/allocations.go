@@ -21,7 +21,7 @@ type Relay interface {
 	Allocations(context.Context, engine.Filter, engine.Cursor, int) ([]engine.Allocation, engine.Cursor, error)
 	End(context.Context, proto.AllocationID) error
 	Kick(context.Context, proto.AllocationID) error
-	Usage(context.Context, ...string) ([]engine.Usage, error)
+	Usage(context.Context) ([]engine.Usage, error)
 	Stats() engine.Stats
 }
 

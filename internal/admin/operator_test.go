@@ -73,7 +73,7 @@ func (r *fakeRelay) do(what string, id proto.AllocationID) error {
 func (r *fakeRelay) End(_ context.Context, id proto.AllocationID) error  { return r.do("end", id) }
 func (r *fakeRelay) Kick(_ context.Context, id proto.AllocationID) error { return r.do("kick", id) }
 
-func (r *fakeRelay) Usage(context.Context, ...string) ([]engine.Usage, error) {
+func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
 	return []engine.Usage{{Others: true, Bytes: 3}, {Tenant: 255, Players: 2, PlayerSeconds: 1.5, Datagrams: 9}}, nil
 }
 

@@ -71,7 +71,8 @@ type ProjectUsage struct {
 	Project     string `json:"project,omitempty"`
 	Environment string `json:"environment,omitempty"`
 	Tenant      string `json:"tenant,omitempty"`
-	// Others is set for the sum of all projects beyond the first 1,023.
+	// Others is set for the sum of those without counters of their own, see
+	// engine.Usage.
 	Others        bool    `json:"others,omitempty"`
 	Allocations   int     `json:"allocations"`
 	Hosts         int     `json:"hosts"`

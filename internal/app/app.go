@@ -254,7 +254,7 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 func (a *App) buildRelay() error {
 	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
-		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay,
+		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch,
 	})
 	if err != nil {
 		return err
@@ -265,7 +265,7 @@ func (a *App) buildRelay() error {
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
-		OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
+		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
 		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
 		OnLargeMessage: a.onLargeMessage,
 	}

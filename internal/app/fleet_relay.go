@@ -275,7 +275,7 @@ func (m *member) reportUsage(ctx context.Context) {
 			return // The last report expires.
 		case <-ticker.C:
 		}
-		all, err := m.app.relay.Usage(ctx)
+		all, err := m.app.relay.Projects(ctx)
 		if err != nil {
 			continue // The relay does not run.
 		}
@@ -289,12 +289,12 @@ func (m *member) reportUsage(ctx context.Context) {
 
 // changedLeases returns the current usage by scope, including zero for scopes that were
 // reported before and are not used any more.
-func changedLeases(reported map[string]int64, all []engine.Usage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
+func changedLeases(reported map[string]int64, all []engine.ProjectUsage, perSecond map[string]int64) (uses []redisstore.Use, next map[string]int64) {
 	next = make(map[string]int64)
 	for i := range all {
-		if project := all[i].Name.Project; project != "" && all[i].Allocations > 0 {
-			next[scopeAllocations+project] += int64(all[i].Allocations)
-			next[scopePlayers+project] += int64(all[i].Players)
+		if u := &all[i]; u.Allocations > 0 {
+			next[scopeAllocations+u.Project] = int64(u.Allocations)
+			next[scopePlayers+u.Project] = int64(u.Players)
 		}
 	}
 	for project, n := range perSecond {

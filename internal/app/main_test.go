@@ -47,13 +47,13 @@ type running struct {
 }
 
 // start runs an app and waits until it is ready.
-func start(t *testing.T, o Options) running {
+func start(t testing.TB, o Options) running {
 	t.Helper()
 	return startChanged(t, o, func(*App) {})
 }
 
 // startChanged is start with a change to the app before it runs.
-func startChanged(t *testing.T, o Options, change func(*App)) running {
+func startChanged(t testing.TB, o Options, change func(*App)) running {
 	t.Helper()
 	ready := make(chan struct{})
 	o.OnReady = func() { close(ready) }

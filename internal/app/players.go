@@ -37,7 +37,7 @@ type players struct {
 
 // counter returns what projects use of the relay in this process: engine.Server.
 type counter interface {
-	Usage(ctx context.Context, projects ...string) ([]engine.Usage, error)
+	Projects(ctx context.Context, names ...string) ([]engine.ProjectUsage, error)
 }
 
 // newPlayers returns players with the policy of the settings. It reads the files of
@@ -66,13 +66,20 @@ func (p *players) usage(ctx context.Context, project string) (quota.Usage, error
 	if p.mode == API {
 		return p.leases.usage(ctx, project)
 	}
-	all, err := p.relay.Usage(ctx, project)
+	all, err := p.relay.Projects(ctx, project)
 	u := quota.Usage{BytesPerSecond: p.rates.of(project)}
 	for _, t := range all {
-		u.Allocations += t.Allocations
-		u.Players += t.Players
+		u.Allocations, u.Players = t.Allocations, t.Players
 	}
 	return u, err
+}
+
+// admitOnRelay checks quotas when the relay in this process reserves. It is exact for
+// concurrent reservations, which admit is not.
+func (p *players) admitOnRelay(project string, allocations, players int) error {
+	return p.policy.Load().guard.Check(project, quota.Usage{
+		Allocations: allocations, Players: players, BytesPerSecond: p.rates.of(project),
+	})
 }
 
 // hasBandwidthQuotas reports whether a project has a quota of bandwidth.
@@ -133,7 +140,7 @@ func (p *players) run(ctx context.Context) {
 	defer all.Wait()
 	all.Go(func() { p.policy.Load().verifier.Run(ctx) })
 	if p.mode.hasRelay() && p.mode.hasAPI() {
-		all.Go(func() { p.rates.run(ctx, p.hasBandwidthQuotas, p.relay.Usage) })
+		all.Go(func() { p.rates.run(ctx, p.hasBandwidthQuotas, p.relay.Projects) })
 	}
 	select {
 	case w := <-p.newSender:
@@ -382,17 +389,19 @@ type bandwidth struct {
 
 // measure returns the bytes per second of each project since the last call, none at the
 // first call.
-func (b *bandwidth) measure(all []engine.Usage, now time.Time) map[string]int64 {
+func (b *bandwidth) measure(all []engine.ProjectUsage, now time.Time) map[string]int64 {
 	bytes := make(map[string]uint64)
 	for i := range all {
-		if project := all[i].Name.Project; project != "" {
-			bytes[project] += all[i].Bytes
-		}
+		bytes[all[i].Project] = all[i].Bytes
 	}
 	perSecond := make(map[string]int64)
 	if d := now.Sub(b.at).Seconds(); b.bytes != nil && d > 0 {
 		for project, n := range bytes {
-			perSecond[project] = int64(float64(n-min(n, b.bytes[project])) / d)
+			before := b.bytes[project]
+			if n < before {
+				before = 0 // The relay has begun to count the project anew.
+			}
+			perSecond[project] = int64(float64(n-before) / d)
 		}
 	}
 	b.at, b.bytes = now, bytes
@@ -414,7 +423,7 @@ func (r *rates) of(project string) int64 {
 
 // run reads the usage of the relay every 2 s, the interval of a fleet, until ctx ends,
 // while wanted returns true.
-func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.Usage, error)) {
+func (r *rates) run(ctx context.Context, wanted func() bool, usage func(context.Context, ...string) ([]engine.ProjectUsage, error)) {
 	ticker := time.NewTicker(leaseEvery)
 	defer ticker.Stop()
 	var b bandwidth

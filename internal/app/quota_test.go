@@ -145,14 +145,13 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 	})
 }
 
-// idleRelay is a relay of which no project has anything.
-// idle is a relay without allocations.
+// idleRelay is a relay without allocations.
 type idleRelay struct{}
 
-func (idleRelay) Usage(context.Context, ...string) ([]engine.Usage, error) { return nil, nil }
+func (idleRelay) Projects(context.Context, ...string) ([]engine.ProjectUsage, error) { return nil, nil }
 
 // TestBandwidthQuota: a project that relays more than it may gets nothing new
-// until it relays less; its environments count together, and others do not.
+// until it relays less, and others do not count. Counters that begin anew hide nothing.
 func TestBandwidthQuota(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		c := config.Dev()
@@ -162,25 +161,20 @@ func TestBandwidthQuota(t *testing.T) {
 			t.Fatal(err)
 		}
 		p.relay = idleRelay{}
-		var all atomic.Pointer[[]engine.Usage]
+		var all atomic.Pointer[[]engine.ProjectUsage]
 		ctx, cancel := context.WithCancel(t.Context())
 		done := make(chan struct{})
 		go func() {
 			defer close(done)
-			p.rates.run(ctx, p.hasBandwidthQuotas, func(context.Context, ...string) ([]engine.Usage, error) {
+			p.rates.run(ctx, p.hasBandwidthQuotas, func(context.Context, ...string) ([]engine.ProjectUsage, error) {
 				if now := all.Load(); now != nil {
 					return *now, nil
 				}
 				return nil, alloc.ErrUnavailable
 			})
 		}()
-		relayed := func(production, test, other uint64) {
-			all.Store(&[]engine.Usage{
-				{Name: alloc.Tenant{Project: "game", Environment: "production"}, Bytes: production},
-				{Name: alloc.Tenant{Project: "game", Environment: "test"}, Bytes: test},
-				{Name: alloc.Tenant{Project: "other"}, Bytes: other},
-				{Others: true, Bytes: other},
-			})
+		relayed := func(game, other uint64) {
+			all.Store(&[]engine.ProjectUsage{{Project: "game", Bytes: game}, {Project: "other", Bytes: other}})
 			time.Sleep(leaseEvery)
 			synctest.Wait()
 		}
@@ -193,13 +187,17 @@ func TestBandwidthQuota(t *testing.T) {
 		}
 		time.Sleep(leaseEvery)
 		admitted(true)
-		relayed(1<<30, 1<<30, 0) // before the first measurement
+		relayed(1<<31, 0) // before the first measurement
 		admitted(true)
-		relayed(1<<30+999, 1<<30+1000, 1<<40)
+		relayed(1<<31+1999, 1<<40)
 		admitted(true)
-		relayed(1<<30+1999, 1<<30+2000, 1<<40)
+		relayed(1<<31+3999, 1<<40)
 		admitted(false)
-		relayed(1<<30+1999, 1<<30+2000, 1<<41)
+		relayed(1<<31+3999, 1<<41)
+		admitted(true)
+		relayed(2000, 1<<41) // counted anew
+		admitted(false)
+		relayed(2000, 1<<41)
 		admitted(true)
 		cancel()
 		<-done
@@ -209,7 +207,7 @@ func TestBandwidthQuota(t *testing.T) {
 // TestReportedBandwidth: what a relay of a fleet reports of it, and takes back.
 func TestReportedBandwidth(t *testing.T) {
 	t.Parallel()
-	all := []engine.Usage{{Name: alloc.Tenant{Project: "game"}, Allocations: 1, Players: 1}}
+	all := []engine.ProjectUsage{{Project: "game", Allocations: 1, Players: 1}}
 	uses, reported := changedLeases(nil, all, map[string]int64{"game": 5000, "gone": 0})
 	if len(uses) != 3 || reported[scopeBytes+"game"] != 5000 {
 		t.Errorf("%v, %v", uses, reported)

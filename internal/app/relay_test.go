@@ -292,7 +292,7 @@ func TestTrustedProxy(t *testing.T) {
 		r := start(t, options(c, Serve))
 		refused := false
 		for i := range 10 {
-			client := r.caller(secret)
+			client := r.caller("no such token 0123456789")
 			client.HTTP.Transport = forwarding{client.HTTP.Transport, netip.AddrFrom4([4]byte{198, 51, 100, byte(i)}).String()}
 			var problem *api.Problem
 			_, err := client.Regions(t.Context())

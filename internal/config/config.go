@@ -74,6 +74,7 @@ type Config struct {
 	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
 	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose client sent nothing for this time, even if it receives traffic" min:"250ms" max:"24h"`
 	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
+	KeyEpoch         time.Duration `key:"key_epoch" group:"relay" usage:"time for which a key that seals connection data is in use, in whole hours; its key is kept while an allocation uses it" min:"1h" max:"672h"`
 	DrainTimeout     time.Duration `key:"drain_timeout" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
 	DrainThreshold   int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
 	Workers          int           `key:"workers" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
@@ -90,8 +91,8 @@ type Config struct {
 
 	PlayerPerMinute            int `key:"player_per_minute" group:"limits" usage:"rate limit of a player's token, in requests per minute and API call" min:"1" max:"1000000000"`
 	ServerPerMinute            int `key:"server_per_minute" group:"limits" usage:"rate limit of a token of kind server, in requests per minute and API call" min:"1" max:"1000000000"`
-	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute; tokens of kind server are exempt" min:"1" max:"1000000000"`
-	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player and for a source address" min:"1" max:"1000000000"`
+	AddressPerMinute           int `key:"address_per_minute" group:"limits" usage:"rate limit of a source address, in requests per minute without a valid token" min:"1" max:"1000000000"`
+	FailedJoinsPerMinute       int `key:"failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a player; four times as many for all players of a project at one source address" min:"1" max:"1000000000"`
 	ServerFailedJoinsPerMinute int `key:"server_failed_joins_per_minute" group:"limits" usage:"rate limit of unknown join codes, per minute, for a token of kind server" min:"1" max:"1000000000"`
 	MaxOutstanding             int `key:"max_outstanding" group:"limits" usage:"maximum number of allocations of a player that are reserved and not bound; ferry api does not learn of binds and counts each for bind_timeout" min:"1" max:"65536"`
 	MaxHTTPConnections         int `key:"max_http_connections" group:"limits" usage:"maximum number of concurrent connections to the API" min:"1" max:"1000000"`
@@ -172,6 +173,7 @@ func Serve() Config {
 		BindTimeout:      10 * time.Second,
 		HearTimeout:      30 * time.Second,
 		RecoverFor:       60 * time.Second,
+		KeyEpoch:         alloc.DefaultEpoch,
 		Batch:            sock.DefaultBatch,
 		Merge:            true,
 		ACMEServer:       letsEncrypt,
@@ -211,6 +213,9 @@ func (c *Config) validate() error {
 	}
 	if c.Region == "" {
 		errs = append(errs, errors.New("region: is empty"))
+	}
+	if c.KeyEpoch%time.Hour != 0 {
+		errs = append(errs, fmt.Errorf("key_epoch: %v is not a number of whole hours", c.KeyEpoch))
 	}
 	if (c.TLSCert == "") != (c.TLSKey == "") {
 		errs = append(errs, errors.New("tls_cert, tls_key: one without the other"))

@@ -70,5 +70,5 @@ func (p *page) quota(st *quota.Stats) {
 		limit := r.String()
 		p.sample("ferry_quota_refused_total", st.Refused[r], "limit", limit)
 	}
-	p.single("ferry_quota_unknown_total", counter, "Reservations that were admitted because the usage of their project was unknown.", st.Unknown)
+	p.single("ferry_quota_unknown_total", counter, "Reservations that were refused because the usage of their project was unknown.", st.Unknown)
 }

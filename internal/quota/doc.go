@@ -1,17 +1,25 @@
 // Package quota limits what one project may use of a relay or a fleet at once.
 //
 // A [Guard] compares the usage of a project with its [Limits] at each allocate and join.
-// A callback returns the usage: on one machine from the relay, in a fleet from the store
-// to which the relays report. The guard keeps no counts of its own, so restarts and
-// changes of limits need no special handling. Only new allocations are refused: a quota
-// ends no match, and an existing allocation may bind again at any time.
+// The guard keeps no counts of its own, so restarts and changes of limits need no special
+// handling. Only new allocations are refused: a quota ends no match, and an existing
+// allocation may bind again at any time.
+//
+// On one machine the relay calls [Guard.Check] while it reserves, so that limits of
+// allocations and players hold exactly, for any number of tenants and of concurrent
+// calls. [Guard.Admit] precedes it, so that calls beyond a quota do not reach the
+// operator's admission program. In a fleet there is Admit only: its usage is the sum in
+// the store of what the relays reported last.
+//
+// If the usage is unknown, the reservation is refused with alloc.ErrUnavailable: what
+// cannot be counted is not admitted.
 //
 // # Limitations
 //
-// The comparison precedes the reservation, so concurrent calls may exceed a limit by
-// their number. If the usage is unknown, the reservation is admitted: a quota is for
-// accounting, and the relay has its own limits for protection. A relay counts the first
-// 1,023 tenants of its run separately, each a project with one environment; later ones
-// are in no quota. Allocations that have not come back yet after a restart are not
-// counted.
+// A fleet may exceed a limit by what is reserved between two reports of a relay, 2 s. A
+// report counts for 10 s, also after its relay has died or lost the store; then the
+// allocations of that relay do not count until it reports again. The players of a quota
+// are those that have bound, so as many more as are reserved at once may bind later. The
+// rate of bytes is that of the last 2 s; see engine.ProjectUsage for when it may be too
+// high. Allocations that have not come back yet after a restart are not counted.
 package quota

@@ -23,8 +23,7 @@ type Limits struct {
 	Inactive bool
 }
 
-// Usage is what a project uses now, in terms of [Limits]. What is not known is
-// zero.
+// Usage is what a project uses now, in terms of [Limits].
 type Usage struct {
 	Allocations, Players int
 	BytesPerSecond       int64
@@ -34,8 +33,9 @@ type Usage struct {
 type Config struct {
 	// Limits are those of each project that has any. The map is not changed.
 	Limits map[string]Limits
-	// Usage says what a project uses. It is called for projects with limits
-	// only, from many goroutines. Required where there are limits.
+	// Usage returns what a project uses. It is called for projects with limits
+	// only, from many goroutines. Required where there are limits. If it fails, the
+	// reservation is refused.
 	Usage func(ctx context.Context, project string) (Usage, error)
 	// Logger gets failures of Usage at debug level. Nil: no log.
 	Logger *slog.Logger
@@ -74,25 +74,32 @@ func (g *Guard) With(limits map[string]Limits) (*Guard, error) {
 	return &next, nil
 }
 
-// Admit reports whether a may be reserved: nil, or alloc.ErrProjectQuota or
-// alloc.ErrProjectInactive.
+// Admit reports whether a may be reserved: nil, or alloc.ErrProjectQuota,
+// alloc.ErrProjectInactive, or an alloc.ErrUnavailable if the usage is unknown. Calls at
+// the same time see the same usage, see [Guard.Check].
 func (g *Guard) Admit(ctx context.Context, a alloc.AdmissionRequest) error {
 	project := a.Caller.Tenant.Project
-	l, ok := g.limits[project]
-	switch {
-	case !ok:
-		return nil
-	case l.Inactive:
-		g.counts.refused[RefusedInactive].Add(1)
-		return alloc.ErrProjectInactive
-	case l == Limits{}:
-		return nil
+	l := g.limits[project]
+	if l.Inactive || l == (Limits{}) {
+		return g.Check(project, Usage{})
 	}
 	u, err := g.usage(ctx, project)
 	if err != nil {
 		g.counts.unknown.Add(1)
-		g.log.Debug("quota: usage unknown; the reservation is admitted", "project", project, "error", err)
-		return nil
+		g.log.Debug("quota: usage unknown; the reservation is refused", "project", project, "error", err)
+		return fmt.Errorf("%w: quota: usage of the project: %w", alloc.ErrUnavailable, err)
+	}
+	return g.Check(project, u)
+}
+
+// Check reports whether a project with this usage may reserve one allocation more: nil,
+// alloc.ErrProjectQuota or alloc.ErrProjectInactive. A quota holds exactly if no other
+// reservation of the project is made between the call and the reservation.
+func (g *Guard) Check(project string, u Usage) error {
+	l := g.limits[project]
+	if l.Inactive {
+		g.counts.refused[RefusedInactive].Add(1)
+		return alloc.ErrProjectInactive
 	}
 	if limit, spent := l.spent(u); spent {
 		g.counts.refused[limit].Add(1)
@@ -145,7 +152,7 @@ func (r Refusal) String() string {
 type Stats struct {
 	// Refused counts reservations by the first limit that they met.
 	Refused [NumRefusals]uint64
-	// Unknown counts those that were admitted because the usage was unknown.
+	// Unknown counts those that were refused because the usage was unknown.
 	Unknown uint64
 }
 

@@ -45,10 +45,14 @@ func TestGuard(t *testing.T) {
 		}
 	}
 	use, fails = Usage{Allocations: 99}, errors.New("the store is gone")
-	if err := g.Admit(t.Context(), ask("a")); err != nil {
-		t.Errorf("the usage is not known: %v", err)
+	for project, want := range map[string]error{
+		"a": alloc.ErrUnavailable, "off": alloc.ErrProjectInactive, "free": nil, "unknown": nil,
+	} {
+		if err := g.Admit(t.Context(), ask(project)); !errors.Is(err, want) || err == nil != (want == nil) {
+			t.Errorf("%s with an unknown usage: %v, want %v", project, err, want)
+		}
 	}
-	if got, want := g.Stats(), (Stats{Refused: [NumRefusals]uint64{1, 1, 1, 1}, Unknown: 1}); got != want {
+	if got, want := g.Stats(), (Stats{Refused: [NumRefusals]uint64{2, 1, 1, 1}, Unknown: 1}); got != want {
 		t.Errorf("%+v, want %+v", got, want)
 	}
 }

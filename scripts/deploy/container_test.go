@@ -5,6 +5,7 @@ import (
 	"net"
 	"os"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -95,7 +96,7 @@ func TestContainerfile(t *testing.T) {
 	}
 	mod := read(t, filepath.Join(root, "go.mod"))
 	_, goes, _ := strings.Cut(mod, "\ngo ")
-	if major, _, _ := strings.Cut(goes, "\n"); !strings.Contains(read(t, "container/Containerfile"), "golang:"+strings.TrimSuffix(major, ".0")+"-") {
+	if major, _, _ := strings.Cut(goes, "\n"); !strings.Contains(read(t, "container/Containerfile"), "golang:"+strings.TrimSuffix(major, ".0")+".") {
 		t.Errorf("go.mod wants Go %s, the container file takes another", major)
 	}
 }
@@ -123,6 +124,44 @@ func checkCopy(t *testing.T, fields, stages, made []string) {
 				t.Errorf("COPY: %v", err)
 			}
 		}
+	}
+}
+
+// TestImagesByDigest checks that every image that is not built here is named by digest,
+// and that no manifest takes a tag of ours that moves.
+func TestImagesByDigest(t *testing.T) {
+	byDigest := regexp.MustCompile(`^docker\.io/[a-z0-9/]+:[A-Za-z0-9._-]+@sha256:[0-9a-f]{64}$`)
+	images := map[string]int{}
+	for _, in := range containerfile(t) {
+		if image, _, _ := strings.Cut(in.rest, " "); in.word == "FROM" && image != "scratch" {
+			images[image]++
+		}
+	}
+	for _, s := range readCompose(t).Services {
+		images[s.Image]++
+	}
+	files, _ := filepath.Glob("kubernetes/*.yaml")
+	components, _ := filepath.Glob("kubernetes/*/*.yaml")
+	name := regexp.MustCompile(`(?m)^ *(?:- )?image: *(\S+)`)
+	for _, file := range append(files, components...) {
+		for _, m := range name.FindAllStringSubmatch(read(t, file), -1) {
+			images[m[1]]++
+		}
+	}
+	if len(images) < 5 || images["ferry"] < 4 {
+		t.Errorf("the images are %v", images)
+	}
+	for image := range images {
+		if image != "ferry" && !byDigest.MatchString(image) {
+			t.Errorf("%s is not named by digest", image)
+		}
+	}
+	var k kustomization
+	if err := strict([]byte(read(t, "kubernetes/kustomization.yaml")), &k); err != nil {
+		t.Fatal(err)
+	}
+	if len(k.Images) != 1 || k.Images[0]["name"] != "ferry" || k.Images[0]["newTag"] != "set-the-digest" && k.Images[0]["digest"] == "" {
+		t.Errorf("the images of the kustomization are %v", k.Images)
 	}
 }
 

@@ -15,6 +15,7 @@ import (
 
 type meta struct {
 	Name        string            `yaml:"name"`
+	Namespace   string            `yaml:"namespace"`
 	Labels      map[string]string `yaml:"labels"`
 	Annotations map[string]string `yaml:"annotations"`
 }
@@ -229,9 +230,25 @@ type networkPolicy struct {
 	} `yaml:"spec"`
 }
 
+// admissionPolicy is a ValidatingAdmissionPolicy or its binding.
+type admissionPolicy struct {
+	header `yaml:",inline"`
+	Spec   struct {
+		Failure     string                           `yaml:"failurePolicy"`
+		Constraints map[string][]map[string][]string `yaml:"matchConstraints"`
+		Variables   []map[string]string              `yaml:"variables"`
+		Validations []map[string]string              `yaml:"validations"`
+		Policy      string                           `yaml:"policyName"`
+		Actions     []string                         `yaml:"validationActions"`
+		Match       map[string]labels                `yaml:"matchResources"`
+	} `yaml:"spec"`
+}
+
 // kinds are the types of documents by apiVersion and kind.
 var kinds = map[string]func() any{
-	"v1 Namespace":                                    func() any { return new(plain) },
+	"v1 Namespace": func() any { return new(plain) },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return new(admissionPolicy) },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return new(admissionPolicy) },
 	"v1 ServiceAccount":                               func() any { return new(plain) },
 	"v1 ConfigMap":                                    func() any { return new(configMap) },
 	"v1 Service":                                      func() any { return new(kubeService) },

@@ -1,10 +1,12 @@
 package deploy
 
 import (
+	"fmt"
 	"net"
 	"net/http"
 	"os/exec"
 	"path/filepath"
+	"reflect"
 	"regexp"
 	"slices"
 	"strconv"
@@ -154,6 +156,83 @@ func TestPods(t *testing.T) {
 			}
 		}
 		checkMounts(t, w)
+	}
+}
+
+// TestNamespaces checks that only pods on the node's network are in a namespace that
+// allows them, and that an admission policy holds there.
+func TestNamespaces(t *testing.T) {
+	levels, policies, bound := map[string]string{}, map[string]*admissionPolicy{}, map[string]*admissionPolicy{}
+	for _, o := range everything(t) {
+		switch b := o.body.(type) {
+		case *plain:
+			if o.kind == "Namespace" {
+				levels[o.name] = b.Metadata.Labels["pod-security.kubernetes.io/enforce"]
+			}
+		case *admissionPolicy:
+			if o.kind == "ValidatingAdmissionPolicy" {
+				policies[o.name] = b
+			} else {
+				bound[b.Spec.Match["namespaceSelector"].Match["kubernetes.io/metadata.name"]] = b
+			}
+		}
+	}
+	for _, w := range workloads(t) {
+		want := "restricted"
+		if w.pod().HostNetwork {
+			want = "privileged"
+		}
+		if got := levels[w.Metadata.Namespace]; got != want {
+			t.Errorf("%s is in the namespace %s of level %q, want %q", w.name, w.Metadata.Namespace, got, want)
+		}
+	}
+	for name, level := range levels {
+		b := bound[name]
+		switch {
+		case level == "restricted":
+		case b == nil || !slices.Equal(b.Spec.Actions, []string{"Deny"}) || policies[b.Spec.Policy] == nil:
+			t.Errorf("the namespace %s has the level %s and no policy", name, level)
+		default:
+			p := policies[b.Spec.Policy].Spec
+			if p.Failure != "Fail" || !strings.Contains(fmt.Sprint(p.Constraints), "CREATE UPDATE") || len(p.Validations) != 5 {
+				t.Errorf("the policy of %s is %+v", name, p)
+			}
+		}
+	}
+	for _, o := range everything(t) {
+		space := map[string]string{"api": "ferry", "relay": "ferry-relays"}
+		switch b := o.body.(type) {
+		case *running, *kubeService, *budget, *autoscaler, *networkPolicy:
+			h := reflect.ValueOf(b).Elem().FieldByName("Metadata").Interface().(meta)
+			if want := space[strings.TrimSuffix(o.name, "s")]; h.Namespace != want && o.name != "default-deny" {
+				t.Errorf("%s %s is in the namespace %q, want %q", o.kind, o.name, h.Namespace, want)
+			}
+		}
+	}
+}
+
+// TestAdminOfTheNode checks that the admin pages of a pod on the node's network are at one
+// address and require a token.
+func TestAdminOfTheNode(t *testing.T) {
+	for _, w := range workloads(t) {
+		if !w.pod().HostNetwork {
+			continue
+		}
+		host, _, _ := net.SplitHostPort(w.line().flag("admin"))
+		field := ""
+		for _, e := range w.container().Env {
+			if "$("+e.Name+")" == host {
+				field = e.From.Field["fieldPath"]
+			}
+		}
+		loopback := host == "127.0.0.1" || host == ""
+		if !loopback && (field != "status.podIP" || w.line().flag("admin-token-file") == "") {
+			t.Errorf("%s: the admin pages are at %q (%s), token %q", w.name, host, field, w.line().flag("admin-token-file"))
+		}
+	}
+	relay := commandLine{"relay", readCompose(t).Services["relay"].Command}
+	if admin := relay.flag("admin"); admin != "" && !strings.HasPrefix(admin, "127.0.0.1:") {
+		t.Errorf("compose: the admin pages of the relay are at %s", admin)
 	}
 }
 

@@ -508,6 +508,27 @@ var rules = []mutant{
 		now:  `u.Allocations > l.Allocations`,
 		by:   killer{"./internal/quota", "TestGuard", ""},
 	},
+	{
+		rule: "the relay checks the quota of a project while it reserves",
+		in:   "engine",
+		old:  `if verdict = c.admit(name.Project); verdict != nil {`,
+		now:  `if verdict = c.admit(name.Project); verdict != nil && false {`,
+		by:   killer{"./internal/app", "TestQuotaHoldsAfterAdmission", ""},
+	},
+	{
+		rule: "a reservation of a project with an unknown usage is refused",
+		in:   "internal/quota",
+		old:  `return fmt.Errorf("%w: quota: usage of the project: %w", alloc.ErrUnavailable, err)`,
+		now:  `return nil`,
+		by:   killer{"./internal/quota", "TestGuard", ""},
+	},
+	{
+		rule: "a tenant with an allocation keeps its counters",
+		in:   "engine",
+		old:  `if o.row != 0 && r.Allocations == 0 { o.all.removeIdle(o.row) }`,
+		now:  ``,
+		by:   killer{"./engine", "TestRowsAreReused", ""},
+	},
 	// Sealed connection data.
 	{
 		rule: "the connection data of a BIND is sealed by this relay",
@@ -626,16 +647,30 @@ var rules = []mutant{
 	{
 		rule: "HTTP: failed joins pause an address",
 		in:   "alloc/httpapi",
-		old:  `wait = max(wait, h.limits.failedJoinsByAddress.peek(f.address, h.now()))`,
-		now:  `_ = f.address`,
+		old:  `wait = max(wait, h.limits.failedJoinsByAddress.peek(f.addressKey(), h.now()))`,
+		now:  `_ = f.addressKey()`,
 		by:   killer{"./alloc/httpapi", "TestFailedJoinsPauseTheAddress", ""},
 	},
 	{
 		rule: "HTTP: X-Forwarded-For counts from trusted proxies only",
+		in:   "internal/forwarded",
+		old:  `for Contains(trusted, addr) {`,
+		now:  `for more {`,
+		by:   killer{"./internal/forwarded", "TestFind", ""},
+	},
+	{
+		rule: "HTTP: requests without a valid token do not refuse a neighbour's",
 		in:   "alloc/httpapi",
-		old:  `for len(hops) > 0 && contains(trusted, addr) {`,
-		now:  `for len(hops) > 0 {`,
-		by:   killer{"./alloc/httpapi", "TestClientAddress", ""},
+		old:  `if wait > 0 && h.limits.spareChecks.AllowN(now, 1) {`,
+		now:  `if false {`,
+		by:   killer{"./alloc/httpapi", "TestNeighboursOfAnAttacker", ""},
+	},
+	{
+		rule: "HTTP: failed joins of one tenant do not pause another",
+		in:   "alloc/httpapi",
+		old:  `return addressKey{f.client.Prefix, f.principal.tenant}`,
+		now:  `return addressKey{address: f.client.Prefix}`,
+		by:   killer{"./alloc/httpapi", "TestGuessersOfAnotherTenant", ""},
 	},
 	{
 		rule: "tokens: a public key is not an HMAC secret",
