@@ -57,7 +57,7 @@ func (l *lab) attackOn(f *Fleet, r attackResult, attack func()) {
 		after := f.SettleTo(before.Lost())
 		lost = after.Lost()
 		got := after.Since(before)
-		r.honest, r.damage = delivered(got), lossy(got)
+		r.honest, r.damage = delivered(got), lossy(got) || ended(got)
 		l.Logf("%v; p99 %v, before the attack %v", got, r.p99, calm)
 		dropped = l.droppedDatagrams() - dropped
 		if !r.damage || dropped == 0 || try == maxScans {
@@ -68,12 +68,12 @@ func (l *lab) attackOn(f *Fleet, r attackResult, attack func()) {
 	if *long && r.p99 > calm+maxDelayRise {
 		l.Errorf("p99 of delay rose from %v to %v, goal at most %v more", calm, r.p99, maxDelayRise)
 	}
-	// The relay's answers to messages with the player's source go to the player.
-	if c := f.Counts(); c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 {
-		l.Errorf("games were ended: %v", c)
-	}
 	recordAttack(l.T, r)
 }
+
+// ended reports whether a game was ended. Unlike requireNoFailures it permits
+// ERRORs to the attacker's allocation at a player's endpoint: clients ignore them.
+func ended(c Counts) bool { return c.Fatal() > 0 || c.Failed > 0 || c.Disconnects > 0 }
 
 // forgedBinds returns a function that returns valid BINDs of p with a forged
 // source, each with the next nonce.
@@ -138,13 +138,19 @@ func TestAttackBind(t *testing.T) {
 		})
 	}
 	t.Run("every port", func(t *testing.T) {
-		const rate = 10_000 // So slowly that the limit of signature checks does not apply.
+		// Each allocation stays below the limit of signature checks for one prefix.
+		const rate, attackers = 10_000, 500
 		l := l.with(t)
-		next := forgedBinds(l.allocateHost(backend), victim)
-		r := attackResult{attack: "forged BINDs from every port of a player's address", rate: perSecond(rate, "BINDs"), state: "1 allocation"}
+		var binds []func(uint64) []byte
+		for range attackers {
+			binds = append(binds, forgedBinds(l.allocateHost(backend), victim))
+		}
+		r := attackResult{
+			attack: "forged BINDs from every port of a player's address", rate: perSecond(rate, "BINDs"), state: fmt.Sprintf("%d allocations", attackers),
+		}
 		l.attackOn(f, r, func() {
 			l.flood(rate, max(*attackDuration, (1<<16/rate+1)*time.Second), func(n uint64) []byte {
-				packet := next(n)
+				packet := binds[n%attackers](n)
 				SetSource(packet, netip.AddrPortFrom(victim.Addr(), uint16(n)))
 				return packet
 			})
@@ -171,7 +177,7 @@ func TestAttackBind(t *testing.T) {
 		attack.Wait()
 		t.Logf("resumed %v after %v; then %v", resumed, took, got)
 		r.honest = fmt.Sprintf("back after %v, then %s", took.Round(time.Millisecond), delivered(got))
-		r.damage = !resumed || lossy(got) || f.Counts().Fatal() > 0
+		r.damage = !resumed || lossy(got) || ended(f.Counts())
 		recordAttack(t, r)
 	})
 	l.requireTraffic(f, 10*time.Second)
@@ -291,7 +297,7 @@ func TestAttackMismatch(t *testing.T) {
 	recordAttack(t, attackResult{
 		attack: "forged PINGs with the ids of hosts that roam", rate: perSecond(perHost, "PINGs per host"), p99: Quantile(took, 0.99),
 		honest: fmt.Sprintf("%d of %d roams beyond 3 s, %d of %d matches continue", got.RoamsLate, got.Roams, resumed, cfg.Matches),
-		damage: got.Roams == 0 || got.RoamsLate > 0 || got.Fatal() > 0 || resumed < cfg.Matches,
+		damage: got.Roams == 0 || got.RoamsLate > 0 || ended(got) || resumed < cfg.Matches,
 	})
 }
 
