@@ -142,8 +142,9 @@ func sumByTransport(all []clientMatch) map[string]GameClientCounts {
 }
 
 // requireLossGoal checks that no client was disconnected, and in the long form
-// that at most 0.1 % of the datagrams were lost.
-func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) {
+// that at most 0.1 % of the datagrams were lost. It returns the sums of those
+// sent and received.
+func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) (all Counts) {
 	l.Helper()
 	for name, c := range after {
 		b := before[name]
@@ -155,7 +156,10 @@ func (l *lab) requireLossGoal(before, after map[string]GameClientCounts) {
 		if *long && (float64(lost) > 0.001*float64(sent) || c.Connections != b.Connections) {
 			l.Errorf("%s lost %d of %d and made %d new connections, goals 0.1 %% and none", name, lost, sent, c.Connections-b.Connections)
 		}
+		all.Sent += sent
+		all.Received += c.Received - b.Received
 	}
+	return all
 }
 
 // dtlsSessions returns the local addresses of the DTLS clients in a namespace
@@ -228,8 +232,12 @@ func TestFloodHandshakes(t *testing.T) {
 			if grown := l.rss() - rss; grown > 32*mebi {
 				t.Errorf("RSS grew by %d MiB", grown/mebi)
 			}
-			l.requireLossGoal(before, settleMatches(all))
+			got := l.requireLossGoal(before, settleMatches(all))
 			l.requireMatchTraffic(all, 30*time.Second)
+			recordAttack(t, attackResult{
+				attack: "DTLS: " + c.name, rate: perSecond(o.PerSecond(), "datagrams"), honest: delivered(got),
+				state: fmt.Sprintf("%.0f half open", l.metric("ferry_dtls_half_open")),
+			})
 		})
 	}
 }
@@ -271,8 +279,12 @@ func TestFloodCookies(t *testing.T) {
 	if grown > 32*mebi {
 		t.Errorf("RSS grew by %d MiB", grown/mebi)
 	}
-	l.requireLossGoal(before, settleMatches(all))
+	got := l.requireLossGoal(before, settleMatches(all))
 	l.requireMatchTraffic(all, 30*time.Second)
+	recordAttack(t, attackResult{
+		attack: "unfinished DTLS handshakes with cookies", rate: fmt.Sprintf("%d handshakes", answered.Load()),
+		honest: delivered(got), state: fmt.Sprintf("%.0f half open", open),
+	})
 }
 
 // beginHandshakes starts handshakes from ports of one address, returns the
@@ -349,10 +361,14 @@ func TestFloodWebSockets(t *testing.T) {
 	if each := (peak - rss) / max(int(held), *webSocketFlood/2); each > 96<<10 {
 		t.Errorf("%d bytes for each WebSocket", each)
 	}
-	l.requireLossGoal(before, settleMatches(all))
+	got := l.requireLossGoal(before, settleMatches(all))
 	l.requireMatchTraffic(all, 30*time.Second)
 	testkit.Eventually(t, "the attackers' WebSockets are gone", func() bool {
 		return l.metric("ferry_websocket_connections") <= float64(4**matchesPerPair)
+	})
+	recordAttack(t, attackResult{
+		attack: "WebSockets that never bind, and slow upgrades", rate: fmt.Sprintf("%d connections", opened.Load()),
+		honest: delivered(got), state: fmt.Sprintf("%.0f WebSockets", held),
 	})
 }
 
