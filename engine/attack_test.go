@@ -107,6 +107,28 @@ func TestTakeBack(t *testing.T) {
 	}
 }
 
+// TestSquatting: an attacker that has bound an endpoint with a forged source before its
+// player does not keep the player out.
+func TestSquatting(t *testing.T) {
+	r := newRig(t, Config{})
+	host := r.host(udpN(0), 4)
+	r.caller = netip.MustParseAddr("203.0.113.9")
+	attacker := r.host(udpN(1), 1)
+	r.caller = netip.MustParseAddr("198.18.0.1") // that of udpN(1)
+	player, err := r.reserve(alloc.RoleJoiner, host, "player", 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.feed(udpN(1), pingMessage(attacker.id))
+	r.bind(player, udpN(1), 1)
+	r.feed(udpN(1), signed(attacker, 2, attacker.key))
+	r.feed(udpN(1), pingMessage(player.id))
+	r.feed(udpN(1), signed(attacker, 3, attacker.key))
+	if at := r.entry(player).Endpoint; at != udpN(1) {
+		t.Errorf("the player is at %v", at)
+	}
+}
+
 // TestForgedBindOfEnded: a BIND of an ended allocation from a player's endpoint would
 // earn an ERROR 4, which ends the game of the player's client.
 func TestForgedBindOfEnded(t *testing.T) {

@@ -89,7 +89,11 @@ func (c *control) isHeld(e *table.Entry, cmd *command) bool {
 	if c.shared.table.Account(owner.Handle).EndpointAt == 0 {
 		keeps = lostTicks
 	}
-	heard := c.shared.table.Activity(owner.Handle).LastHeard()
+	a := c.shared.table.Activity(owner.Handle)
+	if cmd.claims.path == pathValidated && !a.IsValidated() {
+		return false // The owner may have been bound there by a forged BIND.
+	}
+	heard := a.LastHeard()
 	return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)
 }
 
@@ -129,7 +133,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.shared.table.ClearFlags(e.Handle, table.BindConfirmed)
-		c.shared.table.Activity(e.Handle).BeginPath(c.newPath(e, cmd))
+		c.beginPath(e, cmd)
 	}
 	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
@@ -148,18 +152,22 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 }
 
-// newPath returns the path to the source of a BIND, which may be forged. A path to the
+// beginPath begins the path to the source of a BIND, which may be forged. A path to the
 // network of the former one is as good as that: a NAT has given the player another port.
-func (c *control) newPath(e *table.Entry, cmd *command) table.Path {
-	limits := c.shared.limits.Load()
+// If the source is proven, the BIND counts as a message of its owner.
+func (c *control) beginPath(e *table.Entry, cmd *command) {
+	a, limits := c.shared.table.Activity(e.Handle), c.shared.limits.Load()
 	switch {
-	case cmd.claims.path == pathValidated, limits.unvalidatedRatio == 0,
-		isSameNetwork(e.Endpoint, cmd.from) && c.shared.table.Activity(e.Handle).IsValidated():
-		return table.ValidatedPath
+	case cmd.claims.path == pathValidated, isSameNetwork(e.Endpoint, cmd.from) && a.IsValidated():
+		a.BeginPath(table.ValidatedPath)
+		a.RecordMessage(tick(cmd.now))
+	case limits.unvalidatedRatio == 0:
+		a.BeginPath(table.ValidatedPath)
 	case cmd.claims.path == pathElsewhere:
-		return table.LimitedPath(uint32(proto.MaxBindLen * limits.unvalidatedRatio))
+		a.BeginPath(table.LimitedPath(uint32(proto.MaxBindLen * limits.unvalidatedRatio)))
+	default:
+		a.BeginPath(table.UnvalidatedPath(limits.unvalidated))
 	}
-	return table.UnvalidatedPath(limits.unvalidated)
 }
 
 // isSameNetwork reports whether two UDP endpoints have the same IPv4 address, or the

@@ -81,6 +81,8 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 			return "endpoint_held"
 		case a != nil && a.lost == from && arrived/250 <= a.lostAt+40:
 			m.cover("bind: takes its endpoint back")
+		case card.network == from.prefix() && !owner.validated:
+			m.cover("bind: a validated path displaces one that is not")
 		case owner.heard != 0 && arrived/250 < owner.heard+keeps:
 			m.cover("bind: the endpoint is another's")
 			return "endpoint_held"
@@ -125,9 +127,9 @@ func (m *model) bound(from mAddr, card *mReservation, nonce int, arrived int64) 
 		}
 		a.lost, a.since = "", arrived/250
 		delete(m.byAddr, a.at)
-		m.newPath(a, from)
+		m.newPath(a, from, arrived)
 		a.at, m.byAddr[from] = from, a
-		a.confirmed, a.heard = false, 0
+		a.confirmed = false
 		if a.contested {
 			a.heard = arrived / 250
 		}
@@ -222,15 +224,18 @@ func (m *model) isConnected(a *mAlloc, d mData, arrived int64) string {
 }
 
 // newPath begins the path of an allocation to a new endpoint.
-func (m *model) newPath(a *mAlloc, to mAddr) {
-	switch near := a.at != "" && a.at.prefix() == to.prefix(); {
-	case !m.limits:
-		a.validated = true
+func (m *model) newPath(a *mAlloc, to mAddr, arrived int64) {
+	near := a.at != "" && a.at.prefix() == to.prefix()
+	a.heard = 0
+	switch {
 	case a.network == to.prefix():
 		m.cover("path: from the network of the reservation")
-		a.validated = true
+		a.validated, a.heard = true, arrived/250
 	case near && a.validated:
 		m.cover("path: as validated as the former one of the same network")
+		a.heard = arrived / 250
+	case !m.limits:
+		a.validated = true
 	case a.network != "":
 		m.cover("path: limited")
 		a.validated, a.limited, a.allowance = false, true, mRatio*295

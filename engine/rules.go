@@ -31,7 +31,8 @@ package engine
 //	                 one such was authentic before: silence; wrong MAC: silence; another
 //	                 allocation is bound to the endpoint and was heard there within 2 s
 //	                 by something other than a BIND: silence, unless the BIND's own
-//	                 allocation lost the endpoint within 10 s; ended allocation: silence
+//	                 allocation lost the endpoint within 10 s, or its path is validated
+//	                 and the owner's is not; ended allocation: silence
 //	                 if another one is bound to the endpoint, else ERROR 4, whatever the
 //	                 nonce; nonce: same endpoint equal
 //	                 or higher, other endpoint higher, else silence and the allocation
@@ -68,7 +69,8 @@ package engine
 //	unvalidated  to any other. At most [Limits].UnvalidatedBytes may go there, until a
 //	             message other than a BIND validates it
 //
-// No ERROR 1 goes to an endpoint from which nothing but a BIND has come.
+// A BIND on a validated path counts as a message of its owner. No ERROR 1 goes to an
+// endpoint from which nothing but another BIND has come.
 //
 // An allocation that was bound to its endpoint for 5 s and loses it to another one may
 // take it back within 10 s, and then keeps it for 10 s after its last message in place of

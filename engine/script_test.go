@@ -375,6 +375,7 @@ const minHits = 100
 // modelRules are the rules that a run must hit, besides every outcome.
 var modelRules = []string{
 	"bind: first", "bind: takes an endpoint over", "bind: the endpoint is another's", "bind: takes its endpoint back",
+	"bind: a validated path displaces one that is not",
 	"bind: ended, no ERROR 4 to the endpoint of another", "bind: ended, ERROR 4 whatever the nonce",
 	"nonce: same endpoint, lower", "nonce: same endpoint, equal", "nonce: same endpoint, higher",
 	"nonce: other endpoint, not higher", "nonce: other endpoint, higher",

@@ -336,6 +336,9 @@ and NAME-key.pem. ROLE is api, relay or admin; admin may drain, kick and close, 
 reserve too. The certificate of a relay contains the id of that relay, which is read
 from its state directory, or created there. It needs no running ferry.
 
+With revoke as the ROLE: revokes NAME.pem (--name). The list is part of ca.pem: copy that
+to every machine of the fleet.
+
 With ca-key.pem, anyone can add members to the fleet: keep it off the machines of the
 fleet. Each machine needs ca.pem and its own certificate and key, which it reloads
 within 10 s of a change.
@@ -344,7 +347,8 @@ Examples:
    ferry ctl cluster-ca /etc/ferry
    ferry ctl cluster-ca /etc/ferry api
    ferry ctl cluster-ca /etc/ferry relay --state-dir /var/lib/ferry
-   ferry ctl cluster-ca /etc/ferry relay --relay 6a1c3f5e-0d2b-4c7a-9e8f-112233445566 --name eu-1`,
+   ferry ctl cluster-ca /etc/ferry relay --relay 6a1c3f5e-0d2b-4c7a-9e8f-112233445566 --name eu-1
+   ferry ctl cluster-ca /etc/ferry revoke --name eu-1`,
 		Flags: []cli.Flag{
 			&cli.StringFlag{Name: "state-dir", Usage: "read the relay id from the state directory `DIR`"},
 			&cli.StringFlag{Name: "relay", Usage: "use the relay `ID`, if its state directory is elsewhere or in use"},
@@ -362,6 +366,8 @@ Examples:
 				return usage(cmd, fmt.Errorf("unexpected argument %q", cmd.Args().Get(2)))
 			case role == "":
 				return s.makeCA(dir, cmd.Duration("valid"))
+			case role == "revoke":
+				return s.revokeCert(cmd, dir)
 			}
 			return s.issueCert(cmd, dir, role)
 		},
@@ -415,6 +421,24 @@ func (s streams) issueCert(cmd *cli.Command, dir string, role cluster.Role) erro
 		return err
 	}
 	return s.printFiles(cert, key, issued.NotAfter())
+}
+
+// revokeCert adds a certificate to the revocation list in the file of the authority.
+func (s streams) revokeCert(cmd *cli.Command, dir string) error {
+	name := cmd.String("name")
+	if name == "" || name != filepath.Base(name) || name == "ca" {
+		return usage(cmd, fmt.Errorf("--name: %q is no name of a certificate's files", name))
+	}
+	trusted, cert := filepath.Join(dir, caFile), filepath.Join(dir, name+".pem")
+	ca, err := cluster.LoadCA(trusted, filepath.Join(dir, caKeyFile))
+	if err != nil {
+		return err
+	}
+	if err := ca.Revoke(trusted, cert); err != nil {
+		return err
+	}
+	_, err = fmt.Fprintf(s.stdout, "%s\nrevokes %s\n", trusted, cert)
+	return err
 }
 
 func (s streams) printFiles(cert, key string, end time.Time) error {

@@ -292,6 +292,9 @@ func TestClusterCA(t *testing.T) {
 		{[]string{dir, "api", "--name", "../api"}, exitUsage, "is no name"},
 		{[]string{dir, "api", "--name", "ca"}, exitUsage, "is no name"},
 		{[]string{dir, "boss"}, exitFailed, "boss"},
+		{[]string{dir, "revoke", "--name", "eu-1"}, exitOK, "ca.pem"},
+		{[]string{dir, "revoke"}, exitUsage, "is no name"},
+		{[]string{dir, "revoke", "--name", "unknown"}, exitFailed, "unknown.pem"},
 		{[]string{}, exitUsage, "DIR is missing"},
 		{[]string{dir, "api", "x"}, exitUsage, "unexpected"},
 	} {

@@ -22,8 +22,9 @@ import (
 // renewed days before they expire.
 const filesEvery = 10 * time.Second
 
-// A certificate that ends within expiryWarning is complained of once in
-// warnEvery: an expired one takes the relay out of the fleet.
+// A certificate that ends within expiryWarning, and in less than a quarter of its
+// validity, is complained of once in warnEvery: an expired one takes the relay out of the
+// fleet. Certificates that are renewed by themselves usually are at a third of it.
 const (
 	expiryWarning = 14 * 24 * time.Hour
 	warnEvery     = 24 * time.Hour
@@ -34,15 +35,17 @@ var ErrFiles = errors.New("cluster: the certificate files cannot be used")
 
 // Files names the PEM files of a node: its certificate, the key of that, and
 // the certificate of the cluster's authority. The last may hold several: then a
-// node is trusted that any of them has signed.
+// node is trusted that any of them has signed. It may also hold revocation lists of
+// theirs, as PEM blocks "X509 CRL".
 type Files struct{ Certificate, Key, CA string }
 
 // loaded is what was in the files. It does not change.
 type loaded struct {
-	pair   tls.Certificate
-	roots  *x509.CertPool
-	server *tls.Config // of a relay
-	signer fleet.KeyID // of the certificate
+	pair    tls.Certificate
+	roots   *x509.CertPool
+	server  *tls.Config // of a relay
+	signer  fleet.KeyID // of the certificate
+	revoked revocations
 }
 
 // credentials are a node's certificate and the authorities that it trusts. They are
@@ -87,6 +90,9 @@ func (c *credentials) load() error {
 	if !l.roots.AppendCertsFromPEM(authority) {
 		return fmt.Errorf("%w: %s holds no certificate", ErrFiles, c.files.CA)
 	}
+	if l.revoked, err = readRevocations(authority); err != nil {
+		return fmt.Errorf("%w: %s: %w", ErrFiles, c.files.CA, err)
+	}
 	if err := c.check(l); err != nil {
 		return fmt.Errorf("%w: %s: %w", ErrFiles, c.files.Certificate, err)
 	}
@@ -102,6 +108,9 @@ func (c *credentials) check(l *loaded) error {
 	if _, err := leaf.Verify(x509.VerifyOptions{
 		Roots: l.roots, KeyUsages: []x509.ExtKeyUsage{c.role.usage()},
 	}); err != nil {
+		return err
+	}
+	if err := l.revoked.check(leaf); err != nil {
 		return err
 	}
 	role, err := roleOf(leaf)
@@ -126,8 +135,10 @@ func serverTLS(l *loaded) *tls.Config {
 		ClientCAs:              l.roots,
 		SessionTicketsDisabled: true,
 		VerifyConnection: func(s tls.ConnectionState) error {
-			_, err := roleOf(s.PeerCertificates[0])
-			return err
+			if _, err := roleOf(s.PeerCertificates[0]); err != nil {
+				return err
+			}
+			return l.revoked.check(s.PeerCertificates...)
 		},
 	}
 }
@@ -156,7 +167,10 @@ func (c *credentials) client(relay alloc.RelayID) *tls.Config {
 			if err == nil && role != RoleRelay {
 				err = fmt.Errorf("%w: it is for %q, not %q", ErrRole, role, RoleRelay)
 			}
-			return err
+			if err != nil {
+				return err
+			}
+			return l.revoked.check(s.PeerCertificates...)
 		},
 	}
 }
@@ -197,8 +211,9 @@ func (c *credentials) reload() {
 }
 
 func (c *credentials) warn(now time.Time) {
-	left := c.notAfter().Sub(now)
-	if left > expiryWarning || now.Sub(c.warned) < warnEvery {
+	leaf := c.current.Load().pair.Leaf
+	left := leaf.NotAfter.Sub(now)
+	if left > min(expiryWarning, leaf.NotAfter.Sub(leaf.NotBefore)/4) || now.Sub(c.warned) < warnEvery {
 		return
 	}
 	c.warned = now

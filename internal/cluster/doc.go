@@ -70,8 +70,10 @@
 //
 // The files are checked every 10 s. Changed files apply to new connections if a peer with
 // the same CA would accept them; otherwise the previous ones stay in use and the reason
-// is logged. A connection is closed with its first answer after 5 minutes, so a removed
-// CA is trusted for that long. To replace the CA: add the new CA to the CA file of each
+// is logged. The CA file may hold revocation lists ([CA.Revoke], or openssl ca -gencrl): a
+// revoked certificate opens no connection, and a relay refuses the next call on an open
+// one, as for a certificate that has expired. A connection is closed with its first answer
+// after 5 minutes, so a removed CA is trusted for that long. To replace the CA: add the new CA to the CA file of each
 // node, issue new certificates, remove the old CA.
 //
 // [NewCA] and [CA.Issue] create the files. So do these commands of OpenSSL 3:

@@ -84,7 +84,7 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 	case r.Method != http.MethodPost:
 		return nil, noMethod.withDetail("all calls are POST")
 	}
-	from, err := authorize(r, routes[i].roles)
+	from, err := authorize(r, routes[i].roles, s.creds.current.Load().revoked)
 	if err != nil {
 		return nil, err
 	}
@@ -105,8 +105,8 @@ func (s *Server) dispatch(w http.ResponseWriter, r *http.Request) (any, error) {
 }
 
 // authorize checks the role of the caller. The TLS handshake has verified the
-// certificate.
-func authorize(r *http.Request, roles []Role) (caller, error) {
+// certificate, which may have expired or been revoked since.
+func authorize(r *http.Request, roles []Role, revoked revocations) (caller, error) {
 	if r.TLS == nil || len(r.TLS.PeerCertificates) == 0 {
 		return caller{}, forbidden.withDetail("no certificate")
 	}
@@ -119,6 +119,9 @@ func authorize(r *http.Request, roles []Role) (caller, error) {
 		return caller{}, forbidden.withDetail("a certificate for %q does not permit this call", role)
 	case time.Now().After(leaf.NotAfter):
 		return caller{}, forbidden.withDetail("the certificate has expired since the connection began")
+	}
+	if err := revoked.check(r.TLS.PeerCertificates...); err != nil {
+		return caller{}, forbidden.withDetail("%v", err)
 	}
 	return caller{name: leaf.Subject.CommonName, role: role, from: r.RemoteAddr}, nil
 }

@@ -145,10 +145,10 @@ func TestAuthorityIsReplaced(t *testing.T) {
 // day.
 func TestExpiryIsAnnounced(t *testing.T) {
 	x := newTestCluster(t)
-	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: expiryWarning + time.Hour})
+	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: 5 * expiryWarning})
 	c := x.server.creds
 	c.reload()
-	now := time.Now()
+	now := c.notAfter().Add(-expiryWarning - time.Hour)
 	for _, step := range []struct {
 		after time.Duration
 		want  int
@@ -158,6 +158,24 @@ func TestExpiryIsAnnounced(t *testing.T) {
 		c.warn(now.Add(step.after))
 		if n := strings.Count(x.log.String(), "expires soon"); n != step.want {
 			t.Errorf("after %v: %d warnings, want %d", step.after, n, step.want)
+		}
+	}
+}
+
+// TestShortLivedCertificate checks that a certificate that is renewed by itself is
+// announced when less than a quarter of its validity is left.
+func TestShortLivedCertificate(t *testing.T) {
+	x := newTestCluster(t)
+	x.issue(t, "relay", Request{Role: RoleRelay, Relay: testRelay, Valid: 71 * time.Hour}) // and an hour before its issue
+	c := x.server.creds
+	c.reload()
+	for _, step := range []struct {
+		left time.Duration
+		want int
+	}{{24 * time.Hour, 0}, {19 * time.Hour, 0}, {17 * time.Hour, 1}} {
+		c.warn(c.notAfter().Add(-step.left))
+		if n := strings.Count(x.log.String(), "expires soon"); n != step.want {
+			t.Errorf("%v before its end: %d warnings, want %d", step.left, n, step.want)
 		}
 	}
 }

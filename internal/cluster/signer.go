@@ -70,7 +70,7 @@ func (r *recent[V]) put(digest [sha256.Size]byte, v V) {
 type signerCertificate struct {
 	cert   *x509.Certificate
 	author fleet.Author
-	roots  *x509.CertPool // that verified it
+	by     *loaded // that verified it
 }
 
 // NewSigner reads the certificate files of an API process or, if relay is not zero, of
@@ -141,7 +141,7 @@ func (s *Signer) Verify(key fleet.KeyID, statement, signature []byte) (fleet.Aut
 	s.mu.Lock()
 	known := s.known[key]
 	s.mu.Unlock()
-	if known == nil || known.roots != s.creds.current.Load().roots {
+	if known == nil || known.by != s.creds.current.Load() {
 		return fleet.Author{}, fleet.ErrUnknownKey
 	}
 	if now := time.Now(); now.After(known.cert.NotAfter) || now.Before(known.cert.NotBefore) {
@@ -179,8 +179,8 @@ func (s *Signer) Learn(key fleet.KeyID, certificate []byte) error {
 	if err != nil {
 		return fmt.Errorf("%w: %w", fleet.ErrSignature, err)
 	}
-	roots := s.creds.current.Load().roots
-	author, err := authorOf(cert, roots)
+	by := s.creds.current.Load()
+	author, err := by.authorOf(cert)
 	if err != nil {
 		return fmt.Errorf("%w: %w", fleet.ErrSignature, err)
 	}
@@ -189,12 +189,12 @@ func (s *Signer) Learn(key fleet.KeyID, certificate []byte) error {
 	if len(s.known) >= maxKnown {
 		clear(s.known)
 	}
-	s.known[key] = &signerCertificate{cert: cert, author: author, roots: roots}
+	s.known[key] = &signerCertificate{cert: cert, author: author, by: by}
 	return nil
 }
 
 // authorOf verifies a certificate and returns the node that has it.
-func authorOf(cert *x509.Certificate, roots *x509.CertPool) (author fleet.Author, err error) {
+func (l *loaded) authorOf(cert *x509.Certificate) (author fleet.Author, err error) {
 	role, err := roleOf(cert)
 	switch {
 	case err != nil:
@@ -202,7 +202,10 @@ func authorOf(cert *x509.Certificate, roots *x509.CertPool) (author fleet.Author
 	case role == RoleAdmin:
 		return author, fmt.Errorf("%w: it is for %q", ErrRole, role)
 	}
-	if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{role.usage()}}); err != nil {
+	if _, err := cert.Verify(x509.VerifyOptions{Roots: l.roots, KeyUsages: []x509.ExtKeyUsage{role.usage()}}); err != nil {
+		return author, err
+	}
+	if err := l.revoked.check(cert); err != nil {
 		return author, err
 	}
 	if err := signable(cert); err != nil {

@@ -106,6 +106,7 @@ type term struct {
 type container struct {
 	Name    string   `yaml:"name"`
 	Image   string   `yaml:"image"`
+	Restart string   `yaml:"restartPolicy"`
 	Command []string `yaml:"command"`
 	Args    []string `yaml:"args"`
 	Env     []struct {
@@ -161,6 +162,9 @@ type probe struct {
 		Path string `yaml:"path"`
 		Port string `yaml:"port"`
 	} `yaml:"httpGet"`
+	Exec struct {
+		Command []string `yaml:"command"`
+	} `yaml:"exec"`
 	Period   int `yaml:"periodSeconds"`
 	Timeout  int `yaml:"timeoutSeconds"`
 	Failures int `yaml:"failureThreshold"`

@@ -673,6 +673,20 @@ var rules = []mutant{
 		by:   killer{"./alloc/httpapi", "TestGuessersOfAnotherTenant", ""},
 	},
 	{
+		rule: "cluster: a relay refuses a revoked certificate on an open connection",
+		in:   "internal/cluster",
+		old:  `if err := revoked.check(r.TLS.PeerCertificates...); err != nil {`,
+		now:  `if err := revoked.check(); err != nil {`,
+		by:   killer{"./internal/cluster", "TestRevokedCaller", ""},
+	},
+	{
+		rule: "after a restart, connection data of an earlier short epoch opens",
+		in:   "alloc",
+		old:  `aead = s.recoverKey(epoch)`,
+		now:  `_ = s.recoverKey`,
+		by:   killer{"./alloc", "TestRecoverEpochs", ""},
+	},
+	{
 		rule: "tokens: a public key is not an HMAC secret",
 		in:   "internal/identity",
 		old:  `if (alg == algHS256) != (known.source == nil) {`,
