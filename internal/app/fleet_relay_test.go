@@ -21,7 +21,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// fleetKit is a store and an authority for the processes of a test.
+// fleetKit is a store and an authority for the processes of a test. Each process is that
+// user of the store which docs/fleet.md has for its role.
 type fleetKit struct {
 	t     *testing.T
 	redis *redistest.Server
@@ -31,7 +32,7 @@ type fleetKit struct {
 
 func newFleet(t *testing.T) *fleetKit {
 	t.Helper()
-	k := &fleetKit{t: t, redis: redistest.Start(t), dir: t.TempDir()}
+	k := &fleetKit{t: t, redis: redistest.Start(t, storeUserArgs(t)...), dir: t.TempDir()}
 	var err error
 	if k.ca, err = cluster.NewCA("test", 0); err != nil {
 		t.Fatal(err)
@@ -55,7 +56,7 @@ func (k *fleetKit) settings(name string, r cluster.Request) config.Config {
 		k.t.Fatal(err)
 	}
 	c := local()
-	c.Store, c.Cluster = config.Secret(k.redis.URL), addr("127.0.0.1:0")
+	c.Store, c.Cluster = config.Secret(userURL(k.redis.URL, "ferry-"+string(r.Role))), addr("127.0.0.1:0")
 	c.StoreTimeout = 5 * time.Second // A busy machine shall not fail a test of something else.
 	c.ClusterCA, c.ClusterCert, c.ClusterKey = k.file("ca"), k.file(name), k.file(name+"-key")
 	c.Tokens[0].Kind = "server"

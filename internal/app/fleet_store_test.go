@@ -116,7 +116,7 @@ func storeUsers(t *testing.T) map[string]string {
 	}
 	lines := make(map[string]string)
 	for line := range strings.Lines(string(text)) {
-		if words := strings.Fields(line); len(words) > 3 && words[0] == "ACL" && words[1] == "SETUSER" {
+		if words := strings.Fields(line); len(words) > 3 && words[0] == "ACL" && words[1] == "SETUSER" && words[3] == "reset" {
 			lines[words[2]] = strings.TrimSpace(line)
 		}
 	}
@@ -125,6 +125,16 @@ func storeUsers(t *testing.T) map[string]string {
 
 // The users of the documentation, with their passwords there.
 var storeRoles = map[string]string{"ferry-relay": "RELAY-PASSWORD", "ferry-api": "API-PASSWORD"}
+
+// storeUserArgs are the arguments of a server that has the users from its start.
+func storeUserArgs(t *testing.T) (args []string) {
+	t.Helper()
+	for user, line := range storeUsers(t) {
+		_, rules, _ := strings.Cut(line, " reset ")
+		args = append(append(args, "--user", user), strings.Fields(rules)...)
+	}
+	return args
+}
 
 func setStoreUsers(t *testing.T, servers ...*redistest.Server) {
 	t.Helper()
