@@ -105,14 +105,17 @@ func guard[E any](c *control, name string, hook func(E)) func(E) {
 	}
 }
 
-// guardHooks returns hooks that cannot end the process.
+// guardHooks returns hooks that cannot end the process. Admit is part of a call, which
+// fails with it.
 func (c *control) guardHooks(h Hooks) Hooks {
-	return Hooks{
-		OnReserve: guard(c, "OnReserve", h.OnReserve), OnBind: guard(c, "OnBind", h.OnBind),
-		OnConnect: guard(c, "OnConnect", h.OnConnect), OnDisconnect: guard(c, "OnDisconnect", h.OnDisconnect),
-		OnEnd: guard(c, "OnEnd", h.OnEnd), OnReturn: guard(c, "OnReturn", h.OnReturn),
-		OnLargeMessage: guard(c, "OnLargeMessage", h.OnLargeMessage),
-	}
+	h.OnReserve = guard(c, "OnReserve", h.OnReserve)
+	h.OnBind = guard(c, "OnBind", h.OnBind)
+	h.OnConnect = guard(c, "OnConnect", h.OnConnect)
+	h.OnDisconnect = guard(c, "OnDisconnect", h.OnDisconnect)
+	h.OnEnd = guard(c, "OnEnd", h.OnEnd)
+	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
+	h.OnLargeMessage = guard(c, "OnLargeMessage", h.OnLargeMessage)
+	return h
 }
 
 // runOnce does a bounded amount of all pending work and reports whether more may be

@@ -179,7 +179,7 @@ func TestUnbound(t *testing.T) {
 // TestUnboundLimit: before the relay sends BIND_RECEIVED, at most maxUnbound messages
 // are delivered.
 func TestUnboundLimit(t *testing.T) {
-	r := start(t, Config{})
+	r := start(t, Config{BindTimeout: time.Hour})
 	c := r.dial()
 	for i := range maxUnbound + 5 {
 		if i == 9 {

@@ -145,6 +145,23 @@ func TestFleetQuotaAfterRestart(t *testing.T) {
 	})
 }
 
+// TestFleetQuotaWithoutStore: what an API process cannot count, it refuses, for as long as
+// the store does not answer.
+func TestFleetQuotaWithoutStore(t *testing.T) {
+	k := newFleet(t)
+	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
+	c.Quotas = []config.Quota{{Project: "game", Players: 2}}
+	a := start(t, options(c, API))
+	admit := func() error {
+		return a.players.admit(t.Context(), alloc.AdmissionRequest{Caller: alloc.Caller{Tenant: alloc.Tenant{Project: "game"}}})
+	}
+	testkit.Within(t, time.Minute, "the store", func() bool { return admit() == nil })
+	k.redis.Kill()
+	testkit.Within(t, time.Minute, "a refusal", func() bool { return errors.Is(admit(), alloc.ErrStoreUnavailable) })
+	k.redis.Restart()
+	testkit.Within(t, time.Minute, "an empty store", func() bool { return admit() == nil })
+}
+
 // idleRelay is a relay without allocations.
 type idleRelay struct{}
 

@@ -36,8 +36,8 @@ func TestSet(t *testing.T) {
 		}
 		return first
 	}
-	for n := range 20_000 {
-		if grow := n%2000 < 1200; rnd.IntN(10) < 7 == grow || len(all) == 0 {
+	for n := range 5_000 {
+		if grow := n%1000 < 600; rnd.IntN(10) < 7 == grow || len(all) == 0 {
 			e := &entry{key: rnd.IntN(1 + rnd.IntN(12)), class: rnd.IntN(classes), n: n}
 			e.item = s.Add(e.key, e.class, n)
 			all = append(all, e)
