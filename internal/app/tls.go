@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"io/fs"
 	"log/slog"
 	"net/http"
 	"net/netip"
@@ -141,6 +142,19 @@ type acmeCertificates struct {
 	current   map[string]*atomic.Pointer[tls.Certificate] // by name; the map is fixed
 }
 
+// checkACMEDir returns an error for an existing directory that another user can write, who
+// could plant an account key and request certificates with it.
+func checkACMEDir(path string) error {
+	dir, err := keyfile.OpenDir(path)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil
+	}
+	if err != nil {
+		return fmt.Errorf("acme_dir: %w", err)
+	}
+	return dir.Close()
+}
+
 // newACME returns the certificates of the settings, nil if there are none. It requests
 // and writes nothing before run.
 func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
@@ -153,6 +167,9 @@ func newACME(c *config.Config, logger *slog.Logger) (*acmeCertificates, error) {
 	dir := c.ACMEDir
 	if dir == "" {
 		dir = filepath.Join(c.StateDir, "acme")
+	}
+	if err := checkACMEDir(dir); err != nil {
+		return nil, err
 	}
 	s := &acmeCertificates{
 		logger: logger, every: issuedEvery, again: issuedAgain, transport: newACMETransport(),

@@ -18,12 +18,14 @@ import (
 	"net/url"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"testing"
 	"time"
 
 	ws "github.com/coder/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/keyfile"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
@@ -221,6 +223,23 @@ func TestACMECertificate(t *testing.T) {
 	}
 	if n := a.asked(); n != 1 {
 		t.Errorf("the authority was asked %d times", n)
+	}
+}
+
+// TestACMEDirectory: a directory in which others can plant an account key is refused.
+func TestACMEDirectory(t *testing.T) {
+	if runtime.GOOS == "windows" {
+		t.Skip("Windows has no modes of files")
+	}
+	dir := t.TempDir()
+	if err := os.Chmod(dir, 0o777); err != nil {
+		t.Fatal(err)
+	}
+	if err := checkACMEDir(dir); !errors.Is(err, keyfile.ErrPermissions) || !strings.Contains(err.Error(), "acme_dir: ") {
+		t.Errorf("%v", err)
+	}
+	if err := checkACMEDir(filepath.Join(dir, "missing")); err != nil {
+		t.Error(err)
 	}
 }
 

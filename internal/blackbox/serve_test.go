@@ -1,6 +1,7 @@
 package blackbox
 
 import (
+	"errors"
 	"fmt"
 	"net/http"
 	"os"
@@ -221,6 +222,50 @@ func TestNoStateFile(t *testing.T) {
 	}
 	f.match()
 	f.stop()
+}
+
+// TestRolledBack: a relay whose state file was replaced by an older copy says so, and
+// matches that began after the copy go on.
+func TestRolledBack(t *testing.T) {
+	t.Parallel()
+	p, udp := newPlace(t), testkit.FreeAddr(t, "udp")
+	f := p.serve("--udp", udp)
+	file := filepath.Join(p.dir, "state", "allocations")
+	old, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	m := f.match()
+	f.kill()
+	if err := os.WriteFile(file, old, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	f = p.serve("--udp", udp)
+	f.says(`level=WARN msg="state file: it lacks the last changes, as an older copy does`)
+	testkit.Eventually(t, "the match goes on", func() bool {
+		m.host.Send(m.player.Cred.ID, "after the rollback")
+		time.Sleep(10 * time.Millisecond)
+		return m.player.HasReceived(m.host.Cred.ID, "after the rollback")()
+	})
+	f.stop()
+}
+
+// TestPlantedDirectory: a state directory that others can write is refused with the
+// command that mends it, and nothing is created in it.
+func TestPlantedDirectory(t *testing.T) {
+	t.Parallel()
+	p := newPlace(t)
+	dir := filepath.Join(p.dir, "state")
+	if err := errors.Join(os.Mkdir(dir, 0o700), os.Chmod(dir, 0o707)); err != nil {
+		t.Fatal(err)
+	}
+	out, err := exec.Command(binary, append(p.command(), "--http", "127.0.0.1:0")...).CombinedOutput()
+	if want := "to mend it: chmod 0705 " + dir; err == nil || !strings.Contains(string(out), want) {
+		t.Errorf("%v: %s, want %q", err, out, want)
+	}
+	if entries, err := os.ReadDir(dir); err != nil || len(entries) > 0 {
+		t.Errorf("%d files (%v)", len(entries), err)
+	}
 }
 
 // TestSecondInstance: two processes never share one state.

@@ -25,11 +25,11 @@ var (
 	ErrReplaced = errors.New("was replaced while it was opened")
 )
 
-// OpenDir opens the directory at path. Only this user and root may be able to change
-// its entries, and a group to which root gave it if that is the group of this process,
-// as Kubernetes does with a volume. The path may be a symbolic link of this user or of
-// root, which systemd makes for the directory of a dynamic user. Windows has no such
-// owners and modes, so they are not checked there.
+// OpenDir opens the directory at path. Only this user and root may be able to change its
+// entries, and a group of this process if root owns the directory, as Kubernetes makes a
+// volume. The path may be a symbolic link of this user or of root, which systemd makes
+// for the directory of a dynamic user. Windows has no such owners and modes, so they are
+// not checked there.
 func OpenDir(path string) (*os.Root, error) {
 	info, err := os.Lstat(path)
 	if err != nil {

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"os"
+	"slices"
 	"syscall"
 )
 
@@ -44,9 +45,13 @@ func names(info fs.FileInfo) uint64 {
 	return 1
 }
 
-// grantedByRoot reports whether a directory belongs to root and to the group of this
+// grantedByRoot reports whether a directory belongs to root and to a group of this
 // process.
 func grantedByRoot(info fs.FileInfo) bool {
 	st, ok := info.Sys().(*syscall.Stat_t)
-	return ok && st.Uid == root && int(st.Gid) == os.Getegid()
+	if !ok || st.Uid != root {
+		return false
+	}
+	groups, _ := os.Getgroups()
+	return int(st.Gid) == os.Getegid() || slices.Contains(groups, int(st.Gid))
 }
