@@ -217,3 +217,31 @@ func TestRecent(t *testing.T) {
 		t.Error("a value that was not read is there")
 	}
 }
+
+// TestSignerRevoked: what a revoked relay has signed counts no more.
+func TestSignerRevoked(t *testing.T) {
+	x := newTestCluster(t)
+	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
+	stolen := x.issue(t, "stolen", Request{Role: RoleRelay, Relay: testRelay})
+	relay, err := NewSigner(stolen, testRelay)
+	if err != nil {
+		t.Fatal(err)
+	}
+	wantAuthor(t, api, relay, fleet.Author{Relay: testRelay})
+	cert, signature, err := relay.Sign([]byte("x"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := x.ca.Revoke(api.creds.files.CA, stolen.Certificate); err != nil {
+		t.Fatal(err)
+	}
+	if err := api.creds.load(); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := api.Verify(cert.Key, []byte("x"), signature); !errors.Is(err, fleet.ErrUnknownKey) {
+		t.Errorf("a statement: %v", err)
+	}
+	if err := api.Learn(cert.Key, cert.DER); !errors.Is(err, ErrRevoked) {
+		t.Errorf("its certificate: %v", err)
+	}
+}

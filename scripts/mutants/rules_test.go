@@ -355,7 +355,7 @@ var rules = []mutant{
 	{
 		rule: "a signer of the store has a certificate of the cluster",
 		in:   "internal/cluster",
-		old:  `if _, err := cert.Verify(x509.VerifyOptions{Roots: roots, KeyUsages: []x509.ExtKeyUsage{role.usage()}}); err != nil {`,
+		old:  `if _, err := cert.Verify(x509.VerifyOptions{Roots: l.roots, KeyUsages: []x509.ExtKeyUsage{role.usage()}}); err != nil {`,
 		now:  `if false {`,
 		by:   killer{"./internal/cluster", "TestSignerRefuses", ""},
 	},
