@@ -100,6 +100,17 @@ func TestHint(t *testing.T) {
 	}
 }
 
+// TestUnknownProxies: behind proxies that are not declared, an address is not a player's.
+func TestUnknownProxies(t *testing.T) {
+	x := newFixture(t, Config{UnknownProxies: true})
+	r := newRequest(http.MethodPost, "/v1/allocate", tokenAnna, `{"maxConnections":4}`)
+	r.RemoteAddr = "192.0.2.1:5"
+	wantStatus(t, x.do(r), http.StatusCreated)
+	if got := x.relay.hosts[len(x.relay.hosts)-1].ClientAddress; got.IsValid() {
+		t.Errorf("asked for %v", got)
+	}
+}
+
 func TestBadInput(t *testing.T) {
 	const unknownID = "6f1de3a2-5f34-4a3e-9d4c-0a5f3a1b2c3d"
 	tests := []struct {

@@ -178,7 +178,9 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
 	defer cancel()
 	caller := f.principal.caller(c.name)
-	caller.Address = f.clientAddress()
+	if !h.cfg.UnknownProxies {
+		caller.Address = f.clientAddress()
+	}
 	return c.serve(ctx, request{id: id, source: f, caller: caller, body: body})
 }
 

@@ -68,7 +68,7 @@ func (h *halfOpen) hashWith(more ...[]byte) ([]byte, error) {
 
 // admit counts a handshake with a cookie. If the prefix or all handshakes are at their
 // limit, it evicts the oldest of the prefix or of this worker: an honest one is finished
-// within two round trips, so the oldest are those that are never finished, and nobody
+// within two round trips, so the oldest are those that are never finished, and no source
 // can block others for HandshakeTimeout. Those without a cookie go first. It reports
 // false if this worker has none to evict.
 func (w *worker) admit(prefix endpoint.Endpoint) bool {

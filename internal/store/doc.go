@@ -60,7 +60,7 @@
 // there.
 //
 // Not sealed are: since and at, which the store's clock sets; the list of a tenant's codes,
-// which only limits the number of codes; leases and buckets. Nobody can sign that an entry
+// which only limits the number of codes; leases and buckets. No signature shows that an entry
 // does not exist. So the password of the store suffices to delete entries, to repeat an
 // entry within its time, to exceed or to use up quotas, and to stop the store, but not
 // to lead players elsewhere. docs/fleet.md has users with fewer rights.

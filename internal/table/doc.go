@@ -135,7 +135,7 @@
 //
 // An allocation takes 240 bytes of slabs: 64 of identity, 64 of activity, 8 of
 // large messages and 104 of account; and two cells of 8 bytes, of which a quarter
-// to five eighths stay empty. That is 274 bytes for each of a million, and 274
+// to five eighths stay empty. That is 274 bytes for each of a million, and 287
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of
