@@ -189,7 +189,7 @@ func TestEngineConfig(t *testing.T) {
 	if got := strings.Join(siblings, " "); got != "203.0.113.9:7777 203.0.113.1:7777" {
 		t.Errorf("siblings %s: the address that players are told is the relay's own", got)
 	}
-	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10}); serve.Limits != want {
+	if want := (engine.Limits{JoinerDatagrams: 1000, JoinerBytes: 512 << 10, HostDatagrams: 12_000, HostBytes: -1, UnvalidatedBytes: 256 << 10, UnvalidatedRatio: 3}); serve.Limits != want {
 		t.Errorf("limits %+v", serve.Limits)
 	}
 	if serve.AllowPrivateSources || serve.Unlimited || serve.RecoverFor != -1 || len(serve.Advertise) != 1 || serve.Advertise[0].Host != "203.0.113.1" {
