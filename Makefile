@@ -53,8 +53,8 @@ race: ## all tests with the race detector; the model runs fewer sequences
 	$(GO) test -race -timeout 10m ./...
 
 .PHONY: portable
-portable: ## the portable sockets pass the engine's suite
-	$(GO) test -tags sockportable ./engine/... ./internal/sock/... ./internal/statefile/...
+portable: ## the portable sockets pass the engine's suite; its simulations, without sockets, are short
+	$(GO) test -short -tags sockportable ./engine/... ./internal/sock/... ./internal/statefile/...
 
 .PHONY: model
 model: ## the reference model against the engine, 200,000 sequences (8 to 15 minutes)
