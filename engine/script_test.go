@@ -364,7 +364,7 @@ func (s *sim) junk(o op, c *mReservation) (int, []byte) {
 }
 
 var (
-	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 10000, or 300 with the race detector or -short")
+	modelSequences = flag.Int("model.sequences", 0, "random sequences to compare; 0: 6000, or 300 with the race detector or -short")
 	modelSteps     = flag.Int("model.steps", 200, "steps per sequence")
 	modelSeed      = flag.Uint64("model.seed", 0, "first seed; 0: by the clock if -model.sequences is given, else 1")
 )
@@ -419,7 +419,7 @@ func TestModel(t *testing.T) {
 		seed = randomSeed(sequences)
 	}
 	if sequences == 0 {
-		sequences = 10_000
+		sequences = 6000
 		if testkit.RaceEnabled || testing.Short() {
 			sequences = 300
 		}
