@@ -20,6 +20,8 @@ type attackResult struct {
 	p99    time.Duration // of honest datagrams or joins; 0: not measured
 	state  string        // what the attack holds: "64 sessions"; empty: nothing that grows
 	damage bool          // the goal is missed
+
+	failed bool // the test has failed, perhaps since the generator did not reach its rate
 }
 
 // attackResults are the lines of the table in the order of the tests.
@@ -28,14 +30,14 @@ var attackResults struct {
 	lines []attackResult
 }
 
-// recordAttack adds a line to the table. The verdict is "damage" if the goal is
-// missed, which fails t, or if t has failed before.
+// recordAttack adds a line to the table. The verdict is "DAMAGE" if the goal is missed,
+// which fails t, and "undecided" if t has failed before for another reason.
 func recordAttack(t *testing.T, r attackResult) {
 	t.Helper()
 	if r.damage {
 		t.Errorf("damage: %s, %s: %s", r.attack, r.rate, r.honest)
 	}
-	r.damage = t.Failed()
+	r.failed = t.Failed()
 	attackResults.Lock()
 	defer attackResults.Unlock()
 	attackResults.lines = append(attackResults.lines, r)
@@ -55,8 +57,11 @@ func printAttacks(to io.Writer) {
 		if r.p99 > 0 {
 			p99 = r.p99.Round(10 * time.Microsecond).String()
 		}
-		if r.damage {
+		switch {
+		case r.damage:
 			verdict = "DAMAGE"
+		case r.failed:
+			verdict = "undecided"
 		}
 		fmt.Fprintf(w, "%s\t %s\t %s\t %s\t %s\t %s\n", r.attack, cmp.Or(r.rate, "-"), cmp.Or(r.honest, "-"), p99, cmp.Or(r.state, "-"), verdict)
 	}
