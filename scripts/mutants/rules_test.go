@@ -163,7 +163,7 @@ var rules = []mutant{
 		rule: "a forged BIND does not displace a player",
 		in:   "engine",
 		old:  `return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)`,
-		now:  `return heard != 0 && now < heard && !c.hasLost(e.Handle, cmd.from, now)`,
+		now:  `return heard != 0 && now < heard && keeps > 0 && !c.hasLost(e.Handle, cmd.from, now)`,
 		by:   killer{"./engine", "TestForgedBind", ""},
 	},
 	{
@@ -198,7 +198,7 @@ var rules = []mutant{
 		rule: "a loop of links uses up the joiner's budget, not the host's",
 		in:   "engine",
 		old:  `return rates.joinerLinks.TakePlain(&c.shared.table.Account(joiner).LinkGate, now) &&`,
-		now:  `return`,
+		now:  `return joiner != 0 &&`,
 		by:   killer{"./engine", "TestLinkLoop", ""},
 	},
 	{
@@ -270,7 +270,7 @@ var rules = []mutant{
 		rule: "an expiry waits for every worker",
 		in:   "engine",
 		old:  `c.queue.push(c.shared.grace.next(), expireAllocation, h)`,
-		now:  `c.queue.push(0, expire, h)`,
+		now:  `c.queue.push(0, expireAllocation, h)`,
 		by:   model,
 	},
 	{
@@ -320,7 +320,7 @@ var rules = []mutant{
 		rule: "expiry pauses before a mass expiry",
 		in:   "engine",
 		old:  `(c.mostSendsFail(now) || c.massExpiryAhead()):`,
-		now:  `c.sendsFail(now):`,
+		now:  `c.mostSendsFail(now):`,
 		by:   killer{"./engine", "TestExpiryPause", ""},
 	},
 	// The store of a fleet: who may write what.
@@ -414,7 +414,7 @@ var rules = []mutant{
 		rule: "under load, a prefix has a bounded share of the rings",
 		in:   "engine",
 		old:  `queued.Load() >= bucketLimit &&`,
-		now:  `held.Load() >= 1000 &&`,
+		now:  `queued.Load() >= 1000 &&`,
 		by:   killer{"./engine", "TestDropReasons/load/share", ""},
 	},
 	{
