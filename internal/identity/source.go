@@ -56,7 +56,8 @@ func (s *source) run(ctx context.Context) {
 		case <-timer.C:
 		}
 		s.markStarted()
-		timer.Reset(s.complete(ctx, s.fetch(ctx)))
+		keys, err := s.fetch(ctx)
+		timer.Reset(s.complete(ctx, keys, err))
 	}
 }
 
@@ -74,8 +75,9 @@ func (s *source) markStarted() {
 }
 
 // complete ends a fetch for the goroutines that wait for it, and returns the time until
-// the next one.
-func (s *source) complete(ctx context.Context, err error) time.Duration {
+// the next one. The keys become current together with the end of the fetch, so that
+// requestFetch can tell whether a token was checked with the latest ones.
+func (s *source) complete(ctx context.Context, keys *keySet, err error) time.Duration {
 	if err != nil && ctx.Err() == nil {
 		s.pool.failures.Add(1)
 		s.cfg.Logger.Warn("cannot fetch the keys of an issuer; the previous ones stay in use",
@@ -83,10 +85,13 @@ func (s *source) complete(ctx context.Context, err error) time.Duration {
 	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	if err == nil {
+		s.current.Store(keys)
+		s.failures = 0
+	}
 	close(s.inProgress)
 	s.inProgress = nil
 	if err == nil {
-		s.failures = 0
 		return jitter(s.cfg.TTL)
 	}
 	wait := jitter(min(s.cfg.RetryAfter<<min(s.failures, 10), s.cfg.MaxRetryAfter))
@@ -101,41 +106,40 @@ func jitter(d time.Duration) time.Duration {
 	return d - d/10 + rand.N(d/5+1)
 }
 
-func (s *source) fetch(ctx context.Context) error {
+func (s *source) fetch(ctx context.Context) (*keySet, error) {
 	s.pool.fetches.Add(1)
 	a, err := s.endpoint.Get(ctx, "application/jwk-set+json, application/json", maxJWKS)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if a.Status != http.StatusOK {
-		return fmt.Errorf("call %s: status %d", s.endpoint.Host(), a.Status)
+		return nil, fmt.Errorf("call %s: status %d", s.endpoint.Host(), a.Status)
 	}
 	set, err := parseKeys(a.Body)
 	if err != nil {
-		return fmt.Errorf("the document of %s %w", s.endpoint.Host(), err)
+		return nil, fmt.Errorf("the document of %s %w", s.endpoint.Host(), err)
 	}
 	if s.cfg.Logger.Enabled(ctx, slog.LevelDebug) {
 		s.cfg.Logger.Debug("fetched the keys of an issuer", "host", s.endpoint.Host(),
 			"keys", len(set.keys), "skipped", errors.Join(set.skipped...))
 	}
-	s.current.Store(set)
-	return nil
+	return set, nil
 }
 
 // find returns the key of a token. An unknown key causes a fetch if MinInterval permits
 // one.
 func (s *source) find(ctx context.Context, id, alg string) (any, error) {
-	key, err := s.lookup(id, alg)
-	if err == nil || errors.Is(err, ErrAlgorithm) || !s.refresh(ctx) {
+	checked := s.current.Load()
+	key, err := s.lookup(checked, id, alg)
+	if err == nil || errors.Is(err, ErrAlgorithm) || !s.refresh(ctx, checked) {
 		return key, err
 	}
-	return s.lookup(id, alg)
+	return s.lookup(s.current.Load(), id, alg)
 }
 
-// lookup returns a fetched key. While fetches fail, an unknown key may be one that the
-// issuer has published since.
-func (s *source) lookup(id, alg string) (any, error) {
-	set := s.current.Load()
+// lookup returns a key of set, which may be nil. While fetches fail, an unknown key may
+// be one that the issuer has published since.
+func (s *source) lookup(set *keySet, id, alg string) (any, error) {
 	if set == nil {
 		return nil, ErrKeysUnavailable
 	}
@@ -157,10 +161,10 @@ func (s *source) failing() bool {
 	return s.failures > 0
 }
 
-// refresh waits for a fetch, which it requests if none is in progress. It reports
-// whether the fetch has ended.
-func (s *source) refresh(ctx context.Context) bool {
-	over, ok := s.requestFetch()
+// refresh waits for keys other than checked: for the end of a fetch, which it requests
+// if none is in progress. It reports whether a fetch has ended.
+func (s *source) refresh(ctx context.Context, checked *keySet) bool {
+	over, ok := s.requestFetch(checked)
 	if !ok {
 		return false
 	}
@@ -176,18 +180,24 @@ func (s *source) refresh(ctx context.Context) bool {
 }
 
 // requestFetch returns a channel that is closed at the end of the fetch in progress or
-// of a new one. It returns false if it is too early for a new one.
-func (s *source) requestFetch() (over <-chan struct{}, ok bool) {
+// of a new one, or already if a fetch has replaced checked. It returns false if it is too
+// early for a new one.
+func (s *source) requestFetch(checked *keySet) (over <-chan struct{}, ok bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.inProgress != nil {
 		return s.inProgress, true
 	}
+	if s.current.Load() != checked {
+		ended := make(chan struct{})
+		close(ended)
+		return ended, true
+	}
 	now := s.cfg.Now()
 	if now.Before(s.retryAt) || !s.lastForced.IsZero() && now.Sub(s.lastForced) < s.cfg.MinInterval {
 		return nil, false
 	}
-	if s.current.Load() != nil { // the first fetch does not count
+	if checked != nil { // the first fetch does not count
 		s.lastForced = now
 	}
 	s.inProgress = make(chan struct{})
