@@ -191,7 +191,7 @@ var rules = []mutant{
 		rule: "ERROR 3 in the network of an allocation has a budget of its own",
 		in:   "engine",
 		old:  `if from.Network() == named.Endpoint.Network() {`,
-		now:  `if isSameNetwork(from, named.Endpoint) && now < 0 {`,
+		now:  `if from.Network() == named.Endpoint.Network() && now < 0 {`,
 		by:   model,
 	},
 	{
