@@ -126,8 +126,8 @@ func (c *control) runOnce(now int64) bool {
 		more = b.drain(c.execute) || more
 	}
 	c.backlog = false
-	c.recoverSome(now)
 	more = c.expireSome(now) || more
+	c.recoverSome(now)
 	c.drainSome(now)
 	for range len(c.calls) {
 		c.serve(<-c.calls)

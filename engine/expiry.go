@@ -336,8 +336,8 @@ func (c *control) updateForecast(now table.Tick) {
 	}
 }
 
-// countExpiring estimates how many bound allocations expire at a later tick, from a
-// sample, since one bucket may hold all of them.
+// countExpiring returns how many bound allocations expire at a later tick. If its bucket
+// is large, this is an estimate.
 func (c *control) countExpiring(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < forecastSample; seen++ {
@@ -350,7 +350,24 @@ func (c *control) countExpiring(at table.Tick) int {
 	if seen < forecastSample {
 		return bound
 	}
-	return bound * c.wheel.sizes[at%wheelBuckets] / seen
+	// The first of a bucket were filed last, so more of them are silent than of the rest.
+	return min(bound*c.wheel.sizes[at%wheelBuckets]/seen, c.sampleExpiring(at))
+}
+
+// sampleExpiring estimates the same from slots that are spread evenly over the table. It
+// is too coarse for a table most of whose slots are free.
+func (c *control) sampleExpiring(at table.Tick) int {
+	slots := c.shared.table.Slots()
+	step := max(1, slots/forecastSample)
+	seen, bound := 0, 0
+	for slot := uint32(at) % step; slot < slots; slot += step {
+		seen++
+		h := c.shared.table.HandleAt(slot)
+		if e, ok := c.shared.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) == at-1 {
+			bound++
+		}
+	}
+	return bound * int(slots) / seen
 }
 
 // wheelBuckets is the number of ticks that the timer wheel spans, 256 s. An allocation

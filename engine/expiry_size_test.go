@@ -153,6 +153,36 @@ func TestExpiryMillion(t *testing.T) {
 	}
 }
 
+// TestForecastBias: when most clients share a tick, as after a restart of the relay, those
+// that fall silent come first in its bucket; the forecast does not take them for all.
+func TestForecastBias(t *testing.T) {
+	const n = 20_000
+	for _, c := range []struct {
+		silent int
+		pauses uint64
+	}{{1500, 0}, {3000, 0}, {6000, 1}} {
+		p := newPopulation(t, n)
+		for i := range c.silent {
+			p.silent[i*3] = true
+		}
+		begin := p.now
+		for p.now < begin+22_000 {
+			p.now++
+			if p.now%1000 == 0 {
+				for i := range n {
+					if !p.silent[i] || p.now < begin+5000 {
+						p.send(i, p.now)
+					}
+				}
+			}
+			p.run()
+		}
+		if got := p.control.pause.pausesTotal.Load(); got != c.pauses {
+			t.Errorf("%d of %d silent: %d pauses, want %d", c.silent, n, got, c.pauses)
+		}
+	}
+}
+
 // BenchmarkExpiryMillion: control's work in a second in which each of a million clients
 // sends once, as a share of a processor, and its longest call.
 func BenchmarkExpiryMillion(b *testing.B) {
