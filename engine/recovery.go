@@ -116,16 +116,22 @@ func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
 func (c *control) recover(left statefile.PreviousRun) {
 	c.recovery = newRecovery(left)
 	c.shared.previousRun = &c.recovery.previousRun
+	c.shared.budgets.recoverRate = recoverRate(len(left.Records), c.shared.rules.recoverFor)
 	for i := range c.recovery.records {
 		c.seats.recoverable += recoverableSeats(&c.recovery.records[i].Record)
 	}
 }
 
+// holds reports whether an id is in the state file of the previous run.
+func (e *previousRun) holds(id proto.AllocationID) bool {
+	_, ok := e.index[id]
+	return ok
+}
+
 // mayHold reports whether an id may be one of the previous run: it is in the state file,
 // or the file is not complete.
 func (e *previousRun) mayHold(id proto.AllocationID) bool {
-	_, ok := e.index[id]
-	return ok || !e.left.Complete
+	return e.holds(id) || !e.left.Complete
 }
 
 // awaitedRecord returns the index of the record of an allocation that has not come back.
