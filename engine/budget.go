@@ -19,6 +19,9 @@ var (
 	// one source prefix, behind which many players may be.
 	liveProcessRate = table.Rate{IntervalMicros: 20, Burst: 50_000}
 	livePrefixRate  = table.Rate{IntervalMicros: 20_000, Burst: 100}
+	// recoverAllocationRate: ERROR 3 about one allocation of the state file, so that an
+	// attacker that knows one id does not use up the rate of all, see recoverRate.
+	recoverAllocationRate = table.Rate{IntervalMicros: 1_000, Burst: 1000}
 	// verifyRate and verifyPrefixRate: signatures of BINDs that are checked for one
 	// allocation while a worker is under load, and from one prefix for it.
 	verifyRate       = table.Rate{IntervalMicros: 5_000, Burst: 200}
@@ -49,6 +52,28 @@ var defaultRates = budgetRates{
 	joinerLinks:    table.Rate{IntervalMicros: 1_000_000, Burst: 3},
 }
 
+const (
+	// recoverShare: ERROR 3 may go to each client of the previous run within this part of
+	// the recovery window. UTP 2.x binds again on the first one; the rest of the window is
+	// for lost datagrams, and for clients that take three of them and do not bind.
+	recoverShare = 3
+	// minRecoverPerSecond is the rate of the whole process outside of the window.
+	// maxRecoverPerSecond costs control a third of a processor: it rebuilds and binds one
+	// allocation in 3.3 µs.
+	minRecoverPerSecond, maxRecoverPerSecond = 20_000, 100_000
+)
+
+// recoverRate returns the limit of ERROR 3 about the allocations of the state file, for a
+// window in milliseconds. A burst is a tenth of a second, since the BINDs that it causes
+// arrive together.
+func recoverRate(records int, window int64) table.Rate {
+	perSecond := int64(minRecoverPerSecond)
+	if window > 0 {
+		perSecond = min(max(perSecond, int64(records)*1000*recoverShare/window), maxRecoverPerSecond)
+	}
+	return table.Rate{IntervalMicros: 1_000_000 / perSecond, Burst: perSecond / 10}
+}
+
 // endpointMillis is the shortest time between two ERRORs of one code to one
 // endpoint: longer than most round trips, so that a client uses one nonce for one
 // change of address.
@@ -70,17 +95,19 @@ type budgets struct {
 	unlimited                           bool
 	secret                              uint64
 	rates                               budgetRates
-	process, liveProcess                atomic.Uint64
-	_                                   [48]byte
+	recoverRate                         table.Rate // fixed before Run
+	process, liveProcess, recovered     atomic.Uint64
+	_                                   [40]byte
 	prefixes, livePrefixes              [prefixGates]atomic.Uint64
 	endpoints                           recentKeys                     // by endpoint and code
 	verifies, rebinds                   [allocationGates]atomic.Uint64 // by allocation
 	prefixVerifies, boundPrefixVerifies [allocationGates]atomic.Uint64 // by allocation and prefix
 	prefixMismatches                    [allocationGates]atomic.Uint64 // by allocation and prefix
+	recoveries                          [allocationGates]atomic.Uint64 // by allocation
 }
 
 func newBudgets(unlimited bool) *budgets {
-	b := &budgets{unlimited: unlimited, rates: defaultRates}
+	b := &budgets{unlimited: unlimited, rates: defaultRates, recoverRate: recoverRate(0, 0)}
 	var seed [8]byte
 	rand.Read(seed[:])
 	b.secret = binary.LittleEndian.Uint64(seed[:])
@@ -101,6 +128,12 @@ func (b *budgets) takePrefix(to endpoint.Endpoint, now int64) bool {
 }
 
 func (b *budgets) takeProcess(now int64) bool { return processRate.Take(&b.process, now) }
+
+// takeRecover takes an ERROR 3 about an allocation of the state file that has not come
+// back. It is not limited by prefix: all players behind one address come back at once.
+func (b *budgets) takeRecover(id proto.AllocationID, now int64) bool {
+	return recoverAllocationRate.Take(&b.recoveries[b.allocationIndex(id, 0)], now) && b.recoverRate.Take(&b.recovered, now)
+}
 
 // mayVerify reports whether a worker under load may check a signature. BINDs from
 // the prefix to which the allocation is bound have a budget of their own, so that an
@@ -149,7 +182,7 @@ func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
 // The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand
 // keys a second, remembered for 200 ms each, a fifth one in a set is a matter of
 // one in a hundred million; at the budget of the whole process, of two in a
-// thousand.
+// thousand, and at the highest rate of a recovery, of one in four.
 const (
 	recentBits = 13
 	recentWays = 4

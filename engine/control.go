@@ -24,17 +24,16 @@ type control struct {
 	buf     [replySize]byte
 	counts  counters
 
-	expiriesPerMilli int   // expiresPerMilli; a simulation takes all at once
-	expiredAt        int64 // ms; when expireSome last looked
-	backlog          bool  // and it left some for later
-	pause            expiryPause
-	recovery         recovery
-	drain            drain
-	seats            seats
-	projects         projects
-	rebuilt          atomic.Uint64
-	sendTotals       func() sendCounts
-	stateFile        *statefile.File // nil methods do nothing
+	pace       expiryPace
+	backlog    bool // the last call left work for the next millisecond
+	pause      expiryPause
+	recovery   recovery
+	drain      drain
+	seats      seats
+	projects   projects
+	rebuilt    atomic.Uint64
+	sendTotals func() sendCounts
+	stateFile  *statefile.File // nil methods do nothing
 
 	wake  chan struct{}
 	calls chan call
@@ -126,8 +125,9 @@ func (c *control) runOnce(now int64) bool {
 	for _, b := range c.inboxes {
 		more = b.drain(c.execute) || more
 	}
+	c.backlog = false
+	more = c.expireSome(now) || more
 	c.recoverSome(now)
-	c.expireSome(now)
 	c.drainSome(now)
 	for range len(c.calls) {
 		c.serve(<-c.calls)

@@ -6,45 +6,78 @@ import (
 	"github.com/ferryrelay/ferry/internal/table"
 )
 
-// expiriesPerMilli limits how many due allocations control handles in a millisecond, so
-// that a hundred thousand at once delay no player: most of a processor that control
-// shares with a worker stays with the worker, and at most 20,000 ERROR 1 leave in a
-// second.
-const expiriesPerMilli = 20
+// The pace of expiry. Control shares its processor with a worker, so its work is bounded
+// per millisecond, and per call so that commands of clients wait for at most a part of it.
+const (
+	// expiriesPerMilli limits how many allocations control marks as expired in a
+	// millisecond, so that a hundred thousand at once delay no player, and at most
+	// 20,000 ERROR 1 leave in a second.
+	expiriesPerMilli = 20
+	// refilesPerMilli limits how many live allocations, which are due later than the
+	// wheel has them, control files again in a millisecond. A million come up 110,000
+	// times a second; after a pause of expiry all of them do at once, and take a second.
+	refilesPerMilli = 1000
+	// refilesPerCall is after how many control executes the next commands: some 0.1 ms.
+	refilesPerCall = 256
+	// expiryCatchUpMillis is for how many elapsed milliseconds control may catch up at
+	// once, since its timer is seldom on time.
+	expiryCatchUpMillis = 8
+	// maxMarked limits how many marked allocations wait for a grace period, since they
+	// all end in one call: a worker may be slow.
+	maxMarked = expiriesPerMilli * expiryCatchUpMillis
+)
 
-// expiryCatchUpMillis is for how many elapsed milliseconds control may catch up at once,
-// since its timer is seldom on time.
-const expiryCatchUpMillis = 8
+// expiryPace is what control may still do at a time. It belongs to the control goroutine.
+type expiryPace struct {
+	at      int64 // ms
+	ends    int   // allocations that it may mark
+	refiles int   // live ones that it may file again
+	marked  int   // allocations that wait for the grace period before they end
+}
+
+// advance adds what the time since the last call allows, and drops what was not used.
+func (p *expiryPace) advance(now int64) {
+	if elapsed := int(min(now-p.at, expiryCatchUpMillis)); elapsed > 0 {
+		p.at, p.ends, p.refiles = now, expiriesPerMilli*elapsed, refilesPerMilli*elapsed
+	}
+}
 
 // expireSome marks the allocations that are due at now, a time in milliseconds. They
-// expire after a grace period, if they are still due then. It sets backlog if it leaves
-// some for the next call.
-func (c *control) expireSome(now int64) {
-	if now == c.expiredAt {
-		return
-	}
-	quota := c.expiriesPerMilli * int(min(now-c.expiredAt, expiryCatchUpMillis))
-	c.expiredAt, c.backlog = now, false
+// expire after a grace period, if they are still due then. It reports whether it may
+// continue at once, and sets backlog if the pace leaves some for later.
+func (c *control) expireSome(now int64) (more bool) {
+	c.pace.advance(now)
 	if c.checkPause(now) {
-		return
+		return false
 	}
-	for range quota {
+	for range refilesPerCall {
 		h, ok := c.wheel.due(tick(now))
 		if !ok {
-			return
+			return false
 		}
-		if next := c.nextTick(h); tick(now) <= next {
+		next := c.nextTick(h)
+		live := tick(now) <= next
+		if live && c.pace.refiles == 0 || !live && (c.pace.ends == 0 || c.pace.marked == maxMarked) {
+			c.backlog = true
+			return false
+		}
+		c.wheel.remove(h)
+		if live {
+			c.pace.refiles--
 			c.wheel.put(h, next+1)
 			continue
 		}
+		c.pace.ends--
+		c.pace.marked++
 		c.shared.table.Account(h).ExpiryPending = true
 		c.queue.push(c.shared.grace.next(), expireAllocation, h)
 	}
-	c.backlog = true
+	return true
 }
 
 // expireMarked ends h or its link if that is still due.
 func (c *control) expireMarked(h table.Handle, now table.Tick) {
+	c.pace.marked--
 	if _, ok := c.shared.table.At(h); !ok {
 		return
 	}
@@ -303,8 +336,8 @@ func (c *control) updateForecast(now table.Tick) {
 	}
 }
 
-// countExpiring estimates how many bound allocations expire at a later tick, from a
-// sample, since one bucket may hold all of them.
+// countExpiring returns how many bound allocations expire at a later tick. If its bucket
+// is large, this is an estimate.
 func (c *control) countExpiring(at table.Tick) int {
 	seen, bound := 0, 0
 	for slot := c.wheel.first(at); slot != 0 && seen < forecastSample; seen++ {
@@ -317,7 +350,24 @@ func (c *control) countExpiring(at table.Tick) int {
 	if seen < forecastSample {
 		return bound
 	}
-	return bound * c.wheel.sizes[at%wheelBuckets] / seen
+	// The first of a bucket were filed last, so more of them are silent than of the rest.
+	return min(bound*c.wheel.sizes[at%wheelBuckets]/seen, c.sampleExpiring(at))
+}
+
+// sampleExpiring estimates the same from slots that are spread evenly over the table. It
+// is too coarse for a table most of whose slots are free.
+func (c *control) sampleExpiring(at table.Tick) int {
+	slots := c.shared.table.Slots()
+	step := max(1, slots/forecastSample)
+	seen, bound := 0, 0
+	for slot := uint32(at) % step; slot < slots; slot += step {
+		seen++
+		h := c.shared.table.HandleAt(slot)
+		if e, ok := c.shared.table.At(h); ok && !e.Endpoint.IsZero() && c.lifeTick(h) == at-1 {
+			bound++
+		}
+	}
+	return bound * int(slots) / seen
 }
 
 // wheelBuckets is the number of ticks that the timer wheel spans, 256 s. An allocation
@@ -373,14 +423,12 @@ func (w *wheel) remove(h table.Handle) {
 	a.Bucket, a.Next, a.Prev = 0, 0, 0
 }
 
-// due removes and returns one allocation whose tick is not after now, or reports false
-// if there is none.
+// due returns one allocation whose tick is not after now, which stays in its bucket, or
+// reports false if there is none.
 func (w *wheel) due(now table.Tick) (table.Handle, bool) {
 	for {
 		if head := w.heads[w.now%wheelBuckets]; head != 0 {
-			h := w.table.HandleAt(head - 1)
-			w.remove(h)
-			return h, true
+			return w.table.HandleAt(head - 1), true
 		}
 		if w.now >= now {
 			return 0, false

@@ -13,14 +13,13 @@ import (
 // millisecond, and all in the end.
 func TestExpiryPace(t *testing.T) {
 	s := newSim(testSealer(t), true)
-	s.control.expiriesPerMilli = expiriesPerMilli
 	const many = 3*expiriesPerMilli - 5
 	for range many {
 		s.reserve(alloc.RoleHost, nil, "p", "host", 1)
 	}
 	s.control.runOnce(s.now)
 	s.now += (10*time.Second + table.TickMillis*time.Millisecond).Milliseconds()
-	s.control.expiredAt, s.control.pause.lastRun = s.now-1, s.now-1 // it did not stand still
+	s.control.pace.at, s.control.pause.lastRun = s.now-1, s.now-1 // it did not stand still
 	for left := many; left > 0; s.now++ {
 		for range 3 { // However often control is woken up in a millisecond.
 			s.control.runOnce(s.now)
@@ -89,7 +88,6 @@ const clientsHost = 1 << 20 // number of the host's endpoint
 
 func newClients(t *testing.T, n int) *clients {
 	c := &clients{rig: newRig(t, Config{})}
-	c.control.expiriesPerMilli = 1 << 20 // TestExpiryPace is about the pace
 	c.host = c.rig.host(udpN(clientsHost), 1)
 	c.join(n)
 	return c

@@ -21,9 +21,9 @@ import (
 // player must wait for a link, so that it does not take the place of an earlier one.
 const uncertainMillis = 15_000
 
-// lostPerRun is how many records of allocations that did not come back control removes
-// per call at the end of the window.
-const lostPerRun = 20
+// lostPerCall is how many records control looks at per call at the end of the window. Those
+// that it removes draw on the pace of expiry.
+const lostPerCall = 256
 
 // recovery is the state of the recovery of the previous run. It belongs to control;
 // workers read previousRun.
@@ -116,16 +116,22 @@ func (s *Server) openStateFile() (*statefile.File, statefile.PreviousRun) {
 func (c *control) recover(left statefile.PreviousRun) {
 	c.recovery = newRecovery(left)
 	c.shared.previousRun = &c.recovery.previousRun
+	c.shared.budgets.recoverRate = recoverRate(len(left.Records), c.shared.rules.recoverFor)
 	for i := range c.recovery.records {
 		c.seats.recoverable += recoverableSeats(&c.recovery.records[i].Record)
 	}
 }
 
+// holds reports whether an id is in the state file of the previous run.
+func (e *previousRun) holds(id proto.AllocationID) bool {
+	_, ok := e.index[id]
+	return ok
+}
+
 // mayHold reports whether an id may be one of the previous run: it is in the state file,
 // or the file is not complete.
 func (e *previousRun) mayHold(id proto.AllocationID) bool {
-	_, ok := e.index[id]
-	return ok || !e.left.Complete
+	return e.holds(id) || !e.left.Complete
 }
 
 // awaitedRecord returns the index of the record of an allocation that has not come back.
@@ -294,24 +300,29 @@ func (c *control) releaseReservedSlot(joiner *table.Entry) {
 }
 
 // recoverSome removes, after the window, the records of allocations that did not come
-// back, a few at a time.
+// back, at the pace that expireSome leaves.
 func (c *control) recoverSome(now int64) {
 	r := &c.recovery
 	if r.over || c.shared.recovering(now) {
 		return
 	}
-	for range lostPerRun {
+	for range lostPerCall {
 		if r.next == len(r.records) {
 			r.over, r.records, r.returned, r.ended = true, nil, nil, nil
 			c.stateFile.Settle()
 			return
 		}
 		lost, back := &r.records[r.next], r.returned[r.next]
+		if !back && c.pace.ends == 0 {
+			c.backlog = true
+			return
+		}
 		r.returned[r.next] = true
 		r.next++
 		if back {
 			continue
 		}
+		c.pace.ends--
 		c.stateFile.Remove(lost.Place)
 		c.seats.recoverable -= recoverableSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {

@@ -76,6 +76,8 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 		return false
 	case live:
 		return w.takeLiveMismatch(now, from, named)
+	case w.shared.recovering(now) && w.shared.previousRun.holds(id):
+		return w.shared.budgets.takeRecover(id, now)
 	case w.shared.recovering(now) && w.shared.previousRun.mayHold(id):
 		return w.shared.budgets.takeProcess(now)
 	}

@@ -187,7 +187,7 @@ func newControl(r *shared, hooks Hooks, wake chan struct{}) *control {
 	c := &control{
 		shared: r, wake: wake, calls: make(chan call, callQueue),
 		out: newOutbox(controlBatch), wheel: wheel{table: r.table, now: tick(r.clock())},
-		expiriesPerMilli: expiriesPerMilli, projects: newProjects(),
+		projects: newProjects(),
 	}
 	c.hooks = c.guardHooks(hooks)
 	return c

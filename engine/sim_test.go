@@ -134,7 +134,6 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	wake := make(chan struct{}, 1)
 	var epochs []*epoch
 	s.control = newControl(s.shared, Hooks{OnLargeMessage: s.onLargeMessage}, wake)
-	s.control.expiriesPerMilli = 1 << 20
 	s.control.recover(left)
 	s.control.sendTotals = func() (n sendCounts) { return n }
 	s.control.drain.finish = func() {}
