@@ -145,8 +145,9 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 		c.schedule(e.Handle)
 		c.project(e.Handle).addPlayers(1, c.shared.clock())
 	}
-	d := c.reply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
+	d := newReply(after, cmd.from, proto.BindReceived{}.Append(c.buf[:0]))
 	d.kind, d.handle, d.nonce = sendBindReceived, e.Handle, cmd.nonce
+	c.submit(d)
 	if moved && c.hooks.OnBind != nil {
 		c.hooks.OnBind(BindEvent{ID: e.ID, Role: alloc.Role(e.Role), From: cmd.from.AddrPort(), First: first})
 	}
@@ -202,7 +203,12 @@ func (c *control) commitConnect(cmd *command, sender *table.Entry) Outcome {
 		}
 		c.link(sender, &host, tick(cmd.now))
 	}
-	c.reply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
+	d := newReply(0, cmd.from, proto.Accepted{From: host.ID, To: sender.ID}.Append(c.buf[:0]))
+	if c.queue.awaits(host.Endpoint) {
+		c.queue.push(d) // The host learns first of the link that gave its place to this one.
+		return OutAccepted
+	}
+	c.submit(d)
 	return OutAccepted
 }
 
@@ -375,21 +381,24 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 	after := c.shared.grace.next()
 	if why == EndExpired && !e.Endpoint.IsZero() && heard {
-		d := c.reply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
+		d := newReply(after, e.Endpoint, proto.Error{ID: e.ID, Code: proto.ErrorTimeout}.Append(c.buf[:0]))
 		d.kind = sendTimeout
+		c.submit(d)
 	}
-	c.queue.push(after, recycleSlot, h)
+	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
 		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Reason: why})
 	}
 }
 
-// reply queues a datagram that is sent after grace period after, and after all
-// earlier actions. It copies pkt. The action that it returns is valid until the next
-// one is queued.
-func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) *action {
-	d := c.queue.add()
-	d.after, d.kind, d.to = after, sendReply, to
+// reply sends a datagram after grace period after, and after all earlier ones to its
+// endpoint. It copies pkt.
+func (c *control) reply(after uint64, to endpoint.Endpoint, pkt []byte) {
+	c.submit(newReply(after, to, pkt))
+}
+
+func newReply(after uint64, to endpoint.Endpoint, pkt []byte) action {
+	d := action{after: after, kind: sendReply, to: to}
 	d.size = uint8(copy(d.room[:], pkt))
 	return d
 }

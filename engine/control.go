@@ -17,7 +17,7 @@ import (
 type control struct {
 	shared  *shared
 	hooks   Hooks
-	inboxes []*inbox
+	inboxes inboxes
 	wheel   wheel
 	queue   actionQueue
 	out     outbox
@@ -120,13 +120,10 @@ func (c *control) guardHooks(h Hooks) Hooks {
 // runOnce does a bounded amount of all pending work and reports whether more may be
 // pending.
 func (c *control) runOnce(now int64) bool {
-	more := false
 	c.pause.noteTime(now)
-	for _, b := range c.inboxes {
-		more = b.drain(c.execute) || more
-	}
+	c.inboxes.drain(&c.queue, c.execute)
 	c.backlog = false
-	more = c.expireSome(now) || more
+	more := c.expireSome(now)
 	c.recoverSome(now)
 	c.drainSome(now)
 	for range len(c.calls) {
@@ -134,7 +131,7 @@ func (c *control) runOnce(now int64) bool {
 	}
 	c.runActions(now)
 	c.counts.sent(c.out.flush())
-	return more
+	return more || c.inboxes.hasMore(&c.queue)
 }
 
 // execute executes a command and counts its outcome. The worker has already counted
@@ -160,33 +157,37 @@ func (c *control) runActions(now int64) {
 	for {
 		d := c.queue.pop(c.shared.grace.poll())
 		if d == nil {
-			return
+			if !c.shared.grace.begin() {
+				return
+			}
+			continue // If no worker handles a batch, the period is over.
 		}
 		switch d.kind {
-		case sendReply:
-			c.deliver(d)
-		case sendBindReceived:
-			c.deliver(d)
-			c.confirmBinding(d)
-		case sendTimeout:
-			var other table.Entry
-			if !c.shared.table.FindByEndpoint(d.to, &other) {
-				c.deliver(d)
-			}
 		case recycleSlot:
 			c.shared.table.Recycle(d.handle)
 		case expireAllocation:
 			c.expireMarked(d.handle, tick(now))
+		default:
+			c.send(d)
 		}
 	}
 }
 
-// deliver adds the datagram of an action to the outbox.
-func (c *control) deliver(d *action) {
+// send adds the datagram of an action to the outbox.
+func (c *control) send(d *action) {
+	if d.kind == sendTimeout {
+		var other table.Entry
+		if c.shared.table.FindByEndpoint(d.to, &other) {
+			return
+		}
+	}
 	if c.out.full() {
 		c.counts.sent(c.out.flush())
 	}
 	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
+	if d.kind == sendBindReceived {
+		c.confirmBinding(d)
+	}
 }
 
 // confirmBinding records that a BIND_RECEIVED is sent, if its BIND is still the last
@@ -196,6 +197,16 @@ func (c *control) confirmBinding(d *action) {
 	if ok && e.Endpoint == d.to && e.Nonce == d.nonce && !e.Is(table.BindConfirmed) {
 		c.shared.table.SetFlags(d.handle, table.BindConfirmed)
 	}
+}
+
+// submit executes the action of a reply, or queues it if it must wait for a grace period,
+// or for an earlier datagram to its endpoint.
+func (c *control) submit(d action) {
+	if d.after == 0 && !c.queue.awaits(d.to) {
+		c.send(&d)
+		return
+	}
+	c.queue.push(d)
 }
 
 // actionKind is what control does when a grace period is over.
@@ -220,101 +231,143 @@ type action struct {
 	room   [replySize]byte
 }
 
-// actionQueue holds deferred actions in the order of their commits. It is first in,
-// first out, so a reply that need not wait is sent after an earlier one that must. It
-// belongs to the control goroutine. Its size is bounded by the commands of one grace
-// period and two actions for each allocation.
+// The queue of actions is bounded: while so many wait, control leaves the commands of a
+// class in the inboxes, whose rings then fill, and workers refuse further ones by source
+// prefix. First BINDs wait earlier than messages of those that play. At 100,000 commands
+// a second that need a grace period, a worker may take 160 ms for one batch.
+const (
+	maxActions      = 16 << 10
+	maxFreshActions = maxActions / 2
+	// keptActions is for how many actions the queue keeps its memory when it is empty.
+	keptActions = 1 << 10
+)
+
+// actionQueue holds the actions that wait for a grace period, in the order of their
+// commits, and those that must not overtake them. It is first in, first out. Besides
+// the actions of commands, which maxActions bounds, it holds up to maxMarked of expiry,
+// and two for each allocation that has ended. It belongs to the control goroutine.
 type actionQueue struct {
 	actions []action
 	head    int
+	waiting [1024]uint32 // datagrams in the queue, by a hash of the endpoint
 }
 
-func (q *actionQueue) empty() bool { return q.head == len(q.actions) }
+func (q *actionQueue) len() int { return len(q.actions) - q.head }
 
-// add appends an action and returns it; it is valid until the next call.
-func (q *actionQueue) add() *action {
+// awaits reports whether a datagram for an endpoint may be in the queue.
+func (q *actionQueue) awaits(to endpoint.Endpoint) bool { return *q.gate(to) != 0 }
+
+func (q *actionQueue) gate(to endpoint.Endpoint) *uint32 {
+	return &q.waiting[endpoint.Mix64(endpoint.Mix64(to.Hi^to.Tail)^to.Lo)%uint64(len(q.waiting))]
+}
+
+// push appends an action.
+func (q *actionQueue) push(d action) {
 	// Reuse the space of finished actions when they are more than half.
 	if q.head*2 >= len(q.actions) && q.head > 0 {
 		n := copy(q.actions, q.actions[q.head:])
 		q.actions, q.head = q.actions[:n], 0
 	}
-	q.actions = append(q.actions, action{})
-	return &q.actions[len(q.actions)-1]
-}
-
-func (q *actionQueue) push(after uint64, does actionKind, h table.Handle) {
-	d := q.add()
-	d.after, d.kind, d.handle = after, does, h
+	q.actions = append(q.actions, d)
+	if !d.to.IsZero() {
+		*q.gate(d.to)++
+	}
 }
 
 // pop returns the first action if its grace period is over, else nil. The action is
-// valid until the next add.
+// valid until the next push or pop.
 func (q *actionQueue) pop(done uint64) *action {
-	if q.empty() || q.actions[q.head].after > done {
+	if q.len() == 0 {
+		if cap(q.actions) > keptActions {
+			q.actions, q.head = nil, 0
+		}
+		return nil
+	}
+	d := &q.actions[q.head]
+	if d.after > done {
 		return nil
 	}
 	q.head++
-	return &q.actions[q.head-1]
+	if !d.to.IsZero() {
+		*q.gate(d.to)--
+	}
+	return d
 }
 
 // grace tracks grace periods, as in RCU: at the end of one, every worker has passed
 // through a quiescent state (the end of a batch), so that no worker can still act on
 // what the table held before the period began. It belongs to the control goroutine.
 //
-// One period runs at a time. A change that is committed while it runs waits for the
-// next one, which begins when this one ends.
+// A period begins after the commands of one round of control, and waits only for the
+// workers that handle a batch at that time. Several run at once, and end in order: a
+// worker that the later one waits for is in the same batch, or in a later one.
 type grace struct {
-	epochs     []*epoch
-	seen       []uint64 // epoch of each worker when the running period began
-	running    bool
-	nextWanted bool   // an action waits for a period that has not begun
-	done       uint64 // number of the last period that is over
+	epochs  []*epoch
+	periods [maxPeriods]period // of the running ones, by number
+	begun   uint64             // number of the last period that has begun
+	done    uint64             // number of the last period that is over
+	wanted  bool               // an action waits for the next period
 
 	// workersMustWake makes each worker wake control after its next batch.
 	workersMustWake atomic.Bool
 }
 
+// maxPeriods is how many grace periods run at once. While a worker takes so long that so
+// many began, the next one waits for it.
+const maxPeriods = 16
+
+// period is a running grace period.
+type period struct {
+	seen   []uint64 // epoch of each worker at the beginning
+	passed int      // workers before this one have passed a quiescent state
+}
+
 func newGrace(epochs []*epoch) *grace {
-	return &grace{epochs: epochs, seen: make([]uint64, len(epochs))}
+	g := &grace{epochs: epochs}
+	for i := range g.periods {
+		g.periods[i].seen = make([]uint64, len(epochs))
+	}
+	return g
 }
 
 // next returns the number of the period after which no worker acts on what was
 // committed before now.
 func (g *grace) next() uint64 {
-	if !g.running {
-		g.begin()
-		return g.done + 1
-	}
-	g.nextWanted = true
-	return g.done + 2
+	g.wanted = true
+	return g.begun + 1
 }
 
-func (g *grace) begin() {
-	for i, e := range g.epochs {
-		g.seen[i] = e.count.Load()
+// begin begins the next period if an action waits for it, and reports whether it did.
+func (g *grace) begin() bool {
+	if !g.wanted || g.begun-g.done == maxPeriods {
+		return false
 	}
-	g.running, g.nextWanted = true, false
+	g.wanted = false
+	g.begun++
+	p := &g.periods[g.begun%maxPeriods]
+	p.passed = 0
+	for i, e := range g.epochs {
+		p.seen[i] = e.count.Load()
+	}
 	g.workersMustWake.Store(true)
+	return true
 }
 
 // poll returns the number of the last period that is over.
 func (g *grace) poll() uint64 {
-	for g.running && g.allQuiescent() {
-		g.running = false
+	for g.done < g.begun && g.isOver(&g.periods[(g.done+1)%maxPeriods]) {
 		g.done++
-		if g.nextWanted {
-			g.begin()
-		}
 	}
-	if !g.running {
+	if g.done == g.begun && g.workersMustWake.Load() {
 		g.workersMustWake.Store(false)
 	}
 	return g.done
 }
 
-func (g *grace) allQuiescent() bool {
-	for i, e := range g.epochs {
-		if g.seen[i]&1 == 1 && e.count.Load() == g.seen[i] {
+// isOver reports whether all workers have passed a quiescent state in p.
+func (g *grace) isOver(p *period) bool {
+	for ; p.passed < len(g.epochs); p.passed++ {
+		if seen := p.seen[p.passed]; seen&1 == 1 && g.epochs[p.passed].count.Load() == seen {
 			return false
 		}
 	}

@@ -24,6 +24,17 @@ func (b *inbox) fill(q class, now int64) (n int, why Outcome) {
 	}
 }
 
+// drain executes commands of one inbox as control does, and reports whether more may wait.
+func (b *inbox) drain(execute func(*command)) bool {
+	ready, bit := b.ready, b.bit
+	var all inboxes
+	all.add(b)
+	b.ready.Store(b.bit)
+	all.drain(new(actionQueue), execute)
+	b.ready, b.bit = ready, bit
+	return all.hasMore(new(actionQueue))
+}
+
 // TestInboxClasses: commands of one class do not keep those of the other out,
 // and control takes both, three to one.
 func TestInboxClasses(t *testing.T) {

@@ -70,7 +70,7 @@ func (c *control) expireSome(now int64) (more bool) {
 		c.pace.ends--
 		c.pace.marked++
 		c.shared.table.Account(h).ExpiryPending = true
-		c.queue.push(c.shared.grace.next(), expireAllocation, h)
+		c.queue.push(action{after: c.shared.grace.next(), kind: expireAllocation, handle: h})
 	}
 	return true
 }

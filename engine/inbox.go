@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"math/bits"
 	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -29,6 +30,13 @@ const (
 	knownPerRound, freshPerRound = 96, 32
 )
 
+// classLimits are, by class, the number of commands of an inbox that control executes in
+// a round, and the length of the queue of actions from which it executes none.
+var classLimits = [2]struct{ perRound, actions int }{
+	known: {knownPerRound, maxActions},
+	fresh: {freshPerRound, maxFreshActions},
+}
+
 const (
 	// sourceBuckets is the number of buckets of source prefixes, by a keyed hash.
 	sourceBuckets = 256
@@ -47,10 +55,13 @@ type inbox struct {
 
 	unlimited   bool  // bucketLimit is off
 	loadedUntil int64 // ms; the worker's
+
+	ready *atomic.Uint64 // of the group in inboxes
+	bit   uint64         // of the inbox there
 }
 
 func newInbox(unshared bool) *inbox {
-	b := &inbox{unlimited: unshared}
+	b := &inbox{unlimited: unshared, ready: new(atomic.Uint64), bit: 1}
 	b.rings[known].slots = make([]command, knownRing)
 	b.rings[fresh].slots = make([]command, freshRing)
 	return b
@@ -81,6 +92,11 @@ func (b *inbox) push(q class, c *command) (uint64, Outcome) {
 		return 0, DropBusy
 	}
 	queued.Add(1)
+	// The bit is read after the ring was written, and control clears it before it reads
+	// the ring. So if it is set here, control will see the command.
+	if b.ready.Load()&b.bit == 0 {
+		b.ready.Or(b.bit)
+	}
 	return n<<1 | uint64(q), outcomePending
 }
 
@@ -88,19 +104,90 @@ func (b *inbox) push(q class, c *command) (uint64, Outcome) {
 // number zero.
 func (b *inbox) isPending(n uint64) bool { return b.rings[n&1].isPending(n >> 1) }
 
-// drain calls execute for a bounded number of commands, and reports whether more may
-// wait.
-func (b *inbox) drain(execute func(*command)) bool {
-	k := b.drainRing(known, knownPerRound, execute)
-	f := b.drainRing(fresh, freshPerRound, execute)
-	return k == knownPerRound || f == freshPerRound
-}
-
 func (b *inbox) drainRing(q class, max int, execute func(*command)) int {
 	return b.rings[q].drain(max, func(c *command) {
 		execute(c)
 		b.queued[q][c.bucket].Add(-1)
 	})
+}
+
+// inboxes are those of all workers, with a bit for each that may hold commands, so that
+// control looks at no other one. It belongs to the control goroutine.
+type inboxes struct {
+	groups []*inboxGroup
+	count  int
+	first  int // inbox with which the next round begins
+}
+
+// inboxGroup holds up to 64 inboxes.
+type inboxGroup struct {
+	ready   atomic.Uint64 // workers set the bits of theirs, control clears them
+	_       [56]byte
+	members [64]*inbox
+	left    [2]uint64 // by class: those in which control has left commands
+}
+
+// add adds the inbox of a worker that does not run yet.
+func (s *inboxes) add(b *inbox) {
+	if s.count%64 == 0 {
+		s.groups = append(s.groups, new(inboxGroup))
+	}
+	g := s.groups[s.count/64]
+	g.members[s.count%64] = b
+	b.ready, b.bit = &g.ready, 1<<(s.count%64)
+	s.count++
+}
+
+// drain calls execute for a bounded number of commands of each inbox, as long as the
+// queue has room for what they cause. Each round begins with another inbox.
+func (s *inboxes) drain(queue *actionQueue, execute func(*command)) {
+	if s.count == 0 {
+		return
+	}
+	for _, g := range s.groups {
+		if g.ready.Load() != 0 {
+			ready := g.ready.Swap(0)
+			g.left[known] |= ready
+			g.left[fresh] |= ready
+		}
+	}
+	upper := ^uint64(0) << (s.first % 64)
+	for i := range len(s.groups) + 1 {
+		g, mask := s.groups[(s.first/64+i)%len(s.groups)], ^uint64(0)
+		switch i {
+		case 0:
+			mask = upper
+		case len(s.groups):
+			mask = ^upper
+		}
+		for left := (g.left[known] | g.left[fresh]) & mask; left != 0; left &= left - 1 {
+			g.drain(bits.TrailingZeros64(left), queue, execute)
+		}
+	}
+	s.first = (s.first + 1) % s.count
+}
+
+func (g *inboxGroup) drain(i int, queue *actionQueue, execute func(*command)) {
+	for q, limits := range classLimits {
+		if g.left[q]&(1<<i) == 0 || queue.len() >= limits.actions {
+			continue
+		}
+		if g.members[i].drainRing(class(q), limits.perRound, execute) < limits.perRound {
+			g.left[q] &^= 1 << i
+		}
+	}
+}
+
+// hasMore reports whether drain has left commands that it would now execute.
+func (s *inboxes) hasMore(queue *actionQueue) bool {
+	for _, g := range s.groups {
+		for q, limits := range classLimits {
+			if g.left[q] != 0 && queue.len() < limits.actions {
+				return true
+			}
+		}
+	}
+	return false
 }
 
 // command is a datagram that passed the worker's checks and requests a change of

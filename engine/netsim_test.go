@@ -533,16 +533,16 @@ func (n *netsim) end() {
 	}
 	n.air = nil
 	n.pass(100 * time.Second)
-	if all, bound, links := n.shared.table.Counts(); all != 0 || bound != 0 || links != 0 || !n.control.queue.empty() {
-		n.fail("100 s after the last client: %d allocations, %d bound, %d links, actions: %v", all, bound, links, !n.control.queue.empty())
+	if all, bound, links := n.shared.table.Counts(); all != 0 || bound != 0 || links != 0 || n.control.queue.len() != 0 {
+		n.fail("100 s after the last client: %d allocations, %d bound, %d links, actions: %v", all, bound, links, n.control.queue.len() != 0)
 	}
 	for i, size := range n.control.wheel.sizes {
 		if size != 0 {
 			n.fail("%d are left in bucket %d", size, i)
 		}
 	}
-	for _, b := range n.control.inboxes {
-		if b.rings[known].size()+b.rings[fresh].size() != 0 {
+	for _, w := range n.workers {
+		if b := w.inbox; b.rings[known].size()+b.rings[fresh].size() != 0 {
 			n.fail("commands are left")
 		}
 	}

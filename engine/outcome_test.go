@@ -255,7 +255,7 @@ var outcomeCases = []outcomeCase{
 		for range knownRing {
 			w.inbox.rings[known].push(&command{kind: 0xFF})
 		}
-		s.control.inboxes = nil // control is stuck
+		s.control.inboxes = inboxes{} // control is stuck
 		return atJoiner1, message(11, s.joiner1().id)
 	}},
 	{want: DropLoad, name: "share", make: func(s *sim) (int, []byte) {

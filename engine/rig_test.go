@@ -92,7 +92,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 		w.out.deliver = r.collect
 		r.workers = append(r.workers, w)
 		epochs = append(epochs, w.epoch)
-		c.inboxes = append(c.inboxes, w.inbox)
+		c.inboxes.add(w.inbox)
 	}
 	r.shared.grace = newGrace(epochs)
 }

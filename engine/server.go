@@ -150,7 +150,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	s.buildIntakes(wake)
 	for _, w := range s.workers {
 		epochs = append(epochs, w.epoch)
-		c.inboxes = append(c.inboxes, w.inbox)
+		c.inboxes.add(w.inbox)
 	}
 	c.stateFile, c.seats.max = stateFile, int64(s.cfg.MaxSeats)
 	c.recover(left)

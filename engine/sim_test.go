@@ -143,7 +143,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		w.out.deliver = s.collect
 		s.workers = append(s.workers, w)
 		epochs = append(epochs, w.epoch)
-		s.control.inboxes = append(s.control.inboxes, w.inbox)
+		s.control.inboxes.add(w.inbox)
 	}
 	s.shared.grace = newGrace(epochs)
 	s.control.out.deliver = s.collect
@@ -422,9 +422,11 @@ func (s *sim) leave(i int) {
 // pump lets control do everything it can, and the model decide in the order in
 // which control takes the rings.
 func (s *sim) pump() {
+	first := s.control.inboxes.first
 	s.control.runOnce(s.now)
 	s.model.endWindow()
 	for i := range s.decide {
+		i = (first + i) % len(s.decide)
 		for class := range s.decide[i] {
 			for _, decide := range s.decide[i][class] {
 				outcome := decide()
@@ -494,7 +496,7 @@ func (s *sim) compare() {
 	}
 	s.reports, s.model.reports = s.reports[:0], s.model.reports[:0]
 	s.compareState()
-	if !s.control.queue.empty() {
+	if s.control.queue.len() != 0 {
 		s.fail("control has actions left after all grace periods")
 	}
 	if s.err == nil {
