@@ -183,6 +183,44 @@ func TestForecastBias(t *testing.T) {
 	}
 }
 
+// TestExpirySlowWorker: while a worker is in a batch for long, few allocations are marked, so
+// that they do not all end in one call.
+func TestExpirySlowWorker(t *testing.T) {
+	const n, silent = 20_000, 1000
+	p := newPopulation(t, n)
+	for i := range silent {
+		p.silent[i*3] = true
+		p.send(i*3, p.now)
+	}
+	for until := p.now + 10_000; p.now < until; {
+		p.now += table.TickMillis
+		p.heartbeat()
+		p.run()
+	}
+	slow := p.workers[0].epoch
+	slow.enter()
+	for range 500 {
+		p.now++
+		if p.now%table.TickMillis == 0 {
+			p.heartbeat()
+		}
+		p.run()
+	}
+	if got := p.control.pace.marked; got != maxMarked || len(p.ended) != 0 {
+		t.Errorf("%d are marked, want %d; %d ended", got, maxMarked, len(p.ended))
+	}
+	slow.leave()
+	for p.control.backlog {
+		p.now++
+		if most := p.run(); most.ends > maxMarked {
+			t.Fatalf("%d ended in one call", most.ends)
+		}
+	}
+	if len(p.ended) != silent || p.control.pace.marked != 0 {
+		t.Errorf("%d of %d ended, %d are marked", len(p.ended), silent, p.control.pace.marked)
+	}
+}
+
 // BenchmarkExpiryMillion: control's work in a second in which each of a million clients
 // sends once, as a share of a processor, and its longest call.
 func BenchmarkExpiryMillion(b *testing.B) {

@@ -324,10 +324,10 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestExpiryPause", ""},
 	},
 	{
-		rule: "live allocations do not draw on the pace of ends",
+		rule: "live allocations have a pace of their own, above that of ends",
 		in:   "engine",
-		old:  `c.pace.refiles-- c.wheel.put`,
-		now:  `c.pace.ends-- ; c.wheel.put`,
+		old:  `expiriesPerMilli*elapsed, refilesPerMilli*elapsed`,
+		now:  `expiriesPerMilli*elapsed, expiriesPerMilli*elapsed`,
 		by:   killer{"./engine", "TestExpiryMillion", ""},
 	},
 	{
