@@ -34,6 +34,7 @@ type control struct {
 	rebuilt    atomic.Uint64
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing
+	slow       slowLog
 
 	wake  chan struct{}
 	calls chan call
@@ -71,6 +72,7 @@ func (c *control) run(ctx context.Context) {
 			later.Reset(time.Millisecond)
 		}
 		c.counts.publish()
+		c.logSlowChanges(c.shared.clock())
 	}
 }
 

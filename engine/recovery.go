@@ -339,6 +339,27 @@ func roleFromFlags(f statefile.Flags) alloc.Role {
 	return alloc.RoleJoiner
 }
 
+// slowLog is when control logged last that the disk of the state file is slow.
+type slowLog struct {
+	changes uint64
+	at      int64 // ms
+}
+
+// slowLogMillis is the shortest time between two such lines.
+const slowLogMillis = 60_000
+
+// logSlowChanges logs, at most once a minute, that changes of the state file waited for
+// its disk: meanwhile control does nothing else.
+func (c *control) logSlowChanges(now int64) {
+	n := c.stateFile.SlowChanges()
+	if n == c.slow.changes || now-c.slow.at < slowLogMillis {
+		return
+	}
+	c.shared.log.Warn("state file: changes waited for its disk, and players that bind or connect with them",
+		"changes", n-c.slow.changes)
+	c.slow = slowLog{n, now}
+}
+
 // addRecord adds the record of an allocation that was just reserved.
 func (c *control) addRecord(h table.Handle) {
 	e, _ := c.shared.table.At(h)

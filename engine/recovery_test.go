@@ -39,7 +39,9 @@ func TestRecoverRate(t *testing.T) {
 // their ERROR 3 in time.
 func TestRecoverInTime(t *testing.T) {
 	n, most := 3_000_000, 33*time.Second
-	if testing.Short() || testkit.RaceEnabled {
+	if testkit.RaceEnabled {
+		n, most = 60_000, 5*time.Second
+	} else if testing.Short() {
 		n, most = 300_000, 17*time.Second
 	}
 	r := newRig(t, Config{})

@@ -32,6 +32,9 @@ type Stats struct {
 	// and ExpiryPauses those in which expiry paused; ExpiryPaused is set while it does.
 	Stalls, ExpiryPauses uint64
 	ExpiryPaused         bool
+	// SlowChanges counts the changes of the state file that waited for its disk for 10 ms
+	// or more: meanwhile no client is bound or connected.
+	SlowChanges uint64
 	// WorkersUnderLoad is the number of workers with so many commands waiting for
 	// control that they limit those of each source prefix.
 	WorkersUnderLoad int
@@ -75,6 +78,7 @@ func (s *Server) Stats() Stats {
 	st.Rebuilt, st.Draining = s.control.rebuilt.Load(), s.Draining()
 	b := &s.control.pause
 	st.Stalls, st.ExpiryPauses, st.ExpiryPaused = b.stallsTotal.Load(), b.pausesTotal.Load(), b.isActive.Load()
+	st.SlowChanges = s.control.stateFile.SlowChanges()
 	return st
 }
 

@@ -272,6 +272,11 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 		}
 		defer func() { err = errors.Join(err, dir.Close()) }()
 		o.Identity, o.Fresh = dir.Identity, dir.Created
+		if runtime := o.Config.RuntimeDir; runtime != "" && runtime != o.Config.StateDir {
+			if err := dir.UseRuntime(runtime); err != nil {
+				return err
+			}
+		}
 		o.StateFile, o.SessionFile = dir.Allocations(), dir.Sessions()
 		return s.start(ctx, o)
 	}

@@ -64,6 +64,7 @@ type Config struct {
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
 
 	StateDir         string        `key:"state_dir" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
+	RuntimeDir       string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
 	Region           string        `key:"region" group:"relay" usage:"{ID} of the region of this relay"`
 	MaxConnections   int           `key:"max_connections" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
 	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`

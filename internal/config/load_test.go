@@ -49,7 +49,7 @@ var others = map[string][2]string{
 	"admin_token_file": {"/a", "/b"}, "max_seats": {"101", "102"},
 	"advertise": {"203.0.113.1", "203.0.113.2:3,2001:db8::1"},
 	"tls_cert":  {"a.pem", "b.pem"}, "tls_key": {"a.key", "b.key"}, "behind_proxy": {"true", "false"},
-	"state_dir": {"/a", "/b"}, "region": {"eu", "us"},
+	"state_dir": {"/a", "/b"}, "runtime_dir": {"/c", "/d"}, "region": {"eu", "us"},
 	"max_connections": {"5", "6"}, "max_allocations": {"7", "8"}, "max_content": {"100", "200"},
 	"idle_timeout": {"1s", "2s"}, "host_alone_timeout": {"3s", "4s"},
 	"bind_timeout": {"5s", "6s"}, "hear_timeout": {"7s", "8s"}, "workers": {"3", "4"},

@@ -89,7 +89,7 @@ func stats(base uint64) engine.Stats {
 		Received: base + 1, ReceivedBytes: base + 2, Sent: base + 3, SentBytes: base + 4,
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
-		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15), Draining: true,
+		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15), SlowChanges: base + 16, Draining: true,
 		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}},
 	}
 	for i := range st.Outcomes {
@@ -138,6 +138,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_brake_holds_total":                                     1014,
 		"ferry_brake_engaged":                                         1,
 		"ferry_workers_under_load":                                    1015,
+		"ferry_state_file_slow_changes_total":                         1016,
 		"ferry_draining":                                              1,
 		"ferry_max_allocations":                                       31,
 		"ferry_recovery_awaited":                                      32,

@@ -42,17 +42,20 @@ type Dir struct {
 	// Created is set when Open made the identity.
 	Created bool
 
-	path string
-	lock *os.File
+	path    string
+	runtime string // of the files that change
+	lock    *os.File
+	// runtimeLock is the lock of another directory for these files; nil: there is none.
+	runtimeLock *os.File
 }
 
 // Allocations returns the name of the file that holds what a restart must know
 // of each allocation. Package statefile makes and reads it.
-func (d *Dir) Allocations() string { return filepath.Join(d.path, allocationsName) }
+func (d *Dir) Allocations() string { return filepath.Join(d.runtime, allocationsName) }
 
 // Sessions returns the name of the file of DTLS sessions that go on after a
 // restart. Package statefile makes and reads it.
-func (d *Dir) Sessions() string { return filepath.Join(d.path, sessionsName) }
+func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) }
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to
@@ -72,7 +75,7 @@ func Open(path string, log *slog.Logger) (d *Dir, err error) {
 	if err != nil {
 		return nil, err
 	}
-	d = &Dir{path: path, lock: lock}
+	d = &Dir{path: path, runtime: path, lock: lock}
 	if err := d.load(dir); err != nil {
 		return nil, errors.Join(err, d.Close())
 	}
@@ -82,8 +85,34 @@ func Open(path string, log *slog.Logger) (d *Dir, err error) {
 	return d, nil
 }
 
-// Close unlocks the directory.
-func (d *Dir) Close() error { return d.lock.Close() }
+// UseRuntime moves the files of Allocations and Sessions to another directory, such as one
+// on a tmpfs, which it creates if needed and locks. Files in the state directory stay there
+// and are not read. It is called once, before these files are opened. Errors are those of
+// Open.
+func (d *Dir) UseRuntime(path string) (err error) {
+	if err := os.MkdirAll(path, 0o700); err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	dir, err := keyfile.OpenDir(path)
+	if err != nil {
+		return fmt.Errorf("state: %w", err)
+	}
+	defer func() { err = errors.Join(err, dir.Close()) }()
+	if d.runtimeLock, err = takeLock(dir); err != nil {
+		return err
+	}
+	d.runtime = path
+	return nil
+}
+
+// Close unlocks the directories.
+func (d *Dir) Close() error {
+	err := d.lock.Close()
+	if d.runtimeLock != nil {
+		err = errors.Join(err, d.runtimeLock.Close())
+	}
+	return err
+}
 
 func (d *Dir) load(dir *os.Root) error {
 	file, err := readIdentity(dir)

@@ -261,3 +261,38 @@ func TestIdentityIsHidden(t *testing.T) {
 		t.Errorf("printed as %s", text)
 	}
 }
+
+// TestRuntime: the files that change are in the runtime directory, which one process
+// holds.
+func TestRuntime(t *testing.T) {
+	first, _ := made(t)
+	second, _ := made(t)
+	runtime := filepath.Join(t.TempDir(), "run", "ferry")
+	a, err := Open(first, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := a.UseRuntime(runtime); err != nil {
+		t.Fatal(err)
+	}
+	if got := [...]string{filepath.Dir(a.Allocations()), filepath.Dir(a.Sessions())}; got != [...]string{runtime, runtime} {
+		t.Errorf("files in %v, want %s", got, runtime)
+	}
+	b, err := Open(second, quiet())
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer b.Close()
+	if err := b.UseRuntime(runtime); !errors.Is(err, ErrInUse) {
+		t.Errorf("two relays in one runtime directory: %v", err)
+	}
+	if got := filepath.Dir(b.Allocations()); got != second {
+		t.Errorf("files in %s, want %s", got, second)
+	}
+	if err := a.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := b.UseRuntime(runtime); err != nil {
+		t.Error(err)
+	}
+}

@@ -9,6 +9,8 @@
 //	sessions    the DTLS sessions that go on after a restart, see internal/statefile
 //	*.counter   show whether an older copy of allocations or sessions was put back
 //
+// The last three may be in a directory of their own, see [Dir.UseRuntime].
+//
 // The identity is one file, which is either complete or absent: it is written to a
 // temporary name, synced and renamed, and the directory is synced. Nothing is repaired.
 // An identity that is damaged, missing next to other files, or readable by other users is

@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"runtime"
 	"testing"
+	"time"
 )
 
 var errDisk = errors.New("disk broken")
@@ -297,5 +298,29 @@ func TestUnreadable(t *testing.T) {
 		if len(left.Records) != c.found || left.Damaged != c.damage {
 			t.Errorf("from %d: %d found and %d damaged", c.from, len(left.Records), left.Damaged)
 		}
+	}
+}
+
+// slowFile takes a while for each write.
+type slowFile struct{ file }
+
+func (s slowFile) WriteAt(p []byte, at int64) (int, error) {
+	time.Sleep(slowChange)
+	return s.file.WriteAt(p, at)
+}
+
+// TestSlowChanges: changes that wait for the disk are counted.
+func TestSlowChanges(t *testing.T) {
+	t.Parallel()
+	l, _ := open(t, testConfig(t, true))
+	defer closed(t, l)
+	r := sample(t, 1)
+	p := l.Add(&r)
+	before := l.SlowChanges()
+	l.disk.file = slowFile{l.disk.file}
+	l.SetEndpoint(p, 7)
+	l.Remove(p)
+	if got := l.SlowChanges() - before; got != 2 {
+		t.Errorf("%d changes were slow, want 2", got)
 	}
 }

@@ -5,11 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"sync/atomic"
 	"time"
 )
 
 // File is the state file of one relay, opened by [Open]. It is not safe
-// for concurrent use. A nil File stores nothing.
+// for concurrent use, but for SlowChanges. A nil File stores nothing.
 type File struct {
 	cfg        Config
 	dir        *os.Root // of the file
@@ -21,9 +22,29 @@ type File struct {
 	free       freePlaces
 	off        bool // closed, or storing failed
 	overflowed bool // an allocation found no place
+	slow       atomic.Uint64
 
 	raw    rawRecord // the record that is being changed
 	change rawChange // the number of the change, and its journal
+}
+
+// slowChange is how long a change must take to count as slow. It takes 0.3 µs.
+const slowChange = 10 * time.Millisecond
+
+// SlowChanges returns how many changes waited for the disk: the system makes a store to a
+// page wait while it writes that page, or what it keeps of the file, to a busy disk. Any
+// goroutine may call it.
+func (l *File) SlowChanges() uint64 {
+	if l == nil {
+		return 0
+	}
+	return l.slow.Load()
+}
+
+func (l *File) countSlow(begin time.Time) {
+	if time.Since(begin) >= slowChange {
+		l.slow.Add(1)
+	}
 }
 
 // rawChange is what is written first of a change: the word at countAt and the journal
@@ -44,10 +65,12 @@ func (l *File) Add(r *Record) Place {
 		l.overflow()
 		return 0
 	}
+	begin := time.Now()
 	if err := l.disk.reserve(p); err != nil {
 		l.fail(err)
 		return 0
 	}
+	l.countSlow(begin)
 	l.raw.encode(r)
 	if !l.put(p) {
 		return 0
@@ -134,6 +157,7 @@ func (l *File) put(p Place) bool {
 // store writes the journal, then the place, then the counter. It reports false if that
 // fails.
 func (l *File) store(p Place) bool {
+	begin := time.Now()
 	l.count++
 	putWord(l.change[:], l.seed, countAt, l.count)
 	l.change.entry().encode(l.seed, p, &l.raw)
@@ -144,6 +168,7 @@ func (l *File) store(p Place) bool {
 	if err == nil {
 		err = l.counter.set(l.count)
 	}
+	l.countSlow(begin)
 	if err != nil {
 		l.fail(err)
 	}

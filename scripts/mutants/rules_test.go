@@ -323,6 +323,27 @@ var rules = []mutant{
 		now:  `c.mostSendsFail(now):`,
 		by:   killer{"./engine", "TestExpiryPause", ""},
 	},
+	{
+		rule: "live allocations have a pace of their own, above that of ends",
+		in:   "engine",
+		old:  `expiriesPerMilli*elapsed, refilesPerMilli*elapsed`,
+		now:  `expiriesPerMilli*elapsed, expiriesPerMilli*elapsed`,
+		by:   killer{"./engine", "TestExpiryMillion", ""},
+	},
+	{
+		rule: "the first of a tick do not stand for all of it",
+		in:   "engine",
+		old:  `/seen, c.sampleExpiring(at))`,
+		now:  `/seen, 1<<30)`,
+		by:   killer{"./engine", "TestForecastBias", ""},
+	},
+	{
+		rule: "ERROR 3 reaches every allocation of the state file in time",
+		in:   "engine",
+		old:  `int64(records)*1000*recoverShare/window`,
+		now:  `0*int64(records)/window`,
+		by:   killer{"./engine", "TestRecoverRate", ""},
+	},
 	// The store of a fleet: who may write what.
 	{
 		rule: "an entry of the store is signed under its key",
