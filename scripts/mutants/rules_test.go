@@ -219,8 +219,8 @@ var rules = []mutant{
 	{
 		rule: "ERROR 1 does not go to the next owner of an endpoint",
 		in:   "engine",
-		old:  `!c.shared.table.FindByEndpoint(d.to, &other) {`,
-		now:  `!c.shared.table.FindByEndpoint(d.to, &other) || now > 0 {`,
+		old:  `if c.shared.table.FindByEndpoint(d.to, &other) {`,
+		now:  `if c.shared.table.FindByEndpoint(d.to, &other) && c == nil {`,
 		by:   killer{"./engine", "TestLastReply", ""},
 	},
 	{
@@ -255,9 +255,30 @@ var rules = []mutant{
 	{
 		rule: "a commit does not count on a grace period that began before it",
 		in:   "engine",
-		old:  `return g.done + 2`,
-		now:  `return g.done + 1`,
-		by:   killer{"./engine", "TestConfirmEarlierBinding", ""},
+		old:  `return g.begun + 1`,
+		now:  `return g.begun`,
+		by:   killer{"./engine", "TestSlowWorker", ""},
+	},
+	{
+		rule: "a period waits only for the batches of its beginning",
+		in:   "engine",
+		old:  `if !g.wanted || g.begun-g.done == maxPeriods {`,
+		now:  `if !g.wanted || g.begun != g.done {`,
+		by:   killer{"./engine", "TestGracePeriodsOverlap", ""},
+	},
+	{
+		rule: "a reply overtakes no earlier one to its endpoint",
+		in:   "engine",
+		old:  `if d.after == 0 && !c.queue.awaits(d.to) {`,
+		now:  `if d.after == 0 {`,
+		by:   killer{"./engine", "TestSlowWorker", ""},
+	},
+	{
+		rule: "the queue of actions is bounded",
+		in:   "engine",
+		old:  `|| queue.len() >= limits.actions {`,
+		now:  `|| queue.len() < 0 {`,
+		by:   killer{"./engine", "TestQueueBound", ""},
 	},
 	{
 		rule: "DISCONNECT overtakes no RELAY",
@@ -269,8 +290,8 @@ var rules = []mutant{
 	{
 		rule: "an expiry waits for every worker",
 		in:   "engine",
-		old:  `c.queue.push(c.shared.grace.next(), expireAllocation, h)`,
-		now:  `c.queue.push(0, expireAllocation, h)`,
+		old:  `c.queue.push(action{after: c.shared.grace.next(), kind: expireAllocation, handle: h})`,
+		now:  `c.queue.push(action{after: 0, kind: expireAllocation, handle: h})`,
 		by:   model,
 	},
 	{
