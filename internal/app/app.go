@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -83,6 +82,7 @@ type App struct {
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
 
+	processors     *processors   // of a relay
 	maxAllocations int           // allocations at once
 	memory         *memory.Guard // nil: not watched
 	foreign        *foreign.Watch
@@ -252,6 +252,9 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 // buildRelay opens the UDP sockets. The observers of its hooks may not exist yet, but no
 // hook is called before Run.
 func (a *App) buildRelay() error {
+	a.processors = newProcessors(&a.opts.Config, goScheduler())
+	a.processors.log(a.opts.Logger)
+	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
 	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch,
@@ -263,6 +266,7 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
+	cfg.Workers = a.processors.workers
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
@@ -332,19 +336,6 @@ func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-}
-
-// processors returns the number of workers per listen address, and raises GOMAXPROCS to
-// one more than all workers, so that a busy worker keeps its processor.
-func processors(c *config.Config) int {
-	workers := c.Workers
-	if workers == 0 {
-		workers = runtime.NumCPU()
-	}
-	if need := workers*len(c.UDP) + 1; runtime.GOMAXPROCS(0) < need {
-		runtime.GOMAXPROCS(need)
-	}
-	return workers
 }
 
 // newAPI completes the configuration of the API's handler by the settings and the mode.
