@@ -244,7 +244,11 @@ func (s *Server) Run(ctx context.Context) error {
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })
 	s.runTransports(ctx, &workers, &control, cancel)
-	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers))
+	intakes := 0
+	for _, all := range s.intakes {
+		intakes += len(all)
+	}
+	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers)-intakes, "intakes", intakes)
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)
