@@ -20,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/foreign"
+	"github.com/ferryrelay/ferry/internal/machine"
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/internal/state"
@@ -253,6 +254,9 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 // hook is called before Run.
 func (a *App) buildRelay() error {
 	a.processors = newProcessors(&a.opts.Config, goScheduler())
+	if err := a.processors.check(); err != nil {
+		return err
+	}
 	a.processors.log(a.opts.Logger)
 	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
 	a.setBounds()
@@ -266,7 +270,12 @@ func (a *App) buildRelay() error {
 	if err != nil {
 		return err
 	}
-	cfg.Workers = a.processors.workers
+	cfg.Workers, cfg.WorkerCPUs = a.processors.workers, a.processors.cpus
+	if len(cfg.WorkerCPUs) > 0 {
+		var why string
+		cfg.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
+	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,

@@ -59,20 +59,47 @@ func goScheduler() scheduler {
 type processors struct {
 	sched     scheduler
 	limits    machine.Processors
-	usable    int // that Go computes
-	workers   int // per UDP address
-	receivers int // workers of all addresses
-	maxprocs  int // GOMAXPROCS
-	automatic bool
+	usable    int    // that Go computes
+	workers   int    // per UDP address
+	receivers int    // workers of all addresses
+	maxprocs  int    // GOMAXPROCS
+	automatic bool   // no setting determines the number of workers
 	reason    string // of the number of workers
+	cpus      []int  // of the workers, if they are pinned
+}
+
+// check returns an error for a CPU on which the process may not run.
+func (p *processors) check() error {
+	if bad := machine.Without(p.cpus, p.limits.Allowed); len(bad) > 0 && len(p.limits.Allowed) > 0 {
+		return fmt.Errorf("app: worker_cpus: %s: the process may run on %s only",
+			machine.FormatCPUs(bad), machine.FormatCPUs(p.limits.Allowed))
+	}
+	return nil
+}
+
+// steersByCPU reports whether the worker on a CPU shall receive the datagrams that
+// the kernel handles there, by the interfaces of the machine, and why.
+func (p *processors) steersByCPU(setting string, cards []machine.Interface) (byCPU bool, why string) {
+	if setting != "auto" {
+		return setting == "cpu", "steering is set"
+	}
+	if idle := machine.Without(p.cpus, machine.ReceiveCPUs(cards)); len(idle) > 0 {
+		return false, "no network card's interrupt is known on CPUs " + machine.FormatCPUs(idle)
+	}
+	return true, "network cards' interrupts arrive on all of worker_cpus"
 }
 
 // newProcessors determines the number of workers and sets GOMAXPROCS.
 func newProcessors(c *config.Config, s scheduler) *processors {
-	p := &processors{sched: s, automatic: c.Workers == 0}
+	p := &processors{sched: s, cpus: c.WorkerCPUs.List()}
 	p.count()
-	p.workers, p.reason = c.Workers, fmt.Sprintf("workers is set, and %s", p.why())
-	if p.automatic {
+	switch {
+	case len(p.cpus) > 0:
+		p.workers, p.reason = len(p.cpus), fmt.Sprintf("worker_cpus is %s, and %s", c.WorkerCPUs, p.why())
+	case c.Workers > 0:
+		p.workers, p.reason = c.Workers, fmt.Sprintf("workers is set, and %s", p.why())
+	default:
+		p.automatic = true
 		p.workers, p.reason = min(p.usable, maxWorkers), p.why()
 	}
 	p.receivers = p.workers * len(c.UDP)

@@ -88,3 +88,53 @@ func TestProcessorsFollowTheQuota(t *testing.T) {
 		}
 	}
 }
+
+// TestSteeringByCPU: automatic steering needs interrupts on the CPUs of all workers.
+func TestSteeringByCPU(t *testing.T) {
+	spread := []machine.Interface{{WithoutRPS: 2, Interrupts: []machine.Interrupt{{CPUs: []int{0}}, {CPUs: []int{1}}}}, {RPS: []int{2, 3}}}
+	for _, c := range []struct {
+		setting string
+		cards   []machine.Interface
+		byCPU   bool
+		why     string
+	}{
+		{"auto", spread, true, "network cards' interrupts arrive on all of worker_cpus"},
+		{"auto", spread[:1], false, "no network card's interrupt is known on CPUs 2-3"},
+		{"auto", nil, false, "no network card's interrupt is known on CPUs 0-3"},
+		{"cpu", nil, true, "steering is set"},
+		{"hash", spread, false, "steering is set"},
+	} {
+		f := &fakeScheduler{Processors: machine.Processors{Online: 4, Allowed: []int{0, 1, 2, 3}}, leaf: 4}
+		p := newProcessors(&config.Config{WorkerCPUs: "0-3", UDP: make([]config.Addr, 1)}, f.scheduler())
+		if byCPU, why := p.steersByCPU(c.setting, c.cards); byCPU != c.byCPU || why != c.why {
+			t.Errorf("%s: %v, %q; want %v, %q", c.setting, byCPU, why, c.byCPU, c.why)
+		}
+	}
+}
+
+// TestWorkerCPUs: the list is the number of workers, and names CPUs of the process only.
+func TestWorkerCPUs(t *testing.T) {
+	f := &fakeScheduler{Processors: machine.Processors{Online: 64, Allowed: []int{4, 5, 6, 7}}, leaf: 4}
+	p := newProcessors(&config.Config{WorkerCPUs: "6,4", UDP: make([]config.Addr, 2)}, f.scheduler())
+	const why = "worker_cpus is 6,4, and the process may run on 4 of 64 processors"
+	if p.workers != 2 || p.receivers != 4 || f.maxprocs != 6 || p.reason != why || p.check() != nil {
+		t.Errorf("%+v, GOMAXPROCS %d, %v", p, f.maxprocs, p.check())
+	}
+	p = newProcessors(&config.Config{WorkerCPUs: "4,8-9", UDP: make([]config.Addr, 1)}, f.scheduler())
+	if err := p.check(); err == nil || err.Error() != "app: worker_cpus: 8-9: the process may run on 4-7 only" {
+		t.Error(err)
+	}
+	for _, c := range []struct {
+		c    config.Config
+		want string
+	}{
+		{config.Config{Steering: "cpu"}, "app: steering: cpu needs worker_cpus"},
+		{config.Config{WorkerCPUs: "0-3", Workers: 2}, "app: workers is 2, and worker_cpus has 4 CPUs"},
+		{config.Config{WorkerCPUs: "0-256"}, "app: worker_cpus: 257 CPUs are more than the 256 workers of an address"},
+		{config.Config{WorkerCPUs: "0-3", Workers: 4, Steering: "cpu"}, ""},
+	} {
+		if err := checkWorkerCPUs(&c.c); err == nil && c.want != "" || err != nil && err.Error() != c.want {
+			t.Errorf("%+v: %v, want %q", c.c, err, c.want)
+		}
+	}
+}
