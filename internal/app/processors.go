@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/machine"
+	"github.com/ferryrelay/ferry/internal/sock"
 )
 
 // receiversPerSpare is the number of workers' processors for each spare one.
@@ -133,6 +134,18 @@ func (p *processors) why() string {
 
 func (p *processors) log(log *slog.Logger) {
 	log.Info("processors", "workers", p.workers, "workers_of_all_addresses", p.receivers, "gomaxprocs", p.maxprocs, "because", p.reason)
+}
+
+// MachineReport says how this machine suits a relay with these settings.
+func MachineReport(c *config.Config) []machine.Line {
+	p := machine.Plan{
+		Workers: c.Workers, Addresses: len(c.UDP), CPUs: c.WorkerCPUs.List(), SteerByCPU: c.Steering == "cpu",
+		Buffer: sock.DefaultBuffer, TCP: c.MaxHTTPConnections,
+	}
+	if c.WebSocket {
+		p.TCP += c.MaxWebSockets
+	}
+	return machine.Report(os.DirFS("/"), p)
 }
 
 // limitsEvery is the interval at which the limits of processor time are read again.
