@@ -23,6 +23,15 @@ type Config struct {
 	// scheduler, which saves much of the cost of waking up; so a process that is
 	// mostly a relay sets GOMAXPROCS to one more before it calls New.
 	Workers int
+	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the
+	// number of workers unless Workers says the same. Linux only. Default: the kernel
+	// moves the workers' threads.
+	WorkerCPUs []int
+	// SteerByCPU makes each worker of WorkerCPUs receive the datagrams that the kernel
+	// handles on its CPU; those of other CPUs are spread by the hash of the client's
+	// address. It is for machines that spread received datagrams over all these CPUs:
+	// otherwise some workers get none. Default: all are spread by the hash.
+	SteerByCPU bool
 	// Batch is the number of datagrams per system call. Default 64, at most 256.
 	Batch int
 	// ReceiveDelay is how long a worker sleeps before it receives again, so that
@@ -242,11 +251,15 @@ func ticks(d time.Duration) table.Tick {
 
 // validate returns an error that names the first invalid field.
 func (c *Config) validate() error {
+	if n := len(c.WorkerCPUs); n > 0 && c.Workers != 0 && c.Workers != n {
+		return fmt.Errorf("engine: Config.Workers is %d, and Config.WorkerCPUs has %d CPUs", c.Workers, n)
+	}
 	for _, f := range []struct {
 		name       string
 		value, max int
 	}{
 		{"Workers", c.Workers, 256},
+		{"WorkerCPUs", len(c.WorkerCPUs), 256},
 		{"Batch", c.Batch, 256},
 		{"ReadBuffer", c.ReadBuffer, 1 << 30},
 		{"WriteBuffer", c.WriteBuffer, 1 << 30},

@@ -1,6 +1,7 @@
 package engine
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -50,7 +51,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	if len(cfg.Listen) == 0 {
 		cfg.Listen = []netip.AddrPort{netip.AddrPortFrom(netip.AddrFrom4([4]byte{127, 0, 0, 1}), 0)}
 	}
-	cfg.Workers = or(cfg.Workers, runtime.GOMAXPROCS(0))
+	cfg.Workers = cmp.Or(cfg.Workers, len(cfg.WorkerCPUs), runtime.GOMAXPROCS(0))
 	cfg.MaxConnections = or(cfg.MaxConnections, DefaultMaxConnections)
 	cfg.MaxAllocations = or(cfg.MaxAllocations, table.DefaultMaxAllocations)
 	cfg.Region = or(cfg.Region, "default")
@@ -128,8 +129,20 @@ func (s *Server) listenOnce() error {
 			return fmt.Errorf("engine: listen on %v: %w", addr, err)
 		}
 		s.groups = append(s.groups, group)
+		s.steer(group.Addr(), group)
 	}
 	return nil
+}
+
+// steer makes each socket of an address receive the datagrams of its worker's CPU, if
+// the configuration asks for it.
+func (s *Server) steer(addr netip.AddrPort, group interface{ SteerByCPU(cpus []int) error }) {
+	if !s.cfg.SteerByCPU || len(s.cfg.WorkerCPUs) < 2 {
+		return
+	}
+	if err := group.SteerByCPU(s.cfg.WorkerCPUs); err != nil {
+		s.log.Warn("steering by CPU is refused: datagrams are spread by the hash of the client's address", "address", addr, "error", err)
+	}
 }
 
 // build creates the workers, one per socket, and control.
@@ -140,10 +153,10 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	for _, group := range s.groups {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
-			w.conn, w.rx = conn, conn.NewRecvBatch()
+			w.conn = conn
 			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
-			s.attachOutbox(&w.out, core)
 			w.records = s.cfg.Records
+			w.prepare = func() { s.prepareThread(w, core) }
 			s.workers = append(s.workers, w)
 		}
 	}
@@ -200,6 +213,19 @@ func newWorker(r *shared, batch int, wake chan<- struct{}) *worker {
 	return w
 }
 
+// prepareThread pins the calling thread, which is locked, and allocates the memory of its
+// worker's batches there: the kernel takes a page from the NUMA node of the thread that
+// touches it first.
+func (s *Server) prepareThread(w *worker, core int) {
+	if core < len(s.cfg.WorkerCPUs) {
+		if err := sock.PinThread(s.cfg.WorkerCPUs[core]); err != nil {
+			s.log.Warn("a worker is not pinned", "worker", core, "error", err)
+		}
+	}
+	w.rx = w.conn.NewRecvBatch()
+	s.attachOutbox(&w.out, core)
+}
+
 // Addr returns the first listen address, with its real port.
 func (s *Server) Addr() netip.AddrPort { return s.groups[0].Addr() }
 
@@ -229,7 +255,8 @@ func (s *Server) Run(ctx context.Context) error {
 		}
 		workers.Go(func() {
 			runtime.LockOSThread()
-			defer runtime.UnlockOSThread()
+			defer runtime.UnlockOSThread() // A pinned thread stays locked, and ends here.
+			w.prepare()
 			if err := w.run(); err != nil && !errors.Is(err, net.ErrClosed) {
 				cancel(fmt.Errorf("engine: worker %d: %w", i, err))
 			} else {
@@ -240,7 +267,11 @@ func (s *Server) Run(ctx context.Context) error {
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })
 	s.runTransports(ctx, &workers, &control, cancel)
-	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers))
+	intakes := 0
+	for _, all := range s.intakes {
+		intakes += len(all)
+	}
+	s.log.Info("relay runs", "addresses", s.Addrs(), "workers", len(s.workers)-intakes, "intakes", intakes)
 
 	<-ctx.Done()
 	cause := context.Cause(ctx)

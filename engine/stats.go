@@ -41,13 +41,17 @@ type Stats struct {
 	// Draining is set while the relay drains.
 	Draining bool
 
-	// Workers has one element per worker, which shows how the kernel spreads the load.
+	// Workers has one element per worker, those of the sockets first, which shows how
+	// the kernel spreads the load.
 	Workers []WorkerStats
 }
 
 // WorkerStats are the counts of one worker.
 type WorkerStats struct {
 	Received uint64
+	// Intake is set for a worker that handles the messages of a [Transport] instead of
+	// the datagrams of a socket.
+	Intake bool
 	// Busy is set while the worker handles a batch, and Batches counts the batches
 	// that it began. A worker that is busy at the same count for long is stuck.
 	Busy    bool
@@ -61,7 +65,7 @@ func (s *Server) Stats() Stats {
 		st.add(&w.counts.pub)
 		epoch := w.epoch.count.Load()
 		st.Workers = append(st.Workers, WorkerStats{
-			Received: w.counts.pub.received.Load(), Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
+			Received: w.counts.pub.received.Load(), Intake: w.conn == nil, Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
 		})
 		if w.inbox.isFilling() {
 			st.WorkersUnderLoad++

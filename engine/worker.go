@@ -20,6 +20,8 @@ type worker struct {
 	conn   *sock.Conn
 	rx     *sock.RecvBatch
 	out    outbox
+	// prepare is called by the worker's thread before run, and creates rx and out.
+	prepare func()
 
 	records Records // nil: datagrams are plain messages only
 	session Session // of the record being handled; zero for a plain datagram

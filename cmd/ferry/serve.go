@@ -188,12 +188,19 @@ func (s streams) check() *cli.Command {
 would start with these settings and 1 otherwise, with the reasons. It opens no sockets
 and does not read the state directory. It warns of settings that the role ignores.
 
+With --machine it prints instead how this machine suits the relay: processors and quotas,
+queues and interrupts of network cards, NUMA nodes, buffers and limits of the kernel. Each
+line begins with ok or advice. The exit code is 0 whatever the advice. In a
+container, run it on the host as well.
+
 Examples:
    ferry check --config ferry.yaml
+   ferry check --config ferry.yaml --machine
    ferry check --role api -c ferry.yaml
    FERRY_REGION=eu ferry check -c ferry.yaml --max-connections 20`,
 		Flags: append(config.Flags(config.Serve()),
-			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: app.Serve.String()}),
+			&cli.StringFlag{Name: "role", Usage: "check for `ROLE`: serve, relay or api", Value: app.Serve.String()},
+			&cli.BoolFlag{Name: "machine", Usage: "print how this machine suits the relay, instead of the settings"}),
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			mode, err := parseRole(cmd.String("role"))
 			if err != nil {
@@ -202,6 +209,12 @@ Examples:
 			loaded, err := config.Load(cmd, s.environ, config.Serve())
 			if err != nil {
 				return err
+			}
+			if cmd.Bool("machine") {
+				for _, line := range app.MachineReport(&loaded.Config) {
+					fmt.Fprintln(s.stdout, line)
+				}
+				return nil
 			}
 			err = loaded.Print(s.stdout)
 			for _, w := range append(app.Warnings(loaded.Config, mode), app.Unused(loaded, mode)...) {

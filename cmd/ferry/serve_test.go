@@ -381,6 +381,8 @@ func TestExitCodes(t *testing.T) {
 		{"ping --probes 101 127.0.0.1:1", "", 2, "", "1 to 100"},
 		{"ping --patience 2m 127.0.0.1:1", "", 2, "", "at most 1m"},
 		{"ping --api http://127.0.0.1:1", "", 1, "", "regions:"},
+		{"check --machine", "", 0, ": processors: ", ""},
+		{"check --machine --workers 257", "", 1, "", "--workers: 257"},
 		{"check --nonsense", "", 2, "", "nonsense"},
 	} {
 		var stdout, stderr strings.Builder

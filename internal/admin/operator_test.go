@@ -79,7 +79,7 @@ func (r *fakeRelay) Usage(context.Context) ([]engine.Usage, error) {
 
 func (r *fakeRelay) Stats() (st engine.Stats) {
 	st.Seats, st.Outcomes[engine.OutRelayed], st.Outcomes[engine.DropSeal] = 5, 7, 8
-	st.Workers = []engine.WorkerStats{{Received: 11}}
+	st.Workers = []engine.WorkerStats{{Received: 11}, {Received: 12, Intake: true}}
 	return st
 }
 
@@ -130,7 +130,7 @@ func TestOperatorPages(t *testing.T) {
 		{"GET /allocations/" + playerID.String() + "/kick", 405, ""},
 		{"GET /usage", 200, `{"since":"2026-01-02T03:04:05Z","projects":[{"others":true,`},
 		{"GET /usage", 200, `"tenant":"00000000000000ff","allocations":0,"hosts":0,"players":2,"player_seconds":1.5,"datagrams":9,"bytes":0}`},
-		{"GET /stats", 200, `"outcomes":{"relayed":7},"drops":{"seal":8},"workers":[11],`},
+		{"GET /stats", 200, `"outcomes":{"relayed":7},"drops":{"seal":8},"workers":[11],"intakes":[12],`},
 		{"GET /config", 200, `{"settings":[{"key":"region","value":"eu","source":"default"}]}`},
 		{"POST /reload", 200, `"notes":["read"]`},
 		{"GET /reload", 405, ""},

@@ -129,7 +129,8 @@ type Stats struct {
 	KernelDrops   uint64            `json:"kernel_drops"`
 	Outcomes      map[string]uint64 `json:"outcomes"` // by outcome, without zeros
 	Drops         map[string]uint64 `json:"drops"`    // by reason, without zeros
-	Workers       []uint64          `json:"workers"`  // datagrams received by each
+	Workers       []uint64          `json:"workers"`  // datagrams received by each worker of a UDP socket
+	Intakes       []uint64          `json:"intakes"`  // messages received by each worker of a transport
 	UnderLoad     int               `json:"workers_under_load"`
 }
 
@@ -139,6 +140,7 @@ func statsOf(st engine.Stats, now, since time.Time) Stats {
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,
 		Sent: st.Sent, SentBytes: st.SentBytes, SendFailed: st.SendFailed, KernelDrops: st.KernelDrops,
 		Outcomes: map[string]uint64{}, Drops: map[string]uint64{}, UnderLoad: st.WorkersUnderLoad,
+		Workers: []uint64{}, Intakes: []uint64{},
 	}
 	for o := range engine.NumOutcomes {
 		into := s.Outcomes
@@ -150,7 +152,11 @@ func statsOf(st engine.Stats, now, since time.Time) Stats {
 		}
 	}
 	for _, w := range st.Workers {
-		s.Workers = append(s.Workers, w.Received)
+		if w.Intake {
+			s.Intakes = append(s.Intakes, w.Received)
+		} else {
+			s.Workers = append(s.Workers, w.Received)
+		}
 	}
 	return s
 }

@@ -7,7 +7,6 @@ import (
 	"log/slog"
 	"net/http"
 	"os"
-	"runtime"
 	"runtime/debug"
 	"sync"
 	"sync/atomic"
@@ -21,6 +20,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/foreign"
+	"github.com/ferryrelay/ferry/internal/machine"
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
 	"github.com/ferryrelay/ferry/internal/state"
@@ -83,6 +83,7 @@ type App struct {
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
 
+	processors     *processors   // of a relay
 	maxAllocations int           // allocations at once
 	memory         *memory.Guard // nil: not watched
 	foreign        *foreign.Watch
@@ -252,6 +253,12 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 // buildRelay opens the UDP sockets. The observers of its hooks may not exist yet, but no
 // hook is called before Run.
 func (a *App) buildRelay() error {
+	a.processors = newProcessors(&a.opts.Config, goScheduler())
+	if err := a.processors.check(); err != nil {
+		return err
+	}
+	a.processors.log(a.opts.Logger)
+	a.addBackground(func(ctx context.Context) { a.processors.follow(ctx, a.opts.Logger) })
 	a.setBounds()
 	sealer, err := alloc.NewSealer(alloc.SealerConfig{
 		Master: a.opts.Identity.Master, Relay: a.opts.Identity.Relay, Epoch: a.opts.Config.KeyEpoch,
@@ -262,6 +269,12 @@ func (a *App) buildRelay() error {
 	cfg, err := engineConfig(&a.opts.Config, a.opts.Mode)
 	if err != nil {
 		return err
+	}
+	cfg.Workers, cfg.WorkerCPUs = a.processors.workers, a.processors.cpus
+	if len(cfg.WorkerCPUs) > 0 {
+		var why string
+		cfg.SteerByCPU, why = a.processors.steersByCPU(a.opts.Config.Steering, machine.ReadInterfaces(os.DirFS("/")))
+		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
@@ -332,19 +345,6 @@ func setGCPercent() {
 	if os.Getenv("GOGC") == "" {
 		debug.SetGCPercent(gcPercent)
 	}
-}
-
-// processors returns the number of workers per listen address, and raises GOMAXPROCS to
-// one more than all workers, so that a busy worker keeps its processor.
-func processors(c *config.Config) int {
-	workers := c.Workers
-	if workers == 0 {
-		workers = runtime.NumCPU()
-	}
-	if need := workers*len(c.UDP) + 1; runtime.GOMAXPROCS(0) < need {
-		runtime.GOMAXPROCS(need)
-	}
-	return workers
 }
 
 // newAPI completes the configuration of the API's handler by the settings and the mode.

@@ -58,7 +58,7 @@ var (
 	ofRelay = []string{
 		"udp", "advertise", "advertise_name", "dtls", "websocket", "allow_private_sources", "siblings",
 		"state_dir", "region", "max_allocations", "max_seats", "max_content", "idle_timeout", "host_alone_timeout",
-		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "batch", "merge", "receive_delay",
+		"hear_timeout", "recover_for", "key_epoch", "drain_timeout", "drain_threshold", "workers", "worker_cpus", "steering", "batch", "merge", "receive_delay",
 		"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio",
 		"max_websockets", "max_address_websockets", "websocket_queue", "websocket_max_message", "dtls_max_message",
 		"max_dtls_sessions",
@@ -147,12 +147,27 @@ func Check(c config.Config, mode Mode) error {
 // checkRelay checks the settings of the relay.
 func checkRelay(c *config.Config, mode Mode) error {
 	_, err := advertise(listen(c), c.Advertise, ownAddresses(mode))
-	errs := []error{err, checkName(c)}
+	errs := []error{err, checkName(c), checkWorkerCPUs(c)}
 	if c.WebSocket {
 		_, err = websocket.New(websocketConfig(c, mode))
 		errs = append(errs, err)
 	}
 	return errors.Join(errs...)
+}
+
+// checkWorkerCPUs checks the settings about the CPUs of workers. Whether the process may
+// run there is known at the start only.
+func checkWorkerCPUs(c *config.Config) error {
+	n := len(c.WorkerCPUs.List())
+	switch {
+	case n == 0 && c.Steering == "cpu":
+		return errors.New("app: steering: cpu needs worker_cpus")
+	case n > maxWorkers:
+		return fmt.Errorf("app: worker_cpus: %d CPUs are more than the %d workers of an address", n, maxWorkers)
+	case n > 0 && c.Workers != 0 && c.Workers != n:
+		return fmt.Errorf("app: workers is %d, and worker_cpus has %d CPUs", c.Workers, n)
+	}
+	return nil
 }
 
 // checkCalls checks the settings of the API.

@@ -31,7 +31,7 @@ func engineConfig(c *config.Config, mode Mode) (engine.Config, error) {
 		return engine.Config{}, err
 	}
 	cfg := engine.Config{
-		Listen: listen(c), Workers: processors(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
+		Listen: listen(c), Batch: c.Batch, Unmerged: !c.Merge, ReceiveDelay: c.ReceiveDelay,
 		MaxConnections: c.MaxConnections, MaxContent: c.MaxContent,
 		IdleTimeout: c.IdleTimeout, HostAloneTimeout: c.HostAloneTimeout,
 		BindTimeout: c.BindTimeout, HearTimeout: c.HearTimeout,
@@ -271,7 +271,7 @@ func (a *App) setBounds() {
 	if limit == 0 {
 		return
 	}
-	fits := memory.Fits(limit, buffers(c), reserved(c))
+	fits := memory.Fits(limit, a.buffers(), reserved(c))
 	switch {
 	case fits >= a.maxAllocations:
 	case c.MaxAllocations == 0:
@@ -284,8 +284,8 @@ func (a *App) setBounds() {
 }
 
 // buffers returns the maximum size of all socket buffers in bytes.
-func buffers(c *config.Config) int64 {
-	return int64(processors(c)*len(c.UDP)) * 2 * sock.DefaultBuffer
+func (a *App) buffers() int64 {
+	return int64(a.processors.receivers) * 2 * sock.DefaultBuffer
 }
 
 // reserved returns the memory of the sessions of DTLS and WebSocket.

@@ -357,7 +357,7 @@ func TestRoomForAllocations(t *testing.T) {
 		var log strings.Builder
 		o := options(local(), c.mode)
 		o.Config.MaxAllocations = c.asked
-		a := &App{opts: o}
+		a := &App{opts: o, processors: newProcessors(&o.Config, goScheduler())}
 		a.opts.Logger = slog.New(slog.NewTextHandler(&log, nil))
 		a.setBounds()
 		if a.maxAllocations != c.want || !strings.Contains(log.String(), c.wantInLog) || strings.Contains(log.String(), c.notInLog) {

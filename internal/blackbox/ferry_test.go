@@ -70,12 +70,19 @@ func dev(t *testing.T, args ...string) *ferry {
 // when the test ends, if it is still there.
 func launch(t *testing.T, args ...string) *ferry {
 	t.Helper()
+	return launchBy(t, nil, args...)
+}
+
+// launchBy is launch by another program, which gets the path of ferry and its arguments.
+func launchBy(t *testing.T, program []string, args ...string) *ferry {
+	t.Helper()
 	for _, flag := range []string{"--udp", "--http", "--admin"} {
 		if !slices.Contains(args, flag) {
 			args = append(args, flag, "127.0.0.1:0")
 		}
 	}
-	f := &ferry{t: t, http: http.DefaultClient, cmd: exec.Command(binary, args...), done: make(chan error, 1)}
+	line := slices.Concat(program, []string{binary}, args)
+	f := &ferry{t: t, http: http.DefaultClient, cmd: exec.Command(line[0], line[1:]...), done: make(chan error, 1)}
 	f.cmd.Stderr = &f.log
 	out, err := f.cmd.StdoutPipe()
 	if err != nil {

@@ -79,6 +79,8 @@ type Config struct {
 	DrainTimeout     time.Duration `key:"drain_timeout" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
 	DrainThreshold   int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
 	Workers          int           `key:"workers" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
+	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
+	Steering         string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
 	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
 	Merge            bool          `key:"merge" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
 	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"at medium load, wait this time before the next receive: saves processor time, adds latency; 0 never waits" min:"0s" max:"10ms"`
@@ -177,6 +179,7 @@ func Serve() Config {
 		KeyEpoch:         alloc.DefaultEpoch,
 		Batch:            sock.DefaultBatch,
 		Merge:            true,
+		Steering:         "auto",
 		ACMEServer:       letsEncrypt,
 		AdmissionTimeout: time.Second,
 		StorePrefix:      redisstore.DefaultPrefix,

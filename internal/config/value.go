@@ -11,6 +11,8 @@ import (
 	"regexp"
 	"strconv"
 	"strings"
+
+	"github.com/ferryrelay/ferry/internal/machine"
 )
 
 // Addr is a listen address. Its host is an IP address, "localhost" for 127.0.0.1,
@@ -76,6 +78,25 @@ func (h Host) String() string {
 		return h.IP.String()
 	}
 	return netip.AddrPortFrom(h.IP, h.Port).String()
+}
+
+// CPUs is a list of CPU numbers and ranges, such as 0-31,64-95, in the order of the
+// workers. The zero value is no CPU.
+type CPUs string
+
+// UnmarshalText reads a list, or the empty string.
+func (c *CPUs) UnmarshalText(text []byte) error {
+	_, err := machine.ParseCPUs(string(text))
+	if err == nil {
+		*c = CPUs(text)
+	}
+	return err
+}
+
+// List returns the CPUs.
+func (c CPUs) List() []int {
+	list, _ := machine.ParseCPUs(string(c)) // valid by UnmarshalText
+	return list
 }
 
 // Network is an address prefix such as 10.0.0.0/8, or one address.

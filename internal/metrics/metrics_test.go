@@ -90,7 +90,7 @@ func stats(base uint64) engine.Stats {
 		SendFailed: base + 5, KernelDrops: base + 6,
 		Allocations: int(base + 7), Bound: int(base + 8), Links: int(base + 9),
 		Rebuilt: base + 12, Stalls: base + 13, ExpiryPauses: base + 14, ExpiryPaused: true, WorkersUnderLoad: int(base + 15), SlowChanges: base + 16, Draining: true,
-		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}},
+		Workers: []engine.WorkerStats{{Received: base + 10}, {Received: base + 11}, {Received: base + 17, Intake: true}},
 	}
 	for i := range st.Outcomes {
 		st.Outcomes[i] = base + 100 + uint64(i)
@@ -133,6 +133,7 @@ func TestRelayMetrics(t *testing.T) {
 		"ferry_kernel_drops_total":                                    1006,
 		`ferry_worker_received_total{worker="0"}`:                     1010,
 		`ferry_worker_received_total{worker="1"}`:                     1011,
+		`ferry_intake_received_total{intake="0"}`:                     1017,
 		"ferry_recovery_rebuilt_total":                                1012,
 		"ferry_stalls_total":                                          1013,
 		"ferry_brake_holds_total":                                     1014,
@@ -255,7 +256,7 @@ func TestSeriesStay(t *testing.T) {
 
 // labels are those whose values are bounded by the build and the machine.
 var labels = []string{
-	"direction", "outcome", "reason", "event", "worker", "le", "call", "status", "version", "revision", "goversion",
+	"direction", "outcome", "reason", "event", "worker", "intake", "le", "call", "status", "version", "revision", "goversion",
 }
 
 var labelName = regexp.MustCompile(`([a-zA-Z_]+)="`)

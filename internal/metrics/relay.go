@@ -81,11 +81,24 @@ func (p *page) batches(st *engine.Stats) {
 	p.sample(name+"_count", total)
 }
 
-// workers writes one row per worker, to see how the kernel spreads the load.
+// workers writes one row per worker of a UDP socket, to see how the kernel spreads the
+// load, and one per intake, which handles the messages of a transport.
 func (p *page) workers(rows []engine.WorkerStats) {
-	p.family("ferry_worker_received_total", counter, "Datagrams received and handled, by worker.")
+	p.family("ferry_worker_received_total", counter, "Datagrams received and handled, by worker of a UDP socket.")
+	intakes := 0
 	for i, row := range rows {
+		if row.Intake {
+			intakes++
+			continue
+		}
 		p.sample("ferry_worker_received_total", row.Received, "worker", strconv.Itoa(i))
+	}
+	if intakes == 0 {
+		return
+	}
+	p.family("ferry_intake_received_total", counter, "WebSocket messages received and handled, by intake.")
+	for i, row := range rows[len(rows)-intakes:] {
+		p.sample("ferry_intake_received_total", row.Received, "intake", strconv.Itoa(i))
 	}
 }
 

@@ -79,7 +79,7 @@
 //
 // # Other system functions
 //
-// [Links] reports whether an interface with a listen address is down, [MapFile] maps
+// [Group.SteerByCPU] selects the socket of a datagram by the receiving CPU. [Links] reports whether an interface with a listen address is down, [MapFile] maps
 // a file, and [PinThread] binds a thread to a CPU. They are here because they differ
 // between systems.
 package sock

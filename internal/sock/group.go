@@ -115,7 +115,7 @@ func (cfg Config) withDefaults() (Config, error) {
 func clampSendBatch(n int) int { return max(1, min(n, MaxSendBatch)) }
 
 // Group is a set of sockets on one address and port, over which the kernel
-// spreads the peers: one peer always comes to the same socket. Its fields are
+// spreads the peers: one peer always comes to the same socket, see SteerByCPU. Its fields are
 // immutable after Listen; all methods may be called from any goroutine.
 type Group struct {
 	cfg    Config // with defaults and the resolved port
@@ -191,6 +191,26 @@ func (g *Group) LocalAddr(local uint16) (netip.Addr, bool) {
 		return netip.Addr{}, false
 	}
 	return localIP(a, g.cfg.Addr.Addr().Is4()), true
+}
+
+// SteerByCPU makes socket i receive the datagrams that the kernel handles on CPU cpus[i],
+// which must be a different one for each socket. Those that it handles on
+// other CPUs are spread by the hash of the peer's address, as all are before. A peer then
+// comes to the same socket as long as its datagrams are handled on the same CPU. The error
+// is ErrConfig for an unusable list, errors.ErrUnsupported outside Linux and in the
+// portable build, or that of the kernel; nothing has changed then.
+func (g *Group) SteerByCPU(cpus []int) error {
+	if len(cpus) != len(g.conns) {
+		return fmt.Errorf("%w: %d CPUs for %d sockets", ErrConfig, len(cpus), len(g.conns))
+	}
+	sorted := slices.Sorted(slices.Values(cpus))
+	if sorted[0] < 0 || len(slices.Compact(sorted)) != len(cpus) {
+		return fmt.Errorf("%w: CPUs %v", ErrConfig, cpus)
+	}
+	if err := g.conns[0].sock.steerByCPU(cpus); err != nil {
+		return fmt.Errorf("sock: steer by CPU: %w", err)
+	}
+	return nil
 }
 
 // StopReceiving ends receiving on every socket; see [Conn.StopReceiving].

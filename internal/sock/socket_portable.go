@@ -55,6 +55,8 @@ func openSocket(cfg *Config, join bool) (*socket, error) {
 	return s, nil
 }
 
+func (s *socket) steerByCPU([]int) error { return errors.ErrUnsupported }
+
 // share lets further sockets of this user bind the same port.
 func (s *socket) share() error {
 	rc, err := s.conn.SyscallConn()

@@ -51,6 +51,35 @@ var rules = []mutant{
 		now:  `subtle.ConstantTimeCompare(s.mac(pkt[:end], key)[:16], pkt[end:][:16])`,
 		by:   killer{"./proto", "TestVerifyBits", ""},
 	},
+	// Processors and sockets.
+	{
+		rule: "workers are counted by the CPU quota, not by the machine",
+		in:   "internal/app",
+		old:  `p.usable = p.limits.Limit(p.sched.defaults())`,
+		now:  `p.usable = runtime.NumCPU()`,
+		by:   killer{"./internal/app", "TestProcessors", ""},
+	},
+	{
+		rule: "a lower quota takes no processor that a worker holds",
+		in:   "internal/app",
+		old:  `p.maxprocs = max(p.usable, p.receivers+spareProcessors(p.receivers))`,
+		now:  `p.maxprocs = p.usable`,
+		by:   killer{"./internal/app", "TestProcessorsFollowTheQuota", ""},
+	},
+	{
+		rule: "datagrams on a CPU without a worker are spread by the hash",
+		in:   "internal/sock",
+		old:  `bpf.RetConstant{Val: byHash},`,
+		now:  `bpf.RetConstant{Val: 0},`,
+		by:   killer{"./internal/sock", "TestSteerOthersByHash", ""},
+	},
+	{
+		rule: "steering by CPU is not chosen if a worker would stay idle",
+		in:   "internal/app",
+		old:  `machine.ReceiveCPUs(cards)); len(idle) > 0 {`,
+		now:  `machine.ReceiveCPUs(cards)); len(idle) == len(p.cpus) {`,
+		by:   killer{"./internal/app", "TestSteeringByCPU", ""},
+	},
 	// Sizes of messages and of replies.
 	{
 		rule: "the length field of a RELAY matches its datagram",

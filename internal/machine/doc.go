@@ -1,0 +1,28 @@
+// Package machine reads what a machine offers to a relay: processors and their limits,
+// the receive queues and interrupts of its network interfaces, NUMA nodes, and the limits
+// of sockets and files; and it says what to change.
+//
+// All of it comes from /proc and /sys, through an fs.FS from "/" on. What a file system
+// does not have, as outside Linux, is unknown, which is no error.
+package machine
+
+import (
+	"io/fs"
+	"strconv"
+	"strings"
+)
+
+// text returns the content of a file without surrounding space, "" if it cannot be read.
+func text(root fs.FS, name string) string {
+	b, err := fs.ReadFile(root, name)
+	if err != nil {
+		return ""
+	}
+	return strings.TrimSpace(string(b))
+}
+
+// number returns the number in a file, and false for any other content.
+func number(root fs.FS, name string) (int64, bool) {
+	n, err := strconv.ParseInt(text(root, name), 10, 64)
+	return n, err == nil
+}
