@@ -36,11 +36,13 @@ var (
 	latencyWorkers = flag.Int("latency.workers", 2, "datagram workers of the relay")
 	latencyTime    = flag.Duration("latency.duration", 5*time.Second, "measured time, without and with UDP load")
 	latencySockets = flag.Int("latency.sockets", 20, "players over WebSocket with TLS")
+	latencyPings   = flag.Int("latency.pings", 30, "messages of each of them per second")
+	latencyRate    = flag.Int("latency.rate", 0, "UDP datagrams per second; 0: as many as possible")
 	latencyCallers = flag.Int("latency.callers", 2, "concurrent callers of the API")
 )
 
 // TestLatencyBesideUDP measures the round trip of messages over WebSocket with TLS and
-// of API calls, first on an idle relay and then while UDP datagrams saturate its workers.
+// of API calls, first on an idle relay and then while its workers relay UDP datagrams.
 // It fails only if a call fails or nothing is answered.
 func TestLatencyBesideUDP(t *testing.T) {
 	dir := t.TempDir()
@@ -86,8 +88,13 @@ func TestLatencyBesideUDP(t *testing.T) {
 	}
 	measureLatency(t, "idle", players, calls)
 
-	load := exec.CommandContext(t.Context(), binary, "bench", "--api", base, "--closed", "16", "--matches", "100",
-		"--duration", (*latencyTime + 3*time.Second).String())
+	args := []string{"bench", "--api", base, "--matches", "100", "--duration", (*latencyTime + 3*time.Second).String()}
+	if *latencyRate > 0 {
+		args = append(args, "--rate", strconv.Itoa(*latencyRate))
+	} else {
+		args = append(args, "--closed", "16")
+	}
+	load := exec.CommandContext(t.Context(), binary, args...)
 	load.Env = append(os.Environ(), "SSL_CERT_FILE="+certFile)
 	report := make(chan string)
 	go func() {
@@ -95,7 +102,7 @@ func TestLatencyBesideUDP(t *testing.T) {
 		report <- fmt.Sprintf("%s%v", out, err)
 	}()
 	time.Sleep(2 * time.Second) // the set-up and warm-up of bench
-	measureLatency(t, "beside saturated UDP", players, calls)
+	measureLatency(t, "beside UDP", players, calls)
 	t.Logf("bench: %s", <-report)
 }
 
@@ -121,7 +128,7 @@ func measureLatency(t *testing.T, condition string, players []*echoPlayer, calls
 					return
 				}
 				add("WSS", time.Since(begin))
-				pause(ctx, time.Second/30)
+				pause(ctx, time.Second/time.Duration(*latencyPings))
 			}
 		})
 	}
