@@ -334,14 +334,20 @@ func setGCPercent() {
 	}
 }
 
+// receiversPerSpare is the number of datagram workers for each processor of Go's scheduler
+// that is left for all else: HTTP, TLS, WebSocket and the collector, whose quarter of all
+// processors then fits beside the workers. One more is for control.
+const receiversPerSpare = 2
+
 // processors returns the number of workers per listen address, and raises GOMAXPROCS to
-// one more than all workers, so that a busy worker keeps its processor.
+// the number of all workers, which keep theirs while they are busy, and the spare ones.
 func processors(c *config.Config) int {
 	workers := c.Workers
 	if workers == 0 {
 		workers = runtime.NumCPU()
 	}
-	if need := workers*len(c.UDP) + 1; runtime.GOMAXPROCS(0) < need {
+	receivers := workers * len(c.UDP)
+	if need := receivers + 1 + receivers/receiversPerSpare; runtime.GOMAXPROCS(0) < need {
 		runtime.GOMAXPROCS(need)
 	}
 	return workers
