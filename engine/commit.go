@@ -158,7 +158,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 func (c *control) beginPath(e *table.Entry, cmd *command) {
 	a, limits := c.shared.table.Activity(e.Handle), c.shared.limits.Load()
 	switch {
-	case cmd.claims.path == pathValidated, isSameNetwork(e.Endpoint, cmd.from) && a.IsValidated():
+	case cmd.claims.path == pathValidated, e.Endpoint.Network() == cmd.from.Network() && a.IsValidated():
 		a.BeginPath(table.ValidatedPath)
 		a.RecordMessage(tick(cmd.now))
 	case limits.unvalidatedRatio == 0:
@@ -168,21 +168,6 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	default:
 		a.BeginPath(table.UnvalidatedPath(limits.unvalidated))
 	}
-}
-
-// isSameNetwork reports whether two UDP endpoints have the same IPv4 address, or the
-// same IPv6 /56.
-func isSameNetwork(a, b endpoint.Endpoint) bool {
-	if a.Kind() != b.Kind() {
-		return false
-	}
-	switch a.Kind() {
-	case endpoint.KindUDP4:
-		return a.Lo == b.Lo
-	case endpoint.KindUDP6:
-		return a.Hi>>8 == b.Hi>>8
-	}
-	return false
 }
 
 // commitConnect opens the link that a joiner requests. The order of the checks is
