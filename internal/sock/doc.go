@@ -50,8 +50,8 @@
 // after one more try.
 //
 // All other goroutines share the processors that no receiver holds. The watchdog
-// preempts a goroutine that ran for 10 ms, which it sees at its next tick, so while others
-// wait each receiver gives its processor away about every 20 ms (49 times a second).
+// preempts a goroutine that ran for 10 ms, which it sees at its next tick, so each receiver
+// gives its processor to those that wait about every 20 ms (49 times a second).
 // The receiver gets it back by way of two thread switches, as its thread is locked.
 //
 // A socket is closed in two steps. StopReceiving or Close marks the Conn and shuts the
