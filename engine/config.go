@@ -21,7 +21,8 @@ type Config struct {
 	// the number of processors that Go may use. While GOMAXPROCS is larger than
 	// the number of all workers, a busy worker keeps its processor of Go's
 	// scheduler, which saves much of the cost of waking up; so a process that is
-	// mostly a relay sets GOMAXPROCS to one more before it calls New.
+	// mostly a relay sets GOMAXPROCS to at least one more before it calls New. All
+	// other goroutines share what is left: ferry leaves one and one for two workers.
 	Workers int
 	// WorkerCPUs pins worker i of each listen address to the i-th of these CPUs, and is the
 	// number of workers unless Workers says the same. Linux only. Default: the kernel

@@ -17,11 +17,11 @@ import (
 // receiversPerSpare is the number of workers' processors for each spare one.
 //
 // A worker keeps its processor of Go's scheduler while datagrams come, so everything else
-// shares the spare ones: control, which takes up to one, the collector, which takes a
-// quarter of GOMAXPROCS while it runs, API, TLS and WebSocket. With one for control and a
-// quarter of the workers' number, 16 workers have 5. A spare one costs no core: it lets
-// one more thread run Go code, and the kernel shares the cores among the threads.
-const receiversPerSpare = 4
+// shares the spare ones: control, which takes up to one, the collector, whose quarter of
+// all processors then fits beside the workers, API, TLS and WebSocket. 64 workers have 33.
+// A spare one costs no core: it lets one more thread run Go code, and the kernel shares
+// the cores among the threads. docs/performance.md has latencies beside saturated UDP.
+const receiversPerSpare = 2
 
 // spareProcessors returns how many processors of Go's scheduler there are besides those of
 // the workers.

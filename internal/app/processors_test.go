@@ -38,15 +38,15 @@ func TestProcessors(t *testing.T) {
 		workers, maxprocs  int
 		reason             string
 	}{
-		{"a machine", 0, 64, "", 0, 1, 64, 64 + 17, "the machine has 64 processors, and no limit is set"},
-		{"a container with 2 of 64", 2, 2, "", 0, 1, 2, 3, "the CPU quota of the cgroup is 2 of 64 processors"},
-		{"two addresses", 2, 2, "", 0, 2, 2, 6, "the CPU quota of the cgroup is 2 of 64 processors"},
-		{"a quota that Go does not see", 4, 64, "", 0, 1, 4, 6, "the CPU quota of the cgroup is 4 of 64 processors"},
-		{"the variable", 2, 2, "8", 0, 1, 8, 11, "the variable GOMAXPROCS is 8"},
-		{"an invalid variable", 2, 2, "many", 0, 1, 2, 3, "the CPU quota of the cgroup is 2 of 64 processors"},
-		{"the setting", 2, 2, "", 8, 1, 8, 11, "workers is set, and the CPU quota of the cgroup is 2 of 64 processors"},
+		{"a machine", 0, 64, "", 0, 1, 64, 64 + 33, "the machine has 64 processors, and no limit is set"},
+		{"a container with 2 of 64", 2, 2, "", 0, 1, 2, 4, "the CPU quota of the cgroup is 2 of 64 processors"},
+		{"two addresses", 2, 2, "", 0, 2, 2, 7, "the CPU quota of the cgroup is 2 of 64 processors"},
+		{"a quota that Go does not see", 4, 64, "", 0, 1, 4, 7, "the CPU quota of the cgroup is 4 of 64 processors"},
+		{"the variable", 2, 2, "8", 0, 1, 8, 13, "the variable GOMAXPROCS is 8"},
+		{"an invalid variable", 2, 2, "many", 0, 1, 2, 4, "the CPU quota of the cgroup is 2 of 64 processors"},
+		{"the setting", 2, 2, "", 8, 1, 8, 13, "workers is set, and the CPU quota of the cgroup is 2 of 64 processors"},
 		{"a small setting", 0, 64, "", 2, 1, 2, 64, "workers is set, and the machine has 64 processors, and no limit is set"},
-		{"more processors than sockets", 0, 384, "", 0, 1, 256, 384, "the machine has 64 processors, and no limit is set"},
+		{"more processors than sockets", 0, 384, "", 0, 1, 256, 256 + 129, "the machine has 64 processors, and no limit is set"},
 	} {
 		f := &fakeScheduler{Processors: machine.Processors{Online: 64, Allowed: make([]int, 64), Quota: c.quota}, leaf: c.leaf, env: c.env}
 		p := newProcessors(&config.Config{Workers: c.setting, UDP: make([]config.Addr, c.addresses)}, f.scheduler())
@@ -77,8 +77,8 @@ func TestProcessorsFollowTheQuota(t *testing.T) {
 		want     string
 	}{
 		{16, 16, 16, `gomaxprocs=16 workers=4 because="the CPU quota of the cgroup is 16 of 64 processors" workers_after_a_restart=16`},
-		{2, 2, 6, `gomaxprocs=6 workers=4 because="the CPU quota of the cgroup is 2 of 64 processors" workers_after_a_restart=2`},
-		{4, 4, 6, `gomaxprocs=6 workers=4 because="the CPU quota of the cgroup is 4 of 64 processors"` + "\n"},
+		{2, 2, 7, `gomaxprocs=7 workers=4 because="the CPU quota of the cgroup is 2 of 64 processors" workers_after_a_restart=2`},
+		{4, 4, 7, `gomaxprocs=7 workers=4 because="the CPU quota of the cgroup is 4 of 64 processors"` + "\n"},
 	} {
 		out.Reset()
 		f.Quota, f.leaf = c.quota, c.leaf

@@ -80,7 +80,7 @@ func TestCPUQuota(t *testing.T) {
 	f := launchBy(t, []string{"/bin/sh", "-c", join}, "dev")
 	t.Cleanup(f.stop)
 	// Two is the least that Go uses, whatever the quota.
-	want := fmt.Sprintf(`msg=processors workers=2 workers_of_all_addresses=2 gomaxprocs=3 because="the CPU quota of the cgroup is 1 of %d processors"`, n)
+	want := fmt.Sprintf(`msg=processors workers=2 workers_of_all_addresses=2 gomaxprocs=4 because="the CPU quota of the cgroup is 1 of %d processors"`, n)
 	if !strings.Contains(f.log.String(), want) {
 		t.Errorf("no line %q in the log:\n%s", want, f.log.String())
 	}
@@ -88,6 +88,6 @@ func TestCPUQuota(t *testing.T) {
 		t.Errorf("no %q in the log:\n%s", want, f.log.String())
 	}
 	group.set(t, 0)
-	want = fmt.Sprintf(`msg="the limits of processor time changed" gomaxprocs=%d workers=2 because="the machine has %d processors, and no limit is set"`, max(3, n), n)
+	want = fmt.Sprintf(`msg="the limits of processor time changed" gomaxprocs=%d workers=2 because="the machine has %d processors, and no limit is set"`, max(4, n), n)
 	testkit.Within(t, 60*time.Second, "a line about the new limits", func() bool { return strings.Contains(f.log.String(), want) })
 }
