@@ -1,6 +1,7 @@
 package table
 
 import (
+	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -11,8 +12,11 @@ import (
 	"strings"
 	"testing"
 	"time"
+	"unsafe"
 
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // cacheLine is the unit in which processors take memory away from each other.
@@ -38,7 +42,7 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[LargeMessages](), largeSize},
 		{reflect.TypeFor[Account](), accountSize},
 		{reflect.TypeFor[line](), cacheLine},
-		{reflect.TypeFor[shard](), cacheLine},
+		{reflect.TypeFor[shard](), 16},
 		{reflect.TypeFor[chunk](), chunkSlots * (2*cacheLine + largeSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
@@ -47,10 +51,10 @@ func TestRecordLayout(t *testing.T) {
 	}
 }
 
-// TestContract3TimestampsHaveLinesOfTnextOwn: words that workers write share no cache
-// line with those that they read for each datagram, nor with another allocation's, but
-// for the counts of large messages, which have lines for themselves.
-func TestContract3TimestampsHaveLinesOfTnextOwn(t *testing.T) {
+// TestContract3ActivityHasItsOwnLine: words that the worker of an owner writes share no
+// cache line with those that other workers read for each datagram, nor with another
+// allocation's, but for the counts of large messages, which have lines for themselves.
+func TestContract3ActivityHasItsOwnLine(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[chunk]()
 	for i := range typ.NumField() - 1 {
@@ -67,6 +71,138 @@ func TestContract3TimestampsHaveLinesOfTnextOwn(t *testing.T) {
 	}
 	if at := reflect.ValueOf(newCells(minLines).lines).Pointer(); at%cacheLine != 0 {
 		t.Errorf("cells lie at %#x, not at the beginning of a line", at)
+	}
+}
+
+// TestTableLines: what control changes with each allocation shares no cache line with what
+// workers read for each datagram.
+func TestTableLines(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	lines := make(map[uintptr]string)
+	read := func(name string, p unsafe.Pointer, size uintptr) {
+		for at := uintptr(p) / cacheLine; at <= (uintptr(p)+size-1)/cacheLine; at++ {
+			lines[at] = name
+		}
+	}
+	written := func(name string, p unsafe.Pointer, size uintptr) {
+		for at := uintptr(p) / cacheLine; at <= (uintptr(p)+size-1)/cacheLine; at++ {
+			if lines[at] != "" {
+				t.Errorf("%s is on the line of %s", name, lines[at])
+			}
+		}
+	}
+	read("secret", unsafe.Pointer(&table.secret), unsafe.Sizeof(table.secret))
+	read("chunks", unsafe.Pointer(&table.chunks), unsafe.Sizeof(table.chunks))
+	read("byEndpoint", unsafe.Pointer(&table.byEndpoint), unsafe.Sizeof(table.byEndpoint))
+	read("byID", unsafe.Pointer(&table.byID), unsafe.Sizeof(table.byID))
+	for _, x := range []*index{&table.byEndpoint, &table.byID} {
+		for i := range x.shards {
+			read("cells", unsafe.Pointer(x.shards[i].cells.Load()), unsafe.Sizeof(cells{}))
+		}
+	}
+	written("next", unsafe.Pointer(&table.w.next), unsafe.Sizeof(table.w)-unsafe.Offsetof(table.w.next))
+	for _, x := range []*index{&table.byEndpoint, &table.byID} {
+		for i := range x.shards {
+			written("counts", unsafe.Pointer(x.shards[i].counts), unsafe.Sizeof(cellCounts{}))
+		}
+	}
+}
+
+// TestContract3WritesOfARelay: of all words of the records of two players, a RELAY within
+// a tick changes the sender's quota gate alone, and the first one of a tick each timestamp
+// once; so a worker that reads a record finds it in its cache while another one relays.
+func TestContract3WritesOfARelay(t *testing.T) {
+	t.Parallel()
+	table, quota := NewTable(2), NewQuota(1000, 1<<20)
+	host := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
+	joiner := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
+	table.Link(joiner, host)
+	memory := unsafe.Slice((*byte)(unsafe.Pointer(table.chunks[0].Load())), unsafe.Sizeof(chunk{}))
+	before := make([]byte, len(memory))
+	relay := func(now int64) string {
+		copy(before, memory)
+		relayOne(t, table, quota, testEndpoint(1), testID(0), now)
+		return changes(before, memory)
+	}
+	const from, to = " of slot 1", " of slot 0"
+	first := "path" + to + ", heard" + from + ", relayed" + from + ", quotaGate" + from + ", received" + from
+	for _, c := range []struct {
+		now  int64
+		want string
+	}{
+		{60_000, first}, {60_000, "quotaGate" + from}, {60_249, "quotaGate" + from},
+		{60_250, first}, {60_251, "quotaGate" + from}, {60_200, "quotaGate" + from}, // a worker that is late
+		{120_000, first}, {120_001, "quotaGate" + from},
+	} {
+		if got := relay(c.now); got != c.want {
+			t.Errorf("at %d ms a RELAY changes %s, want %s", c.now, got, c.want)
+		}
+	}
+}
+
+// relayOne does what a worker does in the table for one RELAY.
+func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to proto.AllocationID, now int64) {
+	t.Helper()
+	var sender, peer Entry
+	tick := Tick(now / TickMillis)
+	if !table.FindByEndpoint(ep, &sender) {
+		t.Fatal("no sender")
+	}
+	source := table.Activity(sender.Handle)
+	if !source.HasHeard(tick) {
+		table.RecordMessage(sender.Handle, tick, 0)
+	}
+	if !table.FindPeer(&sender, &to, &peer) || !source.TakeQuota(quota, 100, now) {
+		t.Fatal("no peer, or no quota")
+	}
+	if !table.HasRelayed(peer.Handle, tick) && !table.AllowRelay(peer.Handle, 100, tick) {
+		t.Fatal("the path is limited")
+	}
+	source.RecordRelay(tick)
+}
+
+// changes names the words of a chunk that differ.
+func changes(before, after []byte) string {
+	var names []string
+	typ := reflect.TypeFor[chunk]()
+	for i := range typ.NumField() {
+		slab := typ.Field(i)
+		record := slab.Type.Elem()
+		for slot := range uintptr(chunkSlots) {
+			for j := range record.NumField() {
+				f := record.Field(j)
+				at := slab.Offset + slot*record.Size() + f.Offset
+				if !bytes.Equal(before[at:at+f.Type.Size()], after[at:at+f.Type.Size()]) {
+					names = append(names, fmt.Sprintf("%s of slot %d", f.Name, slot))
+				}
+			}
+		}
+	}
+	return strings.Join(names, ", ")
+}
+
+// TestLinesOfARelay: a RELAY touches three lines of records.
+func TestLinesOfARelay(t *testing.T) {
+	t.Parallel()
+	lines := make(map[string]bool)
+	touch := func(whose string, record reflect.Type, fields ...string) {
+		for _, name := range fields {
+			f, ok := record.FieldByName(name)
+			if !ok {
+				t.Fatalf("%v has no %s", record, name)
+			}
+			for at := f.Offset / cacheLine; at <= (f.Offset+f.Type.Size()-1)/cacheLine; at++ {
+				lines[fmt.Sprint(whose, record, at)] = true
+			}
+		}
+	}
+	snapshot := []string{"seq", "meta", "id", "endpoint", "link"}
+	touch("sender's ", reflect.TypeFor[identity](), snapshot...)
+	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex")
+	touch("peer's ", reflect.TypeFor[identity](), append(snapshot, "path")...)
+	if len(lines) != 3 {
+		t.Errorf("a RELAY touches %v, want 3 lines", lines)
 	}
 }
 
