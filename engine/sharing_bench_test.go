@@ -59,6 +59,11 @@ func playTwo(b *testing.B, matches, joiners int, apart bool) {
 			routes[atJoiner] = append(routes[atJoiner], route{joiner, host})
 		}
 	}
+	onTwo(b, func(i int) { relayRoutes(b, r.workers[i], group.Conns()[0].NewSendBatch(64), routes[i]) })
+}
+
+// onTwo calls do for both of two workers at once, each on a thread of its own.
+func onTwo(b *testing.B, do func(i int)) {
 	var wg sync.WaitGroup
 	b.ReportAllocs()
 	b.ResetTimer()
@@ -66,10 +71,37 @@ func playTwo(b *testing.B, matches, joiners int, apart bool) {
 		wg.Go(func() {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread()
-			relayRoutes(b, r.workers[i], group.Conns()[0].NewSendBatch(64), routes[i])
+			do(i)
 		})
 	}
 	wg.Wait()
+}
+
+// BenchmarkForgedFlood is two workers that each refuse CLOSEs with the id of one live
+// allocation from forged sources, per datagram of one worker.
+func BenchmarkForgedFlood(b *testing.B) {
+	if runtime.GOMAXPROCS(0) < 2 {
+		b.Skip("needs two processors")
+	}
+	r := newRig(b, Config{MaxAllocations: 1})
+	r.shared.clock = newClock()
+	(&stage{w: r.workers[0]}).enter(b, 0, table.RoleHost)
+	id := stageID(0)
+	pkt := proto.Close{ID: id}.Append(nil)
+	onTwo(b, func(i int) {
+		w, s := r.workers[i], stage{dice: uint64(i + 1)}
+		for n := 0; n < b.N; n += 16 {
+			now := w.shared.clock()
+			for range 16 {
+				from := udpN(1)
+				from.Lo += s.roll(1 << 20)
+				w.count(w.handleDatagram(now, from, pkt, false), len(pkt))
+			}
+		}
+		if w.counts.outcomes[DropUnbound] < uint64(b.N) {
+			b.Errorf("%d of %d datagrams were refused", w.counts.outcomes[DropUnbound], b.N)
+		}
+	})
 }
 
 // relayRoutes relays b.N datagrams over random routes, in batches of 16.
