@@ -120,7 +120,7 @@ func (b *budgets) mayVerify(now int64, from endpoint.Endpoint, id proto.Allocati
 		verifyPrefixRate.Take(&b.prefixVerifies[both], now)
 }
 
-// rebindGate returns the gate of rebindRate of an allocation.
+// rebindGate returns the gate of rates.rebind of an allocation.
 func (b *budgets) rebindGate(id proto.AllocationID) *atomic.Uint64 {
 	return &b.rebinds[b.allocationIndex(id, 0)]
 }
@@ -145,11 +145,8 @@ func (b *budgets) endpointHash(ep endpoint.Endpoint, code proto.ErrorCode) uint6
 
 // prefixIndex returns the gate of an endpoint's source prefix.
 func (b *budgets) prefixIndex(ep endpoint.Endpoint) uint64 {
-	prefix := ep.Lo
-	if ep.Kind() == endpoint.KindUDP6 {
-		prefix = ep.Hi &^ 0xFF
-	}
-	return endpoint.Mix64(prefix^b.secret) >> 52
+	network := ep.Network()
+	return endpoint.Mix64((network.Hi|network.Lo)^b.secret) >> 52
 }
 
 // The size of a [recent]: 2^recentBits sets of recentWays each. At a thousand

@@ -157,7 +157,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 func (c *control) beginPath(e *table.Entry, cmd *command) {
 	t, limits := c.shared.table, c.shared.limits.Load()
 	switch {
-	case cmd.claims.path == pathValidated, isSameNetwork(e.Endpoint, cmd.from) && t.IsValidated(e.Handle):
+	case cmd.claims.path == pathValidated, e.Endpoint.Network() == cmd.from.Network() && t.IsValidated(e.Handle):
 		t.BeginPath(e.Handle, table.ValidatedPath)
 		t.Activity(e.Handle).RecordHeard(tick(cmd.now))
 	case limits.unvalidatedRatio == 0:
@@ -167,21 +167,6 @@ func (c *control) beginPath(e *table.Entry, cmd *command) {
 	default:
 		t.BeginPath(e.Handle, table.UnvalidatedPath(limits.unvalidated))
 	}
-}
-
-// isSameNetwork reports whether two UDP endpoints have the same IPv4 address, or the
-// same IPv6 /56.
-func isSameNetwork(a, b endpoint.Endpoint) bool {
-	if a.Kind() != b.Kind() {
-		return false
-	}
-	switch a.Kind() {
-	case endpoint.KindUDP4:
-		return a.Lo == b.Lo
-	case endpoint.KindUDP6:
-		return a.Hi>>8 == b.Hi>>8
-	}
-	return false
 }
 
 // commitConnect opens the link that a joiner requests. The order of the checks is

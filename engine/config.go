@@ -276,7 +276,7 @@ func (c *Config) validate() error {
 			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
 		}
 	}
-	return nil
+	return c.Limits.validate()
 }
 
 // Hooks are called by the control goroutine after a change of state, with no lock

@@ -88,7 +88,7 @@ func (w *worker) takeMismatch(now int64, from endpoint.Endpoint, id proto.Alloca
 // elsewhere cannot use it up. Any other takes from the budget of its prefix first.
 func (w *worker) takeLiveMismatch(now int64, from endpoint.Endpoint, named *table.Entry) bool {
 	b := w.shared.budgets
-	if isSameNetwork(from, named.Endpoint) {
+	if from.Network() == named.Endpoint.Network() {
 		return b.rates.rebind.Take(b.rebindGate(named.ID), now)
 	}
 	return b.takeLivePrefix(from, named.ID, now) &&

@@ -62,9 +62,9 @@ func (s *Server) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Re
 	claims := alloc.Claims{
 		Role: alloc.RoleHost, ID: id, Match: id, Tenant: r.Tenant.Hash(), Player: r.Player,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
-		MaxConnections: uint16(r.MaxConnections), Network: s.networkTag(r.ClientAddress),
+		MaxConnections: uint16(r.MaxConnections),
 	}
-	res, err := s.seal(claims)
+	res, err := s.seal(&claims, r.ClientAddress)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
@@ -82,9 +82,8 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	claims := alloc.Claims{
 		Role: alloc.RoleJoiner, ID: id, Match: r.Host, Tenant: r.Tenant.Hash(), Player: r.Player,
 		Project: []byte(r.Tenant.Project), Environment: []byte(r.Tenant.Environment),
-		Network: s.networkTag(r.ClientAddress),
 	}
-	res, err := s.seal(claims)
+	res, err := s.seal(&claims, r.ClientAddress)
 	if err != nil {
 		return alloc.Reservation{}, err
 	}
@@ -103,26 +102,28 @@ func (s *Server) ReserveJoiner(ctx context.Context, r alloc.JoinerRequest) (allo
 	return res, s.reserve(ctx, claims, res.ConnectionData, &r.Host)
 }
 
-// networkTag returns the tag of a caller's network, zero for one that may be that of a
-// proxy or of another machine of the operator.
-func (s *Server) networkTag(caller netip.Addr) alloc.NetworkTag {
-	if !caller.IsGlobalUnicast() || isPrivate(caller.Unmap()) {
-		return alloc.NetworkTag{}
+// seal returns a reservation for the claims, to which it adds the network of the caller,
+// without inserting it into the table.
+func (s *Server) seal(c *alloc.Claims, caller netip.Addr) (alloc.Reservation, error) {
+	deriver := s.shared.sealer.NewDeriver()
+	if !mayBeProxy(caller) {
+		c.Network = deriver.NetworkTag(caller)
 	}
-	return s.shared.sealer.NewDeriver().NetworkTag(caller)
-}
-
-// seal returns a reservation for the claims, without inserting it into the table.
-func (s *Server) seal(c alloc.Claims) (alloc.Reservation, error) {
-	data, err := s.shared.sealer.Seal(c)
+	data, err := s.shared.sealer.Seal(*c)
 	if err != nil {
 		return alloc.Reservation{}, fmt.Errorf("engine: %w", err)
 	}
 	res := alloc.Reservation{
 		ID: c.ID, ConnectionData: data, Endpoints: s.cfg.Advertise, Region: s.cfg.Region,
 	}
-	s.shared.sealer.NewDeriver().Key(c.ID, &res.Key)
+	deriver.Key(c.ID, &res.Key)
 	return res, nil
+}
+
+// mayBeProxy reports whether the address of a caller may be that of a proxy or of another
+// machine of the operator.
+func mayBeProxy(caller netip.Addr) bool {
+	return !caller.IsGlobalUnicast() || isPrivate(caller.Unmap())
 }
 
 // reserve inserts sealed claims into the table. For a joiner, host must be alive and of

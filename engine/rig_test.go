@@ -73,11 +73,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 		budgets: newBudgets(r.cfg.Unlimited), probe: probe, clock: func() int64 { return r.now },
 		sources: newSources(r.cfg.Listen, nil, r.cfg.Advertise, &r.cfg),
 	}
-	limits, err := r.cfg.Limits.compile(r.cfg.Unlimited)
-	if err != nil {
-		r.t.Fatal(err)
-	}
-	r.shared.limits.Store(limits)
+	r.shared.limits.Store(r.cfg.Limits.compile(r.cfg.Unlimited))
 	r.shared.rules.recoverUntil += r.now - clockStart
 	r.shared.log = slog.New(slog.DiscardHandler)
 	wake := make(chan struct{}, 1)

@@ -70,11 +70,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
 	s.shared.log = s.log
-	limits, err := cfg.Limits.compile(cfg.Unlimited)
-	if err != nil {
-		return nil, err
-	}
-	s.shared.limits.Store(limits)
+	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}

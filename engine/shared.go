@@ -41,10 +41,7 @@ type limitRates struct {
 	unvalidatedRatio int
 }
 
-func (l Limits) compile(unlimited bool) (*limitRates, error) {
-	if err := l.validate(); err != nil {
-		return nil, err
-	}
+func (l Limits) compile(unlimited bool) *limitRates {
 	l = l.withDefaults(unlimited)
 	return &limitRates{
 		quotas: [4]table.Quota{
@@ -53,7 +50,7 @@ func (l Limits) compile(unlimited bool) (*limitRates, error) {
 		},
 		unvalidated:      uint32(l.UnvalidatedBytes),
 		unvalidatedRatio: l.UnvalidatedRatio,
-	}, nil
+	}
 }
 
 // SetLimits changes [Config].Limits for all allocations from the next datagram
@@ -61,9 +58,9 @@ func (l Limits) compile(unlimited bool) (*limitRates, error) {
 // another endpoint. It may be called at any time, by any goroutine. Error: an invalid
 // field; then nothing changes.
 func (s *Server) SetLimits(l Limits) error {
-	rates, err := l.compile(s.cfg.Unlimited)
-	if err == nil {
-		s.shared.limits.Store(rates)
+	if err := l.validate(); err != nil {
+		return err
 	}
-	return err
+	s.shared.limits.Store(l.compile(s.cfg.Unlimited))
+	return nil
 }

@@ -125,11 +125,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
 		budgets: s.newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
-	rates, err := cfg.Limits.compile(cfg.Unlimited)
-	if err != nil {
-		panic(err)
-	}
-	s.shared.limits.Store(rates)
+	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
 	s.shared.rules.recoverUntil += s.now - clockStart
 	s.shared.rules.messages.safe[endpoint.KindUDP6] = mSafeMessage
 	s.shared.rules.messages.most[endpoint.KindUDP6] = mMaxMessage

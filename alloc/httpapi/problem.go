@@ -86,7 +86,7 @@ func problemOf(err error) *api.Problem {
 			"the relay takes no new allocations"), retryDraining)
 	case errors.Is(err, alloc.ErrOutstanding):
 		return withRetryAfter(statusProblem(http.StatusTooManyRequests,
-			"too many allocations that nobody has bound yet"), retryOutstanding)
+			"too many allocations that are not bound yet"), retryOutstanding)
 	case errors.Is(err, alloc.ErrStoreUnavailable):
 		return withRetryAfter(statusProblem(http.StatusServiceUnavailable, "store unavailable"), retryUnavailable)
 	case errors.Is(err, alloc.ErrAdmissionUnavailable):

@@ -280,7 +280,7 @@ func TestHelloRate(t *testing.T) {
 		if most := int(helloRate.Burst) + int(time.Since(start).Milliseconds()) + 1; sent < int(helloRate.Burst)-10 || sent > most {
 			t.Errorf("%d of 60000 hellos were answered", sent)
 		}
-		for n := 0; g.limits.mayAnswer(prefixOf(victim), g.now()); n++ {
+		for n := 0; g.limits.mayAnswer(victim.Network(), g.now()); n++ {
 			if n == 100_000 {
 				t.Fatal("hellos do not use up the limit")
 			}

@@ -121,7 +121,7 @@ func (w *worker) add(h *halfOpen) {
 	if h.validated {
 		class = evict.High
 	}
-	h.item = w.prefixes.Add(prefixOf(h.from), class, h)
+	h.item = w.prefixes.Add(h.from.Network(), class, h)
 }
 
 // remove removes a handshake.

@@ -245,7 +245,7 @@ func TestDerivations(t *testing.T) {
 // TestDerivationsOfPrefix: a prefix with many handshakes gets deriveRate.
 func TestDerivationsOfPrefix(t *testing.T) {
 	var l limits
-	prefix, other := prefixOf(at("192.0.2.1:1")), prefixOf(at("192.0.2.2:1"))
+	prefix, other := at("192.0.2.1:1").Network(), at("192.0.2.2:1").Network()
 	derived := 0
 	for range 3 * deriveRate.Burst {
 		if l.takeDerivation(prefix, 0) {

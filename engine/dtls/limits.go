@@ -63,15 +63,6 @@ func (l *limits) takeDerivation(prefix endpoint.Endpoint, now int64) bool {
 
 func millis(ns int64) int64 { return ns / 1e6 }
 
-// prefixOf returns the prefix that limits count by: an IPv4 address, or an IPv6
-// /56, which a provider assigns to one customer.
-func prefixOf(from endpoint.Endpoint) endpoint.Endpoint {
-	if from.Kind() == endpoint.KindUDP6 {
-		return endpoint.Endpoint{Hi: from.Hi &^ 0xFF, Tail: 1}
-	}
-	return endpoint.Endpoint{Lo: from.Lo}
-}
-
 // hashPrefix returns a keyed hash, so that an attacker cannot choose prefixes that
 // collide with another.
 func hashPrefix(p endpoint.Endpoint, secret uint64) uint64 {

@@ -8,7 +8,6 @@ import (
 	"fmt"
 	"io"
 	"net"
-	"os"
 	"os/exec"
 	"strings"
 	"sync"
@@ -263,13 +262,7 @@ func TestPionCloses(t *testing.T) {
 // openssl starts the client of OpenSSL. Closing the returned writer ends it.
 func openssl(t *testing.T, l *loop, key proto.Key, cipher string) (io.WriteCloser, <-chan string) {
 	t.Helper()
-	path, err := exec.LookPath("openssl")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("openssl is missing; it is not optional under CI=true")
-		}
-		t.Skip("NOT TESTED against openssl: it is not installed")
-	}
+	path := testkit.Program(t, "openssl", "openssl")
 	id := testID(8)
 	cmd := exec.CommandContext(t.Context(), path, "s_client", "-dtls1_2", "-quiet", "-no_ign_eof",
 		"-connect", l.addr().String(), "-psk", hex.EncodeToString(key[:]),

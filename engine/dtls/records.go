@@ -159,7 +159,7 @@ func (r *Records) enqueue(from endpoint.Endpoint, pkt []byte) {
 		r.counters.count(DropOversize)
 		return
 	}
-	prefix := prefixOf(from)
+	prefix := from.Network()
 	class := progress
 	if isFirstHello(pkt) {
 		class = hellos

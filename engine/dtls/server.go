@@ -254,9 +254,9 @@ func (w *worker) handleClientHello(from endpoint.Endpoint, rec *record, m *messa
 		w.answerValidated(from, rec, m, &c, suite, old)
 	case w.inQuietPeriod(from):
 		w.count(DropQuiet)
-	case !w.r.limits.takeAnswer(prefixOf(from), w.r.now()):
+	case !w.r.limits.takeAnswer(from.Network(), w.r.now()):
 		w.count(DropHelloRate)
-	case old == nil && len(c.cookie) == 0 && answerLen(&c) <= len(rec.whole) && w.admitDirect(prefixOf(from)):
+	case old == nil && len(c.cookie) == 0 && answerLen(&c) <= len(rec.whole) && w.admitDirect(from.Network()):
 		w.answer(from, rec, m, &c, suite, false)
 	default:
 		if len(c.cookie) > 0 {
@@ -275,7 +275,7 @@ func (w *worker) resendFlight(from endpoint.Endpoint, rec *record, h *halfOpen) 
 	case headerLen+len(h.flight) > len(rec.whole):
 		w.count(DropLargeAnswer)
 		return
-	case !h.validated && !w.r.limits.takeAnswer(prefixOf(from), w.r.now()):
+	case !h.validated && !w.r.limits.takeAnswer(from.Network(), w.r.now()):
 		w.count(DropHelloRate)
 		return
 	}
@@ -306,7 +306,7 @@ func (w *worker) answerValidated(from endpoint.Endpoint, rec *record, m *message
 	if old != nil {
 		w.remove(old)
 	}
-	if !w.admit(prefixOf(from)) {
+	if !w.admit(from.Network()) {
 		w.count(DropHalfOpenFull)
 		return
 	}
@@ -480,7 +480,7 @@ func (w *worker) mayDerive(h *halfOpen) bool {
 		return h.derived <= maxDerivations
 	}
 	now := w.r.now()
-	return retryRate.Take(&h.retries, millis(now)) && w.r.limits.takeDerivation(prefixOf(h.from), now)
+	return retryRate.Take(&h.retries, millis(now)) && w.r.limits.takeDerivation(h.from.Network(), now)
 }
 
 // identity returns the allocation that a ClientKeyExchange names, if it can be bound: a

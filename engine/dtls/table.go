@@ -207,7 +207,7 @@ func (t *table) timeToBind(id proto.AllocationID) time.Duration {
 // makeRoom ends unbound sessions until there is room for s, which replaces old if that
 // is not nil. It reports false if all sessions are bound.
 func (t *table) makeRoom(s, old *session, relay engine.RecordsRelay) (shed int, ok bool) {
-	prefix := prefixOf(s.from)
+	prefix := s.from.Network()
 	for t.unbound.Count(prefix) >= t.maxUnbound {
 		shed += t.shed(t.unbound.FirstOf(prefix).Value, relay)
 	}
@@ -253,7 +253,7 @@ func (t *table) addUnbound(s *session) {
 	if s.bindBy.Load() == boundBefore {
 		class = evict.Low
 	}
-	s.unbound = t.unbound.Add(prefixOf(s.from), class, s)
+	s.unbound = t.unbound.Add(s.from.Network(), class, s)
 }
 
 // evictionCandidate returns a session other than s that has ended, or else the one

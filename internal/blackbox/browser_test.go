@@ -43,7 +43,7 @@ func pages(t *testing.T) string {
 // a player over UDP and one over DTLS. Everything arrives, but what is too large
 // for a browser's client.
 func TestBrowser(t *testing.T) {
-	program(t, "chromium", "chromium")
+	testkit.Program(t, "chromium", "chromium")
 	for _, kind := range []string{"ws", "wss"} {
 		t.Run(kind, func(t *testing.T) { testBrowser(t, kind) })
 	}
@@ -121,7 +121,7 @@ func (p tab) endsWith(code string) {
 // TestBrowserExpires: a page whose allocation ends by silence gets ERROR 1, and
 // then a close frame. One of another origin than those allowed gets nothing.
 func TestBrowserExpires(t *testing.T) {
-	program(t, "chromium", "chromium")
+	testkit.Program(t, "chromium", "chromium")
 	page := pages(t)
 	f := dev(t, "--host-alone-timeout", "4s") // The page has to say something before.
 	strict := dev(t, "--allow-origins", "https://game.example.org")

@@ -17,25 +17,6 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
-// program returns the path of a program that is not ours. Where it is missing the
-// test is not run, which CI does not accept.
-func program(t *testing.T, name, pkg string) string {
-	t.Helper()
-	path, err := exec.LookPath(name)
-	if err != nil {
-		missing(t, name, pkg)
-	}
-	return path
-}
-
-func missing(t *testing.T, what, pkg string) {
-	t.Helper()
-	if os.Getenv("CI") == "true" {
-		t.Fatalf("%s is missing (Debian: %s); it is not optional under CI=true", what, pkg)
-	}
-	t.Skipf("NOT TESTED with %s: it is not installed (Debian: %s)", what, pkg)
-}
-
 // chromium is a browser, driven by the DevTools protocol.
 type chromium struct {
 	t    *testing.T
@@ -63,7 +44,7 @@ type devTools struct {
 func startChromium(t *testing.T, flags ...string) *chromium {
 	t.Helper()
 	profile := t.TempDir()
-	cmd := exec.Command(program(t, "chromium", "chromium"), append([]string{
+	cmd := exec.Command(testkit.Program(t, "chromium", "chromium"), append([]string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-quic", "--disable-dev-shm-usage",
 		"--no-first-run", "--disable-background-networking", "--disable-component-update", "--disable-sync",
 		"--disable-background-timer-throttling", "--disable-renderer-backgrounding",

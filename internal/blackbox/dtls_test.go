@@ -6,7 +6,6 @@ import (
 	"encoding/hex"
 	"net"
 	"net/netip"
-	"os"
 	"os/exec"
 	"slices"
 	"testing"
@@ -33,13 +32,7 @@ type shell struct {
 
 func openssl(t *testing.T, to netip.AddrPort, identity string, key []byte) *shell {
 	t.Helper()
-	path, err := exec.LookPath("openssl")
-	if err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("openssl is missing; it is not optional under CI=true")
-		}
-		t.Skip("NOT TESTED against openssl: it is not installed")
-	}
+	path := testkit.Program(t, "openssl", "openssl")
 	s := new(shell)
 	cmd := exec.Command(path, "s_client", "-dtls1_2", "-quiet", "-no_ign_eof", "-connect", to.String(),
 		"-psk", hex.EncodeToString(key), "-psk_identity", identity, "-cipher", "PSK")

@@ -51,11 +51,11 @@ const streamModule = "/usr/lib/nginx/modules/ngx_stream_module.so"
 // Ready is an address of it.
 func nginx(t *testing.T, top, inHTTP, ready string) {
 	t.Helper()
-	path, dir := program(t, "nginx", "nginx"), t.TempDir()
+	path, dir := testkit.Program(t, "nginx", "nginx"), t.TempDir()
 	var conf strings.Builder
 	if strings.Contains(top, "stream") {
 		if _, err := os.Stat(streamModule); err != nil {
-			missing(t, streamModule, "libnginx-mod-stream")
+			testkit.Missing(t, streamModule, "libnginx-mod-stream")
 		}
 		fmt.Fprintf(&conf, "load_module %s;\n", streamModule)
 	}

@@ -3,12 +3,12 @@ package cluster
 import (
 	"go/parser"
 	"go/token"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
 
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -36,12 +36,7 @@ func opensslCommands(t *testing.T) string {
 // TestOpenSSL runs the commands of doc.go, and connects a relay and an API with the
 // resulting files.
 func TestOpenSSL(t *testing.T) {
-	if _, err := exec.LookPath("openssl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal("openssl is missing; it is not optional under CI=true")
-		}
-		t.Skip("NOT TESTED against openssl: it is not installed")
-	}
+	testkit.Program(t, "openssl", "openssl")
 	dir := t.TempDir()
 	cmd := exec.CommandContext(t.Context(), "sh", "-e")
 	cmd.Dir, cmd.Stdin = dir, strings.NewReader(opensslCommands(t))

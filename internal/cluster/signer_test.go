@@ -115,11 +115,11 @@ func TestSignerKeys(t *testing.T) {
 func TestSignerRefuses(t *testing.T) {
 	x := newTestCluster(t)
 	api := newTestSigner(t, x, "api-signer", Request{Role: RoleAPI})
-	stranger, err := newTestCA(t).Issue(Request{Role: RoleRelay, Relay: testRelay})
+	foreign, err := newTestCA(t).Issue(Request{Role: RoleRelay, Relay: testRelay})
 	if err != nil {
 		t.Fatal(err)
 	}
-	certs := map[string]*x509.Certificate{"another CA": stranger.cert, "the CA itself": x.ca.cert}
+	certs := map[string]*x509.Certificate{"another CA": foreign.cert, "the CA itself": x.ca.cert}
 	for name, r := range map[string]Request{
 		"an operator": {Role: RoleAdmin}, "expires": {Role: RoleAPI, Valid: time.Nanosecond},
 		"two relays": {Role: RoleRelay, Relay: testRelay, Hosts: []string{otherRelay.String()}},

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 func client(t *testing.T, cfg Config) *Client {
@@ -126,12 +127,7 @@ func TestCurl(t *testing.T) {
 	if strings.Contains(line, "a-token-of-the-tests") {
 		t.Errorf("the token is shown: %s", line)
 	}
-	if _, err := exec.LookPath("curl"); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatal(err)
-		}
-		t.Skip("no curl:", err)
-	}
+	testkit.Program(t, "curl", "curl")
 	if out, err := exec.Command("sh", "-c", line).CombinedOutput(); err != nil || string(out) != "{}" {
 		t.Fatalf("%s: %v\n%s", line, err, out)
 	}

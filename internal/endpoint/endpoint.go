@@ -108,6 +108,17 @@ func (e Endpoint) Serial() uint64 {
 	return e.Lo
 }
 
+// Network returns what a limit counts as one source: an IPv4 address, or an IPv6 /56,
+// which a provider assigns to one customer, with the kind but without port, local and
+// listener. A session is a network of its own.
+func (e Endpoint) Network() Endpoint {
+	kind := e.Tail & (0xFF << KindShift)
+	if e.Kind() == KindUDP6 {
+		return Endpoint{e.Hi &^ 0xFF, 0, kind}
+	}
+	return Endpoint{e.Hi, e.Lo, kind}
+}
+
 // IsZero reports whether e is the zero Endpoint.
 func (e Endpoint) IsZero() bool { return e == Endpoint{} }
 

@@ -106,3 +106,23 @@ func TestMix64(t *testing.T) {
 		}
 	}
 }
+
+func TestNetwork(t *testing.T) {
+	at := func(s string) Endpoint { return UDP(netip.MustParseAddrPort(s), 3, 2) }
+	for _, pair := range []struct {
+		a, b Endpoint
+		same bool
+	}{
+		{at("192.0.2.1:1"), UDP(netip.MustParseAddrPort("192.0.2.1:2"), 0, 0), true},
+		{at("192.0.2.1:1"), at("192.0.2.2:1"), false},
+		{at("[2001:db8:0:1200::1]:1"), at("[2001:db8:0:12ff:1::2]:2"), true},
+		{at("[2001:db8:0:1200::1]:1"), at("[2001:db8:0:1300::1]:1"), false},
+		{at("0.0.0.7:1"), Serial(KindDTLS, 7), false},
+		{Serial(KindDTLS, 7), Serial(KindWS, 7), false},
+		{Serial(KindDTLS, 7), Serial(KindDTLS, 8), false},
+	} {
+		if same := pair.a.Network() == pair.b.Network(); same != pair.same {
+			t.Errorf("%v and %v: %t, want %t", pair.a, pair.b, same, pair.same)
+		}
+	}
+}

@@ -1,6 +1,6 @@
 // Package testkit has helpers for the tests of every package: waiting for a condition,
-// free ports, a log for several goroutines, and whether the race detector is
-// on. It imports no package of this module.
+// free ports, programs that are not ours, a log for several goroutines, and whether the
+// race detector is on. It imports no package of this module.
 package testkit
 
 import (
@@ -9,6 +9,8 @@ import (
 	"io"
 	"math/rand/v2"
 	"net"
+	"os"
+	"os/exec"
 	"sync"
 	"testing"
 	"time"
@@ -55,6 +57,27 @@ func Poll(limit time.Duration, cond func() bool) bool {
 		time.Sleep(pause)
 	}
 	return cond()
+}
+
+// Program returns the path of a program that is not ours, or ends the test as [Missing]
+// does. pkg is the Debian package that has it.
+func Program(t testing.TB, name, pkg string) string {
+	t.Helper()
+	path, err := exec.LookPath(name)
+	if err != nil {
+		Missing(t, name, pkg)
+	}
+	return path
+}
+
+// Missing ends a test that needs what is not installed: in CI, which installs it, as
+// failed, elsewhere as skipped. pkg is the Debian package that has it.
+func Missing(t testing.TB, what, pkg string) {
+	t.Helper()
+	if os.Getenv("CI") == "true" {
+		t.Fatalf("%s is missing (Debian: %s); it is not optional under CI=true", what, pkg)
+	}
+	t.Skipf("NOT TESTED with %s: it is not installed (Debian: %s)", what, pkg)
 }
 
 // FreeAddr returns an address of loopback that is free in that network, "udp" or

@@ -190,8 +190,8 @@ var rules = []mutant{
 	{
 		rule: "ERROR 3 in the network of an allocation has a budget of its own",
 		in:   "engine",
-		old:  `if isSameNetwork(from, named.Endpoint) {`,
-		now:  `if isSameNetwork(from, named.Endpoint) && now < 0 {`,
+		old:  `if from.Network() == named.Endpoint.Network() {`,
+		now:  `if from.Network() == named.Endpoint.Network() && now < 0 {`,
 		by:   model,
 	},
 	{
@@ -483,7 +483,7 @@ var rules = []mutant{
 	{
 		rule: "answers to hellos are limited by prefix",
 		in:   "engine/dtls",
-		old:  `case !w.r.limits.takeAnswer(prefixOf(from), w.r.now()):`,
+		old:  `case !w.r.limits.takeAnswer(from.Network(), w.r.now()):`,
 		now:  `case false:`,
 		by:   killer{"./engine/dtls", "TestHelloRate", ""},
 	},

@@ -42,7 +42,7 @@ type Server struct {
 // args are further settings, for example "--maxmemory", "10mb".
 func Start(t testing.TB, args ...string) *Server {
 	t.Helper()
-	require(t)
+	testkit.Program(t, program(), "redis-server")
 	var s *Server
 	for range startTries {
 		s = &Server{t: t, dir: t.TempDir(), out: &buffer{}}
@@ -65,17 +65,6 @@ func Start(t testing.TB, args ...string) *Server {
 // program is what is started: another that takes the same settings, such as
 // valkey-server, by the environment.
 func program() string { return cmp.Or(os.Getenv("REDIS_SERVER"), "redis-server") }
-
-// require ends or skips a test on a machine without redis-server.
-func require(t testing.TB) {
-	t.Helper()
-	if _, err := exec.LookPath(program()); err != nil {
-		if os.Getenv("CI") == "true" {
-			t.Fatalf("%v: apt-get install redis-server", err)
-		}
-		t.Skipf("%v (apt-get install redis-server); where CI is true this fails", err)
-	}
-}
 
 // start starts the process and waits until it answers.
 func (s *Server) start() error {
