@@ -1,7 +1,6 @@
 package table
 
 import (
-	"bytes"
 	"fmt"
 	"math"
 	"os"
@@ -12,7 +11,6 @@ import (
 	"strings"
 	"testing"
 	"time"
-	"unsafe"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/testkit"
@@ -80,31 +78,34 @@ func TestTableLines(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
 	lines := make(map[uintptr]string)
-	read := func(name string, p unsafe.Pointer, size uintptr) {
-		for at := uintptr(p) / cacheLine; at <= (uintptr(p)+size-1)/cacheLine; at++ {
-			lines[at] = name
+	// each calls do for each line of what p points to, from byte begin on.
+	each := func(p any, begin uintptr, do func(line uintptr)) {
+		v := reflect.ValueOf(p)
+		for at := (v.Pointer() + begin) / cacheLine; at <= (v.Pointer()+v.Type().Elem().Size()-1)/cacheLine; at++ {
+			do(at)
 		}
 	}
-	written := func(name string, p unsafe.Pointer, size uintptr) {
-		for at := uintptr(p) / cacheLine; at <= (uintptr(p)+size-1)/cacheLine; at++ {
-			if lines[at] != "" {
-				t.Errorf("%s is on the line of %s", name, lines[at])
+	read := func(name string, p any) { each(p, 0, func(line uintptr) { lines[line] = name }) }
+	written := func(name string, p any, begin uintptr) {
+		each(p, begin, func(line uintptr) {
+			if lines[line] != "" {
+				t.Errorf("%s is on the line of %s", name, lines[line])
 			}
+		})
+	}
+	read("secret", &table.secret)
+	read("chunks", &table.chunks)
+	for _, x := range []*index{&table.byEndpoint, &table.byID} {
+		read("shards", x)
+		for i := range x.shards {
+			read("cells", x.shards[i].cells.Load())
 		}
 	}
-	read("secret", unsafe.Pointer(&table.secret), unsafe.Sizeof(table.secret))
-	read("chunks", unsafe.Pointer(&table.chunks), unsafe.Sizeof(table.chunks))
-	read("byEndpoint", unsafe.Pointer(&table.byEndpoint), unsafe.Sizeof(table.byEndpoint))
-	read("byID", unsafe.Pointer(&table.byID), unsafe.Sizeof(table.byID))
+	next, _ := reflect.TypeFor[writer]().FieldByName("next")
+	written("next", &table.w, next.Offset)
 	for _, x := range []*index{&table.byEndpoint, &table.byID} {
 		for i := range x.shards {
-			read("cells", unsafe.Pointer(x.shards[i].cells.Load()), unsafe.Sizeof(cells{}))
-		}
-	}
-	written("next", unsafe.Pointer(&table.w.next), unsafe.Sizeof(table.w)-unsafe.Offsetof(table.w.next))
-	for _, x := range []*index{&table.byEndpoint, &table.byID} {
-		for i := range x.shards {
-			written("counts", unsafe.Pointer(x.shards[i].counts), unsafe.Sizeof(cellCounts{}))
+			written("counts", x.shards[i].counts, 0)
 		}
 	}
 }
@@ -118,12 +119,17 @@ func TestContract3WritesOfARelay(t *testing.T) {
 	host := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
 	joiner := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
 	table.Link(joiner, host)
-	memory := unsafe.Slice((*byte)(unsafe.Pointer(table.chunks[0].Load())), unsafe.Sizeof(chunk{}))
-	before := make([]byte, len(memory))
 	relay := func(now int64) string {
-		copy(before, memory)
+		before := words(table)
 		relayOne(t, table, quota, testEndpoint(1), testID(0), now)
-		return changes(before, memory)
+		after := words(table)
+		var changed []string
+		for i := range after {
+			if after[i] != before[i] {
+				changed = append(changed, after[i].name)
+			}
+		}
+		return strings.Join(changed, ", ")
 	}
 	const from, to = " of slot 1", " of slot 0"
 	first := "path" + to + ", heard" + from + ", relayed" + from + ", quotaGate" + from + ", received" + from
@@ -162,24 +168,22 @@ func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to 
 	source.RecordRelay(tick)
 }
 
-// changes names the words of a chunk that differ.
-func changes(before, after []byte) string {
-	var names []string
-	typ := reflect.TypeFor[chunk]()
-	for i := range typ.NumField() {
-		slab := typ.Field(i)
-		record := slab.Type.Elem()
-		for slot := range uintptr(chunkSlots) {
+// word is the name and the value of a field of a record.
+type word struct{ name, value string }
+
+// words returns the fields of the records of the first two slots.
+func words(table *Table) (all []word) {
+	c := reflect.ValueOf(table.chunks[0].Load()).Elem()
+	for i := range c.NumField() {
+		for slot := range 2 {
+			record := c.Field(i).Index(slot)
 			for j := range record.NumField() {
-				f := record.Field(j)
-				at := slab.Offset + slot*record.Size() + f.Offset
-				if !bytes.Equal(before[at:at+f.Type.Size()], after[at:at+f.Type.Size()]) {
-					names = append(names, fmt.Sprintf("%s of slot %d", f.Name, slot))
-				}
+				name := fmt.Sprintf("%s of slot %d", record.Type().Field(j).Name, slot)
+				all = append(all, word{name, fmt.Sprint(record.Field(j))})
 			}
 		}
 	}
-	return strings.Join(names, ", ")
+	return all
 }
 
 // TestLinesOfARelay: a RELAY touches three lines of records.
