@@ -167,7 +167,7 @@ func (w *worker) close(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
 		if claimed, live := w.shared.table.ByID(m.ID); live {
-			w.shared.spoofGuard.noteForged(claimed.Handle, now)
+			w.shared.budgets.spoofGuard.noteForged(claimed.Handle, now)
 		}
 		return DropUnbound
 	}

@@ -260,7 +260,7 @@ func TestOneSidedGames(t *testing.T) {
 			r.caller = netip.MustParseAddr("198.18.0.0")
 			host := r.host(udpN(0), 1)
 			player := r.joiner(at, host)
-			limited := !r.shared.table.Activity(r.entry(player).Handle).IsValidated()
+			limited := !r.shared.table.IsValidated(r.entry(player).Handle)
 			sent, got, in, out := 0, 0, 0, 0
 			r.each(time.Millisecond, time.Minute, func(i int) {
 				now := time.Duration(i) * time.Millisecond

@@ -73,19 +73,8 @@ func stageID(n uint64) (id proto.AllocationID) {
 
 // arrive writes a RELAY of a random sender to a slot.
 func (s *stage) arrive(slot int) (from endpoint.Endpoint, pkt []byte) {
-	s.dice ^= s.dice << 13
-	s.dice ^= s.dice >> 7
-	s.dice ^= s.dice << 17
-	n := s.dice >> 32 * (2 * s.pairs) >> 32
-	pkt = s.slots[slot*sock.SlotSize:][:150:150]
-	binary.BigEndian.PutUint32(pkt, 0xDA72<<16|proto.Version<<8|uint32(proto.TypeRelay))
-	from16, to16 := stageID(n), stageID(n^1)
-	copy(pkt[4:], from16[:])
-	copy(pkt[20:], to16[:])
-	binary.BigEndian.PutUint16(pkt[36:], 112)
-	e := udpN(0)
-	e.Lo += n
-	return e, pkt
+	n := s.roll(2 * s.pairs)
+	return s.put(slot, route{n, n ^ 1})
 }
 
 func (s *stage) play(b *testing.B, size int) {

@@ -96,6 +96,7 @@ type budgets struct {
 	secret                              uint64
 	rates                               budgetRates
 	recoverRate                         table.Rate // fixed before Run
+	_                                   [64]byte
 	process, liveProcess, recovered     atomic.Uint64
 	_                                   [40]byte
 	prefixes, livePrefixes              [prefixGates]atomic.Uint64
@@ -104,6 +105,8 @@ type budgets struct {
 	prefixVerifies, boundPrefixVerifies [allocationGates]atomic.Uint64 // by allocation and prefix
 	prefixMismatches                    [allocationGates]atomic.Uint64 // by allocation and prefix
 	recoveries                          [allocationGates]atomic.Uint64 // by allocation
+	qos                                 [prefixGates]atomic.Uint64     // of QoS probes, by prefix
+	spoofGuard                          spoofGuard
 }
 
 func newBudgets(unlimited bool) *budgets {
@@ -232,9 +235,9 @@ func (r *recentKeys) add(hash uint64, now, millis int64) bool {
 var forgedRate = table.Rate{IntervalMicros: 10_000, Burst: 100}
 
 const (
-	// suspectMillis is for how long an allocation is under a spoofing attack after
-	// the last message above forgedRate.
-	suspectMillis = 10_000
+	// suspectTicks is for how long an allocation is under a spoofing attack after the
+	// last message above forgedRate: 10 s.
+	suspectTicks = 10_000 / table.TickMillis
 	// confirmTicks is how long a CLOSE or DISCONNECT of such an allocation waits for
 	// its owner to send anything else, which cancels it: 1 s.
 	confirmTicks = 1000 / table.TickMillis
@@ -245,21 +248,23 @@ const (
 // spoofGuard detects allocations whose ids are used from other endpoints. Two
 // allocations with the same gate share its count, so one may be suspect too early.
 // Every word is atomic; any goroutine may use it.
-type spoofGuard struct {
-	gates [spoofGates]atomic.Uint64
-	until [spoofGates]atomic.Int64 // ms
+type spoofGuard [spoofGates]struct {
+	gate  atomic.Uint64
+	until atomic.Uint32 // the last tick in which allocations with this gate are suspect
 }
 
-// noteForged counts a message that names h from an endpoint to which h is not bound.
+// noteForged counts a message that names h from an endpoint to which h is not bound. In a
+// flood it writes once a tick, so that workers share the gate's line.
 func (g *spoofGuard) noteForged(h table.Handle, now int64) {
-	if i := spoofGate(h); !forgedRate.Take(&g.gates[i], now) {
-		g.until[i].Store(now + suspectMillis)
+	s := &g[spoofGate(h)]
+	if until := uint32(tick(now) + suspectTicks); !forgedRate.Take(&s.gate, now) && s.until.Load() < until {
+		s.until.Store(until)
 	}
 }
 
 // isSuspect reports whether h is under a spoofing attack.
 func (g *spoofGuard) isSuspect(h table.Handle, now int64) bool {
-	return now < g.until[spoofGate(h)].Load()
+	return uint32(tick(now)) <= g[spoofGate(h)].until.Load()
 }
 
 // spoofGate returns the gate of h: another one for the next owner of its slot.

@@ -89,11 +89,10 @@ func (c *control) isHeld(e *table.Entry, cmd *command) bool {
 	if c.shared.table.Account(owner.Handle).EndpointAt == 0 {
 		keeps = lostTicks
 	}
-	a := c.shared.table.Activity(owner.Handle)
-	if cmd.claims.path == pathValidated && !a.IsValidated() {
+	if cmd.claims.path == pathValidated && !c.shared.table.IsValidated(owner.Handle) {
 		return false // The owner may have been bound there by a forged BIND.
 	}
-	heard := a.LastHeard()
+	heard := c.shared.table.Activity(owner.Handle).LastHeard()
 	return heard != 0 && now < heard+keeps && !c.hasLost(e.Handle, cmd.from, now)
 }
 
@@ -114,7 +113,7 @@ func (c *control) moveEndpoint(h table.Handle, cmd *command) {
 	own.LostEndpoint, own.EndpointAt = 0, now
 	if takesBack {
 		own.EndpointAt = 0
-		c.shared.table.Activity(h).RecordMessage(now)
+		c.shared.table.Activity(h).RecordHeard(now)
 	}
 	displaced := c.shared.table.Bind(h, cmd.from)
 	if displaced == 0 {
@@ -157,17 +156,17 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 // network of the former one is as good as that: a NAT has given the player another port.
 // If the source is proven, the BIND counts as a message of its owner.
 func (c *control) beginPath(e *table.Entry, cmd *command) {
-	a, limits := c.shared.table.Activity(e.Handle), c.shared.limits.Load()
+	t, limits := c.shared.table, c.shared.limits.Load()
 	switch {
-	case cmd.claims.path == pathValidated, e.Endpoint.Network() == cmd.from.Network() && a.IsValidated():
-		a.BeginPath(table.ValidatedPath)
-		a.RecordMessage(tick(cmd.now))
+	case cmd.claims.path == pathValidated, e.Endpoint.Network() == cmd.from.Network() && t.IsValidated(e.Handle):
+		t.BeginPath(e.Handle, table.ValidatedPath)
+		t.Activity(e.Handle).RecordHeard(tick(cmd.now))
 	case limits.unvalidatedRatio == 0:
-		a.BeginPath(table.ValidatedPath)
+		t.BeginPath(e.Handle, table.ValidatedPath)
 	case cmd.claims.path == pathElsewhere:
-		a.BeginPath(table.LimitedPath(uint32(proto.MaxBindLen * limits.unvalidatedRatio)))
+		t.BeginPath(e.Handle, table.LimitedPath(uint32(proto.MaxBindLen*limits.unvalidatedRatio)))
 	default:
-		a.BeginPath(table.UnvalidatedPath(limits.unvalidated))
+		t.BeginPath(e.Handle, table.UnvalidatedPath(limits.unvalidated))
 	}
 }
 
@@ -260,7 +259,7 @@ func (c *control) link(joiner, host *table.Entry, now table.Tick) {
 func (c *control) commitDisconnect(cmd *command, sender *table.Entry) Outcome {
 	var peer table.Entry
 	if c.shared.table.FindPeer(sender, &cmd.peer, &peer) {
-		if c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
+		if c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 			c.deferDisconnect(sender, &peer, tick(cmd.now))
 			return OutHeld
 		}
@@ -285,7 +284,7 @@ func (c *control) disconnect(from, peer *table.Entry, now table.Tick) {
 	after := c.shared.grace.next()
 	m := proto.Disconnect{From: from.ID, To: peer.ID}
 	if !peer.Endpoint.IsZero() {
-		c.shared.table.Activity(peer.Handle).RecordActivity(now)
+		c.shared.table.Activity(peer.Handle).RecordNotice(now)
 		c.reply(after, peer.Endpoint, m.Append(c.buf[:0]))
 	}
 	if !from.Endpoint.IsZero() {
@@ -323,7 +322,7 @@ func (c *control) deferDisconnect(sender, peer *table.Entry, now table.Tick) {
 // commitClose ends an allocation at its owner's request, or makes the CLOSE wait if it
 // may be forged.
 func (c *control) commitClose(cmd *command, sender *table.Entry) Outcome {
-	if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {
+	if !c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {
 		c.end(sender.Handle, EndClosed)
 		return OutClosed
 	}
@@ -472,7 +471,7 @@ func (c *control) kickLink(joiner, host *table.Entry, now table.Tick) {
 		if m.to.Endpoint.IsZero() {
 			continue
 		}
-		c.shared.table.Activity(m.to.Handle).RecordActivity(now)
+		c.shared.table.Activity(m.to.Handle).RecordNotice(now)
 		c.reply(after, m.to.Endpoint, proto.Disconnect{From: m.from.ID, To: m.to.ID}.Append(c.buf[:0]))
 	}
 	if c.hooks.OnDisconnect != nil {

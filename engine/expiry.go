@@ -97,7 +97,7 @@ func (c *control) expireMarked(h table.Handle, now table.Tick) {
 // isOver reports whether h ends now, and why.
 func (c *control) isOver(h table.Handle, now table.Tick) (EndReason, bool) {
 	if a := c.shared.table.Account(h); a.CloseAt != 0 && now > a.CloseAt {
-		if received, _ := c.shared.table.Activity(h).LastSeen(); received <= a.CloseAt-confirmTicks {
+		if received, _ := c.shared.table.LastSeen(h); received <= a.CloseAt-confirmTicks {
 			return EndClosed, true
 		}
 	}
@@ -117,7 +117,7 @@ func (c *control) expireLink(h table.Handle, a *table.Account, now table.Tick) {
 		a.UnlinkAt, a.LinkedAt = 0, 0
 		return
 	}
-	fromHost, fromJoiner := c.shared.table.Activity(h).LastRelays()
+	fromHost, fromJoiner := c.shared.table.LastRelays(h)
 	if a.UnlinkAt != 0 && now > a.UnlinkAt {
 		by, left, stays := fromJoiner, &joiner, &host
 		if a.DisconnectedBy == table.RoleHost {
@@ -176,7 +176,7 @@ func (c *control) lifeTick(h table.Handle) table.Tick {
 	if e.Role == table.RoleHost && !a.EverLinked {
 		idle = c.shared.rules.idleAlone
 	}
-	received, active := c.shared.table.Activity(h).LastSeen()
+	received, active := c.shared.table.LastSeen(h)
 	last := min(c.pause.extend(active, idle), c.pause.extend(received, max(c.shared.rules.receiveTimeout, idle)))
 	return max(last, a.DeferredUntil)
 }

@@ -138,7 +138,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 
 func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 	a := c.shared.table.Account(e.Handle)
-	received, active := c.shared.table.Activity(e.Handle).LastSeen()
+	received, active := c.shared.table.LastSeen(e.Handle)
 	d := Allocation{
 		ID: e.ID, Match: a.Match, Role: alloc.Role(e.Role), Tenant: a.Tenant,
 		Kind: e.Endpoint.Kind(), Endpoint: e.Endpoint.AddrPort(),

@@ -238,10 +238,10 @@ func bucketOf[K comparable](all map[K]*mBucket, key K) *mBucket {
 }
 
 // noteForged counts a message from an endpoint that is not bound to its id: more than a hundred a
-// second, and it counts as spoofed at for ten.
+// second, and it counts as spoofed at for ten, to the end of a tick.
 func (m *model) noteForged(id mID) {
 	if m.allocs[id] != nil && !bucketOf(m.wrongs, id).take(m.now, 100, 100) {
-		m.spoofed[id] = m.now + 10_000
+		m.spoofed[id] = (m.now/250 + 41) * 250
 	}
 }
 

@@ -10,7 +10,6 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
-	"sync/atomic"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -124,10 +123,6 @@ func probeAddr(addr netip.AddrPort) netip.AddrPort {
 // probes to each region.
 var qosRate = table.Rate{IntervalMicros: 50_000, Burst: 40}
 
-// qosGates are the gates of qosRate by source prefix, chosen as those of the ERROR
-// budgets. Any worker may use them.
-type qosGates [prefixGates]atomic.Uint64
-
 // answerQoS answers a QoS probe with a smaller datagram.
 func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	m, err := proto.ParseQoSRequest(pkt)
@@ -136,7 +131,7 @@ func (w *worker) answerQoS(now int64, from endpoint.Endpoint, pkt []byte) Outcom
 		return DropSize
 	case w.shared.sources.isRefused(from):
 		return DropForbidden
-	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.qosGates[w.shared.budgets.prefixIndex(from)], now):
+	case !w.shared.budgets.unlimited && !qosRate.Take(&w.shared.budgets.qos[w.shared.budgets.prefixIndex(from)], now):
 		return DropRate
 	}
 	w.out.add(from, m.Response().Append(w.out.reply()))

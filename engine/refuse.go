@@ -50,7 +50,7 @@ func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.Allo
 	}
 	named, live := w.shared.table.ByID(id)
 	if live {
-		w.shared.spoofGuard.noteForged(named.Handle, now)
+		w.shared.budgets.spoofGuard.noteForged(named.Handle, now)
 	}
 	m := w.mutes.find(from, now)
 	if m == nil && !live && !(w.shared.recovering(now) && w.shared.previousRun.mayHold(id)) {

@@ -10,15 +10,14 @@ import (
 
 // shared is the state that all workers and control share. The rules, the sealer,
 // the probe key and the clock are fixed before Run; each of the others documents
-// how it may be changed.
+// how it may be changed. Workers read it for each datagram, so the gates, which are
+// written in a flood, are in the budgets.
 type shared struct {
 	rules       rules
 	limits      atomic.Pointer[limitRates]
 	table       *table.Table
 	sealer      *alloc.Sealer
 	budgets     *budgets
-	spoofGuard  spoofGuard
-	qosGates    qosGates
 	grace       *grace
 	previousRun *previousRun
 	tenantNames tenantNames

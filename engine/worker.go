@@ -167,16 +167,14 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	if len(pkt) > w.shared.rules.messages.safe[peer.Endpoint.Kind()] && w.reportLarge(now, &sender, &peer, len(pkt)) {
 		return DropReceiverSize
 	}
-	target := w.shared.table.Activity(peer.Handle)
 	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
 		return DropRate
 	}
-	if !target.AllowSend(len(pkt)) {
+	t := tick(now)
+	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) {
 		return DropUnvalidated
 	}
-	t := tick(now)
-	table.RecordRelay(sender.Role, source, target, t)
-	target.RecordActivity(t)
+	source.RecordRelay(t)
 	w.traffic.add(source.CounterIndex(), len(pkt))
 	w.out.add(peer.Endpoint, pkt)
 	return OutRelayed
@@ -201,10 +199,8 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 // endpoint.
 func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {
 	a, t := w.shared.table.Activity(e.Handle), tick(now)
-	a.RecordReceive(t)
-	a.RecordMessage(t)
-	if !a.IsValidated() {
-		a.IncreaseAllowance(size * w.shared.limits.Load().unvalidatedRatio)
+	if !a.HasHeard(t) {
+		w.shared.table.RecordMessage(e.Handle, t, size*w.shared.limits.Load().unvalidatedRatio)
 	}
 	return a
 }

@@ -105,8 +105,8 @@ func TestPacerBurst(t *testing.T) {
 var mustInline = map[string][]string{
 	".": {"tick", "(*epoch).enter", "(*epoch).leave", "(*counters).add", "(*counters).sent"},
 	"../internal/table": {
-		"(*Table).Activity", "(*Activity).RecordReceive", "(*Activity).RecordMessage", "(*Activity).IsValidated", "(*Activity).TakeQuota",
-		"(*Activity).AllowSend", "(*Activity).RecordActivity", "(*Activity).CounterIndex",
+		"(*Table).Activity", "(*Activity).HasHeard", "(*Activity).TakeQuota", "(*Table).HasRelayed", "(*Activity).RecordRelay",
+		"(*Activity).CounterIndex", "takeCost",
 	},
 	"../internal/sock": {"(*gate).enter", "(*gate).leave", "(*SendBatch).Len", "(*merger).hash"},
 	"../proto":         {"ParseType", "ParseRelay"},
@@ -144,8 +144,13 @@ func TestLayout(t *testing.T) {
 	if ring["head"]-ring["tail"] < 64 || ring["tail"]%64 != 0 && ring["tail"]-ring["slots"] < 64 {
 		t.Errorf("the ends of a ring share a cache line: %v", ring)
 	}
-	if b := fieldOffsets[budgets](); b["prefixes"]-b["process"] < 64 {
-		t.Errorf("the process gate shares a cache line with the prefixes: %v", b)
+	if b := fieldOffsets[budgets](); b["prefixes"]-b["process"] < 64 || b["process"]-b["recoverRate"]-sizeOf[table.Rate]() < 64 {
+		t.Errorf("the process gate shares a cache line with the rates or the prefixes: %v", b)
+	}
+	for i := range reflect.TypeFor[shared]().NumField() {
+		if f := reflect.TypeFor[shared]().Field(i); f.Type.Kind() == reflect.Array || f.Type.Size() > 256 {
+			t.Errorf("%s lies within the lines that workers read for each datagram", f.Name)
+		}
 	}
 }
 

@@ -34,21 +34,21 @@ func TestContract3TimestampsNeverGoBack(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	receive, notice := (*Activity).RecordReceive, (*Activity).RecordNotice
+	relay := func(_ *Activity, tick Tick) { table.AllowRelay(h, 0, tick) }
+	message := func(_ *Activity, tick Tick) { table.RecordMessage(h, tick, 0) }
 	steps := []struct {
 		do               func(*Activity, Tick)
 		tick             Tick
 		received, active Tick
 	}{
-		{(*Activity).RecordActivity, 9, 10, 10},
-		{(*Activity).RecordReceive, 9, 10, 10},
-		{(*Activity).RecordActivity, 12, 10, 12},
-		{(*Activity).RecordReceive, 11, 11, 12},
-		{(*Activity).RecordReceive, 13, 13, 13},
-		{(*Activity).RecordActivity, 12, 13, 13},
+		{notice, 9, 10, 10}, {relay, 9, 10, 10}, {receive, 9, 10, 10}, {message, 9, 10, 10},
+		{notice, 12, 10, 12}, {receive, 11, 11, 12}, {receive, 13, 13, 13}, {notice, 12, 13, 13}, {relay, 12, 13, 13},
+		{relay, 14, 13, 14}, {relay, 13, 13, 14}, {message, 15, 15, 15}, {message, 14, 15, 15},
 	}
 	for i, s := range steps {
 		s.do(table.Activity(h), s.tick)
-		if received, active := table.Activity(h).LastSeen(); received != s.received || active != s.active {
+		if received, active := table.LastSeen(h); received != s.received || active != s.active {
 			t.Errorf("step %d: timestamps %d, %d, want %d, %d", i, received, active, s.received, s.active)
 		}
 	}
@@ -56,7 +56,7 @@ func TestContract3TimestampsNeverGoBack(t *testing.T) {
 	table.End(h)
 	table.Recycle(h)
 	h = reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if received, active := table.Activity(h).LastSeen(); received != 1 || active != 1 {
+	if received, active := table.LastSeen(h); received != 1 || active != 1 {
 		t.Errorf("timestamps of a fresh allocation %d, %d, want 1", received, active)
 	}
 }
@@ -78,7 +78,7 @@ func TestContract3LatestTimestampStays(t *testing.T) {
 					return
 				}
 				table.Activity(h).RecordReceive(now)
-				if received, active := table.Activity(h).LastSeen(); received < now || active < now {
+				if received, active := table.LastSeen(h); received < now || active < now {
 					t.Errorf("timestamps %d, %d after tick %d", received, active, now)
 					return
 				}
@@ -86,7 +86,7 @@ func TestContract3LatestTimestampStays(t *testing.T) {
 		})
 	}
 	wg.Wait()
-	if received, active := table.Activity(h).LastSeen(); received != ticks || active != ticks {
+	if received, active := table.LastSeen(h); received != ticks || active != ticks {
 		t.Errorf("timestamps %d, %d, want %d", received, active, ticks)
 	}
 }
@@ -263,7 +263,7 @@ func TestValidation(t *testing.T) {
 	t.Parallel()
 	table := NewTable(0)
 	h, other := reserve(t, table, Spec{ID: testID(1), Role: RoleHost}), reserve(t, table, Spec{ID: testID(2), Role: RoleHost})
-	if !table.Activity(h).IsValidated() || !table.Activity(h).AllowSend(1<<30) {
+	if !table.IsValidated(h) || !table.AllowRelay(h, 1<<30, 1) {
 		t.Error("an allocation without an endpoint begins unvalidated")
 	}
 	type step struct {
@@ -281,25 +281,25 @@ func TestValidation(t *testing.T) {
 		{"most", 1<<32 - 1, []step{{1472, true}, {1472, true}}},
 		{"endless", 1<<31 - 1, []step{{1472, true}}},
 	} {
-		table.Activity(h).BeginPath(UnvalidatedPath(c.limit))
+		table.BeginPath(h, UnvalidatedPath(c.limit))
 		for i, s := range c.steps {
-			if got := table.Activity(h).AllowSend(s.size); got != s.want {
+			if got := table.AllowRelay(h, s.size, 1); got != s.want {
 				t.Errorf("%s, step %d: %v, want %v", c.name, i, got, s.want)
 			}
 		}
-		if table.Activity(h).IsValidated() || !table.Activity(other).IsValidated() {
-			t.Errorf("%s: validated %v, and the other one %v", c.name, table.Activity(h).IsValidated(), table.Activity(other).IsValidated())
+		if table.IsValidated(h) || !table.IsValidated(other) {
+			t.Errorf("%s: validated %v, and the other one %v", c.name, table.IsValidated(h), table.IsValidated(other))
 		}
-		table.Activity(h).IncreaseAllowance(0)
-		if !table.Activity(h).IsValidated() || !table.Activity(h).AllowSend(1<<30) || !table.Activity(h).AllowSend(1<<30) {
+		table.RecordMessage(h, 1, 0)
+		if !table.IsValidated(h) || !table.AllowRelay(h, 1<<30, 1) || !table.AllowRelay(h, 1<<30, 1) {
 			t.Errorf("%s: a validated path is still limited", c.name)
 		}
 	}
-	table.Activity(h).BeginPath(UnvalidatedPath(5))
+	table.BeginPath(h, UnvalidatedPath(5))
 	table.End(h)
 	table.Recycle(h)
-	if !table.Activity(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})).IsValidated() {
-		t.Error("the next owner of a slot inherits an limit")
+	if !table.IsValidated(reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})) {
+		t.Error("the next owner of a slot inherits a limit")
 	}
 }
 
@@ -308,23 +308,23 @@ func TestValidation(t *testing.T) {
 func TestLimitedPath(t *testing.T) {
 	t.Parallel()
 	table := NewTable(1)
-	a := table.Activity(reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner}))
-	a.BeginPath(LimitedPath(100))
-	if a.AllowSend(101) || !a.AllowSend(100) || a.AllowSend(1) {
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner})
+	table.BeginPath(h, LimitedPath(100))
+	if table.AllowRelay(h, 101, 1) || !table.AllowRelay(h, 100, 1) || table.AllowRelay(h, 1, 1) {
 		t.Error("not the 100 bytes of the beginning")
 	}
-	a.IncreaseAllowance(30)
-	if a.IsValidated() || a.AllowSend(31) || !a.AllowSend(30) {
+	table.RecordMessage(h, 1, 30)
+	if table.IsValidated(h) || table.AllowRelay(h, 31, 1) || !table.AllowRelay(h, 30, 1) {
 		t.Error("not the 30 bytes that one message brought")
 	}
 	for range 10 {
-		a.IncreaseAllowance(1 << 30)
+		table.RecordMessage(h, 1, 1<<30)
 	}
-	if a.IsValidated() || a.AllowSend(maxAllowance+1) || !a.AllowSend(maxAllowance) || a.AllowSend(1) {
+	if table.IsValidated(h) || table.AllowRelay(h, maxAllowance+1, 1) || !table.AllowRelay(h, maxAllowance, 1) || table.AllowRelay(h, 1, 1) {
 		t.Error("the allowance is not bounded")
 	}
-	a.BeginPath(ValidatedPath)
-	if !a.IsValidated() || !a.AllowSend(1<<30) {
+	table.BeginPath(h, ValidatedPath)
+	if !table.IsValidated(h) || !table.AllowRelay(h, 1<<30, 1) {
 		t.Error("a validated path is limited")
 	}
 }
@@ -337,16 +337,16 @@ func TestValidationConcurrent(t *testing.T) {
 	table := NewTable(1)
 	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
 	for round := range 50 {
-		table.Activity(h).BeginPath(UnvalidatedPath(limit))
+		table.BeginPath(h, UnvalidatedPath(limit))
 		var drawn atomic.Int64
 		var wg sync.WaitGroup
 		for i := range workers {
 			wg.Go(func() {
-				for table.Activity(h).AllowSend(size) && !table.Activity(h).IsValidated() {
+				for table.AllowRelay(h, size, 1) && !table.IsValidated(h) {
 					drawn.Add(size)
 				}
 				if i == 0 && round%2 == 1 {
-					table.Activity(h).IncreaseAllowance(0)
+					table.RecordMessage(h, 1, 0)
 				}
 			})
 		}
@@ -354,13 +354,45 @@ func TestValidationConcurrent(t *testing.T) {
 		if n := drawn.Load(); n > limit || round%2 == 0 && n <= limit-size {
 			t.Fatalf("%d bytes were drawn of %d", n, limit)
 		}
-		if table.Activity(h).IsValidated() != (round%2 == 1) {
-			t.Fatal("validated ", table.Activity(h).IsValidated())
+		if table.IsValidated(h) != (round%2 == 1) {
+			t.Fatal("validated ", table.IsValidated(h))
 		}
 	}
 }
 
-// TestLastRelays: both directions of each link have timestamps of tnext own, which
+// TestValidationWhilePathBegins: a message that comes while control begins a path is not
+// lost: the path is validated at the latest by the next message, even in the same tick.
+func TestValidationWhilePathBegins(t *testing.T) {
+	t.Parallel()
+	const rounds, tick = 20_000, 7
+	table := NewTable(1)
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
+	var round atomic.Int64
+	var wg sync.WaitGroup
+	message := func() {
+		if !table.Activity(h).HasHeard(tick) {
+			table.RecordMessage(h, tick, 0)
+		}
+	}
+	wg.Go(func() {
+		for round.Load() < rounds {
+			message()
+		}
+	})
+	for ; round.Load() < rounds; round.Add(1) {
+		table.BeginPath(h, UnvalidatedPath(100))
+		for range 8 {
+			message()
+		}
+		if !table.IsValidated(h) || table.Activity(h).LastHeard() != tick {
+			round.Store(rounds)
+			t.Error("a path stays unvalidated")
+		}
+	}
+	wg.Wait()
+}
+
+// TestLastRelays: both directions of each link have timestamps of their own, which
 // lie with the joiner, and a slot's next owner has none.
 func TestLastRelays(t *testing.T) {
 	t.Parallel()
@@ -370,9 +402,10 @@ func TestLastRelays(t *testing.T) {
 	table.Link(a, host)
 	table.Link(b, host)
 	relayed := func(from, to Handle, tick Tick) {
-		sender, _ := table.At(from)
-		peer, _ := table.At(to)
-		RecordRelay(sender.Role, table.Activity(sender.Handle), table.Activity(peer.Handle), tick)
+		if !table.AllowRelay(to, 1, tick) {
+			t.Fatal("a validated path is limited")
+		}
+		table.Activity(from).RecordRelay(tick)
 	}
 	type relays struct{ fromHost, fromJoiner Tick }
 	for i, s := range []struct {
@@ -392,18 +425,29 @@ func TestLastRelays(t *testing.T) {
 			joiner Handle
 			want   relays
 		}{{a, s.wantA}, {b, s.wantB}} {
-			if h, j := table.Activity(c.joiner).LastRelays(); (relays{h, j}) != c.want {
+			if h, j := table.LastRelays(c.joiner); (relays{h, j}) != c.want {
 				t.Errorf("step %d: link of %x: %d, %d, want %v", i, c.joiner, h, j, c.want)
 			}
 		}
 	}
-	if h, j := table.Activity(host).LastRelays(); h != 0 || j != 0 {
-		t.Errorf("the host has timestamps %d, %d of its own", h, j)
+	// The next path to an endpoint keeps the timestamp of the former one, whatever they are.
+	tick := Tick(14)
+	for _, p := range []Path{ValidatedPath, UnvalidatedPath(100), LimitedPath(100), ValidatedPath} {
+		table.BeginPath(a, p)
+		if h, j := table.LastRelays(a); h != tick || j != 12 {
+			t.Errorf("path %x: link of a: %d, %d, want %d, 12", p, h, j, tick)
+		}
+		tick++
+		relayed(host, a, tick)
+		relayed(host, a, tick-5)
+		if h, _ := table.LastRelays(a); h != tick {
+			t.Errorf("path %x: the host relayed at %d, want %d", p, h, tick)
+		}
 	}
 	table.End(a)
 	table.Recycle(a)
 	fresh := reserve(t, table, Spec{ID: testID(3), Role: RoleJoiner})
-	if h, j := table.Activity(fresh).LastRelays(); h != 0 || j != 0 {
+	if h, j := table.LastRelays(fresh); h != 0 || j != 0 {
 		t.Errorf("a fresh allocation has timestamps %d, %d", h, j)
 	}
 }
@@ -417,21 +461,20 @@ func TestLastRelaysConcurrent(t *testing.T) {
 	host := reserve(t, table, Spec{ID: testID(0), Role: RoleHost})
 	joiner := reserve(t, table, Spec{ID: testID(1), Role: RoleJoiner})
 	table.Link(joiner, host)
-	ofHost, ofJoiner := table.Activity(host), table.Activity(joiner)
 	var wg sync.WaitGroup
 	for i := range workers {
 		wg.Go(func() {
 			for now := range Tick(ticks) {
 				if i%2 == 0 {
-					RecordRelay(RoleHost, ofHost, ofJoiner, now)
+					table.AllowRelay(joiner, 1, now)
 				} else {
-					RecordRelay(RoleJoiner, ofJoiner, ofHost, now+1)
+					table.Activity(joiner).RecordRelay(now + 1)
 				}
 			}
 		})
 	}
 	wg.Wait()
-	if h, j := ofJoiner.LastRelays(); h != ticks-1 || j != ticks {
+	if h, j := table.LastRelays(joiner); h != ticks-1 || j != ticks {
 		t.Errorf("timestamps %d, %d, want %d, %d", h, j, ticks-1, ticks)
 	}
 }

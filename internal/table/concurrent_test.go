@@ -570,7 +570,7 @@ func (s *recorder) read(seed uint64, most int) (observations []observation) {
 		if x.ok {
 			known[r.IntN(len(known))] = x.got
 			s.table.Activity(x.got.Handle).RecordReceive(Tick(i))
-			s.table.Activity(x.got.Handle).RecordActivity(Tick(i))
+			s.table.AllowRelay(x.got.Handle, 1, Tick(i))
 		}
 	}
 	return observations

@@ -26,23 +26,29 @@
 // Workers read the table without a lock while control changes it. Every word
 // that both of them touch is a sync/atomic value, so the race detector sees
 // all of it, and the operations on them have one order that all goroutines
-// agree on (Go memory model). Who writes which word:
+// agree on (Go memory model). Who writes which word, and who reads it for each RELAY:
 //
-//	identity           control only, under its sequence number; generation, role,
-//	                   flags and nonce share its meta word
-//	cells, their swap  control only
-//	chunk pointers     control only, once each
-//	activity           workers and control, as follows; control resets all of it
-//	                   in Reserve, when no worker can hold the slot
-//	  received, active, fromHost, fromJoiner, mismatchGate, notConnected, allowance
-//	                   by compare-and-swap; fromHost and fromJoiner are those of a
-//	                   joiner, for both directions of its link
-//	  quotaGate        workers, by a plain store: of two at once one is not counted
-//	  counterIndex     control, in Reserve
-//	  heard            workers, by a plain store: of two at once one stays
-//	  heard, allowance control in BeginPath, by plain stores
-//	account, lists     control only, and only control reads them: plain words
-//	counts             control only; any goroutine reads them, one by one
+//	word                    written by                          read per RELAY by
+//	identity but path       control, under the sequence number  the workers of both sides
+//	path, validated         workers of peers, once a tick       the same
+//	path, not validated     workers of peers for each RELAY, the owner's for each message
+//	quotaGate               the owner's worker, for each RELAY  itself
+//	heard, relayed,         the owner's worker, once a tick     itself
+//	received
+//	notConnected            the owner's worker, 3 a second      none
+//	mismatchGate            any worker, for each ERROR 3        none
+//	unvalidated             workers of peers, once a tick while the path is not validated
+//	counterIndex, notified  control                             the owner's worker
+//	cells, their swap       control                             the workers of both sides
+//	chunk pointers          control, once each                  the workers of both sides
+//	account, lists          control; plain words that only control reads
+//	counts                  control; any goroutine reads them, one by one
+//
+// The worker of an owner is the one to whose socket the kernel hands the datagrams of its
+// endpoint. While an owner changes its endpoint there may be two; so timestamps and gates
+// are changed by compare-and-swap, but for heard and quotaGate, which are plain stores: of
+// two messages at once one is not counted. Control resets all words of a record in Reserve,
+// when no worker can hold the slot, and heard and path in BeginPath.
 //
 // The contract has five points. The tests of the first are named TestContract1
 // and so on.
@@ -63,17 +69,18 @@
 // for control, never control for it. Generation, role, flags, nonce, id,
 // endpoint and link are under one number, so a slot that was reused cannot lend
 // its endpoint to an id, nor a link to a host that came later, nor an endpoint
-// the nonce of another.
+// the nonce of another. The number has 32 bits: a reader would have to stop in the
+// middle of a snapshot for 2^31 writes of one record.
 //
-// 3. Workers write timestamps only when the tick changes, four times
-// a second at the most; and these lie on a line of their own, so that writing
-// one takes no identity away from the readers. They never go back, and of two
-// written at once the later stays. The limits of ERROR 3 and ERROR 5, the
-// anti-amplification limit and the quota lie there too; only the quota gate
-// is written for each RELAY, by the worker of its sender. Counters are not
-// in the table: each worker has its own. The exception is [LargeMessages], which
-// operators read by allocation: workers use them only for messages that are too
-// large, and the line of the timestamps has no room, so eight allocations share one.
+// 3. Workers write timestamps only when the tick changes, four times a second at the most.
+// A RELAY touches three lines of records: the identity of the sender and that of its peer,
+// which all workers read and which change four times a second at the most, in path; and
+// the sender's activity, which is written for each RELAY, by its worker alone. So a worker
+// does not wait for lines that others write with each RELAY, and the line of a player whose
+// peers are on other workers moves between processors some times a second. Timestamps never
+// go back, and of two written at once the later stays. Counters are not in the table: each
+// worker has its own. The exception is [LargeMessages], which operators read by allocation:
+// workers use them only for messages that are too large, so eight allocations share a line.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after a grace period. It then has another generation, so no earlier handle leads

@@ -24,13 +24,18 @@ type index struct {
 	shards [shardCount]shard
 }
 
-// shard is one part of an index. Any goroutine reads the atomic pointer; only
-// control uses the counts.
+// shard is one part of an index. Any goroutine reads the pointers, which change only when
+// the shard is rebuilt.
 type shard struct {
-	cells atomic.Pointer[cells]
-	used  int // cells that are not empty, tombstones included
-	live  int // cells that lead to a slot
-	_     [40]byte
+	cells  atomic.Pointer[cells]
+	counts *cellCounts
+}
+
+// cellCounts are the counts of one shard. Only control uses them; it changes them with
+// each entry, so they lie apart from the shards, which workers read for each datagram.
+type cellCounts struct {
+	used int // cells that are not empty, tombstones included
+	live int // cells that lead to a slot
 }
 
 // cells is one version of a shard: power-of-two many lines. An entry is in the
@@ -90,7 +95,9 @@ func (l *line) hasEmpty() bool {
 }
 
 func (x *index) init() {
+	counts := new([shardCount]cellCounts)
 	for i := range x.shards {
+		x.shards[i].counts = &counts[i]
 		x.shards[i].cells.Store(newCells(minLines))
 	}
 }
@@ -106,13 +113,13 @@ func (x *index) shard(hash uint64) *shard {
 func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64) {
 	c := s.cells.Load()
 	// A quarter of the cells stays empty, so that probes end and stay short.
-	if (s.used+1)*4 > len(c.lines)*lineCells*3 {
+	if (s.counts.used+1)*4 > len(c.lines)*lineCells*3 {
 		c = s.rebuild(c, rehash)
 	}
 	if c.place(hash, slot) {
-		s.used++
+		s.counts.used++
 	}
-	s.live++
+	s.counts.live++
 }
 
 // place stores slot in the first free cell for hash and reports whether that
@@ -134,7 +141,7 @@ func (c *cells) place(hash uint64, slot uint32) bool {
 // of the present ones are live. Readers of the old cells look again.
 func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 	size := len(old.lines)
-	for (s.live+1)*2 > size*lineCells {
+	for (s.counts.live+1)*2 > size*lineCells {
 		size *= 2
 	}
 	fresh := newCells(size)
@@ -147,7 +154,7 @@ func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 			}
 		}
 	}
-	s.used = s.live
+	s.counts.used = s.counts.live
 	s.cells.Store(fresh)
 	return fresh
 }
@@ -165,10 +172,10 @@ func (s *shard) remove(hash uint64, slot uint32) bool {
 			if line[i].Load() != cell {
 				continue
 			}
-			s.live--
+			s.counts.live--
 			if last {
 				line[i].Store(0)
-				s.used--
+				s.counts.used--
 			} else {
 				line[i].Store(tombstone)
 			}

@@ -48,6 +48,7 @@ type shardModel struct {
 
 func newShardModel() *shardModel {
 	m := &shardModel{hash: make(map[uint32]uint64), count: make(map[uint64]int)}
+	m.shard.counts = new(cellCounts)
 	m.shard.cells.Store(newCells(minLines))
 	return m
 }
@@ -82,9 +83,9 @@ func (m *shardModel) check(t *testing.T) {
 			}
 		}
 	}
-	if used != m.shard.used || live != m.shard.live || live != len(m.hash) {
+	if used != m.shard.counts.used || live != m.shard.counts.live || live != len(m.hash) {
 		t.Fatalf("%d used and %d live cells, counted as %d and %d, want %d live",
-			used, live, m.shard.used, m.shard.live, len(m.hash))
+			used, live, m.shard.counts.used, m.shard.counts.live, len(m.hash))
 	}
 	for slot, hash := range m.hash {
 		hits := 0
@@ -192,17 +193,17 @@ func TestContract1LineThatWasFullStaysClosed(t *testing.T) {
 		m.remove(slot)
 		m.check(t)
 	}
-	if m.shard.used != 1+lineCells {
-		t.Errorf("%d cells used, want tombstones in the line that was full", m.shard.used)
+	if m.shard.counts.used != 1+lineCells {
+		t.Errorf("%d cells used, want tombstones in the line that was full", m.shard.counts.used)
 	}
 	m.remove(beyond)
-	if m.shard.used != lineCells {
-		t.Errorf("%d cells used, want no tombstone in a line that was never full", m.shard.used)
+	if m.shard.counts.used != lineCells {
+		t.Errorf("%d cells used, want no tombstone in a line that was never full", m.shard.counts.used)
 	}
 	// The tombstones serve again.
 	m.insert(3, 50)
-	if m.shard.used != lineCells {
-		t.Errorf("%d cells used, want the tombstone used again", m.shard.used)
+	if m.shard.counts.used != lineCells {
+		t.Errorf("%d cells used, want the tombstone used again", m.shard.counts.used)
 	}
 	m.check(t)
 }
@@ -261,7 +262,7 @@ func checkSpread(t *testing.T, n int, hash func(slot uint32) uint64) {
 	// The bounds are 8 standard deviations of a binomial distribution.
 	mean, slack := n/shardCount, 8*32
 	for i := range x.shards {
-		if live := x.shards[i].live; live < mean-slack || live > mean+slack {
+		if live := x.shards[i].counts.live; live < mean-slack || live > mean+slack {
 			t.Errorf("shard %d holds %d of %d, want about %d", i, live, n, mean)
 		}
 	}

@@ -12,7 +12,9 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/endpoint"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // cacheLine is the unit in which processors take memory away from each other.
@@ -38,7 +40,7 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[LargeMessages](), largeSize},
 		{reflect.TypeFor[Account](), accountSize},
 		{reflect.TypeFor[line](), cacheLine},
-		{reflect.TypeFor[shard](), cacheLine},
+		{reflect.TypeFor[shard](), 16},
 		{reflect.TypeFor[chunk](), chunkSlots * (2*cacheLine + largeSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
@@ -47,10 +49,10 @@ func TestRecordLayout(t *testing.T) {
 	}
 }
 
-// TestContract3TimestampsHaveLinesOfTnextOwn: words that workers write share no cache
-// line with those that they read for each datagram, nor with another allocation's, but
-// for the counts of large messages, which have lines for themselves.
-func TestContract3TimestampsHaveLinesOfTnextOwn(t *testing.T) {
+// TestContract3ActivityHasItsOwnLine: words that the worker of an owner writes share no
+// cache line with those that other workers read for each datagram, nor with another
+// allocation's, but for the counts of large messages, which have lines for themselves.
+func TestContract3ActivityHasItsOwnLine(t *testing.T) {
 	t.Parallel()
 	typ := reflect.TypeFor[chunk]()
 	for i := range typ.NumField() - 1 {
@@ -67,6 +69,144 @@ func TestContract3TimestampsHaveLinesOfTnextOwn(t *testing.T) {
 	}
 	if at := reflect.ValueOf(newCells(minLines).lines).Pointer(); at%cacheLine != 0 {
 		t.Errorf("cells lie at %#x, not at the beginning of a line", at)
+	}
+}
+
+// TestTableLines: what control changes with each allocation shares no cache line with what
+// workers read for each datagram.
+func TestTableLines(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	lines := make(map[uintptr]string)
+	// each calls do for each line of what p points to, from byte begin on.
+	each := func(p any, begin uintptr, do func(line uintptr)) {
+		v := reflect.ValueOf(p)
+		for at := (v.Pointer() + begin) / cacheLine; at <= (v.Pointer()+v.Type().Elem().Size()-1)/cacheLine; at++ {
+			do(at)
+		}
+	}
+	read := func(name string, p any) { each(p, 0, func(line uintptr) { lines[line] = name }) }
+	written := func(name string, p any, begin uintptr) {
+		each(p, begin, func(line uintptr) {
+			if lines[line] != "" {
+				t.Errorf("%s is on the line of %s", name, lines[line])
+			}
+		})
+	}
+	read("secret", &table.secret)
+	read("chunks", &table.chunks)
+	for _, x := range []*index{&table.byEndpoint, &table.byID} {
+		read("shards", x)
+		for i := range x.shards {
+			read("cells", x.shards[i].cells.Load())
+		}
+	}
+	next, _ := reflect.TypeFor[writer]().FieldByName("next")
+	written("next", &table.w, next.Offset)
+	for _, x := range []*index{&table.byEndpoint, &table.byID} {
+		for i := range x.shards {
+			written("counts", x.shards[i].counts, 0)
+		}
+	}
+}
+
+// TestContract3WritesOfARelay: of all words of the records of two players, a RELAY within
+// a tick changes the sender's quota gate alone, and the first one of a tick each timestamp
+// once; so a worker that reads a record finds it in its cache while another one relays.
+func TestContract3WritesOfARelay(t *testing.T) {
+	t.Parallel()
+	table, quota := NewTable(2), NewQuota(1000, 1<<20)
+	host := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
+	joiner := bind(t, table, Spec{ID: testID(1), Role: RoleJoiner}, testEndpoint(1))
+	table.Link(joiner, host)
+	relay := func(now int64) string {
+		before := words(table)
+		relayOne(t, table, quota, testEndpoint(1), testID(0), now)
+		after := words(table)
+		var changed []string
+		for i := range after {
+			if after[i] != before[i] {
+				changed = append(changed, after[i].name)
+			}
+		}
+		return strings.Join(changed, ", ")
+	}
+	const from, to = " of slot 1", " of slot 0"
+	first := "path" + to + ", heard" + from + ", relayed" + from + ", quotaGate" + from + ", received" + from
+	for _, c := range []struct {
+		now  int64
+		want string
+	}{
+		{60_000, first}, {60_000, "quotaGate" + from}, {60_249, "quotaGate" + from},
+		{60_250, first}, {60_251, "quotaGate" + from}, {60_200, "quotaGate" + from}, // a worker that is late
+		{120_000, first}, {120_001, "quotaGate" + from},
+	} {
+		if got := relay(c.now); got != c.want {
+			t.Errorf("at %d ms a RELAY changes %s, want %s", c.now, got, c.want)
+		}
+	}
+}
+
+// relayOne does what a worker does in the table for one RELAY.
+func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to proto.AllocationID, now int64) {
+	t.Helper()
+	var sender, peer Entry
+	tick := Tick(now / TickMillis)
+	if !table.FindByEndpoint(ep, &sender) {
+		t.Fatal("no sender")
+	}
+	source := table.Activity(sender.Handle)
+	if !source.HasHeard(tick) {
+		table.RecordMessage(sender.Handle, tick, 0)
+	}
+	if !table.FindPeer(&sender, &to, &peer) || !source.TakeQuota(quota, 100, now) {
+		t.Fatal("no peer, or no quota")
+	}
+	if !table.HasRelayed(peer.Handle, tick) && !table.AllowRelay(peer.Handle, 100, tick) {
+		t.Fatal("the path is limited")
+	}
+	source.RecordRelay(tick)
+}
+
+// word is the name and the value of a field of a record.
+type word struct{ name, value string }
+
+// words returns the fields of the records of the first two slots.
+func words(table *Table) (all []word) {
+	c := reflect.ValueOf(table.chunks[0].Load()).Elem()
+	for i := range c.NumField() {
+		for slot := range 2 {
+			record := c.Field(i).Index(slot)
+			for j := range record.NumField() {
+				name := fmt.Sprintf("%s of slot %d", record.Type().Field(j).Name, slot)
+				all = append(all, word{name, fmt.Sprint(record.Field(j))})
+			}
+		}
+	}
+	return all
+}
+
+// TestLinesOfARelay: a RELAY touches three lines of records.
+func TestLinesOfARelay(t *testing.T) {
+	t.Parallel()
+	lines := make(map[string]bool)
+	touch := func(whose string, record reflect.Type, fields ...string) {
+		for _, name := range fields {
+			f, ok := record.FieldByName(name)
+			if !ok {
+				t.Fatalf("%v has no %s", record, name)
+			}
+			for at := f.Offset / cacheLine; at <= (f.Offset+f.Type.Size()-1)/cacheLine; at++ {
+				lines[fmt.Sprint(whose, record, at)] = true
+			}
+		}
+	}
+	snapshot := []string{"seq", "meta", "id", "endpoint", "link"}
+	touch("sender's ", reflect.TypeFor[identity](), snapshot...)
+	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex")
+	touch("peer's ", reflect.TypeFor[identity](), append(snapshot, "path")...)
+	if len(lines) != 3 {
+		t.Errorf("a RELAY touches %v, want 3 lines", lines)
 	}
 }
 

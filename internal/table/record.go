@@ -9,7 +9,7 @@ import (
 )
 
 // Tick is a point in time in units of 250 ms, the resolution of every timer
-// of the relay. 32 bits of it last for 34 years.
+// of the relay. 31 bits of it are used, which last for 17 years.
 type Tick uint32
 
 // TickMillis is the length of a [Tick] in milliseconds.
@@ -36,30 +36,32 @@ func makeHandle(slot, generation uint32) Handle {
 func (h Handle) slot() uint32       { return uint32(h >> 32) }
 func (h Handle) generation() uint32 { return uint32(h) }
 
-// identity is the part of a record that workers read for each datagram, in one cache
-// line. Control alone writes it, under the sequence number; every word is an atomic.
+// identity is the part of a record that every worker reads for each datagram from or to
+// its owner, in one cache line. Control alone writes it, under the sequence number, but
+// for path, which is not under it; every word is an atomic.
 type identity struct {
-	seq      atomic.Uint64    // odd while control writes
+	seq      atomic.Uint32    // odd while control writes
+	path     atomic.Uint32    // to the endpoint, and Tick of the last RELAY to it, see AllowRelay
 	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
 	id       [2]atomic.Uint64 // as on the wire
 	endpoint [3]atomic.Uint64 // that its owner is bound to; zero: none
 	link     atomic.Uint64    // a joiner's link: the Handle of its host; zero: none
 }
 
-// Activity is the part of a record that workers write, on a line of its own so that
-// writing never takes a line of identities away from the readers. Workers keep a
-// pointer to it, as an [Entry], no longer than their batch.
+// Activity is the part of a record that the worker of its owner writes, on a line of its
+// own: that of its RELAYs and of what it is sent in reply. Other workers use it only for
+// ERROR 3, and for RELAYs to an endpoint that is not validated. Workers keep a pointer to
+// it, as an [Entry], no longer than their batch.
 type Activity struct {
-	received     atomic.Uint32                    // Tick of the last datagram from its owner
-	active       atomic.Uint32                    // Tick of the last datagram from its owner or to it
-	fromHost     atomic.Uint32                    // of a joiner: Tick of the last RELAY of its host to it
-	fromJoiner   atomic.Uint32                    // of a joiner: Tick of its last RELAY to its host
-	mismatchGate atomic.Uint32                    // of ERROR 3 that names this allocation, see TakeMismatch
-	heard        atomic.Uint32                    // Tick of the last message but BIND from its endpoint; zero: none
+	heard        atomic.Uint32                    // Tick of the last message but BIND from its endpoint, doubled; zero: none; see RecordMessage
+	relayed      atomic.Uint32                    // Tick of the last RELAY from its owner
 	quotaGate    atomic.Uint64                    // see Quota
-	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
-	allowance    atomic.Uint32                    // bytes that may go to its endpoint, see AllowSend
 	counterIndex atomic.Uint32                    // Spec.CounterIndex; control stores it in Reserve
+	received     atomic.Uint32                    // Tick of the last datagram from its owner
+	notified     atomic.Uint32                    // Tick of the last message of control to its owner
+	unvalidated  atomic.Uint32                    // Tick of the last RELAY to its owner on earlier paths, or before this one was validated
+	mismatchGate atomic.Uint32                    // of ERROR 3 that names this allocation, see TakeMismatch
+	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
 }
 
 // LargeMessages is what workers record of messages that are too large for the path

@@ -213,34 +213,14 @@ func foldMultiply(a, b uint64) uint64 {
 }
 
 // RecordReceive records at tick that the owner sent a datagram. It writes only when
-// the tick changes, four times a second at the most.
-func (a *Activity) RecordReceive(tick Tick) {
-	if a.received.Load() < uint32(tick) {
-		a.advanceReceived(tick)
-	}
-}
+// the tick changes.
+func (a *Activity) RecordReceive(tick Tick) { advance(&a.received, tick) }
 
-// advanceReceived writes active first: a reader that finds the new received need
-// not look at active.
-//
-//go:noinline
-func (a *Activity) advanceReceived(tick Tick) {
-	advance(&a.active, tick)
-	advance(&a.received, tick)
-}
+// RecordNotice records at tick that control sends the owner a message.
+func (a *Activity) RecordNotice(tick Tick) { advance(&a.notified, tick) }
 
-// RecordActivity records at tick that a datagram goes to the owner.
-func (a *Activity) RecordActivity(tick Tick) { advance(&a.active, tick) }
-
-// RecordRelay records at tick that a RELAY goes over the link between two
-// allocations, from one with that role.
-func RecordRelay(role Role, from, to *Activity, tick Tick) {
-	if role == RoleHost {
-		advance(&to.fromHost, tick)
-	} else {
-		advance(&from.fromJoiner, tick)
-	}
-}
+// RecordRelay records at tick that a RELAY of the owner is relayed.
+func (a *Activity) RecordRelay(tick Tick) { advance(&a.relayed, tick) }
 
 // advance moves a timestamp to tick unless it is there already, and reports whether
 // it wrote. A timestamp never goes back, as a worker may be late, and of two writes
@@ -254,84 +234,122 @@ func advance(timestamp *atomic.Uint32, tick Tick) bool {
 	return false
 }
 
-// LastSeen returns when the last datagram of the owner was received, and when the
+// LastSeen returns when the last datagram of the owner of h was received, and when the
 // owner last sent or received one.
-func (a *Activity) LastSeen() (received, active Tick) {
-	return Tick(a.received.Load()), Tick(a.active.Load())
+func (t *Table) LastSeen(h Handle) (received, active Tick) {
+	a := t.Activity(h)
+	received = Tick(a.received.Load())
+	return received, max(received, Tick(a.notified.Load()), t.lastRelayTo(h))
 }
 
-// LastRelays returns when the host and the joiner last relayed to each other
-// over the link of a joiner, or over one that it had before.
-func (a *Activity) LastRelays() (fromHost, fromJoiner Tick) {
-	return Tick(a.fromHost.Load()), Tick(a.fromJoiner.Load())
+// LastRelays returns when the host and the joiner last relayed to each other over the
+// link of a joiner, or over one that it had before.
+func (t *Table) LastRelays(joiner Handle) (fromHost, fromJoiner Tick) {
+	return t.lastRelayTo(joiner), Tick(t.Activity(joiner).relayed.Load())
+}
+
+// lastRelayTo returns when a RELAY last went to the owner of h.
+func (t *Table) lastRelayTo(h Handle) Tick {
+	last := Tick(t.Activity(h).unvalidated.Load())
+	if p := t.identity(h.slot()).path.Load(); p&validated != 0 {
+		last = max(last, Tick(p&^validated))
+	}
+	return last
 }
 
 // CounterIndex returns Spec.CounterIndex. It lies on the line that a worker writes for
 // each RELAY anyway, so that counting by it touches no further cache line.
 func (a *Activity) CounterIndex() uint32 { return a.counterIndex.Load() }
 
-// The allowance of an endpoint: how many bytes may go there.
+// The path to an endpoint is one word: that it is validated and the tick of the last
+// RELAY to it, or how many bytes may go there.
 const (
-	// validated: the path is validated (RFC 9000, section 8), so any number.
-	validated = 1<<32 - 1
-	// limited marks an allowance that each received message increases: no message
-	// validates the path. The other bits are bytes.
-	limited = 1 << 31
+	// validated: the path is validated (RFC 9000, section 8), so any number of bytes
+	// may go there. The other bits are the tick.
+	validated = 1 << 31
+	// limited: each received message increases the allowance, and none validates the
+	// path. The other bits are bytes.
+	limited = 1 << 30
 	// maxAllowance bounds the bytes that a limited endpoint may collect.
 	maxAllowance = 1 << 20
 )
 
-// RecordMessage records at tick that a message other than a BIND came from the owner's
-// endpoint. It writes only when the tick changes.
-func (a *Activity) RecordMessage(tick Tick) {
-	if a.heard.Load() < uint32(tick) {
-		a.heard.Store(uint32(tick))
+// HasHeard reports whether Table.RecordMessage need not be called for another message of
+// the owner in this tick.
+func (a *Activity) HasHeard(tick Tick) bool { return a.heard.Load() >= uint32(tick)<<1|1 }
+
+// RecordMessage records at tick that a message other than a BIND came from the endpoint of
+// h. If the path to it is not validated, it validates the path, or increases the allowance
+// of a limited one by so many bytes.
+//
+// The low bit of heard is set if the next message of the tick changes nothing. It is
+// stored before the path is read, and BeginPath stores them in the other order: so either
+// the new path is validated here, or the next message comes here again.
+func (t *Table) RecordMessage(h Handle, tick Tick, bytes int) {
+	a := t.Activity(h)
+	a.heard.Store(uint32(tick)<<1 | 1)
+	advance(&a.received, tick)
+	if !t.identity(h.slot()).increaseAllowance(bytes) {
+		a.heard.Store(uint32(tick) << 1)
 	}
 }
 
-// IncreaseAllowance records that a message other than a BIND came from an endpoint that
-// is not validated. It validates the path, or increases the allowance of a limited one
-// by so many bytes.
-func (a *Activity) IncreaseAllowance(bytes int) {
-	for {
-		old := a.allowance.Load()
-		next := uint32(validated)
-		if old == validated {
-			return
-		}
-		if old&limited != 0 {
-			next = limited | min(old&^limited+uint32(min(bytes, maxAllowance)), maxAllowance)
-		}
-		if a.allowance.CompareAndSwap(old, next) {
-			return
-		}
+// RecordHeard is RecordMessage without a change of the path.
+func (a *Activity) RecordHeard(tick Tick) {
+	if a.heard.Load() < uint32(tick)<<1 {
+		a.heard.Store(uint32(tick) << 1)
 	}
 }
 
 // LastHeard returns when a message other than a BIND last came from the owner's
 // endpoint, zero if none did since it was bound there.
-func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load()) }
+func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load() >> 1) }
 
-// IsValidated reports whether the path to the owner's endpoint is validated.
-func (a *Activity) IsValidated() bool { return a.allowance.Load() == validated }
-
-// AllowSend reports whether size bytes may go to the owner's endpoint, and takes
-// them from its allowance while the path is not validated.
-func (a *Activity) AllowSend(size int) bool {
-	return a.allowance.Load() == validated || a.takeAllowance(uint32(size))
-}
-
-//go:noinline
-func (a *Activity) takeAllowance(size uint32) bool {
+// increaseAllowance records a message from the endpoint and reports whether the path to
+// it is validated.
+func (r *identity) increaseAllowance(bytes int) bool {
 	for {
-		old := a.allowance.Load()
-		if old == validated {
+		old := r.path.Load()
+		next := uint32(validated)
+		if old&validated != 0 {
 			return true
 		}
-		if old&^limited < size {
+		if old&limited != 0 {
+			next = limited | min(old&^limited+uint32(min(bytes, maxAllowance)), maxAllowance)
+		}
+		if r.path.CompareAndSwap(old, next) {
+			return next&validated != 0
+		}
+	}
+}
+
+// IsValidated reports whether the path to the endpoint of h is validated.
+func (t *Table) IsValidated(h Handle) bool { return t.identity(h.slot()).path.Load()&validated != 0 }
+
+// HasRelayed reports whether AllowRelay need not be called for another RELAY to the owner
+// of h in this tick: the path is validated and the tick recorded.
+func (t *Table) HasRelayed(h Handle, tick Tick) bool {
+	return t.identity(h.slot()).path.Load() == validated|uint32(tick)
+}
+
+// AllowRelay reports whether a RELAY of size bytes may go to the endpoint of h, and takes
+// them from its allowance while the path is not validated. It records at tick that the
+// RELAY goes there.
+func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
+	path := &t.identity(h.slot()).path
+	for {
+		old := path.Load()
+		if old&validated != 0 {
+			if old >= validated|uint32(tick) || path.CompareAndSwap(old, validated|uint32(tick)) {
+				return true
+			}
+			continue
+		}
+		if old&^limited < uint32(size) {
 			return false
 		}
-		if a.allowance.CompareAndSwap(old, old-size) {
+		if path.CompareAndSwap(old, old-uint32(size)) {
+			advance(&t.Activity(h).unvalidated, tick)
 			return true
 		}
 	}
@@ -386,24 +404,13 @@ func (a *Activity) TakeQuota(q Quota, size int, nowMillis int64) bool {
 func (a *Activity) takeQuota(q Quota, size int, nowMillis int64) bool {
 	now, old := uint32(nowMillis*quotaUnitsPerMilli), a.quotaGate.Load()
 	datagram, bytes := q.cost(size)
-	datagrams, ok1 := takeCost(uint32(old>>32), now, datagram)
-	volume, ok2 := takeCost(uint32(old), now, bytes)
+	datagrams, ok1 := takeCost(uint32(old>>32), now, datagram, quotaBurst, quotaClockSkew)
+	volume, ok2 := takeCost(uint32(old), now, bytes, quotaBurst, quotaClockSkew)
 	if !ok1 || !ok2 {
 		return false
 	}
 	a.quotaGate.Store(uint64(datagrams)<<32 | uint64(volume))
 	return true
-}
-
-// takeCost moves the time of a quota gate forward by cost and reports whether it
-// stays within the burst. A time that is further ahead than a burst can be, even for
-// a worker that is late, is one from before the wrap.
-func takeCost(until, now, cost uint32) (uint32, bool) {
-	ahead := until - now
-	if ahead > quotaBurst+quotaClockSkew {
-		ahead = 0
-	}
-	return now + ahead + cost, ahead+cost <= quotaBurst
 }
 
 // AddDrop counts a message that was too large for the path to the owner.
@@ -523,13 +530,20 @@ func (r Rate) TakePlain(gate *uint32, nowMillis int64) bool {
 // next returns the value of a gate of 32 bits, in milliseconds, after one more event,
 // and false if there is none left.
 func (r Rate) next(gate uint32, nowMillis int64) (uint32, bool) {
-	now, interval := uint32(nowMillis), uint32(r.IntervalMicros/1000)
-	burst := interval * uint32(r.Burst)
+	interval := uint32(r.IntervalMicros / 1000)
+	return takeCost(gate, uint32(nowMillis), interval, interval*uint32(r.Burst), clockSkewMillis)
+}
+
+// takeCost returns the time of a gate of 32 bits, in any unit, after an event of that
+// cost, and reports whether it stays within the burst. A time that is further ahead than a
+// burst can be, even for a worker whose clock is behind by skew, is one from before the
+// wrap.
+func takeCost(gate, now, cost, burst, skew uint32) (uint32, bool) {
 	ahead := gate - now
-	if ahead > burst+clockSkewMillis {
+	if ahead > burst+skew {
 		ahead = 0
 	}
-	return now + ahead + interval, ahead+interval <= burst
+	return now + ahead + cost, ahead+cost <= burst
 }
 
 // clockSkewMillis is how far behind a worker's clock may be.

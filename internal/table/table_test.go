@@ -104,7 +104,7 @@ func TestTableReserve(t *testing.T) {
 	if a := table.Account(h); *a != account || table.AccountAt(h.Slot()) != a {
 		t.Errorf("account %+v, want %+v", *a, account)
 	}
-	if received, active := table.Activity(h).LastSeen(); received != 42 || active != 42 {
+	if received, active := table.LastSeen(h); received != 42 || active != 42 {
 		t.Errorf("timestamps %d, %d, want 42", received, active)
 	}
 	if got := table.HandleAt(h.Slot()); got != h {
@@ -320,7 +320,7 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	const joiners = 100
 	table := NewTable(0)
 	host := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
-	sequences := make(map[Handle]uint64)
+	sequences := make(map[Handle]uint32)
 	for i := 1; i <= joiners; i++ {
 		h := bind(t, table, Spec{ID: testID(i), Role: RoleJoiner}, testEndpoint(i))
 		table.Link(h, host)
@@ -519,16 +519,17 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"Peer of joiner":   func() { peerOf(table, &joinerEntry, testID(0)) },
 		"Peer of host":     func() { peerOf(table, &hostEntry, testID(1)) },
 		"RecordReceive":    func() { now++; table.Activity(host).RecordReceive(Tick(now)) },
-		"RecordActivity":   func() { now++; table.Activity(host).RecordActivity(Tick(now)) },
+		"RecordNotice":     func() { now++; table.Activity(host).RecordNotice(Tick(now)) },
+		"RecordMessage":    func() { now++; table.RecordMessage(host, Tick(now), 0) },
 		"TakeNotConnected": func() { now += 200; table.TakeNotConnected(host, testID(9), now) },
 		"TakeMismatch":     func() { now += 200; table.TakeMismatch(host, Rate{IntervalMicros: 1000, Burst: 1}, now) },
 		"TakeQuota":        func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
-		"RecordRelay":      func() { now++; RecordRelay(RoleHost, table.Activity(host), table.Activity(joiner), Tick(now)) },
+		"RecordRelay":      func() { now++; table.Activity(host).RecordRelay(Tick(now)) },
+		"AllowRelay":       func() { now++; table.AllowRelay(host, 60, Tick(now)) },
 		"validation": func() {
-			table.Activity(host).BeginPath(UnvalidatedPath(100))
-			table.Activity(host).AllowSend(60)
-			table.Activity(host).RecordMessage(Tick(now))
-			table.Activity(host).IncreaseAllowance(0)
+			table.BeginPath(host, UnvalidatedPath(100))
+			table.AllowRelay(host, 60, Tick(now))
+			table.RecordMessage(host, Tick(now), 0)
 		},
 		"RecordBind and flags": func() {
 			table.RecordBind(host, 5)

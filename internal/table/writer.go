@@ -74,6 +74,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 		Epoch: s.Epoch, MaxConnections: s.MaxConnections,
 	}
 	t.Activity(h).reset(now, s.CounterIndex)
+	r.path.Store(validated)
 	t.LargeMessages(h).reset()
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
@@ -105,15 +106,14 @@ func (t *Table) takeSlot() (uint32, bool) {
 }
 
 func (a *Activity) reset(now Tick, counterIndex uint32) {
-	a.received.Store(uint32(now))
-	a.active.Store(uint32(now))
-	a.fromHost.Store(0)
-	a.fromJoiner.Store(0)
-	a.mismatchGate.Store(0)
-	a.quotaGate.Store(0)
 	a.heard.Store(0)
-	a.allowance.Store(validated)
+	a.relayed.Store(0)
+	a.quotaGate.Store(0)
 	a.counterIndex.Store(counterIndex)
+	a.received.Store(uint32(now))
+	a.notified.Store(0)
+	a.unvalidated.Store(0)
+	a.mismatchGate.Store(0)
 	for i := range a.notConnected {
 		a.notConnected[i].Store(0)
 	}
@@ -124,7 +124,7 @@ func (l *LargeMessages) reset() {
 	l.reported.Store(false)
 }
 
-// Path is how many bytes may go to an endpoint, see [Activity.AllowSend].
+// Path is how many bytes may go to an endpoint, see [Table.AllowRelay].
 type Path uint32
 
 // ValidatedPath is the path to an endpoint to which any number of bytes may go.
@@ -135,15 +135,18 @@ const ValidatedPath Path = validated
 func UnvalidatedPath(limit uint32) Path { return Path(min(limit, limited-1)) }
 
 // LimitedPath returns a path on which limit bytes may go, and more for each message that
-// comes, see [Activity.IncreaseAllowance].
+// comes, see [Table.RecordMessage].
 func LimitedPath(limit uint32) Path { return Path(limited | min(limit, maxAllowance)) }
 
-// BeginPath begins the path to an endpoint from which nothing but a BIND has come.
-// Control calls it when it binds an allocation to an endpoint, since the source of a
-// BIND may be forged (RFC 9000, section 8).
-func (a *Activity) BeginPath(p Path) {
-	a.heard.Store(0)
-	a.allowance.Store(uint32(p))
+// BeginPath begins the path to an endpoint of h from which nothing but a BIND has come.
+// Control calls it when it binds h to an endpoint, since the source of a BIND may be
+// forged (RFC 9000, section 8).
+func (t *Table) BeginPath(h Handle, p Path) {
+	a := t.Activity(h)
+	if old := t.identity(h.slot()).path.Swap(uint32(p)); old&validated != 0 {
+		advance(&a.unvalidated, Tick(old&^validated))
+	}
+	a.heard.Store(0) // after the path: see Table.RecordMessage
 }
 
 // Bind moves h to ep and returns the allocation that had ep before, if it was

@@ -98,7 +98,7 @@ var rules = []mutant{
 	{
 		rule: "an unvalidated endpoint receives no more than its allowance",
 		in:   "internal/table",
-		old:  `if old&^limited < size {`,
+		old:  `if old&^limited < uint32(size) {`,
 		now:  `if old&^limited == 0 {`,
 		by:   killer{"./internal/table", "TestValidation", ""},
 	},
@@ -262,8 +262,8 @@ var rules = []mutant{
 	{
 		rule: "a CLOSE waits while its allocation is under a spoofing attack",
 		in:   "engine",
-		old:  `if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) {`,
-		now:  `if !c.shared.spoofGuard.isSuspect(sender.Handle, cmd.now) || true {`,
+		old:  `if !c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) {`,
+		now:  `if !c.shared.budgets.spoofGuard.isSuspect(sender.Handle, cmd.now) || true {`,
 		by:   killer{"./engine", "TestDropReasons/held/close", ""},
 	},
 	{
@@ -343,6 +343,20 @@ var rules = []mutant{
 		old:  `if before&1 == 0 {`,
 		now:  `if before|1 != 0 {`,
 		by:   killer{"./internal/table", "TestContract2ReaderWaitsForTheWriter", ""},
+	},
+	{
+		rule: "a worker that is late writes nothing to a peer's record",
+		in:   "internal/table",
+		old:  `if old >= validated|uint32(tick) || path.`,
+		now:  `if path.`,
+		by:   killer{"./internal/table", "TestContract3WritesOfARelay", ""},
+	},
+	{
+		rule: "the next path to an endpoint keeps the time of the last RELAY",
+		in:   "internal/table",
+		old:  `old&validated != 0 { advance(`,
+		now:  `old&validated == 0 { advance(`,
+		by:   killer{"./internal/table", "TestLastRelays", ""},
 	},
 	// Expiry.
 	{
