@@ -63,9 +63,10 @@ const (
 	DefaultDrain     = 500 * time.Millisecond
 	DefaultKeepalive = 3 * time.Second
 	DefaultBatch     = 256
-	DefaultPlayers   = 10  // of ShapeStar and ShapeNetcode
-	DefaultCommand   = 40  // Payload of ShapeNetcode
-	DefaultSnapshot  = 600 // of ShapeNetcode
+	replaceDrain     = 15 * time.Second // with ReplaceRate
+	DefaultPlayers   = 10               // of ShapeStar and ShapeNetcode
+	DefaultCommand   = 40               // Payload of ShapeNetcode
+	DefaultSnapshot  = 600              // of ShapeNetcode
 
 	// DefaultAllocateWorkers is the number of concurrent calls with AllocateRate.
 	DefaultAllocateWorkers = 8
@@ -144,6 +145,12 @@ type Config struct {
 	// Default half of Duration if there are any beside datagrams; negative = none.
 	Baseline time.Duration
 
+	// ReplaceRate is the number of matches per second, beside Rate, that fall silent
+	// and are replaced by new ones, as many as before live. New ones are reserved over
+	// the API, and use endpoints whose allocations have ended. Drain is then 15 s by
+	// default: silent allocations end after the idle limit of the server.
+	ReplaceRate float64
+
 	// ServerPID is the relay's process, for CPU and memory. 0 = not measured.
 	ServerPID int
 
@@ -215,6 +222,9 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)
 	cfg.Duration = cmp.Or(cfg.Duration, DefaultDuration)
 	cfg.Warmup = cmp.Or(cfg.Warmup, DefaultWarmup)
+	if cfg.ReplaceRate > 0 {
+		cfg.Drain = cmp.Or(cfg.Drain, replaceDrain)
+	}
 	cfg.Drain = cmp.Or(cfg.Drain, DefaultDrain)
 	cfg.Keepalive = cmp.Or(cfg.Keepalive, DefaultKeepalive)
 	cfg.Batch = cmp.Or(cfg.Batch, DefaultBatch)
@@ -273,6 +283,7 @@ func (cfg *Config) check(d Dialect) error {
 		{"Sockets", float64(cfg.Sockets), 0, 64},
 		{"Batch", float64(cfg.Batch), 1, DefaultBatch},
 		{"ChurnRate", cfg.ChurnRate, 0, 1e5},
+		{"ReplaceRate", cfg.ReplaceRate, 0, 1e4},
 		{"ChurnPlay", cfg.ChurnPlay.Seconds(), 0, maxDuration.Seconds()},
 	} {
 		if math.IsNaN(c.value) || c.value < c.lo || c.value > c.hi {
@@ -325,6 +336,14 @@ func (cfg *Config) checkNames(d Dialect) error {
 	}
 	if _, ok := d.(benchrig.Reserver); cfg.AllocateWorkers > 0 && !ok {
 		return fmt.Errorf("%w: %s has no API to ask for allocations", ErrConfig, d.Name())
+	}
+	if cfg.ReplaceRate > 0 {
+		if _, ok := d.(benchrig.Replacer); !ok {
+			return fmt.Errorf("%w: %s cannot replace matches", ErrConfig, d.Name())
+		}
+		if cfg.Rate == 0 || cfg.BindRate > 0 || cfg.Sources.IsSingleIP() || cfg.Shape != ShapePairs && cfg.Shape != ShapeStar {
+			return fmt.Errorf("%w: ReplaceRate is for pairs and stars with Rate, many addresses and no BindRate", ErrConfig)
+		}
 	}
 	if cfg.Shape == ShapeChurn {
 		if _, ok := d.(benchrig.Churner); !ok {

@@ -73,6 +73,8 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 		AllowRemote: cfg.AllowRemote, BindRate: cfg.BindRate, Keepalive: cfg.Keepalive,
 		Sockets: cfg.Sockets, ReadBuffer: cfg.ReadBuffer, Batch: cfg.Batch,
 	}
+	p.Spare = cfg.spareMatches()
+	p.Matches += p.Spare
 	if cfg.Players > 1 || cfg.Shape == ShapeStar || cfg.Shape == ShapeNetcode {
 		p.Stride = 256
 	}
@@ -93,6 +95,19 @@ func (cfg *Config) plan() (benchrig.Plan, error) {
 		}
 	}
 	return p, nil
+}
+
+// spareMatches returns how many matches have endpoints for later ones.
+func (cfg *Config) spareMatches() int {
+	if cfg.ReplaceRate == 0 {
+		return 0
+	}
+	return int(cfg.ReplaceRate*spareTime) + newMatches
+}
+
+// liveFlows returns how many flows the schedule has.
+func (cfg *Config) liveFlows(p *benchrig.Plan) int {
+	return len(p.Flows) / p.Matches * (p.Matches - p.Spare)
 }
 
 // links returns the flows of match m: first all up, then all down, as a game's

@@ -49,7 +49,8 @@ type generator struct {
 	loop     credits  // closed loop
 	binds    binds    // repeated handshakes
 	keep     keepaliveTimer
-	play     *netplay // of the shape netcode, else nil
+	play     *netplay  // of the shape netcode, else nil
+	replacer *replacer // with ReplaceRate, else nil
 
 	count   counters
 	dropped uint64 // on the generator's own sockets before the measured interval
@@ -114,7 +115,7 @@ func newGenerator(cfg *Config, rig *benchrig.Rig, run uint32) *generator {
 	g.loop = newCredits(len(g.flows), cfg.Window)
 	g.keep = newKeepaliveTimer(rig, cfg.Keepalive)
 	if cfg.Rate > 0 {
-		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows)
+		g.sched = newSchedule(g.start, cfg.Rate, rig.Plan.Flows[:cfg.liveFlows(&rig.Plan)])
 	}
 	from := g.start
 	if cfg.Baseline > 0 {
@@ -219,7 +220,7 @@ func (g *generator) finished(now int64) bool {
 	if now >= g.stop {
 		return true
 	}
-	return now >= g.end && g.exhausted() && g.binds.pendingCount == 0 &&
+	return now >= g.end && g.exhausted() && g.replacer.settled() && g.binds.pendingCount == 0 &&
 		g.count.allDelivered+g.count.allFailed >= g.count.allQueued
 }
 
@@ -231,6 +232,7 @@ func (g *generator) exhausted() bool {
 
 func (g *generator) runMaintenance(now int64) {
 	g.sendKeepalives(now)
+	g.checkReplacements(now)
 	if g.cfg.Window > 0 {
 		g.loop.restoreStalled(g.flows, now)
 	}
@@ -257,6 +259,9 @@ func (g *generator) send(now int64) int {
 	if g.binds.rate > 0 {
 		n += g.sendBinds(now)
 	}
+	if g.replacer != nil {
+		n += g.replaceMatches(now)
+	}
 	for i := range g.out {
 		if g.out[i].batch.Len() > 0 {
 			g.flush(&g.out[i])
@@ -275,8 +280,8 @@ func (g *generator) sendDue(now int64) int {
 		if due > now || due >= g.end {
 			return n
 		}
-		g.queue(g.nextFlow, due)
-		if g.nextFlow++; g.nextFlow == len(g.flows) {
+		g.queue(g.flowAt(g.nextFlow), due)
+		if g.nextFlow++; g.nextFlow == len(g.sched.phase) {
 			g.nextFlow = 0
 			g.tick++
 		}
@@ -320,6 +325,9 @@ func (g *generator) queue(i int, due int64) {
 	o.load++
 	f.seq++
 	g.keep.recordSent(f.from, due)
+	if g.replacer != nil {
+		g.replacer.recordActive(i, due)
+	}
 }
 
 // flush gives a batch to the kernel.
@@ -459,8 +467,11 @@ func (g *generator) countOther(pkt []byte, stamped bool, ep int32, now int64) {
 	case g.rig.Explain != nil:
 		name = g.rig.Explain(pkt)
 	}
+	if g.handleReply(name, ep, now) {
+		return
+	}
 	switch name {
-	case "":
+	case "", benchrig.Accepted:
 	case benchrig.Answer:
 		g.count.bindsAnswered++
 		g.binds.recordAnswer(int(ep), now)
@@ -489,6 +500,9 @@ func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
 		if e.Keepalive != nil && after > 0 {
 			k.after = int64(after)
 		}
+	}
+	for ep := r.Plan.Len() - r.Plan.Spare*(1+r.Plan.Players); ep < r.Plan.Len(); ep++ {
+		k.lastSent[ep] = neverSent
 	}
 	k.lastCheck = now
 	return k
@@ -529,5 +543,8 @@ func (g *generator) sendKeepalive(ep int) {
 	if pkt := g.rig.Endpoints[ep].Keepalive; pkt != nil {
 		g.add(ep, pkt)
 		g.count.keepalives++
+		if g.replacer != nil {
+			g.replacer.lastActive[ep] = sock.Now()
+		}
 	}
 }

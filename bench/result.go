@@ -61,8 +61,10 @@ type Result struct {
 
 	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
 	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
-	Control *Control `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
-	Search  *Search  `json:"search,omitempty"`  // runs of FindMax only
+	// Replaced is about matches that came and went, with Config.ReplaceRate.
+	Replaced *Replacement `json:"replaced,omitempty"`
+	Control  *Control     `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
+	Search   *Search      `json:"search,omitempty"`  // runs of FindMax only
 
 	// Errors counts arriving packets that are neither datagrams of the load nor
 	// expected answers, and other failures, by name; whole run.
@@ -120,12 +122,13 @@ type Load struct {
 	Pinned    bool          `json:"pinned"`
 	CPU       int           `json:"cpu"` // of the generator's thread, if pinned
 
-	BindRate        float64       `json:"bindRate"`        // BINDs/s
-	AllocateRate    float64       `json:"allocateRate"`    // allocations/s, 0: as many as are answered
-	AllocateWorkers int           `json:"allocateWorkers"` // concurrent calls, 0: none
-	Baseline        time.Duration `json:"baselineNs"`      // first part of Duration without those
-	ChurnRate       float64       `json:"churnRate"`       // sessions/s, shape churn
-	ChurnPlay       time.Duration `json:"churnPlayNs"`     // time that a session sends datagrams
+	BindRate        float64       `json:"bindRate"`              // BINDs/s
+	AllocateRate    float64       `json:"allocateRate"`          // allocations/s, 0: as many as are answered
+	AllocateWorkers int           `json:"allocateWorkers"`       // concurrent calls, 0: none
+	Baseline        time.Duration `json:"baselineNs"`            // first part of Duration without those
+	ChurnRate       float64       `json:"churnRate"`             // sessions/s, shape churn
+	ChurnPlay       time.Duration `json:"churnPlayNs"`           // time that a session sends datagrams
+	ReplaceRate     float64       `json:"replaceRate,omitempty"` // matches/s
 }
 
 // Setup has the cost of making all endpoints ready.
@@ -266,6 +269,25 @@ type Churn struct {
 	Steps []Step `json:"steps"`
 }
 
+// Replacement counts matches that fell silent and new ones in their place. An end is that
+// of the allocation of an endpoint, which the relay reports to it by ERROR 1.
+type Replacement struct {
+	Rate       float64 `json:"rate"`       // matches/s that were due
+	Offered    uint64  `json:"offered"`    // matches for which the API was asked
+	Refused    uint64  `json:"refused"`    // of those, by the API
+	NoEndpoint uint64  `json:"noEndpoint"` // of those, all spare endpoints had allocations
+	Failed     uint64  `json:"failed"`     // of those, not bound and connected in time
+	Arrived    uint64  `json:"arrived"`    // of those, live; as many fell silent
+	Ended      uint64  `json:"ended"`      // endpoints that fell silent and were reported as ended
+	NotEnded   uint64  `json:"notEnded"`   // endpoints that fell silent and were not, within 60 s or the drain
+	EndedEarly uint64  `json:"endedEarly"` // endpoints that were reported as ended and were not silent
+
+	Reserve Latency `json:"reserve"` // all calls of the API for a match
+	Bind    Latency `json:"bind"`    // from the first BIND of an endpoint to BIND_RECEIVED
+	Ready   Latency `json:"ready"`   // from when a match was due until all of it was connected
+	End     Latency `json:"end"`     // from when an endpoint was last active until ERROR 1
+}
+
 // Step is one step of a session.
 type Step struct {
 	Name    string  `json:"name"`
@@ -286,12 +308,12 @@ func (cfg *Config) load(p *benchrig.Plan) Load {
 	return Load{
 		Shape: cfg.Shape, Direction: cfg.Direction, Align: cfg.Align,
 		Matches: cfg.Matches, Players: cfg.Players,
-		Endpoints: p.Len(), Flows: len(p.Flows), Sockets: cfg.Sockets,
+		Endpoints: p.Len() - p.Spare*(1+p.Players), Flows: cfg.liveFlows(p), Sockets: cfg.Sockets,
 		Rate: cfg.Rate, Window: cfg.Window, Payload: cfg.Payload, Snapshot: cfg.Snapshot,
 		Duration: cfg.Duration, Warmup: cfg.Warmup, Drain: cfg.Drain, Keepalive: cfg.Keepalive,
 		Pinned: cfg.Pin, CPU: cfg.CPU,
 		BindRate: cfg.BindRate, AllocateRate: cfg.AllocateRate, AllocateWorkers: cfg.AllocateWorkers, Baseline: cfg.Baseline,
-		ChurnRate: cfg.ChurnRate, ChurnPlay: cfg.ChurnPlay,
+		ChurnRate: cfg.ChurnRate, ChurnPlay: cfg.ChurnPlay, ReplaceRate: cfg.ReplaceRate,
 	}
 }
 

@@ -89,6 +89,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	}
 	g := newGenerator(&cfg, b.rig, rand.Uint32())
 	g.setNetplay(play)
+	g.replacer = newReplacer(&cfg, b.dialect, b.rig)
 	o := newObserver(g, cfg.ServerPID)
 	clock := time.Now().Add(-time.Duration(sock.Now()))
 	res.Started = clock.Add(time.Duration(g.measure)).UTC().Truncate(time.Millisecond)
@@ -99,6 +100,10 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	calls := make(chan *allocationLoad, 1)
 	reserving := b.newAllocationLoad(&cfg, clock.Add(time.Duration(g.split)), clock.Add(time.Duration(g.end)))
 	go func() { reserving.Run(ctx); calls <- reserving }()
+	replacing, stopReplacing := context.WithCancel(ctx)
+	defer stopReplacing()
+	replaced := make(chan struct{})
+	go func() { defer close(replaced); g.replacer.Run(replacing, g.measure, g.end) }()
 	done := make(chan struct{})
 	observed := make(chan struct{})
 	go func() { defer close(observed); o.Run(ctx, done) }()
@@ -109,6 +114,9 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	<-observed
 	res.Churn = <-sessions
 	made := <-calls
+	stopReplacing()
+	<-replaced
+	res.Replaced = g.replacer.report()
 
 	if g.interrupted {
 		o.err = nil // the server may have ended with the run

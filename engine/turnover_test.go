@@ -25,6 +25,9 @@ var (
 const (
 	// turnoverPing is the PING period of a client in ms, below the idle limit.
 	turnoverPing = 8000
+	// turnoverArrivals is how many matches arrive at first in a ms. One in two allocations
+	// has a link whose first use is checked, which draws on the pace of ends.
+	turnoverArrivals = 8
 	// turnoverLimit is the default idle limit, and turnoverLate the latest end, in ms.
 	turnoverLimit, turnoverLate = 10_000, 11_000
 )
@@ -53,6 +56,7 @@ type turnover struct {
 	errors  [256]uint64           // of those, ERRORs by code
 	relayed uint64                // offered
 	ends    uint64
+	late    uint64        // of those, more than turnoverLate after they were last active
 	worst   int64         // ms; longest time from silence to the end
 	busy    time.Duration // of control
 	longest time.Duration // call of control
@@ -61,7 +65,7 @@ type turnover struct {
 // newTurnover returns a relay without allocations that has room for the live matches and
 // the silent ones, and no more: slots and records that are not reused run out.
 func newTurnover(t testing.TB, matches, rate int) *turnover {
-	room := 2*matches + 2*rate*(turnoverLate+500)/1000 + 8
+	room := 2*matches + 2*rate*(turnoverLate+1500)/1000 + 64
 	u := &turnover{
 		rig: newRig(t, Config{MaxAllocations: room}), silent: map[proto.AllocationID]int64{},
 		sent: map[proto.Type]uint64{}, dice: 1,
@@ -74,7 +78,9 @@ func newTurnover(t testing.TB, matches, rate int) *turnover {
 	}
 	for range matches {
 		u.live = append(u.live, u.arrive())
-		u.control.pause.lastRun = u.now
+		if len(u.live)%turnoverArrivals == 0 {
+			u.advance(time.Millisecond, 0, 0)
+		}
 	}
 	return u
 }
@@ -117,10 +123,13 @@ func (u *turnover) decide() {
 	}
 	for _, e := range u.ended {
 		last, ok := u.silent[e.ID]
-		if after := u.now - last; !ok || after <= turnoverLimit || after > turnoverLate {
+		after := u.now - last
+		if !ok || after <= turnoverLimit {
 			u.t.Fatalf("%v ended %d ms after it was last active, silent: %v", e.ID, after, ok)
 		}
-		u.worst = max(u.worst, u.now-last)
+		if u.worst = max(u.worst, after); after > turnoverLate {
+			u.late++
+		}
 		u.ends++
 		delete(u.silent, e.ID)
 	}
@@ -141,7 +150,8 @@ func (u *turnover) arrive() (m [2]seatedClient) {
 		card, err := u.reserve(role, host, "player", 1-i)
 		u.busy += time.Since(begin) // With the sealing, which the API does in production.
 		if err != nil {
-			u.t.Fatalf("with %d live and %d silent allocations: %v", 2*len(u.live), len(u.silent), err)
+			u.t.Fatalf("with %d live and %d silent allocations, of which %d ended, and %d pauses of expiry: %v",
+				2*len(u.live), len(u.silent), u.ends, u.control.pause.pausesTotal.Load(), err)
 		}
 		u.endpoint++
 		m[i] = seatedClient{id: proto.AllocationID(card.id), at: udpN(u.endpoint), lastActive: u.now}
@@ -257,6 +267,9 @@ func TestTurnover(t *testing.T) {
 	u.checkCounts(matches)
 	if len(u.silent) != 0 || u.ends != arrivals || u.control.pause.pausesTotal.Load() != 0 {
 		t.Errorf("%d of %d silent ones ended, %d live, %d pauses", u.ends, arrivals, len(u.silent), u.control.pause.pausesTotal.Load())
+	}
+	if u.late != 0 {
+		t.Errorf("%d ended late, up to %d ms after they were last active", u.late, u.worst)
 	}
 	if got := u.sent[proto.TypeRelay]; got != u.relayed {
 		t.Errorf("%d of %d RELAYs were forwarded", got, u.relayed)

@@ -119,6 +119,7 @@ func loadFlags() []cli.Flag {
 		&cli.FloatFlag{Category: category, Name: "bind-rate", Usage: "repeated BINDs per second during the run", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "allocate-rate", Usage: "allocations per second to request from the API during the run; they are not bound", HideDefault: true},
 		&cli.IntFlag{Category: category, Name: "allocate-workers", Usage: fmt.Sprintf("concurrent calls, at most; without --allocate-rate each sends the next call after its response; default %d with it", bench.DefaultAllocateWorkers), HideDefault: true},
+		&cli.FloatFlag{Category: category, Name: "replace-rate", Usage: "matches per second that fall silent and are replaced by new ones", HideDefault: true},
 		&cli.DurationFlag{Category: category, Name: "baseline", Usage: "first `TIME` of --duration without BINDs and allocations, for comparison; default half of it, 0 for none", HideDefault: true},
 		&cli.FloatFlag{Category: category, Name: "churn-rate", Usage: "sessions per second of the shape churn", Value: 10},
 		&cli.DurationFlag{Category: category, Name: "churn-play", Usage: "`TIME` that each of these sessions sends", Value: time.Second},
@@ -199,7 +200,7 @@ func benchConfig(cmd *cli.Command) bench.Config {
 		AllocateRate: cmd.Float("allocate-rate"), AllocateWorkers: cmd.Int("allocate-workers"), Baseline: cmd.Duration("baseline"),
 		ServerPID: cmd.Int("server-pid"), Pin: cmd.Int("pin") >= 0, CPU: max(cmd.Int("pin"), 0),
 		Sockets: cmd.Int("sockets"), Batch: cmd.Int("batch"), ReadBuffer: cmd.Int("read-buffer"),
-		ChurnPlay: cmd.Duration("churn-play"), AllowRemote: cmd.Bool("allow-remote"),
+		ChurnPlay: cmd.Duration("churn-play"), ReplaceRate: cmd.Float("replace-rate"), AllowRemote: cmd.Bool("allow-remote"),
 	}
 	if cfg.Shape == bench.ShapeNetcode && !cmd.IsSet("matches") {
 		cfg.Matches = defaultMatches
@@ -217,6 +218,9 @@ func benchConfig(cmd *cli.Command) bench.Config {
 	// 0 means a default there, and none here.
 	if cmd.IsSet("baseline") && cfg.Baseline == 0 {
 		cfg.Baseline = -1
+	}
+	if cfg.ReplaceRate > 0 && !cmd.IsSet("drain") {
+		cfg.Drain = 0
 	}
 	if cfg.Warmup == 0 {
 		cfg.Warmup = -1

@@ -36,6 +36,29 @@ type Reserver interface {
 	Reserve(ctx context.Context) error
 }
 
+// Replacer is a Dialect that can make spare matches ready during the load, for
+// ReplaceRate of bench.Config.
+type Replacer interface {
+	Dialect
+	// NewMatch reserves a match with so many players, host first, on the relay of the
+	// rig. It sends no datagram. It is safe for concurrent use.
+	NewMatch(ctx context.Context, players int) ([]Arrival, error)
+	// Header writes the header of a flow between two arrivals of a match to prefix, which
+	// has the length of a Flow.Prefix.
+	Header(prefix []byte, from, to *Arrival)
+}
+
+// Arrival is an endpoint of a match that becomes ready: it sends Bind until it has an
+// Answer, and then, unless it is a host, Connect until it has one named Accepted.
+type Arrival struct {
+	ID        [16]byte // of its allocation
+	Relay     netip.AddrPort
+	Bind      []byte
+	Connect   []byte // nil for a host; sent after the host's Answer
+	Open      []byte // sent once after Accepted, since a relay may close a link that is not used
+	Keepalive []byte // of an Endpoint
+}
+
 // StepError says in which step a session failed.
 type StepError struct {
 	Step string

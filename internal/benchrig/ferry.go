@@ -48,6 +48,7 @@ type Ferry struct {
 var (
 	_ Churner  = (*Ferry)(nil)
 	_ Reserver = (*Ferry)(nil)
+	_ Replacer = (*Ferry)(nil)
 )
 
 // NewFerry returns the Dialect of a relay. It sends nothing. Errors wrap ErrConfig
@@ -116,6 +117,53 @@ func (f *Ferry) Reserve(ctx context.Context) error {
 	return err
 }
 
+// NewMatch reserves a host and its players.
+func (f *Ferry) NewMatch(ctx context.Context, players int) ([]Arrival, error) {
+	if f.cfg.Secure != nil {
+		return nil, fmt.Errorf("%w: encrypted endpoints cannot be replaced", ErrConfig)
+	}
+	ticket, err := client.Reserve(ctx, f.api, players, f.cfg.Region)
+	if err != nil {
+		return nil, err
+	}
+	code, err := f.api.JoinCode(ctx, ticket.ID.String())
+	if err != nil {
+		return nil, err
+	}
+	match := []Arrival{f.arrival(&ticket, true)}
+	for range players {
+		if ticket, err = client.Redeem(ctx, f.api, code); err != nil {
+			return nil, err
+		}
+		player := f.arrival(&ticket, false)
+		player.Open = proto.Relay{From: player.ID, To: match[0].ID}.Append(nil)
+		match = append(match, player)
+	}
+	return match, nil
+}
+
+func (f *Ferry) arrival(t *client.Ticket, host bool) Arrival {
+	var signer proto.Signer
+	a := Arrival{
+		ID: t.ID, Relay: t.Server, Keepalive: proto.Ping{ID: t.ID}.Append(nil),
+		Bind: signer.Append(nil, proto.Bind{ConnectionData: t.ConnectionData}, &t.Key),
+	}
+	if f.cfg.Relay.IsValid() {
+		a.Relay = f.cfg.Relay
+	}
+	if !host {
+		a.Connect = proto.ConnectRequest{ID: t.ID, ConnectionData: t.HostConnectionData}.Append(nil)
+	}
+	return a
+}
+
+// Header writes the header of a RELAY. The length of the payload stays as it is.
+func (f *Ferry) Header(prefix []byte, from, to *Arrival) {
+	length := [2]byte(prefix[proto.RelayOverhead-2:])
+	relay := proto.Relay{From: from.ID, To: to.ID}.Append(prefix[:0])
+	copy(relay[proto.RelayOverhead-2:], length[:])
+}
+
 // explainFerry names the messages of a relay except RELAY.
 func explainFerry(pkt []byte) string {
 	switch t, err := proto.ParseType(pkt); {
@@ -123,13 +171,17 @@ func explainFerry(pkt []byte) string {
 		return "foreign"
 	case t == proto.TypeBindReceived:
 		return Answer
-	case t == proto.TypePing, t == proto.TypeAccepted, t == proto.TypeDisconnect:
+	case t == proto.TypeAccepted:
+		return Accepted
+	case t == proto.TypePing, t == proto.TypeDisconnect:
 		return ""
 	case t == proto.TypeError:
 		if e, err := proto.ParseError(pkt); err == nil && int(e.Code) < len(ferryErrors) {
 			return ferryErrors[e.Code]
 		}
 		return "ERROR of an unknown code"
+	case t == proto.TypeRelay && len(pkt) == proto.RelayOverhead:
+		return "" // the first over a link
 	case t == proto.TypeRelay:
 		return "RELAY of something else"
 	case t == proto.TypeRejected:
@@ -140,7 +192,7 @@ func explainFerry(pkt []byte) string {
 
 // ferryErrors are names for Result.Errors, by code.
 var ferryErrors = [...]string{
-	proto.ErrorVersion: "ERROR 0 version", proto.ErrorTimeout: "ERROR 1 timed out",
+	proto.ErrorVersion: "ERROR 0 version", proto.ErrorTimeout: TimedOut,
 	proto.ErrorUnauthorized: "ERROR 2 unauthorized", proto.ErrorMismatch: "ERROR 3 endpoint mismatch",
 	proto.ErrorNotFound: "ERROR 4 not found", proto.ErrorNotConnected: "ERROR 5 not connected",
 	proto.ErrorSelfConnect: "ERROR 6 connect to self",
@@ -220,9 +272,10 @@ func (s *ferrySetup) reserve(ctx context.Context, cancel context.CancelFunc) (<-
 	var wg sync.WaitGroup
 	var once sync.Once
 	var failure error
-	for range min(s.f.cfg.Workers, s.rig.Plan.Matches) {
+	matches := s.rig.Plan.Matches - s.rig.Plan.Spare
+	for range min(s.f.cfg.Workers, matches) {
 		wg.Go(func() {
-			for m := next.Add(1) - 1; m < int64(s.rig.Plan.Matches); m = next.Add(1) - 1 {
+			for m := next.Add(1) - 1; m < int64(matches); m = next.Add(1) - 1 {
 				if err := s.reserveMatch(ctx, int(m), tickets); err != nil {
 					once.Do(func() {
 						if ctx.Err() == nil {
@@ -272,7 +325,7 @@ func (s *ferrySetup) reserveMatch(ctx context.Context, m int, tickets chan<- fer
 // bindAll drives the handshakes until every endpoint is ready.
 func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) error {
 	err := s.rig.Await(ctx,
-		func() bool { return s.ready == len(s.peers) },
+		func() bool { return s.ready == s.first(s.rig.Plan.Matches-s.rig.Plan.Spare) },
 		func(now time.Time) error {
 			var err error
 			if tickets, err = s.takeTickets(ctx, tickets, now); err != nil {
@@ -283,6 +336,9 @@ func (s *ferrySetup) bindAll(ctx context.Context, tickets <-chan ferryTicket) er
 	s.rig.Requests = s.requests.Load()
 	return err
 }
+
+// first returns the first endpoint of a match.
+func (s *ferrySetup) first(match int) int { return match * (1 + s.rig.Plan.Players) }
 
 // takeTickets starts the handshakes of the tickets that are in the channel, up to
 // maxHandshakes at a time. It returns nil for the channel once that is closed.
@@ -350,6 +406,9 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 		s.inFlight--
 		s.ready++
 		s.progress = time.Now()
+		// The relay closes a link that is not used within 10 s, and set-up may take longer.
+		host := s.peers[s.rig.Plan.Host(ep)].id
+		_ = s.send(ep, proto.Relay{From: p.id, To: host}.Append(nil), s.progress)
 	case t == proto.TypeError, t == proto.TypeRejected:
 		s.refusals[explainFerry(pkt)]++
 	}
@@ -422,6 +481,11 @@ func (s *ferrySetup) finish() {
 	pings := make([]byte, 0, len(s.peers)*proto.PingLen)
 	for ep := range s.peers {
 		p, e := &s.peers[ep], &r.Endpoints[ep]
+		if p.state == ferryReserving { // of a spare match
+			p.relay = s.peers[0].relay
+			e.Relay = p.relay
+			continue
+		}
 		begin := len(pings)
 		pings = proto.Ping{ID: p.id}.Append(pings)
 		e.Relay, e.Keepalive, e.Rebind = p.relay, pings[begin:len(pings):len(pings)], p.bind
@@ -443,8 +507,12 @@ func (s *ferrySetup) finish() {
 func (s *ferrySetup) leave() {
 	s.f.http.CloseIdleConnections()
 	for ep := range s.peers {
-		p := &s.peers[ep]
-		if s.rig.SendTo(ep, p.relay, proto.Close{ID: p.id}.Append(nil)) != nil {
+		e := &s.rig.Endpoints[ep]
+		ping, err := proto.ParsePing(e.Keepalive)
+		if err != nil {
+			continue // of a spare match that was not used
+		}
+		if s.rig.SendTo(ep, e.Relay, proto.Close{ID: ping.ID}.Append(nil)) != nil {
 			return
 		}
 		if ep%maxHandshakes == maxHandshakes-1 {

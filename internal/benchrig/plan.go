@@ -23,6 +23,9 @@ var (
 // one of its players.
 type Plan struct {
 	Matches int // at least 1
+	// Spare is how many of the matches, the last ones, Open does not make ready: a
+	// Replacer does later.
+	Spare   int
 	Players int // per match, 1 to 255, the host not counted
 	Payload int // bytes after a flow's prefix, at least 24 (the stamp of the generator)
 	Flows   []Link

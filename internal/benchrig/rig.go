@@ -45,8 +45,12 @@ type Rig struct {
 	Plan Plan // of which the rig was made
 }
 
-// Answer is what Explain returns for an answer to an Endpoint's Rebind.
-const Answer = "answer"
+// Names that Explain returns for expected packets.
+const (
+	Answer   = "answer"            // to an Endpoint's Rebind
+	Accepted = "accepted"          // to an Arrival's Connect
+	TimedOut = "ERROR 1 timed out" // the allocation of a silent endpoint has ended
+)
 
 // Socket is one socket of the generator. It has many endpoints, each with an
 // address of its own on the same port.

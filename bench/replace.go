@@ -1,0 +1,387 @@
+package bench
+
+import (
+	"context"
+	"math"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+
+	"github.com/ferryrelay/ferry/internal/benchrig"
+	"github.com/ferryrelay/ferry/internal/sock"
+)
+
+const (
+	// spareTime is how many seconds of departures have endpoints of their own: an
+	// endpoint is used again when its allocation has ended, by default 10 to 11 s
+	// after it fell silent.
+	spareTime = 20
+	// replaceWorkers bounds concurrent calls of the API.
+	replaceWorkers = 16
+	// newMatches bounds the reserved matches that wait for the generator.
+	newMatches = 256
+	// arrivalTimeout is the time, in ns, in which a new match has to become ready, and
+	// endTimeout that after which an allocation that fell silent counts as not ended.
+	arrivalTimeout = int64(8 * time.Second)
+	endTimeout     = int64(60 * time.Second)
+	// neverSent is a time of sock.Now for endpoints that need no keep-alive.
+	neverSent = math.MaxInt64
+)
+
+// matchState is the state of a match of a run with replacements.
+type matchState uint8
+
+const (
+	matchFree     matchState = iota // it has endpoints and no allocations
+	matchArriving                   // its endpoints bind and connect
+	matchLive                       // its flows are in the schedule
+	matchSilent                     // it fell silent, and its allocations have not ended
+	matchGivenUp                    // it did not become ready; some of its allocations may live
+)
+
+// newMatch is a match that the API reserved.
+type newMatch struct {
+	due, reserved int64 // ns of sock.Now
+	arrivals      []benchrig.Arrival
+}
+
+// arrivingEndpoint is an endpoint that becomes ready.
+type arrivingEndpoint struct {
+	benchrig.Arrival
+	sent            int64 // ns; the last BIND or CONNECT_REQUEST
+	bound, accepted bool
+}
+
+// arrivingMatch is a match that becomes ready.
+type arrivingMatch struct {
+	match      int32
+	due, begin int64 // ns; when it was due, and when it sent its first BIND
+	endpoints  []arrivingEndpoint
+	waiting    int // players that are not accepted
+}
+
+// silentMatch is an entry of the queue of time-outs.
+type silentMatch struct {
+	match int32
+	at    int64
+}
+
+// replacer replaces live matches by new ones: the oldest falls silent, without a message, when a
+// new one is ready. The generator's goroutine owns it, except for the fields that say
+// otherwise.
+type replacer struct {
+	dialect benchrig.Replacer
+	rig     *benchrig.Rig
+	perEnd  int // endpoints of a match
+	perFlow int // flows of a match
+
+	live       []int32 // match by position in the schedule
+	oldest     int     // position that is replaced next
+	state      []matchState
+	silentAt   []int64 // by match
+	unended    []int32 // by match: endpoints whose allocation has not ended
+	ended      []bool  // by endpoint
+	lastActive []int64 // by endpoint: ns; when it last sent or was sent to
+	free       []int32
+	arriving   []*arrivingMatch
+	byMatch    map[int32]*arrivingMatch
+	timeouts   []silentMatch // in order
+	silent     int           // matches
+	lastCheck  int64
+
+	result                    Replacement
+	reserve, bind, ready, end *hdrhistogram.Histogram
+
+	matches chan newMatch // from the goroutines of Run
+	// Of the goroutines of Run.
+	offered, refused atomic.Uint64
+	mu               sync.Mutex // guards reserve while Run runs
+}
+
+// newReplacer returns nil if cfg replaces nothing.
+func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
+	dialect, ok := d.(benchrig.Replacer)
+	if cfg.ReplaceRate == 0 || !ok {
+		return nil
+	}
+	p := &rig.Plan
+	r := &replacer{
+		dialect: dialect, rig: rig, perEnd: 1 + p.Players, perFlow: len(p.Flows) / p.Matches,
+		state: make([]matchState, p.Matches), silentAt: make([]int64, p.Matches), unended: make([]int32, p.Matches),
+		ended: make([]bool, p.Len()), lastActive: make([]int64, p.Len()),
+		byMatch: map[int32]*arrivingMatch{}, matches: make(chan newMatch, newMatches),
+		reserve: newHistogram(3), bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
+	}
+	r.result.Rate = cfg.ReplaceRate
+	now := sock.Now()
+	for m := range int32(p.Matches) {
+		if int(m) < p.Matches-p.Spare {
+			r.live, r.state[m] = append(r.live, m), matchLive
+		} else {
+			r.free = append(r.free, m)
+		}
+	}
+	for ep := range r.lastActive {
+		r.lastActive[ep] = now
+	}
+	return r
+}
+
+// Run reserves matches at the rate from one time to another, both of sock.Now. It ends
+// with ctx at the latest. r may be nil.
+func (r *replacer) Run(ctx context.Context, from, end int64) {
+	if r == nil {
+		return
+	}
+	var next atomic.Int64
+	var workers sync.WaitGroup
+	for range replaceWorkers {
+		workers.Go(func() {
+			for {
+				due := from + int64(float64(next.Add(1)-1)/r.result.Rate*1e9)
+				if due >= end || !sleepUntil(ctx, time.Now().Add(time.Duration(due-sock.Now()))) || sock.Now() >= end {
+					return
+				}
+				r.offered.Add(1)
+				r.reserveMatch(ctx, due)
+			}
+		})
+	}
+	workers.Wait()
+}
+
+func (r *replacer) reserveMatch(ctx context.Context, due int64) {
+	begin := sock.Now()
+	arrivals, err := r.dialect.NewMatch(ctx, r.perEnd-1)
+	if err != nil {
+		r.refused.Add(1)
+		return
+	}
+	now := sock.Now()
+	r.mu.Lock()
+	record(r.reserve, now-begin)
+	r.mu.Unlock()
+	select {
+	case r.matches <- newMatch{due, now, arrivals}:
+	case <-ctx.Done():
+	}
+}
+
+// flowAt returns the flow at a place of the schedule.
+func (g *generator) flowAt(i int) int {
+	if g.replacer == nil {
+		return i
+	}
+	r := g.replacer
+	return int(r.live[i/r.perFlow])*r.perFlow + i%r.perFlow
+}
+
+// recordActive records that a RELAY of a flow was due.
+func (r *replacer) recordActive(flow int, due int64) {
+	f := &r.rig.Flows[flow]
+	r.lastActive[f.From], r.lastActive[f.To] = due, due
+}
+
+// replaceMatches starts the handshakes of the matches that were reserved.
+func (g *generator) replaceMatches(now int64) (n int) {
+	for range burst {
+		select {
+		case m := <-g.replacer.matches:
+			g.startMatch(&m, now)
+			n++
+		default:
+			return n
+		}
+	}
+	return n
+}
+
+func (g *generator) startMatch(n *newMatch, now int64) {
+	r := g.replacer
+	if len(r.free) == 0 {
+		r.result.NoEndpoint++
+		return
+	}
+	m := r.free[0]
+	r.free = r.free[1:]
+	a := &arrivingMatch{match: m, due: n.due, begin: now, waiting: r.perEnd - 1}
+	first := int(m) * r.perEnd
+	for i := range n.arrivals {
+		ep := first + i
+		if n.arrivals[i].Relay != r.rig.Endpoints[ep].Relay {
+			g.errors["match on another relay"]++
+			r.result.Failed++
+			r.free = append(r.free, m)
+			return
+		}
+		r.rig.Endpoints[ep].Keepalive = n.arrivals[i].Keepalive
+		a.endpoints = append(a.endpoints, arrivingEndpoint{Arrival: n.arrivals[i], sent: now})
+	}
+	for i := int(m) * r.perFlow; i < int(m+1)*r.perFlow; i++ {
+		f := &r.rig.Flows[i]
+		r.dialect.Header(g.flows[i].prefix, &n.arrivals[f.From-first], &n.arrivals[f.To-first])
+	}
+	r.state[m] = matchArriving
+	r.byMatch[m] = a
+	r.arriving = append(r.arriving, a)
+	for i := range a.endpoints {
+		g.add(first+i, a.endpoints[i].Bind)
+	}
+}
+
+// handleReply handles an answer to an endpoint of a match that arrives, or the end of an
+// allocation. It reports whether it was one of these.
+func (g *generator) handleReply(name string, ep int32, now int64) bool {
+	r := g.replacer
+	if r == nil || ep < 0 {
+		return false
+	}
+	m := ep / int32(r.perEnd)
+	switch state := r.state[m]; {
+	case name == benchrig.TimedOut && state == matchLive:
+		r.result.EndedEarly++
+	case name == benchrig.TimedOut && state == matchSilent && !r.ended[ep]:
+		r.ended[ep] = true
+		r.result.Ended++
+		record(r.end, now-r.lastActive[ep])
+		if r.unended[m]--; r.unended[m] == 0 {
+			r.release(m)
+		}
+		return true
+	case name == benchrig.TimedOut && state == matchGivenUp:
+		return true
+	case state == matchArriving && (name == benchrig.Answer || name == benchrig.Accepted):
+		g.advanceMatch(r.byMatch[m], ep, name, now)
+		return true
+	}
+	return false
+}
+
+// release makes the endpoints of a match available.
+func (r *replacer) release(m int32) {
+	if r.state[m] == matchSilent {
+		r.silent--
+	}
+	r.state[m] = matchFree
+	r.free = append(r.free, m)
+}
+
+// advanceMatch handles an answer to an endpoint of a match that arrives.
+func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now int64) {
+	r := g.replacer
+	first := a.match * int32(r.perEnd)
+	e := &a.endpoints[ep-first]
+	switch {
+	case name == benchrig.Answer && !e.bound:
+		e.bound = true
+		record(r.bind, now-a.begin)
+		for i := range a.endpoints {
+			// The host's answer permits all bound players to connect, a player's only itself.
+			if p := &a.endpoints[i]; p.Connect != nil && p.bound && a.endpoints[0].bound && (ep == first || p == e) {
+				p.sent = now
+				g.add(int(first)+i, p.Connect)
+			}
+		}
+	case name == benchrig.Accepted && !e.accepted:
+		e.accepted = true
+		g.add(int(ep), e.Open)
+		if a.waiting--; a.waiting == 0 {
+			g.exchange(a, now)
+		}
+	}
+}
+
+// exchange adds a match to the schedule in place of the oldest one, which falls silent.
+func (g *generator) exchange(a *arrivingMatch, now int64) {
+	r := g.replacer
+	delete(r.byMatch, a.match)
+	old := r.live[r.oldest]
+	r.live[r.oldest] = a.match
+	r.oldest = (r.oldest + 1) % len(r.live)
+	r.state[a.match], r.state[old] = matchLive, matchSilent
+	r.result.Arrived++
+	record(r.ready, now-a.due)
+	r.silent++
+	r.unended[old], r.silentAt[old] = int32(r.perEnd), now
+	r.timeouts = append(r.timeouts, silentMatch{old, now})
+	for i := range r.perEnd {
+		joins, leaves := int(a.match)*r.perEnd+i, int(old)*r.perEnd+i
+		r.lastActive[joins], r.ended[leaves] = now, false
+		g.keep.lastSent[joins], g.keep.lastSent[leaves] = now, neverSent
+	}
+}
+
+// checkReplacements repeats handshakes and gives up what took too long.
+func (g *generator) checkReplacements(now int64) {
+	r := g.replacer
+	if r == nil || now-r.lastCheck < bindTimeout/5 {
+		return
+	}
+	r.lastCheck = now
+	kept := r.arriving[:0]
+	for _, a := range r.arriving {
+		if r.byMatch[a.match] != a {
+			continue
+		}
+		if now-a.begin > arrivalTimeout {
+			r.result.Failed++
+			delete(r.byMatch, a.match)
+			r.state[a.match], r.silentAt[a.match] = matchGivenUp, now
+			r.timeouts = append(r.timeouts, silentMatch{a.match, now})
+			continue
+		}
+		kept = append(kept, a)
+		for i := range a.endpoints {
+			e := &a.endpoints[i]
+			if now-e.sent < bindTimeout || e.bound && (e.Connect == nil || e.accepted || !a.endpoints[0].bound) {
+				continue
+			}
+			e.sent = now
+			pkt := e.Bind
+			if e.bound {
+				pkt = e.Connect
+			}
+			g.add(int(a.match)*r.perEnd+i, pkt)
+		}
+	}
+	clear(r.arriving[len(kept):])
+	r.arriving = kept
+	for len(r.timeouts) > 0 {
+		t := r.timeouts[0]
+		waits := r.silentAt[t.match] == t.at && (r.state[t.match] == matchSilent || r.state[t.match] == matchGivenUp)
+		if waits && now-t.at < endTimeout {
+			return
+		}
+		r.timeouts = r.timeouts[1:]
+		if waits {
+			if r.state[t.match] == matchSilent {
+				r.result.NotEnded += uint64(r.unended[t.match])
+			}
+			r.release(t.match)
+		}
+	}
+}
+
+// settled reports whether all replaced matches have ended and no new one is on its way.
+func (r *replacer) settled() bool {
+	return r == nil || r.silent == 0 && len(r.byMatch) == 0 && len(r.matches) == 0
+}
+
+// report returns the result when Run and the generator have ended.
+func (r *replacer) report() *Replacement {
+	if r == nil {
+		return nil
+	}
+	r.result.Offered, r.result.Refused = r.offered.Load(), r.refused.Load()
+	r.result.Failed += uint64(len(r.byMatch) + len(r.matches))
+	for m, state := range r.state {
+		if state == matchSilent {
+			r.result.NotEnded += uint64(r.unended[m])
+		}
+	}
+	r.result.Reserve, r.result.Bind = newLatency(r.reserve, false), newLatency(r.bind, false)
+	r.result.Ready, r.result.End = newLatency(r.ready, false), newLatency(r.end, false)
+	return &r.result
+}
