@@ -316,3 +316,45 @@ func TestControlRefused(t *testing.T) {
 		}
 	}
 }
+
+// TestReplace verifies that matches fall silent and are replaced while the others play, and
+// that the relay's report of each end is counted. It takes the idle limit, some 10 s.
+func TestReplace(t *testing.T) {
+	t.Parallel()
+	for _, shape := range []bench.Shape{bench.ShapePairs, bench.ShapeStar} {
+		t.Run(string(shape), func(t *testing.T) {
+			t.Parallel()
+			base, _ := serveAPI(t, startDefault(t, enginetest.Start))
+			ferry, err := bench.NewFerry(bench.FerryConfig{BaseURL: base})
+			if err != nil {
+				t.Fatal(err)
+			}
+			cfg := ferryConfig(shape)
+			cfg.Rate, cfg.ReplaceRate, cfg.Drain = 800, 40, 60*time.Second
+			cfg.Duration, cfg.Keepalive = 500*time.Millisecond, time.Second // More than all 8 matches are replaced.
+			r, err := bench.Run(t.Context(), cfg, ferry)
+			if err != nil {
+				t.Fatal(err)
+			}
+			p, side := r.Replaced, uint64(r.Load.Endpoints/r.Load.Matches)
+			if r.Delivered != r.Offered || len(r.Errors) != 0 {
+				t.Errorf("%d of %d delivered, errors %v", r.Delivered, r.Offered, r.Errors)
+			}
+			if p.Arrived == 0 || p.Arrived != p.Offered || p.Refused+p.NoEndpoint+p.Failed != 0 {
+				t.Errorf("arrivals %+v", p)
+			}
+			if p.Ended != side*p.Arrived || p.NotEnded != 0 || p.EndedEarly != 0 || p.End.Min < 9*time.Second {
+				t.Errorf("%d of %d ended, %d not, %d early; at the earliest after %v", p.Ended, side*p.Arrived, p.NotEnded, p.EndedEarly, p.End.Min)
+			}
+		})
+	}
+}
+
+// TestReplaceConfig verifies that loads without replacements refuse the rate.
+func TestReplaceConfig(t *testing.T) {
+	cfg := ferryConfig(bench.ShapePairs)
+	cfg.ReplaceRate = 1
+	if _, err := bench.Run(t.Context(), cfg, benchrig.Direct{}); !errors.Is(err, bench.ErrConfig) {
+		t.Errorf("error %v, want ErrConfig", err)
+	}
+}

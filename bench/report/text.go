@@ -153,7 +153,7 @@ func loadFigures(r bench.Result) []Figure {
 		newTimeFigure("generator lag p99", r.Generator.Lag.P99, r.Generator.Lag.Samples > 0),
 		{"generator busy", UnitShare, r.Generator.Busy, r.Generator.Busy > 0, false},
 	}
-	return append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...)
+	return append(append(append(list, churnFigures(r.Churn)...), netcodeFigures(r)...), replacementFigures(r.Replaced)...)
 }
 
 // netcodeFigures returns the figures of the shape netcode.
@@ -187,6 +187,29 @@ func churnFigures(c *bench.Churn) (list []Figure) {
 	for _, s := range c.Steps {
 		got := s.Latency.Samples > 0
 		list = append(list, newTimeFigure(s.Name+" p50", s.Latency.P50, got), newTimeFigure(s.Name+" p99", s.Latency.P99, got))
+	}
+	return list
+}
+
+// replacementFigures returns the figures of matches that came and went.
+func replacementFigures(p *bench.Replacement) []Figure {
+	if p == nil {
+		return nil
+	}
+	list := []Figure{
+		newFigure("matches replaced", UnitCount, float64(p.Arrived), true),
+		newFigure("new matches that failed", UnitCount, float64(p.Refused+p.NoEndpoint+p.Failed), false),
+		newFigure("silent endpoints ended", UnitCount, float64(p.Ended), true),
+		newFigure("silent endpoints not ended", UnitCount, float64(p.NotEnded), false),
+		newFigure("live endpoints ended", UnitCount, float64(p.EndedEarly), false),
+	}
+	for _, l := range []struct {
+		name string
+		of   bench.Latency
+	}{{"reservation", p.Reserve}, {"BIND", p.Bind}, {"arrival", p.Ready}, {"silence until the end", p.End}} {
+		got := l.of.Samples > 0
+		list = append(list, newTimeFigure(l.name+" p50", l.of.P50, got), newTimeFigure(l.name+" p99", l.of.P99, got),
+			newTimeFigure(l.name+" p99.9", l.of.P999, got))
 	}
 	return list
 }
