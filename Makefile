@@ -133,6 +133,22 @@ SOAK ?= 1h
 soak: ## clients come and go for SOAK; memory, goroutines and tables afterwards (root)
 	$(LAB) -run TestSoak -soak.duration $(SOAK) -long -timeout 26h
 
+# MILLION is how long matches come and go, MATCHES the live ones over sockets (two
+# allocations each), REPLACE those that are replaced in a second, RATE datagrams per second.
+MILLION ?= 10m
+MATCHES ?= 100000
+REPLACE ?= 100
+RATE ?= 50000
+PING ?= 7s
+
+.PHONY: million
+million: million-sim ## MATCHES live over sockets for MILLION, REPLACE of them replaced in a second (root), after million-sim
+	$(LAB) -run TestMillion -million.matches $(MATCHES) -million.replace $(REPLACE) -million.rate $(RATE) -million.ping $(PING) -million.duration $(MILLION) -long -timeout 3h
+
+.PHONY: million-sim
+million-sim: ## a million live allocations without sockets, 5,000 replaced in a second of MILLION in simulated time
+	$(GO) test ./engine -count=1 -v -run 'TestTurnover$$' -turnover.matches 500000 -turnover.rate 2500 -turnover.relays 50000 -turnover.time $(MILLION) -timeout 3h
+
 .PHONY: rows
 rows: ## check that each row of the mutation table still matches its package (fast)
 	$(GO) test -tags mutants -run TestTable ./scripts/mutants

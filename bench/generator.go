@@ -497,6 +497,9 @@ func newKeepaliveTimer(r *benchrig.Rig, after time.Duration) keepaliveTimer {
 		k.relays[i] = endpoint.UDP(e.Relay, e.Local, 0)
 		// Different start times spread the keep-alives.
 		k.lastSent[i] = now - int64(after)*int64(i)/int64(len(r.Endpoints))
+		if e.LastSent != 0 {
+			k.lastSent[i] = min(k.lastSent[i], e.LastSent)
+		}
 		if e.Keepalive != nil && after > 0 {
 			k.after = int64(after)
 		}

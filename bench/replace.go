@@ -68,8 +68,8 @@ type silentMatch struct {
 	at    int64
 }
 
-// replacer replaces live matches by new ones: the oldest falls silent, without a message, when a
-// new one is ready. The generator's goroutine owns it, except for the fields that say
+// replacer replaces live matches by new ones: one falls silent, without a message, when a new
+// one is ready. The generator's goroutine owns it, except for the fields that say
 // otherwise.
 type replacer struct {
 	dialect benchrig.Replacer
@@ -78,7 +78,8 @@ type replacer struct {
 	perFlow int // flows of a match
 
 	live       []int32 // match by position in the schedule
-	oldest     int     // position that is replaced next
+	next       int     // position that is replaced next
+	stride     int     // to the one after it
 	state      []matchState
 	silentAt   []int64 // by match
 	unended    []int32 // by match: endpoints whose allocation has not ended
@@ -115,6 +116,7 @@ func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
 		reserve: newHistogram(3), bind: newHistogram(3), ready: newHistogram(3), end: newHistogram(3),
 	}
 	r.result.Rate = cfg.ReplaceRate
+	r.stride = strideOf(p.Matches - p.Spare)
 	now := sock.Now()
 	for m := range int32(p.Matches) {
 		if int(m) < p.Matches-p.Spare {
@@ -127,6 +129,21 @@ func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
 		r.lastActive[ep] = now
 	}
 	return r
+}
+
+// strideOf returns a step that leads through n positions before it returns, far from one
+// to the next: keep-alives are spread over neighbours, and of neighbours that fall silent
+// one after the other all allocations would end at nearly the same time.
+func strideOf(n int) int {
+	for step := n*5/8 + 1; ; step++ {
+		a, b := n, step
+		for b != 0 {
+			a, b = b, a%b
+		}
+		if a == 1 {
+			return step
+		}
+	}
 }
 
 // Run reserves matches at the rate from one time to another, both of sock.Now. It ends
@@ -297,9 +314,9 @@ func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now in
 func (g *generator) exchange(a *arrivingMatch, now int64) {
 	r := g.replacer
 	delete(r.byMatch, a.match)
-	old := r.live[r.oldest]
-	r.live[r.oldest] = a.match
-	r.oldest = (r.oldest + 1) % len(r.live)
+	old := r.live[r.next]
+	r.live[r.next] = a.match
+	r.next = (r.next + r.stride) % len(r.live)
 	r.state[a.match], r.state[old] = matchLive, matchSilent
 	r.result.Arrived++
 	record(r.ready, now-a.due)

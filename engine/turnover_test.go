@@ -28,6 +28,9 @@ const (
 	// turnoverArrivals is how many matches arrive at first in a ms. One in two allocations
 	// has a link whose first use is checked, which draws on the pace of ends.
 	turnoverArrivals = 8
+	// replaceStride is the step between matches that are replaced, so that their PINGs
+	// are spread over the period. In order they would all be due within a moment.
+	replaceStride = 77_773
 	// turnoverLimit is the default idle limit, and turnoverLate the latest end, in ms.
 	turnoverLimit, turnoverLate = 10_000, 11_000
 )
@@ -46,7 +49,7 @@ type turnover struct {
 	*rig
 	live     [][2]seatedClient            // host and joiner, by position
 	silent   map[proto.AllocationID]int64 // when it was last active
-	oldest   int                          // position that is replaced next
+	next     int                          // position that is replaced next
 	pinged   int                          // clients that sent their PING in this round
 	endpoint int                          // number of the last endpoint
 	dice     uint64
@@ -168,12 +171,12 @@ func (u *turnover) arrive() (m [2]seatedClient) {
 
 // replace ends a match by silence, and begins another one.
 func (u *turnover) replace() {
-	m := &u.live[u.oldest]
+	m := &u.live[u.next]
 	for _, c := range m {
 		u.silent[c.id] = c.lastActive
 	}
 	*m = u.arrive()
-	u.oldest = (u.oldest + 1) % len(u.live)
+	u.next = (u.next + replaceStride) % len(u.live)
 }
 
 // relayRandom sends a RELAY of a random client.

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc/api"
 	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -488,6 +489,7 @@ func (s *ferrySetup) finish() {
 		}
 		begin := len(pings)
 		pings = proto.Ping{ID: p.id}.Append(pings)
+		e.LastSent = sock.Now() - int64(time.Since(p.lastSent))
 		e.Relay, e.Keepalive, e.Rebind = p.relay, pings[begin:len(pings):len(pings)], p.bind
 	}
 	payload := make([]byte, r.Plan.Payload)

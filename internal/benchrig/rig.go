@@ -78,6 +78,8 @@ type Endpoint struct {
 	// Keepalive is the datagram for an endpoint that was silent for
 	// Plan.Keepalive. Nil: none.
 	Keepalive []byte
+	// LastSent is when Open last sent for the endpoint, in ns of sock.Now. 0: just now.
+	LastSent int64
 	// Rebind is a handshake that an endpoint may repeat at any time. Nil: none.
 	Rebind []byte
 	// Cipher encrypts all that the endpoint sends and decrypts all that it receives,
