@@ -75,6 +75,10 @@
 //     the same. The Go runtime of this process makes the calls, which takes time
 //     from the generator's thread if they share a core: compare the lag of both parts
 //     to see that share.
+//   - Matches that come and go (Config.ReplaceRate): a live match falls silent when a new
+//     one is connected, and its endpoints are used again when the relay has reported the end of their
+//     allocations. [Replacement] counts arrivals, ends, and live endpoints that were
+//     ended. The API is called from this process, as above.
 //   - A run whose context ends reports on the part before. Datagrams in flight
 //     then still have the time of the drain to arrive, so that losses are real.
 //
