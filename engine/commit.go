@@ -106,23 +106,24 @@ func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) 
 }
 
 // moveEndpoint moves h to the endpoint of a BIND. The former owner of the endpoint may
-// take it back if it was established there, and h keeps one that it took back.
-func (c *control) moveEndpoint(h table.Handle, cmd *command) {
-	now := tick(cmd.now)
-	own, takesBack := c.shared.table.Account(h), c.hasLost(h, cmd.from, now)
+// take it back if it was established there, and h keeps one that it took back. It reports
+// whether it did.
+func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack bool) {
+	now, own := tick(cmd.now), c.shared.table.Account(h)
+	takesBack = c.hasLost(h, cmd.from, now)
 	own.LostEndpoint, own.EndpointAt = 0, now
 	if takesBack {
 		own.EndpointAt = 0
-		c.shared.table.Activity(h).RecordHeard(now)
 	}
 	displaced := c.shared.table.Bind(h, cmd.from)
 	if displaced == 0 {
-		return
+		return takesBack
 	}
 	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
 	if a := c.shared.table.Account(displaced); !takesBack && now >= a.EndpointAt+establishedTicks {
 		a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now
 	}
+	return takesBack
 }
 
 // bind binds e to the endpoint of the command, and replies.
@@ -132,11 +133,14 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	var after uint64
 	if moved {
 		c.shared.table.ClearFlags(e.Handle, table.BindConfirmed)
-		c.beginPath(e, cmd)
 	}
 	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
-		c.moveEndpoint(e.Handle, cmd)
+		takesBack := c.moveEndpoint(e.Handle, cmd)
+		c.beginPath(e, cmd)
+		if takesBack {
+			c.shared.table.Activity(e.Handle).RecordHeard(tick(cmd.now))
+		}
 		after = c.shared.grace.next()
 	}
 	c.recordBind(e.Handle)

@@ -304,14 +304,16 @@ func (q *actionQueue) pop(done uint64) *action {
 // workers that handle a batch at that time. Several run at once, and end in order: a
 // worker that the later one waits for is in the same batch, or in a later one.
 type grace struct {
+	// workersMustWake makes each worker wake control after its next batch. Workers read
+	// it after each batch; it is on a line of its own and written on change only.
+	workersMustWake atomic.Bool
+	_               [63]byte
+
 	epochs  []*epoch
 	periods [maxPeriods]period // of the running ones, by number
 	begun   uint64             // number of the last period that has begun
 	done    uint64             // number of the last period that is over
 	wanted  bool               // an action waits for the next period
-
-	// workersMustWake makes each worker wake control after its next batch.
-	workersMustWake atomic.Bool
 }
 
 // maxPeriods is how many grace periods run at once. While a worker takes so long that so
@@ -351,7 +353,9 @@ func (g *grace) begin() bool {
 	for i, e := range g.epochs {
 		p.seen[i] = e.count.Load()
 	}
-	g.workersMustWake.Store(true)
+	if !g.workersMustWake.Load() {
+		g.workersMustWake.Store(true)
+	}
 	return true
 }
 

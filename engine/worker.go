@@ -200,7 +200,7 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 func (w *worker) noteReceived(e *table.Entry, now int64, size int) *table.Activity {
 	a, t := w.shared.table.Activity(e.Handle), tick(now)
 	if !a.HasHeard(t) {
-		w.shared.table.RecordMessage(e.Handle, t, size*w.shared.limits.Load().unvalidatedRatio)
+		w.shared.table.RecordMessage(e, t, size*w.shared.limits.Load().unvalidatedRatio)
 	}
 	return a
 }

@@ -147,6 +147,9 @@ func TestLayout(t *testing.T) {
 	if b := fieldOffsets[budgets](); b["prefixes"]-b["process"] < 64 || b["process"]-b["recoverRate"]-sizeOf[table.Rate]() < 64 {
 		t.Errorf("the process gate shares a cache line with the rates or the prefixes: %v", b)
 	}
+	if g := fieldOffsets[grace](); g["epochs"]-g["workersMustWake"] < 64 {
+		t.Errorf("what workers read of grace periods shares a cache line: %v", g)
+	}
 	for i := range reflect.TypeFor[shared]().NumField() {
 		if f := reflect.TypeFor[shared]().Field(i); f.Type.Kind() == reflect.Array || f.Type.Size() > 256 {
 			t.Errorf("%s lies within the lines that workers read for each datagram", f.Name)

@@ -117,7 +117,7 @@ func TestWorkerCPUs(t *testing.T) {
 	f := &fakeScheduler{Processors: machine.Processors{Online: 64, Allowed: []int{4, 5, 6, 7}}, leaf: 4}
 	p := newProcessors(&config.Config{WorkerCPUs: "6,4", UDP: make([]config.Addr, 2)}, f.scheduler())
 	const why = "worker_cpus is 6,4, and the process may run on 4 of 64 processors"
-	if p.workers != 2 || p.receivers != 4 || f.maxprocs != 6 || p.reason != why || p.check() != nil {
+	if p.workers != 2 || p.receivers != 4 || f.maxprocs != 7 || p.reason != why || p.check() != nil {
 		t.Errorf("%+v, GOMAXPROCS %d, %v", p, f.maxprocs, p.check())
 	}
 	p = newProcessors(&config.Config{WorkerCPUs: "4,8-9", UDP: make([]config.Addr, 1)}, f.scheduler())

@@ -36,7 +36,7 @@ func TestContract3TimestampsNeverGoBack(t *testing.T) {
 	}
 	receive, notice := (*Activity).RecordReceive, (*Activity).RecordNotice
 	relay := func(_ *Activity, tick Tick) { table.AllowRelay(h, 0, tick) }
-	message := func(_ *Activity, tick Tick) { table.RecordMessage(h, tick, 0) }
+	message := func(_ *Activity, tick Tick) { table.RecordMessage(entryOf(table, h), tick, 0) }
 	steps := []struct {
 		do               func(*Activity, Tick)
 		tick             Tick
@@ -290,7 +290,7 @@ func TestValidation(t *testing.T) {
 		if table.IsValidated(h) || !table.IsValidated(other) {
 			t.Errorf("%s: validated %v, and the other one %v", c.name, table.IsValidated(h), table.IsValidated(other))
 		}
-		table.RecordMessage(h, 1, 0)
+		table.RecordMessage(entryOf(table, h), 1, 0)
 		if !table.IsValidated(h) || !table.AllowRelay(h, 1<<30, 1) || !table.AllowRelay(h, 1<<30, 1) {
 			t.Errorf("%s: a validated path is still limited", c.name)
 		}
@@ -313,12 +313,12 @@ func TestLimitedPath(t *testing.T) {
 	if table.AllowRelay(h, 101, 1) || !table.AllowRelay(h, 100, 1) || table.AllowRelay(h, 1, 1) {
 		t.Error("not the 100 bytes of the beginning")
 	}
-	table.RecordMessage(h, 1, 30)
+	table.RecordMessage(entryOf(table, h), 1, 30)
 	if table.IsValidated(h) || table.AllowRelay(h, 31, 1) || !table.AllowRelay(h, 30, 1) {
 		t.Error("not the 30 bytes that one message brought")
 	}
 	for range 10 {
-		table.RecordMessage(h, 1, 1<<30)
+		table.RecordMessage(entryOf(table, h), 1, 1<<30)
 	}
 	if table.IsValidated(h) || table.AllowRelay(h, maxAllowance+1, 1) || !table.AllowRelay(h, maxAllowance, 1) || table.AllowRelay(h, 1, 1) {
 		t.Error("the allowance is not bounded")
@@ -346,7 +346,7 @@ func TestValidationConcurrent(t *testing.T) {
 					drawn.Add(size)
 				}
 				if i == 0 && round%2 == 1 {
-					table.RecordMessage(h, 1, 0)
+					table.RecordMessage(entryOf(table, h), 1, 0)
 				}
 			})
 		}
@@ -371,7 +371,7 @@ func TestValidationWhilePathBegins(t *testing.T) {
 	var wg sync.WaitGroup
 	message := func() {
 		if !table.Activity(h).HasHeard(tick) {
-			table.RecordMessage(h, tick, 0)
+			table.RecordMessage(entryOf(table, h), tick, 0)
 		}
 	}
 	wg.Go(func() {
@@ -390,6 +390,34 @@ func TestValidationWhilePathBegins(t *testing.T) {
 		}
 	}
 	wg.Wait()
+}
+
+// entryOf returns the entry of h.
+func entryOf(table *Table, h Handle) *Entry {
+	e, _ := table.At(h)
+	return &e
+}
+
+// TestMessageOfFormerEndpoint: a message that a worker has from the endpoint of before
+// does not validate the path to the new one, nor increase its allowance.
+func TestMessageOfFormerEndpoint(t *testing.T) {
+	t.Parallel()
+	table := NewTable(1)
+	h := reserve(t, table, Spec{ID: testID(1), Role: RoleHost})
+	table.Bind(h, testEndpoint(1))
+	table.BeginPath(h, UnvalidatedPath(100))
+	former := entryOf(table, h)
+	table.Bind(h, testEndpoint(2))
+	for _, p := range []Path{UnvalidatedPath(100), LimitedPath(100)} {
+		table.BeginPath(h, p)
+		table.RecordMessage(former, 5, 1000)
+		if table.IsValidated(h) || table.AllowRelay(h, 101, 5) || !table.AllowRelay(h, 100, 5) {
+			t.Errorf("path %x: changed by a message of another endpoint", p)
+		}
+		if table.Activity(h).HasHeard(5) {
+			t.Errorf("path %x: the next message of the tick is not looked at", p)
+		}
+	}
 }
 
 // TestLastRelays: both directions of each link have timestamps of their own, which

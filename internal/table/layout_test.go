@@ -157,7 +157,7 @@ func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to 
 	}
 	source := table.Activity(sender.Handle)
 	if !source.HasHeard(tick) {
-		table.RecordMessage(sender.Handle, tick, 0)
+		table.RecordMessage(&sender, tick, 0)
 	}
 	if !table.FindPeer(&sender, &to, &peer) || !source.TakeQuota(quota, 100, now) {
 		t.Fatal("no peer, or no quota")

@@ -279,17 +279,17 @@ const (
 func (a *Activity) HasHeard(tick Tick) bool { return a.heard.Load() >= uint32(tick)<<1|1 }
 
 // RecordMessage records at tick that a message other than a BIND came from the endpoint of
-// h. If the path to it is not validated, it validates the path, or increases the allowance
-// of a limited one by so many bytes.
+// an entry. If the path to it is not validated, it validates the path, or increases the
+// allowance of a limited one by so many bytes.
 //
 // The low bit of heard is set if the next message of the tick changes nothing. It is
 // stored before the path is read, and BeginPath stores them in the other order: so either
 // the new path is validated here, or the next message comes here again.
-func (t *Table) RecordMessage(h Handle, tick Tick, bytes int) {
-	a := t.Activity(h)
+func (t *Table) RecordMessage(e *Entry, tick Tick, bytes int) {
+	a := t.Activity(e.Handle)
 	a.heard.Store(uint32(tick)<<1 | 1)
 	advance(&a.received, tick)
-	if !t.identity(h.slot()).increaseAllowance(bytes) {
+	if !t.identity(e.Handle.slot()).increaseAllowance(e.Endpoint, bytes) {
 		a.heard.Store(uint32(tick) << 1)
 	}
 }
@@ -305,14 +305,18 @@ func (a *Activity) RecordHeard(tick Tick) {
 // endpoint, zero if none did since it was bound there.
 func (a *Activity) LastHeard() Tick { return Tick(a.heard.Load() >> 1) }
 
-// increaseAllowance records a message from the endpoint and reports whether the path to
-// it is validated.
-func (r *identity) increaseAllowance(bytes int) bool {
+// increaseAllowance records a message from ep and reports whether the path to it is
+// validated. The owner may have moved since: the path is read first, and Bind precedes
+// BeginPath, so a message of the former endpoint does not change the path to the new one.
+func (r *identity) increaseAllowance(ep endpoint.Endpoint, bytes int) bool {
 	for {
 		old := r.path.Load()
 		next := uint32(validated)
 		if old&validated != 0 {
 			return true
+		}
+		if r.endpoint[0].Load() != ep.Hi || r.endpoint[1].Load() != ep.Lo || r.endpoint[2].Load() != ep.Tail {
+			return false
 		}
 		if old&limited != 0 {
 			next = limited | min(old&^limited+uint32(min(bytes, maxAllowance)), maxAllowance)

@@ -520,7 +520,7 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"Peer of host":     func() { peerOf(table, &hostEntry, testID(1)) },
 		"RecordReceive":    func() { now++; table.Activity(host).RecordReceive(Tick(now)) },
 		"RecordNotice":     func() { now++; table.Activity(host).RecordNotice(Tick(now)) },
-		"RecordMessage":    func() { now++; table.RecordMessage(host, Tick(now), 0) },
+		"RecordMessage":    func() { now++; e, _ := table.At(host); table.RecordMessage(&e, Tick(now), 0) },
 		"TakeNotConnected": func() { now += 200; table.TakeNotConnected(host, testID(9), now) },
 		"TakeMismatch":     func() { now += 200; table.TakeMismatch(host, Rate{IntervalMicros: 1000, Burst: 1}, now) },
 		"TakeQuota":        func() { now++; table.Activity(host).TakeQuota(quota, 100, now) },
@@ -529,7 +529,8 @@ func TestTableDoesNotAllocate(t *testing.T) {
 		"validation": func() {
 			table.BeginPath(host, UnvalidatedPath(100))
 			table.AllowRelay(host, 60, Tick(now))
-			table.RecordMessage(host, Tick(now), 0)
+			e, _ := table.At(host)
+			table.RecordMessage(&e, Tick(now), 0)
 		},
 		"RecordBind and flags": func() {
 			table.RecordBind(host, 5)

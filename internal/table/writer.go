@@ -139,8 +139,8 @@ func UnvalidatedPath(limit uint32) Path { return Path(min(limit, limited-1)) }
 func LimitedPath(limit uint32) Path { return Path(limited | min(limit, maxAllowance)) }
 
 // BeginPath begins the path to an endpoint of h from which nothing but a BIND has come.
-// Control calls it when it binds h to an endpoint, since the source of a BIND may be
-// forged (RFC 9000, section 8).
+// Control calls it after Bind, since the source of a BIND may be forged (RFC 9000,
+// section 8).
 func (t *Table) BeginPath(h Handle, p Path) {
 	a := t.Activity(h)
 	if old := t.identity(h.slot()).path.Swap(uint32(p)); old&validated != 0 {

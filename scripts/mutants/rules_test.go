@@ -324,6 +324,13 @@ var rules = []mutant{
 		by:   model,
 	},
 	{
+		rule: "a message of the former endpoint does not validate the path to the new one",
+		in:   "internal/table",
+		old:  `if r.endpoint[0].Load() != ep.Hi || r.endpoint[1].Load() != ep.Lo || r.endpoint[2].Load() != ep.Tail {`,
+		now:  `if ep.Hi == 1 {`,
+		by:   killer{"./internal/table", "TestMessageOfFormerEndpoint", ""},
+	},
+	{
 		rule: "a slot is not used again before Recycle",
 		in:   "internal/table",
 		old:  `t.w.live.Add(-1)`,
