@@ -84,7 +84,7 @@ type replacer struct {
 	silentAt   []int64 // by match
 	unended    []int32 // by match: endpoints whose allocation has not ended
 	ended      []bool  // by endpoint
-	lastActive []int64 // by endpoint: ns; when it last sent or was sent to
+	lastActive []int64 // by endpoint: ns; when it last sent or was sent to; 0: during set-up
 	free       []int32
 	arriving   []*arrivingMatch
 	byMatch    map[int32]*arrivingMatch
@@ -117,16 +117,12 @@ func newReplacer(cfg *Config, d Dialect, rig *benchrig.Rig) *replacer {
 	}
 	r.result.Rate = cfg.ReplaceRate
 	r.stride = strideOf(p.Matches - p.Spare)
-	now := sock.Now()
 	for m := range int32(p.Matches) {
 		if int(m) < p.Matches-p.Spare {
 			r.live, r.state[m] = append(r.live, m), matchLive
 		} else {
 			r.free = append(r.free, m)
 		}
-	}
-	for ep := range r.lastActive {
-		r.lastActive[ep] = now
 	}
 	return r
 }
@@ -262,7 +258,9 @@ func (g *generator) handleReply(name string, ep int32, now int64) bool {
 	case name == benchrig.TimedOut && state == matchSilent && !r.ended[ep]:
 		r.ended[ep] = true
 		r.result.Ended++
-		record(r.end, now-r.lastActive[ep])
+		if last := r.lastActive[ep]; last != 0 {
+			record(r.end, now-last)
+		}
 		if r.unended[m]--; r.unended[m] == 0 {
 			r.release(m)
 		}
