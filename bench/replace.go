@@ -292,6 +292,9 @@ func (g *generator) advanceMatch(a *arrivingMatch, ep int32, name string, now in
 	case name == benchrig.Answer && !e.bound:
 		e.bound = true
 		record(r.bind, now-a.begin)
+		if e.Connect == nil {
+			g.add(int(ep), e.Keepalive) // A relay reports the end to an endpoint that sent more than BIND.
+		}
 		for i := range a.endpoints {
 			// The host's answer permits all bound players to connect, a player's only itself.
 			if p := &a.endpoints[i]; p.Connect != nil && p.bound && a.endpoints[0].bound && (ep == first || p == e) {

@@ -55,6 +55,7 @@ func (c *control) expireSome(now int64) (more bool) {
 		if !ok {
 			return false
 		}
+		c.confirmLink(h)
 		next := c.nextTick(h)
 		live := tick(now) <= next
 		if live && c.pace.refiles == 0 || !live && (c.pace.ends == 0 || c.pace.marked == maxMarked) {
@@ -73,6 +74,18 @@ func (c *control) expireSome(now int64) (more bool) {
 		c.queue.push(action{after: c.shared.grace.next(), kind: expireAllocation, handle: h})
 	}
 	return true
+}
+
+// confirmLink ends the wait for the first RELAY over the link of a joiner that has seen one,
+// so that only links without one draw on the pace of ends.
+func (c *control) confirmLink(h table.Handle) {
+	a := c.shared.table.Account(h)
+	if a.LinkedAt == 0 {
+		return
+	}
+	if fromHost, fromJoiner := c.shared.table.LastRelays(h); max(fromHost, fromJoiner) >= a.LinkedAt {
+		a.LinkedAt = 0
+	}
 }
 
 // expireMarked ends h or its link if that is still due.

@@ -65,6 +65,9 @@ func clientID(i int) (id proto.AllocationID) {
 	return id
 }
 
+// clientOf is the inverse of clientID.
+func clientOf(id proto.AllocationID) int { return int(binary.LittleEndian.Uint64(id[:])) - 1 }
+
 func (p *population) send(i int, now int64) {
 	p.lastSent[i] = now
 	p.shared.table.Activity(p.handles[i]).RecordReceive(tick(now))
@@ -99,7 +102,7 @@ func (p *population) run() (most work) {
 func (p *population) takeEnded(check func(client int)) (n int) {
 	n = len(p.ended)
 	for _, e := range p.ended {
-		check(int(binary.LittleEndian.Uint64(e.ID[:])) - 1)
+		check(clientOf(e.ID))
 	}
 	p.ended = p.ended[:0]
 	return n
@@ -184,6 +187,35 @@ func TestForecastBias(t *testing.T) {
 		if got := p.control.pause.pausesTotal.Load(); got != c.pauses {
 			t.Errorf("%d of %d silent: %d pauses, want %d", c.silent, n, got, c.pauses)
 		}
+	}
+}
+
+// TestExpiryAfterLinks: tens of thousands of links that opened in one second, each with a
+// RELAY, do not draw on the pace of ends when their time for one is over.
+func TestExpiryAfterLinks(t *testing.T) {
+	const n, silent = 60_000, 10
+	p := newPopulation(t, n)
+	for i := range silent {
+		p.silent[2*i] = true
+		p.send(2*i, p.now)
+		p.control.schedule(p.handles[2*i])
+	}
+	for i := 1; i < n; i += 2 {
+		p.shared.table.Account(p.handles[i]).LinkedAt = tick(p.now)
+		p.shared.table.Activity(p.handles[i]).RecordRelay(tick(p.now))
+		p.control.schedule(p.handles[i])
+	}
+	for until := p.now + 11_000; p.now < until; {
+		p.now++
+		if p.now%table.TickMillis == 0 {
+			p.heartbeat()
+		} else if !p.control.backlog {
+			continue
+		}
+		p.run()
+	}
+	if len(p.ended) != silent {
+		t.Errorf("%d of %d ended a second after their limit", len(p.ended), silent)
 	}
 }
 

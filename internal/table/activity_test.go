@@ -591,6 +591,25 @@ func TestQuotaBurst(t *testing.T) {
 	}
 }
 
+// TestQuotaOfNewAllocation: an allocation may relay at once, also shortly before its gate
+// wraps, and a slot that is used again as well as a new one.
+func TestQuotaOfNewAllocation(t *testing.T) {
+	t.Parallel()
+	q := NewQuota(1000, 512<<10)
+	table := NewTable(1)
+	for now := int64(roundMillis - 1500); now < roundMillis+1500; now++ {
+		h, err := table.Reserve(Spec{ID: testID(1), Role: RoleHost}, Tick(now/TickMillis))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if !table.Activity(h).TakeQuota(q, 102, now) {
+			t.Fatalf("refused %d ms before the wrap", roundMillis-now)
+		}
+		table.End(h)
+		table.Recycle(h)
+	}
+}
+
 // TestQuotaRefusalIsFree: a message that is dropped for its bytes costs no datagram,
 // and the other way round.
 func TestQuotaRefusalIsFree(t *testing.T) {

@@ -108,7 +108,9 @@ func (t *Table) takeSlot() (uint32, bool) {
 func (a *Activity) reset(now Tick, counterIndex uint32) {
 	a.heard.Store(0)
 	a.relayed.Store(0)
-	a.quotaGate.Store(0)
+	// Zero would be a time before the wrap, and for a moment ahead of now; see takeCost.
+	gate := uint32(now) * TickMillis * quotaUnitsPerMilli
+	a.quotaGate.Store(uint64(gate)<<32 | uint64(gate))
 	a.counterIndex.Store(counterIndex)
 	a.received.Store(uint32(now))
 	a.notified.Store(0)

@@ -402,6 +402,27 @@ var rules = []mutant{
 		by:   killer{"./engine", "TestExpiryMillion", ""},
 	},
 	{
+		rule: "a link with a RELAY does not draw on the pace of ends",
+		in:   "engine",
+		old:  `max(fromHost, fromJoiner) >= a.LinkedAt {`,
+		now:  `max(fromHost, fromJoiner) >= a.LinkedAt && false {`,
+		by:   killer{"./engine", "TestExpiryAfterLinks", ""},
+	},
+	{
+		rule: "the quota of a new allocation is not used up before the wrap of its gate",
+		in:   "internal/table",
+		old:  `gate := uint32(now) * TickMillis * quotaUnitsPerMilli`,
+		now:  `gate := uint32(now) * 0 * quotaUnitsPerMilli`,
+		by:   killer{"./internal/table", "TestQuotaOfNewAllocation", ""},
+	},
+	{
+		rule: "the slot of an allocation that ended is used again",
+		in:   "engine",
+		old:  `c.shared.table.Recycle(d.handle)`,
+		now:  `_ = d.handle`,
+		by:   killer{"./engine", "TestTurnover", ""},
+	},
+	{
 		rule: "the first of a tick do not stand for all of it",
 		in:   "engine",
 		old:  `/seen, c.sampleExpiring(at))`,
