@@ -103,7 +103,8 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	replacing, stopReplacing := context.WithCancel(ctx)
 	defer stopReplacing()
 	replaced := make(chan struct{})
-	go func() { defer close(replaced); g.replacer.Run(replacing, g.measure, g.end) }()
+	from, until := g.measure, g.end // An interrupt changes the end.
+	go func() { defer close(replaced); g.replacer.Run(replacing, from, until) }()
 	done := make(chan struct{})
 	observed := make(chan struct{})
 	go func() { defer close(observed); o.Run(ctx, done) }()

@@ -7,6 +7,8 @@ import (
 	"sync"
 	"sync/atomic"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestContract3TimestampsAreWrittenOnChangeOnly: a worker that relays a thousand
@@ -384,7 +386,8 @@ func TestValidationWhilePathBegins(t *testing.T) {
 		for range 8 {
 			message()
 		}
-		if !table.IsValidated(h) || table.Activity(h).LastHeard() != tick {
+		// The other goroutine may be about to validate it.
+		if !testkit.Poll(testkit.WaitLimit, func() bool { return table.IsValidated(h) && table.Activity(h).LastHeard() == tick }) {
 			round.Store(rounds)
 			t.Error("a path stays unvalidated")
 		}
