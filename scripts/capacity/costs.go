@@ -1,21 +1,19 @@
 package main
 
-// Measured on an AMD EPYC guest with two processors, Linux 6.18.44, over loopback: the relay
-// with one worker on one processor, the generator on the other, by
+// Measured on an AMD EPYC guest with two processors, Linux 6.18.44-fc-v595, over loopback,
+// commit 4a5a463: the relay with one worker on one processor, the generator on the other, by
 //
 //	taskset -c 1 ferry dev --workers 1
 //	taskset -c 0 ferry bench --shape pairs --matches 200 --rate RATE --server-pid PID --json FILE
 //
-// and --closed 4 in place of the rate for the saturated run. The processor time is
-// server.perDatagramNs of the file, the batch ferry_receive_batch_size of the relay's metrics.
-// Loopback charges the receiver's half of an outgoing datagram to the relay, and the
-// sender's half of an incoming one to the generator; with a card it is the other way round.
+// and --closed 4 in place of the rate for the saturated run: medians of four to six runs. The
+// processor time is server.perDatagramNs of the file, the batch ferry_receive_batch_size of
+// the relay's metrics. Loopback charges the receiver's half of an outgoing datagram to the
+// relay, and the sender's half of an incoming one to the generator; with a card it is the
+// other way round.
 var (
-	low       = Point{2_000, 25e-6, 1.0}
-	middle    = Point{50_000, 7e-6, 3}
-	saturated = Point{0, 1.6e-6, 60}
-
-	checked = []Point{{5_000, 20e-6, 1}, {20_000, 10e-6, 1.6}, {100_000, 4e-6, 6}}
+	fitted  = []Point{{2_000, 33.9e-6, 1.1}, {50_000, 10.8e-6, 1.7}, {100_000, 8.0e-6, 1.9}, {0, 6.2e-6, 36}}
+	checked = []Point{{5_000, 32.3e-6, 1.2}, {20_000, 19.0e-6, 1.2}, {150_000, 6.5e-6, 19}}
 )
 
 const (
@@ -37,11 +35,13 @@ var large = Machine{Workers: 62, NICs: 4, NICGbps: 25, NICMpps: 10, Dilation: 1.
 // games are typical loads. PerDatagram is of runs near saturation:
 //
 //	ferry bench --shape star --matches M --players PLAYERS --closed 2 --payload BYTES --server-pid PID
+//
+// with the mean payload, on the same machine: medians of two runs, which differ by up to a fifth.
 var games = []Game{
-	{"cards, turn-based", 4, 1, 1, 60, 120, 0},
-	{"party game", 8, 20, 20, 60, 300, 0},
-	{"co-op shooter", 4, 30, 30, 80, 400, 0},
-	{"arena, 5 against 5", 10, 30, 30, 60, 600, 0},
-	{"large host", 60, 20, 20, 60, 900, 0},
-	{"VR, physics", 6, 90, 90, 200, 500, 0},
+	{"cards, turn-based", 4, 1, 1, 60, 120, 4.6e-6},
+	{"party game", 8, 20, 20, 60, 300, 4.8e-6},
+	{"co-op shooter", 4, 30, 30, 80, 400, 4.9e-6},
+	{"arena, 5 against 5", 10, 30, 30, 60, 600, 4.5e-6},
+	{"large host", 60, 20, 20, 60, 900, 4.9e-6},
+	{"VR, physics", 6, 90, 90, 200, 500, 4.8e-6},
 }

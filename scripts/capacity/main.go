@@ -9,9 +9,10 @@ import (
 )
 
 func main() {
-	c := fit(low, middle, saturated, maxBatch, buffer)
+	c := fit(fitted, maxBatch, buffer)
 	w := os.Stdout
-	fmt.Fprintf(w, "Unit costs: wake-up %.2f µs, calls %.2f µs per batch, %.2f µs per datagram\n\n", c.Wake*1e6, c.Batch*1e6, c.Datagram*1e6)
+	fmt.Fprintf(w, "Unit costs: a wake-up %.1f·(1−exp(−sleep/%.0f µs)) µs, calls %.2f µs per batch, %.2f µs per datagram\n\n",
+		c.Wake*1e6, c.Cooling*1e6, c.Batch*1e6, c.Datagram*1e6)
 	validation(w, c)
 	machines(w, c)
 	delays(w, c)
@@ -24,7 +25,7 @@ func validation(w io.Writer, c Costs) {
 	fmt.Fprintln(w, "|---|---|---|---|")
 	for _, p := range checked {
 		r := simulate(c, Load{Rate: p.Rate}, 2, 1)
-		fmt.Fprintf(w, "| %.0f | %.2f, %.1f | %.2f, %.1f | %+.0f %% |\n", p.Rate, p.PerDatagram*1e6, p.Batch,
+		fmt.Fprintf(w, "| %.0f | %.1f, %.1f | %.1f, %.1f | %+.0f %% |\n", p.Rate, p.PerDatagram*1e6, p.Batch,
 			r.PerDatagram()*1e6, r.BatchSize(), 100*(r.PerDatagram()/p.PerDatagram-1))
 	}
 	fmt.Fprintln(w)
@@ -38,7 +39,7 @@ func machines(w io.Writer, c Costs) {
 	fmt.Fprintln(w, "|---|---|---|---|---|---|---|---|---|")
 	for _, g := range games {
 		x := capacity(large, g, c, control, safeLoad)
-		fmt.Fprintf(w, "| %s | %s | %.1f | %.1f | %.1f GiB | %.0f %% | %.2f of the mean | %s | %s |\n", g.Name, thousands(x.Players),
+		fmt.Fprintf(w, "| %s | %s | %.1f | %.1f | %.2f GiB | %.0f %% | %.2f of the mean | %s | %s |\n", g.Name, thousands(x.Players),
 			x.Mpps, x.Gbps, x.MemoryGiB, 100*x.Control, x.Imbalance, x.Limit, thousands(9*x.Players))
 	}
 	fmt.Fprintln(w)

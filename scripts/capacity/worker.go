@@ -8,7 +8,8 @@ import (
 
 // Costs are unit costs of a worker, in seconds of one processor, and its limits.
 type Costs struct {
-	Wake     float64 // to block in the receive call and be woken, once per sleep
+	Wake     float64 // to block in the receive call and be woken, after a long sleep
+	Cooling  float64 // the sleep after which a wake-up costs 63 % of that; 0: always all
 	Batch    float64 // the receive and send calls, without their datagrams
 	Datagram float64 // both halves of the kernel's way, and the relay's step
 	MaxBatch int     // datagrams in a batch
@@ -17,6 +18,15 @@ type Costs struct {
 
 // saturation returns the datagrams per second of a worker whose batches are full.
 func (c Costs) saturation() float64 { return 1 / (c.Datagram + c.Batch/float64(c.MaxBatch)) }
+
+// wake returns the cost of a wake-up after a sleep. It grows with the sleep, since caches
+// lose the relay's lines and the processor enters deeper idle states.
+func (c Costs) wake(sleep float64) float64 {
+	if c.Cooling == 0 {
+		return c.Wake
+	}
+	return c.Wake * (1 - math.Exp(-sleep/c.Cooling))
+}
 
 // Load is what arrives at one worker: bursts at random times (a Poisson process). A burst
 // is the snapshots of one host for all its players, or one datagram of a player.
@@ -82,8 +92,9 @@ func simulate(c Costs, l Load, seconds float64, seed uint64) Run {
 			if next >= seconds {
 				break
 			}
-			now = next + c.Wake
-			r.Busy += c.Wake
+			wake := c.wake(next - now)
+			now = next + wake
+			r.Busy += wake
 			arrive(now)
 		}
 		if now >= seconds {
@@ -108,30 +119,51 @@ func simulate(c Costs, l Load, seconds float64, seed uint64) Run {
 
 // Point is a measured run: processor time per datagram in seconds, and the mean batch.
 type Point struct {
-	Rate, PerDatagram, Batch float64
+	Rate, PerDatagram, Batch float64 // rate 0: saturated
 }
 
-// fit returns the costs that explain three runs: one at a low rate, where each datagram
-// comes alone and after a sleep; a saturated one, where batches are full and there is no
-// sleep; and one between them, whose simulation decides how much of the first is the
-// wake-up and how much the calls.
-func fit(low, middle, saturated Point, maxBatch, buffer int) Costs {
-	costs := func(calls float64) Costs {
-		return Costs{
-			Wake: low.PerDatagram - saturated.PerDatagram - calls*(1-1/float64(maxBatch)), Batch: calls,
-			Datagram: saturated.PerDatagram - calls/float64(maxBatch), MaxBatch: maxBatch, Buffer: buffer,
+// perDatagram returns what the model says of a run.
+func (c Costs) perDatagram(p Point) float64 {
+	if p.Rate == 0 {
+		return c.Datagram + c.Batch/p.Batch
+	}
+	r := simulate(c, Load{Rate: p.Rate}, 0.2, 1)
+	return r.PerDatagram()
+}
+
+// fit returns the costs with the least sum of squares of relative errors at the points. It
+// goes along one cost after another as long as that helps, and then with smaller steps.
+func fit(points []Point, maxBatch, buffer int) Costs {
+	c := Costs{Wake: 10e-6, Cooling: 10e-6, Batch: 1e-6, Datagram: 3e-6, MaxBatch: maxBatch, Buffer: buffer}
+	wrong := func(c Costs) (sum float64) {
+		for _, p := range points {
+			e := c.perDatagram(p)/p.PerDatagram - 1
+			sum += e * e
+		}
+		return sum
+	}
+	least := wrong(c)
+	for step := 1.5; step > 1.002; step = math.Sqrt(step) {
+		for better := true; better; {
+			better = false
+			for _, factor := range []float64{step, 1 / step} {
+				for _, change := range []func(*Costs){
+					func(c *Costs) { c.Wake *= factor },
+					func(c *Costs) { c.Cooling *= factor },
+					func(c *Costs) { c.Batch *= factor },
+					func(c *Costs) { c.Datagram *= factor },
+					func(c *Costs) { c.Batch, c.Datagram = c.Batch*factor, c.Datagram/factor },
+				} {
+					next := c
+					change(&next)
+					if w := wrong(next); w < least {
+						c, least, better = next, w, true
+					}
+				}
+			}
 		}
 	}
-	least, most := 0.0, low.PerDatagram-saturated.PerDatagram
-	for range 30 {
-		calls := (least + most) / 2
-		if r := simulate(costs(calls), Load{Rate: middle.Rate}, 0.5, 1); r.PerDatagram() < middle.PerDatagram {
-			least = calls
-		} else {
-			most = calls
-		}
-	}
-	return costs(least)
+	return c
 }
 
 // ratio returns a/b, and 0 for 0/0.
