@@ -3,7 +3,6 @@ package table
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"math"
 	"math/bits"
 	"runtime"
 	"sync/atomic"
@@ -363,8 +362,18 @@ func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
 // each with a burst of one second. The zero Quota is no limit.
 type Quota struct {
 	datagramCost uint32 // in units of 1/8 µs
-	byteCost     float64
+	byteCost     uint64 // the same, times 2^byteCostBits
 }
+
+// byteCostBits are the fraction bits of the cost of a byte. There is no floating point
+// in it, so that a program in the kernel computes the same. At 100 MB/s a byte costs 0.08
+// units, and the cost of a quota is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
+// does not overflow 64 bits.
+const byteCostBits = 24
+
+// maxCost bounds the cost of one datagram, far above any burst: the sum with a gate does
+// not wrap.
+const maxCost = 1 << 30
 
 // A quota gate holds, for datagrams and for bytes, the time until which earlier
 // messages use up the rate (generic cell rate algorithm), each in 32 bits and units
@@ -384,17 +393,17 @@ const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
 func NewQuota(datagrams, bytes int) Quota {
 	var q Quota
 	if datagrams > 0 {
-		q.datagramCost = uint32(math.Round(quotaBurst / float64(datagrams)))
+		q.datagramCost = uint32((quotaBurst + datagrams/2) / datagrams)
 	}
 	if bytes > 0 {
-		q.byteCost = quotaBurst / float64(bytes)
+		q.byteCost = (quotaBurst<<byteCostBits + uint64(bytes)/2) / uint64(bytes)
 	}
 	return q
 }
 
 // cost returns the cost of a datagram of size bytes in both units.
 func (q Quota) cost(size int) (datagram, bytes uint32) {
-	return q.datagramCost, uint32(q.byteCost * float64(size))
+	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))
 }
 
 // TakeQuota reports whether the owner may relay a datagram of size bytes at
