@@ -241,7 +241,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 // grows, and so do the account and the timestamps that belong to it.
 func TestContract1RecordsNeverMove(t *testing.T) {
 	t.Parallel()
-	const n = 20 * chunkSlots
+	const n = 20 * SlabRecords
 	table := NewTable(n)
 	h := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
 	identity, activity, account := table.identity(h.slot()), table.Activity(h), table.Account(h)

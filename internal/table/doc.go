@@ -10,7 +10,7 @@
 //	generation  the number of an allocation in its slot, from 1; it skips 0
 //	handle      slot and generation: they identify an allocation within a process
 //	record      the content of a slot in three parts: identity, activity, account
-//	chunk       a slab of 1,024 slots
+//	slab        the memory of 1,024 slots
 //	shard       1/64 of an index, with cells of its own
 //	line        8 cells in one cache line; a reader compares them at once
 //	cell        part of a hash, and a slot
@@ -40,7 +40,7 @@
 //	unvalidated             workers of peers, once a tick while the path is not validated
 //	counterIndex, notified  control                             the owner's worker
 //	cells, their swap       control                             the workers of both sides
-//	chunk pointers          control, once each                  the workers of both sides
+//	slab pointers           control, once each                  the workers of both sides
 //	account, lists          control; plain words that only control reads
 //	counts                  control; any goroutine reads them, one by one
 //

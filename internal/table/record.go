@@ -165,15 +165,25 @@ type Account struct {
 	ExpiryPending  bool // it has expired and waits for the grace period
 }
 
-// chunkSlots is the number of allocations in one slab: large enough that the
+// SlabRecords is the number of allocations in one slab: large enough that the
 // collector sees few objects, small enough that an idle relay stays small.
-const chunkSlots = 1024
+const SlabRecords = 1024
 
-// chunk is one slab. It holds no pointers, so the collector never scans it,
-// and it never moves.
-type chunk struct {
-	identities [chunkSlots]identity
-	activities [chunkSlots]Activity
-	large      [chunkSlots]LargeMessages
-	accounts   [chunkSlots]Account
+// Slab is the memory of the records of SlabRecords allocations: what workers read and
+// write for each datagram. It holds no pointers, so the collector never scans it, and it
+// never moves. A slab may lie in memory that the kernel shares, see [NewTableIn].
+type Slab struct {
+	records [SlabRecords]record
+}
+
+// record is the part of an allocation that workers use.
+type record struct {
+	identity identity
+	activity Activity
+}
+
+// coldSlab is the memory of what is used per allocation, not per datagram.
+type coldSlab struct {
+	large    [SlabRecords]LargeMessages
+	accounts [SlabRecords]Account
 }

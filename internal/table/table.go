@@ -22,20 +22,29 @@ const DefaultMaxAllocations = 1_000_000
 // to the one control goroutine.
 type Table struct {
 	secret     [4]uint64
-	chunks     []atomic.Pointer[chunk]
+	slabs      []atomic.Pointer[Slab]
 	byEndpoint index
 	byID       index
 
-	w writer
+	w    writer
+	cold []atomic.Pointer[coldSlab]
 }
 
 // NewTable returns an empty table for at most max allocations; zero or less
 // means [DefaultMaxAllocations]. Memory is taken as allocations come.
-func NewTable(max int) *Table {
+func NewTable(max int) *Table { return NewTableIn(max, func(int) *Slab { return new(Slab) }) }
+
+// NewTableIn returns a table whose records lie in the slabs of a provider. Control calls it
+// for slab 0, 1 and so on as allocations come, at most max/SlabRecords, rounded up. A slab
+// is zero, begins at a multiple of 64 bytes, belongs to the table alone, and is valid as
+// long as the table.
+func NewTableIn(max int, slab func(i int) *Slab) *Table {
 	if max <= 0 {
 		max = DefaultMaxAllocations
 	}
-	t := &Table{chunks: make([]atomic.Pointer[chunk], (max+chunkSlots-1)/chunkSlots)}
+	n := (max + SlabRecords - 1) / SlabRecords
+	t := &Table{slabs: make([]atomic.Pointer[Slab], n), cold: make([]atomic.Pointer[coldSlab], n)}
+	t.w.slab = slab
 	var seed [32]byte
 	rand.Read(seed[:])
 	for i := range t.secret {
@@ -168,21 +177,21 @@ func pause(spins int) {
 }
 
 func (t *Table) identity(slot uint32) *identity {
-	return &t.chunks[slot/chunkSlots].Load().identities[slot%chunkSlots]
+	return &t.slabs[slot/SlabRecords].Load().records[slot%SlabRecords].identity
 }
 
 // Activity returns what workers record of the allocation h. It belongs to the
 // slot: see point 4 of the contract.
 func (t *Table) Activity(h Handle) *Activity {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
+	return &t.slabs[slot/SlabRecords].Load().records[slot%SlabRecords].activity
 }
 
 // LargeMessages returns what workers record of large messages to the owner of h, as
 // Activity does.
 func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().large[slot%chunkSlots]
+	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
 }
 
 // hashEndpoint and hashID are keyed per table, so that an attacker cannot choose

@@ -14,6 +14,7 @@ type writer struct {
 	max  int
 	next uint32   // first slot that was never used
 	free []uint32 // slots that may be used again
+	slab func(i int) *Slab
 
 	live, bound, links atomic.Int64
 }
@@ -38,7 +39,7 @@ type Spec struct {
 // Account returns control's record of the live allocation h.
 func (t *Table) Account(h Handle) *Account {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().accounts[slot%chunkSlots]
+	return &t.cold[slot/SlabRecords].Load().accounts[slot%SlabRecords]
 }
 
 // AccountAt returns control's record of a slot, for lists that link slots.
@@ -99,8 +100,9 @@ func (t *Table) takeSlot() (uint32, bool) {
 	}
 	slot := t.w.next
 	t.w.next++
-	if c := &t.chunks[slot/chunkSlots]; c.Load() == nil {
-		c.Store(new(chunk))
+	if i := slot / SlabRecords; t.slabs[i].Load() == nil {
+		t.cold[i].Store(new(coldSlab))
+		t.slabs[i].Store(t.w.slab(int(i)))
 	}
 	return slot, true
 }
