@@ -41,7 +41,6 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[Account](), accountSize},
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), 16},
-		{reflect.TypeFor[record](), 2 * cacheLine},
 		{reflect.TypeFor[Slab](), SlabRecords * 2 * cacheLine},
 		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + accountSize)},
 	} {
@@ -56,7 +55,7 @@ func TestRecordLayout(t *testing.T) {
 // allocation's, but for the counts of large messages, which have lines for themselves.
 func TestContract3ActivityHasItsOwnLine(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []reflect.Type{reflect.TypeFor[record](), reflect.TypeFor[coldSlab]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[Slab](), reflect.TypeFor[coldSlab]()} {
 		for i := range typ.NumField() {
 			f := typ.Field(i)
 			if f.Offset%cacheLine != 0 || f.Type.Size()%cacheLine != 0 {
@@ -180,7 +179,7 @@ func words(table *Table) (all []word) {
 	hot, cold := reflect.ValueOf(table.slabs[0].Load()).Elem(), reflect.ValueOf(table.cold[0].Load()).Elem()
 	for slot := range 2 {
 		for _, part := range []reflect.Value{
-			hot.Field(0).Index(slot).Field(0), hot.Field(0).Index(slot).Field(1), cold.Field(0).Index(slot), cold.Field(1).Index(slot),
+			hot.Field(0).Index(slot), hot.Field(1).Index(slot), cold.Field(0).Index(slot), cold.Field(1).Index(slot),
 		} {
 			for j := range part.NumField() {
 				name := fmt.Sprintf("%s of slot %d", part.Type().Field(j).Name, slot)

@@ -172,14 +172,12 @@ const SlabRecords = 1024
 // Slab is the memory of the records of SlabRecords allocations: what workers read and
 // write for each datagram. It holds no pointers, so the collector never scans it, and it
 // never moves. A slab may lie in memory that the kernel shares, see [NewTableIn].
+//
+// Identities and activities are apart, not side by side: workers that read identities
+// would also draw the lines next to them, which other workers write.
 type Slab struct {
-	records [SlabRecords]record
-}
-
-// record is the part of an allocation that workers use.
-type record struct {
-	identity identity
-	activity Activity
+	identities [SlabRecords]identity
+	activities [SlabRecords]Activity
 }
 
 // coldSlab is the memory of what is used per allocation, not per datagram.

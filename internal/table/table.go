@@ -177,14 +177,14 @@ func pause(spins int) {
 }
 
 func (t *Table) identity(slot uint32) *identity {
-	return &t.slabs[slot/SlabRecords].Load().records[slot%SlabRecords].identity
+	return &t.slabs[slot/SlabRecords].Load().identities[slot%SlabRecords]
 }
 
 // Activity returns what workers record of the allocation h. It belongs to the
 // slot: see point 4 of the contract.
 func (t *Table) Activity(h Handle) *Activity {
 	slot := h.slot()
-	return &t.slabs[slot/SlabRecords].Load().records[slot%SlabRecords].activity
+	return &t.slabs[slot/SlabRecords].Load().activities[slot%SlabRecords]
 }
 
 // LargeMessages returns what workers record of large messages to the owner of h, as
