@@ -211,7 +211,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 	hash := table.hashEndpoint(wanted)
 	cell := &old.line(hash)[0]
 	cell.Store(makeCell(hash, uint32(others)+1))
-	trap.seq.Add(1)
+	trap.state.Add(1)
 	answers := make(chan answer)
 	go func() {
 		e, ok := byEndpoint(table, wanted)
@@ -231,7 +231,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 	if slots := old.find(hash); len(slots) != 0 {
 		t.Fatalf("the old cells lead to %v", slots)
 	}
-	trap.seq.Add(1)
+	trap.state.Add(1)
 	if a := <-answers; !a.ok || a.e.Handle != handles[others] || a.e.Endpoint != wanted {
 		t.Errorf("found %+v, want %x", a, handles[others])
 	}

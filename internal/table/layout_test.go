@@ -205,7 +205,7 @@ func TestLinesOfARelay(t *testing.T) {
 			}
 		}
 	}
-	snapshot := []string{"seq", "meta", "id", "endpoint", "link"}
+	snapshot := []string{"state", "meta", "id", "endpoint", "link"}
 	touch("sender's ", reflect.TypeFor[identity](), snapshot...)
 	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex")
 	touch("peer's ", reflect.TypeFor[identity](), append(snapshot, "path")...)

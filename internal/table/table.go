@@ -32,19 +32,24 @@ type Table struct {
 
 // NewTable returns an empty table for at most max allocations; zero or less
 // means [DefaultMaxAllocations]. Memory is taken as allocations come.
-func NewTable(max int) *Table { return NewTableIn(max, func(int) *Slab { return new(Slab) }) }
+func NewTable(max int) *Table {
+	return NewTableIn(Memory{Slab: func(int) *Slab { return new(Slab) }}, max)
+}
 
-// NewTableIn returns a table whose records lie in the slabs of a provider. Control calls it
-// for slab 0, 1 and so on as allocations come, at most max/SlabRecords, rounded up. A slab
-// is zero, begins at a multiple of 64 bytes, belongs to the table alone, and is valid as
-// long as the table.
-func NewTableIn(max int, slab func(i int) *Slab) *Table {
+// NewTableIn returns a table in the memory of a provider. Control calls m.Slab for slab 0, 1
+// and so on as allocations come, at most max/SlabRecords, rounded up. All memory is zero,
+// begins at a multiple of 64 bytes, belongs to the table alone, and is valid as long as
+// the table.
+func NewTableIn(m Memory, max int) *Table {
 	if max <= 0 {
 		max = DefaultMaxAllocations
 	}
 	n := (max + SlabRecords - 1) / SlabRecords
 	t := &Table{slabs: make([]atomic.Pointer[Slab], n), cold: make([]atomic.Pointer[coldSlab], n)}
-	t.w.slab = slab
+	t.w.slab = m.Slab
+	if m.IDs != nil {
+		t.w.ids = &sharedIDs{cells{m.IDs}, m.IDSecret}
+	}
 	var seed [32]byte
 	rand.Read(seed[:])
 	for i := range t.secret {
@@ -149,14 +154,14 @@ func (t *Table) Counts() (allocations, bound, links int) {
 // reader that meets control in the middle of a write waits for it.
 func (r *identity) snapshot(slot uint32, e *Entry) bool {
 	for spins := 0; ; spins++ {
-		before := r.seq.Load()
+		before := r.state.Load()
 		if before&1 == 0 {
 			meta := r.meta.Load()
 			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
 			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
 			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
 			e.Link = Handle(r.link.Load())
-			if r.seq.Load() == before {
+			if r.state.Load() == before {
 				e.Handle = makeHandle(slot, uint32(meta))
 				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
 				return e.Role != RoleNone
@@ -193,6 +198,9 @@ func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	slot := h.slot()
 	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
 }
+
+// Way returns how a program in the kernel sends to the endpoint of h.
+func (t *Table) Way(h Handle) Way { return Way(t.identity(h.slot()).state.Load() >> 16) }
 
 // hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
 // endpoints that collide. That takes more than [endpoint.Mix64], whose differences
