@@ -63,6 +63,9 @@ func (s *scenario) steps() (list []step) {
 // lowRate is a rate at which wake-ups cost more than datagrams.
 const lowRate = 20_000
 
+// rateSweep is the scenario that is also drawn over its rates.
+const rateSweep = "rates"
+
 // rests are the variants with a delay before each receive.
 var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
 
@@ -90,6 +93,11 @@ var scenarios = []scenario{
 	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
 		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true, variants: []string{"c-merge"},
+	},
+	{
+		name: rateSweep, about: "pairs from 1,000/s to saturation, with and without adaptive batching",
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, closed: true,
+		rates: []float64{1000, 2000, 5000, 10_000, 20_000, 50_000, 100_000, 150_000, 200_000}, variants: []string{"ferry-100us"},
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
