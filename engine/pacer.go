@@ -13,13 +13,13 @@ import "time"
 // involved. So the pacer compares the CPU time per datagram of periods with and without
 // sleeps, and does what costs less.
 type pacer struct {
-	bound int64 // ns; longest sleep, with the usual oversleep; 0: never sleep
+	bound int64 // ns; from the start of a sleep to the end of the next batch; 0: never sleep
 	deep  int64 // datagrams in a batch from which it is large
 
 	last  int64 // ns; end of the last batch
 	gap   int64 // ns; moving average of the time per datagram, at most 2·bound
-	asked int64 // ns; length of the last sleep as it was asked for
-	over  int64 // ns; moving average of the oversleep, at most 2·bound
+	asked int64 // ns; length of the sleep before the current batch; 0: there was none
+	over  int64 // ns; moving average of the oversleep and the batch after it, at most 2·bound
 
 	gain      int64 // moving average of what sleeping saves of the CPU time, per mille
 	sleeping  bool  // this period sleeps where that is possible
@@ -58,29 +58,31 @@ func newPacer(bound time.Duration, batchSize int) pacer {
 }
 
 // delayAfter returns how long to sleep after a batch of n datagrams that ended at now; 0:
-// not at all. The sleep before that batch took slept; 0: there was none. All times are in
-// nanoseconds.
-func (p *pacer) delayAfter(now, n, slept int64) int64 {
-	elapsed := now - p.last
-	p.last = now
-	p.datagrams += n
-	if elapsed > pauseBounds*p.bound {
-		p.gap = 2 * p.bound
-	} else {
-		p.gap += (min(elapsed/n, 2*p.bound) - p.gap) * n / (n + 7)
-	}
-	if slept > 0 {
-		p.over += (min(max(slept-p.asked, 0), 2*p.bound) - p.over) / 8
-	}
+// not at all. All times are in nanoseconds.
+func (p *pacer) delayAfter(now, n int64) int64 {
+	p.observe(now-p.last, n)
+	p.last, p.asked = now, 0
 	if n >= p.deep || p.gap*gatherAtLeast > p.bound || p.over >= p.bound {
 		return 0
 	}
 	p.possible = true
-	if !p.sleeping {
-		return 0
+	if p.sleeping {
+		p.asked = max(min(p.bound, p.gap*gatherEnough)-p.over, 1)
 	}
-	p.asked = max(min(p.bound, p.gap*gatherEnough)-p.over, 1)
 	return p.asked
+}
+
+// observe learns from a batch of n datagrams that ended elapsed after the one before.
+func (p *pacer) observe(elapsed, n int64) {
+	p.datagrams += n
+	if elapsed > pauseBounds*p.bound {
+		p.gap = 2 * p.bound
+		return
+	}
+	p.gap += (min(elapsed/n, 2*p.bound) - p.gap) * n / (n + 7)
+	if p.asked > 0 && n > 1 { // One alone may have come after the sleep.
+		p.over += (min(max(elapsed-p.asked, 0), 2*p.bound) - p.over) / 8
+	}
 }
 
 // periodEnded reports whether nextPeriod is due.
@@ -99,7 +101,7 @@ func (p *pacer) nextPeriod(cpu int64) {
 	p.sleeping = p.gain >= payAtLeast
 	if p.periods == 0 {
 		p.sleeping = !p.sleeping
-		p.over /= 2 // So that a time of long oversleep ends.
+		p.over /= 2 // So that a time of long oversleep does not last.
 	}
 	p.cost, p.cpu, p.datagrams, p.possible = cost, cpu, 0, false
 }

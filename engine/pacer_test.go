@@ -38,7 +38,7 @@ func TestPacer(t *testing.T) {
 		now, sleeps := int64(1e9), 0
 		for range 200 {
 			now += tt.every
-			if d := p.delayAfter(now, tt.n, 0); d > 0 {
+			if d := p.delayAfter(now, tt.n); d > 0 {
 				sleeps++
 				if d > bound.Nanoseconds() {
 					t.Fatalf("%s: sleeps %d ns", tt.name, d)
@@ -58,20 +58,20 @@ func TestPacerBurst(t *testing.T) {
 	now := int64(1e9)
 	for range 3 {
 		now += 33_000_000
-		if d := p.delayAfter(now, 1, 0); d != 0 {
+		if d := p.delayAfter(now, 1); d != 0 {
 			t.Errorf("slept %d ns after the first datagram", d)
 		}
 		for range 15 {
 			now += 3_000
-			p.delayAfter(now, 1, 0)
+			p.delayAfter(now, 1)
 		}
 		now += 3_000
-		d := p.delayAfter(now, 1, 0)
+		d := p.delayAfter(now, 1)
 		if d == 0 {
 			t.Error("did not sleep in the middle of a burst")
 		}
 		now += 2 * d
-		if p.delayAfter(now, 16, d) == 0 {
+		if p.delayAfter(now, 16) == 0 {
 			t.Error("did not sleep although the burst may go on")
 		}
 	}
@@ -84,29 +84,30 @@ func TestPacerLonePing(t *testing.T) {
 	now := int64(1e9)
 	for range 100 {
 		now += 10_000
-		p.delayAfter(now, 1, 0)
+		p.delayAfter(now, 1)
 	}
 	for range 5 {
 		now += 1e9
-		if d := p.delayAfter(now, 1, 0); d != 0 {
+		if d := p.delayAfter(now, 1); d != 0 {
 			t.Errorf("slept %d ns after a lone datagram", d)
 		}
 	}
 }
 
-// TestPacerOversleep: the sleep and the usual oversleep last as long as the bound, and
-// there is no sleep where the oversleep alone lasts as long.
+// TestPacerOversleep: a sleep, the usual oversleep and the batch after it last as long as
+// the bound, and there is no sleep where the oversleep alone lasts as long.
 func TestPacerOversleep(t *testing.T) {
 	const bound = 100_000
 	for _, over := range []int64{5_000, 60_000, 150_000} {
 		p := sleepingPacer(bound)
-		now, slept, last := int64(1e9), int64(0), int64(0)
+		now, last := int64(1e9), int64(0)
 		for range 100 {
-			now += 20_000 + slept
-			last = p.delayAfter(now, 1+slept/20_000, slept)
-			if slept = 0; last > 0 {
-				slept = last + over
+			elapsed := int64(20_000)
+			if last > 0 {
+				elapsed = last + over
 			}
+			now += elapsed
+			last = p.delayAfter(now, max(1, elapsed/20_000))
 		}
 		switch {
 		case over >= bound && last > 0:
@@ -121,7 +122,7 @@ func TestPacerOversleep(t *testing.T) {
 func TestPacerAllocates(t *testing.T) {
 	p := sleepingPacer(100 * time.Microsecond)
 	if n := testing.AllocsPerRun(1000, func() {
-		p.delayAfter(sock.Now(), 4, 1000)
+		p.delayAfter(sock.Now(), 4)
 		p.nextPeriod(sock.ThreadTime())
 		p.datagrams = 1
 	}); n != 0 {
@@ -130,17 +131,19 @@ func TestPacerAllocates(t *testing.T) {
 }
 
 // machine is a cost model: what a wake-up by a datagram and one by a timer, a batch and a
-// datagram cost, and the mean of the oversleep, in nanoseconds.
+// datagram cost, and the mean of the oversleep, in nanoseconds. At rates in gains, per
+// second, sleeps of 100 µs save at least an eighth.
 type machine struct {
-	name                              string
-	wake, timer, batch, packet, sleep int64
+	name                             string
+	wake, timer, batch, packet, over int64
+	gains                            []float64
 }
 
 var machines = []machine{
-	{"hardware", 3_000, 3_000, 1_500, 1_200, 4_000},
-	{"guest", 15_000, 20_000, 3_000, 4_000, 35_000},
-	{"guest with dear timers", 4_000, 30_000, 2_000, 2_500, 35_000},
-	{"coarse timers", 4_000, 4_000, 2_000, 2_500, 150_000},
+	{"hardware", 3_000, 3_000, 1_500, 1_200, 4_000, []float64{20e3, 50e3, 100e3, 150e3, 200e3, 300e3}},
+	{"guest", 15_000, 20_000, 3_000, 4_000, 35_000, []float64{50e3}},
+	{"guest with dear timers", 4_000, 30_000, 2_000, 2_500, 35_000, nil},
+	{"coarse timers", 4_000, 4_000, 2_000, 2_500, 150_000, nil},
 }
 
 // paced is the result of a simulated run.
@@ -152,7 +155,7 @@ type paced struct {
 // run serves datagrams that arrive at these times, as worker.run does.
 func (m machine) run(arrivals []int64, p pacer, rng *rand.Rand) (r paced) {
 	latencies := make([]int64, 0, len(arrivals))
-	var now, slept int64
+	var now int64
 	for i := 0; i < len(arrivals); {
 		if arrivals[i] > now {
 			now = arrivals[i] + m.wake
@@ -172,13 +175,11 @@ func (m machine) run(arrivals []int64, p pacer, rng *rand.Rand) (r paced) {
 		if p.bound == 0 {
 			continue
 		}
-		d := p.delayAfter(now, int64(n), slept)
-		if slept = 0; p.periodEnded() {
+		if p.periodEnded() {
 			p.nextPeriod(r.cpu)
 		}
-		if d > 0 {
-			slept = d + m.sleep/2 + int64(rng.ExpFloat64()*float64(m.sleep/2))
-			now += slept
+		if d := p.delayAfter(now, int64(n)); d > 0 {
+			now += d + m.over/2 + int64(rng.ExpFloat64()*float64(m.over/2))
 			r.cpu += m.timer
 			r.sleeps++
 		}
@@ -199,8 +200,8 @@ func poisson(rate float64, n int, rng *rand.Rand) []int64 {
 	return at
 }
 
-// ticks of matches: each sends so many datagrams within spread, so many times a second,
-// at a phase of its own.
+// tickedMatches returns the times of n datagrams or a few more. Each match sends one per
+// player within spread nanoseconds, hz times a second, at a phase of its own.
 func tickedMatches(matches, players int, hz float64, spread int64, n int, rng *rand.Rand) []int64 {
 	at := make([]int64, 0, n)
 	phases := make([]int64, matches)
@@ -252,7 +253,7 @@ func TestPacerSimulation(t *testing.T) {
 			if ratio > 1.04 {
 				t.Errorf("%s, %s: %.2f times the CPU of a worker that never sleeps", m.name, l.name, ratio)
 			}
-			if added := on.p99 - off.p99; added > bound.Nanoseconds()+2*m.sleep {
+			if added := on.p99 - off.p99; added > bound.Nanoseconds()*5/4+2*m.over {
 				t.Errorf("%s, %s: adds %d ns to p99", m.name, l.name, added)
 			}
 			if l.rate == 0 {
@@ -262,7 +263,7 @@ func TestPacerSimulation(t *testing.T) {
 			switch {
 			case (l.rate <= 2e3 || full) && share > 0.01:
 				t.Errorf("%s, %s: sleeps after %.0f %% of the batches", m.name, l.name, 100*share)
-			case m.timer <= 2*m.wake && m.sleep < bound.Nanoseconds() && !full && l.rate >= 50e3 && l.rate <= 150e3 && ratio > 0.85:
+			case slices.Contains(m.gains, l.rate) && ratio > 0.875:
 				t.Errorf("%s, %s: gains nothing (%.2f)", m.name, l.name, ratio)
 			}
 		}

@@ -37,7 +37,6 @@ type worker struct {
 	mutes  muteTable
 	crypto bindScratch
 	pacer  pacer
-	slept  int64 // ns; measured length of the sleep before the current batch
 
 	counts        counters
 	traffic       *traffic
@@ -79,15 +78,11 @@ func (w *worker) run() error {
 
 // pace sleeps after a batch of n datagrams if that pays.
 func (w *worker) pace(n int) {
-	now := sock.Now()
-	d := w.pacer.delayAfter(now, int64(n), w.slept)
-	w.slept = 0
 	if w.pacer.periodEnded() {
 		w.pacer.nextPeriod(sock.ThreadTime())
 	}
-	if d > 0 {
+	if d := w.pacer.delayAfter(sock.Now(), int64(n)); d > 0 {
 		w.conn.Sleep(time.Duration(d))
-		w.slept = sock.Now() - now
 	}
 }
 
