@@ -45,8 +45,8 @@ const (
 	// maxGain limits what one trial contributes to the average: another process may
 	// have disturbed it.
 	maxGain = 500
-	// periodDatagrams is the length of a period: some dozens of sleeps.
-	periodDatagrams = 512
+	// periodDatagrams is the length of a period: a few dozens of sleeps.
+	periodDatagrams = 256
 	// trialEvery is how many periods there are for one that does the opposite, to learn
 	// what that costs now.
 	trialEvery = 32

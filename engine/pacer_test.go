@@ -225,7 +225,7 @@ func tickedMatches(matches, players int, hz float64, spread int64, n int, rng *r
 func TestPacerSimulation(t *testing.T) {
 	const (
 		bound = 100 * time.Microsecond
-		count = 300_000
+		count = 150_000
 	)
 	type load struct {
 		name     string

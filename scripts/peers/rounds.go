@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -50,6 +52,7 @@ type session struct {
 	out     io.Writer
 	commit  string
 	samples []sample
+	earlier int      // rounds of earlier sessions, which are the first of o.rounds
 	faults  []string // runs without a result
 }
 
@@ -59,13 +62,16 @@ func measure(ctx context.Context, o options) error {
 	// process on the same processor do not wait for its P.
 	runtime.GOMAXPROCS(2)
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
+	if err := s.resume(); err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
 		o.rounds, estimate(o).Round(time.Second), o.serverCPU, o.generatorCPU)
 	if w := busy(); w != "" {
 		fmt.Fprintln(s.out, w)
 	}
 	var err error
-	for _, sc := range chosen(o) {
+	for _, sc := range chosen(s.o) {
 		if err = s.scenario(ctx, sc); err != nil {
 			break
 		}
@@ -80,6 +86,27 @@ func measure(ctx context.Context, o options) error {
 		fmt.Fprintln(s.out, "\nNOT COMPLETE:", err)
 	}
 	return errors.Join(err, s.report(), faultsError(s.faults))
+}
+
+// resume reads the rounds of earlier sessions, if the options ask for it.
+func (s *session) resume() error {
+	if !s.o.more {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(s.o.out, resultsFile))
+	if err != nil {
+		return err
+	}
+	var d document
+	if err := json.Unmarshal(b, &d); err != nil {
+		return err
+	}
+	if d.Network != s.o.network || len(d.Samples) == 0 {
+		return fmt.Errorf("%s has no rounds over %s", resultsFile, s.o.network)
+	}
+	s.samples, s.earlier = d.Samples, d.Rounds
+	s.o.rounds += d.Rounds
+	return nil
 }
 
 // faultsError returns an error if runs failed.
@@ -100,7 +127,7 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 			srv.stop()
 		}
 	}()
-	for round := 1; round <= s.o.rounds; round++ {
+	for round := s.earlier + 1; round <= s.o.rounds; round++ {
 		order := slices.Clone(players)
 		if round%2 == 0 {
 			slices.Reverse(order)
