@@ -19,7 +19,7 @@ type pacer struct {
 	last  int64 // ns; end of the last batch
 	gap   int64 // ns; moving average of the time per datagram, at most 2·bound
 	asked int64 // ns; length of the sleep before the current batch; 0: there was none
-	over  int64 // ns; moving average of the oversleep and the batch after it, at most 2·bound
+	over  int64 // ns; moving average of the oversleep and the batch after it
 
 	gain      int64 // moving average of what sleeping saves of the CPU time, per mille
 	sleeping  bool  // this period sleeps where that is possible
@@ -81,7 +81,8 @@ func (p *pacer) observe(elapsed, n int64) {
 	}
 	p.gap += (min(elapsed/n, 2*p.bound) - p.gap) * n / (n + 7)
 	if p.asked > 0 && n > 1 { // One alone may have come after the sleep.
-		p.over += (min(max(elapsed-p.asked, 0), 2*p.bound) - p.over) / 8
+		step := p.bound / 32 // So that a rare long oversleep counts little.
+		p.over += min(max((elapsed-p.asked-p.over)/8, -step), step)
 	}
 }
 
