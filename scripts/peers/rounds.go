@@ -48,12 +48,13 @@ var errInterrupted = errors.New("interrupted")
 
 // session holds everything measured so far.
 type session struct {
-	o       options
-	out     io.Writer
-	commit  string
-	samples []sample
-	earlier int      // rounds of earlier sessions, which are the first of o.rounds
-	faults  []string // runs without a result
+	o        options
+	out      io.Writer
+	commit   string
+	samples  []sample
+	earlier  int       // rounds of earlier sessions, which are the first of o.rounds
+	reported []float64 // rates of all sessions; nil: there is one
+	faults   []string  // runs without a result
 }
 
 // measure runs all scenarios and reports, also after an interrupt.
@@ -85,6 +86,9 @@ func measure(ctx context.Context, o options) error {
 	if err != nil {
 		fmt.Fprintln(s.out, "\nNOT COMPLETE:", err)
 	}
+	if s.reported != nil {
+		s.o.rates = s.reported
+	}
 	return errors.Join(err, s.report(), faultsError(s.faults))
 }
 
@@ -106,6 +110,14 @@ func (s *session) resume() error {
 	}
 	s.samples, s.earlier = d.Samples, d.Rounds
 	s.o.rounds += d.Rounds
+	s.reported = slices.Clone(s.o.rates)
+	for i := range d.Samples {
+		if d.Samples[i].Step == stepRate {
+			s.reported = append(s.reported, d.Samples[i].Rate)
+		}
+	}
+	slices.Sort(s.reported)
+	s.reported = slices.Compact(s.reported)
 	return nil
 }
 
