@@ -102,7 +102,9 @@ func (p *pacer) nextPeriod(cpu int64) {
 	p.sleeping = p.gain >= payAtLeast
 	if p.periods == 0 {
 		p.sleeping = !p.sleeping
-		p.over /= 2 // So that a time of long oversleep does not last.
+		if p.over >= p.bound {
+			p.over = p.bound / 2 // So that this trial sleeps and measures it again.
+		}
 	}
 	p.cost, p.cpu, p.datagrams, p.possible = cost, cpu, 0, false
 }

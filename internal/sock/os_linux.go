@@ -6,7 +6,6 @@ import (
 	"os"
 	"runtime"
 	"time"
-	"unsafe"
 
 	"golang.org/x/sys/unix"
 )
@@ -111,8 +110,7 @@ func SetTimerSlack(d time.Duration) error {
 // known. It is a system call of less than a microsecond.
 func ThreadTime() int64 {
 	var t unix.Timespec
-	_, _, errno := unix.RawSyscall(unix.SYS_CLOCK_GETTIME, unix.CLOCK_THREAD_CPUTIME_ID, uintptr(unsafe.Pointer(&t)), 0)
-	if errno != 0 {
+	if unix.ClockGettime(unix.CLOCK_THREAD_CPUTIME_ID, &t) != nil {
 		return 0
 	}
 	return t.Nano()
