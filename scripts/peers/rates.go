@@ -13,7 +13,7 @@ import (
 // Sizes of a panel of the drawing in units of its view box.
 const (
 	panelLeft, panelWidth  = 70.0, 600.0
-	panelTop, panelHeight  = 78.0, 170.0
+	panelTop, panelHeight  = 104.0, 170.0
 	panelStep, ratesHeight = 230.0, 790.0
 )
 
@@ -28,8 +28,8 @@ func (s *session) writeRates(d *document) error {
 	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 %.0f" width="720" height="%.0f" font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#1f2933">
 <title>%s</title><rect width="720" height="%.0f" rx="12" fill="#ffffff"/>
 <text x="20" y="26" font-size="16" font-weight="bold">%s</text>
-<text x="20" y="44" font-size="12" fill="#52606d">Medians of %d rounds, %s, commit %s. Hollow: the hypervisor or the generator disturbed all runs.</text>
-`, ratesHeight, ratesHeight, html.EscapeString(sc.about), ratesHeight, html.EscapeString(sc.about), counted(s.o.rounds), html.EscapeString(d.Machine.CPU), html.EscapeString(d.Commit))
+<text x="20" y="44" font-size="12" fill="#52606d">Medians of the valid runs, %s, commit %s. Hollow: the hypervisor or the generator disturbed all runs.</text>
+`, ratesHeight, ratesHeight, html.EscapeString(sc.about), ratesHeight, html.EscapeString(sc.about), html.EscapeString(d.Machine.CPU), html.EscapeString(d.Commit))
 	colours := []string{"#1769aa", "#52606d", "#c05621", "#2f855a"}
 	for i, name := range s.took(sc) {
 		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+170*i, colours[i%4], 40+170*i, html.EscapeString(title(name)))
@@ -55,9 +55,6 @@ func (s *session) writeRates(d *document) error {
 	b.WriteString("</svg>\n")
 	return s.write("peers-rates.svg", []byte(b.String()))
 }
-
-// counted returns how many rounds count.
-func counted(rounds int) int { return max(rounds-1, 1) }
 
 // point is the median of the valid runs at one rate, or of all if none is valid.
 type point struct {
@@ -111,10 +108,10 @@ func (p *panel) y(v float64) float64 {
 }
 
 func (p *panel) axes(b *strings.Builder, label string, rates []float64) {
-	fmt.Fprintf(b, `<text x="20" y="%.1f" font-weight="bold">%s</text>`+"\n", p.top+10, label)
+	fmt.Fprintf(b, `<text x="20" y="%.1f" font-weight="bold">%s</text>`+"\n", p.top-10, label)
 	for _, rate := range rates {
 		x := p.x(rate)
-		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#e4e7eb"/><text x="%.1f" y="%.1f" text-anchor="middle" font-size="12">%s/s</text>`+"\n", x, p.top+20, p.top+panelHeight, x, p.top+panelHeight+16, thousands(rate))
+		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#e4e7eb"/><text x="%.1f" y="%.1f" text-anchor="middle" font-size="12">%s/s</text>`+"\n", x, p.top, p.top+panelHeight, x, p.top+panelHeight+16, thousands(rate))
 	}
 	for e := -3; e < 8; e++ {
 		for _, m := range []float64{1, 2, 5} {
