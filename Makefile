@@ -164,6 +164,10 @@ peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of rat
 	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
 	bin/peers $(PEERS)
 
+.PHONY: capacity
+capacity: ## what a large machine carries, by a model with measured unit costs
+	$(GO) run ./scripts/capacity
+
 .PHONY: peers-test
 peers-test: ## tests of the separate modules of make peers and netcode-peers (libenet-dev)
 	$(GO) -C scripts/peers vet ./...

@@ -20,9 +20,9 @@ var unitKeys = map[string][]string{
 	"Unit":    {"Description", "Documentation", "Wants", "After", "StartLimitIntervalSec"},
 	"Install": {"WantedBy"},
 	"Service": {
-		"Type", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartPreventExitStatus", "RestartSec",
+		"Type", "Environment", "EnvironmentFile", "ExecStart", "ExecReload", "Restart", "RestartPreventExitStatus", "RestartSec",
 		"KillSignal", "KillMode", "TimeoutStopSec", "DynamicUser", "SupplementaryGroups", "StateDirectory",
-		"StateDirectoryMode", "UMask", "CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges",
+		"StateDirectoryMode", "RuntimeDirectory", "RuntimeDirectoryMode", "RuntimeDirectoryPreserve", "UMask", "CapabilityBoundingSet", "AmbientCapabilities", "NoNewPrivileges",
 		"ProtectSystem", "ProtectHome", "PrivateTmp", "PrivateDevices", "ProtectKernelTunables",
 		"ProtectKernelModules", "ProtectKernelLogs", "ProtectControlGroups", "ProtectClock", "ProtectHostname",
 		"ProtectProc", "RestrictAddressFamilies", "RestrictNamespaces", "RestrictRealtime", "RestrictSUIDSGID",
@@ -99,6 +99,12 @@ func TestUnits(t *testing.T) {
 		state := values(lines, "StateDirectory")
 		if keeps := role != "api"; keeps != (len(state) == 1 && "/var/lib/"+state[0] == defaultOf(t, "serve", "state-dir")) {
 			t.Errorf("%s: state directories %q", name, state)
+		}
+		// The files of a running relay are on a tmpfs, and stay there between two runs.
+		runtime := values(lines, "RuntimeDirectory")
+		if keeps := role != "api"; keeps != (len(runtime) == 1 && slices.Contains(values(lines, "Environment"), "FERRY_RUNTIME_DIR=/run/"+runtime[0]) &&
+			slices.Equal(values(lines, "RuntimeDirectoryPreserve"), []string{"yes"})) {
+			t.Errorf("%s: runtime directories %q", name, runtime)
 		}
 	}
 }

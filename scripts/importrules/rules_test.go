@@ -143,6 +143,7 @@ var rules = []rule{
 	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
 		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players on each transport, with independent client libraries"},
+	{"scripts/capacity", nil, nil, "a model of large machines; it knows unit costs only"},
 	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "tests of several processes as one fleet"},
 }
 
