@@ -154,7 +154,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn = conn
-			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
+			w.pacer = newPacer(s.cfg.ReceiveDelay, w.batchSize)
 			w.records = s.cfg.Records
 			w.prepare = func() { s.prepareThread(w, core) }
 			s.workers = append(s.workers, w)
@@ -221,6 +221,9 @@ func (s *Server) prepareThread(w *worker, core int) {
 		if err := sock.PinThread(s.cfg.WorkerCPUs[core]); err != nil {
 			s.log.Warn("a worker is not pinned", "worker", core, "error", err)
 		}
+	}
+	if s.cfg.ReceiveDelay > 0 {
+		_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
 	}
 	w.rx = w.conn.NewRecvBatch()
 	s.attachOutbox(&w.out, core)
