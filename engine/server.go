@@ -222,9 +222,6 @@ func (s *Server) prepareThread(w *worker, core int) {
 			s.log.Warn("a worker is not pinned", "worker", core, "error", err)
 		}
 	}
-	if s.cfg.ReceiveDelay > 0 {
-		_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
-	}
 	w.rx = w.conn.NewRecvBatch()
 	s.attachOutbox(&w.out, core)
 }
@@ -260,6 +257,10 @@ func (s *Server) Run(ctx context.Context) error {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread() // A pinned thread stays locked, and ends here.
 			w.prepare()
+			if s.cfg.ReceiveDelay > 0 {
+				_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
+				defer func() { _ = sock.SetTimerSlack(0) }()
+			}
 			if err := w.run(); err != nil && !errors.Is(err, net.ErrClosed) {
 				cancel(fmt.Errorf("engine: worker %d: %w", i, err))
 			} else {

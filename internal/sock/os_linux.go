@@ -100,8 +100,9 @@ func PinThread(cpu int) error {
 	return nil
 }
 
-// SetTimerSlack sets by how much the kernel may prolong a sleep of the calling thread, at
-// least 1 ns, to end it together with other timers. The default of Linux is 50 µs.
+// SetTimerSlack sets by how much the kernel may prolong a sleep of the calling thread, to
+// end it together with other timers; 0 is the thread's default, 50 µs unless the process
+// has another.
 func SetTimerSlack(d time.Duration) error {
 	return os.NewSyscallError("prctl", unix.Prctl(unix.PR_SET_TIMERSLACK, uintptr(d), 0, 0, 0))
 }
