@@ -35,10 +35,11 @@ type Config struct {
 	SteerByCPU bool
 	// Batch is the number of datagrams per system call. Default 64, at most 256.
 	Batch int
-	// ReceiveDelay is how long a worker sleeps before it receives again, so that
-	// several datagrams share a wake-up. A worker sleeps only at a moderate load:
-	// not when few datagrams come, and not when its queue is deep. It adds to the
-	// latency of those datagrams. Default 0: never; at most 10 ms.
+	// ReceiveDelay is the longest time that a worker waits for more datagrams, so that
+	// several share a wake-up, and handles them. A worker waits only while that saves CPU
+	// time, which it measures: not when few datagrams come, when its queue is deep, or
+	// where sleeps are costly or inexact. It adds to the latency of those datagrams, but
+	// not to the first of a burst. Linux only. Default 0: never; at most 10 ms.
 	ReceiveDelay time.Duration
 	// Unmerged turns UDP segmentation offload off, for measurements.
 	Unmerged bool

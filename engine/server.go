@@ -154,7 +154,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 		for core, conn := range group.Conns() {
 			w := newWorker(s.shared, or(s.cfg.Batch, sock.DefaultBatch), wake)
 			w.conn = conn
-			w.pacer = pacer{delay: s.cfg.ReceiveDelay.Nanoseconds(), deep: w.batchSize / 2}
+			w.pacer = newPacer(s.cfg.ReceiveDelay, w.batchSize)
 			w.records = s.cfg.Records
 			w.prepare = func() { s.prepareThread(w, core) }
 			s.workers = append(s.workers, w)
@@ -257,6 +257,10 @@ func (s *Server) Run(ctx context.Context) error {
 			runtime.LockOSThread()
 			defer runtime.UnlockOSThread() // A pinned thread stays locked, and ends here.
 			w.prepare()
+			if s.cfg.ReceiveDelay > 0 {
+				_ = sock.SetTimerSlack(1) // If the kernel refuses it, the pacer finds that sleeps do not pay.
+				defer func() { _ = sock.SetTimerSlack(0) }()
+			}
 			if err := w.run(); err != nil && !errors.Is(err, net.ErrClosed) {
 				cancel(fmt.Errorf("engine: worker %d: %w", i, err))
 			} else {

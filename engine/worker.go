@@ -69,13 +69,21 @@ func (w *worker) run() error {
 		if n == w.batchSize {
 			w.inbox.noteLoad(now)
 		}
-		if w.pacer.delay > 0 {
-			if d := w.pacer.delayAfter(sock.Now(), n); d > 0 {
-				w.conn.Sleep(d)
-			}
+		if w.pacer.bound > 0 {
+			w.pace(n)
 		}
 	}
 	return nil
+}
+
+// pace sleeps after a batch of n datagrams if that pays.
+func (w *worker) pace(n int) {
+	if w.pacer.periodEnded() {
+		w.pacer.nextPeriod(sock.ThreadTime())
+	}
+	if d := w.pacer.delayAfter(sock.Now(), int64(n)); d > 0 {
+		w.conn.Sleep(time.Duration(d))
+	}
 }
 
 // handleBatch handles the datagrams of a batch of n from w.next on. A panic drops
@@ -354,34 +362,6 @@ func (s *shared) logFault(now int64, fault any, attrs ...any) {
 		return
 	}
 	s.log.Error("a fault in the relay, please report it", append(attrs, "fault", fault, "stack", string(debug.Stack()))...)
-}
-
-// pacer decides whether a worker sleeps before it receives again. At a moderate
-// load a wake-up costs more than handling a datagram, so a short sleep lets
-// several datagrams share one. It belongs to its worker.
-//
-// It does not sleep when the queue is deep, nor after a datagram that came alone,
-// so an idle relay answers at once. Of a burst, such as a game's tick, the first
-// datagram is not delayed and the others come together.
-type pacer struct {
-	delay int64 // nanoseconds; 0: never sleep
-	deep  int   // datagrams in a batch from which the queue counts as deep
-	last  int64 // ns; end of the last batch
-}
-
-// gatherAtLeast is how many datagrams a sleep must be expected to gather, at the
-// rate of the last batch. With fewer it costs as much as the wake-up it saves.
-const gatherAtLeast = 2
-
-// delayAfter returns how long to sleep after a batch of n datagrams that ended at
-// now, in nanoseconds.
-func (p *pacer) delayAfter(now int64, n int) time.Duration {
-	gap := (now - p.last) / int64(n)
-	p.last = now
-	if n >= p.deep || gap*gatherAtLeast > p.delay {
-		return 0
-	}
-	return time.Duration(p.delay)
 }
 
 // BatchBuckets is the number of elements of [Stats].BatchSizes.

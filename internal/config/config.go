@@ -83,7 +83,7 @@ type Config struct {
 	Steering         string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
 	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
 	Merge            bool          `key:"merge" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
-	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"at medium load, wait this time before the next receive: saves processor time, adds latency; 0 never waits" min:"0s" max:"10ms"`
+	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
 
 	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`

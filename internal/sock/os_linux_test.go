@@ -6,6 +6,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -195,5 +196,28 @@ func TestMapFileFull(t *testing.T) {
 	clear(mem)
 	if err := unmap(); err != nil {
 		t.Error(err)
+	}
+}
+
+// TestThreadTime: the CPU time of a thread grows while it runs.
+func TestThreadTime(t *testing.T) {
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
+	start := ThreadTime()
+	if start <= 0 {
+		t.Fatalf("the CPU time is %d", start)
+	}
+	for ThreadTime() <= start {
+	}
+}
+
+// TestTimerSlack: the kernel accepts the smallest timer slack.
+func TestTimerSlack(t *testing.T) {
+	runtime.LockOSThread() // for ever: the thread ends with its timer slack
+	if err := SetTimerSlack(1); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := unix.PrctlRetInt(unix.PR_GET_TIMERSLACK, 0, 0, 0, 0); err != nil || got != 1 {
+		t.Errorf("the timer slack is %d ns: %v", got, err)
 	}
 }

@@ -5,6 +5,7 @@ package sock
 import (
 	"errors"
 	"fmt"
+	"time"
 )
 
 // canShare is false: SO_REUSEPORT of macOS and most BSDs hands all unicast
@@ -19,6 +20,14 @@ func setOptions(int, *Config, bool) (Capabilities, error) { return Capabilities{
 func PinThread(cpu int) error {
 	return fmt.Errorf("sock: pin to cpu %d: %w", cpu, errors.ErrUnsupported)
 }
+
+// SetTimerSlack exists on Linux only; elsewhere it returns errors.ErrUnsupported.
+func SetTimerSlack(time.Duration) error {
+	return fmt.Errorf("sock: timer slack: %w", errors.ErrUnsupported)
+}
+
+// ThreadTime exists on Linux only; elsewhere it returns 0.
+func ThreadTime() int64 { return 0 }
 
 // reserve does nothing: there is no portable way here.
 func reserve(int, int64) error { return nil }

@@ -103,8 +103,7 @@ func (s *socket) addr() (netip.AddrPort, error) {
 }
 
 // sleep blocks the calling thread for d. time.Sleep would round up to a
-// millisecond. The kernel adds its timer slack, 50 µs unless the process
-// changed it.
+// millisecond. The kernel adds the thread's timer slack; see SetTimerSlack.
 func (s *socket) sleep(d time.Duration) {
 	ts := unix.NsecToTimespec(d.Nanoseconds())
 	if s.held {

@@ -67,6 +67,20 @@ var rules = []mutant{
 	},
 	// Processors and sockets.
 	{
+		rule: "a worker does not sleep where that saves no CPU time",
+		in:   "engine",
+		old:  `p.sleeping = p.gain >= payAtLeast`,
+		now:  `p.sleeping = p.gain >= -maxGain`,
+		by:   killer{"./engine", "TestPacerSimulation", ""},
+	},
+	{
+		rule: "a worker of an idle relay does not sleep",
+		in:   "engine",
+		old:  `if elapsed > pauseBounds*p.bound {`,
+		now:  `if elapsed > pauseBounds*p.bound && false {`,
+		by:   killer{"./engine", "TestPacerLonePing", ""},
+	},
+	{
 		rule: "workers are counted by the CPU quota, not by the machine",
 		in:   "internal/app",
 		old:  `p.usable = p.limits.Limit(p.sched.defaults())`,

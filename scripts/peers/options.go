@@ -27,7 +27,7 @@ type options struct {
 	rates                   []float64     // datagrams per second, rising
 	only, shapes            []string      // names; empty: all
 	serverCPU, generatorCPU int
-	install, pinned         bool
+	install, pinned, more   bool
 	network, relaySpace     string
 }
 
@@ -52,6 +52,7 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, or veth-cut, which segments merged messages before they cross")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
+	f.BoolVar(&o.more, "more", false, "add the rounds to those of out/peers.json")
 	f.BoolVar(&o.install, "install", true, "as root, install missing programs with apt-get")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself: all programs are built and this process is pinned")
 	if err := f.Parse(args); err != nil {

@@ -40,6 +40,9 @@ type document struct {
 	Runs      string `json:"-"` // the page with plots, "" if there is none
 }
 
+// resultsFile is the name of the document in JSON.
+const resultsFile = "peers.json"
+
 // about describes a peer.
 type about struct {
 	Name  string `json:"name"`
@@ -71,7 +74,7 @@ func (s *session) report() error {
 		return err
 	}
 	err := s.plots(&d)
-	return errors.Join(err, s.writeJSON(&d), s.writePage(&d), s.writeGoBench())
+	return errors.Join(err, s.writeJSON(&d), s.writePage(&d), s.writeGoBench(), s.writeRates(&d))
 }
 
 func (s *session) print(d *document) error {
@@ -121,7 +124,7 @@ func (s *session) writeJSON(d *document) error {
 	if err != nil {
 		return err
 	}
-	return s.write("peers.json", b)
+	return s.write(resultsFile, b)
 }
 
 // writeGoBench writes all valid runs by round, for benchstat.

@@ -45,6 +45,7 @@ var (
 		{"pion", "pion/turn", "pion/turn v4.1.4, one listener, TURN ChannelData", startPion},
 	}
 	variants = []peer{
+		{"ferry-100us", "ferry, delay 100 µs", "ferry dev --receive-delay 100us", startFerry(100 * time.Microsecond)},
 		{"ferry-200us", "ferry, delay 200 µs", "ferry dev --receive-delay 200us", startFerry(200 * time.Microsecond)},
 		{"ferry-500us", "ferry, delay 500 µs", "ferry dev --receive-delay 500us", startFerry(500 * time.Microsecond)},
 		{"c-200us", "C loop, sleep 200 µs", "the C loop with usleep(200) before each receive", startSwap("--delay-us", "200")},

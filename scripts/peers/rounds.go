@@ -2,10 +2,12 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"os"
+	"path/filepath"
 	"runtime"
 	"slices"
 	"strconv"
@@ -46,11 +48,13 @@ var errInterrupted = errors.New("interrupted")
 
 // session holds everything measured so far.
 type session struct {
-	o       options
-	out     io.Writer
-	commit  string
-	samples []sample
-	faults  []string // runs without a result
+	o        options
+	out      io.Writer
+	commit   string
+	samples  []sample
+	earlier  int       // rounds of earlier sessions, which are the first of o.rounds
+	reported []float64 // rates of all sessions; nil: there is one
+	faults   []string  // runs without a result
 }
 
 // measure runs all scenarios and reports, also after an interrupt.
@@ -59,13 +63,16 @@ func measure(ctx context.Context, o options) error {
 	// process on the same processor do not wait for its P.
 	runtime.GOMAXPROCS(2)
 	s := &session{o: o, out: os.Stdout, commit: commit(ctx, o.root)}
+	if err := s.resume(); err != nil {
+		return err
+	}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
 		o.rounds, estimate(o).Round(time.Second), o.serverCPU, o.generatorCPU)
 	if w := busy(); w != "" {
 		fmt.Fprintln(s.out, w)
 	}
 	var err error
-	for _, sc := range chosen(o) {
+	for _, sc := range chosen(s.o) {
 		if err = s.scenario(ctx, sc); err != nil {
 			break
 		}
@@ -79,7 +86,39 @@ func measure(ctx context.Context, o options) error {
 	if err != nil {
 		fmt.Fprintln(s.out, "\nNOT COMPLETE:", err)
 	}
+	if s.reported != nil {
+		s.o.rates = s.reported
+	}
 	return errors.Join(err, s.report(), faultsError(s.faults))
+}
+
+// resume reads the rounds of earlier sessions, if the options ask for it.
+func (s *session) resume() error {
+	if !s.o.more {
+		return nil
+	}
+	b, err := os.ReadFile(filepath.Join(s.o.out, resultsFile))
+	if err != nil {
+		return err
+	}
+	var d document
+	if err := json.Unmarshal(b, &d); err != nil {
+		return err
+	}
+	if d.Network != s.o.network || len(d.Samples) == 0 {
+		return fmt.Errorf("%s has no rounds over %s", resultsFile, s.o.network)
+	}
+	s.samples, s.earlier = d.Samples, d.Rounds
+	s.o.rounds += d.Rounds
+	s.reported = slices.Clone(s.o.rates)
+	for i := range d.Samples {
+		if d.Samples[i].Step == stepRate {
+			s.reported = append(s.reported, d.Samples[i].Rate)
+		}
+	}
+	slices.Sort(s.reported)
+	s.reported = slices.Compact(s.reported)
+	return nil
 }
 
 // faultsError returns an error if runs failed.
@@ -100,7 +139,7 @@ func (s *session) scenario(ctx context.Context, sc scenario) error {
 			srv.stop()
 		}
 	}()
-	for round := 1; round <= s.o.rounds; round++ {
+	for round := s.earlier + 1; round <= s.o.rounds; round++ {
 		order := slices.Clone(players)
 		if round%2 == 0 {
 			slices.Reverse(order)

@@ -63,6 +63,9 @@ func (s *scenario) steps() (list []step) {
 // lowRate is a rate at which wake-ups cost more than datagrams.
 const lowRate = 20_000
 
+// rateSweep is the scenario that is also drawn over its rates, in peers-rates.svg.
+const rateSweep = "rates"
+
 // rests are the variants with a delay before each receive.
 var rests = []string{"ferry-200us", "ferry-500us", "c-200us", "c-500us"}
 
@@ -90,6 +93,11 @@ var scenarios = []scenario{
 	{
 		name: "star-merge", about: "star-up next to a C loop that merges by destination too: what there is to gain here",
 		shape: bench.ShapeStar, direction: bench.DirectionUp, matches: 20, rates: []float64{5 * lowRate}, closed: true, variants: []string{"c-merge"},
+	},
+	{
+		name: rateSweep, about: "pairs without and with adaptive batching",
+		shape: bench.ShapePairs, direction: bench.DirectionBoth, matches: 200, closed: true,
+		variants: []string{"ferry-100us", "ferry-200us"},
 	},
 	{
 		name: "dtls", about: "pairs over DTLS",
