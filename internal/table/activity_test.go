@@ -2,6 +2,7 @@ package table
 
 import (
 	"math"
+	"math/big"
 	"math/rand/v2"
 	"runtime"
 	"sync"
@@ -610,6 +611,22 @@ func TestQuotaOfNewAllocation(t *testing.T) {
 		}
 		table.End(h)
 		table.Recycle(h)
+	}
+}
+
+// TestQuotaCost: the cost of a datagram is the exact quotient, rounded down, or one unit
+// more or less.
+func TestQuotaCost(t *testing.T) {
+	t.Parallel()
+	r := rand.New(rand.NewPCG(5, 6))
+	for range 100_000 {
+		perSecond, size := 1+r.IntN(1<<r.IntN(30)), r.IntN(1<<16)
+		exact := new(big.Int).Div(new(big.Int).Mul(big.NewInt(quotaBurst), big.NewInt(int64(size))), big.NewInt(int64(perSecond))).Int64()
+		if _, got := NewQuota(0, perSecond).cost(size); max(int64(got)-exact, exact-int64(got)) > 1 && exact < maxCost {
+			t.Fatalf("%d bytes at %d/s cost %d, want %d", size, perSecond, got, exact)
+		} else if exact >= maxCost && got != maxCost {
+			t.Fatalf("%d bytes at %d/s cost %d, want the most, %d", size, perSecond, got, maxCost)
+		}
 	}
 }
 

@@ -211,7 +211,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 	hash := table.hashEndpoint(wanted)
 	cell := &old.line(hash)[0]
 	cell.Store(makeCell(hash, uint32(others)+1))
-	trap.seq.Add(1)
+	trap.state.Add(1)
 	answers := make(chan answer)
 	go func() {
 		e, ok := byEndpoint(table, wanted)
@@ -231,7 +231,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 	if slots := old.find(hash); len(slots) != 0 {
 		t.Fatalf("the old cells lead to %v", slots)
 	}
-	trap.seq.Add(1)
+	trap.state.Add(1)
 	if a := <-answers; !a.ok || a.e.Handle != handles[others] || a.e.Endpoint != wanted {
 		t.Errorf("found %+v, want %x", a, handles[others])
 	}
@@ -241,7 +241,7 @@ func TestContract1MissIsRetried(t *testing.T) {
 // grows, and so do the account and the timestamps that belong to it.
 func TestContract1RecordsNeverMove(t *testing.T) {
 	t.Parallel()
-	const n = 20 * chunkSlots
+	const n = 20 * SlabRecords
 	table := NewTable(n)
 	h := bind(t, table, Spec{ID: testID(0), Role: RoleHost}, testEndpoint(0))
 	identity, activity, account := table.identity(h.slot()), table.Activity(h), table.Account(h)

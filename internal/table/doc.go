@@ -10,7 +10,7 @@
 //	generation  the number of an allocation in its slot, from 1; it skips 0
 //	handle      slot and generation: they identify an allocation within a process
 //	record      the content of a slot in three parts: identity, activity, account
-//	chunk       a slab of 1,024 slots
+//	slab        the memory of 1,024 slots
 //	shard       1/64 of an index, with cells of its own
 //	line        8 cells in one cache line; a reader compares them at once
 //	cell        part of a hash, and a slot
@@ -30,6 +30,7 @@
 //
 //	word                    written by                          read per RELAY by
 //	identity but path       control, under the sequence number  the workers of both sides
+//	way                     control, with the number or alone   a program in the kernel
 //	path, validated         workers of peers, once a tick       the same
 //	path, not validated     workers of peers for each RELAY, the owner's for each message
 //	quotaGate               the owner's worker, for each RELAY  itself
@@ -40,7 +41,7 @@
 //	unvalidated             workers of peers, once a tick while the path is not validated
 //	counterIndex, notified  control                             the owner's worker
 //	cells, their swap       control                             the workers of both sides
-//	chunk pointers          control, once each                  the workers of both sides
+//	slab pointers           control, once each                  the workers of both sides
 //	account, lists          control; plain words that only control reads
 //	counts                  control; any goroutine reads them, one by one
 //
@@ -69,8 +70,9 @@
 // for control, never control for it. Generation, role, flags, nonce, id,
 // endpoint and link are under one number, so a slot that was reused cannot lend
 // its endpoint to an id, nor a link to a host that came later, nor an endpoint
-// the nonce of another. The number has 32 bits: a reader would have to stop in the
-// middle of a snapshot for 2^31 writes of one record.
+// the nonce of another. The number has 16 bits: a reader would have to stop in the middle of
+// a snapshot for exactly 2^15 writes of one record, or a multiple. The other half of its word
+// is the [Way], which changes with the endpoint in one store.
 //
 // 3. Workers write timestamps only when the tick changes, four times a second at the most.
 // A RELAY touches three lines of records: the identity of the sender and that of its peer,
@@ -91,15 +93,29 @@
 // record: a joiner's link is the host's handle, which is stale from then
 // on. The records of its joiners are not touched, whatever their number.
 //
+// # A program in the kernel
+//
+// A table may lie in memory that a program in the kernel reads and writes as one more
+// worker ([NewTableIn]). Records and lines are then those of the table itself, so there is
+// no second state. Differences to a worker:
+//
+//   - It finds ids, not endpoints, by an index of its own that does not grow and has a hash
+//     without products of 128 bits; it looks at 4 lines at most.
+//   - A snapshot that fails, and whatever else it does not decide, it leaves to a worker.
+//   - It sends to an endpoint only by a [Way] other than zero. The way is in the word of the
+//     sequence number, and each change of an endpoint clears it in its first store: no snapshot
+//     has the way of one endpoint and another endpoint.
+//   - Its costs of quotas are those of [Quota], in integers.
+//
 // # The order of stores
 //
 // Control stores in an order such that a reader can find every key in a record:
 //
-//	Reserve   cell for the id; then the record
+//	Reserve   cells for the id; then the record
 //	Bind      the old owner: its record, then its cell is freed;
 //	          the new owner: cell for the new endpoint, then the record,
 //	          then the cell of its old endpoint is freed
-//	RecordBind, SetFlags, ClearFlags
+//	RecordBind, SetFlags, ClearFlags, SetWay
 //	          the record
 //	Link      the joiner's record, which is both directions
 //	Unlink    the joiner's record

@@ -116,25 +116,26 @@ func (s *shard) insert(hash uint64, slot uint32, rehash func(slot uint32) uint64
 	if (s.counts.used+1)*4 > len(c.lines)*lineCells*3 {
 		c = s.rebuild(c, rehash)
 	}
-	if c.place(hash, slot) {
+	if fresh, _ := c.place(hash, slot, len(c.lines)); fresh {
 		s.counts.used++
 	}
 	s.counts.live++
 }
 
-// place stores slot in the first free cell for hash and reports whether that
-// cell was empty rather than a tombstone.
-func (c *cells) place(hash uint64, slot uint32) bool {
-	for at := hash; ; at++ {
-		line := c.line(at)
+// place stores slot in the first free cell for hash in so many lines. It reports whether
+// there was one, and whether it was empty rather than a tombstone.
+func (c *cells) place(hash uint64, slot uint32, probes int) (fresh, ok bool) {
+	for n := range probes {
+		line := c.line(hash + uint64(n))
 		for i := range line {
 			word := line[i].Load()
 			if word == 0 || word == tombstone {
 				line[i].Store(makeCell(hash, slot))
-				return word == 0
+				return word == 0, true
 			}
 		}
 	}
+	return false, false
 }
 
 // rebuild swaps in cells without tombstones, twice as many if more than half
@@ -150,7 +151,7 @@ func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 			word := old.lines[i][j].Load()
 			if word != 0 && word != tombstone {
 				slot := uint32(word) - 1
-				fresh.place(rehash(slot), slot)
+				fresh.place(rehash(slot), slot, size)
 			}
 		}
 	}
@@ -159,30 +160,43 @@ func (s *shard) rebuild(old *cells, rehash func(slot uint32) uint64) *cells {
 	return fresh
 }
 
-// remove frees the cell of slot under hash. It reports false when there is
-// none. While an allocation moves, its slot has two cells, so the tag is
-// compared as well; if even the tags are equal, the cells are, and either may
-// go.
+// remove frees the cell of slot under hash, see cells.remove. It reports false when there
+// is none.
 func (s *shard) remove(hash uint64, slot uint32) bool {
-	c, cell := s.cells.Load(), makeCell(hash, slot)
-	for at := hash; ; at++ {
-		line := c.line(at)
+	c := s.cells.Load()
+	freed, ok := c.remove(hash, slot, len(c.lines))
+	if ok {
+		s.counts.live--
+	}
+	if freed {
+		s.counts.used--
+	}
+	return ok
+}
+
+// remove frees the cell of slot under hash in so many lines. It reports whether there was
+// one, and whether it is empty now rather than a tombstone. While an allocation moves, its
+// slot has two cells, so the tag is compared as well; if even the tags are equal, the cells
+// are, and either may go.
+func (c *cells) remove(hash uint64, slot uint32, probes int) (freed, ok bool) {
+	cell := makeCell(hash, slot)
+	for n := range probes {
+		line := c.line(hash + uint64(n))
 		last := line.hasEmpty()
 		for i := range line {
 			if line[i].Load() != cell {
 				continue
 			}
-			s.counts.live--
 			if last {
 				line[i].Store(0)
-				s.counts.used--
 			} else {
 				line[i].Store(tombstone)
 			}
-			return true
+			return last, true
 		}
 		if last {
-			return false
+			break
 		}
 	}
+	return false, false
 }

@@ -41,7 +41,8 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[Account](), accountSize},
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), 16},
-		{reflect.TypeFor[chunk](), chunkSlots * (2*cacheLine + largeSize + accountSize)},
+		{reflect.TypeFor[Slab](), SlabRecords * 2 * cacheLine},
+		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
 			t.Errorf("%v has %d bytes, want %d", c.typ, got, c.size)
@@ -54,17 +55,19 @@ func TestRecordLayout(t *testing.T) {
 // allocation's, but for the counts of large messages, which have lines for themselves.
 func TestContract3ActivityHasItsOwnLine(t *testing.T) {
 	t.Parallel()
-	typ := reflect.TypeFor[chunk]()
-	for i := range typ.NumField() - 1 {
-		f := typ.Field(i)
-		whole := f.Type.Elem().Size() == cacheLine || f.Type.Elem() == reflect.TypeFor[LargeMessages]() && f.Type.Size()%cacheLine == 0
-		if f.Offset%cacheLine != 0 || !whole {
-			t.Errorf("%s begins at %d, %d bytes each, want whole lines", f.Name, f.Offset, f.Type.Elem().Size())
+	for _, typ := range []reflect.Type{reflect.TypeFor[Slab](), reflect.TypeFor[coldSlab]()} {
+		for i := range typ.NumField() {
+			f := typ.Field(i)
+			if f.Offset%cacheLine != 0 || f.Type.Size()%cacheLine != 0 {
+				t.Errorf("%s of %v begins at %d and has %d bytes, want whole lines", f.Name, typ, f.Offset, f.Type.Size())
+			}
 		}
 	}
 	for range 4 {
-		if at := reflect.ValueOf(new(chunk)).Pointer(); at%cacheLine != 0 {
-			t.Errorf("a chunk lies at %#x, not at the beginning of a line", at)
+		for _, slab := range []any{new(Slab), new(coldSlab)} {
+			if at := reflect.ValueOf(slab).Pointer(); at%cacheLine != 0 {
+				t.Errorf("a %T lies at %#x, not at the beginning of a line", slab, at)
+			}
 		}
 	}
 	if at := reflect.ValueOf(newCells(minLines).lines).Pointer(); at%cacheLine != 0 {
@@ -94,7 +97,7 @@ func TestTableLines(t *testing.T) {
 		})
 	}
 	read("secret", &table.secret)
-	read("chunks", &table.chunks)
+	read("slabs", &table.slabs)
 	for _, x := range []*index{&table.byEndpoint, &table.byID} {
 		read("shards", x)
 		for i := range x.shards {
@@ -173,13 +176,14 @@ type word struct{ name, value string }
 
 // words returns the fields of the records of the first two slots.
 func words(table *Table) (all []word) {
-	c := reflect.ValueOf(table.chunks[0].Load()).Elem()
-	for i := range c.NumField() {
-		for slot := range 2 {
-			record := c.Field(i).Index(slot)
-			for j := range record.NumField() {
-				name := fmt.Sprintf("%s of slot %d", record.Type().Field(j).Name, slot)
-				all = append(all, word{name, fmt.Sprint(record.Field(j))})
+	hot, cold := reflect.ValueOf(table.slabs[0].Load()).Elem(), reflect.ValueOf(table.cold[0].Load()).Elem()
+	for slot := range 2 {
+		for _, part := range []reflect.Value{
+			hot.Field(0).Index(slot), hot.Field(1).Index(slot), cold.Field(0).Index(slot), cold.Field(1).Index(slot),
+		} {
+			for j := range part.NumField() {
+				name := fmt.Sprintf("%s of slot %d", part.Type().Field(j).Name, slot)
+				all = append(all, word{name, fmt.Sprint(part.Field(j))})
 			}
 		}
 	}
@@ -201,7 +205,7 @@ func TestLinesOfARelay(t *testing.T) {
 			}
 		}
 	}
-	snapshot := []string{"seq", "meta", "id", "endpoint", "link"}
+	snapshot := []string{"state", "meta", "id", "endpoint", "link"}
 	touch("sender's ", reflect.TypeFor[identity](), snapshot...)
 	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex")
 	touch("peer's ", reflect.TypeFor[identity](), append(snapshot, "path")...)
@@ -214,7 +218,7 @@ func TestLinesOfARelay(t *testing.T) {
 // million allocations cost it nothing.
 func TestSlabsHoldNoPointers(t *testing.T) {
 	t.Parallel()
-	for _, typ := range []reflect.Type{reflect.TypeFor[chunk](), reflect.TypeFor[line]()} {
+	for _, typ := range []reflect.Type{reflect.TypeFor[Slab](), reflect.TypeFor[coldSlab](), reflect.TypeFor[line]()} {
 		if path := findPointer(typ); path != "" {
 			t.Errorf("%v holds a pointer at %v%s", typ, typ, path)
 		}

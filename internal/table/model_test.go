@@ -18,6 +18,7 @@ type modelAllocation struct {
 	host     *modelAllocation // of a joiner: its host
 	flags    Flags
 	nonce    uint16
+	way      Way
 	ended    bool
 }
 
@@ -39,7 +40,7 @@ type model struct {
 
 func newModel(t *testing.T, max, endpoints int) *model {
 	return &model{
-		t: t, table: NewTable(max), max: max, room: endpoints,
+		t: t, table: sharedTable(max), max: max, room: endpoints,
 		ids:    make(map[proto.AllocationID]*modelAllocation),
 		owners: make(map[endpoint.Endpoint]*modelAllocation),
 	}
@@ -64,7 +65,7 @@ func linked(a, b *modelAllocation) bool {
 // step does one operation in both. The numbers choose the operands.
 func (m *model) step(op byte, x, y int) {
 	m.t.Helper()
-	op %= 9
+	op %= 10
 	if len(m.live) == 0 && op != 7 {
 		op = 0
 	}
@@ -83,6 +84,10 @@ func (m *model) step(op byte, x, y int) {
 		m.recycle(x)
 	case 8:
 		m.mark(m.live[x%len(m.live)], y)
+	case 9:
+		a := m.live[x%len(m.live)]
+		a.way = Way(y)
+		m.table.SetWay(a.handle, a.way)
 	}
 }
 
@@ -110,7 +115,10 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 	var want Handle
 	if owner := m.owners[ep]; owner != nil && owner != a {
 		want = owner.handle
-		owner.endpoint = endpoint.Endpoint{}
+		owner.endpoint, owner.way = endpoint.Endpoint{}, 0
+	}
+	if a.endpoint != ep {
+		a.way = 0
 	}
 	delete(m.owners, a.endpoint)
 	a.endpoint, m.owners[ep] = ep, a
@@ -218,6 +226,9 @@ func (m *model) check(stride int) {
 		if e, ok := m.table.ByID(a.spec.ID); ok {
 			m.t.Fatalf("id of stale %x leads to %+v", a.handle, e)
 		}
+		if slot, ok := findShared(m.table, a.spec.ID); ok {
+			m.t.Fatalf("the shared lines lead from stale %x to %d", a.handle, slot)
+		}
 	}
 }
 
@@ -229,6 +240,12 @@ func (m *model) checkLive(a *modelAllocation) {
 	}
 	if e, ok := m.table.At(a.handle); !ok || e != want {
 		m.t.Fatalf("by handle %+v, %v, want %+v", e, ok, want)
+	}
+	if way := m.table.Way(a.handle); way != a.way {
+		m.t.Fatalf("way %d to %+v, want %d", way, want, a.way)
+	}
+	if slot, ok := findShared(m.table, a.spec.ID); !ok || slot != a.handle.slot() {
+		m.t.Fatalf("the shared lines lead from %+v to %d, %v", want, slot, ok)
 	}
 	if !a.endpoint.IsZero() {
 		if e, ok := byEndpoint(m.table, a.endpoint); !ok || e != want {
@@ -259,9 +276,9 @@ func TestTableModel(t *testing.T) {
 		max, endpoints, steps, each int
 		ops                         []byte // drawn from, so that some come more often
 	}{
-		{"small", 12, 8, 20_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8}},
-		{"two", 2, 2, 5_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8}},
-		{"large", 6000, 5000, 24_000, 6000, []byte{0, 0, 0, 0, 2, 2, 4, 4, 5, 6, 7, 8}},
+		{"small", 12, 8, 20_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9}},
+		{"two", 2, 2, 5_000, 1, []byte{0, 1, 2, 3, 4, 4, 5, 6, 7, 7, 8, 9}},
+		{"large", 6000, 5000, 24_000, 6000, []byte{0, 0, 0, 0, 2, 2, 4, 4, 5, 6, 7, 8, 9}},
 	} {
 		if testkit.RaceEnabled {
 			c.steps /= 4 // There is one goroutine: the detector finds nothing here.

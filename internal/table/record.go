@@ -38,9 +38,9 @@ func (h Handle) generation() uint32 { return uint32(h) }
 
 // identity is the part of a record that every worker reads for each datagram from or to
 // its owner, in one cache line. Control alone writes it, under the sequence number, but
-// for path, which is not under it; every word is an atomic.
+// for path and Way, which are not under it; every word is an atomic.
 type identity struct {
-	seq      atomic.Uint32    // odd while control writes
+	state    atomic.Uint32    // sequence number in the low half, odd while control writes; Way in the high half
 	path     atomic.Uint32    // to the endpoint, and Tick of the last RELAY to it, see AllowRelay
 	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
 	id       [2]atomic.Uint64 // as on the wire
@@ -102,11 +102,20 @@ type Entry struct {
 // Is reports whether all of the flags are set.
 func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
 
+// Way names the next hop of an endpoint in a table of a program in the kernel, which sends
+// to the endpoint itself; zero: it does not, and leaves that to workers.
+type Way uint16
+
 // write runs change with the sequence number odd. Only control calls it.
-func (r *identity) write(change func(r *identity)) {
-	r.seq.Add(1)
+func (r *identity) write(change func(r *identity)) { r.writeWay(Way(r.state.Load()>>16), change) }
+
+// writeWay is write that also stores a way, in the first store: a program in the kernel
+// that sees a new endpoint or a part of it cannot see the old endpoint's way.
+func (r *identity) writeWay(way Way, change func(r *identity)) {
+	seq := uint16(r.state.Load())
+	r.state.Store(uint32(way)<<16 | uint32(seq+1))
 	change(r)
-	r.seq.Add(1)
+	r.state.Store(uint32(way)<<16 | uint32(seq+2))
 }
 
 func (r *identity) setID(id proto.AllocationID) {
@@ -165,15 +174,23 @@ type Account struct {
 	ExpiryPending  bool // it has expired and waits for the grace period
 }
 
-// chunkSlots is the number of allocations in one slab: large enough that the
+// SlabRecords is the number of allocations in one slab: large enough that the
 // collector sees few objects, small enough that an idle relay stays small.
-const chunkSlots = 1024
+const SlabRecords = 1024
 
-// chunk is one slab. It holds no pointers, so the collector never scans it,
-// and it never moves.
-type chunk struct {
-	identities [chunkSlots]identity
-	activities [chunkSlots]Activity
-	large      [chunkSlots]LargeMessages
-	accounts   [chunkSlots]Account
+// Slab is the memory of the records of SlabRecords allocations: what workers read and
+// write for each datagram. It holds no pointers, so the collector never scans it, and it
+// never moves. A slab may lie in memory that the kernel shares, see [NewTableIn].
+//
+// Identities and activities are apart, not side by side: workers that read identities
+// would also draw the lines next to them, which other workers write.
+type Slab struct {
+	identities [SlabRecords]identity
+	activities [SlabRecords]Activity
+}
+
+// coldSlab is the memory of what is used per allocation, not per datagram.
+type coldSlab struct {
+	large    [SlabRecords]LargeMessages
+	accounts [SlabRecords]Account
 }

@@ -3,7 +3,6 @@ package table
 import (
 	"crypto/rand"
 	"encoding/binary"
-	"math"
 	"math/bits"
 	"runtime"
 	"sync/atomic"
@@ -23,20 +22,34 @@ const DefaultMaxAllocations = 1_000_000
 // to the one control goroutine.
 type Table struct {
 	secret     [4]uint64
-	chunks     []atomic.Pointer[chunk]
+	slabs      []atomic.Pointer[Slab]
 	byEndpoint index
 	byID       index
 
-	w writer
+	w    writer
+	cold []atomic.Pointer[coldSlab]
 }
 
 // NewTable returns an empty table for at most max allocations; zero or less
 // means [DefaultMaxAllocations]. Memory is taken as allocations come.
 func NewTable(max int) *Table {
+	return NewTableIn(Memory{Slab: func(int) *Slab { return new(Slab) }}, max)
+}
+
+// NewTableIn returns a table in the memory of a provider. Control calls m.Slab for slab 0, 1
+// and so on as allocations come, at most max/SlabRecords, rounded up. All memory is zero,
+// begins at a multiple of 64 bytes, belongs to the table alone, and is valid as long as
+// the table.
+func NewTableIn(m Memory, max int) *Table {
 	if max <= 0 {
 		max = DefaultMaxAllocations
 	}
-	t := &Table{chunks: make([]atomic.Pointer[chunk], (max+chunkSlots-1)/chunkSlots)}
+	n := (max + SlabRecords - 1) / SlabRecords
+	t := &Table{slabs: make([]atomic.Pointer[Slab], n), cold: make([]atomic.Pointer[coldSlab], n)}
+	t.w.slab = m.Slab
+	if m.IDs != nil {
+		t.w.ids = &sharedIDs{cells{m.IDs}, m.IDSecret}
+	}
 	var seed [32]byte
 	rand.Read(seed[:])
 	for i := range t.secret {
@@ -141,14 +154,14 @@ func (t *Table) Counts() (allocations, bound, links int) {
 // reader that meets control in the middle of a write waits for it.
 func (r *identity) snapshot(slot uint32, e *Entry) bool {
 	for spins := 0; ; spins++ {
-		before := r.seq.Load()
+		before := r.state.Load()
 		if before&1 == 0 {
 			meta := r.meta.Load()
 			binary.LittleEndian.PutUint64(e.ID[:8], r.id[0].Load())
 			binary.LittleEndian.PutUint64(e.ID[8:], r.id[1].Load())
 			e.Endpoint = endpoint.Endpoint{Hi: r.endpoint[0].Load(), Lo: r.endpoint[1].Load(), Tail: r.endpoint[2].Load()}
 			e.Link = Handle(r.link.Load())
-			if r.seq.Load() == before {
+			if r.state.Load() == before {
 				e.Handle = makeHandle(slot, uint32(meta))
 				e.Role, e.Flags, e.Nonce = Role(meta>>32), Flags(meta>>40), uint16(meta>>48)
 				return e.Role != RoleNone
@@ -169,22 +182,25 @@ func pause(spins int) {
 }
 
 func (t *Table) identity(slot uint32) *identity {
-	return &t.chunks[slot/chunkSlots].Load().identities[slot%chunkSlots]
+	return &t.slabs[slot/SlabRecords].Load().identities[slot%SlabRecords]
 }
 
 // Activity returns what workers record of the allocation h. It belongs to the
 // slot: see point 4 of the contract.
 func (t *Table) Activity(h Handle) *Activity {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().activities[slot%chunkSlots]
+	return &t.slabs[slot/SlabRecords].Load().activities[slot%SlabRecords]
 }
 
 // LargeMessages returns what workers record of large messages to the owner of h, as
 // Activity does.
 func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().large[slot%chunkSlots]
+	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
 }
+
+// Way returns how a program in the kernel sends to the endpoint of h.
+func (t *Table) Way(h Handle) Way { return Way(t.identity(h.slot()).state.Load() >> 16) }
 
 // hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
 // endpoints that collide. That takes more than [endpoint.Mix64], whose differences
@@ -363,8 +379,18 @@ func (t *Table) AllowRelay(h Handle, size int, tick Tick) bool {
 // each with a burst of one second. The zero Quota is no limit.
 type Quota struct {
 	datagramCost uint32 // in units of 1/8 µs
-	byteCost     float64
+	byteCost     uint64 // the same, times 2^byteCostBits
 }
+
+// byteCostBits are the fraction bits of the cost of a byte. There is no floating point
+// in it, so that a program in the kernel computes the same. At 100 MB/s a byte costs 0.08
+// units, and the cost of a quota is exact to 1/200,000; at 1 byte/s a datagram of 64 KiB
+// does not overflow 64 bits.
+const byteCostBits = 24
+
+// maxCost bounds the cost of one datagram, far above any burst: the sum with a gate does
+// not wrap.
+const maxCost = 1 << 30
 
 // A quota gate holds, for datagrams and for bytes, the time until which earlier
 // messages use up the rate (generic cell rate algorithm), each in 32 bits and units
@@ -384,17 +410,17 @@ const MaxQuotaDatagrams = 1000 * quotaUnitsPerMilli
 func NewQuota(datagrams, bytes int) Quota {
 	var q Quota
 	if datagrams > 0 {
-		q.datagramCost = uint32(math.Round(quotaBurst / float64(datagrams)))
+		q.datagramCost = uint32((quotaBurst + datagrams/2) / datagrams)
 	}
 	if bytes > 0 {
-		q.byteCost = quotaBurst / float64(bytes)
+		q.byteCost = (quotaBurst<<byteCostBits + uint64(bytes)/2) / uint64(bytes)
 	}
 	return q
 }
 
 // cost returns the cost of a datagram of size bytes in both units.
 func (q Quota) cost(size int) (datagram, bytes uint32) {
-	return q.datagramCost, uint32(q.byteCost * float64(size))
+	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))
 }
 
 // TakeQuota reports whether the owner may relay a datagram of size bytes at

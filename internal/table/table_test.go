@@ -324,7 +324,7 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 	for i := 1; i <= joiners; i++ {
 		h := bind(t, table, Spec{ID: testID(i), Role: RoleJoiner}, testEndpoint(i))
 		table.Link(h, host)
-		sequences[h] = table.identity(h.slot()).seq.Load()
+		sequences[h] = table.identity(h.slot()).state.Load()
 	}
 	wantCounts(t, table, joiners+1, joiners+1, joiners)
 	table.End(host)
@@ -334,7 +334,7 @@ func TestContract5EndClosesAllLinksAtOnce(t *testing.T) {
 		if peer, ok := peerOf(table, &e, testID(0)); ok {
 			t.Errorf("joiner %d still has its host: %+v", i, peer)
 		}
-		if got := table.identity(e.Handle.slot()).seq.Load(); got != sequences[e.Handle] {
+		if got := table.identity(e.Handle.slot()).state.Load(); got != sequences[e.Handle] {
 			t.Errorf("the record of joiner %d was written", i)
 		}
 	}

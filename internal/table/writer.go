@@ -14,6 +14,8 @@ type writer struct {
 	max  int
 	next uint32   // first slot that was never used
 	free []uint32 // slots that may be used again
+	slab func(i int) *Slab
+	ids  *sharedIDs // nil: no program in the kernel reads the table
 
 	live, bound, links atomic.Int64
 }
@@ -38,7 +40,7 @@ type Spec struct {
 // Account returns control's record of the live allocation h.
 func (t *Table) Account(h Handle) *Account {
 	slot := h.slot()
-	return &t.chunks[slot/chunkSlots].Load().accounts[slot%chunkSlots]
+	return &t.cold[slot/SlabRecords].Load().accounts[slot%SlabRecords]
 }
 
 // AccountAt returns control's record of a slot, for lists that link slots.
@@ -78,7 +80,10 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	t.LargeMessages(h).reset()
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
-	r.write(func(r *identity) {
+	if t.w.ids != nil {
+		t.w.ids.insert(s.ID, slot)
+	}
+	r.writeWay(0, func(r *identity) {
 		r.setMeta(generation, s.Role)
 		r.setID(s.ID)
 		r.setEndpoint(endpoint.Endpoint{})
@@ -99,8 +104,9 @@ func (t *Table) takeSlot() (uint32, bool) {
 	}
 	slot := t.w.next
 	t.w.next++
-	if c := &t.chunks[slot/chunkSlots]; c.Load() == nil {
-		c.Store(new(chunk))
+	if i := slot / SlabRecords; t.slabs[i].Load() == nil {
+		t.cold[i].Store(new(coldSlab))
+		t.slabs[i].Store(t.w.slab(int(i)))
 	}
 	return slot, true
 }
@@ -192,6 +198,14 @@ func (t *Table) setBinding(h Handle, flags Flags, nonce uint16) {
 	t.identity(h.slot()).write(func(r *identity) { r.setBinding(flags, nonce) })
 }
 
+// SetWay stores how a program in the kernel sends to the present endpoint of h. Each change
+// of the endpoint sets it to 0 in the same write. Where the way was another one than zero,
+// the caller waits for a grace period of the program before it relies on the new one.
+func (t *Table) SetWay(h Handle, way Way) {
+	r := t.identity(h.slot())
+	r.state.Store(uint32(way)<<16 | r.state.Load()&(1<<16-1))
+}
+
 // setEndpoint moves h from old to ep; either may be zero. The index gains the new
 // endpoint before the record changes, and loses the old one after it.
 func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
@@ -201,7 +215,7 @@ func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 		t.byEndpoint.shard(hash).insert(hash, slot, t.rehashEndpoint)
 		t.w.bound.Add(1)
 	}
-	t.identity(slot).write(func(r *identity) { r.setEndpoint(ep) })
+	t.identity(slot).writeWay(0, func(r *identity) { r.setEndpoint(ep) })
 	if !old.IsZero() {
 		hash := t.hashEndpoint(old)
 		t.byEndpoint.shard(hash).remove(hash, slot)
@@ -242,7 +256,7 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	}
 	t.Unlink(h)
 	t.w.links.Add(-int64(t.Account(h).Links))
-	t.identity(h.slot()).write(func(r *identity) {
+	t.identity(h.slot()).writeWay(0, func(r *identity) {
 		r.setMeta(h.generation(), RoleNone)
 		r.setID(proto.AllocationID{})
 		r.setEndpoint(endpoint.Endpoint{})
@@ -250,6 +264,9 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	})
 	hash := t.hashID(e.ID)
 	t.byID.shard(hash).remove(hash, h.slot())
+	if t.w.ids != nil {
+		t.w.ids.remove(e.ID, h.slot())
+	}
 	if !e.Endpoint.IsZero() {
 		hash = t.hashEndpoint(e.Endpoint)
 		t.byEndpoint.shard(hash).remove(hash, h.slot())

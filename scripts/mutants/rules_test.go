@@ -51,6 +51,20 @@ var rules = []mutant{
 		now:  `subtle.ConstantTimeCompare(s.mac(pkt[:end], key)[:16], pkt[end:][:16])`,
 		by:   killer{"./proto", "TestVerifyBits", ""},
 	},
+	{
+		rule: "a new endpoint does not inherit the way of the old one",
+		in:   "internal/table",
+		old:  `t.identity(slot).writeWay(0, func(r *identity) { r.setEndpoint(ep) })`,
+		now:  `t.identity(slot).write(func(r *identity) { r.setEndpoint(ep) })`,
+		by:   killer{"./internal/table", "TestTableModel", ""},
+	},
+	{
+		rule: "the shared lines do not lead to an allocation that has ended",
+		in:   "internal/table",
+		old:  `		t.w.ids.remove(e.ID, h.slot())`,
+		now:  `		t.w.ids.remove(e.ID, h.slot()+1)`,
+		by:   killer{"./internal/table", "TestSharedIDs", ""},
+	},
 	// Processors and sockets.
 	{
 		rule: "a worker does not sleep where that saves no CPU time",
