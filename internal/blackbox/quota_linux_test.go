@@ -81,13 +81,13 @@ func TestCPUQuota(t *testing.T) {
 	t.Cleanup(f.stop)
 	// Two is the least that Go uses, whatever the quota.
 	want := fmt.Sprintf(`msg=processors workers=2 workers_of_all_addresses=2 gomaxprocs=4 because="the CPU quota of the cgroup is 1 of %d processors"`, n)
-	if !strings.Contains(f.log.String(), want) {
-		t.Errorf("no line %q in the log:\n%s", want, f.log.String())
+	logged := func(want string) {
+		t.Helper()
+		testkit.Within(t, 60*time.Second, want, func() bool { return strings.Contains(f.log.String(), want) })
 	}
-	if want := "workers=2 intakes=2"; !strings.Contains(f.log.String(), want) {
-		t.Errorf("no %q in the log:\n%s", want, f.log.String())
-	}
+	logged(want)
+	logged("workers=2 intakes=2")
 	group.set(t, 0)
 	want = fmt.Sprintf(`msg="the limits of processor time changed" gomaxprocs=%d workers=2 because="the machine has %d processors, and no limit is set"`, max(4, n), n)
-	testkit.Within(t, 60*time.Second, "a line about the new limits", func() bool { return strings.Contains(f.log.String(), want) })
+	logged(want)
 }
