@@ -226,7 +226,7 @@ func TestAttemptOverNoLink(t *testing.T) {
 		b.node.Disconnect(at.Local())
 		b.tick(1)
 	}
-	if at.dials != 4 || len(b.log) != 2 || !strings.HasSuffix(b.log[1], "C1: 0 disconnected, protocol error") {
+	if at.dials != 4 || len(b.log) != 2 || !strings.HasSuffix(b.log[1], "C1: 0 disconnected, protocol error: utp: the link lost the peer") {
 		t.Errorf("%d dials, events %q", at.dials, b.log)
 	}
 }

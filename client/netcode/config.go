@@ -21,7 +21,7 @@ type Config struct {
 	// on. Nil means that Open makes one when it is needed.
 	Link link.Link
 	// Open makes the link of Listen, at the address to listen at, or of Connect,
-	// at nowhere. Nil means a UDP socket.
+	// at nowhere. Nil means a UDP socket, for Connect one of the server's family.
 	Open func(local address.Addr) (link.Link, error)
 	// Transport is the layer below. The driver sets its Pipelines, which must be
 	// nil, and its Overhead, and its FragmentCapacity to 16 KiB if that is 0.

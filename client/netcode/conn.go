@@ -212,7 +212,7 @@ type session struct {
 	conn            utp.ConnID
 	state           State
 	id              NetworkID
-	since           time.Duration // when the handshake began
+	since           time.Duration // when the handshake began, of a client also the approval
 	unsaid          bool          // StateConnecting was not published yet
 	dials           int           // times that the attempt had to find its peer again
 	versionReceived bool          // the peer's version came, and fits
@@ -288,7 +288,7 @@ type pendingRelease struct {
 // over publishes the end of a connection. What of it was not read is gone.
 func (d *Driver) over(s *session, ev ConnectionEvent) {
 	d.enter(s, StateDisconnected)
-	ev.Conn, ev.NetworkID, ev.State = Conn{d, s.conn}, s.id, StateDisconnected
+	ev.Conn, ev.NetworkID, ev.State, ev.UserData = Conn{d, s.conn}, s.id, StateDisconnected, s.userData
 	d.publish(ev)
 	if d.server && s.id != 0 {
 		d.ids.free(s.id)

@@ -24,6 +24,8 @@ type Driver struct {
 	table   rpcTable
 	version ProtocolVersion
 
+	sockets bool // links are UDP sockets, made when they are needed
+
 	link   link.Link     // nil before it is needed
 	ep     *utp.Endpoint // there when link is
 	err    error         // why the link ended
@@ -31,6 +33,7 @@ type Driver struct {
 
 	started bool
 	last    time.Time     // the caller's clock at the last Update
+	behind  time.Duration // by how much the caller's clock went back, unless it returned
 	elapsed time.Duration // the driver's own
 
 	sessions        []*session // by slot of the transport
@@ -57,12 +60,13 @@ func NewServer(cfg Config) (*Driver, error) { return newDriver(cfg, true) }
 func NewClient(cfg Config) (*Driver, error) { return newDriver(cfg, false) }
 
 func newDriver(cfg Config, server bool) (*Driver, error) {
+	sockets := cfg.Open == nil
 	cfg = cfg.withDefaults()
 	if err := cfg.check(); err != nil {
 		return nil, err
 	}
 	d := &Driver{
-		cfg: cfg, server: server, log: cfg.Logger, table: cfg.RPCs.table(),
+		cfg: cfg, sockets: sockets, server: server, log: cfg.Logger, table: cfg.RPCs.table(),
 		buf: make([]byte, link.MaxDatagram),
 	}
 	d.version = ProtocolVersion{
@@ -164,8 +168,15 @@ func (d *Driver) Connect(to address.Addr) (Conn, error) {
 	case !to.Reachable():
 		return Conn{}, ErrPortZero
 	}
-	if err := d.open(address.Addr{}); err != nil {
+	var local address.Addr
+	if to.Is6() && d.sockets {
+		local = address.FromUDP(netip.AddrPortFrom(netip.IPv6Unspecified(), 0))
+	}
+	if err := d.open(local); err != nil {
 		return Conn{}, err
+	}
+	if !d.link.Local().SameKind(to) {
+		return Conn{}, ErrAddr
 	}
 	if err := d.link.Dial(); err != nil {
 		return Conn{}, err
@@ -322,7 +333,8 @@ const maxStep = 24 * time.Hour
 
 // Update is the first half of a tick: it takes what arrived, ends what waited
 // too long, and publishes what happened. What it handed out before is no longer
-// valid. A time before that of the last Update counts as the same.
+// valid. A time before that of the last Update counts as the same, and a later return of the
+// clock as none.
 //
 // It returns why the link has ended, after which nothing arrives any more, or,
 // once, why Config.Auto could not be done; net.ErrClosed after Close.
@@ -353,9 +365,16 @@ func (d *Driver) Update(now time.Time) error {
 }
 
 func (d *Driver) advance(now time.Time) {
-	step := max(now.Sub(d.last), 0)
-	if !d.started {
+	step := now.Sub(d.last)
+	switch {
+	case !d.started:
 		d.started, step = true, 0
+	case step < 0:
+		d.behind -= step
+		step = 0
+	case step >= d.behind: // The clock has returned: what it went back does not count.
+		step -= d.behind
+		d.behind = 0
 	}
 	if bound := d.cfg.Transport.MaxStep; bound > 0 {
 		step = min(step, bound)
@@ -366,6 +385,7 @@ func (d *Driver) advance(now time.Time) {
 
 // forget drops what was handed out for one tick.
 func (d *Driver) forget() {
+	d.ids.age()
 	clear(d.events)
 	d.events = d.events[:0]
 	for _, s := range d.sessions {

@@ -3,6 +3,7 @@ package netcode
 import (
 	"cmp"
 	"errors"
+	"fmt"
 	"slices"
 	"time"
 
@@ -19,7 +20,24 @@ type ConnectionEvent struct {
 	State     State
 	Reason    DisconnectReason // of StateDisconnected
 	Remote    *CloseInfo       // what the peer said at the end, nil if it said nothing
+	UserData  any              // of StateDisconnected: what Conn.SetUserData kept
 	Cause     error            // of ReasonProtocolError: utp.ErrWindowMismatch, utp.ErrPeerGone or why the link ended
+}
+
+// String returns the NetworkID and the state, and of an end the reason, what the peer said
+// and the cause: "3 disconnected, closed by remote (server full: try later)".
+func (ev ConnectionEvent) String() string {
+	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
+	if ev.State == StateDisconnected {
+		s += fmt.Sprintf(", %v", ev.Reason)
+	}
+	if ev.Remote != nil {
+		s += fmt.Sprintf(" (%v: %s)", ev.Remote.Reason, ev.Remote.Text)
+	}
+	if ev.Cause != nil {
+		s += fmt.Sprintf(": %v", ev.Cause)
+	}
+	return s
 }
 
 // CloseInfo is what a peer says when it ends a connection.

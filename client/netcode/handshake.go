@@ -38,6 +38,7 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 	case index == indexClose:
 		d.closeByPeer(s, body)
 	case index == indexGetApproved && !d.server && s.state == StateHandshake && len(body) == 0:
+		s.since = d.elapsed
 		d.enter(s, StateApproval)
 	case index == indexApproved && !d.server && s.handshaking():
 		id, ok := parseApproved(body)
@@ -215,10 +216,11 @@ type networkIDs struct {
 	last  NetworkID
 	freed []NetworkID // a queue: next at head
 	head  int
+	aged  int // the end of those that may be handed out
 }
 
 func (q *networkIDs) take() NetworkID {
-	if q.head == len(q.freed) {
+	if q.head >= q.aged {
 		q.last++
 		return q.last
 	}
@@ -226,9 +228,14 @@ func (q *networkIDs) take() NetworkID {
 	q.head++
 	if q.head*2 > len(q.freed) {
 		q.freed = q.freed[:copy(q.freed, q.freed[q.head:])]
+		q.aged -= q.head
 		q.head = 0
 	}
 	return id
 }
+
+// age lets the ids that were freed so far be handed out again. Each Update begins with it:
+// an id does not end and begin among the events of one.
+func (q *networkIDs) age() { q.aged = len(q.freed) }
 
 func (q *networkIDs) free(id NetworkID) { q.freed = append(q.freed, id) }

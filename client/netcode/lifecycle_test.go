@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"testing"
 	"time"
 
@@ -85,7 +86,7 @@ func TestEventsAreLegal(t *testing.T) {
 		for i, d := range sides {
 			for _, ev := range d.ConnectionEventsForTick() {
 				if wrong := witnesses[i].takes(ev); wrong != "" {
-					t.Fatalf("tick %d, side %d: %s: %s", b.ticks, i, text(ev), wrong)
+					t.Fatalf("tick %d, side %d: %v: %s", b.ticks, i, ev, wrong)
 				}
 			}
 			for c := range d.Conns() {
@@ -221,5 +222,80 @@ func TestRPCLength(t *testing.T) {
 				t.Errorf("%v, %d RPCs", s.State(), got)
 			}
 		})
+	}
+}
+
+// TestIDIsNotReusedInOneUpdate: a client that connects in the Update in which another one
+// leaves has another id, so a game that deletes the player of a Disconnected event by its
+// id does not delete the new one. What the game kept for the old one is in its event.
+func TestIDIsNotReusedInOneUpdate(t *testing.T) {
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true})
+	b.join(netcode.Config{})
+	b.tick(5)
+	old := b.only()
+	if err := old.Approve(); err != nil {
+		t.Fatal(err)
+	}
+	b.tick(3)
+	old.SetUserData("the old player")
+	b.join(netcode.Config{})
+	b.tick(5)
+	b.log = b.log[:0]
+
+	old.Disconnect(netcode.ReasonConnectionClose, "")
+	for c := range b.server.Conns() {
+		if c.State() == netcode.StateApproval {
+			if err := c.Approve(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.update()
+	ended, connected := netcode.NetworkID(0), netcode.NetworkID(0)
+	for _, ev := range b.server.ConnectionEventsForTick() {
+		switch ev.State {
+		case netcode.StateDisconnected:
+			ended = ev.NetworkID
+			if ev.UserData != "the old player" {
+				t.Errorf("the event has user data %v", ev.UserData)
+			}
+		case netcode.StateConnected:
+			connected = ev.NetworkID
+		}
+	}
+	if ended != 1 || connected != 2 {
+		t.Errorf("%d ended and %d connected in one Update, want 1 and 2", ended, connected)
+	}
+	b.flush()
+	b.join(netcode.Config{})
+	b.tick(5)
+	for c := range b.server.Conns() {
+		if c.State() == netcode.StateApproval {
+			if err := c.Approve(); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	b.log = b.log[:0]
+	b.tick(1)
+	if len(b.log) == 0 || !strings.HasSuffix(b.log[0], "S: 1 connected") {
+		t.Errorf("a later client gets another id than the one that is free: %q", b.log)
+	}
+}
+
+// TestClockJumpsAndReturns: an Update whose time is a minute back, and one that is right
+// again, end no connection; nor does a clock that is set back for good.
+func TestClockJumpsAndReturns(t *testing.T) {
+	b, s, c := pair(t, netcode.Config{}, netcode.Config{})
+	right := b.now
+	b.now = right.Add(-time.Minute)
+	b.tick(1)
+	b.now = right
+	b.tick(50)
+	b.now = b.now.Add(-time.Hour)
+	b.tick(200)
+	b.expect()
+	if s.State() != netcode.StateConnected || c.State() != netcode.StateConnected {
+		t.Errorf("server %v, client %v", s.State(), c.State())
 	}
 }

@@ -131,20 +131,9 @@ func (b *testNetwork) update() {
 			side = fmt.Sprint("C", i)
 		}
 		for _, ev := range d.ConnectionEventsForTick() {
-			b.log = append(b.log, fmt.Sprintf("%d %s: %s", b.ticks, side, text(ev)))
+			b.log = append(b.log, fmt.Sprintf("%d %s: %s", b.ticks, side, ev))
 		}
 	}
-}
-
-func text(ev netcode.ConnectionEvent) string {
-	s := fmt.Sprintf("%d %v", ev.NetworkID, ev.State)
-	if ev.State == netcode.StateDisconnected {
-		s += fmt.Sprintf(", %v", ev.Reason)
-	}
-	if ev.Remote != nil {
-		s += fmt.Sprintf(" (%v: %s)", ev.Remote.Reason, ev.Remote.Text)
-	}
-	return s
 }
 
 func (b *testNetwork) flush() {

@@ -13,6 +13,7 @@ import (
 	"github.com/ferryrelay/ferry/client/netcode/link"
 	"github.com/ferryrelay/ferry/client/netcode/utp"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func TestRequests(t *testing.T) {
@@ -149,5 +150,43 @@ func TestRun(t *testing.T) {
 	}
 	if err := client.Run(ctx, 0, nil); !errors.Is(err, netcode.ErrConfig) {
 		t.Errorf("no tick rate: %v", err)
+	}
+}
+
+// TestConnectIPv6: a client without a link of its own connects to an IPv6 address, and one
+// whose link is of the other family, or of a relay, is told so at once.
+func TestConnectIPv6(t *testing.T) {
+	loopback := address.FromUDP(netip.MustParseAddrPort("[::1]:0"))
+	if l, err := link.OpenUDP(link.UDPConfig{Local: netip.MustParseAddrPort("[::1]:0")}); err != nil {
+		testkit.Missing(t, "IPv6 on loopback", "none: net.ipv6.conf.lo.disable_ipv6=0")
+	} else if err := l.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b := &testNetwork{t: t}
+	server := b.driver(netcode.NewServer, netcode.Config{})
+	if err := server.Listen(loopback); err != nil {
+		t.Fatal(err)
+	}
+	client := b.driver(netcode.NewClient, netcode.Config{})
+	c, err := client.Connect(server.Link().Local())
+	if err != nil {
+		t.Fatal(err)
+	}
+	testkit.Eventually(t, "the client to connect", func() bool {
+		for _, d := range []*netcode.Driver{server, client} {
+			if err := d.Update(time.Now()); err != nil {
+				t.Fatal(err)
+			}
+			d.Flush()
+		}
+		return c.State() == netcode.StateConnected
+	})
+	wrong := b.driver(netcode.NewClient, netcode.Config{Open: func(address.Addr) (link.Link, error) {
+		return link.OpenUDP(link.UDPConfig{})
+	}})
+	for _, to := range []address.Addr{server.Link().Local(), address.FromAllocation(proto.AllocationID{1})} {
+		if _, err := wrong.Connect(to); err != netcode.ErrAddr {
+			t.Errorf("connect to %v by a link of IPv4: %v, want %v", to, err, netcode.ErrAddr)
+		}
 	}
 }

@@ -145,9 +145,9 @@ func TestApprovalTimeoutOfClient(t *testing.T) {
 	for range 600 {
 		b.tick(1)
 	}
-	// In handshake at 60 ms, 40 ms before the fifth tick.
-	b.expect("501 C1: 0 disconnected, approval timeout",
-		"502 S: 0 disconnected, closed by remote (approval timeout: )")
+	// Asked for an approval in the fifth tick.
+	b.expect("505 C1: 0 disconnected, approval timeout",
+		"506 S: 0 disconnected, closed by remote (approval timeout: )")
 }
 
 func TestHandshakeGuardOfClient(t *testing.T) {
@@ -287,4 +287,28 @@ func TestReconnects(t *testing.T) {
 	if n := b.server.Stats().Transport.Connections; n != 1 {
 		t.Errorf("%d connections are left", n)
 	}
+}
+
+// TestClientApprovalLimit: a client waits for the approval for as long as its limit says
+// since it was asked for one, whatever the way there took.
+func TestClientApprovalLimit(t *testing.T) {
+	b := newTestNetwork(t, netcode.Config{RequireApproval: true, HandshakeApprovalTimeout: time.Minute})
+	b.step = 600 * ms // so that a round trip takes 1.2 s
+	_, c := b.join(netcode.Config{HandshakeApprovalTimeout: 2 * time.Second})
+	var asked time.Time
+	for range 30 {
+		b.tick(1)
+		switch c.State() {
+		case netcode.StateApproval:
+			if asked.IsZero() {
+				asked = b.now
+			}
+		case netcode.StateDisconnected:
+			if waited := b.now.Sub(asked); waited < 2*time.Second || waited > 2*time.Second+b.step {
+				t.Errorf("waited %v for an approval, want 2s and a tick at most", waited)
+			}
+			return
+		}
+	}
+	t.Errorf("the client is %v", c.State())
 }

@@ -51,10 +51,19 @@ func (a Addr) IsValid() bool { return a.host.IsValid() }
 // UDP port, if it has one, is not 0.
 func (a Addr) Reachable() bool { return a.allocation || a.host.IsValid() && a.port != 0 }
 
+// Is6 reports whether a is an address of UDP over IPv6.
+func (a Addr) Is6() bool { return !a.allocation && a.host.Is6() }
+
+// SameKind reports whether a and b are both addresses of UDP over IPv4, both of UDP over
+// IPv6, or both allocations: others cannot reach each other.
+func (a Addr) SameKind(b Addr) bool {
+	return a.allocation == b.allocation && a.host.BitLen() == b.host.BitLen()
+}
+
 // SameSource reports whether a and b may belong to one sender: it ignores the port
 // and the lower 64 bits of an IPv6 address, since one network has a /64.
 func (a Addr) SameSource(b Addr) bool {
-	if a.allocation != b.allocation || a.host.BitLen() != b.host.BitLen() {
+	if !a.SameKind(b) {
 		return false
 	}
 	if a.allocation || a.host.Is4() || !a.host.IsValid() {
