@@ -3,6 +3,8 @@
 package sock
 
 import (
+	"fmt"
+	"os"
 	"syscall"
 	"time"
 	"unsafe"
@@ -118,4 +120,20 @@ func socketDrops(fd int) (uint64, bool) {
 		return 0, false
 	}
 	return uint64(info[meminfoDrops]), true
+}
+
+// MapValues maps the first n values of an array that the kernel shares by a descriptor,
+// as a map of BPF with BPF_F_MMAPABLE: programs in the kernel see a write to them at once,
+// and the reverse. T has no pointers, and the layout of a C struct. The values must not be
+// used after unmap. The descriptor may be closed at once. Error: that of mmap(2).
+func MapValues[T any](fd, n int) (values []T, unmap func(), err error) {
+	size := uintptr(n) * unsafe.Sizeof(*new(T))
+	if size == 0 {
+		return nil, nil, fmt.Errorf("%w: a mapping of %d values", ErrConfig, n)
+	}
+	mem, err := unix.MmapPtr(fd, 0, nil, size, unix.PROT_READ|unix.PROT_WRITE, unix.MAP_SHARED)
+	if err != nil {
+		return nil, nil, os.NewSyscallError("mmap", err)
+	}
+	return unsafe.Slice((*T)(mem), n), func() { _ = unix.MunmapPtr(mem, size) }, nil
 }

@@ -418,6 +418,10 @@ func NewQuota(datagrams, bytes int) Quota {
 	return q
 }
 
+// Costs returns the cost of a datagram in units of 1/8 µs, and that of a byte in 2^-24 of
+// them, for a program in the kernel that computes as TakeQuota does. Zero of both: no limit.
+func (q Quota) Costs() (datagram uint32, byte uint64) { return q.datagramCost, q.byteCost }
+
 // cost returns the cost of a datagram of size bytes in both units.
 func (q Quota) cost(size int) (datagram, bytes uint32) {
 	return q.datagramCost, uint32(min(q.byteCost*uint64(size)>>byteCostBits, maxCost))

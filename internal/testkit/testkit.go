@@ -80,6 +80,18 @@ func Missing(t testing.TB, what, pkg string) {
 	t.Skipf("NOT TESTED with %s: it is not installed (Debian: %s)", what, pkg)
 }
 
+// NeedRoot skips a test that needs root, and fails it in CI.
+func NeedRoot(t testing.TB, what string) {
+	t.Helper()
+	switch {
+	case os.Geteuid() == 0:
+	case os.Getenv("CI") != "":
+		t.Fatalf("%s needs root, which CI has to have", what)
+	default:
+		t.Skipf("%s needs root", what)
+	}
+}
+
 // FreeAddr returns an address of loopback that is free in that network, "udp" or
 // "tcp". Its port is below the ephemeral ones, so that the system gives it to no
 // other socket before the test uses it, or while the test restarts a process.

@@ -1,0 +1,552 @@
+//go:build linux && amd64 && !sockportable
+
+package engine
+
+import (
+	"bytes"
+	"encoding/binary"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"os"
+	"strconv"
+	"testing"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/fastpath"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// loadProgram loads the fast path's program, or skips the test where the kernel may not
+// be asked.
+func loadProgram(t testing.TB, p fastpath.Parameters) *fastpath.Program {
+	t.Helper()
+	testkit.NeedRoot(t, "loading a program into the kernel")
+	program, err := fastpath.Load(p)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(program.Close)
+	return program
+}
+
+// loopback is the interface on which the kernel runs tests of programs.
+const loopback = 1
+
+// fastDoors are the addresses of the relay by listener and local.
+var fastDoors = map[[2]int]netip.AddrPort{
+	{0, 0}: netip.MustParseAddrPort("192.0.2.1:7777"),
+	{1, 0}: netip.MustParseAddrPort("[2001:db8::1]:7777"),
+	{2, 1}: netip.MustParseAddrPort("198.51.100.1:7778"),
+	{2, 2}: netip.MustParseAddrPort("198.51.100.2:7778"),
+}
+
+// fastWorld is one table in the memory of the program, with its worker. Each datagram is
+// handled by the program, and by the worker on the same memory.
+type fastWorld struct {
+	t       testing.TB
+	rand    *rand.Rand
+	program *fastpath.Program
+	rig     *rig
+	w       *worker
+	sent    []sending
+	all     []table.Handle
+	v6      bool   // most endpoints are of IPv6
+	before  []byte // memory before the datagram
+	after   []byte // memory after the program
+	relayed map[bool]int
+	passed  map[string]int
+}
+
+// fastPorts are the MTUs of the interfaces by which frames leave, by port; 0: none.
+var fastPorts = []int{0, 1500, 576, 1500, 1280, 1500, 1500}
+
+func fastMAC(i int) [6]byte { return [6]byte{2, 0, 0xfa, 0x57, byte(i >> 8), byte(i)} }
+
+func newFastWorld(t testing.TB, seed uint64) *fastWorld {
+	f := &fastWorld{t: t, rand: rand.New(rand.NewPCG(seed, 17)), rig: newRig(t, Config{MaxAllocations: 100})}
+	f.program = loadProgram(t, fastpath.Parameters{
+		Allocations: 100, Listeners: 3, MaxMessage: proto.RelayOverhead + f.rig.shared.rules.maxContent, TestClock: true,
+	})
+	f.w = f.rig.workers[0]
+	f.w.out.deliver = func(queue []sessionDatagram) sock.SendResult {
+		for _, out := range queue {
+			f.sent = append(f.sent, sending{out.to, bytes.Clone(out.pkt)})
+		}
+		return sock.SendResult{Sent: len(queue)}
+	}
+	for at, addr := range fastDoors {
+		f.program.SetDoor(uint8(at[0]), uint16(at[1]), addr, loopback)
+	}
+	for i, mtu := range fastPorts {
+		if mtu != 0 {
+			f.program.SetPort(i, loopback, mtu, fastMAC(1000+i))
+		}
+	}
+	for way := 1; way < 20; way++ {
+		f.program.SetWay(table.Way(way), fastMAC(way), way%len(fastPorts))
+	}
+	f.program.SetOn(true)
+	f.relayed, f.passed = map[bool]int{}, map[string]int{}
+	return f
+}
+
+// build makes other allocations.
+func (f *fastWorld) build() {
+	clear(f.program.Records())
+	m := f.program.Memory()
+	for i := range m.IDs {
+		for j := range m.IDs[i] {
+			m.IDs[i][j].Store(0)
+		}
+	}
+	f.rig.shared.table = table.NewTableIn(m, 100)
+	f.all, f.v6 = f.all[:0], f.rand.IntN(3) == 0
+	hosts := []table.Handle{}
+	f.rig.shared.limits.Store(&limitRates{unvalidatedRatio: f.rand.IntN(3)})
+	limits := *f.rig.shared.limits.Load()
+	for role := table.RoleHost; role <= table.RoleJoiner; role++ {
+		if f.rand.IntN(2) == 0 {
+			limits.quotas[role] = table.NewQuota(f.rand.IntN(300), f.rand.IntN(200_000))
+		}
+		f.program.SetQuota(role, limits.quotas[role])
+	}
+	f.rig.shared.limits.Store(&limits)
+	for i := range 24 {
+		spec := table.Spec{ID: proto.AllocationID{byte(i), byte(f.rand.Uint32()), 3}, Role: table.RoleHost, MaxConnections: 100, CounterIndex: uint32(i)}
+		if i >= 6 {
+			spec.Role = table.RoleJoiner
+		}
+		h, err := f.rig.shared.table.Reserve(spec, tick(f.rig.now))
+		if err != nil {
+			f.t.Fatal(err)
+		}
+		f.all = append(f.all, h)
+		if i < 6 {
+			hosts = append(hosts, h)
+		} else if f.rand.IntN(10) > 0 {
+			f.rig.shared.table.Link(h, hosts[f.rand.IntN(len(hosts))])
+		}
+		f.move(h)
+	}
+}
+
+// move gives an allocation another endpoint, path and way.
+func (f *fastWorld) move(h table.Handle) {
+	tab := f.rig.shared.table
+	if ep := f.endpoint(); !ep.IsZero() {
+		tab.Bind(h, ep)
+	}
+	switch f.rand.IntN(16) {
+	case 0:
+		tab.BeginPath(h, table.UnvalidatedPath(uint32(f.rand.IntN(3000))))
+	case 1:
+		tab.BeginPath(h, table.LimitedPath(uint32(f.rand.IntN(3000))))
+	default:
+		tab.BeginPath(h, table.ValidatedPath)
+	}
+	if f.rand.IntN(16) > 0 {
+		tab.SetWay(h, table.Way(1+f.rand.IntN(20)))
+	}
+}
+
+func (f *fastWorld) endpoint() endpoint.Endpoint {
+	port, v6 := uint16(1024+f.rand.IntN(60_000)), f.v6
+	switch f.rand.IntN(32) {
+	case 0:
+		return endpoint.Endpoint{}
+	case 1:
+		return endpoint.Serial(endpoint.KindDTLS, f.rand.Uint64())
+	case 2:
+		return endpoint.Serial(endpoint.KindWS, f.rand.Uint64())
+	case 3:
+		v6 = !v6
+	case 4:
+		return endpoint.UDP(f.address4(port), uint16(f.rand.IntN(4)), 2)
+	}
+	if v6 {
+		var a [16]byte
+		binary.BigEndian.PutUint64(a[:], 0x2001_0db8_0000_0000|uint64(f.rand.IntN(3)))
+		binary.BigEndian.PutUint64(a[8:], f.rand.Uint64())
+		return endpoint.UDP(netip.AddrPortFrom(netip.AddrFrom16(a), port), 0, 1)
+	}
+	return endpoint.UDP(f.address4(port), uint16(1+f.rand.IntN(2)), 2)
+}
+
+func (f *fastWorld) address4(port uint16) netip.AddrPort {
+	return netip.AddrPortFrom(netip.AddrFrom4([4]byte{203, 0, 113, byte(f.rand.Uint32())}), port)
+}
+
+// datagram is a message on its way to the relay, and its frame.
+type fastDatagram struct {
+	from    netip.AddrPort
+	to      netip.AddrPort
+	ep      endpoint.Endpoint // of the sender, as its socket reports it
+	pkt     []byte
+	frame   []byte
+	ifindex int
+	// irregular says what of the frame only the kernel's stack handles.
+	irregular string
+}
+
+// next makes a datagram, mostly one between linked allocations.
+func (f *fastWorld) next() *fastDatagram {
+	tab := f.rig.shared.table
+	joiner, _ := tab.At(f.all[6+f.rand.IntN(len(f.all)-6)])
+	host, _ := tab.At(joiner.Link)
+	if f.rand.IntN(20) == 0 || host.Handle == 0 {
+		host, _ = tab.At(f.all[f.rand.IntN(len(f.all))])
+	}
+	sender, peer := joiner, host
+	if f.rand.IntN(2) == 0 {
+		sender, peer = host, joiner
+	}
+	size := f.rand.IntN(200)
+	if f.rand.IntN(4) == 0 {
+		size = f.rand.IntN(1434)
+	}
+	content := make([]byte, size)
+	for i := range content {
+		content[i] = byte(f.rand.Uint32())
+	}
+	d := &fastDatagram{ep: sender.Endpoint, ifindex: loopback}
+	d.pkt = proto.Relay{From: sender.ID, To: peer.ID, Payload: content}.Append(nil)
+	if k := sender.Endpoint.Kind(); k != endpoint.KindUDP4 && k != endpoint.KindUDP6 {
+		d.ep = endpoint.UDP(f.address4(5000), 0, 0)
+	}
+	d.from = d.ep.AddrPort()
+	door, ok := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	if !ok { // The address of a local that is not known: any.
+		door = netip.MustParseAddrPort("198.51.100.9:7778")
+	}
+	d.to = door
+	f.mutate(d)
+	d.frame = appendFrame(nil, d.from, d.to, d.pkt)
+	f.mutateFrame(d)
+	return d
+}
+
+// mutate changes what the worker sees as well.
+func (f *fastWorld) mutate(d *fastDatagram) {
+	switch f.rand.IntN(40) {
+	case 0:
+		d.pkt[f.rand.IntN(4)] ^= 1 << f.rand.IntN(8)
+	case 1:
+		d.pkt[4+f.rand.IntN(16)] ^= 1 << f.rand.IntN(8)
+	case 2:
+		d.pkt[20+f.rand.IntN(16)] ^= 1 << f.rand.IntN(8)
+	case 3:
+		d.pkt[36+f.rand.IntN(2)] ^= 1 << f.rand.IntN(8)
+	case 4:
+		d.pkt = d.pkt[:f.rand.IntN(len(d.pkt))]
+	case 5:
+		d.pkt = append(d.pkt, 7)
+	case 6:
+		copy(d.pkt[20:36], d.pkt[4:20])
+	case 7:
+		d.from = netip.AddrPortFrom(d.from.Addr(), d.from.Port()+1)
+		d.ep = endpoint.UDP(d.from, d.ep.Local(), d.ep.Listener())
+	case 8:
+		d.from = netip.AddrPortFrom(d.from.Addr().Next(), d.from.Port())
+		d.ep = endpoint.UDP(d.from, d.ep.Local(), d.ep.Listener())
+	case 9: // to another address of the relay, if it has one
+		for at, door := range fastDoors {
+			if at[0] == int(d.ep.Listener()) && at[1] != int(d.ep.Local()) {
+				d.to = door
+				d.ep = endpoint.UDP(d.from, uint16(at[1]), uint8(at[0]))
+			}
+		}
+	case 10:
+		tmp := bytes.Clone(d.pkt[4:20])
+		copy(d.pkt[4:20], d.pkt[20:36])
+		copy(d.pkt[20:36], tmp)
+	case 11:
+		d.pkt[3] = byte(f.rand.IntN(14))
+	}
+}
+
+// mutateFrame changes what only the program sees.
+func (f *fastWorld) mutateFrame(d *fastDatagram) {
+	ip, v4 := d.frame[14:], d.from.Addr().Is4()
+	header := 40
+	if v4 {
+		header = 20
+	}
+	udp := ip[header:]
+	fix := func() {
+		if v4 {
+			ip[10], ip[11] = 0, 0
+			binary.BigEndian.PutUint16(ip[10:], ^checksum(0, ip[:20]))
+		}
+	}
+	_, known := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	switch m := f.rand.IntN(40); {
+	case m == 0 && known:
+		d.irregular = "another interface"
+		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, loopback+1)
+	case m == 1:
+		d.irregular = "for another station"
+		d.frame[5] = 9
+	case m == 2:
+		d.irregular = "no UDP checksum"
+		udp[6], udp[7] = 0, 0
+	case m == 3: // a wrong one stays wrong
+		udp[6] ^= 1 << f.rand.IntN(8)
+		if udp[6] == 0 && udp[7] == 0 {
+			udp[7] = 1
+		}
+	case m == 4:
+		d.irregular = "trailing bytes"
+		d.frame = append(d.frame, 0, 0)
+	case m == 5:
+		d.irregular = "shorter than its length"
+		d.frame = d.frame[:len(d.frame)-1]
+	case m == 6:
+		d.irregular = "length of UDP"
+		binary.BigEndian.PutUint16(udp[4:], binary.BigEndian.Uint16(udp[4:])-1)
+	case m == 7 && v4:
+		d.irregular = "header checksum"
+		ip[10] ^= 1 << f.rand.IntN(8)
+	case m == 8 && v4:
+		d.irregular = "fragment"
+		binary.BigEndian.PutUint16(ip[6:], 1<<f.rand.IntN(14))
+		fix()
+	case m == 9 && v4: // the program sends without
+		binary.BigEndian.PutUint16(ip[6:], 1<<14)
+		fix()
+	case m == 10 && v4:
+		d.irregular = "options"
+		ip[0] = 0x46
+		fix()
+	case m == 11:
+		if v4 {
+			ip[1], ip[8] = byte(f.rand.Uint32()), byte(f.rand.Uint32())
+		} else {
+			ip[0], ip[1], ip[7] = 0x60|byte(f.rand.IntN(16)), byte(f.rand.Uint32()), byte(f.rand.Uint32())
+		}
+		fix()
+	case m == 12:
+		d.irregular = "not UDP"
+		if v4 {
+			ip[9] = 6
+		} else {
+			ip[6] = 0
+		}
+		fix()
+	case m == 13:
+		d.irregular = "not IP"
+		d.frame[12] = 0x81
+	case m == 14:
+		d.irregular = "version"
+		ip[0] = ip[0]&15 | 5<<4
+		fix()
+	}
+}
+
+// appendFrame appends an Ethernet frame.
+func appendFrame(b []byte, from, to netip.AddrPort, pkt []byte) []byte {
+	b = append(b, make([]byte, 12)...)
+	udp := binary.BigEndian.AppendUint16(nil, from.Port())
+	udp = binary.BigEndian.AppendUint16(udp, to.Port())
+	udp = binary.BigEndian.AppendUint16(udp, uint16(8+len(pkt)))
+	udp = append(udp, 0, 0)
+	udp = append(udp, pkt...)
+	src, dst := from.Addr().AsSlice(), to.Addr().AsSlice()
+	sum := ^checksum(uint32(len(udp))+17, src, dst, udp)
+	if sum == 0 {
+		sum = 0xffff
+	}
+	binary.BigEndian.PutUint16(udp[6:], sum)
+	if from.Addr().Is4() {
+		b = append(b, 8, 0)
+		ip := []byte{0x45, 0, 0, 0, 0xab, 0xcd, 0, 0, 57, 17, 0, 0}
+		binary.BigEndian.PutUint16(ip[2:], uint16(20+len(udp)))
+		ip = append(append(ip, src...), dst...)
+		binary.BigEndian.PutUint16(ip[10:], ^checksum(0, ip))
+		return append(append(b, ip...), udp...)
+	}
+	b = append(b, 0x86, 0xdd)
+	ip := []byte{0x60, 0, 0, 0, 0, 0, 17, 57}
+	binary.BigEndian.PutUint16(ip[4:], uint16(len(udp)))
+	return append(append(append(append(b, ip...), src...), dst...), udp...)
+}
+
+// checksum is the sum in one's complement (RFC 1071) of the parts, each but the last of
+// which has an even length.
+func checksum(sum uint32, parts ...[]byte) uint16 {
+	for _, p := range parts {
+		for ; len(p) > 1; p = p[2:] {
+			sum += uint32(binary.BigEndian.Uint16(p))
+		}
+		if len(p) == 1 {
+			sum += uint32(p[0]) << 8
+		}
+		sum = sum>>16 + sum&0xffff
+	}
+	return uint16(sum>>16 + sum&0xffff)
+}
+
+// expected reports whether the program is to relay d, given that the worker does: by
+// another route than that of relay.c.
+func (f *fastWorld) expected(d *fastDatagram, heard bool, validated func(table.Handle) bool) bool {
+	tab := f.rig.shared.table
+	m, err := proto.ParseRelay(d.pkt)
+	if err != nil || d.irregular != "" {
+		return false
+	}
+	sender, _ := tab.ByID(m.From)
+	peer, _ := tab.ByID(m.To)
+	mtu := fastPorts[int(tab.Way(peer.Handle))%len(fastPorts)]
+	headers := 28
+	if d.from.Addr().Is6() {
+		headers = 48
+	}
+	_, in := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	_, out := fastDoors[[2]int{int(peer.Endpoint.Listener()), int(peer.Endpoint.Local())}]
+	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.Way(sender.Handle) != 0 &&
+		tab.Way(peer.Handle) != 0 && tab.Way(peer.Handle) < 20 && headers+len(d.pkt) <= mtu &&
+		validated(peer.Handle) && (heard || validated(sender.Handle))
+}
+
+// step hands one datagram to both.
+func (f *fastWorld) step(n int) {
+	if f.rand.IntN(3) == 0 {
+		f.rig.now += int64(f.rand.IntN(400))
+	}
+	if f.rand.IntN(10) == 0 {
+		f.move(f.all[f.rand.IntN(len(f.all))])
+	}
+	d := f.next()
+	f.program.SetTestTime(f.rig.now)
+	records := f.program.Records()
+	f.before = append(f.before[:0], records...)
+	counts := f.program.Counts()
+	out, err := f.program.Run(d.frame, d.ifindex)
+	if err != nil {
+		if len(d.frame) < 14 {
+			return
+		}
+		f.t.Fatalf("datagram %d: %v", n, err)
+	}
+	f.after = append(f.after[:0], records...)
+	copy(records, f.before)
+	if d.irregular == "another interface" {
+		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, loopback)
+	}
+
+	// The state before, as the worker changes it.
+	tab, valid := f.rig.shared.table, map[table.Handle]bool{}
+	for _, h := range f.all {
+		valid[h] = tab.IsValidated(h)
+	}
+	heard := false
+	if m, err := proto.ParseRelay(d.pkt); err == nil {
+		if e, ok := tab.ByID(m.From); ok {
+			heard = tab.Activity(e.Handle).HasHeard(tick(f.rig.now))
+		}
+	}
+	f.sent = f.sent[:0]
+	outcome := f.w.handleDatagram(f.rig.now, d.ep, d.pkt, false)
+	f.w.out.flush()
+	f.w.inbox.clear()
+	want := outcome == OutRelayed && f.expected(d, heard, func(h table.Handle) bool { return valid[h] })
+	f.passed[fmt.Sprint(outcome, " ", d.irregular)]++
+	switch {
+	case (out != nil) != want:
+		f.t.Fatalf("datagram %d (%v, %q): relayed by the program: %t, want %t (counts %v, %v)", n, outcome, d.irregular, out != nil, want, counts, f.program.Counts())
+	case out == nil:
+		if !bytes.Equal(f.before, f.after) {
+			f.t.Fatalf("datagram %d (%v) was left to the worker, and the program wrote", n, outcome)
+		}
+	default:
+		if !bytes.Equal(records, f.after) {
+			f.t.Fatalf("datagram %d: memory differs: %s", n, difference(records, f.after))
+		}
+		if f.program.Counts().Datagrams != counts.Datagrams+1 || f.program.Counts().Bytes != counts.Bytes+uint64(len(d.pkt)) {
+			f.t.Fatalf("datagram %d was not counted", n)
+		}
+		f.checkFrame(n, d, out)
+	}
+	f.relayed[out != nil]++
+}
+
+// checkFrame compares what leaves with what the worker sends.
+func (f *fastWorld) checkFrame(n int, d *fastDatagram, out []byte) {
+	if len(f.sent) != 1 {
+		f.t.Fatalf("datagram %d: the worker sent %d", n, len(f.sent))
+	}
+	to := f.sent[0].to
+	way := int(f.rig.shared.table.Way(f.handleAt(to)))
+	door := fastDoors[[2]int{int(to.Listener()), int(to.Local())}]
+	want := appendFrame(nil, door, to.AddrPort(), f.sent[0].pkt)
+	mac, own := fastMAC(way), fastMAC(1000+way%len(fastPorts))
+	copy(want, mac[:])
+	copy(want[6:], own[:])
+	udp := 14 + 40
+	if to.Kind() == endpoint.KindUDP4 {
+		udp = 14 + 20
+		ip := want[14:]
+		copy(ip[4:6], out[18:20]) // id
+		ip[8], ip[10], ip[11] = 64, 0, 0
+		binary.BigEndian.PutUint16(ip[10:], ^checksum(0, ip[:20]))
+	} else {
+		want[14+7] = 64
+	}
+	residual := func(frame []byte) uint16 {
+		return checksum(uint32(len(frame)-udp)+17, frame[udp-2*to.AddrPort().Addr().BitLen()/8:udp], frame[udp:])
+	}
+	if residual(out)%0xffff != residual(d.frame)%0xffff {
+		f.t.Fatalf("datagram %d: the checksum is right by %04x, was %04x", n, residual(out), residual(d.frame))
+	}
+	copy(want[udp+6:udp+8], out[udp+6:udp+8])
+	if !bytes.Equal(out, want) {
+		f.t.Fatalf("datagram %d: the frame is\n%x\nwant\n%x", n, out, want)
+	}
+}
+
+func (f *fastWorld) handleAt(ep endpoint.Endpoint) table.Handle {
+	var e table.Entry
+	f.rig.shared.table.FindByEndpoint(ep, &e)
+	return e.Handle
+}
+
+// difference names the first word that differs.
+func difference(a, b []byte) string {
+	for i := 0; i < len(a); i += 4 {
+		if x, y := binary.LittleEndian.Uint32(a[i:]), binary.LittleEndian.Uint32(b[i:]); x != y {
+			part, size := "identity", i/64
+			if i >= 64<<10 {
+				part, size = "activity", i/64-1024
+			}
+			return fmt.Sprintf("%s %d at %d: %#x in the worker, %#x in the program", part, size, i%64, x, y)
+		}
+	}
+	return "none"
+}
+
+// TestFastPathEquals compares the program with the worker on random tables and datagrams:
+// its verdict, each byte that leaves, and each word of the records. FERRY_FAST_PATH sets
+// the number of datagrams.
+func TestFastPathEquals(t *testing.T) {
+	datagrams := 40_000
+	if s := os.Getenv("FERRY_FAST_PATH"); s != "" {
+		datagrams, _ = strconv.Atoi(s)
+	}
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	f := newFastWorld(t, seed)
+	for n := range datagrams {
+		if n%500 == 0 {
+			f.build()
+		}
+		f.step(n)
+	}
+	t.Logf("%d relayed by the program, %d left to the worker: %v", f.relayed[true], f.relayed[false], f.passed)
+	t.Logf("passed: %v", f.program.Counts())
+	if f.relayed[true] < datagrams/10 || f.relayed[false] < datagrams/10 {
+		t.Error("the datagrams are not a mixture")
+	}
+}

@@ -1,0 +1,175 @@
+package fastpath
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// The types of relay.c, in memory that both share.
+
+// door is a local address and port of the relay, by listener and local of an endpoint.
+type door struct {
+	hi, lo atomic.Uint64
+	rest   atomic.Uint64 // interface, port << 32, kind << 48; 0: none
+}
+
+// port is an interface by which datagrams leave.
+type port struct {
+	first atomic.Uint64 // interface, MTU << 32, two bytes of the hardware address << 48; 0: none
+	rest  atomic.Uint64 // the other four bytes
+}
+
+type quota struct {
+	byteCost     atomic.Uint64
+	datagramCost atomic.Uint32
+	_            uint32
+}
+
+type settings struct {
+	on         atomic.Uint32
+	_          uint32
+	testMillis atomic.Uint64
+	quotas     [4]quota // by table.Role
+}
+
+// Reason says why a datagram that may be a RELAY was left to a worker.
+type Reason uint8
+
+// The reasons, in the order in which the program checks them, but for the last two.
+const (
+	Unknown  Reason = iota // the sender is not known at its endpoint
+	Unlinked               // no link to the receiver
+	Peer                   // the receiver has no endpoint, or one of another family, DTLS or WebSocket
+	NoWay                  // the next hop to the receiver, or the sender's, is not known
+	Path                   // the path to one of both is not validated
+	Quota                  // the sender has used up its quota
+	Size                   // it is larger than a message, or than the MTU
+	Frame                  // fragments, options, no or a wrong header checksum, a length that is not the frame's
+	Busy                   // control changes one of the records at the same time
+	NumReasons
+)
+
+var reasonNames = [NumReasons]string{
+	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoWay: "no_way", Path: "unvalidated",
+	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
+}
+
+// String returns the reason as metrics name it, such as "no_way".
+func (r Reason) String() string { return reasonNames[r] }
+
+// counters belong to one processor.
+type counters struct {
+	datagrams, bytes atomic.Uint64
+	passed           [NumReasons]atomic.Uint64
+	ipID             atomic.Uint64
+	_                [4]uint64
+}
+
+type tally struct{ datagrams, bytes atomic.Uint64 }
+
+// Constants of relay.c.
+const (
+	listenerDoors = 2048
+	usageRows     = 1024
+	maxPorts      = 256
+	maxWays       = 1 << 16
+)
+
+func (d *door) set(addr netip.AddrPort, ifindex int) {
+	e := endpoint.UDP(addr, 0, 0)
+	d.rest.Store(0)
+	d.hi.Store(e.Hi)
+	d.lo.Store(e.Lo)
+	d.rest.Store(uint64(uint32(ifindex)) | uint64(addr.Port())<<32 | uint64(e.Kind())<<48)
+}
+
+func (p *port) set(ifindex, mtu int, mac [6]byte) {
+	p.first.Store(0)
+	p.rest.Store(uint64(binary.LittleEndian.Uint32(mac[2:])))
+	p.first.Store(uint64(uint32(ifindex)) | uint64(uint16(min(mtu, 1<<16-1)))<<32 | uint64(mac[0])<<48 | uint64(mac[1])<<56)
+}
+
+// wayWord returns the word of a way: by which port, to which hardware address.
+func wayWord(mac [6]byte, port int) uint64 {
+	return uint64(binary.LittleEndian.Uint32(mac[:])) | uint64(binary.LittleEndian.Uint16(mac[4:]))<<32 | uint64(port)<<48
+}
+
+// idLines returns how many lines an index of so many allocations has: half of the cells
+// stay empty.
+func idLines(allocations int) int {
+	n := 1
+	for n*4 < allocations {
+		n *= 2
+	}
+	return n
+}
+
+// slabs returns how many slabs so many allocations need.
+func slabs(allocations int) int { return (allocations + table.SlabRecords - 1) / table.SlabRecords }
+
+// SetOn makes the program relay, or leave everything to workers.
+func (p *Program) SetOn(on bool) {
+	var word uint32
+	if on {
+		word = 1
+	}
+	p.settings.on.Store(word)
+}
+
+// SetQuota sets the quota of a role.
+func (p *Program) SetQuota(role table.Role, q table.Quota) {
+	to := &p.settings.quotas[role&3]
+	datagram, bytes := q.Costs()
+	to.datagramCost.Store(datagram)
+	to.byteCost.Store(bytes)
+}
+
+// SetDoor tells at which address and port of the relay the datagrams for a listener and
+// local arrive, on which interface.
+func (p *Program) SetDoor(listener uint8, local uint16, addr netip.AddrPort, ifindex int) {
+	if i := int(listener)*listenerDoors + int(local); local < listenerDoors && i < len(p.doors) {
+		p.doors[i].set(addr, ifindex)
+	}
+}
+
+// SetPort sets port i to an interface with that MTU and hardware address.
+func (p *Program) SetPort(i, ifindex, mtu int, mac [6]byte) { p.ports[i].set(ifindex, mtu, mac) }
+
+// SetWay makes way lead to a hardware address by a port.
+func (p *Program) SetWay(way table.Way, mac [6]byte, port int) { p.ways[way].Store(wayWord(mac, port)) }
+
+// SetTestTime sets the time of a program with a test clock, in milliseconds of the
+// engine's clock.
+func (p *Program) SetTestTime(millis int64) { p.settings.testMillis.Store(uint64(millis)) }
+
+// Counts are what the program did on all processors.
+type Counts struct {
+	Datagrams, Bytes uint64             // relayed
+	Passed           [NumReasons]uint64 // RELAYs that were left to workers
+}
+
+// Counts returns the sums over all processors.
+func (p *Program) Counts() (sum Counts) {
+	for i := range p.counters {
+		c := &p.counters[i]
+		sum.Datagrams += c.datagrams.Load()
+		sum.Bytes += c.bytes.Load()
+		for r := range c.passed {
+			sum.Passed[r] += c.passed[r].Load()
+		}
+	}
+	return sum
+}
+
+// Traffic returns what was relayed for a counter index.
+func (p *Program) Traffic(index uint32) (datagrams, bytes uint64) {
+	for i := int(index); i < len(p.tallies); i += usageRows {
+		datagrams += p.tallies[i].datagrams.Load()
+		bytes += p.tallies[i].bytes.Load()
+	}
+	return datagrams, bytes
+}

@@ -1,0 +1,186 @@
+//go:build linux && amd64 && !sockportable
+
+package fastpath
+
+import (
+	"bytes"
+	"crypto/rand"
+	_ "embed"
+	"encoding/binary"
+	"fmt"
+	"reflect"
+	"runtime"
+	"sync/atomic"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// object is relay.c, compiled by `make fast-path-object`; CI compiles it again and
+// compares.
+//
+//go:embed relay.o
+var object []byte
+
+// Program is the program in the kernel and the memory that it shares with the relay. Its
+// maps are words that any goroutine may read; each of its users says who writes them.
+type Program struct {
+	tc    *ebpf.Program
+	links []link.Link
+
+	slabs    []table.Slab
+	lines    []table.Line
+	doors    []door
+	ways     []atomic.Uint64
+	ports    []port
+	settings *settings
+	counters []counters
+	tallies  []tally
+	secret   [2]uint64
+	records  []byte // the memory of slabs, for tests
+}
+
+// Parameters are the constants of a program.
+type Parameters struct {
+	Allocations int // the table holds at most so many
+	Listeners   int // listen addresses
+	MaxMessage  int // bytes of the largest RELAY
+	// ClockOffset is what the engine's clock shows when CLOCK_MONOTONIC shows zero.
+	ClockOffset time.Duration
+	TestClock   bool // the time is that of SetTestTime
+}
+
+// Load loads the program. Errors name what the kernel lacks.
+func Load(p Parameters) (*Program, error) {
+	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
+	if err != nil {
+		return nil, fmt.Errorf("fast path: the program in this binary: %w", err)
+	}
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return nil, fmt.Errorf("fast path: %w", err)
+	}
+	var seed [16]byte
+	rand.Read(seed[:])
+	prog := &Program{secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
+	sizes := map[string]int{
+		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "doors": p.Listeners * listenerDoors,
+		"ways": maxWays, "ports": maxPorts, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
+	}
+	for name, n := range sizes {
+		spec.Maps[name].MaxEntries = uint32(n)
+	}
+	testClock := uint32(0)
+	if p.TestClock {
+		testClock = 1
+	}
+	for name, value := range map[string]any{
+		"line_mask": uint32(sizes["lines"] - 1), "secret0": prog.secret[0], "secret1": prog.secret[1],
+		"max_message": uint32(p.MaxMessage), "clock_offset": int64(p.ClockOffset), "test_clock": testClock,
+	} {
+		if err := spec.Variables[name].Set(value); err != nil {
+			return nil, fmt.Errorf("fast path: constant %s: %w", name, err)
+		}
+	}
+	loaded, err := ebpf.NewCollection(spec)
+	if err != nil {
+		return nil, fmt.Errorf("fast path: the kernel refuses the program: %w", err)
+	}
+	defer loaded.Close()
+	prog.tc, loaded.Programs["relay_tc"] = loaded.Programs["relay_tc"], nil
+	if err := prog.share(loaded, sizes); err != nil {
+		prog.Close()
+		return nil, err
+	}
+	return prog, nil
+}
+
+// share maps the arrays of the program. They stay mapped as long as p is referred to, and
+// a table in them refers to it.
+func (p *Program) share(loaded *ebpf.Collection, sizes map[string]int) (err error) {
+	one := mapped[settings](p, loaded, sizes, "settings", &err)
+	p.slabs = mapped[table.Slab](p, loaded, sizes, "slabs", &err)
+	p.lines = mapped[table.Line](p, loaded, sizes, "lines", &err)
+	p.doors = mapped[door](p, loaded, sizes, "doors", &err)
+	p.ways = mapped[atomic.Uint64](p, loaded, sizes, "ways", &err)
+	p.ports = mapped[port](p, loaded, sizes, "ports", &err)
+	p.counters = mapped[counters](p, loaded, sizes, "counters", &err)
+	p.tallies = mapped[tally](p, loaded, sizes, "tallies", &err)
+	if err == nil {
+		p.settings = &one[0]
+	}
+	sizes["slabs"] *= int(reflect.TypeFor[table.Slab]().Size())
+	p.records = mapped[byte](p, loaded, sizes, "slabs", &err)
+	return err
+}
+
+func mapped[T any](p *Program, loaded *ebpf.Collection, sizes map[string]int, name string, err *error) []T {
+	if *err != nil {
+		return nil
+	}
+	values, unmap, mapErr := sock.MapValues[T](loaded.Maps[name].FD(), sizes[name])
+	if mapErr != nil {
+		*err = fmt.Errorf("fast path: map %s: %w", name, mapErr)
+		return nil
+	}
+	runtime.AddCleanup(p, func(unmap func()) { unmap() }, unmap)
+	return values
+}
+
+// Memory returns where a table that the program reads lies.
+func (p *Program) Memory() table.Memory {
+	return table.Memory{Slab: func(i int) *table.Slab { return &p.slabs[i] }, IDs: p.lines, IDSecret: p.secret}
+}
+
+// Attach makes the program handle what an interface receives, after the other programs
+// there. It ends with the process.
+func (p *Program) Attach(ifindex int) error {
+	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p.tc, Attach: ebpf.AttachTCXIngress})
+	if err != nil {
+		return err
+	}
+	p.links = append(p.links, l)
+	return nil
+}
+
+// Close detaches the program. Its memory stays.
+func (p *Program) Close() {
+	for _, l := range p.links {
+		l.Close()
+	}
+	p.links = nil
+	p.tc.Close()
+}
+
+// Records returns the memory of all slabs, for tests.
+func (p *Program) Records() []byte { return p.records }
+
+// Run runs the program on a frame that an interface has received, for tests. It returns
+// the frame that leaves, or nil if the frame is left to a worker.
+func (p *Program) Run(frame []byte, ifindex int) (out []byte, err error) {
+	out = make([]byte, len(frame)+testRunRoom)
+	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: &skBuff{Interface: uint32(ifindex)}}
+	verdict, err := p.tc.Run(&opts)
+	if err != nil || verdict != actRedirect {
+		return nil, err
+	}
+	return opts.DataOut, nil
+}
+
+const (
+	// actRedirect is TC_ACT_REDIRECT of linux/pkt_cls.h.
+	actRedirect = 7
+	// testRunRoom is more than what the kernel adds to a frame in a test run.
+	testRunRoom = 256
+)
+
+// skBuff is struct __sk_buff of linux/bpf.h as far as a test run takes it.
+type skBuff struct {
+	_         [10]uint32 // len to ingress_ifindex
+	Interface uint32
+	_         [37]uint32
+}
