@@ -107,8 +107,8 @@ func (c *control) hasLost(h table.Handle, ep endpoint.Endpoint, now table.Tick) 
 
 // moveEndpoint moves h to the endpoint of a BIND. The former owner of the endpoint may
 // take it back if it was established there, and h keeps one that it took back. It reports
-// whether it did.
-func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack bool) {
+// whether it did, and whether there was a former owner.
+func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack, displaces bool) {
 	now, own := tick(cmd.now), c.shared.table.Account(h)
 	takesBack = c.hasLost(h, cmd.from, now)
 	own.LostEndpoint, own.EndpointAt = 0, now
@@ -117,13 +117,13 @@ func (c *control) moveEndpoint(h table.Handle, cmd *command) (takesBack bool) {
 	}
 	displaced := c.shared.table.Bind(h, cmd.from)
 	if displaced == 0 {
-		return takesBack
+		return takesBack, false
 	}
 	c.stateFile.SetEndpoint(c.recordPlace(displaced), 0)
 	if a := c.shared.table.Account(displaced); !takesBack && now >= a.EndpointAt+establishedTicks {
 		a.LostEndpoint, a.EndpointAt = c.endpointDigest(cmd.from), now
 	}
-	return takesBack
+	return takesBack, true
 }
 
 // bind binds e to the endpoint of the command, and replies.
@@ -136,12 +136,15 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	}
 	c.shared.table.RecordBind(e.Handle, cmd.nonce)
 	if moved {
-		takesBack := c.moveEndpoint(e.Handle, cmd)
+		takesBack, displaces := c.moveEndpoint(e.Handle, cmd)
 		c.beginPath(e, cmd)
+		c.ways.open(e.Handle)
 		if takesBack {
 			c.shared.table.Activity(e.Handle).RecordHeard(tick(cmd.now))
 		}
-		after = c.shared.grace.next()
+		if after = c.shared.grace.nextOfWorkers(); displaces || !e.Endpoint.IsZero() {
+			after = c.shared.grace.next()
+		}
 	}
 	c.recordBind(e.Handle)
 	if first {

@@ -117,6 +117,9 @@ type Config struct {
 	// kind of endpoint.
 	Transports []Transport
 
+	// FastPath relays between plain UDP endpoints in the kernel. Nil: workers relay all.
+	FastPath FastPath
+
 	// Hooks are called after changes of state.
 	Hooks Hooks
 	// Logger receives starts, stops and faults, no line per datagram. Nil: no log.

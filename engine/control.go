@@ -35,6 +35,7 @@ type control struct {
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing
 	slow       slowLog
+	ways       *ways // nil: there is no fast path
 
 	wake  chan struct{}
 	calls chan call
@@ -74,6 +75,20 @@ func (c *control) run(ctx context.Context) {
 		c.counts.publish()
 		c.logSlowChanges(c.shared.clock())
 	}
+}
+
+// wakeUp makes control look at its work. Any goroutine calls it; it never blocks.
+func (c *control) wakeUp() {
+	select {
+	case c.wake <- struct{}{}:
+	default:
+	}
+}
+
+// networkChanged makes control ask for all ways again. Any goroutine calls it.
+func (c *control) networkChanged() {
+	c.ways.changed.Store(true)
+	c.wakeUp()
 }
 
 // serve runs a call. A panic in it, as in a listing, ends the call and no match.
@@ -126,6 +141,7 @@ func (c *control) runOnce(now int64) bool {
 	c.inboxes.drain(&c.queue, c.execute)
 	c.backlog = false
 	more := c.expireSome(now)
+	more = c.ways.update() || more
 	c.recoverSome(now)
 	c.drainSome(now)
 	for range len(c.calls) {
@@ -310,10 +326,13 @@ type grace struct {
 	_               [63]byte
 
 	epochs  []*epoch
+	kernel  *kernelGrace       // nil: there is no fast path
 	periods [maxPeriods]period // of the running ones, by number
 	begun   uint64             // number of the last period that has begun
 	done    uint64             // number of the last period that is over
 	wanted  bool               // an action waits for the next period
+	// kernelWanted: it must end in the kernel as well.
+	kernelWanted bool
 }
 
 // maxPeriods is how many grace periods run at once. While a worker takes so long that so
@@ -324,6 +343,7 @@ const maxPeriods = 16
 type period struct {
 	seen   []uint64 // epoch of each worker at the beginning
 	passed int      // workers before this one have passed a quiescent state
+	kernel uint64   // number of the period in the kernel; 0: none
 }
 
 func newGrace(epochs []*epoch) *grace {
@@ -334,9 +354,15 @@ func newGrace(epochs []*epoch) *grace {
 	return g
 }
 
-// next returns the number of the period after which no worker acts on what was
-// committed before now.
+// next returns the number of the period after which neither a worker nor the fast path
+// acts on what was committed before now.
 func (g *grace) next() uint64 {
+	g.kernelWanted = g.kernel != nil
+	return g.nextOfWorkers()
+}
+
+// nextOfWorkers is next for what the fast path did not know.
+func (g *grace) nextOfWorkers() uint64 {
 	g.wanted = true
 	return g.begun + 1
 }
@@ -349,7 +375,11 @@ func (g *grace) begin() bool {
 	g.wanted = false
 	g.begun++
 	p := &g.periods[g.begun%maxPeriods]
-	p.passed = 0
+	p.passed, p.kernel = 0, 0
+	if g.kernelWanted {
+		g.kernelWanted = false
+		p.kernel = g.kernel.begin()
+	}
 	for i, e := range g.epochs {
 		p.seen[i] = e.count.Load()
 	}
@@ -364,16 +394,27 @@ func (g *grace) poll() uint64 {
 	for g.done < g.begun && g.isOver(&g.periods[(g.done+1)%maxPeriods]) {
 		g.done++
 	}
-	if g.done == g.begun && g.workersMustWake.Load() {
+	if g.workersMustWake.Load() && !g.waitsForWorkers() {
 		g.workersMustWake.Store(false)
 	}
 	return g.done
 }
 
-// isOver reports whether all workers have passed a quiescent state in p.
+// waitsForWorkers reports whether a period is not over for a worker: the last one, since
+// they end in order.
+func (g *grace) waitsForWorkers() bool {
+	return g.done < g.begun && !g.periods[g.begun%maxPeriods].passedWorkers(g.epochs)
+}
+
+// isOver reports whether p is over for all workers and in the kernel.
 func (g *grace) isOver(p *period) bool {
-	for ; p.passed < len(g.epochs); p.passed++ {
-		if seen := p.seen[p.passed]; seen&1 == 1 && g.epochs[p.passed].count.Load() == seen {
+	return p.passedWorkers(g.epochs) && (p.kernel == 0 || g.kernel.isOver(p.kernel))
+}
+
+// passedWorkers reports whether all workers have passed a quiescent state in p.
+func (p *period) passedWorkers(epochs []*epoch) bool {
+	for ; p.passed < len(epochs); p.passed++ {
+		if seen := p.seen[p.passed]; seen&1 == 1 && epochs[p.passed].count.Load() == seen {
 			return false
 		}
 	}

@@ -4,6 +4,7 @@ package engine
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
@@ -424,7 +425,7 @@ func (f *fastWorld) step(n int) {
 	records := f.program.Records()
 	f.before = append(f.before[:0], records...)
 	counts := f.program.Counts()
-	out, err := f.program.Run(d.frame, d.ifindex)
+	out, err := f.program.Handle(d.frame, d.ifindex)
 	if err != nil {
 		if len(d.frame) < 14 {
 			return
@@ -548,5 +549,81 @@ func TestFastPathEquals(t *testing.T) {
 	t.Logf("passed: %v", f.program.Counts())
 	if f.relayed[true] < datagrams/10 || f.relayed[false] < datagrams/10 {
 		t.Error("the datagrams are not a mixture")
+	}
+}
+
+// simProgram is the program in a simulation, of which it relays what goes between clients
+// with IPv4: those with IPv6 stand for a transport with sizes of its own.
+type simProgram struct {
+	*fastpath.Program
+	relayed int
+}
+
+var simDoor = netip.MustParseAddrPort("198.51.100.7:7777")
+
+func (p *simProgram) Load(FastPathSpec) (table.Memory, error) {
+	clear(p.Records())
+	m := p.Memory()
+	for i := range m.IDs {
+		for j := range m.IDs[i] {
+			m.IDs[i][j].Store(0)
+		}
+	}
+	return m, nil
+}
+
+func (p *simProgram) Way(to Endpoint, _ netip.AddrPort) table.Way {
+	if to.Kind() != KindUDP4 {
+		return 0
+	}
+	return 1
+}
+
+func (p *simProgram) relay(now int64, from netip.AddrPort, pkt []byte) (to endpoint.Endpoint, ok bool) {
+	if !from.Addr().Is4() {
+		return to, false
+	}
+	p.SetTestTime(now)
+	out, err := p.Handle(appendFrame(nil, from, simDoor, pkt), loopback)
+	if err != nil {
+		panic(err)
+	}
+	if out == nil {
+		return to, false
+	}
+	if !bytes.Equal(out[14+28:], pkt) {
+		panic(fmt.Sprintf("the program changed %x to %x", pkt, out[14+28:]))
+	}
+	p.relayed++
+	ip := netip.AddrFrom4([4]byte(out[14+16:]))
+	return endpoint.UDP(netip.AddrPortFrom(ip, binary.BigEndian.Uint16(out[14+20+2:])), 0, 0), true
+}
+
+func (p *simProgram) Generation() uint64                { return 0 }
+func (p *simProgram) Resume(uint64)                     {}
+func (p *simProgram) Synchronize()                      {}
+func (p *simProgram) Counts() FastPathCounts            { return FastPathCounts{} }
+func (p *simProgram) Run(context.Context, func()) error { return nil }
+
+// TestModelFastPath is TestModel with the program in the kernel as a further worker.
+func TestModelFastPath(t *testing.T) {
+	sequences := 300
+	if *modelSequences != 0 {
+		sequences = *modelSequences
+	}
+	ident := newIdentity(t)
+	program := &simProgram{Program: loadProgram(t, fastpath.Parameters{
+		Allocations: 64, Listeners: 1, MaxMessage: proto.RelayOverhead + proto.DefaultMaxContent, TestClock: true,
+	})}
+	program.SetDoor(0, 0, simDoor, loopback)
+	program.SetPort(1, loopback, 1500, fastMAC(1))
+	program.SetWay(1, fastMAC(2), 1)
+	program.SetOn(true)
+	ident.fast = program
+	hits := playModel(t, ident, sequences, randomSeed(*modelSequences))
+	n := hits["outcome: "+OutRelayed.String()]
+	t.Logf("the program relayed %d of %d datagrams, and left %v", program.relayed, n, program.Program.Counts().Passed)
+	if program.relayed < n/4 {
+		t.Errorf("the program relayed only %d of %d", program.relayed, n)
 	}
 }

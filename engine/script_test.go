@@ -425,7 +425,12 @@ func TestModel(t *testing.T) {
 		}
 	}
 	t.Logf("%d sequences of %d steps, first seed %d", sequences, *modelSteps, seed)
-	ident := newIdentity(t)
+	hits := playModel(t, newIdentity(t), sequences, seed)
+	report(t, hits, sequences)
+}
+
+// playModel plays random sequences, and returns how often each rule was hit.
+func playModel(t *testing.T, ident *identity, sequences int, seed uint64) map[string]int {
 	hits := map[string]int{}
 	for i := range uint64(sequences) {
 		script := randomScript(rand.New(rand.NewPCG(seed+i, 0)), *modelSteps)
@@ -440,7 +445,7 @@ func TestModel(t *testing.T) {
 			hits[rule] += n
 		}
 	}
-	report(t, hits, sequences)
+	return hits
 }
 
 // randomSeed is a different one each time for a search, if a flag says how

@@ -19,6 +19,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/sock"
 	"github.com/ferryrelay/ferry/internal/statefile"
 	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // ErrAlreadyRun is returned by a second call of Run.
@@ -67,17 +68,46 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 		return nil, err
 	}
 	s.shared = &shared{
-		rules: cfg.rules(), table: table.NewTable(cfg.MaxAllocations), sealer: sealer,
-		budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
+		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
 	s.shared.log = s.log
-	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
+	if s.shared.table, err = s.newTable(); err != nil {
+		s.closeSockets()
+		return nil, err
+	}
+	s.setLimits(cfg.Limits)
 	if len(s.cfg.Advertise) == 0 {
 		s.cfg.Advertise = []alloc.ServerEndpoint{UDPServerEndpoint(probeAddr(s.Addr()))}
 	}
 	s.shared.sources = newSources(s.Addrs(), ownAddresses(), s.cfg.Advertise, &s.cfg)
 	s.build(s.openStateFile())
 	return s, nil
+}
+
+// newTable returns the table, in the memory of the fast path if there is one.
+func (s *Server) newTable() (*table.Table, error) {
+	if s.cfg.FastPath == nil {
+		return table.NewTable(s.cfg.MaxAllocations), nil
+	}
+	memory, err := s.cfg.FastPath.Load(FastPathSpec{
+		Listen: s.Addrs(), MaxAllocations: s.cfg.MaxAllocations,
+		MaxMessage: proto.RelayOverhead + s.shared.rules.maxContent, ClockMillis: s.shared.clock(),
+	})
+	if err != nil {
+		return nil, fmt.Errorf("engine: %w", err)
+	}
+	return table.NewTableIn(memory, s.cfg.MaxAllocations), nil
+}
+
+// localAddr returns the address of the relay that an endpoint of plain UDP sends to, and
+// false if the kernel chooses it.
+func (s *Server) localAddr(ep Endpoint) (netip.AddrPort, bool) {
+	group := s.groups[ep.Listener()]
+	if addr := group.Addr(); ep.Local() == 0 {
+		return addr, !addr.Addr().IsUnspecified()
+	}
+	ip, ok := group.LocalAddr(ep.Local())
+	return netip.AddrPortFrom(ip, group.Addr().Port()), ok
 }
 
 // UDPServerEndpoint is the entry of [Config].Advertise for plain UDP at addr.
@@ -169,6 +199,13 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.recover(left)
 	c.sendTotals, c.projects.traffic = s.sendTotals, s.traffic
 	s.shared.grace = newGrace(epochs)
+	if path := s.cfg.FastPath; path != nil {
+		c.ways = &ways{path: path, table: s.shared.table, localAddr: s.localAddr}
+		if s.cfg.Records != nil {
+			c.ways.alive = s.cfg.Records.Alive
+		}
+		s.shared.grace.kernel = newKernelGrace(path.Synchronize, c.wakeUp)
+	}
 	s.attachOutbox(&c.out, 0)
 	s.control = c
 }
@@ -270,6 +307,14 @@ func (s *Server) Run(ctx context.Context) error {
 	}
 	control.Go(func() { s.control.run(ctx) })
 	control.Go(func() { s.watchLinks(ctx) })
+	if path := s.cfg.FastPath; path != nil {
+		control.Go(func() { s.shared.grace.kernel.run(ctx) })
+		control.Go(func() {
+			if err := path.Run(ctx, s.control.networkChanged); err != nil && ctx.Err() == nil {
+				cancel(fmt.Errorf("engine: fast path: %w", err))
+			}
+		})
+	}
 	s.runTransports(ctx, &workers, &control, cancel)
 	intakes := 0
 	for _, all := range s.intakes {
@@ -298,6 +343,9 @@ func (s *Server) Close() error {
 	if s.ran.CompareAndSwap(false, true) {
 		close(s.stopped)
 		s.closeStateFile()
+		if s.cfg.FastPath != nil {
+			s.cfg.FastPath.Close()
+		}
 	}
 	s.closeSockets()
 	return nil

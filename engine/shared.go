@@ -61,6 +61,16 @@ func (s *Server) SetLimits(l Limits) error {
 	if err := l.validate(); err != nil {
 		return err
 	}
-	s.shared.limits.Store(l.compile(s.cfg.Unlimited))
+	s.setLimits(l)
 	return nil
+}
+
+func (s *Server) setLimits(l Limits) {
+	compiled := l.compile(s.cfg.Unlimited)
+	s.shared.limits.Store(compiled)
+	if s.cfg.FastPath != nil {
+		for role, q := range compiled.quotas {
+			s.cfg.FastPath.SetQuota(table.Role(role), q)
+		}
+	}
 }

@@ -36,6 +36,7 @@ type sim struct {
 	sent    []mSend   // what the engine sent since the last comparison
 	reports []mReport // and reported
 
+	fast     simFastPath // nil: workers handle all datagrams
 	ident    *identity
 	path     string // of the state file
 	pumped   int64  // ms; when control last did something
@@ -50,6 +51,13 @@ type sim struct {
 	failedAt int
 }
 
+// simFastPath is a fast path that handles single datagrams in the time of a simulation.
+type simFastPath interface {
+	FastPath
+	// relay reports whether it relays a datagram of a client, and where to.
+	relay(now int64, from netip.AddrPort, pkt []byte) (to endpoint.Endpoint, ok bool)
+}
+
 // ident is where simulations get what outlives a run of a relay: the master key
 // and the state file.
 type identity struct {
@@ -57,6 +65,7 @@ type identity struct {
 	dir     string
 	sealers []*alloc.Sealer // by boot
 	files   int
+	fast    simFastPath // of its simulations; they run one after another
 }
 
 func newIdentity(t testing.TB) *identity {
@@ -95,14 +104,16 @@ func testSealer(t testing.TB) *alloc.Sealer {
 
 // newSim returns a fresh simulation, of a relay that was started long ago.
 func (h *identity) newSim(limits bool) *sim {
-	s := newSim(h.sealer(0), limits)
+	s := newSimWith(h.sealer(0), limits, h.fast)
 	h.files++
 	s.ident, s.path = h, filepath.Join(h.dir, fmt.Sprint(h.files))
 	return s
 }
 
-func newSim(sealer *alloc.Sealer, limits bool) *sim {
-	s := &sim{now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
+func newSim(sealer *alloc.Sealer, limits bool) *sim { return newSimWith(sealer, limits, nil) }
+
+func newSimWith(sealer *alloc.Sealer, limits bool, fast simFastPath) *sim {
+	s := &sim{fast: fast, now: clockStart, model: newModel(limits), outcomes: map[string]int{}}
 	s.hits = s.model.hits
 	s.boot(sealer, limits, statefile.PreviousRun{})
 	s.shared.rules.recoverUntil = 0
@@ -121,8 +132,15 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		HostDatagrams: int(mHostQuota[0]), HostBytes: int(mHostQuota[1]),
 		UnvalidatedBytes: mAllowance, UnvalidatedRatio: mRatio,
 	}}
+	memory := table.Memory{Slab: func(int) *table.Slab { return new(table.Slab) }}
+	if s.fast != nil {
+		memory, err = s.fast.Load(FastPathSpec{MaxAllocations: 64})
+		if err != nil {
+			panic(err)
+		}
+	}
 	s.shared = &shared{
-		rules: cfg.rules(), table: table.NewTable(64), sealer: sealer,
+		rules: cfg.rules(), table: table.NewTableIn(memory, 64), sealer: sealer,
 		budgets: s.newBudgets(!limits), probe: probe, clock: func() int64 { return s.now },
 	}
 	s.shared.limits.Store(cfg.Limits.compile(cfg.Unlimited))
@@ -146,6 +164,15 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 		s.control.inboxes.add(w.inbox)
 	}
 	s.shared.grace = newGrace(epochs)
+	if s.fast != nil {
+		s.control.ways = &ways{path: s.fast, table: s.shared.table, localAddr: func(Endpoint) (netip.AddrPort, bool) {
+			return netip.AddrPort{}, true
+		}}
+		s.shared.grace.kernel = newKernelGrace(func() {}, func() {})
+		for role, q := range s.shared.limits.Load().quotas {
+			s.fast.SetQuota(table.Role(role), q)
+		}
+	}
 	s.control.out.deliver = s.collect
 	s.pumped = s.now
 }
@@ -366,7 +393,7 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 	from := mAddr(ap.String())
 	bound := s.model.byAddr[from] != nil
 	queued := len(w.out.queue)
-	got := w.handleDatagram(at, endpoint.UDP(ap, 0, 0), pkt, false)
+	got := s.handle(w, ap, pkt, at)
 	w.count(got, len(pkt))
 	s.model.fresh = false
 	want, decide := s.model.arrive(from, pkt)
@@ -385,6 +412,17 @@ func (s *sim) arrive(addr int, pkt []byte, at int64) {
 		s.fail("datagram %x from %v: engine says %v, model says %s", head(pkt), ap, got, want)
 	}
 	s.checkReplies(w.out.queue[queued:], pkt, from, bound)
+}
+
+// handle hands a datagram to the fast path if there is one, and to a worker.
+func (s *sim) handle(w *worker, from netip.AddrPort, pkt []byte, at int64) Outcome {
+	if s.fast != nil {
+		if to, ok := s.fast.relay(at, from, pkt); ok {
+			w.out.add(to, pkt)
+			return OutRelayed
+		}
+	}
+	return w.handleDatagram(at, endpoint.UDP(from, 0, 0), pkt, false)
 }
 
 // checkReplies holds what a worker answers against the rules of amplification.
@@ -423,7 +461,7 @@ func (s *sim) leave(i int) {
 // which control takes the rings.
 func (s *sim) pump() {
 	first := s.control.inboxes.first
-	s.control.runOnce(s.now)
+	s.runControl()
 	s.model.endWindow()
 	for i := range s.decide {
 		i = (first + i) % len(s.decide)
@@ -438,6 +476,18 @@ func (s *sim) pump() {
 	}
 	s.pumped = s.now
 	s.model.reply(s.confirmed)
+}
+
+// runControl lets control work until nothing waits for the kernel, in which no run of the
+// program is under way.
+func (s *sim) runControl() {
+	for {
+		s.control.runOnce(s.now)
+		k := s.shared.grace.kernel
+		if k == nil || k.done.Swap(k.wanted.Load()) == k.wanted.Load() {
+			return
+		}
+	}
 }
 
 // confirmed reports whether the BIND_RECEIVED for an allocation has left the engine:
@@ -462,7 +512,7 @@ func (s *sim) advance(d time.Duration) {
 		s.now = min(until, (s.now/table.TickMillis+1)*table.TickMillis)
 		s.model.now = s.now
 		if s.now%table.TickMillis == 0 {
-			s.control.runOnce(s.now)
+			s.runControl()
 			s.pumped = s.now
 			s.model.tick()
 		}

@@ -41,6 +41,9 @@ type Stats struct {
 	// Draining is set while the relay drains.
 	Draining bool
 
+	// FastPath counts what [Config].FastPath did.
+	FastPath FastPathCounts
+
 	// Workers has one element per worker, those of the sockets first, which shows how
 	// the kernel spreads the load.
 	Workers []WorkerStats
@@ -72,6 +75,9 @@ func (s *Server) Stats() Stats {
 		}
 	}
 	st.add(&s.control.counts.pub)
+	if s.cfg.FastPath != nil {
+		st.addFastPath(s.cfg.FastPath.Counts())
+	}
 	for _, g := range s.groups {
 		for _, c := range g.Conns() {
 			st.KernelDrops += c.Stats().KernelDrops
@@ -108,6 +114,15 @@ func (st *Stats) add(p *published) {
 	for i := range p.batches {
 		st.BatchSizes[i] += p.batches[i].Load()
 	}
+}
+
+func (st *Stats) addFastPath(c FastPathCounts) {
+	st.FastPath = c
+	st.Received += c.Datagrams
+	st.ReceivedBytes += c.Bytes
+	st.Sent += c.Datagrams
+	st.SentBytes += c.Bytes
+	st.Outcomes[OutRelayed] += c.Datagrams
 }
 
 // Outcome is the result of one datagram. Each received datagram has exactly one, so the

@@ -86,6 +86,8 @@ type RecordsRelay interface {
 	MayBind(id proto.AllocationID) bool
 	// IsBound reports whether an allocation is bound to the session with that serial.
 	IsBound(serial uint64) bool
+	// SessionBegan is called when Alive has become true for a source.
+	SessionBegan(from Endpoint)
 }
 
 // HandshakeBatch is how many datagrams of handshakes are sent per system call at most.
@@ -418,7 +420,8 @@ const handshakeRoom = HandshakeBatch * 128
 
 // recordsRelay implements [RecordsRelay].
 type recordsRelay struct {
-	shared *shared
+	shared  *shared
+	control *control
 
 	mu   sync.Mutex // guards what follows
 	out  outbox
@@ -427,7 +430,7 @@ type recordsRelay struct {
 }
 
 func newRecordsRelay(s *Server) *recordsRelay {
-	r := &recordsRelay{shared: s.shared, out: newOutbox(HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
+	r := &recordsRelay{shared: s.shared, control: s.control, out: newOutbox(HandshakeBatch), room: make([]byte, 0, handshakeRoom)}
 	s.attachOutbox(&r.out, 0)
 	return r
 }
@@ -474,4 +477,12 @@ func (r *recordsRelay) MayBind(id proto.AllocationID) bool {
 func (r *recordsRelay) IsBound(serial uint64) bool {
 	var e table.Entry
 	return r.shared.table.FindByEndpoint(endpoint.Serial(endpoint.KindDTLS, serial), &e)
+}
+
+// SessionBegan implements [RecordsRelay].
+func (r *recordsRelay) SessionBegan(from endpoint.Endpoint) {
+	if r.control.ways != nil {
+		r.control.ways.sessionBegan(from)
+		r.control.wakeUp()
+	}
 }

@@ -73,10 +73,15 @@ func (s *Server) Projects(ctx context.Context, names ...string) ([]ProjectUsage,
 	return found, nil
 }
 
-// traffic returns what all workers have relayed for a row since New.
+// traffic returns what all workers and the fast path have relayed for a row since New.
 func (s *Server) traffic(row uint32) (sum trafficCount) {
 	for _, w := range s.workers {
 		datagrams, bytes := w.traffic.read(row)
+		sum.datagrams += datagrams
+		sum.bytes += bytes
+	}
+	if s.cfg.FastPath != nil {
+		datagrams, bytes := s.cfg.FastPath.Traffic(row)
 		sum.datagrams += datagrams
 		sum.bytes += bytes
 	}

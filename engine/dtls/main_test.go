@@ -31,6 +31,7 @@ func (r boundRelay) Send(to endpoint.Endpoint, pkt []byte) { r.send(to, pkt) }
 func (r boundRelay) Flush()                                {}
 func (r boundRelay) MayBind(proto.AllocationID) bool       { return true }
 func (r boundRelay) IsBound(uint64) bool                   { return true }
+func (r boundRelay) SessionBegan(endpoint.Endpoint)        {}
 
 // testID is the n-th allocation that the rigs know, and testKey its key. Ids
 // that begin with 0xEE are unknown.
@@ -84,6 +85,9 @@ func (g *rig) IsBound(serial uint64) bool {
 	defer g.mu.Unlock()
 	return !g.unbound || g.bound[serial]
 }
+
+// SessionBegan implements [engine.RecordsRelay].
+func (g *rig) SessionBegan(endpoint.Endpoint) {}
 
 // setUnbound makes all sessions unbound, except those with the given serials.
 func (g *rig) setUnbound(except ...uint64) {

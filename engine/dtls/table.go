@@ -188,6 +188,7 @@ func (t *table) publish(s *session, relay engine.RecordsRelay) {
 	at = t.atSource(s.from)
 	s.bySource.Store(at.Load())
 	at.Store(s)
+	relay.SessionBegan(s.from)
 	t.ids[s.id] = append(t.ids[s.id], s)
 	t.sessions.Add(1)
 	t.addUnbound(s)

@@ -159,9 +159,9 @@ func (p *Program) Close() {
 // Records returns the memory of all slabs, for tests.
 func (p *Program) Records() []byte { return p.records }
 
-// Run runs the program on a frame that an interface has received, for tests. It returns
+// Handle runs the program on a frame that an interface has received, for tests. It returns
 // the frame that leaves, or nil if the frame is left to a worker.
-func (p *Program) Run(frame []byte, ifindex int) (out []byte, err error) {
+func (p *Program) Handle(frame []byte, ifindex int) (out []byte, err error) {
 	out = make([]byte, len(frame)+testRunRoom)
 	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: &skBuff{Interface: uint32(ifindex)}}
 	verdict, err := p.tc.Run(&opts)

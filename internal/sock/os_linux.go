@@ -117,6 +117,28 @@ func ThreadTime() int64 {
 	return t.Nano()
 }
 
+// membarrierGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
+const membarrierGlobal = 1
+
+// SynchronizeKernel blocks until every section of the kernel that runs now and reads under
+// RCU, as programs of BPF on a network interface do, has ended: some milliseconds. The
+// error is that of membarrier(2), which kernels with nohz_full refuse.
+func SynchronizeKernel() error {
+	_, _, errno := unix.Syscall(unix.SYS_MEMBARRIER, membarrierGlobal, 0, 0)
+	if errno != 0 {
+		return os.NewSyscallError("membarrier", errno)
+	}
+	return nil
+}
+
+// Monotonic returns CLOCK_MONOTONIC, which programs in the kernel read as well, in
+// nanoseconds.
+func Monotonic() (int64, error) {
+	var t unix.Timespec
+	err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &t)
+	return t.Nano(), os.NewSyscallError("clock_gettime", err)
+}
+
 // reserve gives the holes in the first size bytes of a file their room on the
 // file system, if it can do that. Their content does not change.
 func reserve(fd int, size int64) (err error) {

@@ -1,0 +1,192 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// FastPath is a program in the kernel that relays between plain UDP endpoints, as one more
+// worker on the records of the table: it relays a datagram as a worker does, or leaves it
+// to one. Package fastpath has one for Linux. Its methods are for the engine.
+type FastPath interface {
+	// Load prepares the program and returns the memory in which it expects the table. New
+	// calls it once, before all other methods.
+	Load(FastPathSpec) (table.Memory, error)
+	// SetQuota sets the quota of a role. Any goroutine calls it.
+	SetQuota(role table.Role, q table.Quota)
+	// Way returns the way to an endpoint of plain UDP for datagrams that leave from the
+	// address from, and zero if the program cannot send there. Control calls it.
+	Way(to Endpoint, from netip.AddrPort) table.Way
+	// Generation returns the number of the state of the network that Way knows. From its
+	// change on the program is off, until Resume is called with that number when the
+	// ways of all endpoints have been asked for again.
+	Generation() uint64
+	Resume(generation uint64)
+	// Synchronize blocks until every run of the program that is under way has ended.
+	Synchronize()
+	// Counts and Traffic return what the program has relayed and left to workers, and
+	// what it has relayed for a counter index. Any goroutine calls them.
+	Counts() FastPathCounts
+	Traffic(index uint32) (datagrams, bytes uint64)
+	// Run attaches the program and follows the network until ctx ends, and then detaches
+	// it. It calls changed when Generation has changed.
+	Run(ctx context.Context, changed func()) error
+	// Close releases what Load took, if Run was not called.
+	Close()
+}
+
+// FastPathSpec is what a [FastPath] must know of its relay.
+type FastPathSpec struct {
+	Listen         []netip.AddrPort // by listener, with their real ports
+	MaxAllocations int
+	MaxMessage     int // bytes of the largest RELAY
+	ClockMillis    int64
+}
+
+// FastPathCounts are counts since New.
+type FastPathCounts struct {
+	// Datagrams and Bytes were relayed in the kernel. They are part of Received, Sent and
+	// the outcome "relayed" of [Stats] as well.
+	Datagrams, Bytes uint64
+	// Passed are RELAYs that were left to workers, by reason.
+	Passed map[string]uint64
+}
+
+// ways is control's part of a fast path. The methods of nil do nothing.
+type ways struct {
+	path  FastPath
+	table *table.Table
+	// localAddr returns the address of the relay that an endpoint sends to.
+	localAddr func(Endpoint) (netip.AddrPort, bool)
+	alive     func(Endpoint) bool // Records.Alive, or nil
+
+	changed    atomic.Bool // the network has changed
+	resolving  bool
+	generation uint64 // of the network, for which slots are resolved
+	cursor     uint32 // next slot to resolve
+
+	mu    sync.Mutex // guards taken
+	taken []Endpoint // plain endpoints at which sessions of Records began
+}
+
+// resolveBatch is how many ways control asks for in one round: some tenths of a
+// millisecond.
+const resolveBatch = 1024
+
+// open stores the way to the endpoint of h.
+func (w *ways) open(h table.Handle) {
+	if w == nil {
+		return
+	}
+	e, ok := w.table.At(h)
+	if !ok {
+		return
+	}
+	if way := w.resolve(e.Endpoint); way != w.table.Way(h) {
+		w.table.SetWay(h, way)
+	}
+}
+
+func (w *ways) resolve(to Endpoint) table.Way {
+	if k := to.Kind(); k != endpoint.KindUDP4 && k != endpoint.KindUDP6 || w.alive != nil && w.alive(to) {
+		return 0
+	}
+	from, ok := w.localAddr(to)
+	if !ok {
+		return 0
+	}
+	return w.path.Way(to, from)
+}
+
+// sessionBegan takes note that plain messages from an endpoint are dropped from now on.
+// Any goroutine calls it, and then wakes control.
+func (w *ways) sessionBegan(from Endpoint) {
+	if w == nil {
+		return
+	}
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.taken = append(w.taken, from)
+}
+
+// update follows changes of the network and of sessions, and reports whether it has more
+// to do.
+func (w *ways) update() (more bool) {
+	if w == nil {
+		return false
+	}
+	w.mu.Lock()
+	taken := slices.Clone(w.taken)
+	w.taken = w.taken[:0]
+	w.mu.Unlock()
+	for _, ep := range taken {
+		var e table.Entry
+		if w.table.FindByEndpoint(ep, &e) {
+			w.open(e.Handle)
+		}
+	}
+	if w.changed.Swap(false) {
+		w.generation, w.cursor, w.resolving = w.path.Generation(), 0, true
+	}
+	if !w.resolving {
+		return false
+	}
+	end := min(w.cursor+resolveBatch, w.table.Slots())
+	for ; w.cursor < end; w.cursor++ {
+		w.open(w.table.HandleAt(w.cursor))
+	}
+	if w.cursor < w.table.Slots() {
+		return true
+	}
+	w.resolving = false
+	w.path.Resume(w.generation)
+	return false
+}
+
+// kernelGrace counts grace periods of the program in the kernel. Its goroutine is that of
+// run; any goroutine may read done.
+type kernelGrace struct {
+	synchronize func()
+	wakeControl func()
+	wake        chan struct{}
+	wanted      atomic.Uint64
+	done        atomic.Uint64
+}
+
+func newKernelGrace(synchronize, wakeControl func()) *kernelGrace {
+	return &kernelGrace{synchronize: synchronize, wakeControl: wakeControl, wake: make(chan struct{}, 1)}
+}
+
+// begin returns the number of a period that begins now. Control calls it.
+func (k *kernelGrace) begin() uint64 {
+	n := k.wanted.Add(1)
+	select {
+	case k.wake <- struct{}{}:
+	default:
+	}
+	return n
+}
+
+// isOver reports whether a period is over.
+func (k *kernelGrace) isOver(n uint64) bool { return k.done.Load() >= n }
+
+// run ends periods until ctx ends: those that began while it waited end together.
+func (k *kernelGrace) run(ctx context.Context) {
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-k.wake:
+		}
+		n := k.wanted.Load()
+		k.synchronize()
+		k.done.Store(n)
+		k.wakeControl()
+	}
+}
