@@ -56,6 +56,13 @@ type FastPathCounts struct {
 	Datagrams, Bytes uint64
 	// Passed are RELAYs that were left to workers, by reason.
 	Passed map[string]uint64
+	// NoWay are endpoints to which the program does not send, by reason, since the
+	// network last changed.
+	NoWay map[string]uint64
+	// Interfaces are those that the program serves; On is false while it leaves
+	// everything to workers.
+	Interfaces []string
+	On         bool
 }
 
 // ways is control's part of a fast path. The methods of nil do nothing.

@@ -16,6 +16,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/engine/dtls"
+	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/fleet"
@@ -83,9 +84,10 @@ type App struct {
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
 
-	processors     *processors   // of a relay
-	maxAllocations int           // allocations at once
-	memory         *memory.Guard // nil: not watched
+	processors     *processors    // of a relay
+	maxAllocations int            // allocations at once
+	fastPath       *fastpath.Path // nil: there is none
+	memory         *memory.Guard  // nil: not watched
 	foreign        *foreign.Watch
 	players        *players
 	restart        restart
@@ -291,7 +293,7 @@ func (a *App) buildRelay() error {
 	a.restart.boot = sealer.Boot()
 	cfg.StateFile, cfg.OnStateError = a.opts.StateFile, a.onStateError
 	a.restart.storing.Store(a.opts.StateFile != "")
-	a.relay, err = engine.New(cfg, sealer)
+	a.relay, err = a.newRelay(cfg, sealer)
 	a.players.relay = a.relay
 	if err != nil {
 		return err
@@ -304,6 +306,23 @@ func (a *App) buildRelay() error {
 		a.addBackground(a.memory.Run)
 	}
 	return nil
+}
+
+// newRelay opens the relay, with a fast path if the settings ask for it.
+func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server, error) {
+	c := &a.opts.Config
+	if c.XDP == "off" {
+		return engine.New(cfg, sealer)
+	}
+	a.fastPath = fastpath.New(fastpath.Config{Interfaces: c.XDPInterfaces, Logger: a.opts.Logger})
+	cfg.FastPath = a.fastPath
+	relay, err := engine.New(cfg, sealer)
+	if c.XDP == "auto" && errors.Is(err, fastpath.ErrUnavailable) {
+		a.opts.Logger.Warn("the fast path is off: all datagrams go through the sockets", "error", err)
+		a.fastPath, cfg.FastPath = nil, nil
+		return engine.New(cfg, sealer)
+	}
+	return relay, err
 }
 
 // buildService creates the Allocations service of a single relay, with the join codes of

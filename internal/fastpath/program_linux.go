@@ -69,7 +69,7 @@ func Load(p Parameters) (*Program, error) {
 	prog := &Program{secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
 	sizes := map[string]int{
 		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "doors": p.Listeners * listenerDoors,
-		"ways": maxWays, "ports": maxPorts, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
+		"ways": maxWays, "ports": MaxPorts, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
 	}
 	for name, n := range sizes {
 		spec.Maps[name].MaxEntries = uint32(n)

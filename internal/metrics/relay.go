@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"io"
+	"maps"
+	"slices"
 	"strconv"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -36,6 +38,9 @@ func (m *Metrics) writeRelay(w io.Writer) {
 	p.outcomes(&st)
 	p.batches(&st)
 	p.workers(st.Workers)
+	if st.FastPath.Passed != nil {
+		p.fastPath(&st.FastPath)
+	}
 	p.flush(w)
 }
 
@@ -48,6 +53,25 @@ func boolGauge(b bool) uint64 {
 		return 1
 	}
 	return 0
+}
+
+// fastPath writes what the program in the kernel did.
+func (p *page) fastPath(c *engine.FastPathCounts) {
+	p.single("ferry_fast_on", gauge, "1 while the program in the kernel relays, 0 while it leaves everything to the sockets.", boolGauge(c.On))
+	p.family("ferry_fast_attached", gauge, "Interfaces that the program serves.")
+	for _, name := range c.Interfaces {
+		p.sample("ferry_fast_attached", 1, "interface", name, "mode", "tc")
+	}
+	p.single("ferry_fast_datagrams_total", counter, "Datagrams that the program relayed; part of the other counts as well.", c.Datagrams)
+	p.single("ferry_fast_bytes_total", counter, "Bytes of those datagrams, without UDP and IP headers.", c.Bytes)
+	p.family("ferry_fast_passed_total", counter, "Datagrams of the relay protocol's RELAY that the program left to the sockets, by reason.")
+	for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
+		p.sample("ferry_fast_passed_total", c.Passed[reason], "reason", reason)
+	}
+	p.family("ferry_fast_no_way_total", counter, "Endpoints to which the program does not send, by reason, since the network last changed.")
+	for _, reason := range slices.Sorted(maps.Keys(c.NoWay)) {
+		p.sample("ferry_fast_no_way_total", c.NoWay[reason], "reason", reason)
+	}
 }
 
 // outcomes writes the handled and the dropped datagrams.

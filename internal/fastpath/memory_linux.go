@@ -1,3 +1,5 @@
+//go:build linux && amd64 && !sockportable
+
 package fastpath
 
 import (
@@ -75,8 +77,9 @@ type tally struct{ datagrams, bytes atomic.Uint64 }
 const (
 	listenerDoors = 2048
 	usageRows     = 1024
-	maxPorts      = 256
-	maxWays       = 1 << 16
+	// MaxPorts is the number of ports, of which 0 means none.
+	MaxPorts = 256
+	maxWays  = 1 << 16
 )
 
 func (d *door) set(addr netip.AddrPort, ifindex int) {

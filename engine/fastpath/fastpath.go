@@ -1,0 +1,30 @@
+// Package fastpath relays RELAYs between plain UDP endpoints in the kernel, before they
+// reach a socket: a program of BPF at the tc hook of the interfaces that decides as a
+// worker of package engine decides, on the same memory, and leaves to workers what it does
+// not decide. Its effect is that of the workers; see docs/fast-path.md for what it saves,
+// what it needs, and what it bypasses.
+//
+//	path := fastpath.New(fastpath.Config{})
+//	srv, err := engine.New(engine.Config{FastPath: path}, sealer) // errors.Is(err, fastpath.ErrUnavailable)
+//
+// It is for Linux 6.6 and later on amd64, and needs CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON
+// until New has returned. Elsewhere New of package engine returns ErrUnavailable.
+package fastpath
+
+import (
+	"errors"
+	"log/slog"
+)
+
+// ErrUnavailable: the kernel, its policy or the platform refuses the fast path. What wraps
+// it says why.
+var ErrUnavailable = errors.New("the fast path is not available")
+
+// Config configures a [Path].
+type Config struct {
+	// Interfaces are the names of the interfaces that the program serves. Default: all
+	// Ethernet interfaces with a listen address.
+	Interfaces []string
+	// Logger receives a line for each interface that is served, and faults. Nil: no log.
+	Logger *slog.Logger
+}

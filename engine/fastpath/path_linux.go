@@ -1,0 +1,358 @@
+//go:build linux && amd64 && !sockportable
+
+package fastpath
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"slices"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/fastpath"
+	"github.com/ferryrelay/ferry/internal/nexthop"
+	"github.com/ferryrelay/ferry/internal/sock"
+	"github.com/ferryrelay/ferry/internal/table"
+)
+
+// Path is an [engine.FastPath] for one [engine.Server]. Any goroutine may call its methods.
+type Path struct {
+	cfg      Config
+	log      *slog.Logger
+	listen   []netip.AddrPort
+	program  *fastpath.Program
+	resolver *nexthop.Resolver
+
+	mu         sync.Mutex // guards what follows
+	disabled   bool       // by SetEnabled
+	current    bool       // the ways are those of generation
+	generation uint64
+	ways       map[nexthop.Hop]table.Way
+	hops       []nexthop.Hop // by way
+	neighbours map[neighbour][]table.Way
+	ports      map[port]int
+	doors      map[door]int      // with the interface
+	attached   map[int]string    // interfaces by index
+	lostKernel atomic.Bool       // Synchronize failed
+	reasons    map[string]uint64 // endpoints without a way
+}
+
+// neighbour is a host on the link of an interface.
+type neighbour struct {
+	ifindex int
+	addr    netip.Addr
+}
+
+// port is how a frame begins and how long it may be.
+type port struct {
+	ifindex, mtu int
+	mac          [6]byte
+}
+
+// door is a local address of the relay as endpoints name it.
+type door struct {
+	listener uint8
+	local    uint16
+	addr     netip.AddrPort
+}
+
+// maxWays and maxPorts are the numbers that the program can tell apart. 0 means none.
+const (
+	maxWays  = 1<<16 - 1
+	maxPorts = fastpath.MaxPorts - 1
+)
+
+// New returns a fast path that is not loaded yet.
+func New(cfg Config) *Path {
+	p := &Path{cfg: cfg, log: cfg.Logger}
+	if p.log == nil {
+		p.log = slog.New(slog.DiscardHandler)
+	}
+	return p
+}
+
+// Load implements [engine.FastPath]. The error wraps [ErrUnavailable] where the kernel or
+// its policy refuses the fast path.
+func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
+	p.listen = spec.Listen
+	now, err := sock.Monotonic()
+	if err != nil {
+		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if err := sock.SynchronizeKernel(); err != nil {
+		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	if p.resolver, err = nexthop.New(); err != nil {
+		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	p.program, err = fastpath.Load(fastpath.Parameters{
+		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
+		ClockOffset: time.Duration(spec.ClockMillis)*time.Millisecond - time.Duration(now),
+	})
+	if err != nil {
+		p.resolver.Close()
+		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	p.reset()
+	p.attached = make(map[int]string)
+	p.doors = make(map[door]int)
+	if err := p.attach(); err != nil {
+		p.Close()
+		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
+	}
+	return p.program.Memory(), nil
+}
+
+// attach attaches the program to the interfaces that it serves and that it is not attached
+// to. The error is about the first that refuses it.
+func (p *Path) attach() (err error) {
+	wanted := p.wanted()
+	for index := range p.attached {
+		if _, ok := wanted[index]; !ok {
+			delete(p.attached, index) // The kernel detached the program with the interface.
+		}
+	}
+	for index, name := range wanted {
+		if _, ok := p.attached[index]; ok {
+			continue
+		}
+		if attachErr := p.program.Attach(index); attachErr != nil {
+			err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
+			continue
+		}
+		p.attached[index] = name
+		p.log.Info("fast path", "interface", name, "mode", "tc")
+	}
+	if len(wanted) == 0 {
+		err = errors.New("no Ethernet interface has a listen address")
+	}
+	return err
+}
+
+// wanted returns the interfaces that the program serves: those of the configuration, or
+// those that have a listen address.
+func (p *Path) wanted() map[int]string {
+	wanted := make(map[int]string)
+	for _, i := range p.resolver.Interfaces() {
+		serves := slices.Contains(p.cfg.Interfaces, i.Name)
+		if len(p.cfg.Interfaces) == 0 && i.Usable {
+			serves = slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
+				return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
+					return a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast()
+				})
+			})
+		}
+		if serves {
+			wanted[i.Index] = i.Name
+		}
+	}
+	return wanted
+}
+
+// reset forgets all ways. The program is off, or not attached yet.
+func (p *Path) reset() {
+	p.ways = make(map[nexthop.Hop]table.Way)
+	p.hops = make([]nexthop.Hop, 1)
+	p.neighbours = make(map[neighbour][]table.Way)
+	p.ports = make(map[port]int)
+	p.reasons = make(map[string]uint64)
+}
+
+// SetQuota implements [engine.FastPath].
+func (p *Path) SetQuota(role table.Role, q table.Quota) { p.program.SetQuota(role, q) }
+
+// Way implements [engine.FastPath].
+func (p *Path) Way(to endpoint.Endpoint, from netip.AddrPort) table.Way {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.openDoor(door{to.Listener(), to.Local(), from})
+	hop, err := p.resolver.Route(to.AddrPort().Addr())
+	if err != nil {
+		p.reasons[reasonOf(err)]++
+		return 0
+	}
+	if way, ok := p.ways[hop]; ok {
+		return way
+	}
+	if len(p.hops) > maxWays {
+		p.reasons["ways"]++
+		return 0
+	}
+	way := table.Way(len(p.hops))
+	p.hops = append(p.hops, hop)
+	p.ways[hop] = way
+	via := neighbour{hop.Interface, hop.Via}
+	p.neighbours[via] = append(p.neighbours[via], way)
+	p.setWay(way)
+	return way
+}
+
+// openDoor tells the program about a local address.
+func (p *Path) openDoor(d door) {
+	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
+	if old, known := p.doors[d]; ok && (!known || old != ifindex) {
+		p.doors[d] = ifindex
+		p.program.SetDoor(d.listener, d.local, d.addr, ifindex)
+	}
+}
+
+// setWay stores by which frame a way sends, or that the program does not.
+func (p *Path) setWay(way table.Way) {
+	hop := p.hops[way]
+	mac, known := p.resolver.Neighbour(hop.Interface, hop.Via)
+	i, ok := p.resolver.Interface(hop.Interface)
+	if !known || !ok {
+		p.program.SetWay(way, [6]byte{}, 0)
+		return
+	}
+	key := port{hop.Interface, hop.MTU, i.MAC}
+	n, ok := p.ports[key]
+	if !ok {
+		if len(p.ports) == maxPorts {
+			p.program.SetWay(way, [6]byte{}, 0)
+			return
+		}
+		n = len(p.ports) + 1
+		p.ports[key] = n
+		p.program.SetPort(n, key.ifindex, key.mtu, key.mac)
+	}
+	p.program.SetWay(way, mac, n)
+}
+
+// Generation implements [engine.FastPath].
+func (p *Path) Generation() uint64 {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.generation
+}
+
+// Resume implements [engine.FastPath].
+func (p *Path) Resume(generation uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.current = generation == p.generation
+	p.switchProgram()
+}
+
+// SetEnabled lets the program relay, as it does at first, or leave everything to workers.
+func (p *Path) SetEnabled(on bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.disabled = !on
+	p.switchProgram()
+}
+
+// switchProgram turns the program on if everything allows that, else off.
+func (p *Path) switchProgram() { p.program.SetOn(p.isOn()) }
+
+func (p *Path) isOn() bool { return p.current && !p.disabled && !p.lostKernel.Load() }
+
+// Synchronize implements [engine.FastPath].
+func (p *Path) Synchronize() {
+	err := sock.SynchronizeKernel()
+	if err == nil {
+		return
+	}
+	// It worked in Load. A run of the program takes microseconds.
+	if !p.lostKernel.Swap(true) {
+		p.log.Error("fast path: switched off", "error", err)
+	}
+	p.mu.Lock()
+	p.switchProgram()
+	p.mu.Unlock()
+	time.Sleep(time.Second)
+}
+
+// Run implements [engine.FastPath].
+func (p *Path) Run(ctx context.Context, changed func()) error {
+	defer p.Close()
+	p.turnOff()
+	changed()
+	return p.resolver.Run(ctx, nexthop.Events{
+		Changing: p.turnOff,
+		Changed: func() {
+			p.mu.Lock()
+			for d := range p.doors {
+				p.openDoor(d)
+			}
+			if err := p.attach(); err != nil {
+				p.log.Warn("fast path", "error", err)
+			}
+			p.mu.Unlock()
+			changed()
+		},
+		Neighbour: p.neighbourChanged,
+	})
+}
+
+// turnOff turns the program off and forgets all ways: the network changes.
+func (p *Path) turnOff() {
+	p.mu.Lock()
+	p.current = false
+	p.switchProgram()
+	p.mu.Unlock()
+	p.Synchronize() // No run sends by a way that is given anew.
+	p.mu.Lock()
+	p.generation++
+	p.reset()
+	p.mu.Unlock()
+}
+
+func (p *Path) neighbourChanged(ifindex int, addr netip.Addr) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	for _, way := range p.neighbours[neighbour{ifindex, addr}] {
+		p.setWay(way)
+	}
+}
+
+// Counts implements [engine.FastPath].
+func (p *Path) Counts() engine.FastPathCounts {
+	c := p.program.Counts()
+	out := engine.FastPathCounts{Datagrams: c.Datagrams, Bytes: c.Bytes, Passed: make(map[string]uint64)}
+	for r, n := range c.Passed {
+		out.Passed[fastpath.Reason(r).String()] = n
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	out.NoWay = maps.Clone(p.reasons)
+	for _, name := range p.attached {
+		out.Interfaces = append(out.Interfaces, name)
+	}
+	slices.Sort(out.Interfaces)
+	out.On = p.isOn()
+	return out
+}
+
+// Traffic implements [engine.FastPath].
+func (p *Path) Traffic(index uint32) (datagrams, bytes uint64) { return p.program.Traffic(index) }
+
+// Close implements [engine.FastPath].
+func (p *Path) Close() {
+	p.program.Close()
+	p.resolver.Close()
+}
+
+// reasonOf returns the name of a reason for which an endpoint has no way.
+func reasonOf(err error) string {
+	switch {
+	case errors.Is(err, nexthop.ErrPolicy):
+		return "policy"
+	case errors.Is(err, nexthop.ErrNoRoute):
+		return "no_route"
+	case errors.Is(err, nexthop.ErrNotSimple):
+		return "not_simple"
+	case errors.Is(err, nexthop.ErrInterface):
+		return "interface"
+	case errors.Is(err, nexthop.ErrDestination):
+		return "destination"
+	}
+	return "routes"
+}
