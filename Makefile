@@ -64,6 +64,30 @@ model: ## the reference model against the engine, 200,000 sequences (8 to 15 min
 # execution, which fails without a reason.
 FUZZ ?= 100000x
 
+# The program in the kernel is compiled by Debian 12's clang, and in the repository, so that
+# go build needs no clang. CI compiles it again and compares the bytes.
+BPF = internal/fastpath
+BPF_CC = clang-14 -O2 -g -target bpf -mcpu=v3 -Wall -Wextra -Werror -fdebug-compilation-dir=. -fno-ident \
+	-I/usr/include/$$(uname -m)-linux-gnu -c relay.c
+
+.PHONY: fast-path-object
+fast-path-object: ## compile the program in the kernel (clang-14, llvm-14, libbpf-dev)
+	cd $(BPF) && $(BPF_CC) -o relay.o && llvm-strip-14 -g relay.o
+
+.PHONY: fast-path-check
+fast-path-check: ## compile it again and compare with the one in the repository
+	@out=$$(mktemp) && trap 'rm -f "$$out"' EXIT && (cd $(BPF) && $(BPF_CC) -o "$$out" && llvm-strip-14 -g "$$out") && \
+		cmp "$$out" $(BPF)/relay.o && echo "$(BPF)/relay.o is relay.c as clang-14 compiles it"
+
+# FAST_PATH is how many datagrams, FAST_MODEL how many sequences of the model.
+FAST_PATH ?= 5000000
+FAST_MODEL ?= 10000
+
+.PHONY: fast-path
+fast-path: ## the program in the kernel against the worker, 5,000,000 datagrams and 10,000 sequences of the model (root; 5 minutes)
+	FERRY_FAST_PATH=$(FAST_PATH) $(GO) test ./engine -count=1 -v -run 'TestFastPath' -timeout 30m
+	$(GO) test ./engine -count=1 -v -run 'TestModelFastPath' -model.sequences $(FAST_MODEL) -timeout 30m
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZ executions
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -112,6 +112,9 @@ var rules = []rule{
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "game clients must not depend on the relay"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
+	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},
+	{"internal/nexthop", nil, []string{"github.com/vishvananda/netlink"}, "the kernel's routes and neighbours by netlink"},
+	{"engine/fastpath", []string{"internal/endpoint", "internal/fastpath", "internal/nexthop", "internal/sock", "internal/table", "engine"}, nil, "the fast path is optional"},
 	{"internal/evict", nil, nil, "what a full table ends first: DTLS and WebSocket share it"},
 	{"engine/dtls", []string{"proto", "internal/endpoint", "internal/table", "internal/statefile", "internal/evict", "engine"}, []string{"github.com/pion/dtls/v3"}, "DTLS is optional"},
 	{"engine/websocket", []string{"proto", "internal/endpoint", "internal/evict", "internal/forwarded", "engine"}, []string{websocket}, "WebSocket is optional"},
@@ -203,10 +206,13 @@ func forbidden(t *testing.T, s source, r rule, imp string) string {
 }
 
 // testKit reports whether a test may import a package as a test helper:
-// internal/testkit, the simulated networks of internal/netsim and the kits of engine
+// internal/testkit, the program that the engine is compared with, the simulated networks of internal/netsim and the kits of engine
 // and store are for tests of every package. The latter two have parameters of types
 // of engine and alloc. Examples may show all public packages together.
 func testKit(s source, inner string) bool {
+	if within(s.dir, "engine") && inner == "internal/fastpath" {
+		return true
+	}
 	if within(inner, "internal/testkit") || within(inner, "internal/enginetest") || within(inner, "internal/store") || inner == "internal/netsim" {
 		return true
 	}
