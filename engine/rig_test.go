@@ -95,6 +95,11 @@ func (r *rig) boot(left statefile.PreviousRun) {
 		c.inboxes.add(w.inbox)
 	}
 	r.shared.grace = newGrace(epochs)
+	if path := r.cfg.FastPath; path != nil {
+		local := func(Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, true }
+		r.control.ways = &ways{path: path, table: r.shared.table, localAddr: local}
+		r.shared.grace.kernel = newKernelGrace(path.Synchronize, func() {})
+	}
 }
 
 // restart ends the run, and begins another with the state file or without it.

@@ -139,21 +139,27 @@ func (p *Path) attach() (err error) {
 // wanted returns the interfaces that the program serves: those of the configuration, or
 // those that have a listen address.
 func (p *Path) wanted() map[int]string {
-	wanted := make(map[int]string)
-	for _, i := range p.resolver.Interfaces() {
+	wanted, all := make(map[int]string), p.resolver.Interfaces()
+	any := slices.ContainsFunc(all, func(i nexthop.Interface) bool { return i.Local && p.isListener(i) })
+	for _, i := range all {
 		serves := slices.Contains(p.cfg.Interfaces, i.Name)
-		if len(p.cfg.Interfaces) == 0 && i.Usable {
-			serves = slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
-				return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
-					return a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast()
-				})
-			})
+		if len(p.cfg.Interfaces) == 0 {
+			serves = i.Usable && (any || p.isListener(i))
 		}
 		if serves {
 			wanted[i.Index] = i.Name
 		}
 	}
 	return wanted
+}
+
+// isListener reports whether an interface has an address that the relay listens on.
+func (p *Path) isListener(i nexthop.Interface) bool {
+	return slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
+		return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
+			return a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast() && !a.IsLoopback()
+		})
+	})
 }
 
 // reset forgets all ways. The program is off, or not attached yet.
@@ -197,6 +203,9 @@ func (p *Path) Way(to endpoint.Endpoint, from netip.AddrPort) table.Way {
 // openDoor tells the program about a local address.
 func (p *Path) openDoor(d door) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
+	if i, _ := p.resolver.Interface(ifindex); i.Local {
+		ifindex = 0
+	}
 	if old, known := p.doors[d]; ok && (!known || old != ifindex) {
 		p.doors[d] = ifindex
 		p.program.SetDoor(d.listener, d.local, d.addr, ifindex)
@@ -270,9 +279,36 @@ func (p *Path) Synchronize() {
 	time.Sleep(time.Second)
 }
 
+// probeEvery is how often a datagram of each way goes through a socket: about the time after
+// which the kernel asks for a neighbour again that it has not used for long.
+const probeEvery = 5 * time.Second
+
+// probe lets the kernel use the neighbours of all ways until ctx ends.
+func (p *Path) probe(ctx context.Context) {
+	ticker := time.NewTicker(probeEvery)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		p.mu.Lock()
+		for way := 1; way < len(p.hops); way++ {
+			p.program.Probe(table.Way(way))
+		}
+		p.mu.Unlock()
+	}
+}
+
 // Run implements [engine.FastPath].
 func (p *Path) Run(ctx context.Context, changed func()) error {
 	defer p.Close()
+	ctx, cancel := context.WithCancel(ctx)
+	var probing sync.WaitGroup
+	probing.Go(func() { p.probe(ctx) })
+	defer probing.Wait()
+	defer cancel()
 	p.turnOff()
 	changed()
 	return p.resolver.Run(ctx, nexthop.Events{

@@ -14,9 +14,12 @@
 //	                                    the receiver drops it; none (0): left
 //	a message that is not a RELAY of its exact size, or is too large: left
 //	source is bound to From             by id: the record's endpoint is the source, and the address
-//	                                    it came to, by its interface, is that of the endpoint
+//	                                    it came to, by its interface (any, for an address
+//	                                    of loopback), is that of the endpoint
 //	From is linked to To                the same, with generations
 //	the receiver's endpoint             plain UDP of the same family, with a way; else left
+//	                                    every 5 s one datagram of each way is left, so that the
+//	                                    kernel uses the neighbour and notices its changes
 //	quota                               the same word and arithmetic; used up: left
 //	path validation                     both paths are validated, or the sender was heard in this
 //	                                    tick; else left

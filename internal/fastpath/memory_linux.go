@@ -47,16 +47,17 @@ const (
 	Unlinked               // no link to the receiver
 	Peer                   // the receiver has no endpoint, or one of another family, DTLS or WebSocket
 	NoWay                  // the next hop to the receiver, or the sender's, is not known
+	Probe                  // Program.Probe asked for it
+	Size                   // it is larger than a message, or than the MTU
 	Path                   // the path to one of both is not validated
 	Quota                  // the sender has used up its quota
-	Size                   // it is larger than a message, or than the MTU
 	Frame                  // fragments, options, no or a wrong header checksum, a length that is not the frame's
 	Busy                   // control changes one of the records at the same time
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{
-	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoWay: "no_way", Path: "unvalidated",
+	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoWay: "no_way", Probe: "probe", Path: "unvalidated",
 	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
 }
 
@@ -68,7 +69,7 @@ type counters struct {
 	datagrams, bytes atomic.Uint64
 	passed           [NumReasons]atomic.Uint64
 	ipID             atomic.Uint64
-	_                [4]uint64
+	_                [3]uint64
 }
 
 type tally struct{ datagrams, bytes atomic.Uint64 }
@@ -80,6 +81,7 @@ const (
 	// MaxPorts is the number of ports, of which 0 means none.
 	MaxPorts = 256
 	maxWays  = 1 << 16
+	wayProbe = 1 << 63
 )
 
 func (d *door) set(addr netip.AddrPort, ifindex int) {
@@ -132,7 +134,7 @@ func (p *Program) SetQuota(role table.Role, q table.Quota) {
 }
 
 // SetDoor tells at which address and port of the relay the datagrams for a listener and
-// local arrive, on which interface.
+// local arrive, on which interface; 0: any.
 func (p *Program) SetDoor(listener uint8, local uint16, addr netip.AddrPort, ifindex int) {
 	if i := int(listener)*listenerDoors + int(local); local < listenerDoors && i < len(p.doors) {
 		p.doors[i].set(addr, ifindex)
@@ -144,6 +146,14 @@ func (p *Program) SetPort(i, ifindex, mtu int, mac [6]byte) { p.ports[i].set(ifi
 
 // SetWay makes way lead to a hardware address by a port.
 func (p *Program) SetWay(way table.Way, mac [6]byte, port int) { p.ways[way].Store(wayWord(mac, port)) }
+
+// Probe makes the program leave the next datagram that would go a way to a worker, whose
+// socket makes the kernel use the neighbour, and ask for its address again if need be.
+func (p *Program) Probe(way table.Way) {
+	if word := p.ways[way].Load(); word != 0 {
+		p.ways[way].CompareAndSwap(word, word|wayProbe)
+	}
+}
 
 // SetTestTime sets the time of a program with a test clock, in milliseconds of the
 // engine's clock.

@@ -64,7 +64,7 @@ enum { KIND_UDP4 = 1, KIND_UDP6 = 2 }; // package endpoint
 
 struct door {
 	__u64 hi, lo; // address
-	__u32 interface;
+	__u32 interface; // 0: any
 	__u16 port;
 	__u8 kind; // 0: none
 	__u8 unused;
@@ -90,13 +90,13 @@ struct settings {
 	struct quota quotas[4]; // by role
 };
 
-enum reason { UNKNOWN, UNLINKED, PEER, WAY, PATH, QUOTA, SIZE, FRAME, BUSY, REASONS };
+enum reason { UNKNOWN, UNLINKED, PEER, WAY, PROBE, SIZE, PATH, QUOTA, FRAME, BUSY, REASONS };
 
 struct counters {
 	__u64 datagrams, bytes; // relayed
 	__u64 passed[REASONS];
 	__u64 ip_id;
-	__u64 unused[4];
+	__u64 unused[3];
 };
 
 struct tally {
@@ -115,11 +115,13 @@ struct tally {
 ARRAY(slabs, struct slab);
 ARRAY(lines, struct line);
 ARRAY(doors, struct door);
-ARRAY(ways, __u64); // hardware address as in a frame, port << 48
+ARRAY(ways, __u64); // hardware address as in a frame, port << 48, WAY_PROBE
 ARRAY(ports, struct port);
 ARRAY(settings, struct settings);
 ARRAY(counters, struct counters); // by processor
 ARRAY(tallies, struct tally);     // by processor, and counter index
+
+#define WAY_PROBE (1ull << 63) // leave the next datagram to a worker
 
 // Constants, set before the program is loaded.
 const volatile __u32 line_mask;
@@ -280,8 +282,8 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	    (__u8)(tail >> 32) != f->kind)
 		return UNKNOWN;
 	struct door *door = door_of(tail);
-	if (!door || door->kind != f->kind || door->interface != f->interface || door->port != f->to_port ||
-	    door->hi != f->to[0] || door->lo != f->to[1])
+	if (!door || door->kind != f->kind || (door->interface && door->interface != f->interface) ||
+	    door->port != f->to_port || door->hi != f->to[0] || door->lo != f->to[1])
 		return UNKNOWN;
 
 	// Its peer, and the link between them: a joiner has it.
@@ -300,6 +302,10 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	if (!v->door || v->door->kind != f->kind || !hop)
 		return WAY;
 	v->mac = READ(*hop);
+	if (v->mac & WAY_PROBE) {
+		__sync_val_compare_and_swap(hop, v->mac, v->mac & ~WAY_PROBE);
+		return PROBE;
+	}
 	v->port = at(&ports, v->mac >> 48);
 	if (!v->port || !v->port->interface)
 		return WAY;

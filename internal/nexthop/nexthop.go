@@ -8,8 +8,8 @@
 // several next hops, encapsulation, IPsec policies, and destinations on this machine.
 // Routes of IPv6 that depend on the source are not told apart from others.
 //
-// Neighbours are not kept alive here: a player's PING is answered through the socket, so
-// the kernel uses, confirms and resolves the neighbour meanwhile.
+// Neighbours are not kept alive here: the kernel confirms and resolves those that sockets
+// use, so the caller has to send something through a socket from time to time.
 package nexthop
 
 import (
@@ -47,6 +47,7 @@ type Interface struct {
 	MTU     int
 	MAC     [6]byte
 	Usable  bool   // up, and Ethernet
+	Local   bool   // loopback: others reach its addresses by any interface
 	Kind    string // "device", "veth", "vlan", "bond", ...
 	Carries []netip.Addr
 }

@@ -229,7 +229,8 @@ func (n *network) readInterfaces() error {
 			continue // a port of a bridge or bond, or in a VRF: the kernel routes nothing by it
 		}
 		i := Interface{Name: a.Name, Index: a.Index, MTU: a.MTU, Kind: l.Type()}
-		i.Usable = a.Flags&net.FlagUp != 0 && a.Flags&net.FlagLoopback == 0 && a.EncapType == "ether" &&
+		i.Local = a.Flags&net.FlagLoopback != 0
+		i.Usable = a.Flags&net.FlagUp != 0 && !i.Local && a.EncapType == "ether" &&
 			len(a.HardwareAddr) == len(i.MAC) &&
 			(a.OperState == netlink.OperUp || a.OperState == netlink.OperUnknown)
 		if len(a.HardwareAddr) == len(i.MAC) {

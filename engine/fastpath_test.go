@@ -1,0 +1,211 @@
+package engine
+
+import (
+	"context"
+	"net/netip"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// fakePath is a fast path without a program. Its way to an endpoint is the last byte of the
+// address, and base.
+type fakePath struct {
+	base       table.Way
+	asked      int
+	generation uint64
+	resumed    []uint64
+	inKernel   chan struct{} // Synchronize waits for it, if it is not nil
+	synced     atomic.Int64
+}
+
+func (p *fakePath) Load(FastPathSpec) (m table.Memory, err error) { return m, nil }
+func (p *fakePath) SetQuota(table.Role, table.Quota)              {}
+func (p *fakePath) Generation() uint64                            { return p.generation }
+func (p *fakePath) Resume(generation uint64)                      { p.resumed = append(p.resumed, generation) }
+func (p *fakePath) Counts() FastPathCounts                        { return FastPathCounts{} }
+func (p *fakePath) Traffic(uint32) (datagrams, bytes uint64)      { return 0, 0 }
+func (p *fakePath) Run(context.Context, func()) error             { return nil }
+func (p *fakePath) Close()                                        {}
+func (p *fakePath) Way(to Endpoint, _ netip.AddrPort) table.Way {
+	p.asked++
+	return p.base + table.Way(to.Lo&0xff)
+}
+
+func (p *fakePath) Synchronize() {
+	p.synced.Add(1)
+	if p.inKernel != nil {
+		<-p.inKernel
+	}
+}
+
+func (r *rig) wantWay(card *mReservation, want table.Way) {
+	r.t.Helper()
+	if got := r.shared.table.Way(r.entry(card).Handle); got != want {
+		r.t.Errorf("the way to %v is %d, want %d", r.entry(card).Endpoint, got, want)
+	}
+}
+
+// endKernelGrace ends what the kernel is waited for.
+func (r *rig) endKernelGrace() {
+	k := r.shared.grace.kernel
+	k.done.Store(k.wanted.Load())
+	r.pump()
+}
+
+// TestWays: an allocation at a plain endpoint has a way to there, and none elsewhere, after
+// it was displaced, or after its end.
+func TestWays(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
+	host := r.host(udpN(1), 2)
+	r.wantWay(host, 101)
+	r.bind(host, udpN(2), 2)
+	r.wantWay(host, 102)
+	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
+		r.bind(host, endpoint.Serial(kind, 7), r.entry(host).Nonce+1)
+		r.wantWay(host, 0)
+	}
+	r.bind(host, udpN(3), 9)
+	r.wantWay(host, 103)
+
+	player := r.unlinked(udpN(4), host)
+	r.advance(heldTicks * table.TickMillis * 1e6)
+	r.bind(host, udpN(4), 10)
+	r.wantWay(host, 104)
+	r.wantWay(player, 0)
+	h := r.entry(host).Handle
+	r.feed(udpN(4), message(11, host.id))
+	if way := r.shared.table.Way(h); way != 0 {
+		t.Errorf("the way of an ended allocation is %d", way)
+	}
+}
+
+// TestWayOfSession: when a DTLS session begins at the source of a plain endpoint, its owner
+// loses the way, since workers drop its messages; and gets none while the session lives.
+func TestWayOfSession(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
+	lives := map[Endpoint]bool{}
+	r.control.ways.alive = func(ep Endpoint) bool { return lives[ep] }
+	host := r.host(udpN(1), 2)
+	r.wantWay(host, 101)
+	lives[udpN(1)] = true
+	r.control.ways.sessionBegan(udpN(1))
+	r.control.ways.sessionBegan(udpN(9))
+	r.pump()
+	r.wantWay(host, 0)
+	lives[udpN(2)] = true
+	r.bind(host, udpN(2), 2)
+	r.wantWay(host, 0)
+}
+
+// TestNetworkChange: after a change of the network control asks for all ways again, some at
+// a time, and resumes the program when it has all of them; a further change begins anew.
+func TestNetworkChange(t *testing.T) {
+	t.Parallel()
+	path := &fakePath{base: 100}
+	r := newRig(t, Config{FastPath: path, Unlimited: true})
+	const players = 2 * resolveBatch
+	host := r.host(udpN(1), 100)
+	for range players {
+		if _, err := r.reserve(alloc.RoleHost, nil, "host", 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	path.base, path.generation, path.asked = 200, 5, 0
+	r.control.networkChanged()
+	if r.control.ways.update(); path.asked != 1 || len(path.resumed) != 0 {
+		t.Errorf("after one round: asked for %d ways, resumed %v", path.asked, path.resumed)
+	}
+	r.wantWay(host, 201)
+	path.base, path.generation = 50, 6
+	r.control.networkChanged()
+	r.pump()
+	r.wantWay(host, 51)
+	if len(path.resumed) != 1 || path.resumed[0] != 6 {
+		t.Errorf("resumed with %v, want 6 once", path.resumed)
+	}
+}
+
+// TestKernelGrace: what the program may have seen is answered when its runs have ended, and
+// meanwhile workers do not wake control. A first BIND to a free endpoint does not wait.
+func TestKernelGrace(t *testing.T) {
+	t.Parallel()
+	r := newSlowRig(t, Config{FastPath: &fakePath{base: 100}})
+	card, err := r.reserve(alloc.RoleHost, nil, "host", 4)
+	if err != nil {
+		t.Fatal(err)
+	}
+	at := r.at()
+	r.feed(at, signed(card, 1, card.key))
+	r.wantSent(at, proto.TypeBindReceived)
+
+	moved := r.at()
+	r.feed(moved, signed(card, 2, card.key))
+	r.pump()
+	r.wantSent(moved)
+	if r.shared.grace.workersMustWake.Load() {
+		t.Error("workers wake control while it waits for the kernel only")
+	}
+	r.endKernelGrace()
+	r.wantSent(moved, proto.TypeBindReceived)
+
+	// The period of a worker ends after that of the kernel.
+	r.slow.epoch.enter()
+	last := r.at()
+	r.feed(last, signed(card, 3, card.key))
+	r.endKernelGrace()
+	r.wantSent(last)
+	if !r.shared.grace.workersMustWake.Load() {
+		t.Error("the worker that is waited for does not wake control")
+	}
+	r.slow.epoch.leave()
+	r.pump()
+	r.wantSent(last, proto.TypeBindReceived)
+
+	player := r.unlinked(r.at(), card)
+	playerAt := r.entry(player).Endpoint
+	r.connect(playerAt, player)
+	r.take()
+	r.feed(playerAt, message(9, player.id, card.id))
+	r.wantSent(playerAt)
+	r.endKernelGrace()
+	r.wantSent(playerAt, proto.TypeDisconnect)
+}
+
+// TestKernelGraceRun: periods that begin while the kernel is waited for end together, by
+// the next wait, not by that one.
+func TestKernelGraceRun(t *testing.T) {
+	t.Parallel()
+	path := &fakePath{inKernel: make(chan struct{})}
+	woken := make(chan struct{}, 8)
+	k := newKernelGrace(path.Synchronize, func() { woken <- struct{}{} })
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan struct{})
+	go func() { defer close(ended); k.run(ctx) }()
+
+	first := k.begin()
+	testkit.Eventually(t, "the goroutine waits for the kernel", func() bool { return path.synced.Load() == 1 })
+	second, third := k.begin(), k.begin()
+	if k.isOver(first) {
+		t.Error("a period is over before the kernel says so")
+	}
+	path.inKernel <- struct{}{}
+	<-woken
+	if !k.isOver(first) || k.isOver(second) {
+		t.Errorf("after the first wait: first over %t, second over %t", k.isOver(first), k.isOver(second))
+	}
+	path.inKernel <- struct{}{}
+	<-woken
+	if !k.isOver(third) || path.synced.Load() != 2 {
+		t.Errorf("after the second wait: third over %t, %d waits", k.isOver(third), path.synced.Load())
+	}
+	cancel()
+	<-ended
+}
