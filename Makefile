@@ -88,6 +88,10 @@ fast-path: ## the program in the kernel against the worker, 5,000,000 datagrams 
 	FERRY_FAST_PATH=$(FAST_PATH) $(GO) test ./engine -count=1 -v -run 'TestFastPath' -timeout 30m
 	$(GO) test ./engine -count=1 -v -run 'TestModelFastPath' -model.sequences $(FAST_MODEL) -timeout 30m
 
+.PHONY: fast-path-lab
+fast-path-lab: ## the laboratory with the program in the kernel (root)
+	$(LAB) -xdp tc -timeout 30m
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZ executions
 	@set -e; for pkg in $$($(GO) list ./...); do \
@@ -103,7 +107,7 @@ micro: ## micro-benchmarks of codec, table, step and admission
 
 # The laboratory needs root and iproute2. It creates network namespaces and removes
 # them afterwards; no datagram leaves them.
-LAB = $(GO) test -tags lab ./scripts/lab -count=1 -v
+LAB := $(GO) test -tags lab ./scripts/lab -count=1 -v
 
 .PHONY: lab
 lab: ## attacks and faults against the binary in namespaces, quick forms (root)

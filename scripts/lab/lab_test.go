@@ -21,6 +21,7 @@ import (
 // Flags of the long forms, which check all goals.
 var (
 	binaryFlag     = flag.String("ferry", "", "test this binary; empty builds one")
+	xdpFlag        = flag.String("xdp", "", "setting xdp of the relay in all tests")
 	long           = flag.Bool("long", false, "check every goal, including those of time")
 	floodDuration  = flag.Duration("flood.duration", 3*time.Second, "of each flood")
 	attackDuration = flag.Duration("attack.duration", 3*time.Second, "of each attack of TestAttack")
@@ -84,6 +85,9 @@ func newLab(t *testing.T, change func(*RelayConfig)) *lab {
 	})
 	l := &lab{T: t, net: n, rng: rand.New(rand.NewPCG(42, 42))}
 	l.cfg = RelayConfig{Network: n, Binary: ferry, Dir: t.TempDir()}
+	if *xdpFlag != "" {
+		l.cfg.Env = append(l.cfg.Env, "FERRY_XDP="+*xdpFlag)
+	}
 	if change != nil {
 		change(&l.cfg)
 	}

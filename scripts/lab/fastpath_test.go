@@ -1,0 +1,213 @@
+//go:build lab && linux
+
+package lab
+
+import (
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
+
+// newFastLab is newLab with the fast path, and with IPv6. The clients compute their checksums,
+// which a veth would otherwise leave out.
+func newFastLab(t *testing.T, flags ...string) *lab {
+	t.Helper()
+	testkit.Program(t, "ethtool", "ethtool")
+	return newLab(t, func(cfg *RelayConfig) {
+		if err := cfg.Network.AddIPv6(); err != nil {
+			t.Fatal(err)
+		}
+		cfg.Flags = append([]string{"--xdp", "tc", "--udp", RelayAddr.String(), "--udp", RelayAddr6.String()}, flags...)
+		for _, step := range []error{
+			run("ip", "netns exec "+cfg.Network.Clients.Name+" ethtool -K relay tx off"),
+			// So that the kernel notices within seconds that a neighbour is gone.
+			cfg.Network.Relay.Set("net.ipv4.neigh."+LinkClients+".base_reachable_time_ms", "500"),
+			cfg.Network.Relay.Set("net.ipv4.neigh."+LinkClients+".delay_first_probe_time", "1"),
+			cfg.Network.Relay.Set("net.ipv6.neigh."+LinkClients+".base_reachable_time_ms", "500"),
+			cfg.Network.Relay.Set("net.ipv6.neigh."+LinkClients+".delay_first_probe_time", "1"),
+		} {
+			if step != nil {
+				t.Fatal(step)
+			}
+		}
+	})
+}
+
+// fastPlayers is players with IPv4 or IPv6.
+func (l *lab) fastPlayers(matches int, v6 bool) FleetConfig {
+	cfg := l.players(matches, 30)
+	if v6 {
+		cfg.Hosts.First, cfg.Hosts.Via = FirstPeer6, RelayAddr6
+		cfg.Joiners.First, cfg.Joiners.Via = FirstClient6, RelayAddr6
+	}
+	return cfg
+}
+
+// requireFast waits until the program relays nearly all datagrams, and checks that every
+// match carries traffic.
+func (l *lab) requireFast(f *Fleet, what string) {
+	l.Helper()
+	var fast, all float64
+	testkit.Within(l.T, 40*time.Second, "the program relays nearly everything "+what, func() bool {
+		fast, all = l.fastShare()
+		return fast > 100 && fast > 0.9*all
+	})
+	l.requireTraffic(f, 20*time.Second)
+	l.Logf("%s: %.0f of %.0f datagrams went by the program", what, fast, all)
+}
+
+// requireSockets waits until datagrams are relayed, and none by the program.
+func (l *lab) requireSockets(f *Fleet, what string) {
+	l.Helper()
+	testkit.Within(l.T, 40*time.Second, "all datagrams go through the sockets "+what, func() bool {
+		fast, all := l.fastShare()
+		return fast == 0 && all > 100
+	})
+	l.requireTraffic(f, 20*time.Second)
+}
+
+// fastShare returns how many datagrams the program and all relayed within half a second.
+func (l *lab) fastShare() (fast, all float64) {
+	const relayed = `ferry_outcomes_total{outcome="relayed"}`
+	before, relayedBefore := l.metric("ferry_fast_datagrams_total"), l.metric(relayed)
+	time.Sleep(500 * time.Millisecond)
+	return l.metric("ferry_fast_datagrams_total") - before, l.metric(relayed) - relayedBefore
+}
+
+// TestFastPath plays matches whose datagrams go by the program in the kernel, while clients
+// roam and the network of the relay changes.
+func TestFastPath(t *testing.T) {
+	for _, v6 := range []bool{false, true} {
+		name, family := "IPv4", "-4"
+		if v6 {
+			name, family = "IPv6", "-6"
+		}
+		t.Run(name, func(t *testing.T) {
+			l := newFastLab(t)
+			cfg := l.fastPlayers(20, v6)
+			cfg.Ports, cfg.RoamEvery = 8, 4*time.Second
+			f, _ := l.fleet(cfg)
+			l.requireFast(f, "at first")
+			if !v6 || *long {
+				l.changeNetwork(f, family)
+			}
+			l.restartFast(f)
+			c := f.Counts()
+			l.requireNoFailures(c)
+			if c.Roams == 0 {
+				t.Error("no client roamed")
+			}
+		})
+	}
+}
+
+// changeNetwork changes the network under traffic. After each change every match goes on.
+func (l *lab) changeNetwork(f *Fleet, family string) {
+	l.Helper()
+	relay := func(args string) {
+		l.Helper()
+		if err := l.net.Relay.IP(family + " " + args); err != nil {
+			l.Fatal(err)
+		}
+	}
+	relay("rule add to " + map[string]string{"-4": "192.0.2.0/24", "-6": "2001:db8:99::/64"}[family] + " table 99")
+	l.requireSockets(f, "while there is a routing rule")
+	relay("rule del table 99")
+	l.requireFast(f, "without the rule")
+
+	route := map[string]string{"-4": clientsRange + " via " + clientsWire, "-6": clientsRange6 + " via 2001:db8:1::2"}[family]
+	relay("route replace " + route + " mtu 1400")
+	l.requireFast(f, "by a route with an MTU")
+	relay("route replace " + route)
+
+	if err := l.net.Clients.IP("link set relay address 02:00:00:00:00:99"); err != nil {
+		l.Fatal(err)
+	}
+	l.requireFast(f, "after the neighbour's address changed")
+
+	if err := l.net.Relay.IP("link set " + LinkClients + " down"); err != nil {
+		l.Fatal(err)
+	}
+	time.Sleep(2 * time.Second)
+	if err := l.net.Relay.IP("link set " + LinkClients + " up"); err != nil {
+		l.Fatal(err)
+	}
+	if family == "-6" { // The kernel removes its addresses with the link.
+		_ = l.net.Relay.IP("addr add 2001:db8:1::1/64 dev " + LinkClients + " nodad")
+	}
+	relay("route replace " + route)
+	l.requireFast(f, "after the link was down")
+}
+
+// restartFast kills the relay. The sockets of the next one get the datagrams, and then its
+// program.
+func (l *lab) restartFast(f *Fleet) {
+	l.Helper()
+	l.relay.Kill()
+	if out := l.programs(); strings.Contains(out, "relay_tc") {
+		l.Errorf("the program of a process that was killed is still attached:\n%s", out)
+	}
+	l.start()
+	l.requireFast(f, "after kill -9 and a restart")
+}
+
+// programs returns what is attached to the interfaces of the relay.
+func (l *lab) programs() string {
+	out, err := exec.Command("ip", "-n", l.net.Relay.Name, "-details", "link").CombinedOutput()
+	if err != nil {
+		l.Fatal(err)
+	}
+	return string(out)
+}
+
+// TestFastPathExpiry: matches whose datagrams go by the program alone stay alive, and expire
+// when they stop.
+func TestFastPathExpiry(t *testing.T) {
+	l := newFastLab(t, "--idle-timeout", "2s", "--hear-timeout", "2s", "--host-alone-timeout", "2s")
+	f, _ := l.fleet(l.fastPlayers(20, false))
+	l.requireFast(f, "at first")
+	for range 3 {
+		time.Sleep(2500 * time.Millisecond)
+		l.requireFast(f, "after more than the time limit")
+	}
+	l.requireNoFailures(f.Counts())
+	if n := l.metric("ferry_allocations"); n != 40 {
+		t.Errorf("%.0f allocations live, want 40", n)
+	}
+	f.pause(true)
+	testkit.Within(t, 30*time.Second, "all allocations expire", func() bool { return l.metric("ferry_allocations") == 0 })
+}
+
+// TestFastPathQuota: the program counts against the quota of the sockets, and leaves what is
+// beyond it to them, which drop it.
+func TestFastPathQuota(t *testing.T) {
+	l := newFastLab(t, "--joiner-datagrams", "10", "--host-datagrams", "10")
+	f, _ := l.fleet(l.fastPlayers(5, false))
+	drops := `ferry_drops_total{reason="rate"}`
+	testkit.Within(t, 30*time.Second, "datagrams are dropped", func() bool { return l.metric(drops) > 200 })
+	all, dropped := l.metric(datagramsIn), l.metric(drops)
+	time.Sleep(4 * time.Second)
+	all, dropped = l.metric(datagramsIn)-all, l.metric(drops)-dropped
+	if share := dropped / all; share < 0.5 || share > 0.75 { // a third of 30/s passes
+		t.Errorf("%.2f of the datagrams were dropped, want two thirds", share)
+	}
+	if l.metric("ferry_fast_datagrams_total") == 0 || l.metric(`ferry_fast_passed_total{reason="rate"}`) == 0 {
+		t.Error("the program relayed nothing, or left nothing to the sockets")
+	}
+	_ = f
+}
+
+// TestFastPathRefused: where the program cannot be loaded, `auto` says so in one line and
+// relays through the sockets, and `tc` does not start.
+func TestFastPathRefused(t *testing.T) {
+	testkit.Program(t, "setpriv", "util-linux")
+	for _, mode := range []string{"auto", "tc"} {
+		t.Run(mode, func(t *testing.T) {
+			l := newLab(t, nil)
+			_ = l
+		})
+	}
+}
