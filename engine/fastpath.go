@@ -59,9 +59,10 @@ type FastPathCounts struct {
 	// NoWay are endpoints to which the program does not send, by reason, since the
 	// network last changed.
 	NoWay map[string]uint64
-	// Interfaces are those that the program serves; On is false while it leaves
-	// everything to workers.
+	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
+	// while it leaves everything to workers.
 	Interfaces []string
+	Mode       string
 	On         bool
 }
 

@@ -64,6 +64,7 @@ type fastWorld struct {
 	sent    []sending
 	all     []table.Handle
 	v6      bool   // most endpoints are of IPv6
+	native  bool   // it is the program for drivers
 	before  []byte // memory before the datagram
 	after   []byte // memory after the program
 	relayed map[bool]int
@@ -75,10 +76,10 @@ var fastPorts = []int{0, 1500, 576, 1500, 1280, 1500, 1500}
 
 func fastMAC(i int) [6]byte { return [6]byte{2, 0, 0xfa, 0x57, byte(i >> 8), byte(i)} }
 
-func newFastWorld(t testing.TB, seed uint64) *fastWorld {
-	f := &fastWorld{t: t, rand: rand.New(rand.NewPCG(seed, 17)), rig: newRig(t, Config{MaxAllocations: 100})}
+func newFastWorld(t testing.TB, seed uint64, native bool) *fastWorld {
+	f := &fastWorld{t: t, native: native, rand: rand.New(rand.NewPCG(seed, 17)), rig: newRig(t, Config{MaxAllocations: 100})}
 	f.program = loadProgram(t, fastpath.Parameters{
-		Allocations: 100, Listeners: 3, MaxMessage: proto.RelayOverhead + f.rig.shared.rules.maxContent, TestClock: true,
+		Allocations: 100, Listeners: 3, MaxMessage: proto.RelayOverhead + f.rig.shared.rules.maxContent, Native: native, TestClock: true,
 	})
 	f.w = f.rig.workers[0]
 	f.w.out.deliver = func(queue []sessionDatagram) sock.SendResult {
@@ -88,11 +89,11 @@ func newFastWorld(t testing.TB, seed uint64) *fastWorld {
 		return sock.SendResult{Sent: len(queue)}
 	}
 	for at, addr := range fastDoors {
-		f.program.SetDoor(uint8(at[0]), uint16(at[1]), addr, doorInterface(at[1]))
+		f.program.SetDoor(uint8(at[0]), uint16(at[1]), addr, doorInterface(at[1]), [6]byte{})
 	}
 	for i, mtu := range fastPorts {
 		if mtu != 0 {
-			f.program.SetPort(i, loopback, mtu, fastMAC(1000+i))
+			f.program.SetPort(i, loopback, mtu, fastMAC(1000+i), true)
 		}
 	}
 	for way := 1; way < 20; way++ {
@@ -295,7 +296,7 @@ func (f *fastWorld) mutateFrame(d *fastDatagram) {
 	switch m := f.rand.IntN(40); {
 	case m == 0 && known:
 		d.irregular = "another interface"
-		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, loopback+1)
+		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, loopback+1, [6]byte{})
 	case m == 1:
 		d.irregular = "for another station"
 		d.frame[5] = 9
@@ -415,6 +416,9 @@ func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.W
 	}
 	_, in := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
 	_, out := fastDoors[[2]int{int(peer.Endpoint.Listener()), int(peer.Endpoint.Local())}]
+	if f.native && doorInterface(int(d.ep.Local())) == 0 {
+		return false
+	}
 	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.Way(sender.Handle) != 0 &&
 		tab.Way(peer.Handle) != 0 && !(probes && tab.Way(peer.Handle) == probed) && tab.Way(peer.Handle) < 20 && headers+len(d.pkt) <= mtu &&
 		validated(peer.Handle) && (heard || validated(sender.Handle))
@@ -451,7 +455,7 @@ func (f *fastWorld) step(n int) {
 	f.after = append(f.after[:0], records...)
 	copy(records, f.before)
 	if d.irregular == "another interface" {
-		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, doorInterface(int(d.ep.Local())))
+		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, doorInterface(int(d.ep.Local())), [6]byte{})
 	}
 
 	// The state before, as the worker changes it.
@@ -548,26 +552,34 @@ func difference(a, b []byte) string {
 // its verdict, each byte that leaves, and each word of the records. FERRY_FAST_PATH sets
 // the number of datagrams.
 func TestFastPathEquals(t *testing.T) {
-	datagrams := 40_000
+	datagrams := 20_000
 	if testkit.RaceEnabled {
 		datagrams = 4000
 	}
 	if s := os.Getenv("FERRY_FAST_PATH"); s != "" {
 		datagrams, _ = strconv.Atoi(s)
 	}
-	seed := rand.Uint64()
-	t.Logf("seed %d", seed)
-	f := newFastWorld(t, seed)
-	for n := range datagrams {
-		if n%500 == 0 {
-			f.build()
+	for _, native := range []bool{false, true} {
+		name := "tc"
+		if native {
+			name = "native"
 		}
-		f.step(n)
-	}
-	t.Logf("%d relayed by the program, %d left to the worker: %v", f.relayed[true], f.relayed[false], f.passed)
-	t.Logf("passed: %v", f.program.Counts())
-	if f.relayed[true] < datagrams/10 || f.relayed[false] < datagrams/10 {
-		t.Error("the datagrams are not a mixture")
+		t.Run(name, func(t *testing.T) {
+			seed := rand.Uint64()
+			t.Logf("seed %d", seed)
+			f := newFastWorld(t, seed, native)
+			for n := range datagrams {
+				if n%500 == 0 {
+					f.build()
+				}
+				f.step(n)
+			}
+			t.Logf("%d relayed by the program, %d left to the worker: %v", f.relayed[true], f.relayed[false], f.passed)
+			t.Logf("passed: %v", f.program.Counts())
+			if f.relayed[true] < datagrams/10 || f.relayed[false] < datagrams/10 {
+				t.Error("the datagrams are not a mixture")
+			}
+		})
 	}
 }
 
@@ -637,8 +649,8 @@ func TestModelFastPath(t *testing.T) {
 	program := &simProgram{Program: loadProgram(t, fastpath.Parameters{
 		Allocations: 64, Listeners: 1, MaxMessage: proto.RelayOverhead + proto.DefaultMaxContent, TestClock: true,
 	})}
-	program.SetDoor(0, 0, simDoor, loopback)
-	program.SetPort(1, loopback, 1500, fastMAC(1))
+	program.SetDoor(0, 0, simDoor, loopback, [6]byte{})
+	program.SetPort(1, loopback, 1500, fastMAC(1), true)
 	program.SetWay(1, fastMAC(2), 1)
 	program.SetOn(true)
 	ident.fast = program

@@ -20,11 +20,33 @@ import (
 // it says why.
 var ErrUnavailable = errors.New("the fast path is not available")
 
+// Mode is where the program handles what an interface receives.
+type Mode uint8
+
+const (
+	// TC is the tc hook, after the driver: any Ethernet interface, VLANs, bonds and bridges
+	// included. Linux 6.6.
+	TC Mode = iota
+	// Native is XDP in the driver, which must support it, and sends by the same interface or
+	// by another one that the program serves. Attaching may reset the card. Linux 5.18.
+	Native
+)
+
+// String returns "tc" or "native".
+func (m Mode) String() string {
+	if m == Native {
+		return "native"
+	}
+	return "tc"
+}
+
 // Config configures a [Path].
 type Config struct {
 	// Interfaces are the names of the interfaces that the program serves. Default: all
 	// Ethernet interfaces with a listen address.
 	Interfaces []string
+	// Mode is where the program is attached.
+	Mode Mode
 	// Logger receives a line for each interface that is served, and faults. Nil: no log.
 	Logger *slog.Logger
 }

@@ -38,7 +38,7 @@ type Path struct {
 	hops       []nexthop.Hop // by way
 	neighbours map[neighbour][]table.Way
 	ports      map[port]int
-	doors      map[door]int      // with the interface
+	doors      map[door]station
 	attached   map[int]string    // interfaces by index
 	lostKernel atomic.Bool       // Synchronize failed
 	reasons    map[string]uint64 // endpoints without a way
@@ -54,6 +54,12 @@ type neighbour struct {
 type port struct {
 	ifindex, mtu int
 	mac          [6]byte
+}
+
+// station is an interface with its hardware address; zero: any.
+type station struct {
+	ifindex int
+	mac     [6]byte
 }
 
 // door is a local address of the relay as endpoints name it.
@@ -94,7 +100,7 @@ func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
 	}
 	p.program, err = fastpath.Load(fastpath.Parameters{
 		Allocations: spec.MaxAllocations, Listeners: len(spec.Listen), MaxMessage: spec.MaxMessage,
-		ClockOffset: time.Duration(spec.ClockMillis)*time.Millisecond - time.Duration(now),
+		Native: p.cfg.Mode == Native, ClockOffset: time.Duration(spec.ClockMillis)*time.Millisecond - time.Duration(now),
 	})
 	if err != nil {
 		p.resolver.Close()
@@ -102,13 +108,15 @@ func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
 	}
 	p.reset()
 	p.attached = make(map[int]string)
-	p.doors = make(map[door]int)
+	p.doors = make(map[door]station)
 	if err := p.attach(); err != nil {
 		p.Close()
 		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
 	}
 	return p.program.Memory(), nil
 }
+
+var errVeth = errors.New("native XDP on a veth breaks the checksums of what programs on this machine send; name the interface in the configuration if there are none")
 
 // attach attaches the program to the interfaces that it serves and that it is not attached
 // to. The error is about the first that refuses it.
@@ -123,17 +131,24 @@ func (p *Path) attach() (err error) {
 		if _, ok := p.attached[index]; ok {
 			continue
 		}
-		if attachErr := p.program.Attach(index); attachErr != nil {
+		if attachErr := p.attachTo(index); attachErr != nil {
 			err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
 			continue
 		}
 		p.attached[index] = name
-		p.log.Info("fast path", "interface", name, "mode", "tc")
+		p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
 	}
 	if len(wanted) == 0 {
 		err = errors.New("no Ethernet interface has a listen address")
 	}
 	return err
+}
+
+func (p *Path) attachTo(index int) error {
+	if i, _ := p.resolver.Interface(index); p.cfg.Mode == Native && i.Kind == "veth" && len(p.cfg.Interfaces) == 0 {
+		return errVeth
+	}
+	return p.program.Attach(index)
 }
 
 // wanted returns the interfaces that the program serves: those of the configuration, or
@@ -203,12 +218,14 @@ func (p *Path) Way(to endpoint.Endpoint, from netip.AddrPort) table.Way {
 // openDoor tells the program about a local address.
 func (p *Path) openDoor(d door) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
-	if i, _ := p.resolver.Interface(ifindex); i.Local {
-		ifindex = 0
+	i, _ := p.resolver.Interface(ifindex)
+	at := station{ifindex, i.MAC}
+	if i.Local {
+		at = station{}
 	}
-	if old, known := p.doors[d]; ok && (!known || old != ifindex) {
-		p.doors[d] = ifindex
-		p.program.SetDoor(d.listener, d.local, d.addr, ifindex)
+	if old, known := p.doors[d]; ok && (!known || old != at) {
+		p.doors[d] = at
+		p.program.SetDoor(d.listener, d.local, d.addr, at.ifindex, at.mac)
 	}
 }
 
@@ -230,7 +247,8 @@ func (p *Path) setWay(way table.Way) {
 		}
 		n = len(p.ports) + 1
 		p.ports[key] = n
-		p.program.SetPort(n, key.ifindex, key.mtu, key.mac)
+		_, served := p.attached[key.ifindex]
+		p.program.SetPort(n, key.ifindex, key.mtu, key.mac, served)
 	}
 	p.program.SetWay(way, mac, n)
 }
@@ -363,7 +381,7 @@ func (p *Path) Counts() engine.FastPathCounts {
 		out.Interfaces = append(out.Interfaces, name)
 	}
 	slices.Sort(out.Interfaces)
-	out.On = p.isOn()
+	out.Mode, out.On = p.cfg.Mode.String(), p.isOn()
 	return out
 }
 

@@ -314,7 +314,11 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 	if c.XDP == "off" {
 		return engine.New(cfg, sealer)
 	}
-	a.fastPath = fastpath.New(fastpath.Config{Interfaces: c.XDPInterfaces, Logger: a.opts.Logger})
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Logger: a.opts.Logger}
+	if c.XDP == "native" {
+		fast.Mode = fastpath.Native
+	}
+	a.fastPath = fastpath.New(fast)
 	cfg.FastPath = a.fastPath
 	relay, err := engine.New(cfg, sealer)
 	if c.XDP == "auto" && errors.Is(err, fastpath.ErrUnavailable) {

@@ -84,8 +84,8 @@ type Config struct {
 	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
 	Merge            bool          `key:"merge" group:"relay" usage:"send the datagrams of a batch to one player as one message (UDP GSO), if the kernel supports it"`
 	ReceiveDelay     time.Duration `key:"receive_delay" group:"relay" usage:"wait at most this time for more datagrams, while the worker measures that this saves processor time; adds latency; 0 never waits" min:"0s" max:"10ms"`
-	XDP              string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, by a {PROGRAM} of BPF that needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the table's memory at the start: off; tc: at the tc hook of any Ethernet interface; auto: tc where it is possible" oneof:"off,auto,tc"`
-	XDPInterfaces    []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of the program of xdp; empty: those that have an address of udp"`
+	XDP              string        `key:"xdp" group:"relay" usage:"relay between plain UDP players in the kernel, at {PLACE}; needs Linux 6.6 on amd64, CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON, and takes the memory of all allocations at the start: off; native: XDP in the network card's driver; tc: the tc hook of any Ethernet interface; auto: tc where the kernel allows it, otherwise off" oneof:"off,auto,native,tc"`
+	XDPInterfaces    []string      `key:"xdp_interfaces" group:"relay" usage:"{NAMES} of the interfaces of xdp; empty: those that have an address of udp"`
 
 	JoinerDatagrams int `key:"joiner_datagrams" group:"limits" usage:"rate limit of a joiner in datagrams per second; 0: no limit" min:"0" max:"8000000"`
 	JoinerBytes     int `key:"joiner_bytes" group:"limits" usage:"rate limit of a joiner in bytes per second; 0: no limit" min:"0" max:"2147483647"`

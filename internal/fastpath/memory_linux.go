@@ -17,12 +17,14 @@ import (
 type door struct {
 	hi, lo atomic.Uint64
 	rest   atomic.Uint64 // interface, port << 32, kind << 48; 0: none
+	// station is the hardware address of the interface, as in a frame.
+	station atomic.Uint64
 }
 
 // port is an interface by which datagrams leave.
 type port struct {
 	first atomic.Uint64 // interface, MTU << 32, two bytes of the hardware address << 48; 0: none
-	rest  atomic.Uint64 // the other four bytes
+	rest  atomic.Uint64 // the other four bytes, native << 32
 }
 
 type quota struct {
@@ -84,17 +86,22 @@ const (
 	wayProbe = 1 << 63
 )
 
-func (d *door) set(addr netip.AddrPort, ifindex int) {
+func (d *door) set(addr netip.AddrPort, ifindex int, mac [6]byte) {
 	e := endpoint.UDP(addr, 0, 0)
 	d.rest.Store(0)
+	d.station.Store(wayWord(mac, 0))
 	d.hi.Store(e.Hi)
 	d.lo.Store(e.Lo)
 	d.rest.Store(uint64(uint32(ifindex)) | uint64(addr.Port())<<32 | uint64(e.Kind())<<48)
 }
 
-func (p *port) set(ifindex, mtu int, mac [6]byte) {
+func (p *port) set(ifindex, mtu int, mac [6]byte, native bool) {
 	p.first.Store(0)
-	p.rest.Store(uint64(binary.LittleEndian.Uint32(mac[2:])))
+	rest := uint64(binary.LittleEndian.Uint32(mac[2:]))
+	if native {
+		rest |= 1 << 32
+	}
+	p.rest.Store(rest)
 	p.first.Store(uint64(uint32(ifindex)) | uint64(uint16(min(mtu, 1<<16-1)))<<32 | uint64(mac[0])<<48 | uint64(mac[1])<<56)
 }
 
@@ -134,15 +141,20 @@ func (p *Program) SetQuota(role table.Role, q table.Quota) {
 }
 
 // SetDoor tells at which address and port of the relay the datagrams for a listener and
-// local arrive, on which interface; 0: any.
-func (p *Program) SetDoor(listener uint8, local uint16, addr netip.AddrPort, ifindex int) {
+// local arrive, on which interface with which hardware address; 0: any, which a native
+// program leaves to workers.
+func (p *Program) SetDoor(listener uint8, local uint16, addr netip.AddrPort, ifindex int, mac [6]byte) {
 	if i := int(listener)*listenerDoors + int(local); local < listenerDoors && i < len(p.doors) {
-		p.doors[i].set(addr, ifindex)
+		p.doors[i].set(addr, ifindex, mac)
 	}
 }
 
-// SetPort sets port i to an interface with that MTU and hardware address.
-func (p *Program) SetPort(i, ifindex, mtu int, mac [6]byte) { p.ports[i].set(ifindex, mtu, mac) }
+// SetPort sets port i to an interface with that MTU and hardware address. A native program
+// sends by another interface than the one on which a datagram came only if served, which says
+// that it is attached there too.
+func (p *Program) SetPort(i, ifindex, mtu int, mac [6]byte, served bool) {
+	p.ports[i].set(ifindex, mtu, mac, served)
+}
 
 // SetWay makes way lead to a hardware address by a port.
 func (p *Program) SetWay(way table.Way, mac [6]byte, port int) { p.ways[way].Store(wayWord(mac, port)) }

@@ -29,8 +29,9 @@ var object []byte
 // Program is the program in the kernel and the memory that it shares with the relay. Its
 // maps are words that any goroutine may read; each of its users says who writes them.
 type Program struct {
-	tc    *ebpf.Program
-	links []link.Link
+	entry  *ebpf.Program // relay_tc or relay_xdp
+	native bool
+	links  []link.Link
 
 	slabs    []table.Slab
 	lines    []table.Line
@@ -51,6 +52,7 @@ type Parameters struct {
 	MaxMessage  int // bytes of the largest RELAY
 	// ClockOffset is what the engine's clock shows when CLOCK_MONOTONIC shows zero.
 	ClockOffset time.Duration
+	Native      bool // XDP in the driver, instead of the tc hook
 	TestClock   bool // the time is that of SetTestTime
 }
 
@@ -64,9 +66,14 @@ func Load(p Parameters) (*Program, error) {
 	if err != nil {
 		return nil, fmt.Errorf("fast path: %w", err)
 	}
+	entry, other := "relay_tc", "relay_xdp"
+	if p.Native {
+		entry, other = other, entry
+	}
+	delete(spec.Programs, other)
 	var seed [16]byte
 	rand.Read(seed[:])
-	prog := &Program{secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
+	prog := &Program{native: p.Native, secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
 	sizes := map[string]int{
 		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "doors": p.Listeners * listenerDoors,
 		"ways": maxWays, "ports": MaxPorts, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
@@ -91,7 +98,7 @@ func Load(p Parameters) (*Program, error) {
 		return nil, fmt.Errorf("fast path: the kernel refuses the program: %w", err)
 	}
 	defer loaded.Close()
-	prog.tc, loaded.Programs["relay_tc"] = loaded.Programs["relay_tc"], nil
+	prog.entry, loaded.Programs[entry] = loaded.Programs[entry], nil
 	if err := prog.share(loaded, sizes); err != nil {
 		prog.Close()
 		return nil, err
@@ -136,10 +143,16 @@ func (p *Program) Memory() table.Memory {
 	return table.Memory{Slab: func(i int) *table.Slab { return &p.slabs[i] }, IDs: p.lines, IDSecret: p.secret}
 }
 
-// Attach makes the program handle what an interface receives, after the other programs
-// there. It ends with the process.
-func (p *Program) Attach(ifindex int) error {
-	l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p.tc, Attach: ebpf.AttachTCXIngress})
+// Attach makes the program handle what an interface receives: at its tc hook after the other
+// programs there, or in its driver, where there is room for one program only. It ends with the
+// process. The error is that of bpf(2).
+func (p *Program) Attach(ifindex int) (err error) {
+	var l link.Link
+	if p.native {
+		l, err = link.AttachXDP(link.XDPOptions{Interface: ifindex, Program: p.entry, Flags: link.XDPDriverMode})
+	} else {
+		l, err = link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p.entry, Attach: ebpf.AttachTCXIngress})
+	}
 	if err != nil {
 		return err
 	}
@@ -153,19 +166,24 @@ func (p *Program) Close() {
 		l.Close()
 	}
 	p.links = nil
-	p.tc.Close()
+	p.entry.Close()
 }
 
 // Records returns the memory of all slabs, for tests.
 func (p *Program) Records() []byte { return p.records }
 
 // Handle runs the program on a frame that an interface has received, for tests. It returns
-// the frame that leaves, or nil if the frame is left to a worker.
+// the frame that leaves, or nil if the frame is left to a worker. A native program handles
+// it as one of interface 1, to leave by the same.
 func (p *Program) Handle(frame []byte, ifindex int) (out []byte, err error) {
 	out = make([]byte, len(frame)+testRunRoom)
 	opts := ebpf.RunOptions{Data: frame, DataOut: out, Context: &skBuff{Interface: uint32(ifindex)}}
-	verdict, err := p.tc.Run(&opts)
-	if err != nil || verdict != actRedirect {
+	relays := uint32(actRedirect)
+	if p.native {
+		opts.Context, relays = nil, xdpTX
+	}
+	verdict, err := p.entry.Run(&opts)
+	if err != nil || verdict != relays {
 		return nil, err
 	}
 	return opts.DataOut, nil
@@ -174,6 +192,8 @@ func (p *Program) Handle(frame []byte, ifindex int) (out []byte, err error) {
 const (
 	// actRedirect is TC_ACT_REDIRECT of linux/pkt_cls.h.
 	actRedirect = 7
+	// xdpTX is XDP_TX of linux/bpf.h.
+	xdpTX = 3
 	// testRunRoom is more than what the kernel adds to a frame in a test run.
 	testRunRoom = 256
 )

@@ -68,13 +68,14 @@ struct door {
 	__u16 port;
 	__u8 kind; // 0: none
 	__u8 unused;
+	__u64 station; // hardware address of the interface
 };
 
 struct port {
 	__u32 interface; // 0: none
 	__u16 mtu;
 	__u8 mac[ETH_ALEN];
-	__u32 unused;
+	__u32 native; // 1: relay_xdp serves it
 };
 
 struct quota {
@@ -239,8 +240,10 @@ struct frame {
 	__u64 from[2], to[2]; // addresses as in an endpoint
 	__u16 from_port, to_port;
 	__u8 kind;
+	_Bool native; // in relay_xdp
 	__u32 interface;
 	__u32 size; // bytes of the message
+	__u64 station; // to which it was sent
 };
 
 // verdict is how the message leaves.
@@ -283,7 +286,8 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 		return UNKNOWN;
 	struct door *door = door_of(tail);
 	if (!door || door->kind != f->kind || (door->interface && door->interface != f->interface) ||
-	    door->port != f->to_port || door->hi != f->to[0] || door->lo != f->to[1])
+	    (f->native && (!door->interface || door->station != f->station)) || door->port != f->to_port ||
+	    door->hi != f->to[0] || door->lo != f->to[1])
 		return UNKNOWN;
 
 	// Its peer, and the link between them: a joiner has it.
@@ -307,7 +311,7 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 		return PROBE;
 	}
 	v->port = at(&ports, v->mac >> 48);
-	if (!v->port || !v->port->interface)
+	if (!v->port || !v->port->interface || (f->native && v->port->interface != f->interface && !v->port->native))
 		return WAY;
 	if (f->size > max_message || f->size + ip_header + sizeof(struct udphdr) > v->port->mtu)
 		return SIZE;
@@ -390,10 +394,15 @@ struct change {
 	__u64 addresses, ports;
 };
 
+static __always_inline __u64 station(const struct ethhdr *eth)
+{
+	return *(const __u32 *)eth->h_dest | (__u64)*(const __u16 *)(eth->h_dest + 4) << 32;
+}
+
 static __always_inline void set_frame(struct ethhdr *eth, const struct verdict *v)
 {
-	__u64 mac = v->mac;
-	__builtin_memcpy(eth->h_dest, &mac, ETH_ALEN);
+	*(__u32 *)eth->h_dest = v->mac;
+	*(__u16 *)(eth->h_dest + 4) = v->mac >> 32;
 	__builtin_memcpy(eth->h_source, v->port->mac, ETH_ALEN);
 }
 
@@ -407,7 +416,7 @@ static __always_inline void set_ports(struct udphdr *udp, const struct verdict *
 
 // relay4 handles a frame of IPv4 that has the headers and a RELAY's. It returns REASONS
 // if the frame is changed to leave, all but the checksum of UDP.
-static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interface, struct verdict *v, struct change *c)
+static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interface, _Bool native, struct verdict *v, struct change *c)
 {
 	struct iphdr *ip = (void *)(eth + 1);
 	struct udphdr *udp = (void *)(ip + 1);
@@ -419,7 +428,7 @@ static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interf
 	struct frame f = {
 		.from = {0, bpf_ntohl(ip->saddr)}, .to = {0, bpf_ntohl(ip->daddr)},
 		.from_port = bpf_ntohs(udp->source), .to_port = bpf_ntohs(udp->dest),
-		.kind = KIND_UDP4, .interface = interface, .size = bpf_ntohs(udp->len) - sizeof(*udp),
+		.kind = KIND_UDP4, .native = native, .interface = interface, .station = station(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
 	};
 	if (!is_relay((void *)(udp + 1), f.size))
 		return -1;
@@ -457,7 +466,7 @@ static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interf
 }
 
 // relay6 is relay4 for IPv6.
-static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interface, struct verdict *v, struct change *c)
+static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interface, _Bool native, struct verdict *v, struct change *c)
 {
 	struct ipv6hdr *ip = (void *)(eth + 1);
 	struct udphdr *udp = (void *)(ip + 1);
@@ -470,7 +479,7 @@ static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interf
 	struct frame f = {
 		.from = {bpf_be64_to_cpu(from[0]), bpf_be64_to_cpu(from[1])}, .to = {bpf_be64_to_cpu(to[0]), bpf_be64_to_cpu(to[1])},
 		.from_port = bpf_ntohs(udp->source), .to_port = bpf_ntohs(udp->dest),
-		.kind = KIND_UDP6, .interface = interface, .size = bpf_ntohs(udp->len) - sizeof(*udp),
+		.kind = KIND_UDP6, .native = native, .interface = interface, .station = station(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
 	};
 	if (!is_relay((void *)(udp + 1), f.size))
 		return -1;
@@ -528,11 +537,11 @@ int relay_tc(struct __sk_buff *skb)
 	struct change c = {};
 	__u32 check;
 	if (v4) {
-		if (data + HEADER4 + RELAY > end || relay4(eth, skb->len, skb->ifindex, &v, &c) != REASONS)
+		if (data + HEADER4 + RELAY > end || relay4(eth, skb->len, skb->ifindex, 0, &v, &c) != REASONS)
 			return TC_ACT_UNSPEC;
 		check = HEADER4 - sizeof(struct udphdr) + offsetof(struct udphdr, check);
 	} else {
-		if (data + HEADER6 + RELAY > end || relay6(eth, skb->len, skb->ifindex, &v, &c) != REASONS)
+		if (data + HEADER6 + RELAY > end || relay6(eth, skb->len, skb->ifindex, 0, &v, &c) != REASONS)
 			return TC_ACT_UNSPEC;
 		check = HEADER6 - sizeof(struct udphdr) + offsetof(struct udphdr, check);
 	}
@@ -540,6 +549,36 @@ int relay_tc(struct __sk_buff *skb)
 	bpf_l4_csum_replace(skb, check, 0, fold(c.ports), BPF_F_MARK_MANGLED_0);
 	bpf_l4_csum_replace(skb, check, 0, fold(c.addresses), BPF_F_MARK_MANGLED_0 | BPF_F_PSEUDO_HDR);
 	return bpf_redirect(v.port->interface, 0);
+}
+
+SEC("xdp")
+int relay_xdp(struct xdp_md *ctx)
+{
+	void *data = (void *)(long)ctx->data, *end = (void *)(long)ctx->data_end;
+	struct ethhdr *eth = data;
+	struct verdict v;
+	struct change c = {};
+	struct udphdr *udp;
+	if (data + HEADER4 + RELAY > end)
+		return XDP_PASS;
+	__u32 length = end - data;
+	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = (void *)(eth + 1);
+		udp = (void *)(ip + 1);
+		if (ip->protocol != IPPROTO_UDP || relay4(eth, length, ctx->ingress_ifindex, 1, &v, &c) != REASONS)
+			return XDP_PASS;
+	} else if (eth->h_proto == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = (void *)(eth + 1);
+		udp = (void *)(ip + 1);
+		if (data + HEADER6 + RELAY > end || ip->nexthdr != IPPROTO_UDP ||
+		    relay6(eth, length, ctx->ingress_ifindex, 1, &v, &c) != REASONS)
+			return XDP_PASS;
+	} else {
+		return XDP_PASS;
+	}
+	__u16 check = ~fold16((__u16)~udp->check + (__u64)fold(c.ports) + fold(c.addresses));
+	udp->check = check ? check : 0xffff;
+	return v.port->interface == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(v.port->interface, 0);
 }
 
 char _license[] SEC("license") = "Apache-2.0";

@@ -60,7 +60,7 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 	p.single("ferry_fast_on", gauge, "1 while the program in the kernel relays, 0 while it leaves everything to the sockets.", boolGauge(c.On))
 	p.family("ferry_fast_attached", gauge, "Interfaces that the program serves.")
 	for _, name := range c.Interfaces {
-		p.sample("ferry_fast_attached", 1, "interface", name, "mode", "tc")
+		p.sample("ferry_fast_attached", 1, "interface", name, "mode", c.Mode)
 	}
 	p.single("ferry_fast_datagrams_total", counter, "Datagrams that the program relayed; part of the other counts as well.", c.Datagrams)
 	p.single("ferry_fast_bytes_total", counter, "Bytes of those datagrams, without UDP and IP headers.", c.Bytes)
