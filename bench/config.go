@@ -153,6 +153,9 @@ type Config struct {
 
 	// ServerPID is the relay's process, for CPU and memory. 0 = not measured.
 	ServerPID int
+	// ServerThreads are kernel threads whose CPU time counts as the relay's, such as
+	// those that receive for a network interface (threaded NAPI).
+	ServerThreads []int
 
 	// Pin ties the generator's thread to processor CPU. Other threads of this
 	// process are not pinned: start it with taskset(1) for that.

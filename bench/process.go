@@ -7,6 +7,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
 	"runtime"
@@ -333,6 +334,11 @@ func (o *observer) read() {
 	r.self, _ = readProcess(o.generatorPID)
 	if o.serverPID != 0 && o.err == nil {
 		r.server, o.err = readProcess(o.serverPID)
+		for _, pid := range o.g.cfg.ServerThreads {
+			thread, err := readProcess(pid)
+			o.err = errors.Join(o.err, err)
+			maps.Copy(r.server.threads, thread.threads)
+		}
 	}
 	o.readings = append(o.readings, r)
 }

@@ -3,6 +3,7 @@ module github.com/ferryrelay/ferry/scripts/peers
 go 1.26.0
 
 require (
+	github.com/cilium/ebpf v0.22.0
 	github.com/ferryrelay/ferry v0.0.0
 	github.com/pion/dtls/v3 v3.1.15
 	github.com/pion/stun/v3 v3.0.1

@@ -19,6 +19,7 @@ const (
 	netLoopback = "loopback"
 	netVeth     = "veth"
 	netVethCut  = "veth-cut"
+	netVethNAPI = "veth-napi"
 )
 
 // ownProcessors applies to both kinds of veth.
@@ -28,6 +29,7 @@ const ownProcessors = "each end of the pair receives on its own processor (RPS),
 var networks = map[string]string{
 	netLoopback: "Loopback: the receiving half of a datagram's way is charged to the process that sends it. All peers have that in common, a network card has not.",
 	netVeth:     "veth: " + ownProcessors + " A merged message crosses whole, as with a card that segments.",
+	netVethNAPI: "veth-napi: a kernel thread receives at each end (threaded NAPI), on the processor of that side. The time of the relays' one counts as the relay's: all that a datagram costs there, but no network card.",
 	netVethCut:  "veth-cut: " + ownProcessors + " A merged message is cut before it crosses, in the relay's time, as with a card that does not segment.",
 }
 
@@ -97,12 +99,13 @@ func inVeth(ctx context.Context, o options, self string, args []string) (err err
 		func() error { return generator.IP("link set relays up") },
 		func() error { return generator.IP("route add local " + vethSources + " dev lo") },
 		func() error { return relays.IP("route add " + vethSources + " via " + vethGenerator) },
-		func() error { return receiveOn(ctx, relays, "generator", o.serverCPU) },
-		func() error { return receiveOn(ctx, generator, "relays", o.generatorCPU) },
 	} {
 		if err := step(); err != nil {
 			return err
 		}
+	}
+	if err := receive(ctx, o, relays, generator); err != nil {
+		return err
 	}
 	restore, err := raise(backlogFile, backlog)
 	if err != nil {
@@ -114,6 +117,44 @@ func inVeth(ctx context.Context, o options, self string, args []string) (err err
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It then reports what it has measured.
 	return cmd.Run()
+}
+
+// receive selects how and on which processors both ends receive.
+func receive(ctx context.Context, o options, relays, generator lab.Namespace) error {
+	if o.network != netVethNAPI {
+		return errors.Join(receiveOn(ctx, relays, "generator", o.serverCPU), receiveOn(ctx, generator, "relays", o.generatorCPU))
+	}
+	// A native program receives no frame whose checksum is left to hardware.
+	return errors.Join(poll(ctx, relays, "generator", "tx on"), poll(ctx, generator, "relays", "tx off"))
+}
+
+// poll makes kernel threads receive from a link. A veth polls only with GRO, for frames that
+// the other end cannot merge.
+func poll(ctx context.Context, ns lab.Namespace, link, features string) error {
+	script := "ethtool -K " + link + " gro on tso off " + features + " && echo 1 >/sys/class/net/" + link + "/threaded"
+	out, err := exec.CommandContext(ctx, "ip", "netns", "exec", ns.Name, "sh", "-c", script).CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("%s: %w: %s", script, err, out)
+	}
+	return nil
+}
+
+// pinPoller pins the kernel thread that receives from a link, and returns it. Attaching a
+// native program starts another thread.
+func pinPoller(ctx context.Context, link string, cpu int) (pid int, err error) {
+	name := ("napi/" + link + "-")[:min(15, len(link)+6)] // a thread's name has 15 bytes
+	out, err := exec.CommandContext(ctx, "pgrep", "--newest", "^"+name).Output()
+	if err != nil {
+		return 0, fmt.Errorf("kernel thread %s: %w", name, err)
+	}
+	if pid, err = strconv.Atoi(strings.TrimSpace(string(out))); err != nil {
+		return 0, err
+	}
+	out, err = exec.CommandContext(ctx, "taskset", "-p", "-c", strconv.Itoa(cpu), strconv.Itoa(pid)).CombinedOutput()
+	if err != nil {
+		return 0, fmt.Errorf("taskset %d: %w: %s", pid, err, out)
+	}
+	return pid, nil
 }
 
 // receiveOn selects the processor that receives from a link (RPS), as for a

@@ -29,6 +29,7 @@ type options struct {
 	serverCPU, generatorCPU int
 	install, pinned, more   bool
 	network, relaySpace     string
+	xdp                     string // setting of Ferry
 }
 
 // parseOptions reads the command line.
@@ -50,7 +51,8 @@ func parseOptions(args []string, help io.Writer) (options, error) {
 	quick := f.Bool("quick", false, "smoke test: 2 rounds of half a second at 20,000/s; pairs, star-up and dtls unless --shapes is set; the figures are not representative")
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
-	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, or veth-cut, which segments merged messages before they cross")
+	f.StringVar(&o.network, "network", netLoopback, "loopback; or, as root, two network namespaces that each receive on a processor of their own: veth, veth-cut, which segments merged messages before they cross, or veth-napi, where kernel threads receive (threaded NAPI), whose time counts")
+	f.StringVar(&o.xdp, "xdp", "off", "setting of ferry: off, tc or native; for the network veth-napi")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
 	f.BoolVar(&o.more, "more", false, "add the rounds to those of out/peers.json")
 	f.BoolVar(&o.install, "install", true, "as root, install missing programs with apt-get")
@@ -93,7 +95,9 @@ func (o *options) check(extra int) (err error) {
 	case o.maxStep < 0 || o.maxStep > 10*time.Second:
 		return fmt.Errorf("--max-step %v is not in 0 to 10s", o.maxStep)
 	case networks[o.network] == "":
-		return fmt.Errorf("--network %q is none of %s, %s, %s", o.network, netLoopback, netVeth, netVethCut)
+		return fmt.Errorf("--network %q is none of %s, %s, %s, %s", o.network, netLoopback, netVeth, netVethCut, netVethNAPI)
+	case o.xdp != "off" && (o.network != netVethNAPI || o.xdp != "tc" && o.xdp != "native"):
+		return fmt.Errorf("--xdp %q needs --network %s, and is off, tc or native", o.xdp, netVethNAPI)
 	case o.serverCPU == o.generatorCPU:
 		return fmt.Errorf("relay and generator cannot share processor %d", o.serverCPU)
 	}

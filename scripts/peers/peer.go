@@ -135,6 +135,9 @@ func runFerry(delay time.Duration, cfg benchrig.FerryConfig) func(context.Contex
 	return func(ctx context.Context, o options, _ bool) (*server, error) {
 		local := o.net().listen()
 		argv := []string{o.bin("ferry"), "dev", "--workers", "1", "--udp", local, "--http", local, "--admin", "127.0.0.1:0", "--log-level", "error"}
+		if o.xdp != "off" {
+			argv = append(argv, "--xdp", o.xdp, "--xdp-interfaces", "generator")
+		}
 		if delay > 0 {
 			argv = append(argv, "--receive-delay", delay.String())
 		}

@@ -66,6 +66,13 @@ func measure(ctx context.Context, o options) error {
 	if err := s.resume(); err != nil {
 		return err
 	}
+	if o.xdp == "native" {
+		stop, err := passAll("relays")
+		if err != nil {
+			return err
+		}
+		defer stop()
+	}
 	fmt.Fprintf(s.out, "%d rounds, about %v; relays on processor %d, generator on %d\n",
 		o.rounds, estimate(o).Round(time.Second), o.serverCPU, o.generatorCPU)
 	if w := busy(); w != "" {
@@ -206,6 +213,16 @@ func (s *session) run(ctx context.Context, sc scenario, p peer, servers map[stri
 	}
 	cfg := sc.config(s.o, step{one.Step, one.Rate})
 	cfg.Name, cfg.Commit, cfg.Command, cfg.ServerPID = p.name, s.commit, s.o.typed(), srv.pid()
+	if s.o.network == netVethNAPI {
+		if _, err := pinPoller(ctx, "relays", s.o.generatorCPU); err != nil {
+			return err
+		}
+		pid, err := pinPoller(ctx, "generator", s.o.serverCPU)
+		if err != nil {
+			return err
+		}
+		cfg.ServerThreads = []int{pid}
+	}
 	limit := slack + s.o.duration + s.o.warmup
 	if one.Step == stepSearch {
 		limit = 5 * time.Minute
