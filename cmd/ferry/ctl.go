@@ -38,7 +38,7 @@ Examples:
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
 			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
-			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
+			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
@@ -288,6 +288,20 @@ func (s streams) ctlLogLevel() *cli.Command {
 		Flags:       answerFlags(),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Level(ctx, o, cmd.Args().First())
+	})
+}
+
+func (s streams) ctlFastPath() *cli.Command {
+	return s.ctlCommand(&cli.Command{
+		Name: "fast-path", Usage: "show the program in the kernel, or turn it on or off", ArgsUsage: "[STATE]",
+		Description: `STATE is on or off. While it is off, all datagrams go through the sockets; matches go on.
+A restart turns it on again, if the setting xdp asks for it.
+
+Example:
+   ferry ctl fast-path off`,
+		Flags: answerFlags(),
+	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		return c.FastPath(ctx, o, cmd.Args().First())
 	})
 }
 

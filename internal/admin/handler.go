@@ -21,6 +21,7 @@
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
 //	POST /reload                            reload the settings, all or none
+//	GET /fast-path, PUT /fast-path?state=   the program in the kernel, on or off
 //	GET /log-level, PUT /log-level?level=   the level of the log
 //
 // Responses are JSON, with the types of this package; errors are one line of text.
@@ -88,6 +89,8 @@ type Config struct {
 	// Relay is the relay of this process. Nil: none, and no pages about allocations
 	// and usage.
 	Relay Relay
+	// FastPath is the relay's program in the kernel. Nil: none.
+	FastPath FastPath
 	// Fleet reaches the relays of the fleet, for a process without a relay. Nil:
 	// all pages are about this process. With a Fleet, DrainDefaults are the values
 	// that Fleet replaces by the defaults of the relay.
@@ -137,6 +140,7 @@ func New(cfg Config) http.Handler {
 		allocationPages(mux, &cfg)
 		changePages(mux, &cfg, cfg.Relay)
 		usagePages(mux, &cfg)
+		fastPathPages(mux, &cfg)
 	}
 	if cfg.Fleet != nil {
 		noRelayPages(mux)
@@ -181,6 +185,7 @@ const index = `<!doctype html>
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
+<li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)
 <li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)
 <li><a href="/drain">/drain</a>: the state of the drain; POST begins a drain (?deadline=1h&amp;threshold=0), DELETE cancels it
 </ul>
@@ -224,7 +229,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations):
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

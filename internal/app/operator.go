@@ -62,6 +62,9 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
 	}
+	if a.fastPath != nil {
+		cfg.FastPath = a.fastPath
+	}
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.DrainDefaults = a.frontEnd.operator(), engine.DrainConfig{Deadline: -1, Threshold: -1}
 	}

@@ -207,6 +207,15 @@ func (c *Client) Level(ctx context.Context, o Output, level string) error {
 	}))
 }
 
+// FastPath shows the program in the kernel, or turns it on or off if state is not empty.
+func (c *Client) FastPath(ctx context.Context, o Output, state string) error {
+	call := Call{Method: http.MethodGet, Path: "/fast-path"}
+	if state != "" {
+		call.Method, call.Query = http.MethodPut, url.Values{"state": {state}}
+	}
+	return c.run(ctx, o, of(call, fastPathTable))
+}
+
 // Drain lets a node run dry by what the query says, deadline and threshold, and
 // Undrain ends that. No node is the process that is asked.
 func (c *Client) Drain(ctx context.Context, o Output, node string, query url.Values) error {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"io"
+	"maps"
 	"slices"
 	"strconv"
 	"strings"
@@ -136,6 +137,25 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	}
 	for _, note := range r.Notes {
 		fmt.Fprintln(w, printable(note))
+	}
+	return nil
+}
+
+func fastPathTable(w io.Writer, f *admin.FastPathState) error {
+	state := "off: all datagrams go through the sockets"
+	if f.On {
+		state = "on"
+	}
+	fmt.Fprintf(w, "%s, %s, on %s\n%d datagrams relayed in the kernel\n", state, printable(f.Mode), printable(strings.Join(f.Interfaces, ", ")), f.Datagrams)
+	for _, part := range []struct {
+		what   string
+		counts map[string]uint64
+	}{{"left to the sockets", f.Passed}, {"endpoints without a way", f.NoWay}} {
+		for _, reason := range slices.Sorted(maps.Keys(part.counts)) {
+			if n := part.counts[reason]; n > 0 {
+				fmt.Fprintf(w, "%s, %s: %d\n", part.what, printable(reason), n)
+			}
+		}
 	}
 	return nil
 }

@@ -1,0 +1,69 @@
+package admin
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+
+	"github.com/ferryrelay/ferry/engine"
+)
+
+// FastPath is the relay's program in the kernel.
+type FastPath interface {
+	Counts() engine.FastPathCounts
+	SetEnabled(on bool)
+}
+
+// FastPathState is the response of /fast-path.
+type FastPathState struct {
+	// On is set while the program relays. It may be off by request, or for a moment
+	// while the network changes.
+	On         bool     `json:"on"`
+	Mode       string   `json:"mode"` // "tc" or "native"
+	Interfaces []string `json:"interfaces"`
+	Datagrams  uint64   `json:"datagrams"` // relayed since the start
+	// Passed are RELAYs that the program left to the sockets, by reason; NoWay endpoints to
+	// which it does not send, by reason, since the network last changed.
+	Passed map[string]uint64 `json:"passed"`
+	NoWay  map[string]uint64 `json:"no_way"`
+}
+
+// errNoFastPath is the response of a process whose setting xdp is off, or was refused.
+var errNoFastPath = errors.New("this process has no fast path: its setting xdp is off, or its log says why there is none")
+
+// fastPathPages registers GET and PUT /fast-path. Each returns the state after the request.
+func fastPathPages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, cfg) })
+	mux.HandleFunc("PUT /fast-path", func(w http.ResponseWriter, r *http.Request) {
+		var on, given bool
+		err := parse(r.URL.Query(), map[string]func(string) error{"state": func(text string) error {
+			if on, given = text == "on", true; text != "on" && text != "off" {
+				return fmt.Errorf("%q is neither on nor off", text)
+			}
+			return nil
+		}})
+		switch {
+		case err == nil && !given:
+			err = fmt.Errorf("%w: state is missing: on or off", errQuery)
+		case err == nil && cfg.FastPath != nil:
+			cfg.FastPath.SetEnabled(on)
+			cfg.log().Warn("operator: fast path", "on", on, "from", r.RemoteAddr)
+		}
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		writeFastPath(w, cfg)
+	})
+}
+
+func writeFastPath(w http.ResponseWriter, cfg *Config) {
+	if cfg.FastPath == nil {
+		writeAnswer(w, nil, errNoFastPath)
+		return
+	}
+	c := cfg.FastPath.Counts()
+	writeAnswer(w, FastPathState{
+		On: c.On, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoWay: c.NoWay,
+	}, nil)
+}
