@@ -138,8 +138,13 @@ func (p *Path) attach() (err error) {
 		p.attached[index] = name
 		p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
 	}
-	if len(wanted) == 0 {
-		err = errors.New("no Ethernet interface has a listen address")
+	for _, name := range p.cfg.Interfaces {
+		if !slices.Contains(slices.Collect(maps.Values(wanted)), name) {
+			err = errors.Join(err, fmt.Errorf("there is no interface %s", name))
+		}
+	}
+	if len(wanted) == 0 && err == nil {
+		err = errors.New("no Ethernet interface that is up has a listen address")
 	}
 	return err
 }
@@ -172,7 +177,7 @@ func (p *Path) wanted() map[int]string {
 func (p *Path) isListener(i nexthop.Interface) bool {
 	return slices.ContainsFunc(p.listen, func(l netip.AddrPort) bool {
 		return slices.ContainsFunc(i.Carries, func(a netip.Addr) bool {
-			return a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast() && !a.IsLoopback()
+			return !a.IsLoopback() && (a == l.Addr() || l.Addr().IsUnspecified() && a.Is4() == l.Addr().Is4() && !a.IsLinkLocalUnicast())
 		})
 	})
 }

@@ -7,10 +7,12 @@ import (
 	"crypto/rand"
 	_ "embed"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"reflect"
 	"runtime"
 	"sync/atomic"
+	"syscall"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -60,11 +62,11 @@ type Parameters struct {
 func Load(p Parameters) (*Program, error) {
 	spec, err := ebpf.LoadCollectionSpecFromReader(bytes.NewReader(object))
 	if err != nil {
-		return nil, fmt.Errorf("fast path: the program in this binary: %w", err)
+		return nil, fmt.Errorf("the program in this binary: %w", err)
 	}
 	cpus, err := ebpf.PossibleCPU()
 	if err != nil {
-		return nil, fmt.Errorf("fast path: %w", err)
+		return nil, fmt.Errorf("processors: %w", err)
 	}
 	entry, other := "relay_tc", "relay_xdp"
 	if p.Native {
@@ -90,12 +92,15 @@ func Load(p Parameters) (*Program, error) {
 		"max_message": uint32(p.MaxMessage), "clock_offset": int64(p.ClockOffset), "test_clock": testClock,
 	} {
 		if err := spec.Variables[name].Set(value); err != nil {
-			return nil, fmt.Errorf("fast path: constant %s: %w", name, err)
+			return nil, fmt.Errorf("constant %s of the program: %w", name, err)
 		}
 	}
 	loaded, err := ebpf.NewCollection(spec)
 	if err != nil {
-		return nil, fmt.Errorf("fast path: the kernel refuses the program: %w", err)
+		if errors.Is(err, syscall.EPERM) {
+			return nil, fmt.Errorf("the kernel asks for the capabilities CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON: %w", syscall.EPERM)
+		}
+		return nil, fmt.Errorf("the kernel refuses the program: %w", err)
 	}
 	defer loaded.Close()
 	prog.entry, loaded.Programs[entry] = loaded.Programs[entry], nil
@@ -131,7 +136,7 @@ func mapped[T any](p *Program, loaded *ebpf.Collection, sizes map[string]int, na
 	}
 	values, unmap, mapErr := sock.MapValues[T](loaded.Maps[name].FD(), sizes[name])
 	if mapErr != nil {
-		*err = fmt.Errorf("fast path: map %s: %w", name, mapErr)
+		*err = fmt.Errorf("map %s: %w", name, mapErr)
 		return nil
 	}
 	runtime.AddCleanup(p, func(unmap func()) { unmap() }, unmap)
@@ -153,7 +158,14 @@ func (p *Program) Attach(ifindex int) (err error) {
 	} else {
 		l, err = link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p.entry, Attach: ebpf.AttachTCXIngress})
 	}
-	if err != nil {
+	switch {
+	case errors.Is(err, syscall.EOPNOTSUPP) && p.native:
+		return fmt.Errorf("its driver has no native XDP, or not with its present queues, MTU and offloads; tc works with any driver: %w", syscall.EOPNOTSUPP)
+	case errors.Is(err, syscall.EBUSY):
+		return fmt.Errorf("another program is attached to it: %w", syscall.EBUSY)
+	case errors.Is(err, syscall.EINVAL) && !p.native:
+		return fmt.Errorf("the kernel has no tcx, which needs Linux 6.6: %w", err)
+	case err != nil:
 		return err
 	}
 	p.links = append(p.links, l)

@@ -3,8 +3,12 @@
 package lab
 
 import (
+	"errors"
 	"net/netip"
+	"os"
 	"os/exec"
+	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -153,6 +157,11 @@ func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	relay("rule del table 99")
 	l.requireFast(f, "without the rule")
 
+	l.ctl("fast-path", "off")
+	l.requireSockets(f, "while it is off by request")
+	l.ctl("fast-path", "on")
+	l.requireFast(f, "on again")
+
 	route := map[string]string{"-4": clientsRange + " via " + clientsWire, "-6": clientsRange6 + " via 2001:db8:1::2"}[family]
 	relay("route replace " + route + " mtu 1400")
 	l.requireFast(f, "by a route with an MTU")
@@ -175,6 +184,17 @@ func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	}
 	relay("route replace " + route)
 	l.requireFast(f, "after the link was down")
+}
+
+// ctl runs ferry ctl in the relay's namespace.
+func (l *lab) ctl(args ...string) string {
+	l.Helper()
+	argv := append([]string{"netns", "exec", l.net.Relay.Name, ferry, "ctl"}, args...)
+	out, err := exec.Command("ip", argv...).CombinedOutput()
+	if err != nil {
+		l.Fatalf("ferry ctl %v: %v: %s", args, err, out)
+	}
+	return string(out)
 }
 
 // restartFast kills the relay. The sockets of the next one get the datagrams, and then its
@@ -235,14 +255,52 @@ func TestFastPathQuota(t *testing.T) {
 	_ = f
 }
 
-// TestFastPathRefused: where the program cannot be loaded, `auto` says so in one line and
-// relays through the sockets, and `tc` does not start.
-func TestFastPathRefused(t *testing.T) {
+// TestFastPathCapabilities runs ferry as another user than root. With three capabilities the
+// program is attached. Without them "auto" says so in one line and relays through the
+// sockets, and "tc" does not start.
+func TestFastPathCapabilities(t *testing.T) {
 	testkit.Program(t, "setpriv", "util-linux")
-	for _, mode := range []string{"auto", "tc"} {
-		t.Run(mode, func(t *testing.T) {
-			l := newLab(t, nil)
-			_ = l
+	l := newLab(t, nil)
+	address := netip.AddrPortFrom(RelayAddr.Addr(), relayPort+10).String() // beside another relay
+	for _, c := range []struct {
+		mode, caps string
+		logs       string // a part of the log, or of the error
+		starts     bool
+	}{
+		{"tc", "+bpf,+net_admin,+perfmon", `"mode":"tc"`, true},
+		{"auto", "+bpf,+net_admin,+perfmon", `"mode":"tc"`, true},
+		{"auto", "+net_admin", "the fast path is off: all datagrams go through the sockets", true},
+		{"auto", "", "the fast path is off: all datagrams go through the sockets", true},
+		{"tc", "", "the fast path is not available: the kernel asks for the capabilities", false},
+	} {
+		t.Run(c.mode+" "+c.caps, func(t *testing.T) {
+			var log string
+			dir := t.TempDir()
+			if err := errors.Join(os.Chmod(filepath.Dir(ferry), 0o755), os.Chmod(filepath.Dir(dir), 0o755), os.Chown(dir, nobody, nobody)); err != nil {
+				t.Fatal(err)
+			}
+			all := strings.TrimSuffix("-all,"+c.caps, ",")
+			p, err := StartProcess(ProcessConfig{
+				In: l.net.Relay, Path: "setpriv", Log: filepath.Join(t.TempDir(), "log"), Ready: FerryReady,
+				Args: []string{
+					"--reuid", strconv.Itoa(nobody), "--regid", strconv.Itoa(nobody), "--clear-groups",
+					"--inh-caps", all, "--ambient-caps", all, "--bounding-set", all,
+					ferry, "dev", "--udp", address, "--http", address, "--admin", "127.0.0.1:0",
+					"--state-dir", dir, "--log-format", "json", "--xdp", c.mode,
+				},
+			})
+			if err == nil {
+				defer p.Kill()
+				log = p.Log()
+			} else {
+				log = err.Error()
+			}
+			if (err == nil) != c.starts || strings.Count(log, c.logs) == 0 {
+				t.Errorf("starts: %v; want %t and %q in\n%s", err, c.starts, c.logs, log)
+			}
 		})
 	}
 }
+
+// nobody is the id of the user nobody.
+const nobody = 65534
