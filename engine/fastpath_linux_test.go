@@ -11,6 +11,7 @@ import (
 	"net/netip"
 	"os"
 	"strconv"
+	"sync/atomic"
 	"testing"
 
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -659,5 +660,69 @@ func TestModelFastPath(t *testing.T) {
 	t.Logf("the program relayed %d of %d datagrams, and left %v", program.relayed, n, program.Program.Counts().Passed)
 	if program.relayed < n/4 {
 		t.Errorf("the program relayed only %d of %d", program.relayed, n)
+	}
+}
+
+// TestFastPathTornReads changes the endpoint and the way of the receiver while the program
+// runs: what it sends goes to one endpoint, by the way of that endpoint.
+func TestFastPathTornReads(t *testing.T) {
+	program := loadProgram(t, fastpath.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438, TestClock: true})
+	program.SetDoor(0, 0, simDoor, loopback, [6]byte{})
+	program.SetPort(1, loopback, 1500, fastMAC(1), true)
+	program.SetTestTime(clockStart)
+	program.SetOn(true)
+	tab := table.NewTableIn(program.Memory(), 64)
+	host, err := tab.Reserve(table.Spec{ID: proto.AllocationID{1}, Role: table.RoleHost}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	joiner, err := tab.Reserve(table.Spec{ID: proto.AllocationID{2}, Role: table.RoleJoiner}, 1)
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab.Link(joiner, host)
+	from := netip.MustParseAddrPort("203.0.113.1:4000")
+	tab.Bind(joiner, endpoint.UDP(from, 0, 0))
+	tab.SetWay(joiner, 1)
+	// Way n leads to the hardware address n, endpoint n has the port n.
+	const ends = 8
+	for way := 1; way <= ends; way++ {
+		program.SetWay(table.Way(way), fastMAC(way), 1)
+	}
+	var stop atomic.Bool
+	done := make(chan int)
+	go func() {
+		moves := 0
+		for ; !stop.Load(); moves++ {
+			n := 1 + moves%ends
+			tab.Bind(host, endpoint.UDP(netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}), uint16(n)), 0, 0))
+			tab.BeginPath(host, table.ValidatedPath)
+			tab.SetWay(host, table.Way(n))
+		}
+		done <- moves
+	}()
+	frame := appendFrame(nil, from, simDoor, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: []byte("x")}.Append(nil))
+	runs, relayed := 20_000, 0
+	if testkit.RaceEnabled {
+		runs = 2000
+	}
+	for i := 0; i < runs || relayed < 100 && i < 100*runs; i++ {
+		out, err := program.Handle(frame, loopback)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if out == nil {
+			continue
+		}
+		relayed++
+		port := binary.BigEndian.Uint16(out[14+20+2:])
+		if mac := fastMAC(int(port)); !bytes.Equal(out[:6], mac[:]) || out[14+19] != byte(port) {
+			t.Fatalf("to port %d of %v with the hardware address %x", port, out[14+16:14+20], out[:6])
+		}
+	}
+	stop.Store(true)
+	t.Logf("%d moves, %d of %d datagrams relayed, %v left", <-done, relayed, runs, program.Counts().Passed)
+	if relayed < 100 {
+		t.Error("too few datagrams were relayed")
 	}
 }

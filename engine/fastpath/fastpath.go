@@ -50,3 +50,7 @@ type Config struct {
 	// Logger receives a line for each interface that is served, and faults. Nil: no log.
 	Logger *slog.Logger
 }
+
+// Finding is a result of [Check]: Subject is what was looked at, Finding its state, Change what
+// to do, empty if nothing, and Because the reason.
+type Finding struct{ Subject, Finding, Change, Because string }

@@ -314,10 +314,8 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 	if c.XDP == "off" {
 		return engine.New(cfg, sealer)
 	}
-	fast := fastpath.Config{Interfaces: c.XDPInterfaces, Logger: a.opts.Logger}
-	if c.XDP == "native" {
-		fast.Mode = fastpath.Native
-	}
+	fast := fastPathConfig(c)
+	fast.Logger = a.opts.Logger
 	a.fastPath = fastpath.New(fast)
 	cfg.FastPath = a.fastPath
 	relay, err := engine.New(cfg, sealer)
@@ -327,6 +325,15 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 		return engine.New(cfg, sealer)
 	}
 	return relay, err
+}
+
+// fastPathConfig returns the configuration of the fast path for these settings.
+func fastPathConfig(c *config.Config) fastpath.Config {
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces}
+	if c.XDP == "native" {
+		fast.Mode = fastpath.Native
+	}
+	return fast
 }
 
 // buildService creates the Allocations service of a single relay, with the join codes of

@@ -9,6 +9,7 @@ import (
 	"strconv"
 	"time"
 
+	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/machine"
 	"github.com/ferryrelay/ferry/internal/sock"
@@ -145,7 +146,13 @@ func MachineReport(c *config.Config) []machine.Line {
 	if c.WebSocket {
 		p.TCP += c.MaxWebSockets
 	}
-	return machine.Report(os.DirFS("/"), p)
+	lines := machine.Report(os.DirFS("/"), p)
+	if c.XDP != "off" {
+		for _, f := range fastpath.Check(listen(c), fastPathConfig(c)) {
+			lines = append(lines, machine.Line(f))
+		}
+	}
+	return lines
 }
 
 // limitsEvery is the interval at which the limits of processor time are read again.

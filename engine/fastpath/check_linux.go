@@ -1,0 +1,85 @@
+//go:build linux && amd64 && !sockportable
+
+package fastpath
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/ferryrelay/ferry/internal/fastpath"
+	"github.com/ferryrelay/ferry/internal/nexthop"
+	"github.com/ferryrelay/ferry/internal/sock"
+)
+
+// Check says whether this process could use the fast path on this machine, for a relay that
+// listens on these addresses. It attaches nothing.
+func Check(listen []netip.AddrPort, cfg Config) []Finding {
+	const subject = "fast path"
+	resolver, err := nexthop.New()
+	if err != nil {
+		return []Finding{{subject, err.Error(), "give the process access to netlink", "the program sends by the routes and neighbours that netlink reports"}}
+	}
+	defer resolver.Close()
+	p := &Path{cfg: cfg, listen: listen, resolver: resolver}
+	found := []Finding{kernelFinding(cfg.Mode)}
+	if _, err := resolver.Route(netip.IPv4Unspecified()); errors.Is(err, nexthop.ErrPolicy) {
+		found = append(found, Finding{subject, "off for all interfaces", "remove routing rules (ip rule) and IPsec policies (ip xfrm policy), or leave xdp off", err.Error()})
+	}
+	wanted := p.wanted()
+	if len(wanted) == 0 {
+		found = append(found, Finding{subject, "no Ethernet interface that is up has a listen address", "set udp or xdp_interfaces", "the program serves interfaces"})
+	}
+	for _, index := range slices.Sorted(maps.Keys(wanted)) {
+		i, _ := resolver.Interface(index)
+		found = append(found, interfaceFinding(i, cfg.Mode))
+	}
+	if len(wanted) > 0 {
+		bypassed := "passes no conntrack, and no nftables of the IP layer"
+		if cfg.Mode == Native {
+			bypassed += ", no queueing discipline, and is not seen by tcpdump"
+		}
+		found = append(found, Finding{subject, "what the program relays " + bypassed, "",
+			"it is received and sent below them; a block by nftables works from the player's next BIND on"})
+	}
+	return found
+}
+
+// kernelFinding loads the program for a moment.
+func kernelFinding(mode Mode) Finding {
+	f := Finding{Subject: "fast path", Finding: "the kernel takes the program", Because: "it was loaded for this check, and not attached"}
+	err := sock.SynchronizeKernel()
+	if err == nil {
+		var program *fastpath.Program
+		if program, err = fastpath.Load(fastpath.Parameters{Allocations: 1, Listeners: 1, Native: mode == Native}); err == nil {
+			program.Close()
+			return f
+		}
+	}
+	f.Finding, f.Because = "off for all interfaces", err.Error()
+	f.Change = "run the relay with CAP_BPF, CAP_NET_ADMIN and CAP_PERFMON on Linux 6.6 or later, or leave xdp off"
+	return f
+}
+
+func interfaceFinding(i nexthop.Interface, mode Mode) Finding {
+	driver := "no driver of its own"
+	if target, err := os.Readlink(filepath.Join("/sys/class/net", i.Name, "device/driver")); err == nil {
+		driver = "driver " + filepath.Base(target)
+	}
+	f := Finding{
+		Subject: i.Name, Finding: fmt.Sprintf("fast path at %s, %s, %s, MTU %d", mode, i.Kind, driver, i.MTU),
+		Because: "tc works with any driver, and with VLANs, bonds and bridges",
+	}
+	if mode == Native {
+		f.Because = "only an attempt shows whether the driver has native XDP with its present queues, MTU and offloads"
+		if i.Kind == "veth" || strings.HasPrefix(driver, "no ") {
+			f.Change, f.Because = "use xdp: tc", "native XDP is for drivers of network cards; on a veth it breaks the checksums of local senders"
+		}
+	}
+	return f
+}
