@@ -145,6 +145,28 @@ func (f *fastWorld) build() {
 	}
 }
 
+// replace ends allocation i, and reserves another one in its slot, perhaps with its id.
+func (f *fastWorld) replace(i int) {
+	tab := f.rig.shared.table
+	e, ok := tab.End(f.all[i])
+	if !ok {
+		f.t.Fatal("an allocation has ended")
+	}
+	tab.Recycle(f.all[i])
+	spec := table.Spec{ID: e.ID, Role: e.Role, MaxConnections: 100, CounterIndex: uint32(i)}
+	if f.rand.IntN(2) == 0 {
+		spec.ID[5]++
+	}
+	h, err := tab.Reserve(spec, tick(f.rig.now))
+	if err != nil {
+		f.t.Fatal(err)
+	}
+	if f.all[i] = h; e.Role == table.RoleJoiner && f.rand.IntN(2) == 0 {
+		tab.Link(h, f.all[f.rand.IntN(6)])
+	}
+	f.move(h)
+}
+
 // move gives an allocation another endpoint, path and way.
 func (f *fastWorld) move(h table.Handle) {
 	tab := f.rig.shared.table
@@ -430,6 +452,9 @@ func (f *fastWorld) step(n int) {
 	if f.rand.IntN(3) == 0 {
 		f.rig.now += int64(f.rand.IntN(400))
 	}
+	if f.rand.IntN(100) == 0 {
+		f.replace(f.rand.IntN(len(f.all)))
+	}
 	if f.rand.IntN(10) == 0 {
 		f.move(f.all[f.rand.IntN(len(f.all))])
 	}
@@ -442,7 +467,10 @@ func (f *fastWorld) step(n int) {
 	}
 	records := f.program.Records()
 	f.before = append(f.before[:0], records...)
-	counts := f.program.Counts()
+	counts, traffic := f.program.Counts(), [32]uint64{}
+	for i := range traffic {
+		traffic[i], _ = f.program.Traffic(uint32(i))
+	}
 	out, err := f.program.Handle(d.frame, d.ifindex)
 	if err != nil {
 		if len(d.frame) < 14 {
@@ -486,6 +514,10 @@ func (f *fastWorld) step(n int) {
 	default:
 		if !bytes.Equal(records, f.after) {
 			f.t.Fatalf("datagram %d: memory differs: %s", n, difference(records, f.after))
+		}
+		e, _ := tab.ByID(proto.AllocationID(d.pkt[4:20]))
+		if n, _ := f.program.Traffic(tab.Activity(e.Handle).CounterIndex()); n != traffic[tab.Activity(e.Handle).CounterIndex()]+1 {
+			f.t.Fatalf("datagram %d was not counted for its tenant", n)
 		}
 		if f.program.Counts().Datagrams != counts.Datagrams+1 || f.program.Counts().Bytes != counts.Bytes+uint64(len(d.pkt)) {
 			f.t.Fatalf("datagram %d was not counted", n)

@@ -151,14 +151,13 @@ func (m *mutant) apply(root string) (file, faulty string, err error) {
 	}
 	old := regexp.MustCompile(strings.Join(words, `\s+`))
 	dir := filepath.Join(root, m.in)
-	files, err := filepath.Glob(filepath.Join(dir, "*.go"))
-	if err != nil {
-		return "", "", err
-	}
+	files, _ := filepath.Glob(filepath.Join(dir, "*.go"))
+	programs, _ := filepath.Glob(filepath.Join(dir, "*.c"))
 	found := 0
-	for _, name := range files {
+	for _, name := range append(files, programs...) {
 		base := filepath.Base(name)
-		if built, err := build.Default.MatchFile(dir, base); err != nil || !built || strings.HasSuffix(base, "_test.go") {
+		built, err := build.Default.MatchFile(dir, base)
+		if built = built || strings.HasSuffix(base, ".c"); err != nil || !built || strings.HasSuffix(base, "_test.go") {
 			continue // The same text may be in the file of another system.
 		}
 		source, err := os.ReadFile(name)
@@ -183,9 +182,17 @@ func (m *mutant) writeOverlay(root, dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	copied := filepath.Join(dir, "fault.go")
+	copied := filepath.Join(dir, filepath.Base(file))
 	if err := os.WriteFile(copied, []byte(faulty), 0o600); err != nil {
 		return "", err
+	}
+	if strings.HasSuffix(file, ".c") { // What the package contains is compiled from it.
+		cmd := exec.Command("make", "-s", "fast-path-object", "BPF="+dir)
+		cmd.Dir = root
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return "", fmt.Errorf("%w: %s", err, out)
+		}
+		file, copied = strings.TrimSuffix(file, ".c")+".o", strings.TrimSuffix(copied, ".c")+".o"
 	}
 	spec, err := json.Marshal(map[string]map[string]string{"Replace": {file: copied}})
 	if err != nil {
