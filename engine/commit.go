@@ -138,7 +138,7 @@ func (c *control) bind(e *table.Entry, cmd *command) {
 	if moved {
 		takesBack, displaces := c.moveEndpoint(e.Handle, cmd)
 		c.beginPath(e, cmd)
-		c.ways.open(e.Handle)
+		c.nextHops.open(e.Handle)
 		if takesBack {
 			c.shared.table.Activity(e.Handle).RecordHeard(tick(cmd.now))
 		}

@@ -35,7 +35,7 @@ type control struct {
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing
 	slow       slowLog
-	ways       *ways // nil: there is no fast path
+	nextHops   *nextHops // nil: there is no fast path
 
 	wake  chan struct{}
 	calls chan call
@@ -85,9 +85,9 @@ func (c *control) wakeUp() {
 	}
 }
 
-// networkChanged makes control ask for all ways again. Any goroutine calls it.
+// networkChanged makes control ask for all next hops again. Any goroutine calls it.
 func (c *control) networkChanged() {
-	c.ways.changed.Store(true)
+	c.nextHops.changed.Store(true)
 	c.wakeUp()
 }
 
@@ -141,7 +141,7 @@ func (c *control) runOnce(now int64) bool {
 	c.inboxes.drain(&c.queue, c.execute)
 	c.backlog = false
 	more := c.expireSome(now)
-	more = c.ways.update() || more
+	more = c.nextHops.update() || more
 	c.recoverSome(now)
 	c.drainSome(now)
 	for range len(c.calls) {

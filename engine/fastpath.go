@@ -20,12 +20,12 @@ type FastPath interface {
 	Load(FastPathSpec) (table.Memory, error)
 	// SetQuota sets the quota of a role. Any goroutine calls it.
 	SetQuota(role table.Role, q table.Quota)
-	// Way returns the way to an endpoint of plain UDP for datagrams that leave from the
+	// NextHop returns the next hop to an endpoint of plain UDP for datagrams that leave from the
 	// address from, and zero if the program cannot send there. Control calls it.
-	Way(to Endpoint, from netip.AddrPort) table.Way
-	// Generation returns the number of the state of the network that Way knows. From its
+	NextHop(to Endpoint, from netip.AddrPort) table.NextHop
+	// Generation returns the number of the state of the network that NextHop knows. From its
 	// change on the program is off, until Resume is called with that number when the
-	// ways of all endpoints have been asked for again.
+	// next hops of all endpoints have been asked for again.
 	Generation() uint64
 	Resume(generation uint64)
 	// Synchronize blocks until every run of the program that is under way has ended.
@@ -58,7 +58,7 @@ type FastPathCounts struct {
 	Passed map[string]uint64
 	// NoWay are endpoints to which the program does not send, by reason, since the
 	// network last changed.
-	NoWay map[string]uint64
+	NoNextHop map[string]uint64
 	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
 	// while it leaves everything to workers.
 	Interfaces []string
@@ -66,8 +66,8 @@ type FastPathCounts struct {
 	On         bool
 }
 
-// ways is control's part of a fast path. The methods of nil do nothing.
-type ways struct {
+// nextHops is control's part of a fast path. The methods of nil do nothing.
+type nextHops struct {
 	path  FastPath
 	table *table.Table
 	// localAddr returns the address of the relay that an endpoint sends to.
@@ -83,12 +83,12 @@ type ways struct {
 	taken []Endpoint // plain endpoints at which sessions of Records began
 }
 
-// resolveBatch is how many ways control asks for in one round: some tenths of a
+// resolveBatch is how many next hops control asks for in one round: some tenths of a
 // millisecond.
 const resolveBatch = 1024
 
-// open stores the way to the endpoint of h.
-func (w *ways) open(h table.Handle) {
+// open stores the next hop to the endpoint of h.
+func (w *nextHops) open(h table.Handle) {
 	if w == nil {
 		return
 	}
@@ -96,12 +96,12 @@ func (w *ways) open(h table.Handle) {
 	if !ok {
 		return
 	}
-	if way := w.resolve(e.Endpoint); way != w.table.Way(h) {
-		w.table.SetWay(h, way)
+	if nextHop := w.resolve(e.Endpoint); nextHop != w.table.NextHop(h) {
+		w.table.SetNextHop(h, nextHop)
 	}
 }
 
-func (w *ways) resolve(to Endpoint) table.Way {
+func (w *nextHops) resolve(to Endpoint) table.NextHop {
 	if k := to.Kind(); k != endpoint.KindUDP4 && k != endpoint.KindUDP6 || w.alive != nil && w.alive(to) {
 		return 0
 	}
@@ -109,12 +109,12 @@ func (w *ways) resolve(to Endpoint) table.Way {
 	if !ok {
 		return 0
 	}
-	return w.path.Way(to, from)
+	return w.path.NextHop(to, from)
 }
 
 // sessionBegan takes note that plain messages from an endpoint are dropped from now on.
 // Any goroutine calls it, and then wakes control.
-func (w *ways) sessionBegan(from Endpoint) {
+func (w *nextHops) sessionBegan(from Endpoint) {
 	if w == nil {
 		return
 	}
@@ -125,7 +125,7 @@ func (w *ways) sessionBegan(from Endpoint) {
 
 // update follows changes of the network and of sessions, and reports whether it has more
 // to do.
-func (w *ways) update() (more bool) {
+func (w *nextHops) update() (more bool) {
 	if w == nil {
 		return false
 	}

@@ -39,7 +39,7 @@ func loadProgram(t testing.TB, p fastpath.Parameters) *fastpath.Program {
 const loopback = 1
 
 // fastDoors are the addresses of the relay by listener and local.
-var fastDoors = map[[2]int]netip.AddrPort{
+var fastLocalAddrs = map[[2]int]netip.AddrPort{
 	{0, 0}: netip.MustParseAddrPort("192.0.2.1:7777"),
 	{1, 0}: netip.MustParseAddrPort("[2001:db8::1]:7777"),
 	{2, 1}: netip.MustParseAddrPort("198.51.100.1:7778"),
@@ -47,7 +47,7 @@ var fastDoors = map[[2]int]netip.AddrPort{
 }
 
 // doorInterface returns the interface of the address with that local: any for one.
-func doorInterface(local int) int {
+func localInterface(local int) int {
 	if local == 2 {
 		return 0
 	}
@@ -73,7 +73,7 @@ type fastWorld struct {
 }
 
 // fastPorts are the MTUs of the interfaces by which frames leave, by port; 0: none.
-var fastPorts = []int{0, 1500, 576, 1500, 1280, 1500, 1500}
+var fastMTUs = []int{0, 1500, 576, 1500, 1280, 1500, 1500}
 
 func fastMAC(i int) [6]byte { return [6]byte{2, 0, 0xfa, 0x57, byte(i >> 8), byte(i)} }
 
@@ -89,16 +89,16 @@ func newFastWorld(t testing.TB, seed uint64, native bool) *fastWorld {
 		}
 		return sock.SendResult{Sent: len(queue)}
 	}
-	for at, addr := range fastDoors {
-		f.program.SetDoor(uint8(at[0]), uint16(at[1]), addr, doorInterface(at[1]), [6]byte{})
+	for at, addr := range fastLocalAddrs {
+		f.program.SetLocalAddr(uint8(at[0]), uint16(at[1]), addr, localInterface(at[1]), [6]byte{})
 	}
-	for i, mtu := range fastPorts {
+	for i, mtu := range fastMTUs {
 		if mtu != 0 {
-			f.program.SetPort(i, loopback, mtu, fastMAC(1000+i), true)
+			f.program.SetEgress(i, loopback, mtu, fastMAC(1000+i), true)
 		}
 	}
-	for way := 1; way < 20; way++ {
-		f.program.SetWay(table.Way(way), fastMAC(way), way%len(fastPorts))
+	for nextHop := 1; nextHop < 20; nextHop++ {
+		f.program.SetNextHop(table.NextHop(nextHop), fastMAC(nextHop), nextHop%len(fastMTUs))
 	}
 	f.program.SetOn(true)
 	f.relayed, f.passed = map[bool]int{}, map[string]int{}
@@ -167,7 +167,7 @@ func (f *fastWorld) replace(i int) {
 	f.move(h)
 }
 
-// move gives an allocation another endpoint, path and way.
+// move gives an allocation another endpoint, path and next hop.
 func (f *fastWorld) move(h table.Handle) {
 	tab := f.rig.shared.table
 	if ep := f.endpoint(); !ep.IsZero() {
@@ -182,7 +182,7 @@ func (f *fastWorld) move(h table.Handle) {
 		tab.BeginPath(h, table.ValidatedPath)
 	}
 	if f.rand.IntN(16) > 0 {
-		tab.SetWay(h, table.Way(1+f.rand.IntN(20)))
+		tab.SetNextHop(h, table.NextHop(1+f.rand.IntN(20)))
 	}
 }
 
@@ -251,11 +251,11 @@ func (f *fastWorld) next() *fastDatagram {
 		d.ep = endpoint.UDP(f.address4(5000), 0, 0)
 	}
 	d.from = d.ep.AddrPort()
-	door, ok := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	localAddr, ok := fastLocalAddrs[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
 	if !ok { // The address of a local that is not known: any.
-		door = netip.MustParseAddrPort("198.51.100.9:7778")
+		localAddr = netip.MustParseAddrPort("198.51.100.9:7778")
 	}
-	d.to = door
+	d.to = localAddr
 	f.mutate(d)
 	d.frame = appendFrame(nil, d.from, d.to, d.pkt)
 	f.mutateFrame(d)
@@ -286,9 +286,9 @@ func (f *fastWorld) mutate(d *fastDatagram) {
 		d.from = netip.AddrPortFrom(d.from.Addr().Next(), d.from.Port())
 		d.ep = endpoint.UDP(d.from, d.ep.Local(), d.ep.Listener())
 	case 9: // to another address of the relay, if it has one
-		for at, door := range fastDoors {
+		for at, localAddr := range fastLocalAddrs {
 			if at[0] == int(d.ep.Listener()) && at[1] != int(d.ep.Local()) {
-				d.to = door
+				d.to = localAddr
 				d.ep = endpoint.UDP(d.from, uint16(at[1]), uint8(at[0]))
 			}
 		}
@@ -315,11 +315,11 @@ func (f *fastWorld) mutateFrame(d *fastDatagram) {
 			binary.BigEndian.PutUint16(ip[10:], ^checksum(0, ip[:20]))
 		}
 	}
-	_, known := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	_, known := fastLocalAddrs[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
 	switch m := f.rand.IntN(40); {
 	case m == 0 && known:
 		d.irregular = "another interface"
-		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, loopback+1, [6]byte{})
+		f.program.SetLocalAddr(d.ep.Listener(), d.ep.Local(), d.to, loopback+1, [6]byte{})
 	case m == 1:
 		d.irregular = "for another station"
 		d.frame[5] = 9
@@ -424,7 +424,7 @@ func checksum(sum uint32, parts ...[]byte) uint16 {
 
 // expected reports whether the program is to relay d, given that the worker does: by
 // another route than that of relay.c.
-func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.Way, validated func(table.Handle) bool) bool {
+func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.NextHop, validated func(table.Handle) bool) bool {
 	tab := f.rig.shared.table
 	m, err := proto.ParseRelay(d.pkt)
 	if err != nil || d.irregular != "" {
@@ -432,18 +432,18 @@ func (f *fastWorld) expected(d *fastDatagram, heard, probes bool, probed table.W
 	}
 	sender, _ := tab.ByID(m.From)
 	peer, _ := tab.ByID(m.To)
-	mtu := fastPorts[int(tab.Way(peer.Handle))%len(fastPorts)]
+	mtu := fastMTUs[int(tab.NextHop(peer.Handle))%len(fastMTUs)]
 	headers := 28
 	if d.from.Addr().Is6() {
 		headers = 48
 	}
-	_, in := fastDoors[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
-	_, out := fastDoors[[2]int{int(peer.Endpoint.Listener()), int(peer.Endpoint.Local())}]
-	if f.native && doorInterface(int(d.ep.Local())) == 0 {
+	_, in := fastLocalAddrs[[2]int{int(d.ep.Listener()), int(d.ep.Local())}]
+	_, out := fastLocalAddrs[[2]int{int(peer.Endpoint.Listener()), int(peer.Endpoint.Local())}]
+	if f.native && localInterface(int(d.ep.Local())) == 0 {
 		return false
 	}
-	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.Way(sender.Handle) != 0 &&
-		tab.Way(peer.Handle) != 0 && !(probes && tab.Way(peer.Handle) == probed) && tab.Way(peer.Handle) < 20 && headers+len(d.pkt) <= mtu &&
+	return in && out && peer.Endpoint.Kind() == d.ep.Kind() && tab.NextHop(sender.Handle) != 0 &&
+		tab.NextHop(peer.Handle) != 0 && !(probes && tab.NextHop(peer.Handle) == probed) && tab.NextHop(peer.Handle) < 20 && headers+len(d.pkt) <= mtu &&
 		validated(peer.Handle) && (heard || validated(sender.Handle))
 }
 
@@ -460,7 +460,7 @@ func (f *fastWorld) step(n int) {
 	}
 	d := f.next()
 	f.program.SetTestTime(f.rig.now)
-	probed := table.Way(1 + f.rand.IntN(19))
+	probed := table.NextHop(1 + f.rand.IntN(19))
 	probes := f.rand.IntN(4) == 0
 	if probes {
 		f.program.Probe(probed)
@@ -479,12 +479,12 @@ func (f *fastWorld) step(n int) {
 		f.t.Fatalf("datagram %d: %v", n, err)
 	}
 	if probes {
-		f.program.SetWay(probed, fastMAC(int(probed)), int(probed)%len(fastPorts))
+		f.program.SetNextHop(probed, fastMAC(int(probed)), int(probed)%len(fastMTUs))
 	}
 	f.after = append(f.after[:0], records...)
 	copy(records, f.before)
 	if d.irregular == "another interface" {
-		f.program.SetDoor(d.ep.Listener(), d.ep.Local(), d.to, doorInterface(int(d.ep.Local())), [6]byte{})
+		f.program.SetLocalAddr(d.ep.Listener(), d.ep.Local(), d.to, localInterface(int(d.ep.Local())), [6]byte{})
 	}
 
 	// The state before, as the worker changes it.
@@ -533,10 +533,10 @@ func (f *fastWorld) checkFrame(n int, d *fastDatagram, out []byte) {
 		f.t.Fatalf("datagram %d: the worker sent %d", n, len(f.sent))
 	}
 	to := f.sent[0].to
-	way := int(f.rig.shared.table.Way(f.handleAt(to)))
-	door := fastDoors[[2]int{int(to.Listener()), int(to.Local())}]
-	want := appendFrame(nil, door, to.AddrPort(), f.sent[0].pkt)
-	mac, own := fastMAC(way), fastMAC(1000+way%len(fastPorts))
+	nextHop := int(f.rig.shared.table.NextHop(f.handleAt(to)))
+	localAddr := fastLocalAddrs[[2]int{int(to.Listener()), int(to.Local())}]
+	want := appendFrame(nil, localAddr, to.AddrPort(), f.sent[0].pkt)
+	mac, own := fastMAC(nextHop), fastMAC(1000+nextHop%len(fastMTUs))
 	copy(want, mac[:])
 	copy(want[6:], own[:])
 	udp := 14 + 40
@@ -623,7 +623,7 @@ type simProgram struct {
 	relayed int
 }
 
-var simDoor = netip.MustParseAddrPort("198.51.100.7:7777")
+var simRelay = netip.MustParseAddrPort("198.51.100.7:7777")
 
 func (p *simProgram) Load(FastPathSpec) (table.Memory, error) {
 	clear(p.Records())
@@ -636,7 +636,7 @@ func (p *simProgram) Load(FastPathSpec) (table.Memory, error) {
 	return m, nil
 }
 
-func (p *simProgram) Way(to Endpoint, _ netip.AddrPort) table.Way {
+func (p *simProgram) NextHop(to Endpoint, _ netip.AddrPort) table.NextHop {
 	if to.Kind() != KindUDP4 {
 		return 0
 	}
@@ -648,7 +648,7 @@ func (p *simProgram) relay(now int64, from netip.AddrPort, pkt []byte) (to endpo
 		return to, false
 	}
 	p.SetTestTime(now)
-	out, err := p.Handle(appendFrame(nil, from, simDoor, pkt), loopback)
+	out, err := p.Handle(appendFrame(nil, from, simRelay, pkt), loopback)
 	if err != nil {
 		panic(err)
 	}
@@ -682,9 +682,9 @@ func TestModelFastPath(t *testing.T) {
 	program := &simProgram{Program: loadProgram(t, fastpath.Parameters{
 		Allocations: 64, Listeners: 1, MaxMessage: proto.RelayOverhead + proto.DefaultMaxContent, TestClock: true,
 	})}
-	program.SetDoor(0, 0, simDoor, loopback, [6]byte{})
-	program.SetPort(1, loopback, 1500, fastMAC(1), true)
-	program.SetWay(1, fastMAC(2), 1)
+	program.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
+	program.SetEgress(1, loopback, 1500, fastMAC(1), true)
+	program.SetNextHop(1, fastMAC(2), 1)
 	program.SetOn(true)
 	ident.fast = program
 	hits := playModel(t, ident, sequences, randomSeed(*modelSequences))
@@ -695,12 +695,12 @@ func TestModelFastPath(t *testing.T) {
 	}
 }
 
-// TestFastPathTornReads changes the endpoint and the way of the receiver while the program
-// runs: what it sends goes to one endpoint, by the way of that endpoint.
+// TestFastPathTornReads changes the endpoint and the next hop of the receiver while the program
+// runs: what it sends goes to one endpoint, by the next hop of that endpoint.
 func TestFastPathTornReads(t *testing.T) {
 	program := loadProgram(t, fastpath.Parameters{Allocations: 64, Listeners: 1, MaxMessage: 1438, TestClock: true})
-	program.SetDoor(0, 0, simDoor, loopback, [6]byte{})
-	program.SetPort(1, loopback, 1500, fastMAC(1), true)
+	program.SetLocalAddr(0, 0, simRelay, loopback, [6]byte{})
+	program.SetEgress(1, loopback, 1500, fastMAC(1), true)
 	program.SetTestTime(clockStart)
 	program.SetOn(true)
 	tab := table.NewTableIn(program.Memory(), 64)
@@ -715,11 +715,11 @@ func TestFastPathTornReads(t *testing.T) {
 	tab.Link(joiner, host)
 	from := netip.MustParseAddrPort("203.0.113.1:4000")
 	tab.Bind(joiner, endpoint.UDP(from, 0, 0))
-	tab.SetWay(joiner, 1)
-	// Way n leads to the hardware address n, endpoint n has the port n.
+	tab.SetNextHop(joiner, 1)
+	// NextHop n leads to the hardware address n, endpoint n has the port n.
 	const ends = 8
-	for way := 1; way <= ends; way++ {
-		program.SetWay(table.Way(way), fastMAC(way), 1)
+	for nextHop := 1; nextHop <= ends; nextHop++ {
+		program.SetNextHop(table.NextHop(nextHop), fastMAC(nextHop), 1)
 	}
 	var stop atomic.Bool
 	done := make(chan int)
@@ -729,11 +729,11 @@ func TestFastPathTornReads(t *testing.T) {
 			n := 1 + moves%ends
 			tab.Bind(host, endpoint.UDP(netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, 100, byte(n)}), uint16(n)), 0, 0))
 			tab.BeginPath(host, table.ValidatedPath)
-			tab.SetWay(host, table.Way(n))
+			tab.SetNextHop(host, table.NextHop(n))
 		}
 		done <- moves
 	}()
-	frame := appendFrame(nil, from, simDoor, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: []byte("x")}.Append(nil))
+	frame := appendFrame(nil, from, simRelay, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: []byte("x")}.Append(nil))
 	runs, relayed := 20_000, 0
 	if testkit.RaceEnabled {
 		runs = 2000

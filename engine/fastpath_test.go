@@ -13,10 +13,10 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// fakePath is a fast path without a program. Its way to an endpoint is the last byte of the
+// fakePath is a fast path without a program. Its next hop to an endpoint is the last byte of the
 // address, and base.
 type fakePath struct {
-	base       table.Way
+	base       table.NextHop
 	asked      int
 	generation uint64
 	resumed    []uint64
@@ -32,9 +32,9 @@ func (p *fakePath) Counts() FastPathCounts                        { return FastP
 func (p *fakePath) Traffic(uint32) (datagrams, bytes uint64)      { return 0, 0 }
 func (p *fakePath) Run(context.Context, func()) error             { return nil }
 func (p *fakePath) Close()                                        {}
-func (p *fakePath) Way(to Endpoint, _ netip.AddrPort) table.Way {
+func (p *fakePath) NextHop(to Endpoint, _ netip.AddrPort) table.NextHop {
 	p.asked++
-	return p.base + table.Way(to.Lo&0xff)
+	return p.base + table.NextHop(to.Lo&0xff)
 }
 
 func (p *fakePath) Synchronize() {
@@ -44,10 +44,10 @@ func (p *fakePath) Synchronize() {
 	}
 }
 
-func (r *rig) wantWay(card *mReservation, want table.Way) {
+func (r *rig) wantNextHop(card *mReservation, want table.NextHop) {
 	r.t.Helper()
-	if got := r.shared.table.Way(r.entry(card).Handle); got != want {
-		r.t.Errorf("the way to %v is %d, want %d", r.entry(card).Endpoint, got, want)
+	if got := r.shared.table.NextHop(r.entry(card).Handle); got != want {
+		r.t.Errorf("the next hop to %v is %d, want %d", r.entry(card).Endpoint, got, want)
 	}
 }
 
@@ -58,54 +58,54 @@ func (r *rig) endKernelGrace() {
 	r.pump()
 }
 
-// TestWays: an allocation at a plain endpoint has a way to there, and none elsewhere, after
+// TestNextHops: an allocation at a plain endpoint has a next hop to there, and none elsewhere, after
 // it was displaced, or after its end.
-func TestWays(t *testing.T) {
+func TestNextHops(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
 	host := r.host(udpN(1), 2)
-	r.wantWay(host, 101)
+	r.wantNextHop(host, 101)
 	r.bind(host, udpN(2), 2)
-	r.wantWay(host, 102)
+	r.wantNextHop(host, 102)
 	for _, kind := range []endpoint.Kind{endpoint.KindDTLS, endpoint.KindWS} {
 		r.bind(host, endpoint.Serial(kind, 7), r.entry(host).Nonce+1)
-		r.wantWay(host, 0)
+		r.wantNextHop(host, 0)
 	}
 	r.bind(host, udpN(3), 9)
-	r.wantWay(host, 103)
+	r.wantNextHop(host, 103)
 
 	player := r.unlinked(udpN(4), host)
 	r.advance(heldTicks * table.TickMillis * 1e6)
 	r.bind(host, udpN(4), 10)
-	r.wantWay(host, 104)
-	r.wantWay(player, 0)
+	r.wantNextHop(host, 104)
+	r.wantNextHop(player, 0)
 	h := r.entry(host).Handle
 	r.feed(udpN(4), message(11, host.id))
-	if way := r.shared.table.Way(h); way != 0 {
-		t.Errorf("the way of an ended allocation is %d", way)
+	if nextHop := r.shared.table.NextHop(h); nextHop != 0 {
+		t.Errorf("the next hop of an ended allocation is %d", nextHop)
 	}
 }
 
-// TestWayOfSession: when a DTLS session begins at the source of a plain endpoint, its owner
-// loses the way, since workers drop its messages; and gets none while the session lives.
-func TestWayOfSession(t *testing.T) {
+// TestNextHopOfSession: when a DTLS session begins at the source of a plain endpoint, its owner
+// loses the next hop, since workers drop its messages; and gets none while the session lives.
+func TestNextHopOfSession(t *testing.T) {
 	t.Parallel()
 	r := newRig(t, Config{FastPath: &fakePath{base: 100}})
 	lives := map[Endpoint]bool{}
-	r.control.ways.alive = func(ep Endpoint) bool { return lives[ep] }
+	r.control.nextHops.alive = func(ep Endpoint) bool { return lives[ep] }
 	host := r.host(udpN(1), 2)
-	r.wantWay(host, 101)
+	r.wantNextHop(host, 101)
 	lives[udpN(1)] = true
-	r.control.ways.sessionBegan(udpN(1))
-	r.control.ways.sessionBegan(udpN(9))
+	r.control.nextHops.sessionBegan(udpN(1))
+	r.control.nextHops.sessionBegan(udpN(9))
 	r.pump()
-	r.wantWay(host, 0)
+	r.wantNextHop(host, 0)
 	lives[udpN(2)] = true
 	r.bind(host, udpN(2), 2)
-	r.wantWay(host, 0)
+	r.wantNextHop(host, 0)
 }
 
-// TestNetworkChange: after a change of the network control asks for all ways again, some at
+// TestNetworkChange: after a change of the network control asks for all next hops again, some at
 // a time, and resumes the program when it has all of them; a further change begins anew.
 func TestNetworkChange(t *testing.T) {
 	t.Parallel()
@@ -120,14 +120,14 @@ func TestNetworkChange(t *testing.T) {
 	}
 	path.base, path.generation, path.asked = 200, 5, 0
 	r.control.networkChanged()
-	if r.control.ways.update(); path.asked != 1 || len(path.resumed) != 0 {
-		t.Errorf("after one round: asked for %d ways, resumed %v", path.asked, path.resumed)
+	if r.control.nextHops.update(); path.asked != 1 || len(path.resumed) != 0 {
+		t.Errorf("after one round: asked for %d next hops, resumed %v", path.asked, path.resumed)
 	}
-	r.wantWay(host, 201)
+	r.wantNextHop(host, 201)
 	path.base, path.generation = 50, 6
 	r.control.networkChanged()
 	r.pump()
-	r.wantWay(host, 51)
+	r.wantNextHop(host, 51)
 	if len(path.resumed) != 1 || path.resumed[0] != 6 {
 		t.Errorf("resumed with %v, want 6 once", path.resumed)
 	}

@@ -97,7 +97,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	r.shared.grace = newGrace(epochs)
 	if path := r.cfg.FastPath; path != nil {
 		local := func(Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, true }
-		r.control.ways = &ways{path: path, table: r.shared.table, localAddr: local}
+		r.control.nextHops = &nextHops{path: path, table: r.shared.table, localAddr: local}
 		r.shared.grace.kernel = newKernelGrace(path.Synchronize, func() {})
 	}
 }

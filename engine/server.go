@@ -200,9 +200,9 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.sendTotals, c.projects.traffic = s.sendTotals, s.traffic
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.FastPath; path != nil {
-		c.ways = &ways{path: path, table: s.shared.table, localAddr: s.localAddr}
+		c.nextHops = &nextHops{path: path, table: s.shared.table, localAddr: s.localAddr}
 		if s.cfg.Records != nil {
-			c.ways.alive = s.cfg.Records.Alive
+			c.nextHops.alive = s.cfg.Records.Alive
 		}
 		s.shared.grace.kernel = newKernelGrace(path.Synchronize, c.wakeUp)
 	}

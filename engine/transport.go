@@ -481,8 +481,8 @@ func (r *recordsRelay) IsBound(serial uint64) bool {
 
 // SessionBegan implements [RecordsRelay].
 func (r *recordsRelay) SessionBegan(from endpoint.Endpoint) {
-	if r.control.ways != nil {
-		r.control.ways.sessionBegan(from)
+	if r.control.nextHops != nil {
+		r.control.nextHops.sessionBegan(from)
 		r.control.wakeUp()
 	}
 }

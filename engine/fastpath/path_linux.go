@@ -32,16 +32,16 @@ type Path struct {
 
 	mu         sync.Mutex // guards what follows
 	disabled   bool       // by SetEnabled
-	current    bool       // the ways are those of generation
+	current    bool       // the next hops are those of generation
 	generation uint64
-	ways       map[nexthop.Hop]table.Way
-	hops       []nexthop.Hop // by way
-	neighbours map[neighbour][]table.Way
-	ports      map[port]int
-	doors      map[door]station
+	nextHops   map[nexthop.Hop]table.NextHop
+	hops       []nexthop.Hop // by next hop
+	neighbours map[neighbour][]table.NextHop
+	egresses   map[egress]int
+	localAddrs map[localAddr]ingress
 	attached   map[int]string    // interfaces by index
 	lostKernel atomic.Bool       // Synchronize failed
-	reasons    map[string]uint64 // endpoints without a way
+	reasons    map[string]uint64 // endpoints without a next hop
 }
 
 // neighbour is a host on the link of an interface.
@@ -50,29 +50,29 @@ type neighbour struct {
 	addr    netip.Addr
 }
 
-// port is how a frame begins and how long it may be.
-type port struct {
+// egress is how a frame begins and how long it may be.
+type egress struct {
 	ifindex, mtu int
 	mac          [6]byte
 }
 
-// station is an interface with its hardware address; zero: any.
-type station struct {
+// ingress is an interface with its hardware address; zero: any.
+type ingress struct {
 	ifindex int
 	mac     [6]byte
 }
 
-// door is a local address of the relay as endpoints name it.
-type door struct {
+// localAddr is an address of the relay as endpoints name it.
+type localAddr struct {
 	listener uint8
 	local    uint16
 	addr     netip.AddrPort
 }
 
-// maxWays and maxPorts are the numbers that the program can tell apart. 0 means none.
+// maxNextHops and maxEgresses are the numbers that the program can tell apart. 0 means none.
 const (
-	maxWays  = 1<<16 - 1
-	maxPorts = fastpath.MaxPorts - 1
+	maxNextHops = 1<<16 - 1
+	maxEgresses = fastpath.MaxEgresses - 1
 )
 
 // New returns a fast path that is not loaded yet.
@@ -108,7 +108,7 @@ func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
 	}
 	p.reset()
 	p.attached = make(map[int]string)
-	p.doors = make(map[door]station)
+	p.localAddrs = make(map[localAddr]ingress)
 	if err := p.attach(); err != nil {
 		p.Close()
 		return memory, fmt.Errorf("%w: %w", ErrUnavailable, err)
@@ -182,80 +182,80 @@ func (p *Path) isListener(i nexthop.Interface) bool {
 	})
 }
 
-// reset forgets all ways. The program is off, or not attached yet.
+// reset forgets all next hops. The program is off, or not attached yet.
 func (p *Path) reset() {
-	p.ways = make(map[nexthop.Hop]table.Way)
+	p.nextHops = make(map[nexthop.Hop]table.NextHop)
 	p.hops = make([]nexthop.Hop, 1)
-	p.neighbours = make(map[neighbour][]table.Way)
-	p.ports = make(map[port]int)
+	p.neighbours = make(map[neighbour][]table.NextHop)
+	p.egresses = make(map[egress]int)
 	p.reasons = make(map[string]uint64)
 }
 
 // SetQuota implements [engine.FastPath].
 func (p *Path) SetQuota(role table.Role, q table.Quota) { p.program.SetQuota(role, q) }
 
-// Way implements [engine.FastPath].
-func (p *Path) Way(to endpoint.Endpoint, from netip.AddrPort) table.Way {
+// NextHop implements [engine.FastPath].
+func (p *Path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	p.openDoor(door{to.Listener(), to.Local(), from})
+	p.setLocalAddr(localAddr{to.Listener(), to.Local(), from})
 	hop, err := p.resolver.Route(to.AddrPort().Addr())
 	if err != nil {
 		p.reasons[reasonOf(err)]++
 		return 0
 	}
-	if way, ok := p.ways[hop]; ok {
-		return way
+	if nextHop, ok := p.nextHops[hop]; ok {
+		return nextHop
 	}
-	if len(p.hops) > maxWays {
-		p.reasons["ways"]++
+	if len(p.hops) > maxNextHops {
+		p.reasons["next_hops"]++
 		return 0
 	}
-	way := table.Way(len(p.hops))
+	nextHop := table.NextHop(len(p.hops))
 	p.hops = append(p.hops, hop)
-	p.ways[hop] = way
+	p.nextHops[hop] = nextHop
 	via := neighbour{hop.Interface, hop.Via}
-	p.neighbours[via] = append(p.neighbours[via], way)
-	p.setWay(way)
-	return way
+	p.neighbours[via] = append(p.neighbours[via], nextHop)
+	p.setNextHop(nextHop)
+	return nextHop
 }
 
 // openDoor tells the program about a local address.
-func (p *Path) openDoor(d door) {
+func (p *Path) setLocalAddr(d localAddr) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
 	i, _ := p.resolver.Interface(ifindex)
-	at := station{ifindex, i.MAC}
+	at := ingress{ifindex, i.MAC}
 	if i.Local {
-		at = station{}
+		at = ingress{}
 	}
-	if old, known := p.doors[d]; ok && (!known || old != at) {
-		p.doors[d] = at
-		p.program.SetDoor(d.listener, d.local, d.addr, at.ifindex, at.mac)
+	if old, known := p.localAddrs[d]; ok && (!known || old != at) {
+		p.localAddrs[d] = at
+		p.program.SetLocalAddr(d.listener, d.local, d.addr, at.ifindex, at.mac)
 	}
 }
 
-// setWay stores by which frame a way sends, or that the program does not.
-func (p *Path) setWay(way table.Way) {
-	hop := p.hops[way]
+// setNextHop stores by which frame a next hop sends, or that the program does not.
+func (p *Path) setNextHop(nextHop table.NextHop) {
+	hop := p.hops[nextHop]
 	mac, known := p.resolver.Neighbour(hop.Interface, hop.Via)
 	i, ok := p.resolver.Interface(hop.Interface)
 	if !known || !ok {
-		p.program.SetWay(way, [6]byte{}, 0)
+		p.program.SetNextHop(nextHop, [6]byte{}, 0)
 		return
 	}
-	key := port{hop.Interface, hop.MTU, i.MAC}
-	n, ok := p.ports[key]
+	key := egress{hop.Interface, hop.MTU, i.MAC}
+	n, ok := p.egresses[key]
 	if !ok {
-		if len(p.ports) == maxPorts {
-			p.program.SetWay(way, [6]byte{}, 0)
+		if len(p.egresses) == maxEgresses {
+			p.program.SetNextHop(nextHop, [6]byte{}, 0)
 			return
 		}
-		n = len(p.ports) + 1
-		p.ports[key] = n
+		n = len(p.egresses) + 1
+		p.egresses[key] = n
 		_, served := p.attached[key.ifindex]
-		p.program.SetPort(n, key.ifindex, key.mtu, key.mac, served)
+		p.program.SetEgress(n, key.ifindex, key.mtu, key.mac, served)
 	}
-	p.program.SetWay(way, mac, n)
+	p.program.SetNextHop(nextHop, mac, n)
 }
 
 // Generation implements [engine.FastPath].
@@ -302,11 +302,11 @@ func (p *Path) Synchronize() {
 	time.Sleep(time.Second)
 }
 
-// probeEvery is how often a datagram of each way goes through a socket: about the time after
+// probeEvery is how often a datagram of each next hop goes through a socket: about the time after
 // which the kernel asks for a neighbour again that it has not used for long.
 const probeEvery = 5 * time.Second
 
-// probe lets the kernel use the neighbours of all ways until ctx ends.
+// probe lets the kernel use the neighbours of all next hops until ctx ends.
 func (p *Path) probe(ctx context.Context) {
 	ticker := time.NewTicker(probeEvery)
 	defer ticker.Stop()
@@ -317,8 +317,8 @@ func (p *Path) probe(ctx context.Context) {
 		case <-ticker.C:
 		}
 		p.mu.Lock()
-		for way := 1; way < len(p.hops); way++ {
-			p.program.Probe(table.Way(way))
+		for nextHop := 1; nextHop < len(p.hops); nextHop++ {
+			p.program.Probe(table.NextHop(nextHop))
 		}
 		p.mu.Unlock()
 	}
@@ -338,8 +338,8 @@ func (p *Path) Run(ctx context.Context, changed func()) error {
 		Changing: p.turnOff,
 		Changed: func() {
 			p.mu.Lock()
-			for d := range p.doors {
-				p.openDoor(d)
+			for d := range p.localAddrs {
+				p.setLocalAddr(d)
 			}
 			if err := p.attach(); err != nil {
 				p.log.Warn("fast path", "error", err)
@@ -351,13 +351,13 @@ func (p *Path) Run(ctx context.Context, changed func()) error {
 	})
 }
 
-// turnOff turns the program off and forgets all ways: the network changes.
+// turnOff turns the program off and forgets all next hops: the network changes.
 func (p *Path) turnOff() {
 	p.mu.Lock()
 	p.current = false
 	p.switchProgram()
 	p.mu.Unlock()
-	p.Synchronize() // No run sends by a way that is given anew.
+	p.Synchronize() // No run sends by a next hop that is given anew.
 	p.mu.Lock()
 	p.generation++
 	p.reset()
@@ -367,8 +367,8 @@ func (p *Path) turnOff() {
 func (p *Path) neighbourChanged(ifindex int, addr netip.Addr) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	for _, way := range p.neighbours[neighbour{ifindex, addr}] {
-		p.setWay(way)
+	for _, nextHop := range p.neighbours[neighbour{ifindex, addr}] {
+		p.setNextHop(nextHop)
 	}
 }
 
@@ -381,7 +381,7 @@ func (p *Path) Counts() engine.FastPathCounts {
 	}
 	p.mu.Lock()
 	defer p.mu.Unlock()
-	out.NoWay = maps.Clone(p.reasons)
+	out.NoNextHop = maps.Clone(p.reasons)
 	for _, name := range p.attached {
 		out.Interfaces = append(out.Interfaces, name)
 	}
@@ -399,7 +399,7 @@ func (p *Path) Close() {
 	p.resolver.Close()
 }
 
-// reasonOf returns the name of a reason for which an endpoint has no way.
+// reasonOf returns the name of a reason for which an endpoint has no next hop.
 func reasonOf(err error) string {
 	switch {
 	case errors.Is(err, nexthop.ErrPolicy):

@@ -28,8 +28,8 @@ func (*Path) Load(engine.FastPathSpec) (table.Memory, error) {
 // SetQuota implements [engine.FastPath].
 func (*Path) SetQuota(table.Role, table.Quota) {}
 
-// Way implements [engine.FastPath].
-func (*Path) Way(engine.Endpoint, netip.AddrPort) table.Way { return 0 }
+// NextHop implements [engine.FastPath].
+func (*Path) NextHop(engine.Endpoint, netip.AddrPort) table.NextHop { return 0 }
 
 // Generation implements [engine.FastPath].
 func (*Path) Generation() uint64 { return 0 }

@@ -24,8 +24,8 @@ type FastPathState struct {
 	Datagrams  uint64   `json:"datagrams"` // relayed since the start
 	// Passed are RELAYs that the program left to the sockets, by reason; NoWay endpoints to
 	// which it does not send, by reason, since the network last changed.
-	Passed map[string]uint64 `json:"passed"`
-	NoWay  map[string]uint64 `json:"no_way"`
+	Passed    map[string]uint64 `json:"passed"`
+	NoNextHop map[string]uint64 `json:"no_next_hop"`
 }
 
 // errNoFastPath is the response of a process whose setting xdp is off, or was refused.
@@ -64,6 +64,6 @@ func writeFastPath(w http.ResponseWriter, cfg *Config) {
 	}
 	c := cfg.FastPath.Counts()
 	writeAnswer(w, FastPathState{
-		On: c.On, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoWay: c.NoWay,
+		On: c.On, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoNextHop: c.NoNextHop,
 	}, nil)
 }

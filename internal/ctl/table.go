@@ -150,7 +150,7 @@ func fastPathTable(w io.Writer, f *admin.FastPathState) error {
 	for _, part := range []struct {
 		what   string
 		counts map[string]uint64
-	}{{"left to the sockets", f.Passed}, {"endpoints without a way", f.NoWay}} {
+	}{{"left to the sockets", f.Passed}, {"endpoints without a next hop", f.NoNextHop}} {
 		for _, reason := range slices.Sorted(maps.Keys(part.counts)) {
 			if n := part.counts[reason]; n > 0 {
 				fmt.Fprintf(w, "%s, %s: %d\n", part.what, printable(reason), n)

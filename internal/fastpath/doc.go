@@ -17,18 +17,18 @@
 //	                                    it came to, by its interface (any, for an address
 //	                                    of loopback), is that of the endpoint
 //	From is linked to To                the same, with generations
-//	the receiver's endpoint             plain UDP of the same family, with a way; else left
-//	                                    every 5 s one datagram of each way is left, so that the
+//	the receiver's endpoint             plain UDP of the same family, with a next hop; else left
+//	                                    every 5 s one datagram of each next hop is left, so that the
 //	                                    kernel uses the neighbour and notices its changes
 //	quota                               the same word and arithmetic; used up: left
 //	path validation                     both paths are validated, or the sender was heard in this
 //	                                    tick; else left
 //	timestamps, counts                  the same words; counts by processor
-//	larger than the MTU of the way      left
+//	larger than the MTU of the next hop: left
 //	what leaves                         TTL 64, TOS 0, no DF, as the sockets send
 //
 // A plain message from the source of a DTLS session is dropped by workers. Control takes the
-// way from the owner of that endpoint when the session begins, and the program sends nothing
+// next hop from the owner of that endpoint when the session begins, and the program sends nothing
 // for a sender without one.
 //
 // # Memory

@@ -13,16 +13,16 @@ import (
 
 // The types of relay.c, in memory that both share.
 
-// door is a local address and port of the relay, by listener and local of an endpoint.
-type door struct {
+// localAddr is an address and port of the relay, by listener and local of an endpoint.
+type localAddr struct {
 	hi, lo atomic.Uint64
 	rest   atomic.Uint64 // interface, port << 32, kind << 48; 0: none
-	// station is the hardware address of the interface, as in a frame.
-	station atomic.Uint64
+	// hwaddr is the hardware address of the interface, as in a frame.
+	hwaddr atomic.Uint64
 }
 
-// port is an interface by which datagrams leave.
-type port struct {
+// egress is an interface by which datagrams leave.
+type egress struct {
 	first atomic.Uint64 // interface, MTU << 32, two bytes of the hardware address << 48; 0: none
 	rest  atomic.Uint64 // the other four bytes, native << 32
 }
@@ -45,21 +45,21 @@ type Reason uint8
 
 // The reasons, in the order in which the program checks them, but for the last two.
 const (
-	Unknown  Reason = iota // the sender is not known at its endpoint
-	Unlinked               // no link to the receiver
-	Peer                   // the receiver has no endpoint, or one of another family, DTLS or WebSocket
-	NoWay                  // the next hop to the receiver, or the sender's, is not known
-	Probe                  // Program.Probe asked for it
-	Size                   // it is larger than a message, or than the MTU
-	Path                   // the path to one of both is not validated
-	Quota                  // the sender has used up its quota
-	Frame                  // fragments, options, no or a wrong header checksum, a length that is not the frame's
-	Busy                   // control changes one of the records at the same time
+	Unknown   Reason = iota // the sender is not known at its endpoint
+	Unlinked                // no link to the receiver
+	Peer                    // the receiver has no endpoint, or one of another family, DTLS or WebSocket
+	NoNextHop               // the next hop to the receiver, or the sender's, is not known
+	Probe                   // Program.Probe asked for it
+	Size                    // it is larger than a message, or than the MTU
+	Path                    // the path to one of both is not validated
+	Quota                   // the sender has used up its quota
+	Frame                   // fragments, options, no or a wrong header checksum, a length that is not the frame's
+	Busy                    // control changes one of the records at the same time
 	NumReasons
 )
 
 var reasonNames = [NumReasons]string{
-	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoWay: "no_way", Probe: "probe", Path: "unvalidated",
+	Unknown: "unknown", Unlinked: "unlinked", Peer: "peer", NoNextHop: "no_next_hop", Probe: "probe", Path: "unvalidated",
 	Quota: "rate", Size: "size", Frame: "frame", Busy: "busy",
 }
 
@@ -78,24 +78,24 @@ type tally struct{ datagrams, bytes atomic.Uint64 }
 
 // Constants of relay.c.
 const (
-	listenerDoors = 2048
-	usageRows     = 1024
-	// MaxPorts is the number of ports, of which 0 means none.
-	MaxPorts = 256
-	maxWays  = 1 << 16
-	wayProbe = 1 << 63
+	listenerLocals = 2048
+	usageRows      = 1024
+	// MaxEgresses is the number of egresses, of which 0 means none.
+	MaxEgresses  = 256
+	maxNextHops  = 1 << 16
+	nextHopProbe = 1 << 63
 )
 
-func (d *door) set(addr netip.AddrPort, ifindex int, mac [6]byte) {
+func (d *localAddr) set(addr netip.AddrPort, ifindex int, mac [6]byte) {
 	e := endpoint.UDP(addr, 0, 0)
 	d.rest.Store(0)
-	d.station.Store(wayWord(mac, 0))
+	d.hwaddr.Store(nextHopWord(mac, 0))
 	d.hi.Store(e.Hi)
 	d.lo.Store(e.Lo)
 	d.rest.Store(uint64(uint32(ifindex)) | uint64(addr.Port())<<32 | uint64(e.Kind())<<48)
 }
 
-func (p *port) set(ifindex, mtu int, mac [6]byte, native bool) {
+func (p *egress) set(ifindex, mtu int, mac [6]byte, native bool) {
 	p.first.Store(0)
 	rest := uint64(binary.LittleEndian.Uint32(mac[2:]))
 	if native {
@@ -105,9 +105,9 @@ func (p *port) set(ifindex, mtu int, mac [6]byte, native bool) {
 	p.first.Store(uint64(uint32(ifindex)) | uint64(uint16(min(mtu, 1<<16-1)))<<32 | uint64(mac[0])<<48 | uint64(mac[1])<<56)
 }
 
-// wayWord returns the word of a way: by which port, to which hardware address.
-func wayWord(mac [6]byte, port int) uint64 {
-	return uint64(binary.LittleEndian.Uint32(mac[:])) | uint64(binary.LittleEndian.Uint16(mac[4:]))<<32 | uint64(port)<<48
+// nextHopWord returns the word of a next hop: by which egress, to which hardware address.
+func nextHopWord(mac [6]byte, egress int) uint64 {
+	return uint64(binary.LittleEndian.Uint32(mac[:])) | uint64(binary.LittleEndian.Uint16(mac[4:]))<<32 | uint64(egress)<<48
 }
 
 // idLines returns how many lines an index of so many allocations has: half of the cells
@@ -140,30 +140,33 @@ func (p *Program) SetQuota(role table.Role, q table.Quota) {
 	to.byteCost.Store(bytes)
 }
 
-// SetDoor tells at which address and port of the relay the datagrams for a listener and
+// SetLocalAddr tells at which address and port of the relay the datagrams for a listener and
 // local arrive, on which interface with which hardware address; 0: any, which a native
 // program leaves to workers.
-func (p *Program) SetDoor(listener uint8, local uint16, addr netip.AddrPort, ifindex int, mac [6]byte) {
-	if i := int(listener)*listenerDoors + int(local); local < listenerDoors && i < len(p.doors) {
-		p.doors[i].set(addr, ifindex, mac)
+func (p *Program) SetLocalAddr(listener uint8, local uint16, addr netip.AddrPort, ifindex int, mac [6]byte) {
+	if i := int(listener)*listenerLocals + int(local); local < listenerLocals && i < len(p.localAddrs) {
+		p.localAddrs[i].set(addr, ifindex, mac)
 	}
 }
 
-// SetPort sets port i to an interface with that MTU and hardware address. A native program
+// SetEgress sets egress i to an interface with that MTU and hardware address. A native program
 // sends by another interface than the one on which a datagram came only if served, which says
 // that it is attached there too.
-func (p *Program) SetPort(i, ifindex, mtu int, mac [6]byte, served bool) {
-	p.ports[i].set(ifindex, mtu, mac, served)
+func (p *Program) SetEgress(i, ifindex, mtu int, mac [6]byte, served bool) {
+	p.egresses[i].set(ifindex, mtu, mac, served)
 }
 
-// SetWay makes way lead to a hardware address by a port.
-func (p *Program) SetWay(way table.Way, mac [6]byte, port int) { p.ways[way].Store(wayWord(mac, port)) }
+// SetNextHop makes a next hop lead to a hardware address by an egress; 0: the program sends
+// nothing there.
+func (p *Program) SetNextHop(nextHop table.NextHop, mac [6]byte, egress int) {
+	p.nextHops[nextHop].Store(nextHopWord(mac, egress))
+}
 
-// Probe makes the program leave the next datagram that would go a way to a worker, whose
+// Probe makes the program leave the next datagram that would go to a next hop to a worker, whose
 // socket makes the kernel use the neighbour, and ask for its address again if need be.
-func (p *Program) Probe(way table.Way) {
-	if word := p.ways[way].Load(); word != 0 {
-		p.ways[way].CompareAndSwap(word, word|wayProbe)
+func (p *Program) Probe(nextHop table.NextHop) {
+	if word := p.nextHops[nextHop].Load(); word != 0 {
+		p.nextHops[nextHop].CompareAndSwap(word, word|nextHopProbe)
 	}
 }
 

@@ -35,16 +35,16 @@ type Program struct {
 	native bool
 	links  []link.Link
 
-	slabs    []table.Slab
-	lines    []table.Line
-	doors    []door
-	ways     []atomic.Uint64
-	ports    []port
-	settings *settings
-	counters []counters
-	tallies  []tally
-	secret   [2]uint64
-	records  []byte // the memory of slabs, for tests
+	slabs      []table.Slab
+	lines      []table.Line
+	localAddrs []localAddr
+	nextHops   []atomic.Uint64
+	egresses   []egress
+	settings   *settings
+	counters   []counters
+	tallies    []tally
+	secret     [2]uint64
+	records    []byte // the memory of slabs, for tests
 }
 
 // Parameters are the constants of a program.
@@ -77,8 +77,8 @@ func Load(p Parameters) (*Program, error) {
 	rand.Read(seed[:])
 	prog := &Program{native: p.Native, secret: [2]uint64{binary.LittleEndian.Uint64(seed[:8]), binary.LittleEndian.Uint64(seed[8:])}}
 	sizes := map[string]int{
-		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "doors": p.Listeners * listenerDoors,
-		"ways": maxWays, "ports": MaxPorts, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
+		"slabs": slabs(p.Allocations), "lines": idLines(p.Allocations), "local_addrs": p.Listeners * listenerLocals,
+		"next_hops": maxNextHops, "egresses": MaxEgresses, "settings": 1, "counters": cpus, "tallies": cpus * usageRows,
 	}
 	for name, n := range sizes {
 		spec.Maps[name].MaxEntries = uint32(n)
@@ -117,9 +117,9 @@ func (p *Program) share(loaded *ebpf.Collection, sizes map[string]int) (err erro
 	one := mapped[settings](p, loaded, sizes, "settings", &err)
 	p.slabs = mapped[table.Slab](p, loaded, sizes, "slabs", &err)
 	p.lines = mapped[table.Line](p, loaded, sizes, "lines", &err)
-	p.doors = mapped[door](p, loaded, sizes, "doors", &err)
-	p.ways = mapped[atomic.Uint64](p, loaded, sizes, "ways", &err)
-	p.ports = mapped[port](p, loaded, sizes, "ports", &err)
+	p.localAddrs = mapped[localAddr](p, loaded, sizes, "local_addrs", &err)
+	p.nextHops = mapped[atomic.Uint64](p, loaded, sizes, "next_hops", &err)
+	p.egresses = mapped[egress](p, loaded, sizes, "egresses", &err)
 	p.counters = mapped[counters](p, loaded, sizes, "counters", &err)
 	p.tallies = mapped[tally](p, loaded, sizes, "tallies", &err)
 	if err == nil {

@@ -19,12 +19,12 @@
 #define WRITE(x, value) (*(volatile typeof(x) *)&(x) = (value))
 #define HIDE(x) asm volatile("" : "+r"(x)) // keeps clang from making a branch of a mask
 
-enum { SLAB_RECORDS = 1024, LINE_CELLS = 8, PROBES = 4, USAGE_ROWS = 1024, LISTENER_DOORS = 2048 };
+enum { SLAB_RECORDS = 1024, LINE_CELLS = 8, PROBES = 4, USAGE_ROWS = 1024, LISTENER_LOCALS = 2048 };
 
 // Package table.
 
 struct identity {
-	__u32 state; // sequence number, way << 16
+	__u32 state; // sequence number, next hop << 16
 	__u32 path;
 	__u64 meta; // generation, role << 32
 	__u64 id[2];
@@ -60,18 +60,18 @@ enum {
 
 enum { KIND_UDP4 = 1, KIND_UDP6 = 2 }; // package endpoint
 
-// Package fastpath: type Door, Port, settings, Counters and Tally.
+// Package fastpath: types localAddr, egress, settings, counters and tally.
 
-struct door {
+struct local_addr {
 	__u64 hi, lo; // address
 	__u32 interface; // 0: any
 	__u16 port;
 	__u8 kind; // 0: none
 	__u8 unused;
-	__u64 station; // hardware address of the interface
+	__u64 hwaddr; // hardware address of the interface
 };
 
-struct port {
+struct egress {
 	__u32 interface; // 0: none
 	__u16 mtu;
 	__u8 mac[ETH_ALEN];
@@ -91,7 +91,7 @@ struct settings {
 	struct quota quotas[4]; // by role
 };
 
-enum reason { UNKNOWN, UNLINKED, PEER, WAY, PROBE, SIZE, PATH, QUOTA, FRAME, BUSY, REASONS };
+enum reason { UNKNOWN, UNLINKED, PEER, NO_NEXT_HOP, PROBE, SIZE, PATH, QUOTA, FRAME, BUSY, REASONS };
 
 struct counters {
 	__u64 datagrams, bytes; // relayed
@@ -115,14 +115,14 @@ struct tally {
 
 ARRAY(slabs, struct slab);
 ARRAY(lines, struct line);
-ARRAY(doors, struct door);
-ARRAY(ways, __u64); // hardware address as in a frame, port << 48, WAY_PROBE
-ARRAY(ports, struct port);
+ARRAY(local_addrs, struct local_addr);
+ARRAY(next_hops, __u64); // hardware address as in a frame, egress << 48, NEXT_HOP_PROBE
+ARRAY(egresses, struct egress);
 ARRAY(settings, struct settings);
 ARRAY(counters, struct counters); // by processor
 ARRAY(tallies, struct tally);     // by processor, and counter index
 
-#define WAY_PROBE (1ull << 63) // leave the next datagram to a worker
+#define NEXT_HOP_PROBE (1ull << 63) // leave the next datagram to a worker
 
 // Constants, set before the program is loaded.
 const volatile __u32 line_mask;
@@ -210,10 +210,10 @@ static __always_inline __u64 handle(const struct place *p, const struct identity
 	return (__u64)(p->slot - 1) << 32 | (__u32)e->meta;
 }
 
-static __always_inline struct door *door_of(__u64 tail)
+static __always_inline struct local_addr *local_addr_of(__u64 tail)
 {
 	__u32 listener = tail >> 40 & 0xff, local = tail >> 16 & 0xffff;
-	return local < LISTENER_DOORS ? at(&doors, listener * LISTENER_DOORS + local) : 0;
+	return local < LISTENER_LOCALS ? at(&local_addrs, listener * LISTENER_LOCALS + local) : 0;
 }
 
 // take_cost is takeCost of package table.
@@ -243,14 +243,14 @@ struct frame {
 	_Bool native; // in relay_xdp
 	__u32 interface;
 	__u32 size; // bytes of the message
-	__u64 station; // to which it was sent
+	__u64 hwaddr; // to which it was sent
 };
 
 // verdict is how the message leaves.
 struct verdict {
 	__u64 endpoint[3]; // of the peer
-	struct door *door; // by which it leaves
-	struct port *port;
+	struct local_addr *local_addr; // by which it leaves
+	struct egress *egress;
 	__u64 mac;
 	struct counters *counters;
 };
@@ -284,10 +284,10 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	    sender.endpoint[0] != f->from[0] || sender.endpoint[1] != f->from[1] || (__u16)tail != f->from_port ||
 	    (__u8)(tail >> 32) != f->kind)
 		return UNKNOWN;
-	struct door *door = door_of(tail);
-	if (!door || door->kind != f->kind || (door->interface && door->interface != f->interface) ||
-	    (f->native && (!door->interface || door->station != f->station)) || door->port != f->to_port ||
-	    door->hi != f->to[0] || door->lo != f->to[1])
+	struct local_addr *local_addr = local_addr_of(tail);
+	if (!local_addr || local_addr->kind != f->kind || (local_addr->interface && local_addr->interface != f->interface) ||
+	    (f->native && (!local_addr->interface || local_addr->hwaddr != f->hwaddr)) || local_addr->port != f->to_port ||
+	    local_addr->hi != f->to[0] || local_addr->lo != f->to[1])
 		return UNKNOWN;
 
 	// Its peer, and the link between them: a joiner has it.
@@ -298,22 +298,22 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	tail = peer.endpoint[2];
 	if ((__u8)(tail >> 32) != f->kind)
 		return PEER;
-	__u32 way = peer.state >> 16;
-	if (!way || !(sender.state >> 16))
-		return WAY;
-	v->door = door_of(tail);
-	__u64 *hop = at(&ways, way);
-	if (!v->door || v->door->kind != f->kind || !hop)
-		return WAY;
+	__u32 next_hop = peer.state >> 16;
+	if (!next_hop || !(sender.state >> 16))
+		return NO_NEXT_HOP;
+	v->local_addr = local_addr_of(tail);
+	__u64 *hop = at(&next_hops, next_hop);
+	if (!v->local_addr || v->local_addr->kind != f->kind || !hop)
+		return NO_NEXT_HOP;
 	v->mac = READ(*hop);
-	if (v->mac & WAY_PROBE) {
-		__sync_val_compare_and_swap(hop, v->mac, v->mac & ~WAY_PROBE);
+	if (v->mac & NEXT_HOP_PROBE) {
+		__sync_val_compare_and_swap(hop, v->mac, v->mac & ~NEXT_HOP_PROBE);
 		return PROBE;
 	}
-	v->port = at(&ports, v->mac >> 48);
-	if (!v->port || !v->port->interface || (f->native && v->port->interface != f->interface && !v->port->native))
-		return WAY;
-	if (f->size > max_message || f->size + ip_header + sizeof(struct udphdr) > v->port->mtu)
+	v->egress = at(&egresses, v->mac >> 48);
+	if (!v->egress || !v->egress->interface || (f->native && v->egress->interface != f->interface && !v->egress->native))
+		return NO_NEXT_HOP;
+	if (f->size > max_message || f->size + ip_header + sizeof(struct udphdr) > v->egress->mtu)
 		return SIZE;
 
 	__u64 millis = test_clock ? s->test_millis : (bpf_ktime_get_coarse_ns() + clock_offset) / 1000000;
@@ -394,7 +394,7 @@ struct change {
 	__u64 addresses, ports;
 };
 
-static __always_inline __u64 station(const struct ethhdr *eth)
+static __always_inline __u64 dest_hwaddr(const struct ethhdr *eth)
 {
 	return *(const __u32 *)eth->h_dest | (__u64)*(const __u16 *)(eth->h_dest + 4) << 32;
 }
@@ -403,13 +403,13 @@ static __always_inline void set_frame(struct ethhdr *eth, const struct verdict *
 {
 	*(__u32 *)eth->h_dest = v->mac;
 	*(__u16 *)(eth->h_dest + 4) = v->mac >> 32;
-	__builtin_memcpy(eth->h_source, v->port->mac, ETH_ALEN);
+	__builtin_memcpy(eth->h_source, v->egress->mac, ETH_ALEN);
 }
 
 static __always_inline void set_ports(struct udphdr *udp, const struct verdict *v, struct change *c)
 {
 	c->ports += (__u16)~udp->source + (__u16)~udp->dest;
-	udp->source = bpf_htons(v->door->port);
+	udp->source = bpf_htons(v->local_addr->port);
 	udp->dest = bpf_htons((__u16)v->endpoint[2]);
 	c->ports += udp->source + udp->dest;
 }
@@ -428,7 +428,7 @@ static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interf
 	struct frame f = {
 		.from = {0, bpf_ntohl(ip->saddr)}, .to = {0, bpf_ntohl(ip->daddr)},
 		.from_port = bpf_ntohs(udp->source), .to_port = bpf_ntohs(udp->dest),
-		.kind = KIND_UDP4, .native = native, .interface = interface, .station = station(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
+		.kind = KIND_UDP4, .native = native, .interface = interface, .hwaddr = dest_hwaddr(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
 	};
 	if (!is_relay((void *)(udp + 1), f.size))
 		return -1;
@@ -453,7 +453,7 @@ static __always_inline int relay4(struct ethhdr *eth, __u32 length, __u32 interf
 	ip->frag_off = 0;
 	ip->ttl = 64;
 	ip->check = 0;
-	ip->saddr = bpf_htonl(v->door->lo);
+	ip->saddr = bpf_htonl(v->local_addr->lo);
 	ip->daddr = bpf_htonl(v->endpoint[1]);
 	c->addresses += (__u64)ip->saddr + ip->daddr;
 	sum = 0;
@@ -479,7 +479,7 @@ static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interf
 	struct frame f = {
 		.from = {bpf_be64_to_cpu(from[0]), bpf_be64_to_cpu(from[1])}, .to = {bpf_be64_to_cpu(to[0]), bpf_be64_to_cpu(to[1])},
 		.from_port = bpf_ntohs(udp->source), .to_port = bpf_ntohs(udp->dest),
-		.kind = KIND_UDP6, .native = native, .interface = interface, .station = station(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
+		.kind = KIND_UDP6, .native = native, .interface = interface, .hwaddr = dest_hwaddr(eth), .size = bpf_ntohs(udp->len) - sizeof(*udp),
 	};
 	if (!is_relay((void *)(udp + 1), f.size))
 		return -1;
@@ -499,8 +499,8 @@ static __always_inline int relay6(struct ethhdr *eth, __u32 length, __u32 interf
 #pragma unroll
 	for (int i = 0; i < 8; i++)
 		c->addresses += (__u32)~words[i];
-	from[0] = bpf_cpu_to_be64(v->door->hi);
-	from[1] = bpf_cpu_to_be64(v->door->lo);
+	from[0] = bpf_cpu_to_be64(v->local_addr->hi);
+	from[1] = bpf_cpu_to_be64(v->local_addr->lo);
 	to[0] = bpf_cpu_to_be64(v->endpoint[0]);
 	to[1] = bpf_cpu_to_be64(v->endpoint[1]);
 #pragma unroll
@@ -548,7 +548,7 @@ int relay_tc(struct __sk_buff *skb)
 	// The kernel knows whether the checksum is one of the pseudo header only.
 	bpf_l4_csum_replace(skb, check, 0, fold(c.ports), BPF_F_MARK_MANGLED_0);
 	bpf_l4_csum_replace(skb, check, 0, fold(c.addresses), BPF_F_MARK_MANGLED_0 | BPF_F_PSEUDO_HDR);
-	return bpf_redirect(v.port->interface, 0);
+	return bpf_redirect(v.egress->interface, 0);
 }
 
 SEC("xdp")
@@ -578,7 +578,7 @@ int relay_xdp(struct xdp_md *ctx)
 	}
 	__u16 check = ~fold16((__u16)~udp->check + (__u64)fold(c.ports) + fold(c.addresses));
 	udp->check = check ? check : 0xffff;
-	return v.port->interface == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(v.port->interface, 0);
+	return v.egress->interface == ctx->ingress_ifindex ? XDP_TX : bpf_redirect(v.egress->interface, 0);
 }
 
 char _license[] SEC("license") = "Apache-2.0";

@@ -68,9 +68,9 @@ func (p *page) fastPath(c *engine.FastPathCounts) {
 	for _, reason := range slices.Sorted(maps.Keys(c.Passed)) {
 		p.sample("ferry_fast_passed_total", c.Passed[reason], "reason", reason)
 	}
-	p.family("ferry_fast_no_way_total", counter, "Endpoints to which the program does not send, by reason, since the network last changed.")
-	for _, reason := range slices.Sorted(maps.Keys(c.NoWay)) {
-		p.sample("ferry_fast_no_way_total", c.NoWay[reason], "reason", reason)
+	p.family("ferry_fast_no_next_hop_total", counter, "Endpoints to which the program does not send, by reason, since the network last changed.")
+	for _, reason := range slices.Sorted(maps.Keys(c.NoNextHop)) {
+		p.sample("ferry_fast_no_next_hop_total", c.NoNextHop[reason], "reason", reason)
 	}
 }
 

@@ -30,7 +30,7 @@
 //
 //	word                    written by                          read per RELAY by
 //	identity but path       control, under the sequence number  the workers of both sides
-//	way                     control, with the number or alone   a program in the kernel
+//	next hop                control, with the number or alone   a program in the kernel
 //	path, validated         workers of peers, once a tick       the same
 //	path, not validated     workers of peers for each RELAY, the owner's for each message
 //	quotaGate               the owner's worker, for each RELAY  itself
@@ -72,7 +72,7 @@
 // its endpoint to an id, nor a link to a host that came later, nor an endpoint
 // the nonce of another. The number has 16 bits: a reader would have to stop in the middle of
 // a snapshot for exactly 2^15 writes of one record, or a multiple. The other half of its word
-// is the [Way], which changes with the endpoint in one store.
+// is the [NextHop], which changes with the endpoint in one store.
 //
 // 3. Workers write timestamps only when the tick changes, four times a second at the most.
 // A RELAY touches three lines of records: the identity of the sender and that of its peer,
@@ -102,9 +102,9 @@
 //   - It finds ids, not endpoints, by an index of its own that does not grow and has a hash
 //     without products of 128 bits; it looks at 4 lines at most.
 //   - A snapshot that fails, and whatever else it does not decide, it leaves to a worker.
-//   - It sends to an endpoint only by a [Way] other than zero. The way is in the word of the
+//   - It sends to an endpoint only by a [NextHop] other than zero. The next hop is in the word of the
 //     sequence number, and each change of an endpoint clears it in its first store: no snapshot
-//     has the way of one endpoint and another endpoint.
+//     has the next hop of one endpoint and another endpoint.
 //   - Its costs of quotas are those of [Quota], in integers.
 //
 // # The order of stores
@@ -115,7 +115,7 @@
 //	Bind      the old owner: its record, then its cell is freed;
 //	          the new owner: cell for the new endpoint, then the record,
 //	          then the cell of its old endpoint is freed
-//	RecordBind, SetFlags, ClearFlags, SetWay
+//	RecordBind, SetFlags, ClearFlags, SetNextHop
 //	          the record
 //	Link      the joiner's record, which is both directions
 //	Unlink    the joiner's record

@@ -18,7 +18,7 @@ type modelAllocation struct {
 	host     *modelAllocation // of a joiner: its host
 	flags    Flags
 	nonce    uint16
-	way      Way
+	nextHop  NextHop
 	ended    bool
 }
 
@@ -86,8 +86,8 @@ func (m *model) step(op byte, x, y int) {
 		m.mark(m.live[x%len(m.live)], y)
 	case 9:
 		a := m.live[x%len(m.live)]
-		a.way = Way(y)
-		m.table.SetWay(a.handle, a.way)
+		a.nextHop = NextHop(y)
+		m.table.SetNextHop(a.handle, a.nextHop)
 	}
 }
 
@@ -115,10 +115,10 @@ func (m *model) bind(a *modelAllocation, ep endpoint.Endpoint) {
 	var want Handle
 	if owner := m.owners[ep]; owner != nil && owner != a {
 		want = owner.handle
-		owner.endpoint, owner.way = endpoint.Endpoint{}, 0
+		owner.endpoint, owner.nextHop = endpoint.Endpoint{}, 0
 	}
 	if a.endpoint != ep {
-		a.way = 0
+		a.nextHop = 0
 	}
 	delete(m.owners, a.endpoint)
 	a.endpoint, m.owners[ep] = ep, a
@@ -241,8 +241,8 @@ func (m *model) checkLive(a *modelAllocation) {
 	if e, ok := m.table.At(a.handle); !ok || e != want {
 		m.t.Fatalf("by handle %+v, %v, want %+v", e, ok, want)
 	}
-	if way := m.table.Way(a.handle); way != a.way {
-		m.t.Fatalf("way %d to %+v, want %d", way, want, a.way)
+	if nextHop := m.table.NextHop(a.handle); nextHop != a.nextHop {
+		m.t.Fatalf("next hop %d to %+v, want %d", nextHop, want, a.nextHop)
 	}
 	if slot, ok := findShared(m.table, a.spec.ID); !ok || slot != a.handle.slot() {
 		m.t.Fatalf("the shared lines lead from %+v to %d, %v", want, slot, ok)

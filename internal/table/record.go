@@ -38,9 +38,9 @@ func (h Handle) generation() uint32 { return uint32(h) }
 
 // identity is the part of a record that every worker reads for each datagram from or to
 // its owner, in one cache line. Control alone writes it, under the sequence number, but
-// for path and Way, which are not under it; every word is an atomic.
+// for path and NextHop, which are not under it; every word is an atomic.
 type identity struct {
-	state    atomic.Uint32    // sequence number in the low half, odd while control writes; Way in the high half
+	state    atomic.Uint32    // sequence number in the low half, odd while control writes; NextHop in the high half
 	path     atomic.Uint32    // to the endpoint, and Tick of the last RELAY to it, see AllowRelay
 	meta     atomic.Uint64    // generation in the low half, role, flags and nonce above it; role 0: no allocation
 	id       [2]atomic.Uint64 // as on the wire
@@ -102,20 +102,22 @@ type Entry struct {
 // Is reports whether all of the flags are set.
 func (e *Entry) Is(f Flags) bool { return e.Flags&f == f }
 
-// Way names the next hop of an endpoint in a table of a program in the kernel, which sends
+// NextHop names the next hop of an endpoint in a table of a program in the kernel, which sends
 // to the endpoint itself; zero: it does not, and leaves that to workers.
-type Way uint16
+type NextHop uint16
 
 // write runs change with the sequence number odd. Only control calls it.
-func (r *identity) write(change func(r *identity)) { r.writeWay(Way(r.state.Load()>>16), change) }
+func (r *identity) write(change func(r *identity)) {
+	r.writeNextHop(NextHop(r.state.Load()>>16), change)
+}
 
-// writeWay is write that also stores a way, in the first store: a program in the kernel
-// that sees a new endpoint or a part of it cannot see the old endpoint's way.
-func (r *identity) writeWay(way Way, change func(r *identity)) {
+// writeNextHop is write that also stores a next hop, in the first store: a program in the kernel
+// that sees a new endpoint or a part of it cannot see the old endpoint's next hop.
+func (r *identity) writeNextHop(nextHop NextHop, change func(r *identity)) {
 	seq := uint16(r.state.Load())
-	r.state.Store(uint32(way)<<16 | uint32(seq+1))
+	r.state.Store(uint32(nextHop)<<16 | uint32(seq+1))
 	change(r)
-	r.state.Store(uint32(way)<<16 | uint32(seq+2))
+	r.state.Store(uint32(nextHop)<<16 | uint32(seq+2))
 }
 
 func (r *identity) setID(id proto.AllocationID) {

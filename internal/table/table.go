@@ -199,8 +199,8 @@ func (t *Table) LargeMessages(h Handle) *LargeMessages {
 	return &t.cold[slot/SlabRecords].Load().large[slot%SlabRecords]
 }
 
-// Way returns how a program in the kernel sends to the endpoint of h.
-func (t *Table) Way(h Handle) Way { return Way(t.identity(h.slot()).state.Load() >> 16) }
+// NextHop returns how a program in the kernel sends to the endpoint of h.
+func (t *Table) NextHop(h Handle) NextHop { return NextHop(t.identity(h.slot()).state.Load() >> 16) }
 
 // hashEndpoint and hashID are keyed per table, so that an attacker cannot choose
 // endpoints that collide. That takes more than [endpoint.Mix64], whose differences

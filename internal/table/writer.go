@@ -83,7 +83,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	if t.w.ids != nil {
 		t.w.ids.insert(s.ID, slot)
 	}
-	r.writeWay(0, func(r *identity) {
+	r.writeNextHop(0, func(r *identity) {
 		r.setMeta(generation, s.Role)
 		r.setID(s.ID)
 		r.setEndpoint(endpoint.Endpoint{})
@@ -198,12 +198,12 @@ func (t *Table) setBinding(h Handle, flags Flags, nonce uint16) {
 	t.identity(h.slot()).write(func(r *identity) { r.setBinding(flags, nonce) })
 }
 
-// SetWay stores how a program in the kernel sends to the present endpoint of h. Each change
-// of the endpoint sets it to 0 in the same write. Where the way was another one than zero,
+// SetNextHop stores how a program in the kernel sends to the present endpoint of h. Each change
+// of the endpoint sets it to 0 in the same write. Where the next hop was another one than zero,
 // the caller waits for a grace period of the program before it relies on the new one.
-func (t *Table) SetWay(h Handle, way Way) {
+func (t *Table) SetNextHop(h Handle, nextHop NextHop) {
 	r := t.identity(h.slot())
-	r.state.Store(uint32(way)<<16 | r.state.Load()&(1<<16-1))
+	r.state.Store(uint32(nextHop)<<16 | r.state.Load()&(1<<16-1))
 }
 
 // setEndpoint moves h from old to ep; either may be zero. The index gains the new
@@ -215,7 +215,7 @@ func (t *Table) setEndpoint(h Handle, old, ep endpoint.Endpoint) {
 		t.byEndpoint.shard(hash).insert(hash, slot, t.rehashEndpoint)
 		t.w.bound.Add(1)
 	}
-	t.identity(slot).writeWay(0, func(r *identity) { r.setEndpoint(ep) })
+	t.identity(slot).writeNextHop(0, func(r *identity) { r.setEndpoint(ep) })
 	if !old.IsZero() {
 		hash := t.hashEndpoint(old)
 		t.byEndpoint.shard(hash).remove(hash, slot)
@@ -256,7 +256,7 @@ func (t *Table) End(h Handle) (Entry, bool) {
 	}
 	t.Unlink(h)
 	t.w.links.Add(-int64(t.Account(h).Links))
-	t.identity(h.slot()).writeWay(0, func(r *identity) {
+	t.identity(h.slot()).writeNextHop(0, func(r *identity) {
 		r.setMeta(h.generation(), RoleNone)
 		r.setID(proto.AllocationID{})
 		r.setEndpoint(endpoint.Endpoint{})
