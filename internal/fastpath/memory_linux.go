@@ -70,7 +70,7 @@ func (r Reason) String() string { return reasonNames[r] }
 type counters struct {
 	datagrams, bytes atomic.Uint64
 	passed           [NumReasons]atomic.Uint64
-	ipID             atomic.Uint64
+	_                [1]uint64 // identification of the last packet of IPv4
 	_                [3]uint64
 }
 
