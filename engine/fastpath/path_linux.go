@@ -40,7 +40,7 @@ type Path struct {
 	egresses   map[egress]int
 	localAddrs map[localAddr]ingress
 	attached   map[int]string    // interfaces by index
-	lostKernel atomic.Bool       // Synchronize failed
+	failed     atomic.Bool       // it is off for good
 	reasons    map[string]uint64 // endpoints without a next hop
 }
 
@@ -119,25 +119,23 @@ func (p *Path) Load(spec engine.FastPathSpec) (memory table.Memory, err error) {
 var errVeth = errors.New("native XDP on a veth breaks the checksums of what programs on this machine send; name the interface in the configuration if there are none")
 
 // attach attaches the program to the interfaces that it serves and that it is not attached
-// to. The error is about the first that refuses it.
+// to, without p.mu: control must not wait for a driver. Load and Run call it. The error names
+// all interfaces that refuse it.
 func (p *Path) attach() (err error) {
-	wanted := p.wanted()
-	for index := range p.attached {
-		if _, ok := wanted[index]; !ok {
-			delete(p.attached, index) // The kernel detached the program with the interface.
-		}
-	}
+	wanted, attached := p.wanted(), make(map[int]string)
 	for index, name := range wanted {
-		if _, ok := p.attached[index]; ok {
-			continue
+		if p.attached[index] == "" { // Only this goroutine writes it.
+			if attachErr := p.attachTo(index); attachErr != nil {
+				err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
+				continue
+			}
+			p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
 		}
-		if attachErr := p.attachTo(index); attachErr != nil {
-			err = errors.Join(err, fmt.Errorf("interface %s: %w", name, attachErr))
-			continue
-		}
-		p.attached[index] = name
-		p.log.Info("fast path", "interface", name, "mode", p.cfg.Mode.String())
+		attached[index] = name
 	}
+	p.mu.Lock()
+	p.attached = attached // From an interface that is gone the kernel has detached the program.
+	p.mu.Unlock()
 	for _, name := range p.cfg.Interfaces {
 		if !slices.Contains(slices.Collect(maps.Values(wanted)), name) {
 			err = errors.Join(err, fmt.Errorf("there is no interface %s", name))
@@ -284,7 +282,7 @@ func (p *Path) SetEnabled(on bool) {
 // switchProgram turns the program on if everything allows that, else off.
 func (p *Path) switchProgram() { p.program.SetOn(p.isOn()) }
 
-func (p *Path) isOn() bool { return p.current && !p.disabled && !p.lostKernel.Load() }
+func (p *Path) isOn() bool { return p.current && !p.disabled && !p.failed.Load() }
 
 // Synchronize implements [engine.FastPath].
 func (p *Path) Synchronize() {
@@ -293,12 +291,7 @@ func (p *Path) Synchronize() {
 		return
 	}
 	// It worked in Load. A run of the program takes microseconds.
-	if !p.lostKernel.Swap(true) {
-		p.log.Error("fast path: switched off", "error", err)
-	}
-	p.mu.Lock()
-	p.switchProgram()
-	p.mu.Unlock()
+	p.fail(err)
 	time.Sleep(time.Second)
 }
 
@@ -334,21 +327,37 @@ func (p *Path) Run(ctx context.Context, changed func()) error {
 	defer cancel()
 	p.turnOff()
 	changed()
-	return p.resolver.Run(ctx, nexthop.Events{
+	err := p.resolver.Run(ctx, nexthop.Events{
 		Changing: p.turnOff,
 		Changed: func() {
-			p.mu.Lock()
-			for d := range p.localAddrs {
-				p.setLocalAddr(d)
-			}
 			if err := p.attach(); err != nil {
 				p.log.Warn("fast path", "error", err)
+			}
+			p.mu.Lock()
+			p.reset() // What was asked for meanwhile does not know what is attached.
+			for d := range p.localAddrs {
+				p.setLocalAddr(d)
 			}
 			p.mu.Unlock()
 			changed()
 		},
 		Neighbour: p.neighbourChanged,
 	})
+	if err != nil {
+		p.fail(err)
+	}
+	<-ctx.Done()
+	return nil
+}
+
+// fail turns the program off for good: the relay goes on with its sockets.
+func (p *Path) fail(err error) {
+	if !p.failed.Swap(true) {
+		p.log.Error("fast path: switched off", "error", err)
+	}
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	p.switchProgram()
 }
 
 // turnOff turns the program off and forgets all next hops: the network changes.

@@ -184,6 +184,27 @@ func (l *lab) changeNetwork(f *Fleet, c fastCase) {
 	}
 	relay("route replace " + route)
 	l.requireFast(f, "after the link was down")
+	if !c.v6 {
+		l.replaceLink(LinkClients)
+		l.requireFast(f, "by an interface that was removed and made again")
+	}
+}
+
+// replaceLink removes a link and makes it again.
+func (l *lab) replaceLink(name string) {
+	l.Helper()
+	for _, link := range l.net.links() {
+		if link.name != name {
+			continue
+		}
+		for _, err := range []error{
+			l.net.Relay.IP("link del " + name), link.far.IP("route del local " + link.local + " dev lo"), link.build(l.net.Relay),
+		} {
+			if err != nil {
+				l.Fatal(err)
+			}
+		}
+	}
 }
 
 // ctl runs ferry ctl in the relay's namespace.
