@@ -1,0 +1,166 @@
+//go:build linux && amd64 && !sockportable
+
+package fastpath
+
+import (
+	"context"
+	"errors"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/testkit"
+)
+
+// inNamespace reports whether this process is in a network namespace of its own. If not, it
+// has run the test in one.
+func inNamespace(t *testing.T) bool {
+	t.Helper()
+	const marker = "FERRY_TEST_NAMESPACE"
+	if os.Getenv(marker) == t.Name() {
+		return true
+	}
+	testkit.NeedRoot(t, "a network namespace")
+	testkit.Program(t, "ip", "iproute2")
+	cmd := exec.Command(testkit.Program(t, "unshare", "util-linux"), "--net", os.Args[0], "-test.run=^"+t.Name()+"$", "-test.v")
+	cmd.Env = append(os.Environ(), marker+"="+t.Name())
+	out, err := cmd.CombinedOutput()
+	if err != nil || !strings.Contains(string(out), "--- PASS: "+t.Name()) {
+		t.Fatalf("%v\n%s", err, out)
+	}
+	return false
+}
+
+func ip(t *testing.T, args string) {
+	t.Helper()
+	if out, err := exec.Command("ip", strings.Fields(args)...).CombinedOutput(); err != nil {
+		t.Fatalf("ip %s: %v: %s", args, err, out)
+	}
+}
+
+var relayAddr = netip.MustParseAddrPort("198.18.0.1:7777")
+
+func peerAt(addr string) engine.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
+
+// TestPath: next hops follow the kernel's routes and neighbours; the program is on when all are
+// known, off by request, and attached again to an interface that comes back.
+func TestPath(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	link := func() {
+		ip(t, "link add wan type veth peer name far")
+		ip(t, "addr add 198.18.0.1/24 dev wan")
+		ip(t, "link set far up")
+		ip(t, "link set wan up")
+	}
+	link()
+	p := New(Config{})
+	memory, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 5000, MaxMessage: 1438})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if memory.Slab(4) == nil || len(memory.IDs) != 2048 {
+		t.Errorf("memory for 5,000 allocations: %d lines", len(memory.IDs))
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	var changes atomic.Int64
+	go func() { ended <- p.Run(ctx, func() { changes.Add(1) }) }()
+	testkit.Eventually(t, "the first state of the network", func() bool { return changes.Load() > 0 })
+	resume := func() {
+		p.Resume(p.Generation())
+		if c := p.Counts(); !c.On || strings.Join(c.Interfaces, " ") != "wan" {
+			t.Errorf("after Resume: on %t, interfaces %v", c.On, c.Interfaces)
+		}
+	}
+	p.Resume(p.Generation() - 1)
+	if p.Counts().On {
+		t.Error("on before all next hops of this state are known")
+	}
+	resume()
+
+	near, behind := p.NextHop(peerAt("198.18.0.9:1"), relayAddr), p.NextHop(peerAt("8.8.8.8:1"), relayAddr)
+	if near == 0 || behind != 0 || p.NextHop(peerAt("198.18.0.9:2"), relayAddr) != near {
+		t.Errorf("next hops: %d on the link, %d without a route", near, behind)
+	}
+	if p.Counts().NoNextHop["no_route"] != 1 {
+		t.Errorf("no next hop: %v", p.Counts().NoNextHop)
+	}
+	p.SetEnabled(false)
+	if p.Counts().On {
+		t.Error("on although it was turned off")
+	}
+	p.SetEnabled(true)
+
+	before := p.Generation()
+	ip(t, "route add default via 198.18.0.254")
+	testkit.Eventually(t, "the route is seen", func() bool { return p.Generation() > before })
+	testkit.Eventually(t, "control is told", func() bool { return changes.Load() > 1 })
+	if p.Counts().On {
+		t.Error("on while next hops are asked for again")
+	}
+	resume()
+	if gateway := p.NextHop(peerAt("8.8.8.8:1"), relayAddr); gateway == 0 || p.NextHop(peerAt("9.9.9.9:1"), relayAddr) != gateway {
+		t.Errorf("by the default route: %d", gateway)
+	}
+
+	seen := changes.Load()
+	ip(t, "link del wan")
+	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.Counts().Interfaces) == 0 })
+	link()
+	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.Counts().Interfaces) == 1 })
+	p.fail(errors.New("a fault"))
+	p.Resume(p.Generation())
+	if p.Counts().On {
+		t.Error("on after a fault")
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+// TestLoadErrors: what cannot be served is an error that says so.
+func TestLoadErrors(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ip(t, "link add wan type veth peer name far")
+	ip(t, "addr add 198.18.0.1/24 dev wan")
+	ip(t, "link set wan up")
+	ip(t, "link set far up")
+	spec := engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
+	for _, c := range []struct {
+		cfg    Config
+		listen string
+		want   string
+	}{
+		{Config{Interfaces: []string{"eth7"}}, "198.18.0.1:7777", "there is no interface eth7"},
+		{Config{}, "127.0.0.1:7777", "no Ethernet interface"},
+		{Config{Mode: Native}, "198.18.0.1:7777", "native XDP on a veth"},
+	} {
+		spec.Listen = []netip.AddrPort{netip.MustParseAddrPort(c.listen)}
+		_, err := New(c.cfg).Load(spec)
+		if !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), c.want) {
+			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
+		}
+	}
+	findings := Check([]netip.AddrPort{relayAddr}, Config{Mode: Native})
+	var text []string
+	for _, f := range findings {
+		text = append(text, f.Subject+" "+f.Finding+" "+f.Change)
+	}
+	if all := strings.Join(text, "\n"); !strings.Contains(all, "the kernel takes the program") || !strings.Contains(all, "wan fast path at native, veth") || !strings.Contains(all, "use xdp: tc") {
+		t.Errorf("findings:\n%s", all)
+	}
+	ip(t, "rule add to 203.0.113.0/24 table 7")
+	if f := Check([]netip.AddrPort{relayAddr}, Config{}); !strings.Contains(f[1].Change, "ip rule") {
+		t.Errorf("with a routing rule: %+v", f)
+	}
+}
