@@ -242,11 +242,11 @@ func (l *lab) programs() string {
 // TestFastPathExpiry: matches whose datagrams go by the program alone stay alive, and expire
 // when they stop.
 func TestFastPathExpiry(t *testing.T) {
-	l := newFastLab(t, fastCase{mode: "tc"}, "--idle-timeout", "2s", "--hear-timeout", "2s", "--host-alone-timeout", "2s")
+	l := newFastLab(t, fastCase{mode: "tc"}, "--idle-timeout", "4s", "--hear-timeout", "4s", "--host-alone-timeout", "4s")
 	f, _ := l.fleet(l.fastPlayers(20, fastCase{mode: "tc"}))
 	l.requireFast(f, "at first")
-	for range 3 {
-		time.Sleep(2500 * time.Millisecond)
+	for range 2 {
+		time.Sleep(4500 * time.Millisecond)
 		l.requireFast(f, "after more than the time limit")
 	}
 	l.requireNoFailures(f.Counts())
