@@ -243,7 +243,9 @@ func (l *lab) programs() string {
 // when they stop.
 func TestFastPathExpiry(t *testing.T) {
 	l := newFastLab(t, fastCase{mode: "tc"}, "--idle-timeout", "4s", "--hear-timeout", "4s", "--host-alone-timeout", "4s")
-	f, _ := l.fleet(l.fastPlayers(20, fastCase{mode: "tc"}))
+	cfg := l.fastPlayers(20, fastCase{mode: "tc"})
+	cfg.PingEvery = time.Hour // Only RELAYs keep the matches alive.
+	f, _ := l.fleet(cfg)
 	l.requireFast(f, "at first")
 	for range 2 {
 		time.Sleep(4500 * time.Millisecond)
