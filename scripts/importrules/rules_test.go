@@ -112,7 +112,7 @@ var rules = []rule{
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "game clients must not depend on the relay"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
-	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},
+	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table", "proto"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},
 	{"internal/nexthop", nil, []string{"github.com/vishvananda/netlink"}, "the kernel's routes and neighbours by netlink"},
 	{"engine/fastpath", []string{"internal/endpoint", "internal/fastpath", "internal/nexthop", "internal/sock", "internal/table", "engine"}, nil, "the fast path is optional"},
 	{"internal/evict", nil, nil, "what a full table ends first: DTLS and WebSocket share it"},
