@@ -7,6 +7,8 @@
 //	                      and, for benchstat -col /relay, peers.bench.txt
 //	peers pin CPU CMD...  run CMD on one processor
 //	peers null ADDRESS:PORT [--star]   the null relay of package bench as a process
+//	peers frames [options]   the fast path against the C loop, with frames that XDP sends
+//	peers embed ..., peers bounce ...   relays of peers frames as processes
 package main
 
 import (
@@ -49,6 +51,13 @@ func dispatch(ctx context.Context, args []string) error {
 	if len(args) > 0 && args[0] == "null" {
 		return null(ctx, args[1:])
 	}
+	if len(args) > 0 {
+		for name, run := range map[string]func(context.Context, []string) error{"frames": frames, "embed": embed, "bounce": bounce} {
+			if args[0] == name {
+				return run(ctx, args[1:])
+			}
+		}
+	}
 	o, err := parseOptions(args, os.Stderr)
 	if err != nil {
 		return err
@@ -76,7 +85,7 @@ func prepare(ctx context.Context, o options, args []string) error {
 		return err
 	}
 	if o.remote() {
-		return inVeth(ctx, o, self, args)
+		return inVeth(ctx, o, []string{self}, args)
 	}
 	return pin(strconv.Itoa(o.generatorCPU), append([]string{self, "--pinned"}, args...))
 }

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -75,8 +76,8 @@ func (n network) listen() string { return netip.AddrPortFrom(n.relay, 0).String(
 func (n network) at(port int) netip.AddrPort { return netip.AddrPortFrom(n.relay, uint16(port)) }
 
 // inVeth runs the measuring process in a namespace with a veth pair to the
-// relays' namespace, and then removes both.
-func inVeth(ctx context.Context, o options, self string, args []string) (err error) {
+// relays' namespace, and then removes both. self is this program with its subcommand.
+func inVeth(ctx context.Context, o options, self, args []string) (err error) {
 	spaces, cleanup, err := lab.NewNamespaces("relays", "generator")
 	if err != nil {
 		return err
@@ -112,7 +113,7 @@ func inVeth(ctx context.Context, o options, self string, args []string) (err err
 		return err
 	}
 	defer func() { err = errors.Join(err, restore()) }()
-	argv := append([]string{"netns", "exec", generator.Name, self, "pin", strconv.Itoa(o.generatorCPU), self, "--pinned", "--relay-namespace=" + relays.Name}, args...)
+	argv := slices.Concat([]string{"netns", "exec", generator.Name, self[0], "pin", strconv.Itoa(o.generatorCPU)}, self, []string{"--pinned", "--relay-namespace=" + relays.Name}, args)
 	cmd := exec.CommandContext(ctx, "ip", argv...)
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) } // It then reports what it has measured.

@@ -61,7 +61,7 @@ func overVeth(t *testing.T, o options, args []string) (d document) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if err := inVeth(t.Context(), o, self, args); err != nil {
+	if err := inVeth(t.Context(), o, []string{self}, args); err != nil {
 		t.Fatal(err)
 	}
 	text, err := os.ReadFile(filepath.Join(o.out, "peers.json"))

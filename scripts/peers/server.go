@@ -20,8 +20,8 @@ import (
 )
 
 const (
-	// startWithin bounds the start of a relay.
-	startWithin = 10 * time.Second
+	// startWithin bounds the start of a relay. A million reservations take most of it.
+	startWithin = 2 * time.Minute
 	// stopWithin bounds the end of a relay after SIGTERM.
 	stopWithin = time.Second
 )

@@ -1,0 +1,222 @@
+package main
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/net/ipv4"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// playersPort is the port of all players; each has an address of its own.
+const playersPort = 4000
+
+// framesSources are the addresses of the players of `peers frames`: enough for a million.
+const framesSources = "10.0.0.0/8"
+
+// framePlayer is a player of `peers frames`.
+type framePlayer struct {
+	addr          netip.Addr
+	id            proto.AllocationID
+	host          int // index of its host, its own for a host
+	bind, connect []byte
+	left          atomic.Int32 // answers that it waits for
+}
+
+// readPlayers reads what embed wrote.
+func readPlayers(file string, joiners int) ([]framePlayer, error) {
+	b, err := os.ReadFile(file)
+	if err != nil {
+		return nil, err
+	}
+	count := 0
+	for rest := b; len(rest) > 0; count++ {
+		if _, rest, err = readPlayer(rest); err != nil {
+			return nil, err
+		}
+	}
+	all := make([]framePlayer, count)
+	for i := range all {
+		var r record
+		r, b, _ = readPlayer(b)
+		all[i].id, all[i].bind, all[i].connect = r.id, r.bind, r.connect
+		all[i].host = i - i%(1+joiners)
+		all[i].addr = playerAddr(i, joiners)
+	}
+	return all, nil
+}
+
+// playerAddr numbers the players so that the C loop finds a player's peer by arithmetic.
+func playerAddr(i, joiners int) netip.Addr {
+	n := uint32(10)<<24 + 256
+	if joiners == 1 {
+		n += uint32(i)
+	} else {
+		n += uint32(i/(1+joiners))<<8 + uint32(i%(1+joiners))
+	}
+	return netip.AddrFrom4([4]byte(binary.BigEndian.AppendUint32(nil, n)))
+}
+
+type record struct {
+	id            proto.AllocationID
+	bind, connect []byte
+}
+
+var errRecord = errors.New("a record of a player is cut off")
+
+func readPlayer(b []byte) (r record, rest []byte, err error) {
+	if len(b) < len(r.id) {
+		return r, nil, errRecord
+	}
+	copy(r.id[:], b)
+	b = b[len(r.id):]
+	for _, msg := range []*[]byte{&r.bind, &r.connect} {
+		if len(b) < 2 || len(b) < 2+int(binary.BigEndian.Uint16(b)) {
+			return r, nil, errRecord
+		}
+		n := 2 + int(binary.BigEndian.Uint16(b))
+		*msg, b = b[2:n:n], b[n:]
+	}
+	return r, b, nil
+}
+
+// bindAll binds all players, and connects them to their hosts. One socket sends for all: the
+// namespace has their addresses.
+func bindAll(ctx context.Context, relay netip.AddrPort, players []framePlayer, joiners int) error {
+	udp, err := net.ListenUDP("udp4", &net.UDPAddr{Port: playersPort})
+	if err != nil {
+		return err
+	}
+	defer udp.Close()
+	if err := errors.Join(udp.SetReadBuffer(4<<20), udp.SetWriteBuffer(4<<20)); err != nil {
+		return err
+	}
+	conn := ipv4.NewPacketConn(udp)
+	if err := conn.SetControlMessage(ipv4.FlagDst, true); err != nil {
+		return err
+	}
+	b := binder{conn: conn, relay: net.UDPAddrFromAddrPort(relay), players: players, joiners: joiners}
+	read := make(chan struct{})
+	go func() { defer close(read); b.read() }()
+	defer func() { udp.Close(); <-read }()
+	for i := range players {
+		players[i].left.Store(1)
+	}
+	if err := b.until(ctx, func(p *framePlayer) []byte { return p.bind }); err != nil {
+		return fmt.Errorf("BIND: %w", err)
+	}
+	for i := range players {
+		if len(players[i].connect) > 0 {
+			players[i].left.Store(1)
+		}
+	}
+	if err := b.until(ctx, func(p *framePlayer) []byte { return p.connect }); err != nil {
+		return fmt.Errorf("CONNECT_REQUEST: %w", err)
+	}
+	return nil
+}
+
+type binder struct {
+	conn     *ipv4.PacketConn
+	relay    *net.UDPAddr
+	players  []framePlayer
+	joiners  int
+	answered atomic.Int64
+}
+
+// read notes the answers, until the socket is closed.
+func (b *binder) read() {
+	msgs := make([]ipv4.Message, 64)
+	for i := range msgs {
+		msgs[i].Buffers = [][]byte{make([]byte, 2048)}
+		msgs[i].OOB = ipv4.NewControlMessage(ipv4.FlagDst)
+	}
+	index := make(map[netip.Addr]int, len(b.players))
+	for i := range b.players {
+		index[b.players[i].addr] = i
+	}
+	var cm ipv4.ControlMessage
+	for {
+		n, err := b.conn.ReadBatch(msgs, 0)
+		if err != nil {
+			return
+		}
+		for _, m := range msgs[:n] {
+			if cm.Parse(m.OOB[:m.NN]) != nil {
+				continue
+			}
+			dst, _ := netip.AddrFromSlice(cm.Dst.To4())
+			i, ok := index[dst]
+			if !ok {
+				continue
+			}
+			t, err := proto.ParseType(m.Buffers[0][:m.N])
+			if err == nil && (t == proto.TypeBindReceived || t == proto.TypeAccepted) && b.players[i].left.CompareAndSwap(1, 0) {
+				b.answered.Add(1)
+			}
+		}
+	}
+}
+
+const (
+	inFlight     = 2000 // messages without an answer
+	bindAttempts = 100
+)
+
+// until sends a message of each player that waits for an answer, again and again.
+func (b *binder) until(ctx context.Context, msg func(*framePlayer) []byte) error {
+	out := make([]ipv4.Message, 0, 64)
+	for range bindAttempts {
+		waiting, sent, begin := 0, int64(0), b.answered.Load()
+		flush := func() error {
+			for rest := out; len(rest) > 0; {
+				n, err := b.conn.WriteBatch(rest, 0)
+				if err != nil {
+					return err
+				}
+				rest = rest[n:]
+			}
+			sent += int64(len(out))
+			out = out[:0]
+			for wait := 0; wait < 100 && sent-(b.answered.Load()-begin) > inFlight; wait++ {
+				time.Sleep(time.Millisecond)
+			}
+			return ctx.Err()
+		}
+		for i := range b.players {
+			p := &b.players[i]
+			if p.left.Load() == 0 {
+				continue
+			}
+			waiting++
+			out = append(out, ipv4.Message{
+				Buffers: [][]byte{msg(p)}, Addr: b.relay, OOB: (&ipv4.ControlMessage{Src: p.addr.AsSlice()}).Marshal(),
+			})
+			if len(out) == cap(out) {
+				if err := flush(); err != nil {
+					return err
+				}
+			}
+		}
+		if waiting == 0 {
+			return nil
+		}
+		if err := flush(); err != nil {
+			return err
+		}
+		time.Sleep(20 * time.Millisecond)
+	}
+	waiting := 0
+	for i := range b.players {
+		waiting += int(b.players[i].left.Load())
+	}
+	return fmt.Errorf("%d of %d players got no answer", waiting, len(b.players))
+}
