@@ -238,7 +238,7 @@ func framesTurn(ctx context.Context, o framesOptions, g *frameGenerator, peer st
 func noPlayers(n, joiners int) []framePlayer {
 	all := make([]framePlayer, n-n%(1+joiners))
 	for i := range all {
-		all[i].addr, all[i].host = playerAddr(i, joiners), i-i%(1+joiners)
+		all[i].place(i, joiners)
 		binary.LittleEndian.PutUint64(all[i].id[:], uint64(i))
 	}
 	return all

@@ -26,7 +26,7 @@ const framesSources = "10.0.0.0/8"
 type framePlayer struct {
 	addr          netip.Addr
 	id            proto.AllocationID
-	host          int // index of its host, its own for a host
+	host, first   int // indices of its host and of that one's first joiner; its own for these
 	bind, connect []byte
 	left          atomic.Int32 // answers that it waits for
 }
@@ -48,10 +48,18 @@ func readPlayers(file string, joiners int) ([]framePlayer, error) {
 		var r record
 		r, b, _ = readPlayer(b)
 		all[i].id, all[i].bind, all[i].connect = r.id, r.bind, r.connect
-		all[i].host = i - i%(1+joiners)
-		all[i].addr = playerAddr(i, joiners)
+		all[i].place(i, joiners)
 	}
 	return all, nil
+}
+
+// place sets what follows from the index of a player.
+func (p *framePlayer) place(i, joiners int) {
+	p.addr = playerAddr(i, joiners)
+	p.host, p.first = i-i%(1+joiners), i
+	if p.host == i {
+		p.first = i + 1
+	}
 }
 
 // playerAddr numbers the players so that the C loop finds a player's peer by arithmetic.
@@ -107,21 +115,52 @@ func bindAll(ctx context.Context, relay netip.AddrPort, players []framePlayer, j
 	read := make(chan struct{})
 	go func() { defer close(read); b.read() }()
 	defer func() { udp.Close(); <-read }()
-	for i := range players {
-		players[i].left.Store(1)
-	}
-	if err := b.until(ctx, func(p *framePlayer) []byte { return p.bind }); err != nil {
-		return fmt.Errorf("BIND: %w", err)
-	}
-	for i := range players {
-		if len(players[i].connect) > 0 {
-			players[i].left.Store(1)
+	// By parts: the relay closes a link that nobody uses.
+	for part := players; len(part) > 0; {
+		n := min(len(part), bindPart-bindPart%(1+joiners))
+		if err := b.enter(ctx, part[:n]); err != nil {
+			return err
 		}
-	}
-	if err := b.until(ctx, func(p *framePlayer) []byte { return p.connect }); err != nil {
-		return fmt.Errorf("CONNECT_REQUEST: %w", err)
+		part = part[n:]
 	}
 	return nil
+}
+
+// bindPart is how many players enter at once.
+const bindPart = 20_000
+
+// enter binds players, connects them, and sends the first RELAY of each link both ways.
+func (b *binder) enter(ctx context.Context, part []framePlayer) error {
+	steps := []struct {
+		name string
+		// of returns what makes the player get an answer, and its sender; nil: nothing does.
+		of func(*framePlayer) ([]byte, *framePlayer)
+	}{
+		{"BIND", func(p *framePlayer) ([]byte, *framePlayer) { return p.bind, p }},
+		{"CONNECT_REQUEST", func(p *framePlayer) ([]byte, *framePlayer) { return p.connect, p }},
+		{"RELAY to hosts", func(p *framePlayer) ([]byte, *framePlayer) { return b.hello(p, p.first) }},
+		{"RELAY to joiners", func(p *framePlayer) ([]byte, *framePlayer) { return b.hello(p, p.host) }},
+	}
+	for _, s := range steps {
+		for i := range part {
+			if msg, _ := s.of(&part[i]); len(msg) > 0 {
+				part[i].left.Store(1)
+			}
+		}
+		if err := b.until(ctx, part, s.of); err != nil {
+			return fmt.Errorf("%s: %w", s.name, err)
+		}
+	}
+	return nil
+}
+
+// hello is an empty RELAY to a player from another one.
+func (b *binder) hello(to *framePlayer, from int) ([]byte, *framePlayer) {
+	sender := &b.players[from]
+	if sender == to {
+		return nil, nil
+	}
+	return proto.Relay{From: sender.id, To: to.id}.Append(nil), sender
 }
 
 type binder struct {
@@ -159,7 +198,7 @@ func (b *binder) read() {
 				continue
 			}
 			t, err := proto.ParseType(m.Buffers[0][:m.N])
-			if err == nil && (t == proto.TypeBindReceived || t == proto.TypeAccepted) && b.players[i].left.CompareAndSwap(1, 0) {
+			if err == nil && (t == proto.TypeBindReceived || t == proto.TypeAccepted || t == proto.TypeRelay) && b.players[i].left.CompareAndSwap(1, 0) {
 				b.answered.Add(1)
 			}
 		}
@@ -171,8 +210,8 @@ const (
 	bindAttempts = 100
 )
 
-// until sends a message of each player that waits for an answer, again and again.
-func (b *binder) until(ctx context.Context, msg func(*framePlayer) []byte) error {
+// until sends the message for each player that waits for an answer, again and again.
+func (b *binder) until(ctx context.Context, part []framePlayer, of func(*framePlayer) ([]byte, *framePlayer)) error {
 	out := make([]ipv4.Message, 0, 64)
 	for range bindAttempts {
 		waiting, sent, begin := 0, int64(0), b.answered.Load()
@@ -191,14 +230,15 @@ func (b *binder) until(ctx context.Context, msg func(*framePlayer) []byte) error
 			}
 			return ctx.Err()
 		}
-		for i := range b.players {
-			p := &b.players[i]
+		for i := range part {
+			p := &part[i]
 			if p.left.Load() == 0 {
 				continue
 			}
 			waiting++
+			msg, sender := of(p)
 			out = append(out, ipv4.Message{
-				Buffers: [][]byte{msg(p)}, Addr: b.relay, OOB: (&ipv4.ControlMessage{Src: p.addr.AsSlice()}).Marshal(),
+				Buffers: [][]byte{msg}, Addr: b.relay, OOB: (&ipv4.ControlMessage{Src: sender.addr.AsSlice()}).Marshal(),
 			})
 			if len(out) == cap(out) {
 				if err := flush(); err != nil {
@@ -215,8 +255,8 @@ func (b *binder) until(ctx context.Context, msg func(*framePlayer) []byte) error
 		time.Sleep(20 * time.Millisecond)
 	}
 	waiting := 0
-	for i := range b.players {
-		waiting += int(b.players[i].left.Load())
+	for i := range part {
+		waiting += int(part[i].left.Load())
 	}
-	return fmt.Errorf("%d of %d players got no answer", waiting, len(b.players))
+	return fmt.Errorf("%d of %d players got no answer", waiting, len(part))
 }
