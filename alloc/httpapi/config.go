@@ -111,6 +111,9 @@ type Config struct {
 	// "other"), the status and the duration. It is called concurrently. Nil is
 	// allowed.
 	OnRequest func(call string, status int, d time.Duration)
+	// OnRefusal is called before OnRequest for each request that was refused, with what
+	// the answer says about the reason. It is called concurrently. Nil is allowed.
+	OnRefusal func(call string, status int, why string)
 }
 
 func (c Config) validate() error {

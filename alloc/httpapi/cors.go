@@ -99,4 +99,9 @@ func isHeaderName(name string) bool {
 }
 
 // allow returns the Allow header of a path that accepts the method.
-func allow(method string) string { return method + ", " + http.MethodOptions }
+func allow(method string) string {
+	if method == http.MethodGet {
+		method += ", " + http.MethodHead
+	}
+	return method + ", " + http.MethodOptions
+}

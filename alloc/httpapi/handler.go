@@ -62,15 +62,16 @@ type answer struct {
 // Handler serves the API. It may be used concurrently: it is immutable after [New],
 // except for its limits, which have locks.
 type Handler struct {
-	service *alloc.Service
-	calls   map[string]call // by path
-	tokens  tokenTable
-	limits  *limits // nil means unlimited
-	origins origins
-	proxies []netip.Prefix
-	cfg     Config
-	log     *slog.Logger
-	now     func() time.Time
+	service  *alloc.Service
+	calls    map[string]call // by path
+	tokens   tokenTable
+	limits   *limits // nil means unlimited
+	origins  origins
+	proxies  []netip.Prefix
+	cfg      Config
+	log      *slog.Logger
+	refusals refusalLog
+	now      func() time.Time
 }
 
 // New returns a handler, or one of the errors of this package: a configuration
@@ -149,18 +150,18 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (c
 	c, ok := h.calls[RoutePath(r)]
 	switch {
 	case !ok:
-		return callOther, writeProblem(w, statusProblem(http.StatusNotFound, "there is no such path"))
+		return callOther, h.refuse(w, callOther, statusProblem(http.StatusNotFound, "there is no such path"))
 	case r.Method == http.MethodOptions:
 		return callPreflight, preflight(w, r, c.method)
-	case r.Method != c.method:
+	case r.Method != c.method && !(r.Method == http.MethodHead && c.method == http.MethodGet):
 		w.Header().Set("Allow", allow(c.method))
-		return c.name, writeProblem(w, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
+		return c.name, h.refuse(w, c.name, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
 	case c.name == callSpec:
 		return c.name, writeSpec(w)
 	}
 	a, problem := h.serveCall(w, r, c, id)
 	if problem != nil {
-		return c.name, writeProblem(w, problem)
+		return c.name, h.refuse(w, c.name, problem)
 	}
 	return c.name, writeJSON(w, a.status, a.body)
 }
@@ -272,7 +273,15 @@ func writeJSON(w http.ResponseWriter, status int, v any) int {
 }
 
 // writeProblem writes an error with its Retry-After header.
-func writeProblem(w http.ResponseWriter, p *api.Problem) int {
+// refuse answers a request with a problem, and returns its status.
+func (h *Handler) refuse(w http.ResponseWriter, call callName, p *api.Problem) int {
+	if h.cfg.OnRefusal != nil {
+		why := p.Detail
+		for _, d := range p.Details {
+			why += ": " + d.Key + " " + d.Value
+		}
+		h.cfg.OnRefusal(string(call), p.Status, why)
+	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))
 	}

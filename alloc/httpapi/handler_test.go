@@ -99,15 +99,25 @@ func TestWrongMethod(t *testing.T) {
 	methods := []string{"GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "TRACE", "get"}
 	for path, call := range x.calls {
 		for _, method := range methods {
-			if method == call.method {
+			if method == call.method || method == "HEAD" && call.method == "GET" {
 				continue
 			}
 			rec := x.do(newRequest(method, path, tokenAnna, ""))
 			wantProblem(t, rec, 405, 15405)
-			if got := rec.Header().Get("Allow"); got != call.method+", OPTIONS" {
+			if got := rec.Header().Get("Allow"); got != allow(call.method) {
 				t.Errorf("%s %s: Allow = %q", method, path, got)
 			}
 		}
+	}
+}
+
+// TestHead: HEAD is answered as GET, where that is a call.
+func TestHead(t *testing.T) {
+	x := newFixture(t, Config{})
+	wantStatus(t, x.do(newRequest(http.MethodHead, "/v1/regions", tokenAnna, "")), 200)
+	wantStatus(t, x.do(newRequest(http.MethodHead, "/openapi.yaml", "", "")), 200)
+	if got := allow(http.MethodGet) + "; " + allow(http.MethodPost); got != "GET, HEAD, OPTIONS; POST, OPTIONS" {
+		t.Errorf("Allow: %s", got)
 	}
 }
 

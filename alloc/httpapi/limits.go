@@ -4,7 +4,9 @@ import (
 	"context"
 	"crypto/sha256"
 	"encoding/hex"
+	"fmt"
 	"hash/maphash"
+	"log/slog"
 	"math"
 	"net/http"
 	"net/netip"
@@ -107,14 +109,78 @@ func (f source) clientAddress() netip.Addr {
 	return f.client.Prefix.Addr()
 }
 
-const addressLimited = "too many requests from this address"
+// rateLimit is a rate limit as callers and operators know it.
+type rateLimit struct {
+	setting string // of ferry; the fields of Config have the same names
+	most    int    // per minute; 0: it depends on the kind of the token
+	what    string // is limited
+}
+
+// tokenLimit limits the checks of one token's signature: all calls together.
+var tokenLimit = rateLimit{setting: "player_per_minute or server_per_minute", what: "all requests with this token"}
+
+func (h *Handler) callLimit(kind Kind) rateLimit {
+	if kind == KindServer {
+		return rateLimit{"server_per_minute", h.cfg.perMinute(kind), "requests of a backend's token, by call"}
+	}
+	return rateLimit{"player_per_minute", h.cfg.perMinute(kind), "requests of a player, by call; a backend uses a token of kind server"}
+}
+
+func (h *Handler) addressLimit() rateLimit {
+	return rateLimit{"address_per_minute", h.cfg.perAddress(), "requests from one address without a valid token"}
+}
+
+func (h *Handler) failedJoinLimit(kind Kind) rateLimit {
+	if kind == KindServer {
+		return rateLimit{"server_failed_joins_per_minute", h.cfg.failedJoins(kind), "unknown join codes of a backend's token"}
+	}
+	return rateLimit{"failed_joins_per_minute", h.cfg.failedJoins(kind), "unknown join codes of a player"}
+}
 
 // tooManyRequests returns the problem of a caller that has to wait, nil if wait is 0.
-func tooManyRequests(what string, wait time.Duration) *api.Problem {
+func (h *Handler) tooManyRequests(l rateLimit, wait time.Duration) *api.Problem {
 	if wait <= 0 {
 		return nil
 	}
-	return withRetryAfter(statusProblem(http.StatusTooManyRequests, what), wait)
+	h.refusals.note(h.log, l, h.now())
+	text := fmt.Sprintf("too many requests (%s: %s)", l.setting, l.what)
+	if l.most > 0 {
+		text = fmt.Sprintf("too many requests: at most %d a minute (%s: %s)", l.most, l.setting, l.what)
+	}
+	return withRetryAfter(statusProblem(http.StatusTooManyRequests, text), wait)
+}
+
+// refusalLogEvery is how often the log says that a limit refuses requests.
+const refusalLogEvery = time.Minute
+
+// refusalLog counts what each limit refused since the log last said so.
+type refusalLog struct {
+	mu     sync.Mutex
+	limits map[string]*refused // by setting
+}
+
+type refused struct {
+	said  time.Time
+	count int
+}
+
+func (r *refusalLog) note(log *slog.Logger, l rateLimit, now time.Time) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if r.limits == nil {
+		r.limits = make(map[string]*refused)
+	}
+	n := r.limits[l.setting]
+	if n == nil {
+		n = new(refused)
+		r.limits[l.setting] = n
+	}
+	n.count++
+	if !n.said.IsZero() && now.Sub(n.said) < refusalLogEvery {
+		return
+	}
+	log.Warn("requests are refused by a rate limit", "limit", l.setting, "per_minute", l.most, "of", l.what, "refused_since_last_line", n.count)
+	*n = refused{said: now}
 }
 
 // takeTokenCheck counts a check of a token by Authenticate, since a signature costs more
@@ -127,13 +193,13 @@ func (h *Handler) takeTokenCheck(address netip.Prefix, token digest) *api.Proble
 	}
 	now := h.now()
 	if wait, ok := h.limits.acceptedTokens.takeKnown(token, now); ok {
-		return tooManyRequests("too many requests", wait)
+		return h.tooManyRequests(tokenLimit, wait)
 	}
 	wait := h.limits.rejectedTokens.peek(address, now)
 	if wait > 0 && h.limits.spareChecks.AllowN(now, 1) {
 		return nil
 	}
-	return tooManyRequests(addressLimited, wait)
+	return h.tooManyRequests(h.addressLimit(), wait)
 }
 
 // countAcceptedToken counts a check of a token that Authenticate accepted. It may be used
@@ -158,7 +224,7 @@ func (h *Handler) countUnauthenticated(address netip.Prefix) *api.Problem {
 	if h.limits == nil {
 		return nil
 	}
-	return tooManyRequests(addressLimited, h.limits.unauthenticated.take(address, h.cfg.perAddress(), h.now()))
+	return h.tooManyRequests(h.addressLimit(), h.limits.unauthenticated.take(address, h.cfg.perAddress(), h.now()))
 }
 
 // checkRates counts a request of an authenticated caller.
@@ -168,10 +234,11 @@ func (h *Handler) checkRates(ctx context.Context, f source, name callName) *api.
 	}
 	perMinute := h.cfg.perMinute(f.principal.kind)
 	key := bucketKey{f.principal.name, name}
-	if p := tooManyRequests("too many requests", h.limits.requests.take(key, perMinute, h.now())); p != nil {
+	limit := h.callLimit(f.principal.kind)
+	if p := h.tooManyRequests(limit, h.limits.requests.take(key, perMinute, h.now())); p != nil {
 		return p
 	}
-	return tooManyRequests("too many requests", h.takeShared(ctx, f, string(name), perMinute))
+	return h.tooManyRequests(limit, h.takeShared(ctx, f, string(name), perMinute))
 }
 
 // checkFailedJoins refuses a join of a caller with too many failed joins.
@@ -183,7 +250,7 @@ func (h *Handler) checkFailedJoins(f source) *api.Problem {
 	if f.limitFailedJoins() {
 		wait = max(wait, h.limits.failedJoinsByAddress.peek(f.addressKey(), h.now()))
 	}
-	return tooManyRequests("too many failed joins", wait)
+	return h.tooManyRequests(h.failedJoinLimit(f.principal.kind), wait)
 }
 
 // countFailedJoin counts a join with a code that does not exist. Concurrent joins may

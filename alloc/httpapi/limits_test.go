@@ -1,7 +1,9 @@
 package httpapi
 
 import (
+	"bytes"
 	"fmt"
+	"log/slog"
 	"maps"
 	"math"
 	"net/http"
@@ -530,5 +532,42 @@ func TestLimiterOtherRate(t *testing.T) {
 	}
 	if wait := l.take("a", 10, now); wait <= 5*time.Second || wait > 6*time.Second {
 		t.Errorf("more than 10 at once: wait %v", wait)
+	}
+}
+
+// TestRefusalsSayTheLimit: the answer names the limit and its setting, the log says so once a
+// minute, and OnRefusal hears of each refused request.
+func TestRefusalsSayTheLimit(t *testing.T) {
+	var log bytes.Buffer
+	var heard []string
+	x := newFixture(t, Config{
+		PlayerPerMinute: 2, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		OnRefusal: func(call string, status int, why string) {
+			heard = append(heard, fmt.Sprint(call, " ", status, " ", why))
+		},
+	})
+	rec := spend(t, x, regionsOf(tokenAnna), 2)
+	const text = "too many requests: at most 2 a minute (player_per_minute: requests of a player, by call; a backend uses a token of kind server)"
+	if !strings.Contains(rec.Body.String(), text) {
+		t.Errorf("answer: %s", rec.Body)
+	}
+	if want := "regions 429 " + text; len(heard) != 1 || heard[0] != want {
+		t.Errorf("heard %q", heard)
+	}
+	lines := func() int { return strings.Count(log.String(), "limit=player_per_minute") }
+	for range 3 {
+		x.do(regionsOf(tokenAnna)())
+	}
+	if lines() != 1 {
+		t.Errorf("%d lines in the first minute:\n%s", lines(), &log)
+	}
+	x.clock = x.clock.Add(time.Minute)
+	spend(t, x, regionsOf(tokenAnna), 2)
+	if lines() != 2 || !strings.Contains(log.String(), "refused_since_last_line=4") {
+		t.Errorf("%d lines after a minute:\n%s", lines(), &log)
+	}
+	x.post("/v1/allocate", tokenBert, `{"maxConnections":"x"}`)
+	if last := heard[len(heard)-1]; !strings.HasPrefix(last, "allocate 400 ") || !strings.Contains(last, "maxConnections") {
+		t.Errorf("heard %q", last)
 	}
 }

@@ -83,6 +83,7 @@ type App struct {
 	member    *member           // of a fleet, for a relay
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
+	devLog    *devLog // nil, but in dev
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once
@@ -108,7 +109,7 @@ func New(o Options) (*App, error) {
 		return nil, err
 	}
 	a := &App{
-		opts: o, since: time.Now(), observers: noObservers(),
+		opts: o, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := a.build(); err != nil {
@@ -187,6 +188,12 @@ func (a *App) buildMetrics() {
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
 	}
+	switch {
+	case a.certificate != nil:
+		cfg.Certificates = a.certificate.ends
+	case a.acme != nil:
+		cfg.Certificates = a.acme.ends
+	}
 	a.metrics = metrics.New(cfg)
 }
 
@@ -243,7 +250,7 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 		return http.NotFoundHandler(), nil
 	}
 	h := httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest, OnRefusal: a.devLog.refusedCall,
 		Authenticate: t.authenticate(), RateCounts: a.counts,
 	}
 	if a.store != nil {
@@ -281,7 +288,8 @@ func (a *App) buildRelay() error {
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
-		OnConnect: a.players.connected, OnDisconnect: a.players.disconnected,
+		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.players.connected(e) },
+		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
 	}
 	if err := a.addTransports(&cfg, sealer); err != nil {
@@ -302,6 +310,9 @@ func (a *App) buildRelay() error {
 	a.addComponent(component{"relay", a.runRelay, a.relay.Close})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.addBackground(a.foreign.Run, a.watchDrain)
+	if a.devLog != nil {
+		a.addBackground(func(ctx context.Context) { a.devLog.run(ctx, a.relay.Stats) })
+	}
 	if a.memory != nil {
 		a.addBackground(a.memory.Run)
 	}
@@ -329,7 +340,7 @@ func (a *App) newRelay(cfg engine.Config, sealer *alloc.Sealer) (*engine.Server,
 
 // fastPathConfig returns the configuration of the fast path for these settings.
 func fastPathConfig(c *config.Config) fastpath.Config {
-	fast := fastpath.Config{Interfaces: c.XDPInterfaces}
+	fast := fastpath.Config{Interfaces: c.XDPInterfaces, AvoidFilters: c.XDP == "auto"}
 	if c.XDP == "native" {
 		fast.Mode = fastpath.Native
 	}
@@ -355,7 +366,8 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		KeepCode: a.relay.KeepCode, Admit: a.players.admit, OnReserve: a.players.reserved,
+		KeepCode: a.devLog.keepCode(a.relay.KeepCode), Admit: a.players.admit,
+		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
 	})
 	if err != nil {
 		return err

@@ -108,6 +108,7 @@ func noObservers() observers {
 
 // onBind and the following methods are hooks of the relay. They must not block.
 func (a *App) onBind(e engine.BindEvent) {
+	a.devLog.bound(e)
 	a.players.bound(e)
 	if e.First {
 		a.observers.bound(e.ID)
@@ -115,6 +116,7 @@ func (a *App) onBind(e engine.BindEvent) {
 }
 
 func (a *App) onEnd(e engine.EndEvent) {
+	a.devLog.ended(e)
 	a.observers.ended(e)
 	a.players.ended(e)
 	if e.Reason == engine.EndLost {

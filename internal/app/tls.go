@@ -83,6 +83,11 @@ func (k *certificate) tls() *tls.Config {
 	}
 }
 
+// ends returns when the certificate expires, by its file.
+func (k *certificate) ends() map[string]time.Time {
+	return map[string]time.Time{k.cert: k.current.Load().Leaf.NotAfter}
+}
+
 // run reads the files again when they have changed, until ctx ends.
 func (k *certificate) run(ctx context.Context) {
 	ticker := time.NewTicker(k.every)
@@ -231,6 +236,19 @@ func (s *acmeCertificates) choose(hello *tls.ClientHelloInfo) (*tls.Certificate,
 		return c, nil
 	}
 	return nil, errNotIssued
+}
+
+// ends returns when the certificates expire, by name; the zero time of Unix for those that are
+// not there.
+func (s *acmeCertificates) ends() map[string]time.Time {
+	ends := make(map[string]time.Time)
+	for _, name := range s.names {
+		ends[name] = time.Unix(0, 0)
+		if c := s.current[name].Load(); c != nil {
+			ends[name] = c.Leaf.NotAfter
+		}
+	}
+	return ends
 }
 
 // run fetches missing certificates and uses renewed ones, until ctx ends.

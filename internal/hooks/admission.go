@@ -75,7 +75,8 @@ type AdmissionConfig struct {
 	Concurrent int
 	// Transport replaces the network in tests. Nil: a transport of its own.
 	Transport http.RoundTripper
-	// Logger gets the reasons of failed requests, at debug level. Nil: no log.
+	// Logger gets a line when the program stops answering and when it answers again, and
+	// the reason of each failed request at debug level. Nil: no log.
 	Logger *slog.Logger
 	// Now is the clock of signatures. Nil: time.Now.
 	Now func() time.Time
@@ -90,6 +91,7 @@ type Admission struct {
 	breaker  *gobreaker.TwoStepCircuitBreaker[struct{}]
 
 	allowed, denied, failed, skipped atomic.Uint64
+	lastError                        atomic.Pointer[error] // of a request without a valid response
 }
 
 // NewAdmission returns an Admission, or an error that wraps ErrConfig. It opens no
@@ -115,14 +117,33 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 	if err != nil {
 		return nil, fmt.Errorf("%w: %w", ErrConfig, err)
 	}
-	return &Admission{
-		cfg: cfg, endpoint: e, slots: make(chan struct{}, cfg.Concurrent),
-		breaker: gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
-			Timeout:     breakerTimeout,
-			ReadyToTrip: func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
-			IsExcluded:  func(err error) bool { return errors.Is(err, errCallerGone) },
-		}),
-	}, nil
+	a := &Admission{cfg: cfg, endpoint: e, slots: make(chan struct{}, cfg.Concurrent)}
+	a.breaker = gobreaker.NewTwoStepCircuitBreaker[struct{}](gobreaker.Settings{
+		Timeout:       breakerTimeout,
+		ReadyToTrip:   func(c gobreaker.Counts) bool { return c.ConsecutiveFailures >= breakerFailures },
+		IsExcluded:    func(err error) bool { return errors.Is(err, errCallerGone) },
+		OnStateChange: a.logState,
+	})
+	return a, nil
+}
+
+// logState logs that the program stopped answering, and that it answers again. Between the
+// two, one request each breakerTimeout tries.
+func (a *Admission) logState(_ string, from, to gobreaker.State) {
+	switch {
+	case from == gobreaker.StateClosed:
+		effect := "players are refused"
+		if a.cfg.FailOpen {
+			effect = "players are admitted without it"
+		}
+		var cause error
+		if last := a.lastError.Load(); last != nil {
+			cause = *last
+		}
+		a.cfg.Logger.Error("admission: the program at admission_url does not answer: "+effect, "failures", breakerFailures, "error", cause)
+	case to == gobreaker.StateClosed:
+		a.cfg.Logger.Info("admission: the program at admission_url answers again")
+	}
 }
 
 // Close closes idle connections. Call it after the last call of Admit.
@@ -141,6 +162,9 @@ func (a *Admission) Admit(ctx context.Context, q alloc.AdmissionRequest) error {
 	if err != nil && ctx.Err() != nil {
 		done(errCallerGone)
 	} else {
+		if err != nil {
+			a.lastError.Store(&err)
+		}
 		done(err)
 	}
 	switch {

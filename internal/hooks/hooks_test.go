@@ -223,7 +223,11 @@ func TestResponses(t *testing.T) {
 func TestBreaker(t *testing.T) {
 	synctest.Test(t, func(t *testing.T) {
 		p := &program{handler: respond(500, "")}
-		a, err := NewAdmission(AdmissionConfig{URL: "https://hooks.example.org/", Transport: p})
+		var log testkit.LogBuffer
+		lines := func(text string) int { return strings.Count(log.String(), text) }
+		a, err := NewAdmission(AdmissionConfig{
+			URL: "https://hooks.example.org/", Transport: p, Logger: slog.New(slog.NewTextHandler(&log, nil)),
+		})
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -255,6 +259,9 @@ func TestBreaker(t *testing.T) {
 			if err := a.Admit(t.Context(), hosting); err != nil {
 				t.Errorf("the program has recovered: %v", err)
 			}
+		}
+		if lines("does not answer: players are refused") != 1 || lines("status 500") != 1 || lines("answers again") != 1 {
+			t.Errorf("log:\n%s", &log)
 		}
 	})
 }

@@ -37,6 +37,9 @@ type Config struct {
 	// Players returns the counts of authentication, admission, webhooks and quotas. Nil:
 	// none.
 	Players func() Players
+	// Certificates returns when the API's certificates expire, by the file or the name that
+	// the operator gave. Nil: it has none.
+	Certificates func() map[string]time.Time
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -67,6 +70,9 @@ func New(cfg Config) *Metrics {
 	m.set.RegisterMetricsWriter(m.writeProcess)
 	if cfg.Players != nil {
 		m.set.RegisterMetricsWriter(m.writePlayers)
+	}
+	if cfg.Certificates != nil {
+		m.set.RegisterMetricsWriter(m.writeCertificates)
 	}
 	m.set.RegisterMetricsWriter(m.writeFleet)
 	m.set.RegisterMetricsWriter(m.api.write)

@@ -2,6 +2,8 @@ package metrics
 
 import (
 	"io"
+	"maps"
+	"slices"
 
 	"github.com/ferryrelay/ferry/internal/hooks"
 	"github.com/ferryrelay/ferry/internal/identity"
@@ -71,4 +73,14 @@ func (p *page) quota(st *quota.Stats) {
 		p.sample("ferry_quota_refused_total", st.Refused[r], "limit", limit)
 	}
 	p.single("ferry_quota_unknown_total", counter, "Reservations that were refused because the usage of their project was unknown.", st.Unknown)
+}
+
+func (m *Metrics) writeCertificates(w io.Writer) {
+	var p page
+	p.family("ferry_tls_certificate_end_seconds", gauge, "Time at which a certificate of the API expires, in Unix seconds.")
+	ends := m.cfg.Certificates()
+	for _, name := range slices.Sorted(maps.Keys(ends)) {
+		p.seconds("ferry_tls_certificate_end_seconds", float64(ends[name].Unix()), "name", name)
+	}
+	p.flush(w)
 }

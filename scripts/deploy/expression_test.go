@@ -103,6 +103,11 @@ func (e *expression) step() {
 		e.calls = e.calls[:len(e.calls)-1]
 	case text == "by":
 		e.group()
+	case text == "unless":
+		if e.next() != "on" {
+			e.fault("unless has no labels")
+		}
+		e.group()
 	case !isName(text):
 		if strings.ContainsAny(text[:1], `["{}`) {
 			e.fault("%s stands alone", text)

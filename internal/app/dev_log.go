@@ -1,0 +1,147 @@
+package app
+
+import (
+	"context"
+	"log/slog"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// devLog writes a line of the log of ferry dev for each step of a match, and for what the
+// relay refuses and why. It has no state; nil, as in all other modes, writes nothing. Lines
+// have join codes and addresses, which the logs of other modes do not.
+type devLog struct{ log *slog.Logger }
+
+func newDevLog(mode Mode, log *slog.Logger) *devLog {
+	if mode != Dev {
+		return nil
+	}
+	return &devLog{log}
+}
+
+func (d *devLog) reserved(e alloc.ReservationEvent) {
+	switch {
+	case d == nil:
+	case e.Request.Role == alloc.RoleHost:
+		d.log.Info("allocated", "host", e.ID.String(), "max_connections", e.Request.MaxConnections, "region", e.Request.Region)
+	default:
+		d.log.Info("joined by code, not bound yet", "player", e.ID.String(), "host", e.Request.Host.String())
+	}
+}
+
+// keepCode wraps a function that keeps join codes.
+func (d *devLog) keepCode(keep keepCode) keepCode {
+	if d == nil {
+		return keep
+	}
+	return func(ctx context.Context, host proto.AllocationID, code string) error {
+		err := keep(ctx, host, code)
+		if err == nil {
+			d.log.Info("join code", "code", code, "host", host.String())
+		}
+		return err
+	}
+}
+
+type keepCode = func(ctx context.Context, host proto.AllocationID, code string) error
+
+func (d *devLog) bound(e engine.BindEvent) {
+	if d == nil {
+		return
+	}
+	text := "bound again, to another address"
+	if e.First {
+		text = "bound"
+	}
+	from := "a session of DTLS or WebSocket"
+	if e.From.IsValid() {
+		from = e.From.String()
+	}
+	d.log.Info(text, e.Role.String(), e.ID.String(), "from", from)
+}
+
+func (d *devLog) linked(e engine.ConnectEvent) {
+	if d != nil {
+		d.log.Info("linked: the two can send to each other", "player", e.Joiner.String(), "host", e.Host.String())
+	}
+}
+
+func (d *devLog) unlinked(e engine.DisconnectEvent) {
+	if d != nil {
+		d.log.Info("link closed", "by", e.From.String(), "to", e.To.String())
+	}
+}
+
+func (d *devLog) ended(e engine.EndEvent) {
+	if d != nil {
+		d.log.Info("ended", e.Role.String(), e.ID.String(), "because", e.Reason.String())
+	}
+}
+
+// refusedCall reports a call of the API that was refused.
+func (d *devLog) refusedCall(call string, status int, why string) {
+	if d != nil {
+		d.log.Warn("call refused", "call", call, "status", status, "because", why)
+	}
+}
+
+// devLogEvery is how often refused datagrams are reported.
+const devLogEvery = time.Second
+
+// run reports what the relay refused, until ctx ends.
+func (d *devLog) run(ctx context.Context, stats func() engine.Stats) {
+	ticker := time.NewTicker(devLogEvery)
+	defer ticker.Stop()
+	before := stats().Outcomes
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-ticker.C:
+		}
+		now := stats().Outcomes
+		for _, r := range refusals {
+			if n := now[r.outcome] - before[r.outcome]; n > 0 {
+				d.log.Warn("datagrams refused", "count", n, "outcome", r.outcome.String(), "because", r.why)
+			}
+		}
+		before = now
+	}
+}
+
+// refusals are the outcomes by which a match of a developer fails, and what to look at.
+var refusals = []struct {
+	outcome engine.Outcome
+	why     string
+}{
+	{engine.OutRejected, "a CONNECT_REQUEST found the host full: allocate with a larger maxConnections"},
+	{engine.OutErrorVersion, "the message has another version of the protocol than 0"},
+	{engine.OutErrorUnauthorized, "a CONNECT_REQUEST with the ticket of another match or player: use the hostConnectionData of your own join"},
+	{engine.OutErrorMismatch, "a message from an address that is not bound to the allocation which it names: BIND comes first, from the same socket"},
+	{engine.OutErrorNotFound, "the allocation has ended, or that of the host has: allocate or join again"},
+	{engine.OutErrorNotConnected, "there is no link between sender and receiver: CONNECT_REQUEST comes first"},
+	{engine.OutErrorSelf, "a CONNECT_REQUEST to itself"},
+	{engine.DropPlain, "a plain message from the address of a DTLS session"},
+	{engine.DropIdentity, "a BIND in the session of another allocation"},
+	{engine.DropShort, "shorter than a header: not a message of the relay protocol"},
+	{engine.DropSignature, "it does not begin with 0xDA72: not a message of the relay protocol, or DTLS while dtls is off"},
+	{engine.DropVersion, "of another version, or a type that no client sends"},
+	{engine.DropServerType, "a type that only relays send"},
+	{engine.DropUnknownType, "an unknown type"},
+	{engine.DropSize, "its size is not the one that its type and length field require"},
+	{engine.DropOversize, "a RELAY with more content than 1400 bytes (max_content)"},
+	{engine.DropAcceptMode, "a BIND whose accept mode is not 0"},
+	{engine.DropSeal, "connection data that this run of the relay did not issue: allocate or join again"},
+	{engine.DropTicket, "a BIND with the host's connection data: bind with your own connectionData, connect with hostConnectionData"},
+	{engine.DropMAC, "a BIND whose signature is wrong: HMAC-SHA256 with the allocation's key over all bytes before it"},
+	{engine.DropNonce, "a BIND with an old nonce: each new BIND needs a higher one"},
+	{engine.DropEndpointHeld, "a BIND from an address at which another player was heard in the last 2 s: use another port"},
+	{engine.DropBusy, "the relay was busy: the client repeats it"},
+	{engine.DropHostUnbound, "a CONNECT_REQUEST to a host that has not bound yet"},
+	{engine.DropPeerUnbound, "a RELAY to a player that is not bound at the moment"},
+	{engine.DropReceiverSize, "a RELAY larger than the receiver's transport carries"},
+	{engine.DropMuted, "as messages before it that were answered with an ERROR"},
+}
