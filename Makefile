@@ -192,6 +192,12 @@ peers: ## Ferry next to coturn, pion/turn and a bare loop in C: one table of rat
 	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
 	bin/peers $(PEERS)
 
+# FRAMES are options: make fast-path-figures FRAMES='--allocations 1000000 --load 50000x32'
+.PHONY: fast-path-figures
+fast-path-figures: ## the fast path next to the C loop, with frames from XDP (root, clang-14; 4 minutes)
+	$(GO) -C scripts/peers build -o $(CURDIR)/bin/peers .
+	bin/peers frames $(FRAMES)
+
 .PHONY: capacity
 capacity: ## what a large machine carries, by a model with measured unit costs
 	$(GO) run ./scripts/capacity

@@ -56,7 +56,7 @@ type FastPathCounts struct {
 	Datagrams, Bytes uint64
 	// Passed are RELAYs that were left to workers, by reason.
 	Passed map[string]uint64
-	// NoWay are endpoints to which the program does not send, by reason, since the
+	// NoNextHop are endpoints to which the program does not send, by reason, since the
 	// network last changed.
 	NoNextHop map[string]uint64
 	// Interfaces are those that the program serves, at Mode, "tc" or "native"; On is false
@@ -64,6 +64,7 @@ type FastPathCounts struct {
 	Interfaces []string
 	Mode       string
 	On         bool
+	OffBecause string // the rest of a sentence; "" while it is on
 }
 
 // nextHops is control's part of a fast path. The methods of nil do nothing.

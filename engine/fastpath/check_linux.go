@@ -39,6 +39,14 @@ func Check(listen []netip.AddrPort, cfg Config) []Finding {
 		i, _ := resolver.Interface(index)
 		found = append(found, interfaceFinding(i, cfg.Mode))
 	}
+	if list, err := nexthop.Filters(); err == nil && len(list) > 0 {
+		f := Finding{subject, "nftables has rules for what this machine sends: " + strings.Join(list, ", "), "set xdp: tc if they do not concern the relay",
+			"with xdp: auto the program stays off, since it would pass by them"}
+		if !cfg.AvoidFilters {
+			f.Change, f.Because = "make sure that they do not concern the relay", "the program passes by them"
+		}
+		found = append(found, f)
+	}
 	if len(wanted) > 0 {
 		bypassed := "passes no conntrack, and no nftables of the IP layer"
 		if cfg.Mode == Native {

@@ -47,6 +47,9 @@ type Config struct {
 	Interfaces []string
 	// Mode is where the program is attached.
 	Mode Mode
+	// AvoidFilters turns the program off while nftables has rules for what this machine
+	// sends, by which the program's datagrams would pass. Linux only.
+	AvoidFilters bool
 	// Logger receives a line for each interface that is served, and faults. Nil: no log.
 	Logger *slog.Logger
 }

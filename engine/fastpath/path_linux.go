@@ -42,6 +42,8 @@ type Path struct {
 	attached   map[int]string    // interfaces by index
 	failed     atomic.Bool       // it is off for good
 	reasons    map[string]uint64 // endpoints without a next hop
+	filtered   string            // why the program is off: nftables has rules that it would pass by
+	dropped    string            // why it is off: a driver drops what it sends
 }
 
 // neighbour is a host on the link of an interface.
@@ -218,7 +220,7 @@ func (p *Path) NextHop(to endpoint.Endpoint, from netip.AddrPort) table.NextHop 
 	return nextHop
 }
 
-// openDoor tells the program about a local address.
+// setLocalAddr tells the program about a local address.
 func (p *Path) setLocalAddr(d localAddr) {
 	ifindex, ok := p.resolver.Carrier(d.addr.Addr())
 	i, _ := p.resolver.Interface(ifindex)
@@ -271,18 +273,39 @@ func (p *Path) Resume(generation uint64) {
 	p.switchProgram()
 }
 
-// SetEnabled lets the program relay, as it does at first, or leave everything to workers.
+// SetEnabled lets the program relay, as it does at first, or leave everything to workers. A
+// driver that dropped what it sent gets another chance.
 func (p *Path) SetEnabled(on bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.disabled = !on
+	if on {
+		p.dropped = ""
+	}
 	p.switchProgram()
 }
 
 // switchProgram turns the program on if everything allows that, else off.
 func (p *Path) switchProgram() { p.program.SetOn(p.isOn()) }
 
-func (p *Path) isOn() bool { return p.current && !p.disabled && !p.failed.Load() }
+func (p *Path) isOn() bool { return p.offBecause() == "" }
+
+// offBecause returns why the program is off; "" if it is on.
+func (p *Path) offBecause() string {
+	switch {
+	case p.failed.Load():
+		return "of a fault, see the log"
+	case p.disabled:
+		return "the operator turned it off"
+	case p.filtered != "":
+		return p.filtered
+	case p.dropped != "":
+		return p.dropped
+	case !p.current:
+		return "the network has changed, and next hops are looked up"
+	}
+	return ""
+}
 
 // Synchronize implements [engine.FastPath].
 func (p *Path) Synchronize() {
@@ -295,35 +318,14 @@ func (p *Path) Synchronize() {
 	time.Sleep(time.Second)
 }
 
-// probeEvery is how often a datagram of each next hop goes through a socket: about the time after
-// which the kernel asks for a neighbour again that it has not used for long.
-const probeEvery = 5 * time.Second
-
-// probe lets the kernel use the neighbours of all next hops until ctx ends.
-func (p *Path) probe(ctx context.Context) {
-	ticker := time.NewTicker(probeEvery)
-	defer ticker.Stop()
-	for {
-		select {
-		case <-ctx.Done():
-			return
-		case <-ticker.C:
-		}
-		p.mu.Lock()
-		for nextHop := 1; nextHop < len(p.hops); nextHop++ {
-			p.program.Probe(table.NextHop(nextHop))
-		}
-		p.mu.Unlock()
-	}
-}
-
 // Run implements [engine.FastPath].
 func (p *Path) Run(ctx context.Context, changed func()) error {
 	defer p.Close()
 	ctx, cancel := context.WithCancel(ctx)
-	var probing sync.WaitGroup
-	probing.Go(func() { p.probe(ctx) })
-	defer probing.Wait()
+	p.watchFilters()
+	var watching sync.WaitGroup
+	watching.Go(func() { p.watch(ctx) })
+	defer watching.Wait()
 	defer cancel()
 	p.turnOff()
 	changed()
@@ -395,7 +397,8 @@ func (p *Path) Counts() engine.FastPathCounts {
 		out.Interfaces = append(out.Interfaces, name)
 	}
 	slices.Sort(out.Interfaces)
-	out.Mode, out.On = p.cfg.Mode.String(), p.isOn()
+	out.Mode, out.OffBecause = p.cfg.Mode.String(), p.offBecause()
+	out.On = out.OffBecause == ""
 	return out
 }
 

@@ -11,6 +11,10 @@ import (
 	"strings"
 	"sync/atomic"
 	"testing"
+	"time"
+
+	"github.com/google/nftables"
+	"github.com/google/nftables/expr"
 
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -123,6 +127,87 @@ func TestPath(t *testing.T) {
 	cancel()
 	if err := <-ended; err != nil {
 		t.Error(err)
+	}
+}
+
+// TestAvoidFilters: with AvoidFilters the program is off while nftables has a rule for what this
+// machine sends. Without it Check names the rule.
+func TestAvoidFilters(t *testing.T) {
+	if !inNamespace(t) {
+		return
+	}
+	ip(t, "link add wan type veth peer name far")
+	ip(t, "addr add 198.18.0.1/24 dev wan")
+	ip(t, "link set far up")
+	ip(t, "link set wan up")
+	nft, err := nftables.New()
+	if err != nil {
+		t.Fatal(err)
+	}
+	tab := nft.AddTable(&nftables.Table{Family: nftables.TableFamilyINet, Name: "host"})
+	chain := func(name string, hook *nftables.ChainHook) {
+		c := nft.AddChain(&nftables.Chain{Name: name, Table: tab, Type: nftables.ChainTypeFilter, Hooknum: hook, Priority: nftables.ChainPriorityFilter})
+		if name != "empty" {
+			nft.AddRule(&nftables.Rule{Table: tab, Chain: c, Exprs: []expr.Any{&expr.Counter{}}})
+		}
+	}
+	chain("received", nftables.ChainHookInput)
+	chain("empty", nftables.ChainHookOutput)
+	if err := nft.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	p := New(Config{AvoidFilters: true})
+	if _, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}); err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- p.Run(ctx, func() {}) }()
+	on := func() bool { p.Resume(p.Generation()); return p.Counts().On }
+	testkit.Eventually(t, "it is on: no rule is for what is sent", on)
+
+	chain("sent", nftables.ChainHookPostrouting)
+	if err := nft.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, time.Minute, "the rule is found", func() bool { return !on() })
+	if why := p.Counts().OffBecause; !strings.HasSuffix(why, ": inet host sent") {
+		t.Errorf("off because %q", why)
+	}
+	found := false
+	for _, f := range Check([]netip.AddrPort{relayAddr}, Config{}) {
+		found = found || strings.Contains(f.Finding, "inet host sent")
+	}
+	if !found {
+		t.Error("Check does not name the rule")
+	}
+	nft.DelTable(tab)
+	if err := nft.Flush(); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, time.Minute, "it is on again", on)
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestDriverDrops(t *testing.T) {
+	for counter, want := range map[string]bool{
+		"rx_queue_0_xdp_tx_errors": true, "tx_queue_0_xdp_xmit_errors": true, "rx_xdp_tx_full": true, "rx0_xdp_tx_drops": true, "rx_xdp_redirect_errors": true,
+		"rx_queue_0_xdp_tx": false, "rx_xdp_drop": false, "tx_errors": false, "rx_queue_0_xdp_packets": false,
+	} {
+		if countsDrops(counter) != want {
+			t.Errorf("%s counts drops: %t", counter, !want)
+		}
+	}
+	for _, c := range []struct {
+		drops, sent uint64
+		want        bool
+	}{{99, 100, false}, {100, 100, true}, {100, 10_000, false}, {101, 10_000, true}, {0, 0, false}} {
+		if dropping(c.drops, c.sent) != c.want {
+			t.Errorf("%d of %d dropped: %t", c.drops, c.sent, !c.want)
+		}
 	}
 }
 

@@ -19,10 +19,11 @@ type FastPathState struct {
 	// On is set while the program relays. It may be off by request, or for a moment
 	// while the network changes.
 	On         bool     `json:"on"`
+	OffBecause string   `json:"off_because,omitempty"`
 	Mode       string   `json:"mode"` // "tc" or "native"
 	Interfaces []string `json:"interfaces"`
 	Datagrams  uint64   `json:"datagrams"` // relayed since the start
-	// Passed are RELAYs that the program left to the sockets, by reason; NoWay endpoints to
+	// Passed are RELAYs that the program left to the sockets, by reason; NoNextHop endpoints to
 	// which it does not send, by reason, since the network last changed.
 	Passed    map[string]uint64 `json:"passed"`
 	NoNextHop map[string]uint64 `json:"no_next_hop"`
@@ -64,6 +65,6 @@ func writeFastPath(w http.ResponseWriter, cfg *Config) {
 	}
 	c := cfg.FastPath.Counts()
 	writeAnswer(w, FastPathState{
-		On: c.On, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoNextHop: c.NoNextHop,
+		On: c.On, OffBecause: c.OffBecause, Mode: c.Mode, Interfaces: c.Interfaces, Datagrams: c.Datagrams, Passed: c.Passed, NoNextHop: c.NoNextHop,
 	}, nil)
 }

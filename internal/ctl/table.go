@@ -142,11 +142,15 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 }
 
 func fastPathTable(w io.Writer, f *admin.FastPathState) error {
-	state := "off: all datagrams go through the sockets"
+	state := "off"
 	if f.On {
 		state = "on"
 	}
-	fmt.Fprintf(w, "%s, %s, on %s\n%d datagrams relayed in the kernel\n", state, printable(f.Mode), printable(strings.Join(f.Interfaces, ", ")), f.Datagrams)
+	fmt.Fprintf(w, "%s, %s, on %s\n", state, printable(f.Mode), printable(strings.Join(f.Interfaces, ", ")))
+	if !f.On {
+		fmt.Fprintf(w, "all datagrams go through the sockets, because %s\n", printable(f.OffBecause))
+	}
+	fmt.Fprintf(w, "%d datagrams relayed in the kernel\n", f.Datagrams)
 	for _, part := range []struct {
 		what   string
 		counts map[string]uint64

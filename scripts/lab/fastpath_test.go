@@ -259,6 +259,31 @@ func TestFastPathExpiry(t *testing.T) {
 	testkit.Within(t, 30*time.Second, "all allocations expire", func() bool { return l.metric("ferry_allocations") == 0 })
 }
 
+// TestFastPathDriver: when a driver drops what the program sends, the relay turns the program
+// off by itself, and on again when it is asked to.
+func TestFastPathDriver(t *testing.T) {
+	c := fastCase{mode: "native", wildcard: true}
+	l := newFastLab(t, c)
+	f, _ := l.fleet(l.fastPlayers(20, c))
+	l.requireFast(f, "at first")
+	polls := func(state string) {
+		t.Helper()
+		for _, ns := range []Namespace{l.net.Clients, l.net.Peers} {
+			if err := run("ip", "netns exec "+ns.Name+" ethtool -K relay gro "+state); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	polls("off") // Then a veth takes no frames of XDP.
+	l.requireSockets(f, "when the driver drops what the program sends")
+	if out := l.ctl("fast-path"); !strings.Contains(out, "off, native") || !strings.Contains(out, "the driver of ") {
+		t.Errorf("ferry ctl fast-path:\n%s", out)
+	}
+	polls("on")
+	l.ctl("fast-path", "on")
+	l.requireFast(f, "when it was asked to try again")
+}
+
 // TestFastPathQuota: the program counts against the quota of the sockets, and leaves what is
 // beyond it to them, which drop it.
 func TestFastPathQuota(t *testing.T) {

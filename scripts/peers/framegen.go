@@ -112,34 +112,11 @@ func (g *frameGenerator) fill(relay netip.AddrPort, players []framePlayer, joine
 	if err := v.Set(g.template[:v.Size()]); err != nil {
 		return err
 	}
-	var keys []uint32
-	var values []byte
-	flush := func() error {
-		if len(keys) == 0 {
-			return nil
-		}
-		entry := len(values) / len(keys)
-		list := make([][]byte, len(keys))
-		for i := range list {
-			list[i] = values[i*entry : (i+1)*entry]
-		}
-		for i, k := range keys {
-			if err := g.coll.Maps["players"].Put(k, list[i]); err != nil {
-				return err
-			}
-		}
-		keys, values = keys[:0], values[:0]
-		return nil
-	}
 	g.players = 0
 	add := func(from, to *framePlayer, first byte) error {
-		keys = append(keys, g.players)
-		values = append(values, g.entry(from, to, first)...)
+		err := g.coll.Maps["players"].Put(g.players, g.entry(from, to, first))
 		g.players++
-		if len(keys) == 4096 {
-			return flush()
-		}
-		return nil
+		return err
 	}
 	for i := range players {
 		p := &players[i]
@@ -154,7 +131,7 @@ func (g *frameGenerator) fill(relay netip.AddrPort, players []framePlayer, joine
 			return err
 		}
 	}
-	return errors.Join(flush(), g.set("count", g.players), g.set("relay_port", swap16(relay.Port())), g.set("udp_length", swap16(frameUDP)))
+	return errors.Join(g.set("count", g.players), g.set("relay_port", swap16(relay.Port())), g.set("udp_length", swap16(frameUDP)))
 }
 
 // swap16 is a number in network byte order.

@@ -7,7 +7,9 @@ import (
 	"errors"
 	"flag"
 	"fmt"
+	"html"
 	"io"
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -34,6 +36,8 @@ type framesOptions struct {
 	shape       string // pairs or star
 	allocations []int
 	loads       []load
+	report      bool
+	dirs        []string // of earlier results
 }
 
 // load is a rate in datagrams per second, and how many follow each other at once.
@@ -77,6 +81,7 @@ func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
 	f.IntVar(&o.serverCPU, "server-cpu", 1, "processor of the relay")
 	f.IntVar(&o.generatorCPU, "generator-cpu", 0, "processor of the generator")
 	f.StringVar(&o.relaySpace, "relay-namespace", "", "`name` of the namespace with the relays: set by peers itself")
+	f.BoolVar(&o.report, "report", false, "measure nothing: print what the directories that follow contain")
 	f.BoolVar(&o.pinned, "pinned", false, "set by peers itself")
 	if err := f.Parse(args); err != nil {
 		return o, err
@@ -104,6 +109,10 @@ func parseFramesOptions(args []string, help io.Writer) (framesOptions, error) {
 	if len(o.allocations) == 0 || len(o.loads) == 0 || o.shape != "pairs" && o.shape != "star" {
 		return o, errors.New("--allocations and --load are lists, --shape is pairs or star")
 	}
+	if o.report && f.NArg() > 0 {
+		o.dirs = f.Args()
+		return o, o.check(0)
+	}
 	return o, o.check(f.NArg())
 }
 
@@ -113,6 +122,13 @@ func frames(ctx context.Context, args []string) error {
 	o, err := parseFramesOptions(args, os.Stderr)
 	if err != nil {
 		return err
+	}
+	if o.report {
+		d, err := readFrames(o.dirs)
+		if err != nil {
+			return err
+		}
+		return reportFrames(o, &d)
 	}
 	if o.pinned {
 		runtime.GOMAXPROCS(2)
@@ -149,7 +165,7 @@ func measureFrames(ctx context.Context, o framesOptions) error {
 	if w := busy(); w != "" {
 		fmt.Println(w)
 	}
-	var all []framesSample
+	d := framesDocument{Commit: commit(ctx, o.root), Command: o.typed(), Kernel: kernel(), Shape: o.shape}
 	for _, n := range o.allocations {
 		for round := 1; round <= o.rounds; round++ {
 			order := slices.DeleteFunc(slices.Clone(framesPeers), func(p string) bool { return !wants(o.only, p) })
@@ -158,14 +174,26 @@ func measureFrames(ctx context.Context, o framesOptions) error {
 			}
 			for _, peer := range order {
 				list, err := framesTurn(ctx, o, g, peer, n, round)
-				all = append(all, list...)
+				d.Samples = append(d.Samples, list...)
 				if err != nil {
-					return errors.Join(fmt.Errorf("%s, %d allocations, round %d: %w", peer, n, round, err), reportFrames(ctx, o, all))
+					return errors.Join(fmt.Errorf("%s, %d allocations, round %d: %w", peer, n, round, err), writeFrames(o, &d))
 				}
 			}
 		}
 	}
-	return reportFrames(ctx, o, all)
+	return writeFrames(o, &d)
+}
+
+// writeFrames reports and writes what was measured.
+func writeFrames(o framesOptions, d *framesDocument) error {
+	if len(d.Samples) == 0 {
+		return nil
+	}
+	b, err := json.MarshalIndent(d, "", "\t")
+	if err != nil {
+		return err
+	}
+	return errors.Join(os.WriteFile(filepath.Join(o.out, framesFile), b, 0o644), reportFrames(o, d))
 }
 
 // framesTurn starts a relay with its allocations and measures it at all loads.
@@ -266,52 +294,148 @@ func relayed(ctx context.Context, srv *server) (n uint64, err error) {
 	})
 }
 
-// reportFrames prints a table of medians and ratios, and writes the runs.
-func reportFrames(ctx context.Context, o framesOptions, all []framesSample) error {
+// reportFrames prints a table of medians and ratios, and draws the plot.
+func reportFrames(o framesOptions, d *framesDocument) error {
+	fmt.Printf("\n%s; the relay's CPU per datagram with all that the kernel receives for it; ratios to the C loop of the same round, median (lowest to highest)\n", d.Shape)
+	fmt.Println("| allocations | load | relay | ns | of the C loop | p50 µs | p99 µs | runs that count |\n|---|---|---|---|---|---|---|---|")
 	type line struct {
 		allocations int
 		load        load
 	}
-	fmt.Printf("\n%s; the relay's CPU per datagram with all that the kernel receives for it; ratios to the C loop of the same round, median (lowest to highest)\n", o.shape)
-	fmt.Println("| allocations | load | relay | ns | of the C loop | p50 µs | p99 µs | runs that count |\n|---|---|---|---|---|---|---|---|")
-	for _, n := range o.allocations {
-		for _, l := range o.loads {
-			for _, peer := range framesPeers {
-				var ns, ratio, p50, p99 []float64
-				runs := 0
-				for i := range all {
-					s := &all[i]
-					if (line{s.Allocations, s.Load}) != (line{n, l}) || s.Peer != peer {
-						continue
-					}
-					if runs++; s.Bad != "" {
-						continue
-					}
-					ns, p50, p99 = append(ns, s.CPU), append(p50, s.P50), append(p99, s.P99)
-					if c := slices.IndexFunc(all, func(c framesSample) bool {
-						return c.Peer == "c" && c.Bad == "" && c.Allocations == n && c.Load == l && c.Round == s.Round
-					}); c >= 0 {
-						ratio = append(ratio, s.CPU/all[c].CPU)
-					}
-				}
-				if runs == 0 {
+	var lines []line
+	for i := range d.Samples {
+		if l := (line{d.Samples[i].Allocations, d.Samples[i].Load}); !slices.Contains(lines, l) {
+			lines = append(lines, l)
+		}
+	}
+	for _, l := range lines {
+		for _, peer := range framesPeers {
+			var ns, ratio, p50, p99 []float64
+			runs := 0
+			for i := range d.Samples {
+				s := &d.Samples[i]
+				if (line{s.Allocations, s.Load}) != l || s.Peer != peer {
 					continue
 				}
-				fmt.Printf("| %d | %v | %s | %s | %s | %.0f | %.0f | %d of %d |\n", n, l, framesTitles[peer],
-					span(ns, "%.0f"), span(ratio, "%.2f"), report.Median(p50).Median, report.Median(p99).Median, len(ns), runs)
+				if runs++; s.Bad != "" {
+					continue
+				}
+				ns, p50, p99 = append(ns, s.CPU), append(p50, s.P50), append(p99, s.P99)
+				if c := slices.IndexFunc(d.Samples, func(c framesSample) bool {
+					return c.Peer == "c" && c.Bad == "" && (line{c.Allocations, c.Load}) == l && c.Round == s.Round
+				}); c >= 0 {
+					ratio = append(ratio, s.CPU/d.Samples[c].CPU)
+				}
+			}
+			if runs > 0 {
+				fmt.Printf("| %s | %v | %s | %s | %s | %s | %s | %d of %d |\n", thousands(float64(l.allocations)), l.load, framesTitles[peer],
+					span(ns, "%.0f"), span(ratio, "%.2f"), span(p50, "%.0f"), span(p99, "%.0f"), len(ns), runs)
 			}
 		}
 	}
-	b, err := json.MarshalIndent(struct {
-		Commit  string         `json:"commit"`
-		Command []string       `json:"command"`
-		Kernel  string         `json:"kernel"`
-		Samples []framesSample `json:"samples"`
-	}{commit(ctx, o.root), o.typed(), kernel(), all}, "", "\t")
-	if err != nil {
-		return err
+	return os.WriteFile(filepath.Join(o.out, "peers-frames.svg"), []byte(framesPlot(d, d.Samples[0].Allocations)), 0o644)
+}
+
+const framesFile = "peers-frames.json"
+
+// framesDocument is what is written of a session.
+type framesDocument struct {
+	Commit  string         `json:"commit"`
+	Command []string       `json:"command"`
+	Kernel  string         `json:"kernel"`
+	Shape   string         `json:"shape"`
+	Samples []framesSample `json:"samples"`
+}
+
+// readFrames reads the sessions of directories, of which the first gives commit and kernel.
+func readFrames(dirs []string) (d framesDocument, err error) {
+	for i, dir := range dirs {
+		b, err := os.ReadFile(filepath.Join(dir, framesFile))
+		if err != nil {
+			return d, err
+		}
+		var one framesDocument
+		if err := json.Unmarshal(b, &one); err != nil {
+			return d, fmt.Errorf("%s: %w", dir, err)
+		}
+		if i == 0 {
+			d = one
+		} else {
+			d.Samples = append(d.Samples, one.Samples...)
+		}
 	}
-	return os.WriteFile(filepath.Join(o.out, "peers-frames.json"), b, 0o644)
+	return d, nil
+}
+
+// framesPlot draws CPU per datagram, p50 and p99 over the rate. Of several bursts at one rate
+// it draws the shortest.
+func framesPlot(d *framesDocument, allocations int) string {
+	bursts := make(map[float64]int)
+	for _, s := range d.Samples {
+		if n, ok := bursts[s.Load.Rate]; s.Allocations == allocations && (!ok || s.Load.Burst < n) {
+			bursts[s.Load.Rate] = s.Load.Burst
+		}
+	}
+	rates := slices.Sorted(maps.Keys(bursts))
+	if len(rates) < 2 {
+		rates = append(rates, 2*rates[0])
+	}
+	var b strings.Builder
+	heading := fmt.Sprintf("The fast path with %s allocations, %s: medians over the rate", thousands(float64(allocations)), d.Shape)
+	fmt.Fprintf(&b, `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 720 %.0f" width="720" height="%.0f" font-family="Helvetica, Arial, sans-serif" font-size="13" fill="#1f2933">
+<title>%s</title><rect width="720" height="%.0f" rx="12" fill="#ffffff"/>
+<text x="20" y="26" font-size="16" font-weight="bold">%s</text>
+<text x="20" y="44" font-size="12" fill="#52606d">Linux %s, commit %s. Hollow: no run counts, since the hypervisor disturbed them or more than 2 %% were lost.</text>
+`, ratesHeight, ratesHeight, heading, ratesHeight, heading, html.EscapeString(d.Kernel), html.EscapeString(d.Commit))
+	colours := []string{"#52606d", "#1769aa", "#c05621", "#2f855a", "#9aa5b1"}
+	for i, name := range framesPeers {
+		fmt.Fprintf(&b, `<circle cx="%d" cy="60" r="5" fill="%s"/><text x="%d" y="64">%s</text>`+"\n", 30+136*i, colours[i], 40+136*i, framesTitles[name])
+	}
+	for i, kind := range []struct {
+		label string
+		of    func(*framesSample) float64
+	}{
+		{"CPU per datagram in µs", func(s *framesSample) float64 { return s.CPU / 1e3 }},
+		{"p50 in µs", func(s *framesSample) float64 { return s.P50 }},
+		{"p99 in µs", func(s *framesSample) float64 { return s.P99 }},
+	} {
+		p := panel{top: panelTop + panelStep*float64(i), left: rates[0], right: rates[len(rates)-1]}
+		lines := make([][]point, len(framesPeers))
+		for j, peer := range framesPeers {
+			for _, rate := range rates {
+				at := framesPoint(d, allocations, peer, load{rate, bursts[rate]}, kind.of)
+				if at.value > 0 {
+					lines[j] = append(lines[j], at)
+					p.include(at.value)
+				}
+			}
+		}
+		p.axes(&b, kind.label, rates)
+		for j := range lines {
+			p.draw(&b, lines[j], colours[j])
+		}
+	}
+	b.WriteString("</svg>\n")
+	return b.String()
+}
+
+// framesPoint is the median of the runs that count, or of all if none does.
+func framesPoint(d *framesDocument, allocations int, peer string, l load, of func(*framesSample) float64) point {
+	var good, all []float64
+	for i := range d.Samples {
+		if s := &d.Samples[i]; s.Allocations == allocations && s.Peer == peer && s.Load == l {
+			all = append(all, of(s))
+			if s.Bad == "" {
+				good = append(good, of(s))
+			}
+		}
+	}
+	at := point{rate: l.Rate, doubtful: len(good) == 0}
+	if at.doubtful {
+		good = all
+	}
+	at.value = report.Median(good).Median
+	return at
 }
 
 // span prints the median and the range of a list.

@@ -7,7 +7,8 @@
 //	                      and, for benchstat -col /relay, peers.bench.txt
 //	peers pin CPU CMD...  run CMD on one processor
 //	peers null ADDRESS:PORT [--star]   the null relay of package bench as a process
-//	peers frames [options]   the fast path against the C loop, with frames that XDP sends
+//	peers frames [options]   the fast path against the C loop, with frames that XDP sends;
+//	                      writes out/peers-frames.json and peers-frames.svg
 //	peers embed ..., peers bounce ...   relays of peers frames as processes
 package main
 

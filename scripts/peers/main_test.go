@@ -10,7 +10,7 @@ import (
 // through "peers pin", the null relay is "peers null", and what measures in a
 // namespace "peers --pinned".
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && slices.Contains([]string{"pin", "null", "--pinned"}, os.Args[1]) {
+	if len(os.Args) > 1 && slices.Contains([]string{"pin", "null", "--pinned", "frames", "embed", "bounce"}, os.Args[1]) {
 		main()
 		return
 	}

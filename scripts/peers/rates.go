@@ -109,9 +109,16 @@ func (p *panel) y(v float64) float64 {
 
 func (p *panel) axes(b *strings.Builder, label string, rates []float64) {
 	fmt.Fprintf(b, `<text x="20" y="%.1f" font-weight="bold">%s</text>`+"\n", p.top-10, label)
+	const labelWidth = 60
+	labelled := -labelWidth + 0.0
 	for _, rate := range rates {
 		x := p.x(rate)
-		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#e4e7eb"/><text x="%.1f" y="%.1f" text-anchor="middle" font-size="12">%s/s</text>`+"\n", x, p.top, p.top+panelHeight, x, p.top+panelHeight+16, thousands(rate))
+		fmt.Fprintf(b, `<path d="M%.1f %.1fV%.1f" stroke="#e4e7eb"/>`+"\n", x, p.top, p.top+panelHeight)
+		if x-labelled < labelWidth {
+			continue
+		}
+		labelled = x
+		fmt.Fprintf(b, `<text x="%.1f" y="%.1f" text-anchor="middle" font-size="12">%s/s</text>`+"\n", x, p.top+panelHeight+16, thousands(rate))
 	}
 	for e := -3; e < 8; e++ {
 		for _, m := range []float64{1, 2, 5} {
