@@ -204,7 +204,7 @@ func TestDriverDrops(t *testing.T) {
 	for _, c := range []struct {
 		drops, sent uint64
 		want        bool
-	}{{99, 100, false}, {100, 100, true}, {100, 10_000, false}, {101, 10_000, true}, {0, 0, false}} {
+	}{{99, 100, false}, {100, 100, true}, {100, 200, false}, {5000, 10_000, false}, {5001, 10_000, true}, {0, 0, false}} {
 		if dropping(c.drops, c.sent) != c.want {
 			t.Errorf("%d of %d dropped: %t", c.drops, c.sent, !c.want)
 		}

@@ -20,11 +20,11 @@ const (
 	// watchEvery is about the time after which the kernel asks for a neighbour again that it
 	// has not used for long: so often a datagram of each next hop goes through a socket.
 	watchEvery = 5 * time.Second
-	// A driver that drops more than one of a hundred of the program's datagrams, and at least
+	// A driver that drops more than half of the program's datagrams, and at least
 	// maxDriverDrops of them, in watchEvery, is not used: BINDs and PINGs, which the sockets
-	// answer, would work, and games would not.
-	maxDriverDrops     = 100
-	maxDriverDropsPart = 100
+	// answer, would work, and games would not. Drivers that do not send for XDP drop
+	// all; a driver under a flood drops some, and the sockets would do no better.
+	maxDriverDrops = 100
 )
 
 // watch keeps the neighbours of all next hops in use, and turns the program off while nftables
@@ -118,7 +118,7 @@ func (p *Path) watchDrivers(w *driverWatch) {
 }
 
 func dropping(drops, sent uint64) bool {
-	return drops >= maxDriverDrops && drops*maxDriverDropsPart > sent
+	return drops >= maxDriverDrops && drops > sent/2
 }
 
 // driverDrops returns what a driver has dropped of what programs of XDP sent, as far as it
