@@ -219,7 +219,7 @@ func (cfg Config) withDefaults(d Dialect) (Config, error) {
 	case ShapePairs, ShapeChurn:
 		cfg.Players = 1
 	default:
-		return cfg, fmt.Errorf("%w: shape %q", ErrConfig, cfg.Shape)
+		return cfg, fmt.Errorf("%w: shape %q is not one of pairs, star, hot, churn, idle, netcode", ErrConfig, cfg.Shape)
 	}
 	cfg.Align = cmp.Or(cfg.Align, AlignEven)
 	cfg.Payload = cmp.Or(cfg.Payload, DefaultPayload)

@@ -45,7 +45,7 @@ Examples:
 	}
 	c.Action = func(_ context.Context, cmd *cli.Command) error {
 		if cmd.Args().Present() {
-			return usage(cmd, fmt.Errorf("ctl has no command %q", cmd.Args().First()))
+			return unknownCommand(cmd, "ctl has no command %q")
 		}
 		return cli.ShowSubcommandHelp(cmd)
 	}

@@ -124,7 +124,7 @@ func (s streams) root() *cli.Command {
 		OnUsageError:          onUsageError,
 		Action: func(_ context.Context, cmd *cli.Command) error {
 			if cmd.Args().Present() {
-				return usage(cmd, fmt.Errorf("unknown command %q", cmd.Args().First()))
+				return unknownCommand(cmd, "unknown command %q")
 			}
 			return cli.ShowRootCommandHelp(cmd)
 		},
@@ -133,7 +133,7 @@ func (s streams) root() *cli.Command {
 }
 
 func onUsageError(_ context.Context, cmd *cli.Command, err error, _ bool) error {
-	return usage(cmd, err)
+	return usage(cmd, plain(cmd, err))
 }
 
 // command completes a subcommand that takes no arguments.

@@ -142,6 +142,9 @@ func (s streams) dev() *cli.Command {
 have no rate limit, and each start creates a new relay identity: --state-dir has no
 effect. --bind-timeout is 10m instead of 10s, which leaves time to type API calls.
 
+Its log has a line for each step of a match (allocated, join code, bound, linked, ended),
+and for each call and kind of datagram that was refused, with the reason.
+
 Examples:
    ferry dev
    ferry dev --udp 127.0.0.1:0 --http 127.0.0.1:0 --admin 127.0.0.1:0

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"regexp"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+)
+
+// What the parser of the command line says, which names Go's functions.
+var (
+	badValue   = regexp.MustCompile(`^invalid value ("(?:[^"\\]|\\.)*") for flag -([a-zA-Z0-9-]+): (.*)$`)
+	unknown    = regexp.MustCompile(`^flag provided but not defined: -+(.+)$`)
+	noArgument = regexp.MustCompile(`^flag needs an argument: -*(.+)$`)
+)
+
+// plain says an error of the parser as a person would: with the option as it is typed, the
+// values that it may have, and for an unknown one its likeliest name.
+func plain(cmd *cli.Command, err error) error {
+	text := err.Error()
+	if m := badValue.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("--%s: %s is not %s", m[2], m[1], wanted(m[3]))
+	}
+	if m := unknown.FindStringSubmatch(text); m != nil {
+		var names []string
+		for _, f := range cmd.VisibleFlags() {
+			names = append(names, f.Names()...)
+		}
+		return errors.New("there is no option " + dashes(m[1]) + didYouMean(m[1], names, dashes))
+	}
+	if m := noArgument.FindStringSubmatch(text); m != nil {
+		return fmt.Errorf("%s: its value is missing", dashes(m[1]))
+	}
+	return err
+}
+
+// wanted says what a value should have been, from the error of the function that parsed it.
+func wanted(cause string) string {
+	switch {
+	case strings.Contains(cause, "value out of range"):
+		return "a number that a computer can hold"
+	case strings.HasPrefix(cause, "strconv.ParseInt"), strings.HasPrefix(cause, "strconv.ParseUint"):
+		return "a whole number"
+	case strings.HasPrefix(cause, "strconv.ParseFloat"):
+		return "a number"
+	case strings.HasPrefix(cause, "strconv.ParseBool"):
+		return "true or false"
+	case strings.HasPrefix(cause, "time:"):
+		return "a time with its unit, such as 500ms, 10s or 5m"
+	}
+	return "valid: " + cause
+}
+
+// dashes is an option as it is typed.
+func dashes(name string) string {
+	if len(name) == 1 {
+		return "-" + name
+	}
+	return "--" + name
+}
+
+// didYouMean returns a question about the most similar name, "" if none is similar.
+func didYouMean(typed string, names []string, as func(string) string) string {
+	best, least := "", 1+max(1, len(typed)/3)
+	for _, name := range names {
+		if d := distance(typed, name); d < least {
+			best, least = name, d
+		}
+	}
+	if best == "" {
+		return ""
+	}
+	return "; did you mean " + as(best) + "?"
+}
+
+// distance is the number of characters to insert, delete, replace or exchange with the next
+// one that makes a into b.
+func distance(a, b string) int {
+	rows := make([][]int, len(a)+1)
+	for i := range rows {
+		rows[i] = make([]int, len(b)+1)
+		rows[i][0] = i
+	}
+	for j := range rows[0] {
+		rows[0][j] = j
+	}
+	for i := 1; i <= len(a); i++ {
+		for j := 1; j <= len(b); j++ {
+			replaced := rows[i-1][j-1]
+			if a[i-1] != b[j-1] {
+				replaced++
+			}
+			rows[i][j] = min(rows[i-1][j]+1, rows[i][j-1]+1, replaced)
+			if i > 1 && j > 1 && a[i-1] == b[j-2] && a[i-2] == b[j-1] {
+				rows[i][j] = min(rows[i][j], rows[i-2][j-2]+1)
+			}
+		}
+	}
+	return rows[len(a)][len(b)]
+}
+
+// unknownCommand is the error for a command that cmd does not have.
+func unknownCommand(cmd *cli.Command, format string) error {
+	typed := cmd.Args().First()
+	var names []string
+	for _, c := range cmd.VisibleCommands() {
+		names = append(names, c.Name)
+	}
+	return usage(cmd, errors.New(fmt.Sprintf(format, typed)+didYouMean(typed, names, func(name string) string { return name })))
+}
