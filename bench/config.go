@@ -2,6 +2,7 @@ package bench
 
 import (
 	"cmp"
+	"errors"
 	"fmt"
 	"math"
 	"net/netip"
@@ -18,6 +19,8 @@ var (
 	// ErrRemote says that a datagram or a call would leave this machine without
 	// AllowRemote.
 	ErrRemote = benchrig.ErrRemote
+	// ErrServerEnded says that the process of Config.ServerPID ended during the run.
+	ErrServerEnded = errors.New("bench: the server's process ended during the run")
 )
 
 // Shape is the form of a load.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"math/rand/v2"
 	"time"
 
@@ -14,7 +15,8 @@ import (
 // Run sets up the endpoints of cfg on the relay of d, loads it, and returns the
 // measurements. It blocks for set-up, Warmup, Duration and at most Drain. A Result with
 // losses is not an error. Errors wrap ErrConfig, ErrRemote, an error of the set-up or of
-// the kernel, that of reading the server's process, or that of ctx. When ctx ends
+// the kernel, that of reading the server's process, or that of ctx. With ErrServerEnded the
+// Result is complete but for the server's use of the processor. When ctx ends
 // first, the Result is about the part before: datagrams in flight have the time of
 // Drain to arrive, and Interrupted is true.
 func Run(ctx context.Context, cfg Config, d Dialect) (Result, error) {
@@ -122,6 +124,11 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 	if g.interrupted {
 		o.err = nil // the server may have ended with the run
 	}
+	var ended error
+	if len(o.readings) > 1 && errors.Is(o.err, fs.ErrNotExist) {
+		ended = fmt.Errorf("%w: its processor time is not known", ErrServerEnded)
+		o.err, o.serverPID = nil, 0
+	}
 	if err = errors.Join(err, o.err); err != nil {
 		return Result{}, err
 	}
@@ -134,7 +141,7 @@ func (b *testbed) measure(ctx context.Context, cfg Config) (Result, error) {
 		res.markInterrupted()
 		return res, ctx.Err()
 	}
-	return res, nil
+	return res, ended
 }
 
 // Control has the results of load on the control plane, and of forwarding without and

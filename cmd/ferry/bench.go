@@ -409,6 +409,8 @@ func (s streams) runJob(ctx context.Context, j job) error {
 	switch {
 	case errors.Is(err, bench.ErrNoRate):
 		return errors.Join(report.Steps(s.stdout, o.runs), j.write(o.runs), err)
+	case errors.Is(err, bench.ErrServerEnded) && len(o.runs) > 0:
+		return errors.Join(report.Text(s.stdout, o.best), j.write(o.runs), err)
 	case err != nil && (ctx.Err() == nil || len(o.runs) == 0):
 		return err
 	case err != nil:

@@ -3,6 +3,8 @@ package main
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/ferryrelay/ferry/bench"
 	"github.com/ferryrelay/ferry/bench/report"
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // ferry runs a command line in this process.
@@ -337,6 +340,36 @@ func TestMeasured(t *testing.T) {
 		if got := formatMeasured(thresholds[0], 2000); got != want {
 			t.Errorf("%s: %q, want %q", condition, got, want)
 		}
+	}
+}
+
+// TestBenchServerEnds: the process of the relay ends during the run. What was seen is reported,
+// and the exit code says that something was wrong.
+func TestBenchServerEnds(t *testing.T) {
+	server, at := dev(t)
+	killed := make(chan struct{})
+	go func() {
+		defer close(killed)
+		testkit.Poll(time.Minute, func() bool { // then datagrams are relayed
+			res, err := http.Get(at["admin"] + "/metrics")
+			if err != nil {
+				return false
+			}
+			defer res.Body.Close()
+			metrics, err := io.ReadAll(res.Body)
+			return err == nil && strings.Contains(string(metrics), `ferry_outcomes_total{outcome="relayed"} `) &&
+				!strings.Contains(string(metrics), "ferry_outcomes_total{outcome=\"relayed\"} 0\n")
+		})
+		_ = server.Process.Kill()
+	}()
+	code, stdout, stderr := ferry(t.Context(), "bench", "--api", at["http"], "--matches", "5", "--rate", "500", "--warmup", "1ms",
+		"--duration", "4s", "--server-pid", strconv.Itoa(server.Process.Pid))
+	<-killed
+	if code != exitFailed || !strings.Contains(stderr, "the server's process ended during the run") {
+		t.Errorf("code %d: %s", code, stderr)
+	}
+	if !strings.Contains(stdout, "pairs, open loop at 500/s") || strings.Contains(stdout, "server CPU per datagram") {
+		t.Errorf("report:\n%s", stdout)
 	}
 }
 

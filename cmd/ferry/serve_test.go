@@ -262,8 +262,10 @@ func TestDevEndToEnd(t *testing.T) {
 	if code := p.exit(); code != 0 {
 		t.Errorf("exit code %d: %s", code, p.stderr.String())
 	}
-	if strings.Contains(p.stderr.String(), code) {
-		t.Error("the join code is in the log")
+	for _, step := range []string{"msg=allocated", "code=" + code, "msg=bound"} {
+		if !strings.Contains(p.stderr.String(), step) {
+			t.Errorf("the log lacks %s:\n%s", step, p.stderr.String())
+		}
 	}
 }
 
