@@ -236,6 +236,15 @@ func TestLoadErrors(t *testing.T) {
 			t.Errorf("%+v: %v, want %q", c.cfg, err, c.want)
 		}
 	}
+	spec.Listen = []netip.AddrPort{relayAddr}
+	first, second := New(Config{Mode: Native, Interfaces: []string{"wan"}}), New(Config{Mode: Native, Interfaces: []string{"wan"}})
+	if _, err := first.Load(spec); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := second.Load(spec); !errors.Is(err, ErrUnavailable) || !strings.Contains(err.Error(), "interface wan: another program is attached to it") {
+		t.Errorf("where another program is attached: %v", err)
+	}
+	first.Close()
 	findings := Check([]netip.AddrPort{relayAddr}, Config{Mode: Native})
 	var text []string
 	for _, f := range findings {
