@@ -71,6 +71,14 @@ var (
 	ofFleetAPI   = []string{"region_defaults", "region_hints"}
 )
 
+// offInDev are limits, and what a restart needs, which dev does not have.
+var offInDev = []string{
+	"player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute",
+	"server_failed_joins_per_minute", "max_outstanding", "max_http_connections", "max_address_connections",
+	"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio",
+	"state_dir", "recover_for",
+}
+
 // Unused returns a sentence about each setting that is set and has no effect in that
 // mode. They are no errors, since several machines may share a file.
 func Unused(l config.Loaded, mode Mode) (all []string) {

@@ -111,3 +111,22 @@ func TestDevLogRefusals(t *testing.T) {
 		seen[r.outcome] = true
 	}
 }
+
+// TestOffInDev: dev says of each limit that it does not have that it has no effect.
+func TestOffInDev(t *testing.T) {
+	for _, mode := range []Mode{Dev, Serve} {
+		o := options(local(), mode)
+		o.Level = new(slog.LevelVar)
+		r := start(t, o)
+		off := 0
+		for _, s := range r.settings() {
+			if s.Source == "no effect in dev" {
+				off++
+			}
+		}
+		want := map[Mode]int{Dev: len(offInDev), Serve: 0}[mode]
+		if off != want {
+			t.Errorf("%v: %d settings have no effect, want %d", mode, off, want)
+		}
+	}
+}

@@ -57,6 +57,9 @@ func (a *App) settings() []config.SettingValue {
 		if all[i].Key == "log_level" && all[i].Value != now {
 			all[i].Value, all[i].Source = now, "PUT /log-level"
 		}
+		if a.opts.Mode == Dev && slices.Contains(offInDev, all[i].Key) {
+			all[i].Source = "no effect in dev"
+		}
 	}
 	return all
 }

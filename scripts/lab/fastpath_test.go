@@ -53,8 +53,7 @@ func newFastLab(t *testing.T, c fastCase, flags ...string) *lab {
 			cfg.Flags = append(cfg.Flags, "--xdp-interfaces", LinkClients, "--xdp-interfaces", LinkPeers)
 		}
 		for _, ns := range []Namespace{cfg.Network.Clients, cfg.Network.Peers} {
-			// A veth takes frames of XDP only if its other end polls (NAPI), as with GRO.
-			if err := run("ip", "netns exec "+ns.Name+" ethtool -K relay tx off gro on"); err != nil {
+			if err := forXDP(ns); err != nil {
 				t.Fatal(err)
 			}
 		}
@@ -66,6 +65,12 @@ func newFastLab(t *testing.T, c fastCase, flags ...string) *lab {
 			}
 		}
 	})
+}
+
+// forXDP makes the link of a namespace to the relay fit for frames of XDP: a veth takes them only
+// if it polls (NAPI), as with GRO, and receives none without a checksum.
+func forXDP(ns Namespace) error {
+	return run("ip", "netns exec "+ns.Name+" ethtool -K relay tx off gro on")
 }
 
 // fastPlayers is players of one form of the fast path.
@@ -198,7 +203,7 @@ func (l *lab) replaceLink(name string) {
 			continue
 		}
 		for _, err := range []error{
-			l.net.Relay.IP("link del " + name), link.far.IP("route del local " + link.local + " dev lo"), link.build(l.net.Relay),
+			l.net.Relay.IP("link del " + name), link.far.IP("route del local " + link.local + " dev lo"), link.build(l.net.Relay), forXDP(link.far),
 		} {
 			if err != nil {
 				l.Fatal(err)
