@@ -132,10 +132,7 @@ func NewAdmission(cfg AdmissionConfig) (*Admission, error) {
 func (a *Admission) logState(_ string, from, to gobreaker.State) {
 	switch {
 	case from == gobreaker.StateClosed:
-		effect := "players are refused"
-		if a.cfg.FailOpen {
-			effect = "players are admitted without it"
-		}
+		effect := map[bool]string{false: "players are refused", true: "players are admitted without it"}[a.cfg.FailOpen]
 		var cause error
 		if last := a.lastError.Load(); last != nil {
 			cause = *last

@@ -974,4 +974,18 @@ var rules = []mutant{
 		now:  `{`,
 		by:   killer{"./engine", "TestNextHopOfSession", ""},
 	},
+	{
+		rule: "fast path: off while nftables has a rule for what is sent",
+		in:   "engine/fastpath",
+		old:  `	case p.filtered != "":`,
+		now:  `	case false:`,
+		by:   killer{"./engine/fastpath", "TestAvoidFilters", ""},
+	},
+	{
+		rule: "fast path: a flood does not turn it off",
+		in:   "engine/fastpath",
+		old:  `drops >= maxDriverDrops && drops > sent/2`,
+		now:  `drops >= maxDriverDrops`,
+		by:   killer{"./engine/fastpath", "TestDriverDrops", ""},
+	},
 }
