@@ -122,6 +122,9 @@ func (f *fastWorld) build() {
 	for role := table.RoleHost; role <= table.RoleJoiner; role++ {
 		if f.rand.IntN(2) == 0 {
 			limits.quotas[role] = table.NewQuota(f.rand.IntN(300), f.rand.IntN(200_000))
+			if f.rand.IntN(3) == 0 { // so that it is used up
+				limits.quotas[role] = table.NewQuota(1+f.rand.IntN(4), 100+f.rand.IntN(2000))
+			}
 		}
 		f.program.SetQuota(role, limits.quotas[role])
 	}
@@ -734,7 +737,7 @@ func TestFastPathTornReads(t *testing.T) {
 		done <- moves
 	}()
 	frame := appendFrame(nil, from, simRelay, proto.Relay{From: proto.AllocationID{2}, To: proto.AllocationID{1}, Payload: []byte("x")}.Append(nil))
-	runs, relayed := 20_000, 0
+	runs, relayed := 300_000, 0
 	if testkit.RaceEnabled {
 		runs = 2000
 	}
