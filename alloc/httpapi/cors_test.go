@@ -26,7 +26,7 @@ func TestPreflight(t *testing.T) {
 			"Access-Control-Allow-Headers": "Authorization, Content-Type, Accept, " +
 				"unity-client-mode, unity-client-version, x-unity-version",
 			"Access-Control-Max-Age": "600",
-			"Allow":                  allow(call.method),
+			"Allow":                  allowed[call.method],
 		}
 		for name, value := range want {
 			if got := rec.Header().Get(name); got != value {

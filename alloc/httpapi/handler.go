@@ -272,8 +272,7 @@ func writeJSON(w http.ResponseWriter, status int, v any) int {
 	return write(w, status, typeJSON, v)
 }
 
-// writeProblem writes an error with its Retry-After header.
-// refuse answers a request with a problem, and returns its status.
+// refuse answers a request with a problem and its Retry-After header, and returns its status.
 func (h *Handler) refuse(w http.ResponseWriter, call callName, p *api.Problem) int {
 	if h.cfg.OnRefusal != nil {
 		why := p.Detail

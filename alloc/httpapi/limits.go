@@ -232,13 +232,11 @@ func (h *Handler) checkRates(ctx context.Context, f source, name callName) *api.
 	if h.limits == nil {
 		return nil
 	}
-	perMinute := h.cfg.perMinute(f.principal.kind)
-	key := bucketKey{f.principal.name, name}
-	limit := h.callLimit(f.principal.kind)
-	if p := h.tooManyRequests(limit, h.limits.requests.take(key, perMinute, h.now())); p != nil {
+	key, limit := bucketKey{f.principal.name, name}, h.callLimit(f.principal.kind)
+	if p := h.tooManyRequests(limit, h.limits.requests.take(key, limit.most, h.now())); p != nil {
 		return p
 	}
-	return h.tooManyRequests(limit, h.takeShared(ctx, f, string(name), perMinute))
+	return h.tooManyRequests(limit, h.takeShared(ctx, f, string(name), limit.most))
 }
 
 // checkFailedJoins refuses a join of a caller with too many failed joins.

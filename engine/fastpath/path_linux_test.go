@@ -47,6 +47,15 @@ func ip(t *testing.T, args string) {
 	}
 }
 
+// addLink adds the interface wan with the relay's address.
+func addLink(t *testing.T) {
+	t.Helper()
+	ip(t, "link add wan type veth peer name far")
+	ip(t, "addr add 198.18.0.1/24 dev wan")
+	ip(t, "link set far up")
+	ip(t, "link set wan up")
+}
+
 var relayAddr = netip.MustParseAddrPort("198.18.0.1:7777")
 
 func peerAt(addr string) engine.Endpoint { return endpoint.UDP(netip.MustParseAddrPort(addr), 0, 0) }
@@ -57,13 +66,7 @@ func TestPath(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	link := func() {
-		ip(t, "link add wan type veth peer name far")
-		ip(t, "addr add 198.18.0.1/24 dev wan")
-		ip(t, "link set far up")
-		ip(t, "link set wan up")
-	}
-	link()
+	addLink(t)
 	p := New(Config{})
 	memory, err := p.Load(engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 5000, MaxMessage: 1438})
 	if err != nil {
@@ -105,7 +108,7 @@ func TestPath(t *testing.T) {
 	before := p.Generation()
 	ip(t, "route add default via 198.18.0.254")
 	testkit.Eventually(t, "the route is seen", func() bool { return p.Generation() > before })
-	testkit.Eventually(t, "control is told", func() bool { return changes.Load() > 1 })
+	testkit.Eventually(t, "control hears of the change", func() bool { return changes.Load() > 1 })
 	if p.Counts().On {
 		t.Error("on while next hops are asked for again")
 	}
@@ -117,7 +120,7 @@ func TestPath(t *testing.T) {
 	seen := changes.Load()
 	ip(t, "link del wan")
 	testkit.Eventually(t, "the interface is gone", func() bool { return changes.Load() > seen && len(p.Counts().Interfaces) == 0 })
-	link()
+	addLink(t)
 	testkit.Eventually(t, "the program serves the new one", func() bool { return len(p.Counts().Interfaces) == 1 })
 	p.fail(errors.New("a fault"))
 	p.Resume(p.Generation())
@@ -136,10 +139,7 @@ func TestAvoidFilters(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	ip(t, "link add wan type veth peer name far")
-	ip(t, "addr add 198.18.0.1/24 dev wan")
-	ip(t, "link set far up")
-	ip(t, "link set wan up")
+	addLink(t)
 	nft, err := nftables.New()
 	if err != nil {
 		t.Fatal(err)
@@ -216,10 +216,7 @@ func TestLoadErrors(t *testing.T) {
 	if !inNamespace(t) {
 		return
 	}
-	ip(t, "link add wan type veth peer name far")
-	ip(t, "addr add 198.18.0.1/24 dev wan")
-	ip(t, "link set wan up")
-	ip(t, "link set far up")
+	addLink(t)
 	spec := engine.FastPathSpec{Listen: []netip.AddrPort{relayAddr}, MaxAllocations: 1, MaxMessage: 1438}
 	for _, c := range []struct {
 		cfg    Config

@@ -21,18 +21,7 @@ func TestDevLog(t *testing.T) {
 	o := options(local(), Dev)
 	o.Logger = slog.New(slog.NewTextHandler(&log, nil))
 	r := start(t, o)
-	hostTicket, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := r.caller(secret).JoinCode(t.Context(), hostTicket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket, err := client.Redeem(t.Context(), r.caller(secret), code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hostTicket, code, ticket := r.reserveMatch(t)
 	var problem *api.Problem
 	if _, err := client.Redeem(t.Context(), r.caller(secret), "BCDFGH"); !errors.As(err, &problem) {
 		t.Fatalf("an unknown code: %v", err)
@@ -88,14 +77,7 @@ func TestNoDevLog(t *testing.T) {
 	o := options(local(), Serve)
 	o.Logger = slog.New(slog.NewTextHandler(&log, &slog.HandlerOptions{Level: slog.LevelDebug}))
 	r := start(t, o)
-	hostTicket, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := r.caller(secret).JoinCode(t.Context(), hostTicket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
+	hostTicket, code, _ := r.reserveMatch(t)
 	if text := log.String(); strings.Contains(text, code) || strings.Contains(text, hostTicket.ID.String()) {
 		t.Errorf("log:\n%s", text)
 	}

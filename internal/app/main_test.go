@@ -12,6 +12,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/state"
 )
@@ -85,4 +86,20 @@ func startChanged(t testing.TB, o Options, change func(*App)) running {
 func (r running) caller(token string) *api.Client {
 	transport := &http.Transport{DisableKeepAlives: true}
 	return &api.Client{BaseURL: r.URL(), Token: token, HTTP: &http.Client{Transport: transport, Timeout: 20 * time.Second}}
+}
+
+// reserveMatch reserves a host for four players and one joiner of it.
+func (r running) reserveMatch(t testing.TB) (host client.Ticket, code string, joiner client.Ticket) {
+	t.Helper()
+	host, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if code, err = r.caller(secret).JoinCode(t.Context(), host.ID.String()); err != nil {
+		t.Fatal(err)
+	}
+	if joiner, err = client.Redeem(t.Context(), r.caller(secret), code); err != nil {
+		t.Fatal(err)
+	}
+	return host, code, joiner
 }

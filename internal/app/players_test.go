@@ -194,18 +194,7 @@ func TestHooks(t *testing.T) {
 	if !errors.As(err, &problem) || problem.Status != 403 || problem.Detail != "go home" {
 		t.Errorf("a banned player: %v", err)
 	}
-	hostTicket, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := r.caller(secret).JoinCode(t.Context(), hostTicket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket, err := client.Redeem(t.Context(), r.caller(secret), code)
-	if err != nil {
-		t.Fatal(err)
-	}
+	hostTicket, _, ticket := r.reserveMatch(t)
 	play(t, hostTicket, ticket, func() {
 		testkit.Within(t, time.Minute, "the player to have joined", func() bool { return len(h.of(hooks.Joined, ticket.ID.String())) == 1 })
 	})

@@ -225,7 +225,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if _, err := g.pace(ctx, one.Load, o.warmup); err != nil {
 		return err
 	}
-	kernel := one.Peer == "tc" || one.Peer == "native"
+	kernel := one.byProgram()
 	var relayedBefore uint64
 	var err error
 	if kernel {
@@ -237,7 +237,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if err := g.clear(); err != nil {
 		return err
 	}
-	stealBefore, err := steal()
+	stolenBefore, allBefore, err := steal()
 	if err != nil {
 		return err
 	}
@@ -255,7 +255,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if err != nil {
 		return err
 	}
-	stealAfter, err := steal()
+	stolenAfter, allAfter, err := steal()
 	if err != nil {
 		return err
 	}
@@ -273,7 +273,7 @@ func (g *frameGenerator) run(ctx context.Context, o framesOptions, srv *server, 
 	if one.P50, one.P99, err = g.latency(one.Received); err != nil {
 		return err
 	}
-	stolen := float64(stealAfter-stealBefore) / took.Seconds() / 2
+	stolen := (stolenAfter - stolenBefore) / max(1, allAfter-allBefore)
 	switch {
 	case stolen > maxSteal:
 		one.Bad = fmt.Sprintf("the hypervisor took %.1f %% of the time", 100*stolen)
@@ -340,19 +340,25 @@ func cpuTime(process, thread int) (sum time.Duration, err error) {
 	return sum, nil
 }
 
-// steal returns the seconds that the hypervisor took from all processors.
-func steal() (float64, error) {
+// steal returns the ticks that the hypervisor took, and all ticks, of all processors.
+func steal() (stolen, all float64, err error) {
 	text, err := os.ReadFile("/proc/stat")
 	if err != nil {
-		return 0, err
+		return 0, 0, err
 	}
 	line, _, _ := strings.Cut(string(text), "\n")
 	fields := strings.Fields(line)
-	if len(fields) < 9 {
-		return 0, fmt.Errorf("/proc/stat: %q", line)
+	const user, stealing = 1, 8 // The ticks of guests, behind them, are part of the user's.
+	if len(fields) <= stealing {
+		return 0, 0, fmt.Errorf("/proc/stat: %q", line)
 	}
-	ticks, err := strconv.ParseFloat(fields[8], 64)
-	return ticks / 100, err
+	for _, f := range fields[user : stealing+1] {
+		if stolen, err = strconv.ParseFloat(f, 64); err != nil {
+			return 0, 0, err
+		}
+		all += stolen
+	}
+	return stolen, all, nil
 }
 
 // bounce attaches the program that only turns frames round to the relay's end, until ctx ends.

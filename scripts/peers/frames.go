@@ -272,9 +272,12 @@ func noPlayers(n, joiners int) []framePlayer {
 	return all
 }
 
+// byProgram reports whether the fast path is to relay the datagrams.
+func (s *framesSample) byProgram() bool { return s.Peer == "tc" || s.Peer == "native" }
+
 func (s framesSample) String() string {
 	text := fmt.Sprintf("round %d  %-14s %7d allocations  %14s  CPU %6.0f ns  p50 %6.0f µs  p99 %6.0f µs", s.Round, framesTitles[s.Peer], s.Allocations, s.Load, s.CPU, s.P50, s.P99)
-	if s.Peer == "tc" || s.Peer == "native" {
+	if s.byProgram() {
 		text += fmt.Sprintf("  %.1f %% in the kernel", 100*float64(s.Kernel)/float64(max(1, s.Received)))
 	}
 	if s.Bad != "" {

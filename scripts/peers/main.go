@@ -46,17 +46,20 @@ func main() {
 }
 
 func dispatch(ctx context.Context, args []string) error {
-	if len(args) > 2 && args[0] == "pin" {
-		return pin(args[1], args[2:])
-	}
-	if len(args) > 0 && args[0] == "null" {
-		return null(ctx, args[1:])
-	}
 	if len(args) > 0 {
-		for name, run := range map[string]func(context.Context, []string) error{"frames": frames, "embed": embed, "bounce": bounce} {
-			if args[0] == name {
-				return run(ctx, args[1:])
+		switch rest := args[1:]; args[0] {
+		case "pin":
+			if len(rest) > 1 {
+				return pin(rest[0], rest[1:])
 			}
+		case "null":
+			return null(ctx, rest)
+		case "frames":
+			return frames(ctx, rest)
+		case "embed":
+			return embed(ctx, rest)
+		case "bounce":
+			return bounce(ctx, rest)
 		}
 	}
 	o, err := parseOptions(args, os.Stderr)

@@ -8,6 +8,8 @@ import (
 	"slices"
 	"strings"
 	"testing"
+
+	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
 // TestVeth verifies that all relays deliver between two namespaces, which are
@@ -16,12 +18,7 @@ func TestVeth(t *testing.T) {
 	need(t, "ip")
 	need(t, "gcc")
 	need(t, "turnserver")
-	if os.Getuid() != 0 {
-		if os.Getenv("CI") != "" {
-			t.Fatal("CI has to be root, to make network namespaces")
-		}
-		t.Skip("only root makes network namespaces")
-	}
+	testkit.NeedRoot(t, "making network namespaces")
 	before := limit(t)
 	for _, network := range []string{netVeth, netVethCut} {
 		args := append(smokeArgs(t.TempDir(), ""), "--network", network, "--shapes", "star-up")
