@@ -1,0 +1,125 @@
+// Package timeline keeps what happened to allocations lately, in a fixed amount of memory: the
+// last events of all, and those of one in order. An allocation that has ended stays until
+// newer events take its place.
+package timeline
+
+import (
+	"net/netip"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Kind is what happened.
+type Kind uint8
+
+// The kinds. Peer is another allocation, where there is one.
+const (
+	Reserved Kind = iota // a host was allocated, or a joiner of the host Peer
+	CodeMade             // a join code was made for it
+	Joined               // the joiner Peer was reserved for it
+	Bound                // a BIND from Endpoint was accepted, the first or from another endpoint
+	Linked               // with Peer
+	Unlinked             // from Peer
+	Refused              // a message was refused, with a Reason
+	Limited              // messages were dropped by a quota, with a Reason
+	Ended                // with a Reason
+	numKinds
+)
+
+var kindNames = [numKinds]string{"reserved", "code", "joined", "bound", "linked", "unlinked", "refused", "limited", "ended"}
+
+// String returns the name of the kind in JSON.
+func (k Kind) String() string {
+	if k < numKinds {
+		return kindNames[k]
+	}
+	return "unknown"
+}
+
+// Event is one event, or several of one kind in a row.
+type Event struct {
+	ID       proto.AllocationID
+	Peer     proto.AllocationID
+	Endpoint netip.AddrPort // the zero value for sessions of DTLS and WebSocket
+	Kind     Kind
+	Reason   uint8     // of the package that adds the event
+	First    time.Time // when the first of them happened
+	Last     time.Time
+	Count    uint32 // at least 1; stays at its largest value
+}
+
+// same reports whether b repeats a.
+func (a *Event) same(b *Event) bool {
+	return a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && a.Endpoint == b.Endpoint
+}
+
+// entry is an event in the ring. Entries have numbers from 1.
+type entry struct {
+	Event
+	before uint64 // number of the allocation's previous event; 0: none
+}
+
+// Timeline holds events. Any goroutine may use it.
+type Timeline struct {
+	mu   sync.Mutex // guards what follows
+	ring []entry
+	last uint64                        // number of the newest entry
+	of   map[proto.AllocationID]uint64 // number of the newest event of each allocation in the ring
+}
+
+// New returns a timeline of at most so many events, about 200 bytes each.
+func New(events int) *Timeline {
+	events = max(1, events)
+	return &Timeline{ring: make([]entry, events), of: make(map[proto.AllocationID]uint64, events)}
+}
+
+// Add adds an event of this moment. One that repeats the allocation's previous event counts
+// there, so that no client fills the timeline by repetition.
+func (t *Timeline) Add(e Event, now time.Time) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	before := t.of[e.ID]
+	if before != 0 {
+		if was := t.at(before); was.same(&e) {
+			was.Last = now
+			was.Count += min(1, ^uint32(0)-was.Count)
+			return
+		}
+	}
+	t.last++
+	slot := t.at(t.last)
+	if oldest := t.oldest(); oldest > 1 && t.of[slot.ID] == oldest-1 {
+		delete(t.of, slot.ID) // It has no newer event.
+	}
+	e.First, e.Last, e.Count = now, now, 1
+	*slot = entry{e, before}
+	t.of[e.ID] = t.last
+}
+
+func (t *Timeline) at(number uint64) *entry { return &t.ring[number%uint64(len(t.ring))] }
+
+// oldest returns the number of the oldest entry in the ring.
+func (t *Timeline) oldest() uint64 {
+	if n := uint64(len(t.ring)); t.last > n {
+		return t.last - n + 1
+	}
+	return 1
+}
+
+// Of returns the events of an allocation, the oldest first, as far as they are kept.
+func (t *Timeline) Of(id proto.AllocationID) (all []Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	n, oldest := t.of[id], t.oldest()
+	for n >= oldest && n != 0 {
+		e := t.at(n)
+		all = append(all, e.Event)
+		n = e.before
+	}
+	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
+		all[i], all[j] = all[j], all[i]
+	}
+	return all
+}

@@ -1,0 +1,116 @@
+package timeline
+
+import (
+	"math/rand/v2"
+	"reflect"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/proto"
+)
+
+var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
+
+// slow is a timeline that keeps everything and looks through it.
+type slow struct{ all []Event }
+
+func (s *slow) add(e Event, now time.Time) {
+	for i := len(s.all) - 1; i >= 0; i-- {
+		if was := &s.all[i]; was.ID == e.ID {
+			if was.same(&e) {
+				was.Last, was.Count = now, was.Count+1
+				return
+			}
+			break
+		}
+	}
+	e.First, e.Last, e.Count = now, now, 1
+	s.all = append(s.all, e)
+}
+
+func (s *slow) of(id proto.AllocationID, events int) (list []Event) {
+	for _, e := range s.all[max(0, len(s.all)-events):] {
+		if e.ID == id {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
+// TestTimeline: random events, against a list of all of them.
+func TestTimeline(t *testing.T) {
+	for seed := range uint64(200) {
+		r := rand.New(rand.NewPCG(seed, 1))
+		events, ids := 1+r.IntN(40), 1+r.IntN(20)
+		line, model := New(events), slow{}
+		for i := range 500 {
+			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: Kind(r.IntN(3)), Reason: uint8(r.IntN(2))}
+			now := began.Add(time.Duration(i) * time.Second)
+			// A repetition of an event that has left the ring is a new one.
+			if kept := model.of(e.ID, events); len(kept) == 0 {
+				model.forget(e.ID)
+			}
+			line.Add(e, now)
+			model.add(e, now)
+			for n := range ids {
+				id := proto.AllocationID{byte(n), 1}
+				if got, want := line.Of(id), model.of(id, events); !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d, event %d, allocation %d:\ngot  %v\nwant %v", seed, i, n, got, want)
+				}
+			}
+		}
+		if len(line.of) > events {
+			t.Fatalf("seed %d: %d allocations for %d events", seed, len(line.of), events)
+		}
+	}
+}
+
+// forget makes past events of an allocation, which have left the ring, unlike new ones.
+func (s *slow) forget(id proto.AllocationID) {
+	for i := range s.all {
+		if s.all[i].ID == id {
+			s.all[i].ID = proto.AllocationID{0xff, 0xff}
+		}
+	}
+}
+
+// TestRepetition: a million repetitions take one place.
+func TestRepetition(t *testing.T) {
+	line := New(10)
+	id := proto.AllocationID{7}
+	line.Add(Event{ID: id, Kind: Bound}, began)
+	for i := range 1_000_000 {
+		line.Add(Event{ID: id, Kind: Refused, Reason: 3}, began.Add(time.Duration(i)*time.Millisecond))
+	}
+	all := line.Of(id)
+	if len(all) != 2 || all[1].Count != 1_000_000 || all[1].Last.Sub(all[1].First) != 999_999*time.Millisecond {
+		t.Errorf("%+v", all)
+	}
+	if line.Of(proto.AllocationID{8}) != nil {
+		t.Error("events of an allocation without any")
+	}
+}
+
+func TestKinds(t *testing.T) {
+	seen := map[string]bool{}
+	for k := range numKinds {
+		if s := k.String(); s == "" || seen[s] {
+			t.Errorf("kind %d: %q", k, s)
+		}
+		seen[k.String()] = true
+	}
+	if Kind(200).String() != "unknown" {
+		t.Error("a kind that is none")
+	}
+}
+
+func BenchmarkAdd(b *testing.B) {
+	line := New(1 << 17)
+	ids := make([]proto.AllocationID, 1<<16)
+	for i := range ids {
+		ids[i] = proto.AllocationID{byte(i), byte(i >> 8), 1}
+	}
+	for i := 0; b.Loop(); i++ {
+		line.Add(Event{ID: ids[i%len(ids)], Kind: Kind(i / len(ids) % 4)}, began)
+	}
+}
