@@ -44,7 +44,7 @@ type Event struct {
 	Peer     proto.AllocationID
 	Endpoint netip.AddrPort // the zero value for sessions of DTLS and WebSocket
 	Kind     Kind
-	Reason   uint8     // of the package that adds the event
+	Reason   string    // in words, the rest of a sentence; "" if none is needed
 	First    time.Time // when the first of them happened
 	Last     time.Time
 	Count    uint32 // at least 1; stays at its largest value

@@ -44,7 +44,7 @@ func TestTimeline(t *testing.T) {
 		events, ids := 1+r.IntN(40), 1+r.IntN(20)
 		line, model := New(events), slow{}
 		for i := range 500 {
-			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: Kind(r.IntN(3)), Reason: uint8(r.IntN(2))}
+			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: Kind(r.IntN(3)), Reason: []string{"a", "b"}[r.IntN(2)]}
 			now := began.Add(time.Duration(i) * time.Second)
 			// A repetition of an event that has left the ring is a new one.
 			if kept := model.of(e.ID, events); len(kept) == 0 {
@@ -80,7 +80,7 @@ func TestRepetition(t *testing.T) {
 	id := proto.AllocationID{7}
 	line.Add(Event{ID: id, Kind: Bound}, began)
 	for i := range 1_000_000 {
-		line.Add(Event{ID: id, Kind: Refused, Reason: 3}, began.Add(time.Duration(i)*time.Millisecond))
+		line.Add(Event{ID: id, Kind: Refused, Reason: "old nonce"}, began.Add(time.Duration(i)*time.Millisecond))
 	}
 	all := line.Of(id)
 	if len(all) != 2 || all[1].Count != 1_000_000 || all[1].Last.Sub(all[1].First) != 999_999*time.Millisecond {

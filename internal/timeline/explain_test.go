@@ -1,0 +1,46 @@
+package timeline
+
+import (
+	"strings"
+	"testing"
+	"time"
+)
+
+// TestExplain plants causes, and expects each to be named.
+func TestExplain(t *testing.T) {
+	at := func(kind Kind, second int, reason string) Event {
+		when := began.Add(time.Duration(second) * time.Second)
+		return Event{Kind: kind, Reason: reason, First: when, Last: when, Count: 3}
+	}
+	events := func(list ...Event) []Event { return list }
+	liveHost := events(at(Reserved, 0, ""), at(Bound, 1, ""))
+	for name, c := range map[string]struct {
+		player Player
+		want   string
+	}{
+		"unknown":          {Player{}, "nothing is known of it"},
+		"blocked":          {Player{Events: events(at(Reserved, 8, "")), HostEvents: liveHost}, "joined 12 s ago, and no BIND has arrived: UDP port 7777 is probably blocked"},
+		"blocked host":     {Player{Host: true, Events: events(at(Reserved, 8, ""))}, "allocated 12 s ago, and no BIND has arrived"},
+		"wrong key":        {Player{Events: events(at(Reserved, 8, ""), at(Refused, 10, "its signature is wrong"))}, "its BIND is refused: its signature is wrong (3 times, the last 10 s ago)"},
+		"expired":          {Player{Events: events(at(Reserved, 0, ""), at(Ended, 17, "expired"))}, "it ended 3 s ago: expired"},
+		"no request":       {Player{Events: events(at(Reserved, 1, ""), at(Bound, 5, "")), HostEvents: liveHost}, "bound 15 s ago, and no CONNECT_REQUEST has arrived"},
+		"full":             {Player{Events: events(at(Bound, 5, ""), at(Refused, 6, "the host is full")), HostEvents: liveHost}, "bound, but its CONNECT_REQUEST is refused: the host is full"},
+		"host has ended":   {Player{Events: events(at(Bound, 5, "")), HostEvents: events(at(Bound, 0, ""), at(Ended, 17, "closed"))}, "bound, but its host ended 3 s ago: closed"},
+		"host not bound":   {Player{Events: events(at(Bound, 5, "")), HostEvents: events(at(Reserved, 0, ""))}, "its host has not bound yet"},
+		"plays":            {Player{Events: events(at(Bound, 5, ""), at(Linked, 6, "")), HostEvents: liveHost}, "it plays: bound, and linked 14 s ago"},
+		"left":             {Player{Events: events(at(Bound, 5, ""), at(Linked, 6, ""), at(Unlinked, 18, "")), HostEvents: liveHost}, "its link was closed 2 s ago"},
+		"nobody joins":     {Player{Host: true, Events: events(at(Reserved, 0, ""), at(Bound, 1, ""))}, "nobody has joined by its code yet"},
+		"joined, no links": {Player{Host: true, Events: events(at(Bound, 1, ""), at(Joined, 2, ""))}, "no player is linked"},
+		"host plays":       {Player{Host: true, Events: events(at(Bound, 1, ""), at(Joined, 2, ""), at(Linked, 3, ""))}, "it plays"},
+	} {
+		c.player.UDPPort, c.player.Now = 7777, began.Add(20*time.Second)
+		if got := Explain(c.player); !strings.Contains(got, c.want) {
+			t.Errorf("%s: %q, want %q", name, got, c.want)
+		}
+	}
+	for d, want := range map[time.Duration]string{-time.Second: "0 s", 90 * time.Second: "90 s", 5 * time.Minute: "5 min", 3 * time.Hour: "3 h"} {
+		if got := age(d); got != want {
+			t.Errorf("%v: %s", d, got)
+		}
+	}
+}
