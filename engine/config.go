@@ -323,8 +323,9 @@ type Hooks struct {
 type ReserveEvent struct {
 	ID             proto.AllocationID
 	Role           alloc.Role
-	Tenant         uint64 // alloc.Tenant.Hash
-	MaxConnections int    // of a host
+	Tenant         uint64             // alloc.Tenant.Hash
+	MaxConnections int                // of a host
+	Host           proto.AllocationID // of a joiner
 }
 
 // BindEvent reports that an allocation was bound to an endpoint, for the first time

@@ -181,7 +181,11 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 	}
 	c.addRecord(h)
 	if c.hooks.OnReserve != nil {
-		c.hooks.OnReserve(ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)})
+		event := ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
+		if host != nil {
+			event.Host = *host
+		}
+		c.hooks.OnReserve(event)
 	}
 	return nil
 }

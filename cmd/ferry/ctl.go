@@ -37,7 +37,7 @@ Examples:
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
-			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
+			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
 			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
 		HideHelpCommand: true,
@@ -213,6 +213,20 @@ func (s streams) ctlPlayers() *cli.Command {
 			return err
 		}
 		return c.Players(ctx, o, cmd.String("node"), cmd.Args().First(), cmd.Int("limit"))
+	})
+}
+
+func (s streams) ctlWhy() *cli.Command {
+	return s.ctlCommand(&cli.Command{
+		Name: "why", Usage: "explain why a player is not in its match", ArgsUsage: "ALLOCATION",
+		Description: `Says in one sentence why a player, or a host, is not in its match, and lists what
+happened to its allocation, also if that has ended lately.
+
+Example:
+   ferry ctl why 2f4e6d8c-1b3a-4958-8776-665544332211`,
+		Flags: answerFlags(),
+	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		return c.Why(ctx, o, cmd.Args().First())
 	})
 }
 

@@ -83,7 +83,8 @@ type App struct {
 	member    *member           // of a fleet, for a relay
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
-	devLog    *devLog // nil, but in dev
+	devLog    *devLog  // nil, but in dev
+	history   *history // nil without a relay
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once
@@ -286,10 +287,11 @@ func (a *App) buildRelay() error {
 		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
+	a.history = newHistory()
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
-		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.players.connected(e) },
-		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.players.disconnected(e) },
+		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
+		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
 	}
 	if err := a.addTransports(&cfg, sealer); err != nil {
@@ -366,7 +368,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		KeepCode: a.devLog.keepCode(a.relay.KeepCode), Admit: a.players.admit,
+		KeepCode: a.devLog.keepCode(a.history.keepCode(a.relay.KeepCode)), Admit: a.players.admit,
 		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
 	})
 	if err != nil {

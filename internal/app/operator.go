@@ -62,6 +62,10 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
 	}
+	if a.history != nil {
+		a.history.port = a.relay.Addr().Port()
+		cfg.Why = a.history.why
+	}
 	if a.fastPath != nil {
 		cfg.FastPath = a.fastPath
 	}

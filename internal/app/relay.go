@@ -109,6 +109,7 @@ func noObservers() observers {
 // onBind and the following methods are hooks of the relay. They must not block.
 func (a *App) onBind(e engine.BindEvent) {
 	a.devLog.bound(e)
+	a.history.bound(e)
 	a.players.bound(e)
 	if e.First {
 		a.observers.bound(e.ID)
@@ -117,6 +118,7 @@ func (a *App) onBind(e engine.BindEvent) {
 
 func (a *App) onEnd(e engine.EndEvent) {
 	a.devLog.ended(e)
+	a.history.ended(e)
 	a.observers.ended(e)
 	a.players.ended(e)
 	if e.Reason == engine.EndLost {
@@ -124,7 +126,10 @@ func (a *App) onEnd(e engine.EndEvent) {
 	}
 }
 
-func (a *App) onReserve(e engine.ReserveEvent) { a.observers.reserved(e) }
+func (a *App) onReserve(e engine.ReserveEvent) {
+	a.history.reserved(e)
+	a.observers.reserved(e)
+}
 
 func (a *App) onReturn(e engine.ReturnEvent) { a.observers.returned(e) }
 

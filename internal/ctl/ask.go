@@ -169,6 +169,11 @@ func (c *Client) Kick(ctx context.Context, o Output, id string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/allocations/" + url.PathEscape(id) + "/kick"}, doneLine))
 }
 
+// Why explains what happened to an allocation, live or ended.
+func (c *Client) Why(ctx context.Context, o Output, id string) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/why/" + url.PathEscape(id)}, whyTable))
+}
+
 // End ends an allocation.
 func (c *Client) End(ctx context.Context, o Output, id string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/allocations/" + url.PathEscape(id)}, doneLine))

@@ -141,6 +141,22 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 	return nil
 }
 
+func whyTable(w io.Writer, y *admin.Why) error {
+	fmt.Fprintln(w, printable(y.Because))
+	var rows []string
+	for _, e := range y.Events {
+		count := ""
+		if e.Count > 1 {
+			count = fmt.Sprintf("%d times since %s", e.Count, e.First.Local().Format(time.TimeOnly))
+		}
+		rows = append(rows, row(e.Last.Local().Format(time.TimeOnly), e.What, e.Peer+e.Endpoint, e.Reason, count))
+	}
+	if len(rows) == 0 {
+		return nil
+	}
+	return table(w, "TIME\tWHAT\tWITH\tREASON\tCOUNT", rows)
+}
+
 func fastPathTable(w io.Writer, f *admin.FastPathState) error {
 	state := "off"
 	if f.On {
