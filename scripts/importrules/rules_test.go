@@ -122,6 +122,7 @@ var rules = []rule{
 		"sockets and dialects of the load generator: it must not share the code of the engine"},
 	{"bench", []string{"proto", "internal/sock", "internal/endpoint", "internal/benchrig", "alloc/api", "client"}, []string{"github.com/HdrHistogram/hdrhistogram-go"},
 		"the load generator measures the engine, so it must not share its code"},
+	{"internal/timeline", []string{"proto"}, nil, "what happened to allocations: the operator's pages explain it"},
 	{"internal/keyfile", nil, nil, "reads and reloads files, independent of their content"},
 	{"internal/outcall", nil, nil, "outgoing calls to configured URLs"},
 	{"internal/fleet", []string{"alloc", "internal/joincode", "proto"}, nil, "placement of matches on relays"},
