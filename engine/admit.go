@@ -36,10 +36,10 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropSeal
 	}
 	if c.Role == alloc.RoleTicket {
-		return DropTicket
+		return w.reportRefusal(now, from, proto.TypeBind, c.Joiner, c.ID, DropTicket)
 	}
 	if w.bindsOtherAllocation(&c) {
-		return DropIdentity
+		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropIdentity)
 	}
 	e, live := w.shared.table.ByID(c.ID)
 	if live {
@@ -47,7 +47,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 			return w.repeatBindReceived(now, &e)
 		}
 		if e.Is(table.EverBound|table.ExpiryDeferred) && isStaleNonce(&e, from, m.Nonce) {
-			return DropNonce
+			return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropNonce)
 		}
 	}
 	if !w.shared.budgets.unlimited && w.inbox.isUnderLoad(now) && !w.shared.budgets.mayVerify(now, from, c.ID, &e) {
@@ -55,7 +55,7 @@ func (w *worker) bind(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	w.crypto.deriver.Key(c.ID, &w.crypto.key)
 	if !w.crypto.signer.Verify(pkt, &w.crypto.key) {
-		return DropMAC
+		return w.reportRefusal(now, from, proto.TypeBind, c.ID, proto.AllocationID{}, DropMAC)
 	}
 	if !live && c.Tenant != w.crypto.lastTenant && c.Boot != w.shared.sealer.Boot() {
 		w.shared.tenantNames.add(&c)
@@ -129,12 +129,12 @@ func (w *worker) connect(now int64, from endpoint.Endpoint, pkt []byte) Outcome 
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
-		return w.refuseMismatch(now, from, m.ID)
+		return w.refuseMismatch(now, from, proto.TypeConnectRequest, m.ID)
 	}
 	w.noteReceived(&sender, now, len(pkt))
 	c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
 	if !ok {
-		return DropSeal
+		return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, DropSeal)
 	}
 	_, outcome := w.enqueue(known, &command{
 		kind: proto.TypeConnectRequest, from: from, sender: sender, now: now, claims: claimsOf(&c),
@@ -150,7 +150,7 @@ func (w *worker) disconnect(now int64, from endpoint.Endpoint, pkt []byte) Outco
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
-		return w.refuseMismatch(now, from, m.From)
+		return w.refuseMismatch(now, from, proto.TypeDisconnect, m.From)
 	}
 	w.noteReceived(&sender, now, len(pkt))
 	_, outcome := w.enqueue(known, &command{kind: proto.TypeDisconnect, from: from, sender: sender, peer: m.To, now: now})

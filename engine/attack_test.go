@@ -59,6 +59,42 @@ func TestForgedBind(t *testing.T) {
 	}
 }
 
+// TestRefusalsAreFew: OnRefuse is called for a refused BIND of one player, beside a flood
+// from one address and then from many, and not for each of the flood's.
+func TestRefusalsAreFew(t *testing.T) {
+	calls := map[Outcome]int{}
+	var last RefuseEvent
+	r := newRig(t, Config{Hooks: Hooks{OnRefuse: func(e RefuseEvent) { calls[e.Outcome]++; last = e }}})
+	host := r.host(udpN(0), 4)
+	stale := signed(host, 0, host.key)
+	r.each(time.Millisecond, 10*time.Second, func(i int) {
+		r.feed(udpN(9), pingMessage(host.id)) // ERROR 3
+		if i == 5000 {
+			r.feed(udpN(1), stale)
+		}
+	})
+	if n := calls[OutErrorMismatch]; n < 50 || n > 60 {
+		t.Errorf("%d reports of 10,000 refusals of one address in 10 s, want 5 a second", n)
+	}
+	if calls[DropNonce] != 1 {
+		t.Errorf("%d reports of an old nonce, want 1", calls[DropNonce])
+	}
+	clear(calls)
+	r.each(time.Millisecond, 10*time.Second, func(i int) {
+		for from := range 10 {
+			r.feed(udpN(100+i*10+from), pingMessage(host.id))
+		}
+	})
+	if n := calls[OutErrorMismatch]; n < 500*rigWorkers || n > 560*rigWorkers {
+		t.Errorf("%d reports of refusals of 100,000 addresses in 10 s, want 50 a second and worker", n)
+	}
+	r.advance(time.Second)
+	r.feed(udpN(1), stale)
+	if want := (RefuseEvent{ID: proto.AllocationID(host.id), From: udpN(1).AddrPort(), Message: proto.TypeBind, Outcome: DropNonce}); last != want {
+		t.Errorf("event %+v, want %+v", last, want)
+	}
+}
+
 // TestReusedPort: a NAT gives the port of a player that has gone to another one, which
 // repeats its BIND each second and is bound within three.
 func TestReusedPort(t *testing.T) {

@@ -315,6 +315,13 @@ type Hooks struct {
 	OnDisconnect func(DisconnectEvent)
 	OnEnd        func(EndEvent)
 	OnReturn     func(ReturnEvent)
+	// OnCode is called when KeepCode is, for a live host.
+	OnCode func(CodeEvent)
+	// OnRefuse is called for a refused message of a known allocation. Some calls are left
+	// out: 5 a second and source prefix, and 50 a second and worker, are not, so that a
+	// flood costs nothing. A program in the kernel that drops a message above the quota
+	// reports nothing.
+	OnRefuse func(RefuseEvent)
 	// OnLargeMessage is called once per match.
 	OnLargeMessage func(LargeMessageEvent)
 }
@@ -348,6 +355,26 @@ type ReturnEvent struct {
 	ID             proto.AllocationID
 	Tenant         uint64 // alloc.Tenant.Hash
 	MaxConnections int
+}
+
+// CodeEvent reports that a host has a join code.
+type CodeEvent struct {
+	Host proto.AllocationID
+	Code string
+}
+
+// RefuseEvent reports a message that was refused. It may be forged, unless its Outcome is
+// one that follows the check of a signature.
+type RefuseEvent struct {
+	// ID is the allocation whose connection data a BIND contained, and else that of the
+	// sender, or the one that the message names as its sender.
+	ID proto.AllocationID
+	// Peer is the other allocation that the message names, if any.
+	Peer proto.AllocationID
+	// From is invalid for sessions of DTLS and WebSocket.
+	From    netip.AddrPort
+	Message proto.Type
+	Outcome Outcome
 }
 
 // LargeMessageEvent reports the first message of a match that is larger than what

@@ -35,6 +35,7 @@ type control struct {
 	sendTotals func() sendCounts
 	stateFile  *statefile.File // nil methods do nothing
 	slow       slowLog
+	refusals   refusalGates
 	nextHops   *nextHops // nil: there is no fast path
 
 	wake  chan struct{}
@@ -130,6 +131,8 @@ func (c *control) guardHooks(h Hooks) Hooks {
 	h.OnDisconnect = guard(c, "OnDisconnect", h.OnDisconnect)
 	h.OnEnd = guard(c, "OnEnd", h.OnEnd)
 	h.OnReturn = guard(c, "OnReturn", h.OnReturn)
+	h.OnCode = guard(c, "OnCode", h.OnCode)
+	h.OnRefuse = guard(c, "OnRefuse", h.OnRefuse)
 	h.OnLargeMessage = guard(c, "OnLargeMessage", h.OnLargeMessage)
 	return h
 }
@@ -153,11 +156,11 @@ func (c *control) runOnce(now int64) bool {
 }
 
 // execute executes a command and counts its outcome. The worker has already counted
-// the datagram of a report about a large message. A panic drops the command.
+// the datagram of a report. A panic drops the command.
 func (c *control) execute(cmd *command) {
 	defer func() {
 		if fault := recover(); fault != nil {
-			if cmd.large.size == 0 {
+			if cmd.large.size == 0 && cmd.refused == 0 {
 				c.counts.add(DropPanic)
 			}
 			c.shared.logFault(cmd.now, fault, "in", "command", "type", cmd.kind)
@@ -167,7 +170,15 @@ func (c *control) execute(cmd *command) {
 		c.reportLargeMessage(cmd)
 		return
 	}
-	c.counts.add(c.commit(cmd))
+	if cmd.refused != 0 {
+		c.hooks.OnRefuse(cmd.refusal(cmd.refused))
+		return
+	}
+	outcome := c.commit(cmd)
+	c.counts.add(outcome)
+	if c.hooks.OnRefuse != nil && outcome.refused() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
+		c.hooks.OnRefuse(cmd.refusal(outcome))
+	}
 }
 
 // runActions runs the actions whose grace period is over.

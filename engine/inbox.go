@@ -202,6 +202,8 @@ type command struct {
 	now    int64              // ms; when the worker received it
 	claims claims             // BIND: its own; CONNECT_REQUEST: the target's
 	large  largeMessage       // of a RELAY whose outcome the worker has counted
+	// refused is the outcome, already counted, of a message that a worker refused; 0: none.
+	refused Outcome
 }
 
 // claims are the contents of connection data that control needs.

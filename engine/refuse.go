@@ -44,13 +44,14 @@ func (w *worker) handleMalformed(now int64, from endpoint.Endpoint, pkt []byte, 
 
 // refuseMismatch answers a datagram whose endpoint is not bound to the id that it names
 // with ERROR 3, on which UTP 2.x binds again with a new nonce.
-func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, id proto.AllocationID) Outcome {
+func (w *worker) refuseMismatch(now int64, from endpoint.Endpoint, t proto.Type, id proto.AllocationID) Outcome {
 	if w.shared.sources.isRefused(from) {
 		return DropForbidden
 	}
 	named, live := w.shared.table.ByID(id)
 	if live {
 		w.shared.budgets.spoofGuard.noteForged(named.Handle, now)
+		w.reportRefusal(now, from, t, id, proto.AllocationID{}, OutErrorMismatch)
 	}
 	m := w.mutes.find(from, now)
 	if m == nil && !live && !(w.shared.recovering(now) && w.shared.previousRun.mayHold(id)) {
@@ -111,12 +112,65 @@ func (w *worker) refuseUnlinked(now int64, sender *table.Entry, to proto.Allocat
 	if !w.shared.budgets.takeError(sender.Endpoint, proto.ErrorNotConnected, now) {
 		return DropBudget
 	}
+	w.reportRefusal(now, sender.Endpoint, proto.TypeRelay, sender.ID, to, OutErrorNotConnected)
 	return w.sendError(sender.Endpoint, sender.ID, proto.ErrorNotConnected)
 }
 
 func (w *worker) sendError(to endpoint.Endpoint, id proto.AllocationID, code proto.ErrorCode) Outcome {
 	w.out.add(to, proto.Error{ID: id, Code: code}.Append(w.out.reply()))
 	return errorOutcomes[code]
+}
+
+// The rates of [Hooks].OnRefuse: so many refusals of one source prefix, and of one worker,
+// or of control.
+var (
+	refusalPrefixRate = table.Rate{IntervalMicros: 200_000, Burst: 5}
+	refusalRate       = table.Rate{IntervalMicros: 20_000, Burst: 50}
+)
+
+// refusalGates limit how many refusals are reported. They belong to one goroutine.
+type refusalGates struct {
+	all      uint32
+	prefixes [sourceBuckets]uint32
+}
+
+// take reports whether a refusal of a message from there may be reported now.
+func (g *refusalGates) take(b *budgets, from endpoint.Endpoint, now int64) bool {
+	return refusalPrefixRate.TakePlain(&g.prefixes[b.prefixIndex(from)%sourceBuckets], now) &&
+		refusalRate.TakePlain(&g.all, now)
+}
+
+// reportRefusal reports a refused message of a known allocation to control, for
+// [Hooks].OnRefuse, and returns its outcome.
+//
+//go:noinline
+func (w *worker) reportRefusal(now int64, from endpoint.Endpoint, t proto.Type, id, peer proto.AllocationID, o Outcome) Outcome {
+	if w.shared.reportsRefusals && w.refusals.take(w.shared.budgets, from, now) {
+		w.enqueue(known, &command{kind: t, from: from, sender: table.Entry{ID: id}, peer: peer, now: now, refused: o})
+	}
+	return o
+}
+
+// refusal returns the report of a command that was refused.
+func (c *command) refusal(o Outcome) RefuseEvent {
+	e := RefuseEvent{ID: c.sender.ID, Peer: c.peer, From: c.from.AddrPort(), Message: c.kind, Outcome: o}
+	switch {
+	case c.refused != 0:
+	case c.kind == proto.TypeBind:
+		e.ID = c.claims.id
+	case c.kind == proto.TypeConnectRequest:
+		e.Peer = c.claims.id
+	}
+	return e
+}
+
+// refused reports whether it is the outcome of a command that changed nothing.
+func (o Outcome) refused() bool {
+	switch o {
+	case OutBound, OutAccepted, OutDisconnected, OutClosed, OutHeld, OutRelinked, outcomePending:
+		return false
+	}
+	return true
 }
 
 const (

@@ -191,7 +191,7 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 }
 
 // KeepCode writes the join code of a live host to the state file, so that it survives a
-// crash of the process. Without a state file it does nothing.
+// crash of the process. Without a state file it only calls [Hooks].OnCode.
 // Errors: alloc.ErrNotFound, alloc.ErrUnavailable, alloc.ErrCodeMalformed.
 func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code string) error {
 	packed, err := statefile.ParseCode(code)
@@ -202,6 +202,9 @@ func (s *Server) KeepCode(ctx context.Context, id proto.AllocationID, code strin
 	err = s.onControl(ctx, func(c *control) {
 		if e, ok := c.shared.table.ByID(id); ok && e.Role == table.RoleHost {
 			c.stateFile.SetCode(c.recordPlace(e.Handle), packed)
+			if c.hooks.OnCode != nil {
+				c.hooks.OnCode(CodeEvent{Host: id, Code: code})
+			}
 			verdict = nil
 		}
 	})

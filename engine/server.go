@@ -70,7 +70,7 @@ func New(cfg Config, sealer *alloc.Sealer) (*Server, error) {
 	s.shared = &shared{
 		rules: cfg.rules(), sealer: sealer, budgets: newBudgets(cfg.Unlimited), probe: probe, clock: newClock(),
 	}
-	s.shared.log = s.log
+	s.shared.log, s.shared.reportsRefusals = s.log, cfg.Hooks.OnRefuse != nil
 	if s.shared.table, err = s.newTable(); err != nil {
 		s.closeSockets()
 		return nil, err

@@ -26,6 +26,8 @@ type shared struct {
 	clock       func() int64 // milliseconds since some time before the start
 	log         *slog.Logger
 	lastFault   atomic.Int64 // ms; of the last log line about a panic
+
+	reportsRefusals bool // there is a Hooks.OnRefuse
 }
 
 // recovering reports whether now is within the recovery window, in which

@@ -34,9 +34,10 @@ type worker struct {
 	current   []byte // the datagram before it, for the report of a panic
 	batchSize int    // datagrams in a full batch
 
-	mutes  muteTable
-	crypto bindScratch
-	pacer  pacer
+	mutes    muteTable
+	refusals refusalGates
+	crypto   bindScratch
+	pacer    pacer
 
 	counts        counters
 	traffic       *traffic
@@ -163,7 +164,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	var sender, peer table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.From {
-		return w.refuseMismatch(now, from, m.From)
+		return w.refuseMismatch(now, from, proto.TypeRelay, m.From)
 	}
 	source := w.noteReceived(&sender, now, len(pkt))
 	if !w.shared.table.FindPeer(&sender, &m.To, &peer) {
@@ -176,7 +177,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropReceiverSize
 	}
 	if !source.TakeQuota(w.shared.limits.Load().quotas[sender.Role&3], len(pkt), now) {
-		return DropRate
+		return w.reportRefusal(now, from, proto.TypeRelay, sender.ID, m.To, DropRate)
 	}
 	t := tick(now)
 	if !w.shared.table.HasRelayed(peer.Handle, t) && !w.shared.table.AllowRelay(peer.Handle, len(pkt), t) {
@@ -196,7 +197,7 @@ func (w *worker) ping(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 	}
 	var sender table.Entry
 	if !w.shared.table.FindByEndpoint(from, &sender) || sender.ID != m.ID {
-		return w.refuseMismatch(now, from, m.ID)
+		return w.refuseMismatch(now, from, proto.TypePing, m.ID)
 	}
 	w.noteReceived(&sender, now, len(pkt))
 	w.out.add(from, pkt)

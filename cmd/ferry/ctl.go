@@ -218,15 +218,17 @@ func (s streams) ctlPlayers() *cli.Command {
 
 func (s streams) ctlWhy() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "why", Usage: "explain why a player is not in its match", ArgsUsage: "ALLOCATION",
+		Name: "why", Usage: "explain why a player is not in its match", ArgsUsage: "CODE|ID",
 		Description: `Says in one sentence why a player, or a host, is not in its match, and lists what
-happened to its allocation, also if that has ended lately.
+happened to its allocation, also if that has ended lately. For a host or its join code
+it says the same about each player that joined. An API process asks all relays.
 
-Example:
+Examples:
+   ferry ctl why QX7KPD
    ferry ctl why 2f4e6d8c-1b3a-4958-8776-665544332211`,
-		Flags: answerFlags(),
+		Flags: append(answerFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
-		return c.Why(ctx, o, cmd.Args().First())
+		return c.Why(ctx, o, cmd.String("node"), cmd.Args().First())
 	})
 }
 

@@ -30,6 +30,8 @@ type Allocation struct {
 	ID    string `json:"id"`
 	Role  string `json:"role"`
 	Match string `json:"match"` // id of the host
+	// JoinCode is the join code of a host, if it has one.
+	JoinCode string `json:"join_code,omitempty"`
 	// Project and Environment are empty if they are unknown, as after a restart.
 	// Tenant is a digest of both, in hexadecimal.
 	Project     string `json:"project,omitempty"`
@@ -71,7 +73,7 @@ const (
 	MaxPage     = 1000 // maximum of the parameter limit
 )
 
-func allocationOf(a engine.Allocation) Allocation {
+func allocationOf(a engine.Allocation, h History) Allocation {
 	row := Allocation{
 		ID: a.ID.String(), Role: a.Role.String(), Match: a.Match.String(),
 		Project: a.Name.Project, Environment: a.Name.Environment, Tenant: hex(a.Tenant),
@@ -82,6 +84,9 @@ func allocationOf(a engine.Allocation) Allocation {
 	}
 	if row.Bound {
 		row.Transport = a.Kind.String()
+	}
+	if h != nil && a.Role == alloc.RoleHost {
+		row.JoinCode = h.CodeOf(a.ID)
 	}
 	if a.Endpoint.IsValid() {
 		row.Endpoint = a.Endpoint.String()
@@ -207,16 +212,16 @@ func allocationPages(mux *http.ServeMux, cfg *Config) {
 		l, err := parseListQuery(r.URL.Query())
 		var page Allocations
 		if err == nil {
-			page, err = listAllocations(r.Context(), cfg.Relay, l)
+			page, err = listAllocations(r.Context(), cfg, l)
 		}
 		writeAnswer(w, page, err)
 	})
 	mux.HandleFunc("GET /allocations/{id}", func(w http.ResponseWriter, r *http.Request) {
 		a, err := findAllocation(r, cfg.Relay)
-		writeAnswer(w, allocationOf(a), err)
+		writeAnswer(w, allocationOf(a, cfg.History), err)
 	})
 	mux.HandleFunc("GET /allocations/{id}/players", func(w http.ResponseWriter, r *http.Request) {
-		page, err := listPlayers(r, cfg.Relay)
+		page, err := listPlayers(r, cfg)
 		writeAnswer(w, page, err)
 	})
 }
@@ -239,12 +244,12 @@ func changePages(mux *http.ServeMux, cfg *Config, c allocationChanger) {
 	})
 }
 
-func listAllocations(ctx context.Context, relay Relay, l listQuery) (page Allocations, err error) {
+func listAllocations(ctx context.Context, cfg *Config, l listQuery) (page Allocations, err error) {
 	page.Allocations = []Allocation{} // not null
 	err = withTimeout(ctx, func(ctx context.Context) error {
-		all, next, err := relay.Allocations(ctx, l.filter, l.cursor, l.limit)
+		all, next, err := cfg.Relay.Allocations(ctx, l.filter, l.cursor, l.limit)
 		for _, a := range all {
-			page.Allocations = append(page.Allocations, allocationOf(a))
+			page.Allocations = append(page.Allocations, allocationOf(a, cfg.History))
 		}
 		page.Next = uint32(next)
 		return err
@@ -282,8 +287,8 @@ func findAllocation(r *http.Request, relay Relay) (a engine.Allocation, err erro
 }
 
 // listPlayers returns one page of the joiners of the host in the path.
-func listPlayers(r *http.Request, relay Relay) (Allocations, error) {
-	host, err := findAllocation(r, relay)
+func listPlayers(r *http.Request, cfg *Config) (Allocations, error) {
+	host, err := findAllocation(r, cfg.Relay)
 	if err != nil {
 		return Allocations{}, err
 	}
@@ -295,7 +300,7 @@ func listPlayers(r *http.Request, relay Relay) (Allocations, error) {
 		return Allocations{}, fmt.Errorf("%w: %v is a player, its host is %v", errQuery, host.ID, host.Match)
 	}
 	l.filter.Match, l.filter.Role = host.ID, alloc.RoleJoiner
-	return listAllocations(r.Context(), relay, l)
+	return listAllocations(r.Context(), cfg, l)
 }
 
 // changeAllocation calls do for the allocation in the path and logs the change.

@@ -274,11 +274,14 @@ type Page struct {
 	Body   []byte
 }
 
-// RelayPages returns the read-only pages of a relay: /allocations, /usage and /stats.
-// They have no authentication; the caller must authorize requests.
-func RelayPages(relay Relay, since time.Time) http.Handler {
+// RelayPages returns the read-only pages of a relay: /allocations, /usage, /stats and, with
+// a history, /why. They have no authentication; the caller must authorize requests.
+func RelayPages(relay Relay, history History, since time.Time) http.Handler {
 	mux := http.NewServeMux()
-	cfg := &Config{Relay: relay, Since: since}
+	cfg := &Config{Relay: relay, History: history, Since: since}
+	if history != nil {
+		whyPages(mux, history)
+	}
 	allocationPages(mux, cfg)
 	usagePages(mux, cfg)
 	return mux
@@ -333,7 +336,7 @@ func remotePages(mux *http.ServeMux, cfg *Config) {
 	if cfg.Fleet == nil {
 		own := http.Handler(http.NotFoundHandler())
 		if cfg.Relay != nil {
-			own = RelayPages(cfg.Relay, cfg.Since)
+			own = RelayPages(cfg.Relay, cfg.History, cfg.Since)
 		}
 		mux.HandleFunc(nodePage, func(w http.ResponseWriter, r *http.Request) {
 			err := withTimeout(r.Context(), func(ctx context.Context) error {

@@ -32,7 +32,7 @@ func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error)
 
 func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Page, error) {
 	f.did = append(f.did, "show "+relay+" "+target)
-	return RenderPage(ctx, RelayPages(&f.fakeRelay, time.Time{}), target, 10_000), f.err
+	return RenderPage(ctx, RelayPages(&f.fakeRelay, nil, time.Time{}), target, 10_000), f.err
 }
 
 // RelayOf knows hosts only, as the store does.
@@ -176,7 +176,7 @@ func TestCandidates(t *testing.T) {
 // TestRenderPage: RenderPage returns a complete page or an error status, and a relay serves its pages by its
 // id.
 func TestRenderPage(t *testing.T) {
-	pages := RelayPages(new(fakeRelay), time.Time{})
+	pages := RelayPages(new(fakeRelay), nil, time.Time{})
 	whole := RenderPage(t.Context(), pages, "/allocations", 1<<20)
 	if whole.Status != 200 || len(whole.Body) == 0 {
 		t.Fatalf("%d %s", whole.Status, whole.Body)

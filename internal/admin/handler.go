@@ -59,7 +59,6 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/config"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // Config holds the sources of the pages. All functions are required unless stated
@@ -104,8 +103,8 @@ type Config struct {
 	// the log level, are required with Settings.
 	Reload func(context.Context) (ReloadResult, error)
 	Level  *slog.LevelVar
-	// Why explains what happened to an allocation. Nil: no page.
-	Why func(proto.AllocationID) Why
+	// History is what happened to the allocations of the relay. Nil: no page.
+	History History
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
 	Token string
@@ -145,11 +144,12 @@ func New(cfg Config) http.Handler {
 		usagePages(mux, &cfg)
 		fastPathPages(mux, &cfg)
 	}
-	if cfg.Why != nil {
-		whyPages(mux, cfg.Why)
+	if cfg.History != nil {
+		whyPages(mux, cfg.History)
 	}
 	if cfg.Fleet != nil {
 		noRelayPages(mux)
+		whyOfFleet(mux, &cfg)
 		changePages(mux, &cfg, cfg.Fleet)
 	}
 	if cfg.Nodes != nil {
@@ -189,7 +189,7 @@ const index = `<!doctype html>
 <li><a href="/readyz">/readyz</a>: readiness: the process accepts requests
 <li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player
-<li>/why/ID: what happened to an allocation, and why its player is not in its match
+<li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
 <li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)

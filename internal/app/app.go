@@ -293,6 +293,8 @@ func (a *App) buildRelay() error {
 		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
 		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
+		OnCode:         func(e engine.CodeEvent) { a.devLog.codeMade(e); a.history.codeMade(e) },
+		OnRefuse:       a.history.refused,
 	}
 	if err := a.addTransports(&cfg, sealer); err != nil {
 		return err
@@ -304,7 +306,7 @@ func (a *App) buildRelay() error {
 	cfg.StateFile, cfg.OnStateError = a.opts.StateFile, a.onStateError
 	a.restart.storing.Store(a.opts.StateFile != "")
 	a.relay, err = a.newRelay(cfg, sealer)
-	a.players.relay = a.relay
+	a.players.relay, a.history.relay = a.relay, a.relay
 	if err != nil {
 		return err
 	}
@@ -359,6 +361,7 @@ func (a *App) buildService() error {
 	codes := alloc.NewMemoryStore()
 	for _, kept := range a.relay.KeptCodes() {
 		codes.Restore(kept.Tenant, kept.Code, kept.Host)
+		a.history.keepCode(kept.Host, kept.Code)
 	}
 	c := &a.opts.Config
 	a.service, err = alloc.NewService(alloc.ServiceConfig{
@@ -368,7 +371,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		KeepCode: a.devLog.keepCode(a.history.keepCode(a.relay.KeepCode)), Admit: a.players.admit,
+		KeepCode: a.relay.KeepCode, Admit: a.players.admit,
 		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
 	})
 	if err != nil {

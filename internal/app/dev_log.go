@@ -7,7 +7,6 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
-	"github.com/ferryrelay/ferry/proto"
 )
 
 // devLog writes a line of the log of ferry dev for each step of a match, and for what the
@@ -32,21 +31,11 @@ func (d *devLog) reserved(e alloc.ReservationEvent) {
 	}
 }
 
-// keepCode wraps a function that keeps join codes.
-func (d *devLog) keepCode(keep keepCode) keepCode {
-	if d == nil {
-		return keep
-	}
-	return func(ctx context.Context, host proto.AllocationID, code string) error {
-		err := keep(ctx, host, code)
-		if err == nil {
-			d.log.Info("join code", "code", code, "host", host.String())
-		}
-		return err
+func (d *devLog) codeMade(e engine.CodeEvent) {
+	if d != nil {
+		d.log.Info("join code", "code", e.Code, "host", e.Host.String())
 	}
 }
-
-type keepCode = func(ctx context.Context, host proto.AllocationID, code string) error
 
 func (d *devLog) bound(e engine.BindEvent) {
 	if d == nil {
@@ -112,6 +101,16 @@ func (d *devLog) run(ctx context.Context, stats func() engine.Stats) {
 	}
 }
 
+// refusalText says in words why a message was refused.
+func refusalText(o engine.Outcome) string {
+	for _, r := range refusals {
+		if r.outcome == o {
+			return r.why
+		}
+	}
+	return o.String()
+}
+
 // refusals are the outcomes by which a match of a developer fails, and what to look at.
 var refusals = []struct {
 	outcome engine.Outcome
@@ -143,5 +142,8 @@ var refusals = []struct {
 	{engine.DropHostUnbound, "a CONNECT_REQUEST to a host that has not bound yet"},
 	{engine.DropPeerUnbound, "a RELAY to a player that is not bound at the moment"},
 	{engine.DropReceiverSize, "a RELAY larger than the receiver's transport carries"},
+	{engine.DropRate, "above a limit: of relayed datagrams or bytes (joiner_datagrams, joiner_bytes, host_datagrams, host_bytes), or of new links"},
+	{engine.DropRecovering, "the relay has just restarted, and the other side may still come back"},
+	{engine.DropForbidden, "from an address that the relay refuses, such as one of its own"},
 	{engine.DropMuted, "as messages before it that were answered with an ERROR"},
 }

@@ -77,6 +77,7 @@ func (m *member) observe() {
 	for _, kept := range m.app.relay.KeptCodes() {
 		m.announcer.HostReturned(kept.Host, kept.Tenant)
 		m.announcer.KeepCode(kept.Host, kept.Code)
+		m.app.history.keepCode(kept.Host, kept.Code)
 	}
 	m.app.observers.reserved = func(e engine.ReserveEvent) {
 		if e.Role == alloc.RoleHost {
@@ -118,7 +119,7 @@ type clusterOperator struct {
 var _ cluster.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
-	return clusterOperator{a, admin.RelayPages(a.relay, a.since)}
+	return clusterOperator{a, admin.RelayPages(a.relay, a.history, a.since)}
 }
 
 // Page returns a page about the relay of this process.

@@ -63,8 +63,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.DrainDefaults = a.drainDefaults()
 	}
 	if a.history != nil {
-		a.history.port = a.relay.Addr().Port()
-		cfg.Why = a.history.why
+		cfg.History = a.history
 	}
 	if a.fastPath != nil {
 		cfg.FastPath = a.fastPath

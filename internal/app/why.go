@@ -2,6 +2,8 @@ package app
 
 import (
 	"context"
+	"strings"
+	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -16,15 +18,24 @@ import (
 const timelineEvents = 50_000
 
 // history writes what happens to allocations into a timeline, and explains it. Hooks of the
-// relay call it; nil, as in a process without a relay, does nothing.
+// relay call its methods; without a relay it is nil, and they do nothing.
 type history struct {
-	line *timeline.Timeline
-	port uint16 // of the relay
-	now  func() time.Time
+	line  *timeline.Timeline
+	relay *engine.Server // set before the relay runs
+	now   func() time.Time
+
+	mu sync.Mutex // guards what follows
+	// The join codes of live hosts, both ways. Two tenants may have the same code by
+	// chance; byCode then has the newer one.
+	byCode map[string]proto.AllocationID
+	codes  map[proto.AllocationID]string
 }
 
 func newHistory() *history {
-	return &history{line: timeline.New(timelineEvents), now: time.Now}
+	return &history{
+		line: timeline.New(timelineEvents), now: time.Now,
+		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{},
+	}
 }
 
 func (h *history) add(e timeline.Event) {
@@ -40,13 +51,29 @@ func (h *history) reserved(e engine.ReserveEvent) {
 	}
 }
 
-func (h *history) keepCode(keep keepCode) keepCode {
-	return func(ctx context.Context, host proto.AllocationID, code string) error {
-		err := keep(ctx, host, code)
-		if err == nil {
-			h.add(timeline.Event{ID: host, Kind: timeline.CodeMade})
+func (h *history) codeMade(e engine.CodeEvent) {
+	h.add(timeline.Event{ID: e.Host, Kind: timeline.CodeMade})
+	h.keepCode(e.Host, e.Code)
+}
+
+// keepCode keeps the join code of a live host, or of one that may come back.
+func (h *history) keepCode(host proto.AllocationID, code string) {
+	if h == nil {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetCode(host)
+	h.byCode[code], h.codes[host] = host, code
+}
+
+// forgetCode is called with the lock held.
+func (h *history) forgetCode(host proto.AllocationID) {
+	if code, ok := h.codes[host]; ok {
+		delete(h.codes, host)
+		if h.byCode[code] == host {
+			delete(h.byCode, code)
 		}
-		return err
 	}
 }
 
@@ -64,21 +91,55 @@ func (h *history) unlinked(e engine.DisconnectEvent) {
 	h.add(timeline.Event{ID: e.To, Peer: e.From, Kind: timeline.Unlinked})
 }
 
-func (h *history) ended(e engine.EndEvent) {
-	h.add(timeline.Event{ID: e.ID, Kind: timeline.Ended, Reason: e.Reason.String()})
+func (h *history) refused(e engine.RefuseEvent) {
+	kind := timeline.MessageRefused
+	switch e.Message {
+	case proto.TypeBind:
+		kind = timeline.BindRefused
+	case proto.TypeConnectRequest:
+		kind = timeline.ConnectRefused
+	}
+	h.add(timeline.Event{ID: e.ID, Peer: e.Peer, Endpoint: e.From, Kind: kind, Reason: refusalText(e.Outcome)})
 }
 
-// why returns the events of an allocation and what they mean.
-func (h *history) why(id proto.AllocationID) admin.Why {
-	events := h.line.Of(id)
-	p := timeline.Player{Host: true, Events: events, UDPPort: h.port, Now: h.now()}
-	for _, e := range events {
-		if e.Kind == timeline.Reserved && !e.Peer.IsZero() {
-			p.Host, p.HostEvents = false, h.line.Of(e.Peer)
-		}
+func (h *history) ended(e engine.EndEvent) {
+	if h == nil {
+		return
 	}
-	answer := admin.Why{ID: id.String(), Because: timeline.Explain(p)}
-	for _, e := range events {
+	h.add(timeline.Event{ID: e.ID, Kind: timeline.Ended, Reason: e.Reason.String()})
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	h.forgetCode(e.ID)
+}
+
+// HostOf returns the host of a join code, in any case of letters.
+func (h *history) HostOf(code string) (proto.AllocationID, bool) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	host, ok := h.byCode[strings.ToUpper(code)]
+	return host, ok
+}
+
+// CodeOf returns the join code of a live host; "": it has none.
+func (h *history) CodeOf(host proto.AllocationID) string {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.codes[host]
+}
+
+// Why returns the events of an allocation, what they mean, and the same of the players that
+// joined it.
+func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, error) {
+	p, err := h.player(ctx, id)
+	if err != nil {
+		return admin.Why{}, err
+	}
+	answer := admin.Why{ID: id.String(), Known: p.Live || len(p.Events) > 0, Because: timeline.Explain(p), JoinCode: h.CodeOf(id)}
+	if answer.Known {
+		answer.Role = role(p.Host).String()
+	}
+	var joiners []proto.AllocationID
+	for _, e := range p.Events {
 		row := admin.WhyEvent{What: e.Kind.String(), Reason: e.Reason, First: e.First, Last: e.Last, Count: e.Count}
 		if !e.Peer.IsZero() {
 			row.Peer = e.Peer.String()
@@ -87,6 +148,45 @@ func (h *history) why(id proto.AllocationID) admin.Why {
 			row.Endpoint = e.Endpoint.String()
 		}
 		answer.Events = append(answer.Events, row)
+		if e.Kind == timeline.Joined {
+			joiners = append(joiners, e.Peer)
+		}
 	}
-	return answer
+	for _, joiner := range joiners[max(0, len(joiners)-whyPlayers):] {
+		q, err := h.player(ctx, joiner)
+		if err != nil {
+			return admin.Why{}, err
+		}
+		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Because: timeline.Explain(q)})
+	}
+	return answer, nil
+}
+
+// whyPlayers is the largest number of players that an answer explains.
+const whyPlayers = 100
+
+func role(host bool) alloc.Role {
+	if host {
+		return alloc.RoleHost
+	}
+	return alloc.RoleJoiner
+}
+
+// player returns what is known of an allocation.
+func (h *history) player(ctx context.Context, id proto.AllocationID) (timeline.Player, error) {
+	live, _, err := h.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+	if err != nil {
+		return timeline.Player{}, err
+	}
+	p := timeline.Player{Host: true, Events: h.line.Of(id), UDPPort: h.relay.Addr().Port(), Now: h.now()}
+	if len(live) > 0 {
+		p.Live, p.Links, p.Silent = true, live[0].Links, live[0].SinceReceived
+		p.Host = live[0].Role == alloc.RoleHost
+	}
+	for _, e := range p.Events {
+		if e.Kind == timeline.Reserved && !e.Peer.IsZero() {
+			p.Host, p.HostEvents = false, h.line.Of(e.Peer)
+		}
+	}
+	return p, nil
 }

@@ -2,6 +2,7 @@ package app
 
 import (
 	"encoding/json"
+	"net"
 	"strings"
 	"testing"
 	"time"
@@ -9,48 +10,224 @@ import (
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
+
+// whyRig asks a relay why.
+type whyRig struct {
+	running
+	t *testing.T
+}
+
+// match reserves a host with a join code, and a joiner.
+func (r *whyRig) match(connections int) (host, joiner client.Ticket, code string) {
+	r.t.Helper()
+	host, err := client.Reserve(r.t.Context(), r.caller(secret), connections, "")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if code, err = r.caller(secret).JoinCode(r.t.Context(), host.ID.String()); err != nil {
+		r.t.Fatal(err)
+	}
+	return host, r.join(code), code
+}
+
+func (r *whyRig) join(code string) client.Ticket {
+	r.t.Helper()
+	joiner, err := client.Redeem(r.t.Context(), r.caller(secret), code)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return joiner
+}
+
+func (r *whyRig) why(name string) (y admin.Why) {
+	r.t.Helper()
+	if _, body := fetch(r.t, r.AdminURL()+"/why/"+name); json.Unmarshal([]byte(body), &y) != nil {
+		r.t.Fatalf("answer %q", body)
+	}
+	return y
+}
+
+// expect waits until the sentence about an allocation contains want, and calls again each
+// time before it looks.
+func (r *whyRig) expect(name, want string, again func()) {
+	r.t.Helper()
+	var last string
+	defer func() {
+		if r.t.Failed() {
+			r.t.Logf("%s: last answer %q, want %q", name, last, want)
+		}
+	}()
+	testkit.Within(r.t, time.Minute, want, func() bool {
+		if again != nil {
+			again()
+		}
+		last = r.why(name).Because
+		return strings.Contains(last, want)
+	})
+}
+
+// rawClient sends messages that no sound client would.
+type rawClient struct {
+	net.Conn
+	ticket client.Ticket
+	nonce  uint16
+}
+
+func (r *whyRig) raw(ticket client.Ticket) *rawClient {
+	conn, err := net.Dial("udp", ticket.Server.String())
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	r.t.Cleanup(func() { conn.Close() })
+	return &rawClient{conn, ticket, 1}
+}
+
+func (c *rawClient) bindWith(nonce uint16, data []byte, key proto.Key) {
+	var signer proto.Signer
+	_, _ = c.Write(signer.Append(nil, proto.Bind{Nonce: nonce, ConnectionData: data}, &key))
+}
+
+func (c *rawClient) bind() { c.bindWith(c.nonce, c.ticket.ConnectionData, c.ticket.Key) }
+
+func (c *rawClient) connect(data []byte) {
+	_, _ = c.Write(proto.ConnectRequest{ID: c.ticket.ID, ConnectionData: data}.Append(nil))
+}
+
+func (c *rawClient) relay(to proto.AllocationID) {
+	_, _ = c.Write(proto.Relay{From: c.ticket.ID, To: to, Payload: []byte("hello")}.Append(nil))
+}
 
 // TestWhy follows a host and a player from the reservation to the end.
 func TestWhy(t *testing.T) {
-	r := start(t, options(local(), Serve))
-	hostTicket, err := client.Reserve(t.Context(), r.caller(secret), 4, "")
-	if err != nil {
-		t.Fatal(err)
-	}
-	code, err := r.caller(secret).JoinCode(t.Context(), hostTicket.ID.String())
-	if err != nil {
-		t.Fatal(err)
-	}
-	ticket, err := client.Redeem(t.Context(), r.caller(secret), code)
-	if err != nil {
-		t.Fatal(err)
-	}
-	why := func(id string) (y admin.Why) {
-		t.Helper()
-		if _, body := fetch(t, r.AdminURL()+"/why/"+id); json.Unmarshal([]byte(body), &y) != nil {
-			t.Fatalf("answer %q", body)
+	r := whyRig{start(t, options(local(), Serve)), t}
+	host, joiner, code := r.match(4)
+	r.expect(host.ID.String(), "allocated 0 s ago, but no BIND has arrived: UDP port", nil)
+	r.expect(joiner.ID.String(), "joined 0 s ago, but no BIND has arrived", nil)
+	r.expect("00000000-0000-4000-8000-000000000001", "nothing is known of it", nil)
+	play(t, host, joiner, func() {
+		r.expect(joiner.ID.String(), "it plays", nil)
+		r.expect(code, "it plays", nil)
+		y := r.why(strings.ToLower(code))
+		if y.ID != host.ID.String() || y.Role != "host" || y.JoinCode != code || len(y.Players) != 1 ||
+			y.Players[0].ID != joiner.ID.String() || !strings.HasPrefix(y.Players[0].Because, "it plays") {
+			t.Errorf("by code: %+v", y)
 		}
-		return y
-	}
-	expect := func(id, what string) {
-		t.Helper()
-		testkit.Within(t, time.Minute, what, func() bool { return strings.Contains(why(id).Because, what) })
-	}
-	expect(hostTicket.ID.String(), "no BIND has arrived")
-	expect(ticket.ID.String(), "no BIND has arrived")
-	expect("00000000-0000-4000-8000-000000000001", "nothing is known of it")
-	play(t, hostTicket, ticket, func() {
-		expect(ticket.ID.String(), "it plays")
-		expect(hostTicket.ID.String(), "it plays")
+		var page admin.Allocations
+		_, body := fetch(t, r.AdminURL()+"/allocations?role=host")
+		if err := json.Unmarshal([]byte(body), &page); err != nil || len(page.Allocations) != 1 || page.Allocations[0].JoinCode != code {
+			t.Errorf("the list has no join code: %v\n%s", err, body)
+		}
 	})
-	expect(ticket.ID.String(), "it ended")
-	expect(hostTicket.ID.String(), "it ended")
+	r.expect(joiner.ID.String(), "it ended", nil)
+	r.expect(host.ID.String(), "it ended", nil)
 	var kinds []string
-	for _, e := range why(hostTicket.ID.String()).Events {
+	for _, e := range r.why(host.ID.String()).Events {
 		kinds = append(kinds, e.What)
 	}
 	if got := strings.Join(kinds, " "); !strings.HasPrefix(got, "reserved code joined bound linked") || !strings.HasSuffix(got, "ended") {
 		t.Errorf("events of the host: %s", got)
 	}
+	if status, body := fetch(t, r.AdminURL()+"/why/"+code); status != 404 || !strings.Contains(body, "nor the join code of a live host") {
+		t.Errorf("the code of an ended host: %d %s", status, body)
+	}
+}
+
+// TestWhyCauses plants causes by which a player is not in its match. Each is named.
+func TestWhyCauses(t *testing.T) {
+	c := local()
+	const long = 10 * time.Minute
+	c.JoinerDatagrams, c.IdleTimeout, c.HostAloneTimeout, c.BindTimeout, c.HearTimeout = 10, long, long, long, long
+	r := whyRig{start(t, options(c, Serve)), t}
+	bound := func(ticket client.Ticket) *rawClient {
+		t.Helper()
+		c := r.raw(ticket)
+		testkit.Within(t, time.Minute, "bound", func() bool {
+			c.bind()
+			for _, e := range r.why(ticket.ID.String()).Events {
+				if e.What == "bound" {
+					return true
+				}
+			}
+			return false
+		})
+		return c
+	}
+	host, joiner, code := r.match(1)
+	other, stranger, _ := r.match(1)
+
+	t.Run("blocked", func(t *testing.T) { r.expect(joiner.ID.String(), "no BIND has arrived: UDP port", nil) })
+	t.Run("wrong key", func(t *testing.T) {
+		raw := r.raw(joiner)
+		r.expect(joiner.ID.String(), "a BIND whose signature is wrong", func() {
+			raw.bindWith(1, joiner.ConnectionData, other.Key)
+		})
+	})
+	t.Run("connection data of the host", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := r.raw(joiner)
+		r.expect(joiner.ID.String(), "a BIND with the host's connection data", func() {
+			raw.bindWith(1, joiner.HostConnectionData, joiner.Key)
+		})
+	})
+	t.Run("no BIND, but RELAY", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := r.raw(joiner)
+		r.expect(joiner.ID.String(), "other messages have arrived, but no BIND", func() { raw.relay(host.ID) })
+	})
+	player := bound(joiner)
+	t.Run("host not bound", func(t *testing.T) {
+		r.expect(joiner.ID.String(), "its host is not bound yet", func() { player.connect(joiner.HostConnectionData) })
+	})
+	hostClient := bound(host)
+	t.Run("no request", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := bound(joiner)
+		r.expect(joiner.ID.String(), "no CONNECT_REQUEST has arrived: the game does not connect", raw.bind)
+	})
+	t.Run("ticket of another match", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := bound(joiner)
+		r.expect(joiner.ID.String(), "a CONNECT_REQUEST with the ticket of another match", func() {
+			raw.connect(stranger.HostConnectionData)
+		})
+	})
+	t.Run("RELAY before the link", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := bound(joiner)
+		r.expect(joiner.ID.String(), "no CONNECT_REQUEST has arrived, and other messages are refused", func() { raw.relay(host.ID) })
+	})
+	r.expect(joiner.ID.String(), "it plays", func() { player.bind(); player.connect(joiner.HostConnectionData) })
+	t.Run("full", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := bound(joiner)
+		r.expect(joiner.ID.String(), "a CONNECT_REQUEST found the host full", func() { raw.connect(joiner.HostConnectionData) })
+	})
+	t.Run("quota", func(t *testing.T) {
+		r.expect(joiner.ID.String(), "above a limit", func() {
+			for range 100 {
+				player.relay(host.ID)
+			}
+		})
+	})
+	t.Run("silent", func(t *testing.T) { r.expect(joiner.ID.String(), "nothing has arrived from it for", hostClient.bind) })
+	t.Run("old nonce from another address", func(t *testing.T) {
+		moved := r.raw(joiner)
+		r.expect(joiner.ID.String(), "a BIND with an old nonce", func() { hostClient.bind(); moved.bindWith(0, joiner.ConnectionData, joiner.Key) })
+	})
+	t.Run("host ended", func(t *testing.T) {
+		joiner := r.join(code)
+		raw := bound(joiner)
+		if err := r.relay.End(t.Context(), host.ID); err != nil {
+			t.Fatal(err)
+		}
+		r.expect(joiner.ID.String(), "its CONNECT_REQUEST names a host that ended", func() { raw.connect(joiner.HostConnectionData) })
+	})
+	t.Run("never bound", func(t *testing.T) {
+		if err := r.relay.End(t.Context(), stranger.ID); err != nil {
+			t.Fatal(err)
+		}
+		r.expect(stranger.ID.String(), "since no BIND had arrived", nil)
+	})
 }

@@ -169,9 +169,10 @@ func (c *Client) Kick(ctx context.Context, o Output, id string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/allocations/" + url.PathEscape(id) + "/kick"}, doneLine))
 }
 
-// Why explains what happened to an allocation, live or ended.
-func (c *Client) Why(ctx context.Context, o Output, id string) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/why/" + url.PathEscape(id)}, whyTable))
+// Why explains what happened to an allocation, live or ended, by its id or join code. An
+// API process asks all relays, or only the named node.
+func (c *Client) Why(ctx context.Context, o Output, node, name string) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/why/" + url.PathEscape(name)}, whyTable))
 }
 
 // End ends an allocation.

@@ -77,10 +77,10 @@ func allocationsTable(w io.Writer, all *admin.Allocations) error {
 		if a.Role == "host" {
 			match = ""
 		}
-		rows = append(rows, row(a.ID, a.Role, match, project(a.Project, a.Environment, a.Tenant), a.Transport, a.Endpoint,
+		rows = append(rows, row(a.ID, a.Role, match, a.JoinCode, project(a.Project, a.Environment, a.Tenant), a.Transport, a.Endpoint,
 			links, age(a.Age), age(a.Heard), group(uint64(a.ReceiverSizeDrops))))
 	}
-	return table(w, "ID\tROLE\tHOST\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tTOO-LARGE", rows)
+	return table(w, "ID\tROLE\tHOST\tCODE\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tTOO-LARGE", rows)
 }
 
 // project names a project, by its digest where the name is not known.
@@ -142,19 +142,30 @@ func reloadedTable(w io.Writer, r *admin.ReloadResult) error {
 }
 
 func whyTable(w io.Writer, y *admin.Why) error {
-	fmt.Fprintln(w, printable(y.Because))
+	name := printable(y.ID)
+	if y.Role != "" {
+		name = printable(y.Role) + " " + name
+	}
+	if y.JoinCode != "" {
+		name += ", join code " + printable(y.JoinCode)
+	}
+	fmt.Fprintf(w, "%s:\n  %s\n", name, printable(y.Because))
+	for _, p := range y.Players {
+		fmt.Fprintf(w, "player %s:\n  %s\n", printable(p.ID), printable(p.Because))
+	}
 	var rows []string
 	for _, e := range y.Events {
 		count := ""
 		if e.Count > 1 {
 			count = fmt.Sprintf("%d times since %s", e.Count, e.First.Local().Format(time.TimeOnly))
 		}
-		rows = append(rows, row(e.Last.Local().Format(time.TimeOnly), e.What, e.Peer+e.Endpoint, e.Reason, count))
+		rows = append(rows, row(e.Last.Local().Format(time.TimeOnly), e.What, cmp.Or(e.Peer, e.Endpoint), count, e.Reason))
 	}
 	if len(rows) == 0 {
 		return nil
 	}
-	return table(w, "TIME\tWHAT\tWITH\tREASON\tCOUNT", rows)
+	fmt.Fprintln(w)
+	return table(w, "TIME\tEVENT\tWITH\tCOUNT\tREASON", rows)
 }
 
 func fastPathTable(w io.Writer, f *admin.FastPathState) error {

@@ -11,84 +11,134 @@ type Player struct {
 	Events []Event // of it, see [Timeline.Of]
 	// HostEvents are those of its host, if it is a joiner's and the host is known.
 	HostEvents []Event
+	// Live: it has not ended. Links are its open links, and Silent is the time since its
+	// owner was last heard.
+	Live   bool
+	Links  int
+	Silent time.Duration
 	// UDPPort is the relay's, which players have to reach.
 	UDPPort uint16
 	Now     time.Time
 }
 
+// silentAfter is from when on Explain says that a player is silent: clients send a PING
+// each 3 s or more often.
+const silentAfter = 4 * time.Second
+
 // Explain says in one sentence why a player is not in its match, or that it is.
 func Explain(p Player) string {
-	s := summary(p.Events)
-	if s.last == nil {
-		return "nothing is known of it: it is of another relay or run, or ended long ago"
+	s := summarize(p.Events)
+	switch {
+	case s.last == nil && p.Live:
+		return "it is live, but its events are too old to be kept, or of an earlier run"
+	case s.last == nil:
+		return "nothing is known of it: it is of another relay or run, or it ended long ago"
+	case s.ended != nil:
+		return p.explainEnd(&s)
+	case s.bound == nil:
+		return p.explainUnbound(&s)
+	case s.bindRefused != nil && s.bindRefused.Last.After(s.bound.Last) && p.Silent >= silentAfter:
+		return "it was bound, but its later BIND is refused " + p.times(s.bindRefused)
+	case p.Silent >= silentAfter:
+		return fmt.Sprintf("bound %s, but nothing has arrived from it for %s: its connection is lost, or the game has stopped", p.ago(s.bound), age(p.Silent))
+	case p.Links > 0 && s.linked != nil:
+		return p.explainLinked(&s)
+	case p.Host && s.joined == nil:
+		return fmt.Sprintf("bound %s, but no player has joined by its code", p.ago(s.bound))
+	case p.Host:
+		return fmt.Sprintf("bound %s, but no player is linked: ask for %s, which joined %s", p.ago(s.bound), s.joined.Peer, p.ago(s.joined))
 	}
-	ago := func(e *Event) string { return age(p.Now.Sub(e.Last)) + " ago" }
+	return p.explainUnlinked(&s)
+}
+
+func (p *Player) explainEnd(s *summary) string {
+	text := fmt.Sprintf("it ended %s: %s", p.ago(s.ended), s.ended.Reason)
+	switch {
+	case s.bound != nil:
+		return text
+	case s.bindRefused != nil:
+		return text + ", since its BIND was refused " + p.times(s.bindRefused)
+	}
+	return text + fmt.Sprintf(", since no BIND had arrived: UDP port %d was probably blocked on its side", p.UDPPort)
+}
+
+func (p *Player) explainUnbound(s *summary) string {
 	arrived := "joined"
 	if p.Host {
 		arrived = "allocated"
 	}
 	switch {
-	case s.ended != nil:
-		return fmt.Sprintf("it ended %s: %s", ago(s.ended), s.ended.Reason)
-	case s.bound == nil && s.refused != nil:
-		return fmt.Sprintf("its BIND is refused: %s (%d times, the last %s)", s.refused.Reason, s.refused.Count, ago(s.refused))
-	case s.bound == nil && s.reserved != nil:
-		return fmt.Sprintf("%s %s, and no BIND has arrived: UDP port %d is probably blocked on the player's side, or the game sends to another address",
-			arrived, ago(s.reserved), p.UDPPort)
-	case p.Host && s.linked == nil && s.joined == nil:
-		return fmt.Sprintf("bound %s, and nobody has joined by its code yet", ago(s.bound))
-	case p.Host && s.linked == nil:
-		return fmt.Sprintf("bound %s, and no player is linked: ask for the players that have joined", ago(s.bound))
-	case s.linked != nil && !s.apart():
-		return fmt.Sprintf("it plays: bound, and linked %s", ago(s.linked))
-	case s.apart():
-		return fmt.Sprintf("its link was closed %s, and it has not asked for another one", ago(s.unlinked))
+	case s.bindRefused != nil:
+		return "its BIND is refused " + p.times(s.bindRefused)
+	case s.reserved == nil:
+		return "it has not been bound lately"
+	case s.messageRefused != nil || s.connectRefused != nil:
+		return fmt.Sprintf("%s %s, and other messages have arrived, but no BIND: BIND comes first, from the same socket", arrived, p.ago(s.reserved))
 	}
-	host := summary(p.HostEvents)
-	switch {
-	case host.ended != nil:
-		return fmt.Sprintf("bound, but its host ended %s: %s", ago(host.ended), host.ended.Reason)
-	case host.last != nil && host.bound == nil:
-		return "bound, but its host has not bound yet, so that it cannot be linked"
-	case s.refused != nil && s.refused.Last.After(s.bound.Last):
-		return fmt.Sprintf("bound, but its CONNECT_REQUEST is refused: %s (%d times, the last %s)", s.refused.Reason, s.refused.Count, ago(s.refused))
-	}
-	return fmt.Sprintf("bound %s, and no CONNECT_REQUEST has arrived: the game does not connect to the host", ago(s.bound))
+	return fmt.Sprintf("%s %s, but no BIND has arrived: UDP port %d is probably blocked on its side, or the game sends to another address",
+		arrived, p.ago(s.reserved), p.UDPPort)
 }
 
-// lately has the newest event of each kind.
-type lately struct{ last, reserved, joined, bound, linked, unlinked, refused, ended *Event }
+func (p *Player) explainLinked(s *summary) string {
+	if refused := s.messageRefused; refused != nil && refused.Last.After(s.linked.Last) && p.Now.Sub(refused.Last) < time.Minute {
+		return fmt.Sprintf("it plays, linked %s, but some of its messages are refused ", p.ago(s.linked)) + p.times(refused)
+	}
+	return fmt.Sprintf("it plays: bound, and linked %s", p.ago(s.linked))
+}
 
-func summary(events []Event) (s lately) {
+// explainUnlinked is for a joiner that is bound, heard and not linked.
+func (p *Player) explainUnlinked(s *summary) string {
+	host := summarize(p.HostEvents)
+	switch {
+	case host.ended != nil && s.connectRefused != nil:
+		return fmt.Sprintf("bound, but its CONNECT_REQUEST names a host that ended %s: %s", p.ago(host.ended), host.ended.Reason)
+	case host.ended != nil:
+		return fmt.Sprintf("bound, but its host ended %s: %s", p.ago(host.ended), host.ended.Reason)
+	case host.last != nil && host.bound == nil:
+		return "bound, but its host is not bound yet, so that it cannot be linked"
+	case s.connectRefused != nil && (s.unlinked == nil || s.connectRefused.Last.After(s.unlinked.Last)):
+		return "bound, but its CONNECT_REQUEST is refused " + p.times(s.connectRefused)
+	case s.unlinked != nil:
+		return fmt.Sprintf("its link was closed %s, and it has not requested another one", p.ago(s.unlinked))
+	case s.messageRefused != nil && s.messageRefused.Last.After(s.bound.Last):
+		return "bound, but no CONNECT_REQUEST has arrived, and other messages are refused " + p.times(s.messageRefused)
+	}
+	return fmt.Sprintf("bound %s, but no CONNECT_REQUEST has arrived: the game does not connect to the host", p.ago(s.bound))
+}
+
+func (p *Player) ago(e *Event) string { return age(p.Now.Sub(e.Last)) + " ago" }
+
+// times says how often something was refused, when last and why.
+func (p *Player) times(e *Event) string {
+	n := "once"
+	if e.Count > 1 {
+		n = fmt.Sprintf("%d times", e.Count)
+	}
+	return fmt.Sprintf("(%s, the last %s): %s", n, p.ago(e), e.Reason)
+}
+
+// summary holds the newest event of each kind.
+type summary struct {
+	last, reserved, joined, bound, linked, unlinked, ended *Event
+	bindRefused, connectRefused, messageRefused            *Event
+}
+
+func summarize(events []Event) (s summary) {
+	fields := [numKinds]**Event{
+		Reserved: &s.reserved, Joined: &s.joined, Bound: &s.bound, Linked: &s.linked, Unlinked: &s.unlinked, Ended: &s.ended,
+		BindRefused: &s.bindRefused, ConnectRefused: &s.connectRefused, MessageRefused: &s.messageRefused,
+	}
 	for i := range events {
 		e := &events[i]
 		s.last = e
-		switch e.Kind {
-		case Reserved:
-			s.reserved = e
-		case Joined:
-			s.joined = e
-		case Bound:
-			s.bound = e
-		case Linked:
-			s.linked = e
-		case Unlinked:
-			s.unlinked = e
-		case Refused:
-			s.refused = e
-		case Ended:
-			s.ended = e
+		if f := fields[e.Kind]; f != nil && (*f == nil || !e.Last.Before((*f).Last)) {
+			*f = e
 		}
 	}
 	return s
 }
 
-// apart reports whether the last link was closed.
-func (s *lately) apart() bool {
-	return s.unlinked != nil && (s.linked == nil || s.unlinked.Last.After(s.linked.Last))
-}
-
-// age is a duration as a person says it.
+// age is a duration in words.
 func age(d time.Duration) string {
 	switch d = max(d, 0); {
 	case d < 2*time.Minute:

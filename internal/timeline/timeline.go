@@ -16,19 +16,25 @@ type Kind uint8
 
 // The kinds. Peer is another allocation, where there is one.
 const (
-	Reserved Kind = iota // a host was allocated, or a joiner of the host Peer
-	CodeMade             // a join code was made for it
-	Joined               // the joiner Peer was reserved for it
-	Bound                // a BIND from Endpoint was accepted, the first or from another endpoint
-	Linked               // with Peer
-	Unlinked             // from Peer
-	Refused              // a message was refused, with a Reason
-	Limited              // messages were dropped by a quota, with a Reason
-	Ended                // with a Reason
+	Reserved       Kind = iota // a host was allocated, or a joiner of the host Peer
+	CodeMade                   // a join code was made for it
+	Joined                     // the joiner Peer was reserved for it
+	Bound                      // a BIND from Endpoint was accepted, the first or from another endpoint
+	Linked                     // with Peer
+	Unlinked                   // from Peer
+	BindRefused                // a BIND was refused, with a Reason
+	ConnectRefused             // a CONNECT_REQUEST to Peer was refused, with a Reason
+	MessageRefused             // another message was refused, with a Reason
+	Ended                      // with a Reason
 	numKinds
 )
 
-var kindNames = [numKinds]string{"reserved", "code", "joined", "bound", "linked", "unlinked", "refused", "limited", "ended"}
+var kindNames = [numKinds]string{
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended",
+}
+
+// isRefusal reports whether a client, or an attacker, causes such events at will.
+func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageRefused }
 
 // String returns the name of the kind in JSON.
 func (k Kind) String() string {
@@ -38,11 +44,11 @@ func (k Kind) String() string {
 	return "unknown"
 }
 
-// Event is one event, or several of one kind in a row.
+// Event is one event, or several like it.
 type Event struct {
 	ID       proto.AllocationID
 	Peer     proto.AllocationID
-	Endpoint netip.AddrPort // the zero value for sessions of DTLS and WebSocket
+	Endpoint netip.AddrPort // the last one; the zero value for sessions of DTLS and WebSocket
 	Kind     Kind
 	Reason   string    // in words, the rest of a sentence; "" if none is needed
 	First    time.Time // when the first of them happened
@@ -50,9 +56,10 @@ type Event struct {
 	Count    uint32 // at least 1; stays at its largest value
 }
 
-// same reports whether b repeats a.
-func (a *Event) same(b *Event) bool {
-	return a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && a.Endpoint == b.Endpoint
+// isRepeated reports whether b repeats a. A refusal from another endpoint, which may be
+// forged, is a repetition too.
+func (a *Event) isRepeated(b *Event) bool {
+	return a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && (a.Endpoint == b.Endpoint || a.Kind.isRefusal())
 }
 
 // entry is an event in the ring. Entries have numbers from 1.
@@ -75,15 +82,24 @@ func New(events int) *Timeline {
 	return &Timeline{ring: make([]entry, events), of: make(map[proto.AllocationID]uint64, events)}
 }
 
-// Add adds an event of this moment. One that repeats the allocation's previous event counts
-// there, so that no client fills the timeline by repetition.
+// repeats is among how many of the last events of an allocation Add looks for one that a
+// refusal repeats.
+const repeats = 8
+
+// Add adds an event of this moment. One that repeats the allocation's previous event, or a
+// refusal that repeats one of the last few, counts there, so that no client fills the
+// timeline by repetition.
 func (t *Timeline) Add(e Event, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	before := t.of[e.ID]
-	if before != 0 {
-		if was := t.at(before); was.same(&e) {
-			was.Last = now
+	depth := 1
+	if e.Kind.isRefusal() {
+		depth = repeats
+	}
+	for n := before; n >= t.oldest() && n != 0 && depth > 0; n, depth = t.at(n).before, depth-1 {
+		if was := t.at(n); was.isRepeated(&e) {
+			was.Last, was.Endpoint = now, e.Endpoint
 			was.Count += min(1, ^uint32(0)-was.Count)
 			return
 		}

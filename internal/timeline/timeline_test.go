@@ -2,6 +2,7 @@ package timeline
 
 import (
 	"math/rand/v2"
+	"net/netip"
 	"reflect"
 	"testing"
 	"time"
@@ -12,16 +13,23 @@ import (
 var began = time.Date(2026, 1, 2, 3, 4, 5, 0, time.UTC)
 
 // slow is a timeline that keeps everything and looks through it.
-type slow struct{ all []Event }
+type slow struct {
+	all    []Event
+	events int // of the timeline
+}
 
 func (s *slow) add(e Event, now time.Time) {
-	for i := len(s.all) - 1; i >= 0; i-- {
+	depth := 1
+	if e.Kind >= BindRefused && e.Kind <= MessageRefused {
+		depth = 8
+	}
+	for i := len(s.all) - 1; i >= max(0, len(s.all)-s.events) && depth > 0; i-- {
 		if was := &s.all[i]; was.ID == e.ID {
-			if was.same(&e) {
-				was.Last, was.Count = now, was.Count+1
+			if was.isRepeated(&e) {
+				was.Last, was.Count, was.Endpoint = now, was.Count+1, e.Endpoint
 				return
 			}
-			break
+			depth--
 		}
 	}
 	e.First, e.Last, e.Count = now, now, 1
@@ -42,14 +50,10 @@ func TestTimeline(t *testing.T) {
 	for seed := range uint64(200) {
 		r := rand.New(rand.NewPCG(seed, 1))
 		events, ids := 1+r.IntN(40), 1+r.IntN(20)
-		line, model := New(events), slow{}
+		line, model := New(events), slow{events: events}
 		for i := range 500 {
-			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: Kind(r.IntN(3)), Reason: []string{"a", "b"}[r.IntN(2)]}
+			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: []Kind{Reserved, Bound, BindRefused, MessageRefused}[r.IntN(4)], Reason: []string{"a", "b"}[r.IntN(2)]}
 			now := began.Add(time.Duration(i) * time.Second)
-			// A repetition of an event that has left the ring is a new one.
-			if kept := model.of(e.ID, events); len(kept) == 0 {
-				model.forget(e.ID)
-			}
 			line.Add(e, now)
 			model.add(e, now)
 			for n := range ids {
@@ -65,25 +69,18 @@ func TestTimeline(t *testing.T) {
 	}
 }
 
-// forget makes past events of an allocation, which have left the ring, unlike new ones.
-func (s *slow) forget(id proto.AllocationID) {
-	for i := range s.all {
-		if s.all[i].ID == id {
-			s.all[i].ID = proto.AllocationID{0xff, 0xff}
-		}
-	}
-}
-
-// TestRepetition: a million repetitions take one place.
+// TestRepetition: a million repetitions take one place, also if three kinds take turns and
+// come from as many addresses.
 func TestRepetition(t *testing.T) {
 	line := New(10)
 	id := proto.AllocationID{7}
 	line.Add(Event{ID: id, Kind: Bound}, began)
 	for i := range 1_000_000 {
-		line.Add(Event{ID: id, Kind: Refused, Reason: "old nonce"}, began.Add(time.Duration(i)*time.Millisecond))
+		from := netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(i >> 16), byte(i >> 8), byte(i)}), 9)
+		line.Add(Event{ID: id, Kind: BindRefused + Kind(i%3), Endpoint: from}, began.Add(time.Duration(i)*time.Millisecond))
 	}
 	all := line.Of(id)
-	if len(all) != 2 || all[1].Count != 1_000_000 || all[1].Last.Sub(all[1].First) != 999_999*time.Millisecond {
+	if len(all) != 4 || all[1].Count != 333_334 || all[1].Last.Sub(all[1].First) != 999_999*time.Millisecond {
 		t.Errorf("%+v", all)
 	}
 	if line.Of(proto.AllocationID{8}) != nil {
