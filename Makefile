@@ -92,6 +92,22 @@ fast-path: ## the program in the kernel against the worker, 5,000,000 datagrams 
 fast-path-lab: ## the laboratory with the program in the kernel (root)
 	$(LAB) -xdp tc -timeout 30m
 
+# The console's bundle is in the repository, so that go build needs no npm. CI builds it again
+# and compares. The packages of package-lock.json come from the npm registry.
+CONSOLE = internal/console/web
+CONSOLE_BUILD = cd $(CONSOLE) && npm ci --ignore-scripts --no-audit --no-fund --loglevel=error && npx tsc --noEmit && \
+	$(GO) tool esbuild src/app.tsx --bundle --minify --target=es2022 --format=esm --legal-comments=linked \
+	--jsx=automatic --jsx-import-source=preact --log-level=warning --outdir=$$out && cp src/index.html src/licenses.txt $$out/
+
+.PHONY: console
+console: ## build the operator's console (npm)
+	@out=../dist; rm -rf internal/console/dist; $(CONSOLE_BUILD)
+
+.PHONY: console-check
+console-check: ## build it again and compare with the one in the repository (npm)
+	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/console/dist && \
+		echo "internal/console/dist is $(CONSOLE) as esbuild builds it"
+
 .PHONY: fuzz
 fuzz: ## each fuzz target for FUZZ executions
 	@set -e; for pkg in $$($(GO) list ./...); do \

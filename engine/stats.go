@@ -1,5 +1,7 @@
 package engine
 
+import "time"
+
 // Stats are counters since New, and gauges. The counters of one worker are consistent to
 // within a batch, and late by a millisecond, or by up to 250 ms when it receives nothing
 // more.
@@ -59,6 +61,9 @@ type WorkerStats struct {
 	// that it began. A worker that is busy at the same count for long is stuck.
 	Busy    bool
 	Batches uint64
+	// CPU is the processor time of the worker's thread, in steps of a second; 0: it is not
+	// known, as for intakes.
+	CPU time.Duration
 }
 
 // Stats returns the current counts. It may be called at any time.
@@ -69,6 +74,7 @@ func (s *Server) Stats() Stats {
 		epoch := w.epoch.count.Load()
 		st.Workers = append(st.Workers, WorkerStats{
 			Received: w.counts.pub.received.Load(), Intake: w.conn == nil, Busy: epoch&1 == 1, Batches: (epoch + 1) / 2,
+			CPU: time.Duration(w.cpu.Load()),
 		})
 		if w.inbox.isFilling() {
 			st.WorkersUnderLoad++

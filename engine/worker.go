@@ -43,6 +43,9 @@ type worker struct {
 	traffic       *traffic
 	lastPublished int64 // ms; when counts and traffic were last published
 
+	lastCPU int64        // ms; when cpu was last read
+	cpu     atomic.Int64 // ns; processor time of the thread
+
 	stop atomic.Bool
 }
 
@@ -57,6 +60,7 @@ func (w *worker) run() error {
 		}
 		if n == 0 { // Nothing came for a while: publish the counts of the last batch.
 			w.publish()
+			w.cpu.Store(sock.ThreadTime())
 			continue
 		}
 		w.epoch.enter()
@@ -223,6 +227,10 @@ func (w *worker) finishBatch(now int64, n int, sent sock.SendResult) {
 	if now != w.lastPublished {
 		w.lastPublished = now
 		w.publish()
+		if w.conn != nil && now >= w.lastCPU+1000 {
+			w.lastCPU = now
+			w.cpu.Store(sock.ThreadTime())
+		}
 	}
 	if w.shared.grace.workersMustWake.Load() {
 		w.wakeControl()

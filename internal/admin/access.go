@@ -37,29 +37,32 @@ func CheckToken(token string) error {
 
 // access authorizes requests. It is immutable.
 type access struct {
-	digest [sha256.Size]byte
-	token  bool
-	public bool // other machines can reach the listener
+	digest   [sha256.Size]byte
+	secret   string
+	token    bool
+	public   bool // other machines can reach the listener
+	console  bool // there is one
+	sessions *Sessions
 }
 
 func newAccess(cfg *Config) access {
-	a := access{token: cfg.Token != "", public: cfg.AllowAnyHost}
+	a := access{secret: cfg.Token, token: cfg.Token != "", public: cfg.AllowAnyHost, console: cfg.Console != nil, sessions: cfg.Sessions}
 	a.digest = sha256.Sum256([]byte(cfg.Token))
 	return a
 }
 
 // requireAccess passes authorized requests to h. With a token, that is a request with the
-// token; without one, a request from loopback. Health probes need no authorization,
-// since probers have no secrets. Without a token, metrics need none either.
+// token or with the cookie of a sign-in; without one, a request from loopback. Health probes
+// need no authorization, since probers have no secrets, and neither do the files of the
+// console, which contain none. Without a token, metrics need none either.
 func (a access) requireAccess(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		switch {
-		case r.URL.Path == "/livez" || r.URL.Path == "/readyz":
-		case a.token && !a.hasToken(r):
+		case r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) || a.allows(r):
+		case a.token:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="ferry admin"`)
 			http.Error(w, "admin: this page requires the token of admin_token_file", http.StatusUnauthorized)
 			return
-		case a.token || !a.public || isPublicPage(r) || isLocal(r):
 		default:
 			http.Error(w, "admin: without admin_token_file this page accepts requests from loopback only", http.StatusForbidden)
 			return
@@ -68,16 +71,34 @@ func (a access) requireAccess(h http.Handler) http.Handler {
 	})
 }
 
-// hasToken reports whether the request carries the token. It compares digests,
-// so that the time reveals neither length nor content.
+// allows reports whether a request is authorized.
+func (a access) allows(r *http.Request) bool {
+	if a.token {
+		return a.hasToken(r) || a.sessions.isSignedIn(r, a.secret)
+	}
+	return !a.public || isPublicPage(r) || isLocal(r)
+}
+
+// isConsoleFile reports whether a request is for a file of the console, or to sign in.
+func isConsoleFile(r *http.Request) bool {
+	return r.URL.Path == "/" || strings.HasPrefix(r.URL.Path, "/console/") && !strings.HasPrefix(r.URL.Path, "/console/data/")
+}
+
+// hasToken reports whether the request carries the token.
 func (a access) hasToken(r *http.Request) bool {
 	values := r.Header.Values("Authorization")
 	if len(values) != 1 {
 		return false
 	}
 	scheme, token, _ := strings.Cut(values[0], " ")
-	digest := sha256.Sum256([]byte(token))
-	return strings.EqualFold(scheme, "Bearer") && subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
+	return strings.EqualFold(scheme, "Bearer") && a.isToken(token)
+}
+
+// isToken reports whether text is the token. It compares digests, so that the time reveals
+// neither length nor content.
+func (a access) isToken(text string) bool {
+	digest := sha256.Sum256([]byte(text))
+	return subtle.ConstantTimeCompare(digest[:], a.digest[:]) == 1
 }
 
 // isPublicPage reports whether a page contains neither players nor settings.

@@ -274,8 +274,8 @@ type Page struct {
 	Body   []byte
 }
 
-// RelayPages returns the read-only pages of a relay: /allocations, /usage, /stats and, with
-// a history, /why. They have no authentication; the caller must authorize requests.
+// RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
+// and, with a history, /why. They have no authentication; the caller must authorize requests.
 func RelayPages(relay Relay, history History, since time.Time) http.Handler {
 	mux := http.NewServeMux()
 	cfg := &Config{Relay: relay, History: history, Since: since}
@@ -283,6 +283,7 @@ func RelayPages(relay Relay, history History, since time.Time) http.Handler {
 		whyPages(mux, history)
 	}
 	allocationPages(mux, cfg)
+	matchPages(mux, cfg)
 	usagePages(mux, cfg)
 	return mux
 }

@@ -108,6 +108,10 @@ type Config struct {
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
 	Token string
+	// Console serves the operator's page, below /console/. Nil: there is none.
+	Console http.Handler
+	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
+	Sessions *Sessions
 	// Since is the start of the process.
 	Since time.Time
 	// Logger records the changes that an operator makes. Nil: no log.
@@ -124,7 +128,18 @@ func (c *Config) log() *slog.Logger {
 // New returns the handler of the admin pages.
 func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
-	mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	if cfg.Sessions == nil {
+		cfg.Sessions = NewSessions()
+	}
+	access := newAccess(&cfg)
+	if cfg.Console != nil {
+		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
+		mux.Handle("GET /console/", cfg.Console)
+		loginPages(mux, &cfg, access)
+		mux.HandleFunc("GET /pages", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	} else {
+		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
 		cfg.Metrics(w)
@@ -140,6 +155,7 @@ func New(cfg Config) http.Handler {
 	}
 	if cfg.Relay != nil {
 		allocationPages(mux, &cfg)
+		matchPages(mux, &cfg)
 		changePages(mux, &cfg, cfg.Relay)
 		usagePages(mux, &cfg)
 		fastPathPages(mux, &cfg)
@@ -150,6 +166,7 @@ func New(cfg Config) http.Handler {
 	if cfg.Fleet != nil {
 		noRelayPages(mux)
 		whyOfFleet(mux, &cfg)
+		matchesOfFleet(mux, &cfg)
 		changePages(mux, &cfg, cfg.Fleet)
 	}
 	if cfg.Nodes != nil {
@@ -162,7 +179,7 @@ func New(cfg Config) http.Handler {
 	if cfg.Settings != nil {
 		settingPages(mux, &cfg)
 	}
-	return rejectForeignPages(newAccess(&cfg).requireAccess(mux), cfg.AllowAnyHost)
+	return rejectForeignPages(access.requireAccess(mux), cfg.AllowAnyHost)
 }
 
 // writeHealth answers 200 "ok", or 503 and the reason.

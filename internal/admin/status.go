@@ -96,7 +96,7 @@ func usagePages(mux *http.ServeMux, cfg *Config) {
 		writeAnswer(w, usage, err)
 	})
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
-		writeAnswer(w, statsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
+		writeAnswer(w, StatsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
 	})
 }
 
@@ -134,7 +134,8 @@ type Stats struct {
 	UnderLoad     int               `json:"workers_under_load"`
 }
 
-func statsOf(st engine.Stats, now, since time.Time) Stats {
+// StatsOf returns the response of /stats.
+func StatsOf(st engine.Stats, now, since time.Time) Stats {
 	s := Stats{
 		Now: now, Since: since, Allocations: st.Allocations, Bound: st.Bound, Links: st.Links, Seats: st.Seats,
 		Draining: st.Draining, Received: st.Received, ReceivedBytes: st.ReceivedBytes,

@@ -2,12 +2,9 @@ package admin
 
 import (
 	"context"
-	"encoding/json"
-	"errors"
 	"fmt"
 	"net/http"
 	"net/url"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
@@ -79,73 +76,17 @@ func whyPages(mux *http.ServeMux, h History) {
 // whyOfFleet registers GET /why/NAME of a process without a relay, which asks all relays.
 func whyOfFleet(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /why/{name}", func(w http.ResponseWriter, r *http.Request) {
+		name := r.PathValue("name")
 		var answer Why
-		err := withTimeout(r.Context(), func(ctx context.Context) (err error) {
-			answer, err = askRelaysWhy(ctx, cfg, r.PathValue("name"))
-			return err
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
+			return askRelays(ctx, cfg, "/why/"+url.PathEscape(name), func(_ Node, found Why) bool {
+				answer = found
+				return found.Known
+			})
 		})
+		if err == nil && !answer.Known {
+			err = fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name)
+		}
 		writeAnswer(w, answer, err)
 	})
-}
-
-// relaysAtOnce is how many relays are asked at the same time.
-const relaysAtOnce = 16
-
-// askRelaysWhy returns the answer of the first relay that knows the allocation or join code.
-// A relay that does not answer is an error only if no other one knows.
-func askRelaysWhy(ctx context.Context, cfg *Config, name string) (answer Why, err error) {
-	nodes, err := cfg.Nodes(ctx)
-	if err != nil {
-		return Why{}, err
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	defer cancel()
-	var (
-		mu     sync.Mutex // guards answer and failed
-		failed []error
-		wait   sync.WaitGroup
-		gate   = make(chan struct{}, relaysAtOnce)
-	)
-	for _, n := range nodes {
-		if n.Role == apiRole {
-			continue
-		}
-		gate <- struct{}{}
-		wait.Go(func() {
-			defer func() { <-gate }()
-			found, err := whyOfRelay(ctx, cfg.Fleet, n.ID, name)
-			mu.Lock()
-			defer mu.Unlock()
-			switch {
-			case answer.Known:
-			case err != nil:
-				failed = append(failed, err)
-			case found.Known:
-				answer = found
-				cancel()
-			}
-		})
-	}
-	wait.Wait()
-	switch {
-	case answer.Known:
-		return answer, nil
-	case len(failed) > 0:
-		return Why{}, errors.Join(failed...)
-	}
-	return Why{}, fmt.Errorf("%w: no relay of the fleet knows %q", alloc.ErrNotFound, name)
-}
-
-// whyOfRelay asks one relay. One that does not know the name is no error.
-func whyOfRelay(ctx context.Context, f Fleet, relay, name string) (y Why, err error) {
-	page, err := f.Page(ctx, relay, "/why/"+url.PathEscape(name))
-	switch {
-	case err != nil:
-		return Why{}, err
-	case page.Status == http.StatusNotFound:
-		return Why{}, nil
-	case page.Status != http.StatusOK:
-		return Why{}, fmt.Errorf("%w: relay %s: status %d", alloc.ErrUnavailable, relay, page.Status)
-	}
-	return y, json.Unmarshal(page.Body, &y)
 }

@@ -18,7 +18,9 @@ import (
 	"github.com/ferryrelay/ferry/engine/dtls"
 	"github.com/ferryrelay/ferry/engine/fastpath"
 	"github.com/ferryrelay/ferry/engine/websocket"
+	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/console"
 	"github.com/ferryrelay/ferry/internal/fleet"
 	"github.com/ferryrelay/ferry/internal/foreign"
 	"github.com/ferryrelay/ferry/internal/machine"
@@ -71,6 +73,9 @@ type App struct {
 	apiCalls   swapHandler         // handler of the API's calls
 	counts     *httpapi.RateCounts // kept over a reload
 	adminPages swapHandler         // handler of the admin pages
+	console    *console.Console
+	sessions   *admin.Sessions
+	log        *console.Log
 	since      time.Time
 	reload     reload
 
@@ -109,8 +114,10 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
+	log := console.NewLog(o.Logger.Handler())
+	o.Logger = slog.New(log)
 	a := &App{
-		opts: o, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
+		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
 		quit: make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := a.build(); err != nil {
@@ -141,6 +148,9 @@ func (a *App) build() error {
 		}
 	}
 	a.buildMetrics()
+	if err := a.buildConsole(); err != nil {
+		return err
+	}
 	return a.buildHandlers()
 }
 
@@ -189,11 +199,8 @@ func (a *App) buildMetrics() {
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
 	}
-	switch {
-	case a.certificate != nil:
-		cfg.Certificates = a.certificate.ends
-	case a.acme != nil:
-		cfg.Certificates = a.acme.ends
+	if a.certificate != nil || a.acme != nil {
+		cfg.Certificates = a.certificateEnds
 	}
 	a.metrics = metrics.New(cfg)
 }

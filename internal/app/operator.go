@@ -56,6 +56,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
+		Console: a.console, Sessions: a.sessions,
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe = a.relay, a.relay.Probe

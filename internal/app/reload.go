@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net/http"
 	"slices"
+	"strings"
 	"sync"
 	"time"
 
@@ -23,6 +24,7 @@ var (
 	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio"}
 	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
+	reloads       = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 )
 
 var errNoReload = errors.New("app: this process was not started with settings that can be reloaded")
@@ -54,6 +56,8 @@ func (a *App) settings() []config.SettingValue {
 	all := l.Values()
 	now := admin.LevelName(a.opts.Level.Level())
 	for i := range all {
+		name, _, _ := strings.Cut(all[i].Key, "[")
+		all[i].Reloads = slices.Contains(reloads, name)
 		if all[i].Key == "log_level" && all[i].Value != now {
 			all[i].Value, all[i].Source = now, "PUT /log-level"
 		}
@@ -189,15 +193,14 @@ func (a *App) plan() (p plan, err error) {
 func (a *App) diff(read *config.Loaded) (next config.Loaded, done admin.ReloadResult) {
 	now := a.current()
 	done = admin.ReloadResult{Changed: []config.Change{}, Restart: []config.Change{}, Notes: []string{}}
-	live := slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 	for _, change := range config.Changes(&now.Config, &read.Config) {
-		if slices.Contains(live, change.Key) {
+		if slices.Contains(reloads, change.Key) {
 			done.Changed = append(done.Changed, change)
 		} else {
 			done.Restart = append(done.Restart, change)
 		}
 	}
-	next = now.WithSettings(*read, live)
+	next = now.WithSettings(*read, reloads)
 	known := Warnings(now.Config, a.opts.Mode)
 	for _, w := range Warnings(next.Config, a.opts.Mode) {
 		if !slices.Contains(known, w) {

@@ -172,6 +172,8 @@ type SettingValue struct {
 	Key    string `json:"key"`
 	Value  string `json:"value"` // YAML; secrets are hidden
 	Source string `json:"source"`
+	// Reloads is set if a reload changes it; Values does not set it.
+	Reloads bool `json:"reloads"`
 }
 
 // Values returns all settings with their sources. The fields of a list of structs
@@ -181,14 +183,14 @@ func (l Loaded) Values() (all []SettingValue) {
 	for _, s := range settings(v.Type()) {
 		value, source := v.Field(s.index), l.Source(s.key)
 		if !s.isStructList() {
-			all = append(all, SettingValue{s.key, scalarOrList(s, value), source})
+			all = append(all, SettingValue{Key: s.key, Value: scalarOrList(s, value), Source: source})
 			continue
 		}
 		for i := range value.Len() {
 			for _, member := range settings(value.Type().Elem()) {
 				if m := value.Index(i).Field(member.index); !m.IsZero() {
 					key := fmt.Sprintf("%s[%d].%s", s.key, i, member.key)
-					all = append(all, SettingValue{key, scalarOrList(member, m), source})
+					all = append(all, SettingValue{Key: key, Value: scalarOrList(member, m), Source: source})
 				}
 			}
 		}

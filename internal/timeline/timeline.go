@@ -139,3 +139,24 @@ func (t *Timeline) Of(id proto.AllocationID) (all []Event) {
 	}
 	return all
 }
+
+// refusalsAmong is how many of the newest events Refusals looks at: some 0.3 ms, in which
+// Add waits.
+const refusalsAmong = 5000
+
+// Refusals returns at most so many refusals among the newest events of all allocations, the
+// newest first.
+func (t *Timeline) Refusals(most int) (all []Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	end := t.oldest()
+	if t.last > refusalsAmong {
+		end = max(end, t.last-refusalsAmong)
+	}
+	for n := t.last; n >= end && n != 0 && len(all) < most; n-- {
+		if e := t.at(n); e.Kind.isRefusal() {
+			all = append(all, e.Event)
+		}
+	}
+	return all
+}

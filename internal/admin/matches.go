@@ -1,0 +1,282 @@
+package admin
+
+import (
+	"cmp"
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"net/url"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// Match is an item of /matches: a host and what is known of its match.
+type Match struct {
+	Host Allocation `json:"host"`
+	// Relay is the relay that has the match, if a fleet was asked.
+	Relay string `json:"relay,omitempty"`
+}
+
+// Matches is the response of /matches.
+type Matches struct {
+	Matches []Match `json:"matches"`
+	// Total is how many matches the search found. Truncated is set if the relay has more
+	// than were searched.
+	Total     int  `json:"total"`
+	Truncated bool `json:"truncated,omitempty"`
+}
+
+const (
+	// maxMatches is how many hosts of one relay a search reads: 200 MB at most.
+	maxMatches = 200_000
+	// matchesFor is how long the hosts that were read answer further searches, so that
+	// many browsers cost as much as one.
+	matchesFor = 2 * time.Second
+	// maxMatchOffset is the largest sum of offset and limit.
+	maxMatchOffset = 10_000
+)
+
+// matchQuery is the parsed query of /matches.
+type matchQuery struct {
+	search        string
+	sort          string
+	ascending     bool
+	offset, limit int
+}
+
+var matchSorts = map[string]func(a, b *Allocation) int{
+	"age":     func(a, b *Allocation) int { return cmp.Compare(a.Age, b.Age) },
+	"players": func(a, b *Allocation) int { return cmp.Compare(a.Connections, b.Connections) },
+	"heard":   func(a, b *Allocation) int { return cmp.Compare(a.Heard, b.Heard) },
+	"project": func(a, b *Allocation) int {
+		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Environment, b.Environment))
+	},
+}
+
+func parseMatchQuery(query url.Values) (matchQuery, error) {
+	m := matchQuery{sort: "age", ascending: true, limit: DefaultPage}
+	err := parse(query, map[string]func(string) error{
+		"q": func(text string) error { m.search = strings.TrimSpace(text); return nil },
+		"sort": func(text string) error {
+			if _, ok := matchSorts[text]; !ok {
+				return fmt.Errorf("%q is not one of age, heard, players, project", text)
+			}
+			m.sort = text
+			return nil
+		},
+		"order": func(text string) error {
+			if text != "asc" && text != "desc" {
+				return fmt.Errorf("%q is not one of asc, desc", text)
+			}
+			m.ascending = text == "asc"
+			return nil
+		},
+		"offset": func(text string) error {
+			n, err := number(text, maxMatchOffset-MaxPage)
+			m.offset = int(n)
+			return err
+		},
+		"limit": func(text string) error {
+			n, err := number(text, MaxPage)
+			m.limit = int(n)
+			return err
+		},
+	})
+	return m, err
+}
+
+// matchIndex holds the hosts of a relay that were read lately.
+type matchIndex struct {
+	relay   Relay
+	history History
+
+	mu        sync.Mutex // guards what follows, and is held while hosts are read
+	hosts     []engine.Allocation
+	truncated bool
+	read      time.Time
+}
+
+// all returns the hosts of the relay, which the caller must not change.
+func (x *matchIndex) all(ctx context.Context) ([]engine.Allocation, bool, error) {
+	x.mu.Lock()
+	defer x.mu.Unlock()
+	if time.Since(x.read) < matchesFor {
+		return x.hosts, x.truncated, nil
+	}
+	var hosts []engine.Allocation
+	truncated, err := eachAllocation(ctx, x.relay, engine.Filter{Role: alloc.RoleHost}, maxMatches, func(a engine.Allocation) {
+		hosts = append(hosts, a)
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	x.hosts, x.truncated, x.read = hosts, truncated, time.Now()
+	return hosts, truncated, nil
+}
+
+// eachAllocation calls do for at most so many allocations, and reports whether there are more.
+func eachAllocation(ctx context.Context, relay Relay, f engine.Filter, most int, do func(engine.Allocation)) (more bool, err error) {
+	at := engine.Cursor(0)
+	for n := 0; n < most; {
+		page, next, err := relay.Allocations(ctx, f, at, min(MaxPage, most-n))
+		if err != nil {
+			return false, err
+		}
+		for _, a := range page {
+			do(a)
+		}
+		if at = next; at == 0 {
+			return false, nil
+		}
+		n += len(page)
+	}
+	return true, nil
+}
+
+// search returns the matches that a query selects.
+func (x *matchIndex) search(ctx context.Context, m matchQuery) (Matches, error) {
+	hosts, truncated, err := x.all(ctx)
+	if err != nil {
+		return Matches{}, err
+	}
+	selects, err := x.selector(ctx, m.search)
+	if err != nil {
+		return Matches{}, err
+	}
+	found := Matches{Truncated: truncated}
+	for i := range hosts {
+		if selects(&hosts[i]) {
+			found.Matches = append(found.Matches, Match{Host: allocationOf(hosts[i], x.history)})
+		}
+	}
+	found.sortAndCut(m)
+	return found, nil
+}
+
+// sortAndCut sorts the matches, counts them, and keeps the page of the query.
+func (f *Matches) sortAndCut(m matchQuery) {
+	by := matchSorts[m.sort]
+	slices.SortFunc(f.Matches, func(a, b Match) int {
+		order := by(&a.Host, &b.Host)
+		if !m.ascending {
+			order = -order
+		}
+		return cmp.Or(order, cmp.Compare(a.Host.ID, b.Host.ID))
+	})
+	f.Total = max(f.Total, len(f.Matches))
+	from := min(m.offset, len(f.Matches))
+	f.Matches = f.Matches[from:min(from+m.limit, len(f.Matches))]
+	if f.Matches == nil {
+		f.Matches = []Match{} // not null
+	}
+}
+
+// selector returns what a search looks for: the id of an allocation, a join code, an address
+// or prefix of a player, or a part of a project's name.
+func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Allocation) bool, error) {
+	if text == "" {
+		return func(*engine.Allocation) bool { return true }, nil
+	}
+	if id, err := proto.ParseAllocationID(text); err == nil {
+		match := id
+		page, _, err := x.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+		if err == nil && len(page) > 0 {
+			match = page[0].Match
+		}
+		return func(a *engine.Allocation) bool { return a.ID == match }, err
+	}
+	if prefix, ok := parsePrefix(text); ok {
+		matches := map[proto.AllocationID]bool{}
+		_, err := eachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxMatches, func(a engine.Allocation) {
+			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
+				matches[a.Match] = true
+			}
+		})
+		return func(a *engine.Allocation) bool { return matches[a.ID] }, err
+	}
+	var host proto.AllocationID
+	if x.history != nil {
+		host, _ = x.history.HostOf(text)
+	}
+	name := strings.ToLower(text)
+	return func(a *engine.Allocation) bool {
+		return a.ID == host || strings.Contains(strings.ToLower(a.Name.Project+"/"+a.Name.Environment), name)
+	}, nil
+}
+
+// parsePrefix parses an address, with or without the length of a prefix.
+func parsePrefix(text string) (netip.Prefix, bool) {
+	if prefix, err := netip.ParsePrefix(text); err == nil {
+		return prefix.Masked(), true
+	}
+	addr, err := netip.ParseAddr(text)
+	if err != nil {
+		return netip.Prefix{}, false
+	}
+	return netip.PrefixFrom(addr.Unmap(), addr.Unmap().BitLen()), true
+}
+
+// matchPages registers GET /matches of a relay.
+func matchPages(mux *http.ServeMux, cfg *Config) {
+	index := &matchIndex{relay: cfg.Relay, history: cfg.History}
+	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
+		var found Matches
+		m, err := parseMatchQuery(r.URL.Query())
+		if err == nil {
+			err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
+				found, err = index.search(ctx, m)
+				return err
+			})
+		}
+		writeAnswer(w, found, err)
+	})
+}
+
+// matchesOfFleet registers GET /matches of a process without a relay, which asks all relays.
+func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
+		var found Matches
+		m, err := parseMatchQuery(r.URL.Query())
+		if err == nil {
+			found, err = askFleetMatches(r, cfg, m)
+		}
+		writeAnswer(w, found, err)
+	})
+}
+
+// askFleetMatches merges the first matches of all relays. A relay that does not answer is
+// left out, and the list then says that it is truncated.
+func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found Matches, err error) {
+	first := min(m.offset+m.limit, MaxPage)
+	query := url.Values{"q": {m.search}, "sort": {m.sort}, "order": {"desc"}, "limit": {strconv.Itoa(first)}}
+	if m.ascending {
+		query.Set("order", "asc")
+	}
+	total, answers := 0, 0
+	err = withTimeout(r.Context(), func(ctx context.Context) error {
+		return askRelays(ctx, cfg, "/matches?"+query.Encode(), func(relay Node, part Matches) bool {
+			for _, match := range part.Matches {
+				match.Relay = relay.ID
+				found.Matches = append(found.Matches, match)
+			}
+			total += part.Total
+			found.Truncated = found.Truncated || part.Truncated
+			answers++
+			return false
+		})
+	})
+	if err != nil && answers > 0 {
+		found.Truncated, err = true, nil
+	}
+	found.sortAndCut(m)
+	found.Total = total
+	return found, err
+}

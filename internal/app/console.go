@@ -1,0 +1,119 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/console"
+	"github.com/ferryrelay/ferry/internal/timeline"
+)
+
+// consoleRefusals is how many refused messages the console gets at once.
+const consoleRefusals = 500
+
+// buildConsole creates the operator's page.
+func (a *App) buildConsole() (err error) {
+	cfg := console.Config{
+		Title: "ferry " + a.opts.Version, Mode: a.opts.Mode.String(), Since: a.since,
+		Nodes: a.nodes, Conditions: a.conditions, Log: a.log,
+	}
+	if a.relay != nil {
+		cfg.Stats, cfg.Probe = a.relay.Stats, a.relay.Probe
+		cfg.Refusals = func() []timeline.Event { return a.history.line.Refusals(consoleRefusals) }
+	}
+	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
+		return err
+	}
+	a.sessions = admin.NewSessions()
+	a.addBackground(func(ctx context.Context) { a.console.Run(ctx) })
+	return nil
+}
+
+// certificateWarning is how long before its end a certificate is a problem: the rule of the
+// alert in scripts/deploy.
+const certificateWarning = 14 * 24 * time.Hour
+
+// conditions returns what an operator should know of the process.
+func (a *App) conditions() (all []console.Condition) {
+	add := func(name, state, format string, args ...any) {
+		all = append(all, console.Condition{Name: name, State: state, Text: fmt.Sprintf(format, args...)})
+	}
+	switch a.readiness() {
+	case errNotReady:
+		add("readiness", "problem", "not ready: it does not accept requests yet, or stops")
+	case errDraining:
+		add("readiness", "note", "draining: %d allocations are left", a.allocations())
+	default:
+		add("readiness", "ok", "ready")
+	}
+	if a.relay != nil {
+		a.relayConditions(add)
+	}
+	if a.store != nil {
+		if st := a.store.Stats(); st.Open {
+			add("store", "problem", "the store does not answer: no new matches, while running ones continue")
+		} else {
+			add("store", "ok", "the store answers; %d calls, %d failed", st.Calls, st.Failed)
+		}
+	}
+	ends := a.certificateEnds()
+	for _, name := range slices.Sorted(maps.Keys(ends)) {
+		left := time.Until(ends[name])
+		switch {
+		case left <= 0:
+			add("certificate", "problem", "%s: there is none that is valid", name)
+		case left < certificateWarning:
+			add("certificate", "problem", "%s ends in %d days", name, int(left.Hours()/24))
+		default:
+			add("certificate", "ok", "%s ends in %d days", name, int(left.Hours()/24))
+		}
+	}
+	return all
+}
+
+func (a *App) relayConditions(add func(name, state, format string, args ...any)) {
+	st := a.relay.Stats()
+	if n := a.restart.pending(st.Rebuilt); n > 0 {
+		add("recovery", "note", "%d of %d allocations of the previous run may still come back", n, a.restart.previous)
+	} else if a.restart.previous > 0 {
+		add("recovery", "ok", "%d of %d allocations of the previous run came back", st.Rebuilt, a.restart.previous)
+	}
+	switch {
+	case a.opts.StateFile == "":
+		add("state file", "note", "none: a restart ends all matches")
+	case !a.restart.storing.Load():
+		add("state file", "problem", "it is not written: a restart ends all matches; the log says why")
+	default:
+		add("state file", "ok", "matches survive a restart")
+	}
+	if st.ExpiryPaused {
+		add("expiry", "problem", "paused, since so many players fell silent at once that the fault may be on this side")
+	}
+	if st.WorkersUnderLoad > 0 {
+		add("load", "problem", "%d workers are under load and limit each source prefix", st.WorkersUnderLoad)
+	}
+	if a.fastPath == nil {
+		return
+	}
+	switch fast := a.fastPath.Counts(); {
+	case fast.On:
+		add("fast path", "ok", "on, %s", fast.Mode)
+	default:
+		add("fast path", "note", "off: %s", fast.OffBecause)
+	}
+}
+
+// certificateEnds returns when each certificate expires, by name.
+func (a *App) certificateEnds() map[string]time.Time {
+	switch {
+	case a.certificate != nil:
+		return a.certificate.ends()
+	case a.acme != nil:
+		return a.acme.ends()
+	}
+	return nil
+}

@@ -1,0 +1,83 @@
+// The calls to the admin pages, and the types of their answers.
+
+export interface Stats {
+  allocations: number; bound: number; links: number; seats: number; draining: boolean
+  datagrams_in: number; bytes_in: number; datagrams_out: number; bytes_out: number
+  send_failed: number; kernel_drops: number
+  outcomes: Record<string, number>; drops: Record<string, number>
+  workers: number[]; intakes: number[]; workers_under_load: number
+}
+
+export interface Condition { name: string; state: "ok" | "note" | "problem"; text: string }
+
+export interface Sample {
+  at: string; title: string; mode: string; since: string
+  stats?: Stats
+  worker_cpu?: number[]
+  rtt?: { last: number; p50: number; p99: number; lost: number }
+  nodes?: Node[]
+  conditions: Condition[]
+}
+
+export interface Node {
+  id: string; role: string; region: string; version: string; state: string; udp: string[] | null; api: string; since?: string
+  allocations: number; bound: number; links: number; seats: number; max_seats: number
+}
+
+export interface Allocation {
+  id: string; role: string; match: string; join_code?: string; project?: string; environment?: string; tenant: string
+  bound: boolean; transport?: string; endpoint?: string; recovered: boolean
+  age_seconds: number; heard_seconds_ago: number; active_seconds_ago: number
+  connections: number; max_connections?: number; receiver_size_drops: number
+}
+
+export interface Match { host: Allocation; relay?: string }
+export interface Matches { matches: Match[]; total: number; truncated?: boolean }
+
+export interface WhyEvent { what: string; reason?: string; peer?: string; endpoint?: string; first: string; last: string; count: number }
+export interface Why {
+  id: string; role?: string; join_code?: string; known: boolean; because: string
+  events: WhyEvent[] | null; players?: { id: string; because: string }[]
+}
+
+export interface ProjectUsage {
+  project?: string; environment?: string; tenant?: string; others?: boolean
+  allocations: number; hosts: number; players: number; player_seconds: number; datagrams: number; bytes: number
+}
+
+export interface Setting { key: string; value: string; source: string; reloads: boolean }
+export interface Change { key: string; was: string; now: string }
+export interface Reload { changed: Change[] | null; needs_restart: Change[] | null; notes: string[] | null }
+export interface Line { time: string; level: string; text: string; attrs?: string }
+export interface Refusal { id: string; what: string; reason: string; endpoint?: string; last: string; count: number }
+export interface Login { required: boolean; signed_in: boolean }
+
+/** Refused is a call that the server answered with an error. */
+export class Refused extends Error {
+  constructor(readonly status: number, text: string) { super(text) }
+}
+
+/** signedOut is called when a call needs a sign-in. */
+let signedOut = () => {}
+export function onSignedOut(f: () => void) { signedOut = f }
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  const r = await fetch(path, {
+    method, credentials: "same-origin", cache: "no-store",
+    ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
+  })
+  if (r.status === 401) signedOut()
+  if (!r.ok) throw new Refused(r.status, (await r.text()).trim().replace(/^admin: /, ""))
+  return await r.json() as T
+}
+
+/** checkSession finds out whether the session has ended, which a failed connection does not tell. */
+export async function checkSession() {
+  const l = await get<Login>("/console/login").catch(() => undefined) // The server is away.
+  if (l?.required && !l.signed_in) signedOut()
+}
+
+export const get = <T>(path: string) => call<T>("GET", path)
+
+/** onRelay is the path of a page of a relay; "" is this process. */
+export const onRelay = (relay: string | undefined, path: string) => relay ? `/nodes/${encodeURIComponent(relay)}${path}` : path

@@ -1,0 +1,44 @@
+// Numbers, times and names as text.
+
+export function number(n: number): string {
+  return Math.round(n).toLocaleString("en")
+}
+
+/** rate is a number with a unit of thousands: 12.3 k. */
+export function short(n: number): string {
+  const abs = Math.abs(n)
+  if (abs >= 1e9) return (n / 1e9).toFixed(2) + " G"
+  if (abs >= 1e6) return (n / 1e6).toFixed(2) + " M"
+  if (abs >= 1e4) return (n / 1e3).toFixed(1) + " k"
+  if (abs >= 100 || Number.isInteger(n)) return number(n)
+  return n.toFixed(abs >= 10 ? 1 : 2)
+}
+
+export const bits = (bytesPerSecond: number) => short(bytesPerSecond * 8) + "bit/s"
+
+export function bytes(n: number): string { return short(n) + "B" }
+
+export function age(seconds: number): string {
+  if (seconds < 120) return `${Math.floor(seconds)} s`
+  if (seconds < 7200) return `${Math.floor(seconds / 60)} min`
+  if (seconds < 172800) return `${Math.floor(seconds / 3600)} h`
+  return `${Math.floor(seconds / 86400)} d`
+}
+
+export function since(time: string | undefined): string {
+  return time ? age((Date.now() - Date.parse(time)) / 1000) : ""
+}
+
+export function clock(time: string): string {
+  return new Date(time).toLocaleTimeString("en-GB")
+}
+
+export function ms(n: number): string {
+  return n < 0 ? "lost" : n < 10 ? n.toFixed(2) + " ms" : n.toFixed(0) + " ms"
+}
+
+export function project(a: { project?: string; environment?: string; tenant?: string; others?: boolean }): string {
+  if (a.others) return "(all others)"
+  if (a.project || a.environment) return `${a.project}/${a.environment}`
+  return a.tenant ?? ""
+}

@@ -1,0 +1,124 @@
+import { useState } from "preact/hooks"
+import { call, get, onRelay, type Allocation, type Matches, type Why } from "./api"
+import { age, clock, number, project } from "./format"
+import { usePoll } from "./live"
+import { Action, Failure, ShortID, Table } from "./parts"
+
+const pageSize = 50
+
+export const matchLink = (id: string, relay?: string) => `#/match/${id}${relay ? `/${relay}` : ""}`
+
+function HeadButton({ name, label, sort, order, set }: { name: string; label: string; sort: string; order: string; set: (sort: string, order: string) => void }) {
+  const active = sort === name
+  return <th aria-sort={active ? (order === "asc" ? "ascending" : "descending") : "none"}>
+    <button class="head" onClick={() => set(name, active && order === "desc" ? "asc" : "desc")}>
+      {label} <span aria-hidden="true">{active ? (order === "asc" ? "↑" : "↓") : ""}</span>
+    </button>
+  </th>
+}
+
+export function MatchesPage() {
+  const [search, setSearch] = useState("")
+  const [[sort, order], setSort] = useState(["age", "asc"])
+  const [page, setPage] = useState(0)
+  const query = new URLSearchParams({ sort: sort!, order: order!, offset: String(page * pageSize), limit: String(pageSize) })
+  if (search) query.set("q", search)
+  const { value, error } = usePoll(query.toString(), 2000, () => get<Matches>(`/matches?${query}`))
+  const pages = value ? Math.max(1, Math.ceil(value.total / pageSize)) : 1
+  const head = { sort: sort!, order: order!, set: (s: string, o: string) => { setSort([s, o]); setPage(0) } }
+  return <>
+    <form class="search" role="search" onSubmit={e => e.preventDefault()}>
+      <label for="q">Search</label>
+      <input id="q" type="search" placeholder="join code, allocation, project, address or prefix" value={search}
+        onInput={e => { setSearch(e.currentTarget.value); setPage(0) }} />
+    </form>
+    <Failure error={error} />
+    {value && <p class="soft" role="status">{number(value.total)} {value.total === 1 ? "match" : "matches"}{value.truncated && "; there are more, which were not searched"}</p>}
+    {value && value.matches.length > 0 && <Table label="Matches" head={<>
+      <th>Host</th><th>Code</th><HeadButton name="project" label="Project" {...head} />
+      <HeadButton name="players" label="Players" {...head} /><HeadButton name="age" label="Age" {...head} />
+      <HeadButton name="heard" label="Heard" {...head} /><th>Way</th><th>Address</th>
+    </>}>
+      {value.matches.map(({ host, relay }) => <tr key={host.id}>
+        <td><a href={matchLink(host.id, relay)}><ShortID id={host.id} /></a></td>
+        <td>{host.join_code && <code>{host.join_code}</code>}</td>
+        <td>{project(host)}</td>
+        <td class="n">{host.connections} of {host.max_connections ?? 0}</td>
+        <td class="n">{age(host.age_seconds)}</td>
+        <td class="n">{host.bound ? age(host.heard_seconds_ago) : "not bound"}</td>
+        <td>{host.transport}</td><td>{host.endpoint}</td>
+      </tr>)}
+    </Table>}
+    {pages > 1 && <nav class="pages" aria-label="Pages">
+      <button disabled={page === 0} onClick={() => setPage(page - 1)}>Previous</button>
+      <span>page {page + 1} of {number(pages)}</span>
+      <button disabled={page + 1 >= pages || (page + 2) * pageSize > 9000} onClick={() => setPage(page + 1)}>Next</button>
+    </nav>}
+  </>
+}
+
+interface MatchValues { why: Why; host?: Allocation; players: Allocation[] }
+
+async function load(id: string, relay?: string): Promise<MatchValues> {
+  const why = await get<Why>(onRelay(relay, `/why/${id}`))
+  const self = await get<Allocation>(onRelay(relay, `/allocations/${id}`)).catch(() => undefined)
+  if (!self || self.role !== "host") return { why, host: self, players: [] }
+  const list = await get<{ allocations: Allocation[] }>(onRelay(relay, `/allocations/${id}/players?limit=1000`))
+  return { why, host: self, players: list.allocations }
+}
+
+export function MatchPage({ id, relay }: { id: string; relay?: string }) {
+  const { value, error, again } = usePoll(id + relay, 1000, () => load(id, relay))
+  if (!value) return <Failure error={error} />
+  const { why, host, players } = value
+  const because = new Map(why.players?.map(p => [p.id, p.because]))
+  const gone = (why.players ?? []).filter(p => !players.some(q => q.id === p.id))
+  return <>
+    <h2>{why.role === "joiner" ? "Player" : "Match of host"} <code>{id}</code></h2>
+    <p class="because">{why.because}</p>
+    <Failure error={error} />
+    {host && <dl class="facts">
+      {why.join_code && <><dt>Join code</dt><dd><code>{why.join_code}</code></dd></>}
+      {host.role === "joiner" && <><dt>Host</dt><dd><a href={matchLink(host.match, relay)}><ShortID id={host.match} /></a></dd></>}
+      <dt>Project</dt><dd>{project(host)}</dd>
+      <dt>Way</dt><dd>{host.bound ? host.transport : "not bound"}</dd>
+      {host.endpoint && <><dt>Address</dt><dd>{host.endpoint}</dd></>}
+      <dt>Age</dt><dd>{age(host.age_seconds)}{host.recovered && ", since the restart"}</dd>
+      <dt>Last heard</dt><dd>{age(host.heard_seconds_ago)} ago</dd>
+      {host.role === "host" && <><dt>Players</dt><dd>{host.connections} of {host.max_connections ?? 0}</dd></>}
+      {host.receiver_size_drops > 0 && <><dt>Too large for it</dt><dd>{number(host.receiver_size_drops)} messages</dd></>}
+    </dl>}
+    {host?.role === "host" && <p><Action label="Close" ask="End this match for all players?" done={again}
+      act={async () => { await call("DELETE", `/allocations/${id}`); return "closed" }} /></p>}
+    {host?.role === "joiner" && <p><Action label="Kick" ask="Remove this player?" done={again}
+      act={async () => { await call("POST", `/allocations/${id}/kick`); return "kicked" }} /></p>}
+    {players.length > 0 && <section>
+      <h3>Players</h3>
+      <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th>State</th><th>Action</th></>}>
+        {players.map(p => <tr key={p.id}>
+          <td><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a></td>
+          <td>{p.transport}</td><td>{p.endpoint}</td>
+          <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
+          <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
+          <td><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
+            act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} /></td>
+        </tr>)}
+      </Table>
+    </section>}
+    {gone.length > 0 && <section>
+      <h3>Players that have gone</h3>
+      <ul class="gone">{gone.map(p => <li key={p.id}><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a> {p.because}</li>)}</ul>
+    </section>}
+    <section>
+      <h3>Timeline</h3>
+      {!why.events?.length ? <p>No events are kept.</p> :
+        <Table label="Timeline" head={<><th>Time</th><th>Event</th><th>With</th><th class="n">Count</th><th>Reason</th></>}>
+          {[...why.events].reverse().map((e, i) => <tr key={i}>
+            <td title={e.last}>{clock(e.last)}</td><td>{e.what}</td>
+            <td>{e.peer ? <a href={matchLink(e.peer, relay)}><ShortID id={e.peer} /></a> : e.endpoint}</td>
+            <td class="n">{e.count > 1 ? `${number(e.count)} since ${clock(e.first)}` : ""}</td><td class="text">{e.reason}</td>
+          </tr>)}
+        </Table>}
+    </section>
+  </>
+}

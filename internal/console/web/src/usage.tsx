@@ -1,0 +1,60 @@
+import { get, onRelay, type Node, type ProjectUsage } from "./api"
+import { bytes, number, project, short, since } from "./format"
+import { usePoll } from "./live"
+import { Failure, Table } from "./parts"
+
+interface Usage { since: string; projects: ProjectUsage[] }
+interface Row extends ProjectUsage { name: string; perSecond?: number }
+interface Values { at: number; since: string; rows: Row[]; missing: number }
+
+let before: Values | undefined // of the last call, for rates
+
+async function load(): Promise<Values> {
+  const { nodes } = await get<{ nodes: Node[] }>("/nodes")
+  const relays = nodes.some(n => n.role === "api") ? nodes.filter(n => n.role !== "api").map(n => n.id) : [undefined]
+  const pages = await Promise.allSettled(relays.map(r => get<Usage>(onRelay(r, "/usage"))))
+  const rows = new Map<string, Row>()
+  let from = ""
+  for (const page of pages) {
+    if (page.status !== "fulfilled") continue
+    if (!from || page.value.since < from) from = page.value.since
+    for (const p of page.value.projects) {
+      const name = project(p)
+      const r = rows.get(name)
+      if (!r) { rows.set(name, { ...p, name }); continue }
+      for (const key of ["allocations", "hosts", "players", "player_seconds", "datagrams", "bytes"] as const) r[key] += p[key]
+    }
+  }
+  const values: Values = { at: Date.now(), since: from, rows: [...rows.values()], missing: pages.filter(p => p.status !== "fulfilled").length }
+  for (const r of values.rows) {
+    const was = before?.rows.find(b => b.name === r.name)
+    if (was && before && values.at > before.at) r.perSecond = Math.max(0, r.bytes - was.bytes) / ((values.at - before.at) / 1000)
+  }
+  before = values
+  return values
+}
+
+function csv(v: Values): string {
+  const cell = (x: string | number) => typeof x === "number" ? String(x) : `"${x.replace(/^(?=[=+\-@\t\r])/, "'").replaceAll('"', '""')}"`
+  const lines = v.rows.map(r => [r.name, r.allocations, r.hosts, r.players, r.player_seconds, r.datagrams, r.bytes].map(cell).join(","))
+  return ["project,allocations,hosts,players,player_seconds,datagrams,bytes", ...lines].join("\r\n") + "\r\n"
+}
+
+export function UsagePage() {
+  const { value, error } = usePoll("usage", 2000, load)
+  return <>
+    <Failure error={error} />
+    {value && <>
+      <p class="soft">Since the start of the process{value.since && `, ${since(value.since)} ago`}{value.missing > 0 && `; ${value.missing} relays did not answer`}.{" "}
+        <a download="ferry-usage.csv" href={"data:text/csv;charset=utf-8," + encodeURIComponent(csv(value))}>CSV</a></p>
+      {value.rows.length === 0 ? <p>No project has used anything yet.</p> :
+        <Table label="Usage" head={<><th>Project</th><th class="n">Allocations</th><th class="n">Hosts</th><th class="n">Players</th><th class="n">Player hours</th><th class="n">Datagrams</th><th class="n">Bytes</th><th class="n">Now</th></>}>
+          {[...value.rows].sort((a, b) => b.bytes - a.bytes).map(r => <tr key={r.name}>
+            <td>{r.name}</td><td class="n">{number(r.allocations)}</td><td class="n">{number(r.hosts)}</td><td class="n">{number(r.players)}</td>
+            <td class="n">{short(r.player_seconds / 3600)}</td><td class="n">{short(r.datagrams)}</td><td class="n">{bytes(r.bytes)}</td>
+            <td class="n">{r.perSecond === undefined ? "" : bytes(r.perSecond) + "/s"}</td>
+          </tr>)}
+        </Table>}
+    </>}
+  </>
+}
