@@ -246,7 +246,7 @@ func TestDevEndToEnd(t *testing.T) {
 		t.Errorf("answer to PING: %x", got)
 	}
 	for path, want := range map[string]string{
-		"/livez": "ok", "/readyz": "ok", "/": "/metrics", "/metrics": "ferry_bound 1\n",
+		"/livez": "ok", "/readyz": "ok", "/": "/console/app.js", "/pages": "/metrics", "/metrics": "ferry_bound 1\n",
 	} {
 		res, err := http.Get(at["admin"] + path)
 		if err != nil {

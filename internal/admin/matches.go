@@ -255,7 +255,10 @@ func matchesOfFleet(mux *http.ServeMux, cfg *Config) {
 // askFleetMatches merges the first matches of all relays. A relay that does not answer is
 // left out, and the list then says that it is truncated.
 func askFleetMatches(r *http.Request, cfg *Config, m matchQuery) (found Matches, err error) {
-	first := min(m.offset+m.limit, MaxPage)
+	first := m.offset + m.limit
+	if first > MaxPage {
+		return found, fmt.Errorf("%w: offset: a fleet shows the first %d matches: narrow the search", errQuery, MaxPage)
+	}
 	query := url.Values{"q": {m.search}, "sort": {m.sort}, "order": {"desc"}, "limit": {strconv.Itoa(first)}}
 	if m.ascending {
 		query.Set("order", "asc")

@@ -131,7 +131,7 @@ func TestOperatorPages(t *testing.T) {
 		{"GET /usage", 200, `{"since":"2026-01-02T03:04:05Z","projects":[{"others":true,`},
 		{"GET /usage", 200, `"tenant":"00000000000000ff","allocations":0,"hosts":0,"players":2,"player_seconds":1.5,"datagrams":9,"bytes":0}`},
 		{"GET /stats", 200, `"outcomes":{"relayed":7},"drops":{"seal":8},"workers":[11],"intakes":[12],`},
-		{"GET /config", 200, `{"settings":[{"key":"region","value":"eu","source":"default"}]}`},
+		{"GET /config", 200, `{"settings":[{"key":"region","value":"eu","source":"default","reloads":false}]}`},
 		{"POST /reload", 200, `"notes":["read"]`},
 		{"GET /reload", 405, ""},
 		{"GET /log-level", 200, `{"level":"info"}`},

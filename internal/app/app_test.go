@@ -218,7 +218,7 @@ func TestAdminPages(t *testing.T) {
 		t.Fatal(err)
 	}
 	for path, want := range map[string]string{
-		"/livez": "ok\n", "/readyz": "ok\n", "/": "ferry",
+		"/livez": "ok\n", "/readyz": "ok\n", "/": "/console/app.js", "/pages": "/metrics",
 		"/metrics": `ferry_http_requests_total{call="regions",status="200"} 1`,
 	} {
 		if status, body := fetch(t, r.AdminURL()+path); status != 200 || !strings.Contains(body, want) {

@@ -21,6 +21,13 @@ func newDevLog(mode Mode, log *slog.Logger) *devLog {
 	return &devLog{log}
 }
 
+// ready reports the address of the operator's page.
+func (d *devLog) ready(console string) {
+	if d != nil {
+		d.log.Info("matches, players and what is refused, in a browser", "url", console)
+	}
+}
+
 func (d *devLog) reserved(e alloc.ReservationEvent) {
 	switch {
 	case d == nil:

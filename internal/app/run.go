@@ -86,6 +86,7 @@ func (a *App) announce(ctx context.Context) {
 		return
 	}
 	a.ready.Store(true)
+	a.devLog.ready(a.AdminURL() + "/console/")
 	if a.opts.OnReady != nil {
 		a.opts.OnReady()
 	}

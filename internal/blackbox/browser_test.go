@@ -11,6 +11,9 @@ import (
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
+// tallyReady is true when the page's script is there.
+const tallyReady = "typeof tally === 'function'"
+
 // texts is how many each player sends in a match.
 const texts = 200
 
@@ -61,7 +64,7 @@ func testBrowser(t *testing.T, kind string) {
 	calls := &api.Client{BaseURL: f.api, Token: token, HTTP: f.http}
 	browser := startChromium(t, "--host-resolver-rules=MAP "+testName+" 127.0.0.1", "--ignore-certificate-errors-spki-list="+id.pin)
 	page := pages(t)
-	host, player := browser.open(page), browser.open(page)
+	host, player := browser.open(page, tallyReady), browser.open(page, tallyReady)
 
 	var code, joined string
 	host.do(&code, "host", f.api, token, kind, 8)
@@ -125,7 +128,7 @@ func TestBrowserExpires(t *testing.T) {
 	page := pages(t)
 	f := dev(t, "--host-alone-timeout", "4s") // The page has to say something before.
 	strict := dev(t, "--allow-origins", "https://game.example.org")
-	p := startChromium(t).open(page)
+	p := startChromium(t).open(page, tallyReady)
 	var code string
 	p.do(&code, "host", f.api, "", "ws", 4)
 	p.do(nil, "ping")

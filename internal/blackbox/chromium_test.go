@@ -113,6 +113,14 @@ func (c *chromium) receive() {
 // call sends a command and decodes its result.
 func (c *chromium) call(session, method string, params, result any) {
 	c.t.Helper()
+	if err := c.try(session, method, params, result); err != nil {
+		c.t.Fatal(err)
+	}
+}
+
+// try is call that returns the error of the browser.
+func (c *chromium) try(session, method string, params, result any) error {
+	c.t.Helper()
 	answer := make(chan devTools, 1)
 	c.mu.Lock()
 	c.last++
@@ -129,7 +137,7 @@ func (c *chromium) call(session, method string, params, result any) {
 	select {
 	case m := <-answer:
 		if m.Error != nil {
-			c.t.Fatalf("%s: %s", method, m.Error.Message)
+			return fmt.Errorf("%s: %s", method, m.Error.Message)
 		}
 		if err := json.Unmarshal(m.Result, result); err != nil {
 			c.t.Fatalf("%s: %v in %s", method, err, m.Result)
@@ -137,6 +145,7 @@ func (c *chromium) call(session, method string, params, result any) {
 	case <-time.After(time.Minute):
 		c.t.Fatalf("%s %v: no answer", method, params)
 	}
+	return nil
 }
 
 // tab is one page.
@@ -145,8 +154,8 @@ type tab struct {
 	session string
 }
 
-// open opens a page and waits until its script is there.
-func (c *chromium) open(url string) tab {
+// open opens a page and waits until an expression of its script is true.
+func (c *chromium) open(url, ready string) tab {
 	c.t.Helper()
 	var target struct{ TargetID string }
 	c.call("", "Target.createTarget", map[string]any{"url": url}, &target)
@@ -155,7 +164,7 @@ func (c *chromium) open(url string) tab {
 	p := tab{c, session.SessionID}
 	testkit.Eventually(c.t, "the page is there", func() bool {
 		var there bool
-		return p.evaluate("typeof tally === 'function'", &there) == nil && there
+		return p.evaluate(ready, &there) == nil && there
 	})
 	return p
 }
@@ -170,9 +179,12 @@ func (p tab) evaluate(expression string, into any) error {
 			Exception struct{ Description string }
 		}
 	}
-	p.call(p.session, "Runtime.evaluate", map[string]any{
+	err := p.try(p.session, "Runtime.evaluate", map[string]any{
 		"expression": expression, "awaitPromise": true, "returnByValue": true,
 	}, &got)
+	if err != nil {
+		return err // The page is being replaced by another one, for example.
+	}
 	if e := got.ExceptionDetails; e != nil {
 		return fmt.Errorf("the page: %s %s", e.Text, e.Exception.Description)
 	}

@@ -184,8 +184,9 @@ func TestValues(t *testing.T) {
 		shown[s.Key] = s
 	}
 	for _, want := range []SettingValue{
-		{"region", "eu", "f:1"}, {"idle_timeout", "10s", "default"}, {"tokens[0].project", "p", "f:2"},
-		{"tokens[0].secret", `"[hidden]"`, "f:2"}, {"tokens[0].kind", "server", "f:2"},
+		{Key: "region", Value: "eu", Source: "f:1"}, {Key: "idle_timeout", Value: "10s", Source: "default"},
+		{Key: "tokens[0].project", Value: "p", Source: "f:2"}, {Key: "tokens[0].secret", Value: `"[hidden]"`, Source: "f:2"},
+		{Key: "tokens[0].kind", Value: "server", Source: "f:2"},
 	} {
 		if got := shown[want.Key]; got != want {
 			t.Errorf("%+v, want %+v", got, want)

@@ -4,7 +4,7 @@ export function number(n: number): string {
   return Math.round(n).toLocaleString("en")
 }
 
-/** rate is a number with a unit of thousands: 12.3 k. */
+/** short is a number with at most four digits: 12.3 k. */
 export function short(n: number): string {
   const abs = Math.abs(n)
   if (abs >= 1e9) return (n / 1e9).toFixed(2) + " G"
@@ -14,9 +14,15 @@ export function short(n: number): string {
   return n.toFixed(abs >= 10 ? 1 : 2)
 }
 
-export const bits = (bytesPerSecond: number) => short(bytesPerSecond * 8) + "bit/s"
+/** withUnit is 12.3 kbit/s, or 12 bit/s. */
+function withUnit(n: number, unit: string): string {
+  const s = short(n)
+  return /[kMG]$/.test(s) ? s + unit : `${s} ${unit}`
+}
 
-export function bytes(n: number): string { return short(n) + "B" }
+export const bits = (bytesPerSecond: number) => withUnit(bytesPerSecond * 8, "bit/s")
+
+export const bytes = (n: number) => withUnit(n, "B")
 
 export function age(seconds: number): string {
   if (seconds < 120) return `${Math.floor(seconds)} s`

@@ -20,8 +20,8 @@ export function useLive(active: boolean): Live {
     let samples: Sample[] = []
     let pending = 0
     const show = (connected: boolean) => {
-      cancelAnimationFrame(pending)
-      pending = requestAnimationFrame(() => setLive({ samples: [...samples], connected }))
+      clearTimeout(pending) // Many samples come at once after the connection was made.
+      pending = window.setTimeout(() => setLive({ samples: [...samples], connected }), 20)
     }
     const open = () => {
       source = new EventSource("/console/data/events")
@@ -45,7 +45,7 @@ export function useLive(active: boolean): Live {
     return () => {
       source?.close()
       clearTimeout(retry)
-      cancelAnimationFrame(pending)
+      clearTimeout(pending)
     }
   }, [active])
   return live

@@ -10,7 +10,7 @@ export const matchLink = (id: string, relay?: string) => `#/match/${id}${relay ?
 
 function HeadButton({ name, label, sort, order, set }: { name: string; label: string; sort: string; order: string; set: (sort: string, order: string) => void }) {
   const active = sort === name
-  return <th aria-sort={active ? (order === "asc" ? "ascending" : "descending") : "none"}>
+  return <th class={name === "project" ? "" : "n"} aria-sort={active ? (order === "asc" ? "ascending" : "descending") : "none"}>
     <button class="head" onClick={() => set(name, active && order === "desc" ? "asc" : "desc")}>
       {label} <span aria-hidden="true">{active ? (order === "asc" ? "↑" : "↓") : ""}</span>
     </button>

@@ -4,6 +4,8 @@ import type { Sample } from "./api"
 
 export interface Series { label: string; values: (number | null)[] }
 
+const height = 150
+
 const dashes: (number[] | undefined)[] = [undefined, [6, 3], [2, 3], [8, 3, 2, 3]]
 
 /** Plot draws series over the times of samples. Lines differ in dashes as well as in colour. */
@@ -19,17 +21,17 @@ export function Plot({ title, samples, series, format }: { title: string; sample
       plot.current?.destroy()
       const axis = { stroke: color("--text-soft"), grid: { stroke: color("--line"), width: 1 }, ticks: { show: false } }
       plot.current = new uPlot({
-        width: box.clientWidth, height: 150, legend: { show: false }, cursor: { show: false },
+        width: box.clientWidth, height, legend: { show: false }, cursor: { show: false },
         scales: { y: { range: (_u, _min, max) => [0, Math.max(max * 1.1, 1)] } },
         axes: [
-          { ...axis, values: (_u, times) => times.map(t => new Date(t * 1000).toLocaleTimeString("en-GB")), space: 80 },
-          { ...axis, size: 64, values: (_u, values) => values.map(format) },
+          { ...axis, values: (_u, times) => times.map(t => new Date(t * 1000).toLocaleTimeString("en-GB")), space: 80, size: 28 },
+          { ...axis, size: 86, values: (_u, values) => values.map(format) },
         ],
         series: [{}, ...series.map((s, i) => ({ label: s.label, stroke: color(`--series-${i % 6}`), width: 1.5, dash: dashes[Math.floor(i / 6) % 4] ?? (i % 6 ? dashes[i % 4] : undefined), points: { show: false } }))],
       }, data, box)
     }
     make()
-    const resized = new ResizeObserver(() => plot.current?.setSize({ width: box.clientWidth, height: 150 }))
+    const resized = new ResizeObserver(() => plot.current?.setSize({ width: box.clientWidth, height }))
     resized.observe(box)
     const themed = new MutationObserver(make)
     themed.observe(document.documentElement, { attributes: true, attributeFilter: ["data-theme"] })
