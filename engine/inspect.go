@@ -43,10 +43,20 @@ type Allocation struct {
 	Links int
 	// MaxConnections is the number of joiners that a host requested.
 	MaxConnections int
+	// SentDatagrams and SentBytes count the RELAYs of its owner that were forwarded since it
+	// was reserved, without UDP and IP headers. They begin again at zero at
+	// SentDatagramsLimit and SentBytesLimit.
+	SentDatagrams, SentBytes uint64
 	// LargeDrops counts the RELAYs to its owner that were dropped because they were
 	// larger than the owner's transport carries, see [DropReceiverSize].
 	LargeDrops uint32
 }
+
+// The limits of Allocation.SentDatagrams and Allocation.SentBytes.
+const (
+	SentDatagramsLimit = table.SentDatagramsLimit
+	SentBytesLimit     = table.SentBytesLimit
+)
 
 // Filter selects allocations. A zero field selects all.
 type Filter struct {
@@ -147,6 +157,7 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		Links: int(a.Links), MaxConnections: int(a.MaxConnections),
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
+	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
 	if t := c.projects.tenants[a.Tenant]; t != nil {
 		d.Name = t.name
 	}

@@ -188,6 +188,7 @@ func (w *worker) relay(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
 		return DropUnvalidated
 	}
 	source.RecordRelay(t)
+	source.CountRelay(len(pkt))
 	w.traffic.add(source.CounterIndex(), len(pkt))
 	w.out.add(peer.Endpoint, pkt)
 	return OutRelayed

@@ -50,6 +50,10 @@ type Allocation struct {
 	Active         float64 `json:"active_seconds_ago"`
 	Connections    int     `json:"connections"`
 	MaxConnections int     `json:"max_connections,omitempty"`
+	// SentDatagrams and SentBytes count what the relay forwarded for the player since it was
+	// reserved, without UDP and IP headers, modulo 2^28 and 2^36.
+	SentDatagrams uint64 `json:"datagrams_sent"`
+	SentBytes     uint64 `json:"bytes_sent"`
 	// ReceiverSizeDrops counts the messages to the player that were dropped because
 	// they exceed the maximum message of its transport.
 	ReceiverSizeDrops uint32 `json:"receiver_size_drops"`
@@ -80,7 +84,7 @@ func allocationOf(a engine.Allocation, h History) Allocation {
 		Bound: a.Kind != endpoint.KindNone, Recovered: a.Recovered,
 		Age: seconds(a.Age), Heard: seconds(a.SinceReceived), Active: seconds(a.SinceActive),
 		Connections: a.Links, MaxConnections: a.MaxConnections,
-		ReceiverSizeDrops: a.LargeDrops,
+		SentDatagrams: a.SentDatagrams, SentBytes: a.SentBytes, ReceiverSizeDrops: a.LargeDrops,
 	}
 	if row.Bound {
 		row.Transport = a.Kind.String()

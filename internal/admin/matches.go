@@ -21,6 +21,10 @@ import (
 // Match is an item of /matches: a host and what is known of its match.
 type Match struct {
 	Host Allocation `json:"host"`
+	// Datagrams and Bytes are what its members sent to each other per second, on average
+	// since the hosts were read before, without UDP and IP headers. Zero at first.
+	Datagrams float64 `json:"datagrams_per_second"`
+	Bytes     float64 `json:"bytes_per_second"`
 	// Relay is the relay that has the match, if a fleet was asked.
 	Relay string `json:"relay,omitempty"`
 }
@@ -35,11 +39,12 @@ type Matches struct {
 }
 
 const (
-	// maxMatches is how many hosts of one relay a search reads: 200 MB at most.
-	maxMatches = 200_000
-	// matchesFor is how long the hosts that were read answer further searches, so that
-	// many browsers cost as much as one.
+	// maxRead is how many allocations of one relay a search reads: 100 MB at most.
+	maxRead = 200_000
+	// matchesFor is how long what was read answers further searches, so that many browsers
+	// cost as much as one; or readShare times as long as reading took, if that is longer.
 	matchesFor = 2 * time.Second
+	readShare  = 20
 	// maxMatchOffset is the largest sum of offset and limit.
 	maxMatchOffset = 10_000
 )
@@ -52,12 +57,13 @@ type matchQuery struct {
 	offset, limit int
 }
 
-var matchSorts = map[string]func(a, b *Allocation) int{
-	"age":     func(a, b *Allocation) int { return cmp.Compare(a.Age, b.Age) },
-	"players": func(a, b *Allocation) int { return cmp.Compare(a.Connections, b.Connections) },
-	"heard":   func(a, b *Allocation) int { return cmp.Compare(a.Heard, b.Heard) },
-	"project": func(a, b *Allocation) int {
-		return cmp.Or(cmp.Compare(a.Project, b.Project), cmp.Compare(a.Environment, b.Environment))
+var matchSorts = map[string]func(a, b *Match) int{
+	"age":     func(a, b *Match) int { return cmp.Compare(a.Host.Age, b.Host.Age) },
+	"players": func(a, b *Match) int { return cmp.Compare(a.Host.Connections, b.Host.Connections) },
+	"heard":   func(a, b *Match) int { return cmp.Compare(a.Host.Heard, b.Host.Heard) },
+	"rate":    func(a, b *Match) int { return cmp.Compare(a.Bytes, b.Bytes) },
+	"project": func(a, b *Match) int {
+		return cmp.Or(cmp.Compare(a.Host.Project, b.Host.Project), cmp.Compare(a.Host.Environment, b.Host.Environment))
 	},
 }
 
@@ -67,7 +73,7 @@ func parseMatchQuery(query url.Values) (matchQuery, error) {
 		"q": func(text string) error { m.search = strings.TrimSpace(text); return nil },
 		"sort": func(text string) error {
 			if _, ok := matchSorts[text]; !ok {
-				return fmt.Errorf("%q is not one of age, heard, players, project", text)
+				return fmt.Errorf("%q is not one of age, heard, players, project, rate", text)
 			}
 			m.sort = text
 			return nil
@@ -93,32 +99,67 @@ func parseMatchQuery(query url.Values) (matchQuery, error) {
 	return m, err
 }
 
-// matchIndex holds the hosts of a relay that were read lately.
+// readMatch is a host that was read, and the traffic of its match per second.
+type readMatch struct {
+	engine.Allocation
+	datagrams, bytes float64
+}
+
+// traffic counts what an owner has sent, below the limits of engine.Allocation.
+type traffic struct{ datagrams, bytes uint64 }
+
+// since returns what was sent after earlier counts.
+func (t traffic) since(before traffic) (datagrams, bytes float64) {
+	return float64((t.datagrams - before.datagrams) % engine.SentDatagramsLimit), float64((t.bytes - before.bytes) % engine.SentBytesLimit)
+}
+
+// matchIndex holds the matches of a relay that were read lately.
 type matchIndex struct {
 	relay   Relay
 	history History
+	now     func() time.Time
 
-	mu        sync.Mutex // guards what follows, and is held while hosts are read
-	hosts     []engine.Allocation
+	mu        sync.Mutex // guards what follows, and is held while allocations are read
+	matches   []readMatch
+	sent      map[proto.AllocationID]traffic
 	truncated bool
-	read      time.Time
+	read      time.Time // zero: never
+	until     time.Time // when it is read again
 }
 
-// all returns the hosts of the relay, which the caller must not change.
-func (x *matchIndex) all(ctx context.Context) ([]engine.Allocation, bool, error) {
+// all returns the matches of the relay, which the caller must not change.
+func (x *matchIndex) all(ctx context.Context) ([]readMatch, bool, error) {
 	x.mu.Lock()
 	defer x.mu.Unlock()
-	if time.Since(x.read) < matchesFor {
-		return x.hosts, x.truncated, nil
+	began := x.now()
+	if began.Before(x.until) {
+		return x.matches, x.truncated, nil
 	}
-	var hosts []engine.Allocation
-	truncated, err := eachAllocation(ctx, x.relay, engine.Filter{Role: alloc.RoleHost}, maxMatches, func(a engine.Allocation) {
-		hosts = append(hosts, a)
+	var hosts []readMatch
+	sent := make(map[proto.AllocationID]traffic, len(x.sent))
+	sums := make(map[proto.AllocationID]struct{ datagrams, bytes float64 })
+	truncated, err := eachAllocation(ctx, x.relay, engine.Filter{}, maxRead, func(a engine.Allocation) {
+		now := traffic{a.SentDatagrams, a.SentBytes}
+		datagrams, bytes := now.since(x.sent[a.ID])
+		sum := sums[a.Match]
+		sum.datagrams += datagrams
+		sum.bytes += bytes
+		sent[a.ID], sums[a.Match] = now, sum
+		if a.Role == alloc.RoleHost {
+			hosts = append(hosts, readMatch{Allocation: a})
+		}
 	})
 	if err != nil {
 		return nil, false, err
 	}
-	x.hosts, x.truncated, x.read = hosts, truncated, time.Now()
+	if seconds := began.Sub(x.read).Seconds(); !x.read.IsZero() && seconds > 0 {
+		for i := range hosts {
+			sum := sums[hosts[i].ID]
+			hosts[i].datagrams, hosts[i].bytes = sum.datagrams/seconds, sum.bytes/seconds
+		}
+	}
+	x.matches, x.sent, x.truncated, x.read = hosts, sent, truncated, began
+	x.until = began.Add(max(matchesFor, readShare*x.now().Sub(began)))
 	return hosts, truncated, nil
 }
 
@@ -153,8 +194,8 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (Matches, error) 
 	}
 	found := Matches{Truncated: truncated}
 	for i := range hosts {
-		if selects(&hosts[i]) {
-			found.Matches = append(found.Matches, Match{Host: allocationOf(hosts[i], x.history)})
+		if h := &hosts[i]; selects(&h.Allocation) {
+			found.Matches = append(found.Matches, Match{Host: allocationOf(h.Allocation, x.history), Datagrams: h.datagrams, Bytes: h.bytes})
 		}
 	}
 	found.sortAndCut(m)
@@ -165,7 +206,7 @@ func (x *matchIndex) search(ctx context.Context, m matchQuery) (Matches, error) 
 func (f *Matches) sortAndCut(m matchQuery) {
 	by := matchSorts[m.sort]
 	slices.SortFunc(f.Matches, func(a, b Match) int {
-		order := by(&a.Host, &b.Host)
+		order := by(&a, &b)
 		if !m.ascending {
 			order = -order
 		}
@@ -195,7 +236,7 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 	}
 	if prefix, ok := parsePrefix(text); ok {
 		matches := map[proto.AllocationID]bool{}
-		_, err := eachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxMatches, func(a engine.Allocation) {
+		_, err := eachAllocation(ctx, x.relay, engine.Filter{Binding: engine.OnlyBound}, maxRead, func(a engine.Allocation) {
 			if prefix.Contains(a.Endpoint.Addr().Unmap()) {
 				matches[a.Match] = true
 			}
@@ -226,7 +267,7 @@ func parsePrefix(text string) (netip.Prefix, bool) {
 
 // matchPages registers GET /matches of a relay.
 func matchPages(mux *http.ServeMux, cfg *Config) {
-	index := &matchIndex{relay: cfg.Relay, history: cfg.History}
+	index := &matchIndex{relay: cfg.Relay, history: cfg.History, now: time.Now}
 	mux.HandleFunc("GET /matches", func(w http.ResponseWriter, r *http.Request) {
 		var found Matches
 		m, err := parseMatchQuery(r.URL.Query())

@@ -20,7 +20,7 @@ import (
 // manyMatches is a relay with so many hosts, each with a player, and counts its pages.
 type manyMatches struct {
 	fakeRelay
-	hosts, pages int
+	hosts, pages, reads int
 }
 
 func matchID(i int, role byte) proto.AllocationID {
@@ -35,8 +35,9 @@ func (r *manyMatches) Allocations(_ context.Context, f engine.Filter, at engine.
 		}
 		a := engine.Allocation{
 			ID: matchID(i/2, 1), Match: matchID(i/2, 1), Role: alloc.RoleHost, Kind: endpoint.KindUDP4,
-			Endpoint: netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
-			Age:      time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,
+			Endpoint:      netip.AddrPortFrom(netip.AddrFrom4([4]byte{192, 0, byte(i >> 9), byte(i >> 1)}), 7),
+			SentDatagrams: uint64(i * r.reads), SentBytes: uint64(100*i*r.reads) % engine.SentBytesLimit,
+			Age: time.Duration(i*7919%r.hosts) * time.Second, Links: i / 2 % 5,
 			Name: alloc.Tenant{Project: fmt.Sprint("Game", i/2%3), Environment: "live"},
 		}
 		if i%2 == 1 {
@@ -88,7 +89,7 @@ func TestMatches(t *testing.T) {
 			seen[m.Host.ID], last = true, m.Host.Age
 		}
 	}
-	if relay.pages > 15 {
+	if relay.pages > 25 {
 		t.Errorf("%d pages of the relay were read for nine searches in a moment", relay.pages)
 	}
 	if got := search("sort=players&order=desc&limit=1"); got.Matches[0].Host.Connections != 4 {
@@ -110,10 +111,10 @@ func TestMatches(t *testing.T) {
 		"q=game1&sort=project&order=asc&limit=1":     3333,
 		"q=game1&sort=heard&order=asc&offset=3333":   3333,
 		"q=game1&sort=heard&order=asc&offset=100000": -1,
-		"sort=rate":  -1,
-		"order=up":   -1,
-		"limit=1001": -1,
-		"page=2":     -1,
+		"sort=size":                                  -1,
+		"order=up":                                   -1,
+		"limit=1001":                                 -1,
+		"page=2":                                     -1,
 	} {
 		if want < 0 {
 			searchMatches(t, h, query, http.StatusBadRequest)
@@ -123,9 +124,38 @@ func TestMatches(t *testing.T) {
 			t.Errorf("%s: %d matches, want %d", query, got.Total, want)
 		}
 	}
-	relay.hosts = maxMatches + 1
-	if got, more, err := (&matchIndex{relay: relay}).all(t.Context()); err != nil || !more || len(got) != maxMatches {
+	relay.hosts = maxRead/2 + 1
+	if got, more, err := (&matchIndex{relay: relay, now: time.Now}).all(t.Context()); err != nil || !more || len(got) != maxRead/2 {
 		t.Errorf("%d hosts, more: %v, %v", len(got), more, err)
+	}
+}
+
+// TestMatchRates: the traffic of a match per second is that of its members between two reads,
+// also when counts begin again at zero.
+func TestMatchRates(t *testing.T) {
+	now := time.Now()
+	relay := &manyMatches{hosts: 20, reads: int(engine.SentBytesLimit/100) - 1}
+	index := &matchIndex{relay: relay, now: func() time.Time { return now }}
+	search := func() Matches {
+		found, err := index.search(t.Context(), matchQuery{sort: "rate", limit: 100})
+		if err != nil {
+			t.Fatal(err)
+		}
+		return found
+	}
+	if got := search().Matches[0]; got.Bytes != 0 || got.Datagrams != 0 {
+		t.Errorf("at first: %+v", got)
+	}
+	for range 3 {
+		now = now.Add(4 * time.Second)
+		relay.reads++
+		for i, m := range search().Matches {
+			// Host 2n and its player 2n+1 have sent that many datagrams each since the last read.
+			want := float64(2*(19-i)*2+1) / 4
+			if m.Datagrams != want || m.Bytes != 100*want {
+				t.Fatalf("match %d: %v datagrams/s, %v bytes/s, want %v", i, m.Datagrams, m.Bytes, want)
+			}
+		}
 	}
 }
 

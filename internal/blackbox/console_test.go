@@ -194,6 +194,7 @@ func TestConsole(t *testing.T) {
 	p.goTo("matches")
 	p.shows("game/test")
 	p.shows("21 matches")
+	p.shows("kbit/s")
 	p.readable("matches")
 	p.screen("matches")
 	p.enter("q", "127.0.0.0/8")

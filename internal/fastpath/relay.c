@@ -35,7 +35,8 @@ struct identity {
 struct activity {
 	__u32 heard, relayed;
 	__u64 quota_gate;
-	__u32 counter_index, received, notified, unvalidated, mismatch_gate, unused;
+	__u32 counter_index, received, notified, unvalidated;
+	__u64 sent; // datagrams << SENT_BYTES_BITS | bytes
 	__u64 not_connected[3];
 };
 
@@ -56,6 +57,7 @@ enum {
 	QUOTA_SKEW = 100 * QUOTA_UNITS_PER_MILLI,
 	BYTE_COST_BITS = 24,
 	MAX_COST = 1 << 30,
+	SENT_BYTES_BITS = 36,
 };
 
 enum { KIND_UDP4 = 1, KIND_UDP6 = 2 }; // package endpoint
@@ -352,6 +354,7 @@ static __always_inline int relay(const struct frame *f, const void *message, con
 	if (metered)
 		WRITE(activity->quota_gate, gate);
 	advance(&activity->relayed, tick);
+	WRITE(activity->sent, READ(activity->sent) + (1ull << SENT_BYTES_BITS) + f->size);
 	count->datagrams++;
 	count->bytes += f->size;
 	struct tally *t = at(&tallies, cpu * USAGE_ROWS + activity->counter_index % USAGE_ROWS);

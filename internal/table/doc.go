@@ -33,7 +33,7 @@
 //	next hop                control, with the number or alone   a program in the kernel
 //	path, validated         workers of peers, once a tick       the same
 //	path, not validated     workers of peers for each RELAY, the owner's for each message
-//	quotaGate               the owner's worker, for each RELAY  itself
+//	quotaGate, sent         the owner's worker, for each RELAY  itself
 //	heard, relayed,         the owner's worker, once a tick     itself
 //	received
 //	notConnected            the owner's worker, 3 a second      none
@@ -47,7 +47,7 @@
 //
 // The worker of an owner is the one to whose socket the kernel hands the datagrams of its
 // endpoint. While an owner changes its endpoint there may be two; so timestamps and gates
-// are changed by compare-and-swap, but for heard and quotaGate, which are plain stores: of
+// are changed by compare-and-swap, but for heard, quotaGate and sent, which are plain stores: of
 // two messages at once one is not counted. Control resets all words of a record in Reserve,
 // when no worker can hold the slot, and heard and path in BeginPath.
 //
@@ -81,8 +81,9 @@
 // does not wait for lines that others write with each RELAY, and the line of a player whose
 // peers are on other workers moves between processors some times a second. Timestamps never
 // go back, and of two written at once the later stays. Counters are not in the table: each
-// worker has its own. The exception is [LargeMessages], which operators read by allocation:
-// workers use them only for messages that are too large, so eight allocations share a line.
+// worker has its own. The exceptions are what operators read by allocation: sent, which is on
+// a line that the worker writes anyway, and [LargeMessages], which workers use only for
+// messages that are too large, so eight allocations share a line.
 //
 // 4. A slot is not used again before [Table.Recycle], which control calls
 // after a grace period. It then has another generation, so no earlier handle leads
@@ -156,9 +157,9 @@
 //
 // # Sizes
 //
-// An allocation takes 240 bytes of slabs: 64 of identity, 64 of activity, 8 of
-// large messages and 104 of account; and two cells of 8 bytes, of which a quarter
-// to five eighths stay empty. That is 274 bytes for each of a million, and 287
+// An allocation takes 244 bytes of slabs: 64 of identity, 64 of activity, 8 of
+// large messages, 4 of a gate and 104 of account; and two cells of 8 bytes, of which a quarter
+// to five eighths stay empty. That is 278 bytes for each of a million, and 287
 // MiB resident with the program around them; TestMillion measures it. No slab
 // and no cell holds a pointer, so a collection takes well under a millisecond
 // whatever the number of allocations, and stops the process for tens of

@@ -28,6 +28,9 @@ const accountSize = 104
 // largeSize is that of a count and a mark, which no datagram but a large one needs.
 const largeSize = 8
 
+// gateSize is that of the gate of ERROR 3.
+const gateSize = 4
+
 // TestRecordLayout is where the sizes in doc.go are proved.
 func TestRecordLayout(t *testing.T) {
 	t.Parallel()
@@ -42,7 +45,7 @@ func TestRecordLayout(t *testing.T) {
 		{reflect.TypeFor[line](), cacheLine},
 		{reflect.TypeFor[shard](), 16},
 		{reflect.TypeFor[Slab](), SlabRecords * 2 * cacheLine},
-		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + accountSize)},
+		{reflect.TypeFor[coldSlab](), SlabRecords * (largeSize + gateSize + accountSize)},
 	} {
 		if got := c.typ.Size(); got != c.size {
 			t.Errorf("%v has %d bytes, want %d", c.typ, got, c.size)
@@ -114,8 +117,8 @@ func TestTableLines(t *testing.T) {
 }
 
 // TestContract3WritesOfARelay: of all words of the records of two players, a RELAY within
-// a tick changes the sender's quota gate alone, and the first one of a tick each timestamp
-// once; so a worker that reads a record finds it in its cache while another one relays.
+// a tick changes the sender's quota gate and count alone, and the first one of a tick each
+// timestamp once; so a worker that reads a record finds it in its cache while another one relays.
 func TestContract3WritesOfARelay(t *testing.T) {
 	t.Parallel()
 	table, quota := NewTable(2), NewQuota(1000, 1<<20)
@@ -135,14 +138,15 @@ func TestContract3WritesOfARelay(t *testing.T) {
 		return strings.Join(changed, ", ")
 	}
 	const from, to = " of slot 1", " of slot 0"
-	first := "path" + to + ", heard" + from + ", relayed" + from + ", quotaGate" + from + ", received" + from
+	first := "path" + to + ", heard" + from + ", relayed" + from + ", quotaGate" + from + ", received" + from + ", sent" + from
+	const further = "quotaGate" + from + ", sent" + from
 	for _, c := range []struct {
 		now  int64
 		want string
 	}{
-		{60_000, first}, {60_000, "quotaGate" + from}, {60_249, "quotaGate" + from},
-		{60_250, first}, {60_251, "quotaGate" + from}, {60_200, "quotaGate" + from}, // a worker that is late
-		{120_000, first}, {120_001, "quotaGate" + from},
+		{60_000, first}, {60_000, further}, {60_249, further},
+		{60_250, first}, {60_251, further}, {60_200, further}, // a worker that is late
+		{120_000, first}, {120_001, further},
 	} {
 		if got := relay(c.now); got != c.want {
 			t.Errorf("at %d ms a RELAY changes %s, want %s", c.now, got, c.want)
@@ -169,6 +173,7 @@ func relayOne(t *testing.T, table *Table, quota Quota, ep endpoint.Endpoint, to 
 		t.Fatal("the path is limited")
 	}
 	source.RecordRelay(tick)
+	source.CountRelay(100)
 }
 
 // word is the name and the value of a field of a record.
@@ -179,7 +184,7 @@ func words(table *Table) (all []word) {
 	hot, cold := reflect.ValueOf(table.slabs[0].Load()).Elem(), reflect.ValueOf(table.cold[0].Load()).Elem()
 	for slot := range 2 {
 		for _, part := range []reflect.Value{
-			hot.Field(0).Index(slot), hot.Field(1).Index(slot), cold.Field(0).Index(slot), cold.Field(1).Index(slot),
+			hot.Field(0).Index(slot), hot.Field(1).Index(slot), cold.Field(0).Index(slot), cold.Field(1).Index(slot), cold.Field(2).Index(slot),
 		} {
 			for j := range part.NumField() {
 				name := fmt.Sprintf("%s of slot %d", part.Type().Field(j).Name, slot)
@@ -207,7 +212,7 @@ func TestLinesOfARelay(t *testing.T) {
 	}
 	snapshot := []string{"state", "meta", "id", "endpoint", "link"}
 	touch("sender's ", reflect.TypeFor[identity](), snapshot...)
-	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex")
+	touch("sender's ", reflect.TypeFor[Activity](), "heard", "relayed", "quotaGate", "counterIndex", "sent")
 	touch("peer's ", reflect.TypeFor[identity](), append(snapshot, "path")...)
 	if len(lines) != 3 {
 		t.Errorf("a RELAY touches %v, want 3 lines", lines)

@@ -60,7 +60,7 @@ type Activity struct {
 	received     atomic.Uint32                    // Tick of the last datagram from its owner
 	notified     atomic.Uint32                    // Tick of the last message of control to its owner
 	unvalidated  atomic.Uint32                    // Tick of the last RELAY to its owner on earlier paths, or before this one was validated
-	mismatchGate atomic.Uint32                    // of ERROR 3 that names this allocation, see TakeMismatch
+	sent         atomic.Uint64                    // RELAYs of its owner, see Sent
 	notConnected [NotConnectedSlots]atomic.Uint64 // ERROR 5: tag of the peer, milliseconds
 }
 
@@ -193,6 +193,7 @@ type Slab struct {
 
 // coldSlab is the memory of what is used per allocation, not per datagram.
 type coldSlab struct {
-	large    [SlabRecords]LargeMessages
-	accounts [SlabRecords]Account
+	large      [SlabRecords]LargeMessages
+	mismatches [SlabRecords]atomic.Uint32 // gates of ERROR 3 that names the allocation, see TakeMismatch
+	accounts   [SlabRecords]Account
 }

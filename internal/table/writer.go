@@ -78,6 +78,7 @@ func (t *Table) Reserve(s Spec, now Tick) (Handle, error) {
 	t.Activity(h).reset(now, s.CounterIndex)
 	r.path.Store(validated)
 	t.LargeMessages(h).reset()
+	t.mismatchGate(h).Store(0)
 	hash := t.hashID(s.ID)
 	t.byID.shard(hash).insert(hash, slot, t.rehashID)
 	if t.w.ids != nil {
@@ -121,7 +122,7 @@ func (a *Activity) reset(now Tick, counterIndex uint32) {
 	a.received.Store(uint32(now))
 	a.notified.Store(0)
 	a.unvalidated.Store(0)
-	a.mismatchGate.Store(0)
+	a.sent.Store(0)
 	for i := range a.notConnected {
 		a.notConnected[i].Store(0)
 	}

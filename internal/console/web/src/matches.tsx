@@ -1,6 +1,6 @@
 import { useState } from "preact/hooks"
 import { call, get, onRelay, type Allocation, type Matches, type Why } from "./api"
-import { age, clock, number, project } from "./format"
+import { age, bits, clock, number, project, short } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, ShortID, Table } from "./parts"
 
@@ -37,15 +37,16 @@ export function MatchesPage() {
     {value && value.matches.length > 0 && <Table label="Matches" head={<>
       <th>Host</th><th>Code</th><HeadButton name="project" label="Project" {...head} />
       <HeadButton name="players" label="Players" {...head} /><HeadButton name="age" label="Age" {...head} />
-      <HeadButton name="heard" label="Heard" {...head} /><th>Way</th><th>Address</th>
+      <HeadButton name="heard" label="Heard" {...head} /><HeadButton name="rate" label="Traffic" {...head} /><th>Way</th><th>Address</th>
     </>}>
-      {value.matches.map(({ host, relay }) => <tr key={host.id}>
+      {value.matches.map(({ host, relay, datagrams_per_second, bytes_per_second }) => <tr key={host.id}>
         <td><a href={matchLink(host.id, relay)}><ShortID id={host.id} /></a></td>
         <td>{host.join_code && <code>{host.join_code}</code>}</td>
         <td>{project(host)}</td>
         <td class="n">{host.connections} of {host.max_connections ?? 0}</td>
         <td class="n">{age(host.age_seconds)}</td>
         <td class="n">{host.bound ? age(host.heard_seconds_ago) : "not bound"}</td>
+        <td class="n" title={short(datagrams_per_second) + " datagrams/s"}>{bits(bytes_per_second)}</td>
         <td>{host.transport}</td><td>{host.endpoint}</td>
       </tr>)}
     </Table>}
@@ -57,20 +58,47 @@ export function MatchesPage() {
   </>
 }
 
-interface MatchValues { why: Why; host?: Allocation; players: Allocation[] }
+interface Rate { datagrams: number; bytes: number }
+interface MatchValues { at: number; why: Why; host?: Allocation; players: Allocation[]; rates: Map<string, Rate> }
+
+let before: MatchValues | undefined // of the last call, for rates
+
+// The limits at which the counts of an allocation begin again at zero.
+const datagramsLimit = 2 ** 28
+const bytesLimit = 2 ** 36
+
+/** sentSince is what each member has sent per second since the last call. */
+function sentSince(now: MatchValues) {
+  const was = new Map([before?.host, ...(before?.players ?? [])].flatMap(a => a ? [[a.id, a] as const] : []))
+  for (const a of [now.host, ...now.players]) {
+    const b = a && was.get(a.id)
+    if (!a || !b || !before) continue
+    const seconds = (now.at - before.at) / 1000
+    if (seconds <= 0 || seconds > 60) continue
+    now.rates.set(a.id, {
+      datagrams: ((a.datagrams_sent - b.datagrams_sent + datagramsLimit) % datagramsLimit) / seconds,
+      bytes: ((a.bytes_sent - b.bytes_sent + bytesLimit) % bytesLimit) / seconds,
+    })
+  }
+  before = now
+  return now
+}
+
+const rateText = (r?: Rate) => r ? `${short(r.datagrams)}/s, ${bits(r.bytes)}` : ""
 
 async function load(id: string, relay?: string): Promise<MatchValues> {
   const why = await get<Why>(onRelay(relay, `/why/${id}`))
   const self = await get<Allocation>(onRelay(relay, `/allocations/${id}`)).catch(() => undefined)
-  if (!self || self.role !== "host") return { why, host: self, players: [] }
+  if (!self || self.role !== "host") return sentSince({ at: Date.now(), why, host: self, players: [], rates: new Map() })
   const list = await get<{ allocations: Allocation[] }>(onRelay(relay, `/allocations/${id}/players?limit=1000`))
-  return { why, host: self, players: list.allocations }
+  return sentSince({ at: Date.now(), why, host: self, players: list.allocations, rates: new Map() })
 }
 
 export function MatchPage({ id, relay }: { id: string; relay?: string }) {
   const { value, error, again } = usePoll(id + relay, 1000, () => load(id, relay))
   if (!value) return <Failure error={error} />
-  const { why, host, players } = value
+  const { why, host, players, rates } = value
+  const toHost = [...rates].filter(([p]) => p !== id).reduce((a, [, r]) => ({ datagrams: a.datagrams + r.datagrams, bytes: a.bytes + r.bytes }), { datagrams: 0, bytes: 0 })
   const because = new Map(why.players?.map(p => [p.id, p.because]))
   const gone = (why.players ?? []).filter(p => !players.some(q => q.id === p.id))
   return <>
@@ -86,6 +114,8 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       <dt>Age</dt><dd>{age(host.age_seconds)}{host.recovered && ", since the restart"}</dd>
       <dt>Last heard</dt><dd>{age(host.heard_seconds_ago)} ago</dd>
       {host.role === "host" && <><dt>Players</dt><dd>{host.connections} of {host.max_connections ?? 0}</dd></>}
+      <dt>Sends</dt><dd>{rateText(rates.get(id))}</dd>
+      {host.role === "host" && <><dt>Receives</dt><dd>{rateText(toHost)}</dd></>}
       {host.receiver_size_drops > 0 && <><dt>Too large for it</dt><dd>{number(host.receiver_size_drops)} messages</dd></>}
     </dl>}
     {host?.role === "host" && <p><Action label="Close" ask="End this match for all players?" done={again}
@@ -94,11 +124,12 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       act={async () => { await call("POST", `/allocations/${id}/kick`); return "kicked" }} /></p>}
     {players.length > 0 && <section>
       <h3>Players</h3>
-      <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th>State</th><th>Action</th></>}>
+      <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
         {players.map(p => <tr key={p.id}>
           <td><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a></td>
           <td>{p.transport}</td><td>{p.endpoint}</td>
           <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
+          <td class="n">{rateText(rates.get(p.id))}</td>
           <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
           <td><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
             act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} /></td>
