@@ -681,8 +681,8 @@ var rules = []mutant{
 	{
 		rule: "the connection data of a CONNECT_REQUEST is sealed by this relay",
 		in:   "engine",
-		old:  `if !ok { return DropSeal } _, outcome`,
-		now:  `if !ok && false { return DropSeal }; _, outcome`,
+		old:  `if !ok { return w.reportRefusal(now, from, proto.TypeConnectRequest, sender.ID, proto.AllocationID{}, DropSeal) }`,
+		now:  `_ = ok`,
 		by:   killer{"./engine", "TestDropReasons/seal/connect", ""},
 	},
 	{
@@ -844,8 +844,8 @@ var rules = []mutant{
 	{
 		rule: "admin: a configured token is required",
 		in:   "internal/admin",
-		old:  `case a.token && !a.hasToken(r):`,
-		now:  `case a.token && !a.hasToken(r) && !isLocal(r):`,
+		old:  `return a.hasToken(r) || a.sessions.isSignedIn(r, a.secret)`,
+		now:  `return a.hasToken(r) || a.sessions.isSignedIn(r, a.secret) || isLocal(r)`,
 		by:   killer{"./internal/admin", "TestAccess", ""},
 	},
 	{
@@ -987,5 +987,62 @@ var rules = []mutant{
 		old:  `drops >= maxDriverDrops && drops > sent/2`,
 		now:  `drops >= maxDriverDrops`,
 		by:   killer{"./engine/fastpath", "TestDriverDrops", ""},
+	},
+	{
+		rule: "fast path: what a player sends is counted",
+		in:   "internal/fastpath",
+		old:  `(1ull << SENT_BYTES_BITS) + f->size`,
+		now:  `(1ull << SENT_BYTES_BITS)`,
+		by:   killer{"./engine", "TestFastPathEquals/tc", ""},
+	},
+	// What operators see.
+	{
+		rule: "reports of refusals are limited by source prefix",
+		in:   "engine",
+		old:  `return refusalPrefixRate.TakePlain(&g.prefixes[b.prefixIndex(from)%sourceBuckets], now) &&`,
+		now:  `return true &&`,
+		by:   killer{"./engine", "TestRefusalsAreFew", ""},
+	},
+	{
+		rule: "reports of refusals are limited by worker",
+		in:   "engine",
+		old:  `refusalRate.TakePlain(&g.all, now)`,
+		now:  `true`,
+		by:   killer{"./engine", "TestRefusalsAreFew", ""},
+	},
+	{
+		rule: "refusals from many addresses do not fill the timeline",
+		in:   "internal/timeline",
+		old:  `(a.Endpoint == b.Endpoint || a.Kind.isRefusal())`,
+		now:  `a.Endpoint == b.Endpoint`,
+		by:   killer{"./internal/timeline", "TestRepetition", ""},
+	},
+	{
+		rule: "the cookie of a sign-in is bound to the token",
+		in:   "internal/admin",
+		old:  `|| !hmac.Equal(b[sessionIDLen+8:], sessionMAC(b[:sessionIDLen+8], token))`,
+		now:  ``,
+		by:   killer{"./internal/admin", "TestSession", ""},
+	},
+	{
+		rule: "a session ends",
+		in:   "internal/admin",
+		old:  `return id, end, !out && s.now().Before(end)`,
+		now:  `return id, end, !out`,
+		by:   killer{"./internal/admin", "TestSession", ""},
+	},
+	{
+		rule: "a signed-out session is not good any more",
+		in:   "internal/admin",
+		old:  `return id, end, !out && s.now().Before(end)`,
+		now:  `return id, end, s.now().Before(end) || out`,
+		by:   killer{"./internal/admin", "TestSession", ""},
+	},
+	{
+		rule: "the values of the console require a sign-in",
+		in:   "internal/admin",
+		old:  `&& !strings.HasPrefix(r.URL.Path, "/console/data/")`,
+		now:  ``,
+		by:   killer{"./internal/admin", "TestSession", ""},
 	},
 }
