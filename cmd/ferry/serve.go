@@ -13,8 +13,11 @@ import (
 	"github.com/urfave/cli/v3"
 )
 
+// settingCommand completes a command whose options are settings.
+func (s streams) settingCommand(c *cli.Command) *cli.Command { return s.command(withHelpAll(c)) }
+
 func (s streams) serve() *cli.Command {
-	return s.command(&cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "serve",
 		Usage: "run relay and API for public access, on one machine",
 		Description: `The API requires a bearer token. Tokens are in the file, each with its project and
@@ -62,7 +65,7 @@ ferry check -c ferry.yaml shows the settings in force.`,
 }
 
 func (s streams) relay() *cli.Command {
-	return s.command(&cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "relay",
 		Usage: "run one relay of a fleet, without an API",
 		Description: `Relays for players that the API processes of its fleet (ferry api) send here. It
@@ -94,7 +97,7 @@ ferry check --role relay -c ferry.yaml shows the settings in force.`,
 }
 
 func (s streams) api() *cli.Command {
-	return s.command(&cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "api",
 		Usage: "run one API process of a fleet, without a relay",
 		Description: `Serves the calls of players and backends, at --http, for all relays of its fleet (ferry
@@ -135,7 +138,7 @@ ferry check --role api -c ferry.yaml shows the settings in force.`,
 }
 
 func (s streams) dev() *cli.Command {
-	return s.command(&cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "dev",
 		Usage: "run relay and API on loopback: no credentials, no limits, no state",
 		Description: `The protocol is the same as in serve. The API needs no token, requests and ERROR replies
@@ -184,7 +187,7 @@ func logDevWarnings(log *slog.Logger, c config.Config) {
 }
 
 func (s streams) check() *cli.Command {
-	return s.command(&cli.Command{
+	return s.settingCommand(&cli.Command{
 		Name:  "check",
 		Usage: "check the settings of serve, relay or api, and print those in force",
 		Description: `Prints every setting with its source, secrets hidden. The exit code is 0 if the role

@@ -82,7 +82,33 @@ var offInDev = []string{
 // Unused returns a sentence about each setting that is set and has no effect in that
 // mode. They are no errors, since several machines may share a file.
 func Unused(l config.Loaded, mode Mode) (all []string) {
-	var idle []string
+	for _, key := range idleIn(mode) {
+		if l.IsSet(key) {
+			all = append(all, fmt.Sprintf("%s (%s) has no effect in ferry %s", key, l.Source(key), mode))
+		}
+	}
+	slices.Sort(all)
+	return all
+}
+
+// Inapplicable returns the settings that the help of a mode does not show: those without
+// effect, and for dev also those of public access.
+func Inapplicable(mode Mode) []string {
+	idle := idleIn(mode)
+	if mode == Dev {
+		idle = slices.Concat(idle, offInDev, forPublicAccess)
+	}
+	return idle
+}
+
+// forPublicAccess are settings that work in dev, where no one on loopback needs them.
+var forPublicAccess = []string{
+	"acme_dir", "acme_domains", "acme_email", "acme_server", "proxy_protocol", "behind_proxy", "trusted_proxies",
+	"drain_timeout", "drain_threshold", "key_epoch", "runtime_dir",
+}
+
+// idleIn returns the settings without effect in a mode.
+func idleIn(mode Mode) (idle []string) {
 	if !mode.hasAPI() {
 		idle = append(idle, ofCalls...)
 	}
@@ -98,13 +124,7 @@ func Unused(l config.Loaded, mode Mode) (all []string) {
 	if mode != API {
 		idle = append(idle, ofFleetAPI...)
 	}
-	for _, key := range idle {
-		if l.IsSet(key) {
-			all = append(all, fmt.Sprintf("%s (%s) has no effect in ferry %s", key, l.Source(key), mode))
-		}
-	}
-	slices.Sort(all)
-	return all
+	return idle
 }
 
 // ErrNoToken is returned for serve without a token. Its text helps the operator of a new

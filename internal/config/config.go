@@ -39,46 +39,46 @@ import (
 // and the range (min, max) or the choices (oneof). The help text is the
 // documentation of a setting.
 type Config struct {
-	UDP         []Addr `key:"udp" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 picks a free port; repeat for IPv4 and IPv6"`
-	HTTP        Addr   `key:"http" group:"listen" usage:"listen address of the Allocations API, {HOST:PORT}; [::] accepts IPv4 too"`
-	Admin       Addr   `key:"admin" group:"listen" usage:"listen address of the admin pages, {HOST:PORT}; they have no authentication without admin_token_file"`
+	UDP         []Addr `key:"udp" common:"yes" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 picks a free port; repeat for IPv4 and IPv6"`
+	HTTP        Addr   `key:"http" common:"yes" group:"listen" usage:"listen address of the Allocations API, {HOST:PORT}; [::] accepts IPv4 too"`
+	Admin       Addr   `key:"admin" common:"yes" group:"listen" usage:"listen address of the admin pages, {HOST:PORT}; they have no authentication without admin_token_file"`
 	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that other machines can reach; without admin_token_file they see metrics and health only"`
-	AdminToken  string `key:"admin_token_file" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
-	Advertise   []Host `key:"advertise" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
-	DTLS        bool   `key:"dtls" group:"listen" usage:"accept players over DTLS on the UDP port"`
-	WebSocket   bool   `key:"websocket" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
+	AdminToken  string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
+	Advertise   []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
+	DTLS        bool   `key:"dtls" common:"yes" group:"listen" usage:"accept players over DTLS on the UDP port"`
+	WebSocket   bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
 
-	AdvertiseName Name   `key:"advertise_name" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
-	TLSCert       string `key:"tls_cert" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
-	TLSKey        string `key:"tls_key" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
-	ACMEDomains   []Name `key:"acme_domains" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
+	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
+	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`
+	TLSKey        string `key:"tls_key" common:"yes" group:"listen" usage:"private key {FILE} of the API (PEM); reloaded when it changes"`
+	ACMEDomains   []Name `key:"acme_domains" common:"yes" group:"listen" usage:"obtain and renew a certificate for {NAME} by ACME; port 443 of NAME must reach the API's port; accepts the terms of service of the certificate authority"`
 	ACMEEmail     string `key:"acme_email" group:"listen" usage:"contact {ADDRESS} for warnings of the certificate authority"`
 	ACMEDir       string `key:"acme_dir" group:"listen" usage:"{DIR} for the ACME certificates; empty: acme in state_dir"`
 	ACMEServer    string `key:"acme_server" group:"listen" usage:"{URL} of the ACME directory"`
-	BehindProxy   bool   `key:"behind_proxy" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS"`
+	BehindProxy   bool   `key:"behind_proxy" common:"yes" group:"listen" usage:"allow plain HTTP on a public address, because a reverse proxy terminates TLS"`
 
-	TrustedProxies      []Network `key:"trusted_proxies" group:"listen" usage:"{NETWORK} or IP of the reverse proxies whose X-Forwarded-For header is trusted"`
+	TrustedProxies      []Network `key:"trusted_proxies" common:"yes" group:"listen" usage:"{NETWORK} or IP of the reverse proxies whose X-Forwarded-For header is trusted"`
 	ProxyProtocol       bool      `key:"proxy_protocol" group:"listen" usage:"require a PROXY protocol header, version 1 or 2, on every connection from trusted_proxies to the API's port"`
 	AllowOrigins        []string  `key:"allow_origins" group:"listen" usage:"{ORIGIN} of web pages that may call the API and open WebSockets, such as https://game.example.org; empty: all origins"`
 	AllowPrivateSources bool      `key:"allow_private_sources" group:"listen" usage:"accept clients from private networks although the advertised address is public"`
 	Siblings            []Sibling `key:"siblings" group:"listen" usage:"{IP:PORT} of other relays; drops all datagrams from them, which prevents relay loops"`
 
-	StateDir         string        `key:"state_dir" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
+	StateDir         string        `key:"state_dir" common:"yes" group:"relay" usage:"{DIR} for the relay's id, its master key and the allocations that survive a restart"`
 	RuntimeDir       string        `key:"runtime_dir" group:"relay" usage:"{DIR} on a tmpfs for the files that a running relay changes, so that it never waits for a disk; empty: state_dir"`
-	Region           string        `key:"region" group:"relay" usage:"{ID} of the region of this relay"`
-	MaxConnections   int           `key:"max_connections" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
+	Region           string        `key:"region" common:"yes" group:"relay" usage:"{ID} of the region of this relay"`
+	MaxConnections   int           `key:"max_connections" common:"yes" group:"relay" usage:"maximum number of players that a host may request" min:"1" max:"65535"`
 	MaxAllocations   int           `key:"max_allocations" group:"relay" usage:"maximum number of concurrent allocations; 0: 1,000,000, or fewer if the memory limit requires it" min:"0" max:"67108864"`
 	MaxSeats         int           `key:"max_seats" group:"relay" usage:"maximum number of reserved seats: one per host and one per player that it requests; 0: no limit" min:"0" max:"2147483647"`
 	MaxContent       int           `key:"max_content" group:"relay" usage:"maximum payload of a relayed datagram in {BYTES}" min:"1" max:"1434"`
-	IdleTimeout      time.Duration `key:"idle_timeout" group:"relay" usage:"end an allocation after this time without traffic in either direction" min:"250ms" max:"24h"`
+	IdleTimeout      time.Duration `key:"idle_timeout" common:"yes" group:"relay" usage:"end an allocation after this time without traffic in either direction" min:"250ms" max:"24h"`
 	HostAloneTimeout time.Duration `key:"host_alone_timeout" group:"relay" usage:"end a bound host without players after this time of silence, until its first player connects" min:"250ms" max:"24h"`
-	BindTimeout      time.Duration `key:"bind_timeout" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
+	BindTimeout      time.Duration `key:"bind_timeout" common:"yes" group:"relay" usage:"end an allocation that is not bound within this time" min:"250ms" max:"24h"`
 	HearTimeout      time.Duration `key:"hear_timeout" group:"relay" usage:"end an allocation whose client sent nothing for this time, even if it receives traffic" min:"250ms" max:"24h"`
 	RecoverFor       time.Duration `key:"recover_for" group:"relay" usage:"after a restart, restore allocations of the previous run for this time; 0 disables recovery" min:"0s" max:"1h"`
 	KeyEpoch         time.Duration `key:"key_epoch" group:"relay" usage:"time for which a key that seals connection data is in use, in whole hours; its key is kept while an allocation uses it" min:"1h" max:"672h"`
-	DrainTimeout     time.Duration `key:"drain_timeout" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
+	DrainTimeout     time.Duration `key:"drain_timeout" common:"yes" group:"relay" usage:"on SIGTERM, refuse new allocations and wait at most this time for the running ones to end; 0 exits at once" min:"0s" max:"168h"`
 	DrainThreshold   int           `key:"drain_threshold" group:"relay" usage:"complete the drain when at most this number of allocations is left" min:"0" max:"67108864"`
-	Workers          int           `key:"workers" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
+	Workers          int           `key:"workers" common:"yes" group:"relay" usage:"number of sockets and threads per UDP address; 0: one per processor" min:"0" max:"256"`
 	WorkerCPUs       CPUs          `key:"worker_cpus" group:"relay" usage:"pin the workers of each UDP address to these {CPUS}, one to each, such as 0-31,64-95; sets the number of workers; empty: not pinned"`
 	Steering         string        `key:"steering" group:"relay" usage:"{RULE} by which the kernel gives a datagram to a worker: hash of the player's address; cpu: the worker of worker_cpus on the CPU that handles it; auto: cpu if the network cards' interrupts are spread over all of worker_cpus, otherwise hash" oneof:"auto,hash,cpu"`
 	Batch            int           `key:"batch" group:"relay" usage:"maximum number of datagrams per system call" min:"1" max:"256"`
@@ -110,27 +110,27 @@ type Config struct {
 	DTLSMaxMessage       int `key:"dtls_max_message" group:"limits" usage:"maximum message to a DTLS player in {BYTES}, without the 37 bytes of its record; drops larger messages, since clients discard them" min:"36" max:"1472"`
 	MaxDTLSSessions      int `key:"max_dtls_sessions" group:"limits" usage:"maximum number of concurrent DTLS sessions, 2 KB each" min:"1" max:"4194304"`
 
-	LogLevel  string `key:"log_level" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
-	LogFormat string `key:"log_format" group:"log" usage:"{FORMAT} of log records: text or json" oneof:"text,json"`
+	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
+	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records: text or json" oneof:"text,json"`
 
-	AdmissionURL        string        `key:"admission_url" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
+	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
 	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
 	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"timeout of an admission request" min:"10ms" max:"5s"`
 	AdmissionFailOpen   bool          `key:"admission_fail_open" group:"hooks" usage:"admit players if the admission request fails; otherwise they must retry"`
-	WebhookURL          string        `key:"webhook_url" group:"hooks" usage:"send events of allocations and players to {URL}; empty: no webhook"`
+	WebhookURL          string        `key:"webhook_url" common:"yes" group:"hooks" usage:"send events of allocations and players to {URL}; empty: no webhook"`
 	WebhookSecretFile   string        `key:"webhook_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs webhook messages; required with webhook_url"`
 	HooksPlainHTTP      bool          `key:"hooks_plain_http" group:"hooks" usage:"allow http:// in admission_url and webhook_url for private networks, not only for loopback"`
 
-	Store             Secret        `key:"store" group:"fleet" usage:"{URL} of the store that the fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may contain a password"`
+	Store             Secret        `key:"store" common:"yes" group:"fleet" usage:"{URL} of the store that the fleet shares: redis://, rediss://, redis+sentinel:// or redis+cluster://; it may contain a password"`
 	StorePasswordFile string        `key:"store_password_file" group:"fleet" usage:"{FILE} with the password of the store, if its URL has none"`
 	StoreCA           string        `key:"store_ca" group:"fleet" usage:"{FILE} (PEM) with the authorities that verify the store's certificate; empty: those of the system"`
 	StorePrefix       string        `key:"store_prefix" group:"fleet" usage:"{TEXT} at the start of all keys in the store, so that several fleets can share one store"`
 	StoreTimeout      time.Duration `key:"store_timeout" group:"fleet" usage:"timeout of a call to the store, after which the API returns 503; raise it above 70ms for a distant or busy store" min:"10ms" max:"10s"`
-	Cluster           Addr          `key:"cluster" group:"fleet" usage:"address at which a relay serves the API processes of its fleet, {HOST:PORT}; keep it in a private network"`
+	Cluster           Addr          `key:"cluster" common:"yes" group:"fleet" usage:"address at which a relay serves the API processes of its fleet, {HOST:PORT}; keep it in a private network"`
 	ClusterAdvertise  string        `key:"cluster_advertise" group:"fleet" usage:"{HOST} or HOST:PORT at which API processes reach the cluster address; empty: that address or, if it is a wildcard, the first advertised address"`
-	ClusterCA         string        `key:"cluster_ca" group:"fleet" usage:"{FILE} (PEM) with the certificate authority of the fleet; ferry ctl cluster-ca creates it"`
-	ClusterCert       string        `key:"cluster_cert" group:"fleet" usage:"certificate {FILE} (PEM) of this process in its fleet"`
-	ClusterKey        string        `key:"cluster_key" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
+	ClusterCA         string        `key:"cluster_ca" common:"yes" group:"fleet" usage:"{FILE} (PEM) with the certificate authority of the fleet; ferry ctl cluster-ca creates it"`
+	ClusterCert       string        `key:"cluster_cert" common:"yes" group:"fleet" usage:"certificate {FILE} (PEM) of this process in its fleet"`
+	ClusterKey        string        `key:"cluster_key" common:"yes" group:"fleet" usage:"private key {FILE} (PEM) of this process in its fleet"`
 	RegionDescription string        `key:"region_description" group:"fleet" usage:"display {NAME} of the relay's region; empty: its id"`
 	Overcommit        int           `key:"overcommit" group:"fleet" usage:"seats that a relay may reserve, in {PERCENT} of its seats; above 100 if hosts request more players than join" min:"1" max:"10000"`
 

@@ -14,6 +14,7 @@ import (
 type setting struct {
 	key      string // YAML key
 	group    string
+	common   bool // see IsCommon
 	usage    string
 	min, max string   // range of int and time.Duration; empty: no range
 	oneOf    []string // choices of a string; empty: no restriction
@@ -32,7 +33,7 @@ func settings(t reflect.Type) []setting {
 	for i := range t.NumField() {
 		f := t.Field(i)
 		s := setting{
-			key: f.Tag.Get("key"), group: f.Tag.Get("group"),
+			key: f.Tag.Get("key"), group: f.Tag.Get("group"), common: f.Tag.Get("common") != "",
 			usage: placeholder.Replace(f.Tag.Get("usage")),
 			min:   f.Tag.Get("min"), max: f.Tag.Get("max"),
 			index: i, kind: f.Type,
@@ -45,6 +46,12 @@ func settings(t reflect.Type) []setting {
 		}
 	}
 	return all
+}
+
+// IsCommon reports whether the setting of a flag is one that most operators set, which the
+// short help shows.
+func IsCommon(flag string) bool {
+	return slices.ContainsFunc(flagSettings(), func(s setting) bool { return s.common && s.flag() == flag })
 }
 
 // flagSettings returns the settings of Config that have a flag and an environment

@@ -19,6 +19,18 @@ type screen struct {
 	shown int
 }
 
+// Width returns the columns of a terminal, 0 for any other stream.
+func Width(stream any) int {
+	if !terminal(stream) {
+		return 0
+	}
+	width, _, err := term.GetSize(stream.(interface{ Fd() uintptr }).Fd())
+	if err != nil {
+		return 0
+	}
+	return width
+}
+
 // terminal reports whether stream, an input or output, is one that can be
 // redrawn.
 func terminal(stream any) bool {
