@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"crypto/tls"
 	"net/netip"
 
 	"github.com/ferryrelay/ferry/internal/benchrig"
@@ -29,6 +30,8 @@ type FerryConfig struct {
 	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
+	// TLS is for an API over https. Nil: the system's authorities are trusted.
+	TLS *tls.Config
 }
 
 // NewFerry returns the Dialect of the relay that cfg names. It sends nothing. Errors
@@ -36,7 +39,7 @@ type FerryConfig struct {
 func NewFerry(cfg FerryConfig) (Dialect, error) {
 	d, err := benchrig.NewFerry(benchrig.FerryConfig{
 		BaseURL: cfg.BaseURL, Token: cfg.Token, Region: cfg.Region,
-		Relay: cfg.Relay, Workers: cfg.Workers, AllowRemote: cfg.AllowRemote,
+		Relay: cfg.Relay, Workers: cfg.Workers, AllowRemote: cfg.AllowRemote, TLS: cfg.TLS,
 	})
 	if err != nil {
 		return nil, err

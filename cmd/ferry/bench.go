@@ -87,6 +87,7 @@ func targetFlags() []cli.Flag {
 		&cli.StringFlag{Category: category, Name: "api", Value: "http://127.0.0.1:7777", Usage: "`URL` of the API, for ferry"},
 		&cli.StringFlag{Category: category, Name: "token", Usage: "bearer `TOKEN` for the API"},
 		&cli.StringFlag{Category: category, Name: "token-file", Usage: "`FILE` with the bearer token"},
+		caFlag(category),
 		&cli.StringFlag{Category: category, Name: "region", Usage: "`ID` of the region to reserve in"},
 		&cli.StringFlag{Category: category, Name: "relay", Usage: "`ADDRESS:PORT` that replaces the one that the API advertises"},
 		&cli.IntFlag{Category: category, Name: "setup-workers", Usage: "`NUMBER` of matches reserved at a time, 1 to 256", Value: 4},
@@ -293,8 +294,12 @@ func newDialect(cmd *cli.Command) (bench.Dialect, error) {
 		if err != nil {
 			return nil, err
 		}
+		trusted, err := trust(cmd)
+		if err != nil {
+			return nil, err
+		}
 		return bench.NewFerry(bench.FerryConfig{
-			BaseURL: cmd.String("api"), Token: token, Region: cmd.String("region"), Relay: relay,
+			TLS: trusted, BaseURL: cmd.String("api"), Token: token, Region: cmd.String("region"), Relay: relay,
 			Workers: cmd.Int("setup-workers"), AllowRemote: cmd.Bool("allow-remote"),
 		})
 	default:

@@ -57,7 +57,7 @@ func adminFlags() []cli.Flag {
 	return []cli.Flag{
 		&cli.StringFlag{Name: "admin", Usage: "`URL` of the admin pages", Value: ctl.DefaultURL},
 		&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of the admin pages [$FERRY_ADMIN_TOKEN_FILE]"},
-		&cli.StringFlag{Name: "ca", Usage: "`FILE` (PEM) with certificate authorities to trust besides those of the system"},
+		caFlag(""),
 	}
 }
 

@@ -3,11 +3,13 @@ package main
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
 	"net"
+	"net/http"
 	"net/url"
 	"sync"
 	"text/tabwriter"
@@ -55,6 +57,7 @@ Examples:
 			&cli.StringFlag{Name: "api", Usage: "probe the regions of the API at `URL`"},
 			&cli.StringFlag{Name: "token", Usage: "bearer `TOKEN` for the API"},
 			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the bearer token"},
+			caFlag(""),
 			&cli.StringFlag{Name: "by", Usage: "probe by `TRANSPORT`: udp, dtls, ws or wss", Value: wayUDP},
 			&cli.IntFlag{Name: "probes", Usage: "`NUMBER` of probes to each relay, 1 to 100", Value: 5},
 			&cli.DurationFlag{Name: "patience", Usage: "timeout of the last probe, up to 1m", Value: 500 * time.Millisecond},
@@ -78,7 +81,11 @@ func (s streams) runPing(ctx context.Context, cmd *cli.Command) error {
 	if err != nil {
 		return err
 	}
-	found := append(pingAll(ctx, cmd, sites), silent...)
+	secure, err := trust(cmd)
+	if err != nil {
+		return usage(cmd, err)
+	}
+	found := append(pingAll(ctx, cmd, sites, secure), silent...)
 	print := printPings
 	if cmd.Bool("json") {
 		print = printPingsJSON
@@ -110,10 +117,11 @@ type pingResult struct {
 }
 
 // pingAll probes all sites concurrently and returns the nearest first.
-func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site) (all []pingResult) {
+func pingAll(ctx context.Context, cmd *cli.Command, sites []client.Site, secure *tls.Config) (all []pingResult) {
 	way, probes, patience := cmd.String("by"), cmd.Int("probes"), cmd.Duration("patience")
 	if isWebSocket(way) {
-		return pingWebSockets(ctx, way, sites, probes, patience)
+		o := &websocket.DialOptions{HTTPClient: &http.Client{Transport: &http.Transport{TLSClientConfig: secure}}}
+		return pingWebSockets(ctx, way, sites, probes, patience, o)
 	}
 	cfg := client.MeasureConfig{Probes: probes, Patience: patience}
 	if way == wayDTLS {
@@ -157,6 +165,9 @@ func pingSites(ctx context.Context, cmd *cli.Command, token string) (sites []cli
 		return sites, nil, nil
 	}
 	caller := api.Client{BaseURL: cmd.String("api"), Token: token}
+	if caller.HTTP, err = apiClient(cmd); err != nil {
+		return nil, nil, usage(cmd, err)
+	}
 	regions, err := caller.Regions(ctx)
 	if err != nil {
 		return nil, nil, err
@@ -245,11 +256,11 @@ const openingTrips = 5
 var errNoWebSocket = errors.New("the region has no WebSocket URL")
 
 // pingWebSockets probes all sites concurrently and returns the nearest first.
-func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration) []pingResult {
+func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, probes int, patience time.Duration, o *websocket.DialOptions) []pingResult {
 	found := make([]pingResult, len(sites))
 	var wg sync.WaitGroup
 	for i, site := range sites {
-		wg.Go(func() { found[i] = pingWebSocket(ctx, scheme, site, probes, patience) })
+		wg.Go(func() { found[i] = pingWebSocket(ctx, scheme, site, probes, patience, o) })
 	}
 	wg.Wait()
 	qualities, openings := make([]client.Quality, len(found)), make(map[client.Site]time.Duration)
@@ -265,12 +276,12 @@ func pingWebSockets(ctx context.Context, scheme string, sites []client.Site, pro
 
 // pingWebSocket opens one WebSocket and sends pings, each after the answer or
 // the timeout of the previous one.
-func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration) pingResult {
+func pingWebSocket(ctx context.Context, scheme string, site client.Site, probes int, patience time.Duration, o *websocket.DialOptions) pingResult {
 	r := pingResult{Quality: client.Quality{Site: site}}
 	opening, cancel := context.WithTimeout(ctx, openingTrips*patience)
 	defer cancel()
 	start := time.Now()
-	conn, _, err := websocket.Dial(opening, scheme+"://"+site.Addr+"/", nil)
+	conn, _, err := websocket.Dial(opening, scheme+"://"+site.Addr+"/", o)
 	if err != nil {
 		r.Err = fmt.Errorf("opening: %w", err)
 		return r

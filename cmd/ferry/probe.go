@@ -66,6 +66,7 @@ func probeFlags() []cli.Flag {
 		&cli.StringFlag{Category: side, Name: "api", Usage: "`URL` of the relay's API, for --host and --join"},
 		&cli.StringFlag{Category: side, Name: "token", Usage: "bearer `TOKEN` for the API"},
 		&cli.StringFlag{Category: side, Name: "token-file", Usage: "`FILE` with the bearer token"},
+		caFlag(side),
 		&cli.StringFlag{Category: side, Name: "region", Usage: "`NAME` of the region to host in; default: chosen by the server"},
 		&cli.StringFlag{Category: side, Name: "speak", Usage: "use `PROTOCOL`: netcode, entities or gameobjects", Value: string(probe.Netcode)},
 		&cli.BoolFlag{Category: side, Name: "approve", Usage: "a netcode server approves only clients that send hello, as probes do"},
@@ -93,6 +94,9 @@ func probeOptions(cmd *cli.Command) (o probe.Options, err error) {
 		Seed: cmd.Uint64("seed"), JSON: cmd.Bool("json"),
 	}
 	if o.Token, err = readToken(cmd); err != nil {
+		return o, err
+	}
+	if o.HTTP, err = apiClient(cmd); err != nil {
 		return o, err
 	}
 	for name, to := range map[string]*netip.AddrPort{"listen": &o.Listen, "connect": &o.Connect} {

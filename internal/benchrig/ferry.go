@@ -3,6 +3,7 @@ package benchrig
 import (
 	"cmp"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -34,6 +35,8 @@ type FerryConfig struct {
 	Workers int
 	// AllowRemote permits a BaseURL outside of loopback.
 	AllowRemote bool
+	// TLS is for an API over https. Nil: the system's authorities are trusted.
+	TLS *tls.Config
 	// Secure performs the encryption handshake of endpoint ep before its BIND and
 	// sets its Cipher. It passes datagrams of other endpoints to others. Nil: plain UDP.
 	Secure func(ctx context.Context, r *Rig, ep int, t client.Ticket, others Handler) error
@@ -68,7 +71,7 @@ func NewFerry(cfg FerryConfig) (*Ferry, error) {
 	}
 	transport := &http.Transport{
 		MaxIdleConnsPerHost: 256, IdleConnTimeout: time.Minute,
-		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext,
+		DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext, TLSClientConfig: cfg.TLS,
 	}
 	return &Ferry{
 		cfg: cfg, http: transport,

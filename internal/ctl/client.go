@@ -66,7 +66,7 @@ func New(cfg Config) (*Client, error) {
 	}
 	transport := &http.Transport{DialContext: (&net.Dialer{Timeout: 5 * time.Second}).DialContext}
 	if cfg.CAFile != "" {
-		if transport.TLSClientConfig, err = trusting(cfg.CAFile); err != nil {
+		if transport.TLSClientConfig, err = Trust(cfg.CAFile); err != nil {
 			return nil, err
 		}
 	}
@@ -78,7 +78,9 @@ func New(cfg Config) (*Client, error) {
 	return c, nil
 }
 
-func trusting(file string) (*tls.Config, error) {
+// Trust returns a configuration that trusts the authorities in a file (PEM) besides those of
+// the system.
+func Trust(file string) (*tls.Config, error) {
 	text, err := os.ReadFile(file)
 	if err != nil {
 		return nil, fmt.Errorf("--ca: %w", err)

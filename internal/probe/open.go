@@ -41,7 +41,7 @@ func (w *way) link(ctx context.Context, o Options) (link.Link, error) {
 		w.to = address.FromUDP(o.Connect)
 		return link.OpenUDP(link.UDPConfig{Local: unspecified(o.Connect)})
 	}
-	caller := &api.Client{BaseURL: o.API, Token: o.Token}
+	caller := &api.Client{BaseURL: o.API, Token: o.Token, HTTP: o.HTTP}
 	ticket, err := w.ticket(ctx, o, caller)
 	if err != nil {
 		return nil, err

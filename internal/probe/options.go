@@ -3,6 +3,7 @@ package probe
 import (
 	"errors"
 	"fmt"
+	"net/http"
 	"net/netip"
 	"time"
 
@@ -27,9 +28,10 @@ type Options struct {
 	Host    int            // take so many clients through a relay; 0: no host
 	Join    string         // connect through a relay, with a join code
 
-	API    string // base URL of the relay's API, for Host and Join
-	Token  string // bearer token for it
-	Region string // for Host; empty lets the server choose
+	API    string       // base URL of the relay's API, for Host and Join
+	Token  string       // bearer token for it
+	HTTP   *http.Client // that calls it; nil: one that trusts the system's authorities
+	Region string       // for Host; empty lets the server choose
 
 	Speak       Dialect
 	Approve     bool  // a server of Netcode requires approval

@@ -110,7 +110,7 @@ func (s Stats) text() string {
 		}
 	}
 	add(s.Peers > 0, "peers %d", s.Peers)
-	add(s.RTT > 0, "rtt %.1f ± %.1f ms", s.RTT, s.Variation)
+	add(s.RTT > 0 && s.Received > 0, "rtt %.1f ± %.1f ms", s.RTT, s.Variation)
 	add(true, "sent %d (%d B)  received %d (%d B)", s.Sent, s.SentBytes, s.Received, s.RecvBytes)
 	add(s.Resent+s.Duplicates > 0, "resent %d  duplicates %d", s.Resent, s.Duplicates)
 	add(s.InFlight > 0, "in flight %d", s.InFlight)
