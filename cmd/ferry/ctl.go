@@ -505,13 +505,15 @@ func (s streams) top() *cli.Command {
 		Description: `Shows allocations, datagrams and bytes per second, drops by reason, and the busiest
 projects of the ferry at --admin. The first screen covers the time since its start. On a
 terminal, q quits, and left and right select the column that sorts the projects. Without
-a terminal, and with --times, it prints one screen after another.
+a terminal, and with --times, it prints one screen after another. An API process of a
+fleet shows the sum of all relays, or one of them with --node.
 
 Examples:
    ferry top
    ferry top --every 5s --admin http://127.0.0.1:7778
-   ferry top -n 1                             one screen`,
-		Flags:           append(adminFlags(), everyFlag(), timesFlag()),
+   ferry top -n 1                             one screen
+   ferry top --node 3f2a                      one relay of a fleet`,
+		Flags:           append(adminFlags(), everyFlag(), timesFlag(), nodeFlag()),
 		HideHelpCommand: true,
 		OnUsageError:    onUsageError,
 		Action: func(ctx context.Context, cmd *cli.Command) error {
@@ -524,7 +526,7 @@ Examples:
 			}
 			defer client.Close()
 			o.Stdin = os.Stdin
-			return client.Top(ctx, o)
+			return client.Top(ctx, o, cmd.String("node"))
 		},
 	}
 }

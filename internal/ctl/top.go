@@ -3,6 +3,7 @@ package ctl
 import (
 	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -24,6 +25,8 @@ type look struct {
 	stats admin.Stats
 	usage admin.Usage
 	took  time.Time
+	// relays are those of a fleet whose sum this is, and silent those that did not answer.
+	relays, silent int
 }
 
 // topPage is one screen of top.
@@ -50,14 +53,16 @@ func (p *topPage) advance(now look) {
 
 // Top shows what the relay does, per second since the last look: on a terminal,
 // unless Times bounds it, as a view with keys, and else page by page.
-func (c *Client) Top(ctx context.Context, o Output) error {
+//
+// In a fleet, an API process shows the sum of all relays, or the named node.
+func (c *Client) Top(ctx context.Context, o Output, node string) error {
 	if o.Times == 0 && terminal(o.Stdin) && terminal(o.Stdout) {
-		return c.topOnTerminal(ctx, o)
+		return c.topOnTerminal(ctx, o, node)
 	}
 	p := c.newPage()
 	s := screen{w: o.Stdout, clear: terminal(o.Stdout)}
 	return s.repeat(ctx, o.Every, o.Times, func(w io.Writer) error {
-		now, err := c.look(ctx)
+		now, err := c.look(ctx, node)
 		if err != nil {
 			return err
 		}
@@ -66,12 +71,86 @@ func (c *Client) Top(ctx context.Context, o Output) error {
 	})
 }
 
-func (c *Client) look(ctx context.Context) (l look, err error) {
-	if err = c.Ask(ctx, Call{Method: http.MethodGet, Path: "/stats"}, &l.stats); err != nil {
+func (c *Client) look(ctx context.Context, node string) (l look, err error) {
+	if node == "" {
+		var all admin.Nodes
+		if err := c.Ask(ctx, Call{Method: http.MethodGet, Path: "/nodes"}, &all); err != nil {
+			return l, err
+		}
+		if slices.ContainsFunc(all.Nodes, func(n admin.Node) bool { return n.Role == apiRole }) {
+			return c.lookAtFleet(ctx, all.Nodes)
+		}
+	}
+	if err = c.Ask(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/stats"}, &l.stats); err != nil {
 		return l, err
 	}
 	l.took = l.stats.Now
-	return l, c.Ask(ctx, Call{Method: http.MethodGet, Path: "/usage"}, &l.usage)
+	return l, c.Ask(ctx, Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, &l.usage)
+}
+
+// apiRole is the role of a process without a relay.
+const apiRole = "api"
+
+// lookAtFleet returns the sum of the relays that answer. It fails if none does.
+func (c *Client) lookAtFleet(ctx context.Context, nodes []admin.Node) (sum look, err error) {
+	var failed error
+	sum.stats.Drops, sum.stats.Outcomes = map[string]uint64{}, map[string]uint64{}
+	for _, n := range nodes {
+		if n.Role == apiRole {
+			continue
+		}
+		l, err := c.look(ctx, n.ID)
+		if err != nil {
+			failed = err
+			sum.silent++
+			continue
+		}
+		sum.relays++
+		sum.add(&l)
+	}
+	if sum.relays == 0 {
+		return sum, cmp.Or(failed, errNoRelays)
+	}
+	return sum, nil
+}
+
+var errNoRelays = errors.New("this API process knows of no relay")
+
+// add adds the counts of a relay. The sum is of the time since the start of the oldest one.
+func (l *look) add(o *look) {
+	s, t := &l.stats, &o.stats
+	if s.Since.IsZero() || t.Since.Before(s.Since) {
+		s.Since = t.Since
+	}
+	s.Now, l.took = t.Now, o.took
+	for to, from := range map[*int]int{
+		&s.Allocations: t.Allocations, &s.Bound: t.Bound, &s.Links: t.Links, &s.Seats: t.Seats, &s.UnderLoad: t.UnderLoad,
+	} {
+		*to += from
+	}
+	for to, from := range map[*uint64]uint64{
+		&s.Received: t.Received, &s.ReceivedBytes: t.ReceivedBytes, &s.Sent: t.Sent, &s.SentBytes: t.SentBytes,
+		&s.SendFailed: t.SendFailed, &s.KernelDrops: t.KernelDrops,
+	} {
+		*to += from
+	}
+	s.Workers, s.Intakes = append(s.Workers, t.Workers...), append(s.Intakes, t.Intakes...)
+	for to, from := range map[*map[string]uint64]map[string]uint64{&s.Drops: t.Drops, &s.Outcomes: t.Outcomes} {
+		for name, n := range from {
+			(*to)[name] += n
+		}
+	}
+	for _, p := range o.usage.Projects {
+		same := func(q admin.ProjectUsage) bool { return q.Tenant == p.Tenant && q.Others == p.Others }
+		if i := slices.IndexFunc(l.usage.Projects, same); i >= 0 {
+			q := &l.usage.Projects[i]
+			q.Allocations, q.Hosts, q.Players = q.Allocations+p.Allocations, q.Hosts+p.Hosts, q.Players+p.Players
+			q.PlayerSeconds += p.PlayerSeconds
+			q.Datagrams, q.Bytes = q.Datagrams+p.Datagrams, q.Bytes+p.Bytes
+		} else {
+			l.usage.Projects = append(l.usage.Projects, p)
+		}
+	}
 }
 
 // rates turns counts into numbers per second.
@@ -92,6 +171,12 @@ func (p *topPage) draw(w io.Writer) error {
 	state := ""
 	if b.Draining {
 		state = "  DRAINING"
+	}
+	if p.now.relays > 0 {
+		state = fmt.Sprintf("  sum of %d relays", p.now.relays)
+	}
+	if p.now.silent > 0 {
+		state += fmt.Sprintf(", %d DO NOT ANSWER", p.now.silent)
 	}
 	fmt.Fprintf(w, "ferry %s  up %s  %s%s\n", p.url, age(b.Now.Sub(b.Since).Seconds()), b.Now.Local().Format("15:04:05"), state)
 	fmt.Fprintf(w, "rates of the last %s\n\n", age(r.seconds))

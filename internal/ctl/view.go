@@ -27,8 +27,8 @@ type looked struct {
 
 // topOnTerminal shows top until ctx ends or a key quits. A first look that fails
 // is an error; later ones are shown, since the relay may come back.
-func (c *Client) topOnTerminal(ctx context.Context, o Output) error {
-	v := topView{topPage: c.newPage(), every: o.Every, look: func() (look, error) { return c.look(ctx) }}
+func (c *Client) topOnTerminal(ctx context.Context, o Output, node string) error {
+	v := topView{topPage: c.newPage(), every: o.Every, look: func() (look, error) { return c.look(ctx, node) }}
 	first, err := v.look()
 	if err != nil {
 		return err
