@@ -371,6 +371,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	c.shared.sealer.Release(a.Epoch)
 	c.stateFile.Remove(c.recordPlace(h))
 	heard := c.shared.table.Activity(h).LastHeard() != 0
+	tenant := c.tenantName(a.Tenant)
 	if e, ok := c.shared.table.At(h); ok {
 		c.releaseReservedSlot(&e)
 		c.countEnded(&e)
@@ -393,7 +394,7 @@ func (c *control) end(h table.Handle, why EndReason) {
 	}
 	c.queue.push(action{after: after, kind: recycleSlot, handle: h})
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Reason: why})
+		c.hooks.OnEnd(EndEvent{ID: e.ID, Role: alloc.Role(e.Role), Tenant: tenant, Reason: why})
 	}
 }
 
@@ -503,7 +504,7 @@ func (c *control) abandonRecovery(id proto.AllocationID, now int64) error {
 	c.seats.recoverable -= recoverableSeats(&lost.Record)
 	c.stateFile.Remove(lost.Place)
 	if c.hooks.OnEnd != nil {
-		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Reason: EndOperator})
+		c.hooks.OnEnd(EndEvent{ID: id, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndOperator})
 	}
 	return nil
 }

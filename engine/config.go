@@ -395,6 +395,7 @@ type LargeMessageEvent struct {
 type EndEvent struct {
 	ID     proto.AllocationID
 	Role   alloc.Role
+	Tenant alloc.Tenant // empty if it is not known, see [Usage]
 	Reason EndReason
 }
 

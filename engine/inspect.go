@@ -158,15 +158,21 @@ func (c *control) describe(e *table.Entry, now table.Tick) Allocation {
 		LargeDrops: c.shared.table.LargeMessages(e.Handle).Drops(),
 	}
 	d.SentDatagrams, d.SentBytes = c.shared.table.Activity(e.Handle).Sent()
-	if t := c.projects.tenants[a.Tenant]; t != nil {
-		d.Name = t.name
-	}
+	d.Name = c.tenantName(a.Tenant)
 	if e.Role == table.RoleJoiner {
 		if _, linked := c.shared.table.At(e.Link); linked {
 			d.Links = 1
 		}
 	}
 	return d
+}
+
+// tenantName returns the tenant with a hash, empty if its name is not known.
+func (c *control) tenantName(hash uint64) alloc.Tenant {
+	if t := c.projects.tenants[hash]; t != nil {
+		return t.name
+	}
+	return alloc.Tenant{}
 }
 
 // since returns the time from then to now, not below zero: a worker's clock may be

@@ -326,7 +326,7 @@ func (c *control) recoverSome(now int64) {
 		c.stateFile.Remove(lost.Place)
 		c.seats.recoverable -= recoverableSeats(&lost.Record)
 		if c.hooks.OnEnd != nil {
-			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleFromFlags(lost.Flags), Reason: EndLost})
+			c.hooks.OnEnd(EndEvent{ID: lost.ID, Role: roleFromFlags(lost.Flags), Tenant: c.tenantName(lost.Tenant), Reason: EndLost})
 		}
 	}
 	c.backlog = true

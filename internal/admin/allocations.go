@@ -32,6 +32,9 @@ type Allocation struct {
 	Match string `json:"match"` // id of the host
 	// JoinCode is the join code of a host, if it has one.
 	JoinCode string `json:"join_code,omitempty"`
+	// Player is the player for whom it was reserved. It is empty if it is not known, as at a
+	// relay of a fleet and after a restart.
+	Player string `json:"player,omitempty"`
 	// Project and Environment are empty if they are unknown, as after a restart.
 	// Tenant is a digest of both, in hexadecimal.
 	Project     string `json:"project,omitempty"`
@@ -89,8 +92,11 @@ func allocationOf(a engine.Allocation, h History) Allocation {
 	if row.Bound {
 		row.Transport = a.Kind.String()
 	}
-	if h != nil && a.Role == alloc.RoleHost {
-		row.JoinCode = h.CodeOf(a.ID)
+	if h != nil {
+		row.Player = h.PlayerOf(a.ID)
+		if a.Role == alloc.RoleHost {
+			row.JoinCode = h.CodeOf(a.ID)
+		}
 	}
 	if a.Endpoint.IsValid() {
 		row.Endpoint = a.Endpoint.String()

@@ -45,6 +45,8 @@ const (
 	// cost as much as one; or readShare times as long as reading took, if that is longer.
 	matchesFor = 2 * time.Second
 	readShare  = 20
+	// maxOfPlayer is how many allocations of one player a search finds.
+	maxOfPlayer = 100
 	// maxMatchOffset is the largest sum of offset and limit.
 	maxMatchOffset = 10_000
 )
@@ -220,8 +222,8 @@ func (f *Matches) sortAndCut(m matchQuery) {
 	}
 }
 
-// selector returns what a search looks for: the id of an allocation, a join code, an address
-// or prefix of a player, or a part of a project's name.
+// selector returns what a search looks for: the id of an allocation, a join code, a player,
+// an address or prefix of a player, or a part of a project's name.
 func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Allocation) bool, error) {
 	if text == "" {
 		return func(*engine.Allocation) bool { return true }, nil
@@ -243,13 +245,24 @@ func (x *matchIndex) selector(ctx context.Context, text string) (func(*engine.Al
 		})
 		return func(a *engine.Allocation) bool { return matches[a.ID] }, err
 	}
-	var host proto.AllocationID
+	matches := map[proto.AllocationID]bool{}
 	if x.history != nil {
-		host, _ = x.history.HostOf(text)
+		if host, ok := x.history.HostOf(text); ok {
+			matches[host] = true
+		}
+		for _, id := range x.history.AllocationsOf(text, maxOfPlayer) {
+			page, _, err := x.relay.Allocations(ctx, engine.Filter{ID: id}, 0, 1)
+			if err != nil {
+				return nil, err
+			}
+			for _, a := range page {
+				matches[a.Match] = true
+			}
+		}
 	}
 	name := strings.ToLower(text)
 	return func(a *engine.Allocation) bool {
-		return a.ID == host || strings.Contains(strings.ToLower(a.Name.Project+"/"+a.Name.Environment), name)
+		return matches[a.ID] || strings.Contains(strings.ToLower(a.Name.Project+"/"+a.Name.Environment), name)
 	}, nil
 }
 

@@ -20,6 +20,10 @@ type History interface {
 	HostOf(code string) (proto.AllocationID, bool)
 	// CodeOf returns the join code of a live host, "" if it has none.
 	CodeOf(host proto.AllocationID) string
+	// PlayerOf returns the player of a live allocation, "" if it is not known.
+	PlayerOf(proto.AllocationID) string
+	// AllocationsOf returns at most so many live allocations of a player.
+	AllocationsOf(player string, most int) []proto.AllocationID
 }
 
 // Why is the response of /why/NAME: what happened to an allocation, live or ended, and what
@@ -28,6 +32,7 @@ type Why struct {
 	ID       string `json:"id"`
 	Role     string `json:"role,omitempty"`
 	JoinCode string `json:"join_code,omitempty"` // of a live host
+	Player   string `json:"player,omitempty"`    // while it is live
 	// Known: something has happened to it that is still known.
 	Known   bool       `json:"known"`
 	Because string     `json:"because"` // a sentence
@@ -39,6 +44,7 @@ type Why struct {
 // WhyPlayer is a joiner of a host.
 type WhyPlayer struct {
 	ID      string `json:"id"`
+	Player  string `json:"player,omitempty"` // while it is live
 	Because string `json:"because"`
 }
 

@@ -379,7 +379,7 @@ func (a *App) buildService() error {
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
 		KeepCode: a.relay.KeepCode, Admit: a.players.admit,
-		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.players.reserved(e) },
+		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.history.reservedFor(e); a.players.reserved(e) },
 	})
 	if err != nil {
 		return err

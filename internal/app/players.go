@@ -125,10 +125,11 @@ func (p *players) disconnected(e engine.DisconnectEvent) {
 	}
 }
 
-func (p *players) ended(e engine.EndEvent) {
+func (p *players) ended(e engine.EndEvent, player string) {
 	if w := p.policy.Load().webhooks; w != nil {
 		w.Send(hooks.Event{
 			Type: hooks.Ended, Allocation: e.ID.String(), Role: e.Role.String(), Reason: e.Reason.String(),
+			Project: e.Tenant.Project, Environment: e.Tenant.Environment, Player: player,
 		})
 	}
 }

@@ -199,6 +199,11 @@ func TestHooks(t *testing.T) {
 		testkit.Within(t, time.Minute, "the player to have joined", func() bool { return len(h.of(hooks.Joined, ticket.ID.String())) == 1 })
 	})
 	testkit.Within(t, time.Minute, "both to have ended", func() bool { return len(h.of(hooks.Ended, "")) == 2 })
+	for _, e := range h.of(hooks.Ended, "") {
+		if e.Project != "game" || e.Environment != "test" || e.Player == "" || e.Reason != "closed" {
+			t.Errorf("ended: %+v", e)
+		}
+	}
 	// Several events are sent at a time, and not always in order.
 	testkit.Within(t, time.Minute, "what was before", func() bool { return len(h.of(hooks.Allocated, "")) >= 2 && len(h.of(hooks.Bound, "")) >= 2 })
 	if all := h.of(hooks.Allocated, ""); len(all) != 2 || !slices.ContainsFunc(all, func(e hooks.Event) bool {

@@ -118,9 +118,10 @@ func (a *App) onBind(e engine.BindEvent) {
 
 func (a *App) onEnd(e engine.EndEvent) {
 	a.devLog.ended(e)
+	player := a.history.PlayerOf(e.ID)
 	a.history.ended(e)
 	a.observers.ended(e)
-	a.players.ended(e)
+	a.players.ended(e, player)
 	if e.Reason == engine.EndLost {
 		a.restart.lost.Add(1)
 	}

@@ -29,12 +29,18 @@ type history struct {
 	// chance; byCode then has the newer one.
 	byCode map[string]proto.AllocationID
 	codes  map[proto.AllocationID]string
+	// players are the players of live allocations that this process reserved, at most
+	// maxPlayers. A relay of a fleet knows none.
+	players map[proto.AllocationID]string
 }
+
+// maxPlayers bounds the memory of players to some 10 MB.
+const maxPlayers = 100_000
 
 func newHistory() *history {
 	return &history{
 		line: timeline.New(timelineEvents), now: time.Now,
-		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{},
+		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{}, players: map[proto.AllocationID]string{},
 	}
 }
 
@@ -48,6 +54,18 @@ func (h *history) reserved(e engine.ReserveEvent) {
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Reserved})
 	if e.Role == alloc.RoleJoiner {
 		h.add(timeline.Event{ID: e.Host, Peer: e.ID, Kind: timeline.Joined})
+	}
+}
+
+// reservedFor keeps the player of a reservation that the API made.
+func (h *history) reservedFor(e alloc.ReservationEvent) {
+	if h == nil || e.Request.Caller.Player == "" {
+		return
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	if len(h.players) < maxPlayers {
+		h.players[e.ID] = e.Request.Caller.Player
 	}
 }
 
@@ -110,6 +128,7 @@ func (h *history) ended(e engine.EndEvent) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCode(e.ID)
+	delete(h.players, e.ID)
 }
 
 // HostOf returns the host of a join code, in any case of letters.
@@ -127,6 +146,28 @@ func (h *history) CodeOf(host proto.AllocationID) string {
 	return h.codes[host]
 }
 
+// PlayerOf returns the player of a live allocation, "" if it is not known.
+func (h *history) PlayerOf(id proto.AllocationID) string {
+	if h == nil {
+		return ""
+	}
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	return h.players[id]
+}
+
+// AllocationsOf returns at most so many live allocations of a player.
+func (h *history) AllocationsOf(player string, most int) (all []proto.AllocationID) {
+	h.mu.Lock()
+	defer h.mu.Unlock()
+	for id, p := range h.players {
+		if p == player && len(all) < most {
+			all = append(all, id)
+		}
+	}
+	return all
+}
+
 // Why returns the events of an allocation, what they mean, and the same of the players that
 // joined it.
 func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, error) {
@@ -134,7 +175,7 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 	if err != nil {
 		return admin.Why{}, err
 	}
-	answer := admin.Why{ID: id.String(), Known: p.Live || len(p.Events) > 0, Because: timeline.Explain(p), JoinCode: h.CodeOf(id)}
+	answer := admin.Why{ID: id.String(), Known: p.Live || len(p.Events) > 0, Because: timeline.Explain(p), JoinCode: h.CodeOf(id), Player: h.PlayerOf(id)}
 	if answer.Known {
 		answer.Role = role(p.Host).String()
 	}
@@ -157,7 +198,7 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 		if err != nil {
 			return admin.Why{}, err
 		}
-		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Because: timeline.Explain(q)})
+		answer.Players = append(answer.Players, admin.WhyPlayer{ID: joiner.String(), Player: h.PlayerOf(joiner), Because: timeline.Explain(q)})
 	}
 	return answer, nil
 }

@@ -3,6 +3,7 @@ package app
 import (
 	"encoding/json"
 	"net"
+	"net/url"
 	"strings"
 	"testing"
 	"time"
@@ -113,6 +114,10 @@ func TestWhy(t *testing.T) {
 		if y.ID != host.ID.String() || y.Role != "host" || y.JoinCode != code || len(y.Players) != 1 ||
 			y.Players[0].ID != joiner.ID.String() || !strings.HasPrefix(y.Players[0].Because, "it plays") {
 			t.Errorf("by code: %+v", y)
+		}
+		player := r.history.PlayerOf(joiner.ID)
+		if _, found := fetch(t, r.AdminURL()+"/matches?q="+url.QueryEscape(player)); player == "" || !strings.Contains(found, host.ID.String()) {
+			t.Errorf("matches of player %q: %s", player, found)
 		}
 		var page admin.Allocations
 		_, body := fetch(t, r.AdminURL()+"/allocations?role=host")

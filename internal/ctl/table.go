@@ -77,10 +77,10 @@ func allocationsTable(w io.Writer, all *admin.Allocations) error {
 		if a.Role == "host" {
 			match = ""
 		}
-		rows = append(rows, row(a.ID, a.Role, match, a.JoinCode, project(a.Project, a.Environment, a.Tenant), a.Transport, a.Endpoint,
+		rows = append(rows, row(a.ID, a.Role, match, a.JoinCode, a.Player, project(a.Project, a.Environment, a.Tenant), a.Transport, a.Endpoint,
 			links, age(a.Age), age(a.Heard), group(a.SentDatagrams), group(a.SentBytes), group(uint64(a.ReceiverSizeDrops))))
 	}
-	return table(w, "ID\tROLE\tHOST\tCODE\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tSENT\tBYTES\tTOO-LARGE", rows)
+	return table(w, "ID\tROLE\tHOST\tCODE\tPLAYER\tPROJECT\tWAY\tENDPOINT\tLINKS\tAGE\tHEARD\tSENT\tBYTES\tTOO-LARGE", rows)
 }
 
 // project names a project, by its digest where the name is not known.
@@ -151,7 +151,7 @@ func whyTable(w io.Writer, y *admin.Why) error {
 	}
 	fmt.Fprintf(w, "%s:\n  %s\n", name, printable(y.Because))
 	for _, p := range y.Players {
-		fmt.Fprintf(w, "player %s:\n  %s\n", printable(p.ID), printable(p.Because))
+		fmt.Fprintf(w, "player %s:\n  %s\n", printable(strings.TrimSpace(p.ID+" "+p.Player)), printable(p.Because))
 	}
 	var rows []string
 	for _, e := range y.Events {

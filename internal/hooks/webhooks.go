@@ -248,7 +248,8 @@ type Event struct {
 	Allocation string `json:"allocation"`
 	Peer       string `json:"peer,omitempty"`
 	Role       string `json:"role,omitempty"` // "host" or "joiner"
-	// The following fields belong to Allocated.
+	// The following fields belong to Allocated. Project, Environment and Player are also in
+	// Ended: the former if the relay knows the name, the latter if this process reserved it.
 	Project        string `json:"project,omitempty"`
 	Environment    string `json:"environment,omitempty"`
 	Player         string `json:"player,omitempty"`

@@ -25,7 +25,7 @@ export interface Node {
 }
 
 export interface Allocation {
-  id: string; role: string; match: string; join_code?: string; project?: string; environment?: string; tenant: string
+  id: string; role: string; match: string; join_code?: string; player?: string; project?: string; environment?: string; tenant: string
   bound: boolean; transport?: string; endpoint?: string; recovered: boolean
   age_seconds: number; heard_seconds_ago: number; active_seconds_ago: number
   connections: number; max_connections?: number; datagrams_sent: number; bytes_sent: number; receiver_size_drops: number
@@ -36,7 +36,7 @@ export interface Matches { matches: Match[]; total: number; truncated?: boolean 
 
 export interface WhyEvent { what: string; reason?: string; peer?: string; endpoint?: string; first: string; last: string; count: number }
 export interface Why {
-  id: string; role?: string; join_code?: string; known: boolean; because: string
+  id: string; role?: string; join_code?: string; player?: string; known: boolean; because: string
   events: WhyEvent[] | null; players?: { id: string; because: string }[]
 }
 

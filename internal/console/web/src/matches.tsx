@@ -29,7 +29,7 @@ export function MatchesPage() {
   return <>
     <form class="search" role="search" onSubmit={e => e.preventDefault()}>
       <label for="q">Search</label>
-      <input id="q" type="search" placeholder="join code, allocation, project, address or prefix" value={search}
+      <input id="q" type="search" placeholder="join code, allocation, player, project, address or prefix" value={search}
         onInput={e => { setSearch(e.currentTarget.value); setPage(0) }} />
     </form>
     <Failure error={error} />
@@ -109,6 +109,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       {why.join_code && <><dt>Join code</dt><dd><code>{why.join_code}</code></dd></>}
       {host.role === "joiner" && <><dt>Host</dt><dd><a href={matchLink(host.match, relay)}><ShortID id={host.match} /></a></dd></>}
       <dt>Project</dt><dd>{project(host)}</dd>
+      {host.player && <><dt>Player</dt><dd>{host.player}</dd></>}
       <dt>Way</dt><dd>{host.bound ? host.transport : "not bound"}</dd>
       {host.endpoint && <><dt>Address</dt><dd>{host.endpoint}</dd></>}
       <dt>Age</dt><dd>{age(host.age_seconds)}{host.recovered && ", since the restart"}</dd>
@@ -126,7 +127,7 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       <h3>Players</h3>
       <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
         {players.map(p => <tr key={p.id}>
-          <td><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a></td>
+          <td><a href={matchLink(p.id, relay)}><ShortID id={p.id} /></a>{p.player && ` ${p.player}`}</td>
           <td>{p.transport}</td><td>{p.endpoint}</td>
           <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
           <td class="n">{rateText(rates.get(p.id))}</td>
