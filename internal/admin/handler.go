@@ -112,6 +112,10 @@ type Config struct {
 	Console http.Handler
 	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
 	Sessions *Sessions
+	// Flight is the flight recorder. Nil: it does not outlive this handler.
+	Flight *Flight
+	// Audit records what operators do. Nil: no record besides Logger.
+	Audit *slog.Logger
 	// Since is the start of the process.
 	Since time.Time
 	// Logger records the changes that an operator makes. Nil: no log.
@@ -130,6 +134,9 @@ func New(cfg Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.Sessions == nil {
 		cfg.Sessions = NewSessions()
+	}
+	if cfg.Flight == nil {
+		cfg.Flight = new(Flight)
 	}
 	access := newAccess(&cfg)
 	if cfg.Console != nil {
@@ -179,7 +186,8 @@ func New(cfg Config) http.Handler {
 	if cfg.Settings != nil {
 		settingPages(mux, &cfg)
 	}
-	return rejectForeignPages(access.requireAccess(mux), cfg.AllowAnyHost)
+	debugPages(mux, cfg.Flight)
+	return rejectForeignPages(access.requireAccess(auditChanges(mux, cfg.Audit, access)), cfg.AllowAnyHost)
 }
 
 // writeHealth answers 200 "ok", or 503 and the reason.
@@ -209,6 +217,7 @@ const index = `<!doctype html>
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
+<li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)
 <li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)
 <li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)
 <li><a href="/drain">/drain</a>: the state of the drain; POST begins a drain (?deadline=1h&amp;threshold=0), DELETE cancels it
@@ -253,7 +262,7 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath):
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

@@ -76,6 +76,9 @@ type App struct {
 	console    *console.Console
 	sessions   *admin.Sessions
 	log        *console.Log
+	audit      *console.Log // what operators do
+	auditFile  *auditFile   // nil: there is none
+	flight     admin.Flight
 	since      time.Time
 	reload     reload
 
@@ -138,6 +141,9 @@ func (a *App) build() error {
 		Dev:   {a.openAdmin, a.buildRelay, a.openAPI, a.buildService},
 		Relay: {a.openAdmin, a.buildStore, a.buildRelay, a.openWebSocket, a.buildMember},
 		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
+	}
+	if err := a.openAudit(); err != nil {
+		return err
 	}
 	if err := a.buildPlayers(); err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"log/slog"
 	"net/http"
 	"sync/atomic"
 
@@ -56,7 +57,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
-		Console: a.console, Sessions: a.sessions,
+		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight,
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe = a.relay, a.relay.Probe

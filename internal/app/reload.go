@@ -115,6 +115,9 @@ func (a *App) Reload(ctx context.Context) (admin.ReloadResult, error) {
 	if p.renew != nil {
 		p.renew()
 	}
+	if err := a.auditFile.reopen(); err != nil {
+		p.done.Notes = append(p.done.Notes, err.Error()+": lines go on to the file that was open")
+	}
 	r.mu.Lock()
 	r.loaded = &p.next
 	r.mu.Unlock()

@@ -62,6 +62,7 @@ func (a *App) Run(ctx context.Context) error {
 		<-w.done
 	}
 	watches.Wait()
+	a.flight.Stop()
 	a.players.close()
 	return err
 }

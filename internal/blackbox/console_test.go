@@ -239,6 +239,12 @@ func TestConsole(t *testing.T) {
 	p.readable("log")
 	p.screen("log")
 
+	p.goTo("audit")
+	p.shows("/kick")
+	p.shows("status=200 by=session")
+	p.readable("audit")
+	p.screen("audit")
+
 	p.goTo("fleet")
 	p.shows("1 relay,")
 	p.readable("fleet")

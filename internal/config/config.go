@@ -113,6 +113,8 @@ type Config struct {
 	LogLevel  string `key:"log_level" common:"yes" group:"log" usage:"minimum {LEVEL} of log records: debug, info, warn or error" oneof:"debug,info,warn,error"`
 	LogFormat string `key:"log_format" common:"yes" group:"log" usage:"{FORMAT} of log records: text or json" oneof:"text,json"`
 
+	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
+
 	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
 	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
 	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"timeout of an admission request" min:"10ms" max:"5s"`

@@ -29,6 +29,8 @@ type Config struct {
 	// Refusals returns the newest refused messages of known allocations. Nil: none.
 	Refusals func() []timeline.Event
 	Log      *Log
+	// Audit is what operators did.
+	Audit *Log
 }
 
 // Condition is a part of the process and its state.

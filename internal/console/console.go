@@ -101,6 +101,8 @@ func (c *Console) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		c.collector.serve(w, r)
 	case "data/log":
 		c.answer(w, c.cfg.Log.Lines())
+	case "data/audit":
+		c.answer(w, c.cfg.Audit.Lines())
 	case "data/refusals":
 		c.answer(w, c.refusals())
 	default:

@@ -43,7 +43,7 @@ func newConsole(t *testing.T) (*Console, *atomic.Int64) {
 		Refusals: func() []timeline.Event {
 			return []timeline.Event{{ID: proto.AllocationID{1}, Kind: timeline.BindRefused, Reason: "old nonce", Count: 3}}
 		},
-		Log: NewLog(slog.DiscardHandler),
+		Log: NewLog(slog.DiscardHandler), Audit: NewLog(slog.DiscardHandler),
 	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)

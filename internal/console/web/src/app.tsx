@@ -6,13 +6,13 @@ import { call, get, onSignedOut, type Login } from "./api"
 import { AttackPage } from "./attack"
 import { FleetPage } from "./fleet"
 import { useLive } from "./live"
-import { LogPage } from "./log"
+import { AuditPage, LogPage } from "./log"
 import { MatchesPage, MatchPage } from "./matches"
 import { Overview } from "./overview"
 import { SettingsPage } from "./settings"
 import { UsagePage } from "./usage"
 
-const pages = ["overview", "matches", "fleet", "usage", "attack", "settings", "log"]
+const pages = ["overview", "matches", "fleet", "usage", "attack", "settings", "log", "audit"]
 
 function useRoute(): string[] {
   const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent)
@@ -95,6 +95,7 @@ function App() {
         : route === "attack" ? <AttackPage live={live} />
         : route === "settings" ? <SettingsPage />
         : route === "log" ? <LogPage />
+        : route === "audit" ? <AuditPage />
         : <p>There is no such page.</p>}
     </main>
     <footer><a href="/pages">Pages for programs</a></footer>

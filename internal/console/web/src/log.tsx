@@ -6,6 +6,19 @@ import { Failure, Table } from "./parts"
 
 const levels = ["debug", "info", "warn", "error"]
 
+/** AuditPage shows what operators did. */
+export function AuditPage() {
+  const { value, error } = usePoll("audit", 2000, () => get<Line[]>("/console/data/audit"))
+  const rows = [...(value ?? [])].reverse()
+  return <>
+    <Failure error={error} />
+    {value && <p class="soft" role="status">{rows.length === 0 ? "No operator has changed anything since the start." : `The last ${rows.length} changes since the start, the newest first. The setting audit_file keeps all of them.`}</p>}
+    {rows.length > 0 && <Table label="Audit" head={<><th>Time</th><th>Call</th><th>Outcome, by whom and from where</th></>}>
+      {rows.map((l, i) => <tr key={i}><td title={l.time}>{clock(l.time)}</td><td class="text"><code>{l.text}</code></td><td class="text">{l.attrs}</td></tr>)}
+    </Table>}
+  </>
+}
+
 export function LogPage() {
   const [filter, setFilter] = useState("")
   const [from, setFrom] = useState("debug")

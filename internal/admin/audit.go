@@ -1,0 +1,66 @@
+package admin
+
+import (
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+)
+
+// maxAuditTarget bounds the path and query of a line of the audit log.
+const maxAuditTarget = 512
+
+// auditChanges records each authorized request that may change something, and each for a
+// profile, with its outcome. Refused requests are not recorded, since anyone can make many.
+func auditChanges(h http.Handler, log *slog.Logger, a access) http.Handler {
+	if log == nil {
+		return h
+	}
+	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if (r.Method == http.MethodGet || r.Method == http.MethodHead) && !strings.HasPrefix(r.URL.Path, "/debug/") {
+			h.ServeHTTP(w, r)
+			return
+		}
+		by := a.name(r)
+		status := statusWriter{ResponseWriter: w, status: http.StatusOK}
+		h.ServeHTTP(&status, r)
+		if r.URL.Path == "/console/login" && status.status != http.StatusOK {
+			return
+		}
+		target := r.URL.RequestURI()
+		if len(target) > maxAuditTarget {
+			target = target[:maxAuditTarget] + "..."
+		}
+		log.Info(r.Method+" "+target, "status", status.status, "by", by, "from", r.RemoteAddr)
+	})
+}
+
+// name says how a request is authorized: by the token, a session, or as one from loopback.
+func (a access) name(r *http.Request) string {
+	if !a.token {
+		return "loopback"
+	}
+	if a.hasToken(r) {
+		return "token"
+	}
+	for _, c := range r.CookiesNamed(sessionCookie) {
+		if id, _, ok := a.sessions.parse(c.Value, a.secret); ok {
+			return fmt.Sprintf("session %x", id[:4])
+		}
+	}
+	return "sign-in"
+}
+
+// statusWriter keeps the status of a response.
+type statusWriter struct {
+	http.ResponseWriter
+	status int
+}
+
+func (w *statusWriter) WriteHeader(status int) {
+	w.status = status
+	w.ResponseWriter.WriteHeader(status)
+}
+
+// Unwrap is for http.ResponseController.
+func (w *statusWriter) Unwrap() http.ResponseWriter { return w.ResponseWriter }

@@ -1,0 +1,82 @@
+package app
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/console"
+)
+
+// openAudit opens the record of what operators do.
+func (a *App) openAudit() (err error) {
+	to := io.Discard
+	if name := a.opts.Config.AuditFile; name != "" {
+		if a.auditFile, err = openAuditFile(name, a.opts.Logger); err != nil {
+			return err
+		}
+		to = a.auditFile
+		a.addComponent(component{"audit", func(ctx context.Context) error { <-ctx.Done(); return a.auditFile.close() }, a.auditFile.close})
+	}
+	a.audit = console.NewLog(slog.NewJSONHandler(to, nil))
+	return nil
+}
+
+// auditFile appends to a file. Any goroutine may use it.
+type auditFile struct {
+	name string
+	log  *slog.Logger
+
+	mu     sync.Mutex // guards what follows
+	file   *os.File
+	failed time.Time // when a failure was last logged
+}
+
+func openAuditFile(name string, log *slog.Logger) (*auditFile, error) {
+	f := &auditFile{name: name, log: log}
+	return f, f.reopen()
+}
+
+// reopen opens the file again, which another program may have moved. If it fails, lines go on
+// to the file that was open.
+func (f *auditFile) reopen() error {
+	if f == nil {
+		return nil
+	}
+	file, err := os.OpenFile(f.name, os.O_APPEND|os.O_CREATE|os.O_WRONLY, 0o600)
+	if err != nil {
+		return fmt.Errorf("app: audit_file: %w", err)
+	}
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if f.file != nil {
+		f.file.Close()
+	}
+	f.file = file
+	return nil
+}
+
+// auditFailureEvery is how often a failure to write is logged.
+const auditFailureEvery = time.Minute
+
+// Write implements io.Writer.
+func (f *auditFile) Write(line []byte) (int, error) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n, err := f.file.Write(line)
+	if err != nil && time.Since(f.failed) >= auditFailureEvery {
+		f.failed = time.Now()
+		f.log.Error("a change that an operator made is not recorded", "audit_file", f.name, "error", err)
+	}
+	return n, err
+}
+
+func (f *auditFile) close() error {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return f.file.Close()
+}
