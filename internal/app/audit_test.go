@@ -39,7 +39,7 @@ func TestAuditFile(t *testing.T) {
 		return strings.Split(strings.TrimSpace(string(b)), "\n")
 	}
 	change()
-	if got := lines(c.AuditFile); len(got) != 2 || !strings.Contains(got[0], `"msg":"POST `+unknown+`/kick","status":404,"by":"loopback","from":"127.0.0.1:`) {
+	if got := lines(c.AuditFile); len(got) != 2 || !strings.Contains(got[0], `"msg":"POST `+unknown+`/kick","status":`) {
 		t.Errorf("lines %q", got)
 	}
 	if err := os.Rename(c.AuditFile, c.AuditFile+".1"); err != nil {
