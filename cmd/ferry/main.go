@@ -10,6 +10,7 @@
 //	ferry top       shows the load of a running relay
 //	ferry ping      measures round trip and loss to relays
 //	ferry probe     simulates a game client or server
+//	ferry prober    plays small matches for ever, with metrics
 //	ferry bench     puts load on a relay and measures it
 //	ferry token     makes a player's token for development
 //	ferry version   prints version and build settings
@@ -115,7 +116,7 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.bench(), s.token(), s.version()},
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		Writer:                s.stdout,

@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"bufio"
 	"encoding/json"
 	"maps"
 	"net/http"
@@ -8,6 +9,7 @@ import (
 	"regexp"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 )
@@ -38,6 +40,17 @@ func scraped(t *testing.T) page {
 	}
 	text, _ := get(t, admin+"/metrics")
 	p := page{make(map[string]string), make(map[string]map[string]map[string]bool)}
+	p.read(text)
+	if len(p.types) < 40 {
+		t.Fatalf("only %d metrics were read", len(p.types))
+	}
+	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
+	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
+	return p
+}
+
+// read adds the metrics of a page.
+func (p page) read(text string) {
 	for line := range strings.Lines(text) {
 		line = strings.TrimSuffix(line, "\n")
 		if m := typeLine.FindStringSubmatch(line); m != nil {
@@ -46,12 +59,32 @@ func scraped(t *testing.T) page {
 			p.add(m[1], m[2])
 		}
 	}
-	if len(p.types) < 40 {
-		t.Fatalf("only %d metrics were read", len(p.types))
+}
+
+// proberPage returns the metrics of ferry prober, which needs no relay for them.
+func proberPage(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command(binary, "prober", "--way", "udp,dtls,ws,wss", "--api", "http://127.0.0.1:1", "--listen", "127.0.0.1:0")
+	out, err := cmd.StdoutPipe()
+	if err == nil {
+		err = cmd.Start()
 	}
-	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
-	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
-	return p
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM)
+		if err := cmd.Wait(); err != nil {
+			t.Errorf("ferry prober: %v", err)
+		}
+	}()
+	line, err := bufio.NewReader(out).ReadString('\n')
+	url, ok := strings.CutPrefix(strings.TrimSpace(line), "ready metrics=")
+	if err != nil || !ok {
+		t.Fatalf("%q, %v", line, err)
+	}
+	text, _ := get(t, url)
+	return text
 }
 
 // Source lines that write metrics which a single process in dev does not have.
@@ -209,6 +242,7 @@ func TestAlerts(t *testing.T) {
 		t.Fatal(err)
 	}
 	p, seen := scraped(t), make(map[string]bool)
+	p.read(proberPage(t))
 	for _, group := range file.Groups {
 		for _, r := range group.Rules {
 			names, faults := p.check(r.Expr)

@@ -19,7 +19,7 @@ type settings struct {
 // Lines of the help.
 var (
 	helpFlag = regexp.MustCompile(`(?m)^ {3}--([a-z0-9-]+)`)
-	helpEnv  = regexp.MustCompile(`\[\$(FERRY_[A-Z0-9_]+)\]`)
+	helpEnv  = regexp.MustCompile(`\$(FERRY_[A-Z0-9_]+)`)
 )
 
 // promised are the flags of the fleet's roles, for a binary without these roles.
@@ -37,8 +37,11 @@ func known(t *testing.T, command ...string) settings {
 			s.env[m[1]] = true
 		}
 	}
-	help, code := run(t, append(slices.Clone(command), "--help")...)
-	if code == 0 && strings.Contains(help, "OPTIONS:") && strings.Contains(help, "ferry "+command[0]) {
+	help, code := run(t, append(slices.Clone(command), "--help-all")...) // of a command whose options are settings
+	if code != 0 {
+		help, code = run(t, append(slices.Clone(command), "--help")...)
+	}
+	if code == 0 && strings.Contains(help, "OPTIONS") && strings.Contains(help, "ferry "+command[0]) {
 		add(help)
 		return s
 	}
@@ -47,7 +50,7 @@ func known(t *testing.T, command ...string) settings {
 		return s
 	}
 	t.Logf("the binary has no command %q yet: its flags are taken to be those of serve, and %q", command[0], promised)
-	help, _ = run(t, "serve", "--help")
+	help, _ = run(t, "serve", "--help-all")
 	add(help)
 	for _, name := range promised {
 		s.flags[name] = true

@@ -123,8 +123,10 @@ func TestExitCode(t *testing.T) {
 // defaultOf returns the default of a flag in the help.
 func defaultOf(t *testing.T, command, flag string) string {
 	t.Helper()
-	help, _ := run(t, command, "--help")
-	m := regexp.MustCompile(`(?m)^ {3}--` + flag + ` .*\(default: (.*)\)$`).FindStringSubmatch(help)
+	help, _ := run(t, command, "--help-all")
+	_, entry, _ := strings.Cut(help, "\n   --"+flag+" ")
+	entry, _, _ = strings.Cut(entry, "\n   --")
+	m := regexp.MustCompile(`\(default ([^;)]*)`).FindStringSubmatch(strings.Join(strings.Fields(entry), " "))
 	if m == nil {
 		t.Errorf("the help of %s shows no default of --%s", command, flag)
 		return ""

@@ -135,6 +135,8 @@ var rules = []rule{
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
 	{"internal/testkit", nil, nil, "test helpers for every package"},
 	{"internal/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
+	{"internal/prober", []string{"proto", "alloc/api"}, []string{websocket, "github.com/VictoriaMetrics/metrics", "github.com/pion/dtls/v3"},
+		"a player on each transport, with independent client libraries"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
