@@ -6,6 +6,7 @@
 //	ferry relay     one relay of a fleet, without an API
 //	ferry api       one of any number of API processes of a fleet
 //	ferry check     reads a configuration as serve, relay or api does and prints it
+//	ferry doctor    examines the machine and the settings, and says what to do
 //	ferry ctl       shows and changes the state of a running ferry
 //	ferry top       shows the load of a running relay
 //	ferry ping      measures round trip and loss to relays
@@ -116,7 +117,7 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.version()},
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.doctor(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		Writer:                s.stdout,

@@ -117,6 +117,20 @@ func ThreadTime() int64 {
 	return t.Nano()
 }
 
+// ReadClock returns the state of the system's clock.
+func ReadClock() ClockState {
+	var t unix.Timex
+	state, err := unix.Adjtimex(&t)
+	if err != nil {
+		return ClockState{}
+	}
+	const timeError, unsynchronized = 5, 0x40 // TIME_ERROR and STA_UNSYNC of linux/timex.h
+	return ClockState{
+		Known: true, Synchronized: state != timeError && t.Status&unsynchronized == 0,
+		MaxError: time.Duration(t.Maxerror) * time.Microsecond,
+	}
+}
+
 // membarrierGlobal is MEMBARRIER_CMD_GLOBAL of linux/membarrier.h.
 const membarrierGlobal = 1
 

@@ -29,5 +29,8 @@ func SetTimerSlack(time.Duration) error {
 // ThreadTime exists on Linux only; elsewhere it returns 0.
 func ThreadTime() int64 { return 0 }
 
+// ReadClock exists on Linux only; elsewhere the state is not known.
+func ReadClock() ClockState { return ClockState{} }
+
 // reserve does nothing: there is no portable way here.
 func reserve(int, int64) error { return nil }

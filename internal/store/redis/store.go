@@ -92,6 +92,21 @@ func (s *Store) Close() error {
 	return nil
 }
 
+// Ping connects to the store of a configuration, whose Signer may be nil, and returns nil if
+// it answers.
+func Ping(ctx context.Context, c Config) error {
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	c = c.withDefaults()
+	address, err := ParseURL(c.URL)
+	if err != nil {
+		return err
+	}
+	client := connect(address, c)
+	return errors.Join(client.Ping(ctx).Err(), client.Close())
+}
+
 // Ping returns nil if the store answers.
 func (s *Store) Ping(ctx context.Context) error {
 	return s.do(ctx, "ping", func(ctx context.Context) error { return s.client.Ping(ctx).Err() })

@@ -1,0 +1,74 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/urfave/cli/v3"
+
+	"github.com/ferryrelay/ferry/internal/app"
+	"github.com/ferryrelay/ferry/internal/config"
+)
+
+var errProblems = errors.New("there are problems")
+
+func (s streams) doctor() *cli.Command {
+	return s.settingCommand(&cli.Command{
+		Name:  "doctor",
+		Usage: "examine this machine and the settings, and say what to do",
+		Description: `Examines what a relay or API process needs: settings, clock, processors, network cards,
+buffers and limits of the kernel, open files, ports, advertised addresses and address
+translation, certificates, names, and the store of a fleet. Each line is ok, advice
+(it works and could be better), a problem, or was skipped, with what to do about it.
+It opens sockets for a moment and changes nothing. The exit code is 1 if there is a
+problem. While ferry runs, its ports may be in use.
+
+Examples:
+   ferry doctor --config ferry.yaml
+   ferry doctor --role relay -c ferry.yaml --json`,
+		Flags: append(config.Flags(config.Serve()),
+			&cli.StringFlag{Name: "role", Usage: "examine for `ROLE`: serve, relay or api", Value: app.Serve.String()},
+			&cli.BoolFlag{Name: "json", Usage: "write a JSON array"}),
+		Action: func(ctx context.Context, cmd *cli.Command) error {
+			mode, err := parseRole(cmd.String("role"))
+			if err != nil {
+				return usage(cmd, err)
+			}
+			loaded, err := config.Load(cmd, s.environ, config.Serve())
+			if err != nil {
+				return usage(cmd, err)
+			}
+			doctor := app.Doctor{Config: loaded.Config, Mode: mode}
+			all := doctor.Examine(ctx)
+			if cmd.Bool("json") {
+				e := json.NewEncoder(s.stdout)
+				e.SetIndent("", "  ")
+				err = e.Encode(all)
+			} else {
+				err = s.printDiagnoses(all)
+			}
+			for _, d := range all {
+				if d.State == "problem" && err == nil {
+					err = errProblems
+				}
+			}
+			return err
+		},
+	})
+}
+
+// printDiagnoses writes a line for each, and a second one with what to do.
+func (s streams) printDiagnoses(all []app.Diagnosis) error {
+	var b strings.Builder
+	for _, d := range all {
+		fmt.Fprintf(&b, "%-8s %s: %s\n", d.State, d.Subject, strings.ReplaceAll(d.Text, "\n", "\n         "))
+		if d.Do != "" {
+			fmt.Fprintf(&b, "         -> %s\n", d.Do)
+		}
+	}
+	_, err := fmt.Fprint(s.stdout, b.String())
+	return err
+}

@@ -1,0 +1,305 @@
+package app
+
+import (
+	"context"
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"net/http"
+	"net/netip"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/sock"
+	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
+)
+
+// Diagnosis is one result of [Doctor].
+type Diagnosis struct {
+	Subject string `json:"subject"`
+	// State is "ok", "advice" (it works, and could be better), "problem" or "skipped".
+	State string `json:"state"`
+	Text  string `json:"text"`
+	// Do says what to do, empty if nothing.
+	Do string `json:"do,omitempty"`
+}
+
+// Doctor examines the machine and the settings of a mode, as a new operator would. It opens
+// sockets for a moment, connects to the store, and changes nothing.
+type Doctor struct {
+	Config config.Config
+	Mode   Mode
+	// Lookup resolves a name. Nil: the system's resolver.
+	Lookup func(ctx context.Context, name string) ([]netip.Addr, error)
+	// Clock returns the state of the clock. Nil: that of the system.
+	Clock func() sock.ClockState
+	// Now returns the time. Nil: time.Now.
+	Now func() time.Time
+
+	all []Diagnosis
+}
+
+const (
+	// The states of a [Diagnosis].
+	fine, advice, trouble, skipped = "ok", "advice", "problem", "skipped"
+
+	// doctorWithin bounds each check that waits for another machine.
+	doctorWithin = 5 * time.Second
+	// maxClockError is the largest error of the clock that tokens and quotas tolerate.
+	maxClockError = time.Second
+)
+
+func (d *Doctor) add(subject, state, text, do string) {
+	d.all = append(d.all, Diagnosis{subject, state, text, do})
+}
+
+// Examine returns all results.
+func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
+	if d.Lookup == nil {
+		d.Lookup = func(ctx context.Context, name string) ([]netip.Addr, error) {
+			return net.DefaultResolver.LookupNetIP(ctx, "ip", name)
+		}
+	}
+	if d.Clock == nil {
+		d.Clock = sock.ReadClock
+	}
+	if d.Now == nil {
+		d.Now = time.Now
+	}
+	d.all = nil
+	d.settings()
+	d.clock()
+	d.machine()
+	d.ports(ctx)
+	if d.Mode.hasRelay() {
+		d.addresses()
+	}
+	d.certificate("tls_cert", d.Config.TLSCert, d.Config.TLSKey, d.Config.AdvertiseName.Host)
+	d.certificate("cluster_cert", d.Config.ClusterCert, d.Config.ClusterKey, "")
+	d.names(ctx)
+	d.store(ctx)
+	if d.Mode.hasRelay() {
+		d.outside()
+	}
+	return d.all
+}
+
+func (d *Doctor) settings() {
+	if err := Check(d.Config, d.Mode); err != nil {
+		d.add("settings", trouble, strings.ReplaceAll(err.Error(), "app: ", ""), fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
+		return
+	}
+	d.add("settings", fine, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
+	for _, w := range Warnings(d.Config, d.Mode) {
+		d.add("settings", advice, w, "see docs/settings.md")
+	}
+}
+
+func (d *Doctor) clock() {
+	switch c := d.Clock(); {
+	case !c.Known:
+		d.add("clock", skipped, "this system does not tell whether its clock is synchronized", "")
+	case !c.Synchronized:
+		d.add("clock", advice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid", "run chrony or systemd-timesyncd; a container has the clock of its host")
+	case c.MaxError > maxClockError:
+		d.add("clock", advice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)), "check the servers of chrony or systemd-timesyncd")
+	default:
+		d.add("clock", fine, fmt.Sprintf("synchronized, error at most %v", c.MaxError.Round(time.Millisecond)), "")
+	}
+}
+
+func (d *Doctor) machine() {
+	for _, l := range MachineReport(&d.Config) {
+		state := fine
+		if l.Change != "" {
+			state = advice
+		}
+		d.add(l.Subject, state, l.Finding+", because "+l.Because, l.Change)
+	}
+}
+
+// ports tries to open the ports. A port that is in use is no problem if a ferry is ready there.
+func (d *Doctor) ports(ctx context.Context) {
+	running := d.isReady(ctx)
+	report := func(name string, addr netip.AddrPort, listen func() error) {
+		subject := name + " " + addr.String()
+		switch err := listen(); {
+		case err == nil:
+			d.add(subject, fine, "the port is free", "")
+		case errors.Is(err, syscall.EADDRINUSE) && running:
+			d.add(subject, fine, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
+		case errors.Is(err, syscall.EADDRINUSE):
+			d.add(subject, trouble, "another program uses the port", "find it with ss -lnup or ss -lntp")
+		case errors.Is(err, syscall.EADDRNOTAVAIL):
+			d.add(subject, trouble, "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]")
+		case errors.Is(err, syscall.EACCES):
+			d.add(subject, trouble, "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE")
+		default:
+			d.add(subject, trouble, err.Error(), "")
+		}
+	}
+	if d.Mode.hasRelay() {
+		for _, addr := range d.Config.UDP {
+			report("udp", addr.AddrPort, func() error {
+				c, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(addr.AddrPort))
+				if err == nil {
+					err = c.Close()
+				}
+				return err
+			})
+		}
+	}
+	for name, addr := range map[string]config.Addr{"http": d.Config.HTTP, "admin": d.Config.Admin} {
+		report(name, addr.AddrPort, func() error {
+			l, err := net.ListenTCP("tcp", net.TCPAddrFromAddrPort(addr.AddrPort))
+			if err == nil {
+				err = l.Close()
+			}
+			return err
+		})
+	}
+	slices.SortStableFunc(d.all[len(d.all)-2:], func(a, b Diagnosis) int { return strings.Compare(b.Subject, a.Subject) })
+}
+
+// isReady reports whether a ferry is ready at the admin address.
+func (d *Doctor) isReady(ctx context.Context) bool {
+	ctx, cancel := context.WithTimeout(ctx, doctorWithin)
+	defer cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://"+d.Config.Admin.String()+"/readyz", nil)
+	if err != nil {
+		return false
+	}
+	resp, err := http.DefaultClient.Do(r)
+	if err != nil {
+		return false
+	}
+	return resp.StatusCode == http.StatusOK && resp.Body.Close() == nil
+}
+
+// addresses compares the advertised addresses with those of this machine.
+func (d *Doctor) addresses() {
+	own := ownAddresses(Dev) // with private ones
+	for _, host := range d.Config.Advertise {
+		text := host.String()
+		ip, err := netip.ParseAddr(text)
+		if at, err2 := netip.ParseAddrPort(text); err != nil && err2 == nil {
+			ip, err = at.Addr(), nil
+		}
+		switch {
+		case err != nil:
+			continue // A name: names looks it up.
+		case slices.Contains(own, ip.Unmap()), ip.IsLoopback():
+			d.add("advertise "+text, fine, "it is an address of this machine", "")
+		default:
+			d.add("advertise "+text, advice, "no address of this machine: an address translator (NAT) must forward its UDP port to this machine",
+				"check the forwarding of the router or cloud: "+d.pingLine(text))
+		}
+	}
+	if len(d.Config.Advertise) == 0 && len(ownAddresses(Serve)) == 0 && d.Mode != Dev {
+		d.add("advertise", trouble, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
+	}
+}
+
+// pingLine is the command with which another machine checks the way to this one.
+func (d *Doctor) pingLine(host string) string {
+	if _, err := netip.ParseAddrPort(host); err != nil && len(d.Config.UDP) > 0 {
+		host = net.JoinHostPort(host, strconv.Itoa(int(d.Config.UDP[0].Port())))
+	}
+	return "ferry ping " + host
+}
+
+// certificate checks a certificate, its key, its end and its name.
+func (d *Doctor) certificate(setting, certFile, keyFile, name string) {
+	if certFile == "" {
+		return
+	}
+	pair, err := tls.LoadX509KeyPair(certFile, keyFile)
+	if err != nil {
+		do := "give a certificate in PEM with its chain, and its key"
+		if errors.Is(err, os.ErrPermission) {
+			do = "let the user of ferry read both files"
+		}
+		d.add(setting, trouble, err.Error(), do)
+		return
+	}
+	leaf, err := x509.ParseCertificate(pair.Certificate[0])
+	if err != nil {
+		d.add(setting, trouble, err.Error(), "")
+		return
+	}
+	left := leaf.NotAfter.Sub(d.Now())
+	switch {
+	case left <= 0:
+		d.add(setting, trouble, fmt.Sprintf("it ended %s", leaf.NotAfter.Format(time.DateOnly)), "renew it; ferry reads a changed file within 10 s")
+	case d.Now().Before(leaf.NotBefore):
+		d.add(setting, trouble, fmt.Sprintf("it is not valid before %s", leaf.NotBefore.Format(time.DateTime)), "check the clock")
+	case left < certificateWarning:
+		d.add(setting, advice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
+	default:
+		d.add(setting, fine, fmt.Sprintf("valid until %s", leaf.NotAfter.Format(time.DateOnly)), "")
+	}
+	if name == "" {
+		return
+	}
+	if err := leaf.VerifyHostname(name); err != nil {
+		d.add(setting, trouble, fmt.Sprintf("it is not for the name %s (advertise_name)", name), "browsers refuse it: get one for the name, or change advertise_name")
+	}
+}
+
+// names resolves the names that players and API processes use.
+func (d *Doctor) names(ctx context.Context) {
+	for setting, name := range map[string]string{"advertise_name": d.Config.AdvertiseName.Host, "cluster_advertise": d.Config.ClusterAdvertise} {
+		if host, _, err := net.SplitHostPort(name); err == nil {
+			name = host
+		}
+		if _, err := netip.ParseAddr(name); name == "" || err == nil {
+			continue
+		}
+		within, cancel := context.WithTimeout(ctx, doctorWithin)
+		found, err := d.Lookup(within, name)
+		cancel()
+		if err != nil {
+			d.add(setting, trouble, fmt.Sprintf("%s does not resolve: %v", name, err), "create an A or AAAA record for it")
+			continue
+		}
+		texts := make([]string, len(found))
+		for i, ip := range found {
+			texts[i] = ip.Unmap().String()
+		}
+		d.add(setting, fine, fmt.Sprintf("%s resolves to %s", name, strings.Join(texts, ", ")), "")
+	}
+}
+
+// store connects to the store of a fleet.
+func (d *Doctor) store(ctx context.Context) {
+	if !d.Mode.isFleetMember() || d.Config.Store == "" {
+		return
+	}
+	cfg, err := storeConfig(&d.Config, nil)
+	if err == nil {
+		within, cancel := context.WithTimeout(ctx, doctorWithin)
+		defer cancel()
+		err = redisstore.Ping(within, cfg)
+	}
+	if err != nil {
+		d.add("store", trouble, err.Error(), "without the store no new match begins: check its address, password, certificate and firewall")
+		return
+	}
+	d.add("store", fine, "it answers", "")
+}
+
+// outside says how to check what this machine cannot see itself.
+func (d *Doctor) outside() {
+	host := "ADDRESS"
+	if len(d.Config.Advertise) > 0 {
+		host = d.Config.Advertise[0].String()
+	}
+	d.add("from outside", skipped, "whether players reach the UDP port can be seen from another network only", "run there, while ferry runs: "+d.pingLine(host))
+}
