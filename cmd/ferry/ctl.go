@@ -114,12 +114,14 @@ func (s streams) ctlCommand(c *cli.Command, do ctlAction) *cli.Command {
 // ctlClient reads the flags that all commands share.
 func (s streams) ctlClient(cmd *cli.Command) (*ctl.Client, ctl.Output, error) {
 	o := ctl.Output{
-		Stdout: s.stdout, Stderr: s.stderr, JSON: cmd.String("output") == "json", Curl: cmd.Bool("curl"),
+		Stdout: s.stdout, Stderr: s.stderr, JSON: cmd.String("output") == "json", CSV: cmd.String("output") == "csv", Curl: cmd.Bool("curl"),
 		Watch: cmd.Bool("watch"), Every: cmd.Duration("every"), Times: cmd.Int("times"),
 	}
 	flags := cmd.FlagNames()
 	switch format := cmd.String("output"); {
-	case format != "" && format != "table" && format != "json":
+	case format == "csv" && cmd.Name != "usage":
+		return nil, o, errors.New("--output: csv is for ferry ctl usage only")
+	case format != "" && format != "table" && format != "json" && format != "csv":
 		return nil, o, fmt.Errorf("--output: %q is neither table nor json", format)
 	case o.Every != 0 && (o.Every < 100*time.Millisecond || o.Every > time.Hour):
 		return nil, o, fmt.Errorf("--every: %v is not within 100ms to 1h", o.Every)
@@ -264,8 +266,14 @@ Example:
 
 func (s streams) ctlUsage() *cli.Command {
 	return s.ctlCommand(&cli.Command{
-		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project since the start",
-		Description: "Examples:\n   ferry ctl usage -o json\n   ferry ctl usage --node 3f2a",
+		Name: "usage", Usage: "show player-seconds, datagrams and bytes of each project in all runs",
+		Description: `Counts from the first start with the state directory on; a crash loses at most a minute.
+An API process shows the sum of all relays. The output can be csv as well.
+
+Examples:
+   ferry ctl usage -o json
+   ferry ctl usage -o csv > usage.csv
+   ferry ctl usage --node 3f2a`,
 		Flags:       append(watchFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Usage(ctx, o, cmd.String("node"))

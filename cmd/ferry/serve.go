@@ -296,7 +296,7 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 				return err
 			}
 		}
-		o.StateFile, o.SessionFile = dir.Allocations(), dir.Sessions()
+		o.StateFile, o.SessionFile, o.UsageFile = dir.Allocations(), dir.Sessions(), dir.Usage()
 		return s.start(ctx, o)
 	}
 }

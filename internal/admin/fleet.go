@@ -193,7 +193,7 @@ func relayNode(ctx context.Context, cfg *Config, name string) (Node, error) {
 func noRelayPages(mux *http.ServeMux) {
 	for page, err := range map[string]error{
 		"POST /drain": errNoRelay, "DELETE /drain": errNoRelay,
-		"GET /allocations": errNoAllocations, "GET /usage": errNoAllocations, "GET /stats": errNoAllocations,
+		"GET /allocations": errNoAllocations, "GET /stats": errNoAllocations,
 	} {
 		mux.HandleFunc(page, func(w http.ResponseWriter, _ *http.Request) { writeAnswer(w, nil, err) })
 	}
@@ -276,11 +276,11 @@ type Page struct {
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
 // and, with a history, /why. They have no authentication; the caller must authorize requests.
-func RelayPages(relay Relay, history History, since time.Time) http.Handler {
+// Of the configuration it uses Relay, History, Since and UsageSince.
+func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
-	cfg := &Config{Relay: relay, History: history, Since: since}
-	if history != nil {
-		whyPages(mux, history)
+	if cfg.History != nil {
+		whyPages(mux, cfg.History)
 	}
 	allocationPages(mux, cfg)
 	matchPages(mux, cfg)
@@ -337,7 +337,7 @@ func remotePages(mux *http.ServeMux, cfg *Config) {
 	if cfg.Fleet == nil {
 		own := http.Handler(http.NotFoundHandler())
 		if cfg.Relay != nil {
-			own = RelayPages(cfg.Relay, cfg.History, cfg.Since)
+			own = RelayPages(cfg)
 		}
 		mux.HandleFunc(nodePage, func(w http.ResponseWriter, r *http.Request) {
 			err := withTimeout(r.Context(), func(ctx context.Context) error {

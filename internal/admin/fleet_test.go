@@ -32,7 +32,7 @@ func (f *fakeFleet) Undrain(_ context.Context, relay string) (DrainState, error)
 
 func (f *fakeFleet) Page(ctx context.Context, relay, target string) (Page, error) {
 	f.did = append(f.did, "show "+relay+" "+target)
-	return RenderPage(ctx, RelayPages(&f.fakeRelay, nil, time.Time{}), target, 10_000), f.err
+	return RenderPage(ctx, RelayPages(&Config{Relay: &f.fakeRelay}), target, 10_000), f.err
 }
 
 // RelayOf knows hosts only, as the store does.
@@ -107,7 +107,6 @@ func TestFleetPages(t *testing.T) {
 		{"POST /allocations/" + hostID.String() + "/kick", nil, 409, "cannot be kicked", "kick " + hostID.String()},
 		{"POST /allocations/" + busyID.String() + "/kick", nil, 503, "unavailable", "kick " + busyID.String()},
 		{"POST /allocations/x/kick", nil, 400, "is not the id", ""},
-		{"GET /usage", nil, 409, "by --node", ""},
 		{"GET /allocations", nil, 409, "which has no allocations", ""},
 		{"GET /allocations/" + hostID.String() + "/players?limit=1", nil, 200, `"next":77}`, "show " + asNode + " /allocations/" + hostID.String() + "/players?limit=1"},
 		{"GET /allocations/" + hostID.String(), nil, 200, `"role":"host"`, "show " + asNode + " /allocations/" + hostID.String()},
@@ -176,7 +175,7 @@ func TestCandidates(t *testing.T) {
 // TestRenderPage: RenderPage returns a complete page or an error status, and a relay serves its pages by its
 // id.
 func TestRenderPage(t *testing.T) {
-	pages := RelayPages(new(fakeRelay), nil, time.Time{})
+	pages := RelayPages(&Config{Relay: new(fakeRelay)})
 	whole := RenderPage(t.Context(), pages, "/allocations", 1<<20)
 	if whole.Status != 200 || len(whole.Body) == 0 {
 		t.Fatalf("%d %s", whole.Status, whole.Body)

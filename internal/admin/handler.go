@@ -116,8 +116,9 @@ type Config struct {
 	Flight *Flight
 	// Audit records what operators do. Nil: no record besides Logger.
 	Audit *slog.Logger
-	// Since is the start of the process.
-	Since time.Time
+	// Since is the start of the process, and UsageSince when the counting of usage began, in
+	// an earlier run; zero: Since.
+	Since, UsageSince time.Time
 	// Logger records the changes that an operator makes. Nil: no log.
 	Logger *slog.Logger
 }
@@ -174,6 +175,7 @@ func New(cfg Config) http.Handler {
 		noRelayPages(mux)
 		whyOfFleet(mux, &cfg)
 		matchesOfFleet(mux, &cfg)
+		usageOfFleet(mux, &cfg)
 		changePages(mux, &cfg, cfg.Fleet)
 	}
 	if cfg.Nodes != nil {

@@ -183,8 +183,8 @@ func (f *fleetOfMatches) Page(ctx context.Context, relay, target string) (Page, 
 // TestMatchesOfFleet: an API process merges the matches of its relays.
 func TestMatchesOfFleet(t *testing.T) {
 	fleet := &fleetOfMatches{pages: map[string]http.Handler{
-		"one": RelayPages(&manyMatches{hosts: 30}, nil, time.Time{}),
-		"two": RelayPages(&manyMatches{hosts: 40}, nil, time.Time{}),
+		"one": RelayPages(&Config{Relay: &manyMatches{hosts: 30}}),
+		"two": RelayPages(&Config{Relay: &manyMatches{hosts: 40}}),
 	}}
 	nodes := []Node{{ID: "api", Role: "api"}, {ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}}
 	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
@@ -213,4 +213,43 @@ func TestMatchesOfFleet(t *testing.T) {
 	}
 	fleet.pages = nil
 	searchMatches(t, h, "", http.StatusServiceUnavailable)
+}
+
+// TestUsageOfFleet: an API process sums the usage of its relays, and gives no sum without one
+// of them.
+func TestUsageOfFleet(t *testing.T) {
+	fleet := &fleetOfMatches{pages: map[string]http.Handler{
+		"one": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(2000, 0)}),
+		"two": RelayPages(&Config{Relay: new(fakeRelay), Since: time.Unix(3000, 0), UsageSince: time.Unix(1000, 0)}),
+	}}
+	nodes := []Node{{ID: "one", Role: "relay"}, {ID: "two", Role: "relay"}, {ID: "api", Role: "api"}}
+	h := New(Config{Fleet: fleet, Nodes: func(context.Context) ([]Node, error) { return nodes, nil }})
+	get := func() *httptest.ResponseRecorder {
+		r := httptest.NewRequest("GET", "/usage", nil)
+		r.Host = "127.0.0.1"
+		w := httptest.NewRecorder()
+		h.ServeHTTP(w, r)
+		return w
+	}
+	var sum Usage
+	if err := json.Unmarshal(get().Body.Bytes(), &sum); err != nil {
+		t.Fatal(err)
+	}
+	one, err := fleet.Page(t.Context(), "one", "/usage")
+	var part Usage
+	if err != nil || json.Unmarshal(one.Body, &part) != nil {
+		t.Fatalf("%v: %s", err, one.Body)
+	}
+	if len(sum.Projects) != len(part.Projects) || !sum.Since.Equal(time.Unix(1000, 0)) {
+		t.Errorf("sum %+v of two times %+v", sum, part)
+	}
+	for i, p := range part.Projects {
+		if q := sum.Projects[i]; q.Datagrams != 2*p.Datagrams || q.PlayerSeconds != 2*p.PlayerSeconds || q.Players != 2*p.Players {
+			t.Errorf("sum %+v of two times %+v", q, p)
+		}
+	}
+	nodes = append(nodes, Node{ID: "three", Role: "relay"})
+	if w := get(); w.Code != http.StatusServiceUnavailable {
+		t.Errorf("with a relay that does not answer: %d %s", w.Code, w.Body)
+	}
 }

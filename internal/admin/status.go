@@ -1,9 +1,11 @@
 package admin
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net/http"
+	"slices"
 	"time"
 
 	"github.com/ferryrelay/ferry/engine"
@@ -59,7 +61,7 @@ func stuckWorkers(before, now []engine.WorkerStats) (rows []int) {
 
 // Usage is the response of /usage.
 type Usage struct {
-	// Since is the start of the process, when counting began.
+	// Since is when counting began: the first start with this state directory.
 	Since    time.Time      `json:"since"`
 	Projects []ProjectUsage `json:"projects"`
 }
@@ -86,6 +88,9 @@ type ProjectUsage struct {
 func usagePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
 		usage := Usage{Since: cfg.Since, Projects: []ProjectUsage{}}
+		if !cfg.UsageSince.IsZero() {
+			usage.Since = cfg.UsageSince
+		}
 		err := withTimeout(r.Context(), func(ctx context.Context) error {
 			all, err := cfg.Relay.Usage(ctx)
 			for _, u := range all {
@@ -98,6 +103,41 @@ func usagePages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /stats", func(w http.ResponseWriter, _ *http.Request) {
 		writeAnswer(w, StatsOf(cfg.Relay.Stats(), time.Now(), cfg.Since), nil)
 	})
+}
+
+// usageOfFleet registers GET /usage of a process without a relay: the sum of all relays. A
+// relay that does not answer is an error, since a sum without it would be wrong.
+func usageOfFleet(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /usage", func(w http.ResponseWriter, r *http.Request) {
+		sum := Usage{Projects: []ProjectUsage{}}
+		err := withTimeout(r.Context(), func(ctx context.Context) error {
+			return askRelays(ctx, cfg, "/usage", func(_ Node, part Usage) bool {
+				sum.Add(&part)
+				return false
+			})
+		})
+		writeAnswer(w, sum, err)
+	})
+}
+
+// Add adds the usage of another relay. The sum begins with the first of both.
+func (u *Usage) Add(part *Usage) {
+	if u.Since.IsZero() || part.Since.Before(u.Since) {
+		u.Since = part.Since
+	}
+	for _, p := range part.Projects {
+		same := func(q ProjectUsage) bool { return q.Tenant == p.Tenant && q.Others == p.Others }
+		i := slices.IndexFunc(u.Projects, same)
+		if i < 0 {
+			u.Projects = append(u.Projects, p)
+			continue
+		}
+		q := &u.Projects[i]
+		q.Project, q.Environment = cmp.Or(q.Project, p.Project), cmp.Or(q.Environment, p.Environment)
+		q.Allocations, q.Hosts, q.Players = q.Allocations+p.Allocations, q.Hosts+p.Hosts, q.Players+p.Players
+		q.PlayerSeconds += p.PlayerSeconds
+		q.Datagrams, q.Bytes = q.Datagrams+p.Datagrams, q.Bytes+p.Bytes
+	}
 }
 
 func projectOf(u engine.Usage) ProjectUsage {

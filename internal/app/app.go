@@ -45,6 +45,9 @@ type Options struct {
 	// SessionFile is the path of the file of DTLS sessions that survive a restart, in
 	// the same directory. Empty: they end with the process.
 	SessionFile string
+	// UsageFile is the path of the file of what projects have used in all runs. Empty: usage
+	// begins at zero.
+	UsageFile string
 	// Logger is required. It gets no line per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.
@@ -91,8 +94,9 @@ type App struct {
 	member    *member           // of a fleet, for a relay
 	frontEnd  *frontEnd         // of a fleet, for an API
 	observers observers
-	devLog    *devLog  // nil, but in dev
-	history   *history // nil without a relay
+	devLog    *devLog      // nil, but in dev
+	history   *history     // nil without a relay
+	usage     *usageKeeper // of a relay
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once
@@ -325,6 +329,11 @@ func (a *App) buildRelay() error {
 	}
 	a.logStateReport()
 	a.addComponent(component{"relay", a.runRelay, a.relay.Close})
+	if a.usage, err = openUsage(a.opts.UsageFile, a.since, a.opts.Logger); err != nil {
+		return err
+	}
+	a.usage.relay = a.relay
+	a.addComponent(component{"usage", a.usage.run, func() error { return nil }})
 	a.foreign = foreign.NewWatch(a.relay.Addrs(), a.opts.Logger)
 	a.addBackground(a.foreign.Run, a.watchDrain)
 	if a.devLog != nil {

@@ -119,7 +119,9 @@ type clusterOperator struct {
 var _ cluster.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
-	return clusterOperator{a, admin.RelayPages(a.relay, a.history, a.since)}
+	return clusterOperator{a, admin.RelayPages(&admin.Config{
+		Relay: relayPages{a.relay, a.usage}, History: a.history, Since: a.since, UsageSince: a.usage.since,
+	})}
 }
 
 // Page returns a page about the relay of this process.

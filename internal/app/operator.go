@@ -60,7 +60,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight,
 	}
 	if a.relay != nil {
-		cfg.Relay, cfg.Probe = a.relay, a.relay.Probe
+		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
 	}

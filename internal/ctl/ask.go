@@ -19,6 +19,7 @@ type Output struct {
 	// Stdin are the keys of a view on a terminal. Nil: there is no such view.
 	Stdin io.Reader
 	JSON  bool
+	CSV   bool // of Usage
 	// Curl shows the call, and makes none.
 	Curl bool
 	// Watch shows the answer again after each Every, on a cleared screen where
@@ -185,10 +186,14 @@ func doneLine(w io.Writer, d *admin.ActionResult) error {
 	return err
 }
 
-// Usage shows what each project used of a node; empty: of the process that is
-// asked.
+// Usage shows what each project used of a node; empty: of the process that is asked, or of
+// all relays if that is an API process.
 func (c *Client) Usage(ctx context.Context, o Output, node string) error {
-	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, usageTable))
+	show := usageTable
+	if o.CSV {
+		show = usageCSV
+	}
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/usage"}, show))
 }
 
 // Settings shows the settings in force.

@@ -2,6 +2,7 @@ package ctl
 
 import (
 	"cmp"
+	"encoding/csv"
 	"fmt"
 	"io"
 	"maps"
@@ -109,6 +110,18 @@ func usageTable(w io.Writer, u *admin.Usage) error {
 	}
 	_, err := fmt.Fprintf(w, "since %s\n", u.Since.Local().Format(time.RFC3339))
 	return err
+}
+
+func usageCSV(w io.Writer, u *admin.Usage) error {
+	c := csv.NewWriter(w)
+	lines := [][]string{{"project", "environment", "tenant", "allocations", "hosts", "players", "player_seconds", "datagrams", "bytes"}}
+	for _, p := range u.Projects {
+		lines = append(lines, []string{
+			p.Project, p.Environment, cmp.Or(p.Tenant, "others"), strconv.Itoa(p.Allocations), strconv.Itoa(p.Hosts), strconv.Itoa(p.Players),
+			strconv.FormatFloat(p.PlayerSeconds, 'f', 1, 64), strconv.FormatUint(p.Datagrams, 10), strconv.FormatUint(p.Bytes, 10),
+		})
+	}
+	return c.WriteAll(lines)
 }
 
 func settingsTable(w io.Writer, s *admin.Settings) error {

@@ -140,17 +140,7 @@ func (l *look) add(o *look) {
 			(*to)[name] += n
 		}
 	}
-	for _, p := range o.usage.Projects {
-		same := func(q admin.ProjectUsage) bool { return q.Tenant == p.Tenant && q.Others == p.Others }
-		if i := slices.IndexFunc(l.usage.Projects, same); i >= 0 {
-			q := &l.usage.Projects[i]
-			q.Allocations, q.Hosts, q.Players = q.Allocations+p.Allocations, q.Hosts+p.Hosts, q.Players+p.Players
-			q.PlayerSeconds += p.PlayerSeconds
-			q.Datagrams, q.Bytes = q.Datagrams+p.Datagrams, q.Bytes+p.Bytes
-		} else {
-			l.usage.Projects = append(l.usage.Projects, p)
-		}
-	}
+	l.usage.Add(&o.usage)
 }
 
 // rates turns counts into numbers per second.

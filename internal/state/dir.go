@@ -18,6 +18,7 @@ const (
 	lockName        = "lock"
 	allocationsName = "allocations"
 	sessionsName    = "sessions"
+	usageName       = "usage"
 	tempName        = identityName + keyfile.Suffix
 	// mountName is in the root of a new file system.
 	mountName = "lost+found"
@@ -56,6 +57,9 @@ func (d *Dir) Allocations() string { return filepath.Join(d.runtime, allocations
 // Sessions returns the name of the file of DTLS sessions that go on after a
 // restart. Package statefile makes and reads it.
 func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) }
+
+// Usage returns the name of the file that holds what projects have used in all runs.
+func (d *Dir) Usage() string { return filepath.Join(d.path, usageName) }
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to

@@ -45,7 +45,7 @@ export function UsagePage() {
   return <>
     <Failure error={error} />
     {value && <>
-      <p class="soft">Since the start of the process{value.since && `, ${since(value.since)} ago`}{value.missing > 0 && `; ${value.missing} relays did not answer`}.{" "}
+      <p class="soft">{value.since && `In the last ${since(value.since)}`}{value.missing > 0 && `; ${value.missing} relays did not answer`}.{" "}
         <a download="ferry-usage.csv" href={"data:text/csv;charset=utf-8," + encodeURIComponent(csv(value))}>CSV</a></p>
       {value.rows.length === 0 ? <p>No project has used anything yet.</p> :
         <Table label="Usage" head={<><th>Project</th><th class="n">Allocations</th><th class="n">Hosts</th><th class="n">Players</th><th class="n">Player hours</th><th class="n">Datagrams</th><th class="n">Bytes</th><th class="n">Now</th></>}>
