@@ -95,6 +95,7 @@ const (
 	goredis   = "github.com/redis/go-redis/v9"
 	gobreaker = "github.com/sony/gobreaker/v2"
 	websocket = "github.com/coder/websocket"
+	gopacket  = "github.com/gopacket/gopacket"
 )
 
 // rules are found by the longest matching directory. Imports point down: a package
@@ -150,6 +151,7 @@ var rules = []rule{
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
 		[]string{xsys, websocket, "github.com/pion/dtls/v3"}, "players on each transport, with independent client libraries"},
 	{"scripts/capacity", nil, nil, "a model of large machines; it knows unit costs only"},
+	{"scripts/wireshark", []string{"proto", "client", "internal"}, []string{gopacket}, "the dissector, tested against tshark with the module's own encoders"},
 	{"scripts/fleet", []string{"alloc", "scripts/lab", "internal"}, nil, "tests of several processes as one fleet"},
 }
 
