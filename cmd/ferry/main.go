@@ -14,6 +14,7 @@
 //	ferry prober    plays small matches for ever, with metrics
 //	ferry bench     puts load on a relay and measures it
 //	ferry token     makes a player's token for development
+//	ferry man       writes man pages
 //	ferry version   prints version and build settings
 //
 // Settings come from flags, FERRY_ variables and a YAML file. Start-up prints
@@ -117,7 +118,7 @@ func (s streams) root() *cli.Command {
    ferry serve --config ferry.yaml    the same for public access
    ferry relay, ferry api             the same on several machines`,
 		Version:  readBuild().version,
-		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.doctor(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.version()},
+		Commands: []*cli.Command{s.demo(), s.dev(), s.serve(), s.relay(), s.api(), s.check(), s.doctor(), s.ctl(), s.top(), s.ping(), s.probe(), s.prober(), s.bench(), s.token(), s.man(), s.version()},
 		// Scripts for bash, zsh, fish and PowerShell: ferry completion SHELL.
 		EnableShellCompletion: true,
 		Writer:                s.stdout,

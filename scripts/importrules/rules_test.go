@@ -145,7 +145,7 @@ var rules = []rule{
 		"the program's own parts"},
 	{"docs", []string{"alloc", "client", "engine"}, nil, "the example code of the documentation"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
-		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go"}, "the binary"},
+		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go", "github.com/cpuguy83/go-md2man/v2"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
 	{"scripts/deploy", nil, []string{"go.yaml.in/yaml/v3"}, "deployment files, tested against the binary only"},
 	{"scripts/lab", []string{"proto", "engine", "client", "alloc", "bench", "internal"},
