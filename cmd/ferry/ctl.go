@@ -274,7 +274,7 @@ Examples:
    ferry ctl usage -o json
    ferry ctl usage -o csv > usage.csv
    ferry ctl usage --node 3f2a`,
-		Flags:       append(watchFlags(), nodeFlag()),
+		Flags: append(watchFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Usage(ctx, o, cmd.String("node"))
 	})

@@ -47,7 +47,9 @@ type usageFile struct {
 // usageKeeper adds what earlier runs have used to the usage of the relay, and writes the sum
 // to a file. Any goroutine may call Usage.
 type usageKeeper struct {
-	relay  interface{ Usage(context.Context) ([]engine.Usage, error) }
+	relay interface {
+		Usage(context.Context) ([]engine.Usage, error)
+	}
 	file   string // empty: nothing is kept
 	log    *slog.Logger
 	since  time.Time

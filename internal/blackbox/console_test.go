@@ -264,7 +264,7 @@ func TestConsole(t *testing.T) {
 
 	f.kill()
 	p.shows("connection lost")
-	f = place.serve(flags...)
+	place.serve(flags...)
 	p.shows("live")
 	p.goTo("overview")
 	p.shows("may still come back")
