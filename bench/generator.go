@@ -48,6 +48,7 @@ type generator struct {
 	nextFlow int      // its flow
 	loop     credits  // closed loop
 	binds    binds    // repeated handshakes
+	rebind   rebinder // after a restart of the relay
 	keep     keepaliveTimer
 	play     *netplay  // of the shape netcode, else nil
 	replacer *replacer // with ReplaceRate, else nil
@@ -258,6 +259,9 @@ func (g *generator) send(now int64) int {
 	}
 	if g.binds.rate > 0 {
 		n += g.sendBinds(now)
+	}
+	if len(g.rebind.due) > 0 {
+		n += g.sendRebinds()
 	}
 	if g.replacer != nil {
 		n += g.replaceMatches(now)
@@ -475,6 +479,10 @@ func (g *generator) countOther(pkt []byte, stamped bool, ep int32, now int64) {
 	case benchrig.Answer:
 		g.count.bindsAnswered++
 		g.binds.recordAnswer(int(ep), now)
+		g.rebind.answer(ep, now)
+	case benchrig.Mismatch:
+		g.errors[name]++
+		g.rebind.mismatch(ep, now)
 	default:
 		g.errors[name]++
 	}

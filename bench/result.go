@@ -61,6 +61,8 @@ type Result struct {
 
 	Churn   *Churn   `json:"churn,omitempty"`   // shape churn only
 	Netcode *Netcode `json:"netcode,omitempty"` // shape netcode only: datagrams above are its commands and snapshots
+	// Recovery is about endpoints that were bound again. Nil: none.
+	Recovery *Recovery `json:"recovery,omitempty"`
 	// Replaced is about matches that came and went, with Config.ReplaceRate.
 	Replaced *Replacement `json:"replaced,omitempty"`
 	Control  *Control     `json:"control,omitempty"` // with Config.BindRate or AllocateWorkers
@@ -323,7 +325,7 @@ func (g *generator) collect(r *Result, o *observer) {
 	r.Duplicated, r.Reordered, r.Late = c.duplicated, c.reordered, c.late
 	r.Corrupt, r.Misdelivered = c.corrupt, c.misdelivered
 	r.BindsSent, r.BindsAnswers, r.Keepalives = c.bindsSent, c.bindsAnswered, c.keepalives
-	r.Errors = g.errors
+	r.Errors, r.Recovery = g.errors, g.rebind.report()
 	for i := range g.portions {
 		p := &g.portions[i]
 		r.Sent += p.queued - p.failed

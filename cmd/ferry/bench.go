@@ -50,6 +50,9 @@ reports what was seen until then.
 
 A load generator is a flood: only loopback is allowed without --allow-remote.
 
+If the relay is restarted during a run, endpoints bind again as clients do, and the
+report says how many and how fast.
+
 Examples:
    ferry dev                                        in another terminal
    ferry bench

@@ -197,7 +197,7 @@ func explainFerry(pkt []byte) string {
 // ferryErrors are names for Result.Errors, by code.
 var ferryErrors = [...]string{
 	proto.ErrorVersion: "ERROR 0 version", proto.ErrorTimeout: TimedOut,
-	proto.ErrorUnauthorized: "ERROR 2 unauthorized", proto.ErrorMismatch: "ERROR 3 endpoint mismatch",
+	proto.ErrorUnauthorized: "ERROR 2 unauthorized", proto.ErrorMismatch: Mismatch,
 	proto.ErrorNotFound: "ERROR 4 not found", proto.ErrorNotConnected: "ERROR 5 not connected",
 	proto.ErrorSelfConnect: "ERROR 6 connect to self",
 }
@@ -401,9 +401,6 @@ func (s *ferrySetup) handle(ep int, from netip.AddrPort, pkt []byte) {
 	case t == proto.TypeBindReceived && p.state == ferryBinding:
 		p.state = ferryBound
 		s.inFlight--
-		if s.rig.Plan.BindRate == 0 {
-			p.bind = nil
-		}
 		s.advance(ep)
 	case t == proto.TypeAccepted && p.state == ferryConnecting:
 		p.state, p.connect = ferryReady, nil

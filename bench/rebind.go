@@ -1,0 +1,97 @@
+package bench
+
+import (
+	"time"
+
+	"github.com/HdrHistogram/hdrhistogram-go"
+)
+
+// Recovery is about endpoints that the relay told that they are not bound, and which the load
+// bound again, as clients do: after a restart of the relay.
+type Recovery struct {
+	Endpoints uint64 `json:"endpoints"` // that got an ERROR 3
+	Bound     uint64 `json:"bound"`     // of them, those that are bound again
+	BindsSent uint64 `json:"bindsSent"`
+	// Latency is from the first ERROR 3 to the answer to a BIND.
+	Latency Latency `json:"latency"`
+	// Duration is from the first ERROR 3 of all to the last answer.
+	Duration time.Duration `json:"durationNs"`
+}
+
+// rebindAfter is the time, in ns, after which an endpoint repeats a BIND that was not answered.
+const rebindAfter = int64(time.Second)
+
+// rebinder binds endpoints again. The generator's goroutine owns it.
+type rebinder struct {
+	state   map[int32]*rebinding // of endpoints that got an ERROR 3
+	due     []int32              // to bind
+	first   int64                // ns of sock.Now; 0: there was no ERROR 3
+	last    int64
+	sent    uint64
+	bound   uint64
+	latency *hdrhistogram.Histogram
+}
+
+// rebinding is the state of an endpoint.
+type rebinding struct {
+	first, sent int64 // ns of sock.Now: first ERROR 3 since it was last bound, 0: it is bound; last BIND
+	counted     bool  // in bound
+}
+
+// mismatch notes an ERROR 3 to an endpoint.
+func (b *rebinder) mismatch(ep int32, now int64) {
+	if b.state == nil {
+		b.state, b.latency = map[int32]*rebinding{}, newHistogram(3)
+		b.first = now
+	}
+	s := b.state[ep]
+	if s == nil {
+		s = new(rebinding)
+		b.state[ep] = s
+	}
+	if s.first == 0 {
+		s.first = now
+	}
+	if s.sent == 0 || now-s.sent >= rebindAfter {
+		s.sent = now
+		b.due = append(b.due, ep)
+	}
+}
+
+// answer notes a BIND_RECEIVED of an endpoint.
+func (b *rebinder) answer(ep int32, now int64) {
+	s := b.state[ep]
+	if s == nil || s.first == 0 {
+		return
+	}
+	record(b.latency, now-s.first)
+	s.first, s.sent, b.last = 0, 0, now
+	if !s.counted {
+		s.counted = true
+		b.bound++
+	}
+}
+
+// report returns what happened, nil if no endpoint got an ERROR 3.
+func (b *rebinder) report() *Recovery {
+	if b.first == 0 {
+		return nil
+	}
+	return &Recovery{
+		Endpoints: uint64(len(b.state)), Bound: b.bound, BindsSent: b.sent,
+		Latency: newLatency(b.latency, true), Duration: time.Duration(max(b.last-b.first, 0)),
+	}
+}
+
+// sendRebinds queues the BINDs that are due.
+func (g *generator) sendRebinds() int {
+	n := min(len(g.rebind.due), burst)
+	for _, ep := range g.rebind.due[:n] {
+		if pkt := g.rig.Endpoints[ep].Rebind; pkt != nil {
+			g.add(int(ep), pkt)
+			g.rebind.sent++
+		}
+	}
+	g.rebind.due = append(g.rebind.due[:0], g.rebind.due[n:]...)
+	return n
+}
