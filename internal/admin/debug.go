@@ -23,7 +23,7 @@ const (
 
 var (
 	errFlightOff = errors.New("admin: the flight recorder is off: PUT /debug/flight-recorder?state=on turns it on")
-	errState     = errors.New("is neither on nor off")
+	errFlight    = errors.New("admin: the flight recorder does not start, since another one runs")
 )
 
 // FlightRecorder is the response of PUT /debug/flight-recorder.
@@ -57,16 +57,7 @@ func debugPages(mux *http.ServeMux, flight *Flight) {
 		_, _ = w.Write(content) // An error means that the client has disconnected.
 	})
 	mux.HandleFunc("PUT /debug/flight-recorder", func(w http.ResponseWriter, r *http.Request) {
-		var on, given bool
-		err := parse(r.URL.Query(), map[string]func(string) error{"state": func(text string) error {
-			if on, given = text == "on", true; text != "on" && text != "off" {
-				return fmt.Errorf("%q %w", text, errState)
-			}
-			return nil
-		}})
-		if err == nil && !given {
-			err = fmt.Errorf("%w: state is missing: on or off", errQuery)
-		}
+		on, err := parseOnOff(r.URL.Query())
 		if err == nil {
 			err = flight.set(on)
 		}
@@ -96,8 +87,6 @@ func (f *Flight) set(on bool) error {
 	}
 	return nil
 }
-
-var errFlight = errors.New("admin: the flight recorder does not start, since another one runs")
 
 // Stop turns it off.
 func (f *Flight) Stop() { _ = f.set(false) } // Only a start can fail.

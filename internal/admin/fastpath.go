@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
+	"net/url"
 
 	"github.com/ferryrelay/ferry/engine"
 )
@@ -36,17 +37,8 @@ var errNoFastPath = errors.New("this process has no fast path: its setting xdp i
 func fastPathPages(mux *http.ServeMux, cfg *Config) {
 	mux.HandleFunc("GET /fast-path", func(w http.ResponseWriter, _ *http.Request) { writeFastPath(w, cfg) })
 	mux.HandleFunc("PUT /fast-path", func(w http.ResponseWriter, r *http.Request) {
-		var on, given bool
-		err := parse(r.URL.Query(), map[string]func(string) error{"state": func(text string) error {
-			if on, given = text == "on", true; text != "on" && text != "off" {
-				return fmt.Errorf("%q is neither on nor off", text)
-			}
-			return nil
-		}})
-		switch {
-		case err == nil && !given:
-			err = fmt.Errorf("%w: state is missing: on or off", errQuery)
-		case err == nil && cfg.FastPath != nil:
+		on, err := parseOnOff(r.URL.Query())
+		if err == nil && cfg.FastPath != nil {
 			cfg.FastPath.SetEnabled(on)
 			cfg.log().Warn("operator: fast path", "on", on, "from", r.RemoteAddr)
 		}
@@ -56,6 +48,21 @@ func fastPathPages(mux *http.ServeMux, cfg *Config) {
 		}
 		writeFastPath(w, cfg)
 	})
+}
+
+// parseOnOff returns the parameter state, which is required.
+func parseOnOff(query url.Values) (on bool, err error) {
+	given := false
+	err = parse(query, map[string]func(string) error{"state": func(text string) error {
+		if on, given = text == "on", true; text != "on" && text != "off" {
+			return fmt.Errorf("%q is neither on nor off", text)
+		}
+		return nil
+	}})
+	if err == nil && !given {
+		err = fmt.Errorf("%w: state is missing: on or off", errQuery)
+	}
+	return on, err
 }
 
 func writeFastPath(w http.ResponseWriter, cfg *Config) {

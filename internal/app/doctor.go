@@ -48,7 +48,7 @@ type Doctor struct {
 
 const (
 	// The states of a [Diagnosis].
-	fine, advice, trouble, skipped = "ok", "advice", "problem", "skipped"
+	stateOK, stateAdvice, stateProblem, stateSkipped = "ok", "advice", "problem", "skipped"
 
 	// doctorWithin bounds each check that waits for another machine.
 	doctorWithin = 5 * time.Second
@@ -93,33 +93,33 @@ func (d *Doctor) Examine(ctx context.Context) []Diagnosis {
 
 func (d *Doctor) settings() {
 	if err := Check(d.Config, d.Mode); err != nil {
-		d.add("settings", trouble, strings.ReplaceAll(err.Error(), "app: ", ""), fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
+		d.add("settings", stateProblem, strings.ReplaceAll(err.Error(), "app: ", ""), fmt.Sprintf("change them until ferry check --role %s accepts them", d.Mode))
 		return
 	}
-	d.add("settings", fine, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
+	d.add("settings", stateOK, fmt.Sprintf("ferry %s would start with them", d.Mode), "")
 	for _, w := range Warnings(d.Config, d.Mode) {
-		d.add("settings", advice, w, "see docs/settings.md")
+		d.add("settings", stateAdvice, w, "see docs/settings.md")
 	}
 }
 
 func (d *Doctor) clock() {
 	switch c := d.Clock(); {
 	case !c.Known:
-		d.add("clock", skipped, "this system does not tell whether its clock is synchronized", "")
+		d.add("clock", stateSkipped, "this system does not tell whether its clock is synchronized", "")
 	case !c.Synchronized:
-		d.add("clock", advice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid", "run chrony or systemd-timesyncd; a container has the clock of its host")
+		d.add("clock", stateAdvice, "it is not synchronized: tokens of players may be refused as expired, or not yet valid", "run chrony or systemd-timesyncd; a container has the clock of its host")
 	case c.MaxError > maxClockError:
-		d.add("clock", advice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)), "check the servers of chrony or systemd-timesyncd")
+		d.add("clock", stateAdvice, fmt.Sprintf("its error may be %v", c.MaxError.Round(time.Millisecond)), "check the servers of chrony or systemd-timesyncd")
 	default:
-		d.add("clock", fine, fmt.Sprintf("synchronized, error at most %v", c.MaxError.Round(time.Millisecond)), "")
+		d.add("clock", stateOK, fmt.Sprintf("synchronized, error at most %v", c.MaxError.Round(time.Millisecond)), "")
 	}
 }
 
 func (d *Doctor) machine() {
 	for _, l := range MachineReport(&d.Config) {
-		state := fine
+		state := stateOK
 		if l.Change != "" {
-			state = advice
+			state = stateAdvice
 		}
 		d.add(l.Subject, state, l.Finding+", because "+l.Because, l.Change)
 	}
@@ -132,17 +132,17 @@ func (d *Doctor) ports(ctx context.Context) {
 		subject := name + " " + addr.String()
 		switch err := listen(); {
 		case err == nil:
-			d.add(subject, fine, "the port is free", "")
+			d.add(subject, stateOK, "the port is free", "")
 		case errors.Is(err, syscall.EADDRINUSE) && running:
-			d.add(subject, fine, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
+			d.add(subject, stateOK, "in use, and a ferry is ready at "+d.Config.Admin.String(), "")
 		case errors.Is(err, syscall.EADDRINUSE):
-			d.add(subject, trouble, "another program uses the port", "find it with ss -lnup or ss -lntp")
+			d.add(subject, stateProblem, "another program uses the port", "find it with ss -lnup or ss -lntp")
 		case errors.Is(err, syscall.EADDRNOTAVAIL):
-			d.add(subject, trouble, "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]")
+			d.add(subject, stateProblem, "this machine does not have the address", "listen at an address of ip address, or at 0.0.0.0 and [::]")
 		case errors.Is(err, syscall.EACCES):
-			d.add(subject, trouble, "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE")
+			d.add(subject, stateProblem, "the port needs a privilege", "use one above 1023, or give the unit CAP_NET_BIND_SERVICE")
 		default:
-			d.add(subject, trouble, err.Error(), "")
+			d.add(subject, stateProblem, err.Error(), "")
 		}
 	}
 	if d.Mode.hasRelay() {
@@ -196,14 +196,14 @@ func (d *Doctor) addresses() {
 		case err != nil:
 			continue // A name: names looks it up.
 		case slices.Contains(own, ip.Unmap()), ip.IsLoopback():
-			d.add("advertise "+text, fine, "it is an address of this machine", "")
+			d.add("advertise "+text, stateOK, "it is an address of this machine", "")
 		default:
-			d.add("advertise "+text, advice, "no address of this machine: an address translator (NAT) must forward its UDP port to this machine",
+			d.add("advertise "+text, stateAdvice, "no address of this machine: an address translator (NAT) must forward its UDP port to this machine",
 				"check the forwarding of the router or cloud: "+d.pingLine(text))
 		}
 	}
 	if len(d.Config.Advertise) == 0 && len(ownAddresses(Serve)) == 0 && d.Mode != Dev {
-		d.add("advertise", trouble, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
+		d.add("advertise", stateProblem, "this machine has no public address, and none is advertised", "set advertise to the public address of the router or cloud")
 	}
 }
 
@@ -226,30 +226,30 @@ func (d *Doctor) certificate(setting, certFile, keyFile, name string) {
 		if errors.Is(err, os.ErrPermission) {
 			do = "let the user of ferry read both files"
 		}
-		d.add(setting, trouble, err.Error(), do)
+		d.add(setting, stateProblem, err.Error(), do)
 		return
 	}
 	leaf, err := x509.ParseCertificate(pair.Certificate[0])
 	if err != nil {
-		d.add(setting, trouble, err.Error(), "")
+		d.add(setting, stateProblem, err.Error(), "")
 		return
 	}
 	left := leaf.NotAfter.Sub(d.Now())
 	switch {
 	case left <= 0:
-		d.add(setting, trouble, fmt.Sprintf("it ended %s", leaf.NotAfter.Format(time.DateOnly)), "renew it; ferry reads a changed file within 10 s")
+		d.add(setting, stateProblem, fmt.Sprintf("it ended %s", leaf.NotAfter.Format(time.DateOnly)), "renew it; ferry reads a changed file within 10 s")
 	case d.Now().Before(leaf.NotBefore):
-		d.add(setting, trouble, fmt.Sprintf("it is not valid before %s", leaf.NotBefore.Format(time.DateTime)), "check the clock")
+		d.add(setting, stateProblem, fmt.Sprintf("it is not valid before %s", leaf.NotBefore.Format(time.DateTime)), "check the clock")
 	case left < certificateWarning:
-		d.add(setting, advice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
+		d.add(setting, stateAdvice, fmt.Sprintf("it ends in %d days", int(left.Hours()/24)), "renew it; ferry reads a changed file within 10 s")
 	default:
-		d.add(setting, fine, fmt.Sprintf("valid until %s", leaf.NotAfter.Format(time.DateOnly)), "")
+		d.add(setting, stateOK, fmt.Sprintf("valid until %s", leaf.NotAfter.Format(time.DateOnly)), "")
 	}
 	if name == "" {
 		return
 	}
 	if err := leaf.VerifyHostname(name); err != nil {
-		d.add(setting, trouble, fmt.Sprintf("it is not for the name %s (advertise_name)", name), "browsers refuse it: get one for the name, or change advertise_name")
+		d.add(setting, stateProblem, fmt.Sprintf("it is not for the name %s (advertise_name)", name), "browsers refuse it: get one for the name, or change advertise_name")
 	}
 }
 
@@ -266,14 +266,14 @@ func (d *Doctor) names(ctx context.Context) {
 		found, err := d.Lookup(within, name)
 		cancel()
 		if err != nil {
-			d.add(setting, trouble, fmt.Sprintf("%s does not resolve: %v", name, err), "create an A or AAAA record for it")
+			d.add(setting, stateProblem, fmt.Sprintf("%s does not resolve: %v", name, err), "create an A or AAAA record for it")
 			continue
 		}
 		texts := make([]string, len(found))
 		for i, ip := range found {
 			texts[i] = ip.Unmap().String()
 		}
-		d.add(setting, fine, fmt.Sprintf("%s resolves to %s", name, strings.Join(texts, ", ")), "")
+		d.add(setting, stateOK, fmt.Sprintf("%s resolves to %s", name, strings.Join(texts, ", ")), "")
 	}
 }
 
@@ -289,10 +289,10 @@ func (d *Doctor) store(ctx context.Context) {
 		err = redisstore.Ping(within, cfg)
 	}
 	if err != nil {
-		d.add("store", trouble, err.Error(), "without the store no new match begins: check its address, password, certificate and firewall")
+		d.add("store", stateProblem, err.Error(), "without the store no new match begins: check its address, password, certificate and firewall")
 		return
 	}
-	d.add("store", fine, "it answers", "")
+	d.add("store", stateOK, "it answers", "")
 }
 
 // outside says how to check what this machine cannot see itself.
@@ -301,5 +301,5 @@ func (d *Doctor) outside() {
 	if len(d.Config.Advertise) > 0 {
 		host = d.Config.Advertise[0].String()
 	}
-	d.add("from outside", skipped, "whether players reach the UDP port can be seen from another network only", "run there, while ferry runs: "+d.pingLine(host))
+	d.add("from outside", stateSkipped, "whether players reach the UDP port can be seen from another network only", "run there, while ferry runs: "+d.pingLine(host))
 }

@@ -34,7 +34,7 @@ func TestDoctor(t *testing.T) {
 		all := d.Examine(t.Context())
 		for _, x := range all {
 			if strings.HasPrefix(x.Subject, subject) && x.State == state && strings.Contains(x.Text, text) {
-				if (x.Do == "") != (state == fine) {
+				if (x.Do == "") != (state == stateOK) {
 					t.Errorf("%+v: what to do", x)
 				}
 				return
@@ -45,27 +45,27 @@ func TestDoctor(t *testing.T) {
 	t.Run("sound", func(t *testing.T) {
 		d := sound(t)
 		for _, x := range d.Examine(t.Context()) {
-			if x.State == trouble {
+			if x.State == stateProblem {
 				t.Errorf("%+v", x)
 			}
 		}
-		expect(t, d, "settings", fine, "would start")
-		expect(t, d, "clock", fine, "synchronized")
-		expect(t, d, "udp 127.0.0.1", fine, "free")
-		expect(t, d, "advertise 127.0.0.1", fine, "of this machine")
-		expect(t, d, "from outside", skipped, "another network")
+		expect(t, d, "settings", stateOK, "would start")
+		expect(t, d, "clock", stateOK, "synchronized")
+		expect(t, d, "udp 127.0.0.1", stateOK, "free")
+		expect(t, d, "advertise 127.0.0.1", stateOK, "of this machine")
+		expect(t, d, "from outside", stateSkipped, "another network")
 	})
 	t.Run("no token", func(t *testing.T) {
 		d := sound(t)
 		d.Config.Tokens = nil
-		expect(t, d, "settings", trouble, "no token is configured")
+		expect(t, d, "settings", stateProblem, "no token is configured")
 	})
 	t.Run("clock", func(t *testing.T) {
 		d := sound(t)
 		d.Clock = func() sock.ClockState { return sock.ClockState{Known: true} }
-		expect(t, d, "clock", advice, "not synchronized")
+		expect(t, d, "clock", stateAdvice, "not synchronized")
 		d.Clock = func() sock.ClockState { return sock.ClockState{Known: true, Synchronized: true, MaxError: time.Minute} }
-		expect(t, d, "clock", advice, "may be 1m0s")
+		expect(t, d, "clock", stateAdvice, "may be 1m0s")
 	})
 	t.Run("ports", func(t *testing.T) {
 		udp, err := net.ListenPacket("udp", "127.0.0.1:0")
@@ -81,53 +81,53 @@ func TestDoctor(t *testing.T) {
 		d := sound(t)
 		d.Config.UDP = []config.Addr{addr(udp.LocalAddr().String())}
 		d.Config.HTTP = addr(tcp.Addr().String())
-		expect(t, d, "udp", trouble, "another program uses the port")
-		expect(t, d, "http", trouble, "another program uses the port")
+		expect(t, d, "udp", stateProblem, "another program uses the port")
+		expect(t, d, "http", stateProblem, "another program uses the port")
 		d.Config.HTTP = addr("203.0.113.7:7777")
-		expect(t, d, "http", trouble, "does not have the address")
+		expect(t, d, "http", stateProblem, "does not have the address")
 	})
 	t.Run("a ferry is running", func(t *testing.T) {
 		d := sound(t)
 		r := start(t, options(d.Config, Serve))
 		d.Config.UDP = []config.Addr{addr(r.relay.Addr().String())}
 		d.Config.Admin = addr(strings.TrimPrefix(r.AdminURL(), "http://"))
-		expect(t, d, "udp", fine, "a ferry is ready")
-		expect(t, d, "admin", fine, "a ferry is ready")
+		expect(t, d, "udp", stateOK, "a ferry is ready")
+		expect(t, d, "admin", stateOK, "a ferry is ready")
 	})
 	t.Run("address translation", func(t *testing.T) {
 		d := sound(t)
 		d.Config.Advertise = []config.Host{advertised(t, "203.0.113.7")}
-		expect(t, d, "advertise 203.0.113.7", advice, "NAT")
+		expect(t, d, "advertise 203.0.113.7", stateAdvice, "NAT")
 	})
 	t.Run("certificate", func(t *testing.T) {
 		d := sound(t)
 		d.Config.TLSCert, d.Config.TLSKey = filepath.Join(t.TempDir(), "cert.pem"), "key.pem"
-		expect(t, d, "tls_cert", trouble, "no such file")
+		expect(t, d, "tls_cert", stateProblem, "no such file")
 		d.Config.TLSCert, d.Config.TLSKey, _ = newCertificate(t)
-		expect(t, d, "tls_cert", advice, "ends in 0 days")
+		expect(t, d, "tls_cert", stateAdvice, "ends in 0 days")
 		d.Now = func() time.Time { return time.Now().Add(48 * time.Hour) }
-		expect(t, d, "tls_cert", trouble, "it ended")
+		expect(t, d, "tls_cert", stateProblem, "it ended")
 		d.Now = time.Now
 		d.Config.AdvertiseName = config.Name{Host: "other.example.org"}
-		expect(t, d, "tls_cert", trouble, "not for the name other.example.org")
+		expect(t, d, "tls_cert", stateProblem, "not for the name other.example.org")
 		if err := os.WriteFile(d.Config.TLSKey, []byte("nothing"), 0o600); err != nil {
 			t.Fatal(err)
 		}
-		expect(t, d, "tls_cert", trouble, "PEM")
+		expect(t, d, "tls_cert", stateProblem, "PEM")
 	})
 	t.Run("name", func(t *testing.T) {
 		d := sound(t)
 		d.Config.AdvertiseName = config.Name{Host: "relay.example.org"}
-		expect(t, d, "advertise_name", fine, "resolves to 203.0.113.7")
+		expect(t, d, "advertise_name", stateOK, "resolves to 203.0.113.7")
 		d.Lookup = func(context.Context, string) ([]netip.Addr, error) { return nil, errors.New("no such host") }
-		expect(t, d, "advertise_name", trouble, "does not resolve")
+		expect(t, d, "advertise_name", stateProblem, "does not resolve")
 	})
 	t.Run("store", func(t *testing.T) {
 		d := sound(t)
 		d.Mode, d.Config.Store = API, "redis://127.0.0.1:1"
-		expect(t, d, "store", trouble, "refused")
+		expect(t, d, "store", stateProblem, "refused")
 		d.Config.Store = config.Secret("redis://" + redistest.Start(t).Addr)
-		expect(t, d, "store", fine, "it answers")
+		expect(t, d, "store", stateOK, "it answers")
 	})
 }
 
