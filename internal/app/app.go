@@ -192,7 +192,7 @@ func (a *App) buildMetrics() {
 		Version: a.opts.Version, Revision: a.opts.Revision, GoVersion: a.opts.GoVersion,
 	}
 	if a.relay != nil {
-		cfg.Stats = a.relay.Stats
+		cfg.Stats, cfg.Usage = a.relay.Stats, a.usage.latest
 	}
 	if a.dtls != nil {
 		cfg.DTLS = a.dtls.Stats

@@ -157,6 +157,13 @@ func (k *usageKeeper) read(ctx context.Context) {
 	k.last = all
 }
 
+// latest returns what was read last, which the caller must not change.
+func (k *usageKeeper) latest() []engine.Usage {
+	k.mu.Lock()
+	defer k.mu.Unlock()
+	return k.last
+}
+
 // write writes what was read last. It logs the first failure of several.
 func (k *usageKeeper) write() {
 	k.mu.Lock()

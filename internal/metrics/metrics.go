@@ -37,6 +37,8 @@ type Config struct {
 	// Players returns the counts of authentication, admission, webhooks and quotas. Nil:
 	// none.
 	Players func() Players
+	// Usage returns what tenants have used in all runs. Nil: there is no relay.
+	Usage func() []engine.Usage
 	// Certificates returns when the API's certificates expire, by the file or the name that
 	// the operator gave. Nil: it has none.
 	Certificates func() map[string]time.Time
@@ -70,6 +72,9 @@ func New(cfg Config) *Metrics {
 	m.set.RegisterMetricsWriter(m.writeProcess)
 	if cfg.Players != nil {
 		m.set.RegisterMetricsWriter(m.writePlayers)
+	}
+	if cfg.Usage != nil {
+		m.set.RegisterMetricsWriter(m.writeUsage)
 	}
 	if cfg.Certificates != nil {
 		m.set.RegisterMetricsWriter(m.writeCertificates)

@@ -44,6 +44,9 @@ func scraped(t *testing.T) page {
 	if len(p.types) < 40 {
 		t.Fatalf("only %d metrics were read", len(p.types))
 	}
+	for _, name := range []string{"bytes", "datagrams", "player_seconds"} { // A relay has them 10 s after its first match.
+		p.add("ferry_usage_"+name+"_total", `project="p",environment="e"`)
+	}
 	p.addSource(t, "fleet.go", "ferry_fleet_relays", "state")
 	p.addSource(t, "players.go", "ferry_jwks_documents", "state")
 	return p
@@ -216,6 +219,7 @@ var notShown = []string{
 	"ferry_websocket_pings_total",  // only keep-alives
 	"ferry_announcer_holds_total",  // covered by hosts announced and by failures
 	"ferry_announcer_drops_total",
+	"ferry_usage_datagrams_total", // covered by bytes
 }
 
 // alertRules is a file of Prometheus rules.
