@@ -46,6 +46,9 @@ type ServiceConfig struct {
 	// the region that the caller named, which may be empty, checks it, and reports
 	// the region it chose. Nil: the regions are Regions.
 	LiveRegions func() []Region
+	// AllowedRegions returns the ids of the regions in which a tenant may have hosts, the
+	// preferred one first. No id: all. Nil: all for every tenant.
+	AllowedRegions func(Tenant) []string
 	// MaxConnections is the largest number of players, besides itself, that a host
 	// may request. Zero: 100. At most 65535.
 	MaxConnections int
@@ -134,6 +137,7 @@ type Service struct {
 	store             Store
 	regions           []Region
 	liveRegions       func() []Region // nil: regions
+	allowedRegions    func(Tenant) []string
 	maxConnections    int
 	failuresPerSecond float64
 	keepCode          func(context.Context, proto.AllocationID, string) error
@@ -161,6 +165,7 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		store:             cfg.Store,
 		regions:           slices.Clone(cfg.Regions),
 		liveRegions:       cfg.LiveRegions,
+		allowedRegions:    cfg.AllowedRegions,
 		maxConnections:    cfg.MaxConnections,
 		failuresPerSecond: cfg.FailuresPerSecond,
 		keepCode:          cfg.KeepCode,
@@ -186,9 +191,49 @@ func (s *Service) Regions() []Region {
 	return slices.Clone(s.regions)
 }
 
+// RegionsOf returns the regions that Allocate accepts from a tenant, as Regions does.
+func (s *Service) RegionsOf(t Tenant) []Region {
+	all, allowed := s.Regions(), s.allowed(t)
+	if len(allowed) == 0 {
+		return all
+	}
+	var there []Region
+	for _, r := range all {
+		if slices.Contains(allowed, r.ID) {
+			there = append(there, r)
+		}
+	}
+	return there
+}
+
+func (s *Service) allowed(t Tenant) []string {
+	if s.allowedRegions == nil {
+		return nil
+	}
+	return s.allowedRegions(t)
+}
+
 // region returns the region to request from the relay: in a fleet the one that the
-// caller named, else one of the configured regions, by default the first.
-func (s *Service) region(named string) (string, error) {
+// caller named, else one of the configured regions, by default the first. Of a tenant that
+// may not use all, it is the first allowed one that there is.
+func (s *Service) region(t Tenant, named string) (string, error) {
+	if allowed := s.allowed(t); len(allowed) > 0 {
+		there := s.RegionsOf(t)
+		isThere := func(id string) bool { return slices.ContainsFunc(there, func(r Region) bool { return r.ID == id }) }
+		switch {
+		case named != "" && !slices.Contains(allowed, named):
+			return "", ErrRegion
+		case named == "":
+			i := slices.IndexFunc(allowed, isThere)
+			if i < 0 && s.liveRegions != nil {
+				return "", ErrUnavailable // One of them may have a relay again.
+			}
+			if i < 0 {
+				return "", ErrRegion
+			}
+			named = allowed[i]
+		}
+	}
 	switch {
 	case s.liveRegions != nil:
 		return named, nil
@@ -211,7 +256,7 @@ func (s *Service) Allocate(ctx context.Context, c Caller, maxConnections int, re
 	if maxConnections < 1 || maxConnections > s.maxConnections {
 		return Reservation{}, fmt.Errorf("%w: %d is not within 1 to %d", ErrMaxConnections, maxConnections, s.maxConnections)
 	}
-	region, err := s.region(region)
+	region, err := s.region(c.Tenant, region)
 	if err != nil {
 		return Reservation{}, err
 	}

@@ -318,3 +318,47 @@ func TestRegionsOfAFleet(t *testing.T) {
 		t.Errorf("unknown to the relay: error %v", err)
 	}
 }
+
+// TestAllowedRegions: a tenant with a list gets hosts in its regions only, without a name in
+// the first of the list that there is.
+func TestAllowedRegions(t *testing.T) {
+	restricted := alloc.Tenant{Project: "restricted"}
+	lists := map[string][]string{"restricted": {"mars", "us", "eu"}, "nowhere": {"mars"}}
+	live := []alloc.Region{{ID: "asia"}, {ID: "eu"}, {ID: "us"}}
+	for _, fleet := range []bool{false, true} {
+		relay := newFakeRelay()
+		s := newTestService(t, relay, func(c *alloc.ServiceConfig) {
+			c.Regions = live
+			if fleet {
+				c.Regions, c.LiveRegions = nil, func() []alloc.Region { return live }
+			}
+			c.AllowedRegions = func(t alloc.Tenant) []string { return lists[t.Project] }
+		})
+		for _, c := range []struct {
+			project, region, want string
+			err                   error
+		}{
+			{"restricted", "", "us", nil}, {"restricted", "eu", "eu", nil}, {"restricted", "asia", "", alloc.ErrRegion},
+			{"other", "asia", "asia", nil},
+		} {
+			res, err := s.Allocate(t.Context(), alloc.Caller{Tenant: alloc.Tenant{Project: c.project}, Player: "p"}, 1, c.region)
+			if !errors.Is(err, c.err) || err == nil && res.Region != c.want {
+				t.Errorf("fleet %v, %s in %q: %q, %v; want %q, %v", fleet, c.project, c.region, res.Region, err, c.want, c.err)
+			}
+		}
+		want := alloc.ErrRegion
+		if fleet {
+			want = alloc.ErrUnavailable
+		}
+		if _, err := s.Allocate(t.Context(), alloc.Caller{Tenant: alloc.Tenant{Project: "nowhere"}, Player: "p"}, 1, ""); !errors.Is(err, want) {
+			t.Errorf("fleet %v, no allowed region is there: %v, want %v", fleet, err, want)
+		}
+		var ids []string
+		for _, r := range s.RegionsOf(restricted) {
+			ids = append(ids, r.ID)
+		}
+		if strings.Join(ids, " ") != "eu us" || len(s.RegionsOf(alloc.Tenant{Project: "other"})) != 3 || len(live) != 3 || live[0].ID != "asia" {
+			t.Errorf("fleet %v: regions %v", fleet, ids)
+		}
+	}
+}

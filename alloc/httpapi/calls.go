@@ -77,7 +77,7 @@ func (h *Handler) join(ctx context.Context, r request) (answer, *api.Problem) {
 }
 
 func (h *Handler) regions(_ context.Context, r request) (answer, *api.Problem) {
-	regions := h.service.Regions()
+	regions := h.service.RegionsOf(r.caller.Tenant)
 	list := make([]api.Region, len(regions))
 	for i, region := range regions {
 		list[i] = api.Region{

@@ -393,7 +393,7 @@ func (a *App) buildService() error {
 			QoSAddress: relay.qos(), WebSocketURL: fleet.WebSocketURL(relay.endpoints),
 		}},
 		MaxOutstanding: c.MaxOutstanding, BindTimeout: c.BindTimeout, Unlimited: a.opts.Mode == Dev,
-		KeepCode: a.relay.KeepCode, Admit: a.players.admit,
+		KeepCode: a.relay.KeepCode, Admit: a.players.admit, AllowedRegions: a.players.allowedRegions,
 		OnReserve: func(e alloc.ReservationEvent) { a.devLog.reserved(e); a.history.reservedFor(e); a.players.reserved(e) },
 	})
 	if err != nil {

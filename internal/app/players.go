@@ -85,6 +85,9 @@ func (p *players) admitOnRelay(project string, allocations, players int) error {
 // hasBandwidthQuotas reports whether a project has a quota of bandwidth.
 func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 
+// allowedRegions returns the regions in which a tenant may have hosts, none for all.
+func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load().regions[t.Project] }
+
 // admit is called before each reservation. It checks quotas first, since they need no
 // call.
 func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
@@ -179,7 +182,8 @@ type policy struct {
 	webhookSettings   webhookSettings   // by webhooks
 	target            *hooks.Target     // of webhooks; nil if they were created with it
 	guard             *quota.Guard
-	metered           bool // a project has a quota of bandwidth
+	metered           bool                // a project has a quota of bandwidth
+	regions           map[string][]string // in which a project may have hosts, by its name
 }
 
 // admissionSettings and webhookSettings are the settings of the operator's programs with
@@ -303,6 +307,7 @@ func (t *policy) setWebhooks(c *config.Config, sender *hooks.Webhooks, log *slog
 // setQuotas creates the guard of quotas.
 func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 	limits := make(map[string]quota.Limits)
+	t.regions = make(map[string][]string)
 	for i, q := range c.Quotas {
 		if _, twice := limits[q.Project]; twice {
 			return fmt.Errorf("quotas[%d]: project %q has one already", i, q.Project)
@@ -311,6 +316,7 @@ func (t *policy) setQuotas(c *config.Config, was *policy) (err error) {
 			Allocations: q.Allocations, Players: q.Players, BytesPerSecond: int64(q.BytesPerSecond), Inactive: q.Inactive,
 		}
 		t.metered = t.metered || q.BytesPerSecond > 0
+		t.regions[q.Project] = q.Regions
 	}
 	t.guard, err = was.guard.With(limits)
 	return err

@@ -237,3 +237,31 @@ func TestReportedBandwidth(t *testing.T) {
 		t.Error("a limit of bandwidth is none")
 	}
 }
+
+// TestRegionsOfProject: a project has hosts in its regions only, and a reload changes them.
+func TestRegionsOfProject(t *testing.T) {
+	c := local()
+	c.Quotas = []config.Quota{{Project: "game", Regions: []string{"mars"}}}
+	r := start(t, options(c, Serve))
+	_, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
+	var problem *api.Problem
+	if !errors.As(err, &problem) || problem.Code != api.CodeRegionNotFound {
+		t.Errorf("a region that the project may not use: %v", err)
+	}
+	if all, err := r.caller(secret).Regions(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("regions %v, %v", all, err)
+	}
+	c.Quotas[0].Regions = []string{"mars", c.Region}
+	next, _, err := r.players.nextPolicy(&c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.players.setPolicy(next)
+	a, err := r.caller(secret).Allocate(t.Context(), api.AllocateRequest{MaxConnections: 1})
+	if err != nil || a.Region != c.Region {
+		t.Errorf("after the reload: %v, %v", a.Region, err)
+	}
+	if all, err := r.caller(secret).Regions(t.Context()); err != nil || len(all) != 1 {
+		t.Errorf("regions after the reload: %v, %v", all, err)
+	}
+}

@@ -58,6 +58,8 @@ type Quota struct {
 	Players        int    `key:"players" min:"0" max:"67108864" usage:"maximum number of bound allocations; 0: no limit"`
 	BytesPerSecond int    `key:"bytes_per_second" min:"0" max:"1099511627776" usage:"rate in bytes per second above which new allocations are refused; running matches continue; 0: no limit"`
 	Inactive       bool   `key:"inactive" usage:"refuse every API call of the project"`
+	// Regions is a list, as it is in the file.
+	Regions []string `key:"regions" usage:"ids of the regions in which the project may have hosts, the preferred one first; empty: all"`
 }
 
 // resolve returns an error if the project is missing.
