@@ -267,7 +267,7 @@ func TestConsole(t *testing.T) {
 	place.serve(flags...)
 	p.shows("live")
 	p.goTo("overview")
-	p.shows("may still come back")
+	p.shows("allocations of the previous run")
 	p.press("Sign out")
 	p.shows("Token of admin_token_file")
 }
