@@ -151,6 +151,9 @@ func (c *control) runOnce(now int64) bool {
 		c.serve(<-c.calls)
 	}
 	c.runActions(now)
+	if t := c.shared.tap.Load(); t != nil {
+		t.endRound()
+	}
 	c.counts.sent(c.out.flush())
 	return more || c.inboxes.hasMore(&c.queue)
 }
@@ -176,6 +179,9 @@ func (c *control) execute(cmd *command) {
 	}
 	outcome := c.commit(cmd)
 	c.counts.add(outcome)
+	if t := c.shared.tap.Load(); t != nil {
+		t.decide(cmd.now, cmd.from, cmd.kind, outcome)
+	}
 	if c.hooks.OnRefuse != nil && outcome.refused() && c.refusals.take(c.shared.budgets, cmd.from, cmd.now) {
 		c.hooks.OnRefuse(cmd.refusal(outcome))
 	}
@@ -214,6 +220,9 @@ func (c *control) send(d *action) {
 		c.counts.sent(c.out.flush())
 	}
 	c.out.add(d.to, append(c.out.reply(), d.room[:d.size]...))
+	if t := c.shared.tap.Load(); t != nil {
+		t.sentByControl(d.to, d.room[:d.size])
+	}
 	if d.kind == sendBindReceived {
 		c.confirmBinding(d)
 	}

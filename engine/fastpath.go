@@ -71,6 +71,7 @@ type FastPathCounts struct {
 type nextHops struct {
 	path  FastPath
 	table *table.Table
+	tap   *atomic.Pointer[tap] // shared.tap
 	// localAddr returns the address of the relay that an endpoint sends to.
 	localAddr func(Endpoint) (netip.AddrPort, bool)
 	alive     func(Endpoint) bool // Records.Alive, or nil
@@ -97,7 +98,11 @@ func (w *nextHops) open(h table.Handle) {
 	if !ok {
 		return
 	}
-	if nextHop := w.resolve(e.Endpoint); nextHop != w.table.NextHop(h) {
+	nextHop := table.NextHop(0) // during a capture, workers relay its match
+	if t := w.tap.Load(); t == nil || w.table.Account(h).Match != t.match {
+		nextHop = w.resolve(e.Endpoint)
+	}
+	if nextHop != w.table.NextHop(h) {
 		w.table.SetNextHop(h, nextHop)
 	}
 }

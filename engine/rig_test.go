@@ -97,7 +97,7 @@ func (r *rig) boot(left statefile.PreviousRun) {
 	r.shared.grace = newGrace(epochs)
 	if path := r.cfg.FastPath; path != nil {
 		local := func(Endpoint) (netip.AddrPort, bool) { return netip.AddrPort{}, true }
-		r.control.nextHops = &nextHops{path: path, table: r.shared.table, localAddr: local}
+		r.control.nextHops = &nextHops{path: path, table: r.shared.table, tap: &r.shared.tap, localAddr: local}
 		r.shared.grace.kernel = newKernelGrace(path.Synchronize, func() {})
 	}
 }
@@ -148,6 +148,7 @@ func (r *rig) worker(from endpoint.Endpoint) *worker {
 func (r *rig) step(from endpoint.Endpoint, pkt []byte) Outcome {
 	w := r.worker(from)
 	w.epoch.enter()
+	w.tap = r.shared.tap.Load()
 	o := w.handleDatagram(r.now, from, pkt, false)
 	w.count(o, len(pkt))
 	w.out.flush()

@@ -200,7 +200,7 @@ func (s *Server) build(stateFile *statefile.File, left statefile.PreviousRun) {
 	c.sendTotals, c.projects.traffic = s.sendTotals, s.traffic
 	s.shared.grace = newGrace(epochs)
 	if path := s.cfg.FastPath; path != nil {
-		c.nextHops = &nextHops{path: path, table: s.shared.table, localAddr: s.localAddr}
+		c.nextHops = &nextHops{path: path, table: s.shared.table, tap: &s.shared.tap, localAddr: s.localAddr}
 		if s.cfg.Records != nil {
 			c.nextHops.alive = s.cfg.Records.Alive
 		}

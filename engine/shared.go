@@ -25,7 +25,8 @@ type shared struct {
 	sources     *sources
 	clock       func() int64 // milliseconds since some time before the start
 	log         *slog.Logger
-	lastFault   atomic.Int64 // ms; of the last log line about a panic
+	lastFault   atomic.Int64        // ms; of the last log line about a panic
+	tap         atomic.Pointer[tap] // of the capture that runs; nil: none
 
 	reportsRefusals bool // there is a Hooks.OnRefuse
 }

@@ -235,6 +235,7 @@ func (in *intake) run() {
 func (in *intake) handleBatch(now int64, head uint64, n int) {
 	w := in.worker
 	defer w.recoverPanic(now)
+	w.tap = w.shared.tap.Load()
 	for w.next < n {
 		s := &in.slots[(head+uint64(w.next))%intakeSlots]
 		w.next++

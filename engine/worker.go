@@ -38,6 +38,7 @@ type worker struct {
 	refusals refusalGates
 	crypto   bindScratch
 	pacer    pacer
+	tap      *tap // of the batch's capture; nil: none runs
 
 	counts        counters
 	traffic       *traffic
@@ -96,6 +97,7 @@ func (w *worker) pace(n int) {
 // again for the rest.
 func (w *worker) handleBatch(now int64, n int) {
 	defer w.recoverPanic(now)
+	w.tap = w.shared.tap.Load()
 	for w.next < n {
 		from, pkt, truncated := w.rx.At(w.next)
 		w.next++
@@ -125,6 +127,9 @@ func (w *worker) handleDatagram(now int64, from endpoint.Endpoint, pkt []byte, t
 // handleMessage handles one message of the relay protocol, from a datagram, a
 // record or a session of a [Transport].
 func (w *worker) handleMessage(now int64, from endpoint.Endpoint, pkt []byte) Outcome {
+	if w.tap != nil {
+		return w.handleTapped(w.tap, now, from, pkt)
+	}
 	t, err := proto.ParseType(pkt)
 	if err != nil {
 		return w.handleMalformed(now, from, pkt, t, err)

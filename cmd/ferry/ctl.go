@@ -37,7 +37,7 @@ Examples:
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
-			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
+			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlCapture(), s.ctlKick(), s.ctlClose(), s.ctlUsage(),
 			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
 		HideHelpCommand: true,
@@ -231,6 +231,33 @@ Examples:
 		Flags: append(answerFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Why(ctx, o, cmd.String("node"), cmd.Args().First())
+	})
+}
+
+func (s streams) ctlCapture() *cli.Command {
+	return s.ctlCommand(&cli.Command{
+		Name: "capture", Usage: "write the messages of a match to a file for Wireshark", ArgsUsage: "CODE|ID",
+		Description: `Writes what the relay receives from the players of a match and what it sends to them, with
+the outcome of each message, in pcapng. It contains what the players send each other, but
+no connection data and no HMAC. The relay must allow it (setting capture), and records it
+in its audit log. An API process finds the relay, captures for 8 s at most and keeps
+1 MB; a relay keeps 64 MB. Wireshark and tshark decode the messages with
+scripts/wireshark/ferry.lua.
+
+Examples:
+   ferry ctl capture QX7KPD --seconds 10 -w match.pcapng
+   ferry ctl capture QX7KPD -w - | tshark -X lua_script:ferry.lua -r -`,
+		Flags: append([]cli.Flag{
+			&cli.StringFlag{Name: "write", Aliases: []string{"w"}, Usage: "write to `FILE`; -: the standard output", Required: true},
+			&cli.IntFlag{Name: "seconds", Usage: "capture for `NUMBER` seconds, 1 to 60", Value: 5},
+			&cli.BoolFlag{Name: "curl", Usage: "print the equivalent curl command instead of making the call"},
+		}, nodeFlag()),
+	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		n := cmd.Int("seconds")
+		if n < 1 || n > 60 {
+			return usage(cmd, fmt.Errorf("--seconds: %d is not within 1 to 60", n))
+		}
+		return c.Capture(ctx, o, cmd.String("node"), cmd.Args().First(), cmd.String("write"), n)
 	})
 }
 

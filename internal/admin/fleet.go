@@ -275,12 +275,15 @@ type Page struct {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why. They have no authentication; the caller must authorize requests.
-// Of the configuration it uses Relay, History, Since and UsageSince.
+// and, with a history, /why, and with Capture /allocations/NAME/capture. They have no authentication; the caller must authorize requests.
+// Of the configuration it uses Relay, History, Capture, Title, Since and UsageSince.
 func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
+	}
+	if cfg.Capture != nil {
+		captureForFleet(mux, cfg)
 	}
 	allocationPages(mux, cfg)
 	matchPages(mux, cfg)

@@ -17,6 +17,7 @@
 //	GET /allocations/ID                     one allocation; /allocations/ID/players: the players of a host
 //	DELETE /allocations/ID                  end it
 //	POST /allocations/ID/kick               remove a player from its match
+//	POST /allocations/NAME/capture?seconds= a pcapng file of the match's messages, NAME an id or a join code
 //	GET /usage                              player-seconds, datagrams and bytes of each project
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
@@ -105,6 +106,8 @@ type Config struct {
 	Level  *slog.LevelVar
 	// History is what happened to the allocations of the relay. Nil: no page.
 	History History
+	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
+	Capture CaptureFunc
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
 	Token string
@@ -171,7 +174,11 @@ func New(cfg Config) http.Handler {
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
 	}
+	if cfg.Capture != nil {
+		capturePages(mux, &cfg)
+	}
 	if cfg.Fleet != nil {
+		captureOfFleet(mux, &cfg)
 		noRelayPages(mux)
 		whyOfFleet(mux, &cfg)
 		matchesOfFleet(mux, &cfg)
@@ -215,7 +222,7 @@ const index = `<!doctype html>
 <li><a href="/livez">/livez</a>: liveness: the relay answers and no worker is stuck
 <li><a href="/readyz">/readyz</a>: readiness: the process accepts requests
 <li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
-<li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player
+<li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
@@ -264,7 +271,8 @@ func statusOf(err error) int {
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
-	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight):
+	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
+		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

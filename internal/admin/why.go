@@ -63,13 +63,10 @@ type WhyEvent struct {
 func whyPages(mux *http.ServeMux, h History) {
 	mux.HandleFunc("GET /why/{name}", func(w http.ResponseWriter, r *http.Request) {
 		var answer Why
-		id, err := proto.ParseAllocationID(r.PathValue("name"))
+		id, err := allocationNamed(h, r.PathValue("name"))
 		if err != nil {
-			var ok bool
-			if id, ok = h.HostOf(r.PathValue("name")); !ok {
-				writeAnswer(w, nil, fmt.Errorf("%w: %q is neither the id of an allocation nor the join code of a live host", alloc.ErrNotFound, r.PathValue("name")))
-				return
-			}
+			writeAnswer(w, nil, err)
+			return
 		}
 		err = withTimeout(r.Context(), func(ctx context.Context) (err error) {
 			answer, err = h.Why(ctx, id)
@@ -77,6 +74,20 @@ func whyPages(mux *http.ServeMux, h History) {
 		})
 		writeAnswer(w, answer, err)
 	})
+}
+
+// allocationNamed returns the allocation with that id, or the host with that join code.
+func allocationNamed(h History, name string) (proto.AllocationID, error) {
+	id, err := proto.ParseAllocationID(name)
+	if err == nil {
+		return id, nil
+	}
+	if h != nil {
+		if host, ok := h.HostOf(name); ok {
+			return host, nil
+		}
+	}
+	return id, fmt.Errorf("%w: %q is neither the id of an allocation nor the join code of a live host", alloc.ErrNotFound, name)
 }
 
 // whyOfFleet registers GET /why/NAME of a process without a relay, which asks all relays.

@@ -120,7 +120,8 @@ var _ cluster.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Relay: relayPages{a.relay, a.usage}, History: a.history, Since: a.since, UsageSince: a.usage.since,
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Capture: a.capture,
+		Since: a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
 	})}
 }
 

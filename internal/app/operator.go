@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // Limits of connections to a public admin listener, in total and from one address: for
@@ -67,6 +68,9 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	if a.history != nil {
 		cfg.History = a.history
 	}
+	if a.relay != nil {
+		cfg.Capture = a.capture
+	}
 	if a.fastPath != nil {
 		cfg.FastPath = a.fastPath
 	}
@@ -77,6 +81,14 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		cfg.Settings, cfg.Reload, cfg.Level = a.settings, a.Reload, a.opts.Level
 	}
 	return admin.New(cfg), nil
+}
+
+// capture is engine.Server.Capture, if the settings allow it.
+func (a *App) capture(ctx context.Context, match proto.AllocationID, each func(*engine.Captured) error) (lost uint64, err error) {
+	if now := a.current(); !now.Capture {
+		return 0, admin.ErrCaptureOff
+	}
+	return a.relay.Capture(ctx, match, each)
 }
 
 // adminToken reads the operator's token, empty if there is none.

@@ -23,7 +23,7 @@ var (
 	reloadsAPI    = []string{"tokens", "issuers", "player_per_minute", "server_per_minute", "address_per_minute", "failed_joins_per_minute", "server_failed_joins_per_minute"}
 	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio"}
-	reloadsOthers = []string{"max_seats", "overcommit", "log_level"}
+	reloadsOthers = []string{"max_seats", "overcommit", "log_level", "capture"}
 	reloads       = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
 )
 

@@ -115,6 +115,8 @@ type Config struct {
 
 	AuditFile string `key:"audit_file" group:"log" usage:"append a line of JSON for each change that an operator makes to {FILE}; reopened by a reload; empty: only the log and the console have them"`
 
+	Capture bool `key:"capture" group:"log" usage:"allow operators to capture the messages of a match, with what players send each other, by ferry ctl capture and the console; each capture is audited"`
+
 	AdmissionURL        string        `key:"admission_url" common:"yes" group:"hooks" usage:"request admission of each allocation from {URL} before it is made; empty: no admission check"`
 	AdmissionSecretFile string        `key:"admission_secret_file" group:"hooks" usage:"{FILE} with the secret, 16 characters or more, that signs admission requests"`
 	AdmissionTimeout    time.Duration `key:"admission_timeout" group:"hooks" usage:"timeout of an admission request" min:"10ms" max:"5s"`

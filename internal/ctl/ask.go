@@ -3,10 +3,12 @@ package ctl
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
 	"net/http"
 	"net/url"
+	"os"
 	"strconv"
 	"time"
 
@@ -174,6 +176,36 @@ func (c *Client) Kick(ctx context.Context, o Output, id string) error {
 // API process asks all relays, or only the named node.
 func (c *Client) Why(ctx context.Context, o Output, node, name string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/why/" + url.PathEscape(name)}, whyTable))
+}
+
+// Capture writes the messages of a match, by the id of an allocation or a join code, to a
+// pcapng file; "-" is the standard output. It removes a file that it could not complete.
+func (c *Client) Capture(ctx context.Context, o Output, node, name, file string, seconds int) error {
+	call := Call{
+		Method: http.MethodPost, Path: nodePath(node) + "/allocations/" + url.PathEscape(name) + "/capture",
+		Query: url.Values{"seconds": {strconv.Itoa(seconds)}},
+	}
+	if o.Curl {
+		_, err := fmt.Fprintln(o.Stdout, c.Curl(call), "-o", quote(file))
+		return err
+	}
+	return c.receive(ctx, call, time.Duration(seconds)*time.Second+callWithin, func(body io.Reader) error {
+		if file == "-" {
+			_, err := io.Copy(o.Stdout, body)
+			return err
+		}
+		out, err := os.OpenFile(file, os.O_WRONLY|os.O_CREATE|os.O_TRUNC, 0o600)
+		if err != nil {
+			return err
+		}
+		n, err := io.Copy(out, body)
+		if err = errors.Join(err, out.Close()); err != nil {
+			os.Remove(file)
+			return err
+		}
+		_, err = fmt.Fprintf(o.Stderr, "%s: %d bytes\n", file, n)
+		return err
+	})
 }
 
 // End ends an allocation.

@@ -71,7 +71,7 @@ func New(cfg Config) (*Client, error) {
 		}
 	}
 	c.http = &http.Client{
-		Transport: transport, Timeout: callWithin,
+		Transport: transport,
 		// The pages never redirect, and the token must not go anywhere else.
 		CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
 	}
@@ -134,7 +134,26 @@ func quote(text string) string { return "'" + strings.ReplaceAll(text, "'", `'\'
 
 // Ask makes the call and decodes the answer.
 func (c *Client) Ask(ctx context.Context, call Call, into any) error {
-	r, err := http.NewRequestWithContext(ctx, call.Method, c.url(call), nil)
+	return c.receive(ctx, call, callWithin, func(body io.Reader) error {
+		text, err := io.ReadAll(io.LimitReader(body, maxAnswer+1))
+		if err != nil {
+			return c.explain(ctx, err)
+		}
+		if len(text) > maxAnswer {
+			return fmt.Errorf("%s: the answer is larger than %d bytes", c.base, maxAnswer)
+		}
+		if err := json.Unmarshal(text, into); err != nil {
+			return fmt.Errorf("%s%s: this does not look like the admin pages of ferry: %w", c.base, call.Path, err)
+		}
+		return nil
+	})
+}
+
+// receive makes the call, which may take that long, and passes the body of the answer on.
+func (c *Client) receive(ctx context.Context, call Call, within time.Duration, read func(io.Reader) error) error {
+	bounded, cancel := context.WithTimeout(ctx, within)
+	defer cancel()
+	r, err := http.NewRequestWithContext(bounded, call.Method, c.url(call), nil)
 	if err != nil {
 		return err
 	}
@@ -146,19 +165,14 @@ func (c *Client) Ask(ctx context.Context, call Call, into any) error {
 		return c.explain(ctx, err)
 	}
 	defer res.Body.Close()
-	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer+1))
-	switch {
-	case err != nil:
+	if res.StatusCode == http.StatusOK {
+		return read(res.Body)
+	}
+	text, err := io.ReadAll(io.LimitReader(res.Body, maxAnswer))
+	if err != nil {
 		return c.explain(ctx, err)
-	case len(text) > maxAnswer:
-		return fmt.Errorf("%s: the answer is larger than %d bytes", c.base, maxAnswer)
-	case res.StatusCode != http.StatusOK:
-		return c.refused(call, res.StatusCode, strings.TrimSpace(string(text)))
 	}
-	if err := json.Unmarshal(text, into); err != nil {
-		return fmt.Errorf("%s%s: this does not look like the admin pages of ferry: %w", c.base, call.Path, err)
-	}
-	return nil
+	return c.refused(call, res.StatusCode, strings.TrimSpace(string(text)))
 }
 
 // explain says what to look at when there was no answer.

@@ -140,6 +140,7 @@ var rules = []rule{
 		"a player on each transport, with independent client libraries"},
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
+	{"internal/capture", []string{"engine"}, []string{gopacket}, "the file of a capture: only it writes pcapng"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},

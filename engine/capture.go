@@ -1,0 +1,346 @@
+package engine
+
+import (
+	"context"
+	"errors"
+	"maps"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/internal/table"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// ErrCapture is returned by [Server.Capture] while another capture runs.
+var ErrCapture = errors.New("engine: another capture runs at this relay")
+
+// Captured is one message of a match that the relay received or sent.
+type Captured struct {
+	Time time.Time
+	// Sent: the relay sent it; otherwise it received it.
+	Sent bool
+	// Outcome is that of a received message; [NumOutcomes]: the capture ended before it was
+	// known.
+	Outcome Outcome
+	// Endpoint is that of the player. Its address is invalid for sessions of DTLS and
+	// WebSocket, whose messages are those in the session.
+	Endpoint Endpoint
+	// Relay is the relay's address at plain UDP, and invalid if the kernel chooses it.
+	Relay netip.AddrPort
+	// Message is the message. Connection data and HMACs are zero.
+	Message []byte
+}
+
+const (
+	// captureQueue is how many messages wait for the reader of a capture, some 6 MB. A host
+	// with 100 players at 60 messages a second fills it in a third of a second.
+	captureQueue = 4096
+	// maxUndecided is how many messages of a match wait for their outcome by control.
+	maxUndecided = 256
+	// maxCapturedPeers is how many allocations and endpoints a capture knows.
+	maxCapturedPeers = 4096
+)
+
+// Capture calls each for the messages between the relay and the players of a match, until ctx
+// ends or each returns an error, which it returns. The id is that of the host or a player. It
+// reports how many messages it lost because each was too slow. A relay has one capture at a
+// time. While it runs, the fast path leaves the match to the workers, and for every datagram a
+// worker looks up whether it is of the match. Errors: alloc.ErrNotFound, [ErrCapture], and
+// alloc.ErrUnavailable if the relay does not run.
+func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
+	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr}
+	if callErr := s.onControl(ctx, func(c *control) { err = c.beginCapture(t, id) }); callErr != nil {
+		return 0, callErr
+	}
+	if err != nil {
+		return 0, err
+	}
+	err = s.readCapture(ctx, t, each)
+	if callErr := s.onControl(context.WithoutCancel(ctx), func(c *control) { c.endCapture(t) }); callErr != nil {
+		return t.lost.Load(), errors.Join(err, callErr)
+	}
+	if err == nil {
+		err = t.drain(each)
+	}
+	return t.lost.Load(), err
+}
+
+// readCapture adds the players of the match, and then reads until ctx ends.
+func (s *Server) readCapture(ctx context.Context, t *tap, each func(*Captured) error) error {
+	for at := Cursor(0); ; {
+		page, next, err := s.Allocations(ctx, Filter{Match: t.match}, at, 0)
+		if err != nil {
+			return err
+		}
+		if err := s.onControl(ctx, func(c *control) { c.tapAllocations(t, page) }); err != nil {
+			return err
+		}
+		if at = next; at == 0 {
+			break
+		}
+	}
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-s.stopped:
+			return alloc.ErrUnavailable
+		case m := <-t.queue:
+			if err := each(m); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+// beginCapture makes workers and control pass the messages of a match to t.
+func (c *control) beginCapture(t *tap, id proto.AllocationID) error {
+	e, ok := c.shared.table.ByID(id)
+	if !ok {
+		return alloc.ErrNotFound
+	}
+	t.match = c.shared.table.Account(e.Handle).Match
+	t.ids.Store(&map[proto.AllocationID]bool{t.match: true})
+	t.endpoints = map[Endpoint]bool{}
+	if !c.shared.tap.CompareAndSwap(nil, t) {
+		return ErrCapture
+	}
+	return nil
+}
+
+// tapAllocations adds allocations of the match, and takes them from the fast path.
+func (c *control) tapAllocations(t *tap, page []Allocation) {
+	for i := range page {
+		t.addID(page[i].ID)
+		if e, ok := c.shared.table.ByID(page[i].ID); ok {
+			t.addEndpoint(e.Endpoint)
+			c.nextHops.open(e.Handle)
+		}
+	}
+}
+
+// endCapture ends a capture and gives the allocations of the match back to the fast path.
+func (c *control) endCapture(t *tap) {
+	c.shared.tap.Store(nil)
+	for id := range *t.ids.Load() {
+		if e, ok := c.shared.table.ByID(id); ok {
+			c.nextHops.open(e.Handle)
+		}
+	}
+}
+
+// tap collects the messages of one match. Workers and control write to it; it never blocks
+// them for longer than a copy.
+type tap struct {
+	match     proto.AllocationID
+	queue     chan *Captured
+	lost      atomic.Uint64
+	localAddr func(Endpoint) (netip.AddrPort, bool)
+
+	// ids are the known allocations of the match, which may have ended. A set is never
+	// changed, so that a worker needs no lock for the messages of other matches.
+	ids atomic.Pointer[map[proto.AllocationID]bool]
+
+	mu        sync.Mutex // guards what follows, and changes of ids
+	endpoints map[Endpoint]bool
+	undecided []undecided // the oldest first
+	byControl []*Captured // sent in this round of control, which come after what it decides
+}
+
+// undecided is a received message whose outcome is not known yet.
+type undecided struct {
+	kind     proto.Type
+	now      int64
+	captured *Captured
+}
+
+func (t *tap) addID(id proto.AllocationID) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if known := *t.ids.Load(); !known[id] && len(known) < maxCapturedPeers {
+		more := maps.Clone(known)
+		more[id] = true
+		t.ids.Store(&more)
+	}
+}
+
+func (t *tap) addEndpoint(ep Endpoint) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if !ep.IsZero() && len(t.endpoints) < maxCapturedPeers {
+		t.endpoints[ep] = true
+	}
+}
+
+func (t *tap) hasID(id proto.AllocationID) bool { return (*t.ids.Load())[id] }
+
+// has reports whether a message from an endpoint is of the match: its sender is, or the
+// allocation that it names.
+func (t *tap) has(w *worker, from Endpoint, msg []byte) bool {
+	var e table.Entry
+	if w.shared.table.FindByEndpoint(from, &e) && t.hasID(e.ID) {
+		return true
+	}
+	kind, err := proto.ParseType(msg)
+	switch {
+	case err != nil:
+		return false
+	case kind == proto.TypeBind:
+		m, err := proto.ParseBind(msg)
+		if err != nil {
+			return false
+		}
+		c, ok := w.shared.sealer.Open(&w.crypto.scratch, m.ConnectionData)
+		if !ok || c.ID != t.match && c.Match != t.match {
+			return false
+		}
+		t.addID(c.ID)
+		return true
+	case kind.FromClient() && len(msg) >= proto.HeaderLen+proto.IDLen:
+		return t.hasID(proto.AllocationID(msg[proto.HeaderLen:]))
+	}
+	return false
+}
+
+// received adds a received message, whose outcome comes with decide.
+func (t *tap) received(now int64, from Endpoint, msg []byte) proto.Type {
+	kind, _ := proto.ParseType(msg)
+	m := t.captured(from, msg)
+	m.Outcome = NumOutcomes
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if len(t.undecided) == maxUndecided {
+		t.put(t.undecided[0].captured)
+		t.undecided = append(t.undecided[:0], t.undecided[1:]...)
+	}
+	t.undecided = append(t.undecided, undecided{kind, now, m})
+	return kind
+}
+
+// decide passes on the message of that type that an endpoint sent at that time, if it is of
+// the match.
+func (t *tap) decide(now int64, from Endpoint, kind proto.Type, o Outcome) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for i, u := range t.undecided {
+		if u.now == now && u.kind == kind && u.captured.Endpoint == from {
+			u.captured.Outcome = o
+			if o == OutBound && len(t.endpoints) < maxCapturedPeers {
+				t.endpoints[from] = true
+			}
+			t.put(u.captured)
+			t.undecided = append(t.undecided[:i], t.undecided[i+1:]...)
+			return
+		}
+	}
+}
+
+// sent adds a message that the relay sends.
+func (t *tap) sent(to Endpoint, msg []byte) {
+	m := t.captured(to, msg)
+	m.Sent = true
+	t.put(m)
+}
+
+// sentByControl is sent for a message of control, if it is to a player of the match.
+func (t *tap) sentByControl(to Endpoint, msg []byte) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.endpoints[to] {
+		m := t.captured(to, msg)
+		m.Sent = true
+		t.byControl = append(t.byControl, m)
+	}
+}
+
+// endRound passes on what control sent in a round.
+func (t *tap) endRound() {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for _, m := range t.byControl {
+		t.put(m)
+	}
+	t.byControl = t.byControl[:0]
+}
+
+func (t *tap) captured(peer Endpoint, msg []byte) *Captured {
+	m := &Captured{Time: time.Now(), Endpoint: peer, Message: withoutSecrets(msg)}
+	if k := peer.Kind(); k == endpoint.KindUDP4 || k == endpoint.KindUDP6 {
+		m.Relay, _ = t.localAddr(peer)
+	}
+	return m
+}
+
+func (t *tap) put(m *Captured) {
+	select {
+	case t.queue <- m:
+	default:
+		t.lost.Add(1)
+	}
+}
+
+// drain calls each for what has not been read when the capture has ended.
+func (t *tap) drain(each func(*Captured) error) error {
+	t.endRound()
+	t.mu.Lock()
+	for _, u := range t.undecided {
+		t.put(u.captured)
+	}
+	t.undecided = nil
+	t.mu.Unlock()
+	for range len(t.queue) {
+		if err := each(<-t.queue); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// withoutSecrets returns a copy of a message in which connection data, with which a player
+// binds or connects, and what an unknown message contains, are zero.
+func withoutSecrets(msg []byte) []byte {
+	public := len(msg)
+	switch kind, err := proto.ParseType(msg); {
+	case err != nil:
+		public = proto.HeaderLen
+	case kind == proto.TypeBind:
+		public = proto.BindOverhead - proto.MACLen
+	case kind == proto.TypeConnectRequest:
+		public = proto.ConnectRequestOverhead
+	}
+	safe := make([]byte, len(msg))
+	copy(safe, msg[:min(public, len(msg))])
+	return safe
+}
+
+// handleTapped is handleMessage while a capture runs.
+//
+//go:noinline
+func (w *worker) handleTapped(t *tap, now int64, from Endpoint, msg []byte) (o Outcome) {
+	w.tap = nil
+	tx, at := w.out.tx, len(w.out.queue)
+	w.out.tx = nil // The outbox then puts what the message causes in its queue.
+	isOfMatch := t.has(w, from, msg)
+	defer func() {
+		added := w.out.queue[at:]
+		w.out.tx, w.out.queue, w.tap = tx, w.out.queue[:at], t
+		for _, d := range added {
+			w.out.add(d.to, d.pkt)
+			if isOfMatch {
+				t.sent(d.to, d.pkt)
+			}
+		}
+	}()
+	if !isOfMatch {
+		return w.handleMessage(now, from, msg)
+	}
+	kind := t.received(now, from, msg)
+	if o = w.handleMessage(now, from, msg); o != outcomePending {
+		t.decide(now, from, kind, o)
+	}
+	return o
+}
