@@ -157,7 +157,7 @@ func TestConsole(t *testing.T) {
 		t.Fatal(err)
 	}
 	admin := "127.0.0.1:" + testkit.FreePort(t)
-	flags := []string{"--admin", admin, "--admin-token-file", secret, "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise", "127.0.0.1"}
+	flags := []string{"--admin", admin, "--admin-token-file", secret, "--udp", "127.0.0.1:" + testkit.FreePort(t), "--advertise", "127.0.0.1", "--capture"}
 	f := place.serve(flags...)
 	load := exec.Command(binary, "bench", "--api", f.api, "--token", token, "--matches", "20", "--players", "3", "--rate", "400", "--duration", "10m")
 	if err := load.Start(); err != nil {
@@ -209,6 +209,9 @@ func TestConsole(t *testing.T) {
 	p.shows("bound\t127.0.0.1:")
 	p.readable("match")
 	p.screen("match")
+	p.press("Capture")
+	p.press("Yes, capture")
+	p.shows("captured ")
 	p.press("Kick")
 	p.press("Yes, kick")
 	p.shows("closed by the operator")

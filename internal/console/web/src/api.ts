@@ -61,14 +61,29 @@ export class Refused extends Error {
 let signedOut = () => {}
 export function onSignedOut(f: () => void) { signedOut = f }
 
-export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+async function request(method: string, path: string, body?: unknown): Promise<Response> {
   const r = await fetch(path, {
     method, credentials: "same-origin", cache: "no-store",
     ...(body === undefined ? {} : { body: JSON.stringify(body), headers: { "Content-Type": "application/json" } }),
   })
   if (r.status === 401) signedOut()
   if (!r.ok) throw new Refused(r.status, (await r.text()).trim().replace(/^admin: /, ""))
-  return await r.json() as T
+  return r
+}
+
+export async function call<T>(method: string, path: string, body?: unknown): Promise<T> {
+  return await (await request(method, path, body)).json() as T
+}
+
+/** save makes the browser save the answer of a POST as a file, and returns its size in bytes. */
+export async function save(path: string, name: string): Promise<number> {
+  const content = await (await request("POST", path)).blob()
+  const link = document.createElement("a")
+  link.href = URL.createObjectURL(content)
+  link.download = name
+  link.click()
+  setTimeout(() => URL.revokeObjectURL(link.href), 60_000)
+  return content.size
 }
 
 /** checkSession finds out whether the session has ended, which a failed connection does not tell. */

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { call, get, onRelay, type Allocation, type Matches, type Why } from "./api"
+import { call, get, onRelay, save, type Allocation, type Matches, type Why } from "./api"
 import { age, bits, clock, number, project, short } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, ShortID, Table } from "./parts"
@@ -119,10 +119,14 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
       {host.role === "host" && <><dt>Receives</dt><dd>{rateText(toHost)}</dd></>}
       {host.receiver_size_drops > 0 && <><dt>Too large for it</dt><dd>{number(host.receiver_size_drops)} messages</dd></>}
     </dl>}
-    {host?.role === "host" && <p><Action label="Close" ask="End this match for all players?" done={again}
-      act={async () => { await call("DELETE", `/allocations/${id}`); return "closed" }} /></p>}
-    {host?.role === "joiner" && <p><Action label="Kick" ask="Remove this player?" done={again}
-      act={async () => { await call("POST", `/allocations/${id}/kick`); return "kicked" }} /></p>}
+    {host && <p class="actions">
+      {host.role === "host" ? <Action label="Close" ask="End this match for all players?" done={again}
+        act={async () => { await call("DELETE", `/allocations/${id}`); return "closed" }} />
+        : <Action label="Kick" ask="Remove this player?" done={again}
+          act={async () => { await call("POST", `/allocations/${id}/kick`); return "kicked" }} />}
+      <Action label="Capture" ask="Save what this match sends in the next 5 seconds, for Wireshark?" done={again}
+        act={async () => `captured ${number(await save(onRelay(relay, `/allocations/${id}/capture?seconds=5`), `${id}.pcapng`))} bytes`} />
+    </p>}
     {players.length > 0 && <section>
       <h3>Players</h3>
       <Table label="Players" head={<><th>Player</th><th>Way</th><th>Address</th><th class="n">Age</th><th class="n">Heard</th><th class="n">Sends</th><th>State</th><th>Action</th></>}>
