@@ -65,7 +65,9 @@ type Filter struct {
 	// ID selects one allocation.
 	ID proto.AllocationID
 	// Match is the id of a host: it and the joiners of its match.
-	Match   proto.AllocationID
+	Match proto.AllocationID
+	// Player is alloc.HashPlayer of the player for whom it was reserved.
+	Player  alloc.PlayerHash
 	Binding Binding
 	Kind    Kind
 }
@@ -139,6 +141,7 @@ func (c *control) matches(f *Filter, e *table.Entry) bool {
 	case f.Tenant != 0 && a.Tenant != f.Tenant,
 		f.Role != alloc.RoleNone && alloc.Role(e.Role) != f.Role,
 		f.Match != proto.AllocationID{} && a.Match != f.Match,
+		f.Player != alloc.PlayerHash{} && a.Player != f.Player,
 		f.Binding == OnlyBound && !bound, f.Binding == OnlyUnbound && bound,
 		f.Kind != endpoint.KindNone && e.Endpoint.Kind() != f.Kind:
 		return false

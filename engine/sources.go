@@ -4,6 +4,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"sync/atomic"
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
@@ -15,8 +16,10 @@ const lowestPort = 1024
 
 // sources decides which source addresses are refused, since no client has them: with a
 // forged one an attacker could make the relay send to itself, to another relay, or to a
-// service that only its own machine can reach. It does not change after newSources.
+// service that only its own machine can reach; and which the operator has banned. Only banned
+// changes after newSources.
 type sources struct {
+	banned   atomic.Pointer[endpoint.PrefixSet]
 	loopback bool                        // allowed, since the relay listens there or advertises it
 	private  bool                        // allowed
 	ports    []uint16                    // of relays
@@ -69,9 +72,23 @@ func isPrivate(ip netip.Addr) bool {
 
 var sharedSpace = netip.PrefixFrom(netip.AddrFrom4([4]byte{100, 64, 0, 0}), 10)
 
+// SetBannedSources makes the relay drop what comes from these networks over UDP and DTLS, in
+// place of those of the last call. Who is bound from there stays bound over plain UDP, see
+// [Server.Kick]; other transports check addresses themselves. Any goroutine may call it.
+func (s *Server) SetBannedSources(all []netip.Prefix) {
+	if len(all) == 0 {
+		s.shared.sources.banned.Store(nil)
+		return
+	}
+	s.shared.sources.banned.Store(endpoint.NewPrefixSet(all))
+}
+
 // isRefused reports whether datagrams from ep are dropped. A session that is no UDP source
 // has completed a handshake, so its address is not forged.
 func (s *sources) isRefused(ep endpoint.Endpoint) bool {
+	if banned := s.banned.Load(); banned != nil && banned.Contains(ep.AddrPort().Addr()) {
+		return true
+	}
 	switch ep.Kind() {
 	case endpoint.KindUDP4:
 		if s.isRefused4(uint32(ep.Lo)) {

@@ -6,6 +6,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/internal/endpoint"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 func addrPorts(all ...string) (out []netip.AddrPort) {
@@ -123,6 +124,35 @@ func TestPrivateSources(t *testing.T) {
 			t.Errorf("advertised %v, allowed %v: refused %v, want %v", c.advertised, c.allow, got, c.refused)
 		}
 	}
+}
+
+// TestBannedSources: what comes from a banned network gets no answer and binds nothing, until the
+// ban ends. An endpoint that was bound before stays bound, until its owner is kicked.
+func TestBannedSources(t *testing.T) {
+	t.Parallel()
+	r := newRig(t, Config{Unlimited: true})
+	host := r.host(udpN(0), 4)
+	player, late := r.joiner(udpN(1), host), r.unlinked(udpN(9), host)
+	s := &Server{shared: r.shared}
+	s.SetBannedSources([]netip.Prefix{netip.PrefixFrom(udpN(1).AddrPort().Addr(), 32), netip.MustParsePrefix("2001:db8::/32")})
+	for _, pkt := range [][]byte{
+		signed(late, 2, late.key), pingMessage(late.id), connectMessage(late.id, late.ticket), relayMessage(late.id, host.id, 9),
+		message(9, late.id, host.id), message(11, late.id), append([]byte{0xDA, 0x72, 1}, pingMessage(late.id)[3:]...),
+	} {
+		for _, from := range []endpoint.Endpoint{udpN(1), udp("[2001:db8:7::1]:40000")} {
+			if o := r.feed(from, pkt); o != DropForbidden && !(from == udpN(1) && proto.Type(pkt[3]) == proto.TypeRelay) {
+				t.Errorf("%x from %v: %v", head(pkt), from, o)
+			}
+		}
+	}
+	if o := r.feed(udpN(1), relayMessage(player.id, host.id, 9)); o != OutRelayed {
+		t.Errorf("who is bound: %v", o)
+	}
+	if o := r.feed(udpN(2), pingMessage(late.id)); o == DropForbidden {
+		t.Error("another address is refused")
+	}
+	s.SetBannedSources(nil)
+	r.bind(late, udpN(3), 7)
 }
 
 // TestServicePorts (E2): services that might answer an answer get none, whatever

@@ -176,7 +176,7 @@ const (
 	DropTruncated
 	// DropSource: the kernel gave no source address that can be answered.
 	DropSource
-	// DropForbidden: from a source that no client has, see sources.go.
+	// DropForbidden: from a source that no client has, see sources.go, or that is banned.
 	DropForbidden
 	// DropPlain: a plain message from the address of a DTLS session.
 	DropPlain

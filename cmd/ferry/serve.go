@@ -296,7 +296,7 @@ func (s streams) withState(mode app.Mode) cli.ActionFunc {
 				return err
 			}
 		}
-		o.StateFile, o.SessionFile, o.UsageFile = dir.Allocations(), dir.Sessions(), dir.Usage()
+		o.StateFile, o.SessionFile, o.UsageFile, o.BanFile = dir.Allocations(), dir.Sessions(), dir.Usage(), dir.Bans()
 		return s.start(ctx, o)
 	}
 }

@@ -31,6 +31,7 @@ type Transport struct {
 	started   atomic.Bool
 	running   chan struct{} // closed when Run accepts connections
 	admission admission
+	banned    atomic.Pointer[endpoint.PrefixSet]
 	shards    [numShards]shard
 	counts    counters
 }
@@ -123,6 +124,24 @@ func (t *Transport) drop(reason Drop) bool {
 
 func (t *Transport) shard(serial uint64) *shard { return &t.shards[serial%numShards] }
 
+// SetBannedSources makes the transport refuse connections from these networks, in place of those
+// of the last call, and ends those that are open. The address of a client behind a proxy that
+// does not tell it is not known.
+func (t *Transport) SetBannedSources(all []netip.Prefix) {
+	t.banned.Store(endpoint.NewPrefixSet(all))
+	for i := range t.shards {
+		for _, c := range t.shards[i].snapshot() {
+			if t.isBanned(c.place.from, c.place.known) {
+				c.end(EndBanned)
+			}
+		}
+	}
+}
+
+func (t *Transport) isBanned(from netip.Prefix, known bool) bool {
+	return known && t.banned.Load().Contains(from.Addr())
+}
+
 func (t *Transport) find(serial uint64) *conn {
 	s := t.shard(serial)
 	s.mu.RLock()
@@ -137,6 +156,9 @@ func (t *Transport) add(c *conn) {
 	s.mu.Unlock()
 	if reason := t.admission.noteOpen(c.place, c); reason != endNone {
 		c.end(reason)
+	}
+	if t.isBanned(c.place.from, c.place.known) {
+		c.end(EndBanned) // since admission
 	}
 }
 
@@ -328,6 +350,8 @@ const (
 	// RefusedAddress: Config.MaxConnsPerAddress connections of the address are
 	// open and bound; status 429.
 	RefusedAddress
+	// RefusedBanned: the address is banned; status 403.
+	RefusedBanned
 
 	// NumRefusals is the number of refusals.
 	NumRefusals
@@ -335,7 +359,7 @@ const (
 
 var refusalNames = [NumRefusals]string{
 	RefusedNoUpgrade: "plain", RefusedHandshake: "handshake", RefusedOrigin: "origin",
-	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address",
+	RefusedStopped: "stopped", RefusedTotal: "total", RefusedAddress: "address", RefusedBanned: "banned",
 }
 
 // String returns the name of the refusal in metrics.
@@ -408,6 +432,8 @@ const (
 	// EndShed: it had bound no allocation, and another connection needed its place; a
 	// reset.
 	EndShed
+	// EndBanned: its address was banned; 1008.
+	EndBanned
 
 	// NumEnds is the number of ends, including an unused zero.
 	NumEnds
@@ -433,6 +459,7 @@ var ends = [NumEnds]struct {
 	EndPing:       {name: "ping"},
 	EndStopped:    {"stopped", ws.StatusGoingAway, "the relay stops"},
 	EndShed:       {name: "shed"},
+	EndBanned:     {"banned", ws.StatusPolicyViolation, "banned"},
 }
 
 // String returns the name of the end in metrics.

@@ -37,6 +37,10 @@ func (t *Transport) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 		return
 	}
 	from, known := clientPrefix(r, t.cfg.TrustedProxies)
+	if t.isBanned(from, known) {
+		t.refuse(w, RefusedBanned, http.StatusForbidden, "This address is banned.\n")
+		return
+	}
 	p, victim, reason := t.admission.admit(from, known)
 	if victim != nil {
 		victim.end(EndShed)
@@ -148,7 +152,8 @@ type admission struct {
 	conns   sync.WaitGroup // counts connections; Add only while running
 }
 
-// place is the place of a connection within the limits. The admission's lock guards it.
+// place is the place of a connection within the limits. The admission's lock guards it, except
+// from and known, which never change.
 type place struct {
 	from    netip.Prefix
 	known   bool // from is the client's address

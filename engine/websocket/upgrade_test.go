@@ -120,6 +120,49 @@ func TestRefusals(t *testing.T) {
 	testkit.Eventually(t, "no connection is open", func() bool { return r.Stats().Open == 0 })
 }
 
+// TestBannedSources: a ban ends connections from its network and refuses further ones, until it
+// ends; others go on.
+func TestBannedSources(t *testing.T) {
+	r := start(t, Config{TrustedProxies: []netip.Prefix{netip.MustParsePrefix("127.0.0.0/8")}})
+	from := func(ip string) (*ws.Conn, *http.Response, error) {
+		return ws.Dial(t.Context(), r.url, &ws.DialOptions{HTTPHeader: http.Header{"X-Forwarded-For": {ip}}})
+	}
+	banned, _, err := from("192.0.2.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer banned.CloseNow()
+	other, _, err := from("198.51.100.7")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.CloseNow()
+	testkit.Eventually(t, "two connections", func() bool { return r.Stats().Open == 2 })
+	r.SetBannedSources([]netip.Prefix{netip.MustParsePrefix("192.0.2.0/24"), netip.MustParsePrefix("127.0.0.0/8")})
+	if _, _, err := banned.Read(t.Context()); ws.CloseStatus(err) != ws.StatusPolicyViolation {
+		t.Errorf("the banned connection ended with %v", err)
+	}
+	if _, resp, err := from("192.0.2.8"); err == nil || resp == nil || resp.StatusCode != http.StatusForbidden {
+		t.Errorf("a connection from the banned network: %v", err)
+	}
+	testkit.Eventually(t, "one connection", func() bool { return r.Stats().Open == 1 })
+	if n, m := r.Stats().Refused[RefusedBanned], r.Stats().Ended[EndBanned]; n != 1 || m != 1 {
+		t.Errorf("%d refused and %d ended, want 1 of each", n, m)
+	}
+	unknown, _, err := ws.Dial(t.Context(), r.url, nil) // The proxy does not tell, and its own address is banned.
+	if err != nil {
+		t.Errorf("a client whose address is not known: %v", err)
+	} else {
+		unknown.CloseNow()
+	}
+	r.SetBannedSources(nil)
+	again, _, err := from("192.0.2.8")
+	if err != nil {
+		t.Fatalf("after the ban: %v", err)
+	}
+	again.CloseNow()
+}
+
 // TestNotRunning: requests are refused before Run and after it, and Run fails the
 // second time.
 func TestNotRunning(t *testing.T) {

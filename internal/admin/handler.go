@@ -18,6 +18,8 @@
 //	DELETE /allocations/ID                  end it
 //	POST /allocations/ID/kick               remove a player from its match
 //	POST /allocations/NAME/capture?seconds= a pcapng file of the match's messages, NAME an id or a join code
+//	GET /bans                               the bans of players and networks; POST /bans?prefix=&for=24h&reason=, or
+//	                                        ?player=&project=&environment=, adds one, DELETE /bans/ID removes it
 //	GET /usage                              player-seconds, datagrams and bytes of each project
 //	GET /stats                              the counters
 //	GET /config                             the settings in force, without secrets
@@ -59,6 +61,7 @@ import (
 
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/ban"
 	"github.com/ferryrelay/ferry/internal/config"
 )
 
@@ -108,6 +111,8 @@ type Config struct {
 	History History
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
+	// Bans are the bans. Nil: no page.
+	Bans Bans
 	// Token is the bearer token that every request except health probes requires.
 	// Empty: no token.
 	Token string
@@ -177,6 +182,9 @@ func New(cfg Config) http.Handler {
 	if cfg.Capture != nil {
 		capturePages(mux, &cfg)
 	}
+	if cfg.Bans != nil {
+		banPages(mux, &cfg)
+	}
 	if cfg.Fleet != nil {
 		captureOfFleet(mux, &cfg)
 		noRelayPages(mux)
@@ -224,6 +232,7 @@ const index = `<!doctype html>
 <li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
+<li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
 <li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)
@@ -267,12 +276,12 @@ func writeAnswer(w http.ResponseWriter, value any, err error) {
 
 func statusOf(err error) int {
 	switch {
-	case errors.Is(err, errQuery):
+	case errors.Is(err, errQuery), errors.Is(err, ban.ErrInvalid):
 		return http.StatusBadRequest
 	case errors.Is(err, alloc.ErrNotFound), errors.Is(err, errNode):
 		return http.StatusNotFound
 	case errors.Is(err, ErrFinal), errors.Is(err, engine.ErrKickHost), errors.Is(err, errNoRelay), errors.Is(err, errNoAllocations), errors.Is(err, errNoFastPath), errors.Is(err, errFlightOff), errors.Is(err, errFlight),
-		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture):
+		errors.Is(err, ErrCaptureOff), errors.Is(err, engine.ErrCapture), errors.Is(err, ErrBanElsewhere), errors.Is(err, ErrBansFull):
 		return http.StatusConflict
 	case errors.Is(err, ErrRefused):
 		return http.StatusUnprocessableEntity

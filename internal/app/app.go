@@ -48,6 +48,9 @@ type Options struct {
 	// UsageFile is the path of the file of what projects have used in all runs. Empty: usage
 	// begins at zero.
 	UsageFile string
+	// BanFile is the path of the file of the operator's bans, if the process is not of a fleet.
+	// Empty: bans end with the process.
+	BanFile string
 	// Logger is required. It gets no line per datagram.
 	Logger *slog.Logger
 	// Version, Revision and GoVersion are shown to the operator.
@@ -97,6 +100,7 @@ type App struct {
 	devLog    *devLog      // nil, but in dev
 	history   *history     // nil without a relay
 	usage     *usageKeeper // of a relay
+	bans      *banKeeper
 
 	processors     *processors    // of a relay
 	maxAllocations int            // allocations at once
@@ -156,6 +160,9 @@ func (a *App) build() error {
 		if err := step(); err != nil {
 			return err
 		}
+	}
+	if err := a.buildBans(); err != nil {
+		return err
 	}
 	a.buildMetrics()
 	if err := a.buildConsole(); err != nil {

@@ -12,6 +12,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
+	"github.com/ferryrelay/ferry/internal/ban"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/hooks"
 	"github.com/ferryrelay/ferry/internal/identity"
@@ -26,7 +27,8 @@ type players struct {
 	log    *slog.Logger
 	policy atomic.Pointer[policy] // in force
 
-	relay  counter // set before the first call; nil in an API process
+	bans   *atomic.Pointer[ban.List] // set before the first call; nil: there are none
+	relay  counter                   // set before the first call; nil in an API process
 	rates  rates
 	leases leases // of an API process
 
@@ -88,9 +90,14 @@ func (p *players) hasBandwidthQuotas() bool { return p.policy.Load().metered }
 // allowedRegions returns the regions in which a tenant may have hosts, none for all.
 func (p *players) allowedRegions(t alloc.Tenant) []string { return p.policy.Load().regions[t.Project] }
 
-// admit is called before each reservation. It checks quotas first, since they need no
+// admit is called before each reservation. It checks bans and quotas first, since they need no
 // call.
 func (p *players) admit(ctx context.Context, a alloc.AdmissionRequest) error {
+	if p.bans != nil {
+		if err := p.bans.Load().Refuses(a.Caller); err != nil {
+			return err
+		}
+	}
 	t := p.policy.Load()
 	if err := t.guard.Admit(ctx, a); err != nil {
 		return err

@@ -233,6 +233,22 @@ func TestConsole(t *testing.T) {
 	p.readable("attack")
 	p.screen("attack")
 
+	p.goTo("bans")
+	p.shows("Nobody is banned.")
+	p.enter("ban-prefix", "203.0.113.0/24")
+	p.enter("ban-reason", "flood")
+	p.press("Ban")
+	p.shows("1 ban;")
+	p.shows("203.0.113.0/24")
+	p.readable("bans")
+	p.screen("bans")
+	p.enter("ban-prefix", "nonsense")
+	p.press("Ban")
+	p.shows("neither an address nor a prefix")
+	p.press("Unban")
+	p.press("Yes, unban")
+	p.shows("Nobody is banned.")
+
 	testReloadPage(p, place)
 
 	p.goTo("log")

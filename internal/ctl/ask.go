@@ -13,6 +13,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/ban"
 )
 
 // Output says how answers are shown.
@@ -206,6 +207,24 @@ func (c *Client) Capture(ctx context.Context, o Output, node, name, file string,
 		_, err = fmt.Fprintf(o.Stderr, "%s: %d bytes\n", file, n)
 		return err
 	})
+}
+
+// Bans shows the bans.
+func (c *Client) Bans(ctx context.Context, o Output) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: "/bans"}, bansTable))
+}
+
+// Ban adds the ban that the query describes, and Unban removes one.
+func (c *Client) Ban(ctx context.Context, o Output, query url.Values) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodPost, Path: "/bans", Query: query}, func(w io.Writer, b *ban.Ban) error {
+		_, err := fmt.Fprintf(w, "%s banned until %s (%s)\n", printable(b.Subject()), b.Until.Local().Format(time.DateTime), b.ID)
+		return err
+	}))
+}
+
+// Unban removes a ban.
+func (c *Client) Unban(ctx context.Context, o Output, id string) error {
+	return c.run(ctx, o, of(Call{Method: http.MethodDelete, Path: "/bans/" + url.PathEscape(id)}, doneLine))
 }
 
 // End ends an allocation.

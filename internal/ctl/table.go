@@ -67,6 +67,15 @@ func up(since time.Time) string {
 	return age(time.Since(since).Seconds())
 }
 
+func bansTable(w io.Writer, all *admin.BanList) error {
+	var rows []string
+	for i := range all.Bans {
+		b := &all.Bans[i]
+		rows = append(rows, row(b.ID, b.Subject(), b.Since.Local().Format(time.DateTime), b.Until.Local().Format(time.DateTime), b.Reason))
+	}
+	return table(w, "BAN\tSUBJECT\tSINCE\tUNTIL\tREASON", rows)
+}
+
 func allocationsTable(w io.Writer, all *admin.Allocations) error {
 	var rows []string
 	for _, a := range all.Allocations {

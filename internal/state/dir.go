@@ -19,6 +19,7 @@ const (
 	allocationsName = "allocations"
 	sessionsName    = "sessions"
 	usageName       = "usage"
+	bansName        = "bans"
 	tempName        = identityName + keyfile.Suffix
 	// mountName is in the root of a new file system.
 	mountName = "lost+found"
@@ -60,6 +61,9 @@ func (d *Dir) Sessions() string { return filepath.Join(d.runtime, sessionsName) 
 
 // Usage returns the name of the file that holds what projects have used in all runs.
 func (d *Dir) Usage() string { return filepath.Join(d.path, usageName) }
+
+// Bans returns the name of the file that holds whom the operator has banned.
+func (d *Dir) Bans() string { return filepath.Join(d.path, bansName) }
 
 // Open locks the directory at path for this process. On first use it creates the
 // directory and the identity, and logs that. The directory and its files must belong to

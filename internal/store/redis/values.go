@@ -137,6 +137,9 @@ func (k keys) nodesEnd() string { return k.prefix + "{nodes}:end" }
 // lease is the key of what holders use of a scope.
 func (k keys) lease(scope string) string { return k.prefix + "lease:" + digest(scope) }
 
+// bans is the key of the bans.
+func (k keys) bans() string { return k.prefix + "bans" }
+
 // bucket is the key of a token bucket.
 func (k keys) bucket(name string) string { return k.prefix + "bucket:" + digest(name) }
 

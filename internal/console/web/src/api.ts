@@ -40,6 +40,10 @@ export interface Why {
   events: WhyEvent[] | null; players?: { id: string; because: string }[]
 }
 
+export interface Ban {
+  id: string; player?: string; project?: string; environment?: string; prefix?: string; since: string; until: string; reason?: string
+}
+
 export interface ProjectUsage {
   project?: string; environment?: string; tenant?: string; others?: boolean
   allocations: number; hosts: number; players: number; player_seconds: number; datagrams: number; bytes: number

@@ -4,6 +4,7 @@ import "uplot/dist/uPlot.min.css"
 import "./style.css"
 import { call, get, onSignedOut, type Login } from "./api"
 import { AttackPage } from "./attack"
+import { BansPage } from "./bans"
 import { FleetPage } from "./fleet"
 import { useLive } from "./live"
 import { AuditPage, LogPage } from "./log"
@@ -12,7 +13,7 @@ import { Overview } from "./overview"
 import { SettingsPage } from "./settings"
 import { UsagePage } from "./usage"
 
-const pages = ["overview", "matches", "fleet", "usage", "attack", "settings", "log", "audit"]
+const pages = ["overview", "matches", "fleet", "usage", "attack", "bans", "settings", "log", "audit"]
 
 function useRoute(): string[] {
   const read = () => location.hash.replace(/^#\/?/, "").split("/").map(decodeURIComponent)
@@ -93,6 +94,7 @@ function App() {
         : route === "fleet" ? <FleetPage />
         : route === "usage" ? <UsagePage />
         : route === "attack" ? <AttackPage live={live} />
+        : route === "bans" ? <BansPage />
         : route === "settings" ? <SettingsPage />
         : route === "log" ? <LogPage />
         : route === "audit" ? <AuditPage />

@@ -1,8 +1,9 @@
 import { get, type Refusal } from "./api"
+import { ban } from "./bans"
 import { clock, number, short } from "./format"
 import { rate, usePoll, type Live } from "./live"
 import { matchLink } from "./matches"
-import { Failure, ShortID, Table } from "./parts"
+import { Action, Failure, ShortID, Table } from "./parts"
 import { Plot } from "./plot"
 import { rates } from "./live"
 
@@ -76,8 +77,9 @@ export function AttackPage({ live }: { live: Live }) {
     {prefixes.size > 0 && <section>
       <h2>Refused messages by source prefix</h2>
       <p class="soft">Of messages that name an allocation of this relay, at most five a second and prefix. Sources of plain UDP may be forged.</p>
-      <Table label="Refused messages by source prefix" head={<><th>Prefix</th><th class="n">Refused</th><th>Last</th><th>Reasons</th></>}>
-        {[...prefixes].sort((a, b) => b[1].count - a[1].count).slice(0, 50).map(([name, p]) => <tr key={name}><td>{name}</td><td class="n">{number(p.count)}</td><td>{clock(p.last)}</td><td class="text">{[...p.reasons].join("; ")}</td></tr>)}
+      <Table label="Refused messages by source prefix" head={<><th>Prefix</th><th class="n">Refused</th><th>Last</th><th>Reasons</th><th>Action</th></>}>
+        {[...prefixes].sort((a, b) => b[1].count - a[1].count).slice(0, 50).map(([name, p]) => <tr key={name}><td>{name}</td><td class="n">{number(p.count)}</td><td>{clock(p.last)}</td><td class="text">{[...p.reasons].join("; ")}</td>
+          <td><Action label="Ban" ask={`Ban ${name} for a day? Honest players of this network are banned too.`} act={() => ban({ prefix: name })} /></td></tr>)}
       </Table>
     </section>}
     {value && value.length > 0 && <section>

@@ -39,6 +39,11 @@ export function clock(time: string): string {
   return new Date(time).toLocaleTimeString("en-GB")
 }
 
+/** day is a date and a time of day, to the minute. */
+export function day(time: string): string {
+  return new Date(time).toLocaleString("en-GB", { dateStyle: "medium", timeStyle: "short" })
+}
+
 export function ms(n: number): string {
   return n < 0 ? "lost" : n < 10 ? n.toFixed(2) + " ms" : n.toFixed(0) + " ms"
 }

@@ -1,5 +1,6 @@
 import { useState } from "preact/hooks"
 import { call, get, onRelay, save, type Allocation, type Matches, type Why } from "./api"
+import { ban } from "./bans"
 import { age, bits, clock, number, project, short } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, ShortID, Table } from "./parts"
@@ -137,7 +138,9 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
           <td class="n">{rateText(rates.get(p.id))}</td>
           <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
           <td><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
-            act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} /></td>
+            act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} />
+            {p.player && p.project && p.environment && <Action label="Ban" ask={`Ban ${p.player} from ${project(p)} for a day?`} done={again}
+              act={() => ban({ player: p.player!, project: p.project!, environment: p.environment! })} />}</td>
         </tr>)}
       </Table>
     </section>}

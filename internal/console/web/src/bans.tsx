@@ -1,0 +1,52 @@
+import { useState } from "preact/hooks"
+import { call, get, type Ban } from "./api"
+import { day } from "./format"
+import { usePoll } from "./live"
+import { Action, Failure, Table } from "./parts"
+
+const durations: [string, string][] = [["1h", "1 hour"], ["24h", "1 day"], ["168h", "7 days"], ["720h", "30 days"], ["8760h", "1 year"]]
+
+/** ban adds a ban of a prefix, or of a player with project and environment. */
+export async function ban(subject: Record<string, string>): Promise<string> {
+  const b = await call<Ban>("POST", `/bans?${new URLSearchParams(subject)}`)
+  return `banned until ${day(b.until)}`
+}
+
+export function BansPage() {
+  const { value, error, again } = usePoll("bans", 2000, () => get<{ bans: Ban[] }>("/bans"))
+  const [form, setForm] = useState<Record<string, string>>({ kind: "prefix", for: "24h" })
+  const [result, setResult] = useState("")
+  const field = (id: string, label: string) => <label for={`ban-${id}`}>{label} <input id={`ban-${id}`} value={form[id] ?? ""}
+    onInput={e => setForm({ ...form, [id]: e.currentTarget.value })} /></label>
+  const submit = async (e: Event) => {
+    e.preventDefault()
+    const names = form.kind === "prefix" ? ["prefix"] : ["player", "project", "environment"]
+    const subject = Object.fromEntries([...names, "for", "reason"].filter(n => form[n]).map(n => [n, form[n]!.trim()]))
+    try {
+      setResult(await ban(subject))
+      again()
+    } catch (err) {
+      setResult((err as Error).message)
+    }
+  }
+  return <>
+    <form class="search" onSubmit={submit}>
+      <label>Ban a <select value={form.kind} onChange={e => setForm({ ...form, kind: e.currentTarget.value })}>
+        <option value="prefix">network</option><option value="player">player</option></select></label>
+      {form.kind === "prefix" ? field("prefix", "Address or prefix") : <>{field("player", "Player")}{field("project", "Project")}{field("environment", "Environment")}</>}
+      <label>for <select value={form.for} onChange={e => setForm({ ...form, for: e.currentTarget.value })}>
+        {durations.map(([v, text]) => <option key={v} value={v}>{text}</option>)}</select></label>
+      {field("reason", "Reason, which the player sees")}
+      <button>Ban</button>
+      {result && <span role="status">{result}</span>}
+    </form>
+    <Failure error={error} />
+    {value && <p class="soft" role="status">{value.bans.length === 0 ? "Nobody is banned." : `${value.bans.length} ${value.bans.length === 1 ? "ban" : "bans"}; those that end first come first.`}</p>}
+    {value && value.bans.length > 0 && <Table label="Bans" head={<><th>Player or network</th><th>Since</th><th>Until</th><th>Reason</th><th>Action</th></>}>
+      {value.bans.map(b => <tr key={b.id}>
+        <td>{b.prefix ?? `${b.player} of ${b.project}/${b.environment}`}</td><td>{day(b.since)}</td><td>{day(b.until)}</td><td class="text">{b.reason}</td>
+        <td><Action label="Unban" ask="End this ban?" done={again} act={async () => { await call("DELETE", `/bans/${b.id}`); return "removed" }} /></td>
+      </tr>)}
+    </Table>}
+  </>
+}

@@ -1,0 +1,92 @@
+package redisstore
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strconv"
+	"strings"
+	"time"
+
+	"github.com/redis/go-redis/v9"
+)
+
+// maxBan bounds the text of a ban in bytes.
+const maxBan = 4096
+
+// ErrBansFull is returned by SetBan if there are as many bans as there may be.
+var ErrBansFull = errors.New("redisstore: the store has as many bans as there may be")
+
+// setBan stores a ban as "end:text" and removes those that have ended. It returns 0 if there
+// are too many, else 1. KEYS: bans. ARGV: id, end in milliseconds, text, maximum.
+var setBan = redis.NewScript(luaNow + `
+local all = redis.call('HGETALL', KEYS[1])
+local n = 0
+for i = 1, #all, 2 do
+  local stop = tonumber(string.match(all[i + 1], '^(%d+):'))
+  if not stop or stop <= now then redis.call('HDEL', KEYS[1], all[i])
+  elseif all[i] ~= ARGV[1] and all[i] ~= '` + keptField + `' then n = n + 1 end
+end
+if n >= tonumber(ARGV[4]) then return 0 end
+redis.call('HSET', KEYS[1], ARGV[1], ARGV[2] .. ':' .. ARGV[3], '` + keptField + `', '` + keptValue + `')
+return 1
+`)
+
+// keptField is an entry that stays when all bans are removed: without it, the store has lost
+// the bans. Its value ends in the year 5138.
+const (
+	keptField = "kept"
+	keptValue = "99999999999999:"
+)
+
+// deleteBan removes a ban and returns how many there were. KEYS: bans. ARGV: id.
+var deleteBan = redis.NewScript(`return redis.call('HDEL', KEYS[1], ARGV[1])`)
+
+// SetBan stores the text of a ban for all processes of the fleet until its end, at most so
+// many bans. A process that may write to the store can write any: bans are not signed, since
+// they only refuse. Errors: ErrBansFull, alloc.ErrStoreUnavailable, and one for a text that is
+// too long.
+func (s *Store) SetBan(ctx context.Context, id, text string, until time.Time, most int) error {
+	if id == "" || len(id) > maxName || len(text) > maxBan {
+		return fmt.Errorf("redisstore: a ban of %d bytes with an id of %d bytes: at most %d, and 1 to %d", len(text), len(id), maxBan, maxName)
+	}
+	n, err := s.number(ctx, "store a ban", setBan, []string{s.keys.bans()}, id, until.UnixMilli(), text, most)
+	if err == nil && n == 0 {
+		err = ErrBansFull
+	}
+	return err
+}
+
+// DeleteBan removes a ban and reports whether it was there. Error: alloc.ErrStoreUnavailable.
+func (s *Store) DeleteBan(ctx context.Context, id string) (bool, error) {
+	n, err := s.number(ctx, "remove a ban", deleteBan, []string{s.keys.bans()}, id)
+	return n > 0, err
+}
+
+// Bans returns the texts of all bans that have not ended by this machine's clock. It skips and
+// counts damaged ones. Not intact: the store never had a ban, or has lost them. Error:
+// alloc.ErrStoreUnavailable.
+func (s *Store) Bans(ctx context.Context) (texts []string, intact bool, err error) {
+	var all map[string]string
+	err = s.do(ctx, "read the bans", func(ctx context.Context) error {
+		all, err = s.client.HGetAll(ctx, s.keys.bans()).Result()
+		return err
+	})
+	if err != nil {
+		return nil, false, err
+	}
+	_, intact = all[keptField]
+	delete(all, keptField)
+	now := time.Now().UnixMilli()
+	for _, value := range all {
+		end, text, ok := strings.Cut(value, ":")
+		until, err := strconv.ParseInt(end, 10, 64)
+		switch {
+		case !ok || err != nil || len(text) > maxBan:
+			s.damaged.Add(1)
+		case until > now:
+			texts = append(texts, text)
+		}
+	}
+	return texts, intact, nil
+}
