@@ -76,12 +76,14 @@ type rawClient struct {
 	nonce  uint16
 }
 
-func (r *whyRig) raw(ticket client.Ticket) *rawClient {
+func (r *whyRig) raw(ticket client.Ticket) *rawClient { return dialRaw(r.t, ticket) }
+
+func dialRaw(t *testing.T, ticket client.Ticket) *rawClient {
 	conn, err := net.Dial("udp", ticket.Server.String())
 	if err != nil {
-		r.t.Fatal(err)
+		t.Fatal(err)
 	}
-	r.t.Cleanup(func() { conn.Close() })
+	t.Cleanup(func() { conn.Close() })
 	return &rawClient{conn, ticket, 1}
 }
 
