@@ -30,6 +30,12 @@ const (
 // Header is the header that names the caller's span, as W3C Trace Context defines it.
 const Header = "Traceparent"
 
+// Status is the HTTP status of a call that failed, as the error of its span.
+type Status int
+
+// Error returns the text of the status.
+func (s Status) Error() string { return http.StatusText(int(s)) }
+
 // Tracer starts the first span of a call in this process. It may be used concurrently.
 type Tracer interface {
 	// Start starts a span of kind Server that began at that time. Parent is the
