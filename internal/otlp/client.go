@@ -11,15 +11,13 @@ import (
 	"net/url"
 	"time"
 
-	tracepb "go.opentelemetry.io/proto/otlp/trace/v1"
 	"google.golang.org/protobuf/encoding/protowire"
-	"google.golang.org/protobuf/proto"
 )
 
 // maxAnswer is how much of an answer of the collector is read, in bytes.
 const maxAnswer = 16 << 10
 
-// client implements otlptrace.Client. One goroutine at a time uses it.
+// client sends messages to a collector. One goroutine at a time uses it.
 type client struct {
 	target   *url.URL
 	http     http.Client
@@ -41,9 +39,6 @@ func newClient(target *url.URL) *client {
 	return c
 }
 
-func (*client) Start(context.Context) error { return nil }
-func (*client) Stop(context.Context) error  { return nil }
-
 func (c *client) close() { c.http.CloseIdleConnections() }
 
 // rejectedError is returned for a message of which the collector has rejected spans.
@@ -53,16 +48,12 @@ func (r *rejectedError) Error() string {
 	return fmt.Sprintf("the collector has rejected %d spans", r.spans)
 }
 
-// UploadTraces sends spans, and repeats that until ctx ends, Run is stopping or the
-// collector accepts or refuses them.
-func (c *client) UploadTraces(ctx context.Context, spans []*tracepb.ResourceSpans) error {
-	text, err := proto.Marshal(&tracepb.TracesData{ResourceSpans: spans})
-	if err != nil {
-		return err
-	}
+// send sends a message, and repeats that until ctx ends, Run is stopping or the collector
+// accepts or refuses it.
+func (c *client) send(ctx context.Context, message []byte) error {
 	var body bytes.Buffer
 	z := gzip.NewWriter(&body)
-	_, _ = z.Write(text) // A buffer returns no error.
+	_, _ = z.Write(message) // A buffer returns no error.
 	_ = z.Close()
 	for pause := retryAfter; ; pause *= 2 {
 		again, err := c.post(ctx, body.Bytes())

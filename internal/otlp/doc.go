@@ -6,7 +6,7 @@
 // every 2 s. It repeats a batch for up to 10 s if the collector is not reachable or asks
 // for it, and then drops and counts the batch.
 //
-// The exporter is a client of its own for package otlptrace, since otlptracehttp and its
-// message types depend on grpc. The body is a TracesData message, whose encoding is that of
-// an ExportTraceServiceRequest.
+// The package encodes the few fields of OTLP that it needs by itself. OpenTelemetry's
+// exporter otlptracehttp and its generated messages depend on grpc and on the reflection of
+// protobuf, which would make the program several megabytes larger.
 package otlp

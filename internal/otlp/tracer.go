@@ -12,7 +12,6 @@ import (
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
-	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -37,6 +36,9 @@ const (
 	// warnInterval is the least time between two warnings.
 	warnInterval = time.Minute
 )
+
+// scopeNameText is the name of the instrumentation scope.
+const scopeNameText = "github.com/ferryrelay/ferry"
 
 // defaultPath is the path of a collector that OTLP defines.
 const defaultPath = "/v1/traces"
@@ -87,12 +89,11 @@ func (c *Config) endpoint() (*url.URL, error) {
 
 // Tracer samples calls and exports their spans. Its methods may be called concurrently.
 type Tracer struct {
-	tracer   otel.Tracer
-	exporter sdk.SpanExporter
-	client   *client
-	queue    chan sdk.ReadOnlySpan
-	log      *slog.Logger
-	counts   struct{ exported, dropped, failed atomic.Uint64 }
+	tracer otel.Tracer
+	client *client
+	queue  chan sdk.ReadOnlySpan
+	log    *slog.Logger
+	counts struct{ exported, dropped, failed atomic.Uint64 }
 
 	ran     atomic.Bool
 	stopped atomic.Bool // no goroutine reads the queue any more
@@ -116,12 +117,12 @@ func New(cfg Config) (*Tracer, error) {
 		client: newClient(target), queue: make(chan sdk.ReadOnlySpan, queueSpans),
 		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
 	}
-	t.exporter = otlptrace.NewUnstarted(t.client)
 	var about []attribute.KeyValue
 	for i := 0; i+1 < len(cfg.Attributes); i += 2 {
 		about = append(about, attribute.String(cfg.Attributes[i], cfg.Attributes[i+1]))
 	}
-	// All options that environment variables could change are set.
+	// Of the environment variables of the SDK only OTEL_RESOURCE_ATTRIBUTES has an effect:
+	// WithResource adds it to the attributes of the process.
 	t.tracer = sdk.NewTracerProvider(
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(cfg.Ratio))),
 		sdk.WithResource(resource.NewSchemaless(about...)),
@@ -129,7 +130,7 @@ func New(cfg Config) (*Tracer, error) {
 			AttributeValueLengthLimit: 256, AttributeCountLimit: 32, EventCountLimit: 0, LinkCountLimit: 0,
 		}),
 		sdk.WithSpanProcessor((*processor)(t)),
-	).Tracer("github.com/ferryrelay/ferry")
+	).Tracer(scopeNameText)
 	return t, nil
 }
 
@@ -231,7 +232,7 @@ func (t *Tracer) export(ctx context.Context, batch []sdk.ReadOnlySpan) []sdk.Rea
 	var err error
 	if n > 0 {
 		within, cancel := context.WithTimeout(ctx, exportTimeout)
-		err = t.exporter.ExportSpans(within, batch)
+		err = t.client.send(within, encode(batch))
 		cancel()
 	}
 	var partly *rejectedError
