@@ -97,7 +97,7 @@ func appendAttributes(b []byte, field protowire.Number, all []attribute.KeyValue
 		if a.Value.Type() == attribute.INT64 {
 			value = appendVarint(nil, valueInt, uint64(a.Value.AsInt64()))
 		} else {
-			value = appendString(nil, valueString, a.Value.Emit())
+			value = appendString(nil, valueString, a.Value.String())
 		}
 		b = appendBytes(b, field, appendBytes(appendString(nil, keyValueKey, string(a.Key)), keyValueValue, value))
 	}
