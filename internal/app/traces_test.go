@@ -15,6 +15,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/otlp/otlptest"
+	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/internal/trace"
 )
 
@@ -140,6 +141,7 @@ func TestTracesFleet(t *testing.T) {
 	c := k.settings("api", cluster.Request{Role: cluster.RoleAPI})
 	c.TraceURL = collector.URL
 	front := start(t, options(c, API))
+	testkit.Within(t, time.Minute, "the relay", func() bool { return len(front.frontEnd.fleet.Nodes()) == 1 })
 	allocation, code := hostIn(t, front, "eu")
 	if _, err := front.caller(secret).Join(t.Context(), code); err != nil {
 		t.Fatal(err)
@@ -192,7 +194,7 @@ func TestTracesFleet(t *testing.T) {
 	wantNoSecrets(t, collector, secret, code, allocation.AllocationID, base64.StdEncoding.EncodeToString(allocation.Key), "127.0.0.1")
 }
 
-// withoutSeals removes the spans of public keys in the store, which are read only if they
+// withoutSeals removes the spans of certificates in the store, which are read only if they
 // are not known yet.
 func withoutSeals(all []otlptest.Span) []otlptest.Span {
 	return slices.DeleteFunc(all, func(s otlptest.Span) bool { return strings.Contains(s.Name, "certificate") })
