@@ -6,12 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/http"
 	"net/url"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace"
+	"go.opentelemetry.io/otel/exporters/otlp/otlptrace/otlptracehttp"
 	"go.opentelemetry.io/otel/propagation"
 	"go.opentelemetry.io/otel/sdk/resource"
 	sdk "go.opentelemetry.io/otel/sdk/trace"
@@ -89,11 +92,13 @@ func (c *Config) endpoint() (*url.URL, error) {
 
 // Tracer samples calls and exports their spans. Its methods may be called concurrently.
 type Tracer struct {
-	tracer otel.Tracer
-	client *client
-	queue  chan sdk.ReadOnlySpan
-	log    *slog.Logger
-	counts struct{ exported, dropped, failed atomic.Uint64 }
+	tracer   otel.Tracer
+	exporter *otlptrace.Exporter
+	http     *http.Client // of exporter
+	host     string       // of the collector
+	queue    chan sdk.ReadOnlySpan
+	log      *slog.Logger
+	counts   struct{ exported, dropped, failed atomic.Uint64 }
 
 	ran     atomic.Bool
 	stopped atomic.Bool // no goroutine reads the queue any more
@@ -114,15 +119,26 @@ func New(cfg Config) (*Tracer, error) {
 		return nil, err
 	}
 	t := &Tracer{
-		client: newClient(target), queue: make(chan sdk.ReadOnlySpan, queueSpans),
+		host: target.Host, queue: make(chan sdk.ReadOnlySpan, queueSpans),
 		log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)),
+		// Its own client, so that Run can close the connections at its end.
+		http: &http.Client{
+			Transport:     &http.Transport{Proxy: http.ProxyFromEnvironment, MaxConnsPerHost: 1, IdleConnTimeout: 30 * time.Second},
+			CheckRedirect: func(*http.Request, []*http.Request) error { return http.ErrUseLastResponse },
+		},
 	}
+	t.exporter = otlptrace.NewUnstarted(otlptracehttp.NewClient(
+		otlptracehttp.WithEndpointURL(target.String()), otlptracehttp.WithHTTPClient(t.http),
+		otlptracehttp.WithCompression(otlptracehttp.GzipCompression),
+		otlptracehttp.WithRetry(otlptracehttp.RetryConfig{
+			Enabled: true, InitialInterval: retryAfter, MaxInterval: exportTimeout / 2, MaxElapsedTime: exportTimeout,
+		}),
+	))
 	var about []attribute.KeyValue
 	for i := 0; i+1 < len(cfg.Attributes); i += 2 {
 		about = append(about, attribute.String(cfg.Attributes[i], cfg.Attributes[i+1]))
 	}
-	// Of the environment variables of the SDK only OTEL_RESOURCE_ATTRIBUTES has an effect:
-	// WithResource adds it to the attributes of the process.
+	// WithResource adds OTEL_RESOURCE_ATTRIBUTES to the attributes of the process.
 	t.tracer = sdk.NewTracerProvider(
 		sdk.WithSampler(sdk.ParentBased(sdk.TraceIDRatioBased(cfg.Ratio))),
 		sdk.WithResource(resource.NewSchemaless(about...)),
@@ -150,7 +166,8 @@ func (t *Tracer) Start(name string, began time.Time, parent string) trace.Record
 // Stats are counts since New.
 type Stats struct {
 	// Exported counts spans that the collector has accepted. Dropped counts those that
-	// did not fit into the queue, Failed those that the collector did not accept.
+	// did not fit into the queue, Failed those of messages that the collector did not
+	// accept, or not all of.
 	Exported, Dropped, Failed uint64
 	// Queued is how many spans wait.
 	Queued int
@@ -186,13 +203,14 @@ func (t *Tracer) Run(ctx context.Context) error {
 		case <-exports.Done():
 		}
 	})
-	t.client.stopping = ctx.Done()
+	err := t.exporter.Start(exports)
 	t.exportAll(ctx, exports)
 	t.stopped.Store(true)
+	err = errors.Join(err, t.exporter.Shutdown(context.WithoutCancel(ctx)))
 	cut()
 	limiting.Wait()
-	t.client.close()
-	return nil
+	t.http.CloseIdleConnections()
+	return err
 }
 
 // exportAll exports batches with the context exports until ctx ends, and then the rest.
@@ -232,18 +250,12 @@ func (t *Tracer) export(ctx context.Context, batch []sdk.ReadOnlySpan) []sdk.Rea
 	var err error
 	if n > 0 {
 		within, cancel := context.WithTimeout(ctx, exportTimeout)
-		err = t.client.send(within, encode(batch))
+		err = t.exporter.ExportSpans(within, batch)
 		cancel()
 	}
-	var partly *rejectedError
-	switch {
-	case err == nil:
+	if err == nil {
 		t.counts.exported.Add(n)
-	case errors.As(err, &partly):
-		rejected := min(partly.spans, n)
-		t.counts.failed.Add(rejected)
-		t.counts.exported.Add(n - rejected)
-	default:
+	} else {
 		t.counts.failed.Add(n)
 	}
 	t.warn(err)
@@ -257,7 +269,7 @@ func (t *Tracer) warn(err error) {
 	if lost == t.reports || !t.warned.IsZero() && time.Since(t.warned) < warnInterval {
 		return
 	}
-	attrs := []any{"spans", lost - t.reports, "collector", t.client.target.Host}
+	attrs := []any{"spans", lost - t.reports, "collector", t.host}
 	if err != nil {
 		attrs = append(attrs, "error", err)
 	}

@@ -189,7 +189,11 @@ func TestCollectorAnswers(t *testing.T) {
 			w.WriteHeader(http.StatusTemporaryRedirect)
 			return true
 		}, 0, 10, 1},
-		{"rejects three spans", func(w http.ResponseWriter) bool { _, _ = w.Write(partly); return true }, 7, 3, 1},
+		{"rejects three spans", func(w http.ResponseWriter) bool {
+			w.Header().Set("Content-Type", "application/x-protobuf")
+			_, _ = w.Write(partly)
+			return true
+		}, 0, 10, 1},
 		{"answers nonsense", func(w http.ResponseWriter) bool { _, _ = w.Write([]byte{0xff, 0xff}); return true }, 10, 0, 1},
 	} {
 		t.Run(c.name, func(t *testing.T) {
