@@ -6,6 +6,7 @@ import (
 	"sync"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -80,7 +81,10 @@ func (s *Service) admitAndReserve(
 	ctx context.Context, q AdmissionRequest, call func() (Reservation, error),
 ) (Reservation, error) {
 	if s.admit != nil {
-		if err := s.admit(ctx, q); err != nil {
+		admission, span := trace.Start(ctx, "admission")
+		err := s.admit(admission, q)
+		span.End(err)
+		if err != nil {
 			return Reservation{}, err
 		}
 	}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/joincode"
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -77,7 +78,9 @@ func (s *Service) commitCode(ctx context.Context, host proto.AllocationID, code 
 	if s.keepCode == nil {
 		return code, nil
 	}
-	err := s.keepCode(ctx, host, code)
+	keeping, span := trace.Start(ctx, "keep code")
+	err := s.keepCode(keeping, host, code)
+	span.End(err)
 	switch {
 	case err == nil:
 		return code, nil

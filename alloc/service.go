@@ -161,8 +161,8 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 	}
 	cfg.setDefaults()
 	s := &Service{
-		relay:             cfg.Relay,
-		store:             cfg.Store,
+		relay:             tracedRelay{cfg.Relay},
+		store:             tracedStore{cfg.Store},
 		regions:           slices.Clone(cfg.Regions),
 		liveRegions:       cfg.LiveRegions,
 		allowedRegions:    cfg.AllowedRegions,

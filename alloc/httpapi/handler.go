@@ -125,7 +125,7 @@ func (h *Handler) ServeHTTP(w http.ResponseWriter, r *http.Request) {
 	header.Set("X-Content-Type-Options", "nosniff")
 	h.origins.setHeaders(header, r.Header.Get("Origin"))
 
-	name, status := h.dispatch(w, r, id)
+	name, status := h.dispatch(w, r, id, start)
 	took := h.now().Sub(start)
 	if h.cfg.OnRequest != nil {
 		h.cfg.OnRequest(string(name), status, took)
@@ -146,7 +146,7 @@ func RoutePath(r *http.Request) string {
 }
 
 // dispatch answers a request, and authenticates its caller if the call needs one.
-func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (callName, int) {
+func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, start time.Time) (callName, int) {
 	c, ok := h.calls[RoutePath(r)]
 	switch {
 	case !ok:
@@ -159,24 +159,36 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string) (c
 	case c.name == callSpec:
 		return c.name, writeSpec(w)
 	}
-	a, problem := h.serveCall(w, r, c, id)
+	a, problem := h.serveCall(w, r, c, id, start)
 	if problem != nil {
 		return c.name, h.refuse(w, c.name, problem)
 	}
 	return c.name, writeJSON(w, a.status, a.body)
 }
 
-// serveCall authenticates the caller, reads the body and runs the call.
-func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string) (answer, *api.Problem) {
-	f, problem := h.admit(w.Header(), r, c.name)
+// serveCall authenticates the caller and serves its call, which is a span from its arrival
+// on. A request without a valid token has no span.
+func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer, *api.Problem) {
+	f, problem := h.identify(w.Header(), r, c.name)
 	if problem != nil {
+		return answer{}, problem
+	}
+	ctx, span := startSpan(r, f.principal, c, id, start)
+	a, problem := h.serveIdentified(ctx, w, r, c, id, f)
+	endSpan(span, a, problem)
+	return a, problem
+}
+
+// serveIdentified checks the rate limits of the caller, reads the body and runs the call.
+func (h *Handler) serveIdentified(ctx context.Context, w http.ResponseWriter, r *http.Request, c call, id string, f source) (answer, *api.Problem) {
+	if problem := h.checkRates(ctx, f, c.name); problem != nil {
 		return answer{}, problem
 	}
 	body, problem := readBody(w, r)
 	if problem != nil {
 		return answer{}, problem
 	}
-	ctx, cancel := context.WithTimeout(r.Context(), serviceTimeout)
+	ctx, cancel := context.WithTimeout(ctx, serviceTimeout)
 	defer cancel()
 	caller := f.principal.caller(c.name)
 	if !h.cfg.UnknownProxies {
@@ -185,9 +197,8 @@ func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id s
 	return c.serve(ctx, request{id: id, source: f, caller: caller, body: body})
 }
 
-// admit authenticates the caller and checks its rate limits. The header is that of
-// the answer.
-func (h *Handler) admit(header http.Header, r *http.Request, name callName) (source, *api.Problem) {
+// identify authenticates the caller. The header is that of the answer.
+func (h *Handler) identify(header http.Header, r *http.Request, name callName) (source, *api.Problem) {
 	client := forwarded.Find(r, h.proxies)
 	p, err := h.authenticate(r, client.Prefix)
 	var problem *api.Problem
@@ -205,8 +216,7 @@ func (h *Handler) admit(header http.Header, r *http.Request, name callName) (sou
 	if problem != nil {
 		return source{}, problem
 	}
-	f := source{principal: p, client: client}
-	return f, h.checkRates(r.Context(), f, name)
+	return source{principal: p, client: client}, nil
 }
 
 // refuseUnauthenticated returns the answer to a request without a valid token.

@@ -26,6 +26,7 @@ import (
 	"github.com/ferryrelay/ferry/internal/machine"
 	"github.com/ferryrelay/ferry/internal/memory"
 	"github.com/ferryrelay/ferry/internal/metrics"
+	"github.com/ferryrelay/ferry/internal/otlp"
 	"github.com/ferryrelay/ferry/internal/state"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
@@ -96,6 +97,7 @@ type App struct {
 	store     *redisstore.Store // of a fleet
 	member    *member           // of a fleet, for a relay
 	frontEnd  *frontEnd         // of a fleet, for an API
+	tracer    *otlp.Tracer      // nil: no traces
 	observers observers
 	devLog    *devLog      // nil, but in dev
 	history   *history     // nil without a relay
@@ -151,6 +153,9 @@ func (a *App) build() error {
 		API:   {a.openAdmin, a.buildStore, a.openAPI, a.buildFront},
 	}
 	if err := a.openAudit(); err != nil {
+		return err
+	}
+	if err := a.buildTraces(); err != nil {
 		return err
 	}
 	if err := a.buildPlayers(); err != nil {
@@ -216,6 +221,9 @@ func (a *App) buildMetrics() {
 	if a.frontEnd != nil {
 		cfg.Fleet, cfg.Dialer = a.frontEnd.fleet.Stats, a.frontEnd.dialer.Stats
 	}
+	if a.tracer != nil {
+		cfg.Traces = a.tracer.Stats
+	}
 	if a.certificate != nil || a.acme != nil {
 		cfg.Certificates = a.certificateEnds
 	}
@@ -229,6 +237,7 @@ func (a *App) openAPI() (err error) {
 	if a.api, err = newWeb(c.HTTP.AddrPort, nil, a.tlsConfig(), a.opts.Logger); err != nil {
 		return err
 	}
+	a.trace(a.api)
 	a.addComponent(component{"api", a.api.serve, func() error { return a.api.listener.Close() }})
 	if a.opts.Mode != Dev {
 		a.api.listener = httpapi.LimitListener(a.api.listener, connLimits(c, &a.rejected))

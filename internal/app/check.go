@@ -159,7 +159,7 @@ func Check(c config.Config, mode Mode) error {
 	_, err = newACME(&c, nil)
 	errs = append(errs, err)
 	_, err = newPlayers(&c, mode, nil)
-	errs = append(errs, err, checkFleet(&c, mode))
+	errs = append(errs, err, checkFleet(&c, mode), checkTraces(&c))
 	if c.ProxyProtocol && len(c.TrustedProxies) == 0 {
 		errs = append(errs, ErrProxyProtocol)
 	}

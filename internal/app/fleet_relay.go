@@ -47,7 +47,7 @@ func (a *App) buildMember() error {
 	c := &a.opts.Config
 	if m.cluster, err = cluster.NewServer(cluster.Config{
 		Addr: c.Cluster.AddrPort, Relay: fleet.NewLocal(relay, m.announcer), Operator: a.clusterOperator(), ID: a.opts.Identity.Relay,
-		Files: clusterFiles(c), Logger: a.opts.Logger,
+		Files: clusterFiles(c), Logger: a.opts.Logger, Tracer: a.traceInterface(),
 	}); err != nil {
 		return err
 	}

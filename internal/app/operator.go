@@ -34,6 +34,7 @@ func (a *App) openAdmin() (err error) {
 	if a.admin, err = newWeb(c.Admin.AddrPort, &a.adminPages, secure, a.opts.Logger); err != nil {
 		return err
 	}
+	a.trace(a.admin)
 	a.addComponent(component{"admin", a.admin.serve, func() error { return a.admin.listener.Close() }})
 	if !loopback {
 		a.admin.listener = httpapi.LimitListener(a.admin.listener, httpapi.ConnLimits{

@@ -12,6 +12,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -45,7 +46,8 @@ func (s *Server) reserve(ctx context.Context, q request, do func(context.Context
 		return nil, err
 	}
 	if isNew {
-		s.attempts.Go(func() { s.attempt(k, a, q.deadline, do) })
+		span := trace.SpanOf(ctx)
+		s.attempts.Go(func() { s.attempt(k, a, span, q.deadline, do) })
 	} else {
 		s.counts.repeated.Add(1)
 	}
@@ -54,6 +56,15 @@ func (s *Server) reserve(ctx context.Context, q request, do func(context.Context
 		return nil, o.err
 	}
 	return answerOf(o.res), nil
+}
+
+// traced makes a reservation as a span within that of the call, which may have ended.
+func traced(ctx context.Context, call trace.Span, do func(context.Context) outcome) outcome {
+	ctx, _ = trace.WithSpan(ctx, call)
+	ctx, span := trace.Start(ctx, "reserve")
+	o := do(ctx)
+	span.End(o.err)
+	return o
 }
 
 // await returns the outcome of an attempt, or an error at the deadline of ctx. A caller
@@ -70,14 +81,15 @@ func (s *Server) await(ctx context.Context, a *attempt) outcome {
 	return outcome{err: unavailable.withDetail("the caller has disconnected")}
 }
 
-// attempt makes a reservation, even if its caller has stopped waiting.
-func (s *Server) attempt(k key, a *attempt, deadline time.Time, do func(context.Context) outcome) {
+// attempt makes a reservation, even if its caller has stopped waiting. Span is that of the
+// call.
+func (s *Server) attempt(k key, a *attempt, span trace.Span, deadline time.Time, do func(context.Context) outcome) {
 	ctx, cancel := context.WithDeadline(s.runCtx, deadline.Add(extraWait))
 	defer cancel()
 	late := func() bool { return !time.Now().Before(deadline) || s.runCtx.Err() != nil }
 	o := outcome{err: unavailable.withDetail("the deadline has passed before the relay was asked")}
 	if !late() {
-		o = recoverPanic(ctx, do)
+		o = recoverPanic(ctx, span, do)
 	}
 	if o.res != nil {
 		s.counts.reserved.Add(1)
@@ -92,13 +104,13 @@ func (s *Server) attempt(k key, a *attempt, deadline time.Time, do func(context.
 
 // recoverPanic calls the relay and returns a panic as an error, since no HTTP server
 // recovers panics of this goroutine.
-func recoverPanic(ctx context.Context, do func(context.Context) outcome) (o outcome) {
+func recoverPanic(ctx context.Context, span trace.Span, do func(context.Context) outcome) (o outcome) {
 	defer func() {
 		if fault := recover(); fault != nil {
 			o = outcome{err: fmt.Errorf("cluster: panic: %v\n%s", fault, debug.Stack())}
 		}
 	}()
-	return do(ctx)
+	return traced(ctx, span, do)
 }
 
 // end ends the reservation of a cancelled key.

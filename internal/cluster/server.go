@@ -18,6 +18,7 @@ import (
 	"github.com/ferryrelay/ferry/alloc"
 	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -72,6 +73,8 @@ type Config struct {
 	// Logger gets the commands of operators, reservations that could not be ended,
 	// changes of the files, and refused callers, at most one per second. Nil: no log.
 	Logger *slog.Logger
+	// Tracer traces the calls whose caller traces them. Nil: none.
+	Tracer trace.Tracer
 }
 
 // Server is the cluster listener of a relay. Its fields are immutable unless they say
@@ -82,6 +85,7 @@ type Server struct {
 	creds        *credentials
 	attemptTable *attemptTable
 	logger       *slog.Logger
+	tracer       trace.Tracer // nil: no traces
 	listener     net.Listener
 	http         *http.Server
 	start        time.Time
@@ -111,6 +115,7 @@ func NewServer(cfg Config) (*Server, error) {
 	s := &Server{
 		relay: cfg.Relay, operator: cfg.Operator, attemptTable: newAttemptTable(maxRetained),
 		logger: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
+		tracer: cfg.Tracer,
 	}
 	var err error
 	if s.creds, err = newCredentials(cfg.Files, RoleRelay, cfg.ID, s.logger); err != nil {

@@ -145,7 +145,7 @@ func TestChangesCoverEverySetting(t *testing.T) {
 		case reflect.String:
 			field.SetString("x")
 		default:
-			if err := parse(field, map[string]string{"Addr": "127.0.0.1:1", "Name": "a.example"}[field.Type().Name()]); err != nil {
+			if err := parse(field, map[string]string{"Addr": "127.0.0.1:1", "Name": "a.example", "Ratio": "0.5"}[field.Type().Name()]); err != nil {
 				t.Fatalf("%s: %v", s.key, err)
 			}
 		}

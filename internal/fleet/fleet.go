@@ -57,7 +57,7 @@ func New(cfg Config) (*Fleet, error) {
 		seed = rand.Uint64()
 	}
 	return &Fleet{
-		registry: cfg.Registry, directory: cfg.Directory, dialer: cfg.Dialer,
+		registry: cfg.Registry, directory: tracedDirectory{cfg.Directory}, dialer: cfg.Dialer,
 		defaults: cfg.Defaults, hints: hints, log: cmp.Or(cfg.Logger, slog.New(slog.DiscardHandler)), start: time.Now(),
 		releases: make(chan release, releaseQueue), polling: make(chan struct{}, 1),
 		rnd: rand.New(rand.NewPCG(seed, seed)),

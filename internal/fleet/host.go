@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/trace"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -30,7 +31,7 @@ func (f *Fleet) ReserveHost(ctx context.Context, r alloc.HostRequest) (alloc.Res
 	p := hostSearch{fleet: f, request: f.placementRequest(r)}
 	r.Region = "" // relays ignore it
 	for range maxTries {
-		c, at, err := p.next()
+		c, at, err := p.place(ctx)
 		if err != nil {
 			return alloc.Reservation{}, p.result(err)
 		}
@@ -108,6 +109,22 @@ type hostSearch struct {
 	tried   []alloc.RelayID
 	// The last errors of relays that did not answer, and that refused MaxConnections.
 	noAnswer, tooMany error
+}
+
+// place is next as a span.
+func (p *hostSearch) place(ctx context.Context) (Candidate, time.Duration, error) {
+	_, span := trace.Start(ctx, "placement")
+	c, at, err := p.next()
+	if span.IsRecording() && err == nil {
+		span.SetString("ferry.region", c.Region)
+		span.SetString("ferry.relay.id", c.Relay.String())
+		span.SetInt("ferry.relay.seats", c.Seats)
+		span.SetInt("ferry.relay.seats_taken", c.Taken)
+	}
+	span.SetInt("ferry.seats", p.request.Seats)
+	span.SetInt("ferry.attempt", len(p.tried))
+	span.End(err)
+	return c, at, err
 }
 
 // next chooses a relay and grants its seats in the view. The time returned identifies

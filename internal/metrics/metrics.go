@@ -14,6 +14,7 @@ import (
 	"github.com/ferryrelay/ferry/engine/websocket"
 	"github.com/ferryrelay/ferry/internal/cluster"
 	"github.com/ferryrelay/ferry/internal/fleet"
+	"github.com/ferryrelay/ferry/internal/otlp"
 	redisstore "github.com/ferryrelay/ferry/internal/store/redis"
 )
 
@@ -42,6 +43,8 @@ type Config struct {
 	// Certificates returns when the API's certificates expire, by the file or the name that
 	// the operator gave. Nil: it has none.
 	Certificates func() map[string]time.Time
+	// Traces returns the counts of exported spans. Nil: there are no traces.
+	Traces func() otlp.Stats
 	// Version, Revision and GoVersion are shown as labels of ferry_build_info.
 	Version, Revision, GoVersion string
 }
@@ -75,6 +78,9 @@ func New(cfg Config) *Metrics {
 	}
 	if cfg.Usage != nil {
 		m.set.RegisterMetricsWriter(m.writeUsage)
+	}
+	if cfg.Traces != nil {
+		m.set.RegisterMetricsWriter(m.writeTraces)
 	}
 	if cfg.Certificates != nil {
 		m.set.RegisterMetricsWriter(m.writeCertificates)

@@ -11,6 +11,7 @@ import (
 	"github.com/sony/gobreaker/v2"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/trace"
 )
 
 // probeInterval is the longest time until the breaker lets the next call through, and
@@ -55,11 +56,20 @@ func (s *Store) newBreaker(failures uint32) *gobreaker.TwoStepCircuitBreaker[str
 // isOpen reports whether the breaker is not closed.
 func (s *Store) isOpen() bool { return s.breaker.State() != gobreaker.StateClosed }
 
-// do runs call within the timeout if the breaker permits it. redis.Nil is not an error.
+// do runs call, as a span in a context that has one, within the timeout if the breaker permits it. redis.Nil is not an error.
 // Any other error, including an error reply of the server, means that the store cannot be
 // used, since no command here returns one otherwise. The result then wraps
 // alloc.ErrStoreUnavailable.
 func (s *Store) do(ctx context.Context, what string, call func(context.Context) error) error {
+	ctx, span := trace.StartClient(ctx, what)
+	span.SetString("db.system.name", "redis")
+	err := s.guarded(ctx, what, call)
+	span.End(err)
+	return err
+}
+
+// guarded is do without its span.
+func (s *Store) guarded(ctx context.Context, what string, call func(context.Context) error) error {
 	done, err := s.breaker.Allow()
 	if err != nil {
 		s.refused.Add(1)

@@ -117,7 +117,7 @@ func (s *Store) Take(ctx context.Context, key string, perMinute int) (ok bool, r
 		return false, 0, errOpen
 	}
 	each := max(time.Minute.Microseconds()/int64(perMinute), 1)
-	wait, err := s.number(ctx, "take a token", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
+	wait, err := s.number(ctx, "count a request", takeToken, []string{s.keys.bucket(key)}, each, each*int64(perMinute))
 	if err != nil {
 		return false, 0, err
 	}
