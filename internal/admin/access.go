@@ -43,22 +43,53 @@ type access struct {
 	public   bool // other machines can reach the listener
 	console  bool // there is one
 	sessions *Sessions
+	oidc     *oidcSignIn // nil: there is none
+}
+
+// role is what a request may do.
+type role uint8
+
+const (
+	roleNone     role = iota
+	roleViewer        // see everything but profiles
+	roleOperator      // do everything
+)
+
+// String returns the name of a role.
+func (r role) String() string { return [...]string{"none", "viewer", "operator"}[r] }
+
+// permits reports whether the role permits a request: a viewer may read pages, and nothing else.
+// Profiles are for operators, since they cost processor time.
+func (r role) permits(q *http.Request) bool {
+	switch r {
+	case roleOperator:
+		return true
+	case roleViewer:
+		return (q.Method == http.MethodGet || q.Method == http.MethodHead) && !strings.HasPrefix(q.URL.Path, "/debug/")
+	}
+	return false
 }
 
 func newAccess(cfg *Config) access {
 	a := access{secret: cfg.Token, token: cfg.Token != "", public: cfg.AllowAnyHost, console: cfg.Console != nil, sessions: cfg.Sessions}
+	a.oidc = newOIDCSignIn(cfg.OIDC)
 	a.digest = sha256.Sum256([]byte(cfg.Token))
 	return a
 }
 
 // requireAccess passes authorized requests to h. With a token, that is a request with the
-// token or with the cookie of a sign-in; without one, a request from loopback. Health probes
+// token or with the cookie of a sign-in, whose role permits it; without one, a request from
+// loopback. Health probes
 // need no authorization, since probers have no secrets, and neither do the files of the
 // console, which contain none. Without a token, metrics need none either.
 func (a access) requireAccess(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		role, _ := a.roleOf(r)
 		switch {
-		case r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) || a.allows(r):
+		case r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) || role.permits(r):
+		case role == roleViewer:
+			http.Error(w, "admin: a viewer may only look: this needs the role operator (admin_oidc_operators)", http.StatusForbidden)
+			return
 		case a.token:
 			w.Header().Set("WWW-Authenticate", `Bearer realm="ferry admin"`)
 			http.Error(w, "admin: this page requires the token of admin_token_file", http.StatusUnauthorized)
@@ -71,12 +102,25 @@ func (a access) requireAccess(h http.Handler) http.Handler {
 	})
 }
 
-// allows reports whether a request is authorized.
-func (a access) allows(r *http.Request) bool {
-	if a.token {
-		return a.hasToken(r) || a.sessions.isSignedIn(r, a.secret)
+// roleOf returns what a request may do, and the session by which it may, if there is one.
+func (a access) roleOf(r *http.Request) (role, session) {
+	if !a.token {
+		if !a.public || isPublicPage(r) || isLocal(r) {
+			return roleOperator, session{}
+		}
+		return roleNone, session{}
 	}
-	return !a.public || isPublicPage(r) || isLocal(r)
+	if a.hasToken(r) {
+		return roleOperator, session{}
+	}
+	v, ok := a.sessions.of(r, a.secret)
+	switch {
+	case !ok:
+		return roleNone, v
+	case v.grant == "":
+		return roleOperator, v
+	}
+	return a.oidc.role(v.grant), v
 }
 
 // isConsoleFile reports whether a request is for a file of the console, or to sign in.

@@ -35,7 +35,8 @@ func auditChanges(h http.Handler, log *slog.Logger, a access) http.Handler {
 	})
 }
 
-// name says how a request is authorized: by the token, a session, or as one from loopback.
+// name says the person of a sign-in by OIDC, or else how: by the token, a
+// session, or as one from loopback.
 func (a access) name(r *http.Request) string {
 	if !a.token {
 		return "loopback"
@@ -43,10 +44,11 @@ func (a access) name(r *http.Request) string {
 	if a.hasToken(r) {
 		return "token"
 	}
-	for _, c := range r.CookiesNamed(sessionCookie) {
-		if id, _, ok := a.sessions.parse(c.Value, a.secret); ok {
-			return fmt.Sprintf("session %x", id[:4])
+	if v, ok := a.sessions.of(r, a.secret); ok {
+		if v.person != "" {
+			return v.person
 		}
+		return fmt.Sprintf("session %x", v.id[:4])
 	}
 	return "sign-in"
 }

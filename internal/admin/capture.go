@@ -52,9 +52,13 @@ func capturePages(mux *http.ServeMux, cfg *Config) {
 	})
 }
 
-// captureForFleet registers the same for an API process, which gets pages only.
+// fleetCapture is the path of a capture for an API process, which gets pages only. It is not
+// among the pages that anyone else can get, since a GET is not audited.
+const fleetCapture = "/fleet-capture/"
+
+// captureForFleet registers the same for an API process.
 func captureForFleet(mux *http.ServeMux, cfg *Config) {
-	mux.HandleFunc("GET /allocations/{name}/capture", func(w http.ResponseWriter, r *http.Request) {
+	mux.HandleFunc("GET "+fleetCapture+"{name}", func(w http.ResponseWriter, r *http.Request) {
 		seconds, err := captureSeconds(r.URL.Query(), maxFleetSeconds)
 		if err != nil {
 			writeAnswer(w, nil, err)
@@ -94,7 +98,7 @@ func captureOfFleet(mux *http.ServeMux, cfg *Config) {
 // askCapture gets the file from the relay of the match: the first one that knows the name.
 func askCapture(r *http.Request, cfg *Config, seconds time.Duration) (page Page, err error) {
 	name := r.PathValue("name")
-	target := "/allocations/" + url.PathEscape(name) + "/capture?seconds=" + fmt.Sprint(int(seconds/time.Second))
+	target := fleetCapture + url.PathEscape(name) + "?seconds=" + fmt.Sprint(int(seconds/time.Second))
 	relay := ""
 	if node := r.PathValue("node"); node != "" {
 		n, err := relayNode(r.Context(), cfg, node)

@@ -275,7 +275,7 @@ type Page struct {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why, and with Capture /allocations/NAME/capture. They have no authentication; the caller must authorize requests.
+// and, with a history, /why, and with Capture /fleet-capture/NAME. They have no authentication; the caller must authorize requests.
 // Of the configuration it uses Relay, History, Capture, Title, Since and UsageSince.
 func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
@@ -334,6 +334,9 @@ const nodePage = "GET /nodes/{node}/{page...}"
 // by the id of a host. A process without a fleet serves its own pages by its id.
 func remotePages(mux *http.ServeMux, cfg *Config) {
 	named := func(ctx context.Context, r *http.Request) (string, error) {
+		if strings.HasPrefix("/"+r.PathValue("page"), fleetCapture) {
+			return "", fmt.Errorf("%w: no such page", errNode)
+		}
 		n, err := relayNode(ctx, cfg, r.PathValue("node"))
 		return n.ID, err
 	}

@@ -118,6 +118,8 @@ type Config struct {
 	Token string
 	// Console serves the operator's page, below /console/. Nil: there is none.
 	Console http.Handler
+	// OIDC signs people in to the console, with Token. Nil: only the token does.
+	OIDC *OIDC
 	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
 	Sessions *Sessions
 	// Flight is the flight recorder. Nil: it does not outlive this handler.
@@ -152,6 +154,7 @@ func New(cfg Config) http.Handler {
 		mux.Handle("GET /{$}", http.RedirectHandler("/console/", http.StatusFound))
 		mux.Handle("GET /console/", cfg.Console)
 		loginPages(mux, &cfg, access)
+		oidcPages(mux, &cfg, access)
 		mux.HandleFunc("GET /pages", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
 	} else {
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })

@@ -22,8 +22,11 @@ const (
 	// maxRevoked is how many sign-outs are kept. Beyond it, the oldest is forgotten.
 	maxRevoked = 10_000
 
-	sessionIDLen  = 16
-	sessionLen    = sessionIDLen + 8 + sha256.Size
+	sessionIDLen = 16
+	// sessionHead is the size of a session without its grant, its person and its MAC.
+	sessionHead   = sessionIDLen + 8 + 1
+	maxGrant      = 255 // bytes
+	maxPerson     = 255 // bytes
 	maxLoginBytes = 2 * maxToken
 )
 
@@ -32,8 +35,18 @@ var (
 	errNoLogin = errors.New("admin: without admin_token_file there is nothing to sign in to")
 )
 
-// Sessions are the sign-ins of browsers. A session is a random id and the time of its end,
-// with a MAC under the token: it stays good over a restart, and ends with the token. Any
+// session is a sign-in.
+type session struct {
+	id  [sessionIDLen]byte
+	end time.Time
+	// grant is the entry of the lists of OIDC that gave the person a role, and empty for a
+	// sign-in with the token. The role is looked up for each request, so that it ends when the
+	// entry is removed.
+	grant, person string
+}
+
+// Sessions are the sign-ins of browsers. A session is a random id, the time of its end and a
+// person, with a MAC under the token: it stays good over a restart, and ends with the token. Any
 // goroutine may use it.
 type Sessions struct {
 	now func() time.Time
@@ -48,58 +61,79 @@ func NewSessions() *Sessions {
 }
 
 // issue returns the cookie's value of a new session.
-func (s *Sessions) issue(token string) string {
-	var b [sessionLen]byte
+func (s *Sessions) issue(token, grant, person string) string {
+	b := make([]byte, sessionHead, sessionHead+len(grant)+len(person)+sha256.Size)
 	rand.Read(b[:sessionIDLen])
 	binary.BigEndian.PutUint64(b[sessionIDLen:], uint64(s.now().Add(sessionFor).Unix()))
-	copy(b[sessionIDLen+8:], sessionMAC(b[:sessionIDLen+8], token))
-	return base64.RawURLEncoding.EncodeToString(b[:])
+	b[sessionHead-1] = byte(len(grant))
+	b = append(append(b, grant...), person...)
+	return base64.RawURLEncoding.EncodeToString(append(b, tokenMAC("ferry admin session", b, token)...))
 }
 
-func sessionMAC(content []byte, token string) []byte {
-	m := hmac.New(sha256.New, []byte("ferry admin session\x00"+token))
+// tokenMAC is a MAC under the token, for one purpose.
+func tokenMAC(purpose string, content []byte, token string) []byte {
+	m := hmac.New(sha256.New, []byte(purpose+"\x00"+token))
 	m.Write(content)
 	return m.Sum(nil)
 }
 
-// parse returns the id and the end of a session that is good.
-func (s *Sessions) parse(value, token string) (id [sessionIDLen]byte, end time.Time, ok bool) {
-	b, err := base64.RawURLEncoding.DecodeString(value)
-	if err != nil || len(b) != sessionLen || !hmac.Equal(b[sessionIDLen+8:], sessionMAC(b[:sessionIDLen+8], token)) {
-		return id, end, false
+// verifyMAC returns the content of a text that ends with its MAC.
+func verifyMAC(purpose, text, token string) ([]byte, bool) {
+	b, err := base64.RawURLEncoding.DecodeString(text)
+	if err != nil || len(b) < sha256.Size {
+		return nil, false
 	}
-	copy(id[:], b)
-	end = time.Unix(int64(binary.BigEndian.Uint64(b[sessionIDLen:])), 0)
-	s.mu.Lock()
-	defer s.mu.Unlock()
-	_, out := s.revoked[id]
-	return id, end, !out && s.now().Before(end)
+	content, mac := b[:len(b)-sha256.Size], b[len(b)-sha256.Size:]
+	return content, hmac.Equal(mac, tokenMAC(purpose, content, token))
 }
 
-// isSignedIn reports whether a request has the cookie of a good session.
-func (s *Sessions) isSignedIn(r *http.Request, token string) bool {
+// parse returns a session that is good.
+func (s *Sessions) parse(value, token string) (v session, ok bool) {
+	b, ok := verifyMAC("ferry admin session", value, token)
+	if !ok || len(b) < sessionHead || len(b) < sessionHead+int(b[sessionHead-1]) {
+		return v, false
+	}
+	copy(v.id[:], b)
+	v.end = time.Unix(int64(binary.BigEndian.Uint64(b[sessionIDLen:])), 0)
+	text := string(b[sessionHead:])
+	v.grant, v.person = text[:b[sessionHead-1]], text[b[sessionHead-1]:]
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	_, out := s.revoked[v.id]
+	return v, !out && s.now().Before(v.end)
+}
+
+// of returns the session of a request's cookies.
+func (s *Sessions) of(r *http.Request, token string) (session, bool) {
 	for _, c := range r.CookiesNamed(sessionCookie) {
-		if _, _, ok := s.parse(c.Value, token); ok {
-			return true
+		if v, ok := s.parse(c.Value, token); ok {
+			return v, true
 		}
 	}
-	return false
+	return session{}, false
 }
 
 // revoke ends the sessions of a request's cookies.
 func (s *Sessions) revoke(r *http.Request, token string) {
 	for _, c := range r.CookiesNamed(sessionCookie) {
-		id, end, ok := s.parse(c.Value, token)
-		if !ok {
-			continue
+		if v, ok := s.parse(c.Value, token); ok {
+			s.use(v.id, v.end)
 		}
-		s.mu.Lock()
-		if len(s.revoked) >= maxRevoked {
-			s.forgetOldest()
-		}
-		s.revoked[id] = end
-		s.mu.Unlock()
 	}
+}
+
+// use makes an id good no more until its end, and reports whether it was.
+func (s *Sessions) use(id [sessionIDLen]byte, end time.Time) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	if _, used := s.revoked[id]; used {
+		return false
+	}
+	if len(s.revoked) >= maxRevoked {
+		s.forgetOldest()
+	}
+	s.revoked[id] = end
+	return true
 }
 
 // forgetOldest is called with the lock held.
@@ -119,19 +153,39 @@ type Login struct {
 	// Required: the pages require a token. SignedIn: this request may see them.
 	Required bool `json:"required"`
 	SignedIn bool `json:"signed_in"`
+	// Role is "operator" or "viewer", and Person the one who signed in by OIDC.
+	Role   string `json:"role,omitempty"`
+	Person string `json:"person,omitempty"`
+	// OIDC is the host at which /console/oidc/begin signs in. Empty: there is none.
+	OIDC string `json:"oidc,omitempty"`
+}
+
+// state returns the response about a request.
+func (a access) state(r *http.Request) Login {
+	l := Login{Required: a.token, OIDC: a.oidc.host()}
+	role, v := a.roleOf(r)
+	if l.SignedIn = role != roleNone; l.SignedIn {
+		l.Role, l.Person = role.String(), v.person
+	}
+	return l
+}
+
+// adminCookie is a cookie of these pages.
+func adminCookie(r *http.Request, name, value, path string, age time.Duration, site http.SameSite) *http.Cookie {
+	return &http.Cookie{
+		Name: name, Value: value, Path: path, MaxAge: int(age.Seconds()),
+		HttpOnly: true, SameSite: site, Secure: r.TLS != nil,
+	}
 }
 
 // loginPages registers /console/login: GET returns the state, POST signs in with the token
 // {"token": …}, DELETE signs out.
 func loginPages(mux *http.ServeMux, cfg *Config, a access) {
 	cookie := func(r *http.Request, value string, age time.Duration) *http.Cookie {
-		return &http.Cookie{
-			Name: sessionCookie, Value: value, Path: "/", MaxAge: int(age.Seconds()),
-			HttpOnly: true, SameSite: http.SameSiteStrictMode, Secure: r.TLS != nil,
-		}
+		return adminCookie(r, sessionCookie, value, "/", age, http.SameSiteStrictMode)
 	}
 	mux.HandleFunc("GET /console/login", func(w http.ResponseWriter, r *http.Request) {
-		writeAnswer(w, Login{Required: a.token, SignedIn: a.allows(r)}, nil)
+		writeAnswer(w, a.state(r), nil)
 	})
 	mux.HandleFunc("POST /console/login", func(w http.ResponseWriter, r *http.Request) {
 		var in struct {
@@ -148,14 +202,18 @@ func loginPages(mux *http.ServeMux, cfg *Config, a access) {
 			return
 		}
 		cfg.log().Info("operator: signed in to the console", "from", r.RemoteAddr)
-		http.SetCookie(w, cookie(r, cfg.Sessions.issue(cfg.Token), sessionFor))
-		writeAnswer(w, Login{Required: true, SignedIn: true}, nil)
+		http.SetCookie(w, cookie(r, cfg.Sessions.issue(cfg.Token, "", ""), sessionFor))
+		writeAnswer(w, Login{Required: true, SignedIn: true, Role: roleOperator.String(), OIDC: a.oidc.host()}, nil)
 	})
 	mux.HandleFunc("DELETE /console/login", func(w http.ResponseWriter, r *http.Request) {
 		if a.token {
 			cfg.Sessions.revoke(r, cfg.Token)
 		}
 		http.SetCookie(w, cookie(r, "", -time.Second))
-		writeAnswer(w, Login{Required: a.token, SignedIn: !a.token && a.allows(r)}, nil)
+		state := Login{Required: a.token, OIDC: a.oidc.host()}
+		if !a.token {
+			state = a.state(r)
+		}
+		writeAnswer(w, state, nil)
 	})
 }

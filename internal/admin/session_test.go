@@ -139,7 +139,7 @@ func TestRevokedSessions(t *testing.T) {
 	var first, last string
 	for i := range maxRevoked + 10 {
 		now = now.Add(time.Second)
-		if last = s.issue(sessionToken); i == 20 {
+		if last = s.issue(sessionToken, "", ""); i == 20 {
 			first = last
 		}
 		r := httptest.NewRequest("GET", "/", nil)
@@ -151,7 +151,7 @@ func TestRevokedSessions(t *testing.T) {
 		t.Errorf("%d sign-outs are kept", len(s.revoked))
 	}
 	for _, value := range []string{first, last} {
-		if _, _, ok := s.parse(value, sessionToken); ok {
+		if _, ok := s.parse(value, sessionToken); ok {
 			t.Error("a session that was signed out is good")
 		}
 	}
@@ -163,7 +163,7 @@ func TestNoToken(t *testing.T) {
 	if w := p.call("POST", "/console/login", `{"token":""}`); w.Code != http.StatusConflict {
 		t.Errorf("sign-in: status %d", w.Code)
 	}
-	if w := p.call("GET", "/console/login", ""); !strings.Contains(w.Body.String(), `{"required":false,"signed_in":true}`) {
+	if w := p.call("GET", "/console/login", ""); !strings.Contains(w.Body.String(), `{"required":false,"signed_in":true,"role":"operator"}`) {
 		t.Errorf("state: %s", w.Body)
 	}
 	if w := p.call("GET", "/stats", ""); w.Code != http.StatusOK {

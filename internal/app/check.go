@@ -154,6 +154,8 @@ var ErrProxyProtocol = errors.New("app: proxy_protocol: trusted_proxies is empty
 func Check(c config.Config, mode Mode) error {
 	_, err := adminToken(&c)
 	errs := []error{err, admin.AddrAllowed(c.Admin.AddrPort, c.AdminPublic, c.AdminToken != "", hasTLS(&c))}
+	_, err = adminOIDC(&c)
+	errs = append(errs, err)
 	_, err = loadCertificate(&c, nil)
 	errs = append(errs, err)
 	_, err = newACME(&c, nil)

@@ -3,6 +3,7 @@ package app
 import (
 	"context"
 	"crypto/tls"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -50,6 +51,10 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 	if err != nil {
 		return nil, err
 	}
+	people, err := adminOIDC(c)
+	if err != nil {
+		return nil, err
+	}
 	cfg := admin.Config{
 		Title:        "ferry " + a.opts.Version,
 		Metrics:      a.metrics.Write,
@@ -59,7 +64,7 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
-		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans,
+		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people,
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since
@@ -90,6 +95,31 @@ func (a *App) capture(ctx context.Context, match proto.AllocationID, each func(*
 		return 0, admin.ErrCaptureOff
 	}
 	return a.relay.Capture(ctx, match, each)
+}
+
+// errOIDCToken: without a token there are no sessions.
+var errOIDCToken = errors.New("app: admin_oidc_issuer needs admin_token_file: its token signs the sessions of the console")
+
+// adminOIDC returns the sign-in of people, nil if there is none.
+func adminOIDC(c *config.Config) (*admin.OIDC, error) {
+	o := &admin.OIDC{Issuer: c.OIDCIssuer, ClientID: c.OIDCClientID, URL: c.OIDCURL, Operators: c.OIDCOperators, Viewers: c.OIDCViewers}
+	switch {
+	case o.Issuer == "" && o.ClientID+o.URL+c.OIDCSecret == "" && len(o.Operators)+len(o.Viewers) == 0:
+		return nil, nil
+	case c.AdminToken == "":
+		return nil, errOIDCToken
+	}
+	if err := o.Check(); err != nil {
+		return nil, fmt.Errorf("app: %w", err)
+	}
+	if c.OIDCSecret != "" {
+		secret, err := config.ReadSecret(c.OIDCSecret)
+		if err != nil {
+			return nil, fmt.Errorf("app: admin_oidc_secret_file: %w", err)
+		}
+		o.ClientSecret = string(secret)
+	}
+	return o, nil
 }
 
 // adminToken reads the operator's token, empty if there is none.

@@ -24,7 +24,8 @@ var (
 	reloadsTerms  = []string{"quotas", "max_outstanding", "admission_url", "admission_secret_file", "admission_timeout", "admission_fail_open", "webhook_url", "webhook_secret_file", "hooks_plain_http"}
 	reloadsLimits = []string{"joiner_datagrams", "joiner_bytes", "host_datagrams", "host_bytes", "unproven_bytes", "unproven_ratio"}
 	reloadsOthers = []string{"max_seats", "overcommit", "log_level", "capture"}
-	reloads       = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers)
+	reloadsOIDC   = []string{"admin_oidc_issuer", "admin_oidc_client_id", "admin_oidc_secret_file", "admin_oidc_url", "admin_oidc_operators", "admin_oidc_viewers"}
+	reloads       = slices.Concat(reloadsAPI, reloadsTerms, reloadsLimits, reloadsOthers, reloadsOIDC)
 )
 
 var errNoReload = errors.New("app: this process was not started with settings that can be reloaded")

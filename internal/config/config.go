@@ -39,14 +39,21 @@ import (
 // and the range (min, max) or the choices (oneof). The help text is the
 // documentation of a setting.
 type Config struct {
-	UDP         []Addr `key:"udp" common:"yes" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 picks a free port; repeat for IPv4 and IPv6"`
-	HTTP        Addr   `key:"http" common:"yes" group:"listen" usage:"listen address of the Allocations API, {HOST:PORT}; [::] accepts IPv4 too"`
-	Admin       Addr   `key:"admin" common:"yes" group:"listen" usage:"listen address of the admin pages, {HOST:PORT}; they have no authentication without admin_token_file"`
-	AdminPublic bool   `key:"admin_public" group:"listen" usage:"allow --admin on an address that other machines can reach; without admin_token_file they see metrics and health only"`
-	AdminToken  string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
-	Advertise   []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
-	DTLS        bool   `key:"dtls" common:"yes" group:"listen" usage:"accept players over DTLS on the UDP port"`
-	WebSocket   bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
+	UDP           []Addr   `key:"udp" common:"yes" group:"listen" usage:"UDP address of the relay, {HOST:PORT} with an IP address; port 0 picks a free port; repeat for IPv4 and IPv6"`
+	HTTP          Addr     `key:"http" common:"yes" group:"listen" usage:"listen address of the Allocations API, {HOST:PORT}; [::] accepts IPv4 too"`
+	Admin         Addr     `key:"admin" common:"yes" group:"listen" usage:"listen address of the admin pages, {HOST:PORT}; they have no authentication without admin_token_file"`
+	AdminPublic   bool     `key:"admin_public" group:"listen" usage:"allow --admin on an address that other machines can reach; without admin_token_file they see metrics and health only"`
+	OIDCIssuer    string   `key:"admin_oidc_issuer" group:"listen" usage:"sign people in to the console at the OpenID Connect issuer {URL}, besides the token; needs admin_token_file, whose token signs their sessions; empty: the token only"`
+	OIDCClientID  string   `key:"admin_oidc_client_id" group:"listen" usage:"{ID} of the console at the issuer"`
+	OIDCSecret    string   `key:"admin_oidc_secret_file" group:"listen" usage:"{FILE} with the console's secret at the issuer; empty: a public client"`
+	OIDCURL       string   `key:"admin_oidc_url" group:"listen" usage:"{URL} of the admin pages for browsers; the issuer sends them back to its /console/oidc/callback"`
+	OIDCOperators []string `key:"admin_oidc_operators" group:"listen" usage:"people who may do everything in the console: verified e-mail addresses, or group:NAME of the claim groups"`
+	OIDCViewers   []string `key:"admin_oidc_viewers" group:"listen" usage:"people who may only look, in the same form"`
+
+	AdminToken string `key:"admin_token_file" common:"yes" group:"listen" usage:"{FILE} with the bearer token, 16 characters or more, that every admin page except /livez and /readyz requires; with a token and a certificate, --admin may be public (TLS)"`
+	Advertise  []Host `key:"advertise" common:"yes" group:"listen" usage:"public {IP} of the relay, sent to players; one per address family; IP:PORT if a router maps the port"`
+	DTLS       bool   `key:"dtls" common:"yes" group:"listen" usage:"accept players over DTLS on the UDP port"`
+	WebSocket  bool   `key:"websocket" common:"yes" group:"listen" usage:"accept players over WebSocket at / of the API's port: wss with a certificate, otherwise ws"`
 
 	AdvertiseName Name   `key:"advertise_name" common:"yes" group:"listen" usage:"DNS {NAME} of the wss endpoint, sent to players; NAME:PORT if the port is not the API's (behind a proxy: not 443); without it players get no wss endpoint"`
 	TLSCert       string `key:"tls_cert" common:"yes" group:"listen" usage:"certificate {FILE} of the API (PEM, with its chain); reloaded when it changes"`

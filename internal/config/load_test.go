@@ -63,6 +63,8 @@ var others = map[string][2]string{
 	"failed_joins_per_minute": {"21", "22"}, "server_failed_joins_per_minute": {"23", "24"},
 	"max_outstanding": {"25", "26"}, "max_http_connections": {"27", "28"}, "max_address_connections": {"29", "30"},
 	"dtls": {"false", "true"}, "websocket": {"false", "true"}, "advertise_name": {"relay.example.org", "r.example:444"},
+	"admin_oidc_issuer": {"https://a.example", "https://b.example"}, "admin_oidc_client_id": {"a", "b"}, "admin_oidc_secret_file": {"/a", "/b"},
+	"admin_oidc_url": {"https://a.example", "https://b.example"}, "admin_oidc_operators": {"a@b.example,group:ops", "c@d.example"}, "admin_oidc_viewers": {"group:all", "e@f.example"},
 	"allow_origins": {"https://a.example,null", "https://b.example"},
 	"acme_domains":  {"relay.example.org,r.example", "r.example"}, "acme_email": {"a@r.example", "b@r.example"},
 	"acme_dir": {"/a", "/b"}, "acme_server": {"https://a.example/dir", "https://b.example/dir"}, "proxy_protocol": {"true", "false"},

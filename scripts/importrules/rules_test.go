@@ -143,6 +143,8 @@ var rules = []rule{
 	{"internal/ctl", []string{"internal"}, []string{"charm.land/bubbletea/v2", "github.com/charmbracelet/x/term"},
 		"queries to a running process, and the terminal that shows the answers"},
 	{"internal/capture", []string{"engine"}, []string{gopacket}, "the file of a capture: only it writes pcapng"},
+	{"internal/admin", []string{"proto", "alloc", "engine", "internal"}, []string{"github.com/coreos/go-oidc/v3", "golang.org/x/oauth2"},
+		"the operator's pages, and the sign-in of people"},
 	{"internal", []string{"proto", "alloc", "client", "engine", "internal"},
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
@@ -160,7 +162,7 @@ var rules = []rule{
 
 // testOnly are modules that tests of any package may import.
 var testOnly = []string{
-	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid,
+	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid, gopacket, "github.com/go-jose/go-jose/v4",
 	"github.com/coder/websocket", "github.com/pion/dtls/v3", // independent clients
 }
 

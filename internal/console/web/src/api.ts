@@ -54,7 +54,11 @@ export interface Change { key: string; was: string; now: string }
 export interface Reload { changed: Change[] | null; needs_restart: Change[] | null; notes: string[] | null }
 export interface Line { time: string; level: string; text: string; attrs?: string }
 export interface Refusal { id: string; what: string; reason: string; endpoint?: string; last: string; count: number }
-export interface Login { required: boolean; signed_in: boolean }
+export interface Login { required: boolean; signed_in: boolean; role?: string; person?: string; oidc?: string }
+
+/** isViewer: the signed-in person may only look. */
+export let isViewer = false
+export function setRole(l: Login) { isViewer = l.role === "viewer" }
 
 /** Refused is a call that the server answered with an error. */
 export class Refused extends Error {

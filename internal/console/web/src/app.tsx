@@ -2,7 +2,7 @@ import { render } from "preact"
 import { useEffect, useState } from "preact/hooks"
 import "uplot/dist/uPlot.min.css"
 import "./style.css"
-import { call, get, onSignedOut, type Login } from "./api"
+import { call, get, onSignedOut, setRole, type Login } from "./api"
 import { AttackPage } from "./attack"
 import { BansPage } from "./bans"
 import { FleetPage } from "./fleet"
@@ -37,7 +37,7 @@ function Theme() {
   </select></label>
 }
 
-function SignIn({ done }: { done: () => void }) {
+function SignIn({ done, oidc }: { done: () => void; oidc?: string }) {
   const [token, setToken] = useState("")
   const [error, setError] = useState("")
   const submit = async (e: Event) => {
@@ -51,6 +51,7 @@ function SignIn({ done }: { done: () => void }) {
   }
   return <main class="sign-in">
     <h1>Ferry</h1>
+    {oidc && <p><a class="button" href="/console/oidc/begin">Sign in at {oidc}</a></p>}
     <form onSubmit={submit}>
       <label for="token">Token of admin_token_file</label>
       <input id="token" type="password" autocomplete="current-password" autofocus value={token} onInput={e => setToken(e.currentTarget.value)} />
@@ -65,7 +66,7 @@ function App() {
   const [route0 = "", ...rest] = useRoute()
   const check = () => { get<Login>("/console/login").then(setLogin, () => setTimeout(check, 2000)) }
   useEffect(() => {
-    onSignedOut(() => setLogin({ required: true, signed_in: false }))
+    onSignedOut(() => { setLogin(l => ({ required: true, signed_in: false, oidc: l?.oidc })) })
     check()
   }, [])
   const signedIn = login !== undefined && (login.signed_in || !login.required)
@@ -73,8 +74,9 @@ function App() {
   const now = live.samples[live.samples.length - 1]
   const route = route0 || (now?.mode === "api" ? "fleet" : "overview")
   useEffect(() => { document.title = `${route} – Ferry` }, [route])
+  if (login) setRole(login)
   if (!login) return <main><p>Connecting…</p></main>
-  if (!signedIn) return <SignIn done={check} />
+  if (!signedIn) return <SignIn done={check} oidc={login.oidc} />
   const signOut = async () => { setLogin(await call<Login>("DELETE", "/console/login")) }
   return <>
     <header>
@@ -84,7 +86,7 @@ function App() {
       <nav aria-label="Pages of the console">
         {pages.map(p => <a key={p} href={`#/${p}`} aria-current={p === route || p === "matches" && route === "match" ? "page" : undefined}>{p[0]!.toUpperCase() + p.slice(1)}</a>)}
       </nav>
-      <div class="tools"><Theme />{login.required && <button onClick={signOut}>Sign out</button>}</div>
+      <div class="tools"><Theme />{login.person && <span>{login.person}, {login.role}</span>}{login.required && <button onClick={signOut}>Sign out</button>}</div>
     </header>
     <main id="main" tabIndex={-1}>
       <h1>{route[0]!.toUpperCase() + route.slice(1)}</h1>

@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { call, get, type Ban } from "./api"
+import { call, get, isViewer, type Ban } from "./api"
 import { day } from "./format"
 import { usePoll } from "./live"
 import { Action, Failure, Table } from "./parts"
@@ -37,7 +37,7 @@ export function BansPage() {
       <label>for <select value={form.for} onChange={e => setForm({ ...form, for: e.currentTarget.value })}>
         {durations.map(([v, text]) => <option key={v} value={v}>{text}</option>)}</select></label>
       {field("reason", "Reason, which the player sees")}
-      <button>Ban</button>
+      <button disabled={isViewer}>Ban</button>
       {result && <span role="status">{result}</span>}
     </form>
     <Failure error={error} />

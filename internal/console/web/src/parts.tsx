@@ -1,5 +1,6 @@
 // Parts that several pages use.
 import type { ComponentChildren } from "preact"
+import { isViewer } from "./api"
 import { useState } from "preact/hooks"
 
 export function Failure({ error }: { error?: Error }) {
@@ -35,7 +36,7 @@ export function Action({ label, ask, act, done }: { label: string; ask: string; 
     </span>
   }
   return <span class="action">
-    <button disabled={phase === "busy"} onClick={() => { setResult(""); setPhase("asking") }}>{label}</button>
+    <button disabled={phase === "busy" || isViewer} title={isViewer ? "a viewer may only look" : undefined} onClick={() => { setResult(""); setPhase("asking") }}>{label}</button>
     {result && <span role="status">{result}</span>}
   </span>
 }
