@@ -2,12 +2,6 @@ package admin
 
 import (
 	"bytes"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
-	"crypto/sha256"
-	"encoding/base64"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"net/http"
@@ -17,81 +11,13 @@ import (
 	"testing"
 	"time"
 
-	"github.com/go-jose/go-jose/v4"
+	"github.com/ferryrelay/ferry/internal/oidctest"
 )
-
-// issuer is an issuer of OpenID Connect. The test sets what it says of the next person.
-type issuer struct {
-	*httptest.Server
-	t      *testing.T
-	key    *ecdsa.PrivateKey
-	claims map[string]any
-	codes  map[string]url.Values // parameters of the authorization, by code
-}
-
-func newIssuer(t *testing.T) *issuer {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := &issuer{t: t, key: key, codes: map[string]url.Values{}}
-	mux := http.NewServeMux()
-	mux.HandleFunc("/.well-known/openid-configuration", func(w http.ResponseWriter, _ *http.Request) {
-		i.answer(w, map[string]any{
-			"issuer": i.URL, "authorization_endpoint": i.URL + "/authorize", "token_endpoint": i.URL + "/token",
-			"jwks_uri": i.URL + "/keys", "id_token_signing_alg_values_supported": []string{"ES256"},
-		})
-	})
-	mux.HandleFunc("/keys", func(w http.ResponseWriter, _ *http.Request) {
-		i.answer(w, jose.JSONWebKeySet{Keys: []jose.JSONWebKey{{Key: key.Public(), KeyID: "k", Algorithm: "ES256", Use: "sig"}}})
-	})
-	mux.HandleFunc("/token", func(w http.ResponseWriter, r *http.Request) {
-		asked, ok := i.codes[r.FormValue("code")]
-		delete(i.codes, r.FormValue("code"))
-		sum := sha256.Sum256([]byte(r.FormValue("code_verifier")))
-		if !ok || base64.RawURLEncoding.EncodeToString(sum[:]) != asked.Get("code_challenge") {
-			http.Error(w, `{"error":"invalid_grant"}`, http.StatusBadRequest)
-			return
-		}
-		i.answer(w, map[string]any{"access_token": "SECRET", "token_type": "Bearer", "id_token": i.idToken(asked.Get("nonce"))})
-	})
-	i.Server = httptest.NewServer(mux)
-	t.Cleanup(i.Close)
-	return i
-}
-
-func (i *issuer) answer(w http.ResponseWriter, value any) {
-	w.Header().Set("Content-Type", "application/json")
-	_ = json.NewEncoder(w).Encode(value)
-}
-
-func (i *issuer) idToken(nonce string) string {
-	signer, err := jose.NewSigner(jose.SigningKey{Algorithm: jose.ES256, Key: i.key}, (&jose.SignerOptions{}).WithHeader("kid", "k"))
-	if err != nil {
-		i.t.Error(err)
-		return ""
-	}
-	claims := map[string]any{
-		"iss": i.URL, "aud": "ferry", "sub": "subject-7", "nonce": nonce,
-		"iat": time.Now().Unix(), "exp": time.Now().Add(time.Hour).Unix(),
-	}
-	for name, value := range i.claims {
-		claims[name] = value
-	}
-	content, _ := json.Marshal(claims)
-	signed, err := signer.Sign(content)
-	if err != nil {
-		i.t.Error(err)
-		return ""
-	}
-	text, _ := signed.CompactSerialize()
-	return text
-}
 
 // oidcRig is a browser at pages with a sign-in at an issuer.
 type oidcRig struct {
-	*issuer
+	*oidctest.Issuer
+	t        *testing.T
 	pages    http.Handler
 	sessions *Sessions
 	log      bytes.Buffer
@@ -99,7 +25,7 @@ type oidcRig struct {
 }
 
 func newOIDCRig(t *testing.T) *oidcRig {
-	r := &oidcRig{issuer: newIssuer(t), sessions: NewSessions()}
+	r := &oidcRig{Issuer: oidctest.New(t), t: t, sessions: NewSessions()}
 	r.cfg = OIDC{
 		Issuer: r.URL, ClientID: "ferry", URL: "http://127.0.0.1:7778",
 		Operators: []string{"Ann@example.org", "group:ops"}, Viewers: []string{"vic@example.org", "group:all"},
@@ -147,9 +73,7 @@ func (r *oidcRig) begin() (url.Values, *http.Cookie) {
 
 // finish returns to the pages with a code for those parameters.
 func (r *oidcRig) finish(asked url.Values, cookies ...*http.Cookie) *http.Response {
-	code := rand.Text()
-	r.codes[code] = asked
-	return r.get("GET", "/console/oidc/callback?code="+code+"&state="+url.QueryEscape(asked.Get("state")), cookies...)
+	return r.get("GET", "/console/oidc/callback?code="+r.Code(asked)+"&state="+url.QueryEscape(asked.Get("state")), cookies...)
 }
 
 func sessionOf(resp *http.Response) *http.Cookie {
@@ -164,7 +88,7 @@ func sessionOf(resp *http.Response) *http.Cookie {
 // signIn signs a person with these claims in.
 func (r *oidcRig) signIn(claims map[string]any) (*http.Cookie, *http.Response) {
 	r.t.Helper()
-	r.claims = claims
+	r.Claims = claims
 	asked, cookie := r.begin()
 	resp := r.finish(asked, cookie)
 	return sessionOf(resp), resp
@@ -258,7 +182,7 @@ func TestViewer(t *testing.T) {
 func TestOIDCAttacks(t *testing.T) {
 	r := newOIDCRig(t)
 	ann := map[string]any{"email": "ann@example.org", "email_verified": true}
-	r.claims = ann
+	r.Claims = ann
 	refused := func(what string, resp *http.Response) {
 		t.Helper()
 		if sessionOf(resp) != nil || resp.StatusCode != http.StatusForbidden {
@@ -289,15 +213,11 @@ func TestOIDCAttacks(t *testing.T) {
 		_, resp := r.signIn(claims)
 		refused(what, resp)
 	}
-	another, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	key := r.key
-	r.key = another
+	key := r.Key
+	r.Key = oidctest.NewKey(t)
 	_, resp := r.signIn(ann)
 	refused("another key", resp)
-	r.key = key
+	r.Key = key
 
 	asked, cookie = r.begin()
 	r.sessions.now = func() time.Time { return time.Now().Add(oidcFor + time.Second) }

@@ -14,6 +14,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ferryrelay/ferry/internal/oidctest"
 	"github.com/ferryrelay/ferry/internal/testkit"
 )
 
@@ -287,6 +288,41 @@ func TestConsole(t *testing.T) {
 	p.shows("live")
 	p.goTo("overview")
 	p.shows("allocations of the previous run")
+	p.press("Sign out")
+	p.shows("Token of admin_token_file")
+}
+
+// TestConsoleOIDC: in a real browser, a viewer signs in at an issuer of another site, looks, and
+// may do nothing.
+func TestConsoleOIDC(t *testing.T) {
+	testkit.Program(t, "chromium", "chromium")
+	issuer := oidctest.New(t)
+	issuer.Claims = map[string]any{"email": "vic@example.org", "email_verified": true}
+	url := strings.Replace(issuer.URL, "127.0.0.1", "localhost", 1) // another site than the console's
+	place := newPlace(t)
+	secret := filepath.Join(place.dir, "admin-token")
+	if err := os.WriteFile(secret, []byte(adminToken+"\n"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	admin := "127.0.0.1:" + testkit.FreePort(t)
+	f := place.serve("--admin", admin, "--admin-token-file", secret, "--admin-oidc-issuer", url, "--admin-oidc-client-id", "ferry",
+		"--admin-oidc-url", "http://"+admin, "--admin-oidc-viewers", "vic@example.org")
+	f.match()
+	p := consoleTab{startChromium(t).open("http://"+admin+"/", "document.getElementById('token') !== null")}
+	p.readable("sign-in with an issuer")
+	p.do(nil, "(() => { document.querySelector('a.button').click() })")
+	p.shows("vic@example.org, viewer")
+	p.goTo("fleet")
+	p.shows("1 relay,")
+	var disabled bool
+	p.do(&disabled, "(() => [...document.querySelectorAll('button')].filter(b => b.textContent === 'Drain').every(b => b.disabled))")
+	if !disabled {
+		t.Error("a viewer can press Drain")
+	}
+	var status int
+	if err := p.evaluate("fetch('/drain', {method: 'POST'}).then(r => r.status)", &status); err != nil || status != http.StatusForbidden {
+		t.Errorf("POST /drain by a viewer: %d %v", status, err)
+	}
 	p.press("Sign out")
 	p.shows("Token of admin_token_file")
 }

@@ -137,6 +137,7 @@ var rules = []rule{
 	{"internal/quota", []string{"alloc"}, nil, "limits per project; the engine counts the usage"},
 	{"internal/store/redistest", []string{"internal/testkit"}, nil, "Redis servers for tests"},
 	{"internal/testkit", nil, nil, "test helpers for every package"},
+	{"internal/oidctest", nil, []string{"github.com/go-jose/go-jose/v4"}, "an issuer of OpenID Connect for tests"},
 	{"internal/enginetest", []string{"alloc", "alloc/httpapi", "engine", "proto", "internal/testkit"}, nil, "a relay and game clients for tests"},
 	{"internal/prober", []string{"proto", "alloc/api"}, []string{websocket, "github.com/VictoriaMetrics/metrics", "github.com/pion/dtls/v3"},
 		"a player on each transport, with independent client libraries"},
@@ -162,7 +163,7 @@ var rules = []rule{
 
 // testOnly are modules that tests of any package may import.
 var testOnly = []string{
-	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid, gopacket, "github.com/go-jose/go-jose/v4",
+	goleak, "github.com/getkin/kin-openapi", "github.com/quic-go/quic-go", uuid, gopacket,
 	"github.com/coder/websocket", "github.com/pion/dtls/v3", // independent clients
 }
 

@@ -137,10 +137,10 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
           <td class="n">{age(p.age_seconds)}</td><td class="n">{p.bound ? age(p.heard_seconds_ago) : ""}</td>
           <td class="n">{rateText(rates.get(p.id))}</td>
           <td class="text">{because.get(p.id) ?? (p.connections ? "linked" : "not linked")}</td>
-          <td><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
+          <td><div class="actions"><Action label="Kick" ask={`Remove ${p.id.slice(0, 8)}?`} done={again}
             act={async () => { await call("POST", `/allocations/${p.id}/kick`); return "kicked" }} />
             {p.player && p.project && p.environment && <Action label="Ban" ask={`Ban ${p.player} from ${project(p)} for a day?`} done={again}
-              act={() => ban({ player: p.player!, project: p.project!, environment: p.environment! })} />}</td>
+              act={() => ban({ player: p.player!, project: p.project!, environment: p.environment! })} />}</div></td>
         </tr>)}
       </Table>
     </section>}
