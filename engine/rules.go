@@ -8,7 +8,8 @@ package engine
 // none, only a counter ([Outcome]).
 //
 //	any message      from port 0 to 1023, an address of a relay, or a source that no
-//	                 client has (sources.go): silence
+//	                 client has, or that is banned (sources.go): silence; a RELAY or
+//	                 PING of the allocation that is bound to the source goes on
 //	                 < 4 bytes, no 0xDA72, server-only or reserved type: silence
 //	                 other version: ERROR 0 with a zero id, if the type is one that
 //	                 clients send and it has ≥ 22 bytes
