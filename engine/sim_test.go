@@ -165,7 +165,7 @@ func (s *sim) boot(sealer *alloc.Sealer, limits bool, left statefile.PreviousRun
 	}
 	s.shared.grace = newGrace(epochs)
 	if s.fast != nil {
-		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, localAddr: func(Endpoint) (netip.AddrPort, bool) {
+		s.control.nextHops = &nextHops{path: s.fast, table: s.shared.table, tap: &s.shared.tap, localAddr: func(Endpoint) (netip.AddrPort, bool) {
 			return netip.AddrPort{}, true
 		}}
 		s.shared.grace.kernel = newKernelGrace(func() {}, func() {})

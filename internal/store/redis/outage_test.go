@@ -49,7 +49,7 @@ func eachCall(ctx context.Context, s *Store) map[string]error {
 // wantUp waits until the store answers every call.
 func wantUp(t *testing.T, s *Store) {
 	t.Helper()
-	testkit.NoProblemWithin(t, 30*time.Second, "every call is answered", func() string {
+	testkit.NoProblemWithin(t, 2*time.Minute, "every call is answered", func() string {
 		for name, err := range eachCall(t.Context(), s) {
 			if unavailable(err) {
 				return fmt.Sprint(name, ": ", err)
