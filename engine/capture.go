@@ -53,16 +53,16 @@ const (
 // alloc.ErrUnavailable if the relay does not run.
 func (s *Server) Capture(ctx context.Context, id proto.AllocationID, each func(*Captured) error) (lost uint64, err error) {
 	t := &tap{queue: make(chan *Captured, captureQueue), localAddr: s.localAddr}
-	if callErr := s.onControl(ctx, func(c *control) { err = c.beginCapture(t, id) }); callErr != nil {
-		return 0, callErr
+	began := make(chan error, 1)
+	err = s.onControl(ctx, func(c *control) { began <- c.beginCapture(t, id) })
+	if err == nil {
+		if err = <-began; err != nil {
+			return 0, err
+		}
+		err = s.readCapture(ctx, t, each)
 	}
-	if err != nil {
-		return 0, err
-	}
-	err = s.readCapture(ctx, t, each)
-	if callErr := s.onControl(context.WithoutCancel(ctx), func(c *control) { c.endCapture(t) }); callErr != nil {
-		return t.lost.Load(), errors.Join(err, callErr)
-	}
+	// Also after a call whose time was over: control may still have begun the capture.
+	err = errors.Join(err, s.onControl(context.WithoutCancel(ctx), func(c *control) { c.endCapture(t) }))
 	if err == nil {
 		err = t.drain(each)
 	}
@@ -117,15 +117,20 @@ func (c *control) tapAllocations(t *tap, page []Allocation) {
 	for i := range page {
 		t.addID(page[i].ID)
 		if e, ok := c.shared.table.ByID(page[i].ID); ok {
+			t.mu.Lock()
 			t.addEndpoint(e.Endpoint)
+			t.mu.Unlock()
 			c.nextHops.open(e.Handle)
 		}
 	}
 }
 
-// endCapture ends a capture and gives the allocations of the match back to the fast path.
+// endCapture ends a capture, if it has begun, and gives the allocations of the match back to
+// the fast path.
 func (c *control) endCapture(t *tap) {
-	c.shared.tap.Store(nil)
+	if !c.shared.tap.CompareAndSwap(t, nil) {
+		return
+	}
 	for id := range *t.ids.Load() {
 		if e, ok := c.shared.table.ByID(id); ok {
 			c.nextHops.open(e.Handle)
@@ -168,9 +173,8 @@ func (t *tap) addID(id proto.AllocationID) {
 	}
 }
 
+// addEndpoint is called with the lock held.
 func (t *tap) addEndpoint(ep Endpoint) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
 	if !ep.IsZero() && len(t.endpoints) < maxCapturedPeers {
 		t.endpoints[ep] = true
 	}
@@ -229,8 +233,8 @@ func (t *tap) decide(now int64, from Endpoint, kind proto.Type, o Outcome) {
 	for i, u := range t.undecided {
 		if u.now == now && u.kind == kind && u.captured.Endpoint == from {
 			u.captured.Outcome = o
-			if o == OutBound && len(t.endpoints) < maxCapturedPeers {
-				t.endpoints[from] = true
+			if o == OutBound {
+				t.addEndpoint(from)
 			}
 			t.put(u.captured)
 			t.undecided = append(t.undecided[:i], t.undecided[i+1:]...)

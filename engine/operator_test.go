@@ -450,3 +450,23 @@ func TestEndWithoutAFile(t *testing.T) {
 	testkit.Eventually(t, "it stays out", late.HasLogged("error 4"))
 	testkit.Eventually(t, "the other one comes back", func() bool { return s.relay.Stats().Bound == 1 })
 }
+
+// TestCaptureGivenUp: a capture whose caller has gone before it began does not stay.
+func TestCaptureGivenUp(t *testing.T) {
+	t.Parallel()
+	r := enginetest.Start(t, engine.Config{BindTimeout: time.Hour})
+	id := r.Host("h", 3).ID
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	each := func(*engine.Captured) error { return nil }
+	for range 100 {
+		if _, err := r.Capture(gone, id, each); errors.Is(err, engine.ErrCapture) {
+			t.Fatal("an earlier capture stays: ", err)
+		}
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), time.Millisecond)
+	defer cancel()
+	if _, err := r.Capture(ctx, id, each); errors.Is(err, engine.ErrCapture) {
+		t.Error(err)
+	}
+}

@@ -79,14 +79,17 @@ func newAccess(cfg *Config) access {
 
 // requireAccess passes authorized requests to h. With a token, that is a request with the
 // token or with the cookie of a sign-in, whose role permits it; without one, a request from
-// loopback. Health probes
-// need no authorization, since probers have no secrets, and neither do the files of the
-// console, which contain none. Without a token, metrics need none either.
+// loopback. Health probes need no authorization, since probers have no secrets, and neither
+// do the files of the console, which contain none. Without a token, metrics need none either.
 func (a access) requireAccess(h http.Handler) http.Handler {
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+		if r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) {
+			h.ServeHTTP(w, r)
+			return
+		}
 		role, _ := a.roleOf(r)
 		switch {
-		case r.URL.Path == "/livez" || r.URL.Path == "/readyz" || a.console && isConsoleFile(r) || role.permits(r):
+		case role.permits(r):
 		case role == roleViewer:
 			http.Error(w, "admin: a viewer may only look: this needs the role operator (admin_oidc_operators)", http.StatusForbidden)
 			return

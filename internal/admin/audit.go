@@ -35,8 +35,8 @@ func auditChanges(h http.Handler, log *slog.Logger, a access) http.Handler {
 	})
 }
 
-// name says the person of a sign-in by OIDC, or else how: by the token, a
-// session, or as one from loopback.
+// name returns the person of a sign-in by OIDC, or else how a request is authorized: by the
+// token, a session, or as one from loopback.
 func (a access) name(r *http.Request) string {
 	if !a.token {
 		return "loopback"

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/netip"
 	"net/url"
 	"time"
 
@@ -81,12 +80,8 @@ func parseBan(query url.Values, now time.Time) (ban.Ban, error) {
 	err := parse(query, map[string]func(string) error{
 		"player": text(&b.Player), "project": text(&b.Project), "environment": text(&b.Environment), "reason": text(&b.Reason),
 		"prefix": func(value string) error {
-			if ip, err := netip.ParseAddr(value); err == nil {
-				b.Prefix = netip.PrefixFrom(ip.WithZone(""), ip.BitLen())
-				return nil
-			}
-			var err error
-			if b.Prefix, err = netip.ParsePrefix(value); err != nil {
+			var ok bool
+			if b.Prefix, ok = parsePrefix(value); !ok {
 				return fmt.Errorf("%q %w", value, errPrefix)
 			}
 			return nil

@@ -3,7 +3,6 @@ package admin
 import (
 	"context"
 	"crypto/rand"
-	"crypto/sha256"
 	"crypto/subtle"
 	"encoding/base64"
 	"encoding/json"
@@ -18,6 +17,8 @@ import (
 
 	"github.com/coreos/go-oidc/v3/oidc"
 	"golang.org/x/oauth2"
+
+	"github.com/ferryrelay/ferry/internal/outcall"
 )
 
 // OIDC is the sign-in of people at an issuer of OpenID Connect, by the authorization code flow
@@ -149,9 +150,8 @@ func oidcPages(mux *http.ServeMux, cfg *Config, a access) {
 			refuseSignIn(w, http.StatusInternalServerError, err)
 			return
 		}
-		value := base64.RawURLEncoding.EncodeToString(append(content, tokenMAC(oidcMAC, content, a.secret)...))
 		// Lax, since the issuer's page sends the browser back.
-		http.SetCookie(w, adminCookie(r, oidcCookie, value, oidcPath, oidcFor, http.SameSiteLaxMode))
+		http.SetCookie(w, adminCookie(r, oidcCookie, encodeWithMAC(oidcMAC, content, a.secret), oidcPath, oidcFor, http.SameSiteLaxMode))
 		w.Header().Set("Cache-Control", "no-store")
 		http.Redirect(w, r, a.oidc.oauth(provider).AuthCodeURL(s.text(), oidc.Nonce(s.Nonce), oauth2.S256ChallengeOption(s.Verifier)), http.StatusFound)
 	})
@@ -238,7 +238,7 @@ func (a access) oidcStateOf(r *http.Request) (s oidcState, ok bool) {
 		return s, false
 	}
 	content, ok := verifyMAC(oidcMAC, c.Value, a.secret)
-	if !ok || len(content) < sha256.Size || json.Unmarshal(content, &s) != nil {
+	if !ok || json.Unmarshal(content, &s) != nil {
 		return s, false
 	}
 	return s, a.sessions.now().Before(time.Unix(s.Until, 0))
@@ -278,14 +278,14 @@ var ErrOIDC = errors.New("admin_oidc")
 
 // Check returns an error for settings that cannot work.
 func (o *OIDC) Check() error {
-	if o.Issuer == "" || !isSecureURL(o.Issuer) {
+	if _, err := outcall.ParseURL(o.Issuer, false); err != nil {
 		return fmt.Errorf("%w_issuer: %q is not an https:// URL (http:// on loopback only)", ErrOIDC, o.Issuer)
 	}
 	if o.ClientID == "" {
 		return fmt.Errorf("%w_client_id is missing", ErrOIDC)
 	}
-	u, err := url.Parse(o.URL)
-	if err != nil || !isSecureURL(o.URL) || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
+	u, err := outcall.ParseURL(o.URL, false)
+	if err != nil || strings.Trim(u.Path, "/") != "" || u.RawQuery != "" {
 		return fmt.Errorf("%w_url: %q is not the URL of these pages for browsers, such as https://relay.example.org:7778 (http:// on loopback only)", ErrOIDC, o.URL)
 	}
 	if len(o.Operators)+len(o.Viewers) == 0 {
@@ -298,13 +298,4 @@ func (o *OIDC) Check() error {
 		}
 	}
 	return nil
-}
-
-// isSecureURL reports whether text is an https URL, or an http one on loopback.
-func isSecureURL(text string) bool {
-	u, err := url.Parse(text)
-	if err != nil || u.Host == "" || u.User != nil || u.Fragment != "" {
-		return false
-	}
-	return u.Scheme == "https" || u.Scheme == "http" && (u.Hostname() == "localhost" || strings.HasPrefix(u.Hostname(), "127.") || u.Hostname() == "::1")
 }

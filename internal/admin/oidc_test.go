@@ -263,12 +263,13 @@ func TestOIDCCheck(t *testing.T) {
 		t.Error(err)
 	}
 	for want, change := range map[string]func(*OIDC){
-		"_issuer":               func(o *OIDC) { o.Issuer = "http://id.example" },
-		"_client_id":            func(o *OIDC) { o.ClientID = "" },
-		"_url":                  func(o *OIDC) { o.URL = "https://relay.example/path" },
-		"must list":             func(o *OIDC) { o.Operators = nil },
-		"neither an e-mail":     func(o *OIDC) { o.Viewers = []string{"ann"} },
-		"neither an e-mail add": func(o *OIDC) { o.Viewers = []string{"group:"} },
+		"_issuer":                func(o *OIDC) { o.Issuer = "http://id.example" },
+		"_issuer: \"http://127.": func(o *OIDC) { o.Issuer = "http://127.attacker.example" },
+		"_client_id":             func(o *OIDC) { o.ClientID = "" },
+		"_url":                   func(o *OIDC) { o.URL = "https://relay.example/path" },
+		"must list":              func(o *OIDC) { o.Operators = nil },
+		"neither an e-mail":      func(o *OIDC) { o.Viewers = []string{"ann"} },
+		"neither an e-mail add":  func(o *OIDC) { o.Viewers = []string{"group:"} },
 	} {
 		o := good
 		change(&o)

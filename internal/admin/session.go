@@ -67,7 +67,15 @@ func (s *Sessions) issue(token, grant, person string) string {
 	binary.BigEndian.PutUint64(b[sessionIDLen:], uint64(s.now().Add(sessionFor).Unix()))
 	b[sessionHead-1] = byte(len(grant))
 	b = append(append(b, grant...), person...)
-	return base64.RawURLEncoding.EncodeToString(append(b, tokenMAC("ferry admin session", b, token)...))
+	return encodeWithMAC(sessionMAC, b, token)
+}
+
+// sessionMAC is the purpose of the MAC of a session.
+const sessionMAC = "ferry admin session"
+
+// encodeWithMAC returns content and its MAC as a text, for verifyMAC.
+func encodeWithMAC(purpose string, content []byte, token string) string {
+	return base64.RawURLEncoding.EncodeToString(append(content, tokenMAC(purpose, content, token)...))
 }
 
 // tokenMAC is a MAC under the token, for one purpose.
@@ -89,7 +97,7 @@ func verifyMAC(purpose, text, token string) ([]byte, bool) {
 
 // parse returns a session that is good.
 func (s *Sessions) parse(value, token string) (v session, ok bool) {
-	b, ok := verifyMAC("ferry admin session", value, token)
+	b, ok := verifyMAC(sessionMAC, value, token)
 	if !ok || len(b) < sessionHead || len(b) < sessionHead+int(b[sessionHead-1]) {
 		return v, false
 	}

@@ -62,6 +62,14 @@ func TestCaptureFleet(t *testing.T) {
 		t.Errorf("at the relay: %d %s", status, body)
 	}
 
+	// A GET is not audited, so none captures, whatever the node.
+	for _, r := range []running{a, eu} {
+		path := "/nodes/" + o.Identity.Relay.String() + "/fleet-capture/" + host.AllocationID + "?seconds=1"
+		if status, body := r.operate(t, "GET", path); status != 404 {
+			t.Errorf("GET %s: %d %.200s", path, status, body)
+		}
+	}
+
 	// Of two at once, one is refused.
 	testkit.Within(t, time.Minute, "one of two captures at once is refused", func() bool {
 		statuses := make(chan int, 2)

@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"net/http/httptest"
 	"strings"
 	"sync/atomic"
 	"testing"
@@ -246,10 +245,8 @@ func (r running) pager(t *testing.T) func(request string, status int, want strin
 	return func(request string, status int, want string) {
 		t.Helper()
 		method, path, _ := strings.Cut(request, " ")
-		w, q := httptest.NewRecorder(), httptest.NewRequest(method, path, nil)
-		q.Host = "127.0.0.1"
-		if r.adminPages.ServeHTTP(w, q); w.Code != status || !strings.Contains(w.Body.String(), want) {
-			t.Errorf("%s: %d %s, want %d %s", request, w.Code, w.Body, status, want)
+		if code, body := r.operate(t, method, path); code != status || !strings.Contains(body, want) {
+			t.Errorf("%s: %d %s, want %d %s", request, code, body, status, want)
 		}
 	}
 }

@@ -151,9 +151,6 @@ func (l *List) Prefixes() (all []netip.Prefix) {
 	return all
 }
 
-// HasAddress reports whether an address is banned.
-func (l *List) HasAddress(ip netip.Addr) bool { return l != nil && l.prefixes.Contains(ip) }
-
 // Refuses returns an alloc.DeniedError for a banned caller, else nil. A backend calls for its
 // players: its own address does not matter.
 func (l *List) Refuses(c alloc.Caller) error {

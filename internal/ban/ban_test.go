@@ -85,7 +85,7 @@ func TestRefuses(t *testing.T) {
 		t.Errorf("the list has %v", l.All())
 	}
 	var none *List
-	if none.Refuses(alloc.Caller{Player: "ann"}) != nil || none.HasAddress(netip.MustParseAddr("192.0.2.9")) || none.All() != nil {
+	if none.Refuses(alloc.Caller{Player: "ann"}) != nil || none.Refuses(alloc.Caller{Address: netip.MustParseAddr("192.0.2.9")}) != nil || none.All() != nil {
 		t.Error("a nil list bans somebody")
 	}
 }

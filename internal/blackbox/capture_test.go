@@ -3,7 +3,6 @@ package blackbox
 import (
 	"bytes"
 	"context"
-	"encoding/hex"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -14,6 +13,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/enginetest"
 	"github.com/ferryrelay/ferry/internal/testkit"
+	"github.com/ferryrelay/ferry/proto"
 )
 
 // ferryRuns runs a command of ferry and returns what it prints.
@@ -53,7 +53,7 @@ func TestCapture(t *testing.T) {
 			t.Parallel()
 			f := dev(t, "--capture")
 			m := f.matchBy(enginetest.UTP2, by)
-			id := hexID(m.host.Cred.ID)
+			id := proto.AllocationID(m.host.Cred.ID).String()
 			way := map[string]string{"udp": "udp4", "dtls": "dtls", "ws": "ws"}[by]
 			file := filepath.Join(t.TempDir(), "match.pcapng")
 			stop := make(chan struct{})
@@ -104,27 +104,22 @@ func TestCapture(t *testing.T) {
 		f := dev(t)
 		m := f.matchBy(enginetest.UTP2, "udp")
 		file := filepath.Join(t.TempDir(), "match.pcapng")
-		if out, err := f.ferryRuns("ctl", "capture", hexID(m.host.Cred.ID), "-w", file); err == nil || !strings.Contains(out, "captures are off") {
+		if out, err := f.ferryRuns("ctl", "capture", proto.AllocationID(m.host.Cred.ID).String(), "-w", file); err == nil || !strings.Contains(out, "captures are off") {
 			t.Errorf("not allowed: %v, %s", err, out)
 		}
 		if _, err := os.Stat(file); err == nil {
 			t.Error("there is a file nevertheless")
 		}
 		allowed := dev(t, "--capture")
-		for _, c := range [][]string{{"NOCODE"}, {hexID(m.host.Cred.ID)}, {"NOCODE", "--seconds", "0"}, {"NOCODE", "--seconds", "61"}} {
+		for _, c := range [][]string{{"NOCODE"}, {proto.AllocationID(m.host.Cred.ID).String()}, {"NOCODE", "--seconds", "0"}, {"NOCODE", "--seconds", "61"}} {
 			args := append([]string{"ctl", "capture", "-w", file}, c...)
 			if out, err := allowed.ferryRuns(args...); err == nil {
 				t.Errorf("%v: %s", c, out)
 			}
 		}
-		code, _ := allowed.askAdmin("POST", "/allocations/"+hexID(m.host.Cred.ID)+"/capture?seconds=61")
+		code, _ := allowed.askAdmin("POST", "/allocations/"+proto.AllocationID(m.host.Cred.ID).String()+"/capture?seconds=61")
 		if code != 400 {
 			t.Errorf("61 seconds: status %d", code)
 		}
 	})
-}
-
-func hexID(id [16]byte) string {
-	h := hex.EncodeToString(id[:])
-	return strings.Join([]string{h[:8], h[8:12], h[12:16], h[16:20], h[20:]}, "-")
 }

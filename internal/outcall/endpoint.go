@@ -63,7 +63,7 @@ type Endpoint struct {
 
 // New returns an endpoint, ErrURL or ErrPlain. It connects to nothing.
 func New(cfg Config) (*Endpoint, error) {
-	u, err := check(cfg.URL, cfg.AllowPrivate)
+	u, err := ParseURL(cfg.URL, cfg.AllowPrivate)
 	if err != nil {
 		return nil, err
 	}
@@ -174,9 +174,10 @@ func (e *Endpoint) fail(err error) error {
 	return fmt.Errorf("call %s: %w", e.host, err)
 }
 
-// check reads a URL and refuses what is not for us. What a name stands for is
-// looked at again when it is dialled.
-func check(text string, allowPrivate bool) (*url.URL, error) {
+// ParseURL reads a URL and refuses what is not for us: anything but https, and http on
+// loopback or, if allowed, in private networks. What a name stands for is looked at again when
+// an [Endpoint] dials it.
+func ParseURL(text string, allowPrivate bool) (*url.URL, error) {
 	u, err := url.Parse(text)
 	switch {
 	case err != nil:

@@ -56,10 +56,10 @@ func (s *Store) newBreaker(failures uint32) *gobreaker.TwoStepCircuitBreaker[str
 // isOpen reports whether the breaker is not closed.
 func (s *Store) isOpen() bool { return s.breaker.State() != gobreaker.StateClosed }
 
-// do runs call, as a span in a context that has one, within the timeout if the breaker permits it. redis.Nil is not an error.
-// Any other error, including an error reply of the server, means that the store cannot be
-// used, since no command here returns one otherwise. The result then wraps
-// alloc.ErrStoreUnavailable.
+// do runs call, as a span in a context that has one, within the timeout if the breaker
+// permits it. redis.Nil is not an error. Any other error, including an error reply of the
+// server, means that the store cannot be used, since no command here returns one otherwise.
+// The result then wraps alloc.ErrStoreUnavailable.
 func (s *Store) do(ctx context.Context, what string, call func(context.Context) error) error {
 	ctx, span := trace.StartClient(ctx, what)
 	span.SetString("db.system.name", "redis")
