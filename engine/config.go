@@ -331,6 +331,7 @@ type ReserveEvent struct {
 	ID             proto.AllocationID
 	Role           alloc.Role
 	Tenant         uint64             // alloc.Tenant.Hash
+	Name           alloc.Tenant       // the tenant itself
 	MaxConnections int                // of a host
 	Host           proto.AllocationID // of a joiner
 }

@@ -137,8 +137,16 @@ func (s *Server) reserve(ctx context.Context, claims alloc.Claims, data alloc.Co
 		if verdict = c.admit(name.Project); verdict != nil {
 			return
 		}
-		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict == nil {
-			c.projects.setName(sealed.tenant, name)
+		if verdict = c.reserve(&sealed, host, c.shared.clock()); verdict != nil {
+			return
+		}
+		c.projects.setName(sealed.tenant, name)
+		if c.hooks.OnReserve != nil {
+			event := ReserveEvent{ID: sealed.id, Role: sealed.role, Tenant: sealed.tenant, Name: name, MaxConnections: int(sealed.maxConnections)}
+			if host != nil {
+				event.Host = *host
+			}
+			c.hooks.OnReserve(event)
 		}
 	})
 	if err != nil {
@@ -180,13 +188,6 @@ func (c *control) reserve(m *claims, host *proto.AllocationID, now int64) error 
 		return alloc.ErrFull // The table has no other reason.
 	}
 	c.addRecord(h)
-	if c.hooks.OnReserve != nil {
-		event := ReserveEvent{ID: m.id, Role: m.role, Tenant: m.tenant, MaxConnections: int(m.maxConnections)}
-		if host != nil {
-			event.Host = *host
-		}
-		c.hooks.OnReserve(event)
-	}
 	return nil
 }
 

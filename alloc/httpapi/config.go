@@ -111,9 +111,17 @@ type Config struct {
 	// "other"), the status and the duration. It is called concurrently. Nil is
 	// allowed.
 	OnRequest func(call string, status int, d time.Duration)
-	// OnRefusal is called before OnRequest for each request that was refused, with what
-	// the answer says about the reason. It is called concurrently. Nil is allowed.
-	OnRefusal func(call string, status int, why string)
+	// OnRefusal is called before OnRequest for each request that was refused. It is called
+	// concurrently. Nil is allowed.
+	OnRefusal func(Refusal)
+}
+
+// Refusal is a request that was refused.
+type Refusal struct {
+	Call   string       // as for Config.OnRequest
+	Tenant alloc.Tenant // of the caller, empty without a valid token
+	Status int
+	Reason string // what the answer says
 }
 
 func (c Config) validate() error {

@@ -150,33 +150,33 @@ func (h *Handler) dispatch(w http.ResponseWriter, r *http.Request, id string, st
 	c, ok := h.calls[RoutePath(r)]
 	switch {
 	case !ok:
-		return callOther, h.refuse(w, callOther, statusProblem(http.StatusNotFound, "there is no such path"))
+		return callOther, h.refuse(w, callOther, alloc.Tenant{}, statusProblem(http.StatusNotFound, "there is no such path"))
 	case r.Method == http.MethodOptions:
 		return callPreflight, preflight(w, r, c.method)
 	case r.Method != c.method && !(r.Method == http.MethodHead && c.method == http.MethodGet):
 		w.Header().Set("Allow", allow(c.method))
-		return c.name, h.refuse(w, c.name, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
+		return c.name, h.refuse(w, c.name, alloc.Tenant{}, statusProblem(http.StatusMethodNotAllowed, "method not allowed"))
 	case c.name == callSpec:
 		return c.name, writeSpec(w)
 	}
-	a, problem := h.serveCall(w, r, c, id, start)
+	a, tenant, problem := h.serveCall(w, r, c, id, start)
 	if problem != nil {
-		return c.name, h.refuse(w, c.name, problem)
+		return c.name, h.refuse(w, c.name, tenant, problem)
 	}
 	return c.name, writeJSON(w, a.status, a.body)
 }
 
 // serveCall authenticates the caller and serves its call, which is a span from its arrival
-// on. A request without a valid token has no span.
-func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer, *api.Problem) {
+// on. A request without a valid token has no span and no tenant.
+func (h *Handler) serveCall(w http.ResponseWriter, r *http.Request, c call, id string, start time.Time) (answer, alloc.Tenant, *api.Problem) {
 	f, problem := h.identify(w.Header(), r, c.name)
 	if problem != nil {
-		return answer{}, problem
+		return answer{}, alloc.Tenant{}, problem
 	}
 	ctx, span := startSpan(r, f.principal, c, id, start)
 	a, problem := h.serveIdentified(ctx, w, r, c, id, f)
 	endSpan(span, a, problem)
-	return a, problem
+	return a, f.principal.tenant, problem
 }
 
 // serveIdentified checks the rate limits of the caller, reads the body and runs the call.
@@ -283,13 +283,13 @@ func writeJSON(w http.ResponseWriter, status int, v any) int {
 }
 
 // refuse answers a request with a problem and its Retry-After header, and returns its status.
-func (h *Handler) refuse(w http.ResponseWriter, call callName, p *api.Problem) int {
+func (h *Handler) refuse(w http.ResponseWriter, call callName, tenant alloc.Tenant, p *api.Problem) int {
 	if h.cfg.OnRefusal != nil {
-		why := p.Detail
+		refusal := Refusal{Call: string(call), Tenant: tenant, Status: p.Status, Reason: p.Detail}
 		for _, d := range p.Details {
-			why += ": " + d.Key + " " + d.Value
+			refusal.Reason += ": " + d.Key + " " + d.Value
 		}
-		h.cfg.OnRefusal(string(call), p.Status, why)
+		h.cfg.OnRefusal(refusal)
 	}
 	if p.RetryAfter > 0 {
 		w.Header().Set("Retry-After", strconv.FormatInt(ceilSeconds(p.RetryAfter), 10))

@@ -542,8 +542,8 @@ func TestRefusalsSayTheLimit(t *testing.T) {
 	var heard []string
 	x := newFixture(t, Config{
 		PlayerPerMinute: 2, Logger: slog.New(slog.NewTextHandler(&log, nil)),
-		OnRefusal: func(call string, status int, why string) {
-			heard = append(heard, fmt.Sprint(call, " ", status, " ", why))
+		OnRefusal: func(r Refusal) {
+			heard = append(heard, fmt.Sprint(r.Call, " ", r.Tenant.Project, " ", r.Status, " ", r.Reason))
 		},
 	})
 	rec := spend(t, x, regionsOf(tokenAnna), 2)
@@ -551,7 +551,7 @@ func TestRefusalsSayTheLimit(t *testing.T) {
 	if !strings.Contains(rec.Body.String(), text) {
 		t.Errorf("answer: %s", rec.Body)
 	}
-	if want := "regions 429 " + text; len(heard) != 1 || heard[0] != want {
+	if want := "regions game 429 " + text; len(heard) != 1 || heard[0] != want {
 		t.Errorf("heard %q", heard)
 	}
 	lines := func() int { return strings.Count(log.String(), "limit=player_per_minute") }
@@ -567,7 +567,7 @@ func TestRefusalsSayTheLimit(t *testing.T) {
 		t.Errorf("%d lines after a minute:\n%s", lines(), &log)
 	}
 	x.post("/v1/allocate", tokenBert, `{"maxConnections":"x"}`)
-	if last := heard[len(heard)-1]; !strings.HasPrefix(last, "allocate 400 ") || !strings.Contains(last, "maxConnections") {
+	if last := heard[len(heard)-1]; !strings.HasPrefix(last, "allocate game 400 ") || !strings.Contains(last, "maxConnections") {
 		t.Errorf("heard %q", last)
 	}
 }

@@ -37,7 +37,7 @@ Examples:
    ferry ctl nodes --curl                     prints the same as a curl line
    ferry ctl nodes --admin https://relay.example.org:7778 --token-file admin-token`,
 		Commands: []*cli.Command{
-			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlCapture(), s.ctlKick(), s.ctlClose(),
+			s.ctlNodes(), s.ctlAllocations(), s.ctlPlayers(), s.ctlWhy(), s.ctlTimeline(), s.ctlCapture(), s.ctlKick(), s.ctlClose(),
 			s.ctlBans(), s.ctlBan(), s.ctlUnban(), s.ctlUsage(),
 			s.ctlConfig(), s.ctlReload(), s.ctlLogLevel(), s.ctlFastPath(), s.ctlDrain(), s.ctlUndrain(), s.ctlClusterCA(),
 		},
@@ -232,6 +232,26 @@ Examples:
 		Flags: append(answerFlags(), nodeFlag()),
 	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
 		return c.Why(ctx, o, cmd.String("node"), cmd.Args().First())
+	})
+}
+
+func (s streams) ctlTimeline() *cli.Command {
+	return s.ctlCommand(&cli.Command{
+		Name: "timeline", Usage: "show what happened to the allocations of a project", ArgsUsage: "PROJECT",
+		Description: `Lists what happened lately to all allocations of a project, live or ended, and which of
+its calls of the API were refused and why, the newest last. An API process asks all
+relays, and adds the calls that it refused itself.
+
+Examples:
+   ferry ctl timeline demo
+   ferry ctl timeline demo --limit 20 --watch`,
+		Flags: append(watchFlags(), nodeFlag(), &cli.IntFlag{Name: "limit", Usage: "show the last `NUMBER` events, 1 to 1000", Value: 100}),
+	}, func(ctx context.Context, cmd *cli.Command, c *ctl.Client, o ctl.Output) error {
+		n := cmd.Int("limit")
+		if n < 1 || n > 1000 {
+			return usage(cmd, fmt.Errorf("--limit: %d is not within 1 to 1000", n))
+		}
+		return c.Timeline(ctx, o, cmd.String("node"), cmd.Args().First(), n)
 	})
 }
 

@@ -11,6 +11,7 @@ import (
 
 	"github.com/ferryrelay/ferry/internal/app"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/ctl"
 )
 
 var errProblems = errors.New("there are problems")
@@ -26,11 +27,18 @@ translation, certificates, names, and the store of a fleet. Each line is ok, adv
 It opens sockets for a moment and changes nothing. The exit code is 1 if there is a
 problem. While ferry runs, its ports may be in use.
 
+With --from, another ferry, in another network, is asked whether it reaches the ports of
+this one, which has to run meanwhile. That needs the rights of an operator there.
+
 Examples:
    ferry doctor --config ferry.yaml
+   ferry doctor --config ferry.yaml --from http://192.0.2.9:7778 --token-file token
    ferry doctor --role relay -c ferry.yaml --json`,
 		Flags: append(config.Flags(config.Serve()),
 			&cli.StringFlag{Name: "role", Usage: "examine for `ROLE`: serve, relay or api", Value: app.Serve.String()},
+			&cli.StringFlag{Name: "from", Usage: "ask the ferry whose admin pages are at `URL` whether it reaches this one"},
+			&cli.StringFlag{Name: "token-file", Usage: "`FILE` with the token of those admin pages"},
+			caFlag(""),
 			&cli.BoolFlag{Name: "json", Usage: "write a JSON array"}),
 		Action: func(ctx context.Context, cmd *cli.Command) error {
 			mode, err := parseRole(cmd.String("role"))
@@ -41,7 +49,15 @@ Examples:
 			if err != nil {
 				return usage(cmd, err)
 			}
-			doctor := app.Doctor{Config: loaded.Config, Mode: mode}
+			doctor := app.Doctor{Config: loaded.Config, Mode: mode, From: cmd.String("from")}
+			if doctor.From != "" {
+				other, err := ctl.New(ctl.Config{URL: doctor.From, Flag: "--from", TokenFile: cmd.String("token-file"), CAFile: cmd.String("ca")})
+				if err != nil {
+					return usage(cmd, err)
+				}
+				defer other.Close()
+				doctor.Reach = other.Reach
+			}
 			all := doctor.Examine(ctx)
 			if cmd.Bool("json") {
 				e := json.NewEncoder(s.stdout)

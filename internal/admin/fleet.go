@@ -275,12 +275,16 @@ type Page struct {
 }
 
 // RelayPages returns the read-only pages of a relay: /allocations, /matches, /usage, /stats
-// and, with a history, /why, and with Capture /fleet-capture/NAME. They have no authentication; the caller must authorize requests.
-// Of the configuration it uses Relay, History, Capture, Title, Since and UsageSince.
+// and, with a history, /why, with Timeline /timeline, and with Capture /fleet-capture/NAME.
+// They have no authentication; the caller must authorize requests. Of the configuration it
+// uses Relay, History, Timeline, Capture, Title, Since and UsageSince.
 func RelayPages(cfg *Config) http.Handler {
 	mux := http.NewServeMux()
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
+	}
+	if cfg.Timeline != nil {
+		timelinePages(mux, cfg)
 	}
 	if cfg.Capture != nil {
 		captureForFleet(mux, cfg)

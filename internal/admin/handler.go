@@ -63,6 +63,7 @@ import (
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/ban"
 	"github.com/ferryrelay/ferry/internal/config"
+	"github.com/ferryrelay/ferry/internal/timeline"
 )
 
 // Config holds the sources of the pages. All functions are required unless stated
@@ -109,6 +110,11 @@ type Config struct {
 	Level  *slog.LevelVar
 	// History is what happened to the allocations of the relay. Nil: no page.
 	History History
+	// Reach says whether another server can be reached from here, for /reach: network is udp or
+	// tcp, address HOST:PORT. Nil: no page.
+	Reach func(ctx context.Context, network, address string) (Reached, error)
+	// Timeline is what happened lately, for /timeline. Nil: no page.
+	Timeline *timeline.Timeline
 	// Capture is engine.Server.Capture, or returns ErrCaptureOff. Nil: no page.
 	Capture CaptureFunc
 	// Bans are the bans. Nil: no page.
@@ -182,6 +188,12 @@ func New(cfg Config) http.Handler {
 	if cfg.History != nil {
 		whyPages(mux, cfg.History)
 	}
+	if cfg.Timeline != nil {
+		timelinePages(mux, &cfg)
+	}
+	if cfg.Reach != nil {
+		reachPages(mux, &cfg)
+	}
 	if cfg.Capture != nil {
 		capturePages(mux, &cfg)
 	}
@@ -235,9 +247,11 @@ const index = `<!doctype html>
 <li><a href="/nodes">/nodes</a>: this process, or all processes of a fleet; POST and DELETE /nodes/ID/drain: the same as /drain for a relay of the fleet
 <li><a href="/allocations">/allocations</a>: the allocations of the relay (?role=host&amp;bound=true&amp;match=ID&amp;limit=100&amp;cursor=NEXT); /allocations/ID, /allocations/ID/players; DELETE /allocations/ID ends an allocation, POST /allocations/ID/kick removes a player; POST /allocations/NAME/capture?seconds=5 captures the messages of a match
 <li>/why/NAME: what happened to an allocation, by its id or join code, and why its players are not in the match
+<li>/timeline?project=NAME: what happened to the allocations of a project lately, and which of its calls were refused (&amp;limit=100)
 <li><a href="/bans">/bans</a>: banned players and networks; POST (?prefix=192.0.2.0/24&amp;for=24h) adds one, DELETE /bans/ID removes it
 <li><a href="/usage">/usage</a>: usage of each project; <a href="/stats">/stats</a>: counters as JSON
 <li><a href="/config">/config</a>: the settings in force; POST /reload reloads them
+<li>POST /reach?by=udp&amp;address=HOST:PORT: whether another server is reached from here, for ferry doctor --from; by=tcp
 <li><a href="/debug/pprof/">/debug/pprof/</a>: profiles; /debug/flight-recorder: the execution trace of the last seconds; PUT turns it on (?state=on)
 <li><a href="/fast-path">/fast-path</a>: the program in the kernel; PUT turns it on or off (?state=off)
 <li><a href="/log-level">/log-level</a>: PUT changes it (?level=debug)

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/internal/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
 
@@ -50,6 +51,10 @@ type WhyPlayer struct {
 
 // WhyEvent is an event, or Count of one kind.
 type WhyEvent struct {
+	// ID and Relay are those of the allocation, in a [ProjectTimeline]. ID is "" for a call that
+	// was refused, and Relay if it is the one that answers.
+	ID       string    `json:"id,omitempty"`
+	Relay    string    `json:"relay,omitempty"`
 	What     string    `json:"what"`
 	Reason   string    `json:"reason,omitempty"`
 	Peer     string    `json:"peer,omitempty"`
@@ -57,6 +62,18 @@ type WhyEvent struct {
 	First    time.Time `json:"first"`
 	Last     time.Time `json:"last"`
 	Count    uint32    `json:"count"`
+}
+
+// EventOf returns an event of an allocation, without its ID.
+func EventOf(e *timeline.Event) WhyEvent {
+	row := WhyEvent{What: e.Kind.String(), Reason: e.Reason, First: e.First, Last: e.Last, Count: e.Count}
+	if !e.Peer.IsZero() {
+		row.Peer = e.Peer.String()
+	}
+	if e.Endpoint.IsValid() {
+		row.Endpoint = e.Endpoint.String()
+	}
+	return row
 }
 
 // whyPages registers GET /why/NAME, where NAME is the id of an allocation or a join code.

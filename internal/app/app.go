@@ -99,8 +99,8 @@ type App struct {
 	frontEnd  *frontEnd         // of a fleet, for an API
 	tracer    *otlp.Tracer      // nil: no traces
 	observers observers
-	devLog    *devLog      // nil, but in dev
-	history   *history     // nil without a relay
+	devLog    *devLog // nil, but in dev
+	history   *history
 	usage     *usageKeeper // of a relay
 	bans      *banKeeper
 
@@ -127,11 +127,15 @@ func New(o Options) (*App, error) {
 	if err := Check(o.Config, o.Mode); err != nil {
 		return nil, err
 	}
-	log := console.NewLog(o.Logger.Handler())
+	log, events := console.NewLog(o.Logger.Handler()), timelineEvents
+	if !o.Mode.hasRelay() {
+		events = callEvents
+	}
 	o.Logger = slog.New(log)
 	a := &App{
 		opts: o, log: log, since: time.Now(), observers: noObservers(), devLog: newDevLog(o.Mode, o.Logger),
-		quit: make(chan struct{}), done: make(chan struct{}),
+		history: newHistory(events),
+		quit:    make(chan struct{}), done: make(chan struct{}),
 	}
 	if err := a.build(); err != nil {
 		return nil, errors.Join(err, a.Close())
@@ -284,7 +288,8 @@ func (a *App) handler(c *config.Config, t *policy) (http.Handler, error) {
 		return http.NotFoundHandler(), nil
 	}
 	h := httpapi.Config{
-		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest, OnRefusal: a.devLog.refusedCall,
+		Service: a.service, Logger: a.opts.Logger, OnRequest: a.metrics.OnRequest,
+		OnRefusal:    func(r httpapi.Refusal) { a.devLog.refusedCall(r); a.history.refusedCall(r) },
 		Authenticate: t.authenticate(), RateCounts: a.counts,
 	}
 	if a.store != nil {
@@ -320,7 +325,6 @@ func (a *App) buildRelay() error {
 		a.opts.Logger.Info("workers are pinned", "worker_cpus", string(a.opts.Config.WorkerCPUs), "steering_by_cpu", cfg.SteerByCPU, "because", why)
 	}
 	cfg.MaxAllocations, cfg.MaxSeats, cfg.Logger = a.maxAllocations, a.seats(&a.opts.Config), a.opts.Logger
-	a.history = newHistory()
 	cfg.Hooks = engine.Hooks{
 		Admit: a.players.admitOnRelay, OnReserve: a.onReserve, OnBind: a.onBind, OnEnd: a.onEnd, OnReturn: a.onReturn,
 		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },

@@ -6,6 +6,7 @@ import (
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 )
 
@@ -78,9 +79,9 @@ func (d *devLog) ended(e engine.EndEvent) {
 }
 
 // refusedCall reports a call of the API that was refused.
-func (d *devLog) refusedCall(call string, status int, why string) {
+func (d *devLog) refusedCall(r httpapi.Refusal) {
 	if d != nil {
-		d.log.Warn("call refused", "call", call, "status", status, "because", why)
+		d.log.Warn("call refused", "call", r.Call, "status", r.Status, "because", r.Reason)
 	}
 }
 

@@ -281,6 +281,15 @@ func TestFleetPages(t *testing.T) {
 	page("GET /why/"+playerID.String(), http.StatusOK, "no BIND has arrived")
 	page("GET /nodes/0100/why/"+hostID.String(), http.StatusOK, "no BIND has arrived")
 	page("GET /why/NEVERMADE", http.StatusNotFound, "no relay of the fleet knows")
+	if _, err := a.caller(secret).Join(t.Context(), "7BCDFG"); err == nil {
+		t.Error("an unknown code was accepted")
+	}
+	page("GET /timeline?project=game", http.StatusOK, `"what":"call refused","reason":"join: 404`)
+	page("GET /timeline?project=game", http.StatusOK, `"id":"`+playerID.String()+`","relay":"01000000-`)
+	page("GET /timeline?project=game&limit=1", http.StatusOK, `{"project":"game","events":[{"what":"call refused"`)
+	page("GET /nodes/0100/timeline?project=game", http.StatusOK, `"what":"reserved","peer":"`+hostID.String()+`"`)
+	page("GET /timeline?project=other", http.StatusOK, `{"project":"other","events":[]}`)
+	page("GET /timeline", http.StatusBadRequest, "project is missing")
 	page("GET /console/", http.StatusOK, "<!doctype html>")
 }
 

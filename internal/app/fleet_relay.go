@@ -120,7 +120,7 @@ var _ cluster.Operator = clusterOperator{}
 
 func (a *App) clusterOperator() clusterOperator {
 	return clusterOperator{a, admin.RelayPages(&admin.Config{
-		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Capture: a.capture,
+		Title: "ferry " + a.opts.Version, Relay: relayPages{a.relay, a.usage}, History: a.history, Timeline: a.history.line, Capture: a.capture,
 		Since: a.since, UsageSince: a.usage.since, Logger: a.opts.Logger,
 	})}
 }

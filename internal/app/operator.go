@@ -64,18 +64,13 @@ func (a *App) pages(c *config.Config) (http.Handler, error) {
 		AllowAnyHost: c.AdminPublic || !c.Admin.Addr().Unmap().IsLoopback(),
 
 		Nodes: a.nodes, Token: token, Since: a.since, Logger: a.opts.Logger,
-		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people,
+		Console: a.console, Sessions: a.sessions, Audit: slog.New(a.audit), Flight: &a.flight, Bans: a.bans, OIDC: people, Timeline: a.history.line, Reach: reach,
 	}
 	if a.relay != nil {
 		cfg.Relay, cfg.Probe, cfg.UsageSince = relayPages{a.relay, a.usage}, a.relay.Probe, a.usage.since
 		cfg.Drain, cfg.Undrain, cfg.Draining = a.Drain, a.Undrain, a.DrainState
 		cfg.DrainDefaults = a.drainDefaults()
-	}
-	if a.history != nil {
-		cfg.History = a.history
-	}
-	if a.relay != nil {
-		cfg.Capture = a.capture
+		cfg.History, cfg.Capture = a.history, a.capture
 	}
 	if a.fastPath != nil {
 		cfg.FastPath = a.fastPath

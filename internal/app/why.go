@@ -2,26 +2,32 @@ package app
 
 import (
 	"context"
+	"fmt"
 	"strings"
 	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/alloc"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
 	"github.com/ferryrelay/ferry/engine"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/timeline"
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// timelineEvents are the events that a relay keeps, about 10 MiB: those of the last 10,000
-// allocations.
-const timelineEvents = 50_000
+const (
+	// timelineEvents are the events that a relay keeps, about 12 MiB: those of the last 10,000
+	// allocations.
+	timelineEvents = 50_000
+	// callEvents are those of an API process, which has no allocations: calls that it refused.
+	callEvents = 5_000
+)
 
-// history writes what happens to allocations into a timeline, and explains it. Hooks of the
-// relay call its methods; without a relay it is nil, and they do nothing.
+// history writes what happens to allocations, and the calls that are refused, into a timeline,
+// and explains it. Hooks of the relay and of the API call its methods.
 type history struct {
 	line  *timeline.Timeline
-	relay *engine.Server // set before the relay runs
+	relay *engine.Server // set before the relay runs; nil in an API process
 	now   func() time.Time
 
 	mu sync.Mutex // guards what follows
@@ -29,28 +35,47 @@ type history struct {
 	// chance; byCode then has the newer one.
 	byCode map[string]proto.AllocationID
 	codes  map[proto.AllocationID]string
-	// players are the players of live allocations that this process reserved, at most
-	// maxPlayers. A relay of a fleet knows none.
-	players map[proto.AllocationID]string
+	// owners are those of live allocations that were reserved in this run, at most maxOwners.
+	owners map[proto.AllocationID]owner
 }
 
-// maxPlayers bounds the memory of players to some 10 MB.
-const maxPlayers = 100_000
+// owner is the project of an allocation, and the player, "" if this process did not serve the
+// call: a relay of a fleet knows none.
+type owner struct{ project, player string }
 
-func newHistory() *history {
+// maxOwners bounds the memory of owners to some 12 MB.
+const maxOwners = 100_000
+
+func newHistory(events int) *history {
 	return &history{
-		line: timeline.New(timelineEvents), now: time.Now,
-		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{}, players: map[proto.AllocationID]string{},
+		line: timeline.New(events), now: time.Now,
+		byCode: map[string]proto.AllocationID{}, codes: map[proto.AllocationID]string{}, owners: map[proto.AllocationID]owner{},
 	}
 }
 
 func (h *history) add(e timeline.Event) {
-	if h != nil {
-		h.line.Add(e, h.now())
+	if e.Project == "" {
+		h.mu.Lock()
+		e.Project = h.owners[e.ID].project
+		h.mu.Unlock()
+	}
+	h.line.Add(e, h.now())
+}
+
+// refusedCall adds a call of the API that was refused to its project. Callers without a
+// project, who have no valid token, must not fill the timeline.
+func (h *history) refusedCall(r httpapi.Refusal) {
+	if r.Tenant.Project != "" {
+		h.add(timeline.Event{Project: r.Tenant.Project, Kind: timeline.CallRefused, Reason: fmt.Sprintf("%s: %d %s", r.Call, r.Status, r.Reason)})
 	}
 }
 
 func (h *history) reserved(e engine.ReserveEvent) {
+	h.mu.Lock()
+	if len(h.owners) < maxOwners {
+		h.owners[e.ID] = owner{project: e.Name.Project}
+	}
+	h.mu.Unlock()
 	h.add(timeline.Event{ID: e.ID, Peer: e.Host, Kind: timeline.Reserved})
 	if e.Role == alloc.RoleJoiner {
 		h.add(timeline.Event{ID: e.Host, Peer: e.ID, Kind: timeline.Joined})
@@ -59,13 +84,11 @@ func (h *history) reserved(e engine.ReserveEvent) {
 
 // reservedFor keeps the player of a reservation that the API made.
 func (h *history) reservedFor(e alloc.ReservationEvent) {
-	if h == nil || e.Request.Caller.Player == "" {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if len(h.players) < maxPlayers {
-		h.players[e.ID] = e.Request.Caller.Player
+	if o, ok := h.owners[e.ID]; ok { // It has not ended in the meantime.
+		o.player = e.Request.Caller.Player
+		h.owners[e.ID] = o
 	}
 }
 
@@ -76,9 +99,6 @@ func (h *history) codeMade(e engine.CodeEvent) {
 
 // keepCode keeps the join code of a live host, or of one that may come back.
 func (h *history) keepCode(host proto.AllocationID, code string) {
-	if h == nil {
-		return
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCode(host)
@@ -121,14 +141,11 @@ func (h *history) refused(e engine.RefuseEvent) {
 }
 
 func (h *history) ended(e engine.EndEvent) {
-	if h == nil {
-		return
-	}
-	h.add(timeline.Event{ID: e.ID, Kind: timeline.Ended, Reason: e.Reason.String()})
+	h.add(timeline.Event{ID: e.ID, Project: e.Tenant.Project, Kind: timeline.Ended, Reason: e.Reason.String()})
 	h.mu.Lock()
 	defer h.mu.Unlock()
 	h.forgetCode(e.ID)
-	delete(h.players, e.ID)
+	delete(h.owners, e.ID)
 }
 
 // HostOf returns the host of a join code, in any case of letters.
@@ -148,20 +165,17 @@ func (h *history) CodeOf(host proto.AllocationID) string {
 
 // PlayerOf returns the player of a live allocation, "" if it is not known.
 func (h *history) PlayerOf(id proto.AllocationID) string {
-	if h == nil {
-		return ""
-	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	return h.players[id]
+	return h.owners[id].player
 }
 
 // AllocationsOf returns at most so many live allocations of a player.
 func (h *history) AllocationsOf(player string, most int) (all []proto.AllocationID) {
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	for id, p := range h.players {
-		if p == player && len(all) < most {
+	for id, o := range h.owners {
+		if o.player == player && len(all) < most {
 			all = append(all, id)
 		}
 	}
@@ -181,14 +195,7 @@ func (h *history) Why(ctx context.Context, id proto.AllocationID) (admin.Why, er
 	}
 	var joiners []proto.AllocationID
 	for _, e := range p.Events {
-		row := admin.WhyEvent{What: e.Kind.String(), Reason: e.Reason, First: e.First, Last: e.Last, Count: e.Count}
-		if !e.Peer.IsZero() {
-			row.Peer = e.Peer.String()
-		}
-		if e.Endpoint.IsValid() {
-			row.Endpoint = e.Endpoint.String()
-		}
-		answer.Events = append(answer.Events, row)
+		answer.Events = append(answer.Events, admin.EventOf(&e))
 		if e.Kind == timeline.Joined {
 			joiners = append(joiners, e.Peer)
 		}

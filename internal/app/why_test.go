@@ -4,12 +4,14 @@ import (
 	"encoding/json"
 	"net"
 	"net/url"
+	"slices"
 	"strings"
 	"testing"
 	"time"
 
 	"github.com/ferryrelay/ferry/client"
 	"github.com/ferryrelay/ferry/internal/admin"
+	"github.com/ferryrelay/ferry/internal/config"
 	"github.com/ferryrelay/ferry/internal/testkit"
 	"github.com/ferryrelay/ferry/proto"
 )
@@ -236,5 +238,63 @@ func TestWhyCauses(t *testing.T) {
 			t.Fatal(err)
 		}
 		r.expect(stranger.ID.String(), "since no BIND had arrived", nil)
+	})
+}
+
+// TestProjectTimeline: what happened in a project, and nothing of another one, the newest
+// first; and no place for callers without a token.
+func TestProjectTimeline(t *testing.T) {
+	c := local()
+	c.Tokens = append(c.Tokens, config.Token{Secret: "of-another-project-1", Project: "other", Environment: "test", Kind: "player"})
+	r := whyRig{start(t, options(c, Serve)), t}
+	other, err := client.Reserve(t.Context(), r.caller("of-another-project-1"), 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	timeline := func(project string) (lines []string) {
+		var answer admin.ProjectTimeline
+		_, body := fetch(t, r.AdminURL()+"/timeline?project="+project)
+		if err := json.Unmarshal([]byte(body), &answer); err != nil {
+			t.Fatalf("%v: %s", err, body)
+		}
+		for _, e := range answer.Events {
+			lines = append(lines, strings.TrimSpace(e.ID+" "+e.What+" "+e.Peer))
+		}
+		return lines
+	}
+	host, joiner, _ := r.match(4)
+	want := []string{
+		joiner.ID.String() + " reserved " + host.ID.String(), host.ID.String() + " joined " + joiner.ID.String(),
+		host.ID.String() + " code", host.ID.String() + " reserved",
+	}
+	if got := timeline("game"); !slices.Equal(slices.Sorted(slices.Values(got)), slices.Sorted(slices.Values(want))) || got[len(got)-1] != want[3] {
+		t.Errorf("game:\n%q, want\n%q", got, want)
+	}
+	if got, want := timeline("other"), []string{other.ID.String() + " reserved"}; !slices.Equal(got, want) {
+		t.Errorf("other: %q, want %q", got, want)
+	}
+	for range 3 {
+		if _, err := client.Redeem(t.Context(), r.caller(secret), "7BCDFG"); err == nil {
+			t.Error("an unknown code was accepted")
+		}
+		if _, err := client.Redeem(t.Context(), r.caller("no-such-token-0123"), "7BCDFG"); err == nil {
+			t.Error("an unknown token was accepted")
+		}
+	}
+	got := r.history.line.OfProject("game", 1)
+	if len(got) != 1 || got[0].Kind.String() != "call refused" || got[0].Count != 3 || !strings.HasPrefix(got[0].Reason, "join: 404 ") {
+		t.Errorf("refused calls: %+v", got)
+	}
+	if got := r.history.line.OfProject("", 1); len(got) != 0 {
+		t.Errorf("events of no project: %+v", got)
+	}
+	if err := r.relay.End(t.Context(), host.ID); err != nil {
+		t.Fatal(err)
+	}
+	testkit.Within(t, time.Minute, "the end in the timeline", func() bool { return slices.Contains(timeline("game"), host.ID.String()+" ended") })
+	testkit.Within(t, time.Minute, "the host to be forgotten", func() bool {
+		r.history.mu.Lock()
+		defer r.history.mu.Unlock()
+		return len(r.history.owners) == 2 // of the joiner, and of the other project
 	})
 }

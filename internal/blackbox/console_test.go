@@ -225,6 +225,11 @@ func TestConsole(t *testing.T) {
 	p.shows("game/test")
 	p.readable("usage")
 	p.screen("usage")
+	p.press("game/test")
+	p.shows("What happened to its allocations lately")
+	p.shows("closed by the operator")
+	p.readable("project")
+	p.screen("project")
 
 	p.goTo("attack")
 	p.shows("Dropped per second")

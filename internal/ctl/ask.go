@@ -179,6 +179,21 @@ func (c *Client) Why(ctx context.Context, o Output, node, name string) error {
 	return c.run(ctx, o, of(Call{Method: http.MethodGet, Path: nodePath(node) + "/why/" + url.PathEscape(name)}, whyTable))
 }
 
+// Timeline shows what happened to the allocations of a project lately, and which of its calls
+// were refused: at most so many events. An API process asks all relays, or only the named node.
+func (c *Client) Timeline(ctx context.Context, o Output, node, project string, limit int) error {
+	return c.run(ctx, o, of(Call{
+		Method: http.MethodGet, Path: nodePath(node) + "/timeline",
+		Query: url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}},
+	}, timelineTable))
+}
+
+// Reach asks whether a server is reached from there: network is udp or tcp, address HOST:PORT.
+func (c *Client) Reach(ctx context.Context, network, address string) (r admin.Reached, err error) {
+	err = c.Ask(ctx, Call{Method: http.MethodPost, Path: "/reach", Query: url.Values{"by": {network}, "address": {address}}}, &r)
+	return r, err
+}
+
 // Capture writes the messages of a match, by the id of an allocation or a join code, to a
 // pcapng file; "-" is the standard output. It removes a file that it could not complete.
 func (c *Client) Capture(ctx context.Context, o Output, node, name, file string, seconds int) error {

@@ -1,6 +1,7 @@
 package ctl
 
 import (
+	"cmp"
 	"context"
 	"crypto/tls"
 	"crypto/x509"
@@ -32,6 +33,7 @@ const (
 // one goroutine at a time.
 type Client struct {
 	base      *url.URL
+	flag      string
 	token     string
 	tokenFile string
 	http      *http.Client
@@ -41,6 +43,8 @@ type Client struct {
 type Config struct {
 	// URL of the pages: scheme, host and port.
 	URL string
+	// Flag is the flag with the URL, for errors. Empty: --admin.
+	Flag string
 	// TokenFile holds the token that they ask for. Empty: none.
 	TokenFile string
 	// CAFile holds certificates of authorities to trust besides the system's,
@@ -50,13 +54,14 @@ type Config struct {
 
 // New checks the configuration and reads its files. It connects nowhere.
 func New(cfg Config) (*Client, error) {
+	cfg.Flag = cmp.Or(cfg.Flag, "--admin")
 	base, err := url.Parse(cfg.URL)
 	if err != nil || base.Scheme != "http" && base.Scheme != "https" || base.Host == "" ||
 		strings.Trim(base.Path, "/") != "" || base.RawQuery != "" || base.Fragment != "" || base.User != nil {
-		return nil, fmt.Errorf("--admin: %q is not the URL of admin pages, such as %s", cfg.URL, DefaultURL)
+		return nil, fmt.Errorf("%s: %q is not the URL of admin pages, such as %s", cfg.Flag, cfg.URL, DefaultURL)
 	}
 	base.Path = ""
-	c := &Client{base: base, tokenFile: cfg.TokenFile}
+	c := &Client{base: base, flag: cfg.Flag, tokenFile: cfg.TokenFile}
 	if cfg.TokenFile != "" {
 		text, err := os.ReadFile(cfg.TokenFile)
 		if err != nil {
@@ -185,7 +190,7 @@ func (c *Client) explain(ctx context.Context, err error) error {
 	case errors.Is(err, syscall.ECONNREFUSED):
 		return fmt.Errorf(`nothing listens at %s.
 Is ferry running on that machine? It prints its admin address when it starts ("listening admin ..."):
-give it as --admin http://HOST:PORT`, c.base)
+give it as %s http://HOST:PORT`, c.base, c.flag)
 	case errors.As(err, &unknown):
 		return fmt.Errorf("%s: its certificate is of an authority that this machine does not know: give that one's as --ca FILE (%w)", c.base, err)
 	case strings.Contains(err.Error(), "server gave HTTP response to HTTPS client"):

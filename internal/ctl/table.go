@@ -177,17 +177,34 @@ func whyTable(w io.Writer, y *admin.Why) error {
 	}
 	var rows []string
 	for _, e := range y.Events {
-		count := ""
-		if e.Count > 1 {
-			count = fmt.Sprintf("%d times since %s", e.Count, e.First.Local().Format(time.TimeOnly))
-		}
-		rows = append(rows, row(e.Last.Local().Format(time.TimeOnly), e.What, cmp.Or(e.Peer, e.Endpoint), count, e.Reason))
+		rows = append(rows, row(eventCells(&e)...))
 	}
 	if len(rows) == 0 {
 		return nil
 	}
 	fmt.Fprintln(w)
 	return table(w, "TIME\tEVENT\tWITH\tCOUNT\tREASON", rows)
+}
+
+// eventCells are the time of an event, what it was, with whom, how often and why.
+func eventCells(e *admin.WhyEvent) []string {
+	count := ""
+	if e.Count > 1 {
+		count = fmt.Sprintf("%d times since %s", e.Count, e.First.Local().Format(time.TimeOnly))
+	}
+	return []string{e.Last.Local().Format(time.TimeOnly), e.What, cmp.Or(e.Peer, e.Endpoint), count, e.Reason}
+}
+
+func timelineTable(w io.Writer, p *admin.ProjectTimeline) error {
+	if len(p.Events) == 0 {
+		_, err := fmt.Fprintf(w, "no events of project %s are kept\n", printable(p.Project))
+		return err
+	}
+	var rows []string
+	for _, e := range slices.Backward(p.Events) {
+		rows = append(rows, row(slices.Insert(eventCells(&e), 1, e.ID)...))
+	}
+	return table(w, "TIME\tALLOCATION\tEVENT\tWITH\tCOUNT\tREASON", rows)
 }
 
 func fastPathTable(w io.Writer, f *admin.FastPathState) error {

@@ -1,10 +1,12 @@
 // Package timeline keeps what happened to allocations lately, in a fixed amount of memory: the
-// last events of all, and those of one in order. An allocation that has ended stays until
-// newer events take its place.
+// last events of all, those of one and those of a project in order. An allocation that has
+// ended stays until newer events take its place.
 package timeline
 
 import (
+	"iter"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -26,15 +28,16 @@ const (
 	ConnectRefused             // a CONNECT_REQUEST to Peer was refused, with a Reason
 	MessageRefused             // another message was refused, with a Reason
 	Ended                      // with a Reason
+	CallRefused                // a call of the API was refused, with a Reason; it has no allocation
 	numKinds
 )
 
 var kindNames = [numKinds]string{
-	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended",
+	"reserved", "code", "joined", "bound", "linked", "unlinked", "bind refused", "connect refused", "message refused", "ended", "call refused",
 }
 
 // isRefusal reports whether a client, or an attacker, causes such events at will.
-func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageRefused }
+func (k Kind) isRefusal() bool { return k >= BindRefused && k <= MessageRefused || k == CallRefused }
 
 // String returns the name of the kind in JSON.
 func (k Kind) String() string {
@@ -47,6 +50,7 @@ func (k Kind) String() string {
 // Event is one event, or several like it.
 type Event struct {
 	ID       proto.AllocationID
+	Project  string // "" if it is not known
 	Peer     proto.AllocationID
 	Endpoint netip.AddrPort // the last one; the zero value for sessions of DTLS and WebSocket
 	Kind     Kind
@@ -59,59 +63,102 @@ type Event struct {
 // isRepeated reports whether b repeats a. A refusal from another endpoint, which may be
 // forged, is a repetition too.
 func (a *Event) isRepeated(b *Event) bool {
-	return a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && (a.Endpoint == b.Endpoint || a.Kind.isRefusal())
+	return a.ID == b.ID && a.Kind == b.Kind && a.Reason == b.Reason && a.Peer == b.Peer && (a.Endpoint == b.Endpoint || a.Kind.isRefusal())
 }
 
 // entry is an event in the ring. Entries have numbers from 1.
 type entry struct {
 	Event
-	before uint64 // number of the allocation's previous event; 0: none
+	before          uint64 // number of the allocation's previous event; 0: none
+	beforeOfProject uint64 // number of the project's previous event; 0: none
 }
 
 // Timeline holds events. Any goroutine may use it.
 type Timeline struct {
 	mu   sync.Mutex // guards what follows
 	ring []entry
-	last uint64                        // number of the newest entry
-	of   map[proto.AllocationID]uint64 // number of the newest event of each allocation in the ring
+	last uint64 // number of the newest entry
+	// The number of the newest event of each allocation and of each project in the ring.
+	of        map[proto.AllocationID]uint64
+	ofProject map[string]uint64
 }
 
 // New returns a timeline of at most so many events, about 200 bytes each.
 func New(events int) *Timeline {
 	events = max(1, events)
-	return &Timeline{ring: make([]entry, events), of: make(map[proto.AllocationID]uint64, events)}
+	return &Timeline{ring: make([]entry, events), of: make(map[proto.AllocationID]uint64, events), ofProject: map[string]uint64{}}
 }
 
-// repeats is among how many of the last events of an allocation Add looks for one that a
-// refusal repeats.
+// repeats is among how many of the last events of an allocation, or for a call of its
+// project, Add looks for one that a refusal repeats.
 const repeats = 8
 
 // Add adds an event of this moment. One that repeats the allocation's previous event, or a
 // refusal that repeats one of the last few, counts there, so that no client fills the
-// timeline by repetition.
+// timeline by repetition. A call that was refused repeats one of its project.
 func (t *Timeline) Add(e Event, now time.Time) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	before := t.of[e.ID]
+	if was := t.repeated(&e); was != nil {
+		was.Last, was.Endpoint = now, e.Endpoint
+		was.Count += min(1, ^uint32(0)-was.Count)
+		return
+	}
+	t.last++
+	slot := t.at(t.last)
+	if gone := t.oldest() - 1; gone > 0 { // Those without a newer event.
+		if t.of[slot.ID] == gone {
+			delete(t.of, slot.ID)
+		}
+		if t.ofProject[slot.Project] == gone {
+			delete(t.ofProject, slot.Project)
+		}
+	}
+	e.First, e.Last, e.Count = now, now, 1
+	*slot = entry{e, t.of[e.ID], t.ofProject[e.Project]}
+	if !e.ID.IsZero() {
+		t.of[e.ID] = t.last
+	}
+	if e.Project != "" {
+		t.ofProject[e.Project] = t.last
+	}
+}
+
+// repeated returns the event that e repeats, or nil.
+func (t *Timeline) repeated(e *Event) *entry {
 	depth := 1
 	if e.Kind.isRefusal() {
 		depth = repeats
 	}
-	for n := before; n >= t.oldest() && n != 0 && depth > 0; n, depth = t.at(n).before, depth-1 {
-		if was := t.at(n); was.isRepeated(&e) {
-			was.Last, was.Endpoint = now, e.Endpoint
-			was.Count += min(1, ^uint32(0)-was.Count)
-			return
+	all := t.newestOf(e.ID)
+	if e.ID.IsZero() {
+		all = t.newestOfProject(e.Project)
+	}
+	for was := range all {
+		if was.isRepeated(e) {
+			return was
+		}
+		if depth--; depth == 0 {
+			break
 		}
 	}
-	t.last++
-	slot := t.at(t.last)
-	if oldest := t.oldest(); oldest > 1 && t.of[slot.ID] == oldest-1 {
-		delete(t.of, slot.ID) // It has no newer event.
+	return nil
+}
+
+// newestOf are the events of an allocation in the ring, the newest first.
+func (t *Timeline) newestOf(id proto.AllocationID) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for n := t.of[id]; n >= t.oldest() && n != 0 && yield(t.at(n)); n = t.at(n).before {
+		}
 	}
-	e.First, e.Last, e.Count = now, now, 1
-	*slot = entry{e, before}
-	t.of[e.ID] = t.last
+}
+
+// newestOfProject are the events of a project in the ring, the newest first.
+func (t *Timeline) newestOfProject(project string) iter.Seq[*entry] {
+	return func(yield func(*entry) bool) {
+		for n := t.ofProject[project]; n >= t.oldest() && n != 0 && yield(t.at(n)); n = t.at(n).beforeOfProject {
+		}
+	}
 }
 
 func (t *Timeline) at(number uint64) *entry { return &t.ring[number%uint64(len(t.ring))] }
@@ -128,14 +175,23 @@ func (t *Timeline) oldest() uint64 {
 func (t *Timeline) Of(id proto.AllocationID) (all []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
-	n, oldest := t.of[id], t.oldest()
-	for n >= oldest && n != 0 {
-		e := t.at(n)
+	for e := range t.newestOf(id) {
 		all = append(all, e.Event)
-		n = e.before
 	}
-	for i, j := 0, len(all)-1; i < j; i, j = i+1, j-1 {
-		all[i], all[j] = all[j], all[i]
+	slices.Reverse(all)
+	return all
+}
+
+// OfProject returns at most so many events of a project, the newest first. An event of an
+// allocation whose project was not known is in none.
+func (t *Timeline) OfProject(project string, most int) (all []Event) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	for e := range t.newestOfProject(project) {
+		if len(all) == most {
+			break
+		}
+		all = append(all, e.Event)
 	}
 	return all
 }
@@ -144,8 +200,8 @@ func (t *Timeline) Of(id proto.AllocationID) (all []Event) {
 // Add waits.
 const refusalsAmong = 5000
 
-// Refusals returns at most so many refusals among the newest events of all allocations, the
-// newest first.
+// Refusals returns at most so many refusals of messages among the newest events of all
+// allocations, the newest first.
 func (t *Timeline) Refusals(most int) (all []Event) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
@@ -154,7 +210,7 @@ func (t *Timeline) Refusals(most int) (all []Event) {
 		end = max(end, t.last-refusalsAmong)
 	}
 	for n := t.last; n >= end && n != 0 && len(all) < most; n-- {
-		if e := t.at(n); e.Kind.isRefusal() {
+		if e := t.at(n); e.Kind.isRefusal() && e.Kind != CallRefused {
 			all = append(all, e.Event)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"math/rand/v2"
 	"net/netip"
 	"reflect"
+	"slices"
 	"testing"
 	"time"
 
@@ -20,11 +21,11 @@ type slow struct {
 
 func (s *slow) add(e Event, now time.Time) {
 	depth := 1
-	if e.Kind >= BindRefused && e.Kind <= MessageRefused {
+	if e.Kind >= BindRefused && e.Kind <= MessageRefused || e.Kind == CallRefused {
 		depth = 8
 	}
 	for i := len(s.all) - 1; i >= max(0, len(s.all)-s.events) && depth > 0; i-- {
-		if was := &s.all[i]; was.ID == e.ID {
+		if was := &s.all[i]; !e.ID.IsZero() && was.ID == e.ID || e.ID.IsZero() && was.Project == e.Project {
 			if was.isRepeated(&e) {
 				was.Last, was.Count, was.Endpoint = now, was.Count+1, e.Endpoint
 				return
@@ -45,6 +46,15 @@ func (s *slow) of(id proto.AllocationID, events int) (list []Event) {
 	return list
 }
 
+func (s *slow) ofProject(project string, events, most int) (list []Event) {
+	for _, e := range slices.Backward(s.all[max(0, len(s.all)-events):]) {
+		if e.Project == project && len(list) < most {
+			list = append(list, e)
+		}
+	}
+	return list
+}
+
 // TestTimeline: random events, against a list of all of them.
 func TestTimeline(t *testing.T) {
 	for seed := range uint64(60) {
@@ -53,6 +63,10 @@ func TestTimeline(t *testing.T) {
 		line, model := New(events), slow{events: events}
 		for i := range 300 {
 			e := Event{ID: proto.AllocationID{byte(r.IntN(ids)), 1}, Kind: []Kind{Reserved, Bound, BindRefused, MessageRefused}[r.IntN(4)], Reason: []string{"a", "b"}[r.IntN(2)]}
+			e.Project = []string{"", "p", "q"}[int(e.ID[0])%3]
+			if r.IntN(5) == 0 {
+				e = Event{Kind: CallRefused, Project: []string{"p", "q"}[r.IntN(2)], Reason: []string{"a", "b"}[r.IntN(2)]}
+			}
 			now := began.Add(time.Duration(i) * time.Second)
 			line.Add(e, now)
 			model.add(e, now)
@@ -62,6 +76,15 @@ func TestTimeline(t *testing.T) {
 					t.Fatalf("seed %d, event %d, allocation %d:\ngot  %v\nwant %v", seed, i, n, got, want)
 				}
 			}
+			for _, project := range []string{"p", "q"} {
+				most := r.IntN(30)
+				if got, want := line.OfProject(project, most), model.ofProject(project, events, most); !reflect.DeepEqual(got, want) {
+					t.Fatalf("seed %d, event %d, project %s:\ngot  %v\nwant %v", seed, i, project, got, want)
+				}
+			}
+		}
+		if len(line.ofProject) > 2 || len(line.ofProject) > events {
+			t.Fatalf("seed %d: %d projects for %d events", seed, len(line.ofProject), events)
 		}
 		if len(line.of) > events {
 			t.Fatalf("seed %d: %d allocations for %d events", seed, len(line.of), events)

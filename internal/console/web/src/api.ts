@@ -34,11 +34,13 @@ export interface Allocation {
 export interface Match { host: Allocation; relay?: string; datagrams_per_second: number; bytes_per_second: number }
 export interface Matches { matches: Match[]; total: number; truncated?: boolean }
 
-export interface WhyEvent { what: string; reason?: string; peer?: string; endpoint?: string; first: string; last: string; count: number }
+export interface WhyEvent { id?: string; relay?: string; what: string; reason?: string; peer?: string; endpoint?: string; first: string; last: string; count: number }
 export interface Why {
   id: string; role?: string; join_code?: string; player?: string; known: boolean; because: string
   events: WhyEvent[] | null; players?: { id: string; because: string }[]
 }
+
+export interface ProjectTimeline { project: string; events: WhyEvent[] }
 
 export interface Ban {
   id: string; player?: string; project?: string; environment?: string; prefix?: string; since: string; until: string; reason?: string

@@ -11,7 +11,7 @@ import { AuditPage, LogPage } from "./log"
 import { MatchesPage, MatchPage } from "./matches"
 import { Overview } from "./overview"
 import { SettingsPage } from "./settings"
-import { UsagePage } from "./usage"
+import { ProjectPage, UsagePage } from "./usage"
 
 const pages = ["overview", "matches", "fleet", "usage", "attack", "bans", "settings", "log", "audit"]
 
@@ -84,7 +84,7 @@ function App() {
       <div class="title"><strong>{now?.title ?? "ferry"}</strong> <span class="mode">{now?.mode}</span>
         <span class={live.connected ? "live" : "live lost"} role="status">{live.connected ? "live" : "connection lost, trying again"}</span></div>
       <nav aria-label="Pages of the console">
-        {pages.map(p => <a key={p} href={`#/${p}`} aria-current={p === route || p === "matches" && route === "match" ? "page" : undefined}>{p[0]!.toUpperCase() + p.slice(1)}</a>)}
+        {pages.map(p => <a key={p} href={`#/${p}`} aria-current={p === route || p === "matches" && route === "match" || p === "usage" && route === "project" ? "page" : undefined}>{p[0]!.toUpperCase() + p.slice(1)}</a>)}
       </nav>
       <div class="tools"><Theme />{login.person && <span>{login.person}, {login.role}</span>}{login.required && <button onClick={signOut}>Sign out</button>}</div>
     </header>
@@ -95,6 +95,7 @@ function App() {
         : route === "match" ? <MatchPage id={rest[0] ?? ""} relay={rest[1]} />
         : route === "fleet" ? <FleetPage />
         : route === "usage" ? <UsagePage />
+        : route === "project" ? <ProjectPage name={rest[0] ?? ""} />
         : route === "attack" ? <AttackPage live={live} />
         : route === "bans" ? <BansPage />
         : route === "settings" ? <SettingsPage />

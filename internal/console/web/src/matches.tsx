@@ -1,5 +1,5 @@
 import { useState } from "preact/hooks"
-import { call, get, onRelay, save, type Allocation, type Matches, type Why } from "./api"
+import { call, get, onRelay, save, type Allocation, type Matches, type Why, type WhyEvent } from "./api"
 import { ban } from "./bans"
 import { age, bits, clock, number, project, short } from "./format"
 import { usePoll } from "./live"
@@ -150,14 +150,21 @@ export function MatchPage({ id, relay }: { id: string; relay?: string }) {
     </section>}
     <section>
       <h3>Timeline</h3>
-      {!why.events?.length ? <p>No events are kept.</p> :
-        <Table label="Timeline" head={<><th>Time</th><th>Event</th><th>With</th><th class="n">Count</th><th>Reason</th></>}>
-          {[...why.events].reverse().map((e, i) => <tr key={i}>
-            <td title={e.last}>{clock(e.last)}</td><td>{e.what}</td>
-            <td>{e.peer ? <a href={matchLink(e.peer, relay)}><ShortID id={e.peer} /></a> : e.endpoint}</td>
-            <td class="n">{e.count > 1 ? `${number(e.count)} since ${clock(e.first)}` : ""}</td><td class="text">{e.reason}</td>
-          </tr>)}
-        </Table>}
+      <Events events={[...why.events ?? []].reverse()} relay={relay} />
     </section>
   </>
+}
+
+/** Events is a table of events, the newest first, with the allocation of each if they are of several. */
+export function Events({ events, allocations, relay }: { events: WhyEvent[]; allocations?: boolean; relay?: string }) {
+  if (!events.length) return <p>No events are kept.</p>
+  return <Table label="Timeline" head={<><th>Time</th>{allocations && <th>Allocation</th>}<th>Event</th><th>With</th><th class="n">Count</th><th>Reason</th></>}>
+    {events.map((e, i) => <tr key={i}>
+      <td title={e.last}>{clock(e.last)}</td>
+      {allocations && <td>{e.id && <a href={matchLink(e.id, e.relay)}><ShortID id={e.id} /></a>}</td>}
+      <td>{e.what}</td>
+      <td>{e.peer ? <a href={matchLink(e.peer, e.relay ?? relay)}><ShortID id={e.peer} /></a> : e.endpoint}</td>
+      <td class="n">{e.count > 1 ? `${number(e.count)} since ${clock(e.first)}` : ""}</td><td class="text">{e.reason}</td>
+    </tr>)}
+  </Table>
 }

@@ -1,6 +1,7 @@
-import { get, onRelay, type Node, type ProjectUsage } from "./api"
+import { get, onRelay, type Node, type ProjectTimeline, type ProjectUsage } from "./api"
 import { bytes, number, project, short, since } from "./format"
 import { usePoll } from "./live"
+import { Events } from "./matches"
 import { Failure, Table } from "./parts"
 
 interface Usage { since: string; projects: ProjectUsage[] }
@@ -50,11 +51,21 @@ export function UsagePage() {
       {value.rows.length === 0 ? <p>No project has used anything yet.</p> :
         <Table label="Usage" head={<><th>Project</th><th class="n">Allocations</th><th class="n">Hosts</th><th class="n">Players</th><th class="n">Player hours</th><th class="n">Datagrams</th><th class="n">Bytes</th><th class="n">Now</th></>}>
           {[...value.rows].sort((a, b) => b.bytes - a.bytes).map(r => <tr key={r.name}>
-            <td>{r.name}</td><td class="n">{number(r.allocations)}</td><td class="n">{number(r.hosts)}</td><td class="n">{number(r.players)}</td>
+            <td>{r.project ? <a href={`#/project/${encodeURIComponent(r.project)}`}>{r.name}</a> : r.name}</td><td class="n">{number(r.allocations)}</td><td class="n">{number(r.hosts)}</td><td class="n">{number(r.players)}</td>
             <td class="n">{short(r.player_seconds / 3600)}</td><td class="n">{short(r.datagrams)}</td><td class="n">{bytes(r.bytes)}</td>
             <td class="n">{r.perSecond === undefined ? "" : bytes(r.perSecond) + "/s"}</td>
           </tr>)}
         </Table>}
     </>}
+  </>
+}
+
+export function ProjectPage({ name }: { name: string }) {
+  const { value, error } = usePoll(name, 2000, () => get<ProjectTimeline>(`/timeline?limit=500&project=${encodeURIComponent(name)}`))
+  return <>
+    <h2>{name}</h2>
+    <p class="soft">What happened to its allocations lately, and which of its calls were refused; the newest first.</p>
+    <Failure error={error} />
+    {value && <Events events={value.events} allocations />}
   </>
 }

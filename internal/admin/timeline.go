@@ -1,0 +1,68 @@
+package admin
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/url"
+	"slices"
+	"strconv"
+)
+
+// ProjectTimeline is the response of /timeline: what happened to the allocations of a project
+// lately, and which of its calls were refused.
+type ProjectTimeline struct {
+	Project string     `json:"project"`
+	Events  []WhyEvent `json:"events"` // the newest first
+}
+
+// timelinePages registers GET /timeline?project=NAME. A process without a relay asks all
+// relays, and adds the calls that it refused itself.
+func timelinePages(mux *http.ServeMux, cfg *Config) {
+	mux.HandleFunc("GET /timeline", func(w http.ResponseWriter, r *http.Request) {
+		project, limit, err := timelineQuery(r.URL.Query())
+		if err != nil {
+			writeAnswer(w, nil, err)
+			return
+		}
+		answer := ProjectTimeline{Project: project, Events: []WhyEvent{}}
+		for _, e := range cfg.Timeline.OfProject(project, limit) {
+			row := EventOf(&e)
+			if !e.ID.IsZero() {
+				row.ID = e.ID.String()
+			}
+			answer.Events = append(answer.Events, row)
+		}
+		if cfg.Fleet != nil {
+			target := "/timeline?" + url.Values{"project": {project}, "limit": {strconv.Itoa(limit)}}.Encode()
+			err = withTimeout(r.Context(), func(ctx context.Context) error {
+				return askRelays(ctx, cfg, target, func(n Node, part ProjectTimeline) bool {
+					for _, e := range part.Events {
+						e.Relay = n.ID
+						answer.Events = append(answer.Events, e)
+					}
+					return false
+				})
+			})
+			slices.SortStableFunc(answer.Events, func(a, b WhyEvent) int { return b.Last.Compare(a.Last) })
+			answer.Events = answer.Events[:min(limit, len(answer.Events))]
+		}
+		writeAnswer(w, answer, err)
+	})
+}
+
+func timelineQuery(query url.Values) (project string, limit int, err error) {
+	limit = DefaultPage
+	err = parse(query, map[string]func(string) error{
+		"project": func(text string) error { project = text; return nil },
+		"limit": func(text string) error {
+			n, err := number(text, MaxPage)
+			limit = int(n)
+			return err
+		},
+	})
+	if err == nil && project == "" {
+		err = fmt.Errorf("%w: project is missing", errQuery)
+	}
+	return project, limit, err
+}
