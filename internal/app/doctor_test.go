@@ -124,7 +124,9 @@ func TestDoctor(t *testing.T) {
 		defer silent.Close()
 		d.Config.Advertise = []config.Host{advertised(t, silent.LocalAddr().String())}
 		expect(t, d, "udp "+silent.LocalAddr().String(), stateProblem, "nothing answers http://other")
-		d.Reach = func(context.Context, string, string) (admin.Reached, error) { return admin.Reached{Sent: 5, Received: 3}, nil }
+		d.Reach = func(context.Context, string, string) (admin.Reached, error) {
+			return admin.Reached{Sent: 5, Received: 3}, nil
+		}
 		expect(t, d, "udp", stateAdvice, "3 of 5 probes")
 		d.Reach = func(context.Context, string, string) (admin.Reached, error) {
 			return admin.Reached{}, errors.New("no token")
