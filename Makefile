@@ -229,6 +229,17 @@ openapi-test: ## a client that oapi-codegen generates from openapi.yaml compiles
 	$(GO) -C scripts/openapi vet ./...
 	$(GO) -C scripts/openapi test ./...
 
+# The version is the tag of the commit, or what Go makes of a commit without one.
+.PHONY: release
+release: ## archives, packages, image, SBOM, provenance and checksums in out/release (git; 3 minutes)
+	rm -rf out/release
+	$(GO) -C scripts/release run . --out $(CURDIR)/out/release
+
+.PHONY: release-test
+release-test: ## a release for this platform twice, byte for byte; the package and the image are used (root, dpkg, rpm)
+	$(GO) -C scripts/release vet ./...
+	$(GO) -C scripts/release test -count=1 .
+
 .PHONY: netcode-peers
 netcode-peers: ## client/netcode next to ENet: processor time and memory per player (libenet-dev)
 	$(GO) -C scripts/netcodepeers run .

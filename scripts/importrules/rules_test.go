@@ -293,6 +293,19 @@ func method(f *ast.FuncDecl) bool {
 	return !ok || !name.IsExported()
 }
 
+// TestNoReplace: anybody can install the binary by its path.
+func TestNoReplace(t *testing.T) {
+	text, err := os.ReadFile("../../go.mod")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(string(text)) {
+		if word, _, _ := strings.Cut(strings.TrimSpace(line), " "); word == "replace" || word == "exclude" {
+			t.Errorf("go install github.com/ferryrelay/ferry/cmd/ferry@latest refuses a go.mod with %q", line)
+		}
+	}
+}
+
 // TestRules checks that the rules forbid what they should.
 func TestRules(t *testing.T) {
 	proto := source{name: "proto/x.go", dir: "proto"}
