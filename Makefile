@@ -103,6 +103,11 @@ CONSOLE_BUILD = cd $(CONSOLE) && npm ci --ignore-scripts --no-audit --no-fund --
 console: ## build the operator's console (npm)
 	@out=../dist; rm -rf internal/console/dist; $(CONSOLE_BUILD)
 
+.PHONY: site
+site: ## the documentation as static pages in out/site
+	rm -rf out/site
+	$(GO) run ./internal/site/write out/site
+
 .PHONY: console-check
 console-check: ## build it again and compare with the one in the repository (npm)
 	@out=$$(mktemp -d) && trap 'rm -rf "$$out"' EXIT && ($(CONSOLE_BUILD)) && diff -r "$$out" internal/console/dist && \

@@ -124,6 +124,8 @@ type Config struct {
 	Token string
 	// Console serves the operator's page, below /console/. Nil: there is none.
 	Console http.Handler
+	// Docs serves the documentation below /docs/. Nil: no pages.
+	Docs http.Handler
 	// OIDC signs people in to the console, with Token. Nil: only the token does.
 	OIDC *OIDC
 	// Sessions are the sign-ins of browsers. Nil: they end with this handler.
@@ -164,6 +166,10 @@ func New(cfg Config) http.Handler {
 		mux.HandleFunc("GET /pages", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
 	} else {
 		mux.HandleFunc("GET /{$}", func(w http.ResponseWriter, _ *http.Request) { writeIndex(w, cfg.Title) })
+	}
+	if cfg.Docs != nil {
+		mux.Handle("GET /docs", http.RedirectHandler("/docs/", http.StatusFound))
+		mux.Handle("GET /docs/", cfg.Docs)
 	}
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/plain; version=0.0.4; charset=utf-8")
@@ -241,6 +247,7 @@ const index = `<!doctype html>
 <title>%[1]s</title>
 <h1>%[1]s</h1>
 <ul>
+<li><a href="/docs/">/docs/</a>: the documentation
 <li><a href="/metrics">/metrics</a>: counters and gauges, in the text format of Prometheus
 <li><a href="/livez">/livez</a>: liveness: the relay answers and no worker is stuck
 <li><a href="/readyz">/readyz</a>: readiness: the process accepts requests

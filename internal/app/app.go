@@ -81,6 +81,7 @@ type App struct {
 	counts     *httpapi.RateCounts // kept over a reload
 	adminPages swapHandler         // handler of the admin pages
 	console    *console.Console
+	docs       http.Handler // the documentation
 	sessions   *admin.Sessions
 	log        *console.Log
 	audit      *console.Log // what operators do

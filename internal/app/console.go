@@ -7,8 +7,10 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ferryrelay/ferry/docs"
 	"github.com/ferryrelay/ferry/internal/admin"
 	"github.com/ferryrelay/ferry/internal/console"
+	"github.com/ferryrelay/ferry/internal/site"
 	"github.com/ferryrelay/ferry/internal/timeline"
 )
 
@@ -28,6 +30,11 @@ func (a *App) buildConsole() (err error) {
 	if a.console, err = console.New(cfg, a.opts.Logger); err != nil {
 		return err
 	}
+	pages, err := site.Render(docs.Files, "docs")
+	if err != nil {
+		return err
+	}
+	a.docs = site.Handler(pages, "/docs/")
 	a.sessions = admin.NewSessions()
 	a.addBackground(func(ctx context.Context) { a.console.Run(ctx) })
 	return nil

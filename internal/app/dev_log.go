@@ -22,10 +22,10 @@ func newDevLog(mode Mode, log *slog.Logger) *devLog {
 	return &devLog{log}
 }
 
-// ready reports the address of the operator's page.
-func (d *devLog) ready(console string) {
+// ready reports the addresses of the operator's page and of the documentation.
+func (d *devLog) ready(admin string) {
 	if d != nil {
-		d.log.Info("matches, players and what is refused, in a browser", "url", console)
+		d.log.Info("matches, players and what is refused, in a browser", "url", admin+"/console/", "documentation", admin+"/docs/")
 	}
 }
 

@@ -290,6 +290,8 @@ func TestFleetPages(t *testing.T) {
 	page("GET /nodes/0100/timeline?project=game", http.StatusOK, `"what":"reserved","peer":"`+hostID.String()+`"`)
 	page("GET /timeline?project=other", http.StatusOK, `{"project":"other","events":[]}`)
 	page("GET /timeline", http.StatusBadRequest, "project is missing")
+	page("GET /docs/", http.StatusOK, "<title>Ferry</title>")
+	page("GET /docs/unity.html", http.StatusOK, "Netcode for Entities")
 	page("GET /console/", http.StatusOK, "<!doctype html>")
 }
 

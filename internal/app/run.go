@@ -87,7 +87,7 @@ func (a *App) announce(ctx context.Context) {
 		return
 	}
 	a.ready.Store(true)
-	a.devLog.ready(a.AdminURL() + "/console/")
+	a.devLog.ready(a.AdminURL())
 	if a.opts.OnReady != nil {
 		a.opts.OnReady()
 	}

@@ -103,7 +103,7 @@ function App() {
         : route === "audit" ? <AuditPage />
         : <p>There is no such page.</p>}
     </main>
-    <footer><a href="/pages">Pages for programs</a></footer>
+    <footer><a href="/docs/">Documentation</a> · <a href="/pages">Pages for programs</a></footer>
   </>
 }
 
