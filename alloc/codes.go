@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"sync"
 	"time"
 
 	"github.com/ferryrelay/ferry/internal/joincode"
@@ -18,7 +17,7 @@ const codeAttempts = 16
 
 // commitTimeout bounds the steps after a code was stored: the second check of its
 // host, and KeepCode. They continue when the caller has disconnected, because the
-// code has to be removed if one of them fails.
+// code of a host that has ended has to be removed.
 const commitTimeout = 5 * time.Second
 
 // JoinCode returns the join code of the caller's host, the same one each time.
@@ -35,15 +34,10 @@ func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID)
 	if d.Role != RoleHost || d.Tenant != c.Tenant.Hash() || !c.owns(d) {
 		return "", ErrNotFound
 	}
-	unlock, err := s.hostLocks.lock(ctx, id)
-	if err != nil {
-		return "", fmt.Errorf("join code: %w", err)
-	}
-	defer unlock()
 	for range codeAttempts {
 		code, err := s.store.CodeOf(ctx, c.Tenant, id)
 		if err == nil {
-			return code, nil
+			return s.answerCode(ctx, id, code)
 		}
 		if !errors.Is(err, ErrCodeNotFound) {
 			return "", fmt.Errorf("look up the join code: %w", err)
@@ -61,8 +55,8 @@ func (s *Service) JoinCode(ctx context.Context, c Caller, id proto.AllocationID)
 	return "", fmt.Errorf("join code: %d draws, all taken: %w", codeAttempts, ErrUnavailable)
 }
 
-// commitCode returns a code after PutCode, whose error is put, if its host is still
-// alive and KeepCode succeeds. Otherwise it removes the code from the store.
+// commitCode returns a code after PutCode, whose error is put, if its host is still alive.
+// After an error the code may be in the store all the same: the next call finds it there.
 func (s *Service) commitCode(ctx context.Context, host proto.AllocationID, code string, put error) (string, error) {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
 	defer cancel()
@@ -70,40 +64,48 @@ func (s *Service) commitCode(ctx context.Context, host proto.AllocationID, code 
 		return "", err
 	}
 	if put != nil {
-		if s.keepCode != nil { // PutCode may have stored it despite the error, but KeepCode has not seen it
-			s.store.Forget(host)
-		}
 		return "", fmt.Errorf("store the join code: %w", put)
 	}
+	return s.answerCode(ctx, host, code)
+}
+
+// answerCode returns a code of the store once KeepCode has it. That it is in the store is not
+// enough: the call that stored it, perhaps of another process, may not have come to KeepCode.
+func (s *Service) answerCode(ctx context.Context, host proto.AllocationID, code string) (string, error) {
 	if s.keepCode == nil {
 		return code, nil
 	}
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), commitTimeout)
+	defer cancel()
 	keeping, span := trace.Start(ctx, "keep code")
 	err := s.keepCode(keeping, host, code)
 	span.End(err)
 	switch {
 	case err == nil:
 		return code, nil
-	case errors.Is(err, ErrNotFound), errors.Is(err, ErrUnavailable):
-		err = fmt.Errorf("keep the join code: %w", err)
-	default:
-		err = fmt.Errorf("keep the join code: %w: %w", ErrUnavailable, err)
+	case errors.Is(err, ErrNotFound):
+		s.store.Forget(host)
+		return "", fmt.Errorf("keep the join code: %w", err)
+	case errors.Is(err, ErrUnavailable):
+		return "", fmt.Errorf("keep the join code: %w", err)
 	}
-	s.store.Forget(host)
-	return "", err
+	return "", fmt.Errorf("keep the join code: %w: %w", ErrUnavailable, err)
 }
 
-// checkHost returns an error, and removes the host's code, unless the relay says
-// that the host is alive. The OnEnd of a host that ended before its code was
-// stored has already run and would not remove the code; a host that ends later
-// still gets its OnEnd. A relay that does not answer counts as a host that has
-// ended: the client repeats its request.
+// checkHost returns an error unless the relay says that the host is alive, and removes the
+// code of a host that has ended. The OnEnd of a host that ended before its code was stored
+// has already run and would not remove the code; a host that ends later still gets its OnEnd.
+// If the relay does not answer, the code stays: another call, perhaps of another process, may
+// answer with it at this moment.
 func (s *Service) checkHost(ctx context.Context, host proto.AllocationID) error {
-	if _, err := s.relay.Describe(ctx, host); err != nil {
-		s.store.Forget(host)
-		return fmt.Errorf("join code: %w", err)
+	_, err := s.relay.Describe(ctx, host)
+	if err == nil {
+		return nil
 	}
-	return nil
+	if errors.Is(err, ErrNotFound) {
+		s.store.Forget(host)
+	}
+	return fmt.Errorf("join code: %w", err)
 }
 
 // drawCode returns a random code of the length that the tenant's next code needs.
@@ -116,40 +118,4 @@ func (s *Service) drawCode(ctx context.Context, t Tenant) (string, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return newCode(s.rand, joincode.Len(active+1, failures))
-}
-
-// hostLocks serializes the calls of JoinCode for one host. Otherwise a call could
-// return a code that another call has stored and then removes because KeepCode
-// failed.
-type hostLocks struct {
-	mu   sync.Mutex // guards held
-	held map[proto.AllocationID]chan struct{}
-}
-
-// lock waits for the host's lock and returns its unlock function, or
-// ErrUnavailable when ctx ends first.
-func (t *hostLocks) lock(ctx context.Context, host proto.AllocationID) (unlock func(), err error) {
-	for {
-		t.mu.Lock()
-		other, busy := t.held[host]
-		if !busy {
-			own := make(chan struct{})
-			t.held[host] = own
-			t.mu.Unlock()
-			return func() { t.unlock(host, own) }, nil
-		}
-		t.mu.Unlock()
-		select {
-		case <-other:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("%w: %w", ErrUnavailable, ctx.Err())
-		}
-	}
-}
-
-func (t *hostLocks) unlock(host proto.AllocationID, own chan struct{}) {
-	t.mu.Lock()
-	delete(t.held, host)
-	t.mu.Unlock()
-	close(own)
 }

@@ -170,8 +170,8 @@ func TestCodeNeverOutlivesItsHost(t *testing.T) {
 }
 
 // TestCallerLeaves: the second check of the host continues after the caller has
-// disconnected, and the code stays valid. If the relay does not answer, the code is
-// removed.
+// disconnected, and the code stays valid. If the relay does not answer, the code stays in
+// the store, and is the answer to the next call.
 func TestCallerLeaves(t *testing.T) {
 	t.Parallel()
 	relay, codes := newFakeRelay(), alloc.NewMemoryStore()
@@ -199,7 +199,14 @@ func TestCallerLeaves(t *testing.T) {
 	if _, err := s.JoinCode(t.Context(), alice, next); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("the relay went away: error %v", err)
 	}
-	wantCodes(t, codes, 1)
+	wantCodes(t, codes, 2)
+	relay.mu.Lock()
+	relay.describeErr = nil
+	relay.mu.Unlock()
+	before, err := codes.CodeOf(t.Context(), testTenant, next)
+	if code := mustCode(t, s, alice, next); err != nil || code != before {
+		t.Errorf("the relay came back: %s, in the store %s, %v", code, before, err)
+	}
 }
 
 func TestCollisionDrawsAnew(t *testing.T) {

@@ -13,8 +13,8 @@ import (
 	"github.com/ferryrelay/ferry/proto"
 )
 
-// TestKeepBeforeTheAnswer: a code that was answered has been kept, once, and
-// it was in the store by then.
+// TestKeepBeforeTheAnswer: a code that was answered has been kept, the same one each time,
+// and it was in the store by then.
 func TestKeepBeforeTheAnswer(t *testing.T) {
 	t.Parallel()
 	codes, kept := alloc.NewMemoryStore(), make(map[proto.AllocationID]string)
@@ -24,8 +24,8 @@ func TestKeepBeforeTheAnswer(t *testing.T) {
 			if got, err := codes.HostOf(ctx, testTenant, code); err != nil || got != host {
 				t.Errorf("kept %s before it was stored: %v, %v", code, got, err)
 			}
-			if _, again := kept[host]; again {
-				t.Errorf("kept twice")
+			if before, again := kept[host]; again && before != code {
+				t.Errorf("kept %s after %s", code, before)
 			}
 			kept[host] = code
 			return nil
@@ -58,48 +58,100 @@ func TestKeepFails(t *testing.T) {
 		if !errors.Is(err, tt.want) || code != "" {
 			t.Errorf("Keep fails with %v: code %q, error %v", tt.fails, code, err)
 		}
-		wantCodes(t, codes, 0)
 		fails = nil
 		mustCode(t, s, alice, host)
 		wantCodes(t, codes, 1)
 	}
 }
 
-// TestKeepNotAfterFailedPut: a code that was stored although PutCode failed
-// was not kept, so it does not become the host's code.
-func TestKeepNotAfterFailedPut(t *testing.T) {
+// TestKeepAfterFailedPut: a code that was stored although PutCode failed is kept before any
+// call answers with it.
+func TestKeepAfterFailedPut(t *testing.T) {
 	t.Parallel()
+	var kept []string
 	faulty := &faultyStore{MemoryStore: alloc.NewMemoryStore(), put: errors.New("broken"), stores: true}
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.Store = faulty
-		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
-			t.Error("kept a code that was not put")
+		c.KeepCode = func(_ context.Context, _ proto.AllocationID, code string) error {
+			kept = append(kept, code)
 			return nil
 		}
 	})
-	if code, err := s.JoinCode(t.Context(), alice, mustAllocate(t, s, alice)); !errors.Is(err, faulty.put) {
-		t.Errorf("code %q, error %v", code, err)
+	host := mustAllocate(t, s, alice)
+	if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, faulty.put) || len(kept) != 0 {
+		t.Errorf("got %q, %v, kept %q", code, err, kept)
 	}
-	wantCodes(t, faulty.MemoryStore, 0)
+	if code := mustCode(t, s, alice, host); len(kept) != 1 || kept[0] != code {
+		t.Errorf("answered %s, kept %q", code, kept)
+	}
 }
 
-// TestNobodyIsToldAnUnkeptCode: while one call keeps the code of a host, the
-// next one for it waits, and after a failure gets a code of its own.
+// lateStore removes codes late, as a store that does not answer for a moment.
+type lateStore struct {
+	faultyStore
+	hosts []proto.AllocationID
+}
+
+func (l *lateStore) Forget(host proto.AllocationID) { l.hosts = append(l.hosts, host) }
+
+func (l *lateStore) forgetNow() {
+	for _, host := range l.hosts {
+		l.MemoryStore.Forget(host)
+	}
+}
+
+// TestTwoProcesses: two processes with one store, as in a fleet. The first one stores a code
+// and does not hear so, or cannot have it kept; the client asks the second one. What that
+// answers stays the host's code, and the relay keeps it.
+func TestTwoProcesses(t *testing.T) {
+	t.Parallel()
+	broken := errors.New("broken")
+	for name, fail := range map[string]struct{ put, keep error }{
+		"no reply of the store": {put: broken}, "no reply of the relay": {keep: alloc.ErrUnavailable},
+	} {
+		relay, codes := newFakeRelay(), alloc.NewMemoryStore()
+		kept := make(map[proto.AllocationID]string)
+		late := &lateStore{faultyStore: faultyStore{MemoryStore: codes, put: fail.put, stores: true}}
+		first := newTestService(t, relay, func(c *alloc.ServiceConfig) {
+			c.Store = late
+			c.KeepCode = func(context.Context, proto.AllocationID, string) error { return fail.keep }
+		})
+		second := newTestService(t, relay, func(c *alloc.ServiceConfig) {
+			c.Store = codes
+			c.KeepCode = func(_ context.Context, host proto.AllocationID, code string) error { kept[host] = code; return nil }
+		})
+		host := mustAllocate(t, first, alice)
+		if _, err := first.JoinCode(t.Context(), alice, host); err == nil {
+			t.Errorf("%s: no error", name)
+		}
+		code := mustCode(t, second, alice, host)
+		late.forgetNow()
+		if got, err := codes.HostOf(t.Context(), testTenant, code); err != nil || got != host || kept[host] != code {
+			t.Errorf("%s: answered %s, which leads to %v, %v; kept %q", name, code, got, err, kept[host])
+		}
+	}
+}
+
+// TestNobodyIsToldAnUnkeptCode: a code that one call has stored and not kept is no other
+// call's answer before that has kept it.
 func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 	t.Parallel()
 	var calls atomic.Int32
 	keeping, fail := make(chan struct{}), make(chan struct{})
 	s := newTestService(t, newFakeRelay(), func(c *alloc.ServiceConfig) {
 		c.KeepCode = func(context.Context, proto.AllocationID, string) error {
-			if calls.Add(1) > 1 {
-				return nil
+			switch calls.Add(1) {
+			case 1:
+				close(keeping)
+				<-fail
+				return errors.New("broken")
+			case 2:
+				return alloc.ErrUnavailable
 			}
-			close(keeping)
-			<-fail
-			return errors.New("broken")
+			return nil
 		}
 	})
-	host, other := mustAllocate(t, s, alice), mustAllocate(t, s, alice)
+	host := mustAllocate(t, s, alice)
 	var wg sync.WaitGroup
 	wg.Go(func() {
 		if _, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrUnavailable) {
@@ -107,21 +159,14 @@ func TestNobodyIsToldAnUnkeptCode(t *testing.T) {
 		}
 	})
 	<-keeping
-	mustCode(t, s, alice, other) // another host's call does not wait
-	ctx, cancel := context.WithTimeout(t.Context(), 20*time.Millisecond)
-	defer cancel()
-	if code, err := s.JoinCode(ctx, alice, host); !errors.Is(err, alloc.ErrUnavailable) {
+	if code, err := s.JoinCode(t.Context(), alice, host); !errors.Is(err, alloc.ErrUnavailable) {
 		t.Errorf("got %q, %v although KeepCode failed", code, err)
 	}
-	wg.Go(func() {
-		if _, err := s.JoinCode(t.Context(), alice, host); err != nil {
-			t.Errorf("the waiting call: %v", err)
-		}
-	})
+	mustCode(t, s, alice, host)
 	close(fail)
 	wg.Wait()
 	if n := calls.Load(); n != 3 {
-		t.Errorf("Keep was called %d times, want 3", n)
+		t.Errorf("KeepCode was called %d times, want 3", n)
 	}
 }
 

@@ -69,10 +69,9 @@ type ServiceConfig struct {
 	// Unlimited disables MaxOutstanding, for development.
 	Unlimited bool
 	// KeepCode makes the code of a host survive a crash of the relay. It is called
-	// after the store has accepted the code and before JoinCode returns it, by one
-	// goroutine per host at a time. If it fails, the code is removed and JoinCode
-	// returns ErrUnavailable, or ErrNotFound if KeepCode did. Nil: only the store
-	// has codes. See engine.Server.KeepCode.
+	// after the store has accepted the code and each time before JoinCode returns it, also
+	// concurrently for one host. If it fails, JoinCode returns ErrUnavailable, or ErrNotFound
+	// if KeepCode did. Nil: only the store has codes. See engine.Server.KeepCode.
 	KeepCode func(ctx context.Context, host proto.AllocationID, code string) error
 	// Admit is called before each reservation that the other rules permit. An error
 	// refuses the reservation: DeniedError, ErrProjectQuota, ErrProjectInactive or
@@ -148,7 +147,6 @@ type Service struct {
 
 	outstanding *outstandingLimit // nil: no limit
 	failedJoins failureRates
-	hostLocks   hostLocks
 
 	mu   sync.Mutex // guards rand; held during no call of relay or store
 	rand io.Reader
@@ -173,7 +171,6 @@ func NewService(cfg ServiceConfig) (*Service, error) {
 		onReserve:         cfg.OnReserve,
 		now:               cfg.Now,
 		startedAt:         cfg.Now(),
-		hostLocks:         hostLocks{held: make(map[proto.AllocationID]chan struct{})},
 		rand:              cfg.Rand,
 	}
 	if !cfg.Unlimited {

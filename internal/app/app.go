@@ -331,7 +331,7 @@ func (a *App) buildRelay() error {
 		OnConnect:      func(e engine.ConnectEvent) { a.devLog.linked(e); a.history.linked(e); a.players.connected(e) },
 		OnDisconnect:   func(e engine.DisconnectEvent) { a.devLog.unlinked(e); a.history.unlinked(e); a.players.disconnected(e) },
 		OnLargeMessage: a.onLargeMessage,
-		OnCode:         func(e engine.CodeEvent) { a.devLog.codeMade(e); a.history.codeMade(e) },
+		OnCode:         a.onCode,
 		OnRefuse:       a.history.refused,
 	}
 	if err := a.addTransports(&cfg, sealer); err != nil {

@@ -127,6 +127,14 @@ func (a *App) onEnd(e engine.EndEvent) {
 	}
 }
 
+// onCode is called for each answer with the code of a host: the first one is news.
+func (a *App) onCode(e engine.CodeEvent) {
+	if a.history.CodeOf(e.Host) != e.Code {
+		a.devLog.codeMade(e)
+		a.history.codeMade(e)
+	}
+}
+
 func (a *App) onReserve(e engine.ReserveEvent) {
 	a.history.reserved(e)
 	a.observers.reserved(e)
