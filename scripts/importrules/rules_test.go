@@ -112,6 +112,7 @@ var rules = []rule{
 	{"internal/forwarded", nil, nil, "the client of a request behind proxies: the API and WebSocket share it"},
 	{"alloc/httpapi", []string{"alloc", "alloc/api", "proto", "internal/forwarded", "internal/trace"}, []string{uuid, xtime}, "handlers over the service, not over the engine"},
 	{"client", []string{"proto", "internal/sock", "internal/endpoint", "alloc/api"}, nil, "game clients must not depend on the relay"},
+	{"client/csharp", []string{"proto", "alloc", "client", "internal/enginetest"}, nil, "the client in C#, tested by clients in Go"},
 	{"internal/statefile", []string{"proto", "internal/joincode", "internal/endpoint", "internal/keyfile", "internal/sock", "alloc"}, nil, "files of records, whose content belongs to engine and DTLS"},
 	{"engine", []string{"proto", "internal/endpoint", "internal/sock", "internal/table", "internal/statefile", "alloc"}, []string{uuid}, "a program that embeds the engine must not inherit a web stack"},
 	{"internal/fastpath", []string{"internal/endpoint", "internal/sock", "internal/table", "proto"}, []string{"github.com/cilium/ebpf"}, "the program in the kernel and its loader: only the fast path needs cilium/ebpf"},

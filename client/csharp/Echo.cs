@@ -1,0 +1,70 @@
+// A host or a player in a console, which also is the test of FerryRelay.cs:
+//
+//   Echo host URL [TOKEN]          prints the join code, and sends every message back
+//   Echo join URL CODE [TOKEN]     sends the lines of its standard input, and prints what comes
+//   Echo bytes                     prints messages, for the comparison with those of Go
+
+using System;
+using System.Linq;
+using System.Text;
+using System.Threading;
+
+static class Echo {
+    static int Main(string[] args) {
+        try {
+            switch (args.FirstOrDefault()) {
+                case "host": Host(args[1], args.ElementAtOrDefault(2)); return 0;
+                case "join": Join(args[1], args[2], args.ElementAtOrDefault(3)); return 0;
+                case "bytes": Bytes(); return 0;
+            }
+        } catch (Ferry.RelayApiException e) {
+            Console.Error.WriteLine("refused: {0} {1}: {2}", e.Status, e.Code, e.Message);
+            return 1;
+        }
+        Console.Error.WriteLine("usage: Echo host URL [TOKEN] | join URL CODE [TOKEN] | bytes");
+        return 2;
+    }
+
+    static void Host(string url, string token) {
+        var api = new Ferry.RelayApi(url, token);
+        var ticket = api.Allocate(4);
+        using (var session = new Ferry.RelaySession(ticket)) {
+            session.Bind();
+            Console.WriteLine("code " + api.JoinCode(ticket.AllocationId));
+            for (;; Thread.Sleep(5))
+                for (Ferry.RelayEvent e; session.Poll(out e);) {
+                    if (e.What == Ferry.RelayEvent.Kind.Message) session.Send(e.Peer, e.Content);
+                    if (e.What == Ferry.RelayEvent.Kind.Left) { Console.WriteLine("left"); return; }
+                }
+        }
+    }
+
+    static void Join(string url, string code, string token) {
+        using (var session = new Ferry.RelaySession(new Ferry.RelayApi(url, token).Join(code))) {
+            session.Bind();
+            var host = session.Connect();
+            Console.WriteLine("connected");
+            for (string line; (line = Console.ReadLine()) != null;) {
+                // Datagrams may be lost: the line is repeated until it comes back.
+                for (var back = false; !back;) {
+                    session.Send(host, Encoding.UTF8.GetBytes(line));
+                    for (var i = 0; i < 20 && !back; i++, Thread.Sleep(10))
+                        for (Ferry.RelayEvent e; session.Poll(out e);)
+                            back |= e.What == Ferry.RelayEvent.Kind.Message && Encoding.UTF8.GetString(e.Content) == line;
+                }
+                Console.WriteLine("back " + line);
+            }
+        }
+    }
+
+    static void Bytes() {
+        var id = Enumerable.Range(1, 16).Select(i => (byte)i).ToArray();
+        var to = Enumerable.Range(101, 16).Select(i => (byte)i).ToArray();
+        var key = Enumerable.Range(1, 64).Select(i => (byte)i).ToArray();
+        var data = Enumerable.Range(1, 255).Select(i => (byte)i).ToArray();
+        foreach (var m in new[] {
+            Ferry.RelayMessage.NewBind(data, 0x1234, key), Ferry.RelayMessage.NewPing(id, 0x1234), Ferry.RelayMessage.NewConnectRequest(id, data),
+            Ferry.RelayMessage.NewRelay(id, to, data, 10, 245), Ferry.RelayMessage.NewDisconnect(id, to), Ferry.RelayMessage.NewClose(id),
+        }) Console.WriteLine(BitConverter.ToString(m).Replace("-", "").ToLowerInvariant());
+    }
+}

@@ -1,0 +1,216 @@
+package csharp
+
+import (
+	"bufio"
+	"bytes"
+	"context"
+	"encoding/hex"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ferryrelay/ferry/alloc/api"
+	"github.com/ferryrelay/ferry/alloc/httpapi"
+	"github.com/ferryrelay/ferry/client"
+	"github.com/ferryrelay/ferry/internal/enginetest"
+	"github.com/ferryrelay/ferry/proto"
+)
+
+// within bounds each test: it waits for what the programs print.
+const within = 2 * time.Minute
+
+// compile makes Echo.exe with Mono's compiler, and returns the command that runs it.
+func compile(t *testing.T) func(args ...string) *exec.Cmd {
+	t.Helper()
+	for _, program := range []string{"mcs", "mono"} {
+		if _, err := exec.LookPath(program); err != nil {
+			if os.Getenv("CI") == "true" {
+				t.Fatal(err)
+			}
+			t.Skip("Mono is missing (mono-mcs, mono-runtime): ", err)
+		}
+	}
+	file := filepath.Join(t.TempDir(), "Echo.exe")
+	out, err := exec.Command("mcs", "-nologo", "-warn:4", "-warnaserror+", "-r:System.Runtime.Serialization.dll", "-r:System.Core.dll",
+		"-out:"+file, "FerryRelay.cs", "Echo.cs").CombinedOutput()
+	if err != nil {
+		t.Fatalf("mcs: %v\n%s", err, out)
+	}
+	return func(args ...string) *exec.Cmd {
+		ctx, cancel := context.WithTimeout(t.Context(), within)
+		t.Cleanup(cancel)
+		cmd := exec.CommandContext(ctx, "mono", append([]string{file}, args...)...)
+		cmd.Stderr = os.Stderr
+		return cmd
+	}
+}
+
+// TestBytes: each message has the bytes that package proto makes.
+func TestBytes(t *testing.T) {
+	t.Parallel()
+	out, err := compile(t)("bytes").Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	counting := func(from, n int) (all []byte) {
+		for i := range n {
+			all = append(all, byte(from+i))
+		}
+		return all
+	}
+	id, to, key, data := proto.AllocationID(counting(1, 16)), proto.AllocationID(counting(101, 16)), proto.Key(counting(1, 64)), counting(1, 255)
+	var signer proto.Signer
+	want := [][]byte{
+		signer.Append(nil, proto.Bind{Nonce: 0x1234, ConnectionData: data}, &key),
+		proto.Ping{ID: id, Number: 0x1234}.Append(nil),
+		proto.ConnectRequest{ID: id, ConnectionData: data}.Append(nil),
+		proto.Relay{From: id, To: to, Payload: data[10:]}.Append(nil),
+		proto.Disconnect{From: id, To: to}.Append(nil),
+		proto.Close{ID: id}.Append(nil),
+	}
+	got := strings.Fields(string(out))
+	if len(got) != len(want) {
+		t.Fatalf("%d messages, want %d", len(got), len(want))
+	}
+	for i := range want {
+		if got[i] != hex.EncodeToString(want[i]) {
+			t.Errorf("message %d:\n%s, want\n%x", i, got[i], want[i])
+		}
+	}
+}
+
+const hostToken, playerToken = "alice-0123456789", "bob-0123456789abc"
+
+func service(t *testing.T) (url string, host, player *api.Client) {
+	t.Helper()
+	url, stop := enginetest.StartService(
+		httpapi.Token{Secret: hostToken, Project: "game", Environment: "live", Player: "alice"},
+		httpapi.Token{Secret: playerToken, Project: "game", Environment: "live", Player: "bob"},
+	)
+	t.Cleanup(stop)
+	return url, &api.Client{BaseURL: url, Token: hostToken}, &api.Client{BaseURL: url, Token: playerToken}
+}
+
+// session runs a session in Go, bound.
+func session(t *testing.T, ticket client.Ticket) *client.Session {
+	t.Helper()
+	s, err := client.New(client.Config{Ticket: ticket})
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithCancel(t.Context())
+	done := make(chan struct{})
+	go func() { defer close(done); _ = s.Run(ctx) }()
+	t.Cleanup(func() { cancel(); <-done })
+	bounded, stop := context.WithTimeout(t.Context(), within)
+	defer stop()
+	if err := s.Bind(bounded); err != nil {
+		t.Fatal(err)
+	}
+	return s
+}
+
+// TestHost: a host in C#, a player in Go.
+func TestHost(t *testing.T) {
+	t.Parallel()
+	run := compile(t)
+	url, _, player := service(t)
+	cmd := run("host", url, hostToken)
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	lines := bufio.NewScanner(out)
+	if !lines.Scan() {
+		t.Fatal("it prints nothing: ", cmd.Wait())
+	}
+	code, ok := strings.CutPrefix(lines.Text(), "code ")
+	if !ok {
+		t.Fatalf("it prints %q", lines.Text())
+	}
+	ticket, err := client.Redeem(t.Context(), player, code)
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, cancel := context.WithTimeout(t.Context(), within)
+	defer cancel()
+	peer, err := session(t, ticket).Connect(ctx)
+	if err != nil {
+		t.Fatal(err)
+	}
+	content := bytes.Repeat([]byte("hello "), 100)
+	buffer := make([]byte, 2000)
+	for {
+		if _, err := peer.Write(content); err != nil {
+			t.Fatal(err)
+		}
+		_ = peer.SetReadDeadline(time.Now().Add(200 * time.Millisecond)) // then it is repeated: datagrams may be lost
+		if n, err := peer.Read(buffer); err == nil && bytes.Equal(buffer[:n], content) {
+			break
+		}
+		if ctx.Err() != nil {
+			t.Fatal("no answer")
+		}
+	}
+	if err := peer.Close(); err != nil {
+		t.Error(err)
+	}
+	if !lines.Scan() || lines.Text() != "left" {
+		t.Errorf("after the player has left it prints %q", lines.Text())
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestPlayer: a player in C#, a host in Go; and a code that leads nowhere.
+func TestPlayer(t *testing.T) {
+	t.Parallel()
+	run := compile(t)
+	url, caller, _ := service(t)
+	ticket, err := client.Reserve(t.Context(), caller, 4, "")
+	if err != nil {
+		t.Fatal(err)
+	}
+	host := session(t, ticket)
+	code, err := caller.JoinCode(t.Context(), ticket.ID.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	go func() { // until the session ends
+		for {
+			peer, err := host.Accept(t.Context())
+			if err != nil {
+				return
+			}
+			go func() {
+				buffer := make([]byte, 2000)
+				for {
+					n, err := peer.Read(buffer)
+					if err != nil {
+						return
+					}
+					_, _ = peer.Write(buffer[:n])
+				}
+			}()
+		}
+	}()
+	cmd := run("join", url, code, playerToken)
+	cmd.Stdin = strings.NewReader("one\ntwo, with an ä\n\n")
+	out, err := cmd.Output()
+	if want := "connected\nback one\nback two, with an ä\nback \n"; err != nil || string(out) != want {
+		t.Errorf("%v, it prints\n%q, want\n%q", err, out, want)
+	}
+	cmd = run("join", url, "7BCDFG", playerToken)
+	var refused bytes.Buffer
+	cmd.Stderr = &refused
+	if err := cmd.Run(); err == nil || !strings.HasPrefix(refused.String(), "refused: 404 15009: ") {
+		t.Errorf("a code that leads nowhere: %v, %s", err, &refused)
+	}
+}
