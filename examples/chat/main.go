@@ -50,10 +50,10 @@ func chat(ctx context.Context, relay *api.Client, code string, lines <-chan stri
 		var said []string // to all players by the host, to the host by a player
 		for conn := range d.Conns() {
 			for rpc := range conn.RPCs() {
-				if line := printable(rpc.Payload); hosting {
-					said = append(said, fmt.Sprintf("player %d: %s", conn.NetworkID(), line))
+				if hosting {
+					said = append(said, fmt.Sprintf("player %d: %s", conn.NetworkID(), rpc.Payload))
 				} else {
-					fmt.Fprintln(out, line)
+					fmt.Fprintln(out, printable(string(rpc.Payload)))
 				}
 			}
 			if conn.State() == netcode.StateConnected && !hosting {
@@ -68,7 +68,7 @@ func chat(ctx context.Context, relay *api.Client, code string, lines <-chan stri
 		for _, line := range said {
 			d.Broadcast(say.New([]byte(line)))
 			if hosting {
-				fmt.Fprintln(out, line)
+				fmt.Fprintln(out, printable(line))
 			}
 		}
 		for _, event := range d.ConnectionEventsForTick() {

@@ -30,7 +30,7 @@ type person struct {
 func start(t *testing.T, relay *api.Client, code string) *person {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
-	p := &person{lines: make(chan string), leave: cancel}
+	p := &person{lines: make(chan string, 10), leave: cancel}
 	p.ended.Go(func() { p.err = chat(ctx, relay, code, p.lines, &p.screen) })
 	t.Cleanup(func() {
 		p.leave()

@@ -77,18 +77,18 @@ func join(ctx context.Context, relay *api.Client, code string, rpcs *netcode.RPC
 func next(lines <-chan string) []string {
 	select {
 	case line := <-lines:
-		return []string{printable([]byte(line[:min(len(line), 1000)]))}
+		return []string{line[:min(len(line), 1000)]}
 	default:
 		return nil
 	}
 }
 
 // printable removes control characters, since what other players write goes to a terminal.
-func printable(b []byte) string {
+func printable(line string) string {
 	return strings.Map(func(r rune) rune {
 		if unicode.IsPrint(r) {
 			return r
 		}
 		return -1
-	}, string(b))
+	}, line)
 }

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -68,7 +69,8 @@ func TestEmbedding(t *testing.T) {
 	if got := e.page(t); got != "players here now: 0\n" {
 		t.Errorf("page %q", got)
 	}
-	ctx := context.Background()
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // bounds a test that hangs
+	defer cancel()
 	calls := &api.Client{BaseURL: e.url, HTTP: &e.http}
 	if _, err := client.Reserve(ctx, calls, 1, ""); err == nil {
 		t.Error("a caller without a token has an allocation")

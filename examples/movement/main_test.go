@@ -39,7 +39,9 @@ func TestMovement(t *testing.T) {
 			return sim, err
 		},
 	}
-	results, err := g.play(context.Background())
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // bounds a test that hangs
+	defer cancel()
+	results, err := g.play(ctx)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -6,6 +6,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -25,7 +26,9 @@ func TestQUIC(t *testing.T) {
 	})
 	t.Cleanup(stop)
 	relay := &api.Client{BaseURL: url, Token: "quic-0123456789abc"}
-	ctx, leave := context.WithCancel(context.Background())
+	limit, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // bounds a test that hangs
+	t.Cleanup(cancel)
+	ctx, leave := context.WithCancel(limit)
 	var running sync.WaitGroup
 	var screen testkit.LogBuffer
 	running.Go(func() {

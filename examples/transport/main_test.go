@@ -6,6 +6,7 @@ import (
 	"slices"
 	"strings"
 	"testing"
+	"time"
 
 	"go.uber.org/goleak"
 
@@ -16,8 +17,10 @@ func TestMain(m *testing.M) { goleak.VerifyTestMain(m) }
 
 // TestMatch plays the match of a host on UDP and a player on TCP.
 func TestMatch(t *testing.T) {
+	ctx, cancel := context.WithTimeout(context.Background(), 2*time.Minute) // bounds a test that hangs
+	defer cancel()
 	var out strings.Builder
-	if err := run(context.Background(), &out); err != nil {
+	if err := run(ctx, &out); err != nil {
 		t.Fatal(err)
 	}
 	got := slices.Sorted(strings.Lines(out.String()))
