@@ -152,6 +152,8 @@ var rules = []rule{
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
 	{"docs", []string{"alloc", "client", "engine"}, nil, "the example code of the documentation"},
+	{"examples", []string{"proto", "alloc", "client", "engine"}, nil, "what a user of the library can write: public packages only"},
+	{"examples/quic", []string{"alloc", "client"}, []string{"github.com/quic-go/quic-go"}, "existing code for net.PacketConn over a session"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go", "github.com/cpuguy83/go-md2man/v2"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
@@ -316,6 +318,14 @@ func TestRules(t *testing.T) {
 	} {
 		if ok := forbidden(t, proto, ruleOf(t, "proto"), imp) == ""; ok != want {
 			t.Errorf("proto imports %s: allowed %v", imp, ok)
+		}
+	}
+	example := source{name: "examples/x/main.go", dir: "examples/x"}
+	for imp, want := range map[string]bool{
+		module + "/client/netcode": true, module + "/engine/dtls": true, module + "/internal/netsim": false, "github.com/quic-go/quic-go": false,
+	} {
+		if ok := forbidden(t, example, ruleOf(t, "examples/x"), imp) == ""; ok != want {
+			t.Errorf("examples import %s: allowed %v", imp, ok)
 		}
 	}
 	bench := source{name: "bench/x.go", dir: "bench"}
