@@ -113,8 +113,8 @@ type Config struct {
 
 	// Records carries messages in DTLS records over the same sockets. Nil: none.
 	Records Records
-	// Transports carry messages besides UDP, such as WebSocket; at most one for each
-	// kind of endpoint.
+	// Transports carry messages besides UDP: at most one, of [KindWS], which also is the kind
+	// of any other transport with sessions.
 	Transports []Transport
 
 	// FastPath relays between plain UDP endpoints in the kernel. Nil: workers relay all.
@@ -292,6 +292,11 @@ func (c *Config) validate() error {
 	} {
 		if f.value < 0 || f.value > 24*time.Hour {
 			return fmt.Errorf("engine: Config.%s is %v, want 0 to 24h", f.name, f.value)
+		}
+	}
+	for i, t := range c.Transports {
+		if i > 0 || t.Kind() != KindWS {
+			return fmt.Errorf("engine: Config.Transports has %d transports, the one with index %d of kind %s: want at most one, of kind %s", len(c.Transports), i, t.Kind(), KindWS)
 		}
 	}
 	return c.Limits.validate()

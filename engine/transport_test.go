@@ -431,3 +431,26 @@ func TestMayBind(t *testing.T) {
 		}
 	}
 }
+
+// kindTransport is a transport of a kind.
+type kindTransport struct {
+	pipe
+	kind Kind
+}
+
+func (k *kindTransport) Kind() Kind { return k.kind }
+
+// TestTransportKinds: a transport of a kind that is not one of sessions, or a second one, would
+// share its endpoints with something else.
+func TestTransportKinds(t *testing.T) {
+	for name, transports := range map[string][]Transport{
+		"UDP": {&kindTransport{kind: KindUDP4}}, "DTLS": {&kindTransport{kind: KindDTLS}}, "unknown": {&kindTransport{kind: 5}},
+		"two": {newPipe(), newPipe()},
+	} {
+		s, err := New(Config{Transports: transports}, testSealer(t))
+		if err == nil {
+			s.Close()
+			t.Errorf("%s: no error", name)
+		}
+	}
+}
