@@ -31,7 +31,11 @@ func (ev ConnectionEvent) String() string {
 	if ev.State == StateDisconnected {
 		s += fmt.Sprintf(", %v", ev.Reason)
 	}
-	if ev.Remote != nil {
+	switch {
+	case ev.Remote == nil:
+	case ev.Remote.Text == "":
+		s += fmt.Sprintf(" (%v)", ev.Remote.Reason)
+	default:
 		s += fmt.Sprintf(" (%v: %s)", ev.Remote.Reason, ev.Remote.Text)
 	}
 	if ev.Cause != nil {

@@ -147,7 +147,7 @@ func TestApprovalTimeoutOfClient(t *testing.T) {
 	}
 	// Asked for an approval in the fifth tick.
 	b.expect("505 C1: 0 disconnected, approval timeout",
-		"506 S: 0 disconnected, closed by remote (approval timeout: )")
+		"506 S: 0 disconnected, closed by remote (approval timeout)")
 }
 
 func TestHandshakeGuardOfClient(t *testing.T) {
