@@ -2,6 +2,7 @@ package netcode_test
 
 import (
 	"bytes"
+	"errors"
 	"net"
 	"strings"
 	"testing"
@@ -278,4 +279,86 @@ func TestCaps(t *testing.T) {
 			t.Errorf("a refused client is an event: %s", line)
 		}
 	}
+}
+
+// TestLastWords: RPCs before an end arrive, whatever the order of the calls, and however seldom
+// the other side makes its ticks.
+func TestLastWords(t *testing.T) {
+	say := func(t *testing.T, c netcode.Conn, rpc calls) {
+		t.Helper()
+		if err := c.SendRPC(rpc.say.New([]byte("last words"))); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const kicked = "closed by remote (server full: no room)"
+	for name, k := range map[string]struct {
+		do   func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls)
+		want string // the client's end
+	}{
+		"in the game's turn": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+			b.update()
+			say(t, s, rpc)
+			s.Disconnect(netcode.ReasonServerFull, "no room")
+			b.server.Flush()
+		}, kicked},
+		"before Update": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+			say(t, s, rpc)
+			s.Disconnect(netcode.ReasonServerFull, "no room")
+		}, kicked},
+		"Flush, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+			say(t, s, rpc)
+			b.server.Flush()
+			closeServer(t, b)
+		}, "closed by remote (connection closed)"},
+		"Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+			say(t, s, rpc)
+			closeServer(t, b)
+		}, "closed by remote (connection closed)"},
+		"Disconnect, then Close": {func(t *testing.T, b *testNetwork, s netcode.Conn, rpc calls) {
+			say(t, s, rpc)
+			s.Disconnect(netcode.ReasonServerFull, "no room")
+			closeServer(t, b)
+		}, kicked},
+	} {
+		for _, slow := range []int{1, 2, 7} { // server ticks to one of the client
+			b, rpc, s, c := rpcPair(t, false)
+			client := b.clients[0]
+			b.clients = nil
+			k.do(t, b, s, rpc)
+			var words, ends []string
+			for range 10 {
+				for range slow {
+					b.now = b.now.Add(b.step)
+					if err := b.server.Update(b.now); err != nil && !errors.Is(err, net.ErrClosed) {
+						t.Fatal(err)
+					}
+					b.server.Flush()
+					b.net.Step()
+				}
+				if err := client.Update(b.now); err != nil {
+					t.Fatal(err)
+				}
+				words = append(words, read(c, rpc.say)...)
+				for _, ev := range client.ConnectionEventsForTick() {
+					ends = append(ends, ev.String())
+				}
+				client.Flush()
+				b.net.Step()
+			}
+			if len(words) != 1 || words[0] != "last words" || len(ends) != 1 || ends[0] != "1 disconnected, "+k.want {
+				t.Errorf("%s, 1 tick of %d: the client heard %q and then %q", name, slow, words, ends)
+			}
+			if left := read(c, rpc.say); len(left) != 0 {
+				t.Errorf("%s: words are left after the tick: %q", name, left)
+			}
+		}
+	}
+}
+
+func closeServer(t *testing.T, b *testNetwork) {
+	t.Helper()
+	if err := b.server.Close(); err != nil {
+		t.Fatal(err)
+	}
+	b.net.Step()
 }

@@ -117,10 +117,11 @@ func (c Conn) SendRPC(r RPC) error {
 	return c.d.sendRPC(s, r)
 }
 
-// RPCs returns those that were received in the last Update.
+// RPCs returns those that were received in the last Update, also of a connection that ended
+// in it: the peer's last words. Conns does not have such a connection; its event does.
 func (c Conn) RPCs() iter.Seq[RPC] {
 	return func(yield func(RPC) bool) {
-		s := c.live()
+		s := c.d.session(c.id)
 		if s == nil {
 			return
 		}
@@ -285,7 +286,7 @@ type pendingRelease struct {
 	left int
 }
 
-// over publishes the end of a connection. What of it was not read is gone.
+// over publishes the end of a connection. The RPCs before it stay until the next Update.
 func (d *Driver) over(s *session, ev ConnectionEvent) {
 	d.enter(s, StateDisconnected)
 	ev.Conn, ev.NetworkID, ev.State, ev.UserData = Conn{d, s.conn}, s.id, StateDisconnected, s.userData
@@ -293,8 +294,7 @@ func (d *Driver) over(s *session, ev ConnectionEvent) {
 	if d.server && s.id != 0 {
 		d.ids.free(s.id)
 	}
-	clear(s.rpcs)
-	s.rpcs, s.inGame, s.userData = s.rpcs[:0], false, nil
+	s.inGame, s.userData = false, nil
 	s.leaveGame()
 }
 
@@ -400,8 +400,9 @@ func (d *Driver) closeByPeer(s *session, body []byte) {
 	d.parted(s)
 }
 
-// Close ends every connection, says so once without waiting for an answer, and
-// closes the link. It may be called again. Errors are those of the link.
+// Close ends every connection, with what Disconnect was given if that was called. It sends
+// what is queued and says the end once, without waiting for an answer, and closes the link.
+// It may be called again. Errors are those of the link.
 func (d *Driver) Close() error {
 	if d.closed {
 		return nil
@@ -412,7 +413,11 @@ func (d *Driver) Close() error {
 		return nil
 	}
 	for _, s := range d.sessions {
-		if s != nil && s.live() {
+		switch {
+		case s == nil || !s.live():
+		case s.closing:
+			d.closeLocal(s, s.closeReason, s.closeText)
+		default:
 			d.closeLocal(s, ReasonConnectionClose, "")
 		}
 	}

@@ -75,6 +75,8 @@ func (d *Driver) takeRPC(s *session, r utp.RPC) {
 func (d *Driver) invalid(s *session, text string) {
 	d.log.Warn("invalid RPC", "networkID", s.id, "detail", text)
 	d.closeLocal(s, ReasonInvalidRPC, text)
+	clear(s.rpcs) // Of a peer that breaks the rules nothing of that tick counts.
+	s.rpcs = s.rpcs[:0]
 }
 
 // takeCommand keeps the newest command of a tick.
