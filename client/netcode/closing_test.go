@@ -362,3 +362,18 @@ func closeServer(t *testing.T, b *testNetwork) {
 	}
 	b.net.Step()
 }
+
+// TestServerFull: a client that finds no room hears so, in one datagram of the server, since its
+// address may be forged.
+func TestServerFull(t *testing.T) {
+	for name, cfg := range map[string]netcode.Config{
+		"connections": {MaxConnections: 1}, "handshakes": {MaxHandshaking: 1, RequireApproval: true},
+	} {
+		t.Run(name, func(t *testing.T) {
+			b, _, _ := pair(t, cfg, netcode.Config{})
+			b.join(netcode.Config{})
+			b.tick(4)
+			b.expect("6 C2: 0 connecting", "8 C2: 0 disconnected, closed by remote (server full)")
+		})
+	}
+}

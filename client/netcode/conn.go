@@ -301,7 +301,12 @@ func (d *Driver) over(s *session, ev ConnectionEvent) {
 // closeLocal ends a connection from this side and sends the peer a close notice
 // unless Config.NoCloseNotice is set.
 func (d *Driver) closeLocal(s *session, r DisconnectReason, text string) {
-	d.over(s, ConnectionEvent{Reason: r})
+	d.closeBecause(s, r, text, nil)
+}
+
+// closeBecause is closeLocal with a cause for the event of this side.
+func (d *Driver) closeBecause(s *session, r DisconnectReason, text string, cause error) {
+	d.over(s, ConnectionEvent{Reason: r, Cause: cause})
 	s.at, _ = d.ep.Remote(s.conn)
 	if d.cfg.NoCloseNotice || d.ep.State(s.conn) != utp.StateEstablished {
 		d.part(s)
@@ -377,7 +382,13 @@ func (d *Driver) peers(at address.Addr) bool {
 
 // lost ends a connection that the transport does not have any more.
 func (d *Driver) lost(s *session, ev utp.Event) {
-	d.over(s, ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)})
+	end := ConnectionEvent{Reason: DisconnectReason(ev.Reason), Cause: d.cause(ev)}
+	if s.state == StateConnecting && end.Reason == ReasonClosedByRemote {
+		// A server has accepted before it ends a connection for any other reason. To answer
+		// more than that would be an amplifier for requests with forged sources.
+		end.Remote = &CloseInfo{Reason: ReasonServerFull}
+	}
+	d.over(s, end)
 	d.parted(s)
 }
 
@@ -519,7 +530,8 @@ const (
 	ReasonApprovalFailure DisconnectReason = 101
 	// ReasonApprovalTimeout: the game did not decide in time.
 	ReasonApprovalTimeout DisconnectReason = 102
-	// ReasonServerFull: for the game that has no room for a client; not Unity's.
+	// ReasonServerFull: of CloseInfo, if the server has no room for a client, or no room for
+	// one more handshake; and for a game that has none. Not Unity's.
 	ReasonServerFull DisconnectReason = 120
 )
 
@@ -588,19 +600,47 @@ func parseVersion(b []byte) ProtocolVersion {
 	}
 }
 
-// mismatch says in which field the peer's version differs, "" if in none.
-func (v ProtocolVersion) mismatch(peer ProtocolVersion, relaxed bool) string {
-	switch {
-	case v.Protocol != peer.Protocol:
-		return fmt.Sprintf("protocol version is %d, the peer's is %d", v.Protocol, peer.Protocol)
-	case v.Game != peer.Game:
-		return fmt.Sprintf("game version is %d, the peer's is %d", v.Game, peer.Game)
-	case relaxed:
-		return ""
-	case v.RPCs != peer.RPCs:
-		return fmt.Sprintf("RPC collection is %016x, the peer's is %016x", v.RPCs, peer.RPCs)
-	case v.Components != peer.Components:
-		return fmt.Sprintf("components hash is %016x, the peer's is %016x", v.Components, peer.Components)
+// VersionError says in what the two sides of a connection differ. It is the Cause of
+// ReasonBadProtocolVersion on each side that has heard the other's version.
+type VersionError struct {
+	Local, Remote ProtocolVersion
+}
+
+// Field returns the name of the first field of [ProtocolVersion] that differs, "" if none does.
+func (e *VersionError) Field() string {
+	switch l, r := e.Local, e.Remote; {
+	case l.Protocol != r.Protocol:
+		return "Protocol"
+	case l.Game != r.Game:
+		return "Game"
+	case l.RPCs != r.RPCs:
+		return "RPCs"
+	case l.Components != r.Components:
+		return "Components"
 	}
 	return ""
+}
+
+// Error names the field with both values: "game version is 0, the peer's is 7".
+func (e *VersionError) Error() string {
+	switch l, r := e.Local, e.Remote; e.Field() {
+	case "Protocol":
+		return fmt.Sprintf("protocol version is %d, the peer's is %d", l.Protocol, r.Protocol)
+	case "Game":
+		return fmt.Sprintf("game version is %d, the peer's is %d", l.Game, r.Game)
+	case "RPCs":
+		return fmt.Sprintf("RPC collection is %016x, the peer's is %016x", l.RPCs, r.RPCs)
+	case "Components":
+		return fmt.Sprintf("components hash is %016x, the peer's is %016x", l.Components, r.Components)
+	}
+	return "the versions are the same"
+}
+
+// mismatch returns in what the peer's version differs, nil if in nothing that matters.
+func (v ProtocolVersion) mismatch(peer ProtocolVersion, relaxed bool) *VersionError {
+	e := &VersionError{Local: v, Remote: peer}
+	if f := e.Field(); f == "" || relaxed && f != "Protocol" && f != "Game" {
+		return nil
+	}
+	return e
 }

@@ -62,7 +62,9 @@
 // # Differences from Netcode for Entities
 //
 //   - RPCs that arrive in an Update are available after it, not after the next
-//   - different versions give ReasonBadProtocolVersion, as documented there
+//   - different versions give ReasonBadProtocolVersion, as documented there, with what differs,
+//     see [VersionError]
+//   - a client that a full server refuses has ReasonServerFull in [CloseInfo]
 //   - a side that ends a connection sends the reason, see [CloseInfo]; the event
 //     of the other side still has ReasonClosedByRemote, and comes with the notice
 //   - the handshake has a timeout on the client as well

@@ -21,7 +21,7 @@ type ConnectionEvent struct {
 	Reason    DisconnectReason // of StateDisconnected
 	Remote    *CloseInfo       // what the peer said at the end, nil if it said nothing
 	UserData  any              // of StateDisconnected: what Conn.SetUserData kept
-	Cause     error            // of ReasonProtocolError: utp.ErrWindowMismatch, utp.ErrPeerGone or why the link ended
+	Cause     error            // *VersionError of ReasonBadProtocolVersion; of ReasonProtocolError utp.ErrWindowMismatch, utp.ErrPeerGone or why the link ended
 }
 
 // String returns the NetworkID and the state, and of an end the reason, what the peer said

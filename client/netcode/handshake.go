@@ -55,9 +55,9 @@ func (d *Driver) system(s *session, index uint16, body []byte) {
 
 // compare judges the peer's version. The server alone goes on with it.
 func (d *Driver) compare(s *session, peer ProtocolVersion) {
-	if text := d.version.mismatch(peer, d.cfg.RelaxedVersion); text != "" {
-		d.log.Warn("the peer has another version", "detail", text)
-		d.closeLocal(s, ReasonBadProtocolVersion, text)
+	if differs := d.version.mismatch(peer, d.cfg.RelaxedVersion); differs != nil {
+		d.log.Warn("the peer has another version", "detail", differs)
+		d.closeBecause(s, ReasonBadProtocolVersion, differs.Error(), differs)
 		return
 	}
 	s.versionReceived = true

@@ -1,6 +1,7 @@
 package netcode_test
 
 import (
+	"errors"
 	"strings"
 	"testing"
 	"time"
@@ -173,20 +174,37 @@ func TestHandshakeGuardOfClient(t *testing.T) {
 func TestVersions(t *testing.T) {
 	other := newCalls(t)
 	for _, c := range []struct {
-		name   string
-		cfg    netcode.Config
-		detail string
+		name          string
+		cfg           netcode.Config
+		field, detail string
 	}{
-		{"game", netcode.Config{GameVersion: 7}, "game version"},
-		{"rpcs", netcode.Config{RPCs: other.reg}, "RPC collection"},
-		{"components", netcode.Config{ComponentsHash: 5}, "components hash"},
+		{"game", netcode.Config{GameVersion: 7}, "Game", "game version is 7, the peer's is 0"},
+		{"rpcs", netcode.Config{RPCs: other.reg}, "RPCs", "RPC collection"},
+		{"components", netcode.Config{ComponentsHash: 5}, "Components", "components hash"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			b := newTestNetwork(t, netcode.Config{})
-			b.join(c.cfg)
-			b.tick(30)
+			d, _ := b.join(c.cfg)
+			found := map[*netcode.Driver]*netcode.VersionError{}
+			for range 30 {
+				b.tick(1)
+				for _, side := range []*netcode.Driver{b.server, d} {
+					for _, ev := range side.ConnectionEventsForTick() {
+						if err, ok := errors.AsType[*netcode.VersionError](ev.Cause); ok {
+							found[side] = err
+						}
+					}
+				}
+			}
+			atServer, atClient := found[b.server], found[d]
+			if atServer == nil || atClient == nil || atServer.Field() != c.field || atClient.Field() != c.field || atServer.Local != atClient.Remote {
+				t.Fatalf("the server found %v, the client %v; want %s", atServer, atClient, c.field)
+			}
 			b.expect("1 C1: 0 connecting", "2 S: 0 handshake", "3 C1: 0 handshake",
-				"3 C1: 0 disconnected, bad protocol version", "4 S: 0 disconnected, bad protocol version")
+				"3 C1: 0 disconnected, bad protocol version: "+atClient.Error(), "4 S: 0 disconnected, bad protocol version: "+atServer.Error())
+			if !strings.HasPrefix(atClient.Error(), c.detail) {
+				t.Errorf("text %q", atClient)
+			}
 			relaxed := newTestNetwork(t, netcode.Config{RelaxedVersion: true})
 			c.cfg.RelaxedVersion = true
 			relaxed.join(c.cfg)
@@ -224,7 +242,8 @@ func TestVersionFields(t *testing.T) {
 				b.expect("1 S: 0 handshake", "2 S: 1 connected")
 				continue
 			}
-			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, bad protocol version")
+			differs := netcode.VersionError{Local: b.server.Version(), Remote: v}
+			b.expect("1 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: "+differs.Error())
 			if text := r.closeText(); !strings.Contains(text, c.detail) {
 				t.Errorf("relaxed %v: the peer gets %q, want %q", relaxed, text, c.detail)
 			}
@@ -241,7 +260,7 @@ func TestVersionOnAClient(t *testing.T) {
 	v.Protocol = 0
 	r.speak(t, b, utp.EntitiesReliable, packet(versionRPC(v), approved))
 	b.tick(1)
-	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version")
+	b.expect("1 S: 0 connecting", "2 S: 0 handshake", "2 S: 0 disconnected, bad protocol version: protocol version is 1, the peer's is 0")
 }
 
 func TestNetworkIDsAreReused(t *testing.T) {
