@@ -68,11 +68,16 @@
 //   - a side that ends a connection sends the reason, see [CloseInfo]; the event
 //     of the other side still has ReasonClosedByRemote, and comes with the notice
 //   - the handshake has a timeout on the client as well
+//   - RequireApproval is a setting of the server alone; a client follows what it hears
 //   - of several requests in one tick each gets its own result
 //   - Broadcast returns the number of connections that it queued the RPC for
 //   - a command is sent once, without those of earlier ticks
 //
 // # Limitations
+//
+// Plain UDP is not encrypted: what an RPC during the approval carries, such as a password
+// or a token, can be read on the way, and sent again by others. Use a link over DTLS or QUIC,
+// or tokens that are good for one connection and one moment.
 //
 // A server stops listening only by Close. There are no tick rates
 // in the handshake, no identity that survives a reconnect, and no limit of
