@@ -150,6 +150,7 @@ var rules = []rule{
 		[]string{uuid, websocket, "golang.org/x/crypto", "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "go.yaml.in/yaml/v3", "github.com/HdrHistogram/hdrhistogram-go"},
 		"the program's own parts"},
 	{"docs", []string{"alloc", "client", "engine"}, nil, "the example code of the documentation"},
+	{"examples", []string{"alloc/api", "client"}, nil, "programs of games: they use what a game may use"},
 	{"cmd", []string{"proto", "alloc", "client", "engine", "bench", "internal"},
 		[]string{uuid, websocket, "github.com/VictoriaMetrics/metrics", "github.com/urfave/cli/v3", "github.com/HdrHistogram/hdrhistogram-go", "github.com/cpuguy83/go-md2man/v2"}, "the binary"},
 	{"scripts", []string{"proto", "engine", "client", "alloc", "bench", "internal"}, []string{xsys}, "test networks and repository rules"},
